@@ -1,0 +1,39 @@
+//! What is applied atomically: a list of puts and deletes.
+
+use bytes::Bytes;
+
+/// A table within a store: keys of different tables never meet. Each user of kv lists its tables in one place.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Table(pub u8);
+
+/// Position in the journal: grows with every batch; a batch is durable when the journal is durable up to its number.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Lsn(pub u64);
+
+/// One change of one key.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Operation {
+    /// Create or replace.
+    Put(Table, Bytes, Bytes),
+    /// Remove; a missing key is fine.
+    Delete(Table, Bytes),
+}
+
+/// Changes that become visible together and survive together.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Batch {
+    /// In order; a later operation on the same key wins.
+    pub operations: Vec<Operation>,
+}
+
+impl Batch {
+    /// Adds a put.
+    pub fn put(&mut self, table: Table, key: impl Into<Bytes>, value: impl Into<Bytes>) {
+        self.operations.push(Operation::Put(table, key.into(), value.into()));
+    }
+
+    /// Adds a delete.
+    pub fn delete(&mut self, table: Table, key: impl Into<Bytes>) {
+        self.operations.push(Operation::Delete(table, key.into()));
+    }
+}

@@ -1,0 +1,569 @@
+//! Requests to a metadata target.
+
+use layout::{Layout, LayoutSpec};
+use serde::{Deserialize, Serialize};
+use types::{Attributes, ClientId, Credentials, FileKind, InodeNumber, NodeKind, SetAttributes, SpaceUsage, Timestamp};
+
+/// How a file is opened. Bits of [`OpenFlags`].
+pub mod open_flag {
+    /// Reading is allowed.
+    pub const READ: u32 = 1;
+    /// Writing is allowed.
+    pub const WRITE: u32 = 2;
+    /// Every write goes to the end.
+    pub const APPEND: u32 = 4;
+    /// Truncate to nothing (O_TRUNC).
+    pub const TRUNCATE: u32 = 8;
+    /// Creation fails if the name exists (O_EXCL).
+    pub const EXCLUSIVE: u32 = 16;
+    /// Opened for execution: needs execute permission instead of read.
+    pub const EXECUTE: u32 = 32;
+}
+
+/// Set of [`open_flag`] bits.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct OpenFlags(pub u32);
+
+impl OpenFlags {
+    /// Whether all bits of `flag` are set.
+    pub fn has(self, flag: u32) -> bool {
+        self.0 & flag == flag
+    }
+}
+
+/// Names one open file of one client; chosen by the client, unique within its session, so that a repeated open is
+/// recognised and an open can be reclaimed after the server restarted.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+pub struct OpenId(pub u64);
+
+/// An inode as the MDT knows it.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Entry {
+    /// Attributes. `size`, `blocks` and `mtime` are exact unless `unsettled` is set.
+    pub attributes: Attributes,
+    /// Somebody has (or died having) the file open for writing: size, blocks and mtime are those of the objects of
+    /// this layout; ask the OSTs (glimpse). `attributes.mtime` is then a lower bound.
+    pub unsettled: Option<Layout>,
+}
+
+/// What an open gives the client.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Opened {
+    /// The inode, after the open's effects (O_TRUNC has not punched any object yet: see `truncate`).
+    pub entry: Entry,
+    /// The layout; `None` for anything but regular files.
+    pub layout: Option<Layout>,
+    /// The file's write epoch: changes whenever another open for writing, truncation or settlement intervenes. A size
+    /// the client computed under this epoch is exact at close if the epoch still holds.
+    pub epoch: u64,
+    /// O_TRUNC on a file that may have objects: the MDT holds the file's exclusive data lock for this open; the client
+    /// truncates all objects to 0, then sends [`ExclusiveEnd`].
+    pub truncate: bool,
+}
+
+/// Look a name up.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Lookup {
+    /// Directory.
+    pub parent: InodeNumber,
+    /// Name within it; `.` and `..` are understood.
+    pub name: Vec<u8>,
+}
+
+/// Create a node; with `open`, open it in the same step (O_CREAT).
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Create {
+    /// Directory.
+    pub parent: InodeNumber,
+    /// New name.
+    pub name: Vec<u8>,
+    /// What to create.
+    pub kind: NodeKind,
+    /// Permission bits asked for (12 bits), before the umask.
+    pub mode: u32,
+    /// Bits to clear, unless the directory has a default access list.
+    pub umask: u32,
+    /// Layout asked for; `None` inherits. Regular files only.
+    pub layout: Option<LayoutSpec>,
+    /// Open the file too. If the name exists and [`open_flag::EXCLUSIVE`] is not set, that file is opened instead,
+    /// with the permission checks of an open. Without `open`, an existing name is always `Exists`.
+    pub open: Option<(OpenId, OpenFlags)>,
+}
+
+/// Answer to [`Create`].
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Created {
+    /// The node.
+    pub entry: Entry,
+    /// False if an existing file was opened.
+    pub created: bool,
+    /// The open, if asked for.
+    pub opened: Option<Opened>,
+}
+
+/// Create an unnamed file in `parent`'s file system and open it (O_TMPFILE). [`Link`] can name it later unless
+/// `exclusive`.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct CreateUnnamed {
+    /// Directory whose rules (layout, setgid, access list) apply.
+    pub parent: InodeNumber,
+    /// Permission bits.
+    pub mode: u32,
+    /// Bits to clear.
+    pub umask: u32,
+    /// The open.
+    pub open: (OpenId, OpenFlags),
+}
+
+/// Open an inode.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Open {
+    /// The file or directory.
+    pub inode: InodeNumber,
+    /// The client's name for this open.
+    pub open: OpenId,
+    /// How.
+    pub flags: OpenFlags,
+}
+
+/// What a writer knows of a file's data when it closes or settles it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct SizeUpdate {
+    /// The epoch under which this was computed; the MDT ignores the update if it no longer holds.
+    pub epoch: u64,
+    /// File size in bytes.
+    pub size: u64,
+    /// Space used by all objects, in 512-byte blocks.
+    pub blocks: u64,
+    /// Time of the last write; `None` if nothing was written.
+    pub mtime: Option<Timestamp>,
+}
+
+/// Close an open.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Close {
+    /// The inode.
+    pub inode: InodeNumber,
+    /// Which open.
+    pub open: OpenId,
+    /// For an open for writing that was the only writer throughout (epoch unchanged as far as the client knows): the
+    /// final figures. `None` from readers, and from writers that need a glimpse to know.
+    pub update: Option<SizeUpdate>,
+    /// Lock owner whose flock (BSD) locks end with this close, if any.
+    pub flock_owner: Option<u64>,
+}
+
+/// Answer to [`Close`].
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Closed {
+    /// The last writer is gone but the size is not settled: glimpse the objects of this layout and send [`Settle`]
+    /// under this epoch. (If the client dies first, the file stays unsettled and any client may settle it.)
+    pub settle: Option<(u64, Layout)>,
+}
+
+/// Report the size of an unsettled file without writers, found by a glimpse begun under `update.epoch`.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Settle {
+    /// The file.
+    pub inode: InodeNumber,
+    /// The figures.
+    pub update: SizeUpdate,
+}
+
+/// Why a client takes a file's exclusive data lock.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum ExclusivePurpose {
+    /// An O_APPEND write: find the end, write there.
+    Append,
+    /// A truncation to this size. With an open id the open must be for writing; without, write permission is checked.
+    /// The MDT marks the file unsettled, sets mtime and ctime and clears set-id bits as POSIX asks.
+    Truncate(u64),
+}
+
+/// Take the exclusive data lock of a file: appends and truncations of all clients happen one after the other.
+/// Granted in order of arrival. Ends with [`ExclusiveEnd`], or with the session.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ExclusiveBegin {
+    /// The file.
+    pub inode: InodeNumber,
+    /// The open it happens through, if any.
+    pub open: Option<OpenId>,
+    /// Why.
+    pub purpose: ExclusivePurpose,
+}
+
+/// Answer to [`ExclusiveBegin`] when the lock is granted; while somebody else holds it the answer is
+/// [`MdtReply::Waiting`], after at most a second, and the client asks again (it keeps its place in the queue).
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ExclusiveGranted {
+    /// The inode as of now.
+    pub entry: Entry,
+    /// Its layout.
+    pub layout: Layout,
+    /// The write epoch as of now. For [`ExclusivePurpose::Append`], if it equals the epoch of the caller's own open, no
+    /// other client has written since, and the caller's own idea of the size is exact: no glimpse needed.
+    pub epoch: u64,
+}
+
+/// Release the exclusive data lock.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ExclusiveEnd {
+    /// The file.
+    pub inode: InodeNumber,
+    /// After a truncation of a file nobody else has open for writing: its new figures, so that it is settled at once.
+    pub update: Option<SizeUpdate>,
+}
+
+/// A range of an advisory lock, both ends inclusive, as FUSE and fcntl give it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+pub struct LockRange {
+    /// First byte.
+    pub start: u64,
+    /// Last byte; `u64::MAX` (or `i64::MAX`) means to the end of any file.
+    pub end: u64,
+}
+
+/// Families of advisory locks; they do not conflict with each other.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+pub enum LockFamily {
+    /// fcntl(2) record locks.
+    Posix,
+    /// flock(2) whole-file locks.
+    Flock,
+}
+
+/// State a lock request leads to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+pub enum LockMode {
+    /// Shared (read) lock.
+    Shared,
+    /// Exclusive (write) lock.
+    Exclusive,
+    /// No lock.
+    Unlock,
+}
+
+/// Set or release an advisory lock.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct SetLock {
+    /// The file.
+    pub inode: InodeNumber,
+    /// Family.
+    pub family: LockFamily,
+    /// Owner within the client (the kernel's lock owner).
+    pub owner: u64,
+    /// Process, reported to others by F_GETLK.
+    pub pid: u32,
+    /// Range.
+    pub range: LockRange,
+    /// Wanted state.
+    pub mode: LockMode,
+    /// Queue if it conflicts. The answer is then [`MdtReply::Waiting`] within a second and the client repeats the same
+    /// request (new xid) until it is granted, or sends [`CancelLock`]. A queued request not repeated for several
+    /// seconds leaves the queue.
+    pub wait: bool,
+}
+
+/// Give up a queued lock request of this owner.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct CancelLock {
+    /// The file.
+    pub inode: InodeNumber,
+    /// Family.
+    pub family: LockFamily,
+    /// Owner.
+    pub owner: u64,
+}
+
+/// Ask which lock would conflict (F_GETLK).
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct GetLock {
+    /// The file.
+    pub inode: InodeNumber,
+    /// Owner.
+    pub owner: u64,
+    /// Range.
+    pub range: LockRange,
+    /// Shared or Exclusive.
+    pub mode: LockMode,
+}
+
+/// A lock that somebody holds.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct HeldLock {
+    /// The file.
+    pub inode: InodeNumber,
+    /// Family.
+    pub family: LockFamily,
+    /// The client.
+    pub client: ClientId,
+    /// Owner within the client.
+    pub owner: u64,
+    /// Process.
+    pub pid: u32,
+    /// Range.
+    pub range: LockRange,
+    /// Shared or Exclusive.
+    pub mode: LockMode,
+}
+
+/// Remove a name.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Unlink {
+    /// Directory.
+    pub parent: InodeNumber,
+    /// Name.
+    pub name: Vec<u8>,
+    /// True: rmdir (the name must be an empty directory). False: unlink (it must not be a directory).
+    pub directory: bool,
+}
+
+/// What a rename does with an existing target.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum RenameMode {
+    /// Replace it.
+    Replace,
+    /// Fail with `Exists` (RENAME_NOREPLACE).
+    NoReplace,
+    /// Swap both (RENAME_EXCHANGE); the target must exist.
+    Exchange,
+}
+
+/// Rename.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Rename {
+    /// Directory of the old name.
+    pub parent: InodeNumber,
+    /// Old name.
+    pub name: Vec<u8>,
+    /// Directory of the new name.
+    pub new_parent: InodeNumber,
+    /// New name.
+    pub new_name: Vec<u8>,
+    /// What to do with an existing target.
+    pub mode: RenameMode,
+}
+
+/// Make a hard link, or name an unnamed file.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Link {
+    /// The file.
+    pub inode: InodeNumber,
+    /// Directory.
+    pub parent: InodeNumber,
+    /// New name.
+    pub name: Vec<u8>,
+}
+
+/// Read a directory from a position on.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ReadDirectory {
+    /// The directory; it must be open (`open`), which is what permission is checked at.
+    pub inode: InodeNumber,
+    /// The open.
+    pub open: OpenId,
+    /// Start behind this cookie; 0 at the beginning. Cookies are stable: they are never reused for another name while
+    /// the directory is read, and survive restarts.
+    pub cookie: u64,
+    /// At most this many entries.
+    pub entries_max: u32,
+    /// With attributes (readdirplus).
+    pub attributes: bool,
+}
+
+/// One name of a directory.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct DirectoryEntry {
+    /// The name; `.` and `..` come first.
+    pub name: Vec<u8>,
+    /// Its inode.
+    pub inode: InodeNumber,
+    /// Its kind.
+    pub kind: FileKind,
+    /// Position behind it.
+    pub cookie: u64,
+    /// The inode, if asked for (never for `.` and `..`).
+    pub entry: Option<Entry>,
+}
+
+/// How [`SetXattr`] treats an existing attribute.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum XattrMode {
+    /// Create or replace.
+    Any,
+    /// XATTR_CREATE: it must not exist.
+    Create,
+    /// XATTR_REPLACE: it must exist.
+    Replace,
+}
+
+/// Set an extended attribute; `system.posix_acl_access` and `_default` are understood as access lists.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct SetXattr {
+    /// The inode.
+    pub inode: InodeNumber,
+    /// Full name with its prefix.
+    pub name: Vec<u8>,
+    /// Value.
+    pub value: Vec<u8>,
+    /// Existing attribute.
+    pub mode: XattrMode,
+}
+
+/// Layout of an inode.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct LayoutInfo {
+    /// Of a regular file: its layout.
+    pub layout: Option<Layout>,
+    /// Of a directory: the default set on itself.
+    pub own_default: Option<LayoutSpec>,
+    /// Of a directory: what a new file in it gets, after inheritance and the file system's default.
+    pub effective_default: Option<LayoutSpec>,
+}
+
+/// What a client had open and locked, told to a restarted MDT before anything else.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Reclaim {
+    /// Open files.
+    pub opens: Vec<(InodeNumber, OpenId, OpenFlags)>,
+    /// Locks.
+    pub locks: Vec<HeldLock>,
+    /// Last batch: the MDT ends this client's part of the recovery.
+    pub done: bool,
+}
+
+/// Kinds of damage a check finds in a namespace.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Finding {
+    /// The inode concerned.
+    pub inode: InodeNumber,
+    /// In words: what is wrong, with figures.
+    pub problem: String,
+    /// Whether it was repaired.
+    pub repaired: bool,
+}
+
+/// One inode with all that a check of data against metadata needs.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ScannedInode {
+    /// Attributes and settlement.
+    pub entry: Entry,
+    /// Layout of a regular file.
+    pub layout: Option<Layout>,
+    /// Open somewhere, or waiting for its objects' destruction: not to be judged.
+    pub busy: bool,
+}
+
+/// Requests to a metadata target. `Credentials` come first wherever permission is checked.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub enum MdtRequest {
+    /// Name to inode. Search permission on the parent. -> Entry
+    Lookup(Credentials, Lookup),
+    /// -> Entry
+    GetAttributes(InodeNumber),
+    /// -> Entry
+    SetAttributes(Credentials, InodeNumber, SetAttributes),
+    /// access(2): mask of 4 read, 2 write, 1 execute. -> Done
+    Access(Credentials, InodeNumber, u32),
+    /// -> Created
+    Create(Credentials, Create),
+    /// -> Created
+    CreateUnnamed(Credentials, CreateUnnamed),
+    /// -> Opened
+    Open(Credentials, Open),
+    /// -> Closed
+    Close(Close),
+    /// -> Done (also when the epoch no longer holds)
+    Settle(Settle),
+    /// -> ExclusiveGranted or Waiting
+    ExclusiveBegin(Credentials, ExclusiveBegin),
+    /// -> Done
+    ExclusiveEnd(ExclusiveEnd),
+    /// A write by somebody who is not privileged: clear set-id bits (file_remove_privs). -> Done
+    ClearPrivileges(InodeNumber),
+    /// -> Done
+    Unlink(Credentials, Unlink),
+    /// -> Done
+    Rename(Credentials, Rename),
+    /// -> Entry
+    Link(Credentials, Link),
+    /// -> Target
+    ReadLink(InodeNumber),
+    /// -> Directory
+    ReadDirectory(ReadDirectory),
+    /// -> Value
+    GetXattr(Credentials, InodeNumber, Vec<u8>),
+    /// -> Names
+    ListXattr(Credentials, InodeNumber),
+    /// -> Done
+    SetXattr(Credentials, SetXattr),
+    /// -> Done
+    RemoveXattr(Credentials, InodeNumber, Vec<u8>),
+    /// -> Layout
+    GetLayout(InodeNumber),
+    /// Set or clear a directory's default layout (owner or root). -> Done
+    SetDefaultLayout(Credentials, InodeNumber, Option<LayoutSpec>),
+    /// All paths of an inode, relative to the root, without a leading slash (root or search permission). -> Paths
+    InodePaths(Credentials, InodeNumber),
+    /// -> Done or Waiting
+    SetLock(SetLock),
+    /// -> Done
+    CancelLock(CancelLock),
+    /// -> Lock
+    GetLock(GetLock),
+    /// -> Space
+    StatFs,
+    /// Everything acknowledged before this is durable when it returns (fsync of metadata). -> Done
+    Commit,
+    /// -> Done
+    Reclaim(Reclaim),
+    /// Keep the session's lease. -> Done
+    Ping,
+    /// Check (and repair) the namespace of this MDT. Root only. -> Findings
+    Check(Credentials, bool),
+    /// Inodes behind this one, in order. Root only. -> Scanned
+    ScanInodes(Credentials, InodeNumber, u32),
+    /// Set a settled size found by fsck. Root only. -> Done
+    RepairSize(Credentials, InodeNumber, SizeUpdate),
+    /// End the session: closes all opens, releases all locks. -> Done
+    Disconnect,
+}
+
+/// Answers of a metadata target.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub enum MdtReply {
+    /// Success without data.
+    Done,
+    /// An inode.
+    Entry(Entry),
+    /// A new node.
+    Created(Created),
+    /// An open file.
+    Opened(Opened),
+    /// A closed file.
+    Closed(Closed),
+    /// The exclusive data lock.
+    ExclusiveGranted(ExclusiveGranted),
+    /// A lock is held by somebody else; ask again.
+    Waiting,
+    /// Target of a symbolic link.
+    Target(Vec<u8>),
+    /// Entries in order, and whether the directory ends behind them.
+    Directory(Vec<DirectoryEntry>, bool),
+    /// Value of an extended attribute.
+    Value(Vec<u8>),
+    /// Names of extended attributes.
+    Names(Vec<Vec<u8>>),
+    /// A layout.
+    Layout(LayoutInfo),
+    /// Paths.
+    Paths(Vec<Vec<u8>>),
+    /// A conflicting lock, if there is one.
+    Lock(Option<HeldLock>),
+    /// Space of the target.
+    Space(SpaceUsage),
+    /// What a check found.
+    Findings(Vec<Finding>),
+    /// Inodes in order; empty at the end.
+    Scanned(Vec<ScannedInode>),
+}

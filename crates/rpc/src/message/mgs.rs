@@ -1,0 +1,91 @@
+//! Requests to the management service.
+
+use serde::{Deserialize, Serialize};
+use types::{MdtIndex, OstIndex, SpaceUsage};
+
+use super::ost::TargetCondition;
+
+/// Role and index of a target.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+pub enum TargetRole {
+    /// Metadata target.
+    Mdt(MdtIndex),
+    /// Object storage target.
+    Ost(OstIndex),
+}
+
+/// Whether the administrators want a target used.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum TargetState {
+    /// In use.
+    Active,
+    /// Taken out by hand: clients do not wait for it; its files answer with an error.
+    Inactive,
+}
+
+/// One target of the cluster map.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Target {
+    /// Role and index.
+    pub role: TargetRole,
+    /// Identity written at format time; a target with another one cannot take this index.
+    pub uuid: String,
+    /// `host:port` of the process that serves it now.
+    pub address: String,
+    /// Wanted state.
+    pub state: TargetState,
+}
+
+/// The cluster map. Grows by versions; whoever holds an old one asks for the new one.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ClusterMap {
+    /// Version; grows with every change.
+    pub version: u64,
+    /// File system name, 1-8 characters.
+    pub fsname: String,
+    /// Targets: MDTs by index, then OSTs by index.
+    pub targets: Vec<Target>,
+    /// Permanent parameters (`set_param -P`), by pattern, in the order they were set.
+    pub parameters: Vec<(String, String)>,
+}
+
+/// A target's own report, sent on start and repeated: it keeps the target "seen" at the MGS.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Register {
+    /// File system it was formatted for.
+    pub fsname: String,
+    /// Role and index.
+    pub role: TargetRole,
+    /// Identity.
+    pub uuid: String,
+    /// Where it listens.
+    pub address: String,
+    /// Space.
+    pub space: SpaceUsage,
+    /// Condition.
+    pub condition: TargetCondition,
+}
+
+/// Requests to the management service.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub enum MgsRequest {
+    /// -> Map
+    Register(Register),
+    /// The map, as soon as its version differs from this one, or after a second as it is. -> Map
+    GetMap(u64),
+    /// Set a permanent parameter; an empty value removes it. -> Done
+    SetParameter(String, String),
+    /// Set a target's wanted state. -> Done
+    SetState(TargetRole, TargetState),
+    /// Keep the session. -> Done
+    Ping,
+}
+
+/// Answers of the management service.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub enum MgsReply {
+    /// Success without data.
+    Done,
+    /// The map.
+    Map(ClusterMap),
+}

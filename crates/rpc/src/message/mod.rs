@@ -1,0 +1,37 @@
+//! Every message of the protocol. A request struct and its reply struct stand together.
+//!
+//! Growing a message: append a field with `#[serde(default)]`; old receivers skip it, new receivers default it.
+//! Growing the protocol: append a variant. Never reorder, never remove (docs/wire_protocol.md has the table).
+
+pub mod mdt;
+pub mod mgs;
+pub mod ost;
+pub mod session;
+
+use serde::{Deserialize, Serialize};
+
+pub use mdt::{MdtReply, MdtRequest};
+pub use mgs::{MgsReply, MgsRequest};
+pub use ost::{OstReply, OstRequest};
+
+/// A request to a target, as handlers see it and as the in-process transport passes it. Bulk data travel beside it.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub enum Request {
+    /// To a metadata target.
+    Mdt(MdtRequest),
+    /// To an object storage target.
+    Ost(OstRequest),
+    /// To the management service.
+    Mgs(MgsRequest),
+}
+
+/// The answer to a [`Request`] of the same family.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub enum Reply {
+    /// From a metadata target.
+    Mdt(MdtReply),
+    /// From an object storage target.
+    Ost(OstReply),
+    /// From the management service.
+    Mgs(MgsReply),
+}

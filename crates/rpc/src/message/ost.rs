@@ -1,0 +1,158 @@
+//! Requests to an object storage target.
+//!
+//! Checksums: CRC-32C (Castagnoli) of each piece of the bulk data, pieces being cut at multiples of 4096 bytes of the
+//! *object's* offset. So a request of 10000 bytes at object offset 4000 carries pieces of 96, 4096, 4096 and 1712 bytes.
+
+use serde::{Deserialize, Serialize};
+use types::{ClientId, ObjectId, SpaceUsage, Timestamp};
+
+/// What an OST knows of an object. A missing object is all zeros.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ObjectAttributes {
+    /// Bytes up to the last one written or set by truncation.
+    pub size: u64,
+    /// Space used, in 512-byte blocks.
+    pub blocks: u64,
+    /// Time of the last change, by the OST's clock.
+    pub mtime: Timestamp,
+}
+
+/// Write. Bulk data beside it, at most 4 MiB.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Write {
+    /// The object; created if missing.
+    pub object: ObjectId,
+    /// Byte offset within the object.
+    pub offset: u64,
+    /// CRC-32C per piece (module documentation).
+    pub checksums: Vec<u32>,
+    /// Reply only when the data are durable (O_SYNC, O_DSYNC).
+    pub sync: bool,
+    /// Layout generation under which the client maps; refused as stale if the object was fenced at a newer one.
+    pub layout_generation: u64,
+}
+
+/// Answer to everything that changes an object.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Changed {
+    /// Attributes before this request.
+    pub before: ObjectAttributes,
+    /// Attributes after it.
+    pub after: ObjectAttributes,
+}
+
+/// Read up to `bytes` (at most 4 MiB) from `offset`. Bulk data beside the reply; short only at the object's end.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Read {
+    /// The object; a missing one reads as empty.
+    pub object: ObjectId,
+    /// Byte offset within the object.
+    pub offset: u64,
+    /// Bytes wanted.
+    pub bytes: u32,
+}
+
+/// Answer to [`Read`].
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ReadDone {
+    /// CRC-32C per piece of the bulk data.
+    pub checksums: Vec<u32>,
+    /// The object's size at the time of the read, so that a short read can be told from a hole.
+    pub size: u64,
+}
+
+/// Changes of an object's space.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum SpaceChange {
+    /// Set the size; what lies beyond is gone, what is new reads as zeros.
+    Truncate {
+        /// New size in bytes.
+        size: u64,
+    },
+    /// Reserve space for a range; with `extend`, the size covers it afterwards.
+    Allocate {
+        /// Byte offset.
+        offset: u64,
+        /// Length in bytes.
+        bytes: u64,
+        /// Grow the size.
+        extend: bool,
+    },
+    /// Make a range read as zeros and give its space back; the size stays.
+    Punch {
+        /// Byte offset.
+        offset: u64,
+        /// Length in bytes.
+        bytes: u64,
+    },
+    /// Make a range read as zeros; with `extend`, the size covers it afterwards.
+    Zero {
+        /// Byte offset.
+        offset: u64,
+        /// Length in bytes.
+        bytes: u64,
+        /// Grow the size.
+        extend: bool,
+    },
+}
+
+/// Requests to an object storage target.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub enum OstRequest {
+    /// -> Changed
+    Write(Write),
+    /// -> Read
+    Read(Read),
+    /// -> Changed
+    Space(ObjectId, SpaceChange),
+    /// Next data (true) or hole (false) at or after an offset; the object's end counts as a hole. -> Found
+    Seek(ObjectId, u64, bool),
+    /// Attributes of objects, in the order asked. -> Attributes
+    Glimpse(Vec<ObjectId>),
+    /// Everything acknowledged for these objects is durable when it returns; empty: for all. -> Done
+    Sync(Vec<ObjectId>),
+    /// Remove objects; missing ones are fine. From MDTs. -> Done
+    Destroy(Vec<ObjectId>),
+    /// -> Space
+    StatFs,
+    /// Objects behind this one in order, at most this many. From fsck. -> Objects
+    ListObjects(Option<ObjectId>, u32),
+    /// Read everything of an object and compare checksums; answers `Corrupt` if damaged. From fsck. -> Done
+    Verify(ObjectId),
+    /// Refuse this client from now on; its lease expired at an MDT. -> Done
+    Evict(ClientId),
+    /// Keep the session. -> Done
+    Ping,
+    /// End the session. -> Done
+    Disconnect,
+}
+
+/// Answers of an object storage target.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub enum OstReply {
+    /// Success without data.
+    Done,
+    /// An object changed.
+    Changed(Changed),
+    /// Data beside it.
+    Read(ReadDone),
+    /// Offset found by a seek; `None`: nothing there up to the object's end.
+    Found(Option<u64>),
+    /// Attributes in the order asked.
+    Attributes(Vec<ObjectAttributes>),
+    /// Space of the target, and its state.
+    Space(SpaceUsage, TargetCondition),
+    /// Objects in order; empty at the end.
+    Objects(Vec<(ObjectId, ObjectAttributes)>),
+}
+
+/// What an OST says of its own fitness for new objects (the letters of `lfs df`).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct TargetCondition {
+    /// D: works, but a device below it is degraded.
+    pub degraded: bool,
+    /// N: creates no new objects.
+    pub no_create: bool,
+    /// R: refuses writes.
+    pub read_only: bool,
+}

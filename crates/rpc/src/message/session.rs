@@ -1,0 +1,42 @@
+//! Messages that open and keep a session. They are handled by the rpc crate itself, before any target sees them.
+
+use serde::{Deserialize, Serialize};
+use types::{ClientId, Generation};
+
+/// First message of a connection: names the target and the client.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Connect {
+    /// Oldest protocol version this side speaks.
+    pub version_min: u16,
+    /// Newest protocol version this side speaks.
+    pub version_max: u16,
+    /// Feature bits this side supports.
+    pub features: u64,
+    /// The target wanted, as `stria-OST0003`, or `MGS`.
+    pub target: String,
+    /// Who connects.
+    pub client: ClientId,
+    /// The client's host and process, for people (`ctl`, logs).
+    pub client_name: String,
+    /// Grows with each connection of this client to this target; requests of older connections are dropped.
+    pub connection: Generation,
+    /// True when the client believes it has a session here that should be continued.
+    pub resume: bool,
+}
+
+/// Answer to [`Connect`].
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Connected {
+    /// Protocol version both sides use from here on.
+    pub version: u16,
+    /// Features both sides support.
+    pub features: u64,
+    /// Random number of this server start: differs after every restart, so that the client knows to reclaim.
+    pub incarnation: u64,
+    /// Whether the server still had this client's session (volatile state intact).
+    pub resumed: bool,
+    /// Slots the client may use: 0..slots.
+    pub slots: u16,
+    /// The session is evicted unless a request arrives at least this often, in milliseconds.
+    pub lease_ms: u32,
+}

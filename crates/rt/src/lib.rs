@@ -1,0 +1,37 @@
+//! The seams: everything through which the file system touches the outside world.
+//!
+//! Code in client, mds, oss, mgs, rpc, kv and lock knows time, tasks, chance, the network and storage only through the
+//! traits here (and `tokio::sync`, which is free of any runtime). So the same code runs on real hosts ([`real`]), in
+//! memory for tests ([`memory`]), under injected faults ([`fault`]) and, in the lab, in virtual time.
+
+pub mod clock;
+pub mod device;
+pub mod entropy;
+pub mod frame;
+pub mod spawn;
+pub mod transport;
+
+pub use clock::{Clock, Instant};
+pub use device::Device;
+pub use entropy::Entropy;
+pub use frame::{Frame, FrameHeader};
+pub use spawn::Spawn;
+pub use transport::{Address, Connection, Listener, Receiver, Sender, Transport};
+
+use std::{future::Future, pin::Pin, sync::Arc};
+
+/// A boxed future, as the object-safe seams return it.
+pub type BoxFuture<'a, T> = Pin<Box<dyn Future<Output = T> + Send + 'a>>;
+
+/// The seams of one process, handed to everything that process runs. Cheap to clone.
+#[derive(Clone)]
+pub struct Seams {
+    /// Time.
+    pub clock: Arc<dyn Clock>,
+    /// Tasks.
+    pub spawn: Arc<dyn Spawn>,
+    /// Chance.
+    pub entropy: Arc<dyn Entropy>,
+    /// Network.
+    pub transport: Arc<dyn Transport>,
+}

@@ -1,0 +1,67 @@
+//! The network: connections that carry frames.
+//!
+//! Contract: frames of one connection arrive whole, and in order if the transport is reliable (TCP). The layers above do
+//! not rely on it: the lab loses, duplicates, delays and reorders frames, and sessions (rpc) make calls exactly-once
+//! nevertheless. An error ends the connection for good; nothing is known about frames sent before it.
+
+use std::{fmt, io, sync::Arc};
+
+use crate::{BoxFuture, Frame};
+
+/// Where a process listens: `host:port`, or a node's name in the lab.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Address(pub Arc<str>);
+
+impl fmt::Display for Address {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+impl From<&str> for Address {
+    fn from(text: &str) -> Self {
+        Address(text.into())
+    }
+}
+
+/// The two halves of a connection.
+pub struct Connection {
+    /// Sends frames; shared by all callers.
+    pub sender: Arc<dyn Sender>,
+    /// Receives frames; owned by one reader.
+    pub receiver: Box<dyn Receiver>,
+    /// The other side, for people.
+    pub peer: String,
+}
+
+/// The seam for the network.
+pub trait Transport: Send + Sync {
+    /// Opens a connection.
+    fn connect(&self, address: &Address) -> BoxFuture<'static, io::Result<Connection>>;
+    /// Starts to listen. Port 0 lets the system choose; [`Listener::address`] tells.
+    fn listen(&self, address: &Address) -> BoxFuture<'static, io::Result<Box<dyn Listener>>>;
+}
+
+/// A listening socket.
+pub trait Listener: Send {
+    /// The next connection.
+    fn accept(&mut self) -> BoxFuture<'_, io::Result<Connection>>;
+    /// Where it listens.
+    fn address(&self) -> Address;
+}
+
+/// Sending half. Frames queued by several callers in a short time leave in one system call.
+pub trait Sender: Send + Sync {
+    /// Queues a frame, in order. Waits while more than the transport's bound of bytes is queued (a peer that does not
+    /// read slows its sender down and nobody else). Success means queued, not delivered.
+    fn send(&self, frame: Frame) -> BoxFuture<'_, io::Result<()>>;
+    /// Ends the connection in both directions; the receiver sees an end.
+    fn close(&self);
+}
+
+/// Receiving half.
+pub trait Receiver: Send {
+    /// The next frame; `None` when the peer closed the connection between frames. A frame whose header is malformed or
+    /// too large is an `InvalidData` error.
+    fn receive(&mut self) -> BoxFuture<'_, io::Result<Option<Frame>>>;
+}

@@ -1,0 +1,75 @@
+//! Attributes of an inode, as stat(2) shows them, and requests to change them.
+
+use serde::{Deserialize, Serialize};
+
+use crate::{FileKind, InodeNumber, Timestamp};
+
+/// All that stat(2) reports of an inode.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Attributes {
+    /// The inode.
+    pub inode: InodeNumber,
+    /// What it is.
+    pub kind: FileKind,
+    /// Permission bits, set-id and sticky bits: 12 bits, without the kind.
+    pub mode: u32,
+    /// Hard links; of a directory 2 + its subdirectories.
+    pub links: u32,
+    /// Owner.
+    pub uid: u32,
+    /// Group.
+    pub gid: u32,
+    /// Device number of a device file, else 0.
+    pub device: u32,
+    /// Size in bytes.
+    pub size: u64,
+    /// Space used, in blocks of 512 bytes.
+    pub blocks: u64,
+    /// Last access.
+    pub atime: Timestamp,
+    /// Last change of contents.
+    pub mtime: Timestamp,
+    /// Last change of the inode.
+    pub ctime: Timestamp,
+    /// Creation.
+    pub btime: Timestamp,
+}
+
+/// A time to set.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum SetTime {
+    /// The server's present time (utimensat's UTIME_NOW): write permission suffices.
+    Now,
+    /// A given time: only the owner or root.
+    To(Timestamp),
+}
+
+/// Attributes to change; `None` leaves one as it is. Sizes change through truncation, not here.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct SetAttributes {
+    /// Permission bits, 12 bits.
+    pub mode: Option<u32>,
+    /// Owner.
+    pub uid: Option<u32>,
+    /// Group.
+    pub gid: Option<u32>,
+    /// Last access.
+    pub atime: Option<SetTime>,
+    /// Last change of contents.
+    pub mtime: Option<SetTime>,
+}
+
+/// Space and inodes of a target, as statfs(2) shows them. Bytes, not blocks.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct SpaceUsage {
+    /// Capacity in bytes.
+    pub bytes_total: u64,
+    /// Free bytes.
+    pub bytes_free: u64,
+    /// Free bytes for users other than root.
+    pub bytes_available: u64,
+    /// Inodes or objects the target can hold.
+    pub inodes_total: u64,
+    /// Inodes or objects still free.
+    pub inodes_free: u64,
+}

@@ -1,0 +1,148 @@
+//! Errors of file system operations, one variant per cause. They travel in replies; only the `fuse` crate turns them
+//! into errno values, and only the tools turn them into text for people.
+
+use serde::{Deserialize, Serialize};
+
+use crate::{ObjectId, OstIndex};
+
+/// Result of a file system operation.
+pub type FsResult<T> = Result<T, FsError>;
+
+/// Why a file system operation failed. Variants are only ever appended: their order is the wire format.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, thiserror::Error)]
+pub enum FsError {
+    /// ENOENT
+    #[error("no such file or directory")]
+    NotFound,
+    /// EEXIST
+    #[error("file exists")]
+    Exists,
+    /// ENOTDIR
+    #[error("not a directory")]
+    NotDirectory,
+    /// EISDIR
+    #[error("is a directory")]
+    IsDirectory,
+    /// ENOTEMPTY
+    #[error("directory not empty")]
+    NotEmpty,
+    /// EACCES: the mode bits or the access list deny it.
+    #[error("permission denied")]
+    AccessDenied,
+    /// EPERM: only the owner or root may.
+    #[error("operation not permitted")]
+    NotPermitted,
+    /// EINVAL
+    #[error("invalid argument")]
+    Invalid,
+    /// ENAMETOOLONG
+    #[error("file name too long")]
+    NameTooLong,
+    /// ELOOP
+    #[error("too many levels of symbolic links")]
+    Loop,
+    /// EMLINK
+    #[error("too many links")]
+    TooManyLinks,
+    /// EXDEV
+    #[error("invalid cross-device link")]
+    CrossDevice,
+    /// EBUSY
+    #[error("device or resource busy")]
+    Busy,
+    /// ENOSPC
+    #[error("no space left on device")]
+    NoSpace,
+    /// EDQUOT
+    #[error("disk quota exceeded")]
+    Quota,
+    /// EROFS
+    #[error("read-only file system")]
+    ReadOnly,
+    /// EFBIG
+    #[error("file too large")]
+    FileTooLarge,
+    /// EBADF: the handle is not open, or not for this.
+    #[error("bad file handle")]
+    BadHandle,
+    /// ESTALE: the inode is gone, or the session that opened it was evicted.
+    #[error("stale file handle")]
+    Stale,
+    /// ENODATA: no such extended attribute, or no layout for this offset.
+    #[error("no data available")]
+    NoData,
+    /// ERANGE: the value does not fit the caller's buffer.
+    #[error("numerical result out of range")]
+    Range,
+    /// E2BIG: an attribute or argument above its limit.
+    #[error("argument list too long")]
+    TooBig,
+    /// EOPNOTSUPP
+    #[error("operation not supported")]
+    NotSupported,
+    /// ENOTTY
+    #[error("inappropriate ioctl for device")]
+    NotTty,
+    /// ENXIO: no data or hole at or after the offset; no reader of a pipe.
+    #[error("no such device or address")]
+    NoDeviceOrAddress,
+    /// ENODEV: no such target.
+    #[error("no such device")]
+    NoDevice,
+    /// EAGAIN: a lock is held by somebody else.
+    #[error("resource temporarily unavailable")]
+    WouldBlock,
+    /// EDEADLK
+    #[error("resource deadlock avoided")]
+    Deadlock,
+    /// EINTR: the caller gave up waiting.
+    #[error("interrupted")]
+    Interrupted,
+    /// ENOLCK: the server's limit on locks is reached.
+    #[error("no locks available")]
+    NoLocks,
+    /// EOVERFLOW
+    #[error("value too large")]
+    Overflow,
+    /// EIO: a device failed.
+    #[error("input/output error on {target}: {detail}")]
+    Device {
+        /// The target, as `stria-OST0003`.
+        target: String,
+        /// What failed.
+        detail: String,
+    },
+    /// EIO: stored data do not match their checksum. The data are not returned.
+    #[error("checksum mismatch in object {object} on {ost} at byte {offset}")]
+    Corrupt {
+        /// The object.
+        object: ObjectId,
+        /// The target that holds it.
+        ost: OstIndex,
+        /// Offset of the damaged block within the object, in bytes.
+        offset: u64,
+    },
+    /// EIO: data arrived damaged; the sender tries again.
+    #[error("checksum mismatch on the wire")]
+    Transfer,
+    /// EIO: no server answered within the time allowed (`timeout` parameter).
+    #[error("{target} did not answer for {seconds} s")]
+    Unreachable {
+        /// The target.
+        target: String,
+        /// How long the client waited.
+        seconds: u32,
+    },
+    /// EIO (EUCLEAN for tools): a stored structure of a server does not decode or contradicts another.
+    #[error("damaged metadata: {0}")]
+    Damaged(String),
+    /// EPROTO: the peer speaks a version or message this side does not know.
+    #[error("protocol error: {0}")]
+    Protocol(String),
+    /// Never reaches a user: the permission decision needs the caller's supplementary groups; ask again with them.
+    #[error("supplementary groups needed")]
+    GroupsNeeded,
+    /// Never reaches a user: the session is unknown or its lease expired; open a new one.
+    #[error("session evicted")]
+    Evicted,
+}

@@ -1,0 +1,106 @@
+//! Identifiers. Each is a newtype, so that an OST index can never be passed where an MDT index is meant.
+
+use std::fmt;
+
+use serde::{Deserialize, Serialize};
+
+/// Bits of an inode number below the MDT index: the counter local to that MDT.
+const COUNTER_BITS: u32 = 48;
+
+/// Index of a metadata target (MDT) in the cluster map, as in `lustre-MDT0003`.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+pub struct MdtIndex(pub u16);
+
+/// Index of an object storage target (OST) in the cluster map, as in `lustre-OST0003`.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+pub struct OstIndex(pub u16);
+
+impl fmt::Display for MdtIndex {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "MDT{:04x}", self.0)
+    }
+}
+
+impl fmt::Display for OstIndex {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "OST{:04x}", self.0)
+    }
+}
+
+/// Number of an inode: the index of its home MDT (upper 16 bits) and that MDT's counter (lower 48 bits).
+/// Never reused. The root directory is number 1 of MDT 0, which is also what FUSE calls its root.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+pub struct InodeNumber(pub u64);
+
+impl InodeNumber {
+    /// The root directory.
+    pub const ROOT: InodeNumber = InodeNumber(1);
+    /// The first counter that files get on every MDT; smaller ones are reserved.
+    pub const FIRST_FREE_COUNTER: u64 = 0x100;
+
+    /// The inode `counter` of `mdt`. `counter` must be below 2^48.
+    pub fn new(mdt: MdtIndex, counter: u64) -> Self {
+        assert!(counter < 1 << COUNTER_BITS, "inode counter {counter} exceeds 48 bits");
+        Self(u64::from(mdt.0) << COUNTER_BITS | counter)
+    }
+
+    /// The MDT that holds this inode.
+    pub fn mdt(self) -> MdtIndex {
+        MdtIndex((self.0 >> COUNTER_BITS) as u16)
+    }
+
+    /// The number local to its MDT.
+    pub fn counter(self) -> u64 {
+        self.0 & ((1 << COUNTER_BITS) - 1)
+    }
+}
+
+impl fmt::Display for InodeNumber {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{:#x}", self.0)
+    }
+}
+
+/// Name of an object on an OST: the file it belongs to and the stripe slot within that file's layout.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+pub struct ObjectId {
+    /// The file.
+    pub inode: InodeNumber,
+    /// The stripe slot; unique within the file for its whole life, never given to another OST.
+    pub slot: u32,
+}
+
+impl fmt::Display for ObjectId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{:#x}:{:#x}", self.inode.0, self.slot)
+    }
+}
+
+/// One mount, or one server acting as a client of another; random, never reused.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+pub struct ClientId(pub u64);
+
+impl fmt::Display for ClientId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{:016x}", self.0)
+    }
+}
+
+/// Position in a session's table of outstanding requests. A slot carries one request at a time.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+pub struct Slot(pub u16);
+
+/// Transaction number of a request: strictly increasing within one (client, slot).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+pub struct Xid(pub u64);
+
+/// A counter that fences what is older: of a layout, a session's connection, or a server's incarnation.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+pub struct Generation(pub u64);
+
+impl Generation {
+    /// The next generation.
+    pub fn next(self) -> Self {
+        Self(self.0 + 1)
+    }
+}

@@ -1,0 +1,21 @@
+//! The vocabulary every other crate shares: identifiers, units, attributes, errors and limits.
+//!
+//! Nothing here does I/O, takes a lock or knows a format on disk. Values are plain data that travel
+//! through messages (serde) and through journals (each store encodes them by its own byte tables).
+
+pub mod attributes;
+pub mod credentials;
+pub mod error;
+pub mod fid;
+pub mod id;
+pub mod limits;
+pub mod mode;
+pub mod time;
+
+pub use attributes::{Attributes, SetAttributes, SetTime, SpaceUsage};
+pub use credentials::Credentials;
+pub use error::{FsError, FsResult};
+pub use fid::Fid;
+pub use id::{ClientId, Generation, InodeNumber, MdtIndex, ObjectId, OstIndex, Slot, Xid};
+pub use mode::{FileKind, NodeKind};
+pub use time::Timestamp;
