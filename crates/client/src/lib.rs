@@ -1,1 +1,3 @@
-//! skeleton
+//! The client: the file system as an API on inodes. The FUSE mount, the benchmarks and the lab are its users.
+
+pub mod control;

@@ -1,0 +1,97 @@
+//! The control channel of a mount: what `lfs` asks through an ioctl on any file or directory of the mount.
+//!
+//! One ioctl carries an encoded [`ControlRequest`] in and one page of the encoded result out; long results are fetched
+//! page by page (the crate `fuse` has the number and the framing). Permission is checked as for the caller of the ioctl.
+
+use layout::{Layout, LayoutSpec};
+use rpc::message::mgs::TargetRole;
+use rpc::message::ost::TargetCondition;
+use serde::{Deserialize, Serialize};
+use types::{FsError, InodeNumber, SpaceUsage};
+
+/// Which inode a request is about: the one the ioctl was called on, or a name in it (so that a file can be asked about
+/// without being opened).
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Subject {
+    /// The open file or directory itself.
+    This,
+    /// A name in the open directory.
+    Name(Vec<u8>),
+}
+
+/// What is asked.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum ControlRequest {
+    /// Create a regular file with a layout, atomically (`lfs setstripe FILE`). -> Created
+    CreateWithLayout {
+        /// New name in the open directory.
+        name: Vec<u8>,
+        /// Permission bits; the caller has applied its umask.
+        mode: u32,
+        /// The layout.
+        spec: LayoutSpec,
+    },
+    /// Set (`Some`) or clear the default layout of the open directory. -> Done
+    SetDefaultLayout(Option<LayoutSpec>),
+    /// -> Layout
+    GetLayout(Subject),
+    /// Inode number, from which the FID follows. -> Inode
+    GetInode(Subject),
+    /// Paths of an inode relative to the mount's root. -> Paths
+    InodePaths(InodeNumber),
+    /// All targets with state and space. -> Targets
+    Targets,
+    /// Name of the file system and of this client (`lfs getname`). -> Name
+    Name,
+}
+
+/// A target as a client sees it.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct TargetStatus {
+    /// Role and index.
+    pub role: TargetRole,
+    /// `stria-OST0003_UUID`.
+    pub uuid: String,
+    /// Address it is reached at.
+    pub address: String,
+    /// Whether the administrators want it used.
+    pub active: bool,
+    /// Whether this client has a working connection.
+    pub connected: bool,
+    /// What it says of itself.
+    pub condition: TargetCondition,
+    /// Space; `None` if it cannot be reached.
+    pub space: Option<SpaceUsage>,
+}
+
+/// What is answered.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum ControlReply {
+    /// Success.
+    Done,
+    /// The new file.
+    Created(InodeNumber),
+    /// A layout.
+    Layout {
+        /// The inode asked about.
+        inode: InodeNumber,
+        /// Whether it is a directory.
+        directory: bool,
+        /// Layout of a regular file.
+        layout: Option<Layout>,
+        /// Default set on the directory itself.
+        own_default: Option<LayoutSpec>,
+        /// What new files in the directory get.
+        effective_default: Option<LayoutSpec>,
+    },
+    /// An inode number.
+    Inode(InodeNumber),
+    /// Paths.
+    Paths(Vec<Vec<u8>>),
+    /// Targets: MDTs by index, then OSTs by index.
+    Targets(Vec<TargetStatus>),
+    /// File system name and the client's name (`stria-<16 hex digits>`).
+    Name(String, String),
+    /// Why not.
+    Error(FsError),
+}
