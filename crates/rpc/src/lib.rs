@@ -1,3 +1,14 @@
 //! Remote procedure calls: messages, sessions, and the two ends of a call.
 
+pub mod handler;
+pub mod histogram;
+pub mod import;
 pub mod message;
+pub mod server;
+pub mod service;
+
+pub use handler::{Answer, Call, Handler, SessionEvent};
+pub use histogram::Histogram;
+pub use import::{Endpoint, Import, ImportOptions, ImportState, ImportStatistics, Recovery};
+pub use server::{Server, ServerOptions};
+pub use service::{Service, ServiceStatistics};

@@ -1,0 +1,90 @@
+//! What a target gives to this crate, and what it gets: the server half of a call, without sessions or networks.
+
+use std::sync::Arc;
+
+use bytes::Bytes;
+use rt::BoxFuture;
+use types::{ClientId, FsResult, Slot, Xid};
+
+use crate::message::{Reply, Request};
+
+/// One request, admitted by its session and its service, to be executed exactly once.
+#[derive(Clone, Debug)]
+pub struct Call {
+    /// Who asks.
+    pub client: ClientId,
+    /// Slot of the client's session; with `xid` it names the request for good.
+    pub slot: Slot,
+    /// Transaction number within the slot.
+    pub xid: Xid,
+    /// Identifies the user's request from the mount to the last server's log; 0: none.
+    pub trace: u64,
+    /// What to do.
+    pub request: Request,
+    /// Data beside the request.
+    pub bulk: Bytes,
+}
+
+/// The outcome of a [`Call`].
+#[derive(Clone, Debug)]
+pub struct Answer {
+    /// Reply or error.
+    pub reply: FsResult<Reply>,
+    /// Data beside the reply; empty with an error.
+    pub bulk: Bytes,
+}
+
+impl Answer {
+    /// An answer without bulk data.
+    pub fn new(reply: FsResult<Reply>) -> Self {
+        Self { reply, bulk: Bytes::new() }
+    }
+}
+
+impl From<FsResult<Reply>> for Answer {
+    fn from(reply: FsResult<Reply>) -> Self {
+        Self::new(reply)
+    }
+}
+
+/// Milestones of a client's session. Events of one client arrive one after the other; each is awaited before the
+/// session goes on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum SessionEvent {
+    /// A session begins; the client's first request comes after this.
+    Opened {
+        /// The client.
+        client: ClientId,
+        /// It continues a session of an earlier start of this server, and will reclaim what it had open there.
+        resumed: bool,
+    },
+    /// The lease expired (or an administrator asked): nothing of this client may stay open or locked.
+    Evicted(ClientId),
+    /// The client ended its session.
+    Closed(ClientId),
+}
+
+/// A target's request handler: implemented by the MDT, the OST and the MGS.
+pub trait Handler: Send + Sync + 'static {
+    /// Executes one request. The future is never dropped before it completes, except with the whole process.
+    fn handle(self: Arc<Self>, call: Call) -> BoxFuture<'static, Answer>;
+
+    /// Name of the service (queue and service threads) that executes this request.
+    fn service(&self, request: &Request) -> &'static str;
+
+    /// The last mutation this target made durable (or wrote) for a slot, and its reply; consulted when a session of an
+    /// earlier start of this server is continued. `None` if there is none, or if nothing here needs it because every
+    /// request is idempotent.
+    fn persistent_reply(&self, client: ClientId, slot: Slot) -> Option<(Xid, Reply)>;
+
+    /// Whether this client may continue a session from before this server's start. A target that keeps its sessions
+    /// on disk says no for those it does not find: the client is then told that it was evicted, and does not repeat
+    /// requests whose replies were forgotten with the session.
+    fn may_resume(&self, client: ClientId) -> bool {
+        let _ = client;
+        true
+    }
+
+    /// Told of each milestone of a session.
+    fn session_event(self: Arc<Self>, event: SessionEvent) -> BoxFuture<'static, ()>;
+}

@@ -1,0 +1,181 @@
+//! Services: named request queues with a number of service threads, as in Portal RPC.
+//!
+//! A service thread is not an operating system thread but the right to execute: at most `threads` requests of a service
+//! execute at once, the others wait in order of arrival. So a target's disk or CPU sees a bounded number of requests
+//! whatever the number of clients, and the number can be changed while requests run.
+//!
+//! Life cycle of a request: [`Service::admit`] gives a [`Permit`] at once, or queues; dropping the permit admits the next.
+//! The queue is bounded: beyond `queue_max` a request is refused (not executed) and its client tries again later.
+//! Downside: one FIFO per service, no fairness between clients.
+
+use std::{collections::VecDeque, sync::Arc, time::Duration};
+
+use parking_lot::Mutex;
+use rt::{Clock, Instant};
+use tokio::sync::oneshot;
+
+use crate::histogram::Histogram;
+
+/// Most service threads one service may be given.
+pub const SERVICE_THREADS_MAX: usize = 65536;
+
+/// What a service did so far, and what it does now.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct ServiceStatistics {
+    /// Requests admitted.
+    pub requests: u64,
+    /// Requests refused because the queue was full.
+    pub refused: u64,
+    /// Requests executing now.
+    pub in_flight: usize,
+    /// Requests waiting now.
+    pub waiting: usize,
+    /// Most requests that ever waited at once.
+    pub waiting_max: usize,
+    /// Time from arrival to execution.
+    pub queue_time: Histogram,
+    /// Time of execution.
+    pub service_time: Histogram,
+}
+
+/// The queue is full; the request was not executed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("the queue of service {0} is full")]
+pub struct QueueFull(pub &'static str);
+
+struct Waiter {
+    arrived: Instant,
+    grant: oneshot::Sender<Permit>,
+}
+
+struct State {
+    threads: usize,
+    waiting: VecDeque<Waiter>,
+    statistics: ServiceStatistics,
+}
+
+/// A named queue.
+pub struct Service {
+    name: &'static str,
+    queue_max: usize,
+    clock: Arc<dyn Clock>,
+    state: Mutex<State>,
+}
+
+/// The right to execute one request; dropping it ends the execution.
+pub struct Permit {
+    /// `None` once handed back.
+    service: Option<Arc<Service>>,
+    started: Instant,
+}
+
+/// Outcome of [`Service::admit`].
+pub enum Admission {
+    /// Execute now.
+    Now(Permit),
+    /// Execute when the permit arrives.
+    Queued(oneshot::Receiver<Permit>),
+}
+
+impl Service {
+    /// A service with `threads` service threads (at least 1) and at most `queue_max` waiting requests.
+    pub fn new(clock: Arc<dyn Clock>, name: &'static str, threads: usize, queue_max: usize) -> Arc<Self> {
+        let state = State { threads: clamp_threads(threads), waiting: VecDeque::new(), statistics: Default::default() };
+        Arc::new(Self { name, queue_max, clock, state: Mutex::new(state) })
+    }
+
+    /// Its name.
+    pub fn name(&self) -> &'static str {
+        self.name
+    }
+
+    /// Number of service threads.
+    pub fn threads(&self) -> usize {
+        self.state.lock().threads
+    }
+
+    /// Changes the number of service threads, at least 1. More start waiting requests at once; fewer take effect as
+    /// running requests end.
+    pub fn set_threads(self: &Arc<Self>, threads: usize) {
+        self.state.lock().threads = clamp_threads(threads);
+        self.start_waiting();
+    }
+
+    /// Figures up to now.
+    pub fn statistics(&self) -> ServiceStatistics {
+        let state = self.state.lock();
+        ServiceStatistics { waiting: state.waiting.len(), ..state.statistics.clone() }
+    }
+
+    /// Forgets the figures gathered so far (not those of the present moment).
+    pub fn reset_statistics(&self) {
+        let mut state = self.state.lock();
+        let in_flight = state.statistics.in_flight;
+        state.statistics = ServiceStatistics { in_flight, ..Default::default() };
+    }
+
+    /// Asks for execution of a request that arrived at `now`.
+    pub fn admit(self: &Arc<Self>, now: Instant) -> Result<Admission, QueueFull> {
+        let mut state = self.state.lock();
+        if state.statistics.in_flight < state.threads && state.waiting.is_empty() {
+            state.start(Duration::ZERO);
+            return Ok(Admission::Now(Permit { service: Some(self.clone()), started: now }));
+        }
+        if state.waiting.len() >= self.queue_max {
+            state.statistics.refused += 1;
+            return Err(QueueFull(self.name));
+        }
+        let (grant, granted) = oneshot::channel();
+        state.waiting.push_back(Waiter { arrived: now, grant });
+        let waiting = state.waiting.len();
+        state.statistics.waiting_max = state.statistics.waiting_max.max(waiting);
+        Ok(Admission::Queued(granted))
+    }
+
+    /// Hands free service threads to those who wait. Grants outside the lock, because a waiter that is gone gives its
+    /// permit back.
+    fn start_waiting(self: &Arc<Self>) {
+        loop {
+            let mut state = self.state.lock();
+            if state.statistics.in_flight >= state.threads {
+                return;
+            }
+            let Some(waiter) = state.waiting.pop_front() else { return };
+            let now = self.clock.now();
+            state.start(now.since(waiter.arrived));
+            drop(state);
+            let permit = Permit { service: Some(self.clone()), started: now };
+            if let Err(mut unwanted) = waiter.grant.send(permit) {
+                unwanted.service = None;
+                self.state.lock().statistics.in_flight -= 1;
+            }
+        }
+    }
+}
+
+impl State {
+    fn start(&mut self, queued: Duration) {
+        self.statistics.in_flight += 1;
+        self.statistics.requests += 1;
+        self.statistics.queue_time.record(queued);
+    }
+}
+
+impl Drop for Permit {
+    fn drop(&mut self) {
+        let Some(service) = self.service.take() else { return };
+        let busy = service.clock.now().since(self.started);
+        let mut state = service.state.lock();
+        state.statistics.in_flight -= 1;
+        state.statistics.service_time.record(busy);
+        let somebody_waits = !state.waiting.is_empty();
+        drop(state);
+        if somebody_waits {
+            service.start_waiting();
+        }
+    }
+}
+
+fn clamp_threads(threads: usize) -> usize {
+    threads.clamp(1, SERVICE_THREADS_MAX)
+}
