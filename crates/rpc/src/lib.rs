@@ -1,5 +1,6 @@
 //! Remote procedure calls: messages, sessions, and the two ends of a call.
 
+pub mod checksum;
 pub mod handler;
 pub mod histogram;
 pub mod import;
