@@ -1,10 +1,12 @@
 //! Striping arithmetic and placement. Pure: no I/O, no clock, no randomness; everything is decided from arguments.
 
+pub mod placement;
 pub mod plain;
 pub mod spec;
 
-pub use plain::PlainLayout;
-pub use spec::{LayoutSpec, StripeCount};
+pub use placement::{Placement, PlacementError, PlacementPolicy, TargetStatus};
+pub use plain::{ObjectRange, Piece, PlainLayout, PlainLayoutError};
+pub use spec::{LayoutSpec, ResolvedCount, ResolvedSpec, SpecError, StripeCount, resolve};
 
 use serde::{Deserialize, Serialize};
 use types::Generation;

@@ -33,6 +33,7 @@ pub const FSNAME_BYTES_MAX: usize = 8;
 /// Advisory locks one client may hold at one MDT.
 pub const LOCKS_PER_CLIENT_MAX: usize = 1 << 20;
 
-const _: () = assert!(STRIPE_BYTES_MIN % BLOCK_BYTES == 0, "a checksum block must not straddle stripes");
-const _: () = assert!(BULK_BYTES_MAX as u64 % BLOCK_BYTES == 0, "a request must carry whole checksum blocks");
+const _: () = assert!(STRIPE_BYTES_MIN.is_multiple_of(BLOCK_BYTES), "a checksum block must not straddle stripes");
+const _: () =
+    assert!((BULK_BYTES_MAX as u64).is_multiple_of(BLOCK_BYTES), "a request must carry whole checksum blocks");
 const _: () = assert!(XATTR_VALUE_BYTES_MAX + XATTR_NAME_BYTES_MAX < BODY_BYTES_MAX, "an attribute fits a message");

@@ -1,0 +1,445 @@
+//! Placement: on which OSTs the stripes of a new file go.
+//!
+//! Two regimes, as in Lustre's LOD (lustre/lod/lod_qos.c and obdclass/lu_tgt_descs.c; manual, chapter "Managing Free
+//! Space"):
+//! - *Round robin* while the fullest usable target has at least `100 - qos_threshold_rr` percent of the emptiest one's
+//!   free space. Each file takes the targets behind the last one's; its first stripe moves within that group, so that
+//!   first stripes are spread as evenly as all stripes.
+//! - *Weighted* otherwise: stripes are drawn without replacement with probability proportional to
+//!   `weight = available - penalty` (never below 0). A chosen target's penalty becomes
+//!   `penalty / 2 + available * (100 - qos_prio_free) / 100`; with every stripe placed, each penalty falls by
+//!   `available * (100 - qos_prio_free) / 100 / (targets - 1)`. So `qos_prio_free` 100 looks at space alone, and smaller
+//!   values push away from targets chosen recently. Penalties are forgotten when round robin takes over again.
+//!   (Lustre has a second penalty per server; here a target stands for itself.)
+//!
+//! Left out: targets that are inactive, not connected, read-only, without creation, or full (less free than
+//! `reserved_permille` of the capacity, Lustre's `reserved_mb_low` of 0.1%). Degraded targets are taken only if the others
+//! do not suffice. A requested first OST is honoured or refused, never replaced; the stripes after it follow in
+//! the order of indices, as in Lustre.
+//!
+//! Life cycle: one [`Placement`] per MDT, volatile; after a restart the round starts anew, which nobody notices.
+//! Downside: MDTs do not know of each other's placements, only of the space that results.
+
+use std::collections::BTreeMap;
+
+use types::{FsError, OstIndex, limits::STRIPE_COUNT_MAX};
+
+use crate::spec::{ResolvedCount, ResolvedSpec};
+
+/// The parameters of placement, under Lustre's names.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct PlacementPolicy {
+    /// Round robin while free space differs by less than this many percent (0..=100; 100: always round robin).
+    pub qos_threshold_rr: u32,
+    /// Priority of free space over wide distribution, in percent (0..=100).
+    pub qos_prio_free: u32,
+    /// A target with less than this many thousandths of its capacity free is full.
+    pub reserved_permille: u32,
+}
+
+impl Default for PlacementPolicy {
+    /// Lustre's defaults: 17%, 90%, and 0.1% as `reserved_mb_low`.
+    fn default() -> Self {
+        Self { qos_threshold_rr: 17, qos_prio_free: 90, reserved_permille: 1 }
+    }
+}
+
+/// What placement knows of one target.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct TargetStatus {
+    /// Which.
+    pub index: OstIndex,
+    /// The administrators want it used.
+    pub active: bool,
+    /// It answers.
+    pub connected: bool,
+    /// It creates no new objects.
+    pub no_create: bool,
+    /// It refuses writes.
+    pub read_only: bool,
+    /// It works, but a device below it is degraded.
+    pub degraded: bool,
+    /// Capacity in bytes.
+    pub bytes_total: u64,
+    /// Bytes free for users.
+    pub bytes_available: u64,
+}
+
+/// Why a target is left out.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Exclusion {
+    /// Deactivated by the administrators.
+    Inactive,
+    /// Does not answer.
+    Disconnected,
+    /// Refuses writes.
+    ReadOnly,
+    /// Creates no new objects.
+    NoCreate,
+    /// Has no space to spare.
+    Full,
+}
+
+impl TargetStatus {
+    /// Why no new object may go here; `None` if one may.
+    pub fn exclusion(&self, policy: &PlacementPolicy) -> Option<Exclusion> {
+        let reserved = u128::from(self.bytes_total) * u128::from(policy.reserved_permille) / 1000;
+        if !self.active {
+            Some(Exclusion::Inactive)
+        } else if !self.connected {
+            Some(Exclusion::Disconnected)
+        } else if self.read_only {
+            Some(Exclusion::ReadOnly)
+        } else if self.no_create {
+            Some(Exclusion::NoCreate)
+        } else if self.bytes_available == 0 || u128::from(self.bytes_available) < reserved {
+            Some(Exclusion::Full)
+        } else {
+            None
+        }
+    }
+}
+
+/// Why a file found no place.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum PlacementError {
+    /// There is no OST, or none that takes new objects for reasons other than space.
+    #[error("no OST takes new objects")]
+    NoUsableTarget,
+    /// Every OST that would take new objects is full.
+    #[error("all OSTs are full")]
+    NoSpace,
+    /// No such OST.
+    #[error("there is no {0}")]
+    UnknownFirstTarget(OstIndex),
+    /// The OST asked for takes no new objects.
+    #[error("{0} takes no new objects ({1:?})")]
+    FirstTargetUnusable(OstIndex, Exclusion),
+}
+
+impl From<PlacementError> for FsError {
+    /// As Lustre answers: EINVAL for an OST that does not exist, ENOSPC where none can be used.
+    fn from(error: PlacementError) -> Self {
+        match error {
+            PlacementError::UnknownFirstTarget(_) => FsError::Invalid,
+            PlacementError::NoUsableTarget | PlacementError::NoSpace | PlacementError::FirstTargetUnusable(..) => {
+                FsError::NoSpace
+            }
+        }
+    }
+}
+
+/// The memory of placement: where the round stands, and which targets were chosen recently.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Placement {
+    /// Position of the next stripe in round robin; taken modulo the number of usable targets.
+    cursor: u64,
+    /// Weighted regime: bytes to subtract from a target's free space.
+    penalties: BTreeMap<OstIndex, u64>,
+}
+
+impl Placement {
+    /// Starts with the round at `cursor`, a random number: so MDTs do not all begin with the first OST.
+    pub fn new(cursor: u64) -> Self {
+        Self { cursor: cursor % (1 << 32), ..Self::default() }
+    }
+
+    /// Chooses distinct OSTs, one per stripe in stripe order: as many as asked for, or as there are usable ones.
+    /// `targets` in ascending order of index; `random` is a fresh random number.
+    pub fn choose(
+        &mut self,
+        spec: &ResolvedSpec,
+        targets: &[TargetStatus],
+        policy: &PlacementPolicy,
+        random: u64,
+    ) -> Result<Vec<OstIndex>, PlacementError> {
+        assert!(targets.is_sorted_by(|a, b| a.index < b.index), "targets must be ascending and distinct");
+        let usable: Vec<&TargetStatus> = targets.iter().filter(|target| target.exclusion(policy).is_none()).collect();
+        if let Some(first) = spec.first_ost {
+            return choose_from(first, spec.stripe_count, targets, &usable, policy);
+        }
+        if usable.is_empty() {
+            let full = targets.iter().any(|target| target.exclusion(policy) == Some(Exclusion::Full));
+            return Err(if full { PlacementError::NoSpace } else { PlacementError::NoUsableTarget });
+        }
+        let count = stripes(spec.stripe_count, usable.len());
+        let (healthy, degraded): (Vec<_>, Vec<_>) = usable.iter().copied().partition(|target| !target.degraded);
+        let balanced = is_balanced(&usable, policy);
+        if balanced {
+            self.penalties.clear();
+        }
+        let mut dice = Dice(random);
+        let mut chosen = Vec::with_capacity(count);
+        for group in [healthy, degraded] {
+            let wanted = (count - chosen.len()).min(group.len());
+            if wanted == 0 {
+                continue;
+            }
+            if balanced {
+                self.round_robin(&group, wanted, &mut chosen);
+            } else {
+                self.weighted(group, wanted, policy, &mut dice, &mut chosen);
+            }
+        }
+        assert_eq!(chosen.len(), count, "every stripe has a target");
+        Ok(chosen)
+    }
+
+    /// Takes the next `wanted` targets of the round. Where the stripe count and the number of targets have a common
+    /// divisor, files would begin with the same few targets for ever: so when the starts have come full circle, files
+    /// begin one further within their group.
+    fn round_robin(&mut self, targets: &[&TargetStatus], wanted: usize, chosen: &mut Vec<OstIndex>) {
+        let (count, wanted) = (targets.len() as u64, wanted as u64);
+        let circle = count / greatest_common_divisor(count, wanted) * wanted;
+        let turn = self.cursor / circle;
+        let position = |step: u64| (self.cursor + (turn + step) % wanted) % count;
+        chosen.extend((0..wanted).map(|step| targets[position(step) as usize].index));
+        self.cursor += wanted;
+    }
+
+    fn weighted(
+        &mut self,
+        mut targets: Vec<&TargetStatus>,
+        wanted: usize,
+        policy: &PlacementPolicy,
+        dice: &mut Dice,
+        chosen: &mut Vec<OstIndex>,
+    ) {
+        let all = targets.clone();
+        for _ in 0..wanted {
+            let position = self.draw(&targets, dice);
+            let target = targets.swap_remove(position);
+            chosen.push(target.index);
+            self.penalise(target, &all, policy);
+        }
+    }
+
+    /// Position of the target drawn.
+    fn draw(&self, targets: &[&TargetStatus], dice: &mut Dice) -> usize {
+        let weight = |target: &TargetStatus| {
+            target.bytes_available.saturating_sub(self.penalties.get(&target.index).copied().unwrap_or(0))
+        };
+        let total: u128 = targets.iter().map(|target| u128::from(weight(target))).sum();
+        if total == 0 {
+            return dice.below(targets.len() as u128) as usize;
+        }
+        let mut point = dice.below(total);
+        for (position, target) in targets.iter().enumerate() {
+            let weight = u128::from(weight(target));
+            if point < weight {
+                return position;
+            }
+            point -= weight;
+        }
+        unreachable!("the point lies below the sum of the weights")
+    }
+
+    fn penalise(&mut self, used: &TargetStatus, all: &[&TargetStatus], policy: &PlacementPolicy) {
+        let full_penalty = |target: &TargetStatus| {
+            (u128::from(target.bytes_available) * u128::from(100 - policy.qos_prio_free.min(100)) / 100) as u64
+        };
+        let others = (all.len() as u64 - 1).max(1);
+        let penalty = self.penalties.entry(used.index).or_default();
+        *penalty = (*penalty / 2).saturating_add(full_penalty(used));
+        for target in all {
+            if let Some(penalty) = self.penalties.get_mut(&target.index) {
+                *penalty = penalty.saturating_sub(full_penalty(target) / others);
+            }
+        }
+    }
+}
+
+fn stripes(count: ResolvedCount, usable: usize) -> usize {
+    let limit = usable.min(STRIPE_COUNT_MAX as usize);
+    match count {
+        ResolvedCount::AtMost(count) => limit.min(count as usize),
+        ResolvedCount::All => limit,
+    }
+}
+
+/// The requested first OST, then the usable ones behind it by index, around the end.
+fn choose_from(
+    first: OstIndex,
+    count: ResolvedCount,
+    targets: &[TargetStatus],
+    usable: &[&TargetStatus],
+    policy: &PlacementPolicy,
+) -> Result<Vec<OstIndex>, PlacementError> {
+    let wanted = targets.iter().find(|target| target.index == first);
+    if let Some(reason) = wanted.ok_or(PlacementError::UnknownFirstTarget(first))?.exclusion(policy) {
+        return Err(PlacementError::FirstTargetUnusable(first, reason));
+    }
+    let start = usable.iter().position(|target| target.index == first).expect("a target without exclusion is usable");
+    let count = stripes(count, usable.len());
+    let behind = || usable.iter().cycle().skip(start + 1).take(usable.len() - 1);
+    let healthy = behind().filter(|target| !target.degraded);
+    let degraded = behind().filter(|target| target.degraded);
+    let rest = healthy.chain(degraded).take(count - 1).map(|target| target.index);
+    Ok(std::iter::once(first).chain(rest).collect())
+}
+
+/// Whether free space is even enough for round robin.
+fn is_balanced(usable: &[&TargetStatus], policy: &PlacementPolicy) -> bool {
+    let available = || usable.iter().map(|target| u128::from(target.bytes_available));
+    let (least, most) = (available().min().unwrap_or(0), available().max().unwrap_or(0));
+    most * u128::from(100 - policy.qos_threshold_rr.min(100)) <= least * 100
+}
+
+fn greatest_common_divisor(a: u64, b: u64) -> u64 {
+    if b == 0 { a } else { greatest_common_divisor(b, a % b) }
+}
+
+/// Numbers drawn from one random number (SplitMix64; Steele, Lea, Flood 2014).
+struct Dice(u64);
+
+impl Dice {
+    fn next(&mut self) -> u64 {
+        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mixed = (self.0 ^ (self.0 >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        let mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        mixed ^ (mixed >> 31)
+    }
+
+    /// Nearly uniform in `0..bound`; `bound` is not 0 and far below 2^128.
+    fn below(&mut self, bound: u128) -> u128 {
+        (u128::from(self.next()) << 64 | u128::from(self.next())) % bound
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const GIB: u64 = 1 << 30;
+
+    fn target(index: u16, available: u64) -> TargetStatus {
+        TargetStatus {
+            index: OstIndex(index),
+            active: true,
+            connected: true,
+            no_create: false,
+            read_only: false,
+            degraded: false,
+            bytes_total: 1000 * GIB,
+            bytes_available: available,
+        }
+    }
+
+    fn spec(count: u32) -> ResolvedSpec {
+        ResolvedSpec { stripe_count: ResolvedCount::AtMost(count), ..ResolvedSpec::default() }
+    }
+
+    /// Places `files` files; returns stripes and first stripes per target.
+    fn place(targets: &[TargetStatus], counts: &[u32], files: u64, policy: &PlacementPolicy) -> (Vec<u64>, Vec<u64>) {
+        let (mut placement, mut dice) = (Placement::new(7), Dice(42));
+        let (mut all, mut first) = (vec![0; targets.len()], vec![0; targets.len()]);
+        for file in 0..files {
+            let count = counts[file as usize % counts.len()];
+            let chosen = placement.choose(&spec(count), targets, policy, dice.next()).unwrap();
+            let distinct: std::collections::BTreeSet<_> = chosen.iter().collect();
+            assert_eq!(distinct.len(), chosen.len(), "a target twice in {chosen:?}");
+            first[chosen[0].0 as usize] += 1;
+            chosen.iter().for_each(|ost| all[ost.0 as usize] += 1);
+        }
+        (all, first)
+    }
+
+    fn spread(counts: &[u64]) -> u64 {
+        counts.iter().max().unwrap() - counts.iter().min().unwrap()
+    }
+
+    #[test]
+    fn round_robin_balances_stripes_and_first_stripes() {
+        let policy = PlacementPolicy::default();
+        for osts in [1u16, 2, 3, 4, 6, 7, 16, 64] {
+            let targets: Vec<_> = (0..osts).map(|index| target(index, 500 * GIB + u64::from(index) * GIB)).collect();
+            for count in [1u32, 2, 3, 4, 5, 8, 64] {
+                let files = 10_000;
+                let (all, first) = place(&targets, &[count], files, &policy);
+                let stripes = u64::from(count.min(u32::from(osts))) * files;
+                assert_eq!(all.iter().sum::<u64>(), stripes);
+                assert!(spread(&all) <= 2 + stripes / u64::from(osts) / 50, "{osts} OSTs, {count}: {all:?}");
+                assert!(spread(&first) <= 2 + files / u64::from(osts) / 10, "{osts} OSTs, {count}: first {first:?}");
+            }
+        }
+    }
+
+    #[test]
+    fn round_robin_balances_mixed_counts() {
+        let targets: Vec<_> = (0..8).map(|index| target(index, 500 * GIB)).collect();
+        let (all, _) = place(&targets, &[1, 4, 2, 8, 3], 10_000, &PlacementPolicy::default());
+        let mean = all.iter().sum::<u64>() / 8;
+        assert!(spread(&all) < mean / 20, "{all:?}");
+    }
+
+    #[test]
+    fn threshold_decides_the_regime() {
+        let policy = PlacementPolicy::default();
+        let even = [target(0, 830), target(1, 1000)];
+        let uneven = [target(0, 829), target(1, 1000)];
+        assert!(is_balanced(&even.iter().collect::<Vec<_>>(), &policy));
+        assert!(!is_balanced(&uneven.iter().collect::<Vec<_>>(), &policy));
+        let always = PlacementPolicy { qos_threshold_rr: 100, ..policy };
+        assert!(is_balanced(&uneven.iter().collect::<Vec<_>>(), &always));
+    }
+
+    #[test]
+    fn weights_follow_free_space() {
+        let policy = PlacementPolicy { qos_prio_free: 100, ..PlacementPolicy::default() };
+        let targets = [target(0, 100 * GIB), target(1, 200 * GIB), target(2, 700 * GIB)];
+        let (all, _) = place(&targets, &[1], 20_000, &policy);
+        for (placed, expected) in all.iter().zip([2_000u64, 4_000, 14_000]) {
+            assert!(placed.abs_diff(expected) < expected / 8, "{all:?}");
+        }
+        let (wide, _) = place(&targets, &[1], 20_000, &PlacementPolicy { qos_prio_free: 0, ..policy });
+        assert!(wide[0] > all[0], "low priority of space spreads wider: {wide:?} against {all:?}");
+        let (default, _) = place(&targets, &[1], 20_000, &PlacementPolicy::default());
+        assert!(default[2] > default[1] && default[1] > default[0], "{default:?}");
+    }
+
+    #[test]
+    fn unusable_targets_are_left_out() {
+        let mut targets: Vec<_> = (0..6).map(|index| target(index, 500 * GIB)).collect();
+        targets[0].active = false;
+        targets[1].connected = false;
+        targets[2].read_only = true;
+        targets[3].no_create = true;
+        targets[4].bytes_available = GIB - 1;
+        let policy = PlacementPolicy::default();
+        let mut placement = Placement::default();
+        let all = ResolvedSpec { stripe_count: ResolvedCount::All, ..ResolvedSpec::default() };
+        assert_eq!(placement.choose(&all, &targets, &policy, 1), Ok(vec![OstIndex(5)]));
+        assert_eq!(placement.choose(&spec(100), &targets, &policy, 1), Ok(vec![OstIndex(5)]));
+        targets[5].bytes_available = 0;
+        assert_eq!(placement.choose(&all, &targets, &policy, 1), Err(PlacementError::NoSpace));
+        assert_eq!(placement.choose(&all, &targets[..4], &policy, 1), Err(PlacementError::NoUsableTarget));
+        assert_eq!(placement.choose(&all, &[], &policy, 1), Err(PlacementError::NoUsableTarget));
+    }
+
+    #[test]
+    fn degraded_targets_are_a_last_resort() {
+        let mut targets: Vec<_> = (0..4).map(|index| target(index, 500 * GIB)).collect();
+        targets[1].degraded = true;
+        let policy = PlacementPolicy::default();
+        let (all, _) = place(&targets, &[3], 1000, &policy);
+        assert_eq!(all[1], 0);
+        let (all, _) = place(&targets, &[4], 1000, &policy);
+        assert_eq!(all[1], 1000);
+    }
+
+    #[test]
+    fn the_first_target_is_honoured_or_refused() {
+        let mut targets: Vec<_> = (0..4).map(|index| target(index, 500 * GIB)).collect();
+        targets[0].read_only = true;
+        let policy = PlacementPolicy::default();
+        let mut placement = Placement::default();
+        let mut choose = |first, count| {
+            let spec = ResolvedSpec { first_ost: Some(OstIndex(first)), ..spec(count) };
+            placement.choose(&spec, &targets, &policy, 5)
+        };
+        assert_eq!(choose(2, 3), Ok(vec![OstIndex(2), OstIndex(3), OstIndex(1)]));
+        assert_eq!(choose(3, 1), Ok(vec![OstIndex(3)]));
+        assert_eq!(choose(99, 1), Err(PlacementError::UnknownFirstTarget(OstIndex(99))));
+        assert_eq!(choose(0, 1), Err(PlacementError::FirstTargetUnusable(OstIndex(0), Exclusion::ReadOnly)));
+    }
+}
