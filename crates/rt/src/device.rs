@@ -3,7 +3,12 @@
 //! Assumptions about the media, which the fault-injecting implementations violate no further than this:
 //! a flushed write survives power loss; an unflushed one may survive whole, in part (any subset of its 512-byte sectors)
 //! or not at all, independently of others; length changes, creations and removals behave likewise until the file is
-//! flushed; bits may rot. A file name is a relative path of `[A-Za-z0-9._:-]` parts.
+//! flushed; bits may rot. A file name is a relative path of `[A-Za-z0-9._:-]` parts, none of them `.` or `..`; no name
+//! may be a directory part of another.
+//!
+//! Errors keep the kind the system gave them: `StorageFull`, `ReadOnlyFilesystem`; a bad name is `InvalidInput`, a range
+//! that no file can hold is `FileTooLarge`. A failed write leaves the range undefined. Nothing happens before a future's
+//! first poll.
 
 use std::io;
 
@@ -20,16 +25,17 @@ pub trait Device: Send + Sync {
     /// Writes all pieces one behind the other from `offset`, creating the file if missing. A gap reads as zeros. After
     /// completion the data survive the death of this process.
     fn write(&self, file: &str, offset: u64, pieces: Vec<Bytes>) -> BoxFuture<'static, io::Result<()>>;
-    /// Makes everything written to `file`, its length and its existence durable. After an error the file's unflushed
+    /// Makes everything written to `file`, its length and its existence durable. A missing file is fine. After an error the file's unflushed
     /// data are undefined and the caller must not try again.
     fn flush(&self, file: &str) -> BoxFuture<'static, io::Result<()>>;
     /// Length, or `None` if the file does not exist.
     fn length(&self, file: &str) -> BoxFuture<'static, io::Result<Option<u64>>>;
     /// Sets the length, creating the file if missing.
     fn truncate(&self, file: &str, length: u64) -> BoxFuture<'static, io::Result<()>>;
-    /// Gives a range's space back; it reads as zeros.
+    /// Gives a range's space back; it reads as zeros. The length stays; a missing file stays missing.
     fn punch(&self, file: &str, offset: u64, bytes: u64) -> BoxFuture<'static, io::Result<()>>;
-    /// Reserves space for a range, so that writing it cannot fail for lack of space.
+    /// Reserves space for a range, so that writing it cannot fail for lack of space. Creates the file if missing; the
+    /// length stays, and what the range held stays.
     fn allocate(&self, file: &str, offset: u64, bytes: u64) -> BoxFuture<'static, io::Result<()>>;
     /// Removes the file; a missing one is fine. The removal is durable after the next flush of any file.
     fn remove(&self, file: &str) -> BoxFuture<'static, io::Result<()>>;
@@ -37,4 +43,32 @@ pub trait Device: Send + Sync {
     fn list(&self, prefix: &str) -> BoxFuture<'static, io::Result<Vec<String>>>;
     /// Space of the device.
     fn space(&self) -> BoxFuture<'static, io::Result<SpaceUsage>>;
+}
+
+/// Longest part of a file name between slashes (Linux NAME_MAX).
+const PART_BYTES_MAX: usize = 255;
+/// Largest offset of a byte: what off_t holds.
+const OFFSET_MAX: u64 = i64::MAX as u64;
+
+/// `InvalidInput` unless `file` is a name that devices accept: what every implementation checks first.
+pub fn check_file_name(file: &str) -> io::Result<()> {
+    let allowed = |byte: u8| byte.is_ascii_alphanumeric() || b"._:-".contains(&byte);
+    let good = |part: &str| {
+        !part.is_empty() && part.len() <= PART_BYTES_MAX && part != "." && part != ".." && part.bytes().all(allowed)
+    };
+    if file.split('/').all(good) {
+        return Ok(());
+    }
+    Err(io::Error::new(
+        io::ErrorKind::InvalidInput,
+        format!("'{}' is not a name of a device file", file.escape_debug()),
+    ))
+}
+
+/// The end of a range, or `FileTooLarge` if no file can be that large.
+pub fn check_range(offset: u64, bytes: u64) -> io::Result<u64> {
+    match offset.checked_add(bytes) {
+        Some(end) if end <= OFFSET_MAX => Ok(end),
+        _ => Err(io::Error::from(io::ErrorKind::FileTooLarge)),
+    }
 }

@@ -8,13 +8,15 @@ pub mod clock;
 pub mod device;
 pub mod entropy;
 pub mod frame;
+pub mod memory;
+pub mod real;
 pub mod spawn;
 pub mod transport;
 
 pub use clock::{Clock, Instant};
 pub use device::Device;
 pub use entropy::Entropy;
-pub use frame::{Frame, FrameHeader};
+pub use frame::{Frame, FrameError, FrameHeader};
 pub use spawn::Spawn;
 pub use transport::{Address, Connection, Listener, Receiver, Sender, Transport};
 

@@ -3,10 +3,21 @@
 //! Contract: frames of one connection arrive whole, and in order if the transport is reliable (TCP). The layers above do
 //! not rely on it: the lab loses, duplicates, delays and reorders frames, and sessions (rpc) make calls exactly-once
 //! nevertheless. An error ends the connection for good; nothing is known about frames sent before it.
+//!
+//! Life of a connection: it ends when either side calls [`Sender::close`], drops the last handle of its sender or drops
+//! its receiver, or when the network breaks. What was sent before an orderly end is still received, then comes `None`;
+//! sending on an ended connection is a `BrokenPipe` error. Frames must be sealed ([`Frame::new`]): a sender refuses
+//! false lengths with `InvalidInput`, a receiver a false body checksum with `InvalidData`.
 
 use std::{fmt, io, sync::Arc};
 
-use crate::{BoxFuture, Frame};
+use crate::{BoxFuture, Frame, frame::FRAME_BYTES_MAX};
+
+/// Bytes that may be queued in one direction of a connection before [`Sender::send`] waits: three of the largest
+/// frames, so that one waiting for the network never keeps the next from being encoded.
+pub const QUEUED_BYTES_MAX: usize = 16 << 20;
+
+const _: () = assert!(QUEUED_BYTES_MAX >= 3 * FRAME_BYTES_MAX, "the largest frames can be queued");
 
 /// Where a process listens: `host:port`, or a node's name in the lab.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]

@@ -1,0 +1,30 @@
+//! The seams in memory, for tests: a network of named addresses, a device that knows what power loss does, numbers from
+//! a seed, and tasks on the tokio runtime the test runs in.
+//!
+//! Deterministic where the caller is: nothing here asks the host for anything but time.
+
+mod device;
+mod entropy;
+mod image;
+mod spawn;
+mod transport;
+
+use std::sync::Arc;
+
+pub use device::{MemoryDevice, Unflushed};
+pub use entropy::SeededEntropy;
+pub use spawn::RuntimeSpawn;
+pub use transport::MemoryTransport;
+
+use crate::{Seams, real::SystemClock};
+
+/// Seams for a test within a tokio runtime: `network`, real time, numbers from `seed`. Whoever shares a network can talk
+/// to each other.
+pub fn seams(network: &MemoryTransport, seed: u64) -> Seams {
+    Seams {
+        clock: Arc::new(SystemClock),
+        spawn: Arc::new(RuntimeSpawn),
+        entropy: Arc::new(SeededEntropy::new(seed)),
+        transport: Arc::new(network.clone()),
+    }
+}

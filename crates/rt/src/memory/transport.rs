@@ -1,0 +1,213 @@
+//! A network within one process: named addresses, reliable ordered connections, no encoding.
+//!
+//! Frames are handed over as they are (bodies and bulk data are shared, not copied). What is sent before a close is
+//! received; then both sides see the end. Nothing is lost, delayed or damaged: [`crate::fault`] wraps it for that.
+
+use std::{
+    collections::{BTreeMap, VecDeque},
+    io::{self, ErrorKind},
+    sync::Arc,
+};
+
+use parking_lot::Mutex;
+use tokio::sync::{Notify, Semaphore, mpsc};
+
+use crate::{
+    Address, BoxFuture, Connection, Frame, Listener, Receiver, Sender, Transport, transport::QUEUED_BYTES_MAX,
+};
+
+/// First port given to who listens on port 0 (the first of IANA's dynamic ports).
+const PORT_FIRST: u32 = 49152;
+
+/// A network. Clones are the same network.
+#[derive(Clone, Default)]
+pub struct MemoryTransport {
+    network: Arc<Mutex<Network>>,
+}
+
+#[derive(Default)]
+struct Network {
+    listeners: BTreeMap<Address, mpsc::UnboundedSender<Connection>>,
+    ports_given: u32,
+    connections: u64,
+}
+
+impl MemoryTransport {
+    /// An empty network.
+    pub fn new() -> Self {
+        Self::default()
+    }
+}
+
+impl Network {
+    /// `address`, with a port of its own if it asks for port 0.
+    fn choose_port(&mut self, address: &Address) -> Address {
+        match address.0.strip_suffix(":0") {
+            Some(host) => {
+                self.ports_given += 1;
+                Address::from(format!("{host}:{}", PORT_FIRST + self.ports_given - 1).as_str())
+            }
+            None => address.clone(),
+        }
+    }
+}
+
+impl Transport for MemoryTransport {
+    fn connect(&self, address: &Address) -> BoxFuture<'static, io::Result<Connection>> {
+        let (network, address) = (self.network.clone(), address.clone());
+        Box::pin(async move {
+            let mut network = network.lock();
+            network.connections += 1;
+            let (here, there) = connection_pair(&address, network.connections);
+            let listener = network.listeners.get(&address).ok_or(ErrorKind::ConnectionRefused)?;
+            listener.send(there).map_err(|_| ErrorKind::ConnectionRefused)?;
+            Ok(here)
+        })
+    }
+
+    fn listen(&self, address: &Address) -> BoxFuture<'static, io::Result<Box<dyn Listener>>> {
+        let (shared, address) = (self.network.clone(), address.clone());
+        Box::pin(async move {
+            let mut network = shared.lock();
+            let address = network.choose_port(&address);
+            if network.listeners.contains_key(&address) {
+                return Err(ErrorKind::AddrInUse.into());
+            }
+            let (incoming, accepted) = mpsc::unbounded_channel();
+            network.listeners.insert(address.clone(), incoming);
+            drop(network);
+            Ok(Box::new(MemoryListener { network: shared, address, accepted }) as Box<dyn Listener>)
+        })
+    }
+}
+
+struct MemoryListener {
+    network: Arc<Mutex<Network>>,
+    address: Address,
+    accepted: mpsc::UnboundedReceiver<Connection>,
+}
+
+impl Listener for MemoryListener {
+    fn accept(&mut self) -> BoxFuture<'_, io::Result<Connection>> {
+        Box::pin(async {
+            // The network holds the channel's other end as long as this listener exists.
+            self.accepted.recv().await.ok_or_else(|| ErrorKind::NotConnected.into())
+        })
+    }
+
+    fn address(&self) -> Address {
+        self.address.clone()
+    }
+}
+
+impl Drop for MemoryListener {
+    fn drop(&mut self) {
+        self.network.lock().listeners.remove(&self.address);
+    }
+}
+
+/// One direction of a connection.
+struct Lane {
+    state: Mutex<LaneState>,
+    /// Wakes the one receiver.
+    arrived: Notify,
+    /// Bytes that may still be queued; closed when the connection has ended.
+    room: Semaphore,
+}
+
+#[derive(Default)]
+struct LaneState {
+    frames: VecDeque<Frame>,
+    ended: bool,
+}
+
+impl Lane {
+    fn new() -> Arc<Self> {
+        Arc::new(Lane { state: Mutex::default(), arrived: Notify::new(), room: Semaphore::new(QUEUED_BYTES_MAX) })
+    }
+
+    fn end(&self) {
+        self.state.lock().ended = true;
+        self.room.close();
+        self.arrived.notify_one();
+    }
+}
+
+/// The two lanes of a connection as one side sees them; whoever drops its last handle ends both.
+struct Side {
+    outgoing: Arc<Lane>,
+    incoming: Arc<Lane>,
+}
+
+impl Side {
+    fn end(&self) {
+        self.outgoing.end();
+        self.incoming.end();
+    }
+}
+
+impl Drop for Side {
+    fn drop(&mut self) {
+        self.end();
+    }
+}
+
+struct MemorySender(Side);
+
+struct MemoryReceiver(Side);
+
+fn connection_pair(address: &Address, number: u64) -> (Connection, Connection) {
+    let (up, down) = (Lane::new(), Lane::new());
+    let connection = |outgoing: &Arc<Lane>, incoming: &Arc<Lane>, peer: String| {
+        let side = || Side { outgoing: outgoing.clone(), incoming: incoming.clone() };
+        Connection { sender: Arc::new(MemorySender(side())), receiver: Box::new(MemoryReceiver(side())), peer }
+    };
+    (connection(&up, &down, address.to_string()), connection(&down, &up, format!("connection-{number}")))
+}
+
+impl Sender for MemorySender {
+    fn send(&self, frame: Frame) -> BoxFuture<'_, io::Result<()>> {
+        Box::pin(async move {
+            frame.check_lengths().map_err(|error| io::Error::new(ErrorKind::InvalidInput, error))?;
+            let lane = &self.0.outgoing;
+            let permits = u32::try_from(frame.wire_bytes()).expect("a frame within its limits is below 4 GiB");
+            let permit = lane.room.acquire_many(permits).await.map_err(|_| ErrorKind::BrokenPipe)?;
+            let mut state = lane.state.lock();
+            if state.ended {
+                return Err(ErrorKind::BrokenPipe.into());
+            }
+            permit.forget();
+            state.frames.push_back(frame);
+            drop(state);
+            lane.arrived.notify_one();
+            Ok(())
+        })
+    }
+
+    fn close(&self) {
+        self.0.end();
+    }
+}
+
+impl Receiver for MemoryReceiver {
+    fn receive(&mut self) -> BoxFuture<'_, io::Result<Option<Frame>>> {
+        Box::pin(async {
+            let lane = &self.0.incoming;
+            loop {
+                {
+                    let mut state = lane.state.lock();
+                    if let Some(frame) = state.frames.pop_front() {
+                        drop(state);
+                        lane.room.add_permits(frame.wire_bytes());
+                        frame.check_body()?;
+                        return Ok(Some(frame));
+                    }
+                    if state.ended {
+                        return Ok(None);
+                    }
+                }
+                lane.arrived.notified().await;
+            }
+        })
+    }
+}
