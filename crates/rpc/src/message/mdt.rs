@@ -42,8 +42,13 @@ pub struct Entry {
     /// Attributes. `size`, `blocks` and `mtime` are exact unless `unsettled` is set.
     pub attributes: Attributes,
     /// Somebody has (or died having) the file open for writing: size, blocks and mtime are those of the objects of
-    /// this layout; ask the OSTs (glimpse). `attributes.mtime` is then a lower bound.
+    /// this layout; ask the OSTs (glimpse). In the answer to an open for writing it is `None` if the figures were exact
+    /// when the file was opened: the sole writer of an epoch starts from them.
     pub unsettled: Option<Layout>,
+    /// Object times up to this one are history that `attributes.mtime` accounts for (a settlement, or an explicit
+    /// utimensat after the last write). Of an unsettled file, the latest object time is the mtime if it is later than
+    /// this; else `attributes.mtime` is.
+    pub accounted: Timestamp,
 }
 
 /// What an open gives the client.
@@ -181,7 +186,8 @@ pub enum ExclusivePurpose {
 }
 
 /// Take the exclusive data lock of a file: appends and truncations of all clients happen one after the other.
-/// Granted in order of arrival. Ends with [`ExclusiveEnd`], or with the session.
+/// Granted in order of arrival. Ends with [`ExclusiveEnd`], or with the session. A client holds it at most once per file:
+/// it serialises its own users, or asks again when it is told to wait.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ExclusiveBegin {
     /// The file.
@@ -430,6 +436,8 @@ pub struct Reclaim {
     pub locks: Vec<HeldLock>,
     /// Last batch: the MDT ends this client's part of the recovery.
     pub done: bool,
+    /// Exclusive data locks the client holds (an append or truncation under way), each with the open it goes through.
+    pub exclusives: Vec<(InodeNumber, Option<OpenId>)>,
 }
 
 /// Kinds of damage a check finds in a namespace.
@@ -465,11 +473,11 @@ pub enum MdtRequest {
     SetAttributes(Credentials, InodeNumber, SetAttributes),
     /// access(2): mask of 4 read, 2 write, 1 execute. -> Done
     Access(Credentials, InodeNumber, u32),
-    /// -> Created
+    /// -> Created; Waiting like `Open`
     Create(Credentials, Create),
     /// -> Created
     CreateUnnamed(Credentials, CreateUnnamed),
-    /// -> Opened
+    /// -> Opened; with TRUNCATE, Waiting while another client holds the exclusive data lock (ask again)
     Open(Credentials, Open),
     /// -> Closed
     Close(Close),
@@ -505,7 +513,7 @@ pub enum MdtRequest {
     SetDefaultLayout(Credentials, InodeNumber, Option<LayoutSpec>),
     /// All paths of an inode, relative to the root, without a leading slash (root or search permission). -> Paths
     InodePaths(Credentials, InodeNumber),
-    /// -> Done or Waiting
+    /// -> Done or Waiting (without `wait`, only while the MDT recovers: ask again)
     SetLock(SetLock),
     /// -> Done
     CancelLock(CancelLock),
