@@ -1,1 +1,3 @@
-//! skeleton
+//! Between the kernel and the client.
+
+pub mod protocol;
