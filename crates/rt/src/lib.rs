@@ -11,6 +11,7 @@ pub mod frame;
 pub mod memory;
 pub mod real;
 pub mod spawn;
+pub mod trace;
 pub mod transport;
 
 pub use clock::{Clock, Instant};

@@ -66,26 +66,56 @@ pub struct Init {
 #[derive(Clone, Copy, Debug)]
 #[allow(missing_docs, reason = "fields are named after what they hold; the structures document themselves")]
 pub enum Operation<'a> {
-    Lookup { name: &'a [u8] },
+    Lookup {
+        name: &'a [u8],
+    },
     Forget(ForgetIn),
     BatchForget(BatchForgetIn),
     GetAttributes(GetAttributesIn),
     Statx(StatxIn),
     SetAttributes(SetAttributesIn),
     ReadLink,
-    Symlink { name: &'a [u8], target: &'a [u8] },
-    MakeNode { node: MakeNodeIn, name: &'a [u8] },
-    MakeDirectory { directory: MakeDirectoryIn, name: &'a [u8] },
-    Unlink { name: &'a [u8] },
-    RemoveDirectory { name: &'a [u8] },
-    Rename { rename: Rename2In, name: &'a [u8], new_name: &'a [u8] },
-    Link { link: LinkIn, name: &'a [u8] },
+    Symlink {
+        name: &'a [u8],
+        target: &'a [u8],
+    },
+    MakeNode {
+        node: MakeNodeIn,
+        name: &'a [u8],
+    },
+    MakeDirectory {
+        directory: MakeDirectoryIn,
+        name: &'a [u8],
+    },
+    Unlink {
+        name: &'a [u8],
+    },
+    RemoveDirectory {
+        name: &'a [u8],
+    },
+    Rename {
+        rename: Rename2In,
+        name: &'a [u8],
+        new_name: &'a [u8],
+    },
+    Link {
+        link: LinkIn,
+        name: &'a [u8],
+    },
     Open(OpenIn),
     OpenDirectory(OpenIn),
-    Create { create: CreateIn, name: &'a [u8] },
-    TemporaryFile { create: CreateIn },
+    Create {
+        create: CreateIn,
+        name: &'a [u8],
+    },
+    TemporaryFile {
+        create: CreateIn,
+    },
     Read(ReadIn),
-    Write { write: WriteIn, data: &'a [u8] },
+    Write {
+        write: WriteIn,
+        data: &'a [u8],
+    },
     StatFs,
     Release(ReleaseIn),
     ReleaseDirectory(ReleaseIn),
@@ -93,20 +123,38 @@ pub enum Operation<'a> {
     Fsync(FsyncIn),
     FsyncDirectory(FsyncIn),
     SyncFs,
-    SetXattr { set: SetXattrIn, name: &'a [u8], value: &'a [u8] },
-    GetXattr { get: GetXattrIn, name: &'a [u8] },
+    SetXattr {
+        set: SetXattrIn,
+        name: &'a [u8],
+        value: &'a [u8],
+    },
+    GetXattr {
+        get: GetXattrIn,
+        name: &'a [u8],
+    },
     ListXattr(GetXattrIn),
-    RemoveXattr { name: &'a [u8] },
+    RemoveXattr {
+        name: &'a [u8],
+    },
     ReadDirectory(ReadIn),
     ReadDirectoryPlus(ReadIn),
     GetLock(LockIn),
-    SetLock { lock: LockIn, wait: bool },
+    SetLock {
+        lock: LockIn,
+        wait: bool,
+    },
     Access(AccessIn),
     Interrupt(InterruptIn),
-    Ioctl { ioctl: IoctlIn, data: &'a [u8] },
+    Ioctl {
+        ioctl: IoctlIn,
+        data: &'a [u8],
+    },
     Fallocate(FallocateIn),
     Seek(SeekIn),
-    CopyFileRange { copy: CopyFileRangeIn, wide: bool },
+    CopyFileRange {
+        copy: CopyFileRangeIn,
+        wide: bool,
+    },
     Init(Init),
     Destroy,
     /// Known, and refused for good with ENOSYS: the kernel does without.
@@ -137,9 +185,8 @@ pub fn decode(bytes: &[u8]) -> Result<Incoming<'_>, DecodeError> {
     let opcode =
         Opcode::from_number(header.opcode).ok_or(DecodeError::UnknownOpcode { unique, opcode: header.opcode })?;
     let body = rest.len().checked_sub(extensions).map(|end| &rest[..end]);
-    let operation = body
-        .and_then(|body| Body { rest: body }.operation(opcode))
-        .ok_or(DecodeError::Malformed { unique, opcode })?;
+    let operation =
+        body.and_then(|body| Body { rest: body }.operation(opcode)).ok_or(DecodeError::Malformed { unique, opcode })?;
     Ok(Incoming { header, opcode, operation })
 }
 
