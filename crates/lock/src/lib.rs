@@ -1,1 +1,25 @@
-//! skeleton
+//! The lock manager: who may do what to a file, and who comes next. Pure state machines: time and events come in as
+//! arguments, decisions and wake-ups come out; no clock, no task, no message.
+//!
+//! - [`advisory`]: fcntl record locks and flock locks of all clients, with queues and deadlock detection.
+//! - [`exclusive`]: one exclusive lock per file in order of arrival, for appends and truncations.
+//!
+//! Both queue by *asking again*: a lock is granted only to a request that is present. When a queued request becomes
+//! grantable the machine says so in a wake-up, its owner asks again, and gets the lock then. A request that stops
+//! asking leaves the queue after [`PATIENCE_NS`]. So no lock is ever held by somebody who gave up or died while waiting;
+//! the price is one more step per contended grant, and a queue that stands still for up to that time behind a waiter
+//! that died.
+
+pub mod advisory;
+pub mod exclusive;
+mod file;
+mod segments;
+mod vocabulary;
+
+pub use advisory::{AdvisoryLocks, LockAnswer, LockRequest};
+pub use exclusive::{ExclusiveAnswer, ExclusiveLocks};
+pub use vocabulary::{HeldLock, LAST_BYTE, LockError, LockFamily, LockMode, LockOwner, LockRange, Wake};
+
+/// Nanoseconds after which a queued request that was not asked again leaves the queue: several times the second within
+/// which a waiting client hears `Waiting` and asks again.
+pub const PATIENCE_NS: u64 = 5_000_000_000;

@@ -1,8 +1,9 @@
 //! Requests to a metadata target.
 
 use layout::{Layout, LayoutSpec};
+pub use lock::{HeldLock, LockFamily, LockMode, LockRange};
 use serde::{Deserialize, Serialize};
-use types::{Attributes, ClientId, Credentials, FileKind, InodeNumber, NodeKind, SetAttributes, SpaceUsage, Timestamp};
+use types::{Attributes, Credentials, FileKind, InodeNumber, NodeKind, SetAttributes, SpaceUsage, Timestamp};
 
 /// How a file is opened. Bits of [`OpenFlags`].
 pub mod open_flag {
@@ -220,35 +221,6 @@ pub struct ExclusiveEnd {
     pub update: Option<SizeUpdate>,
 }
 
-/// A range of an advisory lock, both ends inclusive, as FUSE and fcntl give it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
-pub struct LockRange {
-    /// First byte.
-    pub start: u64,
-    /// Last byte; `u64::MAX` (or `i64::MAX`) means to the end of any file.
-    pub end: u64,
-}
-
-/// Families of advisory locks; they do not conflict with each other.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
-pub enum LockFamily {
-    /// fcntl(2) record locks.
-    Posix,
-    /// flock(2) whole-file locks.
-    Flock,
-}
-
-/// State a lock request leads to.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
-pub enum LockMode {
-    /// Shared (read) lock.
-    Shared,
-    /// Exclusive (write) lock.
-    Exclusive,
-    /// No lock.
-    Unlock,
-}
-
 /// Set or release an advisory lock.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct SetLock {
@@ -288,25 +260,6 @@ pub struct GetLock {
     pub inode: InodeNumber,
     /// Owner.
     pub owner: u64,
-    /// Range.
-    pub range: LockRange,
-    /// Shared or Exclusive.
-    pub mode: LockMode,
-}
-
-/// A lock that somebody holds.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct HeldLock {
-    /// The file.
-    pub inode: InodeNumber,
-    /// Family.
-    pub family: LockFamily,
-    /// The client.
-    pub client: ClientId,
-    /// Owner within the client.
-    pub owner: u64,
-    /// Process.
-    pub pid: u32,
     /// Range.
     pub range: LockRange,
     /// Shared or Exclusive.

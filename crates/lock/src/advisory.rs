@@ -1,0 +1,394 @@
+//! Advisory locks of all clients on the files of one MDT: fcntl(2) record locks and flock(2) locks.
+//!
+//! Rules
+//! - Requests are granted in order of arrival: never past an earlier queued request that they conflict with. Exception: an
+//!   owner whose locks that earlier request waits for, directly or through others, would wait for itself; it passes.
+//! - What an owner already has it may keep, weaken or release at any time.
+//! - fcntl: ranges are split and merged as POSIX says, an upgrade is atomic, and a request that can never end (the holder
+//!   waits, through any chain over the files of this MDT, for the requester) is refused with `Deadlock`.
+//! - flock: the whole file; an upgrade first gives the old lock up, as flock(2) warns, so two upgraders cannot block each
+//!   other. A lock of a lesser family never meets one of the other.
+//!
+//! Life cycle: volatile. After a restart of the MDT clients [`reclaim`](AdvisoryLocks::reclaim) what they hold, before
+//! anything new is granted.
+//!
+//! Downside: a request looks at every owner that has locks on its file, so files with many thousands of lock owners
+//! cost; a deadlock over files of several MDTs is not seen.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use types::{ClientId, InodeNumber};
+
+use crate::{
+    HeldLock, LockError, LockFamily, LockMode, LockOwner, LockRange, PATIENCE_NS, Wake,
+    file::{FileLocks, Waiter},
+};
+
+/// A request to set or release a lock.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct LockRequest {
+    /// The file.
+    pub inode: InodeNumber,
+    /// Family.
+    pub family: LockFamily,
+    /// Who asks.
+    pub owner: LockOwner,
+    /// Process, reported to others by F_GETLK.
+    pub pid: u32,
+    /// Range; ignored for flock.
+    pub range: LockRange,
+    /// Wanted state.
+    pub mode: LockMode,
+    /// Queue if it conflicts.
+    pub wait: bool,
+}
+
+/// Answer to a [`LockRequest`] that was not refused.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum LockAnswer {
+    /// The owner has what it wanted.
+    Granted,
+    /// Queued; ask the same again, at the latest within [`PATIENCE_NS`].
+    Waiting,
+}
+
+type FileKey = (InodeNumber, LockFamily);
+
+/// What one client has: locks plus queued requests, by file.
+#[derive(Clone, Debug, Default)]
+struct ClientLocks {
+    total: usize,
+    files: BTreeMap<FileKey, usize>,
+}
+
+/// All advisory locks of one MDT.
+#[derive(Clone, Debug)]
+pub struct AdvisoryLocks {
+    limit: usize,
+    files: BTreeMap<FileKey, FileLocks>,
+    clients: BTreeMap<ClientId, ClientLocks>,
+    /// Files in which an owner waits for a record lock: the nodes of the wait-for graph.
+    waiting: BTreeMap<LockOwner, BTreeSet<InodeNumber>>,
+}
+
+impl AdvisoryLocks {
+    /// No locks. A client may have `limit` locks and queued requests together
+    /// ([`types::limits::LOCKS_PER_CLIENT_MAX`]).
+    pub fn new(limit: usize) -> Self {
+        Self { limit, files: BTreeMap::new(), clients: BTreeMap::new(), waiting: BTreeMap::new() }
+    }
+
+    /// Sets or releases a lock, or queues the request. Queued requests that could be granted afterwards are added to
+    /// `wake`.
+    pub fn set(&mut self, now_ns: u64, request: &LockRequest, wake: &mut Vec<Wake>) -> Result<LockAnswer, LockError> {
+        let range = match request.family {
+            LockFamily::Posix => request.range.normalised()?,
+            LockFamily::Flock => LockRange::WHOLE,
+        };
+        let request = LockRequest { range, ..*request };
+        match request.mode {
+            LockMode::Unlock => self.unlock(&request, wake),
+            LockMode::Shared | LockMode::Exclusive => self.lock(now_ns, &request, wake),
+        }
+    }
+
+    fn unlock(&mut self, request: &LockRequest, wake: &mut Vec<Wake>) -> Result<LockAnswer, LockError> {
+        let key = (request.inode, request.family);
+        let Some(file) = self.files.get_mut(&key) else { return Ok(LockAnswer::Granted) };
+        let splits = file.segments(request.owner).is_some_and(|segments| segments.unlock_splits(request.range));
+        if splits {
+            self.room(request.owner.client, 1)?;
+        }
+        self.change(key, request.owner, wake, |file| file.unlock(request.owner, request.range));
+        Ok(LockAnswer::Granted)
+    }
+
+    fn lock(&mut self, now_ns: u64, request: &LockRequest, wake: &mut Vec<Wake>) -> Result<LockAnswer, LockError> {
+        let LockRequest { owner, range, mode, pid, .. } = *request;
+        let key = (request.inode, request.family);
+        let file = self.files.entry(key).or_default();
+        let own = file.segments(owner);
+        let kept = own.is_some_and(|segments| segments.covers(range, mode));
+        if request.family == LockFamily::Flock && own.is_some() && !kept {
+            self.change(key, owner, wake, |file| file.unlock(owner, range));
+        }
+        let file = self.files.entry(key).or_default();
+        let position = file.position(owner, range, mode);
+        if kept || self.admits(key, position, owner, range, mode) {
+            // A record lock in the middle of a longer one of another mode makes two more.
+            let grown = self.room(owner.client, 2);
+            if !kept && grown.is_err() {
+                self.discard_if_empty(key);
+                return Err(LockError::NoLocks);
+            }
+            self.change(key, owner, wake, |file| {
+                if let Some(position) = position {
+                    file.waiters.remove(position);
+                }
+                file.lock(owner, range, mode, pid);
+            });
+            return Ok(LockAnswer::Granted);
+        }
+        if !request.wait {
+            return Err(LockError::Conflict);
+        }
+        if request.family == LockFamily::Posix && self.would_deadlock(key, owner, range, mode) {
+            if let Some(position) = position {
+                self.change(key, owner, wake, |file| {
+                    file.waiters.remove(position);
+                });
+            }
+            return Err(LockError::Deadlock);
+        }
+        self.queue(now_ns, key, position, Waiter { owner, range, mode, last_asked_ns: now_ns }, wake)
+    }
+
+    fn queue(
+        &mut self,
+        now_ns: u64,
+        key: FileKey,
+        position: Option<usize>,
+        waiter: Waiter,
+        wake: &mut Vec<Wake>,
+    ) -> Result<LockAnswer, LockError> {
+        if let Some(position) = position {
+            let file = self.files.get_mut(&key).expect("a file with a waiter exists");
+            file.waiters[position].last_asked_ns = now_ns;
+            return Ok(LockAnswer::Waiting);
+        }
+        self.room(waiter.owner.client, 1)?;
+        self.files.get_mut(&key).expect("a file with a conflict exists").waiters.push(waiter);
+        self.account(key, waiter.owner);
+        if key.1 == LockFamily::Posix {
+            self.wake_passers(waiter.owner, wake);
+        }
+        Ok(LockAnswer::Waiting)
+    }
+
+    /// The lock that `owner`'s request would conflict with (F_GETLK); of several, the one that begins first.
+    pub fn test(
+        &self,
+        inode: InodeNumber,
+        owner: LockOwner,
+        range: LockRange,
+        mode: LockMode,
+    ) -> Result<Option<HeldLock>, LockError> {
+        let key = (inode, LockFamily::Posix);
+        let range = range.normalised()?;
+        let Some(file) = self.files.get(&key) else { return Ok(None) };
+        let first = file.conflicts(owner, range, mode).min_by_key(|(_, segment)| segment.range.start);
+        Ok(first.map(|(holder, segment)| HeldLock {
+            inode,
+            family: LockFamily::Posix,
+            client: holder.client,
+            owner: holder.owner,
+            pid: segment.pid,
+            range: segment.range,
+            mode: segment.mode,
+        }))
+    }
+
+    /// Takes all queued requests of `owner` on a file out of the queue.
+    pub fn cancel(&mut self, inode: InodeNumber, family: LockFamily, owner: LockOwner, wake: &mut Vec<Wake>) {
+        self.change((inode, family), owner, wake, |file| file.waiters.retain(|waiter| waiter.owner != owner));
+    }
+
+    /// Takes locks and queued requests of `owner` on a file away: its last descriptor was closed.
+    pub fn drop_owner(&mut self, inode: InodeNumber, family: LockFamily, owner: LockOwner, wake: &mut Vec<Wake>) {
+        self.change((inode, family), owner, wake, |file| file.drop_owner(owner));
+    }
+
+    /// Takes everything of a client away: its session ended.
+    pub fn drop_client(&mut self, client: ClientId, wake: &mut Vec<Wake>) {
+        let Some(state) = self.clients.remove(&client) else { return };
+        self.waiting.retain(|owner, _| owner.client != client);
+        for key in state.files.keys() {
+            self.files.get_mut(key).expect("a file with locks of a client exists").drop_client(client);
+        }
+        for key in state.files.keys() {
+            self.wake_file(*key, wake);
+            self.discard_if_empty(*key);
+        }
+    }
+
+    /// Takes a lock back that was held before this MDT restarted. Fails with `Conflict` if another client has
+    /// reclaimed a conflicting one: then one of both lost its lock earlier.
+    pub fn reclaim(&mut self, lock: &HeldLock) -> Result<(), LockError> {
+        let range = lock.range.normalised()?;
+        if lock.mode == LockMode::Unlock {
+            return Err(LockError::Invalid);
+        }
+        let owner = LockOwner { client: lock.client, owner: lock.owner };
+        let key = (lock.inode, lock.family);
+        if self.files.get(&key).is_some_and(|file| file.conflicts(owner, range, lock.mode).next().is_some()) {
+            return Err(LockError::Conflict);
+        }
+        self.room(lock.client, 2)?;
+        self.files.entry(key).or_default().lock(owner, range, lock.mode, lock.pid);
+        self.account(key, owner);
+        Ok(())
+    }
+
+    /// Takes queued requests out that were not asked again for [`PATIENCE_NS`].
+    pub fn expire(&mut self, now_ns: u64, wake: &mut Vec<Wake>) {
+        let stale = |waiter: &Waiter| now_ns.saturating_sub(waiter.last_asked_ns) >= PATIENCE_NS;
+        let files: Vec<FileKey> =
+            self.files.iter().filter(|(_, file)| file.waiters.iter().any(stale)).map(|(key, _)| *key).collect();
+        for key in files {
+            let file = self.files.get_mut(&key).expect("taken from the table above");
+            let owners: BTreeSet<LockOwner> =
+                file.waiters.iter().filter(|waiter| stale(waiter)).map(|waiter| waiter.owner).collect();
+            file.waiters.retain(|waiter| !stale(waiter));
+            owners.into_iter().for_each(|owner| self.account(key, owner));
+            self.wake_file(key, wake);
+            self.discard_if_empty(key);
+        }
+    }
+
+    /// Locks held on a file.
+    pub fn held(&self, inode: InodeNumber, family: LockFamily) -> impl Iterator<Item = HeldLock> + '_ {
+        self.files.get(&(inode, family)).into_iter().flat_map(move |file| held_in(inode, family, file))
+    }
+
+    /// Locks held by a client: what it reclaims after a restart of the MDT. (A client keeps such a table of its own.)
+    pub fn held_by(&self, client: ClientId) -> impl Iterator<Item = HeldLock> + '_ {
+        self.clients
+            .get(&client)
+            .into_iter()
+            .flat_map(|state| state.files.keys())
+            .flat_map(|(inode, family)| self.held(*inode, *family))
+            .filter(move |lock| lock.client == client)
+    }
+
+    /// Number of queued requests.
+    pub fn queued(&self) -> usize {
+        self.files.values().map(|file| file.waiters.len()).sum()
+    }
+
+    /// Whether nobody holds or wants anything.
+    pub fn is_empty(&self) -> bool {
+        self.files.is_empty()
+    }
+
+    /// Changes a file on behalf of `owner`, then brings the accounts up to date and wakes who can go on.
+    fn change(&mut self, key: FileKey, owner: LockOwner, wake: &mut Vec<Wake>, change: impl FnOnce(&mut FileLocks)) {
+        let Some(file) = self.files.get_mut(&key) else { return };
+        change(file);
+        self.account(key, owner);
+        self.wake_file(key, wake);
+        self.discard_if_empty(key);
+    }
+
+    /// Brings what is counted about `owner` and its client in step with the file.
+    fn account(&mut self, key: FileKey, owner: LockOwner) {
+        let file = &self.files[&key];
+        let (count, waits) = (file.count(owner.client), file.waits(owner));
+        let state = self.clients.entry(owner.client).or_default();
+        let before = if count == 0 { state.files.remove(&key) } else { state.files.insert(key, count) };
+        state.total = state.total - before.unwrap_or(0) + count;
+        if state.files.is_empty() {
+            assert_eq!(state.total, 0, "a client without files has no locks");
+            self.clients.remove(&owner.client);
+        }
+        if key.1 == LockFamily::Posix {
+            let inodes = self.waiting.entry(owner).or_default();
+            if waits {
+                inodes.insert(key.0);
+            } else {
+                inodes.remove(&key.0);
+            }
+            if inodes.is_empty() {
+                self.waiting.remove(&owner);
+            }
+        }
+    }
+
+    fn room(&self, client: ClientId, more: usize) -> Result<(), LockError> {
+        let total = self.clients.get(&client).map_or(0, |state| state.total);
+        if total.saturating_add(more) > self.limit { Err(LockError::NoLocks) } else { Ok(()) }
+    }
+
+    fn discard_if_empty(&mut self, key: FileKey) {
+        if self.files.get(&key).is_some_and(FileLocks::is_empty) {
+            self.files.remove(&key);
+        }
+    }
+
+    /// Whether a request may be granted now: nobody holds a conflicting lock, and nobody who came before wants one, except
+    /// those who wait for `owner` itself. `position` is its place in the queue, if it has one.
+    fn admits(
+        &self,
+        key: FileKey,
+        position: Option<usize>,
+        owner: LockOwner,
+        range: LockRange,
+        mode: LockMode,
+    ) -> bool {
+        let file = &self.files[&key];
+        if file.conflicts(owner, range, mode).next().is_some() {
+            return false;
+        }
+        let position = position.unwrap_or(file.waiters.len());
+        file.earlier(position, owner, range, mode)
+            .all(|earlier| key.1 == LockFamily::Posix && self.waits_for([earlier], true).contains(&owner))
+    }
+
+    fn would_deadlock(&self, key: FileKey, owner: LockOwner, range: LockRange, mode: LockMode) -> bool {
+        let holders = self.files[&key].conflicts(owner, range, mode).map(|(holder, _)| holder);
+        self.waits_for(holders, false).contains(&owner)
+    }
+
+    /// Everybody that `from` wait for, directly or through others, and `from` themselves. With `queues`, a queued request
+    /// also waits for the conflicting ones before it; without, only for locks that are held.
+    fn waits_for(&self, from: impl IntoIterator<Item = LockOwner>, queues: bool) -> BTreeSet<LockOwner> {
+        let mut reached = BTreeSet::new();
+        let mut next: Vec<LockOwner> = from.into_iter().collect();
+        while let Some(owner) = next.pop() {
+            if !reached.insert(owner) {
+                continue;
+            }
+            for inode in self.waiting.get(&owner).into_iter().flatten() {
+                let file = &self.files[&(*inode, LockFamily::Posix)];
+                for (position, waiter) in file.waiters.iter().enumerate().filter(|(_, waiter)| waiter.owner == owner) {
+                    next.extend(file.conflicts(owner, waiter.range, waiter.mode).map(|(holder, _)| holder));
+                    if queues {
+                        next.extend(file.earlier(position, owner, waiter.range, waiter.mode));
+                    }
+                }
+            }
+        }
+        reached
+    }
+
+    /// Adds the queued requests of a file that would be granted now.
+    fn wake_file(&self, (inode, family): FileKey, wake: &mut Vec<Wake>) {
+        let key = (inode, family);
+        let Some(file) = self.files.get(&key) else { return };
+        let granted =
+            file.waiters.iter().enumerate().filter(|(position, waiter)| {
+                self.admits(key, Some(*position), waiter.owner, waiter.range, waiter.mode)
+            });
+        wake.extend(granted.map(|(_, waiter)| Wake { inode, family, owner: waiter.owner }));
+    }
+
+    /// `owner` began to wait. Where that closed a circle through places in queues, those in the circle may now pass.
+    fn wake_passers(&self, owner: LockOwner, wake: &mut Vec<Wake>) {
+        let circle: BTreeSet<LockOwner> =
+            self.waits_for([owner], true).into_iter().filter(|other| *other != owner).collect();
+        let files: BTreeSet<InodeNumber> =
+            circle.iter().filter_map(|other| self.waiting.get(other)).flatten().copied().collect();
+        files.into_iter().for_each(|inode| self.wake_file((inode, LockFamily::Posix), wake));
+    }
+}
+
+fn held_in(inode: InodeNumber, family: LockFamily, file: &FileLocks) -> impl Iterator<Item = HeldLock> + '_ {
+    file.held().map(move |(owner, segment)| HeldLock {
+        inode,
+        family,
+        client: owner.client,
+        owner: owner.owner,
+        pid: segment.pid,
+        range: segment.range,
+        mode: segment.mode,
+    })
+}

@@ -1,0 +1,201 @@
+//! The exclusive data lock of a file: appends and truncations of all clients, one after the other, in order of
+//! arrival.
+//!
+//! Invariants: at most one holder per file; whoever is first in the queue of a free file is the only one it is granted
+//! to. A client stands for all its users: it orders them among itself, and asking again while holding is granted again.
+//!
+//! Life cycle: volatile; a client that held one when the MDT restarted begins anew.
+
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+
+use types::{ClientId, InodeNumber};
+
+use crate::{LockError, PATIENCE_NS};
+
+/// Answer to a request for the lock.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ExclusiveAnswer {
+    /// The client holds it.
+    Granted,
+    /// Somebody else holds it or comes first; ask again, at the latest within [`PATIENCE_NS`].
+    Waiting,
+}
+
+#[derive(Clone, Debug, Default)]
+struct File {
+    holder: Option<ClientId>,
+    /// Client and when it last asked, in order of arrival.
+    queue: VecDeque<(ClientId, u64)>,
+}
+
+/// The exclusive data locks of one MDT.
+#[derive(Clone, Debug, Default)]
+pub struct ExclusiveLocks {
+    files: BTreeMap<InodeNumber, File>,
+    /// Files in which a client holds or waits.
+    clients: BTreeMap<ClientId, BTreeSet<InodeNumber>>,
+}
+
+impl ExclusiveLocks {
+    /// Asks for the lock, or asks again; queues if it is not free.
+    pub fn begin(&mut self, now_ns: u64, inode: InodeNumber, client: ClientId) -> ExclusiveAnswer {
+        let file = self.files.entry(inode).or_default();
+        self.clients.entry(client).or_default().insert(inode);
+        if file.holder == Some(client) {
+            return ExclusiveAnswer::Granted;
+        }
+        let position = file.queue.iter().position(|(waiting, _)| *waiting == client).unwrap_or(file.queue.len());
+        if file.holder.is_none() && position == 0 {
+            file.queue.pop_front();
+            file.holder = Some(client);
+            return ExclusiveAnswer::Granted;
+        }
+        if position == file.queue.len() {
+            file.queue.push_back((client, now_ns));
+        } else {
+            file.queue[position].1 = now_ns;
+        }
+        ExclusiveAnswer::Waiting
+    }
+
+    /// Takes the lock if it is free and nobody waits; never queues. Fails with `Conflict`.
+    pub fn try_begin(&mut self, inode: InodeNumber, client: ClientId) -> Result<(), LockError> {
+        let file = self.files.get(&inode);
+        let free =
+            file.is_none_or(|file| file.holder == Some(client) || (file.holder.is_none() && file.queue.is_empty()));
+        if !free {
+            return Err(LockError::Conflict);
+        }
+        self.files.entry(inode).or_default().holder = Some(client);
+        self.clients.entry(client).or_default().insert(inode);
+        Ok(())
+    }
+
+    /// Gives the lock back. Returns who is next, to be told; fails with `Invalid` if the client does not hold it.
+    pub fn end(&mut self, inode: InodeNumber, client: ClientId) -> Result<Option<ClientId>, LockError> {
+        if self.holder(inode) != Some(client) {
+            return Err(LockError::Invalid);
+        }
+        self.leave(inode, client);
+        Ok(self.next(inode))
+    }
+
+    /// Leaves the queue. Returns who is next if that changed who may take a free lock.
+    pub fn cancel(&mut self, inode: InodeNumber, client: ClientId) -> Option<ClientId> {
+        let waits = self.files.get(&inode)?.queue.iter().any(|(waiting, _)| *waiting == client);
+        if !waits {
+            return None;
+        }
+        self.leave(inode, client);
+        self.next(inode)
+    }
+
+    /// Takes everything of a client away: its session ended. Returns whom to tell.
+    pub fn drop_client(&mut self, client: ClientId) -> Vec<(InodeNumber, ClientId)> {
+        let inodes = self.clients.get(&client).cloned().unwrap_or_default();
+        inodes
+            .into_iter()
+            .filter_map(|inode| {
+                self.leave(inode, client);
+                self.next(inode).map(|next| (inode, next))
+            })
+            .collect()
+    }
+
+    /// Takes those out of queues who did not ask again for [`PATIENCE_NS`]. Returns whom to tell.
+    pub fn expire(&mut self, now_ns: u64) -> Vec<(InodeNumber, ClientId)> {
+        let stale = |asked: u64| now_ns.saturating_sub(asked) >= PATIENCE_NS;
+        let gone: Vec<(InodeNumber, ClientId)> = self
+            .files
+            .iter()
+            .flat_map(|(inode, file)| file.queue.iter().map(move |(client, asked)| (*inode, *client, *asked)))
+            .filter(|(_, _, asked)| stale(*asked))
+            .map(|(inode, client, _)| (inode, client))
+            .collect();
+        gone.iter().for_each(|(inode, client)| self.leave(*inode, *client));
+        let inodes: BTreeSet<InodeNumber> = gone.into_iter().map(|(inode, _)| inode).collect();
+        inodes.into_iter().filter_map(|inode| self.next(inode).map(|next| (inode, next))).collect()
+    }
+
+    /// Who holds a file's lock.
+    pub fn holder(&self, inode: InodeNumber) -> Option<ClientId> {
+        self.files.get(&inode)?.holder
+    }
+
+    /// Number of queued requests.
+    pub fn queued(&self) -> usize {
+        self.files.values().map(|file| file.queue.len()).sum()
+    }
+
+    /// Whether nobody holds or wants anything.
+    pub fn is_empty(&self) -> bool {
+        self.files.is_empty()
+    }
+
+    /// The first in the queue of a free file.
+    fn next(&self, inode: InodeNumber) -> Option<ClientId> {
+        let file = self.files.get(&inode)?;
+        if file.holder.is_some() { None } else { file.queue.front().map(|(client, _)| *client) }
+    }
+
+    /// Removes a client from a file, be it holder or waiter.
+    fn leave(&mut self, inode: InodeNumber, client: ClientId) {
+        let file = self.files.get_mut(&inode).expect("a client is only indexed at files that exist");
+        if file.holder == Some(client) {
+            file.holder = None;
+        }
+        file.queue.retain(|(waiting, _)| *waiting != client);
+        if file.holder.is_none() && file.queue.is_empty() {
+            self.files.remove(&inode);
+        }
+        let inodes = self.clients.get_mut(&client).expect("a client at a file is indexed");
+        inodes.remove(&inode);
+        if inodes.is_empty() {
+            self.clients.remove(&client);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const FILE: InodeNumber = InodeNumber(500);
+    const SECOND: u64 = 1_000_000_000;
+
+    fn client(number: u64) -> ClientId {
+        ClientId(number)
+    }
+
+    #[test]
+    fn order_of_arrival_holds() {
+        let mut locks = ExclusiveLocks::default();
+        assert_eq!(locks.begin(0, FILE, client(1)), ExclusiveAnswer::Granted);
+        assert_eq!(locks.begin(0, FILE, client(1)), ExclusiveAnswer::Granted, "asking again while holding");
+        assert_eq!(locks.begin(0, FILE, client(2)), ExclusiveAnswer::Waiting);
+        assert_eq!(locks.begin(1, FILE, client(3)), ExclusiveAnswer::Waiting);
+        assert_eq!(locks.end(FILE, client(2)), Err(LockError::Invalid));
+        assert_eq!(locks.end(FILE, client(1)), Ok(Some(client(2))));
+        assert_eq!(locks.begin(2, FILE, client(3)), ExclusiveAnswer::Waiting, "2 was first");
+        assert_eq!(locks.begin(2, FILE, client(1)), ExclusiveAnswer::Waiting);
+        assert_eq!(locks.try_begin(FILE, client(4)), Err(LockError::Conflict), "a free lock with a queue is not free");
+        assert_eq!(locks.begin(2, FILE, client(2)), ExclusiveAnswer::Granted);
+        assert_eq!(locks.end(FILE, client(2)), Ok(Some(client(3))));
+    }
+
+    #[test]
+    fn the_dead_and_the_silent_make_room() {
+        let mut locks = ExclusiveLocks::default();
+        assert_eq!(locks.try_begin(FILE, client(1)), Ok(()));
+        (2..=4).for_each(|number| assert_eq!(locks.begin(number, FILE, client(number)), ExclusiveAnswer::Waiting));
+        assert_eq!(locks.drop_client(client(1)), [(FILE, client(2))]);
+        assert_eq!(locks.begin(4 * SECOND, FILE, client(3)), ExclusiveAnswer::Waiting);
+        assert_eq!(locks.expire(4 * SECOND), []);
+        assert_eq!(locks.expire(6 * SECOND), [(FILE, client(3))], "2 and 4 were silent");
+        assert_eq!(locks.queued(), 1);
+        assert_eq!(locks.cancel(FILE, client(3)), None);
+        assert_eq!(locks.cancel(FILE, client(3)), None);
+        assert!(locks.is_empty());
+        assert!(locks.clients.is_empty());
+    }
+}
