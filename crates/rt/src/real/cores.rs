@@ -1,0 +1,299 @@
+//! One thread per core, each with a single-threaded tokio runtime, sharing nothing: a task stays on the core it was
+//! spawned on, so it never waits for another core and its wake-ups cost no system call.
+//!
+//! Threads that are not cores (FUSE threads, `main`) come in through two doors. [`Cores::block_on`] waits for a future,
+//! polling it on the calling thread. [`Cores::run_inline_or_spawn`] polls once on the calling thread, which is all that an
+//! operation needs that never waits, and hands the future to a core only if it is pending; each such thread keeps to one
+//! core.
+//!
+//! Life: [`Cores::start`], then [`Cores::shutdown`], which drops every task where it stands. Tasks hold `Cores` as their
+//! `Spawn`, so nothing stops by itself when the last handle outside goes.
+//!
+//! Downside: nothing balances. A core with long tasks delays its other tasks while another core idles; threads are not
+//! pinned, so that the kernel can at least move them away from other work. A task that panics is logged and gone; whether
+//! its process should go too is for the binary to decide, with a panic hook.
+
+use std::{
+    cell::Cell,
+    io,
+    panic::AssertUnwindSafe,
+    pin::Pin,
+    sync::{
+        Arc,
+        atomic::{AtomicUsize, Ordering},
+    },
+    task::{Context, Poll, Waker},
+    thread::JoinHandle,
+    time::Duration,
+};
+
+use parking_lot::Mutex;
+use tokio::{
+    runtime::{Builder, Handle},
+    sync::watch,
+};
+
+use crate::{BoxFuture, Spawn};
+
+/// Most cores that can be asked for.
+pub const CORES_MAX: usize = 1024;
+/// How long a stopping core waits for name look-ups that tokio runs on threads of its own.
+const LOOKUP_PATIENCE: Duration = Duration::from_secs(1);
+
+thread_local! {
+    /// The core whose tasks this thread runs at present: identity of its `Cores`, index.
+    static PLACE: Cell<Option<(usize, usize)>> = const { Cell::new(None) };
+    /// A number of this thread, for threads that are not cores.
+    static VISITOR: usize = VISITORS.fetch_add(1, Ordering::Relaxed);
+}
+
+static VISITORS: AtomicUsize = AtomicUsize::new(0);
+
+/// The cores of a process. Clones are the same cores.
+#[derive(Clone)]
+pub struct Cores {
+    shared: Arc<Shared>,
+}
+
+struct Shared {
+    handles: Vec<Handle>,
+    next: AtomicUsize,
+    stop: watch::Sender<bool>,
+    threads: Mutex<Vec<JoinHandle<()>>>,
+}
+
+impl Cores {
+    /// Starts `count` cores (1..=[`CORES_MAX`]).
+    pub fn start(count: usize) -> io::Result<Self> {
+        if !(1..=CORES_MAX).contains(&count) {
+            let text = format!("{count} cores asked for, 1 to {CORES_MAX} are possible");
+            return Err(io::Error::new(io::ErrorKind::InvalidInput, text));
+        }
+        let (stop, stopped) = watch::channel(false);
+        let runtimes: Vec<_> =
+            (0..count).map(|_| Builder::new_current_thread().enable_all().build()).collect::<io::Result<_>>()?;
+        let shared = Arc::new(Shared {
+            handles: runtimes.iter().map(|runtime| runtime.handle().clone()).collect(),
+            next: AtomicUsize::new(0),
+            stop,
+            threads: Mutex::default(),
+        });
+        let identity = Arc::as_ptr(&shared) as usize;
+        for (index, runtime) in runtimes.into_iter().enumerate() {
+            let mut stopped = stopped.clone();
+            let thread = std::thread::Builder::new().name(format!("core-{index}")).spawn(move || {
+                PLACE.set(Some((identity, index)));
+                // An error means that the sender is gone, and with it whoever could have spawned.
+                let _ = runtime.block_on(stopped.wait_for(|stop| *stop));
+                runtime.shutdown_timeout(LOOKUP_PATIENCE);
+            })?;
+            shared.threads.lock().push(thread);
+        }
+        Ok(Self { shared })
+    }
+
+    /// Starts as many cores as the host lets this process use.
+    pub fn start_all() -> io::Result<Self> {
+        Self::start(std::thread::available_parallelism()?.get().min(CORES_MAX))
+    }
+
+    /// How many cores there are.
+    pub fn count(&self) -> usize {
+        self.shared.handles.len()
+    }
+
+    /// Waits for `future`, polling it on the calling thread, which must not be a core: a core would wait for itself.
+    pub fn block_on<T>(&self, future: impl Future<Output = T>) -> T {
+        let index = self.index_for_this_thread();
+        let _visit = Visit::begin(self.identity(), index);
+        self.shared.handles[index].block_on(future)
+    }
+
+    /// Polls `future` once on the calling thread; if it is pending, its core goes on with it. `name` appears in logs.
+    pub fn run_inline_or_spawn(&self, name: &'static str, future: impl Future<Output = ()> + Send + 'static) {
+        let index = self.index_for_this_thread();
+        let mut future: BoxFuture<'static, ()> = Box::pin(future);
+        {
+            let _visit = Visit::begin(self.identity(), index);
+            let _entered = self.shared.handles[index].enter();
+            // The waker is not needed: whatever the future waits for is asked again when its core polls it.
+            if future.as_mut().poll(&mut Context::from_waker(Waker::noop())).is_ready() {
+                return;
+            }
+        }
+        self.spawn_on(index, name, future);
+    }
+
+    /// Runs `future` on the given core (modulo their number): for loops that should be spread evenly, one per core.
+    pub fn spawn_on(&self, index: usize, name: &'static str, future: BoxFuture<'static, ()>) {
+        self.shared.handles[index % self.count()].spawn(Task { name, future });
+    }
+
+    /// Stops all cores and waits until their threads have ended. Tasks are dropped where they stand; what is spawned
+    /// afterwards never runs. Must not be called on a core. A second call does nothing.
+    pub fn shutdown(&self) {
+        assert!(PLACE.get().is_none_or(|(cores, _)| cores != self.identity()), "a core cannot wait for its own end");
+        self.shared.stop.send_replace(true);
+        let threads = std::mem::take(&mut *self.shared.threads.lock());
+        for thread in threads {
+            if thread.join().is_err() {
+                tracing::error!("a core panicked outside its tasks");
+            }
+        }
+    }
+
+    fn identity(&self) -> usize {
+        Arc::as_ptr(&self.shared) as usize
+    }
+
+    /// This core, or the one that this visiting thread keeps to.
+    fn index_for_this_thread(&self) -> usize {
+        match PLACE.get() {
+            Some((cores, index)) if cores == self.identity() => index,
+            _ => VISITOR.with(|visitor| visitor % self.count()),
+        }
+    }
+}
+
+impl Spawn for Cores {
+    fn spawn(&self, name: &'static str, future: BoxFuture<'static, ()>) {
+        let index = match PLACE.get() {
+            Some((cores, index)) if cores == self.identity() => index,
+            _ => self.shared.next.fetch_add(1, Ordering::Relaxed),
+        };
+        self.spawn_on(index, name, future);
+    }
+}
+
+/// While it lives, what this thread spawns goes to one core.
+struct Visit {
+    before: Option<(usize, usize)>,
+}
+
+impl Visit {
+    fn begin(identity: usize, index: usize) -> Self {
+        Self { before: PLACE.replace(Some((identity, index))) }
+    }
+}
+
+impl Drop for Visit {
+    fn drop(&mut self) {
+        PLACE.set(self.before);
+    }
+}
+
+/// A task that tells of its panic.
+struct Task {
+    name: &'static str,
+    future: BoxFuture<'static, ()>,
+}
+
+impl Future for Task {
+    type Output = ();
+
+    fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<()> {
+        let task = &mut *self;
+        match std::panic::catch_unwind(AssertUnwindSafe(|| task.future.as_mut().poll(context))) {
+            Ok(poll) => poll,
+            Err(_) => {
+                tracing::error!(task = task.name, "a task panicked");
+                Poll::Ready(())
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::mpsc;
+
+    use tokio::sync::oneshot;
+
+    use super::*;
+
+    fn thread_name() -> String {
+        std::thread::current().name().unwrap_or_default().to_owned()
+    }
+
+    #[test]
+    fn tasks_stay_on_their_core_and_others_are_spread() {
+        let cores = Cores::start(2).unwrap();
+        let (tell, told) = mpsc::channel();
+        for _ in 0..4 {
+            let (inner, tell) = (cores.clone(), tell.clone());
+            cores.spawn(
+                "outer",
+                Box::pin(async move {
+                    let outer = thread_name();
+                    inner.spawn("inner", Box::pin(async move { tell.send((outer, thread_name())).unwrap() }));
+                }),
+            );
+        }
+        let mut seen: Vec<_> = (0..4).map(|_| told.recv().unwrap()).collect();
+        seen.sort();
+        let pair = |name: &str| (name.to_owned(), name.to_owned());
+        assert_eq!(seen, [pair("core-0"), pair("core-0"), pair("core-1"), pair("core-1")]);
+        cores.shutdown();
+    }
+
+    #[test]
+    fn what_is_ready_runs_inline_and_what_waits_moves_to_a_core() {
+        let cores = Cores::start(2).unwrap();
+        let (tell, told) = mpsc::channel();
+        let ready = tell.clone();
+        cores.run_inline_or_spawn("ready", async move { ready.send(thread_name()).unwrap() });
+        assert_eq!(told.try_recv().unwrap(), thread_name());
+        let (release, released) = oneshot::channel::<()>();
+        cores.run_inline_or_spawn("waits", async move {
+            tell.send(thread_name()).unwrap();
+            released.await.unwrap();
+            tokio::time::sleep(Duration::from_millis(1)).await;
+            tell.send(thread_name()).unwrap();
+        });
+        assert_eq!(told.try_recv().unwrap(), thread_name(), "the first poll is inline");
+        release.send(()).unwrap();
+        assert!(told.recv().unwrap().starts_with("core-"));
+        cores.shutdown();
+    }
+
+    #[test]
+    fn a_panic_ends_its_task_only() {
+        let cores = Cores::start(1).unwrap();
+        cores.spawn("panics", Box::pin(async { panic!("on purpose") }));
+        assert_eq!(cores.block_on(async { 7 }), 7);
+        let (tell, told) = oneshot::channel();
+        cores.spawn("lives", Box::pin(async { tell.send(()).unwrap() }));
+        cores.block_on(told).unwrap();
+        cores.shutdown();
+    }
+
+    #[test]
+    fn shutdown_drops_tasks_and_ends_threads() {
+        struct Tell(mpsc::Sender<()>);
+        impl Drop for Tell {
+            fn drop(&mut self) {
+                self.0.send(()).unwrap();
+            }
+        }
+        let cores = Cores::start(2).unwrap();
+        let (tell, told) = mpsc::channel();
+        let held = Tell(tell);
+        let spawn = cores.clone();
+        cores.spawn(
+            "forever",
+            Box::pin(async move {
+                let _held = (held, spawn);
+                std::future::pending().await
+            }),
+        );
+        cores.shutdown();
+        told.try_recv().expect("the task was dropped before shutdown returned");
+        cores.shutdown();
+    }
+
+    #[test]
+    fn impossible_numbers_are_refused() {
+        assert!(Cores::start(0).is_err());
+        assert!(Cores::start(CORES_MAX + 1).is_err());
+    }
+}

@@ -1,0 +1,149 @@
+//! A bounded cache of open files of one directory, by name.
+//!
+//! Which one goes when it is full is decided by second chance (Corbató 1969): a file used since the hand last passed
+//! stays. A file in use stays open through its `Arc`, wherever the hand is.
+//!
+//! Invariant: a cached file is the one its name means. Whoever removes a file does so first and then calls
+//! [`Descriptors::forget`]; a file opened before that and offered after it is not kept.
+
+use std::{
+    collections::{HashMap, VecDeque},
+    fs::File,
+    sync::Arc,
+};
+
+use parking_lot::Mutex;
+
+/// An open file.
+#[derive(Debug)]
+pub(super) struct OpenFile {
+    pub file: File,
+    /// Whether it may be written: on a read-only file system files are opened for reading.
+    pub writable: bool,
+}
+
+/// The cache.
+pub(super) struct Descriptors {
+    capacity: usize,
+    state: Mutex<State>,
+}
+
+#[derive(Default)]
+struct State {
+    files: HashMap<Arc<str>, Cached>,
+    /// Every name in `files`, once, in the order the hand visits them.
+    ring: VecDeque<Arc<str>>,
+    /// Counts what was forgotten.
+    removals: u64,
+}
+
+struct Cached {
+    file: Arc<OpenFile>,
+    used: bool,
+}
+
+/// What a look-up saw; needed to add what it missed.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Seen(u64);
+
+impl Descriptors {
+    pub fn new(capacity: usize) -> Self {
+        assert!(capacity > 0, "a cache holds something");
+        Self { capacity, state: Mutex::default() }
+    }
+
+    /// The open file of this name.
+    pub fn get(&self, name: &str) -> Result<Arc<OpenFile>, Seen> {
+        let mut state = self.state.lock();
+        match state.files.get_mut(name) {
+            Some(cached) => {
+                cached.used = true;
+                Ok(cached.file.clone())
+            }
+            None => Err(Seen(state.removals)),
+        }
+    }
+
+    /// Keeps a file that was opened after the look-up that returned `seen`.
+    pub fn add(&self, name: &str, file: Arc<OpenFile>, seen: Seen) {
+        let mut state = self.state.lock();
+        if state.removals != seen.0 {
+            return;
+        }
+        let name: Arc<str> = name.into();
+        if state.files.insert(name.clone(), Cached { file, used: false }).is_none() {
+            state.ring.push_back(name);
+        }
+        let evicted = (state.files.len() > self.capacity).then(|| state.evict());
+        drop(state);
+        // Closing may take long; not under the lock.
+        drop(evicted);
+    }
+
+    /// Closes the file of this name, which was removed or is to be opened anew.
+    pub fn forget(&self, name: &str) {
+        let mut state = self.state.lock();
+        state.removals += 1;
+        let forgotten = state.files.remove(name);
+        if forgotten.is_some() {
+            state.ring.retain(|other| &**other != name);
+        }
+        drop(state);
+        drop(forgotten);
+    }
+}
+
+impl State {
+    fn evict(&mut self) -> Option<Cached> {
+        loop {
+            let name = self.ring.pop_front()?;
+            let cached = self.files.get_mut(&name).expect("the ring holds the names of all files");
+            if !std::mem::take(&mut cached.used) {
+                return self.files.remove(&name);
+            }
+            self.ring.push_back(name);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn open() -> Arc<OpenFile> {
+        Arc::new(OpenFile { file: File::open("/dev/null").unwrap(), writable: false })
+    }
+
+    fn miss(cache: &Descriptors, name: &str) -> Seen {
+        cache.get(name).expect_err("not cached")
+    }
+
+    #[test]
+    fn holds_no_more_than_its_capacity_and_keeps_what_is_used() {
+        let cache = Descriptors::new(3);
+        for number in 0..100 {
+            let name = format!("f{number}");
+            let seen = miss(&cache, &name);
+            cache.add(&name, open(), seen);
+            if number >= 1 {
+                cache.get("f0").expect("used between any two evictions");
+            }
+            let state = cache.state.lock();
+            assert!(state.files.len() <= 3);
+            assert_eq!(state.files.len(), state.ring.len());
+        }
+    }
+
+    #[test]
+    fn a_file_opened_before_its_removal_is_not_kept() {
+        let cache = Descriptors::new(3);
+        let seen = miss(&cache, "a");
+        let old = open();
+        cache.forget("a");
+        cache.add("a", old, seen);
+        let seen = miss(&cache, "a");
+        let new = open();
+        cache.add("a", new.clone(), seen);
+        assert!(Arc::ptr_eq(&cache.get("a").unwrap(), &new));
+    }
+}

@@ -1,0 +1,395 @@
+//! A device that is a directory of the host: every file of the device is a file below its root, directories are made as
+//! names need them.
+//!
+//! Two ways to execute the same operations: *inline*, within the poll that asks (for journals: a write(2) into the page
+//! cache is cheaper than a thread switch), or *pooled*, on [`IoThreads`] (for objects, whose reads may wait for the disk).
+//! Flushing always goes to the pool.
+//!
+//! Durability: a flush is fdatasync(2) of the file, then fsync(2) of every directory in which names were added or removed
+//! since that directory was last synced. A directory that could not be synced fails all later flushes: what its names are
+//! after power loss is then unknown.
+//!
+//! Downside: in the first flush after many creations one caller pays for the directories of all.
+
+use std::{
+    collections::BTreeSet,
+    fs::{self, File, OpenOptions},
+    io::{self, ErrorKind, IoSlice},
+    os::unix::fs::FileExt,
+    path::{Path, PathBuf},
+    sync::Arc,
+};
+
+use bytes::{Buf, Bytes};
+use parking_lot::Mutex;
+use rustix::fs::{FallocateFlags, fallocate, statvfs};
+use types::SpaceUsage;
+
+use super::{
+    IoThreads,
+    descriptors::{Descriptors, OpenFile},
+};
+use crate::{
+    BoxFuture, Device,
+    device::{check_file_name, check_range},
+};
+
+/// Files kept open by one device: half of the usual limit of 1024 descriptors per process.
+const OPEN_FILES_MAX: usize = 512;
+/// Pieces of one vectored write (Linux UIO_MAXIOV).
+const PIECES_MAX: usize = 1024;
+
+/// Where operations other than flushes are executed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Execution {
+    /// Within the poll of the operation's future.
+    Inline,
+    /// On a thread of the pool.
+    Pooled,
+}
+
+/// A directory as a device. Clones are the same device.
+#[derive(Clone)]
+pub struct LocalDirectory {
+    root: Arc<Root>,
+    threads: Arc<IoThreads>,
+    execution: Execution,
+}
+
+/// The directory and what is known of it.
+struct Root {
+    path: PathBuf,
+    open: Descriptors,
+    names: Mutex<Names>,
+    /// Held while directories are synced, so that nobody's flush returns while another's still syncs what both need.
+    syncing: Mutex<()>,
+}
+
+#[derive(Default)]
+struct Names {
+    /// Directories in which names were added or removed since they were last synced.
+    changed: BTreeSet<PathBuf>,
+    /// A directory could not be synced.
+    failed: bool,
+}
+
+impl LocalDirectory {
+    /// The device below `root`, which is created if missing.
+    pub fn open(root: impl Into<PathBuf>, execution: Execution, threads: Arc<IoThreads>) -> io::Result<Self> {
+        let path: PathBuf = root.into();
+        fs::create_dir_all(&path)?;
+        let root =
+            Root { path, open: Descriptors::new(OPEN_FILES_MAX), names: Mutex::default(), syncing: Mutex::default() };
+        Ok(Self { root: Arc::new(root), threads, execution })
+    }
+
+    /// The same device with operations executed elsewhere.
+    pub fn with_execution(&self, execution: Execution) -> Self {
+        Self { execution, ..self.clone() }
+    }
+
+    fn run<T: Send + 'static>(
+        &self,
+        file: &str,
+        operate: impl FnOnce(&Root, &str) -> io::Result<T> + Send + 'static,
+    ) -> BoxFuture<'static, io::Result<T>> {
+        let (root, file) = (self.root.clone(), file.to_owned());
+        let job = move || {
+            check_file_name(&file)?;
+            operate(&root, &file)
+        };
+        match self.execution {
+            Execution::Inline => Box::pin(async move { job() }),
+            Execution::Pooled => self.threads.run(job),
+        }
+    }
+}
+
+impl Device for LocalDirectory {
+    fn read(&self, file: &str, offset: u64, mut buffer: Vec<u8>) -> BoxFuture<'static, io::Result<(Vec<u8>, usize)>> {
+        self.run(file, move |root, name| {
+            let bytes = root.read(name, offset, &mut buffer)?;
+            Ok((buffer, bytes))
+        })
+    }
+
+    fn write(&self, file: &str, offset: u64, pieces: Vec<Bytes>) -> BoxFuture<'static, io::Result<()>> {
+        self.run(file, move |root, name| root.write(name, offset, pieces))
+    }
+
+    fn flush(&self, file: &str) -> BoxFuture<'static, io::Result<()>> {
+        let (root, file) = (self.root.clone(), file.to_owned());
+        self.threads.run(move || {
+            check_file_name(&file)?;
+            if let Some(open) = root.open_existing(&file)? {
+                open.file.sync_data()?;
+            }
+            root.sync_directories()
+        })
+    }
+
+    fn length(&self, file: &str) -> BoxFuture<'static, io::Result<Option<u64>>> {
+        self.run(file, |root, name| match root.open_existing(name)? {
+            Some(open) => Ok(Some(open.file.metadata()?.len())),
+            None => Ok(None),
+        })
+    }
+
+    fn truncate(&self, file: &str, length: u64) -> BoxFuture<'static, io::Result<()>> {
+        self.run(file, move |root, name| {
+            check_range(length, 0)?;
+            root.open_or_create(name)?.file.set_len(length)
+        })
+    }
+
+    fn punch(&self, file: &str, offset: u64, bytes: u64) -> BoxFuture<'static, io::Result<()>> {
+        self.run(file, move |root, name| root.punch(name, offset, bytes))
+    }
+
+    fn allocate(&self, file: &str, offset: u64, bytes: u64) -> BoxFuture<'static, io::Result<()>> {
+        self.run(file, move |root, name| {
+            check_range(offset, bytes)?;
+            let open = root.open_or_create(name)?;
+            if bytes > 0 {
+                fallocate(&open.file, FallocateFlags::KEEP_SIZE, offset, bytes)?;
+            }
+            Ok(())
+        })
+    }
+
+    fn remove(&self, file: &str) -> BoxFuture<'static, io::Result<()>> {
+        self.run(file, |root, name| root.remove(name))
+    }
+
+    fn list(&self, prefix: &str) -> BoxFuture<'static, io::Result<Vec<String>>> {
+        let (root, prefix) = (self.root.clone(), prefix.to_owned());
+        let job = move || root.list(&prefix);
+        match self.execution {
+            Execution::Inline => Box::pin(async move { job() }),
+            Execution::Pooled => self.threads.run(job),
+        }
+    }
+
+    fn space(&self) -> BoxFuture<'static, io::Result<SpaceUsage>> {
+        let root = self.root.clone();
+        Box::pin(async move {
+            let usage = statvfs(&root.path)?;
+            Ok(SpaceUsage {
+                bytes_total: usage.f_blocks.saturating_mul(usage.f_frsize),
+                bytes_free: usage.f_bfree.saturating_mul(usage.f_frsize),
+                bytes_available: usage.f_bavail.saturating_mul(usage.f_frsize),
+                inodes_total: usage.f_files,
+                inodes_free: usage.f_ffree,
+            })
+        })
+    }
+}
+
+impl Root {
+    fn read(&self, name: &str, offset: u64, buffer: &mut [u8]) -> io::Result<usize> {
+        let Some(open) = self.open_existing(name)? else { return Ok(0) };
+        if check_range(offset, buffer.len() as u64).is_err() {
+            return Ok(0);
+        }
+        let mut done = 0;
+        while done < buffer.len() {
+            match open.file.read_at(&mut buffer[done..], offset + done as u64) {
+                Ok(0) => break,
+                Ok(bytes) => done += bytes,
+                Err(error) if error.kind() == ErrorKind::Interrupted => {}
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(done)
+    }
+
+    fn write(&self, name: &str, mut offset: u64, mut pieces: Vec<Bytes>) -> io::Result<()> {
+        check_range(offset, pieces.iter().map(|piece| piece.len() as u64).sum())?;
+        let open = self.open_or_create(name)?;
+        let mut first = 0;
+        loop {
+            while pieces.get(first).is_some_and(Bytes::is_empty) {
+                first += 1;
+            }
+            if first == pieces.len() {
+                return Ok(());
+            }
+            let slices: Vec<IoSlice<'_>> = pieces[first..].iter().take(PIECES_MAX).map(|p| IoSlice::new(p)).collect();
+            let mut written = match rustix::io::pwritev(&open.file, &slices, offset) {
+                Ok(0) => return Err(ErrorKind::WriteZero.into()),
+                Ok(bytes) => bytes,
+                Err(rustix::io::Errno::INTR) => continue,
+                Err(error) => return Err(error.into()),
+            };
+            offset += written as u64;
+            while written > 0 {
+                let part = written.min(pieces[first].len());
+                pieces[first].advance(part);
+                written -= part;
+                first += usize::from(pieces[first].is_empty());
+            }
+        }
+    }
+
+    fn punch(&self, name: &str, offset: u64, bytes: u64) -> io::Result<()> {
+        let Some(open) = self.open_existing(name)? else { return Ok(()) };
+        if bytes == 0 {
+            return Ok(());
+        }
+        let length = open.file.metadata()?.len();
+        match fallocate(&open.file, FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE, offset, bytes) {
+            // A file system without holes keeps the space; the contents must be zeros nevertheless.
+            Err(rustix::io::Errno::OPNOTSUPP) => zero(&open.file, offset, offset.saturating_add(bytes).min(length)),
+            result => Ok(result?),
+        }
+    }
+
+    fn remove(&self, name: &str) -> io::Result<()> {
+        let path = self.path.join(name);
+        let result = fs::remove_file(&path);
+        self.open.forget(name);
+        match result {
+            Ok(()) => {
+                self.note_change(&path);
+                Ok(())
+            }
+            Err(error) if error.kind() == ErrorKind::NotFound => Ok(()),
+            Err(error) => Err(error),
+        }
+    }
+
+    fn open_existing(&self, name: &str) -> io::Result<Option<Arc<OpenFile>>> {
+        let seen = match self.open.get(name) {
+            Ok(open) => return Ok(Some(open)),
+            Err(seen) => seen,
+        };
+        match open_file(&self.path.join(name)) {
+            Ok(open) => {
+                let open = Arc::new(open);
+                self.open.add(name, open.clone(), seen);
+                Ok(Some(open))
+            }
+            Err(error) if error.kind() == ErrorKind::NotFound => Ok(None),
+            Err(error) => Err(error),
+        }
+    }
+
+    fn open_or_create(&self, name: &str) -> io::Result<Arc<OpenFile>> {
+        if let Some(open) = self.open_existing(name)? {
+            if open.writable {
+                return Ok(open);
+            }
+            // It was opened for reading when nothing else was possible; perhaps it is by now.
+            self.open.forget(name);
+        }
+        let Err(seen) = self.open.get(name) else { return self.open_or_create(name) };
+        let path = self.path.join(name);
+        let mut options = OpenOptions::new();
+        options.read(true).write(true).create(true).truncate(false);
+        let file = match options.open(&path) {
+            Err(error) if error.kind() == ErrorKind::NotFound => {
+                self.create_directories(name)?;
+                options.open(&path)?
+            }
+            result => result?,
+        };
+        self.note_change(&path);
+        let open = Arc::new(OpenFile { file, writable: true });
+        self.open.add(name, open.clone(), seen);
+        Ok(open)
+    }
+
+    /// Makes the directories that `name` needs.
+    fn create_directories(&self, name: &str) -> io::Result<()> {
+        let mut path = self.path.clone();
+        for part in Path::new(name).parent().into_iter().flatten() {
+            path.push(part);
+            match fs::create_dir(&path) {
+                Ok(()) => self.note_change(&path),
+                Err(error) if error.kind() == ErrorKind::AlreadyExists => {}
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(())
+    }
+
+    /// The name of `path` was added or removed.
+    fn note_change(&self, path: &Path) {
+        let parent = path.parent().expect("a path below the root has a parent");
+        let mut names = self.names.lock();
+        if !names.changed.contains(parent) {
+            names.changed.insert(parent.to_owned());
+        }
+    }
+
+    fn sync_directories(&self) -> io::Result<()> {
+        let _turn = self.syncing.lock();
+        let changed = {
+            let mut names = self.names.lock();
+            if names.failed {
+                return Err(io::Error::other("an earlier sync of a directory failed; its names are unknown"));
+            }
+            std::mem::take(&mut names.changed)
+        };
+        for path in changed {
+            let result = File::open(&path).and_then(|directory| directory.sync_all());
+            if let Err(error) = result {
+                self.names.lock().failed = true;
+                return Err(error);
+            }
+        }
+        Ok(())
+    }
+
+    /// Names below the root that start with `prefix`; directories and whatever else is not a file of a device are skipped.
+    fn list(&self, prefix: &str) -> io::Result<Vec<String>> {
+        let mut found = Vec::new();
+        let start = prefix.rfind('/').map_or("", |slash| &prefix[..slash]);
+        if !start.is_empty() {
+            check_file_name(start)?;
+        }
+        let mut directories = vec![start.to_owned()];
+        while let Some(directory) = directories.pop() {
+            let entries = match fs::read_dir(self.path.join(&directory)) {
+                Ok(entries) => entries,
+                Err(error) if [ErrorKind::NotFound, ErrorKind::NotADirectory].contains(&error.kind()) => continue,
+                Err(error) => return Err(error),
+            };
+            for entry in entries {
+                let entry = entry?;
+                let Ok(part) = entry.file_name().into_string() else { continue };
+                let name = if directory.is_empty() { part } else { format!("{directory}/{part}") };
+                let kind = entry.file_type()?;
+                if kind.is_dir() && (name.starts_with(prefix) || prefix.starts_with(&name)) {
+                    directories.push(name);
+                } else if kind.is_file() && name.starts_with(prefix) && check_file_name(&name).is_ok() {
+                    found.push(name);
+                }
+            }
+        }
+        found.sort_unstable();
+        Ok(found)
+    }
+}
+
+/// Opens a file for writing, or for reading only where that is all the file system allows.
+fn open_file(path: &Path) -> io::Result<OpenFile> {
+    match OpenOptions::new().read(true).write(true).open(path) {
+        Ok(file) => Ok(OpenFile { file, writable: true }),
+        Err(error) if [ErrorKind::ReadOnlyFilesystem, ErrorKind::PermissionDenied].contains(&error.kind()) => {
+            Ok(OpenFile { file: File::open(path)?, writable: false })
+        }
+        Err(error) => Err(error),
+    }
+}
+
+/// Writes zeros from `offset` to `end`.
+fn zero(file: &File, mut offset: u64, end: u64) -> io::Result<()> {
+    let zeros = [0; 64 * 1024];
+    while offset < end {
+        let bytes = (end - offset).min(zeros.len() as u64);
+        file.write_all_at(&zeros[..bytes as usize], offset)?;
+        offset += bytes;
+    }
+    Ok(())
+}
