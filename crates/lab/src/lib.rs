@@ -1,1 +1,13 @@
-//! skeleton
+//! The lab: whole clusters of the shipped code in one thread, in virtual time, from one seed.
+//!
+//! The seams of `rt` stand on a simulation: a clock that jumps to the next event, tasks that one executor polls, a
+//! network and devices that misbehave as the seed says. The same seed gives the same event log, byte for byte.
+
+pub mod executor;
+pub mod network;
+pub mod process;
+pub mod random;
+
+pub use executor::Simulation;
+pub use process::{Process, ProcessId};
+pub use random::Random;

@@ -1,0 +1,403 @@
+//! The simulated network: hosts joined by links with delay, and what can go wrong on them.
+//!
+//! Frames of a connection are delayed, lost, duplicated and reordered as [`NetworkFaults`] say; partitions drop everything
+//! between two sets of hosts until healed; a killed process breaks its connections, of which the peer learns only if the
+//! network between them works. Everything follows one random stream.
+
+use std::{
+    collections::{BTreeMap, BTreeSet, VecDeque},
+    io,
+    sync::Arc,
+    time::Duration,
+};
+
+use parking_lot::Mutex;
+use rt::{Address, BoxFuture, Connection, Entropy, Frame, Listener, Receiver, Sender, Transport};
+use tokio::sync::{Notify, mpsc};
+
+use crate::{ProcessId, Random, Simulation};
+
+/// What goes wrong, in parts per million of frames.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct NetworkFaults {
+    /// Frames that vanish.
+    pub lost: u32,
+    /// Frames that arrive twice.
+    pub duplicated: u32,
+    /// Frames that are held back so that later ones overtake them.
+    pub reordered: u32,
+    /// Frames whose delay is stretched to up to a second.
+    pub delayed: u32,
+    /// Frames after which the connection breaks.
+    pub broken: u32,
+}
+
+/// Delay of a healthy link: this much, and up to half as much again.
+const LINK_DELAY: Duration = Duration::from_micros(25);
+/// How far a reordered frame is held back at most.
+const REORDER_DELAY: Duration = Duration::from_millis(5);
+
+#[derive(Default)]
+struct State {
+    listeners: BTreeMap<Arc<str>, ListenerEntry>,
+    pipes: BTreeMap<u64, Arc<Pipe>>,
+    cut: BTreeSet<(Arc<str>, Arc<str>)>,
+    faults: NetworkFaults,
+    next_pipe: u64,
+    next_port: u32,
+}
+
+struct ListenerEntry {
+    process: ProcessId,
+    host: Arc<str>,
+    incoming: mpsc::UnboundedSender<Connection>,
+}
+
+/// One direction of a connection.
+struct Pipe {
+    from: (ProcessId, Arc<str>),
+    to: (ProcessId, Arc<str>),
+    queue: Mutex<PipeQueue>,
+    arrived: Notify,
+}
+
+#[derive(Default)]
+struct PipeQueue {
+    frames: VecDeque<Frame>,
+    closed: bool,
+    /// Arrival of the last in-order frame: later ones do not overtake it.
+    last_arrival: rt::Instant,
+}
+
+/// The network all processes of a simulation share. Cheap to clone.
+#[derive(Clone)]
+pub struct Network {
+    simulation: Simulation,
+    random: Arc<Random>,
+    state: Arc<Mutex<State>>,
+}
+
+impl Network {
+    /// A network without faults.
+    pub fn new(simulation: &Simulation, seed: u64) -> Self {
+        let random = Arc::new(Random::for_purpose(seed, "network"));
+        Self { simulation: simulation.clone(), random, state: Arc::default() }
+    }
+
+    /// Changes what goes wrong from now on.
+    pub fn set_faults(&self, faults: NetworkFaults) {
+        self.state.lock().faults = faults;
+    }
+
+    /// Cuts all traffic between two hosts, in both directions.
+    pub fn cut(&self, one: &str, other: &str) {
+        let mut state = self.state.lock();
+        state.cut.insert((one.into(), other.into()));
+        state.cut.insert((other.into(), one.into()));
+    }
+
+    /// Heals all cuts.
+    pub fn heal(&self) {
+        self.state.lock().cut.clear();
+    }
+
+    /// The network as `process` on `host` sees it.
+    pub fn endpoint(&self, process: ProcessId, host: &Arc<str>) -> NetworkEndpoint {
+        NetworkEndpoint { network: self.clone(), process, host: Arc::clone(host) }
+    }
+
+    /// Forgets a dead process: its listeners vanish, its connections break.
+    pub fn drop_process(&self, process: ProcessId) {
+        let broken: Vec<Arc<Pipe>> = {
+            let mut state = self.state.lock();
+            state.listeners.retain(|_, listener| listener.process != process);
+            let mine = |pipe: &Pipe| pipe.from.0 == process || pipe.to.0 == process;
+            state.pipes.values().filter(|pipe| mine(pipe)).cloned().collect()
+        };
+        for pipe in broken {
+            self.close_later(pipe);
+        }
+    }
+
+    fn is_cut(&self, one: &Arc<str>, other: &Arc<str>) -> bool {
+        self.state.lock().cut.contains(&(Arc::clone(one), Arc::clone(other)))
+    }
+
+    fn link_delay(&self) -> Duration {
+        LINK_DELAY + Duration::from_nanos(self.random.within(0..LINK_DELAY.as_nanos() as u64 / 2))
+    }
+
+    /// The end of a connection travels like a frame; a cut network swallows it, and the peer has to find out itself.
+    fn close_later(&self, pipe: Arc<Pipe>) {
+        let (network, deadline) = (self.clone(), self.simulation.now() + self.link_delay());
+        self.simulation.spawn(
+            ProcessId::DRIVER,
+            "network close",
+            Box::pin(async move {
+                network.simulation.sleep_until(deadline).await;
+                if !network.is_cut(&pipe.from.1, &pipe.to.1) {
+                    network.close(&pipe);
+                }
+            }),
+        );
+    }
+
+    fn close(&self, pipe: &Arc<Pipe>) {
+        pipe.queue.lock().closed = true;
+        pipe.arrived.notify_one();
+        let mut state = self.state.lock();
+        state.pipes.retain(|_, known| !Arc::ptr_eq(known, pipe));
+    }
+
+    fn send(&self, pipe: &Arc<Pipe>, frame: Frame) {
+        let faults = self.state.lock().faults;
+        let copies = 1 + u32::from(self.random.happens(faults.duplicated));
+        let breaks = self.random.happens(faults.broken);
+        for _ in 0..copies {
+            if !self.random.happens(faults.lost) {
+                self.deliver_later(pipe, frame.clone(), faults);
+            }
+        }
+        if breaks {
+            self.close_later(Arc::clone(pipe));
+        }
+    }
+
+    fn deliver_later(&self, pipe: &Arc<Pipe>, frame: Frame, faults: NetworkFaults) {
+        let now = self.simulation.now();
+        let mut arrival = now + self.link_delay();
+        if self.random.happens(faults.delayed) {
+            arrival = arrival + Duration::from_nanos(self.random.below(1_000_000_000));
+        }
+        if self.random.happens(faults.reordered) {
+            arrival = arrival + Duration::from_nanos(self.random.below(REORDER_DELAY.as_nanos() as u64));
+        } else {
+            let mut queue = pipe.queue.lock();
+            arrival = arrival.max(rt::Instant(queue.last_arrival.0 + 1));
+            queue.last_arrival = arrival;
+        }
+        let (network, pipe) = (self.clone(), Arc::clone(pipe));
+        self.simulation.spawn(
+            ProcessId::DRIVER,
+            "network delivery",
+            Box::pin(async move {
+                network.simulation.sleep_until(arrival).await;
+                if network.is_cut(&pipe.from.1, &pipe.to.1) {
+                    return;
+                }
+                let mut queue = pipe.queue.lock();
+                if !queue.closed {
+                    queue.frames.push_back(frame);
+                    drop(queue);
+                    pipe.arrived.notify_one();
+                }
+            }),
+        );
+    }
+
+    fn pipe(&self, from: (ProcessId, Arc<str>), to: (ProcessId, Arc<str>)) -> Arc<Pipe> {
+        let pipe = Arc::new(Pipe { from, to, queue: Mutex::default(), arrived: Notify::new() });
+        let mut state = self.state.lock();
+        state.next_pipe += 1;
+        let number = state.next_pipe;
+        state.pipes.insert(number, Arc::clone(&pipe));
+        pipe
+    }
+
+    async fn connect(self, process: ProcessId, host: Arc<str>, address: Address) -> io::Result<Connection> {
+        /// How long a connection attempt into a cut network lasts.
+        const CONNECT_TIMEOUT: Duration = Duration::from_secs(3);
+        let delay = self.link_delay() * 2;
+        self.simulation.sleep_until(self.simulation.now() + delay).await;
+        let found = self
+            .state
+            .lock()
+            .listeners
+            .get(&address.0)
+            .map(|entry| (entry.process, Arc::clone(&entry.host), entry.incoming.clone()));
+        let cut = found.as_ref().is_some_and(|(_, other, _)| self.is_cut(&host, other) || self.is_cut(other, &host));
+        let Some((other_process, other_host, incoming)) = found.filter(|_| !cut) else {
+            if cut {
+                self.simulation.sleep_until(self.simulation.now() + CONNECT_TIMEOUT).await;
+                return Err(io::ErrorKind::TimedOut.into());
+            }
+            return Err(io::ErrorKind::ConnectionRefused.into());
+        };
+        let mine = (process, Arc::clone(&host));
+        let theirs = (other_process, Arc::clone(&other_host));
+        let out = self.pipe(mine.clone(), theirs.clone());
+        let back = self.pipe(theirs, mine);
+        let near = self.half(&out, &back, other_host.to_string());
+        let far = self.half(&back, &out, host.to_string());
+        incoming.send(far).map_err(|_| io::Error::from(io::ErrorKind::ConnectionRefused))?;
+        Ok(near)
+    }
+
+    fn half(&self, out: &Arc<Pipe>, back: &Arc<Pipe>, peer: String) -> Connection {
+        Connection {
+            sender: Arc::new(PipeSender { network: self.clone(), out: Arc::clone(out), back: Arc::clone(back) }),
+            receiver: Box::new(PipeReceiver { pipe: Arc::clone(back) }),
+            peer,
+        }
+    }
+}
+
+/// A process's view of the network.
+pub struct NetworkEndpoint {
+    network: Network,
+    process: ProcessId,
+    host: Arc<str>,
+}
+
+impl Transport for NetworkEndpoint {
+    fn connect(&self, address: &Address) -> BoxFuture<'static, io::Result<Connection>> {
+        Box::pin(self.network.clone().connect(self.process, Arc::clone(&self.host), address.clone()))
+    }
+
+    fn listen(&self, address: &Address) -> BoxFuture<'static, io::Result<Box<dyn Listener>>> {
+        let (network, process, host) = (self.network.clone(), self.process, Arc::clone(&self.host));
+        let wanted = Arc::clone(&address.0);
+        Box::pin(async move {
+            let mut state = network.state.lock();
+            let name: Arc<str> = if wanted.ends_with(":0") {
+                state.next_port += 1;
+                format!("{host}:{}", state.next_port).into()
+            } else {
+                wanted
+            };
+            if state.listeners.contains_key(&name) {
+                return Err(io::ErrorKind::AddrInUse.into());
+            }
+            let (incoming, connections) = mpsc::unbounded_channel();
+            state.listeners.insert(Arc::clone(&name), ListenerEntry { process, host, incoming });
+            Ok(Box::new(NetworkListener { address: Address(name), connections }) as Box<dyn Listener>)
+        })
+    }
+}
+
+struct NetworkListener {
+    address: Address,
+    connections: mpsc::UnboundedReceiver<Connection>,
+}
+
+impl Listener for NetworkListener {
+    fn accept(&mut self) -> BoxFuture<'_, io::Result<Connection>> {
+        Box::pin(async { self.connections.recv().await.ok_or_else(|| io::ErrorKind::ConnectionAborted.into()) })
+    }
+
+    fn address(&self) -> Address {
+        self.address.clone()
+    }
+}
+
+struct PipeSender {
+    network: Network,
+    out: Arc<Pipe>,
+    back: Arc<Pipe>,
+}
+
+impl Sender for PipeSender {
+    fn send(&self, frame: Frame) -> BoxFuture<'_, io::Result<()>> {
+        if self.out.queue.lock().closed || self.back.queue.lock().closed {
+            return Box::pin(std::future::ready(Err(io::ErrorKind::BrokenPipe.into())));
+        }
+        self.network.send(&self.out, frame);
+        Box::pin(std::future::ready(Ok(())))
+    }
+
+    fn close(&self) {
+        self.network.close(&self.back);
+        self.network.close_later(Arc::clone(&self.out));
+    }
+}
+
+struct PipeReceiver {
+    pipe: Arc<Pipe>,
+}
+
+impl Receiver for PipeReceiver {
+    fn receive(&mut self) -> BoxFuture<'_, io::Result<Option<Frame>>> {
+        Box::pin(async {
+            loop {
+                {
+                    let mut queue = self.pipe.queue.lock();
+                    if let Some(frame) = queue.frames.pop_front() {
+                        return Ok(Some(frame));
+                    }
+                    if queue.closed {
+                        return Ok(None);
+                    }
+                }
+                self.pipe.arrived.notified().await;
+            }
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use bytes::Bytes;
+
+    use super::*;
+    use crate::{Process, executor::RunLimits};
+
+    /// Sends 200 frames with the faults; returns what arrives, in order.
+    fn received(seed: u64, faults: NetworkFaults) -> Vec<u64> {
+        let simulation = Simulation::new(seed);
+        let network = Network::new(&simulation, seed);
+        network.set_faults(faults);
+        let server = Process::start(&simulation, &network, ProcessId(1), "server", seed).seams();
+        let client = Process::start(&simulation, &network, ProcessId(2), "client", seed).seams();
+        let run = simulation.run(RunLimits::default(), async move {
+            let mut listener = server.transport.listen(&"server:1".into()).await.unwrap();
+            let near = client.transport.connect(&"server:1".into()).await.unwrap();
+            let mut far = listener.accept().await.unwrap();
+            for number in 0..200 {
+                let header = rt::FrameHeader { xid: number, ..Default::default() };
+                near.sender.send(Frame { header, body: Bytes::new(), bulk: Bytes::new() }).await.unwrap();
+            }
+            rt::clock::sleep(&*client.clock, Duration::from_secs(5)).await;
+            near.sender.close();
+            let mut numbers = Vec::new();
+            while let Some(frame) = far.receiver.receive().await.unwrap() {
+                numbers.push(frame.header.xid);
+            }
+            numbers
+        });
+        run.unwrap()
+    }
+
+    #[test]
+    fn a_healthy_network_keeps_order() {
+        assert_eq!(received(3, NetworkFaults::default()), (0..200).collect::<Vec<_>>());
+    }
+
+    #[test]
+    fn faults_happen_and_repeat() {
+        let faults =
+            NetworkFaults { lost: 100_000, duplicated: 100_000, reordered: 100_000, ..NetworkFaults::default() };
+        let frames = received(3, faults);
+        assert_eq!(frames, received(3, faults));
+        assert!(!frames.is_sorted() && frames.len() != 200, "{frames:?}");
+        let lost = (0..200).filter(|number| !frames.contains(number)).count();
+        assert!((1..60).contains(&lost), "{lost} of 200 lost");
+    }
+
+    #[test]
+    fn a_cut_network_swallows_frames_and_heals() {
+        let simulation = Simulation::new(1);
+        let network = Network::new(&simulation, 1);
+        let server = Process::start(&simulation, &network, ProcessId(1), "server", 1).seams();
+        let client = Process::start(&simulation, &network, ProcessId(2), "client", 1).seams();
+        let control = network.clone();
+        let run = simulation.run(RunLimits::default(), async move {
+            let _listener = server.transport.listen(&"server:1".into()).await.unwrap();
+            control.cut("server", "client");
+            let refused = client.transport.connect(&"server:1".into()).await.err().unwrap();
+            assert_eq!(refused.kind(), io::ErrorKind::TimedOut);
+            control.heal();
+            client.transport.connect(&"server:1".into()).await.unwrap();
+        });
+        run.unwrap();
+    }
+}

@@ -1,0 +1,94 @@
+//! Simulated processes: the seams as one process sees them. A process can be killed; its tasks end, its connections break.
+
+use std::{fmt, sync::Arc, time::Duration};
+
+use rt::{BoxFuture, Clock, Instant, Seams, Spawn};
+use types::Timestamp;
+
+use crate::{Random, Simulation, network::Network};
+
+/// Wall-clock time at virtual time zero: 2026-01-01 UTC.
+const WALL_ORIGIN_SECONDS: i64 = 1_767_225_600;
+
+/// Identifies one run of one process: a restarted server is another process.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct ProcessId(pub u32);
+
+impl ProcessId {
+    /// The test itself; cannot be killed.
+    pub const DRIVER: ProcessId = ProcessId(0);
+}
+
+impl fmt::Display for ProcessId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "p{}", self.0)
+    }
+}
+
+/// A running process.
+#[derive(Clone)]
+pub struct Process {
+    /// Its number.
+    pub id: ProcessId,
+    /// Host it runs on: what partitions separate.
+    pub host: Arc<str>,
+    simulation: Simulation,
+    network: Network,
+    seed: u64,
+}
+
+impl Process {
+    /// Starts a process without tasks on `host`.
+    pub fn start(simulation: &Simulation, network: &Network, id: ProcessId, host: &str, seed: u64) -> Self {
+        Self { id, host: host.into(), simulation: simulation.clone(), network: network.clone(), seed }
+    }
+
+    /// The seams for code that runs in this process.
+    pub fn seams(&self) -> Seams {
+        Seams {
+            clock: Arc::new(VirtualClock { simulation: self.simulation.clone() }),
+            spawn: Arc::new(ProcessSpawn { simulation: self.simulation.clone(), process: self.id }),
+            entropy: Arc::new(Random::for_purpose(self.seed, &format!("{}/{}", self.host, self.id))),
+            transport: Arc::new(self.network.endpoint(self.id, &self.host)),
+        }
+    }
+
+    /// Kills the process: tasks vanish in the middle of whatever they did, peers see broken connections.
+    pub fn kill(&self) {
+        self.simulation.kill(self.id);
+        self.network.drop_process(self.id);
+    }
+}
+
+struct VirtualClock {
+    simulation: Simulation,
+}
+
+impl Clock for VirtualClock {
+    fn now(&self) -> Instant {
+        self.simulation.now()
+    }
+
+    fn wall(&self) -> Timestamp {
+        let elapsed = Duration::from_nanos(self.simulation.now().0);
+        Timestamp {
+            seconds: WALL_ORIGIN_SECONDS + i64::try_from(elapsed.as_secs()).unwrap_or(i64::MAX - WALL_ORIGIN_SECONDS),
+            nanoseconds: elapsed.subsec_nanos(),
+        }
+    }
+
+    fn sleep_until(&self, deadline: Instant) -> BoxFuture<'static, ()> {
+        Box::pin(self.simulation.sleep_until(deadline))
+    }
+}
+
+struct ProcessSpawn {
+    simulation: Simulation,
+    process: ProcessId,
+}
+
+impl Spawn for ProcessSpawn {
+    fn spawn(&self, name: &'static str, future: BoxFuture<'static, ()>) {
+        self.simulation.spawn(self.process, name, future);
+    }
+}
