@@ -4,7 +4,7 @@
 //! Invariants: at most one holder per file; whoever is first in the queue of a free file is the only one it is granted
 //! to. A client stands for all its users: it orders them among itself, and asking again while holding is granted again.
 //!
-//! Life cycle: volatile; a client that held one when the MDT restarted begins anew.
+//! Life cycle: volatile; after a restart of the MDT a holder claims it again with `try_begin` before others are let in.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
