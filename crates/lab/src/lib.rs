@@ -7,6 +7,7 @@ pub mod executor;
 pub mod network;
 pub mod process;
 pub mod random;
+pub mod reference;
 
 pub use executor::Simulation;
 pub use process::{Process, ProcessId};
