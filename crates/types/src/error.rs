@@ -145,4 +145,8 @@ pub enum FsError {
     /// Never reaches a user: the session is unknown or its lease expired; open a new one.
     #[error("session evicted")]
     Evicted,
+    /// EINVAL: a server refuses what its administrators' decisions forbid, and says why (a target that registers under
+    /// a wrong file system or a taken index, an unknown parameter).
+    #[error("{0}")]
+    Refused(String),
 }
