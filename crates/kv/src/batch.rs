@@ -6,7 +6,8 @@ use bytes::Bytes;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Table(pub u8);
 
-/// Position in the journal: grows with every batch; a batch is durable when the journal is durable up to its number.
+/// Number of a batch in the journal: 1, 2, 3 without gaps. A batch is durable when the journal is durable up to its
+/// number.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Lsn(pub u64);
 
@@ -17,6 +18,30 @@ pub enum Operation {
     Put(Table, Bytes, Bytes),
     /// Remove; a missing key is fine.
     Delete(Table, Bytes),
+}
+
+impl Operation {
+    /// Table it changes.
+    pub fn table(&self) -> Table {
+        match self {
+            Operation::Put(table, ..) | Operation::Delete(table, _) => *table,
+        }
+    }
+
+    /// Key it changes.
+    pub fn key(&self) -> &Bytes {
+        match self {
+            Operation::Put(_, key, _) | Operation::Delete(_, key) => key,
+        }
+    }
+
+    /// Bytes of key and value.
+    pub fn bytes(&self) -> usize {
+        match self {
+            Operation::Put(_, key, value) => key.len() + value.len(),
+            Operation::Delete(_, key) => key.len(),
+        }
+    }
 }
 
 /// Changes that become visible together and survive together.
@@ -35,5 +60,10 @@ impl Batch {
     /// Adds a delete.
     pub fn delete(&mut self, table: Table, key: impl Into<Bytes>) {
         self.operations.push(Operation::Delete(table, key.into()));
+    }
+
+    /// Whether it changes nothing.
+    pub fn is_empty(&self) -> bool {
+        self.operations.is_empty()
     }
 }

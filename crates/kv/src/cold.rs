@@ -1,17 +1,34 @@
 //! The cold store: where checkpoints go, and what exceeds the memory budget.
 
+pub mod fjall;
+pub mod memory;
+
 use std::io;
 
 use bytes::Bytes;
+use rt::BoxFuture;
 
 use crate::batch::{Lsn, Operation, Table};
 
+/// What a cold store remembers about the journal, durable together with the data it speaks of.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Checkpoint {
+    /// The store these data belong to.
+    pub store: u64,
+    /// Every batch up to this one is contained.
+    pub lsn: Lsn,
+}
+
 /// An ordered map on disk that takes whole checkpoints. It is never the only copy of anything that is not durable in it:
 /// the journal keeps every batch until the checkpoint that contains it is durable.
+///
+/// Reads see all writes that completed. There is one writer at a time. Dropping a future of `write` or `commit` may leave
+/// it running; the next one comes after it.
 pub trait ColdStore: Send + Sync {
-    /// Value of a key.
+    /// Value of a key. May block the core it runs on.
     fn get(&self, table: Table, key: &[u8]) -> io::Result<Option<Bytes>>;
     /// Calls `visit` with keys in `from..to` in order until it returns false. `to` of `None` means to the table's end.
+    /// May block the core it runs on.
     fn scan(
         &self,
         table: Table,
@@ -19,10 +36,10 @@ pub trait ColdStore: Send + Sync {
         to: Option<&[u8]>,
         visit: &mut dyn FnMut(&[u8], &[u8]) -> bool,
     ) -> io::Result<()>;
-    /// Applies sorted operations. May be called several times for one checkpoint.
-    fn write(&self, operations: &[Operation]) -> io::Result<()>;
+    /// Applies operations, sorted by table and key. Is called many times for one checkpoint.
+    fn write(&self, operations: Vec<Operation>) -> BoxFuture<'static, io::Result<()>>;
     /// Makes everything written durable, together with the journal position it covers.
-    fn commit(&self, checkpoint: Lsn) -> io::Result<()>;
-    /// Journal position of the last durable commit; everything up to it is in this store. More may be, in any part.
-    fn checkpoint(&self) -> io::Result<Lsn>;
+    fn commit(&self, checkpoint: Checkpoint) -> BoxFuture<'static, io::Result<()>>;
+    /// The last durable commit, `None` in a new store. Later writes may be present as well, in any part.
+    fn checkpoint(&self) -> io::Result<Option<Checkpoint>>;
 }

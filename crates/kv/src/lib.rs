@@ -1,7 +1,23 @@
-//! Journaled tables: the truth is a journal with group commit, memory tables hold what is recent, a cold store the rest.
+//! Journaled tables: the truth is a journal with group commit, memory holds what changed and as much of the rest as
+//! fits, a cold store takes checkpoints.
+//!
+//! A [`Batch`] is applied in memory at once ([`Store::apply`]); [`Store::written`] hands the journal to the kernel, so that
+//! it survives the death of the process; [`Store::durable`] flushes it, so that it survives power loss. A checkpoint
+//! moves what changed to the [`ColdStore`] and frees the journal. Formats: [`journal::format`], [`superblock`].
 
 pub mod batch;
 pub mod cold;
+pub mod config;
+pub mod error;
+pub mod journal;
+mod key;
+mod pipeline;
+mod store;
+pub mod superblock;
+mod tables;
 
 pub use batch::{Batch, Lsn, Operation, Table};
-pub use cold::ColdStore;
+pub use cold::{Checkpoint, ColdStore, fjall::FjallCold, memory::MemoryCold};
+pub use config::{Config, KEY_BYTES_MAX, VALUE_BYTES_MAX};
+pub use error::{Error, Result};
+pub use store::{Statistics, Store};

@@ -1,0 +1,212 @@
+//! The cold store of real deployments: fjall, an LSM tree.
+//!
+//! Two keyspaces: `data`, whose keys are the table's number followed by the key, and `meta` with the checkpoint. Writes go
+//! through one thread of this store, so that neither inserting nor syncing blocks a core; their order is that of the calls.
+//! The block cache and the write buffer are bounded, see [`FjallOptions`].
+//!
+//! The `meta` value `checkpoint`:
+//!
+//! | offset | bytes | content |
+//! |---|---|---|
+//! | 0 | 4 | format version, 1 |
+//! | 4 | 4 | 0 |
+//! | 8 | 8 | store id |
+//! | 16 | 8 | number of the last batch contained |
+//!
+//! Downside: fjall has a journal of its own, so that checkpoints are written twice. A failed sync poisons fjall until the
+//! store is opened again.
+
+use std::{
+    io,
+    ops::Bound,
+    path::Path,
+    sync::{Arc, mpsc},
+};
+
+use bytes::Bytes;
+use fjall::{Database, Keyspace, KeyspaceCreateOptions, PersistMode};
+use rt::BoxFuture;
+use tokio::sync::oneshot;
+
+use super::{Checkpoint, ColdStore};
+use crate::{
+    batch::{Lsn, Operation, Table},
+    journal::format::{read_u32, read_u64},
+};
+
+const META_VERSION: u32 = 1;
+const META_BYTES: usize = 24;
+const CHECKPOINT_KEY: &str = "checkpoint";
+/// Writes that may wait for the thread.
+const QUEUE_LENGTH: usize = 4;
+
+/// Memory of a fjall store.
+#[derive(Clone, Copy, Debug)]
+pub struct FjallOptions {
+    /// Cache of blocks.
+    pub cache_bytes: u64,
+    /// Size at which what was written goes to a table file. A few such buffers may exist at a time.
+    pub write_buffer_bytes: u64,
+}
+
+impl Default for FjallOptions {
+    fn default() -> FjallOptions {
+        FjallOptions { cache_bytes: 32 << 20, write_buffer_bytes: 8 << 20 }
+    }
+}
+
+enum Order {
+    Write(Vec<Operation>),
+    Commit(Checkpoint),
+}
+
+struct Job {
+    order: Order,
+    reply: oneshot::Sender<io::Result<()>>,
+}
+
+struct Keyspaces {
+    database: Database,
+    data: Keyspace,
+    meta: Keyspace,
+}
+
+/// A cold store on fjall.
+pub struct FjallCold {
+    keyspaces: Arc<Keyspaces>,
+    jobs: mpsc::SyncSender<Job>,
+}
+
+fn failed(error: fjall::Error) -> io::Error {
+    match error {
+        fjall::Error::Io(error) => error,
+        fjall::Error::Storage(fjall::LsmError::Io(error)) => error,
+        other => io::Error::other(other),
+    }
+}
+
+fn data_key(table: Table, key: &[u8]) -> Vec<u8> {
+    let mut bytes = Vec::with_capacity(1 + key.len());
+    bytes.push(table.0);
+    bytes.extend_from_slice(key);
+    bytes
+}
+
+impl FjallCold {
+    /// Opens or creates the store in a directory.
+    pub fn open(directory: &Path, options: FjallOptions) -> io::Result<FjallCold> {
+        let database = Database::builder(directory)
+            .cache_size(options.cache_bytes)
+            .max_journaling_size((4 * options.write_buffer_bytes).max(64 << 20))
+            .worker_threads(1)
+            .open()
+            .map_err(failed)?;
+        let write_buffer_bytes = options.write_buffer_bytes;
+        let data = database
+            .keyspace("data", || KeyspaceCreateOptions::default().max_memtable_size(write_buffer_bytes))
+            .map_err(failed)?;
+        let meta = database
+            .keyspace("meta", || KeyspaceCreateOptions::default().max_memtable_size(1 << 20))
+            .map_err(failed)?;
+        let keyspaces = Arc::new(Keyspaces { database, data, meta });
+        let (jobs, queue) = mpsc::sync_channel(QUEUE_LENGTH);
+        let worker = Arc::clone(&keyspaces);
+        std::thread::Builder::new().name("kv_cold".to_owned()).spawn(move || worker.work(&queue))?;
+        Ok(FjallCold { keyspaces, jobs })
+    }
+
+    fn submit(&self, order: Order) -> BoxFuture<'static, io::Result<()>> {
+        let (reply, answer) = oneshot::channel();
+        let jobs = self.jobs.clone();
+        let gone = || io::Error::other("the cold store's writer ended");
+        Box::pin(async move {
+            jobs.try_send(Job { order, reply }).map_err(|_| gone())?;
+            answer.await.map_err(|_| gone())?
+        })
+    }
+}
+
+impl Keyspaces {
+    /// Does what is queued until the store is dropped.
+    fn work(&self, queue: &mpsc::Receiver<Job>) {
+        while let Ok(job) = queue.recv() {
+            let result = match job.order {
+                Order::Write(operations) => self.write(operations),
+                Order::Commit(checkpoint) => self.commit(checkpoint),
+            };
+            // Nobody waits any more after a cancelled checkpoint.
+            let _ = job.reply.send(result);
+        }
+    }
+
+    fn write(&self, operations: Vec<Operation>) -> io::Result<()> {
+        let mut batch = self.database.batch();
+        for operation in operations {
+            match operation {
+                Operation::Put(table, key, value) => {
+                    batch.insert(&self.data, data_key(table, &key), value.as_ref());
+                }
+                Operation::Delete(table, key) => batch.remove(&self.data, data_key(table, &key)),
+            }
+        }
+        batch.commit().map_err(failed)
+    }
+
+    fn commit(&self, checkpoint: Checkpoint) -> io::Result<()> {
+        let mut value = [0; META_BYTES];
+        value[..4].copy_from_slice(&META_VERSION.to_le_bytes());
+        value[8..16].copy_from_slice(&checkpoint.store.to_le_bytes());
+        value[16..].copy_from_slice(&checkpoint.lsn.0.to_le_bytes());
+        self.meta.insert(CHECKPOINT_KEY, value).map_err(failed)?;
+        self.database.persist(PersistMode::SyncAll).map_err(failed)
+    }
+}
+
+impl ColdStore for FjallCold {
+    fn get(&self, table: Table, key: &[u8]) -> io::Result<Option<Bytes>> {
+        let value = self.keyspaces.data.get(data_key(table, key)).map_err(failed)?;
+        Ok(value.map(|value| Bytes::copy_from_slice(&value)))
+    }
+
+    fn scan(
+        &self,
+        table: Table,
+        from: &[u8],
+        to: Option<&[u8]>,
+        visit: &mut dyn FnMut(&[u8], &[u8]) -> bool,
+    ) -> io::Result<()> {
+        let start = Bound::Included(data_key(table, from));
+        let end = match (to, table.0.checked_add(1)) {
+            (Some(to), _) if to <= from => return Ok(()),
+            (Some(to), _) => Bound::Excluded(data_key(table, to)),
+            (None, Some(next)) => Bound::Excluded(vec![next]),
+            (None, None) => Bound::Unbounded,
+        };
+        for entry in self.keyspaces.data.range((start, end)) {
+            let (key, value) = entry.into_inner().map_err(failed)?;
+            if !visit(&key[1..], &value) {
+                break;
+            }
+        }
+        Ok(())
+    }
+
+    fn write(&self, operations: Vec<Operation>) -> BoxFuture<'static, io::Result<()>> {
+        self.submit(Order::Write(operations))
+    }
+
+    fn commit(&self, checkpoint: Checkpoint) -> BoxFuture<'static, io::Result<()>> {
+        self.submit(Order::Commit(checkpoint))
+    }
+
+    fn checkpoint(&self) -> io::Result<Option<Checkpoint>> {
+        let Some(value) = self.keyspaces.meta.get(CHECKPOINT_KEY).map_err(failed)? else { return Ok(None) };
+        if value.len() != META_BYTES || read_u32(&value, 0) != META_VERSION {
+            return Err(io::Error::new(
+                io::ErrorKind::InvalidData,
+                "the cold store was written by another version of this program",
+            ));
+        }
+        Ok(Some(Checkpoint { store: read_u64(&value, 8), lsn: Lsn(read_u64(&value, 16)) }))
+    }
+}

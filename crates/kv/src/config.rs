@@ -1,0 +1,116 @@
+//! What an owner decides about its store, and the limits that hold for all.
+
+use std::{fmt, io, sync::Arc, time::Duration};
+
+use rt::BoxFuture;
+
+use crate::{
+    batch::Lsn,
+    error::{Error, Result},
+};
+
+/// Longest key.
+pub const KEY_BYTES_MAX: usize = 1024;
+/// Longest value: 64 KiB of data and as much again for what the owner stores with them.
+pub const VALUE_BYTES_MAX: usize = 128 << 10;
+/// Largest encoded batch. A store with smaller segments takes only what fits in one.
+pub const BATCH_BYTES_MAX: u64 = 8 << 20;
+/// Smallest segment. Small ones are for tests and simulations.
+pub const SEGMENT_BYTES_MIN: u64 = 16 << 10;
+
+const _: () = assert!(KEY_BYTES_MAX <= u16::MAX as usize, "the length of a key is a u16 on disk");
+const _: () = assert!((VALUE_BYTES_MAX as u64) < BATCH_BYTES_MAX, "a value must fit in a batch");
+
+/// Called before a checkpoint with the last batch it covers; the checkpoint goes on when the future completes. An owner
+/// whose records speak of other files makes those durable here: then only batches seen by `replay` can be ahead of them.
+/// It must not wait for a checkpoint.
+pub type CheckpointHook = Arc<dyn Fn(Lsn) -> BoxFuture<'static, io::Result<()>> + Send + Sync>;
+
+/// Configuration of a store. It may change with every open, except for the size of segments, which is that of the
+/// store's creation.
+#[derive(Clone)]
+pub struct Config {
+    /// Size of a journal segment. At least [`SEGMENT_BYTES_MIN`].
+    pub segment_bytes: u64,
+    /// Segments the journal may have; more than half of them in use start a checkpoint. At least 3.
+    pub segments_max: u32,
+    /// Journal space that only [`crate::Store::apply_reserved`] may use.
+    pub reserve_bytes: u64,
+    /// New segments are written with zeros, so that a flush never has to change their metadata.
+    pub zero_segments: bool,
+    /// Memory for the tables, estimated with overheads. Beyond it clean entries are dropped and read from the cold store.
+    pub memory_bytes: u64,
+    /// Memory of changed entries that starts a checkpoint. At twice as much, `written` waits; at four times, `apply`
+    /// refuses.
+    pub dirty_bytes: u64,
+    /// Longest time a batch stays unflushed when nobody asks.
+    pub commit_interval: Duration,
+    /// Longest time between checkpoints while there are changes.
+    pub checkpoint_interval: Duration,
+    /// See [`CheckpointHook`].
+    pub before_checkpoint: Option<CheckpointHook>,
+}
+
+impl Default for Config {
+    fn default() -> Config {
+        Config {
+            segment_bytes: 16 << 20,
+            segments_max: 16,
+            reserve_bytes: 1 << 20,
+            zero_segments: true,
+            memory_bytes: 256 << 20,
+            dirty_bytes: 64 << 20,
+            commit_interval: Duration::from_secs(1),
+            checkpoint_interval: Duration::from_secs(300),
+            before_checkpoint: None,
+        }
+    }
+}
+
+impl Config {
+    /// A store that is at home in a simulation: segments of 256 KiB, 4 MiB of tables.
+    pub fn small() -> Config {
+        Config {
+            segment_bytes: 256 << 10,
+            segments_max: 16,
+            reserve_bytes: 16 << 10,
+            zero_segments: false,
+            memory_bytes: 4 << 20,
+            dirty_bytes: 1 << 20,
+            ..Config::default()
+        }
+    }
+
+    /// Refuses contradictions.
+    pub(crate) fn check(&self) -> Result<()> {
+        let complaint = if self.segment_bytes < SEGMENT_BYTES_MIN {
+            "segment_bytes is too small"
+        } else if !self.segment_bytes.is_multiple_of(4096) {
+            "segment_bytes is not a multiple of 4096"
+        } else if self.segment_bytes > 1 << 30 {
+            "segment_bytes is above 1 GiB"
+        } else if self.segments_max < 3 {
+            "segments_max is below 3"
+        } else if self.reserve_bytes > self.segment_bytes / 4 {
+            "reserve_bytes is more than a quarter of a segment"
+        } else if self.commit_interval.is_zero() || self.checkpoint_interval.is_zero() {
+            "an interval is zero"
+        } else {
+            return Ok(());
+        };
+        Err(Error::Configuration(complaint))
+    }
+}
+
+impl fmt::Debug for Config {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Config")
+            .field("segment_bytes", &self.segment_bytes)
+            .field("segments_max", &self.segments_max)
+            .field("memory_bytes", &self.memory_bytes)
+            .field("dirty_bytes", &self.dirty_bytes)
+            .field("commit_interval", &self.commit_interval)
+            .field("checkpoint_interval", &self.checkpoint_interval)
+            .finish_non_exhaustive()
+    }
+}

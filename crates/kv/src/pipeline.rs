@@ -1,0 +1,107 @@
+//! A queue of one: an operation that many may wait for and only one at a time performs.
+//!
+//! Whoever comes first starts the operation and drives it; others wait and are all served by it, or one of them starts
+//! the next. If the driver is dropped (a cancelled request), the half-done operation is kept and the next comer drives it
+//! to its end: nothing that was handed to the device is ever forgotten. No lock is held while it runs.
+
+use std::{
+    pin::Pin,
+    task::{Context, Poll},
+};
+
+use parking_lot::Mutex;
+use rt::BoxFuture;
+use tokio::sync::Notify;
+
+enum Slot<T> {
+    Idle,
+    /// Somebody drives the operation.
+    Driven,
+    /// Its driver was dropped.
+    Parked(BoxFuture<'static, T>),
+}
+
+/// See the module.
+pub(crate) struct Pipeline<T> {
+    slot: Mutex<Slot<T>>,
+    notify: Notify,
+}
+
+impl<T: Send + 'static> Pipeline<T> {
+    pub fn new() -> Pipeline<T> {
+        Pipeline { slot: Mutex::new(Slot::Idle), notify: Notify::new() }
+    }
+
+    /// Runs operations until `done` says so. `start` begins the next operation, `None` if there is nothing to do, after
+    /// which `done` must hold; `finish` takes its result.
+    pub async fn run<R>(
+        &self,
+        done: impl Fn() -> Option<R>,
+        start: impl Fn() -> Option<BoxFuture<'static, T>>,
+        finish: impl Fn(T),
+    ) -> R {
+        if let Some(result) = done() {
+            return result;
+        }
+        loop {
+            let mut notified = std::pin::pin!(self.notify.notified());
+            notified.as_mut().enable();
+            if let Some(result) = done() {
+                return result;
+            }
+            let Some(mut driver) = self.claim() else {
+                notified.await;
+                continue;
+            };
+            if driver.future.is_none() {
+                driver.future = start();
+            }
+            if driver.future.is_some() {
+                let output = (&mut driver).await;
+                finish(output);
+            }
+        }
+    }
+
+    fn claim(&self) -> Option<Driver<'_, T>> {
+        let mut slot = self.slot.lock();
+        let future = match std::mem::replace(&mut *slot, Slot::Driven) {
+            Slot::Driven => return None,
+            Slot::Idle => None,
+            Slot::Parked(future) => Some(future),
+        };
+        Some(Driver { pipeline: self, future })
+    }
+
+    /// Forgets an operation that nobody drives.
+    pub fn abandon(&self) {
+        let mut slot = self.slot.lock();
+        if matches!(*slot, Slot::Parked(_)) {
+            *slot = Slot::Idle;
+        }
+    }
+}
+
+struct Driver<'a, T> {
+    pipeline: &'a Pipeline<T>,
+    future: Option<BoxFuture<'static, T>>,
+}
+
+impl<T> Future for Driver<'_, T> {
+    type Output = T;
+
+    fn poll(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<T> {
+        let driver = self.get_mut();
+        let future = driver.future.as_mut().expect("polled only while there is an operation");
+        let output = std::task::ready!(future.as_mut().poll(context));
+        driver.future = None;
+        Poll::Ready(output)
+    }
+}
+
+impl<T> Drop for Driver<'_, T> {
+    fn drop(&mut self) {
+        *self.pipeline.slot.lock() = self.future.take().map_or(Slot::Idle, Slot::Parked);
+        self.pipeline.notify.notify_waiters();
+    }
+}

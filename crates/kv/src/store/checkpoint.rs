@@ -1,0 +1,174 @@
+//! Checkpoints: what changed goes to the cold store, then the journal before it is obsolete.
+//!
+//! One at a time, always on the checkpoint task, so that a cancelled caller leaves nothing half done. Steps:
+//! 1. freeze: note the last batch and the list of changed keys;
+//! 2. the owner's hook; everything up to the freeze durable in the journal;
+//! 3. in chunks: take the newest values, make sure that they are durable in the journal, write them, mark them clean;
+//! 4. commit the cold store with the noted number;
+//! 5. release the journal's segments.
+//!
+//! A crash between any of them repeats work and loses nothing: the journal still has it, and values are absolute.
+
+use std::sync::Arc;
+
+use super::{Shared, State};
+use crate::{
+    batch::Lsn,
+    cold::Checkpoint,
+    error::{Error, Result, is_no_space},
+    tables::DirtyKey,
+};
+
+/// Keys written to the cold store in one call.
+const CHUNK_KEYS: usize = 1024;
+
+/// Where checkpoints stand.
+pub(super) struct Progress {
+    /// What the last successful one contains.
+    pub last: Lsn,
+    /// Checkpoints asked for; each gets a number.
+    requested: u64,
+    /// Requests that were answered, and how the last one was.
+    completed: u64,
+    result: Result<Lsn>,
+    /// The task was told that one is due.
+    pub wanted: bool,
+}
+
+impl Progress {
+    pub fn new(last: Lsn) -> Progress {
+        Progress { last, requested: 0, completed: 0, result: Ok(last), wanted: false }
+    }
+
+    pub fn is_requested(&self) -> bool {
+        self.requested > self.completed
+    }
+}
+
+impl Shared {
+    /// Asks for a checkpoint and waits for one that began afterwards.
+    pub(super) async fn request_checkpoint(&self) -> Result<Lsn> {
+        let number = {
+            let mut state = self.state.lock();
+            state.check_usable()?;
+            state.checkpoints.requested += 1;
+            state.checkpoints.requested
+        };
+        self.checkpoint_wanted.notify_one();
+        loop {
+            let mut notified = std::pin::pin!(self.changed.notified());
+            notified.as_mut().enable();
+            {
+                let state = self.state.lock();
+                if state.checkpoints.completed >= number {
+                    return state.checkpoints.result.clone();
+                }
+                state.check_usable()?;
+            }
+            notified.await;
+        }
+    }
+
+    /// Runs one and answers the requests made before it began. Whether it succeeded.
+    pub(super) async fn run_checkpoint(&self) -> bool {
+        let requested = self.state.lock().checkpoints.requested;
+        let result = self.perform_checkpoint().await;
+        let mut state = self.state.lock();
+        let succeeded = result.is_ok();
+        state.stuck = !succeeded;
+        state.no_space = result.as_ref().is_err_and(Error::is_no_space);
+        if let Err(error) = &result {
+            tracing::warn!(%error, "checkpoint failed");
+        }
+        state.checkpoints.wanted = false;
+        state.checkpoints.completed = requested;
+        state.checkpoints.result = result;
+        drop(state);
+        self.changed.notify_waiters();
+        succeeded
+    }
+
+    async fn perform_checkpoint(&self) -> Result<Lsn> {
+        let (mut keys, frozen, lsn) = self.freeze()?;
+        let result = self.write_checkpoint(&mut keys, frozen, lsn).await;
+        let mut state = self.state.lock();
+        state.leftover.append(&mut keys);
+        result?;
+        state.checkpoints.last = lsn;
+        state.journal.release(lsn);
+        Ok(lsn)
+    }
+
+    fn freeze(&self) -> Result<(Vec<DirtyKey>, u32, Lsn)> {
+        let mut state = self.state.lock();
+        state.check_usable()?;
+        let (dirty, frozen) = state.tables.freeze();
+        let mut keys = std::mem::take(&mut state.leftover);
+        keys.extend(dirty);
+        Ok((keys, frozen, state.journal.applied()))
+    }
+
+    /// Writes and commits; what is left in `keys` was not written.
+    async fn write_checkpoint(&self, keys: &mut Vec<DirtyKey>, frozen: u32, lsn: Lsn) -> Result<()> {
+        self.durable(lsn).await?;
+        if let Some(hook) = &self.config.before_checkpoint {
+            hook(lsn).await.map_err(|source| Error::Hook { source: Arc::new(source) })?;
+        }
+        while !keys.is_empty() {
+            let begin = keys.len().saturating_sub(CHUNK_KEYS);
+            self.write_chunk(&mut keys[begin..], frozen).await?;
+            keys.truncate(begin);
+            self.check_usable()?;
+            yield_now().await;
+        }
+        let checkpoint = Checkpoint { store: self.store, lsn };
+        let committed = self.cold.commit(checkpoint).await;
+        committed.map_err(|error| self.cold_failed("commit", error))
+    }
+
+    async fn write_chunk(&self, keys: &mut [DirtyKey], frozen: u32) -> Result<()> {
+        let (operations, needed) = {
+            let state = self.state.lock();
+            let (operations, changed) = state.tables.frozen_values(keys, frozen);
+            (operations, changed.then(|| state.journal.applied()))
+        };
+        if let Some(lsn) = needed {
+            self.durable(lsn).await?;
+        }
+        if !operations.is_empty() {
+            let written = self.cold.write(operations).await;
+            written.map_err(|error| self.cold_failed("write", error))?;
+        }
+        let mut guard = self.state.lock();
+        let state: &mut State = &mut guard;
+        state.tables.mark_clean(keys, frozen);
+        state.tables.evict(self.config.memory_bytes as usize, 4 * CHUNK_KEYS);
+        drop(guard);
+        self.changed.notify_waiters();
+        Ok(())
+    }
+
+    /// A full cold store is tried again later; after any other failure nobody knows what it holds.
+    fn cold_failed(&self, action: &'static str, source: std::io::Error) -> Error {
+        let full = is_no_space(&source);
+        let error = Error::cold(action, source);
+        if !full {
+            self.poison(&error);
+        }
+        error
+    }
+}
+
+/// Lets other tasks of this core run.
+async fn yield_now() {
+    let mut yielded = false;
+    std::future::poll_fn(|context| {
+        if yielded {
+            return std::task::Poll::Ready(());
+        }
+        yielded = true;
+        context.waker().wake_by_ref();
+        std::task::Poll::Pending
+    })
+    .await;
+}

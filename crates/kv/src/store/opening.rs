@@ -1,0 +1,179 @@
+//! Opening a store: identify, recover the journal, load what fits, prepare the next segment.
+
+use std::{collections::VecDeque, sync::Arc};
+
+use bytes::Bytes;
+use parking_lot::Mutex;
+use rt::{Device, Seams};
+use tokio::sync::{Notify, watch};
+
+use super::{Shared, State, Statistics, checkpoint::Progress, tasks::prepare_segment};
+use crate::{
+    batch::{Batch, Lsn, Table},
+    cold::{Checkpoint, ColdStore},
+    config::Config,
+    error::{Error, Result},
+    journal::{
+        format::{HeaderState, SEGMENT_HEADER_BYTES},
+        recovery::{Recovered, find_segments, recover},
+        segment_name,
+        writer::{Start, Writer},
+    },
+    pipeline::Pipeline,
+    superblock::{STORE_FILE, Superblock},
+    tables::Tables,
+};
+
+pub(super) async fn open(
+    seams: Seams,
+    device: Arc<dyn Device>,
+    cold: Arc<dyn ColdStore>,
+    config: Config,
+    replay: &mut (dyn FnMut(Lsn, &Batch) + Send),
+) -> Result<Arc<Shared>> {
+    config.check()?;
+    let (superblock, checkpoint) = identify(&seams, &*device, &*cold, &config).await?;
+    let mut tables = Tables::new();
+    let recovered = recover(&*device, superblock.store, checkpoint, &mut |lsn, batch| {
+        for operation in &batch.operations {
+            tables.apply(operation);
+        }
+        replay(lsn, batch);
+        Ok(())
+    })
+    .await?;
+    load(&*cold, &mut tables, config.memory_bytes as usize)?;
+    secure(&*device, &recovered).await?;
+    let journal = start_writer(&*device, &superblock, &config, recovered).await?;
+    Ok(Arc::new(Shared {
+        seams,
+        device,
+        cold,
+        config,
+        store: superblock.store,
+        segment_bytes: superblock.segment_bytes,
+        state: Mutex::new(State {
+            journal,
+            tables,
+            poison: None,
+            closed: false,
+            stuck: false,
+            no_space: false,
+            commit_armed: false,
+            preparing: false,
+            leftover: Vec::new(),
+            checkpoints: Progress::new(checkpoint),
+            statistics: Statistics::default(),
+        }),
+        writing: Pipeline::new(),
+        flushing: Pipeline::new(),
+        changed: Notify::new(),
+        commit_wanted: Notify::new(),
+        checkpoint_wanted: Notify::new(),
+        segment_wanted: Notify::new(),
+        stop: watch::Sender::new(false),
+        tasks: watch::Sender::new(0),
+    }))
+}
+
+/// Finds out which store this is and whether its parts belong together; creates it if there is nothing at all.
+async fn identify(
+    seams: &Seams,
+    device: &dyn Device,
+    cold: &dyn ColdStore,
+    config: &Config,
+) -> Result<(Superblock, Lsn)> {
+    let superblock = Superblock::read(device).await?;
+    let checkpoint = cold.checkpoint().map_err(|error| Error::cold("read", error))?;
+    let journaled = find_segments(device).await?.iter().any(|found| found.header != HeaderState::Blank);
+    let Some(superblock) = superblock else {
+        if journaled || checkpoint.is_some() {
+            let reason = "there is a journal or a cold store".to_owned();
+            return Err(Error::Missing { what: STORE_FILE, reason });
+        }
+        let superblock = Superblock::create(device, &*seams.entropy, config.segment_bytes).await?;
+        return Ok((superblock, begin_cold(cold, superblock.store).await?));
+    };
+    match checkpoint {
+        Some(checkpoint) if checkpoint.store != superblock.store => Err(Error::WrongStore {
+            file: "the cold store".to_owned(),
+            found: checkpoint.store,
+            expected: superblock.store,
+        }),
+        Some(checkpoint) if checkpoint.lsn > Lsn(0) && !journaled => {
+            let reason = format!("the cold store has batches up to {}", checkpoint.lsn.0);
+            Err(Error::Missing { what: "the journal", reason })
+        }
+        Some(checkpoint) => Ok((superblock, checkpoint.lsn)),
+        None if journaled => Err(Error::Missing { what: "the cold store", reason: "there is a journal".to_owned() }),
+        None => Ok((superblock, begin_cold(cold, superblock.store).await?)),
+    }
+}
+
+/// Makes the cold store this store's.
+async fn begin_cold(cold: &dyn ColdStore, store: u64) -> Result<Lsn> {
+    let checkpoint = Checkpoint { store, lsn: Lsn(0) };
+    cold.commit(checkpoint).await.map_err(|error| Error::cold("initialise", error))?;
+    Ok(checkpoint.lsn)
+}
+
+/// Reads the cold store into memory as long as it fits.
+fn load(cold: &dyn ColdStore, tables: &mut Tables, budget: usize) -> Result<()> {
+    for number in 0..=u8::MAX {
+        let table = Table(number);
+        let mut insert = |key: &[u8], value: &[u8]| {
+            if tables.bytes() >= budget {
+                tables.set_incomplete();
+                return false;
+            }
+            tables.insert_clean(table, key, Bytes::copy_from_slice(value));
+            true
+        };
+        cold.scan(table, &[], None, &mut insert).map_err(|error| Error::cold("scan", error))?;
+    }
+    Ok(())
+}
+
+/// Makes the recovered journal durable, and what was cut from it invisible to later recoveries, before anything new.
+async fn secure(device: &dyn Device, recovered: &Recovered) -> Result<()> {
+    for sealed in &recovered.sealed {
+        let name = segment_name(sealed.slot);
+        device.flush(&name).await.map_err(|error| Error::device("flush", &name, error))?;
+    }
+    for slot in &recovered.discarded {
+        let name = segment_name(*slot);
+        let zeros = Bytes::from_static(&[0; SEGMENT_HEADER_BYTES as usize]);
+        device.write(&name, 0, vec![zeros]).await.map_err(|error| Error::device("write", &name, error))?;
+        device.flush(&name).await.map_err(|error| Error::device("flush", &name, error))?;
+    }
+    Ok(())
+}
+
+/// Prepares a segment if there is none, and goes on in it.
+async fn start_writer(
+    device: &dyn Device,
+    superblock: &Superblock,
+    config: &Config,
+    recovered: Recovered,
+) -> Result<Writer> {
+    let (prepared, unprepared): (Vec<_>, Vec<_>) = recovered.free.iter().partition(|(_, prepared)| *prepared);
+    let mut ready: VecDeque<u32> = prepared.iter().map(|(slot, _)| *slot).collect();
+    let mut unprepared: Vec<u32> = unprepared.iter().map(|(slot, _)| *slot).collect();
+    let mut slots_end = recovered.slots_end;
+    if ready.is_empty() {
+        let slot = unprepared.pop().unwrap_or(slots_end);
+        slots_end = slots_end.max(slot + 1);
+        prepare_segment(device, slot, superblock.segment_bytes, config.zero_segments).await?;
+        ready.push_back(slot);
+    }
+    Ok(Writer::new(Start {
+        store: superblock.store,
+        segment_bytes: superblock.segment_bytes,
+        last: recovered.last,
+        sequence: recovered.sequence,
+        sealed: recovered.sealed,
+        ready,
+        unprepared,
+        slots_end,
+    }))
+}

@@ -1,0 +1,197 @@
+//! Background tasks: flushing at the commit interval, checkpoints, segments prepared ahead. An idle store has no timer.
+
+use std::sync::Arc;
+
+use bytes::Bytes;
+use rt::{Device, Instant, clock::timeout_at};
+
+use super::Shared;
+use crate::{
+    error::{Error, Result},
+    journal::segment_name,
+};
+
+/// Prepared segments kept beside the current one.
+const SEGMENTS_AHEAD: usize = 1;
+/// Zeros are written in pieces of this size.
+const ZERO_BYTES: usize = 1 << 20;
+static ZEROS: [u8; ZERO_BYTES] = [0; ZERO_BYTES];
+
+pub(super) fn spawn(shared: &Arc<Shared>) {
+    shared.tasks.send_replace(3);
+    let task = Arc::clone(shared);
+    shared.seams.spawn.spawn("kv_commit", Box::pin(async move { Ended(task).0.commit_task().await }));
+    let task = Arc::clone(shared);
+    shared.seams.spawn.spawn("kv_checkpoint", Box::pin(async move { Ended(task).0.checkpoint_task().await }));
+    let task = Arc::clone(shared);
+    shared.seams.spawn.spawn("kv_segments", Box::pin(async move { Ended(task).0.segment_task().await }));
+    shared.segment_wanted.notify_one();
+    shared.checkpoint_wanted.notify_one();
+}
+
+/// Counts a task as ended when it ends, whatever the way.
+struct Ended(Arc<Shared>);
+
+impl Drop for Ended {
+    fn drop(&mut self) {
+        self.0.tasks.send_modify(|running| *running -= 1);
+    }
+}
+
+impl Shared {
+    fn is_stopped(&self) -> bool {
+        *self.stop.borrow()
+    }
+
+    /// Sleeps until `deadline`; whether the store was stopped.
+    async fn stopped_before(&self, deadline: Instant) -> bool {
+        let mut stop = self.stop.subscribe();
+        timeout_at(&*self.seams.clock, deadline, stop.wait_for(|stopped| *stopped)).await.is_some()
+    }
+
+    /// Flushes a commit interval after the first unflushed batch, and again until there is none.
+    async fn commit_task(&self) {
+        loop {
+            self.commit_wanted.notified().await;
+            loop {
+                if self.stopped_before(self.seams.clock.now() + self.config.commit_interval).await {
+                    return;
+                }
+                let last = self.state.lock().journal.applied();
+                // A failure poisoned the store; there is nobody else to tell.
+                if self.durable(last).await.is_err() || self.write_mark().await.is_err() {
+                    return;
+                }
+                let mut state = self.state.lock();
+                if state.journal.applied() == state.journal.flushed() {
+                    state.commit_armed = false;
+                    break;
+                }
+            }
+            // There are changes: its timer starts.
+            self.checkpoint_wanted.notify_one();
+        }
+    }
+
+    /// Checkpoints when asked, when limits are exceeded, and some time after the first change.
+    async fn checkpoint_task(&self) {
+        let mut deadline: Option<Instant> = None;
+        loop {
+            let wanted = self.checkpoint_wanted.notified();
+            let expired = match deadline {
+                Some(deadline) => timeout_at(&*self.seams.clock, deadline, wanted).await.is_none(),
+                None => {
+                    wanted.await;
+                    false
+                }
+            };
+            if self.is_stopped() {
+                return;
+            }
+            let (due, dirty) = {
+                let state = self.state.lock();
+                let requested = state.checkpoints.is_requested();
+                let due = self.checkpoint_due(&state) || self.is_behind(&state);
+                // After a failure only time or a request makes it try again.
+                (requested || expired || (due && !state.stuck), state.tables.dirty_bytes() > 0)
+            };
+            if due {
+                deadline = match self.run_checkpoint().await {
+                    true => None,
+                    false => Some(self.seams.clock.now() + self.config.commit_interval),
+                };
+                self.segment_wanted.notify_one();
+            } else if dirty && deadline.is_none() {
+                deadline = Some(self.seams.clock.now() + self.config.checkpoint_interval);
+            }
+        }
+    }
+
+    /// Keeps prepared segments ahead of the writer.
+    async fn segment_task(&self) {
+        loop {
+            self.segment_wanted.notified().await;
+            while let Some(slot) = self.claim_slot() {
+                let prepared =
+                    prepare_segment(&*self.device, slot, self.segment_bytes, self.config.zero_segments).await;
+                if self.is_stopped() {
+                    return;
+                }
+                let deadline = self.seams.clock.now() + self.config.commit_interval;
+                if !self.segment_prepared(slot, prepared) && self.stopped_before(deadline).await {
+                    return;
+                }
+            }
+            if self.is_stopped() {
+                return;
+            }
+        }
+    }
+
+    /// The next segment to prepare, if one is needed and allowed.
+    fn claim_slot(&self) -> Option<u32> {
+        let mut state = self.state.lock();
+        let needed = state.journal.ready_segments() < SEGMENTS_AHEAD && state.check_usable().is_ok();
+        let slot = needed.then(|| state.journal.claim_slot(self.config.segments_max)).flatten();
+        state.preparing = slot.is_some();
+        let limited = needed && slot.is_none();
+        drop(state);
+        if limited {
+            self.checkpoint_wanted.notify_one();
+        }
+        slot
+    }
+
+    /// Adds the segment, or notes that there is no space for it. Whether it was added.
+    fn segment_prepared(&self, slot: u32, prepared: Result<()>) -> bool {
+        let added = match prepared {
+            Ok(()) => {
+                let mut state = self.state.lock();
+                state.journal.add_ready(slot);
+                state.stuck = false;
+                state.no_space = false;
+                true
+            }
+            Err(error) if error.is_no_space() => {
+                tracing::warn!(%error, "no space for a further journal segment");
+                let mut state = self.state.lock();
+                state.journal.give_back(slot);
+                state.stuck = true;
+                state.no_space = true;
+                false
+            }
+            Err(error) => {
+                self.poison(&error);
+                false
+            }
+        };
+        self.changed.notify_waiters();
+        added
+    }
+}
+
+/// Reserves a segment's space, and writes zeros if a flush shall never have to change its metadata. What the segment
+/// held becomes invalid. A segment that does not fit is removed.
+pub(super) async fn prepare_segment(device: &dyn Device, slot: u32, segment_bytes: u64, zero: bool) -> Result<()> {
+    let name = segment_name(slot);
+    let prepared = reserve(device, &name, segment_bytes, zero).await;
+    if prepared.as_ref().is_err_and(Error::is_no_space) {
+        device.remove(&name).await.map_err(|error| Error::device("remove", &name, error))?;
+    }
+    prepared
+}
+
+async fn reserve(device: &dyn Device, name: &str, segment_bytes: u64, zero: bool) -> Result<()> {
+    device.allocate(name, 0, segment_bytes).await.map_err(|error| Error::device("allocate", name, error))?;
+    device.truncate(name, segment_bytes).await.map_err(|error| Error::device("size", name, error))?;
+    if zero {
+        let mut offset = 0;
+        while offset < segment_bytes {
+            let count = (ZERO_BYTES as u64).min(segment_bytes - offset);
+            let zeros = Bytes::from_static(&ZEROS[..count as usize]);
+            device.write(name, offset, vec![zeros]).await.map_err(|error| Error::device("write", name, error))?;
+            offset += count;
+        }
+    }
+    device.flush(name).await.map_err(|error| Error::device("flush", name, error))
+}

@@ -1,0 +1,85 @@
+//! The store's own file: what this directory of files is, in which format, and which store.
+//!
+//! | offset | bytes | content |
+//! |---|---|---|
+//! | 0 | 8 | magic `STRIAKV` and a zero |
+//! | 8 | 4 | format version, 1 |
+//! | 12 | 4 | 0 |
+//! | 16 | 8 | store id: random, never 0; every segment, record and checkpoint repeats it |
+//! | 24 | 8 | size of a journal segment |
+//! | 32 | 28 | 0 |
+//! | 60 | 4 | CRC-32C of bytes 0..60 |
+//!
+//! It is written once. Version history: 1, first.
+
+use bytes::Bytes;
+use rt::{Device, Entropy};
+
+use crate::{
+    error::{Error, Result},
+    journal::{
+        format::{checksum, read_u32, read_u64},
+        recovery::read_range,
+    },
+};
+
+/// Name of the file.
+pub const STORE_FILE: &str = "store";
+/// Version of the format.
+pub const STORE_VERSION: u32 = 1;
+const MAGIC: &[u8; 8] = b"STRIAKV\0";
+const BYTES: usize = 64;
+
+/// What the file says.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Superblock {
+    /// Version of the format.
+    pub version: u32,
+    /// The store's id.
+    pub store: u64,
+    /// Size of a journal segment.
+    pub segment_bytes: u64,
+}
+
+impl Superblock {
+    /// Reads the file; `None` if there is none or it was never completed.
+    pub async fn read(device: &dyn Device) -> Result<Option<Superblock>> {
+        let bytes = read_range(device, STORE_FILE, 0, BYTES as u64).await?;
+        if bytes.len() < BYTES || bytes.iter().all(|byte| *byte == 0) {
+            return Ok(None);
+        }
+        if &bytes[..8] != MAGIC || read_u32(&bytes, 60) != checksum(&[&bytes[..60]]) {
+            let reason = "it does not describe a store".to_owned();
+            return Err(Error::Corrupt { file: STORE_FILE.to_owned(), offset: 0, reason });
+        }
+        let version = read_u32(&bytes, 8);
+        if version != STORE_VERSION {
+            return Err(Error::UnknownVersion {
+                file: STORE_FILE.to_owned(),
+                found: version,
+                supported: STORE_VERSION,
+            });
+        }
+        Ok(Some(Superblock { version, store: read_u64(&bytes, 16), segment_bytes: read_u64(&bytes, 24) }))
+    }
+
+    /// Invents a store and writes the file, durably.
+    pub(crate) async fn create(device: &dyn Device, entropy: &dyn Entropy, segment_bytes: u64) -> Result<Superblock> {
+        let superblock = Superblock { version: STORE_VERSION, store: entropy.next_u64() | 1, segment_bytes };
+        let bytes = Bytes::copy_from_slice(&superblock.encode());
+        device.write(STORE_FILE, 0, vec![bytes]).await.map_err(|error| Error::device("write", STORE_FILE, error))?;
+        device.flush(STORE_FILE).await.map_err(|error| Error::device("flush", STORE_FILE, error))?;
+        Ok(superblock)
+    }
+
+    fn encode(&self) -> [u8; BYTES] {
+        let mut bytes = [0; BYTES];
+        bytes[..8].copy_from_slice(MAGIC);
+        bytes[8..12].copy_from_slice(&self.version.to_le_bytes());
+        bytes[16..24].copy_from_slice(&self.store.to_le_bytes());
+        bytes[24..32].copy_from_slice(&self.segment_bytes.to_le_bytes());
+        let sum = checksum(&[&bytes[..60]]);
+        bytes[60..].copy_from_slice(&sum.to_le_bytes());
+        bytes
+    }
+}
