@@ -2,13 +2,21 @@
 //!
 //! It keeps two images: what is visible, and what was durable at the last commit, with the list of operations between
 //! them. [`MemoryCold::power_loss`] goes back to the durable image plus a prefix of the list: the contract promises no
-//! more. Downside: everything is held twice.
+//! more. [`MemoryCold::crash`] keeps everything. Both fence the old handle: tasks of the dead process that still run get
+//! errors and change nothing. Downside: everything is held twice.
 
-use std::{collections::BTreeMap, io, sync::Arc};
+use std::{
+    collections::BTreeMap,
+    io,
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+    },
+};
 
 use bytes::Bytes;
-use parking_lot::Mutex;
-use rt::BoxFuture;
+use parking_lot::{Mutex, MutexGuard};
+use rt::{BoxFuture, Entropy};
 
 use super::{Checkpoint, ColdStore};
 use crate::batch::{Operation, Table};
@@ -27,10 +35,17 @@ struct State {
     failure: Option<io::ErrorKind>,
 }
 
-/// A cold store in memory. Clones share their content, so that a test can keep it over the death of a store.
-#[derive(Clone, Default)]
+/// A cold store in memory. Clones are the same handle to the same content.
+#[derive(Clone)]
 pub struct MemoryCold {
     state: Arc<Mutex<State>>,
+    attached: Arc<AtomicBool>,
+}
+
+impl Default for MemoryCold {
+    fn default() -> MemoryCold {
+        MemoryCold { state: Arc::default(), attached: Arc::new(AtomicBool::new(true)) }
+    }
 }
 
 impl MemoryCold {
@@ -39,15 +54,26 @@ impl MemoryCold {
         MemoryCold::default()
     }
 
-    /// Loses power: the last commit and `chance(n)` of the `n` operations written after it survive. `chance` must not
-    /// exceed its argument.
-    pub fn power_loss(&self, chance: impl FnOnce(usize) -> usize) {
-        let state = &mut *self.state.lock();
-        let survivors = chance(state.uncommitted.len());
+    /// The process dies: everything written is kept. This handle is dead, the new one sees the content.
+    pub fn crash(&self) -> MemoryCold {
+        let _state = self.state.lock();
+        self.attached.store(false, Ordering::Release);
+        MemoryCold { state: Arc::clone(&self.state), attached: Arc::new(AtomicBool::new(true)) }
+    }
+
+    /// The host loses power: the last commit and some of the operations written after it, in their order, survive. This
+    /// handle is dead, the new one sees what is left.
+    pub fn power_loss(&self, entropy: &dyn Entropy) -> MemoryCold {
+        let next = self.crash();
+        let mut guard = next.state.lock();
+        let state = &mut *guard;
+        let survivors = entropy.below(state.uncommitted.len() as u64 + 1) as usize;
         for operation in state.uncommitted.drain(..).take(survivors) {
             perform(&mut state.durable, operation);
         }
         state.visible = state.durable.clone();
+        drop(guard);
+        next
     }
 
     /// Every later write or commit fails with this, until `None`.
@@ -58,6 +84,15 @@ impl MemoryCold {
     /// Writes that would exceed this many bytes of keys and values fail with `StorageFull`.
     pub fn limit_space(&self, bytes_max: Option<u64>) {
         self.state.lock().bytes_max = bytes_max;
+    }
+
+    fn attached(&self) -> io::Result<MutexGuard<'_, State>> {
+        let state = self.state.lock();
+        if self.attached.load(Ordering::Acquire) {
+            Ok(state)
+        } else {
+            Err(io::Error::other("the process that opened this cold store is dead"))
+        }
     }
 }
 
@@ -101,7 +136,7 @@ impl State {
 
 impl ColdStore for MemoryCold {
     fn get(&self, table: Table, key: &[u8]) -> io::Result<Option<Bytes>> {
-        Ok(self.state.lock().visible.get(&(table, Bytes::copy_from_slice(key))).cloned())
+        Ok(self.attached()?.visible.get(&(table, Bytes::copy_from_slice(key))).cloned())
     }
 
     fn scan(
@@ -111,7 +146,7 @@ impl ColdStore for MemoryCold {
         to: Option<&[u8]>,
         visit: &mut dyn FnMut(&[u8], &[u8]) -> bool,
     ) -> io::Result<()> {
-        let state = self.state.lock();
+        let state = self.attached()?;
         let start = (table, Bytes::copy_from_slice(from));
         for ((_, key), value) in state
             .visible
@@ -126,16 +161,16 @@ impl ColdStore for MemoryCold {
     }
 
     fn write(&self, operations: Vec<Operation>) -> BoxFuture<'static, io::Result<()>> {
-        let state = Arc::clone(&self.state);
-        Box::pin(async move { state.lock().write(operations) })
+        let cold = self.clone();
+        Box::pin(async move { cold.attached()?.write(operations) })
     }
 
     fn commit(&self, checkpoint: Checkpoint) -> BoxFuture<'static, io::Result<()>> {
-        let state = Arc::clone(&self.state);
-        Box::pin(async move { state.lock().commit(checkpoint) })
+        let cold = self.clone();
+        Box::pin(async move { cold.attached()?.commit(checkpoint) })
     }
 
     fn checkpoint(&self) -> io::Result<Option<Checkpoint>> {
-        Ok(self.state.lock().checkpoint)
+        Ok(self.attached()?.checkpoint)
     }
 }
