@@ -1,1 +1,21 @@
-//! skeleton
+//! The management service (MGS): which targets a file system has, where they are, and what was set for all of them.
+//!
+//! Server side: [`Mgs`] answers requests and stores the cluster map; the decisions are those of [`cluster::Cluster`].
+//! Client side: [`Watcher`] keeps a copy of the map up to date; [`Registrar`] keeps a target registered.
+//!
+//! The MGS is needed for mounting, for new and moved targets and for changes of state; while it is away everything
+//! that is mounted works on with the map it has.
+
+pub mod cluster;
+mod race;
+pub mod registrar;
+pub mod service;
+mod tables;
+pub mod watcher;
+
+pub use registrar::{Registrar, Registration};
+pub use service::{Mgs, Report};
+pub use watcher::Watcher;
+
+/// Name under which the management service is connected to.
+pub const TARGET_NAME: &str = "MGS";

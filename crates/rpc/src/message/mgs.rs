@@ -14,6 +14,16 @@ pub enum TargetRole {
     Ost(OstIndex),
 }
 
+impl TargetRole {
+    /// The target's name, as `stria-OST0003`.
+    pub fn target_name(self, fsname: &str) -> String {
+        match self {
+            TargetRole::Mdt(index) => format!("{fsname}-{index}"),
+            TargetRole::Ost(index) => format!("{fsname}-{index}"),
+        }
+    }
+}
+
 /// Whether the administrators want a target used.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum TargetState {

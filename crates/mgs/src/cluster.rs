@@ -1,0 +1,284 @@
+//! The cluster map as a state machine: requests in, decisions and records to store out. No I/O.
+//!
+//! Invariants: targets are MDTs by index, then OSTs by index; an index belongs to one uuid and a uuid to one index for
+//! ever; the version grows with every change and with nothing else; the map fits a message.
+
+use kv::Batch;
+use rpc::message::mgs::{ClusterMap, Register, Target, TargetRole, TargetState};
+use types::{
+    FsError, FsResult,
+    limits::{BODY_BYTES_MAX, FSNAME_BYTES_MAX},
+};
+
+use crate::tables;
+
+/// Most targets of a file system.
+pub const TARGETS_MAX: usize = 4096;
+/// Longest address.
+pub const ADDRESS_BYTES_MAX: usize = 128;
+/// Longest uuid.
+pub const UUID_BYTES_MAX: usize = 64;
+/// Most bytes of all permanent parameters together, patterns and values.
+pub const PARAMETERS_BYTES_MAX: usize = 64 << 10;
+/// Longest pattern of a parameter, and longest value.
+pub const PARAMETER_BYTES_MAX: usize = 4096;
+
+/// Role, index, state and lengths of an encoded target, generously.
+const TARGET_OVERHEAD_BYTES: usize = 16;
+const _: () = assert!(
+    TARGETS_MAX * (ADDRESS_BYTES_MAX + UUID_BYTES_MAX + TARGET_OVERHEAD_BYTES) + 2 * PARAMETERS_BYTES_MAX
+        < BODY_BYTES_MAX,
+    "the largest map fits a message"
+);
+
+/// The map, and where its parameters are stored.
+#[derive(Clone, Debug)]
+pub struct Cluster {
+    map: ClusterMap,
+    /// Ordinal of each parameter of the map, same order.
+    ordinals: Vec<u64>,
+}
+
+impl Cluster {
+    /// A new file system without targets, and its first records.
+    pub fn create(fsname: &str) -> FsResult<(Self, Batch)> {
+        check_fsname(fsname)?;
+        let map = ClusterMap { version: 1, fsname: fsname.to_owned(), ..ClusterMap::default() };
+        let cluster = Cluster { map, ordinals: Vec::new() };
+        let mut batch = Batch::default();
+        cluster.put_version(&mut batch);
+        Ok((cluster, batch))
+    }
+
+    /// The file system as stored: the cluster record, targets by key, parameters by key.
+    pub fn load(record: (u64, String), targets: Vec<Target>, parameters: Vec<(u64, String, String)>) -> Self {
+        let (version, fsname) = record;
+        let ordinals = parameters.iter().map(|(ordinal, ..)| *ordinal).collect();
+        let parameters = parameters.into_iter().map(|(_, pattern, value)| (pattern, value)).collect();
+        Cluster { map: ClusterMap { version, fsname, targets, parameters }, ordinals }
+    }
+
+    /// The map as of now.
+    pub fn map(&self) -> &ClusterMap {
+        &self.map
+    }
+
+    /// A target reports. `None` if the map knows all that.
+    pub fn register(&mut self, report: &Register) -> FsResult<Option<Batch>> {
+        let name = report.role.target_name(&report.fsname);
+        if report.fsname != self.map.fsname {
+            let own = &self.map.fsname;
+            return Err(FsError::Refused(format!("{name}: this management service serves file system '{own}'")));
+        }
+        check_text(&name, "uuid", &report.uuid, UUID_BYTES_MAX)?;
+        check_text(&name, "address", &report.address, ADDRESS_BYTES_MAX)?;
+        let (uuid, address) = (&report.uuid, &report.address);
+        if let Some(known) = self.map.targets.iter().find(|target| target.uuid == *uuid && target.role != report.role) {
+            let registered = known.role.target_name(&self.map.fsname);
+            return Err(FsError::Refused(format!("{name}: uuid {uuid} is registered as {registered}")));
+        }
+        let state = match self.position(report.role) {
+            Ok(position) => {
+                let known = &self.map.targets[position];
+                if known.uuid != *uuid {
+                    let (owner, place) = (&known.uuid, &known.address);
+                    return Err(FsError::Refused(format!(
+                        "{name}: the index is taken by uuid {owner} at {place}, this target has uuid {uuid}"
+                    )));
+                }
+                if known.address == *address {
+                    return Ok(None);
+                }
+                known.state
+            }
+            Err(_) if self.map.targets.len() >= TARGETS_MAX => {
+                return Err(FsError::Refused(format!("{name}: the file system has {TARGETS_MAX} targets already")));
+            }
+            Err(_) => TargetState::Active,
+        };
+        let target = Target { role: report.role, uuid: uuid.clone(), address: address.clone(), state };
+        Ok(Some(self.put_target(target)))
+    }
+
+    /// The administrators want a target used, or not. `None` if it is so.
+    pub fn set_state(&mut self, role: TargetRole, state: TargetState) -> FsResult<Option<Batch>> {
+        let position = self.position(role).map_err(|_| FsError::NoDevice)?;
+        let known = &self.map.targets[position];
+        if known.state == state {
+            return Ok(None);
+        }
+        let target = Target { state, ..known.clone() };
+        Ok(Some(self.put_target(target)))
+    }
+
+    /// Sets a permanent parameter, or removes it if `value` is empty. It becomes the last in order. `None` if it is so.
+    pub fn set_parameter(&mut self, pattern: &str, value: &str) -> FsResult<Option<Batch>> {
+        check_text("parameter", "name", pattern, PARAMETER_BYTES_MAX)?;
+        if value.len() > PARAMETER_BYTES_MAX {
+            return Err(FsError::TooBig);
+        }
+        let known = self.map.parameters.iter().position(|(known, _)| known == pattern);
+        let is_last = known.is_some_and(|position| position + 1 == self.map.parameters.len());
+        match known {
+            None if value.is_empty() => return Ok(None),
+            Some(position) if is_last && self.map.parameters[position].1 == value => return Ok(None),
+            _ => {}
+        }
+        let used: usize = self.map.parameters.iter().map(|(pattern, value)| pattern.len() + value.len()).sum();
+        if !value.is_empty() && used + pattern.len() + value.len() > PARAMETERS_BYTES_MAX {
+            return Err(FsError::NoSpace);
+        }
+        let mut batch = Batch::default();
+        if let Some(position) = known {
+            self.map.parameters.remove(position);
+            batch.delete(tables::PARAMETERS, tables::encode_ordinal(self.ordinals.remove(position)));
+        }
+        if !value.is_empty() {
+            let ordinal = self.ordinals.last().map_or(0, |last| last + 1);
+            self.map.parameters.push((pattern.to_owned(), value.to_owned()));
+            self.ordinals.push(ordinal);
+            let record = tables::encode_parameter(pattern, value);
+            batch.put(tables::PARAMETERS, tables::encode_ordinal(ordinal), record);
+        }
+        self.map.version += 1;
+        self.put_version(&mut batch);
+        Ok(Some(batch))
+    }
+
+    /// Where a target is, or where it belongs.
+    fn position(&self, role: TargetRole) -> Result<usize, usize> {
+        self.map.targets.binary_search_by_key(&role, |target| target.role)
+    }
+
+    fn put_target(&mut self, target: Target) -> Batch {
+        let mut batch = Batch::default();
+        batch.put(tables::TARGETS, tables::encode_role(target.role), tables::encode_target(&target));
+        match self.position(target.role) {
+            Ok(position) => self.map.targets[position] = target,
+            Err(position) => self.map.targets.insert(position, target),
+        }
+        self.map.version += 1;
+        self.put_version(&mut batch);
+        batch
+    }
+
+    fn put_version(&self, batch: &mut Batch) {
+        batch.put(tables::CLUSTER, Vec::new(), tables::encode_cluster(self.map.version, &self.map.fsname));
+    }
+}
+
+/// Whether a name can be a file system's: 1-8 characters of `[-_a-zA-Z0-9]`, as Lustre.
+pub fn check_fsname(fsname: &str) -> FsResult<()> {
+    let good = |character: char| character.is_ascii_alphanumeric() || character == '-' || character == '_';
+    if (1..=FSNAME_BYTES_MAX).contains(&fsname.len()) && fsname.chars().all(good) {
+        return Ok(());
+    }
+    Err(FsError::Refused(format!("'{fsname}' cannot name a file system: 1-8 characters of [-_a-zA-Z0-9]")))
+}
+
+fn check_text(whose: &str, what: &str, text: &str, bytes_max: usize) -> FsResult<()> {
+    if text.is_empty() || text.len() > bytes_max || text.chars().any(char::is_control) {
+        return Err(FsError::Refused(format!("{whose}: the {what} must have 1-{bytes_max} printable characters")));
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use rpc::message::ost::TargetCondition;
+    use types::{MdtIndex, OstIndex, SpaceUsage};
+
+    use super::*;
+
+    fn report(role: TargetRole, uuid: &str, address: &str) -> Register {
+        Register {
+            fsname: "stria".into(),
+            role,
+            uuid: uuid.into(),
+            address: address.into(),
+            space: SpaceUsage::default(),
+            condition: TargetCondition::default(),
+        }
+    }
+
+    fn ost(index: u16) -> TargetRole {
+        TargetRole::Ost(OstIndex(index))
+    }
+
+    fn refusal(result: FsResult<Option<Batch>>) -> String {
+        match result {
+            Err(FsError::Refused(text)) => text,
+            other => panic!("expected a refusal: {other:?}"),
+        }
+    }
+
+    #[test]
+    fn targets_keep_their_order_and_the_version_counts_changes() {
+        let (mut cluster, _) = Cluster::create("stria").unwrap();
+        for role in [ost(3), TargetRole::Mdt(MdtIndex(1)), ost(0), TargetRole::Mdt(MdtIndex(0))] {
+            let uuid = format!("{role:?}");
+            assert!(cluster.register(&report(role, &uuid, "a:1")).unwrap().is_some());
+            assert!(cluster.register(&report(role, &uuid, "a:1")).unwrap().is_none(), "nothing new");
+        }
+        let roles: Vec<_> = cluster.map().targets.iter().map(|target| target.role).collect();
+        assert_eq!(roles, [TargetRole::Mdt(MdtIndex(0)), TargetRole::Mdt(MdtIndex(1)), ost(0), ost(3)]);
+        assert_eq!(cluster.map().version, 5);
+    }
+
+    #[test]
+    fn an_index_belongs_to_one_target() {
+        let (mut cluster, _) = Cluster::create("stria").unwrap();
+        cluster.register(&report(ost(0), "u0", "a:1")).unwrap();
+        let taken = refusal(cluster.register(&report(ost(0), "u1", "b:1")));
+        assert_eq!(taken, "stria-OST0000: the index is taken by uuid u0 at a:1, this target has uuid u1");
+        let moved = refusal(cluster.register(&report(ost(1), "u0", "a:1")));
+        assert_eq!(moved, "stria-OST0001: uuid u0 is registered as stria-OST0000");
+        let foreign = refusal(cluster.register(&Register { fsname: "other".into(), ..report(ost(2), "u2", "a:1") }));
+        assert_eq!(foreign, "other-OST0002: this management service serves file system 'stria'");
+        assert_eq!(cluster.map().version, 2);
+    }
+
+    #[test]
+    fn an_address_moves_and_the_state_stays() {
+        let (mut cluster, _) = Cluster::create("stria").unwrap();
+        cluster.register(&report(ost(0), "u0", "a:1")).unwrap();
+        assert!(cluster.set_state(ost(0), TargetState::Inactive).unwrap().is_some());
+        assert!(cluster.set_state(ost(0), TargetState::Inactive).unwrap().is_none());
+        assert_eq!(cluster.set_state(ost(9), TargetState::Inactive), Err(FsError::NoDevice));
+        assert!(cluster.register(&report(ost(0), "u0", "b:1")).unwrap().is_some());
+        let target = &cluster.map().targets[0];
+        assert_eq!((target.address.as_str(), target.state), ("b:1", TargetState::Inactive));
+    }
+
+    #[test]
+    fn parameters_keep_the_order_of_setting() {
+        let (mut cluster, _) = Cluster::create("stria").unwrap();
+        for (pattern, value) in [("a", "1"), ("b", "2"), ("c", "3"), ("a", "4"), ("b", "")] {
+            assert!(cluster.set_parameter(pattern, value).unwrap().is_some(), "{pattern}={value}");
+        }
+        assert_eq!(cluster.set_parameter("a", "4"), Ok(None));
+        assert_eq!(cluster.set_parameter("b", ""), Ok(None), "removing what is not there is no change");
+        let expected = [("c".to_owned(), "3".to_owned()), ("a".to_owned(), "4".to_owned())];
+        assert_eq!(cluster.map().parameters, expected);
+        assert!(cluster.ordinals.is_sorted());
+    }
+
+    #[test]
+    fn everything_has_a_limit() {
+        for name in ["", "ninechars", "a b", "stri\u{e4}"] {
+            assert!(Cluster::create(name).is_err(), "{name}");
+        }
+        let (mut cluster, _) = Cluster::create("stria").unwrap();
+        refusal(cluster.register(&report(ost(0), "", "a:1")));
+        refusal(cluster.register(&report(ost(0), "u", &"a".repeat(129))));
+        refusal(cluster.register(&report(ost(0), "u\n", "a:1")));
+        let long = "v".repeat(PARAMETER_BYTES_MAX);
+        assert_eq!(cluster.set_parameter("p", &(long.clone() + "v")), Err(FsError::TooBig));
+        let mut set = 0;
+        while cluster.set_parameter(&format!("p{set}"), &long).is_ok() {
+            set += 1;
+        }
+        assert_eq!(cluster.set_parameter("q", &long), Err(FsError::NoSpace));
+        assert_eq!(set, PARAMETERS_BYTES_MAX / (PARAMETER_BYTES_MAX + 3));
+    }
+}

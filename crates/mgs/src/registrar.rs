@@ -1,0 +1,130 @@
+//! Keeps a target registered at the management service: reports it at its start and then regularly, with its space and
+//! condition, so that the MGS knows it is seen.
+//!
+//! Life cycle: one task per target, from [`Registrar::start`] until the registrar is dropped. A refusal (wrong file
+//! system, index taken) is shown by [`Registrar::state`] and tried again: an administrator may put it right.
+
+use std::{sync::Arc, time::Duration};
+
+use bytes::Bytes;
+use rpc::{
+    Import,
+    message::{
+        MgsReply, MgsRequest, Reply, Request,
+        mgs::{ClusterMap, Register, TargetRole},
+        ost::TargetCondition,
+    },
+};
+use rt::{BoxFuture, Clock, Seams};
+use tokio::sync::watch;
+use types::{FsError, FsResult, SpaceUsage};
+
+use crate::race::unless;
+
+/// Time between reports.
+pub const REPORT_INTERVAL: Duration = Duration::from_secs(5);
+
+/// What a target says of its space and condition now.
+pub type Measure = Arc<dyn Fn() -> BoxFuture<'static, (SpaceUsage, TargetCondition)> + Send + Sync>;
+
+/// Who registers. Fixed for the life of the process.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Identity {
+    /// File system it was formatted for.
+    pub fsname: String,
+    /// Role and index.
+    pub role: TargetRole,
+    /// Identity written at format time.
+    pub uuid: String,
+    /// Where others reach it.
+    pub address: String,
+}
+
+/// How the last report ended.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub enum Registration {
+    /// No report was answered yet.
+    #[default]
+    Pending,
+    /// The MGS knows this target.
+    Registered,
+    /// The MGS refuses this target, or did not answer.
+    Failed(FsError),
+}
+
+/// Keeps one target registered until it is dropped.
+pub struct Registrar {
+    states: watch::Receiver<Registration>,
+}
+
+impl Registrar {
+    /// Begins to report.
+    pub fn start(seams: &Seams, import: Import, identity: Identity, measure: Measure) -> Registrar {
+        let (sender, states) = watch::channel(Registration::default());
+        let task = report_always(seams.clock.clone(), import, identity, measure, sender);
+        seams.spawn.spawn("mgs_registrar", Box::pin(task));
+        Registrar { states }
+    }
+
+    /// How the last report ended.
+    pub fn state(&self) -> Registration {
+        self.states.borrow().clone()
+    }
+
+    /// Waits for the end of the first report: registered, or why not.
+    pub async fn first(&self) -> FsResult<()> {
+        let mut states = self.states.clone();
+        let state = states.wait_for(|state| *state != Registration::Pending).await.map(|state| state.clone());
+        match state {
+            Ok(Registration::Failed(error)) => Err(error),
+            Ok(_) => Ok(()),
+            Err(_) => Err(FsError::Protocol("the target no longer registers".to_owned())),
+        }
+    }
+}
+
+async fn report_always(
+    clock: Arc<dyn Clock>,
+    import: Import,
+    identity: Identity,
+    measure: Measure,
+    sender: watch::Sender<Registration>,
+) {
+    loop {
+        let attempt = async {
+            let (space, condition) = measure().await;
+            register(&import, &identity, space, condition).await
+        };
+        let state = match unless(sender.closed(), attempt).await {
+            None => return,
+            Some(Ok(_)) => Registration::Registered,
+            Some(Err(error)) => Registration::Failed(error),
+        };
+        sender.send_if_modified(|published| {
+            let differs = *published != state;
+            if differs && let Registration::Failed(error) = &state {
+                tracing::warn!(target_name = identity.role.target_name(&identity.fsname), %error, "not registered");
+            }
+            *published = state;
+            differs
+        });
+        if unless(sender.closed(), rt::clock::sleep(&*clock, REPORT_INTERVAL)).await.is_none() {
+            return;
+        }
+    }
+}
+
+/// Reports a target once. The answer is the map that contains it.
+pub async fn register(
+    import: &Import,
+    identity: &Identity,
+    space: SpaceUsage,
+    condition: TargetCondition,
+) -> FsResult<ClusterMap> {
+    let Identity { fsname, role, uuid, address } = identity.clone();
+    let register = Register { fsname, role, uuid, address, space, condition };
+    match import.call(Request::Mgs(MgsRequest::Register(register)), Bytes::new()).await? {
+        (Reply::Mgs(MgsReply::Map(map)), _) => Ok(map),
+        (other, _) => Err(FsError::Protocol(format!("unexpected answer to Register: {other:?}"))),
+    }
+}

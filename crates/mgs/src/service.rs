@@ -1,0 +1,219 @@
+//! The management service as a target: takes requests, stores the map, tells those who wait for it.
+//!
+//! Invariants: a map is shown only once it is durable, so a version that anybody has seen is never given to another
+//! map; decisions are sequential, under a mutex that is never held across an await.
+//!
+//! Life cycle: [`Mgs::open`] on an open store, creating the file system's record in an empty one; [`Mgs::close`]. What targets report of their space is volatile.
+
+use std::{collections::BTreeMap, sync::Arc, time::Duration};
+
+use kv::{Batch, Lsn, Store};
+use parking_lot::Mutex;
+use rpc::{
+    Answer, Call, Handler, SessionEvent,
+    message::{
+        MgsReply, MgsRequest, Reply, Request,
+        mgs::{ClusterMap, Register, TargetRole},
+        ost::TargetCondition,
+    },
+};
+use rt::{BoxFuture, Clock, Instant, Seams};
+use tokio::sync::watch;
+use types::{ClientId, FsError, FsResult, Slot, SpaceUsage, Xid};
+
+use crate::{TARGET_NAME, cluster::Cluster, tables};
+
+/// Longest time a request for the map waits for another version.
+const POLL_TIME: Duration = Duration::from_secs(1);
+
+/// What a target last said of itself.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Report {
+    /// When, by the MGS's clock.
+    pub seen: Instant,
+    /// Space.
+    pub space: SpaceUsage,
+    /// Condition.
+    pub condition: TargetCondition,
+}
+
+/// The newest map, and the batch that stores it; `None` if it was durable when the store was opened.
+struct Decided {
+    cluster: Cluster,
+    lsn: Option<Lsn>,
+}
+
+/// The management service.
+pub struct Mgs {
+    clock: Arc<dyn Clock>,
+    store: Store,
+    decided: Mutex<Decided>,
+    reports: Mutex<BTreeMap<TargetRole, Report>>,
+    published: watch::Sender<Arc<ClusterMap>>,
+}
+
+impl Mgs {
+    /// Serves the file system in `store`, creating it there if the store is empty. Another file system's store is
+    /// refused.
+    pub async fn open(seams: &Seams, store: Store, fsname: &str) -> FsResult<Arc<Mgs>> {
+        let cluster = match load(&store)? {
+            Some(cluster) if cluster.map().fsname == fsname => cluster,
+            Some(cluster) => {
+                let found = &cluster.map().fsname;
+                return Err(FsError::Refused(format!(
+                    "this management service was formatted for file system '{found}', not '{fsname}'"
+                )));
+            }
+            None => {
+                let (cluster, batch) = Cluster::create(fsname)?;
+                let lsn = store.apply(batch).map_err(store_error)?;
+                store.durable(lsn).await.map_err(store_error)?;
+                cluster
+            }
+        };
+        let (published, _) = watch::channel(Arc::new(cluster.map().clone()));
+        let (decided, reports) = (Mutex::new(Decided { cluster, lsn: None }), Mutex::default());
+        Ok(Arc::new(Mgs { clock: seams.clock.clone(), store, decided, reports, published }))
+    }
+
+    /// The map as everybody sees it.
+    pub fn map(&self) -> Arc<ClusterMap> {
+        self.published.borrow().clone()
+    }
+
+    /// Follows the map without a connection, within the process of the MGS.
+    pub fn subscribe(&self) -> watch::Receiver<Arc<ClusterMap>> {
+        self.published.subscribe()
+    }
+
+    /// What targets last said of themselves, since this start of the MGS.
+    pub fn reports(&self) -> BTreeMap<TargetRole, Report> {
+        self.reports.lock().clone()
+    }
+
+    /// Closes the store. Later changes fail; the map can still be read.
+    pub async fn close(&self) -> FsResult<()> {
+        self.store.close().await.map_err(store_error)
+    }
+
+    /// Executes a request.
+    pub async fn execute(&self, request: MgsRequest) -> FsResult<MgsReply> {
+        match request {
+            MgsRequest::Register(report) => {
+                self.change(|cluster| cluster.register(&report)).await?;
+                self.note(&report);
+                Ok(MgsReply::Map(ClusterMap::clone(&self.map())))
+            }
+            MgsRequest::GetMap(known) => Ok(MgsReply::Map(self.map_other_than(known).await)),
+            MgsRequest::SetParameter(pattern, value) => {
+                self.change(|cluster| cluster.set_parameter(&pattern, &value)).await
+            }
+            MgsRequest::SetState(role, state) => self.change(|cluster| cluster.set_state(role, state)).await,
+            MgsRequest::Ping => Ok(MgsReply::Done),
+        }
+    }
+
+    async fn map_other_than(&self, known: u64) -> ClusterMap {
+        let mut maps = self.published.subscribe();
+        let changed = async { maps.wait_for(|map| map.version != known).await.is_ok() };
+        rt::clock::timeout_at(&*self.clock, self.clock.now() + POLL_TIME, changed).await;
+        ClusterMap::clone(&self.map())
+    }
+
+    /// Decides, stores, and shows the map that results once it is durable. The answer to a request that changes nothing
+    /// waits as well: what it finds may not be durable yet.
+    async fn change(&self, decide: impl FnOnce(&mut Cluster) -> FsResult<Option<Batch>>) -> FsResult<MgsReply> {
+        let (lsn, map) = self.decide(decide)?;
+        if let Some(lsn) = lsn {
+            self.store.durable(lsn).await.map_err(store_error)?;
+        }
+        self.published.send_if_modified(|published| {
+            let newer = map.version > published.version;
+            if newer {
+                *published = Arc::new(map);
+            }
+            newer
+        });
+        Ok(MgsReply::Done)
+    }
+
+    /// The decision takes effect only if the store accepts it.
+    fn decide(
+        &self,
+        decide: impl FnOnce(&mut Cluster) -> FsResult<Option<Batch>>,
+    ) -> FsResult<(Option<Lsn>, ClusterMap)> {
+        let mut decided = self.decided.lock();
+        let mut next = decided.cluster.clone();
+        if let Some(batch) = decide(&mut next)? {
+            let lsn = self.store.apply(batch).map_err(store_error)?;
+            *decided = Decided { cluster: next, lsn: Some(lsn) };
+        }
+        Ok((decided.lsn, decided.cluster.map().clone()))
+    }
+
+    fn note(&self, report: &Register) {
+        let note = Report { seen: self.clock.now(), space: report.space, condition: report.condition };
+        self.reports.lock().insert(report.role, note);
+    }
+}
+
+impl Handler for Mgs {
+    fn handle(self: Arc<Self>, call: Call) -> BoxFuture<'static, Answer> {
+        Box::pin(async move {
+            let reply = match call.request {
+                Request::Mgs(request) => self.execute(request).await,
+                other => Err(FsError::Protocol(format!("the management service does not understand {other:?}"))),
+            };
+            Answer::new(reply.map(Reply::Mgs))
+        })
+    }
+
+    /// Requests that wait for another map have service threads of their own, so that they hold nobody up.
+    fn service(&self, request: &Request) -> &'static str {
+        match request {
+            Request::Mgs(MgsRequest::GetMap(_)) => "mgs_map",
+            _ => "mgs",
+        }
+    }
+
+    /// Every request can be executed again.
+    fn persistent_reply(&self, _client: ClientId, _slot: Slot) -> Option<(Xid, Reply)> {
+        None
+    }
+
+    fn session_event(self: Arc<Self>, _event: SessionEvent) -> BoxFuture<'static, ()> {
+        Box::pin(std::future::ready(()))
+    }
+}
+
+/// The file system as stored; `None` in an empty store.
+fn load(store: &Store) -> FsResult<Option<Cluster>> {
+    let Some(record) = store.get(tables::CLUSTER, &[]).map_err(store_error)? else { return Ok(None) };
+    let record = tables::decode_cluster(&record)?;
+    let targets = scan(store, tables::TARGETS, tables::decode_target)?;
+    let parameters = scan(store, tables::PARAMETERS, tables::decode_parameter)?;
+    Ok(Some(Cluster::load(record, targets, parameters)))
+}
+
+fn scan<T>(store: &Store, table: kv::Table, decode: impl Fn(&[u8], &[u8]) -> FsResult<T>) -> FsResult<Vec<T>> {
+    let mut decoded = Ok(Vec::new());
+    store
+        .scan(table, &[], None, &mut |key, value| {
+            match (decode(key, value), &mut decoded) {
+                (Ok(record), Ok(records)) => records.push(record),
+                (Err(error), _) => decoded = Err(error),
+                (Ok(_), Err(_)) => {}
+            }
+            decoded.is_ok()
+        })
+        .map_err(store_error)?;
+    decoded
+}
+
+fn store_error(error: kv::Error) -> FsError {
+    if error.is_no_space() {
+        FsError::NoSpace
+    } else {
+        FsError::Device { target: TARGET_NAME.to_owned(), detail: error.to_string() }
+    }
+}

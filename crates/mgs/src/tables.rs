@@ -1,0 +1,204 @@
+//! What the management service stores: three kv tables and the bytes in them.
+//!
+//! All integers are little-endian unless they are part of a key; those are big-endian, so that keys sort by value. A `text`
+//! is a u16 length in bytes and that much UTF-8. Every value begins with a format version.
+//!
+//! | table | key | value, version 1 |
+//! |---|---|---|
+//! | 1 CLUSTER | empty | u8 version, u64 map version, text file system name |
+//! | 2 TARGETS | u8 role (1 MDT, 2 OST), u16 index | u8 version, u8 state (0 active, 1 inactive), text uuid, text address |
+//! | 3 PARAMETERS | u64 ordinal | u8 version, text pattern, text value |
+//!
+//! Ordinals of parameters grow; their order is the order in which the parameters were set.
+
+use rpc::message::mgs::{Target, TargetRole, TargetState};
+use types::{FsError, FsResult, MdtIndex, OstIndex};
+
+/// The one record about the file system as a whole.
+pub const CLUSTER: kv::Table = kv::Table(1);
+/// Targets by role and index.
+pub const TARGETS: kv::Table = kv::Table(2);
+/// Permanent parameters by ordinal.
+pub const PARAMETERS: kv::Table = kv::Table(3);
+
+const FORMAT_VERSION: u8 = 1;
+const ROLE_MDT: u8 = 1;
+const ROLE_OST: u8 = 2;
+const STATE_ACTIVE: u8 = 0;
+const STATE_INACTIVE: u8 = 1;
+
+/// Value of the record in [`CLUSTER`].
+pub fn encode_cluster(map_version: u64, fsname: &str) -> Vec<u8> {
+    let mut bytes = vec![FORMAT_VERSION];
+    bytes.extend_from_slice(&map_version.to_le_bytes());
+    put_text(&mut bytes, fsname);
+    bytes
+}
+
+/// Map version and file system name.
+pub fn decode_cluster(value: &[u8]) -> FsResult<(u64, String)> {
+    let mut reader = Reader::of_value("cluster record", value)?;
+    let decoded = (reader.u64()?, reader.text()?);
+    reader.end()?;
+    Ok(decoded)
+}
+
+/// Key in [`TARGETS`].
+pub fn encode_role(role: TargetRole) -> Vec<u8> {
+    let (tag, index) = match role {
+        TargetRole::Mdt(index) => (ROLE_MDT, index.0),
+        TargetRole::Ost(index) => (ROLE_OST, index.0),
+    };
+    let [high, low] = index.to_be_bytes();
+    vec![tag, high, low]
+}
+
+/// Value in [`TARGETS`].
+pub fn encode_target(target: &Target) -> Vec<u8> {
+    let state = match target.state {
+        TargetState::Active => STATE_ACTIVE,
+        TargetState::Inactive => STATE_INACTIVE,
+    };
+    let mut bytes = vec![FORMAT_VERSION, state];
+    put_text(&mut bytes, &target.uuid);
+    put_text(&mut bytes, &target.address);
+    bytes
+}
+
+/// A record of [`TARGETS`].
+pub fn decode_target(key: &[u8], value: &[u8]) -> FsResult<Target> {
+    let role = match *key {
+        [ROLE_MDT, high, low] => TargetRole::Mdt(MdtIndex(u16::from_be_bytes([high, low]))),
+        [ROLE_OST, high, low] => TargetRole::Ost(OstIndex(u16::from_be_bytes([high, low]))),
+        _ => return Err(FsError::Damaged(format!("target key {key:02x?}"))),
+    };
+    let mut reader = Reader::of_value("target record", value)?;
+    let state = match reader.u8()? {
+        STATE_ACTIVE => TargetState::Active,
+        STATE_INACTIVE => TargetState::Inactive,
+        other => return Err(FsError::Damaged(format!("target record: state {other}"))),
+    };
+    let target = Target { role, state, uuid: reader.text()?, address: reader.text()? };
+    reader.end()?;
+    Ok(target)
+}
+
+/// Key in [`PARAMETERS`].
+pub fn encode_ordinal(ordinal: u64) -> Vec<u8> {
+    ordinal.to_be_bytes().to_vec()
+}
+
+/// Value in [`PARAMETERS`].
+pub fn encode_parameter(pattern: &str, value: &str) -> Vec<u8> {
+    let mut bytes = vec![FORMAT_VERSION];
+    put_text(&mut bytes, pattern);
+    put_text(&mut bytes, value);
+    bytes
+}
+
+/// A record of [`PARAMETERS`]: ordinal, pattern, value.
+pub fn decode_parameter(key: &[u8], value: &[u8]) -> FsResult<(u64, String, String)> {
+    let ordinal = key.try_into().map_err(|_| FsError::Damaged(format!("parameter key {key:02x?}")))?;
+    let mut reader = Reader::of_value("parameter record", value)?;
+    let decoded = (u64::from_be_bytes(ordinal), reader.text()?, reader.text()?);
+    reader.end()?;
+    Ok(decoded)
+}
+
+fn put_text(bytes: &mut Vec<u8>, text: &str) {
+    let length =
+        u16::try_from(text.len()).expect("texts are checked against limits below 64 KiB before they are stored");
+    bytes.extend_from_slice(&length.to_le_bytes());
+    bytes.extend_from_slice(text.as_bytes());
+}
+
+/// Takes a value apart; every shortage is an error that names the record.
+struct Reader<'a> {
+    what: &'static str,
+    rest: &'a [u8],
+}
+
+impl<'a> Reader<'a> {
+    fn of_value(what: &'static str, value: &'a [u8]) -> FsResult<Self> {
+        let mut reader = Reader { what, rest: value };
+        match reader.u8()? {
+            FORMAT_VERSION => Ok(reader),
+            other => Err(FsError::Damaged(format!(
+                "{what}: format version {other}, this program understands {FORMAT_VERSION}"
+            ))),
+        }
+    }
+
+    fn take(&mut self, count: usize) -> FsResult<&'a [u8]> {
+        let (taken, rest) =
+            self.rest.split_at_checked(count).ok_or_else(|| FsError::Damaged(format!("{}: too short", self.what)))?;
+        self.rest = rest;
+        Ok(taken)
+    }
+
+    fn array<const N: usize>(&mut self) -> FsResult<[u8; N]> {
+        Ok(self.take(N)?.try_into().expect("take returns as many bytes as asked for"))
+    }
+
+    fn u8(&mut self) -> FsResult<u8> {
+        Ok(self.array::<1>()?[0])
+    }
+
+    fn u64(&mut self) -> FsResult<u64> {
+        self.array().map(u64::from_le_bytes)
+    }
+
+    fn text(&mut self) -> FsResult<String> {
+        let length = u16::from_le_bytes(self.array()?);
+        let bytes = self.take(usize::from(length))?;
+        String::from_utf8(bytes.to_vec()).map_err(|_| FsError::Damaged(format!("{}: text is not UTF-8", self.what)))
+    }
+
+    fn end(&self) -> FsResult<()> {
+        if self.rest.is_empty() { Ok(()) } else { Err(FsError::Damaged(format!("{}: too long", self.what))) }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn target() -> Target {
+        Target {
+            role: TargetRole::Ost(OstIndex(0x102)),
+            uuid: "u1".into(),
+            address: "h:988".into(),
+            state: TargetState::Inactive,
+        }
+    }
+
+    #[test]
+    fn bytes_stay_as_documented() {
+        assert_eq!(encode_role(target().role), [2, 1, 2]);
+        assert_eq!(encode_target(&target()), b"\x01\x01\x02\x00u1\x05\x00h:988");
+        assert_eq!(encode_cluster(258, "stria"), b"\x01\x02\x01\0\0\0\0\0\0\x05\x00stria");
+        assert_eq!(encode_ordinal(258), [0, 0, 0, 0, 0, 0, 1, 2]);
+        assert_eq!(encode_parameter("a.b", "1"), b"\x01\x03\x00a.b\x01\x001");
+    }
+
+    #[test]
+    fn records_survive_the_trip() {
+        assert_eq!(decode_target(&encode_role(target().role), &encode_target(&target())), Ok(target()));
+        assert_eq!(decode_cluster(&encode_cluster(7, "stria")), Ok((7, "stria".into())));
+        let parameter = decode_parameter(&encode_ordinal(3), &encode_parameter("osc.*.x", "8"));
+        assert_eq!(parameter, Ok((3, "osc.*.x".into(), "8".into())));
+    }
+
+    #[test]
+    fn damage_is_an_error() {
+        let (key, value) = (encode_role(target().role), encode_target(&target()));
+        for length in 0..value.len() {
+            assert!(matches!(decode_target(&key, &value[..length]), Err(FsError::Damaged(_))), "{length}");
+        }
+        let longer = [value.as_slice(), b"x"].concat();
+        assert!(matches!(decode_target(&key, &longer), Err(FsError::Damaged(_))));
+        assert!(matches!(decode_target(&[3, 0, 0], &value), Err(FsError::Damaged(_))));
+        assert!(matches!(decode_cluster(&[9, 0]), Err(FsError::Damaged(text)) if text.contains("version 9")));
+        assert!(matches!(decode_parameter(&[1], &[1]), Err(FsError::Damaged(_))));
+    }
+}

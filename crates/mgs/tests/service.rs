@@ -1,0 +1,192 @@
+//! The management service on a store in memory: what it answers, what survives, and when those who wait hear of it.
+
+use std::{
+    sync::{
+        Arc,
+        atomic::{AtomicU64, Ordering},
+    },
+    time::Duration,
+};
+
+use kv::{Config, MemoryCold, Store};
+use mgs::Mgs;
+use rpc::message::{
+    MgsReply, MgsRequest,
+    mgs::{ClusterMap, Register, TargetRole, TargetState},
+    ost::TargetCondition,
+};
+use rt::{
+    BoxFuture, Clock, Instant, Seams,
+    memory::{MemoryDevice, MemoryTransport, Unflushed},
+};
+use tokio::sync::watch;
+use types::{FsError, FsResult, MdtIndex, OstIndex, SpaceUsage, Timestamp};
+
+/// A clock that a test moves; the store, which has timers of its own, uses another.
+struct HandClock {
+    now: watch::Sender<u64>,
+    sleepers: AtomicU64,
+}
+
+impl HandClock {
+    fn new() -> Arc<Self> {
+        Arc::new(Self { now: watch::Sender::new(0), sleepers: AtomicU64::new(0) })
+    }
+
+    fn advance(&self, duration: Duration) {
+        self.now.send_modify(|now| *now += duration.as_nanos() as u64);
+    }
+}
+
+impl Clock for HandClock {
+    fn now(&self) -> Instant {
+        Instant(*self.now.borrow())
+    }
+
+    fn wall(&self) -> Timestamp {
+        Timestamp::default()
+    }
+
+    fn sleep_until(&self, deadline: Instant) -> BoxFuture<'static, ()> {
+        let mut now = self.now.subscribe();
+        self.sleepers.fetch_add(1, Ordering::Relaxed);
+        Box::pin(async move {
+            now.wait_for(|now| *now >= deadline.0).await.expect("the clock outlives the test");
+        })
+    }
+}
+
+/// A host with a device, on which the service is started again and again.
+struct Host {
+    seams: Seams,
+    clock: Arc<HandClock>,
+    device: MemoryDevice,
+    cold: MemoryCold,
+}
+
+impl Host {
+    fn new() -> Self {
+        let clock = HandClock::new();
+        let seams = rt::memory::seams(&MemoryTransport::new(), 1);
+        Self { seams, clock, device: MemoryDevice::new(), cold: MemoryCold::new() }
+    }
+
+    async fn open(&self, fsname: &str) -> FsResult<Arc<Mgs>> {
+        let (device, cold) = (Arc::new(self.device.clone()), Arc::new(self.cold.clone()));
+        let store = Store::open(self.seams.clone(), device, cold, Config::small(), &mut |_, _| {}).await.unwrap();
+        let seams = Seams { clock: self.clock.clone(), ..self.seams.clone() };
+        Mgs::open(&seams, store, fsname).await
+    }
+
+    fn power_loss(&mut self) {
+        self.device = self.device.power_loss(&*self.seams.entropy, Unflushed::Lost);
+        self.cold = self.cold.power_loss(&*self.seams.entropy);
+    }
+}
+
+fn register(role: TargetRole, uuid: &str, address: &str) -> MgsRequest {
+    let space = SpaceUsage { bytes_total: 100, ..SpaceUsage::default() };
+    MgsRequest::Register(Register {
+        fsname: "stria".into(),
+        role,
+        uuid: uuid.into(),
+        address: address.into(),
+        space,
+        condition: TargetCondition { degraded: true, ..TargetCondition::default() },
+    })
+}
+
+fn ost(index: u16) -> TargetRole {
+    TargetRole::Ost(OstIndex(index))
+}
+
+fn map(reply: FsResult<MgsReply>) -> ClusterMap {
+    match reply {
+        Ok(MgsReply::Map(map)) => map,
+        other => panic!("expected a map: {other:?}"),
+    }
+}
+
+#[tokio::test]
+async fn what_was_answered_survives_power_loss() {
+    let mut host = Host::new();
+    let mgs = host.open("stria").await.unwrap();
+    assert_eq!(mgs.map().version, 1);
+    let mdt = TargetRole::Mdt(MdtIndex(0));
+    let after_first = map(mgs.execute(register(ost(0), "u0", "a:1")).await);
+    assert_eq!(after_first.targets.len(), 1);
+    map(mgs.execute(register(mdt, "m0", "a:1")).await);
+    assert_eq!(mgs.execute(MgsRequest::SetState(ost(0), TargetState::Inactive)).await, Ok(MgsReply::Done));
+    for (pattern, value) in [("osc.*.max_rpcs_in_flight", "8"), ("jobid_var", "x"), ("osc.*.max_rpcs_in_flight", "16")]
+    {
+        let request = MgsRequest::SetParameter(pattern.into(), value.into());
+        assert_eq!(mgs.execute(request).await, Ok(MgsReply::Done));
+    }
+    let before = mgs.map();
+    host.power_loss();
+    drop(mgs);
+
+    let mgs = host.open("stria").await.unwrap();
+    assert_eq!(mgs.map(), before);
+    let roles: Vec<_> = before.targets.iter().map(|target| (target.role, target.state)).collect();
+    assert_eq!(roles, [(mdt, TargetState::Active), (ost(0), TargetState::Inactive)]);
+    assert_eq!(before.parameters[1].1, "16");
+    let again = map(mgs.execute(register(ost(0), "u0", "a:1")).await);
+    assert_eq!(again.version, before.version, "a repeated report changes nothing");
+    mgs.close().await.unwrap();
+    assert!(mgs.execute(register(ost(1), "u1", "a:1")).await.is_err());
+    assert_eq!(mgs.map(), before, "a change that was not stored is not shown");
+}
+
+#[tokio::test]
+async fn another_file_system_is_refused() {
+    let host = Host::new();
+    let mgs = host.open("stria").await.unwrap();
+    mgs.close().await.unwrap();
+    let refusal = host.open("other").await.err();
+    let expected = "this management service was formatted for file system 'stria', not 'other'";
+    assert_eq!(refusal, Some(FsError::Refused(expected.into())));
+    assert!(matches!(Host::new().open("much too long").await.err(), Some(FsError::Refused(_))));
+}
+
+#[tokio::test]
+async fn reports_are_remembered_and_refusals_are_not() {
+    let host = Host::new();
+    let mgs = host.open("stria").await.unwrap();
+    host.clock.advance(Duration::from_secs(3));
+    map(mgs.execute(register(ost(0), "u0", "a:1")).await);
+    let taken = mgs.execute(register(ost(0), "thief", "b:1")).await;
+    assert!(matches!(taken, Err(FsError::Refused(text)) if text.contains("taken by uuid u0")));
+    let report = mgs.reports()[&ost(0)];
+    assert_eq!(report.seen, Instant(3_000_000_000));
+    assert!(report.condition.degraded && report.space.bytes_total == 100);
+}
+
+#[tokio::test]
+async fn whoever_waits_for_the_map_hears_of_changes_at_once() {
+    let host = Host::new();
+    let mgs = host.open("stria").await.unwrap();
+    assert_eq!(map(mgs.execute(MgsRequest::GetMap(0)).await).version, 1, "an old version is answered at once");
+
+    let waiting = tokio::spawn({
+        let mgs = mgs.clone();
+        async move { map(mgs.execute(MgsRequest::GetMap(1)).await) }
+    });
+    while host.clock.sleepers.load(Ordering::Relaxed) < 2 {
+        tokio::task::yield_now().await;
+    }
+    assert!(!waiting.is_finished());
+    map(mgs.execute(register(ost(0), "u0", "a:1")).await);
+    let heard = waiting.await.unwrap();
+    assert_eq!((heard.version, heard.targets.len()), (2, 1), "the clock has not moved");
+
+    let waiting = tokio::spawn({
+        let mgs = mgs.clone();
+        async move { map(mgs.execute(MgsRequest::GetMap(2)).await) }
+    });
+    while host.clock.sleepers.load(Ordering::Relaxed) < 3 {
+        tokio::task::yield_now().await;
+    }
+    host.clock.advance(Duration::from_secs(1));
+    assert_eq!(waiting.await.unwrap().version, 2, "after a second as it is");
+}
