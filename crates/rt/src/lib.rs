@@ -4,6 +4,7 @@
 //! traits here (and `tokio::sync`, which is free of any runtime). So the same code runs on real hosts ([`real`]), in
 //! memory for tests ([`memory`]), under injected faults ([`fault`]) and, in the lab, in virtual time.
 
+pub mod buffer;
 pub mod clock;
 pub mod device;
 pub mod entropy;

@@ -157,11 +157,14 @@ impl Cores {
 
 impl Spawn for Cores {
     fn spawn(&self, name: &'static str, future: BoxFuture<'static, ()>) {
-        let index = match PLACE.get() {
-            Some((cores, index)) if cores == self.identity() => index,
-            _ => self.shared.next.fetch_add(1, Ordering::Relaxed),
-        };
-        self.spawn_on(index, name, future);
+        match PLACE.get() {
+            Some((cores, index)) if cores == self.identity() => self.spawn_on(index, name, future),
+            _ => self.spawn_spread(name, future),
+        }
+    }
+
+    fn spawn_spread(&self, name: &'static str, future: BoxFuture<'static, ()>) {
+        self.spawn_on(self.shared.next.fetch_add(1, Ordering::Relaxed), name, future);
     }
 }
 

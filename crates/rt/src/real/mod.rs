@@ -6,9 +6,25 @@ mod descriptors;
 pub mod directory;
 pub mod entropy;
 pub mod io_threads;
+pub mod tcp;
+
+use std::sync::Arc;
 
 pub use clock::SystemClock;
 pub use cores::Cores;
 pub use directory::{Execution, LocalDirectory};
 pub use entropy::SystemEntropy;
 pub use io_threads::{IoThreads, IoThreadsStatistics};
+pub use tcp::{TcpOptions, TcpTransport};
+
+use crate::Seams;
+
+/// The seams of a real process: the host's clocks and random numbers, `cores` for tasks, TCP.
+pub fn seams(cores: &Cores, transport: TcpTransport) -> Seams {
+    Seams {
+        clock: Arc::new(SystemClock),
+        spawn: Arc::new(cores.clone()),
+        entropy: Arc::new(SystemEntropy),
+        transport: Arc::new(transport),
+    }
+}

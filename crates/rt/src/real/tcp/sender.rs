@@ -1,0 +1,365 @@
+//! The sending half: a bounded queue of frames, and who writes it.
+//!
+//! ```text
+//!   send() on the connection's core:   queue -> wake the writer task, which runs behind the tasks that are ready now and
+//!                                      finds the frames of all of them: one system call
+//!   send() on any other thread:        queue -> write at once on this thread (no wake-up on the way of a request);
+//!                                      if the socket is full, the writer task goes on
+//! ```
+//!
+//! Invariants: at any time at most one thread writes ([`Writer`] says who); frames leave in the order they were queued; a
+//! frame's bytes count against the bound until the kernel has all of them.
+//!
+//! Life: [`Queue::close`] ends it; what is queued by then is still written, for [`LINGER`] at most. An error ends it at once.
+
+use std::{
+    collections::VecDeque,
+    io::{self, ErrorKind, IoSlice},
+    net::Shutdown,
+    sync::{
+        Arc,
+        atomic::{AtomicUsize, Ordering},
+    },
+    time::Duration,
+};
+
+use bytes::Bytes;
+use parking_lot::Mutex;
+use tokio::{
+    sync::{Notify, Semaphore},
+    time::Instant,
+};
+
+use super::socket::Socket;
+use crate::{BoxFuture, Frame, Sender, frame::HEADER_BYTES, transport::QUEUED_BYTES_MAX};
+
+/// Pieces of memory in one system call: about forty frames. Beyond that a call's own cost no longer matters.
+const PIECES_MAX: usize = 128;
+/// Times a thread that is not the connection's core writes what others queued meanwhile, before the core takes over.
+const INLINE_ROUNDS: usize = 4;
+/// How long a closed connection tries to write what was queued.
+const LINGER: Duration = Duration::from_secs(2);
+
+thread_local! {
+    /// Its address identifies the thread.
+    static THREAD: u8 = const { 0 };
+}
+
+fn this_thread() -> usize {
+    THREAD.with(|place| std::ptr::from_ref(place) as usize)
+}
+
+/// Frames to send and who sends them.
+pub(super) struct Queue {
+    state: Mutex<State>,
+    /// Bytes that may still be queued; closed when nothing is accepted any more.
+    room: Semaphore,
+    /// Wakes the writer task.
+    wake: Notify,
+    /// The thread of the writer task; 0 before it ran.
+    core: AtomicUsize,
+}
+
+#[derive(Default)]
+struct State {
+    frames: VecDeque<Outgoing>,
+    writer: Writer,
+    phase: Phase,
+}
+
+/// Who takes frames from the queue.
+#[derive(Clone, Copy, Default, PartialEq, Eq)]
+enum Writer {
+    /// Nobody: the queue is empty.
+    #[default]
+    Idle,
+    /// A thread within `send` or `close`.
+    Caller,
+    /// The writer task.
+    Task,
+}
+
+#[derive(Clone, Copy, Default, PartialEq, Eq)]
+enum Phase {
+    #[default]
+    Open,
+    /// Closed here; what is queued is still written.
+    Closing,
+    Ended,
+}
+
+/// A frame of which `written` bytes have left.
+struct Outgoing {
+    header: [u8; HEADER_BYTES],
+    body: Bytes,
+    bulk: Bytes,
+    written: usize,
+}
+
+impl Outgoing {
+    fn bytes(&self) -> usize {
+        HEADER_BYTES + self.body.len() + self.bulk.len()
+    }
+
+    /// What is still to be written.
+    fn pieces(&self) -> impl Iterator<Item = &[u8]> {
+        let mut skip = self.written;
+        [&self.header[..], &self.body, &self.bulk].into_iter().filter_map(move |piece| {
+            let from = skip.min(piece.len());
+            skip -= from;
+            (from < piece.len()).then(|| &piece[from..])
+        })
+    }
+}
+
+impl Default for Queue {
+    fn default() -> Self {
+        Queue {
+            state: Mutex::default(),
+            room: Semaphore::new(QUEUED_BYTES_MAX),
+            wake: Notify::new(),
+            core: AtomicUsize::new(0),
+        }
+    }
+}
+
+impl Queue {
+    /// Nothing is accepted any more; what is queued is still written, the reader sees the end.
+    pub fn close(socket: &Arc<Socket>) {
+        let queue = &socket.queue;
+        let mut state = queue.state.lock();
+        if state.phase != Phase::Open {
+            return;
+        }
+        state.phase = Phase::Closing;
+        let idle = state.writer == Writer::Idle;
+        if idle {
+            state.phase = Phase::Ended;
+        }
+        drop(state);
+        queue.room.close();
+        socket.shutdown(if idle { Shutdown::Both } else { Shutdown::Read });
+        queue.wake.notify_one();
+    }
+
+    /// Ends the connection; what is queued is lost.
+    pub fn end(socket: &Socket) {
+        let queue = &socket.queue;
+        let mut state = queue.state.lock();
+        state.phase = Phase::Ended;
+        let lost = std::mem::take(&mut state.frames);
+        drop(state);
+        drop(lost);
+        queue.room.close();
+        socket.shutdown(Shutdown::Both);
+        queue.wake.notify_one();
+    }
+
+    /// What to write next, for whoever is the writer. `None`: there is nothing, the writer is idle now and, if the
+    /// connection was closed, it has ended.
+    fn next_batch(socket: &Socket) -> Option<VecDeque<Outgoing>> {
+        let mut state = socket.queue.state.lock();
+        if !state.frames.is_empty() && state.phase != Phase::Ended {
+            return Some(std::mem::take(&mut state.frames));
+        }
+        state.writer = Writer::Idle;
+        if state.phase == Phase::Closing {
+            state.phase = Phase::Ended;
+            drop(state);
+            socket.shutdown(Shutdown::Both);
+            socket.queue.wake.notify_one();
+        }
+        None
+    }
+
+    /// Puts back what could not be written and makes the task the writer.
+    fn hand_over(socket: &Arc<Socket>, mut rest: VecDeque<Outgoing>) -> io::Result<()> {
+        let mut state = socket.queue.state.lock();
+        rest.append(&mut state.frames);
+        state.frames = rest;
+        state.writer = Writer::Task;
+        drop(state);
+        socket.adopt()?;
+        socket.queue.wake.notify_one();
+        Ok(())
+    }
+
+    /// Writes until `batch` is empty; `WouldBlock` when the socket is full.
+    fn write(socket: &Socket, batch: &mut VecDeque<Outgoing>) -> io::Result<()> {
+        while !batch.is_empty() {
+            let mut pieces = [IoSlice::new(&[]); PIECES_MAX];
+            let mut count = 0;
+            for (place, piece) in pieces.iter_mut().zip(batch.iter().flat_map(Outgoing::pieces)) {
+                *place = IoSlice::new(piece);
+                count += 1;
+            }
+            let mut written = socket.write(&pieces[..count])?;
+            let mut finished = 0;
+            while let Some(frame) = batch.front_mut().filter(|_| written > 0) {
+                let part = written.min(frame.bytes() - frame.written);
+                frame.written += part;
+                written -= part;
+                if frame.written == frame.bytes() {
+                    finished += frame.bytes();
+                    batch.pop_front();
+                }
+            }
+            if finished > 0 {
+                socket.queue.room.add_permits(finished);
+            }
+        }
+        Ok(())
+    }
+
+    /// Writes on the calling thread, which became the writer.
+    fn write_inline(socket: &Arc<Socket>) -> io::Result<()> {
+        let mut result = Ok(());
+        let mut rest = VecDeque::new();
+        for _ in 0..INLINE_ROUNDS {
+            let Some(batch) = Self::next_batch(socket) else { return Ok(()) };
+            rest = batch;
+            result = Self::write(socket, &mut rest);
+            if result.is_err() {
+                break;
+            }
+        }
+        match result {
+            Err(error) if error.kind() != ErrorKind::WouldBlock => Err(error),
+            _ => Self::hand_over(socket, rest),
+        }
+        .inspect_err(|_| Self::end(socket))
+    }
+
+    /// One turn of the writer task, whose unfinished batch is `batch`.
+    fn write_as_task(socket: &Socket, batch: &mut VecDeque<Outgoing>) -> io::Result<Turn> {
+        {
+            let state = socket.queue.state.lock();
+            match (state.phase, state.writer) {
+                (Phase::Ended, _) => return Ok(Turn::Ended),
+                (_, Writer::Task) => {}
+                _ => return Ok(Turn::Nothing),
+            }
+        }
+        loop {
+            match Self::write(socket, batch) {
+                Ok(()) => {}
+                Err(error) if error.kind() == ErrorKind::WouldBlock => return Ok(Turn::Full),
+                Err(error) => return Err(error),
+            }
+            match Self::next_batch(socket) {
+                Some(next) => *batch = next,
+                None => return Ok(Turn::Nothing),
+            }
+        }
+    }
+
+    fn is_closing(&self) -> bool {
+        self.state.lock().phase == Phase::Closing
+    }
+}
+
+/// What the writer task waits for next.
+enum Turn {
+    /// Until it is the writer.
+    Nothing,
+    /// Until the socket has room.
+    Full,
+    /// The connection has ended.
+    Ended,
+}
+
+/// The writer task of a connection; ends with it.
+pub(super) async fn write_queue(socket: Arc<Socket>) {
+    socket.queue.core.store(this_thread(), Ordering::Relaxed);
+    if let Err(error) = write_until_end(&socket).await {
+        tracing::debug!(%error, "a connection broke while sending");
+    }
+    Queue::end(&socket);
+}
+
+async fn write_until_end(socket: &Arc<Socket>) -> io::Result<()> {
+    let registered = socket.adopt()?;
+    let mut batch = VecDeque::new();
+    let mut deadline = None;
+    loop {
+        match Queue::write_as_task(socket, &mut batch)? {
+            Turn::Ended => return Ok(()),
+            Turn::Nothing => socket.queue.wake.notified().await,
+            Turn::Full => {
+                if deadline.is_none() && socket.queue.is_closing() {
+                    deadline = Some(Instant::now() + LINGER);
+                }
+                tokio::select! {
+                    guard = registered.writable() => {
+                        // Tried under the guard, so that no event between the two is missed.
+                        match Queue::write(socket, &mut batch) {
+                            Err(error) if error.kind() == ErrorKind::WouldBlock => guard?.clear_ready(),
+                            result => result?,
+                        }
+                    }
+                    () = socket.queue.wake.notified() => {}
+                    () = reached(deadline) => return Err(ErrorKind::TimedOut.into()),
+                }
+            }
+        }
+    }
+}
+
+async fn reached(deadline: Option<Instant>) {
+    match deadline {
+        Some(deadline) => tokio::time::sleep_until(deadline).await,
+        None => std::future::pending().await,
+    }
+}
+
+/// The sending half of a connection; closes it when dropped.
+pub(super) struct TcpSender {
+    socket: Arc<Socket>,
+}
+
+impl TcpSender {
+    pub fn new(socket: Arc<Socket>) -> Self {
+        Self { socket }
+    }
+}
+
+impl Sender for TcpSender {
+    fn send(&self, frame: Frame) -> BoxFuture<'_, io::Result<()>> {
+        Box::pin(async move {
+            frame.check_lengths().map_err(|error| io::Error::new(ErrorKind::InvalidInput, error))?;
+            let queue = &self.socket.queue;
+            let permits = u32::try_from(frame.wire_bytes()).expect("a frame within its limits is below 4 GiB");
+            let permit = queue.room.acquire_many(permits).await.map_err(|_| ErrorKind::BrokenPipe)?;
+            let on_core = {
+                let mut state = queue.state.lock();
+                if state.phase != Phase::Open {
+                    return Err(ErrorKind::BrokenPipe.into());
+                }
+                permit.forget();
+                let header = frame.header.encode();
+                state.frames.push_back(Outgoing { header, body: frame.body, bulk: frame.bulk, written: 0 });
+                if state.writer != Writer::Idle {
+                    return Ok(());
+                }
+                let on_core = queue.core.load(Ordering::Relaxed) == this_thread();
+                state.writer = if on_core { Writer::Task } else { Writer::Caller };
+                on_core
+            };
+            if on_core {
+                queue.wake.notify_one();
+                return Ok(());
+            }
+            Queue::write_inline(&self.socket)
+        })
+    }
+
+    fn close(&self) {
+        Queue::close(&self.socket);
+    }
+}
+
+impl Drop for TcpSender {
+    fn drop(&mut self) {
+        Queue::close(&self.socket);
+    }
+}
