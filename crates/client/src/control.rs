@@ -7,9 +7,11 @@ use layout::{Layout, LayoutSpec};
 use rpc::message::mgs::TargetRole;
 use rpc::message::ost::TargetCondition;
 use serde::{Deserialize, Serialize};
-use types::{Credentials, FsError, InodeNumber, SpaceUsage};
+use types::{FsError, InodeNumber, SpaceUsage};
 
-use crate::FileSystem;
+mod execute;
+
+pub use execute::execute;
 
 /// Which inode a request is about: the one the ioctl was called on, or a name in it (so that a file can be asked about
 /// without being opened).
@@ -96,16 +98,4 @@ pub enum ControlReply {
     Name(String, String),
     /// Why not.
     Error(FsError),
-}
-
-/// Executes a request for the caller of the ioctl on `inode`. A reply `Error(GroupsNeeded)` means what it means
-/// everywhere: ask again with the caller's supplementary groups.
-#[allow(unused_variables)]
-pub async fn execute(
-    file_system: &FileSystem,
-    credentials: &Credentials,
-    inode: InodeNumber,
-    request: ControlRequest,
-) -> ControlReply {
-    todo!()
 }

@@ -1,270 +1,193 @@
-//! The file system as an API on inodes.
+//! The mounted file system: its parts, its beginning and its end. The operations are in files of their own, by topic.
 //!
 //! Errors: every operation may fail with `Unreachable` (a target did not answer within the patience), `Stale` (the
 //! session in which a file was opened was evicted) and `GroupsNeeded`. The last means: nothing has happened, the decision
 //! depends on the caller's supplementary groups; call again with `credentials.groups` filled in.
 
-use std::sync::Arc;
+use std::sync::{
+    Arc, Weak,
+    atomic::{AtomicU64, Ordering},
+};
 
-use bytes::Bytes;
-use rpc::message::mdt::{HeldLock, LockMode, LockRange, OpenFlags, RenameMode, XattrMode};
-use types::{Attributes, ClientId, Credentials, FsResult, InodeNumber, SetAttributes, SpaceUsage};
+use rpc::{
+    ImportStatistics,
+    message::{
+        MdtReply, MdtRequest,
+        mdt::{Entry, OpenId},
+        mgs::{ClusterMap, TargetRole},
+    },
+};
+use rt::Seams;
+use tokio::sync::watch;
+use types::{ClientId, FsError, FsResult, InodeNumber};
 
 use crate::{
-    AllocateMode, CreatedFile, DirectoryPage, LockRequest, NewNode, OpenFile, ReadData, SeekTarget, WriteOptions,
+    exclusive::ExclusiveQueues,
+    options::MountOptions,
+    recovery::Volatile,
+    statistics::{Operation, Statistics},
+    target::{Target, target_name, unexpected},
+    targets::{Connector, Targets},
 };
 
 /// A mounted file system.
 pub struct FileSystem {
-    client: ClientId,
+    pub(crate) seams: Seams,
+    pub(crate) targets: Targets,
+    pub(crate) volatile: Arc<Volatile>,
+    pub(crate) exclusive: ExclusiveQueues,
+    pub(crate) statistics: Statistics,
+    fsname: String,
+    next_open: AtomicU64,
+    /// Dropped at the unmount, which ends the task that follows the cluster map.
+    mounted: watch::Sender<bool>,
 }
 
-/// Signatures only, so that users can be written; bodies follow with the crates below.
-#[allow(unused_variables)]
 impl FileSystem {
-    /// Ends all sessions. Files still open are closed by the servers.
-    pub async fn unmount(&self) -> FsResult<()> {
-        todo!()
+    /// Mounts: connects to the targets of the cluster map (waiting until it has the first MDT) and looks at the root
+    /// directory. Fails with `Unreachable` if that MDT does not answer within the patience.
+    pub async fn mount(seams: Seams, options: MountOptions) -> FsResult<Arc<FileSystem>> {
+        let MountOptions { mut map, resolve, client, client_name, import } = options;
+        let client = client.unwrap_or_else(|| ClientId(seams.entropy.next_u64()));
+        let root = TargetRole::Mdt(InodeNumber::ROOT.mdt());
+        let deadline = seams.clock.now() + import.patience;
+        let Some(Some(first)) = rt::clock::timeout_at(&*seams.clock, deadline, map_with(&mut map, root)).await else {
+            let target = target_name(&map.borrow().fsname, root);
+            return Err(FsError::Unreachable { target, seconds: import.patience.as_secs() as u32 });
+        };
+        let volatile = Arc::new(Volatile::new(client));
+        let connector = Connector {
+            seams: seams.clone(),
+            client,
+            client_name,
+            options: import,
+            resolve,
+            volatile: volatile.clone(),
+        };
+        let targets = Targets::new(connector);
+        targets.update(&first);
+        let file_system = Arc::new(FileSystem {
+            seams,
+            targets,
+            volatile,
+            exclusive: ExclusiveQueues::default(),
+            statistics: Statistics::default(),
+            fsname: first.fsname.clone(),
+            next_open: AtomicU64::new(1),
+            mounted: watch::Sender::new(true),
+        });
+        file_system.get_attributes(InodeNumber::ROOT, None).await?;
+        let follow = follow_map(Arc::downgrade(&file_system), map, file_system.mounted.subscribe());
+        file_system.seams.spawn.spawn("client map", Box::pin(follow));
+        Ok(file_system)
+    }
+
+    /// Ends all sessions. Files still open are closed by the servers. Targets that do not answer are not waited for
+    /// longer than a connection tries to say farewell.
+    pub async fn unmount(&self) {
+        self.mounted.send_replace(false);
+        let targets = self.targets.all();
+        crate::join::join_all(targets.iter().map(|target| target.import().close()).collect()).await;
     }
 
     /// Name of the file system.
-    pub fn fsname(&self) -> String {
-        todo!()
+    pub fn fsname(&self) -> &str {
+        &self.fsname
     }
 
     /// This mount's identity.
     pub fn client_id(&self) -> ClientId {
-        self.client
+        self.volatile.client
     }
 
-    /// Attributes of a name. `.` and `..` are understood.
-    pub async fn lookup(&self, credentials: &Credentials, parent: InodeNumber, name: &[u8]) -> FsResult<Attributes> {
-        todo!()
+    /// Name of this mount, as `lfs getname` shows it: `stria-` and 16 hexadecimal digits.
+    pub fn name(&self) -> String {
+        format!("{}-{}", self.fsname, self.client_id())
     }
 
-    /// Attributes of an inode, through an open file if there is one.
-    pub async fn get_attributes(&self, inode: InodeNumber, file: Option<&OpenFile>) -> FsResult<Attributes> {
-        todo!()
+    /// Counters of operations, for the parameter tree (`llite.*.stats`).
+    pub fn statistics(&self) -> &Statistics {
+        &self.statistics
     }
 
-    /// Changes attributes other than the size.
-    pub async fn set_attributes(
-        &self,
-        credentials: &Credentials,
-        inode: InodeNumber,
-        changes: SetAttributes,
-        file: Option<&OpenFile>,
-    ) -> FsResult<Attributes> {
-        todo!()
+    /// Number of open files and directories.
+    pub fn open_count(&self) -> usize {
+        self.volatile.opens.len()
     }
 
-    /// Sets the size; through a file open for writing if there is one, else write permission is checked.
-    pub async fn truncate(
-        self: &Arc<Self>,
-        credentials: &Credentials,
-        inode: InodeNumber,
-        file: Option<&Arc<OpenFile>>,
-        size: u64,
-    ) -> FsResult<Attributes> {
-        todo!()
+    /// Every target with its connection's state and figures, MDTs by index, then OSTs by index: for the parameter tree
+    /// (`mdc.*`, `osc.*`).
+    pub fn connections(&self) -> Vec<(TargetRole, rpc::ImportState, ImportStatistics)> {
+        let connection = |target: &Arc<Target>| (target.role(), target.import().state(), target.import().statistics());
+        self.targets.all().iter().map(connection).collect()
     }
 
-    /// access(2): `mask` of 4 read, 2 write, 1 execute.
-    pub async fn access(&self, credentials: &Credentials, inode: InodeNumber, mask: u32) -> FsResult<()> {
-        todo!()
+    /// Changes how long operations wait for a silent target (the `timeout` parameter).
+    pub fn set_patience(&self, patience: std::time::Duration) {
+        self.targets.all().iter().for_each(|target| target.import().set_patience(patience));
     }
 
-    /// Creates a node of any kind (mknod, mkdir, symlink).
-    pub async fn create(&self, credentials: &Credentials, node: NewNode) -> FsResult<Attributes> {
-        todo!()
+    /// Changes how many requests may be outstanding at one target (`max_rpcs_in_flight`).
+    pub fn set_rpcs_in_flight_max(&self, role: TargetRole, count: u16) {
+        let of_role = |target: &&Arc<Target>| target.role() == role;
+        self.targets.all().iter().filter(of_role).for_each(|target| target.import().set_max_rpcs_in_flight(count));
     }
 
-    /// Creates and opens a regular file, or opens the one that exists unless `flags` has EXCLUSIVE (O_CREAT).
-    pub async fn create_open(
-        self: &Arc<Self>,
-        credentials: &Credentials,
-        parent: InodeNumber,
-        name: &[u8],
-        mode: u32,
-        umask: u32,
-        flags: OpenFlags,
-    ) -> FsResult<CreatedFile> {
-        todo!()
+    /// A new name for an open.
+    pub(crate) fn next_open_id(&self) -> OpenId {
+        OpenId(self.next_open.fetch_add(1, Ordering::Relaxed))
     }
 
-    /// Creates an unnamed file and opens it (O_TMPFILE); `link` can name it unless `flags` has EXCLUSIVE.
-    pub async fn create_unnamed(
-        self: &Arc<Self>,
-        credentials: &Credentials,
-        parent: InodeNumber,
-        mode: u32,
-        umask: u32,
-        flags: OpenFlags,
-    ) -> FsResult<CreatedFile> {
-        todo!()
+    /// Counts an operation.
+    pub(crate) fn count(&self, operation: Operation) {
+        self.statistics.count(operation);
     }
 
-    /// Opens a file or directory.
-    pub async fn open(
-        self: &Arc<Self>,
-        credentials: &Credentials,
-        inode: InodeNumber,
-        flags: OpenFlags,
-    ) -> FsResult<Arc<OpenFile>> {
-        todo!()
+    /// Calls the MDT that holds `inode`.
+    pub(crate) async fn mdt(&self, inode: InodeNumber, request: MdtRequest) -> FsResult<MdtReply> {
+        self.targets.mdt_of(inode)?.mdt(request).await
     }
 
-    /// Closes. `flock_owner`: the owner whose flock locks end with this close.
-    pub async fn close(self: &Arc<Self>, file: Arc<OpenFile>, flock_owner: Option<u64>) -> FsResult<()> {
-        todo!()
+    /// Calls the MDT that holds `inode`, for a reply without data.
+    pub(crate) async fn mdt_done(&self, inode: InodeNumber, request: MdtRequest) -> FsResult<()> {
+        match self.mdt(inode, request).await? {
+            MdtReply::Done => Ok(()),
+            reply => Err(unexpected(reply)),
+        }
     }
 
-    /// One descriptor of an open file was closed (FUSE FLUSH): its owner's fcntl locks on the file end.
-    pub async fn flush(self: &Arc<Self>, file: &OpenFile, lock_owner: u64) -> FsResult<()> {
-        todo!()
+    /// Calls the MDT that holds `inode`, for an inode.
+    pub(crate) async fn mdt_entry(&self, inode: InodeNumber, request: MdtRequest) -> FsResult<Entry> {
+        match self.mdt(inode, request).await? {
+            MdtReply::Entry(entry) => Ok(entry),
+            reply => Err(unexpected(reply)),
+        }
     }
+}
 
-    /// Reads; short only at the end of the file.
-    pub async fn read(&self, file: &OpenFile, offset: u64, bytes: usize) -> FsResult<ReadData> {
-        todo!()
-    }
+/// The cluster map as soon as it has this target; `None` if its keeper is gone.
+async fn map_with(map: &mut watch::Receiver<Arc<ClusterMap>>, role: TargetRole) -> Option<Arc<ClusterMap>> {
+    let has_role = |map: &Arc<ClusterMap>| map.targets.iter().any(|target| target.role == role);
+    let found = map.wait_for(has_role).await.ok()?;
+    Some(Arc::clone(&found))
+}
 
-    /// Writes; returns the bytes written, fewer than given only if an object failed behind them.
-    pub async fn write(
-        self: &Arc<Self>,
-        file: &Arc<OpenFile>,
-        offset: u64,
-        data: Bytes,
-        options: WriteOptions,
-    ) -> FsResult<usize> {
-        todo!()
-    }
-
-    /// Returns when everything this client wrote to the file is durable (of a directory: all its changes).
-    pub async fn fsync(&self, file: &OpenFile, data_only: bool) -> FsResult<()> {
-        todo!()
-    }
-
-    /// fallocate(2).
-    pub async fn allocate(&self, file: &OpenFile, mode: AllocateMode, offset: u64, bytes: u64) -> FsResult<()> {
-        todo!()
-    }
-
-    /// Offset of the next data or hole at or after `offset`; `NoDeviceOrAddress` if there is none.
-    pub async fn seek(&self, file: &OpenFile, offset: u64, target: SeekTarget) -> FsResult<u64> {
-        todo!()
-    }
-
-    /// copy_file_range(2): returns the bytes copied, fewer than asked for at the end of `from`.
-    pub async fn copy_range(
-        self: &Arc<Self>,
-        from: (&Arc<OpenFile>, u64),
-        to: (&Arc<OpenFile>, u64),
-        bytes: u64,
-        options: WriteOptions,
-    ) -> FsResult<u64> {
-        todo!()
-    }
-
-    /// Names of an open directory behind `cookie` (0: from the beginning), with attributes if asked for.
-    pub async fn read_directory(
-        &self,
-        directory: &OpenFile,
-        cookie: u64,
-        entries_max: u32,
-        attributes: bool,
-    ) -> FsResult<DirectoryPage> {
-        todo!()
-    }
-
-    /// unlink(2).
-    pub async fn unlink(&self, credentials: &Credentials, parent: InodeNumber, name: &[u8]) -> FsResult<()> {
-        todo!()
-    }
-
-    /// rmdir(2).
-    pub async fn remove_directory(&self, credentials: &Credentials, parent: InodeNumber, name: &[u8]) -> FsResult<()> {
-        todo!()
-    }
-
-    /// renameat2(2): `from` and `to` are a directory and a name in it.
-    pub async fn rename(
-        &self,
-        credentials: &Credentials,
-        from: (InodeNumber, &[u8]),
-        to: (InodeNumber, &[u8]),
-        mode: RenameMode,
-    ) -> FsResult<()> {
-        todo!()
-    }
-
-    /// link(2).
-    pub async fn link(
-        &self,
-        credentials: &Credentials,
-        inode: InodeNumber,
-        parent: InodeNumber,
-        name: &[u8],
-    ) -> FsResult<Attributes> {
-        todo!()
-    }
-
-    /// Target of a symbolic link.
-    pub async fn read_link(&self, inode: InodeNumber) -> FsResult<Vec<u8>> {
-        todo!()
-    }
-
-    /// Value of an extended attribute.
-    pub async fn get_xattr(&self, credentials: &Credentials, inode: InodeNumber, name: &[u8]) -> FsResult<Vec<u8>> {
-        todo!()
-    }
-
-    /// Names of extended attributes.
-    pub async fn list_xattr(&self, credentials: &Credentials, inode: InodeNumber) -> FsResult<Vec<Vec<u8>>> {
-        todo!()
-    }
-
-    /// Sets an extended attribute.
-    pub async fn set_xattr(
-        &self,
-        credentials: &Credentials,
-        inode: InodeNumber,
-        name: &[u8],
-        value: &[u8],
-        mode: XattrMode,
-    ) -> FsResult<()> {
-        todo!()
-    }
-
-    /// Removes an extended attribute.
-    pub async fn remove_xattr(&self, credentials: &Credentials, inode: InodeNumber, name: &[u8]) -> FsResult<()> {
-        todo!()
-    }
-
-    /// Space of all OSTs and inodes of all MDTs; of those that do not answer the last known figures.
-    pub async fn statfs(&self) -> FsResult<SpaceUsage> {
-        todo!()
-    }
-
-    /// Sets or releases an advisory lock. Dropping the future of a waiting request gives up: afterwards the owner holds
-    /// what it held before.
-    pub async fn set_lock(self: &Arc<Self>, inode: InodeNumber, request: LockRequest) -> FsResult<()> {
-        todo!()
-    }
-
-    /// F_GETLK: a lock that conflicts.
-    pub async fn get_lock(
-        &self,
-        inode: InodeNumber,
-        owner: u64,
-        range: LockRange,
-        mode: LockMode,
-    ) -> FsResult<Option<HeldLock>> {
-        todo!()
-    }
-
-    /// sync(2): everything acknowledged by any target is durable when it returns.
-    pub async fn sync_all(&self) -> FsResult<()> {
-        todo!()
+/// Keeps the targets as the newest cluster map says, until the unmount.
+async fn follow_map(
+    file_system: Weak<FileSystem>,
+    mut map: watch::Receiver<Arc<ClusterMap>>,
+    mut mounted: watch::Receiver<bool>,
+) {
+    loop {
+        let newest = map.borrow_and_update().clone();
+        match file_system.upgrade() {
+            Some(file_system) => file_system.targets.update(&newest),
+            None => return,
+        }
+        tokio::select! {
+            biased;
+            _ = mounted.wait_for(|mounted| !mounted) => return,
+            changed = map.changed() => if changed.is_err() { return },
+        }
     }
 }

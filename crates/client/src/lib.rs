@@ -5,13 +5,38 @@
 //! make stale: no attributes, no names, no data. The price is a request for every operation; it goes when locks with
 //! callbacks come.
 
+mod advisory;
 pub mod control;
+mod copy;
+mod exclusive;
 mod file_system;
+mod finish;
+mod glimpse;
+mod held_locks;
+mod join;
+mod namespace;
+mod objects;
+mod open_close;
 mod open_file;
+mod open_inode;
+mod options;
+mod read;
+mod recovery;
 mod requests;
+mod size_tracker;
+mod space;
+mod statfs;
+mod statistics;
+mod sync;
+mod target;
+mod targets;
+mod truncate;
+mod write;
 
 pub use file_system::FileSystem;
 pub use open_file::OpenFile;
+pub use options::{MountOptions, Resolver};
 pub use requests::{
     AllocateMode, CreatedFile, DirectoryItem, DirectoryPage, LockRequest, NewNode, ReadData, SeekTarget, WriteOptions,
 };
+pub use statistics::{Count, Operation, Statistics};

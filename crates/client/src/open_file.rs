@@ -1,22 +1,51 @@
 //! One open file or directory of this client.
 
-use rpc::message::mdt::{OpenFlags, OpenId};
-use types::{FileKind, InodeNumber};
+use std::{
+    fmt,
+    sync::{
+        Arc, Weak,
+        atomic::{AtomicBool, Ordering},
+    },
+};
 
-/// An open file or directory. Ends with [`FileSystem::close`](crate::FileSystem::close); one that is dropped without it
-/// is closed in the background.
-#[derive(Debug)]
+use rpc::message::mdt::{OpenFlags, OpenId, open_flag};
+use types::{FileKind, FsError, FsResult, InodeNumber};
+
+use crate::{FileSystem, open_inode::OpenInode};
+
+/// An open file or directory. Ends with [`FileSystem::close`]; one that is dropped without it is closed in the
+/// background.
 pub struct OpenFile {
-    inode: InodeNumber,
+    pub(crate) open: Arc<OpenInode>,
     kind: FileKind,
     id: OpenId,
     flags: OpenFlags,
+    /// Whether somebody closes it or has closed it.
+    closed: AtomicBool,
+    file_system: Weak<FileSystem>,
+}
+
+impl fmt::Debug for OpenFile {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { kind, id, flags, .. } = self;
+        write!(f, "OpenFile {{ {}, {kind:?}, {id:?}, {flags:?} }}", self.inode())
+    }
 }
 
 impl OpenFile {
+    pub(crate) fn new(
+        open: Arc<OpenInode>,
+        kind: FileKind,
+        id: OpenId,
+        flags: OpenFlags,
+        file_system: Weak<FileSystem>,
+    ) -> Self {
+        Self { open, kind, id, flags, closed: AtomicBool::new(false), file_system }
+    }
+
     /// The inode.
     pub fn inode(&self) -> InodeNumber {
-        self.inode
+        self.open.inode()
     }
 
     /// What it is.
@@ -32,5 +61,42 @@ impl OpenFile {
     /// How it was opened.
     pub fn flags(&self) -> OpenFlags {
         self.flags
+    }
+
+    /// True for the first caller only.
+    pub(crate) fn begin_close(&self) -> bool {
+        !self.closed.swap(true, Ordering::AcqRel)
+    }
+
+    /// Fails unless this is a regular file open for reading (or execution).
+    pub(crate) fn check_readable(&self) -> FsResult<()> {
+        self.check_regular()?;
+        let readable = self.flags.has(open_flag::READ) || self.flags.has(open_flag::EXECUTE);
+        if readable { Ok(()) } else { Err(FsError::BadHandle) }
+    }
+
+    /// Fails unless this is a regular file open for writing.
+    pub(crate) fn check_writable(&self) -> FsResult<()> {
+        self.check_regular()?;
+        if self.flags.has(open_flag::WRITE) { Ok(()) } else { Err(FsError::BadHandle) }
+    }
+
+    /// Fails unless this is a regular file whose session lives.
+    pub(crate) fn check_regular(&self) -> FsResult<()> {
+        match self.kind {
+            FileKind::Regular => self.open.check(),
+            FileKind::Directory => Err(FsError::IsDirectory),
+            _ => Err(FsError::Invalid),
+        }
+    }
+}
+
+impl Drop for OpenFile {
+    fn drop(&mut self) {
+        if self.begin_close()
+            && let Some(file_system) = self.file_system.upgrade()
+        {
+            file_system.close_forgotten(self.open.clone(), self.id);
+        }
     }
 }

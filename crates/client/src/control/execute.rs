@@ -1,0 +1,77 @@
+//! Execution of control requests.
+
+use rpc::message::{MdtReply, MdtRequest, mdt::LayoutInfo};
+use types::{Attributes, Credentials, FileKind, FsError, FsResult, InodeNumber, NodeKind};
+
+use super::{ControlReply, ControlRequest, Subject};
+use crate::{FileSystem, NewNode, target::unexpected};
+
+/// Executes a request for the caller of the ioctl on `inode`. A reply `Error(GroupsNeeded)` means what it means
+/// everywhere: ask again with the caller's supplementary groups.
+pub async fn execute(
+    file_system: &FileSystem,
+    credentials: &Credentials,
+    inode: InodeNumber,
+    request: ControlRequest,
+) -> ControlReply {
+    file_system.control(credentials, inode, request).await.unwrap_or_else(ControlReply::Error)
+}
+
+impl FileSystem {
+    async fn control(
+        &self,
+        credentials: &Credentials,
+        inode: InodeNumber,
+        request: ControlRequest,
+    ) -> FsResult<ControlReply> {
+        match request {
+            ControlRequest::CreateWithLayout { name, mode, spec } => {
+                let kind = NodeKind::Regular;
+                let node = NewNode { parent: inode, name, kind, mode, umask: 0, layout: Some(spec) };
+                Ok(ControlReply::Created(self.create(credentials, node).await?.inode))
+            }
+            ControlRequest::SetDefaultLayout(spec) => {
+                let request = MdtRequest::SetDefaultLayout(credentials.clone(), inode, spec);
+                self.mdt_done(inode, request).await?;
+                Ok(ControlReply::Done)
+            }
+            ControlRequest::GetLayout(subject) => {
+                let attributes = self.subject(credentials, inode, subject).await?;
+                let LayoutInfo { layout, own_default, effective_default } = self.layout_info(attributes.inode).await?;
+                let directory = attributes.kind == FileKind::Directory;
+                Ok(ControlReply::Layout { inode: attributes.inode, directory, layout, own_default, effective_default })
+            }
+            ControlRequest::GetInode(subject) => {
+                Ok(ControlReply::Inode(self.subject(credentials, inode, subject).await?.inode))
+            }
+            ControlRequest::InodePaths(inode) => Ok(ControlReply::Paths(self.paths(credentials, inode).await?)),
+            ControlRequest::Targets => Ok(ControlReply::Targets(self.target_statuses().await)),
+            ControlRequest::Name => Ok(ControlReply::Name(self.fsname().to_owned(), self.name())),
+        }
+    }
+
+    /// The inode a request is about.
+    async fn subject(&self, credentials: &Credentials, inode: InodeNumber, subject: Subject) -> FsResult<Attributes> {
+        match subject {
+            Subject::This => self.get_attributes(inode, None).await,
+            Subject::Name(name) if name.is_empty() || name.contains(&b'/') => Err(FsError::Invalid),
+            Subject::Name(name) => self.lookup(credentials, inode, &name).await,
+        }
+    }
+
+    /// Layout of an inode, and of a directory the defaults for new files.
+    pub async fn layout_info(&self, inode: InodeNumber) -> FsResult<LayoutInfo> {
+        match self.mdt(inode, MdtRequest::GetLayout(inode)).await? {
+            MdtReply::Layout(info) => Ok(info),
+            reply => Err(unexpected(reply)),
+        }
+    }
+
+    /// All paths of an inode, relative to the root, without a leading slash.
+    pub async fn paths(&self, credentials: &Credentials, inode: InodeNumber) -> FsResult<Vec<Vec<u8>>> {
+        match self.mdt(inode, MdtRequest::InodePaths(credentials.clone(), inode)).await? {
+            MdtReply::Paths(paths) => Ok(paths),
+            reply => Err(unexpected(reply)),
+        }
+    }
+}

@@ -1,0 +1,141 @@
+//! Sizes of files whose objects are the only ones to know them.
+//!
+//! While a file may be open for writing anywhere, its size, blocks and modification time are those of its objects: one
+//! `Glimpse` request to each OST, all at once, whatever the number of files and stripes.
+
+use std::collections::BTreeMap;
+
+use bytes::Bytes;
+use layout::PlainLayout;
+use rpc::message::{OstReply, OstRequest, mdt::Entry, ost::ObjectAttributes};
+use types::{Attributes, FsError, FsResult, InodeNumber, ObjectId, OstIndex, Timestamp};
+
+use crate::{FileSystem, join::join_all, open_inode::striping, target::unexpected};
+
+/// Objects asked about in one request: far below the limits of a message's length.
+const GLIMPSE_OBJECTS_MAX: usize = 8192;
+
+/// Figures of a file, from its objects.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Figures {
+    pub size: u64,
+    pub blocks: u64,
+    /// Of the object changed last.
+    pub mtime: Timestamp,
+}
+
+impl Figures {
+    /// Adds what one object says.
+    fn add(&mut self, layout: &PlainLayout, slot: u32, object: &ObjectAttributes) {
+        self.size = self.size.max(layout.file_size(slot, object.size));
+        self.blocks = self.blocks.saturating_add(object.blocks);
+        self.mtime = self.mtime.max(object.mtime);
+    }
+}
+
+/// What one OST is asked.
+#[derive(Default)]
+struct Question {
+    /// File (index) and slot of each object.
+    places: Vec<(usize, u32)>,
+    objects: Vec<ObjectId>,
+}
+
+impl FileSystem {
+    /// Attributes of objects of one OST, in order.
+    async fn glimpse_ost(&self, ost: OstIndex, objects: Vec<ObjectId>) -> FsResult<Vec<ObjectAttributes>> {
+        let target = self.targets.ost(ost)?;
+        let mut attributes = Vec::with_capacity(objects.len());
+        for batch in objects.chunks(GLIMPSE_OBJECTS_MAX) {
+            let mut outcome = target.ost(OstRequest::Glimpse(batch.to_vec()), Bytes::new()).await;
+            if outcome == Err(FsError::Evicted) {
+                // Looking changes nothing: once more, in the new session.
+                outcome = target.ost(OstRequest::Glimpse(batch.to_vec()), Bytes::new()).await;
+            }
+            match outcome?.0 {
+                OstReply::Attributes(found) if found.len() == batch.len() => attributes.extend(found),
+                reply => return Err(unexpected(reply)),
+            }
+        }
+        Ok(attributes)
+    }
+
+    /// Figures of files from the given slots of each. A file fails if an OST that holds one of its objects does.
+    async fn glimpse_slots(&self, files: &[(InodeNumber, &PlainLayout, Vec<u32>)]) -> Vec<FsResult<Figures>> {
+        let mut by_ost: BTreeMap<OstIndex, Question> = BTreeMap::new();
+        for (index, (inode, layout, slots)) in files.iter().enumerate() {
+            for &slot in slots {
+                let question = by_ost.entry(layout.osts[slot as usize]).or_default();
+                question.places.push((index, slot));
+                question.objects.push(ObjectId { inode: *inode, slot });
+            }
+        }
+        let ask = |(ost, question): (&OstIndex, &Question)| self.glimpse_ost(*ost, question.objects.clone());
+        let answers = join_all(by_ost.iter().map(ask).collect()).await;
+        let mut figures: Vec<FsResult<Figures>> = files.iter().map(|_| Ok(Figures::default())).collect();
+        for (Question { places, .. }, answer) in by_ost.values().zip(answers) {
+            match answer {
+                Ok(attributes) => {
+                    for (&(index, slot), object) in places.iter().zip(&attributes) {
+                        if let Ok(figures) = &mut figures[index] {
+                            figures.add(files[index].1, slot, object);
+                        }
+                    }
+                }
+                Err(error) => places.iter().for_each(|&(index, _)| figures[index] = Err(error.clone())),
+            }
+        }
+        figures
+    }
+
+    /// Figures of a file from some of its slots.
+    pub(crate) async fn glimpse_some(
+        &self,
+        inode: InodeNumber,
+        layout: &PlainLayout,
+        slots: Vec<u32>,
+    ) -> FsResult<Figures> {
+        let mut figures = self.glimpse_slots(&[(inode, layout, slots)]).await;
+        figures.pop().expect("one answer for one file")
+    }
+
+    /// Figures of a file.
+    pub(crate) async fn glimpse(&self, inode: InodeNumber, layout: &PlainLayout) -> FsResult<Figures> {
+        self.glimpse_some(inode, layout, (0..layout.stripe_count()).collect()).await
+    }
+
+    /// Attributes with the size as of now.
+    pub(crate) async fn complete(&self, entry: &Entry) -> FsResult<Attributes> {
+        let Some(layout) = &entry.unsettled else { return Ok(entry.attributes) };
+        let figures = self.glimpse(entry.attributes.inode, striping(layout)?).await?;
+        Ok(combine(entry, figures))
+    }
+
+    /// As [`FileSystem::complete`] for many inodes at once.
+    pub(crate) async fn complete_all(&self, entries: &[&Entry]) -> Vec<FsResult<Attributes>> {
+        let mut completed: Vec<FsResult<Attributes>> = entries.iter().map(|entry| Ok(entry.attributes)).collect();
+        let mut places = Vec::new();
+        let mut files = Vec::new();
+        for (index, entry) in entries.iter().enumerate() {
+            match entry.unsettled.as_ref().map(striping) {
+                None => {}
+                Some(Err(error)) => completed[index] = Err(error),
+                Some(Ok(layout)) => {
+                    places.push(index);
+                    files.push((entry.attributes.inode, layout, (0..layout.stripe_count()).collect()));
+                }
+            }
+        }
+        for (index, figures) in places.into_iter().zip(self.glimpse_slots(&files).await) {
+            completed[index] = figures.map(|figures| combine(entries[index], figures));
+        }
+        completed
+    }
+}
+
+/// What the MDT knows of an unsettled file, with what its objects know.
+fn combine(entry: &Entry, figures: Figures) -> Attributes {
+    let attributes = entry.attributes;
+    let mtime = if figures.mtime > entry.accounted { figures.mtime } else { attributes.mtime };
+    Attributes { size: figures.size, blocks: figures.blocks, mtime, ..attributes }
+}

@@ -1,0 +1,198 @@
+//! The advisory locks this client holds: to claim them again when the MDT restarts, to know whether a close must release
+//! any, and to restore what an owner held when a granted request turns out to be unwanted.
+//!
+//! Invariant: the ranges of one owner on one file are disjoint and ordered. A later request of an owner replaces what its
+//! earlier ones said of the same bytes, as POSIX asks. The MDT decides about conflicts; here are only granted locks.
+
+use std::collections::BTreeMap;
+
+use parking_lot::Mutex;
+use rpc::message::mdt::{HeldLock, LockFamily, LockMode, LockRange};
+use types::{ClientId, InodeNumber, MdtIndex};
+
+use crate::LockRequest;
+
+type Key = (InodeNumber, LockFamily, u64);
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Held {
+    range: LockRange,
+    mode: LockMode,
+    pid: u32,
+}
+
+/// See the module documentation.
+#[derive(Debug, Default)]
+pub(crate) struct HeldLocks {
+    locks: Mutex<BTreeMap<Key, Vec<Held>>>,
+}
+
+impl HeldLocks {
+    /// A request was granted.
+    pub fn granted(&self, inode: InodeNumber, request: &LockRequest) {
+        let mut locks = self.locks.lock();
+        let key = (inode, request.family, request.owner);
+        let held = locks.entry(key).or_default();
+        let mut kept: Vec<Held> = held.iter().flat_map(|held| outside(held, request.range)).collect();
+        if request.mode != LockMode::Unlock {
+            kept.push(Held { range: request.range, mode: request.mode, pid: request.pid });
+        }
+        kept.sort_by_key(|held| held.range.start);
+        if kept.is_empty() {
+            locks.remove(&key);
+        } else {
+            *held = kept;
+        }
+    }
+
+    /// Whether the owner holds any lock of this family on the file.
+    pub fn holds(&self, inode: InodeNumber, family: LockFamily, owner: u64) -> bool {
+        self.locks.lock().contains_key(&(inode, family, owner))
+    }
+
+    /// What the owner of `request` holds within its range, as requests that cover the range and lead back to it.
+    pub fn restoring(&self, inode: InodeNumber, request: &LockRequest) -> Vec<LockRequest> {
+        let locks = self.locks.lock();
+        let held = locks.get(&(inode, request.family, request.owner)).map_or(&[][..], Vec::as_slice);
+        let mut steps = Vec::new();
+        let mut next = Some(request.range.start);
+        let step = |start, end, mode| LockRequest { range: LockRange { start, end }, mode, wait: false, ..*request };
+        for held in held.iter().filter_map(|held| within(held, request.range)) {
+            let Some(start) = next else { break };
+            if start < held.range.start {
+                steps.push(step(start, held.range.start - 1, LockMode::Unlock));
+            }
+            steps.push(step(held.range.start, held.range.end, held.mode));
+            next = held.range.end.checked_add(1).filter(|next| *next <= request.range.end);
+        }
+        if let Some(start) = next {
+            steps.push(step(start, request.range.end, LockMode::Unlock));
+        }
+        steps
+    }
+
+    /// The owner's locks of this family on the file ended.
+    pub fn released(&self, inode: InodeNumber, family: LockFamily, owner: u64) {
+        self.locks.lock().remove(&(inode, family, owner));
+    }
+
+    /// The session at this MDT is lost, and all locks with it.
+    pub fn lost(&self, mdt: MdtIndex) {
+        self.locks.lock().retain(|(inode, _, _), _| inode.mdt() != mdt);
+    }
+
+    /// All locks at this MDT.
+    pub fn at(&self, mdt: MdtIndex, client: ClientId) -> Vec<HeldLock> {
+        let locks = self.locks.lock();
+        let lock = |(&(inode, family, owner), held): (&Key, &Held)| HeldLock {
+            inode,
+            family,
+            client,
+            owner,
+            pid: held.pid,
+            range: held.range,
+            mode: held.mode,
+        };
+        let of_mdt = locks.iter().filter(|((inode, _, _), _)| inode.mdt() == mdt);
+        of_mdt.flat_map(|(key, held)| held.iter().map(move |held| lock((key, held)))).collect()
+    }
+}
+
+/// The parts of a lock outside a range.
+fn outside(held: &Held, range: LockRange) -> impl Iterator<Item = Held> + use<> {
+    let held = *held;
+    let (start, end) = (held.range.start, held.range.end);
+    let disjoint = end < range.start || start > range.end;
+    let whole = disjoint.then_some(held);
+    let before =
+        (!disjoint && start < range.start).then(|| Held { range: LockRange { start, end: range.start - 1 }, ..held });
+    let behind =
+        (!disjoint && end > range.end).then(|| Held { range: LockRange { start: range.end + 1, end }, ..held });
+    [whole, before, behind].into_iter().flatten()
+}
+
+/// The part of a lock within a range.
+fn within(held: &Held, range: LockRange) -> Option<Held> {
+    let (start, end) = (held.range.start.max(range.start), held.range.end.min(range.end));
+    (start <= end).then_some(Held { range: LockRange { start, end }, ..*held })
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    const FILE: InodeNumber = InodeNumber(9);
+
+    fn request(start: u64, end: u64, mode: LockMode) -> LockRequest {
+        let range = LockRange { start, end };
+        LockRequest { family: LockFamily::Posix, owner: 1, pid: 2, range, mode, wait: true }
+    }
+
+    fn modes() -> impl Strategy<Value = LockMode> {
+        prop_oneof![Just(LockMode::Shared), Just(LockMode::Exclusive), Just(LockMode::Unlock)]
+    }
+
+    /// Mode of each byte.
+    fn bytes(locks: &HeldLocks) -> Vec<Option<LockMode>> {
+        let mut modes = vec![None; 64];
+        for lock in locks.at(MdtIndex(0), ClientId(3)) {
+            for byte in lock.range.start..=lock.range.end {
+                assert_eq!(modes[byte as usize], None, "ranges overlap");
+                modes[byte as usize] = Some(lock.mode);
+            }
+        }
+        modes
+    }
+
+    proptest! {
+        #[test]
+        fn agrees_with_a_model_and_restores(
+            requests in prop::collection::vec((0u64..64, 0u64..64, modes()), 1..20),
+            unwanted in (0u64..64, 0u64..64, modes()),
+        ) {
+            let locks = HeldLocks::default();
+            let mut model = vec![None; 64];
+            for (a, b, mode) in requests {
+                let (start, end) = (a.min(b), a.max(b));
+                locks.granted(FILE, &request(start, end, mode));
+                let value = (mode != LockMode::Unlock).then_some(mode);
+                model[start as usize..=end as usize].fill(value);
+                prop_assert_eq!(&bytes(&locks), &model);
+            }
+            let (a, b, mode) = unwanted;
+            let unwanted = request(a.min(b), a.max(b), mode);
+            let steps = locks.restoring(FILE, &unwanted);
+            locks.granted(FILE, &unwanted);
+            for step in steps {
+                prop_assert!(!step.wait && step.range.start <= step.range.end);
+                locks.granted(FILE, &step);
+            }
+            prop_assert_eq!(&bytes(&locks), &model);
+        }
+    }
+
+    #[test]
+    fn whole_file_ranges_do_not_overflow() {
+        let locks = HeldLocks::default();
+        locks.granted(FILE, &request(0, u64::MAX, LockMode::Shared));
+        assert!(locks.holds(FILE, LockFamily::Posix, 1));
+        assert!(!locks.holds(FILE, LockFamily::Flock, 1));
+        let upgrade = request(5, u64::MAX, LockMode::Exclusive);
+        assert_eq!(locks.restoring(FILE, &upgrade), [LockRequest { mode: LockMode::Shared, wait: false, ..upgrade }]);
+        locks.granted(FILE, &request(0, u64::MAX, LockMode::Unlock));
+        assert!(!locks.holds(FILE, LockFamily::Posix, 1));
+        assert_eq!(locks.restoring(FILE, &upgrade), [LockRequest { mode: LockMode::Unlock, wait: false, ..upgrade }]);
+    }
+
+    #[test]
+    fn a_lost_session_loses_its_locks() {
+        let locks = HeldLocks::default();
+        locks.granted(FILE, &request(0, 9, LockMode::Shared));
+        locks.lost(MdtIndex(1));
+        assert_eq!(locks.at(MdtIndex(0), ClientId(3)).len(), 1);
+        locks.lost(MdtIndex(0));
+        assert!(locks.at(MdtIndex(0), ClientId(3)).is_empty());
+    }
+}

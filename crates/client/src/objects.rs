@@ -1,0 +1,184 @@
+//! Requests to single objects, with what a data path needs around them: checksums, repetition of what arrived damaged,
+//! and the fence after an eviction.
+//!
+//! An OST that evicted this client refuses what is outstanding. If only that session was lost (the network between them
+//! was cut), the request may be tried again in a new one: it is idempotent. If the OST did so on behalf of an MDT that
+//! evicted this client, locks are gone and a late write must not happen. So before a repetition the MDT is pinged: if it
+//! evicted us the file is stale by the time it answers.
+
+use bytes::Bytes;
+use layout::PlainLayout;
+use rpc::{
+    checksum,
+    message::{
+        MdtRequest, OstReply, OstRequest,
+        ost::{Changed, Read, ReadDone, SpaceChange, Write},
+    },
+};
+use types::{FsError, FsResult, Generation, InodeNumber, ObjectId, OstIndex};
+
+use crate::{FileSystem, open_inode::OpenInode, target::unexpected};
+
+/// How often data that arrive damaged, or a session lost on the way, are tried again.
+const ATTEMPTS: usize = 4;
+
+/// An object of a file, and what this client has open of that file.
+#[derive(Clone, Copy)]
+pub(crate) struct Object<'a> {
+    pub inode: InodeNumber,
+    pub slot: u32,
+    pub ost: OstIndex,
+    pub open: Option<&'a OpenInode>,
+}
+
+impl Object<'_> {
+    pub fn id(&self) -> ObjectId {
+        ObjectId { inode: self.inode, slot: self.slot }
+    }
+}
+
+/// What a read of one object gave.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct ObjectData {
+    /// Fewer than asked for only at the object's end.
+    pub data: Bytes,
+    /// The object's size at that time.
+    pub size: u64,
+}
+
+/// A change of an object on its way: unless its outcome is reported, the file's figures are unknown from then on.
+struct InFlight<'a> {
+    open: Option<&'a OpenInode>,
+}
+
+impl<'a> InFlight<'a> {
+    fn begin(open: Option<&'a OpenInode>) -> Self {
+        if let Some(open) = open {
+            open.state().tracker.begin();
+        }
+        Self { open }
+    }
+
+    fn done(mut self, layout: &PlainLayout, slot: u32, change: &Changed, unsynced_since: Option<u64>) {
+        let Some(open) = self.open.take() else { return };
+        let mut state = open.state();
+        state.tracker.changed(layout.file_size(slot, change.after.size), change);
+        state.tracker.end(true);
+        if let Some(restarts) = unsynced_since {
+            state.dirty(slot, restarts, change.after.mtime);
+        }
+    }
+}
+
+impl Drop for InFlight<'_> {
+    fn drop(&mut self) {
+        if let Some(open) = self.open {
+            open.state().tracker.end(false);
+        }
+    }
+}
+
+impl FileSystem {
+    /// One request to an object; `make` builds it for each attempt, `take` judges the reply.
+    async fn object_call<T>(
+        &self,
+        object: Object<'_>,
+        bulk: &Bytes,
+        make: impl Fn() -> OstRequest,
+        take: impl Fn(OstReply, Bytes) -> FsResult<T>,
+    ) -> FsResult<T> {
+        let target = self.targets.ost(object.ost)?;
+        let mut outcome = Err(FsError::Transfer);
+        for _ in 0..ATTEMPTS {
+            object.open.map_or(Ok(()), OpenInode::check)?;
+            let reply = target.ost(make(), bulk.clone()).await;
+            outcome = reply.and_then(|(reply, bulk)| take(reply, bulk));
+            match &outcome {
+                Err(FsError::Transfer) => tracing::warn!(object = %object.id(), "data arrived damaged; trying again"),
+                Err(FsError::Evicted) if object.open.is_some() => self.mdt_done(object.inode, MdtRequest::Ping).await?,
+                Err(FsError::Evicted) => return Err(FsError::Stale),
+                _ => return outcome,
+            }
+        }
+        outcome
+    }
+
+    /// Reads up to `bytes` from `offset` of an object and verifies them.
+    pub(crate) async fn read_object(&self, object: Object<'_>, offset: u64, bytes: u64) -> FsResult<ObjectData> {
+        let request = Read { object: object.id(), offset, bytes: bytes as u32 };
+        let take = |reply, data: Bytes| match reply {
+            OstReply::Read(ReadDone { checksums, size }) => {
+                if data.len() as u64 != bytes.min(size.saturating_sub(offset)) {
+                    let problem = format!("{} of {bytes} bytes at {offset} of an object of {size}", data.len());
+                    return Err(FsError::Protocol(problem));
+                }
+                checksum::verify(offset, &data, &checksums)?;
+                Ok(ObjectData { data, size })
+            }
+            reply => Err(unexpected(reply)),
+        };
+        self.object_call(object, &Bytes::new(), || OstRequest::Read(request), take).await
+    }
+
+    /// Writes to an object.
+    pub(crate) async fn write_object(
+        &self,
+        object: Object<'_>,
+        (generation, layout): (Generation, &PlainLayout),
+        offset: u64,
+        data: Bytes,
+        sync: bool,
+    ) -> FsResult<Changed> {
+        let checksums = checksum::checksums(offset, &data);
+        let make = || {
+            OstRequest::Write(Write {
+                object: object.id(),
+                offset,
+                checksums: checksums.clone(),
+                sync,
+                layout_generation: generation.0,
+            })
+        };
+        self.change_object(object, layout, &data, sync, make).await
+    }
+
+    /// Changes the space of an object.
+    pub(crate) async fn space_object(
+        &self,
+        object: Object<'_>,
+        layout: &PlainLayout,
+        change: SpaceChange,
+    ) -> FsResult<Changed> {
+        let make = || OstRequest::Space(object.id(), change);
+        self.change_object(object, layout, &Bytes::new(), false, make).await
+    }
+
+    /// Changes an object and notes the change in what this client has open of the file.
+    async fn change_object(
+        &self,
+        object: Object<'_>,
+        layout: &PlainLayout,
+        bulk: &Bytes,
+        sync: bool,
+        make: impl Fn() -> OstRequest,
+    ) -> FsResult<Changed> {
+        let restarts = self.targets.ost(object.ost)?.restarts();
+        let in_flight = InFlight::begin(object.open);
+        let take = |reply, _| match reply {
+            OstReply::Changed(changed) => Ok(changed),
+            reply => Err(unexpected(reply)),
+        };
+        let changed = self.object_call(object, bulk, make, take).await?;
+        in_flight.done(layout, object.slot, &changed, (!sync).then_some(restarts));
+        Ok(changed)
+    }
+
+    /// Next data (or hole) of an object at or after `offset`.
+    pub(crate) async fn seek_object(&self, object: Object<'_>, offset: u64, data: bool) -> FsResult<Option<u64>> {
+        let take = |reply, _| match reply {
+            OstReply::Found(found) => Ok(found),
+            reply => Err(unexpected(reply)),
+        };
+        self.object_call(object, &Bytes::new(), || OstRequest::Seek(object.id(), offset, data), take).await
+    }
+}

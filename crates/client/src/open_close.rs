@@ -1,0 +1,269 @@
+//! Opening and closing.
+//!
+//! What is opened at the MDT is closed there: an open whose caller is gone, whose truncation fails or whose handle is
+//! dropped is closed in the background. The close of a file's last writer settles its size: with the figures this client
+//! knows, or, if the MDT asks for it, with those of a glimpse.
+
+use std::sync::Arc;
+
+use rpc::message::{
+    MdtReply, MdtRequest,
+    mdt::{
+        Close, Create, CreateUnnamed, Created, LockFamily, Open, OpenFlags, OpenId, Opened, Settle, SizeUpdate,
+        open_flag,
+    },
+};
+use types::{Attributes, Credentials, FileKind, FsError, FsResult, InodeNumber, NodeKind};
+
+use crate::{
+    CreatedFile, FileSystem, OpenFile,
+    exclusive::Turn,
+    finish::finish,
+    glimpse::Figures,
+    open_inode::{OpenInode, striping},
+    statistics::Operation,
+    target::unexpected,
+};
+
+/// What was so before an open was asked for; see [`crate::recovery`].
+#[derive(Clone, Copy)]
+struct Before {
+    session: u64,
+    restarts: u64,
+}
+
+impl FileSystem {
+    /// Creates and opens a regular file, or opens the one that exists unless `flags` has EXCLUSIVE (O_CREAT).
+    pub async fn create_open(
+        self: &Arc<Self>,
+        credentials: &Credentials,
+        parent: InodeNumber,
+        name: &[u8],
+        mode: u32,
+        umask: u32,
+        flags: OpenFlags,
+    ) -> FsResult<CreatedFile> {
+        let id = self.next_open_id();
+        let create = Create {
+            parent,
+            name: name.to_vec(),
+            kind: NodeKind::Regular,
+            mode,
+            umask,
+            layout: None,
+            open: Some((id, flags)),
+        };
+        self.finish_create(parent, MdtRequest::Create(credentials.clone(), create), id, flags).await
+    }
+
+    /// Creates an unnamed file and opens it (O_TMPFILE); `link` can name it unless `flags` has EXCLUSIVE.
+    pub async fn create_unnamed(
+        self: &Arc<Self>,
+        credentials: &Credentials,
+        parent: InodeNumber,
+        mode: u32,
+        umask: u32,
+        flags: OpenFlags,
+    ) -> FsResult<CreatedFile> {
+        let id = self.next_open_id();
+        let create = CreateUnnamed { parent, mode, umask, open: (id, flags) };
+        self.finish_create(parent, MdtRequest::CreateUnnamed(credentials.clone(), create), id, flags).await
+    }
+
+    async fn finish_create(
+        self: &Arc<Self>,
+        parent: InodeNumber,
+        request: MdtRequest,
+        id: OpenId,
+        flags: OpenFlags,
+    ) -> FsResult<CreatedFile> {
+        self.count(Operation::Open);
+        let this = self.clone();
+        finish(&self.seams.spawn, move |_| async move {
+            let before = this.before_open(parent)?;
+            let Created { created, opened, .. } = match this.ask_open(parent, request).await? {
+                MdtReply::Created(created) => created,
+                reply => return Err(unexpected(reply)),
+            };
+            let opened = opened.ok_or_else(|| FsError::Protocol("created without the open asked for".to_owned()))?;
+            let file = this.opened((id, flags), &opened, created, before, None).await?;
+            let attributes = this.opened_attributes(&opened, created).await?;
+            Ok(CreatedFile { attributes, file, created })
+        })
+        .await
+    }
+
+    /// Opens a file or directory.
+    pub async fn open(
+        self: &Arc<Self>,
+        credentials: &Credentials,
+        inode: InodeNumber,
+        flags: OpenFlags,
+    ) -> FsResult<Arc<OpenFile>> {
+        self.count(Operation::Open);
+        let id = self.next_open_id();
+        let request = MdtRequest::Open(credentials.clone(), Open { inode, open: id, flags });
+        let this = self.clone();
+        finish(&self.seams.spawn, move |_| async move {
+            // The MDT takes an open that truncates for one with the section this client may be in.
+            let turn = match flags.has(open_flag::TRUNCATE) {
+                true => Some(this.exclusive.enter(inode).await),
+                false => None,
+            };
+            let before = this.before_open(inode)?;
+            match this.ask_open(inode, request).await? {
+                MdtReply::Opened(opened) => this.opened((id, flags), &opened, false, before, turn).await,
+                reply => Err(unexpected(reply)),
+            }
+        })
+        .await
+    }
+
+    /// Sends an open; one that truncates may have to wait for the file's exclusive data lock.
+    async fn ask_open(&self, at: InodeNumber, request: MdtRequest) -> FsResult<MdtReply> {
+        loop {
+            match self.mdt(at, request.clone()).await? {
+                MdtReply::Waiting => continue,
+                reply => return Ok(reply),
+            }
+        }
+    }
+
+    /// What to remember before an open at the MDT of `inode`.
+    fn before_open(&self, inode: InodeNumber) -> FsResult<Before> {
+        let session = self.volatile.opens.session(inode.mdt());
+        Ok(Before { session, restarts: self.targets.mdt_of(inode)?.restarts() })
+    }
+
+    /// Takes over an open that the MDT granted, and does what O_TRUNC leaves to the client.
+    async fn opened(
+        self: &Arc<Self>,
+        (id, flags): (OpenId, OpenFlags),
+        opened: &Opened,
+        created: bool,
+        before: Before,
+        turn: Option<Turn>,
+    ) -> FsResult<Arc<OpenFile>> {
+        let Attributes { inode, kind, .. } = opened.entry.attributes;
+        let open = match self.volatile.opens.register(id, flags, opened, created, before.session) {
+            Ok(open) => open,
+            Err(error) => {
+                let close = Close { inode, open: id, update: None, flock_owner: None };
+                if let Err(error) = self.mdt(inode, MdtRequest::Close(close)).await {
+                    tracing::debug!(%error, "an open of a lost session was not closed");
+                }
+                return Err(error);
+            }
+        };
+        let file = Arc::new(OpenFile::new(open, kind, id, flags, Arc::downgrade(self)));
+        if self.targets.mdt_of(inode)?.restarts() != before.restarts {
+            self.open_again(&file).await?;
+        }
+        if opened.truncate {
+            self.empty(&file, opened.epoch, turn, before.restarts).await?;
+        }
+        Ok(file)
+    }
+
+    /// The MDT restarted while it granted an open: whether the new start knows of it is unknown. Permission was checked.
+    async fn open_again(&self, file: &OpenFile) -> FsResult<()> {
+        let flags = OpenFlags(file.flags().0 & !(open_flag::TRUNCATE | open_flag::EXCLUSIVE));
+        let open = Open { inode: file.inode(), open: file.id(), flags };
+        match self.mdt(file.inode(), MdtRequest::Open(Credentials::root(), open)).await? {
+            MdtReply::Opened(_) => {
+                file.open.state().tracker.forget();
+                Ok(())
+            }
+            reply => Err(unexpected(reply)),
+        }
+    }
+
+    /// O_TRUNC: the MDT holds the exclusive data lock for this open until all objects are empty.
+    async fn empty(&self, file: &OpenFile, epoch: u64, turn: Option<Turn>, restarts: u64) -> FsResult<()> {
+        let (inode, open) = (file.inode(), &*file.open);
+        let (_, layout) = open.layout()?;
+        let section = self.adopt_exclusive(inode, file.id(), epoch, turn, restarts).await?;
+        let outcome = self.truncate_objects(inode, Some(open), layout, 0, section.epoch).await;
+        self.end_exclusive(section, None).await;
+        outcome.map(|_| ())
+    }
+
+    /// Attributes after an open.
+    async fn opened_attributes(&self, opened: &Opened, created: bool) -> FsResult<Attributes> {
+        let attributes = opened.entry.attributes;
+        if created || opened.truncate {
+            return Ok(Attributes { size: 0, blocks: 0, ..attributes });
+        }
+        self.complete(&opened.entry).await
+    }
+
+    /// Closes. `flock_owner`: the owner whose flock locks end with this close.
+    pub async fn close(self: &Arc<Self>, file: Arc<OpenFile>, flock_owner: Option<u64>) -> FsResult<()> {
+        if !file.begin_close() {
+            return Err(FsError::BadHandle);
+        }
+        let this = self.clone();
+        finish(&self.seams.spawn, move |_| async move {
+            let (open, id) = (file.open.clone(), file.id());
+            this.close_open(&open, id, flock_owner).await
+        })
+        .await
+    }
+
+    /// Closes an open whose handle was dropped.
+    pub(crate) fn close_forgotten(self: Arc<Self>, open: Arc<OpenInode>, id: OpenId) {
+        let spawn = self.seams.spawn.clone();
+        let close = async move {
+            if let Err(error) = self.close_open(&open, id, None).await {
+                tracing::debug!(inode = %open.inode(), %error, "a dropped open was not closed");
+            }
+        };
+        spawn.spawn("client close", Box::pin(close));
+    }
+
+    async fn close_open(&self, open: &Arc<OpenInode>, id: OpenId, flock_owner: Option<u64>) -> FsResult<()> {
+        self.count(Operation::Close);
+        let inode = open.inode();
+        let update = open.closing(id);
+        if open.check().is_err() {
+            // The server closed it when it evicted this client.
+            self.volatile.opens.unregister(open, id);
+            return Ok(());
+        }
+        let reply = self.mdt(inode, MdtRequest::Close(Close { inode, open: id, update, flock_owner })).await;
+        if let Some(owner) = flock_owner {
+            self.volatile.locks.released(inode, LockFamily::Flock, owner);
+        }
+        let outcome = match reply {
+            Ok(MdtReply::Closed(closed)) => Ok(closed),
+            Ok(reply) => Err(unexpected(reply)),
+            Err(error) => Err(error),
+        };
+        let settle = outcome.as_ref().ok().and_then(|closed| closed.settle.as_ref());
+        if let Some((epoch, layout)) = settle
+            && let Err(error) = self.settle(open, *epoch, layout).await
+        {
+            // It stays unsettled: every stat glimpses it, the next writer settles it.
+            tracing::debug!(%inode, %error, "the size was not settled");
+        }
+        self.volatile.opens.unregister(open, id);
+        outcome.map(|_| ())
+    }
+
+    /// The last writer of a file is gone: reports the size that a glimpse finds.
+    async fn settle(&self, open: &OpenInode, epoch: u64, layout: &layout::Layout) -> FsResult<()> {
+        let inode = open.inode();
+        let figures = self.glimpse(inode, striping(layout)?).await?;
+        let Figures { size, blocks, mtime } = figures;
+        let update = SizeUpdate { epoch, size, blocks, mtime: Some(mtime) };
+        self.mdt_done(inode, MdtRequest::Settle(Settle { inode, update })).await
+    }
+
+    /// One descriptor of an open file was closed (FUSE FLUSH): its owner's fcntl locks on the file end.
+    pub async fn flush(self: &Arc<Self>, file: &OpenFile, lock_owner: u64) -> FsResult<()> {
+        if file.kind() == FileKind::Regular && self.volatile.locks.holds(file.inode(), LockFamily::Posix, lock_owner) {
+            self.unlock_all(file.inode(), lock_owner).await?;
+        }
+        file.open.check()
+    }
+}

@@ -1,0 +1,225 @@
+//! What all opens of one inode in this client share, and the table of open inodes.
+//!
+//! Invariants: an inode is in the table while at least one of its opens is registered; every open in the table belongs to
+//! the present session of its MDT. An eviction takes all inodes of that MDT out of the table and marks them stale, so
+//! that later opens begin with new state and old handles fail.
+
+use std::{
+    collections::BTreeMap,
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+    },
+};
+
+use layout::{Layout, LayoutKind, PlainLayout};
+use parking_lot::{Mutex, MutexGuard};
+use rpc::message::mdt::{OpenFlags, OpenId, Opened, SizeUpdate, open_flag};
+use types::{FileKind, FsError, FsResult, Generation, InodeNumber, MdtIndex, Timestamp, mode};
+
+use crate::size_tracker::SizeTracker;
+
+/// The striping of a layout, verified to be usable.
+pub(crate) fn striping(layout: &Layout) -> FsResult<&PlainLayout> {
+    let LayoutKind::Plain(plain) = &layout.kind;
+    plain.validate().map_err(|error| FsError::Damaged(error.to_string()))?;
+    Ok(plain)
+}
+
+/// An object with data this client wrote and did not sync.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Unsynced {
+    /// Restarts of its OST noticed before the first of these writes.
+    pub restarts: u64,
+    /// The object's modification time after the last of them.
+    pub mtime: Timestamp,
+}
+
+/// Changing state of an open inode.
+#[derive(Debug)]
+pub(crate) struct OpenState {
+    /// Registered opens; `true` once a close is under way.
+    opens: BTreeMap<OpenId, (OpenFlags, bool)>,
+    /// What is known of the size.
+    pub tracker: SizeTracker,
+    /// Objects to sync, by slot.
+    pub unsynced: BTreeMap<u32, Unsynced>,
+    /// Objects of before this open may be unsynced too (a program may write, close, open again and fsync).
+    pub unsynced_before: bool,
+    /// The file's creation and layout are known to be durable.
+    pub committed: bool,
+    /// The file may have set-id bits that a write must clear.
+    pub set_id: bool,
+}
+
+impl OpenState {
+    /// Opens for writing that are not being closed.
+    fn writers(&self) -> usize {
+        self.opens.values().filter(|(flags, closing)| flags.has(open_flag::WRITE) && !closing).count()
+    }
+
+    /// Whether any open of this client is for writing.
+    pub fn has_writers(&self) -> bool {
+        self.writers() > 0
+    }
+
+    /// An object was changed and its data may not be durable.
+    pub fn dirty(&mut self, slot: u32, restarts: u64, mtime: Timestamp) {
+        let unsynced = self.unsynced.entry(slot).or_insert(Unsynced { restarts, mtime });
+        unsynced.restarts = unsynced.restarts.min(restarts);
+        unsynced.mtime = unsynced.mtime.max(mtime);
+    }
+}
+
+/// See the module documentation.
+#[derive(Debug)]
+pub(crate) struct OpenInode {
+    inode: InodeNumber,
+    /// Of regular files.
+    layout: Option<Layout>,
+    stale: AtomicBool,
+    state: Mutex<OpenState>,
+}
+
+impl OpenInode {
+    pub fn inode(&self) -> InodeNumber {
+        self.inode
+    }
+
+    /// Generation and striping of a regular file.
+    pub fn layout(&self) -> FsResult<(Generation, &PlainLayout)> {
+        let layout = self.layout.as_ref().ok_or(FsError::Invalid)?;
+        let LayoutKind::Plain(plain) = &layout.kind;
+        Ok((layout.generation, plain))
+    }
+
+    /// Fails once the session in which it was opened is lost.
+    pub fn check(&self) -> FsResult<()> {
+        if self.stale.load(Ordering::Acquire) { Err(FsError::Stale) } else { Ok(()) }
+    }
+
+    pub fn state(&self) -> MutexGuard<'_, OpenState> {
+        self.state.lock()
+    }
+
+    /// The close of an open begins: what it may tell of the size. Only the last writer knows, and only if it was alone.
+    pub fn closing(&self, id: OpenId) -> Option<SizeUpdate> {
+        let mut state = self.state.lock();
+        let (flags, closing) = state.opens.get_mut(&id)?;
+        *closing = true;
+        let writes = flags.has(open_flag::WRITE);
+        if writes && !state.has_writers() { state.tracker.update() } else { None }
+    }
+}
+
+/// The opens of inodes, and the session of each MDT they belong to.
+#[derive(Debug, Default)]
+struct Table {
+    inodes: BTreeMap<InodeNumber, Arc<OpenInode>>,
+    /// Grows with each eviction.
+    sessions: BTreeMap<MdtIndex, u64>,
+}
+
+/// All open inodes of this client.
+#[derive(Debug, Default)]
+pub(crate) struct OpenTable {
+    table: Mutex<Table>,
+}
+
+impl OpenTable {
+    /// Number of the present session at an MDT, to be given to [`OpenTable::register`].
+    pub fn session(&self, mdt: MdtIndex) -> u64 {
+        self.table.lock().sessions.get(&mdt).copied().unwrap_or(0)
+    }
+
+    /// The open inode, if this client has it open.
+    pub fn find(&self, inode: InodeNumber) -> Option<Arc<OpenInode>> {
+        self.table.lock().inodes.get(&inode).cloned()
+    }
+
+    /// Registers an open that the MDT granted in `session`; `Stale` if that session has ended. `created`: the file is new,
+    /// so nothing of it is anywhere else.
+    pub fn register(
+        &self,
+        id: OpenId,
+        flags: OpenFlags,
+        opened: &Opened,
+        created: bool,
+        session: u64,
+    ) -> FsResult<Arc<OpenInode>> {
+        let attributes = &opened.entry.attributes;
+        let inode = attributes.inode;
+        if let Some(layout) = &opened.layout {
+            striping(layout)?;
+        }
+        let mut table = self.table.lock();
+        if table.sessions.get(&inode.mdt()).copied().unwrap_or(0) != session {
+            return Err(FsError::Stale);
+        }
+        let open = table.inodes.entry(inode).or_insert_with(|| {
+            Arc::new(OpenInode {
+                inode,
+                layout: opened.layout.clone(),
+                stale: AtomicBool::new(false),
+                state: Mutex::new(OpenState {
+                    opens: BTreeMap::new(),
+                    tracker: SizeTracker::default(),
+                    unsynced: BTreeMap::new(),
+                    unsynced_before: !created,
+                    committed: false,
+                    set_id: false,
+                }),
+            })
+        });
+        let mut state = open.state.lock();
+        state.opens.insert(id, (flags, false));
+        state.set_id |= attributes.mode & (mode::S_ISUID | mode::S_ISGID) != 0 && attributes.kind == FileKind::Regular;
+        if flags.has(open_flag::WRITE) {
+            let settled = (created || opened.entry.unsettled.is_none()).then_some(attributes);
+            state.tracker.opened(opened.epoch, settled);
+        }
+        drop(state);
+        Ok(open.clone())
+    }
+
+    /// An open has ended.
+    pub fn unregister(&self, open: &Arc<OpenInode>, id: OpenId) {
+        let mut table = self.table.lock();
+        let mut state = open.state.lock();
+        state.opens.remove(&id);
+        if !state.has_writers() {
+            state.tracker.reset();
+        }
+        let present = table.inodes.get(&open.inode).is_some_and(|found| Arc::ptr_eq(found, open));
+        if present && state.opens.is_empty() {
+            table.inodes.remove(&open.inode);
+        }
+    }
+
+    /// The session at an MDT is lost: all that was open there is stale.
+    pub fn lost(&self, mdt: MdtIndex) {
+        let mut table = self.table.lock();
+        *table.sessions.entry(mdt).or_default() += 1;
+        table.inodes.retain(|inode, open| {
+            let lost = inode.mdt() == mdt;
+            open.stale.fetch_or(lost, Ordering::AcqRel);
+            !lost
+        });
+    }
+
+    /// All opens at an MDT.
+    pub fn at(&self, mdt: MdtIndex) -> Vec<(InodeNumber, OpenId, OpenFlags)> {
+        let table = self.table.lock();
+        let of_mdt = table.inodes.values().filter(|open| open.inode.mdt() == mdt);
+        let opens_of = |open: &Arc<OpenInode>| {
+            let state = open.state.lock();
+            state.opens.iter().map(|(id, (flags, _))| (open.inode, *id, *flags)).collect::<Vec<_>>()
+        };
+        of_mdt.flat_map(opens_of).collect()
+    }
+
+    /// Number of opens.
+    pub fn len(&self) -> usize {
+        self.table.lock().inodes.values().map(|open| open.state.lock().opens.len()).sum()
+    }
+}

@@ -1,0 +1,57 @@
+//! What a mount needs to know.
+
+use std::sync::Arc;
+
+use rpc::{
+    Endpoint, ImportOptions,
+    message::mgs::{ClusterMap, Target, TargetRole, TargetState},
+};
+use tokio::sync::watch;
+use types::ClientId;
+
+/// Finds the way to a target of the cluster map: over the network, or within this process.
+pub type Resolver = Arc<dyn Fn(&Target) -> Endpoint + Send + Sync>;
+
+/// Settings of a mount.
+#[derive(Clone)]
+pub struct MountOptions {
+    /// The cluster map, kept up to date by whoever made this.
+    pub map: watch::Receiver<Arc<ClusterMap>>,
+    /// The way to each target.
+    pub resolve: Resolver,
+    /// Identity of the mount; `None` draws one. Never reuse one.
+    pub client: Option<ClientId>,
+    /// Host and process, for people.
+    pub client_name: String,
+    /// Settings of the connections: patience, requests in flight and so on.
+    pub import: ImportOptions,
+}
+
+impl MountOptions {
+    /// Mounts the file system of this cluster map, with `resolve` leading to its targets.
+    pub fn new(map: watch::Receiver<Arc<ClusterMap>>, resolve: Resolver, client_name: &str) -> Self {
+        let client_name = client_name.to_owned();
+        Self { map, resolve, client: None, client_name, import: ImportOptions::default() }
+    }
+
+    /// Mounts a fixed set of targets, without an MGS.
+    pub fn fixed(fsname: &str, targets: Vec<(TargetRole, Endpoint)>, client_name: &str) -> Self {
+        let target = |(role, endpoint): &(TargetRole, Endpoint)| Target {
+            role: *role,
+            uuid: format!("{}_UUID", crate::target::target_name(fsname, *role)),
+            address: endpoint.to_string(),
+            state: TargetState::Active,
+        };
+        let map = ClusterMap {
+            version: 1,
+            fsname: fsname.to_owned(),
+            targets: targets.iter().map(target).collect(),
+            parameters: Vec::new(),
+        };
+        let resolve = move |target: &Target| {
+            let found = targets.iter().find(|(role, _)| *role == target.role);
+            found.map(|(_, endpoint)| endpoint.clone()).expect("the map was made from these targets")
+        };
+        Self::new(watch::channel(Arc::new(map)).1, Arc::new(resolve), client_name)
+    }
+}

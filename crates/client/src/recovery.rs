@@ -1,0 +1,123 @@
+//! What happens when a server forgets this client.
+//!
+//! An MDT keeps opens and locks in memory only. After it restarted, this client claims again all it had there before any
+//! other request goes on. If instead the MDT evicted this client, all of that is lost: open files become stale. An OST has
+//! nothing to claim; its restarts are counted, because unsynced data may have been lost with one (see `sync`).
+//!
+//! A grant whose reply arrives while the MDT restarts may be missing in what was claimed. So whoever takes something
+//! volatile compares the number of restarts before its request with that after it has noted the grant, and asks again if
+//! they differ.
+
+use std::{collections::BTreeMap, sync::Arc};
+
+use parking_lot::Mutex;
+use rpc::{
+    Import, Recovery,
+    message::{
+        MdtReply, MdtRequest, Reply, Request,
+        mdt::{OpenId, Reclaim},
+        session::Connected,
+    },
+};
+use rt::BoxFuture;
+use types::{ClientId, FsResult, InodeNumber, MdtIndex};
+
+use crate::{
+    held_locks::HeldLocks,
+    open_inode::OpenTable,
+    target::{Restarts, unexpected},
+};
+
+/// Opens or locks claimed in one request, far below the limit of a message's length.
+const RECLAIM_BATCH: usize = 4096;
+
+/// The state at MDTs that ends with them: what recovery is about.
+pub(crate) struct Volatile {
+    pub client: ClientId,
+    pub opens: OpenTable,
+    pub locks: HeldLocks,
+    /// Exclusive data locks, each with the open it was taken through.
+    pub exclusives: Mutex<BTreeMap<InodeNumber, Option<OpenId>>>,
+}
+
+impl Volatile {
+    pub fn new(client: ClientId) -> Self {
+        Self { client, opens: OpenTable::default(), locks: HeldLocks::default(), exclusives: Mutex::default() }
+    }
+
+    fn exclusives_at(&self, mdt: MdtIndex) -> Vec<(InodeNumber, Option<OpenId>)> {
+        let exclusives = self.exclusives.lock();
+        exclusives.iter().filter(|(inode, _)| inode.mdt() == mdt).map(|(inode, open)| (*inode, *open)).collect()
+    }
+}
+
+/// Recovery of an MDT's session.
+pub(crate) struct MdtRecovery {
+    mdt: MdtIndex,
+    volatile: Arc<Volatile>,
+    restarts: Arc<Restarts>,
+}
+
+impl MdtRecovery {
+    pub fn new(mdt: MdtIndex, volatile: Arc<Volatile>, restarts: Arc<Restarts>) -> Self {
+        Self { mdt, volatile, restarts }
+    }
+
+    async fn reclaim(&self, import: &Import, reclaim: Reclaim) -> FsResult<()> {
+        match import.call(Request::Mdt(MdtRequest::Reclaim(reclaim)), bytes::Bytes::new()).await?.0 {
+            Reply::Mdt(MdtReply::Done) => Ok(()),
+            reply => Err(unexpected(reply)),
+        }
+    }
+}
+
+impl Recovery for MdtRecovery {
+    fn recover(&self, import: &Import, _connected: &Connected) -> BoxFuture<'_, FsResult<()>> {
+        let import = import.clone();
+        Box::pin(async move {
+            self.restarts.noticed();
+            let opens = self.volatile.opens.at(self.mdt);
+            for batch in opens.chunks(RECLAIM_BATCH) {
+                self.reclaim(&import, Reclaim { opens: batch.to_vec(), ..Reclaim::default() }).await?;
+            }
+            let locks = self.volatile.locks.at(self.mdt, self.volatile.client);
+            for batch in locks.chunks(RECLAIM_BATCH) {
+                self.reclaim(&import, Reclaim { locks: batch.to_vec(), ..Reclaim::default() }).await?;
+            }
+            let exclusives = self.volatile.exclusives_at(self.mdt);
+            self.reclaim(&import, Reclaim { done: true, exclusives, ..Reclaim::default() }).await?;
+            tracing::info!(target = import.target(), opens = opens.len(), locks = locks.len(), "reclaimed");
+            Ok(())
+        })
+    }
+
+    fn evicted(&self) {
+        self.restarts.noticed();
+        self.volatile.opens.lost(self.mdt);
+        self.volatile.locks.lost(self.mdt);
+        self.volatile.exclusives.lock().retain(|inode, _| inode.mdt() != self.mdt);
+        tracing::warn!(mdt = %self.mdt, "evicted: open files are stale, locks are lost");
+    }
+}
+
+/// Recovery of an OST's session: nothing to claim.
+pub(crate) struct OstRecovery {
+    restarts: Arc<Restarts>,
+}
+
+impl OstRecovery {
+    pub fn new(restarts: Arc<Restarts>) -> Self {
+        Self { restarts }
+    }
+}
+
+impl Recovery for OstRecovery {
+    fn recover(&self, _import: &Import, _connected: &Connected) -> BoxFuture<'_, FsResult<()>> {
+        self.restarts.noticed();
+        Box::pin(std::future::ready(Ok(())))
+    }
+
+    fn evicted(&self) {
+        self.restarts.noticed();
+    }
+}

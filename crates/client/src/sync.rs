@@ -1,0 +1,157 @@
+//! Making data and metadata durable.
+//!
+//! fsync flushes the objects this client wrote since the last fsync of the open inode; the first fsync flushes all objects
+//! of a file that existed before the open, because a program may write, close, open again and fsync. Together with them
+//! the MDT commits, so that the file and its layout are there to find the data by.
+//!
+//! Lost writes are not silent: if an OST restarted between a write and the fsync, the write may have been lost with its
+//! memory. The object's modification time tells: it is not older than that write if the write survived. If it is, the
+//! fsync fails, once, and the caller knows that data written before are gone.
+
+use std::collections::BTreeMap;
+
+use bytes::Bytes;
+use layout::PlainLayout;
+use rpc::message::{MdtReply, MdtRequest, OstReply, OstRequest, mgs::TargetRole};
+use types::{FileKind, FsError, FsResult, ObjectId, OstIndex};
+
+use crate::{
+    FileSystem, OpenFile,
+    join::join_all,
+    open_inode::{OpenInode, Unsynced},
+    statistics::Operation,
+    target::unexpected,
+};
+
+/// What one fsync takes over from the open inode, and gives back if it fails.
+struct Pending {
+    unsynced: BTreeMap<u32, Unsynced>,
+    /// All objects.
+    whole: bool,
+}
+
+impl Pending {
+    fn take(open: &OpenInode) -> Self {
+        let mut state = open.state();
+        let unsynced = std::mem::take(&mut state.unsynced);
+        let whole = std::mem::take(&mut state.unsynced_before);
+        Self { unsynced, whole }
+    }
+
+    fn give_back(self, open: &OpenInode) {
+        let mut state = open.state();
+        for (slot, unsynced) in self.unsynced {
+            state.dirty(slot, unsynced.restarts, unsynced.mtime);
+        }
+        state.unsynced_before |= self.whole;
+    }
+
+    /// Slots to flush, by OST.
+    fn by_ost(&self, layout: &PlainLayout) -> BTreeMap<OstIndex, Vec<u32>> {
+        let mut by_ost: BTreeMap<OstIndex, Vec<u32>> = BTreeMap::new();
+        let whole = self.whole.then_some(0..layout.stripe_count()).into_iter().flatten();
+        let written = self.unsynced.keys().copied().filter(|_| !self.whole);
+        for slot in whole.chain(written) {
+            by_ost.entry(layout.osts[slot as usize]).or_default().push(slot);
+        }
+        by_ost
+    }
+}
+
+impl FileSystem {
+    /// Returns when everything this client wrote to the file is durable (of a directory: all its changes).
+    pub async fn fsync(&self, file: &OpenFile, data_only: bool) -> FsResult<()> {
+        self.count(Operation::Fsync);
+        let open = &*file.open;
+        open.check()?;
+        if file.kind() != FileKind::Regular {
+            return self.mdt_done(open.inode(), MdtRequest::Commit).await;
+        }
+        let (_, layout) = open.layout()?;
+        let pending = Pending::take(open);
+        let outcome = self.flush_and_commit(open, layout, &pending, data_only).await;
+        if let Err(error) = outcome {
+            pending.give_back(open);
+            return Err(error);
+        }
+        // Nothing is given back: a loss is reported once, to the fsync that finds it.
+        self.check_lost(open, layout, &pending).await
+    }
+
+    async fn flush_and_commit(
+        &self,
+        open: &OpenInode,
+        layout: &PlainLayout,
+        pending: &Pending,
+        data_only: bool,
+    ) -> FsResult<()> {
+        let by_ost = pending.by_ost(layout);
+        let flushes = by_ost.iter().map(|(ost, slots)| {
+            let objects = slots.iter().map(|&slot| ObjectId { inode: open.inode(), slot }).collect();
+            self.flush_ost(*ost, objects)
+        });
+        let commit = async {
+            let committed = open.state().committed;
+            if data_only && committed {
+                return Ok(());
+            }
+            open.state().committed = false;
+            self.commit_once(open).await
+        };
+        let (flushed, committed) = join_both(join_all(flushes.collect()), commit).await;
+        flushed.into_iter().collect::<FsResult<()>>()?;
+        committed
+    }
+
+    async fn flush_ost(&self, ost: OstIndex, objects: Vec<ObjectId>) -> FsResult<()> {
+        match self.targets.ost(ost)?.ost(OstRequest::Sync(objects), Bytes::new()).await {
+            Ok((OstReply::Done, _)) => Ok(()),
+            Ok((reply, _)) => Err(unexpected(reply)),
+            Err(FsError::Evicted) => Err(FsError::Stale),
+            Err(error) => Err(error),
+        }
+    }
+
+    /// Fails if a write from before a restart of its OST is not there any more.
+    async fn check_lost(&self, open: &OpenInode, layout: &PlainLayout, pending: &Pending) -> FsResult<()> {
+        for (&slot, unsynced) in &pending.unsynced {
+            let ost = layout.osts[slot as usize];
+            let target = self.targets.ost(ost)?;
+            if target.restarts() == unsynced.restarts {
+                continue;
+            }
+            let figures = self.glimpse_some(open.inode(), layout, vec![slot]).await?;
+            if figures.mtime < unsynced.mtime {
+                let detail = format!("unsynced writes to inode {} were lost when the target restarted", open.inode());
+                return Err(FsError::Device { target: target.import().target().to_owned(), detail });
+            }
+        }
+        Ok(())
+    }
+
+    /// sync(2): everything acknowledged by any target is durable when it returns. All targets are tried before the first
+    /// error is returned; inactive ones are left out.
+    pub async fn sync_all(&self) -> FsResult<()> {
+        self.count(Operation::Sync);
+        let targets: Vec<_> = self.targets.all().into_iter().filter(|target| target.is_active()).collect();
+        let sync = |target: &std::sync::Arc<crate::target::Target>| {
+            let target = target.clone();
+            async move {
+                match target.role() {
+                    TargetRole::Mdt(_) => match target.mdt(MdtRequest::Commit).await? {
+                        MdtReply::Done => Ok(()),
+                        reply => Err(unexpected(reply)),
+                    },
+                    TargetRole::Ost(ost) => self.flush_ost(ost, Vec::new()).await,
+                }
+            }
+        };
+        let outcomes = join_all(targets.iter().map(sync).collect()).await;
+        outcomes.into_iter().collect()
+    }
+}
+
+/// Both outputs; both futures make progress at once.
+async fn join_both<A, B>(first: impl Future<Output = A>, second: impl Future<Output = B>) -> (A, B) {
+    tokio::join!(biased; first, second)
+}

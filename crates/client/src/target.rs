@@ -1,0 +1,167 @@
+//! One target as this client sees it: its connection, whether it is in use, and what it last said of its space.
+
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+
+use bytes::Bytes;
+use parking_lot::Mutex;
+use rpc::{
+    Import, ImportState,
+    message::{
+        MdtReply, MdtRequest, OstReply, OstRequest, Reply, Request,
+        mgs::{Target as MapTarget, TargetRole, TargetState},
+        ost::TargetCondition,
+    },
+};
+use types::{FsError, FsResult, SpaceUsage};
+
+use crate::control::TargetStatus;
+
+/// Name of a target: `stria-OST0003`.
+pub(crate) fn target_name(fsname: &str, role: TargetRole) -> String {
+    match role {
+        TargetRole::Mdt(index) => format!("{fsname}-{index}"),
+        TargetRole::Ost(index) => format!("{fsname}-{index}"),
+    }
+}
+
+/// What a reply of the wrong kind becomes.
+pub(crate) fn unexpected(reply: impl std::fmt::Debug) -> FsError {
+    FsError::Protocol(format!("unexpected reply {reply:?}"))
+}
+
+/// Counts restarts of one target as this client notices them, before it sends anything to the new start.
+#[derive(Debug, Default)]
+pub(crate) struct Restarts(AtomicU64);
+
+impl Restarts {
+    /// Number of restarts noticed.
+    pub fn count(&self) -> u64 {
+        self.0.load(Ordering::Acquire)
+    }
+
+    /// The target restarted.
+    pub fn noticed(&self) {
+        self.0.fetch_add(1, Ordering::AcqRel);
+    }
+}
+
+/// What the cluster map says, and what the target said.
+#[derive(Debug)]
+struct Known {
+    uuid: String,
+    address: String,
+    space: Option<SpaceUsage>,
+    condition: TargetCondition,
+}
+
+/// A target. See the module documentation.
+pub(crate) struct Target {
+    role: TargetRole,
+    import: Import,
+    active: AtomicBool,
+    restarts: std::sync::Arc<Restarts>,
+    known: Mutex<Known>,
+}
+
+impl Target {
+    pub fn new(map: &MapTarget, import: Import, restarts: std::sync::Arc<Restarts>) -> Self {
+        let known = Known {
+            uuid: map.uuid.clone(),
+            address: map.address.clone(),
+            space: None,
+            condition: TargetCondition::default(),
+        };
+        let active = AtomicBool::new(map.state == TargetState::Active);
+        Self { role: map.role, import, active, restarts, known: Mutex::new(known) }
+    }
+
+    pub fn role(&self) -> TargetRole {
+        self.role
+    }
+
+    pub fn import(&self) -> &Import {
+        &self.import
+    }
+
+    pub fn is_active(&self) -> bool {
+        self.active.load(Ordering::Acquire)
+    }
+
+    /// Restarts of the target noticed so far.
+    pub fn restarts(&self) -> u64 {
+        self.restarts.count()
+    }
+
+    /// Takes over what a newer cluster map says; true if the address changed.
+    pub fn update(&self, map: &MapTarget) -> bool {
+        self.active.store(map.state == TargetState::Active, Ordering::Release);
+        let mut known = self.known.lock();
+        known.uuid.clone_from(&map.uuid);
+        let moved = known.address != map.address;
+        known.address.clone_from(&map.address);
+        moved
+    }
+
+    async fn call(&self, request: Request, bulk: Bytes) -> FsResult<(Reply, Bytes)> {
+        if !self.is_active() {
+            let detail = "the target is inactive".to_owned();
+            return Err(FsError::Device { target: self.import.target().to_owned(), detail });
+        }
+        self.import.call(request, bulk).await
+    }
+
+    /// Calls this MDT. A session lost meanwhile is `Stale`: whether the request took effect is unknown, and what was
+    /// open is gone. (The kernel tries operations on paths once more after it.)
+    pub async fn mdt(&self, request: MdtRequest) -> FsResult<MdtReply> {
+        match self.call(Request::Mdt(request), Bytes::new()).await {
+            Ok((Reply::Mdt(reply), _)) => Ok(reply),
+            Ok((reply, _)) => Err(unexpected(reply)),
+            Err(FsError::Evicted) => Err(FsError::Stale),
+            Err(error) => Err(error),
+        }
+    }
+
+    /// Calls this OST.
+    pub async fn ost(&self, request: OstRequest, bulk: Bytes) -> FsResult<(OstReply, Bytes)> {
+        match self.call(Request::Ost(request), bulk).await? {
+            (Reply::Ost(reply), bulk) => Ok((reply, bulk)),
+            (reply, _) => Err(unexpected(reply)),
+        }
+    }
+
+    /// Asks for the target's space.
+    pub async fn ask_space(&self) -> FsResult<()> {
+        let (space, condition) = match self.role {
+            TargetRole::Mdt(_) => match self.mdt(MdtRequest::StatFs).await? {
+                MdtReply::Space(space) => (space, TargetCondition::default()),
+                reply => return Err(unexpected(reply)),
+            },
+            TargetRole::Ost(_) => match self.ost(OstRequest::StatFs, Bytes::new()).await?.0 {
+                OstReply::Space(space, condition) => (space, condition),
+                reply => return Err(unexpected(reply)),
+            },
+        };
+        let mut known = self.known.lock();
+        (known.space, known.condition) = (Some(space), condition);
+        Ok(())
+    }
+
+    /// The last known space.
+    pub fn space(&self) -> Option<SpaceUsage> {
+        self.known.lock().space
+    }
+
+    /// For `lfs df` and `lfs osts`. `reached`: whether it just answered.
+    pub fn status(&self, reached: bool) -> TargetStatus {
+        let known = self.known.lock();
+        TargetStatus {
+            role: self.role,
+            uuid: known.uuid.clone(),
+            address: known.address.clone(),
+            active: self.is_active(),
+            connected: self.import.state() == ImportState::Full,
+            condition: known.condition,
+            space: if reached { known.space } else { None },
+        }
+    }
+}

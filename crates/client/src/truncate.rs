@@ -1,0 +1,118 @@
+//! Changing the size of a file: under the exclusive data lock, all objects at once.
+
+use std::sync::Arc;
+
+use layout::PlainLayout;
+use rpc::message::{
+    mdt::{ExclusiveBegin, ExclusivePurpose, SizeUpdate},
+    ost::SpaceChange,
+};
+use types::{Attributes, Credentials, FsError, FsResult, InodeNumber, limits::FILE_BYTES_MAX};
+
+use crate::{
+    FileSystem, OpenFile,
+    finish::finish,
+    glimpse::Figures,
+    join::join_all,
+    objects::Object,
+    open_inode::{OpenInode, striping},
+    statistics::Operation,
+};
+
+impl FileSystem {
+    /// Sets the size; through a file open for writing if there is one, else write permission is checked.
+    pub async fn truncate(
+        self: &Arc<Self>,
+        credentials: &Credentials,
+        inode: InodeNumber,
+        file: Option<&Arc<OpenFile>>,
+        size: u64,
+    ) -> FsResult<Attributes> {
+        self.count(Operation::Truncate);
+        if size > FILE_BYTES_MAX {
+            return Err(FsError::FileTooLarge);
+        }
+        if let Some(file) = file {
+            file.check_writable()?;
+        }
+        let begin =
+            ExclusiveBegin { inode, open: file.map(|file| file.id()), purpose: ExclusivePurpose::Truncate(size) };
+        let (this, credentials, file) = (self.clone(), credentials.clone(), file.cloned());
+        finish(&self.seams.spawn, |_| async move {
+            // Held until the end: the close of this open comes after.
+            let _file = file;
+            this.truncate_locked(&credentials, begin, size).await
+        })
+        .await
+    }
+
+    async fn truncate_locked(
+        &self,
+        credentials: &Credentials,
+        begin: ExclusiveBegin,
+        size: u64,
+    ) -> FsResult<Attributes> {
+        let (section, granted) = self.begin_exclusive(credentials, &begin).await?;
+        let inode = begin.inode;
+        let open = self.volatile.opens.find(inode);
+        let outcome = match striping(&granted.layout) {
+            Ok(layout) => self.truncate_objects(inode, open.as_deref(), layout, size, section.epoch).await,
+            Err(error) => Err(error),
+        };
+        let written_here = open.is_some_and(|open| open.state().has_writers());
+        let update = match &outcome {
+            Ok(figures) if !written_here => {
+                Some(SizeUpdate { epoch: section.epoch, size, blocks: figures.blocks, mtime: None })
+            }
+            _ => None,
+        };
+        self.end_exclusive(section, update).await;
+        let figures = outcome?;
+        let attributes = granted.entry.attributes;
+        let mtime = attributes.mtime.max(figures.mtime);
+        Ok(Attributes { size, blocks: figures.blocks, mtime, ..attributes })
+    }
+
+    /// Truncates every object to its share of `size`, under the exclusive data lock and write epoch `epoch`. The figures
+    /// are exact if nobody writes meanwhile.
+    pub(crate) async fn truncate_objects(
+        &self,
+        inode: InodeNumber,
+        open: Option<&OpenInode>,
+        layout: &PlainLayout,
+        size: u64,
+        epoch: u64,
+    ) -> FsResult<Figures> {
+        let begun = open.map_or(0, |open| open.state().tracker.begun());
+        let outcome = self.truncate_each(inode, open, layout, size).await;
+        if let Some(open) = open {
+            let mut state = open.state();
+            match &outcome {
+                Ok(figures) => state.tracker.truncated(epoch, figures, begun + layout.osts.len() as u64),
+                Err(_) => state.tracker.forget(),
+            }
+        }
+        outcome
+    }
+
+    async fn truncate_each(
+        &self,
+        inode: InodeNumber,
+        open: Option<&OpenInode>,
+        layout: &PlainLayout,
+        size: u64,
+    ) -> FsResult<Figures> {
+        let truncate = |(slot, &ost): (usize, _)| {
+            let slot = slot as u32;
+            let change = SpaceChange::Truncate { size: layout.object_size(slot, size) };
+            self.space_object(Object { inode, slot, ost, open }, layout, change)
+        };
+        let mut figures = Figures { size, ..Figures::default() };
+        for outcome in join_all(layout.osts.iter().enumerate().map(truncate).collect()).await {
+            let after = outcome?.after;
+            figures.blocks = figures.blocks.saturating_add(after.blocks);
+            figures.mtime = figures.mtime.max(after.mtime);
+        }
+        Ok(figures)
+    }
+}

@@ -1,0 +1,186 @@
+//! Writing.
+//!
+//! A write is cut by the layout into one request per object (several beyond 4 MiB), all in flight at once. What is
+//! contiguous in the caller's buffer is sent from there; stripes of one object that are apart in the buffer are gathered,
+//! because one request and a copy cost less than several requests.
+//!
+//! If some requests fail, the bytes before the first failed one are reported as written: a short write, as POSIX has it.
+//! Bytes behind may have been written too; the next write or the caller's error handling finds out.
+
+use std::sync::Arc;
+
+use bytes::{Bytes, BytesMut};
+use layout::{ObjectRange, PlainLayout};
+use rpc::message::{
+    MdtReply, MdtRequest,
+    mdt::{ExclusiveBegin, ExclusiveGranted, ExclusivePurpose},
+};
+use types::{
+    Credentials, FsError, FsResult, Generation,
+    limits::{BULK_BYTES_MAX, FILE_BYTES_MAX},
+};
+
+use crate::{
+    FileSystem, OpenFile, WriteOptions,
+    finish::finish,
+    join::join_all,
+    objects::Object,
+    open_inode::{OpenInode, striping},
+    statistics::Operation,
+    target::unexpected,
+};
+
+impl FileSystem {
+    /// Writes; returns the bytes written, fewer than given only if an object failed behind them or the largest file
+    /// size is reached. Nothing to write succeeds.
+    pub async fn write(
+        self: &Arc<Self>,
+        file: &Arc<OpenFile>,
+        offset: u64,
+        data: Bytes,
+        options: WriteOptions,
+    ) -> FsResult<usize> {
+        file.check_writable()?;
+        if data.is_empty() {
+            return Ok(0);
+        }
+        self.clear_set_id(&file.open, options).await?;
+        let written = if options.append {
+            let (this, file) = (self.clone(), file.clone());
+            finish(&self.seams.spawn, move |_| async move { this.append(&file, data, options).await }).await?
+        } else {
+            self.write_at(&file.open, offset, data, options).await?
+        };
+        self.statistics.count_bytes(Operation::WriteBytes, written);
+        Ok(written)
+    }
+
+    /// Clears set-id bits before the first write of somebody who may not keep them.
+    async fn clear_set_id(&self, open: &OpenInode, options: WriteOptions) -> FsResult<()> {
+        if options.keep_set_id || !open.state().set_id {
+            return Ok(());
+        }
+        self.mdt_done(open.inode(), MdtRequest::ClearPrivileges(open.inode())).await?;
+        open.state().set_id = false;
+        Ok(())
+    }
+
+    /// Appends: under the exclusive data lock, at the end of the file as of then.
+    async fn append(&self, file: &OpenFile, data: Bytes, options: WriteOptions) -> FsResult<usize> {
+        let open = &file.open;
+        let begin = ExclusiveBegin { inode: file.inode(), open: Some(file.id()), purpose: ExclusivePurpose::Append };
+        // The open file was checked when it was opened; nothing depends on who writes.
+        let (section, granted) = self.begin_exclusive(&Credentials::root(), &begin).await?;
+        let outcome = match self.end_of_file(open, &granted).await {
+            Ok(end) => self.write_at(open, end, data, options).await,
+            Err(error) => Err(error),
+        };
+        self.end_exclusive(section, None).await;
+        outcome
+    }
+
+    /// The end of the file while the exclusive data lock is held: known, if nobody else wrote, else by glimpse.
+    async fn end_of_file(&self, open: &OpenInode, granted: &ExclusiveGranted) -> FsResult<u64> {
+        let known = open.state().tracker.size_under(granted.epoch);
+        match known {
+            Some(size) => Ok(size),
+            None => Ok(self.glimpse(open.inode(), striping(&granted.layout)?).await?.size),
+        }
+    }
+
+    async fn write_at(&self, open: &OpenInode, offset: u64, mut data: Bytes, options: WriteOptions) -> FsResult<usize> {
+        let room = FILE_BYTES_MAX.saturating_sub(offset);
+        if room == 0 {
+            return Err(FsError::FileTooLarge);
+        }
+        data.truncate(usize::try_from(room).unwrap_or(usize::MAX).min(data.len()));
+        let written = self.write_range(open, open.layout()?, offset, &data, options.sync).await?;
+        if options.sync {
+            self.commit_once(open).await?;
+        }
+        Ok(written)
+    }
+
+    async fn write_range(
+        &self,
+        open: &OpenInode,
+        (generation, layout): (Generation, &PlainLayout),
+        offset: u64,
+        data: &Bytes,
+        sync: bool,
+    ) -> FsResult<usize> {
+        let inode = open.inode();
+        let chunks: Vec<ObjectRange> =
+            layout.ranges(offset, data.len() as u64).flat_map(|range| range.chunks(BULK_BYTES_MAX as u64)).collect();
+        let write = |chunk: &ObjectRange| {
+            let object = Object { inode, slot: chunk.slot, ost: chunk.ost, open: Some(open) };
+            self.write_object(object, (generation, layout), chunk.offset, gather(chunk, offset, data), sync)
+        };
+        let outcomes = join_all(chunks.iter().map(write).collect()).await;
+        let mut written = data.len() as u64;
+        let mut failure = None;
+        for (chunk, outcome) in chunks.iter().zip(outcomes) {
+            if let Err(error) = outcome {
+                let start = layout.file_offset(chunk.slot, chunk.offset) - offset;
+                if failure.is_none() || start < written {
+                    (written, failure) = (start.min(written), Some(error));
+                }
+            }
+        }
+        match failure {
+            Some(error) if written == 0 => Err(error),
+            _ => Ok(written as usize),
+        }
+    }
+
+    /// The file's creation and layout are durable afterwards, so that its data will be found. Asked once per open inode.
+    pub(crate) async fn commit_once(&self, open: &OpenInode) -> FsResult<()> {
+        if open.state().committed {
+            return Ok(());
+        }
+        match self.mdt(open.inode(), MdtRequest::Commit).await? {
+            MdtReply::Done => {
+                open.state().committed = true;
+                Ok(())
+            }
+            reply => Err(unexpected(reply)),
+        }
+    }
+}
+
+/// The bytes of one request, from a buffer that lies at `offset` of the file.
+fn gather(chunk: &ObjectRange, offset: u64, data: &Bytes) -> Bytes {
+    let part = |piece: layout::Piece| {
+        let start = (piece.file_offset - offset) as usize;
+        start..start + piece.bytes as usize
+    };
+    let mut pieces = chunk.pieces();
+    let first = pieces.next().expect("a range is never empty");
+    if first.bytes == chunk.bytes {
+        return data.slice(part(first));
+    }
+    let mut gathered = BytesMut::with_capacity(chunk.bytes as usize);
+    gathered.extend_from_slice(&data[part(first)]);
+    pieces.for_each(|piece| gathered.extend_from_slice(&data[part(piece)]));
+    gathered.freeze()
+}
+
+#[cfg(test)]
+mod tests {
+    use types::OstIndex;
+
+    use super::*;
+
+    #[test]
+    fn one_piece_is_not_copied_and_several_are_gathered_in_order() {
+        const STRIPE: usize = 65536;
+        let layout = PlainLayout { stripe_bytes: STRIPE as u64, osts: (0..2).map(OstIndex).collect() };
+        let data: Bytes = (0..4 * STRIPE).map(|index| (index / STRIPE) as u8).collect();
+        let chunks: Vec<_> = layout.ranges(0, data.len() as u64).collect();
+        let second = gather(&chunks[1], 0, &data);
+        assert_eq!(second.len(), 2 * STRIPE);
+        assert!(second[..STRIPE].iter().all(|byte| *byte == 1) && second[STRIPE..].iter().all(|byte| *byte == 3));
+        let single: Vec<_> = layout.ranges(10, 20).collect();
+        assert_eq!(gather(&single[0], 10, &data.slice(..20)).as_ptr(), data.as_ptr());
+    }
+}
