@@ -3,7 +3,7 @@
 //! Life cycle: [`Session::start`] answers INIT on the first descriptor, clones it once per further worker and starts the
 //! workers, one thread per core. Each worker reads one request at a time into its own buffer, decodes it and polls the
 //! handler's future once, on the spot: an operation that needs nobody else is answered by the thread that read it. What is
-//! pending goes to a core of the process ([`Spawner`]), so a worker never blocks but in its read. The session ends when the
+//! pending goes to a core of the process ([`Cores::run_inline_or_spawn`]), so a worker never blocks but in its read. The session ends when the
 //! kernel says so (unmounted), or by [`Session::stop`].
 //!
 //! Invariants: every request is answered exactly once, on the descriptor it came from ([`Responder`]). Downside: a
@@ -27,7 +27,7 @@ use std::{
 };
 
 use bytes::Bytes;
-use rt::BoxFuture;
+use rt::{BoxFuture, real::Cores};
 use tokio::sync::watch;
 
 use crate::errno::Errno;
@@ -48,9 +48,6 @@ pub trait Handler: Send + Sync + 'static {
         responder: Responder,
     ) -> Option<BoxFuture<'static, ()>>;
 }
-
-/// Polls a future once on the calling thread and, if it is pending, moves it to a core of the process.
-pub type Spawner = Arc<dyn Fn(BoxFuture<'static, ()>) + Send + Sync>;
 
 /// Why a session could not start.
 #[derive(Debug, thiserror::Error)]
@@ -80,7 +77,7 @@ impl Session {
         device: Device,
         threads: usize,
         handler: Arc<dyn Handler>,
-        spawner: Spawner,
+        cores: Cores,
     ) -> Result<Session, SessionError> {
         let threads = threads.max(1);
         let pool = BufferPool::new(2 * threads + 8);
@@ -93,7 +90,7 @@ impl Session {
         devices.push(Arc::new(device));
 
         let (ending, ended) = watch::channel(false);
-        let shared = Arc::new(Shared { handler, spawner, pool, stop: Arc::default(), ending });
+        let shared = Arc::new(Shared { handler, cores, pool, stop: Arc::default(), ending });
         let stop = shared.stop.clone();
         let mut workers = Vec::with_capacity(threads);
         for (number, device) in devices.into_iter().enumerate() {
@@ -129,7 +126,7 @@ impl Session {
 /// What the workers have in common.
 struct Shared {
     handler: Arc<dyn Handler>,
-    spawner: Spawner,
+    cores: Cores,
     pool: Arc<BufferPool>,
     stop: Arc<AtomicBool>,
     ending: watch::Sender<bool>,
@@ -204,7 +201,7 @@ fn serve(shared: &Shared, device: &Arc<Device>, buffer: &mut Buffer) {
         handler.handle(incoming, Bytes::new(), responder)
     };
     if let Some(work) = work {
-        (shared.spawner)(work);
+        shared.cores.run_inline_or_spawn("fuse", work);
     }
 }
 

@@ -1,6 +1,6 @@
 //! The duty to answer one request.
 
-use std::{mem, sync::Arc};
+use std::sync::Arc;
 
 use bytes::Bytes;
 use types::FsResult;

@@ -1,0 +1,239 @@
+//! Between the kernel's structures and the client's: attributes, kinds, flags.
+
+use rpc::message::mdt::{OpenFlags, open_flag};
+use types::mode::PERMISSIONS;
+use types::{Attributes, FileKind, FsError, FsResult, NodeKind, SetAttributes, SetTime, SpaceUsage, Timestamp, limits};
+
+use crate::protocol::flags::set_attributes as valid;
+use crate::protocol::reply::{Attr, AttributesOut, EntryOut, StatFsOut, Statx, StatxOut, StatxTime};
+use crate::protocol::request::SetAttributesIn;
+
+/// `st_blksize`: what programs take as their buffer size. Large enough that copying programs need few requests, small
+/// enough that reading a small file through stdio does not make the kernel pin a megabyte of untouched memory.
+const IO_BLOCK_BYTES: u32 = 128 * 1024;
+/// Unit in which statfs(2) counts; f_bsize and f_frsize alike, because programs mix them up.
+const SPACE_UNIT_BYTES: u32 = 4096;
+/// Flag with which the kernel opens programs for execution (__FMODE_EXEC); not visible to programs.
+const FMODE_EXEC: u32 = 0x20;
+/// STATX_BASIC_STATS and STATX_BTIME.
+const STATX_FILLED: u32 = 0x7ff | 0x800;
+
+/// The S_IFMT bits of a kind.
+pub fn kind_bits(kind: FileKind) -> u32 {
+    match kind {
+        FileKind::Regular => libc::S_IFREG,
+        FileKind::Directory => libc::S_IFDIR,
+        FileKind::Symlink => libc::S_IFLNK,
+        FileKind::Fifo => libc::S_IFIFO,
+        FileKind::Socket => libc::S_IFSOCK,
+        FileKind::CharacterDevice => libc::S_IFCHR,
+        FileKind::BlockDevice => libc::S_IFBLK,
+    }
+}
+
+/// The `d_type` of a kind.
+pub fn dirent_kind(kind: FileKind) -> u32 {
+    kind_bits(kind) >> 12
+}
+
+/// What mknod(2) is to create.
+pub fn node_kind(mode: u32, device: u32) -> FsResult<NodeKind> {
+    match mode & libc::S_IFMT {
+        0 | libc::S_IFREG => Ok(NodeKind::Regular),
+        libc::S_IFIFO => Ok(NodeKind::Fifo),
+        libc::S_IFSOCK => Ok(NodeKind::Socket),
+        libc::S_IFCHR => Ok(NodeKind::CharacterDevice(device)),
+        libc::S_IFBLK => Ok(NodeKind::BlockDevice(device)),
+        _ => Err(FsError::Invalid),
+    }
+}
+
+/// Attributes for the kernel. Seconds are signed on both sides; the protocol merely calls them unsigned.
+pub fn attr(attributes: &Attributes) -> Attr {
+    Attr {
+        inode: attributes.inode.0,
+        size: attributes.size,
+        blocks: attributes.blocks,
+        atime: attributes.atime.seconds.cast_unsigned(),
+        mtime: attributes.mtime.seconds.cast_unsigned(),
+        ctime: attributes.ctime.seconds.cast_unsigned(),
+        atime_nanoseconds: attributes.atime.nanoseconds,
+        mtime_nanoseconds: attributes.mtime.nanoseconds,
+        ctime_nanoseconds: attributes.ctime.nanoseconds,
+        mode: kind_bits(attributes.kind) | attributes.mode & PERMISSIONS,
+        links: attributes.links,
+        uid: attributes.uid,
+        gid: attributes.gid,
+        device: attributes.device,
+        block_size: IO_BLOCK_BYTES,
+        flags: 0,
+    }
+}
+
+/// A name that was found or made; valid for no time.
+pub fn entry_out(attributes: &Attributes) -> EntryOut {
+    EntryOut { node: attributes.inode.0, attributes: attr(attributes), ..EntryOut::default() }
+}
+
+/// Attributes that are valid for no time.
+pub fn attributes_out(attributes: &Attributes) -> AttributesOut {
+    AttributesOut { attributes: attr(attributes), ..AttributesOut::default() }
+}
+
+/// Attributes with the time of creation.
+pub fn statx_out(attributes: &Attributes) -> StatxOut {
+    let time =
+        |time: Timestamp| StatxTime { seconds: time.seconds, nanoseconds: time.nanoseconds, ..StatxTime::default() };
+    let device = u64::from(attributes.device);
+    let statx = Statx {
+        mask: STATX_FILLED,
+        block_size: IO_BLOCK_BYTES,
+        links: attributes.links,
+        uid: attributes.uid,
+        gid: attributes.gid,
+        mode: (kind_bits(attributes.kind) | attributes.mode & PERMISSIONS) as u16,
+        inode: attributes.inode.0,
+        size: attributes.size,
+        blocks: attributes.blocks,
+        atime: time(attributes.atime),
+        btime: time(attributes.btime),
+        ctime: time(attributes.ctime),
+        mtime: time(attributes.mtime),
+        device_major: libc::major(device),
+        device_minor: libc::minor(device),
+        ..Statx::default()
+    };
+    StatxOut { statx, ..StatxOut::default() }
+}
+
+/// Space for statfs(2).
+pub fn statfs_out(space: &SpaceUsage) -> StatFsOut {
+    let units = |bytes: u64| bytes / u64::from(SPACE_UNIT_BYTES);
+    StatFsOut {
+        blocks: units(space.bytes_total),
+        blocks_free: units(space.bytes_free),
+        blocks_available: units(space.bytes_available),
+        files: space.inodes_total,
+        files_free: space.inodes_free,
+        block_size: SPACE_UNIT_BYTES,
+        name_bytes_max: limits::NAME_BYTES_MAX as u32,
+        fragment_size: SPACE_UNIT_BYTES,
+        ..StatFsOut::default()
+    }
+}
+
+/// The changes of a SETATTR other than the size.
+pub fn changes(set: &SetAttributesIn) -> SetAttributes {
+    let has = |bit: u32| set.valid & bit != 0;
+    let time = |given: u32, now: u32, seconds: u64, nanoseconds: u32| {
+        let to = || SetTime::To(Timestamp { seconds: seconds.cast_signed(), nanoseconds });
+        has(given).then(|| if has(now) { SetTime::Now } else { to() })
+    };
+    SetAttributes {
+        mode: has(valid::MODE).then_some(set.mode & PERMISSIONS),
+        uid: has(valid::UID).then_some(set.uid),
+        gid: has(valid::GID).then_some(set.gid),
+        atime: time(valid::ATIME, valid::ATIME_NOW, set.atime, set.atime_nanoseconds),
+        mtime: time(valid::MTIME, valid::MTIME_NOW, set.mtime, set.mtime_nanoseconds),
+    }
+}
+
+/// Open flags from those of open(2). Access mode 3 (Linux: neither, but checked for both) counts as both.
+pub fn open_flags(linux: u32) -> OpenFlags {
+    let o = |flag: libc::c_int| linux & flag.cast_unsigned() != 0;
+    let access = match (linux & libc::O_ACCMODE.cast_unsigned()).cast_signed() {
+        libc::O_RDONLY if linux & FMODE_EXEC != 0 => open_flag::READ | open_flag::EXECUTE,
+        libc::O_RDONLY => open_flag::READ,
+        libc::O_WRONLY => open_flag::WRITE,
+        _ => open_flag::READ | open_flag::WRITE,
+    };
+    let mut flags = access;
+    for (linux, flag) in [
+        (libc::O_APPEND, open_flag::APPEND),
+        (libc::O_TRUNC, open_flag::TRUNCATE),
+        (libc::O_EXCL, open_flag::EXCLUSIVE),
+    ] {
+        if o(linux) {
+            flags |= flag;
+        }
+    }
+    OpenFlags(flags)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use types::InodeNumber;
+
+    fn attributes() -> Attributes {
+        Attributes {
+            inode: InodeNumber(0x1_0000_0000_0101),
+            kind: FileKind::BlockDevice,
+            mode: 0o4755,
+            links: 2,
+            uid: 3,
+            gid: 4,
+            device: libc::makedev(8, 17) as u32,
+            size: 5,
+            blocks: 6,
+            atime: Timestamp { seconds: -1, nanoseconds: 7 },
+            mtime: Timestamp { seconds: 1 << 33, nanoseconds: 999_999_999 },
+            ctime: Timestamp::default(),
+            btime: Timestamp { seconds: 9, nanoseconds: 10 },
+        }
+    }
+
+    #[test]
+    fn times_before_1970_and_after_2038_pass() {
+        let attr = attr(&attributes());
+        assert_eq!(attr.atime.cast_signed(), -1);
+        assert_eq!(attr.mtime, 1 << 33);
+        assert_eq!(attr.mode, libc::S_IFBLK | 0o4755);
+        let statx = statx_out(&attributes()).statx;
+        assert_eq!((statx.atime.seconds, statx.btime.seconds, statx.btime.nanoseconds), (-1, 9, 10));
+        assert_eq!((statx.device_major, statx.device_minor), (8, 17));
+    }
+
+    #[test]
+    fn only_valid_changes_are_taken() {
+        let set = SetAttributesIn {
+            valid: valid::UID | valid::ATIME | valid::MTIME | valid::MTIME_NOW,
+            mode: 0o100_644,
+            uid: 7,
+            gid: 8,
+            atime: u64::MAX,
+            atime_nanoseconds: 5,
+            ..SetAttributesIn::default()
+        };
+        let expected = SetAttributes {
+            uid: Some(7),
+            atime: Some(SetTime::To(Timestamp { seconds: -1, nanoseconds: 5 })),
+            mtime: Some(SetTime::Now),
+            ..SetAttributes::default()
+        };
+        assert_eq!(changes(&set), expected);
+        let chmod = SetAttributesIn { valid: valid::MODE, mode: 0o106_755, ..set };
+        assert_eq!(changes(&chmod), SetAttributes { mode: Some(0o6755), ..SetAttributes::default() });
+    }
+
+    #[test]
+    fn open_flags_translate() {
+        let linux = |flags: libc::c_int| open_flags(flags.cast_unsigned()).0;
+        assert_eq!(linux(libc::O_RDONLY), open_flag::READ);
+        assert_eq!(linux(libc::O_WRONLY | libc::O_APPEND), open_flag::WRITE | open_flag::APPEND);
+        assert_eq!(linux(libc::O_RDWR | libc::O_TRUNC), open_flag::READ | open_flag::WRITE | open_flag::TRUNCATE);
+        assert_eq!(linux(libc::O_ACCMODE), open_flag::READ | open_flag::WRITE);
+        assert_eq!(open_flags(FMODE_EXEC).0, open_flag::READ | open_flag::EXECUTE);
+        assert_eq!(linux(libc::O_WRONLY | libc::O_CREAT | libc::O_EXCL), open_flag::WRITE | open_flag::EXCLUSIVE);
+    }
+
+    #[test]
+    fn only_kinds_that_mknod_makes_are_made() {
+        assert_eq!(node_kind(libc::S_IFCHR | 0o600, 5), Ok(NodeKind::CharacterDevice(5)));
+        assert_eq!(node_kind(0o600, 0), Ok(NodeKind::Regular));
+        assert_eq!(node_kind(libc::S_IFDIR, 0), Err(FsError::Invalid));
+        assert_eq!(node_kind(libc::S_IFLNK, 0), Err(FsError::Invalid));
+        assert_eq!(dirent_kind(FileKind::Directory), u32::from(libc::DT_DIR));
+        assert_eq!(dirent_kind(FileKind::Socket), u32::from(libc::DT_SOCK));
+    }
+}

@@ -1,0 +1,43 @@
+//! Reading directories.
+
+use types::{FsError, FsResult};
+
+use super::Call;
+use super::convert::{dirent_kind, entry_out, open_flags};
+use crate::protocol::directory::DirectoryBuffer;
+use crate::protocol::reply::{EntryOut, OpenOut};
+use crate::protocol::request::{OpenIn, ReadIn};
+use crate::session::Answer;
+
+/// Bytes of a name assumed when asking for as many entries as will fit: shorter ones leave room that the next request
+/// fills, longer ones are asked for twice.
+const NAME_BYTES_ASSUMED: usize = 24;
+
+/// OPENDIR. Entries are not cached by the kernel.
+pub async fn open(call: Call, open: OpenIn) -> FsResult<Answer> {
+    let flags = open_flags(open.flags);
+    let call = &call;
+    let open = |credentials| async move { call.file_system().open(&credentials, call.inode, flags).await };
+    let directory = call.caller.run(open).await?;
+    Ok(Answer::of(&OpenOut { handle: call.adapter.handles.insert(directory), flags: 0, backing: 0 }))
+}
+
+/// READDIR, and READDIRPLUS with attributes.
+pub async fn read(call: Call, read: ReadIn, plus: bool) -> FsResult<Answer> {
+    let directory = call.adapter.handles.get(read.handle)?;
+    let room = read.size as usize;
+    let entries_max = (room / DirectoryBuffer::entry_bytes(NAME_BYTES_ASSUMED, plus)).max(1) as u32;
+    let page = call.file_system().read_directory(&directory, read.offset, entries_max, plus).await?;
+    let mut buffer = DirectoryBuffer::new(room);
+    for (number, item) in page.items.iter().enumerate() {
+        let lookup = plus.then(|| item.attributes.as_ref().map_or_else(EntryOut::default, entry_out));
+        if !buffer.push(lookup.as_ref(), item.inode.0, item.cookie, dirent_kind(item.kind), &item.name) {
+            if number == 0 {
+                // An empty answer would mean the end of the directory.
+                return Err(FsError::Invalid);
+            }
+            break;
+        }
+    }
+    Ok(Answer::bytes(buffer.finish()))
+}

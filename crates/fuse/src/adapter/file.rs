@@ -1,0 +1,181 @@
+//! Operations on open files.
+//!
+//! Files are opened for direct I/O: every read and write of a program is a request, and nothing stays in the page cache
+//! where other clients' writes would not reach it. Mappings use the page cache nevertheless (DIRECT_IO_ALLOW_MMAP); what
+//! they change comes back as WRITE with the CACHE bit, through any handle open for writing.
+
+use std::sync::Arc;
+
+use bytes::Bytes;
+use client::control::{self, ControlReply, ControlRequest};
+use client::{AllocateMode, CreatedFile, OpenFile, SeekTarget, WriteOptions};
+use types::mode::PERMISSIONS;
+use types::{FileKind, FsError, FsResult};
+
+use super::Call;
+use super::convert::{entry_out, open_flags};
+use crate::ioctl::STRIA_IOC_CALL;
+use crate::protocol::flags::{fsync as fsync_flag, open_reply, release as release_flag, write as write_flag};
+use crate::protocol::reply::{CopyFileRangeOut, IoctlOut, OpenOut, SeekOut, WriteOut};
+use crate::protocol::request::{
+    CopyFileRangeIn, CreateIn, FallocateIn, FlushIn, FsyncIn, IoctlIn, OpenIn, ReadIn, ReleaseIn, SeekIn, WriteIn,
+};
+use crate::session::Answer;
+
+/// Most bytes copied for one COPY_FILE_RANGE: the caller cannot be interrupted before the answer, and asks again.
+const COPY_BYTES_MAX: u64 = 64 << 20;
+
+/// OPEN. O_TRUNC comes with it.
+pub async fn open(call: Call, open: OpenIn) -> FsResult<Answer> {
+    let flags = open_flags(open.flags);
+    let call = &call;
+    let open = |credentials| async move { call.file_system().open(&credentials, call.inode, flags).await };
+    let file = call.caller.run(open).await?;
+    Ok(Answer::of(&enter(call, file)))
+}
+
+/// CREATE: open(2) with O_CREAT of a name that the kernel believes to be absent.
+pub async fn create(call: Call, create: CreateIn, name: Vec<u8>) -> FsResult<Answer> {
+    let name = &name;
+    let flags = open_flags(create.flags);
+    let call = &call;
+    let mode = create.mode & PERMISSIONS;
+    let open = |credentials| async move {
+        call.file_system().create_open(&credentials, call.inode, name, mode, create.umask, flags).await
+    };
+    let created = call.caller.run(open).await?;
+    if created.attributes.kind != FileKind::Regular {
+        // Another client made something else of this name meanwhile. The kernel accepts only a regular file here; a stale
+        // answer makes it look the name up again and do what is right for what it finds.
+        call.file_system().close(created.file, None).await?;
+        return Err(FsError::Stale);
+    }
+    Ok(enter_created(call, created))
+}
+
+/// TMPFILE.
+pub async fn create_unnamed(call: Call, create: CreateIn) -> FsResult<Answer> {
+    let flags = open_flags(create.flags);
+    let call = &call;
+    let mode = create.mode & PERMISSIONS;
+    let open = |credentials| async move {
+        call.file_system().create_unnamed(&credentials, call.inode, mode, create.umask, flags).await
+    };
+    let created = call.caller.run(open).await?;
+    Ok(enter_created(call, created))
+}
+
+fn enter_created(call: &Call, created: CreatedFile) -> Answer {
+    let entry = entry_out(&created.attributes);
+    Answer::pair(&entry, &enter(call, created.file))
+}
+
+/// Gives an open file its handle.
+fn enter(call: &Call, file: Arc<OpenFile>) -> OpenOut {
+    let flags = open_reply::DIRECT_IO | open_reply::PARALLEL_DIRECT_WRITES;
+    OpenOut { handle: call.adapter.handles.insert(file), flags, backing: 0 }
+}
+
+/// READ.
+pub async fn read(call: Call, read: ReadIn) -> FsResult<Answer> {
+    let file = call.adapter.handles.get(read.handle)?;
+    let data = call.file_system().read(&file, read.offset, read.size as usize).await?;
+    Ok(Answer { head: Vec::new(), pieces: data.into_pieces() })
+}
+
+/// WRITE. For O_APPEND the kernel sends the end it knows of; the client appends to the end there is. What is written back
+/// from mappings has its place, and no writer whose privileges could matter.
+pub async fn write(call: Call, write: WriteIn, data: Bytes) -> FsResult<Answer> {
+    let file = call.adapter.handles.get(write.handle)?;
+    let has = |flags: libc::c_int| write.flags & flags.cast_unsigned() != 0;
+    let written_back = write.write_flags & write_flag::CACHE != 0;
+    let options = WriteOptions {
+        append: has(libc::O_APPEND) && !written_back,
+        sync: has(libc::O_DSYNC),
+        keep_set_id: write.write_flags & write_flag::KILL_SUIDGID == 0,
+    };
+    let bytes = call.file_system().write(&file, write.offset, data, options).await?;
+    Ok(Answer::of(&WriteOut { size: bytes as u32, padding: 0 }))
+}
+
+/// RELEASE and RELEASEDIR: the last descriptor is gone.
+pub async fn release(call: Call, release: ReleaseIn) -> FsResult<Answer> {
+    let file = call.adapter.handles.remove(release.handle)?;
+    let flock_owner = (release.release_flags & release_flag::FLOCK_UNLOCK != 0).then_some(release.lock_owner);
+    call.file_system().close(file, flock_owner).await?;
+    Ok(Answer::done())
+}
+
+/// FLUSH: a descriptor is gone.
+pub async fn flush(call: Call, flush: FlushIn) -> FsResult<Answer> {
+    let file = call.adapter.handles.get(flush.handle)?;
+    call.file_system().flush(&file, flush.lock_owner).await?;
+    Ok(Answer::done())
+}
+
+/// FSYNC and FSYNCDIR.
+pub async fn fsync(call: Call, fsync: FsyncIn) -> FsResult<Answer> {
+    let file = call.adapter.handles.get(fsync.handle)?;
+    call.file_system().fsync(&file, fsync.fsync_flags & fsync_flag::DATA_ONLY != 0).await?;
+    Ok(Answer::done())
+}
+
+/// FALLOCATE.
+pub async fn fallocate(call: Call, fallocate: FallocateIn) -> FsResult<Answer> {
+    let file = call.adapter.handles.get(fallocate.handle)?;
+    let mode = AllocateMode::from_linux(fallocate.mode)?;
+    call.file_system().allocate(&file, mode, fallocate.offset, fallocate.length).await?;
+    Ok(Answer::done())
+}
+
+/// LSEEK: only for data and holes; the kernel knows the other kinds.
+pub async fn seek(call: Call, seek: SeekIn) -> FsResult<Answer> {
+    let file = call.adapter.handles.get(seek.handle)?;
+    let target = match seek.whence.cast_signed() {
+        libc::SEEK_DATA => SeekTarget::Data,
+        libc::SEEK_HOLE => SeekTarget::Hole,
+        _ => return Err(FsError::Invalid),
+    };
+    Ok(Answer::of(&SeekOut { offset: call.file_system().seek(&file, seek.offset, target).await? }))
+}
+
+/// COPY_FILE_RANGE, with the older 32-bit answer or the newer one.
+pub async fn copy_range(call: Call, copy: CopyFileRangeIn, wide: bool) -> FsResult<Answer> {
+    if copy.flags != 0 {
+        return Err(FsError::Invalid);
+    }
+    let from = call.adapter.handles.get(copy.handle_in)?;
+    let to = call.adapter.handles.get(copy.handle_out)?;
+    let options = WriteOptions { keep_set_id: call.caller.uid == 0, ..WriteOptions::default() };
+    let bytes = copy.length.min(COPY_BYTES_MAX);
+    let copied = call.file_system().copy_range((&from, copy.offset_in), (&to, copy.offset_out), bytes, options).await?;
+    Ok(if wide {
+        Answer::of(&CopyFileRangeOut { bytes: copied })
+    } else {
+        Answer::of(&WriteOut { size: copied as u32, padding: 0 })
+    })
+}
+
+/// IOCTL: the control channel, and nothing else.
+pub async fn ioctl(call: Call, request: IoctlIn, data: Vec<u8>) -> FsResult<Answer> {
+    if request.command != STRIA_IOC_CALL {
+        return Err(FsError::NotTty);
+    }
+    let call = &call;
+    let replies = &call.adapter.control_replies;
+    let execute = |control: ControlRequest| async move {
+        let control = &control;
+        let execute = |credentials| async move {
+            match control::execute(call.file_system(), &credentials, call.inode, control.clone()).await {
+                ControlReply::Error(FsError::GroupsNeeded) => Err(FsError::GroupsNeeded),
+                reply => Ok(reply),
+            }
+        };
+        call.caller.run(execute).await
+    };
+    let page = replies.serve(call.caller.uid, &data, execute).await?;
+    if page.len() > request.out_size as usize {
+        return Err(FsError::Invalid);
+    }
+    Ok(Answer { pieces: vec![Bytes::from(page)], ..Answer::of(&IoctlOut::default()) })
+}

@@ -1,0 +1,107 @@
+//! Advisory locks: fcntl(2) and flock(2), told apart by a flag.
+
+use client::LockRequest;
+use rpc::message::mdt::{HeldLock, LockFamily, LockMode, LockRange};
+use types::{FsError, FsResult};
+
+use super::{Call, Work};
+use crate::protocol::flags::lock as lock_flag;
+use crate::protocol::reply::LockOut;
+use crate::protocol::request::{FileLock, LockIn};
+use crate::session::Answer;
+
+/// GETLK.
+pub async fn get(call: Call, lock: LockIn) -> FsResult<Answer> {
+    let held = call.file_system().get_lock(call.inode, lock.owner, range(&lock), mode(lock.lock.kind)?).await?;
+    let lock = match held {
+        None => FileLock { kind: libc::F_UNLCK as u32, ..lock.lock },
+        Some(held) => file_lock(&held, held.client == call.file_system().client_id()),
+    };
+    Ok(Answer::of(&LockOut { lock }))
+}
+
+/// SETLK and SETLKW. A waiting request can be interrupted from the moment it is decoded: it is registered before its
+/// future is first polled.
+pub fn set(call: Call, lock: LockIn, wait: bool) -> Work {
+    let unique = call.unique;
+    let interrupted = wait.then(|| call.adapter.interrupts.register(unique));
+    Box::pin(async move {
+        let flock = lock.lock_flags & lock_flag::FLOCK != 0;
+        let mode = mode(lock.lock.kind);
+        let work = async {
+            let request = LockRequest {
+                family: if flock { LockFamily::Flock } else { LockFamily::Posix },
+                owner: lock.owner,
+                pid: lock.lock.pid,
+                range: range(&lock),
+                mode: mode?,
+                wait,
+            };
+            call.file_system().set_lock(call.inode, request).await
+        };
+        let result = match interrupted {
+            None => work.await,
+            Some(interrupted) => {
+                // Biased to the lock: if it is granted in the same moment, the caller has it.
+                let result = tokio::select! {
+                    biased;
+                    result = work => result,
+                    Ok(()) = interrupted => Err(FsError::Interrupted),
+                };
+                call.adapter.interrupts.finish(unique);
+                result
+            }
+        };
+        result.map(|()| Answer::done())
+    })
+}
+
+fn range(lock: &LockIn) -> LockRange {
+    LockRange { start: lock.lock.start, end: lock.lock.end }
+}
+
+fn mode(kind: u32) -> FsResult<LockMode> {
+    match kind.cast_signed() {
+        libc::F_RDLCK => Ok(LockMode::Shared),
+        libc::F_WRLCK => Ok(LockMode::Exclusive),
+        libc::F_UNLCK => Ok(LockMode::Unlock),
+        _ => Err(FsError::Invalid),
+    }
+}
+
+/// A lock as F_GETLK shows it. The process of a lock held through another mount means nothing here and is shown as 0.
+fn file_lock(held: &HeldLock, ours: bool) -> FileLock {
+    let kind = match held.mode {
+        LockMode::Shared => libc::F_RDLCK,
+        LockMode::Exclusive => libc::F_WRLCK,
+        LockMode::Unlock => libc::F_UNLCK,
+    };
+    FileLock { start: held.range.start, end: held.range.end, kind: kind as u32, pid: if ours { held.pid } else { 0 } }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use types::{ClientId, InodeNumber};
+
+    #[test]
+    fn processes_of_other_mounts_are_not_named() {
+        let held = HeldLock {
+            inode: InodeNumber(300),
+            family: LockFamily::Posix,
+            client: ClientId(1),
+            owner: 2,
+            pid: 77,
+            range: LockRange { start: 5, end: 9 },
+            mode: LockMode::Exclusive,
+        };
+        assert_eq!(file_lock(&held, true), FileLock { start: 5, end: 9, kind: 1, pid: 77 });
+        assert_eq!(file_lock(&held, false).pid, 0);
+    }
+
+    #[test]
+    fn unknown_kinds_of_locks_are_refused() {
+        assert_eq!(mode(2), Ok(LockMode::Unlock));
+        assert_eq!(mode(3), Err(FsError::Invalid));
+    }
+}

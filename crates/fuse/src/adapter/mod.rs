@@ -1,0 +1,180 @@
+//! The adapter: one function per operation of the kernel, translating to the [`client`] API and back, and nothing else.
+//!
+//! | kernel | here | client |
+//! |---|---|---|
+//! | node id | inode number (the root is 1 in both) | [`InodeNumber`] |
+//! | file handle | number of an entry in [`Handles`](handles::Handles) | `OpenFile` |
+//! | uid, gid, thread id | [`Caller`](caller::Caller) | [`Credentials`](types::Credentials), groups only when asked for |
+//! | INTERRUPT | [`Interrupts`](interrupts::Interrupts) | the future of a waiting lock is dropped |
+//! | errno | [`crate::errno`] | [`FsError`](types::FsError) |
+//!
+//! Since node ids are inode numbers, nothing is kept per inode: FORGET does nothing. The price: an inode that is
+//! unlinked while only a path descriptor (O_PATH) or a working directory refers to it is gone at once.
+//!
+//! Names and attributes are answered with a validity of 0 and absent names with an error, which the kernel does not cache;
+//! so nothing another client changes is ever seen stale.
+
+mod caller;
+mod convert;
+mod directory;
+mod file;
+mod handles;
+mod interrupts;
+mod lock;
+mod namespace;
+mod xattr;
+
+use std::sync::Arc;
+
+use bytes::Bytes;
+use client::FileSystem;
+use rt::BoxFuture;
+use tracing::Instrument;
+use types::{FsResult, InodeNumber};
+
+use crate::errno::Errno;
+use crate::ioctl::PendingReplies;
+use crate::protocol::{Incoming, Opcode, Operation};
+use crate::session::{Answer, Handler, Responder};
+use caller::Caller;
+use handles::Handles;
+use interrupts::Interrupts;
+
+/// Serves one mount from one [`FileSystem`].
+pub struct Adapter {
+    file_system: Arc<FileSystem>,
+    handles: Handles,
+    interrupts: Interrupts,
+    control_replies: PendingReplies,
+}
+
+/// What every operation gets: the mount, the caller and the inode it is about.
+#[derive(Clone)]
+struct Call {
+    adapter: Arc<Adapter>,
+    caller: Caller,
+    inode: InodeNumber,
+    unique: u64,
+}
+
+impl Call {
+    fn file_system(&self) -> &Arc<FileSystem> {
+        &self.adapter.file_system
+    }
+}
+
+type Work = BoxFuture<'static, FsResult<Answer>>;
+
+impl Adapter {
+    /// An adapter without open files.
+    pub fn new(file_system: Arc<FileSystem>) -> Arc<Self> {
+        Arc::new(Self {
+            file_system,
+            handles: Handles::default(),
+            interrupts: Interrupts::default(),
+            control_replies: PendingReplies::default(),
+        })
+    }
+
+    /// Identifies a request in the logs of this process and of every server that works for it: the mount's identity in
+    /// the upper half, the kernel's number of the request in the lower. Never 0, which means "no request".
+    fn trace_of(&self, unique: u64) -> u64 {
+        (1 << 63) | (self.file_system.client_id().0 << 32) | ((unique >> 1) & 0xffff_ffff)
+    }
+}
+
+impl Handler for Adapter {
+    fn handle(
+        self: Arc<Self>,
+        incoming: Incoming<'_>,
+        data: Bytes,
+        responder: Responder,
+    ) -> Option<BoxFuture<'static, ()>> {
+        let header = incoming.header;
+        match incoming.operation {
+            Operation::Forget(_) | Operation::BatchForget(_) => responder.forget(),
+            Operation::Interrupt(interrupt) => {
+                self.interrupts.interrupt(interrupt.unique);
+                responder.forget();
+            }
+            Operation::Destroy => responder.send(Ok(Answer::done())),
+            Operation::Init(_) | Operation::Refused => responder.refuse(Errno::NO_SUCH_OPERATION),
+            operation => {
+                let trace = self.trace_of(header.unique);
+                let span = span(incoming.opcode, trace, header.node);
+                let call = Call {
+                    caller: Caller::new(&header),
+                    inode: InodeNumber(header.node),
+                    unique: header.unique,
+                    adapter: self,
+                };
+                let work = rt::trace::scoped(trace, dispatch(call, operation, data)).instrument(span);
+                return Some(Box::pin(async move { responder.send(work.await) }));
+            }
+        }
+        None
+    }
+}
+
+fn span(opcode: Opcode, trace: u64, node: u64) -> tracing::Span {
+    tracing::debug_span!(
+        "fuse",
+        operation = opcode.label(),
+        trace = format_args!("{trace:016x}"),
+        inode = format_args!("{node:#x}")
+    )
+}
+
+/// The work of an operation on names and inodes; those on open files are in [`dispatch_file`].
+fn dispatch(call: Call, operation: Operation<'_>, data: Bytes) -> Work {
+    match operation {
+        Operation::Lookup { name } => Box::pin(namespace::lookup(call, name.to_vec())),
+        Operation::GetAttributes(get) => Box::pin(namespace::get_attributes(call, get)),
+        Operation::Statx(get) => Box::pin(namespace::statx(call, get)),
+        Operation::SetAttributes(set) => Box::pin(namespace::set_attributes(call, set)),
+        Operation::ReadLink => Box::pin(namespace::read_link(call)),
+        Operation::Symlink { name, target } => Box::pin(namespace::symlink(call, name.to_vec(), target.to_vec())),
+        Operation::MakeNode { node, name } => Box::pin(namespace::make_node(call, node, name.to_vec())),
+        Operation::MakeDirectory { directory, name } => {
+            Box::pin(namespace::make_directory(call, directory, name.to_vec()))
+        }
+        Operation::Unlink { name } => Box::pin(namespace::unlink(call, name.to_vec())),
+        Operation::RemoveDirectory { name } => Box::pin(namespace::remove_directory(call, name.to_vec())),
+        Operation::Rename { rename, name, new_name } => {
+            Box::pin(namespace::rename(call, rename, name.to_vec(), new_name.to_vec()))
+        }
+        Operation::Link { link, name } => Box::pin(namespace::link(call, link, name.to_vec())),
+        Operation::Access(access) => Box::pin(namespace::access(call, access)),
+        Operation::StatFs => Box::pin(namespace::stat_fs(call)),
+        Operation::SyncFs => Box::pin(namespace::sync_fs(call)),
+        Operation::SetXattr { set, name, value } => Box::pin(xattr::set(call, set, name.to_vec(), value.to_vec())),
+        Operation::GetXattr { get, name } => Box::pin(xattr::get(call, get, name.to_vec())),
+        Operation::ListXattr(get) => Box::pin(xattr::list(call, get)),
+        Operation::RemoveXattr { name } => Box::pin(xattr::remove(call, name.to_vec())),
+        operation => dispatch_file(call, operation, data),
+    }
+}
+
+/// The work of an operation on open files and directories.
+fn dispatch_file(call: Call, operation: Operation<'_>, data: Bytes) -> Work {
+    match operation {
+        Operation::Open(open) => Box::pin(file::open(call, open)),
+        Operation::Create { create, name } => Box::pin(file::create(call, create, name.to_vec())),
+        Operation::TemporaryFile { create } => Box::pin(file::create_unnamed(call, create)),
+        Operation::Read(read) => Box::pin(file::read(call, read)),
+        Operation::Write { write, .. } => Box::pin(file::write(call, write, data)),
+        Operation::Release(release) | Operation::ReleaseDirectory(release) => Box::pin(file::release(call, release)),
+        Operation::Flush(flush) => Box::pin(file::flush(call, flush)),
+        Operation::Fsync(fsync) | Operation::FsyncDirectory(fsync) => Box::pin(file::fsync(call, fsync)),
+        Operation::Fallocate(fallocate) => Box::pin(file::fallocate(call, fallocate)),
+        Operation::Seek(seek) => Box::pin(file::seek(call, seek)),
+        Operation::CopyFileRange { copy, wide } => Box::pin(file::copy_range(call, copy, wide)),
+        Operation::Ioctl { ioctl, data } => Box::pin(file::ioctl(call, ioctl, data.to_vec())),
+        Operation::OpenDirectory(open) => Box::pin(directory::open(call, open)),
+        Operation::ReadDirectory(read) => Box::pin(directory::read(call, read, false)),
+        Operation::ReadDirectoryPlus(read) => Box::pin(directory::read(call, read, true)),
+        Operation::GetLock(lock) => Box::pin(lock::get(call, lock)),
+        Operation::SetLock { lock, wait } => lock::set(call, lock, wait),
+        other => unreachable!("{other:?} is handled before"),
+    }
+}

@@ -1,0 +1,74 @@
+//! Extended attributes. Access lists are attributes like others here; the MDT understands them.
+
+use rpc::message::mdt::XattrMode;
+use types::{FsError, FsResult};
+
+use super::Call;
+use crate::protocol::reply::GetXattrOut;
+use crate::protocol::request::{GetXattrIn, SetXattrIn};
+use crate::session::Answer;
+
+/// SETXATTR.
+pub async fn set(call: Call, set: SetXattrIn, name: Vec<u8>, value: Vec<u8>) -> FsResult<Answer> {
+    let (call, name, value) = (&call, &name, &value);
+    let mode = match set.flags.cast_signed() {
+        0 => XattrMode::Any,
+        libc::XATTR_CREATE => XattrMode::Create,
+        libc::XATTR_REPLACE => XattrMode::Replace,
+        _ => return Err(FsError::Invalid),
+    };
+    let set =
+        |credentials| async move { call.file_system().set_xattr(&credentials, call.inode, name, value, mode).await };
+    call.caller.run(set).await?;
+    Ok(Answer::done())
+}
+
+/// GETXATTR.
+pub async fn get(call: Call, get: GetXattrIn, name: Vec<u8>) -> FsResult<Answer> {
+    let (call, name) = (&call, &name);
+    let value = |credentials| async move { call.file_system().get_xattr(&credentials, call.inode, name).await };
+    sized(call.caller.run(value).await?, get.size)
+}
+
+/// LISTXATTR: names, each with its NUL.
+pub async fn list(call: Call, get: GetXattrIn) -> FsResult<Answer> {
+    let call = &call;
+    let names = |credentials| async move { call.file_system().list_xattr(&credentials, call.inode).await };
+    let mut joined = Vec::new();
+    for name in call.caller.run(names).await? {
+        joined.extend_from_slice(&name);
+        joined.push(0);
+    }
+    sized(joined, get.size)
+}
+
+/// REMOVEXATTR.
+pub async fn remove(call: Call, name: Vec<u8>) -> FsResult<Answer> {
+    let (call, name) = (&call, &name);
+    let remove = |credentials| async move { call.file_system().remove_xattr(&credentials, call.inode, name).await };
+    call.caller.run(remove).await?;
+    Ok(Answer::done())
+}
+
+/// The value if it fits the caller's room; its size if the room is 0.
+fn sized(value: Vec<u8>, room: u32) -> FsResult<Answer> {
+    if room == 0 {
+        return Ok(Answer::of(&GetXattrOut { size: value.len() as u32, padding: 0 }));
+    }
+    if value.len() > room as usize {
+        return Err(FsError::Range);
+    }
+    Ok(Answer::bytes(value))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn values_are_sized_fitted_or_refused() {
+        assert_eq!(sized(vec![7; 3], 0), Ok(Answer::of(&GetXattrOut { size: 3, padding: 0 })));
+        assert_eq!(sized(vec![7; 3], 3), Ok(Answer::bytes(vec![7; 3])));
+        assert_eq!(sized(vec![7; 3], 2), Err(FsError::Range));
+    }
+}

@@ -1,0 +1,309 @@
+//! A mount: the entry in the system's mount table, and the session that serves it.
+//!
+//! Life cycle: [`Mount::new`] checks the mount point, removes what a killed process left there, mounts, and serves until
+//! [`Mount::unmount`], or until somebody else unmounts it (then [`Mount::ended`] says so). Root mounts by mount(2);
+//! everybody else through `fusermount3`. A mount dropped without `unmount` is unmounted lazily.
+//!
+//! Invariant: only mounts of type `fuse.stria` are ever removed, and by `unmount` only the one it made (told apart by its
+//! device number). Downside: the checks and the mount are separate steps; a mount made between them is mounted over.
+
+pub mod fusermount;
+pub mod helper;
+pub mod options;
+pub mod table;
+
+use std::{
+    ffi::CString,
+    io,
+    os::unix::fs::MetadataExt,
+    path::{Path, PathBuf},
+    sync::Arc,
+};
+
+use client::FileSystem;
+use rt::real::Cores;
+use rustix::io::Errno;
+use rustix::mount::{MountFlags, UnmountFlags};
+use tokio::sync::watch;
+
+use crate::Adapter;
+use crate::session::buffer::DATA_BYTES_MAX;
+use crate::session::device::Device;
+use crate::session::init::READ_AHEAD_BYTES;
+use crate::session::{Handler, Session, SessionError};
+pub use options::{MountOptions, MountSource, ParseError};
+use table::FILE_SYSTEM_TYPE;
+
+/// Why something could not be mounted or unmounted.
+#[derive(Debug, thiserror::Error)]
+#[allow(missing_docs, reason = "every variant has the mount point, and the text says the rest")]
+pub enum MountError {
+    #[error("mount point {point} does not exist")]
+    NotFound { point: PathBuf },
+    #[error("mount point {point} is not a directory")]
+    NotDirectory { point: PathBuf },
+    #[error("{mounted} is already mounted on {point}")]
+    AlreadyMounted { point: PathBuf, mounted: String },
+    #[error("{point} is busy")]
+    Busy { point: PathBuf },
+    #[error("{point} is not a StriaFS mount")]
+    NotMounted { point: PathBuf },
+    #[error("{point} is a dead {kind} mount of another program; unmount it first")]
+    DeadForeign { point: PathBuf, kind: String },
+    #[error("mounting on {point} is not permitted: {error}")]
+    NotPermitted { point: PathBuf, error: io::Error },
+    #[error("/dev/fuse cannot be opened: {0}; is the kernel module fuse loaded?")]
+    NoDevice(io::Error),
+    #[error("cannot {doing} {point}: {error}")]
+    System { doing: &'static str, point: PathBuf, error: io::Error },
+    #[error(transparent)]
+    Session(#[from] SessionError),
+}
+
+impl MountError {
+    fn system(doing: &'static str, point: &Path, error: impl Into<io::Error>) -> Self {
+        let (point, error) = (point.to_owned(), error.into());
+        match error.kind() {
+            io::ErrorKind::NotFound => MountError::NotFound { point },
+            io::ErrorKind::NotADirectory => MountError::NotDirectory { point },
+            io::ErrorKind::ResourceBusy => MountError::Busy { point },
+            io::ErrorKind::PermissionDenied => MountError::NotPermitted { point, error },
+            _ => MountError::System { doing, point, error },
+        }
+    }
+}
+
+/// How an unmount went.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Unmounted {
+    /// Nobody used it.
+    Clean,
+    /// It was in use: it has left the name space, and whoever still had files open gets ENOTCONN.
+    Detached,
+    /// Somebody else had unmounted it before.
+    Before,
+}
+
+/// A mounted and served file system.
+pub struct Mount {
+    point: PathBuf,
+    device_number: String,
+    session: Option<Session>,
+}
+
+impl Mount {
+    /// Mounts `file_system` on the directory `point`. `source` is what `df` and `mount` show, as `mgs:9800:/stria`.
+    pub fn new(
+        file_system: Arc<FileSystem>,
+        source: &str,
+        point: &Path,
+        options: &MountOptions,
+        cores: Cores,
+    ) -> Result<Mount, MountError> {
+        Self::with_handler(Adapter::new(file_system), source, point, options, cores)
+    }
+
+    /// As [`Mount::new`], with anything that answers requests.
+    pub fn with_handler(
+        handler: Arc<dyn Handler>,
+        source: &str,
+        point: &Path,
+        options: &MountOptions,
+        cores: Cores,
+    ) -> Result<Mount, MountError> {
+        let point = prepare(point)?;
+        let device = attach(source, &point, options)?;
+        let threads = options.threads.unwrap_or_else(|| cores.count());
+        let session = Session::start(device, threads, handler, cores).inspect_err(|_| drop(detach(&point, true)))?;
+        let entry = table::find(&point).map_err(|error| MountError::system("find", &point, error))?;
+        let device_number = entry.map(|entry| entry.device).unwrap_or_default();
+        raise_read_ahead(&device_number);
+        Ok(Mount { point, device_number, session: Some(session) })
+    }
+
+    /// The mount point, absolute and without symbolic links.
+    pub fn point(&self) -> &Path {
+        &self.point
+    }
+
+    /// Becomes true when the mount is gone, whoever unmounted it.
+    pub fn ended(&self) -> watch::Receiver<bool> {
+        self.session.as_ref().expect("the session lives until the mount is consumed").ended()
+    }
+
+    /// Unmounts and ends the workers; of a busy mount, the rest of its users see errors.
+    pub fn unmount(mut self) -> Result<Unmounted, MountError> {
+        self.end()
+    }
+
+    fn end(&mut self) -> Result<Unmounted, MountError> {
+        let Some(session) = self.session.take() else { return Ok(Unmounted::Before) };
+        let result = self.remove();
+        session.stop();
+        result
+    }
+
+    fn remove(&self) -> Result<Unmounted, MountError> {
+        let entry = table::find(&self.point).map_err(|error| MountError::system("find", &self.point, error))?;
+        if entry.is_none_or(|entry| entry.device != self.device_number) {
+            return Ok(Unmounted::Before);
+        }
+        match detach(&self.point, false) {
+            Ok(()) => Ok(Unmounted::Clean),
+            Err(MountError::Busy { .. }) => detach(&self.point, true).map(|()| Unmounted::Detached),
+            Err(error) => Err(error),
+        }
+    }
+}
+
+impl Drop for Mount {
+    fn drop(&mut self) {
+        if let Err(error) = self.end() {
+            tracing::error!(%error, "unmounting failed");
+        }
+    }
+}
+
+/// Unmounts a StriaFS mount of any process by its path (`stria umount`). `lazy`: also if it is in use.
+pub fn unmount(point: &Path, lazy: bool) -> Result<(), MountError> {
+    let point = resolve(point)?;
+    let entry = table::find(&point).map_err(|error| MountError::system("find", &point, error))?;
+    if entry.is_none_or(|entry| entry.kind != FILE_SYSTEM_TYPE) {
+        return Err(MountError::NotMounted { point });
+    }
+    detach(&point, lazy)
+}
+
+/// The absolute path of a mount point, also of one whose server is dead.
+fn resolve(point: &Path) -> Result<PathBuf, MountError> {
+    match std::fs::canonicalize(point) {
+        Err(error) if is_dead(&error) => {
+            let absolute = std::path::absolute(point).map_err(|error| MountError::system("find", point, error))?;
+            let (Some(parent), Some(name)) = (absolute.parent(), absolute.file_name()) else {
+                return Err(MountError::system("find", point, error));
+            };
+            let parent = std::fs::canonicalize(parent).map_err(|error| MountError::system("find", point, error))?;
+            Ok(parent.join(name))
+        }
+        other => other.map_err(|error| MountError::system("find", point, error)),
+    }
+}
+
+/// "Transport endpoint is not connected": the process that served this mount is gone.
+fn is_dead(error: &io::Error) -> bool {
+    error.raw_os_error() == Some(libc::ENOTCONN)
+}
+
+/// Checks the mount point and removes dead mounts of ours from it; returns its absolute path.
+fn prepare(point: &Path) -> Result<PathBuf, MountError> {
+    let point = resolve(point)?;
+    loop {
+        let entry = table::find(&point).map_err(|error| MountError::system("find", &point, error))?;
+        match (std::fs::metadata(&point), entry) {
+            (Ok(_), Some(entry)) if entry.kind == FILE_SYSTEM_TYPE => {
+                return Err(MountError::AlreadyMounted { point, mounted: entry.source });
+            }
+            (Ok(metadata), _) if !metadata.is_dir() => return Err(MountError::NotDirectory { point }),
+            (Ok(_), _) => return Ok(point),
+            (Err(error), Some(entry)) if is_dead(&error) => {
+                if entry.kind != FILE_SYSTEM_TYPE {
+                    return Err(MountError::DeadForeign { point, kind: entry.kind });
+                }
+                tracing::warn!(point = %point.display(), source = entry.source,
+                    "the process that served this mount was killed; removing what it left behind");
+                detach(&point, true)?;
+            }
+            (Err(error), _) => return Err(MountError::system("examine", &point, error)),
+        }
+    }
+}
+
+/// Mounts; returns the device to be served.
+fn attach(source: &str, point: &Path, options: &MountOptions) -> Result<Device, MountError> {
+    if rustix::process::geteuid().is_root() {
+        attach_as_root(source, point, options)
+    } else {
+        attach_through_helper(source, point, options)
+    }
+}
+
+fn attach_as_root(source: &str, point: &Path, options: &MountOptions) -> Result<Device, MountError> {
+    let device = Device::open().map_err(MountError::NoDevice)?;
+    let mode = std::fs::metadata(point).map_err(|error| MountError::system("examine", point, error))?.mode();
+    let allow_other = if options.allow_other.unwrap_or(true) { ",allow_other" } else { "" };
+    let data = format!(
+        "fd={},rootmode={:o},user_id=0,group_id=0,max_read={DATA_BYTES_MAX}{allow_other}",
+        device.descriptor(),
+        mode & libc::S_IFMT,
+    );
+    let data = CString::new(data).expect("figures and words contain no NUL");
+    rustix::mount::mount(source, point, FILE_SYSTEM_TYPE, options.flags, data.as_c_str())
+        .map_err(|error| MountError::system("mount on", point, error))?;
+    Ok(device)
+}
+
+fn attach_through_helper(source: &str, point: &Path, options: &MountOptions) -> Result<Device, MountError> {
+    let source = fusermount::escape(source);
+    let mut text = format!("fsname={source},subtype=stria,max_read={DATA_BYTES_MAX}");
+    // The helper adds nosuid and nodev by itself.
+    let flags = [
+        (MountFlags::RDONLY, "ro"),
+        (MountFlags::NOEXEC, "noexec"),
+        (MountFlags::SYNCHRONOUS, "sync"),
+        (MountFlags::DIRSYNC, "dirsync"),
+        (MountFlags::NOATIME, "noatime"),
+    ];
+    let words = flags.iter().filter(|(flag, _)| options.flags.contains(*flag)).map(|(_, word)| *word);
+    for word in words.chain(options.allow_other.unwrap_or(false).then_some("allow_other")) {
+        text.push(',');
+        text.push_str(word);
+    }
+    fusermount::mount(point, &text).map_err(|error| MountError::system("mount on", point, error))
+}
+
+/// Takes a mount out of the name space.
+fn detach(point: &Path, lazy: bool) -> Result<(), MountError> {
+    let result = if rustix::process::geteuid().is_root() {
+        let lazy = if lazy { UnmountFlags::DETACH } else { UnmountFlags::empty() };
+        match rustix::mount::unmount(point, lazy | UnmountFlags::NOFOLLOW) {
+            // Gone in the meantime.
+            Err(Errno::INVAL | Errno::NOENT) => Ok(()),
+            other => other.map_err(io::Error::from),
+        }
+    } else {
+        fusermount::unmount(point, lazy)
+    };
+    result.map_err(|error| MountError::system("unmount", point, error))
+}
+
+/// The kernel reads mapped files ahead by 128 KiB whatever INIT says; only root can raise it. Without it, mapped reads are
+/// slower, nothing else.
+fn raise_read_ahead(device_number: &str) {
+    let path = format!("/sys/class/bdi/{device_number}/read_ahead_kb");
+    if let Err(error) = std::fs::write(&path, (READ_AHEAD_BYTES / 1024).to_string()) {
+        tracing::debug!(path, %error, "cannot raise the read-ahead");
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn mount_points_that_cannot_be_are_refused_by_cause() {
+        let directory = tempfile::tempdir().unwrap();
+        let file = directory.path().join("file");
+        std::fs::write(&file, b"").unwrap();
+        assert!(matches!(prepare(&file), Err(MountError::NotDirectory { .. })));
+        assert!(matches!(prepare(&directory.path().join("absent")), Err(MountError::NotFound { .. })));
+        assert!(matches!(prepare(&file.join("below")), Err(MountError::NotDirectory { .. })));
+        assert_eq!(prepare(directory.path()).unwrap(), directory.path().canonicalize().unwrap());
+    }
+
+    #[test]
+    fn only_our_mounts_are_unmounted() {
+        let directory = tempfile::tempdir().unwrap();
+        assert!(matches!(unmount(directory.path(), true), Err(MountError::NotMounted { .. })));
+        assert!(matches!(unmount(Path::new("/"), true), Err(MountError::NotMounted { .. })));
+    }
+}

@@ -1,0 +1,199 @@
+//! Mount options and sources as mount(8) and /etc/fstab give them.
+//!
+//! ```text
+//! mgs.example:9800:/stria  /mnt/stria  fuse.stria  rw,nosuid,_netdev,timeout=30  0 0
+//! ```
+
+use std::{fmt, str::FromStr};
+
+use rustix::mount::MountFlags;
+
+/// What a mount is of: `host:port:/fsname`. Several management servers are separated by commas.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct MountSource {
+    /// Addresses of the management service, `host:port` each, in the order to be tried.
+    pub mgs: Vec<String>,
+    /// Name of the file system.
+    pub fsname: String,
+}
+
+impl fmt::Display for MountSource {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}:/{}", self.mgs.join(","), self.fsname)
+    }
+}
+
+/// Why a source or an option is not understood.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum ParseError {
+    /// Not of the form `host:port:/fsname`.
+    #[error("'{0}' is not a source; expected HOST:PORT:/FSNAME, as in mgs.example:9800:/stria")]
+    Source(String),
+    /// A file system name that cannot be.
+    #[error("'{name}' is not a file system name: 1 to {max} letters, digits, '-' or '_'")]
+    FsName {
+        /// The name.
+        name: String,
+        /// Longest length.
+        max: usize,
+    },
+    /// An option's value is missing, unwanted or wrong.
+    #[error("mount option '{0}' has a wrong value")]
+    Value(String),
+}
+
+impl FromStr for MountSource {
+    type Err = ParseError;
+
+    fn from_str(text: &str) -> Result<Self, ParseError> {
+        let error = || ParseError::Source(text.to_owned());
+        let (mgs, fsname) = text.rsplit_once(":/").ok_or_else(error)?;
+        let max = types::limits::FSNAME_BYTES_MAX;
+        let allowed = |byte: u8| byte.is_ascii_alphanumeric() || byte == b'-' || byte == b'_';
+        if fsname.is_empty() || fsname.len() > max || !fsname.bytes().all(allowed) {
+            return Err(ParseError::FsName { name: fsname.to_owned(), max });
+        }
+        let mgs: Vec<String> = mgs.split(',').map(str::to_owned).collect();
+        let has_port = |address: &String| {
+            address.rsplit_once(':').is_some_and(|(host, port)| !host.is_empty() && port.parse::<u16>().is_ok())
+        };
+        if !mgs.iter().all(has_port) {
+            return Err(error());
+        }
+        Ok(MountSource { mgs, fsname: fsname.to_owned() })
+    }
+}
+
+/// Options of a mount that this crate acts on; what it does not know is left to the caller in `others`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct MountOptions {
+    /// Flags of mount(2).
+    pub flags: MountFlags,
+    /// Whether users other than the mounting one may enter. `None`: as far as possible, that is, if root mounts.
+    pub allow_other: Option<bool>,
+    /// Workers; `None`: one per core.
+    pub threads: Option<usize>,
+    /// Options of other layers, in order, as `name` or `name=value`: for the caller to interpret or refuse.
+    pub others: Vec<(String, Option<String>)>,
+}
+
+impl Default for MountOptions {
+    fn default() -> Self {
+        Self { flags: MountFlags::empty(), allow_other: None, threads: None, others: Vec::new() }
+    }
+}
+
+/// Options that switch a flag of mount(2) on or off.
+const FLAGS: &[(&str, MountFlags, bool)] = &[
+    ("ro", MountFlags::RDONLY, true),
+    ("rw", MountFlags::RDONLY, false),
+    ("nosuid", MountFlags::NOSUID, true),
+    ("suid", MountFlags::NOSUID, false),
+    ("nodev", MountFlags::NODEV, true),
+    ("dev", MountFlags::NODEV, false),
+    ("noexec", MountFlags::NOEXEC, true),
+    ("exec", MountFlags::NOEXEC, false),
+    ("sync", MountFlags::SYNCHRONOUS, true),
+    ("async", MountFlags::SYNCHRONOUS, false),
+    ("dirsync", MountFlags::DIRSYNC, true),
+    ("noatime", MountFlags::NOATIME, true),
+    ("atime", MountFlags::NOATIME, false),
+    ("nodiratime", MountFlags::NODIRATIME, true),
+    ("diratime", MountFlags::NODIRATIME, false),
+    ("relatime", MountFlags::RELATIME, true),
+    ("norelatime", MountFlags::RELATIME, false),
+    ("strictatime", MountFlags::STRICTATIME, true),
+];
+
+/// Options that mean something to mount(8), systemd or fsck only.
+const FOR_OTHERS: &[&str] =
+    &["defaults", "auto", "noauto", "user", "nouser", "users", "owner", "group", "nofail", "_netdev", "_rnetdev"];
+
+impl MountOptions {
+    /// Parses the text after `-o`. May be called several times; later options win.
+    pub fn add(&mut self, text: &str) -> Result<(), ParseError> {
+        for option in text.split(',').filter(|option| !option.is_empty()) {
+            self.add_one(option)?;
+        }
+        Ok(())
+    }
+
+    fn add_one(&mut self, option: &str) -> Result<(), ParseError> {
+        let (name, value) = match option.split_once('=') {
+            Some((name, value)) => (name, Some(value)),
+            None => (option, None),
+        };
+        let wrong = || ParseError::Value(option.to_owned());
+        if let Some((_, flag, on)) = FLAGS.iter().find(|(known, ..)| *known == name) {
+            if value.is_some() {
+                return Err(wrong());
+            }
+            self.flags.set(*flag, *on);
+            return Ok(());
+        }
+        let ignored = FOR_OTHERS.contains(&name) || name.starts_with("x-") || name.starts_with("X-");
+        match (name, value) {
+            ("comment" | "user" | "fsname" | "subtype", Some(_)) => {}
+            _ if ignored => {}
+            ("allow_other", None) => self.allow_other = Some(true),
+            ("noallow_other", None) => self.allow_other = Some(false),
+            ("allow_other" | "noallow_other", Some(_)) => return Err(wrong()),
+            ("threads", value) => {
+                let threads = value.and_then(|value| value.parse().ok()).filter(|threads| (1..=1024).contains(threads));
+                self.threads = Some(threads.ok_or_else(wrong)?);
+            }
+            _ => self.others.push((name.to_owned(), value.map(str::to_owned))),
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn parse(text: &str) -> Result<MountOptions, ParseError> {
+        let mut options = MountOptions::default();
+        options.add(text).map(|()| options)
+    }
+
+    #[test]
+    fn sources_name_management_servers_and_file_system() {
+        let source: MountSource = "mgs1:9800,[fe80::1]:9800:/stria".parse().unwrap();
+        assert_eq!(source.mgs, ["mgs1:9800", "[fe80::1]:9800"]);
+        assert_eq!(source.fsname, "stria");
+        assert_eq!(source.to_string(), "mgs1:9800,[fe80::1]:9800:/stria");
+    }
+
+    #[test]
+    fn other_sources_are_refused() {
+        for text in ["", "/dev/sda1", "mgs:/stria", "mgs:port:/stria", ":9800:/stria", "mgs:9800", "mgs:9800,:/stria"] {
+            assert!(matches!(text.parse::<MountSource>(), Err(ParseError::Source(_))), "{text}");
+        }
+        for text in ["mgs:9800:/", "mgs:9800:/ninechars", "mgs:9800:/a/b", "mgs:9800:/a b"] {
+            assert!(matches!(text.parse::<MountSource>(), Err(ParseError::FsName { .. })), "{text}");
+        }
+    }
+
+    #[test]
+    fn flags_are_set_and_taken_back_in_order() {
+        let options = parse("defaults,ro,nosuid,nodev,rw,dev").unwrap();
+        assert_eq!(options.flags, MountFlags::NOSUID);
+    }
+
+    #[test]
+    fn what_is_meant_for_others_is_ignored_and_the_unknown_is_passed_on() {
+        let options = parse("_netdev,x-systemd.automount,comment=a b,timeout=30,,flag,threads=3,allow_other").unwrap();
+        let others = [("timeout".to_owned(), Some("30".to_owned())), ("flag".to_owned(), None)];
+        assert_eq!(options.others, others);
+        assert_eq!((options.threads, options.allow_other), (Some(3), Some(true)));
+        assert_eq!(options.flags, MountFlags::empty());
+    }
+
+    #[test]
+    fn wrong_values_are_refused_by_name() {
+        for text in ["ro=1", "threads", "threads=0", "threads=x", "threads=1025", "allow_other=yes"] {
+            assert_eq!(parse(text), Err(ParseError::Value(text.to_owned())));
+        }
+    }
+}
