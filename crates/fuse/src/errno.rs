@@ -28,7 +28,7 @@ pub fn of(error: &FsError) -> Errno {
         FsError::NotEmpty => libc::ENOTEMPTY,
         FsError::AccessDenied => libc::EACCES,
         FsError::NotPermitted => libc::EPERM,
-        FsError::Invalid => libc::EINVAL,
+        FsError::Invalid | FsError::Refused(_) => libc::EINVAL,
         FsError::NameTooLong => libc::ENAMETOOLONG,
         FsError::Loop => libc::ELOOP,
         FsError::TooManyLinks => libc::EMLINK,
