@@ -1,0 +1,231 @@
+//! Truncating, allocating, punching, zeroing and destroying. All of them change records; the host file follows when the
+//! change is durable (`commit`).
+//!
+//! Removing more blocks than one batch takes happens in parts, from the front; the size and the object itself go last. A
+//! crash between the parts leaves holes in an object whose truncation was never acknowledged.
+
+use std::ops::Range;
+
+use rpc::message::ost::{Changed, ObjectAttributes, SpaceChange};
+use types::{FsError, FsResult, ObjectId, Timestamp, limits::BLOCK_BYTES, limits::FILE_BYTES_MAX};
+
+use super::{DirectoryStore, blocks_of, host_file, transaction::Applied, volatile::HostWork, write::NewBlock};
+use crate::{chunk_record::BlockState, options::IN_PLACE_BYTES_MIN};
+
+/// Commits an allocation waits for before it gives up on reserving what others keep removing.
+const ALLOCATE_COMMITS_MAX: usize = 3;
+
+/// Answer for an object that does not exist and is not made.
+const UNCHANGED: Changed = Changed { before: MISSING, after: MISSING };
+const MISSING: ObjectAttributes =
+    ObjectAttributes { size: 0, blocks: 0, mtime: Timestamp { seconds: 0, nanoseconds: 0 } };
+
+/// What ends a removal.
+#[derive(Clone, Copy, Debug)]
+enum Finish {
+    SetSize(u64),
+    ExtendSize(u64),
+    Destroy,
+}
+
+fn checked_end(offset: u64, bytes: u64) -> FsResult<u64> {
+    if bytes == 0 {
+        return Err(FsError::Invalid);
+    }
+    offset.checked_add(bytes).filter(|end| *end <= FILE_BYTES_MAX).ok_or(FsError::FileTooLarge)
+}
+
+impl DirectoryStore {
+    pub(super) async fn change_object(&self, object: ObjectId, change: SpaceChange) -> FsResult<Changed> {
+        match change {
+            SpaceChange::Truncate { size } => self.truncate(object, size).await,
+            SpaceChange::Allocate { offset, bytes, extend } => self.allocate(object, offset, bytes, extend).await,
+            SpaceChange::Punch { offset, bytes } => {
+                self.make_zeros(object, offset, bytes, HostWork::GiveBack, false).await
+            }
+            // What the host file has of the range stays reserved there; nothing more is reserved.
+            SpaceChange::Zero { offset, bytes, extend } => {
+                self.make_zeros(object, offset, bytes, HostWork::Keep, extend).await
+            }
+        }
+    }
+
+    async fn truncate(&self, object: ObjectId, size: u64) -> FsResult<Changed> {
+        if size > FILE_BYTES_MAX {
+            return Err(FsError::FileTooLarge);
+        }
+        let guard = self.locks.exclusive(object, size / BLOCK_BYTES..u64::MAX).await;
+        let Some(record) = self.load_object(object)? else {
+            return if size == 0 { Ok(UNCHANGED) } else { self.grow(object, size).await };
+        };
+        let (first, last) = if size < record.size {
+            let edge = self.zeroed_edge(object, size..u64::MAX).await?;
+            let gone = size.div_ceil(BLOCK_BYTES)..u64::MAX;
+            self.remove(object, gone, edge, HostWork::GiveBack, Finish::SetSize(size)).await?
+        } else {
+            return self.grow(object, size).await;
+        };
+        drop(guard);
+        self.written(last).await?;
+        Ok(Self::changed(&first, &last))
+    }
+
+    /// Sets a size that is not smaller than the present one.
+    async fn grow(&self, object: ObjectId, size: u64) -> FsResult<Changed> {
+        let mtime = self.seams.clock.wall();
+        let applied = self
+            .update(object, |transaction| {
+                transaction.extend_size(size);
+                transaction.set_mtime(mtime);
+                Ok(())
+            })
+            .await?;
+        self.written(applied).await?;
+        Ok(Self::changed(&applied, &applied))
+    }
+
+    /// Makes a range read as zeros.
+    async fn make_zeros(
+        &self,
+        object: ObjectId,
+        offset: u64,
+        bytes: u64,
+        work: HostWork,
+        extend: bool,
+    ) -> FsResult<Changed> {
+        let end = checked_end(offset, bytes)?;
+        let guard = self.locks.exclusive(object, blocks_of(offset, bytes)).await;
+        let finish = Finish::ExtendSize(if extend { end } else { 0 });
+        let Some(record) = self.load_object(object)? else {
+            return if extend { self.grow(object, end).await } else { Ok(UNCHANGED) };
+        };
+        let mut edges = self.zeroed_edge(object, offset..end).await?;
+        // What lies behind the object's end in its last block is zeros already: the whole block may go.
+        let last = if end >= record.size { end.div_ceil(BLOCK_BYTES) } else { end / BLOCK_BYTES };
+        let gone = offset.div_ceil(BLOCK_BYTES)..last;
+        if end < record.size && end / BLOCK_BYTES != offset / BLOCK_BYTES {
+            edges.extend(self.zeroed_edge(object, end / BLOCK_BYTES * BLOCK_BYTES..end).await?);
+        }
+        edges.retain(|edge| !gone.contains(&edge.block));
+        let (first, last) = self.remove(object, gone, edges, work, finish).await?;
+        drop(guard);
+        self.written(last).await?;
+        Ok(Self::changed(&first, &last))
+    }
+
+    /// The block in which `range` begins, with its part of the range zeroed; nothing if the range begins or covers it
+    /// whole, or if it is zeros anyway.
+    async fn zeroed_edge(&self, object: ObjectId, range: Range<u64>) -> FsResult<Vec<NewBlock>> {
+        let block = range.start / BLOCK_BYTES;
+        let start = (range.start % BLOCK_BYTES) as usize;
+        let end = (range.end - block * BLOCK_BYTES).min(BLOCK_BYTES) as usize;
+        if (start == 0 && end as u64 == BLOCK_BYTES) || start == end {
+            return Ok(Vec::new());
+        }
+        let state = self.block_states(object, block..block + 1)?[0];
+        if state == BlockState::Absent {
+            return Ok(Vec::new());
+        }
+        let mut contents = self.load_block(object, block, state).await?;
+        if contents[start..end].iter().all(|byte| *byte == 0) {
+            return Ok(Vec::new());
+        }
+        contents[start..end].fill(0);
+        Ok(vec![NewBlock::inline(block, contents)])
+    }
+
+    /// Replaces `edges`, makes the blocks absent, in parts if need be, and finishes.
+    async fn remove(
+        &self,
+        object: ObjectId,
+        blocks: Range<u64>,
+        edges: Vec<NewBlock>,
+        work: HostWork,
+        finish: Finish,
+    ) -> FsResult<(Applied, Applied)> {
+        let mtime = self.seams.clock.wall();
+        let mut next = Some(blocks.start);
+        let mut outcome: Option<(Applied, Applied)> = None;
+        while let Some(start) = next {
+            let applied = self
+                .update(object, |transaction| {
+                    transaction.use_reserve();
+                    if start == blocks.start {
+                        for edge in &edges {
+                            transaction.put_inline(edge.block, edge.checksum, edge.data.clone())?;
+                        }
+                    }
+                    next = transaction.remove(start..blocks.end, work, self.batch_bytes)?;
+                    transaction.set_mtime(mtime);
+                    match finish {
+                        _ if next.is_some() => {}
+                        Finish::SetSize(size) => transaction.set_size(size),
+                        Finish::ExtendSize(size) => transaction.extend_size(size),
+                        Finish::Destroy => transaction.destroy(),
+                    }
+                    Ok(())
+                })
+                .await?;
+            outcome = Some((outcome.map_or(applied, |(first, _)| first), applied));
+        }
+        self.space.forget();
+        Ok(outcome.expect("at least one part"))
+    }
+
+    /// Reserves space. Small ranges are not worth a host file: what is written there goes inline, into space that the
+    /// target reserves as a whole.
+    async fn allocate(&self, object: ObjectId, offset: u64, bytes: u64, extend: bool) -> FsResult<Changed> {
+        let end = checked_end(offset, bytes)?;
+        let blocks = blocks_of(offset, bytes);
+        let in_file = bytes >= IN_PLACE_BYTES_MIN;
+        // Space that is still to be given back must be gone before, or it would take the reservation with it.
+        for _ in 0..ALLOCATE_COMMITS_MAX {
+            if !in_file || !self.volatile.lock().is_given_back(object, &blocks) {
+                break;
+            }
+            self.commit().await?;
+        }
+        let _grant = self.reserve(bytes).await?;
+        let guard = self.locks.exclusive(object, blocks).await;
+        let mtime = self.seams.clock.wall();
+        let mut first = None;
+        if in_file {
+            let noted = self
+                .update(object, |transaction| {
+                    transaction.note_host_file();
+                    Ok(())
+                })
+                .await?;
+            first = Some(noted);
+            let allocated = self.device.allocate(&host_file(object), offset, bytes).await;
+            allocated.map_err(|error| self.device_error("reserving space", &error))?;
+        }
+        let last = self
+            .update(object, |transaction| {
+                if extend && transaction.record().size < end {
+                    transaction.extend_size(end);
+                    transaction.set_mtime(mtime);
+                }
+                Ok(())
+            })
+            .await?;
+        drop(guard);
+        self.written(last).await?;
+        Ok(Self::changed(&first.unwrap_or(last), &last))
+    }
+
+    pub(super) async fn destroy_objects(&self, objects: &[ObjectId]) -> FsResult<()> {
+        let mut destroyed = None;
+        for &object in objects {
+            let _guard = self.locks.exclusive(object, 0..u64::MAX).await;
+            if self.load_object(object)?.is_some() {
+                let (_, last) =
+                    self.remove(object, 0..u64::MAX, Vec::new(), HostWork::GiveBack, Finish::Destroy).await?;
+                destroyed = Some(last.lsn);
+            }
+        }
+        // Also if nothing was left to destroy: an earlier, repeated request may have done it without becoming durable.
+        let lsn = destroyed.unwrap_or_else(|| self.volatile.lock().last_lsn);
+        self.kv.durable(lsn).await.map_err(|error| self.kv_error(error))
+    }
+}

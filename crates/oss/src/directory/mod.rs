@@ -1,0 +1,350 @@
+//! The directory store: objects as records in kv and host files on a local file system.
+//!
+//! The record is the truth. Per block of 4096 bytes it says: absent (zeros), inline (the bytes are in kv), or in place
+//! (the bytes are in the host file at the same offset); with the block's CRC-32C. One file per concern:
+//!
+//! | file | concern |
+//! |---|---|
+//! | `transaction` | one atomic change of an object's records |
+//! | `write`, `read`, `change`, `seek` | the requests |
+//! | `commit` | flushing, the mark, giving space back |
+//! | `write_back` | inline blocks of large objects move to their files |
+//! | `recovery` | opening, verifying what a crash left |
+//! | `volatile`, `space` | state in memory |
+//!
+//! # Rules
+//!
+//! 1. A block is written in place only while its state is absent and its range is not tainted. Then no record, present or
+//!    durable, names the bytes that are overwritten. Everything else goes inline.
+//! 2. The record of an in-place block is made after its bytes are with the kernel. It carries the present epoch.
+//! 3. The mark of an epoch is made after every file with blocks of that epoch was flushed.
+//! 4. Removing blocks of an object that has a host file taints the range until the removal is durable and the host file
+//!    was punched.
+//! 5. Write-back copies an inline block only after its record is durable, and only outside of tainted ranges; its record
+//!    becomes in place, without an epoch, after the file was flushed.
+//! 6. At open, before anything else, the recovered records are made durable.
+//!
+//! # What a crash finds
+//!
+//! | moment | process killed | power lost |
+//! |---|---|---|
+//! | during an in-place write, before its record | block absent, bytes unused; not acknowledged | same |
+//! | after its record, before the flush | record and bytes are with the kernel: kept | record may survive without bytes: epoch above the mark, so it is verified at open and becomes absent, which it was durably (rule 1) |
+//! | after a flush by `sync`, before the mark | kept | kept: FLUSHED names the epoch, the block is not reset |
+//! | after the mark | kept | kept; a mismatch is now damage, and reported |
+//! | an in-place block is overwritten (inline) | old or new record, each with its own bytes | same: the file still has the old bytes |
+//! | write-back is copying into the file | record still inline | same; the record is durable (rule 5) |
+//! | after write-back changed the record | kept | old record (inline) or new one (file flushed before) |
+//! | blocks removed, removal not durable | removed | may come back, with their bytes: the range was tainted, nobody wrote there |
+//! | after the removal is durable, before the host file is punched | PENDING repeats the punch at the next open; the range is tainted until then | same |
+//! | host file punched, not flushed | reads use the record: zeros | old bytes may come back under absent blocks; nobody reads them |
+//! | a removal recovered by a restart was not durable, then power is lost | - | cannot happen: rule 6 |
+//! | first write of an object, before its record | an empty or useless host file, removed by the sweep after the restart | same |
+//! | a request too large for one batch | a part of its blocks, each whole; not acknowledged, the client repeats it | same |
+//!
+//! Downside: overwritten data are written twice; a file truncated and written anew within a commit interval goes through
+//! the journal until the commit that the first such write asks for; rot that hits an unflushed block's bytes before a
+//! crash cannot be told from bytes that never arrived.
+
+mod change;
+mod commit;
+mod read;
+mod recovery;
+mod seek;
+mod space;
+mod transaction;
+mod volatile;
+mod write;
+mod write_back;
+
+use std::{
+    io,
+    ops::Range,
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+    },
+};
+
+use bytes::Bytes;
+use kv::Store;
+use parking_lot::Mutex;
+use rpc::message::ost::{Changed, ObjectAttributes, Read, ReadDone, SpaceChange, Write};
+use rt::{BoxFuture, Device, Seams};
+use tokio::sync::Notify;
+use types::{FsError, FsResult, ObjectId, SpaceUsage, limits::BLOCK_BYTES, limits::FILE_BYTES_MAX};
+
+pub use self::recovery::Recovery;
+use self::{
+    space::SpaceGuard,
+    transaction::{Applied, Transaction},
+    volatile::Volatile,
+};
+use crate::{
+    chunk_record::{CHUNK_BLOCKS, ChunkRecord},
+    codec::DecodeError,
+    object_record::ObjectRecord,
+    options::OstOptions,
+    range_lock::RangeLocks,
+    store::ObjectStore,
+    superblock::Superblock,
+    tables::{CHUNKS, OBJECTS, object_key, parse_object_key, parse_part_key, part_key},
+};
+
+/// Directory of all host files.
+pub const OBJECT_DIRECTORY: &str = "objects/";
+
+/// Number of the last chunk an object may have.
+const CHUNK_MAX: u64 = FILE_BYTES_MAX / BLOCK_BYTES / CHUNK_BLOCKS;
+
+/// Bytes of a block, for slices.
+const BLOCK: usize = BLOCK_BYTES as usize;
+
+/// The directory store of one target.
+pub struct DirectoryStore {
+    seams: Seams,
+    device: Arc<dyn Device>,
+    kv: Arc<Store>,
+    superblock: Superblock,
+    target: String,
+    options: Arc<Mutex<OstOptions>>,
+    locks: RangeLocks,
+    volatile: Mutex<Volatile>,
+    /// Held by a commit and by a round of write-back: both write to host files where requests do not.
+    committing: tokio::sync::Mutex<()>,
+    /// Wakes the task before its interval ends.
+    wanted: Arc<Notify>,
+    space: SpaceGuard,
+    /// Most bytes of one batch, roughly.
+    batch_bytes: usize,
+    stopping: AtomicBool,
+}
+
+/// Name of an object's host file. 256 directories keep each of them short.
+pub fn host_file(object: ObjectId) -> String {
+    format!("{OBJECT_DIRECTORY}{:02x}/{:016x}.{:08x}", object.inode.0 & 0xff, object.inode.0, object.slot)
+}
+
+/// The object of a host file's name, if it is one.
+pub fn parse_host_file(name: &str) -> Option<ObjectId> {
+    let (_, name) = name.strip_prefix(OBJECT_DIRECTORY)?.split_once('/')?;
+    let (inode, slot) = name.split_once('.')?;
+    let inode = types::InodeNumber(u64::from_str_radix(inode, 16).ok()?);
+    Some(ObjectId { inode, slot: u32::from_str_radix(slot, 16).ok()? })
+}
+
+/// The blocks that a byte range touches.
+fn blocks_of(offset: u64, bytes: u64) -> Range<u64> {
+    offset / BLOCK_BYTES..offset.saturating_add(bytes).div_ceil(BLOCK_BYTES)
+}
+
+impl DirectoryStore {
+    /// Refuses changes after a failure.
+    fn check_usable(&self, volatile: &Volatile) -> FsResult<()> {
+        match &volatile.failure {
+            None => Ok(()),
+            Some(first) => Err(FsError::Device {
+                target: self.target.clone(),
+                detail: format!("no changes are taken since an earlier failure: {first}"),
+            }),
+        }
+    }
+
+    /// A failed flush: the state of the host files is unknown, so nothing is changed any more until the target is
+    /// opened anew, which verifies.
+    fn poison(&self, what: &str, error: &io::Error) -> FsError {
+        let detail = format!("{what}: {error}");
+        tracing::error!(target = %self.target, %detail, "refusing changes from now on");
+        self.volatile.lock().failure.get_or_insert_with(|| detail.clone());
+        FsError::Device { target: self.target.clone(), detail }
+    }
+
+    fn device_error(&self, what: &str, error: &io::Error) -> FsError {
+        match error.kind() {
+            io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded => FsError::NoSpace,
+            io::ErrorKind::ReadOnlyFilesystem => FsError::ReadOnly,
+            _ => FsError::Device { target: self.target.clone(), detail: format!("{what}: {error}") },
+        }
+    }
+
+    fn kv_error(&self, error: kv::Error) -> FsError {
+        crate::kv_error(&self.target, error)
+    }
+
+    fn damaged(&self, object: ObjectId, error: DecodeError) -> FsError {
+        FsError::Damaged(format!("record of object {object} on {}: {error}", self.target))
+    }
+
+    fn corrupt(&self, object: ObjectId, block: u64) -> FsError {
+        tracing::error!(target = %self.target, %object, offset = block * BLOCK_BYTES, "checksum mismatch");
+        FsError::Corrupt { object, ost: self.superblock.index, offset: block * BLOCK_BYTES }
+    }
+
+    fn load_object(&self, object: ObjectId) -> FsResult<Option<ObjectRecord>> {
+        let bytes = self.kv.get(OBJECTS, &object_key(object)).map_err(|error| self.kv_error(error))?;
+        let decode = |bytes: Bytes| ObjectRecord::decode(&bytes).map_err(|error| self.damaged(object, error));
+        bytes.map(decode).transpose()
+    }
+
+    fn load_chunk(&self, object: ObjectId, chunk: u64) -> FsResult<Option<ChunkRecord>> {
+        let bytes = self.kv.get(CHUNKS, &part_key(object, chunk)).map_err(|error| self.kv_error(error))?;
+        let decode = |bytes: Bytes| ChunkRecord::decode(&bytes).map_err(|error| self.damaged(object, error));
+        bytes.map(decode).transpose()
+    }
+
+    /// The first chunk at or after `from` that has a record.
+    fn next_chunk(&self, object: ObjectId, from: u64) -> FsResult<Option<u64>> {
+        let mut found = None;
+        let (from, to) = (part_key(object, from), part_key(object, u64::MAX));
+        self.kv
+            .scan(CHUNKS, &from, Some(&to), &mut |key, _| {
+                found = Some(parse_part_key(key).map_or(u64::MAX, |(_, chunk)| chunk));
+                false
+            })
+            .map_err(|error| self.kv_error(error))?;
+        match found {
+            Some(chunk) if chunk > CHUNK_MAX => Err(self.damaged(object, DecodeError::OutOfRange("number of a chunk"))),
+            found => Ok(found),
+        }
+    }
+
+    /// Builds and applies one change, again if the journal was behind.
+    async fn update(
+        &self,
+        object: ObjectId,
+        mut build: impl FnMut(&mut Transaction<'_>) -> FsResult<()> + Send,
+    ) -> FsResult<Applied> {
+        loop {
+            let outcome = {
+                let mut transaction = Transaction::begin(self, object)?;
+                build(&mut transaction)?;
+                transaction.commit()
+            };
+            match outcome {
+                Ok(applied) => return Ok(applied),
+                Err(kv::Error::Overloaded) => self.kv.ready().await.map_err(|error| self.kv_error(error))?,
+                Err(error) => return Err(self.kv_error(error)),
+            }
+        }
+    }
+
+    /// Waits until a change survives the death of this process.
+    async fn written(&self, applied: Applied) -> FsResult<()> {
+        self.kv.written(applied.lsn).await.map_err(|error| self.kv_error(error))
+    }
+
+    fn changed(first: &Applied, last: &Applied) -> Changed {
+        Changed { before: first.before.attributes(), after: last.after.attributes() }
+    }
+
+    fn is_stopping(&self) -> bool {
+        self.stopping.load(Ordering::Acquire)
+    }
+
+    /// Inline bytes of large objects that wait for write-back.
+    pub fn write_back_bytes(&self) -> u64 {
+        self.volatile.lock().backlog_blocks * BLOCK_BYTES
+    }
+
+    /// Objects whose host files have unflushed blocks.
+    pub fn dirty_files(&self) -> usize {
+        let volatile = self.volatile.lock();
+        volatile.dirty.len() + volatile.flushing.len()
+    }
+}
+
+impl ObjectStore for DirectoryStore {
+    fn write<'a>(&'a self, write: &'a Write, data: Bytes) -> BoxFuture<'a, FsResult<Changed>> {
+        Box::pin(self.write_object(write, data))
+    }
+
+    fn read(&self, read: Read) -> BoxFuture<'_, FsResult<(ReadDone, Bytes)>> {
+        Box::pin(self.read_object(read))
+    }
+
+    fn change_space(&self, object: ObjectId, change: SpaceChange) -> BoxFuture<'_, FsResult<Changed>> {
+        Box::pin(self.change_object(object, change))
+    }
+
+    fn seek(&self, object: ObjectId, offset: u64, data: bool) -> BoxFuture<'_, FsResult<Option<u64>>> {
+        Box::pin(self.seek_object(object, offset, data))
+    }
+
+    fn attributes(&self, object: ObjectId) -> FsResult<ObjectAttributes> {
+        Ok(self.load_object(object)?.unwrap_or_default().attributes())
+    }
+
+    fn sync<'a>(&'a self, objects: &'a [ObjectId]) -> BoxFuture<'a, FsResult<()>> {
+        Box::pin(async move { if objects.is_empty() { self.commit().await } else { self.sync_objects(objects).await } })
+    }
+
+    fn destroy<'a>(&'a self, objects: &'a [ObjectId]) -> BoxFuture<'a, FsResult<()>> {
+        Box::pin(self.destroy_objects(objects))
+    }
+
+    fn list(&self, after: Option<ObjectId>, objects_max: usize) -> FsResult<Vec<(ObjectId, ObjectAttributes)>> {
+        let mut from = after.map_or(Vec::new(), |after| object_key(after).to_vec());
+        if after.is_some() {
+            from.push(0);
+        }
+        let mut found: Vec<(Vec<u8>, Bytes)> = Vec::new();
+        if objects_max == 0 {
+            return Ok(Vec::new());
+        }
+        self.kv
+            .scan(OBJECTS, &from, None, &mut |key, value| {
+                found.push((key.to_vec(), value.clone()));
+                found.len() < objects_max
+            })
+            .map_err(|error| self.kv_error(error))?;
+        let parse = |(key, value): (Vec<u8>, Bytes)| {
+            let object = parse_object_key(&key)
+                .ok_or_else(|| FsError::Damaged(format!("key {key:02x?} of an object on {}", self.target)))?;
+            let record = ObjectRecord::decode(&value).map_err(|error| self.damaged(object, error))?;
+            Ok((object, record.attributes()))
+        };
+        found.into_iter().map(parse).collect()
+    }
+
+    fn verify(&self, object: ObjectId) -> BoxFuture<'_, FsResult<()>> {
+        Box::pin(self.verify_object(object))
+    }
+
+    fn space(&self) -> BoxFuture<'_, FsResult<SpaceUsage>> {
+        Box::pin(self.space_usage())
+    }
+
+    fn failure(&self) -> Option<String> {
+        self.volatile.lock().failure.clone()
+    }
+
+    fn stop(&self) -> BoxFuture<'_, FsResult<()>> {
+        Box::pin(async move {
+            self.stopping.store(true, Ordering::Release);
+            self.wanted.notify_one();
+            self.commit().await?;
+            self.mark_clean().await
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn host_files_are_named_after_their_objects() {
+        let object = ObjectId { inode: types::InodeNumber(0x1_0000_0000_01ab), slot: 7 };
+        assert_eq!(host_file(object), "objects/ab/00010000000001ab.00000007");
+        assert_eq!(parse_host_file(&host_file(object)), Some(object));
+        assert_eq!(parse_host_file("journal.0"), None);
+    }
+
+    #[test]
+    fn a_range_touches_the_blocks_of_its_first_and_last_byte() {
+        assert_eq!(blocks_of(0, 1), 0..1);
+        assert_eq!(blocks_of(4095, 2), 0..2);
+        assert_eq!(blocks_of(4096, 4096), 1..2);
+        assert_eq!(blocks_of(0, u64::MAX), 0..u64::MAX.div_ceil(BLOCK_BYTES));
+    }
+}

@@ -1,0 +1,154 @@
+//! Reading: every block is compared with its checksum before a byte of it leaves.
+//!
+//! A range that lies in place in one piece, which is what large files read sequentially are, is one device read whose
+//! buffer is the reply. Everything else is assembled block by block. Checksums of whole blocks are passed on as stored;
+//! those of a first or last piece that is not a whole block are computed.
+
+use std::ops::Range;
+
+use bytes::Bytes;
+use rpc::{
+    checksum::{ZERO_BLOCK, crc32c, pieces},
+    message::ost::{Read, ReadDone},
+};
+use types::{FsError, FsResult, ObjectId, limits::BLOCK_BYTES, limits::BULK_BYTES_MAX};
+
+use super::{BLOCK, DirectoryStore, blocks_of, host_file};
+use crate::{
+    chunk_record::{BlockState, CHUNK_BLOCKS},
+    tables::{INLINE, part_key},
+};
+
+impl DirectoryStore {
+    pub(super) async fn read_object(&self, read: Read) -> FsResult<(ReadDone, Bytes)> {
+        let Read { object, offset, bytes } = read;
+        if bytes as usize > BULK_BYTES_MAX {
+            return Err(FsError::Invalid);
+        }
+        let _guard = self.locks.shared(object, blocks_of(offset, u64::from(bytes))).await;
+        let size = self.load_object(object)?.map_or(0, |record| record.size);
+        let bytes = size.saturating_sub(offset).min(u64::from(bytes));
+        if bytes == 0 {
+            return Ok((ReadDone { checksums: Vec::new(), size }, Bytes::new()));
+        }
+        let blocks = blocks_of(offset, bytes);
+        let states = self.block_states(object, blocks.clone())?;
+        let data = self.load_blocks(object, blocks.clone(), &states).await?;
+        let skip = (offset - blocks.start * BLOCK_BYTES) as usize;
+        let data = data.slice(skip..skip + bytes as usize);
+        let sum = |(piece, state): (Range<usize>, &BlockState)| {
+            if piece.len() == BLOCK { state.checksum().unwrap_or(ZERO_BLOCK) } else { crc32c(&data[piece]) }
+        };
+        let checksums = pieces(offset, data.len()).zip(&states).map(sum).collect();
+        Ok((ReadDone { checksums, size }, data))
+    }
+
+    /// Verified contents of blocks, whose states are given.
+    async fn load_blocks(&self, object: ObjectId, blocks: Range<u64>, states: &[BlockState]) -> FsResult<Bytes> {
+        if states.iter().all(BlockState::is_in_place) {
+            return self.load_in_place(object, blocks, states).await.map(Bytes::from);
+        }
+        let mut data = vec![0; states.len() * BLOCK];
+        let mut at = 0;
+        let place = |state: &BlockState| std::mem::discriminant(state);
+        for run in states.chunk_by(|a, b| place(a) == place(b)) {
+            let start = blocks.start + at as u64;
+            let target = &mut data[at * BLOCK..(at + run.len()) * BLOCK];
+            match run[0] {
+                BlockState::Absent => {}
+                BlockState::InPlace { .. } => {
+                    let loaded = self.load_in_place(object, start..start + run.len() as u64, run).await?;
+                    target.copy_from_slice(&loaded);
+                }
+                BlockState::Inline { .. } => {
+                    for ((block, state), target) in (start..).zip(run).zip(target.chunks_exact_mut(BLOCK)) {
+                        self.load_inline(object, block, *state, target)?;
+                    }
+                }
+            }
+            at += run.len();
+        }
+        Ok(data.into())
+    }
+
+    /// Verified contents of one block, whose state is given.
+    pub(super) async fn load_block(&self, object: ObjectId, block: u64, state: BlockState) -> FsResult<Vec<u8>> {
+        match state {
+            BlockState::Absent => Ok(vec![0; BLOCK]),
+            BlockState::InPlace { .. } => self.load_in_place(object, block..block + 1, &[state]).await,
+            BlockState::Inline { .. } => {
+                let mut contents = vec![0; BLOCK];
+                self.load_inline(object, block, state, &mut contents)?;
+                Ok(contents)
+            }
+        }
+    }
+
+    async fn load_in_place(&self, object: ObjectId, blocks: Range<u64>, states: &[BlockState]) -> FsResult<Vec<u8>> {
+        let data = self.read_host_file(object, blocks.clone()).await?;
+        for ((block, state), contents) in blocks.zip(states).zip(data.chunks_exact(BLOCK)) {
+            if state.checksum() != Some(crc32c(contents)) {
+                return Err(self.corrupt(object, block));
+            }
+        }
+        Ok(data)
+    }
+
+    /// Bytes of the host file, unverified; beyond its end zeros.
+    pub(super) async fn read_host_file(&self, object: ObjectId, blocks: Range<u64>) -> FsResult<Vec<u8>> {
+        let bytes = (blocks.end - blocks.start) as usize * BLOCK;
+        let read = self.device.read(&host_file(object), blocks.start * BLOCK_BYTES, vec![0; bytes]).await;
+        let (mut data, filled) = read.map_err(|error| self.device_error("reading an object", &error))?;
+        data.truncate(filled.min(bytes));
+        data.resize(bytes, 0);
+        Ok(data)
+    }
+
+    /// Fills `target`, a block of zeros, from table INLINE.
+    pub(super) fn load_inline(
+        &self,
+        object: ObjectId,
+        block: u64,
+        state: BlockState,
+        target: &mut [u8],
+    ) -> FsResult<()> {
+        let stored = self.kv.get(INLINE, &part_key(object, block)).map_err(|error| self.kv_error(error))?;
+        let stored = stored.unwrap_or_default();
+        let target_part = target.get_mut(..stored.len()).ok_or_else(|| self.corrupt(object, block))?;
+        target_part.copy_from_slice(&stored);
+        if state.checksum() == Some(crc32c(target)) { Ok(()) } else { Err(self.corrupt(object, block)) }
+    }
+
+    /// Reads everything, chunk by chunk, and compares checksums and counts.
+    pub(super) async fn verify_object(&self, object: ObjectId) -> FsResult<()> {
+        let mut next = 0;
+        while let Some(chunk) = self.next_chunk(object, next)? {
+            let blocks = chunk * CHUNK_BLOCKS..(chunk + 1) * CHUNK_BLOCKS;
+            let _guard = self.locks.shared(object, blocks.clone()).await;
+            let states = self.block_states(object, blocks.clone())?;
+            self.load_blocks(object, blocks, &states).await?;
+            next = chunk + 1;
+        }
+        self.verify_counts(object).await
+    }
+
+    /// The object's counts against its chunks.
+    async fn verify_counts(&self, object: ObjectId) -> FsResult<()> {
+        let _guard = self.locks.shared(object, 0..u64::MAX).await;
+        let record = self.load_object(object)?.unwrap_or_default();
+        let (mut held, mut inline, mut next) = (0, 0, 0);
+        while let Some(chunk) = self.next_chunk(object, next)? {
+            let states = self.load_chunk(object, chunk)?.unwrap_or_default();
+            held += states.states().iter().filter(|state| **state != BlockState::Absent).count() as u64;
+            inline += states.states().iter().filter(|state| state.is_inline()).count() as u64;
+            next = chunk + 1;
+        }
+        if (held, inline) == (record.blocks, record.inline_blocks) {
+            return Ok(());
+        }
+        Err(FsError::Damaged(format!(
+            "object {object} on {} counts {} blocks, {} of them inline, but has {held} and {inline}",
+            self.target, record.blocks, record.inline_blocks
+        )))
+    }
+}

@@ -1,0 +1,275 @@
+//! Opening: what a crash left is verified and completed before the first request.
+//!
+//! 1. Volatile state is rebuilt from META, DIRTY, FLUSHED, PENDING and BACKLOG. 2. In-place blocks with an epoch above the
+//! mark (and above their object's FLUSHED) are compared with their checksums; those whose bytes never arrived become
+//! absent, which is what they durably were. 3. The files of all dirty objects are flushed, the mark is made, and
+//! everything recovered becomes durable. 4. The task starts; after an unclean end it first removes host files without a
+//! record, which are left when a process dies between an object's first bytes and its record.
+
+use std::{collections::BTreeSet, sync::Arc, time::Duration};
+
+use bytes::Bytes;
+use kv::{Batch, Store, Table};
+use parking_lot::Mutex;
+use rpc::checksum::crc32c;
+use rt::{Device, Seams};
+use tokio::sync::Notify;
+use types::{FsError, FsResult, ObjectId};
+
+use super::{
+    BLOCK, DirectoryStore, OBJECT_DIRECTORY, host_file, parse_host_file,
+    volatile::{DirtyFile, HostWork, Taint, Volatile},
+};
+use crate::{
+    chunk_record::{BlockState, CHUNK_BLOCKS},
+    options::OstOptions,
+    pending_record::PendingRecord,
+    superblock::{CLEAN_KEY, MARK_KEY, Mark, Superblock, TOTALS_KEY, Totals},
+    tables::{BACKLOG, DIRTY, FLUSHED, META, PENDING, parse_object_key, parse_part_key},
+};
+
+/// Host files looked at before the sweep lets others work.
+const SWEEP_FILES_MAX: usize = 256;
+/// Its pause then.
+const SWEEP_PAUSE: Duration = Duration::from_millis(1);
+
+/// What opening found.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Recovery {
+    /// The last user of the store did not close it.
+    pub unclean: bool,
+    /// In-place blocks compared with their checksums.
+    pub blocks_verified: u64,
+    /// Blocks whose bytes never arrived: unsynced writes of the last moments before the crash.
+    pub blocks_reset: u64,
+    /// Ranges of host files still to be given back.
+    pub removals_pending: u64,
+}
+
+impl DirectoryStore {
+    /// Opens the store of `superblock` and starts its task.
+    pub async fn open(
+        seams: Seams,
+        device: Arc<dyn Device>,
+        kv: Arc<Store>,
+        superblock: Superblock,
+        options: Arc<Mutex<OstOptions>>,
+        batch_bytes: usize,
+    ) -> FsResult<(Arc<Self>, Recovery)> {
+        let target = superblock.target();
+        let store = Arc::new(Self {
+            seams,
+            device,
+            kv,
+            superblock,
+            target,
+            options,
+            locks: Default::default(),
+            volatile: Mutex::default(),
+            committing: Default::default(),
+            wanted: Arc::new(Notify::new()),
+            space: Default::default(),
+            batch_bytes,
+            stopping: false.into(),
+        });
+        let unclean = store.meta(CLEAN_KEY)?.is_none();
+        let mut recovery = Recovery { unclean, ..Recovery::default() };
+        let dirty = store.rebuild(&mut recovery)?;
+        store.verify_dirty(&dirty, &mut recovery).await?;
+        store.settle_recovered().await?;
+        if unclean {
+            tracing::info!(target = %store.target, ?recovery, "recovered after an unclean end");
+            Self::start_sweep(&store);
+        }
+        Self::start_task(&store);
+        Ok((store, recovery))
+    }
+
+    /// Writes down that the store ended well. The last change before the journal is closed.
+    pub(super) async fn mark_clean(&self) -> FsResult<()> {
+        let lsn = self.apply_marked(|_| {
+            let mut batch = Batch::default();
+            batch.put(META, Bytes::from_static(CLEAN_KEY), Bytes::new());
+            batch
+        });
+        self.durable(lsn.await?).await
+    }
+
+    fn meta(&self, key: &'static [u8]) -> FsResult<Option<Bytes>> {
+        self.kv.get(META, key).map_err(|error| self.kv_error(error))
+    }
+
+    fn meta_record<T>(
+        &self,
+        key: &'static [u8],
+        decode: impl FnOnce(&[u8]) -> Result<T, crate::codec::DecodeError>,
+    ) -> FsResult<Option<T>> {
+        let damaged =
+            |error| FsError::Damaged(format!("record '{}' of {}: {error}", String::from_utf8_lossy(key), self.target));
+        self.meta(key)?.map(|bytes| decode(&bytes).map_err(damaged)).transpose()
+    }
+
+    /// All entries of a (small) table, decoded; one that does not decode is damage.
+    fn entries<T>(&self, table: Table, decode: impl Fn(&[u8], &[u8]) -> Option<T>) -> FsResult<Vec<T>> {
+        let mut entries = Vec::new();
+        let mut damaged = None;
+        self.kv
+            .scan(table, &[], None, &mut |key, value| {
+                match decode(key, value) {
+                    Some(entry) => entries.push(entry),
+                    None => damaged = Some(key.to_vec()),
+                }
+                damaged.is_none()
+            })
+            .map_err(|error| self.kv_error(error))?;
+        match damaged {
+            None => Ok(entries),
+            Some(key) => Err(FsError::Damaged(format!("entry {key:02x?} of table {} of {}", table.0, self.target))),
+        }
+    }
+
+    /// Rebuilds the volatile state; returns the chunks to verify.
+    fn rebuild(&self, recovery: &mut Recovery) -> FsResult<Vec<(ObjectId, u64)>> {
+        let mark = self.meta_record(MARK_KEY, Mark::decode)?.unwrap_or_default();
+        let totals = self.meta_record(TOTALS_KEY, Totals::decode)?.unwrap_or_default();
+        let flushed = self.entries(FLUSHED, |key, value| {
+            Some((parse_object_key(key)?, u64::from_be_bytes(value.try_into().ok()?)))
+        })?;
+        let dirty = self.entries(DIRTY, |key, _| parse_part_key(key))?;
+        let number = |key: &[u8]| Some(u64::from_be_bytes(key.try_into().ok()?));
+        let pending = self.entries(PENDING, |key, value| Some((number(key)?, PendingRecord::decode(value).ok()?)))?;
+        let backlog = self.entries(BACKLOG, |key, _| parse_object_key(key))?;
+
+        let mut epoch = flushed.iter().map(|(_, epoch)| *epoch).fold(mark.epoch, u64::max);
+        for (object, chunk) in &dirty {
+            let record = self.load_chunk(*object, *chunk)?.unwrap_or_default();
+            let epochs = record.states().iter().map(|state| match state {
+                BlockState::InPlace { epoch, .. } => *epoch,
+                BlockState::Absent | BlockState::Inline { .. } => 0,
+            });
+            epoch = epochs.fold(epoch, u64::max);
+        }
+        let mut volatile = self.volatile.lock();
+        *volatile = Volatile {
+            epoch: epoch.checked_add(1).ok_or_else(|| FsError::Damaged(format!("epoch of {}", self.target)))?,
+            marked: mark.epoch,
+            flushed: flushed.into_iter().collect(),
+            totals,
+            last_change: self.seams.clock.now(),
+            ..Volatile::default()
+        };
+        for (object, chunk) in &dirty {
+            let file: &mut DirtyFile = volatile.dirty.entry(*object).or_default();
+            file.chunks.insert(*chunk);
+            file.written = epoch;
+        }
+        recovery.removals_pending = pending.len() as u64;
+        for (number, PendingRecord { object, blocks }) in pending {
+            let taint = Taint { epoch: volatile.epoch, work: HostWork::GiveBack };
+            volatile.taints.entry(object).or_default().insert(blocks, taint);
+            let present = volatile.epoch;
+            volatile.pending.insert(number, present);
+            volatile.pending_next = volatile.pending_next.max(number.saturating_add(1));
+        }
+        for object in backlog {
+            let blocks = self.load_object(object)?.map_or(0, |record| record.inline_blocks);
+            volatile.set_backlog(object, Some(blocks));
+        }
+        Ok(dirty)
+    }
+
+    /// Compares the unflushed blocks of dirty chunks with their checksums; makes absent what did not arrive.
+    async fn verify_dirty(&self, dirty: &[(ObjectId, u64)], recovery: &mut Recovery) -> FsResult<()> {
+        for &(object, chunk) in dirty {
+            let Some(record) = self.load_chunk(object, chunk)? else { continue };
+            let flushed = self.volatile.lock().flushed_epoch(object);
+            let doubtful: Vec<(u64, u32)> = (chunk * CHUNK_BLOCKS..)
+                .zip(record.states())
+                .filter_map(|(block, state)| match *state {
+                    BlockState::InPlace { checksum, epoch } if epoch > flushed => Some((block, checksum)),
+                    _ => None,
+                })
+                .collect();
+            let mut lost = BTreeSet::new();
+            for run in doubtful.chunk_by(|a, b| a.0 + 1 == b.0) {
+                let data = self.read_host_file(object, run[0].0..run[0].0 + run.len() as u64).await?;
+                let damaged = run.iter().zip(data.chunks_exact(BLOCK)).filter(|((_, sum), data)| crc32c(data) != *sum);
+                lost.extend(damaged.map(|((block, _), _)| *block));
+            }
+            recovery.blocks_verified += doubtful.len() as u64;
+            recovery.blocks_reset += lost.len() as u64;
+            if !lost.is_empty() {
+                let reset = |transaction: &mut super::Transaction<'_>| {
+                    lost.iter().try_for_each(|block| transaction.reset(*block))
+                };
+                self.update(object, reset).await?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Makes everything recovered durable, and takes the note of a clean end away.
+    async fn settle_recovered(&self) -> FsResult<()> {
+        let lsn = self
+            .apply_marked(|_| {
+                let mut batch = Batch::default();
+                batch.delete(META, Bytes::from_static(CLEAN_KEY));
+                batch
+            })
+            .await?;
+        self.durable(lsn).await?;
+        // Also gives back what was pending.
+        self.commit().await
+    }
+
+    /// Removes host files that belong to nothing, in the background.
+    fn start_sweep(store: &Arc<Self>) {
+        let weak = Arc::downgrade(store);
+        let clock = store.seams.clock.clone();
+        let task = async move {
+            for directory in 0..=0xffu8 {
+                let Some(store) = weak.upgrade() else { return };
+                let prefix = format!("{OBJECT_DIRECTORY}{directory:02x}/");
+                let files = match store.device.list(&prefix).await {
+                    Ok(files) => files,
+                    Err(error) => return tracing::warn!(target = %store.target, %error, "sweep ends early"),
+                };
+                for (number, file) in files.iter().enumerate() {
+                    if store.is_stopping() {
+                        return;
+                    }
+                    if let Some(object) = parse_host_file(file)
+                        && let Err(error) = store.sweep(object).await
+                    {
+                        tracing::warn!(target = %store.target, %object, %error, "host file not swept");
+                    }
+                    if number % SWEEP_FILES_MAX == SWEEP_FILES_MAX - 1 {
+                        rt::clock::sleep(&*clock, SWEEP_PAUSE).await;
+                    }
+                }
+            }
+        };
+        store.seams.spawn.spawn("ost-sweep", Box::pin(task));
+    }
+
+    /// Removes the host file of an object that has none by its record.
+    async fn sweep(&self, object: ObjectId) -> FsResult<()> {
+        if !self.is_stray(object)? {
+            return Ok(());
+        }
+        // Under the lock: a first write that is under way has its bytes there before its record.
+        let _guard = self.locks.exclusive(object, 0..u64::MAX).await;
+        if !self.is_stray(object)? {
+            return Ok(());
+        }
+        self.device.remove(&host_file(object)).await.map_err(|error| self.device_error("removing an object", &error))
+    }
+
+    /// Whether no record, present or durable, knows of the object's host file. (After a destroy the range is tainted until
+    /// the commit that removes the file.)
+    fn is_stray(&self, object: ObjectId) -> FsResult<bool> {
+        let volatile = self.volatile.lock();
+        let known = self.load_object(object)?.is_some_and(|record| record.host_file);
+        Ok(!known && !volatile.taints.contains_key(&object))
+    }
+}

@@ -1,0 +1,134 @@
+//! Room on the device: writes are refused before anything of them is written when what they need, with all others under
+//! way, would eat into the reserve that the journal, the tables and deleting live on.
+//!
+//! Asking the device costs a system call, so its answer is used for a while: until it is old, or a good part of what it
+//! promised was granted. Downside: space taken by others on the same device is noticed late, which the reserve absorbs.
+
+use std::time::Duration;
+
+use parking_lot::Mutex;
+use rt::Instant;
+use types::{FsError, FsResult, SpaceUsage, limits::BLOCK_BYTES};
+
+use super::DirectoryStore;
+
+/// Age at which the device is asked again.
+const ANSWER_AGE_MAX: Duration = Duration::from_millis(500);
+/// Objects a target may hold where the device does not say: keys are 96 bits, so this is for statfs only.
+const OBJECTS_MAX: u64 = 1 << 40;
+
+#[derive(Debug, Default)]
+struct State {
+    /// Free bytes by the last answer, `None` before the first.
+    available: Option<u64>,
+    answered: Instant,
+    /// Granted since that answer.
+    granted: u64,
+    /// Bytes of grants that are not written yet.
+    in_flight: u64,
+}
+
+/// Bookkeeping of free space.
+#[derive(Debug, Default)]
+pub(super) struct SpaceGuard {
+    state: Mutex<State>,
+}
+
+/// Room for some bytes until dropped; by then they are written, and the device knows.
+#[derive(Debug)]
+pub(super) struct Grant<'a> {
+    guard: &'a SpaceGuard,
+    bytes: u64,
+}
+
+impl Drop for Grant<'_> {
+    fn drop(&mut self) {
+        self.guard.state.lock().in_flight -= self.bytes;
+    }
+}
+
+impl SpaceGuard {
+    /// Grants from the last answer, if it is young and generous enough.
+    fn grant(&self, bytes: u64, reserve: u64, now: Instant) -> Option<Grant<'_>> {
+        let mut state = self.state.lock();
+        let available = state.available?;
+        // A quarter is left to the error of the bookkeeping; then the device is asked again.
+        let generous = (state.granted + bytes).saturating_add(reserve) <= available - available / 4;
+        if !generous || now.since(state.answered) > ANSWER_AGE_MAX {
+            return None;
+        }
+        Some(state.take(self, bytes))
+    }
+
+    /// Takes a fresh answer and grants from it.
+    fn grant_fresh(&self, available: u64, bytes: u64, reserve: u64, now: Instant) -> Option<Grant<'_>> {
+        let mut state = self.state.lock();
+        state.available = Some(available);
+        state.answered = now;
+        state.granted = state.in_flight;
+        ((state.granted + bytes).saturating_add(reserve) <= available).then(|| state.take(self, bytes))
+    }
+
+    /// Forgets the answer, after space was given back.
+    pub fn forget(&self) {
+        self.state.lock().available = None;
+    }
+}
+
+impl State {
+    fn take<'a>(&mut self, guard: &'a SpaceGuard, bytes: u64) -> Grant<'a> {
+        self.granted += bytes;
+        self.in_flight += bytes;
+        Grant { guard, bytes }
+    }
+}
+
+impl DirectoryStore {
+    /// Room for `bytes` more, or `NoSpace`.
+    pub(super) async fn reserve(&self, bytes: u64) -> FsResult<Grant<'_>> {
+        let reserve = self.options.lock().reserve_bytes;
+        if let Some(grant) = self.space.grant(bytes, reserve, self.seams.clock.now()) {
+            return Ok(grant);
+        }
+        let space = self.device.space().await.map_err(|error| self.device_error("statfs", &error))?;
+        let now = self.seams.clock.now();
+        self.space.grant_fresh(space.bytes_available, bytes, reserve, now).ok_or(FsError::NoSpace)
+    }
+
+    /// Space as clients may use it: the reserve counts as used.
+    pub(super) async fn space_usage(&self) -> FsResult<SpaceUsage> {
+        let space = self.device.space().await.map_err(|error| self.device_error("statfs", &error))?;
+        let reserve = self.options.lock().reserve_bytes;
+        let objects = self.volatile.lock().totals.objects;
+        let bytes_available = space.bytes_available.saturating_sub(reserve);
+        // An object may cost a host file; small ones share the tables, so free blocks bound them as well.
+        let inodes_free = space.inodes_free.min(bytes_available / BLOCK_BYTES).min(OBJECTS_MAX);
+        Ok(SpaceUsage {
+            bytes_total: space.bytes_total,
+            bytes_free: space.bytes_free.saturating_sub(reserve),
+            bytes_available,
+            inodes_total: objects + inodes_free,
+            inodes_free,
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn grants_end_where_the_reserve_begins_and_the_device_is_asked_near_it() {
+        let guard = SpaceGuard::default();
+        let now = Instant(1);
+        assert!(guard.grant(1, 0, now).is_none(), "nothing is known yet");
+        let first = guard.grant_fresh(1000, 400, 100, now).expect("fits");
+        assert!(guard.grant(300, 100, now).is_none(), "too near to the end: ask again");
+        assert!(guard.grant(200, 100, now).is_some());
+        assert!(guard.grant_fresh(1000, 600, 100, now).is_none(), "what is in flight counts");
+        drop(first);
+        assert!(guard.grant_fresh(1000, 900, 100, now).is_some());
+        assert!(guard.grant_fresh(1000, 901, 100, now).is_none());
+        assert!(guard.grant(1, 0, now + ANSWER_AGE_MAX + ANSWER_AGE_MAX).is_none(), "the answer is old");
+    }
+}

@@ -1,0 +1,340 @@
+//! One atomic change of an object's records: the only code that writes the tables OBJECTS, CHUNKS, INLINE, DIRTY, PENDING
+//! and BACKLOG while objects change, so that their relations hold by construction:
+//!
+//! - an object's counts of blocks are the sums over its chunks, the totals are the sums over the objects;
+//! - INLINE has exactly the blocks whose state is inline;
+//! - a chunk with in-place blocks of a present epoch has a key in DIRTY;
+//! - blocks removed from an object that has a host file are tainted, and pending if their space is to be given back;
+//! - BACKLOG has exactly the large objects with inline blocks.
+//!
+//! Life cycle: begin (takes the store's short mutex) -> changes -> commit (applies the batch, then the volatile state) or
+//! drop (nothing happened). Never lives across an await. Downside: records are read and decoded under the mutex.
+
+use std::ops::Range;
+
+use bytes::Bytes;
+use kv::{Batch, Lsn};
+use parking_lot::MutexGuard;
+use types::{FsResult, ObjectId, Timestamp};
+
+use super::{
+    DirectoryStore,
+    volatile::{HostWork, Taint, Volatile},
+};
+use crate::{
+    chunk_record::{BlockState, CHUNK_BLOCKS, ChunkRecord},
+    object_record::ObjectRecord,
+    options::INLINE_OBJECT_BYTES_MAX,
+    pending_record::PendingRecord,
+    superblock::TOTALS_KEY,
+    tables::{BACKLOG, CHUNKS, DIRTY, INLINE, META, OBJECTS, PENDING, object_key, part_key},
+};
+
+struct OpenChunk {
+    number: u64,
+    record: ChunkRecord,
+    changed: bool,
+}
+
+/// A change under construction.
+pub(super) struct Transaction<'a> {
+    store: &'a DirectoryStore,
+    volatile: MutexGuard<'a, Volatile>,
+    object: ObjectId,
+    before: Option<ObjectRecord>,
+    record: ObjectRecord,
+    destroyed: bool,
+    chunk: Option<OpenChunk>,
+    batch: Batch,
+    batch_bytes: usize,
+    fresh_chunks: Vec<u64>,
+    touched: Vec<Range<u64>>,
+    taint: Option<(Range<u64>, HostWork)>,
+    /// Deletes and marks may use the journal's reserve.
+    reserved: bool,
+}
+
+/// A change that happened.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Applied {
+    pub lsn: Lsn,
+    pub before: ObjectRecord,
+    pub after: ObjectRecord,
+}
+
+impl<'a> Transaction<'a> {
+    /// Begins a change of one object, which need not exist. Fails if the store takes no changes.
+    pub fn begin(store: &'a DirectoryStore, object: ObjectId) -> FsResult<Self> {
+        let volatile = store.volatile.lock();
+        store.check_usable(&volatile)?;
+        let before = store.load_object(object)?;
+        Ok(Self {
+            store,
+            volatile,
+            object,
+            before,
+            record: before.unwrap_or_default(),
+            destroyed: false,
+            chunk: None,
+            batch: Batch::default(),
+            batch_bytes: 0,
+            fresh_chunks: Vec::new(),
+            touched: Vec::new(),
+            taint: None,
+            reserved: false,
+        })
+    }
+
+    /// Whether the object existed.
+    pub fn exists(&self) -> bool {
+        self.before.is_some()
+    }
+
+    /// The object as it will be.
+    pub fn record(&self) -> &ObjectRecord {
+        &self.record
+    }
+
+    /// Sets the size.
+    pub fn set_size(&mut self, size: u64) {
+        self.record.size = size;
+    }
+
+    /// Grows the size to at least this.
+    pub fn extend_size(&mut self, size: u64) {
+        self.record.size = self.record.size.max(size);
+    }
+
+    /// Sets the time of the last change.
+    pub fn set_mtime(&mut self, mtime: Timestamp) {
+        self.record.mtime = mtime;
+    }
+
+    /// Notes that the object has, or is about to have, a host file.
+    pub fn note_host_file(&mut self) {
+        self.record.host_file = true;
+    }
+
+    /// Lets the change use the journal's reserve: it gives space back.
+    pub fn use_reserve(&mut self) {
+        self.reserved = true;
+    }
+
+    /// Whether a block changed since write-back began to copy it.
+    pub fn changed_during_write_back(&self, block: u64) -> bool {
+        let (object, touched) = self.volatile.writing_back.as_ref().expect("asked by the write-back under way");
+        *object != self.object || touched.contains(&block)
+    }
+
+    /// State of a block.
+    pub fn state(&mut self, block: u64) -> FsResult<BlockState> {
+        Ok(self.open_chunk(ChunkRecord::of_block(block))?.record.state(block))
+    }
+
+    /// The block's bytes were written to the host file in this epoch.
+    pub fn put_in_place(&mut self, block: u64, checksum: u32) -> FsResult<()> {
+        let epoch = self.volatile.epoch;
+        let old = self.set_state(block, BlockState::InPlace { checksum, epoch })?;
+        assert_eq!(old, BlockState::Absent, "only absent blocks are written in place");
+        self.record.host_file = true;
+        let chunk = ChunkRecord::of_block(block);
+        if self.fresh_chunks.last() != Some(&chunk) {
+            self.fresh_chunks.push(chunk);
+        }
+        Ok(())
+    }
+
+    /// The block's bytes go into the table.
+    pub fn put_inline(&mut self, block: u64, checksum: u32, bytes: Bytes) -> FsResult<()> {
+        self.set_state(block, BlockState::Inline { checksum })?;
+        self.put(INLINE, Bytes::copy_from_slice(&part_key(self.object, block)), bytes);
+        Ok(())
+    }
+
+    /// The bytes of an inline block are in the host file, and flushed.
+    pub fn move_in_place(&mut self, block: u64, checksum: u32) -> FsResult<()> {
+        let old = self.set_state(block, BlockState::InPlace { checksum, epoch: 0 })?;
+        assert_eq!(old, BlockState::Inline { checksum }, "only an unchanged inline block is moved");
+        Ok(())
+    }
+
+    /// The block reads as zeros. Only for blocks whose bytes never arrived: it taints nothing.
+    pub fn reset(&mut self, block: u64) -> FsResult<()> {
+        self.set_state(block, BlockState::Absent).map(drop)
+    }
+
+    /// Makes blocks absent, in order, until the batch has `bytes_max`; returns where to go on. The range is tainted as a
+    /// whole (one range per transaction).
+    pub fn remove(&mut self, blocks: Range<u64>, work: HostWork, bytes_max: usize) -> FsResult<Option<u64>> {
+        assert!(self.taint.is_none(), "one removal per transaction");
+        if blocks.is_empty() {
+            return Ok(None);
+        }
+        if self.record.host_file {
+            self.taint = Some((blocks.clone(), work));
+        }
+        let mut next = blocks.start;
+        while let Some(chunk) = self.store.next_chunk(self.object, ChunkRecord::of_block(next))? {
+            let start = next.max(chunk * CHUNK_BLOCKS);
+            let end = blocks.end.min((chunk + 1) * CHUNK_BLOCKS);
+            if start >= end {
+                break;
+            }
+            if self.batch_bytes >= bytes_max {
+                return Ok(Some(start));
+            }
+            for block in start..end {
+                if self.state(block)? != BlockState::Absent {
+                    self.set_state(block, BlockState::Absent)?;
+                }
+            }
+            next = end;
+        }
+        self.touched.push(blocks);
+        Ok(None)
+    }
+
+    /// Removes the object's record, after its blocks. (A count that disagrees with the chunks ends here.)
+    pub fn destroy(&mut self) {
+        self.record.blocks = 0;
+        self.record.inline_blocks = 0;
+        self.destroyed = true;
+    }
+
+    /// Applies the change. `Err` of the store means that nothing was applied.
+    pub fn commit(mut self) -> Result<Applied, kv::Error> {
+        self.close_chunk();
+        let existed = self.before.is_some();
+        let before = self.before.unwrap_or_default();
+        if self.destroyed {
+            self.delete(OBJECTS, &object_key(self.object));
+        } else if self.before != Some(self.record) {
+            self.put(OBJECTS, Bytes::copy_from_slice(&object_key(self.object)), self.record.encode().into());
+        }
+        let mut totals = self.volatile.totals;
+        totals.objects = (totals.objects + u64::from(!self.destroyed)).saturating_sub(u64::from(existed));
+        totals.blocks = totals.blocks.saturating_add(self.record.blocks).saturating_sub(before.blocks);
+        if totals != self.volatile.totals {
+            self.put(META, Bytes::from_static(TOTALS_KEY), totals.encode().into());
+        }
+        let backlog = self.update_backlog();
+        self.note_dirty_chunks();
+        self.note_pending();
+        let after = if self.destroyed { ObjectRecord::default() } else { self.record };
+        if self.batch.is_empty() {
+            return Ok(Applied { lsn: self.volatile.last_lsn, before, after });
+        }
+        let batch = std::mem::take(&mut self.batch);
+        let lsn = if self.reserved { self.store.kv.apply_reserved(batch)? } else { self.store.kv.apply(batch)? };
+        self.volatile.totals = totals;
+        self.volatile.set_backlog(self.object, backlog);
+        self.applied(lsn);
+        Ok(Applied { lsn, before, after })
+    }
+
+    /// Takes over into the volatile state what the batch made true.
+    fn applied(mut self, lsn: Lsn) {
+        let (object, epoch) = (self.object, self.volatile.epoch);
+        let volatile = &mut *self.volatile;
+        volatile.last_lsn = lsn;
+        volatile.last_change = self.store.seams.clock.now();
+        if !self.fresh_chunks.is_empty() {
+            let dirty = volatile.dirty.entry(object).or_default();
+            dirty.chunks.extend(self.fresh_chunks);
+            dirty.written = epoch;
+        }
+        if let Some((blocks, work)) = self.taint {
+            if work == HostWork::GiveBack {
+                volatile.pending.insert(volatile.pending_next, epoch);
+                volatile.pending_next += 1;
+            }
+            volatile.taints.entry(object).or_default().insert(blocks, Taint { epoch, work });
+        }
+        for blocks in self.touched {
+            volatile.touch(object, blocks);
+        }
+    }
+
+    /// Keys of DIRTY for chunks that get in-place blocks; those that have theirs already are left out.
+    fn note_dirty_chunks(&mut self) {
+        for chunk in std::mem::take(&mut self.fresh_chunks) {
+            let known = self.volatile.dirty.get(&self.object).is_some_and(|file| file.chunks.contains(&chunk));
+            if !known {
+                self.put(DIRTY, Bytes::copy_from_slice(&part_key(self.object, chunk)), Bytes::new());
+            }
+            self.fresh_chunks.push(chunk);
+        }
+    }
+
+    fn note_pending(&mut self) {
+        let Some((blocks, HostWork::GiveBack)) = self.taint.clone() else { return };
+        let entry = PendingRecord { object: self.object, blocks };
+        let key = self.volatile.pending_next.to_be_bytes();
+        self.put(PENDING, Bytes::copy_from_slice(&key), entry.encode().into());
+    }
+
+    /// The inline blocks to be written back, `None` if there are none or the object is small.
+    fn update_backlog(&mut self) -> Option<u64> {
+        let large = !self.destroyed && self.record.size > INLINE_OBJECT_BYTES_MAX;
+        let backlog = (large && self.record.inline_blocks > 0).then_some(self.record.inline_blocks);
+        let known = self.volatile.backlog.contains_key(&self.object);
+        let key = object_key(self.object);
+        match (known, backlog.is_some()) {
+            (false, true) => self.put(BACKLOG, Bytes::copy_from_slice(&key), Bytes::new()),
+            (true, false) => self.delete(BACKLOG, &key),
+            (true, true) | (false, false) => {}
+        }
+        backlog
+    }
+
+    /// Changes a state and everything counted from it.
+    fn set_state(&mut self, block: u64, state: BlockState) -> FsResult<BlockState> {
+        let chunk = self.open_chunk(ChunkRecord::of_block(block))?;
+        let old = chunk.record.set(block, state);
+        chunk.changed = true;
+        let count = |held: bool| u64::from(held);
+        let held = (count(state != BlockState::Absent), count(old != BlockState::Absent));
+        let inline = (count(state.is_inline()), count(old.is_inline()));
+        // A record that says less than its chunks is damaged; the difference shows in `verify`, not in a panic.
+        self.record.blocks = (self.record.blocks + held.0).saturating_sub(held.1);
+        self.record.inline_blocks = (self.record.inline_blocks + inline.0).saturating_sub(inline.1);
+        if old.is_inline() && !state.is_inline() {
+            self.delete(INLINE, &part_key(self.object, block));
+        }
+        match self.touched.last_mut() {
+            Some(range) if range.end == block => range.end = block + 1,
+            _ => self.touched.push(block..block + 1),
+        }
+        Ok(old)
+    }
+
+    fn open_chunk(&mut self, number: u64) -> FsResult<&mut OpenChunk> {
+        if self.chunk.as_ref().is_none_or(|chunk| chunk.number != number) {
+            self.close_chunk();
+            let mut record = self.store.load_chunk(self.object, number)?.unwrap_or_default();
+            record.settle(self.volatile.flushed_epoch(self.object));
+            self.chunk = Some(OpenChunk { number, record, changed: false });
+        }
+        Ok(self.chunk.as_mut().expect("opened above"))
+    }
+
+    fn close_chunk(&mut self) {
+        let Some(chunk) = self.chunk.take().filter(|chunk| chunk.changed) else { return };
+        let key = part_key(self.object, chunk.number);
+        if chunk.record.is_absent() {
+            self.delete(CHUNKS, &key);
+        } else {
+            self.put(CHUNKS, Bytes::copy_from_slice(&key), chunk.record.encode().into());
+        }
+    }
+
+    fn put(&mut self, table: kv::Table, key: Bytes, value: Bytes) {
+        self.batch_bytes += key.len() + value.len() + 16;
+        self.batch.put(table, key, value);
+    }
+
+    fn delete(&mut self, table: kv::Table, key: &[u8]) {
+        self.batch_bytes += key.len() + 16;
+        self.batch.delete(table, Bytes::copy_from_slice(key));
+    }
+}

@@ -1,0 +1,159 @@
+//! Writing: new contents of each block, bytes to the host file, then the records.
+//!
+//! 1. room on the device; 2. the range lock; 3. contents: blocks written in part are read, verified and merged; 4. blocks
+//! that may go in place are written to the host file; 5. one change of the records (several for a large inline write);
+//! 6. after the lock: wait until the journal has it.
+
+use bytes::Bytes;
+use rpc::{
+    checksum::{crc32c, pieces},
+    message::ost::{Changed, Write},
+};
+use types::{FsError, FsResult, ObjectId, limits::BLOCK_BYTES, limits::FILE_BYTES_MAX};
+
+use super::{BLOCK, DirectoryStore, blocks_of, host_file, transaction::Applied};
+use crate::{
+    chunk_record::{BlockState, ChunkRecord},
+    options::IN_PLACE_BYTES_MIN,
+};
+
+/// New contents of one block.
+pub(super) struct NewBlock {
+    pub block: u64,
+    pub checksum: u32,
+    /// Up to 4096 bytes; what is missing is zeros.
+    pub data: Bytes,
+    pub in_place: bool,
+}
+
+/// `data` without the zeros at its end.
+pub(super) fn without_zeros(data: Bytes) -> Bytes {
+    let bytes = data.iter().rposition(|byte| *byte != 0).map_or(0, |last| last + 1);
+    data.slice(..bytes)
+}
+
+impl DirectoryStore {
+    pub(super) async fn write_object(&self, write: &Write, data: Bytes) -> FsResult<Changed> {
+        let (object, offset, bytes) = (write.object, write.offset, data.len() as u64);
+        assert!(bytes > 0, "the target answers empty writes");
+        let end = offset.checked_add(bytes).filter(|end| *end <= FILE_BYTES_MAX).ok_or(FsError::FileTooLarge)?;
+        let blocks = blocks_of(offset, bytes);
+        let _grant = self.reserve((blocks.end - blocks.start) * BLOCK_BYTES).await?;
+        let guard = self.locks.exclusive(object, blocks).await;
+        let contents = self.new_contents(write, &data).await?;
+        self.write_in_place(object, offset, &data, &contents).await?;
+        let (first, last) = self.record_write(object, end, &contents).await?;
+        drop(guard);
+        self.written(last).await?;
+        if write.sync {
+            self.sync_objects(&[object]).await?;
+        }
+        Ok(Self::changed(&first, &last))
+    }
+
+    /// Contents and place of every block the write touches.
+    async fn new_contents(&self, write: &Write, data: &Bytes) -> FsResult<Vec<NewBlock>> {
+        let (object, blocks) = (write.object, blocks_of(write.offset, data.len() as u64));
+        let states = self.block_states(object, blocks.clone())?;
+        let large = data.len() as u64 >= IN_PLACE_BYTES_MIN;
+        let taints = if large { self.volatile.lock().taints.get(&object).cloned() } else { None };
+        let tainted = |block: u64| taints.as_ref().is_some_and(|taints| taints.contains_key(&block));
+        let mut contents = Vec::with_capacity(states.len());
+        let mut waits_for_commit = false;
+        for (((block, state), piece), &sum) in
+            blocks.zip(states).zip(pieces(write.offset, data.len())).zip(&write.checksums)
+        {
+            if piece.len() == BLOCK {
+                let free = large && state == BlockState::Absent;
+                let in_place = free && !tainted(block);
+                waits_for_commit |= free && !in_place;
+                let data = if in_place { data.slice(piece) } else { without_zeros(data.slice(piece)) };
+                contents.push(NewBlock { block, checksum: sum, data, in_place });
+            } else {
+                let mut merged = self.load_block(object, block, state).await?;
+                let within = ((write.offset + piece.start as u64) % BLOCK_BYTES) as usize;
+                merged[within..within + piece.len()].copy_from_slice(&data[piece]);
+                contents.push(NewBlock::inline(block, merged));
+            }
+        }
+        if waits_for_commit {
+            self.wanted.notify_one();
+        }
+        Ok(contents)
+    }
+
+    /// States of blocks, in order.
+    pub(super) fn block_states(&self, object: ObjectId, blocks: std::ops::Range<u64>) -> FsResult<Vec<BlockState>> {
+        let mut states = Vec::with_capacity((blocks.end - blocks.start) as usize);
+        let mut chunk: Option<(u64, ChunkRecord)> = None;
+        for block in blocks {
+            let number = ChunkRecord::of_block(block);
+            if chunk.as_ref().is_none_or(|(open, _)| *open != number) {
+                chunk = Some((number, self.load_chunk(object, number)?.unwrap_or_default()));
+            }
+            states.extend(chunk.as_ref().map(|(_, record)| record.state(block)));
+        }
+        Ok(states)
+    }
+
+    /// Writes what goes to the host file, one write per run of blocks.
+    async fn write_in_place(&self, object: ObjectId, offset: u64, data: &Bytes, contents: &[NewBlock]) -> FsResult<()> {
+        for run in contents.chunk_by(|a, b| a.in_place == b.in_place).filter(|run| run[0].in_place) {
+            let start = run[0].block * BLOCK_BYTES;
+            let within = (start - offset) as usize;
+            let piece = data.slice(within..within + run.len() * BLOCK);
+            let written = self.device.write(&host_file(object), start, vec![piece]).await;
+            written.map_err(|error| self.device_error("writing an object", &error))?;
+        }
+        Ok(())
+    }
+
+    /// Records the new blocks: all at once, or in parts if there is more inline than one batch takes.
+    async fn record_write(&self, object: ObjectId, end: u64, contents: &[NewBlock]) -> FsResult<(Applied, Applied)> {
+        let mtime = self.seams.clock.wall();
+        let mut outcome: Option<(Applied, Applied)> = None;
+        let mut rest = contents;
+        while !rest.is_empty() {
+            let (part, later) = rest.split_at(self.part_length(rest));
+            rest = later;
+            let part_end = part.last().map_or(0, |last| (last.block + 1) * BLOCK_BYTES);
+            let applied = self
+                .update(object, |transaction| {
+                    for new in part {
+                        if new.in_place {
+                            transaction.put_in_place(new.block, new.checksum)?;
+                        } else {
+                            transaction.put_inline(new.block, new.checksum, new.data.clone())?;
+                        }
+                    }
+                    transaction.extend_size(end.min(part_end));
+                    transaction.set_mtime(mtime);
+                    Ok(())
+                })
+                .await?;
+            outcome = Some((outcome.map_or(applied, |(first, _)| first), applied));
+        }
+        if self.write_back_bytes() > self.options.lock().write_back_bytes {
+            self.wanted.notify_one();
+        }
+        Ok(outcome.expect("a write touches at least one block"))
+    }
+
+    /// How many of these blocks one batch takes; at least one.
+    fn part_length(&self, contents: &[NewBlock]) -> usize {
+        let mut bytes = 0;
+        let fits = contents.iter().take_while(|new| {
+            bytes += if new.in_place { 8 } else { new.data.len() + 64 };
+            bytes <= self.batch_bytes
+        });
+        fits.count().max(1)
+    }
+}
+
+impl NewBlock {
+    /// A block whose bytes go into the table.
+    pub fn inline(block: u64, contents: Vec<u8>) -> Self {
+        let checksum = crc32c(&contents);
+        Self { block, checksum, data: without_zeros(contents.into()), in_place: false }
+    }
+}

@@ -1,0 +1,94 @@
+//! Clients that an MDT evicted: what they still send must not touch data that others may have locked since.
+//!
+//! An eviction is durable before it is acknowledged, and acknowledged after the last running request of the client has
+//! ended. Client ids are never used again, so evictions are never taken back. Downside: 8 bytes per evicted client for
+//! good.
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    pin::pin,
+};
+
+use bytes::Bytes;
+use kv::{Batch, Store};
+use parking_lot::Mutex;
+use tokio::sync::Notify;
+use types::{ClientId, FsError, FsResult};
+
+use crate::tables::{EVICTED, client_key, parse_client_key};
+
+#[derive(Default)]
+struct State {
+    evicted: BTreeSet<ClientId>,
+    running: BTreeMap<ClientId, usize>,
+}
+
+/// Who is refused, and who is being served.
+#[derive(Default)]
+pub(crate) struct Evictions {
+    state: Mutex<State>,
+    drained: Notify,
+}
+
+/// A request of a client under way.
+pub(crate) struct Running<'a> {
+    evictions: &'a Evictions,
+    client: ClientId,
+}
+
+impl Drop for Running<'_> {
+    fn drop(&mut self) {
+        let mut state = self.evictions.state.lock();
+        if let Some(requests) = state.running.get_mut(&self.client) {
+            *requests -= 1;
+            if *requests == 0 {
+                state.running.remove(&self.client);
+                self.evictions.drained.notify_waiters();
+            }
+        }
+    }
+}
+
+impl Evictions {
+    /// Reads the table.
+    pub fn load(kv: &Store) -> Result<Self, kv::Error> {
+        let mut evicted = BTreeSet::new();
+        kv.scan(EVICTED, &[], None, &mut |key, _| {
+            evicted.extend(parse_client_key(key));
+            true
+        })?;
+        Ok(Self { state: Mutex::new(State { evicted, ..State::default() }), ..Self::default() })
+    }
+
+    /// Lets a request begin, unless its client was evicted.
+    pub fn enter(&self, client: ClientId) -> FsResult<Running<'_>> {
+        let mut state = self.state.lock();
+        if state.evicted.contains(&client) {
+            return Err(FsError::Evicted);
+        }
+        *state.running.entry(client).or_default() += 1;
+        Ok(Running { evictions: self, client })
+    }
+
+    /// Refuses a client from now on; returns when that is durable and nothing of it is running.
+    pub async fn evict(&self, kv: &Store, client: ClientId) -> Result<(), kv::Error> {
+        self.state.lock().evicted.insert(client);
+        let mut batch = Batch::default();
+        batch.put(EVICTED, Bytes::copy_from_slice(&client_key(client)), Bytes::new());
+        let lsn = kv.apply_reserved(batch)?;
+        kv.durable(lsn).await?;
+        loop {
+            let mut drained = pin!(self.drained.notified());
+            drained.as_mut().enable();
+            if !self.state.lock().running.contains_key(&client) {
+                return Ok(());
+            }
+            drained.await;
+        }
+    }
+
+    /// Number of clients evicted so far.
+    pub fn count(&self) -> usize {
+        self.state.lock().evicted.len()
+    }
+}

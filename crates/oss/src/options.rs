@@ -1,0 +1,33 @@
+//! What an administrator may decide about an OST.
+
+use std::time::Duration;
+
+/// Writes of at least this many bytes may go to the host file at once; smaller ones go inline. One page-cache write and a
+/// flush of a host file cost about what journaling 64 KiB costs.
+pub const IN_PLACE_BYTES_MIN: u64 = 64 << 10;
+/// Objects up to this size keep their blocks inline for good.
+pub const INLINE_OBJECT_BYTES_MAX: u64 = 64 << 10;
+
+/// Settings of an OST. All can be changed at run time through the parameter tree.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct OstOptions {
+    /// Longest time in-place data stay unflushed; bounds what a loss of power takes.
+    pub commit_interval: Duration,
+    /// Inline bytes of large objects beyond which they are copied into their files.
+    pub write_back_bytes: u64,
+    /// Time without changes after which inline blocks of large objects are copied into their files anyway.
+    pub write_back_idle: Duration,
+    /// Space kept free for the journal, the tables and for deleting: writes beyond it get `NoSpace`.
+    pub reserve_bytes: u64,
+}
+
+impl Default for OstOptions {
+    fn default() -> Self {
+        Self {
+            commit_interval: Duration::from_secs(1),
+            write_back_bytes: 64 << 20,
+            write_back_idle: Duration::from_secs(5),
+            reserve_bytes: 128 << 20,
+        }
+    }
+}

@@ -1,0 +1,71 @@
+//! A range of a host file whose space is to be given back, once the removal of its blocks is durable.
+//!
+//! ```text
+//! offset bytes
+//!  0     1    version, 1
+//!  1     8    object: inode
+//!  9     4    ... slot
+//! 13     8    first block
+//! 21     8    block behind the last; 2^64 - 1: to the end of the file
+//! ```
+//!
+//! Numbers are little endian. The record exists from the removal until the host file was punched; as long as it does, no
+//! block of the range is in place.
+
+use std::ops::Range;
+
+use types::{InodeNumber, ObjectId};
+
+use crate::codec::{DecodeError, Reader};
+
+const VERSION: u8 = 1;
+
+/// Space to be given back.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct PendingRecord {
+    /// The object; it may be gone.
+    pub object: ObjectId,
+    /// Blocks of its host file.
+    pub blocks: Range<u64>,
+}
+
+impl PendingRecord {
+    /// The record's bytes.
+    pub fn encode(&self) -> Vec<u8> {
+        let mut bytes = vec![VERSION];
+        bytes.extend(self.object.inode.0.to_le_bytes());
+        bytes.extend(self.object.slot.to_le_bytes());
+        bytes.extend(self.blocks.start.to_le_bytes());
+        bytes.extend(self.blocks.end.to_le_bytes());
+        bytes
+    }
+
+    /// The record of these bytes.
+    pub fn decode(bytes: &[u8]) -> Result<Self, DecodeError> {
+        let mut reader = Reader::with_version(bytes, VERSION)?;
+        let object = ObjectId { inode: InodeNumber(reader.u64()?), slot: reader.u32()? };
+        let blocks = reader.u64()?..reader.u64()?;
+        reader.finish()?;
+        if blocks.is_empty() {
+            return Err(DecodeError::OutOfRange("range of blocks"));
+        }
+        Ok(Self { object, blocks })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn round_trips_and_refuses_damage() {
+        let record = PendingRecord { object: ObjectId { inode: InodeNumber(7), slot: 3 }, blocks: 5..u64::MAX };
+        let bytes = record.encode();
+        assert_eq!(PendingRecord::decode(&bytes), Ok(record.clone()));
+        for length in 0..bytes.len() {
+            assert!(PendingRecord::decode(&bytes[..length]).is_err());
+        }
+        let empty = PendingRecord { blocks: 5..5, ..record };
+        assert!(PendingRecord::decode(&empty.encode()).is_err());
+    }
+}

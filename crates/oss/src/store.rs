@@ -1,0 +1,43 @@
+//! The object store: what an OST needs of whatever keeps its objects. The directory store is the first implementation;
+//! the block engine will be the second.
+//!
+//! Contract of every implementation:
+//! - Changes of overlapping ranges of one object happen one after the other, in order of arrival; a read sees each of them
+//!   whole or not at all.
+//! - When a change returns, it survives the death of the process; after `sync` (or with `Write::sync`) the loss of power.
+//!   Unsynced changes survive a loss of power in whole blocks of 4096 bytes or not at all.
+//! - Data that do not match their checksum are never returned, nor used to compute new data.
+//! - A full device refuses a change whole, and still takes truncations, punches and destroys.
+
+use bytes::Bytes;
+use rpc::message::ost::{Changed, ObjectAttributes, Read, ReadDone, SpaceChange, Write};
+use rt::BoxFuture;
+use types::{FsResult, ObjectId, SpaceUsage};
+
+/// Keeps objects.
+pub trait ObjectStore: Send + Sync + 'static {
+    /// Writes `data`, whose checksums have been verified. `data` is not empty.
+    fn write<'a>(&'a self, write: &'a Write, data: Bytes) -> BoxFuture<'a, FsResult<Changed>>;
+    /// Reads, with checksums per piece.
+    fn read(&self, read: Read) -> BoxFuture<'_, FsResult<(ReadDone, Bytes)>>;
+    /// Truncates, allocates, punches or zeroes.
+    fn change_space(&self, object: ObjectId, change: SpaceChange) -> BoxFuture<'_, FsResult<Changed>>;
+    /// Next data (true) or hole (false) at or after an offset.
+    fn seek(&self, object: ObjectId, offset: u64, data: bool) -> BoxFuture<'_, FsResult<Option<u64>>>;
+    /// Attributes; zeros if there is no such object.
+    fn attributes(&self, object: ObjectId) -> FsResult<ObjectAttributes>;
+    /// Makes everything acknowledged for these objects durable; empty: for all.
+    fn sync<'a>(&'a self, objects: &'a [ObjectId]) -> BoxFuture<'a, FsResult<()>>;
+    /// Removes objects; missing ones are fine. Durable when it returns.
+    fn destroy<'a>(&'a self, objects: &'a [ObjectId]) -> BoxFuture<'a, FsResult<()>>;
+    /// Objects behind this one, in order.
+    fn list(&self, after: Option<ObjectId>, objects_max: usize) -> FsResult<Vec<(ObjectId, ObjectAttributes)>>;
+    /// Reads everything of an object and compares checksums.
+    fn verify(&self, object: ObjectId) -> BoxFuture<'_, FsResult<()>>;
+    /// Space and objects.
+    fn space(&self) -> BoxFuture<'_, FsResult<SpaceUsage>>;
+    /// Why the store takes no more changes, if it does not.
+    fn failure(&self) -> Option<String>;
+    /// Makes everything durable and ends the store's tasks.
+    fn stop(&self) -> BoxFuture<'_, FsResult<()>>;
+}

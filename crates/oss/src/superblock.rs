@@ -1,0 +1,164 @@
+//! Facts about the whole target: table META.
+//!
+//! ```text
+//! key "superblock"                          key "mark"                        key "totals"
+//! offset bytes                              offset bytes                      offset bytes
+//!  0  1  version, 1                          0  1  version, 1                  0  1  version, 1
+//!  1  2  OST index                           1  8  epoch: in-place blocks      1  8  objects
+//!  3  16 identity, random at format time           written up to it were       9  8  blocks that hold data
+//! 19  1  bytes of the file system's name           flushed
+//! 20  n  name
+//! ```
+//!
+//! Key "clean" with nothing in it exists while the store is closed and was closed well.
+//!
+//! Numbers are little endian. The superblock is written once, by `format`; its version is the version of the whole store:
+//! the tables, their keys and the names of host files.
+
+use types::{OstIndex, limits::FSNAME_BYTES_MAX};
+
+use crate::codec::{DecodeError, Reader};
+
+/// Key of the superblock.
+pub const SUPERBLOCK_KEY: &[u8] = b"superblock";
+/// Key of the mark.
+pub const MARK_KEY: &[u8] = b"mark";
+/// Key of the note that the last user closed the store; nothing is in it.
+pub const CLEAN_KEY: &[u8] = b"clean";
+/// Key of the totals.
+pub const TOTALS_KEY: &[u8] = b"totals";
+
+const VERSION: u8 = 1;
+
+/// Who this target is.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Superblock {
+    /// Index in the cluster map.
+    pub index: OstIndex,
+    /// Random identity: a target formatted anew is another one.
+    pub identity: [u8; 16],
+    /// File system it belongs to.
+    pub fsname: String,
+}
+
+impl Superblock {
+    /// Name of the target, as `stria-OST0003`.
+    pub fn target(&self) -> String {
+        target_name(&self.fsname, self.index)
+    }
+
+    /// The identity as text, 8-4-4-4-12 digits.
+    pub fn uuid(&self) -> String {
+        let digits: String = self.identity.iter().map(|byte| format!("{byte:02x}")).collect();
+        [0..8, 8..12, 12..16, 16..20, 20..32].map(|part| &digits[part]).join("-")
+    }
+
+    /// The record's bytes.
+    pub fn encode(&self) -> Vec<u8> {
+        let mut bytes = vec![VERSION];
+        bytes.extend(self.index.0.to_le_bytes());
+        bytes.extend(self.identity);
+        bytes.push(self.fsname.len() as u8);
+        bytes.extend(self.fsname.as_bytes());
+        bytes
+    }
+
+    /// The record of these bytes.
+    pub fn decode(bytes: &[u8]) -> Result<Self, DecodeError> {
+        let mut reader = Reader::with_version(bytes, VERSION)?;
+        let index = OstIndex(reader.u16()?);
+        let identity = reader.array()?;
+        let name_bytes = usize::from(reader.u8()?);
+        let name = reader.slice(name_bytes)?;
+        reader.finish()?;
+        let fsname = std::str::from_utf8(name).map_err(|_| DecodeError::OutOfRange("file system name"))?;
+        if fsname.is_empty() || fsname.len() > FSNAME_BYTES_MAX {
+            return Err(DecodeError::OutOfRange("length of the file system name"));
+        }
+        Ok(Self { index, identity, fsname: fsname.to_owned() })
+    }
+}
+
+/// Name of a target, as `stria-OST0003`.
+pub fn target_name(fsname: &str, index: OstIndex) -> String {
+    format!("{fsname}-{index}")
+}
+
+/// The epoch up to which in-place blocks were flushed.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Mark {
+    /// The epoch.
+    pub epoch: u64,
+}
+
+impl Mark {
+    /// The record's bytes.
+    pub fn encode(&self) -> Vec<u8> {
+        let mut bytes = vec![VERSION];
+        bytes.extend(self.epoch.to_le_bytes());
+        bytes
+    }
+
+    /// The record of these bytes.
+    pub fn decode(bytes: &[u8]) -> Result<Self, DecodeError> {
+        let mut reader = Reader::with_version(bytes, VERSION)?;
+        let epoch = reader.u64()?;
+        reader.finish()?;
+        Ok(Self { epoch })
+    }
+}
+
+/// Sums over all objects, kept with every batch that changes them.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Totals {
+    /// Objects.
+    pub objects: u64,
+    /// Blocks that hold data.
+    pub blocks: u64,
+}
+
+impl Totals {
+    /// The record's bytes.
+    pub fn encode(&self) -> Vec<u8> {
+        let mut bytes = vec![VERSION];
+        bytes.extend(self.objects.to_le_bytes());
+        bytes.extend(self.blocks.to_le_bytes());
+        bytes
+    }
+
+    /// The record of these bytes.
+    pub fn decode(bytes: &[u8]) -> Result<Self, DecodeError> {
+        let mut reader = Reader::with_version(bytes, VERSION)?;
+        let totals = Self { objects: reader.u64()?, blocks: reader.u64()? };
+        reader.finish()?;
+        Ok(totals)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn records_round_trip() {
+        let superblock = Superblock { index: OstIndex(0x1f), identity: [0xab; 16], fsname: "stria".into() };
+        assert_eq!(Superblock::decode(&superblock.encode()), Ok(superblock.clone()));
+        assert_eq!(superblock.target(), "stria-OST001f");
+        assert_eq!(superblock.uuid(), "abababab-abab-abab-abab-abababababab");
+        let mark = Mark { epoch: 1 << 40 };
+        assert_eq!(Mark::decode(&mark.encode()), Ok(mark));
+        let totals = Totals { objects: 7, blocks: 1 << 33 };
+        assert_eq!(Totals::decode(&totals.encode()), Ok(totals));
+    }
+
+    #[test]
+    fn damage_is_an_error() {
+        let bytes = Superblock { index: OstIndex(1), identity: [0; 16], fsname: "a".into() }.encode();
+        for length in 0..bytes.len() {
+            assert!(Superblock::decode(&bytes[..length]).is_err(), "{length}");
+        }
+        assert_eq!(Superblock::decode(&[9]), Err(DecodeError::Version(9)));
+        assert!(Mark::decode(&[1, 2]).is_err());
+        assert!(Totals::decode(&[]).is_err());
+    }
+}

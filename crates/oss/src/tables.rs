@@ -1,0 +1,121 @@
+//! Every table an OST keeps in its kv store, and the keys of each. Keys are big endian, so that order of keys is order of
+//! objects and blocks. Byte tables of the values stand with the types that encode them; docs/disk_format.md, section OST,
+//! has all of them.
+//!
+//! | table | key | value |
+//! |---|---|---|
+//! | [`META`] 1 | name | see [`superblock`](crate::superblock) |
+//! | [`OBJECTS`] 2 | object | [`ObjectRecord`](crate::object_record::ObjectRecord) |
+//! | [`CHUNKS`] 3 | object, chunk u64 | [`ChunkRecord`](crate::chunk_record::ChunkRecord) |
+//! | [`INLINE`] 4 | object, block u64 | bytes of the block, zeros at its end left out |
+//! | [`DIRTY`] 5 | object, chunk u64 | nothing: the chunk has in-place blocks that may not have been flushed |
+//! | [`FLUSHED`] 6 | object | epoch u64: the object's file was flushed through this epoch |
+//! | [`PENDING`] 7 | number u64 | [`PendingRecord`](crate::pending_record::PendingRecord) |
+//! | [`BACKLOG`] 8 | object | nothing: a large object with inline blocks to be written back |
+//! | [`EVICTED`] 9 | client u64 | nothing: this client is refused |
+//!
+//! An object is its inode (u64) and slot (u32): 12 bytes.
+
+use kv::Table;
+use types::{ClientId, InodeNumber, ObjectId};
+
+/// Facts about the whole target.
+pub const META: Table = Table(1);
+/// Objects.
+pub const OBJECTS: Table = Table(2);
+/// States of blocks, 256 to a record.
+pub const CHUNKS: Table = Table(3);
+/// Bytes of blocks that are not in the host file.
+pub const INLINE: Table = Table(4);
+/// Chunks to verify after an unclean start.
+pub const DIRTY: Table = Table(5);
+/// What was flushed of a dirty object since the last mark.
+pub const FLUSHED: Table = Table(6);
+/// Space of host files to give back.
+pub const PENDING: Table = Table(7);
+/// Large objects with inline blocks.
+pub const BACKLOG: Table = Table(8);
+/// Clients to refuse.
+pub const EVICTED: Table = Table(9);
+
+/// All tables with their names, for tools.
+pub const NAMES: [(Table, &str); 9] = [
+    (META, "meta"),
+    (OBJECTS, "objects"),
+    (CHUNKS, "chunks"),
+    (INLINE, "inline"),
+    (DIRTY, "dirty"),
+    (FLUSHED, "flushed"),
+    (PENDING, "pending"),
+    (BACKLOG, "backlog"),
+    (EVICTED, "evicted"),
+];
+
+/// Length of an object's key.
+pub const OBJECT_KEY_BYTES: usize = 12;
+
+/// Key of an object.
+pub fn object_key(object: ObjectId) -> [u8; OBJECT_KEY_BYTES] {
+    let mut key = [0; OBJECT_KEY_BYTES];
+    key[..8].copy_from_slice(&object.inode.0.to_be_bytes());
+    key[8..].copy_from_slice(&object.slot.to_be_bytes());
+    key
+}
+
+/// The object of a key, if it has the right length.
+pub fn parse_object_key(key: &[u8]) -> Option<ObjectId> {
+    let key: [u8; OBJECT_KEY_BYTES] = key.try_into().ok()?;
+    let (inode, slot) = key.split_at(8);
+    let inode = InodeNumber(u64::from_be_bytes(inode.try_into().ok()?));
+    Some(ObjectId { inode, slot: u32::from_be_bytes(slot.try_into().ok()?) })
+}
+
+/// Key of something numbered within an object: a chunk or a block.
+pub fn part_key(object: ObjectId, number: u64) -> [u8; OBJECT_KEY_BYTES + 8] {
+    let mut key = [0; OBJECT_KEY_BYTES + 8];
+    key[..OBJECT_KEY_BYTES].copy_from_slice(&object_key(object));
+    key[OBJECT_KEY_BYTES..].copy_from_slice(&number.to_be_bytes());
+    key
+}
+
+/// Object and number of a part's key, if it has the right length.
+pub fn parse_part_key(key: &[u8]) -> Option<(ObjectId, u64)> {
+    if key.len() != OBJECT_KEY_BYTES + 8 {
+        return None;
+    }
+    let (object, number) = key.split_at(OBJECT_KEY_BYTES);
+    Some((parse_object_key(object)?, u64::from_be_bytes(number.try_into().ok()?)))
+}
+
+/// Key of a client.
+pub fn client_key(client: ClientId) -> [u8; 8] {
+    client.0.to_be_bytes()
+}
+
+/// The client of a key, if it has the right length.
+pub fn parse_client_key(key: &[u8]) -> Option<ClientId> {
+    Some(ClientId(u64::from_be_bytes(key.try_into().ok()?)))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn keys_round_trip_and_sort_like_objects() {
+        let ids: Vec<ObjectId> = [(1, 0), (1, 1), (1, 256), (2, 0), (1 << 48, 7)]
+            .map(|(inode, slot)| ObjectId { inode: InodeNumber(inode), slot })
+            .to_vec();
+        for pair in ids.windows(2) {
+            assert!(object_key(pair[0]) < object_key(pair[1]));
+            assert!(part_key(pair[0], u64::MAX) < part_key(pair[1], 0));
+        }
+        for id in ids {
+            assert_eq!(parse_object_key(&object_key(id)), Some(id));
+            assert_eq!(parse_part_key(&part_key(id, 99)), Some((id, 99)));
+        }
+        assert_eq!(parse_object_key(b"short"), None);
+        assert_eq!(parse_part_key(b"short"), None);
+        assert_eq!(parse_client_key(&client_key(ClientId(5))), Some(ClientId(5)));
+    }
+}

@@ -1,0 +1,376 @@
+//! The target: a request handler over an object store.
+//!
+//! Checks what concerns the request as such (who asks, limits, checksums, conditions), lets the store do the work, counts.
+//! `Write`, `Read` and `Space` belong to service `ost_io`, whose number of threads is that of the disk's I/O threads; all
+//! others to `ost`.
+//!
+//! No reply is stored: every request is idempotent. A repeated write writes the same bytes; it cannot overtake, because a
+//! connection's older requests have ended before its successor is accepted.
+
+use std::sync::{
+    Arc,
+    atomic::{AtomicBool, Ordering},
+};
+
+use bytes::Bytes;
+use kv::{Batch, ColdStore, Store};
+use parking_lot::Mutex;
+use rpc::{
+    Answer, Call, Handler, SessionEvent,
+    checksum::verify,
+    message::{
+        OstReply, OstRequest, Reply, Request,
+        ost::{Changed, TargetCondition, Write},
+    },
+};
+use rt::{BoxFuture, Device, Seams};
+use types::{
+    ClientId, FsError, FsResult, OstIndex, Slot, SpaceUsage, Xid,
+    limits::{BULK_BYTES_MAX, FSNAME_BYTES_MAX},
+};
+
+use crate::{
+    codec::DecodeError,
+    directory::{DirectoryStore, Recovery},
+    evictions::Evictions,
+    options::OstOptions,
+    statistics::Statistics,
+    store::ObjectStore,
+    superblock::{CLEAN_KEY, SUPERBLOCK_KEY, Superblock, target_name},
+    tables::META,
+};
+
+/// Service of requests that move data or space.
+pub const SERVICE_IO: &str = "ost_io";
+/// Service of all other requests.
+pub const SERVICE: &str = "ost";
+
+/// Most bytes of one batch; a quarter of a journal segment if that is less.
+const BATCH_BYTES_MAX: u64 = 1 << 20;
+/// Most objects in one answer.
+const LIST_OBJECTS_MAX: u32 = 8192;
+
+/// Where a target keeps its data.
+#[derive(Clone)]
+pub struct OstDevices {
+    /// Host files of objects; calls should run on I/O threads.
+    pub objects: Arc<dyn Device>,
+    /// The journal; calls should run at once.
+    pub journal: Arc<dyn Device>,
+    /// The tables' cold store.
+    pub cold: Arc<dyn ColdStore>,
+}
+
+/// Why a target cannot be formatted or opened.
+#[derive(Clone, Debug, thiserror::Error)]
+pub enum OpenError {
+    /// There is no target.
+    #[error("there is no object storage target here; format one first")]
+    NotFormatted,
+    /// There is a target already.
+    #[error("target {0} is here already")]
+    AlreadyFormatted(String),
+    /// Another target.
+    #[error("target {found} is here, not {wanted}")]
+    OtherTarget {
+        /// Found.
+        found: String,
+        /// Wanted.
+        wanted: String,
+    },
+    /// Not a name for a file system.
+    #[error("'{0}' is not a file system name: 1 to 8 letters, digits or underscores")]
+    FsName(String),
+    /// The superblock does not decode.
+    #[error("the superblock is damaged: {0}")]
+    Superblock(#[from] DecodeError),
+    /// The tables.
+    #[error(transparent)]
+    Tables(#[from] kv::Error),
+    /// Recovery of the objects.
+    #[error(transparent)]
+    Objects(#[from] FsError),
+}
+
+/// An object storage target.
+pub struct Ost {
+    pub(crate) superblock: Superblock,
+    pub(crate) name: String,
+    kv: Arc<Store>,
+    store: Arc<dyn ObjectStore>,
+    pub(crate) directory: Arc<DirectoryStore>,
+    pub(crate) options: Arc<Mutex<OstOptions>>,
+    pub(crate) evictions: Evictions,
+    pub(crate) statistics: Statistics,
+    recovery: Recovery,
+    pub(crate) degraded: AtomicBool,
+    pub(crate) no_create: AtomicBool,
+    pub(crate) read_only: AtomicBool,
+}
+
+impl Ost {
+    /// Makes a new target on empty devices.
+    pub async fn format(
+        seams: &Seams,
+        devices: &OstDevices,
+        fsname: &str,
+        index: OstIndex,
+        config: kv::Config,
+    ) -> Result<Superblock, OpenError> {
+        let good = |byte: u8| byte.is_ascii_alphanumeric() || byte == b'_';
+        if fsname.is_empty() || fsname.len() > FSNAME_BYTES_MAX || !fsname.bytes().all(good) {
+            return Err(OpenError::FsName(fsname.to_owned()));
+        }
+        let kv = open_tables(seams, devices, config).await?;
+        if let Some(bytes) = kv.get(META, SUPERBLOCK_KEY)? {
+            kv.close().await?;
+            return Err(OpenError::AlreadyFormatted(Superblock::decode(&bytes)?.target()));
+        }
+        let mut identity = [0; 16];
+        identity[..8].copy_from_slice(&seams.entropy.next_u64().to_le_bytes());
+        identity[8..].copy_from_slice(&seams.entropy.next_u64().to_le_bytes());
+        let superblock = Superblock { index, identity, fsname: fsname.to_owned() };
+        let mut batch = Batch::default();
+        batch.put(META, Bytes::from_static(SUPERBLOCK_KEY), superblock.encode());
+        batch.put(META, Bytes::from_static(CLEAN_KEY), Bytes::new());
+        kv.durable(kv.apply(batch)?).await?;
+        kv.close().await?;
+        Ok(superblock)
+    }
+
+    /// Opens a target, which must be the one wanted.
+    pub async fn open(
+        seams: Seams,
+        devices: OstDevices,
+        fsname: &str,
+        index: OstIndex,
+        options: OstOptions,
+        config: kv::Config,
+    ) -> Result<Arc<Self>, OpenError> {
+        let batch_bytes = BATCH_BYTES_MAX.min(config.segment_bytes / 4) as usize;
+        let kv = Arc::new(open_tables(&seams, &devices, config).await?);
+        let superblock = match kv.get(META, SUPERBLOCK_KEY)? {
+            Some(bytes) => Superblock::decode(&bytes)?,
+            None => return Err(OpenError::NotFormatted),
+        };
+        let wanted = target_name(fsname, index);
+        if superblock.target() != wanted {
+            return Err(OpenError::OtherTarget { found: superblock.target(), wanted });
+        }
+        let evictions = Evictions::load(&kv)?;
+        let options = Arc::new(Mutex::new(options));
+        let (directory, recovery) =
+            DirectoryStore::open(seams, devices.objects, kv.clone(), superblock.clone(), options.clone(), batch_bytes)
+                .await?;
+        Ok(Arc::new(Self {
+            superblock,
+            name: wanted,
+            kv,
+            store: directory.clone(),
+            directory,
+            options,
+            evictions,
+            statistics: Statistics::default(),
+            recovery,
+            degraded: false.into(),
+            no_create: false.into(),
+            read_only: false.into(),
+        }))
+    }
+
+    /// Makes everything durable and closes the tables. Requests afterwards fail.
+    pub async fn stop(&self) -> FsResult<()> {
+        let stopped = self.store.stop().await;
+        self.kv.close().await.map_err(|error| crate::kv_error(&self.name, error))?;
+        stopped
+    }
+
+    /// Name, as `stria-OST0003`.
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// Index in the cluster map.
+    pub fn index(&self) -> OstIndex {
+        self.superblock.index
+    }
+
+    /// Identity, for registration at the MGS.
+    pub fn uuid(&self) -> String {
+        self.superblock.uuid()
+    }
+
+    /// What opening found.
+    pub fn recovery(&self) -> Recovery {
+        self.recovery
+    }
+
+    /// Commits and writes back now, as the target's task does at every interval. For simulations and tests.
+    pub async fn work(&self) {
+        self.directory.work().await;
+    }
+
+    /// Figures of the target.
+    pub fn statistics(&self) -> &Statistics {
+        &self.statistics
+    }
+
+    /// Figures of the tables.
+    pub fn table_statistics(&self) -> kv::Statistics {
+        self.kv.statistics()
+    }
+
+    /// Space, for registration and parameters.
+    pub async fn space(&self) -> FsResult<SpaceUsage> {
+        self.store.space().await
+    }
+
+    /// Condition: as set, or forced by a failure.
+    pub fn condition(&self) -> TargetCondition {
+        TargetCondition {
+            degraded: self.degraded.load(Ordering::Relaxed),
+            no_create: self.no_create.load(Ordering::Relaxed),
+            read_only: self.read_only.load(Ordering::Relaxed) || self.store.failure().is_some(),
+        }
+    }
+
+    async fn execute(&self, call: Call) -> FsResult<(OstReply, Bytes)> {
+        let Request::Ost(request) = call.request else {
+            return Err(FsError::Protocol(format!("{} answers requests to object storage targets only", self.name)));
+        };
+        // These concern no data, and an eviction waits for all others of its client.
+        match request {
+            OstRequest::Evict(client) => {
+                let evicted = self.evictions.evict(&self.kv, client).await;
+                evicted.map_err(|error| crate::kv_error(&self.name, error))?;
+                return Ok((OstReply::Done, Bytes::new()));
+            }
+            OstRequest::Ping | OstRequest::Disconnect => return Ok((OstReply::Done, Bytes::new())),
+            _ => {}
+        }
+        let _running = self.evictions.enter(call.client)?;
+        match request {
+            OstRequest::Write(write) => self.write(write, call.bulk).await.map(without_bulk(OstReply::Changed)),
+            OstRequest::Read(read) => {
+                let (done, data) = self.store.read(read).await?;
+                self.statistics.record_read(data.len() as u64);
+                Ok((OstReply::Read(done), data))
+            }
+            request => Ok((self.execute_small(request).await?, Bytes::new())),
+        }
+    }
+
+    /// Requests without bulk data.
+    async fn execute_small(&self, request: OstRequest) -> FsResult<OstReply> {
+        match request {
+            OstRequest::Space(object, change) => {
+                self.check_writable()?;
+                self.statistics.record(|figures| figures.space += 1);
+                self.store.change_space(object, change).await.map(OstReply::Changed)
+            }
+            OstRequest::Seek(object, offset, data) => {
+                self.statistics.record(|figures| figures.seek += 1);
+                self.store.seek(object, offset, data).await.map(OstReply::Found)
+            }
+            OstRequest::Glimpse(objects) => {
+                self.statistics.record(|figures| figures.glimpse += objects.len() as u64);
+                let attributes: FsResult<Vec<_>> =
+                    objects.iter().map(|object| self.store.attributes(*object)).collect();
+                attributes.map(OstReply::Attributes)
+            }
+            OstRequest::Sync(objects) => {
+                self.statistics.record(|figures| figures.sync += 1);
+                self.store.sync(&objects).await.map(|()| OstReply::Done)
+            }
+            OstRequest::Destroy(objects) => {
+                self.check_writable()?;
+                self.statistics.record(|figures| figures.destroy += objects.len() as u64);
+                self.store.destroy(&objects).await.map(|()| OstReply::Done)
+            }
+            OstRequest::StatFs => {
+                self.statistics.record(|figures| figures.statfs += 1);
+                Ok(OstReply::Space(self.store.space().await?, self.condition()))
+            }
+            OstRequest::ListObjects(after, objects_max) => {
+                let objects = self.store.list(after, objects_max.min(LIST_OBJECTS_MAX) as usize)?;
+                Ok(OstReply::Objects(objects))
+            }
+            OstRequest::Verify(object) => self.store.verify(object).await.map(|()| OstReply::Done),
+            OstRequest::Write(_)
+            | OstRequest::Read(_)
+            | OstRequest::Evict(_)
+            | OstRequest::Ping
+            | OstRequest::Disconnect => unreachable!("answered by `execute`"),
+        }
+    }
+
+    async fn write(&self, write: Write, data: Bytes) -> FsResult<Changed> {
+        self.check_writable()?;
+        if data.len() > BULK_BYTES_MAX {
+            return Err(FsError::Invalid);
+        }
+        verify(write.offset, &data, &write.checksums)?;
+        if data.is_empty() {
+            let attributes = self.store.attributes(write.object)?;
+            return Ok(Changed { before: attributes, after: attributes });
+        }
+        let bytes = data.len() as u64;
+        let changed = self.store.write(&write, data).await?;
+        self.statistics.record_write(bytes);
+        Ok(changed)
+    }
+
+    fn check_writable(&self) -> FsResult<()> {
+        if self.read_only.load(Ordering::Relaxed) { Err(FsError::ReadOnly) } else { Ok(()) }
+    }
+
+    fn count_failure(&self, error: &FsError) {
+        self.statistics.record(|figures| match error {
+            FsError::Transfer => figures.damaged_transfers += 1,
+            FsError::Corrupt { .. } => figures.corrupt += 1,
+            FsError::NoSpace => figures.no_space += 1,
+            _ => figures.failed += 1,
+        });
+    }
+}
+
+fn without_bulk<T>(reply: impl FnOnce(T) -> OstReply) -> impl FnOnce(T) -> (OstReply, Bytes) {
+    |value| (reply(value), Bytes::new())
+}
+
+async fn open_tables(seams: &Seams, devices: &OstDevices, config: kv::Config) -> Result<Store, kv::Error> {
+    // What recovery needs is in the tables themselves (DIRTY, FLUSHED), whatever part of the journal is left.
+    let mut replay = |_, _: &Batch| {};
+    Store::open(seams.clone(), devices.journal.clone(), devices.cold.clone(), config, &mut replay).await
+}
+
+impl Handler for Ost {
+    fn handle(self: Arc<Self>, call: Call) -> BoxFuture<'static, Answer> {
+        Box::pin(async move {
+            match self.execute(call).await {
+                Ok((reply, bulk)) => Answer { reply: Ok(Reply::Ost(reply)), bulk },
+                Err(error) => {
+                    self.count_failure(&error);
+                    Answer::new(Err(error))
+                }
+            }
+        })
+    }
+
+    fn service(&self, request: &Request) -> &'static str {
+        match request {
+            Request::Ost(OstRequest::Write(_) | OstRequest::Read(_) | OstRequest::Space(..)) => SERVICE_IO,
+            _ => SERVICE,
+        }
+    }
+
+    fn persistent_reply(&self, _client: ClientId, _slot: Slot) -> Option<(Xid, Reply)> {
+        None
+    }
+
+    fn session_event(self: Arc<Self>, event: SessionEvent) -> BoxFuture<'static, ()> {
+        // An OST keeps nothing for a session: what must be refused, MDTs say with `Evict`.
+        tracing::debug!(target = %self.name, ?event, "session");
+        Box::pin(std::future::ready(()))
+    }
+}
