@@ -33,7 +33,7 @@ use crate::{
 /// A mounted file system.
 pub struct FileSystem {
     pub(crate) seams: Seams,
-    pub(crate) targets: Targets,
+    pub(crate) targets: Arc<Targets>,
     pub(crate) volatile: Arc<Volatile>,
     pub(crate) exclusive: ExclusiveQueues,
     pub(crate) statistics: Statistics,
@@ -58,14 +58,13 @@ impl FileSystem {
         let volatile = Arc::new(Volatile::new(client));
         let connector = Connector {
             seams: seams.clone(),
-            client,
             client_name,
-            options: import,
+            options: import.into(),
             resolve,
             volatile: volatile.clone(),
         };
         let targets = Targets::new(connector);
-        targets.update(&first);
+        targets.update(first.clone());
         let file_system = Arc::new(FileSystem {
             seams,
             targets,
@@ -86,8 +85,11 @@ impl FileSystem {
     /// longer than a connection tries to say farewell.
     pub async fn unmount(&self) {
         self.mounted.send_replace(false);
-        let targets = self.targets.all();
-        crate::join::join_all(targets.iter().map(|target| target.import().close()).collect()).await;
+        let close = |target: &Arc<Target>| {
+            let import = target.import();
+            async move { import.close().await }
+        };
+        crate::join::join_all(self.targets.all().iter().map(close).collect()).await;
     }
 
     /// Name of the file system.
@@ -95,9 +97,9 @@ impl FileSystem {
         &self.fsname
     }
 
-    /// This mount's identity.
+    /// This mount's identity; another one after an eviction.
     pub fn client_id(&self) -> ClientId {
-        self.volatile.client
+        self.volatile.client()
     }
 
     /// Name of this mount, as `lfs getname` shows it: `stria-` and 16 hexadecimal digits.
@@ -124,13 +126,12 @@ impl FileSystem {
 
     /// Changes how long operations wait for a silent target (the `timeout` parameter).
     pub fn set_patience(&self, patience: std::time::Duration) {
-        self.targets.all().iter().for_each(|target| target.import().set_patience(patience));
+        self.targets.set_patience(patience);
     }
 
     /// Changes how many requests may be outstanding at one target (`max_rpcs_in_flight`).
     pub fn set_rpcs_in_flight_max(&self, role: TargetRole, count: u16) {
-        let of_role = |target: &&Arc<Target>| target.role() == role;
-        self.targets.all().iter().filter(of_role).for_each(|target| target.import().set_max_rpcs_in_flight(count));
+        self.targets.set_rpcs_in_flight_max(role, count);
     }
 
     /// A new name for an open.
@@ -181,7 +182,7 @@ async fn follow_map(
     loop {
         let newest = map.borrow_and_update().clone();
         match file_system.upgrade() {
-            Some(file_system) => file_system.targets.update(&newest),
+            Some(file_system) => file_system.targets.update(newest),
             None => return,
         }
         tokio::select! {

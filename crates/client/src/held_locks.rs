@@ -76,9 +76,9 @@ impl HeldLocks {
         self.locks.lock().remove(&(inode, family, owner));
     }
 
-    /// The session at this MDT is lost, and all locks with it.
-    pub fn lost(&self, mdt: MdtIndex) {
-        self.locks.lock().retain(|(inode, _, _), _| inode.mdt() != mdt);
+    /// All locks are lost.
+    pub fn lost(&self) {
+        self.locks.lock().clear();
     }
 
     /// All locks at this MDT.
@@ -187,12 +187,12 @@ mod tests {
     }
 
     #[test]
-    fn a_lost_session_loses_its_locks() {
+    fn locks_belong_to_their_mdt_until_all_are_lost() {
         let locks = HeldLocks::default();
         locks.granted(FILE, &request(0, 9, LockMode::Shared));
-        locks.lost(MdtIndex(1));
+        assert!(locks.at(MdtIndex(1), ClientId(3)).is_empty());
         assert_eq!(locks.at(MdtIndex(0), ClientId(3)).len(), 1);
-        locks.lost(MdtIndex(0));
+        locks.lost();
         assert!(locks.at(MdtIndex(0), ClientId(3)).is_empty());
     }
 }

@@ -28,7 +28,7 @@ use crate::{
 /// What was so before an open was asked for; see [`crate::recovery`].
 #[derive(Clone, Copy)]
 struct Before {
-    session: u64,
+    life: u64,
     restarts: u64,
 }
 
@@ -131,8 +131,8 @@ impl FileSystem {
 
     /// What to remember before an open at the MDT of `inode`.
     fn before_open(&self, inode: InodeNumber) -> FsResult<Before> {
-        let session = self.volatile.opens.session(inode.mdt());
-        Ok(Before { session, restarts: self.targets.mdt_of(inode)?.restarts() })
+        let life = self.volatile.opens.life();
+        Ok(Before { life, restarts: self.targets.mdt_of(inode)?.restarts() })
     }
 
     /// Takes over an open that the MDT granted, and does what O_TRUNC leaves to the client.
@@ -145,12 +145,12 @@ impl FileSystem {
         turn: Option<Turn>,
     ) -> FsResult<Arc<OpenFile>> {
         let Attributes { inode, kind, .. } = opened.entry.attributes;
-        let open = match self.volatile.opens.register(id, flags, opened, created, before.session) {
+        let open = match self.volatile.opens.register(id, flags, opened, created, before.life) {
             Ok(open) => open,
             Err(error) => {
                 let close = Close { inode, open: id, update: None, flock_owner: None };
                 if let Err(error) = self.mdt(inode, MdtRequest::Close(close)).await {
-                    tracing::debug!(%error, "an open of a lost session was not closed");
+                    tracing::debug!(%error, "an open of a former life was not closed");
                 }
                 return Err(error);
             }

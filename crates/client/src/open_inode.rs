@@ -1,8 +1,8 @@
 //! What all opens of one inode in this client share, and the table of open inodes.
 //!
 //! Invariants: an inode is in the table while at least one of its opens is registered; every open in the table belongs to
-//! the present session of its MDT. An eviction takes all inodes of that MDT out of the table and marks them stale, so
-//! that later opens begin with new state and old handles fail.
+//! the mount's present life (see [`crate::recovery`]). Its end empties the table and marks all inodes stale, so that later
+//! opens begin with new state and old handles fail.
 
 use std::{
     collections::BTreeMap,
@@ -93,7 +93,7 @@ impl OpenInode {
         Ok((layout.generation, plain))
     }
 
-    /// Fails once the session in which it was opened is lost.
+    /// Fails once the life of the mount in which it was opened is over.
     pub fn check(&self) -> FsResult<()> {
         if self.stale.load(Ordering::Acquire) { Err(FsError::Stale) } else { Ok(()) }
     }
@@ -112,12 +112,11 @@ impl OpenInode {
     }
 }
 
-/// The opens of inodes, and the session of each MDT they belong to.
 #[derive(Debug, Default)]
 struct Table {
     inodes: BTreeMap<InodeNumber, Arc<OpenInode>>,
-    /// Grows with each eviction.
-    sessions: BTreeMap<MdtIndex, u64>,
+    /// Number of the mount's present life.
+    life: u64,
 }
 
 /// All open inodes of this client.
@@ -127,9 +126,9 @@ pub(crate) struct OpenTable {
 }
 
 impl OpenTable {
-    /// Number of the present session at an MDT, to be given to [`OpenTable::register`].
-    pub fn session(&self, mdt: MdtIndex) -> u64 {
-        self.table.lock().sessions.get(&mdt).copied().unwrap_or(0)
+    /// Number of the mount's present life, to be given to [`OpenTable::register`].
+    pub fn life(&self) -> u64 {
+        self.table.lock().life
     }
 
     /// The open inode, if this client has it open.
@@ -137,7 +136,7 @@ impl OpenTable {
         self.table.lock().inodes.get(&inode).cloned()
     }
 
-    /// Registers an open that the MDT granted in `session`; `Stale` if that session has ended. `created`: the file is new,
+    /// Registers an open that was asked for in `life`; `Stale` if that has ended. `created`: the file is new,
     /// so nothing of it is anywhere else.
     pub fn register(
         &self,
@@ -145,7 +144,7 @@ impl OpenTable {
         flags: OpenFlags,
         opened: &Opened,
         created: bool,
-        session: u64,
+        life: u64,
     ) -> FsResult<Arc<OpenInode>> {
         let attributes = &opened.entry.attributes;
         let inode = attributes.inode;
@@ -153,7 +152,7 @@ impl OpenTable {
             striping(layout)?;
         }
         let mut table = self.table.lock();
-        if table.sessions.get(&inode.mdt()).copied().unwrap_or(0) != session {
+        if table.life != life {
             return Err(FsError::Stale);
         }
         let open = table.inodes.entry(inode).or_insert_with(|| {
@@ -196,15 +195,13 @@ impl OpenTable {
         }
     }
 
-    /// The session at an MDT is lost: all that was open there is stale.
-    pub fn lost(&self, mdt: MdtIndex) {
+    /// A life ended: all that was open is stale.
+    pub fn lost(&self) {
         let mut table = self.table.lock();
-        *table.sessions.entry(mdt).or_default() += 1;
-        table.inodes.retain(|inode, open| {
-            let lost = inode.mdt() == mdt;
-            open.stale.fetch_or(lost, Ordering::AcqRel);
-            !lost
-        });
+        table.life += 1;
+        for open in std::mem::take(&mut table.inodes).into_values() {
+            open.stale.store(true, Ordering::Release);
+        }
     }
 
     /// All opens at an MDT.

@@ -1,14 +1,24 @@
 //! What happens when a server forgets this client.
 //!
 //! An MDT keeps opens and locks in memory only. After it restarted, this client claims again all it had there before any
-//! other request goes on. If instead the MDT evicted this client, all of that is lost: open files become stale. An OST has
-//! nothing to claim; its restarts are counted, because unsynced data may have been lost with one (see `sync`).
+//! other request goes on. An OST has nothing to claim; its restarts are counted, because unsynced data may have been lost
+//! with one (see `sync`).
+//!
+//! If an MDT evicted this client, what was open there is lost, and every OST refuses this client from then on and for
+//! good, so that its late writes cannot touch what others may have locked since. The mount then begins a new life: under
+//! a new client id, with new connections to all targets. Files opened in the old life are stale.
 //!
 //! A grant whose reply arrives while the MDT restarts may be missing in what was claimed. So whoever takes something
 //! volatile compares the number of restarts before its request with that after it has noted the grant, and asks again if
 //! they differ.
 
-use std::{collections::BTreeMap, sync::Arc};
+use std::{
+    collections::BTreeMap,
+    sync::{
+        Arc, Weak,
+        atomic::{AtomicU64, Ordering},
+    },
+};
 
 use parking_lot::Mutex;
 use rpc::{
@@ -26,6 +36,7 @@ use crate::{
     held_locks::HeldLocks,
     open_inode::OpenTable,
     target::{Restarts, unexpected},
+    targets::Targets,
 };
 
 /// Opens or locks claimed in one request, far below the limit of a message's length.
@@ -33,7 +44,7 @@ const RECLAIM_BATCH: usize = 4096;
 
 /// The state at MDTs that ends with them: what recovery is about.
 pub(crate) struct Volatile {
-    pub client: ClientId,
+    client: AtomicU64,
     pub opens: OpenTable,
     pub locks: HeldLocks,
     /// Exclusive data locks, each with the open it was taken through.
@@ -42,7 +53,28 @@ pub(crate) struct Volatile {
 
 impl Volatile {
     pub fn new(client: ClientId) -> Self {
-        Self { client, opens: OpenTable::default(), locks: HeldLocks::default(), exclusives: Mutex::default() }
+        Self {
+            client: AtomicU64::new(client.0),
+            opens: OpenTable::default(),
+            locks: HeldLocks::default(),
+            exclusives: Mutex::default(),
+        }
+    }
+
+    /// Who this mount is in its present life.
+    pub fn client(&self) -> ClientId {
+        ClientId(self.client.load(Ordering::Acquire))
+    }
+
+    /// Ends the life of `client`: all that was open is stale, all locks are lost. False if it had ended before.
+    pub fn end_life(&self, client: ClientId, successor: ClientId) -> bool {
+        if self.client.compare_exchange(client.0, successor.0, Ordering::AcqRel, Ordering::Acquire).is_err() {
+            return false;
+        }
+        self.opens.lost();
+        self.locks.lost();
+        self.exclusives.lock().clear();
+        true
     }
 
     fn exclusives_at(&self, mdt: MdtIndex) -> Vec<(InodeNumber, Option<OpenId>)> {
@@ -54,13 +86,21 @@ impl Volatile {
 /// Recovery of an MDT's session.
 pub(crate) struct MdtRecovery {
     mdt: MdtIndex,
+    client: ClientId,
+    targets: Weak<Targets>,
     volatile: Arc<Volatile>,
     restarts: Arc<Restarts>,
 }
 
 impl MdtRecovery {
-    pub fn new(mdt: MdtIndex, volatile: Arc<Volatile>, restarts: Arc<Restarts>) -> Self {
-        Self { mdt, volatile, restarts }
+    pub fn new(
+        mdt: MdtIndex,
+        client: ClientId,
+        targets: Weak<Targets>,
+        volatile: Arc<Volatile>,
+        restarts: Arc<Restarts>,
+    ) -> Self {
+        Self { mdt, client, targets, volatile, restarts }
     }
 
     async fn reclaim(&self, import: &Import, reclaim: Reclaim) -> FsResult<()> {
@@ -80,7 +120,7 @@ impl Recovery for MdtRecovery {
             for batch in opens.chunks(RECLAIM_BATCH) {
                 self.reclaim(&import, Reclaim { opens: batch.to_vec(), ..Reclaim::default() }).await?;
             }
-            let locks = self.volatile.locks.at(self.mdt, self.volatile.client);
+            let locks = self.volatile.locks.at(self.mdt, self.client);
             for batch in locks.chunks(RECLAIM_BATCH) {
                 self.reclaim(&import, Reclaim { locks: batch.to_vec(), ..Reclaim::default() }).await?;
             }
@@ -93,10 +133,10 @@ impl Recovery for MdtRecovery {
 
     fn evicted(&self) {
         self.restarts.noticed();
-        self.volatile.opens.lost(self.mdt);
-        self.volatile.locks.lost(self.mdt);
-        self.volatile.exclusives.lock().retain(|inode, _| inode.mdt() != self.mdt);
-        tracing::warn!(mdt = %self.mdt, "evicted: open files are stale, locks are lost");
+        tracing::warn!(mdt = %self.mdt, client = %self.client, "evicted: open files are stale, locks are lost");
+        if let Some(targets) = self.targets.upgrade() {
+            targets.begin_new_life(self.client);
+        }
     }
 }
 

@@ -1,9 +1,12 @@
 //! One target as this client sees it: its connection, whether it is in use, and what it last said of its space.
 
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{
+    Arc,
+    atomic::{AtomicBool, AtomicU64, Ordering},
+};
 
 use bytes::Bytes;
-use parking_lot::Mutex;
+use parking_lot::{Mutex, RwLock};
 use rpc::{
     Import, ImportState,
     message::{
@@ -57,14 +60,14 @@ struct Known {
 /// A target. See the module documentation.
 pub(crate) struct Target {
     role: TargetRole,
-    import: Import,
+    import: RwLock<Import>,
     active: AtomicBool,
-    restarts: std::sync::Arc<Restarts>,
+    restarts: Arc<Restarts>,
     known: Mutex<Known>,
 }
 
 impl Target {
-    pub fn new(map: &MapTarget, import: Import, restarts: std::sync::Arc<Restarts>) -> Self {
+    pub fn new(map: &MapTarget, import: Import, restarts: Arc<Restarts>) -> Self {
         let known = Known {
             uuid: map.uuid.clone(),
             address: map.address.clone(),
@@ -72,15 +75,26 @@ impl Target {
             condition: TargetCondition::default(),
         };
         let active = AtomicBool::new(map.state == TargetState::Active);
-        Self { role: map.role, import, active, restarts, known: Mutex::new(known) }
+        Self { role: map.role, import: RwLock::new(import), active, restarts, known: Mutex::new(known) }
     }
 
     pub fn role(&self) -> TargetRole {
         self.role
     }
 
-    pub fn import(&self) -> &Import {
-        &self.import
+    /// The present connection.
+    pub fn import(&self) -> Import {
+        self.import.read().clone()
+    }
+
+    /// A new life begins: the old connection ends with the calls that still use it.
+    pub fn replace_import(&self, import: Import) {
+        *self.import.write() = import;
+    }
+
+    /// To be counted by the connection's recovery.
+    pub fn restarts_counter(&self) -> Arc<Restarts> {
+        self.restarts.clone()
     }
 
     pub fn is_active(&self) -> bool {
@@ -103,11 +117,12 @@ impl Target {
     }
 
     async fn call(&self, request: Request, bulk: Bytes) -> FsResult<(Reply, Bytes)> {
+        let import = self.import();
         if !self.is_active() {
             let detail = "the target is inactive".to_owned();
-            return Err(FsError::Device { target: self.import.target().to_owned(), detail });
+            return Err(FsError::Device { target: import.target().to_owned(), detail });
         }
-        self.import.call(request, bulk).await
+        import.call(request, bulk).await
     }
 
     /// Calls this MDT. A session lost meanwhile is `Stale`: whether the request took effect is unknown, and what was
@@ -159,7 +174,7 @@ impl Target {
             uuid: known.uuid.clone(),
             address: known.address.clone(),
             active: self.is_active(),
-            connected: self.import.state() == ImportState::Full,
+            connected: self.import().state() == ImportState::Full,
             condition: known.condition,
             space: if reached { known.space } else { None },
         }

@@ -3,12 +3,16 @@
 //! Targets are added as the map grows and never removed: files lie on them, and an index is never given to another
 //! target. Life cycle: filled at the mount, then updated by a task that follows the map.
 
-use std::{collections::BTreeMap, sync::Arc};
+use std::{
+    collections::BTreeMap,
+    sync::{Arc, Weak},
+    time::Duration,
+};
 
-use parking_lot::RwLock;
+use parking_lot::{Mutex, RwLock};
 use rpc::{
-    Import, ImportOptions,
-    message::mgs::{ClusterMap, TargetRole},
+    Import, ImportOptions, Recovery,
+    message::mgs::{ClusterMap, Target as MapTarget, TargetRole, TargetState},
 };
 use rt::Seams;
 use types::{ClientId, FsError, FsResult, InodeNumber, MdtIndex, OstIndex};
@@ -22,9 +26,8 @@ use crate::{
 /// What connections are made with.
 pub(crate) struct Connector {
     pub seams: Seams,
-    pub client: ClientId,
     pub client_name: String,
-    pub options: ImportOptions,
+    pub options: Mutex<ImportOptions>,
     pub resolve: Resolver,
     pub volatile: Arc<Volatile>,
 }
@@ -32,43 +35,99 @@ pub(crate) struct Connector {
 /// See the module documentation.
 pub(crate) struct Targets {
     connector: Connector,
+    /// For the recovery hooks.
+    this: Weak<Targets>,
     by_role: RwLock<BTreeMap<TargetRole, Arc<Target>>>,
+    /// The newest map.
+    map: Mutex<Arc<ClusterMap>>,
 }
 
 impl Targets {
-    pub fn new(connector: Connector) -> Self {
-        Self { connector, by_role: RwLock::default() }
+    pub fn new(connector: Connector) -> Arc<Self> {
+        Arc::new_cyclic(|this| Self {
+            connector,
+            this: this.clone(),
+            by_role: RwLock::default(),
+            map: Mutex::default(),
+        })
     }
 
     /// Takes over a (newer) cluster map.
-    pub fn update(&self, map: &ClusterMap) {
+    pub fn update(&self, map: Arc<ClusterMap>) {
         let mut by_role = self.by_role.write();
         for entry in &map.targets {
             if let Some(target) = by_role.get(&entry.role) {
                 if target.update(entry) {
                     target.import().set_address((self.connector.resolve)(entry));
                 }
+                target.import().set_patience(self.patience(entry));
                 continue;
             }
             let restarts = Arc::new(Restarts::default());
-            let import = self.connect(&target_name(&map.fsname, entry.role), entry, restarts.clone());
+            let import = self.connect(&map.fsname, entry, restarts.clone());
             by_role.insert(entry.role, Arc::new(Target::new(entry, import, restarts)));
+        }
+        *self.map.lock() = map;
+    }
+
+    /// The life of `client` is over: OSTs refuse it for good. Connects anew to all targets, as another client. Does
+    /// nothing if that has happened already.
+    pub fn begin_new_life(&self, client: ClientId) {
+        let successor = ClientId(self.connector.seams.entropy.next_u64());
+        if !self.connector.volatile.end_life(client, successor) {
+            return;
+        }
+        let by_role = self.by_role.read();
+        let map = self.map.lock().clone();
+        for entry in &map.targets {
+            if let Some(target) = by_role.get(&entry.role) {
+                target.replace_import(self.connect(&map.fsname, entry, target.restarts_counter()));
+            }
         }
     }
 
-    fn connect(&self, name: &str, entry: &rpc::message::mgs::Target, restarts: Arc<Restarts>) -> Import {
+    /// How long calls to a target wait. Not at all for one that is out of use, so that those under way end too.
+    fn patience(&self, entry: &MapTarget) -> Duration {
+        match entry.state {
+            TargetState::Active => self.connector.options.lock().patience,
+            TargetState::Inactive => Duration::ZERO,
+        }
+    }
+
+    /// Changes how long calls wait for a silent target.
+    pub fn set_patience(&self, patience: Duration) {
+        self.connector.options.lock().patience = patience;
+        let by_role = self.by_role.read();
+        for entry in &self.map.lock().targets {
+            if let Some(target) = by_role.get(&entry.role) {
+                target.import().set_patience(self.patience(entry));
+            }
+        }
+    }
+
+    /// Changes how many requests may be outstanding at a target.
+    pub fn set_rpcs_in_flight_max(&self, role: TargetRole, count: u16) {
+        if let Some(target) = self.by_role.read().get(&role) {
+            target.import().set_max_rpcs_in_flight(count);
+        }
+    }
+
+    fn connect(&self, fsname: &str, entry: &MapTarget, restarts: Arc<Restarts>) -> Import {
         let connector = &self.connector;
-        let recovery: Arc<dyn rpc::Recovery> = match entry.role {
-            TargetRole::Mdt(mdt) => Arc::new(MdtRecovery::new(mdt, connector.volatile.clone(), restarts)),
+        let client = connector.volatile.client();
+        let recovery: Arc<dyn Recovery> = match entry.role {
+            TargetRole::Mdt(mdt) => {
+                Arc::new(MdtRecovery::new(mdt, client, self.this.clone(), connector.volatile.clone(), restarts))
+            }
             TargetRole::Ost(_) => Arc::new(OstRecovery::new(restarts)),
         };
         Import::new(
             connector.seams.clone(),
-            name,
+            &target_name(fsname, entry.role),
             (connector.resolve)(entry),
-            connector.client,
+            client,
             &connector.client_name,
-            connector.options.clone(),
+            ImportOptions { patience: self.patience(entry), ..connector.options.lock().clone() },
             Some(recovery),
         )
     }
