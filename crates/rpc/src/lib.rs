@@ -1,12 +1,14 @@
 //! Remote procedure calls: messages, sessions, and the two ends of a call.
 
 pub mod checksum;
+pub mod codec;
 pub mod handler;
 pub mod histogram;
 pub mod import;
 pub mod message;
 pub mod server;
 pub mod service;
+pub mod session;
 
 pub use handler::{Answer, Call, Handler, SessionEvent};
 pub use histogram::Histogram;

@@ -3,6 +3,23 @@
 use serde::{Deserialize, Serialize};
 use types::{ClientId, Generation};
 
+/// Oldest protocol version this build speaks.
+pub const VERSION_MIN: u16 = 1;
+/// Newest protocol version this build speaks.
+pub const VERSION_MAX: u16 = 1;
+
+/// Bits of [`rt::FrameHeader::flags`].
+pub mod frame_flag {
+    /// The frame is a reply.
+    pub const REPLY: u16 = 1;
+    /// The body is an encoded error.
+    pub const ERROR: u16 = 2;
+    /// With `REPLY`, without a body: the request arrived and is being executed; the reply will follow.
+    pub const RUNNING: u16 = 4;
+    /// With `REPLY`, without a body: the service's queue is full; the request was not executed, send it again later.
+    pub const BUSY: u16 = 8;
+}
+
 /// First message of a connection: names the target and the client.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Connect {
@@ -22,6 +39,10 @@ pub struct Connect {
     pub connection: Generation,
     /// True when the client believes it has a session here that should be continued.
     pub resume: bool,
+    /// With `resume`: incarnation of the server that the session was opened at, so that a lost answer to an earlier
+    /// attempt cannot hide a restart or an eviction. Else 0.
+    #[serde(default)]
+    pub incarnation: u64,
 }
 
 /// Answer to [`Connect`].

@@ -1,0 +1,173 @@
+//! How messages become bytes: postcard's encoding of primitives, with every named struct length-prefixed.
+//!
+//! | serde type | bytes |
+//! |---|---|
+//! | bool, u8, i8 | one byte |
+//! | u16..u64 | LEB128, least significant group first; a value must not exceed its type |
+//! | i16..i64 | zigzag, then LEB128 |
+//! | f32, f64 | IEEE 754, little endian |
+//! | string, byte array, sequence, map | number of bytes or elements as LEB128, then these |
+//! | option | 0, or 1 and the value |
+//! | tuple, tuple struct, newtype | the elements, nothing else |
+//! | struct with named fields, also as an enum variant | length of the fields in bytes as LEB128, then the fields |
+//! | enum | number of the variant as LEB128, then its contents |
+//!
+//! So a struct grows at its end: a receiver skips fields behind those it knows, and fields missing at the end become their
+//! default if they carry `#[serde(default)]`, else it is an error. Every field must encode to at least one byte, and
+//! `skip_serializing_if` must not be used: both would make an absent field ambiguous.
+//!
+//! Decoding never panics and never allocates out of proportion: counts are checked against the bytes that remain, and
+//! nesting is bounded by [`DEPTH_MAX`].
+
+mod decode;
+mod encode;
+pub mod opcode;
+
+use bytes::Bytes;
+use serde::{Serialize, de::DeserializeOwned};
+use types::{FsError, limits::BODY_BYTES_MAX};
+
+use crate::message::{Reply, Request};
+use decode::Decoder;
+use encode::Encoder;
+use opcode::{Family, Opcode};
+
+/// Deepest nesting of structs, enums, options and sequences. The messages need about 12.
+pub const DEPTH_MAX: u32 = 48;
+
+/// Why a message cannot be encoded.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum EncodeError {
+    /// It is larger than a frame's body may be.
+    #[error("message of more than {BODY_BYTES_MAX} bytes")]
+    TooLarge,
+    /// A sequence without a known length, or a type the encoding does not have.
+    #[error("{0} cannot be encoded")]
+    Unsupported(&'static str),
+    /// An error of the type's own `Serialize`.
+    #[error("{0}")]
+    Message(String),
+}
+
+/// Why bytes are not a message.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum DecodeError {
+    /// The message ends early.
+    #[error("message ends early")]
+    Truncated,
+    /// A number is too large for its type.
+    #[error("number out of range")]
+    NumberRange,
+    /// A count says more than the remaining bytes can hold.
+    #[error("count of {count} with {remaining} bytes left")]
+    CountRange {
+        /// The count.
+        count: u64,
+        /// Bytes left.
+        remaining: usize,
+    },
+    /// Neither 0 nor 1 where a bool or option stands.
+    #[error("byte {0} is neither 0 nor 1")]
+    NotBool(u8),
+    /// A string is not UTF-8, or a character is not one.
+    #[error("text is not UTF-8")]
+    NotText,
+    /// Nested deeper than [`DEPTH_MAX`].
+    #[error("nested deeper than {DEPTH_MAX}")]
+    TooDeep,
+    /// Bytes behind the message.
+    #[error("{0} bytes behind the message")]
+    Trailing(usize),
+    /// No such message in this version.
+    #[error("unknown message {0:#06x}")]
+    UnknownOpcode(u16),
+    /// The body is another message than the header says.
+    #[error("header says message {header:#06x}, body says {body:#06x}")]
+    OpcodeMismatch {
+        /// The header's opcode.
+        header: u16,
+        /// What the body holds.
+        body: u16,
+    },
+    /// The encoding does not tell its types.
+    #[error("{0} cannot be decoded")]
+    Unsupported(&'static str),
+    /// An error of the type's own `Deserialize`: unknown variant, missing field.
+    #[error("{0}")]
+    Message(String),
+}
+
+impl From<EncodeError> for FsError {
+    fn from(error: EncodeError) -> Self {
+        match error {
+            EncodeError::TooLarge => FsError::TooBig,
+            other => FsError::Protocol(other.to_string()),
+        }
+    }
+}
+
+impl From<DecodeError> for FsError {
+    fn from(error: DecodeError) -> Self {
+        FsError::Protocol(error.to_string())
+    }
+}
+
+/// Encodes one value; at most [`BODY_BYTES_MAX`] bytes.
+pub fn encode<T: Serialize + ?Sized>(value: &T) -> Result<Bytes, EncodeError> {
+    let mut encoder = Encoder::new();
+    value.serialize(&mut encoder)?;
+    encoder.finish()
+}
+
+/// Decodes one value that fills `bytes`.
+pub fn decode<T: DeserializeOwned>(bytes: &[u8]) -> Result<T, DecodeError> {
+    let mut decoder = Decoder::new(bytes);
+    let value = T::deserialize(&mut decoder)?;
+    decoder.finish()?;
+    Ok(value)
+}
+
+/// Encodes a request's body; its family is in the header's opcode ([`opcode::of`]).
+pub fn encode_request(request: &Request) -> Result<Bytes, EncodeError> {
+    match request {
+        Request::Mdt(request) => encode(request),
+        Request::Ost(request) => encode(request),
+        Request::Mgs(request) => encode(request),
+    }
+}
+
+/// Decodes the body of a request with this opcode.
+pub fn decode_request(opcode: Opcode, body: &[u8]) -> Result<Request, DecodeError> {
+    let unknown = DecodeError::UnknownOpcode(opcode.0);
+    if opcode.operation().is_none() {
+        return Err(unknown);
+    }
+    let request = match opcode.family().ok_or(unknown)? {
+        Family::Mdt => Request::Mdt(decode(body)?),
+        Family::Ost => Request::Ost(decode(body)?),
+        Family::Mgs => Request::Mgs(decode(body)?),
+    };
+    let found = opcode::of(&request);
+    if found != opcode {
+        return Err(DecodeError::OpcodeMismatch { header: opcode.0, body: found.0 });
+    }
+    Ok(request)
+}
+
+/// Encodes a reply's body.
+pub fn encode_reply(reply: &Reply) -> Result<Bytes, EncodeError> {
+    match reply {
+        Reply::Mdt(reply) => encode(reply),
+        Reply::Ost(reply) => encode(reply),
+        Reply::Mgs(reply) => encode(reply),
+    }
+}
+
+/// Decodes the body of a reply to a request of this family.
+pub fn decode_reply(family: Family, body: &[u8]) -> Result<Reply, DecodeError> {
+    Ok(match family {
+        Family::Mdt => Reply::Mdt(decode(body)?),
+        Family::Ost => Reply::Ost(decode(body)?),
+        Family::Mgs => Reply::Mgs(decode(body)?),
+    })
+}

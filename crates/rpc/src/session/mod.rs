@@ -1,0 +1,203 @@
+//! Sessions, server side: what makes a call happen exactly once.
+//!
+//! A [`Session`] is the state one target keeps for one client. It is a plain state machine: it decides, the server
+//! does. Per slot it knows the last transaction number and its reply:
+//!
+//! | slot state | xid arrives | what happens |
+//! |---|---|---|
+//! | any | below the slot's | ignored: a late copy |
+//! | done, reply kept | equal | the same reply again |
+//! | done, not kept (it changes nothing) | equal | executed again |
+//! | running | equal | "still running" |
+//! | running | above | a violation: a slot carries one request at a time |
+//! | free, done | above | executed |
+//!
+//! Connections: each carries a generation. A newer `Connect` ends the older connection at once (its frames are dropped from
+//! then on) but is answered only after the requests running on it have finished; so nothing old can overtake anything
+//! new, and a client that sees the answer knows the fate of what it had sent before: executed, or never to be.
+//!
+//! Life cycle: [`Phase::Opening`] (the target is told) -> [`Phase::Open`] -> [`Phase::Ending`] (drained, the target is told) -> gone.
+//! While a session opens or ends, a `Connect` of the same client waits.
+//!
+//! Downside: a request that runs long delays its client's reconnection.
+
+mod cell;
+mod slot;
+
+pub use cell::SessionCell;
+pub use slot::{Arrival, KeptReply, SlotTable};
+
+use std::time::Duration;
+
+use rt::Instant;
+use types::{FsError, Generation, Slot, Xid};
+
+use crate::message::session::Connect;
+
+/// Where a session is in its life.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Phase {
+    /// The target is being told of it.
+    Opening,
+    /// Requests are executed.
+    Open,
+    /// It was evicted or closed: requests are refused, those running are waited for.
+    Ending,
+}
+
+/// What is to be done with a `Connect`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum ConnectPlan {
+    /// Open a new session, then plan again.
+    Open {
+        /// It continues one of an earlier start of this server.
+        resumed: bool,
+    },
+    /// Wait until the present session changes (opened, drained, gone), then plan again.
+    Wait,
+    /// End the present session as closed by its client, then plan again.
+    Replace,
+    /// Answer: connected; the flag says whether the client's session goes on with its volatile state.
+    Ready {
+        /// As in [`crate::message::session::Connected::resumed`].
+        resumed: bool,
+    },
+    /// Answer with this error.
+    Refuse(FsError),
+}
+
+/// State of one client at one target.
+#[derive(Debug)]
+pub struct Session {
+    phase: Phase,
+    generation: Generation,
+    slots: SlotTable,
+    last_activity: Instant,
+    /// It continues a session of an earlier incarnation.
+    continued: bool,
+    /// In-process clients live as long as the server: they need no lease.
+    pinned: bool,
+}
+
+impl Session {
+    /// A session that begins with a connection of this generation; it is in [`Phase::Opening`].
+    pub fn new(now: Instant, generation: Generation, slots: SlotTable, continued: bool) -> Self {
+        Self { phase: Phase::Opening, generation, slots, last_activity: now, continued, pinned: false }
+    }
+
+    /// Where it is in its life.
+    pub fn phase(&self) -> Phase {
+        self.phase
+    }
+
+    /// Generation of the newest connection.
+    pub fn generation(&self) -> Generation {
+        self.generation
+    }
+
+    /// Time of the last sign of life.
+    pub fn last_activity(&self) -> Instant {
+        self.last_activity
+    }
+
+    /// Requests being executed.
+    pub fn running(&self) -> usize {
+        self.slots.running()
+    }
+
+    /// Says whether the session is exempt from its lease.
+    pub fn pin(&mut self, now: Instant, pinned: bool) {
+        self.pinned = pinned;
+        self.last_activity = now;
+    }
+
+    /// The target has been told: requests may come.
+    pub fn opened(&mut self) {
+        assert_eq!(self.phase, Phase::Opening, "a session opens once");
+        self.phase = Phase::Open;
+    }
+
+    /// Begins the session's end. False if it ends already (or is still opening): somebody else sees to it.
+    pub fn end(&mut self) -> bool {
+        let begins = self.phase == Phase::Open;
+        if begins {
+            self.phase = Phase::Ending;
+        }
+        begins
+    }
+
+    /// Whether the lease has run out. A session that executes a request is alive.
+    pub fn expired(&self, now: Instant, lease: Duration) -> bool {
+        self.phase == Phase::Open && !self.pinned && self.running() == 0 && now.since(self.last_activity) > lease
+    }
+
+    /// A request arrives on the connection of `generation`.
+    pub fn arrive(&mut self, now: Instant, generation: Generation, slot: Slot, xid: Xid) -> Arrival {
+        if self.phase != Phase::Open {
+            return Arrival::Gone;
+        }
+        if generation != self.generation {
+            return Arrival::Ignore;
+        }
+        self.last_activity = now;
+        self.slots.arrive(slot, xid)
+    }
+
+    /// A request finished; `reply` is what to answer copies of it with (`None`: execute them again). Returns whether
+    /// this was the last one running.
+    pub fn finish(&mut self, now: Instant, slot: Slot, xid: Xid, reply: Option<KeptReply>) -> bool {
+        self.last_activity = now;
+        self.slots.finish(slot, xid, reply);
+        self.running() == 0
+    }
+
+    /// A request that arrived will not be executed after all; its client sends it again. Returns whether this was the
+    /// last one running.
+    pub fn withdraw(&mut self, slot: Slot, xid: Xid) -> bool {
+        self.slots.withdraw(slot, xid);
+        self.running() == 0
+    }
+
+    /// Number of slots.
+    pub fn slots(&self) -> u16 {
+        self.slots.len()
+    }
+}
+
+/// Decides about a `Connect`, and notes its generation in the session. Called again after each step it asks for, so it
+/// must give the same connection the same answer until something changed.
+pub fn plan_connect(
+    session: Option<&mut Session>,
+    now: Instant,
+    connect: &Connect,
+    incarnation: u64,
+    may_resume: bool,
+) -> ConnectPlan {
+    let Some(session) = session else {
+        return match connect.resume {
+            false => ConnectPlan::Open { resumed: false },
+            true if connect.incarnation != incarnation && may_resume => ConnectPlan::Open { resumed: true },
+            true => ConnectPlan::Refuse(FsError::Evicted),
+        };
+    };
+    if connect.connection < session.generation {
+        return ConnectPlan::Refuse(FsError::Protocol("a newer connection of this client exists".to_owned()));
+    }
+    let news = connect.connection > session.generation;
+    session.generation = connect.connection;
+    session.last_activity = now;
+    if session.phase != Phase::Open {
+        return ConnectPlan::Wait;
+    }
+    let unused = session.slots.unused() && !session.continued;
+    if !connect.resume && news && !unused {
+        return ConnectPlan::Replace;
+    }
+    if session.running() > 0 {
+        return ConnectPlan::Wait;
+    }
+    ConnectPlan::Ready { resumed: connect.resume && connect.incarnation == incarnation }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,205 @@
+//! The slots of a session: the last transaction of each, and its reply.
+
+use bytes::Bytes;
+use types::{Slot, Xid};
+
+/// A reply as it went out, kept for copies of its request.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct KeptReply {
+    /// The body is an error.
+    pub error: bool,
+    /// Encoded reply.
+    pub body: Bytes,
+    /// Data beside it.
+    pub bulk: Bytes,
+}
+
+/// What is to be done with an arriving request.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Arrival {
+    /// Execute it; the slot is running now.
+    Execute,
+    /// Answer it with the kept reply.
+    Repeat(KeptReply),
+    /// Tell the client that it is being executed.
+    Running,
+    /// Drop it: a late copy, or from an older connection.
+    Ignore,
+    /// The session ended; tell the client that it was evicted.
+    Gone,
+    /// The client breaks the protocol; drop its connection.
+    Violation(&'static str),
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+enum State {
+    /// Nothing runs and nothing is kept; transactions up to `after` are past.
+    Free { after: Xid },
+    /// Being executed.
+    Running { xid: Xid },
+    /// Executed.
+    Done { xid: Xid, reply: Option<KeptReply> },
+}
+
+/// All slots of one session.
+#[derive(Clone, Debug)]
+pub struct SlotTable {
+    slots: Vec<State>,
+    running: usize,
+}
+
+impl SlotTable {
+    /// `count` slots that no transaction has used yet.
+    pub fn new(count: u16) -> Self {
+        Self { slots: vec![State::Free { after: Xid(0) }; usize::from(count)], running: 0 }
+    }
+
+    /// Number of slots.
+    pub fn len(&self) -> u16 {
+        self.slots.len() as u16
+    }
+
+    /// Whether there are no slots.
+    pub fn is_empty(&self) -> bool {
+        self.slots.is_empty()
+    }
+
+    /// Requests being executed.
+    pub fn running(&self) -> usize {
+        self.running
+    }
+
+    /// Whether no request ever arrived.
+    pub fn unused(&self) -> bool {
+        self.slots.iter().all(|slot| *slot == State::Free { after: Xid(0) })
+    }
+
+    /// Sets what an earlier incarnation of the server remembered of a slot.
+    pub fn restore(&mut self, slot: Slot, xid: Xid, reply: KeptReply) {
+        self.slots[usize::from(slot.0)] = State::Done { xid, reply: Some(reply) };
+    }
+
+    /// A request arrives.
+    pub fn arrive(&mut self, slot: Slot, xid: Xid) -> Arrival {
+        let Some(state) = self.slots.get_mut(usize::from(slot.0)) else {
+            return Arrival::Violation("slot out of range");
+        };
+        match state {
+            State::Free { after } if xid <= *after => return Arrival::Ignore,
+            State::Running { xid: running } if xid < *running => return Arrival::Ignore,
+            State::Running { xid: running } if xid == *running => return Arrival::Running,
+            State::Running { .. } => return Arrival::Violation("a new request in a slot whose request is running"),
+            State::Done { xid: done, .. } if xid < *done => return Arrival::Ignore,
+            State::Done { xid: done, reply: Some(reply) } if xid == *done => return Arrival::Repeat(reply.clone()),
+            State::Free { .. } | State::Done { .. } => {}
+        }
+        *state = State::Running { xid };
+        self.running += 1;
+        Arrival::Execute
+    }
+
+    /// The running request of `slot` finished.
+    pub fn finish(&mut self, slot: Slot, xid: Xid, reply: Option<KeptReply>) {
+        self.leave(slot, xid, State::Done { xid, reply });
+    }
+
+    /// The running request of `slot` was not executed.
+    pub fn withdraw(&mut self, slot: Slot, xid: Xid) {
+        self.leave(slot, xid, State::Free { after: Xid(xid.0.saturating_sub(1)) });
+    }
+
+    fn leave(&mut self, slot: Slot, xid: Xid, next: State) {
+        let state = &mut self.slots[usize::from(slot.0)];
+        assert_eq!(*state, State::Running { xid }, "only the running request of a slot can end");
+        *state = next;
+        self.running -= 1;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const SLOT: Slot = Slot(1);
+
+    fn kept(text: &'static str) -> KeptReply {
+        KeptReply { error: false, body: Bytes::from_static(text.as_bytes()), bulk: Bytes::new() }
+    }
+
+    fn table() -> SlotTable {
+        SlotTable::new(2)
+    }
+
+    #[test]
+    fn a_new_xid_is_executed_and_its_copy_gets_the_kept_reply() {
+        let mut table = table();
+        assert!(table.unused());
+        assert_eq!(table.arrive(SLOT, Xid(1)), Arrival::Execute);
+        assert_eq!(table.running(), 1);
+        table.finish(SLOT, Xid(1), Some(kept("one")));
+        assert_eq!(table.running(), 0);
+        assert_eq!(table.arrive(SLOT, Xid(1)), Arrival::Repeat(kept("one")));
+        assert_eq!(table.running(), 0);
+        assert!(!table.unused());
+    }
+
+    #[test]
+    fn a_copy_of_a_running_request_is_told_so() {
+        let mut table = table();
+        table.arrive(SLOT, Xid(5));
+        assert_eq!(table.arrive(SLOT, Xid(5)), Arrival::Running);
+        assert_eq!(table.running(), 1);
+    }
+
+    #[test]
+    fn late_copies_are_ignored_in_every_state() {
+        let mut table = table();
+        table.arrive(SLOT, Xid(5));
+        assert_eq!(table.arrive(SLOT, Xid(4)), Arrival::Ignore);
+        table.finish(SLOT, Xid(5), None);
+        assert_eq!(table.arrive(SLOT, Xid(4)), Arrival::Ignore);
+        table.arrive(SLOT, Xid(6));
+        table.withdraw(SLOT, Xid(6));
+        assert_eq!(table.arrive(SLOT, Xid(5)), Arrival::Ignore);
+    }
+
+    #[test]
+    fn a_copy_of_a_request_without_kept_reply_is_executed_again() {
+        let mut table = table();
+        table.arrive(SLOT, Xid(3));
+        table.finish(SLOT, Xid(3), None);
+        assert_eq!(table.arrive(SLOT, Xid(3)), Arrival::Execute);
+    }
+
+    #[test]
+    fn a_withdrawn_request_is_executed_when_it_comes_again() {
+        let mut table = table();
+        table.arrive(SLOT, Xid(3));
+        table.withdraw(SLOT, Xid(3));
+        assert_eq!(table.running(), 0);
+        assert_eq!(table.arrive(SLOT, Xid(3)), Arrival::Execute);
+    }
+
+    #[test]
+    fn a_slot_carries_one_request_at_a_time() {
+        let mut table = table();
+        table.arrive(SLOT, Xid(3));
+        assert!(matches!(table.arrive(SLOT, Xid(4)), Arrival::Violation(_)));
+        assert_eq!(table.arrive(Slot(0), Xid(1)), Arrival::Execute);
+        assert!(matches!(table.arrive(Slot(2), Xid(1)), Arrival::Violation(_)));
+    }
+
+    #[test]
+    fn xid_zero_is_never_executed() {
+        assert_eq!(table().arrive(SLOT, Xid(0)), Arrival::Ignore);
+    }
+
+    #[test]
+    fn a_restored_slot_answers_as_before_the_restart() {
+        let mut table = table();
+        table.restore(SLOT, Xid(7), kept("seven"));
+        assert_eq!(table.arrive(SLOT, Xid(7)), Arrival::Repeat(kept("seven")));
+        assert_eq!(table.arrive(SLOT, Xid(6)), Arrival::Ignore);
+        assert_eq!(table.arrive(SLOT, Xid(8)), Arrival::Execute);
+    }
+}

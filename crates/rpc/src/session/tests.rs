@@ -1,0 +1,150 @@
+//! Every transition of a session.
+
+use types::ClientId;
+
+use super::*;
+
+const NOW: Instant = Instant(1_000);
+const HERE: u64 = 77;
+const BEFORE: u64 = 66;
+
+fn connect(generation: u64, resume: bool, incarnation: u64) -> Connect {
+    Connect {
+        version_min: 1,
+        version_max: 1,
+        features: 0,
+        target: "stria-MDT0000".to_owned(),
+        client: ClientId(1),
+        client_name: "test".to_owned(),
+        connection: Generation(generation),
+        resume,
+        incarnation,
+    }
+}
+
+fn plan(session: Option<&mut Session>, connect: &Connect) -> ConnectPlan {
+    plan_connect(session, NOW, connect, HERE, true)
+}
+
+fn open(generation: u64) -> Session {
+    let mut session = Session::new(NOW, Generation(generation), SlotTable::new(4), false);
+    session.opened();
+    session
+}
+
+fn used(generation: u64) -> Session {
+    let mut session = open(generation);
+    assert_eq!(session.arrive(NOW, Generation(generation), Slot(0), Xid(1)), Arrival::Execute);
+    session.finish(NOW, Slot(0), Xid(1), None);
+    session
+}
+
+#[test]
+fn a_new_client_gets_a_new_session() {
+    assert_eq!(plan(None, &connect(1, false, 0)), ConnectPlan::Open { resumed: false });
+}
+
+#[test]
+fn a_client_of_an_earlier_incarnation_is_continued_if_the_target_knows_it() {
+    let connect = connect(5, true, BEFORE);
+    assert_eq!(plan(None, &connect), ConnectPlan::Open { resumed: true });
+    assert_eq!(plan_connect(None, NOW, &connect, HERE, false), ConnectPlan::Refuse(FsError::Evicted));
+}
+
+#[test]
+fn a_client_whose_session_is_gone_was_evicted() {
+    assert_eq!(plan(None, &connect(5, true, HERE)), ConnectPlan::Refuse(FsError::Evicted));
+}
+
+#[test]
+fn a_reconnection_waits_for_running_requests_and_drops_the_old_connection_at_once() {
+    let mut session = open(1);
+    assert_eq!(session.arrive(NOW, Generation(1), Slot(0), Xid(1)), Arrival::Execute);
+    let again = connect(2, true, HERE);
+    assert_eq!(plan(Some(&mut session), &again), ConnectPlan::Wait);
+    assert_eq!(session.arrive(NOW, Generation(1), Slot(1), Xid(1)), Arrival::Ignore);
+    assert!(session.finish(NOW, Slot(0), Xid(1), None), "the last running request ends the drain");
+    assert_eq!(plan(Some(&mut session), &again), ConnectPlan::Ready { resumed: true });
+    assert_eq!(session.arrive(NOW, Generation(2), Slot(1), Xid(1)), Arrival::Execute);
+}
+
+#[test]
+fn a_connection_that_was_overtaken_is_refused() {
+    let mut session = open(3);
+    assert!(matches!(plan(Some(&mut session), &connect(2, true, HERE)), ConnectPlan::Refuse(FsError::Protocol(_))));
+    assert_eq!(session.generation(), Generation(3));
+}
+
+#[test]
+fn a_lost_answer_to_the_first_connect_costs_nothing() {
+    let mut session = open(1);
+    assert_eq!(plan(Some(&mut session), &connect(2, false, 0)), ConnectPlan::Ready { resumed: false });
+}
+
+#[test]
+fn a_lost_answer_after_a_restart_does_not_hide_the_restart() {
+    let mut session = Session::new(NOW, Generation(1), SlotTable::new(4), true);
+    session.opened();
+    assert_eq!(plan(Some(&mut session), &connect(2, true, BEFORE)), ConnectPlan::Ready { resumed: false });
+    assert_eq!(plan(Some(&mut session), &connect(3, true, HERE)), ConnectPlan::Ready { resumed: true });
+}
+
+#[test]
+fn a_client_that_starts_anew_ends_its_old_session() {
+    assert_eq!(plan(Some(&mut used(1)), &connect(2, false, 0)), ConnectPlan::Replace);
+    let mut continued = Session::new(NOW, Generation(1), SlotTable::new(4), true);
+    continued.opened();
+    assert_eq!(plan(Some(&mut continued), &connect(2, false, 0)), ConnectPlan::Replace);
+}
+
+#[test]
+fn connects_wait_while_a_session_opens_or_ends() {
+    let mut opening = Session::new(NOW, Generation(1), SlotTable::new(4), false);
+    assert_eq!(plan(Some(&mut opening), &connect(1, false, 0)), ConnectPlan::Wait);
+    assert_eq!(opening.arrive(NOW, Generation(1), Slot(0), Xid(1)), Arrival::Gone);
+    opening.opened();
+    assert_eq!(plan(Some(&mut opening), &connect(1, false, 0)), ConnectPlan::Ready { resumed: false });
+    assert!(opening.end());
+    assert!(!opening.end(), "it ends once");
+    assert_eq!(plan(Some(&mut opening), &connect(2, true, HERE)), ConnectPlan::Wait);
+}
+
+#[test]
+fn an_ending_session_executes_nothing() {
+    let mut session = open(1);
+    session.end();
+    assert_eq!(session.arrive(NOW, Generation(1), Slot(0), Xid(1)), Arrival::Gone);
+}
+
+#[test]
+fn a_lease_runs_out_without_requests_only() {
+    let lease = Duration::from_secs(30);
+    let late = NOW + Duration::from_secs(31);
+    assert!(open(1).expired(late, lease));
+    assert!(!open(1).expired(NOW + lease, lease));
+
+    let mut running = open(1);
+    running.arrive(NOW, Generation(1), Slot(0), Xid(1));
+    assert!(!running.expired(late, lease), "a running request is a sign of life");
+    running.finish(late, Slot(0), Xid(1), None);
+    assert!(!running.expired(late, lease));
+    assert!(running.expired(late + Duration::from_secs(31), lease));
+
+    let mut pinned = open(1);
+    pinned.pin(NOW, true);
+    assert!(!pinned.expired(late, lease));
+    pinned.pin(late, false);
+    assert!(pinned.expired(late + Duration::from_secs(31), lease));
+
+    let mut ending = open(1);
+    ending.end();
+    assert!(!ending.expired(late, lease));
+}
+
+#[test]
+fn a_request_of_an_old_connection_does_not_extend_the_lease() {
+    let mut session = open(2);
+    let late = NOW + Duration::from_secs(31);
+    assert_eq!(session.arrive(late, Generation(1), Slot(0), Xid(1)), Arrival::Ignore);
+    assert!(session.expired(late, Duration::from_secs(30)));
+}
