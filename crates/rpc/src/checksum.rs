@@ -101,7 +101,7 @@ mod tests {
                 prop_assert_eq!(piece.start, end);
                 prop_assert!(!piece.is_empty() && piece.len() <= BLOCK);
                 end = piece.end;
-                prop_assert!(end == bytes || (offset + end as u64) % BLOCK_BYTES == 0);
+                prop_assert!(end == bytes || (offset + end as u64).is_multiple_of(BLOCK_BYTES));
             }
             prop_assert_eq!(end, bytes);
             prop_assert_eq!(piece_count(offset, bytes), pieces(offset, bytes).count());

@@ -1,198 +1,332 @@
-//! The client half: a view of one target.
+//! The client half: an import is a client's view of one target (Lustre's word).
+//!
+//! A call takes a slot, sends its request with the slot's next transaction number, and waits. What the network does to
+//! frames and connections is invisible to the caller, as long as the server gives a sign of life within the patience:
+//!
+//! - A request without a reply is sent again on the same connection, at growing intervals. A server that still executes
+//!   it says so.
+//! - A broken or silent connection is opened anew, with back-off. What is outstanding is sent again with its old (slot,
+//!   xid), so it takes effect once.
+//! - After a restart of the server the [`Recovery`] hook claims again what was open there; other calls wait for it.
+//! - After an eviction every outstanding call ends with [`FsError::Evicted`](types::FsError::Evicted), the hook is told, and a new session begins.
+//!
+//! A caller that drops its call gives up the result, not the slot: that stays taken until the request's fate is known.
+//!
+//! ```text
+//! NEW -> CONNECTING -> [RECOVER ->] FULL -> DISCONN -> CONNECTING ...      any -> EVICTED -> CONNECTING, any -> CLOSED
+//! ```
+//!
+//! One task per import connects, reads replies, repeats and pings; callers send their requests themselves. In process,
+//! a call awaits the handler itself, in the caller's task.
+//!
+//! Downside: one connection per import, so one core reads all replies of a target.
 
-use std::{fmt, sync::Arc, time::Duration};
+mod call;
+mod core;
+mod driver;
+mod options;
+mod slots;
+mod statistics;
+
+use std::{sync::Arc, time::Duration};
 
 use bytes::Bytes;
-use rt::{Address, BoxFuture, Seams};
-use types::{ClientId, FsError, FsResult};
+use parking_lot::{Mutex, MutexGuard};
+use rt::{BoxFuture, Instant, Seams, Sender};
+use tokio::sync::{Notify, Semaphore};
+use types::{ClientId, FsResult, Slot, limits::SESSION_SLOTS_MAX};
 
 use crate::{
-    histogram::Histogram,
+    codec::opcode::Family,
     message::{Reply, Request, session::Connected},
-    server::Server,
+    server::LocalLink,
 };
+pub(crate) use call::SlotToken;
+use core::{CallResult, Core, Purpose};
+pub use options::{Endpoint, ImportOptions, ImportState};
+pub use statistics::{ImportStatistics, OpcodeStatistics};
 
-/// Where a target is.
-#[derive(Clone)]
-pub enum Endpoint {
-    /// In this process: handlers are awaited directly.
-    Local(Arc<Server>),
-    /// Over the network.
-    Remote(Address),
-}
-
-impl fmt::Display for Endpoint {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Endpoint::Local(_) => f.write_str("0@lo"),
-            Endpoint::Remote(address) => address.fmt(f),
-        }
-    }
-}
-
-/// Settings of an [`Import`].
-#[derive(Clone, Debug)]
-pub struct ImportOptions {
-    /// How long a caller waits for a server that gives no sign of life (the `timeout` parameter).
-    pub patience: Duration,
-    /// A request without a reply for this long is sent again; doubles with each repetition.
-    pub resend: Duration,
-    /// How long one attempt to connect may take.
-    pub connect_timeout: Duration,
-    /// Pause after the first failed attempt to connect; doubles with each further one.
-    pub backoff_min: Duration,
-    /// Longest pause between attempts to connect.
-    pub backoff_max: Duration,
-    /// Requests outstanding at once (`max_rpcs_in_flight`); bounded by the slots the server grants.
-    pub rpcs_in_flight_max: u16,
-    /// Feature bits this side supports.
-    pub features: u64,
-}
-
-impl Default for ImportOptions {
-    fn default() -> Self {
-        Self {
-            patience: Duration::from_secs(100),
-            resend: Duration::from_secs(5),
-            connect_timeout: Duration::from_secs(5),
-            backoff_min: Duration::from_millis(50),
-            backoff_max: Duration::from_secs(5),
-            rpcs_in_flight_max: 64,
-            features: 0,
-        }
-    }
-}
-
-/// States of an import; `Display` gives Lustre's words.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum ImportState {
-    /// Not connected yet.
-    New,
-    /// Connecting, for the first time or again.
-    Connecting,
-    /// The connection broke; pausing before the next attempt.
-    Disconnected,
-    /// Connected to a restarted server; reclaiming.
-    Recover,
-    /// Working.
-    Full,
-    /// The server evicted this client; opening a new session.
-    Evicted,
-    /// Closed by its owner.
-    Closed,
-}
-
-impl fmt::Display for ImportState {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            ImportState::New => "NEW",
-            ImportState::Connecting => "CONNECTING",
-            ImportState::Disconnected => "DISCONN",
-            ImportState::Recover => "RECOVER",
-            ImportState::Full => "FULL",
-            ImportState::Evicted => "EVICTED",
-            ImportState::Closed => "CLOSED",
-        })
-    }
-}
-
-/// Figures of one kind of request.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct OpcodeStatistics {
-    /// Name of the request, as `mdt_create`.
-    pub name: &'static str,
-    /// Calls completed.
-    pub calls: u64,
-    /// Of these, with an error.
-    pub errors: u64,
-    /// Time from call to reply.
-    pub time: Histogram,
-}
-
-/// Figures of an import.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct ImportStatistics {
-    /// Per kind of request, in order of opcodes.
-    pub opcodes: Vec<OpcodeStatistics>,
-    /// Requests outstanding now.
-    pub in_flight: usize,
-    /// Requests sent again.
-    pub resent: u64,
-    /// Successful connections, the first included.
-    pub connections: u64,
-    /// Evictions suffered.
-    pub evictions: u64,
-}
-
-/// Told by an import when the server lost its memory of this client.
+/// Told by an import when the server lost its memory of this client. An implementation that holds the import should hold
+/// it weakly, since the import holds the implementation.
 pub trait Recovery: Send + Sync {
     /// The server restarted: claim again what was open there. Calls through `import` (or its clones) pass the gate
-    /// that holds all others back until this returns. An error closes the connection and everything is tried again,
-    /// except [`FsError::Evicted`], which is an eviction.
+    /// that holds all others back until this returns; they go out one at a time, and fail with
+    /// [`FsError::Unreachable`](types::FsError::Unreachable) as soon as the connection breaks. An error closes the connection and everything is tried
+    /// again, except [`FsError::Evicted`](types::FsError::Evicted), which is an eviction.
     fn recover(&self, import: &Import, connected: &Connected) -> BoxFuture<'_, FsResult<()>>;
 
     /// The server evicted this client: everything that was open there is lost. Comes before any call of the new session.
     fn evicted(&self) {}
 }
 
+/// How calls reach the target at present.
+#[derive(Clone)]
+enum Link {
+    Local(Arc<LocalLink>),
+    Remote(Arc<dyn Sender>),
+}
+
+/// Everything behind the import's lock.
+struct Guarded {
+    core: Core,
+    link: Option<Link>,
+    endpoint: Endpoint,
+    /// The endpoint changed since the driver looked.
+    readdressed: bool,
+    /// Somebody found the present link dead.
+    link_lost: bool,
+    /// Somebody found the session gone.
+    session_lost: bool,
+    closing: bool,
+    /// Wanted `max_rpcs_in_flight`.
+    wanted: u16,
+    /// Permits that exist, in the semaphore or with calls.
+    permits: u16,
+    /// Permits to take out of circulation as they come back.
+    surplus: u16,
+}
+
+/// What callers and the driver share.
+struct Inner {
+    seams: Seams,
+    target: Arc<str>,
+    family: Option<Family>,
+    client: ClientId,
+    client_name: String,
+    options: ImportOptions,
+    recovery: Option<Arc<dyn Recovery>>,
+    guarded: Mutex<Guarded>,
+    /// One permit per ordinary request that may be outstanding; held until its slot is free again.
+    permits: Semaphore,
+    /// One permit for the control slot.
+    control: Semaphore,
+    /// Wakes callers that wait for another state.
+    changed: Notify,
+    /// Wakes the driver.
+    wake: Notify,
+    /// Wakes the part of the driver that sends again.
+    resend: Notify,
+}
+
 /// A client's view of one target. Cheap to clone; the last clone dropped closes it without a farewell.
 #[derive(Clone)]
 pub struct Import {
-    target: Arc<str>,
+    inner: Arc<Inner>,
+    /// `None` in the handle given to the recovery hook.
+    _closer: Option<Arc<Closer>>,
+    recovering: bool,
+}
+
+/// Closes the import with its last handle.
+struct Closer(Arc<Inner>);
+
+impl Drop for Closer {
+    fn drop(&mut self) {
+        self.0.begin_close();
+    }
+}
+
+impl Inner {
+    fn now(&self) -> Instant {
+        self.seams.clock.now()
+    }
+
+    fn begin_close(&self) {
+        self.guarded.lock().closing = true;
+        self.wake.notify_one();
+    }
+
+    /// A slot is free again: lets the next call have it.
+    fn slot_freed(&self, slot: Slot) {
+        let guarded = self.guarded.lock();
+        self.pass_permit_on(guarded, slot);
+    }
+
+    /// A permit was not used.
+    fn permit_back(&self, purpose: Purpose) {
+        self.slot_freed(if purpose == Purpose::Ordinary { slots::FIRST_ORDINARY } else { slots::CONTROL });
+    }
+
+    /// Gives the permit of a freed slot to the next call, outside the lock.
+    fn pass_permit_on(&self, mut guarded: MutexGuard<'_, Guarded>, slot: Slot) {
+        let semaphore = if slot == slots::CONTROL {
+            &self.control
+        } else if guarded.surplus > 0 {
+            guarded.surplus -= 1;
+            guarded.permits -= 1;
+            return;
+        } else {
+            &self.permits
+        };
+        drop(guarded);
+        semaphore.add_permits(1);
+    }
+
+    /// Makes the number of permits what is wanted and granted.
+    fn adjust_permits(&self) {
+        let mut guarded = self.guarded.lock();
+        let goal = guarded.wanted.clamp(1, guarded.core.ordinary_slots().max(1));
+        let effective = guarded.permits - guarded.surplus;
+        if goal >= effective {
+            let kept = (goal - effective).min(guarded.surplus);
+            guarded.surplus -= kept;
+            let new = goal - effective - kept;
+            guarded.permits += new;
+            drop(guarded);
+            self.permits.add_permits(usize::from(new));
+        } else {
+            let excess = effective - goal;
+            let forgotten = self.permits.forget_permits(usize::from(excess)) as u16;
+            guarded.permits -= forgotten;
+            guarded.surplus += excess - forgotten;
+        }
+    }
 }
 
 impl Import {
-    /// Begins to connect.
+    /// An import that begins to connect.
     pub fn new(
-        _seams: Seams,
+        seams: Seams,
         target: &str,
-        _endpoint: Endpoint,
-        _client: ClientId,
-        _client_name: &str,
-        _options: ImportOptions,
-        _recovery: Option<Arc<dyn Recovery>>,
+        endpoint: Endpoint,
+        client: ClientId,
+        client_name: &str,
+        options: ImportOptions,
+        recovery: Option<Arc<dyn Recovery>>,
     ) -> Import {
-        Import { target: target.into() }
+        let target: Arc<str> = target.into();
+        let permits = options.rpcs_in_flight_max.clamp(1, SESSION_SLOTS_MAX - 1);
+        let guarded = Guarded {
+            core: Core::new(target.clone(), &options),
+            link: None,
+            endpoint,
+            readdressed: false,
+            link_lost: false,
+            session_lost: false,
+            closing: false,
+            wanted: permits,
+            permits,
+            surplus: 0,
+        };
+        let inner = Arc::new(Inner {
+            family: Family::of_target(&target),
+            seams,
+            target,
+            client,
+            client_name: client_name.to_owned(),
+            options,
+            recovery,
+            guarded: Mutex::new(guarded),
+            permits: Semaphore::new(usize::from(permits)),
+            control: Semaphore::new(1),
+            changed: Notify::new(),
+            wake: Notify::new(),
+            resend: Notify::new(),
+        });
+        inner.seams.spawn.spawn("import", Box::pin(driver::run(inner.clone())));
+        Import { _closer: Some(Arc::new(Closer(inner.clone()))), inner, recovering: false }
     }
 
     /// Name of the target.
     pub fn target(&self) -> &str {
-        &self.target
+        &self.inner.target
     }
 
-    /// Sends a request and waits for its reply.
+    /// Who this side is.
+    pub fn client(&self) -> ClientId {
+        self.inner.client
+    }
+
+    /// Sends a request and waits for its reply. The trace id is the caller's ([`rt::trace`]).
     ///
-    /// Errors of its own: [`FsError::Unreachable`] without a sign of life from the server for the patience;
-    /// [`FsError::Evicted`] if the session was lost while the request was outstanding (whether it took effect is
-    /// unknown); [`FsError::Protocol`] if the server refuses this client's version.
+    /// Errors of its own, beside those of the target:
+    /// - [`FsError::Unreachable`](types::FsError::Unreachable): no sign of life from the server for the patience, or the import was closed; whether the
+    ///   request took effect is unknown.
+    /// - [`FsError::Evicted`](types::FsError::Evicted): the session was lost while the request was outstanding; whether it took effect is unknown,
+    ///   and everything that was open in the session is gone. Later calls belong to a new session. The client repeats
+    ///   what is safe to repeat and tells its user `Stale` for what went through an open file.
+    /// - [`FsError::Protocol`](types::FsError::Protocol): the server speaks no version that this side speaks.
+    /// - [`FsError::TooBig`](types::FsError::TooBig): the request is larger than a frame.
     pub async fn call(&self, request: Request, bulk: Bytes) -> FsResult<(Reply, Bytes)> {
-        self.call_traced(request, bulk, 0).await
+        self.exchange(request, bulk).await
     }
 
-    /// As [`Import::call`], with the trace number of the user's request.
-    pub async fn call_traced(&self, _request: Request, _bulk: Bytes, _trace: u64) -> FsResult<(Reply, Bytes)> {
-        Err(FsError::NotSupported)
+    /// The target is served there now. Reconnects if that is another place.
+    pub fn set_address(&self, endpoint: Endpoint) {
+        let mut guarded = self.inner.guarded.lock();
+        let same = match (&guarded.endpoint, &endpoint) {
+            (Endpoint::Local(old), Endpoint::Local(new)) => Arc::ptr_eq(old, new),
+            (Endpoint::Remote(old), Endpoint::Remote(new)) => old == new,
+            _ => false,
+        };
+        if !same {
+            guarded.endpoint = endpoint;
+            guarded.readdressed = true;
+            drop(guarded);
+            self.inner.wake.notify_one();
+        }
     }
 
-    /// The target is served elsewhere now: reconnects there.
-    pub fn set_address(&self, _endpoint: Endpoint) {}
+    /// Where the target is expected.
+    pub fn endpoint(&self) -> Endpoint {
+        self.inner.guarded.lock().endpoint.clone()
+    }
 
-    /// Changes the number of requests that may be outstanding at once.
-    pub fn set_max_rpcs_in_flight(&self, _count: u16) {}
+    /// Changes the number of requests that may be outstanding at once, 1 to the number of slots the server grants less 1.
+    pub fn set_max_rpcs_in_flight(&self, count: u16) {
+        self.inner.guarded.lock().wanted = count;
+        self.inner.adjust_permits();
+    }
+
+    /// Number of requests that may be outstanding at once.
+    pub fn max_rpcs_in_flight(&self) -> u16 {
+        let guarded = self.inner.guarded.lock();
+        guarded.permits - guarded.surplus
+    }
 
     /// Changes how long callers wait for a silent server.
-    pub fn set_patience(&self, _patience: Duration) {}
+    pub fn set_patience(&self, patience: Duration) {
+        self.inner.guarded.lock().core.patience = patience;
+        self.inner.wake.notify_one();
+        self.inner.changed.notify_waiters();
+    }
 
     /// Present state.
     pub fn state(&self) -> ImportState {
-        ImportState::New
+        self.inner.guarded.lock().core.state
+    }
+
+    /// Waits until the import is in state [`ImportState::Full`]; errors as those of a call.
+    pub async fn connected(&self) -> FsResult<()> {
+        self.ready(self.inner.now()).await
     }
 
     /// Figures up to now.
     pub fn statistics(&self) -> ImportStatistics {
-        ImportStatistics::default()
+        let guarded = self.inner.guarded.lock();
+        guarded.core.counters.snapshot(guarded.core.slots.used())
     }
 
-    /// Ends the session and the connection.
-    pub async fn close(&self) {}
+    /// Ends the session, if the server can be reached, and the connection. Outstanding and later calls fail with
+    /// [`FsError::Unreachable`](types::FsError::Unreachable).
+    pub async fn close(&self) {
+        let farewell = self.inner.family.and_then(Family::disconnect);
+        if let (ImportState::Full, Some(farewell)) = (self.state(), farewell) {
+            let deadline = self.inner.now() + self.inner.options.connect_timeout;
+            let call = self.call(farewell, Bytes::new());
+            match rt::clock::timeout_at(&*self.inner.seams.clock, deadline, call).await {
+                Some(Ok(_)) => {}
+                Some(Err(error)) => tracing::debug!(target_name = %self.inner.target, %error, "farewell failed"),
+                None => tracing::debug!(target_name = %self.inner.target, "no answer to the farewell"),
+            }
+        }
+        self.inner.begin_close();
+        self.inner.until_closed().await;
+    }
+}
+
+impl std::fmt::Debug for Import {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Import").field("target", &self.inner.target).field("state", &self.state()).finish()
+    }
 }

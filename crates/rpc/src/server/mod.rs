@@ -1,21 +1,47 @@
-//! The server half: targets of one process, their sessions and services.
+//! The server half: the targets of one process, where they listen, their sessions and services.
+//!
+//! Life cycle: [`Server::new`], [`Server::add_target`], [`Server::listen`] (any number of times), [`Server::stop`]. A stopped
+//! server is not started again; a new one shows its clients another incarnation.
+//!
+//! One task per listening address accepts; one task per connection reads (`connection`). A request is polled once where
+//! it was read and becomes a task of its own only if it has to wait. Per target one task evicts sessions whose lease
+//! has run out.
+//!
+//! Downside: a connection stays on the core it was accepted on.
 
-use std::{collections::BTreeMap, io, sync::Arc, time::Duration};
+mod connection;
+mod local;
+mod target;
+
+use std::{
+    collections::BTreeMap,
+    io,
+    sync::{Arc, atomic::AtomicU64},
+    time::Duration,
+};
 
 use parking_lot::Mutex;
-use rt::{Address, Seams};
-use types::{ClientId, limits::SESSION_SLOTS_MAX};
+use rt::{Address, Instant, Listener, Seams, Sender, clock};
+use tokio::sync::watch;
+use types::{ClientId, FsError, limits::SESSION_SLOTS_MAX};
 
 use crate::{
     handler::Handler,
+    message::session::{VERSION_MAX, VERSION_MIN},
     service::{SERVICE_THREADS_MAX, Service},
 };
+pub(crate) use local::{LocalLink, LocalOutcome};
+use target::Target;
 
 /// Settings of a [`Server`].
 #[derive(Clone, Debug)]
 pub struct ServerOptions {
     /// Slots each session gets, 2..=[`SESSION_SLOTS_MAX`].
     pub slots: u16,
+    /// Oldest protocol version this server speaks.
+    pub version_min: u16,
+    /// Newest protocol version this server speaks.
+    pub version_max: u16,
     /// Feature bits this server supports.
     pub features: u64,
     /// Service threads of a service at its creation.
@@ -26,63 +52,187 @@ pub struct ServerOptions {
 
 impl Default for ServerOptions {
     fn default() -> Self {
-        Self { slots: SESSION_SLOTS_MAX, features: 0, service_threads: 256, queue_max: 65536 }
+        Self {
+            slots: SESSION_SLOTS_MAX,
+            version_min: VERSION_MIN,
+            version_max: VERSION_MAX,
+            features: 0,
+            service_threads: 256,
+            queue_max: 65536,
+        }
     }
 }
 
-/// The targets of one process.
-pub struct Server {
+/// One session, for people.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct SessionInfo {
+    /// The client.
+    pub client: ClientId,
+    /// Its host and process.
+    pub client_name: String,
+    /// Requests executing now.
+    pub running: usize,
+    /// Time since the last sign of life.
+    pub idle: Duration,
+}
+
+/// What all tasks of a server share.
+struct Shared {
     seams: Seams,
     options: ServerOptions,
     incarnation: u64,
     services: Mutex<BTreeMap<&'static str, Arc<Service>>>,
-    targets: Mutex<BTreeMap<String, (Arc<dyn Handler>, Duration)>>,
+    targets: Mutex<BTreeMap<String, Arc<Target>>>,
+    /// Open connections, to close them at the end.
+    connections: Mutex<BTreeMap<u64, Arc<dyn Sender>>>,
+    connection_next: AtomicU64,
+    stopping: watch::Sender<bool>,
+}
+
+/// The targets of one process.
+pub struct Server {
+    shared: Arc<Shared>,
+}
+
+impl Shared {
+    fn now(&self) -> Instant {
+        self.seams.clock.now()
+    }
+
+    fn is_stopping(&self) -> bool {
+        *self.stopping.borrow()
+    }
+
+    /// Completes when the server stops.
+    fn stopped(&self) -> impl Future<Output = ()> + Send + 'static {
+        let mut stopping = self.stopping.subscribe();
+        async move {
+            // An error means that the server is gone altogether.
+            let _ = stopping.wait_for(|stopping| *stopping).await;
+        }
+    }
+
+    fn service(&self, name: &'static str) -> Arc<Service> {
+        let make =
+            || Service::new(self.seams.clock.clone(), name, self.options.service_threads, self.options.queue_max);
+        self.services.lock().entry(name).or_insert_with(make).clone()
+    }
+
+    fn target(&self, name: &str) -> Option<Arc<Target>> {
+        self.targets.lock().get(name).cloned()
+    }
 }
 
 impl Server {
     /// A server without targets; it does not listen yet.
     pub fn new(seams: Seams, options: ServerOptions) -> Arc<Self> {
+        assert!((2..=SESSION_SLOTS_MAX).contains(&options.slots), "slots per session out of range");
         assert!(options.service_threads <= SERVICE_THREADS_MAX, "more service threads than any service may have");
+        assert!(options.version_min <= options.version_max, "no protocol version is left");
         let incarnation = seams.entropy.next_u64();
-        Arc::new(Self { seams, options, incarnation, services: Mutex::default(), targets: Mutex::default() })
+        let shared = Shared {
+            seams,
+            options,
+            incarnation,
+            services: Mutex::default(),
+            targets: Mutex::default(),
+            connections: Mutex::default(),
+            connection_next: AtomicU64::new(0),
+            stopping: watch::Sender::new(false),
+        };
+        Arc::new(Self { shared: Arc::new(shared) })
     }
 
     /// Random number of this server start.
     pub fn incarnation(&self) -> u64 {
-        self.incarnation
+        self.shared.incarnation
     }
 
-    /// Serves `handler` under `name`; sessions without a request for `lease` are evicted.
+    /// Serves `handler` under `name`; sessions without a request for `lease` are evicted. A target of the same name is
+    /// replaced, its sessions with it.
     pub fn add_target(self: &Arc<Self>, name: &str, handler: Arc<dyn Handler>, lease: Duration) {
-        self.targets.lock().insert(name.to_owned(), (handler, lease));
+        let target = Target::new(self.shared.clone(), name, handler, lease);
+        self.shared.targets.lock().insert(name.to_owned(), target.clone());
+        self.shared.seams.spawn.spawn("leases", Box::pin(target.watch_leases()));
     }
 
     /// Listens on `address`; returns where (port 0 lets the system choose).
     pub async fn listen(self: &Arc<Self>, address: &Address) -> io::Result<Address> {
-        let listener = self.seams.transport.listen(address).await?;
-        Ok(listener.address())
+        let listener = self.shared.seams.transport.listen(address).await?;
+        let address = listener.address();
+        self.shared.seams.spawn.spawn("accept", Box::pin(accept(self.shared.clone(), listener)));
+        Ok(address)
     }
 
     /// The service of this name, made on first use.
     pub fn service(&self, name: &'static str) -> Arc<Service> {
-        let mut services = self.services.lock();
-        let make =
-            || Service::new(self.seams.clock.clone(), name, self.options.service_threads, self.options.queue_max);
-        services.entry(name).or_insert_with(make).clone()
+        self.shared.service(name)
     }
 
     /// All services in use, by name.
     pub fn services(&self) -> Vec<Arc<Service>> {
-        self.services.lock().values().cloned().collect()
+        self.shared.services.lock().values().cloned().collect()
+    }
+
+    /// Sessions of a target, by client; empty if there is no such target.
+    pub fn sessions(&self, target: &str) -> Vec<SessionInfo> {
+        self.shared.target(target).map(|target| target.sessions()).unwrap_or_default()
     }
 
     /// Ends a client's session at a target as if its lease had expired. False if there is none.
-    pub async fn evict(self: &Arc<Self>, _target: &str, _client: ClientId) -> bool {
-        false
+    pub async fn evict(&self, target: &str, client: ClientId) -> bool {
+        match self.shared.target(target) {
+            Some(target) => target.evict(client).await,
+            None => false,
+        }
     }
 
-    /// Stops accepting, lets running requests finish, closes every connection.
+    /// Stops accepting, lets running requests finish, closes every connection. Clients wait for a server that comes
+    /// back. In-process calls in progress finish; later ones wait like those of remote clients.
     pub async fn stop(&self) {
-        self.targets.lock().clear();
+        self.shared.stopping.send_replace(true);
+        let targets: Vec<_> = self.shared.targets.lock().values().cloned().collect();
+        for target in targets {
+            target.drain().await;
+        }
+        let connections = std::mem::take(&mut *self.shared.connections.lock());
+        for sender in connections.into_values() {
+            sender.close();
+        }
+    }
+
+    /// Opens an in-process session.
+    pub(crate) async fn connect_local(&self, connect: &crate::message::session::Connect) -> Result<LocalLink, FsError> {
+        local::connect(&self.shared, connect).await
+    }
+
+    /// Completes when the server stops.
+    pub(crate) fn stopped(&self) -> impl Future<Output = ()> + Send + 'static {
+        self.shared.stopped()
+    }
+}
+
+/// Pause after a failed accept (out of descriptors, say), so that it does not spin.
+const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
+
+/// Accepts connections until the server stops.
+async fn accept(shared: Arc<Shared>, mut listener: Box<dyn Listener>) {
+    let mut stopped = std::pin::pin!(shared.stopped());
+    loop {
+        let accepted = tokio::select! {
+            biased;
+            () = &mut stopped => return,
+            accepted = listener.accept() => accepted,
+        };
+        match accepted {
+            Ok(connection) => {
+                let task = connection::serve(shared.clone(), connection);
+                shared.seams.spawn.spawn("connection", Box::pin(task));
+            }
+            Err(error) => {
+                tracing::warn!(address = %listener.address(), %error, "cannot accept a connection");
+                clock::sleep(&*shared.seams.clock, ACCEPT_PAUSE).await;
+            }
+        }
     }
 }

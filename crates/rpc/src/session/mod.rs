@@ -43,6 +43,8 @@ pub enum Phase {
     Open,
     /// It was evicted or closed: requests are refused, those running are waited for.
     Ending,
+    /// The target has been told; the session is forgotten.
+    Ended,
 }
 
 /// What is to be done with a `Connect`.
@@ -62,7 +64,7 @@ pub enum ConnectPlan {
         /// As in [`crate::message::session::Connected::resumed`].
         resumed: bool,
     },
-    /// Answer with this error.
+    /// Answer with this error: `Evicted` if the client's session is gone, `Busy` if the connection was overtaken.
     Refuse(FsError),
 }
 
@@ -126,6 +128,12 @@ impl Session {
         begins
     }
 
+    /// The target has been told of the end.
+    pub fn ended(&mut self) {
+        assert_eq!(self.phase, Phase::Ending, "a session ends once");
+        self.phase = Phase::Ended;
+    }
+
     /// Whether the lease has run out. A session that executes a request is alive.
     pub fn expired(&self, now: Instant, lease: Duration) -> bool {
         self.phase == Phase::Open && !self.pinned && self.running() == 0 && now.since(self.last_activity) > lease
@@ -181,7 +189,7 @@ pub fn plan_connect(
         };
     };
     if connect.connection < session.generation {
-        return ConnectPlan::Refuse(FsError::Protocol("a newer connection of this client exists".to_owned()));
+        return ConnectPlan::Refuse(FsError::Busy);
     }
     let news = connect.connection > session.generation;
     session.generation = connect.connection;

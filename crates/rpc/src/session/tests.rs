@@ -71,7 +71,7 @@ fn a_reconnection_waits_for_running_requests_and_drops_the_old_connection_at_onc
 #[test]
 fn a_connection_that_was_overtaken_is_refused() {
     let mut session = open(3);
-    assert!(matches!(plan(Some(&mut session), &connect(2, true, HERE)), ConnectPlan::Refuse(FsError::Protocol(_))));
+    assert_eq!(plan(Some(&mut session), &connect(2, true, HERE)), ConnectPlan::Refuse(FsError::Busy));
     assert_eq!(session.generation(), Generation(3));
 }
 

@@ -1,0 +1,272 @@
+//! The way of one call: a permit, a slot, the request out, the reply in.
+
+use std::sync::Arc;
+
+use bytes::Bytes;
+use rt::{Frame, Instant, Sender, clock, trace};
+use tokio::sync::{Semaphore, SemaphorePermit, oneshot};
+use types::{FsError, FsResult, Slot, Xid, limits::BULK_BYTES_MAX};
+
+use super::{
+    CallResult, Guarded, Import, ImportState, Inner, Link,
+    core::{Purpose, busy_pause},
+};
+use crate::{
+    codec::{
+        self,
+        opcode::{self, Opcode},
+    },
+    message::Request,
+    server::{LocalLink, LocalOutcome},
+};
+
+/// A taken slot of an in-process call. Dropped when the request no longer runs: the slot is free again.
+pub(crate) struct SlotToken {
+    inner: Arc<Inner>,
+    slot: Slot,
+    opcode: Opcode,
+    started: Instant,
+    executed: bool,
+}
+
+impl SlotToken {
+    /// The slot.
+    pub(crate) fn slot(&self) -> Slot {
+        self.slot
+    }
+
+    /// The request begins to execute: it counts.
+    pub(crate) fn executed(&mut self) {
+        self.executed = true;
+    }
+}
+
+impl Drop for SlotToken {
+    fn drop(&mut self) {
+        let now = self.inner.now();
+        let mut guarded = self.inner.guarded.lock();
+        guarded.core.slots.give_back(self.slot);
+        if self.executed {
+            guarded.core.counters.answered(self.opcode, now.since(self.started));
+        }
+        self.inner.pass_permit_on(guarded, self.slot);
+    }
+}
+
+/// What a call may do now.
+enum Entry {
+    Local(Arc<LocalLink>, SlotToken, Xid),
+    Remote(Arc<dyn Sender>, Frame, oneshot::Receiver<CallResult>),
+    /// The body must be encoded first.
+    Encode,
+    /// Not connected, or recovering.
+    Wait,
+    /// The server grants fewer slots than there are permits: this one is not valid any more.
+    NoSlot,
+    Failed(FsError),
+}
+
+impl Import {
+    /// What a call through this handle is for in a state; `None`: it waits.
+    fn purpose(&self, state: ImportState) -> Option<Purpose> {
+        match state {
+            ImportState::Full => Some(Purpose::Ordinary),
+            ImportState::Recover if self.recovering => Some(Purpose::Recovery),
+            _ => None,
+        }
+    }
+
+    pub(super) async fn exchange(&self, mut request: Request, mut bulk: Bytes) -> CallResult {
+        if bulk.len() > BULK_BYTES_MAX {
+            return Err(FsError::TooBig);
+        }
+        let started = self.inner.now();
+        let opcode = opcode::of(&request);
+        let mut body = None;
+        let mut refusals = 0;
+        loop {
+            let recovers = self.recovering && self.state() == ImportState::Recover;
+            let purpose = if recovers { Purpose::Recovery } else { Purpose::Ordinary };
+            let permit = self.permit(purpose, started).await?;
+            let mut entry = self.enter(started, opcode, purpose, body.as_ref(), &bulk);
+            if let Entry::Encode = entry {
+                body = Some(codec::encode_request(&request)?);
+                entry = self.enter(started, opcode, purpose, body.as_ref(), &bulk);
+            }
+            match entry {
+                Entry::Local(link, token, xid) => {
+                    permit.forget();
+                    match link.call(started, xid, request, bulk, token).await {
+                        LocalOutcome::Answered(answer) => {
+                            self.note_error(&link, opcode, &answer.reply);
+                            return answer.reply.map(|reply| (reply, answer.bulk));
+                        }
+                        LocalOutcome::Busy(request_back, bulk_back) => {
+                            (request, bulk) = (request_back, bulk_back);
+                            let pause = busy_pause(refusals, self.inner.seams.entropy.next_u64());
+                            refusals += 1;
+                            clock::sleep(&*self.inner.seams.clock, pause).await;
+                        }
+                        LocalOutcome::Disconnected(request_back, bulk_back) => {
+                            (request, bulk) = (request_back, bulk_back);
+                            self.inner.lose(&link, false);
+                        }
+                        LocalOutcome::Gone => {
+                            self.inner.lose(&link, true);
+                            return Err(FsError::Evicted);
+                        }
+                    }
+                }
+                Entry::Remote(sender, frame, reply) => {
+                    permit.forget();
+                    return self.send_and_wait(&*sender, frame, reply, started).await;
+                }
+                Entry::NoSlot => {
+                    permit.forget();
+                    self.inner.permit_back(purpose);
+                }
+                Entry::Failed(error) => return Err(error),
+                Entry::Wait | Entry::Encode => {
+                    drop(permit);
+                    self.ready(started).await?;
+                }
+            }
+        }
+    }
+
+    /// Takes a slot, if the import is in a state to call.
+    fn enter(&self, started: Instant, opcode: Opcode, purpose: Purpose, body: Option<&Bytes>, bulk: &Bytes) -> Entry {
+        let mut guarded = self.inner.guarded.lock();
+        let Guarded { core, link, closing, .. } = &mut *guarded;
+        if *closing {
+            return Entry::Failed(core.unreachable(started, started));
+        }
+        if let Some(refused) = &core.refused {
+            return Entry::Failed(refused.clone());
+        }
+        let (Some(link), true) = (link, self.purpose(core.state) == Some(purpose)) else { return Entry::Wait };
+        let body = match (&*link, body) {
+            (Link::Remote(_), None) => return Entry::Encode,
+            (_, body) => body.cloned().unwrap_or_default(),
+        };
+        let Some(slot) = core.take_slot(purpose) else { return Entry::NoSlot };
+        match link {
+            Link::Local(link) => {
+                let token = SlotToken { inner: self.inner.clone(), slot: slot.0, opcode, started, executed: false };
+                Entry::Local(link.clone(), token, slot.1)
+            }
+            Link::Remote(sender) => {
+                let (caller, reply) = oneshot::channel();
+                let now = self.inner.now();
+                let parts = (body, bulk.clone());
+                let frame = core.begin(now, started, slot, opcode, parts, trace::current(), purpose, Some(caller));
+                Entry::Remote(sender.clone(), frame, reply)
+            }
+        }
+    }
+
+    /// Sends a request and waits for its reply. A frame that could not be sent goes out again later.
+    async fn send_and_wait(
+        &self,
+        sender: &dyn Sender,
+        frame: Frame,
+        mut reply: oneshot::Receiver<CallResult>,
+        started: Instant,
+    ) -> CallResult {
+        // The reply first: it also says that a caller has waited too long for a peer that does not read.
+        let early = tokio::select! {
+            biased;
+            early = &mut reply => Some(early),
+            sent = sender.send(frame) => {
+                if let Err(error) = sent {
+                    tracing::debug!(target_name = %self.inner.target, %error, "request not sent yet");
+                }
+                None
+            }
+        };
+        let answered = match early {
+            Some(early) => early,
+            None => reply.await,
+        };
+        answered.unwrap_or_else(|_| Err(self.inner.guarded.lock().core.unreachable(self.inner.now(), started)))
+    }
+
+    /// Waits for the right to take a slot.
+    async fn permit(&self, purpose: Purpose, started: Instant) -> FsResult<SemaphorePermit<'_>> {
+        let semaphore: &Semaphore =
+            if purpose == Purpose::Recovery { &self.inner.control } else { &self.inner.permits };
+        if let Ok(permit) = semaphore.try_acquire() {
+            return Ok(permit);
+        }
+        let mut acquire = std::pin::pin!(semaphore.acquire());
+        loop {
+            let deadline = self.inner.guarded.lock().core.deadline(started);
+            match clock::timeout_at(&*self.inner.seams.clock, deadline, acquire.as_mut()).await {
+                Some(Ok(permit)) => return Ok(permit),
+                Some(Err(_)) => return Err(self.inner.gave_up(started)),
+                None => {}
+            }
+            let core = &self.inner.guarded.lock().core;
+            if core.deadline(started) <= self.inner.now() {
+                return Err(core.unreachable(self.inner.now(), started));
+            }
+        }
+    }
+
+    /// Waits until calls through this handle can go out.
+    pub(super) async fn ready(&self, started: Instant) -> FsResult<()> {
+        loop {
+            let mut changed = std::pin::pin!(self.inner.changed.notified());
+            changed.as_mut().enable();
+            let now = self.inner.now();
+            let deadline = {
+                let guarded = self.inner.guarded.lock();
+                let core = &guarded.core;
+                if let Some(refused) = &core.refused {
+                    return Err(refused.clone());
+                }
+                if self.purpose(core.state).is_some() {
+                    return Ok(());
+                }
+                // A recovery's calls end with its connection.
+                let gave_up = self.recovering || guarded.closing || core.deadline(started) <= now;
+                if gave_up {
+                    return Err(core.unreachable(now, started));
+                }
+                core.deadline(started)
+            };
+            // Whichever came first, the state is looked at again.
+            let _ = clock::timeout_at(&*self.inner.seams.clock, deadline, changed).await;
+        }
+    }
+
+    /// Counts an error of an in-process call, and notices an eviction.
+    fn note_error<T>(&self, link: &Arc<LocalLink>, opcode: Opcode, reply: &FsResult<T>) {
+        let Err(error) = reply else { return };
+        self.inner.guarded.lock().core.counters.failed(opcode);
+        if *error == FsError::Evicted {
+            self.inner.lose(link, true);
+        }
+    }
+}
+
+impl Inner {
+    /// What a caller is told that gives up now.
+    fn gave_up(&self, started: Instant) -> FsError {
+        self.guarded.lock().core.unreachable(self.now(), started)
+    }
+
+    /// An in-process link turned out to be dead, or its session to be gone.
+    fn lose(&self, dead: &Arc<LocalLink>, session: bool) {
+        let mut guarded = self.guarded.lock();
+        let present = matches!(&guarded.link, Some(Link::Local(link)) if Arc::ptr_eq(link, dead));
+        if present {
+            guarded.link = None;
+            guarded.core.state = ImportState::Disconnected;
+            guarded.link_lost = true;
+            guarded.session_lost |= session;
+            drop(guarded);
+            self.wake.notify_one();
+        }
+    }
+}

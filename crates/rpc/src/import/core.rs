@@ -1,0 +1,426 @@
+//! The client's half of sessions as a plain state machine: what is outstanding, what to send when, who has waited long
+//! enough. It decides; the tasks in `driver` and the callers in `call` do.
+//!
+//! Invariants:
+//! - A slot is in use from the moment its request may have been sent until its fate is known: its reply arrived, or a
+//!   later `Connect` was answered (then whatever had arrived before has been executed, and nothing else will be).
+//! - A request keeps its (slot, xid) however often it is sent.
+//! - A request whose caller gave up is repeated on the same connection only, to learn its fate.
+
+use std::{collections::BTreeMap, sync::Arc, time::Duration};
+
+use bytes::Bytes;
+use rt::{Frame, FrameHeader, Instant};
+use tokio::sync::oneshot;
+use types::{FsError, FsResult, Generation, Slot, Xid, limits::SESSION_SLOTS_MAX};
+
+use super::{ImportOptions, ImportState, slots::Slots, statistics::Counters};
+use crate::{
+    codec::{self, DecodeError, opcode::Opcode},
+    message::{
+        Reply,
+        session::{Connected, frame_flag},
+    },
+};
+
+/// A request is repeated at least this often, so that one whose frames got lost is executed in bounded time.
+const RESEND_MAX: Duration = Duration::from_secs(60);
+/// Without any sign of life for this many resend intervals, a connection with outstanding requests is given up.
+const SILENCE_INTERVALS: u32 = 4;
+/// The server is asked for a sign of life this many times within the callers' patience, if something is outstanding.
+const PROBES_PER_PATIENCE: u32 = 4;
+/// First pause after a server's refusal; doubles with each further one.
+const BUSY_PAUSE: Duration = Duration::from_millis(2);
+/// How often the pause after a refusal doubles: up to half a second.
+const BUSY_DOUBLINGS: u32 = 8;
+/// Pings per lease.
+const PINGS_PER_LEASE: u32 = 3;
+
+/// Outcome of a call, as it reaches the caller.
+pub(super) type CallResult = FsResult<(Reply, Bytes)>;
+
+/// To whom the result of a call goes.
+pub(super) type Caller = oneshot::Sender<CallResult>;
+
+/// What a request is for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Purpose {
+    /// A call of the user.
+    Ordinary,
+    /// A call of the recovery hook: lives and dies with its connection.
+    Recovery,
+    /// A ping: nobody waits for it.
+    Ping,
+}
+
+struct Outstanding {
+    xid: Xid,
+    opcode: Opcode,
+    trace: u64,
+    body: Bytes,
+    bulk: Bytes,
+    purpose: Purpose,
+    started: Instant,
+    /// First sent on the present connection.
+    sent: Instant,
+    resend_at: Instant,
+    resend_after: Duration,
+    refusals: u32,
+    /// `None`: nobody waits any more.
+    caller: Option<Caller>,
+}
+
+impl Outstanding {
+    fn is_wanted(&self) -> bool {
+        self.caller.as_ref().is_some_and(|caller| !caller.is_closed())
+    }
+}
+
+/// A call that is over: whom to tell what.
+pub(super) struct Completion {
+    pub(super) slot: Slot,
+    pub(super) caller: Option<Caller>,
+    pub(super) result: CallResult,
+}
+
+impl Completion {
+    pub(super) fn deliver(self) {
+        if let Some(caller) = self.caller {
+            // A caller that is gone needs no answer.
+            let _ = caller.send(self.result);
+        }
+    }
+}
+
+/// What a received frame means.
+pub(super) enum Received {
+    /// Nothing to do: a late copy, or a note that was taken.
+    Nothing,
+    /// The server is busy; the request is due again sooner than the driver expects.
+    Earlier,
+    /// A call is over.
+    Complete(Completion),
+    /// A call is over, and so is the session.
+    Evicted(Completion),
+    /// The frame is not a reply of this protocol.
+    Garbage(String),
+}
+
+/// The state of one import.
+pub(super) struct Core {
+    target: Arc<str>,
+    pub(super) state: ImportState,
+    /// Why the server refuses this client for good.
+    pub(super) refused: Option<FsError>,
+    /// Generation of the newest connection.
+    pub(super) generation: Generation,
+    /// Incarnation of the server that knows our session; `None`: there is no session.
+    pub(super) session: Option<u64>,
+    version: u16,
+    slot_count: u16,
+    lease: Duration,
+    pub(super) slots: Slots,
+    outstanding: BTreeMap<Slot, Outstanding>,
+    /// Last sign of life for those who call: a connection whose recovery never ends is none.
+    last_heard: Instant,
+    /// Last frame from the server.
+    last_frame: Instant,
+    last_sent: Instant,
+    pub(super) patience: Duration,
+    resend: Duration,
+    pub(super) counters: Counters,
+}
+
+impl Core {
+    pub(super) fn new(target: Arc<str>, options: &ImportOptions) -> Self {
+        Self {
+            target,
+            state: ImportState::New,
+            refused: None,
+            generation: Generation(0),
+            session: None,
+            version: 0,
+            slot_count: SESSION_SLOTS_MAX,
+            lease: Duration::MAX,
+            slots: Slots::new(),
+            outstanding: BTreeMap::new(),
+            last_heard: Instant(0),
+            last_frame: Instant(0),
+            last_sent: Instant(0),
+            patience: options.patience,
+            resend: options.resend,
+            counters: Counters::new(),
+        }
+    }
+
+    /// When a caller that came at `started` gives up, unless the server gives a sign of life.
+    pub(super) fn deadline(&self, started: Instant) -> Instant {
+        started.max(self.last_heard) + self.patience
+    }
+
+    /// What a caller is told that came at `started` and gives up now.
+    pub(super) fn unreachable(&self, now: Instant, started: Instant) -> FsError {
+        let seconds = u32::try_from(now.since(started).as_secs()).unwrap_or(u32::MAX);
+        FsError::Unreachable { target: self.target.to_string(), seconds }
+    }
+
+    /// Takes a slot for a call.
+    pub(super) fn take_slot(&mut self, purpose: Purpose) -> Option<(Slot, Xid)> {
+        match purpose {
+            Purpose::Ordinary => self.slots.take_ordinary(self.slot_count),
+            Purpose::Recovery | Purpose::Ping => self.slots.take_control(),
+        }
+    }
+
+    /// Registers a request in a slot just taken; returns the frame to send.
+    #[expect(clippy::too_many_arguments, reason = "each belongs to the request")]
+    pub(super) fn begin(
+        &mut self,
+        now: Instant,
+        started: Instant,
+        (slot, xid): (Slot, Xid),
+        opcode: Opcode,
+        (body, bulk): (Bytes, Bytes),
+        trace: u64,
+        purpose: Purpose,
+        caller: Option<Caller>,
+    ) -> Frame {
+        let outstanding = Outstanding {
+            xid,
+            opcode,
+            trace,
+            body,
+            bulk,
+            purpose,
+            started,
+            sent: now,
+            resend_at: now + self.resend,
+            resend_after: self.resend,
+            refusals: 0,
+            caller,
+        };
+        self.last_sent = now;
+        let frame = self.frame(now, slot, &outstanding);
+        self.outstanding.insert(slot, outstanding);
+        frame
+    }
+
+    fn frame(&self, now: Instant, slot: Slot, request: &Outstanding) -> Frame {
+        let remaining = self.deadline(request.started).since(now);
+        let header = FrameHeader {
+            version: self.version,
+            opcode: request.opcode.0,
+            slot: slot.0,
+            xid: request.xid.0,
+            connection: self.generation.0,
+            deadline_ns: u64::try_from(remaining.as_nanos()).unwrap_or(u64::MAX).max(1),
+            trace: request.trace,
+            ..FrameHeader::default()
+        };
+        Frame::new(header, request.body.clone(), request.bulk.clone())
+            .expect("limits were checked before a slot was taken")
+    }
+
+    /// A frame arrived on the present connection.
+    pub(super) fn receive(&mut self, now: Instant, frame: Frame, busy_jitter: u64) -> Received {
+        let header = frame.header;
+        if header.flags & frame_flag::REPLY == 0 {
+            return Received::Garbage("a request from the server".to_owned());
+        }
+        self.last_frame = now;
+        if self.state == ImportState::Full {
+            self.last_heard = now;
+        }
+        let slot = Slot(header.slot);
+        let Some(request) = self.outstanding.get_mut(&slot) else { return Received::Nothing };
+        if request.xid.0 != header.xid || self.generation.0 != header.connection {
+            return Received::Nothing;
+        }
+        if header.flags & frame_flag::RUNNING != 0 {
+            return Received::Nothing;
+        }
+        if header.flags & frame_flag::BUSY != 0 {
+            self.counters.busy += 1;
+            request.resend_at = now + busy_pause(request.refusals, busy_jitter);
+            request.refusals += 1;
+            return Received::Earlier;
+        }
+        let request = self.outstanding.remove(&slot).expect("it was just found");
+        self.slots.give_back(slot);
+        self.counters.answered(request.opcode, now.since(request.started));
+        let result = match decode_result(request.opcode, header.flags, &frame.body) {
+            Ok(result) => result.map(|reply| (reply, frame.bulk)),
+            Err(error) => {
+                tracing::warn!(target_name = %self.target, opcode = %request.opcode, %error, "undecodable reply");
+                Err(error.into())
+            }
+        };
+        if result.is_err() {
+            self.counters.failed(request.opcode);
+        }
+        let evicted = matches!(result, Err(FsError::Evicted));
+        let completion = Completion { slot, caller: request.caller, result };
+        if evicted { Received::Evicted(completion) } else { Received::Complete(completion) }
+    }
+
+    /// Callers who have waited long enough, and what to tell them. Their slots stay in use.
+    pub(super) fn impatient(&mut self, now: Instant) -> Vec<(Caller, FsError)> {
+        let (patience, last_heard) = (self.patience, self.last_heard);
+        let mut gone = Vec::new();
+        let late: Vec<Slot> = self
+            .outstanding
+            .iter()
+            .filter(|(_, request)| request.caller.is_some())
+            .filter(|(_, request)| request.started.max(last_heard) + patience <= now)
+            .map(|(slot, _)| *slot)
+            .collect();
+        for slot in late {
+            let request = self.outstanding.get_mut(&slot).expect("it was just found");
+            let (caller, started) = (request.caller.take(), request.started);
+            gone.extend(caller.map(|caller| (caller, self.unreachable(now, started))));
+        }
+        gone
+    }
+
+    /// What has been sent on the present connection: while recovering, the recovery's calls only.
+    fn sent(&self) -> impl Iterator<Item = (&Slot, &Outstanding)> {
+        let full = self.state == ImportState::Full;
+        self.outstanding.iter().filter(move |(_, request)| full || request.purpose == Purpose::Recovery)
+    }
+
+    /// Requests to send again because their reply is late.
+    pub(super) fn due(&mut self, now: Instant) -> Vec<Frame> {
+        let due: Vec<Slot> =
+            self.sent().filter(|(_, request)| request.resend_at <= now).map(|(slot, _)| *slot).collect();
+        for slot in &due {
+            let request = self.outstanding.get_mut(slot).expect("it was just found");
+            if request.purpose != Purpose::Ping {
+                request.resend_after = (request.resend_after * 2).min(RESEND_MAX.max(self.resend));
+            }
+            request.resend_at = now + request.resend_after;
+            self.counters.resent += 1;
+            self.last_sent = now;
+        }
+        due.iter().map(|slot| self.frame(now, *slot, &self.outstanding[slot])).collect()
+    }
+
+    /// When a ping is due: to keep the lease, or because something is outstanding and nothing is heard.
+    fn ping_at(&self) -> Instant {
+        let lease = self.last_sent + self.lease / PINGS_PER_LEASE;
+        if self.outstanding.is_empty() {
+            lease
+        } else {
+            lease.min(self.last_sent.max(self.last_frame) + self.probe_after())
+        }
+    }
+
+    fn probe_after(&self) -> Duration {
+        self.resend.min(self.patience / PROBES_PER_PATIENCE)
+    }
+
+    /// Whether a ping should be sent.
+    pub(super) fn needs_ping(&self, now: Instant) -> bool {
+        self.state == ImportState::Full && self.ping_at() <= now
+    }
+
+    /// When [`Core::due`] and [`Core::needs_ping`] should be asked next: often enough for requests yet to come, and never
+    /// at once (the control slot may be taken when a ping is due).
+    pub(super) fn next_due(&self, now: Instant) -> Instant {
+        let often = self.probe_after() / 2;
+        let resend = self.sent().map(|(_, request)| request.resend_at).min();
+        let next = resend.unwrap_or(Instant(u64::MAX)).min(now + often);
+        let ping = self.ping_at();
+        if ping > now { next.min(ping) } else { next }
+    }
+
+    /// Whether the connection should be given up: something is outstanding, and nothing comes back.
+    pub(super) fn is_silent(&self, now: Instant) -> bool {
+        let limit = self.resend * SILENCE_INTERVALS;
+        let oldest = self.sent().map(|(_, request)| request.sent).min();
+        oldest.is_some_and(|sent| now.since(sent.max(self.last_frame)) > limit)
+    }
+
+    /// A `Connect` was answered: the fate of everything nobody waits for is known. Returns the slots that are free now.
+    pub(super) fn connected(&mut self, now: Instant, connected: &Connected) -> Vec<Slot> {
+        self.version = connected.version;
+        self.slot_count = connected.slots.min(SESSION_SLOTS_MAX);
+        self.lease = Duration::from_millis(u64::from(connected.lease_ms));
+        self.refused = None;
+        self.last_sent = now;
+        self.last_frame = now;
+        self.counters.connections += 1;
+        let past: Vec<Slot> =
+            self.outstanding.iter().filter(|(_, request)| !request.is_wanted()).map(|(slot, _)| *slot).collect();
+        for slot in &past {
+            self.outstanding.remove(slot);
+            self.slots.give_back(*slot);
+        }
+        past
+    }
+
+    /// Whether requests are outstanding in slots that the server does not grant any more.
+    pub(super) fn lost_slots(&self) -> bool {
+        self.outstanding.keys().next_back().is_some_and(|slot| slot.0 >= self.slot_count)
+    }
+
+    /// Slots for ordinary calls that the server grants.
+    pub(super) fn ordinary_slots(&self) -> u16 {
+        self.slot_count - 1
+    }
+
+    /// Recovery is over: everything outstanding goes out again.
+    pub(super) fn full(&mut self, now: Instant, incarnation: u64) -> Vec<Frame> {
+        self.state = ImportState::Full;
+        self.session = Some(incarnation);
+        self.last_heard = now;
+        for request in self.outstanding.values_mut() {
+            request.sent = now;
+            request.resend_after = self.resend;
+            request.resend_at = now + self.resend;
+            self.counters.resent += 1;
+        }
+        self.outstanding.iter().map(|(slot, request)| self.frame(now, *slot, request)).collect()
+    }
+
+    /// The connection is gone. Calls of the recovery end with it.
+    pub(super) fn disconnected(&mut self, now: Instant) -> Vec<(Caller, FsError)> {
+        self.state = ImportState::Disconnected;
+        let recovering = |request: &&mut Outstanding| request.purpose == Purpose::Recovery;
+        let callers: Vec<_> = self
+            .outstanding
+            .values_mut()
+            .filter(recovering)
+            .filter_map(|request| Some((request.caller.take()?, request.started)))
+            .collect();
+        callers.into_iter().map(|(caller, started)| (caller, self.unreachable(now, started))).collect()
+    }
+
+    /// The session is gone: every caller is told. Slots stay in use until the next connection.
+    pub(super) fn evicted(&mut self) -> Vec<Caller> {
+        self.state = ImportState::Evicted;
+        self.session = None;
+        self.counters.evictions += 1;
+        self.outstanding.values_mut().filter_map(|request| request.caller.take()).collect()
+    }
+
+    /// Nothing will be answered any more, for this reason.
+    pub(super) fn abandon_all(&mut self) -> Vec<Caller> {
+        self.outstanding.values_mut().filter_map(|request| request.caller.take()).collect()
+    }
+}
+
+/// How long to wait after the n-th refusal of a request in a row: half of it by chance, so that those who were refused
+/// together do not come back together.
+pub(super) fn busy_pause(refusals: u32, random: u64) -> Duration {
+    let pause = BUSY_PAUSE * (1 << refusals.min(BUSY_DOUBLINGS));
+    pause / 2 + pause / 2 * (random % 1024) as u32 / 1024
+}
+
+/// The result that a reply frame carries.
+fn decode_result(opcode: Opcode, flags: u16, body: &[u8]) -> Result<FsResult<Reply>, DecodeError> {
+    if flags & frame_flag::ERROR != 0 {
+        return codec::decode::<FsError>(body).map(Err);
+    }
+    let family = opcode.family().ok_or(DecodeError::UnknownOpcode(opcode.0))?;
+    codec::decode_reply(family, body).map(Ok)
+}

@@ -1,0 +1,488 @@
+//! The task of an import: connects, recovers, reads replies, repeats, pings, and tells callers who have waited too long.
+
+use std::{sync::Arc, time::Duration};
+
+use bytes::Bytes;
+use rt::{Address, Connection, Frame, FrameHeader, Instant, Receiver, Sender, clock};
+use types::{FsError, Generation};
+
+use super::{
+    Endpoint, Import, ImportState, Inner, Link,
+    core::{Purpose, Received},
+};
+use crate::{
+    codec::{
+        self,
+        opcode::{self, Family},
+    },
+    message::session::{Connect, Connected, frame_flag},
+    server::Server,
+};
+
+/// Callers' patience is checked this many times over its length.
+const PATIENCE_CHECKS: u32 = 32;
+const PATIENCE_CHECK_MIN: Duration = Duration::from_millis(1);
+const PATIENCE_CHECK_MAX: Duration = Duration::from_secs(1);
+/// Most doublings of the pause between attempts to connect.
+const BACKOFF_DOUBLINGS: u32 = 16;
+
+/// Why a connection, or an attempt at one, ended.
+#[derive(Debug)]
+enum End {
+    /// The import is being closed.
+    Closing,
+    /// The target is elsewhere now.
+    Readdressed,
+    /// The session is gone.
+    Evicted,
+    /// The server refuses this client whatever it does.
+    Refused(FsError),
+    /// Anything that may be better next time.
+    Lost(String),
+}
+
+impl From<std::io::Error> for End {
+    fn from(error: std::io::Error) -> Self {
+        End::Lost(error.to_string())
+    }
+}
+
+/// Runs until the import is closed.
+pub(super) async fn run(inner: Arc<Inner>) {
+    tokio::select! {
+        biased;
+        () = keep_connected(&inner) => {}
+        () = watch_patience(&inner) => {}
+    }
+    inner.finish();
+}
+
+/// Connects again and again until the import is closed.
+async fn keep_connected(inner: &Arc<Inner>) {
+    let mut failures = 0;
+    loop {
+        let connected_before = inner.guarded.lock().core.counters.connections;
+        let end = tokio::select! {
+            biased;
+            end = told(inner) => end,
+            end = connect_and_serve(inner) => end,
+        };
+        let connected = inner.guarded.lock().core.counters.connections > connected_before;
+        inner.disconnect();
+        failures = if connected { 0 } else { failures + 1 };
+        let mut end = Some(end);
+        while let Some(now) = end.take() {
+            match now {
+                End::Closing => return,
+                End::Readdressed => break,
+                End::Evicted => inner.evict(),
+                End::Refused(error) => inner.refuse(error),
+                End::Lost(reason) if connected => {
+                    tracing::info!(target_name = %inner.target, reason, "connection lost");
+                }
+                End::Lost(reason) => tracing::debug!(target_name = %inner.target, reason, "cannot connect"),
+            }
+            let pause = inner.backoff(failures);
+            tokio::select! {
+                biased;
+                told = told(inner) => end = Some(told),
+                () = clock::sleep(&*inner.seams.clock, pause) => {}
+            }
+        }
+    }
+}
+
+/// Completes when somebody outside ends the present connection.
+async fn told(inner: &Arc<Inner>) -> End {
+    loop {
+        {
+            let mut guarded = inner.guarded.lock();
+            let link_lost = std::mem::take(&mut guarded.link_lost);
+            if guarded.closing {
+                return End::Closing;
+            }
+            if std::mem::take(&mut guarded.session_lost) {
+                return End::Evicted;
+            }
+            if std::mem::take(&mut guarded.readdressed) {
+                return End::Readdressed;
+            }
+            if link_lost {
+                return End::Lost("the server stopped".to_owned());
+            }
+        }
+        inner.wake.notified().await;
+    }
+}
+
+/// Tells callers who have waited too long.
+async fn watch_patience(inner: &Arc<Inner>) {
+    loop {
+        let patience = inner.guarded.lock().core.patience;
+        let pause = (patience / PATIENCE_CHECKS).clamp(PATIENCE_CHECK_MIN, PATIENCE_CHECK_MAX);
+        clock::sleep(&*inner.seams.clock, pause).await;
+        let impatient = {
+            let now = inner.now();
+            inner.guarded.lock().core.impatient(now)
+        };
+        for (caller, error) in impatient {
+            tracing::warn!(target_name = %inner.target, %error, "giving up a request");
+            // A caller that is gone needs no answer.
+            let _ = caller.send(Err(error));
+        }
+    }
+}
+
+async fn connect_and_serve(inner: &Arc<Inner>) -> End {
+    let (endpoint, connect) = inner.begin_connect();
+    let deadline = inner.now() + inner.options.connect_timeout;
+    let served = match endpoint {
+        Endpoint::Local(server) => serve_local(inner, &server, connect, deadline).await,
+        Endpoint::Remote(address) => serve_remote(inner, &address, connect, deadline).await,
+    };
+    served.unwrap_or_else(|end| end)
+}
+
+/// What a refusal of a `Connect` means.
+fn refused(error: FsError) -> End {
+    match error {
+        FsError::Evicted => End::Evicted,
+        FsError::Protocol(_) => End::Refused(error),
+        other => End::Lost(format!("connection refused: {other}")),
+    }
+}
+
+async fn serve_local(
+    inner: &Arc<Inner>,
+    server: &Arc<Server>,
+    connect: Connect,
+    deadline: Instant,
+) -> Result<End, End> {
+    let link = clock::timeout_at(&*inner.seams.clock, deadline, server.connect_local(&connect))
+        .await
+        .ok_or_else(|| End::Lost("the server does not answer".to_owned()))?
+        .map_err(refused)?;
+    let connected = link.connected().clone();
+    inner.fail_remote_requests();
+    inner.attach(Link::Local(Arc::new(link)), &connected)?;
+    let stopped = server.stopped();
+    recover(inner, &connected).await?;
+    let again = inner.become_full(&connected);
+    debug_assert!(again.is_empty(), "nothing sent over a network is outstanding in process");
+    stopped.await;
+    Err(End::Lost("the server stopped".to_owned()))
+}
+
+async fn serve_remote(inner: &Arc<Inner>, address: &Address, connect: Connect, deadline: Instant) -> Result<End, End> {
+    let connecting = inner.seams.transport.connect(address);
+    let connection = clock::timeout_at(&*inner.seams.clock, deadline, connecting)
+        .await
+        .ok_or_else(|| End::Lost(format!("no connection to {address} in time")))??;
+    let Connection { sender, mut receiver, peer } = connection;
+    let sender = CloseOnDrop(sender);
+    let connected = greet(inner, &*sender.0, &mut *receiver, &connect, deadline).await?;
+    tracing::debug!(target_name = %inner.target, peer, ?connected, "connected");
+    inner.attach(Link::Remote(sender.0.clone()), &connected)?;
+    tokio::select! {
+        biased;
+        end = read(inner, &mut *receiver) => Err(end),
+        end = establish(inner, &*sender.0, &connected) => end,
+        end = repeat(inner, &*sender.0) => end,
+        () = watch_silence(inner) => Err(End::Lost("the server is silent".to_owned())),
+    }
+}
+
+/// Ends the connection when its driver turns away from it.
+struct CloseOnDrop(Arc<dyn Sender>);
+
+impl Drop for CloseOnDrop {
+    fn drop(&mut self) {
+        self.0.close();
+    }
+}
+
+/// Sends `Connect`, repeatedly in case it gets lost, and waits for the answer.
+async fn greet(
+    inner: &Arc<Inner>,
+    sender: &dyn Sender,
+    receiver: &mut dyn Receiver,
+    connect: &Connect,
+    deadline: Instant,
+) -> Result<Connected, End> {
+    let header = FrameHeader {
+        opcode: opcode::CONNECT.0,
+        xid: connect.connection.0,
+        connection: connect.connection.0,
+        ..FrameHeader::default()
+    };
+    let body = codec::encode(connect).map_err(|error| End::Lost(error.to_string()))?;
+    let hello = Frame::new(header, body, Bytes::new()).expect("an encoded message is within the limits");
+    let clock = &*inner.seams.clock;
+    let mut receive = receiver.receive();
+    loop {
+        let late = || End::Lost("no answer to Connect in time".to_owned());
+        clock::timeout_at(clock, deadline, sender.send(hello.clone())).await.ok_or_else(late)??;
+        let again = deadline.min(inner.now() + inner.options.resend);
+        let frame = loop {
+            match clock::timeout_at(clock, again, receive.as_mut()).await {
+                None => break None,
+                Some(received) => {
+                    let frame = received?.ok_or_else(|| End::Lost("closed by the server".to_owned()))?;
+                    drop(receive);
+                    receive = receiver.receive();
+                    if frame.header.opcode == opcode::CONNECT.0 && frame.header.xid == connect.connection.0 {
+                        break Some(frame);
+                    }
+                }
+            }
+        };
+        let Some(frame) = frame else {
+            if inner.now() >= deadline {
+                return Err(late());
+            }
+            continue;
+        };
+        let garbage = |error: codec::DecodeError| End::Lost(format!("answer to Connect: {error}"));
+        if frame.header.flags & frame_flag::ERROR != 0 {
+            return Err(refused(codec::decode(&frame.body).map_err(garbage)?));
+        }
+        return codec::decode(&frame.body).map_err(garbage);
+    }
+}
+
+/// Reads replies until the connection ends.
+async fn read(inner: &Arc<Inner>, receiver: &mut dyn Receiver) -> End {
+    loop {
+        let frame = match receiver.receive().await {
+            Ok(Some(frame)) => frame,
+            Ok(None) => return End::Lost("closed by the server".to_owned()),
+            Err(error) => return error.into(),
+        };
+        let (now, jitter) = (inner.now(), inner.seams.entropy.next_u64());
+        let received = inner.guarded.lock().core.receive(now, frame, jitter);
+        match received {
+            Received::Nothing => {}
+            Received::Earlier => inner.resend.notify_one(),
+            Received::Complete(completion) => {
+                inner.slot_freed(completion.slot);
+                completion.deliver();
+            }
+            Received::Evicted(completion) => {
+                inner.slot_freed(completion.slot);
+                completion.deliver();
+                return End::Evicted;
+            }
+            Received::Garbage(reason) => return End::Lost(reason),
+        }
+    }
+}
+
+/// Recovers, then sends what is outstanding from before. Does not complete unless something fails.
+async fn establish(inner: &Arc<Inner>, sender: &dyn Sender, connected: &Connected) -> Result<End, End> {
+    recover(inner, connected).await?;
+    for frame in inner.become_full(connected) {
+        sender.send(frame).await?;
+    }
+    std::future::pending().await
+}
+
+/// Sends late requests again, and pings.
+async fn repeat(inner: &Arc<Inner>, sender: &dyn Sender) -> Result<End, End> {
+    loop {
+        let now = inner.now();
+        let next = inner.guarded.lock().core.next_due(now);
+        tokio::select! {
+            biased;
+            () = inner.resend.notified() => {}
+            () = inner.seams.clock.sleep_until(next) => {}
+        }
+        let now = inner.now();
+        let mut due = inner.guarded.lock().core.due(now);
+        due.extend(inner.ping(now));
+        for frame in due {
+            sender.send(frame).await?;
+        }
+    }
+}
+
+/// Lets the hook reclaim, if the server restarted since the session was opened.
+async fn recover(inner: &Arc<Inner>, connected: &Connected) -> Result<(), End> {
+    let restarted = inner.guarded.lock().core.session.is_some_and(|session| session != connected.incarnation);
+    let Some(recovery) = inner.recovery.as_ref().filter(|_| restarted) else { return Ok(()) };
+    tracing::info!(target_name = %inner.target, "the server restarted; recovering");
+    inner.guarded.lock().core.state = ImportState::Recover;
+    inner.changed.notify_waiters();
+    let import = Import { inner: inner.clone(), _closer: None, recovering: true };
+    match recovery.recover(&import, connected).await {
+        Ok(()) => Ok(()),
+        Err(FsError::Evicted) => Err(End::Evicted),
+        Err(error) => Err(End::Lost(format!("recovery failed: {error}"))),
+    }
+}
+
+/// Completes when a connection with outstanding requests has been silent for too long.
+async fn watch_silence(inner: &Arc<Inner>) {
+    loop {
+        clock::sleep(&*inner.seams.clock, inner.options.resend).await;
+        let now = inner.now();
+        if inner.guarded.lock().core.is_silent(now) {
+            return;
+        }
+    }
+}
+
+impl Inner {
+    /// Pause before the next attempt after this many failures, half of it by chance.
+    fn backoff(&self, failures: u32) -> Duration {
+        let ceiling = self.options.backoff_max.max(self.options.backoff_min);
+        let pause = self.options.backoff_min.saturating_mul(1 << failures.min(BACKOFF_DOUBLINGS)).min(ceiling);
+        pause / 2 + pause / 2 * (self.seams.entropy.below(1024) as u32) / 1024
+    }
+
+    /// The next `Connect`.
+    fn begin_connect(&self) -> (Endpoint, Connect) {
+        let mut guarded = self.guarded.lock();
+        guarded.readdressed = false;
+        guarded.core.state = ImportState::Connecting;
+        guarded.core.generation = guarded.core.generation.next();
+        let connect = Connect {
+            version_min: self.options.version_min,
+            version_max: self.options.version_max,
+            features: self.options.features,
+            target: self.target.to_string(),
+            client: self.client,
+            client_name: self.client_name.clone(),
+            connection: Generation(guarded.core.generation.0),
+            resume: guarded.core.session.is_some(),
+            incarnation: guarded.core.session.unwrap_or(0),
+        };
+        (guarded.endpoint.clone(), connect)
+    }
+
+    /// Takes a new connection into use; no call goes out yet.
+    fn attach(&self, link: Link, connected: &Connected) -> Result<(), End> {
+        let now = self.now();
+        let (freed, lost_slots) = {
+            let mut guarded = self.guarded.lock();
+            guarded.link = Some(link);
+            (guarded.core.connected(now, connected), guarded.core.lost_slots())
+        };
+        for slot in freed {
+            self.slot_freed(slot);
+        }
+        self.adjust_permits();
+        // The server grants fewer slots than before its restart, so some requests cannot be repeated.
+        if lost_slots { Err(End::Evicted) } else { Ok(()) }
+    }
+
+    /// Opens the gate for calls; returns what is to be sent again.
+    fn become_full(&self, connected: &Connected) -> Vec<Frame> {
+        let now = self.now();
+        let frames = self.guarded.lock().core.full(now, connected.incarnation);
+        self.changed.notify_waiters();
+        frames
+    }
+
+    /// A ping, if it is time and the control slot is free.
+    fn ping(&self, now: Instant) -> Option<Frame> {
+        let family: Family = self.family?;
+        let mut guarded = self.guarded.lock();
+        if !guarded.core.needs_ping(now) {
+            return None;
+        }
+        let permit = self.control.try_acquire().ok()?;
+        let body = codec::encode_request(&family.ping()).expect("a ping is small");
+        let slot = guarded.core.take_slot(Purpose::Ping)?;
+        permit.forget();
+        let opcode = opcode::of(&family.ping());
+        Some(guarded.core.begin(now, now, slot, opcode, (body, Bytes::new()), 0, Purpose::Ping, None))
+    }
+
+    /// The connection is gone.
+    fn disconnect(&self) {
+        let now = self.now();
+        let ended = {
+            let mut guarded = self.guarded.lock();
+            guarded.link = None;
+            guarded.link_lost = false;
+            guarded.core.disconnected(now)
+        };
+        self.changed.notify_waiters();
+        for (caller, error) in ended {
+            // A caller that is gone needs no answer.
+            let _ = caller.send(Err(error));
+        }
+    }
+
+    /// The session is gone: tells the callers, then the hook.
+    fn evict(&self) {
+        tracing::warn!(target_name = %self.target, client = %self.client, "evicted by the server");
+        let callers = self.guarded.lock().core.evicted();
+        for caller in callers {
+            // A caller that is gone needs no answer.
+            let _ = caller.send(Err(FsError::Evicted));
+        }
+        if let Some(recovery) = &self.recovery {
+            recovery.evicted();
+        }
+    }
+
+    /// The server does not speak with us: tells the callers of now and of later, until it does.
+    fn refuse(&self, error: FsError) {
+        tracing::error!(target_name = %self.target, %error, "refused by the server");
+        let callers = {
+            let mut guarded = self.guarded.lock();
+            guarded.core.refused = Some(error.clone());
+            guarded.core.abandon_all()
+        };
+        self.changed.notify_waiters();
+        for caller in callers {
+            // A caller that is gone needs no answer.
+            let _ = caller.send(Err(error.clone()));
+        }
+    }
+
+    /// Requests that went out over a network cannot be repeated in process: their callers are told that the server
+    /// they were sent to is gone.
+    fn fail_remote_requests(&self) {
+        let now = self.now();
+        let callers = self.guarded.lock().core.abandon_all();
+        for caller in callers {
+            let error = self.guarded.lock().core.unreachable(now, now);
+            // A caller that is gone needs no answer.
+            let _ = caller.send(Err(error));
+        }
+    }
+
+    /// The import is closed.
+    fn finish(&self) {
+        let now = self.now();
+        let callers = {
+            let mut guarded = self.guarded.lock();
+            guarded.closing = true;
+            guarded.link = None;
+            guarded.core.state = ImportState::Closed;
+            guarded.core.abandon_all()
+        };
+        self.permits.close();
+        self.control.close();
+        self.changed.notify_waiters();
+        for caller in callers {
+            let error = self.guarded.lock().core.unreachable(now, now);
+            // A caller that is gone needs no answer.
+            let _ = caller.send(Err(error));
+        }
+    }
+
+    /// Waits until the driver has closed the import.
+    pub(super) async fn until_closed(&self) {
+        loop {
+            let mut changed = std::pin::pin!(self.changed.notified());
+            changed.as_mut().enable();
+            if self.guarded.lock().core.state == ImportState::Closed {
+                return;
+            }
+            changed.await;
+        }
+    }
+}

@@ -1,0 +1,89 @@
+//! What an import counted.
+
+use std::time::Duration;
+
+use crate::{
+    codec::opcode::{OPERATIONS, Opcode},
+    histogram::Histogram,
+};
+
+/// Figures of one kind of request.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct OpcodeStatistics {
+    /// Name of the request, as `mdt_create`.
+    pub name: &'static str,
+    /// Calls answered.
+    pub calls: u64,
+    /// Of these, with an error.
+    pub errors: u64,
+    /// Time from call to reply.
+    pub time: Histogram,
+}
+
+/// Figures of an import.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct ImportStatistics {
+    /// Per kind of request that was called, in order of opcodes.
+    pub opcodes: Vec<OpcodeStatistics>,
+    /// Slots in use now: requests outstanding, and those whose callers gave up but whose fate is not known yet.
+    pub in_flight: usize,
+    /// Requests sent again.
+    pub resent: u64,
+    /// Requests refused by a full queue of the server.
+    pub busy: u64,
+    /// Successful connections, the first included.
+    pub connections: u64,
+    /// Evictions suffered.
+    pub evictions: u64,
+}
+
+#[derive(Clone, Copy, Default)]
+struct Counts {
+    errors: u64,
+    time: Histogram,
+}
+
+/// Counters of an import. Those of a request exist from its first answer on.
+pub(super) struct Counters {
+    opcodes: [Option<Box<Counts>>; OPERATIONS],
+    pub(super) resent: u64,
+    pub(super) busy: u64,
+    pub(super) connections: u64,
+    pub(super) evictions: u64,
+}
+
+impl Counters {
+    pub(super) fn new() -> Self {
+        Self { opcodes: [const { None }; OPERATIONS], resent: 0, busy: 0, connections: 0, evictions: 0 }
+    }
+
+    /// Counts an answered call.
+    pub(super) fn answered(&mut self, opcode: Opcode, time: Duration) {
+        if let Some(index) = opcode.index() {
+            self.opcodes[index].get_or_insert_default().time.record(time);
+        }
+    }
+
+    /// Counts an answer that was an error.
+    pub(super) fn failed(&mut self, opcode: Opcode) {
+        if let Some(index) = opcode.index() {
+            self.opcodes[index].get_or_insert_default().errors += 1;
+        }
+    }
+
+    pub(super) fn snapshot(&self, in_flight: usize) -> ImportStatistics {
+        let named = |(index, counts): (usize, &Option<Box<Counts>>)| {
+            let (operation, counts) = (Opcode::operation_at(index)?, counts.as_ref()?);
+            let calls = counts.time.count;
+            Some(OpcodeStatistics { name: operation.name, calls, errors: counts.errors, time: counts.time })
+        };
+        ImportStatistics {
+            opcodes: self.opcodes.iter().enumerate().filter_map(named).collect(),
+            in_flight,
+            resent: self.resent,
+            busy: self.busy,
+            connections: self.connections,
+            evictions: self.evictions,
+        }
+    }
+}

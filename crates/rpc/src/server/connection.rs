@@ -1,0 +1,274 @@
+//! One connection of a remote client: reads frames, lets the session decide, executes, replies.
+//!
+//! The first frame must be a `Connect`. Anything that is not a valid frame of this protocol ends this connection, with the
+//! reason in the log, and nothing else: the session stays, and its client may come back.
+//!
+//! Back-pressure: the requests of one connection between their arrival and the sending of their reply are bounded (by more
+//! than a client that keeps to the protocol ever has); a client that does not read its replies is not read from either. Replies wait for it outside of any service, so it
+//! holds no service thread.
+
+use std::{
+    future::poll_fn,
+    sync::{Arc, atomic::Ordering},
+    task::Poll,
+};
+
+use bytes::Bytes;
+use rt::{BoxFuture, Connection, Frame, FrameHeader, Receiver, Sender};
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+use types::{FsError, Generation, Slot, Xid};
+
+use super::{
+    Shared,
+    target::{Bound, is_farewell, keep, keep_error},
+};
+use crate::{
+    codec::{
+        self, DecodeError,
+        opcode::{self, Opcode},
+    },
+    handler::Call,
+    message::{
+        Request,
+        session::{Connect, Connected, frame_flag},
+    },
+    service::{Admission, Permit},
+    session::{Arrival, KeptReply},
+};
+
+/// Bound of requests in work per slot of the session: one, and a copy.
+const CREDITS_PER_SLOT: usize = 2;
+
+/// Serves one connection until it ends.
+pub(super) async fn serve(shared: Arc<Shared>, connection: Connection) {
+    let Connection { sender, mut receiver, peer } = connection;
+    let _registered = Registered::new(&shared, sender.clone());
+    let credits = Arc::new(Semaphore::new(CREDITS_PER_SLOT * usize::from(shared.options.slots)));
+    let mut reader = Reader { shared, sender, credits, session: None };
+    let end = reader.run(&mut *receiver).await;
+    match end {
+        End::Closed => tracing::debug!(peer, "connection closed"),
+        End::Refused => tracing::debug!(peer, "connection refused"),
+        End::Broken(error) => tracing::debug!(peer, %error, "connection broke"),
+        End::Garbage(reason) => tracing::warn!(peer, reason, "connection closed because of invalid input"),
+    }
+}
+
+/// An entry in the server's list of connections; dropping it closes the connection.
+struct Registered {
+    shared: Arc<Shared>,
+    number: u64,
+    sender: Arc<dyn Sender>,
+}
+
+impl Registered {
+    fn new(shared: &Arc<Shared>, sender: Arc<dyn Sender>) -> Self {
+        let number = shared.connection_next.fetch_add(1, Ordering::Relaxed);
+        shared.connections.lock().insert(number, sender.clone());
+        Self { shared: shared.clone(), number, sender }
+    }
+}
+
+impl Drop for Registered {
+    fn drop(&mut self) {
+        self.sender.close();
+        self.shared.connections.lock().remove(&self.number);
+    }
+}
+
+/// Why a connection ended.
+enum End {
+    Closed,
+    /// The client was told why it cannot connect.
+    Refused,
+    Broken(std::io::Error),
+    Garbage(String),
+}
+
+impl From<DecodeError> for End {
+    fn from(error: DecodeError) -> Self {
+        End::Garbage(error.to_string())
+    }
+}
+
+struct Reader {
+    shared: Arc<Shared>,
+    sender: Arc<dyn Sender>,
+    /// One per request between its arrival and the sending of its reply.
+    credits: Arc<Semaphore>,
+    /// Set by the first `Connect`.
+    session: Option<(Bound, Connected)>,
+}
+
+impl Reader {
+    async fn run(&mut self, receiver: &mut dyn Receiver) -> End {
+        loop {
+            // A server that stops closes the connection, after the replies of running requests.
+            let frame = match receiver.receive().await {
+                Ok(Some(frame)) => frame,
+                Ok(None) => return End::Closed,
+                Err(error) if error.kind() == std::io::ErrorKind::InvalidData => {
+                    return End::Garbage(error.to_string());
+                }
+                Err(error) => return End::Broken(error),
+            };
+            let handled = if frame.header.opcode == opcode::CONNECT.0 {
+                self.on_connect(frame).await
+            } else {
+                self.on_request(frame).await
+            };
+            if let Err(end) = handled {
+                return end;
+            }
+        }
+    }
+
+    async fn on_connect(&mut self, frame: Frame) -> Result<(), End> {
+        let connect: Connect = codec::decode(&frame.body)?;
+        if let Some((bound, connected)) = &self.session {
+            if bound.generation != connect.connection {
+                return Err(End::Garbage("a second session on one connection".to_owned()));
+            }
+            let body = encode_connected(connected);
+            return self.send(&frame.header, KeptReply { error: false, body, bulk: Bytes::new() }).await;
+        }
+        let connected = match self.shared.target(&connect.target) {
+            Some(target) => target.connect(&connect).await,
+            None => Err(FsError::NoDevice),
+        };
+        let attached = connected.and_then(|(bound, connected)| {
+            if bound.cell.attach(bound.generation, Some(self.sender.clone())) {
+                Ok((bound, connected))
+            } else {
+                Err(FsError::Busy)
+            }
+        });
+        match attached {
+            Ok((bound, connected)) => {
+                let body = encode_connected(&connected);
+                self.session = Some((bound, connected));
+                self.send(&frame.header, KeptReply { error: false, body, bulk: Bytes::new() }).await
+            }
+            Err(error) => {
+                tracing::info!(client = connect.client_name, target_name = connect.target, %error, "client refused");
+                self.send(&frame.header, keep_error(&error)).await?;
+                Err(End::Refused)
+            }
+        }
+    }
+
+    async fn on_request(&mut self, frame: Frame) -> Result<(), End> {
+        let header = frame.header;
+        let Some((bound, connected)) = &self.session else {
+            return Err(End::Garbage("a request before Connect".to_owned()));
+        };
+        if header.version != connected.version || header.flags != 0 {
+            return Err(End::Garbage(format!("version {} flags {:#x}", header.version, header.flags)));
+        }
+        let bound = bound.clone();
+        let request = match codec::decode_request(Opcode(header.opcode), &frame.body) {
+            Ok(request) => request,
+            Err(error @ DecodeError::UnknownOpcode(_)) => {
+                return self.send(&header, keep_error(&FsError::from(error))).await;
+            }
+            Err(error) => return Err(error.into()),
+        };
+        let (slot, xid) = (Slot(header.slot), Xid(header.xid));
+        let credit = self.credits.clone().acquire_owned().await.expect("the semaphore is never closed");
+        match bound.cell.arrive(bound.target.now(), Generation(header.connection), slot, xid) {
+            Arrival::Execute => self.execute(bound, header, request, frame.bulk, credit).await,
+            Arrival::Repeat(kept) => self.send(&header, kept).await,
+            Arrival::Running => self.send_note(&header, frame_flag::RUNNING).await,
+            Arrival::Ignore => Ok(()),
+            Arrival::Gone => self.send(&header, keep_error(&FsError::Evicted)).await,
+            Arrival::Violation(reason) => Err(End::Garbage(reason.to_owned())),
+        }
+    }
+
+    /// Executes an admitted request here as far as it goes without waiting, else in a task of its own.
+    async fn execute(
+        &self,
+        bound: Bound,
+        header: FrameHeader,
+        request: Request,
+        bulk: Bytes,
+        credit: OwnedSemaphorePermit,
+    ) -> Result<(), End> {
+        let (slot, xid) = (Slot(header.slot), Xid(header.xid));
+        if bound.target.is_stopping() {
+            bound.cell.withdraw(slot, xid);
+            return Ok(());
+        }
+        let Ok(admission) = bound.target.admit(bound.target.now(), &request) else {
+            bound.cell.withdraw(slot, xid);
+            return self.send_note(&header, frame_flag::BUSY).await;
+        };
+        let call = Call { client: bound.cell.client, slot, xid, trace: header.trace, request, bulk };
+        let work = work(bound, self.sender.clone(), header, admission, call, credit);
+        let mut work: BoxFuture<'static, ()> = Box::pin(work);
+        let done = poll_fn(|context| Poll::Ready(work.as_mut().poll(context).is_ready())).await;
+        if !done {
+            self.shared.seams.spawn.spawn("request", work);
+        }
+        Ok(())
+    }
+
+    async fn send_note(&self, request: &FrameHeader, note: u16) -> Result<(), End> {
+        let header = reply_header(request, note);
+        let frame = Frame::new(header, Bytes::new(), Bytes::new()).expect("an empty frame is within the limits");
+        self.sender.send(frame).await.map_err(End::Broken)
+    }
+
+    async fn send(&self, request: &FrameHeader, kept: KeptReply) -> Result<(), End> {
+        self.sender.send(reply_frame(request, kept)).await.map_err(End::Broken)
+    }
+}
+
+/// The way of one request from its service to its reply.
+async fn work(
+    bound: Bound,
+    sender: Arc<dyn Sender>,
+    header: FrameHeader,
+    admission: Admission,
+    call: Call,
+    credit: OwnedSemaphorePermit,
+) {
+    let permit: Permit = match admission {
+        Admission::Now(permit) => permit,
+        Admission::Queued(granted) => granted.await.expect("a service outlives the targets that use it"),
+    };
+    let (slot, xid) = (call.slot, call.xid);
+    let farewell = is_farewell(&call.request);
+    let answer = bound.target.execute(call).await;
+    drop(permit);
+    let reply = keep(&answer.reply, answer.bulk);
+    let repeatable = Opcode(header.opcode).operation().is_some_and(|operation| operation.repeatable);
+    let kept = (!repeatable).then(|| reply.clone());
+    bound.cell.finish(bound.target.now(), slot, xid, kept);
+    if farewell {
+        bound.target.close(&bound.cell).await;
+    }
+    if let Err(error) = sender.send(reply_frame(&header, reply)).await {
+        tracing::debug!(client = %bound.cell.client, %error, "reply not sent; the client will ask again");
+    }
+    drop(credit);
+}
+
+fn reply_header(request: &FrameHeader, flags: u16) -> FrameHeader {
+    FrameHeader { flags: frame_flag::REPLY | flags, deadline_ns: 0, ..*request }
+}
+
+/// The frame of a reply. Bulk data beyond the limit are the handler's mistake and become an error.
+fn reply_frame(request: &FrameHeader, kept: KeptReply) -> Frame {
+    let flags = if kept.error { frame_flag::ERROR } else { 0 };
+    Frame::new(reply_header(request, flags), kept.body, kept.bulk).unwrap_or_else(|error| {
+        tracing::error!(opcode = %Opcode(request.opcode), %error, "reply too large");
+        let error = keep_error(&FsError::TooBig);
+        Frame::new(reply_header(request, frame_flag::ERROR), error.body, Bytes::new())
+            .expect("a bare error fits any frame")
+    })
+}
+
+fn encode_connected(connected: &Connected) -> Bytes {
+    codec::encode(connected).expect("a few numbers fit any frame")
+}

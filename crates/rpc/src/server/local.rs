@@ -1,0 +1,186 @@
+//! The server's side of an in-process session: the same slots and services, no encoding, no task.
+//!
+//! The handler is awaited in the caller's task and may complete in the caller's first poll. Nothing is lost between
+//! caller and server, so no reply is kept. A caller that gives up does not take the handler with it: the rest of the
+//! request becomes a task.
+
+use std::{
+    pin::Pin,
+    sync::Arc,
+    task::{Context, Poll},
+};
+
+use bytes::Bytes;
+use rt::{BoxFuture, Instant, trace};
+use types::{FsError, Slot, Xid};
+
+use super::{
+    Shared,
+    target::{Bound, is_farewell},
+};
+use crate::{
+    handler::{Answer, Call},
+    import::SlotToken,
+    message::{
+        Request,
+        session::{Connect, Connected},
+    },
+    service::Permit,
+    session::Arrival,
+};
+
+/// An in-process session.
+pub(crate) struct LocalLink {
+    bound: Bound,
+    connected: Connected,
+    shared: Arc<Shared>,
+}
+
+/// What became of a call.
+#[expect(
+    clippy::large_enum_variant,
+    reason = "the large one is the usual one; a box would cost each call an allocation"
+)]
+pub(crate) enum LocalOutcome {
+    /// It was executed.
+    Answered(Answer),
+    /// It was not executed: the service's queue is full.
+    Busy(Request, Bytes),
+    /// It was not executed: the session was evicted or closed.
+    Gone,
+    /// It was not executed: the server stops, or a newer connection of this client replaced this one.
+    Disconnected(Request, Bytes),
+}
+
+/// Opens an in-process session. It has no lease as long as the link exists.
+pub(super) async fn connect(shared: &Arc<Shared>, connect: &Connect) -> Result<LocalLink, FsError> {
+    let target = shared.target(&connect.target).ok_or(FsError::NoDevice)?;
+    let (bound, connected) = target.connect(connect).await?;
+    if !bound.cell.attach(bound.generation, None) {
+        return Err(FsError::Busy);
+    }
+    bound.cell.with(|session| session.pin(shared.now(), true));
+    Ok(LocalLink { bound, connected, shared: shared.clone() })
+}
+
+impl LocalLink {
+    /// The answer to `Connect`.
+    pub(crate) fn connected(&self) -> &Connected {
+        &self.connected
+    }
+
+    /// Executes a request that arrives at `now`. `token` is dropped when the request no longer runs, also if this
+    /// future is dropped before.
+    pub(crate) async fn call(
+        &self,
+        now: Instant,
+        xid: Xid,
+        request: Request,
+        bulk: Bytes,
+        mut token: SlotToken,
+    ) -> LocalOutcome {
+        let slot = token.slot();
+        let Bound { target, cell, generation } = &self.bound;
+        match cell.arrive(now, *generation, slot, xid) {
+            Arrival::Execute => {}
+            Arrival::Gone => return LocalOutcome::Gone,
+            Arrival::Ignore => return LocalOutcome::Disconnected(request, bulk),
+            other => unreachable!("an in-process client never repeats a transaction: {other:?}"),
+        }
+        let mut arrived = Arrived { bound: &self.bound, slot, xid, withdraw: true };
+        if target.is_stopping() {
+            return LocalOutcome::Disconnected(request, bulk);
+        }
+        let farewell = is_farewell(&request);
+        let Ok(permit) = target.admitted(now, &request).await else { return LocalOutcome::Busy(request, bulk) };
+        arrived.withdraw = false;
+        token.executed();
+        let trace = trace::current();
+        let call = Call { client: cell.client, slot, xid, trace, request, bulk };
+        let future = target.handler.clone().handle(call);
+        let running = Running { bound: self.bound.clone(), slot, xid, permit: Some(permit), token: Some(token), now };
+        let executing = Executing { shared: &self.shared, parts: Some((future, running)), trace };
+        let answer = executing.await;
+        if farewell {
+            target.close(cell).await;
+        }
+        LocalOutcome::Answered(answer)
+    }
+}
+
+impl Drop for LocalLink {
+    fn drop(&mut self) {
+        let now = self.shared.now();
+        let generation = self.bound.generation;
+        self.bound.cell.with(|session| {
+            if session.generation() == generation {
+                session.pin(now, false);
+            }
+        });
+    }
+}
+
+/// A request between its arrival and its execution: withdrawn if its caller gives up while it waits.
+struct Arrived<'a> {
+    bound: &'a Bound,
+    slot: Slot,
+    xid: Xid,
+    withdraw: bool,
+}
+
+impl Drop for Arrived<'_> {
+    fn drop(&mut self) {
+        if self.withdraw {
+            self.bound.cell.withdraw(self.slot, self.xid);
+        }
+    }
+}
+
+/// What a running request holds; ends with it.
+struct Running {
+    bound: Bound,
+    slot: Slot,
+    xid: Xid,
+    permit: Option<Permit>,
+    token: Option<SlotToken>,
+    now: Instant,
+}
+
+impl Drop for Running {
+    /// In this order: the next request may start, the session knows, the client's slot is free.
+    fn drop(&mut self) {
+        self.permit.take();
+        self.bound.cell.finish(self.now, self.slot, self.xid, None);
+        self.token.take();
+    }
+}
+
+/// A handler at work for an in-process caller.
+struct Executing<'a> {
+    shared: &'a Arc<Shared>,
+    parts: Option<(BoxFuture<'static, Answer>, Running)>,
+    trace: u64,
+}
+
+impl Future for Executing<'_> {
+    type Output = Answer;
+
+    fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Answer> {
+        let (future, _) = self.parts.as_mut().expect("not polled after completion");
+        let answer = std::task::ready!(future.as_mut().poll(context));
+        self.parts = None;
+        Poll::Ready(answer)
+    }
+}
+
+impl Drop for Executing<'_> {
+    fn drop(&mut self) {
+        let Some((future, running)) = self.parts.take() else { return };
+        let rest = async move {
+            // Nobody is there to hear the answer.
+            let _ = future.await;
+            drop(running);
+        };
+        self.shared.seams.spawn.spawn("abandoned call", Box::pin(trace::scoped(self.trace, Box::pin(rest))));
+    }
+}

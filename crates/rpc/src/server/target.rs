@@ -1,0 +1,295 @@
+//! One target: its handler, its sessions, and the way a request takes once its session admitted it.
+
+use std::{
+    collections::BTreeMap,
+    sync::{Arc, Weak},
+    time::Duration,
+};
+
+use bytes::Bytes;
+use parking_lot::Mutex;
+use rt::{Instant, clock, trace};
+use types::{ClientId, FsError, Generation, Slot};
+
+use super::{SessionInfo, Shared};
+use crate::{
+    codec::{self, opcode},
+    handler::{Answer, Call, Handler, SessionEvent},
+    message::{
+        Reply, Request,
+        session::{Connect, Connected},
+    },
+    service::{Admission, Permit, QueueFull},
+    session::{ConnectPlan, KeptReply, Phase, Session, SessionCell, SlotTable, plan_connect},
+};
+
+/// Leases are checked this many times per lease; a session ends at most that fraction late.
+const LEASE_CHECKS: u32 = 8;
+const LEASE_CHECK_MIN: Duration = Duration::from_millis(1);
+
+/// One target of the server.
+pub(super) struct Target {
+    pub(super) name: String,
+    pub(super) handler: Arc<dyn Handler>,
+    lease: Duration,
+    shared: Arc<Shared>,
+    sessions: Mutex<BTreeMap<ClientId, Arc<SessionCell>>>,
+}
+
+/// A session as a connection holds it.
+#[derive(Clone)]
+pub(super) struct Bound {
+    pub(super) target: Arc<Target>,
+    pub(super) cell: Arc<SessionCell>,
+    pub(super) generation: Generation,
+}
+
+impl Target {
+    pub(super) fn new(shared: Arc<Shared>, name: &str, handler: Arc<dyn Handler>, lease: Duration) -> Arc<Self> {
+        Arc::new(Self { name: name.to_owned(), handler, lease, shared, sessions: Mutex::default() })
+    }
+
+    fn session(&self, client: ClientId) -> Option<Arc<SessionCell>> {
+        self.sessions.lock().get(&client).cloned()
+    }
+
+    pub(super) fn sessions(&self) -> Vec<SessionInfo> {
+        let now = self.shared.now();
+        let describe = |cell: &Arc<SessionCell>| {
+            cell.with(|session| SessionInfo {
+                client: cell.client,
+                client_name: cell.client_name.clone(),
+                running: session.running(),
+                idle: now.since(session.last_activity()),
+            })
+        };
+        self.sessions.lock().values().map(describe).collect()
+    }
+
+    /// Executes the plans for a `Connect` until it is answered.
+    pub(super) async fn connect(self: &Arc<Self>, connect: &Connect) -> Result<(Bound, Connected), FsError> {
+        let version = self.negotiate(connect)?;
+        loop {
+            if self.shared.is_stopping() {
+                return Err(FsError::NoDevice);
+            }
+            let (plan, cell) = self.plan(connect);
+            match (plan, cell) {
+                (ConnectPlan::Refuse(error), _) => return Err(error),
+                (ConnectPlan::Open { resumed }, _) => self.open(connect, resumed).await,
+                (ConnectPlan::Replace, Some(cell)) => {
+                    self.end(&cell, SessionEvent::Closed(cell.client)).await;
+                }
+                (ConnectPlan::Wait, Some(cell)) => cell.until(|session| self.may_go_on(session, connect)).await,
+                (ConnectPlan::Ready { resumed }, Some(cell)) => {
+                    let connected = Connected {
+                        version,
+                        features: connect.features & self.shared.options.features,
+                        incarnation: self.shared.incarnation,
+                        resumed,
+                        slots: cell.with(|session| session.slots()),
+                        lease_ms: u32::try_from(self.lease.as_millis()).unwrap_or(u32::MAX),
+                    };
+                    let bound = Bound { target: self.clone(), cell, generation: connect.connection };
+                    return Ok((bound, connected));
+                }
+                (ConnectPlan::Wait | ConnectPlan::Replace | ConnectPlan::Ready { .. }, None) => {
+                    unreachable!("these plans are made for an existing session only")
+                }
+            }
+        }
+    }
+
+    fn negotiate(&self, connect: &Connect) -> Result<u16, FsError> {
+        let options = &self.shared.options;
+        let version = connect.version_max.min(options.version_max);
+        if version < connect.version_min.max(options.version_min) {
+            let error = format!(
+                "{} speaks protocol versions {} to {}, {} speaks {} to {}",
+                connect.client_name,
+                connect.version_min,
+                connect.version_max,
+                self.name,
+                options.version_min,
+                options.version_max
+            );
+            tracing::warn!(client = %connect.client, error, "version mismatch");
+            return Err(FsError::Protocol(error));
+        }
+        Ok(version)
+    }
+
+    fn plan(&self, connect: &Connect) -> (ConnectPlan, Option<Arc<SessionCell>>) {
+        let (now, incarnation) = (self.shared.now(), self.shared.incarnation);
+        match self.session(connect.client) {
+            Some(cell) => {
+                let (plan, superseded) = cell.with(|session| {
+                    let before = session.generation();
+                    let plan = plan_connect(Some(session), now, connect, incarnation, true);
+                    (plan, session.generation() > before)
+                });
+                if superseded {
+                    cell.detach();
+                    cell.notify();
+                }
+                (plan, Some(cell))
+            }
+            None => {
+                let may_resume = connect.resume && self.handler.may_resume(connect.client);
+                (plan_connect(None, now, connect, incarnation, may_resume), None)
+            }
+        }
+    }
+
+    /// Whether a waiting `Connect` should plan again: it was overtaken, or nothing is in its way any more, or its
+    /// session is gone (which is told by another call of this after the session's removal).
+    fn may_go_on(&self, session: &mut Session, connect: &Connect) -> Option<()> {
+        let overtaken = session.generation() > connect.connection;
+        let ready = session.phase() == Phase::Open && session.running() == 0;
+        let ended = session.phase() == Phase::Ended;
+        (overtaken || ready || ended).then_some(())
+    }
+
+    /// Opens a session, unless another connection just did.
+    async fn open(self: &Arc<Self>, connect: &Connect, resumed: bool) {
+        let mut slots = SlotTable::new(self.shared.options.slots);
+        if resumed {
+            self.restore(connect.client, &mut slots);
+        }
+        let session = Session::new(self.shared.now(), connect.connection, slots, resumed);
+        let cell = SessionCell::new(connect.client, &connect.client_name, session);
+        {
+            let mut sessions = self.sessions.lock();
+            if sessions.contains_key(&connect.client) {
+                return;
+            }
+            sessions.insert(connect.client, cell.clone());
+        }
+        tracing::info!(target_name = self.name, client = %cell.client, name = cell.client_name, resumed, "session opened");
+        self.handler.clone().session_event(SessionEvent::Opened { client: cell.client, resumed }).await;
+        cell.with(Session::opened);
+        cell.notify();
+    }
+
+    /// Takes over what the target remembers of an earlier incarnation's session.
+    fn restore(&self, client: ClientId, slots: &mut SlotTable) {
+        for slot in (0..slots.len()).map(Slot) {
+            let Some((xid, reply)) = self.handler.persistent_reply(client, slot) else { continue };
+            slots.restore(slot, xid, keep(&Ok(reply), Bytes::new()));
+        }
+    }
+
+    /// Ends a session: no new requests, the running ones finish, the target is told, the connection is closed.
+    /// False if it ends already.
+    async fn end(&self, cell: &Arc<SessionCell>, event: SessionEvent) -> bool {
+        if !cell.with(Session::end) {
+            return false;
+        }
+        tracing::info!(target_name = self.name, ?event, name = cell.client_name, "session ends");
+        cell.until(|session| (session.running() == 0).then_some(())).await;
+        self.handler.clone().session_event(event).await;
+        let mut sessions = self.sessions.lock();
+        if sessions.get(&cell.client).is_some_and(|present| Arc::ptr_eq(present, cell)) {
+            sessions.remove(&cell.client);
+        }
+        drop(sessions);
+        cell.with(Session::ended);
+        cell.notify();
+        true
+    }
+
+    /// Ends a client's session at once. False if there is none.
+    pub(super) async fn evict(&self, client: ClientId) -> bool {
+        let Some(cell) = self.session(client) else { return false };
+        let ended = self.end(&cell, SessionEvent::Evicted(client)).await;
+        cell.detach();
+        ended
+    }
+
+    /// After a client's farewell was executed: ends its session. The connection stays, for the reply.
+    pub(super) async fn close(&self, cell: &Arc<SessionCell>) {
+        self.end(cell, SessionEvent::Closed(cell.client)).await;
+    }
+
+    /// Waits until no request is running.
+    pub(super) async fn drain(&self) {
+        let cells: Vec<_> = self.sessions.lock().values().cloned().collect();
+        for cell in cells {
+            cell.until(|session| (session.running() == 0).then_some(())).await;
+        }
+    }
+
+    /// Evicts sessions whose lease has run out, until the server stops or this target is replaced.
+    pub(super) fn watch_leases(self: Arc<Self>) -> impl Future<Output = ()> + Send {
+        let (shared, lease, target) = (self.shared.clone(), self.lease, Arc::downgrade(&self));
+        async move {
+            let pause = (lease / LEASE_CHECKS).max(LEASE_CHECK_MIN);
+            let mut stopped = std::pin::pin!(shared.stopped());
+            loop {
+                tokio::select! {
+                    biased;
+                    () = &mut stopped => return,
+                    () = clock::sleep(&*shared.seams.clock, pause) => {}
+                }
+                let Some(target) = Weak::upgrade(&target) else { return };
+                let now = shared.now();
+                let expired = |cell: &&Arc<SessionCell>| cell.with(|session| session.expired(now, lease));
+                let expired: Vec<_> = target.sessions.lock().values().filter(expired).cloned().collect();
+                for cell in expired {
+                    tracing::warn!(target_name = target.name, client = %cell.client, name = cell.client_name, "lease expired");
+                    target.evict(cell.client).await;
+                }
+            }
+        }
+    }
+
+    /// Asks the request's service for execution.
+    pub(super) fn admit(&self, now: Instant, request: &Request) -> Result<Admission, QueueFull> {
+        self.shared.service(self.handler.service(request)).admit(now)
+    }
+
+    /// As [`Target::admit`], and waits in the queue.
+    pub(super) async fn admitted(&self, now: Instant, request: &Request) -> Result<Permit, QueueFull> {
+        match self.admit(now, request)? {
+            Admission::Now(permit) => Ok(permit),
+            Admission::Queued(granted) => Ok(granted.await.expect("a service outlives the targets that use it")),
+        }
+    }
+
+    /// Executes a request that holds its permit.
+    pub(super) async fn execute(&self, call: Call) -> Answer {
+        let trace = call.trace;
+        trace::scoped(trace, self.handler.clone().handle(call)).await
+    }
+
+    pub(super) fn now(&self) -> Instant {
+        self.shared.now()
+    }
+
+    pub(super) fn is_stopping(&self) -> bool {
+        self.shared.is_stopping()
+    }
+}
+
+/// The reply as it goes out.
+pub(super) fn keep(reply: &Result<Reply, FsError>, bulk: Bytes) -> KeptReply {
+    let encoded = match reply {
+        Ok(reply) => codec::encode_reply(reply),
+        Err(error) => return keep_error(error),
+    };
+    match encoded {
+        Ok(body) => KeptReply { error: false, body, bulk },
+        Err(error) => keep_error(&FsError::from(error)),
+    }
+}
+
+/// An error as it goes out.
+pub(super) fn keep_error(error: &FsError) -> KeptReply {
+    let body = codec::encode(error).or_else(|_| codec::encode(&FsError::TooBig));
+    KeptReply { error: true, body: body.expect("a bare error fits any frame"), bulk: Bytes::new() }
+}
+
+/// Whether this request is a client's farewell.
+pub(super) fn is_farewell(request: &Request) -> bool {
+    opcode::of(request).family().and_then(opcode::Family::disconnect).as_ref() == Some(request)
+}

@@ -1,0 +1,124 @@
+//! Calls over the reliable transports and in process: the ordinary life of an import.
+
+mod common;
+
+use std::sync::Arc;
+
+use bytes::Bytes;
+use common::*;
+use rpc::{
+    Endpoint, ImportState, SessionEvent,
+    message::{MdtRequest, Request, mdt::Unlink},
+};
+use rt::{
+    Address,
+    memory::{self, MemoryTransport},
+};
+use types::{Credentials, FsError, InodeNumber};
+
+fn unlink() -> Request {
+    let unlink = Unlink { parent: InodeNumber(1), name: b"x".to_vec(), directory: false };
+    Request::Mdt(MdtRequest::Unlink(Credentials::root(), unlink))
+}
+
+/// What every transport must do alike.
+async fn ordinary_life(seams: &rt::Seams, endpoint: Endpoint, handler: &Arc<Counter>) {
+    let import = import(seams, endpoint, quick());
+    let bulk = Bytes::from(vec![7; 100_000]);
+    let (reply, back) = import.call(effect(1), bulk.clone()).await.unwrap();
+    assert_eq!((reply, back), (done(), bulk));
+    assert_eq!(call(&import, unlink()).await, Err(FsError::NotFound));
+    assert_eq!(call(&import, read()).await, Ok(done()));
+    let calls = (2..200).map(|n| {
+        let import = import.clone();
+        tokio::spawn(async move { call(&import, effect(n)).await })
+    });
+    for task in calls.collect::<Vec<_>>() {
+        assert_eq!(task.await.unwrap(), Ok(done()));
+    }
+    assert!(handler.disk.effects.lock().values().all(|count| *count == 1));
+    assert_eq!(handler.disk.effects.lock().len(), 199);
+    assert_eq!(import.state(), ImportState::Full);
+
+    let statistics = import.statistics();
+    let of = |name| statistics.opcodes.iter().find(|entry| entry.name == name).unwrap();
+    assert_eq!((of("mdt_clear_privileges").calls, of("mdt_clear_privileges").errors), (199, 0));
+    assert_eq!((of("mdt_unlink").calls, of("mdt_unlink").errors), (1, 1));
+    assert_eq!((statistics.in_flight, statistics.connections), (0, 1));
+
+    import.close().await;
+    assert_eq!(import.state(), ImportState::Closed);
+    assert!(matches!(call(&import, read()).await, Err(FsError::Unreachable { .. })));
+    let opened = SessionEvent::Opened { client: CLIENT, resumed: false };
+    assert_eq!(handler.events(), [opened, SessionEvent::Closed(CLIENT)]);
+}
+
+#[tokio::test]
+async fn over_memory() {
+    let seams = memory::seams(&MemoryTransport::new(), 1);
+    let handler = Counter::new(&Arc::default());
+    let server = server(&seams, &handler, LONG_LEASE);
+    let address = server.listen(&Address::from("mds:0")).await.unwrap();
+    ordinary_life(&seams, Endpoint::Remote(address), &handler).await;
+    let service = server.service("mdt").statistics();
+    assert_eq!((service.in_flight, service.waiting, service.refused), (0, 0, 0));
+    assert!(service.requests >= 201 && service.service_time.count == service.requests);
+}
+
+#[tokio::test]
+async fn in_process() {
+    let seams = memory::seams(&MemoryTransport::new(), 1);
+    let handler = Counter::new(&Arc::default());
+    let server = server(&seams, &handler, LONG_LEASE);
+    ordinary_life(&seams, Endpoint::Local(server), &handler).await;
+}
+
+#[tokio::test]
+async fn an_in_process_call_completes_in_one_poll() {
+    let seams = memory::seams(&MemoryTransport::new(), 1);
+    let handler = Counter::new(&Arc::default());
+    let server = server(&seams, &handler, LONG_LEASE);
+    let import = import(&seams, Endpoint::Local(server), quick());
+    import.connected().await.unwrap();
+    let mut call = Box::pin(import.call(effect(1), Bytes::new()));
+    let mut context = std::task::Context::from_waker(std::task::Waker::noop());
+    assert!(call.as_mut().poll(&mut context).is_ready());
+}
+
+#[tokio::test]
+async fn a_dropped_in_process_call_runs_to_its_end_and_keeps_its_slot_until_then() {
+    let seams = memory::seams(&MemoryTransport::new(), 1);
+    let handler = Counter::new(&Arc::default());
+    let server = server(&seams, &handler, LONG_LEASE);
+    let import = import(&seams, Endpoint::Local(server), quick());
+    import.connected().await.unwrap();
+    let mut dropped = Box::pin(import.call(gated(), Bytes::new()));
+    let mut context = std::task::Context::from_waker(std::task::Waker::noop());
+    assert!(dropped.as_mut().poll(&mut context).is_pending());
+    drop(dropped);
+    assert_eq!(import.statistics().in_flight, 1);
+    assert_eq!(call(&import, effect(1)).await, Ok(done()));
+    handler.gate.add_permits(1);
+    until(|| import.statistics().in_flight == 0).await;
+}
+
+#[tokio::test]
+async fn an_import_of_a_stopped_server_goes_on_with_its_successor() {
+    let network = MemoryTransport::new();
+    let seams = memory::seams(&network, 1);
+    let disk = Arc::default();
+    let first = server(&seams, &Counter::new(&disk), LONG_LEASE);
+    let import = import(&seams, Endpoint::Local(first.clone()), quick());
+    assert_eq!(call(&import, effect(1)).await, Ok(done()));
+    first.stop().await;
+    let waiting = tokio::spawn({
+        let import = import.clone();
+        async move { call(&import, effect(2)).await }
+    });
+    let handler = Counter::new(&disk);
+    let second = server(&seams, &handler, LONG_LEASE);
+    import.set_address(Endpoint::Local(second));
+    assert_eq!(waiting.await.unwrap(), Ok(done()));
+    assert_eq!(handler.events(), [SessionEvent::Opened { client: CLIENT, resumed: true }]);
+    assert_eq!(*disk.effects.lock(), [(1, 1), (2, 1)].into());
+}

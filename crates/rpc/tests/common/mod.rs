@@ -1,0 +1,180 @@
+//! A target that counts effects, and what every test here needs.
+
+#![allow(dead_code, reason = "each test file uses a part")]
+
+use std::{
+    collections::BTreeMap,
+    sync::{
+        Arc,
+        atomic::{AtomicU64, AtomicUsize, Ordering},
+    },
+    time::Duration,
+};
+
+use bytes::Bytes;
+use parking_lot::Mutex;
+use rpc::{
+    Answer, Call, Endpoint, Handler, Import, ImportOptions, Server, ServerOptions, SessionEvent,
+    message::{MdtReply, MdtRequest, Reply, Request},
+};
+use rt::{BoxFuture, Seams};
+use tokio::sync::Semaphore;
+use types::{ClientId, FsError, InodeNumber, Slot, Xid};
+
+/// Name of the target in all tests.
+pub const TARGET: &str = "stria-MDT0000";
+/// The client in all tests.
+pub const CLIENT: ClientId = ClientId(1);
+/// A lease that never runs out in a test.
+pub const LONG_LEASE: Duration = Duration::from_secs(3600);
+
+/// What survives a restart of the target: effects, and the last reply of each slot.
+#[derive(Default)]
+pub struct Disk {
+    /// How often each numbered mutation took effect.
+    pub effects: Mutex<BTreeMap<u64, u32>>,
+    /// Last mutation per client and slot.
+    pub replies: Mutex<BTreeMap<(ClientId, Slot), (Xid, Reply)>>,
+}
+
+/// A target whose mutation `ClearPrivileges(n)` counts effect `n` and answers with that many bytes of bulk.
+pub struct Counter {
+    pub disk: Arc<Disk>,
+    pub events: Mutex<Vec<SessionEvent>>,
+    pub reads: AtomicU64,
+    /// Requests that entered the handler.
+    pub entered: AtomicUsize,
+    /// `GetAttributes` waits for a permit of this.
+    pub gate: Semaphore,
+    /// Mutations yield this often before they take effect, so that they overlap with everything else.
+    pub yields: usize,
+    /// Clients that may resume after a restart; `None`: all.
+    pub known: Option<Vec<ClientId>>,
+}
+
+impl Counter {
+    pub fn new(disk: &Arc<Disk>) -> Arc<Self> {
+        Arc::new(Self::base(disk))
+    }
+
+    pub fn base(disk: &Arc<Disk>) -> Self {
+        Self {
+            disk: disk.clone(),
+            events: Mutex::default(),
+            reads: AtomicU64::new(0),
+            entered: AtomicUsize::new(0),
+            gate: Semaphore::new(0),
+            yields: 0,
+            known: None,
+        }
+    }
+
+    pub fn events(&self) -> Vec<SessionEvent> {
+        self.events.lock().clone()
+    }
+}
+
+/// The mutation with number `n`.
+pub fn effect(n: u64) -> Request {
+    Request::Mdt(MdtRequest::ClearPrivileges(InodeNumber(n)))
+}
+
+/// A request that waits for the handler's gate.
+pub fn gated() -> Request {
+    Request::Mdt(MdtRequest::GetAttributes(InodeNumber(1)))
+}
+
+/// A request without effect.
+pub fn read() -> Request {
+    Request::Mdt(MdtRequest::StatFs)
+}
+
+pub fn done() -> Reply {
+    Reply::Mdt(MdtReply::Done)
+}
+
+impl Handler for Counter {
+    fn handle(self: Arc<Self>, call: Call) -> BoxFuture<'static, Answer> {
+        Box::pin(async move {
+            self.entered.fetch_add(1, Ordering::SeqCst);
+            match call.request {
+                Request::Mdt(MdtRequest::ClearPrivileges(InodeNumber(n))) => {
+                    for _ in 0..self.yields {
+                        tokio::task::yield_now().await;
+                    }
+                    *self.disk.effects.lock().entry(n).or_default() += 1;
+                    self.disk.replies.lock().insert((call.client, call.slot), (call.xid, done()));
+                    Answer { reply: Ok(done()), bulk: call.bulk }
+                }
+                Request::Mdt(MdtRequest::GetAttributes(_)) => {
+                    self.gate.acquire().await.expect("never closed").forget();
+                    Answer::new(Ok(done()))
+                }
+                Request::Mdt(MdtRequest::Unlink(..)) => Answer::new(Err(FsError::NotFound)),
+                Request::Mdt(MdtRequest::Commit) => Answer::new(Err(FsError::Evicted)),
+                Request::Mdt(_) => {
+                    self.reads.fetch_add(1, Ordering::SeqCst);
+                    Answer { reply: Ok(done()), bulk: call.bulk }
+                }
+                _ => Answer::new(Err(FsError::NotSupported)),
+            }
+        })
+    }
+
+    fn service(&self, request: &Request) -> &'static str {
+        match request {
+            Request::Mdt(MdtRequest::GetAttributes(_)) => "gated",
+            _ => "mdt",
+        }
+    }
+
+    fn persistent_reply(&self, client: ClientId, slot: Slot) -> Option<(Xid, Reply)> {
+        self.disk.replies.lock().get(&(client, slot)).cloned()
+    }
+
+    fn may_resume(&self, client: ClientId) -> bool {
+        self.known.as_ref().is_none_or(|known| known.contains(&client))
+    }
+
+    fn session_event(self: Arc<Self>, event: SessionEvent) -> BoxFuture<'static, ()> {
+        self.events.lock().push(event);
+        if let SessionEvent::Evicted(client) | SessionEvent::Closed(client) = event {
+            self.disk.replies.lock().retain(|(owner, _), _| *owner != client);
+        }
+        Box::pin(async {})
+    }
+}
+
+/// A server of one [`Counter`].
+pub fn server(seams: &Seams, handler: &Arc<Counter>, lease: Duration) -> Arc<Server> {
+    let server = Server::new(seams.clone(), ServerOptions::default());
+    server.add_target(TARGET, handler.clone(), lease);
+    server
+}
+
+/// Options for tests: everything happens soon.
+pub fn quick() -> ImportOptions {
+    ImportOptions {
+        patience: Duration::from_secs(20),
+        resend: Duration::from_millis(40),
+        connect_timeout: Duration::from_millis(500),
+        backoff_min: Duration::from_millis(2),
+        backoff_max: Duration::from_millis(20),
+        ..ImportOptions::default()
+    }
+}
+
+pub fn import(seams: &Seams, endpoint: Endpoint, options: ImportOptions) -> Import {
+    Import::new(seams.clone(), TARGET, endpoint, CLIENT, "test", options, None)
+}
+
+pub async fn call(import: &Import, request: Request) -> Result<Reply, FsError> {
+    import.call(request, Bytes::new()).await.map(|(reply, _)| reply)
+}
+
+/// Waits until `condition` holds; the test's own time limit is the bound.
+pub async fn until(condition: impl Fn() -> bool) {
+    while !condition() {
+        tokio::time::sleep(Duration::from_millis(1)).await;
+    }
+}
