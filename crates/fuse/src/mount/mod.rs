@@ -4,8 +4,7 @@
 //! [`Mount::unmount`], or until somebody else unmounts it (then [`Mount::ended`] says so). Root mounts by mount(2);
 //! everybody else through `fusermount3`. A mount dropped without `unmount` is unmounted lazily.
 //!
-//! Invariant: only mounts of type `fuse.stria` are ever removed, and by `unmount` only the one it made (told apart by its
-//! device number). Downside: the checks and the mount are separate steps; a mount made between them is mounted over.
+//! Invariant: only mounts of type `fuse.stria` are ever removed, and by [`Mount::unmount`] only the one it made. Downside: the checks and the mount are separate steps; a mount made between them is mounted over.
 
 pub mod fusermount;
 pub mod helper;
@@ -138,12 +137,17 @@ impl Mount {
 
     fn end(&mut self) -> Result<Unmounted, MountError> {
         let Some(session) = self.session.take() else { return Ok(Unmounted::Before) };
-        let result = self.remove();
+        let result = self.remove(&session);
         session.stop();
         result
     }
 
-    fn remove(&self) -> Result<Unmounted, MountError> {
+    /// Takes it out of the name space. Device numbers are reused, so a session that has ended is the first sign that the
+    /// mount is gone, and another number the second.
+    fn remove(&self, session: &Session) -> Result<Unmounted, MountError> {
+        if *session.ended().borrow() {
+            return Ok(Unmounted::Before);
+        }
         let entry = table::find(&self.point).map_err(|error| MountError::system("find", &self.point, error))?;
         if entry.is_none_or(|entry| entry.device != self.device_number) {
             return Ok(Unmounted::Before);

@@ -83,11 +83,8 @@ impl Session {
         let pool = BufferPool::new(2 * threads + 8);
         let features = initialise(&device, &pool)?;
         wake::prepare();
-        let mut devices = Vec::with_capacity(threads);
-        for _ in 1..threads {
-            devices.push(Arc::new(device.try_clone()?));
-        }
-        devices.push(Arc::new(device));
+        let device = Arc::new(device);
+        let devices: Vec<_> = (0..threads).map(|number| device_of_worker(number, &device)).collect();
 
         let (ending, ended) = watch::channel(false);
         let shared = Arc::new(Shared { handler, cores, pool, stop: Arc::default(), ending });
@@ -130,6 +127,21 @@ struct Shared {
     pool: Arc<BufferPool>,
     stop: Arc<AtomicBool>,
     ending: watch::Sender<bool>,
+}
+
+/// The device itself for the first worker, a clone for the others; where the device file may be opened by root only, they
+/// share the one that was passed to us, which costs them a common lock in the kernel.
+fn device_of_worker(number: usize, device: &Arc<Device>) -> Arc<Device> {
+    if number == 0 {
+        return device.clone();
+    }
+    match device.try_clone() {
+        Ok(clone) => Arc::new(clone),
+        Err(error) => {
+            tracing::debug!(number, %error, "cannot clone /dev/fuse; sharing it");
+            device.clone()
+        }
+    }
 }
 
 /// Reads and answers INIT; returns the features agreed on.

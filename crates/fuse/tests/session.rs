@@ -1,0 +1,259 @@
+//! Mounts and sessions against the kernel, with a handler of a few lines instead of a file system. Needs root and
+//! `/dev/fuse`; without them the tests fail, they do not skip.
+
+use std::{
+    fs,
+    io::{self, Read},
+    os::fd::AsRawFd,
+    path::Path,
+    sync::{Arc, mpsc},
+    thread,
+};
+
+use bytes::Bytes;
+use fuse::errno::Errno;
+use fuse::mount::{fusermount, table};
+use fuse::protocol::reply::{Attr, AttributesOut, EntryOut, OpenOut};
+use fuse::protocol::{Incoming, Operation};
+use fuse::session::{Answer, Handler, Responder, Session};
+use fuse::{Mount, MountError, MountOptions, Unmounted};
+use rt::BoxFuture;
+use rt::real::Cores;
+use rustix::mount::{MountFlags, UnmountFlags};
+use tokio::sync::Semaphore;
+use types::FsError;
+
+const SOURCE: &str = "mgs.test:9800:/test";
+const TEXT: &[u8] = b"hello, kernel\n";
+const FILE_NODE: u64 = 2;
+
+/// A root directory with one file `hello`. Looking up `panic` panics; looking up `slow...` waits until it is released.
+struct Toy {
+    waiting: Semaphore,
+    released: Semaphore,
+}
+
+fn attributes(node: u64) -> Attr {
+    let (mode, size) = if node == FILE_NODE { (libc::S_IFREG | 0o644, TEXT.len()) } else { (libc::S_IFDIR | 0o755, 0) };
+    Attr { inode: node, mode, size: size as u64, links: 1, block_size: 4096, ..Attr::default() }
+}
+
+impl Handler for Toy {
+    fn handle(
+        self: Arc<Self>,
+        incoming: Incoming<'_>,
+        _data: Bytes,
+        responder: Responder,
+    ) -> Option<BoxFuture<'static, ()>> {
+        let node = incoming.header.node;
+        match incoming.operation {
+            Operation::GetAttributes(_) => {
+                let out = AttributesOut { attributes: attributes(node), ..AttributesOut::default() };
+                responder.send(Ok(Answer::of(&out)));
+            }
+            Operation::Lookup { name: b"hello" } => {
+                let out = EntryOut { node: FILE_NODE, attributes: attributes(FILE_NODE), ..EntryOut::default() };
+                responder.send(Ok(Answer::of(&out)));
+            }
+            Operation::Lookup { name: b"panic" } => panic!("on purpose"),
+            Operation::Lookup { name } if name.starts_with(b"slow") => {
+                return Some(Box::pin(async move {
+                    self.waiting.add_permits(1);
+                    self.released.acquire().await.unwrap().forget();
+                    responder.send(Err(FsError::NotPermitted));
+                }));
+            }
+            Operation::Lookup { .. } => responder.send(Err(FsError::NotFound)),
+            Operation::Open(_) => responder.send(Ok(Answer::of(&OpenOut { flags: 1, ..OpenOut::default() }))),
+            Operation::Read(read) => {
+                let from = (read.offset as usize).min(TEXT.len());
+                let (first, second) = TEXT[from..].split_at((TEXT.len() - from) / 2);
+                let pieces = vec![Bytes::from_static(first), Bytes::from_static(second)];
+                responder.send(Ok(Answer { head: Vec::new(), pieces }));
+            }
+            Operation::Forget(_) | Operation::BatchForget(_) | Operation::Interrupt(_) => responder.forget(),
+            Operation::Statx(_) => responder.refuse(Errno::NO_SUCH_OPERATION),
+            _ => responder.send(Ok(Answer::done())),
+        }
+        None
+    }
+}
+
+/// A toy mounted on a directory of its own.
+struct Fixture {
+    toy: Arc<Toy>,
+    cores: Cores,
+    directory: tempfile::TempDir,
+}
+
+impl Fixture {
+    fn new() -> Self {
+        let toy = Toy { waiting: Semaphore::new(0), released: Semaphore::new(0) };
+        Self { toy: Arc::new(toy), cores: Cores::start(2).unwrap(), directory: tempfile::tempdir().unwrap() }
+    }
+
+    fn mount(&self) -> Result<Mount, MountError> {
+        let options = MountOptions::default();
+        Mount::with_handler(self.toy.clone(), SOURCE, self.directory.path(), &options, self.cores.clone())
+    }
+
+    fn path(&self, name: &str) -> std::path::PathBuf {
+        self.directory.path().join(name)
+    }
+}
+
+impl Drop for Fixture {
+    fn drop(&mut self) {
+        self.cores.shutdown();
+    }
+}
+
+fn errno<T: std::fmt::Debug>(result: io::Result<T>) -> i32 {
+    result.unwrap_err().raw_os_error().unwrap()
+}
+
+#[test]
+fn a_mount_is_shown_served_and_gone() {
+    let fixture = Fixture::new();
+    let mount = fixture.mount().unwrap();
+    let entry = table::find(mount.point()).unwrap().unwrap();
+    assert_eq!((entry.kind.as_str(), entry.source.as_str()), ("fuse.stria", SOURCE));
+    assert_eq!(fs::read(fixture.path("hello")).unwrap(), TEXT);
+    assert_eq!(errno(fs::metadata(fixture.path("absent"))), libc::ENOENT);
+    let ended = mount.ended();
+    assert!(!*ended.borrow());
+    assert_eq!(mount.unmount().unwrap(), Unmounted::Clean);
+    assert!(*ended.borrow());
+    assert_eq!(fs::read_dir(fixture.directory.path()).unwrap().count(), 0);
+}
+
+#[test]
+fn a_point_is_mounted_once() {
+    let fixture = Fixture::new();
+    let mount = fixture.mount().unwrap();
+    let again = fixture.mount().map(|mount| mount.point().to_owned());
+    assert!(matches!(&again, Err(MountError::AlreadyMounted { mounted, .. }) if mounted == SOURCE), "{again:?}");
+    assert_eq!(fs::read(fixture.path("hello")).unwrap(), TEXT, "the first is unharmed");
+    mount.unmount().unwrap();
+}
+
+#[test]
+fn a_busy_mount_is_detached_and_its_users_see_errors() {
+    let fixture = Fixture::new();
+    let mount = fixture.mount().unwrap();
+    let mut file = fs::File::open(fixture.path("hello")).unwrap();
+    assert_eq!(mount.unmount().unwrap(), Unmounted::Detached);
+    assert_eq!(errno(file.read(&mut [0; 4])), libc::ENOTCONN);
+    assert!(table::find(fixture.directory.path()).unwrap().is_none());
+}
+
+#[test]
+fn an_unmount_by_somebody_else_ends_the_session() {
+    let fixture = Fixture::new();
+    let mount = fixture.mount().unwrap();
+    let mut ended = mount.ended();
+    fuse::mount::unmount(fixture.directory.path(), false).unwrap();
+    fixture.cores.block_on(ended.wait_for(|ended| *ended)).unwrap();
+    // What is mounted there now is not ours to remove.
+    let other = Fixture::new();
+    let replacement = Mount::with_handler(
+        other.toy.clone(),
+        SOURCE,
+        fixture.directory.path(),
+        &MountOptions::default(),
+        other.cores.clone(),
+    )
+    .unwrap();
+    assert_eq!(mount.unmount().unwrap(), Unmounted::Before);
+    assert_eq!(fs::read(fixture.path("hello")).unwrap(), TEXT);
+    assert_eq!(replacement.unmount().unwrap(), Unmounted::Clean);
+}
+
+#[test]
+fn a_dropped_mount_is_unmounted() {
+    let fixture = Fixture::new();
+    drop(fixture.mount().unwrap());
+    assert!(table::find(fixture.directory.path()).unwrap().is_none());
+}
+
+#[test]
+fn what_a_killed_process_left_is_cleaned_up() {
+    let fixture = Fixture::new();
+    let point = fixture.directory.path();
+    leave_dead_mount(point, table::FILE_SYSTEM_TYPE);
+    assert_eq!(errno(fs::metadata(point)), libc::ENOTCONN);
+    let mount = fixture.mount().unwrap();
+    assert_eq!(fs::read(fixture.path("hello")).unwrap(), TEXT);
+    mount.unmount().unwrap();
+    assert!(table::find(point).unwrap().is_none(), "the dead mount is gone too");
+}
+
+#[test]
+fn dead_mounts_of_other_programs_are_left_alone() {
+    let fixture = Fixture::new();
+    let point = fixture.directory.path();
+    leave_dead_mount(point, "fuse.other");
+    let result = fixture.mount().map(|_| ());
+    rustix::mount::unmount(point, UnmountFlags::DETACH).unwrap();
+    assert!(matches!(result, Err(MountError::DeadForeign { kind, .. }) if kind == "fuse.other"));
+}
+
+/// The state in which a killed server leaves its mount point: mounted, with no open device.
+fn leave_dead_mount(point: &Path, kind: &str) {
+    let device = fs::File::options().read(true).write(true).open("/dev/fuse").unwrap();
+    let data = format!("fd={},rootmode=40000,user_id=0,group_id=0", device.as_raw_fd());
+    let data = std::ffi::CString::new(data).unwrap();
+    rustix::mount::mount(SOURCE, point, kind, MountFlags::empty(), data.as_c_str()).unwrap();
+}
+
+#[test]
+fn a_panic_is_an_input_output_error_and_no_more() {
+    let fixture = Fixture::new();
+    let mount = fixture.mount().unwrap();
+    for _ in 0..4 {
+        assert_eq!(errno(fs::metadata(fixture.path("panic"))), libc::EIO);
+    }
+    assert_eq!(fs::read(fixture.path("hello")).unwrap(), TEXT);
+    mount.unmount().unwrap();
+}
+
+#[test]
+fn pending_requests_do_not_hold_up_the_workers() {
+    let fixture = Fixture::new();
+    let mount = fixture.mount().unwrap();
+    let (tell, told) = mpsc::channel();
+    const WAITING: u32 = 8;
+    for number in 0..WAITING {
+        let (path, tell) = (fixture.path(&format!("slow{number}")), tell.clone());
+        thread::spawn(move || tell.send(errno(fs::metadata(path))).unwrap());
+    }
+    // More requests wait than there are workers; others are served meanwhile.
+    fixture.cores.block_on(fixture.toy.waiting.acquire_many(WAITING)).unwrap().forget();
+    assert_eq!(fs::read(fixture.path("hello")).unwrap(), TEXT);
+    assert!(told.try_recv().is_err());
+    fixture.toy.released.add_permits(WAITING as usize);
+    for _ in 0..WAITING {
+        assert_eq!(told.recv().unwrap(), libc::EPERM);
+    }
+    mount.unmount().unwrap();
+}
+
+/// The way of users who are not root, taken by root: whether others may open `/dev/fuse` depends on the host.
+#[test]
+fn the_helper_mounts_and_unmounts() {
+    let fixture = Fixture::new();
+    let point = fixture.directory.path();
+    let options = format!("fsname={},subtype=stria", fusermount::escape("a:1,b:2:/test"));
+    let device = fusermount::mount(point, &options).unwrap();
+    let session = Session::start(device, 2, fixture.toy.clone(), fixture.cores.clone()).unwrap();
+    let entry = table::find(point).unwrap().unwrap();
+    assert_eq!((entry.kind.as_str(), entry.source.as_str()), ("fuse.stria", "a:1,b:2:/test"));
+    let file = fs::File::open(fixture.path("hello")).unwrap();
+    assert_eq!(fusermount::unmount(point, false).unwrap_err().kind(), io::ErrorKind::ResourceBusy);
+    drop(file);
+    fusermount::unmount(point, false).unwrap();
+    fixture.cores.block_on(session.ended().wait_for(|ended| *ended)).unwrap();
+    session.stop();
+    let complaint = fusermount::mount(&fixture.path("absent"), &options).unwrap_err();
+    assert!(complaint.to_string().contains("No such file or directory"), "{complaint}");
+}
