@@ -5,7 +5,8 @@ use std::{io::ErrorKind, sync::Arc};
 use bytes::Bytes;
 use rt::{
     Device,
-    memory::MemoryDevice,
+    fault::FaultyDevice,
+    memory::{MemoryDevice, SeededEntropy},
     real::{Execution, IoThreads, LocalDirectory},
 };
 
@@ -25,6 +26,11 @@ fn subjects() -> Vec<Subject> {
     };
     vec![
         Subject { name: "memory", device: Arc::new(MemoryDevice::new()), _directory: None },
+        Subject {
+            name: "faulty, without faults",
+            device: Arc::new(FaultyDevice::new(Arc::new(MemoryDevice::new()), Arc::new(SeededEntropy::new(1)))),
+            _directory: None,
+        },
         local("inline directory", Execution::Inline),
         local("pooled directory", Execution::Pooled),
     ]

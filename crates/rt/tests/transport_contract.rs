@@ -6,14 +6,17 @@ use bytes::Bytes;
 use rt::{
     Address, Connection, Frame, FrameHeader, Listener, Transport,
     buffer::BufferPool,
-    memory::MemoryTransport,
+    fault::FaultyTransport,
+    memory::{self, MemoryTransport},
     real::{Cores, TcpOptions, TcpTransport},
 };
 use types::limits::{BODY_BYTES_MAX, BULK_BYTES_MAX};
 
 /// The implementations, and an address where each lets one listen.
 fn subjects() -> Vec<(&'static str, Arc<dyn Transport>, &'static str)> {
+    let faulty = FaultyTransport::new(&memory::seams(&MemoryTransport::new(), 1));
     vec![
+        ("faulty, without faults", Arc::new(faulty), "node:0"),
         ("memory", Arc::new(MemoryTransport::new()), "node:0"),
         ("tcp", Arc::new(TcpTransport::new(TcpOptions::default(), BufferPool::new(64 << 20))), "127.0.0.1:0"),
     ]

@@ -1,0 +1,329 @@
+//! The parameter tree: what `get_param`, `set_param` and `list_param` show and change (lctl(8)).
+//!
+//! Components register what they want to be seen and tuned, by dotted name, as
+//! `osc.stria-OST0000-osc.max_rpcs_in_flight`. The tree knows names only; values stay with their owners, behind closures
+//! that must be short and must not wait. They are called without the tree's lock, so they may use the tree.
+//!
+//! Invariant: no parameter's name is the beginning of another's, part by part: a node has a value or children.
+//!
+//! Downside: values are text, and each owner parses its own; [`Parameter::number`] does it for the usual ones.
+
+mod glob;
+
+use std::{
+    collections::BTreeMap,
+    ops::RangeInclusive,
+    sync::{
+        Arc,
+        atomic::{AtomicU64, Ordering},
+    },
+};
+
+use parking_lot::RwLock;
+
+use glob::Glob;
+
+/// Reads a value; several lines if it is a table.
+pub type Getter = Box<dyn Fn() -> String + Send + Sync>;
+/// Takes a value, or says why not, for people.
+pub type Setter = Box<dyn Fn(&str) -> Result<(), String> + Send + Sync>;
+
+/// A parameter.
+pub struct Parameter {
+    /// Reads it.
+    pub get: Getter,
+    /// Changes it; `None` if it cannot be changed.
+    pub set: Option<Setter>,
+    /// What it means, with its unit.
+    pub doc: &'static str,
+}
+
+impl Parameter {
+    /// A parameter that can only be read.
+    pub fn read_only(doc: &'static str, get: impl Fn() -> String + Send + Sync + 'static) -> Self {
+        Self { get: Box::new(get), set: None, doc }
+    }
+
+    /// A parameter that can be changed.
+    pub fn writable(
+        doc: &'static str,
+        get: impl Fn() -> String + Send + Sync + 'static,
+        set: impl Fn(&str) -> Result<(), String> + Send + Sync + 'static,
+    ) -> Self {
+        Self { get: Box::new(get), set: Some(Box::new(set)), doc }
+    }
+
+    /// A number within `range` that its owner reads whenever it needs it.
+    pub fn number(doc: &'static str, value: Arc<AtomicU64>, range: RangeInclusive<u64>) -> Self {
+        let read = value.clone();
+        Self::writable(
+            doc,
+            move || read.load(Ordering::Relaxed).to_string(),
+            move |text| {
+                value.store(parse_number(text, &range)?, Ordering::Relaxed);
+                Ok(())
+            },
+        )
+    }
+}
+
+/// A whole number within `range`, or what is wrong with the text.
+pub fn parse_number(text: &str, range: &RangeInclusive<u64>) -> Result<u64, String> {
+    let expected = || format!("expected a number from {} to {}", range.start(), range.end());
+    text.trim().parse().ok().filter(|number| range.contains(number)).ok_or_else(expected)
+}
+
+/// Why a parameter was not shown or changed.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum ParameterError {
+    /// Nothing has such a name.
+    #[error("no parameter matches '{0}'")]
+    Unknown(String),
+    /// It cannot be changed.
+    #[error("'{0}' is read-only")]
+    ReadOnly(String),
+    /// Its owner does not accept the value.
+    #[error("'{value}' is no value for '{name}': {reason}")]
+    BadValue {
+        /// The parameter.
+        name: String,
+        /// The refused value.
+        value: String,
+        /// Why, as its owner says.
+        reason: String,
+    },
+    /// A name to register that is empty or holds other than letters, digits, `_`, `-`, `:`, `@` between separators.
+    #[error("'{0}' cannot be the name of a parameter")]
+    BadName(String),
+    /// The name is taken, or is the beginning of another, or the other way round.
+    #[error("parameter '{0}' is registered already")]
+    Exists(String),
+}
+
+/// What a listed node is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum NodeKind {
+    /// It has children (`/` in `list_param -F`).
+    Branch,
+    /// A value that can only be read.
+    ReadOnly,
+    /// A value that can be changed (`=` in `list_param -F`).
+    Writable,
+}
+
+/// A node of the tree.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Node {
+    /// Full name, dotted.
+    pub name: String,
+    /// What it is.
+    pub kind: NodeKind,
+    /// What a value means; empty for branches.
+    pub doc: &'static str,
+}
+
+/// The parameters of a process. Clones are the same tree.
+#[derive(Clone, Default)]
+pub struct ParameterTree {
+    parameters: Arc<RwLock<BTreeMap<String, Arc<Parameter>>>>,
+}
+
+impl ParameterTree {
+    /// An empty tree.
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// Adds a parameter. `name` has parts separated by `.` or `/`.
+    pub fn register(&self, name: &str, parameter: Parameter) -> Result<(), ParameterError> {
+        let allowed = |c: char| c.is_ascii_alphanumeric() || "_-:@".contains(c);
+        let parts: Vec<&str> = glob::parts(name).collect();
+        if parts.iter().any(|part| part.is_empty() || !part.chars().all(allowed)) {
+            return Err(ParameterError::BadName(name.to_owned()));
+        }
+        let name = parts.join(".");
+        let mut parameters = self.parameters.write();
+        let is_below = |longer: &str, shorter: &str| {
+            longer == shorter || longer.strip_prefix(shorter).is_some_and(|rest| rest.starts_with('.'))
+        };
+        let below = parameters.range(name.clone()..).take_while(|(other, _)| other.starts_with(&name));
+        let taken = below.map(|(other, _)| other).any(|other| is_below(other, &name));
+        let above = (1..parts.len()).any(|end| parameters.contains_key(&parts[..end].join(".")));
+        if taken || above {
+            return Err(ParameterError::Exists(name));
+        }
+        parameters.insert(name, Arc::new(parameter));
+        Ok(())
+    }
+
+    /// Removes the parameters that match `glob` and all below what matches: an owner's when it ends. How many there were.
+    pub fn unregister(&self, glob: &str) -> usize {
+        let glob = Glob::new(glob);
+        let mut parameters = self.parameters.write();
+        let before = parameters.len();
+        parameters.retain(|name, _| glob.matched_prefix(name).is_none());
+        before - parameters.len()
+    }
+
+    /// Names and values of the parameters that match, sorted by name; at least one.
+    pub fn get(&self, glob: &str) -> Result<Vec<(String, String)>, ParameterError> {
+        let matching = self.matching(glob)?;
+        Ok(matching.into_iter().map(|(name, parameter)| (name, (parameter.get)())).collect())
+    }
+
+    /// Sets all parameters that match, and returns their names with the values they now have. If one of them is
+    /// read-only, none is changed; at the first that refuses the value the rest stay as they are.
+    pub fn set(&self, glob: &str, value: &str) -> Result<Vec<(String, String)>, ParameterError> {
+        let matching = self.matching(glob)?;
+        if let Some((name, _)) = matching.iter().find(|(_, parameter)| parameter.set.is_none()) {
+            return Err(ParameterError::ReadOnly(name.clone()));
+        }
+        let mut changed = Vec::new();
+        for (name, parameter) in matching {
+            let set = parameter.set.as_ref().expect("read-only parameters were refused above");
+            if let Err(reason) = set(value) {
+                return Err(ParameterError::BadValue { name, value: value.to_owned(), reason });
+            }
+            let value = (parameter.get)();
+            changed.push((name, value));
+        }
+        Ok(changed)
+    }
+
+    /// The nodes that match, sorted by name: values, and branches if the glob ends above values. At least one.
+    pub fn list(&self, glob: &str) -> Result<Vec<Node>, ParameterError> {
+        self.list_nodes(glob, false)
+    }
+
+    /// The nodes that match and every value below them, sorted by name; at least one.
+    pub fn list_recursive(&self, glob: &str) -> Result<Vec<Node>, ParameterError> {
+        self.list_nodes(glob, true)
+    }
+
+    fn list_nodes(&self, glob: &str, recursive: bool) -> Result<Vec<Node>, ParameterError> {
+        let matcher = Glob::new(glob);
+        let mut nodes = BTreeMap::new();
+        for (name, parameter) in self.parameters.read().iter() {
+            let Some(prefix) = matcher.matched_prefix(name) else { continue };
+            if prefix.len() < name.len() {
+                let branch = Node { name: prefix.to_owned(), kind: NodeKind::Branch, doc: "" };
+                nodes.insert(branch.name.clone(), branch);
+            }
+            if prefix.len() == name.len() || recursive {
+                let kind = if parameter.set.is_some() { NodeKind::Writable } else { NodeKind::ReadOnly };
+                nodes.insert(name.clone(), Node { name: name.clone(), kind, doc: parameter.doc });
+            }
+        }
+        if nodes.is_empty() {
+            return Err(ParameterError::Unknown(glob.to_owned()));
+        }
+        Ok(nodes.into_values().collect())
+    }
+
+    /// The parameters whose whole name matches; at least one.
+    fn matching(&self, glob: &str) -> Result<Vec<(String, Arc<Parameter>)>, ParameterError> {
+        let matcher = Glob::new(glob);
+        let parameters = self.parameters.read();
+        let whole = parameters.iter().filter(|(name, _)| matcher.matched_prefix(name) == Some(name));
+        let matching: Vec<_> = whole.map(|(name, parameter)| (name.clone(), parameter.clone())).collect();
+        if matching.is_empty() {
+            return Err(ParameterError::Unknown(glob.to_owned()));
+        }
+        Ok(matching)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn tree() -> (ParameterTree, Arc<AtomicU64>) {
+        let tree = ParameterTree::new();
+        let in_flight = Arc::new(AtomicU64::new(8));
+        for ost in 0..3 {
+            let name = format!("osc.stria-OST000{ost}-osc.max_rpcs_in_flight");
+            tree.register(&name, Parameter::number("requests", in_flight.clone(), 1..=256)).unwrap();
+            let name = format!("osc/stria-OST000{ost}-osc/kbytesfree");
+            tree.register(&name, Parameter::read_only("free space, KiB", move || (ost * 100).to_string())).unwrap();
+        }
+        tree.register("version", Parameter::read_only("version", || "0.1.0".into())).unwrap();
+        (tree, in_flight)
+    }
+
+    fn names(nodes: Result<Vec<Node>, ParameterError>) -> Vec<(String, NodeKind)> {
+        nodes.unwrap().into_iter().map(|node| (node.name, node.kind)).collect()
+    }
+
+    #[test]
+    fn values_are_read_by_name_and_by_glob() {
+        let (tree, _) = tree();
+        let value = |name: &str, value: &str| (name.to_owned(), value.to_owned());
+        assert_eq!(tree.get("version").unwrap(), [value("version", "0.1.0")]);
+        assert_eq!(
+            tree.get("osc/*OST000?-osc.kbytesfree").unwrap(),
+            [0, 1, 2].map(|ost| value(&format!("osc.stria-OST000{ost}-osc.kbytesfree"), &(ost * 100).to_string()))
+        );
+        for unknown in ["osc", "osc.*", "", "*.*.*.*", "version.x", "osc.stria-OST0009-osc.kbytesfree"] {
+            assert_eq!(tree.get(unknown), Err(ParameterError::Unknown(unknown.to_owned())));
+        }
+    }
+
+    #[test]
+    fn values_are_set_or_refused_with_the_reason() {
+        let (tree, in_flight) = tree();
+        assert_eq!(tree.set("osc.*.max_rpcs_in_flight", "32").unwrap().len(), 3);
+        assert_eq!(in_flight.load(Ordering::Relaxed), 32);
+        for bad in ["0", "257", "many", "", "-1"] {
+            let error = tree.set("osc.*.max_rpcs_in_flight", bad).unwrap_err();
+            assert_eq!(
+                error.to_string(),
+                format!(
+                    "'{bad}' is no value for 'osc.stria-OST0000-osc.max_rpcs_in_flight': \
+                     expected a number from 1 to 256"
+                )
+            );
+        }
+        assert_eq!(tree.set("version", "2").unwrap_err().to_string(), "'version' is read-only");
+        assert!(matches!(tree.set("osc.*.*", "7"), Err(ParameterError::ReadOnly(_))));
+        assert_eq!(tree.set("nothing", "2").unwrap_err().to_string(), "no parameter matches 'nothing'");
+        assert_eq!(in_flight.load(Ordering::Relaxed), 32, "a refused set changes nothing");
+    }
+
+    #[test]
+    fn listing_shows_branches_and_what_is_below() {
+        let (tree, _) = tree();
+        let node = |name: &str, kind| (name.to_owned(), kind);
+        assert_eq!(names(tree.list("*")), [node("osc", NodeKind::Branch), node("version", NodeKind::ReadOnly)]);
+        assert_eq!(names(tree.list("osc.*0002*")), [node("osc.stria-OST0002-osc", NodeKind::Branch)]);
+        let below = names(tree.list_recursive("osc.*0002*"));
+        assert_eq!(below.len(), 3);
+        assert_eq!(below[2], node("osc.stria-OST0002-osc.max_rpcs_in_flight", NodeKind::Writable));
+        assert_eq!(tree.list("osc.x"), Err(ParameterError::Unknown("osc.x".into())));
+    }
+
+    #[test]
+    fn names_are_checked_and_unique() {
+        let (tree, _) = tree();
+        let register = |name: &str| tree.register(name, Parameter::read_only("", String::new));
+        for bad in ["", ".", "a.", ".a", "a..b", "a b", "a*", "\u{e4}"] {
+            assert_eq!(register(bad), Err(ParameterError::BadName(bad.to_owned())));
+        }
+        for taken in ["version", "osc", "osc.stria-OST0000-osc", "version.minor"] {
+            assert_eq!(register(taken), Err(ParameterError::Exists(taken.to_owned())));
+        }
+        register("osc-more").unwrap();
+        register("versions").unwrap();
+        assert_eq!(tree.unregister("osc.stria-OST0001-osc"), 2);
+        assert_eq!(tree.get("osc.*.kbytesfree").unwrap().len(), 2);
+        assert_eq!(tree.unregister("osc.stria-OST0001-osc"), 0);
+    }
+
+    #[test]
+    fn owners_may_use_the_tree() {
+        let (tree, _) = tree();
+        let inner = tree.clone();
+        let count = move || inner.get("osc.*.*").map_or(0, |all| all.len()).to_string();
+        tree.register("count", Parameter::read_only("", count)).unwrap();
+        assert_eq!(tree.get("count").unwrap()[0].1, "6");
+    }
+}
