@@ -179,3 +179,129 @@ impl Drop for Permit {
 fn clamp_threads(threads: usize) -> usize {
     threads.clamp(1, SERVICE_THREADS_MAX)
 }
+
+#[cfg(test)]
+mod tests {
+    use rt::BoxFuture;
+    use types::Timestamp;
+
+    use super::*;
+
+    /// A clock that stands where it is put.
+    #[derive(Default)]
+    struct Hand(Mutex<Instant>);
+
+    impl Hand {
+        fn advance(&self, duration: Duration) {
+            let mut now = self.0.lock();
+            *now = *now + duration;
+        }
+    }
+
+    impl Clock for Hand {
+        fn now(&self) -> Instant {
+            *self.0.lock()
+        }
+
+        fn wall(&self) -> Timestamp {
+            Timestamp::default()
+        }
+
+        fn sleep_until(&self, _: Instant) -> BoxFuture<'static, ()> {
+            Box::pin(std::future::pending())
+        }
+    }
+
+    fn service(threads: usize, queue_max: usize) -> (Arc<Hand>, Arc<Service>) {
+        let hand = Arc::new(Hand::default());
+        (hand.clone(), Service::new(hand, "test", threads, queue_max))
+    }
+
+    fn now(admission: Result<Admission, QueueFull>) -> Permit {
+        match admission {
+            Ok(Admission::Now(permit)) => permit,
+            _ => panic!("not admitted at once"),
+        }
+    }
+
+    fn queued(admission: Result<Admission, QueueFull>) -> oneshot::Receiver<Permit> {
+        match admission {
+            Ok(Admission::Queued(granted)) => granted,
+            _ => panic!("not queued"),
+        }
+    }
+
+    #[test]
+    fn requests_execute_in_order_of_arrival() {
+        let (hand, service) = service(1, 10);
+        let first = now(service.admit(hand.now()));
+        let mut second = queued(service.admit(hand.now()));
+        let mut third = queued(service.admit(hand.now()));
+        drop(first);
+        let permit = second.try_recv().expect("the first in the queue");
+        assert!(third.try_recv().is_err());
+        drop(permit);
+        assert!(third.try_recv().is_ok());
+    }
+
+    #[test]
+    fn service_threads_change_while_requests_run() {
+        let (hand, service) = service(1, 10);
+        let first = now(service.admit(hand.now()));
+        let mut waiting: Vec<_> = (0..3).map(|_| queued(service.admit(hand.now()))).collect();
+        service.set_threads(3);
+        let mut permits: Vec<_> = waiting.iter_mut().flat_map(oneshot::Receiver::try_recv).collect();
+        assert_eq!(permits.len(), 2);
+        service.set_threads(1);
+        permits.clear();
+        assert!(waiting[2].try_recv().is_err(), "one still executes, and one may");
+        drop(first);
+        assert!(waiting[2].try_recv().is_ok());
+        service.set_threads(0);
+        assert_eq!(service.threads(), 1, "a service without threads would never answer");
+    }
+
+    #[test]
+    fn those_who_give_up_do_not_hold_the_queue() {
+        let (hand, service) = service(1, 10);
+        let first = now(service.admit(hand.now()));
+        let gone_before = queued(service.admit(hand.now()));
+        let gone_after = queued(service.admit(hand.now()));
+        let mut last = queued(service.admit(hand.now()));
+        drop(gone_before);
+        drop(first);
+        assert!(last.try_recv().is_err(), "it was granted to the one before");
+        drop(gone_after);
+        let permit = last.try_recv().expect("passed on");
+        assert_eq!(service.statistics().in_flight, 1);
+        drop(permit);
+        assert_eq!(service.statistics().in_flight, 0);
+    }
+
+    #[test]
+    fn a_full_queue_refuses() {
+        let (hand, service) = service(1, 1);
+        let first = now(service.admit(hand.now()));
+        let _second = queued(service.admit(hand.now()));
+        assert!(matches!(service.admit(hand.now()), Err(QueueFull("test"))));
+        assert_eq!(service.statistics().refused, 1);
+        drop(first);
+    }
+
+    #[test]
+    fn times_are_counted() {
+        let (hand, service) = service(1, 10);
+        let first = now(service.admit(hand.now()));
+        let mut second = queued(service.admit(hand.now()));
+        hand.advance(Duration::from_micros(100));
+        drop(first);
+        drop(second.try_recv());
+        let statistics = service.statistics();
+        assert_eq!((statistics.requests, statistics.in_flight, statistics.waiting), (2, 0, 0));
+        assert_eq!(statistics.waiting_max, 1);
+        assert_eq!((statistics.queue_time.max_ns, statistics.service_time.max_ns), (100_000, 100_000));
+        assert_eq!((statistics.queue_time.sum_ns, statistics.service_time.sum_ns), (100_000, 100_000));
+        service.reset_statistics();
+        assert_eq!(service.statistics(), ServiceStatistics::default());
+    }
+}

@@ -171,3 +171,6 @@ pub fn decode_reply(family: Family, body: &[u8]) -> Result<Reply, DecodeError> {
         Family::Mgs => Reply::Mgs(decode(body)?),
     })
 }
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,480 @@
+//! Round trips of every message, growth both ways, and input that is not a message.
+
+use layout::{Layout, LayoutKind, LayoutSpec, PlainLayout, StripeCount};
+use lock::{HeldLock, LockFamily, LockMode, LockRange};
+use proptest::prelude::*;
+use serde::{Deserialize, Serialize};
+use types::{
+    Attributes, ClientId, Credentials, FileKind, Generation, InodeNumber, MdtIndex, NodeKind, ObjectId, OstIndex,
+    SetAttributes, SetTime, SpaceUsage, Timestamp,
+};
+
+use super::*;
+use crate::message::{
+    MdtReply, MdtRequest, MgsReply, MgsRequest, OstReply, OstRequest,
+    mdt::*,
+    mgs::*,
+    ost::{Changed, ObjectAttributes, Read, ReadDone, SpaceChange, TargetCondition, Write},
+    session::{Connect, Connected},
+};
+
+const INODE: InodeNumber = InodeNumber(0x0001_0000_0000_0123);
+const TIME: Timestamp = Timestamp { seconds: -5, nanoseconds: 999_999_999 };
+
+fn layout() -> Layout {
+    let osts = (0..200).map(OstIndex).collect();
+    Layout { generation: Generation(3), kind: LayoutKind::Plain(PlainLayout { stripe_bytes: 1 << 20, osts }) }
+}
+
+fn spec() -> LayoutSpec {
+    LayoutSpec { stripe_count: StripeCount::Exactly(4), stripe_bytes: Some(65536), first_ost: Some(OstIndex(2)) }
+}
+
+fn attributes() -> Attributes {
+    Attributes {
+        inode: INODE,
+        kind: FileKind::Regular,
+        mode: 0o644,
+        links: 1,
+        uid: 1000,
+        gid: u32::MAX,
+        device: 0,
+        size: u64::MAX,
+        blocks: 8,
+        atime: TIME,
+        mtime: TIME,
+        ctime: TIME,
+        btime: TIME,
+    }
+}
+
+fn entry() -> Entry {
+    Entry { attributes: attributes(), unsettled: Some(layout()), accounted: TIME }
+}
+
+fn opened() -> Opened {
+    Opened { entry: entry(), layout: Some(layout()), epoch: 9, truncate: true }
+}
+
+fn update() -> SizeUpdate {
+    SizeUpdate { epoch: 4, size: 5, blocks: 6, mtime: None }
+}
+
+fn held() -> HeldLock {
+    HeldLock {
+        inode: INODE,
+        family: LockFamily::Posix,
+        client: ClientId(8),
+        owner: 7,
+        pid: 6,
+        range: LockRange { start: 0, end: u64::MAX },
+        mode: LockMode::Exclusive,
+    }
+}
+
+fn root() -> Credentials {
+    Credentials { uid: 1, gid: 2, groups: Some(vec![3, 300_000]) }
+}
+
+fn mdt_requests() -> Vec<MdtRequest> {
+    use MdtRequest as R;
+    let name = || b"name \xff of 255 bytes".to_vec();
+    let open = (OpenId(77), OpenFlags(open_flag::READ | open_flag::WRITE));
+    let create = Create {
+        parent: INODE,
+        name: name(),
+        kind: NodeKind::Symlink(b"target".to_vec()),
+        mode: 0o7777,
+        umask: 0o22,
+        layout: Some(spec()),
+        open: Some(open),
+    };
+    let set = SetAttributes {
+        mode: Some(1),
+        atime: Some(SetTime::Now),
+        mtime: Some(SetTime::To(TIME)),
+        ..Default::default()
+    };
+    let lock = SetLock {
+        inode: INODE,
+        family: LockFamily::Flock,
+        owner: 1,
+        pid: 2,
+        range: LockRange { start: 3, end: 4 },
+        mode: LockMode::Shared,
+        wait: true,
+    };
+    let exclusive = ExclusiveBegin { inode: INODE, open: Some(OpenId(1)), purpose: ExclusivePurpose::Truncate(5) };
+    vec![
+        R::Lookup(root(), Lookup { parent: INODE, name: name() }),
+        R::GetAttributes(INODE),
+        R::SetAttributes(root(), INODE, set),
+        R::Access(root(), INODE, 7),
+        R::Create(root(), create),
+        R::CreateUnnamed(root(), CreateUnnamed { parent: INODE, mode: 1, umask: 2, open }),
+        R::Open(root(), Open { inode: INODE, open: OpenId(5), flags: OpenFlags(3) }),
+        R::Close(Close { inode: INODE, open: OpenId(5), update: Some(update()), flock_owner: Some(1) }),
+        R::Settle(Settle { inode: INODE, update: update() }),
+        R::ExclusiveBegin(root(), exclusive),
+        R::ExclusiveEnd(ExclusiveEnd { inode: INODE, update: None }),
+        R::ClearPrivileges(INODE),
+        R::Unlink(root(), Unlink { parent: INODE, name: name(), directory: true }),
+        R::Rename(
+            root(),
+            Rename { parent: INODE, name: name(), new_parent: INODE, new_name: name(), mode: RenameMode::Exchange },
+        ),
+        R::Link(root(), Link { inode: INODE, parent: INODE, name: name() }),
+        R::ReadLink(INODE),
+        R::ReadDirectory(ReadDirectory { inode: INODE, open: OpenId(1), cookie: 2, entries_max: 3, attributes: true }),
+        R::GetXattr(root(), INODE, name()),
+        R::ListXattr(root(), INODE),
+        R::SetXattr(root(), SetXattr { inode: INODE, name: name(), value: vec![0; 65536], mode: XattrMode::Replace }),
+        R::RemoveXattr(root(), INODE, name()),
+        R::GetLayout(INODE),
+        R::SetDefaultLayout(root(), INODE, Some(spec())),
+        R::InodePaths(root(), INODE),
+        R::SetLock(lock),
+        R::CancelLock(CancelLock { inode: INODE, family: LockFamily::Posix, owner: 1 }),
+        R::GetLock(GetLock { inode: INODE, owner: 1, range: LockRange { start: 0, end: 1 }, mode: LockMode::Shared }),
+        R::StatFs,
+        R::Commit,
+        R::Reclaim(Reclaim {
+            opens: vec![(INODE, OpenId(1), OpenFlags(2))],
+            locks: vec![held()],
+            done: true,
+            exclusives: vec![(INODE, None)],
+        }),
+        R::Ping,
+        R::Check(root(), true),
+        R::ScanInodes(root(), INODE, 100),
+        R::RepairSize(root(), INODE, update()),
+        R::Disconnect,
+    ]
+}
+
+fn ost_requests() -> Vec<OstRequest> {
+    use OstRequest as R;
+    let object = ObjectId { inode: INODE, slot: 1999 };
+    vec![
+        R::Write(Write { object, offset: 1 << 60, checksums: vec![u32::MAX; 1024], sync: true, layout_generation: 1 }),
+        R::Read(Read { object, offset: 0, bytes: 4 << 20 }),
+        R::Space(object, SpaceChange::Zero { offset: 1, bytes: 2, extend: true }),
+        R::Seek(object, 4096, false),
+        R::Glimpse(vec![object, object]),
+        R::Sync(vec![]),
+        R::Destroy(vec![object]),
+        R::StatFs,
+        R::ListObjects(Some(object), 10),
+        R::Verify(object),
+        R::Evict(ClientId(u64::MAX)),
+        R::Ping,
+        R::Disconnect,
+    ]
+}
+
+fn mgs_requests() -> Vec<MgsRequest> {
+    use MgsRequest as R;
+    let register = Register {
+        fsname: "stria".to_owned(),
+        role: TargetRole::Ost(OstIndex(4)),
+        uuid: "0-1-2".to_owned(),
+        address: "host:988".to_owned(),
+        space: SpaceUsage { bytes_total: 1 << 50, ..Default::default() },
+        condition: TargetCondition { degraded: true, ..Default::default() },
+    };
+    vec![
+        R::Register(register),
+        R::GetMap(3),
+        R::SetParameter("a.*.b".to_owned(), "1".to_owned()),
+        R::SetState(TargetRole::Mdt(MdtIndex(0)), TargetState::Inactive),
+        R::Ping,
+    ]
+}
+
+fn requests() -> Vec<Request> {
+    let mdt = mdt_requests().into_iter().map(Request::Mdt);
+    let ost = ost_requests().into_iter().map(Request::Ost);
+    mdt.chain(ost).chain(mgs_requests().into_iter().map(Request::Mgs)).collect()
+}
+
+fn mdt_replies() -> Vec<MdtReply> {
+    use MdtReply as R;
+    let directory_entry = DirectoryEntry {
+        name: vec![b'n'; 255],
+        inode: INODE,
+        kind: FileKind::Fifo,
+        cookie: i64::MAX as u64,
+        entry: Some(entry()),
+    };
+    let info = LayoutInfo { layout: Some(layout()), own_default: Some(spec()), effective_default: None };
+    vec![
+        R::Done,
+        R::Entry(entry()),
+        R::Created(Created { entry: entry(), created: true, opened: Some(opened()) }),
+        R::Opened(opened()),
+        R::Closed(Closed { settle: Some((4, layout())) }),
+        R::ExclusiveGranted(ExclusiveGranted { entry: entry(), layout: layout(), epoch: 6 }),
+        R::Waiting,
+        R::Target(vec![b'/'; 4095]),
+        R::Directory(vec![directory_entry; 20], true),
+        R::Value(vec![1, 2, 3]),
+        R::Names(vec![b"user.a".to_vec(), vec![]]),
+        R::Layout(info),
+        R::Paths(vec![b"a/b".to_vec()]),
+        R::Lock(Some(held())),
+        R::Space(SpaceUsage::default()),
+        R::Findings(vec![Finding { inode: INODE, problem: "links 2, names 1".to_owned(), repaired: false }]),
+        R::Scanned(vec![ScannedInode { entry: entry(), layout: None, busy: false }]),
+    ]
+}
+
+fn replies() -> Vec<Reply> {
+    let attributes = ObjectAttributes { size: 1, blocks: 2, mtime: TIME };
+    let changed = Changed { before: attributes, after: attributes };
+    let target = Target {
+        role: TargetRole::Mdt(MdtIndex(1)),
+        uuid: "u".to_owned(),
+        address: "a:1".to_owned(),
+        state: TargetState::Active,
+    };
+    let map = ClusterMap {
+        version: 2,
+        fsname: "stria".to_owned(),
+        targets: vec![target; 3],
+        parameters: vec![("a".to_owned(), "b".to_owned())],
+    };
+    let ost = [
+        OstReply::Done,
+        OstReply::Changed(changed),
+        OstReply::Read(ReadDone { checksums: vec![1, 2], size: 3 }),
+        OstReply::Found(Some(4)),
+        OstReply::Attributes(vec![attributes; 3]),
+        OstReply::Space(SpaceUsage::default(), TargetCondition::default()),
+        OstReply::Objects(vec![(ObjectId { inode: INODE, slot: 0 }, attributes)]),
+    ];
+    let mgs = [MgsReply::Done, MgsReply::Map(map)];
+    let mdt = mdt_replies().into_iter().map(Reply::Mdt);
+    mdt.chain(ost.map(Reply::Ost)).chain(mgs.map(Reply::Mgs)).collect()
+}
+
+fn family_of(reply: &Reply) -> Family {
+    match reply {
+        Reply::Mdt(_) => Family::Mdt,
+        Reply::Ost(_) => Family::Ost,
+        Reply::Mgs(_) => Family::Mgs,
+    }
+}
+
+#[test]
+fn every_request_survives_the_wire_under_its_own_opcode() {
+    let mut seen = Vec::new();
+    for request in requests() {
+        let opcode = opcode::of(&request);
+        let body = encode_request(&request).unwrap();
+        assert_eq!(u16::from(body[0]), opcode.0 & 0xff, "{opcode}: the opcode's variant is the body's");
+        assert_eq!(decode_request(opcode, &body).as_ref(), Ok(&request));
+        seen.push(opcode.index().unwrap());
+    }
+    assert_eq!(seen, (0..opcode::OPERATIONS).collect::<Vec<_>>(), "the samples cover the table");
+}
+
+#[test]
+fn every_reply_survives_the_wire() {
+    for reply in replies() {
+        let body = encode_reply(&reply).unwrap();
+        assert_eq!(decode_reply(family_of(&reply), &body), Ok(reply));
+    }
+}
+
+#[test]
+fn errors_and_greetings_survive_the_wire() {
+    let errors = [
+        FsError::NotFound,
+        FsError::Evicted,
+        FsError::Unreachable { target: "stria-OST0003".to_owned(), seconds: 100 },
+        FsError::Corrupt { object: ObjectId::default(), ost: OstIndex(3), offset: 4096 },
+        FsError::Damaged("why".to_owned()),
+    ];
+    for error in errors {
+        assert_eq!(decode::<FsError>(&encode(&error).unwrap()), Ok(error));
+    }
+    let connect = Connect {
+        version_min: 1,
+        version_max: 2,
+        features: u64::MAX,
+        target: "MGS".to_owned(),
+        client: ClientId(1),
+        client_name: "host".to_owned(),
+        connection: Generation(1),
+        resume: true,
+        incarnation: 5,
+    };
+    assert_eq!(decode(&encode(&connect).unwrap()), Ok(connect));
+    let connected = Connected { version: 1, features: 0, incarnation: 2, resumed: true, slots: 256, lease_ms: 30_000 };
+    assert_eq!(decode(&encode(&connected).unwrap()), Ok(connected));
+}
+
+#[test]
+fn opcodes_are_the_published_ones() {
+    let published = [
+        (MdtRequest::Lookup(root(), Lookup { parent: INODE, name: vec![] }), 0x0100),
+        (MdtRequest::Ping, 0x011e),
+        (MdtRequest::Disconnect, 0x0122),
+    ];
+    for (request, opcode) in published {
+        assert_eq!(opcode::of(&Request::Mdt(request)).0, opcode);
+    }
+    assert_eq!(opcode::of(&Request::Ost(OstRequest::Ping)).0, 0x020b);
+    assert_eq!(opcode::of(&Request::Mgs(MgsRequest::Ping)).0, 0x0304);
+    assert_eq!(opcode::CONNECT.0, 0x0001);
+}
+
+/// A message as an old binary knows it.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+struct Old {
+    inner: OldInner,
+    name: String,
+}
+
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+struct OldInner {
+    a: u32,
+}
+
+/// The same message as a new binary knows it: it grew within and at its end.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+struct New {
+    inner: NewInner,
+    name: String,
+    #[serde(default)]
+    more: Vec<u64>,
+    #[serde(default = "seven")]
+    number: u8,
+}
+
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+struct NewInner {
+    a: u32,
+    #[serde(default)]
+    b: Option<String>,
+}
+
+/// As `New`, but its author forgot the default.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+struct Careless {
+    inner: OldInner,
+    name: String,
+    more: u8,
+}
+
+fn seven() -> u8 {
+    7
+}
+
+#[test]
+fn messages_grow_both_ways() {
+    let old = vec![Old { inner: OldInner { a: 1 }, name: "x".repeat(200) }; 2];
+    let new = vec![
+        New {
+            inner: NewInner { a: 1, b: Some("y".repeat(20_000)) },
+            name: "x".repeat(200),
+            more: vec![u64::MAX; 3],
+            number: 9
+        };
+        2
+    ];
+    assert_eq!(decode::<Vec<Old>>(&encode(&new).unwrap()), Ok(old.clone()));
+    let defaulted = New { inner: NewInner { a: 1, b: None }, name: "x".repeat(200), more: vec![], number: 7 };
+    assert_eq!(decode::<Vec<New>>(&encode(&old).unwrap()), Ok(vec![defaulted; 2]));
+    assert_eq!(decode::<Vec<New>>(&encode(&new).unwrap()), Ok(new));
+    assert!(matches!(decode::<Vec<Careless>>(&encode(&old).unwrap()), Err(DecodeError::Message(_))));
+}
+
+#[test]
+fn what_is_no_message_is_named() {
+    assert_eq!(decode::<u32>(&[]), Err(DecodeError::Truncated));
+    assert_eq!(decode::<u32>(&[0x80]), Err(DecodeError::Truncated));
+    assert_eq!(decode::<u32>(&[0xff, 0xff, 0xff, 0xff, 0x1f]), Err(DecodeError::NumberRange));
+    assert_eq!(decode::<u64>(&[0xff; 10]), Err(DecodeError::NumberRange));
+    assert_eq!(decode::<bool>(&[2]), Err(DecodeError::NotBool(2)));
+    assert_eq!(decode::<Vec<u8>>(&[5, 0]), Err(DecodeError::CountRange { count: 5, remaining: 1 }));
+    assert_eq!(decode::<String>(&[1, 0xff]), Err(DecodeError::NotText));
+    assert_eq!(decode::<u8>(&[1, 2, 3]), Err(DecodeError::Trailing(2)));
+    assert!(matches!(decode::<FileKind>(&[99]), Err(DecodeError::Message(_))));
+    let unknown = Opcode(0x01ff);
+    assert_eq!(decode_request(unknown, &[]), Err(DecodeError::UnknownOpcode(0x01ff)));
+    let ping = encode_request(&Request::Mdt(MdtRequest::Ping)).unwrap();
+    let mismatch = DecodeError::OpcodeMismatch { header: 0x0122, body: 0x011e };
+    assert_eq!(decode_request(Opcode(0x0122), &ping), Err(mismatch));
+    let too_large = vec![0u8; BODY_BYTES_MAX];
+    assert_eq!(encode(&too_large), Err(EncodeError::TooLarge));
+}
+
+/// A list that nests as deep as its bytes say.
+#[derive(Debug, PartialEq, Serialize, Deserialize)]
+struct Nested(Option<Box<Nested>>);
+
+#[test]
+fn nesting_is_bounded() {
+    let mut bytes = vec![1; 1000];
+    bytes.push(0);
+    assert_eq!(decode::<Nested>(&bytes), Err(DecodeError::TooDeep));
+    assert!(decode::<Nested>(&[1, 1, 1, 0]).is_ok());
+}
+
+#[test]
+fn ambiguous_fields_cannot_be_encoded() {
+    #[derive(Serialize)]
+    struct Empty {
+        nothing: (),
+    }
+    assert!(encode(&Empty { nothing: () }).is_err());
+}
+
+/// A type without named structs: its encoding is postcard's, byte by byte.
+type Primitives = (bool, u8, u16, u32, u64, (i8, i16, i32, i64), String, Option<Vec<u16>>, char);
+
+proptest! {
+    #[test]
+    fn primitives_are_postcards(value in any::<Primitives>()) {
+        let ours = encode(&value).unwrap();
+        prop_assert_eq!(&ours[..], &postcard::to_allocvec(&value).unwrap()[..]);
+        prop_assert_eq!(decode::<Primitives>(&ours), Ok(value));
+    }
+
+    #[test]
+    fn structs_of_every_length_carry_it(bytes in 0usize..40_000) {
+        let value = Old { inner: OldInner { a: 5 }, name: "z".repeat(bytes) };
+        prop_assert_eq!(decode::<Old>(&encode(&value).unwrap()), Ok(value));
+    }
+
+    #[test]
+    fn random_bytes_never_panic(opcode in 0u16..0x0400, bytes in prop::collection::vec(any::<u8>(), 0..300)) {
+        let _ = decode_request(Opcode(opcode), &bytes);
+        for family in [Family::Mdt, Family::Ost, Family::Mgs] {
+            let _ = decode_reply(family, &bytes);
+        }
+        let _ = decode::<FsError>(&bytes);
+        let _ = decode::<Connect>(&bytes);
+    }
+
+    /// Damaged real messages reach deeper than random bytes. What still decodes encodes again.
+    #[test]
+    fn damaged_messages_never_panic(
+        which in any::<prop::sample::Index>(),
+        at in any::<prop::sample::Index>(),
+        byte in any::<u8>(),
+        cut in any::<prop::sample::Index>(),
+    ) {
+        let samples = requests();
+        let request = which.get(&samples);
+        let mut body = encode_request(request).unwrap().to_vec();
+        let position = at.index(body.len());
+        body[position] = byte;
+        if let Ok(other) = decode_request(opcode::of(request), &body) {
+            prop_assert!(encode_request(&other).is_ok());
+        }
+        body.truncate(cut.index(body.len() + 1));
+        let _ = decode_request(opcode::of(request), &body);
+    }
+}
