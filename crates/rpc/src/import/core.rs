@@ -424,3 +424,7 @@ fn decode_result(opcode: Opcode, flags: u16, body: &[u8]) -> Result<FsResult<Rep
     let family = opcode.family().ok_or(DecodeError::UnknownOpcode(opcode.0))?;
     codec::decode_reply(family, body).map(Ok)
 }
+
+#[cfg(test)]
+#[path = "core_tests.rs"]
+mod tests;

@@ -87,6 +87,8 @@ struct Shared {
     connections: Mutex<BTreeMap<u64, Arc<dyn Sender>>>,
     connection_next: AtomicU64,
     stopping: watch::Sender<bool>,
+    /// Tasks that accept connections.
+    accepting: watch::Sender<usize>,
 }
 
 /// The targets of one process.
@@ -139,6 +141,7 @@ impl Server {
             connections: Mutex::default(),
             connection_next: AtomicU64::new(0),
             stopping: watch::Sender::new(false),
+            accepting: watch::Sender::new(0),
         };
         Arc::new(Self { shared: Arc::new(shared) })
     }
@@ -160,7 +163,13 @@ impl Server {
     pub async fn listen(self: &Arc<Self>, address: &Address) -> io::Result<Address> {
         let listener = self.shared.seams.transport.listen(address).await?;
         let address = listener.address();
-        self.shared.seams.spawn.spawn("accept", Box::pin(accept(self.shared.clone(), listener)));
+        let shared = self.shared.clone();
+        shared.accepting.send_modify(|count| *count += 1);
+        let task = async move {
+            accept(&shared, listener).await;
+            shared.accepting.send_modify(|count| *count -= 1);
+        };
+        self.shared.seams.spawn.spawn("accept", Box::pin(task));
         Ok(address)
     }
 
@@ -191,6 +200,8 @@ impl Server {
     /// back. In-process calls in progress finish; later ones wait like those of remote clients.
     pub async fn stop(&self) {
         self.shared.stopping.send_replace(true);
+        // The addresses are free again when this returns. The sender is not dropped before this borrow of it ends.
+        let _ = self.shared.accepting.subscribe().wait_for(|count| *count == 0).await;
         let targets: Vec<_> = self.shared.targets.lock().values().cloned().collect();
         for target in targets {
             target.drain().await;
@@ -216,7 +227,7 @@ impl Server {
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 
 /// Accepts connections until the server stops.
-async fn accept(shared: Arc<Shared>, mut listener: Box<dyn Listener>) {
+async fn accept(shared: &Arc<Shared>, mut listener: Box<dyn Listener>) {
     let mut stopped = std::pin::pin!(shared.stopped());
     loop {
         let accepted = tokio::select! {
@@ -231,7 +242,11 @@ async fn accept(shared: Arc<Shared>, mut listener: Box<dyn Listener>) {
             }
             Err(error) => {
                 tracing::warn!(address = %listener.address(), %error, "cannot accept a connection");
-                clock::sleep(&*shared.seams.clock, ACCEPT_PAUSE).await;
+                tokio::select! {
+                    biased;
+                    () = &mut stopped => return,
+                    () = clock::sleep(&*shared.seams.clock, ACCEPT_PAUSE) => {}
+                }
             }
         }
     }

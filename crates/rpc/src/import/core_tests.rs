@@ -1,0 +1,245 @@
+//! Every decision of the client's half of a session.
+
+use super::*;
+use crate::{
+    codec::opcode,
+    message::{MdtReply, MdtRequest, Request},
+};
+
+const START: Instant = Instant(1_000_000_000);
+
+fn seconds(count: u64) -> Duration {
+    Duration::from_secs(count)
+}
+
+fn options() -> ImportOptions {
+    ImportOptions { patience: seconds(100), resend: seconds(5), ..ImportOptions::default() }
+}
+
+fn greeting(incarnation: u64) -> Connected {
+    Connected { version: 1, features: 0, incarnation, resumed: false, slots: 16, lease_ms: 60_000 }
+}
+
+/// An import's core that was connected at `START`.
+fn full() -> Core {
+    let mut core = Core::new("stria-MDT0000".into(), &options());
+    core.generation = Generation(1);
+    assert!(core.connected(START, &greeting(7)).is_empty());
+    assert!(core.full(START, 7).is_empty());
+    core
+}
+
+struct Sent {
+    frame: Frame,
+    reply: oneshot::Receiver<CallResult>,
+}
+
+fn send(core: &mut Core, now: Instant, purpose: Purpose) -> Sent {
+    let request = Request::Mdt(MdtRequest::StatFs);
+    let body = codec::encode_request(&request).unwrap();
+    let slot = core.take_slot(purpose).unwrap();
+    let (caller, reply) = oneshot::channel();
+    let parts = (body, Bytes::new());
+    let frame = core.begin(now, now, slot, opcode::of(&request), parts, 5, purpose, Some(caller));
+    Sent { frame, reply }
+}
+
+fn answer(frame: &Frame, flags: u16, body: Bytes) -> Frame {
+    Frame::new(FrameHeader { flags: frame_flag::REPLY | flags, ..frame.header }, body, Bytes::new()).unwrap()
+}
+
+fn done(frame: &Frame) -> Frame {
+    answer(frame, 0, codec::encode_reply(&Reply::Mdt(MdtReply::Done)).unwrap())
+}
+
+fn complete(received: Received) -> Completion {
+    match received {
+        Received::Complete(completion) => completion,
+        _ => panic!("the call should be over"),
+    }
+}
+
+fn is_nothing(received: Received) -> bool {
+    matches!(received, Received::Nothing)
+}
+
+#[test]
+fn a_reply_ends_its_call_and_frees_its_slot() {
+    let mut core = full();
+    let sent = send(&mut core, START, Purpose::Ordinary);
+    assert_eq!((sent.frame.header.slot, sent.frame.header.xid, sent.frame.header.connection), (1, 1, 1));
+    assert_eq!((sent.frame.header.version, sent.frame.header.trace), (1, 5));
+    let completion = complete(core.receive(START, done(&sent.frame), 0));
+    assert_eq!(completion.result, Ok((Reply::Mdt(MdtReply::Done), Bytes::new())));
+    assert_eq!(core.slots.used(), 0);
+    assert!(is_nothing(core.receive(START, done(&sent.frame), 0)), "a copy of the reply");
+    let next = send(&mut core, START, Purpose::Ordinary);
+    assert_eq!((next.frame.header.slot, next.frame.header.xid), (1, 2));
+    assert!(is_nothing(core.receive(START, done(&sent.frame), 0)), "a late copy does not answer the next call");
+}
+
+#[test]
+fn late_requests_go_out_again_at_growing_intervals_with_their_number() {
+    let mut core = full();
+    let sent = send(&mut core, START, Purpose::Ordinary);
+    assert!(core.due(START + seconds(4)).is_empty());
+    let again = core.due(START + seconds(5));
+    assert_eq!(again.len(), 1);
+    assert_eq!((again[0].header.slot, again[0].header.xid), (sent.frame.header.slot, sent.frame.header.xid));
+    assert_eq!(again[0].body, sent.frame.body);
+    assert!(core.due(START + seconds(14)).is_empty());
+    assert_eq!(core.due(START + seconds(15)).len(), 1);
+    assert_eq!(core.counters.resent, 2);
+}
+
+#[test]
+fn a_busy_server_is_asked_again_soon() {
+    let mut core = full();
+    let sent = send(&mut core, START, Purpose::Ordinary);
+    assert!(matches!(core.receive(START, answer(&sent.frame, frame_flag::BUSY, Bytes::new()), 1), Received::Earlier));
+    assert!(core.due(START).is_empty());
+    assert_eq!(core.due(START + Duration::from_millis(2)).len(), 1);
+    assert_eq!(core.counters.busy, 1);
+    assert!(busy_pause(0, 0) >= BUSY_PAUSE / 2 && busy_pause(u32::MAX, u64::MAX) <= Duration::from_secs(1));
+}
+
+#[test]
+fn a_long_request_is_no_lost_request() {
+    let mut core = full();
+    let sent = send(&mut core, START, Purpose::Ordinary);
+    for second in (50..500).step_by(50) {
+        let now = START + seconds(second);
+        assert!(core.impatient(now).is_empty(), "after {second} s");
+        assert!(is_nothing(core.receive(now, answer(&sent.frame, frame_flag::RUNNING, Bytes::new()), 0)));
+    }
+    assert_eq!(core.slots.used(), 1);
+    let mut sent = sent;
+    assert!(sent.reply.try_recv().is_err());
+}
+
+#[test]
+fn a_silent_server_exhausts_the_patience_and_the_slot_stays_taken() {
+    let mut core = full();
+    let sent = send(&mut core, START + seconds(1), Purpose::Ordinary);
+    assert!(core.impatient(START + seconds(100)).is_empty());
+    let impatient = core.impatient(START + seconds(101));
+    assert_eq!(impatient.len(), 1);
+    assert_eq!(impatient[0].1, FsError::Unreachable { target: "stria-MDT0000".to_owned(), seconds: 100 });
+    assert_eq!(core.slots.used(), 1, "its fate is not known");
+    assert_eq!(core.due(START + seconds(101)).len(), 1, "so it goes on asking");
+    let completion = complete(core.receive(START + seconds(102), done(&sent.frame), 0));
+    assert!(completion.caller.is_none());
+    assert_eq!(core.slots.used(), 0);
+}
+
+#[test]
+fn a_dropped_call_keeps_its_slot_until_the_next_connection() {
+    let mut core = full();
+    drop(send(&mut core, START, Purpose::Ordinary).reply);
+    let kept = send(&mut core, START, Purpose::Ordinary);
+    assert!(core.disconnected(START).is_empty());
+    assert_eq!(core.slots.used(), 2);
+    core.generation = Generation(2);
+    assert_eq!(core.connected(START, &greeting(7)), [Slot(1)]);
+    let again = core.full(START, 7);
+    assert_eq!(again.len(), 1);
+    let (old, new) = (kept.frame.header, again[0].header);
+    assert_eq!((new.slot, new.xid, new.connection), (old.slot, old.xid, 2));
+    assert!(is_nothing(core.receive(START, done(&kept.frame), 0)), "a reply of the old connection");
+    complete(core.receive(START, done(&again[0]), 0));
+}
+
+#[test]
+fn calls_of_a_recovery_end_with_their_connection_and_others_wait() {
+    let mut core = full();
+    let mut ordinary = send(&mut core, START, Purpose::Ordinary);
+    core.disconnected(START);
+    core.generation = Generation(2);
+    core.connected(START, &greeting(8));
+    core.state = ImportState::Recover;
+    let reclaim = send(&mut core, START, Purpose::Recovery);
+    assert_eq!(reclaim.frame.header.slot, 0);
+    let due = core.due(START + seconds(50));
+    assert_eq!(due.len(), 1, "only the recovery's own call is on this connection");
+    assert_eq!(due[0].header.slot, 0);
+    assert!(core.next_due(START + seconds(50)) > START + seconds(50));
+    let ended = core.disconnected(START + seconds(51));
+    assert_eq!(ended.len(), 1);
+    assert!(matches!(ended[0].1, FsError::Unreachable { .. }));
+    assert!(ordinary.reply.try_recv().is_err(), "the ordinary call still waits");
+    assert_eq!(core.session, Some(7), "until the recovery is done the restart is not forgotten");
+}
+
+#[test]
+fn a_recovery_that_never_ends_is_no_sign_of_life() {
+    let mut core = full();
+    let _ordinary = send(&mut core, START, Purpose::Ordinary);
+    core.disconnected(START);
+    core.connected(START + seconds(1), &greeting(8));
+    core.state = ImportState::Recover;
+    let reclaim = send(&mut core, START + seconds(99), Purpose::Recovery);
+    complete(core.receive(START + seconds(99), done(&reclaim.frame), 0));
+    assert_eq!(core.impatient(START + seconds(100)).len(), 1);
+}
+
+#[test]
+fn an_eviction_tells_every_caller() {
+    let mut core = full();
+    let sent = send(&mut core, START, Purpose::Ordinary);
+    let other = send(&mut core, START, Purpose::Ordinary);
+    let error = codec::encode(&FsError::Evicted).unwrap();
+    let Received::Evicted(completion) = core.receive(START, answer(&sent.frame, frame_flag::ERROR, error), 0) else {
+        panic!("an eviction")
+    };
+    assert_eq!(completion.result, Err(FsError::Evicted));
+    assert_eq!(core.evicted().len(), 1);
+    assert_eq!((core.session, core.state), (None, ImportState::Evicted));
+    assert_eq!(core.slots.used(), 1);
+    drop(other);
+    assert_eq!(core.connected(START, &greeting(7)), [Slot(2)]);
+    assert!(core.full(START, 7).is_empty(), "nothing of the old session goes out in the new one");
+}
+
+#[test]
+fn pings_keep_the_lease_and_ask_a_quiet_server_for_a_sign_of_life() {
+    let mut core = full();
+    assert!(!core.needs_ping(START + seconds(19)));
+    assert!(core.needs_ping(START + seconds(20)), "a third of the lease");
+    assert_eq!(core.next_due(START + seconds(19)), START + seconds(20));
+    let _sent = send(&mut core, START, Purpose::Ordinary);
+    assert!(!core.needs_ping(START + seconds(4)));
+    assert!(core.needs_ping(START + seconds(5)));
+    core.disconnected(START);
+    assert!(!core.needs_ping(START + seconds(20)));
+}
+
+#[test]
+fn a_connection_without_answers_is_given_up() {
+    let mut core = full();
+    assert!(!core.is_silent(START + seconds(1000)), "nothing is outstanding");
+    let sent = send(&mut core, START, Purpose::Ordinary);
+    assert!(!core.is_silent(START + seconds(20)));
+    assert!(core.is_silent(START + seconds(21)));
+    core.receive(START + seconds(10), answer(&sent.frame, frame_flag::RUNNING, Bytes::new()), 0);
+    assert!(!core.is_silent(START + seconds(21)));
+}
+
+#[test]
+fn slots_beyond_the_grant_are_noticed() {
+    let mut core = full();
+    let _sent: Vec<_> = (0..5).map(|_| send(&mut core, START, Purpose::Ordinary)).collect();
+    core.connected(START, &Connected { slots: 6, ..greeting(8) });
+    assert!(!core.lost_slots());
+    core.connected(START, &Connected { slots: 5, ..greeting(8) });
+    assert!(core.lost_slots());
+    assert_eq!(core.take_slot(Purpose::Ordinary), None);
+}
+
+#[test]
+fn frames_that_are_no_replies_end_the_connection() {
+    let mut core = full();
+    let sent = send(&mut core, START, Purpose::Ordinary);
+    assert!(matches!(core.receive(START, sent.frame.clone(), 0), Received::Garbage(_)));
+    let damaged = answer(&sent.frame, 0, Bytes::from_static(&[99]));
+    assert!(matches!(complete(core.receive(START, damaged, 0)).result, Err(FsError::Protocol(_))));
+}

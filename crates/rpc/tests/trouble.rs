@@ -1,0 +1,491 @@
+//! What goes wrong at one end, and what the other makes of it.
+
+mod common;
+
+use std::{
+    sync::{
+        Arc,
+        atomic::{AtomicBool, AtomicUsize, Ordering},
+    },
+    time::Duration,
+};
+
+use bytes::Bytes;
+use common::*;
+use parking_lot::Mutex;
+use rpc::{
+    Endpoint, Import, ImportOptions, ImportState, Recovery, Server, ServerOptions, SessionEvent,
+    codec::{self, opcode},
+    message::{
+        MdtRequest, Request,
+        session::{Connect, Connected, frame_flag},
+    },
+};
+use rt::{
+    Address, BoxFuture, Connection, Frame, FrameHeader, Seams,
+    memory::{self, MemoryTransport},
+};
+use types::{ClientId, FsError, FsResult, Generation};
+
+fn seams(network: &MemoryTransport) -> Seams {
+    memory::seams(network, 1)
+}
+
+async fn listen(server: &Arc<Server>) -> Address {
+    server.listen(&Address::from("mds:1")).await.unwrap()
+}
+
+/// A client made by hand.
+struct Raw {
+    connection: Connection,
+}
+
+impl Raw {
+    async fn connect(seams: &Seams, address: &Address) -> Self {
+        Self { connection: seams.transport.connect(address).await.unwrap() }
+    }
+
+    async fn send(&self, header: FrameHeader, body: Bytes) {
+        self.connection.sender.send(Frame::new(header, body, Bytes::new()).unwrap()).await.unwrap();
+    }
+
+    async fn receive(&mut self) -> Option<Frame> {
+        self.connection.receiver.receive().await.unwrap()
+    }
+
+    async fn hello(&mut self, change: impl FnOnce(&mut Connect)) -> Frame {
+        let mut connect = Connect {
+            version_min: 1,
+            version_max: 1,
+            features: 0,
+            target: TARGET.to_owned(),
+            client: CLIENT,
+            client_name: "raw".to_owned(),
+            connection: Generation(1),
+            resume: false,
+            incarnation: 0,
+        };
+        change(&mut connect);
+        let header = FrameHeader { opcode: opcode::CONNECT.0, ..FrameHeader::default() };
+        self.send(header, codec::encode(&connect).unwrap()).await;
+        self.receive().await.expect("an answer to Connect")
+    }
+
+    async fn request(&self, slot: u16, xid: u64, request: &Request) {
+        let header = FrameHeader {
+            version: 1,
+            opcode: opcode::of(request).0,
+            slot,
+            xid,
+            connection: 1,
+            ..FrameHeader::default()
+        };
+        self.send(header, codec::encode_request(request).unwrap()).await;
+    }
+}
+
+#[tokio::test]
+async fn garbage_closes_its_connection_and_no_other() {
+    let seams = seams(&MemoryTransport::new());
+    let handler = Counter::new(&Arc::default());
+    let server = server(&seams, &handler, LONG_LEASE);
+    let address = listen(&server).await;
+    let import = import(&seams, Endpoint::Remote(address.clone()), quick());
+    assert_eq!(call(&import, effect(1)).await, Ok(done()));
+
+    let other = |connect: &mut Connect| connect.client = ClientId(9);
+    let valid = FrameHeader {
+        version: 1,
+        opcode: opcode::of(&read()).0,
+        slot: 1,
+        xid: 1,
+        connection: 1,
+        ..FrameHeader::default()
+    };
+    let garbage = [
+        (valid, Bytes::from_static(b"\xff\xff\xff")),
+        (FrameHeader { version: 2, ..valid }, Bytes::new()),
+        (FrameHeader { flags: frame_flag::REPLY, ..valid }, Bytes::new()),
+        (FrameHeader { slot: 9999, ..valid }, codec::encode_request(&read()).unwrap()),
+        (FrameHeader { opcode: opcode::CONNECT.0, ..valid }, Bytes::from_static(b"?")),
+    ];
+    for (header, body) in garbage {
+        let mut raw = Raw::connect(&seams, &address).await;
+        raw.hello(other).await;
+        raw.send(header, body).await;
+        assert!(raw.receive().await.is_none(), "{header:?}");
+    }
+    let mut early = Raw::connect(&seams, &address).await;
+    early.request(1, 1, &read()).await;
+    assert!(early.receive().await.is_none(), "a request before Connect");
+
+    assert_eq!(call(&import, effect(2)).await, Ok(done()));
+    assert_eq!(import.statistics().connections, 1);
+}
+
+#[tokio::test]
+async fn unknown_requests_are_answered_and_known_ones_go_on() {
+    let seams = seams(&MemoryTransport::new());
+    let server = server(&seams, &Counter::new(&Arc::default()), LONG_LEASE);
+    let mut raw = Raw::connect(&seams, &listen(&server).await).await;
+    raw.hello(|_| ()).await;
+    let header = FrameHeader { version: 1, opcode: 0x01ee, slot: 1, xid: 1, connection: 1, ..FrameHeader::default() };
+    raw.send(header, Bytes::new()).await;
+    let answer = raw.receive().await.unwrap();
+    assert_eq!(answer.header.flags, frame_flag::REPLY | frame_flag::ERROR);
+    assert!(matches!(codec::decode(&answer.body), Ok(FsError::Protocol(_))));
+    raw.request(1, 1, &effect(1)).await;
+    assert_eq!(raw.receive().await.unwrap().header.flags, frame_flag::REPLY);
+}
+
+#[tokio::test]
+async fn copies_of_a_running_request_are_told_so_and_have_no_effect() {
+    let seams = seams(&MemoryTransport::new());
+    let handler = Counter::new(&Arc::default());
+    let server = server(&seams, &handler, LONG_LEASE);
+    let mut raw = Raw::connect(&seams, &listen(&server).await).await;
+    raw.hello(|_| ()).await;
+    for _ in 0..3 {
+        raw.request(3, 1, &gated()).await;
+    }
+    for _ in 0..2 {
+        assert_eq!(raw.receive().await.unwrap().header.flags, frame_flag::REPLY | frame_flag::RUNNING);
+    }
+    handler.gate.add_permits(1);
+    assert_eq!(raw.receive().await.unwrap().header.flags, frame_flag::REPLY);
+    assert_eq!(handler.entered.load(Ordering::SeqCst), 1);
+    // The copy of a mutation gets the same reply again.
+    for _ in 0..2 {
+        raw.request(4, 1, &effect(5)).await;
+        assert_eq!(raw.receive().await.unwrap().header.flags, frame_flag::REPLY);
+    }
+    assert_eq!(*handler.disk.effects.lock(), [(5, 1)].into());
+}
+
+#[tokio::test]
+async fn a_version_mismatch_is_a_clear_error_at_once() {
+    let seams = seams(&MemoryTransport::new());
+    let server = server(&seams, &Counter::new(&Arc::default()), LONG_LEASE);
+    let endpoints = [Endpoint::Remote(listen(&server).await), Endpoint::Local(server)];
+    for endpoint in endpoints {
+        let options = ImportOptions { version_min: 7, version_max: 9, ..quick() };
+        let import = import(&seams, endpoint, options);
+        let error = call(&import, read()).await.unwrap_err();
+        let expected = "test speaks protocol versions 7 to 9, stria-MDT0000 speaks 1 to 1";
+        assert_eq!(error, FsError::Protocol(expected.to_owned()));
+    }
+}
+
+#[tokio::test]
+async fn patience_ends_without_a_server_and_not_before() {
+    let seams = seams(&MemoryTransport::new());
+    let options = ImportOptions { patience: Duration::from_millis(100), ..quick() };
+    let import = import(&seams, Endpoint::Remote(Address::from("nowhere:1")), options);
+    let started = seams.clock.now();
+    let error = call(&import, read()).await.unwrap_err();
+    assert!(matches!(error, FsError::Unreachable { target, .. } if target == TARGET));
+    assert!(seams.clock.now().since(started) >= Duration::from_millis(100));
+}
+
+#[tokio::test]
+async fn a_server_that_accepts_and_says_nothing_exhausts_the_patience() {
+    let network = MemoryTransport::new();
+    let seams = seams(&network);
+    let mut listener = seams.transport.listen(&Address::from("mute:1")).await.unwrap();
+    let held = tokio::spawn(async move {
+        let mut held = Vec::new();
+        while let Ok(connection) = listener.accept().await {
+            held.push(connection);
+        }
+    });
+    let options =
+        ImportOptions { patience: Duration::from_millis(200), connect_timeout: Duration::from_millis(30), ..quick() };
+    let import = import(&seams, Endpoint::Remote(Address::from("mute:1")), options);
+    assert!(matches!(call(&import, read()).await, Err(FsError::Unreachable { .. })));
+    held.abort();
+}
+
+#[tokio::test]
+async fn a_full_queue_is_retried_until_there_is_room() {
+    let seams = seams(&MemoryTransport::new());
+    let handler = Counter::new(&Arc::default());
+    let options = ServerOptions { service_threads: 1, queue_max: 1, ..ServerOptions::default() };
+    let server = Server::new(seams.clone(), options);
+    server.add_target(TARGET, handler.clone(), LONG_LEASE);
+    let endpoints = [Endpoint::Remote(listen(&server).await), Endpoint::Local(server.clone())];
+    for (number, endpoint) in endpoints.into_iter().enumerate() {
+        let client = ClientId(number as u64 + 1);
+        let import = Import::new(seams.clone(), TARGET, endpoint, client, "test", quick(), None);
+        let calls: Vec<_> = (0..10)
+            .map(|_| {
+                let import = import.clone();
+                tokio::spawn(async move { call(&import, gated()).await })
+            })
+            .collect();
+        until(|| server.service("gated").statistics().refused > 0).await;
+        server.service("gated").reset_statistics();
+        handler.gate.add_permits(10);
+        for task in calls {
+            assert_eq!(task.await.unwrap(), Ok(done()));
+        }
+    }
+}
+
+#[tokio::test]
+async fn stop_lets_running_requests_finish() {
+    let seams = seams(&MemoryTransport::new());
+    let handler = Counter::new(&Arc::default());
+    let server = server(&seams, &handler, LONG_LEASE);
+    let address = listen(&server).await;
+    let import = import(&seams, Endpoint::Remote(address.clone()), quick());
+    let running = tokio::spawn({
+        let import = import.clone();
+        async move { call(&import, gated()).await }
+    });
+    until(|| handler.entered.load(Ordering::SeqCst) == 1).await;
+    let stopped = Arc::new(AtomicBool::new(false));
+    let stopping = tokio::spawn({
+        let stopped = stopped.clone();
+        async move {
+            server.stop().await;
+            stopped.store(true, Ordering::SeqCst);
+        }
+    });
+    let refused = async || seams.transport.connect(&address).await.is_err();
+    while !refused().await {
+        tokio::task::yield_now().await;
+    }
+    assert!(!stopped.load(Ordering::SeqCst), "a request is running");
+    handler.gate.add_permits(1);
+    assert_eq!(running.await.unwrap(), Ok(done()));
+    stopping.await.unwrap();
+    until(|| import.state() != ImportState::Full).await;
+}
+
+#[tokio::test]
+async fn a_client_that_does_not_read_stops_nobody_else() {
+    let seams = seams(&MemoryTransport::new());
+    let handler = Counter::new(&Arc::default());
+    let options = ServerOptions { service_threads: 1, ..ServerOptions::default() };
+    let server = Server::new(seams.clone(), options);
+    server.add_target(TARGET, handler.clone(), LONG_LEASE);
+    let address = listen(&server).await;
+    let mut raw = Raw::connect(&seams, &address).await;
+    raw.hello(|connect| connect.client = ClientId(9)).await;
+    // Replies of 1 MiB of bulk each, of which the transport queues a bounded number.
+    let flood = tokio::spawn({
+        let sender = raw.connection.sender.clone();
+        async move {
+            let bulk = Bytes::from(vec![0; 1 << 20]);
+            let body = codec::encode_request(&read()).unwrap();
+            for xid in 1..1000 {
+                let opcode = opcode::of(&read()).0;
+                let header = FrameHeader { version: 1, opcode, slot: 1, xid, connection: 1, ..FrameHeader::default() };
+                let frame = Frame::new(header, body.clone(), bulk.clone()).unwrap();
+                if sender.send(frame).await.is_err() {
+                    return;
+                }
+            }
+        }
+    });
+    let import = import(&seams, Endpoint::Remote(address), quick());
+    for number in 0..50 {
+        assert_eq!(call(&import, effect(number)).await, Ok(done()));
+    }
+    assert_eq!(server.service("mdt").statistics().in_flight, 0, "no service thread waits for the reader");
+    assert!(server.evict(TARGET, ClientId(9)).await);
+    flood.await.unwrap();
+}
+
+/// A hook that reclaims by effect 1000 and counts.
+#[derive(Default)]
+struct Reclaims {
+    recovered: AtomicUsize,
+    evicted: AtomicUsize,
+    results: Mutex<Vec<FsResult<()>>>,
+}
+
+impl Recovery for Reclaims {
+    fn recover(&self, import: &Import, _connected: &Connected) -> BoxFuture<'_, FsResult<()>> {
+        let import = import.clone();
+        Box::pin(async move {
+            let result = call(&import, effect(1000)).await.map(|_| ());
+            self.results.lock().push(result.clone());
+            self.recovered.fetch_add(1, Ordering::SeqCst);
+            result
+        })
+    }
+
+    fn evicted(&self) {
+        self.evicted.fetch_add(1, Ordering::SeqCst);
+    }
+}
+
+#[tokio::test]
+async fn after_a_restart_the_hook_goes_first() {
+    for local in [false, true] {
+        let seams = seams(&MemoryTransport::new());
+        let disk: Arc<Disk> = Arc::default();
+        let hook: Arc<Reclaims> = Arc::default();
+        let first = server(&seams, &Counter::new(&disk), LONG_LEASE);
+        let endpoint = |server: &Arc<Server>| match local {
+            true => Endpoint::Local(server.clone()),
+            false => Endpoint::Remote(Address::from("mds:1")),
+        };
+        listen(&first).await;
+        let import = Import::new(seams.clone(), TARGET, endpoint(&first), CLIENT, "test", quick(), Some(hook.clone()));
+        assert_eq!(call(&import, effect(1)).await, Ok(done()));
+        first.stop().await;
+        until(|| import.state() != ImportState::Full).await;
+        let waiting: Vec<_> = (2..20)
+            .map(|number| {
+                let import = import.clone();
+                tokio::spawn(async move { call(&import, effect(number)).await })
+            })
+            .collect();
+        let handler = Counter::new(&disk);
+        let second = server(&seams, &handler, LONG_LEASE);
+        listen(&second).await;
+        import.set_address(endpoint(&second));
+        for task in waiting {
+            assert_eq!(task.await.unwrap(), Ok(done()));
+        }
+        assert_eq!(hook.recovered.load(Ordering::SeqCst), 1, "{:?}", hook.results.lock());
+        assert_eq!(handler.events(), [SessionEvent::Opened { client: CLIENT, resumed: true }]);
+        let expected = (1..20).chain([1000]).map(|number| (number, 1)).collect();
+        assert_eq!(*disk.effects.lock(), expected);
+        assert_eq!(hook.evicted.load(Ordering::SeqCst), 0);
+    }
+}
+
+#[tokio::test]
+async fn an_eviction_ends_outstanding_calls_and_a_new_session_follows() {
+    for local in [false, true] {
+        let seams = seams(&MemoryTransport::new());
+        let handler = Counter::new(&Arc::default());
+        let hook: Arc<Reclaims> = Arc::default();
+        let server = server(&seams, &handler, LONG_LEASE);
+        let address = listen(&server).await;
+        let endpoint = if local { Endpoint::Local(server.clone()) } else { Endpoint::Remote(address) };
+        let import = Import::new(seams.clone(), TARGET, endpoint, CLIENT, "test", quick(), Some(hook.clone()));
+        assert_eq!(call(&import, effect(1)).await, Ok(done()));
+        assert!(server.evict(TARGET, CLIENT).await);
+        assert!(!server.evict(TARGET, CLIENT).await, "once");
+        // Depending on who is first, this call meets the dead session or waits for the new one.
+        let after = call(&import, effect(2)).await;
+        assert!(matches!(after, Ok(_) | Err(FsError::Evicted)), "{after:?}");
+        assert_eq!(call(&import, effect(3)).await, Ok(done()));
+        assert_eq!(hook.evicted.load(Ordering::SeqCst), 1);
+        assert_eq!(hook.recovered.load(Ordering::SeqCst), 0);
+        let opened = SessionEvent::Opened { client: CLIENT, resumed: false };
+        assert_eq!(handler.events(), [opened, SessionEvent::Evicted(CLIENT), opened]);
+        assert_eq!(import.statistics().evictions, 1);
+    }
+}
+
+#[tokio::test]
+async fn a_handler_may_evict_by_its_answer() {
+    for local in [false, true] {
+        let seams = seams(&MemoryTransport::new());
+        let handler = Counter::new(&Arc::default());
+        let server = server(&seams, &handler, LONG_LEASE);
+        let address = listen(&server).await;
+        let endpoint = if local { Endpoint::Local(server.clone()) } else { Endpoint::Remote(address) };
+        let import = import(&seams, endpoint, quick());
+        assert_eq!(call(&import, Request::Mdt(MdtRequest::Commit)).await, Err(FsError::Evicted));
+        assert_eq!(call(&import, effect(1)).await, Ok(done()));
+        let opened = SessionEvent::Opened { client: CLIENT, resumed: false };
+        assert_eq!(handler.events(), [opened, SessionEvent::Closed(CLIENT), opened]);
+    }
+}
+
+#[tokio::test]
+async fn a_silent_client_is_evicted() {
+    let seams = seams(&MemoryTransport::new());
+    let handler = Counter::new(&Arc::default());
+    let server = server(&seams, &handler, Duration::from_millis(50));
+    let mut raw = Raw::connect(&seams, &listen(&server).await).await;
+    raw.hello(|_| ()).await;
+    assert!(raw.receive().await.is_none(), "the lease ran out");
+    assert!(handler.events().contains(&SessionEvent::Evicted(CLIENT)));
+    assert!(server.sessions(TARGET).is_empty());
+}
+
+#[tokio::test]
+async fn a_client_the_restarted_target_does_not_know_was_evicted() {
+    let seams = seams(&MemoryTransport::new());
+    let disk: Arc<Disk> = Arc::default();
+    let hook: Arc<Reclaims> = Arc::default();
+    let first = server(&seams, &Counter::new(&disk), LONG_LEASE);
+    let address = listen(&first).await;
+    let import =
+        Import::new(seams.clone(), TARGET, Endpoint::Remote(address), CLIENT, "test", quick(), Some(hook.clone()));
+    assert_eq!(call(&import, effect(1)).await, Ok(done()));
+    first.stop().await;
+    let second = server(&seams, &Arc::new(Counter { known: Some(vec![]), ..Counter::base(&disk) }), LONG_LEASE);
+    listen(&second).await;
+    until(|| hook.evicted.load(Ordering::SeqCst) == 1).await;
+    assert_eq!(call(&import, effect(2)).await, Ok(done()));
+    assert_eq!(hook.recovered.load(Ordering::SeqCst), 0);
+}
+
+#[tokio::test]
+async fn requests_in_flight_are_bounded_and_the_bound_changes() {
+    let seams = seams(&MemoryTransport::new());
+    let handler = Counter::new(&Arc::default());
+    let server = server(&seams, &handler, LONG_LEASE);
+    let import = import(&seams, Endpoint::Remote(listen(&server).await), quick());
+    import.set_max_rpcs_in_flight(3);
+    let calls: Vec<_> = (0..20)
+        .map(|_| {
+            let import = import.clone();
+            tokio::spawn(async move { call(&import, gated()).await })
+        })
+        .collect();
+    let entered = || handler.entered.load(Ordering::SeqCst);
+    until(|| entered() == 3).await;
+    assert_eq!(import.statistics().in_flight, 3);
+    import.set_max_rpcs_in_flight(8);
+    until(|| entered() == 8).await;
+    import.set_max_rpcs_in_flight(2);
+    assert_eq!(import.max_rpcs_in_flight(), 2);
+    handler.gate.add_permits(7);
+    until(|| entered() >= 9).await;
+    assert!(import.statistics().in_flight <= 8);
+    handler.gate.add_permits(100);
+    for task in calls {
+        assert_eq!(task.await.unwrap(), Ok(done()));
+    }
+}
+
+#[tokio::test]
+async fn a_dropped_call_keeps_its_slot_until_the_reply() {
+    let seams = seams(&MemoryTransport::new());
+    let handler = Counter::new(&Arc::default());
+    let server = server(&seams, &handler, LONG_LEASE);
+    let import = import(&seams, Endpoint::Remote(listen(&server).await), quick());
+    import.connected().await.unwrap();
+    let dropped = tokio::spawn({
+        let import = import.clone();
+        async move { call(&import, gated()).await }
+    });
+    until(|| handler.entered.load(Ordering::SeqCst) == 1).await;
+    dropped.abort();
+    assert!(dropped.await.unwrap_err().is_cancelled());
+    assert_eq!(call(&import, effect(1)).await, Ok(done()));
+    assert_eq!(import.statistics().in_flight, 1);
+    handler.gate.add_permits(1);
+    until(|| import.statistics().in_flight == 0).await;
+}
+
+#[tokio::test]
+async fn the_last_handle_closes_the_import() {
+    let network = MemoryTransport::new();
+    let seams = seams(&network);
+    let handler = Counter::new(&Arc::default());
+    let server = server(&seams, &handler, Duration::from_millis(50));
+    let import = import(&seams, Endpoint::Remote(listen(&server).await), quick());
+    assert_eq!(call(&import, effect(1)).await, Ok(done()));
+    drop(import);
+    until(|| handler.events().contains(&SessionEvent::Evicted(CLIENT))).await;
+}
