@@ -88,10 +88,12 @@ struct State {
     tables: Tables,
     poison: Option<Arc<str>>,
     closed: bool,
-    /// The last attempt to checkpoint or to prepare a segment failed: nobody waits for room.
-    stuck: bool,
+    /// The last checkpoint failed: nobody waits for the next.
+    checkpoint_failed: bool,
     /// It failed for lack of space.
-    no_space: bool,
+    cold_full: bool,
+    /// There was no space for another segment.
+    journal_full: bool,
     /// The commit task has been told that there is something to flush.
     commit_armed: bool,
     /// The segment task is at work.
@@ -202,19 +204,12 @@ impl Store {
     /// Makes everything durable, checkpoints, ends the background tasks. Later calls fail. A checkpoint that fails is no
     /// error: the journal has everything.
     pub async fn close(&self) -> Result<()> {
-        let last = self.last();
-        let flushed = self.shared.durable(last).await;
-        if flushed.is_ok() {
-            if let Err(error) = self.shared.request_checkpoint().await {
-                tracing::warn!(%error, "closing without a checkpoint");
-            }
-            self.shared.write_mark().await?;
-        }
+        let result = self.shared.settle().await;
         self.shared.stop();
         let mut tasks = self.shared.tasks.subscribe();
         // The sender lives in `shared`: waiting cannot fail.
         let _ = tasks.wait_for(|running| *running == 0).await;
-        flushed
+        result
     }
 }
 
@@ -236,7 +231,7 @@ impl State {
 
     /// What to tell a caller for whose batch there is no room.
     fn no_room(&self) -> Error {
-        if self.no_space { Error::NoSpace } else { Error::Overloaded }
+        if self.cold_full || self.journal_full { Error::NoSpace } else { Error::Overloaded }
     }
 }
 
@@ -414,7 +409,8 @@ impl Shared {
     }
 
     fn is_behind(&self, state: &State) -> bool {
-        if state.stuck || state.closed || state.poison.is_some() {
+        let hopeless = state.checkpoint_failed || state.journal_full;
+        if hopeless || state.closed || state.poison.is_some() {
             return false;
         }
         let dirty = state.tables.dirty_bytes() as u64;
@@ -431,6 +427,16 @@ impl Shared {
         }
         drop(state);
         self.changed.notify_waiters();
+    }
+
+    /// Makes everything durable and checkpoints if possible.
+    async fn settle(&self) -> Result<()> {
+        let last = self.state.lock().journal.applied();
+        self.durable(last).await?;
+        if let Err(error) = self.request_checkpoint().await {
+            tracing::warn!(%error, "closing without a checkpoint");
+        }
+        self.write_mark().await
     }
 
     fn stop(&self) {

@@ -21,6 +21,7 @@ use std::{
     ops::Bound,
     path::Path,
     sync::{Arc, mpsc},
+    thread::JoinHandle,
 };
 
 use bytes::Bytes;
@@ -37,8 +38,6 @@ use crate::{
 const META_VERSION: u32 = 1;
 const META_BYTES: usize = 24;
 const CHECKPOINT_KEY: &str = "checkpoint";
-/// Writes that may wait for the thread.
-const QUEUE_LENGTH: usize = 4;
 
 /// Memory of a fjall store.
 #[derive(Clone, Copy, Debug)]
@@ -74,7 +73,9 @@ struct Keyspaces {
 /// A cold store on fjall.
 pub struct FjallCold {
     keyspaces: Arc<Keyspaces>,
-    jobs: mpsc::SyncSender<Job>,
+    /// `None` only while it is dropped.
+    jobs: Option<mpsc::Sender<Job>>,
+    thread: Option<JoinHandle<()>>,
 }
 
 fn failed(error: fjall::Error) -> io::Error {
@@ -109,20 +110,29 @@ impl FjallCold {
             .keyspace("meta", || KeyspaceCreateOptions::default().max_memtable_size(1 << 20))
             .map_err(failed)?;
         let keyspaces = Arc::new(Keyspaces { database, data, meta });
-        let (jobs, queue) = mpsc::sync_channel(QUEUE_LENGTH);
+        let (jobs, queue) = mpsc::channel();
         let worker = Arc::clone(&keyspaces);
-        std::thread::Builder::new().name("kv_cold".to_owned()).spawn(move || worker.work(&queue))?;
-        Ok(FjallCold { keyspaces, jobs })
+        let thread = std::thread::Builder::new().name("kv_cold".to_owned()).spawn(move || worker.work(&queue))?;
+        Ok(FjallCold { keyspaces, jobs: Some(jobs), thread: Some(thread) })
     }
 
     fn submit(&self, order: Order) -> BoxFuture<'static, io::Result<()>> {
         let (reply, answer) = oneshot::channel();
-        let jobs = self.jobs.clone();
-        let gone = || io::Error::other("the cold store's writer ended");
-        Box::pin(async move {
-            jobs.try_send(Job { order, reply }).map_err(|_| gone())?;
-            answer.await.map_err(|_| gone())?
-        })
+        let jobs = self.jobs.as_ref().expect("present until the drop");
+        // If the thread ended, the reply's sender is dropped here, which the answer tells.
+        let _ = jobs.send(Job { order, reply });
+        Box::pin(async move { answer.await.map_err(|_| io::Error::other("the cold store's writer ended"))? })
+    }
+}
+
+impl Drop for FjallCold {
+    /// Lets queued writes finish, so that the directory can be opened again afterwards.
+    fn drop(&mut self) {
+        self.jobs = None;
+        if let Some(thread) = self.thread.take() {
+            // A panic of the thread has been reported where it happened.
+            let _ = thread.join();
+        }
     }
 }
 

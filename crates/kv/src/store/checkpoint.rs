@@ -51,6 +51,9 @@ impl Shared {
         let number = {
             let mut state = self.state.lock();
             state.check_usable()?;
+            if state.checkpoints.last == state.journal.applied() {
+                return Ok(state.checkpoints.last);
+            }
             state.checkpoints.requested += 1;
             state.checkpoints.requested
         };
@@ -75,9 +78,11 @@ impl Shared {
         let result = self.perform_checkpoint().await;
         let mut state = self.state.lock();
         let succeeded = result.is_ok();
-        state.stuck = !succeeded;
-        state.no_space = result.as_ref().is_err_and(Error::is_no_space);
-        if let Err(error) = &result {
+        state.checkpoint_failed = !succeeded;
+        state.cold_full = result.as_ref().is_err_and(Error::is_no_space);
+        if let Err(error) = &result
+            && !state.closed
+        {
             tracing::warn!(%error, "checkpoint failed");
         }
         state.checkpoints.wanted = false;
@@ -96,6 +101,9 @@ impl Shared {
         result?;
         state.checkpoints.last = lsn;
         state.journal.release(lsn);
+        if state.journal.ready_segments() > 0 {
+            state.journal_full = false;
+        }
         Ok(lsn)
     }
 

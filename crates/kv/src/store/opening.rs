@@ -57,8 +57,9 @@ pub(super) async fn open(
             tables,
             poison: None,
             closed: false,
-            stuck: false,
-            no_space: false,
+            checkpoint_failed: false,
+            cold_full: false,
+            journal_full: false,
             commit_armed: false,
             preparing: false,
             leftover: Vec::new(),
@@ -85,7 +86,8 @@ async fn identify(
 ) -> Result<(Superblock, Lsn)> {
     let superblock = Superblock::read(device).await?;
     let checkpoint = cold.checkpoint().map_err(|error| Error::cold("read", error))?;
-    let journaled = find_segments(device).await?.iter().any(|found| found.header != HeaderState::Blank);
+    let segments = find_segments(device).await?;
+    let journaled = segments.iter().any(|found| found.header != HeaderState::Blank);
     let Some(superblock) = superblock else {
         if journaled || checkpoint.is_some() {
             let reason = "there is a journal or a cold store".to_owned();
@@ -100,7 +102,7 @@ async fn identify(
             found: checkpoint.store,
             expected: superblock.store,
         }),
-        Some(checkpoint) if checkpoint.lsn > Lsn(0) && !journaled => {
+        Some(checkpoint) if checkpoint.lsn > Lsn(0) && segments.is_empty() => {
             let reason = format!("the cold store has batches up to {}", checkpoint.lsn.0);
             Err(Error::Missing { what: "the journal", reason })
         }

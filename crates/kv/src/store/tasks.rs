@@ -91,9 +91,10 @@ impl Shared {
             let (due, dirty) = {
                 let state = self.state.lock();
                 let requested = state.checkpoints.is_requested();
-                let due = self.checkpoint_due(&state) || self.is_behind(&state);
+                let useful = state.journal.live_segments() > 1;
+                let due = self.checkpoint_due(&state) || self.is_behind(&state) || (state.journal_full && useful);
                 // After a failure only time or a request makes it try again.
-                (requested || expired || (due && !state.stuck), state.tables.dirty_bytes() > 0)
+                (requested || expired || (due && !state.checkpoint_failed), state.tables.dirty_bytes() > 0)
             };
             if due {
                 deadline = match self.run_checkpoint().await {
@@ -148,16 +149,16 @@ impl Shared {
             Ok(()) => {
                 let mut state = self.state.lock();
                 state.journal.add_ready(slot);
-                state.stuck = false;
-                state.no_space = false;
+                state.journal_full = false;
                 true
             }
             Err(error) if error.is_no_space() => {
                 tracing::warn!(%error, "no space for a further journal segment");
                 let mut state = self.state.lock();
                 state.journal.give_back(slot);
-                state.stuck = true;
-                state.no_space = true;
+                state.journal_full = true;
+                drop(state);
+                self.checkpoint_wanted.notify_one();
                 false
             }
             Err(error) => {

@@ -1,0 +1,216 @@
+//! Random lives of a store against a model: batches, checkpoints, clean and unclean ends, torn writes, cancelled waits.
+//! After each start the store must show exactly the first `n` batches for some `n` that includes every promise made.
+
+mod common;
+
+use std::{
+    pin::pin,
+    task::{Context, Waker},
+    time::Duration,
+};
+
+use common::{Host, Model, contents};
+use kv::{Batch, Config, Error, Lsn, Operation, Store, Table};
+use proptest::prelude::*;
+use rt::memory::Unflushed;
+
+#[derive(Clone, Debug)]
+enum Step {
+    Apply(Vec<(u8, u8, Option<u16>)>),
+    Written,
+    /// Starts waiting and gives up after the first poll.
+    WrittenCancelled,
+    Durable,
+    DurableCancelled,
+    Checkpoint,
+    /// Lets the background tasks run.
+    Rest,
+    Crash,
+    PowerLoss(u64, bool),
+    Close,
+}
+
+fn step() -> impl Strategy<Value = Step> {
+    let operation = (0..3u8, 0..40u8, proptest::option::weighted(0.75, 0..600u16));
+    prop_oneof![
+        30 => proptest::collection::vec(operation, 1..8).prop_map(Step::Apply),
+        6 => Just(Step::Written),
+        3 => Just(Step::WrittenCancelled),
+        4 => Just(Step::Durable),
+        2 => Just(Step::DurableCancelled),
+        2 => Just(Step::Checkpoint),
+        4 => Just(Step::Rest),
+        2 => Just(Step::Crash),
+        3 => (any::<u64>(), any::<bool>()).prop_map(|(seed, torn)| Step::PowerLoss(seed, torn)),
+        1 => Just(Step::Close),
+    ]
+}
+
+/// The store under test and what it promised.
+struct Life {
+    host: Host,
+    store: Option<Store>,
+    /// Contents after each batch.
+    history: Vec<Model>,
+    written: Lsn,
+    durable: Lsn,
+    /// Makes every value unique.
+    counter: u64,
+}
+
+impl Life {
+    async fn begin() -> Life {
+        let mut host = Host::new();
+        host.config = Config {
+            segment_bytes: 16 << 10,
+            segments_max: 6,
+            reserve_bytes: 1 << 10,
+            memory_bytes: 24 << 10,
+            dirty_bytes: 8 << 10,
+            commit_interval: Duration::from_secs(3600),
+            ..Config::small()
+        };
+        let store = Some(host.open().await);
+        Life { host, store, history: vec![Model::new()], written: Lsn(0), durable: Lsn(0), counter: 0 }
+    }
+
+    fn store(&self) -> &Store {
+        self.store.as_ref().expect("alive between steps")
+    }
+
+    async fn apply(&mut self, operations: Vec<(u8, u8, Option<u16>)>) {
+        let mut batch = Batch::default();
+        let mut model = self.history.last().unwrap().clone();
+        for (table, key, length) in operations {
+            // Some keys are too long to lie in place.
+            let key = vec![key; 1 + usize::from(key)];
+            match length {
+                Some(length) => {
+                    self.counter += 1;
+                    let mut value = self.counter.to_le_bytes().to_vec();
+                    value.resize(8 + usize::from(length), table);
+                    model.insert((table, key.clone()), value.clone());
+                    batch.put(Table(table), key, value);
+                }
+                None => {
+                    model.remove(&(table, key.clone()));
+                    batch.delete(Table(table), key);
+                }
+            }
+        }
+        let lsn = match self.store().apply(batch.clone()) {
+            Err(Error::Overloaded) => {
+                self.store().ready().await.unwrap();
+                self.store().apply(batch).unwrap()
+            }
+            other => other.unwrap(),
+        };
+        self.history.push(model);
+        assert_eq!(lsn.0 as usize, self.history.len() - 1);
+    }
+
+    async fn perform(&mut self, step: Step) {
+        let last = self.store().last();
+        let mut context = Context::from_waker(Waker::noop());
+        match step {
+            Step::Apply(operations) => self.apply(operations).await,
+            Step::Written => {
+                self.store().written(last).await.unwrap();
+                self.written = last;
+            }
+            Step::WrittenCancelled => drop(pin!(self.store().written(last)).poll(&mut context)),
+            Step::Durable => {
+                self.store().durable(last).await.unwrap();
+                (self.written, self.durable) = (last, last);
+            }
+            Step::DurableCancelled => drop(pin!(self.store().durable(last)).poll(&mut context)),
+            Step::Checkpoint => {
+                let reached = self.store().checkpoint().await.unwrap();
+                assert_eq!(reached, last);
+                (self.written, self.durable) = (last, last);
+            }
+            Step::Rest => {
+                for _ in 0..20 {
+                    tokio::task::yield_now().await;
+                }
+            }
+            Step::Crash => {
+                self.host.crash();
+                self.restart(self.written).await;
+            }
+            Step::PowerLoss(seed, torn) => {
+                self.host.power_loss(seed, if torn { Unflushed::Torn } else { Unflushed::KeptOrLost });
+                self.restart(self.durable).await;
+            }
+            Step::Close => {
+                self.store().close().await.unwrap();
+                self.restart(last).await;
+            }
+        }
+    }
+
+    async fn restart(&mut self, promised: Lsn) {
+        self.store = None;
+        let (store, replayed) = self.host.replay().await.unwrap();
+        let last = store.last();
+        assert!(last >= promised, "batch {promised:?} was promised, {last:?} came back");
+        assert!((last.0 as usize) < self.history.len(), "nothing is invented");
+        for (index, (lsn, batch)) in replayed.iter().enumerate() {
+            assert_eq!(lsn.0, last.0 - (replayed.len() - index - 1) as u64, "replayed in order, up to the last");
+            assert!(!batch.operations.is_empty());
+        }
+        self.history.truncate(last.0 as usize + 1);
+        (self.written, self.durable) = (last, last);
+        self.store = Some(store);
+        self.check();
+    }
+
+    fn check(&self) {
+        let model = self.history.last().unwrap();
+        assert_eq!(&contents(self.store()), model);
+        for table in 0..3u8 {
+            for key in 0..40u8 {
+                let key = vec![key; 1 + usize::from(key)];
+                let value = self.store().get(Table(table), &key).unwrap();
+                assert_eq!(value.as_deref(), model.get(&(table, key)).map(Vec::as_slice));
+            }
+        }
+    }
+}
+
+/// Takes about two seconds.
+const CASES: u32 = 200;
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: CASES, failure_persistence: None, ..ProptestConfig::default() })]
+
+    #[test]
+    fn every_life_keeps_its_promises(steps in proptest::collection::vec(step(), 1..150)) {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build().unwrap();
+        runtime.block_on(async {
+            let mut life = Life::begin().await;
+            for step in steps {
+                life.perform(step).await;
+            }
+            life.check();
+            life.perform(Step::PowerLoss(0, true)).await;
+        });
+    }
+}
+
+/// Operations keep their order within a batch.
+#[test]
+fn a_later_operation_of_a_batch_wins() {
+    let mut batch = Batch::default();
+    batch.put(Table(0), &b"k"[..], &b"1"[..]);
+    batch.delete(Table(0), &b"k"[..]);
+    batch.put(Table(0), &b"k"[..], &b"2"[..]);
+    assert!(matches!(batch.operations.last(), Some(Operation::Put(..))));
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build().unwrap();
+    runtime.block_on(async {
+        let host = Host::new();
+        let store = host.open().await;
+        store.apply(batch).unwrap();
+        assert_eq!(store.get(Table(0), b"k").unwrap().unwrap(), "2");
+    });
+}
