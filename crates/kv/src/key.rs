@@ -1,18 +1,22 @@
 //! A key as the tables hold it: short ones, which nearly all are, lie in the tree's nodes themselves, so that a look-up
-//! follows no pointer per comparison.
+//! follows no pointer per comparison, and the first 16 bytes are compared as one number.
 
-use std::{borrow::Borrow, cmp::Ordering};
+use std::cmp::Ordering;
 
 /// Longest key stored in place: the size that makes a `Key` 32 bytes.
 const INLINE_BYTES: usize = 30;
 
 /// An owned key, ordered by its bytes.
-#[derive(Clone)]
+#[derive(Clone, Debug)]
 pub(crate) enum Key {
     Inline { length: u8, bytes: [u8; INLINE_BYTES] },
     Heap(Box<[u8]>),
 }
 
+/// Bytes that are compared first.
+const PREFIX_BYTES: usize = 16;
+
+const _: () = assert!(PREFIX_BYTES <= INLINE_BYTES, "every key has a prefix");
 const _: () = assert!(size_of::<Key>() == 32, "keys fill their place in a node");
 
 impl Key {
@@ -33,18 +37,22 @@ impl Key {
         }
     }
 
+    /// The first bytes as a number, with zeros behind short keys: where two keys' numbers differ, they are ordered as the
+    /// keys, for the shorter key is then either different in its own bytes or a beginning of the longer one.
+    fn prefix(&self) -> u128 {
+        let bytes = match self {
+            Key::Inline { bytes, .. } => &bytes[..PREFIX_BYTES],
+            Key::Heap(bytes) => &bytes[..PREFIX_BYTES],
+        };
+        u128::from_be_bytes(bytes.try_into().expect("keys on the heap are longer"))
+    }
+
     /// Memory outside of the key itself.
     pub(crate) fn heap_bytes(&self) -> usize {
         match self {
             Key::Inline { .. } => 0,
             Key::Heap(bytes) => bytes.len(),
         }
-    }
-}
-
-impl Borrow<[u8]> for Key {
-    fn borrow(&self) -> &[u8] {
-        self.as_slice()
     }
 }
 
@@ -64,13 +72,31 @@ impl PartialOrd for Key {
 
 impl Ord for Key {
     fn cmp(&self, other: &Key) -> Ordering {
-        self.as_slice().cmp(other.as_slice())
+        self.prefix().cmp(&other.prefix()).then_with(|| self.as_slice().cmp(other.as_slice()))
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn the_order_is_that_of_the_bytes() {
+        let mut keys = vec![vec![]];
+        for length in [1, 2, 15, 16, 17, 30, 31, 40] {
+            for (first, last) in [(0, 0), (0, 1), (1, 0), (1, 1), (255, 0), (255, 255)] {
+                let mut key = vec![first; length];
+                key[length - 1] = last;
+                keys.push(key);
+            }
+        }
+        for one in &keys {
+            for other in &keys {
+                assert_eq!(Key::new(one).cmp(&Key::new(other)), one.cmp(other), "{one:?} {other:?}");
+                assert_eq!(Key::new(one) == Key::new(other), one == other);
+            }
+        }
+    }
 
     #[test]
     fn keys_keep_their_bytes_and_their_order_across_the_inline_limit() {

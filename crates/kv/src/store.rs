@@ -37,7 +37,7 @@ use crate::{
         writer::{Group, Room, Writer},
     },
     pipeline::Pipeline,
-    tables::{DirtyKey, Tables},
+    tables::Tables,
 };
 
 /// Dirty memory at which `written` waits, in units of the configured amount.
@@ -98,8 +98,6 @@ struct State {
     commit_armed: bool,
     /// The segment task is at work.
     preparing: bool,
-    /// Keys of a failed checkpoint, to be written with the next.
-    leftover: Vec<DirtyKey>,
     checkpoints: checkpoint::Progress,
     statistics: Statistics,
 }

@@ -1,15 +1,17 @@
 //! The tables in memory: everything that changed since the last checkpoint, and as much of the rest as fits.
 //!
 //! One ordered map per table. An entry is *dirty* while its latest value is not in the cold store: it carries the epoch in
-//! which it changed. A checkpoint *freezes*: it takes the list of keys that changed and begins a new epoch; entries become
-//! clean when their value is in the cold store and they did not change in between. Clean entries may be dropped when
-//! memory is short; from then on the tables are no longer *complete* and a missing key must be asked for in the cold store.
+//! which it changed. A checkpoint *freezes*: it begins a new epoch, then walks the maps for what changed before; entries
+//! become clean when their value is in the cold store and they did not change in between. Clean entries may be dropped
+//! when memory is short; from then on the tables are no longer *complete* and a missing key must be asked for in the cold
+//! store.
 //!
 //! Invariants: a dirty entry is never dropped; a clean entry equals the cold store's; removed keys stay as dirty
 //! entries without a value until the cold store knows; complete means that a missing key does not exist.
 //!
 //! Downside of one map instead of a stack of tables: a checkpoint reads the newest values, so they must be durable in the
-//! journal first, and a busy key is written although it is dirty again. In return a read is one look-up.
+//! journal first, and a busy key is written although it is dirty again. In return a read is one look-up. A walk looks at
+//! clean entries as well, some ten nanoseconds each; in return the cold store gets its keys in order.
 
 use std::{collections::BTreeMap, ops::Bound};
 
@@ -29,7 +31,11 @@ const CLEAN: u32 = 0;
 struct Entry {
     /// `None`: removed.
     value: Option<Bytes>,
+    /// Epoch of the value.
     epoch: u32,
+    /// A value of an earlier epoch has not reached the cold store either: a checkpoint of that epoch must write the key,
+    /// even though it can only write the newest value.
+    overdue: bool,
     /// Read or written since eviction last came by.
     referenced: bool,
 }
@@ -43,8 +49,23 @@ pub(crate) enum Lookup {
     Unknown,
 }
 
-/// A changed key, as a freeze lists it.
-pub(crate) type DirtyKey = (Table, Key);
+/// How far a walk has come: all tables before this one, and the keys of this one up to and including this.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Cursor {
+    table: u8,
+    key: Option<Key>,
+}
+
+/// What a step of a walk found.
+#[derive(Debug, Default)]
+pub(crate) struct Step {
+    /// The newest values of entries that changed before the freeze, in order.
+    pub operations: Vec<Operation>,
+    /// One of them changed after the freeze as well.
+    pub newer: bool,
+    /// Where to go on, `None` at the end.
+    pub next: Option<Cursor>,
+}
 
 /// A part of a table in order, removed keys included.
 pub(crate) struct Range {
@@ -61,13 +82,14 @@ pub(crate) struct Tables {
     bytes: usize,
     dirty_bytes: usize,
     epoch: u32,
-    dirty: Vec<DirtyKey>,
     complete: bool,
     /// Where eviction goes on.
-    hand: (u8, Option<Key>),
+    hand: Cursor,
     /// Counts the times that entries became clean; see [`Tables::fill`].
     cleanings: u64,
 }
+
+const _: () = assert!(size_of::<Key>() + size_of::<Entry>() == 72, "the overhead is computed with this");
 
 fn entry_bytes(key: &Key, entry: &Entry) -> usize {
     ENTRY_OVERHEAD_BYTES + key.heap_bytes() + entry.value.as_ref().map_or(0, Bytes::len)
@@ -80,9 +102,8 @@ impl Tables {
             bytes: 0,
             dirty_bytes: 0,
             epoch: CLEAN + 1,
-            dirty: Vec::new(),
             complete: true,
-            hand: (0, None),
+            hand: Cursor::default(),
             cleanings: 0,
         }
     }
@@ -106,17 +127,15 @@ impl Tables {
                 if slot.get().epoch != CLEAN {
                     self.dirty_bytes -= before;
                 }
-                if slot.get().epoch != epoch {
-                    self.dirty.push((table, slot.key().clone()));
-                }
-                *slot.get_mut() = Entry { value, epoch, referenced: true };
+                let old = slot.get();
+                let overdue = old.epoch != CLEAN && (old.overdue || old.epoch != epoch);
+                *slot.get_mut() = Entry { value, epoch, overdue, referenced: true };
                 self.bytes = self.bytes - before + after;
                 self.dirty_bytes += after;
             }
             std::collections::btree_map::Entry::Vacant(slot) => {
                 let bytes = added + slot.key().heap_bytes();
-                self.dirty.push((table, slot.key().clone()));
-                slot.insert(Entry { value, epoch, referenced: true });
+                slot.insert(Entry { value, epoch, overdue: false, referenced: true });
                 self.bytes += bytes;
                 self.dirty_bytes += bytes;
             }
@@ -124,7 +143,7 @@ impl Tables {
     }
 
     pub fn get(&mut self, table: Table, key: &[u8]) -> Lookup {
-        match self.maps[usize::from(table.0)].get_mut(key) {
+        match self.maps[usize::from(table.0)].get_mut(&Key::new(key)) {
             Some(entry) => {
                 entry.referenced = true;
                 entry.value.as_ref().map_or(Lookup::Absent, |value| Lookup::Found(value.clone()))
@@ -142,8 +161,8 @@ impl Tables {
         {
             return result;
         }
-        let to = to.map_or(Bound::Unbounded, Bound::Excluded);
-        for (key, entry) in self.maps[usize::from(table.0)].range::<[u8], _>((from, to)) {
+        let bounds = (from.map(Key::new), to.map_or(Bound::Unbounded, |to| Bound::Excluded(Key::new(to))));
+        for (key, entry) in self.maps[usize::from(table.0)].range(bounds) {
             if result.entries.len() == count {
                 result.more = true;
                 break;
@@ -153,50 +172,65 @@ impl Tables {
         result
     }
 
-    /// Begins a new epoch; the keys that changed before, which are all that is dirty except for what earlier freezes
-    /// handed out, and the epoch that ended.
-    pub fn freeze(&mut self) -> (Vec<DirtyKey>, u32) {
+    /// Begins a new epoch; the one that ended.
+    pub fn freeze(&mut self) -> u32 {
         let frozen = self.epoch;
         self.epoch = self.epoch.checked_add(1).expect("a checkpoint per second fills a u32 after 136 years");
-        (std::mem::take(&mut self.dirty), frozen)
+        frozen
     }
 
-    /// The newest values of frozen keys, sorted, without those that were written meanwhile; and whether any changed after
-    /// `frozen`.
-    pub fn frozen_values(&self, keys: &mut [DirtyKey], frozen: u32) -> (Vec<Operation>, bool) {
-        keys.sort_unstable();
-        let mut changed = false;
-        let mut operations: Vec<Operation> = Vec::with_capacity(keys.len());
-        for (index, dirty) in keys.iter().enumerate() {
-            let (table, key) = dirty;
-            let Some(entry) = self.maps[usize::from(table.0)].get(key.as_slice()) else { continue };
-            if entry.epoch == CLEAN || (index > 0 && keys[index - 1] == *dirty) {
-                continue;
+    /// Looks at up to `steps` entries from `cursor` on for those that changed in epochs up to `frozen`.
+    pub fn walk(&self, cursor: &Cursor, frozen: u32, steps: usize) -> Step {
+        let mut step = Step { next: Some(cursor.clone()), ..Step::default() };
+        let mut left = steps;
+        while let Some(cursor) = step.next.take() {
+            let table = Table(cursor.table);
+            let start = cursor.key.map_or(Bound::Unbounded, Bound::Excluded);
+            let mut last = None;
+            for (key, entry) in self.maps[usize::from(cursor.table)].range((start, Bound::Unbounded)).take(left) {
+                left -= 1;
+                last = Some(key);
+                let newer = entry.epoch > frozen;
+                if entry.epoch == CLEAN || (newer && !entry.overdue) {
+                    continue;
+                }
+                step.newer |= newer;
+                let key = Bytes::copy_from_slice(key.as_slice());
+                step.operations.push(match &entry.value {
+                    Some(value) => Operation::Put(table, key, value.clone()),
+                    None => Operation::Delete(table, key),
+                });
             }
-            changed |= entry.epoch > frozen;
-            let key = Bytes::copy_from_slice(key.as_slice());
-            operations.push(match &entry.value {
-                Some(value) => Operation::Put(*table, key, value.clone()),
-                None => Operation::Delete(*table, key),
-            });
+            step.next = match last {
+                Some(key) if left == 0 => Some(Cursor { table: cursor.table, key: Some(key.clone()) }),
+                _ => cursor.table.checked_add(1).map(|table| Cursor { table, key: None }),
+            };
+            if left == 0 {
+                break;
+            }
         }
-        (operations, changed)
+        step
     }
 
-    /// The cold store has these keys' values of epochs up to `frozen`.
-    pub fn mark_clean(&mut self, keys: &[DirtyKey], frozen: u32) {
+    /// The cold store has these values; those of epochs up to `frozen` are still the newest.
+    pub fn mark_clean(&mut self, operations: &[Operation], frozen: u32) {
         self.cleanings += 1;
-        for (table, key) in keys {
-            let map = &mut self.maps[usize::from(table.0)];
-            let Some(entry) = map.get_mut(key.as_slice()) else { continue };
-            if entry.epoch == CLEAN || entry.epoch > frozen {
+        for operation in operations {
+            let map = &mut self.maps[usize::from(operation.table().0)];
+            let key = Key::new(operation.key());
+            let Some(entry) = map.get_mut(&key) else { continue };
+            if entry.epoch > frozen {
+                entry.overdue = false;
                 continue;
             }
-            let bytes = entry_bytes(key, entry);
+            assert_ne!(entry.epoch, CLEAN, "only a checkpoint cleans, and there is one at a time");
             entry.epoch = CLEAN;
+            entry.overdue = false;
+            let removed = entry.value.is_none();
+            let bytes = entry_bytes(&key, entry);
             self.dirty_bytes -= bytes;
-            if entry.value.is_none() {
-                map.remove(key.as_slice());
+            if removed {
+                map.remove(&key);
                 self.bytes -= bytes;
             }
         }
@@ -220,7 +254,7 @@ impl Tables {
     pub fn insert_clean(&mut self, table: Table, key: &[u8], value: Bytes) {
         let slot = self.maps[usize::from(table.0)].entry(Key::new(key));
         if let std::collections::btree_map::Entry::Vacant(slot) = slot {
-            let entry = Entry { value: Some(value), epoch: CLEAN, referenced: false };
+            let entry = Entry { value: Some(value), epoch: CLEAN, overdue: false, referenced: false };
             self.bytes += entry_bytes(slot.key(), &entry);
             slot.insert(entry);
         }
@@ -242,14 +276,14 @@ impl Tables {
 
     /// One run of the hand within one table; the number of entries looked at, at least 1 so that it ends.
     fn evict_some(&mut self, budget: usize, steps: usize) -> usize {
-        let (table, from) = self.hand.clone();
+        let Cursor { table, key: from } = self.hand.clone();
         let map = &mut self.maps[usize::from(table)];
-        let start = from.as_ref().map_or(Bound::Unbounded, |key| Bound::Excluded(key.as_slice()));
+        let start = from.map_or(Bound::Unbounded, Bound::Excluded);
         let mut excess = self.bytes.saturating_sub(budget);
         let mut victims = Vec::new();
         let mut looked_at = 0;
         let mut last = None;
-        for (key, entry) in map.range_mut::<[u8], _>((start, Bound::Unbounded)).take(steps) {
+        for (key, entry) in map.range_mut((start, Bound::Unbounded)).take(steps) {
             looked_at += 1;
             last = Some(key.clone());
             if entry.epoch == CLEAN && !entry.referenced {
@@ -262,11 +296,11 @@ impl Tables {
             }
         }
         self.hand = match last {
-            Some(key) => (table, Some(key)),
-            None => (table.wrapping_add(1), None),
+            Some(key) => Cursor { table, key: Some(key) },
+            None => Cursor { table: table.wrapping_add(1), key: None },
         };
         for key in victims {
-            let entry = map.remove(key.as_slice()).expect("it was there a moment ago");
+            let entry = map.remove(&key).expect("it was there a moment ago");
             self.bytes -= entry_bytes(&key, &entry);
             self.complete = false;
         }

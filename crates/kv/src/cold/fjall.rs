@@ -54,6 +54,14 @@ impl Default for FjallOptions {
     }
 }
 
+impl FjallOptions {
+    /// The part of a store's budget that [`crate::Config::for_budget`] leaves: an eighth each for blocks and for the
+    /// write buffer, of which two may exist.
+    pub fn for_budget(bytes: u64) -> FjallOptions {
+        FjallOptions { cache_bytes: bytes / 8, write_buffer_bytes: (bytes / 16).max(1 << 20) }
+    }
+}
+
 enum Order {
     Write(Vec<Operation>),
     Commit(Checkpoint),

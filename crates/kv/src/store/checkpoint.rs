@@ -1,9 +1,10 @@
 //! Checkpoints: what changed goes to the cold store, then the journal before it is obsolete.
 //!
 //! One at a time, always on the checkpoint task, so that a cancelled caller leaves nothing half done. Steps:
-//! 1. freeze: note the last batch and the list of changed keys;
+//! 1. freeze: note the last batch, begin a new epoch of changes;
 //! 2. the owner's hook; everything up to the freeze durable in the journal;
-//! 3. in chunks: take the newest values, make sure that they are durable in the journal, write them, mark them clean;
+//! 3. walk the tables in steps: take the newest values of what changed, make sure that they are durable in the journal,
+//!    write them, mark them clean;
 //! 4. commit the cold store with the noted number;
 //! 5. release the journal's segments.
 //!
@@ -16,11 +17,11 @@ use crate::{
     batch::Lsn,
     cold::Checkpoint,
     error::{Error, Result, is_no_space},
-    tables::DirtyKey,
+    tables::Cursor,
 };
 
-/// Keys written to the cold store in one call.
-const CHUNK_KEYS: usize = 1024;
+/// Entries looked at under one lock, and so at most written to the cold store in one call.
+const STEP_ENTRIES: usize = 2048;
 
 /// Where checkpoints stand.
 pub(super) struct Progress {
@@ -94,11 +95,25 @@ impl Shared {
     }
 
     async fn perform_checkpoint(&self) -> Result<Lsn> {
-        let (mut keys, frozen, lsn) = self.freeze()?;
-        let result = self.write_checkpoint(&mut keys, frozen, lsn).await;
+        let (frozen, lsn) = {
+            let mut state = self.state.lock();
+            state.check_usable()?;
+            (state.tables.freeze(), state.journal.applied())
+        };
+        self.durable(lsn).await?;
+        if let Some(hook) = &self.config.before_checkpoint {
+            hook(lsn).await.map_err(|source| Error::Hook { source: Arc::new(source) })?;
+        }
+        let mut cursor = Some(Cursor::default());
+        while let Some(from) = cursor {
+            cursor = self.write_step(&from, frozen).await?;
+            yield_now().await;
+            self.check_usable()?;
+        }
+        let checkpoint = Checkpoint { store: self.store, lsn };
+        let committed = self.cold.commit(checkpoint).await;
+        committed.map_err(|error| self.cold_failed("commit", error))?;
         let mut state = self.state.lock();
-        state.leftover.append(&mut keys);
-        result?;
         state.checkpoints.last = lsn;
         state.journal.release(lsn);
         if state.journal.ready_segments() > 0 {
@@ -107,53 +122,27 @@ impl Shared {
         Ok(lsn)
     }
 
-    fn freeze(&self) -> Result<(Vec<DirtyKey>, u32, Lsn)> {
-        let mut state = self.state.lock();
-        state.check_usable()?;
-        let (dirty, frozen) = state.tables.freeze();
-        let mut keys = std::mem::take(&mut state.leftover);
-        keys.extend(dirty);
-        Ok((keys, frozen, state.journal.applied()))
-    }
-
-    /// Writes and commits; what is left in `keys` was not written.
-    async fn write_checkpoint(&self, keys: &mut Vec<DirtyKey>, frozen: u32, lsn: Lsn) -> Result<()> {
-        self.durable(lsn).await?;
-        if let Some(hook) = &self.config.before_checkpoint {
-            hook(lsn).await.map_err(|source| Error::Hook { source: Arc::new(source) })?;
-        }
-        while !keys.is_empty() {
-            let begin = keys.len().saturating_sub(CHUNK_KEYS);
-            self.write_chunk(&mut keys[begin..], frozen).await?;
-            keys.truncate(begin);
-            self.check_usable()?;
-            yield_now().await;
-        }
-        let checkpoint = Checkpoint { store: self.store, lsn };
-        let committed = self.cold.commit(checkpoint).await;
-        committed.map_err(|error| self.cold_failed("commit", error))
-    }
-
-    async fn write_chunk(&self, keys: &mut [DirtyKey], frozen: u32) -> Result<()> {
-        let (operations, needed) = {
+    /// Takes one step of the walk to the cold store; where to go on.
+    async fn write_step(&self, from: &Cursor, frozen: u32) -> Result<Option<Cursor>> {
+        let (step, applied) = {
             let state = self.state.lock();
-            let (operations, changed) = state.tables.frozen_values(keys, frozen);
-            (operations, changed.then(|| state.journal.applied()))
+            (state.tables.walk(from, frozen, STEP_ENTRIES), state.journal.applied())
         };
-        if let Some(lsn) = needed {
-            self.durable(lsn).await?;
+        if step.operations.is_empty() {
+            return Ok(step.next);
         }
-        if !operations.is_empty() {
-            let written = self.cold.write(operations).await;
-            written.map_err(|error| self.cold_failed("write", error))?;
+        if step.newer {
+            self.durable(applied).await?;
         }
+        let written = self.cold.write(step.operations.clone()).await;
+        written.map_err(|error| self.cold_failed("write", error))?;
         let mut guard = self.state.lock();
         let state: &mut State = &mut guard;
-        state.tables.mark_clean(keys, frozen);
-        state.tables.evict(self.config.memory_bytes as usize, 4 * CHUNK_KEYS);
+        state.tables.mark_clean(&step.operations, frozen);
+        state.tables.evict(self.config.memory_bytes as usize, 4 * STEP_ENTRIES);
         drop(guard);
         self.changed.notify_waiters();
-        Ok(())
+        Ok(step.next)
     }
 
     /// A full cold store is tried again later; after any other failure nobody knows what it holds.

@@ -62,7 +62,6 @@ pub(super) async fn open(
             journal_full: false,
             commit_armed: false,
             preparing: false,
-            leftover: Vec::new(),
             checkpoints: Progress::new(checkpoint),
             statistics: Statistics::default(),
         }),
