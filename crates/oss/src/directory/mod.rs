@@ -118,6 +118,8 @@ pub struct DirectoryStore {
     /// Most bytes of one batch, roughly.
     batch_bytes: usize,
     stopping: AtomicBool,
+    /// No host file is without a record, apart from those of requests under way.
+    swept: AtomicBool,
 }
 
 /// Name of an object's host file. 256 directories keep each of them short.

@@ -6,7 +6,11 @@
 //! everything recovered becomes durable. 4. The task starts; after an unclean end it first removes host files without a
 //! record, which are left when a process dies between an object's first bytes and its record.
 
-use std::{collections::BTreeSet, sync::Arc, time::Duration};
+use std::{
+    collections::BTreeSet,
+    sync::{Arc, atomic::Ordering},
+    time::Duration,
+};
 
 use bytes::Bytes;
 use kv::{Batch, Store, Table};
@@ -36,7 +40,7 @@ const SWEEP_PAUSE: Duration = Duration::from_millis(1);
 /// What opening found.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Recovery {
-    /// The last user of the store did not close it.
+    /// The last user of the store did not close it, or did so before the sweep after such an end was through.
     pub unclean: bool,
     /// In-place blocks compared with their checksums.
     pub blocks_verified: u64,
@@ -71,8 +75,10 @@ impl DirectoryStore {
             space: Default::default(),
             batch_bytes,
             stopping: false.into(),
+            swept: false.into(),
         });
         let unclean = store.meta(CLEAN_KEY)?.is_none();
+        store.swept.store(!unclean, Ordering::Release);
         let mut recovery = Recovery { unclean, ..Recovery::default() };
         let dirty = store.rebuild(&mut recovery)?;
         store.verify_dirty(&dirty, &mut recovery).await?;
@@ -85,8 +91,11 @@ impl DirectoryStore {
         Ok((store, recovery))
     }
 
-    /// Writes down that the store ended well. The last change before the journal is closed.
+    /// Writes down that the store ended well and has no stray files. The last change before the journal is closed.
     pub(super) async fn mark_clean(&self) -> FsResult<()> {
+        if !self.swept.load(Ordering::Acquire) {
+            return Ok(());
+        }
         let lsn = self.apply_marked(|_| {
             let mut batch = Batch::default();
             batch.put(META, Bytes::from_static(CLEAN_KEY), Bytes::new());
@@ -247,6 +256,9 @@ impl DirectoryStore {
                         rt::clock::sleep(&*clock, SWEEP_PAUSE).await;
                     }
                 }
+            }
+            if let Some(store) = weak.upgrade() {
+                store.swept.store(true, Ordering::Release);
             }
         };
         store.seams.spawn.spawn("ost-sweep", Box::pin(task));

@@ -10,7 +10,7 @@
 //! Life cycle: begin (takes the store's short mutex) -> changes -> commit (applies the batch, then the volatile state) or
 //! drop (nothing happened). Never lives across an await. Downside: records are read and decoded under the mutex.
 
-use std::ops::Range;
+use std::{collections::BTreeMap, ops::Range};
 
 use bytes::Bytes;
 use kv::{Batch, Lsn};
@@ -30,8 +30,11 @@ use crate::{
     tables::{BACKLOG, CHUNKS, DIRTY, INLINE, META, OBJECTS, PENDING, object_key, part_key},
 };
 
+/// What changing a chunk adds to a batch where most of it is removed.
+const CHUNK_ENTRY_BYTES: usize = 64;
+
+#[derive(Default)]
 struct OpenChunk {
-    number: u64,
     record: ChunkRecord,
     changed: bool,
 }
@@ -44,7 +47,8 @@ pub(super) struct Transaction<'a> {
     before: Option<ObjectRecord>,
     record: ObjectRecord,
     destroyed: bool,
-    chunk: Option<OpenChunk>,
+    /// Chunks read so far; a chunk is read once, so that every change of it is in one record.
+    chunks: BTreeMap<u64, OpenChunk>,
     batch: Batch,
     batch_bytes: usize,
     fresh_chunks: Vec<u64>,
@@ -75,7 +79,7 @@ impl<'a> Transaction<'a> {
             before,
             record: before.unwrap_or_default(),
             destroyed: false,
-            chunk: None,
+            chunks: BTreeMap::new(),
             batch: Batch::default(),
             batch_bytes: 0,
             fresh_chunks: Vec::new(),
@@ -203,7 +207,7 @@ impl<'a> Transaction<'a> {
 
     /// Applies the change. `Err` of the store means that nothing was applied.
     pub fn commit(mut self) -> Result<Applied, kv::Error> {
-        self.close_chunk();
+        self.put_chunks();
         let existed = self.before.is_some();
         let before = self.before.unwrap_or_default();
         if self.destroyed {
@@ -291,7 +295,8 @@ impl<'a> Transaction<'a> {
     fn set_state(&mut self, block: u64, state: BlockState) -> FsResult<BlockState> {
         let chunk = self.open_chunk(ChunkRecord::of_block(block))?;
         let old = chunk.record.set(block, state);
-        chunk.changed = true;
+        let first_change = !std::mem::replace(&mut chunk.changed, true);
+        self.batch_bytes += if first_change { CHUNK_ENTRY_BYTES } else { 0 };
         let count = |held: bool| u64::from(held);
         let held = (count(state != BlockState::Absent), count(old != BlockState::Absent));
         let inline = (count(state.is_inline()), count(old.is_inline()));
@@ -309,22 +314,24 @@ impl<'a> Transaction<'a> {
     }
 
     fn open_chunk(&mut self, number: u64) -> FsResult<&mut OpenChunk> {
-        if self.chunk.as_ref().is_none_or(|chunk| chunk.number != number) {
-            self.close_chunk();
+        if !self.chunks.contains_key(&number) {
             let mut record = self.store.load_chunk(self.object, number)?.unwrap_or_default();
             record.settle(self.volatile.flushed_epoch(self.object));
-            self.chunk = Some(OpenChunk { number, record, changed: false });
+            self.chunks.insert(number, OpenChunk { record, changed: false });
         }
-        Ok(self.chunk.as_mut().expect("opened above"))
+        Ok(self.chunks.entry(number).or_default())
     }
 
-    fn close_chunk(&mut self) {
-        let Some(chunk) = self.chunk.take().filter(|chunk| chunk.changed) else { return };
-        let key = part_key(self.object, chunk.number);
-        if chunk.record.is_absent() {
-            self.delete(CHUNKS, &key);
-        } else {
-            self.put(CHUNKS, Bytes::copy_from_slice(&key), chunk.record.encode().into());
+    fn put_chunks(&mut self) {
+        for (number, chunk) in std::mem::take(&mut self.chunks) {
+            let key = part_key(self.object, number);
+            if !chunk.changed {
+                continue;
+            } else if chunk.record.is_absent() {
+                self.delete(CHUNKS, &key);
+            } else {
+                self.put(CHUNKS, Bytes::copy_from_slice(&key), chunk.record.encode().into());
+            }
         }
     }
 

@@ -1,0 +1,199 @@
+//! A target on devices in memory, driven through its request handler, that can crash and lose power.
+#![allow(dead_code, reason = "each test file uses its part")]
+
+use std::{sync::Arc, time::Duration};
+
+use bytes::Bytes;
+use kv::{Config, MemoryCold};
+use oss::{Ost, OstDevices, OstOptions};
+use rpc::{
+    Answer, Call, Handler,
+    checksum::{checksums, verify},
+    message::{
+        OstReply, OstRequest, Reply, Request,
+        ost::{Changed, ObjectAttributes, Read, SpaceChange, Write},
+    },
+};
+use rt::{
+    Seams,
+    memory::{MemoryDevice, MemoryTransport, SeededEntropy, Unflushed, seams},
+};
+use types::{ClientId, FsResult, InodeNumber, ObjectId, OstIndex, Slot, Xid};
+
+pub const CLIENT: ClientId = ClientId(7);
+pub const INDEX: OstIndex = OstIndex(3);
+pub const KIB: u64 = 1024;
+pub const MIB: u64 = 1024 * 1024;
+
+pub fn object(number: u64) -> ObjectId {
+    ObjectId { inode: InodeNumber(0x100 + number), slot: 0 }
+}
+
+/// Nothing happens by itself; what is inline is written back whenever the test lets the target work.
+pub fn quiet_options() -> OstOptions {
+    OstOptions {
+        commit_interval: Duration::from_secs(3600),
+        write_back_bytes: u64::MAX,
+        write_back_idle: Duration::ZERO,
+        reserve_bytes: 0,
+    }
+}
+
+pub fn quiet_config() -> Config {
+    let hour = Duration::from_secs(3600);
+    Config { commit_interval: hour, checkpoint_interval: hour, ..Config::small() }
+}
+
+pub struct Target {
+    pub seams: Seams,
+    pub objects: MemoryDevice,
+    pub journal: MemoryDevice,
+    pub cold: MemoryCold,
+    pub options: OstOptions,
+    pub ost: Arc<Ost>,
+}
+
+impl Target {
+    pub async fn new(seed: u64) -> Self {
+        Self::with(seed, MemoryDevice::new(), quiet_options()).await
+    }
+
+    pub async fn with(seed: u64, objects: MemoryDevice, options: OstOptions) -> Self {
+        let seams = seams(&MemoryTransport::new(), seed);
+        let (journal, cold) = (MemoryDevice::new(), MemoryCold::new());
+        let devices = devices(&objects, &journal, &cold);
+        Ost::format(&seams, &devices, "stria", INDEX, quiet_config()).await.unwrap();
+        let ost = open(&seams, devices, options.clone()).await;
+        Self { seams, objects, journal, cold, options, ost }
+    }
+
+    /// The process dies; the target is opened again on what the kernel has.
+    pub async fn crash(self) -> Self {
+        self.reopen_on(|target| (target.objects.crash(), target.journal.crash(), target.cold.crash())).await
+    }
+
+    /// The host loses power; the target is opened again on what the devices have.
+    pub async fn power_loss(self, seed: u64) -> Self {
+        let entropy = SeededEntropy::new(seed);
+        self.reopen_on(|target| {
+            let objects = target.objects.power_loss(&entropy, Unflushed::Torn);
+            let journal = target.journal.power_loss(&entropy, Unflushed::Torn);
+            (objects, journal, target.cold.power_loss(&entropy))
+        })
+        .await
+    }
+
+    /// The target is stopped and opened again.
+    pub async fn restart(self) -> Self {
+        self.ost.stop().await.unwrap();
+        self.reopen_on(|target| (target.objects.clone(), target.journal.clone(), target.cold.clone())).await
+    }
+
+    async fn reopen_on(self, fate: impl FnOnce(&Self) -> (MemoryDevice, MemoryDevice, MemoryCold)) -> Self {
+        let (objects, journal, cold) = fate(&self);
+        let Self { seams, options, ost, .. } = self;
+        drop(ost);
+        let ost = open(&seams, devices(&objects, &journal, &cold), options.clone()).await;
+        Self { seams, objects, journal, cold, options, ost }
+    }
+
+    pub async fn answer(&self, client: ClientId, request: OstRequest, bulk: Bytes) -> Answer {
+        let request = Request::Ost(request);
+        self.ost.clone().handle(Call { client, slot: Slot(0), xid: Xid(1), trace: 0, request, bulk }).await
+    }
+
+    pub async fn ask(&self, request: OstRequest) -> FsResult<OstReply> {
+        match self.answer(CLIENT, request, Bytes::new()).await.reply? {
+            Reply::Ost(reply) => Ok(reply),
+            other => panic!("{other:?}"),
+        }
+    }
+
+    pub async fn write_with(&self, object: ObjectId, offset: u64, data: &[u8], sync: bool) -> FsResult<Changed> {
+        let write = Write { object, offset, checksums: checksums(offset, data), sync, layout_generation: 0 };
+        let answer = self.answer(CLIENT, OstRequest::Write(write), Bytes::copy_from_slice(data)).await;
+        match answer.reply? {
+            Reply::Ost(OstReply::Changed(changed)) => Ok(changed),
+            other => panic!("{other:?}"),
+        }
+    }
+
+    pub async fn write(&self, object: ObjectId, offset: u64, data: &[u8]) -> Changed {
+        self.write_with(object, offset, data, false).await.unwrap()
+    }
+
+    /// Reads and checks the checksums that came along.
+    pub async fn try_read(&self, object: ObjectId, offset: u64, bytes: u64) -> FsResult<Vec<u8>> {
+        let read = Read { object, offset, bytes: bytes as u32 };
+        let answer = self.answer(CLIENT, OstRequest::Read(read), Bytes::new()).await;
+        match answer.reply? {
+            Reply::Ost(OstReply::Read(done)) => {
+                verify(offset, &answer.bulk, &done.checksums).expect("checksums fit the data");
+                let end = (offset + bytes).min(done.size).max(offset);
+                assert_eq!(answer.bulk.len() as u64, end - offset, "short only at the object's end");
+                Ok(answer.bulk.to_vec())
+            }
+            other => panic!("{other:?}"),
+        }
+    }
+
+    pub async fn read(&self, object: ObjectId, offset: u64, bytes: u64) -> Vec<u8> {
+        self.try_read(object, offset, bytes).await.unwrap()
+    }
+
+    pub async fn space(&self, object: ObjectId, change: SpaceChange) -> FsResult<Changed> {
+        match self.ask(OstRequest::Space(object, change)).await? {
+            OstReply::Changed(changed) => Ok(changed),
+            other => panic!("{other:?}"),
+        }
+    }
+
+    pub async fn truncate(&self, object: ObjectId, size: u64) -> Changed {
+        self.space(object, SpaceChange::Truncate { size }).await.unwrap()
+    }
+
+    pub async fn attributes(&self, object: ObjectId) -> ObjectAttributes {
+        match self.ask(OstRequest::Glimpse(vec![object])).await.unwrap() {
+            OstReply::Attributes(attributes) => attributes[0],
+            other => panic!("{other:?}"),
+        }
+    }
+
+    pub async fn seek(&self, object: ObjectId, offset: u64, data: bool) -> Option<u64> {
+        match self.ask(OstRequest::Seek(object, offset, data)).await.unwrap() {
+            OstReply::Found(found) => found,
+            other => panic!("{other:?}"),
+        }
+    }
+
+    pub async fn done(&self, request: OstRequest) {
+        assert_eq!(self.ask(request).await.unwrap(), OstReply::Done);
+    }
+
+    pub async fn sync(&self) {
+        self.done(OstRequest::Sync(Vec::new())).await;
+    }
+}
+
+pub fn devices(objects: &MemoryDevice, journal: &MemoryDevice, cold: &MemoryCold) -> OstDevices {
+    OstDevices { objects: Arc::new(objects.clone()), journal: Arc::new(journal.clone()), cold: Arc::new(cold.clone()) }
+}
+
+pub async fn open(seams: &Seams, devices: OstDevices, options: OstOptions) -> Arc<Ost> {
+    Ost::open(seams.clone(), devices, "stria", INDEX, options, quiet_config()).await.expect("the target opens")
+}
+
+/// Data that differ from block to block and from version to version, without zeros.
+pub fn pattern(version: u64, offset: u64, bytes: u64) -> Vec<u8> {
+    (offset..offset + bytes)
+        .map(|at| {
+            let mixed = (at ^ version.rotate_left(32)).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+            (mixed >> 56) as u8 | 1
+        })
+        .collect()
+}
+
+/// Runs a test in a runtime of its own.
+pub fn run<T>(future: impl Future<Output = T>) -> T {
+    tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap().block_on(future)
+}
