@@ -25,7 +25,7 @@ use rpc::{
 };
 use rt::{BoxFuture, Device, Seams};
 use types::{
-    ClientId, FsError, FsResult, OstIndex, Slot, SpaceUsage, Xid,
+    ClientId, FsError, FsResult, ObjectId, OstIndex, Slot, SpaceUsage, Xid,
     limits::{BULK_BYTES_MAX, FSNAME_BYTES_MAX},
 };
 
@@ -213,6 +213,12 @@ impl Ost {
     /// Figures of the target.
     pub fn statistics(&self) -> &Statistics {
         &self.statistics
+    }
+
+    /// Everything stored about one object, a line each.
+    pub fn inspect_object(&self, object: ObjectId) -> FsResult<Vec<String>> {
+        let lines = crate::inspect::describe_object_entries(&self.kv, object);
+        lines.map_err(|error| crate::kv_error(&self.name, error))
     }
 
     /// Figures of the tables.

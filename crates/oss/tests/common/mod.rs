@@ -1,8 +1,11 @@
 //! A target on devices in memory, driven through its request handler, that can crash and lose power.
 #![allow(dead_code, reason = "each test file uses its part")]
 
+pub mod probe;
+
 use std::{sync::Arc, time::Duration};
 
+use self::probe::Probe;
 use bytes::Bytes;
 use kv::{Config, MemoryCold};
 use oss::{Ost, OstDevices, OstOptions};
@@ -47,6 +50,7 @@ pub fn quiet_config() -> Config {
 pub struct Target {
     pub seams: Seams,
     pub objects: MemoryDevice,
+    pub probe: Probe,
     pub journal: MemoryDevice,
     pub cold: MemoryCold,
     pub options: OstOptions,
@@ -61,10 +65,11 @@ impl Target {
     pub async fn with(seed: u64, objects: MemoryDevice, options: OstOptions) -> Self {
         let seams = seams(&MemoryTransport::new(), seed);
         let (journal, cold) = (MemoryDevice::new(), MemoryCold::new());
-        let devices = devices(&objects, &journal, &cold);
+        let probe = Probe::new(objects.clone());
+        let devices = devices(&probe, &journal, &cold);
         Ost::format(&seams, &devices, "stria", INDEX, quiet_config()).await.unwrap();
         let ost = open(&seams, devices, options.clone()).await;
-        Self { seams, objects, journal, cold, options, ost }
+        Self { seams, objects, probe, journal, cold, options, ost }
     }
 
     /// The process dies; the target is opened again on what the kernel has.
@@ -93,8 +98,9 @@ impl Target {
         let (objects, journal, cold) = fate(&self);
         let Self { seams, options, ost, .. } = self;
         drop(ost);
-        let ost = open(&seams, devices(&objects, &journal, &cold), options.clone()).await;
-        Self { seams, objects, journal, cold, options, ost }
+        let probe = Probe::new(objects.clone());
+        let ost = open(&seams, devices(&probe, &journal, &cold), options.clone()).await;
+        Self { seams, objects, probe, journal, cold, options, ost }
     }
 
     pub async fn answer(&self, client: ClientId, request: OstRequest, bulk: Bytes) -> Answer {
@@ -129,7 +135,7 @@ impl Target {
         match answer.reply? {
             Reply::Ost(OstReply::Read(done)) => {
                 verify(offset, &answer.bulk, &done.checksums).expect("checksums fit the data");
-                let end = (offset + bytes).min(done.size).max(offset);
+                let end = offset.saturating_add(bytes).min(done.size).max(offset);
                 assert_eq!(answer.bulk.len() as u64, end - offset, "short only at the object's end");
                 Ok(answer.bulk.to_vec())
             }
@@ -175,7 +181,7 @@ impl Target {
     }
 }
 
-pub fn devices(objects: &MemoryDevice, journal: &MemoryDevice, cold: &MemoryCold) -> OstDevices {
+pub fn devices(objects: &Probe, journal: &MemoryDevice, cold: &MemoryCold) -> OstDevices {
     OstDevices { objects: Arc::new(objects.clone()), journal: Arc::new(journal.clone()), cold: Arc::new(cold.clone()) }
 }
 

@@ -1,0 +1,102 @@
+//! A device that watches, delays and fails operations on another one.
+
+use std::{
+    collections::BTreeMap,
+    io,
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+    },
+};
+
+use bytes::Bytes;
+use parking_lot::Mutex;
+use rt::{BoxFuture, Device, memory::MemoryDevice};
+use types::SpaceUsage;
+
+#[derive(Clone)]
+pub struct Probe {
+    pub inner: MemoryDevice,
+    /// Flushes per file.
+    pub flushes: Arc<Mutex<BTreeMap<String, usize>>>,
+    pub fail_flushes: Arc<AtomicBool>,
+    /// Others run in the middle of every write and before every read.
+    pub slow: Arc<AtomicBool>,
+}
+
+impl Probe {
+    pub fn new(inner: MemoryDevice) -> Self {
+        Self { inner, flushes: Default::default(), fail_flushes: Default::default(), slow: Default::default() }
+    }
+
+    pub fn take_flushes(&self) -> BTreeMap<String, usize> {
+        std::mem::take(&mut self.flushes.lock())
+    }
+}
+
+async fn others_run(slow: bool) {
+    for _ in 0..if slow { 3 } else { 0 } {
+        tokio::task::yield_now().await;
+    }
+}
+
+impl Device for Probe {
+    fn read(&self, file: &str, offset: u64, buffer: Vec<u8>) -> BoxFuture<'static, io::Result<(Vec<u8>, usize)>> {
+        let (slow, read) = (self.slow.load(Ordering::Relaxed), self.inner.read(file, offset, buffer));
+        Box::pin(async move {
+            others_run(slow).await;
+            read.await
+        })
+    }
+
+    fn write(&self, file: &str, offset: u64, pieces: Vec<Bytes>) -> BoxFuture<'static, io::Result<()>> {
+        if !self.slow.load(Ordering::Relaxed) {
+            return self.inner.write(file, offset, pieces);
+        }
+        let data: Vec<u8> = pieces.iter().flatten().copied().collect();
+        let half = data.len() / 2;
+        let first = self.inner.write(file, offset, vec![Bytes::copy_from_slice(&data[..half])]);
+        let second = self.inner.write(file, offset + half as u64, vec![Bytes::copy_from_slice(&data[half..])]);
+        Box::pin(async move {
+            first.await?;
+            others_run(true).await;
+            second.await
+        })
+    }
+
+    fn flush(&self, file: &str) -> BoxFuture<'static, io::Result<()>> {
+        *self.flushes.lock().entry(file.to_owned()).or_default() += 1;
+        if self.fail_flushes.load(Ordering::Relaxed) {
+            return Box::pin(async { Err(io::Error::other("the disk is gone")) });
+        }
+        self.inner.flush(file)
+    }
+
+    fn length(&self, file: &str) -> BoxFuture<'static, io::Result<Option<u64>>> {
+        self.inner.length(file)
+    }
+
+    fn truncate(&self, file: &str, length: u64) -> BoxFuture<'static, io::Result<()>> {
+        self.inner.truncate(file, length)
+    }
+
+    fn punch(&self, file: &str, offset: u64, bytes: u64) -> BoxFuture<'static, io::Result<()>> {
+        self.inner.punch(file, offset, bytes)
+    }
+
+    fn allocate(&self, file: &str, offset: u64, bytes: u64) -> BoxFuture<'static, io::Result<()>> {
+        self.inner.allocate(file, offset, bytes)
+    }
+
+    fn remove(&self, file: &str) -> BoxFuture<'static, io::Result<()>> {
+        self.inner.remove(file)
+    }
+
+    fn list(&self, prefix: &str) -> BoxFuture<'static, io::Result<Vec<String>>> {
+        self.inner.list(prefix)
+    }
+
+    fn space(&self) -> BoxFuture<'static, io::Result<SpaceUsage>> {
+        self.inner.space()
+    }
+}

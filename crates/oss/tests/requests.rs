@@ -1,0 +1,561 @@
+//! What an OST answers, request by request, and what it does when a device fails it.
+
+mod common;
+
+use std::sync::atomic::Ordering;
+
+use bytes::Bytes;
+use common::{CLIENT, INDEX, KIB, MIB, Target, devices, object, pattern, quiet_config, quiet_options, run};
+use oss::{OpenError, Ost, OstOptions, directory::host_file, inspect};
+use rpc::{
+    Handler,
+    checksum::checksums,
+    message::{
+        OstReply, OstRequest, Reply, Request,
+        ost::{Read, SpaceChange, Write},
+    },
+};
+use rt::{Device, memory::MemoryDevice};
+use types::{ClientId, FsError, OstIndex};
+
+const BLOCK: u64 = 4096;
+
+fn is_on_host(target: &Target, number: u64) -> bool {
+    target.objects.list(&host_file(object(number))).now_or_never().is_some_and(|files| !files.unwrap().is_empty())
+}
+
+trait Now: Future + Sized {
+    /// Operations on memory are ready at once.
+    fn now_or_never(self) -> Option<Self::Output> {
+        match std::pin::pin!(self).poll(&mut std::task::Context::from_waker(std::task::Waker::noop())) {
+            std::task::Poll::Ready(value) => Some(value),
+            std::task::Poll::Pending => None,
+        }
+    }
+}
+
+impl<F: Future> Now for F {}
+
+#[test]
+fn a_missing_object_is_empty_and_reading_does_not_make_it() {
+    run(async {
+        let target = Target::new(1).await;
+        assert_eq!(target.read(object(1), 0, MIB).await, b"");
+        assert_eq!(target.attributes(object(1)).await, Default::default());
+        assert_eq!(target.seek(object(1), 0, true).await, None);
+        assert_eq!(target.truncate(object(1), 0).await.after, Default::default());
+        target.space(object(1), SpaceChange::Punch { offset: 0, bytes: MIB }).await.unwrap();
+        target.done(OstRequest::Destroy(vec![object(1)])).await;
+        target.done(OstRequest::Verify(object(1))).await;
+        assert_eq!(target.ask(OstRequest::ListObjects(None, 10)).await, Ok(OstReply::Objects(vec![])));
+    });
+}
+
+#[test]
+fn small_data_stay_inline_and_large_data_go_to_a_host_file() {
+    run(async {
+        let target = Target::new(1).await;
+        let small = target.write(object(1), 0, &pattern(1, 0, 3901)).await;
+        assert_eq!((small.after.size, small.after.blocks), (3901, 8));
+        target.write(object(2), 0, &pattern(2, 0, MIB)).await;
+        target.ost.work().await;
+        assert!(!is_on_host(&target, 1), "small objects stay inline");
+        assert!(is_on_host(&target, 2));
+        assert_eq!(target.read(object(1), 0, MIB).await, pattern(1, 0, 3901));
+        assert_eq!(target.read(object(2), 100, 70000).await, pattern(2, 100, 70000));
+        // Small writes to an object that became large are written back.
+        for offset in (0..20).map(|write| write * 47008) {
+            target.write(object(3), offset, &pattern(3, offset, 47008)).await;
+        }
+        assert!(!is_on_host(&target, 3));
+        target.ost.work().await;
+        assert!(is_on_host(&target, 3));
+        assert_eq!(target.read(object(3), 0, MIB).await, pattern(3, 0, 20 * 47008));
+        assert_eq!(target.ost.parameter("dirty_files").await.unwrap(), "0");
+    });
+}
+
+#[test]
+fn inline_data_beyond_the_budget_are_written_back_without_being_asked() {
+    run(async {
+        let options = OstOptions {
+            write_back_bytes: MIB,
+            write_back_idle: std::time::Duration::from_secs(3600),
+            ..quiet_options()
+        };
+        let target = Target::with(1, MemoryDevice::new(), options).await;
+        for offset in (0..32).map(|write| write * 32 * KIB) {
+            target.write(object(1), offset, &pattern(1, offset, 32 * KIB)).await;
+        }
+        tokio::task::yield_now().await;
+        assert!(!is_on_host(&target, 1), "not beyond the budget yet");
+        target.write(object(1), MIB, &pattern(1, MIB, KIB)).await;
+        while !is_on_host(&target, 1) {
+            tokio::task::yield_now().await;
+        }
+        assert_eq!(target.read(object(1), 0, 2 * MIB).await, pattern(1, 0, MIB + KIB));
+    });
+}
+
+#[test]
+fn a_truncated_file_written_anew_goes_in_place_after_one_commit() {
+    run(async {
+        let target = Target::new(1).await;
+        target.write(object(1), 0, &pattern(1, 0, MIB)).await;
+        target.sync().await;
+        target.truncate(object(1), 0).await;
+        let lines = || async { target.ost.inspect_object(object(1)).unwrap().join("\n") };
+        target.write(object(1), 0, &pattern(2, 0, 64 * KIB)).await;
+        assert!(lines().await.contains("0..16 inline"), "{}", lines().await);
+        target.sync().await;
+        target.write(object(1), 64 * KIB, &pattern(2, 64 * KIB, 64 * KIB)).await;
+        assert!(lines().await.contains("16..32 in place since epoch"), "{}", lines().await);
+        assert_eq!(target.read(object(1), 0, MIB).await, pattern(2, 0, 128 * KIB));
+    });
+}
+
+#[test]
+fn damaged_transfers_are_refused_and_change_nothing() {
+    run(async {
+        let target = Target::new(1).await;
+        target.write(object(1), 0, &pattern(1, 0, 8192)).await;
+        let data = pattern(2, 0, 8192);
+        let mut sums = checksums(0, &data);
+        sums[1] ^= 1;
+        let write = Write { object: object(1), offset: 0, checksums: sums, sync: false, layout_generation: 0 };
+        let answer = target.answer(CLIENT, OstRequest::Write(write.clone()), data.clone().into()).await;
+        assert_eq!(answer.reply.unwrap_err(), FsError::Transfer);
+        let write = Write { checksums: vec![1], ..write };
+        let answer = target.answer(CLIENT, OstRequest::Write(write), data.into()).await;
+        assert!(matches!(answer.reply.unwrap_err(), FsError::Protocol(_)));
+        assert_eq!(target.read(object(1), 0, 8192).await, pattern(1, 0, 8192));
+        assert_eq!(target.ost.statistics().figures().damaged_transfers, 1);
+    });
+}
+
+#[test]
+fn a_flipped_bit_on_the_device_is_an_error_with_the_objects_name() {
+    run(async {
+        let target = Target::new(1).await;
+        target.write(object(1), 0, &pattern(1, 0, MIB)).await;
+        target.sync().await;
+        target.objects.flip_bit(&host_file(object(1)), 5 * BLOCK + 17, 3);
+        let expected = FsError::Corrupt { object: object(1), ost: INDEX, offset: 5 * BLOCK };
+        assert_eq!(target.try_read(object(1), 0, MIB).await, Err(expected.clone()));
+        assert_eq!(target.try_read(object(1), 5 * BLOCK + 100, 1).await, Err(expected.clone()));
+        assert_eq!(target.ask(OstRequest::Verify(object(1))).await, Err(expected.clone()));
+        // Neither are the damaged bytes used to make new data, nor does a restart take them for data that never arrived.
+        assert_eq!(target.write_with(object(1), 5 * BLOCK, b"x", false).await.unwrap_err(), expected);
+        let target = target.power_loss(1).await;
+        assert_eq!(target.try_read(object(1), 0, MIB).await, Err(expected));
+        assert_eq!(target.read(object(1), 0, 5 * BLOCK).await, pattern(1, 0, 5 * BLOCK), "others are fine");
+        assert_eq!(target.read(object(1), 6 * BLOCK, BLOCK).await, pattern(1, 6 * BLOCK, BLOCK));
+        // A whole new block heals it.
+        target.write(object(1), 5 * BLOCK, &pattern(2, 5 * BLOCK, BLOCK)).await;
+        assert_eq!(target.read(object(1), 5 * BLOCK, BLOCK).await, pattern(2, 5 * BLOCK, BLOCK));
+        target.done(OstRequest::Verify(object(1))).await;
+    });
+}
+
+#[test]
+fn rot_in_a_synced_file_shows_even_if_power_is_lost_before_the_commit() {
+    run(async {
+        let target = Target::new(1).await;
+        target.write_with(object(1), 0, &pattern(1, 0, 64 * KIB), true).await.unwrap();
+        target.objects.flip_bit(&host_file(object(1)), 0, 0);
+        let target = target.power_loss(1).await;
+        assert_eq!(target.ost.recovery().blocks_reset, 0);
+        let expected = FsError::Corrupt { object: object(1), ost: INDEX, offset: 0 };
+        assert_eq!(target.try_read(object(1), 0, MIB).await, Err(expected));
+    });
+}
+
+#[test]
+fn a_full_device_refuses_writes_whole_and_takes_deletes() {
+    run(async {
+        let options = OstOptions { reserve_bytes: 512 * KIB, ..quiet_options() };
+        let target = Target::with(1, MemoryDevice::with_capacity(4 * MIB), options).await;
+        let mut written = 0;
+        let refused = loop {
+            let data = pattern(1, written * 256 * KIB, 256 * KIB);
+            match target.write_with(object(1), written * 256 * KIB, &data, false).await {
+                Ok(_) => written += 1,
+                Err(error) => break error,
+            }
+        };
+        assert_eq!(refused, FsError::NoSpace);
+        assert_eq!(written, 14, "up to the reserve");
+        assert_eq!(target.read(object(1), 0, 4 * MIB).await, pattern(1, 0, 14 * 256 * KIB), "nothing half-written");
+        assert_eq!(target.ost.statistics().figures().no_space, 1);
+        let OstReply::Space(space, _) = target.ask(OstRequest::StatFs).await.unwrap() else { panic!() };
+        assert_eq!((space.bytes_total, space.bytes_available), (4 * MIB, 0));
+        target.truncate(object(1), MIB).await;
+        target.sync().await;
+        target.write(object(1), MIB, &pattern(1, MIB, 256 * KIB)).await;
+        target.done(OstRequest::Destroy(vec![object(1)])).await;
+        target.sync().await;
+        assert_eq!(target.objects.space().await.unwrap().bytes_free, 4 * MIB);
+    });
+}
+
+#[test]
+fn a_device_that_fills_up_behind_the_targets_back_is_noticed_by_the_write() {
+    run(async {
+        let target = Target::new(1).await;
+        target.write(object(1), 0, &pattern(1, 0, 64 * KIB)).await;
+        target.objects.set_capacity(0);
+        let write = target.write_with(object(1), 64 * KIB, &pattern(1, 64 * KIB, 64 * KIB), false).await;
+        assert_eq!(write.unwrap_err(), FsError::NoSpace);
+        let allocate = SpaceChange::Allocate { offset: 0, bytes: MIB, extend: true };
+        assert_eq!(target.space(object(1), allocate).await.unwrap_err(), FsError::NoSpace);
+        assert_eq!(target.attributes(object(1)).await.size, 64 * KIB);
+        assert_eq!(target.read(object(1), 0, MIB).await, pattern(1, 0, 64 * KIB));
+    });
+}
+
+#[test]
+fn a_read_only_device_is_a_read_only_target_that_still_reads() {
+    run(async {
+        let target = Target::new(1).await;
+        target.write(object(1), 0, &pattern(1, 0, MIB)).await;
+        target.sync().await;
+        target.objects.set_read_only(true);
+        let write = target.write_with(object(2), 0, &pattern(1, 0, MIB), false).await;
+        assert_eq!(write.unwrap_err(), FsError::ReadOnly);
+        assert_eq!(target.read(object(1), 0, MIB).await, pattern(1, 0, MIB));
+    });
+}
+
+#[test]
+fn the_first_failed_flush_ends_all_changes_and_reopening_recovers() {
+    run(async {
+        let target = Target::new(1).await;
+        target.write(object(1), 0, &pattern(1, 0, MIB)).await;
+        target.sync().await;
+        target.write(object(2), 0, &pattern(2, 0, MIB)).await;
+        target.probe.fail_flushes.store(true, Ordering::Relaxed);
+        let sync = target.ask(OstRequest::Sync(vec![object(2)])).await;
+        assert!(matches!(sync, Err(FsError::Device { ref target, .. }) if target == "stria-OST0003"), "{sync:?}");
+        target.probe.fail_flushes.store(false, Ordering::Relaxed);
+        for request in [OstRequest::Sync(vec![]), OstRequest::Destroy(vec![object(1)])] {
+            let refused = target.ask(request).await.unwrap_err();
+            assert!(refused.to_string().contains("the disk is gone"), "{refused}");
+        }
+        assert!(target.write_with(object(3), 0, b"x", false).await.is_err());
+        assert!(target.ost.condition().read_only);
+        assert_eq!(target.read(object(1), 0, MIB).await, pattern(1, 0, MIB), "reading goes on");
+        let target = target.power_loss(3).await;
+        assert_eq!(target.read(object(1), 0, MIB).await, pattern(1, 0, MIB));
+        target.write(object(3), 0, b"x").await;
+    });
+}
+
+#[test]
+fn sync_of_some_objects_flushes_only_their_files() {
+    run(async {
+        let target = Target::new(1).await;
+        for number in 1..=3 {
+            target.write(object(number), 0, &pattern(number, 0, 64 * KIB)).await;
+        }
+        target.write(object(4), 0, b"inline").await;
+        target.probe.take_flushes();
+        target.done(OstRequest::Sync(vec![object(2), object(4)])).await;
+        target.done(OstRequest::Sync(vec![object(2)])).await;
+        assert_eq!(target.probe.take_flushes(), [(host_file(object(2)), 1)].into());
+        target.sync().await;
+        let flushed: Vec<String> = target.probe.take_flushes().into_keys().collect();
+        assert_eq!(flushed, [host_file(object(1)), host_file(object(3))], "the second is flushed already");
+    });
+}
+
+#[test]
+fn concurrent_writes_to_one_range_never_mix_and_readers_see_one_of_them() {
+    run(async {
+        const WRITERS: u64 = 6;
+        let target = std::sync::Arc::new(Target::new(1).await);
+        target.probe.slow.store(true, Ordering::Relaxed);
+        for (offset, bytes) in [(0, 128 * KIB), (300, 100_000), (BLOCK, 3000)] {
+            let written = |version: u64| pattern(version, offset, bytes);
+            target.write(object(1), offset, &written(0)).await;
+            let mut tasks = Vec::new();
+            for number in 0..3 * WRITERS {
+                let target = target.clone();
+                tasks.push(tokio::spawn(async move {
+                    if number % 3 == 0 {
+                        target.write(object(1), offset, &pattern(number / 3, offset, bytes)).await;
+                    } else {
+                        let found = target.read(object(1), offset, bytes).await;
+                        let known = (0..WRITERS).any(|version| found == pattern(version, offset, bytes));
+                        assert!(known, "a mixture of writes was read");
+                    }
+                    if number == WRITERS {
+                        target.ost.work().await;
+                    }
+                }));
+            }
+            for task in tasks {
+                task.await.unwrap();
+            }
+            let last = target.read(object(1), offset, bytes).await;
+            assert!((0..WRITERS).any(|version| last == written(version)));
+            target.done(OstRequest::Verify(object(1))).await;
+        }
+    });
+}
+
+#[test]
+fn writes_to_neighbouring_ranges_of_one_chunk_all_arrive() {
+    run(async {
+        let target = std::sync::Arc::new(Target::new(1).await);
+        target.probe.slow.store(true, Ordering::Relaxed);
+        // Neighbours share a block at each seam, large ones go in place, small ones inline.
+        let parts: Vec<(u64, u64)> = (0..8).map(|part| (part * 80_000, 80_000)).collect();
+        let mut tasks = Vec::new();
+        for (offset, bytes) in parts {
+            let target = target.clone();
+            tasks.push(tokio::spawn(async move {
+                target.write(object(1), offset, &pattern(1, offset, bytes)).await;
+                target.write(object(1), offset + 1000, &pattern(2, offset + 1000, 500)).await;
+            }));
+        }
+        for task in tasks {
+            task.await.unwrap();
+        }
+        let mut expected = pattern(1, 0, 640_000);
+        for part in 0..8 {
+            let at = part * 80_000 + 1000;
+            expected[at..at + 500].copy_from_slice(&pattern(2, at as u64, 500));
+        }
+        assert!(target.read(object(1), 0, MIB).await == expected);
+        target.done(OstRequest::Verify(object(1))).await;
+        assert_eq!(target.attributes(object(1)).await.blocks, 640_000u64.div_ceil(BLOCK) * 8);
+    });
+}
+
+#[test]
+fn changes_during_write_back_win() {
+    run(async {
+        let target = std::sync::Arc::new(Target::new(1).await);
+        for offset in (0..8).map(|part| part * 32 * KIB) {
+            target.write(object(1), offset, &pattern(1, offset, 32 * KIB)).await;
+        }
+        target.probe.slow.store(true, Ordering::Relaxed);
+        let worker = {
+            let target = target.clone();
+            tokio::spawn(async move { target.ost.work().await })
+        };
+        while !is_on_host(&target, 1) {
+            tokio::task::yield_now().await;
+        }
+        target.write(object(1), 0, &pattern(2, 0, 5000)).await;
+        target.space(object(1), SpaceChange::Punch { offset: 64 * KIB, bytes: 128 * KIB }).await.unwrap();
+        target.write(object(1), 64 * KIB, &pattern(3, 64 * KIB, 64 * KIB)).await;
+        assert!(!worker.is_finished(), "the test means to change what is being copied");
+        worker.await.unwrap();
+        target.sync().await;
+        let mut expected = pattern(1, 0, 256 * KIB);
+        expected[..5000].copy_from_slice(&pattern(2, 0, 5000));
+        expected[64 << 10..192 << 10].fill(0);
+        expected[64 << 10..128 << 10].copy_from_slice(&pattern(3, 64 * KIB, 64 * KIB));
+        let target = std::sync::Arc::into_inner(target).unwrap();
+        assert!(target.read(object(1), 0, MIB).await == expected);
+        let target = target.power_loss(5).await;
+        assert!(target.read(object(1), 0, MIB).await == expected);
+        target.done(OstRequest::Verify(object(1))).await;
+    });
+}
+
+#[test]
+fn an_evicted_client_is_refused_for_good_after_its_last_request_ended() {
+    run(async {
+        let target = Target::new(1).await;
+        let late = ClientId(99);
+        target.probe.slow.store(true, Ordering::Relaxed);
+        let data = pattern(1, 0, MIB);
+        let write =
+            Write { object: object(1), offset: 0, checksums: checksums(0, &data), sync: false, layout_generation: 0 };
+        let mut running = Box::pin(target.answer(late, OstRequest::Write(write.clone()), data.clone().into()));
+        assert!(
+            std::future::poll_fn(|context| std::task::Poll::Ready(running.as_mut().poll(context).is_pending())).await
+        );
+        let mut evict = Box::pin(target.ask(OstRequest::Evict(late)));
+        for _ in 0..3 {
+            let pending =
+                std::future::poll_fn(|context| std::task::Poll::Ready(evict.as_mut().poll(context).is_pending())).await;
+            assert!(pending, "a request of the client is still running");
+        }
+        running.await.reply.expect("it began before the eviction");
+        assert_eq!(evict.await, Ok(OstReply::Done));
+        let refused = target.answer(late, OstRequest::Write(write.clone()), data.clone().into()).await;
+        assert_eq!(refused.reply.unwrap_err(), FsError::Evicted);
+        let target = target.power_loss(1).await;
+        let refused = target.answer(late, OstRequest::Write(write), data.into()).await;
+        assert_eq!(refused.reply.unwrap_err(), FsError::Evicted);
+        target.write(object(1), 0, b"others may").await;
+    });
+}
+
+#[test]
+fn data_and_holes_are_found() {
+    run(async {
+        let target = Target::new(1).await;
+        target.write(object(1), 2 * BLOCK, &pattern(1, 0, BLOCK)).await;
+        target.write(object(1), 3 * MIB + 100, &pattern(1, 0, 100)).await;
+        let end = 3 * MIB + 200;
+        for (offset, data, found) in [
+            (0, true, Some(2 * BLOCK)),
+            (2 * BLOCK + 5, true, Some(2 * BLOCK + 5)),
+            (3 * BLOCK, true, Some(3 * MIB)),
+            (0, false, Some(0)),
+            (2 * BLOCK, false, Some(3 * BLOCK)),
+            (3 * MIB, false, Some(end)),
+            (end, false, None),
+            (end, true, None),
+        ] {
+            assert_eq!(target.seek(object(1), offset, data).await, found, "{offset} {data}");
+        }
+        target.truncate(object(1), 10 * MIB).await;
+        assert_eq!(target.seek(object(1), 4 * MIB, true).await, None);
+        assert_eq!(target.seek(object(1), 4 * MIB, false).await, Some(4 * MIB));
+    });
+}
+
+#[test]
+fn requests_out_of_bounds_are_refused() {
+    run(async {
+        let target = Target::new(1).await;
+        let too_large = Read { object: object(1), offset: 0, bytes: u32::MAX };
+        assert_eq!(target.ask(OstRequest::Read(too_large)).await, Err(FsError::Invalid));
+        assert_eq!(target.write_with(object(1), u64::MAX - 1, b"xyz", false).await.unwrap_err(), FsError::FileTooLarge);
+        assert_eq!(
+            target.write_with(object(1), i64::MAX as u64, b"x", false).await.unwrap_err(),
+            FsError::FileTooLarge
+        );
+        for change in [
+            SpaceChange::Truncate { size: u64::MAX },
+            SpaceChange::Allocate { offset: u64::MAX, bytes: 1, extend: true },
+            SpaceChange::Punch { offset: 1, bytes: u64::MAX },
+            SpaceChange::Zero { offset: i64::MAX as u64, bytes: 1, extend: true },
+        ] {
+            assert_eq!(target.space(object(1), change).await.unwrap_err(), FsError::FileTooLarge, "{change:?}");
+        }
+        let nothing = SpaceChange::Punch { offset: 0, bytes: 0 };
+        assert_eq!(target.space(object(1), nothing).await.unwrap_err(), FsError::Invalid);
+        let empty = target.write_with(object(1), 5, b"", false).await.unwrap();
+        assert_eq!(empty.after, Default::default());
+        assert_eq!(target.read(object(1), u64::MAX - 5, 100).await, b"");
+        let misdirected = Request::Mgs(rpc::message::MgsRequest::Ping);
+        let call = rpc::Call {
+            client: CLIENT,
+            slot: Default::default(),
+            xid: Default::default(),
+            trace: 0,
+            request: misdirected,
+            bulk: Bytes::new(),
+        };
+        assert!(matches!(target.ost.clone().handle(call).await.reply, Err(FsError::Protocol(_))));
+    });
+}
+
+#[test]
+fn very_large_sparse_objects_cost_what_they_hold() {
+    run(async {
+        let target = Target::new(1).await;
+        let far = 16 << 40;
+        target.write(object(1), far, b"end").await;
+        assert_eq!(target.attributes(object(1)).await.blocks, 8);
+        assert_eq!(target.read(object(1), far - 4, 100).await, b"\0\0\0\0end");
+        assert_eq!(target.seek(object(1), 0, true).await, Some(far));
+        target.space(object(1), SpaceChange::Punch { offset: 0, bytes: far }).await.unwrap();
+        target.truncate(object(1), 1 << 40).await;
+        let attributes = target.attributes(object(1)).await;
+        assert_eq!((attributes.size, attributes.blocks), (1 << 40, 0));
+    });
+}
+
+#[test]
+fn removals_larger_than_a_batch_happen_in_parts() {
+    run(async {
+        let target = Target::new(1).await;
+        // Every second block of 64 MiB, so that each is a key to delete.
+        for chunk in 0..64u64 {
+            for block in (0..256).step_by(8) {
+                target.write(object(1), chunk * MIB + block * BLOCK, &[1; 4096]).await;
+            }
+        }
+        assert_eq!(target.attributes(object(1)).await.blocks, 64 * 32 * 8);
+        target.truncate(object(1), 10).await;
+        let attributes = target.attributes(object(1)).await;
+        assert_eq!((attributes.size, attributes.blocks), (10, 8));
+        target.done(OstRequest::Verify(object(1))).await;
+        target.done(OstRequest::Destroy(vec![object(1)])).await;
+        assert_eq!(target.ask(OstRequest::ListObjects(None, 10)).await, Ok(OstReply::Objects(vec![])));
+    });
+}
+
+#[test]
+fn parameters_are_read_and_set() {
+    run(async {
+        let target = Target::new(1).await;
+        let ost = &target.ost;
+        for (name, _) in oss::parameters::NAMES {
+            ost.parameter(name).await.unwrap();
+        }
+        assert_eq!(ost.parameter("nonsense").await, Err(FsError::NotFound));
+        assert_eq!(ost.set_parameter("nonsense", "1"), Err(FsError::NotFound));
+        assert_eq!(ost.set_parameter("uuid", "1"), Err(FsError::AccessDenied));
+        assert_eq!(ost.set_parameter("degraded", "maybe"), Err(FsError::Invalid));
+        assert_eq!(ost.set_parameter("commit_interval_ms", "0"), Err(FsError::Invalid));
+        for (name, value) in [("degraded", "1"), ("no_create", "1"), ("readonly", "1"), ("writeback_mb", "7")] {
+            ost.set_parameter(name, value).unwrap();
+            assert_eq!(ost.parameter(name).await.unwrap(), value);
+        }
+        let condition = ost.condition();
+        assert!(condition.degraded && condition.no_create && condition.read_only);
+        assert_eq!(target.write_with(object(1), 0, b"x", false).await.unwrap_err(), FsError::ReadOnly);
+        ost.set_parameter("readonly", "0").unwrap();
+        target.write(object(1), 0, b"x").await;
+        assert_eq!(ost.statistics().figures().write.requests, 1);
+        ost.set_parameter("stats", "clear").unwrap();
+        assert_eq!(ost.statistics().figures().write.requests, 0);
+    });
+}
+
+#[test]
+fn a_target_is_formatted_once_and_opened_as_what_it_is() {
+    run(async {
+        let target = Target::new(1).await;
+        target.ost.stop().await.unwrap();
+        let devices = devices(&target.probe, &target.journal, &target.cold);
+        let again = Ost::format(&target.seams, &devices, "stria", INDEX, quiet_config()).await;
+        assert!(matches!(again, Err(OpenError::AlreadyFormatted(name)) if name == "stria-OST0003"));
+        let open = |fsname: &'static str, index| {
+            Ost::open(target.seams.clone(), devices.clone(), fsname, index, quiet_options(), quiet_config())
+        };
+        for (fsname, index) in [("other", INDEX), ("stria", OstIndex(4))] {
+            assert!(matches!(open(fsname, index).await, Err(OpenError::OtherTarget { .. })));
+        }
+        let ost = open("stria", INDEX).await.unwrap();
+        assert_eq!(ost.uuid(), target.ost.uuid());
+        let fresh = Target::new(2).await;
+        assert_ne!(fresh.ost.uuid(), ost.uuid());
+        let bad = Ost::format(&target.seams, &devices, "far too long", INDEX, quiet_config()).await;
+        assert!(matches!(bad, Err(OpenError::FsName(_))));
+    });
+}
+
+#[test]
+fn services_and_inspection() {
+    run(async {
+        let target = Target::new(1).await;
+        target.write(object(1), 0, &pattern(1, 0, MIB)).await;
+        let read = OstRequest::Read(Read { object: object(1), offset: 0, bytes: 1 });
+        assert_eq!(target.ost.service(&Request::Ost(read)), "ost_io");
+        assert_eq!(target.ost.service(&Request::Ost(OstRequest::StatFs)), "ost");
+        let lines = target.ost.inspect_object(object(1)).unwrap();
+        assert!(lines.iter().any(|line| line.contains("0..256 in place since epoch 1")), "{lines:#?}");
+        assert!(inspect::describe(oss::tables::OBJECTS, b"", b"").contains("DAMAGED"));
+        let answer = target.answer(CLIENT, OstRequest::Ping, Bytes::new()).await;
+        assert_eq!(answer.reply, Ok(Reply::Ost(OstReply::Done)));
+    });
+}
