@@ -18,6 +18,7 @@ pub mod options;
 pub mod parameters;
 pub mod pending_record;
 pub mod range_lock;
+mod read_buffers;
 pub mod statistics;
 pub mod store;
 pub mod superblock;

@@ -1,97 +1,143 @@
-//! Parameters of a target, under Lustre's names (`obdfilter.<target>.<name>`): read, and changed at run time.
+//! Parameters of a target in the parameter tree, under Lustre's names: `obdfilter.<target>.<name>`.
 
 use std::{
-    sync::atomic::{AtomicBool, Ordering},
+    ops::RangeInclusive,
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+    },
     time::Duration,
 };
 
-use types::{FsError, FsResult};
+use rt::parameters::{Parameter, ParameterError, ParameterTree, parse_number};
+use types::SpaceUsage;
 
-use crate::Ost;
+use crate::{Ost, OstOptions};
 
-/// Names of all parameters, and whether they can be set.
-pub const NAMES: [(&str, bool); 17] = [
-    ("brw_stats", true),
-    ("commit_interval_ms", true),
-    ("degraded", true),
-    ("dirty_files", false),
-    ("evicted_clients", false),
-    ("filesfree", false),
-    ("filestotal", false),
-    ("kbytesavail", false),
-    ("kbytesfree", false),
-    ("kbytestotal", false),
-    ("no_create", true),
-    ("readonly", true),
-    ("reserved_mb", true),
-    ("stats", true),
-    ("uuid", false),
-    ("writeback_idle_ms", true),
-    ("writeback_mb", true),
-];
+/// Intervals in milliseconds: up to a day.
+const INTERVALS_MS: RangeInclusive<u64> = 1..=86_400_000;
+/// Amounts of space in MiB: up to 1 PiB.
+const MEBIBYTES: RangeInclusive<u64> = 0..=1 << 30;
 
 impl Ost {
-    /// Value of a parameter; `NotFound` for other names.
-    pub async fn parameter(&self, name: &str) -> FsResult<String> {
-        let flag = |flag: &AtomicBool| u8::from(flag.load(Ordering::Relaxed)).to_string();
-        let options = self.options.lock().clone();
-        Ok(match name {
-            "brw_stats" => self.statistics.figures().brw_stats(),
-            "commit_interval_ms" => options.commit_interval.as_millis().to_string(),
-            "degraded" => flag(&self.degraded),
-            "dirty_files" => self.directory.dirty_files().to_string(),
-            "evicted_clients" => self.evictions.count().to_string(),
-            "filesfree" => self.space().await?.inodes_free.to_string(),
-            "filestotal" => self.space().await?.inodes_total.to_string(),
-            "kbytesavail" => (self.space().await?.bytes_available / 1024).to_string(),
-            "kbytesfree" => (self.space().await?.bytes_free / 1024).to_string(),
-            "kbytestotal" => (self.space().await?.bytes_total / 1024).to_string(),
-            "no_create" => flag(&self.no_create),
-            "readonly" => u8::from(self.condition().read_only).to_string(),
-            "reserved_mb" => (options.reserve_bytes >> 20).to_string(),
-            "stats" => self.statistics.figures().to_string(),
-            "uuid" => self.uuid(),
-            "writeback_idle_ms" => options.write_back_idle.as_millis().to_string(),
-            "writeback_mb" => (options.write_back_bytes >> 20).to_string(),
-            _ => return Err(FsError::NotFound),
-        })
-    }
-
-    /// Sets a parameter. `NotFound` for other names, `AccessDenied` for those that only show something, `Invalid` for
-    /// values out of range. Setting `stats` or `brw_stats`, to anything, resets all figures.
-    pub fn set_parameter(&self, name: &str, value: &str) -> FsResult<()> {
-        let (_, settable) = NAMES.iter().find(|(known, _)| *known == name).ok_or(FsError::NotFound)?;
-        if !settable {
-            return Err(FsError::AccessDenied);
-        }
-        let number = || value.trim().parse::<u64>().map_err(|_| FsError::Invalid);
-        let flag = |flag: &AtomicBool| {
-            let on = match value.trim() {
-                "0" => false,
-                "1" => true,
-                _ => return Err(FsError::Invalid),
-            };
-            flag.store(on, Ordering::Relaxed);
-            Ok(())
-        };
-        let mib = || number()?.checked_mul(1 << 20).ok_or(FsError::Invalid);
-        match name {
-            "stats" | "brw_stats" => self.statistics.reset(),
-            "degraded" => flag(&self.degraded)?,
-            "no_create" => flag(&self.no_create)?,
-            "readonly" => flag(&self.read_only)?,
-            "commit_interval_ms" => {
-                let interval = number()?;
-                if interval == 0 {
-                    return Err(FsError::Invalid);
-                }
-                self.options.lock().commit_interval = Duration::from_millis(interval);
-            }
-            "reserved_mb" => self.options.lock().reserve_bytes = mib()?,
-            "writeback_mb" => self.options.lock().write_back_bytes = mib()?,
-            "writeback_idle_ms" => self.options.lock().write_back_idle = Duration::from_millis(number()?),
-            _ => return Err(FsError::NotFound),
+    /// Adds this target's parameters to a tree; they keep the target alive until they are unregistered
+    /// ([`Ost::unregister_parameters`]).
+    pub fn register_parameters(self: &Arc<Self>, tree: &ParameterTree) -> Result<(), ParameterError> {
+        let all = [self.conditions(), self.settings(), self.space_figures(), self.statistics_parameters()];
+        for (name, parameter) in all.into_iter().flatten() {
+            tree.register(&format!("obdfilter.{}.{name}", self.name()), parameter)?;
         }
         Ok(())
+    }
+
+    /// Takes them out again.
+    pub fn unregister_parameters(&self, tree: &ParameterTree) {
+        tree.unregister(&format!("obdfilter.{}", self.name()));
+    }
+
+    fn conditions(self: &Arc<Self>) -> Vec<(&'static str, Parameter)> {
+        let flag = |doc, flag: fn(&Ost) -> &AtomicBool| {
+            let (get, set) = (self.clone(), self.clone());
+            Parameter::writable(
+                doc,
+                move || u8::from(flag(&get).load(Ordering::Relaxed)).to_string(),
+                move |text| {
+                    flag(&set).store(parse_number(text, &(0..=1))? == 1, Ordering::Relaxed);
+                    Ok(())
+                },
+            )
+        };
+        vec![
+            ("degraded", flag("1: a device below works, but not as it should", |ost| &ost.degraded)),
+            ("no_create", flag("1: new files get no objects here", |ost| &ost.no_create)),
+            ("readonly", flag("1: changes are refused", |ost| &ost.read_only)),
+            ("failure", self.shown("why changes are refused since a device failed", |ost| ost.failure())),
+        ]
+    }
+
+    fn settings(self: &Arc<Self>) -> Vec<(&'static str, Parameter)> {
+        let interval = |doc, field: fn(&mut OstOptions) -> &mut Duration| {
+            let get = move |options: &mut OstOptions| field(options).as_millis() as u64;
+            let set = move |options: &mut OstOptions, ms| *field(options) = Duration::from_millis(ms);
+            self.setting(doc, INTERVALS_MS, get, set)
+        };
+        let space = |doc, field: fn(&mut OstOptions) -> &mut u64| {
+            let get = move |options: &mut OstOptions| *field(options) >> 20;
+            let set = move |options: &mut OstOptions, mebibytes: u64| *field(options) = mebibytes << 20;
+            self.setting(doc, MEBIBYTES, get, set)
+        };
+        vec![
+            (
+                "commit_interval_ms",
+                interval("longest time written data stay unflushed", |options| &mut options.commit_interval),
+            ),
+            (
+                "writeback_idle_ms",
+                interval("rest after which inline data move to their files", |options| &mut options.write_back_idle),
+            ),
+            (
+                "writeback_mb",
+                space("inline data of large objects beyond which they move", |options| &mut options.write_back_bytes),
+            ),
+            ("reserved_mb", space("space kept free for tables and deletes", |options| &mut options.reserve_bytes)),
+        ]
+    }
+
+    fn space_figures(self: &Arc<Self>) -> Vec<(&'static str, Parameter)> {
+        let figure = |doc, figure: fn(SpaceUsage) -> u64| {
+            self.shown(doc, move |ost| figure(ost.directory.last_space()).to_string())
+        };
+        vec![
+            ("kbytestotal", figure("size in KiB", |space| space.bytes_total / 1024)),
+            ("kbytesfree", figure("free KiB", |space| space.bytes_free / 1024)),
+            ("kbytesavail", figure("free KiB for users", |space| space.bytes_available / 1024)),
+            ("filestotal", figure("objects it can hold", |space| space.inodes_total)),
+            ("filesfree", figure("objects it can still take", |space| space.inodes_free)),
+        ]
+    }
+
+    fn statistics_parameters(self: &Arc<Self>) -> Vec<(&'static str, Parameter)> {
+        let table = |doc, table: fn(&Ost) -> String| {
+            let (get, set) = (self.clone(), self.clone());
+            let reset = move |_: &str| {
+                set.statistics().reset();
+                Ok(())
+            };
+            Parameter::writable(doc, move || table(&get), reset)
+        };
+        vec![
+            ("stats", table("requests and bytes; setting it resets", |ost| ost.statistics().figures().to_string())),
+            ("brw_stats", table("requests by size; setting it resets", |ost| ost.statistics().figures().brw_stats())),
+            ("uuid", self.shown("identity", |ost| ost.uuid())),
+            ("dirty_files", self.shown("files with unflushed data", |ost| ost.directory.dirty_files().to_string())),
+            (
+                "writeback_pending_bytes",
+                self.shown("inline data that wait to be moved", |ost| ost.directory.write_back_bytes().to_string()),
+            ),
+            ("evicted_clients", self.shown("clients refused for good", |ost| ost.evictions.count().to_string())),
+        ]
+    }
+
+    fn shown(self: &Arc<Self>, doc: &'static str, show: impl Fn(&Ost) -> String + Send + Sync + 'static) -> Parameter {
+        let ost = self.clone();
+        Parameter::read_only(doc, move || show(&ost))
+    }
+
+    fn setting(
+        self: &Arc<Self>,
+        doc: &'static str,
+        range: RangeInclusive<u64>,
+        get: impl Fn(&mut OstOptions) -> u64 + Send + Sync + 'static,
+        set: impl Fn(&mut OstOptions, u64) + Send + Sync + 'static,
+    ) -> Parameter {
+        let (read, written) = (self.clone(), self.clone());
+        Parameter::writable(
+            doc,
+            move || get(&mut read.options.lock()).to_string(),
+            move |text| {
+                set(&mut written.options.lock(), parse_number(text, &range)?);
+                Ok(())
+            },
+        )
     }
 }

@@ -231,6 +231,11 @@ impl Ost {
         self.store.space().await
     }
 
+    /// Why changes are refused since a device failed; empty if they are not.
+    pub fn failure(&self) -> String {
+        self.store.failure().unwrap_or_default()
+    }
+
     /// Condition: as set, or forced by a failure.
     pub fn condition(&self) -> TargetCondition {
         TargetCondition {

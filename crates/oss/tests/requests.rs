@@ -71,7 +71,6 @@ fn small_data_stay_inline_and_large_data_go_to_a_host_file() {
         target.ost.work().await;
         assert!(is_on_host(&target, 3));
         assert_eq!(target.read(object(3), 0, MIB).await, pattern(3, 0, 20 * 47008));
-        assert_eq!(target.ost.parameter("dirty_files").await.unwrap(), "0");
     });
 }
 
@@ -497,27 +496,28 @@ fn removals_larger_than_a_batch_happen_in_parts() {
 fn parameters_are_read_and_set() {
     run(async {
         let target = Target::new(1).await;
-        let ost = &target.ost;
-        for (name, _) in oss::parameters::NAMES {
-            ost.parameter(name).await.unwrap();
+        let tree = rt::parameters::ParameterTree::new();
+        target.ost.register_parameters(&tree).unwrap();
+        let set = |name: &str, value: &str| tree.set(&format!("obdfilter.*.{name}"), value);
+        let get = |name: &str| tree.get(&format!("obdfilter.*.{name}")).unwrap()[0].1.clone();
+        for (name, value) in [("uuid", "1"), ("degraded", "2"), ("commit_interval_ms", "0"), ("writeback_mb", "x")] {
+            assert!(set(name, value).is_err(), "{name}");
         }
-        assert_eq!(ost.parameter("nonsense").await, Err(FsError::NotFound));
-        assert_eq!(ost.set_parameter("nonsense", "1"), Err(FsError::NotFound));
-        assert_eq!(ost.set_parameter("uuid", "1"), Err(FsError::AccessDenied));
-        assert_eq!(ost.set_parameter("degraded", "maybe"), Err(FsError::Invalid));
-        assert_eq!(ost.set_parameter("commit_interval_ms", "0"), Err(FsError::Invalid));
         for (name, value) in [("degraded", "1"), ("no_create", "1"), ("readonly", "1"), ("writeback_mb", "7")] {
-            ost.set_parameter(name, value).unwrap();
-            assert_eq!(ost.parameter(name).await.unwrap(), value);
+            set(name, value).unwrap();
+            assert_eq!(get(name), value);
         }
-        let condition = ost.condition();
+        let condition = target.ost.condition();
         assert!(condition.degraded && condition.no_create && condition.read_only);
         assert_eq!(target.write_with(object(1), 0, b"x", false).await.unwrap_err(), FsError::ReadOnly);
-        ost.set_parameter("readonly", "0").unwrap();
+        set("readonly", "0").unwrap();
         target.write(object(1), 0, b"x").await;
-        assert_eq!(ost.statistics().figures().write.requests, 1);
-        ost.set_parameter("stats", "clear").unwrap();
-        assert_eq!(ost.statistics().figures().write.requests, 0);
+        assert!(get("stats").contains("write_bytes               1 samples [bytes] 1\n"), "{}", get("stats"));
+        set("stats", "clear").unwrap();
+        assert_eq!(target.ost.statistics().figures().write.requests, 0);
+        assert_eq!(get("kbytestotal"), (1u64 << 40).to_string());
+        target.ost.unregister_parameters(&tree);
+        assert!(tree.list("obdfilter").is_err());
     });
 }
 

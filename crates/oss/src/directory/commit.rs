@@ -207,6 +207,9 @@ impl DirectoryStore {
         if let Err(error) = self.write_back_due().await {
             tracing::warn!(target = %self.target, %error, "write-back failed");
         }
+        if let Err(error) = self.space_usage().await {
+            tracing::warn!(target = %self.target, %error, "space unknown");
+        }
     }
 }
 

@@ -86,6 +86,7 @@ use crate::{
     object_record::ObjectRecord,
     options::OstOptions,
     range_lock::RangeLocks,
+    read_buffers::ReadBuffers,
     store::ObjectStore,
     superblock::Superblock,
     tables::{CHUNKS, OBJECTS, object_key, parse_object_key, parse_part_key, part_key},
@@ -115,6 +116,7 @@ pub struct DirectoryStore {
     /// Wakes the task before its interval ends.
     wanted: Arc<Notify>,
     space: SpaceGuard,
+    buffers: ReadBuffers,
     /// Most bytes of one batch, roughly.
     batch_bytes: usize,
     stopping: AtomicBool,
@@ -246,6 +248,11 @@ impl DirectoryStore {
     /// Inline bytes of large objects that wait for write-back.
     pub fn write_back_bytes(&self) -> u64 {
         self.volatile.lock().backlog_blocks * BLOCK_BYTES
+    }
+
+    /// Space as it was asked for last: by a request, or by the task.
+    pub fn last_space(&self) -> SpaceUsage {
+        self.volatile.lock().last_space
     }
 
     /// Objects whose host files have unflushed blocks.

@@ -46,7 +46,7 @@ impl DirectoryStore {
     /// Verified contents of blocks, whose states are given.
     async fn load_blocks(&self, object: ObjectId, blocks: Range<u64>, states: &[BlockState]) -> FsResult<Bytes> {
         if states.iter().all(BlockState::is_in_place) {
-            return self.load_in_place(object, blocks, states).await.map(Bytes::from);
+            return self.load_in_place(object, blocks, states).await.map(|data| self.buffers.share(data));
         }
         let mut data = vec![0; states.len() * BLOCK];
         let mut at = 0;
@@ -97,7 +97,7 @@ impl DirectoryStore {
     /// Bytes of the host file, unverified; beyond its end zeros.
     pub(super) async fn read_host_file(&self, object: ObjectId, blocks: Range<u64>) -> FsResult<Vec<u8>> {
         let bytes = (blocks.end - blocks.start) as usize * BLOCK;
-        let read = self.device.read(&host_file(object), blocks.start * BLOCK_BYTES, vec![0; bytes]).await;
+        let read = self.device.read(&host_file(object), blocks.start * BLOCK_BYTES, self.buffers.take(bytes)).await;
         let (mut data, filled) = read.map_err(|error| self.device_error("reading an object", &error))?;
         data.truncate(filled.min(bytes));
         data.resize(bytes, 0);

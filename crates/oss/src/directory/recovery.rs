@@ -1,10 +1,11 @@
 //! Opening: what a crash left is verified and completed before the first request.
 //!
-//! 1. Volatile state is rebuilt from META, DIRTY, FLUSHED, PENDING and BACKLOG. 2. In-place blocks with an epoch above the
-//! mark (and above their object's FLUSHED) are compared with their checksums; those whose bytes never arrived become
-//! absent, which is what they durably were. 3. The files of all dirty objects are flushed, the mark is made, and
-//! everything recovered becomes durable. 4. The task starts; after an unclean end it first removes host files without a
-//! record, which are left when a process dies between an object's first bytes and its record.
+//! 1. Volatile state is rebuilt from META, DIRTY, FLUSHED, PENDING and BACKLOG.
+//! 2. In-place blocks with an epoch above the mark (and above their object's FLUSHED) are compared with their checksums;
+//!    those whose bytes never arrived become absent, which is what they durably were.
+//! 3. The files of all dirty objects are flushed, the mark is made, and everything recovered becomes durable.
+//! 4. The task starts; after an unclean end another one removes host files without a record, which are left when a
+//!    process dies between an object's first bytes and its record.
 
 use std::{
     collections::BTreeSet,
@@ -73,6 +74,7 @@ impl DirectoryStore {
             committing: Default::default(),
             wanted: Arc::new(Notify::new()),
             space: Default::default(),
+            buffers: Default::default(),
             batch_bytes,
             stopping: false.into(),
             swept: false.into(),
@@ -87,6 +89,7 @@ impl DirectoryStore {
             tracing::info!(target = %store.target, ?recovery, "recovered after an unclean end");
             Self::start_sweep(&store);
         }
+        store.space_usage().await?;
         Self::start_task(&store);
         Ok((store, recovery))
     }

@@ -103,13 +103,15 @@ impl DirectoryStore {
         let bytes_available = space.bytes_available.saturating_sub(reserve);
         // An object may cost a host file; small ones share the tables, so free blocks bound them as well.
         let inodes_free = space.inodes_free.min(bytes_available / BLOCK_BYTES).min(OBJECTS_MAX);
-        Ok(SpaceUsage {
+        let usage = SpaceUsage {
             bytes_total: space.bytes_total,
             bytes_free: space.bytes_free.saturating_sub(reserve),
             bytes_available,
             inodes_total: objects + inodes_free,
             inodes_free,
-        })
+        };
+        self.volatile.lock().last_space = usage;
+        Ok(usage)
     }
 }
 

@@ -13,7 +13,7 @@ use std::{
 use kv::Lsn;
 use rangemap::{RangeMap, RangeSet};
 use rt::Instant;
-use types::ObjectId;
+use types::{ObjectId, SpaceUsage};
 
 use crate::superblock::Totals;
 
@@ -69,6 +69,8 @@ pub(super) struct Volatile {
     pub backlog_blocks: u64,
     /// The object whose inline blocks are being copied to its file, and the blocks changed since the copy began.
     pub writing_back: Option<(ObjectId, RangeSet<u64>)>,
+    /// Space as it was last asked for, for parameters.
+    pub last_space: SpaceUsage,
     /// Sums over all objects.
     pub totals: Totals,
     /// The last batch applied.

@@ -1,8 +1,11 @@
 //! Writing: new contents of each block, bytes to the host file, then the records.
 //!
-//! 1. room on the device; 2. the range lock; 3. contents: blocks written in part are read, verified and merged; 4. blocks
-//! that may go in place are written to the host file; 5. one change of the records (several for a large inline write);
-//! 6. after the lock: wait until the journal has it.
+//! 1. Room on the device.
+//! 2. The range lock.
+//! 3. Contents: blocks written in part are read, verified and merged.
+//! 4. Blocks that may go in place are written to the host file.
+//! 5. One change of the records (several for a large inline write).
+//! 6. After the lock: wait until the journal has it.
 
 use bytes::Bytes;
 use rpc::{
