@@ -9,6 +9,7 @@ pub mod batch;
 pub mod cold;
 pub mod config;
 pub mod error;
+pub mod inspect;
 pub mod journal;
 mod key;
 mod pipeline;

@@ -105,3 +105,81 @@ impl<T> Drop for Driver<'_, T> {
         self.pipeline.notify.notify_waiters();
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::{
+        pin::pin,
+        sync::{
+            Arc,
+            atomic::{AtomicU32, Ordering},
+        },
+        task::Waker,
+    };
+
+    use super::*;
+
+    /// Counts what an operation was started and finished, and lets the test decide when it may end.
+    struct Work {
+        pipeline: Pipeline<u32>,
+        gate: Arc<Notify>,
+        started: AtomicU32,
+        finished: AtomicU32,
+    }
+
+    impl Work {
+        fn new() -> Work {
+            Work {
+                pipeline: Pipeline::new(),
+                gate: Arc::new(Notify::new()),
+                started: AtomicU32::new(0),
+                finished: AtomicU32::new(0),
+            }
+        }
+
+        async fn until(&self, target: u32) {
+            let done = || (self.finished.load(Ordering::SeqCst) >= target).then_some(());
+            let start = || -> Option<BoxFuture<'static, u32>> {
+                let number = self.started.fetch_add(1, Ordering::SeqCst) + 1;
+                let gate = Arc::clone(&self.gate);
+                Some(Box::pin(async move {
+                    gate.notified().await;
+                    number
+                }))
+            };
+            self.pipeline.run(done, start, |number| self.finished.store(number, Ordering::SeqCst)).await;
+        }
+    }
+
+    #[test]
+    fn one_operation_serves_all_and_survives_its_driver() {
+        let work = Work::new();
+        let mut context = Context::from_waker(Waker::noop());
+        let mut second = pin!(work.until(1));
+        {
+            let mut first = pin!(work.until(1));
+            assert!(first.as_mut().poll(&mut context).is_pending());
+            assert!(second.as_mut().poll(&mut context).is_pending());
+            assert_eq!(work.started.load(Ordering::SeqCst), 1, "the second joins");
+        }
+        // The first is gone; the second takes its operation over instead of starting another.
+        assert!(second.as_mut().poll(&mut context).is_pending());
+        work.gate.notify_one();
+        assert!(second.as_mut().poll(&mut context).is_ready());
+        assert_eq!(work.started.load(Ordering::SeqCst), 1);
+        assert_eq!(work.finished.load(Ordering::SeqCst), 1);
+    }
+
+    #[test]
+    fn operations_follow_one_another_until_all_are_served() {
+        let work = Work::new();
+        let mut context = Context::from_waker(Waker::noop());
+        let mut waiter = pin!(work.until(3));
+        for _ in 0..3 {
+            assert!(waiter.as_mut().poll(&mut context).is_pending());
+            work.gate.notify_one();
+        }
+        assert!(waiter.as_mut().poll(&mut context).is_ready());
+        assert_eq!(work.started.load(Ordering::SeqCst), 3);
+    }
+}

@@ -55,10 +55,10 @@ impl Default for FjallOptions {
 }
 
 impl FjallOptions {
-    /// The part of a store's budget that [`crate::Config::for_budget`] leaves: an eighth each for blocks and for the
-    /// write buffer, of which two may exist.
+    /// The part of a store's budget that [`crate::Config::for_budget`] leaves: an eighth for blocks, as much for
+    /// write buffers, of which four may exist, the rest for filters, indices and what allocation wastes.
     pub fn for_budget(bytes: u64) -> FjallOptions {
-        FjallOptions { cache_bytes: bytes / 8, write_buffer_bytes: (bytes / 16).max(1 << 20) }
+        FjallOptions { cache_bytes: bytes / 8, write_buffer_bytes: (bytes / 32).max(1 << 20) }
     }
 }
 
@@ -101,6 +101,20 @@ fn data_key(table: Table, key: &[u8]) -> Vec<u8> {
     bytes
 }
 
+fn copy_directory(from: &Path, to: &Path) -> io::Result<()> {
+    std::fs::create_dir_all(to)?;
+    for entry in std::fs::read_dir(from)? {
+        let entry = entry?;
+        let target = to.join(entry.file_name());
+        if entry.file_type()?.is_dir() {
+            copy_directory(&entry.path(), &target)?;
+        } else {
+            std::fs::copy(entry.path(), target)?;
+        }
+    }
+    Ok(())
+}
+
 impl FjallCold {
     /// Opens or creates the store in a directory.
     pub fn open(directory: &Path, options: FjallOptions) -> io::Result<FjallCold> {
@@ -122,6 +136,17 @@ impl FjallCold {
         let worker = Arc::clone(&keyspaces);
         let thread = std::thread::Builder::new().name("kv_cold".to_owned()).spawn(move || worker.work(&queue))?;
         Ok(FjallCold { keyspaces, jobs: Some(jobs), thread: Some(thread) })
+    }
+
+    /// Opens a copy of the store in `directory`, made below `scratch`, which the caller removes afterwards: fjall cannot
+    /// be opened without changing files. For inspecting a store that no process has open; needs as much space again.
+    pub fn open_copy(directory: &Path, scratch: &Path, options: FjallOptions) -> io::Result<FjallCold> {
+        if !directory.is_dir() {
+            let text = format!("{} is not a directory", directory.display());
+            return Err(io::Error::new(io::ErrorKind::NotFound, text));
+        }
+        copy_directory(directory, scratch)?;
+        FjallCold::open(scratch, options)
     }
 
     fn submit(&self, order: Order) -> BoxFuture<'static, io::Result<()>> {

@@ -236,7 +236,7 @@ impl Reader<'_> {
         for found in suspects {
             let content = read_range(self.device, &found.name(), 0, found.bytes).await?;
             let Some((offset, record)) =
-                records(&content, self.store).find(|(_, record)| record.flushed >= self.expected)
+                records(&content, Some(self.store)).find(|(_, record)| record.flushed >= self.expected)
             else {
                 continue;
             };
@@ -253,15 +253,18 @@ impl Reader<'_> {
     }
 }
 
-/// All records of a store in a segment's bytes, wherever they begin.
-pub(crate) fn records(content: &[u8], store: u64) -> impl Iterator<Item = (u64, Record)> {
+/// All records of a store (of any, if `None`) in a segment's bytes, wherever they begin.
+pub(crate) fn records(content: &[u8], store: Option<u64>) -> impl Iterator<Item = (u64, Record)> {
     let mut offset = SEGMENT_HEADER_BYTES as usize;
     std::iter::from_fn(move || {
         while offset + RECORD_HEADER_BYTES <= content.len() {
             let at = offset;
-            if read_u64(content, at + 16) == store
-                && let Some(record) = Record::decode(&content[at..])
-            {
+            // Checked first because it is cheap: the checksum of zeros is not worth computing.
+            let plausible = match store {
+                Some(store) => read_u64(content, at + 16) == store,
+                None => read_u64(content, at + 16) != 0,
+            };
+            if plausible && let Some(record) = Record::decode(&content[at..]) {
                 offset += record.space() as usize;
                 return Some((at as u64, record));
             }
