@@ -1,88 +1,17 @@
 //! The management service on a store in memory: what it answers, what survives, and when those who wait hear of it.
 
-use std::{
-    sync::{
-        Arc,
-        atomic::{AtomicU64, Ordering},
-    },
-    time::Duration,
-};
+mod common;
 
-use kv::{Config, MemoryCold, Store};
-use mgs::Mgs;
+use std::{sync::atomic::Ordering, time::Duration};
+
+use common::Host;
 use rpc::message::{
     MgsReply, MgsRequest,
     mgs::{ClusterMap, Register, TargetRole, TargetState},
     ost::TargetCondition,
 };
-use rt::{
-    BoxFuture, Clock, Instant, Seams,
-    memory::{MemoryDevice, MemoryTransport, Unflushed},
-};
-use tokio::sync::watch;
-use types::{FsError, FsResult, MdtIndex, OstIndex, SpaceUsage, Timestamp};
-
-/// A clock that a test moves; the store, which has timers of its own, uses another.
-struct HandClock {
-    now: watch::Sender<u64>,
-    sleepers: AtomicU64,
-}
-
-impl HandClock {
-    fn new() -> Arc<Self> {
-        Arc::new(Self { now: watch::Sender::new(0), sleepers: AtomicU64::new(0) })
-    }
-
-    fn advance(&self, duration: Duration) {
-        self.now.send_modify(|now| *now += duration.as_nanos() as u64);
-    }
-}
-
-impl Clock for HandClock {
-    fn now(&self) -> Instant {
-        Instant(*self.now.borrow())
-    }
-
-    fn wall(&self) -> Timestamp {
-        Timestamp::default()
-    }
-
-    fn sleep_until(&self, deadline: Instant) -> BoxFuture<'static, ()> {
-        let mut now = self.now.subscribe();
-        self.sleepers.fetch_add(1, Ordering::Relaxed);
-        Box::pin(async move {
-            now.wait_for(|now| *now >= deadline.0).await.expect("the clock outlives the test");
-        })
-    }
-}
-
-/// A host with a device, on which the service is started again and again.
-struct Host {
-    seams: Seams,
-    clock: Arc<HandClock>,
-    device: MemoryDevice,
-    cold: MemoryCold,
-}
-
-impl Host {
-    fn new() -> Self {
-        let clock = HandClock::new();
-        let seams = rt::memory::seams(&MemoryTransport::new(), 1);
-        Self { seams, clock, device: MemoryDevice::new(), cold: MemoryCold::new() }
-    }
-
-    async fn open(&self, fsname: &str) -> FsResult<Arc<Mgs>> {
-        let (device, cold) = (Arc::new(self.device.clone()), Arc::new(self.cold.clone()));
-        let store = Store::open(self.seams.clone(), device, cold, Config::small(), &mut |_, _| {}).await.unwrap();
-        let seams = Seams { clock: self.clock.clone(), ..self.seams.clone() };
-        Mgs::open(&seams, store, fsname).await
-    }
-
-    fn power_loss(&mut self) {
-        self.device = self.device.power_loss(&*self.seams.entropy, Unflushed::Lost);
-        self.cold = self.cold.power_loss(&*self.seams.entropy);
-    }
-}
+use rt::Instant;
+use types::{FsError, FsResult, MdtIndex, OstIndex, SpaceUsage};
 
 fn register(role: TargetRole, uuid: &str, address: &str) -> MgsRequest {
     let space = SpaceUsage { bytes_total: 100, ..SpaceUsage::default() };
