@@ -7,7 +7,7 @@
 //! Downside: a task that never yields stops everything; the step limit turns that into a report.
 
 use std::{
-    collections::BTreeMap,
+    collections::{BTreeMap, BTreeSet},
     future::Future,
     pin::Pin,
     sync::Arc,
@@ -39,6 +39,9 @@ struct State {
     timers: BTreeMap<(Instant, u64), Waker>,
     sequence: u64,
     steps: u64,
+    /// Processes that were killed: whatever their remains spawn while they are torn down is dropped.
+    dead: BTreeSet<ProcessId>,
+    ended: bool,
 }
 
 /// One simulated world. Cheap to clone.
@@ -97,21 +100,39 @@ impl Simulation {
     /// Starts a task of `process`.
     pub fn spawn(&self, process: ProcessId, name: &'static str, future: BoxFuture<'static, ()>) {
         let mut state = self.state.lock();
+        if state.ended || state.dead.contains(&process) {
+            drop(state);
+            return;
+        }
         state.sequence += 1;
         let id = TaskId(state.sequence);
         state.tasks.insert(id, Task { process, name, future: Some(future) });
         state.ready.push(id);
     }
 
-    /// Ends all tasks of `process` at once, as a crash does.
+    /// Ends all tasks of `process` at once, as a crash does. It never runs anything again.
     pub fn kill(&self, process: ProcessId) {
+        assert_ne!(process, ProcessId::DRIVER, "the driver cannot be killed");
         let mut state = self.state.lock();
+        state.dead.insert(process);
         let dead: Vec<TaskId> =
             state.tasks.iter().filter(|(_, task)| task.process == process).map(|(id, _)| *id).collect();
         let futures: Vec<_> = dead.iter().filter_map(|id| state.tasks.remove(id)).collect();
         state.ready.retain(|id| !dead.contains(id));
         drop(state);
         drop(futures);
+    }
+
+    /// Drops every task. Tasks hold their world and their world holds them: without this a finished run stays in memory.
+    pub fn end(&self) {
+        let mut state = self.state.lock();
+        state.ended = true;
+        state.ready.clear();
+        let tasks = std::mem::take(&mut state.tasks);
+        drop(state);
+        drop(tasks);
+        let timers = std::mem::take(&mut self.state.lock().timers);
+        drop(timers);
     }
 
     /// Completes at `deadline`.
@@ -197,6 +218,11 @@ impl Simulation {
         drop(state);
         waker.wake();
         Ok(())
+    }
+
+    /// Completes after `duration`.
+    pub fn sleep(&self, duration: Duration) -> Sleep {
+        self.sleep_until(self.now() + duration)
     }
 
     /// Names of all live tasks with their processes, for reports.
@@ -331,5 +357,57 @@ mod tests {
         });
         run.unwrap();
         assert_eq!(*count.lock(), 3);
+    }
+
+    /// Spawns a task when it is dropped, as code does that must finish something on behalf of a caller who is gone.
+    struct SpawnsAtTheEnd(Simulation, Arc<Mutex<bool>>);
+
+    impl Drop for SpawnsAtTheEnd {
+        fn drop(&mut self) {
+            let ran = Arc::clone(&self.1);
+            self.0.spawn(ProcessId(5), "remains", Box::pin(async move { *ran.lock() = true }));
+        }
+    }
+
+    #[test]
+    fn the_remains_of_a_killed_process_start_nothing() {
+        let simulation = Simulation::new(1);
+        let ran = Arc::new(Mutex::new(false));
+        let guard = SpawnsAtTheEnd(simulation.clone(), Arc::clone(&ran));
+        simulation.spawn(
+            ProcessId(5),
+            "guarded",
+            Box::pin(async move {
+                let _guard = guard;
+                std::future::pending::<()>().await;
+            }),
+        );
+        let inner = simulation.clone();
+        let run = simulation.run(RunLimits::default(), async move {
+            inner.sleep(Duration::from_secs(1)).await;
+            inner.kill(ProcessId(5));
+            inner.sleep(Duration::from_secs(1)).await;
+        });
+        run.unwrap();
+        assert!(!*ran.lock());
+    }
+
+    #[test]
+    fn an_ended_world_is_freed() {
+        let simulation = Simulation::new(1);
+        let witness = Arc::new(());
+        let (inner, held) = (simulation.clone(), Arc::clone(&witness));
+        simulation.spawn(
+            ProcessId(1),
+            "sleeper",
+            Box::pin(async move {
+                let _held = held;
+                inner.sleep(Duration::from_secs(1000)).await;
+            }),
+        );
+        let inner = simulation.clone();
+        simulation.run(RunLimits::default(), async move { inner.sleep(Duration::from_secs(1)).await }).unwrap();
+        simulation.end();
+        assert_eq!(Arc::strong_count(&witness), 1);
     }
 }

@@ -3,7 +3,9 @@
 //! The seams of `rt` stand on a simulation: a clock that jumps to the next event, tasks that one executor polls, a
 //! network and devices that misbehave as the seed says. The same seed gives the same event log, byte for byte.
 
+pub mod device;
 pub mod executor;
+pub mod log;
 pub mod network;
 pub mod process;
 pub mod random;

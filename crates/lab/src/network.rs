@@ -1,8 +1,9 @@
 //! The simulated network: hosts joined by links with delay, and what can go wrong on them.
 //!
 //! Frames of a connection are delayed, lost, duplicated and reordered as [`NetworkFaults`] say; partitions drop everything
-//! between two sets of hosts until healed; a killed process breaks its connections, of which the peer learns only if the
-//! network between them works. Everything follows one random stream.
+//! between two hosts until healed; a host without power answers nobody; a killed process breaks its connections, of which
+//! the peer learns only if the network between them works, at once or when it sends the next frame. Everything follows one
+//! random stream.
 
 use std::{
     collections::{BTreeMap, BTreeSet, VecDeque},
@@ -42,6 +43,8 @@ struct State {
     listeners: BTreeMap<Arc<str>, ListenerEntry>,
     pipes: BTreeMap<u64, Arc<Pipe>>,
     cut: BTreeSet<(Arc<str>, Arc<str>)>,
+    /// Hosts without power.
+    down: BTreeSet<Arc<str>>,
     faults: NetworkFaults,
     next_pipe: u64,
     next_port: u32,
@@ -53,8 +56,9 @@ struct ListenerEntry {
     incoming: mpsc::UnboundedSender<Connection>,
 }
 
-/// One direction of a connection.
+/// One direction of a connection. The other direction has the same number but for the lowest bit.
 struct Pipe {
+    number: u64,
     from: (ProcessId, Arc<str>),
     to: (ProcessId, Arc<str>),
     queue: Mutex<PipeQueue>,
@@ -96,9 +100,19 @@ impl Network {
         state.cut.insert((other.into(), one.into()));
     }
 
-    /// Heals all cuts.
+    /// Heals all cuts. Hosts without power stay down.
     pub fn heal(&self) {
         self.state.lock().cut.clear();
+    }
+
+    /// Takes a host's power away, or gives it back. Its processes must be killed too.
+    pub fn set_power(&self, host: &str, on: bool) {
+        let mut state = self.state.lock();
+        if on {
+            state.down.remove(host);
+        } else {
+            state.down.insert(host.into());
+        }
     }
 
     /// The network as `process` on `host` sees it.
@@ -108,28 +122,39 @@ impl Network {
 
     /// Forgets a dead process: its listeners vanish, its connections break.
     pub fn drop_process(&self, process: ProcessId) {
-        let broken: Vec<Arc<Pipe>> = {
-            let mut state = self.state.lock();
-            state.listeners.retain(|_, listener| listener.process != process);
-            let mine = |pipe: &Pipe| pipe.from.0 == process || pipe.to.0 == process;
-            state.pipes.values().filter(|pipe| mine(pipe)).cloned().collect()
-        };
-        for pipe in broken {
-            self.close_later(pipe);
+        let mut state = self.state.lock();
+        let (dead, alive) = std::mem::take(&mut state.listeners).into_iter().partition(|(_, it)| it.process == process);
+        state.listeners = alive;
+        let pipes: Vec<Arc<Pipe>> = state.pipes.values().cloned().collect();
+        drop(state);
+        // Connections that nobody accepted end here; that needs the lock.
+        drop::<BTreeMap<_, _>>(dead);
+        for pipe in pipes {
+            if pipe.to.0 == process {
+                self.close(&pipe);
+            } else if pipe.from.0 == process {
+                self.close_later(pipe);
+            }
         }
     }
 
     fn is_cut(&self, one: &Arc<str>, other: &Arc<str>) -> bool {
-        self.state.lock().cut.contains(&(Arc::clone(one), Arc::clone(other)))
+        let state = self.state.lock();
+        state.down.contains(one)
+            || state.down.contains(other)
+            || state.cut.contains(&(Arc::clone(one), Arc::clone(other)))
     }
 
     fn link_delay(&self) -> Duration {
         LINK_DELAY + Duration::from_nanos(self.random.within(0..LINK_DELAY.as_nanos() as u64 / 2))
     }
 
-    /// The end of a connection travels like a frame; a cut network swallows it, and the peer has to find out itself.
+    /// The end of a connection travels like a frame, behind all frames; a cut network swallows it, and the peer has to find
+    /// out itself.
     fn close_later(&self, pipe: Arc<Pipe>) {
-        let (network, deadline) = (self.clone(), self.simulation.now() + self.link_delay());
+        let now = self.simulation.now();
+        let deadline = (now + self.link_delay()).max(rt::Instant(pipe.queue.lock().last_arrival.0 + 1));
+        let network = self.clone();
         self.simulation.spawn(
             ProcessId::DRIVER,
             "network close",
@@ -142,11 +167,39 @@ impl Network {
         );
     }
 
+    /// Nothing more arrives through this pipe.
     fn close(&self, pipe: &Arc<Pipe>) {
         pipe.queue.lock().closed = true;
         pipe.arrived.notify_one();
-        let mut state = self.state.lock();
-        state.pipes.retain(|_, known| !Arc::ptr_eq(known, pipe));
+        self.state.lock().pipes.remove(&pipe.number);
+    }
+
+    /// One end is closed by its owner.
+    fn hang_up(&self, incoming: &Arc<Pipe>, outgoing: &Arc<Pipe>) {
+        if !incoming.queue.lock().closed {
+            self.close(incoming);
+            self.close_later(Arc::clone(outgoing));
+        }
+    }
+
+    /// A frame arrives.
+    fn deliver(&self, pipe: &Arc<Pipe>, frame: Frame) {
+        if self.is_cut(&pipe.from.1, &pipe.to.1) {
+            return;
+        }
+        let mut queue = pipe.queue.lock();
+        if !queue.closed {
+            queue.frames.push_back(frame);
+            drop(queue);
+            pipe.arrived.notify_one();
+            return;
+        }
+        drop(queue);
+        // Nobody is there any more: the sender is told (a TCP reset).
+        let reverse = self.state.lock().pipes.get(&(pipe.number ^ 1)).cloned();
+        if let Some(reverse) = reverse {
+            self.close_later(reverse);
+        }
     }
 
     fn send(&self, pipe: &Arc<Pipe>, frame: Frame) {
@@ -182,26 +235,22 @@ impl Network {
             "network delivery",
             Box::pin(async move {
                 network.simulation.sleep_until(arrival).await;
-                if network.is_cut(&pipe.from.1, &pipe.to.1) {
-                    return;
-                }
-                let mut queue = pipe.queue.lock();
-                if !queue.closed {
-                    queue.frames.push_back(frame);
-                    drop(queue);
-                    pipe.arrived.notify_one();
-                }
+                network.deliver(&pipe, frame);
             }),
         );
     }
 
-    fn pipe(&self, from: (ProcessId, Arc<str>), to: (ProcessId, Arc<str>)) -> Arc<Pipe> {
-        let pipe = Arc::new(Pipe { from, to, queue: Mutex::default(), arrived: Notify::new() });
+    /// The two directions of a connection.
+    fn pipes(&self, near: (ProcessId, Arc<str>), far: (ProcessId, Arc<str>)) -> (Arc<Pipe>, Arc<Pipe>) {
+        let pipe =
+            |number, from, to| Arc::new(Pipe { number, from, to, queue: Mutex::default(), arrived: Notify::new() });
         let mut state = self.state.lock();
-        state.next_pipe += 1;
-        let number = state.next_pipe;
-        state.pipes.insert(number, Arc::clone(&pipe));
-        pipe
+        state.next_pipe += 2;
+        let out = pipe(state.next_pipe, near.clone(), far.clone());
+        let back = pipe(state.next_pipe + 1, far, near);
+        state.pipes.insert(out.number, Arc::clone(&out));
+        state.pipes.insert(back.number, Arc::clone(&back));
+        (out, back)
     }
 
     async fn connect(self, process: ProcessId, host: Arc<str>, address: Address) -> io::Result<Connection> {
@@ -215,7 +264,8 @@ impl Network {
             .listeners
             .get(&address.0)
             .map(|entry| (entry.process, Arc::clone(&entry.host), entry.incoming.clone()));
-        let cut = found.as_ref().is_some_and(|(_, other, _)| self.is_cut(&host, other) || self.is_cut(other, &host));
+        let other = address.0.split(':').next().unwrap_or_default().into();
+        let cut = self.is_cut(&host, &other);
         let Some((other_process, other_host, incoming)) = found.filter(|_| !cut) else {
             if cut {
                 self.simulation.sleep_until(self.simulation.now() + CONNECT_TIMEOUT).await;
@@ -225,8 +275,7 @@ impl Network {
         };
         let mine = (process, Arc::clone(&host));
         let theirs = (other_process, Arc::clone(&other_host));
-        let out = self.pipe(mine.clone(), theirs.clone());
-        let back = self.pipe(theirs, mine);
+        let (out, back) = self.pipes(mine, theirs);
         let near = self.half(&out, &back, other_host.to_string());
         let far = self.half(&back, &out, host.to_string());
         incoming.send(far).map_err(|_| io::Error::from(io::ErrorKind::ConnectionRefused))?;
@@ -236,7 +285,7 @@ impl Network {
     fn half(&self, out: &Arc<Pipe>, back: &Arc<Pipe>, peer: String) -> Connection {
         Connection {
             sender: Arc::new(PipeSender { network: self.clone(), out: Arc::clone(out), back: Arc::clone(back) }),
-            receiver: Box::new(PipeReceiver { pipe: Arc::clone(back) }),
+            receiver: Box::new(PipeReceiver { network: self.clone(), pipe: Arc::clone(back), out: Arc::clone(out) }),
             peer,
         }
     }
@@ -270,12 +319,16 @@ impl Transport for NetworkEndpoint {
             }
             let (incoming, connections) = mpsc::unbounded_channel();
             state.listeners.insert(Arc::clone(&name), ListenerEntry { process, host, incoming });
-            Ok(Box::new(NetworkListener { address: Address(name), connections }) as Box<dyn Listener>)
+            let address = Address(name);
+            drop(state);
+            Ok(Box::new(NetworkListener { network, process, address, connections }) as Box<dyn Listener>)
         })
     }
 }
 
 struct NetworkListener {
+    network: Network,
+    process: ProcessId,
     address: Address,
     connections: mpsc::UnboundedReceiver<Connection>,
 }
@@ -290,6 +343,16 @@ impl Listener for NetworkListener {
     }
 }
 
+impl Drop for NetworkListener {
+    fn drop(&mut self) {
+        let mut state = self.network.state.lock();
+        let mine = state.listeners.get(&self.address.0).is_some_and(|entry| entry.process == self.process);
+        let entry = if mine { state.listeners.remove(&self.address.0) } else { None };
+        drop(state);
+        drop(entry);
+    }
+}
+
 struct PipeSender {
     network: Network,
     out: Arc<Pipe>,
@@ -298,7 +361,7 @@ struct PipeSender {
 
 impl Sender for PipeSender {
     fn send(&self, frame: Frame) -> BoxFuture<'_, io::Result<()>> {
-        if self.out.queue.lock().closed || self.back.queue.lock().closed {
+        if self.back.queue.lock().closed {
             return Box::pin(std::future::ready(Err(io::ErrorKind::BrokenPipe.into())));
         }
         self.network.send(&self.out, frame);
@@ -306,13 +369,26 @@ impl Sender for PipeSender {
     }
 
     fn close(&self) {
-        self.network.close(&self.back);
-        self.network.close_later(Arc::clone(&self.out));
+        self.network.hang_up(&self.back, &self.out);
+    }
+}
+
+impl Drop for PipeSender {
+    fn drop(&mut self) {
+        self.close();
     }
 }
 
 struct PipeReceiver {
+    network: Network,
     pipe: Arc<Pipe>,
+    out: Arc<Pipe>,
+}
+
+impl Drop for PipeReceiver {
+    fn drop(&mut self) {
+        self.network.hang_up(&self.pipe, &self.out);
+    }
 }
 
 impl Receiver for PipeReceiver {
@@ -381,6 +457,62 @@ mod tests {
         assert!(!frames.is_sorted() && frames.len() != 200, "{frames:?}");
         let lost = (0..200).filter(|number| !frames.contains(number)).count();
         assert!((1..60).contains(&lost), "{lost} of 200 lost");
+    }
+
+    /// A connection between two processes, the listener of which is kept.
+    async fn connected(server: &rt::Seams, client: &rt::Seams) -> (Connection, Connection, Box<dyn Listener>) {
+        let mut listener = server.transport.listen(&"server:1".into()).await.unwrap();
+        let near = client.transport.connect(&"server:1".into()).await.unwrap();
+        let far = listener.accept().await.unwrap();
+        (near, far, listener)
+    }
+
+    fn frame() -> Frame {
+        Frame { header: rt::FrameHeader::default(), body: Bytes::new(), bulk: Bytes::new() }
+    }
+
+    #[test]
+    fn who_speaks_to_a_process_that_died_behind_a_cut_is_told_after_healing() {
+        let simulation = Simulation::new(1);
+        let network = Network::new(&simulation, 1);
+        let server = Process::start(&simulation, &network, ProcessId(1), "server", 1);
+        let client = Process::start(&simulation, &network, ProcessId(2), "client", 1).seams();
+        let (control, world) = (network.clone(), simulation.clone());
+        let run = simulation.run(RunLimits::default(), async move {
+            let (mut near, _far, _listener) = connected(&server.seams(), &client).await;
+            control.cut("server", "client");
+            server.kill();
+            world.sleep(Duration::from_secs(1)).await;
+            near.sender.send(frame()).await.expect("nobody told this side yet");
+            world.sleep(Duration::from_secs(1)).await;
+            control.heal();
+            world.sleep(Duration::from_secs(1)).await;
+            near.sender.send(frame()).await.expect("the frame behind the cut is lost");
+            assert!(near.receiver.receive().await.unwrap().is_none());
+            assert_eq!(near.sender.send(frame()).await.unwrap_err().kind(), io::ErrorKind::BrokenPipe);
+        });
+        run.unwrap();
+    }
+
+    #[test]
+    fn an_orderly_end_comes_behind_what_was_sent() {
+        let simulation = Simulation::new(1);
+        let network = Network::new(&simulation, 1);
+        let server = Process::start(&simulation, &network, ProcessId(1), "server", 1).seams();
+        let client = Process::start(&simulation, &network, ProcessId(2), "client", 1).seams();
+        let run = simulation.run(RunLimits::default(), async move {
+            let (near, mut far, _listener) = connected(&server, &client).await;
+            for _ in 0..50 {
+                near.sender.send(frame()).await.unwrap();
+            }
+            drop(near);
+            let mut count = 0;
+            while far.receiver.receive().await.unwrap().is_some() {
+                count += 1;
+            }
+            assert_eq!(count, 50);
+        });
+        run.unwrap();
     }
 
     #[test]
