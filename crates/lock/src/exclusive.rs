@@ -122,6 +122,11 @@ impl ExclusiveLocks {
         self.files.get(&inode)?.holder
     }
 
+    /// Whether a client holds the lock of any file.
+    pub fn holds_any(&self, client: ClientId) -> bool {
+        self.clients.get(&client).is_some_and(|inodes| inodes.iter().any(|inode| self.holder(*inode) == Some(client)))
+    }
+
     /// Number of queued requests.
     pub fn queued(&self) -> usize {
         self.files.values().map(|file| file.queue.len()).sum()

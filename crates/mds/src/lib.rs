@@ -1,1 +1,35 @@
-//! skeleton
+//! The metadata target (MDT): the namespace of a file system, as a request handler.
+//!
+//! - [`tables`]: what is stored, byte by byte.
+//! - `transaction`: what one operation sees and changes; `ops`: the operations, one file each.
+//! - `settlement`: when the MDT knows a file's size; [`permission`] and [`access_list`]: who may do what. Pure.
+//! - `namespace`: tables and volatile state behind one mutex; [`Mdt`]: the handler around it.
+//! - `recovery`: sessions, restarts, evictions; `agent`: what OSTs are told and asked.
+//!
+//! Invariants: an operation happens whole or not at all; the batch of a mutation holds its reply, so that a repetition has
+//! no second effect even after a crash; nothing is answered that a killed process could forget.
+//!
+//! Downside: one mutex and one journal per MDT: more metadata operations than one core can do need more MDTs.
+
+pub mod access_list;
+mod agent;
+mod error;
+mod mdt;
+mod namespace;
+mod opens;
+mod ops;
+mod options;
+pub mod permission;
+mod placement;
+mod recovery;
+mod settlement;
+mod statistics;
+pub mod tables;
+mod transaction;
+mod volatile;
+
+pub use error::OpenError;
+pub use mdt::Mdt;
+pub use options::{MdtOptions, Parameters};
+pub use placement::{OstReport, OstView};
+pub use statistics::Statistics;

@@ -1,0 +1,181 @@
+//! The MDT's agent at one OST: delivers what the outbox has for it, and asks for its space and condition. One per OST, each
+//! with its own connection and tasks, so that an OST that is gone holds up nobody else.
+//!
+//! Delivery is at least once, in order: records are removed after the OST has answered. Both errands may be repeated.
+
+use std::sync::Arc;
+
+use bytes::Bytes;
+use kv::Lsn;
+use rpc::{
+    Endpoint, Import,
+    message::{OstReply, OstRequest, Reply, Request},
+};
+use rt::clock;
+use tokio::sync::{Notify, watch};
+use types::{ClientId, FsError, FsResult, ObjectId, OstIndex};
+
+use crate::{
+    mdt::Mdt,
+    placement::OstReport,
+    recovery,
+    tables::{OUTBOX, codec::ost_key, outbox::Errand},
+};
+
+/// Objects destroyed by one request.
+const OBJECTS_MAX: usize = 256;
+/// Pause after a failed delivery.
+const RETRY: std::time::Duration = std::time::Duration::from_secs(1);
+
+/// See the module documentation.
+pub(crate) struct Agent {
+    ost: OstIndex,
+    import: Import,
+    bell: Arc<Notify>,
+    /// Whether the map says that the OST is in use; `None` once the agent is to end.
+    active: watch::Sender<Option<bool>>,
+}
+
+/// What the next request to the OST says, and the records it settles.
+enum Parcel {
+    Destroy(Vec<ObjectId>),
+    Evict(ClientId),
+}
+
+impl Agent {
+    /// Begins to work.
+    pub fn start(mdt: &Arc<Mdt>, ost: OstIndex, endpoint: Endpoint, active: bool) -> Arc<Self> {
+        let target = format!("{}-{ost}", mdt.options.fsname);
+        let options = mdt.options.import.clone();
+        let import = Import::new(mdt.seams.clone(), &target, endpoint, mdt.client, mdt.name(), options, None);
+        let bell = mdt.namespace().bell(ost);
+        let agent = Arc::new(Agent { ost, import, bell, active: watch::Sender::new(Some(active)) });
+        mdt.spawn("mdt_outbox", agent.clone().deliver(mdt.clone()));
+        mdt.spawn("mdt_statfs", agent.clone().watch_space(mdt.clone()));
+        agent
+    }
+
+    /// The map changed.
+    pub fn update(&self, endpoint: Endpoint, active: bool) {
+        self.import.set_address(endpoint);
+        self.active.send_replace(Some(active));
+        self.bell.notify_one();
+    }
+
+    /// Ends the agent without waiting.
+    pub fn retire(&self) {
+        self.active.send_replace(None);
+        self.bell.notify_one();
+    }
+
+    /// Ends the agent and its session at the OST.
+    pub async fn stop(&self) {
+        self.retire();
+        self.import.close().await;
+    }
+
+    fn ended(&self) -> bool {
+        self.active.borrow().is_none()
+    }
+
+    fn is_active(&self) -> bool {
+        *self.active.borrow() == Some(true)
+    }
+
+    /// The output of `future`, or `None` if the agent ends first.
+    async fn unless_ended<T>(&self, future: impl Future<Output = T>) -> Option<T> {
+        let mut active = self.active.subscribe();
+        tokio::select! {
+            biased;
+            _ = active.wait_for(Option::is_none) => None,
+            value = future => Some(value),
+        }
+    }
+
+    async fn deliver(self: Arc<Self>, mdt: Arc<Mdt>) {
+        while !self.ended() {
+            let parcel = if self.is_active() { self.next_parcel(&mdt) } else { Ok(None) };
+            let delivered = match parcel {
+                Ok(None) => {
+                    self.unless_ended(self.bell.notified()).await;
+                    continue;
+                }
+                Ok(Some((parcel, keys))) => self.unless_ended(self.hand_over(&mdt, parcel, keys)).await,
+                Err(error) => Some(Err(error)),
+            };
+            if let Some(Err(error)) = delivered {
+                tracing::debug!(target = %mdt.name(), ost = %self.ost, %error, "outbox waits");
+                self.unless_ended(clock::sleep(&*mdt.seams.clock, RETRY)).await;
+            }
+        }
+    }
+
+    /// The first records of this OST that fit one request, with their keys.
+    fn next_parcel(&self, mdt: &Mdt) -> FsResult<Option<(Parcel, Vec<Vec<u8>>)>> {
+        let context = mdt.context(mdt.client);
+        let (mut objects, mut evicted, mut keys) = (Vec::new(), None, Vec::new());
+        mdt.namespace().transact(&context, |txn| {
+            txn.scan_prefix(OUTBOX, &ost_key(self.ost), &mut |key, value| {
+                match Errand::decode(value)? {
+                    Errand::Destroy(object) => objects.push(object),
+                    Errand::Evict(client) if objects.is_empty() => evicted = Some(client),
+                    Errand::Evict(_) => return Ok(false),
+                }
+                keys.push(key.to_vec());
+                Ok(evicted.is_none() && objects.len() < OBJECTS_MAX)
+            })
+        })?;
+        let destroy = (!objects.is_empty()).then_some(Parcel::Destroy(objects));
+        Ok(evicted.map(Parcel::Evict).or(destroy).map(|parcel| (parcel, keys)))
+    }
+
+    async fn hand_over(&self, mdt: &Mdt, parcel: Parcel, keys: Vec<Vec<u8>>) -> FsResult<()> {
+        // The names must be gone for good before the data are: an OST does not forget with us.
+        let last: Lsn = mdt.namespace().last();
+        mdt.store.durable(last).await.map_err(|error| crate::error::store_error(mdt.name(), &error))?;
+        let (request, evicted) = match parcel {
+            Parcel::Destroy(objects) => (OstRequest::Destroy(objects), None),
+            Parcel::Evict(client) => (OstRequest::Evict(client), Some(client)),
+        };
+        self.call(request).await?;
+        mdt.transact(mdt.client, |txn| {
+            txn.release_space();
+            keys.into_iter().for_each(|key| txn.delete(OUTBOX, key));
+            Ok(())
+        })
+        .await?;
+        if let Some(client) = evicted {
+            recovery::fence_delivered(&mut mdt.namespace(), client, self.ost);
+        }
+        Ok(())
+    }
+
+    async fn call(&self, request: OstRequest) -> FsResult<OstReply> {
+        match self.import.call(Request::Ost(request), Bytes::new()).await? {
+            (Reply::Ost(reply), _) => Ok(reply),
+            _ => Err(FsError::Protocol(format!("{} is no object storage target", self.import.target()))),
+        }
+    }
+
+    async fn watch_space(self: Arc<Self>, mdt: Arc<Mdt>) {
+        while !self.ended() {
+            if self.is_active() {
+                self.unless_ended(self.ask_space(&mdt)).await;
+            }
+            let refresh = mdt.parameters().ost_refresh;
+            self.unless_ended(clock::sleep(&*mdt.seams.clock, refresh)).await;
+        }
+    }
+
+    async fn ask_space(&self, mdt: &Mdt) {
+        let deadline = mdt.seams.clock.now() + mdt.parameters().ost_silence;
+        let answer = clock::timeout_at(&*mdt.seams.clock, deadline, self.call(OstRequest::StatFs)).await;
+        let targets = &mut mdt.namespace().volatile.targets;
+        match answer {
+            Some(Ok(OstReply::Space(space, condition))) => {
+                targets.report(self.ost, OstReport { space, condition });
+            }
+            Some(Ok(_) | Err(_)) | None => targets.lost(self.ost),
+        }
+    }
+}

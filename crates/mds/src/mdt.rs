@@ -1,0 +1,468 @@
+//! The metadata target: a request handler around a [`Namespace`], and the tasks behind it.
+//!
+//! Life cycle: [`Mdt::format`] once per store; [`Mdt::open`]; [`Mdt::update_map`] with the OSTs, again whenever the map
+//! changes; served by an [`rpc::Server`]; [`Mdt::stop`]. Dropping it instead is what a crash is.
+//!
+//! Invariants: the namespace's mutex is never held across an await; an answer leaves only when everything it shows is with
+//! the kernel.
+
+use std::{collections::BTreeMap, sync::Arc, time::Duration};
+
+use kv::{Batch, ColdStore, Lsn, Store};
+use parking_lot::{Mutex, MutexGuard};
+use rpc::{
+    Answer, Call, Endpoint, Handler, SessionEvent,
+    message::{MdtReply, MdtRequest, Reply, Request},
+};
+use rt::{BoxFuture, Device, Seams, clock};
+use tokio::sync::{Notify, watch};
+use types::{
+    Attributes, ClientId, FileKind, FsError, FsResult, InodeNumber, MdtIndex, OstIndex, Slot, SpaceUsage, Timestamp,
+    Xid,
+};
+
+use crate::{
+    agent::Agent,
+    error::{OpenError, store_error},
+    namespace::Namespace,
+    ops,
+    options::{MdtOptions, Parameters},
+    placement::OstView,
+    statistics::Statistics,
+    tables::{
+        COUNTERS, INODES, REPLIES,
+        counter::{self, Counters, Identity},
+        inode::{Inode, InodeData},
+        session,
+    },
+    transaction::{Context, DIRECTORY_BYTES},
+    volatile::Volatile,
+};
+
+/// Longest time a request waits for a lock within its handler, before it is answered `Waiting`.
+const WAIT_MAX: Duration = Duration::from_secs(1);
+/// Space one inode takes in the store, by rule of thumb: record, entry, journal.
+const INODE_BYTES: u64 = 1024;
+/// The service of requests that may wait for a lock.
+const LOCK_SERVICE: &str = "ldlm";
+
+/// See the module documentation.
+pub struct Mdt {
+    pub(crate) seams: Seams,
+    pub(crate) options: MdtOptions,
+    pub(crate) target: String,
+    pub(crate) store: Arc<Store>,
+    device: Arc<dyn Device>,
+    namespace: Mutex<Namespace>,
+    parameters: Mutex<Parameters>,
+    statistics: Statistics,
+    agents: Mutex<BTreeMap<OstIndex, Arc<Agent>>>,
+    /// This MDT as a client of OSTs.
+    pub(crate) client: ClientId,
+    /// Rung when a client finished its recovery, or the map is known.
+    pub(crate) recovery_bell: Notify,
+    pub(crate) map_known: watch::Sender<bool>,
+    pub(crate) stopping: watch::Sender<bool>,
+    /// Background tasks that still run.
+    pub(crate) tasks: watch::Sender<usize>,
+}
+
+impl Mdt {
+    /// Makes an empty store the MDT `index` of `fsname`: MDT 0 gets the root directory, mode 0755, of root.
+    pub async fn format(
+        seams: &Seams,
+        device: Arc<dyn Device>,
+        cold: Arc<dyn ColdStore>,
+        config: kv::Config,
+        fsname: &str,
+        index: MdtIndex,
+    ) -> Result<(), OpenError> {
+        let store = Store::open(seams.clone(), device, cold, config, &mut |_, _| {}).await?;
+        let formatted = Self::format_store(&store, seams.clock.wall(), fsname, index).await;
+        let closed = store.close().await;
+        formatted?;
+        Ok(closed?)
+    }
+
+    async fn format_store(store: &Store, now: Timestamp, fsname: &str, index: MdtIndex) -> Result<(), OpenError> {
+        if let Some(value) = store.get(COUNTERS, counter::IDENTITY)? {
+            let found = Identity::decode(&value)?;
+            return Err(OpenError::AlreadyFormatted { fsname: found.fsname, index: found.mdt });
+        }
+        let mut batch = Batch::default();
+        let identity = Identity { mdt: index, fsname: fsname.to_owned() };
+        batch.put(COUNTERS, counter::IDENTITY.to_vec(), identity.encode());
+        let inodes = u64::from(index == MdtIndex(0));
+        let counters = Counters { next_inode: InodeNumber::FIRST_FREE_COUNTER, inodes };
+        batch.put(COUNTERS, counter::COUNTERS.to_vec(), counters.encode());
+        if index == MdtIndex(0) {
+            batch.put(INODES, Inode::key(InodeNumber::ROOT), root_directory(now).encode());
+        }
+        let lsn = store.apply(batch)?;
+        Ok(store.durable(lsn).await?)
+    }
+
+    /// Opens a formatted store. Clients of a former start have the recovery window to come back.
+    pub async fn open(
+        seams: Seams,
+        device: Arc<dyn Device>,
+        cold: Arc<dyn ColdStore>,
+        options: MdtOptions,
+    ) -> Result<Arc<Mdt>, OpenError> {
+        let store = Store::open(seams.clone(), device.clone(), cold, options.store.clone(), &mut |_, _| {}).await?;
+        check_identity(&store, &options)?;
+        let target = format!("{}-{}", options.fsname, options.index);
+        let store = Arc::new(store);
+        let volatile = Volatile::new(seams.entropy.next_u64());
+        let namespace = Namespace::load(store.clone(), options.index, target.clone(), volatile)?;
+        let recovering = namespace.volatile.recovery.running();
+        let mdt = Arc::new(Mdt {
+            client: ClientId(seams.entropy.next_u64()),
+            parameters: Mutex::new(options.parameters),
+            seams,
+            options,
+            target,
+            store,
+            device,
+            namespace: Mutex::new(namespace),
+            statistics: Statistics::default(),
+            agents: Mutex::default(),
+            recovery_bell: Notify::new(),
+            map_known: watch::Sender::new(false),
+            stopping: watch::Sender::new(false),
+            tasks: watch::Sender::new(0),
+        });
+        tracing::info!(target = %mdt.target, recovering, "metadata target opened");
+        mdt.spawn("mdt_recovery", crate::recovery::run(mdt.clone()));
+        mdt.spawn("mdt_locks", crate::recovery::expire_locks(mdt.clone()));
+        Ok(mdt)
+    }
+
+    /// Name of this target, as `stria-MDT0000`.
+    pub fn name(&self) -> &str {
+        &self.target
+    }
+
+    /// Tells which OSTs there are, where, and whether they are in use. New ones get files from now on; those no longer in
+    /// the list keep what they have and what waits to be told to them.
+    pub fn update_map(self: &Arc<Self>, osts: &[(OstIndex, Endpoint, bool)]) {
+        let states: Vec<(OstIndex, bool)> = osts.iter().map(|(ost, _, active)| (*ost, *active)).collect();
+        {
+            let mut namespace = self.namespace();
+            namespace.volatile.targets.set_map(&states);
+            let active: Vec<OstIndex> = namespace.volatile.targets.active().collect();
+            let idle = namespace.volatile.fences.pending_osts().into_iter().filter(|ost| !active.contains(ost));
+            idle.for_each(|ost| crate::recovery::release_fences(&mut namespace, ost));
+        }
+        let mut agents = self.agents.lock();
+        agents.retain(|ost, agent| {
+            let kept = osts.iter().any(|(known, ..)| known == ost);
+            if !kept {
+                agent.retire();
+            }
+            kept
+        });
+        for (ost, endpoint, active) in osts {
+            match agents.get(ost) {
+                Some(agent) => agent.update(endpoint.clone(), *active),
+                None => {
+                    agents.insert(*ost, Agent::start(self, *ost, endpoint.clone(), *active));
+                }
+            }
+        }
+        drop(agents);
+        self.map_known.send_replace(true);
+    }
+
+    /// Parameters at present.
+    pub fn parameters(&self) -> Parameters {
+        *self.parameters.lock()
+    }
+
+    /// Changes parameters, from the next request on.
+    pub fn set_parameters(&self, parameters: Parameters) {
+        *self.parameters.lock() = parameters;
+    }
+
+    /// Counts of operations (`md_stats`).
+    pub fn statistics(&self) -> &Statistics {
+        &self.statistics
+    }
+
+    /// What the tables' store is doing.
+    pub fn store_statistics(&self) -> kv::Statistics {
+        self.store.statistics()
+    }
+
+    /// OSTs as placement sees them.
+    pub fn osts(&self) -> Vec<(OstIndex, OstView)> {
+        self.namespace().volatile.targets.views().collect()
+    }
+
+    /// Open files.
+    pub fn open_files(&self) -> usize {
+        self.namespace().volatile.opens.len()
+    }
+
+    /// Clients of a former start that have not come back yet; empty once recovery is over (`recovery_status`).
+    pub fn recovering_clients(&self) -> Vec<ClientId> {
+        self.namespace().volatile.recovery.expected.iter().copied().collect()
+    }
+
+    /// Ends the background tasks and closes the store; everything acknowledged is durable afterwards.
+    pub async fn stop(&self) -> FsResult<()> {
+        self.stopping.send_replace(true);
+        let agents: Vec<Arc<Agent>> = std::mem::take(&mut *self.agents.lock()).into_values().collect();
+        for agent in agents {
+            agent.stop().await;
+        }
+        let mut tasks = self.tasks.subscribe();
+        // The sender lives in `self`: waiting cannot fail.
+        let _ = tasks.wait_for(|running| *running == 0).await;
+        self.store.close().await.map_err(|error| store_error(&self.target, &error))
+    }
+
+    pub(crate) fn namespace(&self) -> MutexGuard<'_, Namespace> {
+        self.namespace.lock()
+    }
+
+    /// Runs a task that [`Mdt::stop`] waits for.
+    pub(crate) fn spawn(self: &Arc<Self>, name: &'static str, task: impl Future<Output = ()> + Send + 'static) {
+        self.tasks.send_modify(|running| *running += 1);
+        let mdt = self.clone();
+        self.seams.spawn.spawn(
+            name,
+            Box::pin(async move {
+                task.await;
+                mdt.tasks.send_modify(|running| *running -= 1);
+            }),
+        );
+    }
+
+    /// Waits, and says whether to go on: false when the MDT stops.
+    pub(crate) async fn pause(&self, duration: Duration) -> bool {
+        let mut stopping = self.stopping.subscribe();
+        let deadline = self.seams.clock.now() + duration;
+        let stopped = stopping.wait_for(|stopping| *stopping);
+        clock::timeout_at(&*self.seams.clock, deadline, stopped).await.is_none()
+    }
+
+    /// Time, caller and chance of one operation.
+    pub(crate) fn context(&self, client: ClientId) -> Context {
+        Context {
+            client,
+            now: self.seams.clock.wall(),
+            now_ns: self.seams.clock.now().0,
+            random: self.seams.entropy.next_u64(),
+            parameters: self.parameters(),
+        }
+    }
+
+    /// Waits until the kernel has everything up to `lsn`.
+    pub(crate) async fn written(&self, lsn: Lsn) -> FsResult<()> {
+        self.store.written(lsn).await.map_err(|error| store_error(&self.target, &error))
+    }
+
+    /// Runs an operation of the MDT itself and waits until the kernel has it.
+    pub(crate) async fn transact<T>(
+        &self,
+        client: ClientId,
+        operate: impl FnOnce(&mut crate::transaction::Transaction<'_>) -> FsResult<T>,
+    ) -> FsResult<T> {
+        let context = self.context(client);
+        let (outcome, lsn) = {
+            let mut namespace = self.namespace();
+            (namespace.transact(&context, operate), namespace.last())
+        };
+        self.written(lsn).await?;
+        outcome
+    }
+
+    async fn serve(self: &Arc<Self>, call: &Call) -> FsResult<MdtReply> {
+        let Request::Mdt(request) = &call.request else {
+            return Err(FsError::Protocol(format!("{} is a metadata target", self.target)));
+        };
+        self.statistics.count(request);
+        match request {
+            MdtRequest::StatFs => self.space().await.map(MdtReply::Space),
+            MdtRequest::Commit => {
+                let last = self.namespace().last();
+                self.store.durable(last).await.map_err(|error| store_error(&self.target, &error))?;
+                Ok(MdtReply::Done)
+            }
+            MdtRequest::Check(who, repair) => {
+                ops::require_root(who)?;
+                crate::ops::check::run(self, *repair).await.map(MdtReply::Findings)
+            }
+            MdtRequest::Disconnect => {
+                crate::recovery::end_session(self, call.client, false).await?;
+                Ok(MdtReply::Done)
+            }
+            _ => self.run(call, request).await,
+        }
+    }
+
+    /// Runs a request in the namespace, again whenever what it waits for changes, for up to [`WAIT_MAX`].
+    async fn run(&self, call: &Call, request: &MdtRequest) -> FsResult<MdtReply> {
+        if let Some(reply) = self.repeated(call).await? {
+            return Ok(reply);
+        }
+        let deadline = self.seams.clock.now() + WAIT_MAX;
+        loop {
+            let context = self.context(call.client);
+            let (outcome, lsn) = {
+                let mut namespace = self.namespace();
+                let outcome = namespace.transact_or_wait(&context, |txn| {
+                    let reply = ops::run(txn, request)?;
+                    if ops::is_stored(request) && txn.changes_tables() {
+                        let key = session::reply_key(call.client, call.slot);
+                        txn.put(REPLIES, key, session::encode_reply(call.xid, &reply));
+                    }
+                    Ok(reply)
+                });
+                (outcome, namespace.last())
+            };
+            self.written(lsn).await?;
+            let (reply, waiter) = outcome?;
+            if let MdtRequest::Reclaim(reclaim) = request
+                && reclaim.done
+            {
+                crate::recovery::client_recovered(self, call.client);
+            }
+            match waiter {
+                None => return Ok(reply),
+                Some(waiter) => {
+                    if clock::timeout_at(&*self.seams.clock, deadline, waiter).await.is_none() {
+                        return Ok(reply);
+                    }
+                }
+            }
+        }
+    }
+
+    /// The stored reply, if this is the repetition of a mutation that a former start of this MDT answered or was about to.
+    /// An open that was part of it is entered again: the client did not know of it when it reclaimed.
+    async fn repeated(&self, call: &Call) -> FsResult<Option<MdtReply>> {
+        let context = self.context(call.client);
+        let mut namespace = self.namespace();
+        if namespace.volatile.recovery.replies.is_empty() {
+            return Ok(None);
+        }
+        if namespace.volatile.recovery.replies.remove(&(call.client, call.slot)) != Some(call.xid) {
+            return Ok(None);
+        }
+        namespace.transact(&context, |txn| {
+            let stored = txn.get(REPLIES, &session::reply_key(call.client, call.slot))?;
+            let stored = stored.map(|value| session::decode_reply(&value)).transpose()?;
+            let Some((_, reply)) = stored else { return Ok(None) };
+            if let (MdtReply::Created(created), Request::Mdt(request)) = (&reply, &call.request)
+                && let Some(opened) = &created.opened
+            {
+                ops::create::enter_again(txn, request, opened)?;
+            }
+            Ok(Some(reply))
+        })
+    }
+
+    async fn space(&self) -> FsResult<SpaceUsage> {
+        let error = |error: std::io::Error| FsError::Device { target: self.target.clone(), detail: error.to_string() };
+        let space = self.device.space().await.map_err(error)?;
+        let inodes = self.namespace().inodes();
+        let inodes_free = space.bytes_available / INODE_BYTES;
+        Ok(SpaceUsage { inodes_total: inodes + inodes_free, inodes_free, ..space })
+    }
+}
+
+impl Handler for Mdt {
+    fn handle(self: Arc<Self>, call: Call) -> BoxFuture<'static, Answer> {
+        Box::pin(async move { Answer::new(self.serve(&call).await.map(Reply::Mdt)) })
+    }
+
+    fn service(&self, request: &Request) -> &'static str {
+        match request {
+            Request::Mdt(MdtRequest::ReadDirectory(_) | MdtRequest::ScanInodes(..) | MdtRequest::Check(..)) => {
+                "mdt_readpage"
+            }
+            Request::Mdt(MdtRequest::SetLock(set)) if set.wait => LOCK_SERVICE,
+            Request::Mdt(MdtRequest::ExclusiveBegin(..)) => LOCK_SERVICE,
+            _ => "mdt",
+        }
+    }
+
+    fn persistent_reply(&self, client: ClientId, slot: Slot) -> Option<(Xid, Reply)> {
+        let value = self.store.get(REPLIES, &session::reply_key(client, slot)).ok()??;
+        match session::decode_reply(&value) {
+            // The handler itself answers its repetition, because it has to enter the open again.
+            Ok((_, MdtReply::Created(created))) if created.opened.is_some() => None,
+            Ok((xid, reply)) => Some((xid, Reply::Mdt(reply))),
+            Err(error) => {
+                tracing::error!(%client, ?slot, %error, "a stored reply is damaged");
+                None
+            }
+        }
+    }
+
+    fn may_resume(&self, client: ClientId) -> bool {
+        self.namespace().volatile.recovery.in_good_standing(client)
+    }
+
+    fn session_event(self: Arc<Self>, event: SessionEvent) -> BoxFuture<'static, ()> {
+        Box::pin(async move {
+            let outcome = match event {
+                SessionEvent::Opened { client, resumed: true } => {
+                    tracing::info!(target = %self.target, %client, "client came back");
+                    Ok(())
+                }
+                SessionEvent::Opened { client, resumed: false } => crate::recovery::begin_session(&self, client).await,
+                SessionEvent::Evicted(client) => crate::recovery::end_session(&self, client, true).await,
+                SessionEvent::Closed(client) => crate::recovery::end_session(&self, client, false).await,
+            };
+            if let Err(error) = outcome {
+                tracing::error!(target = %self.target, ?event, %error, "a session's change was not recorded");
+            }
+        })
+    }
+}
+
+fn check_identity(store: &Store, options: &MdtOptions) -> Result<(), OpenError> {
+    let value = store.get(COUNTERS, counter::IDENTITY)?.ok_or(OpenError::NotFormatted)?;
+    let found = Identity::decode(&value)?;
+    if found.mdt == options.index && found.fsname == options.fsname {
+        return Ok(());
+    }
+    Err(OpenError::OtherIdentity {
+        found_fsname: found.fsname,
+        found: found.mdt,
+        fsname: options.fsname.clone(),
+        index: options.index,
+    })
+}
+
+fn root_directory(now: Timestamp) -> Inode {
+    Inode {
+        attributes: Attributes {
+            inode: InodeNumber::ROOT,
+            kind: FileKind::Directory,
+            mode: 0o755,
+            links: 2,
+            uid: 0,
+            gid: 0,
+            device: 0,
+            size: DIRECTORY_BYTES,
+            blocks: DIRECTORY_BYTES / 512,
+            atime: now,
+            mtime: now,
+            ctime: now,
+            btime: now,
+        },
+        settled: true,
+        epoch: 0,
+        accounted: Timestamp::default(),
+        access_list: false,
+        default_list: false,
+        xattrs: false,
+        not_linkable: false,
+        first_link: None,
+        data: InodeData::Directory(None),
+    }
+}

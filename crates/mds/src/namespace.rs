@@ -1,0 +1,154 @@
+//! The state of one MDT: its tables, what it keeps in memory, and the one way to change both.
+//!
+//! Held in one mutex by [`crate::Mdt`]; nothing here waits. A change is visible as soon as [`Namespace::transact`] returns;
+//! whoever answers for it awaits `written` of [`Namespace::last`] first, readers included: nobody is told of a change that a
+//! killed process could forget.
+
+use std::{collections::BTreeMap, sync::Arc};
+
+use kv::{Batch, Lsn, Store};
+use tokio::sync::{Notify, futures::OwnedNotified};
+use types::{FsResult, MdtIndex, OstIndex};
+
+use crate::{
+    error::store_error,
+    tables::{
+        COUNTERS, OUTBOX, REPLIES, SESSIONS,
+        counter::{self, Counters},
+        outbox::{self, Errand},
+        session,
+    },
+    transaction::{Changes, Context, Transaction},
+    volatile::Volatile,
+};
+
+/// See the module documentation.
+pub(crate) struct Namespace {
+    /// What is forgotten when the MDT stops.
+    pub volatile: Volatile,
+    store: Arc<Store>,
+    mdt: MdtIndex,
+    target: String,
+    counters: Counters,
+    outbox_next: BTreeMap<OstIndex, u64>,
+    bells: BTreeMap<OstIndex, Arc<Notify>>,
+    last: Lsn,
+}
+
+impl Namespace {
+    /// Takes over a store that was formatted, and what its tables say of the former start.
+    pub fn load(store: Arc<Store>, mdt: MdtIndex, target: String, mut volatile: Volatile) -> FsResult<Self> {
+        let error = |error: kv::Error| store_error(&target, &error);
+        let counters = store.get(COUNTERS, counter::COUNTERS).map_err(error)?;
+        let counters = counters.map_or(Err(types::FsError::Damaged("counters are missing".to_owned())), |value| {
+            Counters::decode(&value)
+        })?;
+        let mut outbox_next = BTreeMap::new();
+        scan(&store, &target, OUTBOX, &mut |key, value| {
+            let (ost, sequence) = outbox::decode_key(key)?;
+            outbox_next.insert(ost, sequence + 1);
+            if let Errand::Evict(client) = Errand::decode(value)? {
+                volatile.fences.raise(client, [ost]);
+            }
+            Ok(())
+        })?;
+        scan(&store, &target, SESSIONS, &mut |key, value| {
+            session::decode_session(value)?;
+            volatile.recovery.expected.insert(crate::tables::codec::client_of_key("session", key)?);
+            Ok(())
+        })?;
+        scan(&store, &target, REPLIES, &mut |key, value| {
+            let key = session::decode_reply_key(key)?;
+            volatile.recovery.replies.insert(key, session::decode_reply_xid(value)?);
+            Ok(())
+        })?;
+        let last = store.last();
+        Ok(Self { volatile, store, mdt, target, counters, outbox_next, bells: BTreeMap::new(), last })
+    }
+
+    /// The last change, which answers must wait for.
+    pub fn last(&self) -> Lsn {
+        self.last
+    }
+
+    /// Inodes in use.
+    pub fn inodes(&self) -> u64 {
+        self.counters.inodes
+    }
+
+    /// Rung when an OST has something to be told.
+    pub fn bell(&mut self, ost: OstIndex) -> Arc<Notify> {
+        self.bells.entry(ost).or_default().clone()
+    }
+
+    /// Runs an operation; its changes happen together if it succeeds and the store takes them, else none does.
+    pub fn transact<T>(
+        &mut self,
+        context: &Context,
+        operate: impl FnOnce(&mut Transaction<'_>) -> FsResult<T>,
+    ) -> FsResult<T> {
+        self.transact_or_wait(context, operate).map(|(value, _)| value)
+    }
+
+    /// As [`Namespace::transact`]; with it, what an operation that could not go on waits for.
+    pub fn transact_or_wait<T>(
+        &mut self,
+        context: &Context,
+        operate: impl FnOnce(&mut Transaction<'_>) -> FsResult<T>,
+    ) -> FsResult<(T, Option<OwnedNotified>)> {
+        let mut txn =
+            Transaction::new(&mut self.volatile, *context, self.mdt, &self.store, &self.target, self.counters);
+        let outcome = operate(&mut txn);
+        let mut changes = txn.into_changes();
+        let (exclusive, waiter) = (changes.exclusive.take(), changes.waiter.take());
+        let outcome = outcome.and_then(|value| self.commit(changes).map(|()| (value, waiter)));
+        if outcome.is_err()
+            && let Some(inode) = exclusive
+            && self.volatile.exclusive.end(inode, context.client).is_ok()
+        {
+            self.volatile.waiters.wake(inode);
+        }
+        outcome
+    }
+
+    fn commit(&mut self, changes: Changes) -> FsResult<()> {
+        let Changes { operations, counters, errands, open, releases, .. } = changes;
+        let mut batch = Batch { operations };
+        // A number that is skipped because the batch fails does no harm.
+        for (ost, errand) in &errands {
+            let sequence = self.outbox_next.entry(*ost).or_insert(1);
+            batch.put(OUTBOX, outbox::key(*ost, *sequence), errand.encode());
+            *sequence += 1;
+        }
+        if counters != self.counters {
+            batch.put(COUNTERS, counter::COUNTERS.to_vec(), counters.encode());
+        }
+        if !batch.operations.is_empty() {
+            let applied = if releases { self.store.apply_reserved(batch) } else { self.store.apply(batch) };
+            self.last = applied.map_err(|error| store_error(&self.target, &error))?;
+        }
+        self.counters = counters;
+        for (ost, _) in errands {
+            self.bell(ost).notify_one();
+        }
+        if let Some((key, file)) = open {
+            self.volatile.opens.insert(key, file);
+        }
+        Ok(())
+    }
+}
+
+fn scan(
+    store: &Store,
+    target: &str,
+    table: kv::Table,
+    visit: &mut dyn FnMut(&[u8], &[u8]) -> FsResult<()>,
+) -> FsResult<()> {
+    let mut outcome = Ok(());
+    let scanned = store.scan(table, &[], None, &mut |key, value| {
+        outcome = visit(key, value);
+        outcome.is_ok()
+    });
+    scanned.map_err(|error| store_error(target, &error))?;
+    outcome
+}

@@ -1,0 +1,151 @@
+//! Which files are open, by whom. Volatile: after a restart clients tell it again (reclaim).
+
+use std::collections::BTreeMap;
+
+use rpc::message::mdt::{OpenFlags, OpenId, open_flag};
+use types::{ClientId, InodeNumber};
+
+/// Names an open file among all clients.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct OpenKey {
+    /// The client.
+    pub client: ClientId,
+    /// Its name for the open.
+    pub open: OpenId,
+}
+
+/// One open file.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct OpenFile {
+    /// The inode.
+    pub inode: InodeNumber,
+    /// How.
+    pub flags: OpenFlags,
+    /// The write epoch the opener was given; `None` if it was reclaimed.
+    pub epoch: Option<u64>,
+}
+
+impl OpenFile {
+    /// Whether data may be written through it.
+    pub fn writes(&self) -> bool {
+        self.flags.has(open_flag::WRITE)
+    }
+}
+
+#[derive(Clone, Copy, Debug, Default)]
+struct Uses {
+    opens: u32,
+    writers: u32,
+}
+
+/// All open files of an MDT. Invariant: `uses` counts exactly what `files` holds, and has no zero entries.
+#[derive(Debug, Default)]
+pub(crate) struct OpenTable {
+    files: BTreeMap<OpenKey, OpenFile>,
+    uses: BTreeMap<InodeNumber, Uses>,
+}
+
+impl OpenTable {
+    /// Adds an open, replacing one of the same key.
+    pub fn insert(&mut self, key: OpenKey, file: OpenFile) {
+        self.remove(key);
+        let uses = self.uses.entry(file.inode).or_default();
+        uses.opens += 1;
+        uses.writers += u32::from(file.writes());
+        self.files.insert(key, file);
+    }
+
+    /// Takes an open away.
+    pub fn remove(&mut self, key: OpenKey) -> Option<OpenFile> {
+        let file = self.files.remove(&key)?;
+        let uses = self.uses.get_mut(&file.inode).expect("an open file is counted");
+        uses.opens -= 1;
+        uses.writers -= u32::from(file.writes());
+        if uses.opens == 0 {
+            assert_eq!(uses.writers, 0, "a writer is an open");
+            self.uses.remove(&file.inode);
+        }
+        Some(file)
+    }
+
+    /// The open of this key.
+    pub fn get(&self, key: OpenKey) -> Option<&OpenFile> {
+        self.files.get(&key)
+    }
+
+    /// Remembers the epoch an open was given.
+    pub fn set_epoch(&mut self, key: OpenKey, epoch: u64) {
+        if let Some(file) = self.files.get_mut(&key) {
+            file.epoch = Some(epoch);
+        }
+    }
+
+    /// Whether anybody has the inode open.
+    pub fn is_open(&self, inode: InodeNumber) -> bool {
+        self.uses.contains_key(&inode)
+    }
+
+    /// Whether anybody but `except` has the inode open for writing.
+    pub fn written_by_others(&self, inode: InodeNumber, except: Option<OpenKey>) -> bool {
+        let writers = self.uses.get(&inode).map_or(0, |uses| uses.writers);
+        let own = except.and_then(|key| self.files.get(&key));
+        let own = own.is_some_and(|file| file.inode == inode && file.writes());
+        writers > u32::from(own)
+    }
+
+    /// The opens of a client, in order of their names.
+    pub fn of_client(&self, client: ClientId) -> impl Iterator<Item = (OpenKey, &OpenFile)> {
+        let first = OpenKey { client, open: OpenId(0) };
+        let last = OpenKey { client, open: OpenId(u64::MAX) };
+        self.files.range(first..=last).map(|(key, file)| (*key, file))
+    }
+
+    /// Number of open files.
+    pub fn len(&self) -> usize {
+        self.files.len()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn key(client: u64, open: u64) -> OpenKey {
+        OpenKey { client: ClientId(client), open: OpenId(open) }
+    }
+
+    fn file(inode: u64, flags: u32) -> OpenFile {
+        OpenFile { inode: InodeNumber(inode), flags: OpenFlags(flags), epoch: None }
+    }
+
+    #[test]
+    fn writers_are_counted_without_the_one_who_asks() {
+        let mut table = OpenTable::default();
+        let inode = InodeNumber(5);
+        table.insert(key(1, 1), file(5, open_flag::READ | open_flag::WRITE));
+        assert!(table.written_by_others(inode, None));
+        assert!(!table.written_by_others(inode, Some(key(1, 1))));
+        table.insert(key(2, 1), file(5, open_flag::READ));
+        assert!(!table.written_by_others(inode, Some(key(1, 1))));
+        assert!(table.written_by_others(inode, Some(key(2, 1))));
+        table.insert(key(2, 2), file(5, open_flag::WRITE));
+        assert!(table.written_by_others(inode, Some(key(1, 1))));
+        assert_eq!(table.of_client(ClientId(2)).count(), 2);
+        for open in [key(1, 1), key(2, 1), key(2, 2)] {
+            assert!(table.is_open(inode));
+            table.remove(open).unwrap();
+        }
+        assert!(!table.is_open(inode));
+        assert_eq!(table.remove(key(1, 1)), None);
+    }
+
+    #[test]
+    fn a_repeated_open_counts_once() {
+        let mut table = OpenTable::default();
+        table.insert(key(1, 1), file(5, open_flag::WRITE));
+        table.insert(key(1, 1), file(5, open_flag::WRITE));
+        assert_eq!(table.len(), 1);
+        table.remove(key(1, 1)).unwrap();
+        assert!(!table.is_open(InodeNumber(5)));
+    }
+}

@@ -1,0 +1,54 @@
+//! Reading attributes, access(2), readlink, and when an access counts as one (atime).
+
+use rpc::message::MdtReply;
+use types::{Credentials, FsError, FsResult, InodeNumber};
+
+use crate::{
+    permission,
+    tables::inode::{Inode, InodeData},
+    transaction::Transaction,
+};
+
+/// Seconds after which an access changes atime although nothing else happened (Linux's relatime).
+const ATIME_STALE_SECONDS: i64 = 24 * 60 * 60;
+
+pub(crate) fn get(txn: &mut Transaction<'_>, inode: InodeNumber) -> FsResult<MdtReply> {
+    Ok(MdtReply::Entry(txn.inode(inode)?.entry()))
+}
+
+pub(crate) fn access(
+    txn: &mut Transaction<'_>,
+    who: &Credentials,
+    inode: InodeNumber,
+    mask: u32,
+) -> FsResult<MdtReply> {
+    if mask & !(permission::READ | permission::WRITE | permission::EXECUTE) != 0 {
+        return Err(FsError::Invalid);
+    }
+    let inode = txn.inode(inode)?;
+    txn.require(who, &inode, mask)?;
+    Ok(MdtReply::Done)
+}
+
+pub(crate) fn read_link(txn: &mut Transaction<'_>, inode: InodeNumber) -> FsResult<MdtReply> {
+    let mut inode = txn.inode(inode)?;
+    let InodeData::Symlink(target) = &inode.data else { return Err(FsError::Invalid) };
+    let reply = MdtReply::Target(target.clone());
+    if note_access(txn, &mut inode) {
+        txn.put_inode(&inode);
+    }
+    Ok(reply)
+}
+
+/// Relatime: sets atime if it is not later than the last change, or more than a day old. True if the inode changed.
+pub(crate) fn note_access(txn: &Transaction<'_>, inode: &mut Inode) -> bool {
+    let attributes = &mut inode.attributes;
+    let fresh = attributes.atime > attributes.mtime
+        && attributes.atime > attributes.ctime
+        && txn.now().seconds.saturating_sub(attributes.atime.seconds) < ATIME_STALE_SECONDS;
+    if fresh || attributes.atime == txn.now() {
+        return false;
+    }
+    attributes.atime = txn.now();
+    true
+}

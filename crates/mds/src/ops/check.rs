@@ -1,0 +1,387 @@
+//! Check (and repair) of the namespace.
+//!
+//! Every invariant checked is local: a record against the few records it names, read in one transaction. So the check goes
+//! through the tables page by page and lets requests pass in between; what it reports is true of the moment it looked.
+//!
+//! | pass | checked | repaired by |
+//! |---|---|---|
+//! | entries | the directory exists; the inode exists, has the kind, knows the name | removing the entry, or telling the inode |
+//! | inodes | each name it knows exists and leads to it; count of links; directories: count of subdirectories, no circle; without a name: recorded as an orphan | forgetting the name, setting the count, a name in `lost+found`, the record |
+//! | links | the inode exists and is no directory | removing the link |
+//! | xattrs | the inode exists | removing the attribute |
+//! | orphans | the inode exists without a name | removing the record |
+//!
+//! Entries come before inodes, so that a name the inode did not know counts as one of its names afterwards.
+
+use std::{collections::BTreeSet, future::poll_fn, task::Poll};
+
+use rpc::message::mdt::Finding;
+use types::{FileKind, FsError, FsResult, InodeNumber, MdtIndex};
+
+use crate::{
+    mdt::Mdt,
+    tables::{
+        ENTRIES, INODES, LINKS, ORPHANS, XATTRS, codec,
+        entry::{EntryRecord, Target},
+        inode::{Inode, Link},
+        link, orphan, xattr,
+    },
+    transaction::{FoundEntry, Transaction},
+};
+
+/// Records per transaction.
+const PAGE: usize = 256;
+/// Findings in one answer; more are counted in the last one.
+const FINDINGS_MAX: usize = 2000;
+/// The directory in the root that nameless inodes go to.
+const LOST_AND_FOUND: &[u8] = b"lost+found";
+
+/// What a check has found so far.
+pub(crate) struct Report {
+    repair: bool,
+    findings: Vec<Finding>,
+    omitted: usize,
+    /// Directories known to hang together with the root.
+    anchored: BTreeSet<InodeNumber>,
+}
+
+impl Report {
+    fn add(&mut self, inode: InodeNumber, problem: String, repaired: bool) {
+        if self.findings.len() < FINDINGS_MAX {
+            self.findings.push(Finding { inode, problem, repaired });
+        } else {
+            self.omitted += 1;
+        }
+    }
+}
+
+type Pass = fn(&mut Transaction<'_>, &mut Report, &[u8], &[u8]) -> FsResult<()>;
+
+/// Runs all passes.
+pub(crate) async fn run(mdt: &Mdt, repair: bool) -> FsResult<Vec<Finding>> {
+    let mut report = Report { repair, findings: Vec::new(), omitted: 0, anchored: BTreeSet::new() };
+    let passes: [(kv::Table, Pass); 5] =
+        [(ENTRIES, entry), (INODES, inode), (LINKS, further_link), (XATTRS, attribute), (ORPHANS, orphan_record)];
+    for (table, pass) in passes {
+        let mut after: Option<Vec<u8>> = None;
+        loop {
+            let keys = mdt.transact(mdt.client, |txn| txn.page(table, after.as_deref(), PAGE)).await?;
+            let Some((last, _)) = keys.last() else { break };
+            after = Some(last.clone());
+            for (key, _) in &keys {
+                check_one(mdt, table, key, pass, &mut report).await?;
+            }
+            yield_now().await;
+        }
+    }
+    if report.omitted > 0 {
+        let problem = format!("{} further problems are not listed", report.omitted);
+        report.findings.push(Finding { inode: InodeNumber(0), problem, repaired: repair });
+    }
+    Ok(report.findings)
+}
+
+/// One record in one transaction: as it is now, not as the page showed it.
+async fn check_one(mdt: &Mdt, table: kv::Table, key: &[u8], pass: Pass, report: &mut Report) -> FsResult<()> {
+    let checked = mdt
+        .transact(mdt.client, |txn| match txn.get(table, key)? {
+            Some(value) => pass(txn, report, key, &value),
+            None => Ok(()),
+        })
+        .await;
+    match checked {
+        Err(FsError::Damaged(problem)) => {
+            let inode = codec::split_number("key", key).map_or(InodeNumber(0), |(number, _)| InodeNumber(number));
+            report.add(inode, problem, false);
+            Ok(())
+        }
+        outcome => outcome,
+    }
+}
+
+/// Lets other tasks of this core run.
+async fn yield_now() {
+    let mut yielded = false;
+    poll_fn(|context| {
+        if yielded {
+            return Poll::Ready(());
+        }
+        yielded = true;
+        context.waker().wake_by_ref();
+        Poll::Pending
+    })
+    .await;
+}
+
+fn entry(txn: &mut Transaction<'_>, report: &mut Report, key: &[u8], value: &[u8]) -> FsResult<()> {
+    let (directory, position) = EntryRecord::decode_key(key)?;
+    let Some(target) = EntryRecord::decode(value)?.target else { return Ok(()) };
+    let found = FoundEntry { position, target };
+    let name = String::from_utf8_lossy(&found.target.name).into_owned();
+    let parent = txn.find_inode(directory)?;
+    if !parent.as_ref().is_some_and(Inode::is_directory) {
+        return drop_entry(txn, report, directory, &found, format!("name '{name}' in a directory that does not exist"));
+    }
+    let Some(mut inode) = txn.find_inode(found.target.inode)? else {
+        let problem = format!("name '{name}' in directory {directory} leads to an inode that does not exist");
+        return drop_entry(txn, report, directory, &found, problem);
+    };
+    let number = inode.number();
+    if inode.kind() != found.target.kind {
+        let problem = format!("name '{name}' says {:?}, the inode is {:?}", found.target.kind, inode.kind());
+        report.add(number, problem, report.repair);
+        if report.repair {
+            txn.retarget_entry(directory, &found, number, inode.kind())?;
+        }
+    }
+    let named = Link { parent: directory, name: found.target.name.clone() };
+    if knows(txn, &inode, &named)? {
+        return Ok(());
+    }
+    let problem = format!("name '{name}' in directory {directory} is unknown to its inode");
+    if inode.is_directory() && first_link_holds(txn, &inode)? {
+        return drop_entry(txn, report, directory, &found, format!("{problem}: a directory with two names"));
+    }
+    report.add(number, problem, report.repair);
+    if report.repair {
+        if inode.is_directory() {
+            inode.first_link = None;
+        }
+        txn.add_link(&mut inode, named);
+        txn.put_inode(&inode);
+    }
+    Ok(())
+}
+
+fn drop_entry(
+    txn: &mut Transaction<'_>,
+    report: &mut Report,
+    directory: InodeNumber,
+    found: &FoundEntry,
+    problem: String,
+) -> FsResult<()> {
+    report.add(found.target.inode, problem, report.repair);
+    if report.repair { txn.remove_entry(directory, found) } else { Ok(()) }
+}
+
+/// Whether the inode has this name in its records.
+fn knows(txn: &Transaction<'_>, inode: &Inode, named: &Link) -> FsResult<bool> {
+    if inode.first_link.as_ref() == Some(named) {
+        return Ok(true);
+    }
+    Ok(!inode.is_directory() && txn.get(LINKS, &link::key(inode.number(), named))?.is_some())
+}
+
+/// Whether an entry leads from this name to this inode.
+fn leads_to(txn: &Transaction<'_>, named: &Link, inode: InodeNumber) -> FsResult<bool> {
+    Ok(txn.find_entry(named.parent, &named.name)?.is_some_and(|found| found.target.inode == inode))
+}
+
+fn first_link_holds(txn: &Transaction<'_>, inode: &Inode) -> FsResult<bool> {
+    match &inode.first_link {
+        Some(named) => leads_to(txn, named, inode.number()),
+        None => Ok(false),
+    }
+}
+
+fn inode(txn: &mut Transaction<'_>, report: &mut Report, key: &[u8], value: &[u8]) -> FsResult<()> {
+    let number = codec::inode_of_key("inode", key)?;
+    let mut inode = Inode::decode(number, value)?;
+    let before = inode.clone();
+    let names = count_names(txn, report, &mut inode)?;
+    if number == InodeNumber::ROOT && txn.mdt == MdtIndex(0) {
+        check_subdirectories(txn, report, &mut inode)?;
+    } else if names == 0 {
+        check_nameless(txn, report, &mut inode)?;
+    } else if inode.is_directory() {
+        check_subdirectories(txn, report, &mut inode)?;
+        check_anchor(txn, report, &mut inode)?;
+    } else if inode.attributes.links != names {
+        report.add(number, format!("{} links, but {names} names", inode.attributes.links), report.repair);
+        inode.attributes.links = names;
+    }
+    if report.repair && inode != before {
+        txn.put_inode(&inode);
+    }
+    Ok(())
+}
+
+/// Names that lead to the inode; those that do not are forgotten.
+fn count_names(txn: &mut Transaction<'_>, report: &mut Report, inode: &mut Inode) -> FsResult<u32> {
+    let number = inode.number();
+    let mut names = txn.further_links(number, usize::MAX)?;
+    names.extend(inode.first_link.clone());
+    let mut count = 0;
+    for named in names {
+        if leads_to(txn, &named, number)? {
+            count += 1;
+            continue;
+        }
+        let name = String::from_utf8_lossy(&named.name).into_owned();
+        report.add(number, format!("name '{name}' in directory {} does not lead here", named.parent), report.repair);
+        if report.repair {
+            txn.remove_link(inode, &named)?;
+        }
+    }
+    Ok(count)
+}
+
+fn check_subdirectories(txn: &mut Transaction<'_>, report: &mut Report, inode: &mut Inode) -> FsResult<()> {
+    let mut links = 2;
+    txn.visit_entries(inode.number(), crate::tables::entry::Position(0), &mut |found| {
+        links += u32::from(found.target.kind == FileKind::Directory);
+        Ok(true)
+    })?;
+    if inode.attributes.links != links {
+        report.add(
+            inode.number(),
+            format!("{} links, but {} subdirectories", inode.attributes.links, links - 2),
+            report.repair,
+        );
+        inode.attributes.links = links;
+    }
+    Ok(())
+}
+
+/// An inode without a name must be an orphan: unlinked while open, or never named.
+fn check_nameless(txn: &mut Transaction<'_>, report: &mut Report, inode: &mut Inode) -> FsResult<()> {
+    let number = inode.number();
+    let recorded = txn.get(ORPHANS, &orphan::key(number))?.is_some();
+    if inode.attributes.links == 0 {
+        if recorded {
+            return Ok(());
+        }
+        report.add(number, "without a name, and not recorded as unlinked".to_owned(), report.repair);
+        if report.repair {
+            txn.put(ORPHANS, orphan::key(number), orphan::value());
+            txn.reap(number)?;
+        }
+        return Ok(());
+    }
+    report.add(number, format!("{} links, but no name leads here", inode.attributes.links), report.repair);
+    if report.repair {
+        inode.first_link = None;
+        inode.attributes.links = if inode.is_directory() { inode.attributes.links } else { 1 };
+        rescue(txn, inode)?;
+        if inode.is_directory() {
+            let mut silent = Report { repair: true, findings: Vec::new(), omitted: 0, anchored: BTreeSet::new() };
+            check_subdirectories(txn, &mut silent, inode)?;
+        }
+        if recorded {
+            txn.delete(ORPHANS, orphan::key(number));
+        }
+    }
+    Ok(())
+}
+
+/// A directory must lie below the root.
+fn check_anchor(txn: &mut Transaction<'_>, report: &mut Report, inode: &mut Inode) -> FsResult<()> {
+    let number = inode.number();
+    let (mut way, mut at) = (vec![number], txn.parent_of(inode));
+    while at != InodeNumber::ROOT && !report.anchored.contains(&at) {
+        if way.contains(&at) {
+            report.add(number, format!("lies in a circle of {} directories", way.len()), report.repair);
+            if report.repair {
+                cut_circle(txn, inode)?;
+            }
+            return Ok(());
+        }
+        way.push(at);
+        match txn.find_inode(at)? {
+            Some(parent) if parent.first_link.is_some() => at = txn.parent_of(&parent),
+            // The parent itself is reported and rescued.
+            _ => return Ok(()),
+        }
+    }
+    report.anchored.extend(way);
+    Ok(())
+}
+
+/// Takes a directory out of a circle of directories and puts it into `lost+found`.
+fn cut_circle(txn: &mut Transaction<'_>, inode: &mut Inode) -> FsResult<()> {
+    let Some(old) = inode.first_link.take() else { return Ok(()) };
+    if let Some(found) = txn.find_entry(old.parent, &old.name)? {
+        txn.remove_entry(old.parent, &found)?;
+    }
+    if old.parent == inode.number() {
+        inode.attributes.links = inode.attributes.links.saturating_sub(1);
+    } else if let Some(mut parent) = txn.find_inode(old.parent)? {
+        parent.attributes.links = parent.attributes.links.saturating_sub(1);
+        txn.put_inode(&parent);
+    }
+    rescue(txn, inode)
+}
+
+/// Gives a nameless inode a name in `lost+found`, which is made if need be. The caller stores the inode.
+fn rescue(txn: &mut Transaction<'_>, inode: &mut Inode) -> FsResult<()> {
+    let mut directory = lost_and_found(txn)?;
+    let name = format!("#{:x}", inode.number().0).into_bytes();
+    let target = Target { name: name.clone(), inode: inode.number(), kind: inode.kind() };
+    txn.insert_entry(directory.number(), target)?;
+    inode.first_link = Some(Link { parent: directory.number(), name });
+    directory.attributes.links += u32::from(inode.is_directory());
+    txn.touch_directory(&mut directory);
+    txn.put_inode(&directory);
+    Ok(())
+}
+
+fn lost_and_found(txn: &mut Transaction<'_>) -> FsResult<Inode> {
+    if let Some(found) = txn.find_entry(InodeNumber::ROOT, LOST_AND_FOUND)? {
+        return txn.directory(found.target.inode);
+    }
+    let root = types::Credentials::root();
+    let create = rpc::message::mdt::Create {
+        parent: InodeNumber::ROOT,
+        name: LOST_AND_FOUND.to_vec(),
+        kind: types::NodeKind::Directory,
+        mode: 0o700,
+        umask: 0,
+        layout: None,
+        open: None,
+    };
+    super::create::run(txn, &root, &create)?;
+    txn.directory(txn.entry(InodeNumber::ROOT, LOST_AND_FOUND)?.target.inode)
+}
+
+fn further_link(txn: &mut Transaction<'_>, report: &mut Report, key: &[u8], value: &[u8]) -> FsResult<()> {
+    let (number, named) = link::decode_key(key)?;
+    link::decode_value(value)?;
+    if txn.find_inode(number)?.is_some_and(|inode| !inode.is_directory()) {
+        return Ok(());
+    }
+    let name = String::from_utf8_lossy(&named.name).into_owned();
+    report.add(number, format!("name '{name}' of an inode that does not exist"), report.repair);
+    if report.repair {
+        txn.delete(LINKS, key.to_vec());
+    }
+    Ok(())
+}
+
+fn attribute(txn: &mut Transaction<'_>, report: &mut Report, key: &[u8], _: &[u8]) -> FsResult<()> {
+    let (number, name) = xattr::decode_key(key)?;
+    if txn.find_inode(number)?.is_some() {
+        return Ok(());
+    }
+    let name = String::from_utf8_lossy(name).into_owned();
+    report.add(number, format!("attribute '{name}' of an inode that does not exist"), report.repair);
+    if report.repair {
+        txn.delete(XATTRS, key.to_vec());
+    }
+    Ok(())
+}
+
+fn orphan_record(txn: &mut Transaction<'_>, report: &mut Report, key: &[u8], value: &[u8]) -> FsResult<()> {
+    let number = orphan::decode_key(key)?;
+    orphan::decode_value(value)?;
+    let problem = match txn.find_inode(number)? {
+        None => "recorded as unlinked, but does not exist",
+        Some(inode) if inode.attributes.links > 0 => "recorded as unlinked, but has a name",
+        Some(_) if !txn.is_open(number) && !txn.volatile.recovery.running() => "unlinked and not open, but not removed",
+        Some(_) => return Ok(()),
+    };
+    report.add(number, problem.to_owned(), report.repair);
+    if report.repair {
+        txn.reap(number)?;
+    }
+    Ok(())
+}

@@ -1,0 +1,87 @@
+//! Close and Settle: the end of an open, what the closer knows of the size, and the end of unlinked files.
+
+use layout::Layout;
+use lock::{LockFamily, LockOwner};
+use rpc::message::{
+    MdtReply,
+    mdt::{Close, Closed, Settle, SizeUpdate},
+};
+use types::FsResult;
+
+use super::open::is_quiet;
+use crate::{
+    opens::{OpenFile, OpenKey},
+    settlement,
+    tables::inode::Inode,
+    transaction::Transaction,
+};
+
+/// Never fails for an open or inode that is not known: a close that is repeated after a restart has happened.
+pub(crate) fn run(txn: &mut Transaction<'_>, request: &Close) -> FsResult<MdtReply> {
+    let client = txn.context.client;
+    txn.release_space();
+    if let Some(owner) = request.flock_owner {
+        let mut wake = Vec::new();
+        let owner = LockOwner { client, owner };
+        txn.volatile.locks.drop_owner(request.inode, LockFamily::Flock, owner, &mut wake);
+        txn.volatile.waiters.wake_granted(&wake);
+    }
+    let file = txn.volatile.opens.remove(OpenKey { client, open: request.open });
+    let settle = match txn.find_inode(request.inode)? {
+        Some(inode) => end_open(txn, inode, file, request.update.as_ref())?,
+        None => None,
+    };
+    Ok(MdtReply::Closed(Closed { settle }))
+}
+
+fn end_open(
+    txn: &mut Transaction<'_>,
+    mut inode: Inode,
+    file: Option<OpenFile>,
+    update: Option<&SizeUpdate>,
+) -> FsResult<Option<(u64, Layout)>> {
+    if inode.attributes.links == 0 && txn.reap(inode.number())? {
+        return Ok(None);
+    }
+    let wrote = match file {
+        Some(file) => file.writes() && file.inode == inode.number(),
+        // Open before a restart, and not reclaimed because it was closing.
+        None => update.is_some() && txn.volatile.recovery.in_good_standing(txn.context.client),
+    };
+    if !wrote || inode.settled {
+        return Ok(None);
+    }
+    let alone = !txn.volatile.opens.written_by_others(inode.number(), None);
+    if let Some(update) = update
+        && settlement::settle(&mut inode, update, alone)
+    {
+        txn.put_inode(&inode);
+        return Ok(None);
+    }
+    let ask = is_quiet(txn, &inode, None, false);
+    Ok(inode.layout().filter(|_| ask).map(|layout| (inode.epoch, layout.clone())))
+}
+
+/// A report of a file without writers.
+pub(crate) fn settle(txn: &mut Transaction<'_>, request: &Settle) -> FsResult<MdtReply> {
+    let Some(mut inode) = txn.find_inode(request.inode)? else { return Ok(MdtReply::Done) };
+    let quiet = is_quiet(txn, &inode, None, false);
+    if settlement::settle(&mut inode, &request.update, quiet) {
+        txn.put_inode(&inode);
+    }
+    Ok(MdtReply::Done)
+}
+
+/// Ends the open of a client that is gone: nothing it might say later is believed.
+pub(crate) fn abandon(txn: &mut Transaction<'_>, key: OpenKey) -> FsResult<()> {
+    let Some(file) = txn.volatile.opens.remove(key) else { return Ok(()) };
+    let Some(mut inode) = txn.find_inode(file.inode)? else { return Ok(()) };
+    if inode.attributes.links == 0 && txn.reap(inode.number())? {
+        return Ok(());
+    }
+    if file.writes() && inode.layout().is_some() {
+        settlement::lose_writer(&mut inode);
+        txn.put_inode(&inode);
+    }
+    Ok(())
+}

@@ -1,0 +1,116 @@
+//! Create: a new node with a name (open with O_CREAT, mkdir, mknod, symlink), or an unnamed file (O_TMPFILE).
+
+use rpc::message::{
+    MdtReply, MdtRequest,
+    mdt::{Create, CreateUnnamed, Created, OpenFlags, OpenId, Opened, open_flag},
+};
+use types::{Credentials, FileKind, FsError, FsResult, NodeKind};
+
+use super::open::{self, Opening};
+use crate::{
+    opens::{OpenFile, OpenKey},
+    permission,
+    tables::{
+        ORPHANS,
+        entry::Target,
+        inode::{Inode, Link},
+        orphan,
+    },
+    transaction::{FoundEntry, NewInode, Transaction, check_kind, is_dots},
+};
+
+pub(crate) fn run(txn: &mut Transaction<'_>, who: &Credentials, request: &Create) -> FsResult<MdtReply> {
+    let mut directory = txn.searchable(who, request.parent)?;
+    if is_dots(&request.name) {
+        return Err(if request.open.is_some() { FsError::IsDirectory } else { FsError::Exists });
+    }
+    if let Some(found) = txn.find_entry(request.parent, &request.name)? {
+        return existing(txn, who, request, &found);
+    }
+    if directory.attributes.links == 0 {
+        return Err(FsError::NotFound);
+    }
+    txn.require(who, &directory, permission::WRITE | permission::EXECUTE)?;
+    check_kind(who, &request.kind)?;
+    let kind = request.kind.file_kind();
+    if request.open.is_some() && kind != FileKind::Regular {
+        return Err(FsError::Invalid);
+    }
+    if kind == FileKind::Directory {
+        txn.count_subdirectory(&mut directory)?;
+    }
+    let new = NewInode {
+        who,
+        kind: &request.kind,
+        mode: request.mode,
+        umask: request.umask,
+        layout: request.layout.as_ref(),
+        link: Some(Link { parent: request.parent, name: request.name.clone() }),
+    };
+    let mut inode = txn.make_inode(&directory, new)?;
+    let target = Target { name: request.name.clone(), inode: inode.number(), kind };
+    txn.insert_entry(request.parent, target)?;
+    txn.touch_directory(&mut directory);
+    txn.put_inode(&directory);
+    let opened = request.open.map(|open| open_new(txn, &mut inode, open));
+    txn.put_inode(&inode);
+    let entry = opened.as_ref().map_or_else(|| inode.entry(), |opened| opened.entry.clone());
+    Ok(MdtReply::Created(Created { entry, created: true, opened }))
+}
+
+/// The name exists: an error, or an open of what is there.
+fn existing(txn: &mut Transaction<'_>, who: &Credentials, request: &Create, found: &FoundEntry) -> FsResult<MdtReply> {
+    let Some((open, flags)) = request.open else { return Err(FsError::Exists) };
+    if flags.has(open_flag::EXCLUSIVE) {
+        return Err(FsError::Exists);
+    }
+    match found.target.kind {
+        FileKind::Directory => return Err(FsError::IsDirectory),
+        // The caller looked before and found nothing: he looks again and follows the link.
+        FileKind::Symlink => return Err(FsError::Stale),
+        _ => {}
+    }
+    let inode = txn.inode(found.target.inode)?;
+    match open::open_inode(txn, who, inode, open, flags)? {
+        Opening::Waiting => Ok(MdtReply::Waiting),
+        Opening::Opened(opened) => {
+            let entry = opened.entry.clone();
+            Ok(MdtReply::Created(Created { entry, created: false, opened: Some(*opened) }))
+        }
+    }
+}
+
+/// Opens what was just made, whatever its mode says. The caller stores the inode.
+fn open_new(txn: &mut Transaction<'_>, inode: &mut Inode, (open, flags): (OpenId, OpenFlags)) -> Opened {
+    open::register(txn, inode, open, OpenFlags(flags.0 & !open_flag::TRUNCATE), false)
+}
+
+pub(crate) fn unnamed(txn: &mut Transaction<'_>, who: &Credentials, request: &CreateUnnamed) -> FsResult<MdtReply> {
+    let directory = txn.searchable(who, request.parent)?;
+    if directory.attributes.links == 0 {
+        return Err(FsError::NotFound);
+    }
+    txn.require(who, &directory, permission::WRITE | permission::EXECUTE)?;
+    let (mode, umask) = (request.mode, request.umask);
+    let new = NewInode { who, kind: &NodeKind::Regular, mode, umask, layout: None, link: None };
+    let mut inode = txn.make_inode(&directory, new)?;
+    inode.not_linkable = request.open.1.has(open_flag::EXCLUSIVE);
+    txn.put(ORPHANS, orphan::key(inode.number()), orphan::value());
+    let opened = open_new(txn, &mut inode, request.open);
+    txn.put_inode(&inode);
+    Ok(MdtReply::Created(Created { entry: opened.entry.clone(), created: true, opened: Some(opened) }))
+}
+
+/// The repetition of a creation whose reply a former start of this MDT stored: its open is entered again.
+pub(crate) fn enter_again(txn: &mut Transaction<'_>, request: &MdtRequest, opened: &Opened) -> FsResult<()> {
+    let open = match request {
+        MdtRequest::Create(_, create) => create.open,
+        MdtRequest::CreateUnnamed(_, create) => Some(create.open),
+        _ => None,
+    };
+    let Some((open, flags)) = open else { return Ok(()) };
+    let inode = txn.inode(opened.entry.attributes.inode)?;
+    let file = OpenFile { inode: inode.number(), flags, epoch: Some(opened.epoch) };
+    txn.open_at_commit(OpenKey { client: txn.context.client, open }, file);
+    Ok(())
+}

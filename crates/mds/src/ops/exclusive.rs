@@ -1,0 +1,105 @@
+//! The exclusive data lock of a file: appends and truncations.
+
+use lock::ExclusiveAnswer;
+use rpc::message::{
+    MdtReply,
+    mdt::{ExclusiveBegin, ExclusiveEnd, ExclusiveGranted, ExclusivePurpose},
+};
+use types::{Credentials, FileKind, FsError, FsResult, InodeNumber, limits};
+
+use super::open::is_quiet;
+use crate::{
+    opens::{OpenFile, OpenKey},
+    permission, settlement,
+    tables::inode::Inode,
+    transaction::Transaction,
+};
+
+/// Asks for the lock on behalf of the caller; false: queued. A lock the caller already holds serves another of its users
+/// and is not granted twice. None is granted while a holder of a former start may come back.
+pub(crate) fn take(txn: &mut Transaction<'_>, inode: InodeNumber) -> bool {
+    let client = txn.context.client;
+    let volatile = &mut txn.volatile;
+    let barred = volatile.recovery.running() || volatile.exclusive.holder(inode) == Some(client);
+    let granted = !barred && volatile.exclusive.begin(txn.context.now_ns, inode, client) == ExclusiveAnswer::Granted;
+    if granted {
+        txn.took_exclusive(inode);
+    } else {
+        txn.wait_for(inode);
+    }
+    granted
+}
+
+pub(crate) fn begin(txn: &mut Transaction<'_>, who: &Credentials, request: &ExclusiveBegin) -> FsResult<MdtReply> {
+    let mut inode = txn.inode(request.inode)?;
+    let open = request.open.map(|open| txn.own_open(request.inode, open)).transpose()?;
+    check(txn, who, &inode, open, request.purpose)?;
+    if !take(txn, request.inode) {
+        return Ok(MdtReply::Waiting);
+    }
+    let epoch = match request.purpose {
+        ExclusivePurpose::Append => inode.epoch,
+        ExclusivePurpose::Truncate(_) => {
+            let epoch = truncate(txn, &mut inode, open);
+            txn.put_inode(&inode);
+            epoch
+        }
+    };
+    let layout = inode.layout().cloned().expect("checked to be a regular file");
+    Ok(MdtReply::ExclusiveGranted(ExclusiveGranted { entry: inode.entry(), layout, epoch }))
+}
+
+/// Kind, permission and limits.
+fn check(
+    txn: &Transaction<'_>,
+    who: &Credentials,
+    inode: &Inode,
+    open: Option<OpenKey>,
+    purpose: ExclusivePurpose,
+) -> FsResult<()> {
+    match inode.kind() {
+        FileKind::Regular => {}
+        FileKind::Directory => return Err(FsError::IsDirectory),
+        _ => return Err(FsError::Invalid),
+    }
+    match (open, purpose) {
+        (Some(key), _) if txn.volatile.opens.get(key).is_some_and(OpenFile::writes) => {}
+        (Some(_), _) | (None, ExclusivePurpose::Append) => return Err(FsError::BadHandle),
+        (None, ExclusivePurpose::Truncate(_)) => txn.require(who, inode, permission::WRITE)?,
+    }
+    match purpose {
+        ExclusivePurpose::Truncate(size) if size > limits::FILE_BYTES_MAX => Err(FsError::FileTooLarge),
+        _ => Ok(()),
+    }
+}
+
+/// Marks the inode as being truncated; returns the epoch given to the caller.
+fn truncate(txn: &mut Transaction<'_>, inode: &mut Inode, open: Option<OpenKey>) -> u64 {
+    let given = open.and_then(|key| txn.volatile.opens.get(key)).and_then(|file| file.epoch);
+    let quiet = is_quiet(txn, inode, open, true);
+    let now = txn.now();
+    inode.attributes.mode = permission::without_set_id(inode.attributes.mode);
+    inode.attributes.ctime = now;
+    let epoch = settlement::begin_truncation(inode, given == Some(inode.epoch), quiet);
+    inode.attributes.mtime = now;
+    if let Some(key) = open {
+        txn.volatile.opens.set_epoch(key, epoch);
+    }
+    epoch
+}
+
+/// Succeeds without the lock too: it may have ended with the session.
+pub(crate) fn end(txn: &mut Transaction<'_>, request: &ExclusiveEnd) -> FsResult<MdtReply> {
+    let client = txn.context.client;
+    if txn.volatile.exclusive.end(request.inode, client).is_ok() {
+        txn.volatile.waiters.wake(request.inode);
+    }
+    let (Some(update), Some(mut inode)) = (request.update, txn.find_inode(request.inode)?) else {
+        return Ok(MdtReply::Done);
+    };
+    let quiet = is_quiet(txn, &inode, None, false);
+    if settlement::settle(&mut inode, &update, quiet) {
+        txn.put_inode(&inode);
+    }
+    Ok(MdtReply::Done)
+}

@@ -1,0 +1,43 @@
+//! Link: another name for an inode, or the first of an unnamed file.
+
+use rpc::message::{MdtReply, mdt};
+use types::{Credentials, FsError, FsResult, limits};
+
+use crate::{
+    permission,
+    tables::{ORPHANS, entry::Target, inode::Link, orphan},
+    transaction::{Transaction, is_dots},
+};
+
+pub(crate) fn run(txn: &mut Transaction<'_>, who: &Credentials, request: &mdt::Link) -> FsResult<MdtReply> {
+    let mut directory = txn.searchable(who, request.parent)?;
+    let mut inode = txn.inode(request.inode)?;
+    if is_dots(&request.name) || txn.find_entry(request.parent, &request.name)?.is_some() {
+        return Err(FsError::Exists);
+    }
+    if directory.attributes.links == 0 {
+        return Err(FsError::NotFound);
+    }
+    txn.require(who, &directory, permission::WRITE | permission::EXECUTE)?;
+    if inode.is_directory() {
+        return Err(FsError::NotPermitted);
+    }
+    if inode.attributes.links == 0 {
+        if inode.not_linkable {
+            return Err(FsError::NotFound);
+        }
+        txn.delete(ORPHANS, orphan::key(inode.number()));
+    }
+    if inode.attributes.links >= limits::LINKS_MAX {
+        return Err(FsError::TooManyLinks);
+    }
+    inode.attributes.links += 1;
+    inode.attributes.ctime = txn.now();
+    txn.add_link(&mut inode, Link { parent: request.parent, name: request.name.clone() });
+    txn.put_inode(&inode);
+    let target = Target { name: request.name.clone(), inode: inode.number(), kind: inode.kind() };
+    txn.insert_entry(request.parent, target)?;
+    txn.touch_directory(&mut directory);
+    txn.put_inode(&directory);
+    Ok(MdtReply::Entry(inode.entry()))
+}

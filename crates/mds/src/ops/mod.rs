@@ -1,0 +1,91 @@
+//! The operations of an MDT, one file each. An operation is a function of a transaction, the caller and the request; it
+//! changes tables only through the transaction, so that an error leaves nothing behind. Order of checks and errors: those
+//! of Linux (fs/namei.c, fs/attr.c, fs/xattr.c) on a local file system.
+
+pub(crate) mod attributes;
+pub(crate) mod check;
+pub(crate) mod close;
+pub(crate) mod create;
+pub(crate) mod exclusive;
+pub(crate) mod layouts;
+pub(crate) mod link;
+pub(crate) mod locks;
+pub(crate) mod lookup;
+pub(crate) mod open;
+pub(crate) mod paths;
+pub(crate) mod readdir;
+pub(crate) mod rename;
+pub(crate) mod scan;
+pub(crate) mod sessions;
+pub(crate) mod setattr;
+pub(crate) mod unlink;
+pub(crate) mod xattrs;
+
+use rpc::message::{MdtReply, MdtRequest};
+use types::{Credentials, FsError, FsResult};
+
+use crate::transaction::Transaction;
+
+/// Runs one request that is answered at once. Requests that wait for more than the namespace never come here.
+pub(crate) fn run(txn: &mut Transaction<'_>, request: &MdtRequest) -> FsResult<MdtReply> {
+    match request {
+        MdtRequest::Lookup(who, lookup) => lookup::run(txn, who, lookup),
+        MdtRequest::GetAttributes(inode) => attributes::get(txn, *inode),
+        MdtRequest::SetAttributes(who, inode, changes) => setattr::run(txn, who, *inode, changes),
+        MdtRequest::Access(who, inode, mask) => attributes::access(txn, who, *inode, *mask),
+        MdtRequest::Create(who, create) => create::run(txn, who, create),
+        MdtRequest::CreateUnnamed(who, create) => create::unnamed(txn, who, create),
+        MdtRequest::Open(who, open) => open::run(txn, who, open),
+        MdtRequest::Close(close) => close::run(txn, close),
+        MdtRequest::Settle(settle) => close::settle(txn, settle),
+        MdtRequest::ExclusiveBegin(who, begin) => exclusive::begin(txn, who, begin),
+        MdtRequest::ExclusiveEnd(end) => exclusive::end(txn, end),
+        MdtRequest::ClearPrivileges(inode) => setattr::clear_privileges(txn, *inode),
+        MdtRequest::Unlink(who, unlink) => unlink::run(txn, who, unlink),
+        MdtRequest::Rename(who, rename) => rename::run(txn, who, rename),
+        MdtRequest::Link(who, link) => link::run(txn, who, link),
+        MdtRequest::ReadLink(inode) => attributes::read_link(txn, *inode),
+        MdtRequest::ReadDirectory(read) => readdir::run(txn, read),
+        MdtRequest::GetXattr(who, inode, name) => xattrs::get(txn, who, *inode, name),
+        MdtRequest::ListXattr(who, inode) => xattrs::list(txn, who, *inode),
+        MdtRequest::SetXattr(who, set) => xattrs::set(txn, who, set),
+        MdtRequest::RemoveXattr(who, inode, name) => xattrs::remove(txn, who, *inode, name),
+        MdtRequest::GetLayout(inode) => layouts::get(txn, *inode),
+        MdtRequest::SetDefaultLayout(who, inode, spec) => layouts::set_default(txn, who, *inode, spec.as_ref()),
+        MdtRequest::InodePaths(who, inode) => paths::run(txn, who, *inode),
+        MdtRequest::SetLock(set) => locks::set(txn, set),
+        MdtRequest::CancelLock(cancel) => locks::cancel(txn, cancel),
+        MdtRequest::GetLock(get) => locks::get(txn, get),
+        MdtRequest::Reclaim(reclaim) => sessions::reclaim(txn, reclaim),
+        MdtRequest::Ping => Ok(MdtReply::Done),
+        MdtRequest::ScanInodes(who, after, count) => scan::run(txn, who, *after, *count),
+        MdtRequest::RepairSize(who, inode, update) => scan::repair_size(txn, who, *inode, update),
+        MdtRequest::StatFs | MdtRequest::Commit | MdtRequest::Check(..) | MdtRequest::Disconnect => {
+            unreachable!("answered by the handler, outside of a transaction")
+        }
+    }
+}
+
+/// Whether a repetition of this request after a restart must not be executed again, so that its reply is stored with its
+/// changes. Not stored: what only opens (the repetition opens anew), reads, and reports under an epoch.
+pub(crate) fn is_stored(request: &MdtRequest) -> bool {
+    matches!(
+        request,
+        MdtRequest::SetAttributes(..)
+            | MdtRequest::Create(..)
+            | MdtRequest::CreateUnnamed(..)
+            | MdtRequest::Close(_)
+            | MdtRequest::ClearPrivileges(_)
+            | MdtRequest::Unlink(..)
+            | MdtRequest::Rename(..)
+            | MdtRequest::Link(..)
+            | MdtRequest::SetXattr(..)
+            | MdtRequest::RemoveXattr(..)
+            | MdtRequest::SetDefaultLayout(..)
+    )
+}
+
+/// Only root may.
+pub(crate) fn require_root(who: &Credentials) -> FsResult<()> {
+    if who.is_root() { Ok(()) } else { Err(FsError::NotPermitted) }
+}

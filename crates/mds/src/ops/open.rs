@@ -1,0 +1,122 @@
+//! Open: permission, kind, the write epoch, and O_TRUNC.
+
+use rpc::message::{
+    MdtReply,
+    mdt::{Open, OpenFlags, OpenId, Opened, open_flag},
+};
+use types::{Credentials, FileKind, FsError, FsResult};
+
+use super::{attributes, exclusive};
+use crate::{
+    opens::{OpenFile, OpenKey},
+    permission, settlement,
+    tables::inode::Inode,
+    transaction::Transaction,
+};
+
+/// Outcome of an attempt to open.
+pub(crate) enum Opening {
+    /// It is open.
+    Opened(Box<Opened>),
+    /// O_TRUNC must wait for the exclusive data lock.
+    Waiting,
+}
+
+pub(crate) fn run(txn: &mut Transaction<'_>, who: &Credentials, request: &Open) -> FsResult<MdtReply> {
+    let inode = txn.inode(request.inode)?;
+    match open_inode(txn, who, inode, request.open, request.flags)? {
+        Opening::Opened(opened) => Ok(MdtReply::Opened(*opened)),
+        Opening::Waiting => Ok(MdtReply::Waiting),
+    }
+}
+
+/// Opens an inode that exists.
+pub(crate) fn open_inode(
+    txn: &mut Transaction<'_>,
+    who: &Credentials,
+    mut inode: Inode,
+    open: OpenId,
+    flags: OpenFlags,
+) -> FsResult<Opening> {
+    check_kind(&inode, flags)?;
+    txn.require(who, &inode, wanted(flags))?;
+    let before = inode.clone();
+    if flags.has(open_flag::READ) && !inode.is_directory() {
+        attributes::note_access(txn, &mut inode);
+    }
+    let truncates = flags.has(open_flag::TRUNCATE) && inode.kind() == FileKind::Regular;
+    // A file that is exactly empty has nothing to cut off, but counts as truncated.
+    let empty = inode.settled && inode.attributes.size == 0 && inode.attributes.blocks == 0;
+    if truncates && !empty && !exclusive::take(txn, inode.number()) {
+        return Ok(Opening::Waiting);
+    }
+    if truncates {
+        let now = txn.now();
+        inode.attributes.mode = permission::without_set_id(inode.attributes.mode);
+        inode.attributes.ctime = now;
+        settlement::set_mtime(&mut inode, now, now);
+    }
+    let opened = register(txn, &mut inode, open, flags, truncates && !empty);
+    if inode != before {
+        txn.put_inode(&inode);
+    }
+    Ok(Opening::Opened(Box::new(opened)))
+}
+
+/// Gives an open its epoch and enters it. The caller stores the inode. `truncate`: he took the exclusive data lock.
+pub(crate) fn register(
+    txn: &mut Transaction<'_>,
+    inode: &mut Inode,
+    open: OpenId,
+    flags: OpenFlags,
+    truncate: bool,
+) -> Opened {
+    let key = OpenKey { client: txn.context.client, open };
+    let writes = inode.kind() == FileKind::Regular && flags.has(open_flag::WRITE);
+    let quiet = is_quiet(txn, inode, Some(key), truncate);
+    let exact = quiet && (inode.settled || truncate);
+    let epoch = match (writes, truncate) {
+        (true, _) => settlement::open_for_write(inode, quiet),
+        (false, true) => settlement::begin_truncation(inode, false, quiet),
+        (false, false) => inode.epoch,
+    };
+    if truncate {
+        inode.attributes.size = 0;
+        inode.attributes.blocks = 0;
+    }
+    let mut entry = inode.entry();
+    if writes && exact {
+        entry.unsettled = None;
+    }
+    txn.open_at_commit(key, OpenFile { inode: inode.number(), flags, epoch: Some(epoch) });
+    Opened { entry, layout: inode.layout().cloned(), epoch, truncate }
+}
+
+/// Whether nobody but `except` may change the file's data without asking first (module `settlement`). `own_lock`: the
+/// exclusive data lock is the caller's.
+pub(crate) fn is_quiet(txn: &Transaction<'_>, inode: &Inode, except: Option<OpenKey>, own_lock: bool) -> bool {
+    let volatile = &txn.volatile;
+    !volatile.recovery.running()
+        && !volatile.opens.written_by_others(inode.number(), except)
+        && (own_lock || volatile.exclusive.holder(inode.number()).is_none())
+        && !volatile.fences.touch(inode.osts())
+}
+
+/// What kinds of files cannot be opened this way, whoever asks (may_open of Linux).
+fn check_kind(inode: &Inode, flags: OpenFlags) -> FsResult<()> {
+    let changes = flags.has(open_flag::WRITE) || flags.has(open_flag::TRUNCATE);
+    match inode.kind() {
+        FileKind::Symlink => Err(FsError::Loop),
+        FileKind::Directory if changes => Err(FsError::IsDirectory),
+        kind if kind != FileKind::Regular && flags.has(open_flag::EXECUTE) => Err(FsError::AccessDenied),
+        _ => Ok(()),
+    }
+}
+
+fn wanted(flags: OpenFlags) -> u32 {
+    let bit = |flag: u32, permission: u32| if flags.has(flag) { permission } else { 0 };
+    bit(open_flag::READ, permission::READ)
+        | bit(open_flag::WRITE, permission::WRITE)
+        | bit(open_flag::TRUNCATE, permission::WRITE)
+        | bit(open_flag::EXECUTE, permission::EXECUTE)
+}

@@ -1,0 +1,63 @@
+//! All paths of an inode (fid2path).
+
+use rpc::message::MdtReply;
+use types::{Credentials, FsError, FsResult, InodeNumber, limits};
+
+use crate::{permission, tables::inode::Link, transaction::Transaction};
+
+/// Paths in one answer.
+const PATHS_MAX: usize = 1024;
+/// Bytes of all paths in one answer.
+const ANSWER_BYTES_MAX: usize = limits::BODY_BYTES_MAX / 2;
+/// Directories above a name: more than the kernel's longest path can name.
+const DEPTH_MAX: usize = 65536;
+
+/// Root sees all; others need search permission on every directory of a path, and see those paths only.
+pub(crate) fn run(txn: &mut Transaction<'_>, who: &Credentials, inode: InodeNumber) -> FsResult<MdtReply> {
+    let inode = txn.inode(inode)?;
+    if inode.number() == InodeNumber::ROOT {
+        return Ok(MdtReply::Paths(vec![Vec::new()]));
+    }
+    let first = inode.first_link.clone().ok_or(FsError::NotFound)?;
+    let further = txn.further_links(inode.number(), PATHS_MAX - 1)?;
+    let (mut paths, mut bytes, mut refused) = (Vec::new(), 0, None);
+    for link in std::iter::once(first).chain(further) {
+        match path_of(txn, who, link) {
+            Ok(path) => {
+                bytes += path.len();
+                paths.push(path);
+            }
+            Err(error @ (FsError::AccessDenied | FsError::GroupsNeeded)) => refused = Some(error),
+            Err(error) => return Err(error),
+        }
+        if bytes > ANSWER_BYTES_MAX {
+            break;
+        }
+    }
+    match refused {
+        Some(FsError::GroupsNeeded) => Err(FsError::GroupsNeeded),
+        Some(error) if paths.is_empty() => Err(error),
+        _ => Ok(MdtReply::Paths(paths)),
+    }
+}
+
+fn path_of(txn: &Transaction<'_>, who: &Credentials, link: Link) -> FsResult<Vec<u8>> {
+    let mut names = vec![link.name];
+    let mut at = link.parent;
+    for _ in 0..DEPTH_MAX {
+        let directory = txn.directory(at)?;
+        txn.require(who, &directory, permission::EXECUTE)?;
+        match directory.first_link {
+            _ if at == InodeNumber::ROOT => {
+                names.reverse();
+                return Ok(names.join(&b'/'));
+            }
+            Some(link) => {
+                names.push(link.name);
+                at = link.parent;
+            }
+            None => return Err(FsError::NotFound),
+        }
+    }
+    Err(FsError::Damaged(format!("directory {at} lies in a circle")))
+}

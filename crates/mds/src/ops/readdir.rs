@@ -1,0 +1,90 @@
+//! Reading a directory: `.` and `..`, then names in the order of their positions, which are also their cookies. So a name
+//! that stays is seen exactly once however the directory changes between two requests.
+
+use layout::{Layout, LayoutKind};
+use rpc::message::{
+    MdtReply,
+    mdt::{DirectoryEntry, ReadDirectory},
+};
+use types::{FileKind, FsError, FsResult, limits};
+
+use super::attributes;
+use crate::{
+    tables::{
+        entry::{COOKIE_PARENT, COOKIE_SELF, Position},
+        inode::Inode,
+    },
+    transaction::Transaction,
+};
+
+/// Bytes of names and attributes in one answer: far below what a message may have, whatever the layouts.
+const ANSWER_BYTES_MAX: usize = limits::BODY_BYTES_MAX / 4;
+/// Estimate of an entry beside its name, and of one with attributes.
+const ENTRY_BYTES: usize = 32;
+const ATTRIBUTES_BYTES: usize = 128;
+/// Estimate of one OST of a layout.
+const OST_BYTES: usize = 3;
+/// Entries in one answer, whatever the caller asks for: one transaction does not hold the MDT for long.
+const ENTRIES_MAX: usize = 4096;
+
+pub(crate) fn run(txn: &mut Transaction<'_>, request: &ReadDirectory) -> FsResult<MdtReply> {
+    let mut directory = txn.directory(request.inode)?;
+    txn.own_open(request.inode, request.open)?;
+    if request.entries_max == 0 {
+        return Err(FsError::Invalid);
+    }
+    let count = (request.entries_max as usize).min(ENTRIES_MAX);
+    let mut page = dots(txn, &directory, request.cookie, count);
+    let mut complete = false;
+    if page.len() < count {
+        complete = names(txn, request, count, &mut page)?;
+    }
+    if request.cookie == 0 && attributes::note_access(txn, &mut directory) {
+        txn.put_inode(&directory);
+    }
+    Ok(MdtReply::Directory(page, complete))
+}
+
+fn dots(txn: &Transaction<'_>, directory: &Inode, cookie: u64, count: usize) -> Vec<DirectoryEntry> {
+    let parent = txn.parent_of(directory);
+    let dot = |name: &[u8], inode, cookie| DirectoryEntry {
+        name: name.to_vec(),
+        inode,
+        kind: FileKind::Directory,
+        cookie,
+        entry: None,
+    };
+    let both = [dot(b".", directory.number(), COOKIE_SELF), dot(b"..", parent, COOKIE_PARENT)];
+    both.into_iter().filter(|entry| entry.cookie > cookie).take(count).collect()
+}
+
+fn layout_bytes(layout: &Layout) -> usize {
+    let LayoutKind::Plain(plain) = &layout.kind;
+    ENTRY_BYTES + plain.osts.len() * OST_BYTES
+}
+
+/// Adds names behind the cookie; true if the directory ends behind them.
+fn names(
+    txn: &Transaction<'_>,
+    request: &ReadDirectory,
+    count: usize,
+    page: &mut Vec<DirectoryEntry>,
+) -> FsResult<bool> {
+    let (mut bytes, mut complete) = (0, true);
+    txn.visit_entries(request.inode, Position(request.cookie.max(COOKIE_PARENT)), &mut |found| {
+        if page.len() >= count || bytes >= ANSWER_BYTES_MAX {
+            complete = false;
+            return Ok(false);
+        }
+        let target = found.target;
+        let entry = if request.attributes { txn.find_inode(target.inode)?.map(|inode| inode.entry()) } else { None };
+        bytes += target.name.len() + ENTRY_BYTES;
+        if let Some(entry) = &entry {
+            bytes += ATTRIBUTES_BYTES + entry.unsettled.as_ref().map_or(0, layout_bytes);
+        }
+        let cookie = found.position.0;
+        page.push(DirectoryEntry { name: target.name, inode: target.inode, kind: target.kind, cookie, entry });
+        Ok(true)
+    })?;
+    Ok(complete)
+}

@@ -1,0 +1,198 @@
+//! Rename, with RENAME_NOREPLACE and RENAME_EXCHANGE.
+//!
+//! Both directories may be the same. All checks come first (order of do_renameat2 and vfs_rename of Linux); then, in order:
+//! the old name goes, the target's name is taken over or made, the moved inodes learn their new names, directories get
+//! their new link counts, the replaced inode loses a link, the directories get their times.
+
+use rpc::message::{
+    MdtReply,
+    mdt::{Rename, RenameMode},
+};
+use types::{Credentials, FsError, FsResult, limits};
+
+use super::unlink::may_remove;
+use crate::{
+    permission,
+    tables::{
+        entry::Target,
+        inode::{Inode, Link},
+    },
+    transaction::{FoundEntry, Transaction, is_dots},
+};
+
+/// Both ends of a rename, as found.
+struct Plan<'a> {
+    request: &'a Rename,
+    from: Inode,
+    /// `None`: the same directory.
+    to: Option<Inode>,
+    source: Inode,
+    source_entry: FoundEntry,
+    target: Option<(Inode, FoundEntry)>,
+}
+
+impl Plan<'_> {
+    fn exchanges(&self) -> bool {
+        self.request.mode == RenameMode::Exchange
+    }
+
+    fn target_inode(&self) -> Option<&Inode> {
+        self.target.as_ref().map(|(inode, _)| inode)
+    }
+
+    fn target_directory(&self) -> Option<&Inode> {
+        self.target_inode().filter(|inode| inode.is_directory())
+    }
+}
+
+pub(crate) fn run(txn: &mut Transaction<'_>, who: &Credentials, request: &Rename) -> FsResult<MdtReply> {
+    let from = txn.searchable(who, request.parent)?;
+    let same = request.parent == request.new_parent;
+    let to = if same { None } else { Some(txn.searchable(who, request.new_parent)?) };
+    if is_dots(&request.name) || is_dots(&request.new_name) {
+        return Err(FsError::Busy);
+    }
+    let source_entry = txn.entry(request.parent, &request.name)?;
+    let target_entry = txn.find_entry(request.new_parent, &request.new_name)?;
+    match (request.mode, &target_entry) {
+        (RenameMode::NoReplace, Some(_)) => return Err(FsError::Exists),
+        (RenameMode::Exchange, None) => return Err(FsError::NotFound),
+        _ => {}
+    }
+    let source = txn.inode(source_entry.target.inode)?;
+    let target = target_entry.map(|entry| txn.inode(entry.target.inode).map(|inode| (inode, entry))).transpose()?;
+    let plan = Plan { request, from, to, source, source_entry, target };
+    check_circles(txn, &plan)?;
+    if plan.target_inode().is_some_and(|target| target.number() == plan.source.number()) {
+        return Ok(MdtReply::Done);
+    }
+    check_permission(txn, who, &plan)?;
+    check_counts(txn, &plan)?;
+    if plan.exchanges() {
+        exchange(txn, plan)?
+    } else {
+        replace(txn, plan)?
+    }
+    Ok(MdtReply::Done)
+}
+
+/// No directory may become its own descendant.
+fn check_circles(txn: &Transaction<'_>, plan: &Plan<'_>) -> FsResult<()> {
+    if plan.to.is_none() {
+        return Ok(());
+    }
+    if plan.source.is_directory() && txn.is_ancestor(plan.source.number(), plan.request.new_parent)? {
+        return Err(FsError::Invalid);
+    }
+    let Some(target) = plan.target_directory() else { return Ok(()) };
+    if txn.is_ancestor(target.number(), plan.request.parent)? {
+        return Err(if plan.exchanges() { FsError::Invalid } else { FsError::NotEmpty });
+    }
+    Ok(())
+}
+
+fn check_permission(txn: &Transaction<'_>, who: &Credentials, plan: &Plan<'_>) -> FsResult<()> {
+    let to = plan.to.as_ref().unwrap_or(&plan.from);
+    let moves_directory = plan.source.is_directory();
+    may_remove(txn, who, &plan.from, &plan.source, moves_directory)?;
+    match plan.target_inode() {
+        Some(target) => {
+            let as_directory = if plan.exchanges() { target.is_directory() } else { moves_directory };
+            may_remove(txn, who, to, target, as_directory)?;
+        }
+        None if to.attributes.links == 0 => return Err(FsError::NotFound),
+        None => txn.require(who, to, permission::WRITE | permission::EXECUTE)?,
+    }
+    if plan.to.is_none() {
+        return Ok(());
+    }
+    // A directory that gets another parent is written to: its `..` changes.
+    if moves_directory {
+        txn.require(who, &plan.source, permission::WRITE)?;
+    }
+    match plan.target_directory() {
+        Some(target) if plan.exchanges() => txn.require(who, target, permission::WRITE),
+        _ => Ok(()),
+    }
+}
+
+fn check_counts(txn: &Transaction<'_>, plan: &Plan<'_>) -> FsResult<()> {
+    if let Some(target) = plan.target_directory()
+        && !plan.exchanges()
+        && !txn.is_empty_directory(target.number())?
+    {
+        return Err(FsError::NotEmpty);
+    }
+    let Some(to) = &plan.to else { return Ok(()) };
+    let full = |directory: &Inode| directory.attributes.links >= limits::LINKS_MAX;
+    let grows_to = plan.source.is_directory() && plan.target_directory().is_none();
+    let grows_from = plan.exchanges() && plan.target_directory().is_some() && !plan.source.is_directory();
+    if (grows_to && full(to)) || (grows_from && full(&plan.from)) {
+        return Err(FsError::TooManyLinks);
+    }
+    Ok(())
+}
+
+fn replace(txn: &mut Transaction<'_>, plan: Plan<'_>) -> FsResult<()> {
+    let replaces_directory = plan.target_directory().is_some();
+    let Plan { request, mut from, mut to, mut source, source_entry, target } = plan;
+    let old = Link { parent: request.parent, name: request.name.clone() };
+    let new = Link { parent: request.new_parent, name: request.new_name.clone() };
+    txn.remove_entry(request.parent, &source_entry)?;
+    match &target {
+        Some((_, entry)) => txn.retarget_entry(request.new_parent, entry, source.number(), source.kind())?,
+        None => {
+            let target = Target { name: new.name.clone(), inode: source.number(), kind: source.kind() };
+            txn.insert_entry(request.new_parent, target)?;
+        }
+    }
+    rename_link(txn, &mut source, &old, new.clone())?;
+    if source.is_directory() {
+        from.attributes.links = from.attributes.links.saturating_sub(1);
+        let to = to.as_mut().unwrap_or(&mut from);
+        to.attributes.links += u32::from(!replaces_directory);
+    }
+    if let Some((mut target, _)) = target {
+        txn.drop_link(&mut target, &new)?;
+    }
+    put_directories(txn, from, to);
+    Ok(())
+}
+
+fn exchange(txn: &mut Transaction<'_>, plan: Plan<'_>) -> FsResult<()> {
+    let Plan { request, mut from, mut to, mut source, source_entry, target } = plan;
+    let (mut target, target_entry) = target.expect("an exchange without a target was refused");
+    let old = Link { parent: request.parent, name: request.name.clone() };
+    let new = Link { parent: request.new_parent, name: request.new_name.clone() };
+    txn.retarget_entry(request.parent, &source_entry, target.number(), target.kind())?;
+    txn.retarget_entry(request.new_parent, &target_entry, source.number(), source.kind())?;
+    if let Some(to) = &mut to {
+        let (leaves, comes) = (u32::from(source.is_directory()), u32::from(target.is_directory()));
+        from.attributes.links = (from.attributes.links + comes).saturating_sub(leaves);
+        to.attributes.links = (to.attributes.links + leaves).saturating_sub(comes);
+    }
+    rename_link(txn, &mut source, &old, new.clone())?;
+    rename_link(txn, &mut target, &new, old)?;
+    put_directories(txn, from, to);
+    Ok(())
+}
+
+/// The inode has a new name instead of an old one.
+fn rename_link(txn: &mut Transaction<'_>, inode: &mut Inode, old: &Link, new: Link) -> FsResult<()> {
+    if inode.first_link.as_ref() == Some(old) {
+        inode.first_link = Some(new);
+    } else {
+        txn.remove_link(inode, old)?;
+        txn.add_link(inode, new);
+    }
+    inode.attributes.ctime = txn.now();
+    txn.put_inode(inode);
+    Ok(())
+}
+
+fn put_directories(txn: &mut Transaction<'_>, from: Inode, to: Option<Inode>) {
+    for mut directory in std::iter::once(from).chain(to) {
+        txn.touch_directory(&mut directory);
+        txn.put_inode(&directory);
+    }
+}

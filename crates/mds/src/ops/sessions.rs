@@ -1,0 +1,93 @@
+//! Sessions: their beginning, their end, and what a client claims back after a restart.
+
+use rpc::message::{
+    MdtReply,
+    mdt::{OpenFlags, OpenId, Reclaim},
+};
+use types::{ClientId, FsError, FsResult, InodeNumber};
+
+use super::close;
+use crate::{
+    opens::{OpenFile, OpenKey},
+    settlement,
+    tables::{REPLIES, SESSIONS, outbox::Errand, session},
+    transaction::Transaction,
+};
+
+/// Opens ended in one transaction.
+pub(crate) const OPENS_PER_BATCH: usize = 256;
+
+/// Records a session, so that its client may come back after a restart.
+pub(crate) fn begin(txn: &mut Transaction<'_>, client: ClientId) -> FsResult<()> {
+    let key = session::session_key(client);
+    if txn.get(SESSIONS, &key)?.is_none() {
+        let value = session::encode_session(txn.now());
+        txn.put(SESSIONS, key, value);
+    }
+    Ok(())
+}
+
+/// Forgets a session and its replies. With `fence`, all OSTs are told to refuse the client.
+pub(crate) fn forget(txn: &mut Transaction<'_>, client: ClientId, fence: bool) -> FsResult<()> {
+    txn.release_space();
+    let key = session::session_key(client);
+    if txn.get(SESSIONS, &key)?.is_some() {
+        txn.delete(SESSIONS, key.clone());
+    }
+    txn.delete_prefix(REPLIES, &key)?;
+    if fence {
+        let osts: Vec<_> = txn.volatile.targets.views().map(|(ost, _)| ost).collect();
+        osts.into_iter().for_each(|ost| txn.tell(ost, Errand::Evict(client)));
+    }
+    Ok(())
+}
+
+/// Whether a client may have writes under way that nobody waits for.
+pub(crate) fn may_write(txn: &Transaction<'_>, client: ClientId) -> bool {
+    txn.volatile.recovery.expected.contains(&client)
+        || txn.volatile.opens.of_client(client).any(|(_, file)| file.writes())
+        || txn.volatile.exclusive.holds_any(client)
+}
+
+/// Ends some opens of a client that is gone; false when there are none left.
+pub(crate) fn abandon_some(txn: &mut Transaction<'_>, client: ClientId) -> FsResult<bool> {
+    let some: Vec<OpenKey> = txn.volatile.opens.of_client(client).take(OPENS_PER_BATCH).map(|(key, _)| key).collect();
+    some.iter().try_for_each(|key| close::abandon(txn, *key))?;
+    Ok(!some.is_empty())
+}
+
+/// A client that survived a restart of this MDT tells what it has. `Evicted` if it is too late.
+pub(crate) fn reclaim(txn: &mut Transaction<'_>, request: &Reclaim) -> FsResult<MdtReply> {
+    let client = txn.context.client;
+    let empty = request.opens.is_empty() && request.locks.is_empty() && request.exclusives.is_empty();
+    if !txn.volatile.recovery.expected.contains(&client) {
+        return if empty { Ok(MdtReply::Done) } else { Err(FsError::Evicted) };
+    }
+    for (inode, open, flags) in &request.opens {
+        reclaim_open(txn, *inode, *open, *flags)?;
+    }
+    for held in &request.locks {
+        let held = lock::HeldLock { client, ..*held };
+        if let Err(error) = txn.volatile.locks.reclaim(&held) {
+            tracing::warn!(%client, inode = %held.inode, ?error, "a lock could not be reclaimed");
+        }
+    }
+    for (inode, _) in &request.exclusives {
+        if txn.volatile.exclusive.try_begin(*inode, client).is_err() {
+            tracing::warn!(%client, %inode, "an exclusive data lock could not be reclaimed");
+        }
+    }
+    Ok(MdtReply::Done)
+}
+
+fn reclaim_open(txn: &mut Transaction<'_>, number: InodeNumber, open: OpenId, flags: OpenFlags) -> FsResult<()> {
+    let Some(mut inode) = txn.find_inode(number)? else { return Ok(()) };
+    let file = OpenFile { inode: number, flags, epoch: None };
+    if file.writes() && inode.settled && inode.layout().is_some() {
+        settlement::lose_writer(&mut inode);
+        txn.put_inode(&inode);
+    }
+    let key = OpenKey { client: txn.context.client, open };
+    txn.volatile.opens.insert(key, file);
+    Ok(())
+}

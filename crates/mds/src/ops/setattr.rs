@@ -1,0 +1,129 @@
+//! Changing attributes: chmod, chown, utimensat, and the loss of set-id bits by writing.
+
+use rpc::message::MdtReply;
+use types::{
+    Credentials, FileKind, FsError, FsResult, InodeNumber, SetAttributes, SetTime,
+    mode::{PERMISSIONS, S_ISGID},
+};
+
+use crate::{
+    permission::{self, Decision},
+    settlement,
+    tables::inode::Inode,
+    transaction::Transaction,
+};
+
+/// File capabilities go with the set-id bits (file_remove_privs of Linux).
+const CAPABILITIES_NAME: &[u8] = b"security.capability";
+const NANOSECONDS: u32 = 1_000_000_000;
+
+pub(crate) fn run(
+    txn: &mut Transaction<'_>,
+    who: &Credentials,
+    inode: InodeNumber,
+    changes: &SetAttributes,
+) -> FsResult<MdtReply> {
+    let mut inode = txn.inode(inode)?;
+    if *changes == SetAttributes::default() {
+        return Ok(MdtReply::Entry(inode.entry()));
+    }
+    check_owner(who, &inode, changes)?;
+    check_times(txn, who, &inode, changes)?;
+    let mode = new_mode(who, &inode, changes)?;
+    let now = txn.now();
+    inode.attributes.uid = changes.uid.unwrap_or(inode.attributes.uid);
+    inode.attributes.gid = changes.gid.unwrap_or(inode.attributes.gid);
+    if changes.mode.is_some() {
+        txn.set_mode(&mut inode, mode)?;
+    }
+    inode.attributes.mode = mode;
+    let time = |set: SetTime| match set {
+        SetTime::Now => now,
+        SetTime::To(time) => time,
+    };
+    if let Some(atime) = changes.atime {
+        inode.attributes.atime = time(atime);
+    }
+    if let Some(mtime) = changes.mtime {
+        settlement::set_mtime(&mut inode, time(mtime), now);
+    }
+    inode.attributes.ctime = now;
+    txn.put_inode(&inode);
+    Ok(MdtReply::Entry(inode.entry()))
+}
+
+/// chown: only root changes owners; an owner may give the group to one of his own.
+fn check_owner(who: &Credentials, inode: &Inode, changes: &SetAttributes) -> FsResult<()> {
+    if who.is_root() {
+        return Ok(());
+    }
+    let attributes = &inode.attributes;
+    let owner = who.uid == attributes.uid;
+    if changes.uid.is_some_and(|uid| !owner || uid != attributes.uid) {
+        return Err(FsError::NotPermitted);
+    }
+    match changes.gid {
+        None => Ok(()),
+        Some(_) if !owner => Err(FsError::NotPermitted),
+        Some(gid) if gid == attributes.gid => Ok(()),
+        Some(gid) => Decision::of_membership(who.in_group(gid)).or(FsError::NotPermitted),
+    }
+}
+
+/// utimensat: setting both to now needs ownership or write permission, anything else ownership.
+fn check_times(txn: &Transaction<'_>, who: &Credentials, inode: &Inode, changes: &SetAttributes) -> FsResult<()> {
+    let times = [changes.atime, changes.mtime];
+    let malformed = |set: &SetTime| matches!(set, SetTime::To(time) if time.nanoseconds >= NANOSECONDS);
+    if times.iter().flatten().any(malformed) {
+        return Err(FsError::Invalid);
+    }
+    if times == [None, None] || permission::owns(who, &inode.attributes) {
+        return Ok(());
+    }
+    if times == [Some(SetTime::Now), Some(SetTime::Now)] {
+        return txn.require(who, inode, permission::WRITE);
+    }
+    Err(FsError::NotPermitted)
+}
+
+/// The mode after chmod and the side effects of chown.
+fn new_mode(who: &Credentials, inode: &Inode, changes: &SetAttributes) -> FsResult<u32> {
+    let attributes = &inode.attributes;
+    let chowned = changes.uid.is_some() || changes.gid.is_some();
+    let Some(mode) = changes.mode else {
+        let keeps = !chowned || inode.is_directory();
+        return Ok(if keeps { attributes.mode } else { permission::without_set_id(attributes.mode) });
+    };
+    if inode.kind() == FileKind::Symlink {
+        return Err(FsError::NotSupported);
+    }
+    if !permission::owns(who, attributes) {
+        return Err(FsError::NotPermitted);
+    }
+    let mode = mode & PERMISSIONS;
+    if mode & S_ISGID == 0 {
+        return Ok(mode);
+    }
+    match permission::may_set_group_id(who, changes.gid.unwrap_or(attributes.gid)) {
+        Decision::Allow => Ok(mode),
+        Decision::Deny => Ok(mode & !S_ISGID),
+        Decision::GroupsNeeded => Err(FsError::GroupsNeeded),
+    }
+}
+
+/// Somebody without privileges wrote.
+pub(crate) fn clear_privileges(txn: &mut Transaction<'_>, inode: InodeNumber) -> FsResult<MdtReply> {
+    let mut inode = txn.inode(inode)?;
+    let mode = permission::without_set_id(inode.attributes.mode);
+    let capabilities = inode.xattrs && txn.xattr(inode.number(), CAPABILITIES_NAME)?.is_some();
+    if inode.is_directory() || (mode == inode.attributes.mode && !capabilities) {
+        return Ok(MdtReply::Done);
+    }
+    if capabilities {
+        txn.delete_xattr(inode.number(), CAPABILITIES_NAME);
+    }
+    inode.attributes.mode = mode;
+    inode.attributes.ctime = txn.now();
+    txn.put_inode(&inode);
+    Ok(MdtReply::Done)
+}

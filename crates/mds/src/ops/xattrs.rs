@@ -1,0 +1,175 @@
+//! Extended attributes and access lists (fs/xattr.c and fs/posix_acl.c of Linux).
+
+use rpc::message::{
+    MdtReply,
+    mdt::{SetXattr, XattrMode},
+};
+use types::{
+    Credentials, FileKind, FsError, FsResult, InodeNumber, limits,
+    mode::{S_ISGID, S_ISVTX},
+};
+
+use crate::{
+    access_list::{ACCESS_NAME, AccessList, DEFAULT_NAME},
+    permission::{self, Decision},
+    tables::inode::Inode,
+    transaction::Transaction,
+};
+
+/// Namespaces of attributes, by the prefix of their names.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Space {
+    /// `user.`: by the file's permissions.
+    User,
+    /// `trusted.`: root only, invisible to others.
+    Trusted,
+    /// `security.`: everybody reads, root writes.
+    Security,
+    /// The two access lists.
+    List,
+}
+
+fn space_of(name: &[u8]) -> FsResult<Space> {
+    if name.len() > limits::XATTR_NAME_BYTES_MAX {
+        return Err(FsError::Range);
+    }
+    if name == ACCESS_NAME || name == DEFAULT_NAME {
+        return Ok(Space::List);
+    }
+    let prefixes: [(&[u8], Space); 3] =
+        [(b"user.", Space::User), (b"trusted.", Space::Trusted), (b"security.", Space::Security)];
+    let known = prefixes.iter().find(|(prefix, _)| name.starts_with(prefix));
+    let (prefix, space) = known.ok_or(FsError::NotSupported)?;
+    if name.len() == prefix.len() || name.contains(&0) { Err(FsError::Invalid) } else { Ok(*space) }
+}
+
+pub(crate) fn get(txn: &mut Transaction<'_>, who: &Credentials, inode: InodeNumber, name: &[u8]) -> FsResult<MdtReply> {
+    let inode = txn.inode(inode)?;
+    match space_of(name)? {
+        Space::List if inode.kind() == FileKind::Symlink => return Err(FsError::NotSupported),
+        Space::List | Space::Security => {}
+        Space::Trusted if !who.is_root() => return Err(FsError::NoData),
+        Space::Trusted => {}
+        Space::User if !takes_user_attributes(&inode) => return Err(FsError::NoData),
+        Space::User => txn.require(who, &inode, permission::READ)?,
+    }
+    txn.xattr(inode.number(), name)?.map(MdtReply::Value).ok_or(FsError::NoData)
+}
+
+pub(crate) fn list(txn: &mut Transaction<'_>, who: &Credentials, inode: InodeNumber) -> FsResult<MdtReply> {
+    let inode = txn.inode(inode)?;
+    let mut names = txn.xattr_names(inode.number())?;
+    names.retain(|name| who.is_root() || !name.starts_with(b"trusted."));
+    Ok(MdtReply::Names(names))
+}
+
+pub(crate) fn set(txn: &mut Transaction<'_>, who: &Credentials, request: &SetXattr) -> FsResult<MdtReply> {
+    let mut inode = txn.inode(request.inode)?;
+    let space = space_of(&request.name)?;
+    if request.value.len() > limits::XATTR_VALUE_BYTES_MAX {
+        return Err(FsError::TooBig);
+    }
+    may_write(txn, who, &inode, space)?;
+    let exists = txn.xattr(request.inode, &request.name)?.is_some();
+    match request.mode {
+        XattrMode::Create if exists => return Err(FsError::Exists),
+        XattrMode::Replace if !exists => return Err(FsError::NoData),
+        _ => {}
+    }
+    if space == Space::List {
+        let list = AccessList::decode(&request.value)?;
+        set_list(txn, who, &mut inode, &request.name, list)?;
+    } else {
+        if !exists {
+            let names = txn.xattr_names(request.inode)?;
+            let bytes: usize = names.iter().map(|name| name.len() + 1).sum();
+            if bytes + request.name.len() + 1 > limits::XATTR_VALUE_BYTES_MAX {
+                return Err(FsError::NoSpace);
+            }
+        }
+        txn.put_xattr(request.inode, &request.name, &request.value);
+        inode.xattrs = true;
+    }
+    inode.attributes.ctime = txn.now();
+    txn.put_inode(&inode);
+    Ok(MdtReply::Done)
+}
+
+pub(crate) fn remove(
+    txn: &mut Transaction<'_>,
+    who: &Credentials,
+    inode: InodeNumber,
+    name: &[u8],
+) -> FsResult<MdtReply> {
+    let mut inode = txn.inode(inode)?;
+    let space = space_of(name)?;
+    may_write(txn, who, &inode, space)?;
+    if space == Space::List {
+        set_list(txn, who, &mut inode, name, None)?;
+    } else if txn.xattr(inode.number(), name)?.is_some() {
+        txn.delete_xattr(inode.number(), name);
+    } else {
+        return Err(FsError::NoData);
+    }
+    txn.release_space();
+    inode.attributes.ctime = txn.now();
+    txn.put_inode(&inode);
+    Ok(MdtReply::Done)
+}
+
+/// Only regular files and directories take `user.` attributes: the modes of others mean something else.
+fn takes_user_attributes(inode: &Inode) -> bool {
+    matches!(inode.kind(), FileKind::Regular | FileKind::Directory)
+}
+
+fn may_write(txn: &Transaction<'_>, who: &Credentials, inode: &Inode, space: Space) -> FsResult<()> {
+    match space {
+        Space::Trusted | Space::Security if !who.is_root() => Err(FsError::NotPermitted),
+        Space::Trusted | Space::Security => Ok(()),
+        Space::List if inode.kind() == FileKind::Symlink => Err(FsError::NotSupported),
+        Space::List => Ok(()),
+        Space::User if !takes_user_attributes(inode) => Err(FsError::NotPermitted),
+        Space::User => {
+            let sticky = inode.is_directory() && inode.attributes.mode & S_ISVTX != 0;
+            if sticky && !permission::owns(who, &inode.attributes) {
+                return Err(FsError::NotPermitted);
+            }
+            txn.require(who, inode, permission::WRITE)
+        }
+    }
+}
+
+/// Sets or removes an access list (set_posix_acl of Linux). An access list sets the mode; a member of neither the group nor
+/// root loses set-group-id with it.
+fn set_list(
+    txn: &mut Transaction<'_>,
+    who: &Credentials,
+    inode: &mut Inode,
+    name: &[u8],
+    list: Option<AccessList>,
+) -> FsResult<()> {
+    let default = name == DEFAULT_NAME;
+    if default && !inode.is_directory() {
+        return if list.is_some() { Err(FsError::AccessDenied) } else { Ok(()) };
+    }
+    if !permission::owns(who, &inode.attributes) {
+        return Err(FsError::NotPermitted);
+    }
+    if default {
+        txn.put_default_list(inode, list.as_ref());
+        return Ok(());
+    }
+    if let Some(list) = &list {
+        let mut mode = inode.attributes.mode & !0o777 | list.mode();
+        if mode & S_ISGID != 0 {
+            match permission::may_set_group_id(who, inode.attributes.gid) {
+                Decision::Allow => {}
+                Decision::Deny => mode &= !S_ISGID,
+                Decision::GroupsNeeded => return Err(FsError::GroupsNeeded),
+            }
+        }
+        inode.attributes.mode = mode;
+    }
+    txn.put_access_list(inode, list.as_ref());
+    Ok(())
+}

@@ -1,0 +1,63 @@
+//! How an MDT is set up, and the parameters that may change while it runs.
+
+use std::time::Duration;
+
+use layout::{PlacementPolicy, ResolvedSpec};
+use rpc::ImportOptions;
+use types::MdtIndex;
+
+/// What an MDT is opened with.
+#[derive(Clone, Debug)]
+pub struct MdtOptions {
+    /// Name of the file system, 1-8 characters; must equal the one the store was formatted with.
+    pub fsname: String,
+    /// Index; must equal the one the store was formatted with.
+    pub index: MdtIndex,
+    /// How long clients of a former start have to come back. Not below the lease: a client that still has a session notices
+    /// a restart within it.
+    pub recovery_window: Duration,
+    /// The tables' store: commit interval, memory budget and so on.
+    pub store: kv::Config,
+    /// Calls to OSTs.
+    pub import: ImportOptions,
+    /// Parameters at the start.
+    pub parameters: Parameters,
+}
+
+impl MdtOptions {
+    /// Defaults for this file system and index.
+    pub fn new(fsname: &str, index: MdtIndex) -> Self {
+        Self {
+            fsname: fsname.to_owned(),
+            index,
+            recovery_window: Duration::from_secs(30),
+            store: kv::Config::default(),
+            import: ImportOptions::default(),
+            parameters: Parameters::default(),
+        }
+    }
+}
+
+/// What may change while an MDT runs ([`crate::Mdt::parameters`], [`crate::Mdt::set_parameters`]).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Parameters {
+    /// Layout of new files that nobody chose one for (`lod.*.stripecount`, `stripesize`).
+    pub default_layout: ResolvedSpec,
+    /// Placement (`lod.*.qos_threshold_rr`, `qos_prio_free`, `osp.*.reserved`).
+    pub placement: PlacementPolicy,
+    /// How often OSTs are asked for their space and condition.
+    pub ost_refresh: Duration,
+    /// How long an OST may be silent before new files avoid it.
+    pub ost_silence: Duration,
+}
+
+impl Default for Parameters {
+    fn default() -> Self {
+        Self {
+            default_layout: ResolvedSpec::default(),
+            placement: PlacementPolicy::default(),
+            ost_refresh: Duration::from_secs(5),
+            ost_silence: Duration::from_secs(15),
+        }
+    }
+}

@@ -1,0 +1,168 @@
+//! What the MDT knows of the OSTs, and where it puts new files. Volatile; refreshed in the background ([`crate::agent`]), so
+//! a creation never waits for an OST.
+//!
+//! A target of the map that has not answered yet since this MDT started counts as usable and as free as the freest known
+//! one: a fresh cluster must be able to create files at once.
+
+use std::collections::BTreeMap;
+
+use layout::{Layout, LayoutKind, LayoutSpec, Placement, PlacementPolicy, PlainLayout, ResolvedSpec, TargetStatus};
+use rpc::message::ost::TargetCondition;
+use types::{FsResult, Generation, OstIndex, SpaceUsage};
+
+/// Generation of a layout that was never changed.
+const FIRST_GENERATION: Generation = Generation(1);
+/// Free space a target is taken to have while nothing is known of any.
+const UNKNOWN_BYTES: u64 = 1 << 40;
+
+/// What the last report of an OST said.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct OstReport {
+    /// Its space.
+    pub space: SpaceUsage,
+    /// Its condition.
+    pub condition: TargetCondition,
+}
+
+/// One OST as the MDT sees it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct OstView {
+    /// In use, says the map.
+    pub active: bool,
+    /// Answers, or has not been asked yet.
+    pub connected: bool,
+    /// The last report, if there was one since this MDT started.
+    pub report: Option<OstReport>,
+}
+
+/// All OSTs of the map, and the state of placement.
+#[derive(Debug, Default)]
+pub(crate) struct Targets {
+    osts: BTreeMap<OstIndex, OstView>,
+    placement: Placement,
+}
+
+impl Targets {
+    /// Nothing known; the round of placement begins at a random `cursor`.
+    pub fn new(cursor: u64) -> Self {
+        Self { osts: BTreeMap::new(), placement: Placement::new(cursor) }
+    }
+
+    /// Takes a map over: new targets appear, missing ones go, known ones keep their reports.
+    pub fn set_map(&mut self, map: &[(OstIndex, bool)]) {
+        let known = std::mem::take(&mut self.osts);
+        for (index, active) in map {
+            let fresh = OstView { active: *active, connected: true, report: None };
+            let view = known.get(index).map_or(fresh, |view| OstView { active: *active, ..*view });
+            self.osts.insert(*index, view);
+        }
+    }
+
+    /// An OST answered.
+    pub fn report(&mut self, ost: OstIndex, report: OstReport) {
+        if let Some(view) = self.osts.get_mut(&ost) {
+            view.connected = true;
+            view.report = Some(report);
+        }
+    }
+
+    /// An OST does not answer.
+    pub fn lost(&mut self, ost: OstIndex) {
+        if let Some(view) = self.osts.get_mut(&ost) {
+            view.connected = false;
+        }
+    }
+
+    /// All targets in order.
+    pub fn views(&self) -> impl Iterator<Item = (OstIndex, OstView)> + '_ {
+        self.osts.iter().map(|(index, view)| (*index, *view))
+    }
+
+    /// Targets in use.
+    pub fn active(&self) -> impl Iterator<Item = OstIndex> + '_ {
+        self.osts.iter().filter(|(_, view)| view.active).map(|(index, _)| *index)
+    }
+
+    /// Whether the map has this target, in use or not.
+    pub fn is_known(&self, ost: OstIndex) -> bool {
+        self.osts.contains_key(&ost)
+    }
+
+    /// The layout of a new file.
+    pub fn place(&mut self, spec: &ResolvedSpec, policy: &PlacementPolicy, random: u64) -> FsResult<Layout> {
+        let statuses = self.statuses();
+        let osts = self.placement.choose(spec, &statuses, policy, random)?;
+        let plain = PlainLayout { stripe_bytes: spec.stripe_bytes, osts };
+        Ok(Layout { generation: FIRST_GENERATION, kind: LayoutKind::Plain(plain) })
+    }
+
+    fn statuses(&self) -> Vec<TargetStatus> {
+        let reports = || self.osts.values().filter_map(|view| view.report);
+        let total = reports().map(|report| report.space.bytes_total).max().unwrap_or(UNKNOWN_BYTES);
+        let available = reports().map(|report| report.space.bytes_available).max().unwrap_or(UNKNOWN_BYTES);
+        let status = |(index, view): (&OstIndex, &OstView)| TargetStatus {
+            index: *index,
+            active: view.active,
+            connected: view.connected,
+            no_create: view.report.is_some_and(|report| report.condition.no_create),
+            read_only: view.report.is_some_and(|report| report.condition.read_only),
+            degraded: view.report.is_some_and(|report| report.condition.degraded),
+            bytes_total: view.report.map_or(total, |report| report.space.bytes_total),
+            bytes_available: view.report.map_or(available, |report| report.space.bytes_available),
+        };
+        self.osts.iter().map(status).collect()
+    }
+}
+
+/// Fills what `spec` leaves open from `base`.
+pub(crate) fn or_spec(spec: Option<LayoutSpec>, base: Option<&LayoutSpec>) -> Option<LayoutSpec> {
+    match (spec, base) {
+        (Some(spec), Some(base)) => Some(spec.or(base)),
+        (spec, base) => spec.or_else(|| base.cloned()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn report(available: u64) -> OstReport {
+        let space = SpaceUsage { bytes_total: 1000, bytes_available: available, ..SpaceUsage::default() };
+        OstReport { space, condition: TargetCondition::default() }
+    }
+
+    fn place(targets: &mut Targets) -> FsResult<Vec<OstIndex>> {
+        let layout = targets.place(&ResolvedSpec::default(), &PlacementPolicy::default(), 7)?;
+        let LayoutKind::Plain(plain) = layout.kind;
+        Ok(plain.osts)
+    }
+
+    #[test]
+    fn a_fresh_map_is_usable_and_lost_targets_are_not() {
+        let mut targets = Targets::default();
+        assert!(place(&mut targets).is_err(), "no target at all");
+        targets.set_map(&[(OstIndex(0), true), (OstIndex(1), true)]);
+        let mut seen: Vec<OstIndex> = (0..2).flat_map(|_| place(&mut targets).unwrap()).collect();
+        seen.sort();
+        assert_eq!(seen, [OstIndex(0), OstIndex(1)]);
+        targets.lost(OstIndex(0));
+        assert_eq!(place(&mut targets), Ok(vec![OstIndex(1)]));
+        targets.report(OstIndex(0), report(900));
+        targets.set_map(&[(OstIndex(0), true), (OstIndex(1), false)]);
+        assert_eq!(place(&mut targets), Ok(vec![OstIndex(0)]));
+        targets.report(OstIndex(0), report(0));
+        assert!(place(&mut targets).is_err(), "full");
+    }
+
+    #[test]
+    fn conditions_are_respected() {
+        let mut targets = Targets::default();
+        targets.set_map(&[(OstIndex(0), true), (OstIndex(1), true)]);
+        let no_create = TargetCondition { no_create: true, ..TargetCondition::default() };
+        targets.report(OstIndex(0), OstReport { condition: no_create, ..report(900) });
+        targets.report(OstIndex(1), report(900));
+        for _ in 0..4 {
+            assert_eq!(place(&mut targets), Ok(vec![OstIndex(1)]));
+        }
+    }
+}

@@ -1,0 +1,80 @@
+//! COUNTERS: who this MDT is, and its counters. Key: which (1): 1 identity, 2 counters. Values, version 1:
+//!
+//! | key | value |
+//! |---|---|
+//! | 1 | version (1), MDT index (2), name of the file system (rest) |
+//! | 2 | version (1), counter of the next inode (8), inodes in use (8) |
+
+use types::{FsResult, MdtIndex};
+
+use super::codec::{Reader, Writer};
+
+const VERSION: u8 = 1;
+/// Key of the identity.
+pub const IDENTITY: &[u8] = &[1];
+/// Key of the counters.
+pub const COUNTERS: &[u8] = &[2];
+
+/// What a store was formatted as.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Identity {
+    /// Index of the MDT.
+    pub mdt: MdtIndex,
+    /// Name of the file system.
+    pub fsname: String,
+}
+
+impl Identity {
+    /// The value.
+    pub fn encode(&self) -> Vec<u8> {
+        Writer::new(VERSION).u16(self.mdt.0).rest(self.fsname.as_bytes()).finish()
+    }
+
+    /// From the value.
+    pub fn decode(value: &[u8]) -> FsResult<Self> {
+        let mut reader = Reader::new("identity", value, VERSION)?;
+        let mdt = MdtIndex(reader.u16()?);
+        let fsname = String::from_utf8(reader.rest().to_vec()).map_err(|_| reader.damaged("name is not UTF-8"))?;
+        Ok(Self { mdt, fsname })
+    }
+}
+
+/// Counters that change with every creation and removal.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Counters {
+    /// Counter of the next inode; never goes back, so numbers are never used again.
+    pub next_inode: u64,
+    /// Inodes in use.
+    pub inodes: u64,
+}
+
+impl Counters {
+    /// The value.
+    pub fn encode(&self) -> Vec<u8> {
+        Writer::new(VERSION).u64(self.next_inode).u64(self.inodes).finish()
+    }
+
+    /// From the value.
+    pub fn decode(value: &[u8]) -> FsResult<Self> {
+        let mut reader = Reader::new("counters", value, VERSION)?;
+        let counters = Self { next_inode: reader.u64()?, inodes: reader.u64()? };
+        reader.finish()?;
+        Ok(counters)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn round_trips() {
+        let identity = Identity { mdt: MdtIndex(3), fsname: "stria".to_owned() };
+        assert_eq!(Identity::decode(&identity.encode()), Ok(identity));
+        let counters = Counters { next_inode: 1 << 40, inodes: 12 };
+        assert_eq!(Counters::decode(&counters.encode()), Ok(counters));
+        assert!(Identity::decode(&[1, 0]).is_err());
+        assert!(Identity::decode(&[1, 0, 0, 255]).is_err());
+        assert!(Counters::decode(&[1, 0]).is_err());
+    }
+}

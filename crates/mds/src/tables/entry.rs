@@ -1,0 +1,151 @@
+//! ENTRIES: one record per name of a directory. Key: directory (8), position (8). Value, version 1:
+//!
+//! | offset | bytes | field |
+//! |---|---|---|
+//! | 0 | 1 | version = 1 |
+//! | 1 | 1 | flags: 1 names with the same hash follow, 2 the name itself is gone |
+//! | 2 | 1 | kind, as in INODES; 0 if the name is gone |
+//! | 3 | 8 | inode; 0 if the name is gone |
+//! | 11 | rest | name |
+//!
+//! Position: `hash56 << 7 | number`: 63 bits, so that it is a positive readdir cookie. The hash is the upper 56 bits of
+//! XXH3-64 of the name, at least 1, so that positions begin above the cookies of `.` and `..`. The number separates names
+//! with equal hashes. Number 0 always exists while a higher one does (flag 2 if its own name is gone), so that a look-up
+//! of a missing name is one read.
+
+use types::{FileKind, FsError, FsResult, InodeNumber};
+use xxhash_rust::xxh3::xxh3_64;
+
+use super::codec::{Reader, Writer, key_of, kind_number, kind_of, split_number};
+
+const VERSION: u8 = 1;
+const WHAT: &str = "directory entry";
+const FLAG_MORE: u8 = 1;
+const FLAG_GONE: u8 = 2;
+const NUMBER_BITS: u32 = 7;
+/// Cookie of `.`.
+pub const COOKIE_SELF: u64 = 1;
+/// Cookie of `..`.
+pub const COOKIE_PARENT: u64 = 2;
+/// Names with equal hashes that one directory can hold.
+pub const COLLISIONS_MAX: u64 = 1 << NUMBER_BITS;
+
+const _: () = assert!(COOKIE_PARENT < 1 << NUMBER_BITS, "the first position lies above the cookies of . and ..");
+
+/// Where a name is in its directory; also its readdir cookie.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Position(pub u64);
+
+impl Position {
+    /// The first position of a name.
+    pub fn of(name: &[u8]) -> Self {
+        Self((xxh3_64(name) >> 8).max(1) << NUMBER_BITS)
+    }
+
+    /// The position with the same hash and this number.
+    pub fn with_number(self, number: u64) -> Self {
+        assert!(number < COLLISIONS_MAX, "a collision number has {NUMBER_BITS} bits");
+        Self(self.0 & !(COLLISIONS_MAX - 1) | number)
+    }
+
+    /// Its number among names with equal hashes.
+    pub fn number(self) -> u64 {
+        self.0 & (COLLISIONS_MAX - 1)
+    }
+}
+
+/// A name and what it leads to.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Target {
+    /// The name.
+    pub name: Vec<u8>,
+    /// The inode.
+    pub inode: InodeNumber,
+    /// Its kind.
+    pub kind: FileKind,
+}
+
+/// A record of ENTRIES.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct EntryRecord {
+    /// Records with the same hash and higher numbers exist. Only in number 0.
+    pub more: bool,
+    /// The name; `None` if it is gone and the record only stands for those behind it.
+    pub target: Option<Target>,
+}
+
+impl EntryRecord {
+    /// The key.
+    pub fn key(directory: InodeNumber, position: Position) -> Vec<u8> {
+        key_of(&[directory.0, position.0])
+    }
+
+    /// Directory and position of a key.
+    pub fn decode_key(key: &[u8]) -> FsResult<(InodeNumber, Position)> {
+        let (directory, rest) = split_number(WHAT, key)?;
+        match split_number(WHAT, rest)? {
+            (position, []) => Ok((InodeNumber(directory), Position(position))),
+            _ => Err(FsError::Damaged(format!("{WHAT}: key too long"))),
+        }
+    }
+
+    /// The value.
+    pub fn encode(&self) -> Vec<u8> {
+        let more = if self.more { FLAG_MORE } else { 0 };
+        let mut writer = Writer::new(VERSION);
+        match &self.target {
+            Some(target) => writer.u8(more).u8(kind_number(target.kind)).u64(target.inode.0).rest(&target.name),
+            None => writer.u8(more | FLAG_GONE).u8(0).u64(0),
+        };
+        writer.finish()
+    }
+
+    /// From the value.
+    pub fn decode(value: &[u8]) -> FsResult<Self> {
+        let mut reader = Reader::new(WHAT, value, VERSION)?;
+        let (flags, kind, inode) = (reader.u8()?, reader.u8()?, reader.u64()?);
+        if flags & !(FLAG_MORE | FLAG_GONE) != 0 {
+            return Err(reader.damaged("unknown flags"));
+        }
+        let name = reader.rest().to_vec();
+        let gone = flags & FLAG_GONE != 0;
+        if gone != name.is_empty() {
+            return Err(reader.damaged("name present and gone, or absent"));
+        }
+        let target = if gone { None } else { Some(Target { name, inode: InodeNumber(inode), kind: kind_of(kind)? }) };
+        Ok(Self { more: flags & FLAG_MORE != 0, target })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn round_trips() {
+        let target = Target { name: b"a \xff name".to_vec(), inode: InodeNumber(99), kind: FileKind::Fifo };
+        for record in [
+            EntryRecord { more: false, target: Some(target.clone()) },
+            EntryRecord { more: true, target: Some(target) },
+            EntryRecord { more: true, target: None },
+        ] {
+            assert_eq!(EntryRecord::decode(&record.encode()), Ok(record));
+        }
+        let position = Position::of(b"x").with_number(5);
+        let key = EntryRecord::key(InodeNumber(3), position);
+        assert_eq!(EntryRecord::decode_key(&key), Ok((InodeNumber(3), position)));
+        assert_eq!(position.number(), 5);
+        assert!(EntryRecord::decode_key(&key[1..]).is_err());
+        assert!(EntryRecord::decode(&[1, 0, 1, 0, 0, 0, 0, 0, 0, 0, 0]).is_err());
+        assert!(EntryRecord::decode(&[1, 4, 1, 0, 0, 0, 0, 0, 0, 0, 0, b'x']).is_err());
+    }
+
+    #[test]
+    fn positions_are_positive_cookies_behind_those_of_the_dots() {
+        for name in 0u32..10_000 {
+            let position = Position::of(&name.to_be_bytes());
+            assert!(position.0 > COOKIE_PARENT && i64::try_from(position.0).is_ok());
+            assert_eq!(position.number(), 0);
+        }
+    }
+}

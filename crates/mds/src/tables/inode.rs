@@ -1,0 +1,361 @@
+//! INODES: one record per inode. Key: inode number (8). Value, version 1:
+//!
+//! | offset | bytes | field |
+//! |---|---|---|
+//! | 0 | 1 | version = 1 |
+//! | 1 | 1 | kind: 1 regular, 2 directory, 3 symlink, 4 fifo, 5 socket, 6 character device, 7 block device |
+//! | 2 | 2 | flags: 1 settled, 2 has access list, 4 has default access list, 8 has other xattrs, 16 may not be linked |
+//! | 4 | 20 | mode, links, uid, gid, device (4 each) |
+//! | 24 | 16 | size, blocks (8 each) |
+//! | 40 | 60 | atime, mtime, ctime, btime, accounted (12 each: seconds 8, nanoseconds 4) |
+//! | 100 | 8 | write epoch |
+//! | 108 | 8 | directory of the first link; 0: no link |
+//! | 116 | 2+n | name of the first link |
+//! | .. | rest | regular: layout; directory: default layout; symlink: target; else nothing |
+//!
+//! Layout: generation (8), kind 1 = plain (1), stripe bytes (8), count (2), OST indices (2 each).
+//! Default layout: 0 (1) if there is none; else 1 (1), count kind 0 default, 1 exactly, 2 all (1), count (4), stripe
+//! bytes or 0 (8), whether a first OST is given (1), first OST (2).
+
+use layout::{Layout, LayoutKind, LayoutSpec, PlainLayout, StripeCount};
+use rpc::message::mdt::Entry;
+use types::{Attributes, FileKind, FsResult, Generation, InodeNumber, ObjectId, OstIndex, Timestamp, limits};
+
+use super::codec::{Reader, Writer, kind_number, kind_of};
+
+const VERSION: u8 = 1;
+const WHAT: &str = "inode";
+const FLAG_SETTLED: u16 = 1;
+const FLAG_ACCESS_LIST: u16 = 2;
+const FLAG_DEFAULT_LIST: u16 = 4;
+const FLAG_XATTRS: u16 = 8;
+const FLAG_NOT_LINKABLE: u16 = 16;
+const FLAGS_ALL: u16 = 31;
+
+/// A name of an inode.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Link {
+    /// The directory.
+    pub parent: InodeNumber,
+    /// The name in it.
+    pub name: Vec<u8>,
+}
+
+/// What an inode has beyond attributes, by kind.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum InodeData {
+    /// Where the file's bytes are.
+    Regular(Layout),
+    /// The default layout set on the directory or inherited when it was made.
+    Directory(Option<LayoutSpec>),
+    /// Target.
+    Symlink(Vec<u8>),
+    /// Fifos, sockets and devices.
+    Special,
+}
+
+/// A record of INODES.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Inode {
+    /// What stat shows.
+    pub attributes: Attributes,
+    /// Size, blocks and mtime are exact (always true of anything but regular files).
+    pub settled: bool,
+    /// Write epoch; 0 until the file is first opened for writing or truncated: then it has no objects.
+    pub epoch: u64,
+    /// Object times up to this one are accounted for in `attributes.mtime`.
+    pub accounted: Timestamp,
+    /// XATTRS holds an access list.
+    pub access_list: bool,
+    /// XATTRS holds a default access list.
+    pub default_list: bool,
+    /// XATTRS holds further attributes.
+    pub xattrs: bool,
+    /// Made by O_TMPFILE with O_EXCL: it can never get a name.
+    pub not_linkable: bool,
+    /// The first name, or `None` while it has none. Of a directory its only one; of the root itself, with no name.
+    pub first_link: Option<Link>,
+    /// By kind.
+    pub data: InodeData,
+}
+
+impl Inode {
+    /// Its number.
+    pub fn number(&self) -> InodeNumber {
+        self.attributes.inode
+    }
+
+    /// What it is.
+    pub fn kind(&self) -> FileKind {
+        self.attributes.kind
+    }
+
+    /// Whether it is a directory.
+    pub fn is_directory(&self) -> bool {
+        self.attributes.kind == FileKind::Directory
+    }
+
+    /// The layout of a regular file.
+    pub fn layout(&self) -> Option<&Layout> {
+        match &self.data {
+            InodeData::Regular(layout) => Some(layout),
+            _ => None,
+        }
+    }
+
+    /// The OSTs of a regular file's objects, by slot; none for anything else.
+    pub fn osts(&self) -> &[OstIndex] {
+        match self.layout().map(|layout| &layout.kind) {
+            Some(LayoutKind::Plain(plain)) => &plain.osts,
+            None => &[],
+        }
+    }
+
+    /// All objects the file may have: none before it was first opened for writing.
+    pub fn objects(&self) -> Vec<(OstIndex, ObjectId)> {
+        if self.epoch == 0 {
+            return Vec::new();
+        }
+        let slots = self.osts().iter().zip(0u32..);
+        slots.map(|(ost, slot)| (*ost, ObjectId { inode: self.number(), slot })).collect()
+    }
+
+    /// As messages carry it.
+    pub fn entry(&self) -> Entry {
+        let unsettled = if self.settled { None } else { self.layout().cloned() };
+        Entry { attributes: self.attributes, unsettled, accounted: self.accounted }
+    }
+
+    /// The key.
+    pub fn key(inode: InodeNumber) -> Vec<u8> {
+        inode.0.to_be_bytes().to_vec()
+    }
+
+    /// The value.
+    pub fn encode(&self) -> Vec<u8> {
+        let attributes = &self.attributes;
+        let mut writer = Writer::new(VERSION);
+        writer.u8(kind_number(attributes.kind)).u16(self.flags());
+        for field in [attributes.mode, attributes.links, attributes.uid, attributes.gid, attributes.device] {
+            writer.u32(field);
+        }
+        writer.u64(attributes.size).u64(attributes.blocks);
+        for time in [attributes.atime, attributes.mtime, attributes.ctime, attributes.btime, self.accounted] {
+            writer.time(time);
+        }
+        writer.u64(self.epoch);
+        match &self.first_link {
+            Some(link) => writer.u64(link.parent.0).short_bytes(&link.name),
+            None => writer.u64(0).short_bytes(&[]),
+        };
+        match &self.data {
+            InodeData::Regular(layout) => encode_layout(&mut writer, layout),
+            InodeData::Directory(spec) => encode_spec(&mut writer, spec.as_ref()),
+            InodeData::Symlink(target) => {
+                writer.rest(target);
+            }
+            InodeData::Special => {}
+        }
+        writer.finish()
+    }
+
+    fn flags(&self) -> u16 {
+        let bit = |set: bool, flag: u16| if set { flag } else { 0 };
+        bit(self.settled, FLAG_SETTLED)
+            | bit(self.access_list, FLAG_ACCESS_LIST)
+            | bit(self.default_list, FLAG_DEFAULT_LIST)
+            | bit(self.xattrs, FLAG_XATTRS)
+            | bit(self.not_linkable, FLAG_NOT_LINKABLE)
+    }
+
+    /// From key and value.
+    pub fn decode(inode: InodeNumber, value: &[u8]) -> FsResult<Inode> {
+        let mut reader = Reader::new(WHAT, value, VERSION)?;
+        let kind = kind_of(reader.u8()?)?;
+        let flags = reader.u16()?;
+        if flags & !FLAGS_ALL != 0 {
+            return Err(reader.damaged("unknown flags"));
+        }
+        let (mode, links, uid, gid, device) =
+            (reader.u32()?, reader.u32()?, reader.u32()?, reader.u32()?, reader.u32()?);
+        let (size, blocks) = (reader.u64()?, reader.u64()?);
+        let (atime, mtime, ctime, btime) = (reader.time()?, reader.time()?, reader.time()?, reader.time()?);
+        let accounted = reader.time()?;
+        let epoch = reader.u64()?;
+        let parent = InodeNumber(reader.u64()?);
+        let name = reader.short_bytes()?.to_vec();
+        if name.len() > limits::NAME_BYTES_MAX {
+            return Err(reader.damaged("name too long"));
+        }
+        let data = match kind {
+            FileKind::Regular => InodeData::Regular(decode_layout(&mut reader)?),
+            FileKind::Directory => InodeData::Directory(decode_spec(&mut reader)?),
+            FileKind::Symlink => InodeData::Symlink(reader.rest().to_vec()),
+            _ => InodeData::Special,
+        };
+        reader.finish()?;
+        let attributes =
+            Attributes { inode, kind, mode, links, uid, gid, device, size, blocks, atime, mtime, ctime, btime };
+        Ok(Inode {
+            attributes,
+            settled: flags & FLAG_SETTLED != 0,
+            epoch,
+            accounted,
+            access_list: flags & FLAG_ACCESS_LIST != 0,
+            default_list: flags & FLAG_DEFAULT_LIST != 0,
+            xattrs: flags & FLAG_XATTRS != 0,
+            not_linkable: flags & FLAG_NOT_LINKABLE != 0,
+            first_link: (parent.0 != 0).then_some(Link { parent, name }),
+            data,
+        })
+    }
+}
+
+fn encode_layout(writer: &mut Writer, layout: &Layout) {
+    let LayoutKind::Plain(plain) = &layout.kind;
+    let count = u16::try_from(plain.osts.len()).expect("a layout has at most 2000 stripes");
+    writer.u64(layout.generation.0).u8(1).u64(plain.stripe_bytes).u16(count);
+    for ost in &plain.osts {
+        writer.u16(ost.0);
+    }
+}
+
+fn decode_layout(reader: &mut Reader<'_>) -> FsResult<Layout> {
+    let generation = Generation(reader.u64()?);
+    if reader.u8()? != 1 {
+        return Err(reader.damaged("unknown kind of layout"));
+    }
+    let stripe_bytes = reader.u64()?;
+    let count = reader.u16()?;
+    let osts = (0..count).map(|_| reader.u16().map(OstIndex)).collect::<FsResult<Vec<_>>>()?;
+    let plain = PlainLayout { stripe_bytes, osts };
+    plain.validate().map_err(|problem| reader.damaged(&problem.to_string()))?;
+    Ok(Layout { generation, kind: LayoutKind::Plain(plain) })
+}
+
+fn encode_spec(writer: &mut Writer, spec: Option<&LayoutSpec>) {
+    let Some(spec) = spec else {
+        writer.u8(0);
+        return;
+    };
+    let (kind, count) = match spec.stripe_count {
+        StripeCount::Default => (0, 0),
+        StripeCount::Exactly(count) => (1, count),
+        StripeCount::All => (2, 0),
+    };
+    writer.u8(1).u8(kind).u32(count).u64(spec.stripe_bytes.unwrap_or(0));
+    writer.u8(u8::from(spec.first_ost.is_some())).u16(spec.first_ost.map_or(0, |ost| ost.0));
+}
+
+fn decode_spec(reader: &mut Reader<'_>) -> FsResult<Option<LayoutSpec>> {
+    match reader.u8()? {
+        0 => return Ok(None),
+        1 => {}
+        _ => return Err(reader.damaged("default layout neither absent nor present")),
+    }
+    let (kind, count) = (reader.u8()?, reader.u32()?);
+    let stripe_count = match kind {
+        0 => StripeCount::Default,
+        1 => StripeCount::Exactly(count),
+        2 => StripeCount::All,
+        _ => return Err(reader.damaged("unknown kind of stripe count")),
+    };
+    let stripe_bytes = Some(reader.u64()?).filter(|bytes| *bytes != 0);
+    let (given, ost) = (reader.u8()?, reader.u16()?);
+    let spec = LayoutSpec { stripe_count, stripe_bytes, first_ost: (given != 0).then_some(OstIndex(ost)) };
+    spec.validate().map_err(|problem| reader.damaged(&problem.to_string()))?;
+    Ok(Some(spec))
+}
+
+#[cfg(test)]
+pub(crate) mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    /// A regular file with two stripes and everything set.
+    pub(crate) fn sample(kind: FileKind) -> Inode {
+        let time = |seconds| Timestamp { seconds, nanoseconds: 999_999_999 };
+        let plain = PlainLayout { stripe_bytes: 1 << 20, osts: vec![OstIndex(3), OstIndex(0)] };
+        let data = match kind {
+            FileKind::Regular => {
+                InodeData::Regular(Layout { generation: Generation(1), kind: LayoutKind::Plain(plain) })
+            }
+            FileKind::Directory => InodeData::Directory(Some(LayoutSpec {
+                stripe_count: StripeCount::Exactly(7),
+                stripe_bytes: Some(65536),
+                first_ost: Some(OstIndex(0)),
+            })),
+            FileKind::Symlink => InodeData::Symlink(b"../target".to_vec()),
+            _ => InodeData::Special,
+        };
+        Inode {
+            attributes: Attributes {
+                inode: InodeNumber(0x1_0000_0000_0123),
+                kind,
+                mode: 0o6755,
+                links: 3,
+                uid: 1000,
+                gid: 4_000_000_000,
+                device: 0x0800_0001,
+                size: u64::MAX,
+                blocks: 12,
+                atime: time(-1),
+                mtime: time(i64::MAX),
+                ctime: time(0),
+                btime: time(1),
+            },
+            settled: false,
+            epoch: 77,
+            accounted: time(5),
+            access_list: true,
+            default_list: false,
+            xattrs: true,
+            not_linkable: false,
+            first_link: Some(Link { parent: InodeNumber::ROOT, name: b"name \xff".to_vec() }),
+            data,
+        }
+    }
+
+    #[test]
+    fn every_kind_round_trips() {
+        for kind in [
+            FileKind::Regular,
+            FileKind::Directory,
+            FileKind::Symlink,
+            FileKind::Fifo,
+            FileKind::Socket,
+            FileKind::CharacterDevice,
+            FileKind::BlockDevice,
+        ] {
+            let inode = sample(kind);
+            assert_eq!(Inode::decode(inode.number(), &inode.encode()), Ok(inode));
+        }
+        let mut bare = sample(FileKind::Directory);
+        bare.data = InodeData::Directory(None);
+        bare.first_link = None;
+        assert_eq!(Inode::decode(bare.number(), &bare.encode()), Ok(bare));
+    }
+
+    #[test]
+    fn a_file_never_opened_for_writing_has_no_objects() {
+        let mut inode = sample(FileKind::Regular);
+        assert_eq!(inode.objects().len(), 2);
+        inode.epoch = 0;
+        assert_eq!(inode.objects(), vec![]);
+    }
+
+    proptest! {
+        #[test]
+        fn damaged_values_are_errors_never_panics(cut in 0usize..140, position in 0usize..140, byte in any::<u8>()) {
+            let inode = sample(FileKind::Regular);
+            let mut value = inode.encode();
+            if position < value.len() {
+                value[position] = byte;
+            }
+            let _ = Inode::decode(inode.number(), &value);
+            value.truncate(cut.min(value.len() - 1));
+            prop_assert!(Inode::decode(inode.number(), &value).is_err());
+        }
+    }
+}

@@ -1,0 +1,86 @@
+//! The tables of an MDT: every key and value format, one file per family. The byte tables are in docs/disk_format.md,
+//! section MDT; this module is their implementation.
+//!
+//! Conventions: integers in keys are big-endian, so that keys sort by number; integers in values are little-endian.
+//! Every value begins with a version byte. A value that does not decode exactly (unknown version, short, bytes left
+//! over, field out of range) is [`FsError::Damaged`] with its table and key, never a panic and never a guess.
+//!
+//! | table | key | value |
+//! |---|---|---|
+//! | INODES | inode | attributes, first link, settlement, layout or target ([`inode`]) |
+//! | ENTRIES | directory, position (hash of the name, number) | name, inode, kind ([`entry`]) |
+//! | LINKS | inode, directory, name | nothing: links beyond the first ([`link`]) |
+//! | XATTRS | inode, name | value of an extended attribute or access list ([`xattr`]) |
+//! | SESSIONS | client | when it was opened ([`session`]) |
+//! | REPLIES | client, slot | xid and reply of the last mutation ([`session`]) |
+//! | ORPHANS | inode | nothing: unlinked, but open ([`orphan`]) |
+//! | OUTBOX | OST, sequence | what that OST still has to be told ([`outbox`]) |
+//! | COUNTERS | which | identity, next inode, inodes in use ([`counter`]) |
+
+pub mod codec;
+pub mod counter;
+pub mod entry;
+pub mod inode;
+pub mod link;
+pub mod orphan;
+pub mod outbox;
+pub mod session;
+pub mod xattr;
+
+use kv::Table;
+
+/// Inodes.
+pub const INODES: Table = Table(1);
+/// Names in directories.
+pub const ENTRIES: Table = Table(2);
+/// Links of an inode beyond its first.
+pub const LINKS: Table = Table(3);
+/// Extended attributes.
+pub const XATTRS: Table = Table(4);
+/// Sessions that a restarted MDT waits for.
+pub const SESSIONS: Table = Table(5);
+/// Last replies of mutations.
+pub const REPLIES: Table = Table(6);
+/// Unlinked inodes that were open.
+pub const ORPHANS: Table = Table(7);
+/// Work for OSTs.
+pub const OUTBOX: Table = Table(8);
+/// Identity and counters.
+pub const COUNTERS: Table = Table(9);
+/// All of them, with their names, for tools that decode a store.
+pub const ALL: [(Table, &str); 9] = [
+    (INODES, "inodes"),
+    (ENTRIES, "entries"),
+    (LINKS, "links"),
+    (XATTRS, "xattrs"),
+    (SESSIONS, "sessions"),
+    (REPLIES, "replies"),
+    (ORPHANS, "orphans"),
+    (OUTBOX, "outbox"),
+    (COUNTERS, "counters"),
+];
+
+/// The first key behind all keys that start with `prefix`; `None` if there is none.
+pub fn prefix_end(prefix: &[u8]) -> Option<Vec<u8>> {
+    let mut end = prefix.to_vec();
+    while let Some(last) = end.pop() {
+        if last < u8::MAX {
+            end.push(last + 1);
+            return Some(end);
+        }
+    }
+    None
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn prefix_end_is_behind_every_longer_key() {
+        assert_eq!(prefix_end(&[1, 2]), Some(vec![1, 3]));
+        assert_eq!(prefix_end(&[1, 255]), Some(vec![2]));
+        assert_eq!(prefix_end(&[255, 255]), None);
+        assert_eq!(prefix_end(&[]), None);
+    }
+}

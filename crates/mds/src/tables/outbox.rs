@@ -1,0 +1,84 @@
+//! OUTBOX: what OSTs still have to be told, per OST in order. Key: OST (2), sequence (8). Value, version 1:
+//!
+//! | offset | bytes | field |
+//! |---|---|---|
+//! | 0 | 1 | version = 1 |
+//! | 1 | 1 | 1 destroy an object, 2 refuse an evicted client |
+//! | 2 | 8 | inode of the object, or client |
+//! | 10 | 4 | slot of the object; 0 for a client |
+
+use types::{ClientId, FsError, FsResult, InodeNumber, ObjectId, OstIndex};
+
+use super::codec::{Reader, Writer, ost_key, split_number};
+
+const VERSION: u8 = 1;
+const WHAT: &str = "outbox";
+
+/// One thing to tell an OST. Both may be told any number of times.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Errand {
+    /// The file is gone.
+    Destroy(ObjectId),
+    /// This client's session ended by force: refuse it.
+    Evict(ClientId),
+}
+
+/// The key.
+pub fn key(ost: OstIndex, sequence: u64) -> Vec<u8> {
+    let mut key = ost_key(ost).to_vec();
+    key.extend_from_slice(&sequence.to_be_bytes());
+    key
+}
+
+/// OST and sequence of a key.
+pub fn decode_key(key: &[u8]) -> FsResult<(OstIndex, u64)> {
+    let malformed = || FsError::Damaged(format!("{WHAT}: malformed key"));
+    let (ost, rest) = key.split_first_chunk::<2>().ok_or_else(malformed)?;
+    match split_number(WHAT, rest)? {
+        (sequence, []) => Ok((OstIndex(u16::from_be_bytes(*ost)), sequence)),
+        _ => Err(malformed()),
+    }
+}
+
+impl Errand {
+    /// The value.
+    pub fn encode(&self) -> Vec<u8> {
+        let mut writer = Writer::new(VERSION);
+        match self {
+            Errand::Destroy(object) => writer.u8(1).u64(object.inode.0).u32(object.slot),
+            Errand::Evict(client) => writer.u8(2).u64(client.0).u32(0),
+        };
+        writer.finish()
+    }
+
+    /// From the value.
+    pub fn decode(value: &[u8]) -> FsResult<Self> {
+        let mut reader = Reader::new(WHAT, value, VERSION)?;
+        let (kind, number, slot) = (reader.u8()?, reader.u64()?, reader.u32()?);
+        let errand = match kind {
+            1 => Errand::Destroy(ObjectId { inode: InodeNumber(number), slot }),
+            2 => Errand::Evict(ClientId(number)),
+            _ => return Err(reader.damaged("unknown errand")),
+        };
+        reader.finish()?;
+        Ok(errand)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn round_trips() {
+        let key = key(OstIndex(513), 1 << 40);
+        assert_eq!(decode_key(&key), Ok((OstIndex(513), 1 << 40)));
+        assert!(decode_key(&key[..9]).is_err());
+        let object = ObjectId { inode: InodeNumber(7), slot: 1999 };
+        for errand in [Errand::Destroy(object), Errand::Evict(ClientId(u64::MAX))] {
+            assert_eq!(Errand::decode(&errand.encode()), Ok(errand));
+        }
+        assert!(Errand::decode(&[1, 3, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0]).is_err());
+        assert!(Errand::decode(&[1, 1]).is_err());
+    }
+}

@@ -1,0 +1,178 @@
+//! Making inodes within a transaction: owner, group, mode, access lists and layout of what is new.
+
+use layout::LayoutSpec;
+use types::{
+    Attributes, Credentials, FileKind, FsError, FsResult, InodeNumber, NodeKind, Timestamp, limits,
+    mode::{PERMISSIONS, S_ISGID, S_ISVTX},
+};
+
+use super::{Context, Transaction};
+use crate::{
+    access_list::DEFAULT_NAME,
+    permission::{self, Decision},
+    placement::or_spec,
+    tables::inode::{Inode, InodeData, Link},
+};
+
+/// What stat shows as the size of a directory, in bytes, and as its space.
+pub(crate) const DIRECTORY_BYTES: u64 = 4096;
+const BLOCK_UNIT_BYTES: u64 = 512;
+
+/// What to make, and by whose wish.
+pub(crate) struct NewInode<'a> {
+    /// Who asks.
+    pub who: &'a Credentials,
+    /// What.
+    pub kind: &'a NodeKind,
+    /// Permission bits asked for.
+    pub mode: u32,
+    /// Bits to clear unless the directory has a default access list.
+    pub umask: u32,
+    /// Layout asked for.
+    pub layout: Option<&'a LayoutSpec>,
+    /// Its first name; `None` for an unnamed file.
+    pub link: Option<Link>,
+}
+
+impl Transaction<'_> {
+    /// Makes an inode by the rules of `directory` and stores it with its access lists. The name is the caller's to add.
+    pub fn make_inode(&mut self, directory: &Inode, new: NewInode<'_>) -> FsResult<Inode> {
+        let kind = new.kind.file_kind();
+        let (gid, mode) = group_and_mode(directory, &new)?;
+        let defaults = if directory.default_list && kind != FileKind::Symlink {
+            self.stored_list(directory.number(), DEFAULT_NAME)?
+        } else {
+            None
+        };
+        let (list, mode) = match &defaults {
+            Some(defaults) => {
+                let (list, bits) = defaults.for_child(mode);
+                (Some(list), mode & !0o777 | bits)
+            }
+            None if kind == FileKind::Symlink => (None, mode),
+            None => (None, mode & !(new.umask & 0o777)),
+        };
+        let data = self.new_data(directory, &new)?;
+        let mut inode = self.blank_inode(&new, gid, mode, data);
+        self.put_access_list(&mut inode, list.as_ref());
+        if kind == FileKind::Directory {
+            self.put_default_list(&mut inode, defaults.as_ref());
+        }
+        self.put_inode(&inode);
+        Ok(inode)
+    }
+
+    fn new_data(&mut self, directory: &Inode, new: &NewInode<'_>) -> FsResult<InodeData> {
+        Ok(match new.kind {
+            NodeKind::Regular => {
+                let default = self.default_layout(directory)?;
+                let file_system = &self.context.parameters.default_layout;
+                let spec = layout::resolve(new.layout, default.as_ref(), file_system)?;
+                let Context { random, parameters, .. } = self.context;
+                InodeData::Regular(self.volatile.targets.place(&spec, &parameters.placement, random)?)
+            }
+            NodeKind::Directory => InodeData::Directory(own_default(directory).cloned()),
+            NodeKind::Symlink(target) => InodeData::Symlink(target.clone()),
+            _ => InodeData::Special,
+        })
+    }
+
+    /// The default layout that holds for new files in a directory: its own (set on it, or inherited when it was made),
+    /// completed by the root's.
+    pub fn default_layout(&self, directory: &Inode) -> FsResult<Option<LayoutSpec>> {
+        let own = own_default(directory).cloned();
+        if directory.number() == InodeNumber::ROOT {
+            return Ok(own);
+        }
+        let root = self.find_inode(InodeNumber::ROOT)?;
+        Ok(or_spec(own, root.as_ref().and_then(own_default)))
+    }
+
+    fn blank_inode(&mut self, new: &NewInode<'_>, gid: u32, mode: u32, data: InodeData) -> Inode {
+        let now = self.now();
+        let kind = new.kind.file_kind();
+        let size = match (&data, kind) {
+            (InodeData::Symlink(target), _) => target.len() as u64,
+            (_, FileKind::Directory) => DIRECTORY_BYTES,
+            _ => 0,
+        };
+        let links = match (kind, &new.link) {
+            (FileKind::Directory, _) => 2,
+            (_, Some(_)) => 1,
+            (_, None) => 0,
+        };
+        Inode {
+            attributes: Attributes {
+                inode: self.new_number(),
+                kind,
+                mode,
+                links,
+                uid: new.who.uid,
+                gid,
+                device: device_of(new.kind),
+                size,
+                blocks: if kind == FileKind::Directory { DIRECTORY_BYTES / BLOCK_UNIT_BYTES } else { 0 },
+                atime: now,
+                mtime: now,
+                ctime: now,
+                btime: now,
+            },
+            settled: true,
+            epoch: 0,
+            accounted: Timestamp::default(),
+            access_list: false,
+            default_list: false,
+            xattrs: false,
+            not_linkable: false,
+            first_link: new.link.clone(),
+            data,
+        }
+    }
+}
+
+/// The default layout on a directory itself.
+pub(crate) fn own_default(directory: &Inode) -> Option<&LayoutSpec> {
+    match &directory.data {
+        InodeData::Directory(spec) => spec.as_ref(),
+        _ => None,
+    }
+}
+
+/// Whether `who` may make such a node at all, and whether it is within limits.
+pub(crate) fn check_kind(who: &Credentials, kind: &NodeKind) -> FsResult<()> {
+    match kind {
+        NodeKind::CharacterDevice(_) | NodeKind::BlockDevice(_) if !who.is_root() => Err(FsError::NotPermitted),
+        NodeKind::Symlink(target) if target.is_empty() => Err(FsError::NotFound),
+        NodeKind::Symlink(target) if target.len() > limits::SYMLINK_BYTES_MAX => Err(FsError::NameTooLong),
+        NodeKind::Symlink(target) if target.contains(&0) => Err(FsError::Invalid),
+        _ => Ok(()),
+    }
+}
+
+fn device_of(kind: &NodeKind) -> u32 {
+    match kind {
+        NodeKind::CharacterDevice(device) | NodeKind::BlockDevice(device) => *device,
+        _ => 0,
+    }
+}
+
+/// Group and mode of what is made in `directory` (inode_init_owner and mode_strip_sgid of Linux): a directory with the
+/// set-group-id bit gives its group on, and to directories the bit; a file keeps the bit only for a member.
+fn group_and_mode(directory: &Inode, new: &NewInode<'_>) -> FsResult<(u32, u32)> {
+    let mode = new.mode & PERMISSIONS;
+    let inherits = directory.attributes.mode & S_ISGID != 0;
+    let gid = if inherits { directory.attributes.gid } else { new.who.gid };
+    match new.kind {
+        NodeKind::Symlink(_) => Ok((gid, 0o777)),
+        NodeKind::Directory => {
+            let mode = mode & (0o777 | S_ISVTX);
+            Ok((gid, if inherits { mode | S_ISGID } else { mode }))
+        }
+        _ if inherits && mode & S_ISGID != 0 && mode & 0o010 != 0 => match permission::may_set_group_id(new.who, gid) {
+            Decision::Allow => Ok((gid, mode)),
+            Decision::Deny => Ok((gid, mode & !S_ISGID)),
+            Decision::GroupsNeeded => Err(FsError::GroupsNeeded),
+        },
+        _ => Ok((gid, mode)),
+    }
+}

@@ -1,0 +1,162 @@
+//! Names of a directory within a transaction: one hash chain per 56-bit hash (see [`crate::tables::entry`]).
+
+use types::{FileKind, FsError, FsResult, InodeNumber, limits};
+
+use super::Transaction;
+use crate::tables::{
+    ENTRIES,
+    entry::{COLLISIONS_MAX, EntryRecord, Position, Target},
+};
+
+/// A name that exists.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct FoundEntry {
+    /// Where.
+    pub position: Position,
+    /// What it leads to.
+    pub target: Target,
+}
+
+/// Whether a name can be one; `.` and `..` are the caller's business.
+fn check_name(name: &[u8]) -> FsResult<()> {
+    if name.is_empty() || name.contains(&0) || name.contains(&b'/') {
+        return Err(FsError::Invalid);
+    }
+    if name.len() > limits::NAME_BYTES_MAX { Err(FsError::NameTooLong) } else { Ok(()) }
+}
+
+/// Whether a name is `.` or `..`.
+pub(crate) fn is_dots(name: &[u8]) -> bool {
+    name == b"." || name == b".."
+}
+
+impl Transaction<'_> {
+    /// Looks a name up.
+    pub fn find_entry(&self, directory: InodeNumber, name: &[u8]) -> FsResult<Option<FoundEntry>> {
+        check_name(name)?;
+        self.find_entry_at(directory, Position::of(name), name)
+    }
+
+    /// A name that must exist.
+    pub fn entry(&self, directory: InodeNumber, name: &[u8]) -> FsResult<FoundEntry> {
+        self.find_entry(directory, name)?.ok_or(FsError::NotFound)
+    }
+
+    fn find_entry_at(&self, directory: InodeNumber, first: Position, name: &[u8]) -> FsResult<Option<FoundEntry>> {
+        let Some(record) = self.entry_record(directory, first)? else { return Ok(None) };
+        if let Some(target) = record.target.filter(|target| target.name == name) {
+            return Ok(Some(FoundEntry { position: first, target }));
+        }
+        if !record.more {
+            return Ok(None);
+        }
+        let found = self.chain(directory, first)?.into_iter().find(|entry| entry.target.name == name);
+        Ok(found)
+    }
+
+    fn entry_record(&self, directory: InodeNumber, position: Position) -> FsResult<Option<EntryRecord>> {
+        let value = self.get(ENTRIES, &EntryRecord::key(directory, position))?;
+        value.map(|value| EntryRecord::decode(&value)).transpose()
+    }
+
+    /// The names behind number 0 of a hash.
+    fn chain(&self, directory: InodeNumber, first: Position) -> FsResult<Vec<FoundEntry>> {
+        let from = EntryRecord::key(directory, first.with_number(1));
+        let to = EntryRecord::key(directory, Position(first.with_number(COLLISIONS_MAX - 1).0 + 1));
+        let mut entries = Vec::new();
+        self.scan(ENTRIES, &from, Some(&to), &mut |key, value| {
+            let (_, position) = EntryRecord::decode_key(key)?;
+            entries.extend(EntryRecord::decode(value)?.target.map(|target| FoundEntry { position, target }));
+            Ok(true)
+        })?;
+        Ok(entries)
+    }
+
+    /// Adds a name that does not exist yet.
+    pub fn insert_entry(&mut self, directory: InodeNumber, target: Target) -> FsResult<()> {
+        self.insert_entry_at(directory, Position::of(&target.name), target)
+    }
+
+    fn insert_entry_at(&mut self, directory: InodeNumber, first: Position, target: Target) -> FsResult<()> {
+        let Some(head) = self.entry_record(directory, first)? else {
+            self.put_entry(directory, first, EntryRecord { more: false, target: Some(target) });
+            return Ok(());
+        };
+        let taken: Vec<u64> = self.chain(directory, first)?.iter().map(|entry| entry.position.number()).collect();
+        let free = (1..COLLISIONS_MAX).find(|number| !taken.contains(number)).ok_or(FsError::NoSpace)?;
+        if !head.more {
+            self.put_entry(directory, first, EntryRecord { more: true, ..head });
+        }
+        self.put_entry(directory, first.with_number(free), EntryRecord { more: false, target: Some(target) });
+        Ok(())
+    }
+
+    /// Removes a name that exists.
+    pub fn remove_entry(&mut self, directory: InodeNumber, found: &FoundEntry) -> FsResult<()> {
+        let first = found.position.with_number(0);
+        if found.position == first {
+            let more = self.entry_record(directory, first)?.is_some_and(|head| head.more);
+            if more {
+                self.put_entry(directory, first, EntryRecord { more, target: None });
+            } else {
+                self.delete(ENTRIES, EntryRecord::key(directory, first));
+            }
+            return Ok(());
+        }
+        self.delete(ENTRIES, EntryRecord::key(directory, found.position));
+        if !self.chain(directory, first)?.is_empty() {
+            return Ok(());
+        }
+        match self.entry_record(directory, first)?.and_then(|head| head.target) {
+            Some(target) => self.put_entry(directory, first, EntryRecord { more: false, target: Some(target) }),
+            None => self.delete(ENTRIES, EntryRecord::key(directory, first)),
+        }
+        Ok(())
+    }
+
+    /// Lets a name that exists lead elsewhere; its place stays.
+    pub fn retarget_entry(
+        &mut self,
+        directory: InodeNumber,
+        found: &FoundEntry,
+        inode: InodeNumber,
+        kind: FileKind,
+    ) -> FsResult<()> {
+        let more = self.entry_record(directory, found.position)?.is_some_and(|record| record.more);
+        let target = Target { name: found.target.name.clone(), inode, kind };
+        self.put_entry(directory, found.position, EntryRecord { more, target: Some(target) });
+        Ok(())
+    }
+
+    fn put_entry(&mut self, directory: InodeNumber, position: Position, record: EntryRecord) {
+        self.put(ENTRIES, EntryRecord::key(directory, position), record.encode());
+    }
+
+    /// Visits the names of a directory behind a position, in order, until `visit` returns false.
+    pub fn visit_entries(
+        &self,
+        directory: InodeNumber,
+        after: Position,
+        visit: &mut dyn FnMut(FoundEntry) -> FsResult<bool>,
+    ) -> FsResult<()> {
+        let from = EntryRecord::key(directory, Position(after.0.saturating_add(1)));
+        let to = crate::tables::prefix_end(&directory.0.to_be_bytes());
+        self.scan(ENTRIES, &from, to.as_deref(), &mut |key, value| {
+            let (_, position) = EntryRecord::decode_key(key)?;
+            match EntryRecord::decode(value)?.target {
+                Some(target) => visit(FoundEntry { position, target }),
+                None => Ok(true),
+            }
+        })
+    }
+
+    /// Whether a directory has no names.
+    pub fn is_empty_directory(&self, directory: InodeNumber) -> FsResult<bool> {
+        let mut empty = true;
+        self.visit_entries(directory, Position(0), &mut |_| {
+            empty = false;
+            Ok(false)
+        })?;
+        Ok(empty)
+    }
+}

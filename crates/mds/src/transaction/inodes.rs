@@ -1,0 +1,219 @@
+//! Inodes and their links within a transaction.
+
+use rpc::message::mdt::OpenId;
+use types::{Credentials, FsError, FsResult, InodeNumber, limits};
+
+use super::Transaction;
+use crate::{
+    access_list::{ACCESS_NAME, AccessList},
+    opens::OpenKey,
+    permission,
+    tables::{self, INODES, LINKS, ORPHANS, XATTRS, inode::Inode, inode::Link, link, orphan, outbox::Errand},
+};
+
+impl Transaction<'_> {
+    /// An inode, if it exists.
+    pub fn find_inode(&self, number: InodeNumber) -> FsResult<Option<Inode>> {
+        let value = self.get(INODES, &Inode::key(number))?;
+        value.map(|value| Inode::decode(number, &value)).transpose()
+    }
+
+    /// An inode that the caller learned of earlier: if it is gone, he is stale.
+    pub fn inode(&self, number: InodeNumber) -> FsResult<Inode> {
+        self.find_inode(number)?.ok_or(FsError::Stale)
+    }
+
+    /// A directory.
+    pub fn directory(&self, number: InodeNumber) -> FsResult<Inode> {
+        let inode = self.inode(number)?;
+        if inode.is_directory() { Ok(inode) } else { Err(FsError::NotDirectory) }
+    }
+
+    /// A directory that `who` may search: every name is looked up through here.
+    pub fn searchable(&self, who: &Credentials, number: InodeNumber) -> FsResult<Inode> {
+        let directory = self.directory(number)?;
+        self.require(who, &directory, permission::EXECUTE)?;
+        Ok(directory)
+    }
+
+    /// Stores an inode.
+    pub fn put_inode(&mut self, inode: &Inode) {
+        self.put(INODES, Inode::key(inode.number()), inode.encode());
+    }
+
+    /// `who` must have these permissions, else `AccessDenied`.
+    pub fn require(&self, who: &Credentials, inode: &Inode, wanted: u32) -> FsResult<()> {
+        let list = self.access_list(who, inode)?;
+        permission::access(who, &inode.attributes, list.as_ref(), wanted).or(FsError::AccessDenied)
+    }
+
+    /// The access list, where the decision can depend on it.
+    fn access_list(&self, who: &Credentials, inode: &Inode) -> FsResult<Option<AccessList>> {
+        if !inode.access_list || permission::owns(who, &inode.attributes) {
+            return Ok(None);
+        }
+        self.stored_list(inode.number(), ACCESS_NAME)
+    }
+
+    /// A number never used before.
+    pub fn new_number(&mut self) -> InodeNumber {
+        let counters = &mut self.changes.counters;
+        let number = InodeNumber::new(self.mdt, counters.next_inode);
+        counters.next_inode += 1;
+        counters.inodes += 1;
+        number
+    }
+
+    /// Whether anybody has the inode open.
+    pub fn is_open(&self, number: InodeNumber) -> bool {
+        self.volatile.opens.is_open(number)
+    }
+
+    /// The caller's open of this name, which must be of this inode.
+    pub fn own_open(&self, number: InodeNumber, open: OpenId) -> FsResult<OpenKey> {
+        let key = OpenKey { client: self.context.client, open };
+        let file = self.volatile.opens.get(key).ok_or(FsError::BadHandle)?;
+        if file.inode == number { Ok(key) } else { Err(FsError::BadHandle) }
+    }
+
+    /// Notes another name of an inode; the caller has counted it in `links`.
+    pub fn add_link(&mut self, inode: &mut Inode, new: Link) {
+        match inode.first_link {
+            None => inode.first_link = Some(new),
+            Some(_) => self.put(LINKS, link::key(inode.number(), &new), link::value()),
+        }
+    }
+
+    /// Forgets a name of an inode.
+    pub fn remove_link(&mut self, inode: &mut Inode, old: &Link) -> FsResult<()> {
+        if inode.first_link.as_ref() != Some(old) {
+            self.delete(LINKS, link::key(inode.number(), old));
+            return Ok(());
+        }
+        inode.first_link = None;
+        if inode.is_directory() {
+            return Ok(());
+        }
+        if let Some(next) = self.further_links(inode.number(), 1)?.pop() {
+            self.delete(LINKS, link::key(inode.number(), &next));
+            inode.first_link = Some(next);
+        }
+        Ok(())
+    }
+
+    /// Names beyond the first, at most `count`.
+    pub fn further_links(&self, number: InodeNumber, count: usize) -> FsResult<Vec<Link>> {
+        let mut links = Vec::new();
+        self.scan_prefix(LINKS, &number.0.to_be_bytes(), &mut |key, _| {
+            links.push(link::decode_key(key)?.1);
+            Ok(links.len() < count)
+        })?;
+        Ok(links)
+    }
+
+    /// A name of `inode` was removed: it lives on with the others, until its last close, or not at all.
+    pub fn drop_link(&mut self, inode: &mut Inode, old: &Link) -> FsResult<()> {
+        self.remove_link(inode, old)?;
+        inode.attributes.links = if inode.is_directory() { 0 } else { inode.attributes.links.saturating_sub(1) };
+        inode.attributes.ctime = self.now();
+        self.release_space();
+        if inode.attributes.links > 0 {
+            self.put_inode(inode);
+            return Ok(());
+        }
+        if self.is_open(inode.number()) || self.volatile.recovery.running() {
+            inode.not_linkable = true;
+            self.put(ORPHANS, orphan::key(inode.number()), orphan::value());
+            self.put_inode(inode);
+            return Ok(());
+        }
+        self.destroy(inode)
+    }
+
+    /// Removes an inode for good, and its objects.
+    pub fn destroy(&mut self, inode: &Inode) -> FsResult<()> {
+        let number = inode.number();
+        assert_ne!(number, InodeNumber::ROOT, "the root is never removed");
+        self.release_space();
+        self.delete(INODES, Inode::key(number));
+        if inode.access_list || inode.default_list || inode.xattrs {
+            self.delete_prefix(XATTRS, &number.0.to_be_bytes())?;
+        }
+        for (ost, object) in inode.objects() {
+            self.tell(ost, Errand::Destroy(object));
+        }
+        self.changes.counters.inodes = self.changes.counters.inodes.saturating_sub(1);
+        Ok(())
+    }
+
+    /// Destroys an inode that was recorded as an orphan, if nothing keeps it; true if it did.
+    pub fn reap(&mut self, number: InodeNumber) -> FsResult<bool> {
+        if self.is_open(number) || self.volatile.recovery.running() {
+            return Ok(false);
+        }
+        match self.find_inode(number)? {
+            Some(inode) if inode.attributes.links == 0 => self.destroy(&inode)?,
+            _ => {}
+        }
+        self.delete(ORPHANS, orphan::key(number));
+        Ok(true)
+    }
+
+    /// Makes room for one more name of a directory's child.
+    pub fn count_subdirectory(&self, directory: &mut Inode) -> FsResult<()> {
+        if directory.attributes.links >= limits::LINKS_MAX {
+            return Err(FsError::TooManyLinks);
+        }
+        directory.attributes.links += 1;
+        Ok(())
+    }
+
+    /// The contents of a directory changed.
+    pub fn touch_directory(&self, directory: &mut Inode) {
+        directory.attributes.mtime = self.now();
+        directory.attributes.ctime = self.now();
+    }
+
+    /// Whether `ancestor` is `directory` or above it.
+    pub fn is_ancestor(&self, ancestor: InodeNumber, directory: InodeNumber) -> FsResult<bool> {
+        let mut at = directory;
+        for _ in 0..DEPTH_MAX {
+            if at == ancestor {
+                return Ok(true);
+            }
+            if at == InodeNumber::ROOT {
+                return Ok(false);
+            }
+            match self.directory(at)?.first_link {
+                Some(link) => at = link.parent,
+                None => return Ok(false),
+            }
+        }
+        Err(FsError::Damaged(format!("directory {directory} lies in a circle")))
+    }
+
+    /// The parent of a directory; the root is its own.
+    pub fn parent_of(&self, directory: &Inode) -> InodeNumber {
+        directory.first_link.as_ref().map_or(directory.number(), |link| link.parent)
+    }
+
+    /// All keys of a table behind `after`, at most `count`, with their values.
+    pub fn page(&self, table: kv::Table, after: Option<&[u8]>, count: usize) -> FsResult<Vec<(Vec<u8>, Vec<u8>)>> {
+        let from = after.map_or(Vec::new(), |key| [key, &[0]].concat());
+        let mut page = Vec::new();
+        self.scan(table, &from, None, &mut |key, value| {
+            page.push((key.to_vec(), value.to_vec()));
+            Ok(page.len() < count)
+        })?;
+        Ok(page)
+    }
+
+    /// Orphans behind `after`, at most `count`.
+    pub fn orphans(&self, after: Option<&[u8]>, count: usize) -> FsResult<Vec<InodeNumber>> {
+        let page = self.page(tables::ORPHANS, after, count)?;
+        page.iter().map(|(key, _)| orphan::decode_key(key)).collect()
+    }
+}
+
+/// Directories above each other before a circle is suspected: more than any path the kernel can name one by one.
+const DEPTH_MAX: usize = 1 << 20;

@@ -1,0 +1,77 @@
+//! Extended attributes and access lists within a transaction.
+
+use types::{FsResult, InodeNumber};
+
+use super::Transaction;
+use crate::{
+    access_list::{ACCESS_NAME, AccessList, DEFAULT_NAME},
+    tables::{XATTRS, inode::Inode, xattr},
+};
+
+impl Transaction<'_> {
+    /// Value of an attribute.
+    pub fn xattr(&self, inode: InodeNumber, name: &[u8]) -> FsResult<Option<Vec<u8>>> {
+        let value = self.get(XATTRS, &xattr::key(inode, name))?;
+        value.map(|value| xattr::decode(&value).map(<[u8]>::to_vec)).transpose()
+    }
+
+    /// Names of all attributes, access lists included.
+    pub fn xattr_names(&self, inode: InodeNumber) -> FsResult<Vec<Vec<u8>>> {
+        let mut names = Vec::new();
+        self.scan_prefix(XATTRS, &inode.0.to_be_bytes(), &mut |key, _| {
+            names.push(xattr::decode_key(key)?.1.to_vec());
+            Ok(true)
+        })?;
+        Ok(names)
+    }
+
+    /// Creates or replaces an attribute.
+    pub fn put_xattr(&mut self, inode: InodeNumber, name: &[u8], value: &[u8]) {
+        self.put(XATTRS, xattr::key(inode, name), xattr::encode(value));
+    }
+
+    /// Removes an attribute; a missing one is fine.
+    pub fn delete_xattr(&mut self, inode: InodeNumber, name: &[u8]) {
+        self.delete(XATTRS, xattr::key(inode, name));
+    }
+
+    /// A stored access list.
+    pub fn stored_list(&self, inode: InodeNumber, name: &[u8]) -> FsResult<Option<AccessList>> {
+        let Some(value) = self.xattr(inode, name)? else { return Ok(None) };
+        let damaged = |_| types::FsError::Damaged(format!("access list of inode {inode}"));
+        AccessList::decode(&value).map_err(damaged)
+    }
+
+    /// Sets or removes the access list; one that the mode says in full is not stored.
+    pub fn put_access_list(&mut self, inode: &mut Inode, list: Option<&AccessList>) {
+        let list = list.filter(|list| !list.is_minimal());
+        match list {
+            Some(list) => self.put_xattr(inode.number(), ACCESS_NAME, &list.encode()),
+            None if inode.access_list => self.delete_xattr(inode.number(), ACCESS_NAME),
+            None => {}
+        }
+        inode.access_list = list.is_some();
+    }
+
+    /// Sets or removes the default access list.
+    pub fn put_default_list(&mut self, inode: &mut Inode, list: Option<&AccessList>) {
+        match list {
+            Some(list) => self.put_xattr(inode.number(), DEFAULT_NAME, &list.encode()),
+            None if inode.default_list => self.delete_xattr(inode.number(), DEFAULT_NAME),
+            None => {}
+        }
+        inode.default_list = list.is_some();
+    }
+
+    /// Changes the mode by chmod's rules: the access list follows.
+    pub fn set_mode(&mut self, inode: &mut Inode, mode: u32) -> FsResult<()> {
+        inode.attributes.mode = mode;
+        if !inode.access_list {
+            return Ok(());
+        }
+        let Some(mut list) = self.stored_list(inode.number(), ACCESS_NAME)? else { return Ok(()) };
+        list.set_mode(mode);
+        self.put_xattr(inode.number(), ACCESS_NAME, &list.encode());
+        Ok(())
+    }
+}

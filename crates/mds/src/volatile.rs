@@ -1,0 +1,213 @@
+//! What an MDT forgets when it stops: opens, locks, who waits, who may still come back, what it knows of OSTs.
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    sync::Arc,
+};
+
+use lock::{AdvisoryLocks, ExclusiveLocks, Wake};
+use tokio::sync::{Notify, futures::OwnedNotified};
+use types::{ClientId, InodeNumber, OstIndex, Slot, Xid, limits};
+
+use crate::{opens::OpenTable, placement::Targets};
+
+/// Requests that wait for a lock of an inode, each within its handler.
+#[derive(Debug, Default)]
+pub(crate) struct Waiters {
+    inodes: BTreeMap<InodeNumber, Arc<Notify>>,
+}
+
+impl Waiters {
+    /// Completes at the next change of this inode's locks. Changes after this call count, even before the first poll.
+    pub fn wait(&mut self, inode: InodeNumber) -> OwnedNotified {
+        self.inodes.entry(inode).or_default().clone().notified_owned()
+    }
+
+    /// Wakes those who wait for this inode; they ask again.
+    pub fn wake(&mut self, inode: InodeNumber) {
+        if let Some(notify) = self.inodes.remove(&inode) {
+            notify.notify_waiters();
+        }
+    }
+
+    /// Wakes everybody.
+    pub fn wake_all(&mut self) {
+        for notify in std::mem::take(&mut self.inodes).into_values() {
+            notify.notify_waiters();
+        }
+    }
+
+    /// Wakes those who can go on.
+    pub fn wake_granted(&mut self, granted: &[Wake]) {
+        granted.iter().for_each(|wake| self.wake(wake.inode));
+    }
+}
+
+/// The time after a start in which clients of the former start come back.
+#[derive(Debug, Default)]
+pub(crate) struct Recovery {
+    /// Known clients that have not finished reclaiming.
+    pub expected: BTreeSet<ClientId>,
+    /// Clients that have.
+    pub recovered: BTreeSet<ClientId>,
+    /// Last mutations of the former start: a repeat of one is answered from REPLIES.
+    pub replies: BTreeMap<(ClientId, Slot), Xid>,
+}
+
+impl Recovery {
+    /// Whether a client of the former start may still come back with what it had.
+    pub fn running(&self) -> bool {
+        !self.expected.is_empty()
+    }
+
+    /// Whether the client has a session that lasted over the restart: what it says of before is believed.
+    pub fn in_good_standing(&self, client: ClientId) -> bool {
+        self.expected.contains(&client) || self.recovered.contains(&client)
+    }
+
+    /// Nothing of this client is known any more.
+    pub fn forget(&mut self, client: ClientId) {
+        self.expected.remove(&client);
+        self.recovered.remove(&client);
+        let of_client: Vec<_> =
+            self.replies.range((client, Slot(0))..=(client, Slot(u16::MAX))).map(|(key, _)| *key).collect();
+        of_client.iter().for_each(|key| {
+            self.replies.remove(key);
+        });
+    }
+}
+
+/// Evicted clients that some OST has not been told to refuse yet: until then their late writes may arrive.
+#[derive(Debug, Default)]
+pub(crate) struct Fences {
+    pending: BTreeMap<ClientId, BTreeSet<OstIndex>>,
+}
+
+impl Fences {
+    /// `client` is evicted; these OSTs must be told. Without any, nothing is pending.
+    pub fn raise(&mut self, client: ClientId, osts: impl IntoIterator<Item = OstIndex>) {
+        let pending = self.pending.entry(client).or_default();
+        pending.extend(osts);
+        if pending.is_empty() {
+            self.pending.remove(&client);
+        }
+    }
+
+    /// `ost` refuses `client` from now on, or is out of use; true if that was the client's last pending OST.
+    pub fn delivered(&mut self, client: ClientId, ost: OstIndex) -> bool {
+        let Some(pending) = self.pending.get_mut(&client) else { return false };
+        pending.remove(&ost);
+        let last = pending.is_empty();
+        if last {
+            self.pending.remove(&client);
+        }
+        last
+    }
+
+    /// Clients that wait for `ost` to be told.
+    pub fn waiting_for(&self, ost: OstIndex) -> Vec<ClientId> {
+        self.pending.iter().filter(|(_, pending)| pending.contains(&ost)).map(|(client, _)| *client).collect()
+    }
+
+    /// OSTs that some fence waits for.
+    pub fn pending_osts(&self) -> BTreeSet<OstIndex> {
+        self.pending.values().flatten().copied().collect()
+    }
+
+    /// Whether the locks of this client must be kept from others.
+    pub fn holds(&self, client: ClientId) -> bool {
+        self.pending.contains_key(&client)
+    }
+
+    /// Whether late writes may still reach one of these OSTs.
+    pub fn touch(&self, osts: &[OstIndex]) -> bool {
+        self.pending.values().any(|pending| osts.iter().any(|ost| pending.contains(ost)))
+    }
+}
+
+/// All of it.
+#[derive(Debug)]
+pub(crate) struct Volatile {
+    /// Open files.
+    pub opens: OpenTable,
+    /// fcntl and flock locks.
+    pub locks: AdvisoryLocks,
+    /// Exclusive data locks.
+    pub exclusive: ExclusiveLocks,
+    /// Requests that wait for either.
+    pub waiters: Waiters,
+    /// Clients of the former start.
+    pub recovery: Recovery,
+    /// Evicted clients.
+    pub fences: Fences,
+    /// OSTs.
+    pub targets: Targets,
+}
+
+impl Volatile {
+    /// Nothing open, nothing known.
+    pub fn new(cursor: u64) -> Self {
+        Self {
+            opens: OpenTable::default(),
+            locks: AdvisoryLocks::new(limits::LOCKS_PER_CLIENT_MAX),
+            exclusive: ExclusiveLocks::default(),
+            waiters: Waiters::default(),
+            recovery: Recovery::default(),
+            fences: Fences::default(),
+            targets: Targets::new(cursor),
+        }
+    }
+
+    /// Releases all locks of a client and wakes who can go on.
+    pub fn release_locks(&mut self, client: ClientId) {
+        let mut wake = Vec::new();
+        self.locks.drop_client(client, &mut wake);
+        self.waiters.wake_granted(&wake);
+        for (inode, _) in self.exclusive.drop_client(client) {
+            self.waiters.wake(inode);
+        }
+    }
+
+    /// Takes requests out of queues that were not asked again.
+    pub fn expire_waiters(&mut self, now_ns: u64) {
+        let mut wake = Vec::new();
+        self.locks.expire(now_ns, &mut wake);
+        self.waiters.wake_granted(&wake);
+        for (inode, _) in self.exclusive.expire(now_ns) {
+            self.waiters.wake(inode);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_fence_falls_with_its_last_ost() {
+        let mut fences = Fences::default();
+        let client = ClientId(1);
+        fences.raise(client, [OstIndex(0), OstIndex(2)]);
+        assert!(fences.holds(client) && fences.touch(&[OstIndex(2)]) && !fences.touch(&[OstIndex(1)]));
+        assert!(!fences.delivered(client, OstIndex(0)));
+        assert_eq!(fences.waiting_for(OstIndex(2)), [client]);
+        assert!(fences.delivered(client, OstIndex(2)));
+        assert!(!fences.holds(client) && !fences.touch(&[OstIndex(2)]));
+        fences.raise(client, []);
+        assert!(!fences.holds(client));
+    }
+
+    #[test]
+    fn forgetting_a_client_spares_the_others() {
+        let mut recovery = Recovery::default();
+        for client in [ClientId(1), ClientId(2)] {
+            recovery.expected.insert(client);
+            recovery.replies.insert((client, Slot(u16::MAX)), Xid(1));
+        }
+        recovery.forget(ClientId(1));
+        assert_eq!(recovery.replies.keys().map(|(client, _)| *client).collect::<Vec<_>>(), [ClientId(2)]);
+        assert!(recovery.running());
+        recovery.forget(ClientId(2));
+        assert!(!recovery.running());
+    }
+}
