@@ -223,7 +223,7 @@ impl Import {
             wake: Notify::new(),
             resend: Notify::new(),
         });
-        inner.seams.spawn.spawn("import", Box::pin(driver::run(inner.clone())));
+        inner.seams.spawn.spawn_spread("import", Box::pin(driver::run(inner.clone())));
         Import { _closer: Some(Arc::new(Closer(inner.clone()))), inner, recovering: false }
     }
 

@@ -7,7 +7,7 @@
 //! it was read and becomes a task of its own only if it has to wait. Per target one task evicts sessions whose lease
 //! has run out.
 //!
-//! Downside: a connection stays on the core it was accepted on.
+//! Downside: a connection stays on the core that its reader was given to, busy or not.
 
 mod connection;
 mod local;
@@ -238,7 +238,7 @@ async fn accept(shared: &Arc<Shared>, mut listener: Box<dyn Listener>) {
         match accepted {
             Ok(connection) => {
                 let task = connection::serve(shared.clone(), connection);
-                shared.seams.spawn.spawn("connection", Box::pin(task));
+                shared.seams.spawn.spawn_spread("connection", Box::pin(task));
             }
             Err(error) => {
                 tracing::warn!(address = %listener.address(), %error, "cannot accept a connection");
