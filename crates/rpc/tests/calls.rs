@@ -12,7 +12,9 @@ use rpc::{
 };
 use rt::{
     Address,
+    buffer::BufferPool,
     memory::{self, MemoryTransport},
+    real::{TcpOptions, TcpTransport},
 };
 use types::{Credentials, FsError, InodeNumber};
 
@@ -63,6 +65,17 @@ async fn over_memory() {
     let service = server.service("mdt").statistics();
     assert_eq!((service.in_flight, service.waiting, service.refused), (0, 0, 0));
     assert!(service.requests >= 201 && service.service_time.count == service.requests);
+}
+
+#[tokio::test]
+async fn over_tcp() {
+    let transport = TcpTransport::new(TcpOptions::default(), BufferPool::new(1 << 24));
+    let seams = rt::Seams { transport: Arc::new(transport), ..memory::seams(&MemoryTransport::new(), 1) };
+    let handler = Counter::new(&Arc::default());
+    let server = server(&seams, &handler, LONG_LEASE);
+    let address = server.listen(&Address::from("127.0.0.1:0")).await.unwrap();
+    ordinary_life(&seams, Endpoint::Remote(address), &handler).await;
+    server.stop().await;
 }
 
 #[tokio::test]
