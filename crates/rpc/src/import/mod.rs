@@ -247,8 +247,8 @@ impl Import {
     ///   what is safe to repeat and tells its user `Stale` for what went through an open file.
     /// - [`FsError::Protocol`](types::FsError::Protocol): the server speaks no version that this side speaks.
     /// - [`FsError::TooBig`](types::FsError::TooBig): the request is larger than a frame.
-    pub async fn call(&self, request: Request, bulk: Bytes) -> FsResult<(Reply, Bytes)> {
-        self.exchange(request, bulk).await
+    pub fn call(&self, request: Request, bulk: Bytes) -> impl Future<Output = FsResult<(Reply, Bytes)>> + Send + '_ {
+        self.exchange(request, bulk)
     }
 
     /// The target is served there now. Reconnects if that is another place.

@@ -16,7 +16,10 @@ mod target;
 use std::{
     collections::BTreeMap,
     io,
-    sync::{Arc, atomic::AtomicU64},
+    sync::{
+        Arc,
+        atomic::{AtomicBool, AtomicU64, Ordering},
+    },
     time::Duration,
 };
 
@@ -87,6 +90,8 @@ struct Shared {
     connections: Mutex<BTreeMap<u64, Arc<dyn Sender>>>,
     connection_next: AtomicU64,
     stopping: watch::Sender<bool>,
+    /// The same, for every request to look at.
+    is_stopping: AtomicBool,
     /// Tasks that accept connections.
     accepting: watch::Sender<usize>,
 }
@@ -102,7 +107,7 @@ impl Shared {
     }
 
     fn is_stopping(&self) -> bool {
-        *self.stopping.borrow()
+        self.is_stopping.load(Ordering::SeqCst)
     }
 
     /// Completes when the server stops.
@@ -141,6 +146,7 @@ impl Server {
             connections: Mutex::default(),
             connection_next: AtomicU64::new(0),
             stopping: watch::Sender::new(false),
+            is_stopping: AtomicBool::new(false),
             accepting: watch::Sender::new(0),
         };
         Arc::new(Self { shared: Arc::new(shared) })
@@ -199,6 +205,7 @@ impl Server {
     /// Stops accepting, lets running requests finish, closes every connection. Clients wait for a server that comes
     /// back. In-process calls in progress finish; later ones wait like those of remote clients.
     pub async fn stop(&self) {
+        self.shared.is_stopping.store(true, Ordering::SeqCst);
         self.shared.stopping.send_replace(true);
         // The addresses are free again when this returns. The sender is not dropped before this borrow of it ends.
         let _ = self.shared.accepting.subscribe().wait_for(|count| *count == 0).await;
