@@ -170,7 +170,8 @@ impl Store {
     /// checkpoints are behind.
     pub async fn written(&self, lsn: Lsn) -> Result<()> {
         self.shared.written(lsn).await?;
-        self.shared.throttle().await
+        self.shared.wait_while(|state| self.shared.is_behind(state)).await;
+        Ok(())
     }
 
     /// Waits until the batch survives power loss.
@@ -178,10 +179,11 @@ impl Store {
         self.shared.durable(lsn).await
     }
 
-    /// Waits until there is room for further batches. Only for users that apply many without waiting for any.
+    /// Waits until there is room for any batch, or no hope for it: the next [`Store::apply`] tells. For users that apply
+    /// many batches without waiting for any of them, and after [`Error::Overloaded`].
     pub async fn ready(&self) -> Result<()> {
-        self.shared.check_usable()?;
-        self.shared.throttle().await
+        self.shared.wait_while(|state| self.shared.is_without_room(state)).await;
+        self.shared.check_usable()
     }
 
     /// Number of the last batch applied; 0 in a new store.
@@ -227,9 +229,17 @@ impl State {
         if self.closed { Err(Error::Closed) } else { Ok(()) }
     }
 
-    /// What to tell a caller for whose batch there is no room.
+    /// What to tell a caller for whose batch there is no room. `Overloaded` promises that waiting helps.
     fn no_room(&self) -> Error {
-        if self.cold_full || self.journal_full { Error::NoSpace } else { Error::Overloaded }
+        if self.cold_full || self.journal_full {
+            return Error::NoSpace;
+        }
+        self.checkpoints.failure().unwrap_or(Error::Overloaded)
+    }
+
+    /// Nobody waits for room any more, or nobody has to.
+    fn is_waiting_useless(&self) -> bool {
+        self.checkpoint_failed || self.journal_full || self.closed || self.poison.is_some()
     }
 }
 
@@ -389,15 +399,15 @@ impl Shared {
         self.write_until(done).await
     }
 
-    /// Waits while checkpoints or segments are behind and there is hope that they catch up.
-    async fn throttle(&self) -> Result<()> {
+    /// Waits while there is too little room and hope that checkpoints and new segments make some.
+    async fn wait_while(&self, crowded: impl Fn(&State) -> bool) {
         loop {
             let mut notified = std::pin::pin!(self.changed.notified());
             notified.as_mut().enable();
             {
                 let state = self.state.lock();
-                if !self.is_behind(&state) {
-                    return Ok(());
+                if state.is_waiting_useless() || !crowded(&state) {
+                    return;
                 }
             }
             self.segment_wanted.notify_one();
@@ -406,14 +416,19 @@ impl Shared {
         }
     }
 
+    fn is_dirty(&self, state: &State) -> bool {
+        let limit = self.config.dirty_bytes.saturating_mul(DIRTY_FACTOR_WAIT as u64);
+        state.tables.dirty_bytes() as u64 > limit
+    }
+
+    /// Callers should slow down.
     fn is_behind(&self, state: &State) -> bool {
-        let hopeless = state.checkpoint_failed || state.journal_full;
-        if hopeless || state.closed || state.poison.is_some() {
-            return false;
-        }
-        let dirty = state.tables.dirty_bytes() as u64;
-        dirty > self.config.dirty_bytes.saturating_mul(DIRTY_FACTOR_WAIT as u64)
-            || state.journal.room_bytes() < self.segment_bytes / 2
+        self.is_dirty(state) || state.journal.room_bytes() < self.segment_bytes / 2
+    }
+
+    /// Some batch might not find room.
+    fn is_without_room(&self, state: &State) -> bool {
+        self.is_dirty(state) || state.journal.ready_segments() == 0
     }
 
     /// The first failure of a write or flush: nothing changes any more.

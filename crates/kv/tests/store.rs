@@ -4,7 +4,7 @@ mod common;
 
 use common::{Host, contents, put};
 use kv::{Batch, Error, Lsn, Table};
-use rt::memory::Unflushed;
+use rt::{Device, memory::Unflushed};
 
 const T: Table = Table(1);
 
@@ -71,4 +71,180 @@ async fn a_closed_store_replays_nothing_and_has_everything() {
     assert_eq!(contents(&store), before);
     assert_eq!(before.len(), 1000);
     assert_eq!(store.last(), Lsn(1000));
+}
+
+/// Ten times more records than memory: every answer is as if everything were there.
+#[tokio::test]
+async fn a_store_larger_than_its_memory_answers_the_same() {
+    let mut host = Host::new();
+    host.config.memory_bytes = 100 << 10;
+    host.config.dirty_bytes = 40 << 10;
+    let store = host.open().await;
+    let mut model = common::Model::new();
+    for number in 0..5000u32 {
+        // Out of order, overwritten and removed, in two tables.
+        let key = (number.wrapping_mul(2_654_435_761) % 3000).to_be_bytes();
+        let table = 1 + (number % 2) as u8;
+        let mut batch = Batch::default();
+        if number % 7 == 6 {
+            batch.delete(Table(table), key.to_vec());
+            model.remove(&(table, key.to_vec()));
+        } else {
+            batch.put(Table(table), key.to_vec(), vec![number as u8; 100]);
+            model.insert((table, key.to_vec()), vec![number as u8; 100]);
+        }
+        let lsn = store.apply(batch).unwrap();
+        store.written(lsn).await.unwrap();
+    }
+    let statistics = store.statistics();
+    assert!(!statistics.resident);
+    assert!(model.len() > 2000, "far more than the memory holds: {}", model.len());
+    assert_eq!(contents(&store), model);
+    for table in 1..=2u8 {
+        for number in 0..3000u32 {
+            let key = number.to_be_bytes().to_vec();
+            let value = store.get(Table(table), &key).unwrap();
+            assert_eq!(value.as_deref(), model.get(&(table, key)).map(Vec::as_slice));
+        }
+        let (from, to) = (500u32.to_be_bytes(), 1500u32.to_be_bytes());
+        let mut seen = 0;
+        let mut visit = |key: &[u8], _: &bytes::Bytes| {
+            assert!(key >= &from[..] && key < &to[..]);
+            seen += 1;
+            true
+        };
+        store.scan(Table(table), &from, Some(&to), &mut visit).unwrap();
+        let range = (table, from.to_vec())..(table, to.to_vec());
+        assert_eq!(seen, model.range(range).count());
+    }
+    let statistics = store.statistics();
+    assert!(statistics.cold_reads > 1000);
+    assert!(statistics.memory_bytes <= (100 << 10) + (40 << 10), "{statistics:?}");
+    store.close().await.unwrap();
+    drop(store);
+    host.crash();
+    assert_eq!(contents(&host.open().await), model);
+}
+
+/// Under a load that never pauses, checkpoints come by themselves and the journal stays within its segments.
+#[tokio::test]
+async fn the_journal_is_used_again_and_again() {
+    let host = Host::new();
+    let store = host.open().await;
+    let bytes_max = host.config.segment_bytes * u64::from(host.config.segments_max);
+    let mut journaled = 0;
+    let mut last = Lsn(0);
+    while journaled < 4 * bytes_max {
+        last = store.apply(put(1, &(journaled % 1000).to_be_bytes(), &[1; 8000])).unwrap();
+        store.written(last).await.unwrap();
+        journaled += 8000;
+    }
+    let statistics = store.statistics();
+    assert!(statistics.checkpoint > Lsn(0) && statistics.checkpoint < last);
+    let files = host.device.list("journal.").await.unwrap();
+    assert!(files.len() <= host.config.segments_max as usize, "{files:?}");
+    assert_eq!(store.checkpoint().await.unwrap(), last);
+    assert_eq!(store.statistics().dirty_bytes, 0);
+}
+
+/// Without anybody waiting, batches become durable within the commit interval and are checkpointed in time.
+#[tokio::test]
+async fn an_idle_store_flushes_and_checkpoints_by_itself() {
+    let mut host = Host::new();
+    host.config.commit_interval = std::time::Duration::from_millis(1);
+    host.config.checkpoint_interval = std::time::Duration::from_millis(2);
+    let store = host.open().await;
+    let lsn = store.apply(put(1, b"a", b"1")).unwrap();
+    assert_eq!(store.statistics().durable, Lsn(0));
+    while store.statistics().durable < lsn || store.statistics().checkpoint < lsn {
+        tokio::time::sleep(std::time::Duration::from_millis(1)).await;
+    }
+    host.power_loss(3, Unflushed::Lost);
+    drop(store);
+    let (store, batches) = host.replay().await.unwrap();
+    assert_eq!((batches.len(), contents(&store).len()), (0, 1));
+}
+
+/// The owner's hook runs before anything of the checkpoint is in the cold store; if it fails, nothing is.
+#[tokio::test]
+async fn the_hook_comes_before_the_checkpoint() {
+    use kv::ColdStore;
+    let mut host = Host::new();
+    let cold = host.cold.clone();
+    let fail = std::sync::Arc::new(std::sync::atomic::AtomicBool::new(true));
+    let calls = std::sync::Arc::new(parking_lot::Mutex::new(Vec::new()));
+    let (fail_hook, calls_hook) = (fail.clone(), calls.clone());
+    host.config.before_checkpoint = Some(std::sync::Arc::new(move |lsn| {
+        assert_eq!(cold.get(T, b"a").unwrap(), None);
+        calls_hook.lock().push(lsn);
+        let failing = fail_hook.load(std::sync::atomic::Ordering::SeqCst);
+        Box::pin(async move { if failing { Err(std::io::Error::other("not now")) } else { Ok(()) } })
+    }));
+    let store = host.open().await;
+    store.apply(put(1, b"a", b"1")).unwrap();
+    assert!(matches!(store.checkpoint().await, Err(Error::Hook { .. })));
+    assert_eq!(host.cold.checkpoint().unwrap().unwrap().lsn, Lsn(0));
+    fail.store(false, std::sync::atomic::Ordering::SeqCst);
+    assert_eq!(store.checkpoint().await.unwrap(), Lsn(1));
+    assert_eq!(*calls.lock(), [Lsn(1), Lsn(1)]);
+    assert_eq!(host.cold.get(T, b"a").unwrap().unwrap(), "1");
+}
+
+/// The real thing: a local directory, fjall, and a store that is opened again.
+#[tokio::test]
+async fn files_and_fjall_keep_a_store() {
+    use rt::real::{Execution, IoThreads, LocalDirectory};
+    let directory = tempfile::tempdir().unwrap();
+    let open = || async {
+        let threads = std::sync::Arc::new(IoThreads::new("io", 1).unwrap());
+        let device = LocalDirectory::open(directory.path().join("tables"), Execution::Inline, threads).unwrap();
+        let options = kv::cold::fjall::FjallOptions { cache_bytes: 1 << 20, write_buffer_bytes: 1 << 20 };
+        let cold = kv::FjallCold::open(&directory.path().join("cold"), options).unwrap();
+        let config = kv::Config { memory_bytes: 50 << 10, ..kv::Config::small() };
+        let (device, cold) = (std::sync::Arc::new(device), std::sync::Arc::new(cold));
+        kv::Store::open(common::test_seams(), device, cold, config, &mut |_, _| {}).await.unwrap()
+    };
+    let store = open().await;
+    for number in 0..2000u32 {
+        let lsn = store.apply(put(1, &number.to_be_bytes(), &[number as u8; 100])).unwrap();
+        store.written(lsn).await.unwrap();
+    }
+    store.close().await.unwrap();
+    drop(store);
+    let store = open().await;
+    store.apply(put(1, b"after", b"")).unwrap();
+    let lsn = store.apply(put(1, &0u32.to_be_bytes(), b"changed")).unwrap();
+    store.durable(lsn).await.unwrap();
+    let before = contents(&store);
+    assert_eq!(before.len(), 2001);
+    assert!(!store.statistics().resident);
+    // Dropped as a crash would do it; its tasks must be gone before fjall can be opened again.
+    drop(store);
+    for _ in 0..10 {
+        tokio::task::yield_now().await;
+    }
+    let store = open().await;
+    assert_eq!(contents(&store), before);
+    store.close().await.unwrap();
+}
+
+/// Batches as large as a segment allows, without waiting for any, need nothing but `ready` after a refusal.
+#[tokio::test]
+async fn overloaded_users_wait_for_room_and_go_on() {
+    let mut host = Host::new();
+    host.config.segment_bytes = 160 << 10;
+    host.config.segments_max = 3;
+    let store = host.open().await;
+    let mut refused = 0;
+    for number in 0..100u32 {
+        let batch = || put(1, &number.to_be_bytes(), &vec![1; kv::VALUE_BYTES_MAX]);
+        while let Err(error) = store.apply(batch()) {
+            assert!(matches!(error, Error::Overloaded), "{error}");
+            refused += 1;
+            store.ready().await.unwrap();
+        }
+    }
+    assert!(refused > 10);
+    assert_eq!(store.last(), Lsn(100));
+    assert_eq!(contents(&store).len(), 100);
 }

@@ -41,6 +41,11 @@ impl Progress {
         Progress { last, requested: 0, completed: 0, result: Ok(last), wanted: false }
     }
 
+    /// Why the last one failed, if it did.
+    pub fn failure(&self) -> Option<Error> {
+        self.result.as_ref().err().cloned()
+    }
+
     pub fn is_requested(&self) -> bool {
         self.requested > self.completed
     }

@@ -92,7 +92,7 @@ impl Shared {
                 let state = self.state.lock();
                 let requested = state.checkpoints.is_requested();
                 let useful = state.journal.live_segments() > 1;
-                let due = self.checkpoint_due(&state) || self.is_behind(&state) || (state.journal_full && useful);
+                let due = self.checkpoint_due(&state) || (useful && state.journal_full);
                 // After a failure only time or a request makes it try again.
                 (requested || expired || (due && !state.checkpoint_failed), state.tables.dirty_bytes() > 0)
             };
