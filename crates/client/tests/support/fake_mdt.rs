@@ -1,0 +1,355 @@
+//! An MDT in a few lines: one directory, plain files, write epochs and the exclusive data lock as
+//! docs/decisions/0001-foundations.md and the message documentation have them; advisory locks from the lock crate.
+//! Everybody may do everything.
+
+use std::{collections::BTreeMap, sync::Arc};
+
+use layout::{Layout, LayoutKind, PlainLayout};
+use lock::{AdvisoryLocks, ExclusiveAnswer, ExclusiveLocks, LockAnswer, LockOwner};
+use parking_lot::Mutex;
+use rpc::{
+    Answer, Call, Handler, SessionEvent,
+    message::{
+        MdtReply, MdtRequest, Reply, Request,
+        mdt::{
+            Closed, Created, DirectoryEntry, Entry, ExclusiveGranted, ExclusivePurpose, OpenFlags, OpenId, Opened,
+            SizeUpdate, open_flag,
+        },
+    },
+};
+use rt::BoxFuture;
+use types::{
+    Attributes, ClientId, FileKind, FsError, FsResult, Generation, InodeNumber, OstIndex, SetTime, Slot, SpaceUsage,
+    Timestamp, Xid,
+};
+
+#[derive(Clone)]
+struct Inode {
+    attributes: Attributes,
+    layout: Option<Layout>,
+    settled: bool,
+    accounted: Timestamp,
+    epoch: u64,
+}
+
+impl Inode {
+    fn entry(&self) -> Entry {
+        let unsettled = if self.settled { None } else { self.layout.clone() };
+        Entry { attributes: self.attributes, unsettled, accounted: self.accounted }
+    }
+
+    /// A change begins; the epoch that the one who changes is given.
+    fn next_epoch(&mut self, quiet: bool) -> u64 {
+        self.settled = false;
+        self.epoch += if quiet { 1 } else { 2 };
+        if quiet { self.epoch } else { self.epoch - 1 }
+    }
+
+    fn settle(&mut self, update: &SizeUpdate) -> bool {
+        let believed = !self.settled && self.epoch == update.epoch;
+        if believed {
+            (self.attributes.size, self.attributes.blocks) = (update.size, update.blocks);
+            if let Some(mtime) = update.mtime.filter(|mtime| *mtime > self.accounted) {
+                (self.attributes.mtime, self.accounted) = (mtime, mtime);
+            }
+            (self.settled, self.epoch) = (true, self.epoch + 1);
+        }
+        believed
+    }
+}
+
+struct State {
+    inodes: BTreeMap<InodeNumber, Inode>,
+    names: BTreeMap<Vec<u8>, InodeNumber>,
+    opens: BTreeMap<(ClientId, OpenId), (InodeNumber, OpenFlags)>,
+    exclusive: ExclusiveLocks,
+    locks: AdvisoryLocks,
+    counts: BTreeMap<&'static str, usize>,
+    now: i64,
+}
+
+/// See the module documentation.
+pub struct FakeMdt {
+    stripe_bytes: u64,
+    stripe_count: u16,
+    state: Mutex<State>,
+}
+
+impl FakeMdt {
+    /// Files of this MDT have `stripe_count` stripes on OSTs 0, 1, ...
+    pub fn new(stripe_bytes: u64, stripe_count: u16) -> Self {
+        let mut state = State {
+            inodes: BTreeMap::new(),
+            names: BTreeMap::new(),
+            opens: BTreeMap::new(),
+            exclusive: ExclusiveLocks::default(),
+            locks: AdvisoryLocks::new(100),
+            counts: BTreeMap::new(),
+            now: 0,
+        };
+        state.add(InodeNumber::ROOT, FileKind::Directory, 0o755, None);
+        Self { stripe_bytes, stripe_count, state: Mutex::new(state) }
+    }
+
+    /// Requests handled so far, by name, without those that were told to wait.
+    pub fn counts(&self) -> BTreeMap<&'static str, usize> {
+        self.state.lock().counts.clone()
+    }
+
+    /// Whether the MDT knows the file's size.
+    pub fn settled(&self, inode: InodeNumber) -> bool {
+        self.state.lock().inodes[&inode].settled
+    }
+
+    /// Number of opens.
+    pub fn open_count(&self) -> usize {
+        self.state.lock().opens.len()
+    }
+
+    fn layout(&self) -> Layout {
+        let osts = (0..self.stripe_count).map(OstIndex).collect();
+        let kind = LayoutKind::Plain(PlainLayout { stripe_bytes: self.stripe_bytes, osts });
+        Layout { generation: Generation(1), kind }
+    }
+
+    fn execute(&self, client: ClientId, request: MdtRequest) -> FsResult<MdtReply> {
+        let mut state = self.state.lock();
+        state.now += 1;
+        let counted = name(&request);
+        let reply = match request {
+            MdtRequest::Create(_, create) => {
+                let (id, flags) = create.open.ok_or(FsError::NotSupported)?;
+                let found = state.names.get(&create.name).copied();
+                if found.is_some() && flags.has(open_flag::EXCLUSIVE) {
+                    return Err(FsError::Exists);
+                }
+                let inode = found.unwrap_or_else(|| {
+                    let inode = InodeNumber(0x100 + state.names.len() as u64);
+                    state.add(inode, FileKind::Regular, create.mode & !create.umask, Some(self.layout()));
+                    state.names.insert(create.name, inode);
+                    inode
+                });
+                let opened = state.open(client, inode, id, flags)?;
+                let entry = opened.entry.clone();
+                Ok(MdtReply::Created(Created { entry, created: found.is_none(), opened: Some(opened) }))
+            }
+            MdtRequest::Open(_, open) => Ok(MdtReply::Opened(state.open(client, open.inode, open.open, open.flags)?)),
+            MdtRequest::Close(close) => {
+                let (inode, flags) = state.opens.remove(&(client, close.open)).ok_or(FsError::BadHandle)?;
+                let alone = !state.written(inode, None);
+                let file = state.inodes.get_mut(&inode).ok_or(FsError::Stale)?;
+                let told = close.update.is_some_and(|update| file.settle(&update));
+                let settle = flags.has(open_flag::WRITE) && alone && !told && !file.settled;
+                let settle = settle.then(|| (file.epoch, file.layout.clone().expect("a file has a layout")));
+                Ok(MdtReply::Closed(Closed { settle }))
+            }
+            MdtRequest::Settle(settle) => {
+                if !state.written(settle.inode, None) {
+                    state.file(settle.inode)?.settle(&settle.update);
+                }
+                Ok(MdtReply::Done)
+            }
+            MdtRequest::ExclusiveBegin(_, begin) => {
+                if state.exclusive.begin(0, begin.inode, client) == ExclusiveAnswer::Waiting {
+                    return Ok(MdtReply::Waiting);
+                }
+                let quiet = !state.written(begin.inode, begin.open.map(|open| (client, open)));
+                let file = state.file(begin.inode)?;
+                let epoch = match begin.purpose {
+                    ExclusivePurpose::Append => file.epoch,
+                    ExclusivePurpose::Truncate(_) => file.next_epoch(quiet),
+                };
+                let (entry, layout) = (file.entry(), file.layout.clone().ok_or(FsError::Invalid)?);
+                Ok(MdtReply::ExclusiveGranted(ExclusiveGranted { entry, layout, epoch }))
+            }
+            MdtRequest::ExclusiveEnd(end) => {
+                state.exclusive.end(end.inode, client)?;
+                if let Some(update) = end.update.filter(|_| !state.written(end.inode, None)) {
+                    state.file(end.inode)?.settle(&update);
+                }
+                Ok(MdtReply::Done)
+            }
+            MdtRequest::SetLock(set) => {
+                let owner = LockOwner { client, owner: set.owner };
+                match state.locks.set(0, &lock_request(&set, owner), &mut Vec::new())? {
+                    LockAnswer::Granted => Ok(MdtReply::Done),
+                    LockAnswer::Waiting => Ok(MdtReply::Waiting),
+                }
+            }
+            MdtRequest::CancelLock(cancel) => {
+                let owner = LockOwner { client, owner: cancel.owner };
+                state.locks.cancel(cancel.inode, cancel.family, owner, &mut Vec::new());
+                Ok(MdtReply::Done)
+            }
+            request => state.simple(request),
+        };
+        *state.counts.entry(counted).or_default() += 1;
+        reply
+    }
+}
+
+fn lock_request(set: &rpc::message::mdt::SetLock, owner: LockOwner) -> lock::LockRequest {
+    lock::LockRequest {
+        inode: set.inode,
+        family: set.family,
+        owner,
+        pid: set.pid,
+        range: set.range,
+        mode: set.mode,
+        wait: set.wait,
+    }
+}
+
+impl State {
+    /// Requests without a state of their own.
+    fn simple(&mut self, request: MdtRequest) -> FsResult<MdtReply> {
+        match request {
+            MdtRequest::Lookup(_, lookup) => {
+                let inode = *self.names.get(&lookup.name).ok_or(FsError::NotFound)?;
+                Ok(MdtReply::Entry(self.file(inode)?.entry()))
+            }
+            MdtRequest::GetAttributes(inode) => Ok(MdtReply::Entry(self.file(inode)?.entry())),
+            MdtRequest::SetAttributes(_, inode, set) => {
+                let now = self.time();
+                let file = self.file(inode)?;
+                if let Some(SetTime::To(mtime)) = set.mtime {
+                    file.attributes.mtime = mtime;
+                    if !file.settled {
+                        file.accounted = now;
+                    }
+                }
+                file.attributes.mode = set.mode.unwrap_or(file.attributes.mode);
+                Ok(MdtReply::Entry(file.entry()))
+            }
+            MdtRequest::ClearPrivileges(inode) => {
+                self.file(inode)?.attributes.mode &= 0o777;
+                Ok(MdtReply::Done)
+            }
+            MdtRequest::Unlink(_, unlink) => {
+                self.names.remove(&unlink.name).map(|_| MdtReply::Done).ok_or(FsError::NotFound)
+            }
+            MdtRequest::ReadDirectory(read) => {
+                let entry = |(position, (name, inode)): (usize, (&Vec<u8>, &InodeNumber))| DirectoryEntry {
+                    name: name.clone(),
+                    inode: *inode,
+                    kind: FileKind::Regular,
+                    cookie: position as u64 + 1,
+                    entry: read.attributes.then(|| self.inodes[inode].entry()),
+                };
+                let entries = self.names.iter().enumerate().skip(read.cookie as usize).map(entry);
+                let entries: Vec<_> = entries.take(read.entries_max as usize).collect();
+                let end = read.cookie as usize + entries.len() == self.names.len();
+                Ok(MdtReply::Directory(entries, end))
+            }
+            MdtRequest::StatFs => {
+                let space = SpaceUsage { inodes_total: 50, inodes_free: 40, bytes_total: 7, ..SpaceUsage::default() };
+                Ok(MdtReply::Space(space))
+            }
+            MdtRequest::Commit | MdtRequest::Ping | MdtRequest::Disconnect | MdtRequest::Reclaim(_) => {
+                Ok(MdtReply::Done)
+            }
+            request => Err(FsError::Protocol(format!("the fake does not know {request:?}"))),
+        }
+    }
+
+    fn time(&self) -> Timestamp {
+        Timestamp { seconds: self.now, nanoseconds: 0 }
+    }
+
+    fn file(&mut self, inode: InodeNumber) -> FsResult<&mut Inode> {
+        self.inodes.get_mut(&inode).ok_or(FsError::Stale)
+    }
+
+    fn add(&mut self, inode: InodeNumber, kind: FileKind, mode: u32, layout: Option<Layout>) {
+        let now = self.time();
+        let attributes = Attributes {
+            inode,
+            kind,
+            mode,
+            links: 1,
+            uid: 0,
+            gid: 0,
+            device: 0,
+            size: 0,
+            blocks: 0,
+            atime: now,
+            mtime: now,
+            ctime: now,
+            btime: now,
+        };
+        let accounted = Timestamp::default();
+        self.inodes.insert(inode, Inode { attributes, layout, settled: true, accounted, epoch: 0 });
+    }
+
+    /// Whether anybody but `except` has the file open for writing.
+    fn written(&self, inode: InodeNumber, except: Option<(ClientId, OpenId)>) -> bool {
+        let writes = |(key, (file, flags)): (&(ClientId, OpenId), &(InodeNumber, OpenFlags))| {
+            *file == inode && flags.has(open_flag::WRITE) && Some(*key) != except
+        };
+        self.opens.iter().any(writes)
+    }
+
+    fn open(&mut self, client: ClientId, inode: InodeNumber, id: OpenId, flags: OpenFlags) -> FsResult<Opened> {
+        let quiet = !self.written(inode, Some((client, id)));
+        let truncate = flags.has(open_flag::TRUNCATE);
+        if truncate {
+            self.exclusive.try_begin(inode, client)?;
+        }
+        let file = self.file(inode)?;
+        let mut entry = file.entry();
+        if truncate {
+            (entry.attributes.size, entry.attributes.blocks) = (0, 0);
+        }
+        let epoch = if flags.has(open_flag::WRITE) { file.next_epoch(quiet) } else { file.epoch };
+        let layout = file.layout.clone();
+        self.opens.insert((client, id), (inode, flags));
+        Ok(Opened { entry, layout, epoch, truncate })
+    }
+}
+
+fn name(request: &MdtRequest) -> &'static str {
+    match request {
+        MdtRequest::Lookup(..) => "lookup",
+        MdtRequest::GetAttributes(_) => "getattr",
+        MdtRequest::Create(..) => "create",
+        MdtRequest::Open(..) => "open",
+        MdtRequest::Close(_) => "close",
+        MdtRequest::Settle(_) => "settle",
+        MdtRequest::ExclusiveBegin(..) => "begin",
+        MdtRequest::ExclusiveEnd(_) => "end",
+        MdtRequest::ClearPrivileges(_) => "clear",
+        MdtRequest::SetLock(_) => "lock",
+        MdtRequest::CancelLock(_) => "cancel",
+        MdtRequest::Commit => "commit",
+        MdtRequest::Reclaim(_) => "reclaim",
+        _ => "other",
+    }
+}
+
+impl Handler for FakeMdt {
+    fn handle(self: Arc<Self>, call: Call) -> BoxFuture<'static, Answer> {
+        Box::pin(async move {
+            let Request::Mdt(request) = call.request else {
+                return Answer::new(Err(FsError::Protocol("not for an MDT".to_owned())));
+            };
+            let reply = self.execute(call.client, request);
+            if reply == Ok(MdtReply::Waiting) {
+                // A real MDT keeps the request for up to a second; here others get their turn.
+                tokio::task::yield_now().await;
+            }
+            Answer::new(reply.map(Reply::Mdt))
+        })
+    }
+
+    fn service(&self, _request: &Request) -> &'static str {
+        "mdt"
+    }
+
+    fn persistent_reply(&self, _client: ClientId, _slot: Slot) -> Option<(Xid, Reply)> {
+        None
+    }
+
+    fn session_event(self: Arc<Self>, _event: SessionEvent) -> BoxFuture<'static, ()> {
+        Box::pin(std::future::ready(()))
+    }
+}

@@ -1,0 +1,163 @@
+//! A cluster of fakes in this process, and clients of it.
+#![allow(dead_code, missing_docs)] // Each test uses some of it.
+
+pub mod fake_mdt;
+pub mod fake_ost;
+
+use std::{
+    collections::BTreeMap,
+    sync::{
+        Arc,
+        atomic::{AtomicU64, Ordering},
+    },
+    time::Duration,
+};
+
+use client::{FileSystem, MountOptions, OpenFile, WriteOptions};
+use fake_mdt::FakeMdt;
+use fake_ost::FakeOst;
+use parking_lot::Mutex;
+use rpc::{
+    Endpoint, Server, ServerOptions,
+    message::{
+        mdt::{OpenFlags, open_flag},
+        mgs::{ClusterMap, Target, TargetRole, TargetState},
+    },
+};
+use rt::memory::{MemoryTransport, seams};
+use tokio::sync::watch;
+use types::{ClientId, Credentials, InodeNumber, MdtIndex, OstIndex};
+
+pub const ROOT: InodeNumber = InodeNumber::ROOT;
+pub const READ_WRITE: u32 = open_flag::READ | open_flag::WRITE;
+const LEASE: Duration = Duration::from_secs(60);
+
+/// See the module documentation.
+pub struct Cluster {
+    pub mdt: Arc<FakeMdt>,
+    pub osts: Vec<Arc<FakeOst>>,
+    network: MemoryTransport,
+    server: Arc<Mutex<Arc<Server>>>,
+    map: watch::Sender<Arc<ClusterMap>>,
+    seeds: AtomicU64,
+}
+
+impl Cluster {
+    /// One MDT and as many OSTs as its files have stripes.
+    pub fn new(stripe_bytes: u64, stripe_count: u16) -> Self {
+        let mdt = Arc::new(FakeMdt::new(stripe_bytes, stripe_count));
+        let osts: Vec<Arc<FakeOst>> = (0..stripe_count).map(|_| Arc::default()).collect();
+        let network = MemoryTransport::new();
+        let server = serve(&network, 1, &mdt, &osts);
+        let mut roles = vec![TargetRole::Mdt(MdtIndex(0))];
+        roles.extend((0..stripe_count).map(|index| TargetRole::Ost(OstIndex(index))));
+        let target = |role| Target { role, uuid: String::new(), address: "1".to_owned(), state: TargetState::Active };
+        let map = ClusterMap {
+            version: 1,
+            fsname: "stria".to_owned(),
+            targets: roles.into_iter().map(target).collect(),
+            parameters: Vec::new(),
+        };
+        Self {
+            mdt,
+            osts,
+            network,
+            server: Arc::new(Mutex::new(server)),
+            map: watch::Sender::new(Arc::new(map)),
+            seeds: AtomicU64::new(2),
+        }
+    }
+
+    fn next_seed(&self) -> u64 {
+        self.seeds.fetch_add(1, Ordering::Relaxed)
+    }
+
+    /// A further client.
+    pub async fn mount(&self) -> Arc<FileSystem> {
+        let server = self.server.clone();
+        let resolve = move |_: &Target| Endpoint::Local(server.lock().clone());
+        let options = MountOptions::new(self.map.subscribe(), Arc::new(resolve), "test");
+        FileSystem::mount(seams(&self.network, self.next_seed()), options).await.expect("the cluster is up")
+    }
+
+    /// All targets stop and start again: the same tables, another incarnation.
+    pub async fn restart(&self) {
+        let seed = self.next_seed();
+        let old = std::mem::replace(&mut *self.server.lock(), serve(&self.network, seed, &self.mdt, &self.osts));
+        old.stop().await;
+        self.change_map(|target| target.address = seed.to_string());
+    }
+
+    /// Publishes another map.
+    pub fn change_map(&self, change: impl Fn(&mut Target)) {
+        self.map.send_modify(|map| {
+            let mut changed = ClusterMap::clone(map);
+            changed.version += 1;
+            changed.targets.iter_mut().for_each(change);
+            *map = Arc::new(changed);
+        });
+    }
+
+    /// Evicts a client from the MDT.
+    pub async fn evict(&self, client: ClientId) {
+        let server = self.server.lock().clone();
+        assert!(server.evict("stria-MDT0000", client).await, "the client has a session");
+    }
+
+    /// Requests handled since `before`, by name, over all targets.
+    pub fn requests_since(&self, before: &BTreeMap<&'static str, usize>) -> BTreeMap<&'static str, usize> {
+        let mut counts = self.requests();
+        for (name, count) in before {
+            *counts.get_mut(name).expect("counts only grow") -= count;
+        }
+        counts.retain(|_, count| *count > 0);
+        counts
+    }
+
+    /// Requests handled so far, by name, over all targets.
+    pub fn requests(&self) -> BTreeMap<&'static str, usize> {
+        let mut counts = self.mdt.counts();
+        for ost in &self.osts {
+            for (name, count) in ost.counts() {
+                *counts.entry(name).or_default() += count;
+            }
+        }
+        counts
+    }
+}
+
+fn serve(network: &MemoryTransport, seed: u64, mdt: &Arc<FakeMdt>, osts: &[Arc<FakeOst>]) -> Arc<Server> {
+    let server = Server::new(seams(network, seed), ServerOptions::default());
+    server.add_target("stria-MDT0000", mdt.clone(), LEASE);
+    for (index, ost) in osts.iter().enumerate() {
+        server.add_target(&format!("stria-OST{index:04x}"), ost.clone(), LEASE);
+    }
+    server
+}
+
+pub async fn create(fs: &Arc<FileSystem>, name: &str, flags: u32) -> Arc<OpenFile> {
+    let flags = OpenFlags(flags);
+    let created = fs.create_open(&Credentials::root(), ROOT, name.as_bytes(), 0o644, 0, flags).await;
+    created.expect("a file can be created").file
+}
+
+pub async fn write(fs: &Arc<FileSystem>, file: &Arc<OpenFile>, offset: u64, data: &[u8]) {
+    let data = bytes::Bytes::copy_from_slice(data);
+    let bytes = data.len();
+    assert_eq!(fs.write(file, offset, data, WriteOptions::default()).await, Ok(bytes));
+}
+
+pub async fn append(fs: &Arc<FileSystem>, file: &Arc<OpenFile>, data: &[u8]) {
+    let options = WriteOptions { append: true, ..WriteOptions::default() };
+    let data = bytes::Bytes::copy_from_slice(data);
+    let bytes = data.len();
+    assert_eq!(fs.write(file, 0, data, options).await, Ok(bytes));
+}
+
+pub async fn read(fs: &FileSystem, file: &OpenFile, offset: u64, bytes: usize) -> Vec<u8> {
+    fs.read(file, offset, bytes).await.expect("the file can be read").into_bytes().to_vec()
+}
+
+pub async fn size(fs: &FileSystem, inode: InodeNumber) -> u64 {
+    fs.get_attributes(inode, None).await.expect("the file exists").size
+}
