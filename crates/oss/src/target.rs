@@ -149,14 +149,14 @@ impl Ost {
     ) -> Result<Arc<Self>, OpenError> {
         let batch_bytes = BATCH_BYTES_MAX.min(config.segment_bytes / 4) as usize;
         let kv = Arc::new(open_tables(&seams, &devices, config).await?);
-        let superblock = match kv.get(META, SUPERBLOCK_KEY)? {
-            Some(bytes) => Superblock::decode(&bytes)?,
-            None => return Err(OpenError::NotFormatted),
-        };
         let wanted = target_name(fsname, index);
-        if superblock.target() != wanted {
-            return Err(OpenError::OtherTarget { found: superblock.target(), wanted });
-        }
+        let superblock = match identify(&kv, &wanted) {
+            Ok(superblock) => superblock,
+            Err(error) => {
+                kv.close().await?;
+                return Err(error);
+            }
+        };
         let evictions = Evictions::load(&kv)?;
         let options = Arc::new(Mutex::new(options));
         let (directory, recovery) =
@@ -347,6 +347,16 @@ impl Ost {
 
 fn without_bulk<T>(reply: impl FnOnce(T) -> OstReply) -> impl FnOnce(T) -> (OstReply, Bytes) {
     |value| (reply(value), Bytes::new())
+}
+
+/// The superblock, if it is that of the target wanted.
+fn identify(kv: &Store, wanted: &str) -> Result<Superblock, OpenError> {
+    let bytes = kv.get(META, SUPERBLOCK_KEY)?.ok_or(OpenError::NotFormatted)?;
+    let superblock = Superblock::decode(&bytes)?;
+    if superblock.target() != wanted {
+        return Err(OpenError::OtherTarget { found: superblock.target(), wanted: wanted.to_owned() });
+    }
+    Ok(superblock)
 }
 
 async fn open_tables(seams: &Seams, devices: &OstDevices, config: kv::Config) -> Result<Store, kv::Error> {

@@ -68,6 +68,7 @@ fn small_data_stay_inline_and_large_data_go_to_a_host_file() {
             target.write(object(3), offset, &pattern(3, offset, 47008)).await;
         }
         assert!(!is_on_host(&target, 3));
+        let target = target.restart().await;
         target.ost.work().await;
         assert!(is_on_host(&target, 3));
         assert_eq!(target.read(object(3), 0, MIB).await, pattern(3, 0, 20 * 47008));
@@ -348,7 +349,9 @@ fn changes_during_write_back_win() {
         }
         target.write(object(1), 0, &pattern(2, 0, 5000)).await;
         target.space(object(1), SpaceChange::Punch { offset: 64 * KIB, bytes: 128 * KIB }).await.unwrap();
-        target.write(object(1), 64 * KIB, &pattern(3, 64 * KIB, 64 * KIB)).await;
+        // Small writes, which ask for no commit: what is tainted now must not be copied in the next round.
+        target.write(object(1), 64 * KIB, &pattern(3, 64 * KIB, 32 * KIB)).await;
+        target.write(object(1), 96 * KIB, &pattern(3, 96 * KIB, 32 * KIB)).await;
         assert!(!worker.is_finished(), "the test means to change what is being copied");
         worker.await.unwrap();
         target.sync().await;
@@ -539,6 +542,13 @@ fn a_target_is_formatted_once_and_opened_as_what_it_is() {
         assert_eq!(ost.uuid(), target.ost.uuid());
         let fresh = Target::new(2).await;
         assert_ne!(fresh.ost.uuid(), ost.uuid());
+        let empty = common::devices(
+            &common::probe::Probe::new(MemoryDevice::new()),
+            &MemoryDevice::new(),
+            &kv::MemoryCold::new(),
+        );
+        let none = Ost::open(target.seams.clone(), empty, "stria", INDEX, quiet_options(), quiet_config()).await;
+        assert!(matches!(none, Err(OpenError::NotFormatted)));
         let bad = Ost::format(&target.seams, &devices, "far too long", INDEX, quiet_config()).await;
         assert!(matches!(bad, Err(OpenError::FsName(_))));
     });
