@@ -7,7 +7,7 @@ use std::sync::Arc;
 use bytes::Bytes;
 use common::*;
 use rpc::{
-    Endpoint, ImportState, SessionEvent,
+    Endpoint, Import, ImportState, SessionEvent,
     message::{MdtRequest, Request, mdt::Unlink},
 };
 use rt::{
@@ -16,7 +16,7 @@ use rt::{
     memory::{self, MemoryTransport},
     real::{TcpOptions, TcpTransport},
 };
-use types::{Credentials, FsError, InodeNumber};
+use types::{ClientId, Credentials, FsError, InodeNumber};
 
 fn unlink() -> Request {
     let unlink = Unlink { parent: InodeNumber(1), name: b"x".to_vec(), directory: false };
@@ -113,6 +113,34 @@ async fn a_dropped_in_process_call_runs_to_its_end_and_keeps_its_slot_until_then
     assert_eq!(call(&import, effect(1)).await, Ok(done()));
     handler.gate.add_permits(1);
     until(|| import.statistics().in_flight == 0).await;
+}
+
+#[tokio::test]
+async fn a_target_can_be_taken_out_of_its_server_and_come_back() {
+    let seams = memory::seams(&MemoryTransport::new(), 1);
+    let disk = Arc::default();
+    let server = server(&seams, &Counter::new(&disk), LONG_LEASE);
+    let address = server.listen(&Address::from("mds:0")).await.unwrap();
+    let endpoints = [Endpoint::Local(server.clone()), Endpoint::Remote(address)];
+    let imports: Vec<_> = (1..3)
+        .zip(endpoints)
+        .map(|(client, endpoint)| Import::new(seams.clone(), TARGET, endpoint, ClientId(client), "test", quick(), None))
+        .collect();
+    for (number, import) in imports.iter().enumerate() {
+        assert_eq!(call(import, effect(number as u64)).await, Ok(done()));
+    }
+    assert!(server.remove_target(TARGET).await);
+    assert!(!server.remove_target(TARGET).await);
+    for import in &imports {
+        until(|| import.state() != ImportState::Full).await;
+    }
+    // To its clients it has restarted.
+    server.add_target(TARGET, Counter::new(&disk), LONG_LEASE);
+    for (number, import) in imports.iter().enumerate() {
+        assert_eq!(call(import, effect(10 + number as u64)).await, Ok(done()));
+    }
+    assert!(disk.effects.lock().values().all(|count| *count == 1));
+    assert!(imports.iter().all(|import| import.statistics().evictions == 0));
 }
 
 #[tokio::test]

@@ -233,7 +233,9 @@ impl Core {
         }
         let slot = Slot(header.slot);
         let Some(request) = self.outstanding.get_mut(&slot) else { return Received::Nothing };
-        if request.xid.0 != header.xid || self.generation.0 != header.connection {
+        // The opcode too: a late copy of the answer to Connect carries numbers that a ping may have.
+        let answers = request.xid.0 == header.xid && request.opcode.0 == header.opcode;
+        if !answers || self.generation.0 != header.connection {
             return Received::Nothing;
         }
         if header.flags & frame_flag::RUNNING != 0 {

@@ -236,6 +236,18 @@ fn slots_beyond_the_grant_are_noticed() {
 }
 
 #[test]
+fn a_late_answer_to_connect_is_not_taken_for_the_answer_to_a_ping() {
+    let mut core = full();
+    let ping = send(&mut core, START, Purpose::Ping);
+    let body = codec::encode(&greeting(7)).unwrap();
+    let mut late = answer(&ping.frame, 0, body);
+    late.header.opcode = opcode::CONNECT.0;
+    assert_eq!((late.header.slot, late.header.xid, late.header.connection), (0, 1, 1));
+    assert!(is_nothing(core.receive(START, late, 0)));
+    complete(core.receive(START, done(&ping.frame), 0));
+}
+
+#[test]
 fn frames_that_are_no_replies_end_the_connection() {
     let mut core = full();
     let sent = send(&mut core, START, Purpose::Ordinary);

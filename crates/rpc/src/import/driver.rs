@@ -61,15 +61,13 @@ pub(super) async fn run(inner: Arc<Inner>) {
 async fn keep_connected(inner: &Arc<Inner>) {
     let mut failures = 0;
     loop {
-        let connected_before = inner.guarded.lock().core.counters.connections;
         let end = tokio::select! {
             biased;
             end = told(inner) => end,
             end = connect_and_serve(inner) => end,
         };
-        let connected = inner.guarded.lock().core.counters.connections > connected_before;
-        inner.disconnect();
-        failures = if connected { 0 } else { failures + 1 };
+        let worked = inner.disconnect();
+        failures = if worked { 0 } else { failures + 1 };
         let mut end = Some(end);
         while let Some(now) = end.take() {
             match now {
@@ -77,7 +75,7 @@ async fn keep_connected(inner: &Arc<Inner>) {
                 End::Readdressed => break,
                 End::Evicted => inner.evict(),
                 End::Refused(error) => inner.refuse(error),
-                End::Lost(reason) if connected => {
+                End::Lost(reason) if worked => {
                     tracing::info!(target_name = %inner.target, reason, "connection lost");
                 }
                 End::Lost(reason) => tracing::debug!(target_name = %inner.target, reason, "cannot connect"),
@@ -163,9 +161,9 @@ async fn serve_local(
         .ok_or_else(|| End::Lost("the server does not answer".to_owned()))?
         .map_err(refused)?;
     let connected = link.connected().clone();
+    let stopped = link.stopped();
     inner.fail_remote_requests();
     inner.attach(Link::Local(Arc::new(link)), &connected)?;
-    let stopped = server.stopped();
     recover(inner, &connected).await?;
     let again = inner.become_full(&connected);
     debug_assert!(again.is_empty(), "nothing sent over a network is outstanding in process");
@@ -378,7 +376,10 @@ impl Inner {
     /// Opens the gate for calls; returns what is to be sent again.
     fn become_full(&self, connected: &Connected) -> Vec<Frame> {
         let now = self.now();
-        let frames = self.guarded.lock().core.full(now, connected.incarnation);
+        let mut guarded = self.guarded.lock();
+        guarded.worked = true;
+        let frames = guarded.core.full(now, connected.incarnation);
+        drop(guarded);
         self.changed.notify_waiters();
         frames
     }
@@ -398,20 +399,21 @@ impl Inner {
         Some(guarded.core.begin(now, now, slot, opcode, (body, Bytes::new()), 0, Purpose::Ping, None))
     }
 
-    /// The connection is gone.
-    fn disconnect(&self) {
+    /// The connection is gone. Returns whether calls could go out.
+    fn disconnect(&self) -> bool {
         let now = self.now();
-        let ended = {
+        let (worked, ended) = {
             let mut guarded = self.guarded.lock();
             guarded.link = None;
             guarded.link_lost = false;
-            guarded.core.disconnected(now)
+            (std::mem::take(&mut guarded.worked), guarded.core.disconnected(now))
         };
         self.changed.notify_waiters();
         for (caller, error) in ended {
             // A caller that is gone needs no answer.
             let _ = caller.send(Err(error));
         }
+        worked
     }
 
     /// The session is gone: tells the callers, then the hook.
@@ -429,12 +431,14 @@ impl Inner {
 
     /// The server does not speak with us: tells the callers of now and of later, until it does.
     fn refuse(&self, error: FsError) {
-        tracing::error!(target_name = %self.target, %error, "refused by the server");
-        let callers = {
+        let (callers, before) = {
             let mut guarded = self.guarded.lock();
-            guarded.core.refused = Some(error.clone());
-            guarded.core.abandon_all()
+            let before = guarded.core.refused.replace(error.clone());
+            (guarded.core.abandon_all(), before)
         };
+        if before.as_ref() != Some(&error) {
+            tracing::error!(target_name = %self.target, %error, "refused by the server");
+        }
         self.changed.notify_waiters();
         for caller in callers {
             // A caller that is gone needs no answer.

@@ -77,6 +77,8 @@ struct Guarded {
     link_lost: bool,
     /// Somebody found the session gone.
     session_lost: bool,
+    /// Calls could go out since the last disconnection.
+    worked: bool,
     closing: bool,
     /// Wanted `max_rpcs_in_flight`.
     wanted: u16,
@@ -184,7 +186,8 @@ impl Inner {
 }
 
 impl Import {
-    /// An import that begins to connect.
+    /// An import that begins to connect. The target's name says which requests it understands (and so how to ping it):
+    /// `MGS`, `<fsname>-MDT<index>` or `<fsname>-OST<index>`.
     pub fn new(
         seams: Seams,
         target: &str,
@@ -203,6 +206,7 @@ impl Import {
             readdressed: false,
             link_lost: false,
             session_lost: false,
+            worked: false,
             closing: false,
             wanted: permits,
             permits,

@@ -52,7 +52,7 @@ pub struct Connected {
     pub version: u16,
     /// Features both sides support.
     pub features: u64,
-    /// Random number of this server start: differs after every restart, so that the client knows to reclaim.
+    /// Random number of this start of the target: differs after every restart, so that the client knows to reclaim.
     pub incarnation: u64,
     /// Whether the server still had this client's session (volatile state intact).
     pub resumed: bool,

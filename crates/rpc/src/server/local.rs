@@ -69,6 +69,11 @@ impl LocalLink {
         &self.connected
     }
 
+    /// Completes when the target is served here no more.
+    pub(crate) fn stopped(&self) -> impl Future<Output = ()> + Send + 'static {
+        self.bound.target.stopped()
+    }
+
     /// Executes a request that arrives at `now`. `token` is dropped when the request no longer runs, also if this
     /// future is dropped before.
     pub(crate) async fn call(

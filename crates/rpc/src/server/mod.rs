@@ -83,7 +83,6 @@ pub struct SessionInfo {
 struct Shared {
     seams: Seams,
     options: ServerOptions,
-    incarnation: u64,
     services: Mutex<BTreeMap<&'static str, Arc<Service>>>,
     targets: Mutex<BTreeMap<String, Arc<Target>>>,
     /// Open connections, to close them at the end.
@@ -136,11 +135,9 @@ impl Server {
         assert!((2..=SESSION_SLOTS_MAX).contains(&options.slots), "slots per session out of range");
         assert!(options.service_threads <= SERVICE_THREADS_MAX, "more service threads than any service may have");
         assert!(options.version_min <= options.version_max, "no protocol version is left");
-        let incarnation = seams.entropy.next_u64();
         let shared = Shared {
             seams,
             options,
-            incarnation,
             services: Mutex::default(),
             targets: Mutex::default(),
             connections: Mutex::default(),
@@ -152,17 +149,20 @@ impl Server {
         Arc::new(Self { shared: Arc::new(shared) })
     }
 
-    /// Random number of this server start.
-    pub fn incarnation(&self) -> u64 {
-        self.shared.incarnation
-    }
-
-    /// Serves `handler` under `name`; sessions without a request for `lease` are evicted. A target of the same name is
-    /// replaced, its sessions with it.
+    /// Serves `handler` under `name`, which must not be served yet; sessions without a request for `lease` are evicted.
     pub fn add_target(self: &Arc<Self>, name: &str, handler: Arc<dyn Handler>, lease: Duration) {
         let target = Target::new(self.shared.clone(), name, handler, lease);
-        self.shared.targets.lock().insert(name.to_owned(), target.clone());
+        let before = self.shared.targets.lock().insert(name.to_owned(), target.clone());
+        assert!(before.is_none(), "{name} is served already");
         self.shared.seams.spawn.spawn("leases", Box::pin(target.watch_leases()));
+    }
+
+    /// Serves this target no more: running requests finish, its clients' connections are closed. Clients wait for it to
+    /// come back, here or elsewhere. False if there is none.
+    pub async fn remove_target(&self, name: &str) -> bool {
+        let Some(target) = self.shared.targets.lock().remove(name) else { return false };
+        target.retire().await;
+        true
     }
 
     /// Listens on `address`; returns where (port 0 lets the system choose).
@@ -222,11 +222,6 @@ impl Server {
     /// Opens an in-process session.
     pub(crate) async fn connect_local(&self, connect: &crate::message::session::Connect) -> Result<LocalLink, FsError> {
         local::connect(&self.shared, connect).await
-    }
-
-    /// Completes when the server stops.
-    pub(crate) fn stopped(&self) -> impl Future<Output = ()> + Send + 'static {
-        self.shared.stopped()
     }
 }
 

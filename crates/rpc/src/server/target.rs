@@ -2,13 +2,17 @@
 
 use std::{
     collections::BTreeMap,
-    sync::{Arc, Weak},
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+    },
     time::Duration,
 };
 
 use bytes::Bytes;
 use parking_lot::Mutex;
 use rt::{Instant, clock, trace};
+use tokio::sync::watch;
 use types::{ClientId, FsError, Generation, Slot};
 
 use super::{SessionInfo, Shared};
@@ -32,8 +36,13 @@ pub(super) struct Target {
     pub(super) name: String,
     pub(super) handler: Arc<dyn Handler>,
     lease: Duration,
+    /// Random number of this start of the target.
+    incarnation: u64,
     shared: Arc<Shared>,
     sessions: Mutex<BTreeMap<ClientId, Arc<SessionCell>>>,
+    /// Completes when the server serves this target no more.
+    retired: watch::Sender<bool>,
+    is_retired: AtomicBool,
 }
 
 /// A session as a connection holds it.
@@ -46,7 +55,16 @@ pub(super) struct Bound {
 
 impl Target {
     pub(super) fn new(shared: Arc<Shared>, name: &str, handler: Arc<dyn Handler>, lease: Duration) -> Arc<Self> {
-        Arc::new(Self { name: name.to_owned(), handler, lease, shared, sessions: Mutex::default() })
+        Arc::new(Self {
+            name: name.to_owned(),
+            handler,
+            lease,
+            incarnation: shared.seams.entropy.next_u64(),
+            shared,
+            sessions: Mutex::default(),
+            retired: watch::Sender::new(false),
+            is_retired: AtomicBool::new(false),
+        })
     }
 
     fn session(&self, client: ClientId) -> Option<Arc<SessionCell>> {
@@ -70,7 +88,7 @@ impl Target {
     pub(super) async fn connect(self: &Arc<Self>, connect: &Connect) -> Result<(Bound, Connected), FsError> {
         let version = self.negotiate(connect)?;
         loop {
-            if self.shared.is_stopping() {
+            if self.is_stopping() {
                 return Err(FsError::NoDevice);
             }
             let (plan, cell) = self.plan(connect);
@@ -85,7 +103,7 @@ impl Target {
                     let connected = Connected {
                         version,
                         features: connect.features & self.shared.options.features,
-                        incarnation: self.shared.incarnation,
+                        incarnation: self.incarnation,
                         resumed,
                         slots: cell.with(|session| session.slots()),
                         lease_ms: u32::try_from(self.lease.as_millis()).unwrap_or(u32::MAX),
@@ -120,7 +138,7 @@ impl Target {
     }
 
     fn plan(&self, connect: &Connect) -> (ConnectPlan, Option<Arc<SessionCell>>) {
-        let (now, incarnation) = (self.shared.now(), self.shared.incarnation);
+        let (now, incarnation) = (self.shared.now(), self.incarnation);
         match self.session(connect.client) {
             Some(cell) => {
                 let (plan, superseded) = cell.with(|session| {
@@ -219,26 +237,46 @@ impl Target {
         }
     }
 
-    /// Evicts sessions whose lease has run out, until the server stops or this target is replaced.
-    pub(super) fn watch_leases(self: Arc<Self>) -> impl Future<Output = ()> + Send {
-        let (shared, lease, target) = (self.shared.clone(), self.lease, Arc::downgrade(&self));
+    /// Ends this target's service: no request begins any more, the running ones finish, connections are closed.
+    pub(super) async fn retire(&self) {
+        self.is_retired.store(true, Ordering::SeqCst);
+        self.retired.send_replace(true);
+        self.drain().await;
+        let cells: Vec<_> = self.sessions.lock().values().cloned().collect();
+        for cell in cells {
+            cell.detach();
+        }
+    }
+
+    /// Completes when no request begins here any more.
+    pub(super) fn stopped(&self) -> impl Future<Output = ()> + Send + 'static {
+        let (server, mut retired) = (self.shared.stopped(), self.retired.subscribe());
         async move {
-            let pause = (lease / LEASE_CHECKS).max(LEASE_CHECK_MIN);
-            let mut stopped = std::pin::pin!(shared.stopped());
-            loop {
-                tokio::select! {
-                    biased;
-                    () = &mut stopped => return,
-                    () = clock::sleep(&*shared.seams.clock, pause) => {}
-                }
-                let Some(target) = Weak::upgrade(&target) else { return };
-                let now = shared.now();
-                let expired = |cell: &&Arc<SessionCell>| cell.with(|session| session.expired(now, lease));
-                let expired: Vec<_> = target.sessions.lock().values().filter(expired).cloned().collect();
-                for cell in expired {
-                    tracing::warn!(target_name = target.name, client = %cell.client, name = cell.client_name, "lease expired");
-                    target.evict(cell.client).await;
-                }
+            tokio::select! {
+                biased;
+                () = server => {}
+                // An error means that the target is gone altogether.
+                _ = retired.wait_for(|retired| *retired) => {}
+            }
+        }
+    }
+
+    /// Evicts sessions whose lease has run out, until the target's service ends.
+    pub(super) async fn watch_leases(self: Arc<Self>) {
+        let pause = (self.lease / LEASE_CHECKS).max(LEASE_CHECK_MIN);
+        let mut stopped = std::pin::pin!(self.stopped());
+        loop {
+            tokio::select! {
+                biased;
+                () = &mut stopped => return,
+                () = clock::sleep(&*self.shared.seams.clock, pause) => {}
+            }
+            let (now, lease) = (self.shared.now(), self.lease);
+            let expired = |cell: &&Arc<SessionCell>| cell.with(|session| session.expired(now, lease));
+            let expired: Vec<_> = self.sessions.lock().values().filter(expired).cloned().collect();
+            for cell in expired {
+                tracing::warn!(target_name = self.name, client = %cell.client, name = cell.client_name, "lease expired");
+                self.evict(cell.client).await;
             }
         }
     }
@@ -267,7 +305,7 @@ impl Target {
     }
 
     pub(super) fn is_stopping(&self) -> bool {
-        self.shared.is_stopping()
+        self.is_retired.load(Ordering::SeqCst) || self.shared.is_stopping()
     }
 }
 
