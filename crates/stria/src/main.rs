@@ -1,2 +1,70 @@
-//! skeleton
-fn main() {}
+//! `stria`: every role of StriaFS in one binary. This crate holds commands only; what they do is in the crates below.
+
+mod bench;
+mod cli;
+mod ctl;
+mod demo;
+mod fsck;
+mod inspect;
+mod lab_command;
+mod lfs;
+mod node;
+
+use std::{path::Path, process::ExitCode};
+
+use clap::{CommandFactory, FromArgMatches};
+
+use cli::{Cli, Command};
+
+#[global_allocator]
+static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
+
+fn main() -> ExitCode {
+    let arguments: Vec<String> = std::env::args_os().map(|argument| argument.to_string_lossy().into_owned()).collect();
+    let called_as = arguments.first().and_then(|path| Path::new(path).file_name()?.to_str()).unwrap_or("stria").to_owned();
+    if called_as == "lfs" {
+        return ExitCode::from(lfs::main(&arguments[1..]));
+    }
+    let arguments = node::mount::from_mount_helper(&called_as, arguments);
+    let matches = Cli::command().get_matches_from(&arguments);
+    let cli = match Cli::from_arg_matches(&matches) {
+        Ok(cli) => cli,
+        Err(error) => error.exit(),
+    };
+    if let Command::Lfs { arguments } = &cli.command {
+        return ExitCode::from(lfs::main(arguments));
+    }
+    start_log(&cli.command);
+    match run(cli.command) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("stria: {error:#}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn run(command: Command) -> anyhow::Result<()> {
+    match command {
+        Command::Up(arguments) => node::up::run(arguments),
+        Command::Demo(arguments) => demo::run(&arguments),
+        Command::Format(arguments) => node::format::run(&arguments),
+        Command::Serve(arguments) => node::serve::run(&arguments),
+        Command::Mount(arguments) => node::mount::run(&arguments),
+        Command::Umount(arguments) => node::mount::unmount(&arguments),
+        Command::Lfs { .. } => unreachable!("handled before the log starts"),
+        Command::Ctl(arguments) => ctl::run(arguments),
+        Command::Inspect(arguments) => inspect::run(&arguments),
+        Command::Fsck(arguments) => fsck::run(&arguments),
+        Command::Bench(arguments) => bench::run(arguments.command),
+        Command::Lab(arguments) => lab_command::run(&arguments.command),
+    }
+}
+
+/// Daemons log what an operator wants to know, tools only what is wrong; `STRIA_LOG` overrides (tracing's filter syntax).
+fn start_log(command: &Command) {
+    let daemon = matches!(command, Command::Up(_) | Command::Serve(_) | Command::Mount(_));
+    let filter = tracing_subscriber::EnvFilter::try_from_env("STRIA_LOG")
+        .unwrap_or_else(|_| tracing_subscriber::EnvFilter::new(if daemon { "info" } else { "warn" }));
+    tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr).with_target(false).init();
+}

@@ -1,0 +1,87 @@
+//! ior: transfer rates, by the definitions of the tool of that name (as the IO500 uses it).
+//!
+//! easy: a file per worker, large transfers. hard: one shared file, records of 47008 bytes interleaved by worker. Writing ends
+//! with fsync, which is part of the time. Reading starts with a dropped page cache where the process may drop it.
+
+use std::io;
+
+use bytes::Bytes;
+
+use super::{Measurement, Run, target::TargetFile, workers};
+
+/// Bytes of a record of the hard variant.
+const HARD_BYTES: usize = 47008;
+
+/// What to run.
+#[derive(Clone, Copy, Debug)]
+pub struct Ior {
+    /// One shared file with interleaved records, instead of a file per worker.
+    pub hard: bool,
+    /// Bytes per transfer of the easy variant.
+    pub transfer_bytes: usize,
+    /// Bytes each worker writes and reads.
+    pub worker_bytes: u64,
+}
+
+impl Ior {
+    fn name(self) -> &'static str {
+        if self.hard { "ior-hard" } else { "ior-easy" }
+    }
+
+    fn record_bytes(self) -> usize {
+        if self.hard { HARD_BYTES } else { self.transfer_bytes }
+    }
+
+    fn records(self) -> u64 {
+        (self.worker_bytes / self.record_bytes() as u64).max(1)
+    }
+
+    fn path(self, rank: usize) -> String {
+        if self.hard { "ior.shared".to_owned() } else { format!("ior.{rank}") }
+    }
+
+    fn offset(self, workers: usize, rank: usize, record: u64) -> u64 {
+        let index = if self.hard { record * workers as u64 + rank as u64 } else { record };
+        index * self.record_bytes() as u64
+    }
+
+    /// Writes, reads and removes.
+    pub fn run(self, run: &Run<'_>) -> io::Result<Vec<Measurement>> {
+        let files = if self.hard { 1 } else { run.workers };
+        for rank in 0..files {
+            run.target.create(&self.path(rank))?.close()?;
+        }
+        let data = Bytes::from((0..self.record_bytes()).map(|index| (index * 7 + index / 251) as u8).collect::<Vec<_>>());
+        let write = self.phase(run, "write", |file, offset, _| file.write_at(&data, offset), true)?;
+        super::drop_caches();
+        let read = self.phase(run, "read", |file, offset, buffer| file.read_at(buffer, offset), false)?;
+        for rank in 0..files {
+            run.target.unlink(&self.path(rank))?;
+        }
+        Ok(vec![write, read])
+    }
+
+    fn phase(
+        self,
+        run: &Run<'_>,
+        phase: &'static str,
+        transfer: impl Fn(&dyn TargetFile, u64, &mut [u8]) -> io::Result<()> + Sync,
+        sync: bool,
+    ) -> io::Result<Measurement> {
+        let cpu = run.cpu();
+        let wall = workers::run(run.workers, |rank| {
+            let file = run.target.open(&self.path(rank))?;
+            let mut buffer = vec![0; self.record_bytes()];
+            for record in 0..self.records() {
+                transfer(&*file, self.offset(run.workers, rank, record), &mut buffer)?;
+            }
+            if sync {
+                file.sync()?;
+            }
+            file.close()
+        })?;
+        let operations = self.records() * run.workers as u64;
+        let bytes = operations * self.record_bytes() as u64;
+        Ok(run.measurement(self.name(), phase, operations, bytes, wall, cpu))
+    }
+}

@@ -1,0 +1,90 @@
+//! Random I/O: records of 4 KiB at random places of a file per worker, every record once, in a fixed pseudo-random order.
+
+use std::io;
+
+use bytes::Bytes;
+
+use super::{Measurement, Run, target::TargetFile, workers};
+
+const RECORD_BYTES: usize = 4096;
+
+/// What to run.
+#[derive(Clone, Copy, Debug)]
+pub struct RandomIo {
+    /// Records of each worker.
+    pub records: u64,
+}
+
+impl RandomIo {
+    /// Fills the files, overwrites and reads them at random, removes them.
+    pub fn run(self, run: &Run<'_>) -> io::Result<Vec<Measurement>> {
+        let fill = Bytes::from(vec![1; 1 << 20]);
+        for rank in 0..run.workers {
+            let file = run.target.create(&path(rank))?;
+            let bytes = self.records * RECORD_BYTES as u64;
+            (0..bytes.div_ceil(fill.len() as u64)).try_for_each(|index| file.write_at(&fill, index << 20))?;
+            file.sync()?;
+            file.close()?;
+        }
+        let record = Bytes::from(vec![2; RECORD_BYTES]);
+        let write = self.phase(run, "write", |file, offset, _| file.write_at(&record, offset), true)?;
+        super::drop_caches();
+        let read = self.phase(run, "read", |file, offset, buffer| file.read_at(buffer, offset), false)?;
+        (0..run.workers).try_for_each(|rank| run.target.unlink(&path(rank)))?;
+        Ok(vec![write, read])
+    }
+
+    fn phase(
+        self,
+        run: &Run<'_>,
+        phase: &'static str,
+        transfer: impl Fn(&dyn TargetFile, u64, &mut [u8]) -> io::Result<()> + Sync,
+        sync: bool,
+    ) -> io::Result<Measurement> {
+        let cpu = run.cpu();
+        let wall = workers::run(run.workers, |rank| {
+            let file = run.target.open(&path(rank))?;
+            let mut buffer = vec![0; RECORD_BYTES];
+            for index in 0..self.records {
+                transfer(&*file, shuffled(index, self.records) * RECORD_BYTES as u64, &mut buffer)?;
+            }
+            if sync {
+                file.sync()?;
+            }
+            file.close()
+        })?;
+        let operations = self.records * run.workers as u64;
+        Ok(run.measurement("random-4k", phase, operations, operations * RECORD_BYTES as u64, wall, cpu))
+    }
+}
+
+fn path(rank: usize) -> String {
+    format!("random.{rank}")
+}
+
+/// A fixed permutation of `0..count`: multiplication by a number prime to `count`, far from its divisors.
+fn shuffled(index: u64, count: u64) -> u64 {
+    let mut factor = (count as f64 * 0.618) as u64 | 1;
+    while gcd(factor, count) != 1 {
+        factor += 2;
+    }
+    (u128::from(index) * u128::from(factor) % u128::from(count)) as u64
+}
+
+fn gcd(one: u64, other: u64) -> u64 {
+    if other == 0 { one } else { gcd(other, one % other) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_record_comes_once() {
+        for count in [1, 2, 7, 100, 1024] {
+            let mut seen: Vec<u64> = (0..count).map(|index| shuffled(index, count)).collect();
+            seen.sort_unstable();
+            assert_eq!(seen, (0..count).collect::<Vec<_>>());
+        }
+    }
+}

@@ -1,0 +1,57 @@
+//! Workers: threads that start a phase together, do their share, and are timed by the slowest, as MPI ranks are.
+
+use std::{
+    io,
+    sync::Barrier,
+    time::{Duration, Instant},
+};
+
+/// What a phase took.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Phase {
+    /// From the common start to the last worker's end.
+    pub wall: Duration,
+    /// Processor time of everything that took part.
+    pub cpu: Duration,
+}
+
+/// Runs `work(rank)` on `workers` threads at once.
+pub fn run(workers: usize, work: impl Fn(usize) -> io::Result<()> + Sync) -> io::Result<Duration> {
+    let barrier = Barrier::new(workers + 1);
+    std::thread::scope(|scope| {
+        let handles: Vec<_> = (0..workers)
+            .map(|rank| {
+                let (barrier, work) = (&barrier, &work);
+                scope.spawn(move || {
+                    barrier.wait();
+                    let outcome = work(rank);
+                    (Instant::now(), outcome)
+                })
+            })
+            .collect();
+        barrier.wait();
+        let start = Instant::now();
+        let mut end = start;
+        for handle in handles {
+            let (finished, outcome) = handle.join().map_err(|_| io::Error::other("a benchmark worker panicked"))?;
+            outcome?;
+            end = end.max(finished);
+        }
+        Ok(end - start)
+    })
+}
+
+/// Processor time used so far by this process, all threads.
+pub fn own_cpu() -> Duration {
+    let time = rustix::time::clock_gettime(rustix::time::ClockId::ProcessCPUTime);
+    Duration::new(time.tv_sec.unsigned_abs(), u32::try_from(time.tv_nsec).unwrap_or(0))
+}
+
+/// Processor time used so far by another process; zero if it is gone.
+pub fn cpu_of(process: u32) -> Duration {
+    let Ok(text) = std::fs::read_to_string(format!("/proc/{process}/stat")) else { return Duration::ZERO };
+    let Some((_, fields)) = text.rsplit_once(") ") else { return Duration::ZERO };
+    let mut times = fields.split(' ').skip(11).take(2).map(|field| field.parse::<u64>().unwrap_or(0));
+    let ticks = times.next().unwrap_or(0) + times.next().unwrap_or(0);
+    Duration::from_millis(ticks * 1000 / rustix::param::clock_ticks_per_second())
+}

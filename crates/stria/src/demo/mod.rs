@@ -1,0 +1,116 @@
+//! `stria demo`: the main job on real input, with progress, beside the same work on the local disk; cleans up behind itself.
+
+mod work;
+
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context, bail};
+use comfy_table::{CellAlignment, Table, presets::UTF8_HORIZONTAL_ONLY};
+
+use crate::{
+    bench::{
+        fdatasync_rate,
+        systems::{System, SystemKind},
+        tree,
+    },
+    cli::DemoArgs,
+    lfs,
+};
+use work::{Rates, Work};
+
+/// Fewest and most names a tree should have to be shown without being asked for.
+const TREE_NAMES: std::ops::RangeInclusive<u64> = 2_000..=60_000;
+
+/// Runs `stria demo`.
+pub fn run(arguments: &DemoArgs) -> anyhow::Result<()> {
+    let tree = arguments.tree.clone().map_or_else(find_tree, Ok)?;
+    let place = match &arguments.dir {
+        Some(directory) => tempfile::Builder::new().prefix("stria-demo-").tempdir_in(directory),
+        None => tempfile::Builder::new().prefix("stria-demo-").tempdir(),
+    }
+    .context("cannot make a temporary directory")?;
+    let work = Work::plan(&tree, arguments.large_mib << 20)?;
+    refuse_small_disk(place.path(), &work)?;
+    let sync_rate = fdatasync_rate(place.path())?;
+    println!("Bringing up a file system: 1 MDT, {} OSTs, mounted ...", arguments.osts);
+    let system = System::start(SystemKind::Mount, place.path().join("stria"), arguments.osts)?;
+    let mount = system.directory.clone().context("the system is mounted")?;
+    println!("mounted at {}\n", mount.display());
+
+    println!("The work: {}", work.describe());
+    lfs_shown(&["setstripe", "-c", "-1", "-S", "1M", &text(&mount.join("."))])?;
+    let ours = work.run(&mount, "StriaFS")?;
+    println!("\n$ lfs getstripe {}", mount.join(work::LARGE_NAME).display());
+    lfs_shown(&["getstripe", &text(&mount.join(work::LARGE_NAME))])?;
+    println!("$ lfs df -h {}", mount.display());
+    lfs_shown(&["df", "-h", &text(&mount)])?;
+    println!();
+    drop(system);
+    let local_directory = place.path().join("local");
+    std::fs::create_dir(&local_directory)?;
+    let local = work.run(&local_directory, "local disk")?;
+    println!("\n{}", table(&ours, &local));
+    println!("The disk makes {sync_rate:.0} fdatasyncs per second. All {} files agree with their originals.", work.files());
+    place.close().context("cannot clean up")?;
+    println!("Unmounted and cleaned up. To keep a file system: stria up --mount /mnt/stria");
+    Ok(())
+}
+
+fn text(path: &Path) -> String {
+    path.to_string_lossy().into_owned()
+}
+
+fn lfs_shown(arguments: &[&str]) -> anyhow::Result<()> {
+    let arguments: Vec<String> = arguments.iter().map(|argument| (*argument).to_owned()).collect();
+    match lfs::main(&arguments) {
+        0 => Ok(()),
+        status => bail!("lfs {} failed with status {status}", arguments.join(" ")),
+    }
+}
+
+fn refuse_small_disk(place: &Path, work: &Work) -> anyhow::Result<()> {
+    let space = rustix::fs::statvfs(place)?;
+    let (free, needed) = (space.f_bavail * space.f_frsize, work.bytes() * 5 / 2);
+    if free < needed {
+        bail!(
+            "{} has {} MiB free; the demo needs {} MiB (choose another --dir or a smaller --large-mib)",
+            place.display(),
+            free >> 20,
+            needed >> 20
+        );
+    }
+    Ok(())
+}
+
+fn table(ours: &Rates, local: &Rates) -> Table {
+    let mut table = Table::new();
+    table.load_style(UTF8_HORIZONTAL_ONLY);
+    table.set_header(["", "StriaFS", "local disk", "ratio"]);
+    for column in 1..4 {
+        if let Some(column) = table.column_mut(column) {
+            column.set_cell_alignment(CellAlignment::Right);
+        }
+    }
+    let rows = [
+        ("copy the tree in, then sync", ours.copy_tree, local.copy_tree, "files/s"),
+        ("write the large file, fsync", ours.write_large, local.write_large, "MiB/s"),
+        ("walk the tree", ours.walk, local.walk, "names/s"),
+        ("read the tree back, compare", ours.read_tree, local.read_tree, "files/s"),
+        ("read the large file, compare", ours.read_large, local.read_large, "MiB/s"),
+    ];
+    for (name, ours, local, unit) in rows {
+        let ratio = format!("{:.2}", ours / local.max(1e-9));
+        table.add_row([name.to_owned(), format!("{ours:.0} {unit}"), format!("{local:.0} {unit}"), ratio]);
+    }
+    table
+}
+
+/// A tree of thousands of files that most hosts have.
+pub fn find_tree() -> anyhow::Result<PathBuf> {
+    const CANDIDATES: &[&str] = &["/usr/include", "/usr/share/perl", "/usr/lib/python3", "/usr/share/doc", "/etc"];
+    let fits = |path: &&&str| tree::walk(Path::new(path)).is_ok_and(|names| TREE_NAMES.contains(&names));
+    match CANDIDATES.iter().find(fits) {
+        Some(path) => Ok(PathBuf::from(path)),
+        None => bail!("found no tree of a few thousand files on this host; name one with --tree DIR"),
+    }
+}

@@ -1,0 +1,210 @@
+//! `stria fsck`: the namespace against itself and against the objects, on a running file system or a stopped `up`.
+//!
+//! Everything goes through the servers' own requests, so it works on any number of hosts and while the file system is in use:
+//! a finding that another client's work could explain is looked at again before it is reported.
+
+mod objects;
+
+use std::path::Path;
+
+use anyhow::{Context, bail};
+use bytes::Bytes;
+use fuse::MountSource;
+use rpc::{
+    Endpoint, Import, ImportOptions,
+    message::{
+        MdtReply, MdtRequest, OstReply, OstRequest, Reply, Request,
+        mdt::{Finding, ScannedInode},
+        mgs::{ClusterMap, Target, TargetRole},
+    },
+};
+use rt::real::Cores;
+use serde::Serialize;
+use types::{ClientId, Credentials, Fid, FsError, FsResult, InodeNumber};
+
+use crate::{
+    cli::FsckArgs,
+    node::{Node, NodeOptions, format, mount},
+};
+use objects::ObjectCheck;
+
+/// Inodes or objects asked for at a time.
+const PAGE: u32 = 1024;
+
+/// What a check counted and found.
+#[derive(Debug, Default)]
+pub struct Summary {
+    /// Inodes seen.
+    pub inodes: u64,
+    /// Of these, regular files.
+    pub files: u64,
+    /// Objects seen.
+    pub objects: u64,
+    /// What is wrong.
+    pub findings: Vec<Finding>,
+}
+
+/// A finding as a JSON line.
+#[derive(Serialize)]
+struct JsonFinding<'a> {
+    inode: u64,
+    fid: String,
+    problem: &'a str,
+    repaired: bool,
+}
+
+/// Runs `stria fsck`. Exit status 0: clean; otherwise an error that counts what is left.
+pub fn run(arguments: &FsckArgs) -> anyhow::Result<()> {
+    let cores = Cores::start_all()?;
+    let options = options(&arguments.source)?;
+    let node = cores.block_on(Node::start(cores.clone(), options))?;
+    let result = cores.block_on(check(&node, arguments));
+    let stopped = cores.block_on(node.stop());
+    cores.shutdown();
+    let summary = result?;
+    stopped?;
+    report(&summary, arguments)
+}
+
+/// A running file system by its source, or the directory of a stopped one.
+fn options(source: &str) -> anyhow::Result<NodeOptions> {
+    if source.contains(":/") {
+        let MountSource { mgs, fsname } = mount::source(source)?;
+        return Ok(NodeOptions::client(mgs.first().context("a source names a host")?, &fsname));
+    }
+    let directory = Path::new(source);
+    let osts = (0..u16::MAX).take_while(|index| format::is_target(&directory.join(format!("ost{index}")))).count();
+    if osts == 0 {
+        bail!("{source} holds no StriaFS file system; give the directory of a stopped `stria up`, or HOST:/FSNAME");
+    }
+    let mut options = NodeOptions::up(directory.to_owned(), u16::try_from(osts).unwrap_or(u16::MAX));
+    options.fsname = crate::node::identity::Identity::load(&directory.join("mgs"))?.fsname;
+    Ok(options)
+}
+
+fn report(summary: &Summary, arguments: &FsckArgs) -> anyhow::Result<()> {
+    for finding in &summary.findings {
+        let fid = Fid::from(finding.inode).to_string();
+        if arguments.json {
+            let line =
+                JsonFinding { inode: finding.inode.0, fid, problem: &finding.problem, repaired: finding.repaired };
+            println!("{}", serde_json::to_string(&line)?);
+        } else {
+            println!("{fid}: {}{}", finding.problem, if finding.repaired { " (repaired)" } else { "" });
+        }
+    }
+    let left = summary.findings.iter().filter(|finding| !finding.repaired).count();
+    if !arguments.json {
+        println!(
+            "{} inodes, {} files, {} objects: {} problems, {} repaired",
+            summary.inodes,
+            summary.files,
+            summary.objects,
+            summary.findings.len(),
+            summary.findings.len() - left
+        );
+    }
+    match left {
+        0 => Ok(()),
+        count if arguments.repair => bail!("{count} problems could not be repaired"),
+        count => bail!("{count} problems; --repair mends what can be mended"),
+    }
+}
+
+async fn check(node: &Node, arguments: &FsckArgs) -> anyhow::Result<Summary> {
+    let targets = Targets::connect(node).await?;
+    let mut summary = Summary::default();
+    let mut objects = ObjectCheck::default();
+    for (_, mdt) in &targets.mdts {
+        let findings = mdt_call(mdt, MdtRequest::Check(Credentials::root(), arguments.repair)).await?;
+        let MdtReply::Findings(findings) = findings else { bail!("unexpected answer to Check") };
+        summary.findings.extend(findings);
+        scan(mdt, &mut summary, &mut objects).await?;
+    }
+    for (role, ost) in &targets.osts {
+        summary.objects += objects.read_target(*role, ost, arguments.data, &mut summary.findings).await?;
+    }
+    objects.judge(&targets, arguments.repair, &mut summary.findings).await?;
+    targets.close().await;
+    Ok(summary)
+}
+
+async fn scan(mdt: &Import, summary: &mut Summary, objects: &mut ObjectCheck) -> anyhow::Result<()> {
+    let mut after = InodeNumber(0);
+    loop {
+        let request = MdtRequest::ScanInodes(Credentials::root(), after, PAGE);
+        let MdtReply::Scanned(page) = mdt_call(mdt, request).await? else { bail!("unexpected answer to ScanInodes") };
+        let Some(last) = page.last() else { return Ok(()) };
+        after = last.entry.attributes.inode;
+        summary.inodes += page.len() as u64;
+        for inode in page {
+            summary.files += u64::from(inode.layout.is_some());
+            objects.expect(inode);
+        }
+    }
+}
+
+/// Connections to all targets.
+struct Targets {
+    mdts: Vec<(TargetRole, Import)>,
+    osts: Vec<(TargetRole, Import)>,
+}
+
+impl Targets {
+    async fn connect(node: &Node) -> anyhow::Result<Self> {
+        node.registered().await?;
+        let map = node.known_map().await?;
+        let client = ClientId(node.seams().entropy.next_u64());
+        let resolve = node.resolver();
+        let import = |target: &Target| {
+            let name = target.role.target_name(&map.fsname);
+            let endpoint: Endpoint = resolve(target);
+            let options = ImportOptions::default();
+            (target.role, Import::new(node.seams().clone(), &name, endpoint, client, "stria fsck", options, None))
+        };
+        let of = |map: &ClusterMap, mdt: bool| -> Vec<_> {
+            let wanted = |target: &&Target| matches!(target.role, TargetRole::Mdt(_)) == mdt;
+            map.targets.iter().filter(wanted).map(import).collect()
+        };
+        Ok(Self { mdts: of(&map, true), osts: of(&map, false) })
+    }
+
+    fn mdt_of(&self, inode: InodeNumber) -> FsResult<&Import> {
+        let role = TargetRole::Mdt(inode.mdt());
+        self.mdts.iter().find(|(known, _)| *known == role).map(|(_, import)| import).ok_or(FsError::NoDevice)
+    }
+
+    fn ost(&self, role: TargetRole) -> FsResult<&Import> {
+        self.osts.iter().find(|(known, _)| *known == role).map(|(_, import)| import).ok_or(FsError::NoDevice)
+    }
+
+    /// The inode as it is now; `None` if there is none.
+    async fn look_again(&self, inode: InodeNumber) -> FsResult<Option<ScannedInode>> {
+        let before = InodeNumber(inode.0.saturating_sub(1));
+        let request = MdtRequest::ScanInodes(Credentials::root(), before, 1);
+        match mdt_call(self.mdt_of(inode)?, request).await? {
+            MdtReply::Scanned(page) => Ok(page.into_iter().find(|found| found.entry.attributes.inode == inode)),
+            _ => Err(FsError::Protocol("unexpected answer to ScanInodes".to_owned())),
+        }
+    }
+
+    async fn close(&self) {
+        for (_, import) in self.mdts.iter().chain(&self.osts) {
+            import.close().await;
+        }
+    }
+}
+
+async fn mdt_call(import: &Import, request: MdtRequest) -> FsResult<MdtReply> {
+    match import.call(Request::Mdt(request), Bytes::new()).await? {
+        (Reply::Mdt(reply), _) => Ok(reply),
+        _ => Err(FsError::Protocol("an answer of another family".to_owned())),
+    }
+}
+
+async fn ost_call(import: &Import, request: OstRequest) -> FsResult<OstReply> {
+    match import.call(Request::Ost(request), Bytes::new()).await? {
+        (Reply::Ost(reply), _) => Ok(reply),
+        _ => Err(FsError::Protocol("an answer of another family".to_owned())),
+    }
+}

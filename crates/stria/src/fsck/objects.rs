@@ -1,0 +1,179 @@
+//! Files against their objects: orphans, data that are missing, sizes that do not fit, damaged blocks.
+
+use std::collections::BTreeMap;
+
+use layout::{Layout, LayoutKind};
+use rpc::{
+    Import,
+    message::{
+        MdtRequest, OstReply, OstRequest,
+        mdt::{Finding, ScannedInode, SizeUpdate},
+        mgs::TargetRole,
+        ost::ObjectAttributes,
+    },
+};
+use types::{Credentials, FsError, FsResult, InodeNumber, ObjectId};
+
+use super::{PAGE, Targets, mdt_call, ost_call};
+
+/// What files say, then what objects say, then the verdict.
+#[derive(Default)]
+pub struct ObjectCheck {
+    files: BTreeMap<InodeNumber, ScannedInode>,
+    objects: BTreeMap<ObjectId, Vec<(TargetRole, ObjectAttributes)>>,
+}
+
+impl ObjectCheck {
+    /// Notes an inode.
+    pub fn expect(&mut self, inode: ScannedInode) {
+        if inode.layout.is_some() {
+            self.files.insert(inode.entry.attributes.inode, inode);
+        }
+    }
+
+    /// Reads the list of an OST's objects; with `verify` all their data too.
+    pub async fn read_target(
+        &mut self,
+        role: TargetRole,
+        ost: &Import,
+        verify: bool,
+        findings: &mut Vec<Finding>,
+    ) -> FsResult<u64> {
+        let (mut after, mut count) = (None, 0);
+        loop {
+            let OstReply::Objects(page) = ost_call(ost, OstRequest::ListObjects(after, PAGE)).await? else {
+                return Err(FsError::Protocol("unexpected answer to ListObjects".to_owned()));
+            };
+            let Some((last, _)) = page.last() else { return Ok(count) };
+            after = Some(*last);
+            count += page.len() as u64;
+            for (object, attributes) in page {
+                self.objects.entry(object).or_default().push((role, attributes));
+                if verify && let Err(error) = ost_call(ost, OstRequest::Verify(object)).await {
+                    findings.push(finding(object.inode, error.to_string(), false));
+                }
+            }
+        }
+    }
+
+    /// Compares both.
+    pub async fn judge(&self, targets: &Targets, repair: bool, findings: &mut Vec<Finding>) -> FsResult<()> {
+        for (object, places) in &self.objects {
+            for (role, attributes) in places {
+                if !self.files.get(&object.inode).is_some_and(|file| belongs(file, *object, *role)) {
+                    self.judge_orphan(targets, *object, *role, attributes, repair, findings).await?;
+                }
+            }
+        }
+        for file in self.files.values() {
+            self.judge_size(targets, file, repair, findings).await?;
+        }
+        Ok(())
+    }
+
+    async fn judge_orphan(
+        &self,
+        targets: &Targets,
+        object: ObjectId,
+        role: TargetRole,
+        attributes: &ObjectAttributes,
+        repair: bool,
+        findings: &mut Vec<Finding>,
+    ) -> FsResult<()> {
+        // The file may be younger than the list of inodes, or its objects' removal on the way.
+        match targets.look_again(object.inode).await? {
+            Some(file) if file.busy || belongs(&file, object, role) => return Ok(()),
+            _ => {}
+        }
+        if !still_there(targets, object, role).await? {
+            return Ok(());
+        }
+        if repair {
+            ost_call(targets.ost(role)?, OstRequest::Destroy(vec![object])).await?;
+        }
+        let problem = format!("orphan object {object} on {role:?}: {} bytes that no file has", attributes.size);
+        findings.push(finding(object.inode, problem, repair));
+        Ok(())
+    }
+
+    async fn judge_size(
+        &self,
+        targets: &Targets,
+        file: &ScannedInode,
+        repair: bool,
+        findings: &mut Vec<Finding>,
+    ) -> FsResult<()> {
+        let inode = file.entry.attributes.inode;
+        if file.busy || self.implied(file) == Some(file.entry.attributes.size) && file.entry.unsettled.is_none() {
+            return Ok(());
+        }
+        let Some(now) = targets.look_again(inode).await?.filter(|now| !now.busy) else { return Ok(()) };
+        let (size, blocks) = glimpse(targets, &now).await?;
+        let attributes = now.entry.attributes;
+        let problem = match now.entry.unsettled {
+            Some(_) => format!("size is not settled although nobody writes: the objects say {size} bytes"),
+            None if attributes.size == size => return Ok(()),
+            None if attributes.size > size => {
+                format!("data are missing: the size is {} bytes, the objects end at {size}", attributes.size)
+            }
+            None => format!("wrong size: {} bytes, the objects end at {size}", attributes.size),
+        };
+        if repair {
+            let update = SizeUpdate { epoch: 0, size, blocks, mtime: None };
+            let request = MdtRequest::RepairSize(Credentials::root(), inode, update);
+            mdt_call(targets.mdt_of(inode)?, request).await?;
+        }
+        findings.push(finding(inode, problem, repair));
+        Ok(())
+    }
+
+    /// File size that the listed objects imply.
+    fn implied(&self, file: &ScannedInode) -> Option<u64> {
+        let LayoutKind::Plain(plain) = &file.layout.as_ref()?.kind;
+        let inode = file.entry.attributes.inode;
+        let ends = self.objects.range(ObjectId { inode, slot: 0 }..=ObjectId { inode, slot: u32::MAX });
+        let size = |(object, places): (&ObjectId, &Vec<(TargetRole, ObjectAttributes)>)| {
+            let object_size = places.iter().map(|(_, attributes)| attributes.size).max().unwrap_or(0);
+            plain.file_size(object.slot, object_size)
+        };
+        Some(ends.map(size).max().unwrap_or(0))
+    }
+}
+
+fn finding(inode: InodeNumber, problem: String, repaired: bool) -> Finding {
+    Finding { inode, problem, repaired }
+}
+
+fn belongs(file: &ScannedInode, object: ObjectId, role: TargetRole) -> bool {
+    let Some(Layout { kind: LayoutKind::Plain(plain), .. }) = &file.layout else { return false };
+    plain.osts.get(object.slot as usize).is_some_and(|ost| TargetRole::Ost(*ost) == role)
+}
+
+async fn still_there(targets: &Targets, object: ObjectId, role: TargetRole) -> FsResult<bool> {
+    let before = match object.slot {
+        0 => ObjectId { inode: InodeNumber(object.inode.0.saturating_sub(1)), slot: u32::MAX },
+        slot => ObjectId { slot: slot - 1, ..object },
+    };
+    match ost_call(targets.ost(role)?, OstRequest::ListObjects(Some(before), 1)).await? {
+        OstReply::Objects(page) => Ok(page.first().is_some_and(|(found, _)| *found == object)),
+        _ => Err(FsError::Protocol("unexpected answer to ListObjects".to_owned())),
+    }
+}
+
+/// Size and blocks of a file by its objects, now.
+async fn glimpse(targets: &Targets, file: &ScannedInode) -> FsResult<(u64, u64)> {
+    let Some(Layout { kind: LayoutKind::Plain(plain), .. }) = &file.layout else { return Ok((0, 0)) };
+    let inode = file.entry.attributes.inode;
+    let (mut size, mut blocks) = (0, 0);
+    for (slot, ost) in (0u32..).zip(&plain.osts) {
+        let request = OstRequest::Glimpse(vec![ObjectId { inode, slot }]);
+        let OstReply::Attributes(found) = ost_call(targets.ost(TargetRole::Ost(*ost))?, request).await? else {
+            return Err(FsError::Protocol("unexpected answer to Glimpse".to_owned()));
+        };
+        for attributes in found {
+            size = size.max(plain.file_size(slot, attributes.size));
+            blocks += attributes.blocks;
+        }
+    }
+    Ok((size, blocks))
+}

@@ -1,0 +1,144 @@
+//! The way from a path to its mount: opens what the control ioctl needs and turns its errors into errno values.
+
+use std::{
+    ffi::OsStr,
+    fs::File,
+    io,
+    os::unix::ffi::OsStrExt,
+    path::{Path, PathBuf},
+};
+
+use client::control::{ControlReply, ControlRequest, Subject, TargetStatus};
+use types::InodeNumber;
+
+/// The C library's words for an errno value, as Lustre's tools print them.
+pub fn strerror(errno: i32) -> String {
+    let text = io::Error::from_raw_os_error(errno).to_string();
+    text.split(" (os error").next().unwrap_or_default().to_owned()
+}
+
+/// Why a request through a mount failed, as an errno value.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Errno(pub i32);
+
+impl From<io::Error> for Errno {
+    fn from(error: io::Error) -> Self {
+        Errno(error.raw_os_error().unwrap_or(libc::EIO))
+    }
+}
+
+/// Sends `request` through the file or directory at `path`.
+pub fn call(path: &Path, request: &ControlRequest) -> Result<ControlReply, Errno> {
+    let file = File::open(path)?;
+    match fuse::ioctl::call(&file, request)? {
+        ControlReply::Error(error) => Err(Errno(fuse::errno::of(&error).0)),
+        reply => Ok(reply),
+    }
+}
+
+/// Splits `path` into a directory to open and the subject there, so that a file need not be readable to be asked about.
+/// Symbolic links at the end are not followed unless they lead to a directory.
+pub fn subject(path: &Path) -> Result<(PathBuf, Subject), Errno> {
+    if std::fs::metadata(path).is_ok_and(|metadata| metadata.is_dir()) {
+        return Ok((path.to_owned(), Subject::This));
+    }
+    std::fs::symlink_metadata(path)?;
+    let name = path.file_name().ok_or(Errno(libc::EINVAL))?;
+    Ok((parent(path), Subject::Name(name.as_bytes().to_vec())))
+}
+
+/// The directory that holds `path`'s last name.
+pub fn parent(path: &Path) -> PathBuf {
+    match path.parent() {
+        Some(parent) if parent != Path::new("") => parent.to_owned(),
+        _ => PathBuf::from("."),
+    }
+}
+
+/// Inode number of what is at `path`.
+pub fn inode(path: &Path) -> Result<InodeNumber, Errno> {
+    let (directory, subject) = subject(path)?;
+    match call(&directory, &ControlRequest::GetInode(subject))? {
+        ControlReply::Inode(inode) => Ok(inode),
+        _ => Err(Errno(libc::EPROTO)),
+    }
+}
+
+/// All targets of the file system `path` is on.
+pub fn targets(path: &Path) -> Result<Vec<TargetStatus>, Errno> {
+    match call(path, &ControlRequest::Targets)? {
+        ControlReply::Targets(targets) => Ok(targets),
+        _ => Err(Errno(libc::EPROTO)),
+    }
+}
+
+/// Names of the file system and of the client at `path`.
+pub fn name(path: &Path) -> Result<(String, String), Errno> {
+    match call(path, &ControlRequest::Name)? {
+        ControlReply::Name(fsname, client) => Ok((fsname, client)),
+        _ => Err(Errno(libc::EPROTO)),
+    }
+}
+
+/// A mount of a StriaFS file system on this host.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Mount {
+    /// Where.
+    pub point: PathBuf,
+}
+
+/// All StriaFS mounts, in the order they were made.
+pub fn mounts() -> io::Result<Vec<Mount>> {
+    let table = std::fs::read("/proc/self/mounts")?;
+    Ok(table
+        .split(|byte| *byte == b'\n')
+        .filter_map(|line| {
+            let mut fields = line.split(|byte| *byte == b' ');
+            let (_, point, kind) = (fields.next()?, fields.next()?, fields.next()?);
+            (kind == b"fuse.stria").then(|| Mount { point: PathBuf::from(OsStr::from_bytes(&unescape(point))) })
+        })
+        .collect())
+}
+
+/// The mount `path` lies on, if it is one of StriaFS.
+pub fn mount_of(path: &Path) -> Result<Option<Mount>, Errno> {
+    let absolute = std::fs::canonicalize(path)?;
+    let inside = mounts()?.into_iter().filter(|mount| absolute.starts_with(&mount.point));
+    Ok(inside.max_by_key(|mount| mount.point.as_os_str().len()))
+}
+
+/// Undoes the octal escapes (`\040`) of /proc/self/mounts.
+fn unescape(text: &[u8]) -> Vec<u8> {
+    let mut bytes = Vec::with_capacity(text.len());
+    let mut rest = text;
+    while let Some((first, tail)) = rest.split_first() {
+        let octal = tail.get(..3).and_then(|digits| std::str::from_utf8(digits).ok());
+        match octal.and_then(|digits| u8::from_str_radix(digits, 8).ok()) {
+            Some(byte) if *first == b'\\' => {
+                bytes.push(byte);
+                rest = &tail[3..];
+            }
+            _ => {
+                bytes.push(*first);
+                rest = tail;
+            }
+        }
+    }
+    bytes
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn mount_points_are_unescaped() {
+        assert_eq!(unescape(br"/mnt/a\040b\134c"), br"/mnt/a b\c");
+        assert_eq!(unescape(br"/mnt/x\04"), br"/mnt/x\04");
+    }
+
+    #[test]
+    fn errors_are_worded_as_in_c() {
+        assert_eq!(strerror(libc::ENOTTY), "Inappropriate ioctl for device");
+    }
+}

@@ -1,0 +1,103 @@
+//! `lfs path2fid` and `lfs fid2path`.
+
+use std::{
+    ffi::OsStr,
+    io::Write,
+    os::unix::ffi::OsStrExt,
+    path::{Path, PathBuf},
+};
+
+use client::control::{ControlReply, ControlRequest};
+use types::{Fid, InodeNumber};
+
+use super::{
+    Failure, Outcome, USAGE,
+    channel::{self, Errno, strerror},
+    options::{OptionSpec, Takes, long_option, option, parse},
+    print,
+};
+
+/// Runs `lfs path2fid [--parents] PATH...`.
+pub fn path2fid(arguments: &[String], output: &mut dyn Write) -> Outcome {
+    const OPTIONS: &[OptionSpec] = &[option('p', &["parents"], Takes::Nothing), long_option(&["help"], Takes::Nothing)];
+    let parsed = parse(OPTIONS, arguments).map_err(|error| Failure::new(USAGE, format!("lfs path2fid: {error}")))?;
+    if parsed.has("help") {
+        return print(output, format_args!("usage: lfs path2fid [-p] PATH...\n\nShows the FID of each path; with -p, --parents the FIDs of its directories and its names there.\n"));
+    }
+    if parsed.operands.is_empty() {
+        return Err(Failure::new(USAGE, "lfs path2fid: PATH must be specified"));
+    }
+    let several = parsed.operands.len() > 1;
+    for operand in &parsed.operands {
+        let path = Path::new(operand);
+        let fail = |Errno(errno)| {
+            Failure::new(errno, format!("lfs path2fid: can't get fid for '{operand}': {} ({errno})", strerror(errno)))
+        };
+        let inode = channel::inode(path).map_err(fail)?;
+        let prefix = if several { format!("{operand}: ") } else { String::new() };
+        if parsed.has("parents") {
+            for parent in parents(path, inode).map_err(fail)? {
+                print(output, format_args!("{prefix}{parent}\n"))?;
+            }
+        } else {
+            print(output, format_args!("{prefix}{}\n", Fid::from(inode)))?;
+        }
+    }
+    Ok(())
+}
+
+/// `[FID of the directory]/name` for every link of the inode.
+fn parents(path: &Path, inode: InodeNumber) -> Result<Vec<String>, Errno> {
+    let mount = channel::mount_of(path)?.ok_or(Errno(libc::ENOTTY))?;
+    let mut lines = Vec::new();
+    for relative in paths(&mount.point, inode)? {
+        let absolute = mount.point.join(OsStr::from_bytes(&relative));
+        let Some(name) = absolute.file_name() else { continue };
+        let parent = channel::inode(&channel::parent(&absolute))?;
+        lines.push(format!("{}/{}", Fid::from(parent), name.to_string_lossy()));
+    }
+    Ok(lines)
+}
+
+/// Runs `lfs fid2path MOUNT FID...`.
+pub fn fid2path(arguments: &[String], output: &mut dyn Write) -> Outcome {
+    if arguments.iter().any(|argument| argument == "--help") {
+        return print(output, format_args!("usage: lfs fid2path MOUNT FID...\n\nShows every path of each FID; MOUNT is the mount point, any path below it, or the file system's name.\n"));
+    }
+    let (place, fids) = match arguments.split_first() {
+        Some((place, fids)) if !fids.is_empty() => (place, fids),
+        _ => return Err(Failure::new(USAGE, "lfs fid2path: MOUNT and FID must be specified")),
+    };
+    let fail = |what: &str, errno: i32| {
+        Failure::new(errno, format!("lfs fid2path: cannot find '{what}': {} ({errno})", strerror(errno)))
+    };
+    let point = mount_point(place).map_err(|Errno(errno)| fail(place, errno))?;
+    for text in fids {
+        let inode = text.parse::<Fid>().ok().and_then(Fid::inode).ok_or_else(|| {
+            Failure::new(libc::EINVAL, format!("lfs fid2path: invalid FID '{text}': expected [0xSEQUENCE:0xOBJECT:0x0]"))
+        })?;
+        for relative in paths(&point, inode).map_err(|Errno(errno)| fail(text, errno))? {
+            let path = point.join(OsStr::from_bytes(&relative));
+            print(output, format_args!("{}\n", path.display()))?;
+        }
+    }
+    Ok(())
+}
+
+fn mount_point(place: &str) -> Result<PathBuf, Errno> {
+    match channel::mount_of(Path::new(place)) {
+        Ok(Some(mount)) => Ok(mount.point),
+        Ok(None) => Err(Errno(libc::ENOTTY)),
+        Err(error) => {
+            let named = |mount: &channel::Mount| channel::name(&mount.point).is_ok_and(|(fsname, _)| fsname == place);
+            channel::mounts()?.into_iter().find(named).map(|mount| mount.point).ok_or(error)
+        }
+    }
+}
+
+fn paths(point: &Path, inode: InodeNumber) -> Result<Vec<Vec<u8>>, Errno> {
+    match channel::call(point, &ControlRequest::InodePaths(inode))? {
+        ControlReply::Paths(paths) => Ok(paths),
+        _ => Err(Errno(libc::EPROTO)),
+    }
+}

@@ -1,0 +1,107 @@
+//! `lfs`: the commands Lustre's users know, with its options, formats, exit statuses and errors (captured from 2.17).
+//!
+//! Everything goes through the mount by the control ioctl, so it works for any user and needs no connection.
+
+mod channel;
+mod df;
+mod fid;
+mod getstripe;
+mod layout_text;
+pub mod options;
+mod setstripe;
+pub mod size;
+mod targets;
+
+use std::io::Write;
+
+/// A command that failed: what to print on standard error and the exit status.
+#[derive(Debug, PartialEq, Eq)]
+pub struct Failure {
+    /// Exit status.
+    pub status: u8,
+    /// One or more lines.
+    pub message: String,
+}
+
+impl Failure {
+    /// A failure with this exit status and message.
+    pub fn new(status: i32, message: impl Into<String>) -> Self {
+        Self { status: u8::try_from(status).unwrap_or(1), message: message.into() }
+    }
+}
+
+/// Exit status of `lfs` for a wrong command line (Lustre's CMD_HELP).
+pub const USAGE: i32 = 4;
+
+type Outcome = Result<(), Failure>;
+type Command = fn(&[String], &mut dyn Write) -> Outcome;
+
+const COMMANDS: &[(&str, Command, &str)] = &[
+    ("setstripe", setstripe::run, "create a file with a layout, or set a directory's default layout"),
+    ("getstripe", getstripe::run, "show the layout of files and the default layout of directories"),
+    ("df", df::run, "show space or inodes of every target"),
+    ("osts", targets::osts, "list the object storage targets"),
+    ("mdts", targets::mdts, "list the metadata targets"),
+    ("check", targets::check, "show whether the servers answer: check {mds|osts|servers|all} [MOUNT]"),
+    ("getname", targets::getname, "show the name of the file system and of this client"),
+    ("path2fid", fid::path2fid, "show the FID of a path"),
+    ("fid2path", fid::fid2path, "show the paths of a FID: fid2path MOUNT FID..."),
+];
+
+/// Runs `lfs ARGUMENTS`; returns the exit status.
+pub fn main(arguments: &[String]) -> u8 {
+    let mut output = std::io::BufWriter::new(std::io::stdout().lock());
+    let outcome = dispatch(arguments, &mut output);
+    if let Err(error) = output.flush()
+        && error.kind() != std::io::ErrorKind::BrokenPipe
+    {
+        eprintln!("lfs: cannot write: {error}");
+        return 1;
+    }
+    match outcome {
+        Ok(()) => 0,
+        Err(failure) => {
+            eprintln!("{}", failure.message);
+            failure.status
+        }
+    }
+}
+
+fn dispatch(arguments: &[String], output: &mut dyn Write) -> Outcome {
+    let Some((name, rest)) = arguments.split_first() else {
+        return Err(Failure::new(USAGE, usage()));
+    };
+    match name.as_str() {
+        "--version" | "version" => print(output, format_args!("lfs {}\n", env!("CARGO_PKG_VERSION"))),
+        "--list-commands" => {
+            let names: Vec<&str> = COMMANDS.iter().map(|(name, _, _)| *name).collect();
+            print(output, format_args!("{}\n", names.join(" ")))
+        }
+        "help" | "--help" | "-h" => print(output, format_args!("{}\n", usage())),
+        _ => match COMMANDS.iter().find(|(known, _, _)| known == name) {
+            Some((_, command, _)) => command(rest, output),
+            None => Err(Failure::new(
+                1,
+                format!("lfs: '{name}' is not a valid command. See 'lfs --list-commands'."),
+            )),
+        },
+    }
+}
+
+fn usage() -> String {
+    let mut text = String::from("usage: lfs COMMAND [OPTIONS] ...\n\nCommands (lfs COMMAND --help tells more):\n");
+    for (name, _, purpose) in COMMANDS {
+        text.push_str(&format!("  {name:<12} {purpose}\n"));
+    }
+    text.push_str("\nlfs works on mounted StriaFS file systems only, for any user, through the mount.");
+    text
+}
+
+/// Writes to the command's output; a reader that has gone away ends the command quietly.
+fn print(output: &mut dyn Write, text: std::fmt::Arguments<'_>) -> Outcome {
+    match output.write_fmt(text) {
+        Ok(()) => Ok(()),
+        Err(error) if error.kind() == std::io::ErrorKind::BrokenPipe => Err(Failure::new(141, String::new())),
+        Err(error) => Err(Failure::new(1, format!("lfs: cannot write: {error}"))),
+    }
+}

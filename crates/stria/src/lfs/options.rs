@@ -1,0 +1,193 @@
+//! Option parsing in the manner of getopt_long(3), because `lfs` users rely on it: options and operands in any order,
+//! clustered short options, `--long=value`, unambiguous abbreviations, negative numbers as values, `--` ends options.
+
+/// Whether an option takes a value.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Takes {
+    /// It is a switch.
+    Nothing,
+    /// It needs a value.
+    Value,
+    /// It may have one: attached (`-c4`) or behind `=`.
+    OptionalValue,
+}
+
+/// One option a command knows.
+#[derive(Clone, Copy, Debug)]
+pub struct OptionSpec {
+    /// Short letter, if any.
+    pub short: Option<char>,
+    /// Long names; the first is the one the command matches on.
+    pub long: &'static [&'static str],
+    /// Value.
+    pub takes: Takes,
+}
+
+/// Shorthand for the tables of options.
+pub const fn option(short: char, long: &'static [&'static str], takes: Takes) -> OptionSpec {
+    OptionSpec { short: Some(short), long, takes }
+}
+
+/// An option without a short letter.
+pub const fn long_option(long: &'static [&'static str], takes: Takes) -> OptionSpec {
+    OptionSpec { short: None, long, takes }
+}
+
+/// What was found on the command line.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub struct Parsed {
+    /// Options in order: canonical long name and value.
+    pub options: Vec<(&'static str, Option<String>)>,
+    /// Everything else, in order.
+    pub operands: Vec<String>,
+}
+
+impl Parsed {
+    /// Whether the option was given.
+    pub fn has(&self, name: &str) -> bool {
+        self.options.iter().any(|(found, _)| *found == name)
+    }
+
+    /// Value of the option's last occurrence.
+    pub fn value(&self, name: &str) -> Option<&str> {
+        self.options.iter().rev().find(|(found, _)| *found == name).and_then(|(_, value)| value.as_deref())
+    }
+}
+
+/// Why the command line is wrong.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum OptionError {
+    /// No such option.
+    #[error("unrecognized option '{0}'")]
+    Unrecognized(String),
+    /// Several options begin like this.
+    #[error("option '{0}' is ambiguous")]
+    Ambiguous(String),
+    /// The option needs a value.
+    #[error("option '{0}' requires an argument")]
+    MissingValue(String),
+    /// A switch was given a value.
+    #[error("option '{0}' doesn't allow an argument")]
+    UnexpectedValue(String),
+}
+
+/// Parses `arguments` by the table of `specs`.
+pub fn parse(specs: &[OptionSpec], arguments: &[String]) -> Result<Parsed, OptionError> {
+    let mut parsed = Parsed::default();
+    let mut rest = arguments.iter();
+    while let Some(argument) = rest.next() {
+        if argument == "--" {
+            parsed.operands.extend(rest.by_ref().cloned());
+        } else if let Some(long) = argument.strip_prefix("--") {
+            parse_long(specs, long, &mut rest, &mut parsed)?;
+        } else if argument.len() > 1 && argument.starts_with('-') {
+            parse_cluster(specs, &argument[1..], &mut rest, &mut parsed)?;
+        } else {
+            parsed.operands.push(argument.clone());
+        }
+    }
+    Ok(parsed)
+}
+
+fn parse_long<'a>(
+    specs: &[OptionSpec],
+    text: &str,
+    rest: &mut impl Iterator<Item = &'a String>,
+    parsed: &mut Parsed,
+) -> Result<(), OptionError> {
+    let (name, attached) = match text.split_once('=') {
+        Some((name, value)) => (name, Some(value.to_owned())),
+        None => (text, None),
+    };
+    let spec = find_long(specs, name)?;
+    let shown = || format!("--{name}");
+    let value = match (spec.takes, attached) {
+        (Takes::Nothing, None) | (Takes::OptionalValue, None) => None,
+        (Takes::Nothing, Some(_)) => return Err(OptionError::UnexpectedValue(shown())),
+        (_, Some(value)) => Some(value),
+        (Takes::Value, None) => Some(rest.next().cloned().ok_or_else(|| OptionError::MissingValue(shown()))?),
+    };
+    parsed.options.push((spec.long[0], value));
+    Ok(())
+}
+
+fn find_long<'s>(specs: &'s [OptionSpec], name: &str) -> Result<&'s OptionSpec, OptionError> {
+    if let Some(exact) = specs.iter().find(|spec| spec.long.contains(&name)) {
+        return Ok(exact);
+    }
+    let mut candidates = specs.iter().filter(|spec| spec.long.iter().any(|long| long.starts_with(name)));
+    match (candidates.next(), candidates.next()) {
+        (Some(only), None) => Ok(only),
+        (Some(_), Some(_)) => Err(OptionError::Ambiguous(format!("--{name}"))),
+        (None, _) => Err(OptionError::Unrecognized(format!("--{name}"))),
+    }
+}
+
+fn parse_cluster<'a>(
+    specs: &[OptionSpec],
+    cluster: &str,
+    rest: &mut impl Iterator<Item = &'a String>,
+    parsed: &mut Parsed,
+) -> Result<(), OptionError> {
+    for (position, letter) in cluster.char_indices() {
+        let shown = || format!("-{letter}");
+        let spec = specs
+            .iter()
+            .find(|spec| spec.short == Some(letter))
+            .ok_or_else(|| OptionError::Unrecognized(shown()))?;
+        let attached = &cluster[position + letter.len_utf8()..];
+        let value = match spec.takes {
+            Takes::Nothing => {
+                parsed.options.push((spec.long[0], None));
+                continue;
+            }
+            _ if !attached.is_empty() => Some(attached.to_owned()),
+            Takes::OptionalValue => None,
+            Takes::Value => Some(rest.next().cloned().ok_or_else(|| OptionError::MissingValue(shown()))?),
+        };
+        parsed.options.push((spec.long[0], value));
+        return Ok(());
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const SPECS: &[OptionSpec] = &[
+        option('c', &["stripe-count", "count"], Takes::Value),
+        option('S', &["stripe-size"], Takes::OptionalValue),
+        option('v', &["verbose"], Takes::Nothing),
+        option('q', &["quiet"], Takes::Nothing),
+        long_option(&["hex-idx"], Takes::Nothing),
+    ];
+
+    fn parse_words(words: &str) -> Result<Parsed, OptionError> {
+        parse(SPECS, &words.split_whitespace().map(str::to_owned).collect::<Vec<_>>())
+    }
+
+    #[test]
+    fn options_and_operands_mix() {
+        let parsed = parse_words("a -c -1 -vq b --hex --stripe-count=3 -- -c").unwrap();
+        assert_eq!(parsed.operands, ["a", "b", "-c"]);
+        assert_eq!(parsed.value("stripe-count"), Some("3"));
+        assert!(parsed.has("verbose") && parsed.has("quiet") && parsed.has("hex-idx"));
+    }
+
+    #[test]
+    fn optional_values_must_be_attached() {
+        let parsed = parse_words("-S file -S4M").unwrap();
+        assert_eq!(parsed.operands, ["file"]);
+        assert_eq!(parsed.value("stripe-size"), Some("4M"));
+    }
+
+    #[test]
+    fn errors_name_the_option() {
+        assert_eq!(parse_words("-Q x"), Err(OptionError::Unrecognized("-Q".into())));
+        assert_eq!(parse_words("--nope"), Err(OptionError::Unrecognized("--nope".into())));
+        assert_eq!(parse_words("--stripe"), Err(OptionError::Ambiguous("--stripe".into())));
+        assert_eq!(parse_words("-c"), Err(OptionError::MissingValue("-c".into())));
+        assert_eq!(parse_words("--quiet=1"), Err(OptionError::UnexpectedValue("--quiet".into())));
+    }
+}

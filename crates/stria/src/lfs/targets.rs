@@ -1,0 +1,136 @@
+//! `lfs osts`, `lfs mdts`, `lfs check`, `lfs getname`: the targets as this mount sees them.
+
+use std::{io::Write, path::Path};
+
+use client::control::TargetStatus;
+use rpc::message::mgs::TargetRole;
+
+use super::{
+    Failure, Outcome, USAGE,
+    channel::{self, Errno, Mount, strerror},
+    print,
+};
+
+/// Runs `lfs osts [PATH]`.
+pub fn osts(arguments: &[String], output: &mut dyn Write) -> Outcome {
+    list("osts", "OBDS:", arguments, output, |role| match role {
+        TargetRole::Ost(index) => Some(index.0),
+        TargetRole::Mdt(_) => None,
+    })
+}
+
+/// Runs `lfs mdts [PATH]`.
+pub fn mdts(arguments: &[String], output: &mut dyn Write) -> Outcome {
+    list("mdts", "MDTS:", arguments, output, |role| match role {
+        TargetRole::Mdt(index) => Some(index.0),
+        TargetRole::Ost(_) => None,
+    })
+}
+
+fn list(
+    command: &str,
+    title: &str,
+    arguments: &[String],
+    output: &mut dyn Write,
+    index: impl Fn(TargetRole) -> Option<u16>,
+) -> Outcome {
+    if arguments.iter().any(|argument| argument == "--help") {
+        return print(output, format_args!("usage: lfs {command} [PATH]\n\nLists index, name and state (ACTIVE or INACTIVE) of the targets of the file system at PATH, or of all mounted.\n"));
+    }
+    for mount in mounts(command, arguments)? {
+        print(output, format_args!("{title}\n"))?;
+        for target in targets(command, &mount)? {
+            if let Some(index) = index(target.role) {
+                let state = if target.active { "ACTIVE" } else { "INACTIVE" };
+                print(output, format_args!("{index}: {} {state}\n", target.uuid))?;
+            }
+        }
+    }
+    Ok(())
+}
+
+/// Runs `lfs check {mds|osts|servers|all} [PATH]`.
+pub fn check(arguments: &[String], output: &mut dyn Write) -> Outcome {
+    const HELP: &str = "usage: lfs check {mds|osts|servers|all} [PATH]\n\nShows for each server whether this host's mount has a working connection to it.\n";
+    let Some((kind, rest)) = arguments.split_first() else {
+        return Err(Failure::new(USAGE, "lfs check: server type must be specified: mds, osts, servers or all"));
+    };
+    let (mds, ost) = match kind.as_str() {
+        "mds" | "mdts" => (true, false),
+        "osts" => (false, true),
+        "servers" | "all" => (true, true),
+        "--help" => return print(output, format_args!("{HELP}")),
+        other => {
+            return Err(Failure::new(USAGE, format!("lfs check: unrecognized server type '{other}': expected mds, osts, servers or all")));
+        }
+    };
+    let mut dead = 0;
+    for mount in mounts("check", rest)? {
+        let (_, client) = name("check", &mount)?;
+        let id = client.rsplit('-').next().unwrap_or_default().to_owned();
+        for target in targets("check", &mount)? {
+            let (wanted, kind) = match target.role {
+                TargetRole::Mdt(_) => (mds, "mdc"),
+                TargetRole::Ost(_) => (ost, "osc"),
+            };
+            if !wanted {
+                continue;
+            }
+            let state = match (target.active, target.connected) {
+                (false, _) => "inactive.",
+                (true, true) => "active.",
+                (true, false) => {
+                    dead += 1;
+                    "not answering."
+                }
+            };
+            let device = target.uuid.trim_end_matches("_UUID");
+            print(output, format_args!("{device}-{kind}-{id} {state}\n"))?;
+        }
+    }
+    match dead {
+        0 => Ok(()),
+        count => Err(Failure::new(libc::ETIMEDOUT, format!("lfs check: {count} server(s) do not answer"))),
+    }
+}
+
+/// Runs `lfs getname [PATH]`.
+pub fn getname(arguments: &[String], output: &mut dyn Write) -> Outcome {
+    if arguments.iter().any(|argument| argument == "--help") {
+        return print(output, format_args!("usage: lfs getname [PATH]\n\nShows the name of this client: file system and client id.\n"));
+    }
+    for mount in mounts("getname", arguments)? {
+        let (_, client) = name("getname", &mount)?;
+        print(output, format_args!("{client}\n"))?;
+    }
+    Ok(())
+}
+
+fn mounts(command: &str, operands: &[String]) -> Result<Vec<Mount>, Failure> {
+    let Some(operand) = operands.first() else {
+        return match channel::mounts() {
+            Ok(mounts) if mounts.is_empty() => {
+                Err(Failure::new(libc::ENODEV, format!("lfs {command}: no StriaFS file system is mounted")))
+            }
+            Ok(mounts) => Ok(mounts),
+            Err(error) => Err(Failure::new(1, format!("lfs {command}: /proc/self/mounts: {error}"))),
+        };
+    };
+    match channel::mount_of(Path::new(operand)) {
+        Ok(Some(mount)) => Ok(vec![mount]),
+        Ok(None) => Err(Failure::new(libc::ENODEV, format!("lfs {command}: '{operand}' is not on a StriaFS file system"))),
+        Err(Errno(errno)) => Err(Failure::new(errno, format!("lfs {command}: '{operand}': {}", strerror(errno)))),
+    }
+}
+
+fn targets(command: &str, mount: &Mount) -> Result<Vec<TargetStatus>, Failure> {
+    channel::targets(&mount.point).map_err(|errno| failure(command, mount, errno))
+}
+
+fn name(command: &str, mount: &Mount) -> Result<(String, String), Failure> {
+    channel::name(&mount.point).map_err(|errno| failure(command, mount, errno))
+}
+
+fn failure(command: &str, mount: &Mount, Errno(errno): Errno) -> Failure {
+    Failure::new(errno, format!("lfs {command}: '{}': {}", mount.point.display(), strerror(errno)))
+}

@@ -1,0 +1,235 @@
+//! Configuration of a daemon: one TOML file, parsed once, checked as a whole before anything is touched.
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    fmt,
+    path::{Path, PathBuf},
+};
+
+use rpc::message::mgs::TargetRole;
+use serde::{Deserialize, Serialize};
+use types::{MdtIndex, OstIndex, limits};
+
+/// Port used where none is given (Lustre's).
+pub const PORT_DEFAULT: u16 = 988;
+
+/// What `stria serve` reads.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Config {
+    /// Name of the file system, 1-8 characters of `[-_a-zA-Z0-9]`.
+    pub fsname: String,
+    /// `host:port` to listen on.
+    pub listen: String,
+    /// `host:port` others reach this daemon at, if it is not `listen`.
+    #[serde(default)]
+    pub advertise: Option<String>,
+    /// `host:port` of the management service; not needed on the host that serves it.
+    #[serde(default)]
+    pub mgs: Option<String>,
+    /// Where the control socket of this daemon appears.
+    #[serde(default = "run_dir_default")]
+    pub run_dir: PathBuf,
+    /// Memory for metadata tables of each target, in MiB.
+    #[serde(default = "memory_mib_default")]
+    pub memory_mib: u64,
+    /// The targets of this host.
+    #[serde(rename = "target", default)]
+    pub targets: Vec<TargetConfig>,
+    /// Parameters set at start, by name or pattern, as `stria ctl set_param` would.
+    #[serde(default)]
+    pub parameters: BTreeMap<String, toml::Value>,
+}
+
+/// One target.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct TargetConfig {
+    /// Role.
+    pub role: Role,
+    /// Index among the targets of its role, 0-65534; the MGS has none.
+    #[serde(default)]
+    pub index: u16,
+    /// Directory that holds everything of this target.
+    pub dir: PathBuf,
+}
+
+/// Roles of targets.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, clap::ValueEnum)]
+#[serde(rename_all = "lowercase")]
+pub enum Role {
+    /// Management service.
+    Mgs,
+    /// Metadata target.
+    Mdt,
+    /// Object storage target.
+    Ost,
+}
+
+impl fmt::Display for Role {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Role::Mgs => "mgs",
+            Role::Mdt => "mdt",
+            Role::Ost => "ost",
+        })
+    }
+}
+
+impl TargetConfig {
+    /// Name of the target: `MGS`, or `stria-OST0003`.
+    pub fn name(&self, fsname: &str) -> String {
+        match self.role {
+            Role::Mgs => "MGS".to_owned(),
+            Role::Mdt => format!("{fsname}-{}", MdtIndex(self.index)),
+            Role::Ost => format!("{fsname}-{}", OstIndex(self.index)),
+        }
+    }
+
+    /// Role as the cluster map has it; the MGS is not in the map.
+    pub fn map_role(&self) -> Option<TargetRole> {
+        match self.role {
+            Role::Mgs => None,
+            Role::Mdt => Some(TargetRole::Mdt(MdtIndex(self.index))),
+            Role::Ost => Some(TargetRole::Ost(OstIndex(self.index))),
+        }
+    }
+}
+
+/// Why a configuration is refused.
+#[derive(Debug, thiserror::Error)]
+pub enum ConfigError {
+    /// The file cannot be read.
+    #[error("cannot read configuration {path}: {source}", path = .path.display())]
+    Read {
+        /// The file.
+        path: PathBuf,
+        /// Why.
+        source: std::io::Error,
+    },
+    /// It is not TOML, or a key is unknown, missing or of the wrong type.
+    #[error("configuration {path}: {source}", path = .path.display())]
+    Parse {
+        /// The file.
+        path: PathBuf,
+        /// Where and why.
+        source: Box<toml::de::Error>,
+    },
+    /// A value is wrong.
+    #[error("configuration: {0}")]
+    Value(String),
+}
+
+impl Config {
+    /// Reads and checks a file.
+    pub fn read(path: &Path) -> Result<Self, ConfigError> {
+        let text = std::fs::read_to_string(path)
+            .map_err(|source| ConfigError::Read { path: path.to_owned(), source })?;
+        let config: Config = toml::from_str(&text)
+            .map_err(|source| ConfigError::Parse { path: path.to_owned(), source: Box::new(source) })?;
+        config.check()?;
+        Ok(config)
+    }
+
+    /// Whether all values make sense together.
+    pub fn check(&self) -> Result<(), ConfigError> {
+        let wrong = |problem: String| Err(ConfigError::Value(problem));
+        check_fsname(&self.fsname)?;
+        if self.targets.is_empty() {
+            return wrong("no [[target]]: say which targets this daemon serves".to_owned());
+        }
+        let (mut names, mut dirs) = (BTreeSet::new(), BTreeSet::new());
+        for target in &self.targets {
+            let name = target.name(&self.fsname);
+            if target.index == u16::MAX {
+                return wrong(format!("{}: index {} is reserved", target.role, target.index));
+            }
+            if !dirs.insert(&target.dir) {
+                return wrong(format!("two targets use the directory {}", target.dir.display()));
+            }
+            if !names.insert(name.clone()) {
+                return wrong(format!("target {name} appears twice"));
+            }
+        }
+        let serves_mgs = self.targets.iter().any(|target| target.role == Role::Mgs);
+        match (&self.mgs, serves_mgs) {
+            (None, false) => wrong("mgs = \"HOST:PORT\" is missing: where is the management service?".to_owned()),
+            (Some(_), true) => wrong("mgs is given, but this daemon serves the MGS itself: remove one".to_owned()),
+            _ => Ok(()),
+        }
+    }
+}
+
+/// Whether a text can name a file system.
+pub fn check_fsname(name: &str) -> Result<(), ConfigError> {
+    let fits = (1..=limits::FSNAME_BYTES_MAX).contains(&name.len());
+    if !fits || !name.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'-' || byte == b'_') {
+        return Err(ConfigError::Value(format!(
+            "'{name}' cannot name a file system: use 1-{} characters of [-_a-zA-Z0-9]",
+            limits::FSNAME_BYTES_MAX
+        )));
+    }
+    Ok(())
+}
+
+/// `host:port` with the default port added where there is none.
+pub fn with_port(address: &str) -> String {
+    let has_port = match address.rsplit_once(']') {
+        Some((_, behind)) => behind.starts_with(':'),
+        None => address.contains(':'),
+    };
+    if has_port { address.to_owned() } else { format!("{address}:{PORT_DEFAULT}") }
+}
+
+fn run_dir_default() -> PathBuf {
+    PathBuf::from("/run/stria")
+}
+
+fn memory_mib_default() -> u64 {
+    1024
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn parse(text: &str) -> Result<Config, String> {
+        let config: Config = toml::from_str(text).map_err(|error| error.to_string())?;
+        config.check().map_err(|error| error.to_string())?;
+        Ok(config)
+    }
+
+    #[test]
+    fn the_examples_are_valid() {
+        for name in ["mds.toml", "oss1.toml", "oss2.toml"] {
+            let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../examples").join(name);
+            Config::read(&path).unwrap_or_else(|error| panic!("{name}: {error}"));
+        }
+    }
+
+    #[test]
+    fn wrong_configurations_say_what_is_wrong() {
+        let head = "fsname = 'stria'\nlisten = '0.0.0.0:988'\n";
+        let target = "[[target]]\nrole = 'ost'\nindex = 0\ndir = '/srv/ost0'\n";
+        for (text, expected) in [
+            (format!("{head}frobnicate = 1\n"), "unknown field `frobnicate`"),
+            (format!("{head}[[target]]\nrole = 'osd'\ndir = '/x'\n"), "unknown variant `osd`"),
+            (format!("{head}{target}"), "mgs = \"HOST:PORT\" is missing"),
+            (format!("{head}mgs = 'a'\n{target}{target}"), "two targets use the directory"),
+            (format!("{head}mgs = 'a'\n"), "no [[target]]"),
+            (format!("fsname = 'much too long'\nlisten = ''\nmgs = 'a'\n{target}"), "cannot name a file system"),
+            ("listen = 'x'\n".to_owned(), "missing field `fsname`"),
+        ] {
+            let error = parse(&text).expect_err(&text);
+            assert!(error.contains(expected), "{error}");
+        }
+    }
+
+    #[test]
+    fn ports_are_added_once() {
+        assert_eq!(with_port("host"), "host:988");
+        assert_eq!(with_port("host:1"), "host:1");
+        assert_eq!(with_port("[::1]"), "[::1]:988");
+        assert_eq!(with_port("[::1]:2"), "[::1]:2");
+    }
+}

@@ -1,0 +1,190 @@
+//! What `stria ctl` can ask a running process: parameters, targets, states.
+
+use std::{path::Path, sync::Arc, time::Duration};
+
+use anyhow::Context;
+use bytes::Bytes;
+use mgs::Watcher;
+use rpc::{
+    Import,
+    message::{
+        MgsRequest, Request,
+        mgs::{ClusterMap, TargetRole, TargetState},
+    },
+};
+use rt::{
+    parameters::{NodeKind, ParameterError, ParameterTree},
+    real::Cores,
+};
+use tokio::sync::watch;
+
+use super::{Node, parameters};
+use crate::ctl::{
+    protocol::{CtlReply, CtlRequest, Parameter, TargetLine},
+    socket::{ControlSocket, Responder},
+};
+
+/// The control socket of a process and what keeps its parameters current. Ends when dropped.
+pub struct NodeControl {
+    _socket: ControlSocket,
+    _stop: watch::Sender<()>,
+}
+
+impl NodeControl {
+    /// Opens the socket in `run_dir`, after setting `assignments` (`NAME=VALUE`).
+    pub fn open(node: &Node, run_dir: &Path, assignments: &[String]) -> anyhow::Result<Self> {
+        let tree = ParameterTree::new();
+        parameters::register(&tree, node)?;
+        for assignment in assignments {
+            let (name, value) =
+                assignment.split_once('=').with_context(|| format!("'{assignment}': expected NAME=VALUE"))?;
+            tree.set(name, value).with_context(|| format!("cannot set {assignment}"))?;
+        }
+        let stop = follow_permanent(&tree, node)?;
+        let responder = NodeResponder {
+            tree,
+            cores: node.cores().clone(),
+            watcher: node.watcher.clone(),
+            mgs: node.mgs_import.clone(),
+            own: node.own_targets(),
+            connections: node.clients.lock().expect("no panic while locked").first().cloned(),
+        };
+        let socket = ControlSocket::open(run_dir, Arc::new(responder))
+            .with_context(|| format!("cannot open a control socket in {}", run_dir.display()))?;
+        Ok(Self { _socket: socket, _stop: stop })
+    }
+}
+
+/// Sets permanent parameters, now and whenever the cluster map brings others. Names that this process does not have are
+/// for others. On a thread of its own, because reading a parameter may wait.
+fn follow_permanent(tree: &ParameterTree, node: &Node) -> anyhow::Result<watch::Sender<()>> {
+    let (stop, stopped) = watch::channel(());
+    let (tree, cores, mut maps) = (tree.clone(), node.cores().clone(), node.watcher.subscribe());
+    std::thread::Builder::new().name("parameters".to_owned()).spawn(move || {
+        let mut known: Vec<(String, String)> = Vec::new();
+        loop {
+            let permanent = maps.borrow_and_update().parameters.clone();
+            for (pattern, value) in permanent.iter().filter(|setting| !known.contains(setting)) {
+                match tree.set(pattern, value) {
+                    Ok(_) | Err(ParameterError::Unknown(_)) => {}
+                    Err(error) => tracing::warn!("permanent parameter {pattern}={value}: {error}"),
+                }
+            }
+            known = permanent;
+            let mut stopped = stopped.clone();
+            let goes_on = cores.block_on(async {
+                tokio::select! {
+                    changed = maps.changed() => changed.is_ok(),
+                    _ = stopped.changed() => false,
+                }
+            });
+            if !goes_on {
+                return;
+            }
+        }
+    })?;
+    Ok(stop)
+}
+
+struct NodeResponder {
+    tree: ParameterTree,
+    cores: Cores,
+    watcher: Watcher,
+    mgs: Import,
+    own: std::collections::BTreeSet<TargetRole>,
+    connections: Option<Arc<client::FileSystem>>,
+}
+
+impl Responder for NodeResponder {
+    fn respond(&self, request: CtlRequest) -> CtlReply {
+        match request {
+            CtlRequest::Get { pattern } => self.parameters(&pattern, true),
+            CtlRequest::List { pattern } => self.parameters(&pattern, false),
+            CtlRequest::Set { pattern, value } => match self.tree.set(&pattern, &value) {
+                Ok(changed) => CtlReply::Parameters(
+                    changed.into_iter().map(|(name, value)| Parameter { name, value, writable: true }).collect(),
+                ),
+                Err(ParameterError::Unknown(_)) => CtlReply::Parameters(Vec::new()),
+                Err(error) => CtlReply::Error(error.to_string()),
+            },
+            CtlRequest::SetPermanent { name, value } => self.ask_mgs(MgsRequest::SetParameter(name, value)),
+            CtlRequest::Targets => CtlReply::Targets(self.targets()),
+            CtlRequest::SetState { target, active } => self.set_state(&target, active),
+        }
+    }
+}
+
+impl NodeResponder {
+    fn parameters(&self, pattern: &str, values: bool) -> CtlReply {
+        let nodes = match self.tree.list_recursive(pattern) {
+            Ok(nodes) => nodes,
+            Err(ParameterError::Unknown(_)) => return CtlReply::Parameters(Vec::new()),
+            Err(error) => return CtlReply::Error(error.to_string()),
+        };
+        let leaf = |node: rt::parameters::Node| {
+            let writable = match node.kind {
+                NodeKind::Branch => return None,
+                kind => kind == NodeKind::Writable,
+            };
+            let value = match values {
+                true => self.tree.get(&node.name).ok()?.into_iter().next()?.1,
+                false => String::new(),
+            };
+            Some(Parameter { name: node.name, value, writable })
+        };
+        CtlReply::Parameters(nodes.into_iter().filter_map(leaf).collect())
+    }
+
+    fn targets(&self) -> Vec<TargetLine> {
+        let map = self.watcher.map();
+        let states = self.connections.as_ref().map(|client| client.connections()).unwrap_or_default();
+        let line = |target: &rpc::message::mgs::Target| {
+            let own = self.own.contains(&target.role);
+            let connected = states.iter().any(|(role, state, _)| {
+                *role == target.role && *state == rpc::ImportState::Full
+            });
+            let state = match (target.state, own, states.is_empty(), connected) {
+                (TargetState::Inactive, ..) => "IN",
+                (_, true, ..) | (_, _, _, true) => "UP",
+                (_, false, true, _) => "-",
+                (_, false, false, false) => "DISCONN",
+            };
+            let kind = match (target.role, own) {
+                (TargetRole::Mdt(_), true) => "mdt",
+                (TargetRole::Ost(_), true) => "obdfilter",
+                (TargetRole::Mdt(_), false) => "mdc",
+                (TargetRole::Ost(_), false) => "osc",
+            };
+            TargetLine {
+                state: state.to_owned(),
+                kind: kind.to_owned(),
+                name: target.role.target_name(&map.fsname),
+                address: target.address.clone(),
+            }
+        };
+        map.targets.iter().map(line).collect()
+    }
+
+    fn set_state(&self, name: &str, active: bool) -> CtlReply {
+        let map: Arc<ClusterMap> = self.watcher.map();
+        let plain = name.trim_end_matches("_UUID");
+        let Some(target) = map.targets.iter().find(|target| target.role.target_name(&map.fsname) == plain) else {
+            return CtlReply::Error(format!("there is no target '{name}'; see: stria ctl dl"));
+        };
+        let state = if active { TargetState::Active } else { TargetState::Inactive };
+        self.ask_mgs(MgsRequest::SetState(target.role, state))
+    }
+
+    fn ask_mgs(&self, request: MgsRequest) -> CtlReply {
+        /// How long a person waits for an answer.
+        const PATIENCE: Duration = Duration::from_secs(10);
+        let seams = super::seams(&self.cores);
+        let deadline = seams.clock.now() + PATIENCE;
+        let call = self.mgs.call(Request::Mgs(request), Bytes::new());
+        match self.cores.block_on(rt::clock::timeout_at(&*seams.clock, deadline, call)) {
+            Some(Ok(_)) => CtlReply::Done,
+            Some(Err(error)) => CtlReply::Error(error.to_string()),
+            None => CtlReply::Error("the management service does not answer".to_owned()),
+        }
+    }
+}

@@ -1,0 +1,220 @@
+//! Identity of a formatted target: the file `stria-target.toml` in its directory, and the lock that keeps a second process
+//! out.
+
+use std::{
+    fs::File,
+    io::{self, Write},
+    path::{Path, PathBuf},
+};
+
+use serde::{Deserialize, Serialize};
+
+use super::config::{Role, TargetConfig};
+
+/// Version of the layout of a target's directory.
+pub const FORMAT_VERSION: u32 = 1;
+const FILE_NAME: &str = "stria-target.toml";
+
+/// What a target is; written once by format.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Identity {
+    /// Version of the directory's layout.
+    pub format_version: u32,
+    /// File system it was formatted for.
+    pub fsname: String,
+    /// Role.
+    pub role: Role,
+    /// Index.
+    pub index: u16,
+    /// Random, unique: a target with another one cannot take its place.
+    pub uuid: String,
+}
+
+/// Why a target's directory cannot be used.
+#[derive(Debug, thiserror::Error)]
+pub enum IdentityError {
+    /// Nothing was formatted there.
+    #[error("{} is not a StriaFS target; format it first: stria format", .0.display())]
+    NotFormatted(PathBuf),
+    /// Format refuses directories with contents.
+    #[error("{} is not empty; format only uses an empty or new directory (found '{}')", .0.display(), .1)]
+    NotEmpty(PathBuf, String),
+    /// Format refuses existing targets.
+    #[error("{} already holds {}; remove it yourself if it is not needed", .0.display(), .1)]
+    Formatted(PathBuf, String),
+    /// The directory belongs to something else than the configuration says.
+    #[error("{} holds {found}, but the configuration says {expected}", .path.display())]
+    Mismatch {
+        /// The directory.
+        path: PathBuf,
+        /// What it holds.
+        found: String,
+        /// What was expected.
+        expected: String,
+    },
+    /// Written by a version this one does not know.
+    #[error("{} has format version {found}; this stria reads version {FORMAT_VERSION}", .path.display())]
+    Version {
+        /// The directory.
+        path: PathBuf,
+        /// Its version.
+        found: u32,
+    },
+    /// The identity file does not decode.
+    #[error("{}: damaged: {detail}", .path.display())]
+    Damaged {
+        /// The file.
+        path: PathBuf,
+        /// Why.
+        detail: String,
+    },
+    /// Another process serves it.
+    #[error("{} is in use by another stria process", .0.display())]
+    InUse(PathBuf),
+    /// The directory or file cannot be accessed.
+    #[error("{}: {source}", .path.display())]
+    Io {
+        /// Directory or file.
+        path: PathBuf,
+        /// Why.
+        source: io::Error,
+    },
+}
+
+fn io_error(path: &Path) -> impl FnOnce(io::Error) -> IdentityError + '_ {
+    move |source| IdentityError::Io { path: path.to_owned(), source }
+}
+
+impl Identity {
+    /// What this target is, for messages.
+    pub fn describe(&self) -> String {
+        let target = TargetConfig { role: self.role, index: self.index, dir: PathBuf::new() };
+        format!("{} of file system '{}'", target.name(&self.fsname), self.fsname)
+    }
+
+    /// Marks an empty or new directory as a target.
+    pub fn create(directory: &Path, fsname: &str, role: Role, index: u16, uuid: String) -> Result<Self, IdentityError> {
+        std::fs::create_dir_all(directory).map_err(io_error(directory))?;
+        if let Ok(existing) = Self::load(directory) {
+            return Err(IdentityError::Formatted(directory.to_owned(), existing.describe()));
+        }
+        if let Some(entry) = std::fs::read_dir(directory).map_err(io_error(directory))?.next() {
+            let name = entry.map_err(io_error(directory))?.file_name().to_string_lossy().into_owned();
+            return Err(IdentityError::NotEmpty(directory.to_owned(), name));
+        }
+        Ok(Self { format_version: FORMAT_VERSION, fsname: fsname.to_owned(), role, index, uuid })
+    }
+
+    /// Writes the identity durably: the last step of format, so that a half-formatted directory is not taken for a target.
+    pub fn store(&self, directory: &Path) -> Result<(), IdentityError> {
+        let path = directory.join(FILE_NAME);
+        let temporary = directory.join("stria-target.tmp");
+        let text = toml::to_string(self).map_err(|error| IdentityError::Damaged {
+            path: path.clone(),
+            detail: error.to_string(),
+        })?;
+        let write = || -> io::Result<()> {
+            let mut file = File::create(&temporary)?;
+            file.write_all(text.as_bytes())?;
+            file.sync_all()?;
+            std::fs::rename(&temporary, &path)?;
+            File::open(directory)?.sync_all()
+        };
+        write().map_err(io_error(&path))
+    }
+
+    /// Reads the identity of a directory.
+    pub fn load(directory: &Path) -> Result<Self, IdentityError> {
+        let path = directory.join(FILE_NAME);
+        let text = match std::fs::read_to_string(&path) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => {
+                return Err(IdentityError::NotFormatted(directory.to_owned()));
+            }
+            text => text.map_err(io_error(&path))?,
+        };
+        let damaged = |detail: String| IdentityError::Damaged { path: path.clone(), detail };
+        let table: toml::Table = text.parse().map_err(|error: toml::de::Error| damaged(error.to_string()))?;
+        match table.get("format_version").and_then(toml::Value::as_integer) {
+            Some(version) if version == i64::from(FORMAT_VERSION) => {}
+            Some(version) => {
+                let found = u32::try_from(version).unwrap_or(u32::MAX);
+                return Err(IdentityError::Version { path: directory.to_owned(), found });
+            }
+            None => return Err(damaged("no format_version".to_owned())),
+        }
+        table.try_into().map_err(|error: toml::de::Error| damaged(error.to_string()))
+    }
+
+    /// Reads the identity and compares it with what the configuration expects.
+    pub fn expect(target: &TargetConfig, fsname: &str) -> Result<Self, IdentityError> {
+        let found = Self::load(&target.dir)?;
+        let expected =
+            Identity { fsname: fsname.to_owned(), role: target.role, index: target.index, ..found.clone() };
+        if found != expected {
+            return Err(IdentityError::Mismatch {
+                path: target.dir.clone(),
+                found: found.describe(),
+                expected: expected.describe(),
+            });
+        }
+        Ok(found)
+    }
+}
+
+/// Holds a target's directory for one process; released when dropped, also by the death of the process.
+#[derive(Debug)]
+pub struct DirectoryLock {
+    _file: File,
+}
+
+impl DirectoryLock {
+    /// Takes the lock, or tells that somebody has it.
+    pub fn take(directory: &Path) -> Result<Self, IdentityError> {
+        let path = directory.join("stria-target.lock");
+        let file = File::options().create(true).write(true).truncate(false).open(&path).map_err(io_error(&path))?;
+        match file.try_lock() {
+            Ok(()) => Ok(Self { _file: file }),
+            Err(std::fs::TryLockError::WouldBlock) => Err(IdentityError::InUse(directory.to_owned())),
+            Err(std::fs::TryLockError::Error(source)) => Err(IdentityError::Io { path, source }),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_target_is_formatted_once_and_recognised() {
+        let place = tempfile::tempdir().unwrap();
+        let target = TargetConfig { role: Role::Ost, index: 3, dir: place.path().join("ost") };
+        assert!(matches!(Identity::expect(&target, "stria"), Err(IdentityError::NotFormatted(_))));
+        let identity = Identity::create(&target.dir, "stria", Role::Ost, 3, "u".into()).unwrap();
+        identity.store(&target.dir).unwrap();
+        assert_eq!(Identity::expect(&target, "stria").unwrap(), identity);
+        assert!(matches!(Identity::expect(&target, "other"), Err(IdentityError::Mismatch { .. })));
+        let again = Identity::create(&target.dir, "stria", Role::Ost, 3, "v".into());
+        assert!(matches!(again, Err(IdentityError::Formatted(..))), "{again:?}");
+    }
+
+    #[test]
+    fn foreign_directories_and_versions_are_refused() {
+        let place = tempfile::tempdir().unwrap();
+        std::fs::write(place.path().join("thesis.tex"), "years of work").unwrap();
+        let refused = Identity::create(place.path(), "stria", Role::Mdt, 0, "u".into());
+        assert!(matches!(refused, Err(IdentityError::NotEmpty(_, name)) if name == "thesis.tex"));
+        std::fs::write(place.path().join(FILE_NAME), "format_version = 99\n").unwrap();
+        assert!(matches!(Identity::load(place.path()), Err(IdentityError::Version { found: 99, .. })));
+        std::fs::write(place.path().join(FILE_NAME), "\u{0}\u{1}garbage").unwrap();
+        assert!(matches!(Identity::load(place.path()), Err(IdentityError::Damaged { .. })));
+    }
+
+    #[test]
+    fn one_process_has_a_target() {
+        let place = tempfile::tempdir().unwrap();
+        let lock = DirectoryLock::take(place.path()).unwrap();
+        assert!(matches!(DirectoryLock::take(place.path()), Err(IdentityError::InUse(_))));
+        drop(lock);
+        DirectoryLock::take(place.path()).unwrap();
+    }
+}

@@ -1,0 +1,106 @@
+//! Parameters of a metadata target, under Lustre's names (`mdt.*`, `lod.*`).
+
+use std::{sync::Arc, time::Duration};
+
+use layout::ResolvedCount;
+use mds::{Mdt, Parameters};
+use rt::parameters::{Parameter, ParameterError, ParameterTree, parse_number};
+use types::limits;
+
+/// A number among [`Parameters`]: name below the target, explanation, range, and how to read and change it.
+struct Number {
+    name: &'static str,
+    doc: &'static str,
+    range: std::ops::RangeInclusive<u64>,
+    get: fn(&Parameters) -> u64,
+    set: fn(&mut Parameters, u64),
+}
+
+const NUMBERS: [Number; 6] = [
+    Number {
+        name: "lod.stripecount",
+        doc: "stripes of files that nobody chose a layout for",
+        range: 1..=limits::STRIPE_COUNT_MAX as u64,
+        get: |parameters| match parameters.default_layout.stripe_count {
+            ResolvedCount::AtMost(count) => u64::from(count),
+            ResolvedCount::All => u64::from(limits::STRIPE_COUNT_MAX),
+        },
+        set: |parameters, value| parameters.default_layout.stripe_count = ResolvedCount::AtMost(value as u32),
+    },
+    Number {
+        name: "lod.stripesize",
+        doc: "bytes per stripe of files that nobody chose a layout for; a multiple of 65536",
+        range: limits::STRIPE_BYTES_MIN..=limits::STRIPE_BYTES_MAX,
+        get: |parameters| parameters.default_layout.stripe_bytes,
+        set: |parameters, value| parameters.default_layout.stripe_bytes = value / limits::STRIPE_BYTES_MIN * limits::STRIPE_BYTES_MIN,
+    },
+    Number {
+        name: "lod.qos_threshold_rr",
+        doc: "percent by which free space may differ before placement weighs it",
+        range: 0..=100,
+        get: |parameters| u64::from(parameters.placement.qos_threshold_rr),
+        set: |parameters, value| parameters.placement.qos_threshold_rr = value as u32,
+    },
+    Number {
+        name: "lod.qos_prio_free",
+        doc: "percent by which free space counts more than an even spread",
+        range: 0..=100,
+        get: |parameters| u64::from(parameters.placement.qos_prio_free),
+        set: |parameters, value| parameters.placement.qos_prio_free = value as u32,
+    },
+    Number {
+        name: "lod.reserved_permille",
+        doc: "thousandths of an OST's space below which it gets no new objects",
+        range: 0..=1000,
+        get: |parameters| u64::from(parameters.placement.reserved_permille),
+        set: |parameters, value| parameters.placement.reserved_permille = value as u32,
+    },
+    Number {
+        name: "osp.maxage_ms",
+        doc: "milliseconds between questions for the space of the OSTs",
+        range: 10..=3_600_000,
+        get: |parameters| parameters.ost_refresh.as_millis() as u64,
+        set: |parameters, value| parameters.ost_refresh = Duration::from_millis(value),
+    },
+];
+
+/// Registers what `mdt` has.
+pub fn register(tree: &ParameterTree, mdt: &Arc<Mdt>) -> Result<(), ParameterError> {
+    for Number { name, doc, range, get, set } in NUMBERS {
+        let (kind, leaf) = name.split_once('.').expect("names have two parts");
+        let (shown, changed) = (Arc::clone(mdt), Arc::clone(mdt));
+        let parameter = Parameter::writable(
+            doc,
+            move || get(&shown.parameters()).to_string(),
+            move |text| {
+                let value = parse_number(text, &range)?;
+                let mut parameters = changed.parameters();
+                set(&mut parameters, value);
+                changed.set_parameters(parameters);
+                Ok(())
+            },
+        );
+        tree.register(&format!("{kind}.{}-mdtlov.{leaf}", mdt.name()), parameter)?;
+    }
+    let prefix = format!("mdt.{}", mdt.name());
+    let (shown, reset) = (Arc::clone(mdt), Arc::clone(mdt));
+    let get = move || {
+        let lines = shown.statistics().read().into_iter().filter(|(_, count)| *count > 0);
+        lines.map(|(name, count)| format!("{name:<24} {count} samples [reqs]\n")).collect()
+    };
+    let set = move |_: &str| {
+        reset.statistics().clear();
+        Ok(())
+    };
+    let doc = "operations; writing anything resets them";
+    tree.register(&format!("{prefix}.md_stats"), Parameter::writable(doc, get, set))?;
+    let shown = Arc::clone(mdt);
+    let get = move || shown.open_files().to_string();
+    tree.register(&format!("{prefix}.open_files"), Parameter::read_only("files open on this target", get))?;
+    let shown = Arc::clone(mdt);
+    let status = move || match shown.recovering_clients().len() {
+        0 => "status: COMPLETE".to_owned(),
+        count => format!("status: RECOVERING\nclients_missing: {count}"),
+    };
+    tree.register(&format!("{prefix}.recovery_status"), Parameter::read_only("recovery after a restart", status))
+}

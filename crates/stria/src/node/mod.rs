@@ -1,0 +1,422 @@
+//! A process of the file system: its targets, its server, its clients, put together.
+//!
+//! Life cycle: [`Node::start`] locks and opens the targets, serves them, registers them at the management service and follows
+//! the cluster map; [`Node::mount_client`] adds a client; [`Node::stop`] ends everything in the opposite order.
+
+pub mod config;
+mod control;
+pub mod format;
+pub mod identity;
+mod mdt_parameters;
+pub mod mount;
+mod parameters;
+pub mod serve;
+mod signals;
+mod status;
+pub mod target;
+pub mod up;
+
+use std::{
+    collections::BTreeSet,
+    path::PathBuf,
+    sync::{Arc, Mutex},
+    time::Duration,
+};
+
+use anyhow::{Context, bail};
+use client::{FileSystem, MountOptions, Resolver};
+use mds::Mdt;
+use mgs::{Mgs, Registrar, Watcher, registrar};
+use oss::Ost;
+use rpc::{
+    Endpoint, Import, ImportOptions, Server, ServerOptions,
+    message::mgs::{ClusterMap, Target, TargetRole, TargetState},
+};
+use rt::{
+    Address, Seams,
+    buffer::BufferPool,
+    real::{Cores, TcpOptions, TcpTransport},
+};
+use types::{ClientId, FsError, MdtIndex, OstIndex};
+
+use config::{Config, Role, TargetConfig};
+use identity::{DirectoryLock, Identity};
+use target::{OpenTarget, Threads};
+
+/// A session that sends nothing for this long is evicted.
+const LEASE: Duration = Duration::from_secs(30);
+/// Address of targets that only their own process can reach.
+const LOCAL_ADDRESS: &str = "0@lo";
+
+/// What a process runs.
+#[derive(Clone, Debug)]
+pub struct NodeOptions {
+    /// File system.
+    pub fsname: String,
+    /// Where to listen; `None`: only this process uses the targets.
+    pub listen: Option<String>,
+    /// Where others reach this process, if not at `listen`.
+    pub advertise: Option<String>,
+    /// The management service; `None`: a target of this process.
+    pub mgs: Option<String>,
+    /// Memory for the tables of each target.
+    pub memory_bytes: u64,
+    /// Targets.
+    pub targets: Vec<TargetConfig>,
+}
+
+impl NodeOptions {
+    /// A whole file system below `directory`: for `up`, benchmarks and the demo.
+    pub fn up(directory: PathBuf, osts: u16) -> Self {
+        let target = |role: Role, index: u16| {
+            let name = if role == Role::Mgs { "mgs".to_owned() } else { format!("{role}{index}") };
+            TargetConfig { role, index, dir: directory.join(name) }
+        };
+        let mut targets = vec![target(Role::Mgs, 0), target(Role::Mdt, 0)];
+        targets.extend((0..osts).map(|index| target(Role::Ost, index)));
+        Self {
+            fsname: "stria".to_owned(),
+            listen: None,
+            advertise: None,
+            mgs: None,
+            memory_bytes: 256 << 20,
+            targets,
+        }
+    }
+
+    /// What a daemon's configuration says.
+    pub fn daemon(config: &Config) -> Self {
+        Self {
+            fsname: config.fsname.clone(),
+            listen: Some(config::with_port(&config.listen)),
+            advertise: config.advertise.as_deref().map(config::with_port),
+            mgs: config.mgs.as_deref().map(config::with_port),
+            memory_bytes: config.memory_mib << 20,
+            targets: config.targets.clone(),
+        }
+    }
+
+    /// A process with clients only.
+    pub fn client(mgs: &str, fsname: &str) -> Self {
+        Self {
+            fsname: fsname.to_owned(),
+            listen: None,
+            advertise: None,
+            mgs: Some(config::with_port(mgs)),
+            memory_bytes: 0,
+            targets: Vec::new(),
+        }
+    }
+
+    /// Formats the targets that are not there yet; returns how many.
+    pub fn format_missing(&self) -> anyhow::Result<usize> {
+        let missing: Vec<_> = self.targets.iter().filter(|target| !format::is_target(&target.dir)).collect();
+        for target in &missing {
+            format::format_target(target, &self.fsname)
+                .with_context(|| format!("cannot format {}", target.name(&self.fsname)))?;
+        }
+        Ok(missing.len())
+    }
+}
+
+/// A target of this process, as the cluster map knows it.
+pub struct Served<T> {
+    /// Role and index.
+    pub role: TargetRole,
+    /// Identity.
+    pub uuid: String,
+    /// The target.
+    pub target: Arc<T>,
+}
+
+/// A running process.
+pub struct Node {
+    options: NodeOptions,
+    cores: Cores,
+    seams: Seams,
+    /// Blocking threads of the targets.
+    pub threads: Threads,
+    /// The server of this process's targets.
+    pub server: Arc<Server>,
+    /// Where it listens.
+    pub address: Option<Address>,
+    /// Management service.
+    pub mgs: Option<Arc<Mgs>>,
+    /// Metadata targets.
+    pub mdts: Vec<Served<Mdt>>,
+    /// Object storage targets.
+    pub osts: Vec<Served<Ost>>,
+    /// The way to the management service.
+    pub mgs_import: Import,
+    /// The cluster map.
+    pub watcher: Watcher,
+    /// Mounted clients.
+    pub clients: Mutex<Vec<Arc<FileSystem>>>,
+    registrars: Vec<Registrar>,
+    _locks: Vec<DirectoryLock>,
+}
+
+impl Node {
+    /// Starts everything in `options`. The targets must be formatted.
+    pub async fn start(cores: Cores, options: NodeOptions) -> anyhow::Result<Self> {
+        let seams = seams(&cores);
+        let mut locks = Vec::new();
+        let mut identities = Vec::new();
+        for target in &options.targets {
+            identities.push(Identity::expect(target, &options.fsname)?);
+            locks.push(DirectoryLock::take(&target.dir)?);
+        }
+        let server = Server::new(seams.clone(), ServerOptions::default());
+        let threads = Threads::start()?;
+        let (mut mgs, mut mdts, mut osts) = (None, Vec::new(), Vec::new());
+        for (target, identity) in options.targets.iter().zip(identities) {
+            let name = target.name(&options.fsname);
+            let uuid = identity.uuid;
+            let opened = target::open(&seams, target, &options.fsname, &threads, options.memory_bytes).await;
+            match opened.with_context(|| format!("cannot open {name} in {}", target.dir.display()))? {
+                OpenTarget::Mgs(opened) => {
+                    server.add_target(mgs::TARGET_NAME, opened.clone(), LEASE);
+                    mgs = Some(opened);
+                }
+                OpenTarget::Mdt(opened) => {
+                    server.add_target(&name, opened.clone(), LEASE);
+                    let role = TargetRole::Mdt(MdtIndex(target.index));
+                    mdts.push(Served { role, uuid, target: opened });
+                }
+                OpenTarget::Ost(opened) => {
+                    server.add_target(&name, opened.clone(), LEASE);
+                    let role = TargetRole::Ost(OstIndex(target.index));
+                    osts.push(Served { role, uuid, target: opened });
+                }
+            }
+        }
+        let address = match &options.listen {
+            Some(listen) => Some(
+                server
+                    .listen(&Address::from(listen.as_str()))
+                    .await
+                    .with_context(|| format!("cannot listen on {listen}"))?,
+            ),
+            None => None,
+        };
+        let endpoint = match &options.mgs {
+            Some(remote) => Endpoint::Remote(Address::from(remote.as_str())),
+            None => Endpoint::Local(Arc::clone(&server)),
+        };
+        let mgs_import = import(&seams, mgs::TARGET_NAME, endpoint);
+        let watcher = match &mgs {
+            Some(mgs) => Watcher::of(mgs.subscribe()),
+            None => Watcher::start(&seams, mgs_import.clone()),
+        };
+        let mut node = Self {
+            options,
+            cores,
+            seams,
+            threads,
+            server,
+            address,
+            mgs,
+            mdts,
+            osts,
+            mgs_import,
+            watcher,
+            clients: Mutex::default(),
+            registrars: Vec::new(),
+            _locks: locks,
+        };
+        node.register();
+        node.follow_map();
+        Ok(node)
+    }
+
+    /// A process with one client of a remote file system.
+    pub async fn connect(cores: Cores, mgs: &str, fsname: &str) -> anyhow::Result<(Self, Arc<FileSystem>)> {
+        let node = Self::start(cores, NodeOptions::client(mgs, fsname)).await?;
+        let file_system = node.mount_client().await?;
+        Ok((node, file_system))
+    }
+
+    /// File system of this process.
+    pub fn fsname(&self) -> &str {
+        &self.options.fsname
+    }
+
+    /// The process's cores.
+    pub fn cores(&self) -> &Cores {
+        &self.cores
+    }
+
+    /// The process's seams.
+    pub fn seams(&self) -> &Seams {
+        &self.seams
+    }
+
+    /// Adds a client. Waits until the management service knows the metadata target.
+    pub async fn mount_client(&self) -> anyhow::Result<Arc<FileSystem>> {
+        self.known_map().await?;
+        let name = client_name();
+        let options = MountOptions::new(self.watcher.subscribe(), self.resolver(), &name);
+        let file_system = FileSystem::mount(self.seams.clone(), options).await?;
+        self.clients.lock().expect("no panic while locked").push(Arc::clone(&file_system));
+        Ok(file_system)
+    }
+
+    /// The cluster map, once it has the first metadata target.
+    pub async fn known_map(&self) -> anyhow::Result<Arc<ClusterMap>> {
+        /// How long the management service and the metadata target are waited for.
+        const PATIENCE: Duration = Duration::from_secs(30);
+        let root = TargetRole::Mdt(MdtIndex(0));
+        let known = self.watcher.wait_for(|map| map.targets.iter().any(|target| target.role == root));
+        let deadline = self.seams.clock.now() + PATIENCE;
+        let Some(map) = rt::clock::timeout_at(&*self.seams.clock, deadline, known).await else {
+            let place = self.options.mgs.as_deref().unwrap_or("this process");
+            match self.watcher.map().version {
+                0 => bail!("the management service at {place} does not answer"),
+                _ => bail!("no metadata target has registered at the management service at {place}"),
+            }
+        };
+        let map = map?;
+        if map.fsname != self.options.fsname {
+            bail!("the file system there is '{}', not '{}'", map.fsname, self.options.fsname);
+        }
+        Ok(map)
+    }
+
+    /// Names of the targets of this process.
+    fn own_targets(&self) -> BTreeSet<TargetRole> {
+        self.options.targets.iter().filter_map(TargetConfig::map_role).collect()
+    }
+
+    /// The way to a target: directly if it is of this process, else over the network.
+    pub fn resolver(&self) -> Resolver {
+        let (own, server) = (self.own_targets(), Arc::clone(&self.server));
+        Arc::new(move |target: &Target| match own.contains(&target.role) {
+            true => Endpoint::Local(Arc::clone(&server)),
+            false => Endpoint::Remote(Address::from(target.address.as_str())),
+        })
+    }
+
+    /// Reports this process's targets to the management service from now on.
+    fn register(&mut self) {
+        let address = match (&self.options.advertise, &self.address) {
+            (Some(advertised), _) => advertised.clone(),
+            (None, Some(address)) => address.to_string(),
+            (None, None) => LOCAL_ADDRESS.to_owned(),
+        };
+        let identity = |role, uuid: &str| registrar::Identity {
+            fsname: self.options.fsname.clone(),
+            role,
+            uuid: uuid.to_owned(),
+            address: address.clone(),
+        };
+        let mut registrars = Vec::new();
+        for mdt in &self.mdts {
+            let measured = Arc::clone(&mdt.target);
+            let measure: registrar::Measure = Arc::new(move || {
+                let mdt = Arc::clone(&measured);
+                Box::pin(async move { (mdt.space().await.unwrap_or_default(), Default::default()) })
+            });
+            let import = self.mgs_import.clone();
+            registrars.push(Registrar::start(&self.seams, import, identity(mdt.role, &mdt.uuid), measure));
+        }
+        for ost in &self.osts {
+            let measured = Arc::clone(&ost.target);
+            let measure: registrar::Measure = Arc::new(move || {
+                let ost = Arc::clone(&measured);
+                Box::pin(async move { (ost.space().await.unwrap_or_default(), ost.condition()) })
+            });
+            let import = self.mgs_import.clone();
+            registrars.push(Registrar::start(&self.seams, import, identity(ost.role, &ost.uuid), measure));
+        }
+        self.registrars = registrars;
+    }
+
+    /// Tells the metadata targets where the object storage targets are, now and whenever it changes.
+    fn follow_map(&self) {
+        if self.mdts.is_empty() {
+            return;
+        }
+        let (mut maps, mdts, resolve) = (self.watcher.subscribe(), self.mdts.iter().map(|mdt| Arc::clone(&mdt.target)).collect::<Vec<_>>(), self.resolver());
+        self.seams.spawn.spawn(
+            "map_follower",
+            Box::pin(async move {
+                loop {
+                    let osts = ost_endpoints(&maps.borrow_and_update(), &resolve);
+                    for mdt in &mdts {
+                        mdt.update_map(&osts);
+                    }
+                    if maps.changed().await.is_err() {
+                        return;
+                    }
+                }
+            }),
+        );
+    }
+
+    /// Waits until all targets are registered; an error says which is not and why.
+    pub async fn registered(&self) -> anyhow::Result<()> {
+        for registrar in &self.registrars {
+            registrar.first().await.context("a target could not register at the management service")?;
+        }
+        Ok(())
+    }
+
+    /// Completes only if the management service refuses one of the targets, with the reason.
+    pub async fn refused(&self) -> anyhow::Error {
+        for registrar in &self.registrars {
+            if let Err(FsError::Refused(reason)) = registrar.first().await {
+                return anyhow::anyhow!("the management service refuses a target of this host: {reason}");
+            }
+        }
+        std::future::pending().await
+    }
+
+    /// Ends clients, then the server, then the targets. Everything acknowledged is durable afterwards.
+    pub async fn stop(mut self) -> anyhow::Result<()> {
+        let clients = std::mem::take(&mut *self.clients.lock().expect("no panic while locked"));
+        for client in clients {
+            client.unmount().await;
+        }
+        self.registrars.clear();
+        self.mgs_import.close().await;
+        self.server.stop().await;
+        for mdt in &self.mdts {
+            mdt.target.stop().await.context("stopping a metadata target")?;
+        }
+        for ost in &self.osts {
+            ost.target.stop().await.context("stopping an object storage target")?;
+        }
+        if let Some(mgs) = &self.mgs {
+            mgs.close().await.context("stopping the management service")?;
+        }
+        Ok(())
+    }
+}
+
+fn ost_endpoints(map: &ClusterMap, resolve: &Resolver) -> Vec<(OstIndex, Endpoint, bool)> {
+    map.targets
+        .iter()
+        .filter_map(|target| match target.role {
+            TargetRole::Ost(index) => Some((index, resolve(target), target.state == TargetState::Active)),
+            TargetRole::Mdt(_) => None,
+        })
+        .collect()
+}
+
+fn import(seams: &Seams, name: &str, endpoint: Endpoint) -> Import {
+    let client = ClientId(seams.entropy.next_u64());
+    Import::new(seams.clone(), name, endpoint, client, &client_name(), ImportOptions::default(), None)
+}
+
+/// The seams of a process that runs on `cores`.
+pub fn seams(cores: &Cores) -> Seams {
+    /// Idle receive buffers kept for reuse.
+    const BUFFERS_BYTES_MAX: usize = 64 << 20;
+    rt::real::seams(cores, TcpTransport::new(TcpOptions::default(), BufferPool::new(BUFFERS_BYTES_MAX)))
+}
+
+/// Host and process, for people.
+fn client_name() -> String {
+    let host = rustix::system::uname().nodename().to_string_lossy().into_owned();
+    format!("{host}:{}", std::process::id())
+}

@@ -1,0 +1,10 @@
+//! What a daemon tells its operator: a few lines on standard output, the rest goes to the log.
+
+use std::{fmt::Display, io::Write};
+
+/// Prints one line at once, also into pipes.
+pub fn say(text: impl Display) {
+    let mut output = std::io::stdout().lock();
+    // A daemon goes on when nobody reads its status any more.
+    let _ = writeln!(output, "{text}").and_then(|()| output.flush());
+}

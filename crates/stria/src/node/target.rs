@@ -1,0 +1,141 @@
+//! Targets on directories of this host: where each keeps its journal, its tables and its objects.
+//!
+//! ```text
+//! DIR/stria-target.toml   identity       DIR/stria-target.lock  held while a process serves it
+//! DIR/journal/            kv journal     DIR/cold/              kv cold store (fjall)
+//! DIR/objects/            host files of an OST's objects
+//! ```
+
+use std::{path::Path, sync::Arc};
+
+use anyhow::Context;
+use kv::{FjallCold, Store, cold::fjall::FjallOptions};
+use mds::{Mdt, MdtOptions};
+use mgs::Mgs;
+use oss::{Ost, OstDevices, OstOptions};
+use rt::{
+    Seams,
+    real::{Cores, Execution, IoThreads, LocalDirectory},
+};
+use types::{MdtIndex, OstIndex};
+
+use super::config::{Role, TargetConfig};
+
+/// Threads that flush journals of this process.
+const FLUSH_THREADS: usize = 4;
+
+/// Threads that do the blocking work of a process's targets.
+#[derive(Clone)]
+pub struct Threads {
+    /// Flushes of journals.
+    pub flush: Arc<IoThreads>,
+    /// I/O on objects: the service threads of `ost_io`.
+    pub ost_io: Arc<IoThreads>,
+}
+
+impl Threads {
+    /// Starts them.
+    pub fn start() -> std::io::Result<Self> {
+        let cores = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
+        Ok(Self {
+            flush: Arc::new(IoThreads::new("flush", FLUSH_THREADS)?),
+            ost_io: Arc::new(IoThreads::new("ost_io", (2 * cores).clamp(4, 64))?),
+        })
+    }
+}
+
+/// A target that is open.
+pub enum OpenTarget {
+    /// Management service.
+    Mgs(Arc<Mgs>),
+    /// Metadata target.
+    Mdt(Arc<Mdt>),
+    /// Object storage target.
+    Ost(Arc<Ost>),
+}
+
+fn config(memory_bytes: u64) -> kv::Config {
+    kv::Config { memory_bytes: memory_bytes / 2, ..kv::Config::default() }
+}
+
+fn cold(directory: &Path, memory_bytes: u64) -> anyhow::Result<Arc<FjallCold>> {
+    let path = directory.join("cold");
+    let cold = FjallCold::open(&path, FjallOptions::for_budget(memory_bytes / 2));
+    Ok(Arc::new(cold.with_context(|| format!("cannot open the tables in {}", path.display()))?))
+}
+
+fn journal(directory: &Path, threads: &Threads) -> anyhow::Result<Arc<LocalDirectory>> {
+    let path = directory.join("journal");
+    let device = LocalDirectory::open(&path, Execution::Inline, Arc::clone(&threads.flush));
+    Ok(Arc::new(device.with_context(|| format!("cannot open {}", path.display()))?))
+}
+
+fn ost_devices(directory: &Path, threads: &Threads, memory_bytes: u64) -> anyhow::Result<OstDevices> {
+    let path = directory.join("objects");
+    let objects = LocalDirectory::open(&path, Execution::Pooled, Arc::clone(&threads.ost_io));
+    Ok(OstDevices {
+        objects: Arc::new(objects.with_context(|| format!("cannot open {}", path.display()))?),
+        journal: journal(directory, threads)?,
+        cold: cold(directory, memory_bytes)?,
+    })
+}
+
+/// Makes the tables of a new target.
+pub async fn format(cores: &Cores, target: &TargetConfig, fsname: &str) -> anyhow::Result<()> {
+    /// Memory is not needed for a handful of records.
+    const MEMORY_BYTES: u64 = 64 << 20;
+    let (seams, threads) = (super::seams(cores), Threads::start()?);
+    let directory = target.dir.as_path();
+    match target.role {
+        Role::Mgs => {
+            let mgs = open_mgs(&seams, directory, fsname, &threads, MEMORY_BYTES).await?;
+            mgs.close().await?;
+        }
+        Role::Mdt => {
+            let (journal, cold) = (journal(directory, &threads)?, cold(directory, MEMORY_BYTES)?);
+            Mdt::format(&seams, journal, cold, config(MEMORY_BYTES), fsname, MdtIndex(target.index)).await?;
+        }
+        Role::Ost => {
+            let devices = ost_devices(directory, &threads, MEMORY_BYTES)?;
+            Ost::format(&seams, &devices, fsname, OstIndex(target.index), config(MEMORY_BYTES)).await?;
+        }
+    }
+    Ok(())
+}
+
+/// Opens a formatted target; its directory is locked by the caller.
+pub async fn open(
+    seams: &Seams,
+    target: &TargetConfig,
+    fsname: &str,
+    threads: &Threads,
+    memory_bytes: u64,
+) -> anyhow::Result<OpenTarget> {
+    let directory = target.dir.as_path();
+    Ok(match target.role {
+        Role::Mgs => OpenTarget::Mgs(open_mgs(seams, directory, fsname, threads, memory_bytes).await?),
+        Role::Mdt => {
+            let (journal, cold) = (journal(directory, threads)?, cold(directory, memory_bytes)?);
+            let mut options = MdtOptions::new(fsname, MdtIndex(target.index));
+            options.store = config(memory_bytes);
+            OpenTarget::Mdt(Mdt::open(seams.clone(), journal, cold, options).await?)
+        }
+        Role::Ost => {
+            let devices = ost_devices(directory, threads, memory_bytes)?;
+            let (index, options) = (OstIndex(target.index), OstOptions::default());
+            OpenTarget::Ost(Ost::open(seams.clone(), devices, fsname, index, options, config(memory_bytes)).await?)
+        }
+    })
+}
+
+async fn open_mgs(
+    seams: &Seams,
+    directory: &Path,
+    fsname: &str,
+    threads: &Threads,
+    memory_bytes: u64,
+) -> anyhow::Result<Arc<Mgs>> {
+    let (journal, cold) = (journal(directory, threads)?, cold(directory, memory_bytes)?);
+    let store = Store::open(seams.clone(), journal, cold, config(memory_bytes), &mut |_, _| {}).await?;
+    Ok(Mgs::open(seams, store, fsname).await?)
+}
