@@ -364,6 +364,7 @@ impl Mdt {
         })
     }
 
+    /// Space of the target and inodes it can hold.
     pub async fn space(&self) -> FsResult<SpaceUsage> {
         let error = |error: std::io::Error| FsError::Device { target: self.target.clone(), detail: error.to_string() };
         let space = self.device.space().await.map_err(error)?;

@@ -9,7 +9,9 @@ use crate::node::config::Role;
 /// StriaFS: a parallel file system in user space that stripes itself.
 #[derive(Debug, Parser)]
 #[command(name = "stria", version, propagate_version = true, disable_help_subcommand = true)]
-#[command(after_help = "Start here:\n  stria demo                  shows the file system at work and cleans up\n  stria up --mount /mnt/stria brings one up in this directory and keeps it")]
+#[command(
+    after_help = "Start here:\n  stria demo                  shows the file system at work and cleans up\n  stria up --mount /mnt/stria brings one up in this directory and keeps it"
+)]
 pub struct Cli {
     /// What to do.
     #[command(subcommand)]

@@ -21,7 +21,8 @@ static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
 fn main() -> ExitCode {
     let arguments: Vec<String> = std::env::args_os().map(|argument| argument.to_string_lossy().into_owned()).collect();
-    let called_as = arguments.first().and_then(|path| Path::new(path).file_name()?.to_str()).unwrap_or("stria").to_owned();
+    let called_as =
+        arguments.first().and_then(|path| Path::new(path).file_name()?.to_str()).unwrap_or("stria").to_owned();
     if called_as == "lfs" {
         return ExitCode::from(lfs::main(&arguments[1..]));
     }

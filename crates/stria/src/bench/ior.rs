@@ -51,7 +51,8 @@ impl Ior {
         for rank in 0..files {
             run.target.create(&self.path(rank))?.close()?;
         }
-        let data = Bytes::from((0..self.record_bytes()).map(|index| (index * 7 + index / 251) as u8).collect::<Vec<_>>());
+        let data =
+            Bytes::from((0..self.record_bytes()).map(|index| (index * 7 + index / 251) as u8).collect::<Vec<_>>());
         let write = self.phase(run, "write", |file, offset, _| file.write_at(&data, offset), true)?;
         super::drop_caches();
         let read = self.phase(run, "read", |file, offset, buffer| file.read_at(buffer, offset), false)?;

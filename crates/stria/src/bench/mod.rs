@@ -223,7 +223,10 @@ impl Session {
     fn mdtest(mut self, files: usize) -> anyhow::Result<Self> {
         for hard in [false, true] {
             let workload = mdtest::Mdtest { hard, files };
-            self.interleave(&|run| mdtest::Mdtest { files: workload.files.div_ceil(run.workers), ..workload }.run(run), false)?;
+            self.interleave(
+                &|run| mdtest::Mdtest { files: workload.files.div_ceil(run.workers), ..workload }.run(run),
+                false,
+            )?;
         }
         Ok(self)
     }

@@ -95,8 +95,14 @@ mod tests {
 
     #[test]
     fn ratios_are_of_medians() {
-        let results =
-            [result("local", 1.0), result("mount", 4.0), result("local", 3.0), result("mount", 2.0), result("local", 1.0), result("mount", 2.0)];
+        let results = [
+            result("local", 1.0),
+            result("mount", 4.0),
+            result("local", 3.0),
+            result("mount", 2.0),
+            result("local", 1.0),
+            result("mount", 2.0),
+        ];
         let text = table(&results).to_string();
         assert!(text.contains("0.50") && text.contains("500 us/op"), "{text}");
     }

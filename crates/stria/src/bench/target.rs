@@ -161,14 +161,8 @@ fn io_error(error: FsError) -> io::Error {
 impl Target for NativeTarget {
     fn make_directory(&self, path: &str) -> io::Result<()> {
         let (parent, name) = self.split(path)?;
-        let node = NewNode {
-            parent,
-            name: name.to_vec(),
-            kind: NodeKind::Directory,
-            mode: 0o755,
-            umask: 0,
-            layout: None,
-        };
+        let node =
+            NewNode { parent, name: name.to_vec(), kind: NodeKind::Directory, mode: 0o755, umask: 0, layout: None };
         let made = self.cores.block_on(self.file_system.create(&self.credentials, node)).map_err(io_error)?;
         self.directories.lock().insert(PathBuf::from(path), made.inode);
         Ok(())
@@ -177,7 +171,8 @@ impl Target for NativeTarget {
     fn create(&self, path: &str) -> io::Result<Box<dyn TargetFile>> {
         let (parent, name) = self.split(path)?;
         let flags = OpenFlags(open_flag::READ | open_flag::WRITE);
-        let created = self.cores.block_on(self.file_system.create_open(&self.credentials, parent, name, 0o644, 0, flags));
+        let created =
+            self.cores.block_on(self.file_system.create_open(&self.credentials, parent, name, 0o644, 0, flags));
         Ok(self.file(created.map_err(io_error)?.file))
     }
 
@@ -212,7 +207,8 @@ struct NativeFile {
 
 impl TargetFile for NativeFile {
     fn write_at(&self, data: &Bytes, offset: u64) -> io::Result<()> {
-        let written = self.cores.block_on(self.file_system.write(&self.file, offset, data.clone(), WriteOptions::default()));
+        let written =
+            self.cores.block_on(self.file_system.write(&self.file, offset, data.clone(), WriteOptions::default()));
         match written.map_err(io_error)? {
             count if count == data.len() => Ok(()),
             _ => Err(io::ErrorKind::WriteZero.into()),

@@ -6,15 +6,6 @@ use std::{
     time::{Duration, Instant},
 };
 
-/// What a phase took.
-#[derive(Clone, Copy, Debug, Default)]
-pub struct Phase {
-    /// From the common start to the last worker's end.
-    pub wall: Duration,
-    /// Processor time of everything that took part.
-    pub cpu: Duration,
-}
-
 /// Runs `work(rank)` on `workers` threads at once.
 pub fn run(workers: usize, work: impl Fn(usize) -> io::Result<()> + Sync) -> io::Result<Duration> {
     let barrier = Barrier::new(workers + 1);

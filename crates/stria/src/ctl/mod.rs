@@ -23,16 +23,22 @@ pub fn run(arguments: CtlArgs) -> anyhow::Result<()> {
     }
     let paths: Vec<PathBuf> = daemons.into_iter().map(|(_, path)| path).collect();
     match arguments.command {
-        CtlCommand::GetParam { values_only, patterns } => {
-            for_patterns(&paths, &patterns, |pattern| CtlRequest::Get { pattern }, |parameter| {
+        CtlCommand::GetParam { values_only, patterns } => for_patterns(
+            &paths,
+            &patterns,
+            |pattern| CtlRequest::Get { pattern },
+            |parameter| {
                 show(parameter, values_only);
-            })
-        }
-        CtlCommand::ListParam { mark, patterns } => {
-            for_patterns(&paths, &patterns, |pattern| CtlRequest::List { pattern }, |parameter| {
+            },
+        ),
+        CtlCommand::ListParam { mark, patterns } => for_patterns(
+            &paths,
+            &patterns,
+            |pattern| CtlRequest::List { pattern },
+            |parameter| {
                 println!("{}{}", parameter.name, if mark && parameter.writable { "=" } else { "" });
-            })
-        }
+            },
+        ),
         CtlCommand::SetParam { permanent, assignments } => {
             for assignment in assignments {
                 set(&paths, &assignment, permanent)?;

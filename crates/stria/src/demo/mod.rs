@@ -50,7 +50,10 @@ pub fn run(arguments: &DemoArgs) -> anyhow::Result<()> {
     std::fs::create_dir(&local_directory)?;
     let local = work.run(&local_directory, "local disk")?;
     println!("\n{}", table(&ours, &local));
-    println!("The disk makes {sync_rate:.0} fdatasyncs per second. All {} files agree with their originals.", work.files());
+    println!(
+        "The disk makes {sync_rate:.0} fdatasyncs per second. All {} files agree with their originals.",
+        work.files()
+    );
     place.close().context("cannot clean up")?;
     println!("Unmounted and cleaned up. To keep a file system: stria up --mount /mnt/stria");
     Ok(())

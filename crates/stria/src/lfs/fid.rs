@@ -22,7 +22,12 @@ pub fn path2fid(arguments: &[String], output: &mut dyn Write) -> Outcome {
     const OPTIONS: &[OptionSpec] = &[option('p', &["parents"], Takes::Nothing), long_option(&["help"], Takes::Nothing)];
     let parsed = parse(OPTIONS, arguments).map_err(|error| Failure::new(USAGE, format!("lfs path2fid: {error}")))?;
     if parsed.has("help") {
-        return print(output, format_args!("usage: lfs path2fid [-p] PATH...\n\nShows the FID of each path; with -p, --parents the FIDs of its directories and its names there.\n"));
+        return print(
+            output,
+            format_args!(
+                "usage: lfs path2fid [-p] PATH...\n\nShows the FID of each path; with -p, --parents the FIDs of its directories and its names there.\n"
+            ),
+        );
     }
     if parsed.operands.is_empty() {
         return Err(Failure::new(USAGE, "lfs path2fid: PATH must be specified"));
@@ -62,7 +67,12 @@ fn parents(path: &Path, inode: InodeNumber) -> Result<Vec<String>, Errno> {
 /// Runs `lfs fid2path MOUNT FID...`.
 pub fn fid2path(arguments: &[String], output: &mut dyn Write) -> Outcome {
     if arguments.iter().any(|argument| argument == "--help") {
-        return print(output, format_args!("usage: lfs fid2path MOUNT FID...\n\nShows every path of each FID; MOUNT is the mount point, any path below it, or the file system's name.\n"));
+        return print(
+            output,
+            format_args!(
+                "usage: lfs fid2path MOUNT FID...\n\nShows every path of each FID; MOUNT is the mount point, any path below it, or the file system's name.\n"
+            ),
+        );
     }
     let (place, fids) = match arguments.split_first() {
         Some((place, fids)) if !fids.is_empty() => (place, fids),
@@ -74,7 +84,10 @@ pub fn fid2path(arguments: &[String], output: &mut dyn Write) -> Outcome {
     let point = mount_point(place).map_err(|Errno(errno)| fail(place, errno))?;
     for text in fids {
         let inode = text.parse::<Fid>().ok().and_then(Fid::inode).ok_or_else(|| {
-            Failure::new(libc::EINVAL, format!("lfs fid2path: invalid FID '{text}': expected [0xSEQUENCE:0xOBJECT:0x0]"))
+            Failure::new(
+                libc::EINVAL,
+                format!("lfs fid2path: invalid FID '{text}': expected [0xSEQUENCE:0xOBJECT:0x0]"),
+            )
         })?;
         for relative in paths(&point, inode).map_err(|Errno(errno)| fail(text, errno))? {
             let path = point.join(OsStr::from_bytes(&relative));

@@ -82,8 +82,7 @@ struct Query<'a> {
 
 /// Runs `lfs getstripe`.
 pub fn run(arguments: &[String], output: &mut dyn Write) -> Outcome {
-    let parsed =
-        parse(OPTIONS, arguments).map_err(|error| Failure::new(USAGE, format!("lfs getstripe: {error}")))?;
+    let parsed = parse(OPTIONS, arguments).map_err(|error| Failure::new(USAGE, format!("lfs getstripe: {error}")))?;
     if parsed.has("help") {
         return print(output, format_args!("{HELP}"));
     }
@@ -208,11 +207,8 @@ impl Query<'_> {
         if self.ost.is_some() {
             return Ok(());
         }
-        let default = DirectoryDefault::new(
-            found.own_default.as_ref(),
-            found.effective_default.as_ref(),
-            self.parsed.has("raw"),
-        );
+        let default =
+            DirectoryDefault::new(found.own_default.as_ref(), found.effective_default.as_ref(), self.parsed.has("raw"));
         if self.fields.is_empty() {
             if !self.parsed.has("directory") || self.parsed.operands.len() > 1 {
                 print(output, format_args!("{}\n", path.display()))?;

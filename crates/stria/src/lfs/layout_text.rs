@@ -40,7 +40,11 @@ pub fn file(inode: InodeNumber, layout: &Layout, style: Style) -> String {
     if !style.quiet || style.yaml {
         header(&mut text, inode, layout, style);
     }
-    if style.yaml { objects_yaml(&mut text, inode, plain(layout), style) } else { objects(&mut text, inode, plain(layout), style) }
+    if style.yaml {
+        objects_yaml(&mut text, inode, plain(layout), style)
+    } else {
+        objects(&mut text, inode, plain(layout), style)
+    }
     text
 }
 

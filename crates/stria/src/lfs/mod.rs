@@ -80,10 +80,7 @@ fn dispatch(arguments: &[String], output: &mut dyn Write) -> Outcome {
         "help" | "--help" | "-h" => print(output, format_args!("{}\n", usage())),
         _ => match COMMANDS.iter().find(|(known, _, _)| known == name) {
             Some((_, command, _)) => command(rest, output),
-            None => Err(Failure::new(
-                1,
-                format!("lfs: '{name}' is not a valid command. See 'lfs --list-commands'."),
-            )),
+            None => Err(Failure::new(1, format!("lfs: '{name}' is not a valid command. See 'lfs --list-commands'."))),
         },
     }
 }

@@ -131,10 +131,8 @@ fn parse_cluster<'a>(
 ) -> Result<(), OptionError> {
     for (position, letter) in cluster.char_indices() {
         let shown = || format!("-{letter}");
-        let spec = specs
-            .iter()
-            .find(|spec| spec.short == Some(letter))
-            .ok_or_else(|| OptionError::Unrecognized(shown()))?;
+        let spec =
+            specs.iter().find(|spec| spec.short == Some(letter)).ok_or_else(|| OptionError::Unrecognized(shown()))?;
         let attached = &cluster[position + letter.len_utf8()..];
         let value = match spec.takes {
             Takes::Nothing => {

@@ -70,15 +70,16 @@ Exit status: 0; 4 for a wrong command line; else the error number (17: FILE exis
 
 /// Runs `lfs setstripe`.
 pub fn run(arguments: &[String], output: &mut dyn Write) -> Outcome {
-    let parsed =
-        parse(OPTIONS, arguments).map_err(|error| Failure::new(USAGE, format!("lfs setstripe: {error}")))?;
+    let parsed = parse(OPTIONS, arguments).map_err(|error| Failure::new(USAGE, format!("lfs setstripe: {error}")))?;
     if parsed.has("help") {
         return print(output, format_args!("{HELP}"));
     }
     if let Some(name) = NOT_PLAIN.iter().find(|name| parsed.has(name)) {
         return Err(Failure::new(
             libc::EOPNOTSUPP,
-            format!("lfs setstripe: '--{name}' needs composite layouts or pools, which this version does not have yet; use -c, -S and -i"),
+            format!(
+                "lfs setstripe: '--{name}' needs composite layouts or pools, which this version does not have yet; use -c, -S and -i"
+            ),
         ));
     }
     refuse_pool(&parsed)?;
@@ -185,10 +186,9 @@ fn set(operand: &str, spec: &LayoutSpec, delete: bool, mode: u32) -> Outcome {
     };
     result.map(drop).map_err(|Errno(errno)| match errno {
         libc::EEXIST => failure(operand, errno, "stripe already set"),
-        libc::ENOENT => Failure::new(
-            errno,
-            format!("lfs setstripe: unable to open '{operand}': {} ({errno})", strerror(errno)),
-        ),
+        libc::ENOENT => {
+            Failure::new(errno, format!("lfs setstripe: unable to open '{operand}': {} ({errno})", strerror(errno)))
+        }
         _ => failure(operand, errno, &strerror(errno)),
     })
 }
@@ -231,8 +231,16 @@ mod tests {
             ("-c -2 e6", 4, "lfs setstripe setstripe: invalid stripe count '-2'"),
             ("-c abc e6b", 4, "lfs setstripe setstripe: invalid stripe count 'abc'"),
             ("-i -2 e8", 4, "lfs setstripe setstripe: invalid stripe offset '-2'"),
-            ("-p toolongpoolnametoolongpoolname e", 22, "lfs setstripe: Invalid Poolname 'toolongpoolnametoolongpoolname': Invalid argument (22)"),
-            ("-L mdt m4", 22, "lfs setstripe: Invalid pattern: '-L mdt', must be specified with -E: Invalid argument (22)"),
+            (
+                "-p toolongpoolnametoolongpoolname e",
+                22,
+                "lfs setstripe: Invalid Poolname 'toolongpoolnametoolongpoolname': Invalid argument (22)",
+            ),
+            (
+                "-L mdt m4",
+                22,
+                "lfs setstripe: Invalid pattern: '-L mdt', must be specified with -E: Invalid argument (22)",
+            ),
             ("", 4, "lfs setstripe setstripe: FILE must be specified"),
             ("-c 1", 4, "lfs setstripe setstripe: FILE must be specified"),
             ("-Q x", 4, "lfs setstripe: unrecognized option '-Q'"),

@@ -35,7 +35,12 @@ fn list(
     index: impl Fn(TargetRole) -> Option<u16>,
 ) -> Outcome {
     if arguments.iter().any(|argument| argument == "--help") {
-        return print(output, format_args!("usage: lfs {command} [PATH]\n\nLists index, name and state (ACTIVE or INACTIVE) of the targets of the file system at PATH, or of all mounted.\n"));
+        return print(
+            output,
+            format_args!(
+                "usage: lfs {command} [PATH]\n\nLists index, name and state (ACTIVE or INACTIVE) of the targets of the file system at PATH, or of all mounted.\n"
+            ),
+        );
     }
     for mount in mounts(command, arguments)? {
         print(output, format_args!("{title}\n"))?;
@@ -61,7 +66,10 @@ pub fn check(arguments: &[String], output: &mut dyn Write) -> Outcome {
         "servers" | "all" => (true, true),
         "--help" => return print(output, format_args!("{HELP}")),
         other => {
-            return Err(Failure::new(USAGE, format!("lfs check: unrecognized server type '{other}': expected mds, osts, servers or all")));
+            return Err(Failure::new(
+                USAGE,
+                format!("lfs check: unrecognized server type '{other}': expected mds, osts, servers or all"),
+            ));
         }
     };
     let mut dead = 0;
@@ -97,7 +105,10 @@ pub fn check(arguments: &[String], output: &mut dyn Write) -> Outcome {
 /// Runs `lfs getname [PATH]`.
 pub fn getname(arguments: &[String], output: &mut dyn Write) -> Outcome {
     if arguments.iter().any(|argument| argument == "--help") {
-        return print(output, format_args!("usage: lfs getname [PATH]\n\nShows the name of this client: file system and client id.\n"));
+        return print(
+            output,
+            format_args!("usage: lfs getname [PATH]\n\nShows the name of this client: file system and client id.\n"),
+        );
     }
     for mount in mounts("getname", arguments)? {
         let (_, client) = name("getname", &mount)?;
@@ -118,7 +129,9 @@ fn mounts(command: &str, operands: &[String]) -> Result<Vec<Mount>, Failure> {
     };
     match channel::mount_of(Path::new(operand)) {
         Ok(Some(mount)) => Ok(vec![mount]),
-        Ok(None) => Err(Failure::new(libc::ENODEV, format!("lfs {command}: '{operand}' is not on a StriaFS file system"))),
+        Ok(None) => {
+            Err(Failure::new(libc::ENODEV, format!("lfs {command}: '{operand}' is not on a StriaFS file system")))
+        }
         Err(Errno(errno)) => Err(Failure::new(errno, format!("lfs {command}: '{operand}': {}", strerror(errno)))),
     }
 }

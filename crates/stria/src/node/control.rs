@@ -140,9 +140,8 @@ impl NodeResponder {
         let states = self.connections.as_ref().map(|client| client.connections()).unwrap_or_default();
         let line = |target: &rpc::message::mgs::Target| {
             let own = self.own.contains(&target.role);
-            let connected = states.iter().any(|(role, state, _)| {
-                *role == target.role && *state == rpc::ImportState::Full
-            });
+            let connected =
+                states.iter().any(|(role, state, _)| *role == target.role && *state == rpc::ImportState::Full);
             let state = match (target.state, own, states.is_empty(), connected) {
                 (TargetState::Inactive, ..) => "IN",
                 (_, true, ..) | (_, _, _, true) => "UP",

@@ -109,10 +109,8 @@ impl Identity {
     pub fn store(&self, directory: &Path) -> Result<(), IdentityError> {
         let path = directory.join(FILE_NAME);
         let temporary = directory.join("stria-target.tmp");
-        let text = toml::to_string(self).map_err(|error| IdentityError::Damaged {
-            path: path.clone(),
-            detail: error.to_string(),
-        })?;
+        let text = toml::to_string(self)
+            .map_err(|error| IdentityError::Damaged { path: path.clone(), detail: error.to_string() })?;
         let write = || -> io::Result<()> {
             let mut file = File::create(&temporary)?;
             file.write_all(text.as_bytes())?;
@@ -148,8 +146,7 @@ impl Identity {
     /// Reads the identity and compares it with what the configuration expects.
     pub fn expect(target: &TargetConfig, fsname: &str) -> Result<Self, IdentityError> {
         let found = Self::load(&target.dir)?;
-        let expected =
-            Identity { fsname: fsname.to_owned(), role: target.role, index: target.index, ..found.clone() };
+        let expected = Identity { fsname: fsname.to_owned(), role: target.role, index: target.index, ..found.clone() };
         if found != expected {
             return Err(IdentityError::Mismatch {
                 path: target.dir.clone(),

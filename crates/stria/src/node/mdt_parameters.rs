@@ -32,7 +32,9 @@ const NUMBERS: [Number; 6] = [
         doc: "bytes per stripe of files that nobody chose a layout for; a multiple of 65536",
         range: limits::STRIPE_BYTES_MIN..=limits::STRIPE_BYTES_MAX,
         get: |parameters| parameters.default_layout.stripe_bytes,
-        set: |parameters, value| parameters.default_layout.stripe_bytes = value / limits::STRIPE_BYTES_MIN * limits::STRIPE_BYTES_MIN,
+        set: |parameters, value| {
+            parameters.default_layout.stripe_bytes = value / limits::STRIPE_BYTES_MIN * limits::STRIPE_BYTES_MIN
+        },
     },
     Number {
         name: "lod.qos_threshold_rr",

@@ -74,14 +74,7 @@ impl NodeOptions {
         };
         let mut targets = vec![target(Role::Mgs, 0), target(Role::Mdt, 0)];
         targets.extend((0..osts).map(|index| target(Role::Ost, index)));
-        Self {
-            fsname: "stria".to_owned(),
-            listen: None,
-            advertise: None,
-            mgs: None,
-            memory_bytes: 256 << 20,
-            targets,
-        }
+        Self { fsname: "stria".to_owned(), listen: None, advertise: None, mgs: None, memory_bytes: 256 << 20, targets }
     }
 
     /// What a daemon's configuration says.
@@ -336,7 +329,11 @@ impl Node {
         if self.mdts.is_empty() {
             return;
         }
-        let (mut maps, mdts, resolve) = (self.watcher.subscribe(), self.mdts.iter().map(|mdt| Arc::clone(&mdt.target)).collect::<Vec<_>>(), self.resolver());
+        let (mut maps, mdts, resolve) = (
+            self.watcher.subscribe(),
+            self.mdts.iter().map(|mdt| Arc::clone(&mdt.target)).collect::<Vec<_>>(),
+            self.resolver(),
+        );
         self.seams.spawn.spawn(
             "map_follower",
             Box::pin(async move {

@@ -83,8 +83,7 @@ fn foreground(arguments: &MountArgs) -> anyhow::Result<()> {
             None
         }
     };
-    let mount =
-        Mount::new(file_system, &source.to_string(), &arguments.mount_point, &mount_options, cores.clone())?;
+    let mount = Mount::new(file_system, &source.to_string(), &arguments.mount_point, &mount_options, cores.clone())?;
     say(format_args!("{READY} {source} at {}", mount.point().display()));
     let mut ended = mount.ended();
     cores.block_on(async {
@@ -171,7 +170,10 @@ mod tests {
 
     #[test]
     fn the_ways_of_mount_are_understood() {
-        assert_eq!(helper("mount.fuse.stria h:/stria /mnt -o rw,timeout=5"), "stria mount h:/stria /mnt -o rw,timeout=5");
+        assert_eq!(
+            helper("mount.fuse.stria h:/stria /mnt -o rw,timeout=5"),
+            "stria mount h:/stria /mnt -o rw,timeout=5"
+        );
         assert_eq!(helper("mount.fuse.stria h:/stria /mnt -s -n -t fuse.stria"), "stria mount h:/stria /mnt");
         assert_eq!(helper("stria h:1:/stria /mnt -o rw"), "stria mount h:1:/stria /mnt -o rw");
         assert_eq!(helper("stria lfs df"), "stria lfs df");

@@ -4,9 +4,7 @@ use std::{sync::Arc, time::Duration};
 
 use client::{FileSystem, Operation};
 use rpc::{ImportStatistics, Service, message::mgs::TargetRole};
-use rt::{
-    parameters::{Parameter, ParameterError, ParameterTree, parse_number},
-};
+use rt::parameters::{Parameter, ParameterError, ParameterTree, parse_number};
 
 use super::{Node, target::Threads};
 
@@ -78,7 +76,10 @@ fn register_service(
             )
         };
         let mut text = format!("req_active               {} samples [reqs]\n", figures.in_flight);
-        text.push_str(&format!("req_qdepth               {} waiting, {} at most [reqs]\n", figures.waiting, figures.waiting_max));
+        text.push_str(&format!(
+            "req_qdepth               {} waiting, {} at most [reqs]\n",
+            figures.waiting, figures.waiting_max
+        ));
         text.push_str(&format!("req_refused              {} samples [reqs]\n", figures.refused));
         text.push_str(&line("req_waittime", &figures.queue_time));
         text.push_str(&line("req_servicetime", &figures.service_time));
@@ -144,7 +145,8 @@ fn register_connection(
         found.map(|(_, _, figures)| connection_statistics(&figures)).unwrap_or_default()
     };
     tree.register(&format!("{prefix}.rpc_stats"), Parameter::read_only("requests to this target", statistics))?;
-    let count = Arc::new(std::sync::atomic::AtomicU64::new(u64::from(rpc::ImportOptions::default().rpcs_in_flight_max)));
+    let count =
+        Arc::new(std::sync::atomic::AtomicU64::new(u64::from(rpc::ImportOptions::default().rpcs_in_flight_max)));
     let (shown, changed) = (Arc::clone(&count), Arc::clone(client));
     let get = move || shown.load(std::sync::atomic::Ordering::Relaxed).to_string();
     let set = move |text: &str| {

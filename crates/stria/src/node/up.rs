@@ -55,11 +55,21 @@ fn serve(
     };
     let mount = Mount::new(file_system, &source, mount_point, &MountOptions::default(), cores.clone())?;
     let made = if formatted > 0 { format!(" ({formatted} targets made)") } else { String::new() };
-    say(format_args!("file system '{}': MGS, {} MDT, {} OSTs in {}{made}", node.fsname(), node.mdts.len(), node.osts.len(), arguments.dir.display()));
+    say(format_args!(
+        "file system '{}': MGS, {} MDT, {} OSTs in {}{made}",
+        node.fsname(),
+        node.mdts.len(),
+        node.osts.len(),
+        arguments.dir.display()
+    ));
     if let Some(address) = &node.address {
         say(format_args!("serving other hosts at {address}: stria mount {source} DIR"));
     }
-    say(format_args!("mounted at {} after {} ms; Ctrl-C unmounts and stops", mount.point().display(), begun.elapsed().as_millis()));
+    say(format_args!(
+        "mounted at {} after {} ms; Ctrl-C unmounts and stops",
+        mount.point().display(),
+        begun.elapsed().as_millis()
+    ));
     let mut ended = mount.ended();
     cores.block_on(async {
         tokio::select! {
