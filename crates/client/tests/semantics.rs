@@ -342,7 +342,7 @@ async fn a_waiting_lock_is_granted_and_a_dropped_one_leaves_the_queue() {
     assert!(!waiting.is_finished());
     waiting.abort();
     assert!(waiting.await.unwrap_err().is_cancelled());
-    while cluster.requests().get("cancel").is_none() {
+    while !cluster.requests().contains_key("cancel") {
         tokio::task::yield_now().await;
     }
     let waiting = other.set_lock(inode, lock(2, LockMode::Shared, true));
