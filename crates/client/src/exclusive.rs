@@ -1,6 +1,8 @@
 //! The exclusive data lock of a file: appends and truncations of all clients happen one after the other.
 //!
-//! The MDT knows holders by client. So within a client a queue per file lets one section at a time ask for the lock.
+//! The MDT grants the lock to a client, once at a time, whoever of its users asks. Within a client a queue per file lets
+//! one user at a time ask, in order of arrival; opens that truncate are granted the lock with the open and ask beside it.
+//!
 //! Life cycle of a section: own queue, MDT's queue (`ExclusiveBegin`, asked again while the answer is `Waiting`), data
 //! requests, `ExclusiveEnd`. A section always comes to its end (see [`crate::finish`]); if the MDT restarts meanwhile, the
 //! lock is claimed again (see [`crate::recovery`]).
@@ -41,13 +43,6 @@ impl ExclusiveQueues {
         turn
     }
 
-    /// A turn if nobody else has one.
-    pub fn try_enter(&self, inode: InodeNumber) -> Option<Turn> {
-        let mut turn = self.line_up(inode);
-        turn.permit = Some(turn.queue.clone().try_acquire_owned().ok()?);
-        Some(turn)
-    }
-
     fn line_up(&self, inode: InodeNumber) -> Turn {
         let queue = self.queues.lock().entry(inode).or_insert_with(|| Arc::new(Semaphore::new(1))).clone();
         Turn { queues: self.queues.clone(), inode, queue, permit: None }
@@ -70,8 +65,8 @@ pub(crate) struct Section {
     inode: InodeNumber,
     /// The write epoch it was granted under.
     pub epoch: u64,
-    /// Lets the next section of this client follow when dropped.
-    _turn: Turn,
+    /// Lets the next user of this client ask when dropped. `None` if it was granted with an open.
+    _turn: Option<Turn>,
 }
 
 impl FileSystem {
@@ -82,14 +77,14 @@ impl FileSystem {
         begin: &ExclusiveBegin,
     ) -> FsResult<(Section, ExclusiveGranted)> {
         let turn = self.exclusive.enter(begin.inode).await;
-        self.begin_in_turn(credentials, begin, turn).await
+        self.begin_in_turn(credentials, begin, Some(turn)).await
     }
 
     async fn begin_in_turn(
         &self,
         credentials: &Credentials,
         begin: &ExclusiveBegin,
-        turn: Turn,
+        turn: Option<Turn>,
     ) -> FsResult<(Section, ExclusiveGranted)> {
         let inode = begin.inode;
         let target = self.targets.mdt_of(inode)?;
@@ -101,36 +96,31 @@ impl FileSystem {
                 reply => return Err(unexpected(reply)),
             };
             self.volatile.exclusives.lock().insert(inode, begin.open);
-            // Asking again while holding is granted again.
+            let section = Section { inode, epoch: granted.epoch, _turn: None };
             if target.restarts() == restarts {
-                return Ok((Section { inode, epoch: granted.epoch, _turn: turn }, granted));
+                return Ok((Section { _turn: turn, ..section }, granted));
             }
+            // The new start may know of the lock or not.
+            self.end_exclusive(section, None).await;
         }
     }
 
-    /// Takes over the lock that the MDT granted with an open that truncates. `turn`: if the open waited for it; else this
-    /// client may be in a section of its own, for which the MDT takes the open; after that one the lock is taken anew.
+    /// Takes over the lock that the MDT granted with an open that truncates. `restarts`: of the MDT before that open.
     pub(crate) async fn adopt_exclusive(
         &self,
         inode: InodeNumber,
         open: OpenId,
         epoch: u64,
-        turn: Option<Turn>,
         restarts: u64,
     ) -> FsResult<Section> {
-        let turn = turn.or_else(|| self.exclusive.try_enter(inode));
-        let undisturbed = turn.is_some();
-        let turn = match turn {
-            Some(turn) => turn,
-            None => self.exclusive.enter(inode).await,
-        };
         self.volatile.exclusives.lock().insert(inode, Some(open));
-        if undisturbed && self.targets.mdt_of(inode)?.restarts() == restarts {
-            return Ok(Section { inode, epoch, _turn: turn });
+        let section = Section { inode, epoch, _turn: None };
+        if self.targets.mdt_of(inode)?.restarts() == restarts {
+            return Ok(section);
         }
+        self.end_exclusive(section, None).await;
         let begin = ExclusiveBegin { inode, open: Some(open), purpose: ExclusivePurpose::Truncate(0) };
-        let (section, _) = self.begin_in_turn(&Credentials::root(), &begin, turn).await?;
-        Ok(section)
+        Ok(self.begin_in_turn(&Credentials::root(), &begin, None).await?.0)
     }
 
     /// Gives the exclusive data lock back. If that fails, the data are in place nevertheless, and the lock ends with the
@@ -154,8 +144,7 @@ mod tests {
         let queues = ExclusiveQueues::default();
         let (file, other) = (InodeNumber(1), InodeNumber(2));
         let first = queues.enter(file).await;
-        let _elsewhere = queues.try_enter(other).expect("files have queues of their own");
-        assert!(queues.try_enter(file).is_none());
+        let _elsewhere = queues.enter(other).await;
         let mut second = Box::pin(queues.enter(file));
         let mut context = std::task::Context::from_waker(std::task::Waker::noop());
         assert!(second.as_mut().poll(&mut context).is_pending());

@@ -17,7 +17,6 @@ use types::{Attributes, Credentials, FileKind, FsError, FsResult, InodeNumber, N
 
 use crate::{
     CreatedFile, FileSystem, OpenFile,
-    exclusive::Turn,
     finish::finish,
     glimpse::Figures,
     open_inode::{OpenInode, striping},
@@ -86,7 +85,7 @@ impl FileSystem {
                 reply => return Err(unexpected(reply)),
             };
             let opened = opened.ok_or_else(|| FsError::Protocol("created without the open asked for".to_owned()))?;
-            let file = this.opened((id, flags), &opened, created, before, None).await?;
+            let file = this.opened((id, flags), &opened, created, before).await?;
             let attributes = this.opened_attributes(&opened, created).await?;
             Ok(CreatedFile { attributes, file, created })
         })
@@ -105,14 +104,9 @@ impl FileSystem {
         let request = MdtRequest::Open(credentials.clone(), Open { inode, open: id, flags });
         let this = self.clone();
         finish(&self.seams.spawn, move |_| async move {
-            // The MDT takes an open that truncates for one with the section this client may be in.
-            let turn = match flags.has(open_flag::TRUNCATE) {
-                true => Some(this.exclusive.enter(inode).await),
-                false => None,
-            };
             let before = this.before_open(inode)?;
             match this.ask_open(inode, request).await? {
-                MdtReply::Opened(opened) => this.opened((id, flags), &opened, false, before, turn).await,
+                MdtReply::Opened(opened) => this.opened((id, flags), &opened, false, before).await,
                 reply => Err(unexpected(reply)),
             }
         })
@@ -142,7 +136,6 @@ impl FileSystem {
         opened: &Opened,
         created: bool,
         before: Before,
-        turn: Option<Turn>,
     ) -> FsResult<Arc<OpenFile>> {
         let Attributes { inode, kind, .. } = opened.entry.attributes;
         let open = match self.volatile.opens.register(id, flags, opened, created, before.life) {
@@ -160,7 +153,7 @@ impl FileSystem {
             self.open_again(&file).await?;
         }
         if opened.truncate {
-            self.empty(&file, opened.epoch, turn, before.restarts).await?;
+            self.empty(&file, opened.epoch, before.restarts).await?;
         }
         Ok(file)
     }
@@ -179,10 +172,10 @@ impl FileSystem {
     }
 
     /// O_TRUNC: the MDT holds the exclusive data lock for this open until all objects are empty.
-    async fn empty(&self, file: &OpenFile, epoch: u64, turn: Option<Turn>, restarts: u64) -> FsResult<()> {
+    async fn empty(&self, file: &OpenFile, epoch: u64, restarts: u64) -> FsResult<()> {
         let (inode, open) = (file.inode(), &*file.open);
         let (_, layout) = open.layout()?;
-        let section = self.adopt_exclusive(inode, file.id(), epoch, turn, restarts).await?;
+        let section = self.adopt_exclusive(inode, file.id(), epoch, restarts).await?;
         let outcome = self.truncate_objects(inode, Some(open), layout, 0, section.epoch).await;
         self.end_exclusive(section, None).await;
         outcome.map(|_| ())

@@ -150,7 +150,7 @@ impl FakeMdt {
                 Ok(MdtReply::Done)
             }
             MdtRequest::ExclusiveBegin(_, begin) => {
-                if state.exclusive.begin(0, begin.inode, client) == ExclusiveAnswer::Waiting {
+                if !state.take_exclusive(begin.inode, client) {
                     return Ok(MdtReply::Waiting);
                 }
                 let quiet = !state.written(begin.inode, begin.open.map(|open| (client, open)));
@@ -163,7 +163,7 @@ impl FakeMdt {
                 Ok(MdtReply::ExclusiveGranted(ExclusiveGranted { entry, layout, epoch }))
             }
             MdtRequest::ExclusiveEnd(end) => {
-                state.exclusive.end(end.inode, client)?;
+                let _ = state.exclusive.end(end.inode, client);
                 if let Some(update) = end.update.filter(|_| !state.written(end.inode, None)) {
                     state.file(end.inode)?.settle(&update);
                 }
@@ -252,6 +252,12 @@ impl State {
         }
     }
 
+    /// Not granted twice to a client.
+    fn take_exclusive(&mut self, inode: InodeNumber, client: ClientId) -> bool {
+        self.exclusive.holder(inode) != Some(client)
+            && self.exclusive.begin(0, inode, client) == ExclusiveAnswer::Granted
+    }
+
     fn time(&self) -> Timestamp {
         Timestamp { seconds: self.now, nanoseconds: 0 }
     }
@@ -292,8 +298,8 @@ impl State {
     fn open(&mut self, client: ClientId, inode: InodeNumber, id: OpenId, flags: OpenFlags) -> FsResult<Opened> {
         let quiet = !self.written(inode, Some((client, id)));
         let truncate = flags.has(open_flag::TRUNCATE);
-        if truncate {
-            self.exclusive.try_begin(inode, client)?;
+        if truncate && !self.take_exclusive(inode, client) {
+            return Err(FsError::Busy);
         }
         let file = self.file(inode)?;
         let mut entry = file.entry();

@@ -1,8 +1,10 @@
-//! A cluster of fakes in this process, and clients of it.
+//! Clusters in this process, of fakes and of the shipped servers, and clients of them.
 #![allow(dead_code, missing_docs)] // Each test uses some of it.
 
 pub mod fake_mdt;
 pub mod fake_ost;
+pub mod real;
+pub mod script;
 
 use std::{
     collections::BTreeMap,

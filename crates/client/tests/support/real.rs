@@ -1,0 +1,153 @@
+//! A cluster of the shipped MDT and OSTs on devices in memory.
+
+use std::sync::Arc;
+
+use client::{FileSystem, MountOptions};
+use kv::{Config, MemoryCold};
+use layout::{ResolvedCount, ResolvedSpec};
+use mds::{Mdt, MdtOptions};
+use oss::{Ost, OstDevices, OstOptions};
+use parking_lot::Mutex;
+use rpc::{
+    Endpoint, Server, ServerOptions,
+    message::mgs::{ClusterMap, Target, TargetRole, TargetState},
+};
+use rt::memory::{MemoryDevice, MemoryTransport, seams};
+use tokio::sync::watch;
+use types::{MdtIndex, OstIndex};
+
+use super::LEASE;
+
+pub struct RealCluster {
+    network: MemoryTransport,
+    tables: MemoryDevice,
+    cold: MemoryCold,
+    options: MdtOptions,
+    mdt: Mutex<Arc<Mdt>>,
+    osts: Vec<Arc<Ost>>,
+    ost_server: Arc<Server>,
+    mdt_server: Arc<Mutex<Arc<Server>>>,
+    map: watch::Sender<Arc<ClusterMap>>,
+    seeds: std::sync::atomic::AtomicU64,
+}
+
+impl RealCluster {
+    /// One MDT and some OSTs; files are striped over all of them.
+    pub async fn new(stripe_bytes: u64, osts: u16) -> Self {
+        let network = MemoryTransport::new();
+        let ost_server = Server::new(seams(&network, 1), ServerOptions::default());
+        let mut roles = vec![TargetRole::Mdt(MdtIndex(0))];
+        let mut running = Vec::new();
+        for index in (0..osts).map(OstIndex) {
+            let ost = start_ost(&network, index).await;
+            ost_server.add_target(&format!("stria-{index}"), ost.clone(), LEASE);
+            roles.push(TargetRole::Ost(index));
+            running.push(ost);
+        }
+        let (tables, cold) = (MemoryDevice::new(), MemoryCold::new());
+        let mut options = MdtOptions::new("stria", MdtIndex(0));
+        options.store = Config::small();
+        options.parameters.default_layout =
+            ResolvedSpec { stripe_count: ResolvedCount::All, stripe_bytes, first_ost: None };
+        let (device, config) = (Arc::new(tables.clone()), Config::small());
+        let formatted =
+            Mdt::format(&seams(&network, 3), device, Arc::new(cold.clone()), config, "stria", MdtIndex(0)).await;
+        formatted.expect("an empty device can be formatted");
+        let (mdt, mdt_server) = start_mdt(&network, 4, &tables, &cold, &options, &ost_server, osts).await;
+        let target = |role| Target { role, uuid: String::new(), address: "4".to_owned(), state: TargetState::Active };
+        let map = ClusterMap {
+            version: 1,
+            fsname: "stria".to_owned(),
+            targets: roles.into_iter().map(target).collect(),
+            parameters: Vec::new(),
+        };
+        Self {
+            network,
+            tables,
+            cold,
+            options,
+            mdt: Mutex::new(mdt),
+            osts: running,
+            ost_server,
+            mdt_server: Arc::new(Mutex::new(mdt_server)),
+            map: watch::Sender::new(Arc::new(map)),
+            seeds: 5.into(),
+        }
+    }
+
+    fn next_seed(&self) -> u64 {
+        self.seeds.fetch_add(1, std::sync::atomic::Ordering::Relaxed)
+    }
+
+    /// A further client.
+    pub async fn mount(&self) -> Arc<FileSystem> {
+        let (mdt, ost) = (self.mdt_server.clone(), self.ost_server.clone());
+        let resolve = move |target: &Target| match target.role {
+            TargetRole::Mdt(_) => Endpoint::Local(mdt.lock().clone()),
+            TargetRole::Ost(_) => Endpoint::Local(ost.clone()),
+        };
+        let options = MountOptions::new(self.map.subscribe(), Arc::new(resolve), "test");
+        FileSystem::mount(seams(&self.network, self.next_seed()), options).await.expect("the cluster is up")
+    }
+
+    /// The MDT's process dies and another takes its place.
+    pub async fn crash_mdt(&mut self) {
+        (self.tables, self.cold) = (self.tables.crash(), self.cold.crash());
+        let seed = self.next_seed();
+        let osts = self.osts.len() as u16;
+        let (mdt, server) =
+            start_mdt(&self.network, seed, &self.tables, &self.cold, &self.options, &self.ost_server, osts).await;
+        *self.mdt.lock() = mdt;
+        let old = std::mem::replace(&mut *self.mdt_server.lock(), server);
+        old.stop().await;
+        self.map.send_modify(|map| {
+            let mut changed = ClusterMap::clone(map);
+            changed.version += 1;
+            changed.targets[0].address = seed.to_string();
+            *map = Arc::new(changed);
+        });
+    }
+
+    /// Evicts a client from the MDT.
+    pub async fn evict(&self, client: types::ClientId) {
+        let server = self.mdt_server.lock().clone();
+        assert!(server.evict("stria-MDT0000", client).await, "the client has a session");
+    }
+
+    /// Opens known to the MDT.
+    pub fn open_files(&self) -> usize {
+        self.mdt.lock().open_files()
+    }
+}
+
+async fn start_ost(network: &MemoryTransport, index: OstIndex) -> Arc<Ost> {
+    let seams = seams(network, 100 + u64::from(index.0));
+    let devices = OstDevices {
+        objects: Arc::new(MemoryDevice::new()),
+        journal: Arc::new(MemoryDevice::new()),
+        cold: Arc::new(MemoryCold::new()),
+    };
+    Ost::format(&seams, &devices, "stria", index, Config::small()).await.expect("empty devices can be formatted");
+    let options = OstOptions { reserve_bytes: 0, ..OstOptions::default() };
+    Ost::open(seams, devices, "stria", index, options, Config::small()).await.expect("formatted devices open")
+}
+
+async fn start_mdt(
+    network: &MemoryTransport,
+    seed: u64,
+    tables: &MemoryDevice,
+    cold: &MemoryCold,
+    options: &MdtOptions,
+    ost_server: &Arc<Server>,
+    osts: u16,
+) -> (Arc<Mdt>, Arc<Server>) {
+    let seams = seams(network, seed);
+    let (device, cold) = (Arc::new(tables.clone()), Arc::new(cold.clone()));
+    let mdt = Mdt::open(seams.clone(), device, cold, options.clone()).await.expect("a formatted device opens");
+    let endpoints: Vec<_> =
+        (0..osts).map(|index| (OstIndex(index), Endpoint::Local(ost_server.clone()), true)).collect();
+    mdt.update_map(&endpoints);
+    let server = Server::new(seams, ServerOptions::default());
+    server.add_target("stria-MDT0000", mdt.clone(), LEASE);
+    (mdt, server)
+}
