@@ -54,33 +54,36 @@ pub(crate) fn lose_writer(inode: &mut Inode) {
 
 /// Believes a report or ignores it; true if the file is settled by it. `quiet` is what the event asks for (module table);
 /// a closing writer under the inode's epoch is alone by the invariant.
-pub(crate) fn settle(inode: &mut Inode, update: &SizeUpdate, quiet: bool) -> bool {
+pub(crate) fn settle(inode: &mut Inode, update: &SizeUpdate, quiet: bool, now: Timestamp) -> bool {
     if inode.settled || !quiet || update.epoch != inode.epoch {
         return false;
     }
-    apply(inode, update);
+    apply(inode, update, now);
     true
 }
 
 /// Takes figures over, whoever found them.
-pub(crate) fn apply(inode: &mut Inode, update: &SizeUpdate) {
+pub(crate) fn apply(inode: &mut Inode, update: &SizeUpdate, now: Timestamp) {
     inode.attributes.size = update.size;
     inode.attributes.blocks = update.blocks;
-    if let Some(written) = update.mtime.filter(|written| *written > inode.accounted) {
-        inode.attributes.mtime = written;
-        inode.attributes.ctime = inode.attributes.ctime.max(written);
-        inode.accounted = written;
+    match update.mtime {
+        Some(written) if written > inode.accounted => {
+            inode.attributes.mtime = written;
+            inode.attributes.ctime = inode.attributes.ctime.max(written);
+            inode.accounted = written;
+        }
+        Some(_) => {}
+        // Nothing was written; what a truncation did to the objects' times is in the inode's already.
+        None => inode.accounted = inode.accounted.max(now),
     }
     inode.settled = true;
     inode.epoch += 1;
 }
 
-/// Sets mtime by hand. Of an unsettled file, writes up to `now` are history from here on.
+/// Sets mtime by hand: writes up to `now` are history from here on.
 pub(crate) fn set_mtime(inode: &mut Inode, mtime: Timestamp, now: Timestamp) {
     inode.attributes.mtime = mtime;
-    if !inode.settled {
-        inode.accounted = inode.accounted.max(now);
-    }
+    inode.accounted = inode.accounted.max(now);
 }
 
 fn next_epoch(inode: &mut Inode, quiet: bool) -> u64 {
@@ -119,10 +122,10 @@ mod tests {
         let mut inode = file();
         let epoch = open_for_write(&mut inode, true);
         assert!(!inode.settled && epoch == 1);
-        assert!(settle(&mut inode, &report(epoch, 4096, Some(at(200))), true));
+        assert!(settle(&mut inode, &report(epoch, 4096, Some(at(200))), true, at(1000)));
         assert!(inode.settled);
         assert_eq!((inode.attributes.size, inode.attributes.mtime, inode.attributes.ctime), (4096, at(200), at(200)));
-        assert!(!settle(&mut inode, &report(epoch, 1, None), true), "a report counts once");
+        assert!(!settle(&mut inode, &report(epoch, 1, None), true, at(1000)), "a report counts once");
     }
 
     #[test]
@@ -130,12 +133,12 @@ mod tests {
         let mut inode = file();
         let first = open_for_write(&mut inode, true);
         let second = open_for_write(&mut inode, false);
-        assert!(!settle(&mut inode, &report(first, 1, None), true));
-        assert!(!settle(&mut inode, &report(second, 1, None), true));
+        assert!(!settle(&mut inode, &report(first, 1, None), true, at(1000)));
+        assert!(!settle(&mut inode, &report(second, 1, None), true, at(1000)));
         let asked = inode.epoch;
         let third = open_for_write(&mut inode, true);
-        assert!(!settle(&mut inode, &report(asked, 1, None), true), "somebody writes again");
-        assert!(settle(&mut inode, &report(third, 7, None), true));
+        assert!(!settle(&mut inode, &report(asked, 1, None), true, at(1000)), "somebody writes again");
+        assert!(settle(&mut inode, &report(third, 7, None), true, at(1000)));
         assert_eq!(inode.attributes.size, 7);
     }
 
@@ -144,10 +147,10 @@ mod tests {
         let mut inode = file();
         open_for_write(&mut inode, true);
         let epoch = inode.epoch;
-        assert!(!settle(&mut inode, &report(epoch, 5, None), false));
-        assert!(settle(&mut inode, &report(epoch, 5, None), true));
+        assert!(!settle(&mut inode, &report(epoch, 5, None), false, at(1000)));
+        assert!(settle(&mut inode, &report(epoch, 5, None), true, at(1000)));
         let again = report(inode.epoch, 6, None);
-        assert!(!settle(&mut inode, &again, true), "a settled file needs no settling");
+        assert!(!settle(&mut inode, &again, true, at(1000)), "a settled file needs no settling");
     }
 
     #[test]
@@ -160,7 +163,7 @@ mod tests {
         let mut idle = file();
         let epoch = begin_truncation(&mut idle, false, true);
         assert!(!idle.settled);
-        assert!(settle(&mut idle, &report(epoch, 3, None), true));
+        assert!(settle(&mut idle, &report(epoch, 3, None), true, at(1000)));
     }
 
     #[test]
@@ -168,21 +171,21 @@ mod tests {
         let mut inode = file();
         let epoch = open_for_write(&mut inode, true);
         lose_writer(&mut inode);
-        assert!(!settle(&mut inode, &report(epoch, 5, None), true));
+        assert!(!settle(&mut inode, &report(epoch, 5, None), true, at(1000)));
     }
 
     #[test]
     fn old_object_times_do_not_undo_an_explicit_mtime() {
         let mut inode = file();
         let epoch = open_for_write(&mut inode, true);
-        assert!(settle(&mut inode, &report(epoch, 10, Some(at(100))), true));
+        assert!(settle(&mut inode, &report(epoch, 10, Some(at(100))), true, at(1000)));
         assert_eq!(inode.attributes.mtime, at(50), "the object's time was accounted for before");
         let epoch = open_for_write(&mut inode, true);
         set_mtime(&mut inode, at(7), at(300));
-        assert!(settle(&mut inode, &report(epoch, 10, Some(at(250))), true));
+        assert!(settle(&mut inode, &report(epoch, 10, Some(at(250))), true, at(1000)));
         assert_eq!(inode.attributes.mtime, at(7), "written before the explicit time");
         let epoch = open_for_write(&mut inode, true);
-        assert!(settle(&mut inode, &report(epoch, 10, Some(at(301))), true));
+        assert!(settle(&mut inode, &report(epoch, 10, Some(at(301))), true, at(1000)));
         assert_eq!(inode.attributes.mtime, at(301), "written after it");
     }
 }

@@ -53,7 +53,7 @@ fn end_open(
     }
     let alone = !txn.volatile.opens.written_by_others(inode.number(), None);
     if let Some(update) = update
-        && settlement::settle(&mut inode, update, alone)
+        && settlement::settle(&mut inode, update, alone, txn.now())
     {
         txn.put_inode(&inode);
         return Ok(None);
@@ -66,7 +66,7 @@ fn end_open(
 pub(crate) fn settle(txn: &mut Transaction<'_>, request: &Settle) -> FsResult<MdtReply> {
     let Some(mut inode) = txn.find_inode(request.inode)? else { return Ok(MdtReply::Done) };
     let quiet = is_quiet(txn, &inode, None, false);
-    if settlement::settle(&mut inode, &request.update, quiet) {
+    if settlement::settle(&mut inode, &request.update, quiet, txn.now()) {
         txn.put_inode(&inode);
     }
     Ok(MdtReply::Done)

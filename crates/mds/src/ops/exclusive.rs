@@ -15,13 +15,16 @@ use crate::{
     transaction::Transaction,
 };
 
-/// Asks for the lock on behalf of the caller; false: queued. A lock the caller already holds serves another of its users
-/// and is not granted twice. None is granted while a holder of a former start may come back.
+/// Asks for the lock on behalf of the caller; false: queued. Asking again while holding is granted again: a client orders
+/// its own users. None is granted anew while a holder of a former start may come back.
 pub(crate) fn take(txn: &mut Transaction<'_>, inode: InodeNumber) -> bool {
     let client = txn.context.client;
     let volatile = &mut txn.volatile;
-    let barred = volatile.recovery.running() || volatile.exclusive.holder(inode) == Some(client);
-    let granted = !barred && volatile.exclusive.begin(txn.context.now_ns, inode, client) == ExclusiveAnswer::Granted;
+    if volatile.exclusive.holder(inode) == Some(client) {
+        return true;
+    }
+    let granted = !volatile.recovery.running()
+        && volatile.exclusive.begin(txn.context.now_ns, inode, client) == ExclusiveAnswer::Granted;
     if granted {
         txn.took_exclusive(inode);
     } else {
@@ -98,7 +101,7 @@ pub(crate) fn end(txn: &mut Transaction<'_>, request: &ExclusiveEnd) -> FsResult
         return Ok(MdtReply::Done);
     };
     let quiet = is_quiet(txn, &inode, None, false);
-    if settlement::settle(&mut inode, &update, quiet) {
+    if settlement::settle(&mut inode, &update, quiet, txn.now()) {
         txn.put_inode(&inode);
     }
     Ok(MdtReply::Done)

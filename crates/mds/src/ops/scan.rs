@@ -44,7 +44,7 @@ pub(crate) fn repair_size(
     if !is_quiet(txn, &inode, None, false) {
         return Err(FsError::Busy);
     }
-    settlement::apply(&mut inode, update);
+    settlement::apply(&mut inode, update, txn.now());
     txn.put_inode(&inode);
     Ok(MdtReply::Done)
 }

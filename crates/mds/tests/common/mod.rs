@@ -1,0 +1,356 @@
+//! An MDT on devices in memory, driven directly through its handler.
+
+#![allow(dead_code, missing_docs)]
+
+use std::{
+    collections::BTreeMap,
+    sync::{
+        Arc,
+        atomic::{AtomicU64, Ordering},
+    },
+    time::Duration,
+};
+
+use bytes::Bytes;
+use kv::MemoryCold;
+use mds::{Mdt, MdtOptions};
+use parking_lot::Mutex;
+use rpc::{
+    Call, Endpoint, Handler, SessionEvent,
+    message::{
+        MdtReply, MdtRequest, Reply, Request,
+        mdt::{
+            Close, Closed, Create, Created, DirectoryEntry, Entry, Finding, Link, Lookup, Open, OpenFlags, OpenId,
+            Opened, ReadDirectory, Reclaim, Rename, RenameMode, SizeUpdate, Unlink, open_flag,
+        },
+    },
+};
+use rt::{
+    Seams,
+    memory::{MemoryDevice, MemoryTransport, seams},
+};
+use types::{ClientId, Credentials, FsResult, InodeNumber, MdtIndex, NodeKind, OstIndex, Slot, Xid};
+
+pub const ROOT: InodeNumber = InodeNumber::ROOT;
+pub const READ: u32 = open_flag::READ;
+pub const WRITE: u32 = open_flag::WRITE;
+
+/// The client most tests use.
+pub const ALICE: ClientId = ClientId(0xa);
+/// Another one.
+pub const BOB: ClientId = ClientId(0xb);
+
+pub struct Fixture {
+    pub seams: Seams,
+    pub device: MemoryDevice,
+    pub cold: MemoryCold,
+    pub mdt: Arc<Mdt>,
+    pub options: MdtOptions,
+    osts: Vec<(OstIndex, Endpoint, bool)>,
+    xids: Mutex<BTreeMap<ClientId, u64>>,
+    next_open: AtomicU64,
+}
+
+pub fn user(uid: u32) -> Credentials {
+    Credentials { uid, gid: uid, groups: Some(Vec::new()) }
+}
+
+pub fn root() -> Credentials {
+    Credentials::root()
+}
+
+/// `count` OSTs that nobody serves.
+pub fn absent_osts(count: u16) -> Vec<(OstIndex, Endpoint, bool)> {
+    (0..count).map(|index| (OstIndex(index), Endpoint::Remote("nowhere:1".into()), true)).collect()
+}
+
+impl Fixture {
+    pub async fn new() -> Self {
+        Self::with_osts(absent_osts(4)).await
+    }
+
+    pub async fn with_osts(osts: Vec<(OstIndex, Endpoint, bool)>) -> Self {
+        Self::on_network(&MemoryTransport::new(), osts).await
+    }
+
+    pub async fn on_network(network: &MemoryTransport, osts: Vec<(OstIndex, Endpoint, bool)>) -> Self {
+        let seams = seams(network, 7);
+        let (device, cold) = (MemoryDevice::new(), MemoryCold::new());
+        let mut options = MdtOptions::new("test", MdtIndex(0));
+        options.store = kv::Config::small();
+        options.recovery_window = Duration::from_secs(600);
+        Mdt::format(
+            &seams,
+            Arc::new(device.clone()),
+            Arc::new(cold.clone()),
+            options.store.clone(),
+            "test",
+            MdtIndex(0),
+        )
+        .await
+        .expect("an empty store is formatted");
+        let mdt = open(&seams, &device, &cold, &options).await;
+        mdt.update_map(&osts);
+        let fixture =
+            Self { seams, device, cold, mdt, options, osts, xids: Mutex::default(), next_open: AtomicU64::new(1) };
+        fixture.begin(ALICE).await;
+        fixture
+    }
+
+    /// Lets a client begin a session.
+    pub async fn begin(&self, client: ClientId) {
+        self.event(SessionEvent::Opened { client, resumed: false }).await;
+    }
+
+    pub async fn event(&self, event: SessionEvent) {
+        self.mdt.clone().session_event(event).await;
+    }
+
+    /// The process dies and is started again; the clients' sessions are expected back.
+    pub async fn restart(&mut self) {
+        self.device = self.device.crash();
+        self.cold = self.cold.crash();
+        self.mdt = open(&self.seams, &self.device, &self.cold, &self.options).await;
+        self.mdt.update_map(&self.osts);
+    }
+
+    /// As [`Fixture::restart`], and ALICE comes back with nothing.
+    pub async fn restart_and_recover(&mut self) {
+        self.restart().await;
+        self.reclaim(ALICE, Reclaim { done: true, ..Reclaim::default() }).await.expect("a known client may reclaim");
+    }
+
+    /// A call with the client's next transaction number, in slot 0.
+    pub async fn call(&self, client: ClientId, request: MdtRequest) -> FsResult<MdtReply> {
+        let xid = {
+            let mut xids = self.xids.lock();
+            let xid = xids.entry(client).or_insert(0);
+            *xid += 1;
+            Xid(*xid)
+        };
+        self.call_as(client, Slot(0), xid, request).await
+    }
+
+    pub async fn call_as(&self, client: ClientId, slot: Slot, xid: Xid, request: MdtRequest) -> FsResult<MdtReply> {
+        let call = Call { client, slot, xid, trace: 0, request: Request::Mdt(request), bulk: Bytes::new() };
+        match self.mdt.clone().handle(call).await.reply? {
+            Reply::Mdt(reply) => Ok(reply),
+            other => panic!("an MDT answered {other:?}"),
+        }
+    }
+
+    pub fn open_id(&self) -> OpenId {
+        OpenId(self.next_open.fetch_add(1, Ordering::Relaxed))
+    }
+
+    pub async fn lookup(&self, who: &Credentials, parent: InodeNumber, name: &str) -> FsResult<Entry> {
+        let lookup = Lookup { parent, name: name.as_bytes().to_vec() };
+        entry(self.call(ALICE, MdtRequest::Lookup(who.clone(), lookup)).await?)
+    }
+
+    pub async fn stat(&self, inode: InodeNumber) -> FsResult<Entry> {
+        entry(self.call(ALICE, MdtRequest::GetAttributes(inode)).await?)
+    }
+
+    pub async fn links(&self, inode: InodeNumber) -> u32 {
+        self.stat(inode).await.expect("the inode exists").attributes.links
+    }
+
+    pub async fn create(
+        &self,
+        who: &Credentials,
+        parent: InodeNumber,
+        name: &str,
+        kind: NodeKind,
+        mode: u32,
+    ) -> FsResult<InodeNumber> {
+        let create = create_request(parent, name, kind, mode, None);
+        Ok(created(self.call(ALICE, MdtRequest::Create(who.clone(), create)).await?).entry.attributes.inode)
+    }
+
+    pub async fn file(&self, parent: InodeNumber, name: &str) -> InodeNumber {
+        self.create(&root(), parent, name, NodeKind::Regular, 0o644).await.expect("a file is made")
+    }
+
+    pub async fn mkdir(&self, parent: InodeNumber, name: &str) -> InodeNumber {
+        self.create(&root(), parent, name, NodeKind::Directory, 0o755).await.expect("a directory is made")
+    }
+
+    /// Creates and opens, as open(2) with O_CREAT.
+    pub async fn create_open(
+        &self,
+        client: ClientId,
+        parent: InodeNumber,
+        name: &str,
+        flags: u32,
+    ) -> FsResult<(OpenId, Created)> {
+        let open = self.open_id();
+        let request = create_request(parent, name, NodeKind::Regular, 0o644, Some((open, OpenFlags(flags))));
+        Ok((open, created(self.call(client, MdtRequest::Create(root(), request)).await?)))
+    }
+
+    pub async fn open(
+        &self,
+        client: ClientId,
+        who: &Credentials,
+        inode: InodeNumber,
+        flags: u32,
+    ) -> FsResult<(OpenId, Opened)> {
+        let open = self.open_id();
+        let request = Open { inode, open, flags: OpenFlags(flags) };
+        match self.call(client, MdtRequest::Open(who.clone(), request)).await? {
+            MdtReply::Opened(opened) => Ok((open, opened)),
+            other => panic!("an open was answered {other:?}"),
+        }
+    }
+
+    pub async fn close(
+        &self,
+        client: ClientId,
+        inode: InodeNumber,
+        open: OpenId,
+        update: Option<SizeUpdate>,
+    ) -> FsResult<Closed> {
+        let close = Close { inode, open, update, flock_owner: None };
+        match self.call(client, MdtRequest::Close(close)).await? {
+            MdtReply::Closed(closed) => Ok(closed),
+            other => panic!("a close was answered {other:?}"),
+        }
+    }
+
+    pub async fn unlink(&self, who: &Credentials, parent: InodeNumber, name: &str) -> FsResult<()> {
+        self.remove(who, parent, name, false).await
+    }
+
+    pub async fn rmdir(&self, who: &Credentials, parent: InodeNumber, name: &str) -> FsResult<()> {
+        self.remove(who, parent, name, true).await
+    }
+
+    async fn remove(&self, who: &Credentials, parent: InodeNumber, name: &str, directory: bool) -> FsResult<()> {
+        let unlink = Unlink { parent, name: name.as_bytes().to_vec(), directory };
+        done(self.call(ALICE, MdtRequest::Unlink(who.clone(), unlink)).await?)
+    }
+
+    pub async fn rename(
+        &self,
+        who: &Credentials,
+        (parent, name): (InodeNumber, &str),
+        (new_parent, new_name): (InodeNumber, &str),
+        mode: RenameMode,
+    ) -> FsResult<()> {
+        let (name, new_name) = (name.as_bytes().to_vec(), new_name.as_bytes().to_vec());
+        let rename = Rename { parent, name, new_parent, new_name, mode };
+        done(self.call(ALICE, MdtRequest::Rename(who.clone(), rename)).await?)
+    }
+
+    pub async fn link(
+        &self,
+        who: &Credentials,
+        inode: InodeNumber,
+        parent: InodeNumber,
+        name: &str,
+    ) -> FsResult<Entry> {
+        let link = Link { inode, parent, name: name.as_bytes().to_vec() };
+        entry(self.call(ALICE, MdtRequest::Link(who.clone(), link)).await?)
+    }
+
+    /// Opens, reads in pages of `page`, and closes a directory.
+    pub async fn list(&self, inode: InodeNumber, page: u32) -> Vec<DirectoryEntry> {
+        let (open, _) = self.open(ALICE, &root(), inode, READ).await.expect("a directory opens");
+        let mut entries: Vec<DirectoryEntry> = Vec::new();
+        loop {
+            let cookie = entries.last().map_or(0, |entry| entry.cookie);
+            let (part, complete) = self.read_directory(inode, open, cookie, page).await.expect("it can be read");
+            entries.extend(part);
+            if complete {
+                break;
+            }
+        }
+        self.close(ALICE, inode, open, None).await.expect("it closes");
+        entries
+    }
+
+    pub async fn read_directory(
+        &self,
+        inode: InodeNumber,
+        open: OpenId,
+        cookie: u64,
+        entries_max: u32,
+    ) -> FsResult<(Vec<DirectoryEntry>, bool)> {
+        let read = ReadDirectory { inode, open, cookie, entries_max, attributes: true };
+        match self.call(ALICE, MdtRequest::ReadDirectory(read)).await? {
+            MdtReply::Directory(entries, complete) => Ok((entries, complete)),
+            other => panic!("a directory read was answered {other:?}"),
+        }
+    }
+
+    pub async fn names(&self, inode: InodeNumber) -> Vec<String> {
+        let entries = self.list(inode, 1000).await;
+        let mut names: Vec<String> =
+            entries.into_iter().skip(2).map(|entry| String::from_utf8(entry.name).expect("a test's name")).collect();
+        names.sort();
+        names
+    }
+
+    pub async fn reclaim(&self, client: ClientId, reclaim: Reclaim) -> FsResult<()> {
+        done(self.call(client, MdtRequest::Reclaim(reclaim)).await?)
+    }
+
+    pub async fn check(&self, repair: bool) -> Vec<Finding> {
+        match self.call(ALICE, MdtRequest::Check(root(), repair)).await.expect("a check runs") {
+            MdtReply::Findings(findings) => findings,
+            other => panic!("a check was answered {other:?}"),
+        }
+    }
+}
+
+async fn open(seams: &Seams, device: &MemoryDevice, cold: &MemoryCold, options: &MdtOptions) -> Arc<Mdt> {
+    Mdt::open(seams.clone(), Arc::new(device.clone()), Arc::new(cold.clone()), options.clone())
+        .await
+        .expect("a formatted store opens")
+}
+
+pub fn create_request(
+    parent: InodeNumber,
+    name: &str,
+    kind: NodeKind,
+    mode: u32,
+    open: Option<(OpenId, OpenFlags)>,
+) -> Create {
+    Create { parent, name: name.as_bytes().to_vec(), kind, mode, umask: 0, layout: None, open }
+}
+
+pub fn entry(reply: MdtReply) -> FsResult<Entry> {
+    match reply {
+        MdtReply::Entry(entry) => Ok(entry),
+        other => panic!("expected an inode, got {other:?}"),
+    }
+}
+
+pub fn created(reply: MdtReply) -> Created {
+    match reply {
+        MdtReply::Created(created) => created,
+        other => panic!("expected a new node, got {other:?}"),
+    }
+}
+
+pub fn done(reply: MdtReply) -> FsResult<()> {
+    assert_eq!(reply, MdtReply::Done);
+    Ok(())
+}
+
+/// Figures for a report.
+pub fn figures(epoch: u64, size: u64) -> SizeUpdate {
+    SizeUpdate { epoch, size, blocks: size.div_ceil(512), mtime: None }
+}
+
+/// Waits until `condition` holds; fails after ten seconds.
+pub async fn eventually(what: &str, mut condition: impl AsyncFnMut() -> bool) {
+    for _ in 0..10_000 {
+        if condition().await {
+            return;
+        }
+        tokio::time::sleep(Duration::from_millis(1)).await;
+    }
+    panic!("never happened: {what}");
+}
