@@ -54,7 +54,7 @@ pub enum ControlRequest {
 pub struct TargetStatus {
     /// Role and index.
     pub role: TargetRole,
-    /// `stria-OST0003_UUID`.
+    /// `stria-OST0003_UUID`, as Lustre names targets; not the random identity that the cluster map has.
     pub uuid: String,
     /// Address it is reached at.
     pub address: String,

@@ -51,7 +51,6 @@ impl Restarts {
 /// What the cluster map says, and what the target said.
 #[derive(Debug)]
 struct Known {
-    uuid: String,
     address: String,
     space: Option<SpaceUsage>,
     condition: TargetCondition,
@@ -69,7 +68,6 @@ pub(crate) struct Target {
 impl Target {
     pub fn new(map: &MapTarget, import: Import, restarts: Arc<Restarts>) -> Self {
         let known = Known {
-            uuid: map.uuid.clone(),
             address: map.address.clone(),
             space: None,
             condition: TargetCondition::default(),
@@ -110,7 +108,6 @@ impl Target {
     pub fn update(&self, map: &MapTarget) -> bool {
         self.active.store(map.state == TargetState::Active, Ordering::Release);
         let mut known = self.known.lock();
-        known.uuid.clone_from(&map.uuid);
         let moved = known.address != map.address;
         known.address.clone_from(&map.address);
         moved
@@ -168,13 +165,13 @@ impl Target {
 
     /// For `lfs df` and `lfs osts`. `reached`: whether it just answered.
     pub fn status(&self, reached: bool) -> TargetStatus {
-        let known = self.known.lock();
+        let (import, known) = (self.import(), self.known.lock());
         TargetStatus {
             role: self.role,
-            uuid: known.uuid.clone(),
+            uuid: format!("{}_UUID", import.target()),
             address: known.address.clone(),
             active: self.is_active(),
-            connected: self.import().state() == ImportState::Full,
+            connected: import.state() == ImportState::Full,
             condition: known.condition,
             space: if reached { known.space } else { None },
         }

@@ -10,7 +10,7 @@ mod lab_command;
 mod lfs;
 mod node;
 
-use std::{path::Path, process::ExitCode};
+use std::{io::IsTerminal, path::Path, process::ExitCode};
 
 use clap::{CommandFactory, FromArgMatches};
 
@@ -67,5 +67,7 @@ fn start_log(command: &Command) {
     let daemon = matches!(command, Command::Up(_) | Command::Serve(_) | Command::Mount(_));
     let filter = tracing_subscriber::EnvFilter::try_from_env("STRIA_LOG")
         .unwrap_or_else(|_| tracing_subscriber::EnvFilter::new(if daemon { "info" } else { "warn" }));
-    tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr).with_target(false).init();
+    let colours = std::io::stderr().is_terminal();
+    let log = tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr);
+    log.with_target(false).with_ansi(colours).init();
 }
