@@ -160,3 +160,85 @@ impl Transaction<'_> {
         Ok(empty)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use kv::{MemoryCold, Store};
+    use rt::memory::{MemoryDevice, MemoryTransport, seams};
+    use types::{ClientId, MdtIndex, Timestamp};
+
+    use super::*;
+    use crate::{options::Parameters, tables::counter::Counters, transaction::Context, volatile::Volatile};
+
+    const DIRECTORY: InodeNumber = InodeNumber(1);
+
+    fn target(name: &str) -> Target {
+        Target { name: name.as_bytes().to_vec(), inode: InodeNumber(name.len() as u64), kind: FileKind::Regular }
+    }
+
+    /// Runs `operate` in a transaction over an empty store.
+    async fn with_transaction(operate: impl FnOnce(&mut Transaction<'_>)) {
+        let seams = seams(&MemoryTransport::new(), 1);
+        let (device, cold) = (Arc::new(MemoryDevice::new()), Arc::new(MemoryCold::new()));
+        let store = Store::open(seams, device, cold, kv::Config::small(), &mut |_, _| {}).await.unwrap();
+        let context = Context {
+            client: ClientId(1),
+            now: Timestamp::default(),
+            now_ns: 0,
+            random: 0,
+            parameters: Parameters::default(),
+        };
+        let mut volatile = Volatile::new(0);
+        let counters = Counters { next_inode: 1, inodes: 0 };
+        operate(&mut Transaction::new(&mut volatile, context, MdtIndex(0), &store, "test", counters));
+    }
+
+    fn find(txn: &Transaction<'_>, first: Position, name: &str) -> Option<u64> {
+        let found = txn.find_entry_at(DIRECTORY, first, name.as_bytes()).unwrap();
+        found.map(|entry| entry.position.number())
+    }
+
+    #[tokio::test]
+    async fn names_with_equal_hashes_are_told_apart() {
+        with_transaction(|txn| {
+            let first = Position::of(b"any");
+            for name in ["a", "bb", "ccc"] {
+                assert_eq!(find(txn, first, name), None);
+                txn.insert_entry_at(DIRECTORY, first, target(name)).unwrap();
+            }
+            assert_eq!(["a", "bb", "ccc"].map(|name| find(txn, first, name)), [Some(0), Some(1), Some(2)]);
+            let head = txn.find_entry_at(DIRECTORY, first, b"a").unwrap().unwrap();
+            txn.remove_entry(DIRECTORY, &head).unwrap();
+            assert_eq!(["a", "bb", "ccc"].map(|name| find(txn, first, name)), [None, Some(1), Some(2)]);
+            let mut seen = Vec::new();
+            txn.visit_entries(DIRECTORY, Position(0), &mut |entry| {
+                seen.push(entry.position.number());
+                Ok(true)
+            })
+            .unwrap();
+            assert_eq!(seen, [1, 2], "a name that is gone is not read");
+            for name in ["bb", "ccc"] {
+                let found = txn.find_entry_at(DIRECTORY, first, name.as_bytes()).unwrap().unwrap();
+                txn.remove_entry(DIRECTORY, &found).unwrap();
+            }
+            assert!(txn.is_empty_directory(DIRECTORY).unwrap());
+            assert_eq!(txn.get(ENTRIES, &EntryRecord::key(DIRECTORY, first)).unwrap(), None, "nothing is left behind");
+        })
+        .await;
+    }
+
+    #[tokio::test]
+    async fn a_chain_is_bounded() {
+        with_transaction(|txn| {
+            let first = Position::of(b"any");
+            for number in 0..COLLISIONS_MAX {
+                txn.insert_entry_at(DIRECTORY, first, target(&format!("n{number}"))).unwrap();
+            }
+            assert_eq!(txn.insert_entry_at(DIRECTORY, first, target("more")), Err(FsError::NoSpace));
+            assert_eq!(find(txn, first, "n127"), Some(127));
+        })
+        .await;
+    }
+}

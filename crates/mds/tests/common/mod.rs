@@ -2,6 +2,8 @@
 
 #![allow(dead_code, missing_docs)]
 
+pub mod ost;
+
 use std::{
     collections::BTreeMap,
     sync::{

@@ -1,0 +1,201 @@
+//! Check and repair: every kind of damage is found, repaired, and gone afterwards.
+
+mod common;
+
+use std::sync::Arc;
+
+use common::*;
+use kv::{Batch, Store};
+use mds::tables::{
+    ENTRIES, INODES, LINKS, ORPHANS, XATTRS,
+    entry::{EntryRecord, Position, Target},
+    inode::{Inode, Link},
+    link, orphan, xattr,
+};
+use rpc::message::{MdtRequest, mdt::Finding};
+use types::{FileKind, FsError, InodeNumber};
+
+impl Fixture {
+    /// Changes the tables behind the MDT's back.
+    async fn damage(&mut self, change: impl FnOnce(&Store, &mut Batch)) {
+        self.mdt.stop().await.expect("it stops");
+        let (device, cold) = (Arc::new(self.device.clone()), Arc::new(self.cold.clone()));
+        let config = self.options.store.clone();
+        let store = Store::open(self.seams.clone(), device, cold, config, &mut |_, _| {}).await.unwrap();
+        let mut batch = Batch::default();
+        change(&store, &mut batch);
+        let lsn = store.apply(batch).unwrap();
+        store.durable(lsn).await.unwrap();
+        store.close().await.unwrap();
+        self.restart_and_recover().await;
+    }
+}
+
+fn inode_of(store: &Store, number: InodeNumber) -> Inode {
+    let value = store.get(INODES, &Inode::key(number)).unwrap().expect("the inode exists");
+    Inode::decode(number, &value).unwrap()
+}
+
+fn put_inode(batch: &mut Batch, inode: &Inode) {
+    batch.put(INODES, Inode::key(inode.number()), inode.encode());
+}
+
+fn entry_key(directory: InodeNumber, name: &str) -> Vec<u8> {
+    EntryRecord::key(directory, Position::of(name.as_bytes()))
+}
+
+fn entry_record(name: &str, inode: InodeNumber, kind: FileKind) -> Vec<u8> {
+    EntryRecord { more: false, target: Some(Target { name: name.as_bytes().to_vec(), inode, kind }) }.encode()
+}
+
+/// Finds exactly one problem that says `text`, repairs it, and finds nothing more.
+async fn finds_and_repairs(fs: &Fixture, text: &str) {
+    let found = fs.check(false).await;
+    assert!(found.iter().any(|finding| finding.problem.contains(text)), "{text}: {found:?}");
+    assert!(found.iter().all(|finding| !finding.repaired));
+    assert_eq!(fs.check(false).await, found, "looking changes nothing");
+    let repaired = fs.check(true).await;
+    assert!(repaired.iter().all(|finding| finding.repaired), "{repaired:?}");
+    assert_eq!(fs.check(false).await, Vec::<Finding>::new());
+}
+
+#[tokio::test]
+async fn only_root_may_check() {
+    let fs = Fixture::new().await;
+    assert_eq!(fs.call(ALICE, MdtRequest::Check(user(5), false)).await, Err(FsError::NotPermitted));
+}
+
+#[tokio::test]
+async fn a_name_that_leads_nowhere_is_removed() {
+    let mut fs = Fixture::new().await;
+    fs.damage(|_, batch| {
+        batch.put(ENTRIES, entry_key(ROOT, "x"), entry_record("x", InodeNumber(0x999), FileKind::Fifo))
+    })
+    .await;
+    assert!(matches!(fs.lookup(&root(), ROOT, "x").await, Err(FsError::Damaged(_))));
+    finds_and_repairs(&fs, "leads to an inode that does not exist").await;
+    assert_eq!(fs.names(ROOT).await, Vec::<String>::new());
+}
+
+#[tokio::test]
+async fn a_name_unknown_to_its_inode_becomes_a_link() {
+    let mut fs = Fixture::new().await;
+    let file = fs.file(ROOT, "f").await;
+    fs.damage(|_, batch| batch.put(ENTRIES, entry_key(ROOT, "x"), entry_record("x", file, FileKind::Regular))).await;
+    finds_and_repairs(&fs, "unknown to its inode").await;
+    assert_eq!(fs.links(file).await, 2);
+    fs.unlink(&root(), ROOT, "f").await.unwrap();
+    fs.unlink(&root(), ROOT, "x").await.unwrap();
+    assert_eq!(fs.check(false).await, []);
+}
+
+#[tokio::test]
+async fn a_second_name_of_a_directory_is_removed() {
+    let mut fs = Fixture::new().await;
+    let directory = fs.mkdir(ROOT, "d").await;
+    let inner = fs.mkdir(directory, "inner").await;
+    fs.damage(|_, batch| batch.put(ENTRIES, entry_key(ROOT, "x"), entry_record("x", inner, FileKind::Directory))).await;
+    finds_and_repairs(&fs, "two names").await;
+    assert_eq!(fs.lookup(&root(), ROOT, "x").await, Err(FsError::NotFound));
+    assert_eq!(fs.lookup(&root(), directory, "inner").await.unwrap().attributes.inode, inner);
+}
+
+#[tokio::test]
+async fn wrong_kinds_and_counts_are_corrected() {
+    let mut fs = Fixture::new().await;
+    let file = fs.file(ROOT, "f").await;
+    let directory = fs.mkdir(ROOT, "d").await;
+    fs.damage(|store, batch| {
+        batch.put(ENTRIES, entry_key(ROOT, "f"), entry_record("f", file, FileKind::Fifo));
+        for number in [file, directory, ROOT] {
+            let mut inode = inode_of(store, number);
+            inode.attributes.links += 5;
+            put_inode(batch, &inode);
+        }
+    })
+    .await;
+    let found = fs.check(false).await;
+    assert_eq!(found.len(), 4, "{found:?}");
+    finds_and_repairs(&fs, "the inode is Regular").await;
+    assert_eq!((fs.links(file).await, fs.links(directory).await, fs.links(ROOT).await), (1, 2, 3));
+}
+
+#[tokio::test]
+async fn nameless_inodes_go_to_lost_and_found() {
+    let mut fs = Fixture::new().await;
+    let file = fs.file(ROOT, "f").await;
+    let directory = fs.mkdir(ROOT, "d").await;
+    let inside = fs.file(directory, "inside").await;
+    fs.damage(|_, batch| {
+        batch.delete(ENTRIES, entry_key(ROOT, "f"));
+        batch.delete(ENTRIES, entry_key(ROOT, "d"));
+    })
+    .await;
+    finds_and_repairs(&fs, "no name leads here").await;
+    let lost = fs.lookup(&root(), ROOT, "lost+found").await.unwrap().attributes.inode;
+    let mut expected = vec![format!("#{:x}", file.0), format!("#{:x}", directory.0)];
+    expected.sort();
+    assert_eq!(fs.names(lost).await, expected);
+    assert_eq!(fs.lookup(&root(), directory, "inside").await.unwrap().attributes.inode, inside);
+}
+
+#[tokio::test]
+async fn circles_of_directories_are_cut() {
+    let mut fs = Fixture::new().await;
+    let a = fs.mkdir(ROOT, "a").await;
+    let b = fs.mkdir(a, "b").await;
+    fs.damage(|store, batch| {
+        let (mut first, mut second) = (inode_of(store, a), inode_of(store, ROOT));
+        first.first_link = Some(Link { parent: b, name: b"a".to_vec() });
+        second.attributes.links -= 1;
+        let mut inner = inode_of(store, b);
+        inner.attributes.links += 1;
+        for inode in [&first, &second, &inner] {
+            put_inode(batch, inode);
+        }
+        batch.delete(ENTRIES, entry_key(ROOT, "a"));
+        batch.put(ENTRIES, entry_key(b, "a"), entry_record("a", a, FileKind::Directory));
+    })
+    .await;
+    finds_and_repairs(&fs, "circle").await;
+    let lost = fs.lookup(&root(), ROOT, "lost+found").await.unwrap().attributes.inode;
+    assert_eq!(fs.names(lost).await.len(), 1);
+}
+
+#[tokio::test]
+async fn leftovers_are_removed() {
+    let mut fs = Fixture::new().await;
+    let file = fs.file(ROOT, "f").await;
+    let gone = InodeNumber(0x999);
+    let nameless = fs.file(ROOT, "g").await;
+    fs.damage(|store, batch| {
+        batch.put(LINKS, link::key(gone, &Link { parent: ROOT, name: b"l".to_vec() }), link::value());
+        batch.put(XATTRS, xattr::key(gone, b"user.x"), xattr::encode(b"1"));
+        batch.put(ORPHANS, orphan::key(file), orphan::value());
+        let mut inode = inode_of(store, nameless);
+        inode.attributes.links = 0;
+        inode.first_link = None;
+        put_inode(batch, &inode);
+        batch.delete(ENTRIES, entry_key(ROOT, "g"));
+    })
+    .await;
+    let found = fs.check(false).await;
+    for text in ["name 'l' of an inode", "attribute 'user.x'", "not recorded as unlinked"] {
+        assert!(found.iter().any(|finding| finding.problem.contains(text)), "{text}: {found:?}");
+    }
+    finds_and_repairs(&fs, "attribute 'user.x'").await;
+    assert_eq!(fs.stat(nameless).await, Err(FsError::Stale));
+    assert_eq!(fs.links(file).await, 1);
+}
+
+#[tokio::test]
+async fn a_record_that_does_not_decode_is_reported_and_its_neighbours_are_served() {
+    let mut fs = Fixture::new().await;
+    let file = fs.file(ROOT, "f").await;
+    fs.file(ROOT, "g").await;
+    fs.damage(|_, batch| batch.put(INODES, Inode::key(file), vec![1, 2, 3])).await;
+    assert!(matches!(fs.lookup(&root(), ROOT, "f").await, Err(FsError::Damaged(_))));
+    fs.lookup(&root(), ROOT, "g").await.unwrap();
+    let found = fs.check(true).await;
+    assert!(found.iter().any(|finding| finding.inode == file && !finding.repaired), "{found:?}");
+}

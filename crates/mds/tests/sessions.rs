@@ -1,0 +1,249 @@
+//! Sessions, restarts, exactly-once, unlinked files, locks.
+
+mod common;
+
+use common::*;
+use rpc::{
+    Handler, SessionEvent,
+    message::{
+        MdtReply, MdtRequest, Reply,
+        mdt::{
+            CancelLock, Close, Create, CreateUnnamed, GetLock, HeldLock, LockFamily, LockMode, LockRange, OpenFlags,
+            Reclaim, SetLock, Unlink, open_flag,
+        },
+    },
+};
+use types::{ClientId, FsError, FsResult, InodeNumber, NodeKind, Slot, Xid};
+
+const WHOLE: LockRange = LockRange { start: 0, end: u64::MAX };
+
+fn lock(inode: InodeNumber, owner: u64, mode: LockMode, wait: bool) -> MdtRequest {
+    let family = LockFamily::Posix;
+    MdtRequest::SetLock(SetLock { inode, family, owner, pid: owner as u32, range: WHOLE, mode, wait })
+}
+
+async fn unnamed(fs: &Fixture, flags: u32) -> (rpc::message::mdt::OpenId, InodeNumber) {
+    let open = fs.open_id();
+    let request = CreateUnnamed { parent: ROOT, mode: 0o600, umask: 0, open: (open, OpenFlags(flags)) };
+    let reply = fs.call(ALICE, MdtRequest::CreateUnnamed(root(), request)).await.unwrap();
+    (open, created(reply).entry.attributes.inode)
+}
+
+fn opens(inode: InodeNumber, open: rpc::message::mdt::OpenId) -> Reclaim {
+    Reclaim { opens: vec![(inode, open, OpenFlags(READ))], done: true, ..Reclaim::default() }
+}
+
+#[tokio::test]
+async fn an_unlinked_file_lives_until_its_last_close() {
+    let fs = Fixture::new().await;
+    fs.begin(BOB).await;
+    let file = fs.file(ROOT, "f").await;
+    let (first, _) = fs.open(ALICE, &root(), file, READ).await.unwrap();
+    let (second, _) = fs.open(BOB, &root(), file, READ).await.unwrap();
+    fs.unlink(&root(), ROOT, "f").await.unwrap();
+    assert_eq!(fs.links(file).await, 0);
+    assert_eq!(fs.link(&root(), file, ROOT, "g").await, Err(FsError::NotFound), "it cannot come back");
+    assert_eq!(fs.check(false).await, []);
+    fs.close(ALICE, file, first, None).await.unwrap();
+    assert_eq!(fs.links(file).await, 0);
+    fs.close(BOB, file, second, None).await.unwrap();
+    assert_eq!(fs.stat(file).await, Err(FsError::Stale));
+}
+
+#[tokio::test]
+async fn unnamed_files_can_be_named_unless_exclusive() {
+    let fs = Fixture::new().await;
+    let (open, file) = unnamed(&fs, WRITE).await;
+    assert_eq!(fs.links(file).await, 0);
+    fs.link(&root(), file, ROOT, "named").await.unwrap();
+    fs.close(ALICE, file, open, None).await.unwrap();
+    assert_eq!(fs.links(file).await, 1);
+    let (open, file) = unnamed(&fs, WRITE | open_flag::EXCLUSIVE).await;
+    assert_eq!(fs.link(&root(), file, ROOT, "other").await, Err(FsError::NotFound));
+    fs.close(ALICE, file, open, None).await.unwrap();
+    assert_eq!(fs.stat(file).await, Err(FsError::Stale));
+    assert_eq!(fs.check(false).await, []);
+}
+
+#[tokio::test]
+async fn unlinked_files_survive_a_crash_if_they_are_claimed() {
+    let mut fs = Fixture::new().await;
+    let (kept, lost) = (fs.file(ROOT, "kept").await, fs.file(ROOT, "lost").await);
+    let (open, _) = fs.open(ALICE, &root(), kept, READ).await.unwrap();
+    fs.open(ALICE, &root(), lost, READ).await.unwrap();
+    fs.unlink(&root(), ROOT, "kept").await.unwrap();
+    fs.unlink(&root(), ROOT, "lost").await.unwrap();
+    fs.restart().await;
+    assert_eq!(fs.links(lost).await, 0, "nothing ends during recovery");
+    fs.reclaim(ALICE, opens(kept, open)).await.unwrap();
+    eventually("unclaimed files end", async || fs.stat(lost).await == Err(FsError::Stale)).await;
+    assert_eq!(fs.links(kept).await, 0);
+    fs.close(ALICE, kept, open, None).await.unwrap();
+    assert_eq!(fs.stat(kept).await, Err(FsError::Stale));
+    assert_eq!(fs.check(false).await, []);
+}
+
+#[tokio::test]
+async fn a_repeated_mutation_has_one_effect_and_the_same_reply_after_a_crash() {
+    let mut fs = Fixture::new().await;
+    let open = fs.open_id();
+    let flags = OpenFlags(WRITE | open_flag::EXCLUSIVE);
+    let create = create_request(ROOT, "f", NodeKind::Regular, 0o444, Some((open, flags)));
+    let create = MdtRequest::Create(root(), create);
+    let (slot, xid) = (Slot(3), Xid(17));
+    let first = fs.call_as(ALICE, slot, xid, create.clone()).await.unwrap();
+    let file = created(first.clone()).entry.attributes.inode;
+    let unlink = MdtRequest::Unlink(root(), Unlink { parent: ROOT, name: b"g".to_vec(), directory: false });
+    fs.file(ROOT, "g").await;
+    fs.call_as(ALICE, Slot(4), Xid(1), unlink.clone()).await.unwrap();
+    fs.restart().await;
+    fs.reclaim(ALICE, Reclaim { done: true, ..Reclaim::default() }).await.unwrap();
+    assert_eq!(fs.mdt.persistent_reply(ALICE, slot), None, "the handler itself repeats what opened a file");
+    assert_eq!(fs.mdt.persistent_reply(ALICE, Slot(4)), Some((Xid(1), Reply::Mdt(MdtReply::Done))));
+    assert_eq!(fs.call_as(ALICE, slot, xid, create.clone()).await, Ok(first));
+    assert_eq!(fs.call_as(ALICE, Slot(4), Xid(1), unlink.clone()).await, Ok(MdtReply::Done));
+    assert_eq!(fs.mdt.open_files(), 1, "the open is there again");
+    fs.unlink(&root(), ROOT, "f").await.unwrap();
+    assert_eq!(fs.links(file).await, 0, "and keeps the file");
+    assert_eq!(fs.call_as(ALICE, Slot(4), Xid(2), unlink).await, Err(FsError::NotFound), "a new one is executed");
+    assert!(created(fs.call_as(ALICE, slot, Xid(18), create).await.unwrap()).created);
+}
+
+#[tokio::test]
+async fn a_close_that_was_under_way_when_the_server_died_still_settles() {
+    let mut fs = Fixture::new().await;
+    let (open, opened) = fs.create_open(ALICE, ROOT, "f", WRITE).await.unwrap();
+    let (file, epoch) = (opened.entry.attributes.inode, opened.opened.unwrap().epoch);
+    fs.restart().await;
+    fs.reclaim(ALICE, Reclaim { done: true, ..Reclaim::default() }).await.unwrap();
+    fs.close(ALICE, file, open, Some(figures(epoch, 77))).await.unwrap();
+    assert_eq!(fs.stat(file).await.unwrap().attributes.size, 77);
+}
+
+#[tokio::test]
+async fn an_evicted_client_is_not_believed_and_holds_nothing() {
+    let fs = Fixture::new().await;
+    fs.begin(BOB).await;
+    let (open, opened) = fs.create_open(BOB, ROOT, "f", WRITE).await.unwrap();
+    let (file, epoch) = (opened.entry.attributes.inode, opened.opened.unwrap().epoch);
+    fs.unlink(&root(), ROOT, "f").await.unwrap();
+    let (_, named) = fs.create_open(BOB, ROOT, "g", WRITE).await.unwrap();
+    let named_file = named.entry.attributes.inode;
+    fs.event(SessionEvent::Evicted(BOB)).await;
+    assert_eq!(fs.mdt.open_files(), 0);
+    assert_eq!(fs.stat(file).await, Err(FsError::Stale));
+    fs.begin(BOB).await;
+    fs.close(BOB, file, open, Some(figures(epoch, 5))).await.unwrap();
+    let named_epoch = named.opened.unwrap().epoch;
+    fs.close(BOB, named_file, open, Some(figures(named_epoch, 5))).await.unwrap();
+    assert!(fs.stat(named_file).await.unwrap().unsettled.is_some());
+    let late = Reclaim { opens: vec![(named_file, open, OpenFlags(WRITE))], done: true, ..Reclaim::default() };
+    assert_eq!(fs.reclaim(BOB, late).await, Err(FsError::Evicted));
+}
+
+#[tokio::test]
+async fn who_does_not_come_back_in_time_is_forgotten() {
+    let mut fs = Fixture::new().await;
+    fs.begin(BOB).await;
+    let file = fs.file(ROOT, "f").await;
+    fs.open(BOB, &root(), file, READ).await.unwrap();
+    fs.unlink(&root(), ROOT, "f").await.unwrap();
+    fs.options.recovery_window = std::time::Duration::from_millis(1);
+    fs.restart().await;
+    eventually("recovery is over", async || fs.mdt.recovering_clients().is_empty()).await;
+    eventually("the file ends", async || fs.stat(file).await == Err(FsError::Stale)).await;
+    assert!(!fs.mdt.may_resume(BOB));
+    fs.restart().await;
+    assert_eq!(fs.mdt.recovering_clients(), [], "the sessions are gone for good");
+}
+
+#[tokio::test]
+async fn disconnect_ends_everything_of_a_client() {
+    let mut fs = Fixture::new().await;
+    fs.begin(BOB).await;
+    let file = fs.file(ROOT, "f").await;
+    fs.open(BOB, &root(), file, READ).await.unwrap();
+    done(fs.call(BOB, lock(file, 1, LockMode::Exclusive, false)).await.unwrap()).unwrap();
+    assert_eq!(fs.call(ALICE, lock(file, 1, LockMode::Shared, false)).await, Err(FsError::WouldBlock));
+    done(fs.call(BOB, MdtRequest::Disconnect).await.unwrap()).unwrap();
+    fs.event(SessionEvent::Closed(BOB)).await;
+    assert_eq!(fs.mdt.open_files(), 0);
+    done(fs.call(ALICE, lock(file, 1, LockMode::Shared, false)).await.unwrap()).unwrap();
+    fs.restart().await;
+    assert_eq!(fs.mdt.recovering_clients(), [ALICE]);
+}
+
+#[tokio::test]
+async fn locks_wait_in_order_and_are_woken() {
+    let fs = Fixture::new().await;
+    fs.begin(BOB).await;
+    let file = fs.file(ROOT, "f").await;
+    done(fs.call(ALICE, lock(file, 1, LockMode::Exclusive, true)).await.unwrap()).unwrap();
+    let get = GetLock { inode: file, owner: 2, range: WHOLE, mode: LockMode::Shared };
+    let MdtReply::Lock(Some(held)) = fs.call(BOB, MdtRequest::GetLock(get)).await.unwrap() else { panic!() };
+    assert_eq!((held.client, held.owner, held.mode), (ALICE, 1, LockMode::Exclusive));
+    assert_eq!(fs.call(BOB, lock(file, 2, LockMode::Exclusive, true)).await, Ok(MdtReply::Waiting));
+    let (granted, released) = tokio::join!(
+        fs.call(BOB, lock(file, 2, LockMode::Exclusive, true)),
+        fs.call(ALICE, lock(file, 1, LockMode::Unlock, false))
+    );
+    assert_eq!((granted, released), (Ok(MdtReply::Done), Ok(MdtReply::Done)));
+    assert_eq!(fs.call(ALICE, lock(file, 1, LockMode::Exclusive, true)).await, Ok(MdtReply::Waiting));
+    let cancel = CancelLock { inode: file, family: LockFamily::Posix, owner: 1 };
+    done(fs.call(ALICE, MdtRequest::CancelLock(cancel)).await.unwrap()).unwrap();
+}
+
+#[tokio::test]
+async fn flock_ends_with_the_close_of_its_owner() {
+    let fs = Fixture::new().await;
+    fs.begin(BOB).await;
+    let file = fs.file(ROOT, "f").await;
+    let (open, _) = fs.open(ALICE, &root(), file, READ).await.unwrap();
+    let flock = |owner| {
+        let (family, mode) = (LockFamily::Flock, LockMode::Exclusive);
+        MdtRequest::SetLock(SetLock { inode: file, family, owner, pid: 1, range: WHOLE, mode, wait: false })
+    };
+    done(fs.call(ALICE, flock(9)).await.unwrap()).unwrap();
+    assert_eq!(fs.call(BOB, flock(1)).await, Err(FsError::WouldBlock));
+    let close = Close { inode: file, open, update: None, flock_owner: Some(9) };
+    fs.call(ALICE, MdtRequest::Close(close)).await.unwrap();
+    done(fs.call(BOB, flock(1)).await.unwrap()).unwrap();
+}
+
+#[tokio::test]
+async fn locks_are_reclaimed_before_new_ones_are_granted() {
+    let mut fs = Fixture::new().await;
+    fs.begin(BOB).await;
+    let file = fs.file(ROOT, "f").await;
+    done(fs.call(ALICE, lock(file, 1, LockMode::Exclusive, false)).await.unwrap()).unwrap();
+    fs.restart().await;
+    let other = fs.call(BOB, lock(file, 2, LockMode::Exclusive, false)).await;
+    assert_eq!(other, Ok(MdtReply::Waiting), "the holder may still come back");
+    let (client, owner, pid) = (ALICE, 1, 1);
+    let family = LockFamily::Posix;
+    let held = HeldLock { inode: file, family, client, owner, pid, range: WHOLE, mode: LockMode::Exclusive };
+    let reclaim = Reclaim { locks: vec![held], exclusives: vec![(file, None)], done: true, ..Reclaim::default() };
+    fs.reclaim(ALICE, reclaim).await.unwrap();
+    fs.reclaim(BOB, Reclaim { done: true, ..Reclaim::default() }).await.unwrap();
+    let refused = fs.call(BOB, lock(file, 2, LockMode::Exclusive, false)).await;
+    assert_eq!(refused, Err(FsError::WouldBlock));
+    let truncate = rpc::message::mdt::ExclusivePurpose::Truncate(0);
+    let begin = rpc::message::mdt::ExclusiveBegin { inode: file, open: None, purpose: truncate };
+    let waiting = fs.call(BOB, MdtRequest::ExclusiveBegin(root(), begin)).await;
+    assert_eq!(waiting, Ok(MdtReply::Waiting), "the data lock was reclaimed too");
+}
+
+#[tokio::test]
+async fn a_failed_operation_leaves_nothing_behind() {
+    let fs = Fixture::new().await;
+    let no_such_ost = layout::LayoutSpec { first_ost: Some(types::OstIndex(99)), ..layout::LayoutSpec::default() };
+    let create = create_request(ROOT, "f", NodeKind::Regular, 0o644, Some((fs.open_id(), OpenFlags(WRITE))));
+    let create = Create { layout: Some(no_such_ost), ..create };
+    let before = fs.mdt.store_statistics().applied;
+    assert_eq!(fs.call(ALICE, MdtRequest::Create(root(), create)).await, Err(FsError::Invalid));
+    assert_eq!(fs.mdt.store_statistics().applied, before);
+    assert_eq!(fs.mdt.open_files(), 0);
+    assert_eq!(fs.names(ROOT).await, Vec::<String>::new());
+    let unknown: FsResult<MdtReply> = fs.call(ClientId(99), MdtRequest::Ping).await;
+    assert_eq!(unknown, Ok(MdtReply::Done));
+}

@@ -1,0 +1,221 @@
+//! Sizes: who is believed, and who has to ask the OSTs.
+
+mod common;
+
+use common::*;
+use rpc::message::{
+    MdtReply, MdtRequest,
+    mdt::{ExclusiveBegin, ExclusiveEnd, ExclusiveGranted, ExclusivePurpose, OpenId, Settle, SizeUpdate, open_flag},
+};
+use types::{FsError, FsResult, InodeNumber, SetAttributes, SetTime, Timestamp};
+
+async fn begin(
+    fs: &Fixture,
+    client: types::ClientId,
+    inode: InodeNumber,
+    open: Option<OpenId>,
+    purpose: ExclusivePurpose,
+) -> FsResult<ExclusiveGranted> {
+    let begin = ExclusiveBegin { inode, open, purpose };
+    match fs.call(client, MdtRequest::ExclusiveBegin(root(), begin)).await? {
+        MdtReply::ExclusiveGranted(granted) => Ok(granted),
+        MdtReply::Waiting => Err(FsError::WouldBlock),
+        other => panic!("{other:?}"),
+    }
+}
+
+async fn end(fs: &Fixture, client: types::ClientId, inode: InodeNumber, update: Option<SizeUpdate>) {
+    done(fs.call(client, MdtRequest::ExclusiveEnd(ExclusiveEnd { inode, update })).await.unwrap()).unwrap();
+}
+
+async fn settle(fs: &Fixture, inode: InodeNumber, update: SizeUpdate) {
+    done(fs.call(ALICE, MdtRequest::Settle(Settle { inode, update })).await.unwrap()).unwrap();
+}
+
+#[tokio::test]
+async fn a_sole_writer_settles_with_its_close() {
+    let fs = Fixture::new().await;
+    let (open, created) = fs.create_open(ALICE, ROOT, "f", WRITE).await.unwrap();
+    let opened = created.opened.unwrap();
+    let inode = opened.entry.attributes.inode;
+    assert_eq!(opened.entry.unsettled, None, "the writer starts from an exact size");
+    assert!(!opened.truncate);
+    assert_eq!(fs.stat(inode).await.unwrap().unsettled, opened.layout, "others must ask the OSTs");
+    let closed = fs.close(ALICE, inode, open, Some(figures(opened.epoch, 5000))).await.unwrap();
+    assert_eq!(closed.settle, None);
+    let entry = fs.stat(inode).await.unwrap();
+    assert_eq!((entry.unsettled, entry.attributes.size, entry.attributes.blocks), (None, 5000, 10));
+}
+
+#[tokio::test]
+async fn readers_change_nothing() {
+    let fs = Fixture::new().await;
+    let file = fs.file(ROOT, "f").await;
+    let (open, opened) = fs.open(ALICE, &root(), file, READ).await.unwrap();
+    assert_eq!(opened.entry.unsettled, None);
+    let closed = fs.close(ALICE, file, open, Some(figures(opened.epoch, 99))).await.unwrap();
+    assert_eq!(closed.settle, None);
+    assert_eq!(fs.stat(file).await.unwrap().attributes.size, 0);
+}
+
+#[tokio::test]
+async fn writers_that_meet_leave_the_size_to_a_glimpse() {
+    let fs = Fixture::new().await;
+    fs.begin(BOB).await;
+    let file = fs.file(ROOT, "f").await;
+    let (first, one) = fs.open(ALICE, &root(), file, WRITE).await.unwrap();
+    let (second, two) = fs.open(BOB, &root(), file, WRITE).await.unwrap();
+    assert!(two.entry.unsettled.is_some());
+    assert_eq!(fs.close(ALICE, file, first, Some(figures(one.epoch, 1))).await.unwrap().settle, None);
+    assert!(fs.stat(file).await.unwrap().unsettled.is_some(), "the report of a mixed epoch is ignored");
+    let closed = fs.close(BOB, file, second, Some(figures(two.epoch, 2))).await.unwrap();
+    let (epoch, layout) = closed.settle.expect("the last writer is asked for a glimpse");
+    assert_eq!(Some(layout), two.layout);
+    settle(&fs, file, figures(epoch, 700)).await;
+    let entry = fs.stat(file).await.unwrap();
+    assert_eq!((entry.unsettled, entry.attributes.size), (None, 700));
+    settle(&fs, file, figures(epoch, 1)).await;
+    assert_eq!(fs.stat(file).await.unwrap().attributes.size, 700, "a report counts once");
+}
+
+#[tokio::test]
+async fn a_late_glimpse_does_not_settle_what_is_written_again() {
+    let fs = Fixture::new().await;
+    let file = fs.file(ROOT, "f").await;
+    let (first, _) = fs.open(ALICE, &root(), file, WRITE).await.unwrap();
+    let (epoch, _) = fs.close(ALICE, file, first, None).await.unwrap().settle.unwrap();
+    let (second, opened) = fs.open(ALICE, &root(), file, WRITE).await.unwrap();
+    settle(&fs, file, figures(epoch, 1)).await;
+    assert!(fs.stat(file).await.unwrap().unsettled.is_some());
+    fs.close(ALICE, file, second, Some(figures(opened.epoch, 9))).await.unwrap();
+    assert_eq!(fs.stat(file).await.unwrap().attributes.size, 9);
+}
+
+#[tokio::test]
+async fn truncation_by_path_settles_unless_somebody_writes() {
+    let fs = Fixture::new().await;
+    fs.begin(BOB).await;
+    let file = fs.file(ROOT, "f").await;
+    let granted = begin(&fs, ALICE, file, None, ExclusivePurpose::Truncate(10)).await.unwrap();
+    assert!(fs.stat(file).await.unwrap().unsettled.is_some());
+    end(&fs, ALICE, file, Some(figures(granted.epoch, 10))).await;
+    let entry = fs.stat(file).await.unwrap();
+    assert_eq!((entry.unsettled, entry.attributes.size), (None, 10));
+    let granted = begin(&fs, ALICE, file, None, ExclusivePurpose::Truncate(20)).await.unwrap();
+    let (open, opened) = fs.open(BOB, &root(), file, WRITE).await.unwrap();
+    assert!(opened.entry.unsettled.is_some(), "a truncation is under way");
+    end(&fs, ALICE, file, Some(figures(granted.epoch, 20))).await;
+    assert!(fs.stat(file).await.unwrap().unsettled.is_some());
+    let closed = fs.close(BOB, file, open, Some(figures(opened.epoch, 30))).await.unwrap();
+    assert!(closed.settle.is_some(), "its epoch began during the truncation: it knows nothing");
+}
+
+#[tokio::test]
+async fn a_sole_writer_keeps_its_epoch_through_its_own_truncations_and_appends() {
+    let fs = Fixture::new().await;
+    let (open, created) = fs.create_open(ALICE, ROOT, "f", WRITE).await.unwrap();
+    let opened = created.opened.unwrap();
+    let file = opened.entry.attributes.inode;
+    for purpose in [ExclusivePurpose::Truncate(100), ExclusivePurpose::Append] {
+        let granted = begin(&fs, ALICE, file, Some(open), purpose).await.unwrap();
+        assert_eq!(granted.epoch, opened.epoch);
+        end(&fs, ALICE, file, None).await;
+    }
+    fs.begin(BOB).await;
+    let (_, other) = fs.open(BOB, &root(), file, WRITE).await.unwrap();
+    let granted = begin(&fs, ALICE, file, Some(open), ExclusivePurpose::Append).await.unwrap();
+    assert!(granted.epoch != opened.epoch && granted.epoch != other.epoch, "both must ask where the end is");
+}
+
+#[tokio::test]
+async fn the_exclusive_lock_is_granted_in_order_and_waits_are_bounded() {
+    let fs = Fixture::new().await;
+    fs.begin(BOB).await;
+    let file = fs.file(ROOT, "f").await;
+    let truncate = ExclusivePurpose::Truncate(1);
+    begin(&fs, ALICE, file, None, truncate).await.unwrap();
+    assert_eq!(begin(&fs, BOB, file, None, truncate).await.err(), Some(FsError::WouldBlock));
+    let (waiting, ()) = tokio::join!(begin(&fs, BOB, file, None, truncate), end(&fs, ALICE, file, None));
+    waiting.expect("it is next");
+    end(&fs, BOB, file, None).await;
+    assert_eq!(begin(&fs, ALICE, ROOT, None, truncate).await.err(), Some(FsError::IsDirectory));
+    let too_large = ExclusivePurpose::Truncate(u64::MAX);
+    assert_eq!(begin(&fs, ALICE, file, None, too_large).await.err(), Some(FsError::FileTooLarge));
+    assert_eq!(begin(&fs, ALICE, file, None, ExclusivePurpose::Append).await.err(), Some(FsError::BadHandle));
+    let (open, _) = fs.open(ALICE, &root(), file, READ).await.unwrap();
+    assert_eq!(begin(&fs, ALICE, file, Some(open), truncate).await.err(), Some(FsError::BadHandle));
+}
+
+#[tokio::test]
+async fn opening_with_truncation_takes_the_lock_and_starts_from_nothing() {
+    let fs = Fixture::new().await;
+    fs.begin(BOB).await;
+    let (open, created) = fs.create_open(ALICE, ROOT, "f", WRITE).await.unwrap();
+    let first = created.opened.unwrap();
+    let file = first.entry.attributes.inode;
+    fs.close(ALICE, file, open, Some(figures(first.epoch, 4096))).await.unwrap();
+    let (open, opened) = fs.open(ALICE, &root(), file, WRITE | open_flag::TRUNCATE).await.unwrap();
+    assert!(opened.truncate);
+    assert_eq!((opened.entry.unsettled, opened.entry.attributes.size), (None, 0));
+    assert_eq!(begin(&fs, BOB, file, None, ExclusivePurpose::Truncate(1)).await.err(), Some(FsError::WouldBlock));
+    end(&fs, ALICE, file, None).await;
+    fs.close(ALICE, file, open, Some(figures(opened.epoch, 7))).await.unwrap();
+    let entry = fs.stat(file).await.unwrap();
+    assert_eq!((entry.unsettled, entry.attributes.size), (None, 7));
+    let empty = fs.file(ROOT, "empty").await;
+    let (_, opened) = fs.open(ALICE, &root(), empty, WRITE | open_flag::TRUNCATE).await.unwrap();
+    assert!(!opened.truncate, "there is nothing to cut off");
+}
+
+#[tokio::test]
+async fn an_explicit_mtime_survives_the_close() {
+    let fs = Fixture::new().await;
+    let (open, created) = fs.create_open(ALICE, ROOT, "f", WRITE).await.unwrap();
+    let opened = created.opened.unwrap();
+    let inode = opened.entry.attributes.inode;
+    let written = fs.seams.clock.wall();
+    let time = Timestamp { seconds: 1000, nanoseconds: 0 };
+    let changes = SetAttributes { mtime: Some(SetTime::To(time)), ..SetAttributes::default() };
+    fs.call(ALICE, MdtRequest::SetAttributes(root(), inode, changes)).await.unwrap();
+    let update = SizeUpdate { mtime: Some(written), ..figures(opened.epoch, 10) };
+    fs.close(ALICE, inode, open, Some(update)).await.unwrap();
+    let entry = fs.stat(inode).await.unwrap();
+    assert_eq!(entry.attributes.mtime, time);
+    assert!(entry.accounted >= written, "the object's time is history");
+}
+
+#[tokio::test]
+async fn unsettledness_survives_a_crash_and_so_does_the_writers_word() {
+    let mut fs = Fixture::new().await;
+    let (open, created) = fs.create_open(ALICE, ROOT, "f", WRITE).await.unwrap();
+    let opened = created.opened.unwrap();
+    let inode = opened.entry.attributes.inode;
+    fs.restart().await;
+    assert!(fs.stat(inode).await.unwrap().unsettled.is_some());
+    let flags = rpc::message::mdt::OpenFlags(WRITE);
+    let reclaim = rpc::message::mdt::Reclaim { opens: vec![(inode, open, flags)], done: true, ..Default::default() };
+    fs.reclaim(ALICE, reclaim).await.unwrap();
+    fs.close(ALICE, inode, open, Some(figures(opened.epoch, 123))).await.unwrap();
+    let entry = fs.stat(inode).await.unwrap();
+    assert_eq!((entry.unsettled, entry.attributes.size), (None, 123));
+}
+
+#[tokio::test]
+async fn a_size_that_fsck_found_is_set_while_nobody_writes() {
+    let fs = Fixture::new().await;
+    let (open, created) = fs.create_open(ALICE, ROOT, "f", WRITE).await.unwrap();
+    let inode = created.entry.attributes.inode;
+    let repair = |who| fs.call(ALICE, MdtRequest::RepairSize(who, inode, figures(0, 42)));
+    assert_eq!(repair(user(5)).await, Err(FsError::NotPermitted));
+    assert_eq!(repair(root()).await, Err(FsError::Busy));
+    fs.close(ALICE, inode, open, None).await.unwrap();
+    repair(root()).await.unwrap();
+    let entry = fs.stat(inode).await.unwrap();
+    assert_eq!((entry.unsettled, entry.attributes.size), (None, 42));
+    let MdtReply::Scanned(scanned) = fs.call(ALICE, MdtRequest::ScanInodes(root(), InodeNumber(0), 10)).await.unwrap()
+    else {
+        panic!()
+    };
+    assert_eq!(scanned.iter().map(|inode| inode.entry.attributes.inode).collect::<Vec<_>>(), [ROOT, inode]);
+    assert!(scanned.iter().all(|inode| !inode.busy));
+}
