@@ -44,7 +44,7 @@ impl Namespace {
             Counters::decode(&value)
         })?;
         let mut outbox_next = BTreeMap::new();
-        scan(&store, &target, OUTBOX, &mut |key, value| {
+        scan(&store, &target, OUTBOX, |key, value| {
             let (ost, sequence) = outbox::decode_key(key)?;
             outbox_next.insert(ost, sequence + 1);
             if let Errand::Evict(client) = Errand::decode(value)? {
@@ -52,12 +52,12 @@ impl Namespace {
             }
             Ok(())
         })?;
-        scan(&store, &target, SESSIONS, &mut |key, value| {
+        scan(&store, &target, SESSIONS, |key, value| {
             session::decode_session(value)?;
             volatile.recovery.expected.insert(crate::tables::codec::client_of_key("session", key)?);
             Ok(())
         })?;
-        scan(&store, &target, REPLIES, &mut |key, value| {
+        scan(&store, &target, REPLIES, |key, value| {
             let key = session::decode_reply_key(key)?;
             volatile.recovery.replies.insert(key, session::decode_reply_xid(value)?);
             Ok(())
@@ -142,7 +142,7 @@ fn scan(
     store: &Store,
     target: &str,
     table: kv::Table,
-    visit: &mut dyn FnMut(&[u8], &[u8]) -> FsResult<()>,
+    mut visit: impl FnMut(&[u8], &[u8]) -> FsResult<()>,
 ) -> FsResult<()> {
     let mut outcome = Ok(());
     let scanned = store.scan(table, &[], None, &mut |key, value| {

@@ -28,6 +28,9 @@ use crate::{
     volatile::Volatile,
 };
 
+/// Called with keys and values in order, until it returns false or an error.
+pub(crate) type Visit<'a> = &'a mut dyn FnMut(&[u8], &[u8]) -> FsResult<bool>;
+
 /// Who and when: what an operation does not take from the tables.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Context {
@@ -156,13 +159,7 @@ impl<'n> Transaction<'n> {
     }
 
     /// Visits keys in `from..to` in order until `visit` returns false or an error. `to` of `None`: the table's end.
-    pub fn scan(
-        &self,
-        table: Table,
-        from: &[u8],
-        to: Option<&[u8]>,
-        visit: &mut dyn FnMut(&[u8], &[u8]) -> FsResult<bool>,
-    ) -> FsResult<()> {
+    pub fn scan(&self, table: Table, from: &[u8], to: Option<&[u8]>, visit: Visit<'_>) -> FsResult<()> {
         let mut own = self.own_puts(table, from, to).into_iter().peekable();
         let mut outcome = Ok(true);
         let scanned = self.store.scan(table, from, to, &mut |key, value| {
@@ -191,12 +188,7 @@ impl<'n> Transaction<'n> {
     }
 
     /// Visits keys that begin with `prefix`.
-    pub fn scan_prefix(
-        &self,
-        table: Table,
-        prefix: &[u8],
-        visit: &mut dyn FnMut(&[u8], &[u8]) -> FsResult<bool>,
-    ) -> FsResult<()> {
+    pub fn scan_prefix(&self, table: Table, prefix: &[u8], visit: Visit<'_>) -> FsResult<()> {
         self.scan(table, prefix, tables::prefix_end(prefix).as_deref(), visit)
     }
 
