@@ -26,19 +26,7 @@ pub fn set(call: Call, lock: LockIn, wait: bool) -> Work {
     let unique = call.unique;
     let interrupted = wait.then(|| call.adapter.interrupts.register(unique));
     Box::pin(async move {
-        let flock = lock.lock_flags & lock_flag::FLOCK != 0;
-        let mode = mode(lock.lock.kind);
-        let work = async {
-            let request = LockRequest {
-                family: if flock { LockFamily::Flock } else { LockFamily::Posix },
-                owner: lock.owner,
-                pid: lock.lock.pid,
-                range: range(&lock),
-                mode: mode?,
-                wait,
-            };
-            call.file_system().set_lock(call.inode, request).await
-        };
+        let work = set_lock(&call, &lock, wait);
         let result = match interrupted {
             None => work.await,
             Some(interrupted) => {
@@ -54,6 +42,23 @@ pub fn set(call: Call, lock: LockIn, wait: bool) -> Work {
         };
         result.map(|()| Answer::done())
     })
+}
+
+async fn set_lock(call: &Call, lock: &LockIn, wait: bool) -> FsResult<()> {
+    let flock = lock.lock_flags & lock_flag::FLOCK != 0;
+    let request = LockRequest {
+        family: if flock { LockFamily::Flock } else { LockFamily::Posix },
+        owner: lock.owner,
+        pid: lock.lock.pid,
+        range: range(lock),
+        mode: mode(lock.lock.kind)?,
+        wait,
+    };
+    call.file_system().set_lock(call.inode, request).await?;
+    if !flock && request.mode != LockMode::Unlock {
+        call.adapter.handles.note_lock_owner(lock.handle, lock.owner);
+    }
+    Ok(())
 }
 
 fn range(lock: &LockIn) -> LockRange {
