@@ -247,13 +247,12 @@ impl Mdt {
         clock::timeout_at(&*self.seams.clock, deadline, stopped).await.is_none()
     }
 
-    /// Time, caller and chance of one operation.
+    /// Time and caller of one operation.
     pub(crate) fn context(&self, client: ClientId) -> Context {
         Context {
             client,
             now: self.seams.clock.wall(),
             now_ns: self.seams.clock.now().0,
-            random: self.seams.entropy.next_u64(),
             parameters: self.parameters(),
         }
     }

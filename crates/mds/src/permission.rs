@@ -126,6 +126,11 @@ pub fn without_set_id(mode: u32) -> u32 {
     if mode & 0o010 != 0 { mode & !S_ISGID } else { mode }
 }
 
+/// The mode after `who` changed a file's contents: root may leave set-id bits as they are (CAP_FSETID).
+pub fn mode_after_write(who: &Credentials, mode: u32) -> u32 {
+    if who.is_root() { mode } else { without_set_id(mode) }
+}
+
 #[cfg(test)]
 mod tests {
     use types::{InodeNumber, Timestamp};
@@ -232,5 +237,7 @@ mod tests {
         assert_eq!(without_set_id(0o6755), 0o755);
         assert_eq!(without_set_id(0o6745), 0o2745);
         assert_eq!(without_set_id(0o1644), 0o1644);
+        assert_eq!(mode_after_write(&who(1, 1, None), 0o6755), 0o755);
+        assert_eq!(mode_after_write(&Credentials::root(), 0o6755), 0o6755);
     }
 }

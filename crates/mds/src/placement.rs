@@ -40,12 +40,15 @@ pub struct OstView {
 pub(crate) struct Targets {
     osts: BTreeMap<OstIndex, OstView>,
     placement: Placement,
+    /// State of the random numbers of placement: one from the system at the start, then SplitMix64 (Steele, Lea, Flood
+    /// 2014), because asking the kernel would cost more than the rest of a creation's decisions.
+    dice: u64,
 }
 
 impl Targets {
-    /// Nothing known; the round of placement begins at a random `cursor`.
-    pub fn new(cursor: u64) -> Self {
-        Self { osts: BTreeMap::new(), placement: Placement::new(cursor) }
+    /// Nothing known; placement begins from a random number.
+    pub fn new(random: u64) -> Self {
+        Self { osts: BTreeMap::new(), placement: Placement::new(random), dice: random }
     }
 
     /// Takes a map over: new targets appear, missing ones go, known ones keep their reports.
@@ -89,11 +92,19 @@ impl Targets {
     }
 
     /// The layout of a new file.
-    pub fn place(&mut self, spec: &ResolvedSpec, policy: &PlacementPolicy, random: u64) -> FsResult<Layout> {
+    pub fn place(&mut self, spec: &ResolvedSpec, policy: &PlacementPolicy) -> FsResult<Layout> {
         let statuses = self.statuses();
+        let random = self.roll();
         let osts = self.placement.choose(spec, &statuses, policy, random)?;
         let plain = PlainLayout { stripe_bytes: spec.stripe_bytes, osts };
         Ok(Layout { generation: FIRST_GENERATION, kind: LayoutKind::Plain(plain) })
+    }
+
+    fn roll(&mut self) -> u64 {
+        self.dice = self.dice.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mixed = (self.dice ^ (self.dice >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        let mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        mixed ^ (mixed >> 31)
     }
 
     fn statuses(&self) -> Vec<TargetStatus> {
@@ -132,7 +143,7 @@ mod tests {
     }
 
     fn place(targets: &mut Targets) -> FsResult<Vec<OstIndex>> {
-        let layout = targets.place(&ResolvedSpec::default(), &PlacementPolicy::default(), 7)?;
+        let layout = targets.place(&ResolvedSpec::default(), &PlacementPolicy::default())?;
         let LayoutKind::Plain(plain) = layout.kind;
         Ok(plain.osts)
     }

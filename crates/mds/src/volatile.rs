@@ -145,8 +145,8 @@ pub(crate) struct Volatile {
 }
 
 impl Volatile {
-    /// Nothing open, nothing known.
-    pub fn new(cursor: u64) -> Self {
+    /// Nothing open, nothing known; `random` for placement.
+    pub fn new(random: u64) -> Self {
         Self {
             opens: OpenTable::default(),
             locks: AdvisoryLocks::new(limits::LOCKS_PER_CLIENT_MAX),
@@ -154,7 +154,7 @@ impl Volatile {
             waiters: Waiters::default(),
             recovery: Recovery::default(),
             fences: Fences::default(),
-            targets: Targets::new(cursor),
+            targets: Targets::new(random),
         }
     }
 

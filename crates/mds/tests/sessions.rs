@@ -247,3 +247,27 @@ async fn a_failed_operation_leaves_nothing_behind() {
     let unknown: FsResult<MdtReply> = fs.call(ClientId(99), MdtRequest::Ping).await;
     assert_eq!(unknown, Ok(MdtReply::Done));
 }
+
+#[tokio::test]
+async fn a_full_device_refuses_creation_and_allows_removal() {
+    let fs = Fixture::new().await;
+    fs.cold.limit_space(Some(1000));
+    let mut made = Vec::new();
+    let error = loop {
+        let name = format!("f{}", made.len());
+        match fs.create(&root(), ROOT, &name, NodeKind::Regular, 0o644).await {
+            Ok(_) => made.push(name),
+            Err(error) => break error,
+        }
+        assert!(made.len() < 100_000, "the tables never fill");
+    };
+    assert_eq!(error, FsError::NoSpace);
+    assert_eq!(fs.lookup(&root(), ROOT, &format!("f{}", made.len())).await, Err(FsError::NotFound));
+    for name in made.iter().take(10) {
+        fs.unlink(&root(), ROOT, name).await.unwrap();
+    }
+    fs.cold.limit_space(None);
+    eventually("there is room again", async || fs.create(&root(), ROOT, "new", NodeKind::Regular, 0o644).await.is_ok())
+        .await;
+    assert_eq!(fs.check(false).await, []);
+}

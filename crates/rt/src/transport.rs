@@ -23,6 +23,20 @@ const _: () = assert!(QUEUED_BYTES_MAX >= 3 * FRAME_BYTES_MAX, "the largest fram
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Address(pub Arc<str>);
 
+impl Address {
+    /// Port used where none is given (Lustre's).
+    pub const PORT_DEFAULT: u16 = 988;
+
+    /// `host:port`, with the default port added where there is none. An IPv6 address stands in brackets.
+    pub fn with_port(text: &str) -> Self {
+        let has_port = match text.rsplit_once(']') {
+            Some((_, behind)) => behind.starts_with(':'),
+            None => text.contains(':'),
+        };
+        if has_port { Self::from(text) } else { Self::from(format!("{text}:{}", Self::PORT_DEFAULT).as_str()) }
+    }
+}
+
 impl fmt::Display for Address {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(&self.0)
@@ -75,4 +89,18 @@ pub trait Receiver: Send {
     /// The next frame; `None` when the peer closed the connection between frames. A frame whose header is malformed or
     /// too large is an `InvalidData` error.
     fn receive(&mut self) -> BoxFuture<'_, io::Result<Option<Frame>>>;
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn ports_are_added_once() {
+        for (text, expected) in
+            [("host", "host:988"), ("host:1", "host:1"), ("[::1]", "[::1]:988"), ("[::1]:2", "[::1]:2")]
+        {
+            assert_eq!(Address::with_port(text), Address::from(expected));
+        }
+    }
 }

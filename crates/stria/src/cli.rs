@@ -134,6 +134,9 @@ pub struct MountArgs {
     /// Mount options as mount(8) gives them, separated by commas
     #[arg(short = 'o', value_name = "OPTIONS")]
     pub options: Vec<String>,
+    /// Ignore mount options that are not understood
+    #[arg(short, long)]
+    pub sloppy: bool,
     /// Stay in the foreground
     #[arg(short, long)]
     pub foreground: bool,

@@ -15,6 +15,7 @@ use std::{io::IsTerminal, path::Path, process::ExitCode};
 use clap::{CommandFactory, FromArgMatches};
 
 use cli::{Cli, Command};
+use fuse::mount::helper::is_helper_call;
 
 #[global_allocator]
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
@@ -26,7 +27,9 @@ fn main() -> ExitCode {
     if called_as == "lfs" {
         return ExitCode::from(lfs::main(&arguments[1..]));
     }
-    let arguments = node::mount::from_mount_helper(&called_as, arguments);
+    if is_helper_call(called_as.as_ref(), arguments.get(1).map(AsRef::as_ref)) {
+        return status(node::mount::run_as_helper(std::env::args_os().skip(1)));
+    }
     let matches = Cli::command().get_matches_from(&arguments);
     let cli = match Cli::from_arg_matches(&matches) {
         Ok(cli) => cli,
@@ -36,7 +39,12 @@ fn main() -> ExitCode {
         return ExitCode::from(lfs::main(arguments));
     }
     start_log(&cli.command);
-    match run(cli.command) {
+    status(run(cli.command))
+}
+
+/// The exit status, after the reason on standard error.
+fn status(result: anyhow::Result<()>) -> ExitCode {
+    match result {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
             eprintln!("stria: {error:#}");

@@ -2,29 +2,27 @@
 //!
 //! mount(8) looks for `/sbin/mount.fuse.stria` and calls it as `mount.fuse.stria SOURCE DIR [-sfnv] [-o OPTIONS]
 //! [-t TYPE] [-N NAMESPACE]`. Without that program it calls libfuse's `mount.fuse3`, which runs the program named after
-//! the dot, through a shell and PATH: `stria SOURCE DIR -o OPTIONS`. Both expect the program to return, with status 0, when
-//! the mount is usable: the binary serves it from a process of its own.
+//! the dot, through a shell and the shell's own PATH (mount(8) takes away the user's): `stria SOURCE DIR -o OPTIONS`. Both
+//! expect the program to return, with status 0, when the mount is usable: the binary serves it from a process of its own.
+//!
+//! Only the form of the call is understood here: sources and options are parsed where those of `stria mount` are.
 
 use std::{
     ffi::{OsStr, OsString},
     path::{Path, PathBuf},
 };
 
-use super::options::{MountOptions, MountSource, ParseError};
-
 /// What mount(8) asks for.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct HelperRequest {
-    /// What to mount.
-    pub source: MountSource,
+    /// What to mount; of a remount, what the mount table shows.
+    pub source: String,
     /// Where.
     pub point: PathBuf,
-    /// How.
-    pub options: MountOptions,
+    /// How: texts after `-o`, each with options separated by commas.
+    pub options: Vec<String>,
     /// Do everything but the mount (`-f`).
     pub fake: bool,
-    /// Say what is done (`-v`).
-    pub verbose: bool,
     /// Ignore options that are not understood (`-s`).
     pub sloppy: bool,
 }
@@ -33,7 +31,7 @@ pub struct HelperRequest {
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum HelperError {
     /// Source or directory is missing.
-    #[error("usage: mount.fuse.stria HOST:PORT:/FSNAME DIRECTORY [-sfnv] [-o OPTIONS]")]
+    #[error("usage: mount.fuse.stria HOST[:PORT]:/FSNAME DIRECTORY [-sfnv] [-o OPTIONS]")]
     Usage,
     /// An unknown option letter.
     #[error("unknown option '{0}'")]
@@ -41,18 +39,14 @@ pub enum HelperError {
     /// `-N`.
     #[error("mounting in another namespace (-N) is not supported")]
     Namespace,
-    /// Source or mount option not understood.
-    #[error(transparent)]
-    Parse(#[from] ParseError),
 }
 
 /// Whether a program started under this name with this first argument is being called by mount(8), not by a person with
-/// a subcommand.
+/// a subcommand: no subcommand looks like a source.
 pub fn is_helper_call(program: &OsStr, first_argument: Option<&OsStr>) -> bool {
     let name = Path::new(program).file_name().unwrap_or(program);
     let by_name = name == "mount.fuse.stria" || name == "mount.stria";
-    let source = first_argument.and_then(OsStr::to_str).is_some_and(|text| text.parse::<MountSource>().is_ok());
-    by_name || source
+    by_name || first_argument.is_some_and(|text| text.to_string_lossy().contains(":/"))
 }
 
 impl HelperRequest {
@@ -60,8 +54,7 @@ impl HelperRequest {
     pub fn parse(arguments: impl IntoIterator<Item = OsString>) -> Result<Self, HelperError> {
         let mut arguments = arguments.into_iter();
         let mut positional = Vec::new();
-        let mut options = MountOptions::default();
-        let (mut fake, mut verbose, mut sloppy) = (false, false, false);
+        let mut request = Self::default();
         while let Some(argument) = arguments.next() {
             let text = argument.to_string_lossy();
             let Some(letters) = text.strip_prefix('-').filter(|letters| !letters.is_empty()) else {
@@ -73,32 +66,32 @@ impl HelperRequest {
                 attached => Ok(attached.to_owned()),
             };
             match letters.split_at(1) {
-                ("o", attached) => options.add(&value(attached)?)?,
+                ("o", attached) => request.options.push(value(attached)?),
                 ("t", attached) => drop(value(attached)?),
                 ("N", _) => return Err(HelperError::Namespace),
-                _ => {
-                    for letter in letters.chars() {
-                        match letter {
-                            'f' => fake = true,
-                            'v' => verbose = true,
-                            's' => sloppy = true,
-                            'n' => {}
-                            _ => return Err(HelperError::Unknown(text.into_owned())),
-                        }
-                    }
-                }
+                _ => request.add_letters(letters)?,
             }
         }
         let [source, point] = <[OsString; 2]>::try_from(positional).map_err(|_| HelperError::Usage)?;
-        let source = source.to_string_lossy().parse()?;
-        Ok(Self { source, point: point.into(), options, fake, verbose, sloppy })
+        Ok(Self { source: source.to_string_lossy().into_owned(), point: point.into(), ..request })
+    }
+
+    /// Letters without values; `-n` (no /etc/mtab) and `-v` mean nothing here.
+    fn add_letters(&mut self, letters: &str) -> Result<(), HelperError> {
+        for letter in letters.chars() {
+            match letter {
+                'f' => self.fake = true,
+                's' => self.sloppy = true,
+                'n' | 'v' => {}
+                _ => return Err(HelperError::Unknown(format!("-{letters}"))),
+            }
+        }
+        Ok(())
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use rustix::mount::MountFlags;
-
     use super::*;
 
     fn parse(arguments: &[&str]) -> Result<HelperRequest, HelperError> {
@@ -107,15 +100,14 @@ mod tests {
 
     #[test]
     fn calls_of_mount_and_of_its_fuse_helper_are_understood() {
-        let from_mount = parse(&["mgs:9800:/stria", "/mnt/x", "-v", "-o", "ro,timeout=5", "-t", "fuse.stria"]).unwrap();
-        assert_eq!(from_mount.source.mgs, ["mgs:9800"]);
+        let from_mount = parse(&["mgs:/stria", "/mnt/x", "-v", "-o", "ro,timeout=5", "-t", "fuse.stria"]).unwrap();
+        assert_eq!(from_mount.source, "mgs:/stria");
         assert_eq!(from_mount.point, Path::new("/mnt/x"));
-        assert_eq!(from_mount.options.flags, MountFlags::RDONLY);
-        assert_eq!(from_mount.options.others, [("timeout".to_owned(), Some("5".to_owned()))]);
-        assert!(from_mount.verbose && !from_mount.fake);
-        let from_helper = parse(&["mgs:9800:/stria", "/mnt/x", "-oro,timeout=5"]).unwrap();
-        assert_eq!(from_helper.options, from_mount.options);
-        assert!(parse(&["-fn", "mgs:9800:/stria", "/mnt/x"]).unwrap().fake);
+        assert_eq!(from_mount.options, ["ro,timeout=5"]);
+        assert!(!from_mount.fake && !from_mount.sloppy);
+        assert_eq!(parse(&["mgs:/stria", "/mnt/x", "-oro,timeout=5"]).unwrap(), from_mount);
+        let flagged = parse(&["-fsn", "/some/dir:/stria", "/mnt/x"]).unwrap();
+        assert!(flagged.fake && flagged.sloppy);
     }
 
     #[test]
@@ -125,14 +117,13 @@ mod tests {
         assert_eq!(parse(&["mgs:9800:/stria", "/a", "-o"]), Err(HelperError::Usage));
         assert_eq!(parse(&["mgs:9800:/stria", "/a", "-x"]), Err(HelperError::Unknown("-x".to_owned())));
         assert_eq!(parse(&["mgs:9800:/stria", "/a", "-N", "1"]), Err(HelperError::Namespace));
-        assert!(matches!(parse(&["/dev/sda", "/a"]), Err(HelperError::Parse(ParseError::Source(_)))));
     }
 
     #[test]
     fn subcommands_are_not_taken_for_sources() {
         let call = |program: &str, first: &str| is_helper_call(OsStr::new(program), Some(OsStr::new(first)));
         assert!(call("/sbin/mount.fuse.stria", "anything"));
-        assert!(call("stria", "mgs:9800:/stria"));
+        assert!(call("stria", "mgs:/stria") && call("stria", "/srv/data:/stria"));
         assert!(!call("/usr/bin/stria", "mount"));
         assert!(!is_helper_call(OsStr::new("stria"), None));
     }

@@ -168,14 +168,29 @@ impl Drop for Mount {
     }
 }
 
+/// Changes the flags of a StriaFS mount of any process, as `mount -o remount,ro` does. Everything but the flags stays as it
+/// is.
+pub fn remount(point: &Path, options: &MountOptions) -> Result<(), MountError> {
+    let point = resolve(point)?;
+    expect_ours(&point)?;
+    rustix::mount::mount_remount(&point, options.flags, c"")
+        .map_err(|error| MountError::system("remount", &point, error))
+}
+
 /// Unmounts a StriaFS mount of any process by its path (`stria umount`). `lazy`: also if it is in use.
 pub fn unmount(point: &Path, lazy: bool) -> Result<(), MountError> {
     let point = resolve(point)?;
-    let entry = table::find(&point).map_err(|error| MountError::system("find", &point, error))?;
-    if entry.is_none_or(|entry| entry.kind != FILE_SYSTEM_TYPE) {
-        return Err(MountError::NotMounted { point });
-    }
+    expect_ours(&point)?;
     detach(&point, lazy)
+}
+
+/// Refuses what is not a StriaFS mount.
+fn expect_ours(point: &Path) -> Result<(), MountError> {
+    let entry = table::find(point).map_err(|error| MountError::system("find", point, error))?;
+    match entry.is_some_and(|entry| entry.kind == FILE_SYSTEM_TYPE) {
+        true => Ok(()),
+        false => Err(MountError::NotMounted { point: point.to_owned() }),
+    }
 }
 
 /// The absolute path of a mount point, also of one whose server is dead.
@@ -305,9 +320,10 @@ mod tests {
     }
 
     #[test]
-    fn only_our_mounts_are_unmounted() {
+    fn only_our_mounts_are_touched() {
         let directory = tempfile::tempdir().unwrap();
         assert!(matches!(unmount(directory.path(), true), Err(MountError::NotMounted { .. })));
         assert!(matches!(unmount(Path::new("/"), true), Err(MountError::NotMounted { .. })));
+        assert!(matches!(remount(Path::new("/"), &MountOptions::default()), Err(MountError::NotMounted { .. })));
     }
 }

@@ -1,33 +1,35 @@
 //! Mount options and sources as mount(8) and /etc/fstab give them.
 //!
 //! ```text
-//! mgs.example:9800:/stria  /mnt/stria  fuse.stria  rw,nosuid,_netdev,timeout=30  0 0
+//! mgs.example:/stria  /mnt/stria  fuse.stria  rw,nosuid,_netdev,timeout=30  0 0
 //! ```
 
 use std::{fmt, str::FromStr};
 
+use rt::Address;
 use rustix::mount::MountFlags;
 
-/// What a mount is of: `host:port:/fsname`. Several management servers are separated by commas.
+/// What a mount is of: `host[:port]:/fsname`. Several management servers are separated by commas.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct MountSource {
-    /// Addresses of the management service, `host:port` each, in the order to be tried.
-    pub mgs: Vec<String>,
+    /// Addresses of the management service, in the order to be tried; never empty.
+    pub mgs: Vec<Address>,
     /// Name of the file system.
     pub fsname: String,
 }
 
 impl fmt::Display for MountSource {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}:/{}", self.mgs.join(","), self.fsname)
+        let mgs: Vec<&str> = self.mgs.iter().map(|address| &*address.0).collect();
+        write!(f, "{}:/{}", mgs.join(","), self.fsname)
     }
 }
 
 /// Why a source or an option is not understood.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ParseError {
-    /// Not of the form `host:port:/fsname`.
-    #[error("'{0}' is not a source; expected HOST:PORT:/FSNAME, as in mgs.example:9800:/stria")]
+    /// Not of the form `host[:port]:/fsname`.
+    #[error("'{0}' is not a source; expected HOST[:PORT]:/FSNAME, as in 10.0.0.1:/stria")]
     Source(String),
     /// A file system name that cannot be.
     #[error("'{name}' is not a file system name: 1 to {max} letters, digits or '_'")]
@@ -53,11 +55,11 @@ impl FromStr for MountSource {
         if fsname.is_empty() || fsname.len() > max || !fsname.bytes().all(allowed) {
             return Err(ParseError::FsName { name: fsname.to_owned(), max });
         }
-        let mgs: Vec<String> = mgs.split(',').map(str::to_owned).collect();
-        let has_port = |address: &String| {
-            address.rsplit_once(':').is_some_and(|(host, port)| !host.is_empty() && port.parse::<u16>().is_ok())
+        let mgs: Vec<Address> = mgs.split(',').map(Address::with_port).collect();
+        let complete = |address: &Address| {
+            address.0.rsplit_once(':').is_some_and(|(host, port)| !host.is_empty() && port.parse::<u16>().is_ok())
         };
-        if !mgs.iter().all(has_port) {
+        if !mgs.iter().all(complete) {
             return Err(error());
         }
         Ok(MountSource { mgs, fsname: fsname.to_owned() })
@@ -69,6 +71,8 @@ impl FromStr for MountSource {
 pub struct MountOptions {
     /// Flags of mount(2).
     pub flags: MountFlags,
+    /// Change the flags of what is mounted there already, as by [`remount`](super::remount).
+    pub remount: bool,
     /// Whether users other than the mounting one may enter. `None`: as far as possible, that is, if root mounts.
     pub allow_other: Option<bool>,
     /// Workers; `None`: one per core.
@@ -79,7 +83,7 @@ pub struct MountOptions {
 
 impl Default for MountOptions {
     fn default() -> Self {
-        Self { flags: MountFlags::empty(), allow_other: None, threads: None, others: Vec::new() }
+        Self { flags: MountFlags::empty(), remount: false, allow_other: None, threads: None, others: Vec::new() }
     }
 }
 
@@ -109,6 +113,10 @@ const FLAGS: &[(&str, MountFlags, bool)] = &[
 const FOR_OTHERS: &[&str] =
     &["defaults", "auto", "noauto", "user", "nouser", "users", "owner", "group", "nofail", "_netdev", "_rnetdev"];
 
+/// Options with values that are decided elsewhere; the last three stand in the mount table, from where mount(8) repeats
+/// them at a remount.
+const DECIDED: &[&str] = &["comment", "user", "fsname", "subtype", "user_id", "group_id", "max_read"];
+
 impl MountOptions {
     /// Parses the text after `-o`. May be called several times; later options win.
     pub fn add(&mut self, text: &str) -> Result<(), ParseError> {
@@ -133,11 +141,12 @@ impl MountOptions {
         }
         let ignored = FOR_OTHERS.contains(&name) || name.starts_with("x-") || name.starts_with("X-");
         match (name, value) {
-            ("comment" | "user" | "fsname" | "subtype", Some(_)) => {}
+            (name, Some(_)) if DECIDED.contains(&name) => {}
             _ if ignored => {}
+            ("remount", None) => self.remount = true,
             ("allow_other", None) => self.allow_other = Some(true),
             ("noallow_other", None) => self.allow_other = Some(false),
-            ("allow_other" | "noallow_other", Some(_)) => return Err(wrong()),
+            ("remount" | "allow_other" | "noallow_other", Some(_)) => return Err(wrong()),
             ("threads", value) => {
                 let threads = value.and_then(|value| value.parse().ok()).filter(|threads| (1..=1024).contains(threads));
                 self.threads = Some(threads.ok_or_else(wrong)?);
@@ -159,15 +168,15 @@ mod tests {
 
     #[test]
     fn sources_name_management_servers_and_file_system() {
-        let source: MountSource = "mgs1:9800,[fe80::1]:9800:/stria".parse().unwrap();
-        assert_eq!(source.mgs, ["mgs1:9800", "[fe80::1]:9800"]);
+        let source: MountSource = "mgs1:9800,[fe80::1],10.0.0.1:/stria".parse().unwrap();
+        assert_eq!(source.mgs, ["mgs1:9800", "[fe80::1]:988", "10.0.0.1:988"].map(Address::from));
         assert_eq!(source.fsname, "stria");
-        assert_eq!(source.to_string(), "mgs1:9800,[fe80::1]:9800:/stria");
+        assert_eq!(source.to_string(), "mgs1:9800,[fe80::1]:988,10.0.0.1:988:/stria");
     }
 
     #[test]
     fn other_sources_are_refused() {
-        for text in ["", "/dev/sda1", "mgs:/stria", "mgs:port:/stria", ":9800:/stria", "mgs:9800", "mgs:9800,:/stria"] {
+        for text in ["", "/dev/sda1", ":/stria", "mgs:port:/stria", ":9800:/stria", "mgs:9800", "mgs:9800,:/stria"] {
             assert!(matches!(text.parse::<MountSource>(), Err(ParseError::Source(_))), "{text}");
         }
         for text in ["mgs:9800:/", "mgs:9800:/ninechars", "mgs:9800:/a/b", "mgs:9800:/a b"] {
@@ -191,8 +200,16 @@ mod tests {
     }
 
     #[test]
+    fn a_remount_repeats_what_the_mount_table_shows() {
+        let text = "ro,relatime,remount,user_id=0,group_id=0,allow_other,max_read=1048576,dev,suid";
+        let options = parse(text).unwrap();
+        assert_eq!(options.flags, MountFlags::RDONLY | MountFlags::RELATIME);
+        assert!(options.remount && options.others.is_empty());
+    }
+
+    #[test]
     fn wrong_values_are_refused_by_name() {
-        for text in ["ro=1", "threads", "threads=0", "threads=x", "threads=1025", "allow_other=yes"] {
+        for text in ["ro=1", "remount=1", "threads", "threads=0", "threads=x", "threads=1025", "allow_other=yes"] {
             assert_eq!(parse(text), Err(ParseError::Value(text.to_owned())));
         }
     }

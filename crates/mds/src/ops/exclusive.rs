@@ -43,6 +43,7 @@ pub(crate) fn begin(txn: &mut Transaction<'_>, who: &Credentials, request: &Excl
     let epoch = match request.purpose {
         ExclusivePurpose::Append => inode.epoch,
         ExclusivePurpose::Truncate(_) => {
+            inode.attributes.mode = permission::mode_after_write(who, inode.attributes.mode);
             let epoch = truncate(txn, &mut inode, open);
             txn.put_inode(&inode);
             epoch
@@ -81,7 +82,6 @@ fn truncate(txn: &mut Transaction<'_>, inode: &mut Inode, open: Option<OpenKey>)
     let given = open.and_then(|key| txn.volatile.opens.get(key)).and_then(|file| file.epoch);
     let quiet = is_quiet(txn, inode, open, true);
     let now = txn.now();
-    inode.attributes.mode = permission::without_set_id(inode.attributes.mode);
     inode.attributes.ctime = now;
     let epoch = settlement::begin_truncation(inode, given == Some(inode.epoch), quiet);
     inode.attributes.mtime = now;

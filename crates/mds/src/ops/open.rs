@@ -52,7 +52,7 @@ pub(crate) fn open_inode(
     }
     if truncates {
         let now = txn.now();
-        inode.attributes.mode = permission::without_set_id(inode.attributes.mode);
+        inode.attributes.mode = permission::mode_after_write(who, inode.attributes.mode);
         inode.attributes.ctime = now;
         settlement::set_mtime(&mut inode, now, now);
     }

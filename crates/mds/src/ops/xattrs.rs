@@ -70,16 +70,17 @@ pub(crate) fn set(txn: &mut Transaction<'_>, who: &Credentials, request: &SetXat
         return Err(FsError::TooBig);
     }
     may_write(txn, who, &inode, space)?;
-    let exists = txn.xattr(request.inode, &request.name)?.is_some();
-    match request.mode {
-        XattrMode::Create if exists => return Err(FsError::Exists),
-        XattrMode::Replace if !exists => return Err(FsError::NoData),
-        _ => {}
-    }
     if space == Space::List {
+        // The flags mean nothing here, as in Linux.
         let list = AccessList::decode(&request.value)?;
         set_list(txn, who, &mut inode, &request.name, list)?;
     } else {
+        let exists = txn.xattr(request.inode, &request.name)?.is_some();
+        match request.mode {
+            XattrMode::Create if exists => return Err(FsError::Exists),
+            XattrMode::Replace if !exists => return Err(FsError::NoData),
+            _ => {}
+        }
         if !exists {
             let names = txn.xattr_names(request.inode)?;
             let bytes: usize = names.iter().map(|name| name.len() + 1).sum();

@@ -6,7 +6,7 @@ use types::{
     mode::{PERMISSIONS, S_ISGID, S_ISVTX},
 };
 
-use super::{Context, Transaction};
+use super::Transaction;
 use crate::{
     access_list::DEFAULT_NAME,
     permission::{self, Decision},
@@ -35,7 +35,7 @@ pub(crate) struct NewInode<'a> {
 }
 
 impl Transaction<'_> {
-    /// Makes an inode by the rules of `directory` and stores it with its access lists. The name is the caller's to add.
+    /// Makes an inode by the rules of `directory` and stores its access lists. Inode and name are the caller's to store.
     pub fn make_inode(&mut self, directory: &Inode, new: NewInode<'_>) -> FsResult<Inode> {
         let kind = new.kind.file_kind();
         let (gid, mode) = group_and_mode(directory, &new)?;
@@ -58,7 +58,6 @@ impl Transaction<'_> {
         if kind == FileKind::Directory {
             self.put_default_list(&mut inode, defaults.as_ref());
         }
-        self.put_inode(&inode);
         Ok(inode)
     }
 
@@ -68,8 +67,7 @@ impl Transaction<'_> {
                 let default = self.default_layout(directory)?;
                 let file_system = &self.context.parameters.default_layout;
                 let spec = layout::resolve(new.layout, default.as_ref(), file_system)?;
-                let Context { random, parameters, .. } = self.context;
-                InodeData::Regular(self.volatile.targets.place(&spec, &parameters.placement, random)?)
+                InodeData::Regular(self.volatile.targets.place(&spec, &self.context.parameters.placement)?)
             }
             NodeKind::Directory => InodeData::Directory(own_default(directory).cloned()),
             NodeKind::Symlink(target) => InodeData::Symlink(target.clone()),

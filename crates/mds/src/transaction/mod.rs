@@ -40,8 +40,6 @@ pub(crate) struct Context {
     pub now: Timestamp,
     /// Monotonic time in nanoseconds.
     pub now_ns: u64,
-    /// A random number, for placement.
-    pub random: u64,
     /// Parameters.
     pub parameters: Parameters,
 }

@@ -8,7 +8,7 @@ use std::{
 };
 
 use anyhow::{Context, bail};
-use rt::real::Cores;
+use rt::{Address, real::Cores};
 
 use super::{
     target::{NativeTarget, PosixTarget, Target},
@@ -92,7 +92,8 @@ impl System {
             SystemKind::TcpNative => {
                 let (server, address) = serve(&place, osts)?;
                 let cores = Cores::start_all()?;
-                let (node, file_system) = cores.block_on(Node::connect(cores.clone(), &address, "stria"))?;
+                let (node, file_system) =
+                    cores.block_on(Node::connect(cores.clone(), &Address::from(address.as_str()), "stria"))?;
                 let target = Box::new(NativeTarget::new(file_system, cores.clone()));
                 Ok(Self { kind, target, directory: None, children: vec![server], node: Some((node, cores)), place })
             }

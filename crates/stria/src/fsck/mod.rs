@@ -24,7 +24,7 @@ use types::{ClientId, Credentials, Fid, FsError, FsResult, InodeNumber};
 
 use crate::{
     cli::FsckArgs,
-    node::{Node, NodeOptions, format, mount},
+    node::{Node, NodeOptions, format},
 };
 use objects::ObjectCheck;
 
@@ -69,7 +69,7 @@ pub fn run(arguments: &FsckArgs) -> anyhow::Result<()> {
 /// A running file system by its source, or the directory of a stopped one.
 fn options(source: &str) -> anyhow::Result<NodeOptions> {
     if source.contains(":/") {
-        let MountSource { mgs, fsname } = mount::source(source)?;
+        let MountSource { mgs, fsname } = source.parse()?;
         return Ok(NodeOptions::client(mgs.first().context("a source names a host")?, &fsname));
     }
     let directory = Path::new(source);

@@ -10,9 +10,6 @@ use rpc::message::mgs::TargetRole;
 use serde::{Deserialize, Serialize};
 use types::{MdtIndex, OstIndex, limits};
 
-/// Port used where none is given (Lustre's).
-pub const PORT_DEFAULT: u16 = 988;
-
 /// What `stria serve` reads.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -172,15 +169,6 @@ pub fn check_fsname(name: &str) -> Result<(), ConfigError> {
     Ok(())
 }
 
-/// `host:port` with the default port added where there is none.
-pub fn with_port(address: &str) -> String {
-    let has_port = match address.rsplit_once(']') {
-        Some((_, behind)) => behind.starts_with(':'),
-        None => address.contains(':'),
-    };
-    if has_port { address.to_owned() } else { format!("{address}:{PORT_DEFAULT}") }
-}
-
 fn run_dir_default() -> PathBuf {
     PathBuf::from("/run/stria")
 }
@@ -223,13 +211,5 @@ mod tests {
             let error = parse(&text).expect_err(&text);
             assert!(error.contains(expected), "{error}");
         }
-    }
-
-    #[test]
-    fn ports_are_added_once() {
-        assert_eq!(with_port("host"), "host:988");
-        assert_eq!(with_port("host:1"), "host:1");
-        assert_eq!(with_port("[::1]"), "[::1]:988");
-        assert_eq!(with_port("[::1]:2"), "[::1]:2");
     }
 }

@@ -54,11 +54,11 @@ pub struct NodeOptions {
     /// File system.
     pub fsname: String,
     /// Where to listen; `None`: only this process uses the targets.
-    pub listen: Option<String>,
+    pub listen: Option<Address>,
     /// Where others reach this process, if not at `listen`.
-    pub advertise: Option<String>,
+    pub advertise: Option<Address>,
     /// The management service; `None`: a target of this process.
-    pub mgs: Option<String>,
+    pub mgs: Option<Address>,
     /// Memory for the tables of each target.
     pub memory_bytes: u64,
     /// Targets.
@@ -81,21 +81,21 @@ impl NodeOptions {
     pub fn daemon(config: &Config) -> Self {
         Self {
             fsname: config.fsname.clone(),
-            listen: Some(config::with_port(&config.listen)),
-            advertise: config.advertise.as_deref().map(config::with_port),
-            mgs: config.mgs.as_deref().map(config::with_port),
+            listen: Some(Address::with_port(&config.listen)),
+            advertise: config.advertise.as_deref().map(Address::with_port),
+            mgs: config.mgs.as_deref().map(Address::with_port),
             memory_bytes: config.memory_mib << 20,
             targets: config.targets.clone(),
         }
     }
 
     /// A process with clients only.
-    pub fn client(mgs: &str, fsname: &str) -> Self {
+    pub fn client(mgs: &Address, fsname: &str) -> Self {
         Self {
             fsname: fsname.to_owned(),
             listen: None,
             advertise: None,
-            mgs: Some(config::with_port(mgs)),
+            mgs: Some(mgs.clone()),
             memory_bytes: 0,
             targets: Vec::new(),
         }
@@ -184,16 +184,11 @@ impl Node {
             }
         }
         let address = match &options.listen {
-            Some(listen) => Some(
-                server
-                    .listen(&Address::from(listen.as_str()))
-                    .await
-                    .with_context(|| format!("cannot listen on {listen}"))?,
-            ),
+            Some(listen) => Some(server.listen(listen).await.with_context(|| format!("cannot listen on {listen}"))?),
             None => None,
         };
         let endpoint = match &options.mgs {
-            Some(remote) => Endpoint::Remote(Address::from(remote.as_str())),
+            Some(remote) => Endpoint::Remote(remote.clone()),
             None => Endpoint::Local(Arc::clone(&server)),
         };
         let mgs_import = import(&seams, mgs::TARGET_NAME, endpoint);
@@ -223,7 +218,7 @@ impl Node {
     }
 
     /// A process with one client of a remote file system.
-    pub async fn connect(cores: Cores, mgs: &str, fsname: &str) -> anyhow::Result<(Self, Arc<FileSystem>)> {
+    pub async fn connect(cores: Cores, mgs: &Address, fsname: &str) -> anyhow::Result<(Self, Arc<FileSystem>)> {
         let node = Self::start(cores, NodeOptions::client(mgs, fsname)).await?;
         let file_system = node.mount_client().await?;
         Ok((node, file_system))
@@ -262,7 +257,7 @@ impl Node {
         let known = self.watcher.wait_for(|map| map.targets.iter().any(|target| target.role == root));
         let deadline = self.seams.clock.now() + PATIENCE;
         let Some(map) = rt::clock::timeout_at(&*self.seams.clock, deadline, known).await else {
-            let place = self.options.mgs.as_deref().unwrap_or("this process");
+            let place = self.options.mgs.as_ref().map_or("this process", |mgs| &mgs.0);
             match self.watcher.map().version {
                 0 => bail!("the management service at {place} does not answer"),
                 _ => bail!("no metadata target has registered at the management service at {place}"),
@@ -292,7 +287,7 @@ impl Node {
     /// Reports this process's targets to the management service from now on.
     fn register(&mut self) {
         let address = match (&self.options.advertise, &self.address) {
-            (Some(advertised), _) => advertised.clone(),
+            (Some(advertised), _) => advertised.to_string(),
             (None, Some(address)) => address.to_string(),
             (None, None) => LOCAL_ADDRESS.to_owned(),
         };

@@ -4,16 +4,17 @@ use std::{
     ffi::OsString,
     fs::File,
     io::{BufRead, BufReader, Read},
+    path::Path,
     process::{Command, Stdio},
     sync::Arc,
     time::Duration,
 };
 
 use anyhow::{Context, bail};
-use fuse::{Mount, MountOptions, MountSource, Unmounted};
+use fuse::{Mount, MountOptions, MountSource, Unmounted, mount::helper::HelperRequest};
 use rt::real::Cores;
 
-use super::{Node, config, control::NodeControl, signals, status::say};
+use super::{Node, control::NodeControl, signals, status::say};
 use crate::{
     cli::{MountArgs, UmountArgs},
     ctl::RUN_DIR_DEFAULT,
@@ -24,21 +25,30 @@ const READY: &str = "mounted";
 
 /// Runs `stria mount`.
 pub fn run(arguments: &MountArgs) -> anyhow::Result<()> {
-    if arguments.foreground { foreground(arguments) } else { background(arguments) }
+    let (options, client) = options(arguments)?;
+    if options.remount {
+        return Ok(fuse::mount::remount(&arguments.mount_point, &options)?);
+    }
+    let source: MountSource = arguments.source.parse()?;
+    match arguments.foreground {
+        true => foreground(&source, &arguments.mount_point, &options, &client),
+        false => background(arguments),
+    }
+}
+
+/// Does what mount(8) asks for.
+pub fn run_as_helper(arguments: impl Iterator<Item = OsString>) -> anyhow::Result<()> {
+    let HelperRequest { source, point, options, fake, sloppy } = HelperRequest::parse(arguments)?;
+    let arguments = MountArgs { source, mount_point: point, options, sloppy, foreground: false, log: None };
+    if fake {
+        return self::options(&arguments).map(drop);
+    }
+    run(&arguments)
 }
 
 /// Runs `stria umount`.
 pub fn unmount(arguments: &UmountArgs) -> anyhow::Result<()> {
     Ok(fuse::mount::unmount(&arguments.mount_point, arguments.lazy)?)
-}
-
-/// The source with the default port where there is none.
-pub fn source(text: &str) -> anyhow::Result<MountSource> {
-    let Some((hosts, fsname)) = text.rsplit_once(":/") else {
-        bail!("'{text}' is not a source; expected HOST[:PORT]:/FSNAME, as in 10.0.0.1:/stria");
-    };
-    let hosts: Vec<String> = hosts.split(',').map(config::with_port).collect();
-    Ok(format!("{}:/{fsname}", hosts.join(",")).parse()?)
 }
 
 /// Options of this crate: the rest was understood by the mount.
@@ -59,16 +69,20 @@ fn options(arguments: &MountArgs) -> anyhow::Result<(MountOptions, ClientOptions
                 let seconds = seconds.with_context(|| format!("mount option timeout={seconds:?}: expected seconds"))?;
                 client.patience = Some(Duration::from_secs(seconds));
             }
+            (name, _) if arguments.sloppy => tracing::warn!("mount option '{name}' is unknown and ignored"),
             (name, _) => bail!("unknown mount option '{name}'"),
         }
     }
     Ok((options, client))
 }
 
-fn foreground(arguments: &MountArgs) -> anyhow::Result<()> {
+fn foreground(
+    source: &MountSource,
+    point: &Path,
+    mount_options: &MountOptions,
+    client_options: &ClientOptions,
+) -> anyhow::Result<()> {
     let mut stop = signals::stop_requested()?;
-    let source = source(&arguments.source)?;
-    let (mount_options, client_options) = options(arguments)?;
     let cores = Cores::start_all()?;
     let mgs = source.mgs.first().context("a source names a host")?;
     let (node, file_system) = cores.block_on(Node::connect(cores.clone(), mgs, &source.fsname))?;
@@ -83,7 +97,7 @@ fn foreground(arguments: &MountArgs) -> anyhow::Result<()> {
             None
         }
     };
-    let mount = Mount::new(file_system, &source.to_string(), &arguments.mount_point, &mount_options, cores.clone())?;
+    let mount = Mount::new(file_system, &source.to_string(), point, mount_options, cores.clone())?;
     say(format_args!("{READY} {source} at {}", mount.point().display()));
     let mut ended = mount.ended();
     cores.block_on(async {
@@ -107,6 +121,7 @@ fn background(arguments: &MountArgs) -> anyhow::Result<()> {
     use std::os::unix::process::CommandExt;
     let mut command = Command::new(std::env::current_exe().context("cannot find this program's file")?);
     command.arg("mount").arg("--foreground").arg(&arguments.source).arg(&arguments.mount_point);
+    command.args(arguments.sloppy.then_some("--sloppy"));
     for text in &arguments.options {
         command.args([OsString::from("-o"), OsString::from(text)]);
     }
@@ -135,53 +150,4 @@ fn background(arguments: &MountArgs) -> anyhow::Result<()> {
     errors.read_to_string(&mut text)?;
     let last = text.lines().rev().find_map(|line| line.strip_prefix("stria: ")).unwrap_or("no reason given");
     bail!("{last} ({status})")
-}
-
-/// mount(8) calls `mount.fuse.stria SOURCE DIR -o OPTIONS` (a link to this program) or, through mount.fuse3,
-/// `stria SOURCE DIR -o OPTIONS`; both become `stria mount ...`.
-pub fn from_mount_helper(called_as: &str, arguments: Vec<String>) -> Vec<String> {
-    let helper = called_as.starts_with("mount.");
-    let source = arguments.get(1).is_some_and(|first| first.contains(":/"));
-    if !helper && !source {
-        return arguments;
-    }
-    let mut rewritten = vec!["stria".to_owned(), "mount".to_owned()];
-    // Flags of mount(8) that mean nothing here: sloppy, no mtab, fake is not supported, verbose, and the type again.
-    let mut rest = arguments.into_iter().skip(1);
-    while let Some(argument) = rest.next() {
-        match argument.as_str() {
-            "-s" | "-n" | "-v" => {}
-            "-t" => drop(rest.next()),
-            _ => rewritten.push(argument),
-        }
-    }
-    rewritten
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn helper(words: &str) -> String {
-        let arguments: Vec<String> = words.split_whitespace().map(str::to_owned).collect();
-        let name = arguments[0].clone();
-        from_mount_helper(&name, arguments).join(" ")
-    }
-
-    #[test]
-    fn the_ways_of_mount_are_understood() {
-        assert_eq!(
-            helper("mount.fuse.stria h:/stria /mnt -o rw,timeout=5"),
-            "stria mount h:/stria /mnt -o rw,timeout=5"
-        );
-        assert_eq!(helper("mount.fuse.stria h:/stria /mnt -s -n -t fuse.stria"), "stria mount h:/stria /mnt");
-        assert_eq!(helper("stria h:1:/stria /mnt -o rw"), "stria mount h:1:/stria /mnt -o rw");
-        assert_eq!(helper("stria lfs df"), "stria lfs df");
-    }
-
-    #[test]
-    fn sources_get_the_default_port() {
-        assert_eq!(source("10.0.0.1:/stria").unwrap().to_string(), "10.0.0.1:988:/stria");
-        assert!(source("/dev/sda1").is_err());
-    }
 }

@@ -4,7 +4,7 @@ use std::{path::PathBuf, sync::Arc, time::Instant};
 
 use anyhow::{Context, bail};
 use fuse::{Mount, MountOptions, Unmounted};
-use rt::real::Cores;
+use rt::{Address, real::Cores};
 
 use super::{
     Node, NodeOptions,
@@ -104,7 +104,7 @@ fn options(arguments: &UpArgs) -> anyhow::Result<NodeOptions> {
     }
     let mut options = NodeOptions::up(arguments.dir.clone(), osts);
     options.fsname.clone_from(&arguments.fsname);
-    options.listen = arguments.listen.as_deref().map(config::with_port);
+    options.listen = arguments.listen.as_deref().map(Address::with_port);
     Ok(options)
 }
 

@@ -1,0 +1,202 @@
+//! One metadata server, two object storage servers with two targets each, and clients, each on a host of its own.
+//!
+//! ```text
+//! mds 10.77.0.1: MGS, MDT0000     oss1 10.77.0.2: OST0000, OST0001     oss2 10.77.0.3: OST0002, OST0003
+//! client1 10.77.0.4               client2 10.77.0.5                    ...
+//! ```
+
+use std::{
+    fs,
+    path::{Path, PathBuf},
+    process::Command,
+    sync::{Mutex, MutexGuard, PoisonError},
+    time::Duration,
+};
+
+use tempfile::TempDir;
+
+use super::{
+    daemon::{Daemon, PATIENCE, STRIA, wait_for},
+    network::{Host, Network, output_of},
+};
+
+/// A session without a request for this long is evicted (`LEASE` of the program).
+pub const LEASE: Duration = Duration::from_secs(30);
+const FSNAME: &str = "stria";
+
+/// A host that serves targets.
+pub struct Server {
+    /// Where.
+    pub host: Host,
+    config: PathBuf,
+    log: PathBuf,
+    daemon: Option<Daemon>,
+}
+
+impl Server {
+    /// Serves, and waits until it says so.
+    pub fn start(&mut self) {
+        let mut command = self.host.command(STRIA);
+        command.arg("serve").arg(&self.config);
+        let mut daemon = Daemon::start(&self.host.name, command, &self.log);
+        daemon.wait_for_log("serving ");
+        self.daemon = Some(daemon);
+    }
+
+    /// kill -9.
+    pub fn kill(&mut self) {
+        self.daemon.take().expect("the server runs").kill();
+    }
+}
+
+/// A host that has the file system mounted.
+pub struct Client {
+    /// Where.
+    pub host: Host,
+    /// The mount.
+    pub point: PathBuf,
+    options: String,
+    log: PathBuf,
+    daemon: Option<Daemon>,
+}
+
+impl Client {
+    /// Mounts, and waits until the mount works.
+    pub fn mount(&mut self) {
+        let mut command = self.host.command(STRIA);
+        command.args(["mount", "--foreground", &source(), &self.point.to_string_lossy(), "-o", &self.options]);
+        let mut daemon = Daemon::start(&self.host.name, command, &self.log);
+        daemon.wait_for_log("mounted ");
+        self.daemon = Some(daemon);
+    }
+
+    /// kill -9; the dead mount is detached.
+    pub fn kill(&mut self) {
+        self.daemon.take().expect("the client runs").kill();
+        detach(&self.point);
+    }
+
+    /// What the client's process has logged.
+    pub fn log(&self) -> String {
+        self.daemon.as_ref().expect("the client runs").log()
+    }
+
+    /// A path in the mount.
+    pub fn path(&self, name: impl AsRef<Path>) -> PathBuf {
+        self.point.join(name)
+    }
+
+    /// Runs `lfs` on this client; its output.
+    #[track_caller]
+    pub fn lfs(&self, arguments: &[&str]) -> String {
+        output_of(self.host.command(STRIA).arg("lfs").args(arguments)).unwrap_or_else(|error| panic!("{error}"))
+    }
+
+    /// Runs `lfs` on this client, which must fail; all it says.
+    #[track_caller]
+    pub fn lfs_failure(&self, arguments: &[&str]) -> String {
+        let failure = output_of(self.host.command(STRIA).arg("lfs").args(arguments));
+        failure.expect_err(&format!("lfs {arguments:?} succeeded")).to_string()
+    }
+}
+
+fn source() -> String {
+    format!("10.77.0.1:/{FSNAME}")
+}
+
+fn detach(point: &Path) {
+    // Fails if it is not mounted, which is as good.
+    let _ = Command::new("umount").arg("-l").arg(point).output();
+}
+
+/// A whole file system on several hosts. Everything ends when it is dropped.
+pub struct Cluster {
+    /// The metadata server.
+    pub mds: Server,
+    /// The object storage servers.
+    pub oss: [Server; 2],
+    /// Clients.
+    pub clients: Vec<Client>,
+    _network: Network,
+    _place: TempDir,
+    /// One cluster at a time: a dozen processes are enough for small machines.
+    _turn: MutexGuard<'static, ()>,
+}
+
+impl Cluster {
+    /// Formats, starts and mounts everything; one client for each text of mount options.
+    pub fn start(client_options: &[&str]) -> Cluster {
+        static TURN: Mutex<()> = Mutex::new(());
+        let turn = TURN.lock().unwrap_or_else(PoisonError::into_inner);
+        let place = tempfile::tempdir().expect("a temporary directory can be made");
+        let network = Network::new();
+        let [mds, oss1, oss2] = ["mds", "oss1", "oss2"].map(|name| network.host(name));
+        let mut mds = server(place.path(), mds, &[("mgs", 0), ("mdt", 0)]);
+        let mut oss = [
+            server(place.path(), oss1, &[("ost", 0), ("ost", 1)]),
+            server(place.path(), oss2, &[("ost", 2), ("ost", 3)]),
+        ];
+        mds.start();
+        oss.iter_mut().for_each(Server::start);
+        let clients = (1..).zip(client_options).map(|(number, options)| {
+            let host = network.host(&format!("client{number}"));
+            let point = place.path().join(format!("mnt{number}"));
+            fs::create_dir(&point).expect("the place is ours");
+            let log = place.path().join(format!("client{number}.log"));
+            let mut client = Client { host, point, options: (*options).to_owned(), log, daemon: None };
+            client.mount();
+            client
+        });
+        let clients = clients.collect();
+        let cluster = Cluster { mds, oss, clients, _network: network, _place: place, _turn: turn };
+        cluster.wait_for_targets();
+        cluster
+    }
+
+    /// Waits until every client sees all targets.
+    pub fn wait_for_targets(&self) {
+        for client in &self.clients {
+            wait_for("all targets active", PATIENCE, || {
+                let list = client.lfs(&["osts", &client.point.to_string_lossy()]);
+                (list.matches(" ACTIVE").count() == 4).then_some(())
+            });
+        }
+    }
+
+    /// Checks the file system from a client's host; panics with the findings if it is not clean.
+    #[track_caller]
+    pub fn expect_clean(&self) {
+        let mut fsck = self.clients[0].host.command(STRIA);
+        output_of(fsck.args(["fsck", "--data", &source()])).unwrap_or_else(|error| panic!("not clean: {error}"));
+    }
+}
+
+impl Drop for Cluster {
+    fn drop(&mut self) {
+        for client in &mut self.clients {
+            drop(client.daemon.take());
+            detach(&client.point);
+        }
+    }
+}
+
+/// Writes the configuration of a host like those in examples/ and formats its targets.
+fn server(place: &Path, host: Host, targets: &[(&str, u16)]) -> Server {
+    let mut text = format!(
+        "fsname = \"{FSNAME}\"\nlisten = \"0.0.0.0:988\"\nadvertise = \"{}:988\"\nrun_dir = \"{}\"\nmemory_mib = 64\n",
+        host.address,
+        place.join("run").join(&host.name).display()
+    );
+    if !targets.iter().any(|(role, _)| *role == "mgs") {
+        text.push_str("mgs = \"10.77.0.1:988\"\n");
+    }
+    for (role, index) in targets {
+        let dir = place.join(if *role == "mgs" { "mgs".to_owned() } else { format!("{role}{index}") });
+        text.push_str(&format!("\n[[target]]\nrole = \"{role}\"\nindex = {index}\ndir = \"{}\"\n", dir.display()));
+    }
+    let config = place.join(format!("{}.toml", host.name));
+    fs::write(&config, text).expect("the place is ours");
+    output_of(host.command(STRIA).arg("format").arg(&config)).unwrap_or_else(|error| panic!("{error}"));
+    let log = place.join(format!("{}.log", host.name));
+    Server { host, config, log, daemon: None }
+}
