@@ -133,9 +133,12 @@ impl FileSystem {
     }
 }
 
-/// What the MDT knows of an unsettled file, with what its objects know.
+/// What the MDT knows of an unsettled file, with what its objects know; times as the MDT will settle them.
 fn combine(entry: &Entry, figures: Figures) -> Attributes {
-    let attributes = entry.attributes;
-    let mtime = if figures.mtime > entry.accounted { figures.mtime } else { attributes.mtime };
-    Attributes { size: figures.size, blocks: figures.blocks, mtime, ..attributes }
+    let mut attributes = Attributes { size: figures.size, blocks: figures.blocks, ..entry.attributes };
+    if figures.mtime > entry.accounted {
+        attributes.mtime = figures.mtime;
+        attributes.ctime = attributes.ctime.max(figures.mtime);
+    }
+    attributes
 }

@@ -67,11 +67,7 @@ pub(crate) struct Target {
 
 impl Target {
     pub fn new(map: &MapTarget, import: Import, restarts: Arc<Restarts>) -> Self {
-        let known = Known {
-            address: map.address.clone(),
-            space: None,
-            condition: TargetCondition::default(),
-        };
+        let known = Known { address: map.address.clone(), space: None, condition: TargetCondition::default() };
         let active = AtomicBool::new(map.state == TargetState::Active);
         Self { role: map.role, import: RwLock::new(import), active, restarts, known: Mutex::new(known) }
     }

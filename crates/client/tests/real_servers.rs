@@ -48,7 +48,7 @@ async fn a_sole_writer_settles_its_file() {
     fs.close(file, None).await.unwrap();
     assert_eq!(settled_size(&fs, inode).await, (4 * STRIPE + 1, 0));
     let closed = fs.get_attributes(inode, None).await.unwrap();
-    assert_eq!((closed.blocks, closed.mtime), (open.blocks, open.mtime));
+    assert_eq!((closed.blocks, closed.mtime, closed.ctime), (open.blocks, open.mtime, open.ctime));
     let again = create(&fs, "file", READ_WRITE | open_flag::TRUNCATE).await;
     write(&fs, &again, 0, b"short").await;
     fs.close(again, None).await.unwrap();

@@ -32,7 +32,7 @@ pub enum ParseError {
     #[error("'{0}' is not a source; expected HOST[:PORT]:/FSNAME, as in 10.0.0.1:/stria")]
     Source(String),
     /// A file system name that cannot be.
-    #[error("'{name}' is not a file system name: 1 to {max} letters, digits or '_'")]
+    #[error("'{name}' is not a file system name: 1 to {max} letters, digits, '-' or '_'")]
     FsName {
         /// The name.
         name: String,
@@ -51,7 +51,7 @@ impl FromStr for MountSource {
         let error = || ParseError::Source(text.to_owned());
         let (mgs, fsname) = text.rsplit_once(":/").ok_or_else(error)?;
         let max = types::limits::FSNAME_BYTES_MAX;
-        let allowed = |byte: u8| byte.is_ascii_alphanumeric() || byte == b'_';
+        let allowed = |byte: u8| byte.is_ascii_alphanumeric() || byte == b'-' || byte == b'_';
         if fsname.is_empty() || fsname.len() > max || !fsname.bytes().all(allowed) {
             return Err(ParseError::FsName { name: fsname.to_owned(), max });
         }

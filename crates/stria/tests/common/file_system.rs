@@ -1,0 +1,223 @@
+//! A whole file system of the shipped binary for one test, over either transport.
+
+use std::{
+    path::{Path, PathBuf},
+    process::Command,
+};
+
+use super::{Daemon, Output, Place, Program};
+
+/// How clients and targets talk.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Transport {
+    /// `stria up`: everything in one process, one mount.
+    InProcess,
+    /// `stria serve` twice (MGS and MDT; OSTs) and `stria mount` for each client, over loopback.
+    Tcp,
+}
+
+/// OSTs of every file system here.
+pub const OSTS: u16 = 4;
+
+/// The daemons of a [`Transport::Tcp`] file system, in the order they start.
+const SERVERS: [&str; 2] = ["mds", "oss"];
+
+/// A running file system.
+pub struct FileSystem {
+    transport: Transport,
+    clients: Vec<Client>,
+    servers: Vec<Server>,
+    place: Place,
+    finished: bool,
+}
+
+struct Client {
+    point: PathBuf,
+    daemon: Option<Daemon>,
+}
+
+struct Server {
+    config: PathBuf,
+    name: &'static str,
+    daemon: Option<Daemon>,
+}
+
+/// The binary under test.
+pub fn stria() -> Command {
+    Command::new(env!("CARGO_BIN_EXE_stria"))
+}
+
+impl FileSystem {
+    /// Starts a new file system and mounts it `clients` times ([`Transport::InProcess`]: once).
+    pub fn start(transport: Transport, clients: usize) -> Self {
+        assert!(transport == Transport::Tcp || clients == 1, "one process has one mount");
+        let place = Place::new();
+        let mut system = Self { transport, clients: Vec::new(), servers: Vec::new(), place, finished: false };
+        if transport == Transport::Tcp {
+            system.start_first_time();
+        }
+        for client in 0..clients {
+            let letter = char::from(b'a' + u8::try_from(client).expect("few clients"));
+            let point = system.place.mount_point(&letter.to_string());
+            system.clients.push(Client { point, daemon: None });
+            system.mount(client);
+        }
+        system
+    }
+
+    /// Mount point of a client.
+    pub fn path(&self, client: usize) -> &Path {
+        &self.clients[client].point
+    }
+
+    /// Mount point of the only or first client.
+    pub fn root(&self) -> &Path {
+        self.path(0)
+    }
+
+    /// Its directories.
+    pub fn place(&self) -> &Place {
+        &self.place
+    }
+
+    /// Mounts a client (again); `up` starts everything.
+    pub fn mount(&mut self, client: usize) {
+        let point = &self.clients[client].point;
+        let mut command = stria();
+        match self.transport {
+            Transport::InProcess => {
+                command.arg("up").args(["--osts", &OSTS.to_string()]);
+                command.arg("--dir").arg(self.place.data("up")).arg("--mount").arg(point);
+            }
+            Transport::Tcp => drop(command.args(["mount", "--foreground", &self.source()]).arg(point)),
+        }
+        let log = self.place.data(&format!("client{client}.log"));
+        let mut daemon = Daemon::start(&format!("client {client}"), command, &log);
+        daemon.wait_for("mounted");
+        self.clients[client].daemon = Some(daemon);
+    }
+
+    /// Stops a client cleanly.
+    pub fn unmount(&mut self, client: usize) {
+        self.clients[client].daemon.take().expect("it is mounted").stop();
+    }
+
+    /// Kills the process of a client: `up` with all its targets, or `mount` alone.
+    pub fn kill_client(&mut self, client: usize) {
+        self.clients[client].daemon.take().expect("it is mounted").kill();
+    }
+
+    /// Kills a server (0: MGS and MDT, 1: OSTs); clients stay.
+    pub fn kill_server(&mut self, server: usize) {
+        self.servers[server].daemon.take().expect("it runs").kill();
+    }
+
+    /// Starts a killed server again, at its old address.
+    pub fn start_server(&mut self, server: usize) {
+        let Server { config, name, .. } = &self.servers[server];
+        let mut command = stria();
+        command.arg("serve").arg(config);
+        let mut daemon = Daemon::start(name, command, &self.place.data(&format!("{name}.log")));
+        daemon.wait_for("serving");
+        self.servers[server].daemon = Some(daemon);
+    }
+
+    /// What `stria mount` mounts: `HOST:PORT:/stria`.
+    pub fn source(&self) -> String {
+        let config = std::fs::read_to_string(&self.servers[0].config).expect("configuration of the MDS");
+        let listen = config.lines().find_map(|line| line.strip_prefix("listen = ")).expect("an address");
+        format!("{}:/stria", listen.trim_matches('"'))
+    }
+
+    /// Stops everything, and lets `stria fsck` look at it: the stopped directory, or the servers without clients.
+    pub fn finish(mut self) {
+        for client in 0..self.clients.len() {
+            if self.clients[client].daemon.is_some() {
+                self.unmount(client);
+            }
+        }
+        self.check();
+        for server in &mut self.servers {
+            server.daemon.take().expect("servers run until the end").stop();
+        }
+        self.finished = true;
+    }
+
+    /// `stria fsck`, reading all data: there must be nothing to complain about.
+    pub fn check(&self) {
+        let Output { status, stdout, stderr } = self.fsck(&["--data"]);
+        assert!(status == 0 && stdout.contains(" 0 problems"), "fsck ended with {status}:\n{stdout}{stderr}");
+    }
+
+    /// `stria fsck` with these options.
+    pub fn fsck(&self, options: &[&str]) -> Output {
+        let source = match self.transport {
+            Transport::InProcess => self.place.data("up").into_os_string(),
+            Transport::Tcp => self.source().into(),
+        };
+        Program(stria()).arg("fsck").arg(source).args(options).output()
+    }
+
+    /// A command line with `lfs` and `stria` on PATH, and `A`, `B`, ... for the mounts.
+    pub fn shell(&self, line: &str) -> Program {
+        let mut program = super::programs::shell(line).env("PATH", self.place.path_variable());
+        for client in &self.clients {
+            let name = client.point.file_name().expect("mount points have names").to_string_lossy().to_uppercase();
+            program = program.env(&name, &client.point);
+        }
+        program
+    }
+
+    /// Formats and serves. Ports are chosen by the system and then written into the configurations.
+    fn start_first_time(&mut self) {
+        let mut mgs = None;
+        for name in SERVERS {
+            let config = self.place.data(&format!("{name}.toml"));
+            std::fs::write(&config, self.configuration(name, "127.0.0.1:0", mgs.as_deref())).expect("configuration");
+            Program(stria()).arg("format").arg(&config).succeed();
+            let mut command = stria();
+            command.arg("serve").arg(&config);
+            let mut daemon = Daemon::start(name, command, &self.place.data(&format!("{name}.log")));
+            let line = daemon.wait_for("serving");
+            let address = line.split_once(" at ").and_then(|(_, rest)| rest.split(';').next());
+            let address = address.unwrap_or_else(|| panic!("no address in '{line}'")).to_owned();
+            std::fs::write(&config, self.configuration(name, &address, mgs.as_deref())).expect("configuration");
+            mgs.get_or_insert(address);
+            self.servers.push(Server { config, name, daemon: Some(daemon) });
+        }
+    }
+
+    fn configuration(&self, name: &str, listen: &str, mgs: Option<&str>) -> String {
+        let run_dir = self.place.data("run");
+        let mut text = format!("fsname = \"stria\"\nlisten = \"{listen}\"\nrun_dir = \"{}\"\n", run_dir.display());
+        if let Some(mgs) = mgs {
+            text.push_str(&format!("mgs = \"{mgs}\"\n"));
+        }
+        let mut target = |role: &str, index: u16| {
+            let dir = self.place.data(&format!("{role}{index}"));
+            let dir = dir.display();
+            text.push_str(&format!("[[target]]\nrole = \"{role}\"\nindex = {index}\ndir = \"{dir}\"\n"));
+        };
+        match name {
+            "mds" => ["mgs", "mdt"].into_iter().for_each(|role| target(role, 0)),
+            _ => (0..OSTS).for_each(|index| target("ost", index)),
+        }
+        text
+    }
+}
+
+impl Drop for FileSystem {
+    fn drop(&mut self) {
+        if std::thread::panicking() {
+            // The test has failed: say what the daemons said, before they are killed.
+            for daemon in self.clients.iter().filter_map(|client| client.daemon.as_ref()) {
+                eprintln!("{}", daemon.log());
+            }
+            for daemon in self.servers.iter().filter_map(|server| server.daemon.as_ref()) {
+                eprintln!("{}", daemon.log());
+            }
+        } else {
+            assert!(self.finished, "a test ends with finish(), so that the file system is checked");
+        }
+    }
+}

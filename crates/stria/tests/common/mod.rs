@@ -1,0 +1,17 @@
+//! What the end-to-end tests share: file systems of the shipped binary, started, mounted, checked and removed again.
+//!
+//! A test starts a [`FileSystem`], works on its mounts and calls [`FileSystem::finish`], which stops everything and lets
+//! `stria fsck` judge what is left. Whatever a test needs and does not find (root, `/dev/fuse`, a program) fails it by name:
+//! nothing is skipped. Nothing sleeps to be right: daemons are waited for by the lines they print.
+
+#![allow(dead_code, reason = "every test binary compiles this module and uses a part of it")]
+
+pub mod daemon;
+pub mod file_system;
+pub mod place;
+pub mod programs;
+
+pub use daemon::Daemon;
+pub use file_system::{FileSystem, Transport};
+pub use place::Place;
+pub use programs::{Output, Program};

@@ -1,0 +1,69 @@
+//! pjdfstest: what POSIX asks of a file system, 400 tests, on mounts over both transports.
+
+mod common;
+
+use std::{collections::BTreeSet, path::Path};
+
+use common::{FileSystem, Transport, programs::installed};
+
+/// Tests that are skipped: docs/semantics.md says why.
+const SKIPPED: &str = include_str!("pjdfstest/skipped.txt");
+const SEMANTICS: &str = include_str!("../../../docs/semantics.md");
+
+/// How the tests of one run ended.
+struct Verdict {
+    passed: BTreeSet<String>,
+    skipped: BTreeSet<String>,
+}
+
+/// Runs the tests whose names contain `pattern`; none may fail.
+///
+/// Those of read-only mounts remount through mount(8), which calls the binary by its name and a PATH of its own: hence the
+/// name space of mounts in which it is in /usr/local/sbin.
+fn pjdfstest(system: &FileSystem, config: &str, pattern: &str) -> Verdict {
+    let line = "exec unshare --mount --propagation private bash -c '
+        mount --bind \"$BIN\" /usr/local/sbin && exec \"$TOOL\" -c \"$CONFIG\" -p \"$A\" -s \"$OTHER\" $PATTERN'";
+    let output = system
+        .shell(line)
+        .env("BIN", system.place().bin())
+        .env("TOOL", installed("pjdfstest"))
+        .env("CONFIG", Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/pjdfstest").join(config))
+        .env("PATTERN", pattern)
+        .env("OTHER", env!("CARGO_TARGET_TMPDIR"))
+        .env("NO_COLOR", "1")
+        .output();
+    let ended = |how: &str| -> BTreeSet<String> {
+        let ends = output.stdout.lines().filter_map(|line| line.trim_end().rsplit_once(' '));
+        ends.filter(|(_, end)| *end == how).map(|(name, _)| name.trim().to_owned()).collect()
+    };
+    assert!(output.status == 0 && ended("FAILED").is_empty(), "{}{}", output.stdout, output.stderr);
+    Verdict { passed: ended("ok"), skipped: ended("skipped") }
+}
+
+fn run(transport: Transport) {
+    let system = FileSystem::start(transport, 1);
+    let all = pjdfstest(&system, "config.toml", "");
+    // A process of their own: other tests leave files open, and then nothing can be made read-only.
+    let read_only = pjdfstest(&system, "remount.toml", "erofs");
+    assert!(all.passed.len() > 350 && read_only.passed.len() > 10, "tests are missing");
+    let skipped: Vec<&str> = all.skipped.difference(&read_only.passed).map(String::as_str).collect();
+    assert_eq!(skipped, SKIPPED.lines().collect::<Vec<_>>(), "tests that are skipped, and those that may be");
+    system.finish();
+}
+
+#[test]
+fn posix_holds_in_one_process() {
+    run(Transport::InProcess);
+}
+
+#[test]
+fn posix_holds_over_tcp() {
+    run(Transport::Tcp);
+}
+
+#[test]
+fn every_skipped_test_is_named_in_the_semantics() {
+    for name in SKIPPED.lines() {
+        assert!(SEMANTICS.contains(&format!("`{name}`")), "{name} is missing in docs/semantics.md");
+    }
+}
