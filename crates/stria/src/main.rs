@@ -70,12 +70,21 @@ fn run(command: Command) -> anyhow::Result<()> {
     }
 }
 
-/// Daemons log what an operator wants to know, tools only what is wrong; `STRIA_LOG` overrides (tracing's filter syntax).
+/// A server logs what its operator wants to know, everything else only what is wrong; `STRIA_LOG` overrides (tracing's
+/// filter syntax). A panic ends a server: it is a bug, and a process that goes on without one of its tasks would leave
+/// others waiting for ever, while one that is gone is recovered from.
 fn start_log(command: &Command) {
-    let daemon = matches!(command, Command::Up(_) | Command::Serve(_) | Command::Mount(_));
-    let filter = tracing_subscriber::EnvFilter::try_from_env("STRIA_LOG")
-        .unwrap_or_else(|_| tracing_subscriber::EnvFilter::new(if daemon { "info" } else { "warn" }));
+    let filter = tracing_subscriber::EnvFilter::try_from_env("STRIA_LOG").unwrap_or_else(|_| {
+        tracing_subscriber::EnvFilter::new(if matches!(command, Command::Serve(_)) { "info" } else { "warn" })
+    });
     let colours = std::io::stderr().is_terminal();
     let log = tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr);
     log.with_target(false).with_ansi(colours).init();
+    if matches!(command, Command::Up(_) | Command::Serve(_)) {
+        let report = std::panic::take_hook();
+        std::panic::set_hook(Box::new(move |panic| {
+            report(panic);
+            std::process::abort();
+        }));
+    }
 }

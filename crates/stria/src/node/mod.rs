@@ -37,6 +37,7 @@ use rt::{
     buffer::BufferPool,
     real::{Cores, TcpOptions, TcpTransport},
 };
+use tokio::sync::watch;
 use types::{ClientId, FsError, MdtIndex, OstIndex};
 
 use config::{Config, Role, TargetConfig};
@@ -146,6 +147,8 @@ pub struct Node {
     /// Mounted clients.
     pub clients: Mutex<Vec<Arc<FileSystem>>>,
     registrars: Vec<Registrar>,
+    /// Version of the map that the metadata targets of this process know.
+    applied: watch::Receiver<u64>,
     _locks: Vec<DirectoryLock>,
 }
 
@@ -210,10 +213,11 @@ impl Node {
             watcher,
             clients: Mutex::default(),
             registrars: Vec::new(),
+            applied: watch::channel(0).1,
             _locks: locks,
         };
         node.register();
-        node.follow_map();
+        node.applied = node.follow_map();
         Ok(node)
     }
 
@@ -241,6 +245,7 @@ impl Node {
 
     /// Adds a client. Waits until the management service knows the metadata target.
     pub async fn mount_client(&self) -> anyhow::Result<Arc<FileSystem>> {
+        self.registered().await?;
         self.known_map().await?;
         let name = client_name();
         let options = MountOptions::new(self.watcher.subscribe(), self.resolver(), &name);
@@ -320,10 +325,8 @@ impl Node {
     }
 
     /// Tells the metadata targets where the object storage targets are, now and whenever it changes.
-    fn follow_map(&self) {
-        if self.mdts.is_empty() {
-            return;
-        }
+    fn follow_map(&self) -> watch::Receiver<u64> {
+        let (applied, versions) = watch::channel(0);
         let (mut maps, mdts, resolve) = (
             self.watcher.subscribe(),
             self.mdts.iter().map(|mdt| Arc::clone(&mdt.target)).collect::<Vec<_>>(),
@@ -333,22 +336,31 @@ impl Node {
             "map_follower",
             Box::pin(async move {
                 loop {
-                    let osts = ost_endpoints(&maps.borrow_and_update(), &resolve);
+                    let map = maps.borrow_and_update().clone();
+                    let osts = ost_endpoints(&map, &resolve);
                     for mdt in &mdts {
                         mdt.update_map(&osts);
                     }
+                    applied.send_replace(map.version);
                     if maps.changed().await.is_err() {
                         return;
                     }
                 }
             }),
         );
+        versions
     }
 
-    /// Waits until all targets are registered; an error says which is not and why.
+    /// Waits until all targets of this process are registered and its metadata targets know of them; an error says which
+    /// is not and why.
     pub async fn registered(&self) -> anyhow::Result<()> {
         for registrar in &self.registrars {
             registrar.first().await.context("a target could not register at the management service")?;
+        }
+        if !self.registrars.is_empty() {
+            let known = self.watcher.map().version;
+            let mut applied = self.applied.clone();
+            applied.wait_for(|version| *version >= known).await.context("nobody follows the cluster map")?;
         }
         Ok(())
     }
