@@ -84,6 +84,7 @@ impl System {
             SystemKind::Native => {
                 let cores = Cores::start_all()?;
                 let options = NodeOptions::up(place.join("data"), osts);
+                options.format_missing()?;
                 let node = cores.block_on(Node::start(cores.clone(), options))?;
                 let file_system = cores.block_on(node.mount_client())?;
                 let target = Box::new(NativeTarget::new(file_system, cores.clone()));
@@ -135,7 +136,7 @@ impl Drop for System {
 
 fn own_command() -> anyhow::Result<Command> {
     let mut command = Command::new(std::env::current_exe().context("cannot find this program's file")?);
-    command.stdin(Stdio::null()).stdout(Stdio::piped());
+    command.stdin(Stdio::null()).stdout(Stdio::piped()).env("STRIA_LOG", "warn");
     Ok(command)
 }
 

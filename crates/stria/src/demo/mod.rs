@@ -5,7 +5,7 @@ mod work;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, bail};
-use comfy_table::{CellAlignment, Table, presets::UTF8_HORIZONTAL_ONLY};
+use comfy_table::{CellAlignment, Table, presets::UTF8_NO_BORDERS};
 
 use crate::{
     bench::{
@@ -87,7 +87,7 @@ fn refuse_small_disk(place: &Path, work: &Work) -> anyhow::Result<()> {
 
 fn table(ours: &Rates, local: &Rates) -> Table {
     let mut table = Table::new();
-    table.load_style(UTF8_HORIZONTAL_ONLY);
+    table.load_style(UTF8_NO_BORDERS);
     table.set_header(["", "StriaFS", "local disk", "ratio"]);
     for column in 1..4 {
         if let Some(column) = table.column_mut(column) {
