@@ -47,6 +47,9 @@ pub enum ControlRequest {
     Targets,
     /// Name of the file system and of this client (`lfs getname`). -> Name
     Name,
+    /// Make everything acknowledged by any target durable. The kernel tells user-space file systems nothing of sync(2) and
+    /// syncfs(2), so this is their way. -> Done
+    SyncAll,
 }
 
 /// A target as a client sees it.

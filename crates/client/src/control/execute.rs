@@ -46,6 +46,10 @@ impl FileSystem {
             }
             ControlRequest::InodePaths(inode) => Ok(ControlReply::Paths(self.paths(credentials, inode).await?)),
             ControlRequest::Targets => Ok(ControlReply::Targets(self.target_statuses().await)),
+            ControlRequest::SyncAll => {
+                self.sync_all().await?;
+                Ok(ControlReply::Done)
+            }
             ControlRequest::Name => Ok(ControlReply::Name(self.fsname().to_owned(), self.name())),
         }
     }

@@ -10,7 +10,10 @@ use std::{
 use anyhow::{Context, bail};
 use indicatif::{ProgressBar, ProgressStyle};
 
-use crate::bench::{drop_caches, tree};
+use crate::{
+    bench::{drop_caches, tree},
+    lfs::channel::{self, Errno},
+};
 
 /// Name of the large file.
 pub const LARGE_NAME: &str = "large.bin";
@@ -151,8 +154,7 @@ impl Work {
             copy(&self.source.join(file), &to, &mut buffer).with_context(|| format!("copying to {}", to.display()))?;
             progress.inc(1);
         }
-        let directory = File::open(place)?;
-        rustix::fs::syncfs(&directory).context("sync")?;
+        sync(place)?;
         progress.finish();
         Ok(())
     }
@@ -225,6 +227,14 @@ impl Work {
             left -= bytes;
         }
         Ok(())
+    }
+}
+
+/// Makes everything durable: by the control channel where there is one, for the kernel does not pass syncfs(2) on.
+fn sync(place: &Path) -> anyhow::Result<()> {
+    match channel::sync(place) {
+        Err(Errno(libc::ENOTTY)) => Ok(rustix::fs::syncfs(File::open(place)?)?),
+        synced => synced.map_err(|Errno(errno)| anyhow::anyhow!("sync: {}", channel::strerror(errno))),
     }
 }
 

@@ -80,6 +80,14 @@ pub fn name(path: &Path) -> Result<(String, String), Errno> {
     }
 }
 
+/// Makes everything acknowledged so far durable on the file system `path` is on.
+pub fn sync(path: &Path) -> Result<(), Errno> {
+    match call(path, &ControlRequest::SyncAll)? {
+        ControlReply::Done => Ok(()),
+        _ => Err(Errno(libc::EPROTO)),
+    }
+}
+
 /// A mount of a StriaFS file system on this host.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Mount {

@@ -2,7 +2,7 @@
 //!
 //! Everything goes through the mount by the control ioctl, so it works for any user and needs no connection.
 
-mod channel;
+pub mod channel;
 mod df;
 mod fid;
 mod getstripe;
@@ -44,6 +44,7 @@ const COMMANDS: &[(&str, Command, &str)] = &[
     ("mdts", targets::mdts, "list the metadata targets"),
     ("check", targets::check, "show whether the servers answer: check {mds|osts|servers|all} [MOUNT]"),
     ("getname", targets::getname, "show the name of the file system and of this client"),
+    ("sync", targets::sync, "make everything written so far durable on all targets: sync [PATH]"),
     ("path2fid", fid::path2fid, "show the FID of a path"),
     ("fid2path", fid::fid2path, "show the paths of a FID: fid2path MOUNT FID..."),
 ];

@@ -1,4 +1,4 @@
-//! `lfs osts`, `lfs mdts`, `lfs check`, `lfs getname`: the targets as this mount sees them.
+//! `lfs osts`, `lfs mdts`, `lfs check`, `lfs getname`, `lfs sync`: the targets as this mount sees them.
 
 use std::{io::Write, path::Path};
 
@@ -113,6 +113,18 @@ pub fn getname(arguments: &[String], output: &mut dyn Write) -> Outcome {
     for mount in mounts("getname", arguments)? {
         let (_, client) = name("getname", &mount)?;
         print(output, format_args!("{client}\n"))?;
+    }
+    Ok(())
+}
+
+/// Runs `lfs sync [PATH]`: what sync(2) would do if the kernel passed it on.
+pub fn sync(arguments: &[String], output: &mut dyn Write) -> Outcome {
+    if arguments.iter().any(|argument| argument == "--help") {
+        let help = "usage: lfs sync [PATH]\n\nMakes everything that was acknowledged so far durable, on all targets of the file system at PATH, or of all\nmounted. (Linux does not pass sync(2) and syncfs(2) on to file systems in user space; fsync(2) it does.)\n";
+        return print(output, format_args!("{help}"));
+    }
+    for mount in mounts("sync", arguments)? {
+        channel::sync(&mount.point).map_err(|errno| failure("sync", &mount, errno))?;
     }
     Ok(())
 }
