@@ -59,6 +59,10 @@ pub(crate) fn abandon_some(txn: &mut Transaction<'_>, client: ClientId) -> FsRes
 /// A client that survived a restart of this MDT tells what it has. `Evicted` if it is too late.
 pub(crate) fn reclaim(txn: &mut Transaction<'_>, request: &Reclaim) -> FsResult<MdtReply> {
     let client = txn.context.client;
+    if txn.volatile.recovery.recovered.contains(&client) {
+        // It has all of this: the connection broke before the client heard so, and on the next one it begins anew.
+        return Ok(MdtReply::Done);
+    }
     let empty = request.opens.is_empty() && request.locks.is_empty() && request.exclusives.is_empty();
     if !txn.volatile.recovery.expected.contains(&client) {
         return if empty { Ok(MdtReply::Done) } else { Err(FsError::Evicted) };
