@@ -64,7 +64,7 @@ impl FileSystem {
         });
         let NewNode { parent, name, kind, mode, umask, layout } = node;
         let create = Create { parent, name, kind, mode, umask, layout, open: None };
-        match self.mdt(parent, MdtRequest::Create(credentials.clone(), create)).await? {
+        match self.ask_open(parent, MdtRequest::Create(credentials.clone(), create)).await? {
             MdtReply::Created(created) => self.complete(&created.entry).await,
             reply => Err(unexpected(reply)),
         }

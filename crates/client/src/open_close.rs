@@ -113,8 +113,9 @@ impl FileSystem {
         .await
     }
 
-    /// Sends an open; one that truncates may have to wait for the file's exclusive data lock.
-    async fn ask_open(&self, at: InodeNumber, request: MdtRequest) -> FsResult<MdtReply> {
+    /// Sends an open or a creation, again as long as it has to wait: for a file's exclusive data lock, or for an MDT that
+    /// does not know the OSTs yet.
+    pub(crate) async fn ask_open(&self, at: InodeNumber, request: MdtRequest) -> FsResult<MdtReply> {
         loop {
             match self.mdt(at, request.clone()).await? {
                 MdtReply::Waiting => continue,

@@ -297,8 +297,16 @@ impl Mdt {
                 crate::recovery::end_session(self, call.client, false).await?;
                 Ok(MdtReply::Done)
             }
+            _ if ops::places_objects(request) && !self.map_is_known().await => Ok(MdtReply::Waiting),
             _ => self.run(call, request).await,
         }
+    }
+
+    /// Waits for the first map since this start, for up to [`WAIT_MAX`]: until then there is no OST to place a file on.
+    async fn map_is_known(&self) -> bool {
+        let mut known = self.map_known.subscribe();
+        let deadline = self.seams.clock.now() + WAIT_MAX;
+        clock::timeout_at(&*self.seams.clock, deadline, known.wait_for(|known| *known)).await.is_some()
     }
 
     /// Runs a request in the namespace, again whenever what it waits for changes, for up to [`WAIT_MAX`].

@@ -22,7 +22,7 @@ pub(crate) mod unlink;
 pub(crate) mod xattrs;
 
 use rpc::message::{MdtReply, MdtRequest};
-use types::{Credentials, FsError, FsResult};
+use types::{Credentials, FsError, FsResult, NodeKind};
 
 use crate::transaction::Transaction;
 
@@ -83,6 +83,15 @@ pub(crate) fn is_stored(request: &MdtRequest) -> bool {
             | MdtRequest::RemoveXattr(..)
             | MdtRequest::SetDefaultLayout(..)
     )
+}
+
+/// Whether this request may make a file that needs OSTs.
+pub(crate) fn places_objects(request: &MdtRequest) -> bool {
+    match request {
+        MdtRequest::Create(_, create) => create.kind == NodeKind::Regular,
+        MdtRequest::CreateUnnamed(..) => true,
+        _ => false,
+    }
 }
 
 /// Only root may.

@@ -426,7 +426,7 @@ pub enum MdtRequest {
     SetAttributes(Credentials, InodeNumber, SetAttributes),
     /// access(2): mask of 4 read, 2 write, 1 execute. -> Done
     Access(Credentials, InodeNumber, u32),
-    /// -> Created; Waiting like `Open`
+    /// -> Created; Waiting like `Open`, and while the MDT does not know yet where new files can lie (ask again)
     Create(Credentials, Create),
     /// -> Created
     CreateUnnamed(Credentials, CreateUnnamed),

@@ -337,9 +337,10 @@ impl Node {
             Box::pin(async move {
                 loop {
                     let map = maps.borrow_and_update().clone();
-                    let osts = ost_endpoints(&map, &resolve);
-                    for mdt in &mdts {
-                        mdt.update_map(&osts);
+                    // Version 0 says that nothing is known yet, not that there are no OSTs.
+                    if map.version > 0 {
+                        let osts = ost_endpoints(&map, &resolve);
+                        mdts.iter().for_each(|mdt| mdt.update_map(&osts));
                     }
                     applied.send_replace(map.version);
                     if maps.changed().await.is_err() {
