@@ -3,14 +3,21 @@
 //! The seams of `rt` stand on a simulation: a clock that jumps to the next event, tasks that one executor polls, a
 //! network and devices that misbehave as the seed says. The same seed gives the same event log, byte for byte.
 
+pub mod cluster;
 pub mod device;
 pub mod executor;
+pub mod faults;
 pub mod log;
+pub mod native;
 pub mod network;
 pub mod process;
 pub mod random;
 pub mod reference;
+pub mod seed;
+pub mod server;
+pub mod workload;
 
 pub use executor::Simulation;
 pub use process::{Process, ProcessId};
 pub use random::Random;
+pub use seed::{Failure, Mode, Report, SeedOptions, run_seed};

@@ -1,0 +1,337 @@
+//! A whole cluster in one simulation: one MGS, one MDS, several OSS and several clients, each a process on a host of its own.
+//!
+//! All of it is the shipped code; the lab only starts processes, ends them and keeps their disks. A server is reached at the
+//! same address before and after a restart.
+//!
+//! States of a server: *down* (no process), *starting* (its process opens the target), *ready*. A target that does not open
+//! is a failure of the run: see [`Cluster::failed`].
+
+use std::{
+    collections::BTreeMap,
+    sync::{
+        Arc,
+        atomic::{AtomicU32, Ordering},
+    },
+};
+
+use client::{FileSystem, MountOptions};
+use mgs::Watcher;
+use parking_lot::Mutex;
+use rt::Seams;
+use tokio::sync::{oneshot, watch};
+
+use crate::{
+    Process, ProcessId, Simulation,
+    device::{Disk, DiskModel},
+    log::EventLog,
+    network::Network,
+    server::{self, Role, Serving, Settings},
+};
+
+/// Size and settings of a cluster.
+#[derive(Clone, Debug)]
+pub struct ClusterOptions {
+    /// Object storage servers.
+    pub osts: u16,
+    /// Clients.
+    pub clients: u16,
+    /// Settings of everything that runs.
+    pub settings: Settings,
+}
+
+/// How far a server's present process is.
+#[derive(Clone, Debug, PartialEq, Eq)]
+enum Boot {
+    Starting,
+    Ready,
+}
+
+struct Running {
+    process: Process,
+    boot: watch::Receiver<Boot>,
+    /// What the process serves, once it is ready.
+    serving: Arc<Mutex<Option<Serving>>>,
+}
+
+struct ServerHost {
+    disk: Disk,
+    running: Option<Running>,
+}
+
+struct ClientHost {
+    process: Process,
+    seams: Seams,
+    file_system: Arc<FileSystem>,
+}
+
+struct Inner {
+    simulation: Simulation,
+    network: Network,
+    log: EventLog,
+    seed: u64,
+    options: ClusterOptions,
+    next_process: AtomicU32,
+    servers: Mutex<BTreeMap<Role, ServerHost>>,
+    clients: Mutex<BTreeMap<u16, ClientHost>>,
+    /// Why the run cannot go on, once it cannot.
+    failure: watch::Sender<Option<String>>,
+}
+
+/// A cluster. Cheap to clone.
+#[derive(Clone)]
+pub struct Cluster(Arc<Inner>);
+
+/// Name of a client's host.
+pub fn client_host(client: u16) -> String {
+    format!("client{client}")
+}
+
+impl Cluster {
+    /// Formats all targets, starts all servers, mounts all clients.
+    pub async fn start(
+        simulation: &Simulation,
+        log: &EventLog,
+        seed: u64,
+        options: ClusterOptions,
+    ) -> Result<Cluster, String> {
+        let clients = options.clients;
+        let mut roles = vec![Role::Mgs, Role::Mds];
+        roles.extend((0..options.osts).map(Role::Oss));
+        let cluster = Cluster(Arc::new(Inner {
+            simulation: simulation.clone(),
+            network: Network::new(simulation, seed),
+            log: log.clone(),
+            seed,
+            options,
+            next_process: AtomicU32::new(1),
+            servers: Mutex::default(),
+            clients: Mutex::default(),
+            failure: watch::Sender::new(None),
+        }));
+        for role in roles {
+            cluster.format(role).await?;
+            cluster.start_server(role);
+        }
+        cluster.ready().await?;
+        for client in 0..clients {
+            cluster.mount(client).await?;
+        }
+        Ok(cluster)
+    }
+
+    /// The world it runs in.
+    pub fn simulation(&self) -> &Simulation {
+        &self.0.simulation
+    }
+
+    /// Its network.
+    pub fn network(&self) -> &Network {
+        &self.0.network
+    }
+
+    /// The event log.
+    pub fn log(&self) -> &EventLog {
+        &self.0.log
+    }
+
+    /// The seed everything follows.
+    pub fn seed(&self) -> u64 {
+        self.0.seed
+    }
+
+    /// Size and settings.
+    pub fn options(&self) -> &ClusterOptions {
+        &self.0.options
+    }
+
+    /// All servers.
+    pub fn roles(&self) -> Vec<Role> {
+        self.0.servers.lock().keys().copied().collect()
+    }
+
+    /// Names of all hosts.
+    pub fn hosts(&self) -> Vec<String> {
+        let servers = self.roles().into_iter().map(Role::host);
+        servers.chain((0..self.0.options.clients).map(client_host)).collect()
+    }
+
+    /// A new process on `host`.
+    pub fn process(&self, host: &str) -> Process {
+        let id = ProcessId(self.0.next_process.fetch_add(1, Ordering::Relaxed));
+        Process::start(&self.0.simulation, &self.0.network, id, host, self.0.seed)
+    }
+
+    async fn format(&self, role: Role) -> Result<(), String> {
+        let mut disk = Disk::new(&self.0.simulation, &role.host(), self.0.seed, DiskModel::default());
+        let process = self.process(&role.host());
+        let (devices, settings, seams) = (disk.open(), self.0.options.settings.clone(), process.seams());
+        let formatted =
+            self.run_in(&process, async move { server::format(role, &seams, &devices, &settings).await }).await;
+        formatted.unwrap_or_else(|| Err("the formatting process died".to_owned()))?;
+        process.kill();
+        disk.process_died();
+        self.0.servers.lock().insert(role, ServerHost { disk, running: None });
+        Ok(())
+    }
+
+    /// Runs `work` as a task of `process`; `None` if the process dies before it completes.
+    async fn run_in<T: Send + 'static>(
+        &self,
+        process: &Process,
+        work: impl Future<Output = T> + Send + 'static,
+    ) -> Option<T> {
+        let (done, result) = oneshot::channel();
+        let task = async move {
+            // Nobody waits any more if the run has ended.
+            let _ = done.send(work.await);
+        };
+        self.0.simulation.spawn(process.id, "work", Box::pin(task));
+        result.await.ok()
+    }
+
+    /// Starts a server that is down. Its disk is as the last process or the loss of power left it.
+    pub fn start_server(&self, role: Role) {
+        let process = self.process(&role.host());
+        let (starting, boot) = watch::channel(Boot::Starting);
+        let serving = Arc::new(Mutex::new(None));
+        self.0.network.set_power(&role.host(), true);
+        let mut servers = self.0.servers.lock();
+        let host = servers.get_mut(&role).expect("every role has a host");
+        assert!(host.running.is_none(), "{role} runs already");
+        let (devices, settings, seams) = (host.disk.open(), self.0.options.settings.clone(), process.seams());
+        let (slot, log, failure) = (serving.clone(), self.0.log.clone(), self.0.failure.clone());
+        let boot_task = async move {
+            match server::open(role, &seams, devices, &settings).await {
+                Ok(opened) => {
+                    *slot.lock() = Some(opened);
+                    log.event(&role.host(), "ready");
+                    starting.send_replace(Boot::Ready);
+                }
+                Err(error) => {
+                    log.event(&role.host(), format_args!("does not start: {error}"));
+                    failure.send_replace(Some(format!("{role} does not start: {error}")));
+                }
+            }
+            std::future::pending::<()>().await;
+        };
+        self.0.log.event(&role.host(), format_args!("starts as {}", process.id));
+        self.0.simulation.spawn(process.id, "boot", Box::pin(boot_task));
+        host.running = Some(Running { process, boot, serving });
+    }
+
+    /// Ends a server's process at once (kill -9). What it wrote stays. False if it is down already.
+    pub fn kill_server(&self, role: Role) -> bool {
+        let mut servers = self.0.servers.lock();
+        let host = servers.get_mut(&role).expect("every role has a host");
+        let Some(running) = host.running.take() else { return false };
+        drop(servers);
+        self.0.log.event(&role.host(), "killed");
+        running.process.kill();
+        drop(running.serving.lock().take());
+        self.0.servers.lock().get_mut(&role).expect("every role has a host").disk.process_died();
+        true
+    }
+
+    /// Takes a server's power away: its process ends, and of what it did not flush the seed decides what is left.
+    pub fn lose_power(&self, role: Role) {
+        self.kill_server(role);
+        self.0.network.set_power(&role.host(), false);
+        let mut servers = self.0.servers.lock();
+        let unflushed = servers.get_mut(&role).expect("every role has a host").disk.lose_power();
+        drop(servers);
+        self.0.log.event(&role.host(), format_args!("without power, unflushed writes: {unflushed:?}"));
+    }
+
+    /// Whether a server has a process.
+    pub fn is_up(&self, role: Role) -> bool {
+        self.0.servers.lock()[&role].running.is_some()
+    }
+
+    /// What a server runs now; `None` unless it is ready.
+    pub fn inspect<T>(&self, role: Role, look: impl FnOnce(&Serving) -> T) -> Option<T> {
+        let serving = self.0.servers.lock()[&role].running.as_ref()?.serving.clone();
+        let serving = serving.lock();
+        serving.as_ref().map(look)
+    }
+
+    /// Completes when the run cannot go on, with the reason: a target does not open.
+    pub async fn failed(&self) -> String {
+        let mut failure = self.0.failure.subscribe();
+        let failed = failure.wait_for(Option::is_some).await.map(|reason| reason.clone());
+        failed.ok().flatten().unwrap_or_default()
+    }
+
+    /// Starts every server that is down and waits until all are ready. Waits for ever if a target does not open: see
+    /// [`Cluster::failed`].
+    pub async fn ready(&self) -> Result<(), String> {
+        for role in self.roles() {
+            if !self.is_up(role) {
+                self.start_server(role);
+            }
+        }
+        for role in self.roles() {
+            let boot = self.0.servers.lock()[&role].running.as_ref().map(|running| running.boot.clone());
+            let gone = || format!("{role} went down while everybody waited for it");
+            let mut boot = boot.ok_or_else(gone)?;
+            boot.wait_for(|boot| *boot == Boot::Ready).await.map_err(|_| gone())?;
+        }
+        Ok(())
+    }
+
+    /// Starts a client's process and mounts the file system in it.
+    pub async fn mount(&self, client: u16) -> Result<(), String> {
+        let host = client_host(client);
+        let process = self.process(&host);
+        let (seams, settings, name) = (process.seams(), self.0.options.settings.clone(), host.clone());
+        let inner = seams.clone();
+        let mounting = async move {
+            let watcher = Watcher::start(&inner, server::mgs_import(&inner, &name, &settings));
+            let mut options = MountOptions::new(watcher.subscribe(), Arc::new(server::endpoint), &name);
+            options.import = settings.import.clone();
+            FileSystem::mount(inner, options).await
+        };
+        let mounted = self.run_in(&process, mounting).await.ok_or("the client died while it mounted")?;
+        let file_system = mounted.map_err(|error| format!("{host} cannot mount: {error}"))?;
+        self.0.log.event(&host, format_args!("mounted as {}", process.id));
+        self.0.clients.lock().insert(client, ClientHost { process, seams, file_system });
+        Ok(())
+    }
+
+    /// Ends a client's process at once. False if there is none.
+    pub fn kill_client(&self, client: u16) -> bool {
+        let Some(host) = self.0.clients.lock().remove(&client) else { return false };
+        self.0.log.event(&client_host(client), "killed");
+        host.process.kill();
+        true
+    }
+
+    /// Unmounts a client in good order and ends its process.
+    pub async fn unmount(&self, client: u16) {
+        let Some(host) = self.0.clients.lock().remove(&client) else { return };
+        let file_system = host.file_system.clone();
+        self.run_in(&host.process, async move { file_system.unmount().await }).await;
+        self.0.log.event(&client_host(client), "unmounted");
+        host.process.kill();
+    }
+
+    /// Clients that are mounted.
+    pub fn clients(&self) -> Vec<u16> {
+        self.0.clients.lock().keys().copied().collect()
+    }
+
+    /// The file system as mounted by a client, with the seams of its process.
+    pub fn file_system(&self, client: u16) -> Option<(Arc<FileSystem>, Seams)> {
+        let clients = self.0.clients.lock();
+        clients.get(&client).map(|host| (host.file_system.clone(), host.seams.clone()))
+    }
+
+    /// Runs `work` as a task of a client's process; `None` if the process is not there or dies before it completes.
+    pub async fn on_client<T: Send + 'static>(
+        &self,
+        client: u16,
+        work: impl Future<Output = T> + Send + 'static,
+    ) -> Option<T> {
+        let process = self.0.clients.lock().get(&client)?.process.clone();
+        self.run_in(&process, work).await
+    }
+}

@@ -1,0 +1,242 @@
+//! Chaos: what goes wrong while a workload runs, when, and for how long, all chosen by the seed.
+//!
+//! Independent lanes run side by side, each with its own stream of chance: *weather* (frames lost, doubled, reordered, late,
+//! connections broken), *cuts* (hosts that do not reach each other) and *kills* (server processes that end and come back).
+//! Power losses belong to the workload that knows what must survive them.
+//!
+//! Times are chosen on a logarithmic scale, from about one request to about one time-out, so that faults hit the middle of
+//! operations, restarts hit restarts, and quiet times exist too. [`Chaos::end`] ends all faults and waits until every server
+//! is back: from there on the cluster must heal.
+
+use std::{
+    sync::{
+        Arc,
+        atomic::{AtomicU64, Ordering},
+    },
+    time::Duration,
+};
+
+use rt::Entropy;
+use tokio::sync::{oneshot, watch};
+
+use crate::{
+    ProcessId, Random,
+    cluster::Cluster,
+    network::NetworkFaults,
+    server::Role,
+};
+
+/// Which lanes run.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct FaultPlan {
+    /// Frames and connections suffer.
+    pub weather: bool,
+    /// Hosts are cut off.
+    pub cuts: bool,
+    /// Server processes are killed.
+    pub kills: bool,
+}
+
+impl FaultPlan {
+    /// Nothing goes wrong.
+    pub const NONE: FaultPlan = FaultPlan { weather: false, cuts: false, kills: false };
+
+    /// The plan of a seed: usually everything, sometimes single lanes, now and then nothing.
+    pub fn of_seed(seed: u64) -> Self {
+        let random = Random::for_purpose(seed, "fault plan");
+        match random.below(8) {
+            0 => FaultPlan::NONE,
+            1 => FaultPlan { weather: true, ..FaultPlan::NONE },
+            2 => FaultPlan { cuts: true, ..FaultPlan::NONE },
+            3 => FaultPlan { kills: true, ..FaultPlan::NONE },
+            _ => FaultPlan { weather: true, cuts: true, kills: true },
+        }
+    }
+}
+
+/// A time between `least` and `most`, equally likely in every order of magnitude.
+pub fn spread(random: &Random, least: Duration, most: Duration) -> Duration {
+    let (least, most) = ((least.as_nanos() as f64).ln(), (most.as_nanos() as f64).ln());
+    let position = random.below(1 << 20) as f64 / (1 << 20) as f64;
+    Duration::from_nanos((least + (most - least) * position).exp() as u64)
+}
+
+/// Quiet time before the next fault.
+const QUIET: (Duration, Duration) = (Duration::from_millis(1), Duration::from_millis(400));
+/// How long a fault lasts.
+const LASTS: (Duration, Duration) = (Duration::from_micros(200), Duration::from_secs(3));
+
+/// The faults of a running workload.
+pub struct Chaos {
+    cluster: Cluster,
+    stop: watch::Sender<bool>,
+    lanes: Vec<oneshot::Receiver<()>>,
+    faults: Arc<AtomicU64>,
+}
+
+/// One lane.
+struct Lane {
+    cluster: Cluster,
+    random: Random,
+    stopping: watch::Receiver<bool>,
+    faults: Arc<AtomicU64>,
+}
+
+impl Chaos {
+    /// Begins to break things.
+    pub fn begin(cluster: &Cluster, plan: FaultPlan) -> Self {
+        let stop = watch::Sender::new(false);
+        let mut chaos = Self { cluster: cluster.clone(), stop, lanes: Vec::new(), faults: Arc::default() };
+        cluster.log().event("chaos", format_args!("{plan:?}"));
+        if plan.weather {
+            chaos.spawn("weather", |lane| async move { lane.weather().await });
+        }
+        if plan.cuts {
+            chaos.spawn("cuts", |lane| async move { lane.cuts().await });
+        }
+        if plan.kills {
+            chaos.spawn("kills", |lane| async move { lane.kills().await });
+        }
+        chaos
+    }
+
+    fn spawn<F>(&mut self, name: &'static str, run: impl FnOnce(Lane) -> F)
+    where
+        F: Future<Output = ()> + Send + 'static,
+    {
+        let lane = Lane {
+            cluster: self.cluster.clone(),
+            random: Random::for_purpose(self.cluster.seed(), name),
+            stopping: self.stop.subscribe(),
+            faults: self.faults.clone(),
+        };
+        let (done, ended) = oneshot::channel();
+        let running = run(lane);
+        let task = async move {
+            running.await;
+            // The run may be over.
+            let _ = done.send(());
+        };
+        self.cluster.simulation().spawn(ProcessId::DRIVER, name, Box::pin(task));
+        self.lanes.push(ended);
+    }
+
+    /// Ends all faults and waits until every server is back. Returns how many faults there were.
+    pub async fn end(self) -> Result<u64, String> {
+        self.stop.send_replace(true);
+        for lane in self.lanes {
+            // A lane cannot be killed; if its task is gone, so is the run.
+            let _ = lane.await;
+        }
+        self.cluster.ready().await?;
+        self.cluster.log().event("chaos", "all faults are off");
+        Ok(self.faults.load(Ordering::Relaxed))
+    }
+}
+
+impl Lane {
+    /// Sleeps; true if chaos goes on.
+    async fn pause(&mut self, (least, most): (Duration, Duration)) -> bool {
+        let duration = spread(&self.random, least, most);
+        let sleep = self.cluster.simulation().sleep(duration);
+        tokio::select! {
+            biased;
+            _ = self.stopping.wait_for(|stopping| *stopping) => false,
+            () = sleep => true,
+        }
+    }
+
+    fn fault(&self, what: impl std::fmt::Display) {
+        self.faults.fetch_add(1, Ordering::Relaxed);
+        self.cluster.log().event("chaos", what);
+    }
+
+    async fn weather(mut self) {
+        while self.pause(QUIET).await {
+            let faults = NetworkFaults {
+                lost: *self.random.pick(&[0, 1_000, 20_000, 100_000]),
+                duplicated: *self.random.pick(&[0, 1_000, 50_000, 200_000]),
+                reordered: *self.random.pick(&[0, 10_000, 200_000]),
+                delayed: *self.random.pick(&[0, 1_000, 20_000]),
+                broken: *self.random.pick(&[0, 0, 1_000, 30_000]),
+            };
+            self.fault(format_args!("{faults:?}"));
+            self.cluster.network().set_faults(faults);
+            let goes_on = self.pause(LASTS).await;
+            self.cluster.network().set_faults(NetworkFaults::default());
+            if !goes_on {
+                break;
+            }
+            self.cluster.log().event("chaos", "fair weather");
+        }
+    }
+
+    async fn cuts(mut self) {
+        let hosts = self.cluster.hosts();
+        while self.pause(QUIET).await {
+            let one = self.random.pick(&hosts).clone();
+            let others: Vec<&String> = match self.random.below(3) {
+                0 => hosts.iter().filter(|host| **host != one).collect(),
+                _ => vec![self.random.pick(&hosts)],
+            };
+            self.fault(format_args!("cut between {one} and {others:?}"));
+            others.iter().for_each(|other| self.cluster.network().cut(&one, other));
+            let goes_on = self.pause(LASTS).await;
+            self.cluster.network().heal();
+            if !goes_on {
+                break;
+            }
+            self.cluster.log().event("chaos", "cuts are healed");
+        }
+    }
+
+    /// One victim at a time, or several at once.
+    fn victims(&self) -> Vec<Role> {
+        let roles = self.cluster.roles();
+        match self.random.below(8) {
+            0 => roles,
+            1..4 => vec![Role::Mds],
+            _ => vec![*self.random.pick(&roles)],
+        }
+    }
+
+    async fn kills(mut self) {
+        while self.pause(QUIET).await {
+            let victims = self.victims();
+            self.fault(format_args!("kill {victims:?}"));
+            for victim in &victims {
+                self.cluster.kill_server(*victim);
+            }
+            let goes_on = self.pause(LASTS).await;
+            for victim in &victims {
+                self.cluster.start_server(*victim);
+            }
+            if !goes_on {
+                break;
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn times_are_spread_over_all_magnitudes() {
+        let random = Random::new(1);
+        let (least, most) = (Duration::from_micros(1), Duration::from_secs(1));
+        let times: Vec<Duration> = (0..1000).map(|_| spread(&random, least, most)).collect();
+        assert!(times.iter().all(|time| (least..=most).contains(time)));
+        let short = times.iter().filter(|time| **time < Duration::from_millis(1)).count();
+        assert!((400..600).contains(&short), "{short} of 1000 in the lower half of the magnitudes");
+    }
+
+    #[test]
+    fn plans_differ_between_seeds() {
+        let plans: Vec<FaultPlan> = (0..64).map(FaultPlan::of_seed).collect();
+        assert!(plans.contains(&FaultPlan::NONE));
+        assert!(plans.contains(&FaultPlan { weather: true, cuts: true, kills: true }));
+        assert!(plans.contains(&FaultPlan { kills: true, ..FaultPlan::NONE }));
+    }
+}

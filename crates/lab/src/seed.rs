@@ -1,0 +1,176 @@
+//! One seed: a cluster, a workload, faults, checks, all of it decided by one number.
+
+use std::{fmt, panic::AssertUnwindSafe, time::Duration};
+
+use layout::{ResolvedCount, ResolvedSpec};
+use oss::OstOptions;
+use rpc::ImportOptions;
+
+use crate::{
+    Random, Simulation,
+    cluster::{Cluster, ClusterOptions},
+    executor::RunLimits,
+    faults::FaultPlan,
+    log::{EventLog, tail},
+    server::Settings,
+    workload,
+};
+
+/// What kind of workload runs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Mode {
+    /// One operation at a time, compared with the reference model ([`workload::serial`]).
+    Serial,
+}
+
+impl Mode {
+    /// The mode of a seed.
+    pub fn of_seed(seed: u64) -> Mode {
+        let _ = seed;
+        Mode::Serial
+    }
+}
+
+impl fmt::Display for Mode {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Mode::Serial => "serial",
+        })
+    }
+}
+
+/// What to run.
+#[derive(Clone, Copy, Debug)]
+pub struct SeedOptions {
+    /// Decides everything.
+    pub seed: u64,
+    /// Operations of the workload.
+    pub operations: u64,
+    /// Kind of workload; `None`: as the seed says.
+    pub mode: Option<Mode>,
+    /// What goes wrong; `None`: as the seed says.
+    pub faults: Option<FaultPlan>,
+}
+
+/// A run in which everything held.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Report {
+    /// The event log.
+    pub log: String,
+    /// Virtual time that passed.
+    pub virtual_time: Duration,
+    /// Tasks polled.
+    pub steps: u64,
+    /// Faults.
+    pub faults: u64,
+}
+
+/// A run in which something did not hold. `Display` shows the reason, the last events, and how to repeat it.
+#[derive(Clone, Debug)]
+pub struct Failure {
+    /// The seed.
+    pub seed: u64,
+    /// Operations of the workload.
+    pub operations: u64,
+    /// Kind of workload.
+    pub mode: Mode,
+    /// What did not hold.
+    pub reason: String,
+    /// The event log.
+    pub log: String,
+}
+
+/// Events that a failure shows.
+const EVENTS_SHOWN: usize = 40;
+
+impl fmt::Display for Failure {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Failure { seed, operations, mode, reason, log } = self;
+        writeln!(f, "last events:\n{}", tail(log, EVENTS_SHOWN))?;
+        writeln!(f, "seed {seed} ({mode}) failed: {reason}")?;
+        write!(f, "repeat it with: stria lab run --seed {seed} --operations {operations}")
+    }
+}
+
+impl std::error::Error for Failure {}
+
+/// Runs one seed to its end.
+pub fn run_seed(options: SeedOptions) -> Result<Report, Box<Failure>> {
+    let SeedOptions { seed, operations, mode, faults } = options;
+    let mode = mode.unwrap_or_else(|| Mode::of_seed(seed));
+    let plan = faults.unwrap_or_else(|| FaultPlan::of_seed(seed));
+    let simulation = Simulation::new(seed);
+    let log = EventLog::new(&simulation);
+    let main = run(simulation.clone(), log.clone(), seed, mode, plan, operations);
+    let ran = std::panic::catch_unwind(AssertUnwindSafe(|| simulation.run(RunLimits::default(), main)));
+    let outcome = match ran {
+        Ok(Ok(outcome)) => outcome,
+        Ok(Err(stuck)) => Err(stuck.to_string()),
+        Err(panic) => Err(format!("panic: {}", panic_message(&*panic))),
+    };
+    let (virtual_time, steps) = (Duration::from_nanos(simulation.now().0), simulation.steps());
+    simulation.end();
+    match outcome {
+        Ok(faults) => Ok(Report { log: log.text(), virtual_time, steps, faults }),
+        Err(reason) => Err(Box::new(Failure { seed, operations, mode, reason, log: log.text() })),
+    }
+}
+
+async fn run(
+    simulation: Simulation,
+    log: EventLog,
+    seed: u64,
+    mode: Mode,
+    plan: FaultPlan,
+    operations: u64,
+) -> Result<u64, String> {
+    log.event("lab", format_args!("seed {seed}, mode {mode}"));
+    let options = ClusterOptions { osts: 4, clients: 3, settings: settings(seed) };
+    let cluster = Cluster::start(&simulation, &log, seed, options).await?;
+    let work = async {
+        match mode {
+            Mode::Serial => workload::serial::run(&cluster, plan, operations).await,
+        }
+    };
+    tokio::select! {
+        biased;
+        reason = cluster.failed() => Err(reason),
+        outcome = work => outcome,
+    }
+}
+
+fn panic_message(panic: &(dyn std::any::Any + Send)) -> &str {
+    let text = panic.downcast_ref::<&str>().copied();
+    text.or_else(|| panic.downcast_ref::<String>().map(String::as_str)).unwrap_or("without a message")
+}
+
+/// Settings of a seed: everything small, so that little work reaches checkpoints, write-back and full journals; leases and
+/// patience practically endless, so that operations end well once the faults are over.
+fn settings(seed: u64) -> Settings {
+    let random = Random::for_purpose(seed, "settings");
+    let import = ImportOptions {
+        patience: Duration::from_secs(100_000),
+        resend: Duration::from_millis(100),
+        connect_timeout: Duration::from_millis(500),
+        backoff_min: Duration::from_millis(5),
+        backoff_max: Duration::from_millis(300),
+        rpcs_in_flight_max: *random.pick(&[2, 8, 64]),
+        ..ImportOptions::default()
+    };
+    let store = kv::Config {
+        segment_bytes: *random.pick(&[128 << 10, 512 << 10]),
+        memory_bytes: *random.pick(&[64 << 10, 4 << 20]),
+        commit_interval: *random.pick(&[Duration::from_millis(20), Duration::from_secs(1)]),
+        checkpoint_interval: *random.pick(&[Duration::from_millis(300), Duration::from_secs(300)]),
+        ..kv::Config::small()
+    };
+    let ost = OstOptions {
+        commit_interval: *random.pick(&[Duration::from_millis(50), Duration::from_secs(1)]),
+        write_back_bytes: *random.pick(&[32 << 10, 64 << 20]),
+        write_back_idle: *random.pick(&[Duration::from_millis(100), Duration::from_secs(5)]),
+        ..OstOptions::default()
+    };
+    let stripe_count = *random.pick(&[ResolvedCount::AtMost(1), ResolvedCount::AtMost(2), ResolvedCount::All]);
+    let layout = ResolvedSpec { stripe_count, stripe_bytes: 64 << 10, first_ost: None };
+    Settings { lease: Duration::from_secs(600), import, store, ost, layout }
+}

@@ -1,0 +1,107 @@
+//! Serial mode: generated operations one after the other, each by a client chosen at random, each compared with the reference
+//! model at once, while servers die and the network fails.
+//!
+//! Every operation has exactly the effect and the result that POSIX says: whatever was lost, doubled or repeated on the way.
+//! Power is not lost here: what was acknowledged must stay.
+
+use std::{collections::BTreeMap, sync::Arc};
+
+use crate::{
+    Random,
+    cluster::{Cluster, client_host},
+    faults::{Chaos, FaultPlan},
+    log::summary,
+    native::Native,
+    reference::{Generator, Model, Operation, Outcome, Shape},
+};
+
+
+/// Clients and the model they are compared with.
+struct Serial {
+    cluster: Cluster,
+    random: Random,
+    natives: BTreeMap<u16, Native>,
+    model: Model,
+}
+
+/// Runs the workload; returns the number of faults.
+pub async fn run(cluster: &Cluster, plan: FaultPlan, operations: u64) -> Result<u64, String> {
+    let seed = cluster.seed();
+    let native = |client: u16| {
+        let (file_system, _) = cluster.file_system(client).expect("clients live through this workload");
+        (client, Native::new(file_system, Random::for_purpose(seed, &client_host(client))))
+    };
+    let mut serial = Serial {
+        cluster: cluster.clone(),
+        random: Random::for_purpose(seed, "serial"),
+        natives: cluster.clients().into_iter().map(native).collect(),
+        model: Model::new(),
+    };
+    let generator = Generator::new(seed, Shape::default());
+    let chaos = Chaos::begin(cluster, plan);
+    for _ in 0..operations {
+        serial.compare(generator.operation()).await?;
+    }
+    let faults = chaos.end().await?;
+    serial.compare_everything().await?;
+    serial.close().await?;
+    Ok(faults)
+}
+
+impl Serial {
+    fn pick_client(&self) -> u16 {
+        let clients: Vec<u16> = self.natives.keys().copied().collect();
+        *self.random.pick(&clients)
+    }
+
+    /// One operation by one client, against the model.
+    async fn compare(&mut self, operation: Operation) -> Result<(), String> {
+        let client = self.pick_client();
+        let expected = self.model.apply(&operation);
+        let (native, operation) = (self.natives[&client].clone(), Arc::new(operation));
+        let described = format!("{operation:?}");
+        let actual = self.cluster.on_client(client, async move { native.apply(&operation).await }).await;
+        let actual = actual.ok_or("a client died in a workload that kills none")?;
+        self.cluster.log().event(&client_host(client), format_args!("{described} -> {}", summary(&actual)));
+        if expected == actual {
+            return Ok(());
+        }
+        Err(format!("{}: {described}\n  model: {}\n  file system: {}", client_host(client), summary(&expected), {
+            let difference = difference(&expected, &actual);
+            format!("{}{difference}", summary(&actual))
+        }))
+    }
+
+    /// Everything there is, as every client sees it.
+    async fn compare_everything(&mut self) -> Result<(), String> {
+        let mut paths = self.model.paths();
+        paths.sort();
+        for path in paths {
+            self.compare(Operation::Stat { path: path.clone() }).await?;
+            self.compare(Operation::List { path: path.clone() }).await?;
+            self.compare(Operation::Read { path, offset: 0, bytes: 4 << 20 }).await?;
+        }
+        self.compare(Operation::List { path: String::new() }).await
+    }
+
+    async fn close(self) -> Result<(), String> {
+        for (client, native) in self.natives {
+            let closed = self.cluster.on_client(client, async move { native.close_all().await }).await;
+            closed.ok_or("a client died")?.map_err(|error| format!("{} cannot close: {error}", client_host(client)))?;
+        }
+        Ok(())
+    }
+}
+
+/// Where data differ first.
+fn difference(expected: &Outcome, actual: &Outcome) -> String {
+    let (Outcome::Data(expected), Outcome::Data(actual)) = (expected, actual) else { return String::new() };
+    let Some(at) = expected.iter().zip(actual).position(|(one, other)| one != other) else { return String::new() };
+    let end = |data: &[u8]| (at + 8).min(data.len());
+    let different = expected.iter().zip(actual).filter(|(one, other)| one != other).count();
+    format!(
+        "\n  {different} bytes differ, first at {at}: model {:02x?}, file system {:02x?}",
+        &expected[at..end(expected)],
+        &actual[at..end(actual)]
+    )
+}
