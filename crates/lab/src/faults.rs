@@ -19,12 +19,7 @@ use std::{
 use rt::Entropy;
 use tokio::sync::{oneshot, watch};
 
-use crate::{
-    ProcessId, Random,
-    cluster::Cluster,
-    network::NetworkFaults,
-    server::Role,
-};
+use crate::{ProcessId, Random, cluster::Cluster, network::NetworkFaults, server::Role};
 
 /// Which lanes run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -15,7 +15,6 @@ use crate::{
     reference::{Generator, Model, Operation, Outcome, Shape},
 };
 
-
 /// Clients and the model they are compared with.
 struct Serial {
     cluster: Cluster,
