@@ -47,6 +47,8 @@ pub struct Config {
     pub commit_interval: Duration,
     /// Longest time between checkpoints while there are changes.
     pub checkpoint_interval: Duration,
+    /// Entries that a checkpoint looks at, and at most writes, before it lets others work.
+    pub step_entries: usize,
     /// See [`CheckpointHook`].
     pub before_checkpoint: Option<CheckpointHook>,
 }
@@ -62,6 +64,7 @@ impl Default for Config {
             dirty_bytes: 64 << 20,
             commit_interval: Duration::from_secs(1),
             checkpoint_interval: Duration::from_secs(300),
+            step_entries: 2048,
             before_checkpoint: None,
         }
     }
@@ -100,6 +103,8 @@ impl Config {
             "segments_max is below 3"
         } else if self.reserve_bytes > self.segment_bytes / 4 {
             "reserve_bytes is more than a quarter of a segment"
+        } else if self.step_entries == 0 {
+            "step_entries is zero"
         } else if self.commit_interval.is_zero() || self.checkpoint_interval.is_zero() {
             "an interval is zero"
         } else {

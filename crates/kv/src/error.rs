@@ -83,6 +83,9 @@ pub enum Error {
         /// Why it is expected.
         reason: String,
     },
+    /// A background task of the store panicked: a defect of this program.
+    #[error("a background task panicked")]
+    TaskPanicked,
     /// The configuration contradicts itself.
     #[error("store configuration: {0}")]
     Configuration(&'static str),

@@ -32,8 +32,8 @@ impl<T: Send + 'static> Pipeline<T> {
         Pipeline { slot: Mutex::new(Slot::Idle), notify: Notify::new() }
     }
 
-    /// Runs operations until `done` says so. `start` begins the next operation, `None` if there is nothing to do, after
-    /// which `done` must hold; `finish` takes its result.
+    /// Runs operations until `done` says so. `start` begins the next operation, `None` if there is nothing to do, in
+    /// which case `done` must hold; `finish` takes its result.
     pub async fn run<R>(
         &self,
         done: impl Fn() -> Option<R>,
@@ -56,10 +56,11 @@ impl<T: Send + 'static> Pipeline<T> {
             if driver.future.is_none() {
                 driver.future = start();
             }
-            if driver.future.is_some() {
-                let output = (&mut driver).await;
-                finish(output);
+            if driver.future.is_none() {
+                return done().expect("there is nothing to do only if nothing is waited for");
             }
+            let output = (&mut driver).await;
+            finish(output);
         }
     }
 
@@ -73,7 +74,7 @@ impl<T: Send + 'static> Pipeline<T> {
         Some(Driver { pipeline: self, future })
     }
 
-    /// Forgets an operation that nobody drives.
+    /// Forgets an operation that nobody drives. Whoever waits for it must be told otherwise.
     pub fn abandon(&self) {
         let mut slot = self.slot.lock();
         if matches!(*slot, Slot::Parked(_)) {

@@ -311,7 +311,7 @@ impl Shared {
             if state.journal.applied() < lsn {
                 return Some(Err(Error::UnknownLsn { asked: lsn, last: state.journal.applied() }));
             }
-            state.poison.as_ref().map(|first| Err(Error::Poisoned { first: Arc::clone(first) }))
+            state.check_usable().err().map(Err)
         };
         self.write_until(done).await
     }
@@ -322,7 +322,7 @@ impl Shared {
 
     fn start_write(&self) -> Option<BoxFuture<'static, (Group, Result<()>)>> {
         let mut state = self.state.lock();
-        if state.poison.is_some() {
+        if state.check_usable().is_err() {
             return None;
         }
         let group = state.journal.take_group()?;
@@ -354,14 +354,14 @@ impl Shared {
             if state.journal.flushed() >= lsn {
                 return Some(Ok(()));
             }
-            state.poison.as_ref().map(|first| Err(Error::Poisoned { first: Arc::clone(first) }))
+            state.check_usable().err().map(Err)
         };
         self.flushing.run(done, || self.start_flush(), |(lsn, result)| self.finish_flush(lsn, result)).await
     }
 
     fn start_flush(&self) -> Option<BoxFuture<'static, (Lsn, Result<()>)>> {
         let mut state = self.state.lock();
-        if state.poison.is_some() {
+        if state.check_usable().is_err() {
             return None;
         }
         let (slots, lsn) = state.journal.take_unflushed();
@@ -394,7 +394,7 @@ impl Shared {
             if state.journal.written_bytes() >= target {
                 return Some(Ok(()));
             }
-            state.poison.as_ref().map(|first| Err(Error::Poisoned { first: Arc::clone(first) }))
+            state.check_usable().err().map(Err)
         };
         self.write_until(done).await
     }

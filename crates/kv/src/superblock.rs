@@ -7,10 +7,13 @@
 //! | 12 | 4 | 0 |
 //! | 16 | 8 | store id: random, never 0; every segment, record and checkpoint repeats it |
 //! | 24 | 8 | size of a journal segment |
-//! | 32 | 28 | 0 |
+//! | 32 | 8 | number of times the store was opened |
+//! | 40 | 20 | 0 |
 //! | 60 | 4 | CRC-32C of bytes 0..60 |
 //!
-//! It is written once. Version history: 1, first.
+//! It is written at creation and with each opening, within one sector. The number of openings is the upper half of the
+//! sequence numbers of the segments begun then: so no number is given twice, whatever was lost in between. Version
+//! history: 1, first.
 
 use bytes::Bytes;
 use rt::{Device, Entropy};
@@ -39,6 +42,8 @@ pub struct Superblock {
     pub store: u64,
     /// Size of a journal segment.
     pub segment_bytes: u64,
+    /// How often the store was opened.
+    pub opens: u64,
 }
 
 impl Superblock {
@@ -60,16 +65,39 @@ impl Superblock {
                 supported: STORE_VERSION,
             });
         }
-        Ok(Some(Superblock { version, store: read_u64(&bytes, 16), segment_bytes: read_u64(&bytes, 24) }))
+        Ok(Some(Superblock {
+            version,
+            store: read_u64(&bytes, 16),
+            segment_bytes: read_u64(&bytes, 24),
+            opens: read_u64(&bytes, 32),
+        }))
     }
 
     /// Invents a store and writes the file, durably.
     pub(crate) async fn create(device: &dyn Device, entropy: &dyn Entropy, segment_bytes: u64) -> Result<Superblock> {
-        let superblock = Superblock { version: STORE_VERSION, store: entropy.next_u64() | 1, segment_bytes };
-        let bytes = Bytes::copy_from_slice(&superblock.encode());
-        device.write(STORE_FILE, 0, vec![bytes]).await.map_err(|error| Error::device("write", STORE_FILE, error))?;
-        device.flush(STORE_FILE).await.map_err(|error| Error::device("flush", STORE_FILE, error))?;
+        let store = entropy.next_u64() | 1;
+        let superblock = Superblock { version: STORE_VERSION, store, segment_bytes, opens: 0 };
+        superblock.write(device).await?;
         Ok(superblock)
+    }
+
+    /// Counts an opening, durably; the sequence number behind which its segments are numbered. `used` is the highest in
+    /// use.
+    pub(crate) async fn count_open(&mut self, device: &dyn Device, used: u64) -> Result<u64> {
+        self.opens += 1;
+        let base = self.opens << 32;
+        if used >= base {
+            let reason = format!("the store was opened {} times, but there is a segment {used:x}", self.opens - 1);
+            return Err(Error::Corrupt { file: STORE_FILE.to_owned(), offset: 32, reason });
+        }
+        self.write(device).await?;
+        Ok(base)
+    }
+
+    async fn write(&self, device: &dyn Device) -> Result<()> {
+        let bytes = Bytes::copy_from_slice(&self.encode());
+        device.write(STORE_FILE, 0, vec![bytes]).await.map_err(|error| Error::device("write", STORE_FILE, error))?;
+        device.flush(STORE_FILE).await.map_err(|error| Error::device("flush", STORE_FILE, error))
     }
 
     fn encode(&self) -> [u8; BYTES] {
@@ -78,6 +106,7 @@ impl Superblock {
         bytes[8..12].copy_from_slice(&self.version.to_le_bytes());
         bytes[16..24].copy_from_slice(&self.store.to_le_bytes());
         bytes[24..32].copy_from_slice(&self.segment_bytes.to_le_bytes());
+        bytes[32..40].copy_from_slice(&self.opens.to_le_bytes());
         let sum = checksum(&[&bytes[..60]]);
         bytes[60..].copy_from_slice(&sum.to_le_bytes());
         bytes

@@ -8,7 +8,7 @@
 //! | 8 | 4 | format version, 1 |
 //! | 12 | 4 | 0 |
 //! | 16 | 8 | store id |
-//! | 24 | 8 | sequence number of the segment: grows with each segment that is begun |
+//! | 24 | 8 | sequence number of the segment: grows with each segment that is begun, never given twice |
 //! | 32 | 8 | number of the first batch; batches of earlier segments from here on were cut |
 //! | 40 | 8 | size of the segment |
 //! | 48 | 12 | 0 |

@@ -90,7 +90,7 @@ pub(crate) async fn recover(
     replay: &mut (dyn FnMut(Lsn, &Batch) -> Result<()> + Send),
 ) -> Result<Recovered> {
     let found = find_segments(device).await?;
-    let (live, overtaken) = order_segments(judge_headers(&found, store)?)?;
+    let live = order_segments(judge_headers(&found, store)?)?;
     let mut reader =
         Reader { device, store, checkpoint, expected: Lsn(checkpoint.0 + 1), sealed: VecDeque::new(), end: None };
     // The segment to begin with: the last whose first batch is not after the one wanted.
@@ -104,8 +104,8 @@ pub(crate) async fn recover(
     let ahead = unread.iter().filter(|(_, header)| header.first >= reader.expected);
     Ok(Recovered {
         last: Lsn(reader.expected.0 - 1),
-        sequence: live.iter().chain(&overtaken).map(|(_, header)| header.sequence).max().unwrap_or(0),
-        discarded: ahead.chain(&overtaken).map(|(found, _)| found.slot).collect(),
+        sequence: live.last().map_or(0, |(_, header)| header.sequence),
+        discarded: ahead.map(|(found, _)| found.slot).collect(),
         free: found
             .iter()
             .filter(|found| !reader.sealed.iter().any(|sealed| sealed.slot == found.slot))
@@ -118,26 +118,18 @@ pub(crate) async fn recover(
 
 type Headed<'a> = (&'a Found, SegmentHeader);
 
-/// Sorts segments by sequence and separates those that a later recovery cut off as a whole: their first batch is not
-/// before that of a later segment.
-fn order_segments(mut live: Vec<Headed<'_>>) -> Result<(Vec<Headed<'_>>, Vec<Headed<'_>>)> {
+/// Sorts segments by sequence. Their first batches then grow as well, since headers of batches that were cut are wiped
+/// before a new segment is begun.
+fn order_segments(mut live: Vec<Headed<'_>>) -> Result<Vec<Headed<'_>>> {
     live.sort_by_key(|(_, header)| header.sequence);
-    if let Some(pair) = live.windows(2).find(|pair| pair[0].1.sequence == pair[1].1.sequence) {
-        return Err(corrupt(pair[1].0, 24, "two segments have the same sequence number".to_owned()));
-    }
-    let mut cut = Lsn(u64::MAX);
-    let mut overtaken = Vec::new();
-    let mut kept: Vec<Headed<'_>> = Vec::new();
-    for (found, header) in live.into_iter().rev() {
-        if header.first < cut {
-            cut = header.first;
-            kept.push((found, header));
-        } else {
-            overtaken.push((found, header));
+    for pair in live.windows(2) {
+        let [(_, one), (found, other)] = pair else { unreachable!("windows of two") };
+        if one.sequence == other.sequence || one.first >= other.first {
+            let reason = format!("segment {} begins before batch {}, as an earlier one", other.sequence, one.first.0);
+            return Err(corrupt(found, 0, reason));
         }
     }
-    kept.reverse();
-    Ok((kept, overtaken))
+    Ok(live)
 }
 
 /// Segments with a header, or the reason why the journal must not be touched.

@@ -85,6 +85,7 @@ pub(crate) struct Start {
     pub store: u64,
     pub segment_bytes: u64,
     pub last: Lsn,
+    /// Segments are numbered from the next on. Must never have been given out, not even to a segment that was lost.
     pub sequence: u64,
     pub sealed: VecDeque<Sealed>,
     pub ready: VecDeque<u32>,

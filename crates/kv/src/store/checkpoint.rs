@@ -20,9 +20,6 @@ use crate::{
     tables::Cursor,
 };
 
-/// Entries looked at under one lock, and so at most written to the cold store in one call.
-const STEP_ENTRIES: usize = 2048;
-
 /// Where checkpoints stand.
 pub(super) struct Progress {
     /// What the last successful one contains.
@@ -131,7 +128,7 @@ impl Shared {
     async fn write_step(&self, from: &Cursor, frozen: u32) -> Result<Option<Cursor>> {
         let (step, applied) = {
             let state = self.state.lock();
-            (state.tables.walk(from, frozen, STEP_ENTRIES), state.journal.applied())
+            (state.tables.walk(from, frozen, self.config.step_entries), state.journal.applied())
         };
         if step.operations.is_empty() {
             return Ok(step.next);
@@ -144,7 +141,7 @@ impl Shared {
         let mut guard = self.state.lock();
         let state: &mut State = &mut guard;
         state.tables.mark_clean(&step.operations, frozen);
-        state.tables.evict(self.config.memory_bytes as usize, 4 * STEP_ENTRIES);
+        state.tables.evict(self.config.memory_bytes as usize, 4 * self.config.step_entries);
         drop(guard);
         self.changed.notify_waiters();
         Ok(step.next)

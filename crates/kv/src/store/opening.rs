@@ -32,7 +32,7 @@ pub(super) async fn open(
     replay: &mut (dyn FnMut(Lsn, &Batch) + Send),
 ) -> Result<Arc<Shared>> {
     config.check()?;
-    let (superblock, checkpoint) = identify(&seams, &*device, &*cold, &config).await?;
+    let (mut superblock, checkpoint) = identify(&seams, &*device, &*cold, &config).await?;
     let mut tables = Tables::new();
     let recovered = recover(&*device, superblock.store, checkpoint, &mut |lsn, batch| {
         for operation in &batch.operations {
@@ -43,8 +43,9 @@ pub(super) async fn open(
     })
     .await?;
     load(&*cold, &mut tables, config.memory_bytes as usize)?;
+    let sequence = superblock.count_open(&*device, recovered.sequence).await?;
     secure(&*device, &recovered).await?;
-    let journal = start_writer(&*device, &superblock, &config, recovered).await?;
+    let journal = start_writer(&*device, &superblock, sequence, &config, recovered).await?;
     Ok(Arc::new(Shared {
         seams,
         device,
@@ -154,6 +155,7 @@ async fn secure(device: &dyn Device, recovered: &Recovered) -> Result<()> {
 async fn start_writer(
     device: &dyn Device,
     superblock: &Superblock,
+    sequence: u64,
     config: &Config,
     recovered: Recovered,
 ) -> Result<Writer> {
@@ -171,7 +173,7 @@ async fn start_writer(
         store: superblock.store,
         segment_bytes: superblock.segment_bytes,
         last: recovered.last,
-        sequence: recovered.sequence,
+        sequence,
         sealed: recovered.sealed,
         ready,
         unprepared,

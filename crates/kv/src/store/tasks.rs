@@ -34,6 +34,9 @@ struct Ended(Arc<Shared>);
 
 impl Drop for Ended {
     fn drop(&mut self) {
+        if std::thread::panicking() {
+            self.0.poison(&Error::TaskPanicked);
+        }
         self.0.tasks.send_modify(|running| *running -= 1);
     }
 }

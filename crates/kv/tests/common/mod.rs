@@ -2,13 +2,15 @@
 
 #![allow(dead_code, reason = "every test file uses another part")]
 
-use std::{collections::BTreeMap, sync::Arc};
+use std::{collections::BTreeMap, io, sync::Arc};
 
-use kv::{Batch, Config, Lsn, MemoryCold, Store, Table};
+use bytes::Bytes;
+use kv::{Batch, Checkpoint, ColdStore, Config, Lsn, MemoryCold, Operation, Store, Table};
 use rt::{
-    Seams,
+    BoxFuture, Device, Entropy, Seams,
     memory::{MemoryDevice, MemoryTransport, SeededEntropy, Unflushed, seams},
 };
+use types::SpaceUsage;
 
 /// The contents of a store as a model.
 pub type Model = BTreeMap<(u8, Vec<u8>), Vec<u8>>;
@@ -22,11 +24,13 @@ pub struct Host {
     pub device: MemoryDevice,
     pub cold: MemoryCold,
     pub config: Config,
+    /// Operations take a while, from this seed.
+    pub slow: Option<u64>,
 }
 
 impl Host {
     pub fn new() -> Host {
-        Host { device: MemoryDevice::new(), cold: MemoryCold::new(), config: Config::small() }
+        Host { device: MemoryDevice::new(), cold: MemoryCold::new(), config: Config::small(), slow: None }
     }
 
     pub async fn open(&self) -> Store {
@@ -40,13 +44,16 @@ impl Host {
     /// Opens, and returns the batches that were replayed.
     pub async fn replay(&self) -> kv::Result<(Store, Vec<(Lsn, Batch)>)> {
         let mut batches = Vec::new();
-        let store = Store::open(
-            test_seams(),
-            Arc::new(self.device.clone()),
-            Arc::new(self.cold.clone()),
-            self.config.clone(),
-            &mut |lsn, batch| batches.push((lsn, batch.clone())),
-        )
+        let (device, cold): (Arc<dyn Device>, Arc<dyn ColdStore>) = match self.slow {
+            Some(seed) => (
+                Arc::new(Slow::new(self.device.clone(), seed)),
+                Arc::new(Slow::new(self.cold.clone(), seed.wrapping_add(1))),
+            ),
+            None => (Arc::new(self.device.clone()), Arc::new(self.cold.clone())),
+        };
+        let store = Store::open(test_seams(), device, cold, self.config.clone(), &mut |lsn, batch| {
+            batches.push((lsn, batch.clone()))
+        })
         .await?;
         Ok((store, batches))
     }
@@ -76,6 +83,90 @@ pub fn contents(store: &Store) -> Model {
             .expect("scans succeed");
     }
     model
+}
+
+/// A device and a cold store whose operations take a while, measured in polls: what else happens meanwhile is up to the
+/// executor, and a number from a seed.
+pub struct Slow<T> {
+    inner: T,
+    entropy: SeededEntropy,
+}
+
+impl<T> Slow<T> {
+    pub fn new(inner: T, seed: u64) -> Slow<T> {
+        Slow { inner, entropy: SeededEntropy::new(seed) }
+    }
+
+    fn later<R: Send + 'static>(&self, future: BoxFuture<'static, R>) -> BoxFuture<'static, R> {
+        let (before, after) = (self.entropy.below(4), self.entropy.below(4));
+        Box::pin(async move {
+            for _ in 0..before {
+                tokio::task::yield_now().await;
+            }
+            let result = future.await;
+            for _ in 0..after {
+                tokio::task::yield_now().await;
+            }
+            result
+        })
+    }
+}
+
+impl Device for Slow<MemoryDevice> {
+    fn read(&self, file: &str, offset: u64, buffer: Vec<u8>) -> BoxFuture<'static, io::Result<(Vec<u8>, usize)>> {
+        self.inner.read(file, offset, buffer)
+    }
+    fn write(&self, file: &str, offset: u64, pieces: Vec<Bytes>) -> BoxFuture<'static, io::Result<()>> {
+        self.later(self.inner.write(file, offset, pieces))
+    }
+    fn flush(&self, file: &str) -> BoxFuture<'static, io::Result<()>> {
+        self.later(self.inner.flush(file))
+    }
+    fn length(&self, file: &str) -> BoxFuture<'static, io::Result<Option<u64>>> {
+        self.inner.length(file)
+    }
+    fn truncate(&self, file: &str, length: u64) -> BoxFuture<'static, io::Result<()>> {
+        self.later(self.inner.truncate(file, length))
+    }
+    fn punch(&self, file: &str, offset: u64, bytes: u64) -> BoxFuture<'static, io::Result<()>> {
+        self.later(self.inner.punch(file, offset, bytes))
+    }
+    fn allocate(&self, file: &str, offset: u64, bytes: u64) -> BoxFuture<'static, io::Result<()>> {
+        self.later(self.inner.allocate(file, offset, bytes))
+    }
+    fn remove(&self, file: &str) -> BoxFuture<'static, io::Result<()>> {
+        self.later(self.inner.remove(file))
+    }
+    fn list(&self, prefix: &str) -> BoxFuture<'static, io::Result<Vec<String>>> {
+        self.inner.list(prefix)
+    }
+    fn space(&self) -> BoxFuture<'static, io::Result<SpaceUsage>> {
+        self.inner.space()
+    }
+}
+
+impl ColdStore for Slow<MemoryCold> {
+    fn get(&self, table: Table, key: &[u8]) -> io::Result<Option<Bytes>> {
+        self.inner.get(table, key)
+    }
+    fn scan(
+        &self,
+        table: Table,
+        from: &[u8],
+        to: Option<&[u8]>,
+        visit: &mut dyn FnMut(&[u8], &[u8]) -> bool,
+    ) -> io::Result<()> {
+        self.inner.scan(table, from, to, visit)
+    }
+    fn write(&self, operations: Vec<Operation>) -> BoxFuture<'static, io::Result<()>> {
+        self.later(self.inner.write(operations))
+    }
+    fn commit(&self, checkpoint: Checkpoint) -> BoxFuture<'static, io::Result<()>> {
+        self.later(self.inner.commit(checkpoint))
+    }
+    fn checkpoint(&self) -> io::Result<Option<Checkpoint>> {
+        self.inner.checkpoint()
+    }
 }
 
 /// One put.
