@@ -365,7 +365,11 @@ impl Mdt {
             if let (MdtReply::Created(created), Request::Mdt(request)) = (&reply, &call.request)
                 && let Some(opened) = &created.opened
             {
-                ops::create::enter_again(txn, request, opened)?;
+                match ops::create::enter_again(txn, request, opened) {
+                    // It ended as an orphan before its creator came back. Nobody else ever saw it: another one will do.
+                    Err(FsError::Stale) if matches!(request, MdtRequest::CreateUnnamed(..)) => return Ok(None),
+                    entered => entered?,
+                }
             }
             Ok(Some(reply))
         })
