@@ -368,6 +368,30 @@ fn changes_during_write_back_win() {
 }
 
 #[test]
+fn an_object_destroyed_during_write_back_stays_destroyed() {
+    run(async {
+        let target = std::sync::Arc::new(Target::new(1).await);
+        for offset in (0..8).map(|part| part * 32 * KIB) {
+            target.write(object(1), offset, &pattern(1, offset, 32 * KIB)).await;
+        }
+        target.probe.slow.store(true, Ordering::Relaxed);
+        let worker = {
+            let target = target.clone();
+            tokio::spawn(async move { target.ost.work().await })
+        };
+        while !is_on_host(&target, 1) {
+            tokio::task::yield_now().await;
+        }
+        target.done(OstRequest::Destroy(vec![object(1)])).await;
+        assert!(!worker.is_finished(), "the test means to destroy what is being copied");
+        worker.await.unwrap();
+        target.sync().await;
+        assert_eq!(target.ask(OstRequest::ListObjects(None, 10)).await, Ok(OstReply::Objects(vec![])));
+        assert!(!is_on_host(&target, 1));
+    });
+}
+
+#[test]
 fn an_evicted_client_is_refused_for_good_after_its_last_request_ended() {
     run(async {
         let target = Target::new(1).await;
