@@ -171,7 +171,10 @@ impl Mdt {
             }
         }
         drop(agents);
-        self.map_known.send_replace(true);
+        // A map without OSTs is that of a cluster whose OSTs have not registered yet.
+        if !osts.is_empty() {
+            self.map_known.send_replace(true);
+        }
     }
 
     /// Parameters at present.
