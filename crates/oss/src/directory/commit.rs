@@ -157,6 +157,8 @@ impl DirectoryStore {
         let done = if blocks == (0..u64::MAX) {
             self.device.remove(&file).await
         } else if blocks.end == u64::MAX {
+            // A write below the cut may make the file longer between the look and the cut, and would be cut off.
+            let _guard = self.locks.exclusive(object, 0..u64::MAX).await;
             match self.device.length(&file).await? {
                 Some(length) => self.device.truncate(&file, length.min(start)).await,
                 None => Ok(()),
