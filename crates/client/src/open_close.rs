@@ -17,7 +17,6 @@ use types::{Attributes, Credentials, FileKind, FsError, FsResult, InodeNumber, N
 
 use crate::{
     CreatedFile, FileSystem, OpenFile,
-    exclusive::Turn,
     finish::finish,
     glimpse::Figures,
     open_inode::{OpenInode, striping},
@@ -86,7 +85,7 @@ impl FileSystem {
                 reply => return Err(unexpected(reply)),
             };
             let opened = opened.ok_or_else(|| FsError::Protocol("created without the open asked for".to_owned()))?;
-            let file = this.opened((id, flags), &opened, created, before, None).await?;
+            let file = this.opened((id, flags), &opened, created, before).await?;
             let attributes = this.opened_attributes(&opened, created).await?;
             Ok(CreatedFile { attributes, file, created })
         })
@@ -105,13 +104,9 @@ impl FileSystem {
         let request = MdtRequest::Open(credentials.clone(), Open { inode, open: id, flags });
         let this = self.clone();
         finish(&self.seams.spawn, move |_| async move {
-            let turn = match flags.has(open_flag::TRUNCATE) {
-                true => Some(this.exclusive.enter(inode).await),
-                false => None,
-            };
             let before = this.before_open(inode)?;
             match this.ask_open(inode, request).await? {
-                MdtReply::Opened(opened) => this.opened((id, flags), &opened, false, before, turn).await,
+                MdtReply::Opened(opened) => this.opened((id, flags), &opened, false, before).await,
                 reply => Err(unexpected(reply)),
             }
         })
@@ -135,15 +130,13 @@ impl FileSystem {
         Ok(Before { life, restarts: self.targets.mdt_of(inode)?.restarts() })
     }
 
-    /// Takes over an open that the MDT granted, and does what O_TRUNC leaves to the client: within `turn`, if it could be
-    /// taken before.
+    /// Takes over an open that the MDT granted, and does what O_TRUNC leaves to the client.
     async fn opened(
         self: &Arc<Self>,
         (id, flags): (OpenId, OpenFlags),
         opened: &Opened,
         created: bool,
         before: Before,
-        turn: Option<Turn>,
     ) -> FsResult<Arc<OpenFile>> {
         let Attributes { inode, kind, .. } = opened.entry.attributes;
         let open = match self.volatile.opens.register(id, flags, opened, created, before.life) {
@@ -161,7 +154,7 @@ impl FileSystem {
             self.open_again(&file).await?;
         }
         if opened.truncate {
-            self.empty(&file, opened.epoch, before.restarts, turn).await?;
+            self.empty(&file, opened.epoch, before.restarts).await?;
         }
         Ok(file)
     }
@@ -180,10 +173,10 @@ impl FileSystem {
     }
 
     /// O_TRUNC: the MDT holds the exclusive data lock for this open until all objects are empty.
-    async fn empty(&self, file: &OpenFile, epoch: u64, restarts: u64, turn: Option<Turn>) -> FsResult<()> {
+    async fn empty(&self, file: &OpenFile, epoch: u64, restarts: u64) -> FsResult<()> {
         let (inode, open) = (file.inode(), &*file.open);
         let (_, layout) = open.layout()?;
-        let section = self.adopt_exclusive(file, epoch, restarts, turn).await?;
+        let section = self.adopt_exclusive(inode, file.id(), epoch, restarts).await?;
         let outcome = self.truncate_objects(inode, Some(open), layout, 0, section.epoch).await;
         self.end_exclusive(section, None).await;
         outcome.map(|_| ())
@@ -240,6 +233,8 @@ impl FileSystem {
             Ok(reply) => Err(unexpected(reply)),
             Err(error) => Err(error),
         };
+        // Before anything else: a restarted MDT must not be told again of an open that it has closed.
+        self.volatile.opens.unregister(open, id);
         let settle = outcome.as_ref().ok().and_then(|closed| closed.settle.as_ref());
         if let Some((epoch, layout)) = settle
             && let Err(error) = self.settle(open, *epoch, layout).await
@@ -247,7 +242,6 @@ impl FileSystem {
             // It stays unsettled: every stat glimpses it, the next writer settles it.
             tracing::debug!(%inode, %error, "the size was not settled");
         }
-        self.volatile.opens.unregister(open, id);
         outcome.map(|_| ())
     }
 

@@ -171,10 +171,7 @@ impl Mdt {
             }
         }
         drop(agents);
-        // A map without OSTs is that of a cluster whose OSTs have not registered yet.
-        if !osts.is_empty() {
-            self.map_known.send_replace(true);
-        }
+        self.map_known.send_replace(true);
     }
 
     /// Parameters at present.
@@ -368,11 +365,7 @@ impl Mdt {
             if let (MdtReply::Created(created), Request::Mdt(request)) = (&reply, &call.request)
                 && let Some(opened) = &created.opened
             {
-                match ops::create::enter_again(txn, request, opened) {
-                    // It ended as an orphan before its creator came back. Nobody else ever saw it: another one will do.
-                    Err(FsError::Stale) if matches!(request, MdtRequest::CreateUnnamed(..)) => return Ok(None),
-                    entered => entered?,
-                }
+                ops::create::enter_again(txn, request, opened)?;
             }
             Ok(Some(reply))
         })

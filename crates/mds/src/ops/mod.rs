@@ -67,14 +67,14 @@ pub(crate) fn run(txn: &mut Transaction<'_>, request: &MdtRequest) -> FsResult<M
 }
 
 /// Whether a repetition of this request after a restart must not be executed again, so that its reply is stored with its
-/// changes. Not stored: what only opens (the repetition opens anew), reads, and reports under an epoch.
+/// changes. Not stored: what only opens (the repetition opens anew), reads, and reports under an epoch; and closes: a
+/// client that did not hear of its close has claimed the open back, so the repetition has something to close.
 pub(crate) fn is_stored(request: &MdtRequest) -> bool {
     matches!(
         request,
         MdtRequest::SetAttributes(..)
             | MdtRequest::Create(..)
             | MdtRequest::CreateUnnamed(..)
-            | MdtRequest::Close(_)
             | MdtRequest::ClearPrivileges(_)
             | MdtRequest::Unlink(..)
             | MdtRequest::Rename(..)
