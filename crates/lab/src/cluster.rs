@@ -12,6 +12,7 @@ use std::{
         Arc,
         atomic::{AtomicU32, Ordering},
     },
+    time::Duration,
 };
 
 use client::{FileSystem, MountOptions};
@@ -159,6 +160,16 @@ impl Cluster {
     pub fn process(&self, host: &str) -> Process {
         let id = ProcessId(self.0.next_process.fetch_add(1, Ordering::Relaxed));
         Process::start(&self.0.simulation, &self.0.network, id, host, self.0.seed)
+    }
+
+    /// The output of `work`, or `None` if this much virtual time passes first.
+    pub async fn within<T>(&self, duration: Duration, work: impl Future<Output = T>) -> Option<T> {
+        let sleep = self.0.simulation.sleep(duration);
+        tokio::select! {
+            biased;
+            value = work => Some(value),
+            () = sleep => None,
+        }
     }
 
     async fn format(&self, role: Role) -> Result<(), String> {

@@ -3,10 +3,12 @@
 //! The seams of `rt` stand on a simulation: a clock that jumps to the next event, tasks that one executor polls, a
 //! network and devices that misbehave as the seed says. The same seed gives the same event log, byte for byte.
 
+pub mod checkers;
 pub mod cluster;
 pub mod device;
 pub mod executor;
 pub mod faults;
+pub mod inspector;
 pub mod log;
 pub mod native;
 pub mod network;

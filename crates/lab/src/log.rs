@@ -25,6 +25,7 @@ impl EventLog {
     pub fn event(&self, who: &str, what: impl std::fmt::Display) {
         let now = self.simulation.now().0;
         let (seconds, nanoseconds) = (now / 1_000_000_000, now % 1_000_000_000);
+        tracing::debug!("{seconds:4}.{nanoseconds:09} {who}: {what}");
         // Writing to a string cannot fail.
         let _ = writeln!(self.text.lock(), "{seconds:4}.{nanoseconds:09} {who}: {what}");
     }

@@ -7,13 +7,13 @@ use oss::OstOptions;
 use rpc::ImportOptions;
 
 use crate::{
-    Random, Simulation,
+    Random, Simulation, checkers,
     cluster::{Cluster, ClusterOptions},
     executor::RunLimits,
     faults::FaultPlan,
     log::{EventLog, tail},
     server::Settings,
-    workload,
+    workload::{self, Verdict},
 };
 
 /// What kind of workload runs.
@@ -128,9 +128,11 @@ async fn run(
     let options = ClusterOptions { osts: 4, clients: 3, settings: settings(seed) };
     let cluster = Cluster::start(&simulation, &log, seed, options).await?;
     let work = async {
-        match mode {
+        let faults = match mode {
             Mode::Serial => workload::serial::run(&cluster, plan, operations).await,
-        }
+        }?;
+        check(&cluster, mode).await?;
+        Ok(faults)
     };
     tokio::select! {
         biased;
@@ -139,13 +141,31 @@ async fn run(
     }
 }
 
+/// Everything that holds after every workload, before and after a last restart of all servers.
+async fn check(cluster: &Cluster, mode: Mode) -> Verdict {
+    let settled = mode == Mode::Serial;
+    checkers::at_rest(cluster, settled).await?;
+    for client in cluster.clients() {
+        checkers::finishes(cluster, "an unmount", cluster.unmount(client)).await?;
+    }
+    checkers::abandoned(cluster).await?;
+    for role in cluster.roles() {
+        cluster.kill_server(role);
+    }
+    cluster.ready().await?;
+    checkers::at_rest(cluster, settled).await
+}
+
 fn panic_message(panic: &(dyn std::any::Any + Send)) -> &str {
     let text = panic.downcast_ref::<&str>().copied();
     text.or_else(|| panic.downcast_ref::<String>().map(String::as_str)).unwrap_or("without a message")
 }
 
-/// Settings of a seed: everything small, so that little work reaches checkpoints, write-back and full journals; leases and
-/// patience practically endless, so that operations end well once the faults are over.
+/// Leases longer than any fault, so that no living client is evicted.
+const LEASE: Duration = Duration::from_secs(120);
+
+/// Settings of a seed: everything small, so that little work reaches checkpoints, write-back and full journals; patience
+/// practically endless, so that operations end well once the faults are over.
 fn settings(seed: u64) -> Settings {
     let random = Random::for_purpose(seed, "settings");
     let import = ImportOptions {
@@ -172,5 +192,5 @@ fn settings(seed: u64) -> Settings {
     };
     let stripe_count = *random.pick(&[ResolvedCount::AtMost(1), ResolvedCount::AtMost(2), ResolvedCount::All]);
     let layout = ResolvedSpec { stripe_count, stripe_bytes: 64 << 10, first_ost: None };
-    Settings { lease: Duration::from_secs(600), import, store, ost, layout }
+    Settings { lease: LEASE, import, store, ost, layout }
 }

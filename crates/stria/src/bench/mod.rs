@@ -7,7 +7,7 @@
 mod ior;
 mod mdtest;
 mod random;
-pub mod report;
+mod report;
 pub mod systems;
 mod target;
 pub mod tree;

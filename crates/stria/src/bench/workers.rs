@@ -6,32 +6,29 @@ use std::{
     time::{Duration, Instant},
 };
 
-/// Runs `work(rank)` on `workers` threads at once; the time from the first one's start to the last one's end.
+/// Runs `work(rank)` on `workers` threads at once.
 pub fn run(workers: usize, work: impl Fn(usize) -> io::Result<()> + Sync) -> io::Result<Duration> {
-    let barrier = Barrier::new(workers);
+    let barrier = Barrier::new(workers + 1);
     std::thread::scope(|scope| {
         let handles: Vec<_> = (0..workers)
             .map(|rank| {
                 let (barrier, work) = (&barrier, &work);
                 scope.spawn(move || {
                     barrier.wait();
-                    let start = Instant::now();
                     let outcome = work(rank);
-                    (start, Instant::now(), outcome)
+                    (Instant::now(), outcome)
                 })
             })
             .collect();
-        let (mut starts, mut ends) = (Vec::new(), Vec::new());
+        barrier.wait();
+        let start = Instant::now();
+        let mut end = start;
         for handle in handles {
-            let (start, end, outcome) = handle.join().map_err(|_| io::Error::other("a benchmark worker panicked"))?;
+            let (finished, outcome) = handle.join().map_err(|_| io::Error::other("a benchmark worker panicked"))?;
             outcome?;
-            starts.push(start);
-            ends.push(end);
+            end = end.max(finished);
         }
-        let (Some(first), Some(last)) = (starts.into_iter().min(), ends.into_iter().max()) else {
-            return Ok(Duration::ZERO);
-        };
-        Ok(last - first)
+        Ok(end - start)
     })
 }
 

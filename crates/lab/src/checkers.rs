@@ -1,0 +1,211 @@
+//! What must hold once all faults are over: one checker per invariant, each a function that says in words what does not.
+//!
+//! A checker looks from outside, through the requests that `stria fsck` uses, and judges by its own arithmetic. To add one: write a
+//! function `async fn name(cluster, inspector) -> Verdict`, say in its documentation which promise it guards, and call it
+//! from [`at_rest`] (clients mounted, nothing running) or [`abandoned`] (no client left).
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    time::Duration,
+};
+
+use layout::{Layout, LayoutKind, PlainLayout};
+use rpc::message::{mdt::ScannedInode, ost::ObjectAttributes};
+use types::{FsResult, InodeNumber, ObjectId, OstIndex};
+
+use crate::{cluster::Cluster, inspector::Inspector, server::Role, workload::Verdict};
+
+/// How long anything may take once all faults are over. The longest wait is for idle clients after a restart of the MDT: they
+/// notice it by their next ping, after a third of the lease, and nobody gets a lock before.
+pub const LIVENESS_BOUND: Duration = Duration::from_secs(120);
+/// Time between two looks at something that is expected to come.
+const LOOK_AGAIN: Duration = Duration::from_millis(200);
+
+/// Liveness: what is waited for comes within [`LIVENESS_BOUND`] once all faults are over.
+pub async fn finishes<T>(cluster: &Cluster, what: &str, work: impl Future<Output = T>) -> Result<T, String> {
+    let finished = cluster.within(LIVENESS_BOUND, work).await;
+    finished.ok_or_else(|| format!("{what}: not finished {LIVENESS_BOUND:?} after the faults were over"))
+}
+
+/// All checks of a cluster at rest. `settled`: every file was closed in good order, so that every size is known.
+pub async fn at_rest(cluster: &Cluster, settled: bool) -> Verdict {
+    let checks = async {
+        recovery_ends(cluster).await?;
+        let inspector = Inspector::open(cluster);
+        outbox_drains(cluster, &inspector).await?;
+        namespace_is_clean(&inspector).await?;
+        objects_verify(&inspector).await?;
+        sizes_agree(&inspector).await?;
+        if settled {
+            every_size_is_settled(&inspector).await?;
+        }
+        inspector.close().await;
+        Ok(())
+    };
+    finishes(cluster, "the checks", checks).await?
+}
+
+/// All checks when no client is left.
+pub async fn abandoned(cluster: &Cluster) -> Verdict {
+    let checks = async {
+        no_sessions_are_left(cluster)?;
+        nothing_is_open(cluster)?;
+        let inspector = Inspector::open(cluster);
+        no_locks_are_left(&inspector).await?;
+        inspector.close().await;
+        Ok(())
+    };
+    finishes(cluster, "the checks without clients", checks).await?
+}
+
+fn failed<T>(what: &str, result: FsResult<T>) -> Result<T, String> {
+    result.map_err(|error| format!("{what}: {error}"))
+}
+
+/// Recovery of the MDT ends: every client of the former start comes back.
+async fn recovery_ends(cluster: &Cluster) -> Verdict {
+    loop {
+        let waiting = cluster.inspect(Role::Mds, |serving| match &serving.mdt {
+            Some(mdt) => mdt.recovering_clients(),
+            None => Vec::new(),
+        });
+        if waiting.is_some_and(|clients| clients.is_empty()) {
+            return Ok(());
+        }
+        cluster.simulation().sleep(LOOK_AGAIN).await;
+    }
+}
+
+type Objects = BTreeMap<OstIndex, Vec<(ObjectId, ObjectAttributes)>>;
+
+async fn all_objects(inspector: &Inspector) -> Result<Objects, String> {
+    let mut objects = Objects::new();
+    for ost in inspector.osts() {
+        objects.insert(ost, failed(&format!("objects of {ost}"), inspector.objects(ost).await)?);
+    }
+    Ok(objects)
+}
+
+fn plain(layout: &Layout) -> &PlainLayout {
+    match &layout.kind {
+        LayoutKind::Plain(plain) => plain,
+    }
+}
+
+/// Objects that no file has, with their targets.
+fn orphans(inodes: &[ScannedInode], objects: &Objects) -> BTreeSet<(OstIndex, ObjectId)> {
+    let layouts: BTreeMap<InodeNumber, &PlainLayout> = inodes
+        .iter()
+        .filter_map(|scanned| Some((scanned.entry.attributes.inode, plain(scanned.layout.as_ref()?))))
+        .collect();
+    let belongs = |ost: OstIndex, object: ObjectId| {
+        let slot = layouts.get(&object.inode).and_then(|layout| layout.osts.get(object.slot as usize));
+        slot == Some(&ost)
+    };
+    let each = objects.iter().flat_map(|(ost, objects)| objects.iter().map(|(object, _)| (*ost, *object)));
+    each.filter(|(ost, object)| !belongs(*ost, *object)).collect()
+}
+
+/// No object is left without its file once the MDT has told the OSTs what to destroy.
+async fn outbox_drains(cluster: &Cluster, inspector: &Inspector) -> Verdict {
+    let deadline = cluster.simulation().now() + LIVENESS_BOUND / 2;
+    loop {
+        let inodes = failed("scan of inodes", inspector.inodes().await)?;
+        let orphans = orphans(&inodes, &all_objects(inspector).await?);
+        let Some((ost, object)) = orphans.first() else { return Ok(()) };
+        if cluster.simulation().now() > deadline {
+            return Err(format!("{} objects without a file are never destroyed, as {object} on {ost}", orphans.len()));
+        }
+        cluster.simulation().sleep(LOOK_AGAIN).await;
+    }
+}
+
+/// The MDT's own check of its tables finds nothing.
+async fn namespace_is_clean(inspector: &Inspector) -> Verdict {
+    let findings = failed("check of the namespace", inspector.findings().await)?;
+    let Some(first) = findings.first() else { return Ok(()) };
+    Err(format!("{} findings in the namespace, first: inode {}: {}", findings.len(), first.inode, first.problem))
+}
+
+/// Every stored byte matches its checksum.
+async fn objects_verify(inspector: &Inspector) -> Verdict {
+    for (ost, objects) in all_objects(inspector).await? {
+        for (object, _) in objects {
+            failed(&format!("object {object} of {ost}"), inspector.verify(ost, object).await)?;
+        }
+    }
+    Ok(())
+}
+
+/// The size that the objects of a file imply.
+fn size_of_objects(number: InodeNumber, layout: &PlainLayout, objects: &Objects) -> u64 {
+    let size = |(slot, ost): (usize, &OstIndex)| {
+        let id = ObjectId { inode: number, slot: slot as u32 };
+        let found = objects[ost].iter().find(|(object, _)| *object == id);
+        found.map_or(0, |(_, attributes)| layout.file_size(id.slot, attributes.size))
+    };
+    layout.osts.iter().enumerate().map(size).max().unwrap_or(0)
+}
+
+/// What the MDT says is a file's size is what its objects say; so no object that the size needs is missing.
+async fn sizes_agree(inspector: &Inspector) -> Verdict {
+    let inodes = failed("scan of inodes", inspector.inodes().await)?;
+    let objects = all_objects(inspector).await?;
+    for ScannedInode { entry, layout, busy } in &inodes {
+        let Some(layout) = layout.as_ref().filter(|_| entry.unsettled.is_none() && !busy) else { continue };
+        let number = entry.attributes.inode;
+        let implied = size_of_objects(number, plain(layout), &objects);
+        if implied != entry.attributes.size {
+            let known = entry.attributes.size;
+            return Err(format!("inode {number}: the MDT knows {known} bytes, the objects imply {implied}"));
+        }
+    }
+    Ok(())
+}
+
+/// Files that were closed in good order have sizes that the MDT knows.
+async fn every_size_is_settled(inspector: &Inspector) -> Verdict {
+    let inodes = failed("scan of inodes", inspector.inodes().await)?;
+    let unsettled = inodes.iter().find(|scanned| scanned.entry.unsettled.is_some() && !scanned.busy);
+    match unsettled {
+        Some(scanned) => {
+            Err(format!("inode {}: closed everywhere, but its size is unknown", scanned.entry.attributes.inode))
+        }
+        None => Ok(()),
+    }
+}
+
+/// Clients that unmounted have no session at any target. (Sessions at the MGS hold nothing and end with their lease.)
+fn no_sessions_are_left(cluster: &Cluster) -> Verdict {
+    for role in cluster.roles().into_iter().filter(|role| *role != Role::Mgs) {
+        let sessions = cluster.inspect(role, |serving| serving.server.sessions(&role.target_name()));
+        let of_client =
+            sessions.unwrap_or_default().into_iter().find(|session| session.client_name.starts_with("client"));
+        if let Some(session) = of_client {
+            return Err(format!("{role} still has a session of {}", session.client_name));
+        }
+    }
+    Ok(())
+}
+
+/// Clients that unmounted have nothing open.
+fn nothing_is_open(cluster: &Cluster) -> Verdict {
+    let open = cluster.inspect(Role::Mds, |serving| serving.mdt.as_ref().map_or(0, |mdt| mdt.open_files()));
+    match open {
+        Some(0) => Ok(()),
+        open => Err(format!("files are open without clients: {open:?}")),
+    }
+}
+
+/// Clients that unmounted hold no advisory lock.
+async fn no_locks_are_left(inspector: &Inspector) -> Verdict {
+    for scanned in failed("scan of inodes", inspector.inodes().await)? {
+        let number = scanned.entry.attributes.inode;
+        if scanned.layout.is_some()
+            && let Some(held) = failed(&format!("locks of {number}"), inspector.lock_on(number).await)?
+        {
+            return Err(format!("inode {number} is still locked by {}", held.client));
+        }
+    }
+    Ok(())
+}

@@ -1,0 +1,128 @@
+//! A tool's connection to every target: asks what `stria fsck` asks.
+
+use std::collections::BTreeMap;
+
+use bytes::Bytes;
+use rpc::{
+    Endpoint, Import,
+    message::{
+        MdtReply, MdtRequest, OstReply, OstRequest, Reply, Request,
+        mdt::{Finding, GetLock, HeldLock, LockMode, LockRange, ScannedInode},
+        ost::ObjectAttributes,
+    },
+};
+use types::{ClientId, Credentials, FsError, FsResult, InodeNumber, ObjectId, OstIndex};
+
+use crate::{Process, cluster::Cluster, server::Role};
+
+/// Inodes or objects asked for at once: few, so that scans take several requests.
+const PAGE: u32 = 50;
+/// The tool's host.
+const HOST: &str = "tool";
+
+/// Connections to all targets of a cluster. Ends with [`Inspector::close`].
+pub struct Inspector {
+    process: Process,
+    mdt: Import,
+    osts: BTreeMap<OstIndex, Import>,
+}
+
+impl Inspector {
+    /// Connects.
+    pub fn open(cluster: &Cluster) -> Self {
+        let process = cluster.process(HOST);
+        let seams = process.seams();
+        let client = ClientId(seams.entropy.next_u64());
+        let import = |role: Role| {
+            let options = cluster.options().settings.import.clone();
+            let endpoint = Endpoint::Remote(role.address());
+            Import::new(seams.clone(), &role.target_name(), endpoint, client, HOST, options, None)
+        };
+        let osts = (0..cluster.options().osts).map(|index| (OstIndex(index), import(Role::Oss(index)))).collect();
+        Self { mdt: import(Role::Mds), osts, process }
+    }
+
+    /// Ends the sessions and the process.
+    pub async fn close(self) {
+        self.mdt.close().await;
+        for import in self.osts.values() {
+            import.close().await;
+        }
+        self.process.kill();
+    }
+
+    /// The OSTs.
+    pub fn osts(&self) -> Vec<OstIndex> {
+        self.osts.keys().copied().collect()
+    }
+
+    async fn mdt(&self, request: MdtRequest) -> FsResult<MdtReply> {
+        match self.mdt.call(Request::Mdt(request), Bytes::new()).await? {
+            (Reply::Mdt(reply), _) => Ok(reply),
+            (reply, _) => Err(FsError::Protocol(format!("unexpected answer {reply:?}"))),
+        }
+    }
+
+    async fn ost(&self, ost: OstIndex, request: OstRequest) -> FsResult<OstReply> {
+        match self.osts[&ost].call(Request::Ost(request), Bytes::new()).await? {
+            (Reply::Ost(reply), _) => Ok(reply),
+            (reply, _) => Err(FsError::Protocol(format!("unexpected answer {reply:?}"))),
+        }
+    }
+
+    /// What the MDT's own check finds; nothing is repaired.
+    pub async fn findings(&self) -> FsResult<Vec<Finding>> {
+        match self.mdt(MdtRequest::Check(Credentials::root(), false)).await? {
+            MdtReply::Findings(findings) => Ok(findings),
+            reply => Err(FsError::Protocol(format!("unexpected answer {reply:?}"))),
+        }
+    }
+
+    /// All inodes.
+    pub async fn inodes(&self) -> FsResult<Vec<ScannedInode>> {
+        let (mut inodes, mut after) = (Vec::new(), InodeNumber(0));
+        loop {
+            match self.mdt(MdtRequest::ScanInodes(Credentials::root(), after, PAGE)).await? {
+                MdtReply::Scanned(page) => match page.last() {
+                    None => return Ok(inodes),
+                    Some(last) => {
+                        after = last.entry.attributes.inode;
+                        inodes.extend(page);
+                    }
+                },
+                reply => return Err(FsError::Protocol(format!("unexpected answer {reply:?}"))),
+            }
+        }
+    }
+
+    /// All objects of an OST.
+    pub async fn objects(&self, ost: OstIndex) -> FsResult<Vec<(ObjectId, ObjectAttributes)>> {
+        let (mut objects, mut after) = (Vec::new(), None);
+        loop {
+            match self.ost(ost, OstRequest::ListObjects(after, PAGE)).await? {
+                OstReply::Objects(page) => match page.last() {
+                    None => return Ok(objects),
+                    Some((last, _)) => {
+                        after = Some(*last);
+                        objects.extend(page);
+                    }
+                },
+                reply => return Err(FsError::Protocol(format!("unexpected answer {reply:?}"))),
+            }
+        }
+    }
+
+    /// Reads an object whole and compares its checksums.
+    pub async fn verify(&self, ost: OstIndex, object: ObjectId) -> FsResult<()> {
+        self.ost(ost, OstRequest::Verify(object)).await.map(drop)
+    }
+
+    /// An fcntl lock that somebody holds on a file.
+    pub async fn lock_on(&self, inode: InodeNumber) -> FsResult<Option<HeldLock>> {
+        let (range, mode) = (LockRange::WHOLE, LockMode::Exclusive);
+        match self.mdt(MdtRequest::GetLock(GetLock { inode, owner: 1, range, mode })).await? {
+            MdtReply::Lock(held) => Ok(held),
+            reply => Err(FsError::Protocol(format!("unexpected answer {reply:?}"))),
+        }
+    }
+}
