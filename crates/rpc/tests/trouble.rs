@@ -25,6 +25,7 @@ use rt::{
     Address, BoxFuture, Connection, Frame, FrameHeader, Seams,
     memory::{self, MemoryTransport},
 };
+use tokio::sync::Semaphore;
 use types::{ClientId, FsError, FsResult, Generation};
 
 fn seams(network: &MemoryTransport) -> Seams {
@@ -488,4 +489,31 @@ async fn the_last_handle_closes_the_import() {
     assert_eq!(call(&import, effect(1)).await, Ok(done()));
     drop(import);
     until(|| handler.events().contains(&SessionEvent::Evicted(CLIENT))).await;
+}
+
+#[tokio::test]
+async fn an_in_process_client_that_gives_up_connecting_leaves_no_half_open_session() {
+    let seams = seams(&MemoryTransport::new());
+    let handler = Arc::new(Counter { events_gate: Some(Semaphore::new(0)), ..Counter::base(&Arc::default()) });
+    let server = server(&seams, &handler, LONG_LEASE);
+    let given_up = import(&seams, Endpoint::Local(server.clone()), quick());
+    until(|| !handler.events().is_empty()).await;
+    given_up.close().await;
+    handler.events_gate.as_ref().unwrap().add_permits(100);
+    let again = import(&seams, Endpoint::Local(server), quick());
+    assert_eq!(call(&again, effect(1)).await, Ok(done()));
+}
+
+#[tokio::test]
+async fn an_in_process_client_that_does_not_wait_for_its_farewell_is_gone_nevertheless() {
+    let seams = seams(&MemoryTransport::new());
+    let handler = Arc::new(Counter { events_gate: Some(Semaphore::new(1)), ..Counter::base(&Arc::default()) });
+    let server = server(&seams, &handler, LONG_LEASE);
+    let options = ImportOptions { connect_timeout: Duration::from_millis(50), ..quick() };
+    let import = import(&seams, Endpoint::Local(server.clone()), options);
+    assert_eq!(call(&import, effect(1)).await, Ok(done()));
+    import.close().await;
+    assert_eq!(server.sessions(TARGET).len(), 1, "the target is still being told");
+    handler.events_gate.as_ref().unwrap().add_permits(100);
+    until(|| server.sessions(TARGET).is_empty()).await;
 }

@@ -2,7 +2,8 @@
 //!
 //! The handler is awaited in the caller's task and may complete in the caller's first poll. Nothing is lost between
 //! caller and server, so no reply is kept. A caller that gives up does not take the handler with it: the rest of the
-//! request becomes a task.
+//! request becomes a task. Sessions open and end in tasks of their own, for the same reason: one that is left half open or
+//! half ended would keep its client out for good.
 
 use std::{
     pin::Pin,
@@ -12,6 +13,7 @@ use std::{
 
 use bytes::Bytes;
 use rt::{BoxFuture, Instant, trace};
+use tokio::sync::oneshot;
 use types::{FsError, Slot, Xid};
 
 use super::{
@@ -55,12 +57,29 @@ pub(crate) enum LocalOutcome {
 /// Opens an in-process session. It has no lease as long as the link exists.
 pub(super) async fn connect(shared: &Arc<Shared>, connect: &Connect) -> Result<LocalLink, FsError> {
     let target = shared.target(&connect.target).ok_or(FsError::NoDevice)?;
-    let (bound, connected) = target.connect(connect).await?;
+    let connecting = connect.clone();
+    let connecting = unabandoned(shared, "connect", async move { target.connect(&connecting).await });
+    let (bound, connected) = connecting.await.map_err(|_| FsError::NoDevice)??;
     if !bound.cell.attach(bound.generation, None) {
         return Err(FsError::Busy);
     }
     bound.cell.with(|session| session.pin(shared.now(), true));
     Ok(LocalLink { bound, connected, shared: shared.clone() })
+}
+
+/// The output of `work`, which runs to its end whoever gives up waiting for it; an error if its task was ended.
+fn unabandoned<T: Send + 'static>(
+    shared: &Shared,
+    name: &'static str,
+    work: impl Future<Output = T> + Send + 'static,
+) -> oneshot::Receiver<T> {
+    let (tell, told) = oneshot::channel();
+    let work = async move {
+        // Nobody may be there to hear it.
+        let _ = tell.send(work.await);
+    };
+    shared.seams.spawn.spawn(name, Box::pin(work));
+    told
 }
 
 impl LocalLink {
@@ -107,7 +126,9 @@ impl LocalLink {
         let executing = Executing { shared: &self.shared, parts: Some((future, running)), trace };
         let answer = executing.await;
         if farewell {
-            target.close(cell).await;
+            let (target, cell) = (target.clone(), cell.clone());
+            // An error means that the server is gone altogether.
+            let _ = unabandoned(&self.shared, "farewell", async move { target.close(&cell).await }).await;
         }
         LocalOutcome::Answered(answer)
     }

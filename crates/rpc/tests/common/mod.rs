@@ -46,6 +46,8 @@ pub struct Counter {
     pub entered: AtomicUsize,
     /// `GetAttributes` waits for a permit of this.
     pub gate: Semaphore,
+    /// Session events take until they get a permit of this.
+    pub events_gate: Option<Semaphore>,
     /// Mutations yield this often before they take effect, so that they overlap with everything else.
     pub yields: usize,
     /// Clients that may resume after a restart; `None`: all.
@@ -64,6 +66,7 @@ impl Counter {
             reads: AtomicU64::new(0),
             entered: AtomicUsize::new(0),
             gate: Semaphore::new(0),
+            events_gate: None,
             yields: 0,
             known: None,
         }
@@ -141,7 +144,11 @@ impl Handler for Counter {
         if let SessionEvent::Evicted(client) | SessionEvent::Closed(client) = event {
             self.disk.replies.lock().retain(|(owner, _), _| *owner != client);
         }
-        Box::pin(async {})
+        Box::pin(async move {
+            if let Some(gate) = &self.events_gate {
+                gate.acquire().await.expect("never closed").forget();
+            }
+        })
     }
 }
 
