@@ -21,7 +21,7 @@ use std::{
 };
 
 use bytes::{Buf, Bytes};
-use parking_lot::Mutex;
+use parking_lot::{Mutex, RwLock};
 use rustix::fs::{FallocateFlags, fallocate, statvfs};
 use types::SpaceUsage;
 
@@ -61,6 +61,9 @@ struct Root {
     path: PathBuf,
     open: Descriptors,
     names: Mutex<Names>,
+    /// Held for reading from before a name is made until it is noted. Others may write to a file as soon as it has its name:
+    /// their flush must not miss the note.
+    naming: RwLock<()>,
     /// Held while directories are synced, so that nobody's flush returns while another's still syncs what both need.
     syncing: Mutex<()>,
 }
@@ -78,9 +81,7 @@ impl LocalDirectory {
     pub fn open(root: impl Into<PathBuf>, execution: Execution, threads: Arc<IoThreads>) -> io::Result<Self> {
         let path: PathBuf = root.into();
         fs::create_dir_all(&path)?;
-        let root =
-            Root { path, open: Descriptors::new(OPEN_FILES_MAX), names: Mutex::default(), syncing: Mutex::default() };
-        Ok(Self { root: Arc::new(root), threads, execution })
+        Ok(Self { root: Arc::new(Root::new(path)), threads, execution })
     }
 
     /// The same device with operations executed elsewhere.
@@ -186,6 +187,16 @@ impl Device for LocalDirectory {
 }
 
 impl Root {
+    fn new(path: PathBuf) -> Self {
+        Self {
+            path,
+            open: Descriptors::new(OPEN_FILES_MAX),
+            names: Mutex::default(),
+            naming: RwLock::default(),
+            syncing: Mutex::default(),
+        }
+    }
+
     fn read(&self, name: &str, offset: u64, buffer: &mut [u8]) -> io::Result<usize> {
         let Some(open) = self.open_existing(name)? else { return Ok(0) };
         if check_range(offset, buffer.len() as u64).is_err() {
@@ -286,6 +297,7 @@ impl Root {
         let path = self.path.join(name);
         let mut options = OpenOptions::new();
         options.read(true).write(true).create(true).truncate(false);
+        let naming = self.naming.read();
         let file = match options.open(&path) {
             Err(error) if error.kind() == ErrorKind::NotFound => {
                 self.create_directories(name)?;
@@ -294,6 +306,7 @@ impl Root {
             result => result?,
         };
         self.note_change(&path);
+        drop(naming);
         let open = Arc::new(OpenFile { file, writable: true });
         self.open.add(name, open.clone(), seen);
         Ok(open)
@@ -325,6 +338,7 @@ impl Root {
     fn sync_directories(&self) -> io::Result<()> {
         let _turn = self.syncing.lock();
         let changed = {
+            let _named = self.naming.write();
             let mut names = self.names.lock();
             if names.failed {
                 return Err(io::Error::other("an earlier sync of a directory failed; its names are unknown"));
@@ -392,4 +406,29 @@ fn zero(file: &File, mut offset: u64, end: u64) -> io::Result<()> {
         offset += bytes;
     }
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// One thread has made a file and not noted its name yet; another has found it, written to it, and flushes.
+    #[test]
+    fn a_flush_waits_for_names_that_are_being_made() {
+        let directory = tempfile::tempdir().unwrap();
+        let root = Root::new(directory.path().to_owned());
+        std::thread::scope(|scope| {
+            let naming = root.naming.read();
+            let flush = scope.spawn(|| root.sync_directories());
+            while !root.syncing.is_locked() && !flush.is_finished() {
+                std::thread::yield_now();
+            }
+            // Time for the flush to go wrong; a right one waits.
+            (0..1000).for_each(|_| std::thread::yield_now());
+            root.note_change(&directory.path().join("file"));
+            drop(naming);
+            flush.join().unwrap().unwrap();
+        });
+        assert!(root.names.lock().changed.is_empty(), "the flush covered the new name");
+    }
 }
