@@ -1,7 +1,9 @@
 //! The exclusive data lock of a file: appends and truncations of all clients happen one after the other.
 //!
 //! The MDT grants the lock to a client, once at a time, whoever of its users asks. Within a client a queue per file lets
-//! one user at a time ask, in order of arrival; opens that truncate are granted the lock with the open and ask beside it.
+//! one user at a time ask, in order of arrival. An open that truncates is granted the lock with the open, so it takes its
+//! turn before; where it cannot (a creation that finds the name taken does not know the file), it takes its turn afterwards
+//! and asks again, because another user of this client may have given the lock back meanwhile.
 //!
 //! Life cycle of a section: own queue, MDT's queue (`ExclusiveBegin`, asked again while the answer is `Waiting`), data
 //! requests, `ExclusiveEnd`. A section always comes to its end (see [`crate::finish`]); if the MDT restarts meanwhile, the
@@ -12,12 +14,12 @@ use std::{collections::BTreeMap, sync::Arc};
 use parking_lot::Mutex;
 use rpc::message::{
     MdtReply, MdtRequest,
-    mdt::{ExclusiveBegin, ExclusiveEnd, ExclusiveGranted, ExclusivePurpose, OpenId, SizeUpdate},
+    mdt::{ExclusiveBegin, ExclusiveEnd, ExclusiveGranted, ExclusivePurpose, SizeUpdate, open_flag},
 };
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use types::{Credentials, FsResult, InodeNumber};
 
-use crate::{FileSystem, target::unexpected};
+use crate::{FileSystem, OpenFile, target::unexpected};
 
 /// One queue for each file with a section in this client.
 #[derive(Debug, Default)]
@@ -65,8 +67,8 @@ pub(crate) struct Section {
     inode: InodeNumber,
     /// The write epoch it was granted under.
     pub epoch: u64,
-    /// Lets the next user of this client ask when dropped. `None` if it was granted with an open.
-    _turn: Option<Turn>,
+    /// Lets the next user of this client ask when dropped.
+    _turn: Turn,
 }
 
 impl FileSystem {
@@ -77,14 +79,14 @@ impl FileSystem {
         begin: &ExclusiveBegin,
     ) -> FsResult<(Section, ExclusiveGranted)> {
         let turn = self.exclusive.enter(begin.inode).await;
-        self.begin_in_turn(credentials, begin, Some(turn)).await
+        self.begin_in_turn(credentials, begin, turn).await
     }
 
     async fn begin_in_turn(
         &self,
         credentials: &Credentials,
         begin: &ExclusiveBegin,
-        turn: Option<Turn>,
+        turn: Turn,
     ) -> FsResult<(Section, ExclusiveGranted)> {
         let inode = begin.inode;
         let target = self.targets.mdt_of(inode)?;
@@ -96,37 +98,48 @@ impl FileSystem {
                 reply => return Err(unexpected(reply)),
             };
             self.volatile.exclusives.lock().insert(inode, begin.open);
-            let section = Section { inode, epoch: granted.epoch, _turn: None };
             if target.restarts() == restarts {
-                return Ok((Section { _turn: turn, ..section }, granted));
+                return Ok((Section { inode, epoch: granted.epoch, _turn: turn }, granted));
             }
             // The new start may know of the lock or not.
-            self.end_exclusive(section, None).await;
+            self.give_back_exclusive(inode, None).await;
         }
     }
 
-    /// Takes over the lock that the MDT granted with an open that truncates. `restarts`: of the MDT before that open.
+    /// Takes over the lock that the MDT granted with an open that truncates. `turn`: taken before that open. `restarts`: of
+    /// the MDT before it.
     pub(crate) async fn adopt_exclusive(
         &self,
-        inode: InodeNumber,
-        open: OpenId,
+        file: &OpenFile,
         epoch: u64,
         restarts: u64,
+        turn: Option<Turn>,
     ) -> FsResult<Section> {
-        self.volatile.exclusives.lock().insert(inode, Some(open));
-        let section = Section { inode, epoch, _turn: None };
-        if self.targets.mdt_of(inode)?.restarts() == restarts {
-            return Ok(section);
-        }
-        self.end_exclusive(section, None).await;
-        let begin = ExclusiveBegin { inode, open: Some(open), purpose: ExclusivePurpose::Truncate(0) };
-        Ok(self.begin_in_turn(&Credentials::root(), &begin, None).await?.0)
+        let inode = file.inode();
+        let turn = match turn {
+            Some(turn) => {
+                self.volatile.exclusives.lock().insert(inode, Some(file.id()));
+                if self.targets.mdt_of(inode)?.restarts() == restarts {
+                    return Ok(Section { inode, epoch, _turn: turn });
+                }
+                self.give_back_exclusive(inode, None).await;
+                turn
+            }
+            None => self.exclusive.enter(inode).await,
+        };
+        // What is open for reading only was checked when it was opened.
+        let open = file.flags().has(open_flag::WRITE).then(|| file.id());
+        let begin = ExclusiveBegin { inode, open, purpose: ExclusivePurpose::Truncate(0) };
+        Ok(self.begin_in_turn(&Credentials::root(), &begin, turn).await?.0)
     }
 
     /// Gives the exclusive data lock back. If that fails, the data are in place nevertheless, and the lock ends with the
     /// session.
     pub(crate) async fn end_exclusive(&self, section: Section, update: Option<SizeUpdate>) {
-        let inode = section.inode;
+        self.give_back_exclusive(section.inode, update).await;
+    }
+
+    async fn give_back_exclusive(&self, inode: InodeNumber, update: Option<SizeUpdate>) {
         self.volatile.exclusives.lock().remove(&inode);
         let end = MdtRequest::ExclusiveEnd(ExclusiveEnd { inode, update });
         if let Err(error) = self.mdt_done(inode, end).await {

@@ -17,6 +17,7 @@ use types::{Attributes, Credentials, FileKind, FsError, FsResult, InodeNumber, N
 
 use crate::{
     CreatedFile, FileSystem, OpenFile,
+    exclusive::Turn,
     finish::finish,
     glimpse::Figures,
     open_inode::{OpenInode, striping},
@@ -85,7 +86,7 @@ impl FileSystem {
                 reply => return Err(unexpected(reply)),
             };
             let opened = opened.ok_or_else(|| FsError::Protocol("created without the open asked for".to_owned()))?;
-            let file = this.opened((id, flags), &opened, created, before).await?;
+            let file = this.opened((id, flags), &opened, created, before, None).await?;
             let attributes = this.opened_attributes(&opened, created).await?;
             Ok(CreatedFile { attributes, file, created })
         })
@@ -104,9 +105,13 @@ impl FileSystem {
         let request = MdtRequest::Open(credentials.clone(), Open { inode, open: id, flags });
         let this = self.clone();
         finish(&self.seams.spawn, move |_| async move {
+            let turn = match flags.has(open_flag::TRUNCATE) {
+                true => Some(this.exclusive.enter(inode).await),
+                false => None,
+            };
             let before = this.before_open(inode)?;
             match this.ask_open(inode, request).await? {
-                MdtReply::Opened(opened) => this.opened((id, flags), &opened, false, before).await,
+                MdtReply::Opened(opened) => this.opened((id, flags), &opened, false, before, turn).await,
                 reply => Err(unexpected(reply)),
             }
         })
@@ -130,13 +135,15 @@ impl FileSystem {
         Ok(Before { life, restarts: self.targets.mdt_of(inode)?.restarts() })
     }
 
-    /// Takes over an open that the MDT granted, and does what O_TRUNC leaves to the client.
+    /// Takes over an open that the MDT granted, and does what O_TRUNC leaves to the client: within `turn`, if it could be
+    /// taken before.
     async fn opened(
         self: &Arc<Self>,
         (id, flags): (OpenId, OpenFlags),
         opened: &Opened,
         created: bool,
         before: Before,
+        turn: Option<Turn>,
     ) -> FsResult<Arc<OpenFile>> {
         let Attributes { inode, kind, .. } = opened.entry.attributes;
         let open = match self.volatile.opens.register(id, flags, opened, created, before.life) {
@@ -154,7 +161,7 @@ impl FileSystem {
             self.open_again(&file).await?;
         }
         if opened.truncate {
-            self.empty(&file, opened.epoch, before.restarts).await?;
+            self.empty(&file, opened.epoch, before.restarts, turn).await?;
         }
         Ok(file)
     }
@@ -173,10 +180,10 @@ impl FileSystem {
     }
 
     /// O_TRUNC: the MDT holds the exclusive data lock for this open until all objects are empty.
-    async fn empty(&self, file: &OpenFile, epoch: u64, restarts: u64) -> FsResult<()> {
+    async fn empty(&self, file: &OpenFile, epoch: u64, restarts: u64, turn: Option<Turn>) -> FsResult<()> {
         let (inode, open) = (file.inode(), &*file.open);
         let (_, layout) = open.layout()?;
-        let section = self.adopt_exclusive(inode, file.id(), epoch, restarts).await?;
+        let section = self.adopt_exclusive(file, epoch, restarts, turn).await?;
         let outcome = self.truncate_objects(inode, Some(open), layout, 0, section.epoch).await;
         self.end_exclusive(section, None).await;
         outcome.map(|_| ())

@@ -79,6 +79,8 @@ pub(crate) struct OpenInode {
     layout: Option<Layout>,
     stale: AtomicBool,
     state: Mutex<OpenState>,
+    /// Held by an fsync: what it took over from the state is not durable before it ends.
+    pub syncing: tokio::sync::Mutex<()>,
 }
 
 impl OpenInode {
@@ -168,12 +170,15 @@ impl OpenTable {
                     committed: false,
                     set_id: false,
                 }),
+                syncing: tokio::sync::Mutex::default(),
             })
         });
         let mut state = open.state.lock();
         state.opens.insert(id, (flags, false));
         state.set_id |= attributes.mode & (mode::S_ISUID | mode::S_ISGID) != 0 && attributes.kind == FileKind::Regular;
         if flags.has(open_flag::WRITE) {
+            // The MDT's record changed: only now does it say that the objects are to be asked for the size.
+            state.committed = false;
             let settled = (created || opened.entry.unsettled.is_none()).then_some(attributes);
             state.tracker.opened(opened.epoch, settled);
         }

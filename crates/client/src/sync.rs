@@ -7,6 +7,9 @@
 //! Lost writes are not silent: if an OST restarted between a write and the fsync, the write may have been lost with its
 //! memory. The object's modification time tells: it is not older than that write if the write survived. If it is, the
 //! fsync fails, once, and the caller knows that data written before are gone.
+//!
+//! One fsync of an open inode at a time: the next one finds what the one before could not make durable, and does not return
+//! before what that took over is.
 
 use std::collections::BTreeMap;
 
@@ -23,27 +26,37 @@ use crate::{
     target::unexpected,
 };
 
-/// What one fsync takes over from the open inode, and gives back if it fails.
-struct Pending {
+/// What one fsync takes over from the open inode. Given back when dropped before [`Pending::flushed`]: the fsync failed, or
+/// its caller gave up.
+struct Pending<'a> {
+    open: &'a OpenInode,
     unsynced: BTreeMap<u32, Unsynced>,
     /// All objects.
     whole: bool,
 }
 
-impl Pending {
-    fn take(open: &OpenInode) -> Self {
-        let mut state = open.state();
-        let unsynced = std::mem::take(&mut state.unsynced);
-        let whole = std::mem::take(&mut state.unsynced_before);
-        Self { unsynced, whole }
-    }
-
-    fn give_back(self, open: &OpenInode) {
-        let mut state = open.state();
-        for (slot, unsynced) in self.unsynced {
+impl Drop for Pending<'_> {
+    fn drop(&mut self) {
+        let mut state = self.open.state();
+        for (slot, unsynced) in std::mem::take(&mut self.unsynced) {
             state.dirty(slot, unsynced.restarts, unsynced.mtime);
         }
         state.unsynced_before |= self.whole;
+    }
+}
+
+impl<'a> Pending<'a> {
+    fn take(open: &'a OpenInode) -> Self {
+        let mut state = open.state();
+        let unsynced = std::mem::take(&mut state.unsynced);
+        let whole = std::mem::take(&mut state.unsynced_before);
+        Self { open, unsynced, whole }
+    }
+
+    /// All of it is flushed; the objects that were written.
+    fn flushed(mut self) -> BTreeMap<u32, Unsynced> {
+        self.whole = false;
+        std::mem::take(&mut self.unsynced)
     }
 
     /// Slots to flush, by OST.
@@ -68,21 +81,18 @@ impl FileSystem {
             return self.mdt_done(open.inode(), MdtRequest::Commit).await;
         }
         let (_, layout) = open.layout()?;
+        let _turn = open.syncing.lock().await;
         let pending = Pending::take(open);
-        let outcome = self.flush_and_commit(open, layout, &pending, data_only).await;
-        if let Err(error) = outcome {
-            pending.give_back(open);
-            return Err(error);
-        }
+        self.flush_and_commit(open, layout, &pending, data_only).await?;
         // Nothing is given back: a loss is reported once, to the fsync that finds it.
-        self.check_lost(open, layout, &pending).await
+        self.check_lost(open, layout, &pending.flushed()).await
     }
 
     async fn flush_and_commit(
         &self,
         open: &OpenInode,
         layout: &PlainLayout,
-        pending: &Pending,
+        pending: &Pending<'_>,
         data_only: bool,
     ) -> FsResult<()> {
         let by_ost = pending.by_ost(layout);
@@ -113,8 +123,13 @@ impl FileSystem {
     }
 
     /// Fails if a write from before a restart of its OST is not there any more.
-    async fn check_lost(&self, open: &OpenInode, layout: &PlainLayout, pending: &Pending) -> FsResult<()> {
-        for (&slot, unsynced) in &pending.unsynced {
+    async fn check_lost(
+        &self,
+        open: &OpenInode,
+        layout: &PlainLayout,
+        flushed: &BTreeMap<u32, Unsynced>,
+    ) -> FsResult<()> {
+        for (&slot, unsynced) in flushed {
             let ost = layout.osts[slot as usize];
             let target = self.targets.ost(ost)?;
             if target.restarts() == unsynced.restarts {

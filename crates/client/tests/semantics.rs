@@ -166,7 +166,7 @@ async fn opening_with_truncation_empties_all_objects() {
     let before = cluster.requests();
     let emptied = create(&one, "file", READ_WRITE | open_flag::TRUNCATE).await;
     let made = cluster.requests_since(&before);
-    assert_eq!(made, counts(&[("create", 1), ("space", 2), ("end", 1)]));
+    assert_eq!(made, counts(&[("create", 1), ("begin", 1), ("space", 2), ("end", 1)]));
     assert_eq!(size(&one, emptied.inode()).await, 0);
 }
 
@@ -395,6 +395,101 @@ async fn fsync_reports_writes_lost_in_a_restart_once() {
     assert_eq!(size(&fs, file.inode()).await, 0);
     assert!(matches!(fs.fsync(&file, false).await, Err(FsError::Device { .. })));
     assert_eq!(fs.fsync(&file, false).await, Ok(()));
+}
+
+/// Lets everything go on that does not wait for somebody else.
+async fn others_run() {
+    for _ in 0..100 {
+        tokio::task::yield_now().await;
+    }
+}
+
+#[tokio::test]
+async fn an_fsync_does_not_return_before_what_another_one_flushes_is_durable() {
+    let cluster = Cluster::new(STRIPE, 1);
+    let fs = cluster.mount().await;
+    let file = create(&fs, "file", READ_WRITE).await;
+    write(&fs, &file, 0, b"of both").await;
+    cluster.osts[0].hold("sync");
+    let fsync = || {
+        let (fs, file) = (fs.clone(), file.clone());
+        tokio::spawn(async move { fs.fsync(&file, false).await })
+    };
+    let (first, second) = (fsync(), fsync());
+    others_run().await;
+    assert!(!first.is_finished() && !second.is_finished(), "nothing is durable yet");
+    cluster.osts[0].release();
+    assert_eq!((first.await.unwrap(), second.await.unwrap()), (Ok(()), Ok(())));
+}
+
+#[tokio::test]
+async fn an_fsync_that_is_given_up_leaves_its_objects_to_the_next() {
+    let cluster = Cluster::new(STRIPE, 1);
+    let fs = cluster.mount().await;
+    let file = create(&fs, "file", READ_WRITE).await;
+    write(&fs, &file, 0, b"data").await;
+    cluster.osts[0].hold("sync");
+    let given_up = {
+        let (fs, file) = (fs.clone(), file.clone());
+        tokio::spawn(async move { fs.fsync(&file, false).await })
+    };
+    others_run().await;
+    given_up.abort();
+    assert!(given_up.await.unwrap_err().is_cancelled());
+    cluster.osts[0].release();
+    others_run().await;
+    let before = cluster.requests();
+    fs.fsync(&file, false).await.unwrap();
+    assert_eq!(cluster.requests_since(&before).get("sync"), Some(&1));
+}
+
+#[tokio::test]
+async fn the_data_sync_of_a_file_opened_for_writing_anew_commits_that_open() {
+    let cluster = Cluster::new(STRIPE, 1);
+    let fs = cluster.mount().await;
+    let first = create(&fs, "file", READ_WRITE).await;
+    write(&fs, &first, 0, b"settled").await;
+    fs.fsync(&first, true).await.unwrap();
+    let inode = first.inode();
+    let _reader = open(&fs, inode, open_flag::READ).await;
+    fs.close(first, None).await.unwrap();
+    // From here on the MDT says that it knows the size, and would say so again if it forgot the next open.
+    assert!(cluster.mdt.settled(inode));
+    let second = open(&fs, inode, READ_WRITE).await;
+    write(&fs, &second, 7, b" and more").await;
+    let before = cluster.requests();
+    fs.fsync(&second, true).await.unwrap();
+    assert_eq!(cluster.requests_since(&before).get("commit"), Some(&1));
+}
+
+#[tokio::test]
+async fn an_open_that_truncates_waits_for_the_append_of_another_user_of_this_client() {
+    let cluster = Cluster::new(STRIPE, 1);
+    let fs = cluster.mount().await;
+    let file = create(&fs, "file", READ_WRITE).await;
+    write(&fs, &file, 0, b"old").await;
+    for by_name in [false, true] {
+        cluster.osts[0].hold("write");
+        let appending = {
+            let (fs, file) = (fs.clone(), file.clone());
+            tokio::spawn(async move { append(&fs, &file, b"line").await })
+        };
+        others_run().await;
+        let truncating = {
+            let (fs, inode) = (fs.clone(), file.inode());
+            let flags = READ_WRITE | open_flag::TRUNCATE;
+            tokio::spawn(async move {
+                if by_name { create(&fs, "file", flags).await } else { open(&fs, inode, flags).await }
+            })
+        };
+        others_run().await;
+        assert!(!truncating.is_finished(), "the append knows where the end is");
+        cluster.osts[0].release();
+        appending.await.unwrap();
+        let truncated = truncating.await.unwrap();
+        assert_eq!(size(&fs, file.inode()).await, 0, "one after the other, not a line behind a hole");
+        fs.close(truncated, None).await.unwrap();
+    }
 }
 
 #[tokio::test]

@@ -196,6 +196,11 @@ impl Store {
         self.shared.request_checkpoint().await
     }
 
+    /// Why the store takes no more changes, if it does not.
+    pub fn failure(&self) -> Option<Arc<str>> {
+        self.shared.state.lock().poison.clone()
+    }
+
     /// What the store is doing.
     pub fn statistics(&self) -> Statistics {
         self.shared.statistics()

@@ -171,7 +171,10 @@ impl Mdt {
             }
         }
         drop(agents);
-        self.map_known.send_replace(true);
+        // A map without OSTs is that of a cluster whose OSTs have not registered yet.
+        if !osts.is_empty() {
+            self.map_known.send_replace(true);
+        }
     }
 
     /// Parameters at present.
@@ -365,7 +368,11 @@ impl Mdt {
             if let (MdtReply::Created(created), Request::Mdt(request)) = (&reply, &call.request)
                 && let Some(opened) = &created.opened
             {
-                ops::create::enter_again(txn, request, opened)?;
+                match ops::create::enter_again(txn, request, opened) {
+                    // It ended as an orphan before its creator came back. Nobody else ever saw it: another one will do.
+                    Err(FsError::Stale) if matches!(request, MdtRequest::CreateUnnamed(..)) => return Ok(None),
+                    entered => entered?,
+                }
             }
             Ok(Some(reply))
         })

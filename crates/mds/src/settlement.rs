@@ -25,6 +25,7 @@
 //! | settle, report under the inode's epoch | yes | yes | +1 | |
 //! | end of a truncation by nobody's open, report under the inode's epoch | yes | yes | +1 | |
 //! | a writer is evicted | - | no | +1 | none: his reports never match again |
+//! | a writer or a holder of the exclusive data lock comes back after a restart | - | no | + 2^32 | none: likewise |
 //! | any other report | - | same | same | |
 //!
 //! Downside: two writers of one client count as strangers, and the file is settled by a glimpse after the last close.
@@ -50,6 +51,16 @@ pub(crate) fn begin_truncation(inode: &mut Inode, sole: bool, quiet: bool) -> u6
 pub(crate) fn lose_writer(inode: &mut Inode) {
     inode.settled = false;
     inode.epoch += 1;
+}
+
+/// Somebody who changes the file comes back after a restart. What power loss took away may include epochs given since the
+/// record was last durable, so his may be one that the record is about to give, or to have, again. No report of an epoch
+/// from before is believed any more.
+pub(crate) fn doubt(inode: &mut Inode) {
+    /// More epochs than can be given between two flushes of the journal.
+    const LOST_EPOCHS_MAX: u64 = 1 << 32;
+    inode.settled = false;
+    inode.epoch += LOST_EPOCHS_MAX;
 }
 
 /// Believes a report or ignores it; true if the file is settled by it. `quiet` is what the event asks for (module table);

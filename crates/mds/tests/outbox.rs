@@ -179,6 +179,7 @@ async fn layouts_are_inherited_from_directory_root_and_file_system() {
 #[tokio::test]
 async fn creation_without_usable_targets_is_no_space() {
     let fs = Fixture::with_osts(Vec::new()).await;
+    fs.mdt.update_map(&[(types::OstIndex(0), rpc::Endpoint::Remote("nowhere:1".into()), false)]);
     let made = fs.create(&root(), ROOT, "f", NodeKind::Regular, 0).await;
     assert_eq!(made, Err(FsError::NoSpace));
     fs.mkdir(ROOT, "directories need none").await;

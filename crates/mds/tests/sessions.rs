@@ -110,6 +110,22 @@ async fn a_repeated_mutation_has_one_effect_and_the_same_reply_after_a_crash() {
 }
 
 #[tokio::test]
+async fn an_unnamed_file_whose_creation_was_not_answered_before_a_crash_is_there_when_it_is_asked_for_again() {
+    let mut fs = Fixture::new().await;
+    let (open, slot, xid) = (fs.open_id(), Slot(3), Xid(17));
+    let request = CreateUnnamed { parent: ROOT, mode: 0o600, umask: 0, open: (open, OpenFlags(WRITE)) };
+    let request = MdtRequest::CreateUnnamed(root(), request);
+    let first = created(fs.call_as(ALICE, slot, xid, request.clone()).await.unwrap()).entry.attributes.inode;
+    fs.restart().await;
+    fs.reclaim(ALICE, Reclaim { done: true, ..Reclaim::default() }).await.unwrap();
+    eventually("the one nobody claimed ends", async || fs.stat(first).await == Err(FsError::Stale)).await;
+    let again = created(fs.call_as(ALICE, slot, xid, request).await.unwrap()).entry.attributes.inode;
+    fs.stat(again).await.unwrap();
+    assert_eq!(fs.mdt.open_files(), 1);
+    assert_eq!(fs.check(false).await, []);
+}
+
+#[tokio::test]
 async fn a_close_that_was_under_way_when_the_server_died_still_settles() {
     let mut fs = Fixture::new().await;
     let (open, opened) = fs.create_open(ALICE, ROOT, "f", WRITE).await.unwrap();

@@ -32,6 +32,10 @@ async fn settle(fs: &Fixture, inode: InodeNumber, update: SizeUpdate) {
     done(fs.call(ALICE, MdtRequest::Settle(Settle { inode, update })).await.unwrap()).unwrap();
 }
 
+async fn commit(fs: &Fixture) {
+    done(fs.call(ALICE, MdtRequest::Commit).await.unwrap()).unwrap();
+}
+
 #[tokio::test]
 async fn a_sole_writer_settles_with_its_close() {
     let fs = Fixture::new().await;
@@ -184,20 +188,69 @@ async fn an_explicit_mtime_survives_the_close() {
     assert!(entry.accounted >= written, "the object's time is history");
 }
 
+async fn reclaim_open(fs: &Fixture, client: types::ClientId, inode: InodeNumber, open: OpenId) {
+    let flags = rpc::message::mdt::OpenFlags(WRITE);
+    let reclaim = rpc::message::mdt::Reclaim { opens: vec![(inode, open, flags)], done: true, ..Default::default() };
+    fs.reclaim(client, reclaim).await.unwrap();
+}
+
 #[tokio::test]
-async fn unsettledness_survives_a_crash_and_so_does_the_writers_word() {
+async fn unsettledness_survives_a_crash_and_the_writers_word_does_not() {
     let mut fs = Fixture::new().await;
     let (open, created) = fs.create_open(ALICE, ROOT, "f", WRITE).await.unwrap();
     let opened = created.opened.unwrap();
     let inode = opened.entry.attributes.inode;
     fs.restart().await;
     assert!(fs.stat(inode).await.unwrap().unsettled.is_some());
-    let flags = rpc::message::mdt::OpenFlags(WRITE);
-    let reclaim = rpc::message::mdt::Reclaim { opens: vec![(inode, open, flags)], done: true, ..Default::default() };
-    fs.reclaim(ALICE, reclaim).await.unwrap();
-    fs.close(ALICE, inode, open, Some(figures(opened.epoch, 123))).await.unwrap();
+    reclaim_open(&fs, ALICE, inode, open).await;
+    let closed = fs.close(ALICE, inode, open, Some(figures(opened.epoch, 123))).await.unwrap();
+    let (epoch, _) = closed.settle.expect("the objects are asked");
+    settle(&fs, inode, figures(epoch, 124)).await;
     let entry = fs.stat(inode).await.unwrap();
-    assert_eq!((entry.unsettled, entry.attributes.size), (None, 123));
+    assert_eq!((entry.unsettled, entry.attributes.size), (None, 124));
+}
+
+/// Alice and Bob write one file; the MDT forgets that they met, both come back, and the record has Alice's epoch again.
+#[tokio::test]
+async fn a_writer_is_not_believed_after_power_loss_took_its_rivals_epoch_back() {
+    for durable in [false, true] {
+        let mut fs = Fixture::new().await;
+        fs.begin(BOB).await;
+        let file = fs.file(ROOT, "f").await;
+        commit(&fs).await;
+        let (first, one) = fs.open(ALICE, &root(), file, WRITE).await.unwrap();
+        if durable {
+            commit(&fs).await;
+        }
+        let (second, _) = fs.open(BOB, &root(), file, WRITE).await.unwrap();
+        fs.lose_power().await;
+        reclaim_open(&fs, ALICE, file, first).await;
+        reclaim_open(&fs, BOB, file, second).await;
+        let granted = begin(&fs, ALICE, file, Some(first), ExclusivePurpose::Append).await.unwrap();
+        assert_ne!(granted.epoch, one.epoch, "Alice would append where she believes the end to be");
+        end(&fs, ALICE, file, None).await;
+        fs.close(BOB, file, second, None).await.unwrap();
+        let closed = fs.close(ALICE, file, first, Some(figures(one.epoch, 1))).await.unwrap();
+        assert!(closed.settle.is_some(), "only the objects know what Bob wrote");
+        assert!(fs.stat(file).await.unwrap().unsettled.is_some());
+    }
+}
+
+#[tokio::test]
+async fn a_truncation_under_way_when_power_is_lost_leaves_the_size_to_the_objects() {
+    let mut fs = Fixture::new().await;
+    let (open, created) = fs.create_open(ALICE, ROOT, "f", WRITE).await.unwrap();
+    let opened = created.opened.unwrap();
+    let file = opened.entry.attributes.inode;
+    fs.close(ALICE, file, open, Some(figures(opened.epoch, 4096))).await.unwrap();
+    commit(&fs).await;
+    let granted = begin(&fs, ALICE, file, None, ExclusivePurpose::Truncate(10)).await.unwrap();
+    fs.lose_power().await;
+    assert_eq!(fs.stat(file).await.unwrap().attributes.size, 4096, "as it was durably");
+    let exclusives = vec![(file, None)];
+    fs.reclaim(ALICE, rpc::message::mdt::Reclaim { exclusives, done: true, ..Default::default() }).await.unwrap();
+    end(&fs, ALICE, file, Some(figures(granted.epoch, 10))).await;
+    assert!(fs.stat(file).await.unwrap().unsettled.is_some());
 }
 
 #[tokio::test]

@@ -79,7 +79,7 @@ pub enum OpenError {
         wanted: String,
     },
     /// Not a name for a file system.
-    #[error("'{0}' is not a file system name: 1 to 8 letters, digits or underscores")]
+    #[error("'{0}' is not a file system name: 1 to 8 letters, digits, '-' or '_'")]
     FsName(String),
     /// The superblock does not decode.
     #[error("the superblock is damaged: {0}")]
@@ -117,7 +117,7 @@ impl Ost {
         index: OstIndex,
         config: kv::Config,
     ) -> Result<Superblock, OpenError> {
-        let good = |byte: u8| byte.is_ascii_alphanumeric() || byte == b'_';
+        let good = |byte: u8| byte.is_ascii_alphanumeric() || byte == b'-' || byte == b'_';
         if fsname.is_empty() || fsname.len() > FSNAME_BYTES_MAX || !fsname.bytes().all(good) {
             return Err(OpenError::FsName(fsname.to_owned()));
         }

@@ -303,6 +303,31 @@ fn concurrent_writes_to_one_range_never_mix_and_readers_see_one_of_them() {
     });
 }
 
+/// A truncation is durable, and the host file is to be cut where the object was, far behind the file's end. Meanwhile a write
+/// below the cut makes the file longer.
+#[test]
+fn cutting_a_host_file_takes_nothing_that_is_written_meanwhile() {
+    run(async {
+        let target = std::sync::Arc::new(Target::new(1).await);
+        target.write(object(1), 0, &pattern(1, 0, 64 * KIB)).await;
+        target.truncate(object(1), 4 * MIB).await;
+        target.sync().await;
+        target.truncate(object(1), 2 * MIB).await;
+        target.probe.slow.store(true, Ordering::Relaxed);
+        let committing = tokio::spawn({
+            let target = target.clone();
+            async move { target.sync().await }
+        });
+        for part in 0..20 {
+            let offset = (part + 1) * 64 * KIB;
+            target.write(object(1), offset, &pattern(2, offset, 64 * KIB)).await;
+        }
+        committing.await.unwrap();
+        target.done(OstRequest::Verify(object(1))).await;
+        assert!(target.read(object(1), 64 * KIB, 20 * 64 * KIB).await == pattern(2, 64 * KIB, 20 * 64 * KIB));
+    });
+}
+
 #[test]
 fn writes_to_neighbouring_ranges_of_one_chunk_all_arrive() {
     run(async {
@@ -364,6 +389,30 @@ fn changes_during_write_back_win() {
         let target = target.power_loss(5).await;
         assert!(target.read(object(1), 0, MIB).await == expected);
         target.done(OstRequest::Verify(object(1))).await;
+    });
+}
+
+#[test]
+fn an_object_destroyed_during_write_back_stays_destroyed() {
+    run(async {
+        let target = std::sync::Arc::new(Target::new(1).await);
+        for offset in (0..8).map(|part| part * 32 * KIB) {
+            target.write(object(1), offset, &pattern(1, offset, 32 * KIB)).await;
+        }
+        target.probe.slow.store(true, Ordering::Relaxed);
+        let worker = {
+            let target = target.clone();
+            tokio::spawn(async move { target.ost.work().await })
+        };
+        while !is_on_host(&target, 1) {
+            tokio::task::yield_now().await;
+        }
+        target.done(OstRequest::Destroy(vec![object(1)])).await;
+        assert!(!worker.is_finished(), "the test means to destroy what is being copied");
+        worker.await.unwrap();
+        target.sync().await;
+        assert_eq!(target.ask(OstRequest::ListObjects(None, 10)).await, Ok(OstReply::Objects(vec![])));
+        assert!(!is_on_host(&target, 1));
     });
 }
 

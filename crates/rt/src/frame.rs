@@ -185,6 +185,15 @@ impl FrameHeader {
         Ok(header)
     }
 
+    /// Whether these first bytes can become a header, so that a peer of another protocol, which may never send as much
+    /// as a header, is told from a slow one.
+    pub fn check_beginning(bytes: &[u8]) -> Result<(), FrameError> {
+        match bytes.first_chunk() {
+            Some(magic) if *magic != MAGIC => Err(FrameError::Magic(*magic)),
+            _ => Ok(()),
+        }
+    }
+
     fn check_limits(&self) -> Result<(), FrameError> {
         if self.body_bytes as usize > BODY_BYTES_MAX {
             return Err(FrameError::BodyTooLarge(self.body_bytes as usize));
@@ -288,6 +297,14 @@ mod tests {
             let mut bytes = good;
             bytes[bit / 8] ^= 1 << (bit % 8);
             assert!(FrameHeader::decode(&bytes).is_err(), "bit {bit}");
+        }
+    }
+
+    #[test]
+    fn another_protocol_is_recognised_by_its_first_bytes() {
+        assert_eq!(FrameHeader::check_beginning(b"GET /"), Err(FrameError::Magic(*b"GET ")));
+        for bytes in [&b""[..], b"ST", b"GET", b"STRIA"] {
+            assert_eq!(FrameHeader::check_beginning(bytes), Ok(()));
         }
     }
 

@@ -35,6 +35,11 @@ impl Address {
         };
         if has_port { Self::from(text) } else { Self::from(format!("{text}:{}", Self::PORT_DEFAULT).as_str()) }
     }
+
+    /// Whether it is a host and a port. Whether the host exists is seen when it is used.
+    pub fn is_complete(&self) -> bool {
+        self.0.rsplit_once(':').is_some_and(|(host, port)| !host.is_empty() && port.parse::<u16>().is_ok())
+    }
 }
 
 impl fmt::Display for Address {
@@ -101,6 +106,10 @@ mod tests {
             [("host", "host:988"), ("host:1", "host:1"), ("[::1]", "[::1]:988"), ("[::1]:2", "[::1]:2")]
         {
             assert_eq!(Address::with_port(text), Address::from(expected));
+            assert!(Address::from(expected).is_complete());
+        }
+        for text in ["", "host", ":1", "host:", "host:port", "host:65536"] {
+            assert!(!Address::from(text).is_complete(), "{text}");
         }
     }
 }

@@ -77,9 +77,9 @@ pub struct UpArgs {
     /// Serve other hosts too, at this address
     #[arg(long, value_name = "HOST:PORT")]
     pub listen: Option<String>,
-    /// Name of a new file system
-    #[arg(long, value_name = "NAME", default_value = "stria")]
-    pub fsname: String,
+    /// Name of a new file system [default: stria]
+    #[arg(long, value_name = "NAME")]
+    pub fsname: Option<String>,
     /// Set a parameter at start; may be repeated
     #[arg(short, long = "set", value_name = "NAME=VALUE")]
     pub parameters: Vec<String>,

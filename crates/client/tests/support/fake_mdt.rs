@@ -254,8 +254,8 @@ impl State {
 
     /// Not granted twice to a client.
     fn take_exclusive(&mut self, inode: InodeNumber, client: ClientId) -> bool {
-        self.exclusive.holder(inode) != Some(client)
-            && self.exclusive.begin(0, inode, client) == ExclusiveAnswer::Granted
+        self.exclusive.holder(inode) == Some(client)
+            || self.exclusive.begin(0, inode, client) == ExclusiveAnswer::Granted
     }
 
     fn time(&self) -> Timestamp {

@@ -15,6 +15,7 @@ use rpc::{
     },
 };
 use rt::BoxFuture;
+use tokio::sync::Notify;
 use types::{ClientId, FsError, FsResult, ObjectId, Slot, SpaceUsage, Timestamp, Xid, limits::BLOCK_BYTES};
 
 #[derive(Clone, Default)]
@@ -88,12 +89,14 @@ struct State {
     counts: BTreeMap<&'static str, usize>,
     damaged_reads: usize,
     refused: BTreeMap<u32, FsError>,
+    held: Option<&'static str>,
 }
 
 /// See the module documentation.
 #[derive(Default)]
 pub struct FakeOst {
     state: Mutex<State>,
+    released: Notify,
 }
 
 impl FakeOst {
@@ -110,6 +113,28 @@ impl FakeOst {
     /// Changes of objects in this slot fail from now on.
     pub fn refuse(&self, slot: u32, error: FsError) {
         self.state.lock().refused.insert(slot, error);
+    }
+
+    /// Requests of this name wait from now on, before they do anything, until they are released.
+    pub fn hold(&self, name: &'static str) {
+        self.state.lock().held = Some(name);
+    }
+
+    /// All requests go on.
+    pub fn release(&self) {
+        self.state.lock().held = None;
+        self.released.notify_waiters();
+    }
+
+    async fn pass(&self, name: &'static str) {
+        loop {
+            let mut released = std::pin::pin!(self.released.notified());
+            released.as_mut().enable();
+            if self.state.lock().held != Some(name) {
+                return;
+            }
+            released.await;
+        }
     }
 
     /// A power loss: this object is what it was before anything was written to it.
@@ -193,6 +218,7 @@ impl Handler for FakeOst {
             let Request::Ost(request) = call.request else {
                 return Answer::new(Err(FsError::Protocol("not for an OST".to_owned())));
             };
+            self.pass(name(&request)).await;
             match self.execute(request, &call.bulk) {
                 Ok((reply, bulk)) => Answer { reply: Ok(Reply::Ost(reply)), bulk },
                 Err(error) => Answer::new(Err(error)),

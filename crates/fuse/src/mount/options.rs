@@ -56,10 +56,7 @@ impl FromStr for MountSource {
             return Err(ParseError::FsName { name: fsname.to_owned(), max });
         }
         let mgs: Vec<Address> = mgs.split(',').map(Address::with_port).collect();
-        let complete = |address: &Address| {
-            address.0.rsplit_once(':').is_some_and(|(host, port)| !host.is_empty() && port.parse::<u16>().is_ok())
-        };
-        if !mgs.iter().all(complete) {
+        if !mgs.iter().all(Address::is_complete) {
             return Err(error());
         }
         Ok(MountSource { mgs, fsname: fsname.to_owned() })

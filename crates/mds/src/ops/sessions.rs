@@ -80,6 +80,12 @@ pub(crate) fn reclaim(txn: &mut Transaction<'_>, request: &Reclaim) -> FsResult<
         if txn.volatile.exclusive.try_begin(*inode, client).is_err() {
             tracing::warn!(%client, %inode, "an exclusive data lock could not be reclaimed");
         }
+        if let Some(mut inode) = txn.find_inode(*inode)?
+            && inode.layout().is_some()
+        {
+            settlement::doubt(&mut inode);
+            txn.put_inode(&inode);
+        }
     }
     Ok(MdtReply::Done)
 }
@@ -87,8 +93,8 @@ pub(crate) fn reclaim(txn: &mut Transaction<'_>, request: &Reclaim) -> FsResult<
 fn reclaim_open(txn: &mut Transaction<'_>, number: InodeNumber, open: OpenId, flags: OpenFlags) -> FsResult<()> {
     let Some(mut inode) = txn.find_inode(number)? else { return Ok(()) };
     let file = OpenFile { inode: number, flags, epoch: None };
-    if file.writes() && inode.settled && inode.layout().is_some() {
-        settlement::lose_writer(&mut inode);
+    if file.writes() && inode.layout().is_some() {
+        settlement::doubt(&mut inode);
         txn.put_inode(&inode);
     }
     let key = OpenKey { client: txn.context.client, open };

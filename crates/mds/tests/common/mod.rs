@@ -29,7 +29,7 @@ use rpc::{
 };
 use rt::{
     Seams,
-    memory::{MemoryDevice, MemoryTransport, seams},
+    memory::{MemoryDevice, MemoryTransport, SeededEntropy, Unflushed, seams},
 };
 use types::{ClientId, Credentials, FsResult, InodeNumber, MdtIndex, NodeKind, OstIndex, Slot, Xid};
 
@@ -112,6 +112,15 @@ impl Fixture {
     pub async fn restart(&mut self) {
         self.device = self.device.crash();
         self.cold = self.cold.crash();
+        self.mdt = open(&self.seams, &self.device, &self.cold, &self.options).await;
+        self.mdt.update_map(&self.osts);
+    }
+
+    /// The host loses power: everything since the last flush is gone.
+    pub async fn lose_power(&mut self) {
+        let entropy = SeededEntropy::new(1);
+        self.device = self.device.power_loss(&entropy, Unflushed::Lost);
+        self.cold = self.cold.power_loss(&entropy);
         self.mdt = open(&self.seams, &self.device, &self.cold, &self.options).await;
         self.mdt.update_map(&self.osts);
     }

@@ -229,3 +229,63 @@ impl DirectoryStore {
         self.kv.durable(lsn).await.map_err(|error| self.kv_error(error))
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::{sync::Arc, time::Duration};
+
+    use kv::{Config, MemoryCold};
+    use rpc::{checksum::checksums, message::ost::Write};
+    use rt::{
+        Device,
+        memory::{MemoryDevice, MemoryTransport, seams},
+    };
+    use types::{InodeNumber, OstIndex};
+
+    use super::*;
+    use crate::{Ost, OstDevices, OstOptions, chunk_record::CHUNK_BLOCKS};
+
+    const OBJECT: ObjectId = ObjectId { inode: InodeNumber(9), slot: 0 };
+    const CHUNK_BYTES: usize = (CHUNK_BLOCKS * BLOCK_BYTES) as usize;
+
+    /// Between the parts of a large removal a commit may run, or the host may lose power.
+    #[tokio::test]
+    async fn a_part_of_a_removal_gives_back_what_it_removed_and_no_more() {
+        let seams = seams(&MemoryTransport::new(), 1);
+        let objects = MemoryDevice::new();
+        let devices = OstDevices {
+            objects: Arc::new(objects.clone()),
+            journal: Arc::new(MemoryDevice::new()),
+            cold: Arc::new(MemoryCold::new()),
+        };
+        Ost::format(&seams, &devices, "stria", OstIndex(0), Config::small()).await.unwrap();
+        let options =
+            OstOptions { reserve_bytes: 0, commit_interval: Duration::from_secs(3600), ..OstOptions::default() };
+        let ost = Ost::open(seams, devices, "stria", OstIndex(0), options, Config::small()).await.unwrap();
+        let store = &ost.directory;
+        let data = vec![7; 3 * CHUNK_BYTES];
+        let write =
+            Write { object: OBJECT, offset: 0, checksums: checksums(0, &data), sync: false, layout_generation: 0 };
+        store.write_object(&write, data.into()).await.unwrap();
+        let remove = async |from: u64, destroy: bool| {
+            let mut next = None;
+            let change = |transaction: &mut super::super::Transaction<'_>| {
+                next = transaction.remove(from..u64::MAX, HostWork::GiveBack, if destroy { usize::MAX } else { 1 })?;
+                if destroy {
+                    transaction.destroy();
+                }
+                Ok(())
+            };
+            store.update(OBJECT, change).await.unwrap();
+            store.commit().await.unwrap();
+            next
+        };
+        assert_eq!(remove(0, false).await, Some(CHUNK_BLOCKS));
+        let read = rpc::message::ost::Read { object: OBJECT, offset: 0, bytes: 3 * CHUNK_BYTES as u32 };
+        let (_, left) = store.read_object(read).await.unwrap();
+        assert!(left[..CHUNK_BYTES].iter().all(|byte| *byte == 0), "removed");
+        assert!(left[CHUNK_BYTES..].iter().all(|byte| *byte == 7), "not yet removed");
+        assert_eq!(remove(CHUNK_BLOCKS, true).await, None);
+        assert_eq!(objects.list("objects/").await.unwrap(), Vec::<String>::new(), "the file goes with the last part");
+    }
+}

@@ -157,6 +157,8 @@ impl DirectoryStore {
         let done = if blocks == (0..u64::MAX) {
             self.device.remove(&file).await
         } else if blocks.end == u64::MAX {
+            // A write below the cut may make the file longer between the look and the cut, and would be cut off.
+            let _guard = self.locks.exclusive(object, 0..u64::MAX).await;
             match self.device.length(&file).await? {
                 Some(length) => self.device.truncate(&file, length.min(start)).await,
                 None => Ok(()),
@@ -197,14 +199,18 @@ impl DirectoryStore {
     /// One turn of the task: what it does at every interval, and whenever it is woken. Failures have been recorded where
     /// they happened; what can be repeated is, next time.
     pub async fn work(&self) {
-        let due = {
+        self.note_table_failure();
+        let (failed, due) = {
             let volatile = self.volatile.lock();
-            volatile.failure.is_none() && volatile.has_unmarked()
+            (volatile.failure.is_some(), volatile.has_unmarked())
         };
-        if due && let Err(error) = self.commit().await {
+        if !failed
+            && due
+            && let Err(error) = self.commit().await
+        {
             tracing::warn!(target = %self.target, %error, "commit failed");
         }
-        if let Err(error) = self.write_back_due().await {
+        if !failed && let Err(error) = self.write_back_due().await {
             tracing::warn!(target = %self.target, %error, "write-back failed");
         }
         if let Err(error) = self.space_usage().await {

@@ -163,6 +163,16 @@ impl DirectoryStore {
         FsError::Device { target: self.target.clone(), detail }
     }
 
+    /// Tables that take no changes are as bad as files that cannot be flushed.
+    fn note_table_failure(&self) {
+        let Some(failure) = self.kv.failure() else { return };
+        let mut volatile = self.volatile.lock();
+        if volatile.failure.is_none() {
+            tracing::error!(target = %self.target, detail = %failure, "refusing changes from now on");
+            volatile.failure = Some(failure.to_string());
+        }
+    }
+
     fn device_error(&self, what: &str, error: &io::Error) -> FsError {
         match error.kind() {
             io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded => FsError::NoSpace,
@@ -324,6 +334,7 @@ impl ObjectStore for DirectoryStore {
     }
 
     fn failure(&self) -> Option<String> {
+        self.note_table_failure();
         self.volatile.lock().failure.clone()
     }
 

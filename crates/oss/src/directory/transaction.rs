@@ -167,15 +167,12 @@ impl<'a> Transaction<'a> {
         self.set_state(block, BlockState::Absent).map(drop)
     }
 
-    /// Makes blocks absent, in order, until the batch has `bytes_max`; returns where to go on. The range is tainted as a
-    /// whole (one range per transaction).
+    /// Makes blocks absent, in order, until the batch has `bytes_max`; returns where to go on. Tainted is what was removed,
+    /// and nothing behind it: there the records still name the host file's bytes. One range per transaction.
     pub fn remove(&mut self, blocks: Range<u64>, work: HostWork, bytes_max: usize) -> FsResult<Option<u64>> {
         assert!(self.taint.is_none(), "one removal per transaction");
         if blocks.is_empty() {
             return Ok(None);
-        }
-        if self.record.host_file {
-            self.taint = Some((blocks.clone(), work));
         }
         let mut next = blocks.start;
         while let Some(chunk) = self.store.next_chunk(self.object, ChunkRecord::of_block(next))? {
@@ -185,6 +182,7 @@ impl<'a> Transaction<'a> {
                 break;
             }
             if self.batch_bytes >= bytes_max {
+                self.taint(blocks.start..start, work);
                 return Ok(Some(start));
             }
             for block in start..end {
@@ -194,12 +192,21 @@ impl<'a> Transaction<'a> {
             }
             next = end;
         }
+        self.taint(blocks.clone(), work);
         self.touched.push(blocks);
         Ok(None)
     }
 
-    /// Removes the object's record, after its blocks. (A count that disagrees with the chunks ends here.)
+    fn taint(&mut self, blocks: Range<u64>, work: HostWork) {
+        if self.record.host_file && !blocks.is_empty() {
+            self.taint = Some((blocks, work));
+        }
+    }
+
+    /// Removes the object's record, after its blocks; the host file goes as a whole. (A count that disagrees with the
+    /// chunks ends here.)
     pub fn destroy(&mut self) {
+        self.taint(0..u64::MAX, HostWork::GiveBack);
         self.record.blocks = 0;
         self.record.inline_blocks = 0;
         self.destroyed = true;
@@ -210,11 +217,11 @@ impl<'a> Transaction<'a> {
         self.put_chunks();
         let existed = self.before.is_some();
         let before = self.before.unwrap_or_default();
-        // What is not there and does not change does not begin to exist: write-back may come after a destruction.
+        // What changes nothing makes no object: it may have been destroyed since its caller looked.
         let exists = !self.destroyed && (existed || self.record != before);
-        if existed && !exists {
+        if self.destroyed {
             self.delete(OBJECTS, &object_key(self.object));
-        } else if exists && self.before != Some(self.record) {
+        } else if self.record != before {
             self.put(OBJECTS, Bytes::copy_from_slice(&object_key(self.object)), self.record.encode().into());
         }
         let mut totals = self.volatile.totals;

@@ -20,7 +20,7 @@ pub struct Probe {
     /// Flushes per file.
     pub flushes: Arc<Mutex<BTreeMap<String, usize>>>,
     pub fail_flushes: Arc<AtomicBool>,
-    /// Others run in the middle of every write and before every read.
+    /// Others run in the middle of every write, before every read and after every look at a length.
     pub slow: Arc<AtomicBool>,
 }
 
@@ -73,7 +73,12 @@ impl Device for Probe {
     }
 
     fn length(&self, file: &str) -> BoxFuture<'static, io::Result<Option<u64>>> {
-        self.inner.length(file)
+        let (slow, length) = (self.slow.load(Ordering::Relaxed), self.inner.length(file));
+        Box::pin(async move {
+            let length = length.await;
+            others_run(slow).await;
+            length
+        })
     }
 
     fn truncate(&self, file: &str, length: u64) -> BoxFuture<'static, io::Result<()>> {

@@ -11,10 +11,11 @@ use std::{
     future::poll_fn,
     sync::{Arc, atomic::Ordering},
     task::Poll,
+    time::Duration,
 };
 
 use bytes::Bytes;
-use rt::{BoxFuture, Connection, Frame, FrameHeader, Receiver, Sender};
+use rt::{BoxFuture, Connection, Frame, FrameHeader, Receiver, Sender, clock::timeout_at};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use types::{FsError, Generation, Slot, Xid};
 
@@ -38,6 +39,9 @@ use crate::{
 
 /// Bound of requests in work per slot of the session: one, and a copy.
 const CREDITS_PER_SLOT: usize = 2;
+
+/// How long a new connection may take to say what it wants.
+const CONNECT_PATIENCE: Duration = Duration::from_secs(30);
 
 /// Serves one connection until it ends.
 pub(super) async fn serve(shared: Arc<Shared>, connection: Connection) {
@@ -102,9 +106,18 @@ struct Reader {
 
 impl Reader {
     async fn run(&mut self, receiver: &mut dyn Receiver) -> End {
+        let clock = self.shared.seams.clock.clone();
+        let deadline = clock.now() + CONNECT_PATIENCE;
         loop {
             // A server that stops closes the connection, after the replies of running requests.
-            let frame = match receiver.receive().await {
+            let received = match self.session {
+                Some(_) => receiver.receive().await,
+                None => match timeout_at(&*clock, deadline, receiver.receive()).await {
+                    Some(received) => received,
+                    None => return End::Garbage("no Connect in time".to_owned()),
+                },
+            };
+            let frame = match received {
                 Ok(Some(frame)) => frame,
                 Ok(None) => return End::Closed,
                 Err(error) if error.kind() == std::io::ErrorKind::InvalidData => {

@@ -7,7 +7,7 @@
 mod ior;
 mod mdtest;
 mod random;
-mod report;
+pub mod report;
 pub mod systems;
 mod target;
 pub mod tree;

@@ -1,15 +1,21 @@
 //! The table: medians of repetitions, each beside the local file system's in the same session.
 
-use comfy_table::{CellAlignment, Table, presets::UTF8_NO_BORDERS};
+use comfy_table::{CellAlignment, ContentLineStyle, LineStyle, Table, TableStyle};
 
 use super::Measurement;
+
+/// A line below the header, nothing else.
+pub const STYLE: TableStyle = TableStyle::new()
+    .header_lines(ContentLineStyle::none())
+    .header_separator(LineStyle::none().fill('─').junction('─'))
+    .content_lines(ContentLineStyle::none());
 
 type Key = (&'static str, &'static str, usize, &'static str);
 
 /// All results as a table, in the order they were first measured.
 pub fn table(results: &[Measurement]) -> Table {
     let mut table = Table::new();
-    table.load_style(UTF8_NO_BORDERS);
+    table.load_style(STYLE);
     table.set_header(["benchmark", "phase", "workers", "system", "rate", "unit", "ratio", "CPU", "fdatasync/s"]);
     for column in [2, 4, 6, 7, 8] {
         if let Some(column) = table.column_mut(column) {

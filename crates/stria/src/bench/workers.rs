@@ -6,29 +6,32 @@ use std::{
     time::{Duration, Instant},
 };
 
-/// Runs `work(rank)` on `workers` threads at once.
+/// Runs `work(rank)` on `workers` threads at once; the time from the first one's start to the last one's end.
 pub fn run(workers: usize, work: impl Fn(usize) -> io::Result<()> + Sync) -> io::Result<Duration> {
-    let barrier = Barrier::new(workers + 1);
+    let barrier = Barrier::new(workers);
     std::thread::scope(|scope| {
         let handles: Vec<_> = (0..workers)
             .map(|rank| {
                 let (barrier, work) = (&barrier, &work);
                 scope.spawn(move || {
                     barrier.wait();
+                    let start = Instant::now();
                     let outcome = work(rank);
-                    (Instant::now(), outcome)
+                    (start, Instant::now(), outcome)
                 })
             })
             .collect();
-        barrier.wait();
-        let start = Instant::now();
-        let mut end = start;
+        let (mut starts, mut ends) = (Vec::new(), Vec::new());
         for handle in handles {
-            let (finished, outcome) = handle.join().map_err(|_| io::Error::other("a benchmark worker panicked"))?;
+            let (start, end, outcome) = handle.join().map_err(|_| io::Error::other("a benchmark worker panicked"))?;
             outcome?;
-            end = end.max(finished);
+            starts.push(start);
+            ends.push(end);
         }
-        Ok(end - start)
+        let (Some(first), Some(last)) = (starts.into_iter().min(), ends.into_iter().max()) else {
+            return Ok(Duration::ZERO);
+        };
+        Ok(last - first)
     })
 }
 

@@ -105,19 +105,27 @@ fn set(paths: &[PathBuf], assignment: &str, permanent: bool) -> anyhow::Result<(
         bail!("'{assignment}': expected NAME=VALUE");
     };
     let (name, value) = (name.to_owned(), value.to_owned());
-    if permanent {
+    if permanent && value.is_empty() {
+        // Removes the permanent setting; what is set now stays.
         return done_by_any(paths, &CtlRequest::SetPermanent { name, value });
     }
-    let mut matched = 0;
+    let mut changed = Vec::new();
     for path in paths {
         let request = CtlRequest::Set { pattern: name.clone(), value: value.clone() };
         if let CtlReply::Parameters(parameters) = ask(path, &request)? {
-            parameters.iter().for_each(|parameter| show(parameter, false));
-            matched += parameters.len();
+            changed.extend(parameters);
         }
     }
-    if matched == 0 {
-        bail!("no parameter matches '{name}'; see: stria ctl list_param");
+    match (permanent, changed.is_empty()) {
+        (false, true) => bail!("no parameter matches '{name}'; see: stria ctl list_param"),
+        (false, false) => changed.iter().for_each(|parameter| show(parameter, false)),
+        (true, unknown) => {
+            // The value was good for this host's daemons; other hosts may have parameters that these do not.
+            done_by_any(paths, &CtlRequest::SetPermanent { name: name.clone(), value })?;
+            if unknown {
+                eprintln!("stria: no daemon of this host has '{name}'; it was stored for others");
+            }
+        }
     }
     Ok(())
 }

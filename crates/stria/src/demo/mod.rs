@@ -5,11 +5,12 @@ mod work;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, bail};
-use comfy_table::{CellAlignment, Table, presets::UTF8_NO_BORDERS};
+use comfy_table::{CellAlignment, Table};
 
 use crate::{
     bench::{
         fdatasync_rate,
+        report::STYLE,
         systems::{System, SystemKind},
         tree,
     },
@@ -87,7 +88,7 @@ fn refuse_small_disk(place: &Path, work: &Work) -> anyhow::Result<()> {
 
 fn table(ours: &Rates, local: &Rates) -> Table {
     let mut table = Table::new();
-    table.load_style(UTF8_NO_BORDERS);
+    table.load_style(STYLE);
     table.set_header(["", "StriaFS", "local disk", "ratio"]);
     for column in 1..4 {
         if let Some(column) = table.column_mut(column) {

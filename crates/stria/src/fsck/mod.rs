@@ -40,6 +40,8 @@ pub struct Summary {
     pub files: u64,
     /// Objects seen.
     pub objects: u64,
+    /// Files without writers whose size only their objects know.
+    pub unsettled: u64,
     /// What is wrong.
     pub findings: Vec<Finding>,
 }
@@ -95,6 +97,12 @@ fn report(summary: &Summary, arguments: &FsckArgs) -> anyhow::Result<()> {
     }
     let left = summary.findings.iter().filter(|finding| !finding.repaired).count();
     if !arguments.json {
+        if summary.unsettled > 0 {
+            println!(
+                "{} files whose writers died: their size is asked from the objects; --repair settles it",
+                summary.unsettled
+            );
+        }
         println!(
             "{} inodes, {} files, {} objects: {} problems, {} repaired",
             summary.inodes,
@@ -124,7 +132,7 @@ async fn check(node: &Node, arguments: &FsckArgs) -> anyhow::Result<Summary> {
     for (role, ost) in &targets.osts {
         summary.objects += objects.read_target(*role, ost, arguments.data, &mut summary.findings).await?;
     }
-    objects.judge(&targets, arguments.repair, &mut summary.findings).await?;
+    objects.judge(&targets, &*node.seams().clock, arguments.repair, &mut summary).await?;
     targets.close().await;
     Ok(summary)
 }

@@ -1,6 +1,6 @@
 //! Files against their objects: orphans, data that are missing, sizes that do not fit, damaged blocks.
 
-use std::collections::BTreeMap;
+use std::{collections::BTreeMap, time::Duration};
 
 use layout::{Layout, LayoutKind};
 use rpc::{
@@ -12,9 +12,10 @@ use rpc::{
         ost::ObjectAttributes,
     },
 };
+use rt::Clock;
 use types::{Credentials, FsError, FsResult, InodeNumber, ObjectId};
 
-use super::{PAGE, Targets, mdt_call, ost_call};
+use super::{PAGE, Summary, Targets, mdt_call, ost_call};
 
 /// What files say, then what objects say, then the verdict.
 #[derive(Default)]
@@ -57,42 +58,29 @@ impl ObjectCheck {
     }
 
     /// Compares both.
-    pub async fn judge(&self, targets: &Targets, repair: bool, findings: &mut Vec<Finding>) -> FsResult<()> {
-        for (object, places) in &self.objects {
-            for (role, attributes) in places {
-                if !self.files.get(&object.inode).is_some_and(|file| belongs(file, *object, *role)) {
-                    self.judge_orphan(targets, *object, *role, attributes, repair, findings).await?;
-                }
-            }
-        }
-        for file in self.files.values() {
-            self.judge_size(targets, file, repair, findings).await?;
-        }
-        Ok(())
-    }
-
-    async fn judge_orphan(
+    pub async fn judge(
         &self,
         targets: &Targets,
-        object: ObjectId,
-        role: TargetRole,
-        attributes: &ObjectAttributes,
+        clock: &dyn Clock,
         repair: bool,
-        findings: &mut Vec<Finding>,
+        summary: &mut Summary,
     ) -> FsResult<()> {
-        // The file may be younger than the list of inodes, or its objects' removal on the way.
-        match targets.look_again(object.inode).await? {
-            Some(file) if file.busy || belongs(&file, object, role) => return Ok(()),
-            _ => {}
+        let places = self.objects.iter().flat_map(|(object, places)| places.iter().map(move |place| (*object, *place)));
+        let suspects = places
+            .filter(|(object, (role, _))| {
+                !self.files.get(&object.inode).is_some_and(|file| belongs(file, *object, *role))
+            })
+            .map(|(object, (role, attributes))| Suspect { object, role, attributes });
+        for Suspect { object, role, attributes } in orphans(targets, clock, suspects.collect()).await? {
+            if repair {
+                ost_call(targets.ost(role)?, OstRequest::Destroy(vec![object])).await?;
+            }
+            let problem = format!("orphan object {object} on {role:?}: {} bytes that no file has", attributes.size);
+            summary.findings.push(finding(object.inode, problem, repair));
         }
-        if !still_there(targets, object, role).await? {
-            return Ok(());
+        for file in self.files.values() {
+            self.judge_size(targets, file, repair, summary).await?;
         }
-        if repair {
-            ost_call(targets.ost(role)?, OstRequest::Destroy(vec![object])).await?;
-        }
-        let problem = format!("orphan object {object} on {role:?}: {} bytes that no file has", attributes.size);
-        findings.push(finding(object.inode, problem, repair));
         Ok(())
     }
 
@@ -101,7 +89,7 @@ impl ObjectCheck {
         targets: &Targets,
         file: &ScannedInode,
         repair: bool,
-        findings: &mut Vec<Finding>,
+        summary: &mut Summary,
     ) -> FsResult<()> {
         let inode = file.entry.attributes.inode;
         if file.busy || self.implied(file) == Some(file.entry.attributes.size) && file.entry.unsettled.is_none() {
@@ -111,7 +99,12 @@ impl ObjectCheck {
         let (size, blocks) = glimpse(targets, &now).await?;
         let attributes = now.entry.attributes;
         let problem = match now.entry.unsettled {
-            Some(_) => format!("size is not settled although nobody writes: the objects say {size} bytes"),
+            // What a writer leaves behind that died: no damage, whoever looks asks the objects.
+            Some(_) if !repair => {
+                summary.unsettled += 1;
+                return Ok(());
+            }
+            Some(_) => format!("the size was not settled: {size} bytes by the objects"),
             None if attributes.size == size => return Ok(()),
             None if attributes.size > size => {
                 format!("data are missing: the size is {} bytes, the objects end at {size}", attributes.size)
@@ -123,7 +116,7 @@ impl ObjectCheck {
             let request = MdtRequest::RepairSize(Credentials::root(), inode, update);
             mdt_call(targets.mdt_of(inode)?, request).await?;
         }
-        findings.push(finding(inode, problem, repair));
+        summary.findings.push(finding(inode, problem, repair));
         Ok(())
     }
 
@@ -137,6 +130,41 @@ impl ObjectCheck {
             plain.file_size(object.slot, object_size)
         };
         Some(ends.map(size).max().unwrap_or(0))
+    }
+}
+
+/// An object that may belong to no file.
+struct Suspect {
+    object: ObjectId,
+    role: TargetRole,
+    attributes: ObjectAttributes,
+}
+
+/// Those that do belong to none: their file is not merely younger than the list of inodes, nor is their removal on the way.
+async fn orphans(targets: &Targets, clock: &dyn Clock, mut suspects: Vec<Suspect>) -> FsResult<Vec<Suspect>> {
+    /// Removed files' objects are destroyed within moments; as long as some go, the rest is waited for.
+    const PATIENCE: Duration = Duration::from_secs(5);
+    let mut deadline = clock.now() + PATIENCE;
+    loop {
+        let before = suspects.len();
+        let mut left = Vec::new();
+        for suspect in suspects {
+            let owned = match targets.look_again(suspect.object.inode).await? {
+                Some(file) => file.busy || belongs(&file, suspect.object, suspect.role),
+                None => false,
+            };
+            if !owned && still_there(targets, suspect.object, suspect.role).await? {
+                left.push(suspect);
+            }
+        }
+        suspects = left;
+        if suspects.len() < before {
+            deadline = clock.now() + PATIENCE;
+        }
+        if suspects.is_empty() || clock.now() >= deadline {
+            return Ok(suspects);
+        }
+        rt::clock::sleep(clock, PATIENCE / 10).await;
     }
 }
 

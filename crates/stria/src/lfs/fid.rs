@@ -109,8 +109,11 @@ fn mount_point(place: &str) -> Result<PathBuf, Errno> {
 }
 
 fn paths(point: &Path, inode: InodeNumber) -> Result<Vec<Vec<u8>>, Errno> {
-    match channel::call(point, &ControlRequest::InodePaths(inode))? {
-        ControlReply::Paths(paths) => Ok(paths),
-        _ => Err(Errno(libc::EPROTO)),
+    match channel::call(point, &ControlRequest::InodePaths(inode)) {
+        Ok(ControlReply::Paths(paths)) => Ok(paths),
+        Ok(_) => Err(Errno(libc::EPROTO)),
+        // No inode has this number (any more): to a user of `lfs`, a name that leads nowhere.
+        Err(Errno(libc::ESTALE)) => Err(Errno(libc::ENOENT)),
+        Err(errno) => Err(errno),
     }
 }

@@ -3,12 +3,17 @@
 use std::{
     collections::{BTreeMap, BTreeSet},
     fmt,
+    ops::RangeInclusive,
     path::{Path, PathBuf},
 };
 
 use rpc::message::mgs::TargetRole;
+use rt::Address;
 use serde::{Deserialize, Serialize};
 use types::{MdtIndex, OstIndex, limits};
+
+/// Memory of a target in MiB that makes sense: from what the tables need to work at all to 1 TiB.
+const MEMORY_MIB: RangeInclusive<u64> = 16..=1 << 20;
 
 /// What `stria serve` reads.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -132,6 +137,15 @@ impl Config {
     pub fn check(&self) -> Result<(), ConfigError> {
         let wrong = |problem: String| Err(ConfigError::Value(problem));
         check_fsname(&self.fsname)?;
+        let addresses =
+            [("listen", Some(&self.listen)), ("advertise", self.advertise.as_ref()), ("mgs", self.mgs.as_ref())];
+        for (key, address) in addresses.into_iter().filter_map(|(key, address)| Some((key, address?))) {
+            check_address(key, address)?;
+        }
+        if !MEMORY_MIB.contains(&self.memory_mib) {
+            let (min, max) = MEMORY_MIB.into_inner();
+            return wrong(format!("memory_mib = {}: use {min} to {max}", self.memory_mib));
+        }
         if self.targets.is_empty() {
             return wrong("no [[target]]: say which targets this daemon serves".to_owned());
         }
@@ -155,6 +169,17 @@ impl Config {
             _ => Ok(()),
         }
     }
+}
+
+/// Whether an address is `host` or `host:port`; whether the host exists is seen when it is used.
+fn check_address(key: &str, address: &str) -> Result<(), ConfigError> {
+    if Address::with_port(address).is_complete() {
+        return Ok(());
+    }
+    Err(ConfigError::Value(format!(
+        "{key} = \"{address}\": expected HOST:PORT, as in 10.0.0.1:{}",
+        Address::PORT_DEFAULT
+    )))
 }
 
 /// Whether a text can name a file system.

@@ -36,8 +36,7 @@ impl NodeControl {
         let tree = ParameterTree::new();
         parameters::register(&tree, node)?;
         for assignment in assignments {
-            let (name, value) =
-                assignment.split_once('=').with_context(|| format!("'{assignment}': expected NAME=VALUE"))?;
+            let (name, value) = split_assignment(assignment)?;
             tree.set(name, value).with_context(|| format!("cannot set {assignment}"))?;
         }
         let stop = follow_permanent(&tree, node)?;
@@ -53,6 +52,11 @@ impl NodeControl {
             .with_context(|| format!("cannot open a control socket in {}", run_dir.display()))?;
         Ok(Self { _socket: socket, _stop: stop })
     }
+}
+
+/// The parts of `NAME=VALUE`.
+pub fn split_assignment(assignment: &str) -> anyhow::Result<(&str, &str)> {
+    assignment.split_once('=').with_context(|| format!("'{assignment}': expected NAME=VALUE"))
 }
 
 /// Sets permanent parameters, now and whenever the cluster map brings others. Names that this process does not have are

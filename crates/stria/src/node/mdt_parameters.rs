@@ -7,11 +7,13 @@ use mds::{Mdt, Parameters};
 use rt::parameters::{Parameter, ParameterError, ParameterTree, parse_number};
 use types::limits;
 
-/// A number among [`Parameters`]: name below the target, explanation, range, and how to read and change it.
+/// A number among [`Parameters`]: name below the target, explanation, range, unit, and how to read and change it.
 struct Number {
     name: &'static str,
     doc: &'static str,
     range: std::ops::RangeInclusive<u64>,
+    /// Values are multiples of this.
+    unit: u64,
     get: fn(&Parameters) -> u64,
     set: fn(&mut Parameters, u64),
 }
@@ -21,6 +23,7 @@ const NUMBERS: [Number; 6] = [
         name: "lod.stripecount",
         doc: "stripes of files that nobody chose a layout for",
         range: 1..=limits::STRIPE_COUNT_MAX as u64,
+        unit: 1,
         get: |parameters| match parameters.default_layout.stripe_count {
             ResolvedCount::AtMost(count) => u64::from(count),
             ResolvedCount::All => u64::from(limits::STRIPE_COUNT_MAX),
@@ -31,15 +34,15 @@ const NUMBERS: [Number; 6] = [
         name: "lod.stripesize",
         doc: "bytes per stripe of files that nobody chose a layout for; a multiple of 65536",
         range: limits::STRIPE_BYTES_MIN..=limits::STRIPE_BYTES_MAX,
+        unit: limits::STRIPE_BYTES_MIN,
         get: |parameters| parameters.default_layout.stripe_bytes,
-        set: |parameters, value| {
-            parameters.default_layout.stripe_bytes = value / limits::STRIPE_BYTES_MIN * limits::STRIPE_BYTES_MIN
-        },
+        set: |parameters, value| parameters.default_layout.stripe_bytes = value,
     },
     Number {
         name: "lod.qos_threshold_rr",
         doc: "percent by which free space may differ before placement weighs it",
         range: 0..=100,
+        unit: 1,
         get: |parameters| u64::from(parameters.placement.qos_threshold_rr),
         set: |parameters, value| parameters.placement.qos_threshold_rr = value as u32,
     },
@@ -47,6 +50,7 @@ const NUMBERS: [Number; 6] = [
         name: "lod.qos_prio_free",
         doc: "percent by which free space counts more than an even spread",
         range: 0..=100,
+        unit: 1,
         get: |parameters| u64::from(parameters.placement.qos_prio_free),
         set: |parameters, value| parameters.placement.qos_prio_free = value as u32,
     },
@@ -54,6 +58,7 @@ const NUMBERS: [Number; 6] = [
         name: "lod.reserved_permille",
         doc: "thousandths of an OST's space below which it gets no new objects",
         range: 0..=1000,
+        unit: 1,
         get: |parameters| u64::from(parameters.placement.reserved_permille),
         set: |parameters, value| parameters.placement.reserved_permille = value as u32,
     },
@@ -61,6 +66,7 @@ const NUMBERS: [Number; 6] = [
         name: "osp.maxage_ms",
         doc: "milliseconds between questions for the space of the OSTs",
         range: 10..=3_600_000,
+        unit: 1,
         get: |parameters| parameters.ost_refresh.as_millis() as u64,
         set: |parameters, value| parameters.ost_refresh = Duration::from_millis(value),
     },
@@ -68,7 +74,7 @@ const NUMBERS: [Number; 6] = [
 
 /// Registers what `mdt` has.
 pub fn register(tree: &ParameterTree, mdt: &Arc<Mdt>) -> Result<(), ParameterError> {
-    for Number { name, doc, range, get, set } in NUMBERS {
+    for Number { name, doc, range, unit, get, set } in NUMBERS {
         let (kind, leaf) = name.split_once('.').expect("names have two parts");
         let (shown, changed) = (Arc::clone(mdt), Arc::clone(mdt));
         let parameter = Parameter::writable(
@@ -76,6 +82,9 @@ pub fn register(tree: &ParameterTree, mdt: &Arc<Mdt>) -> Result<(), ParameterErr
             move || get(&shown.parameters()).to_string(),
             move |text| {
                 let value = parse_number(text, &range)?;
+                if !value.is_multiple_of(unit) {
+                    return Err(format!("expected a multiple of {unit}"));
+                }
                 let mut parameters = changed.parameters();
                 set(&mut parameters, value);
                 changed.set_parameters(parameters);

@@ -8,7 +8,7 @@
 
 use std::{path::Path, sync::Arc};
 
-use anyhow::Context;
+use anyhow::{Context, bail};
 use kv::{FjallCold, Store, cold::fjall::FjallOptions};
 use mds::{Mdt, MdtOptions};
 use mgs::Mgs;
@@ -103,6 +103,18 @@ pub async fn format(cores: &Cores, target: &TargetConfig, fsname: &str) -> anyho
     Ok(())
 }
 
+/// Refuses a target that has lost a part, which opening would make anew: a directory of its own that is not mounted.
+fn expect_whole(target: &TargetConfig) -> anyhow::Result<()> {
+    let objects = (target.role == Role::Ost).then_some("objects");
+    for part in ["journal", "cold"].into_iter().chain(objects) {
+        let path = target.dir.join(part);
+        if !path.is_dir() {
+            bail!("{} is missing: the target is not whole", path.display());
+        }
+    }
+    Ok(())
+}
+
 /// Opens a formatted target; its directory is locked by the caller.
 pub async fn open(
     seams: &Seams,
@@ -112,6 +124,7 @@ pub async fn open(
     memory_bytes: u64,
 ) -> anyhow::Result<OpenTarget> {
     let directory = target.dir.as_path();
+    expect_whole(target)?;
     Ok(match target.role {
         Role::Mgs => OpenTarget::Mgs(open_mgs(seams, directory, fsname, threads, memory_bytes).await?),
         Role::Mdt => {

@@ -1,6 +1,10 @@
 //! `stria up`: a whole file system in this process, mounted.
 
-use std::{path::PathBuf, sync::Arc, time::Instant};
+use std::{
+    path::{Path, PathBuf},
+    sync::Arc,
+    time::Instant,
+};
 
 use anyhow::{Context, bail};
 use fuse::{Mount, MountOptions, Unmounted};
@@ -9,8 +13,10 @@ use rt::{Address, real::Cores};
 use super::{
     Node, NodeOptions,
     config::{self, Role},
-    control::NodeControl,
-    format, signals,
+    control::{self, NodeControl},
+    format,
+    identity::Identity,
+    signals,
     status::say,
 };
 use crate::cli::UpArgs;
@@ -40,7 +46,7 @@ pub fn run(arguments: UpArgs) -> anyhow::Result<()> {
 fn serve(
     arguments: &UpArgs,
     node: &Arc<Node>,
-    mount_point: &PathBuf,
+    mount_point: &Path,
     formatted: usize,
     begun: Instant,
     mut stop: tokio::sync::watch::Receiver<bool>,
@@ -87,10 +93,9 @@ fn serve(
 
 /// Targets that exist and those asked for. Fewer than exist cannot be asked for: files lie on them.
 fn options(arguments: &UpArgs) -> anyhow::Result<NodeOptions> {
-    config::check_fsname(&arguments.fsname)?;
-    let existing = (0..u16::MAX)
-        .take_while(|index| format::is_target(&arguments.dir.join(format!("{}{index}", Role::Ost))))
-        .count() as u16;
+    arguments.fsname.as_deref().map_or(Ok(()), config::check_fsname)?;
+    arguments.parameters.iter().try_for_each(|assignment| control::split_assignment(assignment).map(drop))?;
+    let existing = existing_osts(&arguments.dir)?;
     let osts = match (arguments.osts, existing) {
         (None, 0) => OSTS_DEFAULT,
         (None, existing) => existing,
@@ -99,13 +104,34 @@ fn options(arguments: &UpArgs) -> anyhow::Result<NodeOptions> {
         }
         (Some(wanted), _) => wanted,
     };
+    let mut options = NodeOptions::up(arguments.dir.clone(), osts);
     if existing == 0 {
         refuse_foreign_directory(arguments)?;
+    } else {
+        // The directory knows its name. If another one was given, opening the targets tells.
+        options.fsname = Identity::load(&arguments.dir.join("mgs"))?.fsname;
     }
-    let mut options = NodeOptions::up(arguments.dir.clone(), osts);
-    options.fsname.clone_from(&arguments.fsname);
+    if let Some(fsname) = &arguments.fsname {
+        options.fsname.clone_from(fsname);
+    }
     options.listen = arguments.listen.as_deref().map(Address::with_port);
+    if let Some(listen) = options.listen.as_ref().filter(|listen| !listen.is_complete()) {
+        bail!("--listen {listen}: expected HOST:PORT");
+    }
     Ok(options)
+}
+
+/// How many OSTs there are, from their directories `ost0`, `ost1` and so on, none of which may be missing.
+fn existing_osts(directory: &Path) -> anyhow::Result<u16> {
+    let ost = |index: u16| directory.join(format!("{}{index}", Role::Ost));
+    let is_target = |index: &u16| format::is_target(&ost(*index));
+    let count = (0..u16::MAX).take_while(is_target).count() as u16;
+    let Ok(entries) = std::fs::read_dir(directory) else { return Ok(count) };
+    let numbers = entries.flatten().filter_map(|entry| entry.file_name().to_str()?.strip_prefix("ost")?.parse().ok());
+    if let Some(higher) = numbers.filter(|index| *index > count && is_target(index)).min() {
+        bail!("{} is missing, but {} is there: files lie on both", ost(count).display(), ost(higher).display());
+    }
+    Ok(count)
 }
 
 /// A new file system goes into a new or empty directory only (a mount point `mnt` in it is fine).

@@ -4,14 +4,17 @@
 //! `stria fsck` judge what is left. Whatever a test needs and does not find (root, `/dev/fuse`, a program) fails it by name:
 //! nothing is skipped. Nothing sleeps to be right: daemons are waited for by the lines they print.
 
-#![allow(dead_code, reason = "every test binary compiles this module and uses a part of it")]
+#![allow(dead_code, unused_imports, reason = "every test binary compiles this module and uses a part of it")]
 
 pub mod daemon;
 pub mod file_system;
+pub mod network;
 pub mod place;
 pub mod programs;
+pub mod wait;
 
 pub use daemon::Daemon;
 pub use file_system::{FileSystem, Transport};
 pub use place::Place;
 pub use programs::{Output, Program};
+pub use wait::{PATIENCE, wait_for};

@@ -13,16 +13,20 @@ use std::{
     time::Duration,
 };
 
-use tempfile::TempDir;
-
-use super::{
-    daemon::{Daemon, PATIENCE, STRIA, wait_for},
-    network::{Host, Network, output_of},
+use crate::common::{
+    Daemon, PATIENCE, Place, Program,
+    network::{Host, Network},
+    wait_for,
 };
 
 /// A session without a request for this long is evicted (`LEASE` of the program).
 pub const LEASE: Duration = Duration::from_secs(30);
 const FSNAME: &str = "stria";
+
+/// The program under test, on a host.
+fn stria(host: &Host) -> Command {
+    host.command(env!("CARGO_BIN_EXE_stria"))
+}
 
 /// A host that serves targets.
 pub struct Server {
@@ -36,10 +40,10 @@ pub struct Server {
 impl Server {
     /// Serves, and waits until it says so.
     pub fn start(&mut self) {
-        let mut command = self.host.command(STRIA);
+        let mut command = stria(&self.host);
         command.arg("serve").arg(&self.config);
         let mut daemon = Daemon::start(&self.host.name, command, &self.log);
-        daemon.wait_for_log("serving ");
+        daemon.wait_for("serving ");
         self.daemon = Some(daemon);
     }
 
@@ -63,10 +67,10 @@ pub struct Client {
 impl Client {
     /// Mounts, and waits until the mount works.
     pub fn mount(&mut self) {
-        let mut command = self.host.command(STRIA);
+        let mut command = stria(&self.host);
         command.args(["mount", "--foreground", &source(), &self.point.to_string_lossy(), "-o", &self.options]);
         let mut daemon = Daemon::start(&self.host.name, command, &self.log);
-        daemon.wait_for_log("mounted ");
+        daemon.wait_for("mounted ");
         self.daemon = Some(daemon);
     }
 
@@ -78,7 +82,7 @@ impl Client {
 
     /// What the client's process has logged.
     pub fn log(&self) -> String {
-        self.daemon.as_ref().expect("the client runs").log()
+        self.daemon.as_ref().expect("the client runs").logged()
     }
 
     /// A path in the mount.
@@ -89,14 +93,15 @@ impl Client {
     /// Runs `lfs` on this client; its output.
     #[track_caller]
     pub fn lfs(&self, arguments: &[&str]) -> String {
-        output_of(self.host.command(STRIA).arg("lfs").args(arguments)).unwrap_or_else(|error| panic!("{error}"))
+        Program(stria(&self.host)).arg("lfs").args(arguments).succeed()
     }
 
     /// Runs `lfs` on this client, which must fail; all it says.
     #[track_caller]
     pub fn lfs_failure(&self, arguments: &[&str]) -> String {
-        let failure = output_of(self.host.command(STRIA).arg("lfs").args(arguments));
-        failure.expect_err(&format!("lfs {arguments:?} succeeded")).to_string()
+        let output = Program(stria(&self.host)).arg("lfs").args(arguments).output();
+        assert_ne!(output.status, 0, "lfs {arguments:?} succeeded: {}", output.stdout);
+        output.stdout + &output.stderr
     }
 }
 
@@ -118,7 +123,7 @@ pub struct Cluster {
     /// Clients.
     pub clients: Vec<Client>,
     _network: Network,
-    _place: TempDir,
+    _place: Place,
     /// One cluster at a time: a dozen processes are enough for small machines.
     _turn: MutexGuard<'static, ()>,
 }
@@ -128,21 +133,18 @@ impl Cluster {
     pub fn start(client_options: &[&str]) -> Cluster {
         static TURN: Mutex<()> = Mutex::new(());
         let turn = TURN.lock().unwrap_or_else(PoisonError::into_inner);
-        let place = tempfile::tempdir().expect("a temporary directory can be made");
+        let mut place = Place::new();
         let network = Network::new();
         let [mds, oss1, oss2] = ["mds", "oss1", "oss2"].map(|name| network.host(name));
-        let mut mds = server(place.path(), mds, &[("mgs", 0), ("mdt", 0)]);
-        let mut oss = [
-            server(place.path(), oss1, &[("ost", 0), ("ost", 1)]),
-            server(place.path(), oss2, &[("ost", 2), ("ost", 3)]),
-        ];
+        let mut mds = server(&place, mds, &[("mgs", 0), ("mdt", 0)]);
+        let mut oss =
+            [server(&place, oss1, &[("ost", 0), ("ost", 1)]), server(&place, oss2, &[("ost", 2), ("ost", 3)])];
         mds.start();
         oss.iter_mut().for_each(Server::start);
         let clients = (1..).zip(client_options).map(|(number, options)| {
             let host = network.host(&format!("client{number}"));
-            let point = place.path().join(format!("mnt{number}"));
-            fs::create_dir(&point).expect("the place is ours");
-            let log = place.path().join(format!("client{number}.log"));
+            let point = place.mount_point(&format!("client{number}"));
+            let log = place.data(&format!("client{number}.log"));
             let mut client = Client { host, point, options: (*options).to_owned(), log, daemon: None };
             client.mount();
             client
@@ -166,13 +168,21 @@ impl Cluster {
     /// Checks the file system from a client's host; panics with the findings if it is not clean.
     #[track_caller]
     pub fn expect_clean(&self) {
-        let mut fsck = self.clients[0].host.command(STRIA);
-        output_of(fsck.args(["fsck", "--data", &source()])).unwrap_or_else(|error| panic!("not clean: {error}"));
+        let fsck = Program(stria(&self.clients[0].host)).args(["fsck", "--data", &source()]);
+        assert!(fsck.succeed().contains(" 0 problems"));
+    }
+
+    fn daemons(&self) -> impl Iterator<Item = &Daemon> {
+        let servers = [&self.mds].into_iter().chain(&self.oss).map(|server| &server.daemon);
+        servers.chain(self.clients.iter().map(|client| &client.daemon)).flatten()
     }
 }
 
 impl Drop for Cluster {
     fn drop(&mut self) {
+        if std::thread::panicking() {
+            self.daemons().for_each(|daemon| eprintln!("{}", daemon.log()));
+        }
         for client in &mut self.clients {
             drop(client.daemon.take());
             detach(&client.point);
@@ -181,22 +191,22 @@ impl Drop for Cluster {
 }
 
 /// Writes the configuration of a host like those in examples/ and formats its targets.
-fn server(place: &Path, host: Host, targets: &[(&str, u16)]) -> Server {
+fn server(place: &Place, host: Host, targets: &[(&str, u16)]) -> Server {
     let mut text = format!(
         "fsname = \"{FSNAME}\"\nlisten = \"0.0.0.0:988\"\nadvertise = \"{}:988\"\nrun_dir = \"{}\"\nmemory_mib = 64\n",
         host.address,
-        place.join("run").join(&host.name).display()
+        place.data("run").join(&host.name).display()
     );
     if !targets.iter().any(|(role, _)| *role == "mgs") {
         text.push_str("mgs = \"10.77.0.1:988\"\n");
     }
     for (role, index) in targets {
-        let dir = place.join(if *role == "mgs" { "mgs".to_owned() } else { format!("{role}{index}") });
+        let dir = place.data(&format!("{role}{index}"));
         text.push_str(&format!("\n[[target]]\nrole = \"{role}\"\nindex = {index}\ndir = \"{}\"\n", dir.display()));
     }
-    let config = place.join(format!("{}.toml", host.name));
+    let config = place.data(&format!("{}.toml", host.name));
     fs::write(&config, text).expect("the place is ours");
-    output_of(host.command(STRIA).arg("format").arg(&config)).unwrap_or_else(|error| panic!("{error}"));
-    let log = place.join(format!("{}.log", host.name));
+    Program(stria(&host)).arg("format").arg(&config).succeed();
+    let log = place.data(&format!("{}.log", host.name));
     Server { host, config, log, daemon: None }
 }

@@ -18,7 +18,7 @@ use std::{
     time::Duration,
 };
 
-use super::daemon::{PATIENCE, wait_for};
+use crate::common::{PATIENCE, wait_for};
 
 /// Files a worker has at a time.
 const FILES_MAX: usize = 8;

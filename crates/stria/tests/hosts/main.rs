@@ -3,9 +3,9 @@
 //! Every test has a cluster of its own in network namespaces. Needs root.
 
 mod cluster;
-mod daemon;
+#[path = "../common/mod.rs"]
+mod common;
 mod load;
-mod network;
 
 use std::{
     fs::{self, File},
@@ -17,7 +17,7 @@ use std::{
 };
 
 use cluster::{Client, Cluster, LEASE};
-use daemon::{PATIENCE, wait_for};
+use common::{PATIENCE, wait_for};
 use load::{Load, Written};
 
 /// Directories for workers on both clients: some with files over all targets, some with the default layout.

@@ -65,7 +65,10 @@ impl TcpReceiver {
         if self.partial.is_some() {
             return Ok(None);
         }
-        let Some(start) = self.read.first_chunk::<HEADER_BYTES>() else { return Ok(None) };
+        let Some(start) = self.read.first_chunk::<HEADER_BYTES>() else {
+            FrameHeader::check_beginning(&self.read)?;
+            return Ok(None);
+        };
         let header = FrameHeader::decode(start)?;
         let (body_bytes, bulk_bytes) = (header.body_bytes as usize, header.bulk_bytes as usize);
         let inline_bytes = if bulk_bytes < POOLED_BYTES_MIN { bulk_bytes } else { 0 };

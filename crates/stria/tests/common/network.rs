@@ -6,7 +6,6 @@
 
 use std::{
     fs::File,
-    io,
     os::{fd::AsFd, unix::process::CommandExt},
     path::{Path, PathBuf},
     process::{Command, Output},
@@ -68,13 +67,26 @@ impl Host {
     /// A command that runs on this host. Only its network is the host's; files and mounts are everybody's.
     pub fn command(&self, program: impl AsRef<Path>) -> Command {
         let mut command = Command::new(program.as_ref());
-        let namespace = File::open(&self.namespace.path()).expect("the namespace exists as long as the host");
+        let namespace = File::open(self.namespace.path()).expect("the namespace exists as long as the host");
         // SAFETY: setns is async-signal-safe and touches no memory of this process.
         unsafe {
             command
                 .pre_exec(move || Ok(move_into_link_name_space(namespace.as_fd(), Some(LinkNameSpaceType::Network))?));
         }
         command
+    }
+
+    /// Runs `operation` on a thread of this process that is on this host; sockets it makes stay there.
+    pub fn within<T: Send>(&self, operation: impl FnOnce() -> T + Send) -> T {
+        let namespace = File::open(self.namespace.path()).expect("the namespace exists as long as the host");
+        let enter = move || move_into_link_name_space(namespace.as_fd(), Some(LinkNameSpaceType::Network));
+        std::thread::scope(|scope| {
+            let thread = scope.spawn(|| {
+                enter().expect("root may enter namespaces");
+                operation()
+            });
+            thread.join().expect("the operation does not panic")
+        })
     }
 
     /// Pulls the network cable.
@@ -132,15 +144,4 @@ fn remove_stale() {
             drop(Namespace { name });
         }
     }
-}
-
-/// Runs a command and gives its standard output; an error tells all it said.
-pub fn output_of(command: &mut Command) -> io::Result<String> {
-    let output = command.output()?;
-    let stdout = String::from_utf8_lossy(&output.stdout).into_owned();
-    if output.status.success() {
-        return Ok(stdout);
-    }
-    let stderr = String::from_utf8_lossy(&output.stderr);
-    Err(io::Error::other(format!("{:?}: {}\n{stdout}{stderr}", command.get_program(), output.status)))
 }

@@ -1,0 +1,85 @@
+//! `stria ctl`: parameters that do not exist or cannot be, targets out of use.
+
+use std::{
+    fs::{self, File},
+    os::unix::fs::FileExt,
+    time::Duration,
+};
+
+use crate::{
+    common::{PATIENCE, wait_for},
+    site::{Site, timed},
+};
+
+#[test]
+fn wrong_parameters_are_refused_with_name_and_reason() {
+    let mut site = Site::running(1);
+    let threads = "ost.OSS.ost_io.threads_max";
+    site.ctl_refused(&["get_param", "no.such.parameter"]).says(&["no parameter matches 'no.such.parameter'"]);
+    site.ctl_refused(&["list_param", "no.such.*"]).says(&["no parameter matches 'no.such.*'"]);
+    for (assignment, expected) in [
+        ("ost.OSS.ost_io.threads_max", "expected NAME=VALUE"),
+        ("ost.OSS.ost_io.threads_max=0", "threads_max"),
+        ("ost.OSS.ost_io.threads_max=-1", "threads_max"),
+        ("ost.OSS.ost_io.threads_max=many", "threads_max"),
+        ("version=7", "version"),
+        ("obdfilter.*.readonly=2", "readonly"),
+        ("lod.*.stripesize=1000", "stripesize"),
+        ("lod.*.stripesize=65537", "65536"),
+    ] {
+        site.ctl_refused(&["set_param", assignment]).says(&[expected]);
+        site.ctl_refused(&["set_param", "-P", assignment]).says(&[expected]);
+    }
+    site.ctl_refused(&["set_param", "no.such.parameter=1"]).says(&["no parameter matches 'no.such.parameter'"]);
+    site.ctl_refused(&["set_param", &format!("{threads}=")]).says(&["threads_max"]);
+    // A mount on another host may have it.
+    site.ctl(&["set_param", "-P", "osc.*.max_rpcs_in_flight=7"]);
+    let before = site.ctl(&["get_param", "-n", threads]);
+    site.ctl(&["set_param", "-P", &format!("{threads}=5")]);
+    wait_for("the permanent parameter", PATIENCE, || {
+        (site.ctl(&["get_param", "-n", threads]).trim() == "5").then_some(())
+    });
+    assert_ne!(before.trim(), "5");
+    site.stop();
+    site.serve();
+    wait_for("the permanent parameter after a restart", PATIENCE, || {
+        (site.ctl(&["get_param", "-n", threads]).trim() == "5").then_some(())
+    });
+    let nobody = site.place("nobody");
+    fs::create_dir(&nobody).unwrap();
+    site.refused(&["ctl", "--run-dir", &nobody.to_string_lossy(), "get_param", "*"]).says(&["no stria daemon answers"]);
+}
+
+#[test]
+fn a_target_out_of_use_gets_no_files_and_fails_at_once() {
+    let site = Site::running(3);
+    let path = site.file_on("there", 1);
+    fs::write(&path, "there").unwrap();
+    site.ctl_refused(&["deactivate", "stria-OST0009"]).says(&["there is no target 'stria-OST0009'"]);
+    site.ctl_refused(&["deactivate", "OST0001"]).says(&["there is no target 'OST0001'"]);
+    site.ctl(&["deactivate", "stria-OST0001"]);
+    site.wait_for_osts(2);
+    let df = site.stria(&["lfs", "df", &site.name("")]);
+    assert!(df.lines().any(|line| line.contains("OST0001") && line.contains("inactive")), "{df}");
+    // The MDT learns it from the same map.
+    wait_for("placement without the target", PATIENCE, || {
+        let refused = site.output(&["lfs", "setstripe", "-i", "1", &site.name("refused")]);
+        let _ = fs::remove_file(site.path("refused"));
+        (refused.status != 0).then_some(())
+    });
+    for number in 0..12 {
+        let name = format!("new{number}");
+        fs::write(site.path(&name), "elsewhere").unwrap();
+        assert_ne!(site.ost_of(&name), 1, "{name}");
+    }
+    let (read, took) = timed(|| fs::read(&path));
+    assert_eq!(read.unwrap_err().raw_os_error(), Some(libc::EIO));
+    assert!(took < Duration::from_secs(5), "{took:?}");
+    let (written, took) = timed(|| File::options().write(true).open(&path).and_then(|file| file.write_at(b"x", 0)));
+    assert_eq!(written.unwrap_err().raw_os_error(), Some(libc::EIO));
+    assert!(took < Duration::from_secs(5), "{took:?}");
+    site.ctl(&["activate", "stria-OST0001"]);
+    site.wait_for_osts(3);
+    assert_eq!(fs::read_to_string(&path).unwrap(), "there");
+    site.expect_clean();
+}

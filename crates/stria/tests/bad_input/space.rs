@@ -1,0 +1,147 @@
+//! Devices that are full or turn read-only.
+
+use std::{
+    fs::{self, File},
+    io::Write,
+    os::unix::fs::FileExt,
+    path::Path,
+};
+
+use crate::{
+    common::{PATIENCE, programs::program, wait_for},
+    site::Site,
+};
+
+/// A device on which little is left beside the reserve that a target keeps for itself.
+const SMALL: &str = "size=300m";
+
+/// Formats, serves and mounts a site with a small device below each of `small`.
+fn site_with_small(osts: u16, small: &[&str]) -> Site {
+    let mut site = Site::new(osts);
+    for directory in small {
+        site.attach(directory, &["-t", "tmpfs", "-o", SMALL, "small"]);
+    }
+    site.stria(&["format", &site.config()]);
+    site.serve();
+    site.mount("rw");
+    site
+}
+
+/// Writes pieces until there is no space; returns how many bytes were written. Anything but ENOSPC is a failure.
+fn fill(path: &Path) -> u64 {
+    let mut file = File::options().create(true).append(true).open(path).unwrap();
+    let piece = vec![0x5a; 1 << 20];
+    let mut bytes = 0;
+    loop {
+        match file.write(&piece) {
+            Ok(written) => bytes += written as u64,
+            Err(error) => {
+                assert_eq!(error.raw_os_error(), Some(libc::ENOSPC), "{error}");
+                return bytes;
+            }
+        }
+    }
+}
+
+#[test]
+fn a_full_target_says_so_keeps_what_it_has_and_recovers_by_deleting() {
+    let mut site = site_with_small(1, &["ost0"]);
+    fs::write(site.path("before"), vec![1; 100_000]).unwrap();
+    let filled = fill(&site.path("big"));
+    assert!(filled > 16 << 20, "a small device is not full after {filled} bytes");
+    assert_eq!(fs::metadata(site.path("big")).unwrap().len(), filled);
+    let df = site.stria(&["lfs", "df", &site.name("")]);
+    assert!(df.lines().any(|line| line.contains("OST0000") && line.contains("100%")), "{df}");
+    assert_eq!(fs::read(site.path("before")).unwrap(), vec![1; 100_000]);
+    assert_eq!(fs::read(site.path("big")).unwrap(), vec![0x5a; filled as usize]);
+    // A restart of a full target works as well.
+    site.kill();
+    site.serve();
+    assert_eq!(fs::read(site.path("big")).unwrap(), vec![0x5a; filled as usize]);
+    fs::remove_file(site.path("big")).unwrap();
+    wait_for("the space of the deleted file", PATIENCE, || fs::write(site.path("after"), vec![2; 8 << 20]).ok());
+    assert_eq!(fs::read(site.path("after")).unwrap(), vec![2; 8 << 20]);
+    site.expect_clean();
+}
+
+#[test]
+fn new_files_find_space_as_long_as_any_target_has_some() {
+    let site = site_with_small(3, &["ost0", "ost1"]);
+    site.file_on("big", 0);
+    fill(&site.path("big"));
+    // At once: nobody waits for the next report about the full target.
+    for number in 0..200 {
+        let name = format!("f{number}");
+        fs::write(site.path(&name), vec![number as u8; 1 << 20]).unwrap_or_else(|error| panic!("{name}: {error}"));
+    }
+    for number in 0..200 {
+        assert_eq!(fs::read(site.path(format!("f{number}"))).unwrap(), vec![number as u8; 1 << 20]);
+    }
+    site.expect_clean();
+}
+
+/// An ext4 on a file, mounted on a directory of the site.
+fn attach_ext4(site: &mut Site, directory: &str) -> String {
+    let image = site.place(&format!("{directory}.img")).to_string_lossy().into_owned();
+    File::create(&image).and_then(|file| file.set_len(512 << 20)).unwrap();
+    program("mkfs.ext4").args(["-q", "-E", "root_owner=0:0", "-O", "^has_journal", &image]).succeed();
+    site.attach(directory, &["-o", "loop,errors=remount-ro", &image]);
+    let point = site.place(directory);
+    fs::remove_dir(point.join("lost+found")).unwrap();
+    let device = program("findmnt").args(["-n", "-o", "SOURCE"]).arg(&point).succeed();
+    device.trim().trim_start_matches("/dev/").to_owned()
+}
+
+#[test]
+fn a_device_that_turns_read_only_is_shown_and_avoided_and_its_files_stay_readable() {
+    let mut site = Site::new(2);
+    let device = attach_ext4(&mut site, "ost0");
+    site.stria(&["format", &site.config()]);
+    site.serve();
+    site.mount("rw");
+    let path = site.file_on("there", 0);
+    let file = File::options().read(true).write(true).open(&path).unwrap();
+    file.write_all_at(&vec![3; 1 << 20], 0).unwrap();
+    file.sync_all().unwrap();
+    // As the kernel does it when the device fails.
+    fs::write(format!("/sys/fs/ext4/{device}/trigger_fs_error"), "test").unwrap();
+
+    let error = wait_for("the error of the device", PATIENCE, || file.write_at(&[4; 100_000], 0).err());
+    assert!([Some(libc::EROFS), Some(libc::EIO)].contains(&error.raw_os_error()), "{error}");
+    wait_for("R in lfs df", PATIENCE, || {
+        let df = site.stria(&["lfs", "df", &site.name("")]);
+        df.lines().any(|line| line.contains("OST:0]") && line.trim_end().ends_with('R')).then_some(())
+    });
+    let failure = site.ctl(&["get_param", "-n", "obdfilter.stria-OST0000.failure"]);
+    assert!(failure.contains("Read-only file system") || failure.contains("os error 30"), "{failure}");
+    wait_for("placement without the target", PATIENCE, || {
+        let name = "probe";
+        fs::write(site.path(name), "x").ok()?;
+        let ost = site.ost_of(name);
+        fs::remove_file(site.path(name)).unwrap();
+        (ost == 1).then_some(())
+    });
+    for number in 0..8 {
+        let name = format!("new{number}");
+        fs::write(site.path(&name), vec![5; 100_000]).unwrap();
+        assert_eq!(site.ost_of(&name), 1);
+    }
+    // Where a write failed, either contents may be found; everywhere else what was synced.
+    let synced = |path: &Path| fs::read(path).unwrap()[100_000..] == vec![3; (1 << 20) - 100_000];
+    assert!(synced(&path));
+    drop(file);
+    site.unmount();
+    site.kill();
+
+    // The operator repairs the file system and mounts it again.
+    let (point, image) = (site.place("ost0"), site.place("ost0.img"));
+    program("umount").arg(&point).succeed();
+    let repaired = program("e2fsck").args(["-f", "-p"]).arg(&image).output();
+    assert!(repaired.status <= 1, "{repaired:?}");
+    program("mount").args(["-o", "loop"]).args([&image, &point]).succeed();
+    site.serve();
+    site.mount("rw");
+    assert!(synced(&path));
+    fs::write(&path, "again").unwrap();
+    site.expect_clean();
+}
