@@ -12,6 +12,10 @@ use rt::{
     real::{Execution, IoThreads, LocalDirectory, SystemClock},
 };
 
+/// The allocator of the `stria` binary.
+#[global_allocator]
+static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
+
 const TABLE: Table = Table(1);
 const VALUE_BYTES: usize = 160;
 /// Puts between two waits for the kernel when they are grouped.

@@ -25,7 +25,7 @@ use std::{
 };
 
 use bytes::Bytes;
-use fjall::{Database, Keyspace, KeyspaceCreateOptions, PersistMode};
+use fjall::{Database, Keyspace, KeyspaceCreateOptions, PersistMode, compaction::Leveled};
 use rt::BoxFuture;
 use tokio::sync::oneshot;
 
@@ -37,6 +37,8 @@ use crate::{
 
 const META_VERSION: u32 = 1;
 const META_BYTES: usize = 24;
+/// Size of a table file: a quarter of fjall's default, since a compaction's memory grows with it.
+const TABLE_BYTES: u64 = 16 << 20;
 const CHECKPOINT_KEY: &str = "checkpoint";
 
 /// Memory of a fjall store.
@@ -55,10 +57,9 @@ impl Default for FjallOptions {
 }
 
 impl FjallOptions {
-    /// The part of a store's budget that [`crate::Config::for_budget`] leaves: an eighth for blocks, as much for
-    /// write buffers, of which four may exist, the rest for filters, indices and what allocation wastes.
+    /// For a store with [`crate::Config::for_budget`] of the same number. Little for blocks: the kernel caches them too.
     pub fn for_budget(bytes: u64) -> FjallOptions {
-        FjallOptions { cache_bytes: bytes / 8, write_buffer_bytes: (bytes / 32).max(1 << 20) }
+        FjallOptions { cache_bytes: bytes / 16, write_buffer_bytes: (bytes / 64).max(1 << 20) }
     }
 }
 
@@ -126,7 +127,12 @@ impl FjallCold {
             .map_err(failed)?;
         let write_buffer_bytes = options.write_buffer_bytes;
         let data = database
-            .keyspace("data", || KeyspaceCreateOptions::default().max_memtable_size(write_buffer_bytes))
+            .keyspace("data", || {
+                let strategy = Leveled::default().with_table_target_size(TABLE_BYTES);
+                KeyspaceCreateOptions::default()
+                    .max_memtable_size(write_buffer_bytes)
+                    .compaction_strategy(Arc::new(strategy))
+            })
             .map_err(failed)?;
         let meta = database
             .keyspace("meta", || KeyspaceCreateOptions::default().max_memtable_size(1 << 20))
