@@ -18,3 +18,8 @@ pub use file_system::{FileSystem, Transport};
 pub use place::Place;
 pub use programs::{Output, Program};
 pub use wait::{PATIENCE, wait_for};
+
+/// Whether the longer forms of tests are asked for.
+pub fn long() -> bool {
+    std::env::var_os("STRIA_TEST_LONG").is_some_and(|value| value == "1")
+}

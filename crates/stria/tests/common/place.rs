@@ -21,8 +21,6 @@ impl Place {
     pub fn new() -> Self {
         assert!(rustix::process::geteuid().is_root(), "this test mounts a file system and needs root");
         assert!(Path::new("/dev/fuse").exists(), "/dev/fuse is missing: load the kernel module fuse");
-        // What a test creates has the mode it asks for.
-        rustix::process::umask(rustix::fs::Mode::from_bits_truncate(0o022));
         let data = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).expect("directory for data");
         let outer = tempfile::Builder::new().prefix("stria-").tempdir_in("/tmp").expect("directory for mount points");
         std::fs::set_permissions(outer.path(), std::fs::Permissions::from_mode(0o755)).expect("own directory");

@@ -1,0 +1,103 @@
+//! fsx: random operations on one file, every read compared with what must be there; on one client and on two.
+//!
+//! `STRIA_TEST_LONG=1` runs every seed with every mix of operations.
+
+mod common;
+
+use std::{ops::Range, path::Path, sync::Mutex};
+
+use common::{FileSystem, Program, Transport, long, programs::program};
+
+/// Operations of each run.
+const OPERATIONS: u64 = 100_000;
+const SEEDS: Range<u64> = 0..10;
+/// Mixes of operations: files in `tests/fsx/`.
+const MIXES: [&str; 3] = ["calls", "mapped", "aligned"];
+
+/// One run of fsx.
+struct Run<'a> {
+    directory: &'a Path,
+    mix: &'a str,
+    seed: u64,
+    operations: u64,
+}
+
+impl Run<'_> {
+    /// Runs it on the file `name`.
+    fn on(&self, name: &str) {
+        let config = Path::new(env!("CARGO_MANIFEST_DIR")).join(format!("tests/fsx/{}.toml", self.mix));
+        let Program(mut command) = program("fsx");
+        command.arg("-f").arg(config).args(["-S", &self.seed.to_string()]);
+        command.args(["-N", &self.operations.to_string()]);
+        // The history of a failure is printed; the file it expected stays with the rest of the data and is removed.
+        command.args(["-P", env!("CARGO_TARGET_TMPDIR")]).arg(self.directory.join(name));
+        let output = Program(command).output();
+        let text = format!("{}{}", output.stdout, output.stderr);
+        let tail: Vec<&str> = text.lines().rev().take(60).collect();
+        let tail = tail.into_iter().rev().collect::<Vec<_>>().join("\n");
+        assert!(output.status == 0, "fsx, {}, seed {}:\n{tail}", self.mix, self.seed);
+    }
+
+    fn name(&self) -> String {
+        format!("{}{}", self.mix, self.seed)
+    }
+}
+
+/// Does all runs, two at a time.
+fn all(runs: Vec<Run<'_>>) {
+    let runs = Mutex::new(runs.into_iter());
+    std::thread::scope(|scope| {
+        for _ in 0..2 {
+            scope.spawn(|| {
+                while let Some(run) = { runs.lock().expect("nobody panics while taking a run").next() } {
+                    run.on(&run.name());
+                }
+            });
+        }
+    });
+}
+
+/// Mixes of a seed: one in turn, or all.
+fn mixes(seed: u64) -> Vec<&'static str> {
+    if long() { MIXES.to_vec() } else { vec![MIXES[seed as usize % MIXES.len()]] }
+}
+
+#[test]
+fn one_client_reads_what_it_wrote() {
+    let system = FileSystem::start(Transport::InProcess, 1);
+    let runs = SEEDS.flat_map(|seed| mixes(seed).into_iter().map(move |mix| (seed, mix)));
+    let directory = system.root();
+    all(runs.map(|(seed, mix)| Run { directory, mix, seed, operations: OPERATIONS }).collect());
+    system.finish();
+}
+
+/// Each on its own file, both at once.
+#[test]
+fn two_clients_do_not_disturb_each_other() {
+    let system = FileSystem::start(Transport::Tcp, 2);
+    let runs = SEEDS.flat_map(|seed| mixes(seed + 1).into_iter().map(move |mix| (seed, mix)));
+    let runs = runs.map(|(seed, mix)| {
+        let directory = system.path(seed as usize % 2);
+        Run { directory, mix, seed, operations: OPERATIONS }
+    });
+    all(runs.collect());
+    system.finish();
+}
+
+/// A file goes from one client to the other and back, and each empties it before it begins. In between, each reads what a
+/// local file system has after the same operations.
+#[test]
+fn a_file_is_handed_from_client_to_client() {
+    const TURNS: u64 = 12;
+    let system = FileSystem::start(Transport::Tcp, 2);
+    let local = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).expect("directory");
+    for (turn, mix) in (0..TURNS).zip(MIXES.into_iter().cycle()) {
+        let (writer, reader) = (system.path(turn as usize % 2), system.path((turn + 1) as usize % 2));
+        for directory in [local.path(), writer] {
+            Run { directory, mix, seed: turn, operations: 1000 }.on("file");
+        }
+        let (found, expected) = (std::fs::read(reader.join("file")), std::fs::read(local.path().join("file")));
+        assert!(found.expect("read") == expected.expect("read"), "turn {turn}: the other client reads something else");
+    }
+    system.finish();
+}
