@@ -385,16 +385,18 @@ impl Node {
         self.registrars.clear();
         self.mgs_import.close().await;
         self.server.stop().await;
+        // Every target is stopped, whatever became of the others.
+        let mut outcome = Ok(());
         for mdt in &self.mdts {
-            mdt.target.stop().await.context("stopping a metadata target")?;
+            outcome = outcome.and(mdt.target.stop().await.context("stopping a metadata target"));
         }
         for ost in &self.osts {
-            ost.target.stop().await.context("stopping an object storage target")?;
+            outcome = outcome.and(ost.target.stop().await.context("stopping an object storage target"));
         }
         if let Some(mgs) = &self.mgs {
-            mgs.close().await.context("stopping the management service")?;
+            outcome = outcome.and(mgs.close().await.context("stopping the management service"));
         }
-        Ok(())
+        outcome
     }
 }
 
