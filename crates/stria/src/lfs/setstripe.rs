@@ -78,7 +78,7 @@ pub fn run(arguments: &[String], output: &mut dyn Write) -> Outcome {
         return Err(Failure::new(
             libc::EOPNOTSUPP,
             format!(
-                "lfs setstripe: '--{name}' needs composite layouts or pools, which this version does not have yet; use -c, -S and -i"
+                "lfs setstripe: option '--{name}' is not supported yet; layouts have a count (-c), a size (-S) and a first OST (-i)"
             ),
         ));
     }

@@ -162,10 +162,17 @@ impl FileSystem {
     pub fn shell(&self, line: &str) -> Program {
         let mut program = super::programs::shell(line).env("PATH", self.place.path_variable());
         for client in &self.clients {
-            let name = client.point.file_name().expect("mount points have names").to_string_lossy().to_uppercase();
-            program = program.env(&name, &client.point);
+            program = program.env(&variable(&client.point), &client.point);
         }
         program
+    }
+
+    /// `text` with the mount points for `$A`, `$B`, ...
+    pub fn with_mount_points(&self, text: &str) -> String {
+        self.clients.iter().fold(text.to_owned(), |text, client| {
+            let name = format!("${}", variable(&client.point));
+            text.replace(&name, &client.point.to_string_lossy())
+        })
     }
 
     /// Formats and serves. Ports are chosen by the system and then written into the configurations.
@@ -204,6 +211,11 @@ impl FileSystem {
         }
         text
     }
+}
+
+/// The variable that names a mount point to a shell: `A` for `.../a`.
+fn variable(point: &Path) -> String {
+    point.file_name().expect("mount points have names").to_string_lossy().to_uppercase()
 }
 
 impl Drop for FileSystem {

@@ -6,6 +6,7 @@
 
 #![allow(dead_code, unused_imports, reason = "every test binary compiles this module and uses a part of it")]
 
+pub mod console;
 pub mod daemon;
 pub mod file_system;
 pub mod network;
