@@ -71,6 +71,7 @@ fn serve(
     if let Some(address) = &node.address {
         say(format_args!("serving other hosts at {address}: stria mount {source} DIR"));
     }
+    say(format_args!("parameters: stria ctl --run-dir {}/run get_param '*'", arguments.dir.display()));
     say(format_args!(
         "mounted at {} after {} ms; Ctrl-C unmounts and stops",
         mount.point().display(),
