@@ -7,7 +7,7 @@ use std::io;
 
 use bytes::Bytes;
 
-use super::{Measurement, Run, target::TargetFile, workers};
+use super::{Measurement, Run, records::Records};
 
 /// Bytes of a record of the hard variant.
 const HARD_BYTES: usize = 47008;
@@ -53,36 +53,19 @@ impl Ior {
         }
         let data =
             Bytes::from((0..self.record_bytes()).map(|index| (index * 7 + index / 251) as u8).collect::<Vec<_>>());
-        let write = self.phase(run, "write", |file, offset, _| file.write_at(&data, offset), true)?;
+        let records = Records {
+            bench: self.name(),
+            count: self.records(),
+            bytes: self.record_bytes(),
+            path: &|rank| self.path(rank),
+            offset: &|rank, record| self.offset(run.workers, rank, record),
+        };
+        let write = records.write(run, &data)?;
         super::drop_caches();
-        let read = self.phase(run, "read", |file, offset, buffer| file.read_at(buffer, offset), false)?;
+        let read = records.read(run)?;
         for rank in 0..files {
             run.target.unlink(&self.path(rank))?;
         }
         Ok(vec![write, read])
-    }
-
-    fn phase(
-        self,
-        run: &Run<'_>,
-        phase: &'static str,
-        transfer: impl Fn(&dyn TargetFile, u64, &mut [u8]) -> io::Result<()> + Sync,
-        sync: bool,
-    ) -> io::Result<Measurement> {
-        let cpu = run.cpu();
-        let wall = workers::run(run.workers, |rank| {
-            let file = run.target.open(&self.path(rank))?;
-            let mut buffer = vec![0; self.record_bytes()];
-            for record in 0..self.records() {
-                transfer(&*file, self.offset(run.workers, rank, record), &mut buffer)?;
-            }
-            if sync {
-                file.sync()?;
-            }
-            file.close()
-        })?;
-        let operations = self.records() * run.workers as u64;
-        let bytes = operations * self.record_bytes() as u64;
-        Ok(run.measurement(self.name(), phase, operations, bytes, wall, cpu))
     }
 }

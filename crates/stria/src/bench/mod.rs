@@ -7,6 +7,7 @@
 mod ior;
 mod mdtest;
 mod random;
+mod records;
 pub mod report;
 pub mod systems;
 mod target;

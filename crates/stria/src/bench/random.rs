@@ -4,7 +4,7 @@ use std::io;
 
 use bytes::Bytes;
 
-use super::{Measurement, Run, target::TargetFile, workers};
+use super::{Measurement, Run, records::Records};
 
 const RECORD_BYTES: usize = 4096;
 
@@ -26,35 +26,18 @@ impl RandomIo {
             file.sync()?;
             file.close()?;
         }
-        let record = Bytes::from(vec![2; RECORD_BYTES]);
-        let write = self.phase(run, "write", |file, offset, _| file.write_at(&record, offset), true)?;
+        let records = Records {
+            bench: "random-4k",
+            count: self.records,
+            bytes: RECORD_BYTES,
+            path: &path,
+            offset: &|_, record| shuffled(record, self.records) * RECORD_BYTES as u64,
+        };
+        let write = records.write(run, &Bytes::from(vec![2; RECORD_BYTES]))?;
         super::drop_caches();
-        let read = self.phase(run, "read", |file, offset, buffer| file.read_at(buffer, offset), false)?;
+        let read = records.read(run)?;
         (0..run.workers).try_for_each(|rank| run.target.unlink(&path(rank)))?;
         Ok(vec![write, read])
-    }
-
-    fn phase(
-        self,
-        run: &Run<'_>,
-        phase: &'static str,
-        transfer: impl Fn(&dyn TargetFile, u64, &mut [u8]) -> io::Result<()> + Sync,
-        sync: bool,
-    ) -> io::Result<Measurement> {
-        let cpu = run.cpu();
-        let wall = workers::run(run.workers, |rank| {
-            let file = run.target.open(&path(rank))?;
-            let mut buffer = vec![0; RECORD_BYTES];
-            for index in 0..self.records {
-                transfer(&*file, shuffled(index, self.records) * RECORD_BYTES as u64, &mut buffer)?;
-            }
-            if sync {
-                file.sync()?;
-            }
-            file.close()
-        })?;
-        let operations = self.records * run.workers as u64;
-        Ok(run.measurement("random-4k", phase, operations, operations * RECORD_BYTES as u64, wall, cpu))
     }
 }
 
