@@ -8,12 +8,12 @@ use bytes::Bytes;
 use rt::Device;
 
 use crate::{
-    batch::{Batch, Lsn, Operation, Table},
+    batch::{Batch, Lsn, Table},
     cold::{Checkpoint, ColdStore},
     error::{Error, Result},
     journal::{
         format::{HeaderState, RECORD_HEADER_BYTES, Record, SEGMENT_HEADER_BYTES, decode_batch},
-        recovery::{find_segments, read_range, records},
+        recovery::{find_segments, read_range, records, recover},
     },
     superblock::Superblock,
 };
@@ -178,14 +178,51 @@ fn table(cold: &dyn ColdStore, table: Table) -> Result<Option<TableReport>> {
     Ok((report.keys > 0).then_some(report))
 }
 
-/// An operation in one line. `name` gives tables their names.
-pub fn describe(operation: &Operation, name: &dyn Fn(Table) -> String) -> String {
-    match operation {
-        Operation::Put(table, key, value) => {
-            format!("put {} {} = {} ({} bytes)", name(*table), hexadecimal(key), hexadecimal(value), value.len())
-        }
-        Operation::Delete(table, key) => format!("delete {} {}", name(*table), hexadecimal(key)),
+/// What the owner of a store knows of its tables. Reads only, never panics; errors say what is wrong with the bytes.
+pub trait Schema {
+    /// Name of a table; `None` for one that should not be there.
+    fn table(&self, table: Table) -> Option<&'static str>;
+    /// A key in words.
+    fn key(&self, table: Table, key: &[u8]) -> std::result::Result<String, String>;
+    /// The value of a key in words.
+    fn value(&self, table: Table, key: &[u8], value: &[u8]) -> std::result::Result<String, String>;
+    /// Whether an entry is about this inode.
+    fn concerns(&self, table: Table, key: &[u8], value: &[u8], inode: u64) -> bool;
+}
+
+/// An entry, or its removal (`None`), in one line; an error has the line as well, with what is wrong.
+pub fn describe(
+    schema: &dyn Schema,
+    table: Table,
+    key: &[u8],
+    value: Option<&[u8]>,
+) -> std::result::Result<String, String> {
+    let Some(name) = schema.table(table) else {
+        return Err(format!("table {}, which is not known, key {}", table.0, hexadecimal(key)));
+    };
+    let key_text = schema.key(table, key).map_err(|problem| format!("{name} {}: {problem}", hexadecimal(key)))?;
+    let entry = if key_text.is_empty() { name.to_owned() } else { format!("{name} {key_text}") };
+    let Some(value) = value else { return Ok(format!("{entry}: removed")) };
+    match schema.value(table, key, value) {
+        Ok(text) if text.is_empty() => Ok(entry),
+        Ok(text) => Ok(format!("{entry}: {text}")),
+        Err(problem) => Err(format!("{entry}: {problem}: {}", hexadecimal(value))),
     }
+}
+
+/// Calls `replay` with the batches behind `checkpoint`, as opening the store would, without changing anything. An error
+/// tells why opening would refuse; by then, everything before the damage has been replayed.
+pub async fn replay(
+    device: &dyn Device,
+    store: u64,
+    checkpoint: Lsn,
+    replay: &mut (dyn FnMut(Lsn, &Batch) + Send),
+) -> Result<Lsn> {
+    let mut visit = |lsn, batch: &Batch| {
+        replay(lsn, batch);
+        Ok(())
+    };
+    Ok(recover(device, store, checkpoint, &mut visit).await?.last)
 }
 
 /// Bytes as digits, cut off when long.

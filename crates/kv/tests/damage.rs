@@ -408,10 +408,43 @@ async fn inspection_shows_batches_and_damage_and_changes_nothing() {
     assert_eq!(numbers, [(1, true), (2, true), (3, true), (5, false), (6, false)]);
     assert_eq!(unknown.len(), 1);
     assert!(unknown[0].0 >= offset_of(3) && unknown[0].0 + unknown[0].1 <= offset_of(4), "{unknown:?}");
-    let line = inspect::describe(&batches[0].1.operations[0], &|table| format!("table{}", table.0));
-    assert!(line.starts_with("put table1 00000000 = 0707"), "{line}");
+    let operation = &batches[0].1.operations[0];
+    let line = inspect::describe(&Plain, operation.table(), operation.key(), Some(b"value")).unwrap();
+    assert_eq!(line, "table [00, 00, 00, 00]: 5 bytes");
+    let line = inspect::describe(&Plain, Table(9), b"key", None).unwrap_err();
+    assert_eq!(line, "table 9, which is not known, key 6b6579");
+    let mut replayed = Vec::new();
+    let store = report_store(&host).await;
+    let end = inspect::replay(&host.device, store, Lsn(1), &mut |lsn, _| replayed.push(lsn.0)).await;
+    assert!(end.is_err(), "opening would refuse as well");
+    assert_eq!(replayed, [2, 3]);
     let report = inspect::store(&host.device, &host.cold).await.unwrap();
     assert_eq!(report.journal, Some((Lsn(1), Lsn(3))));
     assert_eq!((report.records, report.unknown_places), (3, 1));
     assert!(report.superblock.unwrap().is_some());
+}
+
+/// Keys as they are.
+struct Plain;
+
+impl inspect::Schema for Plain {
+    fn table(&self, table: Table) -> Option<&'static str> {
+        (table.0 < 9).then_some("table")
+    }
+
+    fn key(&self, _table: Table, key: &[u8]) -> Result<String, String> {
+        Ok(format!("{key:02x?}"))
+    }
+
+    fn value(&self, _table: Table, _key: &[u8], value: &[u8]) -> Result<String, String> {
+        Ok(format!("{} bytes", value.len()))
+    }
+
+    fn concerns(&self, _table: Table, _key: &[u8], _value: &[u8], _inode: u64) -> bool {
+        false
+    }
+}
+
+async fn report_store(host: &Host) -> u64 {
+    inspect::store(&host.device, &host.cold).await.unwrap().superblock.unwrap().unwrap().store
 }

@@ -14,6 +14,7 @@
 pub mod access_list;
 mod agent;
 mod error;
+pub mod inspect;
 mod mdt;
 mod namespace;
 mod opens;

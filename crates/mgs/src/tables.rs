@@ -65,13 +65,18 @@ pub fn encode_target(target: &Target) -> Vec<u8> {
     bytes
 }
 
+/// Role of a key of [`TARGETS`].
+pub fn decode_role(key: &[u8]) -> FsResult<TargetRole> {
+    match *key {
+        [ROLE_MDT, high, low] => Ok(TargetRole::Mdt(MdtIndex(u16::from_be_bytes([high, low])))),
+        [ROLE_OST, high, low] => Ok(TargetRole::Ost(OstIndex(u16::from_be_bytes([high, low])))),
+        _ => Err(FsError::Damaged(format!("target key {key:02x?}"))),
+    }
+}
+
 /// A record of [`TARGETS`].
 pub fn decode_target(key: &[u8], value: &[u8]) -> FsResult<Target> {
-    let role = match *key {
-        [ROLE_MDT, high, low] => TargetRole::Mdt(MdtIndex(u16::from_be_bytes([high, low]))),
-        [ROLE_OST, high, low] => TargetRole::Ost(OstIndex(u16::from_be_bytes([high, low]))),
-        _ => return Err(FsError::Damaged(format!("target key {key:02x?}"))),
-    };
+    let role = decode_role(key)?;
     let mut reader = Reader::of_value("target record", value)?;
     let state = match reader.u8()? {
         STATE_ACTIVE => TargetState::Active,

@@ -1,11 +1,11 @@
 //! Decoding what is stored, for `stria inspect`: read only, and tolerant of damage, which is described in its place.
 
-use kv::{Store, Table};
+use kv::{Store, Table, inspect::Schema};
 use types::{ObjectId, limits::BLOCK_BYTES};
 
 use crate::{
     chunk_record::{BlockState, CHUNK_BLOCKS, ChunkRecord},
-    directory::host_file,
+    codec::DecodeError,
     object_record::ObjectRecord,
     pending_record::PendingRecord,
     superblock::{CLEAN_KEY, MARK_KEY, Mark, SUPERBLOCK_KEY, Superblock, TOTALS_KEY, Totals},
@@ -15,30 +15,61 @@ use crate::{
     },
 };
 
-/// One entry of a table in words: `table key: value`.
-pub fn describe(table: Table, key: &[u8], value: &[u8]) -> String {
-    let name = NAMES.iter().find(|(known, _)| *known == table).map_or("unknown table", |(_, name)| name);
-    let key_text = match table {
-        META => String::from_utf8_lossy(key).into_owned(),
-        OBJECTS | FLUSHED | BACKLOG => or_bytes(key, parse_object_key(key).map(|object| object.to_string())),
-        CHUNKS | DIRTY => or_bytes(key, parse_part_key(key).map(|(object, chunk)| format!("{object} chunk {chunk}"))),
-        INLINE => or_bytes(key, parse_part_key(key).map(|(object, block)| format!("{object} block {block}"))),
-        EVICTED => or_bytes(key, parse_client_key(key).map(|client| client.to_string())),
-        PENDING => or_bytes(key, number(key).map(|number| number.to_string())),
-        _ => or_bytes(key, None),
-    };
-    let value_text = match table {
-        META => describe_meta(key, value),
-        OBJECTS => damaged(ObjectRecord::decode(value).map(|record| describe_object(&record))),
-        CHUNKS => damaged(ChunkRecord::decode(value).map(|record| describe_chunk(&record))),
-        INLINE => format!("{} bytes", value.len()),
-        FLUSHED => or_bytes(value, number(value).map(|epoch| format!("through epoch {epoch}"))),
-        PENDING => damaged(PendingRecord::decode(value).map(|record| format!("{} {:?}", record.object, record.blocks))),
-        _ if value.is_empty() => String::new(),
-        _ => or_bytes(value, None),
-    };
-    format!("{name} {key_text}: {value_text}")
+/// The tables of an OST.
+pub struct OstSchema;
+
+impl Schema for OstSchema {
+    fn table(&self, table: Table) -> Option<&'static str> {
+        NAMES.iter().find(|(known, _)| *known == table).map(|(_, name)| *name)
+    }
+
+    fn key(&self, table: Table, key: &[u8]) -> Result<String, String> {
+        let described = match table {
+            META => Some(String::from_utf8_lossy(key).into_owned()),
+            OBJECTS | FLUSHED | BACKLOG => parse_object_key(key).map(|object| object.to_string()),
+            CHUNKS | DIRTY => parse_part_key(key).map(|(object, chunk)| format!("{object} chunk {chunk}")),
+            INLINE => parse_part_key(key).map(|(object, block)| format!("{object} block {block}")),
+            EVICTED => parse_client_key(key).map(|client| client.to_string()),
+            PENDING => number(key).map(|number| number.to_string()),
+            _ => Some(format!("{key:02x?}")),
+        };
+        described.ok_or_else(|| "malformed key".to_owned())
+    }
+
+    fn value(&self, table: Table, key: &[u8], value: &[u8]) -> Result<String, String> {
+        let described = match table {
+            META => describe_meta(key, value),
+            OBJECTS => ObjectRecord::decode(value).map(|record| describe_object(&record)),
+            CHUNKS => ChunkRecord::decode(value).map(|record| describe_chunk(&record)),
+            INLINE if value.len() as u64 > BLOCK_BYTES => return Err("longer than a block".to_owned()),
+            INLINE => Ok(format!("{} bytes", value.len())),
+            FLUSHED => match number(value) {
+                Some(epoch) => Ok(format!("through epoch {epoch}")),
+                None => return Err("malformed epoch".to_owned()),
+            },
+            PENDING => PendingRecord::decode(value).map(|record| format!("{} {:?}", record.object, record.blocks)),
+            _ if value.is_empty() => Ok(String::new()),
+            _ => Ok(format!("{value:02x?}")),
+        };
+        described.map_err(|error| error.to_string())
+    }
+
+    fn concerns(&self, table: Table, key: &[u8], value: &[u8], inode: u64) -> bool {
+        match table {
+            OBJECTS | CHUNKS | INLINE | DIRTY | FLUSHED | BACKLOG => key.starts_with(&inode.to_be_bytes()),
+            PENDING => PendingRecord::decode(value).is_ok_and(|record| record.object.inode.0 == inode),
+            _ => false,
+        }
+    }
 }
+
+/// One entry of a table in words: `table key: value`.
+fn describe(table: Table, key: &[u8], value: &[u8]) -> String {
+    kv::inspect::describe(&OstSchema, table, key, Some(value)).unwrap_or_else(|text| format!("DAMAGED {text}"))
+}
+
+/// The object of a host file's path within the target, and the path of an object's host file.
+pub use crate::directory::{host_file, parse_host_file};
 
 /// Everything stored about one object, a line each.
 pub fn describe_object_entries(kv: &Store, object: ObjectId) -> Result<Vec<String>, kv::Error> {
@@ -56,20 +87,20 @@ pub fn describe_object_entries(kv: &Store, object: ObjectId) -> Result<Vec<Strin
     Ok(lines)
 }
 
-fn describe_meta(key: &[u8], value: &[u8]) -> String {
-    match key {
+fn describe_meta(key: &[u8], value: &[u8]) -> Result<String, DecodeError> {
+    Ok(match key {
         SUPERBLOCK_KEY => {
-            let text = |block: Superblock| format!("{} {}", block.target(), block.uuid());
-            damaged(Superblock::decode(value).map(text))
+            let block = Superblock::decode(value)?;
+            format!("{} {}", block.target(), block.uuid())
         }
-        MARK_KEY => damaged(Mark::decode(value).map(|mark| format!("flushed through epoch {}", mark.epoch))),
+        MARK_KEY => format!("flushed through epoch {}", Mark::decode(value)?.epoch),
         TOTALS_KEY => {
-            let text = |totals: Totals| format!("{} objects, {} blocks", totals.objects, totals.blocks);
-            damaged(Totals::decode(value).map(text))
+            let totals = Totals::decode(value)?;
+            format!("{} objects, {} blocks", totals.objects, totals.blocks)
         }
         CLEAN_KEY => "closed well".to_owned(),
-        _ => or_bytes(value, None),
-    }
+        _ => format!("{value:02x?}"),
+    })
 }
 
 fn describe_object(record: &ObjectRecord) -> String {
@@ -109,14 +140,6 @@ fn number(bytes: &[u8]) -> Option<u64> {
     Some(u64::from_be_bytes(bytes.try_into().ok()?))
 }
 
-fn or_bytes(bytes: &[u8], text: Option<String>) -> String {
-    text.unwrap_or_else(|| format!("{bytes:02x?}"))
-}
-
-fn damaged<E: std::fmt::Display>(text: Result<String, E>) -> String {
-    text.unwrap_or_else(|error| format!("DAMAGED: {error}"))
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -131,8 +154,9 @@ mod tests {
             describe(CHUNKS, &part_key(object, 7), &chunk.encode()),
             "chunks 0x101:0x2 chunk 7: 3..4 inline, 4..5 in place since epoch 9"
         );
-        assert!(describe(OBJECTS, &object_key(object), &[9]).contains("DAMAGED: version 9"));
-        assert_eq!(describe(DIRTY, b"x", b""), "dirty [78]: ");
+        let damaged = describe(OBJECTS, &object_key(object), &[9]);
+        assert!(damaged.starts_with("DAMAGED objects 0x101:0x2: version 9"), "{damaged}");
+        assert_eq!(describe(DIRTY, b"x", b""), "DAMAGED dirty 78: malformed key");
         for (table, _) in NAMES {
             for bytes in [&b""[..], b"1234567890123456789012345678901234567890"] {
                 assert!(!describe(table, bytes, bytes).is_empty());

@@ -216,12 +216,12 @@ pub enum CtlCommand {
 /// Arguments of `stria inspect`.
 #[derive(Clone, Debug, Args)]
 pub struct InspectArgs {
-    /// Directory of a target, or a journal segment in it
+    /// Directory of a target (not in use) or of several, or a journal segment
     pub path: PathBuf,
     /// Decode every record and key, not only totals
     #[arg(short, long)]
     pub verbose: bool,
-    /// Only this inode (a FID or a number), with all its records
+    /// Only this inode (a FID or a number): all its records, and its blocks against their checksums
     #[arg(long, value_name = "FID")]
     pub inode: Option<String>,
 }

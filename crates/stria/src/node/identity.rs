@@ -165,9 +165,12 @@ pub struct DirectoryLock {
 }
 
 impl DirectoryLock {
+    /// Name of the lock's file within a target's directory.
+    pub const FILE_NAME: &str = "stria-target.lock";
+
     /// Takes the lock, or tells that somebody has it.
     pub fn take(directory: &Path) -> Result<Self, IdentityError> {
-        let path = directory.join("stria-target.lock");
+        let path = directory.join(Self::FILE_NAME);
         let file = File::options().create(true).write(true).truncate(false).open(&path).map_err(io_error(&path))?;
         match file.try_lock() {
             Ok(()) => Ok(Self { _file: file }),

@@ -71,10 +71,10 @@ fn journal(directory: &Path, threads: &Threads) -> anyhow::Result<Arc<LocalDirec
 }
 
 fn ost_devices(directory: &Path, threads: &Threads, memory_bytes: u64) -> anyhow::Result<OstDevices> {
-    let path = directory.join("objects");
-    let objects = LocalDirectory::open(&path, Execution::Pooled, Arc::clone(&threads.ost_io));
+    // Names of host files begin with `objects/`.
+    let objects = LocalDirectory::open(directory, Execution::Pooled, Arc::clone(&threads.ost_io));
     Ok(OstDevices {
-        objects: Arc::new(objects.with_context(|| format!("cannot open {}", path.display()))?),
+        objects: Arc::new(objects.with_context(|| format!("cannot open {}", directory.display()))?),
         journal: journal(directory, threads)?,
         cold: cold(directory, memory_bytes)?,
     })
@@ -96,6 +96,8 @@ pub async fn format(cores: &Cores, target: &TargetConfig, fsname: &str) -> anyho
             Mdt::format(&seams, journal, cold, config(MEMORY_BYTES), fsname, MdtIndex(target.index)).await?;
         }
         Role::Ost => {
+            let path = directory.join("objects");
+            std::fs::create_dir_all(&path).with_context(|| format!("cannot make {}", path.display()))?;
             let devices = ost_devices(directory, &threads, MEMORY_BYTES)?;
             Ost::format(&seams, &devices, fsname, OstIndex(target.index), config(MEMORY_BYTES)).await?;
         }

@@ -1,0 +1,246 @@
+//! The tables of an MDT in words, for `stria inspect`: read only, damage described in its place.
+
+use kv::{Table, inspect::Schema};
+use layout::{Layout, LayoutKind, LayoutSpec, StripeCount};
+use types::{Fid, FileKind, FsResult, InodeNumber, Timestamp};
+
+use crate::tables::{
+    ALL, COUNTERS, ENTRIES, INODES, LINKS, ORPHANS, OUTBOX, REPLIES, SESSIONS, XATTRS,
+    codec::{client_of_key, inode_of_key},
+    counter::{self, Counters, Identity},
+    entry::EntryRecord,
+    inode::{Inode, InodeData},
+    link, orphan,
+    outbox::{self, Errand},
+    session, xattr,
+};
+
+/// Bytes of an extended attribute or a target that are shown.
+const SHOWN_BYTES: usize = 64;
+
+/// The tables of an MDT.
+pub struct MdtSchema;
+
+impl Schema for MdtSchema {
+    fn table(&self, table: Table) -> Option<&'static str> {
+        ALL.iter().find(|(known, _)| *known == table).map(|(_, name)| *name)
+    }
+
+    fn key(&self, table: Table, key: &[u8]) -> Result<String, String> {
+        describe_key(table, key).map_err(|error| error.to_string())
+    }
+
+    fn value(&self, table: Table, key: &[u8], value: &[u8]) -> Result<String, String> {
+        describe_value(table, key, value).map_err(|error| error.to_string())
+    }
+
+    fn concerns(&self, table: Table, key: &[u8], value: &[u8], inode: u64) -> bool {
+        let leads = |bytes: &[u8]| bytes.starts_with(&inode.to_be_bytes());
+        match table {
+            INODES | LINKS | XATTRS | ORPHANS => leads(key),
+            // As the directory, and as what a name leads to.
+            ENTRIES => {
+                let target = EntryRecord::decode(value).ok().and_then(|record| record.target);
+                leads(key) || target.is_some_and(|target| target.inode.0 == inode)
+            }
+            OUTBOX => matches!(Errand::decode(value), Ok(Errand::Destroy(object)) if object.inode.0 == inode),
+            _ => false,
+        }
+    }
+}
+
+fn describe_key(table: Table, key: &[u8]) -> FsResult<String> {
+    Ok(match table {
+        INODES => fid(inode_of_key("inode", key)?),
+        ENTRIES => {
+            let (directory, position) = EntryRecord::decode_key(key)?;
+            format!("{} position {:#x}", fid(directory), position.0)
+        }
+        LINKS => {
+            let (inode, link) = link::decode_key(key)?;
+            format!("{} '{}' in {}", fid(inode), link.name.escape_ascii(), fid(link.parent))
+        }
+        XATTRS => {
+            let (inode, name) = xattr::decode_key(key)?;
+            format!("{} '{}'", fid(inode), name.escape_ascii())
+        }
+        SESSIONS => client_of_key("session", key)?.to_string(),
+        REPLIES => {
+            let (client, slot) = session::decode_reply_key(key)?;
+            format!("{client} slot {}", slot.0)
+        }
+        ORPHANS => fid(orphan::decode_key(key)?),
+        OUTBOX => {
+            let (ost, sequence) = outbox::decode_key(key)?;
+            format!("{ost} number {sequence}")
+        }
+        COUNTERS if key == counter::IDENTITY => "identity".to_owned(),
+        COUNTERS if key == counter::COUNTERS => "counters".to_owned(),
+        _ => format!("{key:02x?}"),
+    })
+}
+
+fn describe_value(table: Table, key: &[u8], value: &[u8]) -> FsResult<String> {
+    Ok(match table {
+        INODES => describe_inode(&Inode::decode(inode_of_key("inode", key)?, value)?),
+        ENTRIES => describe_entry(&EntryRecord::decode(value)?),
+        LINKS => link::decode_value(value).map(|()| String::new())?,
+        XATTRS => {
+            let bytes = xattr::decode(value)?;
+            format!("{} bytes: {}", bytes.len(), shown(bytes))
+        }
+        SESSIONS => format!("opened {}", time(session::decode_session(value)?)),
+        REPLIES => {
+            let (xid, reply) = session::decode_reply(value)?;
+            format!("xid {}: {}", xid.0, cut(format!("{reply:?}")))
+        }
+        ORPHANS => orphan::decode_value(value).map(|()| String::new())?,
+        OUTBOX => match Errand::decode(value)? {
+            Errand::Destroy(object) => format!("destroy object {object}"),
+            Errand::Evict(client) => format!("refuse client {client}"),
+        },
+        COUNTERS if key == counter::IDENTITY => {
+            let identity = Identity::decode(value)?;
+            format!("{}-{}", identity.fsname, identity.mdt)
+        }
+        COUNTERS if key == counter::COUNTERS => {
+            let counters = Counters::decode(value)?;
+            format!("next inode {:#x}, {} inodes in use", counters.next_inode, counters.inodes)
+        }
+        _ => format!("{value:02x?}"),
+    })
+}
+
+fn describe_inode(inode: &Inode) -> String {
+    let attributes = &inode.attributes;
+    let mut parts = vec![
+        format!("{} {:04o}", kind(attributes.kind), attributes.mode),
+        format!("links {}", attributes.links),
+        format!("uid {} gid {}", attributes.uid, attributes.gid),
+        format!("size {} blocks {}", attributes.size, attributes.blocks),
+    ];
+    if matches!(attributes.kind, FileKind::CharacterDevice | FileKind::BlockDevice) {
+        parts.push(format!("device {:#x}", attributes.device));
+    }
+    if attributes.kind == FileKind::Regular {
+        let settled = if inode.settled { "settled" } else { "not settled" };
+        parts.push(format!("{settled}, epoch {}", inode.epoch));
+    }
+    for (present, what) in [
+        (inode.access_list, "access list"),
+        (inode.default_list, "default access list"),
+        (inode.xattrs, "attributes"),
+        (inode.not_linkable, "cannot be linked"),
+    ] {
+        parts.extend(present.then(|| what.to_owned()));
+    }
+    parts.push(match &inode.first_link {
+        Some(link) => format!("named '{}' in {}", link.name.escape_ascii(), fid(link.parent)),
+        None => "without a name".to_owned(),
+    });
+    parts.push(format!(
+        "atime {} mtime {} ctime {} btime {}",
+        time(attributes.atime),
+        time(attributes.mtime),
+        time(attributes.ctime),
+        time(attributes.btime)
+    ));
+    match &inode.data {
+        InodeData::Regular(layout) => parts.push(describe_layout(layout)),
+        InodeData::Directory(Some(spec)) => parts.push(describe_spec(spec)),
+        InodeData::Symlink(target) => parts.push(format!("target '{}'", shown(target))),
+        InodeData::Directory(None) | InodeData::Special => {}
+    }
+    parts.join(", ")
+}
+
+fn describe_entry(record: &EntryRecord) -> String {
+    let more = if record.more { ", further names with this hash" } else { "" };
+    match &record.target {
+        Some(target) => {
+            format!("'{}' -> {} {}{more}", target.name.escape_ascii(), kind(target.kind), fid(target.inode))
+        }
+        None => format!("gone{more}"),
+    }
+}
+
+fn describe_layout(layout: &Layout) -> String {
+    let LayoutKind::Plain(plain) = &layout.kind;
+    let osts: Vec<String> = plain.osts.iter().map(|ost| ost.0.to_string()).collect();
+    format!("stripes of {} on OSTs {}, generation {}", plain.stripe_bytes, osts.join(" "), layout.generation.0)
+}
+
+fn describe_spec(spec: &LayoutSpec) -> String {
+    let count = match spec.stripe_count {
+        StripeCount::Default => "default".to_owned(),
+        StripeCount::Exactly(count) => count.to_string(),
+        StripeCount::All => "all".to_owned(),
+    };
+    let bytes = spec.stripe_bytes.map_or("default".to_owned(), |bytes| bytes.to_string());
+    let first = spec.first_ost.map_or("any".to_owned(), |ost| ost.0.to_string());
+    format!("default layout: stripe count {count}, stripe size {bytes}, first OST {first}")
+}
+
+fn kind(kind: FileKind) -> &'static str {
+    match kind {
+        FileKind::Regular => "file",
+        FileKind::Directory => "directory",
+        FileKind::Symlink => "symlink",
+        FileKind::Fifo => "fifo",
+        FileKind::Socket => "socket",
+        FileKind::CharacterDevice => "character device",
+        FileKind::BlockDevice => "block device",
+    }
+}
+
+fn fid(inode: InodeNumber) -> String {
+    Fid::from(inode).to_string()
+}
+
+fn time(time: Timestamp) -> String {
+    format!("{}.{:09}", time.seconds, time.nanoseconds)
+}
+
+/// Bytes as text, cut off when long.
+fn shown(bytes: &[u8]) -> String {
+    let more = if bytes.len() > SHOWN_BYTES { "..." } else { "" };
+    format!("{}{more}", bytes[..bytes.len().min(SHOWN_BYTES)].escape_ascii())
+}
+
+fn cut(mut text: String) -> String {
+    if let Some((end, _)) = text.char_indices().nth(4 * SHOWN_BYTES) {
+        text.truncate(end);
+        text.push_str("...");
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::tables::inode::tests::sample;
+
+    #[test]
+    fn records_are_described_and_damage_is_named() {
+        let inode = sample(FileKind::Regular);
+        let key = Inode::key(inode.number());
+        let text = MdtSchema.value(INODES, &key, &inode.encode()).unwrap();
+        assert!(text.starts_with("file 6755, links 3, uid 1000 gid 4000000000, size 18446744073709551615"), "{text}");
+        assert!(text.contains("named 'name \\xff' in [0x200000400:0x1:0x0]"), "{text}");
+        assert!(text.ends_with("stripes of 1048576 on OSTs 3 0, generation 1"), "{text}");
+        assert!(MdtSchema.value(INODES, &key, &inode.encode()[1..]).is_err());
+        assert!(MdtSchema.key(INODES, &key[1..]).is_err());
+        assert!(MdtSchema.concerns(INODES, &key, &[], inode.number().0));
+        assert!(!MdtSchema.concerns(INODES, &key, &[], 7));
+    }
+
+    #[test]
+    fn nonsense_never_panics() {
+        for table in (0..=u8::MAX).map(Table) {
+            for bytes in [&b""[..], b"\x01", &[0; 8], &[0xff; 200]] {
+                let _ = (MdtSchema.key(table, bytes), MdtSchema.value(table, bytes, bytes));
+                MdtSchema.concerns(table, bytes, bytes, 7);
+            }
+        }
+    }
+}
