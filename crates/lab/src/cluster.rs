@@ -191,13 +191,21 @@ impl Cluster {
         process: &Process,
         work: impl Future<Output = T> + Send + 'static,
     ) -> Option<T> {
+        self.begin_in(process, work).await.ok()
+    }
+
+    fn begin_in<T: Send + 'static>(
+        &self,
+        process: &Process,
+        work: impl Future<Output = T> + Send + 'static,
+    ) -> oneshot::Receiver<T> {
         let (done, result) = oneshot::channel();
         let task = async move {
             // Nobody waits any more if the run has ended.
             let _ = done.send(work.await);
         };
         self.0.simulation.spawn(process.id, "work", Box::pin(task));
-        result.await.ok()
+        result
     }
 
     /// Starts a server that is down. Its disk is as the last process or the loss of power left it.
@@ -342,7 +350,17 @@ impl Cluster {
         client: u16,
         work: impl Future<Output = T> + Send + 'static,
     ) -> Option<T> {
-        let process = self.0.clients.lock().get(&client)?.process.clone();
-        self.run_in(&process, work).await
+        self.begin_on_client(client, work).await
+    }
+
+    /// As [`Cluster::on_client`], but the work begins at once, before the future is polled.
+    pub fn begin_on_client<T: Send + 'static>(
+        &self,
+        client: u16,
+        work: impl Future<Output = T> + Send + 'static,
+    ) -> impl Future<Output = Option<T>> + Send + 'static {
+        let process = self.0.clients.lock().get(&client).map(|host| host.process.clone());
+        let begun = process.map(|process| self.begin_in(&process, work));
+        async move { begun?.await.ok() }
     }
 }

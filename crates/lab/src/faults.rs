@@ -30,22 +30,25 @@ pub struct FaultPlan {
     pub cuts: bool,
     /// Server processes are killed.
     pub kills: bool,
+    /// A client dies in the middle of its work, in workloads that can tell what must be left.
+    pub client_dies: bool,
 }
 
 impl FaultPlan {
     /// Nothing goes wrong.
-    pub const NONE: FaultPlan = FaultPlan { weather: false, cuts: false, kills: false };
+    pub const NONE: FaultPlan = FaultPlan { weather: false, cuts: false, kills: false, client_dies: false };
 
     /// The plan of a seed: usually everything, sometimes single lanes, now and then nothing.
     pub fn of_seed(seed: u64) -> Self {
         let random = Random::for_purpose(seed, "fault plan");
-        match random.below(8) {
+        let plan = match random.below(8) {
             0 => FaultPlan::NONE,
             1 => FaultPlan { weather: true, ..FaultPlan::NONE },
             2 => FaultPlan { cuts: true, ..FaultPlan::NONE },
             3 => FaultPlan { kills: true, ..FaultPlan::NONE },
-            _ => FaultPlan { weather: true, cuts: true, kills: true },
-        }
+            _ => FaultPlan { weather: true, cuts: true, kills: true, client_dies: false },
+        };
+        FaultPlan { client_dies: random.below(3) == 0, ..plan }
     }
 }
 
@@ -231,7 +234,7 @@ mod tests {
     fn plans_differ_between_seeds() {
         let plans: Vec<FaultPlan> = (0..64).map(FaultPlan::of_seed).collect();
         assert!(plans.contains(&FaultPlan::NONE));
-        assert!(plans.contains(&FaultPlan { weather: true, cuts: true, kills: true }));
+        assert!(plans.contains(&FaultPlan { weather: true, cuts: true, kills: true, client_dies: true }));
         assert!(plans.contains(&FaultPlan { kills: true, ..FaultPlan::NONE }));
     }
 }

@@ -1,5 +1,6 @@
 //! Workloads: what clients do while things go wrong, and what must then hold.
 
+pub mod concurrent;
 pub mod serial;
 
 /// Why a workload found the cluster wanting, in words, with what was expected and what was seen.

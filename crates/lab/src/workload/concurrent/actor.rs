@@ -1,0 +1,208 @@
+//! One client in a scenario: the file system as seen from the scenario's directory, with errors in words.
+
+use std::sync::Arc;
+
+use bytes::Bytes;
+use client::{FileSystem, LockRequest, NewNode, OpenFile, WriteOptions};
+use rpc::message::mdt::{LockFamily, LockMode, LockRange, OpenFlags, RenameMode, open_flag};
+use types::{Attributes, Credentials, FsError, FsResult, InodeNumber, NodeKind};
+
+use crate::{
+    Random,
+    cluster::{Cluster, client_host},
+    log::EventLog,
+};
+
+/// Reading and writing.
+pub const READ_WRITE: OpenFlags = OpenFlags(open_flag::READ | open_flag::WRITE);
+/// Reading, writing and creating what must not exist.
+pub const CREATE_NEW: OpenFlags = OpenFlags(READ_WRITE.0 | open_flag::EXCLUSIVE);
+
+/// A client within one scenario.
+pub struct Actor {
+    /// Which client.
+    pub client: u16,
+    /// Chance of this actor.
+    pub random: Random,
+    file_system: Arc<FileSystem>,
+    scenario: &'static str,
+    log: EventLog,
+    who: String,
+}
+
+fn root() -> Credentials {
+    Credentials::root()
+}
+
+/// Says which operation failed.
+pub fn told<T>(what: &str, result: FsResult<T>) -> Result<T, String> {
+    result.map_err(|error| format!("{what}: {error}"))
+}
+
+impl Actor {
+    /// The client as an actor of this scenario. It must be mounted.
+    pub fn new(cluster: &Cluster, client: u16, scenario: &'static str) -> Self {
+        let (file_system, _) = cluster.file_system(client).expect("actors are made of living clients");
+        let who = format!("{} {scenario}", client_host(client));
+        let random = Random::for_purpose(cluster.seed(), &who);
+        Self { client, random, file_system, scenario, log: cluster.log().clone(), who }
+    }
+
+    /// Notes an event.
+    pub fn note(&self, what: impl std::fmt::Display) {
+        self.log.event(&self.who, what);
+    }
+
+    /// Makes the scenario's directory in the root.
+    pub async fn make_directory(&self) -> Result<(), String> {
+        told("mkdir of the scenario", self.make_in(InodeNumber::ROOT, self.scenario).await)
+    }
+
+    /// Makes a directory in the scenario's.
+    pub async fn make_subdirectory(&self, name: &str) -> FsResult<()> {
+        self.make_in(self.directory().await?, name).await
+    }
+
+    async fn make_in(&self, parent: InodeNumber, name: &str) -> FsResult<()> {
+        let (name, kind) = (name.as_bytes().to_vec(), NodeKind::Directory);
+        let node = NewNode { parent, name, kind, mode: 0o755, umask: 0, layout: None };
+        self.file_system.create(&root(), node).await.map(drop)
+    }
+
+    /// The scenario's directory.
+    async fn directory(&self) -> FsResult<InodeNumber> {
+        Ok(self.file_system.lookup(&root(), InodeNumber::ROOT, self.scenario.as_bytes()).await?.inode)
+    }
+
+    /// Directory and last name of a path below the scenario's directory.
+    async fn place<'p>(&self, path: &'p str) -> FsResult<(InodeNumber, &'p [u8])> {
+        let directory = self.directory().await?;
+        match path.split_once('/') {
+            None => Ok((directory, path.as_bytes())),
+            Some((parent, name)) => {
+                let parent = self.file_system.lookup(&root(), directory, parent.as_bytes()).await?;
+                Ok((parent.inode, name.as_bytes()))
+            }
+        }
+    }
+
+    /// stat
+    pub async fn stat(&self, path: &str) -> FsResult<Attributes> {
+        let (parent, name) = self.place(path).await?;
+        self.file_system.lookup(&root(), parent, name).await
+    }
+
+    /// open(O_CREAT)
+    pub async fn create(&self, path: &str, flags: OpenFlags) -> FsResult<Arc<OpenFile>> {
+        let (parent, name) = self.place(path).await?;
+        Ok(self.file_system.create_open(&root(), parent, name, 0o644, 0, flags).await?.file)
+    }
+
+    /// open
+    pub async fn open(&self, path: &str) -> FsResult<Arc<OpenFile>> {
+        let found = self.stat(path).await?;
+        self.file_system.open(&root(), found.inode, READ_WRITE).await
+    }
+
+    /// close
+    pub async fn close(&self, file: Arc<OpenFile>) -> FsResult<()> {
+        self.file_system.close(file, None).await
+    }
+
+    /// unlink
+    pub async fn unlink(&self, path: &str) -> FsResult<()> {
+        let (parent, name) = self.place(path).await?;
+        self.file_system.unlink(&root(), parent, name).await
+    }
+
+    /// link, tried again like the kernel does if the file went away after it was looked up
+    pub async fn link(&self, from: &str, to: &str) -> FsResult<()> {
+        match self.link_once(from, to).await {
+            Err(FsError::Stale) => self.link_once(from, to).await,
+            outcome => outcome,
+        }
+    }
+
+    async fn link_once(&self, from: &str, to: &str) -> FsResult<()> {
+        let found = self.stat(from).await?;
+        let (parent, name) = self.place(to).await?;
+        self.file_system.link(&root(), found.inode, parent, name).await.map(drop)
+    }
+
+    /// rename(RENAME_NOREPLACE)
+    pub async fn rename(&self, from: &str, to: &str) -> FsResult<()> {
+        let (old, new) = (self.place(from).await?, self.place(to).await?);
+        self.file_system.rename(&root(), old, new, RenameMode::NoReplace).await
+    }
+
+    /// pwrite of everything
+    pub async fn write(&self, file: &Arc<OpenFile>, offset: u64, data: Vec<u8>) -> FsResult<()> {
+        self.put(file, offset, data, WriteOptions { keep_set_id: true, ..WriteOptions::default() }).await
+    }
+
+    /// write to a file opened with O_APPEND
+    pub async fn append(&self, file: &Arc<OpenFile>, data: Vec<u8>) -> FsResult<()> {
+        self.put(file, 0, data, WriteOptions { append: true, keep_set_id: true, sync: false }).await
+    }
+
+    async fn put(&self, file: &Arc<OpenFile>, offset: u64, data: Vec<u8>, options: WriteOptions) -> FsResult<()> {
+        let bytes = data.len();
+        let written = self.file_system.write(file, offset, Bytes::from(data), options).await?;
+        if written == bytes { Ok(()) } else { Err(FsError::NoSpace) }
+    }
+
+    /// pread
+    pub async fn read(&self, file: &OpenFile, offset: u64, bytes: usize) -> FsResult<Vec<u8>> {
+        Ok(self.file_system.read(file, offset, bytes).await?.into_bytes().to_vec())
+    }
+
+    /// All of a file.
+    pub async fn contents(&self, path: &str) -> FsResult<Vec<u8>> {
+        /// No scenario writes a larger file.
+        const BYTES_MAX: usize = 64 << 20;
+        let file = self.open(path).await?;
+        let data = self.read(&file, 0, BYTES_MAX).await;
+        self.close(file).await?;
+        data
+    }
+
+    /// fsync
+    pub async fn sync(&self, file: &OpenFile) -> FsResult<()> {
+        self.file_system.fsync(file, false).await
+    }
+
+    /// Names in a directory of the scenario (empty: its own), without `.` and `..`, sorted.
+    pub async fn names(&self, path: &str) -> FsResult<Vec<String>> {
+        let inode = if path.is_empty() { self.directory().await? } else { self.stat(path).await?.inode };
+        let directory = self.file_system.open(&root(), inode, OpenFlags(open_flag::READ)).await?;
+        let (mut names, mut cookie) = (Vec::new(), 0);
+        loop {
+            let page = self.file_system.read_directory(&directory, cookie, 7, true).await?;
+            cookie = page.items.last().map_or(cookie, |item| item.cookie);
+            let shown = page.items.iter().filter(|item| item.name != b"." && item.name != b"..");
+            names.extend(shown.map(|item| String::from_utf8_lossy(&item.name).into_owned()));
+            if page.end {
+                break;
+            }
+        }
+        self.file_system.close(directory, None).await?;
+        names.sort();
+        Ok(names)
+    }
+
+    /// Waits for an exclusive lock on the whole file.
+    pub async fn lock(&self, file: &OpenFile, family: LockFamily) -> FsResult<()> {
+        self.set_lock(file, family, LockMode::Exclusive).await
+    }
+
+    /// Gives it back.
+    pub async fn unlock(&self, file: &OpenFile, family: LockFamily) -> FsResult<()> {
+        self.set_lock(file, family, LockMode::Unlock).await
+    }
+
+    async fn set_lock(&self, file: &OpenFile, family: LockFamily, mode: LockMode) -> FsResult<()> {
+        let owner = u64::from(self.client) + 1;
+        let request = LockRequest { family, owner, pid: 1, range: LockRange::WHOLE, mode, wait: true };
+        self.file_system.set_lock(file.inode(), request).await
+    }
+}

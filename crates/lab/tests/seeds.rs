@@ -1,0 +1,45 @@
+//! Seeds that every change must hold. More of them: `stria lab run --seeds 1000`.
+
+use lab::{Failure, Mode, Report, SeedOptions};
+
+const SEEDS: u64 = 25;
+
+fn options(seed: u64, mode: Mode) -> SeedOptions {
+    SeedOptions { seed, operations: 80, mode: Some(mode), faults: None }
+}
+
+/// One run, with room for deep futures: unoptimised builds need more stack than test threads have.
+fn run_seed(options: SeedOptions) -> Result<Report, Box<Failure>> {
+    const STACK_BYTES: usize = 256 << 20;
+    let thread = std::thread::Builder::new().stack_size(STACK_BYTES).spawn(move || lab::run_seed(options));
+    thread.expect("a thread").join().expect("failures are returned")
+}
+
+fn hold(mode: Mode) {
+    let mut faults = 0;
+    for seed in 0..SEEDS {
+        match run_seed(options(seed, mode)) {
+            Ok(report) => faults += report.faults,
+            Err(failure) => panic!("{failure}"),
+        }
+    }
+    assert!(faults > SEEDS, "{faults} faults in {SEEDS} seeds: the faults do not happen");
+}
+
+#[test]
+fn one_operation_at_a_time_agrees_with_the_model_under_faults() {
+    hold(Mode::Serial);
+}
+
+#[test]
+fn clients_at_once_keep_the_invariants_under_faults() {
+    hold(Mode::Concurrent);
+}
+
+#[test]
+fn the_same_seed_gives_the_same_log() {
+    for (seed, mode) in [(3, Mode::Serial), (4, Mode::Concurrent)] {
+        let log = || run_seed(options(seed, mode)).map(|report| report.log).map_err(|failure| failure.to_string());
+        assert_eq!(log(), log(), "seed {seed}");
+    }
+}
