@@ -65,10 +65,11 @@ impl HelperRequest {
                 "" => arguments.next().map(|next| next.to_string_lossy().into_owned()).ok_or(HelperError::Usage),
                 attached => Ok(attached.to_owned()),
             };
-            match letters.split_at(1) {
-                ("o", attached) => request.options.push(value(attached)?),
-                ("t", attached) => drop(value(attached)?),
-                ("N", _) => return Err(HelperError::Namespace),
+            let mut behind = letters.chars();
+            match (behind.next(), behind.as_str()) {
+                (Some('o'), attached) => request.options.push(value(attached)?),
+                (Some('t'), attached) => drop(value(attached)?),
+                (Some('N'), _) => return Err(HelperError::Namespace),
                 _ => request.add_letters(letters)?,
             }
         }

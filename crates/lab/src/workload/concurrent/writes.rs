@@ -17,10 +17,13 @@ const RECORD_BYTES: u64 = 9_001;
 /// Clients the file has room for.
 const CLIENTS: u64 = 4;
 
+/// What may lie at a place: the last value that was acknowledged, and one whose fate is open.
+type Place = (Option<u8>, Option<u8>);
+
 /// The last record each place was told to hold, and the one that may be under way: seeds of their patterns.
 #[derive(Default)]
 pub struct Writes {
-    places: Mutex<BTreeMap<u64, (Option<u8>, Option<u8>)>>,
+    places: Mutex<BTreeMap<u64, Place>>,
 }
 
 fn contents(place: u64, seed: u8) -> Vec<u8> {

@@ -1,0 +1,442 @@
+//! Valid inputs to start from: records of the image that `tests/inspect` keeps, and messages of every kind.
+
+use std::{
+    path::{Path, PathBuf},
+    process::Command,
+    sync::{Arc, LazyLock},
+};
+
+use bytes::{Bytes, BytesMut};
+use client::control::{ControlReply, ControlRequest};
+use fuse::protocol::Opcode as KernelOpcode;
+use kv::{
+    Batch, Checkpoint, ColdStore, Config, Lsn, MemoryCold, Operation, Store, Table,
+    inspect::Finding,
+    journal::format::{Record, SEGMENT_HEADER_BYTES, SegmentHeader, payload_bytes},
+    superblock::STORE_FILE,
+};
+use layout::{Layout, LayoutKind, LayoutSpec, PlainLayout, StripeCount};
+use lock::{LockFamily, LockMode, LockRange};
+use mds::tables::{REPLIES, session::decode_reply};
+use rpc::{
+    codec::{self, opcode},
+    message::{
+        MdtReply, MdtRequest, MgsReply, MgsRequest, OstReply, OstRequest, Request,
+        mdt::{
+            Close, Create, CreateUnnamed, Finding as CheckFinding, GetLock, Lookup, Open, OpenFlags, OpenId,
+            ReadDirectory, Reclaim, Rename, RenameMode, SetLock, SetXattr, SizeUpdate, XattrMode,
+        },
+        mgs::{ClusterMap, Register, Target, TargetRole, TargetState},
+        ost::{self, ObjectAttributes, ReadDone, SpaceChange, TargetCondition},
+        session::{Connect, Connected},
+    },
+};
+use rt::{
+    Device, FrameHeader, Seams,
+    memory::{MemoryDevice, MemoryTransport, seams},
+    real::{Execution, IoThreads, LocalDirectory},
+};
+use types::{
+    ClientId, Credentials, FsError, Generation, InodeNumber, MdtIndex, NodeKind, ObjectId, OstIndex, SetAttributes,
+    SetTime, SpaceUsage, Timestamp,
+};
+
+const INODE: InodeNumber = InodeNumber(0x100);
+const OBJECT: ObjectId = ObjectId { inode: INODE, slot: 1 };
+
+fn block_on<T>(future: impl Future<Output = T>) -> T {
+    tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime").block_on(future)
+}
+
+/// Operations in the journals of the image's targets, by the beginning of the target's name.
+static IMAGE: LazyLock<Vec<(String, Operation)>> = LazyLock::new(|| {
+    let place = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).expect("a directory");
+    let image = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/inspect/image.tar.gz");
+    let unpacked = Command::new("tar").arg("-xzSf").arg(image).arg("-C").arg(place.path()).status();
+    assert!(unpacked.expect("tar is installed").success(), "the image cannot be unpacked");
+    let mut operations = Vec::new();
+    for entry in place.path().join("image").read_dir().expect("the image is a directory") {
+        let target: PathBuf = entry.expect("the image can be read").path();
+        let name = target.file_name().expect("a target has a name").to_string_lossy().into_owned();
+        let threads = Arc::new(IoThreads::new("corpus", 1).expect("threads"));
+        let device = LocalDirectory::open(target.join("journal"), Execution::Inline, threads).expect("a journal");
+        let mut visit = |finding| {
+            if let Finding::Record { batch: Ok(batch), .. } = finding {
+                operations.extend(batch.operations.into_iter().map(|operation| (name.clone(), operation)));
+            }
+            true
+        };
+        block_on(kv::inspect::journal(&device, &mut visit)).expect("the journal can be read");
+    }
+    operations
+});
+
+/// Records of the image's targets of a kind: table, length of the key, key, value.
+fn records_of(kind: &str) -> Vec<Vec<u8>> {
+    let of_kind = IMAGE.iter().filter(|(target, _)| target.starts_with(kind));
+    let records = of_kind.filter_map(|(_, operation)| match operation {
+        Operation::Put(table, key, value) => Some([&[table.0, key.len() as u8], &key[..], &value[..]].concat()),
+        Operation::Delete(..) => None,
+    });
+    records.collect()
+}
+
+pub fn mdt_records() -> Vec<Vec<u8>> {
+    records_of("mdt")
+}
+
+pub fn ost_records() -> Vec<Vec<u8>> {
+    records_of("ost")
+}
+
+pub fn mgs_records() -> Vec<Vec<u8>> {
+    records_of("mgs")
+}
+
+/// A store with a few batches, and where they are.
+pub struct SmallStore {
+    pub store: u64,
+    pub store_file: Vec<u8>,
+    pub segment: Vec<u8>,
+    pub records: Vec<usize>,
+}
+
+/// See [`SmallStore`].
+pub static SMALL_STORE: LazyLock<SmallStore> = LazyLock::new(|| {
+    block_on(async {
+        let (device, cold) = (MemoryDevice::new(), MemoryCold::new());
+        let seams: Seams = seams(&MemoryTransport::new(), 1);
+        let (shared, cold): (Arc<dyn Device>, Arc<dyn ColdStore>) = (Arc::new(device.clone()), Arc::new(cold));
+        let store = Store::open(seams, shared, cold.clone(), Config::small(), &mut |_, _| {}).await.expect("opens");
+        for number in 0u8..8 {
+            let mut batch = Batch::default();
+            batch.put(Table(number), vec![number; 5], vec![number; 40]);
+            batch.delete(Table(1), vec![number]);
+            store.durable(store.apply(batch).expect("there is room")).await.expect("memory does not fail");
+        }
+        let Checkpoint { store: id, .. } = cold.checkpoint().expect("memory").expect("a store has one");
+        let read = async |name: &str, bytes: usize| {
+            let (mut contents, filled) = device.read(name, 0, vec![0; bytes]).await.expect("memory");
+            contents.truncate(filled);
+            contents
+        };
+        let (store_file, segment) = (read(STORE_FILE, 4096).await, read("journal.0", 8 << 10).await);
+        let mut records = Vec::new();
+        let mut offset = SEGMENT_HEADER_BYTES as usize;
+        while let Some(record) = segment.get(offset..).and_then(Record::decode) {
+            records.push(offset);
+            offset += record.space() as usize;
+        }
+        assert!(records.len() >= 8, "{}", records.len());
+        SmallStore { store: id, store_file, segment, records }
+    })
+});
+
+pub fn stores() -> Vec<Vec<u8>> {
+    vec![SMALL_STORE.segment.clone()]
+}
+
+pub fn store_files() -> Vec<Vec<u8>> {
+    vec![SMALL_STORE.store_file.clone()]
+}
+
+pub fn journal_segment_headers() -> Vec<Vec<u8>> {
+    let header = SegmentHeader { store: 7, sequence: 1 << 33, first: Lsn(9), segment_bytes: 16 << 20 };
+    vec![header.encode().to_vec(), SMALL_STORE.segment[..64].to_vec()]
+}
+
+pub fn journal_records() -> Vec<Vec<u8>> {
+    let batches = IMAGE
+        .chunks(3)
+        .map(|operations| Batch { operations: operations.iter().map(|(_, operation)| operation.clone()).collect() });
+    let encode = |batch: Batch| {
+        let payload_bytes = payload_bytes(&batch) as u32;
+        let record = Record { lsn: Lsn(8), store: 7, sequence: 1, flushed: Lsn(5), payload_bytes };
+        let mut bytes = BytesMut::new();
+        record.encode(&batch, &mut bytes);
+        bytes.to_vec()
+    };
+    batches.map(encode).filter(|record| record.len() < 8192).collect()
+}
+
+pub fn frames() -> Vec<Vec<u8>> {
+    let header = FrameHeader { version: 1, opcode: 0x0201, slot: 3, xid: 9, connection: 1, ..FrameHeader::default() };
+    let frame = rt::Frame::new(header, Bytes::from_static(b"body"), Bytes::new()).expect("small");
+    vec![[&frame.header.encode()[..], b"body"].concat()]
+}
+
+fn layout() -> Layout {
+    let plain = PlainLayout { stripe_bytes: 65536, osts: vec![OstIndex(3), OstIndex(0)] };
+    Layout { generation: Generation(1), kind: LayoutKind::Plain(plain) }
+}
+
+fn spec() -> LayoutSpec {
+    LayoutSpec { stripe_count: StripeCount::Exactly(2), stripe_bytes: Some(65536), first_ost: Some(OstIndex(1)) }
+}
+
+fn update() -> SizeUpdate {
+    SizeUpdate { epoch: 3, size: 1 << 40, blocks: 8, mtime: Some(Timestamp { seconds: -1, nanoseconds: 7 }) }
+}
+
+fn mdt_requests() -> Vec<MdtRequest> {
+    let root = Credentials { uid: 1000, gid: 1000, groups: Some(vec![4, 20]) };
+    let (name, open) = (b"name".to_vec(), OpenId(5));
+    let set = SetAttributes { mode: Some(0o644), atime: Some(SetTime::Now), ..SetAttributes::default() };
+    let lock = SetLock {
+        inode: INODE,
+        family: LockFamily::Posix,
+        owner: 1,
+        pid: 2,
+        range: LockRange { start: 0, end: u64::MAX },
+        mode: LockMode::Exclusive,
+        wait: true,
+    };
+    let create = Create {
+        parent: INODE,
+        name: name.clone(),
+        kind: NodeKind::Symlink(b"target".to_vec()),
+        mode: 0o777,
+        umask: 0o22,
+        open: Some((open, OpenFlags(3))),
+        layout: Some(spec()),
+    };
+    vec![
+        MdtRequest::Lookup(root.clone(), Lookup { parent: INODE, name: name.clone() }),
+        MdtRequest::SetAttributes(root.clone(), INODE, set),
+        MdtRequest::Create(root.clone(), create),
+        MdtRequest::CreateUnnamed(
+            root.clone(),
+            CreateUnnamed { parent: INODE, mode: 1, umask: 2, open: (open, OpenFlags(3)) },
+        ),
+        MdtRequest::Open(root.clone(), Open { inode: INODE, open, flags: OpenFlags(3) }),
+        MdtRequest::Close(Close { inode: INODE, open, update: Some(update()), flock_owner: Some(1) }),
+        MdtRequest::Rename(
+            root.clone(),
+            Rename {
+                parent: INODE,
+                name: name.clone(),
+                new_parent: INODE,
+                new_name: name.clone(),
+                mode: RenameMode::Exchange,
+            },
+        ),
+        MdtRequest::ReadDirectory(ReadDirectory { inode: INODE, open, cookie: 2, entries_max: 3, attributes: true }),
+        MdtRequest::SetXattr(
+            root.clone(),
+            SetXattr { inode: INODE, name: name.clone(), value: vec![7; 50], mode: XattrMode::Create },
+        ),
+        MdtRequest::SetDefaultLayout(root.clone(), INODE, Some(spec())),
+        MdtRequest::SetLock(lock),
+        MdtRequest::GetLock(GetLock {
+            inode: INODE,
+            owner: 1,
+            range: LockRange { start: 5, end: 6 },
+            mode: LockMode::Shared,
+        }),
+        MdtRequest::Reclaim(Reclaim { opens: vec![(INODE, open, OpenFlags(1))], done: true, ..Reclaim::default() }),
+        MdtRequest::Ping,
+        MdtRequest::RepairSize(root, INODE, update()),
+    ]
+}
+
+fn register() -> Register {
+    Register {
+        fsname: "stria".to_owned(),
+        role: TargetRole::Ost(OstIndex(4)),
+        uuid: "0-1-2".to_owned(),
+        address: "host:988".to_owned(),
+        space: SpaceUsage { bytes_total: 1 << 50, ..SpaceUsage::default() },
+        condition: TargetCondition { degraded: true, ..TargetCondition::default() },
+    }
+}
+
+pub fn requests() -> Vec<Vec<u8>> {
+    let ost = [
+        OstRequest::Write(ost::Write {
+            object: OBJECT,
+            offset: 1 << 50,
+            checksums: vec![7; 9],
+            sync: true,
+            layout_generation: 1,
+        }),
+        OstRequest::Read(ost::Read { object: OBJECT, offset: 4096, bytes: 1 << 20 }),
+        OstRequest::Space(OBJECT, SpaceChange::Allocate { offset: 1, bytes: 2, extend: true }),
+        OstRequest::Glimpse(vec![OBJECT, OBJECT]),
+        OstRequest::ListObjects(Some(OBJECT), 5),
+        OstRequest::Evict(ClientId(9)),
+    ];
+    let mgs = [
+        MgsRequest::Register(register()),
+        MgsRequest::GetMap(3),
+        MgsRequest::SetParameter("a.*".to_owned(), "1".to_owned()),
+        MgsRequest::SetState(TargetRole::Mdt(MdtIndex(0)), TargetState::Inactive),
+    ];
+    let requests = mdt_requests().into_iter().map(Request::Mdt);
+    let requests = requests.chain(ost.into_iter().map(Request::Ost)).chain(mgs.into_iter().map(Request::Mgs));
+    let encode = |request: Request| {
+        let body = codec::encode_request(&request).expect("small");
+        [&opcode::of(&request).0.to_le_bytes()[..], &body].concat()
+    };
+    requests.map(encode).collect()
+}
+
+pub fn replies() -> Vec<Vec<u8>> {
+    let target = Target {
+        role: TargetRole::Ost(OstIndex(2)),
+        uuid: "u".to_owned(),
+        address: "host:988".to_owned(),
+        state: TargetState::Active,
+    };
+    let map = ClusterMap {
+        version: 7,
+        fsname: "stria".to_owned(),
+        targets: vec![target],
+        parameters: vec![("a".to_owned(), "b".to_owned())],
+    };
+    let attributes = ObjectAttributes { size: 1 << 30, blocks: 8, mtime: Timestamp { seconds: 1, nanoseconds: 2 } };
+    let ost = [
+        OstReply::Read(ReadDone { checksums: vec![1, 2, 3], size: 9 }),
+        OstReply::Attributes(vec![attributes; 3]),
+        OstReply::Found(Some(1 << 40)),
+        OstReply::Space(SpaceUsage::default(), TargetCondition::default()),
+        OstReply::Objects(vec![(OBJECT, attributes)]),
+    ];
+    let finding = CheckFinding { inode: INODE, problem: "links 2, names 1".to_owned(), repaired: false };
+    let stored = IMAGE.iter().filter_map(|(target, operation)| match operation {
+        Operation::Put(REPLIES, _, value) if target.starts_with("mdt") => decode_reply(value).ok(),
+        _ => None,
+    });
+    let mdt =
+        stored.map(|(_, reply)| reply).chain([MdtReply::Findings(vec![finding]), MdtReply::Names(vec![vec![7; 9]])]);
+    let tagged = |tag: u8, body: Bytes| [&[tag], &body[..]].concat();
+    mdt.map(|reply| tagged(0, codec::encode(&reply).expect("small")))
+        .chain(ost.map(|reply| tagged(1, codec::encode(&reply).expect("small"))))
+        .chain([tagged(2, codec::encode(&MgsReply::Map(map)).expect("small"))])
+        .collect()
+}
+
+pub fn greetings() -> Vec<Vec<u8>> {
+    let connect = Connect {
+        version_min: 1,
+        version_max: 1,
+        features: 0,
+        target: "stria-OST0003".to_owned(),
+        client: ClientId(u64::MAX),
+        client_name: "host:1".to_owned(),
+        connection: Generation(1),
+        resume: true,
+        incarnation: 7,
+    };
+    let connected = Connected { version: 1, features: 0, incarnation: 9, resumed: true, slots: 256, lease_ms: 30_000 };
+    let errors = [
+        FsError::NotFound,
+        FsError::Corrupt { object: OBJECT, ost: OstIndex(1), offset: 4096 },
+        FsError::Unreachable { target: "stria-OST0003".to_owned(), seconds: 100 },
+    ];
+    let mut inputs = vec![
+        [&[0], &codec::encode(&connect).expect("small")[..]].concat(),
+        [&[1], &codec::encode(&connected).expect("small")[..]].concat(),
+    ];
+    inputs.extend(errors.iter().map(|error| [&[2], &codec::encode(error).expect("small")[..]].concat()));
+    inputs
+}
+
+pub fn access_lists() -> Vec<Vec<u8>> {
+    let entry = |tag: u16, permissions: u16, id: u32| {
+        [&tag.to_le_bytes()[..], &permissions.to_le_bytes(), &id.to_le_bytes()].concat()
+    };
+    let none = u32::MAX;
+    let entries = [entry(1, 7, none), entry(2, 6, 1000), entry(4, 5, none), entry(16, 7, none), entry(32, 0, none)];
+    vec![[&2u32.to_le_bytes()[..], &entries.concat()].concat()]
+}
+
+/// A request of each kind with enough bytes for any structure, and names.
+pub fn kernel_requests() -> Vec<Vec<u8>> {
+    let request = |opcode: KernelOpcode| {
+        let mut bytes = vec![0; 40];
+        bytes[4..8].copy_from_slice(&(opcode as u32).to_le_bytes());
+        bytes[8] = 5;
+        bytes[16] = 1;
+        for number in 0u8..12 {
+            bytes.extend_from_slice(&u64::from(number).to_le_bytes());
+        }
+        bytes.extend_from_slice(b"name\0other\0");
+        let length = bytes.len() as u32;
+        bytes[..4].copy_from_slice(&length.to_le_bytes());
+        bytes
+    };
+    let name_only = |opcode: KernelOpcode| {
+        let mut bytes = request(opcode);
+        bytes.drain(40..136);
+        let length = bytes.len() as u32;
+        bytes[..4].copy_from_slice(&length.to_le_bytes());
+        bytes
+    };
+    KernelOpcode::ALL.iter().flat_map(|opcode| [request(*opcode), name_only(*opcode)]).collect()
+}
+
+pub fn control_pages() -> Vec<Vec<u8>> {
+    let requests = [ControlRequest::Targets, ControlRequest::Name, ControlRequest::InodePaths(INODE)];
+    let replies = [
+        ControlReply::Paths(vec![b"a/b".to_vec()]),
+        ControlReply::Layout {
+            inode: INODE,
+            directory: false,
+            layout: Some(layout()),
+            own_default: Some(spec()),
+            effective_default: None,
+        },
+    ];
+    let mut inputs: Vec<Vec<u8>> =
+        requests.iter().map(|request| postcard::to_allocvec(request).expect("small")).collect();
+    inputs.extend(replies.iter().map(|reply| postcard::to_allocvec(reply).expect("small")));
+    // A page as the tool sends it: its head, as documented at the ioctl, then the request.
+    inputs.extend(pages(&inputs));
+    inputs
+}
+
+fn pages(payloads: &[Vec<u8>]) -> Vec<Vec<u8>> {
+    let page = |payload: &Vec<u8>| {
+        let length = (payload.len() as u32).to_le_bytes();
+        [&b"SFIO"[..], &[1, 0, 0, 0], &[0; 8], &[0; 4], &length, payload].concat()
+    };
+    payloads.iter().map(page).collect()
+}
+
+fn texts(texts: &[&str]) -> Vec<Vec<u8>> {
+    texts.iter().map(|text| text.as_bytes().to_vec()).collect()
+}
+
+pub fn mount_options() -> Vec<Vec<u8>> {
+    texts(&[
+        "defaults,ro,nosuid,_netdev,x-systemd.automount,timeout=30,threads=4,comment=a b",
+        "mgs1:9800,[fe80::1]:9800:/stria",
+        "10.0.0.1:/stria /mnt/stria -o rw,timeout=5 -n -v -t fuse.stria",
+        "remount,rw,allow_other",
+    ])
+}
+
+pub fn lfs_command_lines() -> Vec<Vec<u8>> {
+    texts(&[
+        "setstripe -c -1 -S4M --stripe-count=7 -vv file -- -c",
+        "getstripe --hex --stripe 64k 16E 1048576",
+        "fid2path /mnt [0x200000400:0x100:0x0]",
+    ])
+}
+
+pub fn configurations() -> Vec<Vec<u8>> {
+    let file = |name: &str| {
+        let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../examples").join(name);
+        std::fs::read(path).expect("the examples are there")
+    };
+    ["mds.toml", "oss1.toml"].map(file).to_vec()
+}
+
+pub fn parameters() -> Vec<Vec<u8>> {
+    texts(&[
+        "ost.OSS.ost_io.threads_max=4",
+        "obdfilter.*.stats=",
+        "*.*.?=18446744073709551615",
+        "lod.*.stripesize=65536",
+    ])
+}

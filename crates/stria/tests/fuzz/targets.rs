@@ -1,0 +1,384 @@
+//! What is fed: one function per decoder.
+
+#![allow(clippy::ptr_arg, reason = "all seals have one signature; some change the length")]
+
+use std::{
+    os::unix::ffi::OsStrExt,
+    sync::{Arc, LazyLock},
+};
+
+use bytes::Bytes;
+use client::control::{ControlReply, ControlRequest};
+use fuse::{MountOptions, MountSource, ioctl::PendingReplies, mount::helper::HelperRequest};
+use kv::{
+    Checkpoint, ColdStore, Config, Lsn, MemoryCold, Store, Table,
+    inspect::{self, Schema},
+    journal::format::{HeaderState, RECORD_HEADER_BYTES, Record, SegmentHeader, decode_batch},
+    superblock::{STORE_FILE, Superblock},
+};
+use mds::{
+    access_list::AccessList,
+    inspect::MdtSchema,
+    tables::{INODES, inode::Inode},
+};
+use mgs::inspect::MgsSchema;
+use oss::{
+    chunk_record::ChunkRecord,
+    inspect::OstSchema,
+    object_record::ObjectRecord,
+    tables::{CHUNKS, OBJECTS},
+};
+use rpc::{
+    codec::{
+        self,
+        opcode::{Family, Opcode},
+    },
+    message::session::{Connect, Connected},
+};
+use rt::{
+    Address, Device, Frame, FrameHeader,
+    frame::HEADER_BYTES,
+    memory::{MemoryDevice, MemoryTransport, seams},
+    parameters::{Parameter, ParameterTree},
+};
+use serde::{Serialize, de::DeserializeOwned};
+use types::{Fid, FsError, InodeNumber};
+
+use crate::{
+    corpus::SMALL_STORE,
+    lfs_options::{self, OptionSpec, Takes, long_option, option},
+    lfs_size, node_config,
+};
+
+/// A decoder to be fed.
+pub struct Target {
+    /// Name, which also chooses its random numbers.
+    pub name: &'static str,
+    /// Inputs of one run.
+    pub inputs: u64,
+    /// Decodes; panics if something is wrong.
+    pub run: fn(&[u8]),
+    /// Makes checksums and lengths right, so that the input gets past them.
+    pub seal: Option<fn(&mut Vec<u8>)>,
+}
+
+const fn target(name: &'static str, inputs: u64, run: fn(&[u8])) -> Target {
+    Target { name, inputs, run, seal: None }
+}
+
+fn put_u32(input: &mut [u8], offset: usize, value: u32) {
+    if let Some(place) = input.get_mut(offset..offset + 4) {
+        place.copy_from_slice(&value.to_le_bytes());
+    }
+}
+
+/// Makes the checksum right that stands behind 60 bytes: of frames, segments and store files.
+fn seal_60(input: &mut Vec<u8>) {
+    if let Some(content) = input.get(..60) {
+        let sum = crc_fast::crc32_iscsi(content);
+        put_u32(input, 60, sum);
+    }
+}
+
+/// Header and body of a frame.
+pub fn frames() -> Target {
+    fn run(input: &[u8]) {
+        let _ = FrameHeader::check_beginning(input);
+        let Some((header, body)) = input.split_first_chunk::<HEADER_BYTES>() else { return };
+        let Ok(header) = FrameHeader::decode(header) else { return };
+        assert_eq!(FrameHeader::decode(&header.encode()), Ok(header));
+        let frame = Frame { header, body: Bytes::copy_from_slice(body), bulk: Bytes::new() };
+        let _ = (frame.check_lengths(), frame.check_body());
+    }
+    Target { seal: Some(seal_60), ..target("frames", 40_000, run) }
+}
+
+/// Two bytes of opcode, then the body.
+pub fn requests() -> Target {
+    target("requests", 60_000, |input| {
+        let Some((opcode, body)) = input.split_first_chunk() else { return };
+        let opcode = Opcode(u16::from_le_bytes(*opcode));
+        let _ = (opcode.to_string(), opcode.operation());
+        if let Ok(request) = codec::decode_request(opcode, body) {
+            let again = codec::encode_request(&request).expect("what was received can be sent");
+            assert_eq!(codec::decode_request(opcode, &again).as_ref(), Ok(&request));
+        }
+    })
+}
+
+/// A byte that chooses the family, then the body.
+pub fn replies() -> Target {
+    target("replies", 60_000, |input| {
+        let Some((choice, body)) = input.split_first() else { return };
+        let family = [Family::Mdt, Family::Ost, Family::Mgs][usize::from(choice % 3)];
+        if let Ok(reply) = codec::decode_reply(family, body) {
+            let again = codec::encode_reply(&reply).expect("what was received can be sent");
+            assert_eq!(codec::decode_reply(family, &again).as_ref(), Ok(&reply));
+        }
+    })
+}
+
+/// A byte that chooses the message, then what opens a session, or an error.
+pub fn greetings() -> Target {
+    fn round_trip<T: Serialize + DeserializeOwned + PartialEq + std::fmt::Debug>(body: &[u8]) {
+        if let Ok(value) = codec::decode::<T>(body) {
+            let again = codec::encode(&value).expect("what was received can be sent");
+            assert_eq!(codec::decode::<T>(&again).as_ref(), Ok(&value));
+        }
+    }
+    target("greetings", 40_000, |input| match input.split_first() {
+        Some((choice, body)) if choice % 3 == 0 => round_trip::<Connect>(body),
+        Some((choice, body)) if choice % 3 == 1 => round_trip::<Connected>(body),
+        Some((_, body)) => round_trip::<FsError>(body),
+        None => {}
+    })
+}
+
+/// A record and its batch.
+pub fn journal_records() -> Target {
+    fn run(input: &[u8]) {
+        if let Some(record) = Record::decode(input) {
+            let end = RECORD_HEADER_BYTES + record.payload_bytes as usize;
+            let payload = Bytes::copy_from_slice(&input[RECORD_HEADER_BYTES..end]);
+            let _ = decode_batch(payload).map(|batch| {
+                let mut again = bytes::BytesMut::new();
+                record.encode(&batch, &mut again);
+                assert_eq!(Record::decode(&again), Some(record));
+            });
+        }
+        let _ = decode_batch(Bytes::copy_from_slice(input));
+    }
+    Target { seal: Some(seal_record), ..target("journal_records", 40_000, run) }
+}
+
+/// Makes the first record's length and checksum right.
+fn seal_record(input: &mut Vec<u8>) {
+    if input.len() >= RECORD_HEADER_BYTES {
+        let payload_bytes = (input.len() - RECORD_HEADER_BYTES) as u32;
+        put_u32(input, 4, payload_bytes);
+        let sum = crc_fast::crc32_iscsi(&input[4..]);
+        put_u32(input, 0, sum);
+    }
+}
+
+/// The header of a segment.
+pub fn journal_segment_headers() -> Target {
+    fn run(input: &[u8]) {
+        if let HeaderState::Valid(header) = SegmentHeader::decode(input) {
+            assert_eq!(SegmentHeader::decode(&header.encode()), HeaderState::Valid(header));
+        }
+    }
+    Target { seal: Some(seal_60), ..target("journal_segment_headers", 40_000, run) }
+}
+
+/// A runtime for what is asynchronous.
+fn block_on<T>(future: impl Future<Output = T>) -> T {
+    thread_local! {
+        static RUNTIME: tokio::runtime::Runtime =
+            tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime can be made");
+    }
+    RUNTIME.with(|runtime| runtime.block_on(future))
+}
+
+async fn device_with(files: &[(&str, &[u8])]) -> MemoryDevice {
+    let device = MemoryDevice::new();
+    for (name, contents) in files {
+        device.write(name, 0, vec![Bytes::copy_from_slice(contents)]).await.expect("the name is good");
+        device.flush(name).await.expect("memory is flushed");
+    }
+    device
+}
+
+/// The file that says which store it is.
+pub fn store_files() -> Target {
+    fn run(input: &[u8]) {
+        let _ = block_on(async { Superblock::read(&device_with(&[(STORE_FILE, input)]).await).await });
+    }
+    Target { seal: Some(seal_60), ..target("store_files", 5_000, run) }
+}
+
+/// A whole store, whose only segment is the input: it opens and works, or is refused; inspecting it never ends early.
+pub fn stores() -> Target {
+    fn run(input: &[u8]) {
+        block_on(async {
+            let small = LazyLock::force(&SMALL_STORE);
+            let device = device_with(&[(STORE_FILE, &small.store_file), ("journal.0", input)]).await;
+            let cold = MemoryCold::new();
+            cold.commit(Checkpoint { store: small.store, lsn: Lsn(0) }).await.expect("memory takes everything");
+            inspect::journal(&device, &mut |_| true).await.expect("memory can be read");
+            let _ = inspect::replay(&device, small.store, Lsn(0), &mut |_, _| {}).await;
+            let (seams, config) = (seams(&MemoryTransport::new(), 1), Config::small());
+            let opened = Store::open(seams, Arc::new(device), Arc::new(cold), config, &mut |_, _| {}).await;
+            if let Ok(store) = opened {
+                let mut batch = kv::Batch::default();
+                batch.put(Table(1), &b"new"[..], &b"value"[..]);
+                if let Ok(lsn) = store.apply(batch) {
+                    store.durable(lsn).await.expect("memory does not fail");
+                    assert_eq!(store.get(Table(1), b"new").expect("it was written").as_deref(), Some(&b"value"[..]));
+                }
+                store.close().await.expect("memory does not fail");
+            }
+        });
+    }
+    Target { seal: Some(seal_segment), ..target("stores", 400, run) }
+}
+
+/// Makes the checksums of the header and of all records right that are where the records of the small store are.
+fn seal_segment(input: &mut Vec<u8>) {
+    seal_60(input);
+    for offset in &SMALL_STORE.records {
+        let Some(record) = input.get(*offset..) else { return };
+        let Some(length) = record.get(4..8).map(|bytes| u32::from_le_bytes(bytes.try_into().expect("four bytes")))
+        else {
+            return;
+        };
+        let Some(content) = record.get(4..(length as usize).saturating_add(RECORD_HEADER_BYTES)) else { continue };
+        let sum = crc_fast::crc32_iscsi(content);
+        put_u32(input, *offset, sum);
+    }
+}
+
+/// Table, length of the key, key, value: what the schemas of `stria inspect` decode, and the servers with them.
+fn record(schema: &dyn Schema, input: &[u8]) -> Option<(Table, Vec<u8>, Vec<u8>)> {
+    let (&[table, key_bytes], rest) = input.split_first_chunk()?;
+    let (key, value) = rest.split_at_checked(usize::from(key_bytes))?;
+    let table = Table(table % 12);
+    let _ = inspect::describe(schema, table, key, Some(value));
+    let _ = inspect::describe(schema, table, key, None);
+    schema.concerns(table, key, value, 0x100);
+    Some((table, key.to_vec(), value.to_vec()))
+}
+
+/// Records of an MDT.
+pub fn mdt_records() -> Target {
+    target("mdt_records", 60_000, |input| {
+        if let Some((INODES, _, value)) = record(&MdtSchema, input)
+            && let Ok(inode) = Inode::decode(InodeNumber(7), &value)
+        {
+            assert_eq!(Inode::decode(InodeNumber(7), &inode.encode()).as_ref(), Ok(&inode));
+        }
+    })
+}
+
+/// Records of an OST.
+pub fn ost_records() -> Target {
+    target("ost_records", 60_000, |input| match record(&OstSchema, input) {
+        Some((OBJECTS, _, value)) => {
+            if let Ok(object) = ObjectRecord::decode(&value) {
+                assert_eq!(ObjectRecord::decode(&object.encode()), Ok(object));
+            }
+        }
+        Some((CHUNKS, _, value)) => {
+            if let Ok(chunk) = ChunkRecord::decode(&value) {
+                assert_eq!(ChunkRecord::decode(&chunk.encode()), Ok(chunk));
+            }
+        }
+        _ => {}
+    })
+}
+
+/// Records of the management service.
+pub fn mgs_records() -> Target {
+    target("mgs_records", 40_000, |input| drop(record(&MgsSchema, input)))
+}
+
+/// Values of `system.posix_acl_access`.
+pub fn access_lists() -> Target {
+    target("access_lists", 40_000, |input| {
+        if let Ok(Some(list)) = AccessList::decode(input) {
+            assert_eq!(AccessList::decode(&list.encode()), Ok(Some(list)));
+        }
+    })
+}
+
+/// What the kernel writes to /dev/fuse.
+pub fn kernel_requests() -> Target {
+    fn run(input: &[u8]) {
+        if let Ok(incoming) = fuse::protocol::decode(input) {
+            let _ = (incoming.opcode.label(), format!("{:?}", incoming.operation));
+        }
+    }
+    fn seal(input: &mut Vec<u8>) {
+        let bytes = input.len() as u32;
+        put_u32(input, 0, bytes);
+    }
+    Target { seal: Some(seal), ..target("kernel_requests", 60_000, run) }
+}
+
+/// Pages of the control ioctl, which any user may send, and what comes back.
+pub fn control_pages() -> Target {
+    target("control_pages", 40_000, |input| {
+        let replies = PendingReplies::default();
+        let execute = |request: ControlRequest| async move {
+            let _ = format!("{request:?}");
+            Ok(ControlReply::Done)
+        };
+        let _ = block_on(replies.serve(1000, input, execute));
+        let _ = postcard::from_bytes::<ControlRequest>(input);
+        let _ = postcard::from_bytes::<ControlReply>(input);
+    })
+}
+
+/// Options, sources and command lines of mount(8).
+pub fn mount_options() -> Target {
+    target("mount_options", 40_000, |input| {
+        let text = String::from_utf8_lossy(input);
+        let mut options = MountOptions::default();
+        let _ = options.add(&text);
+        if let Ok(source) = text.parse::<MountSource>() {
+            assert_eq!(source.to_string().parse().as_ref(), Ok(&source), "{text}");
+        }
+        let _ = Address::with_port(&text).is_complete();
+        let words = input.split(|byte| *byte == b' ').map(|word| std::ffi::OsStr::from_bytes(word).to_owned());
+        let _ = HelperRequest::parse(words);
+    })
+}
+
+const LFS_OPTIONS: &[OptionSpec] = &[
+    option('c', &["stripe-count", "count"], Takes::Value),
+    option('S', &["stripe-size"], Takes::OptionalValue),
+    option('v', &["verbose"], Takes::Nothing),
+    long_option(&["hex-idx"], Takes::Nothing),
+];
+
+/// Words of `lfs`, sizes, FIDs.
+pub fn lfs_command_lines() -> Target {
+    target("lfs_command_lines", 40_000, |input| {
+        let text = String::from_utf8_lossy(input);
+        let words: Vec<String> = text.split(' ').map(str::to_owned).collect();
+        let _ = lfs_options::parse(LFS_OPTIONS, &words);
+        for word in &words {
+            let _ = (lfs_size::parse(word, true), lfs_size::parse(word, false));
+            if let Ok(fid) = word.parse::<Fid>() {
+                assert_eq!(fid.to_string().parse().as_ref(), Ok(&fid));
+                let _ = fid.inode();
+            }
+        }
+    })
+}
+
+/// Configuration files.
+pub fn configurations() -> Target {
+    target("configurations", 3_000, |input| {
+        let text = String::from_utf8_lossy(input);
+        let _ = toml::from_str::<node_config::Config>(&text).map(|config| config.check());
+    })
+}
+
+/// `NAME=VALUE` of `stria ctl`, with patterns.
+pub fn parameters() -> Target {
+    static TREE: LazyLock<ParameterTree> = LazyLock::new(|| {
+        let tree = ParameterTree::new();
+        for name in ["ost.OSS.ost_io.threads_max", "obdfilter.stria-OST0000.stats", "version"] {
+            tree.register(name, Parameter::writable("", String::new, |_| Ok(()))).expect("the names are good");
+        }
+        tree
+    });
+    target("parameters", 40_000, |input| {
+        let text = String::from_utf8_lossy(input);
+        let (name, value) = text.split_once('=').unwrap_or((&text, ""));
+        let _ = (TREE.get(name), TREE.list_recursive(name), TREE.set(name, value));
+        let _ = rt::parameters::parse_number(value, &(1..=u64::MAX));
+        let _ = TREE.register(name, Parameter::read_only("", String::new)).map(|()| TREE.unregister(name));
+    })
+}
