@@ -17,6 +17,8 @@ pub const VALUE_BYTES_MAX: usize = 128 << 10;
 pub const BATCH_BYTES_MAX: u64 = 8 << 20;
 /// Smallest segment. Small ones are for tests and simulations.
 pub const SEGMENT_BYTES_MIN: u64 = 16 << 10;
+/// Largest segment: recovery reads one at a time into memory.
+pub const SEGMENT_BYTES_MAX: u64 = 1 << 30;
 
 const _: () = assert!(KEY_BYTES_MAX <= u16::MAX as usize, "the length of a key is a u16 on disk");
 const _: () = assert!((VALUE_BYTES_MAX as u64) < BATCH_BYTES_MAX, "a value must fit in a batch");
@@ -97,7 +99,7 @@ impl Config {
             "segment_bytes is too small"
         } else if !self.segment_bytes.is_multiple_of(4096) {
             "segment_bytes is not a multiple of 4096"
-        } else if self.segment_bytes > 1 << 30 {
+        } else if self.segment_bytes > SEGMENT_BYTES_MAX {
             "segment_bytes is above 1 GiB"
         } else if self.segments_max < 3 {
             "segments_max is below 3"

@@ -28,8 +28,11 @@ pub fn segment_name(slot: u32) -> String {
     format!("{SEGMENT_PREFIX}{slot}")
 }
 
+/// Slots are below this: far more than any store uses.
+const SLOTS_MAX: u32 = 1 << 20;
+
 /// Slot of a segment's name, `None` for other files.
 pub fn segment_slot(name: &str) -> Option<u32> {
     let slot = name.strip_prefix(SEGMENT_PREFIX)?.parse().ok()?;
-    (segment_name(slot) == name).then_some(slot)
+    (slot < SLOTS_MAX && segment_name(slot) == name).then_some(slot)
 }

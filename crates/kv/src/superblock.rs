@@ -19,9 +19,10 @@ use bytes::Bytes;
 use rt::{Device, Entropy};
 
 use crate::{
+    config::{SEGMENT_BYTES_MAX, SEGMENT_BYTES_MIN},
     error::{Error, Result},
     journal::{
-        format::{checksum, read_u32, read_u64},
+        format::{NUMBER_MAX, SEGMENT_HEADER_BYTES, checksum, read_u32, read_u64},
         recovery::read_range,
     },
 };
@@ -30,6 +31,8 @@ use crate::{
 pub const STORE_FILE: &str = "store";
 /// Version of the format.
 pub const STORE_VERSION: u32 = 1;
+/// Openings whose segments can be numbered ([`NUMBER_MAX`]).
+const OPENS_MAX: u64 = NUMBER_MAX >> 32;
 const MAGIC: &[u8; 8] = b"STRIAKV\0";
 const BYTES: usize = 64;
 
@@ -65,12 +68,25 @@ impl Superblock {
                 supported: STORE_VERSION,
             });
         }
-        Ok(Some(Superblock {
+        let superblock = Superblock {
             version,
             store: read_u64(&bytes, 16),
             segment_bytes: read_u64(&bytes, 24),
             opens: read_u64(&bytes, 32),
-        }))
+        };
+        if !superblock.is_possible() {
+            let reason = "its figures are none that a store can have".to_owned();
+            return Err(Error::Corrupt { file: STORE_FILE.to_owned(), offset: 16, reason });
+        }
+        Ok(Some(superblock))
+    }
+
+    fn is_possible(&self) -> bool {
+        let segments = SEGMENT_BYTES_MIN..=SEGMENT_BYTES_MAX;
+        self.store != 0
+            && segments.contains(&self.segment_bytes)
+            && self.segment_bytes.is_multiple_of(SEGMENT_HEADER_BYTES)
+            && self.opens < OPENS_MAX
     }
 
     /// Invents a store and writes the file, durably.

@@ -38,7 +38,13 @@ impl Address {
 
     /// Whether it is a host and a port. Whether the host exists is seen when it is used.
     pub fn is_complete(&self) -> bool {
-        self.0.rsplit_once(':').is_some_and(|(host, port)| !host.is_empty() && port.parse::<u16>().is_ok())
+        let Some((host, port)) = self.0.rsplit_once(':') else { return false };
+        let (bare, marks) = match host.strip_prefix('[').and_then(|rest| rest.strip_suffix(']')) {
+            Some(bare) => (bare, "-_.:%"),
+            None => (host, "-_."),
+        };
+        let good = |letter: char| letter.is_alphanumeric() || marks.contains(letter);
+        !bare.is_empty() && bare.chars().all(good) && port.parse::<u16>().is_ok()
     }
 }
 
@@ -108,7 +114,7 @@ mod tests {
             assert_eq!(Address::with_port(text), Address::from(expected));
             assert!(Address::from(expected).is_complete());
         }
-        for text in ["", "host", ":1", "host:", "host:port", "host:65536"] {
+        for text in ["", "host", ":1", "host:", "host:port", "host:65536", "::1:1", "[::1:1", "a/b:1", "[::1]x:1"] {
             assert!(!Address::from(text).is_complete(), "{text}");
         }
     }

@@ -54,6 +54,8 @@ pub const SEGMENT_HEADER_BYTES: u64 = 4096;
 pub const RECORD_HEADER_BYTES: usize = 40;
 /// Records begin at multiples of this.
 pub const RECORD_ALIGNMENT: u64 = 8;
+/// Highest number of a batch or segment that can be: counting up from it never overflows.
+pub const NUMBER_MAX: u64 = 1 << 62;
 /// Bytes of an operation in front of its key.
 const OPERATION_HEADER_BYTES: usize = 8;
 const MAGIC: &[u8; 8] = b"STRIAJNL";
@@ -134,12 +136,14 @@ impl SegmentHeader {
         if read_u32(page, 8) != FORMAT_VERSION {
             return HeaderState::UnknownVersion(read_u32(page, 8));
         }
-        HeaderState::Valid(SegmentHeader {
+        let header = SegmentHeader {
             store: read_u64(page, 16),
             sequence: read_u64(page, 24),
             first: Lsn(read_u64(page, 32)),
             segment_bytes: read_u64(page, 40),
-        })
+        };
+        let possible = (1..=NUMBER_MAX).contains(&header.first.0) && header.sequence <= NUMBER_MAX;
+        if possible { HeaderState::Valid(header) } else { HeaderState::Invalid }
     }
 }
 
@@ -321,6 +325,10 @@ mod tests {
             let mut damaged = page;
             damaged[bit / 8] ^= 1 << (bit % 8);
             assert_eq!(SegmentHeader::decode(&damaged), HeaderState::Invalid, "bit {bit}");
+        }
+        for first in [0, NUMBER_MAX + 1] {
+            let impossible = SegmentHeader { first: Lsn(first), ..header };
+            assert_eq!(SegmentHeader::decode(&impossible.encode()), HeaderState::Invalid, "batches begin with 1");
         }
         assert_eq!(SegmentHeader::decode(&[0; 4096]), HeaderState::Blank);
         assert_eq!(SegmentHeader::decode(&[]), HeaderState::Blank);

@@ -14,7 +14,7 @@ use crate::{
     config::Config,
     error::{Error, Result},
     journal::{
-        format::{HeaderState, SEGMENT_HEADER_BYTES},
+        format::{HeaderState, NUMBER_MAX, SEGMENT_HEADER_BYTES},
         recovery::{Recovered, find_segments, recover},
         segment_name,
         writer::{Start, Writer},
@@ -101,6 +101,11 @@ async fn identify(
             file: "the cold store".to_owned(),
             found: checkpoint.store,
             expected: superblock.store,
+        }),
+        Some(checkpoint) if checkpoint.lsn.0 > NUMBER_MAX => Err(Error::Corrupt {
+            file: "the cold store".to_owned(),
+            offset: 0,
+            reason: format!("its checkpoint of batch {} cannot be", checkpoint.lsn.0),
         }),
         Some(checkpoint) if checkpoint.lsn > Lsn(0) && segments.is_empty() => {
             let reason = format!("the cold store has batches up to {}", checkpoint.lsn.0);
