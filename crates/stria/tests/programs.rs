@@ -60,7 +60,11 @@ fn rsync_copies_once_and_finds_nothing_to_do_the_second_time() {
         let rsync = program("rsync").args(["-aH", "--stats"]).arg(format!("{}/", source.display())).arg(to);
         let text = rsync.succeed();
         let line = text.lines().find(|line| line.starts_with("Number of regular files transferred:"));
-        line.and_then(|line| line.rsplit(' ').next()).expect("statistics").replace(',', "").parse::<u32>().expect("a number")
+        line.and_then(|line| line.rsplit(' ').next())
+            .expect("statistics")
+            .replace(',', "")
+            .parse::<u32>()
+            .expect("a number")
     };
     assert!(copy(&system.path(0).join("tree")) > 1400);
     // The second client finds what the first one wrote.

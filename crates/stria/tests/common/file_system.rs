@@ -28,6 +28,10 @@ pub struct FileSystem {
     clients: Vec<Client>,
     servers: Vec<Server>,
     place: Place,
+    /// OSTs that `up` is started with.
+    osts: u16,
+    /// Options of mounts over TCP, as after `-o`.
+    mount_options: String,
     finished: bool,
 }
 
@@ -52,7 +56,15 @@ impl FileSystem {
     pub fn start(transport: Transport, clients: usize) -> Self {
         assert!(transport == Transport::Tcp || clients == 1, "one process has one mount");
         let place = Place::new();
-        let mut system = Self { transport, clients: Vec::new(), servers: Vec::new(), place, finished: false };
+        let mut system = Self {
+            transport,
+            clients: Vec::new(),
+            servers: Vec::new(),
+            place,
+            osts: OSTS,
+            mount_options: "rw".to_owned(),
+            finished: false,
+        };
         if transport == Transport::Tcp {
             system.start_first_time();
         }
@@ -63,6 +75,16 @@ impl FileSystem {
             system.mount(client);
         }
         system
+    }
+
+    /// From its next start on, `up` has that many OSTs.
+    pub fn set_osts(&mut self, osts: u16) {
+        self.osts = osts;
+    }
+
+    /// From the next mount on, these options count.
+    pub fn set_mount_options(&mut self, options: &str) {
+        options.clone_into(&mut self.mount_options);
     }
 
     /// Mount point of a client.
@@ -86,10 +108,12 @@ impl FileSystem {
         let mut command = stria();
         match self.transport {
             Transport::InProcess => {
-                command.arg("up").args(["--osts", &OSTS.to_string()]);
+                command.arg("up").args(["--osts", &self.osts.to_string()]);
                 command.arg("--dir").arg(self.place.data("up")).arg("--mount").arg(point);
             }
-            Transport::Tcp => drop(command.args(["mount", "--foreground", &self.source()]).arg(point)),
+            Transport::Tcp => {
+                command.args(["mount", "--foreground", "-o", &self.mount_options, &self.source()]).arg(point);
+            }
         }
         let log = self.place.data(&format!("client{client}.log"));
         let mut daemon = Daemon::start(&format!("client {client}"), command, &log);

@@ -5,7 +5,6 @@
 mod cluster;
 #[path = "../common/mod.rs"]
 mod common;
-mod load;
 
 use std::{
     fs::{self, File},
@@ -17,8 +16,11 @@ use std::{
 };
 
 use cluster::{Client, Cluster, LEASE};
-use common::{PATIENCE, wait_for};
-use load::{Load, Written};
+use common::{
+    PATIENCE,
+    load::{self, Load, Written},
+    wait_for,
+};
 
 /// Directories for workers on both clients: some with files over all targets, some with the default layout.
 fn prepare_load(cluster: &Cluster) {

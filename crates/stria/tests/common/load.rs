@@ -18,7 +18,7 @@ use std::{
     time::Duration,
 };
 
-use crate::common::{PATIENCE, wait_for};
+use super::{PATIENCE, wait_for};
 
 /// Files a worker has at a time.
 const FILES_MAX: usize = 8;
@@ -50,6 +50,8 @@ impl Random {
 #[derive(Debug, Default)]
 struct Model {
     files: BTreeMap<String, Vec<u8>>,
+    /// Names of the operation that failed, if one did: it may have had its effect or not.
+    doubtful: Vec<String>,
 }
 
 struct Worker {
@@ -57,6 +59,8 @@ struct Worker {
     random: Random,
     model: Model,
     next_name: u64,
+    /// Names of the operation under way.
+    touched: Vec<String>,
 }
 
 struct Handle {
@@ -79,10 +83,11 @@ impl Load {
             let (stop, operations) = (Arc::clone(&stop), Arc::new(AtomicU64::new(0)));
             let (directory, counter) = (mount.join(name), Arc::clone(&operations));
             let random = Random(seed.wrapping_mul(1000).wrapping_add(number));
-            let mut worker = Worker { directory, random, model: Model::default(), next_name: 0 };
+            let mut worker = Worker { directory, random, model: Model::default(), next_name: 0, touched: Vec::new() };
             let thread = std::thread::spawn(move || {
                 while !stop.load(Ordering::Relaxed) {
                     if let Err(failure) = worker.step() {
+                        worker.model.doubtful = worker.touched;
                         return (worker.model, Some(failure));
                     }
                     counter.fetch_add(1, Ordering::Relaxed);
@@ -111,13 +116,24 @@ impl Load {
     #[track_caller]
     pub fn stop(self) -> Written {
         self.stop.store(true, Ordering::Relaxed);
+        self.join(|failure| failure.is_none())
+    }
+
+    /// Waits until every worker has met an error, because the client is dead.
+    #[track_caller]
+    pub fn failed(self) -> Written {
+        self.join(|failure| failure.is_some())
+    }
+
+    #[track_caller]
+    fn join(self, expected: impl Fn(&Option<String>) -> bool) -> Written {
         let mut models = Vec::new();
         for worker in self.workers {
             wait_for(&format!("the end of the worker in {}", worker.name), PATIENCE + Duration::from_secs(60), || {
                 worker.thread.is_finished().then_some(())
             });
             let (model, failure) = worker.thread.join().expect("workers do not panic");
-            assert_eq!(failure, None, "in {}", worker.name);
+            assert!(expected(&failure), "in {}: {failure:?}", worker.name);
             models.push((worker.name, model));
         }
         Written { models }
@@ -140,10 +156,12 @@ impl Written {
                 .unwrap_or_else(|error| panic!("{}: {error}", path.display()))
                 .map(|entry| entry.expect("entries can be read").file_name().to_string_lossy().into_owned())
                 .collect();
+            names.retain(|name| !model.doubtful.contains(name));
             names.sort();
-            let expected: Vec<&String> = model.files.keys().collect();
+            let certain = || model.files.iter().filter(|(name, _)| !model.doubtful.contains(name));
+            let expected: Vec<&String> = certain().map(|(name, _)| name).collect();
             assert_eq!(names.iter().collect::<Vec<_>>(), expected, "names in {}", path.display());
-            for (name, expected) in &model.files {
+            for (name, expected) in certain() {
                 compare_file(&path.join(name), expected);
                 files += 1;
             }
@@ -164,8 +182,10 @@ pub fn compare_file(path: &Path, expected: &[u8]) {
 impl Worker {
     /// One operation, its effect noted when it was acknowledged. An error says which operation failed and how.
     fn step(&mut self) -> Result<(), String> {
+        self.touched.clear();
         let choice = self.random.below(100);
         let name = self.pick();
+        self.touched.extend(name.clone());
         let told = |what: &str, name: &str| {
             let text = format!("{what} {name}");
             move |error: io::Error| format!("{text}: {error}")
@@ -188,7 +208,9 @@ impl Worker {
 
     fn new_name(&mut self) -> String {
         self.next_name += 1;
-        format!("f{}", self.next_name)
+        let name = format!("f{}", self.next_name);
+        self.touched.push(name.clone());
+        name
     }
 
     fn create(&mut self) -> io::Result<()> {
