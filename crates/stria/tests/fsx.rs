@@ -1,6 +1,6 @@
 //! fsx: random operations on one file, every read compared with what must be there; on one client and on two.
 //!
-//! `STRIA_TEST_LONG=1` runs every seed with every mix of operations.
+//! `STRIA_TEST_LONG=1` runs every seed with every mix of operations, and five times as many of them.
 
 mod common;
 
@@ -8,8 +8,10 @@ use std::{ops::Range, path::Path, sync::Mutex};
 
 use common::{FileSystem, Program, Transport, long, programs::program};
 
-/// Operations of each run.
-const OPERATIONS: u64 = 100_000;
+/// Operations of each run, as long as a test of every change may be.
+const OPERATIONS: u64 = 20_000;
+/// Operations of each run when there is time.
+const OPERATIONS_LONG: u64 = 100_000;
 const SEEDS: Range<u64> = 0..10;
 /// Mixes of operations: files in `tests/fsx/`.
 const MIXES: [&str; 3] = ["calls", "mapped", "aligned"];
@@ -57,6 +59,10 @@ fn all(runs: Vec<Run<'_>>) {
     });
 }
 
+fn operations() -> u64 {
+    if long() { OPERATIONS_LONG } else { OPERATIONS }
+}
+
 /// Mixes of a seed: one in turn, or all.
 fn mixes(seed: u64) -> Vec<&'static str> {
     if long() { MIXES.to_vec() } else { vec![MIXES[seed as usize % MIXES.len()]] }
@@ -67,7 +73,7 @@ fn one_client_reads_what_it_wrote() {
     let system = FileSystem::start(Transport::InProcess, 1);
     let runs = SEEDS.flat_map(|seed| mixes(seed).into_iter().map(move |mix| (seed, mix)));
     let directory = system.root();
-    all(runs.map(|(seed, mix)| Run { directory, mix, seed, operations: OPERATIONS }).collect());
+    all(runs.map(|(seed, mix)| Run { directory, mix, seed, operations: operations() }).collect());
     system.finish();
 }
 
@@ -78,7 +84,7 @@ fn two_clients_do_not_disturb_each_other() {
     let runs = SEEDS.flat_map(|seed| mixes(seed + 1).into_iter().map(move |mix| (seed, mix)));
     let runs = runs.map(|(seed, mix)| {
         let directory = system.path(seed as usize % 2);
-        Run { directory, mix, seed, operations: OPERATIONS }
+        Run { directory, mix, seed, operations: operations() }
     });
     all(runs.collect());
     system.finish();
