@@ -94,7 +94,11 @@ fn replacing_by_rename_is_atomic_to_others() {
             let mut seen = 0;
             while seen < ROUNDS {
                 let before = last.load(Ordering::SeqCst);
-                let text = fs::read_to_string(b.join("file")).expect("the name is always there");
+                let text = match fs::read_to_string(b.join("file")) {
+                    // Replaced between look-up and open, twice in a row: see the deviations in docs/semantics.md.
+                    Err(error) if error.raw_os_error() == Some(libc::ESTALE) => continue,
+                    text => text.expect("the name is always there"),
+                };
                 let round: u32 = text.lines().next().and_then(|line| line.parse().ok()).expect("a number");
                 assert!(round >= before && round >= seen, "old contents: {round} after {before} and {seen}");
                 assert!(text == contents(round), "contents of several files");
