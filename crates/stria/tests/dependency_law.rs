@@ -60,6 +60,9 @@ const OUTSIDE_PATHS: &[&str] = &[
 const ORDERED: &[&str] = &["types", "layout", "lock", "rpc", "mgs", "mds", "oss", "client"];
 const HASHED_PATHS: &[&str] = &["std::collections::HashMap", "std::collections::HashSet"];
 
+/// Parts of these that touch nothing outside: whether the current thread unwinds is known to the compiler's runtime.
+const INSIDE_PATHS: &[&str] = &["std::thread::panicking"];
+
 /// Crates that may name the FUSE crates.
 const KNOW_FUSE: &[&str] = &["fuse", "stria"];
 const FUSE_PATHS: &[&str] = &["fuse", "fuser"];
@@ -140,7 +143,8 @@ fn sources_respect_the_seams() {
             if IMPLEMENTATIONS_OF_SEAMS.contains(&file.as_str()) {
                 continue;
             }
-            let paths = paths(&without_comments_and_literals(&text));
+            let mut paths = paths(&without_comments_and_literals(&text));
+            paths.retain(|path| !INSIDE_PATHS.contains(&path.as_str()));
             breaches.extend(forbidden.iter().filter(|path| names(&paths, path)).map(|path| format!("{file}: {path}")));
         }
     }
