@@ -15,7 +15,7 @@ use rpc::{
     message::mgs::{ClusterMap, Target, TargetRole, TargetState},
 };
 use rt::{Address, Seams};
-use types::{ClientId, MdtIndex, OstIndex};
+use types::{ClientId, Credentials, MdtIndex, OstIndex};
 
 use crate::device::Devices;
 
@@ -102,7 +102,7 @@ pub async fn format(role: Role, seams: &Seams, devices: &Devices, settings: &Set
         Role::Mgs => Ok(()),
         Role::Mds => {
             let (journal, cold, store) = (devices.journal.clone(), devices.cold.clone(), settings.store.clone());
-            let formatted = Mdt::format(seams, journal, cold, store, FSNAME, MdtIndex(0)).await;
+            let formatted = Mdt::format(seams, journal, cold, store, FSNAME, MdtIndex(0), &Credentials::root()).await;
             formatted.map_err(|error| error.to_string())
         }
         Role::Oss(index) => {

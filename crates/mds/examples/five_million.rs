@@ -77,7 +77,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     options.store.memory_bytes = MEMORY_BYTES / 2;
     let config = options.store.clone();
     cores.block_on(async {
-        Mdt::format(&seams, journal.clone(), cold.clone(), config, "stria", MdtIndex(0)).await?;
+        Mdt::format(&seams, journal.clone(), cold.clone(), config, "stria", MdtIndex(0), &Credentials::root()).await?;
         let mdt = Mdt::open(seams.clone(), journal, cold, options).await?;
         // Files get no objects; one OST that nobody connects to is enough for their layouts.
         mdt.update_map(&[(types::OstIndex(0), rpc::Endpoint::Remote("127.0.0.1:9".into()), true)]);

@@ -17,8 +17,8 @@ use rpc::{
 use rt::{BoxFuture, Device, Seams, clock};
 use tokio::sync::{Notify, watch};
 use types::{
-    Attributes, ClientId, FileKind, FsError, FsResult, InodeNumber, MdtIndex, OstIndex, Slot, SpaceUsage, Timestamp,
-    Xid,
+    Attributes, ClientId, Credentials, FileKind, FsError, FsResult, InodeNumber, MdtIndex, OstIndex, Slot, SpaceUsage,
+    Timestamp, Xid,
 };
 
 use crate::{
@@ -68,7 +68,7 @@ pub struct Mdt {
 }
 
 impl Mdt {
-    /// Makes an empty store the MDT `index` of `fsname`: MDT 0 gets the root directory, mode 0755, of root.
+    /// Makes an empty store the MDT `index` of `fsname`: MDT 0 gets the root directory, mode 0755, of `owner`.
     pub async fn format(
         seams: &Seams,
         device: Arc<dyn Device>,
@@ -76,15 +76,22 @@ impl Mdt {
         config: kv::Config,
         fsname: &str,
         index: MdtIndex,
+        owner: &Credentials,
     ) -> Result<(), OpenError> {
         let store = Store::open(seams.clone(), device, cold, config, &mut |_, _| {}).await?;
-        let formatted = Self::format_store(&store, seams.clock.wall(), fsname, index).await;
+        let formatted = Self::format_store(&store, seams.clock.wall(), fsname, index, owner).await;
         let closed = store.close().await;
         formatted?;
         Ok(closed?)
     }
 
-    async fn format_store(store: &Store, now: Timestamp, fsname: &str, index: MdtIndex) -> Result<(), OpenError> {
+    async fn format_store(
+        store: &Store,
+        now: Timestamp,
+        fsname: &str,
+        index: MdtIndex,
+        owner: &Credentials,
+    ) -> Result<(), OpenError> {
         if let Some(value) = store.get(COUNTERS, counter::IDENTITY)? {
             let found = Identity::decode(&value)?;
             return Err(OpenError::AlreadyFormatted { fsname: found.fsname, index: found.mdt });
@@ -96,7 +103,7 @@ impl Mdt {
         let counters = Counters { next_inode: InodeNumber::FIRST_FREE_COUNTER, inodes };
         batch.put(COUNTERS, counter::COUNTERS.to_vec(), counters.encode());
         if index == MdtIndex(0) {
-            batch.put(INODES, Inode::key(InodeNumber::ROOT), root_directory(now).encode());
+            batch.put(INODES, Inode::key(InodeNumber::ROOT), root_directory(now, owner).encode());
         }
         let lsn = store.apply(batch)?;
         Ok(store.durable(lsn).await?)
@@ -453,15 +460,15 @@ fn check_identity(store: &Store, options: &MdtOptions) -> Result<(), OpenError> 
     })
 }
 
-fn root_directory(now: Timestamp) -> Inode {
+fn root_directory(now: Timestamp, owner: &Credentials) -> Inode {
     Inode {
         attributes: Attributes {
             inode: InodeNumber::ROOT,
             kind: FileKind::Directory,
             mode: 0o755,
             links: 2,
-            uid: 0,
-            gid: 0,
+            uid: owner.uid,
+            gid: owner.gid,
             device: 0,
             size: DIRECTORY_BYTES,
             blocks: DIRECTORY_BYTES / 512,

@@ -140,9 +140,19 @@ pub struct MountArgs {
     /// Stay in the foreground
     #[arg(short, long)]
     pub foreground: bool,
-    /// Log file of the background process
+    /// Log file of the background process [default: the system's log]
     #[arg(long, value_name = "FILE")]
     pub log: Option<PathBuf>,
+    /// Started by another `stria mount`, which waits
+    #[arg(long, hide = true, requires = "foreground")]
+    pub detached: bool,
+}
+
+impl MountArgs {
+    /// Whether the process logs to the system's log: nobody sees its standard error.
+    pub fn uses_system_log(&self) -> bool {
+        self.detached && self.log.is_none()
+    }
 }
 
 /// Arguments of `stria umount`.
@@ -158,7 +168,8 @@ pub struct UmountArgs {
 /// Arguments of `stria ctl`.
 #[derive(Clone, Debug, Args)]
 pub struct CtlArgs {
-    /// Directory with the control sockets of this host's daemons [default: /run/stria]
+    /// Directory with the control sockets of this host's daemons [default: /run/stria; of a user who is not root:
+    /// $XDG_RUNTIME_DIR/stria, or /tmp/stria-UID]
     #[arg(long, value_name = "DIR", global = true)]
     pub run_dir: Option<PathBuf>,
     /// What to do

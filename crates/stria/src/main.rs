@@ -9,6 +9,7 @@ mod inspect;
 mod lab_command;
 mod lfs;
 mod node;
+mod system_log;
 
 use std::{io::IsTerminal, path::Path, process::ExitCode};
 
@@ -16,6 +17,7 @@ use clap::{CommandFactory, FromArgMatches};
 
 use cli::{Cli, Command};
 use fuse::mount::helper::is_helper_call;
+use system_log::SystemLog;
 
 #[global_allocator]
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
@@ -77,9 +79,15 @@ fn start_log(command: &Command) {
     let filter = tracing_subscriber::EnvFilter::try_from_env("STRIA_LOG").unwrap_or_else(|_| {
         tracing_subscriber::EnvFilter::new(if matches!(command, Command::Serve(_)) { "info" } else { "warn" })
     });
-    let colours = std::io::stderr().is_terminal();
-    let log = tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr);
-    log.with_target(false).with_ansi(colours).init();
+    let log = tracing_subscriber::fmt().with_env_filter(filter).with_target(false);
+    let in_background = matches!(command, Command::Mount(arguments) if arguments.uses_system_log());
+    match SystemLog::open() {
+        Ok(system) if in_background => {
+            log.with_writer(system).without_time().with_level(false).with_ansi(false).init();
+            std::panic::set_hook(Box::new(|panic| tracing::error!("{panic}")));
+        }
+        _ => log.with_writer(std::io::stderr).with_ansi(std::io::stderr().is_terminal()).init(),
+    }
     if matches!(command, Command::Up(_) | Command::Serve(_)) {
         let report = std::panic::take_hook();
         std::panic::set_hook(Box::new(move |panic| {

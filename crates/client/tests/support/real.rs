@@ -14,7 +14,7 @@ use rpc::{
 };
 use rt::memory::{MemoryDevice, MemoryTransport, seams};
 use tokio::sync::watch;
-use types::{MdtIndex, OstIndex};
+use types::{Credentials, MdtIndex, OstIndex};
 
 use super::LEASE;
 
@@ -50,8 +50,16 @@ impl RealCluster {
         options.parameters.default_layout =
             ResolvedSpec { stripe_count: ResolvedCount::All, stripe_bytes, first_ost: None };
         let (device, config) = (Arc::new(tables.clone()), Config::small());
-        let formatted =
-            Mdt::format(&seams(&network, 3), device, Arc::new(cold.clone()), config, "stria", MdtIndex(0)).await;
+        let formatted = Mdt::format(
+            &seams(&network, 3),
+            device,
+            Arc::new(cold.clone()),
+            config,
+            "stria",
+            MdtIndex(0),
+            &Credentials::root(),
+        )
+        .await;
         formatted.expect("an empty device can be formatted");
         let (mdt, mdt_server) = start_mdt(&network, 4, &tables, &cold, &options, &ost_server, osts).await;
         let target = |role| Target { role, uuid: String::new(), address: "4".to_owned(), state: TargetState::Active };

@@ -54,7 +54,8 @@ pub fn unmount(point: &Path, lazy: bool) -> io::Result<()> {
 fn explain_absence(error: io::Error) -> io::Error {
     if error.kind() == io::ErrorKind::NotFound {
         let text = "fusermount3 is not installed; it is needed to mount without being root (Debian: package fuse3)";
-        return io::Error::new(io::ErrorKind::NotFound, text);
+        // Not of the kind "not found": the mount point is there.
+        return io::Error::other(text);
     }
     error
 }

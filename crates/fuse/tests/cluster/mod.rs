@@ -16,7 +16,7 @@ use rpc::{Endpoint, Server, ServerOptions, message::mgs::TargetRole};
 use rt::Seams;
 use rt::memory::{MemoryDevice, MemoryTransport, SeededEntropy};
 use rt::real::{Cores, SystemClock};
-use types::{MdtIndex, OstIndex};
+use types::{Credentials, MdtIndex, OstIndex};
 
 const FSNAME: &str = "stria";
 const OST_COUNT: u16 = 3;
@@ -84,7 +84,9 @@ async fn start_mdt(seams: &Seams) -> Arc<Mdt> {
     options.store = kv::Config::small();
     options.parameters.default_layout =
         ResolvedSpec { stripe_count: ResolvedCount::All, stripe_bytes: 256 << 10, first_ost: None };
-    Mdt::format(seams, device.clone(), cold.clone(), kv::Config::small(), FSNAME, MdtIndex(0)).await.unwrap();
+    Mdt::format(seams, device.clone(), cold.clone(), kv::Config::small(), FSNAME, MdtIndex(0), &Credentials::root())
+        .await
+        .unwrap();
     Mdt::open(seams.clone(), device, cold, options).await.unwrap()
 }
 

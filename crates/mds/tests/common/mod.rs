@@ -88,6 +88,7 @@ impl Fixture {
             options.store.clone(),
             "test",
             MdtIndex(0),
+            &Credentials::root(),
         )
         .await
         .expect("an empty store is formatted");

@@ -1,6 +1,7 @@
 //! `stria ctl`: parameters, statistics and target states of the daemons of this host, in the manner of `lctl`.
 
 pub mod protocol;
+pub mod run_dir;
 pub mod socket;
 
 use std::path::{Path, PathBuf};
@@ -10,14 +11,11 @@ use anyhow::{Context, bail};
 use crate::cli::{CtlArgs, CtlCommand};
 use protocol::{CtlReply, CtlRequest, Parameter};
 
-/// Directory with the control sockets where none is given.
-pub const RUN_DIR_DEFAULT: &str = "/run/stria";
-
 /// Runs `stria ctl`.
 pub fn run(arguments: CtlArgs) -> anyhow::Result<()> {
-    let run_dir = arguments.run_dir.unwrap_or_else(|| PathBuf::from(RUN_DIR_DEFAULT));
-    let daemons = socket::daemons(&run_dir)
-        .with_context(|| format!("cannot look for daemons in {} (root only)", run_dir.display()))?;
+    let run_dir = arguments.run_dir.unwrap_or_else(run_dir::default_path);
+    let daemons =
+        socket::daemons(&run_dir).with_context(|| format!("cannot look for daemons in {}", run_dir.display()))?;
     if daemons.is_empty() {
         bail!("no stria daemon answers in {}; is one running, with another --run-dir?", run_dir.display());
     }

@@ -1,4 +1,4 @@
-//! The control socket of a daemon: `<run dir>/<pid>.sock`, for root only.
+//! The control socket of a daemon: `<run dir>/<pid>.sock`, for root and the user whose daemon it is.
 //!
 //! One thread accepts and answers one request after the other: control is rare, and must work when everything else is busy.
 //! Life cycle: made when the daemon is ready, removed when it stops; a file left by a dead daemon is recognised by nobody
@@ -16,7 +16,10 @@ use std::{
     time::Duration,
 };
 
-use super::protocol::{CtlReply, CtlRequest};
+use super::{
+    protocol::{CtlReply, CtlRequest},
+    run_dir,
+};
 
 /// Longest request or reply line.
 const LINE_BYTES_MAX: u64 = 64 << 20;
@@ -38,7 +41,7 @@ pub struct ControlSocket {
 impl ControlSocket {
     /// Opens the socket of this process in `run_dir` and answers from now on.
     pub fn open(run_dir: &Path, responder: Arc<dyn Responder>) -> io::Result<Self> {
-        std::fs::create_dir_all(run_dir)?;
+        run_dir::prepare(run_dir)?;
         let path = run_dir.join(format!("{}.sock", std::process::id()));
         match std::fs::remove_file(&path) {
             Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
@@ -81,7 +84,7 @@ fn answer(mut stream: UnixStream, responder: &dyn Responder) -> io::Result<()> {
 /// The daemons of this host that answer in `run_dir`, by process id; sockets of dead ones are removed.
 pub fn daemons(run_dir: &Path) -> io::Result<Vec<(u32, PathBuf)>> {
     let mut found = Vec::new();
-    let entries = match std::fs::read_dir(run_dir) {
+    let entries = match run_dir::check(run_dir).and_then(|()| std::fs::read_dir(run_dir)) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(found),
         entries => entries?,
     };

@@ -29,9 +29,9 @@ pub struct Config {
     /// `host:port` of the management service; not needed on the host that serves it.
     #[serde(default)]
     pub mgs: Option<String>,
-    /// Where the control socket of this daemon appears.
-    #[serde(default = "run_dir_default")]
-    pub run_dir: PathBuf,
+    /// Where the control socket of this daemon appears; `None`: where `stria ctl` looks by itself.
+    #[serde(default)]
+    pub run_dir: Option<PathBuf>,
     /// Memory for metadata tables of each target, in MiB.
     #[serde(default = "memory_mib_default")]
     pub memory_mib: u64,
@@ -192,10 +192,6 @@ pub fn check_fsname(name: &str) -> Result<(), ConfigError> {
         )));
     }
     Ok(())
-}
-
-fn run_dir_default() -> PathBuf {
-    PathBuf::from("/run/stria")
 }
 
 fn memory_mib_default() -> u64 {

@@ -3,6 +3,7 @@
 //! Life cycle: [`Node::start`] locks and opens the targets, serves them, registers them at the management service and follows
 //! the cluster map; [`Node::mount_client`] adds a client; [`Node::stop`] ends everything in the opposite order.
 
+mod background;
 pub mod config;
 mod control;
 pub mod format;

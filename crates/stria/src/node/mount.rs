@@ -1,27 +1,16 @@
 //! `stria mount` and `stria umount`: a client of a file system that is served elsewhere.
 
-use std::{
-    ffi::OsString,
-    fs::File,
-    io::{BufRead, BufReader, Read},
-    path::Path,
-    process::{Command, Stdio},
-    sync::Arc,
-    time::Duration,
-};
+use std::{ffi::OsString, sync::Arc, time::Duration};
 
 use anyhow::{Context, bail};
 use fuse::{Mount, MountOptions, MountSource, Unmounted, mount::helper::HelperRequest};
 use rt::real::Cores;
 
-use super::{Node, control::NodeControl, signals, status::say};
+use super::{Node, background, control::NodeControl, signals, status::say};
 use crate::{
     cli::{MountArgs, UmountArgs},
-    ctl::RUN_DIR_DEFAULT,
+    ctl::run_dir,
 };
-
-/// What the foreground process says when the mount works; the background waits for it.
-const READY: &str = "mounted";
 
 /// Runs `stria mount`.
 pub fn run(arguments: &MountArgs) -> anyhow::Result<()> {
@@ -31,15 +20,20 @@ pub fn run(arguments: &MountArgs) -> anyhow::Result<()> {
     }
     let source: MountSource = arguments.source.parse()?;
     match arguments.foreground {
-        true => foreground(&source, &arguments.mount_point, &options, &client),
-        false => background(arguments),
+        true => foreground(&source, arguments, &options, &client).inspect_err(|error| {
+            if arguments.uses_system_log() {
+                tracing::error!("{error:#}");
+            }
+        }),
+        false => background::start(arguments),
     }
 }
 
 /// Does what mount(8) asks for.
 pub fn run_as_helper(arguments: impl Iterator<Item = OsString>) -> anyhow::Result<()> {
     let HelperRequest { source, point, options, fake, sloppy } = HelperRequest::parse(arguments)?;
-    let arguments = MountArgs { source, mount_point: point, options, sloppy, foreground: false, log: None };
+    let arguments =
+        MountArgs { source, mount_point: point, options, sloppy, foreground: false, log: None, detached: false };
     if fake {
         return self::options(&arguments).map(drop);
     }
@@ -78,27 +72,38 @@ fn options(arguments: &MountArgs) -> anyhow::Result<(MountOptions, ClientOptions
 
 fn foreground(
     source: &MountSource,
-    point: &Path,
+    arguments: &MountArgs,
     mount_options: &MountOptions,
     client_options: &ClientOptions,
 ) -> anyhow::Result<()> {
     let mut stop = signals::stop_requested()?;
     let cores = Cores::start_all()?;
     let mgs = source.mgs.first().context("a source names a host")?;
-    let (node, file_system) = cores.block_on(Node::connect(cores.clone(), mgs, &source.fsname))?;
+    let (node, file_system) = cores.block_on(async {
+        tokio::select! {
+            connected = Node::connect(cores.clone(), mgs, &source.fsname) => connected,
+            _ = stop.wait_for(|stop| *stop) => bail!("asked to stop before {source} was mounted"),
+        }
+    })?;
     if let Some(patience) = client_options.patience {
         file_system.set_patience(patience);
     }
     let node = Arc::new(node);
-    let control = match NodeControl::open(&node, RUN_DIR_DEFAULT.as_ref(), &[]) {
+    let control = match NodeControl::open(&node, &run_dir::default_path(), &[]) {
         Ok(control) => Some(control),
         Err(error) => {
             tracing::warn!("stria ctl will not see this mount: {error:#}");
             None
         }
     };
-    let mount = Mount::new(file_system, &source.to_string(), point, mount_options, cores.clone())?;
-    say(format_args!("{READY} {source} at {}", mount.point().display()));
+    let mount = Mount::new(file_system, &source.to_string(), &arguments.mount_point, mount_options, cores.clone())?;
+    if arguments.detached {
+        background::stand_alone()?;
+    }
+    say(format_args!("{} {source} at {}", background::READY, mount.point().display()));
+    if arguments.detached {
+        background::fall_silent(arguments.log.is_some())?;
+    }
     let mut ended = mount.ended();
     cores.block_on(async {
         tokio::select! {
@@ -114,40 +119,4 @@ fn foreground(
     let stopped = cores.block_on(node.stop());
     cores.shutdown();
     stopped
-}
-
-/// Starts this program again in the foreground mode, detached, and waits until the mount works or has failed.
-fn background(arguments: &MountArgs) -> anyhow::Result<()> {
-    use std::os::unix::process::CommandExt;
-    let mut command = Command::new(std::env::current_exe().context("cannot find this program's file")?);
-    command.arg("mount").arg("--foreground").arg(&arguments.source).arg(&arguments.mount_point);
-    command.args(arguments.sloppy.then_some("--sloppy"));
-    for text in &arguments.options {
-        command.args([OsString::from("-o"), OsString::from(text)]);
-    }
-    let log = match &arguments.log {
-        Some(path) => File::options().create(true).append(true).open(path),
-        None => tempfile::tempfile(),
-    }
-    .context("cannot open the log file")?;
-    let mut errors = log.try_clone()?;
-    command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(log);
-    // A session of its own: the mount outlives the terminal it was made from.
-    // SAFETY: setsid is async-signal-safe and touches no memory of this process.
-    unsafe {
-        command.pre_exec(|| rustix::process::setsid().map(drop).map_err(Into::into));
-    }
-    let mut child = command.spawn().context("cannot start the background process")?;
-    let output = child.stdout.take().context("the child's output is not piped")?;
-    for line in BufReader::new(output).lines() {
-        if line?.starts_with(READY) {
-            return Ok(());
-        }
-    }
-    let status = child.wait()?;
-    let mut text = String::new();
-    std::io::Seek::rewind(&mut errors)?;
-    errors.read_to_string(&mut text)?;
-    let last = text.lines().rev().find_map(|line| line.strip_prefix("stria: ")).unwrap_or("no reason given");
-    bail!("{last} ({status})")
 }

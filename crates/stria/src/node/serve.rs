@@ -6,7 +6,7 @@ use anyhow::Context;
 use rt::real::Cores;
 
 use super::{Node, NodeOptions, config::Config, control::NodeControl, signals, status::say};
-use crate::cli::ServeArgs;
+use crate::{cli::ServeArgs, ctl::run_dir};
 
 /// Runs `stria serve`.
 pub fn run(arguments: &ServeArgs) -> anyhow::Result<()> {
@@ -23,7 +23,7 @@ pub fn run(arguments: &ServeArgs) -> anyhow::Result<()> {
             other => format!("{name}={other}"),
         })
         .collect();
-    let control = NodeControl::open(&node, &config.run_dir, &parameters)?;
+    let control = NodeControl::open(&node, &config.run_dir.unwrap_or_else(run_dir::default_path), &parameters)?;
     let names: Vec<String> = config.targets.iter().map(|target| target.name(&config.fsname)).collect();
     let address = node.address.as_ref().map(ToString::to_string).unwrap_or_default();
     say(format_args!("serving {} at {address}; Ctrl-C stops", names.join(", ")));

@@ -17,7 +17,8 @@ use rt::{
     Seams,
     real::{Cores, Execution, IoThreads, LocalDirectory},
 };
-use types::{MdtIndex, OstIndex};
+use rustix::process::{getegid, geteuid};
+use types::{Credentials, MdtIndex, OstIndex};
 
 use super::config::{Role, TargetConfig};
 
@@ -93,7 +94,10 @@ pub async fn format(cores: &Cores, target: &TargetConfig, fsname: &str) -> anyho
         }
         Role::Mdt => {
             let (journal, cold) = (journal(directory, &threads)?, cold(directory, MEMORY_BYTES)?);
-            Mdt::format(&seams, journal, cold, config(MEMORY_BYTES), fsname, MdtIndex(target.index)).await?;
+            // Who makes a file system must be able to use it: without root, nobody else could let him in.
+            let owner = Credentials { uid: geteuid().as_raw(), gid: getegid().as_raw(), groups: None };
+            let index = MdtIndex(target.index);
+            Mdt::format(&seams, journal, cold, config(MEMORY_BYTES), fsname, index, &owner).await?;
         }
         Role::Ost => {
             let path = directory.join("objects");

@@ -1,0 +1,112 @@
+//! A mount namespace of one test: what is mounted, bound or configured in it, no other process of the host sees.
+//!
+//! It has an `/etc` of its own (fstab, fuse.conf) and a `/dev/fuse` that everybody may open, as udev makes it. What is still
+//! mounted in it is unmounted when it is dropped, and the processes that serve it end.
+
+use std::{
+    fs,
+    os::unix::fs::PermissionsExt,
+    path::{Path, PathBuf},
+    process::Command,
+};
+
+use crate::common::{Daemon, FileSystem, Output, Place, Program, programs};
+
+/// Ids of nobody and nogroup: the ordinary user of these tests.
+pub const NOBODY: u32 = 65534;
+
+/// See the module documentation.
+pub struct Namespace {
+    holder: Daemon,
+    /// Variables for every command.
+    variables: Vec<(&'static str, PathBuf)>,
+    /// Directories with short names: mount points, the programs.
+    root: tempfile::TempDir,
+}
+
+impl Namespace {
+    /// A new namespace. Its commands have `$S`, a directory that anybody may enter, with the mount points `mnt` and, of
+    /// nobody, `own` and the private `runtime`; `stria` and `lfs` are on their PATH; `pgrep $MOUNTING` finds the background processes of mounts.
+    pub fn new(place: &Place) -> Self {
+        let root = tempfile::Builder::new().prefix("stria-").tempdir_in("/tmp").expect("directory");
+        fs::set_permissions(root.path(), fs::Permissions::from_mode(0o755)).expect("own directory");
+        let mut command = Command::new(programs::installed("unshare"));
+        command.args(["--mount", "--propagation", "private", "sh", "-c", "echo ready; exec sleep infinity"]);
+        let mut holder = Daemon::start("namespace", command, &place.data("namespace.log"));
+        holder.wait_for("ready");
+        let mounting = format!("--ns {} --nslist mnt -f -- --detached", holder.pid());
+        let variables = vec![("S", root.path().to_owned()), ("MOUNTING", mounting.into())];
+        let namespace = Self { holder, variables, root };
+        let prepare = format!(
+            "set -e; cd $S; mkdir bin mnt own; mkdir -m 700 runtime; chown {NOBODY} own runtime
+            touch bin/stria; mount --bind {} bin/stria; ln -s stria bin/lfs
+            cp -a /etc etc; : > etc/fuse.conf; : > etc/fstab; mount --bind etc /etc
+            mknod fuse c 10 229; chmod 666 fuse; mount --bind fuse /dev/fuse",
+            env!("CARGO_BIN_EXE_stria")
+        );
+        namespace.shell(&prepare).succeed();
+        namespace
+    }
+
+    /// As [`Namespace::new`], with `$SOURCE`: what `stria mount` mounts of a file system over TCP.
+    pub fn beside(system: &FileSystem) -> Self {
+        let mut namespace = Self::new(system.place());
+        namespace.set("SOURCE", system.source());
+        namespace
+    }
+
+    /// Sets a variable of all later commands.
+    pub fn set(&mut self, name: &'static str, value: impl Into<PathBuf>) {
+        self.variables.push((name, value.into()));
+    }
+
+    /// `$S`, as seen from inside.
+    pub fn root(&self) -> &Path {
+        self.root.path()
+    }
+
+    /// A line for the shell, run by root. Standard error comes with the output, in order.
+    pub fn shell(&self, line: &str) -> Program {
+        self.run(&[], line)
+    }
+
+    /// A line for the shell, run by an ordinary user.
+    pub fn as_nobody(&self, line: &str) -> Program {
+        let ids = [format!("--reuid={NOBODY}"), format!("--regid={NOBODY}"), "--clear-groups".to_owned()];
+        let runtime = self.root().join("runtime");
+        self.run(&["setpriv", &ids[0], &ids[1], &ids[2]], line).env("XDG_RUNTIME_DIR", runtime)
+    }
+
+    /// Something that runs until it is stopped, as an ordinary user or root.
+    pub fn daemon(&self, name: &str, ordinary: bool, line: &str, log: &Path) -> Daemon {
+        let line = format!("exec {line}");
+        let Program(command) = if ordinary { self.as_nobody(&line) } else { self.shell(&line) };
+        Daemon::start(name, command, log)
+    }
+
+    fn run(&self, prefix: &[&str], line: &str) -> Program {
+        let mut command = Command::new(programs::installed("nsenter"));
+        command.arg(format!("--mount=/proc/{}/ns/mnt", self.holder.pid()));
+        command.args(prefix).args(["bash", "-c", line]);
+        let path = std::env::var("PATH").unwrap_or_default();
+        command.env("PATH", format!("{}/bin:{path}:/usr/sbin:/sbin", self.root().display()));
+        command.env("LC_ALL", "C").env_remove("XDG_RUNTIME_DIR").current_dir("/");
+        command.envs(self.variables.iter().map(|(name, value)| (*name, value)));
+        Program(command)
+    }
+}
+
+impl Drop for Namespace {
+    fn drop(&mut self) {
+        self.shell("findmnt -rn -o TARGET -t fuse.stria | xargs -r umount -l").output();
+    }
+}
+
+/// Runs a line that must fail on its own, in words; what it said.
+#[track_caller]
+pub fn refused(program: Program) -> String {
+    let Output { status, stdout, stderr } = program.output();
+    assert!((1..128).contains(&status), "ended with {status}: {stdout}{stderr}");
+    assert!(!stderr.contains("panicked at"), "{stderr}");
+    stderr
+}

@@ -1,0 +1,91 @@
+//! mount(8), umount(8) and /etc/fstab.
+
+use std::fs;
+
+use crate::{
+    common::{FileSystem, Output, Transport},
+    namespace::{Namespace, refused},
+};
+
+/// How mount(8) finds the program: by a link of its own in /sbin, or through libfuse's mount.fuse by its name.
+const WAYS: [&str; 2] = [
+    "mkdir $S/sbin && ln -s $S/bin/stria $S/sbin/mount.fuse.stria && mount --bind $S/sbin $(readlink -f /sbin)",
+    // Within mount(8) a shell looks for it, on a PATH of its own.
+    "mkdir $S/local && ln -s $S/bin/stria $S/local/stria && mount --bind $S/local /usr/local/bin",
+];
+
+fn options(namespace: &Namespace) -> String {
+    namespace.shell("findmnt -n -o OPTIONS $S/mnt").succeed()
+}
+
+#[test]
+fn a_line_in_fstab_is_mounted() {
+    let system = FileSystem::start(Transport::Tcp, 1);
+    fs::write(system.root().join("file"), "there").unwrap();
+    for way in WAYS {
+        let namespace = Namespace::beside(&system);
+        namespace.shell(way).succeed();
+        namespace.shell("echo $SOURCE $S/mnt fuse.stria noatime,nosuid,_netdev,timeout=60 0 0 > /etc/fstab").succeed();
+        let Output { status, stdout, stderr } = namespace.shell("mount $S/mnt && cat $S/mnt/file").output();
+        assert_eq!((status, &*stdout, &*stderr), (0, "there", ""), "{way}");
+        let shown = namespace.shell("findmnt -n -o SOURCE,FSTYPE $S/mnt").succeed();
+        let columns: Vec<&str> = shown.split_whitespace().collect();
+        assert_eq!(columns, [&*system.source(), "fuse.stria"]);
+        let shown = options(&namespace);
+        assert!(shown.contains("noatime") && shown.contains("nosuid") && shown.contains("rw,"), "{shown}");
+        namespace.shell("umount $S/mnt").succeed();
+        assert_eq!(namespace.shell("ls $S/mnt").succeed(), "");
+        // What all of boot does: every line, also with nothing left to do.
+        namespace.shell("mount -a && mount -a && cat $S/mnt/file && umount -a -t fuse.stria").succeed();
+        assert_eq!(namespace.shell("ls $S/mnt").succeed(), "");
+        drop(namespace);
+    }
+    system.finish();
+}
+
+#[test]
+fn mount_of_the_type_takes_options_and_fails_with_the_reason() {
+    let system = FileSystem::start(Transport::Tcp, 1);
+    fs::write(system.root().join("file"), "there").unwrap();
+    for way in WAYS {
+        let namespace = Namespace::beside(&system);
+        namespace.shell(way).succeed();
+        namespace.shell("mount -t fuse.stria -o ro,timeout=60 $SOURCE $S/mnt").succeed();
+        assert!(options(&namespace).starts_with("ro,"));
+        let said = refused(namespace.shell("echo x > $S/mnt/file"));
+        assert!(said.contains("Read-only file system"), "{said}");
+        namespace.shell("mount -o remount,rw $S/mnt && echo new > $S/mnt/file").succeed();
+        assert_eq!(fs::read_to_string(system.root().join("file")).unwrap(), "new\n");
+        namespace.shell("mount -o remount,ro,noexec $S/mnt").succeed();
+        let shown = options(&namespace);
+        assert!(shown.starts_with("ro,") && shown.contains("noexec"), "{shown}");
+        namespace.shell("umount $S/mnt && echo there > $S/file").succeed();
+
+        let wrong_name = system.source().replace(":/stria", ":/other");
+        for (line, expected) in [
+            (format!("mount -t fuse.stria {wrong_name} $S/mnt"), "the file system there is 'stria', not 'other'"),
+            ("mount -t fuse.stria -o frobnicate $SOURCE $S/mnt".to_owned(), "unknown mount option 'frobnicate'"),
+            ("mount -t fuse.stria -o timeout=soon $SOURCE $S/mnt".to_owned(), "mount option timeout"),
+            ("mount -t fuse.stria /dev/null $S/mnt".to_owned(), "stria"),
+        ] {
+            let said = refused(namespace.shell(&line));
+            assert!(said.contains(expected), "{line}: {said}");
+            assert!(refused(namespace.shell("findmnt $S/mnt || { echo none >&2; false; }")).contains("none"), "{line}");
+        }
+        drop(namespace);
+    }
+    system.finish();
+}
+
+/// `mount -f` does everything but the mount, `-s` tolerates options of other systems. mount.fuse passes neither on.
+#[test]
+fn the_helper_fakes_and_tolerates() {
+    let system = FileSystem::start(Transport::Tcp, 0);
+    let namespace = Namespace::beside(&system);
+    namespace.shell(WAYS[0]).succeed();
+    namespace.shell("mount -f -t fuse.stria $SOURCE $S/mnt").succeed();
+    assert_eq!(namespace.shell("findmnt $S/mnt || true").succeed(), "");
+    namespace.shell("mount -s -t fuse.stria -o frobnicate $SOURCE $S/mnt && umount $S/mnt").succeed();
+    drop(namespace);
+    system.finish();
+}
