@@ -6,11 +6,11 @@
 use std::collections::BTreeMap;
 
 use bytes::Bytes;
-use layout::PlainLayout;
+use layout::{Layout, Location};
 use rpc::message::{OstReply, OstRequest, mdt::Entry, ost::ObjectAttributes};
 use types::{Attributes, FsError, FsResult, InodeNumber, ObjectId, OstIndex, Timestamp};
 
-use crate::{FileSystem, join::join_all, open_inode::striping, target::unexpected};
+use crate::{FileSystem, join::join_all, open_inode::verified, target::unexpected};
 
 /// Objects asked about in one request: far below the limits of a message's length.
 const GLIMPSE_OBJECTS_MAX: usize = 8192;
@@ -26,7 +26,7 @@ pub(crate) struct Figures {
 
 impl Figures {
     /// Adds what one object says.
-    fn add(&mut self, layout: &PlainLayout, slot: u32, object: &ObjectAttributes) {
+    fn add(&mut self, layout: &Layout, slot: u32, object: &ObjectAttributes) {
         self.size = self.size.max(layout.file_size(slot, object.size));
         self.blocks = self.blocks.saturating_add(object.blocks);
         self.mtime = self.mtime.max(object.mtime);
@@ -61,11 +61,13 @@ impl FileSystem {
     }
 
     /// Figures of files from the given slots of each. A file fails if an OST that holds one of its objects does.
-    async fn glimpse_slots(&self, files: &[(InodeNumber, &PlainLayout, Vec<u32>)]) -> Vec<FsResult<Figures>> {
+    async fn glimpse_slots(&self, files: &[(InodeNumber, &Layout, Vec<u32>)]) -> Vec<FsResult<Figures>> {
         let mut by_ost: BTreeMap<OstIndex, Question> = BTreeMap::new();
         for (index, (inode, layout, slots)) in files.iter().enumerate() {
             for &slot in slots {
-                let question = by_ost.entry(layout.osts[slot as usize]).or_default();
+                // The MDT's own objects are in what it says of the file.
+                let Some(Location::Ost(ost)) = layout.location(slot) else { continue };
+                let question = by_ost.entry(ost).or_default();
                 question.places.push((index, slot));
                 question.objects.push(ObjectId { inode: *inode, slot });
             }
@@ -89,25 +91,20 @@ impl FileSystem {
     }
 
     /// Figures of a file from some of its slots.
-    pub(crate) async fn glimpse_some(
-        &self,
-        inode: InodeNumber,
-        layout: &PlainLayout,
-        slots: Vec<u32>,
-    ) -> FsResult<Figures> {
+    pub(crate) async fn glimpse_some(&self, inode: InodeNumber, layout: &Layout, slots: Vec<u32>) -> FsResult<Figures> {
         let mut figures = self.glimpse_slots(&[(inode, layout, slots)]).await;
         figures.pop().expect("one answer for one file")
     }
 
     /// Figures of a file.
-    pub(crate) async fn glimpse(&self, inode: InodeNumber, layout: &PlainLayout) -> FsResult<Figures> {
-        self.glimpse_some(inode, layout, (0..layout.stripe_count()).collect()).await
+    pub(crate) async fn glimpse(&self, inode: InodeNumber, layout: &Layout) -> FsResult<Figures> {
+        self.glimpse_some(inode, layout, layout.objects().map(|(slot, _)| slot).collect()).await
     }
 
     /// Attributes with the size as of now.
     pub(crate) async fn complete(&self, entry: &Entry) -> FsResult<Attributes> {
         let Some(layout) = &entry.unsettled else { return Ok(entry.attributes) };
-        let figures = self.glimpse(entry.attributes.inode, striping(layout)?).await?;
+        let figures = self.glimpse(entry.attributes.inode, verified(layout)?).await?;
         Ok(combine(entry, figures))
     }
 
@@ -117,12 +114,12 @@ impl FileSystem {
         let mut places = Vec::new();
         let mut files = Vec::new();
         for (index, entry) in entries.iter().enumerate() {
-            match entry.unsettled.as_ref().map(striping) {
+            match entry.unsettled.as_ref().map(verified) {
                 None => {}
                 Some(Err(error)) => completed[index] = Err(error),
                 Some(Ok(layout)) => {
                     places.push(index);
-                    files.push((entry.attributes.inode, layout, (0..layout.stripe_count()).collect()));
+                    files.push((entry.attributes.inode, layout, layout.objects().map(|(slot, _)| slot).collect()));
                 }
             }
         }

@@ -14,6 +14,7 @@ mod finish;
 mod glimpse;
 mod held_locks;
 mod join;
+mod layouts;
 mod namespace;
 mod objects;
 mod open_close;

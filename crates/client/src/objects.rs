@@ -6,8 +6,10 @@
 //! evicted this client, locks are gone and a late write must not happen. So before a repetition the MDT is pinged: if it
 //! evicted us the file is stale by the time it answers.
 
+use std::sync::Arc;
+
 use bytes::Bytes;
-use layout::PlainLayout;
+use layout::{Layout, Location};
 use rpc::{
     checksum,
     message::{
@@ -15,9 +17,13 @@ use rpc::{
         ost::{Changed, Read, ReadDone, SpaceChange, Write},
     },
 };
-use types::{FsError, FsResult, Generation, InodeNumber, ObjectId, OstIndex};
+use types::{FsError, FsResult, InodeNumber, ObjectId};
 
-use crate::{FileSystem, open_inode::OpenInode, target::unexpected};
+use crate::{
+    FileSystem,
+    open_inode::OpenInode,
+    target::{Target, unexpected},
+};
 
 /// How often data that arrive damaged, or a session lost on the way, are tried again.
 const ATTEMPTS: usize = 4;
@@ -27,7 +33,7 @@ const ATTEMPTS: usize = 4;
 pub(crate) struct Object<'a> {
     pub inode: InodeNumber,
     pub slot: u32,
-    pub ost: OstIndex,
+    pub location: Location,
     pub open: Option<&'a OpenInode>,
 }
 
@@ -59,7 +65,7 @@ impl<'a> InFlight<'a> {
         Self { open }
     }
 
-    fn done(mut self, layout: &PlainLayout, slot: u32, change: &Changed, unsynced_since: Option<u64>) {
+    fn done(mut self, layout: &Layout, slot: u32, change: &Changed, unsynced_since: Option<u64>) {
         let Some(open) = self.open.take() else { return };
         let mut state = open.state();
         state.tracker.changed(layout.file_size(slot, change.after.size), change);
@@ -79,6 +85,14 @@ impl Drop for InFlight<'_> {
 }
 
 impl FileSystem {
+    /// The target that holds an object.
+    fn holder(&self, object: Object<'_>) -> FsResult<Arc<Target>> {
+        match object.location {
+            Location::Ost(ost) => self.targets.ost(ost),
+            Location::Mdt => Err(FsError::NotSupported),
+        }
+    }
+
     /// One request to an object; `make` builds it for each attempt, `take` judges the reply.
     async fn object_call<T>(
         &self,
@@ -87,7 +101,7 @@ impl FileSystem {
         make: impl Fn() -> OstRequest,
         take: impl Fn(OstReply, Bytes) -> FsResult<T>,
     ) -> FsResult<T> {
-        let target = self.targets.ost(object.ost)?;
+        let target = self.holder(object)?;
         let mut outcome = Err(FsError::Transfer);
         for _ in 0..ATTEMPTS {
             object.open.map_or(Ok(()), OpenInode::check)?;
@@ -124,7 +138,7 @@ impl FileSystem {
     pub(crate) async fn write_object(
         &self,
         object: Object<'_>,
-        (generation, layout): (Generation, &PlainLayout),
+        layout: &Layout,
         offset: u64,
         data: Bytes,
         sync: bool,
@@ -136,7 +150,7 @@ impl FileSystem {
                 offset,
                 checksums: checksums.clone(),
                 sync,
-                layout_generation: generation.0,
+                layout_generation: layout.generation.0,
             })
         };
         self.change_object(object, layout, &data, sync, make).await
@@ -146,7 +160,7 @@ impl FileSystem {
     pub(crate) async fn space_object(
         &self,
         object: Object<'_>,
-        layout: &PlainLayout,
+        layout: &Layout,
         change: SpaceChange,
     ) -> FsResult<Changed> {
         let make = || OstRequest::Space(object.id(), change);
@@ -157,12 +171,12 @@ impl FileSystem {
     async fn change_object(
         &self,
         object: Object<'_>,
-        layout: &PlainLayout,
+        layout: &Layout,
         bulk: &Bytes,
         sync: bool,
         make: impl Fn() -> OstRequest,
     ) -> FsResult<Changed> {
-        let restarts = self.targets.ost(object.ost)?.restarts();
+        let restarts = self.holder(object)?.restarts();
         let in_flight = InFlight::begin(object.open);
         let take = |reply, _| match reply {
             OstReply::Changed(changed) => Ok(changed),

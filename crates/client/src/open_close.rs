@@ -20,7 +20,7 @@ use crate::{
     exclusive::Turn,
     finish::finish,
     glimpse::Figures,
-    open_inode::{OpenInode, striping},
+    open_inode::{OpenInode, verified},
     statistics::Operation,
     target::unexpected,
 };
@@ -182,9 +182,12 @@ impl FileSystem {
     /// O_TRUNC: the MDT holds the exclusive data lock for this open until all objects are empty.
     async fn empty(&self, file: &OpenFile, epoch: u64, restarts: u64, turn: Option<Turn>) -> FsResult<()> {
         let (inode, open) = (file.inode(), &*file.open);
-        let (_, layout) = open.layout()?;
         let section = self.adopt_exclusive(file, epoch, restarts, turn).await?;
-        let outcome = self.truncate_objects(inode, Some(open), layout, 0, section.epoch).await;
+        // Under the lock: nothing is added to the layout that would have to be emptied too.
+        let outcome = match self.layout_as_of_now(open).await {
+            Ok(layout) => self.truncate_objects(inode, Some(open), &layout, 0, section.epoch).await,
+            Err(error) => Err(error),
+        };
         self.end_exclusive(section, None).await;
         outcome.map(|_| ())
     }
@@ -255,7 +258,7 @@ impl FileSystem {
     /// The last writer of a file is gone: reports the size that a glimpse finds.
     async fn settle(&self, open: &OpenInode, epoch: u64, layout: &layout::Layout) -> FsResult<()> {
         let inode = open.inode();
-        let figures = self.glimpse(inode, striping(layout)?).await?;
+        let figures = self.glimpse(inode, verified(layout)?).await?;
         let Figures { size, blocks, mtime } = figures;
         let update = SizeUpdate { epoch, size, blocks, mtime: Some(mtime) };
         self.mdt_done(inode, MdtRequest::Settle(Settle { inode, update })).await

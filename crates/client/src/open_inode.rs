@@ -12,18 +12,17 @@ use std::{
     },
 };
 
-use layout::{Layout, LayoutKind, PlainLayout};
+use layout::Layout;
 use parking_lot::{Mutex, MutexGuard};
 use rpc::message::mdt::{OpenFlags, OpenId, Opened, SizeUpdate, open_flag};
-use types::{FileKind, FsError, FsResult, Generation, InodeNumber, MdtIndex, Timestamp, mode};
+use types::{FileKind, FsError, FsResult, InodeNumber, MdtIndex, Timestamp, mode};
 
 use crate::size_tracker::SizeTracker;
 
-/// The striping of a layout, verified to be usable.
-pub(crate) fn striping(layout: &Layout) -> FsResult<&PlainLayout> {
-    let LayoutKind::Plain(plain) = &layout.kind;
-    plain.validate().map_err(|error| FsError::Damaged(error.to_string()))?;
-    Ok(plain)
+/// A layout from the wire, verified to be usable.
+pub(crate) fn verified(layout: &Layout) -> FsResult<&Layout> {
+    layout.validate().map_err(|error| FsError::Damaged(error.to_string()))?;
+    Ok(layout)
 }
 
 /// An object with data this client wrote and did not sync.
@@ -75,8 +74,8 @@ impl OpenState {
 #[derive(Debug)]
 pub(crate) struct OpenInode {
     inode: InodeNumber,
-    /// Of regular files.
-    layout: Option<Layout>,
+    /// Of regular files: the newest one known.
+    layout: Mutex<Option<Arc<Layout>>>,
     stale: AtomicBool,
     state: Mutex<OpenState>,
     /// Held by an fsync: what it took over from the state is not durable before it ends.
@@ -88,11 +87,25 @@ impl OpenInode {
         self.inode
     }
 
-    /// Generation and striping of a regular file.
-    pub fn layout(&self) -> FsResult<(Generation, &PlainLayout)> {
-        let layout = self.layout.as_ref().ok_or(FsError::Invalid)?;
-        let LayoutKind::Plain(plain) = &layout.kind;
-        Ok((layout.generation, plain))
+    /// The layout of a regular file, as far as this client knows it.
+    pub fn layout(&self) -> FsResult<Arc<Layout>> {
+        self.layout.lock().clone().ok_or(FsError::Invalid)
+    }
+
+    /// Takes over a layout that the MDT told, unless a newer one is known; returns the newest. What was written by it is to
+    /// be found only once the MDT has committed it.
+    pub fn adopt(&self, told: &Layout) -> FsResult<Arc<Layout>> {
+        let told = verified(told)?;
+        let mut layout = self.layout.lock();
+        let known = layout.as_ref().ok_or(FsError::Invalid)?;
+        if told.generation <= known.generation {
+            return Ok(known.clone());
+        }
+        let newest = Arc::new(told.clone());
+        *layout = Some(newest.clone());
+        drop(layout);
+        self.state.lock().committed = false;
+        Ok(newest)
     }
 
     /// Fails once the life of the mount in which it was opened is over.
@@ -150,9 +163,7 @@ impl OpenTable {
     ) -> FsResult<Arc<OpenInode>> {
         let attributes = &opened.entry.attributes;
         let inode = attributes.inode;
-        if let Some(layout) = &opened.layout {
-            striping(layout)?;
-        }
+        opened.layout.as_ref().map(verified).transpose()?;
         let mut table = self.table.lock();
         if table.life != life {
             return Err(FsError::Stale);
@@ -160,7 +171,7 @@ impl OpenTable {
         let open = table.inodes.entry(inode).or_insert_with(|| {
             Arc::new(OpenInode {
                 inode,
-                layout: opened.layout.clone(),
+                layout: Mutex::new(opened.layout.clone().map(Arc::new)),
                 stale: AtomicBool::new(false),
                 state: Mutex::new(OpenState {
                     opens: BTreeMap::new(),
@@ -173,6 +184,9 @@ impl OpenTable {
                 syncing: tokio::sync::Mutex::default(),
             })
         });
+        if let Some(layout) = &opened.layout {
+            open.adopt(layout)?;
+        }
         let mut state = open.state.lock();
         state.opens.insert(id, (flags, false));
         state.set_id |= attributes.mode & (mode::S_ISUID | mode::S_ISGID) != 0 && attributes.kind == FileKind::Regular;

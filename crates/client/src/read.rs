@@ -14,14 +14,17 @@
 //! object 3                              (untouched)  if it has bytes, object 2's missing bytes are a hole too
 //! ```
 //!
-//! 1. Every request was answered in full: the range is within the file; nothing else to ask. This is the common case.
+//! 1. Every byte has an object and every request was answered in full: the range is within the file; nothing else to ask.
+//!    This is the common case. (Bytes without objects: the layout is asked for anew, for others may have given them some.)
 //! 2. Else each answer carries its object's size, which implies a lower bound of the file's size. If the bound reaches
 //!    the end of the range, all missing bytes are holes.
 //! 3. Else, if the read touched every object of the layout (always so with one stripe), the bound is the size.
 //! 4. Else the sizes of the untouched objects are glimpsed. Only reads at the end of a striped file come here.
 
+use std::collections::BTreeSet;
+
 use bytes::Bytes;
-use layout::{ObjectRange, PlainLayout};
+use layout::{Coverage, Layout, ObjectRange};
 use types::{FsResult, limits::BULK_BYTES_MAX, limits::FILE_BYTES_MAX};
 
 use crate::{
@@ -46,17 +49,20 @@ impl FileSystem {
     }
 
     async fn read_range(&self, open: &OpenInode, offset: u64, bytes: u64) -> FsResult<ReadData> {
-        let (_, layout) = open.layout()?;
+        let layout = match open.layout()? {
+            layout if layout.coverage(offset, bytes) == Coverage::Complete => layout,
+            _ => self.layout_as_of_now(open).await?,
+        };
         let inode = open.inode();
         let chunks: Vec<ObjectRange> =
             layout.ranges(offset, bytes).flat_map(|range| range.chunks(BULK_BYTES_MAX as u64)).collect();
         let read = |chunk: &ObjectRange| {
-            let object = Object { inode, slot: chunk.slot, ost: chunk.ost, open: Some(open) };
+            let object = Object { inode, slot: chunk.slot, location: chunk.location, open: Some(open) };
             self.read_object(object, chunk.offset, chunk.bytes)
         };
         let outcomes = join_all(chunks.iter().map(read).collect()).await;
         let parts: Vec<ObjectData> = outcomes.into_iter().collect::<FsResult<_>>()?;
-        let end = self.end_of_read(open, layout, offset + bytes, &chunks, &parts).await?;
+        let end = self.end_of_read(open, &layout, (offset, bytes), &chunks, &parts).await?;
         Ok(assemble(offset, end.max(offset), &chunks, &parts))
     }
 
@@ -64,26 +70,29 @@ impl FileSystem {
     async fn end_of_read(
         &self,
         open: &OpenInode,
-        layout: &PlainLayout,
-        wanted: u64,
+        layout: &Layout,
+        (offset, bytes): (u64, u64),
         chunks: &[ObjectRange],
         parts: &[ObjectData],
     ) -> FsResult<u64> {
         let both = || chunks.iter().zip(parts);
-        if both().all(|(chunk, part)| part.data.len() as u64 == chunk.bytes) {
+        let wanted = offset + bytes;
+        let full = both().all(|(chunk, part)| part.data.len() as u64 == chunk.bytes);
+        if full && layout.coverage(offset, bytes) == Coverage::Complete {
             return Ok(wanted);
         }
         let bound = both().map(|(chunk, part)| layout.file_size(chunk.slot, part.size)).max().unwrap_or(0);
         if bound >= wanted {
             return Ok(wanted);
         }
-        let mut touched = vec![false; layout.osts.len()];
-        chunks.iter().for_each(|chunk| touched[chunk.slot as usize] = true);
-        let untouched: Vec<u32> = (0..layout.stripe_count()).filter(|slot| !touched[*slot as usize]).collect();
+        let layout = self.layout_as_of_now(open).await?;
+        let touched: BTreeSet<u32> = chunks.iter().map(|chunk| chunk.slot).collect();
+        let untouched: Vec<u32> =
+            layout.objects().map(|(slot, _)| slot).filter(|slot| !touched.contains(slot)).collect();
         if untouched.is_empty() {
             return Ok(bound);
         }
-        let figures = self.glimpse_some(open.inode(), layout, untouched).await?;
+        let figures = self.glimpse_some(open.inode(), &layout, untouched).await?;
         Ok(bound.max(figures.size).min(wanted))
     }
 }
@@ -115,14 +124,16 @@ fn assemble(offset: u64, end: u64, chunks: &[ObjectRange], parts: &[ObjectData])
 
 #[cfg(test)]
 mod tests {
-    use types::OstIndex;
+    use layout::{PlainLayout, StripeSpec};
+    use types::{Generation, OstIndex};
 
     use super::*;
 
     const STRIPE: u64 = 65536;
 
     fn parts(sizes: [u64; 3], offset: u64, bytes: u64) -> (Vec<ObjectRange>, Vec<ObjectData>) {
-        let layout = PlainLayout { stripe_bytes: STRIPE, osts: (0..3).map(OstIndex).collect() };
+        let plain = PlainLayout { stripe_bytes: STRIPE, osts: (0..3).map(OstIndex).collect() };
+        let layout = Layout::plain(Generation(1), plain, StripeSpec::default());
         let chunks: Vec<ObjectRange> = layout.ranges(offset, bytes).collect();
         let part = |chunk: &ObjectRange| {
             let size = sizes[chunk.slot as usize];

@@ -1,13 +1,10 @@
 //! fallocate(2) and lseek(2) for data and holes, over stripes.
 
-use layout::{ObjectRange, PlainLayout};
+use layout::{Layout, ObjectRange};
 use rpc::message::ost::SpaceChange;
 use types::{FsError, FsResult, limits::FILE_BYTES_MAX};
 
-use crate::{
-    AllocateMode, FileSystem, OpenFile, SeekTarget, join::join_all, objects::Object, open_inode::OpenInode,
-    statistics::Operation,
-};
+use crate::{AllocateMode, FileSystem, OpenFile, SeekTarget, join::join_all, objects::Object, statistics::Operation};
 
 /// What a mode does to one object's part of the range.
 fn object_change(mode: AllocateMode, range: &ObjectRange) -> SpaceChange {
@@ -33,11 +30,16 @@ impl FileSystem {
             return Err(FsError::FileTooLarge);
         }
         let open = &*file.open;
-        let (_, layout) = open.layout()?;
+        // What is only emptied may stay without objects.
+        let layout = if mode == AllocateMode::Punch {
+            self.layout_as_of_now(open).await?
+        } else {
+            self.writable(file, offset, bytes).await?
+        };
         let inode = open.inode();
         let change = |range: ObjectRange| {
-            let object = Object { inode, slot: range.slot, ost: range.ost, open: Some(open) };
-            self.space_object(object, layout, object_change(mode, &range))
+            let object = Object { inode, slot: range.slot, location: range.location, open: Some(open) };
+            self.space_object(object, &layout, object_change(mode, &range))
         };
         let outcomes = join_all(layout.ranges(offset, bytes).map(change).collect()).await;
         outcomes.into_iter().try_for_each(|outcome| outcome.map(|_| ()))
@@ -49,16 +51,20 @@ impl FileSystem {
         self.count(Operation::Seek);
         file.check_regular()?;
         let open = &*file.open;
-        let (_, layout) = open.layout()?;
-        let size = self.glimpse(open.inode(), layout).await?.size;
+        let layout = self.layout_as_of_now(open).await?;
+        let size = self.glimpse(open.inode(), &layout).await?.size;
         if offset >= size {
             return Err(FsError::NoDeviceOrAddress);
         }
         let wants_data = target == SeekTarget::Data;
-        let slots: Vec<u32> = (0..layout.stripe_count()).collect();
-        let seek = |&slot: &u32| self.seek_slot(open, layout, slot, offset, wants_data);
-        let mut nearest = None;
-        for outcome in join_all(slots.iter().map(seek).collect()).await {
+        let seek = |(slot, location)| {
+            let object = Object { inode: open.inode(), slot, location, open: Some(open) };
+            self.seek_slot(object, &layout, offset, wants_data)
+        };
+        let behind = layout.objects().filter(|(slot, _)| layout.extent_of(*slot).end > offset);
+        // What has no objects is a hole.
+        let mut nearest = if wants_data { None } else { layout.next_gap(offset) };
+        for outcome in join_all(behind.map(seek).collect()).await {
             nearest = [nearest, outcome?].into_iter().flatten().min();
         }
         match (target, nearest) {
@@ -68,35 +74,36 @@ impl FileSystem {
         }
     }
 
-    /// The first byte of the file at or after `offset` that lies in `slot` and is data (or, if not `wants_data`, is not).
-    /// Data and holes of the file are those of its objects, so the nearest over all slots is the file's.
+    /// The first byte of the file at or after `offset` that lies in this object and is data (or, if not `wants_data`, is
+    /// not). Data and holes of the file are those of its objects, so the nearest over all of them is the file's.
     async fn seek_slot(
         &self,
-        open: &OpenInode,
-        layout: &PlainLayout,
-        slot: u32,
+        object: Object<'_>,
+        layout: &Layout,
         offset: u64,
         wants_data: bool,
     ) -> FsResult<Option<u64>> {
-        // Bytes of the file before `offset` in this object: the first of its bytes at or after it.
-        let start = layout.object_size(slot, offset);
-        let object = Object { inode: open.inode(), slot, ost: layout.osts[slot as usize], open: Some(open) };
+        let start = layout.object_position(object.slot, offset);
         let found = self.seek_object(object, start, wants_data).await?;
         // Nothing found when looking for a hole: `start` is at or behind the object's end.
         let found = if wants_data { found } else { Some(found.unwrap_or(start)) };
-        Ok(found.map(|found| layout.file_offset(slot, found)))
+        let in_file = found.map(|found| layout.file_offset(object.slot, found));
+        // Behind the extent, the object's end is not the file's.
+        Ok(in_file.filter(|position| *position < layout.extent_of(object.slot).end))
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use types::OstIndex;
+    use layout::{PlainLayout, StripeSpec};
+    use types::{Generation, OstIndex};
 
     use super::*;
 
     #[test]
     fn each_object_gets_its_part() {
-        let layout = PlainLayout { stripe_bytes: 65536, osts: (0..3).map(OstIndex).collect() };
+        let plain = PlainLayout { stripe_bytes: 65536, osts: (0..3).map(OstIndex).collect() };
+        let layout = Layout::plain(Generation(1), plain, StripeSpec::default());
         let changes: Vec<_> = layout
             .ranges(65536 + 100, 2 * 65536)
             .map(|range| (range.slot, object_change(AllocateMode::Punch, &range)))

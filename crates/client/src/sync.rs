@@ -14,7 +14,7 @@
 use std::collections::BTreeMap;
 
 use bytes::Bytes;
-use layout::PlainLayout;
+use layout::{Layout, Location};
 use rpc::message::{MdtReply, MdtRequest, OstReply, OstRequest, mgs::TargetRole};
 use types::{FileKind, FsError, FsResult, ObjectId, OstIndex};
 
@@ -60,12 +60,14 @@ impl<'a> Pending<'a> {
     }
 
     /// Slots to flush, by OST.
-    fn by_ost(&self, layout: &PlainLayout) -> BTreeMap<OstIndex, Vec<u32>> {
+    fn by_ost(&self, layout: &Layout) -> BTreeMap<OstIndex, Vec<u32>> {
         let mut by_ost: BTreeMap<OstIndex, Vec<u32>> = BTreeMap::new();
-        let whole = self.whole.then_some(0..layout.stripe_count()).into_iter().flatten();
-        let written = self.unsynced.keys().copied().filter(|_| !self.whole);
-        for slot in whole.chain(written) {
-            by_ost.entry(layout.osts[slot as usize]).or_default().push(slot);
+        for (slot, location) in layout.objects().filter(|(slot, _)| self.whole || self.unsynced.contains_key(slot)) {
+            match location {
+                Location::Ost(ost) => by_ost.entry(ost).or_default().push(slot),
+                // Durable with the MDT's commit.
+                Location::Mdt => {}
+            }
         }
         by_ost
     }
@@ -80,18 +82,18 @@ impl FileSystem {
         if file.kind() != FileKind::Regular {
             return self.mdt_done(open.inode(), MdtRequest::Commit).await;
         }
-        let (_, layout) = open.layout()?;
         let _turn = open.syncing.lock().await;
         let pending = Pending::take(open);
-        self.flush_and_commit(open, layout, &pending, data_only).await?;
+        let layout = open.layout()?;
+        self.flush_and_commit(open, &layout, &pending, data_only).await?;
         // Nothing is given back: a loss is reported once, to the fsync that finds it.
-        self.check_lost(open, layout, &pending.flushed()).await
+        self.check_lost(open, &layout, &pending.flushed()).await
     }
 
     async fn flush_and_commit(
         &self,
         open: &OpenInode,
-        layout: &PlainLayout,
+        layout: &Layout,
         pending: &Pending<'_>,
         data_only: bool,
     ) -> FsResult<()> {
@@ -123,14 +125,9 @@ impl FileSystem {
     }
 
     /// Fails if a write from before a restart of its OST is not there any more.
-    async fn check_lost(
-        &self,
-        open: &OpenInode,
-        layout: &PlainLayout,
-        flushed: &BTreeMap<u32, Unsynced>,
-    ) -> FsResult<()> {
+    async fn check_lost(&self, open: &OpenInode, layout: &Layout, flushed: &BTreeMap<u32, Unsynced>) -> FsResult<()> {
         for (&slot, unsynced) in flushed {
-            let ost = layout.osts[slot as usize];
+            let Some(Location::Ost(ost)) = layout.location(slot) else { continue };
             let target = self.targets.ost(ost)?;
             if target.restarts() == unsynced.restarts {
                 continue;

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use layout::PlainLayout;
+use layout::Layout;
 use rpc::message::{
     mdt::{ExclusiveBegin, ExclusivePurpose, SizeUpdate},
     ost::SpaceChange,
@@ -15,7 +15,7 @@ use crate::{
     glimpse::Figures,
     join::join_all,
     objects::Object,
-    open_inode::{OpenInode, striping},
+    open_inode::{OpenInode, verified},
     statistics::Operation,
 };
 
@@ -55,7 +55,10 @@ impl FileSystem {
         let (section, granted) = self.begin_exclusive(credentials, &begin).await?;
         let inode = begin.inode;
         let open = self.volatile.opens.find(inode);
-        let outcome = match striping(&granted.layout) {
+        if let Some(open) = &open {
+            open.adopt(&granted.layout)?;
+        }
+        let outcome = match verified(&granted.layout) {
             Ok(layout) => self.truncate_objects(inode, open.as_deref(), layout, size, section.epoch).await,
             Err(error) => Err(error),
         };
@@ -79,7 +82,7 @@ impl FileSystem {
         &self,
         inode: InodeNumber,
         open: Option<&OpenInode>,
-        layout: &PlainLayout,
+        layout: &Layout,
         size: u64,
         epoch: u64,
     ) -> FsResult<Figures> {
@@ -88,7 +91,7 @@ impl FileSystem {
         if let Some(open) = open {
             let mut state = open.state();
             match &outcome {
-                Ok(figures) => state.tracker.truncated(epoch, figures, begun + layout.osts.len() as u64),
+                Ok(figures) => state.tracker.truncated(epoch, figures, begun + layout.object_count() as u64),
                 Err(_) => state.tracker.forget(),
             }
         }
@@ -99,16 +102,15 @@ impl FileSystem {
         &self,
         inode: InodeNumber,
         open: Option<&OpenInode>,
-        layout: &PlainLayout,
+        layout: &Layout,
         size: u64,
     ) -> FsResult<Figures> {
-        let truncate = |(slot, &ost): (usize, _)| {
-            let slot = slot as u32;
+        let truncate = |(slot, location)| {
             let change = SpaceChange::Truncate { size: layout.object_size(slot, size) };
-            self.space_object(Object { inode, slot, ost, open }, layout, change)
+            self.space_object(Object { inode, slot, location, open }, layout, change)
         };
         let mut figures = Figures { size, ..Figures::default() };
-        for outcome in join_all(layout.osts.iter().enumerate().map(truncate).collect()).await {
+        for outcome in join_all(layout.objects().map(truncate).collect()).await {
             let after = outcome?.after;
             figures.blocks = figures.blocks.saturating_add(after.blocks);
             figures.mtime = figures.mtime.max(after.mtime);

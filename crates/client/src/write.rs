@@ -10,24 +10,19 @@
 use std::sync::Arc;
 
 use bytes::{Bytes, BytesMut};
-use layout::{ObjectRange, PlainLayout};
+use layout::{Layout, ObjectRange};
 use rpc::message::{
     MdtReply, MdtRequest,
     mdt::{ExclusiveBegin, ExclusiveGranted, ExclusivePurpose},
 };
 use types::{
-    Credentials, FsError, FsResult, Generation,
+    Credentials, FsError, FsResult,
     limits::{BULK_BYTES_MAX, FILE_BYTES_MAX},
 };
 
 use crate::{
-    FileSystem, OpenFile, WriteOptions,
-    finish::finish,
-    join::join_all,
-    objects::Object,
-    open_inode::{OpenInode, striping},
-    statistics::Operation,
-    target::unexpected,
+    FileSystem, OpenFile, WriteOptions, finish::finish, join::join_all, objects::Object, open_inode::OpenInode,
+    statistics::Operation, target::unexpected,
 };
 
 impl FileSystem {
@@ -49,7 +44,7 @@ impl FileSystem {
             let (this, file) = (self.clone(), file.clone());
             finish(&self.seams.spawn, move |_| async move { this.append(&file, data, options).await }).await?
         } else {
-            self.write_at(&file.open, offset, data, options).await?
+            self.write_at(file, offset, data, options).await?
         };
         self.statistics.count_bytes(Operation::WriteBytes, written);
         Ok(written)
@@ -72,7 +67,7 @@ impl FileSystem {
         // The open file was checked when it was opened; nothing depends on who writes.
         let (section, granted) = self.begin_exclusive(&Credentials::root(), &begin).await?;
         let outcome = match self.end_of_file(open, &granted).await {
-            Ok(end) => self.write_at(open, end, data, options).await,
+            Ok(end) => self.write_at(file, end, data, options).await,
             Err(error) => Err(error),
         };
         self.end_exclusive(section, None).await;
@@ -84,17 +79,23 @@ impl FileSystem {
         let known = open.state().tracker.size_under(granted.epoch);
         match known {
             Some(size) => Ok(size),
-            None => Ok(self.glimpse(open.inode(), striping(&granted.layout)?).await?.size),
+            None => Ok(self.glimpse(open.inode(), &*open.adopt(&granted.layout)?).await?.size),
         }
     }
 
-    async fn write_at(&self, open: &OpenInode, offset: u64, mut data: Bytes, options: WriteOptions) -> FsResult<usize> {
+    async fn write_at(&self, file: &OpenFile, offset: u64, mut data: Bytes, options: WriteOptions) -> FsResult<usize> {
         let room = FILE_BYTES_MAX.saturating_sub(offset);
         if room == 0 {
             return Err(FsError::FileTooLarge);
         }
+        let open = &*file.open;
+        let room = room.min(open.layout()?.end().saturating_sub(offset));
+        if room == 0 {
+            return Err(FsError::NoData);
+        }
         data.truncate(usize::try_from(room).unwrap_or(usize::MAX).min(data.len()));
-        let written = self.write_range(open, open.layout()?, offset, &data, options.sync).await?;
+        let layout = self.writable(file, offset, data.len() as u64).await?;
+        let written = self.write_range(open, &layout, offset, &data, options.sync).await?;
         if options.sync {
             self.commit_once(open).await?;
         }
@@ -104,7 +105,7 @@ impl FileSystem {
     async fn write_range(
         &self,
         open: &OpenInode,
-        (generation, layout): (Generation, &PlainLayout),
+        layout: &Layout,
         offset: u64,
         data: &Bytes,
         sync: bool,
@@ -113,15 +114,15 @@ impl FileSystem {
         let chunks: Vec<ObjectRange> =
             layout.ranges(offset, data.len() as u64).flat_map(|range| range.chunks(BULK_BYTES_MAX as u64)).collect();
         let write = |chunk: &ObjectRange| {
-            let object = Object { inode, slot: chunk.slot, ost: chunk.ost, open: Some(open) };
-            self.write_object(object, (generation, layout), chunk.offset, gather(chunk, offset, data), sync)
+            let object = Object { inode, slot: chunk.slot, location: chunk.location, open: Some(open) };
+            self.write_object(object, layout, chunk.offset, gather(chunk, offset, data), sync)
         };
         let outcomes = join_all(chunks.iter().map(write).collect()).await;
         let mut written = data.len() as u64;
         let mut failure = None;
         for (chunk, outcome) in chunks.iter().zip(outcomes) {
             if let Err(error) = outcome {
-                let start = layout.file_offset(chunk.slot, chunk.offset) - offset;
+                let start = chunk.file_offset() - offset;
                 if failure.is_none() || start < written {
                     (written, failure) = (start.min(written), Some(error));
                 }
@@ -167,14 +168,16 @@ fn gather(chunk: &ObjectRange, offset: u64, data: &Bytes) -> Bytes {
 
 #[cfg(test)]
 mod tests {
-    use types::OstIndex;
+    use layout::{PlainLayout, StripeSpec};
+    use types::{Generation, OstIndex};
 
     use super::*;
 
     #[test]
     fn one_piece_is_not_copied_and_several_are_gathered_in_order() {
         const STRIPE: usize = 65536;
-        let layout = PlainLayout { stripe_bytes: STRIPE as u64, osts: (0..2).map(OstIndex).collect() };
+        let plain = PlainLayout { stripe_bytes: STRIPE as u64, osts: (0..2).map(OstIndex).collect() };
+        let layout = Layout::plain(Generation(1), plain, StripeSpec::default());
         let data: Bytes = (0..4 * STRIPE).map(|index| (index / STRIPE) as u8).collect();
         let chunks: Vec<_> = layout.ranges(0, data.len() as u64).collect();
         let second = gather(&chunks[1], 0, &data);

@@ -9,7 +9,7 @@ use std::{
     time::Duration,
 };
 
-use layout::{Layout, LayoutKind, PlainLayout};
+use layout::{Layout, Location};
 use rpc::message::{mdt::ScannedInode, ost::ObjectAttributes};
 use types::{FsResult, InodeNumber, ObjectId, OstIndex};
 
@@ -98,21 +98,13 @@ async fn all_objects(inspector: &Inspector) -> Result<Objects, String> {
     Ok(objects)
 }
 
-fn plain(layout: &Layout) -> &PlainLayout {
-    match &layout.kind {
-        LayoutKind::Plain(plain) => plain,
-    }
-}
-
 /// Objects that no file has, with their targets.
 fn orphans(inodes: &[ScannedInode], objects: &Objects) -> BTreeSet<(OstIndex, ObjectId)> {
-    let layouts: BTreeMap<InodeNumber, &PlainLayout> = inodes
-        .iter()
-        .filter_map(|scanned| Some((scanned.entry.attributes.inode, plain(scanned.layout.as_ref()?))))
-        .collect();
+    let layouts: BTreeMap<InodeNumber, &Layout> =
+        inodes.iter().filter_map(|scanned| Some((scanned.entry.attributes.inode, scanned.layout.as_ref()?))).collect();
     let belongs = |ost: OstIndex, object: ObjectId| {
-        let slot = layouts.get(&object.inode).and_then(|layout| layout.osts.get(object.slot as usize));
-        slot == Some(&ost)
+        let location = layouts.get(&object.inode).and_then(|layout| layout.location(object.slot));
+        location == Some(Location::Ost(ost))
     };
     let each = objects.iter().flat_map(|(ost, objects)| objects.iter().map(|(object, _)| (*ost, *object)));
     each.filter(|(ost, object)| !belongs(*ost, *object)).collect()
@@ -150,13 +142,14 @@ async fn objects_verify(inspector: &Inspector) -> Verdict {
 }
 
 /// The size that the objects of a file imply.
-fn size_of_objects(number: InodeNumber, layout: &PlainLayout, objects: &Objects) -> u64 {
-    let size = |(slot, ost): (usize, &OstIndex)| {
-        let id = ObjectId { inode: number, slot: slot as u32 };
-        let found = objects[ost].iter().find(|(object, _)| *object == id);
-        found.map_or(0, |(_, attributes)| layout.file_size(id.slot, attributes.size))
+fn size_of_objects(number: InodeNumber, layout: &Layout, objects: &Objects) -> u64 {
+    let size = |(slot, location)| {
+        let Location::Ost(ost) = location else { return 0 };
+        let id = ObjectId { inode: number, slot };
+        let found = objects[&ost].iter().find(|(object, _)| *object == id);
+        found.map_or(0, |(_, attributes)| layout.file_size(slot, attributes.size))
     };
-    layout.osts.iter().enumerate().map(size).max().unwrap_or(0)
+    layout.objects().map(size).max().unwrap_or(0)
 }
 
 /// What the MDT says is a file's size is what its objects say; so no object that the size needs is missing.
@@ -166,7 +159,7 @@ async fn sizes_agree(inspector: &Inspector) -> Verdict {
     for ScannedInode { entry, layout, busy } in &inodes {
         let Some(layout) = layout.as_ref().filter(|_| entry.unsettled.is_none() && !busy) else { continue };
         let number = entry.attributes.inode;
-        let implied = size_of_objects(number, plain(layout), &objects);
+        let implied = size_of_objects(number, layout, &objects);
         if implied != entry.attributes.size {
             let known = entry.attributes.size;
             return Err(format!("inode {number}: the MDT knows {known} bytes, the objects imply {implied}"));

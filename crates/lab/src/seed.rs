@@ -2,7 +2,7 @@
 
 use std::{fmt, panic::AssertUnwindSafe, time::Duration};
 
-use layout::{ResolvedCount, ResolvedSpec};
+use layout::{FileSystemDefault, ResolvedCount};
 use oss::OstOptions;
 use rpc::ImportOptions;
 
@@ -195,6 +195,6 @@ fn settings(seed: u64) -> Settings {
         ..OstOptions::default()
     };
     let stripe_count = *random.pick(&[ResolvedCount::AtMost(1), ResolvedCount::AtMost(2), ResolvedCount::All]);
-    let layout = ResolvedSpec { stripe_count, stripe_bytes: 64 << 10, first_ost: None };
+    let layout = FileSystemDefault { stripe_count, stripe_bytes: 64 << 10, ..FileSystemDefault::default() };
     Settings { lease: LEASE, import, store, ost, layout }
 }

@@ -6,7 +6,7 @@
 use std::{fmt, sync::Arc, time::Duration};
 
 use kv::Store;
-use layout::ResolvedSpec;
+use layout::FileSystemDefault;
 use mds::{Mdt, MdtOptions};
 use mgs::{Mgs, Registrar, Watcher, registrar};
 use oss::{Ost, OstDevices, OstOptions};
@@ -81,7 +81,7 @@ pub struct Settings {
     /// Settings of OSTs.
     pub ost: OstOptions,
     /// Layout of new files.
-    pub layout: ResolvedSpec,
+    pub layout: FileSystemDefault,
 }
 
 /// What a running server process holds.

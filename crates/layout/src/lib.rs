@@ -1,28 +1,21 @@
-//! Striping arithmetic and placement. Pure: no I/O, no clock, no randomness; everything is decided from arguments.
+//! Striping arithmetic, composite layouts and placement. Pure: no I/O, no clock, no randomness; everything is decided from
+//! arguments.
 
+pub mod component;
+pub mod layout;
 pub mod placement;
 pub mod plain;
+pub mod range;
 pub mod spec;
+pub mod striping;
 
+pub use component::{Backing, Component, ComponentId, END_OF_FILE, Extent, Location};
+pub use layout::{Coverage, Form, Layout, LayoutError};
 pub use placement::{Placement, PlacementError, PlacementPolicy, TargetStatus};
-pub use plain::{ObjectRange, Piece, PlainLayout, PlainLayoutError};
-pub use spec::{LayoutSpec, ResolvedCount, ResolvedSpec, SpecError, StripeCount, resolve};
-
-use serde::{Deserialize, Serialize};
-use types::Generation;
-
-/// How a file's bytes are spread over objects. `open` and `create` return it; the client maps by it.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Layout {
-    /// Grows with every change of the layout; a request that carries an old one is refused.
-    pub generation: Generation,
-    /// The arrangement.
-    pub kind: LayoutKind,
-}
-
-/// Arrangements. Variants are only appended (wire format).
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub enum LayoutKind {
-    /// RAID-0 over a fixed list of objects.
-    Plain(PlainLayout),
-}
+pub use plain::{PlainLayout, PlainLayoutError};
+pub use range::{ObjectRange, Piece};
+pub use spec::{
+    BackingSpec, ComponentSpec, FileSystemDefault, LayoutSpec, ResolvedCount, ResolvedSpec, SpecError, StripeCount,
+    StripeSpec, resolve,
+};
+pub use striping::{StripeRange, Striping};

@@ -111,18 +111,18 @@ pub enum PlacementError {
     NoSpace,
     /// No such OST.
     #[error("there is no {0}")]
-    UnknownFirstTarget(OstIndex),
+    UnknownTarget(OstIndex),
     /// The OST asked for takes no new objects.
     #[error("{0} takes no new objects ({1:?})")]
-    FirstTargetUnusable(OstIndex, Exclusion),
+    TargetUnusable(OstIndex, Exclusion),
 }
 
 impl From<PlacementError> for FsError {
     /// As Lustre answers: EINVAL for an OST that does not exist, ENOSPC where none can be used.
     fn from(error: PlacementError) -> Self {
         match error {
-            PlacementError::UnknownFirstTarget(_) => FsError::Invalid,
-            PlacementError::NoUsableTarget | PlacementError::NoSpace | PlacementError::FirstTargetUnusable(..) => {
+            PlacementError::UnknownTarget(_) => FsError::Invalid,
+            PlacementError::NoUsableTarget | PlacementError::NoSpace | PlacementError::TargetUnusable(..) => {
                 FsError::NoSpace
             }
         }
@@ -144,8 +144,9 @@ impl Placement {
         Self { cursor: cursor % (1 << 32), ..Self::default() }
     }
 
-    /// Chooses distinct OSTs, one per stripe in stripe order: as many as asked for, or as there are usable ones.
-    /// `targets` in ascending order of index; `random` is a fresh random number.
+    /// Chooses an OST for each stripe in stripe order. Without overstriping they are distinct: as many as asked for, or as
+    /// there are usable ones. `targets` in ascending order of index (of a pool: only its own); `random` is a fresh random
+    /// number.
     pub fn choose(
         &mut self,
         spec: &ResolvedSpec,
@@ -154,6 +155,25 @@ impl Placement {
         random: u64,
     ) -> Result<Vec<OstIndex>, PlacementError> {
         assert!(targets.is_sorted_by(|a, b| a.index < b.index), "targets must be ascending and distinct");
+        if !spec.osts.is_empty() {
+            return listed(spec, targets, policy);
+        }
+        let distinct = self.choose_distinct(spec, targets, policy, random)?;
+        let count = match spec.stripe_count {
+            ResolvedCount::AtMost(_) | ResolvedCount::All => distinct.len(),
+            ResolvedCount::Overstriped(count) => count as usize,
+            ResolvedCount::PerOst(count) => (distinct.len() * count as usize).min(STRIPE_COUNT_MAX as usize),
+        };
+        Ok(distinct.iter().copied().cycle().take(count).collect())
+    }
+
+    fn choose_distinct(
+        &mut self,
+        spec: &ResolvedSpec,
+        targets: &[TargetStatus],
+        policy: &PlacementPolicy,
+        random: u64,
+    ) -> Result<Vec<OstIndex>, PlacementError> {
         let usable: Vec<&TargetStatus> = targets.iter().filter(|target| target.exclusion(policy).is_none()).collect();
         if let Some(first) = spec.first_ost {
             return choose_from(first, spec.stripe_count, targets, &usable, policy);
@@ -252,9 +272,25 @@ impl Placement {
 fn stripes(count: ResolvedCount, usable: usize) -> usize {
     let limit = usable.min(STRIPE_COUNT_MAX as usize);
     match count {
-        ResolvedCount::AtMost(count) => limit.min(count as usize),
-        ResolvedCount::All => limit,
+        ResolvedCount::AtMost(count) | ResolvedCount::Overstriped(count) => limit.min(count as usize),
+        ResolvedCount::All | ResolvedCount::PerOst(_) => limit,
     }
+}
+
+/// Exactly the OSTs asked for, from the first one asked for around the end of the list; each must be usable.
+fn listed(
+    spec: &ResolvedSpec,
+    targets: &[TargetStatus],
+    policy: &PlacementPolicy,
+) -> Result<Vec<OstIndex>, PlacementError> {
+    for wanted in &spec.osts {
+        let target = targets.iter().find(|target| target.index == *wanted);
+        if let Some(reason) = target.ok_or(PlacementError::UnknownTarget(*wanted))?.exclusion(policy) {
+            return Err(PlacementError::TargetUnusable(*wanted, reason));
+        }
+    }
+    let start = spec.first_ost.and_then(|first| spec.osts.iter().position(|ost| *ost == first)).unwrap_or(0);
+    Ok(spec.osts.iter().copied().cycle().skip(start).take(spec.osts.len()).collect())
 }
 
 /// The requested first OST, then the usable ones behind it by index, around the end.
@@ -266,8 +302,8 @@ fn choose_from(
     policy: &PlacementPolicy,
 ) -> Result<Vec<OstIndex>, PlacementError> {
     let wanted = targets.iter().find(|target| target.index == first);
-    if let Some(reason) = wanted.ok_or(PlacementError::UnknownFirstTarget(first))?.exclusion(policy) {
-        return Err(PlacementError::FirstTargetUnusable(first, reason));
+    if let Some(reason) = wanted.ok_or(PlacementError::UnknownTarget(first))?.exclusion(policy) {
+        return Err(PlacementError::TargetUnusable(first, reason));
     }
     let start = usable.iter().position(|target| target.index == first).expect("a target without exclusion is usable");
     let count = stripes(count, usable.len());
@@ -439,7 +475,7 @@ mod tests {
         };
         assert_eq!(choose(2, 3), Ok(vec![OstIndex(2), OstIndex(3), OstIndex(1)]));
         assert_eq!(choose(3, 1), Ok(vec![OstIndex(3)]));
-        assert_eq!(choose(99, 1), Err(PlacementError::UnknownFirstTarget(OstIndex(99))));
-        assert_eq!(choose(0, 1), Err(PlacementError::FirstTargetUnusable(OstIndex(0), Exclusion::ReadOnly)));
+        assert_eq!(choose(99, 1), Err(PlacementError::UnknownTarget(OstIndex(99))));
+        assert_eq!(choose(0, 1), Err(PlacementError::TargetUnusable(OstIndex(0), Exclusion::ReadOnly)));
     }
 }

@@ -1,7 +1,9 @@
 //! The tables of an MDT in words, for `stria inspect`: read only, damage described in its place.
 
 use kv::{Table, inspect::Schema};
-use layout::{Layout, LayoutKind, LayoutSpec, StripeCount};
+use layout::{
+    Backing, BackingSpec, Component, END_OF_FILE, Form, Layout, LayoutSpec, PlainLayout, StripeCount, StripeSpec,
+};
 use types::{Fid, FileKind, FsResult, InodeNumber, Timestamp};
 
 use crate::tables::{
@@ -165,20 +167,75 @@ fn describe_entry(record: &EntryRecord) -> String {
 }
 
 fn describe_layout(layout: &Layout) -> String {
-    let LayoutKind::Plain(plain) = &layout.kind;
-    let osts: Vec<String> = plain.osts.iter().map(|ost| ost.0.to_string()).collect();
-    format!("stripes of {} on OSTs {}, generation {}", plain.stripe_bytes, osts.join(" "), layout.generation.0)
+    let generation = layout.generation.0;
+    if let (Form::Plain, [Component { backing: Backing::Striped { plain, .. }, .. }]) =
+        (layout.form, layout.components.as_slice())
+    {
+        return format!("{}, generation {generation}", describe_stripes(plain));
+    }
+    let parts: Vec<String> = layout.components.iter().map(describe_component).collect();
+    format!("components {}, generation {generation}", parts.join("; "))
 }
 
-fn describe_spec(spec: &LayoutSpec) -> String {
+fn describe_stripes(plain: &PlainLayout) -> String {
+    let osts: Vec<String> = plain.osts.iter().map(|ost| ost.0.to_string()).collect();
+    format!("stripes of {} on OSTs {}", plain.stripe_bytes, osts.join(" "))
+}
+
+fn describe_component(component: &Component) -> String {
+    let what = match &component.backing {
+        Backing::Pending(stripes) => format!("not instantiated ({})", describe_request(stripes)),
+        Backing::Striped { plain, first_slot, .. } => format!("{} from slot {first_slot}", describe_stripes(plain)),
+        Backing::Mdt { slot } => format!("on the MDT, slot {slot}"),
+        Backing::Extension { step_bytes } => format!("room to extend by {step_bytes}"),
+        Backing::Automatic => "automatic".to_owned(),
+    };
+    format!("{} [{}, {}) {what}", component.id.0, component.extent.start, end(component.extent.end))
+}
+
+fn end(end: u64) -> String {
+    if end == END_OF_FILE { "end of file".to_owned() } else { end.to_string() }
+}
+
+fn describe_request(spec: &StripeSpec) -> String {
     let count = match spec.stripe_count {
         StripeCount::Default => "default".to_owned(),
         StripeCount::Exactly(count) => count.to_string(),
         StripeCount::All => "all".to_owned(),
+        StripeCount::Overstriped(count) => format!("{count} overstriped"),
+        StripeCount::PerOst(count) => format!("{count} per OST"),
     };
     let bytes = spec.stripe_bytes.map_or("default".to_owned(), |bytes| bytes.to_string());
     let first = spec.first_ost.map_or("any".to_owned(), |ost| ost.0.to_string());
-    format!("default layout: stripe count {count}, stripe size {bytes}, first OST {first}")
+    let mut text = format!("stripe count {count}, stripe size {bytes}, first OST {first}");
+    if !spec.osts.is_empty() {
+        let osts: Vec<String> = spec.osts.iter().map(|ost| ost.0.to_string()).collect();
+        text.push_str(&format!(", OSTs {}", osts.join(" ")));
+    }
+    if let Some(pool) = &spec.pool {
+        text.push_str(&format!(", pool {pool}"));
+    }
+    text
+}
+
+fn describe_spec(spec: &LayoutSpec) -> String {
+    let what = match spec {
+        LayoutSpec::Plain(stripes) => describe_request(stripes),
+        LayoutSpec::Automatic => "automatic".to_owned(),
+        LayoutSpec::Composite(components) => {
+            let part = |component: &layout::ComponentSpec| {
+                let backing = match &component.backing {
+                    BackingSpec::Striped(stripes) => describe_request(stripes),
+                    BackingSpec::Mdt => "on the MDT".to_owned(),
+                    BackingSpec::Extended(stripes, step) => format!("{} by {step}", describe_request(stripes)),
+                    BackingSpec::Automatic => "automatic".to_owned(),
+                };
+                format!("up to {}: {backing}", end(component.end))
+            };
+            components.iter().map(part).collect::<Vec<_>>().join("; ")
+        }
+    };
+    format!("default layout: {what}")
 }
 
 fn kind(kind: FileKind) -> &'static str {

@@ -2,9 +2,12 @@
 
 use std::time::Duration;
 
-use layout::{PlacementPolicy, ResolvedSpec};
+use layout::{FileSystemDefault, PlacementPolicy};
 use rpc::ImportOptions;
 use types::MdtIndex;
+
+/// Lustre's default of `dom_stripesize`.
+const BYTES_ON_MDT_MAX_DEFAULT: u64 = 1 << 20;
 
 /// What an MDT is opened with.
 #[derive(Clone, Debug)]
@@ -41,8 +44,10 @@ impl MdtOptions {
 /// What may change while an MDT runs ([`crate::Mdt::parameters`], [`crate::Mdt::set_parameters`]).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Parameters {
-    /// Layout of new files that nobody chose one for (`lod.*.stripecount`, `stripesize`).
-    pub default_layout: ResolvedSpec,
+    /// Layout of new files that nobody chose one for (`lod.*.automatic`, `stripecount`, `stripesize`).
+    pub default_layout: FileSystemDefault,
+    /// Most bytes of a file on this MDT (`lod.*.dom_stripesize`).
+    pub bytes_on_mdt_max: u64,
     /// Placement (`lod.*.qos_threshold_rr`, `qos_prio_free`, `osp.*.reserved`).
     pub placement: PlacementPolicy,
     /// How often OSTs are asked for their space and condition.
@@ -54,7 +59,8 @@ pub struct Parameters {
 impl Default for Parameters {
     fn default() -> Self {
         Self {
-            default_layout: ResolvedSpec::default(),
+            default_layout: FileSystemDefault::default(),
+            bytes_on_mdt_max: BYTES_ON_MDT_MAX_DEFAULT,
             placement: PlacementPolicy::default(),
             ost_refresh: Duration::from_secs(5),
             ost_silence: Duration::from_secs(15),

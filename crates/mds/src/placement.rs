@@ -6,12 +6,10 @@
 
 use std::collections::BTreeMap;
 
-use layout::{Layout, LayoutKind, LayoutSpec, Placement, PlacementPolicy, PlainLayout, ResolvedSpec, TargetStatus};
+use layout::{Placement, PlacementPolicy, PlainLayout, ResolvedSpec, TargetStatus};
 use rpc::message::ost::TargetCondition;
-use types::{FsResult, Generation, OstIndex, SpaceUsage};
+use types::{FsResult, OstIndex, SpaceUsage};
 
-/// Generation of a layout that was never changed.
-const FIRST_GENERATION: Generation = Generation(1);
 /// Free space a target is taken to have while nothing is known of any.
 const UNKNOWN_BYTES: u64 = 1 << 40;
 
@@ -91,13 +89,12 @@ impl Targets {
         self.osts.contains_key(&ost)
     }
 
-    /// The layout of a new file.
-    pub fn place(&mut self, spec: &ResolvedSpec, policy: &PlacementPolicy) -> FsResult<Layout> {
+    /// Stripes for a new file or component.
+    pub fn place(&mut self, spec: &ResolvedSpec, policy: &PlacementPolicy) -> FsResult<PlainLayout> {
         let statuses = self.statuses();
         let random = self.roll();
         let osts = self.placement.choose(spec, &statuses, policy, random)?;
-        let plain = PlainLayout { stripe_bytes: spec.stripe_bytes, osts };
-        Ok(Layout { generation: FIRST_GENERATION, kind: LayoutKind::Plain(plain) })
+        Ok(PlainLayout { stripe_bytes: spec.stripe_bytes, osts })
     }
 
     fn roll(&mut self) -> u64 {
@@ -125,14 +122,6 @@ impl Targets {
     }
 }
 
-/// Fills what `spec` leaves open from `base`.
-pub(crate) fn or_spec(spec: Option<LayoutSpec>, base: Option<&LayoutSpec>) -> Option<LayoutSpec> {
-    match (spec, base) {
-        (Some(spec), Some(base)) => Some(spec.or(base)),
-        (spec, base) => spec.or_else(|| base.cloned()),
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -143,9 +132,7 @@ mod tests {
     }
 
     fn place(targets: &mut Targets) -> FsResult<Vec<OstIndex>> {
-        let layout = targets.place(&ResolvedSpec::default(), &PlacementPolicy::default())?;
-        let LayoutKind::Plain(plain) = layout.kind;
-        Ok(plain.osts)
+        Ok(targets.place(&ResolvedSpec::default(), &PlacementPolicy::default())?.osts)
     }
 
     #[test]

@@ -5,7 +5,7 @@ mod common;
 use std::sync::Arc;
 
 use common::{ost::NotingOst, *};
-use layout::{LayoutSpec, StripeCount};
+use layout::{LayoutSpec, StripeCount, StripeSpec};
 use rpc::{
     Endpoint, SessionEvent,
     message::{
@@ -29,9 +29,9 @@ async fn with_osts(count: u16) -> (Fixture, Vec<Arc<NotingOst>>) {
 /// A file with `count` stripes that was opened for writing.
 async fn striped(fs: &Fixture, name: &str, count: u32) -> (rpc::message::mdt::OpenId, InodeNumber) {
     let open = fs.open_id();
-    let spec = LayoutSpec { stripe_count: StripeCount::Exactly(count), ..LayoutSpec::default() };
+    let stripes = StripeSpec { stripe_count: StripeCount::Exactly(count), ..StripeSpec::default() };
     let request = create_request(ROOT, name, NodeKind::Regular, 0o644, Some((open, OpenFlags(WRITE))));
-    let request = MdtRequest::Create(root(), Create { layout: Some(spec), ..request });
+    let request = MdtRequest::Create(root(), Create { layout: Some(LayoutSpec::Plain(stripes)), ..request });
     (open, created(fs.call(ALICE, request).await.unwrap()).entry.attributes.inode)
 }
 
@@ -149,7 +149,8 @@ async fn layout_of(fs: &Fixture, inode: InodeNumber) -> LayoutInfo {
 }
 
 async fn osts_of(fs: &Fixture, inode: InodeNumber) -> Vec<OstIndex> {
-    let layout::LayoutKind::Plain(plain) = layout_of(fs, inode).await.layout.unwrap().kind;
+    let layout = layout_of(fs, inode).await.layout.unwrap();
+    let plain = layout.as_plain().unwrap().clone();
     plain.osts
 }
 
@@ -159,7 +160,8 @@ async fn layouts_are_inherited_from_directory_root_and_file_system() {
     let directory = fs.mkdir(ROOT, "d").await;
     assert_eq!(osts_of(&fs, fs.file(directory, "one").await).await.len(), 1);
     let set = |who, inode, spec| fs.call(ALICE, MdtRequest::SetDefaultLayout(who, inode, spec));
-    let two = LayoutSpec { stripe_count: StripeCount::Exactly(2), ..LayoutSpec::default() };
+    let stripes = StripeSpec { stripe_count: StripeCount::Exactly(2), ..StripeSpec::default() };
+    let two = LayoutSpec::Plain(stripes);
     assert_eq!(set(user(5), directory, Some(two.clone())).await, Err(FsError::NotPermitted));
     set(root(), directory, Some(two.clone())).await.unwrap();
     assert_eq!(osts_of(&fs, fs.file(directory, "two").await).await.len(), 2);
@@ -167,12 +169,14 @@ async fn layouts_are_inherited_from_directory_root_and_file_system() {
     set(root(), directory, None).await.unwrap();
     assert_eq!(layout_of(&fs, inner).await.own_default, Some(two), "inherited when it was made");
     assert_eq!(osts_of(&fs, fs.file(inner, "two").await).await.len(), 2);
-    let all = LayoutSpec { stripe_count: StripeCount::All, stripe_bytes: Some(1 << 20), first_ost: None };
+    let stripes = StripeSpec { stripe_count: StripeCount::All, stripe_bytes: Some(1 << 20), ..StripeSpec::default() };
+    let all = LayoutSpec::Plain(stripes);
     set(root(), ROOT, Some(all)).await.unwrap();
     assert_eq!(osts_of(&fs, fs.file(directory, "all").await).await.len(), 4, "the root's default holds for all");
     let effective = layout_of(&fs, inner).await.effective_default.unwrap();
+    let LayoutSpec::Plain(effective) = effective else { panic!("plain defaults stay plain") };
     assert_eq!((effective.stripe_count, effective.stripe_bytes), (StripeCount::Exactly(2), Some(1 << 20)));
-    let bad = LayoutSpec { first_ost: Some(OstIndex(77)), ..LayoutSpec::default() };
+    let bad = LayoutSpec::Plain(StripeSpec { first_ost: Some(OstIndex(77)), ..StripeSpec::default() });
     assert_eq!(set(root(), directory, Some(bad)).await, Err(FsError::Invalid));
 }
 

@@ -252,9 +252,9 @@ async fn locks_are_reclaimed_before_new_ones_are_granted() {
 #[tokio::test]
 async fn a_failed_operation_leaves_nothing_behind() {
     let fs = Fixture::new().await;
-    let no_such_ost = layout::LayoutSpec { first_ost: Some(types::OstIndex(99)), ..layout::LayoutSpec::default() };
+    let no_such_ost = layout::StripeSpec { first_ost: Some(types::OstIndex(99)), ..layout::StripeSpec::default() };
     let create = create_request(ROOT, "f", NodeKind::Regular, 0o644, Some((fs.open_id(), OpenFlags(WRITE))));
-    let create = Create { layout: Some(no_such_ost), ..create };
+    let create = Create { layout: Some(layout::LayoutSpec::Plain(no_such_ost)), ..create };
     let before = fs.mdt.store_statistics().applied;
     assert_eq!(fs.call(ALICE, MdtRequest::Create(root(), create)).await, Err(FsError::Invalid));
     assert_eq!(fs.mdt.store_statistics().applied, before);

@@ -4,7 +4,7 @@
 
 use std::{collections::BTreeMap, sync::Arc};
 
-use layout::{Layout, LayoutKind, PlainLayout};
+use layout::{Layout, PlainLayout, StripeSpec};
 use lock::{AdvisoryLocks, ExclusiveAnswer, ExclusiveLocks, LockAnswer, LockOwner};
 use parking_lot::Mutex;
 use rpc::{
@@ -108,8 +108,7 @@ impl FakeMdt {
 
     fn layout(&self) -> Layout {
         let osts = (0..self.stripe_count).map(OstIndex).collect();
-        let kind = LayoutKind::Plain(PlainLayout { stripe_bytes: self.stripe_bytes, osts });
-        Layout { generation: Generation(1), kind }
+        Layout::plain(Generation(1), PlainLayout { stripe_bytes: self.stripe_bytes, osts }, StripeSpec::default())
     }
 
     fn execute(&self, client: ClientId, request: MdtRequest) -> FsResult<MdtReply> {

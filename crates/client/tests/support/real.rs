@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use client::{FileSystem, MountOptions};
 use kv::{Config, MemoryCold};
-use layout::{ResolvedCount, ResolvedSpec};
+use layout::{FileSystemDefault, ResolvedCount};
 use mds::{Mdt, MdtOptions};
 use oss::{Ost, OstDevices, OstOptions};
 use parking_lot::Mutex;
@@ -48,7 +48,7 @@ impl RealCluster {
         let mut options = MdtOptions::new("stria", MdtIndex(0));
         options.store = Config::small();
         options.parameters.default_layout =
-            ResolvedSpec { stripe_count: ResolvedCount::All, stripe_bytes, first_ost: None };
+            FileSystemDefault { stripe_count: ResolvedCount::All, stripe_bytes, ..FileSystemDefault::default() };
         let (device, config) = (Arc::new(tables.clone()), Config::small());
         let formatted = Mdt::format(
             &seams(&network, 3),

@@ -9,7 +9,7 @@ use std::{
 use client::FileSystem;
 use fuse::{Mount, MountOptions, Unmounted};
 use kv::MemoryCold;
-use layout::{ResolvedCount, ResolvedSpec};
+use layout::{FileSystemDefault, ResolvedCount};
 use mds::{Mdt, MdtOptions};
 use oss::{Ost, OstDevices, OstOptions};
 use rpc::{Endpoint, Server, ServerOptions, message::mgs::TargetRole};
@@ -83,7 +83,7 @@ async fn start_mdt(seams: &Seams) -> Arc<Mdt> {
     let mut options = MdtOptions::new(FSNAME, MdtIndex(0));
     options.store = kv::Config::small();
     options.parameters.default_layout =
-        ResolvedSpec { stripe_count: ResolvedCount::All, stripe_bytes: 256 << 10, first_ost: None };
+        FileSystemDefault { stripe_count: ResolvedCount::All, stripe_bytes: 256 << 10, ..FileSystemDefault::default() };
     Mdt::format(seams, device.clone(), cold.clone(), kv::Config::small(), FSNAME, MdtIndex(0), &Credentials::root())
         .await
         .unwrap();

@@ -42,7 +42,9 @@ pub(crate) fn begin(txn: &mut Transaction<'_>, who: &Credentials, request: &Excl
     }
     let epoch = match request.purpose {
         ExclusivePurpose::Append => inode.epoch,
-        ExclusivePurpose::Truncate(_) => {
+        ExclusivePurpose::Truncate(size) => {
+            // The component that the file will end in must have objects to keep the size.
+            txn.instantiate(&mut inode, size.saturating_sub(1), size)?;
             inode.attributes.mode = permission::mode_after_write(who, inode.attributes.mode);
             let epoch = truncate(txn, &mut inode, open);
             txn.put_inode(&inode);

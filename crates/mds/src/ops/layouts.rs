@@ -1,10 +1,14 @@
 //! Layouts of files and default layouts of directories.
 
 use layout::LayoutSpec;
-use rpc::message::{MdtReply, mdt::LayoutInfo};
+use rpc::message::{
+    MdtReply,
+    mdt::{Instantiate, LayoutInfo},
+};
 use types::{Credentials, FsError, FsResult, InodeNumber};
 
 use crate::{
+    opens::OpenFile,
     permission,
     tables::inode::InodeData,
     transaction::{Transaction, own_default},
@@ -14,8 +18,7 @@ pub(crate) fn get(txn: &mut Transaction<'_>, inode: InodeNumber) -> FsResult<Mdt
     let inode = txn.inode(inode)?;
     let effective_default = if inode.is_directory() {
         let default = txn.default_layout(&inode)?;
-        let resolved = layout::resolve(None, default.as_ref(), &txn.context.parameters.default_layout)?;
-        Some(LayoutSpec::from(resolved))
+        Some(txn.effective(None, default.as_ref()))
     } else {
         None
     };
@@ -24,6 +27,22 @@ pub(crate) fn get(txn: &mut Transaction<'_>, inode: InodeNumber) -> FsResult<Mdt
         own_default: own_default(&inode).cloned(),
         effective_default,
     }))
+}
+
+/// Makes a range writable; answers with the layout as it is then, whoever changed it.
+pub(crate) fn instantiate(txn: &mut Transaction<'_>, request: &Instantiate) -> FsResult<MdtReply> {
+    let mut inode = txn.inode(request.inode)?;
+    let open = txn.own_open(request.inode, request.open)?;
+    if !txn.volatile.opens.get(open).is_some_and(OpenFile::writes) {
+        return Err(FsError::BadHandle);
+    }
+    let before = inode.layout().map(|layout| layout.generation);
+    txn.instantiate(&mut inode, request.start, request.end)?;
+    if inode.layout().map(|layout| layout.generation) != before {
+        txn.put_inode(&inode);
+    }
+    let layout = inode.layout().cloned();
+    Ok(MdtReply::Layout(LayoutInfo { layout, own_default: None, effective_default: None }))
 }
 
 /// Sets or removes the default of a directory; what is in it already keeps its own.
@@ -38,15 +57,13 @@ pub(crate) fn set_default(
         return Err(FsError::NotPermitted);
     }
     if let Some(spec) = spec {
-        spec.validate()?;
-        if let Some(first) = spec.first_ost
-            && !txn.volatile.targets.is_known(first)
-        {
+        spec.validate(txn.context.parameters.bytes_on_mdt_max)?;
+        if spec.named_osts().any(|ost| !txn.volatile.targets.is_known(ost)) {
             return Err(FsError::Invalid);
         }
     }
     // A default that leaves everything open is none.
-    let spec = spec.filter(|spec| **spec != LayoutSpec::default());
+    let spec = spec.filter(|spec| !spec.is_open());
     directory.data = InodeData::Directory(spec.cloned());
     directory.attributes.ctime = txn.now();
     txn.put_inode(&directory);

@@ -21,7 +21,7 @@ pub(crate) mod setattr;
 pub(crate) mod unlink;
 pub(crate) mod xattrs;
 
-use rpc::message::{MdtReply, MdtRequest};
+use rpc::message::{MdtReply, MdtRequest, mdt::ExclusivePurpose};
 use types::{Credentials, FsError, FsResult, NodeKind};
 
 use crate::transaction::Transaction;
@@ -52,6 +52,7 @@ pub(crate) fn run(txn: &mut Transaction<'_>, request: &MdtRequest) -> FsResult<M
         MdtRequest::RemoveXattr(who, inode, name) => xattrs::remove(txn, who, *inode, name),
         MdtRequest::GetLayout(inode) => layouts::get(txn, *inode),
         MdtRequest::SetDefaultLayout(who, inode, spec) => layouts::set_default(txn, who, *inode, spec.as_ref()),
+        MdtRequest::Instantiate(request) => layouts::instantiate(txn, request),
         MdtRequest::InodePaths(who, inode) => paths::run(txn, who, *inode),
         MdtRequest::SetLock(set) => locks::set(txn, set),
         MdtRequest::CancelLock(cancel) => locks::cancel(txn, cancel),
@@ -67,8 +68,9 @@ pub(crate) fn run(txn: &mut Transaction<'_>, request: &MdtRequest) -> FsResult<M
 }
 
 /// Whether a repetition of this request after a restart must not be executed again, so that its reply is stored with its
-/// changes. Not stored: what only opens (the repetition opens anew), reads, and reports under an epoch; and closes: a
-/// client that did not hear of its close has claimed the open back, so the repetition has something to close.
+/// changes. Not stored: what only opens (the repetition opens anew), reads, reports under an epoch, and instantiations (the
+/// repetition finds them done); and closes: a client that did not hear of its close has claimed the open back, so the
+/// repetition has something to close.
 pub(crate) fn is_stored(request: &MdtRequest) -> bool {
     matches!(
         request,
@@ -85,11 +87,12 @@ pub(crate) fn is_stored(request: &MdtRequest) -> bool {
     )
 }
 
-/// Whether this request may make a file that needs OSTs.
+/// Whether this request may give a file objects, so that it needs OSTs.
 pub(crate) fn places_objects(request: &MdtRequest) -> bool {
     match request {
         MdtRequest::Create(_, create) => create.kind == NodeKind::Regular,
-        MdtRequest::CreateUnnamed(..) => true,
+        MdtRequest::CreateUnnamed(..) | MdtRequest::Instantiate(_) => true,
+        MdtRequest::ExclusiveBegin(_, begin) => matches!(begin.purpose, ExclusivePurpose::Truncate(_)),
         _ => false,
     }
 }

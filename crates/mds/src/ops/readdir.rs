@@ -1,7 +1,7 @@
 //! Reading a directory: `.` and `..`, then names in the order of their positions, which are also their cookies. So a name
 //! that stays is seen exactly once however the directory changes between two requests.
 
-use layout::{Layout, LayoutKind};
+use layout::Layout;
 use rpc::message::{
     MdtReply,
     mdt::{DirectoryEntry, ReadDirectory},
@@ -59,8 +59,7 @@ fn dots(txn: &Transaction<'_>, directory: &Inode, cookie: u64, count: usize) -> 
 }
 
 fn layout_bytes(layout: &Layout) -> usize {
-    let LayoutKind::Plain(plain) = &layout.kind;
-    ENTRY_BYTES + plain.osts.len() * OST_BYTES
+    ENTRY_BYTES + layout.components.len() * ENTRY_BYTES + layout.object_count() * OST_BYTES
 }
 
 /// Adds names behind the cookie; true if the directory ends behind them.

@@ -1,8 +1,8 @@
-//! INODES: one record per inode. Key: inode number (8). Value, version 1:
+//! INODES: one record per inode. Key: inode number (8). Value, version 2:
 //!
 //! | offset | bytes | field |
 //! |---|---|---|
-//! | 0 | 1 | version = 1 |
+//! | 0 | 1 | version = 2 |
 //! | 1 | 1 | kind: 1 regular, 2 directory, 3 symlink, 4 fifo, 5 socket, 6 character device, 7 block device |
 //! | 2 | 2 | flags: 1 settled, 2 has access list, 4 has default access list, 8 has other xattrs, 16 may not be linked |
 //! | 4 | 20 | mode, links, uid, gid, device (4 each) |
@@ -13,17 +13,18 @@
 //! | 116 | 2+n | name of the first link |
 //! | .. | rest | regular: layout; directory: default layout; symlink: target; else nothing |
 //!
-//! Layout: generation (8), kind 1 = plain (1), stripe bytes (8), count (2), OST indices (2 each).
-//! Default layout: 0 (1) if there is none; else 1 (1), count kind 0 default, 1 exactly, 2 all (1), count (4), stripe
-//! bytes or 0 (8), whether a first OST is given (1), first OST (2).
+//! Layouts and default layouts: module [`super::layout`].
 
-use layout::{Layout, LayoutKind, LayoutSpec, PlainLayout, StripeCount};
+use layout::{Layout, LayoutSpec, Location};
 use rpc::message::mdt::Entry;
-use types::{Attributes, FileKind, FsResult, Generation, InodeNumber, ObjectId, OstIndex, Timestamp, limits};
+use types::{Attributes, FileKind, FsResult, InodeNumber, ObjectId, OstIndex, Timestamp, limits};
 
-use super::codec::{Reader, Writer, kind_number, kind_of};
+use super::{
+    codec::{Reader, Writer, kind_number, kind_of},
+    layout::{decode_layout, decode_spec, encode_layout, encode_spec},
+};
 
-const VERSION: u8 = 1;
+const VERSION: u8 = 2;
 const WHAT: &str = "inode";
 const FLAG_SETTLED: u16 = 1;
 const FLAG_ACCESS_LIST: u16 = 2;
@@ -103,21 +104,25 @@ impl Inode {
         }
     }
 
-    /// The OSTs of a regular file's objects, by slot; none for anything else.
-    pub fn osts(&self) -> &[OstIndex] {
-        match self.layout().map(|layout| &layout.kind) {
-            Some(LayoutKind::Plain(plain)) => &plain.osts,
-            None => &[],
-        }
-    }
-
-    /// All objects the file may have: none before it was first opened for writing.
+    /// All objects the file may have on OSTs: none before it was first opened for writing.
     pub fn objects(&self) -> Vec<(OstIndex, ObjectId)> {
         if self.epoch == 0 {
             return Vec::new();
         }
-        let slots = self.osts().iter().zip(0u32..);
-        slots.map(|(ost, slot)| (*ost, ObjectId { inode: self.number(), slot })).collect()
+        let on_ost = |(slot, location)| match location {
+            Location::Ost(ost) => Some((ost, ObjectId { inode: self.number(), slot })),
+            Location::Mdt => None,
+        };
+        self.layout().into_iter().flat_map(Layout::objects).filter_map(on_ost).collect()
+    }
+
+    /// The OSTs its layout names; none for anything but regular files.
+    pub fn osts(&self) -> impl Iterator<Item = OstIndex> + '_ {
+        let ost = |(_, location)| match location {
+            Location::Ost(ost) => Some(ost),
+            Location::Mdt => None,
+        };
+        self.layout().into_iter().flat_map(Layout::objects).filter_map(ost)
     }
 
     /// As messages carry it.
@@ -211,65 +216,11 @@ impl Inode {
     }
 }
 
-fn encode_layout(writer: &mut Writer, layout: &Layout) {
-    let LayoutKind::Plain(plain) = &layout.kind;
-    let count = u16::try_from(plain.osts.len()).expect("a layout has at most 2000 stripes");
-    writer.u64(layout.generation.0).u8(1).u64(plain.stripe_bytes).u16(count);
-    for ost in &plain.osts {
-        writer.u16(ost.0);
-    }
-}
-
-fn decode_layout(reader: &mut Reader<'_>) -> FsResult<Layout> {
-    let generation = Generation(reader.u64()?);
-    if reader.u8()? != 1 {
-        return Err(reader.damaged("unknown kind of layout"));
-    }
-    let stripe_bytes = reader.u64()?;
-    let count = reader.u16()?;
-    let osts = (0..count).map(|_| reader.u16().map(OstIndex)).collect::<FsResult<Vec<_>>>()?;
-    let plain = PlainLayout { stripe_bytes, osts };
-    plain.validate().map_err(|problem| reader.damaged(&problem.to_string()))?;
-    Ok(Layout { generation, kind: LayoutKind::Plain(plain) })
-}
-
-fn encode_spec(writer: &mut Writer, spec: Option<&LayoutSpec>) {
-    let Some(spec) = spec else {
-        writer.u8(0);
-        return;
-    };
-    let (kind, count) = match spec.stripe_count {
-        StripeCount::Default => (0, 0),
-        StripeCount::Exactly(count) => (1, count),
-        StripeCount::All => (2, 0),
-    };
-    writer.u8(1).u8(kind).u32(count).u64(spec.stripe_bytes.unwrap_or(0));
-    writer.u8(u8::from(spec.first_ost.is_some())).u16(spec.first_ost.map_or(0, |ost| ost.0));
-}
-
-fn decode_spec(reader: &mut Reader<'_>) -> FsResult<Option<LayoutSpec>> {
-    match reader.u8()? {
-        0 => return Ok(None),
-        1 => {}
-        _ => return Err(reader.damaged("default layout neither absent nor present")),
-    }
-    let (kind, count) = (reader.u8()?, reader.u32()?);
-    let stripe_count = match kind {
-        0 => StripeCount::Default,
-        1 => StripeCount::Exactly(count),
-        2 => StripeCount::All,
-        _ => return Err(reader.damaged("unknown kind of stripe count")),
-    };
-    let stripe_bytes = Some(reader.u64()?).filter(|bytes| *bytes != 0);
-    let (given, ost) = (reader.u8()?, reader.u16()?);
-    let spec = LayoutSpec { stripe_count, stripe_bytes, first_ost: (given != 0).then_some(OstIndex(ost)) };
-    spec.validate().map_err(|problem| reader.damaged(&problem.to_string()))?;
-    Ok(Some(spec))
-}
-
 #[cfg(test)]
 pub(crate) mod tests {
+    use layout::{PlainLayout, StripeSpec};
     use proptest::prelude::*;
+    use types::Generation;
 
     use super::*;
 
@@ -277,15 +228,10 @@ pub(crate) mod tests {
     pub(crate) fn sample(kind: FileKind) -> Inode {
         let time = |seconds| Timestamp { seconds, nanoseconds: 999_999_999 };
         let plain = PlainLayout { stripe_bytes: 1 << 20, osts: vec![OstIndex(3), OstIndex(0)] };
+        let layout = Layout::plain(Generation(1), plain, StripeSpec::default());
         let data = match kind {
-            FileKind::Regular => {
-                InodeData::Regular(Layout { generation: Generation(1), kind: LayoutKind::Plain(plain) })
-            }
-            FileKind::Directory => InodeData::Directory(Some(LayoutSpec {
-                stripe_count: StripeCount::Exactly(7),
-                stripe_bytes: Some(65536),
-                first_ost: Some(OstIndex(0)),
-            })),
+            FileKind::Regular => InodeData::Regular(layout),
+            FileKind::Directory => InodeData::Directory(Some(LayoutSpec::Automatic)),
             FileKind::Symlink => InodeData::Symlink(b"../target".to_vec()),
             _ => InodeData::Special,
         };

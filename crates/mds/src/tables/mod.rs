@@ -21,6 +21,7 @@ pub mod codec;
 pub mod counter;
 pub mod entry;
 pub mod inode;
+mod layout;
 pub mod link;
 pub mod orphan;
 pub mod outbox;

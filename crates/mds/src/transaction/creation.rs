@@ -10,7 +10,6 @@ use super::Transaction;
 use crate::{
     access_list::DEFAULT_NAME,
     permission::{self, Decision},
-    placement::or_spec,
     tables::inode::{Inode, InodeData, Link},
 };
 
@@ -65,9 +64,8 @@ impl Transaction<'_> {
         Ok(match new.kind {
             NodeKind::Regular => {
                 let default = self.default_layout(directory)?;
-                let file_system = &self.context.parameters.default_layout;
-                let spec = layout::resolve(new.layout, default.as_ref(), file_system)?;
-                InodeData::Regular(self.volatile.targets.place(&spec, &self.context.parameters.placement)?)
+                let spec = layout::resolve(new.layout, default.as_ref(), &self.context.parameters.default_layout);
+                InodeData::Regular(self.new_layout(&spec)?)
             }
             NodeKind::Directory => InodeData::Directory(own_default(directory).cloned()),
             NodeKind::Symlink(target) => InodeData::Symlink(target.clone()),
@@ -83,7 +81,19 @@ impl Transaction<'_> {
             return Ok(own);
         }
         let root = self.find_inode(InodeNumber::ROOT)?;
-        Ok(or_spec(own, root.as_ref().and_then(own_default)))
+        Ok(match (own, root.as_ref().and_then(own_default)) {
+            (Some(LayoutSpec::Plain(own)), Some(LayoutSpec::Plain(root))) => Some(LayoutSpec::Plain(own.or(root))),
+            (own, root) => own.or_else(|| root.cloned()),
+        })
+    }
+
+    /// What a new file gets that asks for `request` where `default` holds, complete as far as it is plain.
+    pub fn effective(&self, request: Option<&LayoutSpec>, default: Option<&LayoutSpec>) -> LayoutSpec {
+        let file_system = &self.context.parameters.default_layout;
+        match layout::resolve(request, default, file_system) {
+            LayoutSpec::Plain(stripes) => LayoutSpec::Plain(file_system.fill(&stripes).into()),
+            other => other,
+        }
     }
 
     fn blank_inode(&mut self, new: &NewInode<'_>, gid: u32, mode: u32, data: InodeData) -> Inode {

@@ -10,6 +10,7 @@
 mod creation;
 mod entries;
 mod inodes;
+mod layouts;
 mod xattrs;
 
 use bytes::Bytes;

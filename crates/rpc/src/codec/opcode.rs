@@ -107,6 +107,7 @@ const MDT: &[Operation] = &[
     reads("mdt_scan_inodes"),
     changes("mdt_repair_size"),
     changes("mdt_disconnect"),
+    changes("mdt_instantiate"),
 ];
 
 const OST: &[Operation] = &[
@@ -234,6 +235,7 @@ fn mdt(request: &MdtRequest) -> u8 {
         MdtRequest::ScanInodes(..) => 32,
         MdtRequest::RepairSize(..) => 33,
         MdtRequest::Disconnect => 34,
+        MdtRequest::Instantiate(..) => 35,
     }
 }
 

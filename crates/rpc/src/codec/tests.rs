@@ -1,6 +1,6 @@
 //! Round trips of every message, growth both ways, and input that is not a message.
 
-use layout::{Layout, LayoutKind, LayoutSpec, PlainLayout, StripeCount};
+use layout::{Layout, LayoutSpec, PlainLayout, StripeCount, StripeSpec};
 use lock::{HeldLock, LockFamily, LockMode, LockRange};
 use proptest::prelude::*;
 use serde::{Deserialize, Serialize};
@@ -23,11 +23,16 @@ const TIME: Timestamp = Timestamp { seconds: -5, nanoseconds: 999_999_999 };
 
 fn layout() -> Layout {
     let osts = (0..200).map(OstIndex).collect();
-    Layout { generation: Generation(3), kind: LayoutKind::Plain(PlainLayout { stripe_bytes: 1 << 20, osts }) }
+    Layout::plain(Generation(3), PlainLayout { stripe_bytes: 1 << 20, osts }, StripeSpec::default())
 }
 
 fn spec() -> LayoutSpec {
-    LayoutSpec { stripe_count: StripeCount::Exactly(4), stripe_bytes: Some(65536), first_ost: Some(OstIndex(2)) }
+    LayoutSpec::Plain(StripeSpec {
+        stripe_count: StripeCount::Exactly(4),
+        stripe_bytes: Some(65536),
+        first_ost: Some(OstIndex(2)),
+        ..StripeSpec::default()
+    })
 }
 
 fn attributes() -> Attributes {
@@ -149,6 +154,7 @@ fn mdt_requests() -> Vec<MdtRequest> {
         R::ScanInodes(root(), INODE, 100),
         R::RepairSize(root(), INODE, update()),
         R::Disconnect,
+        R::Instantiate(Instantiate { inode: INODE, open: OpenId(7), start: 1 << 20, end: 1 << 40 }),
     ]
 }
 
@@ -320,6 +326,7 @@ fn opcodes_are_the_published_ones() {
         (MdtRequest::Lookup(root(), Lookup { parent: INODE, name: vec![] }), 0x0100),
         (MdtRequest::Ping, 0x011e),
         (MdtRequest::Disconnect, 0x0122),
+        (MdtRequest::Instantiate(Instantiate { inode: INODE, open: OpenId(7), start: 0, end: 1 }), 0x0123),
     ];
     for (request, opcode) in published {
         assert_eq!(opcode::of(&Request::Mdt(request)).0, opcode);

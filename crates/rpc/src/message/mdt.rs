@@ -380,6 +380,20 @@ pub struct LayoutInfo {
     pub effective_default: Option<LayoutSpec>,
 }
 
+/// Give the components in a range their objects, so that it can be written (the watermark). Whoever asks first decides;
+/// the others get what he got.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Instantiate {
+    /// The file.
+    pub inode: InodeNumber,
+    /// An open for writing of the caller.
+    pub open: OpenId,
+    /// First byte.
+    pub start: u64,
+    /// Behind the last byte.
+    pub end: u64,
+}
+
 /// What a client had open and locked, told to a restarted MDT before anything else.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Reclaim {
@@ -488,6 +502,8 @@ pub enum MdtRequest {
     RepairSize(Credentials, InodeNumber, SizeUpdate),
     /// End the session: closes all opens, releases all locks. -> Done
     Disconnect,
+    /// `NoData` beyond the last component. -> Layout
+    Instantiate(Instantiate),
 }
 
 /// Answers of a metadata target.

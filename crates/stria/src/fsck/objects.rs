@@ -2,7 +2,7 @@
 
 use std::{collections::BTreeMap, time::Duration};
 
-use layout::{Layout, LayoutKind};
+use layout::Location;
 use rpc::{
     Import,
     message::{
@@ -122,12 +122,12 @@ impl ObjectCheck {
 
     /// File size that the listed objects imply.
     fn implied(&self, file: &ScannedInode) -> Option<u64> {
-        let LayoutKind::Plain(plain) = &file.layout.as_ref()?.kind;
+        let layout = file.layout.as_ref()?;
         let inode = file.entry.attributes.inode;
         let ends = self.objects.range(ObjectId { inode, slot: 0 }..=ObjectId { inode, slot: u32::MAX });
         let size = |(object, places): (&ObjectId, &Vec<(TargetRole, ObjectAttributes)>)| {
             let object_size = places.iter().map(|(_, attributes)| attributes.size).max().unwrap_or(0);
-            plain.file_size(object.slot, object_size)
+            if layout.location(object.slot).is_some() { layout.file_size(object.slot, object_size) } else { 0 }
         };
         Some(ends.map(size).max().unwrap_or(0))
     }
@@ -173,8 +173,10 @@ fn finding(inode: InodeNumber, problem: String, repaired: bool) -> Finding {
 }
 
 fn belongs(file: &ScannedInode, object: ObjectId, role: TargetRole) -> bool {
-    let Some(Layout { kind: LayoutKind::Plain(plain), .. }) = &file.layout else { return false };
-    plain.osts.get(object.slot as usize).is_some_and(|ost| TargetRole::Ost(*ost) == role)
+    match file.layout.as_ref().and_then(|layout| layout.location(object.slot)) {
+        Some(Location::Ost(ost)) => TargetRole::Ost(ost) == role,
+        Some(Location::Mdt) | None => false,
+    }
 }
 
 async fn still_there(targets: &Targets, object: ObjectId, role: TargetRole) -> FsResult<bool> {
@@ -190,16 +192,17 @@ async fn still_there(targets: &Targets, object: ObjectId, role: TargetRole) -> F
 
 /// Size and blocks of a file by its objects, now.
 async fn glimpse(targets: &Targets, file: &ScannedInode) -> FsResult<(u64, u64)> {
-    let Some(Layout { kind: LayoutKind::Plain(plain), .. }) = &file.layout else { return Ok((0, 0)) };
+    let Some(layout) = &file.layout else { return Ok((0, 0)) };
     let inode = file.entry.attributes.inode;
     let (mut size, mut blocks) = (0, 0);
-    for (slot, ost) in (0u32..).zip(&plain.osts) {
+    for (slot, location) in layout.objects() {
+        let Location::Ost(ost) = location else { continue };
         let request = OstRequest::Glimpse(vec![ObjectId { inode, slot }]);
-        let OstReply::Attributes(found) = ost_call(targets.ost(TargetRole::Ost(*ost))?, request).await? else {
+        let OstReply::Attributes(found) = ost_call(targets.ost(TargetRole::Ost(ost))?, request).await? else {
             return Err(FsError::Protocol("unexpected answer to Glimpse".to_owned()));
         };
         for attributes in found {
-            size = size.max(plain.file_size(slot, attributes.size));
+            size = size.max(layout.file_size(slot, attributes.size));
             blocks += attributes.blocks;
         }
     }

@@ -181,7 +181,11 @@ impl Query<'_> {
     }
 
     fn print_file(&self, path: &Path, inode: InodeNumber, layout: &Layout, output: &mut dyn Write) -> Outcome {
-        let plain = layout_text::plain(layout);
+        let Some(plain) = layout.as_plain() else {
+            let problem =
+                format!("lfs getstripe: '{}' has components, which this version does not show", path.display());
+            return Err(Failure::new(libc::EOPNOTSUPP, problem));
+        };
         if self.ost.is_some_and(|ost| !plain.osts.contains(&ost)) {
             return Ok(());
         }
@@ -189,7 +193,7 @@ impl Query<'_> {
             if !self.style.yaml || self.parsed.operands.len() > 1 {
                 print(output, format_args!("{}\n", path.display()))?;
             }
-            return print(output, format_args!("{}", layout_text::file(inode, layout, self.style)));
+            return print(output, format_args!("{}", layout_text::file(inode, layout, plain, self.style)));
         }
         self.print_fields(output, |field| match field {
             "stripe-count" => plain.osts.len().to_string(),

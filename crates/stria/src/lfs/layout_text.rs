@@ -2,7 +2,7 @@
 
 use std::fmt::Write;
 
-use layout::{Layout, LayoutKind, LayoutSpec, PlainLayout, StripeCount};
+use layout::{Layout, LayoutSpec, PlainLayout, StripeCount};
 use types::{Fid, InodeNumber, OstIndex, limits};
 
 /// Magic number of a plain layout in Lustre's binary format, shown by `-v`.
@@ -27,29 +27,21 @@ impl Style {
     }
 }
 
-/// The plain layout of a file.
-pub fn plain(layout: &Layout) -> &PlainLayout {
-    match &layout.kind {
-        LayoutKind::Plain(plain) => plain,
-    }
-}
-
-/// A file's layout: header lines, then its objects.
-pub fn file(inode: InodeNumber, layout: &Layout, style: Style) -> String {
+/// A file's plain layout: header lines, then its objects.
+pub fn file(inode: InodeNumber, layout: &Layout, plain: &PlainLayout, style: Style) -> String {
     let mut text = String::new();
     if !style.quiet || style.yaml {
-        header(&mut text, inode, layout, style);
+        header(&mut text, inode, layout, plain, style);
     }
     if style.yaml {
-        objects_yaml(&mut text, inode, plain(layout), style)
+        objects_yaml(&mut text, inode, plain, style)
     } else {
-        objects(&mut text, inode, plain(layout), style)
+        objects(&mut text, inode, plain, style)
     }
     text
 }
 
-fn header(text: &mut String, inode: InodeNumber, layout: &Layout, style: Style) {
-    let plain = plain(layout);
+fn header(text: &mut String, inode: InodeNumber, layout: &Layout, plain: &PlainLayout, style: Style) {
     let fid = Fid::from(inode);
     if style.verbose {
         text.push_str(&format!("lmm_magic:         0x{LOV_MAGIC_V1:08X}\n"));
@@ -99,11 +91,15 @@ pub struct DirectoryDefault {
 impl DirectoryDefault {
     /// From what the server says; `raw` shows only what is set on the directory itself.
     pub fn new(own: Option<&LayoutSpec>, effective: Option<&LayoutSpec>, raw: bool) -> Self {
-        let shown = if raw { own } else { own.or(effective) };
+        let shown = match if raw { own } else { own.or(effective) } {
+            Some(LayoutSpec::Plain(stripes)) => Some(stripes),
+            _ => None,
+        };
         let count = match shown.map(|spec| spec.stripe_count) {
             None | Some(StripeCount::Default) => i64::from(!raw),
-            Some(StripeCount::Exactly(count)) => i64::from(count),
+            Some(StripeCount::Exactly(count) | StripeCount::Overstriped(count)) => i64::from(count),
             Some(StripeCount::All) => -1,
+            Some(StripeCount::PerOst(count)) => -i64::from(count),
         };
         let default_bytes = if raw { 0 } else { limits::STRIPE_BYTES_DEFAULT };
         Self {
@@ -126,14 +122,15 @@ impl DirectoryDefault {
 
 #[cfg(test)]
 mod tests {
+    use layout::StripeSpec;
     use types::{Generation, MdtIndex};
 
     use super::*;
 
     fn layout() -> (InodeNumber, Layout) {
         let osts = vec![OstIndex(3), OstIndex(0)];
-        let kind = LayoutKind::Plain(PlainLayout { stripe_bytes: 2097152, osts });
-        (InodeNumber::new(MdtIndex(0), 0x203), Layout { generation: Generation(0), kind })
+        let plain = PlainLayout { stripe_bytes: 2097152, osts };
+        (InodeNumber::new(MdtIndex(0), 0x203), Layout::plain(Generation(0), plain, StripeSpec::default()))
     }
 
     #[test]
@@ -155,20 +152,20 @@ lmm_stripe_offset: 0x3
 
 ";
         let style = Style { verbose: true, hexadecimal: true, ..Style::default() };
-        assert_eq!(file(inode, &layout, style), expected);
+        assert_eq!(file(inode, &layout, layout.as_plain().unwrap(), style), expected);
     }
 
     #[test]
     fn yaml_names_the_objects() {
         let (inode, layout) = layout();
-        let text = file(inode, &layout, Style { yaml: true, ..Style::default() });
+        let text = file(inode, &layout, layout.as_plain().unwrap(), Style { yaml: true, ..Style::default() });
         assert!(text.ends_with("lmm_objects:\n      - l_ost_idx: 3\n        l_fid:     0x203:0x0:0x0\n      - l_ost_idx: 0\n        l_fid:     0x203:0x1:0x0\n"), "{text}");
     }
 
     /// The lines captured for `getstripe -d` of a directory without and with a default, and raw.
     #[test]
     fn directory_defaults_are_shown_on_one_line() {
-        let own = LayoutSpec { stripe_count: StripeCount::Exactly(2), ..LayoutSpec::default() };
+        let own = LayoutSpec::Plain(StripeSpec { stripe_count: StripeCount::Exactly(2), ..StripeSpec::default() });
         for (own, raw, expected) in [
             (None, false, "stripe_count:  1 stripe_size:   4194304 pattern:       0 stripe_offset: -1\n"),
             (Some(&own), false, "stripe_count:  2 stripe_size:   4194304 pattern:       raid0 stripe_offset: -1\n"),

@@ -3,7 +3,7 @@
 use std::{io::Write, path::Path};
 
 use client::control::ControlRequest;
-use layout::{LayoutSpec, StripeCount};
+use layout::{LayoutSpec, StripeCount, StripeSpec};
 use types::{OstIndex, limits};
 
 use super::{
@@ -120,7 +120,9 @@ fn spec(parsed: &Parsed) -> Result<LayoutSpec, Failure> {
     let stripe_count = parsed.value("stripe-count").map(stripe_count).transpose()?.unwrap_or_default();
     let first_ost = parsed.value("stripe-index").map(first_ost).transpose()?.flatten();
     match parsed.value("layout") {
-        None | Some("raid0") => Ok(LayoutSpec { stripe_count, stripe_bytes, first_ost }),
+        None | Some("raid0") => {
+            Ok(LayoutSpec::Plain(StripeSpec { stripe_count, stripe_bytes, first_ost, ..StripeSpec::default() }))
+        }
         Some("mdt") => {
             let problem = "lfs setstripe: Invalid pattern: '-L mdt', must be specified with -E: Invalid argument (22)";
             Err(Failure::new(libc::EINVAL, problem))

@@ -25,7 +25,9 @@ const NUMBERS: [Number; 6] = [
         range: 1..=limits::STRIPE_COUNT_MAX as u64,
         unit: 1,
         get: |parameters| match parameters.default_layout.stripe_count {
-            ResolvedCount::AtMost(count) => u64::from(count),
+            ResolvedCount::AtMost(count) | ResolvedCount::Overstriped(count) | ResolvedCount::PerOst(count) => {
+                u64::from(count)
+            }
             ResolvedCount::All => u64::from(limits::STRIPE_COUNT_MAX),
         },
         set: |parameters, value| parameters.default_layout.stripe_count = ResolvedCount::AtMost(value as u32),

@@ -15,7 +15,7 @@ use kv::{
     journal::format::{Record, SEGMENT_HEADER_BYTES, SegmentHeader, payload_bytes},
     superblock::STORE_FILE,
 };
-use layout::{Layout, LayoutKind, LayoutSpec, PlainLayout, StripeCount};
+use layout::{Layout, LayoutSpec, PlainLayout, StripeCount, StripeSpec};
 use lock::{LockFamily, LockMode, LockRange};
 use mds::tables::{REPLIES, session::decode_reply};
 use rpc::{
@@ -167,11 +167,16 @@ pub fn frames() -> Vec<Vec<u8>> {
 
 fn layout() -> Layout {
     let plain = PlainLayout { stripe_bytes: 65536, osts: vec![OstIndex(3), OstIndex(0)] };
-    Layout { generation: Generation(1), kind: LayoutKind::Plain(plain) }
+    Layout::plain(Generation(1), plain, StripeSpec::default())
 }
 
 fn spec() -> LayoutSpec {
-    LayoutSpec { stripe_count: StripeCount::Exactly(2), stripe_bytes: Some(65536), first_ost: Some(OstIndex(1)) }
+    LayoutSpec::Plain(StripeSpec {
+        stripe_count: StripeCount::Exactly(2),
+        stripe_bytes: Some(65536),
+        first_ost: Some(OstIndex(1)),
+        ..StripeSpec::default()
+    })
 }
 
 fn update() -> SizeUpdate {

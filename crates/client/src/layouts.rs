@@ -1,0 +1,54 @@
+//! The layout of an open file, as it grows.
+//!
+//! This client learns a layout with the open and asks again only where its own knowledge cannot be trusted to be whole:
+//! before a write into a component that has no objects (the MDT gives it some, once, whoever asks first), and before it
+//! answers from a hole or an end that another client's objects could fill. What it knows of objects stays true: they are
+//! added, never moved, as long as the file is open.
+
+use std::sync::Arc;
+
+use layout::{Coverage, Layout};
+use rpc::message::{
+    MdtReply, MdtRequest,
+    mdt::{Instantiate, LayoutInfo},
+};
+use types::{FsError, FsResult};
+
+use crate::{FileSystem, OpenFile, open_inode::OpenInode, target::unexpected};
+
+impl FileSystem {
+    /// A layout in which `bytes` from `offset` have objects; `NoData` if they lie beyond its end.
+    pub(crate) async fn writable(&self, file: &OpenFile, offset: u64, bytes: u64) -> FsResult<Arc<Layout>> {
+        let layout = file.open.layout()?;
+        match layout.coverage(offset, bytes) {
+            Coverage::Complete => return Ok(layout),
+            Coverage::Beyond(_) => return Err(FsError::NoData),
+            Coverage::Pending => {}
+        }
+        let request = Instantiate { inode: file.inode(), open: file.id(), start: offset, end: offset + bytes };
+        let target = self.targets.mdt_of(file.inode())?;
+        let layout = loop {
+            match target.mdt(MdtRequest::Instantiate(request)).await? {
+                MdtReply::Layout(LayoutInfo { layout: Some(layout), .. }) => break file.open.adopt(&layout)?,
+                MdtReply::Waiting => {}
+                reply => return Err(unexpected(reply)),
+            }
+        };
+        match layout.coverage(offset, bytes) {
+            Coverage::Complete => Ok(layout),
+            _ => Err(FsError::Protocol("the layout did not grow as asked".to_owned())),
+        }
+    }
+
+    /// The layout with all components that anybody was given objects for up to now.
+    pub(crate) async fn layout_as_of_now(&self, open: &OpenInode) -> FsResult<Arc<Layout>> {
+        let layout = open.layout()?;
+        if !layout.may_grow() {
+            return Ok(layout);
+        }
+        match self.layout_info(open.inode()).await?.layout {
+            Some(layout) => open.adopt(&layout),
+            None => Err(FsError::Invalid),
+        }
+    }
+}

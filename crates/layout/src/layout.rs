@@ -1,0 +1,326 @@
+//! The layout of a file: components one behind the other, and all arithmetic between file ranges and objects.
+//!
+//! A plain layout is one component for the whole file, instantiated from the start; everything below knows components only.
+//!
+//! Invariants: components are contiguous from byte 0 in ascending order (a component without bytes may stand before the
+//! extension it grows into); ids and slots are unique; slots are below `slots_next`. A byte that lies in an instantiated
+//! component is in bijection with a byte of one of its objects; a byte that does not is a hole. All functions are total on
+//! valid layouts ([`Layout::validate`], to be called on whatever comes from disk or wire) as long as the slot exists.
+//!
+//! Life cycle: made by the MDT with the file; every change (instantiation, addition, deletion, migration) makes the
+//! generation grow. A holder of an older generation misses later components: before he answers from a hole he asks again.
+
+use serde::{Deserialize, Serialize};
+use types::Generation;
+
+use crate::{
+    component::{Backing, Component, ComponentError, ComponentId, END_OF_FILE, Extent, Location},
+    plain::PlainLayout,
+    range::ObjectRange,
+    spec::{BackingSpec, ComponentSpec, StripeSpec},
+};
+
+/// Most components of a layout.
+pub const COMPONENTS_MAX: usize = 256;
+
+/// How the layout was asked for, and how tools show it. Variants are only appended (wire format).
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Form {
+    /// One component for the whole file, shown without it.
+    Plain,
+    /// Components.
+    Composite,
+}
+
+/// See the module documentation.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Layout {
+    /// Grows with every change; a request that carries an old one is refused where that matters.
+    pub generation: Generation,
+    /// How it is shown.
+    pub form: Form,
+    /// The components in order.
+    pub components: Vec<Component>,
+    /// The first slot that was never used.
+    pub slots_next: u32,
+    /// The first component number that was never used.
+    pub ids_next: u32,
+}
+
+/// Why a layout cannot be used.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum LayoutError {
+    /// A component.
+    #[error("component {0}: {1}", id.0, problem)]
+    Component {
+        /// Which.
+        id: ComponentId,
+        /// Why.
+        problem: ComponentError,
+    },
+    /// No component, or too many.
+    #[error("a layout of {0} components (1..=256 are possible)")]
+    Count(usize),
+    /// A component does not begin where the one before it ends.
+    #[error("component {} does not begin where the one before it ends", .0.0)]
+    Gap(ComponentId),
+    /// A component without bytes that nothing can give any.
+    #[error("component {} has no bytes", .0.0)]
+    Empty(ComponentId),
+    /// Two components with one number, or with common slots, or one that is yet to be given.
+    #[error("component {} shares its number or its slots with another", .0.0)]
+    Shared(ComponentId),
+    /// Data on the MDT behind the first component.
+    #[error("component {}: only the first one can be on the MDT", .0.0)]
+    MdtNotFirst(ComponentId),
+    /// Not what a plain layout is.
+    #[error("a plain layout has one component with stripes for the whole file")]
+    NotPlain,
+}
+
+/// What a range needs before it can be written.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Coverage {
+    /// All of it has objects.
+    Complete,
+    /// A component in it has none yet.
+    Pending,
+    /// It goes beyond the last component, which ends here.
+    Beyond(u64),
+}
+
+impl Layout {
+    /// One component for the whole file.
+    pub fn plain(generation: Generation, plain: PlainLayout, spec: StripeSpec) -> Self {
+        let slots_next = plain.stripe_count();
+        let backing = Backing::Striped { plain, first_slot: 0, spec };
+        let component = Component { id: ComponentId(1), extent: Extent::WHOLE, backing };
+        Self { generation, form: Form::Plain, components: vec![component], slots_next, ids_next: 2 }
+    }
+
+    /// Components as asked for, none with objects yet but data on the MDT. The request must be valid.
+    pub fn composite(asked: &[ComponentSpec]) -> Self {
+        let mut layout = Self {
+            generation: Generation(0),
+            form: Form::Composite,
+            components: Vec::new(),
+            slots_next: 0,
+            ids_next: 1,
+        };
+        asked.iter().for_each(|component| layout.append(component));
+        layout.generation = Generation(layout.components.len() as u64);
+        layout
+    }
+
+    /// Adds a component behind the last one. One that is extended step by step becomes two: itself, without bytes yet, and
+    /// the room it grows into.
+    pub fn append(&mut self, asked: &ComponentSpec) {
+        let start = self.end();
+        match &asked.backing {
+            BackingSpec::Striped(stripes) => self.push(start, asked.end, Backing::Pending(stripes.clone())),
+            BackingSpec::Automatic => self.push(start, asked.end, Backing::Automatic),
+            BackingSpec::Mdt => {
+                let slot = self.slots_next;
+                self.slots_next += 1;
+                self.push(start, asked.end, Backing::Mdt { slot });
+            }
+            BackingSpec::Extended(stripes, step_bytes) => {
+                self.push(start, start, Backing::Pending(stripes.clone()));
+                self.push(start, asked.end, Backing::Extension { step_bytes: *step_bytes });
+            }
+        }
+    }
+
+    fn push(&mut self, start: u64, end: u64, backing: Backing) {
+        let id = ComponentId(self.ids_next);
+        self.ids_next += 1;
+        self.components.push(Component { id, extent: Extent { start, end }, backing });
+    }
+
+    /// The stripes of a layout shown as plain.
+    pub fn as_plain(&self) -> Option<&PlainLayout> {
+        match (self.form, self.components.as_slice()) {
+            (Form::Plain, [Component { backing: Backing::Striped { plain, .. }, .. }]) => Some(plain),
+            _ => None,
+        }
+    }
+
+    /// Whether all functions of this layout may be used.
+    pub fn validate(&self) -> Result<(), LayoutError> {
+        if self.components.is_empty() || self.components.len() > COMPONENTS_MAX {
+            return Err(LayoutError::Count(self.components.len()));
+        }
+        let mut start = 0;
+        for (position, component) in self.components.iter().enumerate() {
+            let id = component.id;
+            component.validate().map_err(|problem| LayoutError::Component { id, problem })?;
+            if component.extent.start != start || component.extent.end < start {
+                return Err(LayoutError::Gap(id));
+            }
+            let extended = |next: &Component| matches!(next.backing, Backing::Extension { .. });
+            if component.extent.is_empty() && !self.components.get(position + 1).is_some_and(extended) {
+                return Err(LayoutError::Empty(id));
+            }
+            if position > 0 && matches!(component.backing, Backing::Mdt { .. }) {
+                return Err(LayoutError::MdtNotFirst(id));
+            }
+            self.check_unique(position)?;
+            start = component.extent.end;
+        }
+        if self.form == Form::Plain && (self.as_plain().is_none() || self.components[0].extent != Extent::WHOLE) {
+            return Err(LayoutError::NotPlain);
+        }
+        Ok(())
+    }
+
+    fn check_unique(&self, position: usize) -> Result<(), LayoutError> {
+        let component = &self.components[position];
+        let (id, slots) = (component.id, component.slots());
+        let shares = |other: &Component| {
+            let both = other.slots();
+            other.id == id || (slots.start < both.end && both.start < slots.end)
+        };
+        if id.0 >= self.ids_next || slots.end > self.slots_next || self.components[..position].iter().any(shares) {
+            return Err(LayoutError::Shared(id));
+        }
+        Ok(())
+    }
+
+    /// Where the last component ends; nothing can be written from there on.
+    pub fn end(&self) -> u64 {
+        self.components.last().map_or(0, |component| component.extent.end)
+    }
+
+    /// Whether a component has no objects yet: then other holders of the layout may know of more.
+    pub fn may_grow(&self) -> bool {
+        self.components.iter().any(|component| !component.is_instantiated())
+    }
+
+    /// All objects in slot order within each component: slot and holder.
+    pub fn objects(&self) -> impl Iterator<Item = (u32, Location)> + '_ {
+        self.components.iter().flat_map(|component| component.slots().map(|slot| (slot, component.location(slot))))
+    }
+
+    /// Number of objects.
+    pub fn object_count(&self) -> usize {
+        self.components.iter().map(|component| component.slots().len()).sum()
+    }
+
+    /// Who holds the object of a slot, if there is one.
+    pub fn location(&self, slot: u32) -> Option<Location> {
+        self.find(slot).map(|component| component.location(slot))
+    }
+
+    fn find(&self, slot: u32) -> Option<&Component> {
+        self.components.iter().find(|component| component.slots().contains(&slot))
+    }
+
+    /// The component of a slot and the number of its stripe.
+    fn owner(&self, slot: u32) -> (&Component, u32) {
+        let component = self.find(slot).unwrap_or_else(|| panic!("slot {slot} is not in the layout"));
+        (component, slot - component.slots().start)
+    }
+
+    /// The extent whose bytes the object of `slot` holds.
+    pub fn extent_of(&self, slot: u32) -> Extent {
+        self.owner(slot).0.extent
+    }
+
+    /// What writing `bytes` from `offset` needs.
+    pub fn coverage(&self, offset: u64, bytes: u64) -> Coverage {
+        let end = offset.saturating_add(bytes);
+        if end > self.end() {
+            return Coverage::Beyond(self.end());
+        }
+        let pending = |component: &Component| {
+            !component.is_instantiated() && component.extent.intersection(offset, end).is_some()
+        };
+        if self.components.iter().any(pending) { Coverage::Pending } else { Coverage::Complete }
+    }
+
+    /// Splits the file range of `bytes` from `offset`: one entry per object touched, component by component, in the order in
+    /// which the range first touches them. Holes (what has no objects) are left out.
+    pub fn ranges(&self, offset: u64, bytes: u64) -> impl Iterator<Item = ObjectRange> + '_ {
+        let end = offset.saturating_add(bytes);
+        self.components.iter().flat_map(move |component| {
+            let striping = component.striping();
+            let part = component.extent.intersection(offset, end);
+            let found = striping.zip(part);
+            found.into_iter().flat_map(move |(striping, part)| {
+                striping.ranges(part.start, part.bytes()).map(move |range| {
+                    let slot = component.slots().start + range.index;
+                    ObjectRange {
+                        slot,
+                        location: component.location(slot),
+                        offset: range.offset,
+                        bytes: range.bytes,
+                        striping,
+                        index: range.index,
+                    }
+                })
+            })
+        })
+    }
+
+    /// The size of the object of `slot` in a file of `file_size` bytes; a truncation truncates each object to this. Bytes of
+    /// the file before the object's component count (they are a hole in it), bytes behind do not.
+    pub fn object_size(&self, slot: u32, file_size: u64) -> u64 {
+        let (component, index) = self.owner(slot);
+        if file_size <= component.extent.start {
+            return 0;
+        }
+        self.striping_of(component).object_size(index, file_size.min(component.extent.end))
+    }
+
+    /// The file size that an object of `object_size` bytes implies; the file's size is the largest over all objects.
+    pub fn file_size(&self, slot: u32, object_size: u64) -> u64 {
+        let (component, index) = self.owner(slot);
+        self.striping_of(component).file_size(index, object_size)
+    }
+
+    /// Which byte of the file is the byte at `object_offset` of the object of `slot`.
+    pub fn file_offset(&self, slot: u32, object_offset: u64) -> u64 {
+        let (component, index) = self.owner(slot);
+        self.striping_of(component).file_offset(index, object_offset)
+    }
+
+    /// How many bytes before `offset` of the file the object of `slot` can hold: its first byte at or behind `offset` is there.
+    pub fn object_position(&self, slot: u32, offset: u64) -> u64 {
+        let (component, index) = self.owner(slot);
+        self.striping_of(component).object_size(index, offset.max(component.extent.start))
+    }
+
+    fn striping_of(&self, component: &Component) -> crate::striping::Striping {
+        component.striping().expect("a component with slots has stripes")
+    }
+
+    /// The first byte at or behind `offset` that has no object, within the layout.
+    pub fn next_gap(&self, offset: u64) -> Option<u64> {
+        let gaps = self.components.iter().filter(|component| !component.is_instantiated());
+        let gap = gaps.filter_map(|component| component.extent.intersection(offset, u64::MAX)).next();
+        gap.map(|gap| gap.start)
+    }
+
+    /// Positions of the components that must be instantiated before `start..end` can be written.
+    pub fn pending(&self, start: u64, end: u64) -> Vec<usize> {
+        let needed =
+            |component: &Component| !component.is_instantiated() && component.extent.intersection(start, end).is_some();
+        (0..self.components.len()).filter(|position| needed(&self.components[*position])).collect()
+    }
+
+    /// Gives a pending component its objects.
+    pub fn instantiate(&mut self, position: usize, plain: PlainLayout, spec: StripeSpec) -> Result<(), LayoutError> {
+        let id = self.components[position].id;
+        let slots = |problem| LayoutError::Component { id, problem };
+        plain.validate().map_err(|error| slots(error.into()))?;
+        let first_slot = self.slots_next;
+        self.slots_next = first_slot.checked_add(plain.stripe_count()).ok_or(slots(ComponentError::Slots))?;
+        self.components[position].backing = Backing::Striped { plain, first_slot, spec };
+        Ok(())
+    }
+
+    /// Whether the whole file has a place.
+    pub fn is_endless(&self) -> bool {
+        self.end() == END_OF_FILE
+    }
+}

@@ -1,0 +1,302 @@
+//! Layouts within inode records.
+//!
+//! Layout, form 1 = plain: generation (8), form (1), stripes.
+//! Layout, form 2 = composite: generation (8), form (1), next slot (4), next component number (4), count (2), components:
+//!
+//! | bytes | field |
+//! |---|---|
+//! | 4 | number |
+//! | 16 | extent: start, end (8 each; end 2^64-1: end of file) |
+//! | 1 | backing: 0 pending, 1 striped, 2 MDT, 3 extension, 4 automatic |
+//! | .. | pending: request; striped: first slot (4), stripes, request; MDT: slot (4); extension: step in bytes (8) |
+//!
+//! Stripes: stripe bytes (8), count (2), OST indices (2 each). Form 1 is followed by the request too.
+//! Request for stripes: count kind 0 default, 1 exactly, 2 all, 3 overstriped, 4 per OST (1), count (4), stripe bytes or 0
+//! (8), whether a first OST is given (1), first OST (2), number of OSTs asked for (2), their indices (2 each), length of the
+//! pool's name (1), name.
+//! Default layout: 0 none; 1 plain: request; 2 composite: count (2), components; 3 automatic (1 each). Component: end (8),
+//! backing 0 striped, 2 MDT, 3 extended, 4 automatic (1); striped: request; extended: request, step in bytes (8).
+
+use layout::{
+    Backing, BackingSpec, Component, ComponentId, ComponentSpec, Extent, Form, Layout, LayoutSpec, PlainLayout,
+    StripeCount, StripeSpec,
+};
+use types::{FsResult, Generation, OstIndex, limits::STRIPE_BYTES_MAX};
+
+use super::codec::{Reader, Writer};
+
+const FORM_PLAIN: u8 = 1;
+const FORM_COMPOSITE: u8 = 2;
+const BACKING_STRIPES_WANTED: u8 = 0;
+const BACKING_STRIPED: u8 = 1;
+const BACKING_MDT: u8 = 2;
+const BACKING_EXTENSION: u8 = 3;
+const BACKING_AUTOMATIC: u8 = 4;
+
+pub(super) fn encode_layout(writer: &mut Writer, layout: &Layout) {
+    writer.u64(layout.generation.0);
+    if let (Form::Plain, [Component { backing: Backing::Striped { plain, spec, .. }, .. }]) =
+        (layout.form, layout.components.as_slice())
+    {
+        writer.u8(FORM_PLAIN);
+        encode_stripes(writer, plain);
+        encode_request(writer, spec);
+        return;
+    }
+    writer.u8(FORM_COMPOSITE).u32(layout.slots_next).u32(layout.ids_next);
+    writer.u16(u16::try_from(layout.components.len()).expect("a layout has at most 256 components"));
+    layout.components.iter().for_each(|component| encode_component(writer, component));
+}
+
+fn encode_component(writer: &mut Writer, component: &Component) {
+    writer.u32(component.id.0).u64(component.extent.start).u64(component.extent.end);
+    match &component.backing {
+        Backing::Pending(spec) => {
+            writer.u8(BACKING_STRIPES_WANTED);
+            encode_request(writer, spec);
+        }
+        Backing::Striped { plain, first_slot, spec } => {
+            writer.u8(BACKING_STRIPED).u32(*first_slot);
+            encode_stripes(writer, plain);
+            encode_request(writer, spec);
+        }
+        Backing::Mdt { slot } => {
+            writer.u8(BACKING_MDT).u32(*slot);
+        }
+        Backing::Extension { step_bytes } => {
+            writer.u8(BACKING_EXTENSION).u64(*step_bytes);
+        }
+        Backing::Automatic => {
+            writer.u8(BACKING_AUTOMATIC);
+        }
+    }
+}
+
+fn encode_osts(writer: &mut Writer, osts: &[OstIndex]) {
+    writer.u16(u16::try_from(osts.len()).expect("a layout has at most 2000 stripes"));
+    for ost in osts {
+        writer.u16(ost.0);
+    }
+}
+
+fn encode_stripes(writer: &mut Writer, plain: &PlainLayout) {
+    writer.u64(plain.stripe_bytes);
+    encode_osts(writer, &plain.osts);
+}
+
+fn encode_request(writer: &mut Writer, spec: &StripeSpec) {
+    let (kind, count) = match spec.stripe_count {
+        StripeCount::Default => (0, 0),
+        StripeCount::Exactly(count) => (1, count),
+        StripeCount::All => (2, 0),
+        StripeCount::Overstriped(count) => (3, count),
+        StripeCount::PerOst(count) => (4, count),
+    };
+    writer.u8(kind).u32(count).u64(spec.stripe_bytes.unwrap_or(0));
+    writer.u8(u8::from(spec.first_ost.is_some())).u16(spec.first_ost.map_or(0, |ost| ost.0));
+    encode_osts(writer, &spec.osts);
+    let pool = spec.pool.as_deref().unwrap_or_default().as_bytes();
+    writer.u8(u8::try_from(pool.len()).expect("a pool has a short name"));
+    writer.rest(pool);
+}
+
+pub(super) fn decode_layout(reader: &mut Reader<'_>) -> FsResult<Layout> {
+    let generation = Generation(reader.u64()?);
+    let layout = match reader.u8()? {
+        FORM_PLAIN => {
+            let plain = decode_stripes(reader)?;
+            plain.validate().map_err(|problem| reader.damaged(&problem.to_string()))?;
+            Layout::plain(generation, plain, decode_request(reader)?)
+        }
+        FORM_COMPOSITE => {
+            let (slots_next, ids_next) = (reader.u32()?, reader.u32()?);
+            let count = reader.u16()?;
+            let components = (0..count).map(|_| decode_component(reader)).collect::<FsResult<Vec<_>>>()?;
+            Layout { generation, form: Form::Composite, components, slots_next, ids_next }
+        }
+        _ => return Err(reader.damaged("unknown form of layout")),
+    };
+    layout.validate().map_err(|problem| reader.damaged(&problem.to_string()))?;
+    Ok(layout)
+}
+
+fn decode_component(reader: &mut Reader<'_>) -> FsResult<Component> {
+    let id = ComponentId(reader.u32()?);
+    let extent = Extent { start: reader.u64()?, end: reader.u64()? };
+    let backing = match reader.u8()? {
+        BACKING_STRIPES_WANTED => Backing::Pending(decode_request(reader)?),
+        BACKING_STRIPED => {
+            let first_slot = reader.u32()?;
+            Backing::Striped { first_slot, plain: decode_stripes(reader)?, spec: decode_request(reader)? }
+        }
+        BACKING_MDT => Backing::Mdt { slot: reader.u32()? },
+        BACKING_EXTENSION => Backing::Extension { step_bytes: reader.u64()? },
+        BACKING_AUTOMATIC => Backing::Automatic,
+        _ => return Err(reader.damaged("unknown backing of a component")),
+    };
+    Ok(Component { id, extent, backing })
+}
+
+fn decode_osts(reader: &mut Reader<'_>) -> FsResult<Vec<OstIndex>> {
+    let count = reader.u16()?;
+    (0..count).map(|_| reader.u16().map(OstIndex)).collect()
+}
+
+fn decode_stripes(reader: &mut Reader<'_>) -> FsResult<PlainLayout> {
+    Ok(PlainLayout { stripe_bytes: reader.u64()?, osts: decode_osts(reader)? })
+}
+
+fn decode_request(reader: &mut Reader<'_>) -> FsResult<StripeSpec> {
+    let (kind, count) = (reader.u8()?, reader.u32()?);
+    let stripe_count = match kind {
+        0 => StripeCount::Default,
+        1 => StripeCount::Exactly(count),
+        2 => StripeCount::All,
+        3 => StripeCount::Overstriped(count),
+        4 => StripeCount::PerOst(count),
+        _ => return Err(reader.damaged("unknown kind of stripe count")),
+    };
+    let stripe_bytes = Some(reader.u64()?).filter(|bytes| *bytes != 0);
+    let (given, ost) = (reader.u8()?, reader.u16()?);
+    let osts = decode_osts(reader)?;
+    let pool_bytes = reader.u8()?;
+    let pool = String::from_utf8(reader.take(usize::from(pool_bytes))?.to_vec());
+    let pool = Some(pool.map_err(|_| reader.damaged("pool name"))?).filter(|pool| !pool.is_empty());
+    let first_ost = (given != 0).then_some(OstIndex(ost));
+    let spec = StripeSpec { stripe_count, stripe_bytes, first_ost, osts, pool };
+    spec.validate().map_err(|problem| reader.damaged(&problem.to_string()))?;
+    Ok(spec)
+}
+
+pub(super) fn encode_spec(writer: &mut Writer, spec: Option<&LayoutSpec>) {
+    match spec {
+        None => {
+            writer.u8(0);
+        }
+        Some(LayoutSpec::Plain(stripes)) => {
+            writer.u8(1);
+            encode_request(writer, stripes);
+        }
+        Some(LayoutSpec::Composite(components)) => {
+            writer.u8(2).u16(u16::try_from(components.len()).expect("a layout has at most 256 components"));
+            components.iter().for_each(|component| encode_component_spec(writer, component));
+        }
+        Some(LayoutSpec::Automatic) => {
+            writer.u8(3);
+        }
+    }
+}
+
+fn encode_component_spec(writer: &mut Writer, component: &ComponentSpec) {
+    writer.u64(component.end);
+    match &component.backing {
+        BackingSpec::Striped(stripes) => {
+            writer.u8(BACKING_STRIPES_WANTED);
+            encode_request(writer, stripes);
+        }
+        BackingSpec::Mdt => {
+            writer.u8(BACKING_MDT);
+        }
+        BackingSpec::Extended(stripes, step_bytes) => {
+            writer.u8(BACKING_EXTENSION);
+            encode_request(writer, stripes);
+            writer.u64(*step_bytes);
+        }
+        BackingSpec::Automatic => {
+            writer.u8(BACKING_AUTOMATIC);
+        }
+    }
+}
+
+pub(super) fn decode_spec(reader: &mut Reader<'_>) -> FsResult<Option<LayoutSpec>> {
+    let spec = match reader.u8()? {
+        0 => return Ok(None),
+        1 => LayoutSpec::Plain(decode_request(reader)?),
+        2 => {
+            let count = reader.u16()?;
+            LayoutSpec::Composite((0..count).map(|_| decode_component_spec(reader)).collect::<FsResult<Vec<_>>>()?)
+        }
+        3 => LayoutSpec::Automatic,
+        _ => return Err(reader.damaged("unknown kind of default layout")),
+    };
+    // The limit of data on the MDT may have been lowered since.
+    spec.validate(STRIPE_BYTES_MAX).map_err(|problem| reader.damaged(&problem.to_string()))?;
+    Ok(Some(spec))
+}
+
+fn decode_component_spec(reader: &mut Reader<'_>) -> FsResult<ComponentSpec> {
+    let end = reader.u64()?;
+    let backing = match reader.u8()? {
+        BACKING_STRIPES_WANTED => BackingSpec::Striped(decode_request(reader)?),
+        BACKING_MDT => BackingSpec::Mdt,
+        BACKING_EXTENSION => {
+            let stripes = decode_request(reader)?;
+            BackingSpec::Extended(stripes, reader.u64()?)
+        }
+        BACKING_AUTOMATIC => BackingSpec::Automatic,
+        _ => return Err(reader.damaged("unknown backing of a component")),
+    };
+    Ok(ComponentSpec { end, backing })
+}
+
+#[cfg(test)]
+mod tests {
+    use layout::END_OF_FILE;
+
+    use super::*;
+
+    const WHAT: &str = "layout";
+
+    fn request() -> StripeSpec {
+        StripeSpec {
+            stripe_count: StripeCount::Overstriped(3),
+            stripe_bytes: Some(65536),
+            first_ost: Some(OstIndex(1)),
+            osts: vec![OstIndex(1), OstIndex(4)],
+            pool: Some("flash".to_owned()),
+        }
+    }
+
+    fn components() -> Vec<ComponentSpec> {
+        let component = |end, backing| ComponentSpec { end, backing };
+        vec![
+            component(65536, BackingSpec::Mdt),
+            component(1 << 20, BackingSpec::Striped(request())),
+            component(1 << 30, BackingSpec::Extended(request(), 1 << 20)),
+            component(END_OF_FILE, BackingSpec::Automatic),
+        ]
+    }
+
+    #[test]
+    fn every_layout_round_trips() {
+        let plain = PlainLayout { stripe_bytes: 1 << 20, osts: vec![OstIndex(3), OstIndex(0)] };
+        let mut composite = Layout::composite(&components());
+        composite.instantiate(1, plain.clone(), request()).unwrap();
+        for layout in [Layout::plain(Generation(9), plain, request()), composite] {
+            let mut writer = Writer::new(1);
+            encode_layout(&mut writer, &layout);
+            let value = writer.finish();
+            let mut reader = Reader::new(WHAT, &value, 1).unwrap();
+            assert_eq!(decode_layout(&mut reader), Ok(layout));
+            reader.finish().unwrap();
+        }
+    }
+
+    #[test]
+    fn every_default_round_trips() {
+        let all = [
+            None,
+            Some(LayoutSpec::Plain(request())),
+            Some(LayoutSpec::Composite(components())),
+            Some(LayoutSpec::Automatic),
+        ];
+        for spec in all {
+            let mut writer = Writer::new(1);
+            encode_spec(&mut writer, spec.as_ref());
+            let value = writer.finish();
+            let mut reader = Reader::new(WHAT, &value, 1).unwrap();
+            assert_eq!(decode_spec(&mut reader), Ok(spec));
+            reader.finish().unwrap();
+        }
+    }
+}
