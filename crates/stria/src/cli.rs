@@ -1,6 +1,6 @@
 //! The command line of `stria`: what people can ask for, in the words of a manual page.
 
-use std::path::PathBuf;
+use std::{ffi::OsString, path::PathBuf};
 
 use clap::{Args, Parser, Subcommand};
 
@@ -45,7 +45,7 @@ pub enum Command {
     Lfs {
         /// Command and options; see stria lfs --help.
         #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
-        arguments: Vec<String>,
+        arguments: Vec<OsString>,
     },
     /// Parameters, statistics and states of the daemons of this host (Lustre's lctl)
     Ctl(CtlArgs),
@@ -241,7 +241,7 @@ pub struct InspectArgs {
 #[derive(Clone, Debug, Args)]
 pub struct FsckArgs {
     /// HOST[:PORT]:/FSNAME of a running file system, or the directory of a stopped `stria up`
-    pub source: String,
+    pub source: OsString,
     /// Repair what can be repaired
     #[arg(long)]
     pub repair: bool,

@@ -11,7 +11,7 @@ mod lfs;
 mod node;
 mod system_log;
 
-use std::{io::IsTerminal, path::Path, process::ExitCode};
+use std::{ffi::OsString, io::IsTerminal, path::Path, process::ExitCode};
 
 use clap::{CommandFactory, FromArgMatches};
 
@@ -23,14 +23,14 @@ use system_log::SystemLog;
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
 fn main() -> ExitCode {
-    let arguments: Vec<String> = std::env::args_os().map(|argument| argument.to_string_lossy().into_owned()).collect();
+    let arguments: Vec<OsString> = std::env::args_os().collect();
     let called_as =
         arguments.first().and_then(|path| Path::new(path).file_name()?.to_str()).unwrap_or("stria").to_owned();
     if called_as == "lfs" {
         return ExitCode::from(lfs::main(&arguments[1..]));
     }
-    if is_helper_call(called_as.as_ref(), arguments.get(1).map(AsRef::as_ref)) {
-        return status(node::mount::run_as_helper(std::env::args_os().skip(1)));
+    if is_helper_call(called_as.as_ref(), arguments.get(1).map(OsString::as_os_str)) {
+        return status(node::mount::run_as_helper(arguments.into_iter().skip(1)));
     }
     let matches = Cli::command().get_matches_from(&arguments);
     let cli = match Cli::from_arg_matches(&matches) {

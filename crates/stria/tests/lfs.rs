@@ -3,11 +3,15 @@
 mod common;
 
 use std::{
-    os::unix::fs::{PermissionsExt, chown},
+    ffi::OsStr,
+    os::unix::{
+        ffi::OsStrExt,
+        fs::{PermissionsExt, chown},
+    },
     path::Path,
 };
 
-use common::{FileSystem, Output, Transport, console, programs::program};
+use common::{FileSystem, Output, Transport, console, file_system::stria, programs::program};
 
 /// A session whose output has Lustre's columns.
 const FORMATS: &str = include_str!("lfs/formats.console");
@@ -171,4 +175,33 @@ fn unusual_names_work() {
 
 fn program_lfs(system: &FileSystem) -> common::Program {
     program(&system.place().bin().join("lfs").to_string_lossy())
+}
+
+/// Names are bytes. What is printed can be given back.
+#[test]
+fn names_that_are_no_text_are_taken_and_shown_as_they_are() {
+    let system = FileSystem::start(Transport::InProcess, 1);
+    let directory = OsStr::from_bytes(b"caf\xe9\n\xff");
+    let path = system.root().join(directory);
+    std::fs::create_dir(&path).expect("directory");
+    let lfs = |arguments: &[&str], path: &Path| {
+        let output = stria().arg("lfs").args(arguments).arg(path).output().expect("it runs");
+        assert!(output.status.success(), "{arguments:?}: {}", String::from_utf8_lossy(&output.stderr));
+        output.stdout
+    };
+    lfs(&["setstripe", "-c", "2"], &path);
+    let file = path.join(OsStr::from_bytes(b"-\xe9"));
+    lfs(&["setstripe", "-c", "3", "--"], &file);
+    assert_eq!(lfs(&["getstripe", "-c"], &file), b"3\n");
+    let shown = lfs(&["getstripe", "-r"], system.root());
+    let expected = [file.as_os_str().as_bytes(), b"\nlmm_stripe_count:  3\n"].concat();
+    assert!(shown.windows(expected.len()).any(|window| window == expected), "{}", String::from_utf8_lossy(&shown));
+    let fid = String::from_utf8(lfs(&["path2fid"], &file)).expect("a FID is text");
+    let output = stria().args(["lfs", "fid2path"]).arg(&file).arg(fid.trim()).output().expect("it runs");
+    assert_eq!(output.stdout, [file.as_os_str().as_bytes(), b"\n"].concat());
+    let parents = lfs(&["path2fid", "--parents"], &file);
+    assert!(parents.ends_with(b":0x0]/-\xe9\n"), "{}", String::from_utf8_lossy(&parents));
+    let absent = stria().args(["lfs", "getstripe"]).arg(path.join("absent")).output().expect("it runs");
+    assert_eq!(absent.status.code(), Some(libc::ENOENT));
+    system.finish();
 }

@@ -2,7 +2,10 @@
 
 mod work;
 
-use std::path::{Path, PathBuf};
+use std::{
+    ffi::OsString,
+    path::{Path, PathBuf},
+};
 
 use anyhow::{Context, bail};
 use comfy_table::{CellAlignment, Table};
@@ -39,12 +42,12 @@ pub fn run(arguments: &DemoArgs) -> anyhow::Result<()> {
     println!("mounted at {}\n", mount.display());
 
     println!("The work: {}", work.describe());
-    lfs_shown(&["setstripe", "-c", "-1", "-S", "1M", &text(&mount.join("."))])?;
+    lfs_shown(&["setstripe", "-c", "-1", "-S", "1M"], &mount.join("."))?;
     let ours = work.run(&mount, "StriaFS")?;
     println!("\n$ lfs getstripe {}", mount.join(work::LARGE_NAME).display());
-    lfs_shown(&["getstripe", &text(&mount.join(work::LARGE_NAME))])?;
+    lfs_shown(&["getstripe"], &mount.join(work::LARGE_NAME))?;
     println!("$ lfs df -h {}", mount.display());
-    lfs_shown(&["df", "-h", &text(&mount)])?;
+    lfs_shown(&["df", "-h"], &mount)?;
     println!();
     drop(system);
     let local_directory = place.path().join("local");
@@ -60,15 +63,11 @@ pub fn run(arguments: &DemoArgs) -> anyhow::Result<()> {
     Ok(())
 }
 
-fn text(path: &Path) -> String {
-    path.to_string_lossy().into_owned()
-}
-
-fn lfs_shown(arguments: &[&str]) -> anyhow::Result<()> {
-    let arguments: Vec<String> = arguments.iter().map(|argument| (*argument).to_owned()).collect();
+fn lfs_shown(words: &[&str], path: &Path) -> anyhow::Result<()> {
+    let arguments: Vec<OsString> = words.iter().map(OsString::from).chain([path.into()]).collect();
     match lfs::main(&arguments) {
         0 => Ok(()),
-        status => bail!("lfs {} failed with status {status}", arguments.join(" ")),
+        status => bail!("lfs {} {} failed with status {status}", words.join(" "), path.display()),
     }
 }
 

@@ -5,7 +5,7 @@
 
 mod objects;
 
-use std::path::Path;
+use std::{ffi::OsStr, path::Path};
 
 use anyhow::{Context, bail};
 use bytes::Bytes;
@@ -69,15 +69,18 @@ pub fn run(arguments: &FsckArgs) -> anyhow::Result<()> {
 }
 
 /// A running file system by its source, or the directory of a stopped one.
-fn options(source: &str) -> anyhow::Result<NodeOptions> {
-    if source.contains(":/") {
+fn options(source: &OsStr) -> anyhow::Result<NodeOptions> {
+    if let Some(source) = source.to_str().filter(|source| source.contains(":/")) {
         let MountSource { mgs, fsname } = source.parse()?;
         return Ok(NodeOptions::client(mgs.first().context("a source names a host")?, &fsname));
     }
     let directory = Path::new(source);
     let osts = (0..u16::MAX).take_while(|index| format::is_target(&directory.join(format!("ost{index}")))).count();
     if osts == 0 {
-        bail!("{source} holds no StriaFS file system; give the directory of a stopped `stria up`, or HOST:/FSNAME");
+        bail!(
+            "{} holds no StriaFS file system; give the directory of a stopped `stria up`, or HOST:/FSNAME",
+            directory.display()
+        );
     }
     let mut options = NodeOptions::up(directory.to_owned(), u16::try_from(osts).unwrap_or(u16::MAX));
     options.fsname = crate::node::identity::Identity::load(&directory.join("mgs"))?.fsname;

@@ -1,7 +1,6 @@
 //! The way from a path to its mount: opens what the control ioctl needs and turns its errors into errno values.
 
 use std::{
-    ffi::OsStr,
     fs::File,
     io,
     os::unix::ffi::OsStrExt,
@@ -9,6 +8,7 @@ use std::{
 };
 
 use client::control::{ControlReply, ControlRequest, Subject, TargetStatus};
+use fuse::mount::table::{self, FILE_SYSTEM_TYPE, MountEntry};
 use types::InodeNumber;
 
 /// The C library's words for an errno value, as Lustre's tools print them.
@@ -97,15 +97,8 @@ pub struct Mount {
 
 /// All StriaFS mounts, in the order they were made.
 pub fn mounts() -> io::Result<Vec<Mount>> {
-    let table = std::fs::read("/proc/self/mounts")?;
-    Ok(table
-        .split(|byte| *byte == b'\n')
-        .filter_map(|line| {
-            let mut fields = line.split(|byte| *byte == b' ');
-            let (_, point, kind) = (fields.next()?, fields.next()?, fields.next()?);
-            (kind == b"fuse.stria").then(|| Mount { point: PathBuf::from(OsStr::from_bytes(&unescape(point))) })
-        })
-        .collect())
+    let ours = |entry: MountEntry| (entry.kind == FILE_SYSTEM_TYPE).then_some(Mount { point: entry.point });
+    Ok(table::read()?.into_iter().filter_map(ours).collect())
 }
 
 /// The mount `path` lies on, if it is one of StriaFS.
@@ -115,35 +108,9 @@ pub fn mount_of(path: &Path) -> Result<Option<Mount>, Errno> {
     Ok(inside.max_by_key(|mount| mount.point.as_os_str().len()))
 }
 
-/// Undoes the octal escapes (`\040`) of /proc/self/mounts.
-fn unescape(text: &[u8]) -> Vec<u8> {
-    let mut bytes = Vec::with_capacity(text.len());
-    let mut rest = text;
-    while let Some((first, tail)) = rest.split_first() {
-        let octal = tail.get(..3).and_then(|digits| std::str::from_utf8(digits).ok());
-        match octal.and_then(|digits| u8::from_str_radix(digits, 8).ok()) {
-            Some(byte) if *first == b'\\' => {
-                bytes.push(byte);
-                rest = &tail[3..];
-            }
-            _ => {
-                bytes.push(*first);
-                rest = tail;
-            }
-        }
-    }
-    bytes
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn mount_points_are_unescaped() {
-        assert_eq!(unescape(br"/mnt/a\040b\134c"), br"/mnt/a b\c");
-        assert_eq!(unescape(br"/mnt/x\04"), br"/mnt/x\04");
-    }
 
     #[test]
     fn errors_are_worded_as_in_c() {

@@ -1,6 +1,6 @@
 //! `lfs df`: space and inodes of every target, in Lustre's columns.
 
-use std::{io::Write, path::Path};
+use std::{ffi::OsString, io::Write, path::Path};
 
 use client::control::TargetStatus;
 use rpc::message::mgs::TargetRole;
@@ -10,7 +10,7 @@ use super::{
     Failure, Outcome, USAGE,
     channel::{self, Errno, Mount, strerror},
     options::{OptionSpec, Takes, option, parse},
-    print, size,
+    print, print_path, size,
 };
 
 const OPTIONS: &[OptionSpec] = &[
@@ -49,7 +49,7 @@ struct Row {
 }
 
 /// Runs `lfs df`.
-pub fn run(arguments: &[String], output: &mut dyn Write) -> Outcome {
+pub fn run(arguments: &[OsString], output: &mut dyn Write) -> Outcome {
     let parsed = parse(OPTIONS, arguments).map_err(|error| Failure::new(USAGE, format!("lfs df: {error}")))?;
     if parsed.has("help") {
         return print(output, format_args!("{HELP}"));
@@ -73,17 +73,20 @@ pub fn run(arguments: &[String], output: &mut dyn Write) -> Outcome {
     Ok(())
 }
 
-fn mounts(operands: &[String]) -> Result<Vec<Mount>, Failure> {
+fn mounts(operands: &[OsString]) -> Result<Vec<Mount>, Failure> {
     if operands.is_empty() {
-        return channel::mounts().map_err(|error| Failure::new(1, format!("lfs df: /proc/self/mounts: {error}")));
+        return channel::mounts().map_err(|error| Failure::new(1, format!("lfs df: the mount table: {error}")));
     }
     operands
         .iter()
         .map(|operand| match channel::mount_of(Path::new(operand)) {
             Ok(Some(mount)) => Ok(mount),
-            Ok(None) => Err(Failure::new(libc::EOPNOTSUPP, format!("df:{operand} Not a StriaFS file system"))),
+            Ok(None) => {
+                Err(Failure::new(libc::EOPNOTSUPP, format!("df:{} Not a StriaFS file system", operand.display())))
+            }
             Err(Errno(errno)) => {
-                Err(Failure::new(errno, format!("error: invalid path '{operand}': {}", strerror(errno))))
+                let problem = format!("error: invalid path '{}': {}", operand.display(), strerror(errno));
+                Err(Failure::new(errno, problem))
             }
         })
         .collect()
@@ -96,12 +99,11 @@ fn table(mount: &Mount, targets: &[&TargetStatus], osts: bool, columns: Columns,
         (false, false) => ("1K-blocks", "Used", "Available", "Use%"),
     };
     print(output, format_args!("{:<20} {unit:>11} {used:>11} {free:>11} {percent:>4}  Mounted on\n", "UUID"))?;
-    let point = mount.point.display();
     let mut total = Row::default();
     for target in targets {
         let (label, counts) = match target.role {
-            TargetRole::Mdt(index) => (format!("{point}[MDT:{}]", index.0), columns.inodes || !osts),
-            TargetRole::Ost(index) => (format!("{point}[OST:{}]", index.0), !columns.inodes),
+            TargetRole::Mdt(index) => (format!("[MDT:{}]", index.0), columns.inodes || !osts),
+            TargetRole::Ost(index) => (format!("[OST:{}]", index.0), !columns.inodes),
         };
         let Some(space) = &target.space else {
             let state = if target.active { "not reachable" } else { "inactive device" };
@@ -109,16 +111,19 @@ fn table(mount: &Mount, targets: &[&TargetStatus], osts: bool, columns: Columns,
             continue;
         };
         let row = Row::of(space, columns);
-        line(output, &target.uuid, row, &format!("{label}{}", letters(target, space)), columns)?;
+        line(output, &target.uuid, row, &mount.point, columns)?;
+        print(output, format_args!("{label}{}\n", letters(target, space)))?;
         if counts {
             total = total.plus(row);
         }
     }
     print(output, format_args!("\n"))?;
-    line(output, "filesystem_summary:", total, &point.to_string(), columns)
+    line(output, "filesystem_summary:", total, &mount.point, columns)?;
+    print(output, format_args!("\n"))
 }
 
-fn line(output: &mut dyn Write, name: &str, row: Row, label: &str, columns: Columns) -> Outcome {
+/// A line of the table up to the mount point; the caller ends it.
+fn line(output: &mut dyn Write, name: &str, row: Row, point: &Path, columns: Columns) -> Outcome {
     let shown = |value: u64| match (columns.inodes, columns.human) {
         (false, true) => size::human(value * 1024),
         _ => value.to_string(),
@@ -126,13 +131,14 @@ fn line(output: &mut dyn Write, name: &str, row: Row, label: &str, columns: Colu
     print(
         output,
         format_args!(
-            "{name:<20} {:>11} {:>11} {:>11} {:>3}%  {label}\n",
+            "{name:<20} {:>11} {:>11} {:>11} {:>3}%  ",
             shown(row.total),
             shown(row.used),
             shown(row.available),
             row.percent(),
         ),
-    )
+    )?;
+    print_path(output, point, format_args!(""))
 }
 
 /// State letters behind the mount point, in brackets, as Lustre's `lfs df` marks targets.
@@ -230,7 +236,7 @@ filesystem_summary:      5765420        1528     5432936   1%  /mnt/lustre
 
     #[test]
     fn foreign_and_missing_paths_fail_as_in_lustre() {
-        let fail = |path: &str| run(&[path.to_owned()], &mut Vec::new()).unwrap_err();
+        let fail = |path: &str| run(&[path.into()], &mut Vec::new()).unwrap_err();
         assert_eq!(fail("/proc"), Failure::new(95, "df:/proc Not a StriaFS file system"));
         assert_eq!(fail("/nonexist"), Failure::new(2, "error: invalid path '/nonexist': No such file or directory"));
     }

@@ -1,7 +1,7 @@
 //! `lfs path2fid` and `lfs fid2path`.
 
 use std::{
-    ffi::OsStr,
+    ffi::{OsStr, OsString},
     io::Write,
     os::unix::ffi::OsStrExt,
     path::{Path, PathBuf},
@@ -14,11 +14,11 @@ use super::{
     Failure, Outcome, USAGE,
     channel::{self, Errno, strerror},
     options::{OptionSpec, Takes, long_option, option, parse},
-    print,
+    print, print_path,
 };
 
 /// Runs `lfs path2fid [--parents] PATH...`.
-pub fn path2fid(arguments: &[String], output: &mut dyn Write) -> Outcome {
+pub fn path2fid(arguments: &[OsString], output: &mut dyn Write) -> Outcome {
     const OPTIONS: &[OptionSpec] = &[option('p', &["parents"], Takes::Nothing), long_option(&["help"], Takes::Nothing)];
     let parsed = parse(OPTIONS, arguments).map_err(|error| Failure::new(USAGE, format!("lfs path2fid: {error}")))?;
     if parsed.has("help") {
@@ -36,36 +36,43 @@ pub fn path2fid(arguments: &[String], output: &mut dyn Write) -> Outcome {
     for operand in &parsed.operands {
         let path = Path::new(operand);
         let fail = |Errno(errno)| {
-            Failure::new(errno, format!("lfs path2fid: can't get fid for '{operand}': {} ({errno})", strerror(errno)))
+            let (shown, problem) = (operand.display(), strerror(errno));
+            Failure::new(errno, format!("lfs path2fid: can't get fid for '{shown}': {problem} ({errno})"))
+        };
+        let begin = |output: &mut dyn Write| match several {
+            true => print_path(output, operand, format_args!(": ")),
+            false => Ok(()),
         };
         let inode = channel::inode(path).map_err(fail)?;
-        let prefix = if several { format!("{operand}: ") } else { String::new() };
-        if parsed.has("parents") {
-            for parent in parents(path, inode).map_err(fail)? {
-                print(output, format_args!("{prefix}{parent}\n"))?;
-            }
-        } else {
-            print(output, format_args!("{prefix}{}\n", Fid::from(inode)))?;
+        if !parsed.has("parents") {
+            begin(output)?;
+            print(output, format_args!("{}\n", Fid::from(inode)))?;
+            continue;
+        }
+        for (parent, name) in parents(path, inode).map_err(fail)? {
+            begin(output)?;
+            print(output, format_args!("{parent}/"))?;
+            print_path(output, name, format_args!("\n"))?;
         }
     }
     Ok(())
 }
 
-/// `[FID of the directory]/name` for every link of the inode.
-fn parents(path: &Path, inode: InodeNumber) -> Result<Vec<String>, Errno> {
+/// The directory's FID and the name there, for every link of the inode.
+fn parents(path: &Path, inode: InodeNumber) -> Result<Vec<(Fid, OsString)>, Errno> {
     let mount = channel::mount_of(path)?.ok_or(Errno(libc::ENOTTY))?;
-    let mut lines = Vec::new();
+    let mut links = Vec::new();
     for relative in paths(&mount.point, inode)? {
         let absolute = mount.point.join(OsStr::from_bytes(&relative));
         let Some(name) = absolute.file_name() else { continue };
         let parent = channel::inode(&channel::parent(&absolute))?;
-        lines.push(format!("{}/{}", Fid::from(parent), name.to_string_lossy()));
+        links.push((Fid::from(parent), name.to_owned()));
     }
-    Ok(lines)
+    Ok(links)
 }
 
 /// Runs `lfs fid2path MOUNT FID...`.
-pub fn fid2path(arguments: &[String], output: &mut dyn Write) -> Outcome {
+pub fn fid2path(arguments: &[OsString], output: &mut dyn Write) -> Outcome {
     if arguments.iter().any(|argument| argument == "--help") {
         return print(
             output,
@@ -78,31 +85,33 @@ pub fn fid2path(arguments: &[String], output: &mut dyn Write) -> Outcome {
         Some((place, fids)) if !fids.is_empty() => (place, fids),
         _ => return Err(Failure::new(USAGE, "lfs fid2path: MOUNT and FID must be specified")),
     };
-    let fail = |what: &str, errno: i32| {
-        Failure::new(errno, format!("lfs fid2path: cannot find '{what}': {} ({errno})", strerror(errno)))
+    let fail = |what: &OsStr, errno: i32| {
+        let (shown, problem) = (what.display(), strerror(errno));
+        Failure::new(errno, format!("lfs fid2path: cannot find '{shown}': {problem} ({errno})"))
     };
     let point = mount_point(place).map_err(|Errno(errno)| fail(place, errno))?;
     for text in fids {
-        let inode = text.parse::<Fid>().ok().and_then(Fid::inode).ok_or_else(|| {
+        let fid = text.to_str().and_then(|text| text.parse::<Fid>().ok());
+        let inode = fid.and_then(Fid::inode).ok_or_else(|| {
+            let shown = text.display();
             Failure::new(
                 libc::EINVAL,
-                format!("lfs fid2path: invalid FID '{text}': expected [0xSEQUENCE:0xOBJECT:0x0]"),
+                format!("lfs fid2path: invalid FID '{shown}': expected [0xSEQUENCE:0xOBJECT:0x0]"),
             )
         })?;
         for relative in paths(&point, inode).map_err(|Errno(errno)| fail(text, errno))? {
-            let path = point.join(OsStr::from_bytes(&relative));
-            print(output, format_args!("{}\n", path.display()))?;
+            print_path(output, point.join(OsStr::from_bytes(&relative)), format_args!("\n"))?;
         }
     }
     Ok(())
 }
 
-fn mount_point(place: &str) -> Result<PathBuf, Errno> {
+fn mount_point(place: &OsStr) -> Result<PathBuf, Errno> {
     match channel::mount_of(Path::new(place)) {
         Ok(Some(mount)) => Ok(mount.point),
         Ok(None) => Err(Errno(libc::ENOTTY)),
         Err(error) => {
-            let named = |mount: &channel::Mount| channel::name(&mount.point).is_ok_and(|(fsname, _)| fsname == place);
+            let named = |mount: &channel::Mount| channel::name(&mount.point).is_ok_and(|(fsname, _)| *fsname == *place);
             channel::mounts()?.into_iter().find(named).map(|mount| mount.point).ok_or(error)
         }
     }

@@ -1,6 +1,7 @@
 //! `lfs getstripe`: shows the layout of files and the default layout of directories.
 
 use std::{
+    ffi::OsString,
     io::Write,
     os::unix::ffi::OsStrExt,
     path::{Path, PathBuf},
@@ -15,7 +16,7 @@ use super::{
     channel::{self, Errno, strerror},
     layout_text::{self, DirectoryDefault, Style},
     options::{OptionSpec, Parsed, Takes, long_option, option, parse},
-    print,
+    print, print_path,
 };
 
 const OPTIONS: &[OptionSpec] = &[
@@ -81,7 +82,7 @@ struct Query<'a> {
 }
 
 /// Runs `lfs getstripe`.
-pub fn run(arguments: &[String], output: &mut dyn Write) -> Outcome {
+pub fn run(arguments: &[OsString], output: &mut dyn Write) -> Outcome {
     let parsed = parse(OPTIONS, arguments).map_err(|error| Failure::new(USAGE, format!("lfs getstripe: {error}")))?;
     if parsed.has("help") {
         return print(output, format_args!("{HELP}"));
@@ -191,7 +192,7 @@ impl Query<'_> {
         }
         if self.fields.is_empty() {
             if !self.style.yaml || self.parsed.operands.len() > 1 {
-                print(output, format_args!("{}\n", path.display()))?;
+                print_path(output, path, format_args!("\n"))?;
             }
             return print(output, format_args!("{}", layout_text::file(inode, layout, plain, self.style)));
         }
@@ -215,7 +216,7 @@ impl Query<'_> {
             DirectoryDefault::new(found.own_default.as_ref(), found.effective_default.as_ref(), self.parsed.has("raw"));
         if self.fields.is_empty() {
             if !self.parsed.has("directory") || self.parsed.operands.len() > 1 {
-                print(output, format_args!("{}\n", path.display()))?;
+                print_path(output, path, format_args!("\n"))?;
             }
             return print(output, format_args!("{}", default.text(self.style.yaml)));
         }
@@ -253,7 +254,7 @@ impl Query<'_> {
     }
 }
 
-fn sorted_names(directory: &Path) -> std::io::Result<Vec<(std::ffi::OsString, bool)>> {
+fn sorted_names(directory: &Path) -> std::io::Result<Vec<(OsString, bool)>> {
     let mut names = Vec::new();
     for entry in std::fs::read_dir(directory)? {
         let entry = entry?;
@@ -278,7 +279,7 @@ mod tests {
     #[test]
     fn wrong_command_lines_fail_as_in_lustre() {
         let fail = |words: &[&str]| {
-            let arguments: Vec<String> = words.iter().map(|word| (*word).to_owned()).collect();
+            let arguments: Vec<OsString> = words.iter().map(OsString::from).collect();
             run(&arguments, &mut Vec::new()).unwrap_err()
         };
         assert_eq!(fail(&[]), Failure::new(4, "error: getstripe: no filename|pathname"));

@@ -1,6 +1,8 @@
 //! `lfs`: the commands Lustre's users know, with its options, formats, exit statuses and errors (captured from 2.17).
 //!
 //! Everything goes through the mount by the control ioctl, so it works for any user and needs no connection.
+//!
+//! Paths are bytes: they are taken and printed as they are. Only messages on standard error replace what is not text.
 
 pub mod channel;
 mod df;
@@ -12,7 +14,11 @@ mod setstripe;
 pub mod size;
 mod targets;
 
-use std::io::Write;
+use std::{
+    ffi::{OsStr, OsString},
+    io::{self, Write},
+    os::unix::ffi::OsStrExt,
+};
 
 /// A command that failed: what to print on standard error and the exit status.
 #[derive(Debug, PartialEq, Eq)]
@@ -34,7 +40,7 @@ impl Failure {
 pub const USAGE: i32 = 4;
 
 type Outcome = Result<(), Failure>;
-type Command = fn(&[String], &mut dyn Write) -> Outcome;
+type Command = fn(&[OsString], &mut dyn Write) -> Outcome;
 
 const COMMANDS: &[(&str, Command, &str)] = &[
     ("setstripe", setstripe::run, "create a file with a layout, or set a directory's default layout"),
@@ -50,11 +56,11 @@ const COMMANDS: &[(&str, Command, &str)] = &[
 ];
 
 /// Runs `lfs ARGUMENTS`; returns the exit status.
-pub fn main(arguments: &[String]) -> u8 {
-    let mut output = std::io::BufWriter::new(std::io::stdout().lock());
+pub fn main(arguments: &[OsString]) -> u8 {
+    let mut output = io::BufWriter::new(io::stdout().lock());
     let outcome = dispatch(arguments, &mut output);
     if let Err(error) = output.flush()
-        && error.kind() != std::io::ErrorKind::BrokenPipe
+        && error.kind() != io::ErrorKind::BrokenPipe
     {
         eprintln!("lfs: cannot write: {error}");
         return 1;
@@ -68,18 +74,19 @@ pub fn main(arguments: &[String]) -> u8 {
     }
 }
 
-fn dispatch(arguments: &[String], output: &mut dyn Write) -> Outcome {
+fn dispatch(arguments: &[OsString], output: &mut dyn Write) -> Outcome {
     let Some((name, rest)) = arguments.split_first() else {
         return Err(Failure::new(USAGE, usage()));
     };
-    match name.as_str() {
+    let name = name.to_string_lossy();
+    match &*name {
         "--version" | "version" => print(output, format_args!("lfs {}\n", env!("CARGO_PKG_VERSION"))),
         "--list-commands" => {
             let names: Vec<&str> = COMMANDS.iter().map(|(name, _, _)| *name).collect();
             print(output, format_args!("{}\n", names.join(" ")))
         }
         "help" | "--help" | "-h" => print(output, format_args!("{}\n", usage())),
-        _ => match COMMANDS.iter().find(|(known, _, _)| known == name) {
+        _ => match COMMANDS.iter().find(|(known, _, _)| *known == name) {
             Some((_, command, _)) => command(rest, output),
             None => Err(Failure::new(1, format!("lfs: '{name}' is not a valid command. See 'lfs --list-commands'."))),
         },
@@ -97,9 +104,18 @@ fn usage() -> String {
 
 /// Writes to the command's output; a reader that has gone away ends the command quietly.
 fn print(output: &mut dyn Write, text: std::fmt::Arguments<'_>) -> Outcome {
-    match output.write_fmt(text) {
-        Ok(()) => Ok(()),
-        Err(error) if error.kind() == std::io::ErrorKind::BrokenPipe => Err(Failure::new(141, String::new())),
-        Err(error) => Err(Failure::new(1, format!("lfs: cannot write: {error}"))),
+    output.write_fmt(text).map_err(write_failure)
+}
+
+/// Writes a path as it is, and `rest` behind it.
+fn print_path(output: &mut dyn Write, path: impl AsRef<OsStr>, rest: std::fmt::Arguments<'_>) -> Outcome {
+    output.write_all(path.as_ref().as_bytes()).map_err(write_failure)?;
+    print(output, rest)
+}
+
+fn write_failure(error: io::Error) -> Failure {
+    match error.kind() {
+        io::ErrorKind::BrokenPipe => Failure::new(141, String::new()),
+        _ => Failure::new(1, format!("lfs: cannot write: {error}")),
     }
 }

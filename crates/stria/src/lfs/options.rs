@@ -1,5 +1,13 @@
 //! Option parsing in the manner of getopt_long(3), because `lfs` users rely on it: options and operands in any order,
 //! clustered short options, `--long=value`, unambiguous abbreviations, negative numbers as values, `--` ends options.
+//!
+//! Operands are paths: any bytes. Options and their values are words and numbers: what is not text in them is shown as such
+//! and refused by whoever reads the value.
+
+use std::{
+    ffi::{OsStr, OsString},
+    os::unix::ffi::OsStrExt,
+};
 
 /// Whether an option takes a value.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -39,7 +47,7 @@ pub struct Parsed {
     /// Options in order: canonical long name and value.
     pub options: Vec<(&'static str, Option<String>)>,
     /// Everything else, in order.
-    pub operands: Vec<String>,
+    pub operands: Vec<OsString>,
 }
 
 impl Parsed {
@@ -72,27 +80,44 @@ pub enum OptionError {
 }
 
 /// Parses `arguments` by the table of `specs`.
-pub fn parse(specs: &[OptionSpec], arguments: &[String]) -> Result<Parsed, OptionError> {
+pub fn parse(specs: &[OptionSpec], arguments: &[OsString]) -> Result<Parsed, OptionError> {
     let mut parsed = Parsed::default();
     let mut rest = arguments.iter();
     while let Some(argument) = rest.next() {
-        if argument == "--" {
-            parsed.operands.extend(rest.by_ref().cloned());
-        } else if let Some(long) = argument.strip_prefix("--") {
-            parse_long(specs, long, &mut rest, &mut parsed)?;
-        } else if argument.len() > 1 && argument.starts_with('-') {
-            parse_cluster(specs, &argument[1..], &mut rest, &mut parsed)?;
-        } else {
+        if !is_option(argument) {
             parsed.operands.push(argument.clone());
+            continue;
+        }
+        let text = argument.to_string_lossy();
+        if text == "--" {
+            parsed.operands.extend(rest.by_ref().cloned());
+        } else if let Some(long) = text.strip_prefix("--") {
+            parse_long(specs, long, &mut rest, &mut parsed)?;
+        } else {
+            parse_cluster(specs, &text[1..], &mut rest, &mut parsed)?;
         }
     }
     Ok(parsed)
 }
 
+/// Whether an argument is an option; a single `-` is a path.
+fn is_option(argument: &OsStr) -> bool {
+    argument.len() > 1 && argument.as_bytes()[0] == b'-'
+}
+
+/// The next argument as an option's value; `shown` names the option.
+fn next_value<'a>(
+    rest: &mut impl Iterator<Item = &'a OsString>,
+    shown: impl FnOnce() -> String,
+) -> Result<String, OptionError> {
+    let value = rest.next().ok_or_else(|| OptionError::MissingValue(shown()))?;
+    Ok(value.to_string_lossy().into_owned())
+}
+
 fn parse_long<'a>(
     specs: &[OptionSpec],
     text: &str,
-    rest: &mut impl Iterator<Item = &'a String>,
+    rest: &mut impl Iterator<Item = &'a OsString>,
     parsed: &mut Parsed,
 ) -> Result<(), OptionError> {
     let (name, attached) = match text.split_once('=') {
@@ -105,7 +130,7 @@ fn parse_long<'a>(
         (Takes::Nothing, None) | (Takes::OptionalValue, None) => None,
         (Takes::Nothing, Some(_)) => return Err(OptionError::UnexpectedValue(shown())),
         (_, Some(value)) => Some(value),
-        (Takes::Value, None) => Some(rest.next().cloned().ok_or_else(|| OptionError::MissingValue(shown()))?),
+        (Takes::Value, None) => Some(next_value(rest, shown)?),
     };
     parsed.options.push((spec.long[0], value));
     Ok(())
@@ -126,7 +151,7 @@ fn find_long<'s>(specs: &'s [OptionSpec], name: &str) -> Result<&'s OptionSpec, 
 fn parse_cluster<'a>(
     specs: &[OptionSpec],
     cluster: &str,
-    rest: &mut impl Iterator<Item = &'a String>,
+    rest: &mut impl Iterator<Item = &'a OsString>,
     parsed: &mut Parsed,
 ) -> Result<(), OptionError> {
     for (position, letter) in cluster.char_indices() {
@@ -141,7 +166,7 @@ fn parse_cluster<'a>(
             }
             _ if !attached.is_empty() => Some(attached.to_owned()),
             Takes::OptionalValue => None,
-            Takes::Value => Some(rest.next().cloned().ok_or_else(|| OptionError::MissingValue(shown()))?),
+            Takes::Value => Some(next_value(rest, shown)?),
         };
         parsed.options.push((spec.long[0], value));
         return Ok(());
@@ -162,7 +187,7 @@ mod tests {
     ];
 
     fn parse_words(words: &str) -> Result<Parsed, OptionError> {
-        parse(SPECS, &words.split_whitespace().map(str::to_owned).collect::<Vec<_>>())
+        parse(SPECS, &words.split_whitespace().map(OsString::from).collect::<Vec<_>>())
     }
 
     #[test]
@@ -178,6 +203,17 @@ mod tests {
         let parsed = parse_words("-S file -S4M").unwrap();
         assert_eq!(parsed.operands, ["file"]);
         assert_eq!(parsed.value("stripe-size"), Some("4M"));
+    }
+
+    #[test]
+    fn operands_may_have_any_bytes() {
+        let operand = OsStr::from_bytes(b"caf\xe9").to_owned();
+        let words = [OsStr::from_bytes(b"-c").to_owned(), OsStr::from_bytes(b"1\xff").to_owned(), operand.clone()];
+        let parsed = parse(SPECS, &words).unwrap();
+        assert_eq!(parsed.operands, [operand]);
+        assert_eq!(parsed.value("stripe-count"), Some("1\u{fffd}"));
+        let unknown = parse(SPECS, &[OsStr::from_bytes(b"-\xff").to_owned()]);
+        assert_eq!(unknown, Err(OptionError::Unrecognized("-\u{fffd}".into())));
     }
 
     #[test]

@@ -1,6 +1,10 @@
 //! `lfs setstripe`: creates a file with a layout, or sets or clears a directory's default layout.
 
-use std::{io::Write, path::Path};
+use std::{
+    ffi::{OsStr, OsString},
+    io::Write,
+    path::Path,
+};
 
 use client::control::ControlRequest;
 use layout::{LayoutSpec, StripeCount, StripeSpec};
@@ -69,7 +73,7 @@ Exit status: 0; 4 for a wrong command line; else the error number (17: FILE exis
 ";
 
 /// Runs `lfs setstripe`.
-pub fn run(arguments: &[String], output: &mut dyn Write) -> Outcome {
+pub fn run(arguments: &[OsString], output: &mut dyn Write) -> Outcome {
     let parsed = parse(OPTIONS, arguments).map_err(|error| Failure::new(USAGE, format!("lfs setstripe: {error}")))?;
     if parsed.has("help") {
         return print(output, format_args!("{HELP}"));
@@ -177,7 +181,7 @@ fn mode(parsed: &Parsed) -> Result<u32, Failure> {
     Ok(0o644 & !mask.bits())
 }
 
-fn set(operand: &str, spec: &LayoutSpec, delete: bool, mode: u32) -> Outcome {
+fn set(operand: &OsStr, spec: &LayoutSpec, delete: bool, mode: u32) -> Outcome {
     let path = Path::new(operand);
     let metadata = std::fs::metadata(path);
     let directory = metadata.as_ref().is_ok_and(std::fs::Metadata::is_dir);
@@ -189,14 +193,15 @@ fn set(operand: &str, spec: &LayoutSpec, delete: bool, mode: u32) -> Outcome {
     result.map(drop).map_err(|Errno(errno)| match errno {
         libc::EEXIST => failure(operand, errno, "stripe already set"),
         libc::ENOENT => {
-            Failure::new(errno, format!("lfs setstripe: unable to open '{operand}': {} ({errno})", strerror(errno)))
+            let (shown, problem) = (operand.display(), strerror(errno));
+            Failure::new(errno, format!("lfs setstripe: unable to open '{shown}': {problem} ({errno})"))
         }
         _ => failure(operand, errno, &strerror(errno)),
     })
 }
 
-fn failure(operand: &str, errno: i32, problem: &str) -> Failure {
-    Failure::new(errno, format!("lfs setstripe: setstripe error for '{operand}': {problem}"))
+fn failure(operand: &OsStr, errno: i32, problem: &str) -> Failure {
+    Failure::new(errno, format!("lfs setstripe: setstripe error for '{}': {problem}", operand.display()))
 }
 
 fn create(path: &Path, spec: &LayoutSpec, mode: u32, exists: bool) -> Result<client::control::ControlReply, Errno> {
@@ -214,7 +219,7 @@ mod tests {
     use super::*;
 
     fn status(words: &str) -> (u8, String) {
-        let arguments: Vec<String> = words.split_whitespace().map(str::to_owned).collect();
+        let arguments: Vec<OsString> = words.split_whitespace().map(OsString::from).collect();
         let failure = run(&arguments, &mut Vec::new()).expect_err(words);
         (failure.status, failure.message)
     }

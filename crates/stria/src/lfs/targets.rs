@@ -1,6 +1,6 @@
 //! `lfs osts`, `lfs mdts`, `lfs check`, `lfs getname`, `lfs sync`: the targets as this mount sees them.
 
-use std::{io::Write, path::Path};
+use std::{ffi::OsString, io::Write, path::Path};
 
 use client::control::TargetStatus;
 use rpc::message::mgs::TargetRole;
@@ -12,7 +12,7 @@ use super::{
 };
 
 /// Runs `lfs osts [PATH]`.
-pub fn osts(arguments: &[String], output: &mut dyn Write) -> Outcome {
+pub fn osts(arguments: &[OsString], output: &mut dyn Write) -> Outcome {
     list("osts", "OBDS:", arguments, output, |role| match role {
         TargetRole::Ost(index) => Some(index.0),
         TargetRole::Mdt(_) => None,
@@ -20,7 +20,7 @@ pub fn osts(arguments: &[String], output: &mut dyn Write) -> Outcome {
 }
 
 /// Runs `lfs mdts [PATH]`.
-pub fn mdts(arguments: &[String], output: &mut dyn Write) -> Outcome {
+pub fn mdts(arguments: &[OsString], output: &mut dyn Write) -> Outcome {
     list("mdts", "MDTS:", arguments, output, |role| match role {
         TargetRole::Mdt(index) => Some(index.0),
         TargetRole::Ost(_) => None,
@@ -30,7 +30,7 @@ pub fn mdts(arguments: &[String], output: &mut dyn Write) -> Outcome {
 fn list(
     command: &str,
     title: &str,
-    arguments: &[String],
+    arguments: &[OsString],
     output: &mut dyn Write,
     index: impl Fn(TargetRole) -> Option<u16>,
 ) -> Outcome {
@@ -55,12 +55,13 @@ fn list(
 }
 
 /// Runs `lfs check {mds|osts|servers|all} [PATH]`.
-pub fn check(arguments: &[String], output: &mut dyn Write) -> Outcome {
+pub fn check(arguments: &[OsString], output: &mut dyn Write) -> Outcome {
     const HELP: &str = "usage: lfs check {mds|osts|servers|all} [PATH]\n\nShows for each server whether this host's mount has a working connection to it.\n";
     let Some((kind, rest)) = arguments.split_first() else {
         return Err(Failure::new(USAGE, "lfs check: server type must be specified: mds, osts, servers or all"));
     };
-    let (mds, ost) = match kind.as_str() {
+    let kind = kind.to_string_lossy();
+    let (mds, ost) = match &*kind {
         "mds" | "mdts" => (true, false),
         "osts" => (false, true),
         "servers" | "all" => (true, true),
@@ -103,7 +104,7 @@ pub fn check(arguments: &[String], output: &mut dyn Write) -> Outcome {
 }
 
 /// Runs `lfs getname [PATH]`.
-pub fn getname(arguments: &[String], output: &mut dyn Write) -> Outcome {
+pub fn getname(arguments: &[OsString], output: &mut dyn Write) -> Outcome {
     if arguments.iter().any(|argument| argument == "--help") {
         return print(
             output,
@@ -118,7 +119,7 @@ pub fn getname(arguments: &[String], output: &mut dyn Write) -> Outcome {
 }
 
 /// Runs `lfs sync [PATH]`: what sync(2) would do if the kernel passed it on.
-pub fn sync(arguments: &[String], output: &mut dyn Write) -> Outcome {
+pub fn sync(arguments: &[OsString], output: &mut dyn Write) -> Outcome {
     if arguments.iter().any(|argument| argument == "--help") {
         let help = "usage: lfs sync [PATH]\n\nMakes everything that was acknowledged so far durable, on all targets of the file system at PATH, or of all\nmounted. (Linux does not pass sync(2) and syncfs(2) on to file systems in user space; fsync(2) it does.)\n";
         return print(output, format_args!("{help}"));
@@ -129,22 +130,23 @@ pub fn sync(arguments: &[String], output: &mut dyn Write) -> Outcome {
     Ok(())
 }
 
-fn mounts(command: &str, operands: &[String]) -> Result<Vec<Mount>, Failure> {
+fn mounts(command: &str, operands: &[OsString]) -> Result<Vec<Mount>, Failure> {
     let Some(operand) = operands.first() else {
         return match channel::mounts() {
             Ok(mounts) if mounts.is_empty() => {
                 Err(Failure::new(libc::ENODEV, format!("lfs {command}: no StriaFS file system is mounted")))
             }
             Ok(mounts) => Ok(mounts),
-            Err(error) => Err(Failure::new(1, format!("lfs {command}: /proc/self/mounts: {error}"))),
+            Err(error) => Err(Failure::new(1, format!("lfs {command}: the mount table: {error}"))),
         };
     };
+    let shown = operand.display();
     match channel::mount_of(Path::new(operand)) {
         Ok(Some(mount)) => Ok(vec![mount]),
         Ok(None) => {
-            Err(Failure::new(libc::ENODEV, format!("lfs {command}: '{operand}' is not on a StriaFS file system")))
+            Err(Failure::new(libc::ENODEV, format!("lfs {command}: '{shown}' is not on a StriaFS file system")))
         }
-        Err(Errno(errno)) => Err(Failure::new(errno, format!("lfs {command}: '{operand}': {}", strerror(errno)))),
+        Err(Errno(errno)) => Err(Failure::new(errno, format!("lfs {command}: '{shown}': {}", strerror(errno)))),
     }
 }
 

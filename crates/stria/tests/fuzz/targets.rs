@@ -1,6 +1,7 @@
 //! What is fed: one function per decoder.
 
 use std::{
+    ffi::{OsStr, OsString},
     os::unix::ffi::OsStrExt,
     sync::{Arc, LazyLock},
 };
@@ -337,9 +338,13 @@ pub fn mount_options() -> Target {
             assert_eq!(source.to_string().parse().as_ref(), Ok(&source), "{text}");
         }
         let _ = Address::with_port(&text).is_complete();
-        let words = input.split(|byte| *byte == b' ').map(|word| std::ffi::OsStr::from_bytes(word).to_owned());
-        let _ = HelperRequest::parse(words);
+        let _ = HelperRequest::parse(words(input));
     })
+}
+
+/// Arguments of a command.
+fn words(input: &[u8]) -> Vec<OsString> {
+    input.split(|byte| *byte == b' ').map(|word| OsStr::from_bytes(word).to_owned()).collect()
 }
 
 const LFS_OPTIONS: &[OptionSpec] = &[
@@ -352,10 +357,8 @@ const LFS_OPTIONS: &[OptionSpec] = &[
 /// Words of `lfs`, sizes, FIDs.
 pub fn lfs_command_lines() -> Target {
     target("lfs_command_lines", 40_000, |input| {
-        let text = String::from_utf8_lossy(input);
-        let words: Vec<String> = text.split(' ').map(str::to_owned).collect();
-        let _ = lfs_options::parse(LFS_OPTIONS, &words);
-        for word in &words {
+        let _ = lfs_options::parse(LFS_OPTIONS, &words(input));
+        for word in String::from_utf8_lossy(input).split(' ') {
             let _ = (lfs_size::parse(word, true), lfs_size::parse(word, false));
             if let Ok(fid) = word.parse::<Fid>() {
                 assert_eq!(fid.to_string().parse().as_ref(), Ok(&fid));
