@@ -90,6 +90,17 @@ pub enum Coverage {
 }
 
 impl Layout {
+    /// Generation of a plain layout that was never changed; 0 says "none" in messages.
+    pub const FIRST_GENERATION: Generation = Generation(1);
+
+    /// The generation as Lustre's users know it: that of a plain layout begins with 0.
+    pub fn shown_generation(&self) -> u64 {
+        match self.form {
+            Form::Plain => self.generation.0.saturating_sub(Self::FIRST_GENERATION.0),
+            Form::Composite => self.generation.0,
+        }
+    }
+
     /// One component for the whole file.
     pub fn plain(generation: Generation, plain: PlainLayout, spec: StripeSpec) -> Self {
         let slots_next = plain.stripe_count();

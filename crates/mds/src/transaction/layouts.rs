@@ -1,13 +1,10 @@
 //! Layouts within a transaction: of new files, and the instantiation of components as files grow.
 
 use layout::{Backing, FileSystemDefault, Layout, LayoutSpec, StripeSpec};
-use types::{FsError, FsResult, Generation};
+use types::{FsError, FsResult};
 
 use super::Transaction;
 use crate::tables::inode::{Inode, InodeData};
-
-/// Generation of a plain layout that was never changed.
-const FIRST_GENERATION: Generation = Generation(1);
 
 impl Transaction<'_> {
     /// The layout of a new file. The first component has its objects from the start, so that the first write finds them.
@@ -16,7 +13,7 @@ impl Transaction<'_> {
         match spec {
             LayoutSpec::Plain(stripes) => {
                 let plain = self.place(stripes)?;
-                Ok(Layout::plain(FIRST_GENERATION, plain, stripes.clone()))
+                Ok(Layout::plain(Layout::FIRST_GENERATION, plain, stripes.clone()))
             }
             LayoutSpec::Composite(components) => {
                 let mut layout = Layout::composite(components);

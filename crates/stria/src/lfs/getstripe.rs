@@ -201,7 +201,7 @@ impl Query<'_> {
             "stripe-size" => plain.stripe_bytes.to_string(),
             "layout" => "raid0".to_owned(),
             "stripe-index" => plain.osts[0].0.to_string(),
-            "generation" => layout.generation.0.to_string(),
+            "generation" => layout.shown_generation().to_string(),
             "mdt-index" => inode.mdt().0.to_string(),
             "fid" => Fid::from(inode).to_string(),
             _ => String::new(),

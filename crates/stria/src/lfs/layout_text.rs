@@ -52,7 +52,7 @@ fn header(text: &mut String, inode: InodeNumber, layout: &Layout, plain: &PlainL
     text.push_str(&format!("lmm_stripe_count:  {}\n", plain.osts.len()));
     text.push_str(&format!("lmm_stripe_size:   {}\n", plain.stripe_bytes));
     text.push_str("lmm_pattern:       raid0\n");
-    text.push_str(&format!("lmm_layout_gen:    {}\n", layout.generation.0));
+    text.push_str(&format!("lmm_layout_gen:    {}\n", layout.shown_generation()));
     text.push_str(&format!("lmm_stripe_offset: {}\n", style.index(plain.osts[0])));
 }
 
@@ -123,14 +123,14 @@ impl DirectoryDefault {
 #[cfg(test)]
 mod tests {
     use layout::StripeSpec;
-    use types::{Generation, MdtIndex};
+    use types::MdtIndex;
 
     use super::*;
 
     fn layout() -> (InodeNumber, Layout) {
         let osts = vec![OstIndex(3), OstIndex(0)];
         let plain = PlainLayout { stripe_bytes: 2097152, osts };
-        (InodeNumber::new(MdtIndex(0), 0x203), Layout::plain(Generation(0), plain, StripeSpec::default()))
+        (InodeNumber::new(MdtIndex(0), 0x203), Layout::plain(Layout::FIRST_GENERATION, plain, StripeSpec::default()))
     }
 
     #[test]
