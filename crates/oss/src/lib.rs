@@ -18,6 +18,7 @@ pub mod options;
 pub mod parameters;
 pub mod pending_record;
 pub mod range_lock;
+pub mod rate_limit;
 mod read_buffers;
 pub mod statistics;
 pub mod store;
@@ -26,6 +27,7 @@ pub mod tables;
 mod target;
 
 pub use options::OstOptions;
+pub use rate_limit::RateLimit;
 pub use statistics::{Figures, Statistics};
 pub use store::ObjectStore;
 pub use superblock::Superblock;

@@ -12,18 +12,50 @@ use std::{
 use rt::parameters::{Parameter, ParameterError, ParameterTree, parse_number};
 use types::SpaceUsage;
 
-use crate::{Ost, OstOptions};
+use crate::{Ost, OstOptions, RateLimit};
 
 /// Intervals in milliseconds: up to a day.
 const INTERVALS_MS: RangeInclusive<u64> = 1..=86_400_000;
 /// Amounts of space in MiB: up to 1 PiB.
 const MEBIBYTES: RangeInclusive<u64> = 0..=1 << 30;
+/// Limits in MiB per second: up to 1 TiB.
+const LIMIT_MBPS: RangeInclusive<u64> = 0..=1 << 20;
+/// Latency in microseconds: up to ten seconds.
+const LIMIT_LATENCY_US: RangeInclusive<u64> = 0..=10_000_000;
+
+impl RateLimit {
+    /// The rate as a parameter of whatever is limited.
+    pub fn rate_parameter(self: &Arc<Self>, doc: &'static str) -> Parameter {
+        let (get, set) = (self.clone(), self.clone());
+        Parameter::writable(
+            doc,
+            move || (get.bytes_per_second() >> 20).to_string(),
+            move |text| {
+                set.set_bytes_per_second(parse_number(text, &LIMIT_MBPS)? << 20);
+                Ok(())
+            },
+        )
+    }
+
+    fn latency_parameter(self: &Arc<Self>, doc: &'static str) -> Parameter {
+        let (get, set) = (self.clone(), self.clone());
+        Parameter::writable(
+            doc,
+            move || get.latency().as_micros().to_string(),
+            move |text| {
+                set.set_latency(Duration::from_micros(parse_number(text, &LIMIT_LATENCY_US)?));
+                Ok(())
+            },
+        )
+    }
+}
 
 impl Ost {
     /// Adds this target's parameters to a tree; they keep the target alive until they are unregistered
     /// ([`Ost::unregister_parameters`]).
     pub fn register_parameters(self: &Arc<Self>, tree: &ParameterTree) -> Result<(), ParameterError> {
-        let all = [self.conditions(), self.settings(), self.space_figures(), self.statistics_parameters()];
+        let all =
+            [self.conditions(), self.settings(), self.limits(), self.space_figures(), self.statistics_parameters()];
         for (name, parameter) in all.into_iter().flatten() {
             tree.register(&format!("obdfilter.{}.{name}", self.name()), parameter)?;
         }
@@ -80,6 +112,15 @@ impl Ost {
                 space("inline data of large objects beyond which they move", |options| &mut options.write_back_bytes),
             ),
             ("reserved_mb", space("space kept free for tables and deletes", |options| &mut options.reserve_bytes)),
+        ]
+    }
+
+    fn limits(self: &Arc<Self>) -> Vec<(&'static str, Parameter)> {
+        let rate = "MiB/s this target pretends to read and write at, for studies; 0: as fast as it is";
+        let latency = "microseconds every read and write pretends to take besides its bytes";
+        vec![
+            ("limit_mbps", self.limit().rate_parameter(rate)),
+            ("limit_latency_us", self.limit().latency_parameter(latency)),
         ]
     }
 

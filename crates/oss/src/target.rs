@@ -8,7 +8,7 @@
 //! connection's older requests have ended before its successor is accepted.
 
 use std::sync::{
-    Arc,
+    Arc, OnceLock,
     atomic::{AtomicBool, Ordering},
 };
 
@@ -23,7 +23,7 @@ use rpc::{
         ost::{Changed, TargetCondition, Write},
     },
 };
-use rt::{BoxFuture, Device, Seams};
+use rt::{BoxFuture, Clock, Device, Seams};
 use types::{
     ClientId, FsError, FsResult, ObjectId, OstIndex, Slot, SpaceUsage, Xid,
     limits::{BULK_BYTES_MAX, FSNAME_BYTES_MAX},
@@ -34,6 +34,7 @@ use crate::{
     directory::{DirectoryStore, Recovery},
     evictions::Evictions,
     options::OstOptions,
+    rate_limit::RateLimit,
     statistics::Statistics,
     store::ObjectStore,
     superblock::{CLEAN_KEY, SUPERBLOCK_KEY, Superblock, target_name},
@@ -106,6 +107,10 @@ pub struct Ost {
     pub(crate) degraded: AtomicBool,
     pub(crate) no_create: AtomicBool,
     pub(crate) read_only: AtomicBool,
+    clock: Arc<dyn Clock>,
+    limit: Arc<RateLimit>,
+    /// Shared by all targets of a server.
+    server_limit: OnceLock<Arc<RateLimit>>,
 }
 
 impl Ost {
@@ -159,6 +164,7 @@ impl Ost {
         };
         let evictions = Evictions::load(&kv)?;
         let options = Arc::new(Mutex::new(options));
+        let clock = seams.clock.clone();
         let (directory, recovery) =
             DirectoryStore::open(seams, devices.objects, kv.clone(), superblock.clone(), options.clone(), batch_bytes)
                 .await?;
@@ -175,6 +181,9 @@ impl Ost {
             degraded: false.into(),
             no_create: false.into(),
             read_only: false.into(),
+            clock,
+            limit: Arc::default(),
+            server_limit: OnceLock::new(),
         }))
     }
 
@@ -208,6 +217,24 @@ impl Ost {
     /// Commits and writes back now, as the target's task does at every interval. For simulations and tests.
     pub async fn work(&self) {
         self.directory.work().await;
+    }
+
+    /// The device's limit: how slow it pretends to be.
+    pub fn limit(&self) -> &Arc<RateLimit> {
+        &self.limit
+    }
+
+    /// Puts the target behind a limit that the server shares among its targets. The first one stays.
+    pub fn share_limit(&self, limit: Arc<RateLimit>) {
+        self.server_limit.get_or_init(|| limit);
+    }
+
+    /// Waits as long as the device and the server pretend to need for these bytes.
+    async fn pass_limits(&self, bytes: u64) {
+        self.limit.pass(&*self.clock, bytes).await;
+        if let Some(limit) = self.server_limit.get() {
+            limit.pass(&*self.clock, bytes).await;
+        }
     }
 
     /// Figures of the target.
@@ -264,6 +291,7 @@ impl Ost {
             OstRequest::Write(write) => self.write(write, call.bulk).await.map(without_bulk(OstReply::Changed)),
             OstRequest::Read(read) => {
                 let (done, data) = self.store.read(read).await?;
+                self.pass_limits(data.len() as u64).await;
                 self.statistics.record_read(data.len() as u64);
                 Ok((OstReply::Read(done), data))
             }
@@ -326,6 +354,7 @@ impl Ost {
             return Ok(Changed { before: attributes, after: attributes });
         }
         let bytes = data.len() as u64;
+        self.pass_limits(bytes).await;
         let changed = self.store.write(&write, data).await?;
         self.statistics.record_write(bytes);
         Ok(changed)

@@ -28,7 +28,7 @@ use anyhow::{Context, bail};
 use client::{FileSystem, MountOptions, Resolver};
 use mds::Mdt;
 use mgs::{Mgs, Registrar, Watcher, registrar};
-use oss::Ost;
+use oss::{Ost, RateLimit};
 use rpc::{
     Endpoint, Import, ImportOptions, Server, ServerOptions,
     message::mgs::{ClusterMap, Target, TargetRole, TargetState},
@@ -141,6 +141,8 @@ pub struct Node {
     pub mdts: Vec<Served<Mdt>>,
     /// Object storage targets.
     pub osts: Vec<Served<Ost>>,
+    /// How slow this server pretends to be for all of them together.
+    pub oss_limit: Arc<RateLimit>,
     /// The way to the management service.
     pub mgs_import: Import,
     /// The cluster map.
@@ -166,6 +168,7 @@ impl Node {
         let server = Server::new(seams.clone(), ServerOptions::default());
         let threads = Threads::start()?;
         let (mut mgs, mut mdts, mut osts) = (None, Vec::new(), Vec::new());
+        let oss_limit: Arc<RateLimit> = Arc::default();
         for (target, identity) in options.targets.iter().zip(identities) {
             let name = target.name(&options.fsname);
             let uuid = identity.uuid;
@@ -183,6 +186,7 @@ impl Node {
                 OpenTarget::Ost(opened) => {
                     server.add_target(&name, opened.clone(), LEASE);
                     let role = TargetRole::Ost(OstIndex(target.index));
+                    opened.share_limit(Arc::clone(&oss_limit));
                     osts.push(Served { role, uuid, target: opened });
                 }
             }
@@ -210,6 +214,7 @@ impl Node {
             mgs,
             mdts,
             osts,
+            oss_limit,
             mgs_import,
             watcher,
             clients: Mutex::default(),

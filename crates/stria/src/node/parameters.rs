@@ -32,6 +32,10 @@ pub fn register(tree: &ParameterTree, node: &Node) -> Result<(), ParameterError>
             register_service(tree, prefix, node.server.service(service), threads)?;
         }
     }
+    if !node.osts.is_empty() {
+        let doc = "MiB/s all targets of this server together pretend to move at, for studies; 0: as fast as it is";
+        tree.register("oss.OSS.limit_mbps", node.oss_limit.rate_parameter(doc))?;
+    }
     for ost in &node.osts {
         ost.target.register_parameters(tree)?;
     }
