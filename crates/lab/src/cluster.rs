@@ -24,9 +24,11 @@ use tokio::sync::{oneshot, watch};
 use crate::{
     Process, ProcessId, Simulation,
     device::{Disk, DiskModel},
+    links::LinkModel,
     log::EventLog,
     network::Network,
     server::{self, Role, Serving, Settings},
+    spindle::SpindleModel,
 };
 
 /// Size and settings of a cluster.
@@ -38,6 +40,15 @@ pub struct ClusterOptions {
     pub clients: u16,
     /// Settings of everything that runs.
     pub settings: Settings,
+}
+
+/// What a cluster stands on, in experiments. By default bandwidth without end and disks without queues, for finding faults.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Hardware {
+    /// Links between machines.
+    pub links: Option<LinkModel>,
+    /// Disks of objects.
+    pub spindle: Option<SpindleModel>,
 }
 
 /// How far a server's present process is.
@@ -71,6 +82,7 @@ struct Inner {
     log: EventLog,
     seed: u64,
     options: ClusterOptions,
+    hardware: Hardware,
     next_process: AtomicU32,
     servers: Mutex<BTreeMap<Role, ServerHost>>,
     clients: Mutex<BTreeMap<u16, ClientHost>>,
@@ -95,15 +107,29 @@ impl Cluster {
         seed: u64,
         options: ClusterOptions,
     ) -> Result<Cluster, String> {
+        Self::start_on(Hardware::default(), simulation, log, seed, options).await
+    }
+
+    /// As [`Cluster::start`], on this hardware.
+    pub async fn start_on(
+        hardware: Hardware,
+        simulation: &Simulation,
+        log: &EventLog,
+        seed: u64,
+        options: ClusterOptions,
+    ) -> Result<Cluster, String> {
+        let network = Network::new(simulation, seed);
+        let network = hardware.links.map_or(network.clone(), |model| network.with_links(model));
         let clients = options.clients;
         let mut roles = vec![Role::Mgs, Role::Mds];
         roles.extend((0..options.osts).map(Role::Oss));
         let cluster = Cluster(Arc::new(Inner {
             simulation: simulation.clone(),
-            network: Network::new(simulation, seed),
+            network,
             log: log.clone(),
             seed,
             options,
+            hardware,
             next_process: AtomicU32::new(1),
             servers: Mutex::default(),
             clients: Mutex::default(),
@@ -174,6 +200,9 @@ impl Cluster {
 
     async fn format(&self, role: Role) -> Result<(), String> {
         let mut disk = Disk::new(&self.0.simulation, &role.host(), self.0.seed, DiskModel::default());
+        if let (Role::Oss(_), Some(model)) = (role, self.0.hardware.spindle) {
+            disk = disk.with_spindle(model);
+        }
         let process = self.process(&role.host());
         let (devices, settings, seams) = (disk.open(), self.0.options.settings.clone(), process.seams());
         let formatted =

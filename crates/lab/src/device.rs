@@ -8,7 +8,8 @@
 //! An operation takes effect in the middle of its time, so that a death can come before or after it; a large write may
 //! take effect in two parts.
 //!
-//! Downside: one operation does not slow another down; the disk has no queue. Predicting performance needs a better model.
+//! Downside: one operation does not slow another down; the disk has no queue. For predicting performance, objects can lie on
+//! a [`Spindle`] instead, which has one, but keeps no contents and survives everything.
 
 use std::{io, sync::Arc, time::Duration};
 
@@ -20,7 +21,10 @@ use rt::{
 };
 use types::{SpaceUsage, limits::BLOCK_BYTES};
 
-use crate::{Random, Simulation};
+use crate::{
+    Random, Simulation,
+    spindle::{Spindle, SpindleModel},
+};
 
 /// How long operations take.
 #[derive(Clone, Copy, Debug)]
@@ -59,6 +63,8 @@ pub struct Disk {
     journal: MemoryDevice,
     objects: MemoryDevice,
     cold: MemoryCold,
+    /// Where objects lie instead of `objects`, in experiments.
+    spindle: Option<Spindle>,
 }
 
 /// Bytes of a disk: enough for every workload.
@@ -74,7 +80,13 @@ impl Disk {
             journal: MemoryDevice::with_capacity(CAPACITY_BYTES),
             objects: MemoryDevice::with_capacity(CAPACITY_BYTES),
             cold: MemoryCold::new(),
+            spindle: None,
         }
+    }
+
+    /// The same disk with its objects on modelled drives.
+    pub fn with_spindle(self, model: SpindleModel) -> Self {
+        Self { spindle: Some(Spindle::new(&self.simulation, model)), ..self }
     }
 
     /// Handles for a process that starts now.
@@ -83,7 +95,10 @@ impl Disk {
         let device = |inner: &MemoryDevice| Arc::new(TimedDevice { timing: timing.clone(), inner: inner.clone() });
         Devices {
             journal: device(&self.journal),
-            objects: device(&self.objects),
+            objects: match &self.spindle {
+                Some(spindle) => Arc::new(spindle.clone()),
+                None => device(&self.objects),
+            },
             cold: Arc::new(TimedCold { timing: timing.clone(), inner: self.cold.clone() }),
         }
     }

@@ -9,6 +9,7 @@ pub mod device;
 pub mod executor;
 pub mod faults;
 pub mod inspector;
+pub mod links;
 pub mod log;
 pub mod native;
 pub mod network;
@@ -17,6 +18,8 @@ pub mod random;
 pub mod reference;
 pub mod seed;
 pub mod server;
+pub mod spindle;
+pub mod study;
 pub mod workload;
 
 pub use executor::Simulation;

@@ -16,7 +16,10 @@ use parking_lot::Mutex;
 use rt::{Address, BoxFuture, Connection, Entropy, Frame, Listener, Receiver, Sender, Transport};
 use tokio::sync::{Notify, mpsc};
 
-use crate::{ProcessId, Random, Simulation};
+use crate::{
+    ProcessId, Random, Simulation,
+    links::{LinkModel, Links},
+};
 
 /// What goes wrong, in parts per million of frames.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -79,13 +82,20 @@ pub struct Network {
     simulation: Simulation,
     random: Arc<Random>,
     state: Arc<Mutex<State>>,
+    /// `None`: bandwidth without end.
+    links: Option<Arc<Links>>,
 }
 
 impl Network {
     /// A network without faults.
     pub fn new(simulation: &Simulation, seed: u64) -> Self {
         let random = Arc::new(Random::for_purpose(seed, "network"));
-        Self { simulation: simulation.clone(), random, state: Arc::default() }
+        Self { simulation: simulation.clone(), random, state: Arc::default(), links: None }
+    }
+
+    /// The same network with links that take time for bytes.
+    pub fn with_links(self, model: LinkModel) -> Self {
+        Self { links: Some(Arc::new(Links::new(model))), ..self }
     }
 
     /// Changes what goes wrong from now on.
@@ -218,7 +228,11 @@ impl Network {
 
     fn deliver_later(&self, pipe: &Arc<Pipe>, frame: Frame, faults: NetworkFaults) {
         let now = self.simulation.now();
-        let mut arrival = now + self.link_delay();
+        let sent = match &self.links {
+            Some(links) => links.through(now, &pipe.from.1, &pipe.to.1, frame_bytes(&frame)),
+            None => now,
+        };
+        let mut arrival = sent + self.link_delay();
         if self.random.happens(faults.delayed) {
             arrival = arrival + Duration::from_nanos(self.random.below(1_000_000_000));
         }
@@ -289,6 +303,11 @@ impl Network {
             peer,
         }
     }
+}
+
+/// Bytes of a frame on a link.
+fn frame_bytes(frame: &Frame) -> u64 {
+    (size_of::<rt::FrameHeader>() + frame.body.len() + frame.bulk.len()) as u64
 }
 
 /// A process's view of the network.

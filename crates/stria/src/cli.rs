@@ -287,4 +287,22 @@ pub enum LabCommand {
         #[arg(long, default_value_t = 100)]
         operations: u64,
     },
+    /// Study E1, dynamic striping, on 64 OSTs and 16 clients in virtual time, with the servers' cache and without
+    E1(ExperimentArgs),
+    /// Study E3, advice on striping, on 80 OSTs in virtual time
+    E3(ExperimentArgs),
+}
+
+/// Arguments of experiments in virtual time.
+#[derive(Clone, Debug, Args)]
+pub struct ExperimentArgs {
+    /// Divide sizes of files by this
+    #[arg(long, default_value_t = 1024, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
+    pub scale: u64,
+    /// Decides interleavings and placements
+    #[arg(long, default_value_t = 1)]
+    pub seed: u64,
+    /// Write every result to this file as a JSON line
+    #[arg(long)]
+    pub json: Option<PathBuf>,
 }

@@ -6,13 +6,15 @@ use anyhow::bail;
 use indicatif::{ProgressBar, ProgressStyle};
 use lab::{Report, SeedOptions, run_seed};
 
-use crate::cli::LabCommand;
+use crate::{cli::LabCommand, experiment};
 
 /// Runs `stria lab`.
 pub fn run(command: &LabCommand) -> anyhow::Result<()> {
-    match *command {
-        LabCommand::Run { seed: Some(seed), operations, .. } => run_one(seed, operations),
-        LabCommand::Run { seeds, first, operations, seed: None } => run_many(first, seeds, operations),
+    match command {
+        LabCommand::Run { seed: Some(seed), operations, .. } => run_one(*seed, *operations),
+        LabCommand::Run { seeds, first, operations, seed: None } => run_many(*first, *seeds, *operations),
+        LabCommand::E1(arguments) => experiment::e1(arguments),
+        LabCommand::E3(arguments) => experiment::e3(arguments),
     }
 }
 

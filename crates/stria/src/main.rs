@@ -4,6 +4,7 @@ mod bench;
 mod cli;
 mod ctl;
 mod demo;
+mod experiment;
 mod fsck;
 mod inspect;
 mod lab_command;

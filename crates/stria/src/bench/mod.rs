@@ -9,6 +9,7 @@ mod mdtest;
 mod random;
 mod records;
 pub mod report;
+pub mod study;
 pub mod systems;
 mod target;
 pub mod tree;
@@ -52,7 +53,25 @@ pub enum BenchCommand {
         /// KiB per transfer of the easy variant
         #[arg(long, default_value_t = 1024)]
         transfer_kib: usize,
+        /// Instead: one shared file in segments, as 4x1M:1G,8x1M:1G,16x1M:rest, of --mib in all; may be repeated, to
+        /// compare. Segments that are directories (DIR:SIZE) need --emulate
+        #[arg(long, value_name = "LIST")]
+        segments: Vec<String>,
+        /// With --segments: each is a file in a directory of its own, shown as one file; on any mounted file system
+        #[arg(long, requires = "segments")]
+        emulate: bool,
+        /// With --segments: where to run.
+        #[command(flatten)]
+        place: study::Place,
     },
+    /// Study E1, dynamic striping, in miniature: named configurations and what must come out
+    E1 {
+        /// Which part.
+        #[command(subcommand)]
+        command: study::E1Command,
+    },
+    /// Study E3, advice on striping, in miniature: file per process against a shared file, all layouts in every cell
+    E3(study::PresetOptions),
     /// Random reads and writes of 4 KiB
     Random {
         /// Common options.
@@ -192,13 +211,38 @@ type Workload<'w> = dyn Fn(&Run<'_>) -> io::Result<Vec<Measurement>> + 'w;
 pub fn run(command: BenchCommand) -> anyhow::Result<()> {
     match command {
         BenchCommand::Mdtest { common, files } => Session::new(common)?.mdtest(files)?.finish(),
-        BenchCommand::Ior { common, mib, transfer_kib } => Session::new(common)?.ior(mib, transfer_kib)?.finish(),
+        BenchCommand::Ior { common, mib, transfer_kib, segments, emulate, place } => match segments.is_empty() {
+            true => Session::new(common)?.ior(mib, transfer_kib)?.finish(),
+            false => ior_in_segments(&common, mib, transfer_kib, &segments, emulate, place),
+        },
+        BenchCommand::E1 { command } => study::run_e1(&command),
+        BenchCommand::E3(options) => study::run_e3(&options),
         BenchCommand::Random { common, records } => Session::new(common)?.random(records)?.finish(),
         BenchCommand::Tree { common, source } => Session::new(common)?.tree(source)?.finish(),
         BenchCommand::All { common } => {
             Session::new(common)?.mdtest(1000)?.ior(128, 1024)?.random(4096)?.tree(None)?.finish()
         }
     }
+}
+
+/// `ior --segments`: as many tasks as the largest number of workers.
+fn ior_in_segments(
+    common: &Common,
+    mib: u64,
+    transfer_kib: usize,
+    segments: &[String],
+    emulate: bool,
+    place: study::Place,
+) -> anyhow::Result<()> {
+    let tasks = common.workers.iter().copied().max().unwrap_or(1);
+    let sizes = study::Sizes {
+        tasks: u32::try_from(tasks).context("too many workers")?,
+        bytes: mib << 20,
+        transfer_bytes: (transfer_kib as u64) << 10,
+    };
+    let (dir, json) = (common.dir.clone(), common.json.clone());
+    let session = study::Session { place, dir, repeat: common.repeat, json, emulate };
+    study::run_segments(&session, segments, &sizes, common.osts)
 }
 
 /// Benchmarks that share systems and results.

@@ -69,7 +69,7 @@ impl System {
             }
             SystemKind::Mount => {
                 let mount = place.join("mnt");
-                let child = up(&place, osts, Some(&mount), None)?;
+                let child = up(&place, osts, &mount, &[])?;
                 Ok(Self::mounted(kind, mount, vec![child], place))
             }
             SystemKind::TcpMount => {
@@ -99,6 +99,14 @@ impl System {
                 Ok(Self { kind, target, directory: None, children: vec![server], node: Some((node, cores)), place })
             }
         }
+    }
+
+    /// `stria up` with these parameters, mounted.
+    pub fn up(place: PathBuf, osts: u16, parameters: &[String]) -> anyhow::Result<Self> {
+        std::fs::create_dir_all(&place)?;
+        let mount = place.join("mnt");
+        let child = up(&place, osts, &mount, parameters)?;
+        Ok(Self::mounted(SystemKind::Mount, mount, vec![child], place))
     }
 
     fn mounted(kind: SystemKind, directory: PathBuf, children: Vec<Child>, place: PathBuf) -> Self {
@@ -140,14 +148,12 @@ fn own_command() -> anyhow::Result<Command> {
     Ok(command)
 }
 
-fn up(place: &Path, osts: u16, mount: Option<&Path>, listen: Option<&str>) -> anyhow::Result<Child> {
+fn up(place: &Path, osts: u16, mount: &Path, parameters: &[String]) -> anyhow::Result<Child> {
     let mut command = own_command()?;
     command.arg("up").arg("--dir").arg(place.join("data")).args(["--osts", &osts.to_string()]);
-    if let Some(mount) = mount {
-        command.arg("--mount").arg(mount);
-    }
-    if let Some(listen) = listen {
-        command.args(["--listen", listen]);
+    command.arg("--mount").arg(mount);
+    for parameter in parameters {
+        command.args(["--set", parameter]);
     }
     start(command, "mounted")
 }

@@ -1,0 +1,299 @@
+//! A model of a target's disks for predicting performance: one arm that positions and streams, a queue, and what a
+//! server's cache does for it. Contents are not kept: bulk data of an experiment are zeros, and everything reads as zeros.
+//!
+//! | operation | occupies the disks for |
+//! |---|---|
+//! | write | its bytes at the streaming rate, and its share of one positioning per `gather_bytes` (neighbours are gathered) |
+//! | read that continues a stream, with cache | nothing: it waits for the read-ahead, which fetches `ahead_bytes` per positioning |
+//! | any other read | a positioning and its bytes |
+//! | flush | a positioning |
+//!
+//! Operations are served in order. A stream is a file read in order of offsets; the cache follows the `streams_max` used
+//! last, so that more readers than that, taking turns, find nothing read ahead: each evicts what another comes back for.
+//!
+//! Downside: one arm for all drives of a target; no seek distance; nothing is evicted by writes. Writing anything but zeros
+//! fails, so that no experiment can lose data without noticing.
+
+use std::{
+    collections::{BTreeMap, VecDeque},
+    io,
+    sync::Arc,
+    time::Duration,
+};
+
+use bytes::Bytes;
+use parking_lot::Mutex;
+use rt::{BoxFuture, Device, Instant, device::check_range};
+use types::SpaceUsage;
+
+use crate::{Simulation, links::transfer_time};
+
+/// Figures of a target's disks.
+#[derive(Clone, Copy, Debug, PartialEq, serde::Serialize)]
+pub struct SpindleModel {
+    /// Moving the arm to another place.
+    pub positioning: Duration,
+    /// Streaming rate of all drives of the target.
+    pub bytes_per_second: u64,
+    /// Neighbouring writes that are done in one positioning.
+    pub gather_bytes: u64,
+    /// What the server's cache does for reads; `None`: it is off.
+    pub read_ahead: Option<ReadAhead>,
+}
+
+/// A cache that reads ahead.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Serialize)]
+pub struct ReadAhead {
+    /// Bytes fetched in one positioning.
+    pub ahead_bytes: u64,
+    /// Streams that are followed.
+    pub streams_max: usize,
+}
+
+/// Space of a target; the contents are not kept, so any number will do that no experiment reaches.
+const CAPACITY_BYTES: u64 = 1 << 46;
+/// Objects a target may hold, as statfs shows it.
+const FILES_MAX: u64 = 1 << 32;
+
+/// One reader's way through a file.
+#[derive(Debug)]
+struct Stream {
+    file: String,
+    /// Where its next read begins.
+    next: u64,
+    /// Read ahead: where each window ends, and when it is there.
+    windows: VecDeque<(u64, Instant)>,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    lengths: BTreeMap<String, u64>,
+    free_at: Instant,
+    /// Least recently used first.
+    streams: VecDeque<Stream>,
+}
+
+impl State {
+    /// Occupies the arm; when it is done.
+    fn occupy(&mut self, now: Instant, time: Duration) -> Instant {
+        self.free_at = self.free_at.max(now) + time;
+        self.free_at
+    }
+
+    fn read(&mut self, model: &SpindleModel, now: Instant, file: &str, offset: u64, bytes: u64) -> Instant {
+        let demand = model.positioning + transfer_time(bytes, model.bytes_per_second);
+        let Some(ahead) = model.read_ahead else { return self.occupy(now, demand) };
+        let end = offset + bytes;
+        let known = self.streams.iter().position(|stream| stream.next == offset && stream.file == file);
+        let Some(mut stream) = known.and_then(|index| self.streams.remove(index)) else {
+            if self.streams.len() >= ahead.streams_max {
+                self.streams.pop_front();
+            }
+            self.streams.push_back(Stream { file: file.to_owned(), next: end, windows: VecDeque::new() });
+            return self.occupy(now, demand);
+        };
+        let mut fetched = stream.windows.back().map_or(offset, |(end, _)| *end);
+        let length = self.lengths.get(file).copied().unwrap_or(0);
+        // One window ahead of what is wanted, as far as the file goes.
+        while fetched < (end + ahead.ahead_bytes / 2).min(length) {
+            let window = ahead.ahead_bytes.min(length - fetched);
+            fetched += window;
+            let ready = self.occupy(now, model.positioning + transfer_time(window, model.bytes_per_second));
+            stream.windows.push_back((fetched, ready));
+        }
+        while stream.windows.front().is_some_and(|(window_end, _)| *window_end < end) {
+            stream.windows.pop_front();
+        }
+        let ready = stream.windows.front().map_or(now, |(_, ready)| *ready);
+        stream.next = end;
+        self.streams.push_back(stream);
+        ready.max(now)
+    }
+
+    fn write(&mut self, model: &SpindleModel, now: Instant, file: String, offset: u64, bytes: u64) -> Instant {
+        let share = model.positioning.as_nanos() * u128::from(bytes) / u128::from(model.gather_bytes.max(1));
+        let positioning = Duration::from_nanos(u64::try_from(share).unwrap_or(u64::MAX)).min(model.positioning);
+        let length = self.lengths.entry(file).or_default();
+        *length = (*length).max(offset + bytes);
+        self.occupy(now, positioning + transfer_time(bytes, model.bytes_per_second))
+    }
+}
+
+/// The disks of one target. Clones are the same disks.
+#[derive(Clone)]
+pub struct Spindle {
+    simulation: Simulation,
+    model: SpindleModel,
+    state: Arc<Mutex<State>>,
+}
+
+impl Spindle {
+    /// Empty disks.
+    pub fn new(simulation: &Simulation, model: SpindleModel) -> Self {
+        Self { simulation: simulation.clone(), model, state: Arc::default() }
+    }
+
+    /// An operation: decided at once, done when the arm is through with it.
+    fn run<T: Send + 'static>(
+        &self,
+        operate: impl FnOnce(&mut State, &SpindleModel, Instant) -> io::Result<(T, Instant)> + Send + 'static,
+    ) -> BoxFuture<'static, io::Result<T>> {
+        let this = self.clone();
+        Box::pin(async move {
+            let (result, done) = operate(&mut this.state.lock(), &this.model, this.simulation.now())?;
+            this.simulation.sleep_until(done).await;
+            Ok(result)
+        })
+    }
+}
+
+impl Device for Spindle {
+    fn read(&self, file: &str, offset: u64, mut buffer: Vec<u8>) -> BoxFuture<'static, io::Result<(Vec<u8>, usize)>> {
+        let file = file.to_owned();
+        self.run(move |state, model, now| {
+            let length = state.lengths.get(&file).copied().unwrap_or(0);
+            let bytes = length.saturating_sub(offset).min(buffer.len() as u64);
+            buffer[..bytes as usize].fill(0);
+            let done = if bytes == 0 { now } else { state.read(model, now, &file, offset, bytes) };
+            Ok(((buffer, bytes as usize), done))
+        })
+    }
+
+    fn write(&self, file: &str, offset: u64, pieces: Vec<Bytes>) -> BoxFuture<'static, io::Result<()>> {
+        let file = file.to_owned();
+        self.run(move |state, model, now| {
+            if !pieces.iter().all(|piece| piece.iter().all(|byte| *byte == 0)) {
+                return Err(io::Error::new(io::ErrorKind::InvalidInput, "modelled disks keep zeros only"));
+            }
+            let bytes = pieces.iter().map(|piece| piece.len() as u64).sum();
+            check_range(offset, bytes)?;
+            Ok(((), state.write(model, now, file, offset, bytes)))
+        })
+    }
+
+    fn flush(&self, _file: &str) -> BoxFuture<'static, io::Result<()>> {
+        self.run(|state, model, now| Ok(((), state.occupy(now, model.positioning))))
+    }
+
+    fn length(&self, file: &str) -> BoxFuture<'static, io::Result<Option<u64>>> {
+        let file = file.to_owned();
+        self.run(move |state, _, now| Ok((state.lengths.get(&file).copied(), now)))
+    }
+
+    fn truncate(&self, file: &str, length: u64) -> BoxFuture<'static, io::Result<()>> {
+        let file = file.to_owned();
+        self.run(move |state, _, now| {
+            state.lengths.insert(file, length);
+            Ok(((), now))
+        })
+    }
+
+    fn punch(&self, _file: &str, _offset: u64, _bytes: u64) -> BoxFuture<'static, io::Result<()>> {
+        self.run(|_, _, now| Ok(((), now)))
+    }
+
+    fn allocate(&self, file: &str, _offset: u64, _bytes: u64) -> BoxFuture<'static, io::Result<()>> {
+        let file = file.to_owned();
+        self.run(move |state, _, now| {
+            state.lengths.entry(file).or_default();
+            Ok(((), now))
+        })
+    }
+
+    fn remove(&self, file: &str) -> BoxFuture<'static, io::Result<()>> {
+        let file = file.to_owned();
+        self.run(move |state, _, now| {
+            state.lengths.remove(&file);
+            state.streams.retain(|stream| stream.file != file);
+            Ok(((), now))
+        })
+    }
+
+    fn list(&self, prefix: &str) -> BoxFuture<'static, io::Result<Vec<String>>> {
+        let prefix = prefix.to_owned();
+        self.run(move |state, _, now| {
+            let names = state.lengths.range(prefix.clone()..).map(|(name, _)| name);
+            Ok((names.take_while(|name| name.starts_with(&prefix)).cloned().collect(), now))
+        })
+    }
+
+    fn space(&self) -> BoxFuture<'static, io::Result<SpaceUsage>> {
+        self.run(|state, _, now| {
+            let used: u64 = state.lengths.values().sum();
+            let bytes_free = CAPACITY_BYTES.saturating_sub(used);
+            let usage = SpaceUsage {
+                bytes_total: CAPACITY_BYTES,
+                bytes_free,
+                bytes_available: bytes_free,
+                inodes_total: FILES_MAX,
+                inodes_free: FILES_MAX - state.lengths.len() as u64,
+            };
+            Ok((usage, now))
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const MIB: u64 = 1 << 20;
+    const MODEL: SpindleModel = SpindleModel {
+        positioning: Duration::from_millis(8),
+        bytes_per_second: 100 * MIB,
+        gather_bytes: 8 * MIB,
+        read_ahead: Some(ReadAhead { ahead_bytes: 4 * MIB, streams_max: 4 }),
+    };
+
+    /// Time that `readers` take to read 32 MiB each of one file, taking turns, 1 MiB at a time.
+    fn reading(model: SpindleModel, readers: u64) -> Duration {
+        let mut state = State::default();
+        state.lengths.insert("f".to_owned(), readers * 32 * MIB);
+        let mut now = Instant(0);
+        for call in 0..32 {
+            for reader in 0..readers {
+                now = state.read(&model, now, "f", (reader * 32 + call) * MIB, MIB).max(now);
+            }
+        }
+        now.since(Instant(0))
+    }
+
+    #[test]
+    fn a_stream_positions_once_a_window_and_without_cache_at_every_read() {
+        let cold = SpindleModel { read_ahead: None, ..MODEL };
+        assert_eq!(reading(cold, 1), Duration::from_millis(32 * 18));
+        let streamed = reading(MODEL, 1);
+        assert!(streamed < Duration::from_millis(32 * 13) && streamed > Duration::from_millis(320), "{streamed:?}");
+    }
+
+    #[test]
+    fn more_readers_than_the_cache_follows_find_nothing_read_ahead() {
+        let (few, many) = (reading(MODEL, 4) / 4, reading(MODEL, 5) / 5);
+        assert!(few < Duration::from_millis(32 * 15), "{few:?}");
+        assert_eq!(many, Duration::from_millis(32 * 18));
+    }
+
+    #[test]
+    fn writes_share_their_positioning() {
+        let mut state = State::default();
+        let mut done = Instant(0);
+        for call in 0..8 {
+            done = state.write(&MODEL, Instant(0), "f".to_owned(), call * MIB, MIB);
+        }
+        assert_eq!(done.since(Instant(0)), Duration::from_millis(80 + 8));
+        assert_eq!(state.lengths["f"], 8 * MIB);
+    }
+
+    #[test]
+    fn contents_other_than_zeros_are_refused() {
+        let simulation = Simulation::new(1);
+        let disks = Spindle::new(&simulation, MODEL);
+        let outcome = simulation.run(crate::executor::RunLimits::default(), async move {
+            disks.write("f", 0, vec![vec![0; 5000].into()]).await.unwrap();
+            let (data, bytes) = disks.read("f", 1000, vec![7; 9000]).await.unwrap();
+            assert!(bytes == 4000 && data[..bytes].iter().all(|byte| *byte == 0));
+            disks.write("f", 0, vec![vec![0, 1].into()]).await.map_err(|error| error.kind())
+        });
+        assert_eq!(outcome.unwrap(), Err(io::ErrorKind::InvalidInput));
+    }
+}

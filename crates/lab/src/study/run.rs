@@ -1,0 +1,268 @@
+//! Running a job in virtual time: the shipped client and server code on modelled disks and links.
+//!
+//! Every job gets a cluster of its own. Tasks are spread over clients in blocks of ranks, as MPI does by default. A phase
+//! begins when every task has the file open, and ends when the last one is done; writing ends with fsync. All data are zeros
+//! ([`crate::spindle`]).
+//!
+//! Downside: processors cost nothing, so a cluster is only as slow as its disks and links.
+
+use std::{sync::Arc, time::Duration};
+
+use bytes::Bytes;
+use client::{FileSystem, NewNode, OpenFile, WriteOptions};
+use layout::{FileSystemDefault, ResolvedCount};
+use oss::OstOptions;
+use rpc::{
+    ImportOptions,
+    message::mdt::{OpenFlags, open_flag},
+};
+use types::{Credentials, FsResult, InodeNumber, NodeKind};
+
+use super::{Job, Outcome};
+use crate::{
+    Simulation,
+    cluster::{Cluster, ClusterOptions, Hardware},
+    executor::RunLimits,
+    links::LinkModel,
+    log::EventLog,
+    server::{Role, Serving, Settings},
+    spindle::{ReadAhead, SpindleModel},
+};
+
+/// A cluster to run on.
+#[derive(Clone, Copy, Debug)]
+pub struct Testbed {
+    /// OSTs.
+    pub osts: u16,
+    /// Client hosts.
+    pub clients: u16,
+    /// Disks and links.
+    pub hardware: Hardware,
+}
+
+impl Testbed {
+    /// E1's: 64 OSTs of three drives on 8 OSS, 16 clients, 6 routers, FDR InfiniBand. What the paper does not say is
+    /// assumed; docs/decisions/0011-models.md says from what.
+    pub fn e1(cache: bool) -> Self {
+        let links = LinkModel {
+            machine_bytes_per_second: 6_000_000_000,
+            routers: 6,
+            router_bytes_per_second: 6_000_000_000,
+            osts_per_machine: 8,
+        };
+        let spindle = SpindleModel {
+            positioning: Duration::from_millis(8),
+            bytes_per_second: 300_000_000,
+            gather_bytes: if cache { 16 << 20 } else { 8 << 20 },
+            read_ahead: cache.then_some(ReadAhead { ahead_bytes: 2 << 20, streams_max: 32 }),
+        };
+        let hardware = Hardware { links: Some(links), spindle: Some(spindle) };
+        Self { osts: super::e1::OSTS as u16, clients: super::e1::CLIENTS as u16, hardware }
+    }
+
+    /// E3's: 80 OSTs of 350 MB/s on 20 OSS of 700 MB/s. Its clients sit on a torus that was not the limit: one per OST
+    /// here, with fast links.
+    pub fn e3() -> Self {
+        let links = LinkModel {
+            machine_bytes_per_second: 700_000_000,
+            routers: 0,
+            router_bytes_per_second: 1,
+            osts_per_machine: super::e3::OSTS_PER_SERVER,
+        };
+        let spindle = SpindleModel {
+            positioning: Duration::from_millis(8),
+            bytes_per_second: 350_000_000,
+            gather_bytes: 16 << 20,
+            read_ahead: Some(ReadAhead { ahead_bytes: 2 << 20, streams_max: 32 }),
+        };
+        let hardware = Hardware { links: Some(links), spindle: Some(spindle) };
+        Self { osts: super::e3::OSTS as u16, clients: super::e3::OSTS as u16, hardware }
+    }
+}
+
+/// Bounds that only a hang reaches.
+const LIMITS: RunLimits = RunLimits { virtual_time: Duration::from_secs(100 * 3600), steps: u64::MAX / 2 };
+
+/// Runs one job; the log of a run that fails is of no use here, its reason is.
+pub fn run(job: &Job, testbed: Testbed, seed: u64) -> Result<Vec<Outcome>, String> {
+    let simulation = Simulation::new(seed);
+    let main = on_cluster(simulation.clone(), job.clone(), testbed, seed);
+    let ran = simulation.run(LIMITS, main);
+    simulation.end();
+    ran.map_err(|stuck| stuck.to_string())?
+}
+
+async fn on_cluster(simulation: Simulation, job: Job, testbed: Testbed, seed: u64) -> Result<Vec<Outcome>, String> {
+    let log = EventLog::new(&simulation);
+    let options = ClusterOptions { osts: testbed.osts, clients: testbed.clients, settings: settings() };
+    let cluster = Cluster::start_on(testbed.hardware, &simulation, &log, seed, options).await?;
+    all_osts_known(&cluster, testbed.osts).await?;
+    let tasks = open(&cluster, &job).await?;
+    let job = Arc::new(job);
+    let mut outcomes = Vec::new();
+    for phase in ["write", "read"] {
+        let begun = simulation.now();
+        let running: Vec<_> = tasks
+            .iter()
+            .enumerate()
+            .map(|(rank, task)| {
+                let (task, job) = (task.clone(), job.clone());
+                cluster.begin_on_client(task.client, async move { task.run(&job, rank as u32, phase).await })
+            })
+            .collect();
+        for outcome in running {
+            let done = outcome.await.ok_or("a client died")?;
+            done.map_err(|error| format!("{} {phase}: {error}", job.name))?;
+        }
+        let seconds = simulation.now().since(begun).as_secs_f64();
+        let operations = (0..job.tasks).map(|rank| job.transfers(rank).count() as u64).sum();
+        outcomes.push(Outcome { job: job.name.clone(), phase, bytes: job.bytes(), operations, seconds });
+    }
+    Ok(outcomes)
+}
+
+/// Waits until the MDT has heard of every OST: a file made before has fewer stripes than asked for.
+async fn all_osts_known(cluster: &Cluster, osts: u16) -> Result<(), String> {
+    let known = || {
+        let reported = |serving: &Serving| {
+            let views = serving.mdt.iter().flat_map(|mdt| mdt.osts());
+            views.filter(|(_, view)| view.report.is_some()).count()
+        };
+        cluster.inspect(Role::Mds, reported).unwrap_or(0)
+    };
+    for _ in 0..1000 {
+        if known() >= usize::from(osts) {
+            return Ok(());
+        }
+        cluster.simulation().sleep(Duration::from_millis(100)).await;
+    }
+    Err(format!("the metadata server knows {} of {osts} targets", known()))
+}
+
+/// A task with its file open.
+#[derive(Clone)]
+struct Task {
+    client: u16,
+    file_system: Arc<FileSystem>,
+    file: Arc<OpenFile>,
+}
+
+impl Task {
+    async fn run(&self, job: &Job, rank: u32, phase: &'static str) -> FsResult<()> {
+        let zeros = Bytes::from(vec![0; job.transfer_bytes as usize]);
+        for (offset, bytes) in job.transfers(rank) {
+            if phase == "write" {
+                let data = zeros.slice(..bytes as usize);
+                self.file_system.write(&self.file, offset, data, WriteOptions::default()).await?;
+            } else {
+                self.file_system.read(&self.file, offset, bytes as usize).await?;
+            }
+        }
+        if phase == "write" { self.file_system.fsync(&self.file, false).await } else { Ok(()) }
+    }
+}
+
+/// Makes the files and opens them for every task, on the client it runs on.
+async fn open(cluster: &Cluster, job: &Job) -> Result<Vec<Task>, String> {
+    let credentials = Credentials::root();
+    let clients = cluster.clients();
+    let mut inodes = Vec::new();
+    for file in 0..job.files() {
+        let node = NewNode {
+            parent: InodeNumber::ROOT,
+            name: format!("file.{file}").into_bytes(),
+            kind: NodeKind::Regular,
+            mode: 0o600,
+            umask: 0,
+            layout: Some(job.striping.spec()),
+        };
+        let (file_system, _) = cluster.file_system(clients[0]).ok_or("no client")?;
+        let maker = credentials.clone();
+        let created = cluster.on_client(clients[0], async move { file_system.create(&maker, node).await }).await;
+        inodes.push(created.ok_or("a client died")?.map_err(|error| format!("creating a file: {error}"))?.inode);
+    }
+    let mut tasks = Vec::new();
+    for rank in 0..job.tasks {
+        let client = clients[rank as usize * clients.len() / job.tasks as usize];
+        let (file_system, _) = cluster.file_system(client).ok_or("no client")?;
+        let (inode, user, opener) = (inodes[job.place(rank).0 as usize], credentials.clone(), file_system.clone());
+        let flags = OpenFlags(open_flag::READ | open_flag::WRITE);
+        let opened = cluster.on_client(client, async move { opener.open(&user, inode, flags).await }).await;
+        let file = opened.ok_or("a client died")?.map_err(|error| format!("opening a file: {error}"))?;
+        tasks.push(Task { client, file_system, file });
+    }
+    Ok(tasks)
+}
+
+/// Settings as shipped, but for patience: a queue of modelled disks may be longer than any real one.
+fn settings() -> Settings {
+    let patience = Duration::from_secs(100_000);
+    Settings {
+        lease: patience,
+        import: ImportOptions { patience, resend: Duration::from_secs(1000), ..ImportOptions::default() },
+        store: kv::Config { zero_segments: false, ..kv::Config::default() },
+        ost: OstOptions::default(),
+        layout: FileSystemDefault {
+            stripe_count: ResolvedCount::AtMost(1),
+            stripe_bytes: 1 << 20,
+            ..FileSystemDefault::default()
+        },
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use layout::StripeCount;
+
+    use super::*;
+    use crate::study::{Pattern, Striping};
+
+    /// Two targets of 100 MB/s behind links of 150 MB/s.
+    fn testbed() -> Testbed {
+        let spindle = SpindleModel {
+            positioning: Duration::from_millis(5),
+            bytes_per_second: 100_000_000,
+            gather_bytes: 8 << 20,
+            read_ahead: Some(ReadAhead { ahead_bytes: 1 << 20, streams_max: 8 }),
+        };
+        let links = LinkModel {
+            machine_bytes_per_second: 150_000_000,
+            routers: 0,
+            router_bytes_per_second: 1,
+            osts_per_machine: 1,
+        };
+        Testbed { osts: 2, clients: 2, hardware: Hardware { links: Some(links), spindle: Some(spindle) } }
+    }
+
+    fn job(stripe_count: u32, tasks: u32) -> Job {
+        Job {
+            name: "job".to_owned(),
+            striping: Striping::plain(StripeCount::Exactly(stripe_count), 1 << 20),
+            pattern: Pattern::Shared,
+            tasks,
+            task_bytes: 16 << 20,
+            transfer_bytes: 1 << 20,
+        }
+    }
+
+    #[test]
+    fn two_targets_are_twice_as_fast_as_one_and_a_run_repeats() {
+        let one = run(&job(1, 4), testbed(), 1).unwrap();
+        let two = run(&job(2, 4), testbed(), 1).unwrap();
+        for (one, two) in one.iter().zip(&two) {
+            let faster = one.seconds / two.seconds;
+            assert!((1.6..2.4).contains(&faster), "{} is {faster} times as fast: {one:?} {two:?}", one.phase);
+        }
+        let rate = one[0].bytes as f64 / one[0].seconds;
+        assert!((70e6..100e6).contains(&rate), "a little below the disks' rate: {rate}");
+        assert_eq!(run(&job(2, 4), testbed(), 1).unwrap(), two);
+    }
+
+    #[test]
+    fn one_client_is_bound_by_its_link() {
+        let testbed = Testbed { clients: 1, ..testbed() };
+        let outcomes = run(&job(2, 4), testbed, 1).unwrap();
+        let rate = outcomes[0].bytes as f64 / outcomes[0].seconds;
+        assert!((100e6..150e6).contains(&rate), "{rate}");
+    }
+}

@@ -1,0 +1,213 @@
+//! Running a [`Job`] on a directory of a mounted file system: real files with their layouts, or the emulation.
+//!
+//! Life cycle: [`Files::create`] makes the files, tasks open them, [`Files::remove`] takes them away. Writing ends with
+//! fsync, which is part of the time; before reading the page cache is dropped where the process may.
+
+use std::{
+    io,
+    path::{Path, PathBuf},
+    time::Duration,
+};
+
+use bytes::Bytes;
+use client::control::ControlRequest;
+use lab::study::{Job, Outcome, Segment, Striping};
+use layout::LayoutSpec;
+
+use super::{
+    interposed::{Interposed, Part},
+    segments::Segments,
+};
+use crate::{
+    bench::{
+        drop_caches,
+        target::{PosixTarget, Target, TargetFile},
+        workers,
+    },
+    lfs::channel::{self, Errno},
+};
+
+/// Where the files of a job are.
+#[derive(Clone, Debug)]
+pub enum Files {
+    /// In one directory, with layouts.
+    Real {
+        /// The directory.
+        directory: PathBuf,
+    },
+    /// In parts, in directories; where each part ends.
+    Parts(Vec<(PathBuf, u64)>),
+}
+
+fn io_error(Errno(errno): Errno) -> io::Error {
+    io::Error::from_raw_os_error(errno)
+}
+
+/// Name of a file of a job.
+fn name(file: u32) -> String {
+    format!("stria-bench.{file}")
+}
+
+impl Files {
+    /// Makes the files of `job` below `root`, each with its layout.
+    pub fn create(root: &Path, job: &Job) -> io::Result<Self> {
+        let spec = job.striping.spec();
+        let files = Files::Real { directory: root.to_owned() };
+        let created = (0..job.files()).try_for_each(|file| {
+            let request =
+                ControlRequest::CreateWithLayout { name: name(file).into_bytes(), mode: 0o600, spec: spec.clone() };
+            channel::call(root, &request).map(drop).map_err(io_error)
+        });
+        match created {
+            Ok(()) => Ok(files),
+            Err(error) => files.remove(root, job).and(Err(error)),
+        }
+    }
+
+    /// Makes a directory per segment below `root`, with the segment's layout as its default.
+    pub fn emulate(root: &Path, striping: &Striping) -> io::Result<Self> {
+        let Striping::Segments(segments) = striping else {
+            return Err(io::Error::new(io::ErrorKind::InvalidInput, "an emulation needs segments"));
+        };
+        let directory = |(index, segment): (usize, &Segment)| {
+            let directory = root.join(format!("segment.{index}"));
+            std::fs::create_dir(&directory)?;
+            let default = LayoutSpec::Plain(segment.stripes());
+            channel::call(&directory, &ControlRequest::SetDefaultLayout(Some(default))).map_err(io_error)?;
+            Ok((directory, segment.end))
+        };
+        Ok(Files::Parts(segments.iter().enumerate().map(directory).collect::<io::Result<_>>()?))
+    }
+
+    /// For segments as a user gave them; `emulate` turns layouts into directories.
+    pub fn for_segments(root: &Path, job: &Job, segments: &Segments, emulate: bool) -> io::Result<Self> {
+        match segments {
+            Segments::Directories(directories) => Ok(Files::Parts(directories.clone())),
+            Segments::Layouts(_) if emulate => Self::emulate(root, &job.striping),
+            Segments::Layouts(_) => Self::create(root, job),
+        }
+    }
+
+    fn open(&self, file: u32) -> io::Result<Box<dyn TargetFile>> {
+        // A file that has a layout exists, and opening it for creation leaves it as it is.
+        let open = |directory: &Path| PosixTarget::new(directory, false).create(&name(file));
+        match self {
+            Files::Real { directory } => open(directory),
+            Files::Parts(parts) => {
+                let part = |(directory, end): &(PathBuf, u64)| Ok(Part { end: *end, file: open(directory)? });
+                Ok(Box::new(Interposed::new(parts.iter().map(part).collect::<io::Result<_>>()?)))
+            }
+        }
+    }
+
+    /// Removes the files of `job`, and the directories an emulation made below `root`.
+    pub fn remove(self, root: &Path, job: &Job) -> io::Result<()> {
+        let directories = match self {
+            Files::Real { directory } => vec![directory],
+            Files::Parts(parts) => parts.into_iter().map(|(directory, _)| directory).collect(),
+        };
+        for directory in directories {
+            for file in 0..job.files() {
+                match std::fs::remove_file(directory.join(name(file))) {
+                    Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
+                    _ => {}
+                }
+            }
+            if directory != root && directory.parent() == Some(root) {
+                std::fs::remove_dir(directory)?;
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Makes the files, writes and reads them, and removes them, whatever came of it.
+pub fn measure(root: &Path, job: &Job, make: impl FnOnce() -> io::Result<Files>) -> io::Result<Vec<Outcome>> {
+    let files = make()?;
+    let outcomes = run(job, &files);
+    let removed = files.remove(root, job);
+    outcomes.and_then(|outcomes| removed.map(|()| outcomes))
+}
+
+/// Writes, then reads everything.
+fn run(job: &Job, files: &Files) -> io::Result<Vec<Outcome>> {
+    let pattern = |index: usize| (index % 251) as u8 | 1;
+    let data = Bytes::from_iter((0..job.transfer_bytes as usize).map(pattern));
+    let written = each_task(job, files, |file, rank| {
+        job.transfers(rank).try_for_each(|(offset, bytes)| file.write_at(&data.slice(..bytes as usize), offset))?;
+        file.sync()
+    })?;
+    drop_caches();
+    let read = each_task(job, files, |file, rank| {
+        let mut buffer = vec![0; job.transfer_bytes as usize];
+        job.transfers(rank).try_for_each(|(offset, bytes)| {
+            let buffer = &mut buffer[..bytes as usize];
+            file.read_at(buffer, offset)?;
+            if *buffer == data[..bytes as usize] {
+                Ok(())
+            } else {
+                Err(io::Error::other("read other data than written"))
+            }
+        })
+    })?;
+    let outcome = |phase, time: Duration| {
+        let operations = (0..job.tasks).map(|rank| job.transfers(rank).count() as u64).sum();
+        Outcome { job: job.name.clone(), phase, bytes: job.bytes(), operations, seconds: time.as_secs_f64() }
+    };
+    Ok(vec![outcome("write", written), outcome("read", read)])
+}
+
+fn each_task(
+    job: &Job,
+    files: &Files,
+    transfer: impl Fn(&dyn TargetFile, u32) -> io::Result<()> + Sync,
+) -> io::Result<Duration> {
+    workers::run(job.tasks as usize, |rank| {
+        let rank = rank as u32;
+        let file = files.open(job.place(rank).0)?;
+        transfer(&*file, rank)?;
+        file.close()
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use layout::{END_OF_FILE, StripeCount};
+
+    use super::*;
+
+    #[test]
+    fn an_emulation_runs_on_any_file_system() {
+        let place = tempfile::tempdir().unwrap();
+        let directory = |name: &str| {
+            let directory = place.path().join(name);
+            std::fs::create_dir(&directory).unwrap();
+            directory
+        };
+        let files = Files::Parts(vec![(directory("a"), 100_000), (directory("b"), END_OF_FILE)]);
+        let job = Job {
+            name: "j".to_owned(),
+            striping: Striping::plain(StripeCount::Default, 1 << 20),
+            pattern: lab::study::Pattern::Shared,
+            tasks: 3,
+            task_bytes: 70_000,
+            transfer_bytes: 4096,
+        };
+        let outcomes = run(&job, &files).unwrap();
+        assert_eq!(
+            outcomes.iter().map(|one| (one.phase, one.bytes)).collect::<Vec<_>>(),
+            [("write", 210_000), ("read", 210_000)]
+        );
+        assert_eq!(std::fs::metadata(place.path().join("b").join(name(0))).unwrap().len(), 110_000);
+        files.remove(place.path(), &job).unwrap();
+        assert!(std::fs::read_dir(place.path()).unwrap().next().is_none(), "everything is removed");
+    }
+
+    #[test]
+    fn a_file_system_without_layouts_is_an_error() {
+        let place = tempfile::tempdir().unwrap();
+        let striping = Striping::plain(StripeCount::Exactly(2), 1 << 20);
+        let error = Files::emulate(place.path(), &striping).unwrap_err();
+        assert_eq!(error.raw_os_error(), Some(libc::ENOTTY));
+    }
+}

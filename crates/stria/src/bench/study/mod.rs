@@ -1,0 +1,290 @@
+//! Studies, live and in miniature: the jobs of [`lab::study`] on a mount whose targets are rate-limited, or on any mounted
+//! file system. Configurations take turns, so that what else the machine does hits all of them.
+//!
+//! Results are JSON lines (one per measurement), a table of medians, and the study's sentences with whether they hold.
+
+mod interposed;
+mod job;
+mod segments;
+
+use std::{
+    fs::File,
+    io::Write,
+    path::{Path, PathBuf},
+};
+
+use anyhow::{Context, bail, ensure};
+use clap::{Args, Subcommand};
+use comfy_table::{CellAlignment, Table};
+use lab::study::{
+    Job, Outcome, Pattern, Scale, Striping, Study, e1, e3,
+    shape::{Finding, Rates},
+};
+use serde::Serialize;
+
+use self::{
+    job::Files,
+    segments::{Described, Segments},
+};
+use super::{report::STYLE, systems::System};
+
+/// Where a study runs.
+#[derive(Clone, Debug, Args)]
+pub struct Place {
+    /// Use this directory of a mounted file system, instead of starting one
+    #[arg(long, value_name = "DIR", conflicts_with_all = ["ost_mbps", "ost_latency_us", "oss_mbps"])]
+    pub at: Option<PathBuf>,
+    /// MiB/s of each object storage target; 0: as fast as it is
+    #[arg(long, default_value_t = 16)]
+    pub ost_mbps: u64,
+    /// Microseconds of each request to a target, besides its bytes
+    #[arg(long, default_value_t = 500)]
+    pub ost_latency_us: u64,
+    /// MiB/s of the server of all targets together; 0: as fast as it is
+    #[arg(long, default_value_t = 0)]
+    pub oss_mbps: u64,
+}
+
+/// What a study does beside its jobs.
+#[derive(Clone, Debug)]
+pub struct Session {
+    /// Where.
+    pub place: Place,
+    /// Directory for data.
+    pub dir: Option<PathBuf>,
+    /// Rounds.
+    pub repeat: usize,
+    /// JSON lines go here.
+    pub json: Option<PathBuf>,
+    /// Segments become files in directories.
+    pub emulate: bool,
+}
+
+/// Options of a preset.
+#[derive(Clone, Debug, Args)]
+pub struct PresetOptions {
+    /// Where to run.
+    #[command(flatten)]
+    pub place: Place,
+    /// Divide sizes of files by this [default: a file of 128 MiB]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
+    pub scale: Option<u64>,
+    /// Divide numbers of targets and stripe counts by this
+    #[arg(long, default_value_t = 4, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=64))]
+    pub scale_osts: u32,
+    /// Divide numbers of tasks by this
+    #[arg(long, default_value_t = 4, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=64))]
+    pub scale_tasks: u32,
+    /// Rounds; the table shows medians
+    #[arg(long, default_value_t = 3)]
+    pub repeat: usize,
+    /// Directory on the disk to be used [default: the temporary directory]
+    #[arg(long)]
+    pub dir: Option<PathBuf>,
+    /// Write every measurement to this file as a JSON line
+    #[arg(long)]
+    pub json: Option<PathBuf>,
+    /// The study's own emulation: segments are files in directories
+    #[arg(long)]
+    pub emulate: bool,
+}
+
+/// Parts of study E1, dynamic striping.
+#[derive(Clone, Debug, Subcommand)]
+pub enum E1Command {
+    /// Table 3: IOR on one shared file, static layouts against layouts that widen at watermarks
+    Ior(PresetOptions),
+}
+
+impl PresetOptions {
+    /// The scale, where `bytes` is the default for sizes.
+    fn scale(&self, bytes: u64) -> Scale {
+        Scale { bytes: self.scale.unwrap_or(bytes), osts: self.scale_osts, tasks: self.scale_tasks }
+    }
+
+    fn session(&self) -> Session {
+        Session {
+            place: self.place.clone(),
+            dir: self.dir.clone(),
+            repeat: self.repeat,
+            json: self.json.clone(),
+            emulate: self.emulate,
+        }
+    }
+}
+
+/// Runs `stria bench e1`.
+pub fn run_e1(command: &E1Command) -> anyhow::Result<()> {
+    /// 4 TiB become 128 MiB.
+    const IOR_BYTES: u64 = 1 << 15;
+    match command {
+        E1Command::Ior(options) => run_study(&e1::ior(options.scale(IOR_BYTES)), &options.session()),
+    }
+}
+
+/// Runs `stria bench e3`.
+pub fn run_e3(options: &PresetOptions) -> anyhow::Result<()> {
+    /// 100 GiB become 100 MiB.
+    const BYTES: u64 = 1 << 10;
+    run_study(&e3::matrix(options.scale(BYTES)), &options.session())
+}
+
+/// Runs `stria bench ior --segments`.
+pub fn run_segments(session: &Session, lists: &[String], sizes: &Sizes, osts: u16) -> anyhow::Result<()> {
+    let mut configurations = Vec::new();
+    for list in lists {
+        let segments: Segments = list.parse().with_context(|| format!("--segments {list}"))?;
+        let job = Job {
+            name: list.clone(),
+            striping: segments.striping().unwrap_or(Striping::Automatic),
+            pattern: Pattern::Shared,
+            tasks: sizes.tasks,
+            task_bytes: sizes.bytes / u64::from(sizes.tasks.max(1)),
+            transfer_bytes: sizes.transfer_bytes,
+        };
+        ensure!(job.task_bytes > 0 && job.transfer_bytes > 0, "nothing to write");
+        configurations.push((job, segments));
+    }
+    if configurations.iter().any(|(_, segments)| matches!(segments, Segments::Directories(_))) {
+        ensure!(session.emulate, "segments that are directories are an emulation: add --emulate");
+    }
+    let (place, _system) = start(session, osts)?;
+    let outcomes = interleave(session, None, &configurations, |(job, segments)| {
+        job::measure(&place, job, || Files::for_segments(&place, job, segments, session.emulate))
+    })?;
+    println!("{}", table(configurations.iter().map(|(job, _)| job), &outcomes));
+    Ok(())
+}
+
+/// Sizes of a run with segments.
+#[derive(Clone, Copy, Debug)]
+pub struct Sizes {
+    /// Tasks that share the file.
+    pub tasks: u32,
+    /// Bytes of the file.
+    pub bytes: u64,
+    /// Bytes of each call.
+    pub transfer_bytes: u64,
+}
+
+fn run_study(study: &Study, session: &Session) -> anyhow::Result<()> {
+    let Scale { bytes, osts, tasks } = study.scale;
+    println!("{}: {} OSTs; sizes 1/{bytes}, OSTs and stripe counts 1/{osts}, tasks 1/{tasks}", study.name, study.osts);
+    let (place, _system) = start(session, u16::try_from(study.osts).context("too many OSTs")?)?;
+    let outcomes = interleave(session, Some(study), &study.jobs, |job| {
+        job::measure(&place, job, || match session.emulate {
+            true => Files::emulate(&place, &job.striping),
+            false => Files::create(&place, job),
+        })
+    })?;
+    println!("{}", table(&study.jobs, &outcomes));
+    for finding in study.findings(&outcomes) {
+        println!("{}", describe(&finding));
+    }
+    Ok(())
+}
+
+/// A finding as a line.
+pub fn describe(finding: &Finding) -> String {
+    let verdict = if finding.holds { "holds" } else { "DOES NOT HOLD" };
+    format!("{verdict:>13}: {} ({})", finding.sentence, finding.figures)
+}
+
+/// The directory to work in; a file system is started for it, unless one is given.
+fn start(session: &Session, osts: u16) -> anyhow::Result<(PathBuf, Option<(System, tempfile::TempDir)>)> {
+    if let Some(at) = &session.place.at {
+        ensure!(at.is_dir(), "{} is not a directory", at.display());
+        return Ok((at.clone(), None));
+    }
+    let mut builder = tempfile::Builder::new();
+    builder.prefix("stria-bench-");
+    let place = match &session.dir {
+        Some(directory) => builder.tempdir_in(directory),
+        None => builder.tempdir(),
+    };
+    let place = place.context("cannot make a temporary directory")?;
+    let Place { ost_mbps, ost_latency_us, oss_mbps, .. } = session.place;
+    let parameters = [
+        format!("obdfilter.*.limit_mbps={ost_mbps}"),
+        format!("obdfilter.*.limit_latency_us={ost_latency_us}"),
+        format!("oss.*.limit_mbps={oss_mbps}"),
+    ];
+    let system = System::up(place.path().join("system"), osts, &parameters)?;
+    let Some(directory) = system.directory.clone() else { bail!("the file system is not mounted") };
+    Ok((directory, Some((system, place))))
+}
+
+/// One measurement as a JSON line.
+#[derive(Serialize)]
+struct Line<'a> {
+    study: &'a str,
+    scale: Option<Scale>,
+    repetition: usize,
+    #[serde(flatten)]
+    outcome: &'a Outcome,
+}
+
+/// Runs every configuration in turn, again and again.
+fn interleave<C>(
+    session: &Session,
+    study: Option<&Study>,
+    configurations: &[C],
+    run: impl Fn(&C) -> std::io::Result<Vec<Outcome>>,
+) -> anyhow::Result<Vec<Outcome>> {
+    let create = |path: &Path| File::create(path).with_context(|| format!("cannot create {}", path.display()));
+    let mut json = session.json.as_deref().map(create).transpose()?;
+    let mut all = Vec::new();
+    for repetition in 0..session.repeat {
+        for (number, configuration) in configurations.iter().enumerate() {
+            let (round, count) = (repetition + 1, configurations.len());
+            eprint!("\r\x1b[Kround {round} of {}, configuration {} of {count}", session.repeat, number + 1);
+            let outcomes = match run(configuration) {
+                Ok(outcomes) => outcomes,
+                // What is not measured is shown as such, and no sentence about it holds.
+                Err(error) => {
+                    eprintln!("\r\x1b[Kconfiguration {} failed: {error}", number + 1);
+                    continue;
+                }
+            };
+            for outcome in &outcomes {
+                let (name, scale) = (study.map_or("ior", |study| study.name), study.map(|study| study.scale));
+                let line = Line { study: name, scale, repetition, outcome };
+                if let Some(file) = &mut json {
+                    writeln!(file, "{}", serde_json::to_string(&line)?)?;
+                }
+            }
+            all.extend(outcomes);
+        }
+    }
+    eprint!("\r\x1b[K");
+    ensure!(!all.is_empty(), "no configuration could be measured");
+    Ok(all)
+}
+
+/// Medians, one row per job, one column per phase.
+pub fn table<'a>(jobs: impl IntoIterator<Item = &'a Job>, outcomes: &[Outcome]) -> Table {
+    let rates = Rates::of(outcomes);
+    let mut phases: Vec<&'static str> = Vec::new();
+    for outcome in outcomes {
+        if !phases.contains(&outcome.phase) {
+            phases.push(outcome.phase);
+        }
+    }
+    let mut table = Table::new();
+    table.load_style(STYLE);
+    let head = ["configuration", "layout", "tasks", "MiB"].map(str::to_owned);
+    table.set_header(head.into_iter().chain(phases.iter().map(|phase| format!("{phase} MiB/s"))));
+    for column in 2..4 + phases.len() {
+        if let Some(column) = table.column_mut(column) {
+            column.set_cell_alignment(CellAlignment::Right);
+        }
+    }
+    for job in jobs {
+        let layout = Described(&job.striping).to_string();
+        let layout = if layout == job.name { String::new() } else { layout };
+        let row = [job.name.clone(), layout, job.tasks.to_string(), (job.bytes() >> 20).to_string()];
+        let figures = phases.iter().map(|phase| format!("{:.0}", rates.get(&job.name, phase)));
+        table.add_row(row.into_iter().chain(figures));
+    }
+    table
+}

@@ -1,0 +1,83 @@
+//! Studies in miniature on real mounts: `stria bench ior --segments`, the emulation, and rate-limited targets.
+//!
+//! Rates have an upper bound here, by the limits, and none below: how fast a machine is, no test may depend on.
+
+mod common;
+
+use common::{FileSystem, Place, Transport, programs::program};
+
+/// Runs `stria bench`; the JSON lines it wrote.
+fn bench(place: &Place, arguments: &str) -> Vec<serde_json::Value> {
+    let directory = place.data("bench");
+    std::fs::create_dir_all(&directory).expect("mkdir");
+    let json = place.data("lines.json");
+    let output = program(env!("CARGO_BIN_EXE_stria"))
+        .arg("bench")
+        .args(arguments.split_whitespace())
+        .arg("--dir")
+        .arg(&directory)
+        .arg("--json")
+        .arg(&json);
+    let text = output.succeed();
+    assert!(text.contains("MiB/s"), "{text}");
+    let lines = std::fs::read_to_string(&json).expect("JSON lines");
+    lines.lines().map(|line| serde_json::from_str(line).expect("JSON")).collect()
+}
+
+fn rate(line: &serde_json::Value) -> f64 {
+    let number = |name: &str| line[name].as_f64().unwrap_or_else(|| panic!("{name} in {line}"));
+    number("bytes") / f64::from(1 << 20) / number("seconds")
+}
+
+/// A limited target gives what it may and no more: two are twice as fast at most.
+#[test]
+fn segments_are_as_fast_as_their_targets_may_be() {
+    let place = Place::new();
+    let lines = bench(
+        &place,
+        "ior --segments 1x1M:rest --segments 1x1M:8M,2x1M:rest --mib 24 --workers 4 --repeat 1 --osts 4 --ost-mbps 16
+         --ost-latency-us 0",
+    );
+    let jobs: Vec<_> = lines.iter().map(|line| (line["job"].as_str(), line["phase"].as_str())).collect();
+    let segments = "1x1M:8M,2x1M:rest";
+    let wanted = [("1x1M:rest", "write"), ("1x1M:rest", "read"), (segments, "write"), (segments, "read")];
+    assert_eq!(jobs, wanted.map(|(job, phase)| (Some(job), Some(phase))));
+    // What an idle target has saved up is 80 KiB of 24 MiB.
+    for (line, mbps_max) in lines.iter().zip([16.1, 16.1, 48.3, 48.3]) {
+        assert!(rate(line) <= mbps_max, "{} MiB/s: {line}", rate(line));
+    }
+}
+
+/// The emulation on a mount leaves a directory per segment with its layout, on any other file system plain directories.
+#[test]
+fn the_emulation_runs_on_a_mount_and_elsewhere_and_cleans_up() {
+    let system = FileSystem::start(Transport::InProcess, 1);
+    let place = Place::new();
+    let common = "--mib 6 --workers 3 --repeat 1";
+    let at = format!("--at {}", system.root().display());
+    let lines = bench(&place, &format!("ior --segments 1x1M:2M,2x1M:rest --emulate {common} {at}"));
+    assert_eq!(lines.len(), 2);
+    assert_eq!(std::fs::read_dir(system.root()).expect("the mount").count(), 0, "cleaned up");
+    system.finish();
+    let [a, b] = ["a", "b"].map(|name| place.data(name));
+    for directory in [&a, &b] {
+        std::fs::create_dir(directory).expect("mkdir");
+    }
+    let list = format!("{}:2M,{}:rest", a.display(), b.display());
+    let at = format!("--at {}", place.data("bench").display());
+    assert_eq!(bench(&place, &format!("ior --segments {list} --emulate {common} {at}")).len(), 2);
+    let output = program(env!("CARGO_BIN_EXE_stria"))
+        .args(["bench", "ior", "--segments", &list, "--at"])
+        .arg(place.data("bench"))
+        .output();
+    assert!(output.status != 0 && output.stderr.contains("--emulate"), "{output:?}");
+}
+
+/// The preset runs all of table 3 and says of every sentence whether it holds.
+#[test]
+fn table_3_runs_in_miniature() {
+    let place = Place::new();
+    let lines = bench(&place, "e1 ior --scale 262144 --scale-osts 16 --scale-tasks 16 --repeat 1 --ost-mbps 64");
+    assert_eq!(lines.len(), 12, "six configurations, two phases");
+    assert!(lines.iter().all(|line| line["scale"]["bytes"] == 262144 && line["bytes"] == 16 << 20));
+}
