@@ -1,16 +1,16 @@
 //! Sizes of files whose objects are the only ones to know them.
 //!
 //! While a file may be open for writing anywhere, its size, blocks and modification time are those of its objects: one
-//! `Glimpse` request to each OST, all at once, whatever the number of files and stripes.
+//! `Glimpse` request to each target, all at once, whatever the number of files and stripes.
 
 use std::collections::BTreeMap;
 
 use bytes::Bytes;
-use layout::{Layout, Location};
-use rpc::message::{OstReply, OstRequest, mdt::Entry, ost::ObjectAttributes};
-use types::{Attributes, FsError, FsResult, InodeNumber, ObjectId, OstIndex, Timestamp};
+use layout::Layout;
+use rpc::message::{OstReply, OstRequest, mdt::Entry, mgs::TargetRole, ost::ObjectAttributes};
+use types::{Attributes, FsError, FsResult, InodeNumber, ObjectId, Timestamp};
 
-use crate::{FileSystem, join::join_all, open_inode::verified, target::unexpected};
+use crate::{FileSystem, join::join_all, objects::holder_of, open_inode::verified, target::unexpected};
 
 /// Objects asked about in one request: far below the limits of a message's length.
 const GLIMPSE_OBJECTS_MAX: usize = 8192;
@@ -33,7 +33,7 @@ impl Figures {
     }
 }
 
-/// What one OST is asked.
+/// What one target is asked.
 #[derive(Default)]
 struct Question {
     /// File (index) and slot of each object.
@@ -42,15 +42,15 @@ struct Question {
 }
 
 impl FileSystem {
-    /// Attributes of objects of one OST, in order.
-    async fn glimpse_ost(&self, ost: OstIndex, objects: Vec<ObjectId>) -> FsResult<Vec<ObjectAttributes>> {
-        let target = self.targets.ost(ost)?;
+    /// Attributes of objects of one target, in order.
+    async fn glimpse_target(&self, role: TargetRole, objects: Vec<ObjectId>) -> FsResult<Vec<ObjectAttributes>> {
+        let target = self.targets.get(role)?;
         let mut attributes = Vec::with_capacity(objects.len());
         for batch in objects.chunks(GLIMPSE_OBJECTS_MAX) {
-            let mut outcome = target.ost(OstRequest::Glimpse(batch.to_vec()), Bytes::new()).await;
+            let mut outcome = target.objects(OstRequest::Glimpse(batch.to_vec()), Bytes::new()).await;
             if outcome == Err(FsError::Evicted) {
                 // Looking changes nothing: once more, in the new session.
-                outcome = target.ost(OstRequest::Glimpse(batch.to_vec()), Bytes::new()).await;
+                outcome = target.objects(OstRequest::Glimpse(batch.to_vec()), Bytes::new()).await;
             }
             match outcome?.0 {
                 OstReply::Attributes(found) if found.len() == batch.len() => attributes.extend(found),
@@ -60,22 +60,21 @@ impl FileSystem {
         Ok(attributes)
     }
 
-    /// Figures of files from the given slots of each. A file fails if an OST that holds one of its objects does.
+    /// Figures of files from the given slots of each. A file fails if a target that holds one of its objects does.
     async fn glimpse_slots(&self, files: &[(InodeNumber, &Layout, Vec<u32>)]) -> Vec<FsResult<Figures>> {
-        let mut by_ost: BTreeMap<OstIndex, Question> = BTreeMap::new();
+        let mut by_target: BTreeMap<TargetRole, Question> = BTreeMap::new();
         for (index, (inode, layout, slots)) in files.iter().enumerate() {
             for &slot in slots {
-                // The MDT's own objects are in what it says of the file.
-                let Some(Location::Ost(ost)) = layout.location(slot) else { continue };
-                let question = by_ost.entry(ost).or_default();
+                let Some(location) = layout.location(slot) else { continue };
+                let question = by_target.entry(holder_of(*inode, location)).or_default();
                 question.places.push((index, slot));
                 question.objects.push(ObjectId { inode: *inode, slot });
             }
         }
-        let ask = |(ost, question): (&OstIndex, &Question)| self.glimpse_ost(*ost, question.objects.clone());
-        let answers = join_all(by_ost.iter().map(ask).collect()).await;
+        let ask = |(role, question): (&TargetRole, &Question)| self.glimpse_target(*role, question.objects.clone());
+        let answers = join_all(by_target.iter().map(ask).collect()).await;
         let mut figures: Vec<FsResult<Figures>> = files.iter().map(|_| Ok(Figures::default())).collect();
-        for (Question { places, .. }, answer) in by_ost.values().zip(answers) {
+        for (Question { places, .. }, answer) in by_target.values().zip(answers) {
             match answer {
                 Ok(attributes) => {
                     for (&(index, slot), object) in places.iter().zip(&attributes) {

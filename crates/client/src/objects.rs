@@ -14,6 +14,7 @@ use rpc::{
     checksum,
     message::{
         MdtRequest, OstReply, OstRequest,
+        mgs::TargetRole,
         ost::{Changed, Read, ReadDone, SpaceChange, Write},
     },
 };
@@ -40,6 +41,14 @@ pub(crate) struct Object<'a> {
 impl Object<'_> {
     pub fn id(&self) -> ObjectId {
         ObjectId { inode: self.inode, slot: self.slot }
+    }
+}
+
+/// Who holds an object of a file.
+pub(crate) fn holder_of(inode: InodeNumber, location: Location) -> TargetRole {
+    match location {
+        Location::Ost(ost) => TargetRole::Ost(ost),
+        Location::Mdt => TargetRole::Mdt(inode.mdt()),
     }
 }
 
@@ -87,10 +96,7 @@ impl Drop for InFlight<'_> {
 impl FileSystem {
     /// The target that holds an object.
     fn holder(&self, object: Object<'_>) -> FsResult<Arc<Target>> {
-        match object.location {
-            Location::Ost(ost) => self.targets.ost(ost),
-            Location::Mdt => Err(FsError::NotSupported),
-        }
+        self.targets.get(holder_of(object.inode, object.location))
     }
 
     /// One request to an object; `make` builds it for each attempt, `take` judges the reply.
@@ -105,7 +111,7 @@ impl FileSystem {
         let mut outcome = Err(FsError::Transfer);
         for _ in 0..ATTEMPTS {
             object.open.map_or(Ok(()), OpenInode::check)?;
-            let reply = target.ost(make(), bulk.clone()).await;
+            let reply = target.objects(make(), bulk.clone()).await;
             outcome = reply.and_then(|(reply, bulk)| take(reply, bulk));
             match &outcome {
                 Err(FsError::Transfer) => tracing::warn!(object = %object.id(), "data arrived damaged; trying again"),

@@ -4,7 +4,7 @@
 //! of a file that existed before the open, because a program may write, close, open again and fsync. Together with them
 //! the MDT commits, so that the file and its layout are there to find the data by.
 //!
-//! Lost writes are not silent: if an OST restarted between a write and the fsync, the write may have been lost with its
+//! Lost writes are not silent: if a target restarted between a write and the fsync, the write may have been lost with its
 //! memory. The object's modification time tells: it is not older than that write if the write survived. If it is, the
 //! fsync fails, once, and the caller knows that data written before are gone.
 //!
@@ -21,6 +21,7 @@ use types::{FileKind, FsError, FsResult, ObjectId, OstIndex};
 use crate::{
     FileSystem, OpenFile,
     join::join_all,
+    objects::holder_of,
     open_inode::{OpenInode, Unsynced},
     statistics::Operation,
     target::unexpected,
@@ -71,6 +72,11 @@ impl<'a> Pending<'a> {
         }
         by_ost
     }
+
+    /// Whether data on the MDT were written.
+    fn touches_mdt(&self, layout: &Layout) -> bool {
+        self.unsynced.keys().any(|slot| layout.location(*slot) == Some(Location::Mdt))
+    }
 }
 
 impl FileSystem {
@@ -104,7 +110,7 @@ impl FileSystem {
         });
         let commit = async {
             let committed = open.state().committed;
-            if data_only && committed {
+            if data_only && committed && !pending.touches_mdt(layout) {
                 return Ok(());
             }
             open.state().committed = false;
@@ -124,11 +130,11 @@ impl FileSystem {
         }
     }
 
-    /// Fails if a write from before a restart of its OST is not there any more.
+    /// Fails if a write from before a restart of its target is not there any more.
     async fn check_lost(&self, open: &OpenInode, layout: &Layout, flushed: &BTreeMap<u32, Unsynced>) -> FsResult<()> {
         for (&slot, unsynced) in flushed {
-            let Some(Location::Ost(ost)) = layout.location(slot) else { continue };
-            let target = self.targets.ost(ost)?;
+            let Some(location) = layout.location(slot) else { continue };
+            let target = self.targets.get(holder_of(open.inode(), location))?;
             if target.restarts() == unsynced.restarts {
                 continue;
             }

@@ -137,6 +137,19 @@ impl Target {
         }
     }
 
+    /// A request for objects of this target: those of an OST, or data on an MDT.
+    pub async fn objects(&self, request: OstRequest, bulk: Bytes) -> FsResult<(OstReply, Bytes)> {
+        if matches!(self.role, TargetRole::Ost(_)) {
+            return self.ost(request, bulk).await;
+        }
+        let changes = request.changes_object();
+        let request = if changes { MdtRequest::ChangeData(request) } else { MdtRequest::ReadData(request) };
+        match self.call(Request::Mdt(request), bulk).await? {
+            (Reply::Mdt(MdtReply::Data(reply)), bulk) => Ok((reply, bulk)),
+            (reply, _) => Err(unexpected(reply)),
+        }
+    }
+
     /// Asks for the target's space.
     pub async fn ask_space(&self) -> FsResult<()> {
         let (space, condition) = match self.role {

@@ -132,7 +132,8 @@ impl Targets {
         )
     }
 
-    fn get(&self, role: TargetRole) -> FsResult<Arc<Target>> {
+    /// The target of this role.
+    pub fn get(&self, role: TargetRole) -> FsResult<Arc<Target>> {
         self.by_role.read().get(&role).cloned().ok_or(FsError::NoDevice)
     }
 

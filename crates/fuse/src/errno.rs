@@ -55,6 +55,7 @@ pub fn of(error: &FsError) -> Errno {
         FsError::Protocol(_) => libc::EPROTO,
         FsError::Device { .. }
         | FsError::Corrupt { .. }
+        | FsError::CorruptOnMdt { .. }
         | FsError::Transfer
         | FsError::Unreachable { .. }
         | FsError::Damaged(_) => libc::EIO,
@@ -66,7 +67,7 @@ pub fn of(error: &FsError) -> Errno {
 
 #[cfg(test)]
 mod tests {
-    use types::{ObjectId, OstIndex};
+    use types::{MdtIndex, ObjectId, OstIndex};
 
     use super::*;
 
@@ -115,6 +116,7 @@ mod tests {
         for error in [
             FsError::Device { target: target(), detail: String::new() },
             FsError::Corrupt { object: ObjectId::default(), ost: OstIndex(0), offset: 0 },
+            FsError::CorruptOnMdt { object: ObjectId::default(), mdt: MdtIndex(0), offset: 0 },
             FsError::Transfer,
             FsError::Unreachable { target: target(), seconds: 100 },
             FsError::Damaged(String::new()),

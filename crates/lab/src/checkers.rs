@@ -11,7 +11,7 @@ use std::{
 
 use layout::{Layout, Location};
 use rpc::message::{mdt::ScannedInode, ost::ObjectAttributes};
-use types::{FsResult, InodeNumber, ObjectId, OstIndex};
+use types::{FsResult, InodeNumber, ObjectId};
 
 use crate::{cluster::Cluster, inspector::Inspector, server::Role, workload::Verdict};
 
@@ -88,26 +88,26 @@ async fn recovery_ends(cluster: &Cluster) -> Verdict {
     }
 }
 
-type Objects = BTreeMap<OstIndex, Vec<(ObjectId, ObjectAttributes)>>;
+type Objects = BTreeMap<Location, Vec<(ObjectId, ObjectAttributes)>>;
 
 async fn all_objects(inspector: &Inspector) -> Result<Objects, String> {
     let mut objects = Objects::new();
-    for ost in inspector.osts() {
-        objects.insert(ost, failed(&format!("objects of {ost}"), inspector.objects(ost).await)?);
+    for holder in inspector.holders() {
+        objects.insert(holder, failed(&format!("objects of {holder:?}"), inspector.objects(holder).await)?);
     }
     Ok(objects)
 }
 
 /// Objects that no file has, with their targets.
-fn orphans(inodes: &[ScannedInode], objects: &Objects) -> BTreeSet<(OstIndex, ObjectId)> {
+fn orphans(inodes: &[ScannedInode], objects: &Objects) -> BTreeSet<(Location, ObjectId)> {
     let layouts: BTreeMap<InodeNumber, &Layout> =
         inodes.iter().filter_map(|scanned| Some((scanned.entry.attributes.inode, scanned.layout.as_ref()?))).collect();
-    let belongs = |ost: OstIndex, object: ObjectId| {
+    let belongs = |holder: Location, object: ObjectId| {
         let location = layouts.get(&object.inode).and_then(|layout| layout.location(object.slot));
-        location == Some(Location::Ost(ost))
+        location == Some(holder)
     };
-    let each = objects.iter().flat_map(|(ost, objects)| objects.iter().map(|(object, _)| (*ost, *object)));
-    each.filter(|(ost, object)| !belongs(*ost, *object)).collect()
+    let each = objects.iter().flat_map(|(holder, objects)| objects.iter().map(|(object, _)| (*holder, *object)));
+    each.filter(|(holder, object)| !belongs(*holder, *object)).collect()
 }
 
 /// No object is left without its file once the MDT has told the OSTs what to destroy.
@@ -116,9 +116,12 @@ async fn outbox_drains(cluster: &Cluster, inspector: &Inspector) -> Verdict {
     loop {
         let inodes = failed("scan of inodes", inspector.inodes().await)?;
         let orphans = orphans(&inodes, &all_objects(inspector).await?);
-        let Some((ost, object)) = orphans.first() else { return Ok(()) };
+        let Some((holder, object)) = orphans.first() else { return Ok(()) };
         if cluster.simulation().now() > deadline {
-            return Err(format!("{} objects without a file are never destroyed, as {object} on {ost}", orphans.len()));
+            return Err(format!(
+                "{} objects without a file are never destroyed, as {object} on {holder:?}",
+                orphans.len()
+            ));
         }
         cluster.simulation().sleep(LOOK_AGAIN).await;
     }
@@ -133,9 +136,9 @@ async fn namespace_is_clean(inspector: &Inspector) -> Verdict {
 
 /// Every stored byte matches its checksum.
 async fn objects_verify(inspector: &Inspector) -> Verdict {
-    for (ost, objects) in all_objects(inspector).await? {
+    for (holder, objects) in all_objects(inspector).await? {
         for (object, _) in objects {
-            failed(&format!("object {object} of {ost}"), inspector.verify(ost, object).await)?;
+            failed(&format!("object {object} of {holder:?}"), inspector.verify(holder, object).await)?;
         }
     }
     Ok(())
@@ -144,9 +147,8 @@ async fn objects_verify(inspector: &Inspector) -> Verdict {
 /// The size that the objects of a file imply.
 fn size_of_objects(number: InodeNumber, layout: &Layout, objects: &Objects) -> u64 {
     let size = |(slot, location)| {
-        let Location::Ost(ost) = location else { return 0 };
         let id = ObjectId { inode: number, slot };
-        let found = objects[&ost].iter().find(|(object, _)| *object == id);
+        let found = objects[&location].iter().find(|(object, _)| *object == id);
         found.map_or(0, |(_, attributes)| layout.file_size(slot, attributes.size))
     };
     layout.objects().map(size).max().unwrap_or(0)

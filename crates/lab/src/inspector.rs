@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 
 use bytes::Bytes;
+use layout::Location;
 use rpc::{
     Endpoint, Import,
     message::{
@@ -51,9 +52,10 @@ impl Inspector {
         self.process.kill();
     }
 
-    /// The OSTs.
-    pub fn osts(&self) -> Vec<OstIndex> {
-        self.osts.keys().copied().collect()
+    /// Who may hold objects: the MDT and the OSTs.
+    pub fn holders(&self) -> Vec<Location> {
+        let osts = self.osts.keys().map(|ost| Location::Ost(*ost));
+        std::iter::once(Location::Mdt).chain(osts).collect()
     }
 
     async fn mdt(&self, request: MdtRequest) -> FsResult<MdtReply> {
@@ -63,9 +65,14 @@ impl Inspector {
         }
     }
 
-    async fn ost(&self, ost: OstIndex, request: OstRequest) -> FsResult<OstReply> {
-        match self.osts[&ost].call(Request::Ost(request), Bytes::new()).await? {
-            (Reply::Ost(reply), _) => Ok(reply),
+    /// Asks for objects: those of an OST, or data on the MDT.
+    async fn ask(&self, holder: Location, request: OstRequest) -> FsResult<OstReply> {
+        let answer = match holder {
+            Location::Ost(ost) => self.osts[&ost].call(Request::Ost(request), Bytes::new()).await,
+            Location::Mdt => self.mdt.call(Request::Mdt(MdtRequest::ReadData(request)), Bytes::new()).await,
+        };
+        match answer? {
+            (Reply::Ost(reply) | Reply::Mdt(MdtReply::Data(reply)), _) => Ok(reply),
             (reply, _) => Err(FsError::Protocol(format!("unexpected answer {reply:?}"))),
         }
     }
@@ -95,11 +102,11 @@ impl Inspector {
         }
     }
 
-    /// All objects of an OST.
-    pub async fn objects(&self, ost: OstIndex) -> FsResult<Vec<(ObjectId, ObjectAttributes)>> {
+    /// All objects of a holder.
+    pub async fn objects(&self, holder: Location) -> FsResult<Vec<(ObjectId, ObjectAttributes)>> {
         let (mut objects, mut after) = (Vec::new(), None);
         loop {
-            match self.ost(ost, OstRequest::ListObjects(after, PAGE)).await? {
+            match self.ask(holder, OstRequest::ListObjects(after, PAGE)).await? {
                 OstReply::Objects(page) => match page.last() {
                     None => return Ok(objects),
                     Some((last, _)) => {
@@ -113,8 +120,8 @@ impl Inspector {
     }
 
     /// Reads an object whole and compares its checksums.
-    pub async fn verify(&self, ost: OstIndex, object: ObjectId) -> FsResult<()> {
-        self.ost(ost, OstRequest::Verify(object)).await.map(drop)
+    pub async fn verify(&self, holder: Location, object: ObjectId) -> FsResult<()> {
+        self.ask(holder, OstRequest::Verify(object)).await.map(drop)
     }
 
     /// An fcntl lock that somebody holds on a file.

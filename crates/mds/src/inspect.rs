@@ -4,12 +4,13 @@ use kv::{Table, inspect::Schema};
 use layout::{
     Backing, BackingSpec, Component, END_OF_FILE, Form, Layout, LayoutSpec, PlainLayout, StripeCount, StripeSpec,
 };
-use types::{Fid, FileKind, FsResult, InodeNumber, Timestamp};
+use types::{Fid, FileKind, FsError, FsResult, InodeNumber, Timestamp};
 
 use crate::tables::{
-    ALL, COUNTERS, ENTRIES, INODES, LINKS, ORPHANS, OUTBOX, REPLIES, SESSIONS, XATTRS,
+    ALL, COUNTERS, DATA, ENTRIES, INODES, LINKS, ORPHANS, OUTBOX, REPLIES, SESSIONS, XATTRS,
     codec::{client_of_key, inode_of_key},
     counter::{self, Counters, Identity},
+    data::{self, BLOCK, DataKey, ObjectRecord},
     entry::EntryRecord,
     inode::{Inode, InodeData},
     link, orphan,
@@ -39,7 +40,7 @@ impl Schema for MdtSchema {
     fn concerns(&self, table: Table, key: &[u8], value: &[u8], inode: u64) -> bool {
         let leads = |bytes: &[u8]| bytes.starts_with(&inode.to_be_bytes());
         match table {
-            INODES | LINKS | XATTRS | ORPHANS => leads(key),
+            INODES | LINKS | XATTRS | ORPHANS | DATA => leads(key),
             // As the directory, and as what a name leads to.
             ENTRIES => {
                 let target = EntryRecord::decode(value).ok().and_then(|record| record.target);
@@ -78,6 +79,10 @@ fn describe_key(table: Table, key: &[u8]) -> FsResult<String> {
         }
         COUNTERS if key == counter::IDENTITY => "identity".to_owned(),
         COUNTERS if key == counter::COUNTERS => "counters".to_owned(),
+        DATA => match data::decode_key(key)? {
+            DataKey::Object(object) => format!("object {object}"),
+            DataKey::Block(object, block) => format!("object {object} block {block}"),
+        },
         _ => format!("{key:02x?}"),
     })
 }
@@ -109,8 +114,21 @@ fn describe_value(table: Table, key: &[u8], value: &[u8]) -> FsResult<String> {
             let counters = Counters::decode(value)?;
             format!("next inode {:#x}, {} inodes in use", counters.next_inode, counters.inodes)
         }
+        DATA => describe_data(key, value)?,
         _ => format!("{value:02x?}"),
     })
+}
+
+fn describe_data(key: &[u8], value: &[u8]) -> FsResult<String> {
+    if let DataKey::Object(_) = data::decode_key(key)? {
+        let ObjectRecord { size, mtime, blocks } = ObjectRecord::decode(value)?;
+        return Ok(format!("size {size}, {blocks} blocks, mtime {}", time(mtime)));
+    }
+    let (checksum, bytes) = data::decode_block(value)?;
+    match data::load_block(value, &mut [0; BLOCK])? {
+        Some(_) => Ok(format!("checksum {checksum:08x}, {} bytes: {}", bytes.len(), shown(bytes))),
+        None => Err(FsError::Damaged(format!("checksum {checksum:08x} is not that of the block"))),
+    }
 }
 
 fn describe_inode(inode: &Inode) -> String {
@@ -289,6 +307,24 @@ mod tests {
         assert!(MdtSchema.key(INODES, &key[1..]).is_err());
         assert!(MdtSchema.concerns(INODES, &key, &[], inode.number().0));
         assert!(!MdtSchema.concerns(INODES, &key, &[], 7));
+    }
+
+    #[test]
+    fn data_are_described_and_compared_with_their_checksum() {
+        let object = types::ObjectId { inode: InodeNumber(0x100), slot: 0 };
+        let key = data::block_key(object, 3);
+        assert_eq!(MdtSchema.key(DATA, &key).as_deref(), Ok("object 0x100:0x0 block 3"));
+        let mut block = [0; BLOCK];
+        block[..5].copy_from_slice(b"hello");
+        let mut value = data::encode_block(rpc::checksum::crc32c(&block), &block);
+        let text = MdtSchema.value(DATA, &key, &value).unwrap();
+        assert!(text.ends_with("5 bytes: hello"), "{text}");
+        value[6] ^= 1;
+        assert!(MdtSchema.value(DATA, &key, &value).is_err());
+        let record = ObjectRecord { size: 7, mtime: Timestamp { seconds: 1, nanoseconds: 2 }, blocks: 1 };
+        let text = MdtSchema.value(DATA, &data::object_key(object), &record.encode()).unwrap();
+        assert_eq!(text, "size 7, 1 blocks, mtime 1.000000002");
+        assert!(MdtSchema.concerns(DATA, &key, &[], 0x100));
     }
 
     #[test]

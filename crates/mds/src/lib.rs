@@ -4,6 +4,7 @@
 //! - `transaction`: what one operation sees and changes; `ops`: the operations, one file each.
 //! - `settlement`: when the MDT knows a file's size; [`permission`] and [`access_list`]: who may do what. Pure.
 //! - `namespace`: tables and volatile state behind one mutex; [`Mdt`]: the handler around it.
+//! - `data`: bytes of files that lie on this MDT.
 //! - `recovery`: sessions, restarts, evictions; `agent`: what OSTs are told and asked.
 //!
 //! Invariants: an operation happens whole or not at all; the batch of a mutation holds its reply, so that a repetition has
@@ -13,6 +14,7 @@
 
 pub mod access_list;
 mod agent;
+mod data;
 mod error;
 pub mod inspect;
 mod mdt;

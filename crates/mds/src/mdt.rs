@@ -8,6 +8,7 @@
 
 use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
+use bytes::Bytes;
 use kv::{Batch, ColdStore, Lsn, Store};
 use parking_lot::{Mutex, MutexGuard};
 use rpc::{
@@ -263,8 +264,14 @@ impl Mdt {
             client,
             now: self.seams.clock.wall(),
             now_ns: self.seams.clock.now().0,
-            parameters: self.parameters(),
+            parameters: self.possible(self.parameters()),
         }
+    }
+
+    /// Parameters without what this MDT cannot do.
+    fn possible(&self, parameters: Parameters) -> Parameters {
+        let bytes_on_mdt_max = parameters.bytes_on_mdt_max.min(self.bytes_on_mdt_limit());
+        Parameters { bytes_on_mdt_max, ..parameters }
     }
 
     /// Waits until the kernel has everything up to `lsn`.
@@ -307,6 +314,7 @@ impl Mdt {
                 crate::recovery::end_session(self, call.client, false).await?;
                 Ok(MdtReply::Done)
             }
+            MdtRequest::ChangeData(request) => self.change_data(call, request).await,
             _ if ops::places_objects(request) && !self.map_is_known().await => Ok(MdtReply::Waiting),
             _ => self.run(call, request).await,
         }
@@ -331,9 +339,8 @@ impl Mdt {
                 let mut namespace = self.namespace();
                 let outcome = namespace.transact_or_wait(&context, |txn| {
                     let reply = ops::run(txn, request)?;
-                    if ops::is_stored(request) && txn.changes_tables() {
-                        let key = session::reply_key(call.client, call.slot);
-                        txn.put(REPLIES, key, session::encode_reply(call.xid, &reply));
+                    if ops::is_stored(request) {
+                        txn.keep_reply(call, &reply);
                     }
                     Ok(reply)
                 });
@@ -359,7 +366,7 @@ impl Mdt {
 
     /// The stored reply, if this is the repetition of a mutation that a former start of this MDT answered or was about to.
     /// An open that was part of it is entered again: the client did not know of it when it reclaimed.
-    async fn repeated(&self, call: &Call) -> FsResult<Option<MdtReply>> {
+    pub(crate) async fn repeated(&self, call: &Call) -> FsResult<Option<MdtReply>> {
         let context = self.context(call.client);
         let mut namespace = self.namespace();
         if namespace.volatile.recovery.replies.is_empty() {
@@ -397,7 +404,19 @@ impl Mdt {
 
 impl Handler for Mdt {
     fn handle(self: Arc<Self>, call: Call) -> BoxFuture<'static, Answer> {
-        Box::pin(async move { Answer::new(self.serve(&call).await.map(Reply::Mdt)) })
+        Box::pin(async move {
+            let outcome = match &call.request {
+                Request::Mdt(request @ MdtRequest::ReadData(question)) => {
+                    self.statistics.count(request);
+                    self.read_data(&call, question).await
+                }
+                _ => self.serve(&call).await.map(|reply| (reply, Bytes::new())),
+            };
+            match outcome {
+                Ok((reply, bulk)) => Answer { reply: Ok(Reply::Mdt(reply)), bulk },
+                Err(error) => Answer::new(Err(error)),
+            }
+        })
     }
 
     fn service(&self, request: &Request) -> &'static str {
@@ -405,6 +424,7 @@ impl Handler for Mdt {
             Request::Mdt(MdtRequest::ReadDirectory(_) | MdtRequest::ScanInodes(..) | MdtRequest::Check(..)) => {
                 "mdt_readpage"
             }
+            Request::Mdt(MdtRequest::ChangeData(_) | MdtRequest::ReadData(_)) => "mdt_io",
             Request::Mdt(MdtRequest::SetLock(set)) if set.wait => LOCK_SERVICE,
             Request::Mdt(MdtRequest::ExclusiveBegin(..)) => LOCK_SERVICE,
             _ => "mdt",
@@ -414,8 +434,10 @@ impl Handler for Mdt {
     fn persistent_reply(&self, client: ClientId, slot: Slot) -> Option<(Xid, Reply)> {
         let value = self.store.get(REPLIES, &session::reply_key(client, slot)).ok()??;
         match session::decode_reply(&value) {
-            // The handler itself answers its repetition, because it has to enter the open again.
+            // The handler itself answers its repetition, because it has to enter the open again,
             Ok((_, MdtReply::Created(created))) if created.opened.is_some() => None,
+            // or to wait until the data are durable.
+            Ok((_, MdtReply::Data(_))) => None,
             Ok((xid, reply)) => Some((xid, Reply::Mdt(reply))),
             Err(error) => {
                 tracing::error!(%client, ?slot, %error, "a stored reply is damaged");

@@ -74,6 +74,9 @@ async fn finish(mdt: &Arc<Mdt>) {
                 let orphans = txn.orphans(after.as_deref(), ORPHANS_PER_BATCH)?;
                 for inode in &orphans {
                     txn.reap(*inode)?;
+                    if txn.is_large() {
+                        return Ok(Some(*inode));
+                    }
                 }
                 Ok(orphans.last().copied())
             })

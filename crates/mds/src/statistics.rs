@@ -2,11 +2,11 @@
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use rpc::message::MdtRequest;
+use rpc::message::{MdtRequest, OstRequest};
 use types::NodeKind;
 
 /// Names, in the order of the counters.
-const NAMES: [&str; 28] = [
+const NAMES: [&str; 31] = [
     "open",
     "close",
     "create",
@@ -35,6 +35,9 @@ const NAMES: [&str; 28] = [
     "session",
     "check",
     "ping",
+    "read",
+    "write",
+    "punch",
 ];
 
 /// Counts since the MDT was opened.
@@ -94,6 +97,9 @@ fn name_of(request: &MdtRequest) -> &'static str {
         MdtRequest::Commit => "sync",
         MdtRequest::Reclaim(_) | MdtRequest::Disconnect => "session",
         MdtRequest::Ping => "ping",
+        MdtRequest::ReadData(_) => "read",
+        MdtRequest::ChangeData(OstRequest::Write(_)) => "write",
+        MdtRequest::ChangeData(_) => "punch",
         MdtRequest::Check(..) | MdtRequest::ScanInodes(..) => "check",
     }
 }

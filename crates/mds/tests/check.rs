@@ -7,13 +7,14 @@ use std::sync::Arc;
 use common::*;
 use kv::{Batch, Store};
 use mds::tables::{
-    ENTRIES, INODES, LINKS, ORPHANS, XATTRS,
+    DATA, ENTRIES, INODES, LINKS, ORPHANS, XATTRS,
+    data::{self, ObjectRecord},
     entry::{EntryRecord, Position, Target},
     inode::{Inode, Link},
     link, orphan, xattr,
 };
 use rpc::message::{MdtRequest, mdt::Finding};
-use types::{FileKind, FsError, InodeNumber};
+use types::{FileKind, FsError, InodeNumber, ObjectId, Timestamp};
 
 impl Fixture {
     /// Changes the tables behind the MDT's back.
@@ -198,4 +199,26 @@ async fn a_record_that_does_not_decode_is_reported_and_its_neighbours_are_served
     fs.lookup(&root(), ROOT, "g").await.unwrap();
     let found = fs.check(true).await;
     assert!(found.iter().any(|finding| finding.inode == file && !finding.repaired), "{found:?}");
+}
+
+#[tokio::test]
+async fn data_that_no_file_has_are_found() {
+    let mut fs = Fixture::new().await;
+    let striped = fs.file(ROOT, "striped").await;
+    let record = ObjectRecord { size: 5, mtime: Timestamp::default(), blocks: 1 };
+    for inode in [striped, InodeNumber(0x7777)] {
+        let object = ObjectId { inode, slot: 0 };
+        fs.damage(|_, batch| {
+            batch.put(DATA, data::object_key(object), record.encode());
+            batch.put(DATA, data::block_key(object, 0), data::encode_block(0, b"stray"));
+        })
+        .await;
+        finds_and_repairs(&fs, "5 bytes that no file has").await;
+        fs.damage(|store, batch| {
+            assert_eq!(store.get(DATA, &data::block_key(object, 0)).unwrap(), None);
+            batch.put(DATA, data::block_key(object, 7), data::encode_block(0, b"stray"));
+        })
+        .await;
+        finds_and_repairs(&fs, "block 7 of data without an object").await;
+    }
 }

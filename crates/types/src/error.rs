@@ -3,7 +3,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use crate::{ObjectId, OstIndex};
+use crate::{MdtIndex, ObjectId, OstIndex};
 
 /// Result of a file system operation.
 pub type FsResult<T> = Result<T, FsError>;
@@ -149,4 +149,14 @@ pub enum FsError {
     /// a wrong file system or a taken index, an unknown parameter).
     #[error("{0}")]
     Refused(String),
+    /// EIO: data stored on an MDT do not match their checksum. The data are not returned.
+    #[error("checksum mismatch in object {object} on {mdt} at byte {offset}")]
+    CorruptOnMdt {
+        /// The object.
+        object: ObjectId,
+        /// The target that holds it.
+        mdt: MdtIndex,
+        /// Offset of the damaged block within the object, in bytes.
+        offset: u64,
+    },
 }

@@ -12,7 +12,7 @@ use rpc::{
     Endpoint, Server, ServerOptions,
     message::mgs::{ClusterMap, Target, TargetRole, TargetState},
 };
-use rt::memory::{MemoryDevice, MemoryTransport, seams};
+use rt::memory::{MemoryDevice, MemoryTransport, SeededEntropy, Unflushed, seams};
 use tokio::sync::watch;
 use types::{Credentials, MdtIndex, OstIndex};
 
@@ -101,6 +101,18 @@ impl RealCluster {
     /// The MDT's process dies and another takes its place.
     pub async fn crash_mdt(&mut self) {
         (self.tables, self.cold) = (self.tables.crash(), self.cold.crash());
+        self.replace_mdt().await;
+    }
+
+    /// The MDT's host loses power, and with it what was not flushed; it comes back.
+    pub async fn lose_power_of_mdt(&mut self) {
+        let entropy = SeededEntropy::new(1);
+        self.tables = self.tables.power_loss(&entropy, Unflushed::Lost);
+        self.cold = self.cold.power_loss(&entropy);
+        self.replace_mdt().await;
+    }
+
+    async fn replace_mdt(&mut self) {
         let seed = self.next_seed();
         let osts = self.osts.len() as u16;
         let (mdt, server) =

@@ -10,18 +10,21 @@
 //! | links | the inode exists and is no directory | removing the link |
 //! | xattrs | the inode exists | removing the attribute |
 //! | orphans | the inode exists without a name | removing the record |
+//! | data | an object's file exists and its layout has it; a block has its object; the object's count of blocks, none behind its end | removing object or block, counting again |
 //!
 //! Entries come before inodes, so that a name the inode did not know counts as one of its names afterwards.
 
 use std::{collections::BTreeSet, future::poll_fn, task::Poll};
 
+use layout::Location;
 use rpc::message::mdt::Finding;
-use types::{FileKind, FsError, FsResult, InodeNumber, MdtIndex};
+use types::{FileKind, FsError, FsResult, InodeNumber, MdtIndex, ObjectId, limits::BLOCK_BYTES};
 
 use crate::{
     mdt::Mdt,
     tables::{
-        ENTRIES, INODES, LINKS, ORPHANS, XATTRS, codec,
+        DATA, ENTRIES, INODES, LINKS, ORPHANS, XATTRS, codec,
+        data::{self, DataKey, ObjectRecord},
         entry::{EntryRecord, Target},
         inode::{Inode, Link},
         link, orphan, xattr,
@@ -60,8 +63,14 @@ type Pass = fn(&mut Transaction<'_>, &mut Report, &[u8], &[u8]) -> FsResult<()>;
 /// Runs all passes.
 pub(crate) async fn run(mdt: &Mdt, repair: bool) -> FsResult<Vec<Finding>> {
     let mut report = Report { repair, findings: Vec::new(), omitted: 0, anchored: BTreeSet::new() };
-    let passes: [(kv::Table, Pass); 5] =
-        [(ENTRIES, entry), (INODES, inode), (LINKS, further_link), (XATTRS, attribute), (ORPHANS, orphan_record)];
+    let passes: [(kv::Table, Pass); 6] = [
+        (ENTRIES, entry),
+        (INODES, inode),
+        (LINKS, further_link),
+        (XATTRS, attribute),
+        (ORPHANS, orphan_record),
+        (DATA, data_record),
+    ];
     for (table, pass) in passes {
         let mut after: Option<Vec<u8>> = None;
         loop {
@@ -382,6 +391,60 @@ fn orphan_record(txn: &mut Transaction<'_>, report: &mut Report, key: &[u8], val
     report.add(number, problem.to_owned(), report.repair);
     if report.repair {
         txn.reap(number)?;
+    }
+    Ok(())
+}
+
+fn data_record(txn: &mut Transaction<'_>, report: &mut Report, key: &[u8], value: &[u8]) -> FsResult<()> {
+    match data::decode_key(key)? {
+        DataKey::Object(object) => data_object(txn, report, object, ObjectRecord::decode(value)?),
+        DataKey::Block(object, block) => {
+            data::decode_block(value)?;
+            if txn.get(DATA, &data::object_key(object))?.is_some() {
+                return Ok(());
+            }
+            report.add(object.inode, format!("block {block} of data without an object {object}"), report.repair);
+            if report.repair {
+                txn.delete(DATA, key.to_vec());
+            }
+            Ok(())
+        }
+    }
+}
+
+fn data_object(txn: &mut Transaction<'_>, report: &mut Report, object: ObjectId, record: ObjectRecord) -> FsResult<()> {
+    let inode = txn.find_inode(object.inode)?;
+    let location = inode.as_ref().and_then(|inode| inode.layout()).and_then(|layout| layout.location(object.slot));
+    if location != Some(Location::Mdt) {
+        let problem = format!("orphan object {object} on {}: {} bytes that no file has", txn.mdt, record.size);
+        report.add(object.inode, problem, report.repair);
+        if report.repair {
+            txn.delete_prefix(DATA, &data::object_key(object))?;
+        }
+        return Ok(());
+    }
+    let (mut held, mut behind) = (0, Vec::new());
+    txn.visit_blocks(object, 0..u64::MAX, |block, _| {
+        if block < record.size.div_ceil(BLOCK_BYTES) {
+            held += 1;
+        } else {
+            behind.push(block);
+        }
+        Ok(true)
+    })?;
+    if held == record.blocks && behind.is_empty() {
+        return Ok(());
+    }
+    let problem = format!(
+        "object {object} on {} counts {} blocks, has {held}, and {} behind its end",
+        txn.mdt,
+        record.blocks,
+        behind.len()
+    );
+    report.add(object.inode, problem, report.repair);
+    if report.repair {
+        txn.put(DATA, data::object_key(object), ObjectRecord { blocks: held, ..record }.encode());
+        behind.into_iter().for_each(|block| txn.delete(DATA, data::block_key(object, block)));
     }
     Ok(())
 }

@@ -6,6 +6,7 @@ pub(crate) mod attributes;
 pub(crate) mod check;
 pub(crate) mod close;
 pub(crate) mod create;
+pub(crate) mod data;
 pub(crate) mod exclusive;
 pub(crate) mod layouts;
 pub(crate) mod link;
@@ -61,7 +62,12 @@ pub(crate) fn run(txn: &mut Transaction<'_>, request: &MdtRequest) -> FsResult<M
         MdtRequest::Ping => Ok(MdtReply::Done),
         MdtRequest::ScanInodes(who, after, count) => scan::run(txn, who, *after, *count),
         MdtRequest::RepairSize(who, inode, update) => scan::repair_size(txn, who, *inode, update),
-        MdtRequest::StatFs | MdtRequest::Commit | MdtRequest::Check(..) | MdtRequest::Disconnect => {
+        MdtRequest::StatFs
+        | MdtRequest::Commit
+        | MdtRequest::Check(..)
+        | MdtRequest::Disconnect
+        | MdtRequest::ChangeData(_)
+        | MdtRequest::ReadData(_) => {
             unreachable!("answered by the handler, outside of a transaction")
         }
     }

@@ -52,7 +52,12 @@ pub(crate) fn may_write(txn: &Transaction<'_>, client: ClientId) -> bool {
 /// Ends some opens of a client that is gone; false when there are none left.
 pub(crate) fn abandon_some(txn: &mut Transaction<'_>, client: ClientId) -> FsResult<bool> {
     let some: Vec<OpenKey> = txn.volatile.opens.of_client(client).take(OPENS_PER_BATCH).map(|(key, _)| key).collect();
-    some.iter().try_for_each(|key| close::abandon(txn, *key))?;
+    for key in &some {
+        close::abandon(txn, *key)?;
+        if txn.is_large() {
+            break;
+        }
+    }
     Ok(!some.is_empty())
 }
 

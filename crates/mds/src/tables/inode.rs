@@ -116,6 +116,12 @@ impl Inode {
         self.layout().into_iter().flat_map(Layout::objects).filter_map(on_ost).collect()
     }
 
+    /// Whether this MDT may hold data of it.
+    pub fn may_have_data_here(&self) -> bool {
+        let on_mdt = |layout: &Layout| layout.objects().any(|(_, location)| location == Location::Mdt);
+        self.epoch != 0 && self.layout().is_some_and(on_mdt)
+    }
+
     /// The OSTs its layout names; none for anything but regular files.
     pub fn osts(&self) -> impl Iterator<Item = OstIndex> + '_ {
         let ost = |(_, location)| match location {

@@ -16,9 +16,12 @@
 //! | ORPHANS | inode | nothing: unlinked, but open ([`orphan`]) |
 //! | OUTBOX | OST, sequence | what that OST still has to be told ([`outbox`]) |
 //! | COUNTERS | which | identity, next inode, inodes in use ([`counter`]) |
+//! | DATA | inode, slot | size, blocks and time of an object on this MDT ([`data`]) |
+//! | DATA | inode, slot, block | checksum and bytes of a block of it ([`data`]) |
 
 pub mod codec;
 pub mod counter;
+pub mod data;
 pub mod entry;
 pub mod inode;
 mod layout;
@@ -48,8 +51,10 @@ pub const ORPHANS: Table = Table(7);
 pub const OUTBOX: Table = Table(8);
 /// Identity and counters.
 pub const COUNTERS: Table = Table(9);
+/// Data of files: objects on this MDT and their blocks.
+pub const DATA: Table = Table(10);
 /// All of them, with their names, for tools that decode a store.
-pub const ALL: [(Table, &str); 9] = [
+pub const ALL: [(Table, &str); 10] = [
     (INODES, "inodes"),
     (ENTRIES, "entries"),
     (LINKS, "links"),
@@ -59,6 +64,7 @@ pub const ALL: [(Table, &str); 9] = [
     (ORPHANS, "orphans"),
     (OUTBOX, "outbox"),
     (COUNTERS, "counters"),
+    (DATA, "data"),
 ];
 
 /// The first key behind all keys that start with `prefix`; `None` if there is none.

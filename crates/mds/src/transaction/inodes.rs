@@ -142,6 +142,9 @@ impl Transaction<'_> {
         for (ost, object) in inode.objects() {
             self.tell(ost, Errand::Destroy(object));
         }
+        if inode.may_have_data_here() {
+            self.delete_data(number)?;
+        }
         self.changes.counters.inodes = self.changes.counters.inodes.saturating_sub(1);
         Ok(())
     }

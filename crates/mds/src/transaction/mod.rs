@@ -8,6 +8,7 @@
 //! Downside: changes are searched one by one; a transaction is meant to hold tens of them, a few thousand at most.
 
 mod creation;
+mod data;
 mod entries;
 mod inodes;
 mod layouts;
@@ -15,19 +16,24 @@ mod xattrs;
 
 use bytes::Bytes;
 use kv::{Operation, Store, Table};
+use rpc::{Call, message::MdtReply};
 use tokio::sync::futures::OwnedNotified;
 use types::{ClientId, FsResult, InodeNumber, MdtIndex, OstIndex, Timestamp};
 
 pub(crate) use creation::{DIRECTORY_BYTES, NewInode, check_kind, own_default};
+pub(crate) use data::blocks_of;
 pub(crate) use entries::{FoundEntry, is_dots};
 
 use crate::{
     error::store_error,
     opens::{OpenFile, OpenKey},
     options::Parameters,
-    tables::{self, counter::Counters, outbox::Errand},
+    tables::{self, REPLIES, counter::Counters, outbox::Errand, session},
     volatile::Volatile,
 };
+
+/// Changes from which on a transaction is large: with the data of one more file, it is still a batch for any store.
+const OPERATIONS_LARGE: usize = 1024;
 
 /// Called with keys and values in order, until it returns false or an error.
 pub(crate) type Visit<'a> = &'a mut dyn FnMut(&[u8], &[u8]) -> FsResult<bool>;
@@ -113,6 +119,19 @@ impl<'n> Transaction<'n> {
         !self.changes.operations.is_empty() || !self.changes.errands.is_empty()
     }
 
+    /// The reply of a change joins its batch, so that a repetition after a restart finds it. Nothing is kept for what changed
+    /// nothing.
+    pub fn keep_reply(&mut self, call: &Call, reply: &MdtReply) {
+        if self.changes_tables() {
+            self.put(REPLIES, session::reply_key(call.client, call.slot), session::encode_reply(call.xid, reply));
+        }
+    }
+
+    /// Whether it changes so much that what can go into another transaction should.
+    pub fn is_large(&self) -> bool {
+        self.changes.operations.len() >= OPERATIONS_LARGE
+    }
+
     /// The open exists once the batch is applied.
     pub fn open_at_commit(&mut self, key: OpenKey, file: OpenFile) {
         self.changes.open = Some((key, file));
@@ -148,7 +167,7 @@ impl<'n> Transaction<'n> {
     }
 
     /// Creates or replaces.
-    pub fn put(&mut self, table: Table, key: Vec<u8>, value: Vec<u8>) {
+    pub fn put(&mut self, table: Table, key: Vec<u8>, value: impl Into<Bytes>) {
         self.changes.operations.push(Operation::Put(table, key.into(), value.into()));
     }
 

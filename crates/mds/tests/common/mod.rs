@@ -134,21 +134,37 @@ impl Fixture {
 
     /// A call with the client's next transaction number, in slot 0.
     pub async fn call(&self, client: ClientId, request: MdtRequest) -> FsResult<MdtReply> {
-        let xid = {
-            let mut xids = self.xids.lock();
-            let xid = xids.entry(client).or_insert(0);
-            *xid += 1;
-            Xid(*xid)
-        };
+        let xid = self.next_xid(client);
         self.call_as(client, Slot(0), xid, request).await
     }
 
     pub async fn call_as(&self, client: ClientId, slot: Slot, xid: Xid, request: MdtRequest) -> FsResult<MdtReply> {
-        let call = Call { client, slot, xid, trace: 0, request: Request::Mdt(request), bulk: Bytes::new() };
-        match self.mdt.clone().handle(call).await.reply? {
-            Reply::Mdt(reply) => Ok(reply),
+        Ok(self.call_with(client, slot, xid, request, Bytes::new()).await?.0)
+    }
+
+    /// A call with data beside it, and beside its answer.
+    pub async fn call_with(
+        &self,
+        client: ClientId,
+        slot: Slot,
+        xid: Xid,
+        request: MdtRequest,
+        bulk: Bytes,
+    ) -> FsResult<(MdtReply, Bytes)> {
+        let call = Call { client, slot, xid, trace: 0, request: Request::Mdt(request), bulk };
+        let answer = self.mdt.clone().handle(call).await;
+        match answer.reply? {
+            Reply::Mdt(reply) => Ok((reply, answer.bulk)),
             other => panic!("an MDT answered {other:?}"),
         }
+    }
+
+    /// The client's next transaction number.
+    pub fn next_xid(&self, client: ClientId) -> Xid {
+        let mut xids = self.xids.lock();
+        let xid = xids.entry(client).or_insert(0);
+        *xid += 1;
+        Xid(*xid)
     }
 
     pub fn open_id(&self) -> OpenId {

@@ -108,6 +108,8 @@ const MDT: &[Operation] = &[
     changes("mdt_repair_size"),
     changes("mdt_disconnect"),
     changes("mdt_instantiate"),
+    changes("mdt_change_data"),
+    reads("mdt_read_data"),
 ];
 
 const OST: &[Operation] = &[
@@ -236,6 +238,8 @@ fn mdt(request: &MdtRequest) -> u8 {
         MdtRequest::RepairSize(..) => 33,
         MdtRequest::Disconnect => 34,
         MdtRequest::Instantiate(..) => 35,
+        MdtRequest::ChangeData(..) => 36,
+        MdtRequest::ReadData(..) => 37,
     }
 }
 

@@ -155,6 +155,8 @@ fn mdt_requests() -> Vec<MdtRequest> {
         R::RepairSize(root(), INODE, update()),
         R::Disconnect,
         R::Instantiate(Instantiate { inode: INODE, open: OpenId(7), start: 1 << 20, end: 1 << 40 }),
+        R::ChangeData(OstRequest::Space(ObjectId { inode: INODE, slot: 0 }, SpaceChange::Truncate { size: 5 })),
+        R::ReadData(OstRequest::Read(Read { object: ObjectId { inode: INODE, slot: 0 }, offset: 4096, bytes: 4096 })),
     ]
 }
 
@@ -231,6 +233,7 @@ fn mdt_replies() -> Vec<MdtReply> {
         R::Space(SpaceUsage::default()),
         R::Findings(vec![Finding { inode: INODE, problem: "links 2, names 1".to_owned(), repaired: false }]),
         R::Scanned(vec![ScannedInode { entry: entry(), layout: None, busy: false }]),
+        R::Data(OstReply::Read(ReadDone { checksums: vec![1, 2], size: 3 })),
     ]
 }
 
@@ -300,6 +303,7 @@ fn errors_and_greetings_survive_the_wire() {
         FsError::Unreachable { target: "stria-OST0003".to_owned(), seconds: 100 },
         FsError::Corrupt { object: ObjectId::default(), ost: OstIndex(3), offset: 4096 },
         FsError::Damaged("why".to_owned()),
+        FsError::CorruptOnMdt { object: ObjectId::default(), mdt: MdtIndex(3), offset: 4096 },
     ];
     for error in errors {
         assert_eq!(decode::<FsError>(&encode(&error).unwrap()), Ok(error));
@@ -327,6 +331,7 @@ fn opcodes_are_the_published_ones() {
         (MdtRequest::Ping, 0x011e),
         (MdtRequest::Disconnect, 0x0122),
         (MdtRequest::Instantiate(Instantiate { inode: INODE, open: OpenId(7), start: 0, end: 1 }), 0x0123),
+        (MdtRequest::ReadData(OstRequest::Glimpse(vec![])), 0x0125),
     ];
     for (request, opcode) in published {
         assert_eq!(opcode::of(&Request::Mdt(request)).0, opcode);

@@ -5,6 +5,8 @@ pub use lock::{HeldLock, LockFamily, LockMode, LockRange};
 use serde::{Deserialize, Serialize};
 use types::{Attributes, Credentials, FileKind, InodeNumber, NodeKind, SetAttributes, SpaceUsage, Timestamp};
 
+use super::{OstReply, OstRequest};
+
 /// How a file is opened. Bits of [`OpenFlags`].
 pub mod open_flag {
     /// Reading is allowed.
@@ -504,6 +506,11 @@ pub enum MdtRequest {
     Disconnect,
     /// `NoData` beyond the last component. -> Layout
     Instantiate(Instantiate),
+    /// Change data on this MDT: `Write` (bulk data beside it) or `Space`; anything else is refused. -> Data
+    ChangeData(OstRequest),
+    /// Ask for data on this MDT: `Read` (bulk data beside the reply), `Seek`, `Glimpse`, `ListObjects` or `Verify`; anything
+    /// else is refused. -> Data
+    ReadData(OstRequest),
 }
 
 /// Answers of a metadata target.
@@ -543,4 +550,6 @@ pub enum MdtReply {
     Findings(Vec<Finding>),
     /// Inodes in order; empty at the end.
     Scanned(Vec<ScannedInode>),
+    /// What an OST would answer: of an object on this MDT.
+    Data(OstReply),
 }

@@ -127,6 +127,13 @@ pub enum OstRequest {
     Disconnect,
 }
 
+impl OstRequest {
+    /// Whether it changes the data of an object it names; if not, it may be executed any number of times.
+    pub fn changes_object(&self) -> bool {
+        matches!(self, OstRequest::Write(_) | OstRequest::Space(..))
+    }
+}
+
 /// Answers of an object storage target.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub enum OstReply {

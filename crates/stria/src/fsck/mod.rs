@@ -132,8 +132,8 @@ async fn check(node: &Node, arguments: &FsckArgs) -> anyhow::Result<Summary> {
         summary.findings.extend(findings);
         scan(mdt, &mut summary, &mut objects).await?;
     }
-    for (role, ost) in &targets.osts {
-        summary.objects += objects.read_target(*role, ost, arguments.data, &mut summary.findings).await?;
+    for (role, _) in targets.mdts.iter().chain(&targets.osts) {
+        summary.objects += objects.read_target(&targets, *role, arguments.data, &mut summary.findings).await?;
     }
     objects.judge(&targets, &*node.seams().clock, arguments.repair, &mut summary).await?;
     targets.close().await;
@@ -185,8 +185,18 @@ impl Targets {
         self.mdts.iter().find(|(known, _)| *known == role).map(|(_, import)| import).ok_or(FsError::NoDevice)
     }
 
-    fn ost(&self, role: TargetRole) -> FsResult<&Import> {
-        self.osts.iter().find(|(known, _)| *known == role).map(|(_, import)| import).ok_or(FsError::NoDevice)
+    /// A request to an OST, or one for data on an MDT.
+    async fn objects(&self, role: TargetRole, request: OstRequest) -> FsResult<OstReply> {
+        let mut all = self.mdts.iter().chain(&self.osts);
+        let import = all.find(|(known, _)| *known == role).map(|(_, import)| import).ok_or(FsError::NoDevice)?;
+        let request = match role {
+            TargetRole::Mdt(_) => Request::Mdt(MdtRequest::ReadData(request)),
+            TargetRole::Ost(_) => Request::Ost(request),
+        };
+        match import.call(request, Bytes::new()).await? {
+            (Reply::Ost(reply) | Reply::Mdt(MdtReply::Data(reply)), _) => Ok(reply),
+            _ => Err(FsError::Protocol("an answer of another family".to_owned())),
+        }
     }
 
     /// The inode as it is now; `None` if there is none.
@@ -209,13 +219,6 @@ impl Targets {
 async fn mdt_call(import: &Import, request: MdtRequest) -> FsResult<MdtReply> {
     match import.call(Request::Mdt(request), Bytes::new()).await? {
         (Reply::Mdt(reply), _) => Ok(reply),
-        _ => Err(FsError::Protocol("an answer of another family".to_owned())),
-    }
-}
-
-async fn ost_call(import: &Import, request: OstRequest) -> FsResult<OstReply> {
-    match import.call(Request::Ost(request), Bytes::new()).await? {
-        (Reply::Ost(reply), _) => Ok(reply),
         _ => Err(FsError::Protocol("an answer of another family".to_owned())),
     }
 }

@@ -3,19 +3,16 @@
 use std::{collections::BTreeMap, time::Duration};
 
 use layout::Location;
-use rpc::{
-    Import,
-    message::{
-        MdtRequest, OstReply, OstRequest,
-        mdt::{Finding, ScannedInode, SizeUpdate},
-        mgs::TargetRole,
-        ost::ObjectAttributes,
-    },
+use rpc::message::{
+    MdtRequest, OstReply, OstRequest,
+    mdt::{Finding, ScannedInode, SizeUpdate},
+    mgs::TargetRole,
+    ost::ObjectAttributes,
 };
 use rt::Clock;
 use types::{Credentials, FsError, FsResult, InodeNumber, ObjectId};
 
-use super::{PAGE, Summary, Targets, mdt_call, ost_call};
+use super::{PAGE, Summary, Targets, mdt_call};
 
 /// What files say, then what objects say, then the verdict.
 #[derive(Default)]
@@ -32,17 +29,17 @@ impl ObjectCheck {
         }
     }
 
-    /// Reads the list of an OST's objects; with `verify` all their data too.
-    pub async fn read_target(
+    /// Reads the list of a target's objects; with `verify` all their data too.
+    pub(super) async fn read_target(
         &mut self,
+        targets: &Targets,
         role: TargetRole,
-        ost: &Import,
         verify: bool,
         findings: &mut Vec<Finding>,
     ) -> FsResult<u64> {
         let (mut after, mut count) = (None, 0);
         loop {
-            let OstReply::Objects(page) = ost_call(ost, OstRequest::ListObjects(after, PAGE)).await? else {
+            let OstReply::Objects(page) = targets.objects(role, OstRequest::ListObjects(after, PAGE)).await? else {
                 return Err(FsError::Protocol("unexpected answer to ListObjects".to_owned()));
             };
             let Some((last, _)) = page.last() else { return Ok(count) };
@@ -50,7 +47,7 @@ impl ObjectCheck {
             count += page.len() as u64;
             for (object, attributes) in page {
                 self.objects.entry(object).or_default().push((role, attributes));
-                if verify && let Err(error) = ost_call(ost, OstRequest::Verify(object)).await {
+                if verify && let Err(error) = targets.objects(role, OstRequest::Verify(object)).await {
                     findings.push(finding(object.inode, error.to_string(), false));
                 }
             }
@@ -66,14 +63,16 @@ impl ObjectCheck {
         summary: &mut Summary,
     ) -> FsResult<()> {
         let places = self.objects.iter().flat_map(|(object, places)| places.iter().map(move |place| (*object, *place)));
-        let suspects = places
+        // Data on an MDT are part of its own check.
+        let on_ost = places.filter(|(_, (role, _))| matches!(role, TargetRole::Ost(_)));
+        let suspects = on_ost
             .filter(|(object, (role, _))| {
                 !self.files.get(&object.inode).is_some_and(|file| belongs(file, *object, *role))
             })
             .map(|(object, (role, attributes))| Suspect { object, role, attributes });
         for Suspect { object, role, attributes } in orphans(targets, clock, suspects.collect()).await? {
             if repair {
-                ost_call(targets.ost(role)?, OstRequest::Destroy(vec![object])).await?;
+                targets.objects(role, OstRequest::Destroy(vec![object])).await?;
             }
             let problem = format!("orphan object {object} on {role:?}: {} bytes that no file has", attributes.size);
             summary.findings.push(finding(object.inode, problem, repair));
@@ -175,7 +174,8 @@ fn finding(inode: InodeNumber, problem: String, repaired: bool) -> Finding {
 fn belongs(file: &ScannedInode, object: ObjectId, role: TargetRole) -> bool {
     match file.layout.as_ref().and_then(|layout| layout.location(object.slot)) {
         Some(Location::Ost(ost)) => TargetRole::Ost(ost) == role,
-        Some(Location::Mdt) | None => false,
+        Some(Location::Mdt) => TargetRole::Mdt(object.inode.mdt()) == role,
+        None => false,
     }
 }
 
@@ -184,7 +184,7 @@ async fn still_there(targets: &Targets, object: ObjectId, role: TargetRole) -> F
         0 => ObjectId { inode: InodeNumber(object.inode.0.saturating_sub(1)), slot: u32::MAX },
         slot => ObjectId { slot: slot - 1, ..object },
     };
-    match ost_call(targets.ost(role)?, OstRequest::ListObjects(Some(before), 1)).await? {
+    match targets.objects(role, OstRequest::ListObjects(Some(before), 1)).await? {
         OstReply::Objects(page) => Ok(page.first().is_some_and(|(found, _)| *found == object)),
         _ => Err(FsError::Protocol("unexpected answer to ListObjects".to_owned())),
     }
@@ -196,9 +196,12 @@ async fn glimpse(targets: &Targets, file: &ScannedInode) -> FsResult<(u64, u64)>
     let inode = file.entry.attributes.inode;
     let (mut size, mut blocks) = (0, 0);
     for (slot, location) in layout.objects() {
-        let Location::Ost(ost) = location else { continue };
+        let role = match location {
+            Location::Ost(ost) => TargetRole::Ost(ost),
+            Location::Mdt => TargetRole::Mdt(inode.mdt()),
+        };
         let request = OstRequest::Glimpse(vec![ObjectId { inode, slot }]);
-        let OstReply::Attributes(found) = ost_call(targets.ost(TargetRole::Ost(ost))?, request).await? else {
+        let OstReply::Attributes(found) = targets.objects(role, request).await? else {
             return Err(FsError::Protocol("unexpected answer to Glimpse".to_owned()));
         };
         for attributes in found {

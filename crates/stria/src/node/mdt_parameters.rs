@@ -18,7 +18,7 @@ struct Number {
     set: fn(&mut Parameters, u64),
 }
 
-const NUMBERS: [Number; 6] = [
+const NUMBERS: [Number; 7] = [
     Number {
         name: "lod.stripecount",
         doc: "stripes of files that nobody chose a layout for",
@@ -39,6 +39,14 @@ const NUMBERS: [Number; 6] = [
         unit: limits::STRIPE_BYTES_MIN,
         get: |parameters| parameters.default_layout.stripe_bytes,
         set: |parameters, value| parameters.default_layout.stripe_bytes = value,
+    },
+    Number {
+        name: "lod.dom_stripesize",
+        doc: "most bytes of a file that a layout may put on the metadata target; a multiple of 65536, 0: none",
+        range: 0..=limits::BULK_BYTES_MAX as u64,
+        unit: limits::STRIPE_BYTES_MIN,
+        get: |parameters| parameters.bytes_on_mdt_max,
+        set: |parameters, value| parameters.bytes_on_mdt_max = value,
     },
     Number {
         name: "lod.qos_threshold_rr",

@@ -17,6 +17,7 @@ const SERVICES: &[(&str, &str)] = &[
     ("ost_io", "ost.OSS.ost_io"),
     ("mdt", "mds.MDS.mdt"),
     ("mdt_readpage", "mds.MDS.mdt_readpage"),
+    ("mdt_io", "mds.MDS.mdt_io"),
     ("mgs", "mgs.MGS.mgs"),
 ];
 

@@ -1,0 +1,166 @@
+//! Files whose beginning lies on their MDT, on the shipped servers: what they cost in requests, and that nobody sees where
+//! their bytes lie.
+
+mod support;
+
+use std::collections::BTreeMap;
+
+use client::{
+    AllocateMode, FileSystem, SeekTarget,
+    control::{ControlReply, ControlRequest, execute},
+};
+use layout::{BackingSpec, ComponentSpec, END_OF_FILE, LayoutSpec, StripeSpec};
+use proptest::prelude::*;
+use rpc::message::mdt::{OpenFlags, open_flag};
+use support::{
+    READ_WRITE, ROOT, create, read,
+    real::RealCluster,
+    script::{Client, STRIPE, play, steps},
+    size, write,
+};
+use types::{Credentials, FsError};
+
+fn root() -> Credentials {
+    Credentials::root()
+}
+
+/// New files have their first stripe on the MDT.
+async fn cluster(osts: u16) -> RealCluster {
+    let cluster = RealCluster::new(STRIPE, osts).await;
+    let components = vec![
+        ComponentSpec { end: STRIPE, backing: BackingSpec::Mdt },
+        ComponentSpec { end: END_OF_FILE, backing: BackingSpec::Striped(StripeSpec::default()) },
+    ];
+    let request = ControlRequest::SetDefaultLayout(Some(LayoutSpec::Composite(components)));
+    let reply = execute(&*cluster.mount().await, &root(), ROOT, request).await;
+    assert!(matches!(reply, ControlReply::Done), "{reply:?}");
+    cluster
+}
+
+/// Requests this client ever made, by name.
+fn requests(fs: &FileSystem) -> BTreeMap<&'static str, u64> {
+    let mut counts = BTreeMap::new();
+    for (_, _, statistics) in fs.connections() {
+        for opcode in statistics.opcodes.iter().filter(|opcode| opcode.calls > 0 && !opcode.name.ends_with("_ping")) {
+            *counts.entry(opcode.name).or_default() += opcode.calls;
+        }
+    }
+    counts
+}
+
+/// Requests since `before`.
+fn since(fs: &FileSystem, before: &BTreeMap<&'static str, u64>) -> Vec<(&'static str, u64)> {
+    let news = requests(fs).into_iter().map(|(name, count)| (name, count - before.get(name).unwrap_or(&0)));
+    news.filter(|(_, count)| *count > 0).collect()
+}
+
+#[tokio::test]
+async fn small_files_ask_the_mdt_only() {
+    let cluster = cluster(2).await;
+    let fs = cluster.mount().await;
+    let before = requests(&fs);
+    let file = create(&fs, "small", READ_WRITE).await;
+    let inode = file.inode();
+    write(&fs, &file, 0, &[7; 4096]).await;
+    fs.close(file, None).await.unwrap();
+    assert_eq!(since(&fs, &before), [("mdt_change_data", 1), ("mdt_close", 1), ("mdt_create", 1)]);
+
+    let before = requests(&fs);
+    let attributes = fs.get_attributes(inode, None).await.unwrap();
+    assert_eq!((attributes.size, attributes.blocks), (4096, 8));
+    assert_eq!(since(&fs, &before), [("mdt_getattr", 1)], "it is settled");
+
+    let before = requests(&fs);
+    let file = fs.open(&root(), inode, OpenFlags(open_flag::READ)).await.unwrap();
+    assert_eq!(read(&fs, &file, 0, 4096).await, [7; 4096]);
+    fs.close(file, None).await.unwrap();
+    assert_eq!(since(&fs, &before), [("mdt_close", 1), ("mdt_open", 1), ("mdt_read_data", 1)]);
+}
+
+#[tokio::test]
+async fn fsync_commits_data_on_the_mdt_each_time_there_are_some() {
+    let cluster = cluster(1).await;
+    let fs = cluster.mount().await;
+    let file = create(&fs, "file", READ_WRITE).await;
+    let before = requests(&fs);
+    for data_only in [true, true, false] {
+        write(&fs, &file, 0, b"data").await;
+        fs.fsync(&file, data_only).await.unwrap();
+    }
+    assert_eq!(since(&fs, &before), [("mdt_change_data", 3), ("mdt_commit", 3)]);
+    let before = requests(&fs);
+    fs.fsync(&file, true).await.unwrap();
+    assert_eq!(since(&fs, &before), [], "nothing was written");
+}
+
+#[tokio::test]
+async fn what_the_mdt_lost_is_told_by_fsync_and_what_was_synced_is_there() {
+    let mut cluster = cluster(1).await;
+    let fs = cluster.mount().await;
+    let file = create(&fs, "file", READ_WRITE).await;
+    write(&fs, &file, 0, b"synced").await;
+    fs.fsync(&file, false).await.unwrap();
+    write(&fs, &file, 0, b"LOST").await;
+    cluster.lose_power_of_mdt().await;
+    let outcome = fs.fsync(&file, true).await;
+    assert!(matches!(outcome, Err(FsError::Device { .. })), "{outcome:?}");
+    assert_eq!(read(&fs, &file, 0, 100).await, b"synced");
+    write(&fs, &file, 0, b"again!").await;
+    fs.fsync(&file, true).await.expect("a loss is told once");
+}
+
+#[tokio::test]
+async fn open_files_go_on_after_a_crash_of_the_mdt() {
+    let mut cluster = cluster(2).await;
+    let (fs, other) = (cluster.mount().await, cluster.mount().await);
+    let file = create(&fs, "file", READ_WRITE).await;
+    write(&fs, &file, STRIPE - 3, b"before").await;
+    cluster.crash_mdt().await;
+    write(&fs, &file, STRIPE + 3, b" after").await;
+    fs.fsync(&file, false).await.expect("nothing was lost");
+    let seen = other.open(&root(), file.inode(), OpenFlags(open_flag::READ)).await.unwrap();
+    assert_eq!(read(&other, &seen, STRIPE - 3, 100).await, b"before after");
+    fs.close(file, None).await.unwrap();
+    assert_eq!(size(&other, seen.inode()).await, STRIPE + 9);
+}
+
+#[tokio::test]
+async fn holes_are_found_on_both_sides_of_the_boundary() {
+    let cluster = cluster(2).await;
+    let fs = cluster.mount().await;
+    let file = create(&fs, "file", READ_WRITE).await;
+    write(&fs, &file, 0, &vec![1; 3 * STRIPE as usize]).await;
+    let seek = async |offset, target| fs.seek(&file, offset, target).await;
+    assert_eq!(seek(0, SeekTarget::Hole).await, Ok(3 * STRIPE));
+    fs.allocate(&file, AllocateMode::Punch, STRIPE - 8192, 16384).await.unwrap();
+    assert_eq!(seek(0, SeekTarget::Hole).await, Ok(STRIPE - 8192));
+    assert_eq!(seek(STRIPE - 8192, SeekTarget::Data).await, Ok(STRIPE + 8192));
+    assert_eq!(seek(STRIPE + 8192, SeekTarget::Hole).await, Ok(3 * STRIPE));
+    assert!(read(&fs, &file, STRIPE - 8192, 16384).await.iter().all(|byte| *byte == 0));
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 16, ..ProptestConfig::default() })]
+
+    #[test]
+    fn two_clients_see_one_file(
+        osts in 1u16..=3,
+        script in prop::collection::vec((any::<bool>(), steps()), 1..25),
+    ) {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+        runtime.block_on(async {
+            let cluster = cluster(osts).await;
+            let (first, second) = (cluster.mount().await, cluster.mount().await);
+            let file = create(&first, "file", READ_WRITE).await;
+            let inode = file.inode();
+            let other = second.open(&root(), inode, OpenFlags(READ_WRITE)).await.unwrap();
+            let clients = [Client { fs: first, file }, Client { fs: second, file: other }];
+            let (model, [one, two]) = play(clients, &script).await;
+            one.fs.close(one.file, None).await.unwrap();
+            two.fs.close(two.file, None).await.unwrap();
+            let before = requests(&one.fs);
+            assert_eq!(size(&one.fs, inode).await, model.len() as u64);
+            assert_eq!(since(&one.fs, &before), [("mdt_getattr", 1)], "it is settled");
+        });
+    }
+}

@@ -1,0 +1,88 @@
+//! Requests for data: what costs time (checksums, copies) happens outside of the namespace's mutex, what must be one happens
+//! in one batch: data, attributes of the object and the reply for a repetition.
+//!
+//! Downside: the bytes go through the journal and into the tables: written twice, and they take memory that the namespace
+//! would need. So only the beginnings of files belong here (`lod.*.dom_stripesize`).
+
+use bytes::Bytes;
+use rpc::{
+    Call,
+    message::{MdtReply, OstReply, OstRequest},
+};
+use types::{FsError, FsResult, limits::BULK_BYTES_MAX, limits::STRIPE_BYTES_MIN};
+
+use super::NewData;
+use crate::{error::store_error, mdt::Mdt, ops::data};
+
+/// Most bytes of a file on an MDT whose store has these segments: what one request can write is one batch, and at most half
+/// a segment.
+fn bytes_on_mdt_limit(segment_bytes: u64) -> u64 {
+    (segment_bytes / 2).min(BULK_BYTES_MAX as u64) / STRIPE_BYTES_MIN * STRIPE_BYTES_MIN
+}
+
+impl Mdt {
+    /// Most bytes of a file that this MDT can hold, whatever is asked for.
+    pub fn bytes_on_mdt_limit(&self) -> u64 {
+        bytes_on_mdt_limit(self.options.store.segment_bytes)
+    }
+
+    /// Executes a change of data.
+    pub(crate) async fn change_data(&self, call: &Call, request: &OstRequest) -> FsResult<MdtReply> {
+        let new = match request {
+            OstRequest::Write(write) => Some(NewData::verified(write.offset, &call.bulk, &write.checksums)?),
+            _ => None,
+        };
+        let outcome = match self.repeated(call).await {
+            Ok(None) => self.namespace().transact(&self.context(call.client), |txn| {
+                let changed = match (request, &new) {
+                    (OstRequest::Write(write), Some(new)) => data::write(txn, write.object, new)?,
+                    (OstRequest::Space(object, change), _) => data::space(txn, *object, *change)?,
+                    _ => return Err(FsError::Protocol("not a change of data on an MDT".to_owned())),
+                };
+                let reply = MdtReply::Data(OstReply::Changed(changed));
+                txn.keep_reply(call, &reply);
+                Ok(reply)
+            }),
+            Ok(Some(reply)) => Ok(reply),
+            Err(error) => Err(error),
+        };
+        let lsn = self.namespace().last();
+        match request {
+            OstRequest::Write(write) if write.sync => {
+                self.store.durable(lsn).await.map_err(|error| store_error(self.name(), &error))?;
+            }
+            _ => self.written(lsn).await?,
+        }
+        outcome
+    }
+
+    /// Answers a question for data.
+    pub(crate) async fn read_data(&self, call: &Call, request: &OstRequest) -> FsResult<(MdtReply, Bytes)> {
+        let (found, lsn) = {
+            let mut namespace = self.namespace();
+            let found = namespace.transact(&self.context(call.client), |txn| data::find(txn, request));
+            (found, namespace.last())
+        };
+        self.written(lsn).await?;
+        let (reply, bulk) = match found? {
+            data::Found::Reply(reply) => (reply, Bytes::new()),
+            data::Found::Data(stored) => {
+                let (done, bulk) = stored.verified(self.options.index)?;
+                (OstReply::Read(done), bulk)
+            }
+        };
+        Ok((MdtReply::Data(reply), bulk))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_request_of_the_largest_size_is_one_batch() {
+        assert_eq!(bytes_on_mdt_limit(kv::Config::default().segment_bytes), 4 << 20);
+        assert_eq!(bytes_on_mdt_limit(kv::Config::small().segment_bytes), 128 << 10);
+        assert_eq!(bytes_on_mdt_limit(64 << 10), 0, "too small for any");
+    }
+}

@@ -1,0 +1,110 @@
+//! Data on this MDT: what an OST does for its objects, for the object that a file's first component has here.
+//!
+//! An object belongs to the component that names its slot, as long as the file's layout has it: a request under a layout that
+//! was replaced, or for a file that is gone, is `Stale` and leaves nothing behind. Who may write is the client's to keep,
+//! as at an OST: its session is alive, and its opens were checked when they were made.
+
+use layout::Location;
+use rpc::message::{
+    OstReply, OstRequest,
+    ost::{Changed, Read, SpaceChange},
+};
+use types::{FsError, FsResult, ObjectId, limits::BULK_BYTES_MAX};
+
+use crate::{
+    data::{NewData, StoredData},
+    transaction::{Transaction, blocks_of},
+};
+
+/// Most objects in one answer.
+const OBJECTS_MAX: u32 = 8192;
+
+/// An answer, or what it is to be made of once the namespace is released.
+pub(crate) enum Found {
+    /// Complete.
+    Reply(OstReply),
+    /// Of a read.
+    Data(StoredData),
+}
+
+/// Where the component of an object ends: it has no byte there or behind.
+fn end_of(txn: &Transaction<'_>, object: ObjectId) -> FsResult<u64> {
+    let inode = txn.find_inode(object.inode)?.ok_or(FsError::Stale)?;
+    let layout = inode.layout().ok_or(FsError::Stale)?;
+    match layout.location(object.slot) {
+        Some(Location::Mdt) => Ok(layout.extent_of(object.slot).end),
+        Some(Location::Ost(_)) | None => Err(FsError::Stale),
+    }
+}
+
+/// Writes verified data.
+pub(crate) fn write(txn: &mut Transaction<'_>, object: ObjectId, new: &NewData) -> FsResult<Changed> {
+    if new.end() > end_of(txn, object)? {
+        return Err(FsError::Invalid);
+    }
+    if new.is_empty() {
+        let attributes = txn.object(object)?.attributes();
+        return Ok(Changed { before: attributes, after: attributes });
+    }
+    txn.write_object(object, new)
+}
+
+/// Changes the space of an object.
+pub(crate) fn space(txn: &mut Transaction<'_>, object: ObjectId, change: SpaceChange) -> FsResult<Changed> {
+    let end = match change {
+        SpaceChange::Truncate { size } => Some(size),
+        SpaceChange::Allocate { bytes: 0, .. }
+        | SpaceChange::Punch { bytes: 0, .. }
+        | SpaceChange::Zero { bytes: 0, .. } => None,
+        SpaceChange::Allocate { offset, bytes, .. }
+        | SpaceChange::Punch { offset, bytes }
+        | SpaceChange::Zero { offset, bytes, .. } => offset.checked_add(bytes),
+    };
+    if end.ok_or(FsError::Invalid)? > end_of(txn, object)? {
+        return Err(FsError::Invalid);
+    }
+    txn.change_object_space(object, change)
+}
+
+/// What is asked of data; everything else is refused.
+pub(crate) fn find(txn: &Transaction<'_>, request: &OstRequest) -> FsResult<Found> {
+    let reply = match request {
+        OstRequest::Read(request) => return read(txn, request).map(Found::Data),
+        OstRequest::Seek(object, offset, data) => {
+            end_of(txn, *object)?;
+            OstReply::Found(txn.seek_object(*object, *offset, *data)?)
+        }
+        OstRequest::Glimpse(objects) => {
+            let attributes = |object: &ObjectId| Ok(txn.object(*object)?.attributes());
+            OstReply::Attributes(objects.iter().map(attributes).collect::<FsResult<_>>()?)
+        }
+        OstRequest::ListObjects(after, count) => {
+            let objects = txn.list_objects(*after, (*count).min(OBJECTS_MAX) as usize)?;
+            OstReply::Objects(objects.into_iter().map(|(object, record)| (object, record.attributes())).collect())
+        }
+        OstRequest::Verify(object) => {
+            txn.verify_object(*object)?;
+            OstReply::Done
+        }
+        _ => return Err(FsError::Protocol("not a question for data on an MDT".to_owned())),
+    };
+    Ok(Found::Reply(reply))
+}
+
+fn read(txn: &Transaction<'_>, request: &Read) -> FsResult<StoredData> {
+    let Read { object, offset, bytes } = *request;
+    if bytes as usize > BULK_BYTES_MAX {
+        return Err(FsError::Invalid);
+    }
+    end_of(txn, object)?;
+    let size = txn.object(object)?.size;
+    let bytes = size.saturating_sub(offset).min(u64::from(bytes));
+    let mut blocks = Vec::new();
+    if bytes > 0 {
+        txn.visit_blocks(object, blocks_of(offset, bytes), |block, value| {
+            blocks.push((block, value.to_vec()));
+            Ok(true)
+        })?;
+    }
+    Ok(StoredData { object, size, offset, bytes, blocks })
+}
