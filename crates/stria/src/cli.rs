@@ -302,6 +302,9 @@ pub struct ExperimentArgs {
     /// Decides interleavings and placements
     #[arg(long, default_value_t = 1)]
     pub seed: u64,
+    /// Draw figures (SVG) into this directory, which must exist
+    #[arg(long, value_name = "DIR")]
+    pub figures: Option<PathBuf>,
     /// Write every result to this file as a JSON line
     #[arg(long)]
     pub json: Option<PathBuf>,

@@ -20,7 +20,11 @@ use lab::study::{
 };
 use serde::Serialize;
 
-use crate::{bench::study, cli::ExperimentArgs};
+use crate::{
+    bench::study,
+    cli::ExperimentArgs,
+    figure::{BarSeries, write_bars},
+};
 
 /// A study on one testbed.
 struct Series {
@@ -46,6 +50,16 @@ pub fn e1(arguments: &ExperimentArgs) -> anyhow::Result<()> {
     let testbeds = [("cache", Testbed::e1(true)), ("no cache", Testbed::e1(false))];
     let series = run_all(&study, testbeds, arguments)?;
     let [with, without] = series.as_slice() else { return Err(anyhow!("two series")) };
+    if let Some(directory) = &arguments.figures {
+        let groups: Vec<String> = study.jobs.iter().map(|job| job.name.clone()).collect();
+        let mut bars = Vec::new();
+        for (phase, one) in ["write", "read"].into_iter().flat_map(|phase| series.iter().map(move |one| (phase, one))) {
+            let rates = Rates::of(&one.outcomes);
+            let values = groups.iter().map(|job| rates.get(job, phase)).collect();
+            bars.push(BarSeries { name: format!("{phase}, {}", one.name), values });
+        }
+        write_bars(&directory.join("e1-ior.svg"), "E1, table 3: IOR on one shared file", "MiB/s", &groups, &bars)?;
+    }
     for finding in e1::cache_findings(&Rates::of(&with.outcomes), &Rates::of(&without.outcomes)) {
         println!("{}", study::describe(&finding));
     }
@@ -55,7 +69,19 @@ pub fn e1(arguments: &ExperimentArgs) -> anyhow::Result<()> {
 /// `stria lab e3`: the whole matrix.
 pub fn e3(arguments: &ExperimentArgs) -> anyhow::Result<()> {
     let study = e3::matrix(Scale { bytes: arguments.scale, ..Scale::FULL });
-    run_all(&study, [("", Testbed::e3())], arguments).map(drop)
+    let series = run_all(&study, [("", Testbed::e3())], arguments)?;
+    let (Some(directory), Some(one)) = (&arguments.figures, series.first()) else { return Ok(()) };
+    let (rates, cells) = (Rates::of(&one.outcomes), e3::cells(&study));
+    for phase in ["write", "read"] {
+        let groups: Vec<String> = cells.iter().map(|(cell, _)| cell.clone()).collect();
+        let bars = e3::LAYOUTS.iter().enumerate().map(|(number, layout)| BarSeries {
+            name: (*layout).to_owned(),
+            values: cells.iter().map(|(_, jobs)| rates.get(&jobs[number], phase)).collect(),
+        });
+        let title = format!("E3: {phase}, by pattern, processes and stripes");
+        write_bars(&directory.join(format!("e3-{phase}.svg")), &title, "MiB/s", &groups, &bars.collect::<Vec<_>>())?;
+    }
+    Ok(())
 }
 
 /// Runs every job on every testbed and shows what came out.

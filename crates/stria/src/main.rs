@@ -5,6 +5,7 @@ mod cli;
 mod ctl;
 mod demo;
 mod experiment;
+mod figure;
 mod fsck;
 mod inspect;
 mod lab_command;

@@ -81,3 +81,26 @@ fn table_3_runs_in_miniature() {
     assert_eq!(lines.len(), 12, "six configurations, two phases");
     assert!(lines.iter().all(|line| line["scale"]["bytes"] == 262144 && line["bytes"] == 16 << 20));
 }
+
+/// Both phases under both schedules, over six layouts.
+#[test]
+fn table_4_runs_in_miniature() {
+    let place = Place::new();
+    let options = "--scale 32768 --scale-osts 16 --scale-tasks 32 --repeat 1 --ost-mbps 0 --ost-latency-us 0";
+    let lines = bench(&place, &format!("e1 netflow {options}"));
+    assert_eq!(lines.len(), 6 * 2 * 3, "configurations, schedules, phases and their total");
+    let reads: std::collections::BTreeSet<_> =
+        lines.iter().filter(|line| line["phase"] == "model").map(|line| line["operations"].as_u64()).collect();
+    assert_eq!(reads.len(), 1, "the same records are read whatever the layout: {reads:?}");
+}
+
+/// The database is made, copied and searched; blastn fails if it does not find what was cut out of it.
+#[test]
+fn table_5_runs_in_miniature() {
+    program("blastn").arg("-version").succeed();
+    let place = Place::new();
+    let options = "--scale 100000 --scale-osts 16 --scale-tasks 64 --repeat 1 --ost-mbps 0 --ost-latency-us 0";
+    let lines = bench(&place, &format!("e1 blast {options}"));
+    assert_eq!(lines.len(), 18);
+    assert!(lines.iter().all(|line| line["operations"] == 1 && line["bytes"].as_u64() > Some(700_000)), "{lines:?}");
+}

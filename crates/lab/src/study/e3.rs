@@ -34,15 +34,12 @@ enum Choice {
 
 const CHOICES: [Choice; 5] = [Choice::One, Choice::Default, Choice::Some, Choice::All, Choice::Automatic];
 
+/// Names of the layouts of every cell, in order.
+pub const LAYOUTS: [&str; CHOICES.len()] = ["1", "4", "some", "all", "auto"];
+
 impl Choice {
     fn name(self) -> &'static str {
-        match self {
-            Choice::One => "1",
-            Choice::Default => "4",
-            Choice::Some => "some",
-            Choice::All => "all",
-            Choice::Automatic => "auto",
-        }
+        LAYOUTS[self as usize]
     }
 
     fn striping(self, osts: u32) -> Striping {
@@ -65,6 +62,18 @@ fn name(pattern: Pattern, processes: u32, choice: Choice) -> String {
         Pattern::FilePerTask => "files",
     };
     format!("{pattern} x{processes} {}", choice.name())
+}
+
+/// Every cell with its name and the names of its jobs, in the order of [`LAYOUTS`].
+pub fn cells(study: &Study) -> Vec<(String, [String; LAYOUTS.len()])> {
+    let patterns = [Pattern::FilePerTask, Pattern::Shared].into_iter();
+    let all = patterns.flat_map(|pattern| processes(study.osts).map(|tasks| (pattern, tasks)));
+    let cell = |(pattern, tasks)| {
+        let jobs = CHOICES.map(|choice| name(pattern, tasks, choice));
+        let cell = jobs[0].rsplit_once(' ').map_or_else(String::new, |(cell, _)| cell.to_owned());
+        (cell, jobs)
+    };
+    all.map(cell).collect()
 }
 
 /// Numbers of processes around the two that matter: a quarter of the OSTs (4 stripes each use all) and all OSTs.
@@ -133,12 +142,15 @@ mod tests {
     fn cells_are_those_of_the_study_and_of_any_scale() {
         for osts in [1, 4, 10, 20] {
             let study = matrix(Scale { bytes: 1000, osts, tasks: 1 });
-            assert_eq!(study.jobs.len(), 2 * 4 * CHOICES.len());
+            let named: Vec<String> = cells(&study).into_iter().flat_map(|(_, jobs)| jobs).collect();
+            assert!(named.iter().eq(study.jobs.iter().map(|job| &job.name)), "{named:?}");
             for job in &study.jobs {
                 assert_eq!(job.striping.spec().validate(0), Ok(()), "{}", job.name);
             }
         }
         assert_eq!(processes(80), [10, 20, 80, 160]);
+        assert_eq!(cells(&matrix(Scale { bytes: 1000, osts: 1, tasks: 1 }))[0].0, "files x10");
+        assert_eq!(CHOICES.map(Choice::name), LAYOUTS);
     }
 
     #[test]

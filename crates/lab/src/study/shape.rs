@@ -38,10 +38,15 @@ impl Rates {
         self.0.get(&(job.to_owned(), phase)).copied().unwrap_or(f64::NAN)
     }
 
+    /// Lowest and highest rate of these jobs in a phase; NaN if one of them was not measured.
+    pub fn range<S: AsRef<str>>(&self, phase: &'static str, jobs: &[S]) -> (f64, f64) {
+        let rates = || jobs.iter().map(|job| self.get(job.as_ref(), phase));
+        (rates().fold(f64::INFINITY, smaller), rates().fold(f64::NEG_INFINITY, larger))
+    }
+
     /// "Every one of `better` beats every one of `worse` in this phase."
     pub fn beats(&self, sentence: &str, phase: &'static str, better: &[&str], worse: &[&str]) -> Finding {
-        let lowest = better.iter().map(|job| self.get(job, phase)).fold(f64::INFINITY, smaller);
-        let highest = worse.iter().map(|job| self.get(job, phase)).fold(f64::NEG_INFINITY, larger);
+        let (lowest, highest) = (self.range(phase, better).0, self.range(phase, worse).1);
         Finding {
             sentence: sentence.to_owned(),
             holds: lowest > highest,

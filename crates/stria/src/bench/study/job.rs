@@ -39,7 +39,8 @@ pub enum Files {
     Parts(Vec<(PathBuf, u64)>),
 }
 
-fn io_error(Errno(errno): Errno) -> io::Error {
+/// An error of the control channel as one of a system call.
+pub fn io_error(Errno(errno): Errno) -> io::Error {
     io::Error::from_raw_os_error(errno)
 }
 
@@ -88,7 +89,8 @@ impl Files {
         }
     }
 
-    fn open(&self, file: u32) -> io::Result<Box<dyn TargetFile>> {
+    /// Opens file `file` of a job.
+    pub fn open(&self, file: u32) -> io::Result<Box<dyn TargetFile>> {
         // A file that has a layout exists, and opening it for creation leaves it as it is.
         let open = |directory: &Path| PosixTarget::new(directory, false).create(&name(file));
         match self {
@@ -121,16 +123,21 @@ impl Files {
     }
 }
 
-/// Makes the files, writes and reads them, and removes them, whatever came of it.
-pub fn measure(root: &Path, job: &Job, make: impl FnOnce() -> io::Result<Files>) -> io::Result<Vec<Outcome>> {
+/// Makes the files, does `work` on them, and removes them, whatever came of it.
+pub fn measure<T>(
+    root: &Path,
+    job: &Job,
+    make: impl FnOnce() -> io::Result<Files>,
+    work: impl FnOnce(&Files) -> io::Result<T>,
+) -> io::Result<T> {
     let files = make()?;
-    let outcomes = run(job, &files);
+    let outcomes = work(&files);
     let removed = files.remove(root, job);
     outcomes.and_then(|outcomes| removed.map(|()| outcomes))
 }
 
 /// Writes, then reads everything.
-fn run(job: &Job, files: &Files) -> io::Result<Vec<Outcome>> {
+pub fn run(job: &Job, files: &Files) -> io::Result<Vec<Outcome>> {
     let pattern = |index: usize| (index % 251) as u8 | 1;
     let data = Bytes::from_iter((0..job.transfer_bytes as usize).map(pattern));
     let written = each_task(job, files, |file, rank| {

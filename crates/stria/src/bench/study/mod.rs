@@ -3,8 +3,10 @@
 //!
 //! Results are JSON lines (one per measurement), a table of medians, and the study's sentences with whether they hold.
 
+mod blast;
 mod interposed;
 mod job;
+mod netflow;
 mod segments;
 
 use std::{
@@ -94,6 +96,24 @@ pub struct PresetOptions {
 pub enum E1Command {
     /// Table 3: IOR on one shared file, static layouts against layouts that widen at watermarks
     Ior(PresetOptions),
+    /// Table 4: flow records, indexed in large reads, then modelled host by host in very small random ones
+    Netflow {
+        /// Options of all presets.
+        #[command(flatten)]
+        options: PresetOptions,
+        /// Records of NetFlow version 5, 48 bytes each [default: generated ones]
+        #[arg(long, value_name = "FILE")]
+        input: Option<PathBuf>,
+    },
+    /// Table 5: blastn over a database in fragments, by many processes (needs ncbi-blast+)
+    Blast {
+        /// Options of all presets.
+        #[command(flatten)]
+        options: PresetOptions,
+        /// Sequences for the database [default: random ones]
+        #[arg(long, value_name = "FILE")]
+        fasta: Option<PathBuf>,
+    },
 }
 
 impl PresetOptions {
@@ -119,7 +139,38 @@ pub fn run_e1(command: &E1Command) -> anyhow::Result<()> {
     const IOR_BYTES: u64 = 1 << 15;
     match command {
         E1Command::Ior(options) => run_study(&e1::ior(options.scale(IOR_BYTES)), &options.session()),
+        E1Command::Netflow { options, input } => run_netflow(options, input.as_deref()),
+        E1Command::Blast { options, fasta } => run_blast(options, fasta.as_deref()),
     }
+}
+
+fn run_blast(options: &PresetOptions, fasta: Option<&Path>) -> anyhow::Result<()> {
+    /// 78 GB become 8 MB, fragments of 1 GB 100 kB.
+    const BLAST_BYTES: u64 = 10_000;
+    blast::check_installed()?;
+    ensure!(!options.emulate, "fragments are files with layouts of their own: there is nothing to emulate");
+    let study = e1::blast(options.scale(BLAST_BYTES));
+    let bytes = study.jobs.first().map_or(0, |job| job.task_bytes);
+    let fasta = fasta.map_or(blast::Fasta::Generated(bytes), blast::Fasta::File);
+    let volume_bytes = (e1::BLAST_FRAGMENT_BYTES / study.scale.bytes).max(1);
+    let database = blast::Database::make(&fasta, volume_bytes, options.dir.as_deref())?;
+    run_jobs(&study, &options.session(), |place, job| database.search(place, job))
+}
+
+fn run_netflow(options: &PresetOptions, input: Option<&Path>) -> anyhow::Result<()> {
+    /// 55 GB become 13 MB.
+    const NETFLOW_BYTES: u64 = 1 << 12;
+    let study = e1::netflow(options.scale(NETFLOW_BYTES));
+    let wanted = study.jobs.first().map_or(0, Job::bytes);
+    let (source, bytes) = netflow::Source::new(input, wanted)?;
+    run_workload(&study, &options.session(), |job, files| {
+        netflow::write(&source, bytes, files)?;
+        let mut outcomes = Vec::new();
+        for schedule in netflow::Schedule::ALL {
+            outcomes.extend(netflow::run(job, bytes, files, schedule)?.0);
+        }
+        Ok(outcomes)
+    })
 }
 
 /// Runs `stria bench e3`.
@@ -150,7 +201,8 @@ pub fn run_segments(session: &Session, lists: &[String], sizes: &Sizes, osts: u1
     }
     let (place, _system) = start(session, osts)?;
     let outcomes = interleave(session, None, &configurations, |(job, segments)| {
-        job::measure(&place, job, || Files::for_segments(&place, job, segments, session.emulate))
+        let make = || Files::for_segments(&place, job, segments, session.emulate);
+        job::measure(&place, job, make, |files| job::run(job, files))
     })?;
     println!("{}", table(configurations.iter().map(|(job, _)| job), &outcomes));
     Ok(())
@@ -168,15 +220,34 @@ pub struct Sizes {
 }
 
 fn run_study(study: &Study, session: &Session) -> anyhow::Result<()> {
+    run_workload(study, session, job::run)
+}
+
+/// Every job of a study as `work` does it on its files.
+fn run_workload(
+    study: &Study,
+    session: &Session,
+    work: impl Fn(&Job, &Files) -> std::io::Result<Vec<Outcome>>,
+) -> anyhow::Result<()> {
+    run_jobs(study, session, |place, job| {
+        let make = || match session.emulate {
+            true => Files::emulate(place, &job.striping),
+            false => Files::create(place, job),
+        };
+        job::measure(place, job, make, |files| work(job, files))
+    })
+}
+
+/// Every job of a study as `work` does it in a directory, and what came out.
+fn run_jobs(
+    study: &Study,
+    session: &Session,
+    work: impl Fn(&Path, &Job) -> std::io::Result<Vec<Outcome>>,
+) -> anyhow::Result<()> {
     let Scale { bytes, osts, tasks } = study.scale;
     println!("{}: {} OSTs; sizes 1/{bytes}, OSTs and stripe counts 1/{osts}, tasks 1/{tasks}", study.name, study.osts);
     let (place, _system) = start(session, u16::try_from(study.osts).context("too many OSTs")?)?;
-    let outcomes = interleave(session, Some(study), &study.jobs, |job| {
-        job::measure(&place, job, || match session.emulate {
-            true => Files::emulate(&place, &job.striping),
-            false => Files::create(&place, job),
-        })
-    })?;
+    let outcomes = interleave(session, Some(study), &study.jobs, |job| work(&place, job))?;
     println!("{}", table(&study.jobs, &outcomes));
     for finding in study.findings(&outcomes) {
         println!("{}", describe(&finding));
@@ -282,9 +353,28 @@ pub fn table<'a>(jobs: impl IntoIterator<Item = &'a Job>, outcomes: &[Outcome]) 
     for job in jobs {
         let layout = Described(&job.striping).to_string();
         let layout = if layout == job.name { String::new() } else { layout };
-        let row = [job.name.clone(), layout, job.tasks.to_string(), (job.bytes() >> 20).to_string()];
-        let figures = phases.iter().map(|phase| format!("{:.0}", rates.get(&job.name, phase)));
-        table.add_row(row.into_iter().chain(figures));
+        let row =
+            |name: &str| [name.to_owned(), layout.clone(), job.tasks.to_string(), (job.bytes() >> 20).to_string()];
+        // A job has one row, or one for each of its schedules.
+        let schedules = [true, false].map(|synchronous| e1::scheduled(&job.name, synchronous));
+        let names = schedules.into_iter().filter(|name| outcomes.iter().any(|outcome| outcome.job == *name));
+        let mut names: Vec<String> = names.collect();
+        if names.is_empty() {
+            names.push(job.name.clone());
+        }
+        for name in names {
+            let figures = phases.iter().map(|phase| figure(rates.get(&name, phase)));
+            table.add_row(row(&name).into_iter().chain(figures));
+        }
     }
     table
+}
+
+/// A rate with three digits that mean something; nothing for what was not measured.
+fn figure(rate: f64) -> String {
+    match rate {
+        rate if rate.is_nan() => "-".to_owned(),
+        rate if rate < 10.0 => format!("{rate:.2}"),
+        rate => format!("{rate:.0}"),
+    }
 }

@@ -1,0 +1,288 @@
+//! E1's netflow workload: one large file of flow records, read in two phases.
+//!
+//! 1. *index*: tasks read parts of the file in large calls and note, for every host that is modelled, where its records are.
+//! 2. *model*: for every such host its records are read again, one by one at their offsets (very small random reads), and a
+//!    model of its traffic is made: mean and deviation of octets.
+//!
+//! Synchronous: every task has an equal share of parts, then of hosts. Asynchronous: a task takes the next part, or the next
+//! host, when it is ready. The models of both must agree.
+
+pub mod record;
+
+use std::{
+    collections::BTreeMap,
+    fs::File,
+    io::{self, Read},
+    os::unix::fs::FileExt,
+    path::{Path, PathBuf},
+    sync::{
+        Mutex,
+        atomic::{AtomicUsize, Ordering},
+    },
+    time::Duration,
+};
+
+use anyhow::{Context, bail, ensure};
+use bytes::Bytes;
+use lab::study::{Job, Outcome, e1::scheduled};
+
+use self::record::{Flow, Generator, RECORD_BYTES};
+use super::job::Files;
+use crate::bench::{drop_caches, target::TargetFile, workers};
+
+/// Bytes of a call of the first phase: whole records, about a megabyte.
+const CALL_BYTES: u64 = (1 << 20) / RECORD_BYTES as u64 * RECORD_BYTES as u64;
+/// One host in so many is modelled: some 70 million of 1,150 million records are read again.
+const MODELLED_ONE_IN: u32 = 16;
+/// Hosts of a generated file for every MiB of it.
+const HOSTS_PER_MIB: u64 = 64;
+
+/// How work is given to tasks.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Schedule {
+    /// Equal shares.
+    Synchronous,
+    /// The next one when ready.
+    Asynchronous,
+}
+
+impl Schedule {
+    /// Both.
+    pub const ALL: [Schedule; 2] = [Schedule::Synchronous, Schedule::Asynchronous];
+
+    /// Name of a job's outcomes under this schedule.
+    fn name(self, job: &str) -> String {
+        scheduled(job, self == Schedule::Synchronous)
+    }
+}
+
+/// Where records come from.
+#[derive(Clone, Debug)]
+pub enum Source {
+    /// Made up.
+    Generated(Generator),
+    /// A file of records.
+    File(PathBuf),
+}
+
+impl Source {
+    /// The file that was given, or a generator for so many bytes.
+    pub fn new(input: Option<&Path>, bytes: u64) -> anyhow::Result<(Self, u64)> {
+        let Some(path) = input else {
+            let hosts = ((bytes >> 20).max(1) * HOSTS_PER_MIB).min(1 << 24) as u32;
+            return Ok((Source::Generated(Generator { seed: 1, hosts }), whole_records(bytes)));
+        };
+        let mut file = File::open(path).with_context(|| format!("cannot open {}", path.display()))?;
+        let mut magic = [0; 2];
+        file.read_exact(&mut magic).with_context(|| format!("cannot read {}", path.display()))?;
+        refuse_nfdump(path, magic)?;
+        let bytes = whole_records(file.metadata()?.len());
+        ensure!(bytes > 0, "{} holds no record of {RECORD_BYTES} bytes", path.display());
+        Ok((Source::File(path.to_owned()), bytes))
+    }
+
+    fn fill(&self, offset: u64, buffer: &mut [u8]) -> io::Result<()> {
+        match self {
+            Source::Generated(generator) => {
+                generator.fill(offset, buffer);
+                Ok(())
+            }
+            Source::File(path) => File::open(path)?.read_exact_at(buffer, offset),
+        }
+    }
+}
+
+/// nfdump's own files have blocks of records of several forms, often compressed.
+fn refuse_nfdump(path: &Path, magic: [u8; 2]) -> anyhow::Result<()> {
+    /// First two bytes of nfdump's files, versions 1 and 2, as a little or a big endian host writes them.
+    const NFDUMP: u16 = 0xa50c;
+    if [u16::from_le_bytes(magic), u16::from_be_bytes(magic)].contains(&NFDUMP) {
+        bail!(
+            "{} is a file of nfdump, whose blocks are not decoded here; give records of NetFlow version 5, {RECORD_BYTES} bytes each (the payload of an export packet behind its header of 24 bytes)",
+            path.display()
+        );
+    }
+    Ok(())
+}
+
+fn whole_records(bytes: u64) -> u64 {
+    bytes / RECORD_BYTES as u64 * RECORD_BYTES as u64
+}
+
+/// Writes the records; not measured.
+pub fn write(source: &Source, bytes: u64, files: &Files) -> io::Result<()> {
+    let file = files.open(0)?;
+    let mut offset = 0;
+    while offset < bytes {
+        let mut buffer = vec![0; CALL_BYTES.min(bytes - offset) as usize];
+        source.fill(offset, &mut buffer)?;
+        file.write_at(&Bytes::from(buffer), offset)?;
+        offset += CALL_BYTES;
+    }
+    file.sync()?;
+    file.close()
+}
+
+/// Where the records of each host are.
+type Index = BTreeMap<u32, Vec<u64>>;
+
+/// What is known of a host's traffic.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Model {
+    /// Flows.
+    pub flows: u64,
+    /// Octets of a flow.
+    pub mean: f64,
+    /// Standard deviation of that.
+    pub deviation: f64,
+}
+
+/// Runs both phases; also returns the models, which no schedule may change.
+pub fn run(
+    job: &Job,
+    bytes: u64,
+    files: &Files,
+    schedule: Schedule,
+) -> io::Result<(Vec<Outcome>, BTreeMap<u32, Model>)> {
+    drop_caches();
+    let parts: Vec<u64> = (0..bytes.div_ceil(CALL_BYTES)).map(|call| call * CALL_BYTES).collect();
+    let index = Mutex::new(Index::new());
+    let indexed = each(job, files, schedule, &parts, |file, offset| {
+        let mut buffer = vec![0; CALL_BYTES.min(bytes - offset) as usize];
+        file.read_at(&mut buffer, *offset)?;
+        let found = look_at(*offset, &buffer);
+        let mut index = index.lock().expect("no panic while locked");
+        found.into_iter().for_each(|(host, offsets)| index.entry(host).or_default().extend(offsets));
+        Ok(())
+    })?;
+    let hosts: Vec<(u32, Vec<u64>)> = index.into_inner().expect("no panic while locked").into_iter().collect();
+    drop_caches();
+    let models = Mutex::new(BTreeMap::new());
+    let modelled = each(job, files, schedule, &hosts, |file, (host, offsets)| {
+        let model = model(file, offsets)?;
+        models.lock().expect("no panic while locked").insert(*host, model);
+        Ok(())
+    })?;
+    let reads: u64 = hosts.iter().map(|(_, offsets)| offsets.len() as u64).sum();
+    let outcome = |phase, operations, bytes, time: Duration| Outcome {
+        job: schedule.name(&job.name),
+        phase,
+        bytes,
+        operations,
+        seconds: time.as_secs_f64(),
+    };
+    let outcomes = vec![
+        outcome("index", parts.len() as u64, bytes, indexed),
+        outcome("model", reads, reads * RECORD_BYTES as u64, modelled),
+        outcome("total", parts.len() as u64 + reads, bytes, indexed + modelled),
+    ];
+    Ok((outcomes, models.into_inner().expect("no panic while locked")))
+}
+
+/// Records of modelled hosts in a part of the file.
+fn look_at(offset: u64, part: &[u8]) -> Index {
+    let mut found = Index::new();
+    let (records, _) = part.as_chunks::<RECORD_BYTES>();
+    for (number, record) in records.iter().enumerate() {
+        let host = Flow::decode(record).internal().filter(|host| host % MODELLED_ONE_IN == 0);
+        if let Some(host) = host {
+            found.entry(host).or_default().push(offset + (number * RECORD_BYTES) as u64);
+        }
+    }
+    found
+}
+
+fn model(file: &dyn TargetFile, offsets: &[u64]) -> io::Result<Model> {
+    let (mut sum, mut squares) = (0.0, 0.0);
+    let mut record = [0; RECORD_BYTES];
+    for offset in offsets {
+        file.read_at(&mut record, *offset)?;
+        let octets = f64::from(Flow::decode(&record).octets);
+        sum += octets;
+        squares += octets * octets;
+    }
+    let flows = offsets.len() as f64;
+    let mean = sum / flows;
+    Ok(Model { flows: offsets.len() as u64, mean, deviation: (squares / flows - mean * mean).max(0.0).sqrt() })
+}
+
+/// Does `work` for every item, as the schedule says, by all tasks.
+fn each<I: Sync>(
+    job: &Job,
+    files: &Files,
+    schedule: Schedule,
+    items: &[I],
+    work: impl Fn(&dyn TargetFile, &I) -> io::Result<()> + Sync,
+) -> io::Result<Duration> {
+    let next = AtomicUsize::new(0);
+    let tasks = job.tasks as usize;
+    workers::run(tasks, |rank| {
+        let file = files.open(0)?;
+        match schedule {
+            Schedule::Synchronous => {
+                let share = items.len() * rank / tasks..items.len() * (rank + 1) / tasks;
+                items[share].iter().try_for_each(|item| work(&*file, item))?;
+            }
+            Schedule::Asynchronous => {
+                while let Some(item) = items.get(next.fetch_add(1, Ordering::Relaxed)) {
+                    work(&*file, item)?;
+                }
+            }
+        }
+        file.close()
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use lab::study::{Pattern, Striping};
+    use layout::END_OF_FILE;
+
+    use super::*;
+
+    #[test]
+    fn both_schedules_make_the_models_that_the_records_give() {
+        let place = tempfile::tempdir().unwrap();
+        let directory = |name: &str| {
+            let directory = place.path().join(name);
+            std::fs::create_dir(&directory).unwrap();
+            directory
+        };
+        let files = Files::Parts(vec![(directory("a"), 1 << 20), (directory("b"), END_OF_FILE)]);
+        let (source, bytes) = Source::new(None, 3 << 20).unwrap();
+        write(&source, bytes, &files).unwrap();
+        let job = Job {
+            name: "j".to_owned(),
+            striping: Striping::Automatic,
+            pattern: Pattern::Shared,
+            tasks: 3,
+            task_bytes: bytes / 3,
+            transfer_bytes: CALL_BYTES,
+        };
+        let [one, other] = Schedule::ALL.map(|schedule| run(&job, bytes, &files, schedule).unwrap());
+        let Source::Generated(generator) = source else { panic!("generated") };
+        let flows = (0..bytes / RECORD_BYTES as u64).map(|number| generator.flow(number));
+        let wanted = flows.filter(|flow| flow.internal().unwrap() % MODELLED_ONE_IN == 0).count() as u64;
+        assert_eq!(one.1.values().map(|model| model.flows).sum::<u64>(), wanted);
+        assert_eq!(one.1.keys().collect::<Vec<_>>(), other.1.keys().collect::<Vec<_>>());
+        for (host, model) in &one.1 {
+            let same = other.1[host];
+            assert_eq!(model.flows, same.flows);
+            assert!((model.mean - same.mean).abs() < 1e-6 * model.mean, "{model:?} {same:?}");
+        }
+        assert_eq!((one.0[1].operations, one.0[0].job.as_str()), (wanted, "j sync"));
+    }
+
+    #[test]
+    fn files_of_nfdump_are_refused_by_name() {
+        let place = tempfile::tempdir().unwrap();
+        let path = place.path().join("nfcapd.1");
+        std::fs::write(&path, [&[0x0c, 0xa5, 1, 0], [0; 200].as_slice()].concat()).unwrap();
+        let error = Source::new(Some(&path), 0).unwrap_err().to_string();
+        assert!(error.contains("nfdump"), "{error}");
+        std::fs::write(&path, [7; 100]).unwrap();
+        assert_eq!(Source::new(Some(&path), 0).unwrap().1, 96);
+        std::fs::write(&path, [7; 10]).unwrap();
+        assert!(Source::new(Some(&path), 0).is_err());
+    }
+}
