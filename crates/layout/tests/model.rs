@@ -1,0 +1,190 @@
+//! Any sequence of writes, truncations, allocations, punches and instantiations on a composite file reads back as it would
+//! from one array of bytes: objects are sparse vectors here, and everything is decided by [`Layout`] alone, in the way of
+//! the client.
+
+#![allow(missing_docs)]
+
+mod common;
+
+use std::collections::BTreeMap;
+
+use common::*;
+use layout::{Layout, ObjectRange};
+use proptest::prelude::*;
+
+/// No file of the model is larger.
+const BYTES_MAX: u64 = 20 * 65536;
+
+#[derive(Clone, Debug)]
+enum Step {
+    Write { offset: u64, bytes: u64, fill: u8 },
+    Truncate(u64),
+    Allocate { offset: u64, bytes: u64 },
+    Punch { offset: u64, bytes: u64 },
+    Instantiate { offset: u64, bytes: u64 },
+}
+
+fn steps() -> impl Strategy<Value = Step> {
+    // Often exactly at what may be a watermark.
+    let offset = || {
+        prop_oneof![
+            0..BYTES_MAX,
+            (0u64..20).prop_map(|unit| unit * 65536),
+            (1u64..20).prop_map(|unit| unit * 65536 - 1)
+        ]
+    };
+    let bytes = || prop_oneof![1u64..200, 1u64..(4 * 65536)];
+    prop_oneof![
+        4 => (offset(), bytes(), 1u8..).prop_map(|(offset, bytes, fill)| Step::Write { offset, bytes, fill }),
+        3 => offset().prop_map(Step::Truncate),
+        1 => (offset(), bytes()).prop_map(|(offset, bytes)| Step::Allocate { offset, bytes }),
+        1 => (offset(), bytes()).prop_map(|(offset, bytes)| Step::Punch { offset, bytes }),
+        1 => (offset(), bytes()).prop_map(|(offset, bytes)| Step::Instantiate { offset, bytes }),
+    ]
+}
+
+/// A file as its clients know it.
+struct File {
+    layout: Layout,
+    objects: BTreeMap<u32, Vec<u8>>,
+}
+
+impl File {
+    fn object(&mut self, slot: u32) -> &mut Vec<u8> {
+        self.objects.entry(slot).or_default()
+    }
+
+    fn ranges(&self, offset: u64, bytes: u64) -> Vec<ObjectRange> {
+        self.layout.ranges(offset, bytes).collect()
+    }
+
+    /// What of the range lies within the layout.
+    fn room(&self, offset: u64, bytes: u64) -> u64 {
+        bytes.min(self.layout.end().saturating_sub(offset)).min(BYTES_MAX.saturating_sub(offset))
+    }
+
+    fn grow(&mut self, offset: u64, bytes: u64) {
+        let first_ost = self.layout.slots_next as usize;
+        assert!(instantiate(&mut self.layout, offset, offset + bytes, first_ost), "all kinds can be written");
+        self.layout.validate().expect("a layout stays valid");
+    }
+
+    fn write(&mut self, offset: u64, bytes: u64, fill: u8) {
+        self.grow(offset, bytes);
+        for range in self.ranges(offset, bytes) {
+            for piece in range.pieces() {
+                let (start, end) = (piece.object_offset as usize, (piece.object_offset + piece.bytes) as usize);
+                let object = self.object(range.slot);
+                object.resize(object.len().max(end), 0);
+                object[start..end].fill(fill);
+            }
+        }
+    }
+
+    fn truncate(&mut self, size: u64) {
+        if size > 0 {
+            self.grow(size - 1, 1);
+        }
+        let slots: Vec<u32> = self.layout.objects().map(|(slot, _)| slot).collect();
+        for slot in slots {
+            let object_size = self.layout.object_size(slot, size) as usize;
+            self.object(slot).resize(object_size, 0);
+        }
+    }
+
+    fn allocate(&mut self, offset: u64, bytes: u64) {
+        self.grow(offset, bytes);
+        for range in self.ranges(offset, bytes) {
+            let object = self.object(range.slot);
+            object.resize(object.len().max((range.offset + range.bytes) as usize), 0);
+        }
+    }
+
+    fn punch(&mut self, offset: u64, bytes: u64) {
+        for range in self.ranges(offset, bytes) {
+            let object = self.object(range.slot);
+            let start = object.len().min(range.offset as usize);
+            let end = object.len().min((range.offset + range.bytes) as usize);
+            object[start..end].fill(0);
+        }
+    }
+
+    fn size(&self) -> u64 {
+        let sizes = self.objects.iter().map(|(slot, object)| self.layout.file_size(*slot, object.len() as u64));
+        sizes.max().unwrap_or(0)
+    }
+
+    fn read(&self) -> Vec<u8> {
+        let size = self.size();
+        let mut data = vec![0; size as usize];
+        for range in self.ranges(0, size) {
+            let Some(object) = self.objects.get(&range.slot) else { continue };
+            for piece in range.pieces() {
+                let start = object.len().min(piece.object_offset as usize);
+                let end = object.len().min((piece.object_offset + piece.bytes) as usize);
+                let at = piece.file_offset as usize;
+                data[at..at + end - start].copy_from_slice(&object[start..end]);
+            }
+        }
+        data
+    }
+}
+
+/// The same on one array.
+fn expect(data: &mut Vec<u8>, step: &Step, room: u64) {
+    let resized = |data: &mut Vec<u8>, end: u64| data.resize(data.len().max(end as usize), 0);
+    match *step {
+        Step::Write { offset, fill, .. } => {
+            resized(data, offset + room);
+            data[offset as usize..(offset + room) as usize].fill(fill);
+        }
+        Step::Truncate(size) => data.resize(size as usize, 0),
+        Step::Allocate { offset, .. } => resized(data, offset + room),
+        Step::Punch { offset, bytes } => {
+            let (start, end) = (data.len().min(offset as usize), data.len().min((offset + bytes) as usize));
+            data[start..end].fill(0);
+        }
+        Step::Instantiate { .. } => {}
+    }
+}
+
+fn run(layout: Layout, steps: &[Step]) -> Result<(), TestCaseError> {
+    let mut file = File { layout, objects: BTreeMap::new() };
+    let mut data = Vec::new();
+    for (number, step) in steps.iter().enumerate() {
+        let room = match *step {
+            Step::Write { offset, bytes, .. }
+            | Step::Allocate { offset, bytes }
+            | Step::Instantiate { offset, bytes } => file.room(offset, bytes),
+            Step::Truncate(size) => u64::from(size <= file.layout.end()),
+            Step::Punch { bytes, .. } => bytes,
+        };
+        // Refused: beyond the last component.
+        if room == 0 {
+            continue;
+        }
+        match *step {
+            Step::Write { offset, fill, .. } => file.write(offset, room, fill),
+            Step::Truncate(size) => file.truncate(size),
+            Step::Allocate { offset, .. } => file.allocate(offset, room),
+            Step::Punch { offset, bytes } => file.punch(offset, bytes),
+            Step::Instantiate { offset, .. } => file.grow(offset, room),
+        }
+        expect(&mut data, step, room);
+        prop_assert_eq!(file.size(), data.len() as u64, "size after step {} {:?} of {:?}", number, step, file.layout);
+        prop_assert!(file.read() == data, "data after step {} {:?} of {:?}", number, step, file.layout);
+    }
+    Ok(())
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 96, ..ProptestConfig::default() })]
+
+    #[test]
+    fn any_sequence_of_changes_reads_back(
+        layout in writable_layouts(),
+        steps in proptest::collection::vec(steps(), 1..16),
+    ) {
+        run(layout, &steps)?;
+    }
+}
