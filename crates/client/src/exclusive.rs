@@ -19,7 +19,7 @@ use rpc::message::{
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use types::{Credentials, FsResult, InodeNumber};
 
-use crate::{FileSystem, OpenFile, target::unexpected};
+use crate::{FileSystem, OpenFile, recovery::HeldExclusive, target::unexpected};
 
 /// One queue for each file with a section in this client.
 #[derive(Debug, Default)]
@@ -97,7 +97,8 @@ impl FileSystem {
                 MdtReply::Waiting => continue,
                 reply => return Err(unexpected(reply)),
             };
-            self.volatile.exclusives.lock().insert(inode, begin.open);
+            let held = HeldExclusive { open: begin.open, layout: Some(granted.layout.clone()) };
+            self.volatile.exclusives.lock().insert(inode, held);
             if target.restarts() == restarts {
                 return Ok((Section { inode, epoch: granted.epoch, _turn: turn }, granted));
             }
@@ -118,7 +119,8 @@ impl FileSystem {
         let inode = file.inode();
         let turn = match turn {
             Some(turn) => {
-                self.volatile.exclusives.lock().insert(inode, Some(file.id()));
+                let held = HeldExclusive { open: Some(file.id()), layout: None };
+                self.volatile.exclusives.lock().insert(inode, held);
                 if self.targets.mdt_of(inode)?.restarts() == restarts {
                     return Ok(Section { inode, epoch, _turn: turn });
                 }

@@ -28,10 +28,14 @@ impl FileSystem {
         let request = Instantiate { inode: file.inode(), open: file.id(), start: offset, end: offset + bytes };
         let target = self.targets.mdt_of(file.inode())?;
         let layout = loop {
-            match target.mdt(MdtRequest::Instantiate(request)).await? {
-                MdtReply::Layout(LayoutInfo { layout: Some(layout), .. }) => break file.open.adopt(&layout)?,
-                MdtReply::Waiting => {}
+            let restarts = target.restarts();
+            let layout = match target.mdt(MdtRequest::Instantiate(request)).await? {
+                MdtReply::Layout(LayoutInfo { layout: Some(layout), .. }) => layout,
+                MdtReply::Waiting => continue,
                 reply => return Err(unexpected(reply)),
+            };
+            if let Some(layout) = file.open.adopt(&layout, || target.restarts() == restarts)? {
+                break layout;
             }
         };
         match layout.coverage(offset, bytes) {
@@ -46,9 +50,13 @@ impl FileSystem {
         if !layout.may_grow() {
             return Ok(layout);
         }
-        match self.layout_info(open.inode()).await?.layout {
-            Some(layout) => open.adopt(&layout),
-            None => Err(FsError::Invalid),
+        let target = self.targets.mdt_of(open.inode())?;
+        loop {
+            let restarts = target.restarts();
+            let layout = self.layout_info(open.inode()).await?.layout.ok_or(FsError::Invalid)?;
+            if let Some(layout) = open.adopt(&layout, || target.restarts() == restarts)? {
+                return Ok(layout);
+            }
         }
     }
 }

@@ -22,7 +22,7 @@ use crate::{
     glimpse::Figures,
     open_inode::{OpenInode, verified},
     statistics::Operation,
-    target::unexpected,
+    target::{Target, unexpected},
 };
 
 /// What was so before an open was asked for; see [`crate::recovery`].
@@ -146,7 +146,9 @@ impl FileSystem {
         turn: Option<Turn>,
     ) -> FsResult<Arc<OpenFile>> {
         let Attributes { inode, kind, .. } = opened.entry.attributes;
-        let open = match self.volatile.opens.register(id, flags, opened, created, before.life) {
+        let target = self.targets.mdt_of(inode)?;
+        let current = || target.restarts() == before.restarts;
+        let open = match self.volatile.opens.register(id, flags, opened, created, before.life, current) {
             Ok(open) => open,
             Err(error) => {
                 let close = Close { inode, open: id, update: None, flock_owner: None };
@@ -157,8 +159,8 @@ impl FileSystem {
             }
         };
         let file = Arc::new(OpenFile::new(open, kind, id, flags, Arc::downgrade(self)));
-        if self.targets.mdt_of(inode)?.restarts() != before.restarts {
-            self.open_again(&file).await?;
+        if !current() {
+            self.open_again(&file, &target).await?;
         }
         if opened.truncate {
             self.empty(&file, opened.epoch, before.restarts, turn).await?;
@@ -167,15 +169,20 @@ impl FileSystem {
     }
 
     /// The MDT restarted while it granted an open: whether the new start knows of it is unknown. Permission was checked.
-    async fn open_again(&self, file: &OpenFile) -> FsResult<()> {
+    async fn open_again(&self, file: &OpenFile, target: &Target) -> FsResult<()> {
         let flags = OpenFlags(file.flags().0 & !(open_flag::TRUNCATE | open_flag::EXCLUSIVE));
         let open = Open { inode: file.inode(), open: file.id(), flags };
-        match self.mdt(file.inode(), MdtRequest::Open(Credentials::root(), open)).await? {
-            MdtReply::Opened(_) => {
-                file.open.state().tracker.forget();
-                Ok(())
+        loop {
+            let restarts = target.restarts();
+            let opened = match self.mdt(file.inode(), MdtRequest::Open(Credentials::root(), open.clone())).await? {
+                MdtReply::Opened(opened) => opened,
+                reply => return Err(unexpected(reply)),
+            };
+            file.open.state().tracker.forget();
+            let Some(layout) = &opened.layout else { return Ok(()) };
+            if file.open.adopt(layout, || target.restarts() == restarts)?.is_some() {
+                return Ok(());
             }
-            reply => Err(unexpected(reply)),
         }
     }
 

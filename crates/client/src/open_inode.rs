@@ -15,7 +15,7 @@ use std::{
 use layout::Layout;
 use parking_lot::{Mutex, MutexGuard};
 use rpc::message::mdt::{OpenFlags, OpenId, Opened, SizeUpdate, open_flag};
-use types::{FileKind, FsError, FsResult, InodeNumber, MdtIndex, Timestamp, mode};
+use types::{FileKind, FsError, FsResult, Generation, InodeNumber, MdtIndex, Timestamp, mode};
 
 use crate::size_tracker::SizeTracker;
 
@@ -34,6 +34,33 @@ pub(crate) struct Unsynced {
     pub mtime: Timestamp,
 }
 
+/// Which changes of a record at the MDT are durable. A commit covers what happened before it was asked for; what happened
+/// while it was under way needs another one.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct RecordChanges {
+    /// Changes this client knows of.
+    made: u64,
+    /// How many of them are known to be durable.
+    durable: u64,
+}
+
+impl RecordChanges {
+    /// The record changed, or may have.
+    pub fn changed(&mut self) {
+        self.made += 1;
+    }
+
+    /// Whether all of them are durable.
+    pub fn is_durable(self) -> bool {
+        self.made == self.durable
+    }
+
+    /// A commit that was asked for when the changes were `before` is done.
+    pub fn committed(&mut self, before: RecordChanges) {
+        self.durable = self.durable.max(before.made);
+    }
+}
+
 /// Changing state of an open inode.
 #[derive(Debug)]
 pub(crate) struct OpenState {
@@ -45,8 +72,8 @@ pub(crate) struct OpenState {
     pub unsynced: BTreeMap<u32, Unsynced>,
     /// Objects of before this open may be unsynced too (a program may write, close, open again and fsync).
     pub unsynced_before: bool,
-    /// The file's creation and layout are known to be durable.
-    pub committed: bool,
+    /// Changes of the MDT's record of the file (creation, opens, growth) that its data depend on.
+    pub record: RecordChanges,
     /// The file may have set-id bits that a write must clear.
     pub set_id: bool,
 }
@@ -74,7 +101,7 @@ impl OpenState {
 #[derive(Debug)]
 pub(crate) struct OpenInode {
     inode: InodeNumber,
-    /// Of regular files: the newest one known.
+    /// Of regular files: the newest one known; locked after the table's lock and before the state's.
     layout: Mutex<Option<Arc<Layout>>>,
     stale: AtomicBool,
     state: Mutex<OpenState>,
@@ -94,18 +121,30 @@ impl OpenInode {
 
     /// Takes over a layout that the MDT told, unless a newer one is known; returns the newest. What was written by it is to
     /// be found only once the MDT has committed it.
-    pub fn adopt(&self, told: &Layout) -> FsResult<Arc<Layout>> {
+    ///
+    /// `None` if the MDT is not the one any more that told it, says `current`: it may have lost what it told, so it is to be
+    /// asked again. What is taken over while `current`, on the other hand, is claimed from the MDT's next start.
+    pub fn adopt(&self, told: &Layout, current: impl FnOnce() -> bool) -> FsResult<Option<Arc<Layout>>> {
         let told = verified(told)?;
         let mut layout = self.layout.lock();
-        let known = layout.as_ref().ok_or(FsError::Invalid)?;
-        if told.generation <= known.generation {
-            return Ok(known.clone());
+        if !current() {
+            return Ok(None);
+        }
+        if let Some(known) = layout.as_ref().filter(|known| told.generation <= known.generation) {
+            return Ok(Some(known.clone()));
         }
         let newest = Arc::new(told.clone());
         *layout = Some(newest.clone());
-        drop(layout);
-        self.state.lock().committed = false;
-        Ok(newest)
+        self.state.lock().record.changed();
+        Ok(Some(newest))
+    }
+
+    /// The layout, if the MDT may lose it with its power: it grew, and that is not known to be durable.
+    fn undurable_layout(&self) -> Option<(InodeNumber, Layout)> {
+        let layout = self.layout.lock();
+        let durable = self.state.lock().record.is_durable();
+        let layout = layout.as_ref().filter(|layout| !durable && layout.generation > Generation(1))?;
+        Some((self.inode, Layout::clone(layout)))
     }
 
     /// Fails once the life of the mount in which it was opened is over.
@@ -152,7 +191,7 @@ impl OpenTable {
     }
 
     /// Registers an open that was asked for in `life`; `Stale` if that has ended. `created`: the file is new,
-    /// so nothing of it is anywhere else.
+    /// so nothing of it is anywhere else. `current`: as in [`OpenInode::adopt`]; if not, the layout is still to be learned.
     pub fn register(
         &self,
         id: OpenId,
@@ -160,6 +199,7 @@ impl OpenTable {
         opened: &Opened,
         created: bool,
         life: u64,
+        current: impl FnOnce() -> bool,
     ) -> FsResult<Arc<OpenInode>> {
         let attributes = &opened.entry.attributes;
         let inode = attributes.inode;
@@ -171,28 +211,28 @@ impl OpenTable {
         let open = table.inodes.entry(inode).or_insert_with(|| {
             Arc::new(OpenInode {
                 inode,
-                layout: Mutex::new(opened.layout.clone().map(Arc::new)),
+                layout: Mutex::default(),
                 stale: AtomicBool::new(false),
                 state: Mutex::new(OpenState {
                     opens: BTreeMap::new(),
                     tracker: SizeTracker::default(),
                     unsynced: BTreeMap::new(),
                     unsynced_before: !created,
-                    committed: false,
+                    record: RecordChanges { made: 1, durable: 0 },
                     set_id: false,
                 }),
                 syncing: tokio::sync::Mutex::default(),
             })
         });
         if let Some(layout) = &opened.layout {
-            open.adopt(layout)?;
+            open.adopt(layout, current)?;
         }
         let mut state = open.state.lock();
         state.opens.insert(id, (flags, false));
         state.set_id |= attributes.mode & (mode::S_ISUID | mode::S_ISGID) != 0 && attributes.kind == FileKind::Regular;
         if flags.has(open_flag::WRITE) {
             // The MDT's record changed: only now does it say that the objects are to be asked for the size.
-            state.committed = false;
+            state.record.changed();
             let settled = (created || opened.entry.unsettled.is_none()).then_some(attributes);
             state.tracker.opened(opened.epoch, settled);
         }
@@ -234,8 +274,34 @@ impl OpenTable {
         of_mdt.flat_map(opens_of).collect()
     }
 
+    /// Layouts that an MDT may have lost, of all that is open there.
+    pub fn layouts_at(&self, mdt: MdtIndex) -> Vec<(InodeNumber, Layout)> {
+        let table = self.table.lock();
+        let of_mdt = table.inodes.values().filter(|open| open.inode.mdt() == mdt);
+        of_mdt.filter_map(|open| open.undurable_layout()).collect()
+    }
+
     /// Number of opens.
     pub fn len(&self) -> usize {
         self.table.lock().inodes.values().map(|open| open.state.lock().opens.len()).sum()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_commit_does_not_cover_what_changed_while_it_was_under_way() {
+        let mut record = RecordChanges::default();
+        record.changed();
+        let before = record;
+        record.changed();
+        record.committed(before);
+        assert!(!record.is_durable(), "the file grew after the commit was asked for");
+        record.committed(record);
+        assert!(record.is_durable());
+        record.committed(before);
+        assert!(record.is_durable(), "a commit that comes late takes nothing back");
     }
 }

@@ -20,6 +20,7 @@ use std::{
     },
 };
 
+use layout::{Backing, Component, Layout};
 use parking_lot::Mutex;
 use rpc::{
     Import, Recovery,
@@ -41,14 +42,25 @@ use crate::{
 
 /// Opens or locks claimed in one request, far below the limit of a message's length.
 const RECLAIM_BATCH: usize = 4096;
+/// Components and stripes of layouts claimed in one request, likewise: a component takes at most some hundred bytes.
+const RECLAIM_UNITS: usize = 8192;
 
 /// The state at MDTs that ends with them: what recovery is about.
 pub(crate) struct Volatile {
     client: AtomicU64,
     pub opens: OpenTable,
     pub locks: HeldLocks,
-    /// Exclusive data locks, each with the open it was taken through.
-    pub exclusives: Mutex<BTreeMap<InodeNumber, Option<OpenId>>>,
+    /// Exclusive data locks.
+    pub exclusives: Mutex<BTreeMap<InodeNumber, HeldExclusive>>,
+}
+
+/// An exclusive data lock of this client.
+#[derive(Clone, Debug)]
+pub(crate) struct HeldExclusive {
+    /// The open it was taken through.
+    pub open: Option<OpenId>,
+    /// The layout that came with it and that its holder works on; `None`: that of the open.
+    pub layout: Option<Layout>,
 }
 
 impl Volatile {
@@ -77,10 +89,36 @@ impl Volatile {
         true
     }
 
-    fn exclusives_at(&self, mdt: MdtIndex) -> Vec<(InodeNumber, Option<OpenId>)> {
+    fn exclusives_at(&self, mdt: MdtIndex) -> Vec<(InodeNumber, HeldExclusive)> {
         let exclusives = self.exclusives.lock();
-        exclusives.iter().filter(|(inode, _)| inode.mdt() == mdt).map(|(inode, open)| (*inode, *open)).collect()
+        let of_mdt = exclusives.iter().filter(|(inode, _)| inode.mdt() == mdt);
+        of_mdt.map(|(inode, held)| (*inode, held.clone())).collect()
     }
+}
+
+/// What a component takes in a message: itself, its stripes, and the OSTs that were asked for.
+fn units(component: &Component) -> usize {
+    let asked = match &component.backing {
+        Backing::Pending(spec) | Backing::Striped { spec, .. } => spec.osts.len(),
+        Backing::Mdt { .. } | Backing::Extension { .. } | Backing::Automatic => 0,
+    };
+    1 + component.slots().len() + asked
+}
+
+/// Cuts layouts into batches that fit a message each.
+fn layout_batches(layouts: Vec<(InodeNumber, Layout)>) -> Vec<Vec<(InodeNumber, Layout)>> {
+    let mut batches: Vec<Vec<(InodeNumber, Layout)>> = Vec::new();
+    let mut room = 0;
+    for (inode, layout) in layouts {
+        let units = layout.components.iter().map(units).sum::<usize>();
+        if units > room {
+            batches.push(Vec::new());
+            room = RECLAIM_UNITS;
+        }
+        room = room.saturating_sub(units);
+        batches.last_mut().expect("the first one needs a batch").push((inode, layout));
+    }
+    batches
 }
 
 /// Recovery of an MDT's session.
@@ -124,8 +162,16 @@ impl Recovery for MdtRecovery {
             for batch in locks.chunks(RECLAIM_BATCH) {
                 self.reclaim(&import, Reclaim { locks: batch.to_vec(), ..Reclaim::default() }).await?;
             }
-            let exclusives = self.volatile.exclusives_at(self.mdt);
-            self.reclaim(&import, Reclaim { done: true, exclusives, ..Reclaim::default() }).await?;
+            let held = self.volatile.exclusives_at(self.mdt);
+            let exclusives = held.iter().map(|(inode, held)| (*inode, held.open)).collect();
+            self.reclaim(&import, Reclaim { exclusives, ..Reclaim::default() }).await?;
+            // Behind what they are of.
+            let mut layouts = self.volatile.opens.layouts_at(self.mdt);
+            layouts.extend(held.into_iter().filter_map(|(inode, held)| Some((inode, held.layout?))));
+            for layouts in layout_batches(layouts) {
+                self.reclaim(&import, Reclaim { layouts, ..Reclaim::default() }).await?;
+            }
+            self.reclaim(&import, Reclaim { done: true, ..Reclaim::default() }).await?;
             tracing::info!(target = import.target(), opens = opens.len(), locks = locks.len(), "reclaimed");
             Ok(())
         })

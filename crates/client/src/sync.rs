@@ -109,12 +109,11 @@ impl FileSystem {
             self.flush_ost(*ost, objects)
         });
         let commit = async {
-            let committed = open.state().committed;
-            if data_only && committed && !pending.touches_mdt(layout) {
-                return Ok(());
+            if data_only && !pending.touches_mdt(layout) {
+                self.commit_once(open).await
+            } else {
+                self.commit(open).await
             }
-            open.state().committed = false;
-            self.commit_once(open).await
         };
         let (flushed, committed) = join_both(join_all(flushes.collect()), commit).await;
         flushed.into_iter().collect::<FsResult<()>>()?;

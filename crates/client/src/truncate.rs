@@ -19,6 +19,16 @@ use crate::{
     statistics::Operation,
 };
 
+/// The layout that came with the lock, verified and known to what this client has open. It is claimed with the lock from
+/// each new start of the MDT, so it is as good as a current one.
+pub(crate) fn adopted<'a>(open: Option<&OpenInode>, told: &'a Layout) -> FsResult<&'a Layout> {
+    let layout = verified(told)?;
+    if let Some(open) = open {
+        open.adopt(layout, || true)?;
+    }
+    Ok(layout)
+}
+
 impl FileSystem {
     /// Sets the size; through a file open for writing if there is one, else write permission is checked.
     pub async fn truncate(
@@ -55,10 +65,8 @@ impl FileSystem {
         let (section, granted) = self.begin_exclusive(credentials, &begin).await?;
         let inode = begin.inode;
         let open = self.volatile.opens.find(inode);
-        if let Some(open) = &open {
-            open.adopt(&granted.layout)?;
-        }
-        let outcome = match verified(&granted.layout) {
+        // Nothing returns before the lock is given back.
+        let outcome = match adopted(open.as_deref(), &granted.layout) {
             Ok(layout) => self.truncate_objects(inode, open.as_deref(), layout, size, section.epoch).await,
             Err(error) => Err(error),
         };

@@ -10,9 +10,9 @@
 use std::sync::Arc;
 
 use bytes::{Bytes, BytesMut};
-use layout::{Layout, ObjectRange};
+use layout::{Coverage, Layout, ObjectRange};
 use rpc::message::{
-    MdtReply, MdtRequest,
+    MdtRequest,
     mdt::{ExclusiveBegin, ExclusiveGranted, ExclusivePurpose},
 };
 use types::{
@@ -22,7 +22,7 @@ use types::{
 
 use crate::{
     FileSystem, OpenFile, WriteOptions, finish::finish, join::join_all, objects::Object, open_inode::OpenInode,
-    statistics::Operation, target::unexpected,
+    statistics::Operation, truncate::adopted,
 };
 
 impl FileSystem {
@@ -79,7 +79,7 @@ impl FileSystem {
         let known = open.state().tracker.size_under(granted.epoch);
         match known {
             Some(size) => Ok(size),
-            None => Ok(self.glimpse(open.inode(), &*open.adopt(&granted.layout)?).await?.size),
+            None => Ok(self.glimpse(open.inode(), adopted(Some(open), &granted.layout)?).await?.size),
         }
     }
 
@@ -89,7 +89,12 @@ impl FileSystem {
             return Err(FsError::FileTooLarge);
         }
         let open = &*file.open;
-        let room = room.min(open.layout()?.end().saturating_sub(offset));
+        let mut layout = open.layout()?;
+        if layout.coverage(offset, room.min(data.len() as u64)) == Coverage::Beyond(layout.end()) {
+            // Somebody may have added a component.
+            layout = self.layout_as_of_now(open).await?;
+        }
+        let room = room.min(layout.end().saturating_sub(offset));
         if room == 0 {
             return Err(FsError::NoData);
         }
@@ -134,18 +139,17 @@ impl FileSystem {
         }
     }
 
-    /// The file's creation and layout are durable afterwards, so that its data will be found. Asked once per open inode.
+    /// The file's creation and layout are durable afterwards, so that its data will be found. Asked once per change of them.
     pub(crate) async fn commit_once(&self, open: &OpenInode) -> FsResult<()> {
-        if open.state().committed {
-            return Ok(());
-        }
-        match self.mdt(open.inode(), MdtRequest::Commit).await? {
-            MdtReply::Done => {
-                open.state().committed = true;
-                Ok(())
-            }
-            reply => Err(unexpected(reply)),
-        }
+        if open.state().record.is_durable() { Ok(()) } else { self.commit(open).await }
+    }
+
+    /// Everything that the MDT was told of the file is durable afterwards.
+    pub(crate) async fn commit(&self, open: &OpenInode) -> FsResult<()> {
+        let before = open.state().record;
+        self.mdt_done(open.inode(), MdtRequest::Commit).await?;
+        open.state().record.committed(before);
+        Ok(())
     }
 }
 

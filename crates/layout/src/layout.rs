@@ -202,9 +202,9 @@ impl Layout {
         self.components.last().map_or(0, |component| component.extent.end)
     }
 
-    /// Whether a component has no objects yet: then other holders of the layout may know of more.
+    /// Whether a component has no objects yet, or could be added: then other holders of the layout may know of more.
     pub fn may_grow(&self) -> bool {
-        self.components.iter().any(|component| !component.is_instantiated())
+        !self.is_endless() || self.components.iter().any(|component| !component.is_instantiated())
     }
 
     /// All objects in slot order within each component: slot and holder.
@@ -328,6 +328,28 @@ impl Layout {
         self.slots_next = first_slot.checked_add(plain.stripe_count()).ok_or(slots(ComponentError::Slots))?;
         self.components[position].backing = Backing::Striped { plain, first_slot, spec };
         Ok(())
+    }
+
+    /// Whether this is what `older` can have become by growth alone: objects were added, under slots that `older` has not
+    /// given, and all that were there are where they were.
+    pub fn has_grown_from(&self, older: &Layout) -> bool {
+        let kept = |known: &Component| {
+            let same = |mine: &&Component| mine.id == known.id && mine.backing == known.backing;
+            let mine = self.components.iter().find(same).map(|mine| mine.extent);
+            !known.is_instantiated()
+                || mine.is_some_and(|mine| mine.start == known.extent.start && mine.end >= known.extent.end)
+        };
+        let added = |mine: &Component| {
+            let slots = mine.slots();
+            slots.is_empty() || slots.start >= older.slots_next || older.find(slots.start).is_some()
+        };
+        self.generation > older.generation
+            && self.form == older.form
+            && self.slots_next >= older.slots_next
+            && self.ids_next >= older.ids_next
+            && self.end() >= older.end()
+            && older.components.iter().all(kept)
+            && self.components.iter().all(added)
     }
 
     /// Whether the whole file has a place.

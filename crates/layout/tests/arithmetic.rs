@@ -157,7 +157,9 @@ proptest! {
         let known: Vec<_> = layout.ranges(offset, bytes).collect();
         let now: Vec<_> = grown.ranges(offset, bytes).collect();
         prop_assert!(known.iter().all(|range| now.contains(range)));
+        prop_assert!(!layout.has_grown_from(&grown));
         if grown != layout {
+            prop_assert!(grown.has_grown_from(&layout));
             prop_assert!(grown.slots_next > layout.slots_next && grown.generation > layout.generation);
         }
     }

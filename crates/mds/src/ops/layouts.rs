@@ -29,12 +29,17 @@ pub(crate) fn get(txn: &mut Transaction<'_>, inode: InodeNumber) -> FsResult<Mdt
     }))
 }
 
-/// Makes a range writable; answers with the layout as it is then, whoever changed it.
+/// Makes a range writable; answers with the layout as it is then, whoever changed it. Nothing is given out while somebody
+/// may come back who knows of more than this MDT does (see `reclaim_layout`).
 pub(crate) fn instantiate(txn: &mut Transaction<'_>, request: &Instantiate) -> FsResult<MdtReply> {
     let mut inode = txn.inode(request.inode)?;
     let open = txn.own_open(request.inode, request.open)?;
     if !txn.volatile.opens.get(open).is_some_and(OpenFile::writes) {
         return Err(FsError::BadHandle);
+    }
+    if txn.volatile.recovery.running() {
+        txn.wait_for(request.inode);
+        return Ok(MdtReply::Waiting);
     }
     let before = inode.layout().map(|layout| layout.generation);
     txn.instantiate(&mut inode, request.start, request.end)?;

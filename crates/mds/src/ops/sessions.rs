@@ -1,5 +1,6 @@
 //! Sessions: their beginning, their end, and what a client claims back after a restart.
 
+use layout::Layout;
 use rpc::message::{
     MdtReply,
     mdt::{OpenFlags, OpenId, Reclaim},
@@ -10,7 +11,7 @@ use super::close;
 use crate::{
     opens::{OpenFile, OpenKey},
     settlement,
-    tables::{REPLIES, SESSIONS, outbox::Errand, session},
+    tables::{REPLIES, SESSIONS, inode::InodeData, outbox::Errand, session},
     transaction::Transaction,
 };
 
@@ -68,7 +69,10 @@ pub(crate) fn reclaim(txn: &mut Transaction<'_>, request: &Reclaim) -> FsResult<
         // It has all of this: the connection broke before the client heard so, and on the next one it begins anew.
         return Ok(MdtReply::Done);
     }
-    let empty = request.opens.is_empty() && request.locks.is_empty() && request.exclusives.is_empty();
+    let empty = request.opens.is_empty()
+        && request.locks.is_empty()
+        && request.exclusives.is_empty()
+        && request.layouts.is_empty();
     if !txn.volatile.recovery.expected.contains(&client) {
         return if empty { Ok(MdtReply::Done) } else { Err(FsError::Evicted) };
     }
@@ -92,7 +96,34 @@ pub(crate) fn reclaim(txn: &mut Transaction<'_>, request: &Reclaim) -> FsResult<
             txn.put_inode(&inode);
         }
     }
+    request.layouts.iter().try_for_each(|(inode, layout)| reclaim_layout(txn, *inode, layout))?;
     Ok(MdtReply::Done)
+}
+
+/// A layout that grew, and whose growth this MDT may have lost with its power: the client, and others who will tell the
+/// same, may have written to the new objects. Their slots must not be given again.
+fn reclaim_layout(txn: &mut Transaction<'_>, number: InodeNumber, told: &Layout) -> FsResult<()> {
+    let client = txn.context.client;
+    let holds = txn.volatile.opens.of_client(client).any(|(_, file)| file.inode == number)
+        || txn.volatile.exclusive.holder(number) == Some(client);
+    if !holds || told.validate().is_err() {
+        tracing::warn!(%client, inode = %number, "a layout that the client cannot know was not taken over");
+        return Ok(());
+    }
+    let Some(mut inode) = txn.find_inode(number)? else { return Ok(()) };
+    let InodeData::Regular(known) = &mut inode.data else { return Ok(()) };
+    if told.generation <= known.generation {
+        return Ok(());
+    }
+    if told.has_grown_from(known) {
+        *known = told.clone();
+    } else {
+        // A change that removed something was lost. What is known here holds; who knows otherwise learns so.
+        tracing::warn!(%client, inode = %number, "a lost change of the layout is undone");
+        known.generation = told.generation.next();
+    }
+    txn.put_inode(&inode);
+    Ok(())
 }
 
 fn reclaim_open(txn: &mut Transaction<'_>, number: InodeNumber, open: OpenId, flags: OpenFlags) -> FsResult<()> {

@@ -148,6 +148,7 @@ fn mdt_requests() -> Vec<MdtRequest> {
             locks: vec![held()],
             done: true,
             exclusives: vec![(INODE, None)],
+            layouts: vec![(INODE, layout())],
         }),
         R::Ping,
         R::Check(root(), true),

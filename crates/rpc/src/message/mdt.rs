@@ -407,6 +407,9 @@ pub struct Reclaim {
     pub done: bool,
     /// Exclusive data locks the client holds (an append or truncation under way), each with the open it goes through.
     pub exclusives: Vec<(InodeNumber, Option<OpenId>)>,
+    /// Layouts of files it has open or locked, as far as the growth in them may not be durable: the MDT takes them over where
+    /// it knows an older one. After the opens.
+    pub layouts: Vec<(InodeNumber, Layout)>,
 }
 
 /// Kinds of damage a check finds in a namespace.

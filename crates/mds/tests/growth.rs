@@ -1,0 +1,159 @@
+//! Layouts that grow: instantiation, its repetition, and what a loss of power takes away from it.
+
+mod common;
+
+use common::*;
+use layout::{BackingSpec, ComponentSpec, END_OF_FILE, Layout, LayoutSpec, StripeCount, StripeSpec};
+use rpc::message::{
+    MdtReply, MdtRequest,
+    mdt::{ExclusiveBegin, ExclusivePurpose, Instantiate, LayoutInfo, OpenFlags, OpenId, Reclaim},
+};
+use types::{ClientId, FsError, FsResult, InodeNumber, NodeKind, Slot, Xid};
+
+const UNIT: u64 = 65536;
+const FIRST: u64 = UNIT;
+const SECOND: u64 = 4 * UNIT;
+
+fn composite(end: u64) -> LayoutSpec {
+    let component = |end, stripe_count| {
+        let stripes = StripeSpec { stripe_count, stripe_bytes: Some(UNIT), ..StripeSpec::default() };
+        ComponentSpec { end, backing: BackingSpec::Striped(stripes) }
+    };
+    LayoutSpec::Composite(vec![
+        component(FIRST, StripeCount::Exactly(1)),
+        component(SECOND, StripeCount::Exactly(2)),
+        component(end, StripeCount::All),
+    ])
+}
+
+/// A composite file, open for writing by ALICE.
+async fn grown_file(fs: &Fixture, name: &str, end: u64) -> (OpenId, InodeNumber, Layout) {
+    let open = fs.open_id();
+    let mut request = create_request(ROOT, name, NodeKind::Regular, 0o644, Some((open, OpenFlags(WRITE))));
+    request.layout = Some(composite(end));
+    let created = created(fs.call(ALICE, MdtRequest::Create(root(), request)).await.unwrap());
+    (open, created.entry.attributes.inode, created.opened.unwrap().layout.unwrap())
+}
+
+fn told(reply: MdtReply) -> Layout {
+    match reply {
+        MdtReply::Layout(LayoutInfo { layout: Some(layout), .. }) => layout,
+        other => panic!("answered {other:?}"),
+    }
+}
+
+async fn layout(fs: &Fixture, inode: InodeNumber) -> Layout {
+    told(fs.call(ALICE, MdtRequest::GetLayout(inode)).await.unwrap())
+}
+
+async fn grow(fs: &Fixture, client: ClientId, inode: InodeNumber, open: OpenId, end: u64) -> FsResult<Layout> {
+    let request = Instantiate { inode, open, start: end - 1, end };
+    fs.call(client, MdtRequest::Instantiate(request)).await.map(told)
+}
+
+fn claim(inode: InodeNumber, open: OpenId, layout: &Layout) -> Reclaim {
+    let opens = vec![(inode, open, OpenFlags(WRITE))];
+    Reclaim { opens, layouts: vec![(inode, layout.clone())], done: true, ..Reclaim::default() }
+}
+
+#[tokio::test]
+async fn who_comes_later_gets_what_the_first_one_got() {
+    let fs = Fixture::new().await;
+    fs.begin(BOB).await;
+    let (open, inode, first) = grown_file(&fs, "f", END_OF_FILE).await;
+    let (other, _) = fs.open(BOB, &root(), inode, WRITE).await.unwrap();
+    let (reader, _) = fs.open(BOB, &root(), inode, READ).await.unwrap();
+    let grown = grow(&fs, ALICE, inode, open, SECOND + 1).await.unwrap();
+    assert!(grown.has_grown_from(&first));
+    assert_eq!(grown.object_count(), 1 + 4, "the component between stays without objects");
+    assert_eq!(grow(&fs, BOB, inode, other, END_OF_FILE).await.unwrap(), grown);
+    assert_eq!(grow(&fs, BOB, inode, reader, FIRST + 1).await, Err(FsError::BadHandle));
+    assert_eq!(grow(&fs, ALICE, inode, other, FIRST + 1).await, Err(FsError::BadHandle), "not its own open");
+    assert!(grow(&fs, BOB, inode, other, FIRST + 1).await.unwrap().has_grown_from(&grown));
+    assert_eq!(fs.check(false).await, []);
+}
+
+#[tokio::test]
+async fn a_repetition_after_a_crash_finds_it_done() {
+    let mut fs = Fixture::new().await;
+    let (open, inode, _) = grown_file(&fs, "f", END_OF_FILE).await;
+    let request = MdtRequest::Instantiate(Instantiate { inode, open, start: 0, end: FIRST + 1 });
+    let first = fs.call_as(ALICE, Slot(3), Xid(9), request.clone()).await.unwrap();
+    fs.restart().await;
+    let before = told(first.clone());
+    fs.reclaim(ALICE, claim(inode, open, &before)).await.unwrap();
+    assert_eq!(fs.call_as(ALICE, Slot(3), Xid(9), request).await, Ok(first));
+}
+
+#[tokio::test]
+async fn nothing_is_written_or_truncated_behind_the_last_component() {
+    let fs = Fixture::new().await;
+    fs.begin(BOB).await;
+    let (open, inode, _) = grown_file(&fs, "f", 6 * UNIT).await;
+    assert_eq!(grow(&fs, ALICE, inode, open, 6 * UNIT + 1).await, Err(FsError::NoData));
+    let truncate = |size| {
+        let begin = ExclusiveBegin { inode, open: Some(open), purpose: ExclusivePurpose::Truncate(size) };
+        fs.call(ALICE, MdtRequest::ExclusiveBegin(root(), begin))
+    };
+    assert_eq!(truncate(6 * UNIT + 1).await, Err(FsError::NoData));
+    let begin = ExclusiveBegin { inode, open: None, purpose: ExclusivePurpose::Truncate(6 * UNIT) };
+    match fs.call(BOB, MdtRequest::ExclusiveBegin(root(), begin)).await.unwrap() {
+        MdtReply::ExclusiveGranted(granted) => assert_eq!(granted.layout.object_count(), 1 + 4),
+        other => panic!("the refusal kept the lock: {other:?}"),
+    }
+}
+
+#[tokio::test]
+async fn growth_lost_with_the_power_is_taken_over_from_who_knows_it() {
+    let mut fs = Fixture::new().await;
+    fs.begin(BOB).await;
+    let (open, inode, first) = grown_file(&fs, "f", END_OF_FILE).await;
+    let (other, _) = fs.open(BOB, &root(), inode, WRITE).await.unwrap();
+    fs.call(ALICE, MdtRequest::Commit).await.unwrap();
+    let grown = grow(&fs, ALICE, inode, open, SECOND + 1).await.unwrap();
+    fs.lose_power().await;
+    assert_eq!(layout(&fs, inode).await, first, "the growth was not durable");
+    // BOB does not know of it, and gets nothing before ALICE is back: the slots are hers.
+    fs.reclaim(BOB, claim(inode, other, &first)).await.unwrap();
+    let early = Instantiate { inode, open: other, start: 0, end: FIRST + 1 };
+    assert_eq!(fs.call(BOB, MdtRequest::Instantiate(early)).await, Ok(MdtReply::Waiting));
+    fs.reclaim(ALICE, claim(inode, open, &grown)).await.unwrap();
+    assert_eq!(layout(&fs, inode).await, grown);
+    let more = grow(&fs, BOB, inode, other, FIRST + 1).await.unwrap();
+    assert!(more.has_grown_from(&grown), "further slots behind those");
+    assert_eq!(fs.check(false).await, []);
+}
+
+#[tokio::test]
+async fn a_layout_that_lost_objects_is_not_taken_over_but_superseded() {
+    let mut fs = Fixture::new().await;
+    let (open, inode, _) = grown_file(&fs, "f", END_OF_FILE).await;
+    let grown = grow(&fs, ALICE, inode, open, SECOND + 1).await.unwrap();
+    fs.restart().await;
+    let mut told = grown.clone();
+    told.components.pop();
+    told.generation = grown.generation.next();
+    let unknown = InodeNumber(inode.0 + 1000);
+    let mut invalid = grown.clone();
+    invalid.generation = grown.generation.next().next();
+    invalid.components.clear();
+    let layouts = vec![(inode, told.clone()), (unknown, grown.clone()), (inode, invalid)];
+    fs.reclaim(ALICE, Reclaim { layouts, ..claim(inode, open, &grown) }).await.unwrap();
+    let now = layout(&fs, inode).await;
+    assert_eq!(now.components, grown.components);
+    assert!(now.generation > told.generation, "so that its teller learns of it");
+}
+
+#[tokio::test]
+async fn a_layout_is_taken_over_only_from_who_has_the_file() {
+    let mut fs = Fixture::new().await;
+    fs.begin(BOB).await;
+    let (open, inode, _) = grown_file(&fs, "f", END_OF_FILE).await;
+    fs.call(ALICE, MdtRequest::Commit).await.unwrap();
+    let durable = layout(&fs, inode).await;
+    let grown = grow(&fs, ALICE, inode, open, SECOND + 1).await.unwrap();
+    fs.lose_power().await;
+    let claim = Reclaim { layouts: vec![(inode, grown)], done: true, ..Reclaim::default() };
+    fs.reclaim(BOB, claim).await.unwrap();
+    assert_eq!(layout(&fs, inode).await, durable);
+}
