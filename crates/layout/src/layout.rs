@@ -11,7 +11,7 @@
 //! generation grow. A holder of an older generation misses later components: before he answers from a hole he asks again.
 
 use serde::{Deserialize, Serialize};
-use types::Generation;
+use types::{Generation, limits::STRIPE_COUNT_MAX};
 
 use crate::{
     component::{Backing, Component, ComponentError, ComponentId, END_OF_FILE, Extent, Location},
@@ -328,6 +328,13 @@ impl Layout {
         self.slots_next = first_slot.checked_add(plain.stripe_count()).ok_or(slots(ComponentError::Slots))?;
         self.components[position].backing = Backing::Striped { plain, first_slot, spec };
         Ok(())
+    }
+
+    /// The next objects get other slots than any that a lost growth of this layout can have given: nobody knows what is, or is
+    /// still being, written to those.
+    pub fn skip_slots(&mut self) {
+        const SLOTS_LOST_MAX: u32 = COMPONENTS_MAX as u32 * STRIPE_COUNT_MAX;
+        self.slots_next = self.slots_next.saturating_add(SLOTS_LOST_MAX);
     }
 
     /// Whether this is what `older` can have become by growth alone: objects were added, under slots that `older` has not

@@ -52,6 +52,8 @@ pub(crate) struct Recovery {
     pub recovered: BTreeSet<ClientId>,
     /// Last mutations of the former start: a repeat of one is answered from REPLIES.
     pub replies: BTreeMap<(ClientId, Slot), Xid>,
+    /// Some client did not come back: what it knew of growth that was lost, nobody knows.
+    pub growth_unknown: bool,
 }
 
 impl Recovery {
@@ -67,7 +69,7 @@ impl Recovery {
 
     /// Nothing of this client is known any more.
     pub fn forget(&mut self, client: ClientId) {
-        self.expected.remove(&client);
+        self.growth_unknown |= self.expected.remove(&client);
         self.recovered.remove(&client);
         let of_client: Vec<_> =
             self.replies.range((client, Slot(0))..=(client, Slot(u16::MAX))).map(|(key, _)| *key).collect();

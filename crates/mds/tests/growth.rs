@@ -2,11 +2,16 @@
 
 mod common;
 
+use std::collections::BTreeSet;
+
 use common::*;
 use layout::{BackingSpec, ComponentSpec, END_OF_FILE, Layout, LayoutSpec, StripeCount, StripeSpec};
-use rpc::message::{
-    MdtReply, MdtRequest,
-    mdt::{ExclusiveBegin, ExclusivePurpose, Instantiate, LayoutInfo, OpenFlags, OpenId, Reclaim},
+use rpc::{
+    SessionEvent,
+    message::{
+        MdtReply, MdtRequest,
+        mdt::{ExclusiveBegin, ExclusivePurpose, Instantiate, LayoutInfo, OpenFlags, OpenId, Reclaim},
+    },
 };
 use types::{ClientId, FsError, FsResult, InodeNumber, NodeKind, Slot, Xid};
 
@@ -156,4 +161,24 @@ async fn a_layout_is_taken_over_only_from_who_has_the_file() {
     let claim = Reclaim { layouts: vec![(inode, grown)], done: true, ..Reclaim::default() };
     fs.reclaim(BOB, claim).await.unwrap();
     assert_eq!(layout(&fs, inode).await, durable);
+}
+
+/// The one who grew the file died with the power of the MDT: its objects, to which late writes of it may still be under way,
+/// are nobody's.
+#[tokio::test]
+async fn slots_that_nobody_claims_are_not_given_again() {
+    let mut fs = Fixture::new().await;
+    fs.begin(BOB).await;
+    let (open, inode, first) = grown_file(&fs, "f", END_OF_FILE).await;
+    let (other, _) = fs.open(BOB, &root(), inode, WRITE).await.unwrap();
+    fs.call(ALICE, MdtRequest::Commit).await.unwrap();
+    let lost = grow(&fs, ALICE, inode, open, SECOND + 1).await.unwrap();
+    fs.lose_power().await;
+    fs.reclaim(BOB, claim(inode, other, &first)).await.unwrap();
+    fs.event(SessionEvent::Evicted(ALICE)).await;
+    let grown = grow(&fs, BOB, inode, other, SECOND + 1).await.unwrap();
+    let slots = |layout: &Layout| layout.objects().map(|(slot, _)| slot).collect::<BTreeSet<u32>>();
+    let known = slots(&first);
+    assert!(slots(&grown).difference(&known).all(|slot| !slots(&lost).contains(slot)), "{grown:?}");
+    assert_eq!(fs.check(false).await, []);
 }

@@ -50,6 +50,9 @@ impl Transaction<'_> {
             return Err(FsError::NoData);
         }
         let mut grown = layout.clone();
+        if self.volatile.recovery.growth_unknown {
+            grown.skip_slots();
+        }
         if self.instantiate_range(&mut grown, start, end)? {
             grown.generation = grown.generation.next();
             inode.data = InodeData::Regular(grown);
