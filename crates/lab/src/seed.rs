@@ -2,9 +2,13 @@
 
 use std::{fmt, panic::AssertUnwindSafe, time::Duration};
 
-use layout::{FileSystemDefault, ResolvedCount};
+use client::control::{self, ControlReply, ControlRequest};
+use layout::{
+    BackingSpec, ComponentSpec, END_OF_FILE, FileSystemDefault, LayoutSpec, ResolvedCount, StripeCount, StripeSpec,
+};
 use oss::OstOptions;
 use rpc::ImportOptions;
+use types::{Credentials, InodeNumber};
 
 use crate::{
     Random, Simulation, checkers,
@@ -144,6 +148,32 @@ async fn run(
     }
 }
 
+/// A layout whose watermarks the workloads' files cross: 64 KiB on one OST, 256 KiB on two, then all.
+pub fn growing_layout() -> LayoutSpec {
+    let component = |end, stripe_count| {
+        let stripes = StripeSpec { stripe_count, stripe_bytes: Some(64 << 10), ..StripeSpec::default() };
+        ComponentSpec { end, backing: BackingSpec::Striped(stripes) }
+    };
+    LayoutSpec::Composite(vec![
+        component(64 << 10, StripeCount::Exactly(1)),
+        component(256 << 10, StripeCount::Exactly(2)),
+        component(END_OF_FILE, StripeCount::All),
+    ])
+}
+
+/// Makes `spec` the default of the root, and so of all that is made from now on.
+pub async fn set_default_layout(cluster: &Cluster, spec: LayoutSpec) -> Verdict {
+    let (file_system, _) = cluster.file_system(0).ok_or("client 0 is not mounted")?;
+    let set = async move {
+        let request = ControlRequest::SetDefaultLayout(Some(spec));
+        control::execute(&file_system, &Credentials::root(), InodeNumber::ROOT, request).await
+    };
+    match cluster.on_client(0, set).await {
+        Some(ControlReply::Done) => Ok(()),
+        reply => Err(format!("the default layout was not set: {reply:?}")),
+    }
+}
+
 /// Everything that holds after every workload, before and after a last restart of all servers.
 async fn check(cluster: &Cluster, plan: FaultPlan) -> Verdict {
     // A file closed while the MDT waits for clients of its former start stays unsettled until its next writer.
@@ -170,7 +200,7 @@ const LEASE: Duration = Duration::from_secs(120);
 
 /// Settings of a seed: everything small, so that little work reaches checkpoints, write-back and full journals; patience
 /// practically endless, so that operations end well once the faults are over.
-fn settings(seed: u64) -> Settings {
+pub fn settings(seed: u64) -> Settings {
     let random = Random::for_purpose(seed, "settings");
     let import = ImportOptions {
         patience: Duration::from_secs(100_000),

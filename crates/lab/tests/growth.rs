@@ -1,0 +1,179 @@
+//! Two clients cross the watermarks of one file at the same moment, and somebody dies in the middle: each death at many
+//! moments, in virtual time.
+
+use std::{future::pending, sync::Arc, time::Duration};
+
+use bytes::Bytes;
+use client::{FileSystem, OpenFile, WriteOptions};
+use lab::{
+    Random, Simulation, checkers,
+    cluster::{Cluster, ClusterOptions},
+    executor::RunLimits,
+    log::EventLog,
+    seed::{growing_layout, set_default_layout, settings},
+    server::Role,
+};
+use rpc::message::mdt::{OpenFlags, open_flag};
+use rt::Entropy;
+use types::{Credentials, InodeNumber};
+
+const READ_WRITE: OpenFlags = OpenFlags(open_flag::READ | open_flag::WRITE);
+const NAME: &[u8] = b"growing";
+/// The first client's part and the second one's: each has a component to itself, and they share one.
+const PARTS: [(u64, usize); 2] = [(60 << 10, 300 << 10), (360 << 10, 300 << 10)];
+const SEEDS: u64 = 12;
+
+/// Who dies while both write.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Death {
+    /// The MDT's process.
+    Mdt,
+    /// The MDT's process, and its host's power.
+    MdtPower,
+    /// The first client.
+    Client,
+    /// The first client, and the MDT's process with it.
+    ClientAndMdt,
+}
+
+async fn open(file_system: &Arc<FileSystem>) -> Result<Arc<OpenFile>, String> {
+    let created = file_system.create_open(&Credentials::root(), InodeNumber::ROOT, NAME, 0o644, 0, READ_WRITE).await;
+    created.map(|created| created.file).map_err(|error| format!("open: {error}"))
+}
+
+/// Runs `work` on a client.
+async fn on<T, F>(cluster: &Cluster, client: u16, work: impl FnOnce(Arc<FileSystem>) -> F) -> Result<T, String>
+where
+    T: Send + 'static,
+    F: Future<Output = Result<T, String>> + Send + 'static,
+{
+    let (file_system, _) = cluster.file_system(client).ok_or("the client is not mounted")?;
+    cluster.on_client(client, work(file_system)).await.unwrap_or_else(|| Err("the client died".to_owned()))
+}
+
+async fn contents(cluster: &Cluster, client: u16) -> Result<Vec<u8>, String> {
+    on(cluster, client, |file_system| async move {
+        let file = open(&file_system).await?;
+        let data = file_system.read(&file, 0, 2 << 20).await.map_err(|error| format!("read: {error}"))?;
+        file_system.close(file, None).await.map_err(|error| format!("close: {error}"))?;
+        Ok(data.into_bytes().to_vec())
+    })
+    .await
+}
+
+async fn cross(cluster: &Cluster, death: Death) -> Result<(), String> {
+    set_default_layout(cluster, growing_layout()).await?;
+    on(cluster, 0, |file_system| async move {
+        let file = open(&file_system).await?;
+        file_system.fsync(&file, false).await.map_err(|error| format!("fsync: {error}"))
+    })
+    .await?;
+    let mut files = Vec::new();
+    for client in 0..2 {
+        files.push(on(cluster, client, |file_system| async move { open(&file_system).await }).await?);
+    }
+    let mut writes = Vec::new();
+    for (client, (file, (offset, bytes))) in (0..).zip(files.iter().cloned().zip(PARTS)) {
+        let (file_system, _) = cluster.file_system(client).ok_or("the client is not mounted")?;
+        writes.push(cluster.begin_on_client(client, async move {
+            let data = Bytes::from(vec![client as u8 + 1; bytes]);
+            file_system.write(&file, offset, data, WriteOptions::default()).await
+        }));
+    }
+    let moment = Random::for_purpose(cluster.seed(), "death").below(6_000_000);
+    cluster.within(Duration::from_nanos(moment), pending::<()>()).await;
+    match death {
+        Death::Mdt => drop(cluster.kill_server(Role::Mds)),
+        Death::MdtPower => cluster.lose_power(Role::Mds),
+        Death::Client => drop(cluster.kill_client(0)),
+        Death::ClientAndMdt => {
+            cluster.kill_client(0);
+            cluster.kill_server(Role::Mds);
+        }
+    }
+    cluster.ready().await?;
+    let client_died = matches!(death, Death::Client | Death::ClientAndMdt);
+    for (client, write) in writes.into_iter().enumerate() {
+        match checkers::finishes(cluster, "a write", write).await? {
+            Some(Ok(written)) if written == PARTS[client].1 => {}
+            None if client == 0 && client_died => {}
+            outcome => return Err(format!("client {client} was told {outcome:?}")),
+        }
+    }
+    if death == Death::MdtPower {
+        // One that opens the file anew sees the growth that was lost once those who know of it are back.
+        checkers::at_rest(cluster, false).await?;
+    }
+    judge(&contents(cluster, 2).await?, client_died)?;
+    drop(files);
+    checkers::at_rest(cluster, false).await?;
+    judge(&contents(cluster, 1).await?, client_died)
+}
+
+/// Everything that was acknowledged is there; of what a client that died had under way, any part.
+fn judge(data: &[u8], client_died: bool) -> Result<(), String> {
+    let [(first, first_bytes), (second, second_bytes)] = PARTS.map(|(offset, bytes)| (offset as usize, bytes));
+    if data.len() != second + second_bytes {
+        return Err(format!("the file has {} bytes", data.len()));
+    }
+    let expected = |at: usize, byte: u8| match at {
+        at if at < first => byte == 0,
+        at if at < first + first_bytes => byte == 1 || (client_died && byte == 0),
+        at => byte == 2 && at >= second,
+    };
+    match (0..data.len()).find(|at| !expected(*at, data[*at])) {
+        Some(at) => Err(format!("byte {at} is {}", data[at])),
+        None => Ok(()),
+    }
+}
+
+fn hold(death: Death) {
+    // Unoptimised futures are deep.
+    const STACK_BYTES: usize = 256 << 20;
+    for seed in 0..SEEDS {
+        let run = move || {
+            let simulation = Simulation::new(seed);
+            let log = EventLog::new(&simulation);
+            let main = {
+                let (simulation, log) = (simulation.clone(), log.clone());
+                async move {
+                    let options = ClusterOptions { osts: 4, clients: 3, settings: settings(seed) };
+                    let cluster = Cluster::start(&simulation, &log, seed, options).await?;
+                    tokio::select! {
+                        biased;
+                        reason = cluster.failed() => Err(reason),
+                        outcome = cross(&cluster, death) => outcome,
+                    }
+                }
+            };
+            let ran = simulation.run(RunLimits::default(), main);
+            simulation.end();
+            let outcome = ran.map_err(|stuck| stuck.to_string()).and_then(|outcome| outcome);
+            outcome.map_err(|reason| format!("seed {seed}, {death:?}: {reason}\n{}", lab::log::tail(&log.text(), 40)))
+        };
+        let thread = std::thread::Builder::new().stack_size(STACK_BYTES).spawn(run).expect("a thread");
+        if let Err(reason) = thread.join().expect("the run ends") {
+            panic!("{reason}");
+        }
+    }
+}
+
+#[test]
+fn the_mdt_dies_while_two_clients_cross_a_watermark() {
+    hold(Death::Mdt);
+}
+
+#[test]
+fn the_mdt_loses_power_while_two_clients_cross_a_watermark() {
+    hold(Death::MdtPower);
+}
+
+#[test]
+fn a_client_dies_while_it_crosses_a_watermark_with_another() {
+    hold(Death::Client);
+}
+
+#[test]
+fn a_client_and_the_mdt_die_while_two_clients_cross_a_watermark() {
+    hold(Death::ClientAndMdt);
+}
