@@ -142,9 +142,14 @@ impl Layout {
         }
     }
 
-    fn push(&mut self, start: u64, end: u64, backing: Backing) {
+    fn new_id(&mut self) -> ComponentId {
         let id = ComponentId(self.ids_next);
         self.ids_next += 1;
+        id
+    }
+
+    fn push(&mut self, start: u64, end: u64, backing: Backing) {
+        let id = self.new_id();
         self.components.push(Component { id, extent: Extent { start, end }, backing });
     }
 
@@ -357,6 +362,72 @@ impl Layout {
             && self.end() >= older.end()
             && older.components.iter().all(kept)
             && self.components.iter().all(added)
+    }
+
+    /// Makes `extent`, a part of the automatic component at `position`, one of its own with these stripes asked for, and
+    /// returns its position. What is left before and behind it stays automatic.
+    pub fn cut(&mut self, position: usize, extent: Extent, spec: StripeSpec) -> Result<usize, LayoutError> {
+        let rest = self.components[position].clone();
+        assert_eq!(rest.backing, Backing::Automatic, "only what is automatic is cut");
+        assert!(rest.extent.start <= extent.start && extent.end <= rest.extent.end, "a part is cut");
+        let mut parts = vec![Component { id: self.new_id(), extent, backing: Backing::Pending(spec) }];
+        if extent.end < rest.extent.end {
+            parts.push(Component { extent: Extent { start: extent.end, ..rest.extent }, ..rest.clone() });
+        }
+        let mut cut = position;
+        if rest.extent.start < extent.start {
+            let id = if extent.end < rest.extent.end { self.new_id() } else { rest.id };
+            let before = Extent { end: extent.start, ..rest.extent };
+            parts.insert(0, Component { id, extent: before, backing: Backing::Automatic });
+            cut += 1;
+        }
+        let count = self.components.len() - 1 + parts.len();
+        if count > COMPONENTS_MAX {
+            return Err(LayoutError::Count(count));
+        }
+        self.components.splice(position..=position, parts);
+        Ok(cut)
+    }
+
+    /// Lets the component at `position` grow to `end`, into the one behind it, which has no objects. Objects keep what
+    /// they have: a holder of an older layout merely misses bytes.
+    pub fn extend(&mut self, position: usize, end: u64) -> Result<(), LayoutError> {
+        let next = self.components.get(position + 1).ok_or(LayoutError::Count(self.components.len()))?;
+        assert!(!next.is_instantiated() && next.extent.end >= end, "a component grows into room without objects");
+        assert!(self.components[position].extent.end <= end, "a component does not shrink");
+        self.components[position].extent.end = end;
+        self.components[position + 1].extent.start = end;
+        if self.components[position + 1].extent.is_empty() {
+            self.components.remove(position + 1);
+        }
+        Ok(())
+    }
+
+    /// Removes the room at `position` in favour of the component behind it, which begins where the one before ends; that
+    /// one is removed too if it has no bytes.
+    pub fn spill(&mut self, position: usize) {
+        assert!(matches!(self.components[position].backing, Backing::Extension { .. }), "only room is given away");
+        let room = self.components.remove(position);
+        self.components[position].extent.start = room.extent.start;
+        if position > 0 && self.components[position - 1].extent.is_empty() {
+            self.components.remove(position - 1);
+        }
+    }
+
+    /// Puts a component like the one before the room at `position`, without bytes and objects, between them, and returns its
+    /// position.
+    pub fn repeat(&mut self, position: usize) -> Result<usize, LayoutError> {
+        if self.components.len() >= COMPONENTS_MAX {
+            return Err(LayoutError::Count(self.components.len() + 1));
+        }
+        let Backing::Striped { spec, .. } = self.components[position - 1].backing.clone() else {
+            panic!("a component with objects is repeated");
+        };
+        let start = self.components[position].extent.start;
+        let id = self.new_id();
+        let repeated = Component { id, extent: Extent { start, end: start }, backing: Backing::Pending(spec) };
+        self.components.insert(position, repeated);
+        Ok(position)
     }
 
     /// Whether the whole file has a place.

@@ -1,7 +1,9 @@
 //! Striping arithmetic, composite layouts and placement. Pure: no I/O, no clock, no randomness; everything is decided from
 //! arguments.
 
+pub mod automatic;
 pub mod component;
+pub mod extension;
 pub mod layout;
 pub mod placement;
 pub mod plain;

@@ -32,17 +32,32 @@ impl OpenFile {
     }
 }
 
-#[derive(Clone, Copy, Debug, Default)]
+#[derive(Clone, Debug, Default)]
 struct Uses {
     opens: u32,
     writers: u32,
+    /// The writers again, by client.
+    clients: BTreeMap<ClientId, u32>,
 }
 
-/// All open files of an MDT. Invariant: `uses` counts exactly what `files` holds, and has no zero entries.
+/// Who writes: what automatic layouts go by.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Writers {
+    /// Opens of a file for writing.
+    pub opens: u32,
+    /// Clients they belong to.
+    pub clients: u32,
+    /// Files open for writing, of all.
+    pub files: u32,
+}
+
+/// All open files of an MDT. Invariant: `uses` counts exactly what `files` holds, and has no zero entries; `files_written`
+/// counts those with writers.
 #[derive(Debug, Default)]
 pub(crate) struct OpenTable {
     files: BTreeMap<OpenKey, OpenFile>,
     uses: BTreeMap<InodeNumber, Uses>,
+    files_written: u32,
 }
 
 impl OpenTable {
@@ -51,7 +66,11 @@ impl OpenTable {
         self.remove(key);
         let uses = self.uses.entry(file.inode).or_default();
         uses.opens += 1;
-        uses.writers += u32::from(file.writes());
+        if file.writes() {
+            self.files_written += u32::from(uses.writers == 0);
+            uses.writers += 1;
+            *uses.clients.entry(key.client).or_default() += 1;
+        }
         self.files.insert(key, file);
     }
 
@@ -60,7 +79,15 @@ impl OpenTable {
         let file = self.files.remove(&key)?;
         let uses = self.uses.get_mut(&file.inode).expect("an open file is counted");
         uses.opens -= 1;
-        uses.writers -= u32::from(file.writes());
+        if file.writes() {
+            uses.writers -= 1;
+            self.files_written -= u32::from(uses.writers == 0);
+            let of_client = uses.clients.get_mut(&key.client).expect("a writer is counted for its client");
+            *of_client -= 1;
+            if *of_client == 0 {
+                uses.clients.remove(&key.client);
+            }
+        }
         if uses.opens == 0 {
             assert_eq!(uses.writers, 0, "a writer is an open");
             self.uses.remove(&file.inode);
@@ -91,6 +118,21 @@ impl OpenTable {
         let own = except.and_then(|key| self.files.get(&key));
         let own = own.is_some_and(|file| file.inode == inode && file.writes());
         writers > u32::from(own)
+    }
+
+    /// Files open for writing.
+    pub fn files_written(&self) -> u32 {
+        self.files_written
+    }
+
+    /// Who writes this inode, among all that is written.
+    pub fn writers(&self, inode: InodeNumber) -> Writers {
+        let uses = self.uses.get(&inode);
+        Writers {
+            opens: uses.map_or(0, |uses| uses.writers),
+            clients: uses.map_or(0, |uses| uses.clients.len() as u32),
+            files: self.files_written,
+        }
     }
 
     /// The opens of a client, in order of their names.
@@ -131,11 +173,15 @@ mod tests {
         table.insert(key(2, 2), file(5, open_flag::WRITE));
         assert!(table.written_by_others(inode, Some(key(1, 1))));
         assert_eq!(table.of_client(ClientId(2)).count(), 2);
+        table.insert(key(2, 3), file(6, open_flag::WRITE));
+        assert_eq!(table.writers(inode), Writers { opens: 2, clients: 2, files: 2 });
+        table.remove(key(2, 3)).unwrap();
         for open in [key(1, 1), key(2, 1), key(2, 2)] {
             assert!(table.is_open(inode));
             table.remove(open).unwrap();
         }
         assert!(!table.is_open(inode));
+        assert_eq!(table.writers(inode), Writers::default());
         assert_eq!(table.remove(key(1, 1)), None);
     }
 

@@ -91,10 +91,32 @@ impl Targets {
 
     /// Stripes for a new file or component.
     pub fn place(&mut self, spec: &ResolvedSpec, policy: &PlacementPolicy) -> FsResult<PlainLayout> {
-        let statuses = self.statuses();
+        self.place_where(spec, policy, |_| true)
+    }
+
+    /// Likewise, on OSTs that meet a condition.
+    pub fn place_where(
+        &mut self,
+        spec: &ResolvedSpec,
+        policy: &PlacementPolicy,
+        condition: impl Fn(&TargetStatus) -> bool,
+    ) -> FsResult<PlainLayout> {
+        let statuses: Vec<TargetStatus> = self.statuses().into_iter().filter(condition).collect();
         let random = self.roll();
         let osts = self.placement.choose(spec, &statuses, policy, random)?;
         Ok(PlainLayout { stripe_bytes: spec.stripe_bytes, osts })
+    }
+
+    /// OSTs that take new objects, with their free bytes.
+    pub fn available(&self, policy: &PlacementPolicy) -> Vec<(OstIndex, u64)> {
+        let usable = self.statuses().into_iter().filter(|status| status.exclusion(policy).is_none());
+        usable.map(|status| (status.index, status.bytes_available)).collect()
+    }
+
+    /// Whether each of these OSTs takes new objects and has this many bytes free.
+    pub fn have_room(&self, osts: &[OstIndex], bytes: u64, policy: &PlacementPolicy) -> bool {
+        let available = self.available(policy);
+        osts.iter().all(|ost| available.iter().any(|(index, free)| index == ost && *free >= bytes))
     }
 
     fn roll(&mut self) -> u64 {

@@ -1,27 +1,46 @@
 //! Layouts within a transaction: of new files, and the instantiation of components as files grow.
 
-use layout::{Backing, FileSystemDefault, Layout, LayoutSpec, StripeSpec};
+use layout::{
+    Backing, BackingSpec, ComponentSpec, END_OF_FILE, Extent, FileSystemDefault, Layout, LayoutError, LayoutSpec,
+    StripeCount, StripeSpec, TargetStatus,
+    automatic::{self, Situation},
+    extension::{self, Room, Step},
+};
 use types::{FsError, FsResult};
 
 use super::Transaction;
-use crate::tables::inode::{Inode, InodeData};
+use crate::{
+    opens::Writers,
+    tables::inode::{Inode, InodeData},
+};
+
+/// What is known of the file whose layout grows.
+#[derive(Clone, Copy, Debug)]
+struct Growth {
+    /// Its size, as far as the MDT knows it.
+    size: u64,
+    /// Who writes it.
+    writers: Writers,
+}
 
 impl Transaction<'_> {
     /// The layout of a new file. The first component has its objects from the start, so that the first write finds them.
     pub fn new_layout(&mut self, spec: &LayoutSpec) -> FsResult<Layout> {
         spec.validate(self.context.parameters.bytes_on_mdt_max)?;
-        match spec {
+        let automatic = [ComponentSpec { end: END_OF_FILE, backing: BackingSpec::Automatic }];
+        let components = match spec {
             LayoutSpec::Plain(stripes) => {
                 let plain = self.place(stripes)?;
-                Ok(Layout::plain(Layout::FIRST_GENERATION, plain, stripes.clone()))
+                return Ok(Layout::plain(Layout::FIRST_GENERATION, plain, stripes.clone()));
             }
-            LayoutSpec::Composite(components) => {
-                let mut layout = Layout::composite(components);
-                self.instantiate_range(&mut layout, 0, 1)?;
-                Ok(layout)
-            }
-            LayoutSpec::Automatic => Err(FsError::NotSupported),
-        }
+            LayoutSpec::Composite(components) => components.as_slice(),
+            LayoutSpec::Automatic => &automatic,
+        };
+        let mut layout = Layout::composite(components);
+        let others = self.volatile.opens.files_written();
+        let growth = Growth { size: 0, writers: Writers { opens: 1, clients: 1, files: others + 1 } };
+        self.instantiate_range(&mut layout, 0, 1, growth)?;
+        Ok(layout)
     }
 
     /// Chooses targets.
@@ -31,20 +50,97 @@ impl Transaction<'_> {
     }
 
     /// Gives all components that `start..end` of the file touches their objects; true if anything changed.
-    fn instantiate_range(&mut self, layout: &mut Layout, start: u64, end: u64) -> FsResult<bool> {
-        let pending = layout.pending(start, end);
-        for &position in &pending {
-            let Backing::Pending(stripes) = layout.components[position].backing.clone() else {
-                return Err(FsError::NotSupported);
-            };
-            let plain = self.place(&stripes)?;
-            layout.instantiate(position, plain, stripes).map_err(|error| FsError::Damaged(error.to_string()))?;
+    fn instantiate_range(&mut self, layout: &mut Layout, start: u64, end: u64, growth: Growth) -> FsResult<bool> {
+        let mut changed = false;
+        // Each turn gives objects to bytes of the range that had none.
+        while let Some(position) = layout.pending(start, end).first().copied() {
+            match layout.components[position].backing.clone() {
+                Backing::Pending(stripes) => {
+                    let plain = self.place(&stripes)?;
+                    layout.instantiate(position, plain, stripes).map_err(refused)?;
+                }
+                Backing::Automatic => self.instantiate_automatic(layout, position, Extent { start, end }, growth)?,
+                Backing::Extension { .. } => self.grow_into_room(layout, position, Extent { start, end })?,
+                Backing::Striped { .. } | Backing::Mdt { .. } => unreachable!("has objects"),
+            }
+            changed = true;
         }
-        Ok(!pending.is_empty())
+        Ok(changed)
+    }
+
+    /// Cuts the component that `request` needs next out of an automatic one; or the one before it takes its place.
+    fn instantiate_automatic(
+        &mut self,
+        layout: &mut Layout,
+        position: usize,
+        request: Extent,
+        growth: Growth,
+    ) -> FsResult<()> {
+        let policy = self.context.parameters.placement;
+        let available: Vec<u64> =
+            self.volatile.targets.available(&policy).into_iter().map(|(_, bytes)| bytes).collect();
+        let next = automatic::next_component(&Situation {
+            rest: layout.components[position].extent,
+            request,
+            size: growth.size,
+            components: layout.components.len(),
+            writers: growth.writers.opens,
+            clients: growth.writers.clients,
+            files_written: growth.writers.files,
+            available: &available,
+        });
+        if let Some(before) = position.checked_sub(1)
+            && automatic::may_continue(&layout.components[before], &next)
+            && let Backing::Striped { plain, .. } = &layout.components[before].backing
+            && self.volatile.targets.have_room(&plain.osts, next.bytes_per_stripe(), &policy)
+        {
+            return layout.extend(before, next.extent.end).map_err(refused);
+        }
+        let stripes = StripeSpec {
+            stripe_count: StripeCount::Exactly(next.stripe_count),
+            stripe_bytes: Some(next.stripe_bytes),
+            ..StripeSpec::default()
+        };
+        let plain = self.place(&stripes)?;
+        let position = layout.cut(position, next.extent, stripes.clone()).map_err(refused)?;
+        layout.instantiate(position, plain, stripes).map_err(refused)
+    }
+
+    /// One step of a component into the room behind it, at `position`, that `request` needs.
+    fn grow_into_room(&mut self, layout: &mut Layout, position: usize, request: Extent) -> FsResult<()> {
+        let no_component = || FsError::Damaged("no component grows into the room of a layout".to_owned());
+        let (before, spec, step_bytes) = extension::growing(layout, position).ok_or_else(no_component)?;
+        let spec = spec.clone();
+        let own = match &before.backing {
+            Backing::Striped { plain, .. } => plain.osts.clone(),
+            _ => Vec::new(),
+        };
+        let share = step_bytes.div_ceil(own.len().max(1) as u64);
+        let policy = self.context.parameters.placement;
+        let targets = &mut self.volatile.targets;
+        let others = targets.available(&policy).into_iter().filter(|(ost, _)| !own.contains(ost));
+        let elsewhere = others.map(|(_, free)| free).any(|free| free >= share);
+        let before = if own.is_empty() { elsewhere } else { targets.have_room(&own, share, &policy) };
+        match extension::next_step(layout, position, request, Room { before, elsewhere }).ok_or_else(no_component)? {
+            Step::Extend(end) => layout.extend(position - 1, end).map_err(refused),
+            Step::Spill => {
+                layout.spill(position);
+                Ok(())
+            }
+            Step::Repeat => {
+                let default: FileSystemDefault = self.context.parameters.default_layout;
+                let roomy = |status: &TargetStatus| !own.contains(&status.index) && status.bytes_available >= share;
+                let plain = targets.place_where(&default.fill(&spec), &policy, roomy)?;
+                let repeated = layout.repeat(position).map_err(refused)?;
+                layout.instantiate(repeated, plain, spec).map_err(refused)
+            }
+        }
     }
 
     /// Makes `start..end` of a file writable: its layout may grow. The caller stores the inode.
     pub fn instantiate(&mut self, inode: &mut Inode, start: u64, end: u64) -> FsResult<()> {
+        let writers = self.volatile.opens.writers(inode.number());
+        let growth = Growth { size: inode.attributes.size, writers };
         let InodeData::Regular(layout) = &mut inode.data else { return Err(FsError::Invalid) };
         if start < end && end > layout.end() {
             return Err(FsError::NoData);
@@ -53,10 +149,18 @@ impl Transaction<'_> {
         if self.volatile.recovery.growth_unknown {
             grown.skip_slots();
         }
-        if self.instantiate_range(&mut grown, start, end)? {
+        if self.instantiate_range(&mut grown, start, end, growth)? {
             grown.generation = grown.generation.next();
             inode.data = InodeData::Regular(grown);
         }
         Ok(())
+    }
+}
+
+/// A layout with as many components as it can have has no room; anything else does not come from a valid layout.
+fn refused(error: LayoutError) -> FsError {
+    match error {
+        LayoutError::Count(_) => FsError::NoSpace,
+        other => FsError::Damaged(other.to_string()),
     }
 }

@@ -18,10 +18,18 @@ struct Number {
     set: fn(&mut Parameters, u64),
 }
 
-const NUMBERS: [Number; 7] = [
+const NUMBERS: [Number; 8] = [
+    Number {
+        name: "lod.automatic",
+        doc: "1: layouts that nobody chose grow with the file, as the MDT decides; 0: stripecount and stripesize hold",
+        range: 0..=1,
+        unit: 1,
+        get: |parameters| u64::from(parameters.default_layout.automatic),
+        set: |parameters, value| parameters.default_layout.automatic = value == 1,
+    },
     Number {
         name: "lod.stripecount",
-        doc: "stripes of files that nobody chose a layout for",
+        doc: "stripes of files that nobody chose a layout for; setting it ends automatic layouts",
         range: 1..=limits::STRIPE_COUNT_MAX as u64,
         unit: 1,
         get: |parameters| match parameters.default_layout.stripe_count {
@@ -30,15 +38,21 @@ const NUMBERS: [Number; 7] = [
             }
             ResolvedCount::All => u64::from(limits::STRIPE_COUNT_MAX),
         },
-        set: |parameters, value| parameters.default_layout.stripe_count = ResolvedCount::AtMost(value as u32),
+        set: |parameters, value| {
+            parameters.default_layout.stripe_count = ResolvedCount::AtMost(value as u32);
+            parameters.default_layout.automatic = false;
+        },
     },
     Number {
         name: "lod.stripesize",
-        doc: "bytes per stripe of files that nobody chose a layout for; a multiple of 65536",
+        doc: "bytes per stripe of files that nobody chose a layout for, a multiple of 65536; setting it ends automatic layouts",
         range: limits::STRIPE_BYTES_MIN..=limits::STRIPE_BYTES_MAX,
         unit: limits::STRIPE_BYTES_MIN,
         get: |parameters| parameters.default_layout.stripe_bytes,
-        set: |parameters, value| parameters.default_layout.stripe_bytes = value,
+        set: |parameters, value| {
+            parameters.default_layout.stripe_bytes = value;
+            parameters.default_layout.automatic = false;
+        },
     },
     Number {
         name: "lod.dom_stripesize",

@@ -1,0 +1,387 @@
+//! Automatic layouts: which component a growing file gets next. Pure.
+//!
+//! The part of a file that nobody decided yet is an *automatic* component. When a write needs objects in it, the next
+//! component is cut out of it by what is known at that moment:
+//!
+//! ```text
+//! created      | 1: one stripe to 4 MiB | 2: automatic ...
+//! at 5 MiB     | 1: one stripe to 64 MiB, the same object | 2: automatic ...
+//! at 64 MiB    | 1 | 3: four stripes to 1 GiB | 2: automatic ...
+//! ```
+//!
+//! Principles and their sources (Reed et al.: layouts by watermark; Antypas: striping advice; docs/decisions/0010):
+//! - A small file is one object: creation, stat and removal cost one request each (Antypas: file per process, one stripe).
+//! - The larger the file, the more stripes ([`WATERMARKS`]): a transfer that lasts long pays for its objects, and what is
+//!   written later is read by more OSTs (Reed: 4, 8, 16 beat the fixed counts).
+//! - Several clients on one file need as many OSTs as they are writers, at once (Antypas: four stripes cap a shared file at
+//!   a tenth of what the OSTs can do). How many they are is known when the file has grown over its beginning.
+//! - Many files written at a time share the OSTs among them: stripes beyond the fair share only make each of them wait for
+//!   more OSTs (Antypas: beyond OSTs / 4 writers, four stripes are worse than one).
+//! - No stripe goes where its share of the component does not fit; a component ends where its OSTs would be half used up, so
+//!   that the next decision comes before they are full.
+//!
+//! Invariants: what is cut lies within the automatic component and covers the first byte asked for; components end at
+//! watermarks or are at least one round of stripes long; an automatic component remains behind the largest possible file,
+//! which is how an automatic layout is known as one. A file has at most [`COMPONENTS_SHORTENED_MAX`] components ended early
+//! for want of space, and two for each watermark.
+//!
+//! Downside: watermarks are positions in the file, so one that is written at its far end first is wide from there on.
+
+use types::limits::{FILE_BYTES_MAX, STRIPE_COUNT_MAX};
+
+use crate::{
+    component::{Backing, Component, END_OF_FILE, Extent},
+    layout::{COMPONENTS_MAX, Layout},
+};
+
+const MIB: u64 = 1 << 20;
+const GIB: u64 = 1 << 30;
+const TIB: u64 = 1 << 40;
+
+/// Largest stripe of an automatic component: also what all ends are multiples of.
+const STRIPE_BYTES_LARGEST: u64 = 4 * MIB;
+/// The end of the last component that is cut: no file is larger.
+const LAST_END: u64 = FILE_BYTES_MAX.next_multiple_of(STRIPE_BYTES_LARGEST);
+/// Where the first component of a new file ends. Files up to here never ask for more; at its end, who writes is known.
+pub const BEGINNING_BYTES: u64 = 4 * MIB;
+/// Beyond this many components, none is ended early for want of space.
+pub const COMPONENTS_SHORTENED_MAX: usize = COMPONENTS_MAX / 2;
+/// Streams that fill the network link of one client: its writers count for a quarter each.
+const STREAMS_PER_CLIENT: u32 = 4;
+
+/// What a file gets up to a size.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Watermark {
+    /// Behind the last byte.
+    pub end: u64,
+    /// Stripes of a file that one client writes.
+    pub stripe_count: u32,
+    /// Bytes per stripe.
+    pub stripe_bytes: u64,
+}
+
+const fn watermark(end: u64, stripe_count: u32, stripe_bytes: u64) -> Watermark {
+    Watermark { end, stripe_count, stripe_bytes }
+}
+
+/// The watermarks. One object suffices for a second's transfer of one disk (64 MiB); from 16 GiB on, a transfer lasts so
+/// long on any number of OSTs that the requests to all of them do not count. The later ones repeat the decision, so that OSTs
+/// added since are used.
+pub const WATERMARKS: [Watermark; 7] = [
+    watermark(64 * MIB, 1, MIB),
+    watermark(GIB, 4, MIB),
+    watermark(16 * GIB, 16, 2 * MIB),
+    watermark(256 * GIB, STRIPE_COUNT_MAX, STRIPE_BYTES_LARGEST),
+    watermark(4 * TIB, STRIPE_COUNT_MAX, STRIPE_BYTES_LARGEST),
+    watermark(64 * TIB, STRIPE_COUNT_MAX, STRIPE_BYTES_LARGEST),
+    watermark(LAST_END, STRIPE_COUNT_MAX, STRIPE_BYTES_LARGEST),
+];
+
+/// Components that watermarks alone can make: what is cut, and what remains before it.
+const COMPONENTS_OF_WATERMARKS: usize = 2 * (WATERMARKS.len() + 1) + 1;
+const _: () = assert!(COMPONENTS_SHORTENED_MAX + COMPONENTS_OF_WATERMARKS < COMPONENTS_MAX, "any growth fits");
+const _: () = assert!(LAST_END < END_OF_FILE, "the mark of an automatic layout remains");
+
+/// What is known when a component is needed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Situation<'a> {
+    /// The automatic component.
+    pub rest: Extent,
+    /// What is to be written; it begins within `rest` or before it, and ends behind its start.
+    pub request: Extent,
+    /// The file's size as far as the MDT knows it; 0 if it knows nothing.
+    pub size: u64,
+    /// Components the layout has.
+    pub components: usize,
+    /// Opens for writing of this file.
+    pub writers: u32,
+    /// Clients they belong to.
+    pub clients: u32,
+    /// Files that are open for writing on this MDT, this one among them.
+    pub files_written: u32,
+    /// Free bytes of each OST that takes new objects, in any order.
+    pub available: &'a [u64],
+}
+
+/// The component to be cut.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct NextComponent {
+    /// Its bytes.
+    pub extent: Extent,
+    /// Its stripes, at most.
+    pub stripe_count: u32,
+    /// Bytes per stripe.
+    pub stripe_bytes: u64,
+}
+
+impl NextComponent {
+    /// What each of its objects has to hold if it is filled.
+    pub fn bytes_per_stripe(&self) -> u64 {
+        self.extent.bytes().div_ceil(u64::from(self.stripe_count))
+    }
+}
+
+/// Whether the layout's end is decided by this module.
+pub fn is_automatic(layout: &Layout) -> bool {
+    layout.components.last().is_some_and(|last| last.backing == Backing::Automatic && last.extent.end == END_OF_FILE)
+}
+
+/// The watermark below which the byte at `offset` lies, and where the one before it ends.
+fn watermark_of(offset: u64) -> (u64, Watermark) {
+    let position = WATERMARKS.iter().position(|watermark| offset < watermark.end).unwrap_or(WATERMARKS.len() - 1);
+    let start = position.checked_sub(1).map_or(0, |before| WATERMARKS[before].end);
+    (start, WATERMARKS[position])
+}
+
+/// Stripes that a file of one client gets up to `size`, if there are `osts` of them and `files_written` files are written at
+/// a time.
+pub fn stripes_of_one_writer(size: u64, osts: u32, files_written: u32) -> u32 {
+    let (_, watermark) = watermark_of(size);
+    let fair_share = (osts / files_written.max(1)).max(1);
+    watermark.stripe_count.min(fair_share).min(osts).max(1)
+}
+
+/// Stripes that writers of a shared file need: one OST each.
+pub fn stripes_of_writers(writers: u32, clients: u32) -> u32 {
+    if clients > 1 { writers } else { writers.div_ceil(STREAMS_PER_CLIENT) }
+}
+
+/// The component to be cut for the first byte of the request that lies in the automatic component.
+pub fn next_component(situation: &Situation<'_>) -> NextComponent {
+    let Situation { rest, request, .. } = *situation;
+    let asked = request.intersection(rest.start, rest.end).expect("the request needs this component");
+    let (watermark_start, watermark) = watermark_of(asked.start);
+    let osts = u32::try_from(situation.available.len()).unwrap_or(STRIPE_COUNT_MAX);
+    let wide = stripes_of_writers(situation.writers, situation.clients);
+    let narrow = stripes_of_one_writer(asked.start.max(situation.size), osts, situation.files_written);
+    let wanted = narrow.max(wide).min(osts).clamp(1, STRIPE_COUNT_MAX);
+    let (_, of_size) = watermark_of(asked.start.max(situation.size));
+    let stripe_bytes = watermark.stripe_bytes.max(of_size.stripe_bytes);
+
+    let start = rest.start.max(watermark_start);
+    let is_beginning = start == 0 && asked.end <= BEGINNING_BYTES;
+    let end = if is_beginning { BEGINNING_BYTES } else { watermark.end }.min(rest.end);
+    let whole = NextComponent { extent: Extent { start, end }, stripe_count: wanted, stripe_bytes };
+    if situation.components >= COMPONENTS_SHORTENED_MAX {
+        return whole;
+    }
+    fitting(whole, asked, situation.available)
+}
+
+/// `whole`, with fewer stripes or ended earlier if its OSTs would be more than half used up.
+fn fitting(whole: NextComponent, asked: Extent, available: &[u64]) -> NextComponent {
+    let mut roomiest: Vec<u64> = available.to_vec();
+    roomiest.sort_unstable_by(|a, b| b.cmp(a));
+    // The count for which the most bytes fit, the largest of them: an OST that is nearly full would end it for all.
+    let room = |count: u32| u64::from(count).saturating_mul(roomiest[count as usize - 1] / 2);
+    let counts = 1..=whole.stripe_count.min(u32::try_from(roomiest.len()).unwrap_or(u32::MAX));
+    let fits = counts.clone().rev().find(|count| room(*count) >= whole.extent.bytes());
+    let best = fits.or_else(|| counts.max_by_key(|count| (room(*count), *count)));
+    let Some(stripe_count) = best else { return whole };
+    let round = u64::from(stripe_count) * whole.stripe_bytes;
+    // From the stripe on that is asked for: what lies before it may never be written.
+    let start = if asked.start - whole.extent.start > room(stripe_count) {
+        whole.extent.start.max(asked.start / STRIPE_BYTES_LARGEST * STRIPE_BYTES_LARGEST)
+    } else {
+        whole.extent.start
+    };
+    let bytes = room(stripe_count).max(round).max(STRIPE_BYTES_LARGEST);
+    let end = start.saturating_add(bytes) / STRIPE_BYTES_LARGEST * STRIPE_BYTES_LARGEST;
+    let end = end.max(asked.start / STRIPE_BYTES_LARGEST * STRIPE_BYTES_LARGEST + STRIPE_BYTES_LARGEST);
+    NextComponent { extent: Extent { start, end: end.min(whole.extent.end) }, stripe_count, ..whole }
+}
+
+/// Whether the component before the one to be cut can take its place by growing, with the objects it has: then a file
+/// that crosses a watermark with nothing changed keeps its objects. Whether they have room is the caller's to say.
+pub fn may_continue(before: &Component, next: &NextComponent) -> bool {
+    let Backing::Striped { plain, spec, .. } = &before.backing else { return false };
+    before.extent.end == next.extent.start
+        && plain.stripe_count() == next.stripe_count
+        && plain.stripe_bytes == next.stripe_bytes
+        && spec.pool.is_none()
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+    use types::OstIndex;
+
+    use super::*;
+    use crate::{
+        layout::Coverage,
+        plain::PlainLayout,
+        spec::{BackingSpec, ComponentSpec, StripeCount, StripeSpec},
+    };
+
+    fn automatic() -> Layout {
+        Layout::composite(&[ComponentSpec { end: END_OF_FILE, backing: BackingSpec::Automatic }])
+    }
+
+    /// What the MDT does, with OSTs that are all the same to the placement.
+    fn grow(layout: &mut Layout, request: Extent, writers: (u32, u32), files_written: u32, available: &[u64]) {
+        while let Some(position) = layout.pending(request.start, request.end).first().copied() {
+            let situation = Situation {
+                rest: layout.components[position].extent,
+                request,
+                size: 0,
+                components: layout.components.len(),
+                writers: writers.0,
+                clients: writers.1,
+                files_written,
+                available,
+            };
+            let next = next_component(&situation);
+            let before = position.checked_sub(1).map(|before| &layout.components[before]);
+            if before.is_some_and(|before| may_continue(before, &next)) {
+                layout.extend(position - 1, next.extent.end).unwrap();
+                continue;
+            }
+            let spec = StripeSpec {
+                stripe_count: StripeCount::Exactly(next.stripe_count),
+                stripe_bytes: Some(next.stripe_bytes),
+                ..StripeSpec::default()
+            };
+            let position = layout.cut(position, next.extent, spec.clone()).unwrap();
+            let osts = (0..next.stripe_count as u16).map(OstIndex).collect();
+            layout.instantiate(position, PlainLayout { stripe_bytes: next.stripe_bytes, osts }, spec).unwrap();
+        }
+    }
+
+    fn bytes(start: u64, end: u64) -> Extent {
+        Extent { start, end }
+    }
+
+    /// Ends in MiB and counts of the components with objects.
+    fn shape(layout: &Layout) -> Vec<(u64, usize)> {
+        let striped = layout.components.iter().filter(|component| component.is_instantiated());
+        striped.map(|component| (component.extent.end / MIB, component.slots().len())).collect()
+    }
+
+    #[test]
+    fn a_file_of_one_writer_grows_wider_at_each_watermark() {
+        let mut layout = automatic();
+        let available = [TIB; 64];
+        grow(&mut layout, bytes(0, 1), (1, 1), 1, &available);
+        assert_eq!(shape(&layout), [(4, 1)]);
+        grow(&mut layout, bytes(5 * MIB, 6 * MIB), (1, 1), 1, &available);
+        assert_eq!(shape(&layout), [(64, 1)], "the same object");
+        grow(&mut layout, bytes(64 * MIB, 65 * MIB), (1, 1), 1, &available);
+        grow(&mut layout, bytes(GIB, GIB + 1), (1, 1), 1, &available);
+        grow(&mut layout, bytes(16 * GIB, 16 * GIB + 1), (1, 1), 1, &available);
+        assert_eq!(shape(&layout), [(64, 1), (1024, 4), (16 * 1024, 16), (256 * 1024, 64)]);
+        assert!(is_automatic(&layout));
+    }
+
+    #[test]
+    fn counts_by_writers_files_and_osts() {
+        // (size, OSTs, writers, clients, files being written) -> stripes behind the beginning.
+        let table = [
+            ((5 * MIB, 80, 1, 1, 1), 1),
+            ((65 * MIB, 80, 1, 1, 1), 4),
+            ((2 * GIB, 80, 1, 1, 1), 16),
+            ((65 * MIB, 80, 1, 1, 20), 4),
+            ((65 * MIB, 80, 1, 1, 40), 2),
+            ((65 * MIB, 80, 1, 1, 80), 1),
+            ((2 * GIB, 80, 1, 1, 4096), 1),
+            ((5 * MIB, 80, 512, 64, 1), 80),
+            ((5 * MIB, 80, 11, 11, 1), 11),
+            ((5 * MIB, 80, 2, 1, 1), 1),
+            ((5 * MIB, 80, 16, 1, 1), 4),
+            ((2 * GIB, 3, 1, 1, 1), 3),
+            ((2 * GIB, 0, 1, 1, 1), 1),
+        ];
+        for ((offset, osts, writers, clients, files_written), stripes) in table {
+            let next = next_component(&Situation {
+                rest: bytes(BEGINNING_BYTES, END_OF_FILE),
+                request: bytes(offset, offset + 1),
+                size: 0,
+                components: 2,
+                writers,
+                clients,
+                files_written,
+                available: &vec![TIB; osts],
+            });
+            assert_eq!(next.stripe_count, stripes, "{offset} {osts} {writers} {clients} {files_written}");
+        }
+    }
+
+    #[test]
+    fn a_known_size_counts_from_the_beginning() {
+        let next = next_component(&Situation {
+            rest: bytes(BEGINNING_BYTES, END_OF_FILE),
+            request: bytes(BEGINNING_BYTES, 5 * MIB),
+            size: 2 * GIB,
+            components: 2,
+            writers: 1,
+            clients: 1,
+            files_written: 1,
+            available: &[TIB; 20],
+        });
+        assert_eq!((next.extent.end, next.stripe_count, next.stripe_bytes), (64 * MIB, 16, 2 * MIB));
+    }
+
+    #[test]
+    fn stripes_avoid_osts_without_room_and_components_end_before_them() {
+        let next = |available: &[u64]| {
+            let next = next_component(&Situation {
+                rest: bytes(64 * MIB, END_OF_FILE),
+                request: bytes(64 * MIB, 65 * MIB),
+                size: 0,
+                components: 2,
+                writers: 1,
+                clients: 1,
+                files_written: 1,
+                available,
+            });
+            (next.extent.end / MIB, next.stripe_count)
+        };
+        assert_eq!(next(&[TIB; 4]), (1024, 4));
+        assert_eq!(next(&[TIB, TIB, TIB, 10 * MIB]), (1024, 3));
+        assert_eq!(next(&[100 * MIB; 4]), (64 + 200, 4), "half of each");
+        assert_eq!(next(&[100 * MIB, 10 * MIB]), (64 + 48, 1));
+        assert_eq!(next(&[0; 4]).0, 64 + 4, "the last bytes are for the OSTs to refuse");
+    }
+
+    #[test]
+    fn a_sparse_file_of_16_tib_has_few_components() {
+        let mut layout = automatic();
+        for shift in (0..=44).rev() {
+            grow(&mut layout, bytes(1 << shift, (1 << shift) + 1), (1, 1), 1, &[TIB; 4]);
+            layout.validate().unwrap();
+        }
+        assert!(layout.components.len() <= COMPONENTS_OF_WATERMARKS, "{}", layout.components.len());
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig::with_cases(64))]
+        #[test]
+        fn any_growth_is_covered_by_few_contiguous_components(
+            requests in prop::collection::vec(
+                (prop_oneof![0..=FILE_BYTES_MAX - (1 << 40), 0..=(64 * GIB), 0..=(16 * TIB)], 1u64..=(1 << 30)),
+                1..50,
+            ),
+            writers in (1u32..=600, 1u32..=600),
+            files_written in 1u32..=4096,
+            available in prop::collection::vec(prop_oneof![0..=GIB, 0..=(64 * TIB)], 1..20),
+        ) {
+            let mut layout = automatic();
+            for (offset, length) in requests {
+                let known: Vec<(u32, Extent)> =
+                    layout.objects().map(|(slot, _)| (slot, layout.extent_of(slot))).collect();
+                let request = bytes(offset, offset + length);
+                grow(&mut layout, request, writers, files_written, &available);
+                prop_assert_eq!(layout.validate(), Ok(()));
+                prop_assert_eq!(layout.coverage(offset, length), Coverage::Complete);
+                prop_assert!(is_automatic(&layout));
+                for (slot, extent) in known {
+                    let now = layout.extent_of(slot);
+                    prop_assert!(now.start == extent.start && now.end >= extent.end, "objects only gain bytes");
+                }
+            }
+            prop_assert!(layout.components.len() < COMPONENTS_MAX);
+            for component in layout.components.iter().filter(|component| component.is_instantiated()) {
+                prop_assert!(component.slots().len() <= available.len());
+            }
+        }
+    }
+}

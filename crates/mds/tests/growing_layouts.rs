@@ -1,0 +1,140 @@
+//! Layouts that grow: automatic ones by who writes and what the OSTs have, self-extending ones by steps.
+
+mod common;
+
+use common::{ALICE, BOB, Fixture, ROOT, WRITE, absent_osts, create_request, root};
+use layout::{
+    BackingSpec, ComponentSpec, Coverage, END_OF_FILE, Layout, LayoutSpec, StripeCount, StripeSpec,
+    automatic::is_automatic,
+};
+use mds::Parameters;
+use rpc::message::{
+    MdtReply, MdtRequest,
+    mdt::{Instantiate, LayoutInfo, OpenFlags, OpenId},
+};
+use types::{ClientId, InodeNumber, NodeKind};
+
+const MIB: u64 = 1 << 20;
+
+async fn with_osts(count: u16) -> Fixture {
+    let fs = Fixture::with_osts(absent_osts(count)).await;
+    set_automatic(&fs);
+    fs
+}
+
+fn set_automatic(fs: &Fixture) {
+    let mut parameters: Parameters = fs.mdt.parameters();
+    parameters.default_layout.automatic = true;
+    fs.mdt.set_parameters(parameters);
+}
+
+async fn new_file(fs: &Fixture, name: &str) -> (InodeNumber, OpenId, Layout) {
+    let (open, created) = fs.create_open(ALICE, ROOT, name, WRITE).await.unwrap();
+    let opened = created.opened.unwrap();
+    (opened.entry.attributes.inode, open, opened.layout.unwrap())
+}
+
+/// Asks for objects at `offset`.
+async fn write(fs: &Fixture, client: ClientId, inode: InodeNumber, open: OpenId, offset: u64) -> Layout {
+    let request = Instantiate { inode, open, start: offset, end: offset + 1 };
+    let MdtReply::Layout(LayoutInfo { layout: Some(layout), .. }) =
+        fs.call(client, MdtRequest::Instantiate(request)).await.unwrap()
+    else {
+        panic!("an instantiation is answered with the layout")
+    };
+    assert_eq!((layout.validate(), layout.coverage(offset, 1)), (Ok(()), Coverage::Complete));
+    layout
+}
+
+/// Ends in MiB and counts of the components with objects.
+fn shape(layout: &Layout) -> Vec<(u64, usize)> {
+    let striped = layout.components.iter().filter(|component| component.is_instantiated());
+    striped.map(|component| (component.extent.end / MIB, component.slots().len())).collect()
+}
+
+#[tokio::test]
+async fn a_file_grows_through_the_watermarks() {
+    let mut fs = with_osts(8).await;
+    let (inode, open, created) = new_file(&fs, "f").await;
+    assert_eq!(shape(&created), [(4, 1)]);
+    let grown = write(&fs, ALICE, inode, open, 4 * MIB).await;
+    assert_eq!(shape(&grown), [(64, 1)]);
+    assert_eq!(grown.location(0), created.location(0), "the same object");
+    assert!(grown.generation > created.generation);
+    let again = write(&fs, ALICE, inode, open, 63 * MIB).await;
+    assert_eq!(again, grown, "nothing was needed");
+    let wide = write(&fs, ALICE, inode, open, 64 * MIB).await;
+    assert_eq!(shape(&wide), [(64, 1), (1024, 4)]);
+    let wider = write(&fs, ALICE, inode, open, 1024 * MIB).await;
+    assert_eq!(shape(&wider), [(64, 1), (1024, 4), (16 << 10, 8)], "all there are");
+    assert!(is_automatic(&wider));
+    fs.restart_and_recover().await;
+    let MdtReply::Layout(info) = fs.call(ALICE, MdtRequest::GetLayout(inode)).await.unwrap() else { panic!() };
+    assert_eq!(info.layout, Some(wider));
+}
+
+#[tokio::test]
+async fn a_file_that_several_clients_write_goes_wide_behind_its_beginning() {
+    let fs = with_osts(8).await;
+    fs.begin(BOB).await;
+    let (inode, first, created) = new_file(&fs, "f").await;
+    assert_eq!(shape(&created), [(4, 1)]);
+    for _ in 0..5 {
+        fs.open(BOB, &root(), inode, WRITE).await.unwrap();
+    }
+    assert_eq!(shape(&write(&fs, ALICE, inode, first, 5 * MIB).await), [(4, 1), (64, 6)]);
+}
+
+#[tokio::test]
+async fn files_that_are_written_at_a_time_stay_narrow() {
+    let fs = with_osts(8).await;
+    let mut files = Vec::new();
+    for name in 0..8 {
+        files.push(new_file(&fs, &name.to_string()).await);
+    }
+    let (inode, open, _) = files[0];
+    assert_eq!(shape(&write(&fs, ALICE, inode, open, 63 * MIB).await), [(64, 1)]);
+    assert_eq!(shape(&write(&fs, ALICE, inode, open, 2048 * MIB).await).last(), Some(&(16 << 10, 1)));
+    for (inode, open, _) in &files[1..] {
+        fs.close(ALICE, *inode, *open, None).await.unwrap();
+    }
+    assert_eq!(shape(&write(&fs, ALICE, inode, open, 64 * MIB).await)[1], (1024, 4), "alone again");
+}
+
+#[tokio::test]
+async fn osts_added_are_used_by_the_next_component() {
+    let fs = with_osts(1).await;
+    let (inode, open, _) = new_file(&fs, "f").await;
+    assert_eq!(shape(&write(&fs, ALICE, inode, open, 64 * MIB).await), [(4, 1), (1024, 1)]);
+    fs.mdt.update_map(&absent_osts(6));
+    assert_eq!(shape(&write(&fs, ALICE, inode, open, 1024 * MIB).await)[2], (16 << 10, 6));
+}
+
+#[tokio::test]
+async fn the_far_end_of_a_sparse_file_leaves_the_middle_open() {
+    let fs = with_osts(4).await;
+    let (inode, open, _) = new_file(&fs, "f").await;
+    let layout = write(&fs, ALICE, inode, open, 16 << 40).await;
+    assert_eq!(layout.coverage(5 * MIB, 1), Coverage::Pending);
+    let middle = write(&fs, ALICE, inode, open, 5 * MIB).await;
+    assert_eq!(middle.coverage(16 << 40, 1), Coverage::Complete);
+    assert!(middle.components.len() < 8, "{middle:?}");
+}
+
+#[tokio::test]
+async fn a_component_grows_by_steps_into_the_room_behind_it() {
+    let fs = Fixture::with_osts(absent_osts(4)).await;
+    let stripes = StripeSpec { stripe_count: StripeCount::Exactly(2), ..StripeSpec::default() };
+    let backing = BackingSpec::Extended(stripes, 64 * MIB);
+    let spec = LayoutSpec::Composite(vec![ComponentSpec { end: END_OF_FILE, backing }]);
+    let open = fs.open_id();
+    let mut create = create_request(ROOT, "f", NodeKind::Regular, 0o644, Some((open, OpenFlags(WRITE))));
+    create.layout = Some(spec);
+    let created = common::created(fs.call(ALICE, MdtRequest::Create(root(), create)).await.unwrap());
+    assert_eq!(shape(&created.opened.unwrap().layout.unwrap()), [(64, 2)]);
+    let inode = created.entry.attributes.inode;
+    assert_eq!(shape(&write(&fs, ALICE, inode, open, 64 * MIB).await), [(128, 2)]);
+    let far = write(&fs, ALICE, inode, open, 1000 * MIB).await;
+    assert_eq!(shape(&far), [(1024, 2)], "one component, the same objects");
+    assert_eq!(write(&fs, ALICE, inode, open, 0).await, far);
+}
