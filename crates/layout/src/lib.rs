@@ -3,6 +3,7 @@
 
 pub mod automatic;
 pub mod component;
+pub mod cost;
 pub mod extension;
 pub mod layout;
 pub mod placement;

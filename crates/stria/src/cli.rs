@@ -51,6 +51,10 @@ pub enum Command {
     Ctl(CtlArgs),
     /// Decode what is on disk, read only
     Inspect(InspectArgs),
+    /// Say why files lie as they do, what that costs and serves, and what would be better
+    Explain(crate::explain::ExplainArgs),
+    /// Say which layout suits a planned job
+    Advise(crate::explain::AdviseArgs),
     /// Check a file system: namespace against objects; repair with --repair
     Fsck(FsckArgs),
     /// Measure, beside a local file system on the same disk

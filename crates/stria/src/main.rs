@@ -5,6 +5,7 @@ mod cli;
 mod ctl;
 mod demo;
 mod experiment;
+mod explain;
 mod figure;
 mod fsck;
 mod inspect;
@@ -68,6 +69,11 @@ fn run(command: Command) -> anyhow::Result<()> {
         Command::Lfs { .. } => unreachable!("handled before the log starts"),
         Command::Ctl(arguments) => ctl::run(arguments),
         Command::Inspect(arguments) => inspect::run(&arguments),
+        Command::Explain(arguments) => explain::run(&arguments),
+        Command::Advise(arguments) => {
+            explain::advise(&arguments);
+            Ok(())
+        }
         Command::Fsck(arguments) => fsck::run(&arguments),
         Command::Bench(arguments) => bench::run(arguments.command),
         Command::Lab(arguments) => lab_command::run(&arguments.command),

@@ -1,0 +1,123 @@
+//! A directory: what new files in it get, and what that serves at which size.
+
+use std::fmt::Write as _;
+
+use layout::{
+    BackingSpec, LayoutSpec, StripeCount, StripeSpec,
+    automatic::{WATERMARKS, stripes_of_one_writer},
+};
+use serde_json::json;
+
+use super::{Explanation, Speeds, bytes, counted, megabytes, position};
+
+/// Explains what new files get. `own`: set on the directory itself.
+pub fn explain(name: &str, own: bool, effective: &LayoutSpec, osts: u32, speeds: Speeds) -> Explanation {
+    let hardware = speeds.hardware(osts);
+    let whose =
+        if own { "set on this directory" } else { "nothing is set here: the root's or the file system's default" };
+    let mut text = format!("{name}: new files get ");
+    let mut sizes = Vec::new();
+    match effective {
+        LayoutSpec::Automatic => {
+            let _ = writeln!(text, "automatic layouts ({whose})");
+            let mut start = 0;
+            for watermark in WATERMARKS {
+                let stripes = stripes_of_one_writer(start, osts, 1);
+                let one = u64::from(stripes).saturating_mul(hardware.ost_bytes_per_second);
+                let speed = one.min(hardware.client_bytes_per_second);
+                let _ = writeln!(
+                    text,
+                    "  from {:<8} {} of {}: {} for one client",
+                    bytes(start),
+                    counted(u64::from(stripes), "stripe"),
+                    bytes(watermark.stripe_bytes),
+                    megabytes(speed)
+                );
+                sizes.push(json!({ "start": start, "stripe_count": stripes, "stripe_bytes": watermark.stripe_bytes }));
+                start = watermark.end;
+                if stripes == osts && watermark.stripe_count > osts {
+                    break;
+                }
+            }
+            text.push_str(
+                "  A file that several clients write gets a stripe for each writer behind its first 4 MiB;\n",
+            );
+            text.push_str("  files that are written at a time share the OSTs among them.\n");
+            let _ = writeln!(text, "  {}", speeds.assumption(osts));
+        }
+        LayoutSpec::Plain(stripes) => {
+            let _ = writeln!(text, "{} from beginning to end ({whose})", stripes_asked(stripes));
+        }
+        LayoutSpec::Composite(components) => {
+            let _ = writeln!(text, "{} ({whose})", counted(components.len() as u64, "component"));
+            for component in components {
+                let backing = match &component.backing {
+                    BackingSpec::Striped(stripes) => stripes_asked(stripes),
+                    BackingSpec::Extended(stripes, step) => {
+                        format!("{}, extended by {} at a time", stripes_asked(stripes), bytes(*step))
+                    }
+                    BackingSpec::Mdt => "on the metadata target".to_owned(),
+                    BackingSpec::Automatic => "decided as the file grows".to_owned(),
+                };
+                let _ = writeln!(text, "  up to {}: {backing}", position(component.end));
+            }
+        }
+    }
+    let kind = match effective {
+        LayoutSpec::Automatic => "automatic",
+        LayoutSpec::Plain(_) => "plain",
+        LayoutSpec::Composite(_) => "composite",
+    };
+    let json = json!({ "path": name, "kind": kind, "set_here": own, "watermarks": sizes, "osts": osts });
+    Explanation { text, json }
+}
+
+fn stripes_asked(stripes: &StripeSpec) -> String {
+    let count = match stripes.stripe_count {
+        StripeCount::Default => "the default number of stripes".to_owned(),
+        StripeCount::Exactly(count) => counted(u64::from(count), "stripe"),
+        StripeCount::All => "a stripe on every OST".to_owned(),
+        StripeCount::Overstriped(count) => {
+            format!("{}, several on one OST if need be", counted(u64::from(count), "stripe"))
+        }
+        StripeCount::PerOst(count) => format!("{} on every OST", counted(u64::from(count), "stripe")),
+    };
+    match stripes.stripe_bytes {
+        Some(size) => format!("{count} of {}", bytes(size)),
+        None => count,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const SPEEDS: Speeds = Speeds { ost_speed: 350, client_speed: 3000 };
+
+    #[test]
+    fn automatic_directories_show_the_watermarks() {
+        let explained = explain("d", false, &LayoutSpec::Automatic, 8, SPEEDS);
+        let expected = "\
+d: new files get automatic layouts (nothing is set here: the root's or the file system's default)
+  from 0 B      1 stripe of 1 MiB: 350 MB/s for one client
+  from 64 MiB   4 stripes of 1 MiB: 1400 MB/s for one client
+  from 1 GiB    8 stripes of 2 MiB: 2800 MB/s for one client
+  A file that several clients write gets a stripe for each writer behind its first 4 MiB;
+  files that are written at a time share the OSTs among them.
+  Reckoned with 8 OSTs of 350 MB/s and a link of 3000 MB/s per client (--ost-speed, --client-speed).
+";
+        assert_eq!(explained.text, expected);
+        assert_eq!(explained.json["watermarks"].as_array().map(Vec::len), Some(3));
+    }
+
+    #[test]
+    fn other_defaults_are_put_in_words() {
+        let stripes =
+            StripeSpec { stripe_count: StripeCount::All, stripe_bytes: Some(1 << 20), ..StripeSpec::default() };
+        let explained = explain("d", true, &LayoutSpec::Plain(stripes), 8, SPEEDS);
+        assert_eq!(
+            explained.text,
+            "d: new files get a stripe on every OST of 1 MiB from beginning to end (set on this directory)\n"
+        );
+    }
+}

@@ -1,0 +1,146 @@
+//! `stria explain` and `stria advise`: why a layout is as it is, what it costs and serves, and what would be better, in
+//! plain words. The arithmetic is `layout::cost`, the policy `layout::automatic`; here are only words.
+
+mod advise;
+mod directory;
+mod file;
+
+use std::{io::Write, path::PathBuf};
+
+use anyhow::{Context, bail};
+use clap::Args;
+use client::control::{ControlReply, ControlRequest};
+use layout::cost::Hardware;
+use rpc::message::mgs::TargetRole;
+use serde_json::Value;
+
+use crate::lfs::{
+    channel::{self, Errno, strerror},
+    size,
+};
+
+pub use advise::{AdviseArgs, run as advise};
+
+/// Arguments of `stria explain`.
+#[derive(Clone, Debug, Args)]
+pub struct ExplainArgs {
+    /// Files and directories on a mounted file system
+    #[arg(required = true, value_name = "PATH")]
+    pub paths: Vec<PathBuf>,
+    /// One JSON object per path
+    #[arg(long)]
+    pub json: bool,
+    /// The speeds to reckon with
+    #[command(flatten)]
+    pub speeds: Speeds,
+}
+
+/// Speeds that the estimates are made with.
+#[derive(Clone, Copy, Debug, Args)]
+pub struct Speeds {
+    /// MB/s of one OST
+    #[arg(long, default_value_t = 350, value_name = "MB/S", value_parser = clap::value_parser!(u64).range(1..=10_000_000))]
+    pub ost_speed: u64,
+    /// MB/s of a client's link
+    #[arg(long, default_value_t = 3000, value_name = "MB/S", value_parser = clap::value_parser!(u64).range(1..=10_000_000))]
+    pub client_speed: u64,
+}
+
+impl Speeds {
+    /// With so many OSTs.
+    pub fn hardware(self, osts: u32) -> Hardware {
+        Hardware {
+            ost_bytes_per_second: self.ost_speed * 1_000_000,
+            client_bytes_per_second: self.client_speed * 1_000_000,
+            ..Hardware::with_osts(osts)
+        }
+    }
+
+    /// What the estimates rest on, as one line.
+    fn assumption(self, osts: u32) -> String {
+        format!(
+            "Reckoned with {osts} OSTs of {} MB/s and a link of {} MB/s per client (--ost-speed, --client-speed).",
+            self.ost_speed, self.client_speed
+        )
+    }
+}
+
+/// An explanation: for people and for programs.
+struct Explanation {
+    text: String,
+    json: Value,
+}
+
+/// Runs `stria explain`.
+pub fn run(arguments: &ExplainArgs) -> anyhow::Result<()> {
+    let mut output = std::io::stdout().lock();
+    for path in &arguments.paths {
+        let failed = |error: Errno| anyhow::anyhow!("{}: {}", path.display(), strerror(error.0));
+        let (opened, subject) = channel::subject(path).map_err(failed)?;
+        let reply = channel::call(&opened, &ControlRequest::GetLayout(subject)).map_err(failed)?;
+        let targets = channel::targets(&opened).map_err(failed)?;
+        let osts = targets.iter().filter(|target| target.active && matches!(target.role, TargetRole::Ost(_))).count();
+        let (osts, speeds) = (osts as u32, arguments.speeds);
+        let name = path.to_string_lossy();
+        let explained = match reply {
+            ControlReply::Layout { layout: Some(layout), .. } => {
+                let size = std::fs::symlink_metadata(path).with_context(|| name.to_string())?.len();
+                file::explain(&name, &layout, size, osts, speeds)
+            }
+            ControlReply::Layout { directory: true, own_default, effective_default: Some(effective), .. } => {
+                directory::explain(&name, own_default.is_some(), &effective, osts, speeds)
+            }
+            _ => bail!("{name}: neither a regular file nor a directory: it has no layout"),
+        };
+        if arguments.json {
+            writeln!(output, "{}", explained.json)?;
+        } else {
+            write!(output, "{}", explained.text)?;
+        }
+    }
+    Ok(())
+}
+
+/// A number of bytes, shortest.
+fn bytes(number: u64) -> String {
+    if number < 1024 {
+        return format!("{number} B");
+    }
+    let text = size::human(number);
+    let (value, unit) = text.split_at(text.len() - 1);
+    format!("{} {unit}iB", value.strip_suffix(".0").unwrap_or(value))
+}
+
+/// Where a component ends.
+fn position(offset: u64) -> String {
+    if offset == layout::END_OF_FILE { "the end".to_owned() } else { bytes(offset) }
+}
+
+fn megabytes(bytes_per_second: u64) -> String {
+    format!("{} MB/s", bytes_per_second / 1_000_000)
+}
+
+fn duration(microseconds: u64) -> String {
+    match microseconds {
+        0..=9_999 => format!("{:.1} ms", microseconds as f64 / 1e3),
+        10_000..=999_999 => format!("{} ms", microseconds / 1000),
+        _ => format!("{:.1} s", microseconds as f64 / 1e6),
+    }
+}
+
+fn counted(count: u64, what: &str) -> String {
+    if count == 1 { format!("1 {what}") } else { format!("{count} {what}s") }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn figures_are_short() {
+        assert_eq!([bytes(0), bytes(1 << 20), bytes(1536 << 20)], ["0 B", "1 MiB", "1.5 GiB"]);
+        assert_eq!([duration(150), duration(20_500), duration(2_500_000)], ["0.1 ms", "20 ms", "2.5 s"]);
+        assert_eq!([counted(1, "object"), counted(2, "object")], ["1 object", "2 objects"]);
+        assert_eq!(position(u64::MAX), "the end");
+    }
+}
