@@ -46,8 +46,9 @@ const LAST_END: u64 = FILE_BYTES_MAX.next_multiple_of(STRIPE_BYTES_LARGEST);
 pub const BEGINNING_BYTES: u64 = 4 * MIB;
 /// Beyond this many components, none is ended early for want of space.
 pub const COMPONENTS_SHORTENED_MAX: usize = COMPONENTS_MAX / 2;
-/// Streams that fill the network link of one client: its writers count for a quarter each.
-const STREAMS_PER_CLIENT: u32 = 4;
+/// OSTs that fill the network link of one client: so many stripes for each client of a shared file, and of one client's
+/// writers each counts for a quarter.
+const OSTS_PER_CLIENT: u32 = 4;
 
 /// What a file gets up to a size.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -141,9 +142,9 @@ pub fn stripes_of_one_writer(size: u64, osts: u32, files_written: u32) -> u32 {
     watermark.stripe_count.min(fair_share).min(osts).max(1)
 }
 
-/// Stripes that writers of a shared file need: one OST each.
+/// Stripes that writers of a shared file need: one OST each, and what fills their clients' links.
 pub fn stripes_of_writers(writers: u32, clients: u32) -> u32 {
-    if clients > 1 { writers } else { writers.div_ceil(STREAMS_PER_CLIENT) }
+    if clients > 1 { writers.max(clients.saturating_mul(OSTS_PER_CLIENT)) } else { writers.div_ceil(OSTS_PER_CLIENT) }
 }
 
 /// The component to be cut for the first byte of the request that lies in the automatic component.
@@ -284,7 +285,7 @@ mod tests {
             ((65 * MIB, 80, 1, 1, 80), 1),
             ((2 * GIB, 80, 1, 1, 4096), 1),
             ((5 * MIB, 80, 512, 64, 1), 80),
-            ((5 * MIB, 80, 11, 11, 1), 11),
+            ((5 * MIB, 80, 11, 11, 1), 44),
             ((5 * MIB, 80, 2, 1, 1), 1),
             ((5 * MIB, 80, 16, 1, 1), 4),
             ((2 * GIB, 3, 1, 1, 1), 3),
