@@ -32,12 +32,15 @@ mod sync;
 mod target;
 mod targets;
 mod truncate;
+mod whole_file;
 mod write;
 
 pub use file_system::FileSystem;
 pub use open_file::OpenFile;
 pub use options::{MountOptions, Resolver};
 pub use requests::{
-    AllocateMode, CreatedFile, DirectoryItem, DirectoryPage, LockRequest, NewNode, ReadData, SeekTarget, WriteOptions,
+    AllocateMode, CreatedFile, DirectoryItem, DirectoryPage, LockRequest, NewFile, NewNode, ReadData, SeekTarget,
+    WriteOptions,
 };
 pub use statistics::{Count, Operation, Statistics};
+pub use whole_file::WHOLE_FILE_BYTES_MAX;

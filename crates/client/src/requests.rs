@@ -26,6 +26,19 @@ pub struct NewNode {
     pub layout: Option<LayoutSpec>,
 }
 
+/// A regular file to create.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct NewFile {
+    /// Directory.
+    pub parent: InodeNumber,
+    /// Name within it.
+    pub name: Vec<u8>,
+    /// Permission bits asked for, 12 bits.
+    pub mode: u32,
+    /// Bits to clear, unless the directory has a default access list.
+    pub umask: u32,
+}
+
 /// A file created or found, and open.
 #[derive(Clone, Debug)]
 pub struct CreatedFile {

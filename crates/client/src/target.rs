@@ -121,8 +121,13 @@ impl Target {
     /// Calls this MDT. A session lost meanwhile is `Stale`: whether the request took effect is unknown, and what was
     /// open is gone. (The kernel tries operations on paths once more after it.)
     pub async fn mdt(&self, request: MdtRequest) -> FsResult<MdtReply> {
-        match self.call(Request::Mdt(request), Bytes::new()).await {
-            Ok((Reply::Mdt(reply), _)) => Ok(reply),
+        Ok(self.mdt_with(request, Bytes::new()).await?.0)
+    }
+
+    /// As [`Target::mdt`], with data beside request and reply.
+    pub async fn mdt_with(&self, request: MdtRequest, bulk: Bytes) -> FsResult<(MdtReply, Bytes)> {
+        match self.call(Request::Mdt(request), bulk).await {
+            Ok((Reply::Mdt(reply), bulk)) => Ok((reply, bulk)),
             Ok((reply, _)) => Err(unexpected(reply)),
             Err(FsError::Evicted) => Err(FsError::Stale),
             Err(error) => Err(error),

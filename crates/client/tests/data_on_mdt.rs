@@ -5,8 +5,9 @@ mod support;
 
 use std::collections::BTreeMap;
 
+use bytes::Bytes;
 use client::{
-    AllocateMode, FileSystem, SeekTarget,
+    AllocateMode, FileSystem, NewFile, SeekTarget,
     control::{ControlReply, ControlRequest, execute},
 };
 use layout::{BackingSpec, ComponentSpec, END_OF_FILE, LayoutSpec, StripeSpec};
@@ -75,6 +76,40 @@ async fn small_files_ask_the_mdt_only() {
     assert_eq!(read(&fs, &file, 0, 4096).await, [7; 4096]);
     fs.close(file, None).await.unwrap();
     assert_eq!(since(&fs, &before), [("mdt_close", 1), ("mdt_open", 1), ("mdt_read_data", 1)]);
+}
+
+#[tokio::test]
+async fn whole_small_files_are_made_and_read_with_one_request_each() {
+    let cluster = cluster(2).await;
+    let fs = cluster.mount().await;
+    let new = |name: &str| NewFile { parent: ROOT, name: name.as_bytes().to_vec(), mode: 0o644, umask: 0 };
+    let before = requests(&fs);
+    let made = fs.create_with_data(&root(), new("small"), Bytes::from(vec![7; 4096])).await.unwrap();
+    assert_eq!((made.size, made.blocks), (4096, 8));
+    assert_eq!(since(&fs, &before), [("mdt_create_with_data", 1)]);
+    let before = requests(&fs);
+    let (attributes, data) = fs.open_and_read(&root(), ROOT, Some(b"small"), 8192).await.unwrap();
+    assert_eq!((attributes.size, data.into_bytes()), (4096, Bytes::from(vec![7; 4096])));
+    assert_eq!(since(&fs, &before), [("mdt_read_file", 1)]);
+    assert_eq!(cluster.open_files(), 0);
+    let again = fs.create_with_data(&root(), new("small"), Bytes::new()).await;
+    assert_eq!(again, Err(FsError::Exists));
+}
+
+#[tokio::test]
+async fn whole_files_that_do_not_fit_are_made_and_read_as_others() {
+    let cluster = cluster(2).await;
+    let fs = cluster.mount().await;
+    let contents: Bytes = (0..3 * STRIPE as usize + 5).map(|at| (at / 13) as u8).collect();
+    let new = NewFile { parent: ROOT, name: b"large".to_vec(), mode: 0o644, umask: 0 };
+    let made = fs.create_with_data(&root(), new, contents.clone()).await.unwrap();
+    assert_eq!(made.size, contents.len() as u64);
+    let (attributes, data) = fs.open_and_read(&root(), made.inode, None, contents.len()).await.unwrap();
+    assert_eq!(attributes.size, made.size);
+    assert!(data.into_bytes() == contents);
+    let short = fs.open_and_read(&root(), ROOT, Some(b"large"), contents.len() - 1).await;
+    assert_eq!(short.err(), Some(FsError::FileTooLarge));
+    assert_eq!(cluster.open_files(), 0);
 }
 
 #[tokio::test]

@@ -24,6 +24,7 @@ use types::{
 
 use crate::{
     agent::Agent,
+    data::NewData,
     error::{OpenError, store_error},
     namespace::Namespace,
     ops,
@@ -316,7 +317,11 @@ impl Mdt {
             }
             MdtRequest::ChangeData(request) => self.change_data(call, request).await,
             _ if ops::places_objects(request) && !self.map_is_known().await => Ok(MdtReply::Waiting),
-            _ => self.run(call, request).await,
+            MdtRequest::CreateWithData(_, create) => {
+                let new = NewData::verified(0, &call.bulk, &create.checksums)?;
+                self.run(call, request, &new).await
+            }
+            _ => self.run(call, request, &NewData::default()).await,
         }
     }
 
@@ -328,7 +333,7 @@ impl Mdt {
     }
 
     /// Runs a request in the namespace, again whenever what it waits for changes, for up to [`WAIT_MAX`].
-    async fn run(&self, call: &Call, request: &MdtRequest) -> FsResult<MdtReply> {
+    async fn run(&self, call: &Call, request: &MdtRequest, new: &NewData) -> FsResult<MdtReply> {
         if let Some(reply) = self.repeated(call).await? {
             return Ok(reply);
         }
@@ -338,7 +343,7 @@ impl Mdt {
             let (outcome, lsn) = {
                 let mut namespace = self.namespace();
                 let outcome = namespace.transact_or_wait(&context, |txn| {
-                    let reply = ops::run(txn, request)?;
+                    let reply = ops::run(txn, request, new)?;
                     if ops::is_stored(request) {
                         txn.keep_reply(call, &reply);
                     }
@@ -410,6 +415,10 @@ impl Handler for Mdt {
                     self.statistics.count(request);
                     self.read_data(&call, question).await
                 }
+                Request::Mdt(request @ MdtRequest::ReadFile(who, read)) => {
+                    self.statistics.count(request);
+                    self.read_file(&call, who, read).await
+                }
                 _ => self.serve(&call).await.map(|reply| (reply, Bytes::new())),
             };
             match outcome {
@@ -424,7 +433,12 @@ impl Handler for Mdt {
             Request::Mdt(MdtRequest::ReadDirectory(_) | MdtRequest::ScanInodes(..) | MdtRequest::Check(..)) => {
                 "mdt_readpage"
             }
-            Request::Mdt(MdtRequest::ChangeData(_) | MdtRequest::ReadData(_)) => "mdt_io",
+            Request::Mdt(
+                MdtRequest::ChangeData(_)
+                | MdtRequest::ReadData(_)
+                | MdtRequest::CreateWithData(..)
+                | MdtRequest::ReadFile(..),
+            ) => "mdt_io",
             Request::Mdt(MdtRequest::SetLock(set)) if set.wait => LOCK_SERVICE,
             Request::Mdt(MdtRequest::ExclusiveBegin(..)) => LOCK_SERVICE,
             _ => "mdt",

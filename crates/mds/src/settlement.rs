@@ -30,7 +30,10 @@
 //!
 //! Downside: two writers of one client count as strangers, and the file is settled by a glimpse after the last close.
 
-use rpc::message::mdt::SizeUpdate;
+use rpc::message::{
+    mdt::{Entry, SizeUpdate},
+    ost::ObjectAttributes,
+};
 use types::Timestamp;
 
 use crate::tables::inode::Inode;
@@ -89,6 +92,19 @@ pub(crate) fn apply(inode: &mut Inode, update: &SizeUpdate, now: Timestamp) {
     }
     inode.settled = true;
     inode.epoch += 1;
+}
+
+/// What an unsettled file shows when all of it is in one object.
+pub(crate) fn complete(entry: &mut Entry, object: &ObjectAttributes) {
+    if entry.unsettled.take().is_none() {
+        return;
+    }
+    let attributes = &mut entry.attributes;
+    (attributes.size, attributes.blocks) = (object.size, object.blocks);
+    if object.mtime > entry.accounted {
+        attributes.mtime = object.mtime;
+        attributes.ctime = attributes.ctime.max(object.mtime);
+    }
 }
 
 /// Sets mtime by hand: writes up to `now` are history from here on.

@@ -27,7 +27,7 @@ pub(crate) enum NewBlock {
 }
 
 /// Data to be written, verified.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Default)]
 pub(crate) struct NewData {
     offset: u64,
     bytes: u64,

@@ -7,9 +7,12 @@
 use bytes::Bytes;
 use rpc::{
     Call,
-    message::{MdtReply, OstReply, OstRequest},
+    message::{
+        MdtReply, OstReply, OstRequest,
+        mdt::{FileRead, ReadFile},
+    },
 };
-use types::{FsError, FsResult, limits::BULK_BYTES_MAX, limits::STRIPE_BYTES_MIN};
+use types::{Credentials, FsError, FsResult, limits::BULK_BYTES_MAX, limits::STRIPE_BYTES_MIN};
 
 use super::NewData;
 use crate::{error::store_error, mdt::Mdt, ops::data};
@@ -54,6 +57,30 @@ impl Mdt {
             _ => self.written(lsn).await?,
         }
         outcome
+    }
+
+    /// Reads a whole file.
+    pub(crate) async fn read_file(
+        &self,
+        call: &Call,
+        who: &Credentials,
+        request: &ReadFile,
+    ) -> FsResult<(MdtReply, Bytes)> {
+        let (found, lsn) = {
+            let mut namespace = self.namespace();
+            let found = namespace.transact(&self.context(call.client), |txn| data::read_file(txn, who, request));
+            (found, namespace.last())
+        };
+        self.written(lsn).await?;
+        let data::WholeFile { entry, stored } = found?;
+        let (checksums, bulk) = match stored {
+            None => (None, Bytes::new()),
+            Some(stored) => {
+                let (done, bulk) = stored.verified(self.options.index)?;
+                (Some(done.checksums), bulk)
+            }
+        };
+        Ok((MdtReply::File(FileRead { entry, checksums }), bulk))
     }
 
     /// Answers a question for data.

@@ -4,15 +4,19 @@
 //! was replaced, or for a file that is gone, is `Stale` and leaves nothing behind. Who may write is the client's to keep,
 //! as at an OST: its session is alive, and its opens were checked when they were made.
 
-use layout::Location;
+use layout::{Backing, Location};
 use rpc::message::{
     OstReply, OstRequest,
+    mdt::{Entry, ReadFile},
     ost::{Changed, Read, SpaceChange},
 };
-use types::{FsError, FsResult, ObjectId, limits::BULK_BYTES_MAX};
+use types::{Credentials, FsError, FsResult, ObjectId, limits::BULK_BYTES_MAX};
 
+use super::{attributes, open};
 use crate::{
     data::{NewData, StoredData},
+    settlement,
+    tables::inode::Inode,
     transaction::{Transaction, blocks_of},
 };
 
@@ -35,6 +39,52 @@ fn end_of(txn: &Transaction<'_>, object: ObjectId) -> FsResult<u64> {
         Some(Location::Mdt) => Ok(layout.extent_of(object.slot).end),
         Some(Location::Ost(_)) | None => Err(FsError::Stale),
     }
+}
+
+/// The object on this MDT that can hold the first `bytes` of a file, if its layout has one.
+pub(crate) fn object_for(inode: &Inode, bytes: u64) -> Option<ObjectId> {
+    let first = inode.layout()?.components.first()?;
+    match first.backing {
+        Backing::Mdt { slot } if bytes <= first.extent.end => Some(ObjectId { inode: inode.number(), slot }),
+        _ => None,
+    }
+}
+
+/// Reads a whole file, if all of it is here and it is not too large: the size is known, or this MDT holds its only object.
+pub(crate) fn read_file(txn: &mut Transaction<'_>, who: &Credentials, request: &ReadFile) -> FsResult<WholeFile> {
+    let number = match &request.name {
+        None => request.inode,
+        Some(name) => super::lookup::find(txn, who, request.inode, name)?.number(),
+    };
+    let mut inode = txn.inode(number)?;
+    open::check_read(txn, who, &inode)?;
+    if inode.is_directory() {
+        return Err(FsError::IsDirectory);
+    }
+    if attributes::note_access(txn, &mut inode) {
+        txn.put_inode(&inode);
+    }
+    let mut entry = inode.entry();
+    let Some(object) = object_for(&inode, 0) else { return Ok(WholeFile { entry, stored: None }) };
+    let record = txn.object(object)?.attributes();
+    if inode.layout().is_some_and(|layout| layout.object_count() == 1) {
+        settlement::complete(&mut entry, &record);
+    }
+    let size = entry.attributes.size;
+    let fits = entry.unsettled.is_none() && size <= u64::from(request.bytes_max).min(BULK_BYTES_MAX as u64);
+    let stored = match object_for(&inode, size).filter(|_| fits) {
+        Some(object) => Some(load(txn, object, size, 0, size)?),
+        None => None,
+    };
+    Ok(WholeFile { entry, stored })
+}
+
+/// What [`read_file`] found.
+pub(crate) struct WholeFile {
+    /// The inode.
+    pub entry: Entry,
+    /// All its data.
+    pub stored: Option<StoredData>,
 }
 
 /// Writes verified data.
@@ -98,7 +148,10 @@ fn read(txn: &Transaction<'_>, request: &Read) -> FsResult<StoredData> {
     }
     end_of(txn, object)?;
     let size = txn.object(object)?.size;
-    let bytes = size.saturating_sub(offset).min(u64::from(bytes));
+    load(txn, object, size, offset, size.saturating_sub(offset).min(u64::from(bytes)))
+}
+
+fn load(txn: &Transaction<'_>, object: ObjectId, size: u64, offset: u64, bytes: u64) -> FsResult<StoredData> {
     let mut blocks = Vec::new();
     if bytes > 0 {
         txn.visit_blocks(object, blocks_of(offset, bytes), |block, value| {

@@ -1,19 +1,22 @@
 //! Lookup: a name to an inode.
 
 use rpc::message::{MdtReply, mdt::Lookup};
-use types::{Credentials, FsError, FsResult};
+use types::{Credentials, FsError, FsResult, InodeNumber};
 
-use crate::transaction::Transaction;
+use crate::{tables::inode::Inode, transaction::Transaction};
 
 pub(crate) fn run(txn: &mut Transaction<'_>, who: &Credentials, request: &Lookup) -> FsResult<MdtReply> {
-    let directory = txn.searchable(who, request.parent)?;
-    let number = match &request.name[..] {
-        b"." => return Ok(MdtReply::Entry(directory.entry())),
+    find(txn, who, request.parent, &request.name).map(|inode| MdtReply::Entry(inode.entry()))
+}
+
+/// The inode that a name in a directory leads to.
+pub(crate) fn find(txn: &Transaction<'_>, who: &Credentials, parent: InodeNumber, name: &[u8]) -> FsResult<Inode> {
+    let directory = txn.searchable(who, parent)?;
+    let number = match name {
+        b"." => return Ok(directory),
         b".." => txn.parent_of(&directory),
-        name => txn.entry(request.parent, name)?.target.inode,
+        name => txn.entry(parent, name)?.target.inode,
     };
-    let missing =
-        || FsError::Damaged(format!("a name in directory {} leads to missing inode {number}", request.parent));
-    let inode = txn.find_inode(number)?.ok_or_else(missing)?;
-    Ok(MdtReply::Entry(inode.entry()))
+    let missing = || FsError::Damaged(format!("a name in directory {parent} leads to missing inode {number}"));
+    txn.find_inode(number)?.ok_or_else(missing)
 }

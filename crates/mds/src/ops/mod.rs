@@ -25,10 +25,11 @@ pub(crate) mod xattrs;
 use rpc::message::{MdtReply, MdtRequest, mdt::ExclusivePurpose};
 use types::{Credentials, FsError, FsResult, NodeKind};
 
-use crate::transaction::Transaction;
+use crate::{data::NewData, transaction::Transaction};
 
-/// Runs one request that is answered at once. Requests that wait for more than the namespace never come here.
-pub(crate) fn run(txn: &mut Transaction<'_>, request: &MdtRequest) -> FsResult<MdtReply> {
+/// Runs one request that is answered at once; `new` is what came beside it. Requests that wait for more than the namespace, or
+/// are answered with data, never come here.
+pub(crate) fn run(txn: &mut Transaction<'_>, request: &MdtRequest, new: &NewData) -> FsResult<MdtReply> {
     match request {
         MdtRequest::Lookup(who, lookup) => lookup::run(txn, who, lookup),
         MdtRequest::GetAttributes(inode) => attributes::get(txn, *inode),
@@ -36,6 +37,7 @@ pub(crate) fn run(txn: &mut Transaction<'_>, request: &MdtRequest) -> FsResult<M
         MdtRequest::Access(who, inode, mask) => attributes::access(txn, who, *inode, *mask),
         MdtRequest::Create(who, create) => create::run(txn, who, create),
         MdtRequest::CreateUnnamed(who, create) => create::unnamed(txn, who, create),
+        MdtRequest::CreateWithData(who, create) => create::with_data(txn, who, create, new),
         MdtRequest::Open(who, open) => open::run(txn, who, open),
         MdtRequest::Close(close) => close::run(txn, close),
         MdtRequest::Settle(settle) => close::settle(txn, settle),
@@ -67,7 +69,8 @@ pub(crate) fn run(txn: &mut Transaction<'_>, request: &MdtRequest) -> FsResult<M
         | MdtRequest::Check(..)
         | MdtRequest::Disconnect
         | MdtRequest::ChangeData(_)
-        | MdtRequest::ReadData(_) => {
+        | MdtRequest::ReadData(_)
+        | MdtRequest::ReadFile(..) => {
             unreachable!("answered by the handler, outside of a transaction")
         }
     }
@@ -83,6 +86,7 @@ pub(crate) fn is_stored(request: &MdtRequest) -> bool {
         MdtRequest::SetAttributes(..)
             | MdtRequest::Create(..)
             | MdtRequest::CreateUnnamed(..)
+            | MdtRequest::CreateWithData(..)
             | MdtRequest::ClearPrivileges(_)
             | MdtRequest::Unlink(..)
             | MdtRequest::Rename(..)
@@ -97,7 +101,7 @@ pub(crate) fn is_stored(request: &MdtRequest) -> bool {
 pub(crate) fn places_objects(request: &MdtRequest) -> bool {
     match request {
         MdtRequest::Create(_, create) => create.kind == NodeKind::Regular,
-        MdtRequest::CreateUnnamed(..) | MdtRequest::Instantiate(_) => true,
+        MdtRequest::CreateUnnamed(..) | MdtRequest::CreateWithData(..) | MdtRequest::Instantiate(_) => true,
         MdtRequest::ExclusiveBegin(_, begin) => matches!(begin.purpose, ExclusivePurpose::Truncate(_)),
         _ => false,
     }

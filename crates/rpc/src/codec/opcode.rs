@@ -110,6 +110,8 @@ const MDT: &[Operation] = &[
     changes("mdt_instantiate"),
     changes("mdt_change_data"),
     reads("mdt_read_data"),
+    changes("mdt_create_with_data"),
+    reads("mdt_read_file"),
 ];
 
 const OST: &[Operation] = &[
@@ -240,6 +242,8 @@ fn mdt(request: &MdtRequest) -> u8 {
         MdtRequest::Instantiate(..) => 35,
         MdtRequest::ChangeData(..) => 36,
         MdtRequest::ReadData(..) => 37,
+        MdtRequest::CreateWithData(..) => 38,
+        MdtRequest::ReadFile(..) => 39,
     }
 }
 

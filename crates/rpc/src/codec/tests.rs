@@ -109,6 +109,7 @@ fn mdt_requests() -> Vec<MdtRequest> {
         mode: LockMode::Shared,
         wait: true,
     };
+    let with_data = CreateWithData { parent: INODE, name: name(), mode: 1, umask: 2, checksums: vec![3; 16] };
     let exclusive = ExclusiveBegin { inode: INODE, open: Some(OpenId(1)), purpose: ExclusivePurpose::Truncate(5) };
     vec![
         R::Lookup(root(), Lookup { parent: INODE, name: name() }),
@@ -158,6 +159,8 @@ fn mdt_requests() -> Vec<MdtRequest> {
         R::Instantiate(Instantiate { inode: INODE, open: OpenId(7), start: 1 << 20, end: 1 << 40 }),
         R::ChangeData(OstRequest::Space(ObjectId { inode: INODE, slot: 0 }, SpaceChange::Truncate { size: 5 })),
         R::ReadData(OstRequest::Read(Read { object: ObjectId { inode: INODE, slot: 0 }, offset: 4096, bytes: 4096 })),
+        R::CreateWithData(root(), with_data),
+        R::ReadFile(root(), ReadFile { inode: INODE, name: Some(name()), bytes_max: 65536 }),
     ]
 }
 
@@ -235,6 +238,7 @@ fn mdt_replies() -> Vec<MdtReply> {
         R::Findings(vec![Finding { inode: INODE, problem: "links 2, names 1".to_owned(), repaired: false }]),
         R::Scanned(vec![ScannedInode { entry: entry(), layout: None, busy: false }]),
         R::Data(OstReply::Read(ReadDone { checksums: vec![1, 2], size: 3 })),
+        R::File(FileRead { entry: entry(), checksums: Some(vec![1]) }),
     ]
 }
 

@@ -396,6 +396,43 @@ pub struct Instantiate {
     pub end: u64,
 }
 
+/// Create a regular file with all its data beside the request, where they fit on this MDT: one request, all or nothing. The
+/// file is closed and settled.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct CreateWithData {
+    /// Directory.
+    pub parent: InodeNumber,
+    /// Name; it must not exist.
+    pub name: Vec<u8>,
+    /// Permission bits asked for.
+    pub mode: u32,
+    /// Bits to clear, unless the directory has a default access list.
+    pub umask: u32,
+    /// CRC-32C per piece of the data, as of a write at offset 0.
+    pub checksums: Vec<u32>,
+}
+
+/// Read a whole file that lies on this MDT: one request for open, read and close. Read permission is checked, atime changes
+/// as with an open for reading.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ReadFile {
+    /// The file, or the directory that `name` is in.
+    pub inode: InodeNumber,
+    /// Name of the file; search permission on the directory is checked.
+    pub name: Option<Vec<u8>>,
+    /// Most bytes wanted: a larger file is answered without data.
+    pub bytes_max: u32,
+}
+
+/// Answer to [`ReadFile`].
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct FileRead {
+    /// The inode. With data its size is theirs, whoever has it open.
+    pub entry: Entry,
+    /// CRC-32C per piece of the data beside it; `None`: not all of them are here, or they are too many. Open the file.
+    pub checksums: Option<Vec<u32>>,
+}
+
 /// What a client had open and locked, told to a restarted MDT before anything else.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Reclaim {
@@ -514,6 +551,10 @@ pub enum MdtRequest {
     /// Ask for data on this MDT: `Read` (bulk data beside the reply), `Seek`, `Glimpse`, `ListObjects` or `Verify`; anything
     /// else is refused. -> Data
     ReadData(OstRequest),
+    /// Bulk data beside it. `NotSupported` if the layout does not put them on the MDT; nothing has happened then. -> Created
+    CreateWithData(Credentials, CreateWithData),
+    /// -> File, bulk data beside it
+    ReadFile(Credentials, ReadFile),
 }
 
 /// Answers of a metadata target.
@@ -555,4 +596,6 @@ pub enum MdtReply {
     Scanned(Vec<ScannedInode>),
     /// What an OST would answer: of an object on this MDT.
     Data(OstReply),
+    /// A whole file.
+    File(FileRead),
 }

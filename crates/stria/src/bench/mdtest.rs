@@ -19,11 +19,18 @@ pub struct Mdtest {
     pub hard: bool,
     /// Files of each worker.
     pub files: usize,
+    /// Bytes of each file of the hard variant that its layout puts on the MDT; files are then made and read whole, which
+    /// the native client does in one request each.
+    pub on_mdt: Option<u64>,
 }
 
 impl Mdtest {
     fn name(self) -> &'static str {
-        if self.hard { "mdtest-hard" } else { "mdtest-easy" }
+        match (self.hard, self.on_mdt) {
+            (true, Some(_)) => "mdtest-hard-on-mdt",
+            (true, None) => "mdtest-hard",
+            (false, _) => "mdtest-easy",
+        }
     }
 
     fn path(self, rank: usize, file: usize) -> String {
@@ -44,11 +51,14 @@ impl Mdtest {
                 run.target.make_directory(&format!("mdtest/dir.{rank}"))?;
             }
         }
+        if let Some(bytes) = self.on_mdt.filter(|_| self.hard) {
+            run.target.keep_on_mdt("mdtest", bytes)?;
+        }
         let contents = Bytes::from(vec![0x5a; HARD_BYTES]);
         let mut results = vec![self.phase(run, "create", |target, path| self.create(target, path, &contents))?];
         results.push(self.phase(run, "stat", |target, path| target.stat(path).map(drop))?);
         if self.hard {
-            results.push(self.phase(run, "read", read)?);
+            results.push(self.phase(run, "read", |target, path| self.read(target, path))?);
         }
         results.push(self.phase(run, "remove", |target, path| target.unlink(path))?);
         if !self.hard {
@@ -61,10 +71,23 @@ impl Mdtest {
     }
 
     fn create(self, target: &dyn Target, path: &str, contents: &Bytes) -> io::Result<()> {
+        if self.hard && self.on_mdt.is_some() {
+            return target.create_with(path, contents);
+        }
         let file = target.create(path)?;
         if self.hard {
             file.write_at(contents, 0)?;
         }
+        file.close()
+    }
+
+    fn read(self, target: &dyn Target, path: &str) -> io::Result<()> {
+        let mut buffer = [0; HARD_BYTES];
+        if self.on_mdt.is_some() {
+            return target.read_whole(path, &mut buffer);
+        }
+        let file = target.open(path)?;
+        file.read_at(&mut buffer, 0)?;
         file.close()
     }
 
@@ -81,11 +104,4 @@ impl Mdtest {
         let operations = (self.files * run.workers) as u64;
         Ok(run.measurement(self.name(), phase, operations, 0, wall, cpu))
     }
-}
-
-fn read(target: &dyn Target, path: &str) -> io::Result<()> {
-    let file = target.open(path)?;
-    let mut buffer = [0; HARD_BYTES];
-    file.read_at(&mut buffer, 0)?;
-    file.close()
 }

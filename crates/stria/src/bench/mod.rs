@@ -41,6 +41,9 @@ pub enum BenchCommand {
         /// Files of each worker
         #[arg(long, default_value_t = 2000)]
         files: usize,
+        /// Hard variant: put this many KiB of each file on the metadata target; files are made and read whole
+        #[arg(long, value_name = "KIB", value_parser = clap::value_parser!(u64).range(64..=4096))]
+        on_mdt: Option<u64>,
     },
     /// Transfer rates (easy: own files, large transfers; hard: one shared file, 47008-byte records)
     Ior {
@@ -210,7 +213,9 @@ type Workload<'w> = dyn Fn(&Run<'_>) -> io::Result<Vec<Measurement>> + 'w;
 /// Runs `stria bench`.
 pub fn run(command: BenchCommand) -> anyhow::Result<()> {
     match command {
-        BenchCommand::Mdtest { common, files } => Session::new(common)?.mdtest(files)?.finish(),
+        BenchCommand::Mdtest { common, files, on_mdt } => {
+            Session::new(common)?.mdtest(files, on_mdt.map(|kib| kib << 10))?.finish()
+        }
         BenchCommand::Ior { common, mib, transfer_kib, segments, emulate, place } => match segments.is_empty() {
             true => Session::new(common)?.ior(mib, transfer_kib)?.finish(),
             false => ior_in_segments(&common, mib, transfer_kib, &segments, emulate, place),
@@ -220,7 +225,7 @@ pub fn run(command: BenchCommand) -> anyhow::Result<()> {
         BenchCommand::Random { common, records } => Session::new(common)?.random(records)?.finish(),
         BenchCommand::Tree { common, source } => Session::new(common)?.tree(source)?.finish(),
         BenchCommand::All { common } => {
-            Session::new(common)?.mdtest(1000)?.ior(128, 1024)?.random(4096)?.tree(None)?.finish()
+            Session::new(common)?.mdtest(1000, None)?.ior(128, 1024)?.random(4096)?.tree(None)?.finish()
         }
     }
 }
@@ -265,9 +270,9 @@ impl Session {
         Ok(Self { common, place, json, results: Vec::new() })
     }
 
-    fn mdtest(mut self, files: usize) -> anyhow::Result<Self> {
+    fn mdtest(mut self, files: usize, on_mdt: Option<u64>) -> anyhow::Result<Self> {
         for hard in [false, true] {
-            let workload = mdtest::Mdtest { hard, files };
+            let workload = mdtest::Mdtest { hard, files, on_mdt };
             self.interleave(
                 &|run| mdtest::Mdtest { files: workload.files.div_ceil(run.workers), ..workload }.run(run),
                 false,

@@ -10,7 +10,11 @@ use std::{
 };
 
 use bytes::Bytes;
-use client::{FileSystem, NewNode, OpenFile, WriteOptions};
+use client::{
+    FileSystem, NewFile, NewNode, OpenFile, ReadData, WriteOptions,
+    control::{ControlReply, ControlRequest},
+};
+use layout::{BackingSpec, ComponentSpec, END_OF_FILE, LayoutSpec, StripeSpec};
 use parking_lot::Mutex;
 use rpc::message::mdt::{OpenFlags, open_flag};
 use rt::real::Cores;
@@ -24,6 +28,20 @@ pub trait Target: Send + Sync {
     fn create(&self, path: &str) -> io::Result<Box<dyn TargetFile>>;
     /// open(O_RDWR)
     fn open(&self, path: &str) -> io::Result<Box<dyn TargetFile>>;
+    /// From now on, files made in a directory have this many bytes on the MDT. A file system without MDTs is left as it is.
+    fn keep_on_mdt(&self, directory: &str, bytes: u64) -> io::Result<()>;
+    /// Makes a file with these contents.
+    fn create_with(&self, path: &str, contents: &Bytes) -> io::Result<()> {
+        let file = self.create(path)?;
+        file.write_at(contents, 0)?;
+        file.close()
+    }
+    /// Fills `buffer` from the beginning of a file.
+    fn read_whole(&self, path: &str, buffer: &mut [u8]) -> io::Result<()> {
+        let file = self.open(path)?;
+        file.read_at(buffer, 0)?;
+        file.close()
+    }
     /// stat
     fn stat(&self, path: &str) -> io::Result<u64>;
     /// unlink
@@ -42,6 +60,14 @@ pub trait TargetFile: Send {
     fn sync(&self) -> io::Result<()>;
     /// close, with its error
     fn close(self: Box<Self>) -> io::Result<()>;
+}
+
+/// Layout of files whose first bytes are on the MDT.
+fn on_mdt(bytes: u64) -> LayoutSpec {
+    LayoutSpec::Composite(vec![
+        ComponentSpec { end: bytes, backing: BackingSpec::Mdt },
+        ComponentSpec { end: END_OF_FILE, backing: BackingSpec::Striped(StripeSpec::default()) },
+    ])
 }
 
 /// A directory of a mounted file system.
@@ -75,6 +101,18 @@ impl Target for PosixTarget {
 
     fn open(&self, path: &str) -> io::Result<Box<dyn TargetFile>> {
         Ok(Box::new(PosixFile { file: self.options().open(self.root.join(path))? }))
+    }
+
+    fn keep_on_mdt(&self, directory: &str, bytes: u64) -> io::Result<()> {
+        let request = ControlRequest::SetDefaultLayout(Some(on_mdt(bytes)));
+        match fuse::ioctl::call(File::open(self.root.join(directory))?, &request) {
+            Ok(ControlReply::Done) => Ok(()),
+            Ok(ControlReply::Error(error)) => Err(io_error(error)),
+            Ok(_) => Err(io::ErrorKind::InvalidData.into()),
+            // Not ours.
+            Err(error) if error.raw_os_error() == Some(libc::ENOTTY) => Ok(()),
+            Err(error) => Err(error),
+        }
     }
 
     fn stat(&self, path: &str) -> io::Result<u64> {
@@ -180,6 +218,30 @@ impl Target for NativeTarget {
         Ok(self.file(self.open_existing(path)?))
     }
 
+    fn keep_on_mdt(&self, directory: &str, bytes: u64) -> io::Result<()> {
+        let inode = self.directories.lock().get(Path::new(directory)).copied().ok_or(io::ErrorKind::NotFound)?;
+        let request = ControlRequest::SetDefaultLayout(Some(on_mdt(bytes)));
+        let execute = client::control::execute(&self.file_system, &self.credentials, inode, request);
+        match self.cores.block_on(execute) {
+            ControlReply::Done => Ok(()),
+            ControlReply::Error(error) => Err(io_error(error)),
+            _ => Err(io::ErrorKind::InvalidData.into()),
+        }
+    }
+
+    fn create_with(&self, path: &str, contents: &Bytes) -> io::Result<()> {
+        let (parent, name) = self.split(path)?;
+        let file = NewFile { parent, name: name.to_vec(), mode: 0o644, umask: 0 };
+        let made = self.file_system.create_with_data(&self.credentials, file, contents.clone());
+        self.cores.block_on(made).map(drop).map_err(io_error)
+    }
+
+    fn read_whole(&self, path: &str, buffer: &mut [u8]) -> io::Result<()> {
+        let (parent, name) = self.split(path)?;
+        let read = self.file_system.open_and_read(&self.credentials, parent, Some(name), buffer.len());
+        fill(buffer, self.cores.block_on(read).map_err(io_error)?.1)
+    }
+
     fn stat(&self, path: &str) -> io::Result<u64> {
         let (parent, name) = self.split(path)?;
         let attributes = self.cores.block_on(self.file_system.lookup(&self.credentials, parent, name));
@@ -197,6 +259,16 @@ impl Target for NativeTarget {
         self.directories.lock().remove(Path::new(path));
         removed.map_err(io_error)
     }
+}
+
+/// Fills `buffer` with what was read.
+fn fill(buffer: &mut [u8], data: ReadData) -> io::Result<()> {
+    let mut filled = 0;
+    for piece in data.into_pieces() {
+        buffer[filled..filled + piece.len()].copy_from_slice(&piece);
+        filled += piece.len();
+    }
+    if filled == buffer.len() { Ok(()) } else { Err(io::ErrorKind::UnexpectedEof.into()) }
 }
 
 struct NativeFile {
@@ -217,12 +289,7 @@ impl TargetFile for NativeFile {
 
     fn read_at(&self, buffer: &mut [u8], offset: u64) -> io::Result<()> {
         let data = self.cores.block_on(self.file_system.read(&self.file, offset, buffer.len())).map_err(io_error)?;
-        let mut filled = 0;
-        for piece in data.into_pieces() {
-            buffer[filled..filled + piece.len()].copy_from_slice(&piece);
-            filled += piece.len();
-        }
-        if filled == buffer.len() { Ok(()) } else { Err(io::ErrorKind::UnexpectedEof.into()) }
+        fill(buffer, data)
     }
 
     fn sync(&self) -> io::Result<()> {

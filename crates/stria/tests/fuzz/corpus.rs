@@ -17,14 +17,14 @@ use kv::{
 };
 use layout::{Layout, LayoutSpec, PlainLayout, StripeCount, StripeSpec};
 use lock::{LockFamily, LockMode, LockRange};
-use mds::tables::{REPLIES, session::decode_reply};
+use mds::tables::{DATA, REPLIES, data, session::decode_reply};
 use rpc::{
     codec::{self, opcode},
     message::{
         MdtReply, MdtRequest, MgsReply, MgsRequest, OstReply, OstRequest, Request,
         mdt::{
-            Close, Create, CreateUnnamed, Finding as CheckFinding, GetLock, Lookup, Open, OpenFlags, OpenId,
-            ReadDirectory, Reclaim, Rename, RenameMode, SetLock, SetXattr, SizeUpdate, XattrMode,
+            Close, Create, CreateUnnamed, CreateWithData, Finding as CheckFinding, GetLock, Lookup, Open, OpenFlags,
+            OpenId, ReadDirectory, ReadFile, Reclaim, Rename, RenameMode, SetLock, SetXattr, SizeUpdate, XattrMode,
         },
         mgs::{ClusterMap, Register, Target, TargetRole, TargetState},
         ost::{self, ObjectAttributes, ReadDone, SpaceChange, TargetCondition},
@@ -82,7 +82,13 @@ fn records_of(kind: &str) -> Vec<Vec<u8>> {
 }
 
 pub fn mdt_records() -> Vec<Vec<u8>> {
-    records_of("mdt")
+    let mut records = records_of("mdt");
+    let object = data::ObjectRecord { size: 4000, mtime: Timestamp::default(), blocks: 1 }.encode();
+    let block = data::encode_block(0x1234_5678, &[7; 300]);
+    for (key, value) in [(data::object_key(OBJECT), object), (data::block_key(OBJECT, 3), block)] {
+        records.push([&[DATA.0, key.len() as u8], &key[..], &value[..]].concat());
+    }
+    records
 }
 
 pub fn ost_records() -> Vec<Vec<u8>> {
@@ -205,6 +211,8 @@ fn mdt_requests() -> Vec<MdtRequest> {
         open: Some((open, OpenFlags(3))),
         layout: Some(spec()),
     };
+    let with_data =
+        CreateWithData { parent: INODE, name: b"n".to_vec(), mode: 0o644, umask: 0, checksums: vec![u32::MAX; 3] };
     vec![
         MdtRequest::Lookup(root.clone(), Lookup { parent: INODE, name: name.clone() }),
         MdtRequest::SetAttributes(root.clone(), INODE, set),
@@ -240,6 +248,9 @@ fn mdt_requests() -> Vec<MdtRequest> {
         }),
         MdtRequest::Reclaim(Reclaim { opens: vec![(INODE, open, OpenFlags(1))], done: true, ..Reclaim::default() }),
         MdtRequest::Ping,
+        MdtRequest::ChangeData(OstRequest::Space(OBJECT, ost::SpaceChange::Truncate { size: 5 })),
+        MdtRequest::CreateWithData(root.clone(), with_data),
+        MdtRequest::ReadFile(root.clone(), ReadFile { inode: INODE, name: Some(b"n".to_vec()), bytes_max: 9 }),
         MdtRequest::RepairSize(root, INODE, update()),
     ]
 }
