@@ -25,6 +25,7 @@ mod options;
 pub mod permission;
 mod placement;
 mod recovery;
+mod removed;
 mod settlement;
 mod statistics;
 pub mod tables;

@@ -144,6 +144,7 @@ impl Mdt {
         tracing::info!(target = %mdt.target, recovering, "metadata target opened");
         mdt.spawn("mdt_recovery", crate::recovery::run(mdt.clone()));
         mdt.spawn("mdt_locks", crate::recovery::expire_locks(mdt.clone()));
+        mdt.spawn("mdt_removed", crate::removed::run(mdt.clone()));
         Ok(mdt)
     }
 

@@ -112,7 +112,7 @@ impl Namespace {
     }
 
     fn commit(&mut self, changes: Changes) -> FsResult<()> {
-        let Changes { operations, counters, errands, open, releases, .. } = changes;
+        let Changes { operations, counters, errands, open, removed, releases, .. } = changes;
         let mut batch = Batch { operations };
         // A number that is skipped because the batch fails does no harm.
         for (ost, errand) in &errands {
@@ -134,6 +134,7 @@ impl Namespace {
         if let Some((key, file)) = open {
             self.volatile.opens.insert(key, file);
         }
+        removed.into_iter().for_each(|(number, deadline)| self.volatile.removed.add(number, deadline));
         Ok(())
     }
 }

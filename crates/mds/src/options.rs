@@ -54,6 +54,8 @@ pub struct Parameters {
     pub ost_refresh: Duration,
     /// How long an OST may be silent before new files avoid it.
     pub ost_silence: Duration,
+    /// How long an inode stays after its last name went (`mdt.*.removal_grace_ms`); 0: not at all.
+    pub removal_grace: Duration,
 }
 
 impl Default for Parameters {
@@ -64,6 +66,8 @@ impl Default for Parameters {
             placement: PlacementPolicy::default(),
             ost_refresh: Duration::from_secs(5),
             ost_silence: Duration::from_secs(15),
+            // Some hundred times what lies between two requests for one path on a busy host. The kernel tries once more.
+            removal_grace: Duration::from_secs(1),
         }
     }
 }

@@ -83,13 +83,14 @@ async fn finish(mdt: &Arc<Mdt>) {
             .await;
         match ended {
             Ok(Some(last)) => after = Some(orphan::key(last)),
-            Ok(None) => return,
+            Ok(None) => break,
             Err(error) => {
                 tracing::error!(target = %mdt.name(), %error, "unlinked files could not be ended");
-                return;
+                break;
             }
         }
     }
+    mdt.namespace().volatile.recovery.ended = true;
 }
 
 /// A client has reclaimed everything.

@@ -9,7 +9,7 @@ use lock::{AdvisoryLocks, ExclusiveLocks, Wake};
 use tokio::sync::{Notify, futures::OwnedNotified};
 use types::{ClientId, InodeNumber, OstIndex, Slot, Xid, limits};
 
-use crate::{opens::OpenTable, placement::Targets};
+use crate::{opens::OpenTable, placement::Targets, removed::Removed};
 
 /// Requests that wait for a lock of an inode, each within its handler.
 #[derive(Debug, Default)]
@@ -54,6 +54,8 @@ pub(crate) struct Recovery {
     pub replies: BTreeMap<(ClientId, Slot), Xid>,
     /// Some client did not come back: what it knew of growth that was lost, nobody knows.
     pub growth_unknown: bool,
+    /// Whether what nobody claimed has ended, too.
+    pub ended: bool,
 }
 
 impl Recovery {
@@ -142,6 +144,8 @@ pub(crate) struct Volatile {
     pub recovery: Recovery,
     /// Evicted clients.
     pub fences: Fences,
+    /// Inodes whose last name went a moment ago.
+    pub removed: Removed,
     /// OSTs.
     pub targets: Targets,
 }
@@ -156,6 +160,7 @@ impl Volatile {
             waiters: Waiters::default(),
             recovery: Recovery::default(),
             fences: Fences::default(),
+            removed: Removed::default(),
             targets: Targets::new(random),
         }
     }

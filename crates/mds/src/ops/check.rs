@@ -385,8 +385,9 @@ fn orphan_record(txn: &mut Transaction<'_>, report: &mut Report, key: &[u8], val
     let problem = match txn.find_inode(number)? {
         None => "recorded as unlinked, but does not exist",
         Some(inode) if inode.attributes.links > 0 => "recorded as unlinked, but has a name",
-        Some(_) if !txn.is_open(number) && !txn.volatile.recovery.running() => "unlinked and not open, but not removed",
-        Some(_) => return Ok(()),
+        Some(_) if txn.is_open(number) || txn.volatile.removed.contains(number) => return Ok(()),
+        Some(_) if !txn.volatile.recovery.ended => return Ok(()),
+        Some(_) => "unlinked and not open, but not removed",
     };
     report.add(number, problem.to_owned(), report.repair);
     if report.repair {

@@ -40,7 +40,8 @@ fn end_open(
     file: Option<OpenFile>,
     update: Option<&SizeUpdate>,
 ) -> FsResult<Option<(u64, Layout)>> {
-    if inode.attributes.links == 0 && txn.reap(inode.number())? {
+    // Of a file that goes, nobody needs the size.
+    if inode.attributes.links == 0 && (txn.reap(inode.number())? || !txn.is_open(inode.number())) {
         return Ok(None);
     }
     let wrote = match file {

@@ -111,7 +111,7 @@ impl Transaction<'_> {
         Ok(links)
     }
 
-    /// A name of `inode` was removed: it lives on with the others, until its last close, or not at all.
+    /// A name of `inode` was removed: it lives on with the others, or for the grace and until its last close.
     pub fn drop_link(&mut self, inode: &mut Inode, old: &Link) -> FsResult<()> {
         self.remove_link(inode, old)?;
         inode.attributes.links = if inode.is_directory() { 0 } else { inode.attributes.links.saturating_sub(1) };
@@ -121,7 +121,11 @@ impl Transaction<'_> {
             self.put_inode(inode);
             return Ok(());
         }
-        if self.is_open(inode.number()) || self.volatile.recovery.running() {
+        let grace = !self.context.parameters.removal_grace.is_zero();
+        if grace || self.is_open(inode.number()) || self.volatile.recovery.running() {
+            if grace {
+                self.keep_removed(inode.number());
+            }
             inode.not_linkable = true;
             self.put(ORPHANS, orphan::key(inode.number()), orphan::value());
             self.put_inode(inode);
@@ -151,7 +155,7 @@ impl Transaction<'_> {
 
     /// Destroys an inode that was recorded as an orphan, if nothing keeps it; true if it did.
     pub fn reap(&mut self, number: InodeNumber) -> FsResult<bool> {
-        if self.is_open(number) || self.volatile.recovery.running() {
+        if self.is_open(number) || self.volatile.removed.contains(number) || self.volatile.recovery.running() {
             return Ok(false);
         }
         match self.find_inode(number)? {

@@ -17,6 +17,7 @@ mod xattrs;
 use bytes::Bytes;
 use kv::{Operation, Store, Table};
 use rpc::{Call, message::MdtReply};
+use rt::Instant;
 use tokio::sync::futures::OwnedNotified;
 use types::{ClientId, FsResult, InodeNumber, MdtIndex, OstIndex, Timestamp};
 
@@ -74,6 +75,8 @@ pub(crate) struct Changes {
     pub errands: Vec<(OstIndex, Errand)>,
     /// An open that exists once the batch does.
     pub open: Option<(OpenKey, OpenFile)>,
+    /// Inodes that lost their last name, kept until then.
+    pub removed: Vec<(InodeNumber, Instant)>,
     /// An exclusive data lock taken on the way, to be given back if the batch fails.
     pub exclusive: Option<InodeNumber>,
     /// The next change of the locks that this operation must wait for.
@@ -97,6 +100,7 @@ impl<'n> Transaction<'n> {
             counters,
             errands: Vec::new(),
             open: None,
+            removed: Vec::new(),
             exclusive: None,
             waiter: None,
             releases: false,
@@ -135,6 +139,12 @@ impl<'n> Transaction<'n> {
     /// The open exists once the batch is applied.
     pub fn open_at_commit(&mut self, key: OpenKey, file: OpenFile) {
         self.changes.open = Some((key, file));
+    }
+
+    /// The inode, which has no name any more, is kept for the grace once the batch is applied.
+    pub fn keep_removed(&mut self, number: InodeNumber) {
+        let deadline = Instant(self.context.now_ns) + self.context.parameters.removal_grace;
+        self.changes.removed.push((number, deadline));
     }
 
     /// An exclusive data lock was taken: it is given back if the operation fails.

@@ -81,6 +81,8 @@ impl Fixture {
         let mut options = MdtOptions::new("test", MdtIndex(0));
         options.store = kv::Config::small();
         options.recovery_window = Duration::from_secs(600);
+        // What is removed is gone at once, unless a test is about that.
+        options.parameters.removal_grace = Duration::ZERO;
         Mdt::format(
             &seams,
             Arc::new(device.clone()),

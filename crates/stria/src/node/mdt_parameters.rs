@@ -18,7 +18,7 @@ struct Number {
     set: fn(&mut Parameters, u64),
 }
 
-const NUMBERS: [Number; 8] = [
+const NUMBERS: [Number; 9] = [
     Number {
         name: "lod.automatic",
         doc: "1: layouts that nobody chose grow with the file, as the MDT decides; 0: stripecount and stripesize hold",
@@ -94,6 +94,14 @@ const NUMBERS: [Number; 8] = [
         get: |parameters| parameters.ost_refresh.as_millis() as u64,
         set: |parameters, value| parameters.ost_refresh = Duration::from_millis(value),
     },
+    Number {
+        name: "mdt.removal_grace_ms",
+        doc: "milliseconds for which a removed file can still be opened by who looked it up before",
+        range: 0..=60_000,
+        unit: 1,
+        get: |parameters| parameters.removal_grace.as_millis() as u64,
+        set: |parameters, value| parameters.removal_grace = Duration::from_millis(value),
+    },
 ];
 
 /// Registers what `mdt` has.
@@ -115,7 +123,8 @@ pub fn register(tree: &ParameterTree, mdt: &Arc<Mdt>) -> Result<(), ParameterErr
                 Ok(())
             },
         );
-        tree.register(&format!("{kind}.{}-mdtlov.{leaf}", mdt.name()), parameter)?;
+        let part = if kind == "mdt" { "" } else { "-mdtlov" };
+        tree.register(&format!("{kind}.{}{part}.{leaf}", mdt.name()), parameter)?;
     }
     let prefix = format!("mdt.{}", mdt.name());
     let (shown, reset) = (Arc::clone(mdt), Arc::clone(mdt));

@@ -4,8 +4,8 @@ use std::{
     collections::BTreeSet,
     fs::{self, File, OpenOptions},
     io::Write,
-    os::unix::fs::{FileExt, MetadataExt},
-    sync::atomic::{AtomicU32, Ordering},
+    os::unix::fs::{FileExt, MetadataExt, PermissionsExt},
+    sync::atomic::{AtomicBool, AtomicU32, Ordering},
 };
 
 use super::calls::open;
@@ -94,17 +94,55 @@ fn replacing_by_rename_is_atomic_to_others() {
             let mut seen = 0;
             while seen < ROUNDS {
                 let before = last.load(Ordering::SeqCst);
-                let text = match fs::read_to_string(b.join("file")) {
-                    // Replaced between look-up and open, twice in a row: see the deviations in docs/semantics.md.
-                    Err(error) if error.raw_os_error() == Some(libc::ESTALE) => continue,
-                    text => text.expect("the name is always there"),
-                };
+                let text = fs::read_to_string(b.join("file")).expect("the name is always there");
                 let round: u32 = text.lines().next().and_then(|line| line.parse().ok()).expect("a number");
                 assert!(round >= before && round >= seen, "old contents: {round} after {before} and {seen}");
                 assert!(text == contents(round), "contents of several files");
                 seen = round;
             }
         });
+    });
+    system.finish();
+}
+
+/// Whatever is done to a name by its path: between look-up and use it is replaced, and nobody notices.
+#[test]
+fn names_replaced_without_pause_are_always_there() {
+    const ROUNDS: u32 = 1500;
+    let system = FileSystem::start(Transport::Tcp, 2);
+    let (a, b) = (system.path(0), system.path(1));
+    fs::write(a.join("file"), "0").expect("write");
+    std::os::unix::fs::symlink("0", a.join("link")).expect("symlink");
+    let done = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            for round in 1..=ROUNDS {
+                fs::write(a.join("new"), round.to_string()).expect("write");
+                fs::rename(a.join("new"), a.join("file")).expect("rename");
+                std::os::unix::fs::symlink(round.to_string(), a.join("new link")).expect("symlink");
+                fs::rename(a.join("new link"), a.join("link")).expect("rename");
+            }
+            done.store(true, Ordering::SeqCst);
+        });
+        for point in [a, b] {
+            scope.spawn(|| {
+                let mut rounds = 0;
+                while !done.load(Ordering::SeqCst) || rounds == 0 {
+                    let (file, link) = (point.join("file"), point.join("link"));
+                    fs::metadata(&file).expect("stat");
+                    fs::read_link(&link)
+                        .expect("readlink")
+                        .to_str()
+                        .expect("a number")
+                        .parse::<u32>()
+                        .expect("a number");
+                    fs::read_to_string(&file).expect("read").parse::<u32>().expect("a number");
+                    File::options().append(true).open(&file).expect("open for writing");
+                    fs::set_permissions(&file, fs::Permissions::from_mode(0o600)).expect("chmod");
+                    rounds += 1;
+                }
+            });
+        }
     });
     system.finish();
 }

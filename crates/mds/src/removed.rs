@@ -1,0 +1,149 @@
+//! Inodes whose last name went a moment ago: they stay for a while, so that who looked the name up before still finds what
+//! it led to.
+//!
+//! A path is looked up first and used then, in two requests: between them the name may be replaced by rename. POSIX knows
+//! no error for that; a local file system keeps the inode as long as anybody holds it. Here nobody says that he holds it,
+//! so every inode that lost its last name is kept for [`Parameters::removal_grace`](crate::Parameters::removal_grace),
+//! as an orphan (table ORPHANS), open or not.
+//!
+//! Life cycle: [`Removed::add`] with the batch that takes the last name; [`run`] takes those whose time is over and ends
+//! them, unless they are open: then their last close does. Volatile: after a restart, the end of recovery ends all orphans.
+//!
+//! Invariant: an inode in here has a record in ORPHANS, and whoever else would end it leaves it. Downside: the space of a
+//! removed file is free that much later, and a client that needs longer for the second request than the grace is stale.
+
+use std::{
+    collections::{BTreeMap, VecDeque},
+    sync::Arc,
+    time::Duration,
+};
+
+use rt::Instant;
+use tokio::sync::Notify;
+use types::{FsResult, InodeNumber};
+
+use crate::mdt::Mdt;
+
+/// Inodes ended in one transaction.
+const BATCH: usize = 256;
+/// Pause after the store refused to end some.
+const RETRY: Duration = Duration::from_secs(1);
+
+/// See the module documentation.
+#[derive(Debug, Default)]
+pub(crate) struct Removed {
+    deadlines: BTreeMap<InodeNumber, Instant>,
+    /// As `deadlines`, in the order of their coming; entries that are not (any more) in `deadlines` do not count.
+    queue: VecDeque<(Instant, InodeNumber)>,
+    bell: Arc<Notify>,
+}
+
+impl Removed {
+    /// Keeps an inode until `deadline`, or until that of those added before, if it is later.
+    pub fn add(&mut self, number: InodeNumber, deadline: Instant) {
+        self.deadlines.insert(number, deadline);
+        self.queue.push_back((deadline, number));
+        self.bell.notify_one();
+    }
+
+    /// Whether the inode is kept.
+    pub fn contains(&self, number: InodeNumber) -> bool {
+        self.deadlines.contains_key(&number)
+    }
+
+    /// When the next one's time is over.
+    fn next_deadline(&self) -> Option<Instant> {
+        self.queue.front().map(|(deadline, _)| *deadline)
+    }
+
+    /// Takes out those whose time is over, at most [`BATCH`].
+    fn take_due(&mut self, now: Instant) -> Vec<InodeNumber> {
+        let mut due = Vec::new();
+        while due.len() < BATCH
+            && let Some((deadline, number)) = self.queue.pop_front_if(|(deadline, _)| *deadline <= now)
+        {
+            if self.deadlines.get(&number) == Some(&deadline) {
+                self.deadlines.remove(&number);
+                due.push(number);
+            }
+        }
+        due
+    }
+}
+
+/// Ends removed inodes when their time is over.
+pub(crate) async fn run(mdt: Arc<Mdt>) {
+    let bell = mdt.namespace().volatile.removed.bell.clone();
+    let mut stopping = mdt.stopping.subscribe();
+    loop {
+        let next = mdt.namespace().volatile.removed.next_deadline();
+        let due = async {
+            match next {
+                Some(deadline) => mdt.seams.clock.sleep_until(deadline).await,
+                None => bell.notified().await,
+            }
+        };
+        tokio::select! {
+            biased;
+            _ = stopping.wait_for(|stopping| *stopping) => return,
+            () = due => {}
+        }
+        if let Err(error) = end_due(&mdt).await {
+            tracing::error!(target = %mdt.name(), %error, "removed files could not be ended");
+            if !mdt.pause(RETRY).await {
+                return;
+            }
+        }
+    }
+}
+
+/// Ends those whose time is over; what cannot be ended comes again.
+async fn end_due(mdt: &Mdt) -> FsResult<()> {
+    loop {
+        let now = mdt.seams.clock.now();
+        let mut due = Vec::new();
+        let ended = mdt
+            .transact(mdt.client, |txn| {
+                due = txn.volatile.removed.take_due(now);
+                due.iter().try_for_each(|number| txn.reap(*number).map(drop))
+            })
+            .await;
+        if let Err(error) = ended {
+            let removed = &mut mdt.namespace().volatile.removed;
+            due.into_iter().for_each(|number| removed.add(number, now));
+            return Err(error);
+        }
+        if due.len() < BATCH {
+            return Ok(());
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn inodes_are_kept_until_their_time_is_over() {
+        let mut removed = Removed::default();
+        let (first, second) = (InodeNumber(1), InodeNumber(2));
+        removed.add(first, Instant(10));
+        removed.add(second, Instant(20));
+        assert_eq!(removed.take_due(Instant(9)), []);
+        assert!(removed.contains(first));
+        assert_eq!(removed.take_due(Instant(10)), [first]);
+        assert!(!removed.contains(first) && removed.contains(second));
+        assert_eq!(removed.next_deadline(), Some(Instant(20)));
+        removed.add(second, Instant(30));
+        assert_eq!(removed.take_due(Instant(20)), [], "the later time counts");
+        assert_eq!(removed.take_due(Instant(30)), [second]);
+        assert_eq!(removed.next_deadline(), None);
+    }
+
+    #[test]
+    fn many_are_taken_in_batches() {
+        let mut removed = Removed::default();
+        (0..600).for_each(|number| removed.add(InodeNumber(number), Instant(1)));
+        assert_eq!([(); 4].map(|()| removed.take_due(Instant(1)).len()), [BATCH, BATCH, 88, 0]);
+    }
+}
