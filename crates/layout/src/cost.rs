@@ -7,9 +7,11 @@
 //! It answers which of two layouts is better and by about how much, not how fast a given cluster is. Downside: no caches, no
 //! network between, no other load; all OSTs alike.
 
+use types::OstIndex;
+
 use crate::{
     automatic::{self, Situation},
-    component::{Component, END_OF_FILE, Extent},
+    component::{Component, END_OF_FILE, Extent, Location},
     layout::Layout,
 };
 
@@ -67,7 +69,7 @@ pub struct Part {
     pub extent: Extent,
     /// Stripes; 0 without objects.
     pub stripes: u32,
-    /// OSTs they are on.
+    /// OSTs they are on; 0 on the MDT.
     pub osts: u32,
     /// Microseconds in which one client reads or writes it from end to end.
     pub one_client_us: u64,
@@ -90,7 +92,11 @@ pub fn parts(hardware: &Hardware, layout: &Layout, size: u64) -> Vec<Part> {
     let part = |component: &Component| {
         let extent = component.extent.intersection(0, size)?;
         let stripes = component.slots().len() as u32;
-        let mut osts: Vec<_> = component.slots().filter_map(|slot| layout.location(slot)).collect();
+        let on_ost = |slot| match layout.location(slot) {
+            Some(Location::Ost(ost)) => Some(ost),
+            _ => None,
+        };
+        let mut osts: Vec<OstIndex> = component.slots().filter_map(on_ost).collect();
         osts.sort_unstable();
         osts.dedup();
         let osts = osts.len() as u32;
@@ -204,7 +210,7 @@ pub const STRIPE_BYTES_COMPARED: u64 = MIB;
 
 #[cfg(test)]
 mod tests {
-    use types::{Generation, OstIndex};
+    use types::Generation;
 
     use super::*;
     use crate::{plain::PlainLayout, spec::StripeSpec};

@@ -39,9 +39,7 @@ pub fn explain(name: &str, own: bool, effective: &LayoutSpec, osts: u32, speeds:
                     break;
                 }
             }
-            text.push_str(
-                "  A file that several clients write gets a stripe for each writer behind its first 4 MiB;\n",
-            );
+            text.push_str("  A file that several clients write gets a stripe for each writer behind its beginning;\n");
             text.push_str("  files that are written at a time share the OSTs among them.\n");
             let _ = writeln!(text, "  {}", speeds.assumption(osts));
         }
@@ -102,7 +100,7 @@ d: new files get automatic layouts (nothing is set here: the root's or the file 
   from 0 B      1 stripe of 1 MiB: 350 MB/s for one client
   from 64 MiB   4 stripes of 1 MiB: 1400 MB/s for one client
   from 1 GiB    8 stripes of 2 MiB: 2800 MB/s for one client
-  A file that several clients write gets a stripe for each writer behind its first 4 MiB;
+  A file that several clients write gets a stripe for each writer behind its beginning;
   files that are written at a time share the OSTs among them.
   Reckoned with 8 OSTs of 350 MB/s and a link of 3000 MB/s per client (--ost-speed, --client-speed).
 ";

@@ -13,6 +13,8 @@ use super::{Explanation, Speeds, bytes, counted, duration, megabytes, position};
 
 /// By how much another layout must be faster to be named, in percent.
 const WORTH_NAMING_PERCENT: u64 = 10;
+/// And by how many microseconds: the model knows nothing of less.
+const WORTH_NAMING_US: u64 = 10_000;
 
 /// Explains the layout of a file of `size` bytes in a file system of so many OSTs.
 pub fn explain(name: &str, layout: &Layout, size: u64, osts: u32, speeds: Speeds) -> Explanation {
@@ -82,7 +84,7 @@ fn component_text(
     let mut text =
         format!("  {} .. {}: {}\n", position(extent.start), position(extent.end), held_by(layout, component));
     let _ = writeln!(text, "               why: {why}");
-    if let Some(part) = part.filter(|part| part.stripes > 0) {
+    if let Some(part) = part.filter(|part| part.osts > 0) {
         let _ = writeln!(
             text,
             "               holds {}; serves one client {}, all together {}",
@@ -109,7 +111,7 @@ fn component_json(
         "stripe_count": component.slots().len(),
         "why": why,
         "bytes": part.map(|part| part.extent.bytes()),
-        "one_client_bytes_per_second": part.filter(|part| part.stripes > 0).map(Part::one_client_speed),
+        "one_client_bytes_per_second": part.filter(|part| part.osts > 0).map(Part::one_client_speed),
         "all_clients_bytes_per_second": part.map(|part| part.all_clients_speed(hardware)),
     })
 }
@@ -184,7 +186,9 @@ fn better(hardware: &Hardware, size: u64, own_us: u64, osts: u32) -> Option<Bett
     let shortest = all.iter().map(|better| better.us).min()?;
     let best = all.into_iter().find(|better| better.us <= shortest + shortest / 20)?;
     let saved = own_us.saturating_sub(best.us);
-    (saved.saturating_mul(100) > own_us.saturating_mul(WORTH_NAMING_PERCENT)).then_some(best)
+    let worth_naming =
+        saved >= WORTH_NAMING_US && saved.saturating_mul(100) > own_us.saturating_mul(WORTH_NAMING_PERCENT);
+    worth_naming.then_some(best)
 }
 
 fn better_text(better: Option<&Better>, own_us: u64) -> String {

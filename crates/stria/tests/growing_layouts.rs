@@ -1,0 +1,76 @@
+//! Automatic layouts on mounts: files that grow through watermarks read back right, and `stria explain` says why they lie
+//! as they do.
+
+mod common;
+
+use common::{FileSystem, Transport};
+
+fn ctl(system: &FileSystem, command: &str) {
+    let run_dir = system.place().data("up").join("run");
+    system.shell(&format!("stria ctl --run-dir {} {command}", run_dir.display())).succeed();
+}
+
+/// Writes at each watermark into a file that is sparse between them.
+fn grow(system: &FileSystem, name: &str) -> String {
+    for mebibyte in [0, 3, 5, 63, 64, 1023, 1024] {
+        let line = format!(
+            "yes {mebibyte} | head -c 1500000 | dd of=$A/{name} bs=1M seek={mebibyte} conv=notrunc iflag=fullblock status=none"
+        );
+        system.shell(&line).succeed();
+    }
+    system.shell(&format!("stria explain $A/{name}")).succeed()
+}
+
+#[test]
+fn a_file_grows_through_the_watermarks_and_reads_back() {
+    let mut system = FileSystem::start(Transport::InProcess, 1);
+    ctl(&system, "set_param 'lod.*.automatic=1'");
+    let explained = grow(&system, "grown");
+    for expected in [
+        "automatic: the layout grows with the file",
+        "  0 B .. 64 KiB: on the metadata target",
+        "  64 KiB .. 64 MiB: 1 stripe of 1 MiB on OST ",
+        "  64 MiB .. 1 GiB: 4 stripes of 1 MiB on OSTs ",
+        // Where it ends depends on the free space of the disk below.
+        "  1 GiB .. ",
+        ": 4 stripes of 2 MiB on OSTs ",
+        "decided when the file is written beyond ",
+    ] {
+        assert!(explained.contains(expected), "{expected} is missing:\n{explained}");
+    }
+    let json = system.shell("stria explain --json $A/grown").succeed();
+    let json: serde_json::Value = serde_json::from_str(&json).expect("one object");
+    assert_eq!(json["components"].as_array().map(Vec::len), Some(5), "{json}");
+    assert_eq!(json["objects"], 10);
+    // The same bytes on a local file.
+    let local = system.place().data("local");
+    system.shell(&format!("cp --sparse=always $A/grown {}", local.display())).succeed();
+    system.unmount(0);
+    system.mount(0);
+    system.shell(&format!("cmp $A/grown {}", local.display())).succeed();
+    for mebibyte in [0, 5, 64, 1024] {
+        let line = format!("dd if=$A/grown bs=1M skip={mebibyte} count=1 status=none | head -n 1");
+        assert_eq!(system.shell(&line).succeed(), format!("{mebibyte}\n"));
+    }
+    assert_eq!(system.shell("stat -c %s $A/grown").succeed(), format!("{}\n", (1u64 << 30) + 1_500_000));
+    system.shell("truncate -s 100M $A/grown && rm $A/grown").succeed();
+    system.finish();
+}
+
+#[test]
+fn directories_and_jobs_are_explained() {
+    let system = FileSystem::start(Transport::InProcess, 1);
+    let plain = system.shell("stria explain $A").succeed();
+    assert!(plain.contains("new files get 1 stripe of 4 MiB from beginning to end"), "{plain}");
+    ctl(&system, "set_param 'lod.*.automatic=1'");
+    let automatic = system.shell("stria explain $A").succeed();
+    assert!(automatic.contains("new files get automatic layouts") && automatic.contains("from 64 MiB"), "{automatic}");
+    let missing = system.shell("stria explain $A/missing").output();
+    assert!(missing.status == 1 && missing.stderr.contains("No such file or directory"), "{}", missing.stderr);
+    let foreign = system.shell("stria explain /proc").output();
+    assert!(foreign.status == 1 && foreign.stderr.contains("Inappropriate ioctl"), "{}", foreign.stderr);
+    let advice = system.shell("stria advise --processes 512 --size 1T --shared").succeed();
+    assert!(advice.contains("512 processes on 32 clients write 1 TiB in one shared file"), "{advice}");
+    assert!(advice.contains("Leave it to the file system"), "{advice}");
+    system.finish();
+}
