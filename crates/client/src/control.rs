@@ -4,7 +4,7 @@
 //! page by page (the crate `fuse` has the number and the framing). Permission is checked as for the caller of the ioctl.
 
 use layout::{Layout, LayoutSpec};
-use rpc::message::mgs::TargetRole;
+use rpc::message::mgs::{Pool, TargetRole};
 use rpc::message::ost::TargetCondition;
 use serde::{Deserialize, Serialize};
 use types::{FsError, InodeNumber, SpaceUsage};
@@ -50,6 +50,8 @@ pub enum ControlRequest {
     /// Make everything acknowledged by any target durable. The kernel tells user-space file systems nothing of sync(2) and
     /// syncfs(2), so this is their way. -> Done
     SyncAll,
+    /// Pools of OSTs (`lfs pool_list`). -> Pools
+    Pools,
 }
 
 /// A target as a client sees it.
@@ -101,4 +103,6 @@ pub enum ControlReply {
     Name(String, String),
     /// Why not.
     Error(FsError),
+    /// Pools by name.
+    Pools(Vec<Pool>),
 }

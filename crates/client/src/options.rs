@@ -47,6 +47,7 @@ impl MountOptions {
             fsname: fsname.to_owned(),
             targets: targets.iter().map(target).collect(),
             parameters: Vec::new(),
+            pools: Vec::new(),
         };
         let resolve = move |target: &Target| {
             let found = targets.iter().find(|(role, _)| *role == target.role);

@@ -12,7 +12,7 @@ use std::{
 use parking_lot::{Mutex, RwLock};
 use rpc::{
     Import, ImportOptions, Recovery,
-    message::mgs::{ClusterMap, Target as MapTarget, TargetRole, TargetState},
+    message::mgs::{ClusterMap, Pool, Target as MapTarget, TargetRole, TargetState},
 };
 use rt::Seams;
 use types::{ClientId, FsError, FsResult, InodeNumber, MdtIndex, OstIndex};
@@ -148,6 +148,11 @@ impl Targets {
 
     pub fn ost(&self, index: OstIndex) -> FsResult<Arc<Target>> {
         self.get(TargetRole::Ost(index))
+    }
+
+    /// Pools of the newest map.
+    pub fn pools(&self) -> Vec<Pool> {
+        self.map.lock().pools.clone()
     }
 
     /// MDTs by index, then OSTs by index.

@@ -196,6 +196,7 @@ fn follow_map(seams: &Seams, mdt: Arc<Mdt>, watcher: &Watcher) {
             let map = Arc::clone(&maps.borrow_and_update());
             // Version 0 says that nothing is known yet, not that there are no OSTs.
             if map.version > 0 {
+                mdt.update_pools(&map.pools);
                 mdt.update_map(&ost_endpoints(&map));
             }
             if maps.changed().await.is_err() {

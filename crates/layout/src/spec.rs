@@ -288,6 +288,17 @@ impl LayoutSpec {
 
     /// All OSTs it names.
     pub fn named_osts(&self) -> impl Iterator<Item = OstIndex> + '_ {
+        self.all_stripes().flat_map(|stripes| stripes.osts.iter().copied().chain(stripes.first_ost))
+    }
+}
+
+impl LayoutSpec {
+    /// All pools it names.
+    pub fn named_pools(&self) -> impl Iterator<Item = &str> {
+        self.all_stripes().filter_map(|stripes| stripes.pool.as_deref())
+    }
+
+    fn all_stripes(&self) -> impl Iterator<Item = &StripeSpec> {
         let components = match self {
             LayoutSpec::Composite(components) => components.as_slice(),
             LayoutSpec::Plain(_) | LayoutSpec::Automatic => &[],
@@ -296,8 +307,7 @@ impl LayoutSpec {
             LayoutSpec::Plain(stripes) => Some(stripes),
             LayoutSpec::Composite(_) | LayoutSpec::Automatic => None,
         };
-        let stripes = components.iter().filter_map(ComponentSpec::stripes).chain(plain);
-        stripes.flat_map(|stripes| stripes.osts.iter().copied().chain(stripes.first_ost))
+        components.iter().filter_map(ComponentSpec::stripes).chain(plain)
     }
 }
 

@@ -13,7 +13,7 @@ use kv::{Batch, ColdStore, Lsn, Store};
 use parking_lot::{Mutex, MutexGuard};
 use rpc::{
     Answer, Call, Endpoint, Handler, SessionEvent,
-    message::{MdtReply, MdtRequest, Reply, Request},
+    message::{MdtReply, MdtRequest, Reply, Request, mgs::Pool},
 };
 use rt::{BoxFuture, Device, Seams, clock};
 use tokio::sync::{Notify, watch};
@@ -185,6 +185,11 @@ impl Mdt {
         if !osts.is_empty() {
             self.map_known.send_replace(true);
         }
+    }
+
+    /// Tells which pools there are.
+    pub fn update_pools(&self, pools: &[Pool]) {
+        self.namespace().volatile.targets.set_pools(pools);
     }
 
     /// Parameters at present.

@@ -7,7 +7,7 @@
 use std::collections::BTreeMap;
 
 use layout::{Placement, PlacementPolicy, PlainLayout, ResolvedSpec, TargetStatus};
-use rpc::message::ost::TargetCondition;
+use rpc::message::{mgs::Pool, ost::TargetCondition};
 use types::{FsResult, OstIndex, SpaceUsage};
 
 /// Free space a target is taken to have while nothing is known of any.
@@ -37,6 +37,8 @@ pub struct OstView {
 #[derive(Debug, Default)]
 pub(crate) struct Targets {
     osts: BTreeMap<OstIndex, OstView>,
+    /// OSTs by the name of their pool.
+    pools: BTreeMap<String, Vec<OstIndex>>,
     placement: Placement,
     /// State of the random numbers of placement: one from the system at the start, then SplitMix64 (Steele, Lea, Flood
     /// 2014), because asking the kernel would cost more than the rest of a creation's decisions.
@@ -46,7 +48,7 @@ pub(crate) struct Targets {
 impl Targets {
     /// Nothing known; placement begins from a random number.
     pub fn new(random: u64) -> Self {
-        Self { osts: BTreeMap::new(), placement: Placement::new(random), dice: random }
+        Self { osts: BTreeMap::new(), pools: BTreeMap::new(), placement: Placement::new(random), dice: random }
     }
 
     /// Takes a map over: new targets appear, missing ones go, known ones keep their reports.
@@ -57,6 +59,21 @@ impl Targets {
             let view = known.get(index).map_or(fresh, |view| OstView { active: *active, ..*view });
             self.osts.insert(*index, view);
         }
+    }
+
+    /// Takes the pools of a map over.
+    pub fn set_pools(&mut self, pools: &[Pool]) {
+        self.pools = pools.iter().map(|pool| (pool.name.clone(), pool.osts.clone())).collect();
+    }
+
+    /// Whether there is such a pool.
+    pub fn is_pool(&self, name: &str) -> bool {
+        self.pools.contains_key(name)
+    }
+
+    /// Whether an OST is in a pool. A pool that was removed since it was asked for restricts nothing, as in Lustre.
+    fn in_pool(&self, ost: OstIndex, pool: Option<&str>) -> bool {
+        pool.and_then(|name| self.pools.get(name)).is_none_or(|osts| osts.binary_search(&ost).is_ok())
     }
 
     /// An OST answered.
@@ -89,7 +106,7 @@ impl Targets {
         self.osts.contains_key(&ost)
     }
 
-    /// Stripes for a new file or component.
+    /// Stripes for a new file or component, within its pool.
     pub fn place(&mut self, spec: &ResolvedSpec, policy: &PlacementPolicy) -> FsResult<PlainLayout> {
         self.place_where(spec, policy, |_| true)
     }
@@ -101,21 +118,27 @@ impl Targets {
         policy: &PlacementPolicy,
         condition: impl Fn(&TargetStatus) -> bool,
     ) -> FsResult<PlainLayout> {
-        let statuses: Vec<TargetStatus> = self.statuses().into_iter().filter(condition).collect();
+        let statuses: Vec<TargetStatus> = self
+            .statuses()
+            .into_iter()
+            .filter(condition)
+            .filter(|status| self.in_pool(status.index, spec.pool.as_deref()))
+            .collect();
         let random = self.roll();
         let osts = self.placement.choose(spec, &statuses, policy, random)?;
         Ok(PlainLayout { stripe_bytes: spec.stripe_bytes, osts })
     }
 
-    /// OSTs that take new objects, with their free bytes.
-    pub fn available(&self, policy: &PlacementPolicy) -> Vec<(OstIndex, u64)> {
-        let usable = self.statuses().into_iter().filter(|status| status.exclusion(policy).is_none());
+    /// OSTs of a pool (of all) that take new objects, with their free bytes.
+    pub fn available(&self, pool: Option<&str>, policy: &PlacementPolicy) -> Vec<(OstIndex, u64)> {
+        let is_usable = |status: &TargetStatus| status.exclusion(policy).is_none() && self.in_pool(status.index, pool);
+        let usable = self.statuses().into_iter().filter(is_usable);
         usable.map(|status| (status.index, status.bytes_available)).collect()
     }
 
     /// Whether each of these OSTs takes new objects and has this many bytes free.
     pub fn have_room(&self, osts: &[OstIndex], bytes: u64, policy: &PlacementPolicy) -> bool {
-        let available = self.available(policy);
+        let available = self.available(None, policy);
         osts.iter().all(|ost| available.iter().any(|(index, free)| index == ost && *free >= bytes))
     }
 
@@ -172,6 +195,31 @@ mod tests {
         assert_eq!(place(&mut targets), Ok(vec![OstIndex(0)]));
         targets.report(OstIndex(0), report(0));
         assert!(place(&mut targets).is_err(), "full");
+    }
+
+    #[test]
+    fn a_pool_restricts_placement_as_long_as_there_is_one() {
+        let mut targets = Targets::default();
+        targets.set_map(&(0..4).map(|index| (OstIndex(index), true)).collect::<Vec<_>>());
+        targets.set_pools(&[
+            Pool { name: "fast".to_owned(), osts: vec![OstIndex(1), OstIndex(3)] },
+            Pool { name: "none.yet".to_owned(), osts: Vec::new() },
+        ]);
+        let policy = PlacementPolicy::default();
+        let mut place = |pool: &str| {
+            let stripe_count = layout::ResolvedCount::All;
+            let spec = ResolvedSpec { stripe_count, pool: Some(pool.to_owned()), ..ResolvedSpec::default() };
+            let osts = targets.place(&spec, &policy).map(|plain| plain.osts);
+            osts.map(|mut osts| {
+                osts.sort();
+                osts
+            })
+        };
+        assert_eq!(place("fast"), Ok(vec![OstIndex(1), OstIndex(3)]));
+        assert_eq!(place("none.yet"), Err(types::FsError::NoSpace));
+        assert_eq!(place("removed").map(|osts| osts.len()), Ok(4));
+        assert!(targets.is_pool("fast") && !targets.is_pool("removed"));
+        assert_eq!(targets.available(Some("fast"), &policy).len(), 2);
     }
 
     #[test]

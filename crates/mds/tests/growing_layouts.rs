@@ -4,7 +4,7 @@ mod common;
 
 use common::{ALICE, BOB, Fixture, ROOT, WRITE, absent_osts, create_request, root};
 use layout::{
-    BackingSpec, ComponentSpec, Coverage, END_OF_FILE, Layout, LayoutSpec, StripeCount, StripeSpec,
+    BackingSpec, ComponentSpec, Coverage, END_OF_FILE, Layout, LayoutSpec, Location, StripeCount, StripeSpec,
     automatic::is_automatic,
 };
 use mds::Parameters;
@@ -25,6 +25,7 @@ async fn with_osts(count: u16) -> Fixture {
 fn set_automatic(fs: &Fixture) {
     let mut parameters: Parameters = fs.mdt.parameters();
     parameters.default_layout.automatic = true;
+    parameters.bytes_on_mdt_max = 0;
     fs.mdt.set_parameters(parameters);
 }
 
@@ -99,6 +100,17 @@ async fn files_that_are_written_at_a_time_stay_narrow() {
         fs.close(ALICE, *inode, *open, None).await.unwrap();
     }
     assert_eq!(shape(&write(&fs, ALICE, inode, open, 64 * MIB).await)[1], (1024, 4), "alone again");
+}
+
+#[tokio::test]
+async fn a_small_file_needs_no_ost() {
+    let fs = with_osts(4).await;
+    fs.mdt.set_parameters(Parameters { bytes_on_mdt_max: 1 << 20, ..fs.mdt.parameters() });
+    let (inode, open, created) = new_file(&fs, "f").await;
+    assert_eq!(created.coverage(0, 64 << 10), Coverage::Complete);
+    assert!(created.objects().all(|(_, location)| location == Location::Mdt), "{created:?}");
+    let grown = write(&fs, ALICE, inode, open, 64 << 10).await;
+    assert_eq!(shape(&grown), [(0, 1), (64, 1)]);
 }
 
 #[tokio::test]

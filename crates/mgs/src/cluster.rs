@@ -4,9 +4,10 @@
 //! ever; the version grows with every change and with nothing else; the map fits a message.
 
 use kv::Batch;
-use rpc::message::mgs::{ClusterMap, Register, Target, TargetRole, TargetState};
+use layout::spec::{POOL_NAME_BYTES_MAX, is_pool_name};
+use rpc::message::mgs::{ClusterMap, Pool, Register, Target, TargetRole, TargetState};
 use types::{
-    FsError, FsResult,
+    FsError, FsResult, OstIndex,
     limits::{BODY_BYTES_MAX, FSNAME_BYTES_MAX},
 };
 
@@ -23,10 +24,22 @@ pub const PARAMETERS_BYTES_MAX: usize = 64 << 10;
 /// Longest pattern of a parameter, and longest value.
 pub const PARAMETER_BYTES_MAX: usize = 4096;
 
+/// Most pools.
+pub const POOLS_MAX: usize = 128;
+/// Most OSTs in all pools together.
+pub const POOL_MEMBERS_MAX: usize = 16384;
+/// Names that mean something else where a pool is asked for (Lustre's reserved ones).
+const POOL_NAMES_RESERVED: [&str; 3] = ["none", "ignore", "inherit"];
+/// An encoded index of an OST, and what a pool takes besides its name and members.
+const POOL_MEMBER_BYTES: usize = 3;
+
 /// Role, index, state and lengths of an encoded target, generously.
 const TARGET_OVERHEAD_BYTES: usize = 16;
 const _: () = assert!(
-    TARGETS_MAX * (ADDRESS_BYTES_MAX + UUID_BYTES_MAX + TARGET_OVERHEAD_BYTES) + 2 * PARAMETERS_BYTES_MAX
+    TARGETS_MAX * (ADDRESS_BYTES_MAX + UUID_BYTES_MAX + TARGET_OVERHEAD_BYTES)
+        + 2 * PARAMETERS_BYTES_MAX
+        + POOLS_MAX * (POOL_NAME_BYTES_MAX + 2 * POOL_MEMBER_BYTES)
+        + POOL_MEMBERS_MAX * POOL_MEMBER_BYTES
         < BODY_BYTES_MAX,
     "the largest map fits a message"
 );
@@ -50,12 +63,17 @@ impl Cluster {
         Ok((cluster, batch))
     }
 
-    /// The file system as stored: the cluster record, targets by key, parameters by key.
-    pub fn load(record: (u64, String), targets: Vec<Target>, parameters: Vec<(u64, String, String)>) -> Self {
+    /// The file system as stored: the cluster record, targets by key, parameters by key, pools by name.
+    pub fn load(
+        record: (u64, String),
+        targets: Vec<Target>,
+        parameters: Vec<(u64, String, String)>,
+        pools: Vec<Pool>,
+    ) -> Self {
         let (version, fsname) = record;
         let ordinals = parameters.iter().map(|(ordinal, ..)| *ordinal).collect();
         let parameters = parameters.into_iter().map(|(_, pattern, value)| (pattern, value)).collect();
-        Cluster { map: ClusterMap { version, fsname, targets, parameters }, ordinals }
+        Cluster { map: ClusterMap { version, fsname, targets, parameters, pools }, ordinals }
     }
 
     /// The map as of now.
@@ -143,6 +161,84 @@ impl Cluster {
         self.map.version += 1;
         self.put_version(&mut batch);
         Ok(Some(batch))
+    }
+
+    /// Makes an empty pool.
+    pub fn new_pool(&mut self, name: &str) -> FsResult<Option<Batch>> {
+        if !is_pool_name(name) || POOL_NAMES_RESERVED.contains(&name) {
+            let problem =
+                format!("'{name}' cannot name a pool: 1-{POOL_NAME_BYTES_MAX} of [-_.a-zA-Z0-9], not a reserved word");
+            return Err(FsError::Refused(problem));
+        }
+        match self.pool_position(name) {
+            Ok(_) => Err(FsError::Exists),
+            Err(_) if self.map.pools.len() >= POOLS_MAX => Err(FsError::NoSpace),
+            Err(position) => {
+                self.map.pools.insert(position, Pool { name: name.to_owned(), osts: Vec::new() });
+                Ok(Some(self.put_pool(position)))
+            }
+        }
+    }
+
+    /// Puts OSTs into a pool. `None` if all are.
+    pub fn add_to_pool(&mut self, name: &str, osts: &[OstIndex]) -> FsResult<Option<Batch>> {
+        let position = self.pool_position(name).map_err(|_| FsError::NotFound)?;
+        if osts.iter().any(|ost| self.position(TargetRole::Ost(*ost)).is_err()) {
+            return Err(FsError::NoDevice);
+        }
+        let members: usize = self.map.pools.iter().map(|pool| pool.osts.len()).sum();
+        let mut changed = self.map.pools[position].osts.clone();
+        changed.extend(osts);
+        changed.sort_unstable();
+        changed.dedup();
+        if members - self.map.pools[position].osts.len() + changed.len() > POOL_MEMBERS_MAX {
+            return Err(FsError::NoSpace);
+        }
+        Ok(self.set_pool(position, changed))
+    }
+
+    /// Takes OSTs out of a pool. `None` if none was in it.
+    pub fn remove_from_pool(&mut self, name: &str, osts: &[OstIndex]) -> FsResult<Option<Batch>> {
+        let position = self.pool_position(name).map_err(|_| FsError::NotFound)?;
+        let mut changed = self.map.pools[position].osts.clone();
+        changed.retain(|ost| !osts.contains(ost));
+        Ok(self.set_pool(position, changed))
+    }
+
+    /// Removes an empty pool.
+    pub fn destroy_pool(&mut self, name: &str) -> FsResult<Option<Batch>> {
+        let position = self.pool_position(name).map_err(|_| FsError::NotFound)?;
+        if !self.map.pools[position].osts.is_empty() {
+            return Err(FsError::NotEmpty);
+        }
+        self.map.pools.remove(position);
+        let mut batch = Batch::default();
+        batch.delete(tables::POOLS, name.as_bytes().to_vec());
+        self.map.version += 1;
+        self.put_version(&mut batch);
+        Ok(Some(batch))
+    }
+
+    /// Where a pool is, or where it belongs.
+    fn pool_position(&self, name: &str) -> Result<usize, usize> {
+        self.map.pools.binary_search_by(|pool| pool.name.as_str().cmp(name))
+    }
+
+    fn set_pool(&mut self, position: usize, osts: Vec<OstIndex>) -> Option<Batch> {
+        if self.map.pools[position].osts == osts {
+            return None;
+        }
+        self.map.pools[position].osts = osts;
+        Some(self.put_pool(position))
+    }
+
+    fn put_pool(&mut self, position: usize) -> Batch {
+        let pool = &self.map.pools[position];
+        let mut batch = Batch::default();
+        batch.put(tables::POOLS, pool.name.as_bytes().to_vec(), tables::encode_pool(pool));
+        self.map.version += 1;
+        self.put_version(&mut batch);
+        batch
     }
 
     /// Where a target is, or where it belongs.
@@ -261,6 +357,39 @@ mod tests {
         let expected = [("c".to_owned(), "3".to_owned()), ("a".to_owned(), "4".to_owned())];
         assert_eq!(cluster.map().parameters, expected);
         assert!(cluster.ordinals.is_sorted());
+    }
+
+    #[test]
+    fn pools_are_named_sets_of_osts() {
+        let (mut cluster, _) = Cluster::create("stria").unwrap();
+        for index in 0..3 {
+            cluster.register(&report(ost(index), &format!("u{index}"), "a:1")).unwrap();
+        }
+        for name in ["slow", "fast"] {
+            assert!(cluster.new_pool(name).unwrap().is_some());
+        }
+        assert_eq!(cluster.new_pool("fast"), Err(FsError::Exists));
+        for name in ["", "none", "inherit", "a/b", "sixteencharacter"] {
+            refusal(cluster.new_pool(name));
+        }
+        let osts = |indices: &[u16]| indices.iter().copied().map(OstIndex).collect::<Vec<_>>();
+        assert_eq!(cluster.add_to_pool("absent", &osts(&[0])), Err(FsError::NotFound));
+        assert_eq!(cluster.add_to_pool("fast", &osts(&[0, 9])), Err(FsError::NoDevice));
+        assert!(cluster.add_to_pool("fast", &osts(&[2, 0])).unwrap().is_some());
+        assert_eq!(cluster.add_to_pool("fast", &osts(&[0])), Ok(None));
+        assert_eq!(cluster.destroy_pool("fast"), Err(FsError::NotEmpty));
+        let names: Vec<_> = cluster.map().pools.iter().map(|pool| (pool.name.as_str(), pool.osts.len())).collect();
+        assert_eq!(names, [("fast", 2), ("slow", 0)]);
+        assert_eq!(cluster.map().pools[0].osts, osts(&[0, 2]));
+        assert!(cluster.remove_from_pool("fast", &osts(&[0, 2, 7])).unwrap().is_some());
+        assert_eq!(cluster.remove_from_pool("fast", &osts(&[0])), Ok(None));
+        let version = cluster.map().version;
+        assert!(cluster.destroy_pool("fast").unwrap().is_some());
+        assert_eq!((cluster.map().version, cluster.destroy_pool("fast")), (version + 1, Err(FsError::NotFound)));
+        for number in 1..POOLS_MAX {
+            cluster.new_pool(&format!("p{number}")).unwrap();
+        }
+        assert_eq!(cluster.new_pool("over"), Err(FsError::NoSpace));
     }
 
     #[test]

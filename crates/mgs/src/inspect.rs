@@ -4,7 +4,9 @@ use kv::{Table, inspect::Schema};
 use rpc::message::mgs::TargetRole;
 use types::FsResult;
 
-use crate::tables::{CLUSTER, PARAMETERS, TARGETS, decode_cluster, decode_parameter, decode_role, decode_target};
+use crate::tables::{
+    CLUSTER, PARAMETERS, POOLS, TARGETS, decode_cluster, decode_parameter, decode_pool, decode_role, decode_target,
+};
 
 /// The tables of the management service.
 pub struct MgsSchema;
@@ -15,6 +17,7 @@ impl Schema for MgsSchema {
             CLUSTER => Some("cluster"),
             TARGETS => Some("targets"),
             PARAMETERS => Some("parameters"),
+            POOLS => Some("pools"),
             _ => None,
         }
     }
@@ -26,6 +29,7 @@ impl Schema for MgsSchema {
                 TargetRole::Mdt(index) => index.to_string(),
                 TargetRole::Ost(index) => index.to_string(),
             }),
+            POOLS => Ok(String::from_utf8_lossy(key).escape_debug().to_string()),
             PARAMETERS => match key.try_into() {
                 Ok(ordinal) => Ok(u64::from_be_bytes(ordinal).to_string()),
                 Err(_) => return Err("parameter: malformed key".to_owned()),
@@ -57,6 +61,10 @@ fn describe_value(table: Table, key: &[u8], value: &[u8]) -> FsResult<String> {
         PARAMETERS => {
             let (_, pattern, value) = decode_parameter(key, value)?;
             format!("{}={}", pattern.escape_debug(), value.escape_debug())
+        }
+        POOLS => {
+            let osts: Vec<String> = decode_pool(key, value)?.osts.iter().map(ToString::to_string).collect();
+            format!("{} OSTs: {}", osts.len(), osts.join(", "))
         }
         _ => format!("{value:02x?}"),
     })

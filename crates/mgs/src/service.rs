@@ -110,6 +110,10 @@ impl Mgs {
             }
             MgsRequest::SetState(role, state) => self.change(|cluster| cluster.set_state(role, state)).await,
             MgsRequest::Ping => Ok(MgsReply::Done),
+            MgsRequest::PoolNew(name) => self.change(|cluster| cluster.new_pool(&name)).await,
+            MgsRequest::PoolAdd(name, osts) => self.change(|cluster| cluster.add_to_pool(&name, &osts)).await,
+            MgsRequest::PoolRemove(name, osts) => self.change(|cluster| cluster.remove_from_pool(&name, &osts)).await,
+            MgsRequest::PoolDestroy(name) => self.change(|cluster| cluster.destroy_pool(&name)).await,
         }
     }
 
@@ -192,7 +196,8 @@ fn load(store: &Store) -> FsResult<Option<Cluster>> {
     let record = tables::decode_cluster(&record)?;
     let targets = scan(store, tables::TARGETS, tables::decode_target)?;
     let parameters = scan(store, tables::PARAMETERS, tables::decode_parameter)?;
-    Ok(Some(Cluster::load(record, targets, parameters)))
+    let pools = scan(store, tables::POOLS, tables::decode_pool)?;
+    Ok(Some(Cluster::load(record, targets, parameters, pools)))
 }
 
 fn scan<T>(store: &Store, table: kv::Table, decode: impl Fn(&[u8], &[u8]) -> FsResult<T>) -> FsResult<Vec<T>> {

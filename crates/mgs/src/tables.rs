@@ -1,4 +1,4 @@
-//! What the management service stores: three kv tables and the bytes in them.
+//! What the management service stores: four kv tables and the bytes in them.
 //!
 //! All integers are little-endian unless they are part of a key; those are big-endian, so that keys sort by value. A `text`
 //! is a u16 length in bytes and that much UTF-8. Every value begins with a format version.
@@ -8,10 +8,11 @@
 //! | 1 CLUSTER | empty | u8 version, u64 map version, text file system name |
 //! | 2 TARGETS | u8 role (1 MDT, 2 OST), u16 index | u8 version, u8 state (0 active, 1 inactive), text uuid, text address |
 //! | 3 PARAMETERS | u64 ordinal | u8 version, text pattern, text value |
+//! | 4 POOLS | name | u8 version, u16 number of OSTs, u16 index of each, ascending |
 //!
 //! Ordinals of parameters grow; their order is the order in which the parameters were set.
 
-use rpc::message::mgs::{Target, TargetRole, TargetState};
+use rpc::message::mgs::{Pool, Target, TargetRole, TargetState};
 use types::{FsError, FsResult, MdtIndex, OstIndex};
 
 /// The one record about the file system as a whole.
@@ -20,6 +21,9 @@ pub const CLUSTER: kv::Table = kv::Table(1);
 pub const TARGETS: kv::Table = kv::Table(2);
 /// Permanent parameters by ordinal.
 pub const PARAMETERS: kv::Table = kv::Table(3);
+
+/// Pools by name.
+pub const POOLS: kv::Table = kv::Table(4);
 
 const FORMAT_VERSION: u8 = 1;
 const ROLE_MDT: u8 = 1;
@@ -110,6 +114,29 @@ pub fn decode_parameter(key: &[u8], value: &[u8]) -> FsResult<(u64, String, Stri
     Ok(decoded)
 }
 
+/// Value in [`POOLS`]; the key is the name.
+pub fn encode_pool(pool: &Pool) -> Vec<u8> {
+    let count =
+        u16::try_from(pool.osts.len()).expect("a pool has at most 65535 OSTs: indices are 16 bits and distinct");
+    let mut bytes = vec![FORMAT_VERSION];
+    bytes.extend_from_slice(&count.to_le_bytes());
+    pool.osts.iter().for_each(|ost| bytes.extend_from_slice(&ost.0.to_le_bytes()));
+    bytes
+}
+
+/// A record of [`POOLS`].
+pub fn decode_pool(key: &[u8], value: &[u8]) -> FsResult<Pool> {
+    let name = String::from_utf8(key.to_vec()).map_err(|_| FsError::Damaged(format!("pool key {key:02x?}")))?;
+    let mut reader = Reader::of_value("pool record", value)?;
+    let count = reader.u16()?;
+    let osts = (0..count).map(|_| reader.u16().map(OstIndex)).collect::<FsResult<Vec<_>>>()?;
+    reader.end()?;
+    if !osts.is_sorted_by(|a, b| a < b) {
+        return Err(FsError::Damaged(format!("pool record '{name}': OSTs out of order")));
+    }
+    Ok(Pool { name, osts })
+}
+
 fn put_text(bytes: &mut Vec<u8>, text: &str) {
     let length =
         u16::try_from(text.len()).expect("texts are checked against limits below 64 KiB before they are stored");
@@ -149,12 +176,16 @@ impl<'a> Reader<'a> {
         Ok(self.array::<1>()?[0])
     }
 
+    fn u16(&mut self) -> FsResult<u16> {
+        self.array().map(u16::from_le_bytes)
+    }
+
     fn u64(&mut self) -> FsResult<u64> {
         self.array().map(u64::from_le_bytes)
     }
 
     fn text(&mut self) -> FsResult<String> {
-        let length = u16::from_le_bytes(self.array()?);
+        let length = self.u16()?;
         let bytes = self.take(usize::from(length))?;
         String::from_utf8(bytes.to_vec()).map_err(|_| FsError::Damaged(format!("{}: text is not UTF-8", self.what)))
     }
@@ -177,12 +208,17 @@ mod tests {
         }
     }
 
+    fn pool() -> Pool {
+        Pool { name: "fast".into(), osts: vec![OstIndex(1), OstIndex(0x102)] }
+    }
+
     #[test]
     fn bytes_stay_as_documented() {
         assert_eq!(encode_role(target().role), [2, 1, 2]);
         assert_eq!(encode_target(&target()), b"\x01\x01\x02\x00u1\x05\x00h:988");
         assert_eq!(encode_cluster(258, "stria"), b"\x01\x02\x01\0\0\0\0\0\0\x05\x00stria");
         assert_eq!(encode_ordinal(258), [0, 0, 0, 0, 0, 0, 1, 2]);
+        assert_eq!(encode_pool(&pool()), b"\x01\x02\x00\x01\x00\x02\x01");
         assert_eq!(encode_parameter("a.b", "1"), b"\x01\x03\x00a.b\x01\x001");
     }
 
@@ -190,6 +226,7 @@ mod tests {
     fn records_survive_the_trip() {
         assert_eq!(decode_target(&encode_role(target().role), &encode_target(&target())), Ok(target()));
         assert_eq!(decode_cluster(&encode_cluster(7, "stria")), Ok((7, "stria".into())));
+        assert_eq!(decode_pool(b"fast", &encode_pool(&pool())), Ok(pool()));
         let parameter = decode_parameter(&encode_ordinal(3), &encode_parameter("osc.*.x", "8"));
         assert_eq!(parameter, Ok((3, "osc.*.x".into(), "8".into())));
     }
@@ -202,6 +239,8 @@ mod tests {
         }
         let longer = [value.as_slice(), b"x"].concat();
         assert!(matches!(decode_target(&key, &longer), Err(FsError::Damaged(_))));
+        assert!(matches!(decode_pool(b"p", b"\x01\x02\x00\x01\x00\x01\x00"), Err(FsError::Damaged(_))), "twice");
+        assert!(matches!(decode_pool(b"p", b"\x01\xff\xff"), Err(FsError::Damaged(_))));
         assert!(matches!(decode_target(&[3, 0, 0], &value), Err(FsError::Damaged(_))));
         assert!(matches!(decode_cluster(&[9, 0]), Err(FsError::Damaged(text)) if text.contains("version 9")));
         assert!(matches!(decode_parameter(&[1], &[1]), Err(FsError::Damaged(_))));

@@ -51,7 +51,16 @@ async fn what_was_answered_survives_power_loss() {
         let request = MgsRequest::SetParameter(pattern.into(), value.into());
         assert_eq!(mgs.execute(request).await, Ok(MgsReply::Done));
     }
+    for request in [
+        MgsRequest::PoolNew("fast".into()),
+        MgsRequest::PoolNew("gone".into()),
+        MgsRequest::PoolAdd("fast".into(), vec![OstIndex(0)]),
+        MgsRequest::PoolDestroy("gone".into()),
+    ] {
+        assert_eq!(mgs.execute(request).await, Ok(MgsReply::Done));
+    }
     let before = mgs.map();
+    assert_eq!(before.pools.len(), 1);
     host.power_loss();
     drop(mgs);
 

@@ -216,6 +216,42 @@ pub enum CtlCommand {
     },
     /// List targets and their states as the daemons of this host know them (Lustre's dl)
     Dl,
+    /// Make a pool of OSTs, empty
+    #[command(name = "pool_new")]
+    PoolNew {
+        /// FSNAME.POOL
+        pool: String,
+    },
+    /// Put OSTs into a pool
+    #[command(name = "pool_add")]
+    PoolAdd {
+        /// FSNAME.POOL
+        pool: String,
+        /// OSTs, as stria-OST0003 or stria-OST[0-6/2,a] (hexadecimal)
+        #[arg(required = true)]
+        osts: Vec<String>,
+    },
+    /// Take OSTs out of a pool; files keep their objects there
+    #[command(name = "pool_remove")]
+    PoolRemove {
+        /// FSNAME.POOL
+        pool: String,
+        /// OSTs, as stria-OST0003 or stria-OST[0-6/2,a] (hexadecimal)
+        #[arg(required = true)]
+        osts: Vec<String>,
+    },
+    /// Remove an empty pool
+    #[command(name = "pool_destroy")]
+    PoolDestroy {
+        /// FSNAME.POOL
+        pool: String,
+    },
+    /// List the pools of a file system, or the OSTs of one
+    #[command(name = "pool_list")]
+    PoolList {
+        /// FSNAME or FSNAME.POOL
+        name: String,
+    },
     /// Take a target out of use
     Deactivate {
         /// Target, as stria-OST0003

@@ -45,6 +45,7 @@ impl FileSystem {
                 Ok(ControlReply::Inode(self.subject(credentials, inode, subject).await?.inode))
             }
             ControlRequest::InodePaths(inode) => Ok(ControlReply::Paths(self.paths(credentials, inode).await?)),
+            ControlRequest::Pools => Ok(ControlReply::Pools(self.targets.pools())),
             ControlRequest::Targets => Ok(ControlReply::Targets(self.target_statuses().await)),
             ControlRequest::SyncAll => {
                 self.sync_all().await?;

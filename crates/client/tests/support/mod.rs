@@ -59,6 +59,7 @@ impl Cluster {
             fsname: "stria".to_owned(),
             targets: roles.into_iter().map(target).collect(),
             parameters: Vec::new(),
+            pools: Vec::new(),
         };
         Self {
             mdt,

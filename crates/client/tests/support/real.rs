@@ -68,6 +68,7 @@ impl RealCluster {
             fsname: "stria".to_owned(),
             targets: roles.into_iter().map(target).collect(),
             parameters: Vec::new(),
+            pools: Vec::new(),
         };
         Self {
             network,

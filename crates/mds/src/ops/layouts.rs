@@ -63,9 +63,7 @@ pub(crate) fn set_default(
     }
     if let Some(spec) = spec {
         spec.validate(txn.context.parameters.bytes_on_mdt_max)?;
-        if spec.named_osts().any(|ost| !txn.volatile.targets.is_known(ost)) {
-            return Err(FsError::Invalid);
-        }
+        txn.check_named(spec)?;
     }
     // A default that leaves everything open is none.
     let spec = spec.filter(|spec| !spec.is_open());

@@ -63,6 +63,7 @@ impl Transaction<'_> {
     fn new_data(&mut self, directory: &Inode, new: &NewInode<'_>) -> FsResult<InodeData> {
         Ok(match new.kind {
             NodeKind::Regular => {
+                new.layout.map_or(Ok(()), |asked| self.check_named(asked))?;
                 let default = self.default_layout(directory)?;
                 let spec = layout::resolve(new.layout, default.as_ref(), &self.context.parameters.default_layout);
                 InodeData::Regular(self.new_layout(&spec)?)

@@ -1,8 +1,7 @@
 //! Layouts within a transaction: of new files, and the instantiation of components as files grow.
 
 use layout::{
-    Backing, BackingSpec, ComponentSpec, END_OF_FILE, Extent, FileSystemDefault, Layout, LayoutError, LayoutSpec,
-    StripeCount, StripeSpec, TargetStatus,
+    Backing, Extent, FileSystemDefault, Layout, LayoutError, LayoutSpec, StripeCount, StripeSpec, TargetStatus,
     automatic::{self, Situation},
     extension::{self, Room, Step},
 };
@@ -24,23 +23,35 @@ struct Growth {
 }
 
 impl Transaction<'_> {
-    /// The layout of a new file. The first component has its objects from the start, so that the first write finds them.
+    /// The layout of a new file. The first component has its objects from the start, so that the first write finds them; data
+    /// on the MDT need none.
     pub fn new_layout(&mut self, spec: &LayoutSpec) -> FsResult<Layout> {
         spec.validate(self.context.parameters.bytes_on_mdt_max)?;
-        let automatic = [ComponentSpec { end: END_OF_FILE, backing: BackingSpec::Automatic }];
+        let of_policy;
         let components = match spec {
             LayoutSpec::Plain(stripes) => {
                 let plain = self.place(stripes)?;
                 return Ok(Layout::plain(Layout::FIRST_GENERATION, plain, stripes.clone()));
             }
             LayoutSpec::Composite(components) => components.as_slice(),
-            LayoutSpec::Automatic => &automatic,
+            LayoutSpec::Automatic => {
+                of_policy = automatic::components(self.context.parameters.bytes_on_mdt_max);
+                of_policy.as_slice()
+            }
         };
         let mut layout = Layout::composite(components);
         let others = self.volatile.opens.files_written();
         let growth = Growth { size: 0, writers: Writers { opens: 1, clients: 1, files: others + 1 } };
         self.instantiate_range(&mut layout, 0, 1, growth)?;
         Ok(layout)
+    }
+
+    /// Whether all OSTs and pools that somebody names exist.
+    pub fn check_named(&self, spec: &LayoutSpec) -> FsResult<()> {
+        let targets = &self.volatile.targets;
+        let known =
+            spec.named_osts().all(|ost| targets.is_known(ost)) && spec.named_pools().all(|pool| targets.is_pool(pool));
+        if known { Ok(()) } else { Err(FsError::Invalid) }
     }
 
     /// Chooses targets.
@@ -78,7 +89,7 @@ impl Transaction<'_> {
     ) -> FsResult<()> {
         let policy = self.context.parameters.placement;
         let available: Vec<u64> =
-            self.volatile.targets.available(&policy).into_iter().map(|(_, bytes)| bytes).collect();
+            self.volatile.targets.available(None, &policy).into_iter().map(|(_, bytes)| bytes).collect();
         let next = automatic::next_component(&Situation {
             rest: layout.components[position].extent,
             request,
@@ -118,7 +129,7 @@ impl Transaction<'_> {
         let share = step_bytes.div_ceil(own.len().max(1) as u64);
         let policy = self.context.parameters.placement;
         let targets = &mut self.volatile.targets;
-        let others = targets.available(&policy).into_iter().filter(|(ost, _)| !own.contains(ost));
+        let others = targets.available(spec.pool.as_deref(), &policy).into_iter().filter(|(ost, _)| !own.contains(ost));
         let elsewhere = others.map(|(_, free)| free).any(|free| free >= share);
         let before = if own.is_empty() { elsewhere } else { targets.have_room(&own, share, &policy) };
         match extension::next_step(layout, position, request, Room { before, elsewhere }).ok_or_else(no_component)? {

@@ -136,6 +136,10 @@ const MGS: &[Operation] = &[
     changes("mgs_set_parameter"),
     changes("mgs_set_state"),
     reads("mgs_ping"),
+    changes("mgs_pool_new"),
+    changes("mgs_pool_add"),
+    changes("mgs_pool_remove"),
+    changes("mgs_pool_destroy"),
 ];
 
 /// Number of all operations: one more than the largest [`Opcode::index`].
@@ -272,5 +276,9 @@ fn mgs(request: &MgsRequest) -> u8 {
         MgsRequest::SetParameter(..) => 2,
         MgsRequest::SetState(..) => 3,
         MgsRequest::Ping => 4,
+        MgsRequest::PoolNew(..) => 5,
+        MgsRequest::PoolAdd(..) => 6,
+        MgsRequest::PoolRemove(..) => 7,
+        MgsRequest::PoolDestroy(..) => 8,
     }
 }

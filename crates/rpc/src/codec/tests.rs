@@ -200,6 +200,10 @@ fn mgs_requests() -> Vec<MgsRequest> {
         R::SetParameter("a.*.b".to_owned(), "1".to_owned()),
         R::SetState(TargetRole::Mdt(MdtIndex(0)), TargetState::Inactive),
         R::Ping,
+        R::PoolNew("fast".to_owned()),
+        R::PoolAdd("fast".to_owned(), vec![OstIndex(0), OstIndex(300)]),
+        R::PoolRemove("fast".to_owned(), vec![OstIndex(0)]),
+        R::PoolDestroy("fast".to_owned()),
     ]
 }
 
@@ -256,6 +260,7 @@ fn replies() -> Vec<Reply> {
         fsname: "stria".to_owned(),
         targets: vec![target; 3],
         parameters: vec![("a".to_owned(), "b".to_owned())],
+        pools: vec![Pool { name: "fast".to_owned(), osts: vec![OstIndex(1)] }],
     };
     let ost = [
         OstReply::Done,

@@ -46,6 +46,15 @@ pub struct Target {
     pub state: TargetState,
 }
 
+/// A named set of OSTs that files can be restricted to.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Pool {
+    /// Its name, without the file system's.
+    pub name: String,
+    /// Its OSTs in ascending order; they need not be in use.
+    pub osts: Vec<OstIndex>,
+}
+
 /// The cluster map. Grows by versions; whoever holds an old one asks for the new one.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ClusterMap {
@@ -57,6 +66,9 @@ pub struct ClusterMap {
     pub targets: Vec<Target>,
     /// Permanent parameters (`set_param -P`), by pattern, in the order they were set.
     pub parameters: Vec<(String, String)>,
+    /// Pools by name.
+    #[serde(default)]
+    pub pools: Vec<Pool>,
 }
 
 /// A target's own report, sent on start and repeated: it keeps the target "seen" at the MGS.
@@ -89,6 +101,14 @@ pub enum MgsRequest {
     SetState(TargetRole, TargetState),
     /// Keep the session. -> Done
     Ping,
+    /// Make an empty pool. -> Done; `Exists`
+    PoolNew(String),
+    /// Put OSTs into a pool. -> Done, also for those that are in it; `NotFound` without the pool, `NoDevice` without an OST
+    PoolAdd(String, Vec<OstIndex>),
+    /// Take OSTs out of a pool; files keep their objects. -> Done, also for those that are not in it; `NotFound`
+    PoolRemove(String, Vec<OstIndex>),
+    /// Remove an empty pool. -> Done; `NotFound`, `NotEmpty`
+    PoolDestroy(String),
 }
 
 /// Answers of the management service.

@@ -1,5 +1,6 @@
 //! `stria ctl`: parameters, statistics and target states of the daemons of this host, in the manner of `lctl`.
 
+mod pool;
 pub mod protocol;
 pub mod run_dir;
 pub mod socket;
@@ -9,7 +10,7 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context, bail};
 
 use crate::cli::{CtlArgs, CtlCommand};
-use protocol::{CtlReply, CtlRequest, Parameter};
+use protocol::{CtlReply, CtlRequest, Parameter, PoolChange, PoolLine};
 
 /// Runs `stria ctl`.
 pub fn run(arguments: CtlArgs) -> anyhow::Result<()> {
@@ -54,9 +55,72 @@ pub fn run(arguments: CtlArgs) -> anyhow::Result<()> {
             }
             Ok(())
         }
+        CtlCommand::PoolNew { pool } => {
+            change_pool(&paths, &pool, PoolChange::New)?;
+            println!("Pool {pool} created");
+            Ok(())
+        }
+        CtlCommand::PoolAdd { pool, osts } => {
+            let names = change_members(&paths, &pool, &osts, PoolChange::Add)?;
+            names.iter().for_each(|name| println!("OST {name} added to pool {pool}"));
+            Ok(())
+        }
+        CtlCommand::PoolRemove { pool, osts } => {
+            let names = change_members(&paths, &pool, &osts, PoolChange::Remove)?;
+            names.iter().for_each(|name| println!("OST {name} removed from pool {pool}"));
+            Ok(())
+        }
+        CtlCommand::PoolDestroy { pool } => {
+            change_pool(&paths, &pool, PoolChange::Destroy)?;
+            println!("Pool {pool} destroyed");
+            Ok(())
+        }
+        CtlCommand::PoolList { name } => list_pools(&paths, &name),
         CtlCommand::Deactivate { target } => done_by_any(&paths, &CtlRequest::SetState { target, active: false }),
         CtlCommand::Activate { target } => done_by_any(&paths, &CtlRequest::SetState { target, active: true }),
     }
+}
+
+fn change_pool(paths: &[PathBuf], name: &str, change: PoolChange) -> anyhow::Result<()> {
+    let (fsname, pool) = pool::parse_pool(name).map_err(anyhow::Error::msg)?;
+    let (fsname, pool) = (fsname.to_owned(), pool.to_owned());
+    done_by_any(paths, &CtlRequest::ChangePool { fsname, pool, change }).with_context(|| format!("pool {name}"))
+}
+
+/// Returns the names of the OSTs.
+fn change_members(
+    paths: &[PathBuf],
+    name: &str,
+    osts: &[String],
+    change: impl Fn(Vec<u16>) -> PoolChange,
+) -> anyhow::Result<Vec<String>> {
+    let (fsname, _) = pool::parse_pool(name).map_err(anyhow::Error::msg)?;
+    let mut indices = Vec::new();
+    for text in osts {
+        indices.extend(pool::parse_osts(fsname, text).map_err(anyhow::Error::msg)?);
+    }
+    change_pool(paths, name, change(indices.iter().map(|ost| ost.0).collect()))?;
+    Ok(indices.iter().map(|ost| format!("{fsname}-{ost}_UUID")).collect())
+}
+
+/// Pools of a file system, or the OSTs of one, in lctl's words.
+fn list_pools(paths: &[PathBuf], name: &str) -> anyhow::Result<()> {
+    let mut pools: Vec<PoolLine> = Vec::new();
+    for path in paths {
+        if let CtlReply::Pools(lines) = ask(path, &CtlRequest::Pools)? {
+            pools.extend(lines.into_iter().filter(|line| !pools.contains(line)).collect::<Vec<_>>());
+        }
+    }
+    if name.contains('.') {
+        let Some(found) = pools.iter().find(|line| line.name == name) else { bail!("there is no pool {name}") };
+        println!("Pool: {name}");
+        found.members.iter().for_each(|member| println!("{member}"));
+        return Ok(());
+    }
+    println!("Pools from {name}:");
+    let own = pools.iter().filter(|line| line.name.split('.').next() == Some(name));
+    own.for_each(|line| println!("{}", line.name));
+    Ok(())
 }
 
 /// One line for a short value; long ones stand below their name, as in lctl.

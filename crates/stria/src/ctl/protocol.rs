@@ -19,6 +19,33 @@ pub enum CtlRequest {
     Targets,
     /// Take a target out of use (false) or into use again.
     SetState { target: String, active: bool },
+    /// Change a pool of the file system.
+    ChangePool { fsname: String, pool: String, change: PoolChange },
+    /// All pools.
+    Pools,
+}
+
+/// What becomes of a pool; OSTs by index.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum PoolChange {
+    /// It is made.
+    New,
+    /// OSTs are put into it.
+    Add(Vec<u16>),
+    /// OSTs are taken out of it.
+    Remove(Vec<u16>),
+    /// It is removed.
+    Destroy,
+}
+
+/// A pool.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct PoolLine {
+    /// `FSNAME.POOL`
+    pub name: String,
+    /// Its OSTs, as `stria-OST0003_UUID`.
+    pub members: Vec<String>,
 }
 
 /// A parameter.
@@ -53,6 +80,8 @@ pub enum CtlReply {
     Parameters(Vec<Parameter>),
     /// Targets.
     Targets(Vec<TargetLine>),
+    /// Pools by name.
+    Pools(Vec<PoolLine>),
     /// Success.
     Done,
     /// Failure, in words.

@@ -9,6 +9,7 @@ use std::{
 
 use client::control::{ControlReply, ControlRequest, Subject, TargetStatus};
 use fuse::mount::table::{self, FILE_SYSTEM_TYPE, MountEntry};
+use rpc::message::mgs::Pool;
 use types::InodeNumber;
 
 /// The C library's words for an errno value, as Lustre's tools print them.
@@ -68,6 +69,14 @@ pub fn inode(path: &Path) -> Result<InodeNumber, Errno> {
 pub fn targets(path: &Path) -> Result<Vec<TargetStatus>, Errno> {
     match call(path, &ControlRequest::Targets)? {
         ControlReply::Targets(targets) => Ok(targets),
+        _ => Err(Errno(libc::EPROTO)),
+    }
+}
+
+/// All pools of the file system `path` is on.
+pub fn pools(path: &Path) -> Result<Vec<Pool>, Errno> {
+    match call(path, &ControlRequest::Pools)? {
+        ControlReply::Pools(pools) => Ok(pools),
         _ => Err(Errno(libc::EPROTO)),
     }
 }

@@ -10,7 +10,7 @@ use super::{
     Failure, Outcome, USAGE,
     channel::{self, Errno, Mount, strerror},
     options::{OptionSpec, Takes, option, parse},
-    print, print_path, size,
+    pools, print, print_path, size,
 };
 
 const OPTIONS: &[OptionSpec] = &[
@@ -19,18 +19,20 @@ const OPTIONS: &[OptionSpec] = &[
     option('l', &["lazy"], Takes::Nothing),
     option('m', &["mdt"], Takes::Nothing),
     option('o', &["ost"], Takes::Nothing),
+    option('p', &["pool"], Takes::Value),
     option('v', &["verbose"], Takes::Nothing),
     super::options::long_option(&["help"], Takes::Nothing),
 ];
 
 const HELP: &str = "\
-usage: lfs df [-h] [-i] [-m] [-o] [PATH...]
+usage: lfs df [-h] [-i] [-m] [-o] [-p POOL] [PATH...]
 
 Shows the space of every target of the file systems PATH is on, or of all that are mounted.
 Behind the mount point: D degraded, N creates no new objects, R read only, S out of space, I out of inodes.
 
   -h, --human-readable  sizes with units        -i, --inodes  inodes instead of space
   -m, --mdt             metadata targets only   -o, --ost     object storage targets only
+  -p, --pool POOL       only OSTs of this pool
 ";
 
 /// Which figures to print.
@@ -63,9 +65,13 @@ pub fn run(arguments: &[OsString], output: &mut dyn Write) -> Outcome {
         let targets = channel::targets(&mount.point).map_err(|Errno(errno)| {
             Failure::new(errno, format!("lfs df: '{}': {}", mount.point.display(), strerror(errno)))
         })?;
+        let pool = parsed.value("pool").map(|name| pools::at(&mount, name)).transpose().map_err(|Errno(errno)| {
+            let name = parsed.value("pool").unwrap_or_default();
+            Failure::new(errno, format!("lfs df: pool '{name}': {}", strerror(errno)))
+        })?;
         let wanted = |target: &&TargetStatus| match target.role {
             TargetRole::Mdt(_) => mdts,
-            TargetRole::Ost(_) => osts,
+            TargetRole::Ost(ost) => osts && pool.as_ref().is_none_or(|pool| pool.osts.contains(&ost)),
         };
         let shown: Vec<&TargetStatus> = targets.iter().filter(wanted).collect();
         table(&mount, &shown, osts, columns, output)?;

@@ -10,6 +10,7 @@ mod fid;
 mod getstripe;
 mod layout_text;
 pub mod options;
+mod pools;
 mod setstripe;
 pub mod size;
 mod targets;
@@ -46,6 +47,7 @@ const COMMANDS: &[(&str, Command, &str)] = &[
     ("setstripe", setstripe::run, "create a file with a layout, or set a directory's default layout"),
     ("getstripe", getstripe::run, "show the layout of files and the default layout of directories"),
     ("df", df::run, "show space or inodes of every target"),
+    ("pool_list", pools::list, "list the pools of a file system, or the OSTs of one: pool_list FSNAME[.POOL]"),
     ("osts", targets::osts, "list the object storage targets"),
     ("mdts", targets::mdts, "list the metadata targets"),
     ("check", targets::check, "show whether the servers answer: check {mds|osts|servers|all} [MOUNT]"),

@@ -9,7 +9,7 @@ use rpc::{
     Import,
     message::{
         MgsRequest, Request,
-        mgs::{ClusterMap, TargetRole, TargetState},
+        mgs::{ClusterMap, Pool, TargetRole, TargetState},
     },
 };
 use rt::{
@@ -17,10 +17,11 @@ use rt::{
     real::Cores,
 };
 use tokio::sync::watch;
+use types::OstIndex;
 
 use super::{Node, parameters};
 use crate::ctl::{
-    protocol::{CtlReply, CtlRequest, Parameter, TargetLine},
+    protocol::{CtlReply, CtlRequest, Parameter, PoolChange, PoolLine, TargetLine},
     socket::{ControlSocket, Responder},
 };
 
@@ -114,6 +115,8 @@ impl Responder for NodeResponder {
             CtlRequest::SetPermanent { name, value } => self.ask_mgs(MgsRequest::SetParameter(name, value)),
             CtlRequest::Targets => CtlReply::Targets(self.targets()),
             CtlRequest::SetState { target, active } => self.set_state(&target, active),
+            CtlRequest::ChangePool { fsname, pool, change } => self.change_pool(&fsname, pool, change),
+            CtlRequest::Pools => CtlReply::Pools(self.pools()),
         }
     }
 }
@@ -166,6 +169,30 @@ impl NodeResponder {
             }
         };
         map.targets.iter().map(line).collect()
+    }
+
+    fn change_pool(&self, fsname: &str, pool: String, change: PoolChange) -> CtlReply {
+        let own = &self.watcher.map().fsname;
+        if own != fsname {
+            return CtlReply::Error(format!("this daemon serves file system '{own}', not '{fsname}'"));
+        }
+        let osts = |indices: Vec<u16>| indices.into_iter().map(OstIndex).collect();
+        self.ask_mgs(match change {
+            PoolChange::New => MgsRequest::PoolNew(pool),
+            PoolChange::Add(indices) => MgsRequest::PoolAdd(pool, osts(indices)),
+            PoolChange::Remove(indices) => MgsRequest::PoolRemove(pool, osts(indices)),
+            PoolChange::Destroy => MgsRequest::PoolDestroy(pool),
+        })
+    }
+
+    fn pools(&self) -> Vec<PoolLine> {
+        let map = self.watcher.map();
+        let member = |ost: &OstIndex| format!("{}_UUID", TargetRole::Ost(*ost).target_name(&map.fsname));
+        let line = |pool: &Pool| PoolLine {
+            name: format!("{}.{}", map.fsname, pool.name),
+            members: pool.osts.iter().map(member).collect(),
+        };
+        map.pools.iter().map(line).collect()
     }
 
     fn set_state(&self, name: &str, active: bool) -> CtlReply {

@@ -346,7 +346,10 @@ impl Node {
                     // Version 0 says that nothing is known yet, not that there are no OSTs.
                     if map.version > 0 {
                         let osts = ost_endpoints(&map, &resolve);
-                        mdts.iter().for_each(|mdt| mdt.update_map(&osts));
+                        for mdt in &mdts {
+                            mdt.update_pools(&map.pools);
+                            mdt.update_map(&osts);
+                        }
                     }
                     applied.send_replace(map.version);
                     if maps.changed().await.is_err() {

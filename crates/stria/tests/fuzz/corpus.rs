@@ -286,6 +286,7 @@ pub fn requests() -> Vec<Vec<u8>> {
         MgsRequest::GetMap(3),
         MgsRequest::SetParameter("a.*".to_owned(), "1".to_owned()),
         MgsRequest::SetState(TargetRole::Mdt(MdtIndex(0)), TargetState::Inactive),
+        MgsRequest::PoolAdd("fast".to_owned(), vec![OstIndex(0), OstIndex(300)]),
     ];
     let requests = mdt_requests().into_iter().map(Request::Mdt);
     let requests = requests.chain(ost.into_iter().map(Request::Ost)).chain(mgs.into_iter().map(Request::Mgs));
@@ -308,6 +309,7 @@ pub fn replies() -> Vec<Vec<u8>> {
         fsname: "stria".to_owned(),
         targets: vec![target],
         parameters: vec![("a".to_owned(), "b".to_owned())],
+        pools: Vec::new(),
     };
     let attributes = ObjectAttributes { size: 1 << 30, blocks: 8, mtime: Timestamp { seconds: 1, nanoseconds: 2 } };
     let ost = [
