@@ -186,6 +186,18 @@ impl Store {
         self.shared.check_usable()
     }
 
+    /// Whether a batch of up to `payload_bytes` finds room now, or waiting for it is useless: [`Store::apply`] tells why. For
+    /// users that apply one batch at a time, whoever else waits for his to be written.
+    pub fn has_room(&self, payload_bytes: u64) -> bool {
+        let state = self.shared.state.lock();
+        state.is_waiting_useless() || !self.shared.is_too_full(&state, payload_bytes)
+    }
+
+    /// Waits until [`Store::has_room`]. `payload_bytes` must not be above three quarters of a segment.
+    pub async fn room(&self, payload_bytes: u64) {
+        self.shared.wait_while(|state| self.shared.is_too_full(state, payload_bytes)).await;
+    }
+
     /// Number of the last batch applied; 0 in a new store.
     pub fn last(&self) -> Lsn {
         self.shared.state.lock().journal.applied()
@@ -434,6 +446,11 @@ impl Shared {
     /// Some batch might not find room.
     fn is_without_room(&self, state: &State) -> bool {
         self.is_dirty(state) || state.journal.ready_segments() == 0
+    }
+
+    /// A batch of this size would not find room, or take what is kept for slowing callers down.
+    fn is_too_full(&self, state: &State, payload_bytes: u64) -> bool {
+        self.is_dirty(state) || state.journal.room_for(payload_bytes, self.reserve_bytes()) == Room::None
     }
 
     /// The first failure of a write or flush: nothing changes any more.

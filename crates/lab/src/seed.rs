@@ -134,6 +134,9 @@ async fn run(
     let options = ClusterOptions { osts: 4, clients: 3, settings: settings(seed) };
     let cluster = Cluster::start(&simulation, &log, seed, options).await?;
     let work = async {
+        if let Some(layout) = layout_of(seed) {
+            set_default_layout(&cluster, layout).await?;
+        }
         let faults = match mode {
             Mode::Serial => workload::serial::run(&cluster, plan, operations).await,
             Mode::Concurrent => workload::concurrent::run(&cluster, plan, operations).await,
@@ -159,6 +162,18 @@ pub fn growing_layout() -> LayoutSpec {
         component(256 << 10, StripeCount::Exactly(2)),
         component(END_OF_FILE, StripeCount::All),
     ])
+}
+
+/// As [`growing_layout`], with the first 64 KiB on the MDT.
+pub fn layout_on_mdt() -> LayoutSpec {
+    let LayoutSpec::Composite(mut components) = growing_layout() else { unreachable!("it has components") };
+    components[0].backing = BackingSpec::Mdt;
+    LayoutSpec::Composite(components)
+}
+
+/// The layout of a seed's files, if it is not the file system's default.
+fn layout_of(seed: u64) -> Option<LayoutSpec> {
+    Random::for_purpose(seed, "layout").pick(&[None, Some(growing_layout()), Some(layout_on_mdt())]).clone()
 }
 
 /// Makes `spec` the default of the root, and so of all that is made from now on.

@@ -45,6 +45,10 @@ use crate::{
 const WAIT_MAX: Duration = Duration::from_secs(1);
 /// Space one inode takes in the store, by rule of thumb: record, entry, journal.
 const INODE_BYTES: u64 = 1024;
+/// Bytes of a batch, without data: the largest are layouts and long extended attributes.
+const BATCH_BYTES: u64 = 128 << 10;
+/// For so many bytes of data a batch is one byte larger than they: a block of 4096 has a key and a head below 64 bytes.
+const DATA_OVERHEAD: u64 = 64;
 /// The service of requests that may wait for a lock.
 const LOCK_SERVICE: &str = "ldlm";
 
@@ -286,6 +290,26 @@ impl Mdt {
         self.store.written(lsn).await.map_err(|error| store_error(&self.target, &error))
     }
 
+    /// Bytes of a batch without data, by far.
+    fn batch_bytes(&self) -> u64 {
+        (self.options.store.segment_bytes / 8).min(BATCH_BYTES)
+    }
+
+    /// Runs `operate` on the namespace once the store has room for its batch, which has `data_bytes` of data: so that nothing is
+    /// refused because many changed much before any of them waited.
+    pub(crate) async fn with_room<T>(&self, data_bytes: u64, operate: impl FnOnce(&mut Namespace) -> T) -> T {
+        let bytes = data_bytes + data_bytes / DATA_OVERHEAD + self.batch_bytes();
+        loop {
+            {
+                let mut namespace = self.namespace();
+                if self.store.has_room(bytes) {
+                    return operate(&mut namespace);
+                }
+            }
+            self.store.room(bytes).await;
+        }
+    }
+
     /// Runs an operation of the MDT itself and waits until the kernel has it.
     pub(crate) async fn transact<T>(
         &self,
@@ -293,10 +317,8 @@ impl Mdt {
         operate: impl FnOnce(&mut crate::transaction::Transaction<'_>) -> FsResult<T>,
     ) -> FsResult<T> {
         let context = self.context(client);
-        let (outcome, lsn) = {
-            let mut namespace = self.namespace();
-            (namespace.transact(&context, operate), namespace.last())
-        };
+        let transact = |namespace: &mut Namespace| (namespace.transact(&context, operate), namespace.last());
+        let (outcome, lsn) = self.with_room(0, transact).await;
         self.written(lsn).await?;
         outcome
     }
@@ -346,8 +368,7 @@ impl Mdt {
         let deadline = self.seams.clock.now() + WAIT_MAX;
         loop {
             let context = self.context(call.client);
-            let (outcome, lsn) = {
-                let mut namespace = self.namespace();
+            let transact = |namespace: &mut Namespace| {
                 let outcome = namespace.transact_or_wait(&context, |txn| {
                     let reply = ops::run(txn, request, new)?;
                     if ops::is_stored(request) {
@@ -357,6 +378,7 @@ impl Mdt {
                 });
                 (outcome, namespace.last())
             };
+            let (outcome, lsn) = self.with_room(new.end(), transact).await;
             self.written(lsn).await?;
             let (reply, waiter) = outcome?;
             if let MdtRequest::Reclaim(reclaim) = request

@@ -5,7 +5,7 @@ mod common;
 use std::sync::Arc;
 
 use bytes::Bytes;
-use common::{ALICE, BOB, Fixture, READ, ROOT, WRITE, created, root, user};
+use common::{ALICE, BOB, Fixture, READ, ROOT, WRITE, create_request, created, root, user};
 use layout::{BackingSpec, ComponentSpec, END_OF_FILE, LayoutSpec, StripeSpec};
 use mds::tables::{
     DATA,
@@ -13,10 +13,10 @@ use mds::tables::{
 };
 use proptest::prelude::*;
 use rpc::{
-    SessionEvent,
+    Call, Handler, SessionEvent,
     checksum::{checksums, crc32c, verify},
     message::{
-        MdtReply, MdtRequest, OstReply, OstRequest,
+        MdtReply, MdtRequest, OstReply, OstRequest, Request,
         mdt::{
             Create, CreateWithData, Created, Entry, FileRead, Instantiate, OpenFlags, OpenId, ReadFile, Reclaim,
             SizeUpdate,
@@ -293,6 +293,34 @@ async fn many_files_of_a_lost_client_end_together() {
     fixture.event(SessionEvent::Evicted(ALICE)).await;
     fixture.begin(ALICE).await;
     assert_eq!(objects(&fixture).await, [], "more than one batch can take");
+}
+
+#[tokio::test]
+async fn many_writes_at_once_wait_for_checkpoints_and_none_is_refused() {
+    let fixture = Fixture::new().await;
+    let (object, _) = file(&fixture, "file").await;
+    let mut writes = Vec::new();
+    for slot in 0..100 {
+        let data = Bytes::from(vec![slot as u8; ON_MDT as usize]);
+        let request = write_request(object, 0, &data, false);
+        let (slot, request) = (Slot(slot), Request::Mdt(request));
+        let call = Call { client: ALICE, slot, xid: Xid(1), trace: 0, request, bulk: data };
+        writes.push(tokio::spawn(fixture.mdt.clone().handle(call)));
+    }
+    for index in 0..100 {
+        writes.push(tokio::spawn({
+            let create = create_request(ROOT, &format!("other{index}"), NodeKind::Regular, 0o644, None);
+            let request = Request::Mdt(MdtRequest::Create(root(), create));
+            let call = Call { client: BOB, slot: Slot(index), xid: Xid(1), trace: 0, request, bulk: Bytes::new() };
+            fixture.mdt.clone().handle(call)
+        }));
+    }
+    for write in writes {
+        let answer = write.await.unwrap();
+        assert!(answer.reply.is_ok(), "{:?}", answer.reply);
+    }
+    let (data, _) = read(&fixture, object, 0, ON_MDT as u32).await.unwrap();
+    assert!(data.iter().all(|byte| *byte == data[0]), "a write is seen whole or not at all");
 }
 
 #[derive(Clone, Debug)]

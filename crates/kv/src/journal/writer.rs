@@ -148,7 +148,12 @@ impl Writer {
 
     /// Where a batch would go if `reserve` bytes must stay free behind it.
     pub fn room(&self, batch: &Batch, reserve: u64) -> Room {
-        let space = record_space(payload_bytes(batch));
+        self.room_for(payload_bytes(batch), reserve)
+    }
+
+    /// As [`Writer::room`], of a batch with this many bytes.
+    pub fn room_for(&self, payload_bytes: u64, reserve: u64) -> Room {
+        let space = record_space(payload_bytes);
         let left = self.segment_bytes - self.offset;
         let ready = self.ready.len() as u64 * (self.segment_bytes - SEGMENT_HEADER_BYTES);
         if space <= left && left - space + ready >= reserve {

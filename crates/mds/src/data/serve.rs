@@ -15,7 +15,7 @@ use rpc::{
 use types::{Credentials, FsError, FsResult, limits::BULK_BYTES_MAX, limits::STRIPE_BYTES_MIN};
 
 use super::NewData;
-use crate::{error::store_error, mdt::Mdt, ops::data};
+use crate::{error::store_error, mdt::Mdt, ops::data, transaction::Transaction};
 
 /// Most bytes of a file on an MDT whose store has these segments: what one request can write is one batch, and at most half
 /// a segment.
@@ -35,17 +35,22 @@ impl Mdt {
             OstRequest::Write(write) => Some(NewData::verified(write.offset, &call.bulk, &write.checksums)?),
             _ => None,
         };
+        let context = self.context(call.client);
+        let execute = |txn: &mut Transaction<'_>| {
+            let changed = match (request, &new) {
+                (OstRequest::Write(write), Some(new)) => data::write(txn, write.object, new)?,
+                (OstRequest::Space(object, change), _) => data::space(txn, *object, *change)?,
+                _ => return Err(FsError::Protocol("not a change of data on an MDT".to_owned())),
+            };
+            let reply = MdtReply::Data(OstReply::Changed(changed));
+            txn.keep_reply(call, &reply);
+            Ok(reply)
+        };
         let outcome = match self.repeated(call).await {
-            Ok(None) => self.namespace().transact(&self.context(call.client), |txn| {
-                let changed = match (request, &new) {
-                    (OstRequest::Write(write), Some(new)) => data::write(txn, write.object, new)?,
-                    (OstRequest::Space(object, change), _) => data::space(txn, *object, *change)?,
-                    _ => return Err(FsError::Protocol("not a change of data on an MDT".to_owned())),
-                };
-                let reply = MdtReply::Data(OstReply::Changed(changed));
-                txn.keep_reply(call, &reply);
-                Ok(reply)
-            }),
+            Ok(None) => {
+                let bytes = call.bulk.len() as u64;
+                self.with_room(bytes, |namespace| namespace.transact(&context, execute)).await
+            }
             Ok(Some(reply)) => Ok(reply),
             Err(error) => Err(error),
         };
