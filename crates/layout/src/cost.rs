@@ -145,20 +145,21 @@ pub fn fixed(hardware: &Hardware, job: &Job, stripes: u32, stripe_bytes: u64) ->
     estimate(hardware, job, &whole)
 }
 
-/// The job with automatic layouts.
+/// The job with automatic layouts, the beginning of each file on its MDT.
 pub fn automatic(hardware: &Hardware, job: &Job) -> Estimate {
     let free = vec![u64::MAX; hardware.osts as usize];
     let bytes = file_bytes(job);
-    let (mut layout, mut start) = (Vec::new(), 0);
+    let mut start = automatic::BYTES_ON_MDT.min(bytes);
+    // The MDT moves it with the requests that make and open the file.
+    let mut layout = vec![(0, 1, automatic::BYTES_ON_MDT)];
     while start < bytes {
-        let writes_already = start > 0 && job.shared;
         let next = automatic::next_component(&Situation {
             rest: Extent { start, end: END_OF_FILE },
             request: Extent { start, end: start + 1 },
             size: 0,
             components: layout.len() + 1,
-            writers: if writes_already { job.processes } else { 1 },
-            clients: if writes_already { job.clients } else { 1 },
+            writers: if job.shared { job.processes } else { 1 },
+            clients: if job.shared { job.clients } else { 1 },
             files_written: if job.shared { 1 } else { job.processes },
             available: &free,
         });
@@ -256,17 +257,30 @@ mod tests {
         assert!(best_fixed(&hardware, &job(80, GB / 100, true), MIB).stripes < 80, "a small one does not");
     }
 
+    /// Antypas' matrices: processes by bytes of all together, a shared file and a file per process, 80 OSTs.
     #[test]
-    fn automatic_layouts_are_near_the_best_for_large_files() {
+    fn automatic_layouts_are_within_a_tenth_of_the_best_but_in_named_cells() {
+        // Shared files of 1 GB: two components of 80 objects each are made for a tenth of a second of writing. Few or
+        // uneven files of their own: the first 64 MiB of each are one object, though OSTs would be idle; 128 files leave
+        // some of 80 OSTs one file and others two, which four stripes even out.
+        let small_and_shared = [20, 80, 128, 512, 1024, 2048, 4096].map(|processes| (processes, 1, true));
+        let few_of_their_own = [(20, 1, false), (20, 10, false), (128, 1, false), (128, 10, false), (128, 100, false)];
+        let mut named: Vec<_> = small_and_shared.into_iter().chain(few_of_their_own).collect();
         let hardware = Hardware::with_osts(80);
-        for processes in [1, 20, 80, 512, 1024, 2048, 4096] {
-            for bytes in [100 * GB, 1000 * GB] {
+        let mut far = Vec::new();
+        for processes in [20, 80, 128, 512, 1024, 2048, 4096] {
+            for gigabytes in [1, 10, 100, 1000] {
                 for shared in [true, false] {
-                    let job = job(processes, bytes, shared);
+                    let job = job(processes, gigabytes * GB, shared);
                     let (automatic, best) = (automatic(&hardware, &job), best_fixed(&hardware, &job, MIB));
-                    assert!(automatic.us <= best.us + best.us / 4, "{job:?}: {automatic:?} {best:?}");
+                    if automatic.us > best.us + best.us / 10 {
+                        far.push((processes, gigabytes, shared));
+                    }
                 }
             }
         }
+        far.sort_unstable();
+        named.sort_unstable();
+        assert_eq!(far, named);
     }
 }
