@@ -229,11 +229,14 @@ impl Ost {
         self.server_limit.get_or_init(|| limit);
     }
 
-    /// Waits as long as the device and the server pretend to need for these bytes.
+    /// Waits as long as the device and the server pretend to need for these bytes, which stream through both at once.
     async fn pass_limits(&self, bytes: u64) {
-        self.limit.pass(&*self.clock, bytes).await;
-        if let Some(limit) = self.server_limit.get() {
-            limit.pass(&*self.clock, bytes).await;
+        let device = self.limit.pass(&*self.clock, bytes);
+        match self.server_limit.get() {
+            Some(server) => {
+                tokio::join!(device, server.pass(&*self.clock, bytes));
+            }
+            None => device.await,
         }
     }
 

@@ -4,6 +4,7 @@
 //! fsync, which is part of the time; before reading the page cache is dropped where the process may.
 
 use std::{
+    fs::File,
     io,
     path::{Path, PathBuf},
     time::Duration,
@@ -11,7 +12,7 @@ use std::{
 
 use bytes::Bytes;
 use client::control::ControlRequest;
-use lab::study::{Job, Outcome, Segment, Striping};
+use lab::study::{Job, Outcome, Pattern, Segment, Striping};
 use layout::LayoutSpec;
 
 use super::{
@@ -102,6 +103,26 @@ impl Files {
         }
     }
 
+    /// Gives a shared file its length before anybody writes. Linux lets writes that make a file longer pass one by one
+    /// through a mount, and here all tasks share one, which on the studies' testbeds have hosts of their own.
+    fn set_length(&self, job: &Job) -> io::Result<()> {
+        let set = |directory: &Path, bytes: u64| {
+            let file = File::options().write(true).create(true).truncate(false).open(directory.join(name(0)))?;
+            file.set_len(bytes)
+        };
+        match self {
+            Files::Real { directory } => set(directory, job.bytes()),
+            Files::Parts(parts) => {
+                let mut start = 0;
+                for (directory, end) in parts {
+                    set(directory, job.bytes().min(*end).saturating_sub(start))?;
+                    start = *end;
+                }
+                Ok(())
+            }
+        }
+    }
+
     /// Removes the files of `job`, and the directories an emulation made below `root`.
     pub fn remove(self, root: &Path, job: &Job) -> io::Result<()> {
         let directories = match self {
@@ -140,6 +161,9 @@ pub fn measure<T>(
 pub fn run(job: &Job, files: &Files) -> io::Result<Vec<Outcome>> {
     let pattern = |index: usize| (index % 251) as u8 | 1;
     let data = Bytes::from_iter((0..job.transfer_bytes as usize).map(pattern));
+    if job.pattern == Pattern::Shared {
+        files.set_length(job)?;
+    }
     let written = each_task(job, files, |file, rank| {
         job.transfers(rank).try_for_each(|(offset, bytes)| file.write_at(&data.slice(..bytes as usize), offset))?;
         file.sync()
@@ -195,12 +219,13 @@ mod tests {
         let job = Job {
             name: "j".to_owned(),
             striping: Striping::plain(StripeCount::Default, 1 << 20),
-            pattern: lab::study::Pattern::Shared,
+            pattern: Pattern::Shared,
             tasks: 3,
             task_bytes: 70_000,
             transfer_bytes: 4096,
         };
         let outcomes = run(&job, &files).unwrap();
+        assert_eq!(std::fs::metadata(place.path().join("a").join(name(0))).unwrap().len(), 100_000);
         assert_eq!(
             outcomes.iter().map(|one| (one.phase, one.bytes)).collect::<Vec<_>>(),
             [("write", 210_000), ("read", 210_000)]
