@@ -4,6 +4,7 @@
 //! page by page (the crate `fuse` has the number and the framing). Permission is checked as for the caller of the ioctl.
 
 use layout::{Layout, LayoutSpec};
+pub use rpc::message::mdt::LayoutChange;
 use rpc::message::mgs::{Pool, TargetRole};
 use rpc::message::ost::TargetCondition;
 use serde::{Deserialize, Serialize};
@@ -47,6 +48,8 @@ pub enum ControlRequest {
     Targets,
     /// Name of the file system and of this client (`lfs getname`). -> Name
     Name,
+    /// Change the layout of a file (`lfs setstripe --component-add`, `--component-del`). -> Done
+    ChangeLayout(Subject, LayoutChange),
     /// Make everything acknowledged by any target durable. The kernel tells user-space file systems nothing of sync(2) and
     /// syncfs(2), so this is their way. -> Done
     SyncAll,

@@ -10,9 +10,9 @@ use std::sync::Arc;
 use layout::{Coverage, Layout};
 use rpc::message::{
     MdtReply, MdtRequest,
-    mdt::{Instantiate, LayoutInfo},
+    mdt::{Instantiate, LayoutChange, LayoutInfo},
 };
-use types::{FsError, FsResult};
+use types::{Credentials, FsError, FsResult, InodeNumber};
 
 use crate::{FileSystem, OpenFile, open_inode::OpenInode, target::unexpected};
 
@@ -20,10 +20,9 @@ impl FileSystem {
     /// A layout in which `bytes` from `offset` have objects; `NoData` if they lie beyond its end.
     pub(crate) async fn writable(&self, file: &OpenFile, offset: u64, bytes: u64) -> FsResult<Arc<Layout>> {
         let layout = file.open.layout()?;
-        match layout.coverage(offset, bytes) {
-            Coverage::Complete => return Ok(layout),
-            Coverage::Beyond(_) => return Err(FsError::NoData),
-            Coverage::Pending => {}
+        // Beyond the end too: somebody may have added components.
+        if layout.coverage(offset, bytes) == Coverage::Complete {
+            return Ok(layout);
         }
         let request = Instantiate { inode: file.inode(), open: file.id(), start: offset, end: offset + bytes };
         let target = self.targets.mdt_of(file.inode())?;
@@ -57,6 +56,19 @@ impl FileSystem {
             if let Some(layout) = open.adopt(&layout, || target.restarts() == restarts)? {
                 return Ok(layout);
             }
+        }
+    }
+
+    /// Changes the layout of a file.
+    pub async fn change_layout(
+        &self,
+        credentials: &Credentials,
+        inode: InodeNumber,
+        change: LayoutChange,
+    ) -> FsResult<()> {
+        match self.ask_open(inode, MdtRequest::ChangeLayout(credentials.clone(), inode, change)).await? {
+            MdtReply::Done => Ok(()),
+            reply => Err(unexpected(reply)),
         }
     }
 }

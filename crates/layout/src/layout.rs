@@ -3,7 +3,7 @@
 //! A plain layout is one component for the whole file, instantiated from the start; everything below knows components only.
 //!
 //! Invariants: components are contiguous from byte 0 in ascending order (a component without bytes may stand before the
-//! extension it grows into); ids and slots are unique; slots are below `slots_next`. A byte that lies in an instantiated
+//! extension it grows into; there are none at all after the last one was deleted); ids and slots are unique; slots are below `slots_next`. A byte that lies in an instantiated
 //! component is in bijection with a byte of one of its objects; a byte that does not is a hole. All functions are total on
 //! valid layouts ([`Layout::validate`], to be called on whatever comes from disk or wire) as long as the slot exists.
 //!
@@ -58,8 +58,8 @@ pub enum LayoutError {
         /// Why.
         problem: ComponentError,
     },
-    /// No component, or too many.
-    #[error("a layout of {0} components (1..=256 are possible)")]
+    /// Too many components.
+    #[error("a layout of {0} components (at most 256 are possible)")]
     Count(usize),
     /// A component does not begin where the one before it ends.
     #[error("component {} does not begin where the one before it ends", .0.0)]
@@ -163,7 +163,7 @@ impl Layout {
 
     /// Whether all functions of this layout may be used.
     pub fn validate(&self) -> Result<(), LayoutError> {
-        if self.components.is_empty() || self.components.len() > COMPONENTS_MAX {
+        if self.components.len() > COMPONENTS_MAX {
             return Err(LayoutError::Count(self.components.len()));
         }
         let mut start = 0;

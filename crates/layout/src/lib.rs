@@ -6,11 +6,14 @@ pub mod component;
 pub mod cost;
 pub mod extension;
 pub mod layout;
+pub mod lov;
 pub mod placement;
 pub mod plain;
 pub mod range;
+mod request;
 pub mod spec;
 pub mod striping;
+pub mod text;
 
 pub use component::{Backing, Component, ComponentId, END_OF_FILE, Extent, Location};
 pub use layout::{Coverage, Form, Layout, LayoutError};
@@ -19,6 +22,6 @@ pub use plain::{PlainLayout, PlainLayoutError};
 pub use range::{ObjectRange, Piece};
 pub use spec::{
     BackingSpec, ComponentSpec, FileSystemDefault, LayoutSpec, ResolvedCount, ResolvedSpec, SpecError, StripeCount,
-    StripeSpec, resolve,
+    StripeSpec, check_components, resolve,
 };
 pub use striping::{StripeRange, Striping};

@@ -272,27 +272,14 @@ impl LayoutSpec {
             LayoutSpec::Automatic => return Ok(()),
             LayoutSpec::Composite(components) => components,
         };
-        // An extended component becomes two.
-        let extended = components.iter().filter(|one| matches!(one.backing, BackingSpec::Extended(..))).count();
-        let count = components.len() + extended;
-        if components.is_empty() || count > COMPONENTS_MAX {
-            return Err(SpecError::Components(count));
-        }
-        let mut start = 0;
-        for component in components {
-            component.validate(start, bytes_on_mdt_max)?;
-            start = component.end;
-        }
-        Ok(())
+        check_components(components, 0, bytes_on_mdt_max)
     }
 
     /// All OSTs it names.
     pub fn named_osts(&self) -> impl Iterator<Item = OstIndex> + '_ {
         self.all_stripes().flat_map(|stripes| stripes.osts.iter().copied().chain(stripes.first_ost))
     }
-}
 
-impl LayoutSpec {
     /// All pools it names.
     pub fn named_pools(&self) -> impl Iterator<Item = &str> {
         self.all_stripes().filter_map(|stripes| stripes.pool.as_deref())
@@ -309,6 +296,22 @@ impl LayoutSpec {
         };
         components.iter().filter_map(ComponentSpec::stripes).chain(plain)
     }
+}
+
+/// Whether these components can follow each other from `start` on.
+pub fn check_components(components: &[ComponentSpec], start: u64, bytes_on_mdt_max: u64) -> Result<(), SpecError> {
+    // An extended component becomes two.
+    let extended = components.iter().filter(|one| matches!(one.backing, BackingSpec::Extended(..))).count();
+    let count = components.len() + extended;
+    if components.is_empty() || count > COMPONENTS_MAX {
+        return Err(SpecError::Components(count));
+    }
+    let mut start = start;
+    for component in components {
+        component.validate(start, bytes_on_mdt_max)?;
+        start = component.end;
+    }
+    Ok(())
 }
 
 /// How many stripes a component shall get, decided.

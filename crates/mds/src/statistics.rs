@@ -90,7 +90,10 @@ fn name_of(request: &MdtRequest) -> &'static str {
         MdtRequest::ReadDirectory(_) => "readdir",
         MdtRequest::GetXattr(..) | MdtRequest::ListXattr(..) => "getxattr",
         MdtRequest::SetXattr(..) | MdtRequest::RemoveXattr(..) => "setxattr",
-        MdtRequest::GetLayout(_) | MdtRequest::SetDefaultLayout(..) | MdtRequest::Instantiate(_) => "layout",
+        MdtRequest::GetLayout(_)
+        | MdtRequest::SetDefaultLayout(..)
+        | MdtRequest::Instantiate(_)
+        | MdtRequest::ChangeLayout(..) => "layout",
         MdtRequest::InodePaths(..) => "path",
         MdtRequest::SetLock(_) | MdtRequest::CancelLock(_) | MdtRequest::GetLock(_) => "lock",
         MdtRequest::StatFs => "statfs",

@@ -15,6 +15,8 @@ use common::{FileSystem, Output, Transport, console, file_system::stria, program
 
 /// A session whose output has Lustre's columns.
 const FORMATS: &str = include_str!("lfs/formats.console");
+/// The same for layouts of components.
+const COMPOSITE: &str = include_str!("lfs/composite.console");
 const EDGE_CASES: &str = include_str!("lfs/edge_cases.tsv");
 
 /// Ids of nobody and nogroup.
@@ -26,6 +28,15 @@ fn layouts_fids_and_targets_are_shown_in_lustres_formats() {
     let examples = console::examples((1..).zip(FORMATS.lines()));
     assert!(examples.len() > 40, "examples are missing");
     console::run(&system, "lfs/formats.console", &examples);
+    system.finish();
+}
+
+#[test]
+fn components_are_shown_and_changed_as_in_lustre() {
+    let system = FileSystem::start(Transport::InProcess, 1);
+    let examples = console::examples((1..).zip(COMPOSITE.lines()));
+    assert!(examples.len() > 25, "examples are missing");
+    console::run(&system, "lfs/composite.console", &examples);
     system.finish();
 }
 
@@ -66,7 +77,7 @@ fn run_edge_cases(system: &FileSystem, name: &str, owner: u32, runner: &str) {
     let foreign = system.place().bin().join("notlustre");
     std::fs::write(&foreign, b"").expect("file");
     let cases = edge_cases();
-    assert!(cases.len() > 35, "lines of the table are missing");
+    assert!(cases.len() > 60, "lines of the table are missing");
     for EdgeCase { command, status, first_line } in cases {
         let real = |text: &str| text.replace("/tmp/notlustre", &foreign.to_string_lossy());
         let line = format!("exec 2>&1; cd {}; {runner} {}", directory.display(), real(command));

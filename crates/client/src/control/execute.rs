@@ -41,6 +41,11 @@ impl FileSystem {
                 let directory = attributes.kind == FileKind::Directory;
                 Ok(ControlReply::Layout { inode: attributes.inode, directory, layout, own_default, effective_default })
             }
+            ControlRequest::ChangeLayout(subject, change) => {
+                let attributes = self.subject(credentials, inode, subject).await?;
+                self.change_layout(credentials, attributes.inode, change).await?;
+                Ok(ControlReply::Done)
+            }
             ControlRequest::GetInode(subject) => {
                 Ok(ControlReply::Inode(self.subject(credentials, inode, subject).await?.inode))
             }

@@ -8,6 +8,7 @@ pub(crate) mod close;
 pub(crate) mod create;
 pub(crate) mod data;
 pub(crate) mod exclusive;
+pub(crate) mod layout_changes;
 pub(crate) mod layouts;
 pub(crate) mod link;
 pub(crate) mod locks;
@@ -56,6 +57,7 @@ pub(crate) fn run(txn: &mut Transaction<'_>, request: &MdtRequest, new: &NewData
         MdtRequest::GetLayout(inode) => layouts::get(txn, *inode),
         MdtRequest::SetDefaultLayout(who, inode, spec) => layouts::set_default(txn, who, *inode, spec.as_ref()),
         MdtRequest::Instantiate(request) => layouts::instantiate(txn, request),
+        MdtRequest::ChangeLayout(who, inode, change) => layout_changes::run(txn, who, *inode, change),
         MdtRequest::InodePaths(who, inode) => paths::run(txn, who, *inode),
         MdtRequest::SetLock(set) => locks::set(txn, set),
         MdtRequest::CancelLock(cancel) => locks::cancel(txn, cancel),
@@ -94,6 +96,7 @@ pub(crate) fn is_stored(request: &MdtRequest) -> bool {
             | MdtRequest::SetXattr(..)
             | MdtRequest::RemoveXattr(..)
             | MdtRequest::SetDefaultLayout(..)
+            | MdtRequest::ChangeLayout(..)
     )
 }
 
@@ -101,7 +104,10 @@ pub(crate) fn is_stored(request: &MdtRequest) -> bool {
 pub(crate) fn places_objects(request: &MdtRequest) -> bool {
     match request {
         MdtRequest::Create(_, create) => create.kind == NodeKind::Regular,
-        MdtRequest::CreateUnnamed(..) | MdtRequest::CreateWithData(..) | MdtRequest::Instantiate(_) => true,
+        MdtRequest::CreateUnnamed(..)
+        | MdtRequest::CreateWithData(..)
+        | MdtRequest::Instantiate(_)
+        | MdtRequest::ChangeLayout(..) => true,
         MdtRequest::ExclusiveBegin(_, begin) => matches!(begin.purpose, ExclusivePurpose::Truncate(_)),
         _ => false,
     }

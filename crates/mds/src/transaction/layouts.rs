@@ -49,9 +49,11 @@ impl Transaction<'_> {
     /// Whether all OSTs and pools that somebody names exist.
     pub fn check_named(&self, spec: &LayoutSpec) -> FsResult<()> {
         let targets = &self.volatile.targets;
-        let known =
-            spec.named_osts().all(|ost| targets.is_known(ost)) && spec.named_pools().all(|pool| targets.is_pool(pool));
-        if known { Ok(()) } else { Err(FsError::Invalid) }
+        if !spec.named_osts().all(|ost| targets.is_known(ost)) {
+            return Err(FsError::Invalid);
+        }
+        let unknown = spec.named_pools().find(|pool| !targets.is_pool(pool));
+        unknown.map_or(Ok(()), |pool| Err(FsError::Refused(format!("pool '{pool}' does not exist"))))
     }
 
     /// Chooses targets.

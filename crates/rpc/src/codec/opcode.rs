@@ -248,6 +248,7 @@ fn mdt(request: &MdtRequest) -> u8 {
         MdtRequest::ReadData(..) => 37,
         MdtRequest::CreateWithData(..) => 38,
         MdtRequest::ReadFile(..) => 39,
+        MdtRequest::ChangeLayout(..) => 40,
     }
 }
 

@@ -1,6 +1,6 @@
 //! Round trips of every message, growth both ways, and input that is not a message.
 
-use layout::{Layout, LayoutSpec, PlainLayout, StripeCount, StripeSpec};
+use layout::{ComponentId, Layout, LayoutSpec, PlainLayout, StripeCount, StripeSpec};
 use lock::{HeldLock, LockFamily, LockMode, LockRange};
 use proptest::prelude::*;
 use serde::{Deserialize, Serialize};
@@ -161,6 +161,11 @@ fn mdt_requests() -> Vec<MdtRequest> {
         R::ReadData(OstRequest::Read(Read { object: ObjectId { inode: INODE, slot: 0 }, offset: 4096, bytes: 4096 })),
         R::CreateWithData(root(), with_data),
         R::ReadFile(root(), ReadFile { inode: INODE, name: Some(name()), bytes_max: 65536 }),
+        R::ChangeLayout(
+            root(),
+            INODE,
+            LayoutChange::Delete { components: vec![ComponentId(3)], generation: Generation(5) },
+        ),
     ]
 }
 
@@ -342,6 +347,7 @@ fn opcodes_are_the_published_ones() {
         (MdtRequest::Disconnect, 0x0122),
         (MdtRequest::Instantiate(Instantiate { inode: INODE, open: OpenId(7), start: 0, end: 1 }), 0x0123),
         (MdtRequest::ReadData(OstRequest::Glimpse(vec![])), 0x0125),
+        (MdtRequest::ChangeLayout(root(), INODE, LayoutChange::Add(vec![])), 0x0126),
     ];
     for (request, opcode) in published {
         assert_eq!(opcode::of(&Request::Mdt(request)).0, opcode);

@@ -1,9 +1,11 @@
 //! Requests to a metadata target.
 
-use layout::{Layout, LayoutSpec};
+use layout::{ComponentId, ComponentSpec, Layout, LayoutSpec};
 pub use lock::{HeldLock, LockFamily, LockMode, LockRange};
 use serde::{Deserialize, Serialize};
-use types::{Attributes, Credentials, FileKind, InodeNumber, NodeKind, SetAttributes, SpaceUsage, Timestamp};
+use types::{
+    Attributes, Credentials, FileKind, Generation, InodeNumber, NodeKind, SetAttributes, SpaceUsage, Timestamp,
+};
 
 use super::{OstReply, OstRequest};
 
@@ -433,6 +435,23 @@ pub struct FileRead {
     pub checksums: Option<Vec<u32>>,
 }
 
+/// A change of a file's layout by somebody's wish.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum LayoutChange {
+    /// Components behind the last one.
+    Add(Vec<ComponentSpec>),
+    /// Delete these components, which must be the last ones, with the data in them. `WouldBlock` if the layout is not of
+    /// this generation any more; `Busy` if there may be data in them and somebody has the file open.
+    Delete {
+        /// Their numbers.
+        components: Vec<ComponentId>,
+        /// The layout they were chosen from.
+        generation: Generation,
+    },
+    /// Another layout for a file that was never opened for writing. `Exists` if it was, `Busy` if it is open.
+    Replace(LayoutSpec),
+}
+
 /// What a client had open and locked, told to a restarted MDT before anything else.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Reclaim {
@@ -555,6 +574,8 @@ pub enum MdtRequest {
     CreateWithData(Credentials, CreateWithData),
     /// -> File, bulk data beside it
     ReadFile(Credentials, ReadFile),
+    /// Write permission. -> Done; Waiting while the MDT does not know yet where objects can lie (ask again)
+    ChangeLayout(Credentials, InodeNumber, LayoutChange),
 }
 
 /// Answers of a metadata target.

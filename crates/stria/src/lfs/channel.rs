@@ -10,7 +10,7 @@ use std::{
 use client::control::{ControlReply, ControlRequest, Subject, TargetStatus};
 use fuse::mount::table::{self, FILE_SYSTEM_TYPE, MountEntry};
 use rpc::message::mgs::Pool;
-use types::InodeNumber;
+use types::{FsError, InodeNumber};
 
 /// The C library's words for an errno value, as Lustre's tools print them.
 pub fn strerror(errno: i32) -> String {
@@ -28,13 +28,49 @@ impl From<io::Error> for Errno {
     }
 }
 
+/// Why a request through a mount failed, with the server's own words if it has some.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum CallError {
+    /// It was not executed.
+    System(Errno),
+    /// The file system refused it.
+    Refused(FsError),
+}
+
+impl CallError {
+    /// As an errno value.
+    pub fn errno(&self) -> Errno {
+        match self {
+            CallError::System(errno) => *errno,
+            CallError::Refused(error) => Errno(fuse::errno::of(error).0),
+        }
+    }
+}
+
+impl From<Errno> for CallError {
+    fn from(errno: Errno) -> Self {
+        CallError::System(errno)
+    }
+}
+
+impl From<io::Error> for CallError {
+    fn from(error: io::Error) -> Self {
+        CallError::System(error.into())
+    }
+}
+
 /// Sends `request` through the file or directory at `path`.
-pub fn call(path: &Path, request: &ControlRequest) -> Result<ControlReply, Errno> {
+pub fn ask(path: &Path, request: &ControlRequest) -> Result<ControlReply, CallError> {
     let file = File::open(path)?;
     match fuse::ioctl::call(&file, request)? {
-        ControlReply::Error(error) => Err(Errno(fuse::errno::of(&error).0)),
+        ControlReply::Error(error) => Err(CallError::Refused(error)),
         reply => Ok(reply),
     }
+}
+
+/// [`ask`], for callers to whom the errno value says enough.
+pub fn call(path: &Path, request: &ControlRequest) -> Result<ControlReply, Errno> {
+    ask(path, request).map_err(|error| error.errno())
 }
 
 /// Splits `path` into a directory to open and the subject there, so that a file need not be readable to be asked about.

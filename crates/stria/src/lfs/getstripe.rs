@@ -8,14 +8,17 @@ use std::{
 };
 
 use client::control::{ControlReply, ControlRequest, Subject};
-use layout::{Layout, LayoutSpec};
+use layout::{
+    Form, Layout, LayoutSpec,
+    text::{self, Composite, DirectoryDefault, Pattern, Row, Style},
+};
 use types::{Fid, InodeNumber, OstIndex};
 
 use super::{
     Failure, Outcome, USAGE,
     channel::{self, Errno, strerror},
-    layout_text::{self, DirectoryDefault, Style},
-    options::{OptionSpec, Parsed, Takes, long_option, option, parse},
+    component_filter::ComponentFilter,
+    options::{NOT, OptionSpec, Parsed, Takes, long_option, option, parse},
     print, print_path,
 };
 
@@ -28,6 +31,10 @@ const OPTIONS: &[OptionSpec] = &[
     option('F', &["fid"], Takes::Nothing),
     option('g', &["generation"], Takes::Nothing),
     option('m', &["mdt-index"], Takes::Nothing),
+    option('N', &["mirror-count"], Takes::Nothing),
+    option('E', &["component-end", "comp-end"], Takes::OptionalValue),
+    option('I', &["component-id", "comp-id"], Takes::OptionalValue),
+    option('z', &["extension-size", "ext-size"], Takes::Nothing),
     option('O', &["obd", "ost"], Takes::Value),
     option('D', &["default"], Takes::Nothing),
     option('d', &["directory"], Takes::Nothing),
@@ -36,13 +43,36 @@ const OPTIONS: &[OptionSpec] = &[
     option('q', &["quiet"], Takes::Nothing),
     option('v', &["verbose"], Takes::Nothing),
     option('y', &["yaml"], Takes::Nothing),
+    long_option(&["component-count", "comp-count"], Takes::Nothing),
+    long_option(&["component-start", "comp-start"], Takes::OptionalValue),
+    long_option(&["component-flags", "comp-flags"], Takes::OptionalValue),
+    long_option(&["mirror-id"], Takes::Nothing),
+    long_option(&["mirror-index"], Takes::Nothing),
     long_option(&["hex-idx"], Takes::Nothing),
+    long_option(&[NOT], Takes::Nothing),
     long_option(&["help"], Takes::Nothing),
 ];
 
-/// Switches that show one value instead of everything, in the order they are printed.
-const FIELDS: &[&str] =
-    &["stripe-count", "stripe-size", "layout", "stripe-index", "pool", "generation", "mdt-index", "fid"];
+/// Switches that show one value instead of everything, in the order they are printed, with the value's label.
+const FIELDS: &[(&str, &str)] = &[
+    ("component-count", "lcm_entry_count:   "),
+    ("mirror-count", "lcm_mirror_count:  "),
+    ("component-id", "lcme_id:             "),
+    ("mirror-id", "lcme_mirror_id:      "),
+    ("mirror-index", "lcme_mirror_index:   "),
+    ("component-flags", "lcme_flags:          "),
+    ("component-start", "lcme_extent.e_start: "),
+    ("component-end", "lcme_extent.e_end:   "),
+    ("stripe-count", "lmm_stripe_count:  "),
+    ("stripe-size", "lmm_stripe_size:   "),
+    ("extension-size", "lmm_extension_size: "),
+    ("layout", "lmm_pattern:       "),
+    ("stripe-index", "lmm_stripe_offset: "),
+    ("pool", "lmm_pool:          "),
+    ("generation", "lmm_layout_gen:    "),
+    ("mdt-index", "lmm_mdt_index:     "),
+    ("fid", "lmm_fid:           "),
+];
 
 const HELP: &str = "\
 usage: lfs getstripe [OPTIONS] FILE|DIRECTORY...
@@ -50,10 +80,21 @@ usage: lfs getstripe [OPTIONS] FILE|DIRECTORY...
 Shows the layout of files. Of a directory it shows the default layout, then the layout of the files
 in it (all below it with -r; itself only with -d).
 
+One value, of files of components that of the last component that has objects:
+
   -c, --stripe-count   number of stripes            -S, --stripe-size   bytes per stripe
-  -i, --stripe-index   OST of the first stripe      -L, --layout        pattern (raid0)
+  -i, --stripe-index   OST of the first stripe      -L, --layout        pattern
   -m, --mdt-index      MDT that holds the inode     -F, --fid           file identifier
-  -g, --generation     generation of the layout     -p, --pool          pool (none yet)
+  -g, --generation     generation of the layout     -p, --pool          pool
+  -N, --mirror-count   number of mirrors            -z, --extension-size
+      --mirror-id      --component-count            -I, --component-id
+      --component-start                             -E, --component-end
+      --component-flags
+
+With a value, as in -I2 or --component-start=+16M, these show only the components that have it:
+-I, --component-start, -E, --component-flags. +N is more than N, -N less; ! before the option means
+all others. Flags are init, extension; ^init means without init.
+
   -O, --ost INDEX      only files with an object on this OST (index or name)
   -d, --directory      the directory itself, not what is in it
   -D, --default        the directory's default layout
@@ -77,7 +118,8 @@ struct Found {
 struct Query<'a> {
     parsed: &'a Parsed,
     style: Style,
-    fields: Vec<&'static str>,
+    fields: Vec<(&'static str, &'static str)>,
+    components: ComponentFilter,
     ost: Option<OstIndex>,
 }
 
@@ -97,7 +139,9 @@ pub fn run(arguments: &[OsString], output: &mut dyn Write) -> Outcome {
             quiet: parsed.has("quiet"),
             yaml: parsed.has("yaml"),
         },
-        fields: FIELDS.iter().copied().filter(|field| parsed.has(field)).collect(),
+        fields: FIELDS.iter().copied().filter(|(name, _)| is_switch(&parsed, name)).collect(),
+        components: ComponentFilter::new(&parsed)
+            .map_err(|value| Failure::new(USAGE, format!("lfs getstripe: '{value}' is not a value of a component")))?,
         ost: parsed.value("obd").map(ost_index).transpose()?,
         parsed: &parsed,
     };
@@ -107,8 +151,13 @@ pub fn run(arguments: &[OsString], output: &mut dyn Write) -> Outcome {
     Ok(())
 }
 
+/// Whether the option asks for a value rather than for components that have one.
+fn is_switch(parsed: &Parsed, name: &str) -> bool {
+    parsed.options.iter().any(|(found, value)| *found == name && value.is_none())
+}
+
 /// An OST by index or by name (`stria-OST0003`, `stria-OST0003_UUID`).
-fn ost_index(text: &str) -> Result<OstIndex, Failure> {
+pub fn ost_index(text: &str) -> Result<OstIndex, Failure> {
     let name = text.strip_suffix("_UUID").unwrap_or(text);
     let parsed = match name.rsplit_once("-OST") {
         Some((_, hexadecimal)) => u16::from_str_radix(hexadecimal, 16),
@@ -182,79 +231,156 @@ impl Query<'_> {
     }
 
     fn print_file(&self, path: &Path, inode: InodeNumber, layout: &Layout, output: &mut dyn Write) -> Outcome {
-        let Some(plain) = layout.as_plain() else {
-            let problem =
-                format!("lfs getstripe: '{}' has components, which this version does not show", path.display());
-            return Err(Failure::new(libc::EOPNOTSUPP, problem));
-        };
-        if self.ost.is_some_and(|ost| !plain.osts.contains(&ost)) {
+        let rows = text::rows(layout);
+        let holds = |ost: OstIndex| rows.iter().any(|row| row.objects.iter().any(|(_, holder)| *holder == ost));
+        if self.ost.is_some_and(|ost| !holds(ost)) {
             return Ok(());
         }
-        if self.fields.is_empty() {
-            if !self.style.yaml || self.parsed.operands.len() > 1 {
-                print_path(output, path, format_args!("\n"))?;
-            }
-            return print(output, format_args!("{}", layout_text::file(inode, layout, plain, self.style)));
+        let about = About { inode, generation: layout.shown_generation(), form: layout.form, components: rows.len() };
+        if !self.fields.is_empty() {
+            return self.print_rows(&about, &rows, Row::is_instantiated, output);
         }
-        self.print_fields(output, |field| match field {
-            "stripe-count" => plain.osts.len().to_string(),
-            "stripe-size" => plain.stripe_bytes.to_string(),
-            "layout" => "raid0".to_owned(),
-            "stripe-index" => plain.osts[0].0.to_string(),
-            "generation" => layout.shown_generation().to_string(),
-            "mdt-index" => inode.mdt().0.to_string(),
-            "fid" => Fid::from(inode).to_string(),
-            _ => String::new(),
-        })
+        if !self.style.yaml || self.parsed.operands.len() > 1 {
+            print_path(output, path, format_args!("\n"))?;
+        }
+        if self.components.is_open() {
+            return print(output, format_args!("{}", text::file(inode, layout, self.style)));
+        }
+        let chosen: Vec<Row> = rows.iter().filter(|row| self.components.matches(row)).cloned().collect();
+        let shown = Composite {
+            inode: Some(inode),
+            generation: layout.shown_generation(),
+            entry_count: rows.len(),
+            bytes: text::verbose_bytes(&rows),
+            rows: &chosen,
+        };
+        print(output, format_args!("{}", text::composite(&shown, self.style)))
     }
 
     fn print_directory(&self, path: &Path, found: &Found, output: &mut dyn Write) -> Outcome {
         if self.ost.is_some() {
             return Ok(());
         }
-        let default =
-            DirectoryDefault::new(found.own_default.as_ref(), found.effective_default.as_ref(), self.parsed.has("raw"));
-        if self.fields.is_empty() {
-            if !self.parsed.has("directory") || self.parsed.operands.len() > 1 {
-                print_path(output, path, format_args!("\n"))?;
-            }
-            return print(output, format_args!("{}", default.text(self.style.yaml)));
+        let raw = self.parsed.has("raw");
+        let (own, effective) = (found.own_default.as_ref(), found.effective_default.as_ref());
+        let rows = match if raw { own } else { own.or(effective) } {
+            Some(LayoutSpec::Composite(components)) => Some(text::rows_of_default(components)),
+            _ => None,
+        };
+        if !self.fields.is_empty() {
+            return match rows {
+                Some(rows) => {
+                    let about =
+                        About { inode: found.inode, generation: 0, form: Form::Composite, components: rows.len() };
+                    // A default has no objects: its last component counts.
+                    self.print_rows(&about, &rows, |_| true, output)
+                }
+                None => self.print_plain_default(found.inode, &DirectoryDefault::new(own, effective, raw), output),
+            };
         }
+        if !self.parsed.has("directory") || self.parsed.operands.len() > 1 {
+            print_path(output, path, format_args!("\n"))?;
+        }
+        let Some(rows) = rows else {
+            let default = DirectoryDefault::new(own, effective, raw);
+            return print(output, format_args!("{}", default.text(self.style.yaml)));
+        };
+        let chosen: Vec<Row> = rows.iter().filter(|row| self.components.matches(row)).cloned().collect();
+        let shown = Composite { inode: None, generation: 0, entry_count: rows.len(), bytes: 0, rows: &chosen };
+        print(output, format_args!("{}", text::composite(&shown, self.style)))
+    }
+
+    /// Fields of the components that are asked for; if none are, of the last one that `counts`.
+    fn print_rows(
+        &self,
+        about: &About,
+        rows: &[Row],
+        counts: impl Fn(&Row) -> bool,
+        output: &mut dyn Write,
+    ) -> Outcome {
+        let chosen: Vec<&Row> = match self.components.is_open() {
+            true => rows.iter().rfind(|row| counts(row)).or(rows.first()).into_iter().collect(),
+            false => rows.iter().filter(|row| self.components.matches(row)).collect(),
+        };
+        if rows.is_empty() {
+            return self.print_fields(output, |field| about.value(field).unwrap_or_default());
+        }
+        for (position, row) in chosen.into_iter().enumerate() {
+            if position > 0 {
+                print(output, format_args!("\n"))?;
+            }
+            self.print_fields(output, |field| about.value(field).unwrap_or_else(|| value_of(row, about, field)))?;
+        }
+        Ok(())
+    }
+
+    fn print_plain_default(&self, inode: InodeNumber, default: &DirectoryDefault, output: &mut dyn Write) -> Outcome {
+        let about = About { inode, generation: 0, form: Form::Plain, components: 0 };
         self.print_fields(output, |field| match field {
             "stripe-count" => default.stripe_count.to_string(),
             "stripe-size" => default.stripe_size.to_string(),
             "layout" => default.pattern.to_owned(),
             "stripe-index" => default.stripe_offset.to_string(),
-            "generation" => "0".to_owned(),
-            "mdt-index" => found.inode.mdt().0.to_string(),
-            "fid" => Fid::from(found.inode).to_string(),
-            _ => String::new(),
+            "pool" => default.pool.clone().unwrap_or_default(),
+            other => about.value(other).unwrap_or_default(),
         })
     }
 
     /// One field is printed bare; several are printed with their names, as Lustre does.
     fn print_fields(&self, output: &mut dyn Write, value: impl Fn(&str) -> String) -> Outcome {
-        if let [field] = self.fields[..] {
+        if let [(field, _)] = self.fields[..] {
             return print(output, format_args!("{}\n", value(field)));
         }
-        for field in &self.fields {
-            let label = match *field {
-                "stripe-count" => "lmm_stripe_count:  ",
-                "stripe-size" => "lmm_stripe_size:   ",
-                "layout" => "lmm_pattern:       ",
-                "stripe-index" => "lmm_stripe_offset: ",
-                "generation" => "lmm_layout_gen:    ",
-                "mdt-index" => "lmm_mdt_index:     ",
-                "fid" => "lmm_fid:           ",
-                _ => "lmm_pool:          ",
-            };
+        for (field, label) in &self.fields {
             print(output, format_args!("{label}{}\n", value(field)))?;
         }
         Ok(())
     }
 }
 
-fn sorted_names(directory: &Path) -> std::io::Result<Vec<(OsString, bool)>> {
+/// What is to be said of an inode and its layout as a whole.
+struct About {
+    inode: InodeNumber,
+    generation: u64,
+    form: Form,
+    components: usize,
+}
+
+impl About {
+    fn value(&self, field: &str) -> Option<String> {
+        Some(match field {
+            "component-count" if self.form == Form::Plain => "0".to_owned(),
+            "component-count" => self.components.to_string(),
+            "mirror-count" => "1".to_owned(),
+            "generation" => self.generation.to_string(),
+            "mdt-index" => self.inode.mdt().0.to_string(),
+            "fid" => Fid::from(self.inode).to_string(),
+            _ => return None,
+        })
+    }
+}
+
+/// A field of a component.
+fn value_of(row: &Row, about: &About, field: &str) -> String {
+    match field {
+        "component-id" => row.id.map_or("N/A".to_owned(), |id| id.0.to_string()),
+        "mirror-id" | "mirror-index" => "0".to_owned(),
+        "component-flags" => row.flags().to_owned(),
+        "component-start" => row.extent.start.to_string(),
+        "component-end" => text::end(row.extent.end),
+        "stripe-count" => row.stripe_count.to_string(),
+        "stripe-size" | "extension-size" => match row.extension == (field == "extension-size") {
+            true => row.stripe_bytes.to_string(),
+            false => "0".to_owned(),
+        },
+        "layout" => row.pattern.name().to_owned(),
+        "stripe-index" if row.pattern == Pattern::Mdt => about.inode.mdt().0.to_string(),
+        "stripe-index" => row.first_ost().map_or("-1".to_owned(), |ost| ost.0.to_string()),
+        _ => row.pool.clone().unwrap_or_default(),
+    }
+}
+
+fn sorted_names(directory: &Path) -> std::io::Result<Vec<(std::ffi::OsString, bool)>> {
     let mut names = Vec::new();
     for entry in std::fs::read_dir(directory)? {
         let entry = entry?;

@@ -5,10 +5,13 @@
 //! Paths are bytes: they are taken and printed as they are. Only messages on standard error replace what is not text.
 
 pub mod channel;
+mod compare;
+mod component_filter;
+mod components;
 mod df;
 mod fid;
 mod getstripe;
-mod layout_text;
+mod layout_options;
 pub mod options;
 mod pools;
 mod setstripe;

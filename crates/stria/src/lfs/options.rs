@@ -9,6 +9,9 @@ use std::{
     os::unix::ffi::OsStrExt,
 };
 
+/// The option that negates the one behind it: a `!` of its own. Commands that understand it have it in their table.
+pub const NOT: &str = "!";
+
 /// Whether an option takes a value.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Takes {
@@ -60,6 +63,19 @@ impl Parsed {
     pub fn value(&self, name: &str) -> Option<&str> {
         self.options.iter().rev().find(|(found, _)| *found == name).and_then(|(_, value)| value.as_deref())
     }
+
+    /// All options in order: name, value, and whether [`NOT`] stands before it.
+    pub fn with_negation(&self) -> Vec<(&'static str, Option<&str>, bool)> {
+        let mut negated = false;
+        let mut found = Vec::with_capacity(self.options.len());
+        for (name, value) in &self.options {
+            if *name != NOT {
+                found.push((*name, value.as_deref(), negated));
+            }
+            negated = *name == NOT;
+        }
+        found
+    }
 }
 
 /// Why the command line is wrong.
@@ -84,7 +100,15 @@ pub fn parse(specs: &[OptionSpec], arguments: &[OsString]) -> Result<Parsed, Opt
     let mut parsed = Parsed::default();
     let mut rest = arguments.iter();
     while let Some(argument) = rest.next() {
-        if !is_option(argument) {
+        if argument == "--" {
+            parsed.operands.extend(rest.by_ref().cloned());
+        } else if argument == NOT && specs.iter().any(|spec| spec.long == [NOT]) {
+            parsed.options.push((NOT, None));
+        } else if let Some(long) = argument.strip_prefix("--") {
+            parse_long(specs, long, &mut rest, &mut parsed)?;
+        } else if argument.len() > 1 && argument.starts_with('-') {
+            parse_cluster(specs, &argument[1..], &mut rest, &mut parsed)?;
+        } else {
             parsed.operands.push(argument.clone());
             continue;
         }

@@ -1,0 +1,101 @@
+//! From a layout back to the request that makes another like it: for copies of files, and for defaults taken from files.
+//!
+//! Counts, sizes, extents and pools are kept; OSTs that were chosen are not, those that were asked for are.
+
+use crate::{
+    component::{Backing, Component},
+    layout::{Form, Layout},
+    spec::{BackingSpec, ComponentSpec, LayoutSpec, StripeCount, StripeSpec},
+};
+
+impl Layout {
+    /// What to ask for to get a layout like this one. `None`: it has no components.
+    pub fn request(&self) -> Option<LayoutSpec> {
+        match (self.form, self.components.as_slice()) {
+            (_, []) => None,
+            (Form::Plain, [Component { backing: Backing::Striped { plain, spec, .. }, .. }]) => {
+                Some(LayoutSpec::Plain(stripes(spec, plain.stripe_count(), plain.stripe_bytes)))
+            }
+            _ => Some(LayoutSpec::Composite(components(&self.components))),
+        }
+    }
+}
+
+fn components(components: &[Component]) -> Vec<ComponentSpec> {
+    let mut asked: Vec<ComponentSpec> = Vec::with_capacity(components.len());
+    for component in components {
+        let end = component.extent.end;
+        let backing = match &component.backing {
+            Backing::Pending(spec) => BackingSpec::Striped(spec.clone()),
+            Backing::Striped { plain, spec, .. } => {
+                BackingSpec::Striped(stripes(spec, plain.stripe_count(), plain.stripe_bytes))
+            }
+            Backing::Mdt { .. } => BackingSpec::Mdt,
+            Backing::Automatic => BackingSpec::Automatic,
+            Backing::Extension { step_bytes } => {
+                // Room for the component before it: the two were asked for as one.
+                if let Some(before) = asked.last_mut()
+                    && let BackingSpec::Striped(stripes) = &before.backing
+                {
+                    before.backing = BackingSpec::Extended(stripes.clone(), *step_bytes);
+                    before.end = end;
+                    continue;
+                }
+                BackingSpec::Extended(StripeSpec::default(), *step_bytes)
+            }
+        };
+        asked.push(ComponentSpec { end, backing });
+    }
+    asked
+}
+
+/// What was asked for, where it left something open what was chosen.
+fn stripes(asked: &StripeSpec, count: u32, stripe_bytes: u64) -> StripeSpec {
+    let open = asked.stripe_count == StripeCount::Default && asked.osts.is_empty();
+    StripeSpec {
+        stripe_count: if open { StripeCount::Exactly(count) } else { asked.stripe_count },
+        stripe_bytes: Some(stripe_bytes),
+        ..asked.clone()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use types::{Generation, OstIndex};
+
+    use super::*;
+    use crate::{END_OF_FILE, PlainLayout};
+
+    fn count(count: u32) -> StripeSpec {
+        StripeSpec { stripe_count: StripeCount::Exactly(count), stripe_bytes: Some(1 << 20), ..StripeSpec::default() }
+    }
+
+    #[test]
+    fn a_composite_layout_asks_for_what_it_was_asked_for() {
+        let asked = vec![
+            ComponentSpec { end: 65536, backing: BackingSpec::Mdt },
+            ComponentSpec { end: 1 << 30, backing: BackingSpec::Extended(count(2), 64 << 20) },
+            ComponentSpec { end: 2 << 30, backing: BackingSpec::Striped(count(3)) },
+            ComponentSpec { end: END_OF_FILE, backing: BackingSpec::Automatic },
+        ];
+        let mut layout = Layout::composite(&asked);
+        assert_eq!(layout.request(), Some(LayoutSpec::Composite(asked.clone())));
+        let plain = PlainLayout { stripe_bytes: 1 << 20, osts: vec![OstIndex(3), OstIndex(1)] };
+        layout.instantiate(1, plain, count(2)).unwrap();
+        assert_eq!(layout.request(), Some(LayoutSpec::Composite(asked)), "objects change nothing");
+    }
+
+    #[test]
+    fn a_plain_layout_keeps_what_was_chosen_but_not_where() {
+        let plain = PlainLayout { stripe_bytes: 4 << 20, osts: vec![OstIndex(3), OstIndex(1)] };
+        let layout = Layout::plain(Generation(1), plain, StripeSpec::default());
+        let expected = StripeSpec { stripe_bytes: Some(4 << 20), ..count(2) };
+        assert_eq!(layout.request(), Some(LayoutSpec::Plain(expected)));
+    }
+
+    #[test]
+    fn nothing_asks_for_nothing() {
+        let layout = Layout::composite(&[]);
+        assert_eq!(layout.request(), None);
+    }
+}

@@ -1,0 +1,127 @@
+//! Changes of a file's layout by somebody's wish: components added or deleted, another layout for a file without data.
+//!
+//! What other clients know of a layout must stay true while they have the file open (decision 0008): components are only
+//! added under them. Deletion of what may hold data and replacement wait for nobody, they are refused.
+
+use layout::{Backing, Component, ComponentId, ComponentSpec, Form, Layout, LayoutSpec, Location};
+use rpc::message::{MdtReply, mdt::LayoutChange};
+use types::{Credentials, FsError, FsResult, Generation, InodeNumber, ObjectId};
+
+use crate::{
+    permission, settlement,
+    tables::{
+        inode::{Inode, InodeData, Link},
+        outbox::Errand,
+    },
+    transaction::Transaction,
+};
+
+pub(crate) fn run(
+    txn: &mut Transaction<'_>,
+    who: &Credentials,
+    inode: InodeNumber,
+    change: &LayoutChange,
+) -> FsResult<MdtReply> {
+    let mut inode = txn.inode(inode)?;
+    let layout = inode.layout().cloned().ok_or(FsError::Invalid)?;
+    txn.require(who, &inode, permission::WRITE)?;
+    let changed = match change {
+        LayoutChange::Add(components) => add(txn, layout, components)?,
+        LayoutChange::Delete { components, generation } => delete(txn, &mut inode, layout, components, *generation)?,
+        LayoutChange::Replace(spec) => replacement(txn, &inode, spec)?,
+    };
+    changed.validate().map_err(|_| FsError::Invalid)?;
+    inode.data = InodeData::Regular(changed);
+    inode.attributes.ctime = txn.now();
+    txn.put_inode(&inode);
+    Ok(MdtReply::Done)
+}
+
+fn add(txn: &Transaction<'_>, mut layout: Layout, components: &[ComponentSpec]) -> FsResult<Layout> {
+    if layout.form == Form::Plain {
+        return Err(FsError::Invalid);
+    }
+    layout::check_components(components, layout.end(), txn.context.parameters.bytes_on_mdt_max)?;
+    txn.check_named(&LayoutSpec::Composite(components.to_vec()))?;
+    // Data on the MDT would have objects at once, which nobody expects of a file that is open.
+    if components.iter().any(|component| component.stripes().is_none()) {
+        return Err(FsError::NotSupported);
+    }
+    let before = layout.ids_next;
+    components.iter().for_each(|component| layout.append(component));
+    layout.generation = Generation(layout.generation.0 + u64::from(layout.ids_next - before));
+    Ok(layout)
+}
+
+fn delete(
+    txn: &mut Transaction<'_>,
+    inode: &mut Inode,
+    mut layout: Layout,
+    components: &[ComponentId],
+    generation: Generation,
+) -> FsResult<Layout> {
+    if layout.generation != generation {
+        return Err(FsError::WouldBlock);
+    }
+    let kept = layout.components.len().checked_sub(components.len()).ok_or(FsError::Invalid)?;
+    let last = &layout.components[kept..];
+    if layout.form == Form::Plain || components.is_empty() || !last.iter().all(|one| components.contains(&one.id)) {
+        return Err(FsError::Invalid);
+    }
+    if last.iter().any(|component| matches!(component.backing, Backing::Mdt { .. })) {
+        return Err(FsError::NotSupported);
+    }
+    // Objects exist from the first opening for writing on.
+    if inode.epoch > 0 && last.iter().any(Component::is_instantiated) {
+        if !is_free(txn, inode) {
+            return Err(FsError::Busy);
+        }
+        txn.release_space();
+        last.iter().for_each(|component| destroy_objects(txn, inode.number(), &layout, component));
+        settlement::lose_writer(inode);
+        let now = txn.now();
+        settlement::set_mtime(inode, now, now);
+    }
+    layout.components.truncate(kept);
+    layout.generation = layout.generation.next();
+    Ok(layout)
+}
+
+/// Whether nobody may have an idea of the file's data that a removal would make wrong.
+fn is_free(txn: &Transaction<'_>, inode: &Inode) -> bool {
+    let volatile = &txn.volatile;
+    !volatile.recovery.running()
+        && !txn.is_open(inode.number())
+        && volatile.exclusive.holder(inode.number()).is_none()
+        && !volatile.fences.touch(inode.osts())
+}
+
+fn destroy_objects(txn: &mut Transaction<'_>, inode: InodeNumber, layout: &Layout, component: &Component) {
+    for slot in component.slots() {
+        if let Some(Location::Ost(ost)) = layout.location(slot) {
+            txn.tell(ost, Errand::Destroy(ObjectId { inode, slot }));
+        }
+    }
+}
+
+/// Another layout for a file that was never opened for writing, and so has no objects. What the request leaves open its
+/// directory fills.
+fn replacement(txn: &mut Transaction<'_>, inode: &Inode, spec: &LayoutSpec) -> FsResult<Layout> {
+    let known = inode.layout().ok_or(FsError::Invalid)?;
+    if inode.epoch > 0 || inode.attributes.size > 0 {
+        return Err(FsError::Exists);
+    }
+    if txn.is_open(inode.number()) || txn.volatile.recovery.running() {
+        return Err(FsError::Busy);
+    }
+    txn.check_named(spec)?;
+    let directory = match &inode.first_link {
+        Some(Link { parent, .. }) => txn.find_inode(*parent)?,
+        None => None,
+    };
+    let default = directory.map(|directory| txn.default_layout(&directory)).transpose()?.flatten();
+    let spec = layout::resolve(Some(spec), default.as_ref(), &txn.context.parameters.default_layout);
+    let mut layout = txn.new_layout(&spec)?;
+    layout.generation = layout.generation.max(known.generation.next());
+    Ok(layout)
+}

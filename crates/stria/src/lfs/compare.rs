@@ -1,0 +1,52 @@
+//! Comparisons as `lfs getstripe` and `lfs find` take them: `N` equal, `+N` more, `-N` less, `!` before any of them the opposite.
+
+use std::cmp::Ordering;
+
+/// One comparison.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Compare {
+    wanted: Ordering,
+    /// What to compare with.
+    pub value: u64,
+    negated: bool,
+}
+
+impl Compare {
+    /// Reads one; `value` reads what is behind the sign. `None`: it is none.
+    pub fn parse(text: &str, negated: bool, value: impl FnOnce(&str) -> Option<u64>) -> Option<Self> {
+        let (text, negated) = text.strip_prefix(['!', '^']).map_or((text, negated), |rest| (rest, !negated));
+        let (wanted, text) = match text.as_bytes() {
+            [b'+', ..] => (Ordering::Greater, &text[1..]),
+            // -1 is a value of its own: the end of the file.
+            [b'-', ..] if text != "-1" => (Ordering::Less, &text[1..]),
+            _ => (Ordering::Equal, text),
+        };
+        Some(Self { wanted, value: value(text)?, negated })
+    }
+
+    /// Whether `found` is as wanted.
+    pub fn matches(&self, found: u64) -> bool {
+        (found.cmp(&self.value) == self.wanted) != self.negated
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn matches(text: &str, negated: bool) -> Vec<u64> {
+        let compare = Compare::parse(text, negated, |digits| digits.parse().ok()).unwrap();
+        (0..5).filter(|value| compare.matches(*value)).collect()
+    }
+
+    #[test]
+    fn signs_and_negation_are_understood() {
+        assert_eq!(matches("2", false), [2]);
+        assert_eq!(matches("+2", false), [3, 4]);
+        assert_eq!(matches("-2", false), [0, 1]);
+        assert_eq!(matches("2", true), [0, 1, 3, 4]);
+        assert_eq!(matches("!+2", false), [0, 1, 2]);
+        assert_eq!(matches("!2", true), [2]);
+        assert_eq!(Compare::parse("x", false, |digits| digits.parse().ok()), None);
+    }
+}
