@@ -112,6 +112,7 @@ const MDT: &[Operation] = &[
     reads("mdt_read_data"),
     changes("mdt_create_with_data"),
     reads("mdt_read_file"),
+    changes("mdt_change_layout"),
 ];
 
 const OST: &[Operation] = &[
