@@ -89,6 +89,8 @@ pub fn position(text: &str) -> Option<u64> {
 
 #[cfg(test)]
 mod tests {
+    use std::ffi::OsString;
+
     use layout::{BackingSpec, ComponentSpec, END_OF_FILE, Layout, PlainLayout, StripeSpec, text};
     use types::OstIndex;
 
@@ -112,7 +114,7 @@ mod tests {
             let plain = PlainLayout { stripe_bytes: 65536, osts: vec![OstIndex(0)] };
             layout.instantiate(position, plain, StripeSpec::default()).unwrap();
         }
-        let words: Vec<std::ffi::OsString> = words.split_whitespace().map(std::ffi::OsString::from).collect();
+        let words: Vec<OsString> = words.split_whitespace().map(OsString::from).collect();
         let filter = ComponentFilter::new(&parse(OPTIONS, &words).unwrap()).unwrap();
         text::rows(&layout).iter().filter(|row| filter.matches(row)).map(|row| row.id.unwrap().0).collect()
     }
@@ -142,7 +144,7 @@ mod tests {
     #[test]
     fn wrong_values_are_named() {
         for (words, wrong) in [("-Ix", "x"), ("--component-start=abc", "abc"), ("--component-flags=init,foo", "foo")] {
-            let words: Vec<std::ffi::OsString> = words.split_whitespace().map(std::ffi::OsString::from).collect();
+            let words: Vec<OsString> = words.split_whitespace().map(OsString::from).collect();
             let filter = ComponentFilter::new(&parse(OPTIONS, &words).unwrap());
             assert_eq!(filter, Err(wrong.to_owned()));
         }

@@ -318,11 +318,13 @@ fn pool(text: &str) -> Result<Option<String>, Failure> {
 
 #[cfg(test)]
 mod tests {
+    use std::ffi::OsString;
+
     use super::*;
     use crate::lfs::options::parse;
 
     fn read(words: &str) -> Result<LayoutSpec, Failure> {
-        let words: Vec<std::ffi::OsString> = words.split_whitespace().map(std::ffi::OsString::from).collect();
+        let words: Vec<OsString> = words.split_whitespace().map(OsString::from).collect();
         layout(&parse(LAYOUT_OPTIONS, &words).unwrap())
     }
 

@@ -100,15 +100,11 @@ pub fn parse(specs: &[OptionSpec], arguments: &[OsString]) -> Result<Parsed, Opt
     let mut parsed = Parsed::default();
     let mut rest = arguments.iter();
     while let Some(argument) = rest.next() {
-        if argument == "--" {
-            parsed.operands.extend(rest.by_ref().cloned());
-        } else if argument == NOT && specs.iter().any(|spec| spec.long == [NOT]) {
+        if argument == NOT && specs.iter().any(|spec| spec.long == [NOT]) {
             parsed.options.push((NOT, None));
-        } else if let Some(long) = argument.strip_prefix("--") {
-            parse_long(specs, long, &mut rest, &mut parsed)?;
-        } else if argument.len() > 1 && argument.starts_with('-') {
-            parse_cluster(specs, &argument[1..], &mut rest, &mut parsed)?;
-        } else {
+            continue;
+        }
+        if !is_option(argument) {
             parsed.operands.push(argument.clone());
             continue;
         }

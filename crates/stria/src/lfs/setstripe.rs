@@ -65,7 +65,7 @@ Exit status: 0; 4 for a wrong command line; else the error number (17: FILE exis
 ";
 
 /// Runs `lfs setstripe`.
-pub fn run(arguments: &[String], output: &mut dyn Write) -> Outcome {
+pub fn run(arguments: &[OsString], output: &mut dyn Write) -> Outcome {
     let options = [LAYOUT_OPTIONS, OWN_OPTIONS].concat();
     let parsed = parse(&options, arguments).map_err(|error| Failure::new(USAGE, format!("lfs setstripe: {error}")))?;
     if parsed.has("help") {
