@@ -68,16 +68,15 @@ fn delete(
     if layout.form == Form::Plain || components.is_empty() || !last.iter().all(|one| components.contains(&one.id)) {
         return Err(FsError::Invalid);
     }
-    if last.iter().any(|component| matches!(component.backing, Backing::Mdt { .. })) {
-        return Err(FsError::NotSupported);
-    }
     // Objects exist from the first opening for writing on.
     if inode.epoch > 0 && last.iter().any(Component::is_instantiated) {
         if !is_free(txn, inode) {
             return Err(FsError::Busy);
         }
         txn.release_space();
-        last.iter().for_each(|component| destroy_objects(txn, inode.number(), &layout, component));
+        for component in last {
+            destroy_objects(txn, inode.number(), &layout, component)?;
+        }
         settlement::lose_writer(inode);
         let now = txn.now();
         settlement::set_mtime(inode, now, now);
@@ -96,12 +95,21 @@ fn is_free(txn: &Transaction<'_>, inode: &Inode) -> bool {
         && !volatile.fences.touch(inode.osts())
 }
 
-fn destroy_objects(txn: &mut Transaction<'_>, inode: InodeNumber, layout: &Layout, component: &Component) {
+fn destroy_objects(
+    txn: &mut Transaction<'_>,
+    inode: InodeNumber,
+    layout: &Layout,
+    component: &Component,
+) -> FsResult<()> {
+    if matches!(component.backing, Backing::Mdt { .. }) {
+        return txn.delete_data(inode);
+    }
     for slot in component.slots() {
         if let Some(Location::Ost(ost)) = layout.location(slot) {
             txn.tell(ost, Errand::Destroy(ObjectId { inode, slot }));
         }
     }
+    Ok(())
 }
 
 /// Another layout for a file that was never opened for writing, and so has no objects. What the request leaves open its
