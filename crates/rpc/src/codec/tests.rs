@@ -347,7 +347,7 @@ fn opcodes_are_the_published_ones() {
         (MdtRequest::Disconnect, 0x0122),
         (MdtRequest::Instantiate(Instantiate { inode: INODE, open: OpenId(7), start: 0, end: 1 }), 0x0123),
         (MdtRequest::ReadData(OstRequest::Glimpse(vec![])), 0x0125),
-        (MdtRequest::ChangeLayout(root(), INODE, LayoutChange::Add(vec![])), 0x0126),
+        (MdtRequest::ChangeLayout(root(), INODE, LayoutChange::Add(vec![])), 0x0128),
     ];
     for (request, opcode) in published {
         assert_eq!(opcode::of(&Request::Mdt(request)).0, opcode);
