@@ -181,7 +181,11 @@ impl FileSystem {
     ) -> FsResult<()> {
         self.count(Operation::Setxattr);
         let set = SetXattr { inode, name: name.to_vec(), value: value.to_vec(), mode };
-        self.mdt_done(inode, MdtRequest::SetXattr(credentials.clone(), set)).await
+        // A layout may have to wait until the MDT knows the OSTs.
+        match self.ask_open(inode, MdtRequest::SetXattr(credentials.clone(), set)).await? {
+            MdtReply::Done => Ok(()),
+            reply => Err(unexpected(reply)),
+        }
     }
 
     /// Removes an extended attribute.

@@ -321,8 +321,9 @@ fn extended_attributes_are_kept() {
     let name = CString::new(path.as_os_str().as_bytes()).unwrap();
     // SAFETY: without room, the call only asks for the size.
     assert_eq!(unsafe { libc::getxattr(name.as_ptr(), c"user.color".as_ptr(), ptr::null_mut(), 0) }, 4);
-    assert_eq!(rustix::fs::listxattr(&path, &mut value).unwrap(), 11);
-    assert_eq!(&value[..11], b"user.color\0");
+    let mut names = [0; 64];
+    let length = rustix::fs::listxattr(&path, &mut names).unwrap();
+    assert!(names[..length].starts_with(b"user.color\0"));
     rustix::fs::removexattr(&path, "user.color").unwrap();
     assert_eq!(errno(rustix::fs::getxattr(&path, "user.color", &mut value)), libc::ENODATA);
 }

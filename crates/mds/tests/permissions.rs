@@ -292,7 +292,7 @@ async fn extended_attributes_by_namespace() {
     assert_eq!(set_xattr(&fs, &five, file, b"user.large", &[0; 65537]).await, Err(FsError::TooBig));
     let names = |who: Credentials| fs.call(ALICE, MdtRequest::ListXattr(who, file));
     let MdtReply::Names(seen) = names(user(6)).await.unwrap() else { panic!() };
-    assert_eq!(seen, [&b"user.a"[..], b"user.empty", b"user.large"]);
+    assert_eq!(seen, [&b"user.a"[..], b"user.empty", b"user.large", b"lustre.lov"]);
     let MdtReply::Names(seen) = names(root()).await.unwrap() else { panic!() };
     assert!(seen.contains(&b"trusted.t".to_vec()));
     let remove = |name: &[u8]| fs.call(ALICE, MdtRequest::RemoveXattr(five.clone(), file, name.to_vec()));

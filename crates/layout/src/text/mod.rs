@@ -240,6 +240,18 @@ fn default_stripes(text: &mut String, row: &Row, separator: &str) {
     text.push('\n');
 }
 
+/// A directory's own default as YAML.
+pub fn default_yaml(own: &LayoutSpec) -> String {
+    match own {
+        LayoutSpec::Composite(components) => {
+            let rows = rows_of_default(components);
+            let shown = Composite { inode: None, generation: 0, entry_count: rows.len(), bytes: 0, rows: &rows };
+            composite(&shown, Style { yaml: true, ..Style::default() })
+        }
+        own => DirectoryDefault::new(Some(own), None, true).text(true),
+    }
+}
+
 /// A directory's default layout of plain stripes as people see it: its own, or what applies, or (raw) zeros.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct DirectoryDefault {

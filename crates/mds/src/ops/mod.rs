@@ -9,6 +9,7 @@ pub(crate) mod create;
 pub(crate) mod data;
 pub(crate) mod exclusive;
 pub(crate) mod layout_changes;
+pub(crate) mod layout_xattrs;
 pub(crate) mod layouts;
 pub(crate) mod link;
 pub(crate) mod locks;
@@ -108,6 +109,7 @@ pub(crate) fn places_objects(request: &MdtRequest) -> bool {
         | MdtRequest::CreateWithData(..)
         | MdtRequest::Instantiate(_)
         | MdtRequest::ChangeLayout(..) => true,
+        MdtRequest::SetXattr(_, set) => layout_xattrs::is_layout(&set.name),
         MdtRequest::ExclusiveBegin(_, begin) => matches!(begin.purpose, ExclusivePurpose::Truncate(_)),
         _ => false,
     }

@@ -9,6 +9,7 @@ use types::{
     mode::{S_ISGID, S_ISVTX},
 };
 
+use super::layout_xattrs;
 use crate::{
     access_list::{ACCESS_NAME, AccessList, DEFAULT_NAME},
     permission::{self, Decision},
@@ -45,6 +46,9 @@ fn space_of(name: &[u8]) -> FsResult<Space> {
 
 pub(crate) fn get(txn: &mut Transaction<'_>, who: &Credentials, inode: InodeNumber, name: &[u8]) -> FsResult<MdtReply> {
     let inode = txn.inode(inode)?;
+    if layout_xattrs::is_layout(name) {
+        return layout_xattrs::get(who, &inode, name);
+    }
     match space_of(name)? {
         Space::List if inode.kind() == FileKind::Symlink => return Err(FsError::NotSupported),
         Space::List | Space::Security => {}
@@ -60,10 +64,14 @@ pub(crate) fn list(txn: &mut Transaction<'_>, who: &Credentials, inode: InodeNum
     let inode = txn.inode(inode)?;
     let mut names = txn.xattr_names(inode.number())?;
     names.retain(|name| who.is_root() || !name.starts_with(b"trusted."));
+    names.extend(layout_xattrs::names(who, &inode));
     Ok(MdtReply::Names(names))
 }
 
 pub(crate) fn set(txn: &mut Transaction<'_>, who: &Credentials, request: &SetXattr) -> FsResult<MdtReply> {
+    if layout_xattrs::is_layout(&request.name) {
+        return layout_xattrs::set(txn, who, request);
+    }
     let mut inode = txn.inode(request.inode)?;
     let space = space_of(&request.name)?;
     if request.value.len() > limits::XATTR_VALUE_BYTES_MAX {
@@ -103,6 +111,9 @@ pub(crate) fn remove(
     name: &[u8],
 ) -> FsResult<MdtReply> {
     let mut inode = txn.inode(inode)?;
+    if layout_xattrs::is_layout(name) {
+        return layout_xattrs::remove(txn, who, &inode, name);
+    }
     let space = space_of(name)?;
     may_write(txn, who, &inode, space)?;
     if space == Space::List {
