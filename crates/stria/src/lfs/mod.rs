@@ -60,6 +60,13 @@ const COMMANDS: &[(&str, Command, &str)] = &[
     ("fid2path", fid::fid2path, "show the paths of a FID: fid2path MOUNT FID..."),
 ];
 
+/// Lustre's commands that are understood but cannot be done yet, and why.
+const NOT_YET: &[(&str, &str)] = &[
+    ("mirror", "files have no mirrors"),
+    ("migrate", "data cannot be moved to another layout; copy the file into one made by 'lfs setstripe'"),
+    ("swap_layouts", "objects belong to one file for ever"),
+];
+
 /// Runs `lfs ARGUMENTS`; returns the exit status.
 pub fn main(arguments: &[OsString]) -> u8 {
     let mut output = io::BufWriter::new(io::stdout().lock());
@@ -91,10 +98,19 @@ fn dispatch(arguments: &[OsString], output: &mut dyn Write) -> Outcome {
             print(output, format_args!("{}\n", names.join(" ")))
         }
         "help" | "--help" | "-h" => print(output, format_args!("{}\n", usage())),
-        _ => match COMMANDS.iter().find(|(known, _, _)| *known == name) {
-            Some((_, command, _)) => command(rest, output),
-            None => Err(Failure::new(1, format!("lfs: '{name}' is not a valid command. See 'lfs --list-commands'."))),
-        },
+        _ => {
+            let command = COMMANDS.iter().find(|(known, _, _)| *known == name);
+            let later = NOT_YET.iter().find(|(known, _)| *known == name);
+            match (command, later) {
+                (Some((_, command, _)), _) => command(rest, output),
+                (None, Some((_, reason))) => {
+                    Err(Failure::new(libc::EOPNOTSUPP, format!("lfs {name}: not supported yet: {reason}")))
+                }
+                (None, None) => {
+                    Err(Failure::new(1, format!("lfs: '{name}' is not a valid command. See 'lfs --list-commands'.")))
+                }
+            }
+        }
     }
 }
 
@@ -122,5 +138,19 @@ fn write_failure(error: io::Error) -> Failure {
     match error.kind() {
         io::ErrorKind::BrokenPipe => Failure::new(141, String::new()),
         _ => Failure::new(1, format!("lfs: cannot write: {error}")),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_cannot_be_done_yet_is_told_from_what_is_unknown() {
+        let status = |word: &str| dispatch(&[OsString::from(word)], &mut Vec::new()).unwrap_err().status;
+        for command in ["mirror", "migrate", "swap_layouts"] {
+            assert_eq!(i32::from(status(command)), libc::EOPNOTSUPP, "{command}");
+        }
+        assert_eq!(status("badcmd"), 1);
     }
 }
