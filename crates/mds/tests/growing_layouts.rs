@@ -2,7 +2,9 @@
 
 mod common;
 
-use common::{ALICE, BOB, Fixture, ROOT, WRITE, absent_osts, create_request, root};
+use std::{sync::Arc, time::Duration};
+
+use common::{ALICE, BOB, Fixture, ROOT, WRITE, absent_osts, create_request, eventually, ost::NotingOst, root};
 use layout::{
     BackingSpec, ComponentSpec, Coverage, END_OF_FILE, Layout, LayoutSpec, Location, StripeCount, StripeSpec,
     automatic::is_automatic,
@@ -12,7 +14,8 @@ use rpc::message::{
     MdtReply, MdtRequest,
     mdt::{Instantiate, LayoutInfo, OpenFlags, OpenId},
 };
-use types::{ClientId, InodeNumber, NodeKind};
+use rt::memory::MemoryTransport;
+use types::{ClientId, InodeNumber, NodeKind, OstIndex};
 
 const MIB: u64 = 1 << 20;
 
@@ -149,4 +152,57 @@ async fn a_component_grows_by_steps_into_the_room_behind_it() {
     let far = write(&fs, ALICE, inode, open, 1000 * MIB).await;
     assert_eq!(shape(&far), [(1024, 2)], "one component, the same objects");
     assert_eq!(write(&fs, ALICE, inode, open, 0).await, far);
+}
+
+/// An MDT with two OSTs that answer, and a file that extends itself by 64 MiB at a time, on one of them.
+async fn extended(behind: Option<ComponentSpec>) -> (Fixture, Vec<Arc<NotingOst>>, InodeNumber, OpenId, OstIndex) {
+    let network = MemoryTransport::new();
+    let served: Vec<_> = (0..2).map(|index| NotingOst::serve(&network, OstIndex(index))).collect();
+    let map = (0u16..).zip(&served).map(|(index, (_, endpoint))| (OstIndex(index), endpoint.clone(), true)).collect();
+    let fs = Fixture::on_network(&network, map).await;
+    fs.mdt.set_parameters(Parameters { ost_refresh: Duration::from_millis(1), ..fs.mdt.parameters() });
+    let end = if behind.is_some() { 1 << 30 } else { END_OF_FILE };
+    let backing = BackingSpec::Extended(StripeSpec::default(), 64 * MIB);
+    let components = [Some(ComponentSpec { end, backing }), behind].into_iter().flatten().collect();
+    let open = fs.open_id();
+    let mut create = create_request(ROOT, "f", NodeKind::Regular, 0o644, Some((open, OpenFlags(WRITE))));
+    create.layout = Some(LayoutSpec::Composite(components));
+    let created = common::created(fs.call(ALICE, MdtRequest::Create(root(), create)).await.unwrap());
+    let layout = created.opened.unwrap().layout.unwrap();
+    let Some(Location::Ost(ost)) = layout.location(0) else { panic!("{layout:?}") };
+    (fs, served.into_iter().map(|(ost, _)| ost).collect(), created.entry.attributes.inode, open, ost)
+}
+
+/// The OST takes no new objects from now on, and the MDT knows it.
+async fn close_down(fs: &Fixture, osts: &[Arc<NotingOst>], ost: OstIndex) {
+    osts[usize::from(ost.0)].condition.lock().no_create = true;
+    let known = async || {
+        fs.mdt
+            .osts()
+            .iter()
+            .any(|(index, view)| *index == ost && view.report.is_some_and(|report| report.condition.no_create))
+    };
+    eventually("the MDT knows", known).await;
+}
+
+#[tokio::test]
+async fn a_component_without_room_is_repeated_on_other_osts() {
+    let (fs, osts, inode, open, first) = extended(None).await;
+    close_down(&fs, &osts, first).await;
+    let layout = write(&fs, ALICE, inode, open, 64 * MIB).await;
+    assert_eq!(shape(&layout), [(64, 1), (128, 1)]);
+    assert_eq!(layout.location(1), Some(Location::Ost(OstIndex(1 - first.0))));
+    assert_eq!(shape(&write(&fs, ALICE, inode, open, 130 * MIB).await), [(64, 1), (192, 1)]);
+}
+
+#[tokio::test]
+async fn a_component_without_room_spills_over_to_the_next() {
+    let next = ComponentSpec { end: END_OF_FILE, backing: BackingSpec::Striped(StripeSpec::default()) };
+    let (fs, osts, inode, open, first) = extended(Some(next)).await;
+    close_down(&fs, &osts, first).await;
+    let layout = write(&fs, ALICE, inode, open, 64 * MIB).await;
+    let extents: Vec<_> = layout.components.iter().map(|component| component.extent.start / MIB).collect();
+    assert_eq!(extents, [0, 64], "{layout:?}");
+    assert!(layout.is_endless());
+    assert_eq!(layout.location(1), Some(Location::Ost(OstIndex(1 - first.0))));
 }
