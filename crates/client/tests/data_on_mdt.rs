@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 
 use bytes::Bytes;
 use client::{
-    AllocateMode, FileSystem, NewFile, SeekTarget,
+    AllocateMode, FileSystem, NewFile, SeekTarget, WriteOptions,
     control::{ControlReply, ControlRequest, execute},
 };
 use layout::{BackingSpec, ComponentSpec, END_OF_FILE, LayoutSpec, StripeSpec};
@@ -157,6 +157,19 @@ async fn open_files_go_on_after_a_crash_of_the_mdt() {
     assert_eq!(read(&other, &seen, STRIPE - 3, 100).await, b"before after");
     fs.close(file, None).await.unwrap();
     assert_eq!(size(&other, seen.inode()).await, STRIPE + 9);
+}
+
+#[tokio::test]
+async fn an_evicted_client_cannot_write_to_the_mdt() {
+    let cluster = cluster(1).await;
+    let (fs, other) = (cluster.mount().await, cluster.mount().await);
+    let file = create(&fs, "file", READ_WRITE).await;
+    write(&fs, &file, 0, b"kept").await;
+    cluster.evict(fs.client_id()).await;
+    let late = fs.write(&file, 0, Bytes::from_static(b"late"), WriteOptions::default()).await;
+    assert_eq!(late, Err(FsError::Stale));
+    let seen = other.open(&root(), file.inode(), OpenFlags(open_flag::READ)).await.unwrap();
+    assert_eq!(read(&other, &seen, 0, 100).await, b"kept");
 }
 
 #[tokio::test]

@@ -7,9 +7,12 @@ use std::sync::Arc;
 use bytes::Bytes;
 use common::{ALICE, BOB, Fixture, READ, ROOT, WRITE, create_request, created, root, user};
 use layout::{BackingSpec, ComponentSpec, END_OF_FILE, LayoutSpec, StripeSpec};
-use mds::tables::{
-    DATA,
-    data::{block_key, encode_block},
+use mds::{
+    Parameters,
+    tables::{
+        DATA,
+        data::{block_key, encode_block},
+    },
 };
 use proptest::prelude::*;
 use rpc::{
@@ -256,6 +259,22 @@ async fn what_does_not_belong_here_is_refused_and_leaves_nothing() {
     assert_eq!(objects(&fixture).await, []);
     assert_eq!(read(&fixture, object, 0, 100).await, Ok((Vec::new(), 0)));
     fixture.close(ALICE, object.inode, open, None).await.unwrap();
+}
+
+#[tokio::test]
+async fn layouts_put_no_more_on_the_mdt_than_it_takes() {
+    let fixture = Fixture::new().await;
+    assert_eq!(fixture.mdt.bytes_on_mdt_limit(), ON_MDT, "half a segment of a small store");
+    let too_large = LayoutSpec::Composite(vec![
+        ComponentSpec { end: ON_MDT + (64 << 10), backing: BackingSpec::Mdt },
+        ComponentSpec { end: END_OF_FILE, backing: BackingSpec::Striped(StripeSpec::default()) },
+    ]);
+    let set = |spec| fixture.call(ALICE, MdtRequest::SetDefaultLayout(root(), ROOT, Some(spec)));
+    assert_eq!(set(too_large).await, Err(FsError::Invalid));
+    assert_eq!(set(on_mdt()).await, Ok(MdtReply::Done));
+    let parameters = Parameters { bytes_on_mdt_max: 64 << 10, ..fixture.mdt.parameters() };
+    fixture.mdt.set_parameters(parameters);
+    assert_eq!(set(on_mdt()).await, Err(FsError::Invalid));
 }
 
 #[tokio::test]
