@@ -2,7 +2,7 @@
 
 mod common;
 
-use common::{FileSystem, Transport, programs::program};
+use common::{FileSystem, Transport, layouts::grow_in, programs::program};
 
 /// Jobs: name and options. Each has several processes with files of their own.
 const JOBS: &[(&str, &str)] = &[
@@ -13,8 +13,11 @@ const JOBS: &[(&str, &str)] = &[
     ("mapped", "--rw=randwrite --ioengine=mmap --bsrange=4k-32k"),
 ];
 
-fn run(transport: Transport, clients: usize) {
+fn run(transport: Transport, clients: usize, grows: bool) {
     let system = FileSystem::start(transport, clients);
+    if grows {
+        grow_in(system.root());
+    }
     std::thread::scope(|scope| {
         for client in 0..clients {
             let directory = system.path(client).join(format!("client{client}"));
@@ -39,10 +42,15 @@ fn run(transport: Transport, clients: usize) {
 
 #[test]
 fn what_fio_wrote_it_reads_in_one_process() {
-    run(Transport::InProcess, 1);
+    run(Transport::InProcess, 1, false);
 }
 
 #[test]
 fn what_fio_wrote_it_reads_over_tcp() {
-    run(Transport::Tcp, 2);
+    run(Transport::Tcp, 2, false);
+}
+
+#[test]
+fn what_fio_wrote_over_components_it_reads() {
+    run(Transport::InProcess, 1, true);
 }

@@ -6,7 +6,7 @@ mod common;
 
 use std::{ops::Range, path::Path, sync::Mutex};
 
-use common::{FileSystem, Program, Transport, long, programs::program};
+use common::{FileSystem, Program, Transport, layouts::grow_in, long, programs::program};
 
 /// Operations of each run, as long as a test of every change may be.
 const OPERATIONS: u64 = 20_000;
@@ -74,6 +74,17 @@ fn one_client_reads_what_it_wrote() {
     let runs = SEEDS.flat_map(|seed| mixes(seed).into_iter().map(move |mix| (seed, mix)));
     let directory = system.root();
     all(runs.map(|(seed, mix)| Run { directory, mix, seed, operations: operations() }).collect());
+    system.finish();
+}
+
+/// On files that grow over watermarks.
+#[test]
+fn one_client_reads_what_it_wrote_over_components() {
+    let system = FileSystem::start(Transport::InProcess, 1);
+    let directory = system.root();
+    grow_in(directory);
+    let operations = operations() / 2;
+    all(MIXES.iter().zip(0..).map(|(mix, seed)| Run { directory, mix, seed, operations }).collect());
     system.finish();
 }
 

@@ -9,6 +9,7 @@
 pub mod console;
 pub mod daemon;
 pub mod file_system;
+pub mod layouts;
 pub mod load;
 pub mod network;
 pub mod place;
