@@ -133,6 +133,9 @@ async fn run(
     log.event("lab", format_args!("seed {seed}, mode {mode}"));
     let options = ClusterOptions { osts: 4, clients: 3, settings: settings(seed) };
     let cluster = Cluster::start(&simulation, &log, seed, options).await?;
+    if Random::for_purpose(seed, "layout").happens(500_000) {
+        set_default_layout(&cluster, growing_layout()).await?;
+    }
     let work = async {
         if let Some(layout) = layout_of(seed) {
             set_default_layout(&cluster, layout).await?;
