@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use layout::Layout;
+use layout::{Layout, Location};
 use rpc::message::{
     mdt::{ExclusiveBegin, ExclusivePurpose, SizeUpdate},
     ost::SpaceChange,
@@ -84,8 +84,12 @@ impl FileSystem {
         Ok(Attributes { size, blocks: figures.blocks, mtime, ..attributes })
     }
 
-    /// Truncates every object to its share of `size`, under the exclusive data lock and write epoch `epoch`. The figures
+    /// Truncates objects to their shares of `size`, under the exclusive data lock and write epoch `epoch`. The figures
     /// are exact if nobody writes meanwhile.
+    ///
+    /// Objects of components that end before `size` keep what they have: nothing of it is cut off, and what follows them in
+    /// the file holds its size. Such a component may have been extended since the layout was told, and another client may
+    /// write there: its share of `size` by this layout would cut that off.
     pub(crate) async fn truncate_objects(
         &self,
         inode: InodeNumber,
@@ -95,30 +99,37 @@ impl FileSystem {
         epoch: u64,
     ) -> FsResult<Figures> {
         let begun = open.map_or(0, |open| open.state().tracker.begun());
-        let outcome = self.truncate_each(inode, open, layout, size).await;
+        let ends_before = |&(slot, _): &(u32, Location)| layout.extent_of(slot).end < size;
+        let (kept, truncated): (Vec<_>, Vec<_>) = layout.objects().partition(ends_before);
+        let expected = begun + truncated.len() as u64;
+        let object = |(slot, location)| Object { inode, slot, location, open };
+        let truncated = truncated.into_iter().map(object).collect();
+        let kept = kept.into_iter().map(|(slot, _)| slot).collect();
+        let outcome = self.truncate_each(layout, size, truncated, (inode, kept)).await;
         if let Some(open) = open {
             let mut state = open.state();
             match &outcome {
-                Ok(figures) => state.tracker.truncated(epoch, figures, begun + layout.object_count() as u64),
+                Ok(figures) => state.tracker.truncated(epoch, figures, expected),
                 Err(_) => state.tracker.forget(),
             }
         }
         outcome
     }
 
-    async fn truncate_each(
-        &self,
-        inode: InodeNumber,
-        open: Option<&OpenInode>,
-        layout: &Layout,
+    async fn truncate_each<'a>(
+        &'a self,
+        layout: &'a Layout,
         size: u64,
+        truncated: Vec<Object<'a>>,
+        (inode, kept): (InodeNumber, Vec<u32>),
     ) -> FsResult<Figures> {
-        let truncate = |(slot, location)| {
-            let change = SpaceChange::Truncate { size: layout.object_size(slot, size) };
-            self.space_object(Object { inode, slot, location, open }, layout, change)
+        let truncate = |object: Object<'a>| {
+            let change = SpaceChange::Truncate { size: layout.object_size(object.slot, size) };
+            self.space_object(object, layout, change)
         };
-        let mut figures = Figures { size, ..Figures::default() };
-        for outcome in join_all(layout.objects().map(truncate).collect()).await {
+        let outcomes = join_all(truncated.into_iter().map(truncate).collect()).await;
+        let mut figures = Figures { size, ..self.glimpse_some(inode, layout, kept).await? };
+        for outcome in outcomes {
             let after = outcome?.after;
             figures.blocks = figures.blocks.saturating_add(after.blocks);
             figures.mtime = figures.mtime.max(after.mtime);

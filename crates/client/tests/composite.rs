@@ -38,6 +38,31 @@ async fn composite(fs: &Arc<FileSystem>, name: &str, end: u64) -> Arc<OpenFile> 
         component(SECOND, StripeCount::Exactly(2)),
         component(end, StripeCount::All),
     ]);
+    with_layout(fs, name, spec).await
+}
+
+/// Every way in which a layout can grow.
+fn growing_layouts() -> impl Strategy<Value = LayoutSpec> {
+    let extended = |end| {
+        let stripes = StripeSpec { stripe_bytes: Some(STRIPE), ..StripeSpec::default() };
+        ComponentSpec { end, backing: BackingSpec::Extended(stripes, STRIPE) }
+    };
+    let on_mdt = ComponentSpec { end: FIRST, backing: BackingSpec::Mdt };
+    let all = component(END_OF_FILE, StripeCount::All);
+    prop_oneof![
+        Just(LayoutSpec::Composite(vec![
+            component(FIRST, StripeCount::Exactly(1)),
+            component(SECOND, StripeCount::Exactly(2)),
+            all.clone()
+        ])),
+        Just(LayoutSpec::Composite(vec![extended(SECOND), all.clone()])),
+        Just(LayoutSpec::Composite(vec![extended(END_OF_FILE)])),
+        Just(LayoutSpec::Composite(vec![on_mdt, extended(END_OF_FILE)])),
+        Just(LayoutSpec::Automatic),
+    ]
+}
+
+async fn with_layout(fs: &Arc<FileSystem>, name: &str, spec: LayoutSpec) -> Arc<OpenFile> {
     let (name_bytes, kind) = (name.as_bytes().to_vec(), NodeKind::Regular);
     let node = NewNode { parent: ROOT, name: name_bytes, kind, mode: 0o644, umask: 0, layout: Some(spec) };
     fs.create(&root(), node).await.unwrap();
@@ -195,6 +220,36 @@ async fn ranges_are_allocated_over_several_components() {
     assert!(data[FIRST as usize - 1..].iter().all(|byte| *byte == 0));
 }
 
+/// A component that ends before the new size may have been extended meanwhile by another client, whose writes there must
+/// not be cut off: its objects are left alone.
+#[tokio::test]
+async fn a_truncation_changes_no_object_of_components_before_the_new_end() {
+    let cluster = RealCluster::new(STRIPE, 3).await;
+    let fs = cluster.mount().await;
+    let file = composite(&fs, "file", END_OF_FILE).await;
+    let inode = file.inode();
+    write(&fs, &file, 0, &vec![1; SECOND as usize]).await;
+    let blocks = fs.get_attributes(inode, None).await.unwrap().blocks;
+    let changed = async |size| {
+        let before = calls(&fs, "ost_space");
+        let shown = fs.truncate(&root(), inode, Some(&file), size).await.unwrap();
+        (calls(&fs, "ost_space") - before, shown.blocks)
+    };
+    assert_eq!(changed(SECOND + 1).await, (3, blocks), "the last component's objects only");
+    assert_eq!(changed(SECOND).await, (5, blocks), "the end of the second one is its end too");
+    assert_eq!(changed(FIRST + 10).await.0, 5);
+    assert_eq!(changed(0).await, (6, 0));
+    fs.close(file, None).await.unwrap();
+    assert_eq!(size(&fs, inode).await, 0);
+}
+
+/// How often this client sent such a request.
+fn calls(fs: &FileSystem, name: &str) -> usize {
+    let connections = fs.connections();
+    let opcodes = connections.iter().flat_map(|(_, _, statistics)| &statistics.opcodes);
+    opcodes.filter(|opcode| opcode.name == name).map(|opcode| opcode.calls as usize).sum()
+}
+
 /// The MDT gave objects to a component, and lost power before that was durable. Who writes to them still does, and whoever
 /// comes next gets the same ones.
 #[tokio::test]
@@ -245,18 +300,19 @@ async fn synced_data_behind_a_watermark_are_found_after_a_loss_of_power() {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { cases: 12, ..ProptestConfig::default() })]
+    #![proptest_config(ProptestConfig { cases: 24, ..ProptestConfig::default() })]
 
     #[test]
-    fn two_clients_see_one_composite_file(
+    fn two_clients_see_one_growing_file(
         osts in 1u16..=4,
+        spec in growing_layouts(),
         script in prop::collection::vec((any::<bool>(), steps()), 1..25),
     ) {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
         runtime.block_on(async {
             let cluster = RealCluster::new(STRIPE, osts).await;
             let (first, second) = (cluster.mount().await, cluster.mount().await);
-            let file = composite(&first, "file", END_OF_FILE).await;
+            let file = with_layout(&first, "file", spec.clone()).await;
             let inode = file.inode();
             let other = open(&second, inode, READ_WRITE).await;
             let clients = [Client { fs: first, file }, Client { fs: second, file: other }];
