@@ -8,6 +8,7 @@ use layout::{
 };
 use oss::OstOptions;
 use rpc::ImportOptions;
+use rt::Entropy;
 use types::{Credentials, InodeNumber};
 
 use crate::{
@@ -133,8 +134,8 @@ async fn run(
     log.event("lab", format_args!("seed {seed}, mode {mode}"));
     let options = ClusterOptions { osts: 4, clients: 3, settings: settings(seed) };
     let cluster = Cluster::start(&simulation, &log, seed, options).await?;
-    if Random::for_purpose(seed, "layout").happens(500_000) {
-        set_default_layout(&cluster, growing_layout()).await?;
+    if let Some(spec) = default_layout(seed) {
+        set_default_layout(&cluster, spec).await?;
     }
     let work = async {
         if let Some(layout) = layout_of(seed) {
@@ -151,6 +152,19 @@ async fn run(
         biased;
         reason = cluster.failed() => Err(reason),
         outcome = work => outcome,
+    }
+}
+
+/// The default layout of the root, if the seed has one: else files are plain, as [`settings`] says.
+fn default_layout(seed: u64) -> Option<LayoutSpec> {
+    let stripes = StripeSpec { stripe_bytes: Some(64 << 10), ..StripeSpec::default() };
+    let on_mdt = ComponentSpec { end: 64 << 10, backing: BackingSpec::Mdt };
+    let extended = ComponentSpec { end: END_OF_FILE, backing: BackingSpec::Extended(stripes, 128 << 10) };
+    match Random::for_purpose(seed, "layout").below(8) {
+        0..=2 => None,
+        3..=5 => Some(growing_layout()),
+        6 => Some(LayoutSpec::Composite(vec![on_mdt, extended])),
+        _ => Some(LayoutSpec::Automatic),
     }
 }
 
