@@ -79,15 +79,12 @@ impl FileSystem {
         begin: &ExclusiveBegin,
     ) -> FsResult<(Section, ExclusiveGranted)> {
         let turn = self.exclusive.enter(begin.inode).await;
-        self.begin_in_turn(credentials, begin, turn).await
+        let granted = self.ask_exclusive(credentials, begin).await?;
+        Ok((Section { inode: begin.inode, epoch: granted.epoch, _turn: turn }, granted))
     }
 
-    async fn begin_in_turn(
-        &self,
-        credentials: &Credentials,
-        begin: &ExclusiveBegin,
-        turn: Turn,
-    ) -> FsResult<(Section, ExclusiveGranted)> {
+    /// Asks the MDT for the lock; the caller has the turn.
+    async fn ask_exclusive(&self, credentials: &Credentials, begin: &ExclusiveBegin) -> FsResult<ExclusiveGranted> {
         let inode = begin.inode;
         let target = self.targets.mdt_of(inode)?;
         loop {
@@ -100,7 +97,7 @@ impl FileSystem {
             let held = HeldExclusive { open: begin.open, layout: Some(granted.layout.clone()) };
             self.volatile.exclusives.lock().insert(inode, held);
             if target.restarts() == restarts {
-                return Ok((Section { inode, epoch: granted.epoch, _turn: turn }, granted));
+                return Ok(granted);
             }
             // The new start may know of the lock or not.
             self.give_back_exclusive(inode, None).await;
@@ -117,11 +114,12 @@ impl FileSystem {
         turn: Option<Turn>,
     ) -> FsResult<Section> {
         let inode = file.inode();
+        let target = self.targets.mdt_of(inode)?;
         let turn = match turn {
             Some(turn) => {
                 let held = HeldExclusive { open: Some(file.id()), layout: None };
                 self.volatile.exclusives.lock().insert(inode, held);
-                if self.targets.mdt_of(inode)?.restarts() == restarts {
+                if target.restarts() == restarts {
                     return Ok(Section { inode, epoch, _turn: turn });
                 }
                 self.give_back_exclusive(inode, None).await;
@@ -132,7 +130,23 @@ impl FileSystem {
         // What is open for reading only was checked when it was opened.
         let open = file.flags().has(open_flag::WRITE).then(|| file.id());
         let begin = ExclusiveBegin { inode, open, purpose: ExclusivePurpose::Truncate(0) };
-        Ok(self.begin_in_turn(&Credentials::root(), &begin, turn).await?.0)
+        match self.ask_exclusive(&Credentials::root(), &begin).await {
+            Ok(granted) => Ok(Section { inode, epoch: granted.epoch, _turn: turn }),
+            Err(error) => {
+                self.decline_exclusive(inode, Some(turn)).await;
+                Err(error)
+            }
+        }
+    }
+
+    /// Gives back the lock that the MDT granted with an open that comes to nothing. In its turn: the MDT knows one holder
+    /// in this client, who may be another user by now.
+    pub(crate) async fn decline_exclusive(&self, inode: InodeNumber, turn: Option<Turn>) {
+        let _turn = match turn {
+            Some(turn) => turn,
+            None => self.exclusive.enter(inode).await,
+        };
+        self.give_back_exclusive(inode, None).await;
     }
 
     /// Gives the exclusive data lock back. If that fails, the data are in place nevertheless, and the lock ends with the

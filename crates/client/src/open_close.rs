@@ -155,12 +155,20 @@ impl FileSystem {
                 if let Err(error) = self.mdt(inode, MdtRequest::Close(close)).await {
                     tracing::debug!(%error, "an open of a former life was not closed");
                 }
+                if opened.truncate {
+                    self.decline_exclusive(inode, turn).await;
+                }
                 return Err(error);
             }
         };
         let file = Arc::new(OpenFile::new(open, kind, id, flags, Arc::downgrade(self)));
-        if !current() {
-            self.open_again(&file, &target).await?;
+        if !current()
+            && let Err(error) = self.open_again(&file, &target).await
+        {
+            if opened.truncate {
+                self.decline_exclusive(inode, turn).await;
+            }
+            return Err(error);
         }
         if opened.truncate {
             self.empty(&file, opened.epoch, before.restarts, turn).await?;

@@ -492,6 +492,24 @@ async fn an_open_that_truncates_waits_for_the_append_of_another_user_of_this_cli
     }
 }
 
+/// Else nobody could append to or truncate the file for as long as the client lives.
+#[tokio::test]
+async fn an_open_that_truncates_and_fails_gives_the_lock_back() {
+    let cluster = Cluster::new(STRIPE, 1);
+    let fs = cluster.mount().await;
+    let file = create(&fs, "file", READ_WRITE).await;
+    let (inode, flags) = (file.inode(), OpenFlags(READ_WRITE | open_flag::TRUNCATE));
+    cluster.mdt.damage_layouts(true);
+    let before = cluster.requests();
+    fs.open(&root(), inode, flags).await.expect_err("its layout cannot be");
+    fs.create_open(&root(), ROOT, b"file", 0o644, 0, flags).await.expect_err("its layout cannot be");
+    assert_eq!(cluster.requests_since(&before)["end"], 2);
+    assert!(!cluster.mdt.is_locked(inode));
+    assert_eq!(cluster.mdt.open_count(), 1, "the failed ones were closed");
+    cluster.mdt.damage_layouts(false);
+    append(&fs, &file, b"line").await;
+}
+
 #[tokio::test]
 async fn after_an_eviction_old_files_are_stale_and_new_ones_work() {
     let cluster = Cluster::new(STRIPE, 1);

@@ -65,6 +65,8 @@ struct State {
     exclusive: ExclusiveLocks,
     locks: AdvisoryLocks,
     counts: BTreeMap<&'static str, usize>,
+    /// Opens are answered with layouts that cannot be.
+    damaged: bool,
     now: i64,
 }
 
@@ -85,6 +87,7 @@ impl FakeMdt {
             exclusive: ExclusiveLocks::default(),
             locks: AdvisoryLocks::new(100),
             counts: BTreeMap::new(),
+            damaged: false,
             now: 0,
         };
         state.add(InodeNumber::ROOT, FileKind::Directory, 0o755, None);
@@ -99,6 +102,16 @@ impl FakeMdt {
     /// Whether the MDT knows the file's size.
     pub fn settled(&self, inode: InodeNumber) -> bool {
         self.state.lock().inodes[&inode].settled
+    }
+
+    /// From now on, opens are answered with layouts that cannot be, or no more.
+    pub fn damage_layouts(&self, damaged: bool) {
+        self.state.lock().damaged = damaged;
+    }
+
+    /// Whether anybody holds the exclusive data lock.
+    pub fn is_locked(&self, inode: InodeNumber) -> bool {
+        self.state.lock().exclusive.holder(inode).is_some()
     }
 
     /// Number of opens.
@@ -306,7 +319,10 @@ impl State {
             (entry.attributes.size, entry.attributes.blocks) = (0, 0);
         }
         let epoch = if flags.has(open_flag::WRITE) { file.next_epoch(quiet) } else { file.epoch };
-        let layout = file.layout.clone();
+        let mut layout = file.layout.clone();
+        if self.damaged {
+            layout.iter_mut().for_each(|layout| layout.components.clear());
+        }
         self.opens.insert((client, id), (inode, flags));
         Ok(Opened { entry, layout, epoch, truncate })
     }
