@@ -7,7 +7,12 @@ use std::collections::BTreeMap;
 
 use bytes::Bytes;
 use layout::Layout;
-use rpc::message::{OstReply, OstRequest, mdt::Entry, mgs::TargetRole, ost::ObjectAttributes};
+use rpc::message::{
+    MdtRequest, OstReply, OstRequest,
+    mdt::{Entry, Settle, SizeUpdate},
+    mgs::TargetRole,
+    ost::ObjectAttributes,
+};
 use types::{Attributes, FsError, FsResult, InodeNumber, ObjectId, Timestamp};
 
 use crate::{FileSystem, join::join_all, objects::holder_of, open_inode::verified, target::unexpected};
@@ -30,6 +35,12 @@ impl Figures {
         self.size = self.size.max(layout.file_size(slot, object.size));
         self.blocks = self.blocks.saturating_add(object.blocks);
         self.mtime = self.mtime.max(object.mtime);
+    }
+
+    /// The report of all objects' figures to the MDT.
+    pub fn settle(self, inode: InodeNumber, epoch: u64) -> MdtRequest {
+        let update = SizeUpdate { epoch, size: self.size, blocks: self.blocks, mtime: Some(self.mtime) };
+        MdtRequest::Settle(Settle { inode, update })
     }
 }
 
@@ -104,7 +115,18 @@ impl FileSystem {
     pub(crate) async fn complete(&self, entry: &Entry) -> FsResult<Attributes> {
         let Some(layout) = &entry.unsettled else { return Ok(entry.attributes) };
         let figures = self.glimpse(entry.attributes.inode, verified(layout)?).await?;
+        self.settle_found(entry, figures).await;
         Ok(combine(entry, figures))
+    }
+
+    /// Tells the MDT what the objects say of a file that nobody writes to and whose size it does not know: who died while
+    /// writing leaves such files. The next to look asks the MDT alone.
+    async fn settle_found(&self, entry: &Entry, figures: Figures) {
+        let Some(epoch) = entry.quiet else { return };
+        let inode = entry.attributes.inode;
+        if let Err(error) = self.mdt_done(inode, figures.settle(inode, epoch)).await {
+            tracing::debug!(%inode, %error, "the size that was found was not settled");
+        }
     }
 
     /// As [`FileSystem::complete`] for many inodes at once.
@@ -122,7 +144,11 @@ impl FileSystem {
                 }
             }
         }
-        for (index, figures) in places.into_iter().zip(self.glimpse_slots(&files).await) {
+        let found = self.glimpse_slots(&files).await;
+        let known =
+            places.iter().zip(&found).filter_map(|(index, figures)| Some((entries[*index], figures.clone().ok()?)));
+        join_all(known.map(|(entry, figures)| self.settle_found(entry, figures)).collect()).await;
+        for (index, figures) in places.into_iter().zip(found) {
             completed[index] = figures.map(|figures| combine(entries[index], figures));
         }
         completed

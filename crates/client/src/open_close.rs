@@ -8,10 +8,7 @@ use std::sync::Arc;
 
 use rpc::message::{
     MdtReply, MdtRequest,
-    mdt::{
-        Close, Create, CreateUnnamed, Created, LockFamily, Open, OpenFlags, OpenId, Opened, Settle, SizeUpdate,
-        open_flag,
-    },
+    mdt::{Close, Create, CreateUnnamed, Created, LockFamily, Open, OpenFlags, OpenId, Opened, open_flag},
 };
 use types::{Attributes, Credentials, FileKind, FsError, FsResult, InodeNumber, NodeKind};
 
@@ -19,10 +16,10 @@ use crate::{
     CreatedFile, FileSystem, OpenFile,
     exclusive::Turn,
     finish::finish,
-    glimpse::Figures,
     open_inode::{OpenInode, verified},
     statistics::Operation,
     target::{Target, unexpected},
+    truncate,
 };
 
 /// What was so before an open was asked for; see [`crate::recovery`].
@@ -203,7 +200,8 @@ impl FileSystem {
             Ok(layout) => self.truncate_objects(inode, Some(open), &layout, 0, section.epoch).await,
             Err(error) => Err(error),
         };
-        self.end_exclusive(section, None).await;
+        let update = truncate::report(Some(open), section.epoch, 0, &outcome);
+        self.end_exclusive(section, update).await;
         outcome.map(|_| ())
     }
 
@@ -264,7 +262,7 @@ impl FileSystem {
         if let Some((epoch, layout)) = settle
             && let Err(error) = self.settle(open, *epoch, layout).await
         {
-            // It stays unsettled: every stat glimpses it, the next writer settles it.
+            // It stays unsettled: who looks at it next settles it.
             tracing::debug!(%inode, %error, "the size was not settled");
         }
         outcome.map(|_| ())
@@ -274,9 +272,7 @@ impl FileSystem {
     async fn settle(&self, open: &OpenInode, epoch: u64, layout: &layout::Layout) -> FsResult<()> {
         let inode = open.inode();
         let figures = self.glimpse(inode, verified(layout)?).await?;
-        let Figures { size, blocks, mtime } = figures;
-        let update = SizeUpdate { epoch, size, blocks, mtime: Some(mtime) };
-        self.mdt_done(inode, MdtRequest::Settle(Settle { inode, update })).await
+        self.mdt_done(inode, figures.settle(inode, epoch)).await
     }
 
     /// One descriptor of an open file was closed (FUSE FLUSH): its owner's fcntl locks on the file end.

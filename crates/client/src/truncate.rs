@@ -29,6 +29,19 @@ pub(crate) fn adopted<'a>(open: Option<&OpenInode>, told: &'a Layout) -> FsResul
     Ok(layout)
 }
 
+/// What the end of a truncation tells the MDT: the figures, unless this client has the file open for writing and tells them
+/// at its close.
+pub(crate) fn report(
+    open: Option<&OpenInode>,
+    epoch: u64,
+    size: u64,
+    outcome: &FsResult<Figures>,
+) -> Option<SizeUpdate> {
+    let written_here = open.is_some_and(|open| open.state().has_writers());
+    let figures = outcome.as_ref().ok().filter(|_| !written_here)?;
+    Some(SizeUpdate { epoch, size, blocks: figures.blocks, mtime: None })
+}
+
 impl FileSystem {
     /// Sets the size; through a file open for writing if there is one, else write permission is checked.
     pub async fn truncate(
@@ -70,13 +83,7 @@ impl FileSystem {
             Ok(layout) => self.truncate_objects(inode, open.as_deref(), layout, size, section.epoch).await,
             Err(error) => Err(error),
         };
-        let written_here = open.is_some_and(|open| open.state().has_writers());
-        let update = match &outcome {
-            Ok(figures) if !written_here => {
-                Some(SizeUpdate { epoch: section.epoch, size, blocks: figures.blocks, mtime: None })
-            }
-            _ => None,
-        };
+        let update = report(open.as_deref(), section.epoch, size, &outcome);
         self.end_exclusive(section, update).await;
         let figures = outcome?;
         let attributes = granted.entry.attributes;

@@ -147,6 +147,68 @@ async fn a_truncation_by_path_settles_the_file() {
     assert_eq!(fs.truncate(&root(), inode, None, FILE_BYTES_MAX + 1).await, Err(FsError::FileTooLarge));
 }
 
+/// O_RDONLY | O_TRUNC: the close of a reader tells nothing, so the truncation does.
+#[tokio::test]
+async fn an_open_for_reading_that_truncates_settles_the_file() {
+    let cluster = Cluster::new(STRIPE, 2);
+    let fs = cluster.mount().await;
+    let file = create(&fs, "file", READ_WRITE).await;
+    write(&fs, &file, 0, &[1; 100_000]).await;
+    let inode = file.inode();
+    fs.close(file, None).await.unwrap();
+    for by_name in [false, true] {
+        let flags = open_flag::READ | open_flag::TRUNCATE;
+        let file = if by_name { create(&fs, "file", flags).await } else { open(&fs, inode, flags).await };
+        assert!(cluster.mdt.settled(inode));
+        assert_eq!(size(&fs, inode).await, 0);
+        fs.close(file, None).await.unwrap();
+    }
+}
+
+/// How a size is asked for.
+#[derive(Clone, Copy, Debug)]
+enum Look {
+    Inode,
+    Name,
+    Directory,
+}
+
+/// Size of the only file.
+async fn size_by(fs: &Arc<FileSystem>, inode: InodeNumber, look: Look) -> u64 {
+    match look {
+        Look::Inode => size(fs, inode).await,
+        Look::Name => fs.lookup(&root(), ROOT, b"file").await.unwrap().size,
+        Look::Directory => {
+            let directory = open(fs, ROOT, open_flag::READ).await;
+            let page = fs.read_directory(&directory, 0, 10, true).await.unwrap();
+            fs.close(directory, None).await.unwrap();
+            page.items[0].attributes.expect("asked for").size
+        }
+    }
+}
+
+#[tokio::test]
+async fn who_looks_at_a_file_of_a_dead_writer_settles_it() {
+    let cluster = Cluster::new(STRIPE, 2);
+    let (fs, other) = (cluster.mount().await, cluster.mount().await);
+    let file = create(&fs, "file", READ_WRITE).await;
+    write(&fs, &file, 0, &[1; 100_000]).await;
+    let inode = file.inode();
+    assert_eq!(size(&other, inode).await, 100_000);
+    assert!(!cluster.mdt.settled(inode), "somebody writes to it");
+    fs.close(file, None).await.unwrap();
+    for look in [Look::Inode, Look::Name, Look::Directory] {
+        cluster.mdt.unsettle(inode);
+        let before = cluster.requests();
+        assert_eq!(size_by(&other, inode, look).await, 100_000);
+        assert!(cluster.mdt.settled(inode));
+        assert_eq!(cluster.requests_since(&before)["settle"], 1);
+        let before = cluster.requests();
+        assert_eq!(size_by(&other, inode, look).await, 100_000);
+        assert!(!cluster.requests_since(&before).contains_key("glimpse"), "the MDT knows");
+    }
+}
+
 #[tokio::test]
 async fn opening_with_truncation_empties_all_objects() {
     let cluster = Cluster::new(STRIPE, 2);

@@ -22,6 +22,7 @@
 //! | close of a writer, report under the inode's epoch | - | yes | +1 | |
 //! | close of a writer, no such report, others write | no | no | same | |
 //! | close of the last writer, no such report | yes | no | same | same, with `settle` |
+//! | look at an unsettled file (stat, look-up, directory) | yes | no | same | same |
 //! | settle, report under the inode's epoch | yes | yes | +1 | |
 //! | end of a truncation by nobody's open, report under the inode's epoch | yes | yes | +1 | |
 //! | a writer is evicted | - | no | +1 | none: his reports never match again |

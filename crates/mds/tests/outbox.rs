@@ -10,7 +10,7 @@ use rpc::{
     Endpoint, SessionEvent,
     message::{
         MdtReply, MdtRequest,
-        mdt::{Create, LayoutInfo, LockFamily, LockMode, LockRange, OpenFlags, SetLock},
+        mdt::{Create, LayoutInfo, LockFamily, LockMode, LockRange, OpenFlags, SetLock, Settle},
         ost::TargetCondition,
     },
 };
@@ -103,6 +103,29 @@ async fn locks_of_an_evicted_writer_wait_until_osts_refuse_it() {
     *osts[0].refuses.lock() = false;
     eventually("the lock is free", async || fs.call(ALICE, lock(true)).await == Ok(MdtReply::Done)).await;
     assert_eq!(*osts[0].evicted.lock(), [BOB]);
+}
+
+#[tokio::test]
+async fn a_dead_writers_file_is_quiet_once_no_late_write_can_come() {
+    let (fs, osts) = with_osts(1).await;
+    fs.begin(BOB).await;
+    let file = fs.file(ROOT, "f").await;
+    let quiet =
+        async |fs: &Fixture| (fs.stat(file).await.unwrap().quiet, fs.lookup(&root(), ROOT, "f").await.unwrap().quiet);
+    fs.open(BOB, &root(), file, WRITE).await.unwrap();
+    assert_eq!(quiet(&fs).await, (None, None));
+    *osts[0].refuses.lock() = true;
+    fs.event(SessionEvent::Evicted(BOB)).await;
+    eventually("the OST was asked", async || *osts[0].refusals.lock() > 0).await;
+    assert_eq!(quiet(&fs).await, (None, None));
+    *osts[0].refuses.lock() = false;
+    eventually("it is quiet", async || quiet(&fs).await.0.is_some()).await;
+    let epoch = fs.stat(file).await.unwrap().quiet.unwrap();
+    assert_eq!(quiet(&fs).await, (Some(epoch), Some(epoch)));
+    let settle = Settle { inode: file, update: figures(epoch, 4711) };
+    done(fs.call(ALICE, MdtRequest::Settle(settle)).await.unwrap()).unwrap();
+    let entry = fs.stat(file).await.unwrap();
+    assert_eq!((entry.attributes.size, entry.unsettled, entry.quiet), (4711, None, None));
 }
 
 #[tokio::test]

@@ -41,6 +41,8 @@ enum Step {
     EndTruncate,
     /// Close one of the opens; if the MDT asks for a glimpse, it is taken at once but told later.
     Close(usize),
+    /// Look at the file: if the MDT says that it is quiet, a glimpse is taken at once but told later.
+    Look,
     /// Tell a glimpse taken earlier.
     Settle(usize),
     /// Stop and start the MDT; all clients come back.
@@ -62,6 +64,7 @@ fn step() -> impl Strategy<Value = Step> {
         2 => Just(Step::Cut),
         2 => Just(Step::EndTruncate),
         8 => any::<usize>().prop_map(Step::Close),
+        2 => Just(Step::Look),
         4 => any::<usize>().prop_map(Step::Settle),
         1 => Just(Step::Crash),
         1 => (0..CLIENTS).prop_map(Step::Evict),
@@ -253,6 +256,10 @@ impl World {
                     self.close(open).await;
                 }
             }
+            Step::Look => {
+                let entry = self.fs.stat(self.file).await.expect("the file exists");
+                self.glimpses.extend(entry.quiet.map(|epoch| (epoch, self.truth)));
+            }
             Step::Settle(number) => self.settle(number).await,
             Step::Crash => self.crash().await,
             Step::Evict(number) => self.evict(number).await,
@@ -267,6 +274,8 @@ impl World {
         if entry.unsettled.is_none() {
             assert_eq!(entry.attributes.size, self.truth, "a settled size is exact");
         }
+        let quiet = self.writers.is_empty() && self.truncation.is_none() && !self.dead;
+        assert_eq!(entry.quiet.is_some(), entry.unsettled.is_some() && quiet, "nobody can be writing");
     }
 
     /// Everybody closes in order and tells what he is asked: the size is exact, unless the dead may still write.

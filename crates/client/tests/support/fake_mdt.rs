@@ -35,7 +35,7 @@ struct Inode {
 impl Inode {
     fn entry(&self) -> Entry {
         let unsettled = if self.settled { None } else { self.layout.clone() };
-        Entry { attributes: self.attributes, unsettled, accounted: self.accounted }
+        Entry { attributes: self.attributes, unsettled, accounted: self.accounted, quiet: None }
     }
 
     /// A change begins; the epoch that the one who changes is given.
@@ -102,6 +102,11 @@ impl FakeMdt {
     /// Whether the MDT knows the file's size.
     pub fn settled(&self, inode: InodeNumber) -> bool {
         self.state.lock().inodes[&inode].settled
+    }
+
+    /// The MDT does not know the file's size, as after the death of a writer.
+    pub fn unsettle(&self, inode: InodeNumber) {
+        self.state.lock().file(inode).expect("the file exists").next_epoch(true);
     }
 
     /// From now on, opens are answered with layouts that cannot be, or no more.
@@ -218,9 +223,9 @@ impl State {
         match request {
             MdtRequest::Lookup(_, lookup) => {
                 let inode = *self.names.get(&lookup.name).ok_or(FsError::NotFound)?;
-                Ok(MdtReply::Entry(self.file(inode)?.entry()))
+                Ok(MdtReply::Entry(self.entry(inode)?))
             }
-            MdtRequest::GetAttributes(inode) => Ok(MdtReply::Entry(self.file(inode)?.entry())),
+            MdtRequest::GetAttributes(inode) => Ok(MdtReply::Entry(self.entry(inode)?)),
             MdtRequest::SetAttributes(_, inode, set) => {
                 let now = self.time();
                 let file = self.file(inode)?;
@@ -246,7 +251,7 @@ impl State {
                     inode: *inode,
                     kind: FileKind::Regular,
                     cookie: position as u64 + 1,
-                    entry: read.attributes.then(|| self.inodes[inode].entry()),
+                    entry: read.attributes.then(|| self.entry(*inode).expect("a name leads to an inode")),
                 };
                 let entries = self.names.iter().enumerate().skip(read.cookie as usize).map(entry);
                 let entries: Vec<_> = entries.take(read.entries_max as usize).collect();
@@ -272,6 +277,13 @@ impl State {
 
     fn time(&self) -> Timestamp {
         Timestamp { seconds: self.now, nanoseconds: 0 }
+    }
+
+    /// For who looks at the file: told if it is quiet.
+    fn entry(&self, inode: InodeNumber) -> FsResult<Entry> {
+        let file = self.inodes.get(&inode).ok_or(FsError::Stale)?;
+        let quiet = !file.settled && !self.written(inode, None) && self.exclusive.holder(inode).is_none();
+        Ok(Entry { quiet: quiet.then_some(file.epoch), ..file.entry() })
     }
 
     fn file(&mut self, inode: InodeNumber) -> FsResult<&mut Inode> {
@@ -318,7 +330,8 @@ impl State {
         if truncate {
             (entry.attributes.size, entry.attributes.blocks) = (0, 0);
         }
-        let epoch = if flags.has(open_flag::WRITE) { file.next_epoch(quiet) } else { file.epoch };
+        let changes = truncate || flags.has(open_flag::WRITE);
+        let epoch = if changes { file.next_epoch(quiet) } else { file.epoch };
         let mut layout = file.layout.clone();
         if self.damaged {
             layout.iter_mut().for_each(|layout| layout.components.clear());

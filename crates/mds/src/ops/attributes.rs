@@ -1,8 +1,9 @@
 //! Reading attributes, access(2), readlink, and when an access counts as one (atime).
 
-use rpc::message::MdtReply;
+use rpc::message::{MdtReply, mdt::Entry};
 use types::{Credentials, FsError, FsResult, InodeNumber};
 
+use super::open::is_quiet;
 use crate::{
     permission,
     tables::inode::{Inode, InodeData},
@@ -13,7 +14,14 @@ use crate::{
 const ATIME_STALE_SECONDS: i64 = 24 * 60 * 60;
 
 pub(crate) fn get(txn: &mut Transaction<'_>, inode: InodeNumber) -> FsResult<MdtReply> {
-    Ok(MdtReply::Entry(txn.inode(inode)?.entry()))
+    Ok(MdtReply::Entry(entry(txn, &txn.inode(inode)?)))
+}
+
+/// The inode for who looks at it. If it is unsettled and nobody writes to it, its last writer died, or never told how large
+/// the file is: who looks now asks the objects and tells, and nobody needs to ask them again.
+pub(crate) fn entry(txn: &Transaction<'_>, inode: &Inode) -> Entry {
+    let quiet = !inode.settled && inode.attributes.links > 0 && is_quiet(txn, inode, None, false);
+    Entry { quiet: quiet.then_some(inode.epoch), ..inode.entry() }
 }
 
 pub(crate) fn access(

@@ -3,10 +3,11 @@
 use rpc::message::{MdtReply, mdt::Lookup};
 use types::{Credentials, FsError, FsResult, InodeNumber};
 
+use super::attributes;
 use crate::{tables::inode::Inode, transaction::Transaction};
 
 pub(crate) fn run(txn: &mut Transaction<'_>, who: &Credentials, request: &Lookup) -> FsResult<MdtReply> {
-    find(txn, who, request.parent, &request.name).map(|inode| MdtReply::Entry(inode.entry()))
+    find(txn, who, request.parent, &request.name).map(|inode| MdtReply::Entry(attributes::entry(txn, &inode)))
 }
 
 /// The inode that a name in a directory leads to.

@@ -76,7 +76,8 @@ fn names(
             return Ok(false);
         }
         let target = found.target;
-        let entry = if request.attributes { txn.find_inode(target.inode)?.map(|inode| inode.entry()) } else { None };
+        let inode = if request.attributes { txn.find_inode(target.inode)? } else { None };
+        let entry = inode.map(|inode| attributes::entry(txn, &inode));
         bytes += target.name.len() + ENTRY_BYTES;
         if let Some(entry) = &entry {
             bytes += ATTRIBUTES_BYTES + entry.unsettled.as_ref().map_or(0, layout_bytes);

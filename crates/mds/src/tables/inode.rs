@@ -134,7 +134,7 @@ impl Inode {
     /// As messages carry it.
     pub fn entry(&self) -> Entry {
         let unsettled = if self.settled { None } else { self.layout().cloned() };
-        Entry { attributes: self.attributes, unsettled, accounted: self.accounted }
+        Entry { attributes: self.attributes, unsettled, accounted: self.accounted, quiet: None }
     }
 
     /// The key.

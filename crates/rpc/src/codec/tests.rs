@@ -54,7 +54,7 @@ fn attributes() -> Attributes {
 }
 
 fn entry() -> Entry {
-    Entry { attributes: attributes(), unsettled: Some(layout()), accounted: TIME }
+    Entry { attributes: attributes(), unsettled: Some(layout()), accounted: TIME, quiet: Some(3) }
 }
 
 fn opened() -> Opened {

@@ -54,6 +54,10 @@ pub struct Entry {
     /// utimensat after the last write). Of an unsettled file, the latest object time is the mtime if it is later than
     /// this; else `attributes.mtime` is.
     pub accounted: Timestamp,
+    /// Of an unsettled file that nobody can be writing to: the write epoch under which who asks the OSTs after this answer
+    /// may report what they say ([`Settle`]). Told where attributes are asked for.
+    #[serde(default)]
+    pub quiet: Option<u64>,
 }
 
 /// What an open gives the client.

@@ -102,7 +102,7 @@ fn report(summary: &Summary, arguments: &FsckArgs) -> anyhow::Result<()> {
     if !arguments.json {
         if summary.unsettled > 0 {
             println!(
-                "{} files whose writers died: their size is asked from the objects; --repair settles it",
+                "{} files whose writers died: who looks at one next asks its objects for the size; --repair does so now",
                 summary.unsettled
             );
         }

@@ -165,11 +165,13 @@ impl Cluster {
         }
     }
 
-    /// Checks the file system from a client's host; panics with the findings if it is not clean.
+    /// Checks the file system from a client's host; panics with the findings if it is not clean. What was said.
     #[track_caller]
-    pub fn expect_clean(&self) {
+    pub fn expect_clean(&self) -> String {
         let fsck = Program(stria(&self.clients[0].host)).args(["fsck", "--data", &source()]);
-        assert!(fsck.succeed().contains(" 0 problems"));
+        let said = fsck.succeed();
+        assert!(said.contains(" 0 problems"), "{said}");
+        said
     }
 
     fn daemons(&self) -> impl Iterator<Item = &Daemon> {

@@ -175,13 +175,19 @@ fn locks_of_a_dead_client_go_to_others_after_its_lease() {
     let open_orphan = File::create(&orphan).unwrap();
     open_orphan.write_all_at(&[7; 100_000], 0).unwrap();
     fs::remove_file(&orphan).unwrap();
+    // Nobody told how large it is.
+    let written = File::create(cluster.clients[0].path("written")).unwrap();
+    written.write_all_at(&[7; 100_000], 0).unwrap();
     cluster.clients[0].kill();
-    drop((held, open_orphan));
+    drop((held, open_orphan, written));
     let mut file = inherit_lock(&cluster.clients[1].path("ledger"));
     file.write_all(b"two").unwrap();
     cluster.clients[0].mount();
     assert_eq!(fs::read_to_string(cluster.clients[0].path("ledger")).unwrap(), "two");
-    cluster.expect_clean();
+    assert!(cluster.expect_clean().contains("1 files whose writers died"));
+    // Who looks at it asks the objects, and tells.
+    assert_eq!(fs::metadata(cluster.clients[0].path("written")).unwrap().size(), 100_000);
+    assert!(!cluster.expect_clean().contains("writers died"));
 }
 
 #[test]
