@@ -2,8 +2,8 @@
 //!
 //! This client learns a layout with the open and asks again only where its own knowledge cannot be trusted to be whole:
 //! before a write into a component that has no objects (the MDT gives it some, once, whoever asks first), and before it
-//! answers from a hole or an end that another client's objects could fill. What it knows of objects stays true: they are
-//! added, never moved, as long as the file is open.
+//! answers from a hole or an end that another client's objects could fill. What it knows of objects stays true as long as
+//! the file is open: they are added, and moved before they are made only, by this client alone (see [`crate::elsewhere`]).
 
 use std::sync::Arc;
 
@@ -17,9 +17,32 @@ use types::{Credentials, FsError, FsResult, InodeNumber};
 use crate::{FileSystem, OpenFile, open_inode::OpenInode, target::unexpected};
 
 impl FileSystem {
+    /// The layout of an open regular file, as far as this client needs to know it.
+    pub(crate) async fn layout_of(&self, open: &OpenInode) -> FsResult<Arc<Layout>> {
+        match open.layout()? {
+            Some(layout) => Ok(layout),
+            None => {
+                let layout = self.ask_layout(open).await?;
+                open.trust_layout();
+                Ok(layout)
+            }
+        }
+    }
+
+    async fn ask_layout(&self, open: &OpenInode) -> FsResult<Arc<Layout>> {
+        let target = self.targets.mdt_of(open.inode())?;
+        loop {
+            let restarts = target.restarts();
+            let layout = self.layout_info(open.inode()).await?.layout.ok_or(FsError::Invalid)?;
+            if let Some(layout) = open.adopt(&layout, || target.restarts() == restarts)? {
+                return Ok(layout);
+            }
+        }
+    }
+
     /// A layout in which `bytes` from `offset` have objects; `NoData` if they lie beyond its end.
     pub(crate) async fn writable(&self, file: &OpenFile, offset: u64, bytes: u64) -> FsResult<Arc<Layout>> {
-        let layout = file.open.layout()?;
+        let layout = self.layout_of(&file.open).await?;
         // Beyond the end too: somebody may have added components.
         if layout.coverage(offset, bytes) == Coverage::Complete {
             return Ok(layout);
@@ -45,18 +68,8 @@ impl FileSystem {
 
     /// The layout with all components that anybody was given objects for up to now.
     pub(crate) async fn layout_as_of_now(&self, open: &OpenInode) -> FsResult<Arc<Layout>> {
-        let layout = open.layout()?;
-        if !layout.may_grow() {
-            return Ok(layout);
-        }
-        let target = self.targets.mdt_of(open.inode())?;
-        loop {
-            let restarts = target.restarts();
-            let layout = self.layout_info(open.inode()).await?.layout.ok_or(FsError::Invalid)?;
-            if let Some(layout) = open.adopt(&layout, || target.restarts() == restarts)? {
-                return Ok(layout);
-            }
-        }
+        let layout = self.layout_of(open).await?;
+        if layout.may_grow() { self.ask_layout(open).await } else { Ok(layout) }
     }
 
     /// Changes the layout of a file.

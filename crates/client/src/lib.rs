@@ -8,6 +8,7 @@
 mod advisory;
 pub mod control;
 mod copy;
+mod elsewhere;
 mod exclusive;
 mod file_system;
 mod finish;

@@ -85,6 +85,15 @@ impl<'a> InFlight<'a> {
     }
 }
 
+impl InFlight<'_> {
+    /// The OST refused the change as a whole.
+    fn refused(mut self) {
+        if let Some(open) = self.open.take() {
+            open.state().tracker.end(true);
+        }
+    }
+}
+
 impl Drop for InFlight<'_> {
     fn drop(&mut self) {
         if let Some(open) = self.open {
@@ -115,8 +124,12 @@ impl FileSystem {
             outcome = reply.and_then(|(reply, bulk)| take(reply, bulk));
             match &outcome {
                 Err(FsError::Transfer) => tracing::warn!(object = %object.id(), "data arrived damaged; trying again"),
-                Err(FsError::Evicted) if object.open.is_some() => self.mdt_done(object.inode, MdtRequest::Ping).await?,
-                Err(FsError::Evicted) => return Err(FsError::Stale),
+                Err(FsError::Evicted) => {
+                    let Some(open) = object.open else { return Err(FsError::Stale) };
+                    // What it did is unknown, whatever comes of its repetition.
+                    open.state().tracker.forget();
+                    self.mdt_done(object.inode, MdtRequest::Ping).await?;
+                }
                 _ => return outcome,
             }
         }
@@ -188,9 +201,13 @@ impl FileSystem {
             OstReply::Changed(changed) => Ok(changed),
             reply => Err(unexpected(reply)),
         };
-        let changed = self.object_call(object, bulk, make, take).await?;
-        in_flight.done(layout, object.slot, &changed, (!sync).then_some(restarts));
-        Ok(changed)
+        let outcome = self.object_call(object, bulk, make, take).await;
+        match &outcome {
+            Ok(changed) => in_flight.done(layout, object.slot, changed, (!sync).then_some(restarts)),
+            Err(FsError::NoSpace) => in_flight.refused(),
+            Err(_) => {}
+        }
+        outcome
     }
 
     /// Next data (or hole) of an object at or after `offset`.

@@ -103,6 +103,11 @@ pub(crate) struct OpenInode {
     inode: InodeNumber,
     /// Of regular files: the newest one known; locked after the table's lock and before the state's.
     layout: Mutex<Option<Arc<Layout>>>,
+    /// The MDT may have moved objects or not: it is to be asked.
+    layout_doubtful: AtomicBool,
+    /// Held, shared, by whatever changes data under a layout taken meanwhile; alone by who has objects moved (see
+    /// [`crate::elsewhere`]). Truncations have the exclusive data lock instead.
+    pub changing: tokio::sync::RwLock<()>,
     stale: AtomicBool,
     state: Mutex<OpenState>,
     /// Held by an fsync: what it took over from the state is not durable before it ends.
@@ -114,9 +119,20 @@ impl OpenInode {
         self.inode
     }
 
-    /// The layout of a regular file, as far as this client knows it.
-    pub fn layout(&self) -> FsResult<Arc<Layout>> {
-        self.layout.lock().clone().ok_or(FsError::Invalid)
+    /// The layout of a regular file, as far as this client knows it; `None` if the MDT must be asked.
+    pub fn layout(&self) -> FsResult<Option<Arc<Layout>>> {
+        let layout = self.layout.lock().clone().ok_or(FsError::Invalid)?;
+        Ok((!self.layout_doubtful.load(Ordering::Acquire)).then_some(layout))
+    }
+
+    /// The MDT may have moved objects or not: nothing is read or written before it has told.
+    pub fn doubt_layout(&self) {
+        self.layout_doubtful.store(true, Ordering::Release);
+    }
+
+    /// The MDT has told since it was doubted.
+    pub fn trust_layout(&self) {
+        self.layout_doubtful.store(false, Ordering::Release);
     }
 
     /// Takes over a layout that the MDT told, unless a newer one is known; returns the newest. What was written by it is to
@@ -212,6 +228,8 @@ impl OpenTable {
             Arc::new(OpenInode {
                 inode,
                 layout: Mutex::default(),
+                layout_doubtful: AtomicBool::new(false),
+                changing: tokio::sync::RwLock::default(),
                 stale: AtomicBool::new(false),
                 state: Mutex::new(OpenState {
                     opens: BTreeMap::new(),

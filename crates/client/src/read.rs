@@ -49,7 +49,7 @@ impl FileSystem {
     }
 
     async fn read_range(&self, open: &OpenInode, offset: u64, bytes: u64) -> FsResult<ReadData> {
-        let layout = match open.layout()? {
+        let layout = match self.layout_of(open).await? {
             layout if layout.coverage(offset, bytes) == Coverage::Complete => layout,
             _ => self.layout_as_of_now(open).await?,
         };

@@ -1,10 +1,18 @@
 //! fallocate(2) and lseek(2) for data and holes, over stripes.
 
+use std::sync::Arc;
+
 use layout::{Layout, ObjectRange};
 use rpc::message::ost::SpaceChange;
 use types::{FsError, FsResult, limits::FILE_BYTES_MAX};
 
-use crate::{AllocateMode, FileSystem, OpenFile, SeekTarget, join::join_all, objects::Object, statistics::Operation};
+use crate::{
+    AllocateMode, FileSystem, OpenFile, SeekTarget,
+    elsewhere::{Refusals, Search},
+    join::join_all,
+    objects::Object,
+    statistics::Operation,
+};
 
 /// What a mode does to one object's part of the range.
 fn object_change(mode: AllocateMode, range: &ObjectRange) -> SpaceChange {
@@ -19,7 +27,13 @@ fn object_change(mode: AllocateMode, range: &ObjectRange) -> SpaceChange {
 impl FileSystem {
     /// fallocate(2). Each object gets its part of the range, which is contiguous there. After an error some parts may
     /// have been changed; what they read as is the same in any case except for `Punch` and `Zero`.
-    pub async fn allocate(&self, file: &OpenFile, mode: AllocateMode, offset: u64, bytes: u64) -> FsResult<()> {
+    pub async fn allocate(
+        self: &Arc<Self>,
+        file: &Arc<OpenFile>,
+        mode: AllocateMode,
+        offset: u64,
+        bytes: u64,
+    ) -> FsResult<()> {
         self.count(Operation::Fallocate);
         file.check_writable()?;
         if bytes == 0 {
@@ -29,7 +43,25 @@ impl FileSystem {
         if end > FILE_BYTES_MAX && mode != AllocateMode::Punch {
             return Err(FsError::FileTooLarge);
         }
+        let mut search = Search::default();
+        loop {
+            let (outcome, refusals) = self.allocate_once(file, mode, offset, bytes).await?;
+            if outcome.is_ok() || !self.find_room(file, refusals, &mut search, None).await {
+                return outcome;
+            }
+        }
+    }
+
+    /// One attempt under the present layout.
+    async fn allocate_once(
+        &self,
+        file: &OpenFile,
+        mode: AllocateMode,
+        offset: u64,
+        bytes: u64,
+    ) -> FsResult<(FsResult<()>, Refusals)> {
         let open = &*file.open;
+        let _changing = open.changing.read().await;
         // What is only emptied may stay without objects.
         let layout = if mode == AllocateMode::Punch {
             self.layout_as_of_now(open).await?
@@ -37,12 +69,15 @@ impl FileSystem {
             self.writable(file, offset, bytes).await?
         };
         let inode = open.inode();
-        let change = |range: ObjectRange| {
+        let change = |range: &ObjectRange| {
             let object = Object { inode, slot: range.slot, location: range.location, open: Some(open) };
-            self.space_object(object, &layout, object_change(mode, &range))
+            self.space_object(object, &layout, object_change(mode, range))
         };
-        let outcomes = join_all(layout.ranges(offset, bytes).map(change).collect()).await;
-        outcomes.into_iter().try_for_each(|outcome| outcome.map(|_| ()))
+        let ranges: Vec<ObjectRange> = layout.ranges(offset, bytes).collect();
+        let outcomes = join_all(ranges.iter().map(change).collect()).await;
+        let mut refusals = Refusals::default();
+        ranges.iter().zip(&outcomes).for_each(|(range, outcome)| refusals.note(range, outcome));
+        Ok((outcomes.into_iter().try_for_each(|outcome| outcome.map(|_| ())), refusals))
     }
 
     /// Offset of the next data or hole at or after `offset`; `NoDeviceOrAddress` if there is none before the end of the

@@ -90,7 +90,8 @@ impl FileSystem {
         }
         let _turn = open.syncing.lock().await;
         let pending = Pending::take(open);
-        let layout = open.layout()?;
+        // Asked for afterwards: what is pending lies where this layout says, even if it changed a moment ago.
+        let layout = self.layout_of(open).await?;
         self.flush_and_commit(open, &layout, &pending, data_only).await?;
         // Nothing is given back: a loss is reported once, to the fsync that finds it.
         self.check_lost(open, &layout, &pending.flushed()).await

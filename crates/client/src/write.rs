@@ -4,6 +4,8 @@
 //! contiguous in the caller's buffer is sent from there; stripes of one object that are apart in the buffer are gathered,
 //! because one request and a copy cost less than several requests.
 //!
+//! What an OST refuses for want of space goes elsewhere if it can (see [`crate::elsewhere`]).
+//!
 //! If some requests fail, the bytes before the first failed one are reported as written: a short write, as POSIX has it.
 //! Bytes behind may have been written too; the next write or the caller's error handling finds out.
 
@@ -21,8 +23,15 @@ use types::{
 };
 
 use crate::{
-    FileSystem, OpenFile, WriteOptions, finish::finish, join::join_all, objects::Object, open_inode::OpenInode,
-    statistics::Operation, truncate::adopted,
+    FileSystem, OpenFile, WriteOptions,
+    elsewhere::{Refusals, Search},
+    exclusive::Section,
+    finish::finish,
+    join::join_all,
+    objects::Object,
+    open_inode::OpenInode,
+    statistics::Operation,
+    truncate::adopted,
 };
 
 impl FileSystem {
@@ -44,7 +53,7 @@ impl FileSystem {
             let (this, file) = (self.clone(), file.clone());
             finish(&self.seams.spawn, move |_| async move { this.append(&file, data, options).await }).await?
         } else {
-            self.write_at(file, offset, data, options).await?
+            self.write_at(file, offset, data, options, None).await?
         };
         self.statistics.count_bytes(Operation::WriteBytes, written);
         Ok(written)
@@ -61,13 +70,13 @@ impl FileSystem {
     }
 
     /// Appends: under the exclusive data lock, at the end of the file as of then.
-    async fn append(&self, file: &OpenFile, data: Bytes, options: WriteOptions) -> FsResult<usize> {
+    async fn append(self: &Arc<Self>, file: &Arc<OpenFile>, data: Bytes, options: WriteOptions) -> FsResult<usize> {
         let open = &file.open;
         let begin = ExclusiveBegin { inode: file.inode(), open: Some(file.id()), purpose: ExclusivePurpose::Append };
         // The open file was checked when it was opened; nothing depends on who writes.
         let (section, granted) = self.begin_exclusive(&Credentials::root(), &begin).await?;
         let outcome = match self.end_of_file(open, &granted).await {
-            Ok(end) => self.write_at(file, end, data, options).await,
+            Ok(end) => self.write_at(file, end, data, options, Some(&section)).await,
             Err(error) => Err(error),
         };
         self.end_exclusive(section, None).await;
@@ -83,13 +92,21 @@ impl FileSystem {
         }
     }
 
-    async fn write_at(&self, file: &OpenFile, offset: u64, mut data: Bytes, options: WriteOptions) -> FsResult<usize> {
+    /// `section`: of an append.
+    async fn write_at(
+        self: &Arc<Self>,
+        file: &Arc<OpenFile>,
+        offset: u64,
+        mut data: Bytes,
+        options: WriteOptions,
+        section: Option<&Section>,
+    ) -> FsResult<usize> {
         let room = FILE_BYTES_MAX.saturating_sub(offset);
         if room == 0 {
             return Err(FsError::FileTooLarge);
         }
         let open = &*file.open;
-        let mut layout = open.layout()?;
+        let mut layout = self.layout_of(open).await?;
         if layout.coverage(offset, room.min(data.len() as u64)) == Coverage::Beyond(layout.end()) {
             // Somebody may have added a component.
             layout = self.layout_as_of_now(open).await?;
@@ -99,12 +116,31 @@ impl FileSystem {
             return Err(FsError::NoData);
         }
         data.truncate(usize::try_from(room).unwrap_or(usize::MAX).min(data.len()));
-        let layout = self.writable(file, offset, data.len() as u64).await?;
-        let written = self.write_range(open, &layout, offset, &data, options.sync).await?;
+        let mut search = Search::default();
+        let written = loop {
+            let (written, refusals) = self.write_once(file, offset, &data, options.sync).await?;
+            if written == Ok(data.len()) || !self.find_room(file, refusals, &mut search, section).await {
+                break written?;
+            }
+        };
         if options.sync {
             self.commit_once(open).await?;
         }
         Ok(written)
+    }
+
+    /// One attempt under the present layout.
+    async fn write_once(
+        &self,
+        file: &OpenFile,
+        offset: u64,
+        data: &Bytes,
+        sync: bool,
+    ) -> FsResult<(FsResult<usize>, Refusals)> {
+        let _changing = file.open.changing.read().await;
+        let layout = self.writable(file, offset, data.len() as u64).await?;
+        let mut refusals = Refusals::default();
+        Ok((self.write_range(&file.open, &layout, offset, data, sync, &mut refusals).await, refusals))
     }
 
     async fn write_range(
@@ -114,6 +150,7 @@ impl FileSystem {
         offset: u64,
         data: &Bytes,
         sync: bool,
+        refusals: &mut Refusals,
     ) -> FsResult<usize> {
         let inode = open.inode();
         let chunks: Vec<ObjectRange> =
@@ -126,6 +163,7 @@ impl FileSystem {
         let mut written = data.len() as u64;
         let mut failure = None;
         for (chunk, outcome) in chunks.iter().zip(outcomes) {
+            refusals.note(chunk, &outcome);
             if let Err(error) = outcome {
                 let start = chunk.file_offset() - offset;
                 if failure.is_none() || start < written {

@@ -8,7 +8,7 @@
 //!
 //! Life cycle: a component is *pending* until a write or truncation needs it; then the MDT *instantiates* it: chooses its OSTs
 //! and gives it slots. Slots are numbered through the whole file and never used twice, so that the name of an object,
-//! (inode, slot), means one object on one target for ever. Pending components read as holes.
+//! (inode, slot), means one object on one target for ever, from the moment it is made. Pending components read as holes.
 //!
 //! Downside: stripes are counted from the beginning of the file, not of the component (as in Lustre), so an object of a
 //! late component begins with a hole.

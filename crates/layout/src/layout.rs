@@ -11,7 +11,7 @@
 //! generation grow. A holder of an older generation misses later components: before he answers from a hole he asks again.
 
 use serde::{Deserialize, Serialize};
-use types::{Generation, limits::STRIPE_COUNT_MAX};
+use types::{Generation, OstIndex, limits::STRIPE_COUNT_MAX};
 
 use crate::{
     component::{Backing, Component, ComponentError, ComponentId, END_OF_FILE, Extent, Location},
@@ -428,6 +428,15 @@ impl Layout {
         let repeated = Component { id, extent: Extent { start, end: start }, backing: Backing::Pending(spec) };
         self.components.insert(position, repeated);
         Ok(position)
+    }
+
+    /// Gives the object of `slot` another OST. Only for an object that was never made: its name means no other by then.
+    pub fn relocate(&mut self, slot: u32, ost: OstIndex) {
+        let owner = self.components.iter_mut().find(|component| component.slots().contains(&slot));
+        match owner.map(|component| &mut component.backing) {
+            Some(Backing::Striped { plain, first_slot, .. }) => plain.osts[(slot - *first_slot) as usize] = ost,
+            _ => panic!("slot {slot} is not one of an OST's"),
+        }
     }
 
     /// Whether the whole file has a place.

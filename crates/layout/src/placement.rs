@@ -13,8 +13,8 @@
 //!   (Lustre has a second penalty per server; here a target stands for itself.)
 //!
 //! Left out: targets that are inactive, not connected, read-only, without creation, or full (less free than
-//! `reserved_permille` of the capacity, Lustre's `reserved_mb_low` of 0.1%). Degraded targets are taken only if the others
-//! do not suffice. A requested first OST is honoured or refused, never replaced; the stripes after it follow in
+//! `reserved_permille` of the capacity, Lustre's `reserved_mb_low` of 0.1%, or than `reserved_bytes`). Degraded targets are
+//! taken only if the others do not suffice. A requested first OST is honoured or refused, never replaced; the stripes after it follow in
 //! the order of indices, as in Lustre.
 //!
 //! Life cycle: one [`Placement`] per MDT, volatile; after a restart the round starts anew, which nobody notices.
@@ -22,7 +22,10 @@
 
 use std::collections::BTreeMap;
 
-use types::{FsError, OstIndex, limits::STRIPE_COUNT_MAX};
+use types::{
+    FsError, OstIndex,
+    limits::{BULK_BYTES_MAX, STRIPE_COUNT_MAX},
+};
 
 use crate::spec::{ResolvedCount, ResolvedSpec};
 
@@ -35,12 +38,28 @@ pub struct PlacementPolicy {
     pub qos_prio_free: u32,
     /// A target with less than this many thousandths of its capacity free is full.
     pub reserved_permille: u32,
+    /// So is one with less than this many bytes free. More than the largest write takes: a target that refused one for want
+    /// of space must count as full, or the next file is placed where its first write fails.
+    pub reserved_bytes: u64,
 }
 
 impl Default for PlacementPolicy {
-    /// Lustre's defaults: 17%, 90%, and 0.1% as `reserved_mb_low`.
+    /// Lustre's defaults: 17%, 90%, and 0.1% as `reserved_mb_low`; two of the largest writes.
     fn default() -> Self {
-        Self { qos_threshold_rr: 17, qos_prio_free: 90, reserved_permille: 1 }
+        Self {
+            qos_threshold_rr: 17,
+            qos_prio_free: 90,
+            reserved_permille: 1,
+            reserved_bytes: 2 * BULK_BYTES_MAX as u64,
+        }
+    }
+}
+
+impl PlacementPolicy {
+    /// Free bytes below which a target of this capacity is full.
+    pub fn bytes_reserved(&self, bytes_total: u64) -> u64 {
+        let share = u128::from(bytes_total) * u128::from(self.reserved_permille) / 1000;
+        u64::try_from(share).unwrap_or(u64::MAX).max(self.reserved_bytes)
     }
 }
 
@@ -83,7 +102,7 @@ pub enum Exclusion {
 impl TargetStatus {
     /// Why no new object may go here; `None` if one may.
     pub fn exclusion(&self, policy: &PlacementPolicy) -> Option<Exclusion> {
-        let reserved = u128::from(self.bytes_total) * u128::from(policy.reserved_permille) / 1000;
+        let reserved = policy.bytes_reserved(self.bytes_total);
         if !self.active {
             Some(Exclusion::Inactive)
         } else if !self.connected {
@@ -92,7 +111,7 @@ impl TargetStatus {
             Some(Exclusion::ReadOnly)
         } else if self.no_create {
             Some(Exclusion::NoCreate)
-        } else if self.bytes_available == 0 || u128::from(self.bytes_available) < reserved {
+        } else if self.bytes_available == 0 || self.bytes_available < reserved {
             Some(Exclusion::Full)
         } else {
             None

@@ -2,21 +2,27 @@
 //! with its own connection and tasks, so that an OST that is gone holds up nobody else.
 //!
 //! Delivery is at least once, in order: records are removed after the OST has answered. Both errands may be repeated.
+//!
+//! The OST is asked for its space at an interval (module `pace`), and at once when a client says that it is full. However
+//! many say so, one question is under way, and one more for all who came since it began.
 
-use std::sync::Arc;
+use std::sync::{
+    Arc,
+    atomic::{AtomicU64, Ordering},
+};
 
 use bytes::Bytes;
-use kv::Lsn;
 use rpc::{
     Endpoint, Import,
     message::{OstReply, OstRequest, Reply, Request},
 };
 use rt::clock;
-use tokio::sync::{Notify, watch};
+use tokio::sync::{Mutex, Notify, watch};
 use types::{ClientId, FsError, FsResult, ObjectId, OstIndex};
 
 use crate::{
     mdt::Mdt,
+    pace::Pace,
     placement::OstReport,
     recovery,
     tables::{OUTBOX, codec::ost_key, outbox::Errand},
@@ -34,6 +40,10 @@ pub(crate) struct Agent {
     bell: Arc<Notify>,
     /// Whether the map says that the OST is in use; `None` once the agent is to end.
     active: watch::Sender<Option<bool>>,
+    /// Questions for space begun.
+    asked: AtomicU64,
+    /// The last question for space that was answered; locked by who asks.
+    answered: Mutex<u64>,
 }
 
 /// What the next request to the OST says, and the records it settles.
@@ -49,7 +59,8 @@ impl Agent {
         let options = mdt.options.import.clone();
         let import = Import::new(mdt.seams.clone(), &target, endpoint, mdt.client, mdt.name(), options, None);
         let bell = mdt.namespace().bell(ost);
-        let agent = Arc::new(Agent { ost, import, bell, active: watch::Sender::new(Some(active)) });
+        let active = watch::Sender::new(Some(active));
+        let agent = Arc::new(Agent { ost, import, bell, active, asked: AtomicU64::new(0), answered: Mutex::new(0) });
         mdt.spawn("mdt_outbox", agent.clone().deliver(mdt.clone()));
         mdt.spawn("mdt_statfs", agent.clone().watch_space(mdt.clone()));
         agent
@@ -131,8 +142,7 @@ impl Agent {
 
     async fn hand_over(&self, mdt: &Mdt, parcel: Parcel, keys: Vec<Vec<u8>>) -> FsResult<()> {
         // The names must be gone for good before the data are: an OST does not forget with us.
-        let last: Lsn = mdt.namespace().last();
-        mdt.store.durable(last).await.map_err(|error| crate::error::store_error(mdt.name(), &error))?;
+        mdt.durable().await?;
         let (request, evicted) = match parcel {
             Parcel::Destroy(objects) => (OstRequest::Destroy(objects), None),
             Parcel::Evict(client) => (OstRequest::Evict(client), Some(client)),
@@ -158,13 +168,33 @@ impl Agent {
     }
 
     async fn watch_space(self: Arc<Self>, mdt: Arc<Mdt>) {
+        let mut pace = Pace::default();
         while !self.ended() {
+            let parameters = mdt.parameters();
+            let mut pause = parameters.ost_refresh;
             if self.is_active() {
-                self.unless_ended(self.ask_space(&mdt)).await;
+                self.unless_ended(self.refresh_space(&mdt)).await;
+                let report = mdt.namespace().volatile.targets.reported(self.ost);
+                if let Some(OstReport { space, .. }) = report {
+                    let reserved = parameters.placement.bytes_reserved(space.bytes_total);
+                    let left = space.bytes_available.saturating_sub(reserved);
+                    pause = pace.next(mdt.seams.clock.now(), left, parameters.ost_refresh);
+                }
             }
-            let refresh = mdt.parameters().ost_refresh;
-            self.unless_ended(clock::sleep(&*mdt.seams.clock, refresh)).await;
+            self.unless_ended(clock::sleep(&*mdt.seams.clock, pause)).await;
         }
+    }
+
+    /// Returns when the OST was asked for its space after this was called, and placement knows the answer.
+    pub async fn refresh_space(&self, mdt: &Mdt) {
+        let before = self.asked.load(Ordering::Acquire);
+        let mut answered = self.answered.lock().await;
+        if *answered > before {
+            return;
+        }
+        let question = self.asked.fetch_add(1, Ordering::AcqRel) + 1;
+        self.ask_space(mdt).await;
+        *answered = question;
     }
 
     async fn ask_space(&self, mdt: &Mdt) {

@@ -49,7 +49,7 @@ const INODE_BYTES: u64 = 1024;
 const BATCH_BYTES: u64 = 128 << 10;
 /// For so many bytes of data a batch is one byte larger than they: a block of 4096 has a key and a head below 64 bytes.
 const DATA_OVERHEAD: u64 = 64;
-/// The service of requests that may wait for a lock.
+/// The service of requests that may wait for a lock, or for an OST.
 const LOCK_SERVICE: &str = "ldlm";
 
 /// See the module documentation.
@@ -310,6 +310,20 @@ impl Mdt {
         }
     }
 
+    /// Waits until everything changed so far survives power loss.
+    pub(crate) async fn durable(&self) -> FsResult<()> {
+        let last = self.namespace().last();
+        self.store.durable(last).await.map_err(|error| store_error(&self.target, &error))
+    }
+
+    /// Asks an OST for its space now, and waits a while for the answer.
+    async fn refresh_space(&self, ost: OstIndex) {
+        let Some(agent) = self.agents.lock().get(&ost).cloned() else { return };
+        let deadline = self.seams.clock.now() + WAIT_MAX;
+        // Without an answer in time the agent's own question tells that the OST is lost.
+        clock::timeout_at(&*self.seams.clock, deadline, agent.refresh_space(self)).await;
+    }
+
     /// Runs an operation of the MDT itself and waits until the kernel has it.
     pub(crate) async fn transact<T>(
         &self,
@@ -331,8 +345,7 @@ impl Mdt {
         match request {
             MdtRequest::StatFs => self.space().await.map(MdtReply::Space),
             MdtRequest::Commit => {
-                let last = self.namespace().last();
-                self.store.durable(last).await.map_err(|error| store_error(&self.target, &error))?;
+                self.durable().await?;
                 Ok(MdtReply::Done)
             }
             MdtRequest::Check(who, repair) => {
@@ -344,6 +357,16 @@ impl Mdt {
                 Ok(MdtReply::Done)
             }
             MdtRequest::ChangeData(request) => self.change_data(call, request).await,
+            MdtRequest::ReportFull(ost) => {
+                self.refresh_space(*ost).await;
+                Ok(MdtReply::Done)
+            }
+            MdtRequest::PlaceElsewhere(_) => {
+                let reply = self.run(call, request, &NewData::default()).await?;
+                // A client goes on writing under the new layout although this MDT loses power and restarts.
+                self.durable().await?;
+                Ok(reply)
+            }
             _ if ops::places_objects(request) && !self.map_is_known().await => Ok(MdtReply::Waiting),
             MdtRequest::CreateWithData(_, create) => {
                 let new = NewData::verified(0, &call.bulk, &create.checksums)?;
@@ -468,7 +491,7 @@ impl Handler for Mdt {
                 | MdtRequest::ReadFile(..),
             ) => "mdt_io",
             Request::Mdt(MdtRequest::SetLock(set)) if set.wait => LOCK_SERVICE,
-            Request::Mdt(MdtRequest::ExclusiveBegin(..)) => LOCK_SERVICE,
+            Request::Mdt(MdtRequest::ExclusiveBegin(..) | MdtRequest::ReportFull(_)) => LOCK_SERVICE,
             _ => "mdt",
         }
     }

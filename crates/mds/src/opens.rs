@@ -135,6 +135,12 @@ impl OpenTable {
         }
     }
 
+    /// Whether any client but this one has the inode open.
+    pub fn opened_by_others(&self, inode: InodeNumber, client: ClientId) -> bool {
+        let opens = self.uses.get(&inode).map_or(0, |uses| uses.opens as usize);
+        opens > self.of_client(client).filter(|(_, file)| file.inode == inode).count()
+    }
+
     /// The opens of a client, in order of their names.
     pub fn of_client(&self, client: ClientId) -> impl Iterator<Item = (OpenKey, &OpenFile)> {
         let first = OpenKey { client, open: OpenId(0) };
@@ -173,12 +179,15 @@ mod tests {
         table.insert(key(2, 2), file(5, open_flag::WRITE));
         assert!(table.written_by_others(inode, Some(key(1, 1))));
         assert_eq!(table.of_client(ClientId(2)).count(), 2);
+        assert!(table.opened_by_others(inode, ClientId(1)) && table.opened_by_others(inode, ClientId(2)));
+        assert!(!table.opened_by_others(InodeNumber(6), ClientId(1)));
         table.insert(key(2, 3), file(6, open_flag::WRITE));
         assert_eq!(table.writers(inode), Writers { opens: 2, clients: 2, files: 2 });
         table.remove(key(2, 3)).unwrap();
         for open in [key(1, 1), key(2, 1), key(2, 2)] {
             assert!(table.is_open(inode));
             table.remove(open).unwrap();
+            assert!(!table.opened_by_others(inode, ClientId(2)), "1 left first");
         }
         assert!(!table.is_open(inode));
         assert_eq!(table.writers(inode), Writers::default());

@@ -84,6 +84,11 @@ impl Targets {
         }
     }
 
+    /// The last report of an OST.
+    pub fn reported(&self, ost: OstIndex) -> Option<OstReport> {
+        self.osts.get(&ost).and_then(|view| view.report)
+    }
+
     /// An OST does not answer.
     pub fn lost(&mut self, ost: OstIndex) {
         if let Some(view) = self.osts.get_mut(&ost) {
@@ -172,7 +177,7 @@ mod tests {
     use super::*;
 
     fn report(available: u64) -> OstReport {
-        let space = SpaceUsage { bytes_total: 1000, bytes_available: available, ..SpaceUsage::default() };
+        let space = SpaceUsage { bytes_total: 1000 << 20, bytes_available: available << 20, ..SpaceUsage::default() };
         OstReport { space, condition: TargetCondition::default() }
     }
 

@@ -93,10 +93,11 @@ fn name_of(request: &MdtRequest) -> &'static str {
         MdtRequest::GetLayout(_)
         | MdtRequest::SetDefaultLayout(..)
         | MdtRequest::Instantiate(_)
-        | MdtRequest::ChangeLayout(..) => "layout",
+        | MdtRequest::ChangeLayout(..)
+        | MdtRequest::PlaceElsewhere(_) => "layout",
         MdtRequest::InodePaths(..) => "path",
         MdtRequest::SetLock(_) | MdtRequest::CancelLock(_) | MdtRequest::GetLock(_) => "lock",
-        MdtRequest::StatFs => "statfs",
+        MdtRequest::StatFs | MdtRequest::ReportFull(_) => "statfs",
         MdtRequest::Commit => "sync",
         MdtRequest::Reclaim(_) | MdtRequest::Disconnect => "session",
         MdtRequest::Ping => "ping",

@@ -7,7 +7,8 @@
 //! - When a change returns, it survives the death of the process; after `sync` (or with `Write::sync`) the loss of power.
 //!   Unsynced changes survive a loss of power in whole blocks of 4096 bytes or not at all.
 //! - Data that do not match their checksum are never returned, nor used to compute new data.
-//! - A full device refuses a change whole, and still takes truncations, punches and destroys.
+//! - A full device refuses a change whole (`NoSpace`: the object is what it was, or still missing), and still takes
+//!   truncations, punches and destroys.
 
 use bytes::Bytes;
 use rpc::message::ost::{Changed, ObjectAttributes, Read, ReadDone, SpaceChange, Write};

@@ -12,7 +12,7 @@ use rpc::{
     checksum::checksums,
     message::{
         OstReply, OstRequest, Reply, Request,
-        ost::{Read, SpaceChange, Write},
+        ost::{ObjectAttributes, Read, SpaceChange, Write},
     },
 };
 use rt::{Device, memory::MemoryDevice};
@@ -210,6 +210,18 @@ fn a_device_that_fills_up_behind_the_targets_back_is_noticed_by_the_write() {
         assert_eq!(target.space(object(1), allocate).await.unwrap_err(), FsError::NoSpace);
         assert_eq!(target.attributes(object(1)).await.size, 64 * KIB);
         assert_eq!(target.read(object(1), 0, MIB).await, pattern(1, 0, 64 * KIB));
+        // What is refused leaves no object behind: its file may be placed elsewhere.
+        assert_eq!(target.space(object(2), allocate).await.unwrap_err(), FsError::NoSpace);
+        let write = target.write_with(object(3), 0, &pattern(3, 0, 64 * KIB), false).await;
+        assert_eq!(write.unwrap_err(), FsError::NoSpace);
+        let listed = target.ask(OstRequest::ListObjects(None, 10)).await.unwrap();
+        assert!(matches!(listed, OstReply::Objects(objects) if objects.len() == 1), "object 1 alone");
+        target.objects.set_capacity(64 * MIB);
+        let keep_size = SpaceChange::Allocate { offset: 0, bytes: MIB, extend: false };
+        target.space(object(2), keep_size).await.unwrap();
+        let reserved = target.attributes(object(2)).await;
+        assert_eq!((reserved.size, reserved.blocks), (0, 0));
+        assert_ne!(reserved, ObjectAttributes::default(), "its time tells that it exists");
     });
 }
 

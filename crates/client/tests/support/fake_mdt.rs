@@ -2,7 +2,13 @@
 //! docs/decisions/0001-foundations.md and the message documentation have them; advisory locks from the lock crate.
 //! Everybody may do everything.
 
-use std::{collections::BTreeMap, sync::Arc};
+use std::{
+    collections::BTreeMap,
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+    },
+};
 
 use layout::{Layout, PlainLayout, StripeSpec};
 use lock::{AdvisoryLocks, ExclusiveAnswer, ExclusiveLocks, LockAnswer, LockOwner};
@@ -12,8 +18,8 @@ use rpc::{
     message::{
         MdtReply, MdtRequest, Reply, Request,
         mdt::{
-            Closed, Created, DirectoryEntry, Entry, ExclusiveGranted, ExclusivePurpose, OpenFlags, OpenId, Opened,
-            SizeUpdate, open_flag,
+            Closed, Created, DirectoryEntry, Entry, ExclusiveGranted, ExclusivePurpose, LayoutInfo, OpenFlags, OpenId,
+            Opened, SizeUpdate, open_flag,
         },
     },
 };
@@ -74,12 +80,15 @@ struct State {
 pub struct FakeMdt {
     stripe_bytes: u64,
     stripe_count: u16,
+    ost_count: u16,
     state: Mutex<State>,
+    /// The next change of a layout happens, but the client does not hear of it.
+    pub loses_answer: AtomicBool,
 }
 
 impl FakeMdt {
-    /// Files of this MDT have `stripe_count` stripes on OSTs 0, 1, ...
-    pub fn new(stripe_bytes: u64, stripe_count: u16) -> Self {
+    /// Files of this MDT have `stripe_count` stripes on OSTs 0, 1, ... of `ost_count`.
+    pub fn new(stripe_bytes: u64, stripe_count: u16, ost_count: u16) -> Self {
         let mut state = State {
             inodes: BTreeMap::new(),
             names: BTreeMap::new(),
@@ -91,7 +100,7 @@ impl FakeMdt {
             now: 0,
         };
         state.add(InodeNumber::ROOT, FileKind::Directory, 0o755, None);
-        Self { stripe_bytes, stripe_count, state: Mutex::new(state) }
+        Self { stripe_bytes, stripe_count, ost_count, state: Mutex::new(state), loses_answer: AtomicBool::new(false) }
     }
 
     /// Requests handled so far, by name, without those that were told to wait.
@@ -186,6 +195,22 @@ impl FakeMdt {
                 }
                 Ok(MdtReply::Done)
             }
+            MdtRequest::PlaceElsewhere(request) => {
+                let spare = self.ost_count >= 2 * self.stripe_count;
+                if !spare || state.exclusive.holder(request.inode) != Some(client) {
+                    return Err(FsError::NoSpace);
+                }
+                let layout = state.file(request.inode)?.layout.as_mut().ok_or(FsError::Invalid)?;
+                assert_eq!(layout.generation, request.generation);
+                for slot in request.slots {
+                    layout.relocate(slot, OstIndex(slot as u16 + self.stripe_count));
+                }
+                layout.generation.0 += 1;
+                if self.loses_answer.swap(false, Ordering::Relaxed) {
+                    return Err(FsError::Unreachable { target: "stria-MDT0000".to_owned(), seconds: 1 });
+                }
+                Ok(layout_reply(layout))
+            }
             MdtRequest::SetLock(set) => {
                 let owner = LockOwner { client, owner: set.owner };
                 match state.locks.set(0, &lock_request(&set, owner), &mut Vec::new())? {
@@ -203,6 +228,10 @@ impl FakeMdt {
         *state.counts.entry(counted).or_default() += 1;
         reply
     }
+}
+
+fn layout_reply(layout: &Layout) -> MdtReply {
+    MdtReply::Layout(LayoutInfo { layout: Some(layout.clone()), own_default: None, effective_default: None })
 }
 
 fn lock_request(set: &rpc::message::mdt::SetLock, owner: LockOwner) -> lock::LockRequest {
@@ -262,9 +291,14 @@ impl State {
                 let space = SpaceUsage { inodes_total: 50, inodes_free: 40, bytes_total: 7, ..SpaceUsage::default() };
                 Ok(MdtReply::Space(space))
             }
-            MdtRequest::Commit | MdtRequest::Ping | MdtRequest::Disconnect | MdtRequest::Reclaim(_) => {
-                Ok(MdtReply::Done)
+            MdtRequest::GetLayout(inode) => {
+                Ok(layout_reply(self.file(inode)?.layout.as_ref().ok_or(FsError::Invalid)?))
             }
+            MdtRequest::Commit
+            | MdtRequest::Ping
+            | MdtRequest::Disconnect
+            | MdtRequest::Reclaim(_)
+            | MdtRequest::ReportFull(_) => Ok(MdtReply::Done),
             request => Err(FsError::Protocol(format!("the fake does not know {request:?}"))),
         }
     }
@@ -356,6 +390,9 @@ fn name(request: &MdtRequest) -> &'static str {
         MdtRequest::CancelLock(_) => "cancel",
         MdtRequest::Commit => "commit",
         MdtRequest::Reclaim(_) => "reclaim",
+        MdtRequest::ReportFull(_) => "report",
+        MdtRequest::PlaceElsewhere(_) => "place",
+        MdtRequest::GetLayout(_) => "layout",
         _ => "other",
     }
 }

@@ -47,12 +47,17 @@ pub struct Cluster {
 impl Cluster {
     /// One MDT and as many OSTs as its files have stripes.
     pub fn new(stripe_bytes: u64, stripe_count: u16) -> Self {
-        let mdt = Arc::new(FakeMdt::new(stripe_bytes, stripe_count));
-        let osts: Vec<Arc<FakeOst>> = (0..stripe_count).map(|_| Arc::default()).collect();
+        Self::with_osts(stripe_bytes, stripe_count, stripe_count)
+    }
+
+    /// As [`Cluster::new`]; with twice as many OSTs as stripes, an object of the first half can go to the second.
+    pub fn with_osts(stripe_bytes: u64, stripe_count: u16, ost_count: u16) -> Self {
+        let mdt = Arc::new(FakeMdt::new(stripe_bytes, stripe_count, ost_count));
+        let osts: Vec<Arc<FakeOst>> = (0..ost_count).map(|_| Arc::default()).collect();
         let network = MemoryTransport::new();
         let server = serve(&network, 1, &mdt, &osts);
         let mut roles = vec![TargetRole::Mdt(MdtIndex(0))];
-        roles.extend((0..stripe_count).map(|index| TargetRole::Ost(OstIndex(index))));
+        roles.extend((0..ost_count).map(|index| TargetRole::Ost(OstIndex(index))));
         let target = |role| Target { role, uuid: String::new(), address: "1".to_owned(), state: TargetState::Active };
         let map = ClusterMap {
             version: 1,

@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use bytes::Bytes;
 use client::{FileSystem, MountOptions};
 use kv::{Config, MemoryCold};
 use layout::{FileSystemDefault, ResolvedCount};
@@ -9,12 +10,15 @@ use mds::{Mdt, MdtOptions};
 use oss::{Ost, OstDevices, OstOptions};
 use parking_lot::Mutex;
 use rpc::{
-    Endpoint, Server, ServerOptions,
-    message::mgs::{ClusterMap, Target, TargetRole, TargetState},
+    Call, Endpoint, Handler, Server, ServerOptions,
+    message::{
+        OstReply, OstRequest, Reply, Request,
+        mgs::{ClusterMap, Target, TargetRole, TargetState},
+    },
 };
 use rt::memory::{MemoryDevice, MemoryTransport, SeededEntropy, Unflushed, seams};
 use tokio::sync::watch;
-use types::{Credentials, MdtIndex, OstIndex};
+use types::{ClientId, Credentials, MdtIndex, ObjectId, OstIndex, Slot, Xid};
 
 use super::LEASE;
 
@@ -25,6 +29,8 @@ pub struct RealCluster {
     options: MdtOptions,
     mdt: Mutex<Arc<Mdt>>,
     osts: Vec<Arc<Ost>>,
+    /// Of the OSTs' objects.
+    pub devices: Vec<MemoryDevice>,
     ost_server: Arc<Server>,
     mdt_server: Arc<Mutex<Arc<Server>>>,
     map: watch::Sender<Arc<ClusterMap>>,
@@ -34,12 +40,19 @@ pub struct RealCluster {
 impl RealCluster {
     /// One MDT and some OSTs; files are striped over all of them.
     pub async fn new(stripe_bytes: u64, osts: u16) -> Self {
+        Self::with_stripes(stripe_bytes, ResolvedCount::All, osts).await
+    }
+
+    /// As [`RealCluster::new`]; files have this many stripes.
+    pub async fn with_stripes(stripe_bytes: u64, stripe_count: ResolvedCount, osts: u16) -> Self {
         let network = MemoryTransport::new();
         let ost_server = Server::new(seams(&network, 1), ServerOptions::default());
         let mut roles = vec![TargetRole::Mdt(MdtIndex(0))];
-        let mut running = Vec::new();
+        let (mut running, mut devices) = (Vec::new(), Vec::new());
         for index in (0..osts).map(OstIndex) {
-            let ost = start_ost(&network, index).await;
+            let device = MemoryDevice::new();
+            let ost = start_ost(&network, index, &device).await;
+            devices.push(device);
             ost_server.add_target(&format!("stria-{index}"), ost.clone(), LEASE);
             roles.push(TargetRole::Ost(index));
             running.push(ost);
@@ -48,7 +61,7 @@ impl RealCluster {
         let mut options = MdtOptions::new("stria", MdtIndex(0));
         options.store = Config::small();
         options.parameters.default_layout =
-            FileSystemDefault { stripe_count: ResolvedCount::All, stripe_bytes, ..FileSystemDefault::default() };
+            FileSystemDefault { stripe_count, stripe_bytes, ..FileSystemDefault::default() };
         let (device, config) = (Arc::new(tables.clone()), Config::small());
         let formatted = Mdt::format(
             &seams(&network, 3),
@@ -77,6 +90,7 @@ impl RealCluster {
             options,
             mdt: Mutex::new(mdt),
             osts: running,
+            devices,
             ost_server,
             mdt_server: Arc::new(Mutex::new(mdt_server)),
             map: watch::Sender::new(Arc::new(map)),
@@ -130,9 +144,26 @@ impl RealCluster {
     }
 
     /// Evicts a client from the MDT.
-    pub async fn evict(&self, client: types::ClientId) {
+    pub async fn evict(&self, client: ClientId) {
         let server = self.mdt_server.lock().clone();
         assert!(server.evict("stria-MDT0000", client).await, "the client has a session");
+    }
+
+    /// Nothing more fits on an OST: the MDT does not know yet.
+    pub fn fill(&self, ost: OstIndex) {
+        self.devices[usize::from(ost.0)].set_capacity(0);
+    }
+
+    /// The objects an OST has.
+    pub async fn objects(&self, ost: OstIndex) -> Vec<ObjectId> {
+        let list = Request::Ost(OstRequest::ListObjects(None, 1000));
+        let ost = self.osts[usize::from(ost.0)].clone();
+        let call =
+            Call { client: ClientId(1), slot: Slot(0), xid: Xid(1), trace: 0, request: list, bulk: Bytes::new() };
+        match ost.handle(call).await.reply {
+            Ok(Reply::Ost(OstReply::Objects(objects))) => objects.into_iter().map(|(object, _)| object).collect(),
+            other => panic!("a list of objects was answered {other:?}"),
+        }
     }
 
     /// Opens known to the MDT.
@@ -141,10 +172,10 @@ impl RealCluster {
     }
 }
 
-async fn start_ost(network: &MemoryTransport, index: OstIndex) -> Arc<Ost> {
+async fn start_ost(network: &MemoryTransport, index: OstIndex, objects: &MemoryDevice) -> Arc<Ost> {
     let seams = seams(network, 100 + u64::from(index.0));
     let devices = OstDevices {
-        objects: Arc::new(MemoryDevice::new()),
+        objects: Arc::new(objects.clone()),
         journal: Arc::new(MemoryDevice::new()),
         cold: Arc::new(MemoryCold::new()),
     };

@@ -16,6 +16,7 @@ pub(crate) mod locks;
 pub(crate) mod lookup;
 pub(crate) mod open;
 pub(crate) mod paths;
+pub(crate) mod place;
 pub(crate) mod readdir;
 pub(crate) mod rename;
 pub(crate) mod scan;
@@ -64,6 +65,7 @@ pub(crate) fn run(txn: &mut Transaction<'_>, request: &MdtRequest, new: &NewData
         MdtRequest::CancelLock(cancel) => locks::cancel(txn, cancel),
         MdtRequest::GetLock(get) => locks::get(txn, get),
         MdtRequest::Reclaim(reclaim) => sessions::reclaim(txn, reclaim),
+        MdtRequest::PlaceElsewhere(request) => place::elsewhere(txn, request),
         MdtRequest::Ping => Ok(MdtReply::Done),
         MdtRequest::ScanInodes(who, after, count) => scan::run(txn, who, *after, *count),
         MdtRequest::RepairSize(who, inode, update) => scan::repair_size(txn, who, *inode, update),
@@ -71,6 +73,7 @@ pub(crate) fn run(txn: &mut Transaction<'_>, request: &MdtRequest, new: &NewData
         | MdtRequest::Commit
         | MdtRequest::Check(..)
         | MdtRequest::Disconnect
+        | MdtRequest::ReportFull(_)
         | MdtRequest::ChangeData(_)
         | MdtRequest::ReadData(_)
         | MdtRequest::ReadFile(..) => {
@@ -80,9 +83,9 @@ pub(crate) fn run(txn: &mut Transaction<'_>, request: &MdtRequest, new: &NewData
 }
 
 /// Whether a repetition of this request after a restart must not be executed again, so that its reply is stored with its
-/// changes. Not stored: what only opens (the repetition opens anew), reads, reports under an epoch, and instantiations (the
-/// repetition finds them done); and closes: a client that did not hear of its close has claimed the open back, so the
-/// repetition has something to close.
+/// changes. Not stored: what only opens (the repetition opens anew), reads, what holds under one epoch or generation only,
+/// and instantiations (the repetition finds them done); and closes: a client that did not hear of its close has claimed the
+/// open back, so the repetition has something to close.
 pub(crate) fn is_stored(request: &MdtRequest) -> bool {
     matches!(
         request,

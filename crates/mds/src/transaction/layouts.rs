@@ -1,11 +1,13 @@
 //! Layouts within a transaction: of new files, and the instantiation of components as files grow.
 
+use std::collections::BTreeSet;
+
 use layout::{
     Backing, Extent, FileSystemDefault, Layout, LayoutError, LayoutSpec, StripeCount, StripeSpec, TargetStatus,
     automatic::{self, Situation},
     extension::{self, Room, Step},
 };
-use types::{FsError, FsResult};
+use types::{FsError, FsResult, OstIndex};
 
 use super::Transaction;
 use crate::{
@@ -148,6 +150,41 @@ impl Transaction<'_> {
                 layout.instantiate(repeated, plain, spec).map_err(refused)
             }
         }
+    }
+
+    /// Gives the objects of these slots, all on OSTs, others that are none of `refused`. `NoSpace` if there are too few, or
+    /// if somebody chose the present ones.
+    pub fn relocate(
+        &mut self,
+        layout: &mut Layout,
+        slots: &BTreeSet<u32>,
+        refused: &BTreeSet<OstIndex>,
+    ) -> FsResult<()> {
+        for component in layout.components.clone() {
+            let moved: Vec<u32> = component.slots().filter(|slot| slots.contains(slot)).collect();
+            let Backing::Striped { plain, first_slot, spec } = &component.backing else { continue };
+            if moved.is_empty() {
+                continue;
+            }
+            if !spec.osts.is_empty() || (spec.first_ost.is_some() && moved.contains(first_slot)) {
+                return Err(FsError::NoSpace);
+            }
+            let overstriped = matches!(spec.stripe_count, StripeCount::Overstriped(_) | StripeCount::PerOst(_));
+            let others = if overstriped { &[][..] } else { &plain.osts[..] };
+            let wanted =
+                StripeSpec { stripe_count: StripeCount::Exactly(moved.len() as u32), first_ost: None, ..spec.clone() };
+            let (default, policy) = (self.context.parameters.default_layout, self.context.parameters.placement);
+            let other = |status: &TargetStatus| !refused.contains(&status.index) && !others.contains(&status.index);
+            let chosen = self.volatile.targets.place_where(&default.fill(&wanted), &policy, other)?.osts;
+            if chosen.len() < moved.len() && !overstriped {
+                return Err(FsError::NoSpace);
+            }
+            for (slot, ost) in moved.into_iter().zip(chosen.into_iter().cycle()) {
+                layout.relocate(slot, ost);
+            }
+        }
+        layout.generation = layout.generation.next();
+        Ok(())
     }
 
     /// Makes `start..end` of a file writable: its layout may grow. The caller stores the inode.

@@ -13,14 +13,35 @@ use rt::{
 };
 use types::{ClientId, FsError, ObjectId, OstIndex, Slot, SpaceUsage, Xid};
 
+pub const GIB: u64 = 1 << 30;
+
 /// What it was told, and whether it answers.
-#[derive(Default)]
 pub struct NotingOst {
     pub destroyed: Mutex<Vec<ObjectId>>,
     pub evicted: Mutex<Vec<ClientId>>,
     pub refuses: Mutex<bool>,
     pub refusals: Mutex<usize>,
     pub condition: Mutex<TargetCondition>,
+    /// Of [`GIB`] in all.
+    pub bytes_available: Mutex<u64>,
+    /// Questions for space that have arrived, and what they wait for.
+    pub questions: Mutex<usize>,
+    pub hold: tokio::sync::Mutex<()>,
+}
+
+impl Default for NotingOst {
+    fn default() -> Self {
+        Self {
+            destroyed: Mutex::default(),
+            evicted: Mutex::default(),
+            refuses: Mutex::default(),
+            refusals: Mutex::default(),
+            condition: Mutex::default(),
+            bytes_available: Mutex::new(GIB / 2),
+            questions: Mutex::default(),
+            hold: tokio::sync::Mutex::default(),
+        }
+    }
 }
 
 impl NotingOst {
@@ -51,7 +72,10 @@ impl Handler for NotingOst {
                     OstReply::Done
                 }
                 OstRequest::StatFs => {
-                    let space = SpaceUsage { bytes_total: 1 << 30, bytes_available: 1 << 29, ..SpaceUsage::default() };
+                    *self.questions.lock() += 1;
+                    let _held = self.hold.lock().await;
+                    let bytes_available = *self.bytes_available.lock();
+                    let space = SpaceUsage { bytes_total: GIB, bytes_available, ..SpaceUsage::default() };
                     OstReply::Space(space, *self.condition.lock())
                 }
                 _ => OstReply::Done,

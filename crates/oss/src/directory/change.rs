@@ -10,7 +10,7 @@ use rpc::message::ost::{Changed, ObjectAttributes, SpaceChange};
 use types::{FsError, FsResult, ObjectId, Timestamp, limits::BLOCK_BYTES, limits::FILE_BYTES_MAX};
 
 use super::{DirectoryStore, blocks_of, host_file, transaction::Applied, volatile::HostWork, write::NewBlock};
-use crate::{chunk_record::BlockState, options::IN_PLACE_BYTES_MIN};
+use crate::{chunk_record::BlockState, object_record::ObjectRecord, options::IN_PLACE_BYTES_MIN};
 
 /// Commits an allocation waits for before it gives up on reserving what others keep removing.
 const ALLOCATE_COMMITS_MAX: usize = 3;
@@ -192,13 +192,22 @@ impl DirectoryStore {
         if in_file {
             let noted = self
                 .update(object, |transaction| {
+                    if *transaction.record() == ObjectRecord::default() {
+                        // By its time an object that has nothing else yet is told from a missing one.
+                        transaction.set_mtime(mtime);
+                    }
                     transaction.note_host_file();
                     Ok(())
                 })
                 .await?;
             first = Some(noted);
-            let allocated = self.device.allocate(&host_file(object), offset, bytes).await;
-            allocated.map_err(|error| self.device_error("reserving space", &error))?;
+            if let Err(error) = self.device.allocate(&host_file(object), offset, bytes).await {
+                drop(guard);
+                if noted.before == ObjectRecord::default() {
+                    self.destroy_if_bare(object).await?;
+                }
+                return Err(self.device_error("reserving space", &error));
+            }
         }
         let last = self
             .update(object, |transaction| {
@@ -212,6 +221,16 @@ impl DirectoryStore {
         drop(guard);
         self.written(last).await?;
         Ok(Self::changed(&first.unwrap_or(last), &last))
+    }
+
+    /// An object that was made for nothing but an allocation that failed goes again.
+    async fn destroy_if_bare(&self, object: ObjectId) -> FsResult<()> {
+        let _guard = self.locks.exclusive(object, 0..u64::MAX).await;
+        let record = self.load_object(object)?;
+        if record.is_some_and(|record| record.size == 0 && record.blocks == 0) {
+            self.remove(object, 0..u64::MAX, Vec::new(), HostWork::GiveBack, Finish::Destroy).await?;
+        }
+        Ok(())
     }
 
     pub(super) async fn destroy_objects(&self, objects: &[ObjectId]) -> FsResult<()> {

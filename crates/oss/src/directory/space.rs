@@ -69,6 +69,11 @@ impl SpaceGuard {
         ((state.granted + bytes).saturating_add(reserve) <= available).then(|| state.take(self, bytes))
     }
 
+    /// Bytes of grants that are not written yet.
+    fn in_flight(&self) -> u64 {
+        self.state.lock().in_flight
+    }
+
     /// Forgets the answer, after space was given back.
     pub fn forget(&self) {
         self.state.lock().available = None;
@@ -95,10 +100,10 @@ impl DirectoryStore {
         self.space.grant_fresh(space.bytes_available, bytes, reserve, now).ok_or(FsError::NoSpace)
     }
 
-    /// Space as clients may use it: the reserve counts as used.
+    /// Space as clients may use it: the reserve counts as used, and so does what was granted and is not written yet.
     pub(super) async fn space_usage(&self) -> FsResult<SpaceUsage> {
         let space = self.device.space().await.map_err(|error| self.device_error("statfs", &error))?;
-        let reserve = self.options.lock().reserve_bytes;
+        let reserve = self.options.lock().reserve_bytes.saturating_add(self.space.in_flight());
         let objects = self.volatile.lock().totals.objects;
         let bytes_available = space.bytes_available.saturating_sub(reserve);
         // An object may cost a host file; small ones share the tables, so free blocks bound them as well.

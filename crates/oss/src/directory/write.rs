@@ -120,8 +120,12 @@ impl DirectoryStore {
             let (part, later) = rest.split_at(self.part_length(rest));
             rest = later;
             let part_end = part.last().map_or(0, |last| (last.block + 1) * BLOCK_BYTES);
+            let begun = outcome.is_some();
             let applied = self
                 .update(object, |transaction| {
+                    if begun {
+                        transaction.use_reserve();
+                    }
                     for new in part {
                         if new.in_place {
                             transaction.put_in_place(new.block, new.checksum)?;
@@ -133,13 +137,25 @@ impl DirectoryStore {
                     transaction.set_mtime(mtime);
                     Ok(())
                 })
-                .await?;
+                .await
+                .map_err(|error| if begun { self.torn(error) } else { error })?;
             outcome = Some((outcome.map_or(applied, |(first, _)| first), applied));
         }
         if self.write_back_bytes() > self.options.lock().write_back_bytes {
             self.wanted.notify_one();
         }
         Ok(outcome.expect("a write touches at least one block"))
+    }
+
+    /// The error of a write of which a part was done: `NoSpace` would say that nothing was.
+    fn torn(&self, error: FsError) -> FsError {
+        match error {
+            FsError::NoSpace => FsError::Device {
+                target: self.target.clone(),
+                detail: "there was room for a part of a write only".to_owned(),
+            },
+            error => error,
+        }
     }
 
     /// How many of these blocks one batch takes; at least one.

@@ -113,6 +113,8 @@ const MDT: &[Operation] = &[
     changes("mdt_create_with_data"),
     reads("mdt_read_file"),
     changes("mdt_change_layout"),
+    reads("mdt_report_full"),
+    changes("mdt_place_elsewhere"),
 ];
 
 const OST: &[Operation] = &[
@@ -250,6 +252,8 @@ fn mdt(request: &MdtRequest) -> u8 {
         MdtRequest::CreateWithData(..) => 38,
         MdtRequest::ReadFile(..) => 39,
         MdtRequest::ChangeLayout(..) => 40,
+        MdtRequest::ReportFull(..) => 41,
+        MdtRequest::PlaceElsewhere(..) => 42,
     }
 }
 

@@ -166,6 +166,15 @@ fn mdt_requests() -> Vec<MdtRequest> {
             INODE,
             LayoutChange::Delete { components: vec![ComponentId(3)], generation: Generation(5) },
         ),
+        R::ReportFull(OstIndex(3)),
+        R::PlaceElsewhere(PlaceElsewhere {
+            inode: INODE,
+            open: OpenId(5),
+            epoch: 7,
+            generation: Generation(1),
+            slots: vec![0, 1999],
+            refused: vec![OstIndex(3)],
+        }),
     ]
 }
 
@@ -348,6 +357,7 @@ fn opcodes_are_the_published_ones() {
         (MdtRequest::Instantiate(Instantiate { inode: INODE, open: OpenId(7), start: 0, end: 1 }), 0x0123),
         (MdtRequest::ReadData(OstRequest::Glimpse(vec![])), 0x0125),
         (MdtRequest::ChangeLayout(root(), INODE, LayoutChange::Add(vec![])), 0x0128),
+        (MdtRequest::ReportFull(OstIndex(0)), 0x0129),
     ];
     for (request, opcode) in published {
         assert_eq!(opcode::of(&Request::Mdt(request)).0, opcode);

@@ -4,7 +4,8 @@ use layout::{ComponentId, ComponentSpec, Layout, LayoutSpec};
 pub use lock::{HeldLock, LockFamily, LockMode, LockRange};
 use serde::{Deserialize, Serialize};
 use types::{
-    Attributes, Credentials, FileKind, Generation, InodeNumber, NodeKind, SetAttributes, SpaceUsage, Timestamp,
+    Attributes, Credentials, FileKind, Generation, InodeNumber, NodeKind, OstIndex, SetAttributes, SpaceUsage,
+    Timestamp,
 };
 
 use super::{OstReply, OstRequest};
@@ -227,6 +228,25 @@ pub struct ExclusiveEnd {
     pub inode: InodeNumber,
     /// After a truncation of a file nobody else has open for writing: its new figures, so that it is settled at once.
     pub update: Option<SizeUpdate>,
+}
+
+/// Give other OSTs to objects of a file that were never made, because theirs refused the first change of them for want of
+/// space. The caller holds the file's exclusive data lock, is the only client to have the file open, has no change of it
+/// under way, and found that the objects do not exist.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct PlaceElsewhere {
+    /// The file.
+    pub inode: InodeNumber,
+    /// The caller's open for writing.
+    pub open: OpenId,
+    /// The epoch under which the caller knows the file exactly: it proves that he is the only source of changes.
+    pub epoch: u64,
+    /// Generation of the layout that is to be changed. If the file has another, that one is the answer.
+    pub generation: Generation,
+    /// The objects' slots.
+    pub slots: Vec<u32>,
+    /// OSTs that refused so far, now or before: they are not chosen.
+    pub refused: Vec<OstIndex>,
 }
 
 /// Set or release an advisory lock.
@@ -580,6 +600,10 @@ pub enum MdtRequest {
     ReadFile(Credentials, ReadFile),
     /// Write permission. -> Done; Waiting while the MDT does not know yet where objects can lie (ask again)
     ChangeLayout(Credentials, InodeNumber, LayoutChange),
+    /// This OST refused a write for want of space: the MDT asks it at once, so that new files avoid it. -> Done
+    ReportFull(OstIndex),
+    /// -> Layout, durable; `NoSpace` if the objects stay where they are
+    PlaceElsewhere(PlaceElsewhere),
 }
 
 /// Answers of a metadata target.

@@ -87,8 +87,16 @@ const NUMBERS: [Number; 9] = [
         set: |parameters, value| parameters.placement.reserved_permille = value as u32,
     },
     Number {
+        name: "lod.reserved_mib",
+        doc: "free space of an OST, in MiB, below which it gets no new objects",
+        range: 0..=1 << 30,
+        unit: 1,
+        get: |parameters| parameters.placement.reserved_bytes >> 20,
+        set: |parameters, value| parameters.placement.reserved_bytes = value << 20,
+    },
+    Number {
         name: "osp.maxage_ms",
-        doc: "milliseconds between questions for the space of the OSTs",
+        doc: "milliseconds between questions for the space of the OSTs; fewer while one fills",
         range: 10..=3_600_000,
         unit: 1,
         get: |parameters| parameters.ost_refresh.as_millis() as u64,

@@ -24,7 +24,8 @@ use rpc::{
         MdtReply, MdtRequest, MgsReply, MgsRequest, OstReply, OstRequest, Request,
         mdt::{
             Close, Create, CreateUnnamed, CreateWithData, Finding as CheckFinding, GetLock, Lookup, Open, OpenFlags,
-            OpenId, ReadDirectory, ReadFile, Reclaim, Rename, RenameMode, SetLock, SetXattr, SizeUpdate, XattrMode,
+            OpenId, PlaceElsewhere, ReadDirectory, ReadFile, Reclaim, Rename, RenameMode, SetLock, SetXattr,
+            SizeUpdate, XattrMode,
         },
         mgs::{ClusterMap, Register, Target, TargetRole, TargetState},
         ost::{self, ObjectAttributes, ReadDone, SpaceChange, TargetCondition},
@@ -252,6 +253,15 @@ fn mdt_requests() -> Vec<MdtRequest> {
         MdtRequest::CreateWithData(root.clone(), with_data),
         MdtRequest::ReadFile(root.clone(), ReadFile { inode: INODE, name: Some(b"n".to_vec()), bytes_max: 9 }),
         MdtRequest::RepairSize(root, INODE, update()),
+        MdtRequest::ReportFull(OstIndex(3)),
+        MdtRequest::PlaceElsewhere(PlaceElsewhere {
+            inode: INODE,
+            open,
+            epoch: 7,
+            generation: Generation(1),
+            slots: vec![0, 1],
+            refused: vec![OstIndex(3)],
+        }),
     ]
 }
 

@@ -1,0 +1,153 @@
+//! Room elsewhere: what happens when an OST refuses a change for want of space.
+//!
+//! The MDT is told, so that it asks the OST and new files avoid it. If the object was never made, it may as well lie on
+//! another OST: the MDT changes the layout, and the change is tried again. So a new file fails only when no OST has space.
+//! An object that exists stays where it is, and the caller gets `NoSpace`.
+//!
+//! The old layout must not be in use by anybody when it changes. Other clients the MDT knows of; within this one:
+//!
+//! 1. the exclusive data lock: no truncation is under way;
+//! 2. [`OpenInode::changing`], alone: no other change is;
+//! 3. the file's figures are known exactly: no change of this client has an unknown outcome, and nobody else changes the
+//!    file (see [`crate::size_tracker`]);
+//! 4. the objects do not exist;
+//! 5. the request to the MDT. If its outcome is unknown, the layout is asked for before it is used again.
+//!
+//! Downside: a file that this client has open for writing twice is not known exactly; its objects stay.
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    sync::Arc,
+};
+
+use layout::{Layout, Location, ObjectRange};
+use rpc::message::{
+    MdtReply, MdtRequest,
+    mdt::{ExclusiveBegin, ExclusivePurpose, LayoutInfo, PlaceElsewhere},
+};
+use types::{Credentials, FsError, FsResult, OstIndex, Timestamp};
+
+use crate::{FileSystem, OpenFile, exclusive::Section, finish::finish, open_inode::OpenInode, target::unexpected};
+
+/// Objects whose change was refused for want of space, and by which OST.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Refusals(BTreeMap<u32, OstIndex>);
+
+impl Refusals {
+    /// Notes how a change came out.
+    pub fn note<T>(&mut self, range: &ObjectRange, outcome: &FsResult<T>) {
+        if let (Location::Ost(ost), Err(FsError::NoSpace)) = (range.location, outcome) {
+            self.0.insert(range.slot, ost);
+        }
+    }
+
+    /// The slots that are still where they were refused.
+    fn present(&self, layout: &Layout) -> Vec<u32> {
+        let present = |(slot, ost): &(&u32, &OstIndex)| layout.location(**slot) == Some(Location::Ost(**ost));
+        self.0.iter().filter(present).map(|(slot, _)| *slot).collect()
+    }
+}
+
+/// One operation's search for room: the OSTs that refused. It ends, since each turn adds one.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Search {
+    refused: BTreeSet<OstIndex>,
+}
+
+impl FileSystem {
+    /// Whether what was refused should be tried again, because it has another place now. `section`: of the caller, if he
+    /// has the exclusive data lock.
+    pub(crate) async fn find_room(
+        self: &Arc<Self>,
+        file: &Arc<OpenFile>,
+        refusals: Refusals,
+        search: &mut Search,
+        section: Option<&Section>,
+    ) -> bool {
+        let refused: BTreeSet<OstIndex> = refusals.0.values().copied().collect();
+        let new: Vec<OstIndex> = refused.difference(&search.refused).copied().collect();
+        if new.is_empty() {
+            return false;
+        }
+        for ost in new {
+            search.refused.insert(ost);
+            if let Err(error) = self.mdt_done(file.inode(), MdtRequest::ReportFull(ost)).await {
+                tracing::debug!(%ost, %error, "the MDT was not told that an OST is full");
+            }
+        }
+        let moved = match section {
+            Some(section) => self.place_elsewhere(file, &refusals, search, section).await,
+            None => {
+                let (this, file, search) = (self.clone(), file.clone(), search.clone());
+                finish(&self.seams.spawn, move |_| async move { this.place_alone(&file, &refusals, &search).await })
+                    .await
+            }
+        };
+        moved.unwrap_or_else(|error| {
+            tracing::warn!(inode = %file.inode(), %error, "no other place was found for refused objects");
+            false
+        })
+    }
+
+    /// Takes the exclusive data lock, if that is not in vain.
+    async fn place_alone(&self, file: &OpenFile, refusals: &Refusals, search: &Search) -> FsResult<bool> {
+        let layout = self.layout_of(&file.open).await?;
+        if !self.are_missing(&file.open, &layout, refusals.present(&layout)).await? {
+            return Ok(false);
+        }
+        let begin = ExclusiveBegin { inode: file.inode(), open: Some(file.id()), purpose: ExclusivePurpose::Append };
+        // The open file was checked when it was opened.
+        let (section, _) = self.begin_exclusive(&Credentials::root(), &begin).await?;
+        let moved = self.place_elsewhere(file, refusals, search, &section).await;
+        self.end_exclusive(section, None).await;
+        moved
+    }
+
+    /// See the module documentation.
+    async fn place_elsewhere(
+        &self,
+        file: &OpenFile,
+        refusals: &Refusals,
+        search: &Search,
+        _section: &Section,
+    ) -> FsResult<bool> {
+        let open = &*file.open;
+        let _alone = open.changing.write().await;
+        open.check()?;
+        let layout = self.layout_of(open).await?;
+        let slots = refusals.present(&layout);
+        if slots.is_empty() {
+            return Ok(true);
+        }
+        let Some(exact) = open.state().tracker.update() else { return Ok(false) };
+        if !self.are_missing(open, &layout, slots.clone()).await? {
+            return Ok(false);
+        }
+        let request = PlaceElsewhere {
+            inode: open.inode(),
+            open: file.id(),
+            epoch: exact.epoch,
+            generation: layout.generation,
+            slots,
+            refused: search.refused.iter().copied().collect(),
+        };
+        let error = match self.mdt(open.inode(), MdtRequest::PlaceElsewhere(request)).await {
+            Ok(MdtReply::Layout(LayoutInfo { layout: Some(layout), .. })) => {
+                // Durable: no start of the MDT can have lost it.
+                open.adopt(&layout, || true)?;
+                return Ok(true);
+            }
+            Err(FsError::NoSpace) => return Ok(false),
+            Ok(reply) => unexpected(reply),
+            Err(error) => error,
+        };
+        open.doubt_layout();
+        Err(error)
+    }
+
+    /// Whether none of these objects exists. One that does has a time at least.
+    async fn are_missing(&self, open: &OpenInode, layout: &Layout, slots: Vec<u32>) -> FsResult<bool> {
+        let figures = self.glimpse_some(open.inode(), layout, slots).await?;
+        Ok(figures.blocks == 0 && figures.mtime == Timestamp::default())
+    }
+}

@@ -1,0 +1,198 @@
+//! OSTs that are full: what the MDT learns from clients, and when it gives objects other places.
+
+mod common;
+
+use std::{sync::Arc, time::Duration};
+
+use common::{
+    ALICE, BOB, Fixture, READ, ROOT, WRITE, done, eventually,
+    ost::{GIB, NotingOst},
+    root,
+};
+use layout::{LayoutSpec, StripeCount, StripeSpec};
+use mds::{Mdt, Parameters};
+use rpc::message::{
+    MdtReply, MdtRequest,
+    mdt::{Create, ExclusiveBegin, ExclusiveEnd, ExclusivePurpose, LayoutInfo, OpenFlags, OpenId, PlaceElsewhere},
+};
+use rt::memory::MemoryTransport;
+use types::{FsError, FsResult, Generation, InodeNumber, NodeKind, OstIndex};
+
+/// An MDT with some OSTs, which it asks for their space only when it is told to.
+async fn with_osts(count: u16) -> (Fixture, Vec<Arc<NotingOst>>) {
+    let network = MemoryTransport::new();
+    let (mut osts, mut map) = (Vec::new(), Vec::new());
+    for index in (0..count).map(OstIndex) {
+        let (ost, endpoint) = NotingOst::serve(&network, index);
+        osts.push(ost);
+        map.push((index, endpoint, true));
+    }
+    let fs = Fixture::on_network(&network, Vec::new()).await;
+    fs.mdt.set_parameters(Parameters { ost_refresh: Duration::from_secs(3600), ..Parameters::default() });
+    fs.mdt.update_map(&map);
+    eventually("all OSTs have answered", async || fs.mdt.osts().iter().all(|(_, view)| view.report.is_some())).await;
+    (fs, osts)
+}
+
+fn osts_of(reply: MdtReply) -> (Generation, Vec<OstIndex>) {
+    let MdtReply::Layout(LayoutInfo { layout: Some(layout), .. }) = reply else { panic!("{reply:?}") };
+    (layout.generation, layout.as_plain().expect("a plain one").osts.clone())
+}
+
+async fn layout(fs: &Fixture, inode: InodeNumber) -> (Generation, Vec<OstIndex>) {
+    osts_of(fs.call(ALICE, MdtRequest::GetLayout(inode)).await.unwrap())
+}
+
+/// A new file of ALICE, with the epoch of its open.
+async fn new_file(fs: &Fixture, name: &str, spec: StripeSpec) -> (InodeNumber, OpenId, u64) {
+    let (parent, name, open) = (ROOT, name.as_bytes().to_vec(), fs.open_id());
+    let (kind, layout, open_flags) = (NodeKind::Regular, Some(LayoutSpec::Plain(spec)), OpenFlags(READ | WRITE));
+    let create = Create { parent, name, kind, mode: 0o644, umask: 0, layout, open: Some((open, open_flags)) };
+    let created = common::created(fs.call(ALICE, MdtRequest::Create(root(), create)).await.unwrap());
+    (created.entry.attributes.inode, open, created.opened.unwrap().epoch)
+}
+
+async fn lock(fs: &Fixture, inode: InodeNumber, open: OpenId) {
+    let begin = ExclusiveBegin { inode, open: Some(open), purpose: ExclusivePurpose::Append };
+    let granted = fs.call(ALICE, MdtRequest::ExclusiveBegin(root(), begin)).await.unwrap();
+    assert!(matches!(granted, MdtReply::ExclusiveGranted(_)));
+}
+
+async fn unlock(fs: &Fixture, inode: InodeNumber) {
+    let end = ExclusiveEnd { inode, update: None };
+    done(fs.call(ALICE, MdtRequest::ExclusiveEnd(end)).await.unwrap()).unwrap();
+}
+
+async fn elsewhere(fs: &Fixture, request: PlaceElsewhere) -> FsResult<(Generation, Vec<OstIndex>)> {
+    fs.call(ALICE, MdtRequest::PlaceElsewhere(request)).await.map(osts_of)
+}
+
+fn request(inode: InodeNumber, open: OpenId, epoch: u64, slots: &[u32]) -> PlaceElsewhere {
+    PlaceElsewhere { inode, open, epoch, generation: Generation(1), slots: slots.to_vec(), refused: Vec::new() }
+}
+
+fn stripes(count: u32) -> StripeSpec {
+    StripeSpec { stripe_count: StripeCount::Exactly(count), ..StripeSpec::default() }
+}
+
+fn available(mdt: &Mdt, ost: OstIndex) -> u64 {
+    let osts = mdt.osts();
+    let (_, view) = osts.iter().find(|(index, _)| *index == ost).expect("the OST is known");
+    view.report.expect("it has answered").space.bytes_available
+}
+
+#[tokio::test]
+async fn an_ost_that_is_said_to_be_full_is_asked_before_the_answer() {
+    let (fs, osts) = with_osts(2).await;
+    *osts[1].bytes_available.lock() = 0;
+    assert_eq!(available(&fs.mdt, OstIndex(1)), GIB / 2, "nobody has told the MDT");
+    done(fs.call(ALICE, MdtRequest::ReportFull(OstIndex(1))).await.unwrap()).unwrap();
+    assert_eq!(available(&fs.mdt, OstIndex(1)), 0);
+    for number in 0..8 {
+        let inode = fs.file(ROOT, &number.to_string()).await;
+        assert_eq!(layout(&fs, inode).await.1, [OstIndex(0)]);
+    }
+    // What clients say is not believed without asking, nor does it matter of whom.
+    done(fs.call(ALICE, MdtRequest::ReportFull(OstIndex(0))).await.unwrap()).unwrap();
+    done(fs.call(ALICE, MdtRequest::ReportFull(OstIndex(77))).await.unwrap()).unwrap();
+    fs.file(ROOT, "still").await;
+}
+
+#[tokio::test]
+async fn many_reports_at_once_cost_two_questions() {
+    let (fs, osts) = with_osts(1).await;
+    let before = *osts[0].questions.lock();
+    let hold = osts[0].hold.lock().await;
+    let reports: Vec<_> = (0..20u64)
+        .map(|_| {
+            let mdt = fs.mdt.clone();
+            tokio::spawn(async move {
+                use rpc::Handler;
+                let request = rpc::message::Request::Mdt(MdtRequest::ReportFull(OstIndex(0)));
+                let (slot, xid) = (types::Slot(0), types::Xid(1));
+                let call = rpc::Call { client: BOB, slot, xid, trace: 0, request, bulk: bytes::Bytes::new() };
+                mdt.handle(call).await.reply.expect("a report succeeds");
+            })
+        })
+        .collect();
+    eventually("the first question is asked", async || *osts[0].questions.lock() > before).await;
+    drop(hold);
+    for report in reports {
+        report.await.unwrap();
+    }
+    let asked = *osts[0].questions.lock() - before;
+    assert!((1..=2).contains(&asked), "{asked} questions");
+}
+
+#[tokio::test]
+async fn objects_move_if_their_file_is_its_writers_alone() {
+    let (fs, osts) = with_osts(4).await;
+    let (inode, open, epoch) = new_file(&fs, "file", stripes(2)).await;
+    let (_, first) = layout(&fs, inode).await;
+    let good = request(inode, open, epoch, &[1]);
+    assert_eq!(elsewhere(&fs, good.clone()).await, Err(FsError::NoSpace), "without the lock");
+    lock(&fs, inode, open).await;
+    assert_eq!(elsewhere(&fs, PlaceElsewhere { epoch: epoch + 1, ..good.clone() }).await, Err(FsError::NoSpace));
+    assert_eq!(elsewhere(&fs, PlaceElsewhere { open: OpenId(999), ..good.clone() }).await, Err(FsError::BadHandle));
+    for slots in [&[][..], &[2], &[0, u32::MAX]] {
+        let wrong = PlaceElsewhere { slots: slots.to_vec(), ..good.clone() };
+        assert_eq!(elsewhere(&fs, wrong).await, Err(FsError::Invalid), "{slots:?}");
+    }
+    fs.begin(BOB).await;
+    let (theirs, _) = fs.open(BOB, &root(), inode, READ).await.unwrap();
+    assert_eq!(elsewhere(&fs, good.clone()).await, Err(FsError::NoSpace), "somebody else reads by the old layout");
+    fs.close(BOB, inode, theirs, None).await.unwrap();
+    assert_eq!(layout(&fs, inode).await, (Generation(1), first.clone()), "so far nothing changed");
+
+    let spare: Vec<OstIndex> = (0..4).map(OstIndex).filter(|ost| !first.contains(ost)).collect();
+    let refused = vec![spare[0]];
+    let moved = elsewhere(&fs, PlaceElsewhere { refused, ..good.clone() }).await.unwrap();
+    assert_eq!(moved, (Generation(2), vec![first[0], spare[1]]));
+    assert_eq!(elsewhere(&fs, good).await, Ok(moved.clone()), "asked again, the same");
+    unlock(&fs, inode).await;
+    let both = PlaceElsewhere { generation: Generation(2), ..request(inode, open, epoch, &[0, 1]) };
+    lock(&fs, inode, open).await;
+    *osts[usize::from(spare[0].0)].bytes_available.lock() = 0;
+    done(fs.call(ALICE, MdtRequest::ReportFull(spare[0])).await.unwrap()).unwrap();
+    assert_eq!(elsewhere(&fs, both).await, Err(FsError::NoSpace), "there are not two others with space");
+    assert_eq!(layout(&fs, inode).await, moved);
+}
+
+/// A truncation by path, even by the same client, ends what the writer knows: an object may exist by then.
+#[tokio::test]
+async fn a_truncation_in_between_keeps_objects_where_they_are() {
+    let (fs, _osts) = with_osts(2).await;
+    let (inode, open, epoch) = new_file(&fs, "file", stripes(1)).await;
+    let begin = ExclusiveBegin { inode, open: None, purpose: ExclusivePurpose::Truncate(100) };
+    fs.call(ALICE, MdtRequest::ExclusiveBegin(root(), begin)).await.unwrap();
+    unlock(&fs, inode).await;
+    lock(&fs, inode, open).await;
+    assert_eq!(elsewhere(&fs, request(inode, open, epoch, &[0])).await, Err(FsError::NoSpace));
+}
+
+#[tokio::test]
+async fn a_chosen_first_ost_is_not_exchanged() {
+    let (fs, _osts) = with_osts(3).await;
+    let spec = StripeSpec { first_ost: Some(OstIndex(1)), ..stripes(2) };
+    let (inode, open, epoch) = new_file(&fs, "file", spec).await;
+    assert_eq!(layout(&fs, inode).await.1, [OstIndex(1), OstIndex(2)]);
+    lock(&fs, inode, open).await;
+    assert_eq!(elsewhere(&fs, request(inode, open, epoch, &[0])).await, Err(FsError::NoSpace));
+    let second = elsewhere(&fs, request(inode, open, epoch, &[1])).await;
+    assert_eq!(second, Ok((Generation(2), vec![OstIndex(1), OstIndex(0)])));
+    let spec = StripeSpec { osts: vec![OstIndex(0), OstIndex(2)], ..StripeSpec::default() };
+    let (inode, open, epoch) = new_file(&fs, "listed", spec).await;
+    lock(&fs, inode, open).await;
+    assert_eq!(elsewhere(&fs, request(inode, open, epoch, &[1])).await, Err(FsError::NoSpace));
+}
+
+/// The client goes on under the new layout, so it must outlast whatever happens to the MDT.
+#[tokio::test]
+async fn a_move_is_durable_when_it_is_answered() {
+    let (mut fs, _osts) = with_osts(2).await;
+    let (inode, open, epoch) = new_file(&fs, "file", stripes(1)).await;
+    lock(&fs, inode, open).await;
+    let moved = elsewhere(&fs, request(inode, open, epoch, &[0])).await.unwrap();
+    fs.lose_power().await;
+    assert_eq!(layout(&fs, inode).await, moved);
+}
