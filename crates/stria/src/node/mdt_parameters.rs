@@ -18,7 +18,7 @@ struct Number {
     set: fn(&mut Parameters, u64),
 }
 
-const NUMBERS: [Number; 9] = [
+const NUMBERS: [Number; 10] = [
     Number {
         name: "lod.automatic",
         doc: "1: layouts that nobody chose grow with the file, as the MDT decides; 0: stripecount and stripesize hold",
