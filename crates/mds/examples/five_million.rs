@@ -3,7 +3,10 @@
 //!
 //! `cargo run --release -p mds --example five_million [-- FILES [DIRECTORY]]`
 
-use std::{sync::Arc, time::Instant};
+use std::{
+    sync::Arc,
+    time::{Duration, Instant},
+};
 
 use bytes::Bytes;
 use kv::{FjallCold, cold::fjall::FjallOptions};
@@ -75,6 +78,8 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     let cold = Arc::new(FjallCold::open(&place.path().join("cold"), FjallOptions::for_budget(MEMORY_BYTES / 2))?);
     let mut options = MdtOptions::new("stria", MdtIndex(0));
     options.store.memory_bytes = MEMORY_BYTES / 2;
+    // The OST never answers, and shall not be given up for it.
+    options.parameters.ost_silence = Duration::from_secs(86_400);
     let config = options.store.clone();
     cores.block_on(async {
         Mdt::format(&seams, journal.clone(), cold.clone(), config, "stria", MdtIndex(0), &Credentials::root()).await?;
