@@ -54,7 +54,8 @@ fn whole_files_are_locked_across_clients_apart_from_ranges() {
     let second = open(&system.path(1).join("file"), 0);
     assert_eq!(errno(flock(&second, libc::LOCK_SH | libc::LOCK_NB)), libc::EWOULDBLOCK);
     drop(b);
-    flock(&second, libc::LOCK_EX | libc::LOCK_NB).expect("closed is unlocked");
+    // The kernel tells of the last close behind its back.
+    wait_for("closed is unlocked", PATIENCE, || flock(&second, libc::LOCK_EX | libc::LOCK_NB).ok());
     // Locks of open file descriptions.
     lock(&a, libc::F_OFD_SETLK, WRITE, 0, 10).expect("free");
     let third = open(&system.path(0).join("file"), 0);
