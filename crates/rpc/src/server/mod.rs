@@ -17,7 +17,7 @@ use std::{
     collections::BTreeMap,
     io,
     sync::{
-        Arc,
+        Arc, Weak,
         atomic::{AtomicBool, AtomicU64, Ordering},
     },
     time::Duration,
@@ -84,7 +84,8 @@ struct Shared {
     seams: Seams,
     options: ServerOptions,
     services: Mutex<BTreeMap<&'static str, Arc<Service>>>,
-    targets: Mutex<BTreeMap<String, Arc<Target>>>,
+    /// Weak, because targets share this: a server that ends with its process, as in the lab, leaves nothing behind.
+    targets: Mutex<BTreeMap<String, Weak<Target>>>,
     /// Open connections, to close them at the end.
     connections: Mutex<BTreeMap<u64, Arc<dyn Sender>>>,
     connection_next: AtomicU64,
@@ -98,6 +99,7 @@ struct Shared {
 /// The targets of one process.
 pub struct Server {
     shared: Arc<Shared>,
+    targets: Mutex<BTreeMap<String, Arc<Target>>>,
 }
 
 impl Shared {
@@ -125,7 +127,7 @@ impl Shared {
     }
 
     fn target(&self, name: &str) -> Option<Arc<Target>> {
-        self.targets.lock().get(name).cloned()
+        self.targets.lock().get(name)?.upgrade()
     }
 }
 
@@ -146,21 +148,23 @@ impl Server {
             is_stopping: AtomicBool::new(false),
             accepting: watch::Sender::new(0),
         };
-        Arc::new(Self { shared: Arc::new(shared) })
+        Arc::new(Self { shared: Arc::new(shared), targets: Mutex::default() })
     }
 
     /// Serves `handler` under `name`, which must not be served yet; sessions without a request for `lease` are evicted.
     pub fn add_target(self: &Arc<Self>, name: &str, handler: Arc<dyn Handler>, lease: Duration) {
         let target = Target::new(self.shared.clone(), name, handler, lease);
-        let before = self.shared.targets.lock().insert(name.to_owned(), target.clone());
+        let before = self.targets.lock().insert(name.to_owned(), target.clone());
         assert!(before.is_none(), "{name} is served already");
+        self.shared.targets.lock().insert(name.to_owned(), Arc::downgrade(&target));
         self.shared.seams.spawn.spawn("leases", Box::pin(target.watch_leases()));
     }
 
     /// Serves this target no more: running requests finish, its clients' connections are closed. Clients wait for it to
     /// come back, here or elsewhere. False if there is none.
     pub async fn remove_target(&self, name: &str) -> bool {
-        let Some(target) = self.shared.targets.lock().remove(name) else { return false };
+        self.shared.targets.lock().remove(name);
+        let Some(target) = self.targets.lock().remove(name) else { return false };
         target.retire().await;
         true
     }
@@ -209,7 +213,7 @@ impl Server {
         self.shared.stopping.send_replace(true);
         // The addresses are free again when this returns. The sender is not dropped before this borrow of it ends.
         let _ = self.shared.accepting.subscribe().wait_for(|count| *count == 0).await;
-        let targets: Vec<_> = self.shared.targets.lock().values().cloned().collect();
+        let targets: Vec<_> = self.targets.lock().values().cloned().collect();
         for target in targets {
             target.drain().await;
         }
