@@ -33,6 +33,7 @@ mod sync;
 mod target;
 mod targets;
 mod truncate;
+mod uncommitted;
 mod whole_file;
 mod write;
 

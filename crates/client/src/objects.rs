@@ -79,8 +79,8 @@ impl<'a> InFlight<'a> {
         let mut state = open.state();
         state.tracker.changed(layout.file_size(slot, change.after.size), change);
         state.tracker.end(true);
-        if let Some(restarts) = unsynced_since {
-            state.dirty(slot, restarts, change.after.mtime);
+        if let Some(losses) = unsynced_since {
+            state.dirty(slot, losses);
         }
     }
 }
@@ -108,20 +108,21 @@ impl FileSystem {
         self.targets.get(holder_of(object.inode, object.location))
     }
 
-    /// One request to an object; `make` builds it for each attempt, `take` judges the reply.
+    /// One request to an object; `make` builds it for each attempt, `take` judges the reply, its data and its target's count of
+    /// losses.
     async fn object_call<T>(
         &self,
         object: Object<'_>,
         bulk: &Bytes,
         make: impl Fn() -> OstRequest,
-        take: impl Fn(OstReply, Bytes) -> FsResult<T>,
+        take: impl Fn(OstReply, Bytes, u64) -> FsResult<T>,
     ) -> FsResult<T> {
         let target = self.holder(object)?;
         let mut outcome = Err(FsError::Transfer);
         for _ in 0..ATTEMPTS {
             object.open.map_or(Ok(()), OpenInode::check)?;
             let reply = target.objects(make(), bulk.clone()).await;
-            outcome = reply.and_then(|(reply, bulk)| take(reply, bulk));
+            outcome = reply.and_then(|(reply, bulk, losses)| take(reply, bulk, losses));
             match &outcome {
                 Err(FsError::Transfer) => tracing::warn!(object = %object.id(), "data arrived damaged; trying again"),
                 Err(FsError::Evicted) => {
@@ -139,7 +140,7 @@ impl FileSystem {
     /// Reads up to `bytes` from `offset` of an object and verifies them.
     pub(crate) async fn read_object(&self, object: Object<'_>, offset: u64, bytes: u64) -> FsResult<ObjectData> {
         let request = Read { object: object.id(), offset, bytes: bytes as u32 };
-        let take = |reply, data: Bytes| match reply {
+        let take = |reply, data: Bytes, _| match reply {
             OstReply::Read(ReadDone { checksums, size }) => {
                 if data.len() as u64 != bytes.min(size.saturating_sub(offset)) {
                     let problem = format!("{} of {bytes} bytes at {offset} of an object of {size}", data.len());
@@ -195,24 +196,23 @@ impl FileSystem {
         sync: bool,
         make: impl Fn() -> OstRequest,
     ) -> FsResult<Changed> {
-        let restarts = self.holder(object)?.restarts();
         let in_flight = InFlight::begin(object.open);
-        let take = |reply, _| match reply {
-            OstReply::Changed(changed) => Ok(changed),
+        let take = |reply, _, losses| match reply {
+            OstReply::Changed(changed) => Ok((changed, losses)),
             reply => Err(unexpected(reply)),
         };
         let outcome = self.object_call(object, bulk, make, take).await;
         match &outcome {
-            Ok(changed) => in_flight.done(layout, object.slot, changed, (!sync).then_some(restarts)),
+            Ok((changed, losses)) => in_flight.done(layout, object.slot, changed, (!sync).then_some(*losses)),
             Err(FsError::NoSpace) => in_flight.refused(),
             Err(_) => {}
         }
-        outcome
+        outcome.map(|(changed, _)| changed)
     }
 
     /// Next data (or hole) of an object at or after `offset`.
     pub(crate) async fn seek_object(&self, object: Object<'_>, offset: u64, data: bool) -> FsResult<Option<u64>> {
-        let take = |reply, _| match reply {
+        let take = |reply, _, _| match reply {
             OstReply::Found(found) => Ok(found),
             reply => Err(unexpected(reply)),
         };

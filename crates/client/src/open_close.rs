@@ -27,6 +27,8 @@ use crate::{
 struct Before {
     life: u64,
     restarts: u64,
+    /// The last loss of uncommitted changes at the MDT.
+    lost: u64,
 }
 
 impl FileSystem {
@@ -129,7 +131,8 @@ impl FileSystem {
     /// What to remember before an open at the MDT of `inode`.
     fn before_open(&self, inode: InodeNumber) -> FsResult<Before> {
         let life = self.volatile.opens.life();
-        Ok(Before { life, restarts: self.targets.mdt_of(inode)?.restarts() })
+        let target = self.targets.mdt_of(inode)?;
+        Ok(Before { life, restarts: target.restarts(), lost: target.uncommitted().lost() })
     }
 
     /// Takes over an open that the MDT granted, and does what O_TRUNC leaves to the client: within `turn`, if it could be
@@ -145,7 +148,7 @@ impl FileSystem {
         let Attributes { inode, kind, .. } = opened.entry.attributes;
         let target = self.targets.mdt_of(inode)?;
         let current = || target.restarts() == before.restarts;
-        let open = match self.volatile.opens.register(id, flags, opened, created, before.life, current) {
+        let open = match self.volatile.opens.register(id, flags, opened, created, (before.life, before.lost), current) {
             Ok(open) => open,
             Err(error) => {
                 let close = Close { inode, open: id, update: None, flock_owner: None };

@@ -15,7 +15,7 @@ use std::{
 use layout::Layout;
 use parking_lot::{Mutex, MutexGuard};
 use rpc::message::mdt::{OpenFlags, OpenId, Opened, SizeUpdate, open_flag};
-use types::{FileKind, FsError, FsResult, Generation, InodeNumber, MdtIndex, Timestamp, mode};
+use types::{FileKind, FsError, FsResult, Generation, InodeNumber, MdtIndex, mode};
 
 use crate::size_tracker::SizeTracker;
 
@@ -23,15 +23,6 @@ use crate::size_tracker::SizeTracker;
 pub(crate) fn verified(layout: &Layout) -> FsResult<&Layout> {
     layout.validate().map_err(|error| FsError::Damaged(error.to_string()))?;
     Ok(layout)
-}
-
-/// An object with data this client wrote and did not sync.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Unsynced {
-    /// Restarts of its OST noticed before the first of these writes.
-    pub restarts: u64,
-    /// The object's modification time after the last of them.
-    pub mtime: Timestamp,
 }
 
 /// Which changes of a record at the MDT are durable. A commit covers what happened before it was asked for; what happened
@@ -68,12 +59,14 @@ pub(crate) struct OpenState {
     opens: BTreeMap<OpenId, (OpenFlags, bool)>,
     /// What is known of the size.
     pub tracker: SizeTracker,
-    /// Objects to sync, by slot.
-    pub unsynced: BTreeMap<u32, Unsynced>,
+    /// Objects to sync, by slot: how often their OST had lost unsynced changes before the oldest of these.
+    pub unsynced: BTreeMap<u32, u64>,
     /// Objects of before this open may be unsynced too (a program may write, close, open again and fsync).
     pub unsynced_before: bool,
     /// Changes of the MDT's record of the file (creation, opens, growth) that its data depend on.
     pub record: RecordChanges,
+    /// The last loss of uncommitted changes that a sync has told: see [`crate::uncommitted`].
+    pub loss_told: u64,
     /// The file may have set-id bits that a write must clear.
     pub set_id: bool,
 }
@@ -90,10 +83,9 @@ impl OpenState {
     }
 
     /// An object was changed and its data may not be durable.
-    pub fn dirty(&mut self, slot: u32, restarts: u64, mtime: Timestamp) {
-        let unsynced = self.unsynced.entry(slot).or_insert(Unsynced { restarts, mtime });
-        unsynced.restarts = unsynced.restarts.min(restarts);
-        unsynced.mtime = unsynced.mtime.max(mtime);
+    pub fn dirty(&mut self, slot: u32, losses: u64) {
+        let since = self.unsynced.entry(slot).or_insert(losses);
+        *since = losses.min(*since);
     }
 }
 
@@ -207,14 +199,15 @@ impl OpenTable {
     }
 
     /// Registers an open that was asked for in `life`; `Stale` if that has ended. `created`: the file is new,
-    /// so nothing of it is anywhere else. `current`: as in [`OpenInode::adopt`]; if not, the layout is still to be learned.
+    /// so nothing of it is anywhere else. `lost`: the last loss of uncommitted changes, which is history for this open.
+    /// `current`: as in [`OpenInode::adopt`]; if not, the layout is still to be learned.
     pub fn register(
         &self,
         id: OpenId,
         flags: OpenFlags,
         opened: &Opened,
         created: bool,
-        life: u64,
+        (life, lost): (u64, u64),
         current: impl FnOnce() -> bool,
     ) -> FsResult<Arc<OpenInode>> {
         let attributes = &opened.entry.attributes;
@@ -237,6 +230,7 @@ impl OpenTable {
                     unsynced: BTreeMap::new(),
                     unsynced_before: !created,
                     record: RecordChanges { made: 1, durable: 0 },
+                    loss_told: lost,
                     set_id: false,
                 }),
                 syncing: tokio::sync::Mutex::default(),

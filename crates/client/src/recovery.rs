@@ -1,8 +1,7 @@
 //! What happens when a server forgets this client.
 //!
 //! An MDT keeps opens and locks in memory only. After it restarted, this client claims again all it had there before any
-//! other request goes on. An OST has nothing to claim; its restarts are counted, because unsynced data may have been lost
-//! with one (see `sync`).
+//! other request goes on. An OST has nothing to claim.
 //!
 //! If an MDT evicted this client, what was open there is lost, and every OST refuses this client from then on and for
 //! good, so that its late writes cannot touch what others may have locked since. The mount then begins a new life: under
@@ -183,27 +182,5 @@ impl Recovery for MdtRecovery {
         if let Some(targets) = self.targets.upgrade() {
             targets.begin_new_life(self.client);
         }
-    }
-}
-
-/// Recovery of an OST's session: nothing to claim.
-pub(crate) struct OstRecovery {
-    restarts: Arc<Restarts>,
-}
-
-impl OstRecovery {
-    pub fn new(restarts: Arc<Restarts>) -> Self {
-        Self { restarts }
-    }
-}
-
-impl Recovery for OstRecovery {
-    fn recover(&self, _import: &Import, _connected: &Connected) -> BoxFuture<'_, FsResult<()>> {
-        self.restarts.noticed();
-        Box::pin(std::future::ready(Ok(())))
-    }
-
-    fn evicted(&self) {
-        self.restarts.noticed();
     }
 }

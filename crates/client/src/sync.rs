@@ -4,34 +4,30 @@
 //! of a file that existed before the open, because a program may write, close, open again and fsync. Together with them
 //! the MDT commits, so that the file and its layout are there to find the data by.
 //!
-//! Lost writes are not silent: if a target restarted between a write and the fsync, the write may have been lost with its
-//! memory. The object's modification time tells: it is not older than that write if the write survived. If it is, the
-//! fsync fails, once, and the caller knows that data written before are gone.
+//! Lost changes are not silent: a target whose host loses power forgets what was not durable, and says how often that
+//! happened ([`rpc::message::session::Connected::losses`]). If it happened between a change and its sync, the sync fails,
+//! once, and the caller knows that what was done before may be gone. (A target whose process dies forgets nothing.) What
+//! was closed without a sync is history: only [`FileSystem::sync_all`] still speaks of it.
 //!
 //! One fsync of an open inode at a time: the next one finds what the one before could not make durable, and does not return
 //! before what that took over is.
 
 use std::collections::BTreeMap;
 
-use bytes::Bytes;
 use layout::{Layout, Location};
-use rpc::message::{MdtReply, MdtRequest, OstReply, OstRequest, mgs::TargetRole};
-use types::{FileKind, FsError, FsResult, ObjectId, OstIndex};
+use rpc::message::mgs::TargetRole;
+use types::{FileKind, FsResult, ObjectId, OstIndex};
 
-use crate::{
-    FileSystem, OpenFile,
-    join::join_all,
-    objects::holder_of,
-    open_inode::{OpenInode, Unsynced},
-    statistics::Operation,
-    target::unexpected,
-};
+use crate::{FileSystem, OpenFile, join::join_all, open_inode::OpenInode, statistics::Operation};
+
+/// How often each OST has lost what was not durable.
+type Losses = BTreeMap<OstIndex, u64>;
 
 /// What one fsync takes over from the open inode. Given back when dropped before [`Pending::flushed`]: the fsync failed, or
 /// its caller gave up.
 struct Pending<'a> {
     open: &'a OpenInode,
-    unsynced: BTreeMap<u32, Unsynced>,
+    unsynced: BTreeMap<u32, u64>,
     /// All objects.
     whole: bool,
 }
@@ -40,7 +36,7 @@ impl Drop for Pending<'_> {
     fn drop(&mut self) {
         let mut state = self.open.state();
         for (slot, unsynced) in std::mem::take(&mut self.unsynced) {
-            state.dirty(slot, unsynced.restarts, unsynced.mtime);
+            state.dirty(slot, unsynced);
         }
         state.unsynced_before |= self.whole;
     }
@@ -55,7 +51,7 @@ impl<'a> Pending<'a> {
     }
 
     /// All of it is flushed; the objects that were written.
-    fn flushed(mut self) -> BTreeMap<u32, Unsynced> {
+    fn flushed(mut self) -> BTreeMap<u32, u64> {
         self.whole = false;
         std::mem::take(&mut self.unsynced)
     }
@@ -86,82 +82,94 @@ impl FileSystem {
         let open = &*file.open;
         open.check()?;
         if file.kind() != FileKind::Regular {
-            return self.mdt_done(open.inode(), MdtRequest::Commit).await;
+            let lost = self.commit(open).await?;
+            return self.tell_lost(open, lost);
         }
         let _turn = open.syncing.lock().await;
         let pending = Pending::take(open);
         // Asked for afterwards: what is pending lies where this layout says, even if it changed a moment ago.
         let layout = self.layout_of(open).await?;
-        self.flush_and_commit(open, &layout, &pending, data_only).await?;
-        // Nothing is given back: a loss is reported once, to the fsync that finds it.
-        self.check_lost(open, &layout, &pending.flushed()).await
+        let (losses, lost) = self.flush_and_commit(open, &layout, &pending, data_only).await?;
+        // Nothing is given back: losses are told once, to the fsync that finds them.
+        let here = self.tell_lost(open, lost);
+        here.and(self.check_lost(&layout, &pending.flushed(), &losses))
     }
 
+    /// Losses of the OSTs, and the last loss of the MDT's.
     async fn flush_and_commit(
         &self,
         open: &OpenInode,
         layout: &Layout,
         pending: &Pending<'_>,
         data_only: bool,
-    ) -> FsResult<()> {
+    ) -> FsResult<(Losses, u64)> {
         let by_ost = pending.by_ost(layout);
-        let flushes = by_ost.iter().map(|(ost, slots)| {
+        let flushes = by_ost.iter().map(|(&ost, slots)| async move {
             let objects = slots.iter().map(|&slot| ObjectId { inode: open.inode(), slot }).collect();
-            self.flush_ost(*ost, objects)
+            Ok((ost, self.targets.ost(ost)?.flush_objects(objects).await?))
         });
         let commit = async {
-            if data_only && !pending.touches_mdt(layout) {
-                self.commit_once(open).await
-            } else {
-                self.commit(open).await
-            }
+            let durable = open.state().record.is_durable();
+            if data_only && durable && !pending.touches_mdt(layout) { Ok(0) } else { self.commit(open).await }
         };
         let (flushed, committed) = join_both(join_all(flushes.collect()), commit).await;
-        flushed.into_iter().collect::<FsResult<()>>()?;
-        committed
+        let losses = flushed.into_iter().collect::<FsResult<Losses>>()?;
+        Ok((losses, committed?))
     }
 
-    async fn flush_ost(&self, ost: OstIndex, objects: Vec<ObjectId>) -> FsResult<()> {
-        match self.targets.ost(ost)?.ost(OstRequest::Sync(objects), Bytes::new()).await {
-            Ok((OstReply::Done, _)) => Ok(()),
-            Ok((reply, _)) => Err(unexpected(reply)),
-            Err(FsError::Evicted) => Err(FsError::Stale),
-            Err(error) => Err(error),
-        }
-    }
-
-    /// Fails if a write from before a restart of its target is not there any more.
-    async fn check_lost(&self, open: &OpenInode, layout: &Layout, flushed: &BTreeMap<u32, Unsynced>) -> FsResult<()> {
-        for (&slot, unsynced) in flushed {
-            let Some(location) = layout.location(slot) else { continue };
-            let target = self.targets.get(holder_of(open.inode(), location))?;
-            if target.restarts() == unsynced.restarts {
-                continue;
-            }
-            let figures = self.glimpse_some(open.inode(), layout, vec![slot]).await?;
-            if figures.mtime < unsynced.mtime {
-                let detail = format!("unsynced writes to inode {} were lost when the target restarted", open.inode());
-                return Err(FsError::Device { target: target.import().target().to_owned(), detail });
+    /// Fails if the OST of one of these objects, of which all are flushed now, lost power between its change and the flush.
+    /// (What an MDT lost of its objects, it lost with the rest.)
+    fn check_lost(&self, layout: &Layout, flushed: &BTreeMap<u32, u64>, losses: &Losses) -> FsResult<()> {
+        for (slot, &before) in flushed {
+            let Some(Location::Ost(ost)) = layout.location(*slot) else { continue };
+            if losses.get(&ost).is_some_and(|&losses| losses > before) {
+                return Err(self.targets.ost(ost)?.lost_changes());
             }
         }
         Ok(())
     }
 
-    /// sync(2): everything acknowledged by any target is durable when it returns. All targets are tried before the first
-    /// error is returned; inactive ones are left out.
+    /// Makes durable what the MDT has acknowledged. Returns the last loss that took changes of this client before.
+    async fn commit(&self, open: &OpenInode) -> FsResult<u64> {
+        let before = open.state().record;
+        let lost = self.targets.mdt_of(open.inode())?.commit().await?;
+        open.state().record.committed(before);
+        Ok(lost)
+    }
+
+    /// Fails if this open inode has not heard of this loss yet.
+    fn tell_lost(&self, open: &OpenInode, lost: u64) -> FsResult<()> {
+        let mut state = open.state();
+        if lost <= state.loss_told {
+            return Ok(());
+        }
+        state.loss_told = lost;
+        drop(state);
+        Err(self.targets.mdt_of(open.inode())?.lost_changes())
+    }
+
+    /// The file's creation and layout are durable afterwards, so that its data will be found. Asked once per change of them.
+    pub(crate) async fn commit_once(&self, open: &OpenInode) -> FsResult<()> {
+        if open.state().record.is_durable() {
+            return Ok(());
+        }
+        let lost = self.commit(open).await?;
+        self.tell_lost(open, lost)
+    }
+
+    /// sync(2): everything acknowledged by any target is durable when it returns; fails once if a target lost changes of
+    /// this client before. All targets are tried before the first error is returned; inactive ones are left out.
     pub async fn sync_all(&self) -> FsResult<()> {
         self.count(Operation::Sync);
         let targets: Vec<_> = self.targets.all().into_iter().filter(|target| target.is_active()).collect();
         let sync = |target: &std::sync::Arc<crate::target::Target>| {
             let target = target.clone();
             async move {
-                match target.role() {
-                    TargetRole::Mdt(_) => match target.mdt(MdtRequest::Commit).await? {
-                        MdtReply::Done => Ok(()),
-                        reply => Err(unexpected(reply)),
-                    },
-                    TargetRole::Ost(ost) => self.flush_ost(ost, Vec::new()).await,
-                }
+                let lost = match target.role() {
+                    TargetRole::Mdt(_) => target.commit().await?,
+                    TargetRole::Ost(_) => target.flush().await?,
+                };
+                if target.uncommitted().is_news(lost) { Err(target.lost_changes()) } else { Ok(()) }
             }
         };
         let outcomes = join_all(targets.iter().map(sync).collect()).await;

@@ -8,16 +8,19 @@ use std::sync::{
 use bytes::Bytes;
 use parking_lot::{Mutex, RwLock};
 use rpc::{
-    Import, ImportState,
+    Answered, Import, ImportState,
     message::{
         MdtReply, MdtRequest, OstReply, OstRequest, Reply, Request,
         mgs::{Target as MapTarget, TargetRole, TargetState},
         ost::TargetCondition,
     },
 };
-use types::{FsError, FsResult, SpaceUsage};
+use types::{FsError, FsResult, ObjectId, SpaceUsage};
 
-use crate::control::TargetStatus;
+use crate::{
+    control::TargetStatus,
+    uncommitted::{Uncommitted, is_mdt_change, is_object_change},
+};
 
 /// Name of a target: `stria-OST0003`.
 pub(crate) fn target_name(fsname: &str, role: TargetRole) -> String {
@@ -63,13 +66,15 @@ pub(crate) struct Target {
     active: AtomicBool,
     restarts: Arc<Restarts>,
     known: Mutex<Known>,
+    uncommitted: Uncommitted,
 }
 
 impl Target {
     pub fn new(map: &MapTarget, import: Import, restarts: Arc<Restarts>) -> Self {
         let known = Known { address: map.address.clone(), space: None, condition: TargetCondition::default() };
         let active = AtomicBool::new(map.state == TargetState::Active);
-        Self { role: map.role, import: RwLock::new(import), active, restarts, known: Mutex::new(known) }
+        let (import, known) = (RwLock::new(import), Mutex::new(known));
+        Self { role: map.role, import, active, restarts, known, uncommitted: Uncommitted::default() }
     }
 
     pub fn role(&self) -> TargetRole {
@@ -109,13 +114,18 @@ impl Target {
         moved
     }
 
-    async fn call(&self, request: Request, bulk: Bytes) -> FsResult<(Reply, Bytes)> {
+    /// `changes`: what a sync must make durable.
+    async fn call(&self, request: Request, bulk: Bytes, changes: bool) -> FsResult<Answered> {
         let import = self.import();
         if !self.is_active() {
             let detail = "the target is inactive".to_owned();
             return Err(FsError::Device { target: import.target().to_owned(), detail });
         }
-        import.call(request, bulk).await
+        let answered = import.call_counted(request, bulk).await?;
+        if changes {
+            self.uncommitted.changed(answered.losses);
+        }
+        Ok(answered)
     }
 
     /// Calls this MDT. A session lost meanwhile is `Stale`: whether the request took effect is unknown, and what was
@@ -126,32 +136,84 @@ impl Target {
 
     /// As [`Target::mdt`], with data beside request and reply.
     pub async fn mdt_with(&self, request: MdtRequest, bulk: Bytes) -> FsResult<(MdtReply, Bytes)> {
-        match self.call(Request::Mdt(request), bulk).await {
-            Ok((Reply::Mdt(reply), bulk)) => Ok((reply, bulk)),
-            Ok((reply, _)) => Err(unexpected(reply)),
+        self.mdt_counted(request, bulk).await.map(|(reply, bulk, _)| (reply, bulk))
+    }
+
+    /// As [`Target::mdt_with`]; with the losses of [`rpc::Answered`].
+    async fn mdt_counted(&self, request: MdtRequest, bulk: Bytes) -> FsResult<(MdtReply, Bytes, u64)> {
+        let changes = is_mdt_change(&request);
+        match self.call(Request::Mdt(request), bulk, changes).await {
+            Ok(Answered { reply: Reply::Mdt(reply), bulk, losses }) => Ok((reply, bulk, losses)),
+            Ok(answered) => Err(unexpected(answered.reply)),
             Err(FsError::Evicted) => Err(FsError::Stale),
             Err(error) => Err(error),
         }
     }
 
-    /// Calls this OST.
-    pub async fn ost(&self, request: OstRequest, bulk: Bytes) -> FsResult<(OstReply, Bytes)> {
-        match self.call(Request::Ost(request), bulk).await? {
-            (Reply::Ost(reply), bulk) => Ok((reply, bulk)),
-            (reply, _) => Err(unexpected(reply)),
+    /// Everything this MDT has acknowledged is durable afterwards. Returns [`Uncommitted::lost`].
+    pub async fn commit(&self) -> FsResult<u64> {
+        let changes = self.uncommitted.begin();
+        match self.mdt_counted(MdtRequest::Commit, Bytes::new()).await? {
+            (MdtReply::Done, _, losses) => Ok(self.uncommitted.committed(changes, losses)),
+            (reply, ..) => Err(unexpected(reply)),
         }
     }
 
-    /// A request for objects of this target: those of an OST, or data on an MDT.
-    pub async fn objects(&self, request: OstRequest, bulk: Bytes) -> FsResult<(OstReply, Bytes)> {
-        if matches!(self.role, TargetRole::Ost(_)) {
-            return self.ost(request, bulk).await;
+    /// Everything this OST has acknowledged is durable afterwards. Returns [`Uncommitted::lost`].
+    pub async fn flush(&self) -> FsResult<u64> {
+        let changes = self.uncommitted.begin();
+        let losses = self.flush_objects(Vec::new()).await?;
+        Ok(self.uncommitted.committed(changes, losses))
+    }
+
+    /// These objects of this OST are durable afterwards; all, if there are none. Returns the losses of [`rpc::Answered`].
+    pub async fn flush_objects(&self, objects: Vec<ObjectId>) -> FsResult<u64> {
+        match self.ost_counted(OstRequest::Sync(objects), Bytes::new()).await {
+            Ok((OstReply::Done, _, losses)) => Ok(losses),
+            Ok((reply, ..)) => Err(unexpected(reply)),
+            Err(FsError::Evicted) => Err(FsError::Stale),
+            Err(error) => Err(error),
         }
-        let changes = request.changes_object();
-        let request = if changes { MdtRequest::ChangeData(request) } else { MdtRequest::ReadData(request) };
-        match self.call(Request::Mdt(request), bulk).await? {
-            (Reply::Mdt(MdtReply::Data(reply)), bulk) => Ok((reply, bulk)),
-            (reply, _) => Err(unexpected(reply)),
+    }
+
+    /// Changes at this target that nothing made durable yet.
+    pub fn uncommitted(&self) -> &Uncommitted {
+        &self.uncommitted
+    }
+
+    /// What a sync says that finds changes missing.
+    pub fn lost_changes(&self) -> FsError {
+        let detail = "changes that were not synced may have been lost when its host lost power".to_owned();
+        FsError::Device { target: self.import().target().to_owned(), detail }
+    }
+
+    /// Calls this OST.
+    pub async fn ost(&self, request: OstRequest, bulk: Bytes) -> FsResult<(OstReply, Bytes)> {
+        self.ost_counted(request, bulk).await.map(|(reply, bulk, _)| (reply, bulk))
+    }
+
+    /// As [`Target::ost`]; with the losses of [`rpc::Answered`].
+    async fn ost_counted(&self, request: OstRequest, bulk: Bytes) -> FsResult<(OstReply, Bytes, u64)> {
+        let changes = is_object_change(&request);
+        match self.call(Request::Ost(request), bulk, changes).await? {
+            Answered { reply: Reply::Ost(reply), bulk, losses } => Ok((reply, bulk, losses)),
+            answered => Err(unexpected(answered.reply)),
+        }
+    }
+
+    /// A request for objects of this target: those of an OST, or data on an MDT. With the losses of [`rpc::Answered`].
+    pub async fn objects(&self, request: OstRequest, bulk: Bytes) -> FsResult<(OstReply, Bytes, u64)> {
+        if matches!(self.role, TargetRole::Ost(_)) {
+            return self.ost_counted(request, bulk).await;
+        }
+        let request = match request.changes_object() {
+            true => MdtRequest::ChangeData(request),
+            false => MdtRequest::ReadData(request),
+        };
+        let changes = is_mdt_change(&request);
+        match self.call(Request::Mdt(request), bulk, changes).await? {
+            Answered { reply: Reply::Mdt(MdtReply::Data(reply)), bulk, losses } => Ok((reply, bulk, losses)),
+            answered => Err(unexpected(answered.reply)),
         }
     }
 

@@ -19,7 +19,7 @@ use types::{ClientId, FsError, FsResult, InodeNumber, MdtIndex, OstIndex};
 
 use crate::{
     options::Resolver,
-    recovery::{MdtRecovery, OstRecovery, Volatile},
+    recovery::{MdtRecovery, Volatile},
     target::{Restarts, Target, target_name},
 };
 
@@ -115,11 +115,14 @@ impl Targets {
     fn connect(&self, fsname: &str, entry: &MapTarget, restarts: Arc<Restarts>) -> Import {
         let connector = &self.connector;
         let client = connector.volatile.client();
-        let recovery: Arc<dyn Recovery> = match entry.role {
+        let recovery = match entry.role {
             TargetRole::Mdt(mdt) => {
-                Arc::new(MdtRecovery::new(mdt, client, self.this.clone(), connector.volatile.clone(), restarts))
+                let volatile = connector.volatile.clone();
+                let recovery = MdtRecovery::new(mdt, client, self.this.clone(), volatile, restarts);
+                Some(Arc::new(recovery) as Arc<dyn Recovery>)
             }
-            TargetRole::Ost(_) => Arc::new(OstRecovery::new(restarts)),
+            // There is nothing to claim back.
+            TargetRole::Ost(_) => None,
         };
         Import::new(
             connector.seams.clone(),
@@ -128,7 +131,7 @@ impl Targets {
             client,
             &connector.client_name,
             ImportOptions { patience: self.patience(entry), ..connector.options.lock().clone() },
-            Some(recovery),
+            recovery,
         )
     }
 

@@ -176,19 +176,6 @@ impl FileSystem {
             _ => Ok(written as usize),
         }
     }
-
-    /// The file's creation and layout are durable afterwards, so that its data will be found. Asked once per change of them.
-    pub(crate) async fn commit_once(&self, open: &OpenInode) -> FsResult<()> {
-        if open.state().record.is_durable() { Ok(()) } else { self.commit(open).await }
-    }
-
-    /// Everything that the MDT was told of the file is durable afterwards.
-    pub(crate) async fn commit(&self, open: &OpenInode) -> FsResult<()> {
-        let before = open.state().record;
-        self.mdt_done(open.inode(), MdtRequest::Commit).await?;
-        open.state().record.committed(before);
-        Ok(())
-    }
 }
 
 /// The bytes of one request, from a buffer that lies at `offset` of the file.

@@ -198,6 +198,7 @@ async fn a_moved_object_is_found_again_after_the_mdt_lost_power() {
     let mut cluster = one_stripe(2).await;
     let fs = cluster.mount().await;
     let file = create(&fs, "file", READ_WRITE).await;
+    fs.fsync(&file, false).await.unwrap();
     let (inode, (_, osts)) = (file.inode(), layout(&fs, file.inode()).await);
     cluster.fill(osts[0]);
     write(&fs, &file, 0, &stripe(1)).await;

@@ -157,6 +157,27 @@ async fn an_evicted_client_cannot_write_and_begins_anew() {
     assert_eq!(read(&other, &reader, 0, 100).await, b"kept and new");
 }
 
+/// Its writer is gone without a word; once the OSTs refuse it, the first who looks settles the size.
+#[tokio::test]
+async fn whoever_looks_settles_the_file_of_a_dead_writer() {
+    let cluster = RealCluster::new(STRIPE, 2).await;
+    let (writer, other) = (cluster.mount().await, cluster.mount().await);
+    let file = create(&writer, "file", READ_WRITE).await;
+    let inode = file.inode();
+    write(&writer, &file, 0, &vec![1; STRIPE as usize + 5]).await;
+    assert_eq!(settled_size(&other, inode).await, (STRIPE + 5, 2));
+    cluster.evict(writer.client_id()).await;
+    for _ in 0..10_000 {
+        let (size, asked) = settled_size(&other, inode).await;
+        assert_eq!(size, STRIPE + 5);
+        if asked == 0 {
+            return;
+        }
+        tokio::time::sleep(std::time::Duration::from_millis(1)).await;
+    }
+    panic!("it is never settled");
+}
+
 #[tokio::test]
 async fn directories_show_sizes_of_open_files() {
     let cluster = RealCluster::new(STRIPE, 2).await;

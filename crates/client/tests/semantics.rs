@@ -11,9 +11,7 @@ use rpc::message::{
     mgs::{TargetRole, TargetState},
 };
 use support::{Cluster, READ_WRITE, ROOT, append, create, read, size, write};
-use types::{
-    Credentials, FsError, InodeNumber, ObjectId, OstIndex, SetAttributes, SetTime, Timestamp, limits::FILE_BYTES_MAX,
-};
+use types::{Credentials, FsError, InodeNumber, OstIndex, SetAttributes, SetTime, Timestamp, limits::FILE_BYTES_MAX};
 
 const STRIPE: u64 = 65536;
 
@@ -444,19 +442,6 @@ async fn open_files_survive_a_restart_of_the_servers() {
     assert_eq!(size(&fs, file.inode()).await, 16);
     assert!(cluster.mdt.counts()["reclaim"] >= 2, "opens, then the end");
     fs.close(file, None).await.unwrap();
-}
-
-#[tokio::test]
-async fn fsync_reports_writes_lost_in_a_restart_once() {
-    let cluster = Cluster::new(STRIPE, 2);
-    let fs = cluster.mount().await;
-    let file = create(&fs, "file", READ_WRITE).await;
-    write(&fs, &file, 0, b"doomed").await;
-    cluster.osts[0].lose(ObjectId { inode: file.inode(), slot: 0 });
-    cluster.restart().await;
-    assert_eq!(size(&fs, file.inode()).await, 0);
-    assert!(matches!(fs.fsync(&file, false).await, Err(FsError::Device { .. })));
-    assert_eq!(fs.fsync(&file, false).await, Ok(()));
 }
 
 /// Lets everything go on that does not wait for somebody else.

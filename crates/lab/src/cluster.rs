@@ -27,6 +27,7 @@ use crate::{
     links::LinkModel,
     log::EventLog,
     network::Network,
+    process::FIRST_BOOT,
     server::{self, Role, Serving, Settings},
     spindle::SpindleModel,
 };
@@ -67,6 +68,8 @@ struct Running {
 
 struct ServerHost {
     disk: Disk,
+    /// Number of the host's present run.
+    boot: u64,
     running: Option<Running>,
 }
 
@@ -210,7 +213,7 @@ impl Cluster {
         formatted.unwrap_or_else(|| Err("the formatting process died".to_owned()))?;
         process.kill();
         disk.process_died();
-        self.0.servers.lock().insert(role, ServerHost { disk, running: None });
+        self.0.servers.lock().insert(role, ServerHost { disk, boot: FIRST_BOOT, running: None });
         Ok(())
     }
 
@@ -239,13 +242,13 @@ impl Cluster {
 
     /// Starts a server that is down. Its disk is as the last process or the loss of power left it.
     pub fn start_server(&self, role: Role) {
-        let process = self.process(&role.host());
         let (starting, boot) = watch::channel(Boot::Starting);
         let serving = Arc::new(Mutex::new(None));
         self.0.network.set_power(&role.host(), true);
         let mut servers = self.0.servers.lock();
         let host = servers.get_mut(&role).expect("every role has a host");
         assert!(host.running.is_none(), "{role} runs already");
+        let process = self.process(&role.host()).in_run(host.boot);
         let (devices, settings, seams) = (host.disk.open(), self.0.options.settings.clone(), process.seams());
         let (slot, log, failure) = (serving.clone(), self.0.log.clone(), self.0.failure.clone());
         let boot_task = async move {
@@ -285,9 +288,16 @@ impl Cluster {
         self.kill_server(role);
         self.0.network.set_power(&role.host(), false);
         let mut servers = self.0.servers.lock();
-        let unflushed = servers.get_mut(&role).expect("every role has a host").disk.lose_power();
+        let host = servers.get_mut(&role).expect("every role has a host");
+        let unflushed = host.disk.lose_power();
+        host.boot += 1;
         drop(servers);
         self.0.log.event(&role.host(), format_args!("without power, unflushed writes: {unflushed:?}"));
+    }
+
+    /// Whether a server has ever lost power.
+    pub fn lost_power(&self, role: Role) -> bool {
+        self.0.servers.lock()[&role].boot > FIRST_BOOT
     }
 
     /// Whether a server has a process.

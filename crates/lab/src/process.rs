@@ -9,6 +9,8 @@ use crate::{Random, Simulation, network::Network};
 
 /// Wall-clock time at virtual time zero: 2026-01-01 UTC.
 const WALL_ORIGIN_SECONDS: i64 = 1_767_225_600;
+/// Number of a host's first run; the next one begins with every loss of power.
+pub const FIRST_BOOT: u64 = 1;
 
 /// Identifies one run of one process: a restarted server is another process.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -35,18 +37,24 @@ pub struct Process {
     simulation: Simulation,
     network: Network,
     seed: u64,
+    boot: u64,
 }
 
 impl Process {
-    /// Starts a process without tasks on `host`.
+    /// Starts a process without tasks on `host`, in the host's first run.
     pub fn start(simulation: &Simulation, network: &Network, id: ProcessId, host: &str, seed: u64) -> Self {
-        Self { id, host: host.into(), simulation: simulation.clone(), network: network.clone(), seed }
+        Self { id, host: host.into(), simulation: simulation.clone(), network: network.clone(), seed, boot: FIRST_BOOT }
+    }
+
+    /// The same in another run of the host.
+    pub fn in_run(self, boot: u64) -> Self {
+        Self { boot, ..self }
     }
 
     /// The seams for code that runs in this process.
     pub fn seams(&self) -> Seams {
         Seams {
-            clock: Arc::new(VirtualClock { simulation: self.simulation.clone() }),
+            clock: Arc::new(VirtualClock { simulation: self.simulation.clone(), boot: self.boot }),
             spawn: Arc::new(ProcessSpawn { simulation: self.simulation.clone(), process: self.id }),
             entropy: Arc::new(Random::for_purpose(self.seed, &format!("{}/{}", self.host, self.id))),
             transport: Arc::new(self.network.endpoint(self.id, &self.host)),
@@ -62,6 +70,7 @@ impl Process {
 
 struct VirtualClock {
     simulation: Simulation,
+    boot: u64,
 }
 
 impl Clock for VirtualClock {
@@ -75,6 +84,10 @@ impl Clock for VirtualClock {
             seconds: WALL_ORIGIN_SECONDS + i64::try_from(elapsed.as_secs()).unwrap_or(i64::MAX - WALL_ORIGIN_SECONDS),
             nanoseconds: elapsed.subsec_nanos(),
         }
+    }
+
+    fn boot(&self) -> u64 {
+        self.boot
     }
 
     fn sleep_until(&self, deadline: Instant) -> BoxFuture<'static, ()> {

@@ -6,16 +6,19 @@ use layout::{
 };
 use types::{Fid, FileKind, FsError, FsResult, InodeNumber, Timestamp};
 
-use crate::tables::{
-    ALL, COUNTERS, DATA, ENTRIES, INODES, LINKS, ORPHANS, OUTBOX, REPLIES, SESSIONS, XATTRS,
-    codec::{client_of_key, inode_of_key},
-    counter::{self, Counters, Identity},
-    data::{self, BLOCK, DataKey, ObjectRecord},
-    entry::EntryRecord,
-    inode::{Inode, InodeData},
-    link, orphan,
-    outbox::{self, Errand},
-    session, xattr,
+use crate::{
+    settlement,
+    tables::{
+        ALL, COUNTERS, DATA, ENTRIES, INODES, LINKS, ORPHANS, OUTBOX, REPLIES, SESSIONS, XATTRS,
+        codec::{client_of_key, inode_of_key},
+        counter::{self, Counters, Identity},
+        data::{self, BLOCK, DataKey, ObjectRecord},
+        entry::EntryRecord,
+        inode::{Inode, InodeData},
+        link, orphan,
+        outbox::{self, Errand},
+        session, xattr,
+    },
 };
 
 /// Bytes of an extended attribute or a target that are shown.
@@ -83,6 +86,7 @@ fn describe_key(table: Table, key: &[u8]) -> FsResult<String> {
             DataKey::Object(object) => format!("object {object}"),
             DataKey::Block(object, block) => format!("object {object} block {block}"),
         },
+        COUNTERS if key == counter::LOSSES => "losses".to_owned(),
         _ => format!("{key:02x?}"),
     })
 }
@@ -115,6 +119,10 @@ fn describe_value(table: Table, key: &[u8], value: &[u8]) -> FsResult<String> {
             format!("next inode {:#x}, {} inodes in use", counters.next_inode, counters.inodes)
         }
         DATA => describe_data(key, value)?,
+        COUNTERS if key == counter::LOSSES => {
+            let losses = kv::Losses::decode(value);
+            losses.map_err(|error| types::FsError::Damaged(error.to_string()))?.to_string()
+        }
         _ => format!("{value:02x?}"),
     })
 }
@@ -144,7 +152,7 @@ fn describe_inode(inode: &Inode) -> String {
     }
     if attributes.kind == FileKind::Regular {
         let settled = if inode.settled { "settled" } else { "not settled" };
-        parts.push(format!("{settled}, epoch {}", inode.epoch));
+        parts.push(format!("{settled}, {}", settlement::describe(inode.epoch)));
     }
     for (present, what) in [
         (inode.access_list, "access list"),

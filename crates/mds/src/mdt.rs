@@ -9,7 +9,7 @@
 use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
 use bytes::Bytes;
-use kv::{Batch, ColdStore, Lsn, Store};
+use kv::{Batch, ColdStore, Losses, Lsn, Store};
 use parking_lot::{Mutex, MutexGuard};
 use rpc::{
     Answer, Call, Endpoint, Handler, SessionEvent,
@@ -30,6 +30,7 @@ use crate::{
     ops,
     options::{MdtOptions, Parameters},
     placement::OstView,
+    recovery,
     statistics::Statistics,
     tables::{
         COUNTERS, INODES, REPLIES,
@@ -59,6 +60,8 @@ pub struct Mdt {
     pub(crate) target: String,
     pub(crate) store: Arc<Store>,
     device: Arc<dyn Device>,
+    /// As of this start.
+    losses: Losses,
     namespace: Mutex<Namespace>,
     parameters: Mutex<Parameters>,
     statistics: Statistics,
@@ -127,6 +130,7 @@ impl Mdt {
         let target = format!("{}-{}", options.fsname, options.index);
         let store = Arc::new(store);
         let volatile = Volatile::new(seams.entropy.next_u64());
+        let losses = begin(&store, seams.clock.boot()).await?;
         let namespace = Namespace::load(store.clone(), options.index, target.clone(), volatile)?;
         let recovering = namespace.volatile.recovery.running();
         let mdt = Arc::new(Mdt {
@@ -137,6 +141,7 @@ impl Mdt {
             target,
             store,
             device,
+            losses,
             namespace: Mutex::new(namespace),
             statistics: Statistics::default(),
             agents: Mutex::default(),
@@ -146,8 +151,8 @@ impl Mdt {
             tasks: watch::Sender::new(0),
         });
         tracing::info!(target = %mdt.target, recovering, "metadata target opened");
-        mdt.spawn("mdt_recovery", crate::recovery::run(mdt.clone()));
-        mdt.spawn("mdt_locks", crate::recovery::expire_locks(mdt.clone()));
+        mdt.spawn("mdt_recovery", recovery::run(mdt.clone()));
+        mdt.spawn("mdt_locks", recovery::expire_locks(mdt.clone()));
         mdt.spawn("mdt_removed", crate::removed::run(mdt.clone()));
         Ok(mdt)
     }
@@ -166,7 +171,7 @@ impl Mdt {
             namespace.volatile.targets.set_map(&states);
             let active: Vec<OstIndex> = namespace.volatile.targets.active().collect();
             let idle = namespace.volatile.fences.pending_osts().into_iter().filter(|ost| !active.contains(ost));
-            idle.for_each(|ost| crate::recovery::release_fences(&mut namespace, ost));
+            idle.for_each(|ost| recovery::release_fences(&mut namespace, ost));
         }
         let mut agents = self.agents.lock();
         agents.retain(|ost, agent| {
@@ -241,7 +246,9 @@ impl Mdt {
         let mut tasks = self.tasks.subscribe();
         // The sender lives in `self`: waiting cannot fail.
         let _ = tasks.wait_for(|running| *running == 0).await;
-        self.store.close().await.map_err(|error| store_error(&self.target, &error))
+        let rested = self.losses.at_rest().save(&self.store, COUNTERS, counter::LOSSES).await;
+        let closed = self.store.close().await;
+        rested.and(closed).map_err(|error| store_error(&self.target, &error))
     }
 
     pub(crate) fn namespace(&self) -> MutexGuard<'_, Namespace> {
@@ -276,6 +283,7 @@ impl Mdt {
             now: self.seams.clock.wall(),
             now_ns: self.seams.clock.now().0,
             parameters: self.possible(self.parameters()),
+            losses: self.losses.count(),
         }
     }
 
@@ -344,16 +352,13 @@ impl Mdt {
         self.statistics.count(request);
         match request {
             MdtRequest::StatFs => self.space().await.map(MdtReply::Space),
-            MdtRequest::Commit => {
-                self.durable().await?;
-                Ok(MdtReply::Done)
-            }
+            MdtRequest::Commit => self.durable().await.map(|()| MdtReply::Done),
             MdtRequest::Check(who, repair) => {
                 ops::require_root(who)?;
                 crate::ops::check::run(self, *repair).await.map(MdtReply::Findings)
             }
             MdtRequest::Disconnect => {
-                crate::recovery::end_session(self, call.client, false).await?;
+                recovery::end_session(self, call.client, false).await?;
                 Ok(MdtReply::Done)
             }
             MdtRequest::ChangeData(request) => self.change_data(call, request).await,
@@ -407,7 +412,7 @@ impl Mdt {
             if let MdtRequest::Reclaim(reclaim) = request
                 && reclaim.done
             {
-                crate::recovery::client_recovered(self, call.client);
+                recovery::client_recovered(self, call.client);
             }
             match waiter {
                 None => return Ok(reply),
@@ -511,26 +516,57 @@ impl Handler for Mdt {
         }
     }
 
+    fn losses(&self) -> u64 {
+        self.losses.count()
+    }
+
     fn may_resume(&self, client: ClientId) -> bool {
         self.namespace().volatile.recovery.in_good_standing(client)
     }
 
     fn session_event(self: Arc<Self>, event: SessionEvent) -> BoxFuture<'static, ()> {
         Box::pin(async move {
-            let outcome = match event {
+            match event {
                 SessionEvent::Opened { client, resumed: true } => {
                     tracing::info!(target = %self.target, %client, "client came back");
-                    Ok(())
                 }
-                SessionEvent::Opened { client, resumed: false } => crate::recovery::begin_session(&self, client).await,
-                SessionEvent::Evicted(client) => crate::recovery::end_session(&self, client, true).await,
-                SessionEvent::Closed(client) => crate::recovery::end_session(&self, client, false).await,
-            };
-            if let Err(error) = outcome {
-                tracing::error!(target = %self.target, ?event, %error, "a session's change was not recorded");
+                SessionEvent::Opened { client, resumed: false } => {
+                    if let Err(error) = recovery::begin_session(&self, client).await {
+                        // The client works, and is evicted by the next restart.
+                        tracing::error!(target = %self.target, %client, %error, "a session was not recorded");
+                    }
+                }
+                SessionEvent::Evicted(client) => {
+                    recovery::end_session_at_last(&self, client, true).await;
+                }
+                SessionEvent::Closed(client) => {
+                    recovery::end_session_at_last(&self, client, false).await;
+                }
             }
         })
     }
+}
+
+/// What every start writes down before it serves: whether changes may have been lost. If so, numbers that the former start
+/// may have given to files that are lost are not given again: OSTs may still hold their objects.
+async fn begin(store: &Store, boot: u64) -> Result<Losses, OpenError> {
+    /// More than the creations that fit into a journal of a gigabyte, had it never been flushed.
+    const NUMBERS_PER_LOSS: u64 = 1 << 24;
+    let found = Losses::load(store, COUNTERS, counter::LOSSES)?;
+    let losses = found.at_start(boot);
+    if losses == found {
+        return Ok(losses);
+    }
+    let mut batch = Batch::default();
+    batch.put(COUNTERS, counter::LOSSES.to_vec(), losses.encode());
+    if losses.count() > found.count() {
+        tracing::warn!(losses = losses.count(), "the host ended: changes that were not durable are lost");
+        let mut counters = Counters::found(store.get(COUNTERS, counter::COUNTERS)?)?;
+        counters.next_inode += NUMBERS_PER_LOSS;
+        batch.put(COUNTERS, counter::COUNTERS.to_vec(), counters.encode());
+    }
+    store.durable(store.apply_reserved(batch)?).await?;
+    Ok(losses)
 }
 
 fn check_identity(store: &Store, options: &MdtOptions) -> Result<(), OpenError> {

@@ -39,10 +39,7 @@ impl Namespace {
     /// Takes over a store that was formatted, and what its tables say of the former start.
     pub fn load(store: Arc<Store>, mdt: MdtIndex, target: String, mut volatile: Volatile) -> FsResult<Self> {
         let error = |error: kv::Error| store_error(&target, &error);
-        let counters = store.get(COUNTERS, counter::COUNTERS).map_err(error)?;
-        let counters = counters.map_or(Err(types::FsError::Damaged("counters are missing".to_owned())), |value| {
-            Counters::decode(&value)
-        })?;
+        let counters = Counters::found(store.get(COUNTERS, counter::COUNTERS).map_err(error)?)?;
         let mut outbox_next = BTreeMap::new();
         scan(&store, &target, OUTBOX, |key, value| {
             let (ost, sequence) = outbox::decode_key(key)?;

@@ -8,11 +8,11 @@
 use std::sync::Arc;
 
 use rt::clock;
-use types::{ClientId, FsResult, OstIndex};
+use types::{ClientId, FsError, FsResult, OstIndex};
 
 use crate::{mdt::Mdt, namespace::Namespace, ops::sessions, tables::orphan};
 
-/// Pause after an eviction that the store refused.
+/// Pause after something that the store refused.
 const RETRY: std::time::Duration = std::time::Duration::from_secs(1);
 /// Unlinked files ended in one transaction.
 const ORPHANS_PER_BATCH: usize = 256;
@@ -56,9 +56,8 @@ async fn evict_missing(mdt: &Arc<Mdt>) -> bool {
     }
     for client in mdt.recovering_clients() {
         tracing::warn!(target = %mdt.name(), %client, "client did not come back in time");
-        if let Err(error) = end_session(mdt, client, true).await {
-            tracing::error!(target = %mdt.name(), %client, %error, "eviction failed");
-            return mdt.pause(RETRY).await;
+        if !end_session_at_last(mdt, client, true).await {
+            return false;
         }
     }
     true
@@ -85,8 +84,10 @@ async fn finish(mdt: &Arc<Mdt>) {
             Ok(Some(last)) => after = Some(orphan::key(last)),
             Ok(None) => break,
             Err(error) => {
-                tracing::error!(target = %mdt.name(), %error, "unlinked files could not be ended");
-                break;
+                tracing::error!(target = %mdt.name(), %error, "unlinked files do not end yet");
+                if !mdt.pause(RETRY).await {
+                    return;
+                }
             }
         }
     }
@@ -104,24 +105,42 @@ pub(crate) fn client_recovered(mdt: &Mdt, client: ClientId) {
 
 /// A session begins. What the same client had in an earlier one is gone.
 pub(crate) async fn begin_session(mdt: &Arc<Mdt>, client: ClientId) -> FsResult<()> {
-    end_session(mdt, client, false).await?;
-    mdt.transact(client, |txn| sessions::begin(txn, client)).await
+    if !end_session_at_last(mdt, client, false).await {
+        return Err(FsError::NoDevice);
+    }
+    mdt.transact(client, |txn| sessions::begin(txn, client)).await?;
+    // A loss of power right after the mount must not make a stranger of the client.
+    mdt.durable().await
 }
 
-/// A session ends, `evicted` or in order: opens are closed, locks released.
+/// As [`end_session`], tried again until the store takes it; false if the MDT stops before.
+pub(crate) async fn end_session_at_last(mdt: &Arc<Mdt>, client: ClientId, evicted: bool) -> bool {
+    loop {
+        match end_session(mdt, client, evicted).await {
+            Ok(()) => return true,
+            Err(error) => tracing::error!(target = %mdt.name(), %client, %error, "a session does not end yet"),
+        }
+        if !mdt.pause(RETRY).await {
+            return false;
+        }
+    }
+}
+
+/// A session ends, `evicted` or in order: opens are closed, locks released. After an error, which is the store's, the client
+/// still has what was not released: nobody gets a lock before the OSTs are to be told of its last holder. May be repeated.
 pub(crate) async fn end_session(mdt: &Arc<Mdt>, client: ClientId, evicted: bool) -> FsResult<()> {
-    let forgotten = mdt
+    let fenced = mdt
         .transact(client, |txn| {
             let fence = evicted && sessions::may_write(txn, client);
             sessions::forget(txn, client, fence)?;
             Ok(fence)
         })
-        .await;
+        .await?;
     {
         let mut namespace = mdt.namespace();
         let volatile = &mut namespace.volatile;
         volatile.recovery.forget(client);
-        if matches!(forgotten, Ok(true)) {
+        if fenced {
             let told: Vec<OstIndex> = volatile.targets.active().collect();
             volatile.fences.raise(client, told);
         }
@@ -130,7 +149,6 @@ pub(crate) async fn end_session(mdt: &Arc<Mdt>, client: ClientId, evicted: bool)
         }
     }
     mdt.recovery_bell.notify_one();
-    forgotten?;
     while mdt.transact(client, |txn| sessions::abandon_some(txn, client)).await? {}
     Ok(())
 }

@@ -1,7 +1,7 @@
 //! When the MDT knows a file's size: the states of a regular file's figures (size, blocks, mtime), and the epochs that
 //! decide whose report is believed. Pure: changes an inode record, decides nothing else.
 //!
-//! An inode is *settled* (figures exact) or *unsettled* (ask the OSTs), and has a write *epoch*. Invariant:
+//! An inode is *settled* (figures exact) or *unsettled* (ask the objects), and has a write *epoch*. Invariant:
 //! **an epoch that somebody was given equals the inode's epoch only as long as he has been the file's only source of
 //! change since he was given it.** So a report under the inode's epoch is always exact, and any other is ignored. To keep
 //! it, whoever comes while others may change the file gets an epoch that never matches (one below the new one).
@@ -26,10 +26,16 @@
 //! | settle, report under the inode's epoch | yes | yes | +1 | |
 //! | end of a truncation by nobody's open, report under the inode's epoch | yes | yes | +1 | |
 //! | a writer is evicted | - | no | +1 | none: his reports never match again |
-//! | a writer or a holder of the exclusive data lock comes back after a restart | - | no | + 2^32 | none: likewise |
+//! | the MDT lost power | - | no | second of the new era | none of an earlier era matches |
 //! | any other report | - | same | same | |
 //!
-//! Downside: two writers of one client count as strangers, and the file is settled by a glimpse after the last close.
+//! *Eras*: the upper bits of an epoch. What a loss of power took away may include epochs given, openings for writing and
+//! settlements since the record was last durable, while the objects kept what was written. So every loss begins an era, and
+//! the record of an earlier one is read as that of an unsettled file, whose objects are asked; the first who does so
+//! settles it again.
+//!
+//! Downsides: two writers of one client count as strangers, and the file is settled by a glimpse after the last close. After
+//! a loss of power the first stat of every file costs a glimpse.
 
 use rpc::message::{
     mdt::{Entry, SizeUpdate},
@@ -57,14 +63,34 @@ pub(crate) fn lose_writer(inode: &mut Inode) {
     inode.epoch += 1;
 }
 
-/// Somebody who changes the file comes back after a restart. What power loss took away may include epochs given since the
-/// record was last durable, so his may be one that the record is about to give, or to have, again. No report of an epoch
-/// from before is believed any more.
-pub(crate) fn doubt(inode: &mut Inode) {
-    /// More epochs than can be given between two flushes of the journal.
-    const LOST_EPOCHS_MAX: u64 = 1 << 32;
-    inode.settled = false;
-    inode.epoch += LOST_EPOCHS_MAX;
+/// Epochs of an era: more than one file can be given in years. That leaves 2^24 eras, one for each loss of power.
+const EPOCHS_PER_ERA: u64 = 1 << 40;
+
+/// The first epoch after this many losses: that of new files, which have no objects yet.
+pub(crate) fn first_epoch(losses: u64) -> u64 {
+    losses.saturating_mul(EPOCHS_PER_ERA)
+}
+
+/// Whether the file has objects, for all that is known: it was opened for writing or truncated, or may have been.
+pub(crate) fn may_have_objects(inode: &Inode) -> bool {
+    !inode.epoch.is_multiple_of(EPOCHS_PER_ERA)
+}
+
+/// An epoch as people read it.
+pub(crate) fn describe(epoch: u64) -> String {
+    match (epoch / EPOCHS_PER_ERA, epoch % EPOCHS_PER_ERA) {
+        (0, number) => format!("epoch {number}"),
+        (era, number) => format!("epoch {number} of era {era}"),
+    }
+}
+
+/// Takes account of losses of power since the record was written (module documentation).
+pub(crate) fn doubt(inode: &mut Inode, losses: u64) {
+    let first = first_epoch(losses);
+    if inode.layout().is_some() && inode.epoch < first {
+        inode.settled = false;
+        inode.epoch = first + 1;
+    }
 }
 
 /// Believes a report or ignores it; true if the file is settled by it. `quiet` is what the event asks for (module table);
@@ -200,6 +226,38 @@ mod tests {
         let epoch = open_for_write(&mut inode, true);
         lose_writer(&mut inode);
         assert!(!settle(&mut inode, &report(epoch, 5, None), true, at(1000)));
+    }
+
+    #[test]
+    fn after_a_loss_of_power_nothing_from_before_is_believed() {
+        let mut inode = file();
+        let lost = open_for_write(&mut inode, true);
+        // The record of before is what is left.
+        let mut inode = file();
+        doubt(&mut inode, 1);
+        assert!(!inode.settled && may_have_objects(&inode));
+        assert!(!settle(&mut inode, &report(lost, 5, None), true, at(1000)));
+        let epoch = inode.epoch;
+        doubt(&mut inode, 1);
+        assert_eq!(inode.epoch, epoch, "once for each loss");
+        assert!(settle(&mut inode, &report(epoch, 7, None), true, at(1000)));
+        doubt(&mut inode, 1);
+        assert!(inode.settled, "settled since");
+        doubt(&mut inode, 2);
+        assert!(!inode.settled);
+    }
+
+    #[test]
+    fn only_files_that_were_never_opened_for_writing_have_no_objects() {
+        let mut inode = file();
+        inode.epoch = first_epoch(3);
+        assert!(!may_have_objects(&inode));
+        open_for_write(&mut inode, true);
+        assert!(may_have_objects(&inode));
+        let mut directory = sample(FileKind::Directory);
+        let before = directory.clone();
+        doubt(&mut directory, 9);
+        assert_eq!(directory, before);
     }
 
     #[test]

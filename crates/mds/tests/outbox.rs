@@ -63,6 +63,20 @@ async fn a_file_never_written_has_nothing_to_destroy() {
     assert_eq!(destroyed(&osts, empty), 0);
 }
 
+/// Nobody knows whether it was opened for writing meanwhile.
+#[tokio::test]
+async fn a_file_never_written_may_have_something_to_destroy_after_a_loss_of_power() {
+    let (mut fs, osts) = with_osts(1).await;
+    let file = fs.file(ROOT, "f").await;
+    fs.commit().await;
+    let (open, _) = fs.open(ALICE, &root(), file, WRITE).await.unwrap();
+    fs.lose_power().await;
+    fs.recover().await;
+    fs.close(ALICE, file, open, None).await.unwrap();
+    fs.unlink(&root(), ROOT, "f").await.unwrap();
+    eventually("what may be there goes", async || destroyed(&osts, file) == 1).await;
+}
+
 #[tokio::test]
 async fn errands_survive_a_restart_and_a_dead_ost_holds_up_nobody() {
     let (mut fs, osts) = with_osts(2).await;

@@ -264,9 +264,48 @@ async fn a_failed_operation_leaves_nothing_behind() {
     assert_eq!(unknown, Ok(MdtReply::Done));
 }
 
+/// The store refuses for a while: nobody gets the lock before the end of its holder is written down.
+#[tokio::test]
+async fn a_lock_outlives_its_holder_until_the_store_takes_the_end_of_the_session() {
+    let fs = Fixture::that_commits().await;
+    fs.begin(BOB).await;
+    let file = fs.file(ROOT, "f").await;
+    fs.call(BOB, lock(file, 1, LockMode::Exclusive, false)).await.unwrap();
+    // With a reply in each of these slots, the end of the session takes more room than anything that fills the journal.
+    for slot in 1..50 {
+        let request = create_request(ROOT, &format!("b{slot}"), NodeKind::Regular, 0o644, None);
+        fs.call_as(BOB, Slot(slot), Xid(1), MdtRequest::Create(root(), request)).await.unwrap();
+    }
+    fill(&fs).await;
+    let ends = tokio::spawn(fs.mdt.clone().session_event(SessionEvent::Evicted(BOB)));
+    for _ in 0..20 {
+        tokio::task::yield_now().await;
+        let asked = fs.call(ALICE, lock(file, 2, LockMode::Exclusive, false)).await;
+        assert_eq!(asked, Err(FsError::WouldBlock));
+    }
+    fs.cold.fail_writes(None);
+    ends.await.unwrap();
+    assert_eq!(fs.call(ALICE, lock(file, 2, LockMode::Exclusive, false)).await, Ok(MdtReply::Done));
+}
+
+/// Fills the journal, the reserve included, until the cold store works again.
+async fn fill(fs: &Fixture) {
+    fs.cold.fail_writes(Some(std::io::ErrorKind::StorageFull));
+    let mut made = 0;
+    while fs.create(&root(), ROOT, &format!("x{made}"), NodeKind::Regular, 0o644).await.is_ok() {
+        made += 1;
+        assert!(made < 100_000, "the journal never fills");
+    }
+    let mut removed = 0;
+    while fs.unlink(&root(), ROOT, &format!("x{removed}")).await.is_ok() {
+        removed += 1;
+        assert!(removed < made, "the reserve never ends");
+    }
+}
+
 #[tokio::test]
 async fn a_full_device_refuses_creation_and_allows_removal() {
-    let fs = Fixture::new().await;
+    let fs = Fixture::that_commits().await;
     fs.cold.limit_space(Some(1000));
     let mut made = Vec::new();
     let error = loop {
@@ -286,4 +325,27 @@ async fn a_full_device_refuses_creation_and_allows_removal() {
     eventually("there is room again", async || fs.create(&root(), ROOT, "new", NodeKind::Regular, 0o644).await.is_ok())
         .await;
     assert_eq!(fs.check(false).await, []);
+}
+
+#[tokio::test]
+async fn only_the_end_of_the_host_without_an_end_of_the_mdt_is_a_loss() {
+    let mut fs = Fixture::new().await;
+    assert_eq!(fs.mdt.losses(), 0);
+    fs.restart().await;
+    assert_eq!(fs.mdt.losses(), 0, "the process died");
+    fs.lose_power().await;
+    assert_eq!(fs.mdt.losses(), 1);
+    fs.mdt.stop().await.unwrap();
+    fs.lose_power().await;
+    assert_eq!(fs.mdt.losses(), 1, "it had stopped in good order");
+    fs.lose_power().await;
+    assert_eq!(fs.mdt.losses(), 2, "the count itself is durable");
+}
+
+#[tokio::test]
+async fn a_client_is_known_after_a_loss_of_power_right_after_its_mount() {
+    let mut fs = Fixture::new().await;
+    fs.begin(BOB).await;
+    fs.lose_power().await;
+    assert!(fs.mdt.recovering_clients().contains(&BOB));
 }

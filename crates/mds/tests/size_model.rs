@@ -1,6 +1,6 @@
-//! Random lives of one file: several clients open, write, append, truncate, close, glimpse late, die and come back after a
-//! crash, in any order. Whenever the MDT says that the size is exact, it is the size of the data; and when everybody is
-//! gone in order, it says so.
+//! Random lives of one file: several clients open, write, append, truncate, close, look, glimpse late, die and come back
+//! after a crash or a loss of the MDT's power, in any order. Whenever the MDT says that the size is exact, it is the size
+//! of the data; and when everybody is gone in order, it says so.
 
 mod common;
 
@@ -45,8 +45,10 @@ enum Step {
     Look,
     /// Tell a glimpse taken earlier.
     Settle(usize),
-    /// Stop and start the MDT; all clients come back.
-    Crash,
+    /// Make everything the MDT knows durable.
+    Commit,
+    /// Stop and start the MDT; all clients come back. With its power, what was not durable is lost.
+    Crash { power: bool },
     /// A client dies; its OSTs never hear of it, so its writes may arrive at any time.
     Evict(u64),
     /// A write of a dead client arrives.
@@ -66,7 +68,8 @@ fn step() -> impl Strategy<Value = Step> {
         8 => any::<usize>().prop_map(Step::Close),
         2 => Just(Step::Look),
         4 => any::<usize>().prop_map(Step::Settle),
-        1 => Just(Step::Crash),
+        2 => Just(Step::Commit),
+        2 => any::<bool>().prop_map(|power| Step::Crash { power }),
         1 => (0..CLIENTS).prop_map(Step::Evict),
         1 => size().prop_map(Step::LateWrite),
     ]
@@ -104,6 +107,7 @@ impl World {
         fs.event(SessionEvent::Closed(ALICE)).await;
         fs.begin(ALICE).await;
         let file = fs.file(ROOT, "f").await;
+        fs.commit().await;
         let (writers, glimpses) = (BTreeMap::new(), Vec::new());
         Self { fs, file, truth: 0, writers, truncation: None, glimpses, clients, dead: false }
     }
@@ -190,8 +194,17 @@ impl World {
         done(self.fs.call(ALICE, MdtRequest::Settle(settle)).await.expect("it is told")).expect("done");
     }
 
-    async fn crash(&mut self) {
-        self.fs.restart().await;
+    async fn look(&mut self) {
+        let entry = self.fs.stat(self.file).await.expect("the file exists");
+        self.glimpses.extend(entry.quiet.map(|epoch| (epoch, self.truth)));
+    }
+
+    async fn crash(&mut self, power: bool) {
+        if power {
+            self.fs.lose_power().await;
+        } else {
+            self.fs.restart().await;
+        }
         for client in self.clients.iter().chain([&ALICE]) {
             let own = self.writers.iter().filter(|(_, writer)| writer.client == *client);
             let opens = own.map(|(open, _)| (self.file, *open, OpenFlags(WRITE))).collect();
@@ -214,6 +227,8 @@ impl World {
         self.fs.event(SessionEvent::Evicted(client)).await;
         let reborn = ClientId(client.0 + 1000);
         self.fs.begin(reborn).await;
+        // Else a loss of power might bring the session back, and the MDT would wait for its client.
+        self.fs.commit().await;
         self.clients[(number % CLIENTS) as usize] = reborn;
     }
 
@@ -256,12 +271,10 @@ impl World {
                     self.close(open).await;
                 }
             }
-            Step::Look => {
-                let entry = self.fs.stat(self.file).await.expect("the file exists");
-                self.glimpses.extend(entry.quiet.map(|epoch| (epoch, self.truth)));
-            }
+            Step::Look => self.look().await,
             Step::Settle(number) => self.settle(number).await,
-            Step::Crash => self.crash().await,
+            Step::Commit => self.fs.commit().await,
+            Step::Crash { power } => self.crash(power).await,
             Step::Evict(number) => self.evict(number).await,
             Step::LateWrite(end) if self.dead => self.truth = self.truth.max(end),
             Step::LateWrite(_) => {}
@@ -290,6 +303,8 @@ impl World {
         for open in opens {
             self.close(open).await;
         }
+        // Whoever looks settles what nobody else did.
+        self.look().await;
         while !self.glimpses.is_empty() {
             self.settle(0).await;
         }

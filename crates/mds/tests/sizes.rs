@@ -32,10 +32,6 @@ async fn settle(fs: &Fixture, inode: InodeNumber, update: SizeUpdate) {
     done(fs.call(ALICE, MdtRequest::Settle(Settle { inode, update })).await.unwrap()).unwrap();
 }
 
-async fn commit(fs: &Fixture) {
-    done(fs.call(ALICE, MdtRequest::Commit).await.unwrap()).unwrap();
-}
-
 #[tokio::test]
 async fn a_sole_writer_settles_with_its_close() {
     let fs = Fixture::new().await;
@@ -195,7 +191,7 @@ async fn reclaim_open(fs: &Fixture, client: types::ClientId, inode: InodeNumber,
 }
 
 #[tokio::test]
-async fn unsettledness_survives_a_crash_and_the_writers_word_does_not() {
+async fn unsettledness_survives_a_crash_and_so_does_the_word_of_its_sole_writer() {
     let mut fs = Fixture::new().await;
     let (open, created) = fs.create_open(ALICE, ROOT, "f", WRITE).await.unwrap();
     let opened = created.opened.unwrap();
@@ -204,10 +200,47 @@ async fn unsettledness_survives_a_crash_and_the_writers_word_does_not() {
     assert!(fs.stat(inode).await.unwrap().unsettled.is_some());
     reclaim_open(&fs, ALICE, inode, open).await;
     let closed = fs.close(ALICE, inode, open, Some(figures(opened.epoch, 123))).await.unwrap();
-    let (epoch, _) = closed.settle.expect("the objects are asked");
-    settle(&fs, inode, figures(epoch, 124)).await;
+    assert_eq!(closed.settle, None, "nothing was lost: the sole writer knows");
     let entry = fs.stat(inode).await.unwrap();
-    assert_eq!((entry.unsettled, entry.attributes.size), (None, 124));
+    assert_eq!((entry.unsettled, entry.attributes.size), (None, 123));
+}
+
+/// A program rewrites a file; the objects keep it, the MDT forgets that the file was open and what size it had then.
+#[tokio::test]
+async fn after_power_loss_the_objects_are_asked_for_the_size_of_a_file_that_seems_settled() {
+    let mut fs = Fixture::new().await;
+    let file = fs.file(ROOT, "f").await;
+    let write = async |fs: &Fixture, size| {
+        let (open, opened) = fs.open(ALICE, &root(), file, WRITE).await.unwrap();
+        fs.close(ALICE, file, open, Some(figures(opened.epoch, size))).await.unwrap();
+        assert_eq!(fs.stat(file).await.unwrap().unsettled, None);
+    };
+    write(&fs, 4096).await;
+    fs.commit().await;
+    write(&fs, 8192).await;
+    fs.lose_power().await;
+    let entry = fs.stat(file).await.unwrap();
+    assert!(entry.unsettled.is_some());
+    assert_eq!(entry.quiet, None, "a writer may still come back");
+    fs.recover().await;
+    let epoch = fs.stat(file).await.unwrap().quiet.expect("nobody writes: whoever looks settles");
+    settle(&fs, file, figures(epoch, 8192)).await;
+    let entry = fs.stat(file).await.unwrap();
+    assert_eq!((entry.unsettled, entry.quiet, entry.attributes.size), (None, None, 8192));
+    fs.restart_and_recover().await;
+    assert_eq!(fs.stat(file).await.unwrap().unsettled, None, "the death of a process loses nothing");
+}
+
+#[tokio::test]
+async fn a_number_that_power_loss_took_back_is_not_given_again() {
+    let mut fs = Fixture::new().await;
+    fs.commit().await;
+    let lost = fs.file(ROOT, "lost").await;
+    fs.lose_power().await;
+    fs.recover().await;
+    assert_eq!(fs.names(ROOT).await, Vec::<String>::new());
+    let new = fs.file(ROOT, "new").await;
+    assert!(new > lost, "its objects may be left: {lost}, {new}");
 }
 
 /// Alice and Bob write one file; the MDT forgets that they met, both come back, and the record has Alice's epoch again.
@@ -217,10 +250,10 @@ async fn a_writer_is_not_believed_after_power_loss_took_its_rivals_epoch_back() 
         let mut fs = Fixture::new().await;
         fs.begin(BOB).await;
         let file = fs.file(ROOT, "f").await;
-        commit(&fs).await;
+        fs.commit().await;
         let (first, one) = fs.open(ALICE, &root(), file, WRITE).await.unwrap();
         if durable {
-            commit(&fs).await;
+            fs.commit().await;
         }
         let (second, _) = fs.open(BOB, &root(), file, WRITE).await.unwrap();
         fs.lose_power().await;
@@ -243,7 +276,7 @@ async fn a_truncation_under_way_when_power_is_lost_leaves_the_size_to_the_object
     let opened = created.opened.unwrap();
     let file = opened.entry.attributes.inode;
     fs.close(ALICE, file, open, Some(figures(opened.epoch, 4096))).await.unwrap();
-    commit(&fs).await;
+    fs.commit().await;
     let granted = begin(&fs, ALICE, file, None, ExclusivePurpose::Truncate(10)).await.unwrap();
     fs.lose_power().await;
     assert_eq!(fs.stat(file).await.unwrap().attributes.size, 4096, "as it was durably");

@@ -8,7 +8,7 @@ use crate::{
     codec::DecodeError,
     object_record::ObjectRecord,
     pending_record::PendingRecord,
-    superblock::{CLEAN_KEY, MARK_KEY, Mark, SUPERBLOCK_KEY, Superblock, TOTALS_KEY, Totals},
+    superblock::{CLEAN_KEY, LOSSES_KEY, MARK_KEY, Mark, SUPERBLOCK_KEY, Superblock, TOTALS_KEY, Totals},
     tables::{
         BACKLOG, CHUNKS, DIRTY, EVICTED, FLUSHED, INLINE, META, NAMES, OBJECTS, PENDING, object_key, parse_client_key,
         parse_object_key, parse_part_key, part_key,
@@ -99,6 +99,10 @@ fn describe_meta(key: &[u8], value: &[u8]) -> Result<String, DecodeError> {
             format!("{} objects, {} blocks", totals.objects, totals.blocks)
         }
         CLEAN_KEY => "closed well".to_owned(),
+        LOSSES_KEY => match kv::Losses::decode(value) {
+            Ok(losses) => losses.to_string(),
+            Err(error) => error.to_string(),
+        },
         _ => format!("{value:02x?}"),
     })
 }

@@ -13,7 +13,7 @@ use std::sync::{
 };
 
 use bytes::Bytes;
-use kv::{Batch, ColdStore, Store};
+use kv::{Batch, ColdStore, Losses, Store};
 use parking_lot::Mutex;
 use rpc::{
     Answer, Call, Handler, SessionEvent,
@@ -37,7 +37,7 @@ use crate::{
     rate_limit::RateLimit,
     statistics::Statistics,
     store::ObjectStore,
-    superblock::{CLEAN_KEY, SUPERBLOCK_KEY, Superblock, target_name},
+    superblock::{CLEAN_KEY, LOSSES_KEY, SUPERBLOCK_KEY, Superblock, target_name},
     tables::META,
 };
 
@@ -101,6 +101,8 @@ pub struct Ost {
     store: Arc<dyn ObjectStore>,
     pub(crate) directory: Arc<DirectoryStore>,
     pub(crate) options: Arc<Mutex<OstOptions>>,
+    /// As of this start.
+    losses: Losses,
     pub(crate) evictions: Evictions,
     pub(crate) statistics: Statistics,
     recovery: Recovery,
@@ -162,6 +164,11 @@ impl Ost {
                 return Err(error);
             }
         };
+        let found = Losses::load(&kv, META, LOSSES_KEY)?;
+        let losses = found.at_start(seams.clock.boot());
+        if losses != found {
+            losses.save(&kv, META, LOSSES_KEY).await?;
+        }
         let evictions = Evictions::load(&kv)?;
         let options = Arc::new(Mutex::new(options));
         let clock = seams.clock.clone();
@@ -175,6 +182,7 @@ impl Ost {
             store: directory.clone(),
             directory,
             options,
+            losses,
             evictions,
             statistics: Statistics::default(),
             recovery,
@@ -189,7 +197,11 @@ impl Ost {
 
     /// Makes everything durable and closes the tables. Requests afterwards fail.
     pub async fn stop(&self) -> FsResult<()> {
-        let stopped = self.store.stop().await;
+        let mut stopped = self.store.stop().await;
+        if stopped.is_ok() {
+            let rested = self.losses.at_rest().save(&self.kv, META, LOSSES_KEY).await;
+            stopped = rested.map_err(|error| crate::kv_error(&self.name, error));
+        }
         self.kv.close().await.map_err(|error| crate::kv_error(&self.name, error))?;
         stopped
     }
@@ -419,6 +431,10 @@ impl Handler for Ost {
 
     fn persistent_reply(&self, _client: ClientId, _slot: Slot) -> Option<(Xid, Reply)> {
         None
+    }
+
+    fn losses(&self) -> u64 {
+        self.losses.count()
     }
 
     fn session_event(self: Arc<Self>, event: SessionEvent) -> BoxFuture<'static, ()> {

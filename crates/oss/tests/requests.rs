@@ -630,3 +630,20 @@ fn services_and_inspection() {
         assert_eq!(answer.reply, Ok(Reply::Ost(OstReply::Done)));
     });
 }
+
+#[test]
+fn only_the_end_of_the_host_without_an_end_of_the_target_is_a_loss() {
+    run(async {
+        let mut target = Target::new(1).await;
+        assert_eq!(target.ost.losses(), 0);
+        target = target.crash().await;
+        assert_eq!(target.ost.losses(), 0, "the process died");
+        target = target.power_loss(1).await;
+        assert_eq!(target.ost.losses(), 1);
+        target.ost.stop().await.unwrap();
+        target = target.power_loss(2).await;
+        assert_eq!(target.ost.losses(), 1, "it had stopped in good order");
+        target = target.power_loss(3).await;
+        assert_eq!(target.ost.losses(), 2, "the count itself is durable");
+    });
+}

@@ -85,6 +85,14 @@ pub trait Handler: Send + Sync + 'static {
         true
     }
 
+    /// [`Connected::losses`]: the same for the whole life of the handler. A target that acknowledges nothing before it is
+    /// durable says 0.
+    ///
+    /// [`Connected::losses`]: crate::message::session::Connected::losses
+    fn losses(&self) -> u64 {
+        0
+    }
+
     /// Told of each milestone of a session.
     fn session_event(self: Arc<Self>, event: SessionEvent) -> BoxFuture<'static, ()>;
 }

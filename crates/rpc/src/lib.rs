@@ -12,6 +12,6 @@ pub mod session;
 
 pub use handler::{Answer, Call, Handler, SessionEvent};
 pub use histogram::Histogram;
-pub use import::{Endpoint, Import, ImportOptions, ImportState, ImportStatistics, Recovery};
+pub use import::{Answered, Endpoint, Import, ImportOptions, ImportState, ImportStatistics, Recovery};
 pub use server::{Server, ServerOptions};
 pub use service::{Service, ServiceStatistics};

@@ -207,6 +207,10 @@ mod tests {
             Timestamp::default()
         }
 
+        fn boot(&self) -> u64 {
+            1
+        }
+
         fn sleep_until(&self, _: Instant) -> BoxFuture<'static, ()> {
             Box::pin(std::future::pending())
         }

@@ -163,3 +163,40 @@ async fn an_import_of_a_stopped_server_goes_on_with_its_successor() {
     assert_eq!(handler.events(), [SessionEvent::Opened { client: CLIENT, resumed: true }]);
     assert_eq!(*disk.effects.lock(), [(1, 1), (2, 1)].into());
 }
+
+#[tokio::test]
+async fn a_reply_says_which_losses_what_it_acknowledges_has_survived() {
+    let seams = memory::seams(&MemoryTransport::new(), 1);
+    let disk = Arc::default();
+    let server = server(&seams, &Counter::new(&disk), LONG_LEASE);
+    let address = server.listen(&Address::from("mds:0")).await.unwrap();
+    let endpoints = [Endpoint::Local(server.clone()), Endpoint::Remote(address)];
+    let imports: Vec<_> = (1..3)
+        .zip(endpoints)
+        .map(|(client, endpoint)| Import::new(seams.clone(), TARGET, endpoint, ClientId(client), "test", quick(), None))
+        .collect();
+    for losses in [0, 3] {
+        for import in &imports {
+            let answered = import.call_counted(effect(1), Bytes::new()).await.unwrap();
+            assert_eq!((answered.reply, answered.losses), (done(), losses));
+        }
+        assert!(server.remove_target(TARGET).await);
+        server.add_target(TARGET, Arc::new(Counter { losses: 3, ..Counter::base(&disk) }), LONG_LEASE);
+    }
+}
+
+/// As in the lab, where a process ends by dropping its tasks.
+#[test]
+fn a_server_whose_tasks_are_gone_leaves_nothing_behind() {
+    let handler = Counter::new(&Arc::default());
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    runtime.block_on(async {
+        let seams = memory::seams(&MemoryTransport::new(), 1);
+        let server = server(&seams, &handler, LONG_LEASE);
+        let address = server.listen(&Address::from("mds:0")).await.unwrap();
+        let import = import(&seams, Endpoint::Remote(address), quick());
+        assert_eq!(call(&import, effect(1)).await, Ok(done()));
+    });
+    drop(runtime);
+    assert_eq!(Arc::strong_count(&handler), 1);
+}

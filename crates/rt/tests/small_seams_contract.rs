@@ -43,6 +43,13 @@ fn all_clocks_of_a_process_agree() {
 }
 
 #[test]
+fn all_clocks_of_a_run_of_the_host_name_it_alike() {
+    assert_ne!(SystemClock.boot(), 0);
+    let elsewhere = std::thread::spawn(|| SystemClock.boot()).join().unwrap();
+    assert_eq!(SystemClock.boot(), elsewhere);
+}
+
+#[test]
 fn the_wall_clock_shows_this_century() {
     let wall = SystemClock.wall();
     assert!(wall.seconds > 1_700_000_000 && wall.nanoseconds < 1_000_000_000);

@@ -74,6 +74,7 @@ struct State {
     /// Opens are answered with layouts that cannot be.
     damaged: bool,
     now: i64,
+    losses: u64,
 }
 
 /// See the module documentation.
@@ -98,6 +99,7 @@ impl FakeMdt {
             counts: BTreeMap::new(),
             damaged: false,
             now: 0,
+            losses: 0,
         };
         state.add(InodeNumber::ROOT, FileKind::Directory, 0o755, None);
         Self { stripe_bytes, stripe_count, ost_count, state: Mutex::new(state), loses_answer: AtomicBool::new(false) }
@@ -121,6 +123,11 @@ impl FakeMdt {
     /// From now on, opens are answered with layouts that cannot be, or no more.
     pub fn damage_layouts(&self, damaged: bool) {
         self.state.lock().damaged = damaged;
+    }
+
+    /// A loss of power, to be followed by a restart. For all that clients know, everything unsynced is gone.
+    pub fn lose_power(&self) {
+        self.state.lock().losses += 1;
     }
 
     /// Whether anybody holds the exclusive data lock.
@@ -418,6 +425,10 @@ impl Handler for FakeMdt {
 
     fn persistent_reply(&self, _client: ClientId, _slot: Slot) -> Option<(Xid, Reply)> {
         None
+    }
+
+    fn losses(&self) -> u64 {
+        self.state.lock().losses
     }
 
     fn session_event(self: Arc<Self>, _event: SessionEvent) -> BoxFuture<'static, ()> {

@@ -84,6 +84,7 @@ impl Object {
 
 #[derive(Default)]
 struct State {
+    losses: u64,
     objects: BTreeMap<ObjectId, Object>,
     now: i64,
     counts: BTreeMap<&'static str, usize>,
@@ -137,9 +138,11 @@ impl FakeOst {
         }
     }
 
-    /// A power loss: this object is what it was before anything was written to it.
-    pub fn lose(&self, object: ObjectId) {
-        self.state.lock().objects.remove(&object);
+    /// A loss of power, to be followed by a restart: everything is what it was before anything was written.
+    pub fn lose_power(&self) {
+        let mut state = self.state.lock();
+        state.objects.clear();
+        state.losses += 1;
     }
 
     fn execute(&self, request: OstRequest, bulk: &Bytes) -> FsResult<(OstReply, Bytes)> {
@@ -232,6 +235,10 @@ impl Handler for FakeOst {
 
     fn persistent_reply(&self, _client: ClientId, _slot: Slot) -> Option<(Xid, Reply)> {
         None
+    }
+
+    fn losses(&self) -> u64 {
+        self.state.lock().losses
     }
 
     fn session_event(self: Arc<Self>, _event: SessionEvent) -> BoxFuture<'static, ()> {

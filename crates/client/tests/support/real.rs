@@ -16,7 +16,10 @@ use rpc::{
         mgs::{ClusterMap, Target, TargetRole, TargetState},
     },
 };
-use rt::memory::{MemoryDevice, MemoryTransport, SeededEntropy, Unflushed, seams};
+use rt::{
+    Seams,
+    memory::{HostClock, MemoryDevice, MemoryTransport, SeededEntropy, Unflushed, seams},
+};
 use tokio::sync::watch;
 use types::{ClientId, Credentials, MdtIndex, ObjectId, OstIndex, Slot, Xid};
 
@@ -24,6 +27,8 @@ use super::LEASE;
 
 pub struct RealCluster {
     network: MemoryTransport,
+    /// Run of the MDT's host.
+    boot: u64,
     tables: MemoryDevice,
     cold: MemoryCold,
     options: MdtOptions,
@@ -74,7 +79,7 @@ impl RealCluster {
         )
         .await;
         formatted.expect("an empty device can be formatted");
-        let (mdt, mdt_server) = start_mdt(&network, 4, &tables, &cold, &options, &ost_server, osts).await;
+        let (mdt, mdt_server) = start_mdt(on_host(&network, 4, 1), &tables, &cold, &options, &ost_server, osts).await;
         let target = |role| Target { role, uuid: String::new(), address: "4".to_owned(), state: TargetState::Active };
         let map = ClusterMap {
             version: 1,
@@ -85,6 +90,7 @@ impl RealCluster {
         };
         Self {
             network,
+            boot: 1,
             tables,
             cold,
             options,
@@ -122,6 +128,7 @@ impl RealCluster {
     /// The MDT's host loses power, and with it what was not flushed; it comes back.
     pub async fn lose_power_of_mdt(&mut self) {
         let entropy = SeededEntropy::new(1);
+        self.boot += 1;
         self.tables = self.tables.power_loss(&entropy, Unflushed::Lost);
         self.cold = self.cold.power_loss(&entropy);
         self.replace_mdt().await;
@@ -130,8 +137,8 @@ impl RealCluster {
     async fn replace_mdt(&mut self) {
         let seed = self.next_seed();
         let osts = self.osts.len() as u16;
-        let (mdt, server) =
-            start_mdt(&self.network, seed, &self.tables, &self.cold, &self.options, &self.ost_server, osts).await;
+        let seams = on_host(&self.network, seed, self.boot);
+        let (mdt, server) = start_mdt(seams, &self.tables, &self.cold, &self.options, &self.ost_server, osts).await;
         *self.mdt.lock() = mdt;
         let old = std::mem::replace(&mut *self.mdt_server.lock(), server);
         old.stop().await;
@@ -184,16 +191,19 @@ async fn start_ost(network: &MemoryTransport, index: OstIndex, objects: &MemoryD
     Ost::open(seams, devices, "stria", index, options, Config::small()).await.expect("formatted devices open")
 }
 
+/// Seams in a run of the MDT's host.
+fn on_host(network: &MemoryTransport, seed: u64, boot: u64) -> Seams {
+    Seams { clock: Arc::new(HostClock { boot }), ..seams(network, seed) }
+}
+
 async fn start_mdt(
-    network: &MemoryTransport,
-    seed: u64,
+    seams: Seams,
     tables: &MemoryDevice,
     cold: &MemoryCold,
     options: &MdtOptions,
     ost_server: &Arc<Server>,
     osts: u16,
 ) -> (Arc<Mdt>, Arc<Server>) {
-    let seams = seams(network, seed);
     let (device, cold) = (Arc::new(tables.clone()), Arc::new(cold.clone()));
     let mdt = Mdt::open(seams.clone(), device, cold, options.clone()).await.expect("a formatted device opens");
     let endpoints: Vec<_> =

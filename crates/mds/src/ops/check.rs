@@ -195,7 +195,7 @@ fn first_link_holds(txn: &Transaction<'_>, inode: &Inode) -> FsResult<bool> {
 
 fn inode(txn: &mut Transaction<'_>, report: &mut Report, key: &[u8], value: &[u8]) -> FsResult<()> {
     let number = codec::inode_of_key("inode", key)?;
-    let mut inode = Inode::decode(number, value)?;
+    let mut inode = txn.decode_inode(number, value)?;
     let before = inode.clone();
     let names = count_names(txn, report, &mut inode)?;
     if number == InodeNumber::ROOT && txn.mdt == MdtIndex(0) {

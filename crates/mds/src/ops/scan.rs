@@ -22,7 +22,7 @@ pub(crate) fn run(txn: &mut Transaction<'_>, who: &Credentials, after: InodeNumb
     let count = (count as usize).clamp(1, INODES_MAX);
     let page = txn.page(INODES, Some(&Inode::key(after)), count)?;
     let scanned = page.iter().map(|(key, value)| {
-        let inode = Inode::decode(inode_of_key("inode", key)?, value)?;
+        let inode = txn.decode_inode(inode_of_key("inode", key)?, value)?;
         let busy = inode.attributes.links == 0 || txn.is_open(inode.number()) || txn.volatile.recovery.running();
         Ok(ScannedInode { entry: inode.entry(), layout: inode.layout().cloned(), busy })
     });

@@ -10,7 +10,6 @@ use types::{ClientId, FsError, FsResult, InodeNumber};
 use super::close;
 use crate::{
     opens::{OpenFile, OpenKey},
-    settlement,
     tables::{REPLIES, SESSIONS, inode::InodeData, outbox::Errand, session},
     transaction::Transaction,
 };
@@ -89,12 +88,6 @@ pub(crate) fn reclaim(txn: &mut Transaction<'_>, request: &Reclaim) -> FsResult<
         if txn.volatile.exclusive.try_begin(*inode, client).is_err() {
             tracing::warn!(%client, %inode, "an exclusive data lock could not be reclaimed");
         }
-        if let Some(mut inode) = txn.find_inode(*inode)?
-            && inode.layout().is_some()
-        {
-            settlement::doubt(&mut inode);
-            txn.put_inode(&inode);
-        }
     }
     request.layouts.iter().try_for_each(|(inode, layout)| reclaim_layout(txn, *inode, layout))?;
     Ok(MdtReply::Done)
@@ -126,14 +119,10 @@ fn reclaim_layout(txn: &mut Transaction<'_>, number: InodeNumber, told: &Layout)
     Ok(())
 }
 
-fn reclaim_open(txn: &mut Transaction<'_>, number: InodeNumber, open: OpenId, flags: OpenFlags) -> FsResult<()> {
-    let Some(mut inode) = txn.find_inode(number)? else { return Ok(()) };
-    let file = OpenFile { inode: number, flags, epoch: None };
-    if file.writes() && inode.layout().is_some() {
-        settlement::doubt(&mut inode);
-        txn.put_inode(&inode);
+fn reclaim_open(txn: &mut Transaction<'_>, inode: InodeNumber, open: OpenId, flags: OpenFlags) -> FsResult<()> {
+    if txn.find_inode(inode)?.is_some() {
+        let key = OpenKey { client: txn.context.client, open };
+        txn.volatile.opens.insert(key, OpenFile { inode, flags, epoch: None });
     }
-    let key = OpenKey { client: txn.context.client, open };
-    txn.volatile.opens.insert(key, file);
     Ok(())
 }

@@ -1,11 +1,13 @@
-//! COUNTERS: who this MDT is, and its counters. Key: which (1): 1 identity, 2 counters. Values, version 1:
+//! COUNTERS: who this MDT is, and its counters. Key: which (1): 1 identity, 2 counters, 3 losses. Values, version 1:
 //!
 //! | key | value |
 //! |---|---|
 //! | 1 | version (1), MDT index (2), name of the file system (rest) |
 //! | 2 | version (1), counter of the next inode (8), inodes in use (8) |
+//! | 3 | how often unsynced changes may have been lost: [`kv::losses`] |
 
-use types::{FsResult, MdtIndex};
+use bytes::Bytes;
+use types::{FsError, FsResult, MdtIndex};
 
 use super::codec::{Reader, Writer};
 
@@ -14,6 +16,8 @@ const VERSION: u8 = 1;
 pub const IDENTITY: &[u8] = &[1];
 /// Key of the counters.
 pub const COUNTERS: &[u8] = &[2];
+/// Key of the record of losses.
+pub const LOSSES: &[u8] = &[3];
 
 /// What a store was formatted as.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -54,6 +58,11 @@ impl Counters {
         Writer::new(VERSION).u64(self.next_inode).u64(self.inodes).finish()
     }
 
+    /// From what a formatted store has under their key.
+    pub fn found(value: Option<Bytes>) -> FsResult<Self> {
+        Self::decode(&value.ok_or_else(|| FsError::Damaged("counters are missing".to_owned()))?)
+    }
+
     /// From the value.
     pub fn decode(value: &[u8]) -> FsResult<Self> {
         let mut reader = Reader::new("counters", value, VERSION)?;
@@ -76,5 +85,6 @@ mod tests {
         assert!(Identity::decode(&[1, 0]).is_err());
         assert!(Identity::decode(&[1, 0, 0, 255]).is_err());
         assert!(Counters::decode(&[1, 0]).is_err());
+        assert!(Counters::found(None).is_err());
     }
 }

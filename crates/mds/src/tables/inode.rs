@@ -23,6 +23,7 @@ use super::{
     codec::{Reader, Writer, kind_number, kind_of},
     layout::{decode_layout, decode_spec, encode_layout, encode_spec},
 };
+use crate::settlement;
 
 const VERSION: u8 = 2;
 const WHAT: &str = "inode";
@@ -62,7 +63,7 @@ pub struct Inode {
     pub attributes: Attributes,
     /// Size, blocks and mtime are exact (always true of anything but regular files).
     pub settled: bool,
-    /// Write epoch; 0 until the file is first opened for writing or truncated: then it has no objects.
+    /// Write epoch ([`crate::settlement`]).
     pub epoch: u64,
     /// Object times up to this one are accounted for in `attributes.mtime`.
     pub accounted: Timestamp,
@@ -106,7 +107,7 @@ impl Inode {
 
     /// All objects the file may have on OSTs: none before it was first opened for writing.
     pub fn objects(&self) -> Vec<(OstIndex, ObjectId)> {
-        if self.epoch == 0 {
+        if !settlement::may_have_objects(self) {
             return Vec::new();
         }
         let on_ost = |(slot, location)| match location {
@@ -119,7 +120,7 @@ impl Inode {
     /// Whether this MDT may hold data of it.
     pub fn may_have_data_here(&self) -> bool {
         let on_mdt = |layout: &Layout| layout.objects().any(|(_, location)| location == Location::Mdt);
-        self.epoch != 0 && self.layout().is_some_and(on_mdt)
+        settlement::may_have_objects(self) && self.layout().is_some_and(on_mdt)
     }
 
     /// The OSTs its layout names; none for anything but regular files.

@@ -10,6 +10,7 @@ use super::Transaction;
 use crate::{
     access_list::DEFAULT_NAME,
     permission::{self, Decision},
+    settlement,
     tables::inode::{Inode, InodeData, Link},
 };
 
@@ -127,7 +128,7 @@ impl Transaction<'_> {
                 btime: now,
             },
             settled: true,
-            epoch: 0,
+            epoch: settlement::first_epoch(self.context.losses),
             accounted: Timestamp::default(),
             access_list: false,
             default_list: false,

@@ -183,8 +183,13 @@ mod tests {
         let seams = seams(&MemoryTransport::new(), 1);
         let (device, cold) = (Arc::new(MemoryDevice::new()), Arc::new(MemoryCold::new()));
         let store = Store::open(seams, device, cold, kv::Config::small(), &mut |_, _| {}).await.unwrap();
-        let context =
-            Context { client: ClientId(1), now: Timestamp::default(), now_ns: 0, parameters: Parameters::default() };
+        let context = Context {
+            client: ClientId(1),
+            now: Timestamp::default(),
+            now_ns: 0,
+            parameters: Parameters::default(),
+            losses: 0,
+        };
         let mut volatile = Volatile::new(0);
         let counters = Counters { next_inode: 1, inodes: 0 };
         operate(&mut Transaction::new(&mut volatile, context, MdtIndex(0), &store, "test", counters));

@@ -7,7 +7,7 @@ use super::Transaction;
 use crate::{
     access_list::{ACCESS_NAME, AccessList},
     opens::OpenKey,
-    permission,
+    permission, settlement,
     tables::{self, INODES, LINKS, ORPHANS, XATTRS, inode::Inode, inode::Link, link, orphan, outbox::Errand},
 };
 
@@ -15,7 +15,14 @@ impl Transaction<'_> {
     /// An inode, if it exists.
     pub fn find_inode(&self, number: InodeNumber) -> FsResult<Option<Inode>> {
         let value = self.get(INODES, &Inode::key(number))?;
-        value.map(|value| Inode::decode(number, &value)).transpose()
+        value.map(|value| self.decode_inode(number, &value)).transpose()
+    }
+
+    /// An inode from its record.
+    pub fn decode_inode(&self, number: InodeNumber, value: &[u8]) -> FsResult<Inode> {
+        let mut inode = Inode::decode(number, value)?;
+        settlement::doubt(&mut inode, self.context.losses);
+        Ok(inode)
     }
 
     /// An inode that the caller learned of earlier: if it is gone, he is stale.

@@ -50,6 +50,8 @@ pub(crate) struct Context {
     pub now_ns: u64,
     /// Parameters.
     pub parameters: Parameters,
+    /// How often this MDT lost power: see [`crate::settlement`].
+    pub losses: u64,
 }
 
 /// See the module documentation.

@@ -29,7 +29,7 @@ use rpc::{
 };
 use rt::{
     Seams,
-    memory::{MemoryDevice, MemoryTransport, SeededEntropy, Unflushed, seams},
+    memory::{HostClock, MemoryDevice, MemoryTransport, SeededEntropy, Unflushed, seams},
 };
 use types::{ClientId, Credentials, FsResult, InodeNumber, MdtIndex, NodeKind, OstIndex, Slot, Xid};
 
@@ -48,6 +48,7 @@ pub struct Fixture {
     pub cold: MemoryCold,
     pub mdt: Arc<Mdt>,
     pub options: MdtOptions,
+    boot: u64,
     osts: Vec<(OstIndex, Endpoint, bool)>,
     xids: Mutex<BTreeMap<ClientId, u64>>,
     next_open: AtomicU64,
@@ -71,15 +72,26 @@ impl Fixture {
         Self::with_osts(absent_osts(4)).await
     }
 
+    /// One whose store commits by itself, and soon tries again what failed.
+    pub async fn that_commits() -> Self {
+        let mut fixture = Self::new().await;
+        fixture.options.store.commit_interval = Duration::from_millis(20);
+        fixture.restart_and_recover().await;
+        fixture
+    }
+
     pub async fn with_osts(osts: Vec<(OstIndex, Endpoint, bool)>) -> Self {
         Self::on_network(&MemoryTransport::new(), osts).await
     }
 
     pub async fn on_network(network: &MemoryTransport, osts: Vec<(OstIndex, Endpoint, bool)>) -> Self {
-        let seams = seams(network, 7);
+        let boot = 1;
+        let seams = Seams { clock: Arc::new(HostClock { boot }), ..seams(network, 7) };
         let (device, cold) = (MemoryDevice::new(), MemoryCold::new());
         let mut options = MdtOptions::new("test", MdtIndex(0));
         options.store = kv::Config::small();
+        // Tests say what is durable, and when.
+        options.store.commit_interval = Duration::from_secs(3600);
         options.recovery_window = Duration::from_secs(600);
         // What is removed is gone at once, unless a test is about that.
         options.parameters.removal_grace = Duration::ZERO;
@@ -96,8 +108,17 @@ impl Fixture {
         .expect("an empty store is formatted");
         let mdt = open(&seams, &device, &cold, &options).await;
         mdt.update_map(&osts);
-        let fixture =
-            Self { seams, device, cold, mdt, options, osts, xids: Mutex::default(), next_open: AtomicU64::new(1) };
+        let fixture = Self {
+            seams,
+            device,
+            cold,
+            mdt,
+            options,
+            boot,
+            osts,
+            xids: Mutex::default(),
+            next_open: AtomicU64::new(1),
+        };
         fixture.begin(ALICE).await;
         fixture
     }
@@ -122,16 +143,28 @@ impl Fixture {
     /// The host loses power: everything since the last flush is gone.
     pub async fn lose_power(&mut self) {
         let entropy = SeededEntropy::new(1);
+        self.boot += 1;
+        self.seams.clock = Arc::new(HostClock { boot: self.boot });
         self.device = self.device.power_loss(&entropy, Unflushed::Lost);
         self.cold = self.cold.power_loss(&entropy);
         self.mdt = open(&self.seams, &self.device, &self.cold, &self.options).await;
         self.mdt.update_map(&self.osts);
     }
 
+    /// Makes everything durable.
+    pub async fn commit(&self) {
+        done(self.call(ALICE, MdtRequest::Commit).await.expect("a commit succeeds")).expect("done");
+    }
+
+    /// ALICE comes back with nothing; if nobody else is expected, recovery is over.
+    pub async fn recover(&self) {
+        self.reclaim(ALICE, Reclaim { done: true, ..Reclaim::default() }).await.expect("a known client may reclaim");
+    }
+
     /// As [`Fixture::restart`], and ALICE comes back with nothing.
     pub async fn restart_and_recover(&mut self) {
         self.restart().await;
-        self.reclaim(ALICE, Reclaim { done: true, ..Reclaim::default() }).await.expect("a known client may reclaim");
+        self.recover().await;
     }
 
     /// A call with the client's next transaction number, in slot 0.

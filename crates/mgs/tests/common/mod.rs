@@ -44,6 +44,10 @@ impl Clock for HandClock {
         Timestamp::default()
     }
 
+    fn boot(&self) -> u64 {
+        1
+    }
+
     fn sleep_until(&self, deadline: Instant) -> BoxFuture<'static, ()> {
         let mut now = self.now.subscribe();
         self.sleepers.fetch_add(1, Ordering::Relaxed);

@@ -19,7 +19,7 @@ use rpc::{
 };
 use rt::{
     Seams,
-    memory::{MemoryDevice, MemoryTransport, SeededEntropy, Unflushed, seams},
+    memory::{HostClock, MemoryDevice, MemoryTransport, SeededEntropy, Unflushed, seams},
 };
 use types::{ClientId, FsResult, InodeNumber, ObjectId, OstIndex, Slot, Xid};
 
@@ -63,7 +63,7 @@ impl Target {
     }
 
     pub async fn with(seed: u64, objects: MemoryDevice, options: OstOptions) -> Self {
-        let seams = seams(&MemoryTransport::new(), seed);
+        let seams = Seams { clock: Arc::new(HostClock { boot: 1 }), ..seams(&MemoryTransport::new(), seed) };
         let (journal, cold) = (MemoryDevice::new(), MemoryCold::new());
         let probe = Probe::new(objects.clone());
         let devices = devices(&probe, &journal, &cold);
@@ -78,7 +78,8 @@ impl Target {
     }
 
     /// The host loses power; the target is opened again on what the devices have.
-    pub async fn power_loss(self, seed: u64) -> Self {
+    pub async fn power_loss(mut self, seed: u64) -> Self {
+        self.seams.clock = Arc::new(HostClock { boot: self.seams.clock.boot() + 1 });
         let entropy = SeededEntropy::new(seed);
         self.reopen_on(|target| {
             let objects = target.objects.power_loss(&entropy, Unflushed::Torn);

@@ -344,7 +344,8 @@ fn errors_and_greetings_survive_the_wire() {
         incarnation: 5,
     };
     assert_eq!(decode(&encode(&connect).unwrap()), Ok(connect));
-    let connected = Connected { version: 1, features: 0, incarnation: 2, resumed: true, slots: 256, lease_ms: 30_000 };
+    let connected =
+        Connected { version: 1, features: 0, incarnation: 2, resumed: true, slots: 256, lease_ms: 30_000, losses: 3 };
     assert_eq!(decode(&encode(&connected).unwrap()), Ok(connected));
 }
 

@@ -8,7 +8,7 @@ use tokio::sync::{Semaphore, SemaphorePermit, oneshot};
 use types::{FsError, FsResult, Slot, Xid, limits::BULK_BYTES_MAX};
 
 use super::{
-    CallResult, Guarded, Import, ImportState, Inner, Link,
+    Answered, CallResult, Guarded, Import, ImportState, Inner, Link,
     core::{Purpose, busy_pause},
 };
 use crate::{
@@ -99,7 +99,8 @@ impl Import {
                     match link.call(started, xid, request, bulk, token).await {
                         LocalOutcome::Answered(answer) => {
                             self.note_error(&link, opcode, &answer.reply);
-                            return answer.reply.map(|reply| (reply, answer.bulk));
+                            let (bulk, losses) = (answer.bulk, link.connected().losses);
+                            return answer.reply.map(|reply| Answered { reply, bulk, losses });
                         }
                         LocalOutcome::Busy(request_back, bulk_back) => {
                             (request, bulk) = (request_back, bulk_back);

@@ -14,7 +14,7 @@ use rt::{Frame, FrameHeader, Instant};
 use tokio::sync::oneshot;
 use types::{FsError, FsResult, Generation, Slot, Xid, limits::SESSION_SLOTS_MAX};
 
-use super::{ImportOptions, ImportState, slots::Slots, statistics::Counters};
+use super::{Answered, ImportOptions, ImportState, slots::Slots, statistics::Counters};
 use crate::{
     codec::{self, DecodeError, opcode::Opcode},
     message::{
@@ -37,7 +37,7 @@ const BUSY_DOUBLINGS: u32 = 8;
 const PINGS_PER_LEASE: u32 = 3;
 
 /// Outcome of a call, as it reaches the caller.
-pub(super) type CallResult = FsResult<(Reply, Bytes)>;
+pub(super) type CallResult = FsResult<Answered>;
 
 /// To whom the result of a call goes.
 pub(super) type Caller = oneshot::Sender<CallResult>;
@@ -116,6 +116,8 @@ pub(super) struct Core {
     pub(super) generation: Generation,
     /// Incarnation of the server that knows our session; `None`: there is no session.
     pub(super) session: Option<u64>,
+    /// Losses of the target as of the newest connection.
+    losses: u64,
     version: u16,
     slot_count: u16,
     lease: Duration,
@@ -139,6 +141,7 @@ impl Core {
             refused: None,
             generation: Generation(0),
             session: None,
+            losses: 0,
             version: 0,
             slot_count: SESSION_SLOTS_MAX,
             lease: Duration::MAX,
@@ -251,7 +254,7 @@ impl Core {
         self.slots.give_back(slot);
         self.counters.answered(request.opcode, now.since(request.started));
         let result = match decode_result(request.opcode, header.flags, &frame.body) {
-            Ok(result) => result.map(|reply| (reply, frame.bulk)),
+            Ok(result) => result.map(|reply| Answered { reply, bulk: frame.bulk, losses: self.losses }),
             Err(error) => {
                 tracing::warn!(target_name = %self.target, opcode = %request.opcode, %error, "undecodable reply");
                 Err(error.into())
@@ -345,6 +348,7 @@ impl Core {
     /// A `Connect` was answered: the fate of everything nobody waits for is known. Returns the slots that are free now.
     pub(super) fn connected(&mut self, now: Instant, connected: &Connected) -> Vec<Slot> {
         self.version = connected.version;
+        self.losses = connected.losses;
         self.slot_count = connected.slots.min(SESSION_SLOTS_MAX);
         self.lease = Duration::from_millis(u64::from(connected.lease_ms));
         self.refused = None;

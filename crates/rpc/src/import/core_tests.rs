@@ -17,7 +17,7 @@ fn options() -> ImportOptions {
 }
 
 fn greeting(incarnation: u64) -> Connected {
-    Connected { version: 1, features: 0, incarnation, resumed: false, slots: 16, lease_ms: 60_000 }
+    Connected { version: 1, features: 0, incarnation, resumed: false, slots: 16, lease_ms: 60_000, losses: 0 }
 }
 
 /// An import's core that was connected at `START`.
@@ -70,7 +70,7 @@ fn a_reply_ends_its_call_and_frees_its_slot() {
     assert_eq!((sent.frame.header.slot, sent.frame.header.xid, sent.frame.header.connection), (1, 1, 1));
     assert_eq!((sent.frame.header.version, sent.frame.header.trace), (1, 5));
     let completion = complete(core.receive(START, done(&sent.frame), 0));
-    assert_eq!(completion.result, Ok((Reply::Mdt(MdtReply::Done), Bytes::new())));
+    assert_eq!(completion.result, Ok(Answered { reply: Reply::Mdt(MdtReply::Done), bulk: Bytes::new(), losses: 0 }));
     assert_eq!(core.slots.used(), 0);
     assert!(is_nothing(core.receive(START, done(&sent.frame), 0)), "a copy of the reply");
     let next = send(&mut core, START, Purpose::Ordinary);

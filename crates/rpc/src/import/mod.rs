@@ -59,6 +59,18 @@ pub trait Recovery: Send + Sync {
     fn evicted(&self) {}
 }
 
+/// What a call brought back.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Answered {
+    /// The reply.
+    pub reply: Reply,
+    /// Bulk data that came with it.
+    pub bulk: Bytes,
+    /// [`Connected::losses`] of the connection through which it came. What the reply acknowledges survived these losses; it
+    /// may not survive the next one.
+    pub losses: u64,
+}
+
 /// How calls reach the target at present.
 #[derive(Clone)]
 enum Link {
@@ -251,7 +263,13 @@ impl Import {
     ///   what is safe to repeat and tells its user `Stale` for what went through an open file.
     /// - [`FsError::Protocol`](types::FsError::Protocol): the server speaks no version that this side speaks.
     /// - [`FsError::TooBig`](types::FsError::TooBig): the request is larger than a frame.
-    pub fn call(&self, request: Request, bulk: Bytes) -> impl Future<Output = FsResult<(Reply, Bytes)>> + Send + '_ {
+    pub async fn call(&self, request: Request, bulk: Bytes) -> FsResult<(Reply, Bytes)> {
+        let answered = self.exchange(request, bulk).await?;
+        Ok((answered.reply, answered.bulk))
+    }
+
+    /// As [`Import::call`]; with the reply comes what it is worth.
+    pub fn call_counted(&self, request: Request, bulk: Bytes) -> impl Future<Output = FsResult<Answered>> + Send + '_ {
         self.exchange(request, bulk)
     }
 

@@ -60,4 +60,8 @@ pub struct Connected {
     pub slots: u16,
     /// The session is evicted unless a request arrives at least this often, in milliseconds.
     pub lease_ms: u32,
+    /// How often the target has started after its host had ended with changes that were not durable. If this grew since a
+    /// change was acknowledged, and nothing made the change durable before, it may be gone.
+    #[serde(default)]
+    pub losses: u64,
 }

@@ -52,6 +52,7 @@ pub struct Counter {
     pub yields: usize,
     /// Clients that may resume after a restart; `None`: all.
     pub known: Option<Vec<ClientId>>,
+    pub losses: u64,
 }
 
 impl Counter {
@@ -69,6 +70,7 @@ impl Counter {
             events_gate: None,
             yields: 0,
             known: None,
+            losses: 0,
         }
     }
 
@@ -133,6 +135,10 @@ impl Handler for Counter {
 
     fn persistent_reply(&self, client: ClientId, slot: Slot) -> Option<(Xid, Reply)> {
         self.disk.replies.lock().get(&(client, slot)).cloned()
+    }
+
+    fn losses(&self) -> u64 {
+        self.losses
     }
 
     fn may_resume(&self, client: ClientId) -> bool {

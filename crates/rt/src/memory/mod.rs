@@ -3,6 +3,7 @@
 //!
 //! Deterministic where the caller is: nothing here asks the host for anything but time.
 
+mod clock;
 mod device;
 mod entropy;
 mod image;
@@ -11,6 +12,7 @@ mod transport;
 
 use std::sync::Arc;
 
+pub use clock::HostClock;
 pub use device::{MemoryDevice, Unflushed};
 pub use entropy::SeededEntropy;
 pub use spawn::RuntimeSpawn;

@@ -10,10 +10,18 @@ use std::{
 
 use types::Timestamp;
 
-use crate::{BoxFuture, Clock, Instant};
+use crate::{BoxFuture, Clock, Entropy, Instant, real::SystemEntropy};
 
 /// The origin of this process's monotonic time: all clocks of a process agree.
 static ORIGIN: LazyLock<std::time::Instant> = LazyLock::new(std::time::Instant::now);
+
+/// Linux's random identity of its present run. A host that does not tell has another one in every process.
+static BOOT: LazyLock<u64> = LazyLock::new(|| {
+    let told = std::fs::read_to_string("/proc/sys/kernel/random/boot_id").ok();
+    let digits = told.map(|text| text.chars().filter(char::is_ascii_hexdigit).take(16).collect::<String>());
+    let identity = digits.and_then(|digits| u64::from_str_radix(&digits, 16).ok());
+    identity.unwrap_or_else(|| SystemEntropy.next_u64()).max(1)
+});
 
 /// The host's clocks: CLOCK_MONOTONIC and CLOCK_REALTIME.
 #[derive(Clone, Copy, Debug, Default)]
@@ -33,6 +41,10 @@ impl Clock for SystemClock {
             // A host whose clock was never set and runs before 1970: files get the earliest time that is not negative.
             Err(_) => Timestamp::default(),
         }
+    }
+
+    fn boot(&self) -> u64 {
+        *BOOT
     }
 
     fn sleep_until(&self, deadline: Instant) -> BoxFuture<'static, ()> {

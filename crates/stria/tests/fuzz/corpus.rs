@@ -355,7 +355,8 @@ pub fn greetings() -> Vec<Vec<u8>> {
         resume: true,
         incarnation: 7,
     };
-    let connected = Connected { version: 1, features: 0, incarnation: 9, resumed: true, slots: 256, lease_ms: 30_000 };
+    let connected =
+        Connected { version: 1, features: 0, incarnation: 9, resumed: true, slots: 256, lease_ms: 30_000, losses: 0 };
     let errors = [
         FsError::NotFound,
         FsError::Corrupt { object: OBJECT, ost: OstIndex(1), offset: 4096 },

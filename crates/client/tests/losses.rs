@@ -1,0 +1,110 @@
+//! Servers lose power: what was not synced may be gone, and the next sync says so, once.
+
+mod support;
+
+use std::sync::Arc;
+
+use client::{FileSystem, OpenFile, WriteOptions};
+use rpc::message::mdt::{OpenFlags, open_flag};
+use support::{Cluster, READ_WRITE, ROOT, create, size, write};
+use types::{Credentials, FsError, FsResult};
+
+const STRIPE: u64 = 65536;
+
+fn root() -> Credentials {
+    Credentials::root()
+}
+
+fn is_loss(outcome: FsResult<()>) -> bool {
+    matches!(outcome, Err(FsError::Device { .. }))
+}
+
+async fn open_root(fs: &Arc<FileSystem>) -> Arc<OpenFile> {
+    fs.open(&root(), ROOT, OpenFlags(open_flag::READ)).await.unwrap()
+}
+
+#[tokio::test]
+async fn fsync_reports_writes_lost_with_an_osts_power_once() {
+    let cluster = Cluster::new(STRIPE, 2);
+    let fs = cluster.mount().await;
+    let file = create(&fs, "file", READ_WRITE).await;
+    write(&fs, &file, 0, b"doomed").await;
+    cluster.osts[0].lose_power();
+    cluster.restart().await;
+    // A later write of the same object must not hide the loss.
+    write(&fs, &file, 100, b"after").await;
+    assert!(is_loss(fs.fsync(&file, false).await));
+    assert_eq!(fs.fsync(&file, false).await, Ok(()));
+    assert_eq!(size(&fs, file.inode()).await, 105);
+}
+
+#[tokio::test]
+async fn what_was_synced_before_a_loss_of_power_raises_no_alarm() {
+    let cluster = Cluster::new(STRIPE, 2);
+    let fs = cluster.mount().await;
+    let file = create(&fs, "file", READ_WRITE).await;
+    write(&fs, &file, 0, b"safe").await;
+    fs.fsync(&file, false).await.unwrap();
+    let options = WriteOptions { sync: true, ..WriteOptions::default() };
+    fs.write(&file, 4, bytes::Bytes::from_static(b"too"), options).await.unwrap();
+    cluster.osts.iter().for_each(|ost| ost.lose_power());
+    cluster.mdt.lose_power();
+    cluster.restart().await;
+    assert_eq!(fs.fsync(&file, false).await, Ok(()));
+}
+
+#[tokio::test]
+async fn the_death_of_processes_loses_nothing() {
+    let cluster = Cluster::new(STRIPE, 2);
+    let fs = cluster.mount().await;
+    let file = create(&fs, "file", READ_WRITE).await;
+    write(&fs, &file, 0, b"data").await;
+    cluster.restart().await;
+    assert_eq!(fs.fsync(&file, false).await, Ok(()));
+}
+
+/// A new name, loss of power, open of the directory, fsync of it: the way of every careful program.
+#[tokio::test]
+async fn the_sync_of_a_directory_reports_names_lost_with_the_mdts_power() {
+    let cluster = Cluster::new(STRIPE, 1);
+    let fs = cluster.mount().await;
+    let other = create(&fs, "other", READ_WRITE).await;
+    let file = create(&fs, "lost", READ_WRITE).await;
+    fs.close(file, None).await.unwrap();
+    cluster.mdt.lose_power();
+    cluster.restart().await;
+    let directory = open_root(&fs).await;
+    for open in [&directory, &other] {
+        assert!(is_loss(fs.fsync(open, false).await), "each of them must hear it");
+        assert_eq!(fs.fsync(open, false).await, Ok(()));
+    }
+    fs.close(directory, None).await.unwrap();
+    assert_eq!(fs.fsync(&*open_root(&fs).await, false).await, Ok(()), "history");
+}
+
+#[tokio::test]
+async fn an_fsync_that_finds_names_and_data_lost_tells_both_at_once() {
+    let cluster = Cluster::new(STRIPE, 1);
+    let fs = cluster.mount().await;
+    let file = create(&fs, "file", READ_WRITE).await;
+    write(&fs, &file, 0, b"doomed").await;
+    cluster.osts[0].lose_power();
+    cluster.mdt.lose_power();
+    cluster.restart().await;
+    assert!(is_loss(fs.fsync(&file, false).await));
+    assert_eq!(fs.fsync(&file, false).await, Ok(()));
+}
+
+#[tokio::test]
+async fn the_sync_of_everything_reports_what_closed_files_lost() {
+    let cluster = Cluster::new(STRIPE, 1);
+    let fs = cluster.mount().await;
+    let file = create(&fs, "file", READ_WRITE).await;
+    fs.sync_all().await.unwrap();
+    write(&fs, &file, 0, b"doomed").await;
+    fs.close(file, None).await.unwrap();
+    cluster.osts[0].lose_power();
+    cluster.restart().await;
+    assert!(is_loss(fs.sync_all().await));
+    assert_eq!(fs.sync_all().await, Ok(()));
+}

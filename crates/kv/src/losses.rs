@@ -1,0 +1,113 @@
+//! How often a host may have taken changes with it that were not durable: a record that the owner of a store keeps in it, to
+//! know by itself, and to tell its clients, that such changes may be gone.
+//!
+//! A process that dies loses nothing: what it wrote is with the kernel. A host that ends (power, crash, reboot) loses what was
+//! not flushed. So a start counts a loss if the host runs anew and the last user of the store did not end in good order.
+//!
+//! Life cycle: [`Losses::at_start`], durable before anything is acknowledged; [`Losses::at_rest`], durable as the last change
+//! of an orderly end. Downside: a store that another host opens counts a loss too; that is on the safe side.
+
+use std::fmt;
+
+use bytes::Bytes;
+
+use crate::{Batch, Error, Result, Store, Table};
+
+/// Bytes of the record: version (1), run of the host (8; 0: at rest), losses (8); little endian.
+pub const LOSSES_BYTES: usize = 17;
+
+const VERSION: u8 = 1;
+
+/// The record. The default is that of a new store.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Losses {
+    /// Run of the host in which the store is used ([`rt::Clock::boot`]); 0 while it is not.
+    boot: u64,
+    count: u64,
+}
+
+impl Losses {
+    /// The record of a start, from the one found. `boot`: present run of the host.
+    pub fn at_start(self, boot: u64) -> Losses {
+        let lossy = self.boot != 0 && self.boot != boot;
+        Losses { boot, count: self.count + u64::from(lossy) }
+    }
+
+    /// The record of an orderly end.
+    pub fn at_rest(self) -> Losses {
+        Losses { boot: 0, ..self }
+    }
+
+    /// Starts so far that may have found changes missing.
+    pub fn count(self) -> u64 {
+        self.count
+    }
+
+    /// The record found in a store.
+    pub fn load(store: &Store, table: Table, key: &[u8]) -> Result<Losses> {
+        store.get(table, key)?.map_or(Ok(Losses::default()), |value| Losses::decode(&value))
+    }
+
+    /// Makes the record durable, and with it everything applied before.
+    pub async fn save(self, store: &Store, table: Table, key: &'static [u8]) -> Result<()> {
+        let mut batch = Batch::default();
+        batch.put(table, Bytes::from_static(key), self.encode());
+        store.durable(store.apply_reserved(batch)?).await
+    }
+
+    /// The bytes to store.
+    pub fn encode(self) -> Vec<u8> {
+        [[VERSION].as_slice(), &self.boot.to_le_bytes(), &self.count.to_le_bytes()].concat()
+    }
+
+    /// From stored bytes.
+    pub fn decode(value: &[u8]) -> Result<Losses> {
+        let damaged = |reason: &str| Error::Corrupt {
+            file: "the record of losses".to_owned(),
+            offset: 0,
+            reason: reason.to_owned(),
+        };
+        let (&version, rest) = value.split_first().ok_or_else(|| damaged("empty"))?;
+        if version != VERSION {
+            return Err(damaged("unknown version"));
+        }
+        let (boot, count) = rest.split_first_chunk().ok_or_else(|| damaged("cut off"))?;
+        let count = count.try_into().map_err(|_| damaged("wrong length"))?;
+        Ok(Losses { boot: u64::from_le_bytes(*boot), count: u64::from_le_bytes(count) })
+    }
+}
+
+impl fmt::Display for Losses {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.boot {
+            0 => write!(f, "at rest")?,
+            boot => write!(f, "in use in run {boot:016x} of its host")?,
+        }
+        write!(f, ", {} starts that may have found unsynced changes missing", self.count)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_a_new_run_of_the_host_loses_and_only_without_an_orderly_end() {
+        let first = Losses::default().at_start(7);
+        assert_eq!(first.count(), 0);
+        assert_eq!(first.at_start(7).count(), 0, "the process died");
+        let second = first.at_start(8);
+        assert_eq!(second.count(), 1, "the host ended");
+        assert_eq!(second.at_rest().at_start(9).count(), 1, "it had ended in good order");
+    }
+
+    #[test]
+    fn records_survive_the_trip() {
+        let record = Losses { boot: 1 << 60, count: 3 };
+        let bytes = record.encode();
+        assert_eq!((bytes.len(), bytes[0]), (LOSSES_BYTES, VERSION));
+        assert_eq!(Losses::decode(&bytes).unwrap(), record);
+        assert!(Losses::decode(&bytes[1..]).is_err() && Losses::decode(&bytes[..16]).is_err());
+        assert!(Losses::decode(&[9; LOSSES_BYTES]).is_err() && Losses::decode(&[]).is_err());
+    }
+}
