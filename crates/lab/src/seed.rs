@@ -1,6 +1,6 @@
 //! One seed: a cluster, a workload, faults, checks, all of it decided by one number.
 
-use std::{fmt, panic::AssertUnwindSafe, time::Duration};
+use std::{fmt, panic::AssertUnwindSafe, str::FromStr, time::Duration};
 
 use client::control::{self, ControlReply, ControlRequest};
 use layout::{
@@ -22,18 +22,32 @@ use crate::{
 };
 
 /// What kind of workload runs.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Mode {
     /// One operation at a time, compared with the reference model ([`workload::serial`]).
     Serial,
     /// All clients at once ([`workload::concurrent`]).
     Concurrent,
+    /// Loss of power, with and without sync ([`workload::power`]).
+    Power,
 }
 
 impl Mode {
-    /// The mode of a seed.
+    /// All of them, by turns.
+    pub const ALL: [Mode; 3] = [Mode::Serial, Mode::Concurrent, Mode::Power];
+
+    /// The mode of a seed whose mode nobody chose.
     pub fn of_seed(seed: u64) -> Mode {
-        *Random::for_purpose(seed, "mode").pick(&[Mode::Serial, Mode::Concurrent])
+        Mode::ALL[(seed % Mode::ALL.len() as u64) as usize]
+    }
+}
+
+impl FromStr for Mode {
+    type Err = String;
+
+    fn from_str(name: &str) -> Result<Mode, String> {
+        let named = Mode::ALL.into_iter().find(|mode| mode.to_string() == name);
+        named.ok_or_else(|| format!("one of {}", Mode::ALL.map(|mode| mode.to_string()).join(", ")))
     }
 }
 
@@ -42,6 +56,7 @@ impl fmt::Display for Mode {
         f.write_str(match self {
             Mode::Serial => "serial",
             Mode::Concurrent => "concurrent",
+            Mode::Power => "power",
         })
     }
 }
@@ -62,6 +77,8 @@ pub struct SeedOptions {
 /// A run in which everything held.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Report {
+    /// Kind of workload.
+    pub mode: Mode,
     /// The event log.
     pub log: String,
     /// Virtual time that passed.
@@ -95,7 +112,7 @@ impl fmt::Display for Failure {
         let Failure { seed, operations, mode, reason, log } = self;
         writeln!(f, "last events:\n{}", tail(log, EVENTS_SHOWN))?;
         writeln!(f, "seed {seed} ({mode}) failed: {reason}")?;
-        write!(f, "repeat it with: stria lab run --seed {seed} --operations {operations}")
+        write!(f, "repeat it with: stria lab run --seed {seed} --mode {mode} --operations {operations}")
     }
 }
 
@@ -118,7 +135,7 @@ pub fn run_seed(options: SeedOptions) -> Result<Report, Box<Failure>> {
     let (virtual_time, steps) = (Duration::from_nanos(simulation.now().0), simulation.steps());
     simulation.end();
     match outcome {
-        Ok(faults) => Ok(Report { log: log.text(), virtual_time, steps, faults }),
+        Ok(faults) => Ok(Report { mode, log: log.text(), virtual_time, steps, faults }),
         Err(reason) => Err(Box::new(Failure { seed, operations, mode, reason, log: log.text() })),
     }
 }
@@ -144,8 +161,9 @@ async fn run(
         let faults = match mode {
             Mode::Serial => workload::serial::run(&cluster, plan, operations).await,
             Mode::Concurrent => workload::concurrent::run(&cluster, plan, operations).await,
+            Mode::Power => workload::power::run(&cluster, plan, operations).await,
         }?;
-        check(&cluster, plan).await?;
+        check(&cluster).await?;
         Ok(faults)
     };
     tokio::select! {
@@ -207,10 +225,8 @@ pub async fn set_default_layout(cluster: &Cluster, spec: LayoutSpec) -> Verdict 
 }
 
 /// Everything that holds after every workload, before and after a last restart of all servers.
-async fn check(cluster: &Cluster, plan: FaultPlan) -> Verdict {
-    // A file closed while the MDT waits for clients of its former start stays unsettled until its next writer.
-    let settled = !plan.kills && !plan.client_dies;
-    checkers::at_rest(cluster, settled).await?;
+async fn check(cluster: &Cluster) -> Verdict {
+    checkers::at_rest(cluster).await?;
     for client in cluster.clients() {
         checkers::finishes(cluster, "an unmount", cluster.unmount(client)).await?;
     }
@@ -219,7 +235,8 @@ async fn check(cluster: &Cluster, plan: FaultPlan) -> Verdict {
         cluster.kill_server(role);
     }
     cluster.ready().await?;
-    checkers::at_rest(cluster, settled).await
+    checkers::finishes(cluster, "a mount", cluster.mount(0)).await??;
+    checkers::at_rest(cluster).await
 }
 
 fn panic_message(panic: &(dyn std::any::Any + Send)) -> &str {

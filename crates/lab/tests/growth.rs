@@ -9,6 +9,7 @@ use lab::{
     Random, Simulation, checkers,
     cluster::{Cluster, ClusterOptions},
     executor::RunLimits,
+    inspector::Inspector,
     log::EventLog,
     seed::{growing_layout, set_default_layout, settings},
     server::Role,
@@ -102,11 +103,14 @@ async fn cross(cluster: &Cluster, death: Death) -> Result<(), String> {
     }
     if death == Death::MdtPower {
         // One that opens the file anew sees the growth that was lost once those who know of it are back.
-        checkers::at_rest(cluster, false).await?;
+        checkers::at_rest(cluster).await?;
+        let inspector = Inspector::open(cluster);
+        checkers::finishes(cluster, "a look at objects", checkers::outbox_drains(cluster, &inspector)).await??;
+        inspector.close().await;
     }
     judge(&contents(cluster, 2).await?, client_died)?;
     drop(files);
-    checkers::at_rest(cluster, false).await?;
+    checkers::at_rest(cluster).await?;
     judge(&contents(cluster, 1).await?, client_died)
 }
 

@@ -37,8 +37,13 @@ fn clients_at_once_keep_the_invariants_under_faults() {
 }
 
 #[test]
+fn loss_of_power_takes_nothing_that_was_synced() {
+    hold(Mode::Power);
+}
+
+#[test]
 fn the_same_seed_gives_the_same_log() {
-    for (seed, mode) in [(3, Mode::Serial), (4, Mode::Concurrent)] {
+    for (seed, mode) in [(3, Mode::Serial), (4, Mode::Concurrent), (5, Mode::Power)] {
         let log = || run_seed(options(seed, mode)).map(|report| report.log).map_err(|failure| failure.to_string());
         assert_eq!(log(), log(), "seed {seed}");
     }

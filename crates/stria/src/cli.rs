@@ -326,6 +326,9 @@ pub enum LabCommand {
         /// Operations per client
         #[arg(long, default_value_t = 100)]
         operations: u64,
+        /// Workload: serial, concurrent or power [default: by turns]
+        #[arg(long)]
+        mode: Option<lab::Mode>,
     },
     /// Study E1, dynamic striping, on 64 OSTs and 16 clients in virtual time, with the servers' cache and without
     E1(ExperimentArgs),

@@ -1,33 +1,40 @@
 //! `stria lab`: the simulation for people.
 
-use std::time::{Duration, Instant};
+use std::{
+    collections::BTreeMap,
+    time::{Duration, Instant},
+};
 
 use anyhow::bail;
 use indicatif::{ProgressBar, ProgressStyle};
-use lab::{Report, SeedOptions, run_seed};
+use lab::{Mode, Report, SeedOptions, run_seed};
 
 use crate::{cli::LabCommand, experiment};
+
+/// Seeds to a line of progress.
+const LINE_EVERY: u64 = 50;
 
 /// Runs `stria lab`.
 pub fn run(command: &LabCommand) -> anyhow::Result<()> {
     match command {
-        LabCommand::Run { seed: Some(seed), operations, .. } => run_one(*seed, *operations),
-        LabCommand::Run { seeds, first, operations, seed: None } => run_many(*first, *seeds, *operations),
+        &LabCommand::Run { seed: Some(seed), operations, mode, .. } => {
+            run_one(SeedOptions { seed, operations, mode, faults: None })
+        }
+        &LabCommand::Run { seeds, first, operations, mode, seed: None } => {
+            let options = |seed| SeedOptions { seed, operations, mode, faults: None };
+            run_many((first..first.saturating_add(seeds)).map(options), seeds)
+        }
         LabCommand::E1(arguments) => experiment::e1(arguments),
         LabCommand::E3(arguments) => experiment::e3(arguments),
     }
 }
 
-fn options(seed: u64, operations: u64) -> SeedOptions {
-    SeedOptions { seed, operations, mode: None, faults: None }
-}
-
 /// One seed, with its event log.
-fn run_one(seed: u64, operations: u64) -> anyhow::Result<()> {
-    match run_seed(options(seed, operations)) {
+fn run_one(options: SeedOptions) -> anyhow::Result<()> {
+    match run_seed(options) {
         Ok(report) => {
             print!("{}", report.log);
-            println!("{}", describe(seed, &report));
+            println!("{}", describe(options.seed, &report));
             Ok(())
         }
         Err(failure) => {
@@ -37,39 +44,60 @@ fn run_one(seed: u64, operations: u64) -> anyhow::Result<()> {
     }
 }
 
+/// What the seeds of one mode came to.
+#[derive(Default)]
+struct Tally {
+    seeds: u64,
+    faults: u64,
+    virtual_time: Duration,
+    real_time: Duration,
+}
+
 /// Seeds one after the other; the first that fails ends the run and says how to repeat it.
-fn run_many(first: u64, seeds: u64, operations: u64) -> anyhow::Result<()> {
-    let begun = Instant::now();
+fn run_many(all: impl Iterator<Item = SeedOptions>, seeds: u64) -> anyhow::Result<()> {
     let progress = ProgressBar::new(seeds);
     if let Ok(style) = ProgressStyle::with_template("{bar:40} {pos}/{len} seeds {elapsed} {msg}") {
         progress.set_style(style);
     }
-    let (mut virtual_time, mut faults) = (Duration::ZERO, 0);
-    for seed in first..first.saturating_add(seeds) {
-        let report = match run_seed(options(seed, operations)) {
+    let mut tallies: BTreeMap<Mode, Tally> = BTreeMap::new();
+    for (done, options) in (1..).zip(all) {
+        let begun = Instant::now();
+        let report = match run_seed(options) {
             Ok(report) => report,
             Err(failure) => {
                 progress.abandon();
                 bail!("{failure}");
             }
         };
-        virtual_time += report.virtual_time;
-        faults += report.faults;
-        progress.set_message(format!("{faults} faults"));
+        let tally = tallies.entry(report.mode).or_default();
+        tally.seeds += 1;
+        tally.faults += report.faults;
+        tally.virtual_time += report.virtual_time;
+        tally.real_time += begun.elapsed();
+        progress.set_message(format!("{} faults", tallies.values().map(|tally| tally.faults).sum::<u64>()));
         progress.inc(1);
+        // Where nobody sees a bar.
+        if progress.is_hidden() && done % LINE_EVERY == 0 {
+            eprintln!("{done} of {seeds} seeds held");
+        }
     }
     progress.finish_and_clear();
-    println!(
-        "{seeds} seeds held: {faults} faults in {:.0} s of virtual time, {:.0} s of real time",
-        virtual_time.as_secs_f64(),
-        begun.elapsed().as_secs_f64()
-    );
+    for (mode, tally) in &tallies {
+        println!(
+            "{mode}: {} seeds held: {} faults in {:.0} s of virtual time, {:.0} s of real time",
+            tally.seeds,
+            tally.faults,
+            tally.virtual_time.as_secs_f64(),
+            tally.real_time.as_secs_f64()
+        );
+    }
     Ok(())
 }
 
 fn describe(seed: u64, report: &Report) -> String {
     format!(
-        "seed {seed} held: {} faults, {} steps, {:.3} s of virtual time",
+        "seed {seed} ({}) held: {} faults, {} steps, {:.3} s of virtual time",
+        report.mode,
         report.faults,
         report.steps,
         report.virtual_time.as_secs_f64()

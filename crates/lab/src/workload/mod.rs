@@ -1,6 +1,7 @@
 //! Workloads: what clients do while things go wrong, and what must then hold.
 
 pub mod concurrent;
+pub mod power;
 pub mod serial;
 
 /// Why a workload found the cluster wanting, in words, with what was expected and what was seen.

@@ -1,0 +1,135 @@
+//! Looking at data files after a loss of power: is everything there that must be, and nothing that cannot be?
+
+use std::time::Duration;
+
+use bytes::Bytes;
+use layout::Location;
+use rpc::message::mdt::{OpenFlags, open_flag};
+use types::{Credentials, FsError, FsResult, InodeNumber, limits::BLOCK_BYTES};
+
+use super::{
+    Loss, Verdict,
+    alarm::Lost,
+    block::{BLOCK, Block, version_of},
+    data::Worker,
+    ledger::{BLOCKS, FileLedger, Removed},
+};
+use crate::server::Role;
+
+/// What may be in a file's place.
+#[derive(Clone, Copy)]
+struct Expected {
+    inode: InodeNumber,
+    may_be_there: bool,
+    may_be_gone: bool,
+}
+
+/// Whether an object's holder lost power.
+fn is_hit(loss: &Loss, holder: Location) -> bool {
+    match holder {
+        Location::Ost(ost) => loss.roles.contains(&Role::Oss(ost.0)),
+        Location::Mdt => loss.hit_names(),
+    }
+}
+
+impl Worker {
+    /// Looks at all files, and goes on from what is there. `bound`: longest time that an acknowledged change is in danger.
+    pub async fn judge(&self, loss: &Loss, bound: Duration) -> Verdict {
+        let (files, removed) = {
+            let mut ledger = self.ledger.lock();
+            ledger.mdt_loss_unnoticed = !loss.clients && (ledger.mdt_loss_unnoticed || loss.hit_names());
+            if loss.clients {
+                ledger.files.values_mut().for_each(|file| drop(file.take_open()));
+            }
+            (std::mem::take(&mut ledger.files), std::mem::take(&mut ledger.removed))
+        };
+        let young = |acknowledged| loss.hit_names() && loss.at.since(acknowledged) <= bound;
+        for (name, file) in files {
+            let may_be_gone = !file.durable && young(file.created);
+            let expected = Expected { inode: file.inode, may_be_there: true, may_be_gone };
+            self.judge_file(&name, file, expected, loss, bound).await.map_err(|reason| format!("{name}: {reason}"))?;
+        }
+        for (name, Removed { file, acknowledged }) in removed {
+            let may_be_there = acknowledged.is_none_or(young);
+            let expected = Expected { inode: file.inode, may_be_there, may_be_gone: true };
+            self.judge_file(&name, file, expected, loss, bound)
+                .await
+                .map_err(|reason| format!("{name}, which was removed: {reason}"))?;
+        }
+        Ok(())
+    }
+
+    async fn judge_file(
+        &self,
+        name: &str,
+        mut file: FileLedger,
+        expected: Expected,
+        loss: &Loss,
+        bound: Duration,
+    ) -> Verdict {
+        if !self.is_there(name, expected).await? {
+            self.note(format_args!("{name} is gone"));
+            if let Some(open) = file.open {
+                // The file is gone for good; so may be the open.
+                drop(self.file_system.close(open, None).await);
+            }
+            return Ok(());
+        }
+        let data = self.read_whole(file.inode).await.map_err(|error| format!("read: {error}"))?;
+        let info = self.file_system.layout_info(file.inode).await;
+        let layout = info.map_err(|error| format!("layout: {error}"))?.layout.ok_or("has no layout")?;
+        // A truncation changes objects of which it cuts off nothing, too.
+        let any_hit = layout.objects().any(|(_, location)| is_hit(loss, location));
+        let perhaps = loss.hit_names() || any_hit && file.blocks.iter().any(Block::is_dirty);
+        let mut lost = Lost { perhaps, ..Lost::default() };
+        // Growth that the MDT lost, and nobody is left to claim.
+        let growth_lost = loss.hit_names() && loss.clients && layout.as_plain().is_none();
+        for number in 0..BLOCKS {
+            let holder = layout.ranges(number * BLOCK_BYTES, BLOCK_BYTES).next().map(|range| range.location);
+            let hit = growth_lost || holder.is_some_and(|holder| is_hit(loss, holder));
+            let block = &mut file.blocks[number as usize];
+            let possible = block.possible(hit, loss.at, bound);
+            match version_of(number, &data, 0) {
+                Some(version) if possible.contains(&version) => {
+                    let gone = block.is_lost(version, file.open_number);
+                    match holder {
+                        Some(Location::Ost(_)) => lost.at_ost |= gone,
+                        Some(Location::Mdt) | None => lost.at_mdt |= gone,
+                    }
+                    block.adopt(version, hit, loss.at);
+                }
+                found => {
+                    return Err(format!(
+                        "block {number} on {holder:?} is version {found:?}, expected one of {possible:?}"
+                    ));
+                }
+            }
+        }
+        if file.open.is_some() {
+            file.alarm.lost(lost);
+        }
+        self.note(format_args!("{name} is as it should be, {lost:?}"));
+        self.ledger.lock().files.insert(name.to_owned(), file);
+        Ok(())
+    }
+
+    async fn is_there(&self, name: &str, expected: Expected) -> Result<bool, String> {
+        let found = self.file_system.lookup(&Credentials::root(), InodeNumber::ROOT, name.as_bytes()).await;
+        match found {
+            Ok(found) if found.inode != expected.inode => {
+                Err(format!("is inode {} now, was {}", found.inode, expected.inode))
+            }
+            Ok(_) if expected.may_be_there => Ok(true),
+            Ok(_) => Err("is there".to_owned()),
+            Err(FsError::NotFound) if expected.may_be_gone => Ok(false),
+            Err(error) => Err(format!("look-up: {error}")),
+        }
+    }
+
+    async fn read_whole(&self, inode: InodeNumber) -> FsResult<Bytes> {
+        let file = self.file_system.open(&Credentials::root(), inode, OpenFlags(open_flag::READ)).await?;
+        let data = self.file_system.read(&file, 0, (BLOCKS as usize + 1) * BLOCK).await;
+        self.file_system.close(file, None).await?;
+        Ok(data?.into_bytes())
+    }
+}

@@ -1,0 +1,160 @@
+//! Power mode: clients work, servers lose power with torn writes, and what was synced must be there.
+//!
+//! In rounds: clients change names and data and sync at times; then one server, several or all lose power, now and then the
+//! clients with them; everything is started again and looked at. Synced changes are there; changes on hosts that kept
+//! their power are there; changes older than the commit interval are there; of all others each is there whole or not at
+//! all ([`names`] and [`data`] say exactly what that means for them). What was lost without having been synced, the next
+//! sync tells ([`alarm`]).
+
+mod alarm;
+mod block;
+mod data;
+mod judge;
+mod ledger;
+mod names;
+
+use std::{
+    collections::BTreeSet,
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+    },
+    time::Duration,
+};
+
+use rt::{Entropy, Instant};
+
+use self::{data::Data, names::Names};
+use super::Verdict;
+use crate::{
+    Random,
+    checkers::finishes,
+    cluster::Cluster,
+    faults::{Chaos, FaultPlan, spread},
+    server::Role,
+};
+
+/// Who changes names.
+const NAMES_CLIENT: u16 = 0;
+/// Time between the begin of a round and the loss of power.
+const CALM: (Duration, Duration) = (Duration::from_millis(2), Duration::from_secs(2));
+/// How long hosts are without power.
+const DARK: (Duration, Duration) = (Duration::from_millis(1), Duration::from_secs(1));
+/// Operations of the workload to one round.
+const OPERATIONS_PER_ROUND: u64 = 50;
+
+/// What lost power, and when.
+#[derive(Clone, Debug)]
+pub struct Loss {
+    /// When.
+    pub at: Instant,
+    /// Servers.
+    pub roles: BTreeSet<Role>,
+    /// Whether all clients ended with them.
+    pub clients: bool,
+}
+
+impl Loss {
+    fn of_seed(cluster: &Cluster, random: &Random) -> Self {
+        let roles = cluster.roles();
+        let object_servers = || roles.iter().copied().filter(|role| matches!(role, Role::Oss(_)));
+        let lost: BTreeSet<Role> = match random.below(4) {
+            0 => BTreeSet::from([Role::Mds]),
+            1 => BTreeSet::from([*random.pick(&object_servers().collect::<Vec<_>>())]),
+            2 => object_servers().collect(),
+            _ => roles.iter().copied().collect(),
+        };
+        Self { at: cluster.simulation().now(), roles: lost, clients: random.below(4) == 0 }
+    }
+
+    /// Whether the MDT lost power.
+    pub fn hit_names(&self) -> bool {
+        self.roles.contains(&Role::Mds)
+    }
+}
+
+/// Tells the workers of a round that the power is gone: what they have under way has an unknown end.
+#[derive(Clone, Default)]
+pub struct Blackout(Arc<AtomicBool>);
+
+impl Blackout {
+    /// Whether it has happened.
+    pub fn happened(&self) -> bool {
+        self.0.load(Ordering::Relaxed)
+    }
+}
+
+/// Longest time that an acknowledged change may stay in danger.
+fn commit_bound(cluster: &Cluster) -> Duration {
+    /// For flushes, and for the queue before them.
+    const SLACK: Duration = Duration::from_millis(200);
+    let settings = &cluster.options().settings;
+    settings.store.commit_interval + settings.ost.commit_interval + SLACK
+}
+
+/// Runs the workload; returns the number of faults.
+pub async fn run(cluster: &Cluster, plan: FaultPlan, operations: u64) -> Result<u64, String> {
+    let random = Random::for_purpose(cluster.seed(), "power");
+    let names = Arc::new(Names::new(cluster));
+    let data: Vec<Arc<Data>> =
+        cluster.clients().into_iter().skip(1).map(|client| Arc::new(Data::new(cluster, client))).collect();
+    names.prepare(cluster).await?;
+    for data in &data {
+        data.prepare(cluster).await?;
+    }
+    let mut faults = 0;
+    for round in 0..operations.div_ceil(OPERATIONS_PER_ROUND) {
+        cluster.log().event("power", format_args!("round {round}"));
+        // Kills would start servers that have no power.
+        let chaos = Chaos::begin(cluster, FaultPlan { kills: false, client_dies: false, ..plan });
+        let blackout = Blackout::default();
+        let mut working = vec![names.work(cluster, &blackout)];
+        working.extend(data.iter().map(|data| data.work(cluster, &blackout)));
+        cluster.simulation().sleep(spread(&random, CALM.0, CALM.1)).await;
+        blackout.0.store(true, Ordering::Relaxed);
+        let loss = lose_power(cluster, &random);
+        cluster.simulation().sleep(spread(&random, DARK.0, DARK.1)).await;
+        // Everything starts again.
+        faults += 1 + chaos.end().await?;
+        for worker in working {
+            // A worker that ended with its client says nothing.
+            if let Some(verdict) = finishes(cluster, "work under way when the power went", worker).await? {
+                verdict?;
+            }
+        }
+        if loss.clients {
+            for client in 0..cluster.options().clients {
+                finishes(cluster, "a mount", cluster.mount(client)).await??;
+            }
+        }
+        finishes(cluster, "looking at the names", names.judge(cluster, &loss)).await??;
+        for data in &data {
+            finishes(cluster, "looking at the data", data.judge(cluster, &loss)).await??;
+        }
+    }
+    close(cluster, &names, &data).await?;
+    Ok(faults)
+}
+
+/// Takes the power away.
+fn lose_power(cluster: &Cluster, random: &Random) -> Loss {
+    let loss = Loss::of_seed(cluster, random);
+    cluster.log().event("power", format_args!("{loss:?}"));
+    for role in &loss.roles {
+        cluster.lose_power(*role);
+    }
+    if loss.clients {
+        for client in cluster.clients() {
+            cluster.kill_client(client);
+        }
+    }
+    loss
+}
+
+async fn close(cluster: &Cluster, names: &Names, data: &[Arc<Data>]) -> Verdict {
+    names.close(cluster).await?;
+    for data in data {
+        data.close(cluster).await?;
+    }
+    Ok(())
+}

@@ -1,0 +1,312 @@
+//! Names under loss of power: one client changes the namespace step by step, with a model for each step since the last sync.
+//!
+//! The MDT has one journal, so what is left after a loss of power is the namespace as it was after some step: not before the
+//! last sync, nor more than the commit interval ago. If the MDT kept its power it is the last step. The operation under
+//! way may have happened, before the loss or (its client repeats it) after it, on what was left. If acknowledged steps are
+//! gone, the next sync says so.
+
+use std::{collections::BTreeMap, sync::Arc, time::Duration};
+
+use parking_lot::Mutex;
+use rpc::message::mdt::{OpenFlags, open_flag};
+use rt::{BoxFuture, Entropy, Instant};
+use types::{Credentials, FsResult};
+
+use super::{
+    Blackout, Loss, NAMES_CLIENT, Verdict,
+    alarm::{Alarm, Lost},
+    commit_bound,
+};
+use crate::{
+    Random,
+    cluster::{Cluster, client_host},
+    log::{EventLog, summary},
+    native::Native,
+    reference::{Generator, Model, Operation, Outcome, Shape},
+};
+
+/// Everything happens below this directory.
+const PREFIX: &str = "names";
+/// One operation in so many is a sync.
+const SYNC_ONE_IN: u64 = 8;
+/// Longest pause between operations.
+const PAUSE: Duration = Duration::from_millis(100);
+
+/// The namespace after an acknowledged step.
+#[derive(Clone)]
+struct Step {
+    model: Model,
+    acknowledged: Instant,
+}
+
+/// What was done since the last sync.
+struct Ledger {
+    /// The first is durable.
+    steps: Vec<Step>,
+    under_way: Option<Operation>,
+    alarm: Alarm,
+}
+
+/// A namespace that may be left.
+struct Candidate {
+    /// Number of its last acknowledged step.
+    step: usize,
+    /// With the operation under way.
+    more: bool,
+    model: Model,
+}
+
+/// The part of one client.
+pub struct Names {
+    ledger: Arc<Mutex<Ledger>>,
+    generator: Arc<Generator>,
+    random: Arc<Random>,
+    /// Files stay open in it from round to round.
+    native: Mutex<Option<Native>>,
+}
+
+fn is_of_names(operation: &Operation) -> bool {
+    matches!(
+        operation,
+        Operation::Create { .. }
+            | Operation::MakeDirectory { .. }
+            | Operation::Symlink { .. }
+            | Operation::MakeFifo { .. }
+            | Operation::Unlink { .. }
+            | Operation::RemoveDirectory { .. }
+            | Operation::Rename { .. }
+            | Operation::Link { .. }
+            | Operation::SetMode { .. }
+            | Operation::SetXattr { .. }
+            | Operation::RemoveXattr { .. }
+    )
+}
+
+impl Names {
+    /// The part of this cluster's first client.
+    pub fn new(cluster: &Cluster) -> Self {
+        let seed = cluster.seed();
+        let shape = Shape { prefix: PREFIX.to_owned(), ..Shape::default() };
+        let first = Step { model: Model::new(), acknowledged: cluster.simulation().now() };
+        Self {
+            ledger: Arc::new(Mutex::new(Ledger { steps: vec![first], under_way: None, alarm: Alarm::default() })),
+            generator: Arc::new(Generator::new(seed, shape)),
+            random: Arc::new(Random::for_purpose(seed, "names")),
+            native: Mutex::new(None),
+        }
+    }
+
+    /// The client's file system, with what is open in it; a new one if the client was mounted anew.
+    fn native(&self, cluster: &Cluster) -> Native {
+        let (file_system, _) = cluster.file_system(NAMES_CLIENT).expect("clients are mounted between rounds");
+        let mut native = self.native.lock();
+        if native.as_ref().is_none_or(|native| !Arc::ptr_eq(native.file_system(), &file_system)) {
+            let random = Random::for_purpose(cluster.seed(), &format!("names {:?}", cluster.simulation().now()));
+            *native = Some(Native::new(file_system, random));
+        }
+        native.clone().expect("just set")
+    }
+
+    /// Makes the directory.
+    pub async fn prepare(&self, cluster: &Cluster) -> Verdict {
+        let native = self.native(cluster);
+        let make = Operation::MakeDirectory { path: PREFIX.to_owned(), mode: 0o755 };
+        let outcome = self.ledger.lock().steps[0].model.apply(&make);
+        let prepared = cluster.on_client(NAMES_CLIENT, async move { (native.apply(&make).await, sync(&native).await) });
+        match prepared.await {
+            Some((made, Ok(()))) if made == outcome => Ok(()),
+            other => Err(format!("the directory of names cannot be made: {other:?}")),
+        }
+    }
+
+    /// Begins to work, until the power goes.
+    pub fn work(&self, cluster: &Cluster, blackout: &Blackout) -> BoxFuture<'static, Option<Verdict>> {
+        let worker = Worker {
+            native: self.native(cluster),
+            ledger: self.ledger.clone(),
+            generator: self.generator.clone(),
+            random: self.random.clone(),
+            blackout: blackout.clone(),
+            log: cluster.log().clone(),
+            simulation: cluster.simulation().clone(),
+        };
+        Box::pin(cluster.begin_on_client(NAMES_CLIENT, async move { worker.run().await }))
+    }
+
+    /// Looks at what is left, and goes on from there.
+    pub async fn judge(&self, cluster: &Cluster, loss: &Loss) -> Verdict {
+        let native = self.native(cluster);
+        let seen = cluster.on_client(NAMES_CLIENT, async move { dump_file_system(&native).await }).await;
+        let seen = seen.ok_or("the client died while it looked")?;
+        let mut ledger = self.ledger.lock();
+        let mut candidates = candidates(&ledger, loss, commit_bound(cluster));
+        let found = candidates.iter_mut().rposition(|candidate| dump_model(&mut candidate.model) == seen);
+        let Some(found) = found else {
+            let last = candidates.last_mut().expect("there is always the last step");
+            let difference = difference(&dump_model(&mut last.model), &seen);
+            return Err(format!(
+                "names are as after none of the {} steps possible; compared with the last: {difference}; under way: {:?}",
+                candidates.len(),
+                ledger.under_way
+            ));
+        };
+        let Candidate { step, more, model } = candidates.swap_remove(found);
+        let last = ledger.steps.len() - 1;
+        cluster.log().event("names", format_args!("as after step {step} of {last}, the one under way: {more}"));
+        if loss.clients {
+            ledger.alarm = Alarm::default();
+        } else {
+            ledger.alarm.lost(Lost { at_mdt: step < last, at_ost: false, perhaps: loss.hit_names() });
+        }
+        (ledger.steps, ledger.under_way) = (vec![Step { model, acknowledged: cluster.simulation().now() }], None);
+        Ok(())
+    }
+
+    /// Closes everything.
+    pub async fn close(&self, cluster: &Cluster) -> Verdict {
+        let native = self.native(cluster);
+        let closed = cluster.on_client(NAMES_CLIENT, async move { native.close_all().await }).await;
+        closed.ok_or("the client died while it closed files")?.map_err(|error| format!("close: {error}"))
+    }
+}
+
+/// Namespaces that may be left.
+fn candidates(ledger: &Ledger, loss: &Loss, bound: Duration) -> Vec<Candidate> {
+    let last = ledger.steps.len() - 1;
+    let first = match loss.hit_names() {
+        // What was acknowledged longer ago than the commit interval is durable.
+        true => ledger.steps.iter().rposition(|step| loss.at.since(step.acknowledged) > bound).unwrap_or(0),
+        false => last,
+    };
+    let mut candidates = Vec::new();
+    for (step, Step { model, .. }) in ledger.steps.iter().enumerate().skip(first) {
+        if let Some(under_way) = &ledger.under_way {
+            let mut model = model.clone();
+            model.apply(under_way);
+            candidates.push(Candidate { step, more: true, model });
+        }
+        candidates.push(Candidate { step, more: false, model: model.clone() });
+    }
+    candidates
+}
+
+struct Worker {
+    native: Native,
+    ledger: Arc<Mutex<Ledger>>,
+    generator: Arc<Generator>,
+    random: Arc<Random>,
+    blackout: Blackout,
+    log: EventLog,
+    simulation: crate::Simulation,
+}
+
+impl Worker {
+    async fn run(self) -> Verdict {
+        while !self.blackout.happened() {
+            if self.random.below(SYNC_ONE_IN) == 0 {
+                self.sync().await?;
+            } else {
+                self.change().await?;
+            }
+            if self.random.below(4) == 0 {
+                self.simulation.sleep(Duration::from_nanos(self.random.below(PAUSE.as_nanos() as u64))).await;
+            }
+        }
+        Ok(())
+    }
+
+    async fn sync(&self) -> Verdict {
+        let acknowledged = self.ledger.lock().steps.len();
+        let outcome = sync(&self.native).await;
+        self.log.event(&client_host(NAMES_CLIENT), format_args!("sync of names -> {outcome:?}"));
+        let mut ledger = self.ledger.lock();
+        let vouched = ledger.alarm.judge(&outcome, self.blackout.happened());
+        if vouched.map_err(|reason| format!("names: {reason}"))? {
+            ledger.steps.drain(..acknowledged - 1);
+        }
+        Ok(())
+    }
+
+    async fn change(&self) -> Verdict {
+        let operation = loop {
+            let operation = self.generator.operation();
+            if is_of_names(&operation) {
+                break operation;
+            }
+        };
+        self.ledger.lock().under_way = Some(operation.clone());
+        let actual = self.native.apply(&operation).await;
+        self.log.event(&client_host(NAMES_CLIENT), format_args!("{operation:?} -> {}", summary(&actual)));
+        if self.blackout.happened() {
+            return Ok(());
+        }
+        let mut ledger = self.ledger.lock();
+        let mut model = ledger.steps.last().expect("there is always a first step").model.clone();
+        let expected = model.apply(&operation);
+        ledger.under_way = None;
+        ledger.steps.push(Step { model, acknowledged: self.simulation.now() });
+        if expected == actual {
+            Ok(())
+        } else {
+            Err(format!("{operation:?}\n  model: {expected:?}\n  file system: {actual:?}"))
+        }
+    }
+}
+
+/// fsync of the directory: all changes of names before it are durable.
+async fn sync(native: &Native) -> FsResult<()> {
+    let (file_system, found) = (native.file_system(), native.resolve(PREFIX).await?);
+    let directory = file_system.open(&Credentials::root(), found.inode, OpenFlags(open_flag::READ)).await?;
+    let synced = file_system.fsync(&directory, false).await;
+    file_system.close(directory, None).await?;
+    synced
+}
+
+/// A namespace as text, by path.
+type Dump = BTreeMap<String, String>;
+
+/// What is told of each path.
+fn questions(path: &str) -> Vec<Operation> {
+    let path = || path.to_owned();
+    let xattr = |number: u64| Operation::GetXattr { path: path(), name: format!("user.x{number}") };
+    vec![Operation::Stat { path: path() }, Operation::ReadLink { path: path() }, xattr(0), xattr(1), xattr(2)]
+}
+
+fn dump_model(model: &mut Model) -> Dump {
+    let paths = model.paths();
+    let answers = |model: &mut Model, path: &str| {
+        let outcomes: Vec<Outcome> = questions(path).iter().map(|question| model.apply(question)).collect();
+        format!("{outcomes:?}")
+    };
+    paths
+        .into_iter()
+        .filter(|path| path.starts_with(PREFIX))
+        .map(|path| (path.clone(), answers(model, &path)))
+        .collect()
+}
+
+async fn dump_file_system(native: &Native) -> Dump {
+    let mut dump = Dump::new();
+    let mut pending = vec![PREFIX.to_owned()];
+    while let Some(path) = pending.pop() {
+        let mut outcomes = Vec::new();
+        for question in questions(&path) {
+            outcomes.push(native.apply(&question).await);
+        }
+        if let Outcome::Names(names) = native.apply(&Operation::List { path: path.clone() }).await {
+            pending.extend(names.into_iter().map(|name| format!("{path}/{name}")));
+        }
+        dump.insert(path, format!("{outcomes:?}"));
+    }
+    dump
+}
+
+/// The first path on which two namespaces differ.
+fn difference(expected: &Dump, seen: &Dump) -> String {
+    let paths = expected.keys().chain(seen.keys());
+    let mut different = paths.filter(|path| expected.get(*path) != seen.get(*path));
+    match different.next() {
+        Some(path) => format!("{path}: expected {:?}, found {:?}", expected.get(path), seen.get(path)),
+        None => "no difference".to_owned(),
+    }
+}
