@@ -18,15 +18,18 @@ use rpc::{
     codec::{self, opcode},
     message::{
         MdtRequest, Request,
+        mdt::ReadFile,
         session::{Connect, Connected, frame_flag},
     },
+    server::BYTES_IN_WORK_MAX,
 };
 use rt::{
     Address, BoxFuture, Connection, Frame, FrameHeader, Seams,
     memory::{self, MemoryTransport},
+    transport::QUEUED_BYTES_MAX,
 };
 use tokio::sync::Semaphore;
-use types::{ClientId, FsError, FsResult, Generation};
+use types::{ClientId, Credentials, FsError, FsResult, Generation, InodeNumber, limits::BULK_BYTES_MAX};
 
 fn seams(network: &MemoryTransport) -> Seams {
     memory::seams(network, 1)
@@ -261,6 +264,37 @@ async fn stop_lets_running_requests_finish() {
     assert_eq!(running.await.unwrap(), Ok(done()));
     stopping.await.unwrap();
     until(|| import.state() != ImportState::Full).await;
+}
+
+/// Of one client that asks for much and reads nothing, a server holds what the connection's budget allows and what the
+/// transport queues, whatever the session's slots would add up to.
+#[tokio::test]
+async fn replies_that_nobody_reads_take_bounded_memory() {
+    const REQUESTS: u16 = 200;
+    const BYTES: usize = BULK_BYTES_MAX;
+    let seams = seams(&MemoryTransport::new());
+    let handler = Counter::new(&Arc::default());
+    let server = server(&seams, &handler, LONG_LEASE);
+    let address = listen(&server).await;
+    let mut raw = Raw::connect(&seams, &address).await;
+    raw.hello(|connect| connect.client = ClientId(9)).await;
+    let read = ReadFile { inode: InodeNumber(1), name: None, bytes_max: BYTES as u32 };
+    let request = Request::Mdt(MdtRequest::ReadFile(Credentials::root(), read));
+    for slot in 0..REQUESTS {
+        raw.request(slot, 1, &request).await;
+    }
+    let most = ((BYTES_IN_WORK_MAX + QUEUED_BYTES_MAX) / BYTES) as u64;
+    until(|| handler.reads.load(Ordering::SeqCst) >= most - 3).await;
+    let import = import(&seams, Endpoint::Remote(address), quick());
+    for number in 0..50 {
+        assert_eq!(call(&import, effect(number)).await, Ok(done()), "others are served");
+    }
+    let executed = handler.reads.load(Ordering::SeqCst);
+    assert!(executed <= most, "{executed} replies of {BYTES} bytes are held");
+    for _ in 0..REQUESTS {
+        assert_eq!(raw.receive().await.expect("a reply").bulk.len(), BYTES, "as it reads, it is read from");
+    }
+    assert_eq!(handler.reads.load(Ordering::SeqCst), u64::from(REQUESTS));
 }
 
 #[tokio::test]

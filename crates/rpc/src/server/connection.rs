@@ -3,9 +3,9 @@
 //! The first frame must be a `Connect`. Anything that is not a valid frame of this protocol ends this connection, with the
 //! reason in the log, and nothing else: the session stays, and its client may come back.
 //!
-//! Back-pressure: the requests of one connection between their arrival and the sending of their reply are bounded (by more
-//! than a client that keeps to the protocol ever has); a client that does not read its replies is not read from either. Replies wait for it outside of any service, so it
-//! holds no service thread.
+//! Back-pressure: the requests of one connection between their arrival and the sending of their reply are bounded, in number
+//! and in memory (module `budget`); a client that does not read its replies is not read from either. Replies wait for it
+//! outside of any service, so it holds no service thread.
 
 use std::{
     future::poll_fn,
@@ -16,11 +16,11 @@ use std::{
 
 use bytes::Bytes;
 use rt::{BoxFuture, Connection, Frame, FrameHeader, Receiver, Sender, clock::timeout_at};
-use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use types::{FsError, Generation, Slot, Xid};
 
 use super::{
     Shared,
+    budget::{Budget, Share},
     target::{Bound, is_farewell, keep, keep_error},
 };
 use crate::{
@@ -37,9 +37,6 @@ use crate::{
     session::{Arrival, KeptReply},
 };
 
-/// Bound of requests in work per slot of the session: one, and a copy.
-const CREDITS_PER_SLOT: usize = 2;
-
 /// How long a new connection may take to say what it wants.
 const CONNECT_PATIENCE: Duration = Duration::from_secs(30);
 
@@ -47,8 +44,8 @@ const CONNECT_PATIENCE: Duration = Duration::from_secs(30);
 pub(super) async fn serve(shared: Arc<Shared>, connection: Connection) {
     let Connection { sender, mut receiver, peer } = connection;
     let _registered = Registered::new(&shared, sender.clone());
-    let credits = Arc::new(Semaphore::new(CREDITS_PER_SLOT * usize::from(shared.options.slots)));
-    let mut reader = Reader { shared, sender, credits, session: None };
+    let budget = Budget::new(shared.options.slots);
+    let mut reader = Reader { shared, sender, budget, session: None };
     let end = reader.run(&mut *receiver).await;
     match end {
         End::Closed => tracing::debug!(peer, "connection closed"),
@@ -98,8 +95,8 @@ impl From<DecodeError> for End {
 struct Reader {
     shared: Arc<Shared>,
     sender: Arc<dyn Sender>,
-    /// One per request between its arrival and the sending of its reply.
-    credits: Arc<Semaphore>,
+    /// Of requests between their arrival and the sending of their replies.
+    budget: Budget,
     /// Set by the first `Connect`.
     session: Option<(Bound, Connected)>,
 }
@@ -187,9 +184,9 @@ impl Reader {
             Err(error) => return Err(error.into()),
         };
         let (slot, xid) = (Slot(header.slot), Xid(header.xid));
-        let credit = self.credits.clone().acquire_owned().await.expect("the semaphore is never closed");
+        let share = self.budget.admit(&request, frame.body.len() + frame.bulk.len()).await;
         match bound.cell.arrive(bound.target.now(), Generation(header.connection), slot, xid) {
-            Arrival::Execute => self.execute(bound, header, request, frame.bulk, credit).await,
+            Arrival::Execute => self.execute(bound, header, request, frame.bulk, share).await,
             Arrival::Repeat(kept) => self.send(&header, kept).await,
             Arrival::Running => self.send_note(&header, frame_flag::RUNNING).await,
             Arrival::Ignore => Ok(()),
@@ -205,7 +202,7 @@ impl Reader {
         header: FrameHeader,
         request: Request,
         bulk: Bytes,
-        credit: OwnedSemaphorePermit,
+        share: Share,
     ) -> Result<(), End> {
         let (slot, xid) = (Slot(header.slot), Xid(header.xid));
         if bound.target.is_stopping() {
@@ -217,7 +214,7 @@ impl Reader {
             return self.send_note(&header, frame_flag::BUSY).await;
         };
         let call = Call { client: bound.cell.client, slot, xid, trace: header.trace, request, bulk };
-        let work = work(bound, self.sender.clone(), header, admission, call, credit);
+        let work = work(bound, self.sender.clone(), header, admission, call, share);
         let mut work: BoxFuture<'static, ()> = Box::pin(work);
         let done = poll_fn(|context| Poll::Ready(work.as_mut().poll(context).is_ready())).await;
         if !done {
@@ -244,7 +241,7 @@ async fn work(
     header: FrameHeader,
     admission: Admission,
     call: Call,
-    credit: OwnedSemaphorePermit,
+    mut share: Share,
 ) {
     let permit: Permit = match admission {
         Admission::Now(permit) => permit,
@@ -255,6 +252,7 @@ async fn work(
     let answer = bound.target.execute(call).await;
     drop(permit);
     let reply = keep(&answer.reply, answer.bulk);
+    share.shrink_to(reply.body.len() + reply.bulk.len());
     let repeatable = Opcode(header.opcode).operation().is_some_and(|operation| operation.repeatable);
     let kept = (!repeatable).then(|| reply.clone());
     bound.cell.finish(bound.target.now(), slot, xid, kept);
@@ -264,7 +262,7 @@ async fn work(
     if let Err(error) = sender.send(reply_frame(&header, reply)).await {
         tracing::debug!(client = %bound.cell.client, %error, "reply not sent; the client will ask again");
     }
-    drop(credit);
+    drop(share);
 }
 
 fn reply_header(request: &FrameHeader, flags: u16) -> FrameHeader {

@@ -9,6 +9,7 @@
 //!
 //! Downside: a connection stays on the core that its reader was given to, busy or not.
 
+mod budget;
 mod connection;
 mod local;
 mod target;
@@ -33,6 +34,7 @@ use crate::{
     message::session::{VERSION_MAX, VERSION_MIN},
     service::{SERVICE_THREADS_MAX, Service},
 };
+pub use budget::BYTES_MAX as BYTES_IN_WORK_MAX;
 pub(crate) use local::{LocalLink, LocalOutcome};
 use target::Target;
 

@@ -116,6 +116,10 @@ impl Handler for Counter {
                     Answer::new(Ok(done()))
                 }
                 Request::Mdt(MdtRequest::Unlink(..)) => Answer::new(Err(FsError::NotFound)),
+                Request::Mdt(MdtRequest::ReadFile(_, read)) => {
+                    self.reads.fetch_add(1, Ordering::SeqCst);
+                    Answer { reply: Ok(done()), bulk: vec![0; read.bytes_max as usize].into() }
+                }
                 Request::Mdt(MdtRequest::Commit) => Answer::new(Err(FsError::Evicted)),
                 Request::Mdt(_) => {
                     self.reads.fetch_add(1, Ordering::SeqCst);
