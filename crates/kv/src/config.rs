@@ -38,6 +38,9 @@ pub struct Config {
     pub segments_max: u32,
     /// Journal space that only [`crate::Store::apply_reserved`] may use.
     pub reserve_bytes: u64,
+    /// Free space of the journal's device, which must be the cold store's as well, that only [`crate::Store::apply_reserved`]
+    /// and checkpoints may use, beside what a checkpoint of all that has changed needs. 0: the device is not looked after.
+    pub device_reserve_bytes: u64,
     /// New segments are written with zeros, so that a flush never has to change their metadata.
     pub zero_segments: bool,
     /// Memory for the tables, estimated with overheads. Beyond it clean entries are dropped and read from the cold store.
@@ -61,6 +64,7 @@ impl Default for Config {
             segment_bytes: 16 << 20,
             segments_max: 16,
             reserve_bytes: 1 << 20,
+            device_reserve_bytes: 32 << 20,
             zero_segments: true,
             memory_bytes: 256 << 20,
             dirty_bytes: 64 << 20,
@@ -86,6 +90,7 @@ impl Config {
             segment_bytes: 256 << 10,
             segments_max: 16,
             reserve_bytes: 16 << 10,
+            device_reserve_bytes: 0,
             zero_segments: false,
             memory_bytes: 4 << 20,
             dirty_bytes: 1 << 20,

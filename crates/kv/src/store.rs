@@ -17,6 +17,7 @@
 mod checkpoint;
 mod opening;
 mod reading;
+mod space;
 mod tasks;
 
 use std::sync::Arc;
@@ -96,6 +97,8 @@ struct State {
     journal_full: bool,
     /// The commit task has been told that there is something to flush.
     commit_armed: bool,
+    /// Free bytes of the device by its last answer; `None` if it is not known or of no interest.
+    device_free: Option<u64>,
     /// The segment task is at work.
     preparing: bool,
     checkpoints: checkpoint::Progress,
@@ -117,6 +120,8 @@ struct Shared {
     commit_wanted: Notify,
     checkpoint_wanted: Notify,
     segment_wanted: Notify,
+    /// A batch was refused because the device is full: it is to be asked again.
+    space_wanted: Notify,
     stop: watch::Sender<bool>,
     /// Background tasks that still run.
     tasks: watch::Sender<usize>,
@@ -208,6 +213,11 @@ impl Store {
         self.shared.request_checkpoint().await
     }
 
+    /// Free space of the device below which [`Store::apply`] refuses.
+    pub fn device_reserve(&self) -> u64 {
+        self.shared.device_reserve(&self.shared.state.lock())
+    }
+
     /// Why the store takes no more changes, if it does not.
     pub fn failure(&self) -> Option<Arc<str>> {
         self.shared.state.lock().poison.clone()
@@ -280,6 +290,11 @@ impl Shared {
         let dirty_max = self.config.dirty_bytes.saturating_mul(DIRTY_FACTOR_REFUSE as u64);
         if state.tables.dirty_bytes() as u64 > dirty_max && reserve_bytes > 0 {
             return Err(state.no_room());
+        }
+        if reserve_bytes > 0 && self.is_device_full(state) {
+            drop(guard);
+            self.space_wanted.notify_one();
+            return Err(Error::NoSpace);
         }
         if state.journal.room(batch, reserve_bytes) == Room::None {
             let error = state.no_room();
@@ -480,6 +495,7 @@ impl Shared {
         self.commit_wanted.notify_one();
         self.checkpoint_wanted.notify_one();
         self.segment_wanted.notify_one();
+        self.space_wanted.notify_one();
         self.changed.notify_waiters();
     }
 

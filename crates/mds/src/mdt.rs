@@ -457,9 +457,13 @@ impl Mdt {
     pub async fn space(&self) -> FsResult<SpaceUsage> {
         let error = |error: std::io::Error| FsError::Device { target: self.target.clone(), detail: error.to_string() };
         let space = self.device.space().await.map_err(error)?;
+        // What the tables keep back counts as used.
+        let reserve = self.store.device_reserve();
+        let bytes_free = space.bytes_free.saturating_sub(reserve);
+        let bytes_available = space.bytes_available.saturating_sub(reserve);
         let inodes = self.namespace().inodes();
-        let inodes_free = space.bytes_available / INODE_BYTES;
-        Ok(SpaceUsage { inodes_total: inodes + inodes_free, inodes_free, ..space })
+        let inodes_free = bytes_available / INODE_BYTES;
+        Ok(SpaceUsage { bytes_free, bytes_available, inodes_total: inodes + inodes_free, inodes_free, ..space })
     }
 }
 

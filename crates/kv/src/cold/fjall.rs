@@ -13,25 +13,32 @@
 //! | 8 | 8 | store id |
 //! | 16 | 8 | number of the last batch contained |
 //!
-//! Downside: fjall has a journal of its own, so that checkpoints are written twice. A failed sync poisons fjall until the
-//! store is opened again.
+//! A full device: fjall takes no more writes after one that failed, nor after its background work failed, and cannot be
+//! told to try again. If space is what was missing, it is closed and opened again before the next write, which recovers
+//! what it had taken: every batch is with the kernel when it is acknowledged. Reads wait meanwhile, which is as long as
+//! opening takes. A failed sync is final: nobody knows what it left out.
+//!
+//! Downside: fjall has a journal of its own, so that checkpoints are written twice. Why its background work failed it does
+//! not tell; it is taken to be the lack of space if the device is nearly full.
 
 use std::{
     io,
-    ops::Bound,
-    path::Path,
+    ops::{Bound, Deref},
+    path::{Path, PathBuf},
     sync::{Arc, mpsc},
     thread::JoinHandle,
 };
 
 use bytes::Bytes;
 use fjall::{Database, Keyspace, KeyspaceCreateOptions, PersistMode, compaction::Leveled};
+use parking_lot::{RwLock, RwLockReadGuard};
 use rt::BoxFuture;
 use tokio::sync::oneshot;
 
 use super::{Checkpoint, ColdStore};
 use crate::{
     batch::{Lsn, Operation, Table},
+    error::is_no_space,
     journal::format::{read_u32, read_u64},
 };
 
@@ -40,6 +47,9 @@ const META_BYTES: usize = 24;
 /// Size of a table file: a quarter of fjall's default, since a compaction's memory grows with it.
 const TABLE_BYTES: u64 = 16 << 20;
 const CHECKPOINT_KEY: &str = "checkpoint";
+/// Free space below which background work is taken to have failed for want of it: more than any compaction of tables of
+/// [`TABLE_BYTES`] gives back when it fails.
+const NEARLY_FULL_BYTES: u64 = 1 << 30;
 
 /// Memory of a fjall store.
 #[derive(Clone, Copy, Debug)]
@@ -79,9 +89,45 @@ struct Keyspaces {
     meta: Keyspace,
 }
 
+/// What readers and the writer share.
+struct Shared {
+    directory: PathBuf,
+    options: FjallOptions,
+    /// `None` while it is opened again, or if that failed.
+    open: RwLock<Option<Keyspaces>>,
+}
+
+/// The thread that writes.
+struct Worker {
+    shared: Arc<Shared>,
+    /// A write failed: fjall is to be opened again before the next.
+    failed: bool,
+}
+
+/// Why a write failed.
+enum Fault {
+    /// Background work failed before, for want of space as it seems: nothing was tried.
+    Background,
+    /// The write itself.
+    Now(io::Error),
+}
+
+impl Fault {
+    /// `StorageFull` if it may be tried again later.
+    fn into_error(self) -> io::Error {
+        match self {
+            Fault::Background => {
+                let text = "background work of the cold store failed, and its device is nearly full";
+                io::Error::new(io::ErrorKind::StorageFull, text)
+            }
+            Fault::Now(error) => error,
+        }
+    }
+}
+
 /// A cold store on fjall.
 pub struct FjallCold {
-    keyspaces: Arc<Keyspaces>,
+    shared: Arc<Shared>,
     /// `None` only while it is dropped.
     jobs: Option<mpsc::Sender<Job>>,
     thread: Option<JoinHandle<()>>,
@@ -116,9 +162,8 @@ fn copy_directory(from: &Path, to: &Path) -> io::Result<()> {
     Ok(())
 }
 
-impl FjallCold {
-    /// Opens or creates the store in a directory.
-    pub fn open(directory: &Path, options: FjallOptions) -> io::Result<FjallCold> {
+impl Keyspaces {
+    fn open(directory: &Path, options: &FjallOptions) -> io::Result<Keyspaces> {
         let database = Database::builder(directory)
             .cache_size(options.cache_bytes)
             .max_journaling_size((4 * options.write_buffer_bytes).max(64 << 20))
@@ -137,11 +182,19 @@ impl FjallCold {
         let meta = database
             .keyspace("meta", || KeyspaceCreateOptions::default().max_memtable_size(1 << 20))
             .map_err(failed)?;
-        let keyspaces = Arc::new(Keyspaces { database, data, meta });
+        Ok(Keyspaces { database, data, meta })
+    }
+}
+
+impl FjallCold {
+    /// Opens or creates the store in a directory.
+    pub fn open(directory: &Path, options: FjallOptions) -> io::Result<FjallCold> {
+        let keyspaces = Keyspaces::open(directory, &options)?;
+        let shared = Arc::new(Shared { directory: directory.to_owned(), options, open: RwLock::new(Some(keyspaces)) });
         let (jobs, queue) = mpsc::channel();
-        let worker = Arc::clone(&keyspaces);
+        let mut worker = Worker { shared: shared.clone(), failed: false };
         let thread = std::thread::Builder::new().name("kv_cold".to_owned()).spawn(move || worker.work(&queue))?;
-        Ok(FjallCold { keyspaces, jobs: Some(jobs), thread: Some(thread) })
+        Ok(FjallCold { shared, jobs: Some(jobs), thread: Some(thread) })
     }
 
     /// Opens a copy of the store in `directory`, made below `scratch`, which the caller removes afterwards: fjall cannot
@@ -175,45 +228,107 @@ impl Drop for FjallCold {
     }
 }
 
-impl Keyspaces {
+impl Shared {
+    /// A reader may read again while it reads.
+    fn keyspaces(&self) -> io::Result<impl Deref<Target = Keyspaces> + '_> {
+        let closed = |_| io::Error::other("the cold store could not be opened again after its device was full");
+        RwLockReadGuard::try_map(self.open.read_recursive(), Option::as_ref).map_err(closed)
+    }
+
+    fn is_nearly_full(&self) -> io::Result<bool> {
+        let space = rustix::fs::statvfs(&self.directory)?;
+        Ok(space.f_bavail.saturating_mul(space.f_frsize) < NEARLY_FULL_BYTES)
+    }
+
+    /// Closes fjall and opens it again.
+    fn open_again(&self) -> io::Result<()> {
+        let mut open = self.open.write();
+        // Two at a time cannot have the directory.
+        *open = None;
+        *open = Some(Keyspaces::open(&self.directory, &self.options)?);
+        tracing::info!(directory = %self.directory.display(), "the cold store was opened again after its device was full");
+        Ok(())
+    }
+}
+
+impl Worker {
     /// Does what is queued until the store is dropped.
-    fn work(&self, queue: &mpsc::Receiver<Job>) {
+    fn work(&mut self, queue: &mpsc::Receiver<Job>) {
         while let Ok(job) = queue.recv() {
-            let result = match job.order {
-                Order::Write(operations) => self.write(operations),
-                Order::Commit(checkpoint) => self.commit(checkpoint),
-            };
+            let result = self.perform(&job.order);
             // Nobody waits any more after a cancelled checkpoint.
             let _ = job.reply.send(result);
         }
     }
 
-    fn write(&self, operations: Vec<Operation>) -> io::Result<()> {
-        let mut batch = self.database.batch();
+    fn perform(&mut self, order: &Order) -> io::Result<()> {
+        let outcome = self.attempt(order);
+        match outcome {
+            Err(Fault::Background) => self.attempt(order),
+            outcome => outcome,
+        }
+        .map_err(Fault::into_error)
+    }
+
+    /// Opens fjall again if that is needed first.
+    fn attempt(&mut self, order: &Order) -> Result<(), Fault> {
+        if self.failed {
+            self.shared.open_again().map_err(Fault::Now)?;
+            self.failed = false;
+        }
+        let outcome = match order {
+            Order::Write(operations) => self.write(operations),
+            Order::Commit(checkpoint) => self.commit(*checkpoint),
+        };
+        self.failed = match &outcome {
+            Ok(()) => false,
+            Err(Fault::Background) => true,
+            Err(Fault::Now(error)) => is_no_space(error),
+        };
+        outcome
+    }
+
+    /// What an error of fjall means.
+    fn judge(&self, error: fjall::Error) -> Fault {
+        match error {
+            fjall::Error::Poisoned if self.shared.is_nearly_full().unwrap_or(false) => Fault::Background,
+            error => Fault::Now(failed(error)),
+        }
+    }
+
+    fn write(&self, operations: &[Operation]) -> Result<(), Fault> {
+        let keyspaces = self.shared.keyspaces().map_err(Fault::Now)?;
+        let mut batch = keyspaces.database.batch().durability(Some(PersistMode::Buffer));
         for operation in operations {
             match operation {
                 Operation::Put(table, key, value) => {
-                    batch.insert(&self.data, data_key(table, &key), value.as_ref());
+                    batch.insert(&keyspaces.data, data_key(*table, key), value.as_ref());
                 }
-                Operation::Delete(table, key) => batch.remove(&self.data, data_key(table, &key)),
+                Operation::Delete(table, key) => batch.remove(&keyspaces.data, data_key(*table, key)),
             }
         }
-        batch.commit().map_err(failed)
+        batch.commit().map_err(|error| self.judge(error))
     }
 
-    fn commit(&self, checkpoint: Checkpoint) -> io::Result<()> {
+    fn commit(&self, checkpoint: Checkpoint) -> Result<(), Fault> {
         let mut value = [0; META_BYTES];
         value[..4].copy_from_slice(&META_VERSION.to_le_bytes());
         value[8..16].copy_from_slice(&checkpoint.store.to_le_bytes());
         value[16..].copy_from_slice(&checkpoint.lsn.0.to_le_bytes());
-        self.meta.insert(CHECKPOINT_KEY, value).map_err(failed)?;
-        self.database.persist(PersistMode::SyncAll).map_err(failed)
+        let keyspaces = self.shared.keyspaces().map_err(Fault::Now)?;
+        keyspaces.meta.insert(CHECKPOINT_KEY, value).map_err(|error| self.judge(error))?;
+        keyspaces.database.persist(PersistMode::SyncAll).map_err(|error| match error {
+            // Background work failed before: nothing was synced.
+            error @ fjall::Error::Poisoned => self.judge(error),
+            // Never tried again, whatever was missing: what a failed sync left out is not known.
+            error => Fault::Now(io::Error::other(format!("sync: {}", failed(error)))),
+        })
     }
 }
 
 impl ColdStore for FjallCold {
     fn get(&self, table: Table, key: &[u8]) -> io::Result<Option<Bytes>> {
-        let value = self.keyspaces.data.get(data_key(table, key)).map_err(failed)?;
+        let value = self.shared.keyspaces()?.data.get(data_key(table, key)).map_err(failed)?;
         Ok(value.map(|value| Bytes::copy_from_slice(&value)))
     }
 
@@ -231,7 +346,7 @@ impl ColdStore for FjallCold {
             (None, Some(next)) => Bound::Excluded(vec![next]),
             (None, None) => Bound::Unbounded,
         };
-        for entry in self.keyspaces.data.range((start, end)) {
+        for entry in self.shared.keyspaces()?.data.range((start, end)) {
             let (key, value) = entry.into_inner().map_err(failed)?;
             if !visit(&key[1..], &value) {
                 break;
@@ -249,7 +364,7 @@ impl ColdStore for FjallCold {
     }
 
     fn checkpoint(&self) -> io::Result<Option<Checkpoint>> {
-        let Some(value) = self.keyspaces.meta.get(CHECKPOINT_KEY).map_err(failed)? else { return Ok(None) };
+        let Some(value) = self.shared.keyspaces()?.meta.get(CHECKPOINT_KEY).map_err(failed)? else { return Ok(None) };
         if value.len() != META_BYTES || read_u32(&value, 0) != META_VERSION {
             return Err(io::Error::new(
                 io::ErrorKind::InvalidData,

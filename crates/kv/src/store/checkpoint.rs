@@ -81,12 +81,13 @@ impl Shared {
         let result = self.perform_checkpoint().await;
         let mut state = self.state.lock();
         let succeeded = result.is_ok();
-        state.checkpoint_failed = !succeeded;
+        let failed_before = std::mem::replace(&mut state.checkpoint_failed, !succeeded);
         state.cold_full = result.as_ref().is_err_and(Error::is_no_space);
         if let Err(error) = &result
             && !state.closed
+            && !failed_before
         {
-            tracing::warn!(%error, "checkpoint failed");
+            tracing::warn!(%error, "checkpoint failed; it is tried again");
         }
         state.checkpoints.wanted = false;
         state.checkpoints.completed = requested;
@@ -97,6 +98,7 @@ impl Shared {
     }
 
     async fn perform_checkpoint(&self) -> Result<Lsn> {
+        self.check_room_for_checkpoint().await?;
         let (frozen, lsn) = {
             let mut state = self.state.lock();
             state.check_usable()?;

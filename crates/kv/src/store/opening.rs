@@ -46,7 +46,7 @@ pub(super) async fn open(
     let sequence = superblock.count_open(&*device, recovered.sequence).await?;
     secure(&*device, &recovered).await?;
     let journal = start_writer(&*device, &superblock, sequence, &config, recovered).await?;
-    Ok(Arc::new(Shared {
+    let shared = Arc::new(Shared {
         seams,
         device,
         cold,
@@ -62,6 +62,7 @@ pub(super) async fn open(
             cold_full: false,
             journal_full: false,
             commit_armed: false,
+            device_free: None,
             preparing: false,
             checkpoints: Progress::new(checkpoint),
             statistics: Statistics::default(),
@@ -72,9 +73,12 @@ pub(super) async fn open(
         commit_wanted: Notify::new(),
         checkpoint_wanted: Notify::new(),
         segment_wanted: Notify::new(),
+        space_wanted: Notify::new(),
         stop: watch::Sender::new(false),
         tasks: watch::Sender::new(0),
-    }))
+    });
+    shared.ask_space().await;
+    Ok(shared)
 }
 
 /// Finds out which store this is and whether its parts belong together; creates it if there is nothing at all.

@@ -1,4 +1,5 @@
-//! Background tasks: flushing at the commit interval, checkpoints, segments prepared ahead. An idle store has no timer.
+//! Background tasks: flushing at the commit interval, checkpoints, segments prepared ahead, asking for space after a refusal.
+//! An idle store has no timer.
 
 use std::sync::Arc;
 
@@ -18,13 +19,15 @@ const ZERO_BYTES: usize = 1 << 20;
 static ZEROS: [u8; ZERO_BYTES] = [0; ZERO_BYTES];
 
 pub(super) fn spawn(shared: &Arc<Shared>) {
-    shared.tasks.send_replace(3);
+    shared.tasks.send_replace(4);
     let task = Arc::clone(shared);
     shared.seams.spawn.spawn("kv_commit", Box::pin(async move { Ended(task).0.commit_task().await }));
     let task = Arc::clone(shared);
     shared.seams.spawn.spawn("kv_checkpoint", Box::pin(async move { Ended(task).0.checkpoint_task().await }));
     let task = Arc::clone(shared);
     shared.seams.spawn.spawn("kv_segments", Box::pin(async move { Ended(task).0.segment_task().await }));
+    let task = Arc::clone(shared);
+    shared.seams.spawn.spawn("kv_space", Box::pin(async move { Ended(task).0.space_task().await }));
     shared.segment_wanted.notify_one();
     shared.checkpoint_wanted.notify_one();
 }
@@ -65,6 +68,7 @@ impl Shared {
                 if self.durable(last).await.is_err() || self.write_mark().await.is_err() {
                     return;
                 }
+                self.ask_space().await;
                 let mut state = self.state.lock();
                 if state.journal.applied() == state.journal.flushed() {
                     state.commit_armed = false;
@@ -116,8 +120,10 @@ impl Shared {
         loop {
             self.segment_wanted.notified().await;
             while let Some(slot) = self.claim_slot() {
-                let prepared =
-                    prepare_segment(&*self.device, slot, self.segment_bytes, self.config.zero_segments).await;
+                let prepared = match self.check_room_for_segment().await {
+                    Ok(()) => prepare_segment(&*self.device, slot, self.segment_bytes, self.config.zero_segments).await,
+                    refused => refused,
+                };
                 if self.is_stopped() {
                     return;
                 }
@@ -129,6 +135,17 @@ impl Shared {
             if self.is_stopped() {
                 return;
             }
+        }
+    }
+
+    /// Asks for space when something was refused for want of it.
+    async fn space_task(&self) {
+        loop {
+            self.space_wanted.notified().await;
+            if self.is_stopped() {
+                return;
+            }
+            self.ask_space().await;
         }
     }
 

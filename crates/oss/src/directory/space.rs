@@ -89,9 +89,14 @@ impl State {
 }
 
 impl DirectoryStore {
+    /// Free space that is kept: what the administrator wants, and what the tables need to take anything.
+    fn reserve_bytes(&self) -> u64 {
+        self.options.lock().reserve_bytes.max(self.kv.device_reserve())
+    }
+
     /// Room for `bytes` more, or `NoSpace`.
     pub(super) async fn reserve(&self, bytes: u64) -> FsResult<Grant<'_>> {
-        let reserve = self.options.lock().reserve_bytes;
+        let reserve = self.reserve_bytes();
         if let Some(grant) = self.space.grant(bytes, reserve, self.seams.clock.now()) {
             return Ok(grant);
         }
@@ -103,7 +108,7 @@ impl DirectoryStore {
     /// Space as clients may use it: the reserve counts as used, and so does what was granted and is not written yet.
     pub(super) async fn space_usage(&self) -> FsResult<SpaceUsage> {
         let space = self.device.space().await.map_err(|error| self.device_error("statfs", &error))?;
-        let reserve = self.options.lock().reserve_bytes.saturating_add(self.space.in_flight());
+        let reserve = self.reserve_bytes().saturating_add(self.space.in_flight());
         let objects = self.volatile.lock().totals.objects;
         let bytes_available = space.bytes_available.saturating_sub(reserve);
         // An object may cost a host file; small ones share the tables, so free blocks bound them as well.

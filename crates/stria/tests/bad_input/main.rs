@@ -12,6 +12,7 @@ mod directories;
 mod names;
 mod site;
 mod space;
+mod tables;
 mod wire;
 
 /// 1 MiB in which every piece of eight bytes occurs once.

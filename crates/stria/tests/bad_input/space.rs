@@ -85,6 +85,46 @@ fn new_files_find_space_as_long_as_any_target_has_some() {
     site.expect_clean();
 }
 
+/// The tables of a metadata target have their device to themselves until somebody else fills it: creating ends with ENOSPC
+/// and nothing else, reading and removing go on, and so does everything once there is space, without a restart.
+#[test]
+fn a_metadata_target_without_space_says_so_and_goes_on_when_it_has_some() {
+    let mut site = site_with_small(1, &["mdt0"]);
+    let make = |directory: &str, number: usize| {
+        let path = site.path(format!("{directory}/{number}-{}", "x".repeat(200)));
+        File::create(path).map(drop)
+    };
+    fs::create_dir(site.path("before")).unwrap();
+    (0..2000).for_each(|number| make("before", number).unwrap());
+    for round in 0..2 {
+        let directory = format!("round{round}");
+        fs::create_dir(site.path(&directory)).unwrap();
+        let ballast = site.place("mdt0/ballast");
+        fill(&ballast);
+        let refused = (0..100_000).find_map(|number| make(&directory, number).err());
+        assert_eq!(refused.expect("the device is full").raw_os_error(), Some(libc::ENOSPC));
+        let df = site.stria(&["lfs", "df", &site.name("")]);
+        assert!(df.lines().any(|line| line.contains("MDT0000") && line.contains("100%")), "{df}");
+        for number in 1000 * round..1000 * (round + 1) {
+            let path = site.path(format!("before/{number}-{}", "x".repeat(200)));
+            assert_eq!(fs::metadata(&path).unwrap().len(), 0);
+            fs::remove_file(&path).unwrap();
+        }
+        fs::remove_file(&ballast).unwrap();
+        wait_for("creating", PATIENCE, || make(&directory, 200_000).ok());
+        (200_001..201_000).for_each(|number| make(&directory, number).unwrap());
+    }
+    let names = |directory: &str| fs::read_dir(site.path(directory)).unwrap().count();
+    let before = (names("before"), names("round0"), names("round1"));
+    assert_eq!(before.0, 0);
+    site.expect_clean();
+    site.kill();
+    site.serve();
+    let names = |directory: &str| fs::read_dir(site.path(directory)).unwrap().count();
+    assert_eq!((names("before"), names("round0"), names("round1")), before);
+    site.expect_clean();
+}
+
 /// An ext4 on a file, mounted on a directory of the site.
 fn attach_ext4(site: &mut Site, directory: &str) -> String {
     let image = site.place(&format!("{directory}.img")).to_string_lossy().into_owned();
