@@ -26,6 +26,9 @@ const VERSION: u8 = 1;
 /// Blocks of a chunk.
 pub const CHUNK_BLOCKS: u64 = 256;
 
+/// Longest record: every block a run of its own, with the longest epoch.
+pub const CHUNK_RECORD_BYTES_MAX: usize = 1 + CHUNK_BLOCKS as usize * (1 + 10 + 4);
+
 const _: () = assert!(CHUNK_BLOCKS * BLOCK_BYTES == 1 << 20, "the format says 1 MiB");
 
 /// Where the bytes of a block are.
@@ -212,6 +215,15 @@ mod tests {
             bytes[0] = VERSION;
             let _ = ChunkRecord::decode(&bytes);
         }
+    }
+
+    #[test]
+    fn no_record_is_longer_than_the_longest() {
+        let mut record = ChunkRecord::default();
+        for block in 0..CHUNK_BLOCKS {
+            record.set(block, BlockState::InPlace { checksum: 1, epoch: u64::MAX - block });
+        }
+        assert_eq!(record.encode().len(), CHUNK_RECORD_BYTES_MAX);
     }
 
     #[test]

@@ -225,6 +225,28 @@ fn a_device_that_fills_up_behind_the_targets_back_is_noticed_by_the_write() {
     });
 }
 
+/// The bytes are in the host file, the record is not made.
+#[test]
+fn a_write_that_ends_behind_its_bytes_leaves_no_file_behind() {
+    run(async {
+        let target = Target::new(1).await;
+        target.probe.slow.store(true, Ordering::Relaxed);
+        let data = pattern(1, 0, 64 * KIB);
+        let mut write = Box::pin(target.write_with(object(1), 0, &data, false));
+        while !is_on_host(&target, 1) {
+            assert!((&mut write).now_or_never().is_none(), "the test means to give up half way");
+        }
+        drop(write);
+        target.probe.slow.store(false, Ordering::Relaxed);
+        let target = target.restart().await;
+        for _ in 0..10_000 {
+            tokio::task::yield_now().await;
+        }
+        assert!(!is_on_host(&target, 1));
+        assert!(!target.restart().await.ost.recovery().unclean);
+    });
+}
+
 #[test]
 fn a_read_only_device_is_a_read_only_target_that_still_reads() {
     run(async {

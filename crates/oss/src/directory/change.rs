@@ -12,8 +12,8 @@ use types::{FsError, FsResult, ObjectId, Timestamp, limits::BLOCK_BYTES, limits:
 use super::{DirectoryStore, blocks_of, host_file, transaction::Applied, volatile::HostWork, write::NewBlock};
 use crate::{chunk_record::BlockState, object_record::ObjectRecord, options::IN_PLACE_BYTES_MIN};
 
-/// Commits an allocation waits for before it gives up on reserving what others keep removing.
-const ALLOCATE_COMMITS_MAX: usize = 3;
+/// Commits that a reservation waits for before it gives up on what others keep removing.
+const KEEP_COMMITS_MAX: usize = 3;
 
 /// Answer for an object that does not exist and is not made.
 const UNCHANGED: Changed = Changed { before: MISSING, after: MISSING };
@@ -94,6 +94,9 @@ impl DirectoryStore {
         extend: bool,
     ) -> FsResult<Changed> {
         let end = checked_end(offset, bytes)?;
+        if work == HostWork::Keep {
+            self.give_back_before(object, &blocks_of(offset, bytes)).await?;
+        }
         let guard = self.locks.exclusive(object, blocks_of(offset, bytes)).await;
         let finish = Finish::ExtendSize(if extend { end } else { 0 });
         let Some(record) = self.load_object(object)? else {
@@ -172,18 +175,26 @@ impl DirectoryStore {
         Ok(outcome.expect("at least one part"))
     }
 
+    /// Space of the range that is still to be given back must be gone before the range is reserved, or it would take the
+    /// reservation with it: now, or after a loss of power.
+    async fn give_back_before(&self, object: ObjectId, blocks: &Range<u64>) -> FsResult<()> {
+        for _ in 0..KEEP_COMMITS_MAX {
+            if !self.volatile.lock().is_given_back(object, blocks) {
+                break;
+            }
+            self.commit().await?;
+        }
+        Ok(())
+    }
+
     /// Reserves space. Small ranges are not worth a host file: what is written there goes inline, into space that the
     /// target reserves as a whole.
     async fn allocate(&self, object: ObjectId, offset: u64, bytes: u64, extend: bool) -> FsResult<Changed> {
         let end = checked_end(offset, bytes)?;
         let blocks = blocks_of(offset, bytes);
         let in_file = bytes >= IN_PLACE_BYTES_MIN;
-        // Space that is still to be given back must be gone before, or it would take the reservation with it.
-        for _ in 0..ALLOCATE_COMMITS_MAX {
-            if !in_file || !self.volatile.lock().is_given_back(object, &blocks) {
-                break;
-            }
-            self.commit().await?;
+        if in_file {
+            self.give_back_before(object, &blocks).await?;
         }
         let _grant = self.reserve(bytes).await?;
         let guard = self.locks.exclusive(object, blocks).await;
@@ -251,41 +262,22 @@ impl DirectoryStore {
 
 #[cfg(test)]
 mod tests {
-    use std::{sync::Arc, time::Duration};
-
-    use kv::{Config, MemoryCold};
-    use rpc::{checksum::checksums, message::ost::Write};
-    use rt::{
-        Device,
-        memory::{MemoryDevice, MemoryTransport, seams},
-    };
-    use types::{InodeNumber, OstIndex};
+    use rt::Device;
 
     use super::*;
-    use crate::{Ost, OstDevices, OstOptions, chunk_record::CHUNK_BLOCKS};
+    use crate::{
+        chunk_record::CHUNK_BLOCKS,
+        directory::test_store::{OBJECT, TestStore, quiet},
+    };
 
-    const OBJECT: ObjectId = ObjectId { inode: InodeNumber(9), slot: 0 };
     const CHUNK_BYTES: usize = (CHUNK_BLOCKS * BLOCK_BYTES) as usize;
 
     /// Between the parts of a large removal a commit may run, or the host may lose power.
     #[tokio::test]
     async fn a_part_of_a_removal_gives_back_what_it_removed_and_no_more() {
-        let seams = seams(&MemoryTransport::new(), 1);
-        let objects = MemoryDevice::new();
-        let devices = OstDevices {
-            objects: Arc::new(objects.clone()),
-            journal: Arc::new(MemoryDevice::new()),
-            cold: Arc::new(MemoryCold::new()),
-        };
-        Ost::format(&seams, &devices, "stria", OstIndex(0), Config::small()).await.unwrap();
-        let options =
-            OstOptions { reserve_bytes: 0, commit_interval: Duration::from_secs(3600), ..OstOptions::default() };
-        let ost = Ost::open(seams, devices, "stria", OstIndex(0), options, Config::small()).await.unwrap();
-        let store = &ost.directory;
-        let data = vec![7; 3 * CHUNK_BYTES];
-        let write =
-            Write { object: OBJECT, offset: 0, checksums: checksums(0, &data), sync: false, layout_generation: 0 };
-        store.write_object(&write, data.into()).await.unwrap();
+        let test = TestStore::new(quiet()).await;
+        let store = test.store();
+        test.write(OBJECT, 0, vec![7; 3 * CHUNK_BYTES]).await;
         let remove = async |from: u64, destroy: bool| {
             let mut next = None;
             let change = |transaction: &mut super::super::Transaction<'_>| {
@@ -305,6 +297,30 @@ mod tests {
         assert!(left[..CHUNK_BYTES].iter().all(|byte| *byte == 0), "removed");
         assert!(left[CHUNK_BYTES..].iter().all(|byte| *byte == 7), "not yet removed");
         assert_eq!(remove(CHUNK_BLOCKS, true).await, None);
-        assert_eq!(objects.list("objects/").await.unwrap(), Vec::<String>::new(), "the file goes with the last part");
+        assert_eq!(
+            test.objects.list("objects/").await.unwrap(),
+            Vec::<String>::new(),
+            "the file goes with the last part"
+        );
+    }
+
+    /// Else a loss of power would bring the removal back, and with it take what was reserved since.
+    #[tokio::test]
+    async fn what_is_reserved_waits_for_what_is_given_back() {
+        let test = TestStore::new(quiet()).await;
+        let store = test.store();
+        test.write(OBJECT, 0, vec![7; CHUNK_BYTES]).await;
+        store.commit().await.unwrap();
+        let bytes = CHUNK_BYTES as u64 / 2;
+        let punch = SpaceChange::Punch { offset: 0, bytes };
+        for keep in [
+            SpaceChange::Zero { offset: 0, bytes, extend: false },
+            SpaceChange::Allocate { offset: 0, bytes, extend: false },
+        ] {
+            store.change_object(OBJECT, punch).await.unwrap();
+            assert!(!store.volatile.lock().pending.is_empty());
+            store.change_object(OBJECT, keep).await.unwrap();
+            assert!(store.volatile.lock().pending.is_empty(), "{keep:?}");
+        }
     }
 }

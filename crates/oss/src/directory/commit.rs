@@ -3,6 +3,9 @@
 //! A commit ends the epoch, flushes every file written in it, applies the mark, makes the journal durable, and only then
 //! gives back the space of what was removed before it began.
 //!
+//! What the mark makes obsolete is deleted in batches of bounded size behind it: keys that a crash leaves name what is
+//! flushed already.
+//!
 //! A failed flush ends all changes: the kernel may have dropped the data and forgotten the error, so flushing again would
 //! lie. Space for the mark comes from the journal's reserve.
 
@@ -26,6 +29,9 @@ use crate::{
     tables::{DIRTY, FLUSHED, META, PENDING, object_key, part_key},
 };
 
+/// Keys deleted by one batch: 200 KiB, far below what a batch may have.
+const DELETES_PER_BATCH: usize = 4096;
+
 /// What a commit has to do, decided under the mutex.
 struct Plan {
     epoch: u64,
@@ -48,10 +54,35 @@ impl DirectoryStore {
             let flushed = self.device.flush(&host_file(object)).await;
             flushed.map_err(|error| self.poison("flushing an object", &error))?;
         }
-        let marked = self.apply_marked(|volatile| mark_batch(volatile, epoch)).await;
-        self.end_commit(epoch, marked.is_ok());
-        self.durable(marked?).await?;
+        let lsn = self.mark(epoch).await?;
+        self.durable(lsn).await?;
         self.finish_removals(epoch).await
+    }
+
+    /// Makes the mark, and deletes what it makes obsolete.
+    async fn mark(&self, epoch: u64) -> FsResult<Lsn> {
+        let obsolete = Obsolete::by_mark(&self.volatile.lock(), epoch);
+        let (first, rest) = obsolete.split_at(obsolete.len().min(DELETES_PER_BATCH));
+        let marked = self
+            .apply_marked(|volatile| {
+                let mut batch = Batch::default();
+                batch.put(META, Bytes::from_static(MARK_KEY), Mark { epoch }.encode());
+                Obsolete::delete(first, volatile, epoch, &mut batch);
+                batch
+            })
+            .await;
+        self.end_commit(epoch, marked.is_ok());
+        let mut lsn = marked?;
+        for part in rest.chunks(DELETES_PER_BATCH) {
+            lsn = self
+                .apply_marked(|volatile| {
+                    let mut batch = Batch::default();
+                    Obsolete::delete(part, volatile, epoch, &mut batch);
+                    batch
+                })
+                .await?;
+        }
+        Ok(lsn)
     }
 
     /// Takes over whether the mark was made; without it the files of the epoch stay dirty.
@@ -132,13 +163,12 @@ impl DirectoryStore {
                 tracing::warn!(target = %self.target, %object, ?blocks, %error, "space could not be given back");
             }
         }
-        let pending = self.volatile.lock().pending.values().any(|removed| *removed <= epoch);
-        if pending {
-            self.apply_marked(|volatile| {
+        let done = |(number, removed): (&u64, &u64)| (*removed <= epoch).then_some(*number);
+        let numbers: Vec<u64> = self.volatile.lock().pending.iter().filter_map(done).collect();
+        for part in numbers.chunks(DELETES_PER_BATCH) {
+            self.apply_marked(|_| {
                 let mut batch = Batch::default();
-                for (number, _) in volatile.pending.iter().filter(|(_, removed)| **removed <= epoch) {
-                    batch.delete(PENDING, Bytes::copy_from_slice(&number.to_be_bytes()));
-                }
+                part.iter().for_each(|number| batch.delete(PENDING, Bytes::copy_from_slice(&number.to_be_bytes())));
                 batch
             })
             .await?;
@@ -196,21 +226,23 @@ impl DirectoryStore {
         store.seams.spawn.spawn("ost-commit", Box::pin(task));
     }
 
+    /// Commits if there is anything to be marked, and the store takes changes.
+    pub(super) async fn commit_due(&self) {
+        let due = {
+            let volatile = self.volatile.lock();
+            volatile.failure.is_none() && volatile.has_unmarked()
+        };
+        if due && let Err(error) = self.commit().await {
+            tracing::warn!(target = %self.target, %error, "commit failed");
+        }
+    }
+
     /// One turn of the task: what it does at every interval, and whenever it is woken. Failures have been recorded where
     /// they happened; what can be repeated is, next time.
     pub async fn work(&self) {
         self.note_table_failure();
-        let (failed, due) = {
-            let volatile = self.volatile.lock();
-            (volatile.failure.is_some(), volatile.has_unmarked())
-        };
-        if !failed
-            && due
-            && let Err(error) = self.commit().await
-        {
-            tracing::warn!(target = %self.target, %error, "commit failed");
-        }
-        if !failed && let Err(error) = self.write_back_due().await {
+        self.commit_due().await;
+        if let Err(error) = self.write_back_due().await {
             tracing::warn!(target = %self.target, %error, "write-back failed");
         }
         if let Err(error) = self.space_usage().await {
@@ -235,20 +267,40 @@ fn plan_commit(volatile: &mut Volatile) -> Option<Plan> {
     Some(Plan { epoch, files })
 }
 
-/// The mark, and the end of what it makes obsolete. Chunks written since the epoch ended keep their keys.
-fn mark_batch(volatile: &Volatile, epoch: u64) -> Batch {
-    let mut batch = Batch::default();
-    batch.put(META, Bytes::from_static(MARK_KEY), Mark { epoch }.encode());
-    for (object, file) in &volatile.flushing {
-        let again = volatile.dirty.get(object);
-        for chunk in file.chunks.iter().filter(|chunk| again.is_none_or(|file| !file.chunks.contains(chunk))) {
-            batch.delete(DIRTY, Bytes::copy_from_slice(&part_key(*object, *chunk)));
+/// A key that a mark makes obsolete.
+enum Obsolete {
+    /// Of DIRTY.
+    Chunk(ObjectId, u64),
+    /// Of FLUSHED.
+    Flushed(ObjectId),
+}
+
+impl Obsolete {
+    /// What the mark of `epoch` makes obsolete.
+    fn by_mark(volatile: &Volatile, epoch: u64) -> Vec<Self> {
+        let chunks =
+            volatile.flushing.iter().flat_map(|(object, file)| file.chunks.iter().map(|chunk| (*object, *chunk)));
+        let flushed = volatile.flushed.iter().filter(|(_, flushed)| **flushed <= epoch).map(|(object, _)| *object);
+        chunks.map(|(object, chunk)| Self::Chunk(object, chunk)).chain(flushed.map(Self::Flushed)).collect()
+    }
+
+    /// Deletes these keys, but for those that say something new by now.
+    fn delete(keys: &[Self], volatile: &Volatile, epoch: u64, batch: &mut Batch) {
+        for key in keys {
+            match *key {
+                Self::Chunk(object, chunk) => {
+                    if volatile.dirty.get(&object).is_none_or(|again| !again.chunks.contains(&chunk)) {
+                        batch.delete(DIRTY, Bytes::copy_from_slice(&part_key(object, chunk)));
+                    }
+                }
+                Self::Flushed(object) => {
+                    if volatile.flushed.get(&object).is_none_or(|flushed| *flushed <= epoch) {
+                        batch.delete(FLUSHED, Bytes::copy_from_slice(&object_key(object)));
+                    }
+                }
+            }
         }
     }
-    for (object, _) in volatile.flushed.iter().filter(|(_, flushed)| **flushed <= epoch) {
-        batch.delete(FLUSHED, Bytes::copy_from_slice(&object_key(*object)));
-    }
-    batch
 }
 
 fn merge_dirty(dirty: &mut BTreeMap<ObjectId, DirtyFile>, flushing: BTreeMap<ObjectId, DirtyFile>) {
@@ -256,5 +308,75 @@ fn merge_dirty(dirty: &mut BTreeMap<ObjectId, DirtyFile>, flushing: BTreeMap<Obj
         let merged = dirty.entry(object).or_default();
         merged.chunks.extend(file.chunks);
         merged.written = merged.written.max(file.written);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::directory::test_store::{OBJECT, TestStore, quiet};
+
+    /// More than one batch of the journal takes, at the small sizes of tests.
+    const MANY: u64 = 20_000;
+
+    fn keys(store: &DirectoryStore, table: kv::Table) -> usize {
+        let mut count = 0;
+        let visit = &mut |_: &[u8], _: &Bytes| {
+            count += 1;
+            true
+        };
+        store.kv.scan(table, &[], None, visit).unwrap();
+        count
+    }
+
+    /// Puts keys into a table, in batches that fit.
+    async fn fill(store: &DirectoryStore, table: kv::Table, key: impl Fn(u64) -> Bytes + Send + Sync) {
+        for part in (0..MANY).collect::<Vec<_>>().chunks(1000) {
+            let put = |_: &Volatile| {
+                let mut batch = Batch::default();
+                part.iter().for_each(|number| batch.put(table, key(*number), Vec::new()));
+                batch
+            };
+            store.apply_marked(put).await.unwrap();
+        }
+    }
+
+    #[tokio::test]
+    async fn a_mark_that_makes_very_much_obsolete_fits_the_journal() {
+        let test = TestStore::new(quiet()).await;
+        let store = test.store();
+        test.write(OBJECT, 0, vec![7; 64 << 10]).await;
+        fill(store, DIRTY, |chunk| Bytes::copy_from_slice(&part_key(OBJECT, chunk))).await;
+        let dirty = DirtyFile { chunks: (0..MANY).collect(), written: 1 };
+        store.volatile.lock().dirty.insert(OBJECT, dirty);
+        store.commit().await.unwrap();
+        assert_eq!((keys(store, DIRTY), store.dirty_files()), (0, 0));
+    }
+
+    #[tokio::test]
+    async fn very_many_removals_end_in_one_commit() {
+        let test = TestStore::new(quiet()).await;
+        let store = test.store();
+        fill(store, PENDING, |number| Bytes::copy_from_slice(&number.to_be_bytes())).await;
+        {
+            let mut volatile = store.volatile.lock();
+            let epoch = volatile.epoch;
+            volatile.pending = (0..MANY).map(|number| (number, epoch)).collect();
+        }
+        store.commit().await.unwrap();
+        assert_eq!((keys(store, PENDING), store.volatile.lock().pending.len()), (0, 0));
+    }
+
+    #[tokio::test]
+    async fn what_is_written_again_during_a_commit_keeps_its_keys() {
+        let test = TestStore::new(quiet()).await;
+        let store = test.store();
+        test.write(OBJECT, 0, vec![7; 64 << 10]).await;
+        let plan = plan_commit(&mut store.volatile.lock()).unwrap();
+        test.write(OBJECT, 64 << 10, vec![7; 64 << 10]).await;
+        store.mark(plan.epoch).await.unwrap();
+        assert_eq!((keys(store, DIRTY), store.dirty_files()), (1, 1), "the same chunk");
+        store.commit().await.unwrap();
+        assert_eq!((keys(store, DIRTY), store.dirty_files()), (0, 0));
     }
 }

@@ -52,6 +52,8 @@ mod read;
 mod recovery;
 mod seek;
 mod space;
+#[cfg(test)]
+mod test_store;
 mod transaction;
 mod volatile;
 mod write;

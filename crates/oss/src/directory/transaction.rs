@@ -56,6 +56,8 @@ pub(super) struct Transaction<'a> {
     taint: Option<(Range<u64>, HostWork)>,
     /// Deletes and marks may use the journal's reserve.
     reserved: bool,
+    /// Nobody asked for it.
+    background: bool,
 }
 
 /// A change that happened.
@@ -86,6 +88,7 @@ impl<'a> Transaction<'a> {
             touched: Vec::new(),
             taint: None,
             reserved: false,
+            background: false,
         })
     }
 
@@ -122,6 +125,11 @@ impl<'a> Transaction<'a> {
     /// Lets the change use the journal's reserve: it gives space back.
     pub fn use_reserve(&mut self) {
         self.reserved = true;
+    }
+
+    /// The change is the store's own: it does not keep others from being taken for the last.
+    pub fn in_background(&mut self) {
+        self.background = true;
     }
 
     /// Whether a block changed since write-back began to copy it.
@@ -250,7 +258,9 @@ impl<'a> Transaction<'a> {
         let (object, epoch) = (self.object, self.volatile.epoch);
         let volatile = &mut *self.volatile;
         volatile.last_lsn = lsn;
-        volatile.last_change = self.store.seams.clock.now();
+        if !self.background {
+            volatile.last_change = self.store.seams.clock.now();
+        }
         if !self.fresh_chunks.is_empty() {
             let dirty = volatile.dirty.entry(object).or_default();
             dirty.chunks.extend(self.fresh_chunks);

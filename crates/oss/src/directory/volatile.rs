@@ -67,6 +67,8 @@ pub(super) struct Volatile {
     pub backlog: BTreeMap<ObjectId, u64>,
     /// Sum over `backlog`.
     pub backlog_blocks: u64,
+    /// Where write-back was last: an object, and the chunk at which to go on in it; `None`: behind it.
+    pub write_back_hand: (ObjectId, Option<u64>),
     /// The object whose inline blocks are being copied to its file, and the blocks changed since the copy began.
     pub writing_back: Option<(ObjectId, RangeSet<u64>)>,
     /// Space as it was last asked for, for parameters.
@@ -75,7 +77,7 @@ pub(super) struct Volatile {
     pub totals: Totals,
     /// The last batch applied.
     pub last_lsn: Lsn,
-    /// Time of the last change.
+    /// Time of the last change that somebody asked for.
     pub last_change: Instant,
     /// The first failed flush: nothing is changed any more.
     pub failure: Option<String>,

@@ -7,6 +7,8 @@
 //! 5. One change of the records (several for a large inline write).
 //! 6. After the lock: wait until the journal has it.
 
+use std::sync::atomic::Ordering;
+
 use bytes::Bytes;
 use rpc::{
     checksum::{crc32c, pieces},
@@ -35,6 +37,28 @@ pub(super) fn without_zeros(data: Bytes) -> Bytes {
     data.slice(..bytes)
 }
 
+/// Bytes that are on their way to a host file, until their records are made. If that fails, or the write is given up half way,
+/// the file may be one that no record knows: the next start looks for such files.
+struct BytesWithoutRecord<'a>(Option<&'a DirectoryStore>);
+
+impl<'a> BytesWithoutRecord<'a> {
+    fn of(store: &'a DirectoryStore, contents: &[NewBlock]) -> Self {
+        Self(contents.iter().any(|new| new.in_place).then_some(store))
+    }
+
+    fn recorded(mut self) {
+        self.0 = None;
+    }
+}
+
+impl Drop for BytesWithoutRecord<'_> {
+    fn drop(&mut self) {
+        if let Some(store) = self.0 {
+            store.swept.store(false, Ordering::Release);
+        }
+    }
+}
+
 impl DirectoryStore {
     pub(super) async fn write_object(&self, write: &Write, data: Bytes) -> FsResult<Changed> {
         let (object, offset, bytes) = (write.object, write.offset, data.len() as u64);
@@ -44,8 +68,10 @@ impl DirectoryStore {
         let _grant = self.reserve((blocks.end - blocks.start) * BLOCK_BYTES).await?;
         let guard = self.locks.exclusive(object, blocks).await;
         let contents = self.new_contents(write, &data).await?;
+        let bytes_without_record = BytesWithoutRecord::of(self, &contents);
         self.write_in_place(object, offset, &data, &contents).await?;
         let (first, last) = self.record_write(object, end, &contents).await?;
+        bytes_without_record.recorded();
         drop(guard);
         self.written(last).await?;
         if write.sync {

@@ -1,21 +1,32 @@
 //! Write-back: inline blocks of large objects move to their host files, when there are many of them or nothing else
 //! happens. Small objects stay inline.
 //!
+//! A hand goes over all objects and their chunks, in order and around, as over a clock: what is written again and again, or
+//! cannot be moved, holds up nothing behind it.
+//!
 //! A round copies some megabytes of one object: 1. collect inline blocks outside of tainted ranges; 2. make their records
 //! durable; 3. write them to the host file; 4. flush it; 5. under the range lock, record those that did not change
 //! meanwhile as in place. Requests go on during 1-4: they never write such blocks in place (rule 1), and what they change
-//! is noted in `writing_back`. Nothing is punched meanwhile, because a round and a commit exclude each other.
+//! is noted in `writing_back`. Nothing is punched meanwhile, because a round and a commit exclude each other. Between
+//! rounds, commits are made in time.
 //!
 //! A full device ends the round without harm: the blocks stay inline.
+
+use std::ops::Bound;
 
 use bytes::Bytes;
 use types::{FsResult, ObjectId, limits::BLOCK_BYTES};
 
 use super::{BLOCK, DirectoryStore, host_file, transaction::Transaction};
-use crate::chunk_record::CHUNK_BLOCKS;
+use crate::{
+    chunk_record::{CHUNK_BLOCKS, CHUNK_RECORD_BYTES_MAX, ChunkRecord},
+    tables::{INLINE, parse_part_key, part_key},
+};
 
 /// Blocks copied in one round: 16 MiB, so that a commit waits for one flush of that at most.
 const ROUND_BLOCKS_MAX: usize = 4096;
+/// What moving a block adds to a batch beside the record of its chunk: a key of INLINE to delete.
+const MOVED_BLOCK_BYTES: usize = 64;
 
 static ZEROS: [u8; BLOCK] = [0; BLOCK];
 
@@ -25,41 +36,59 @@ struct Copied {
     data: Bytes,
 }
 
+/// What a round did.
+struct Round {
+    /// Blocks that are in place now.
+    moved: usize,
+    /// The chunk at which to go on; `None`: the object has no more.
+    next: Option<u64>,
+}
+
 impl DirectoryStore {
     /// Writes back until the backlog is within its budget; when idle, all of it.
     pub(super) async fn write_back_due(&self) -> FsResult<()> {
-        let mut after: Option<ObjectId> = None;
-        loop {
-            let object = {
-                let volatile = self.volatile.lock();
-                let options = self.options.lock();
-                let idle = self.seams.clock.now().since(volatile.last_change) >= options.write_back_idle;
-                let over = volatile.backlog_blocks * BLOCK_BYTES > options.write_back_bytes;
-                if volatile.failure.is_some() || !(idle || over) {
-                    return Ok(());
-                }
-                let behind = volatile.backlog.keys().find(|object| after.is_none_or(|after| **object > after));
-                behind.copied()
-            };
-            // One pass over all objects; what could not be moved waits for the next turn.
-            let Some(object) = object else { return Ok(()) };
-            if self.is_stopping() {
-                return Ok(());
+        let mut committed = self.seams.clock.now();
+        let mut fruitless = 0;
+        while let Some((object, chunk)) = self.next_to_write_back(fruitless) {
+            let round = self.write_back(object, chunk, ROUND_BLOCKS_MAX).await?;
+            self.volatile.lock().write_back_hand = (object, round.next);
+            fruitless = if round.moved > 0 { 0 } else { fruitless + 1 };
+            let (now, interval) = (self.seams.clock.now(), self.options.lock().commit_interval);
+            if now.since(committed) >= interval {
+                self.commit_due().await;
+                committed = now;
             }
-            if !self.write_back(object).await? {
-                after = Some(object);
+        }
+        Ok(())
+    }
+
+    /// Where the next round is to be; `None` if none is due, or if so many rounds moved nothing that all objects had one.
+    fn next_to_write_back(&self, fruitless: usize) -> Option<(ObjectId, u64)> {
+        let volatile = self.volatile.lock();
+        let options = self.options.lock();
+        let idle = self.seams.clock.now().since(volatile.last_change) >= options.write_back_idle;
+        let over = volatile.backlog_blocks * BLOCK_BYTES > options.write_back_bytes;
+        if volatile.failure.is_some() || self.is_stopping() || !(idle || over) || fruitless > volatile.backlog.len() {
+            return None;
+        }
+        match volatile.write_back_hand {
+            (object, Some(chunk)) if volatile.backlog.contains_key(&object) => Some((object, chunk)),
+            (last, _) => {
+                let behind = volatile.backlog.range((Bound::Excluded(last), Bound::Unbounded)).next();
+                behind.or_else(|| volatile.backlog.iter().next()).map(|(object, _)| (*object, 0))
             }
         }
     }
 
-    /// One round for one object. False when there was nothing (more) to be moved.
-    pub(super) async fn write_back(&self, object: ObjectId) -> FsResult<bool> {
+    /// One round for one object, from this chunk on.
+    async fn write_back(&self, object: ObjectId, chunk: u64, blocks_max: usize) -> FsResult<Round> {
         let _turn = self.committing.lock().await;
         if self.load_object(object)?.is_none() {
-            return Ok(false);
+            return Ok(Round { moved: 0, next: None });
         }
         // First, so that from now on removed blocks are tainted.
         self.update(object, |transaction| {
+            transaction.in_background();
             if transaction.exists() {
                 transaction.note_host_file();
             }
@@ -67,14 +96,14 @@ impl DirectoryStore {
         })
         .await?;
         self.volatile.lock().writing_back = Some((object, Default::default()));
-        let moved = self.write_back_round(object).await;
+        let round = self.write_back_round(object, chunk, blocks_max).await;
         self.volatile.lock().writing_back = None;
-        moved
+        round
     }
 
-    async fn write_back_round(&self, object: ObjectId) -> FsResult<bool> {
-        let copied = self.collect_inline(object)?;
-        let (Some(first), Some(last)) = (copied.first(), copied.last()) else { return Ok(false) };
+    async fn write_back_round(&self, object: ObjectId, chunk: u64, blocks_max: usize) -> FsResult<Round> {
+        let (copied, next) = self.collect_inline(object, chunk, blocks_max)?;
+        let (Some(first), Some(last)) = (copied.first(), copied.last()) else { return Ok(Round { moved: 0, next }) };
         let blocks = first.block..last.block + 1;
         let lsn = self.volatile.lock().last_lsn;
         self.durable(lsn).await?;
@@ -90,15 +119,18 @@ impl DirectoryStore {
         self.device.flush(&file).await.map_err(|error| self.poison("flushing an object", &error))?;
         let _guard = self.locks.exclusive(object, blocks).await;
         let moved = self.record_moved(object, &copied).await?;
-        Ok(moved > 0)
+        Ok(Round { moved, next })
     }
 
-    /// Contents of inline blocks that may be written to the host file, in order. Damaged ones stay where they are: reading
-    /// them names them.
-    fn collect_inline(&self, object: ObjectId) -> FsResult<Vec<Copied>> {
+    /// Contents of inline blocks that may be written to the host file, in order, and the chunk at which to go on. Damaged ones
+    /// stay where they are: reading them names them.
+    fn collect_inline(&self, object: ObjectId, from: u64, blocks_max: usize) -> FsResult<(Vec<Copied>, Option<u64>)> {
         let mut copied = Vec::new();
-        let mut next = 0;
-        while let Some(chunk) = self.next_chunk(object, next)? {
+        let mut next = from;
+        while let Some(chunk) = self.next_inline_chunk(object, next)? {
+            if copied.len() >= blocks_max {
+                return Ok((copied, Some(chunk)));
+            }
             next = chunk + 1;
             // Under the mutex, so that states and contents belong together.
             let volatile = self.volatile.lock();
@@ -113,21 +145,32 @@ impl DirectoryStore {
                     copied.push(Copied { block, checksum, data: contents.into() });
                 }
             }
-            if copied.len() >= ROUND_BLOCKS_MAX {
-                break;
-            }
         }
-        Ok(copied)
+        Ok((copied, None))
+    }
+
+    /// The first chunk at or after `from` that has an inline block.
+    fn next_inline_chunk(&self, object: ObjectId, from: u64) -> FsResult<Option<u64>> {
+        let mut found = None;
+        let (from, to) = (part_key(object, from.saturating_mul(CHUNK_BLOCKS)), part_key(object, u64::MAX));
+        let scanned = self.kv.scan(INLINE, &from, Some(&to), &mut |key, _| {
+            found = parse_part_key(key).map(|(_, block)| ChunkRecord::of_block(block));
+            false
+        });
+        scanned.map_err(|error| self.kv_error(error))?;
+        Ok(found)
     }
 
     /// Records the copies whose blocks did not change; returns how many.
     async fn record_moved(&self, object: ObjectId, copied: &[Copied]) -> FsResult<usize> {
-        // A moved block costs a key to delete and a checksum in its chunk.
-        let part_length = (self.batch_bytes / 64).max(1);
         let mut moved = 0;
-        for part in copied.chunks(part_length) {
+        let mut rest = copied;
+        while !rest.is_empty() {
+            let (part, later) = rest.split_at(moved_part(rest, self.batch_bytes));
+            rest = later;
             let mut moved_now = 0;
             let record = |transaction: &mut Transaction<'_>| {
+                transaction.in_background();
                 moved_now = 0;
                 for copy in part {
                     if !transaction.changed_during_write_back(copy.block) {
@@ -141,5 +184,97 @@ impl DirectoryStore {
             moved += moved_now;
         }
         Ok(moved)
+    }
+}
+
+/// How many of these blocks are recorded by one batch, at least one: each chunk among them has its record written anew.
+fn moved_part(copied: &[Copied], bytes_max: usize) -> usize {
+    let (mut bytes, mut chunk) = (0, None);
+    let fits = copied.iter().take_while(|copy| {
+        let of_block = Some(ChunkRecord::of_block(copy.block));
+        bytes += MOVED_BLOCK_BYTES + if chunk == of_block { 0 } else { CHUNK_RECORD_BYTES_MAX };
+        chunk = of_block;
+        bytes <= bytes_max
+    });
+    fits.count().max(1)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use types::InodeNumber;
+
+    use super::*;
+    use crate::{
+        OstOptions,
+        directory::test_store::{OBJECT, TestStore, quiet},
+    };
+
+    const CHUNK_BYTES: u64 = CHUNK_BLOCKS * BLOCK_BYTES;
+    const OTHER: ObjectId = ObjectId { inode: InodeNumber(10), slot: 3 };
+
+    fn copied(blocks: impl Iterator<Item = u64>) -> Vec<Copied> {
+        blocks.map(|block| Copied { block, checksum: 0, data: Bytes::new() }).collect()
+    }
+
+    /// One block in each chunk of a large object is as much for the journal as whole chunks.
+    #[test]
+    fn parts_fit_a_batch_however_sparse_the_blocks() {
+        const BATCH: usize = 1 << 20;
+        let sparse = copied((0..4096).map(|chunk| chunk * CHUNK_BLOCKS));
+        let part = moved_part(&sparse, BATCH);
+        assert!(part > 200 && part * (CHUNK_RECORD_BYTES_MAX + MOVED_BLOCK_BYTES) <= BATCH, "{part}");
+        assert_eq!(moved_part(&copied(0..4096), BATCH), 4096);
+        assert_eq!(moved_part(&sparse, 1), 1);
+    }
+
+    #[tokio::test]
+    async fn the_hand_goes_round_and_on_where_it_was() {
+        let test = TestStore::new(OstOptions { write_back_idle: Duration::ZERO, ..quiet() }).await;
+        let store = test.store();
+        for chunk in 0..3 {
+            test.write_inline(OBJECT, chunk * CHUNK_BYTES).await;
+        }
+        test.write_inline(OTHER, CHUNK_BYTES).await;
+        let at = |hand| {
+            store.volatile.lock().write_back_hand = hand;
+            store.next_to_write_back(0)
+        };
+        assert_eq!(at((OBJECT, None)), Some((OTHER, 0)));
+        assert_eq!(at((OTHER, None)), Some((OBJECT, 0)), "around");
+        assert_eq!(at((OBJECT, Some(2))), Some((OBJECT, 2)));
+        assert_eq!(store.next_to_write_back(3), None, "nothing moved in a whole turn");
+        for (chunk, next) in [(0, Some(1)), (1, Some(2)), (2, None)] {
+            let round = store.write_back(OBJECT, chunk, 1).await.unwrap();
+            assert_eq!((round.moved, round.next), (8, next));
+        }
+        assert_eq!(at((OBJECT, Some(2))), Some((OTHER, 0)), "done with");
+    }
+
+    /// Write-back is no change that somebody waits for the end of.
+    #[tokio::test]
+    async fn an_idle_store_writes_back_everything_at_once() {
+        let test = TestStore::new(OstOptions { write_back_idle: Duration::from_secs(5), ..quiet() }).await;
+        for object in [OBJECT, OTHER] {
+            test.write_inline(object, CHUNK_BYTES).await;
+        }
+        test.store().write_back_due().await.unwrap();
+        assert_eq!(test.store().volatile.lock().backlog.len(), 2, "not idle yet");
+        test.pass(Duration::from_secs(5));
+        test.store().write_back_due().await.unwrap();
+        assert_eq!(test.store().volatile.lock().backlog.len(), 0);
+    }
+
+    #[tokio::test]
+    async fn commits_come_in_time_while_much_is_written_back() {
+        let options =
+            OstOptions { write_back_idle: Duration::ZERO, commit_interval: Duration::from_nanos(1), ..quiet() };
+        let test = TestStore::new(options).await;
+        test.write_inline(OBJECT, CHUNK_BYTES).await;
+        test.write(OTHER, 0, vec![7; 64 << 10]).await;
+        assert_eq!(test.store().dirty_files(), 1);
+        test.store().write_back_due().await.unwrap();
+        assert_eq!(test.store().dirty_files(), 0, "what was written in place is flushed");
     }
 }

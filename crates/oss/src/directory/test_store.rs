@@ -1,0 +1,93 @@
+//! A directory store on devices in memory, for tests of its parts.
+
+use std::{
+    sync::{
+        Arc,
+        atomic::{AtomicU64, Ordering},
+    },
+    time::Duration,
+};
+
+use kv::{Config, MemoryCold};
+use rpc::{checksum::checksums, message::ost::Write};
+use rt::{
+    BoxFuture, Clock, Instant,
+    memory::{MemoryDevice, MemoryTransport, seams},
+};
+use types::{InodeNumber, ObjectId, OstIndex, Timestamp};
+
+use super::DirectoryStore;
+use crate::{Ost, OstDevices, OstOptions};
+
+/// The object of most tests.
+pub const OBJECT: ObjectId = ObjectId { inode: InodeNumber(9), slot: 0 };
+
+/// Options under which nothing happens by itself.
+pub fn quiet() -> OstOptions {
+    let hour = Duration::from_secs(3600);
+    OstOptions { reserve_bytes: 0, commit_interval: hour, write_back_idle: hour, write_back_bytes: u64::MAX }
+}
+
+/// Real time, ahead by what a test wants.
+struct ShiftedClock {
+    real: Arc<dyn Clock>,
+    ahead_ns: Arc<AtomicU64>,
+}
+
+impl Clock for ShiftedClock {
+    fn now(&self) -> Instant {
+        self.real.now() + Duration::from_nanos(self.ahead_ns.load(Ordering::Relaxed))
+    }
+
+    fn wall(&self) -> Timestamp {
+        self.real.wall()
+    }
+
+    fn sleep_until(&self, deadline: Instant) -> BoxFuture<'static, ()> {
+        self.real.sleep_until(deadline)
+    }
+}
+
+/// See the module documentation.
+pub struct TestStore {
+    pub ost: Arc<Ost>,
+    pub objects: MemoryDevice,
+    ahead_ns: Arc<AtomicU64>,
+}
+
+impl TestStore {
+    pub async fn new(options: OstOptions) -> Self {
+        let mut seams = seams(&MemoryTransport::new(), 1);
+        let ahead_ns = Arc::default();
+        seams.clock = Arc::new(ShiftedClock { real: seams.clock.clone(), ahead_ns: Arc::clone(&ahead_ns) });
+        let objects = MemoryDevice::new();
+        let devices = OstDevices {
+            objects: Arc::new(objects.clone()),
+            journal: Arc::new(MemoryDevice::new()),
+            cold: Arc::new(MemoryCold::new()),
+        };
+        Ost::format(&seams, &devices, "stria", OstIndex(0), Config::small()).await.unwrap();
+        let ost = Ost::open(seams, devices, "stria", OstIndex(0), options, Config::small()).await.unwrap();
+        Self { ost, objects, ahead_ns }
+    }
+
+    pub fn store(&self) -> &DirectoryStore {
+        &self.ost.directory
+    }
+
+    /// Time goes on.
+    pub fn pass(&self, time: Duration) {
+        self.ahead_ns.fetch_add(time.as_nanos() as u64, Ordering::Relaxed);
+    }
+
+    pub async fn write(&self, object: ObjectId, offset: u64, data: Vec<u8>) {
+        let checksums = checksums(offset, &data);
+        let write = Write { object, offset, checksums, sync: false, layout_generation: 0 };
+        self.store().write_object(&write, data.into()).await.unwrap();
+    }
+
+    /// Writes 32 KiB inline, and lets the object be a large one.
+    pub async fn write_inline(&self, object: ObjectId, offset: u64) {
+        self.write(object, offset, vec![7; 32 << 10]).await;
+    }
+}
