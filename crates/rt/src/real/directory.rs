@@ -6,7 +6,7 @@
 //! Flushing always goes to the pool.
 //!
 //! Durability: a flush is fdatasync(2) of the file, then fsync(2) of every directory in which names were added or removed
-//! since that directory was last synced. A directory that could not be synced fails all later flushes: what its names are
+//! since that directory was last synced, those above a root made for the device among them. A directory that could not be synced fails all later flushes: what its names are
 //! after power loss is then unknown.
 //!
 //! Downside: in the first flush after many creations one caller pays for the directories of all.
@@ -80,8 +80,10 @@ impl LocalDirectory {
     /// The device below `root`, which is created if missing.
     pub fn open(root: impl Into<PathBuf>, execution: Execution, threads: Arc<IoThreads>) -> io::Result<Self> {
         let path: PathBuf = root.into();
-        fs::create_dir_all(&path)?;
-        Ok(Self { root: Arc::new(Root::new(path)), threads, execution })
+        let changed = create_directories(&path)?;
+        let root = Root::new(path);
+        root.names.lock().changed = changed;
+        Ok(Self { root: Arc::new(root), threads, execution })
     }
 
     /// The same device with operations executed elsewhere.
@@ -386,6 +388,23 @@ impl Root {
     }
 }
 
+/// Makes `path` and the directories above it that are missing. Returns those in which names were made: what lies below is there
+/// after power loss only if they are synced.
+pub fn create_directories(path: &Path) -> io::Result<BTreeSet<PathBuf>> {
+    let missing: Vec<&Path> =
+        path.ancestors().take_while(|path| !path.as_os_str().is_empty() && !path.is_dir()).collect();
+    let mut changed = BTreeSet::new();
+    for directory in missing.into_iter().rev() {
+        match fs::create_dir(directory) {
+            Err(error) if error.kind() == ErrorKind::AlreadyExists && directory.is_dir() => {}
+            made => made?,
+        }
+        let parent = directory.parent().filter(|parent| !parent.as_os_str().is_empty());
+        changed.insert(parent.unwrap_or(Path::new(".")).to_owned());
+    }
+    Ok(changed)
+}
+
 /// Opens a file for writing, or for reading only where that is all the file system allows.
 fn open_file(path: &Path) -> io::Result<OpenFile> {
     match OpenOptions::new().read(true).write(true).open(path) {
@@ -411,6 +430,33 @@ fn zero(file: &File, mut offset: u64, end: u64) -> io::Result<()> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn directories_are_made_and_those_to_be_synced_are_known() {
+        let place = tempfile::tempdir().unwrap();
+        let path = |name: &str| place.path().join(name);
+        let made = create_directories(&path("a/b/c")).unwrap();
+        assert_eq!(made, [place.path().to_owned(), path("a"), path("a/b")].into());
+        assert!(path("a/b/c").is_dir());
+        assert_eq!(create_directories(&path("a/b/c")).unwrap(), BTreeSet::new());
+        assert_eq!(create_directories(&path("a/d")).unwrap(), [path("a")].into());
+        fs::write(path("file"), b"").unwrap();
+        assert_eq!(create_directories(&path("file")).unwrap_err().kind(), ErrorKind::AlreadyExists);
+        assert!(create_directories(&path("file/below")).is_err());
+    }
+
+    /// Else a journal could be gone after power loss together with the directory it is in, whatever was flushed.
+    #[test]
+    fn the_first_flush_syncs_what_is_above_a_new_root() {
+        let place = tempfile::tempdir().unwrap();
+        let threads = Arc::new(IoThreads::new("test", 1).unwrap());
+        let open = || LocalDirectory::open(place.path().join("a/b"), Execution::Inline, threads.clone()).unwrap();
+        let device = open();
+        assert_eq!(device.root.names.lock().changed, [place.path().to_owned(), place.path().join("a")].into());
+        device.root.sync_directories().unwrap();
+        assert!(device.root.names.lock().changed.is_empty());
+        assert!(open().root.names.lock().changed.is_empty(), "nothing was made");
+    }
 
     /// One thread has made a file and not noted its name yet; another has found it, written to it, and flushes.
     #[test]

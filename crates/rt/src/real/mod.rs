@@ -12,7 +12,7 @@ use std::sync::Arc;
 
 pub use clock::SystemClock;
 pub use cores::Cores;
-pub use directory::{Execution, LocalDirectory};
+pub use directory::{Execution, LocalDirectory, create_directories};
 pub use entropy::SystemEntropy;
 pub use io_threads::{IoThreads, IoThreadsStatistics};
 pub use tcp::{TcpOptions, TcpTransport};

@@ -81,6 +81,12 @@ pub enum IdentityError {
     },
 }
 
+/// Makes a directory, so that it and all above it are there after power loss.
+fn make_durably(directory: &Path) -> io::Result<()> {
+    let changed = rt::real::create_directories(directory)?;
+    changed.iter().try_for_each(|directory| File::open(directory)?.sync_all())
+}
+
 fn io_error(path: &Path) -> impl FnOnce(io::Error) -> IdentityError + '_ {
     move |source| IdentityError::Io { path: path.to_owned(), source }
 }
@@ -94,7 +100,7 @@ impl Identity {
 
     /// Marks an empty or new directory as a target.
     pub fn create(directory: &Path, fsname: &str, role: Role, index: u16, uuid: String) -> Result<Self, IdentityError> {
-        std::fs::create_dir_all(directory).map_err(io_error(directory))?;
+        make_durably(directory).map_err(io_error(directory))?;
         if let Ok(existing) = Self::load(directory) {
             return Err(IdentityError::Formatted(directory.to_owned(), existing.describe()));
         }
