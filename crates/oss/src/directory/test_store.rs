@@ -43,6 +43,10 @@ impl Clock for ShiftedClock {
         self.real.wall()
     }
 
+    fn boot(&self) -> u64 {
+        self.real.boot()
+    }
+
     fn sleep_until(&self, deadline: Instant) -> BoxFuture<'static, ()> {
         self.real.sleep_until(deadline)
     }
