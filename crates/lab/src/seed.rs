@@ -151,9 +151,6 @@ async fn run(
     log.event("lab", format_args!("seed {seed}, mode {mode}"));
     let options = ClusterOptions { osts: 4, clients: 3, settings: settings(seed) };
     let cluster = Cluster::start(&simulation, &log, seed, options).await?;
-    if let Some(spec) = default_layout(seed) {
-        set_default_layout(&cluster, spec).await?;
-    }
     let work = async {
         if let Some(layout) = layout_of(seed) {
             set_default_layout(&cluster, layout).await?;
@@ -170,19 +167,6 @@ async fn run(
         biased;
         reason = cluster.failed() => Err(reason),
         outcome = work => outcome,
-    }
-}
-
-/// The default layout of the root, if the seed has one: else files are plain, as [`settings`] says.
-fn default_layout(seed: u64) -> Option<LayoutSpec> {
-    let stripes = StripeSpec { stripe_bytes: Some(64 << 10), ..StripeSpec::default() };
-    let on_mdt = ComponentSpec { end: 64 << 10, backing: BackingSpec::Mdt };
-    let extended = ComponentSpec { end: END_OF_FILE, backing: BackingSpec::Extended(stripes, 128 << 10) };
-    match Random::for_purpose(seed, "layout").below(8) {
-        0..=2 => None,
-        3..=5 => Some(growing_layout()),
-        6 => Some(LayoutSpec::Composite(vec![on_mdt, extended])),
-        _ => Some(LayoutSpec::Automatic),
     }
 }
 
@@ -206,9 +190,21 @@ pub fn layout_on_mdt() -> LayoutSpec {
     LayoutSpec::Composite(components)
 }
 
-/// The layout of a seed's files, if it is not the file system's default.
+/// A layout whose second component grows step by step, behind a beginning on the MDT.
+fn layout_extended() -> LayoutSpec {
+    let stripes = StripeSpec { stripe_bytes: Some(64 << 10), ..StripeSpec::default() };
+    let extended = ComponentSpec { end: END_OF_FILE, backing: BackingSpec::Extended(stripes, 128 << 10) };
+    LayoutSpec::Composite(vec![ComponentSpec { end: 64 << 10, backing: BackingSpec::Mdt }, extended])
+}
+
+/// The default layout of the root, if the seed has one: else files are automatic or plain, as [`settings`] says.
 fn layout_of(seed: u64) -> Option<LayoutSpec> {
-    Random::for_purpose(seed, "layout").pick(&[None, Some(growing_layout()), Some(layout_on_mdt())]).clone()
+    match Random::for_purpose(seed, "layout").below(8) {
+        0..=3 => None,
+        4 | 5 => Some(growing_layout()),
+        6 => Some(layout_on_mdt()),
+        _ => Some(layout_extended()),
+    }
 }
 
 /// Makes `spec` the default of the root, and so of all that is made from now on.
@@ -274,6 +270,7 @@ pub fn settings(seed: u64) -> Settings {
         ..OstOptions::default()
     };
     let stripe_count = *random.pick(&[ResolvedCount::AtMost(1), ResolvedCount::AtMost(2), ResolvedCount::All]);
-    let layout = FileSystemDefault { stripe_count, stripe_bytes: 64 << 10, ..FileSystemDefault::default() };
+    // As shipped, but for one in four: these have stripes that the workloads' files cross.
+    let layout = FileSystemDefault { automatic: random.below(4) > 0, stripe_count, stripe_bytes: 64 << 10 };
     Settings { lease: LEASE, import, store, ost, layout }
 }

@@ -379,9 +379,10 @@ pub struct FileSystemDefault {
 }
 
 impl Default for FileSystemDefault {
-    /// One stripe, 4 MiB, anywhere (Lustre 2.17).
+    /// Automatic; where a request leaves stripes open, or automatic layouts are off: one stripe, 4 MiB, anywhere
+    /// (Lustre 2.17).
     fn default() -> Self {
-        Self { automatic: false, stripe_count: ResolvedCount::AtMost(1), stripe_bytes: STRIPE_BYTES_DEFAULT }
+        Self { automatic: true, stripe_count: ResolvedCount::AtMost(1), stripe_bytes: STRIPE_BYTES_DEFAULT }
     }
 }
 
@@ -438,7 +439,8 @@ mod tests {
 
     #[test]
     fn request_beats_directory_beats_file_system() {
-        let default = FileSystemDefault::default();
+        let automatic = FileSystemDefault::default();
+        let default = FileSystemDefault { automatic: false, ..automatic };
         let directory = StripeSpec { first_ost: Some(OstIndex(3)), ..stripes(StripeCount::All, Some(1 << 20)) };
         let request = LayoutSpec::Plain(stripes(StripeCount::Exactly(2), None));
         assert_eq!(resolve(None, None, &default), LayoutSpec::default());
@@ -455,7 +457,6 @@ mod tests {
             LayoutSpec::Composite(vec![component(END_OF_FILE, BackingSpec::Striped(StripeSpec::default()))]);
         assert_eq!(resolve(Some(&request), Some(&composite), &default), request, "nothing is filled across forms");
         assert_eq!(resolve(Some(&LayoutSpec::default()), Some(&composite), &default), composite);
-        let automatic = FileSystemDefault { automatic: true, ..default };
         assert_eq!(resolve(None, None, &automatic), LayoutSpec::Automatic);
         assert_eq!(resolve(Some(&request), None, &automatic), request);
     }

@@ -203,7 +203,7 @@ async fn a_record_that_does_not_decode_is_reported_and_its_neighbours_are_served
 
 #[tokio::test]
 async fn data_that_no_file_has_are_found() {
-    let mut fs = Fixture::new().await;
+    let mut fs = Fixture::new().await.with_plain_files();
     let striped = fs.file(ROOT, "striped").await;
     let record = ObjectRecord { size: 5, mtime: Timestamp::default(), blocks: 1 };
     for inode in [striped, InodeNumber(0x7777)] {

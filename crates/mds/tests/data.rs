@@ -227,7 +227,7 @@ async fn damage_is_found_and_named() {
 
 #[tokio::test]
 async fn what_does_not_belong_here_is_refused_and_leaves_nothing() {
-    let fixture = Fixture::new().await;
+    let fixture = Fixture::new().await.with_plain_files();
     let (object, open) = file(&fixture, "file").await;
     let striped = fixture.file(ROOT, "striped").await;
     let other_slot = ObjectId { slot: 1, ..object };
@@ -548,7 +548,7 @@ async fn a_file_is_made_with_its_data_and_read_whole() {
 
 #[tokio::test]
 async fn what_does_not_lie_here_is_not_made_and_not_read() {
-    let fixture = Fixture::new().await;
+    let fixture = Fixture::new().await.with_plain_files();
     assert_eq!(create_whole(&fixture, "striped", vec![1]).await.err(), Some(FsError::NotSupported));
     set_default(&fixture, Some(on_mdt())).await;
     let large = create_whole(&fixture, "large", vec![1; ON_MDT as usize + 1]).await;

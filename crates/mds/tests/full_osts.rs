@@ -27,8 +27,8 @@ async fn with_osts(count: u16) -> (Fixture, Vec<Arc<NotingOst>>) {
         osts.push(ost);
         map.push((index, endpoint, true));
     }
-    let fs = Fixture::on_network(&network, Vec::new()).await;
-    fs.mdt.set_parameters(Parameters { ost_refresh: Duration::from_secs(3600), ..Parameters::default() });
+    let fs = Fixture::on_network(&network, Vec::new()).await.with_plain_files();
+    fs.mdt.set_parameters(Parameters { ost_refresh: Duration::from_secs(3600), ..fs.mdt.parameters() });
     fs.mdt.update_map(&map);
     eventually("all OSTs have answered", async || fs.mdt.osts().iter().all(|(_, view)| view.report.is_some())).await;
     (fs, osts)

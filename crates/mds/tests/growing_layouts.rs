@@ -21,15 +21,13 @@ const MIB: u64 = 1 << 20;
 
 async fn with_osts(count: u16) -> Fixture {
     let fs = Fixture::with_osts(absent_osts(count)).await;
-    set_automatic(&fs);
+    keep_off_mdt(&fs);
     fs
 }
 
-fn set_automatic(fs: &Fixture) {
-    let mut parameters: Parameters = fs.mdt.parameters();
-    parameters.default_layout.automatic = true;
-    parameters.bytes_on_mdt_max = 0;
-    fs.mdt.set_parameters(parameters);
+/// Files have an object from the start.
+fn keep_off_mdt(fs: &Fixture) {
+    fs.mdt.set_parameters(Parameters { bytes_on_mdt_max: 0, ..fs.mdt.parameters() });
 }
 
 async fn new_file(fs: &Fixture, name: &str) -> (InodeNumber, OpenId, Layout) {

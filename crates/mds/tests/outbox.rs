@@ -22,7 +22,7 @@ async fn with_osts(count: u16) -> (Fixture, Vec<Arc<NotingOst>>) {
     let served: Vec<(Arc<NotingOst>, Endpoint)> =
         (0..count).map(|index| NotingOst::serve(&network, OstIndex(index))).collect();
     let map = served.iter().zip(0..).map(|((_, endpoint), index)| (OstIndex(index), endpoint.clone(), true)).collect();
-    let fs = Fixture::on_network(&network, map).await;
+    let fs = Fixture::on_network(&network, map).await.with_plain_files();
     (fs, served.into_iter().map(|(ost, _)| ost).collect())
 }
 
@@ -193,7 +193,7 @@ async fn osts_of(fs: &Fixture, inode: InodeNumber) -> Vec<OstIndex> {
 
 #[tokio::test]
 async fn layouts_are_inherited_from_directory_root_and_file_system() {
-    let fs = Fixture::new().await;
+    let fs = Fixture::new().await.with_plain_files();
     let directory = fs.mkdir(ROOT, "d").await;
     assert_eq!(osts_of(&fs, fs.file(directory, "one").await).await.len(), 1);
     let set = |who, inode, spec| fs.call(ALICE, MdtRequest::SetDefaultLayout(who, inode, spec));
@@ -219,7 +219,7 @@ async fn layouts_are_inherited_from_directory_root_and_file_system() {
 
 #[tokio::test]
 async fn creation_without_usable_targets_is_no_space() {
-    let fs = Fixture::with_osts(Vec::new()).await;
+    let fs = Fixture::with_osts(Vec::new()).await.with_plain_files();
     fs.mdt.update_map(&[(types::OstIndex(0), rpc::Endpoint::Remote("nowhere:1".into()), false)]);
     let made = fs.create(&root(), ROOT, "f", NodeKind::Regular, 0).await;
     assert_eq!(made, Err(FsError::NoSpace));

@@ -99,7 +99,7 @@ struct World {
 
 impl World {
     async fn new() -> Self {
-        let fs = Fixture::new().await;
+        let fs = Fixture::new().await.with_plain_files();
         let clients: Vec<ClientId> = (0..CLIENTS).map(|number| ClientId(100 + number)).collect();
         for client in &clients {
             fs.begin(*client).await;

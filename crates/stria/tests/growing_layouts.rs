@@ -5,11 +5,6 @@ mod common;
 
 use common::{FileSystem, Transport};
 
-fn ctl(system: &FileSystem, command: &str) {
-    let run_dir = system.place().data("up").join("run");
-    system.shell(&format!("stria ctl --run-dir {} {command}", run_dir.display())).succeed();
-}
-
 /// Writes at each watermark into a file that is sparse between them.
 fn grow(system: &FileSystem, name: &str) -> String {
     for mebibyte in [0, 3, 5, 63, 64, 1023, 1024] {
@@ -24,7 +19,6 @@ fn grow(system: &FileSystem, name: &str) -> String {
 #[test]
 fn a_file_grows_through_the_watermarks_and_reads_back() {
     let mut system = FileSystem::start(Transport::InProcess, 1);
-    ctl(&system, "set_param 'lod.*.automatic=1'");
     let explained = grow(&system, "grown");
     for expected in [
         "automatic: the layout grows with the file",
@@ -60,11 +54,11 @@ fn a_file_grows_through_the_watermarks_and_reads_back() {
 #[test]
 fn directories_and_jobs_are_explained() {
     let system = FileSystem::start(Transport::InProcess, 1);
-    let plain = system.shell("stria explain $A").succeed();
-    assert!(plain.contains("new files get 1 stripe of 4 MiB from beginning to end"), "{plain}");
-    ctl(&system, "set_param 'lod.*.automatic=1'");
     let automatic = system.shell("stria explain $A").succeed();
     assert!(automatic.contains("new files get automatic layouts") && automatic.contains("from 64 MiB"), "{automatic}");
+    system.end_automatic_layouts();
+    let plain = system.shell("stria explain $A").succeed();
+    assert!(plain.contains("new files get 1 stripe of 4 MiB from beginning to end"), "{plain}");
     let missing = system.shell("stria explain $A/missing").output();
     assert!(missing.status == 1 && missing.stderr.contains("No such file or directory"), "{}", missing.stderr);
     let foreign = system.shell("stria explain /proc").output();

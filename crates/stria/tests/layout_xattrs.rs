@@ -69,6 +69,7 @@ fn layouts_are_read_as_attributes() {
 #[test]
 fn layouts_are_set_as_attributes_while_there_are_no_data() {
     let system = FileSystem::start(Transport::Tcp, 2);
+    system.end_automatic_layouts();
     succeed(&system, "cd $A && lfs setstripe -E 4M -c 1 -E -1 -c 3 source");
     let copy = "setfattr -n lustre.lov -v $(getfattr -n lustre.lov -e hex source | sed -n s/^lustre.lov=//p)";
     // mknod(2) of a regular file is what tar does before it sets attributes.

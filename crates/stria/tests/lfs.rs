@@ -25,6 +25,7 @@ const NOBODY: u32 = 65534;
 #[test]
 fn layouts_fids_and_targets_are_shown_in_lustres_formats() {
     let system = FileSystem::start(Transport::Tcp, 1);
+    system.end_automatic_layouts();
     let examples = console::examples((1..).zip(FORMATS.lines()));
     assert!(examples.len() > 40, "examples are missing");
     console::run(&system, "lfs/formats.console", &examples);
@@ -34,6 +35,7 @@ fn layouts_fids_and_targets_are_shown_in_lustres_formats() {
 #[test]
 fn components_are_shown_and_changed_as_in_lustre() {
     let system = FileSystem::start(Transport::InProcess, 1);
+    system.end_automatic_layouts();
     let examples = console::examples((1..).zip(COMPOSITE.lines()));
     assert!(examples.len() > 25, "examples are missing");
     console::run(&system, "lfs/composite.console", &examples);
@@ -90,6 +92,7 @@ fn run_edge_cases(system: &FileSystem, name: &str, owner: u32, runner: &str) {
 #[test]
 fn edge_cases_end_as_in_lustre_for_any_user() {
     let system = FileSystem::start(Transport::InProcess, 1);
+    system.end_automatic_layouts();
     run_edge_cases(&system, "root", 0, "");
     let nobody = format!("setpriv --reuid={NOBODY} --regid={NOBODY} --clear-groups");
     // The binary itself may lie where others cannot read.

@@ -65,8 +65,7 @@ impl RealCluster {
         let (tables, cold) = (MemoryDevice::new(), MemoryCold::new());
         let mut options = MdtOptions::new("stria", MdtIndex(0));
         options.store = Config::small();
-        options.parameters.default_layout =
-            FileSystemDefault { stripe_count, stripe_bytes, ..FileSystemDefault::default() };
+        options.parameters.default_layout = FileSystemDefault { automatic: false, stripe_count, stripe_bytes };
         let (device, config) = (Arc::new(tables.clone()), Config::small());
         let formatted = Mdt::format(
             &seams(&network, 3),

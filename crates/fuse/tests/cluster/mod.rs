@@ -83,7 +83,7 @@ async fn start_mdt(seams: &Seams) -> Arc<Mdt> {
     let mut options = MdtOptions::new(FSNAME, MdtIndex(0));
     options.store = kv::Config::small();
     options.parameters.default_layout =
-        FileSystemDefault { stripe_count: ResolvedCount::All, stripe_bytes: 256 << 10, ..FileSystemDefault::default() };
+        FileSystemDefault { stripe_count: ResolvedCount::All, stripe_bytes: 256 << 10, automatic: false };
     Mdt::format(seams, device.clone(), cold.clone(), kv::Config::small(), FSNAME, MdtIndex(0), &Credentials::root())
         .await
         .unwrap();

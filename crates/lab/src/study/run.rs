@@ -202,11 +202,7 @@ fn settings() -> Settings {
         import: ImportOptions { patience, resend: Duration::from_secs(1000), ..ImportOptions::default() },
         store: kv::Config { zero_segments: false, ..kv::Config::default() },
         ost: OstOptions::default(),
-        layout: FileSystemDefault {
-            stripe_count: ResolvedCount::AtMost(1),
-            stripe_bytes: 1 << 20,
-            ..FileSystemDefault::default()
-        },
+        layout: FileSystemDefault { stripe_count: ResolvedCount::AtMost(1), stripe_bytes: 1 << 20, automatic: false },
     }
 }
 

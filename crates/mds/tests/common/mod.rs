@@ -72,6 +72,15 @@ impl Fixture {
         Self::with_osts(absent_osts(4)).await
     }
 
+    /// The same, whose files have objects from the start, as without automatic layouts.
+    pub fn with_plain_files(mut self) -> Self {
+        self.options.parameters.default_layout.automatic = false;
+        let mut parameters = self.mdt.parameters();
+        parameters.default_layout.automatic = false;
+        self.mdt.set_parameters(parameters);
+        self
+    }
+
     /// One whose store commits by itself, and soon tries again what failed.
     pub async fn that_commits() -> Self {
         let mut fixture = Self::new().await;

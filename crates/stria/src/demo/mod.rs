@@ -18,6 +18,7 @@ use crate::{
         tree,
     },
     cli::DemoArgs,
+    explain::{self, ExplainArgs, Speeds},
     lfs,
 };
 use work::{Rates, Work};
@@ -42,11 +43,11 @@ pub fn run(arguments: &DemoArgs) -> anyhow::Result<()> {
     println!("mounted at {}\n", mount.display());
 
     println!("The work: {}", work.describe());
-    lfs_shown(&["setstripe", "-c", "-1", "-S", "1M"], &mount.join("."))?;
     let ours = work.run(&mount, "StriaFS")?;
-    println!("\n$ lfs getstripe {}", mount.join(work::LARGE_NAME).display());
-    lfs_shown(&["getstripe"], &mount.join(work::LARGE_NAME))?;
-    println!("$ lfs df -h {}", mount.display());
+    let large = mount.join(work::LARGE_NAME);
+    println!("\n$ stria explain {}", large.display());
+    explain::run(&ExplainArgs { paths: vec![large], json: false, speeds: Speeds::default() })?;
+    println!("\n$ lfs df -h {}", mount.display());
     lfs_shown(&["df", "-h"], &mount)?;
     println!();
     drop(system);

@@ -39,11 +39,17 @@ pub struct ExplainArgs {
 #[derive(Clone, Copy, Debug, Args)]
 pub struct Speeds {
     /// MB/s of one OST
-    #[arg(long, default_value_t = 350, value_name = "MB/S", value_parser = clap::value_parser!(u64).range(1..=10_000_000))]
+    #[arg(long, default_value_t = Speeds::default().ost_speed, value_name = "MB/S", value_parser = clap::value_parser!(u64).range(1..=10_000_000))]
     pub ost_speed: u64,
     /// MB/s of a client's link
-    #[arg(long, default_value_t = 3000, value_name = "MB/S", value_parser = clap::value_parser!(u64).range(1..=10_000_000))]
+    #[arg(long, default_value_t = Speeds::default().client_speed, value_name = "MB/S", value_parser = clap::value_parser!(u64).range(1..=10_000_000))]
     pub client_speed: u64,
+}
+
+impl Default for Speeds {
+    fn default() -> Self {
+        Self { ost_speed: 350, client_speed: 3000 }
+    }
 }
 
 impl Speeds {

@@ -191,6 +191,20 @@ impl FileSystem {
         program
     }
 
+    /// Runs `stria ctl` on the daemon that has the metadata target; it must succeed.
+    pub fn ctl(&self, command: &str) -> String {
+        let run_dir = match self.transport {
+            Transport::InProcess => self.place.data("up").join("run"),
+            Transport::Tcp => self.place.data("run"),
+        };
+        self.shell(&format!("stria ctl --run-dir {} {command}", run_dir.display())).succeed()
+    }
+
+    /// Files that nobody chooses a layout for have one stripe from now on, as Lustre's users expect without a default.
+    pub fn end_automatic_layouts(&self) {
+        self.ctl("set_param 'lod.*.automatic=0'");
+    }
+
     /// `text` with the mount points for `$A`, `$B`, ...
     pub fn with_mount_points(&self, text: &str) -> String {
         self.clients.iter().fold(text.to_owned(), |text, client| {
