@@ -17,6 +17,8 @@ use common::{FileSystem, Output, Transport, console, file_system::stria, program
 const FORMATS: &str = include_str!("lfs/formats.console");
 /// The same for layouts of components.
 const COMPOSITE: &str = include_str!("lfs/composite.console");
+/// Searches.
+const FIND: &str = include_str!("lfs/find.console");
 const EDGE_CASES: &str = include_str!("lfs/edge_cases.tsv");
 
 /// Ids of nobody and nogroup.
@@ -39,6 +41,15 @@ fn components_are_shown_and_changed_as_in_lustre() {
     let examples = console::examples((1..).zip(COMPOSITE.lines()));
     assert!(examples.len() > 25, "examples are missing");
     console::run(&system, "lfs/composite.console", &examples);
+    system.finish();
+}
+
+#[test]
+fn files_are_found_by_their_attributes_and_layouts() {
+    let system = FileSystem::start(Transport::InProcess, 1);
+    let examples = console::examples((1..).zip(FIND.lines()));
+    assert!(examples.len() > 30, "examples are missing");
+    console::run(&system, "lfs/find.console", &examples);
     system.finish();
 }
 

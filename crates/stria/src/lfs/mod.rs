@@ -4,12 +4,14 @@
 //!
 //! Paths are bytes: they are taken and printed as they are. Only messages on standard error replace what is not text.
 
+mod accounts;
 pub mod channel;
 mod compare;
 mod component_filter;
 mod components;
 mod df;
 mod fid;
+mod find;
 mod getstripe;
 mod layout_options;
 pub mod options;
@@ -49,6 +51,7 @@ type Command = fn(&[OsString], &mut dyn Write) -> Outcome;
 const COMMANDS: &[(&str, Command, &str)] = &[
     ("setstripe", setstripe::run, "create a file with a layout, or set a directory's default layout"),
     ("getstripe", getstripe::run, "show the layout of files and the default layout of directories"),
+    ("find", find::run, "show the files below a directory that pass tests of attributes and layouts"),
     ("df", df::run, "show space or inodes of every target"),
     ("pool_list", pools::list, "list the pools of a file system, or the OSTs of one: pool_list FSNAME[.POOL]"),
     ("osts", targets::osts, "list the object storage targets"),

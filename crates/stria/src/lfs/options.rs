@@ -97,6 +97,15 @@ pub enum OptionError {
 
 /// Parses `arguments` by the table of `specs`.
 pub fn parse(specs: &[OptionSpec], arguments: &[OsString]) -> Result<Parsed, OptionError> {
+    parse_by(specs, arguments, false)
+}
+
+/// As [`parse`], but long options may begin with a single `-` too, if they are written in full (`-name`), as find(1) has them.
+pub fn parse_long_only(specs: &[OptionSpec], arguments: &[OsString]) -> Result<Parsed, OptionError> {
+    parse_by(specs, arguments, true)
+}
+
+fn parse_by(specs: &[OptionSpec], arguments: &[OsString], long_only: bool) -> Result<Parsed, OptionError> {
     let mut parsed = Parsed::default();
     let mut rest = arguments.iter();
     while let Some(argument) = rest.next() {
@@ -113,11 +122,19 @@ pub fn parse(specs: &[OptionSpec], arguments: &[OsString]) -> Result<Parsed, Opt
             parsed.operands.extend(rest.by_ref().cloned());
         } else if let Some(long) = text.strip_prefix("--") {
             parse_long(specs, long, &mut rest, &mut parsed)?;
+        } else if long_only && is_long(specs, &text[1..]) {
+            parse_long(specs, &text[1..], &mut rest, &mut parsed)?;
         } else {
             parse_cluster(specs, &text[1..], &mut rest, &mut parsed)?;
         }
     }
     Ok(parsed)
+}
+
+/// Whether `text`, what stands behind a single `-`, is a long option in full, with or without a value.
+fn is_long(specs: &[OptionSpec], text: &str) -> bool {
+    let name = text.split_once('=').map_or(text, |(name, _)| name);
+    name.len() > 1 && specs.iter().any(|spec| spec.long.contains(&name))
 }
 
 /// Whether an argument is an option; a single `-` is a path.
@@ -223,6 +240,15 @@ mod tests {
         let parsed = parse_words("-S file -S4M").unwrap();
         assert_eq!(parsed.operands, ["file"]);
         assert_eq!(parsed.value("stripe-size"), Some("4M"));
+    }
+
+    #[test]
+    fn long_options_may_have_a_single_dash_where_that_is_understood() {
+        let words = ["-hex-idx", "-stripe-count=2", "-c3", "-count", "-vq"].map(OsString::from);
+        let parsed = parse_long_only(SPECS, &[&words[..], &["-quiet".into()]].concat()).unwrap();
+        let given: Vec<_> = parsed.options.iter().map(|(name, value)| (*name, value.as_deref())).collect();
+        let count = |value| ("stripe-count", Some(value));
+        assert_eq!(given, [("hex-idx", None), count("2"), count("3"), count("-vq"), ("quiet", None)]);
     }
 
     #[test]
