@@ -55,6 +55,27 @@ pub enum ControlRequest {
     SyncAll,
     /// Pools of OSTs (`lfs pool_list`). -> Pools
     Pools,
+    /// The number that changes whenever the data of a file may have changed; nobody may have it open for writing. -> Version
+    DataVersion {
+        /// The file.
+        subject: Subject,
+        /// As long as the open file lasts that the ioctl is called on ([`Subject::This`]), writers wait.
+        hold_writers: bool,
+    },
+    /// Another layout for the open unnamed file, in which nothing was ever changed, as if it were in the place of `like`. -> Done
+    BeginLayout {
+        /// The layout.
+        spec: LayoutSpec,
+        /// The file whose directory fills what is left open.
+        like: InodeNumber,
+    },
+    /// Swap the layouts, and so the data, of two files. -> Done
+    SwapLayouts {
+        /// One, and the version of its data that must still hold.
+        first: (Subject, u64),
+        /// The other; without a version it is one that the caller has open and alone writes to.
+        second: (InodeNumber, Option<u64>),
+    },
 }
 
 /// A target as a client sees it.
@@ -108,4 +129,6 @@ pub enum ControlReply {
     Error(FsError),
     /// Pools by name.
     Pools(Vec<Pool>),
+    /// The version of a file's data.
+    Version(u64),
 }

@@ -79,7 +79,7 @@ impl FileSystem {
                 let Some(location) = layout.location(slot) else { continue };
                 let question = by_target.entry(holder_of(*inode, location)).or_default();
                 question.places.push((index, slot));
-                question.objects.push(ObjectId { inode: *inode, slot });
+                question.objects.push(layout.object(*inode, slot));
             }
         }
         let ask = |(role, question): (&TargetRole, &Question)| self.glimpse_target(*role, question.objects.clone());

@@ -29,6 +29,7 @@ mod size_tracker;
 mod space;
 mod statfs;
 mod statistics;
+mod swap;
 mod sync;
 mod target;
 mod targets;

@@ -32,15 +32,23 @@ const ATTEMPTS: usize = 4;
 /// An object of a file, and what this client has open of that file.
 #[derive(Clone, Copy)]
 pub(crate) struct Object<'a> {
+    /// The file.
     pub inode: InodeNumber,
-    pub slot: u32,
+    /// The object's name.
+    pub id: ObjectId,
     pub location: Location,
     pub open: Option<&'a OpenInode>,
 }
 
-impl Object<'_> {
-    pub fn id(&self) -> ObjectId {
-        ObjectId { inode: self.inode, slot: self.slot }
+impl<'a> Object<'a> {
+    /// The object of `slot` of the file `inode`, which has this layout.
+    pub fn new(
+        inode: InodeNumber,
+        layout: &Layout,
+        (slot, location): (u32, Location),
+        open: Option<&'a OpenInode>,
+    ) -> Self {
+        Self { inode, id: layout.object(inode, slot), location, open }
     }
 }
 
@@ -124,7 +132,7 @@ impl FileSystem {
             let reply = target.objects(make(), bulk.clone()).await;
             outcome = reply.and_then(|(reply, bulk, losses)| take(reply, bulk, losses));
             match &outcome {
-                Err(FsError::Transfer) => tracing::warn!(object = %object.id(), "data arrived damaged; trying again"),
+                Err(FsError::Transfer) => tracing::warn!(object = %object.id, "data arrived damaged; trying again"),
                 Err(FsError::Evicted) => {
                     let Some(open) = object.open else { return Err(FsError::Stale) };
                     // What it did is unknown, whatever comes of its repetition.
@@ -139,7 +147,7 @@ impl FileSystem {
 
     /// Reads up to `bytes` from `offset` of an object and verifies them.
     pub(crate) async fn read_object(&self, object: Object<'_>, offset: u64, bytes: u64) -> FsResult<ObjectData> {
-        let request = Read { object: object.id(), offset, bytes: bytes as u32 };
+        let request = Read { object: object.id, offset, bytes: bytes as u32 };
         let take = |reply, data: Bytes, _| match reply {
             OstReply::Read(ReadDone { checksums, size }) => {
                 if data.len() as u64 != bytes.min(size.saturating_sub(offset)) {
@@ -166,7 +174,7 @@ impl FileSystem {
         let checksums = checksum::checksums(offset, &data);
         let make = || {
             OstRequest::Write(Write {
-                object: object.id(),
+                object: object.id,
                 offset,
                 checksums: checksums.clone(),
                 sync,
@@ -183,7 +191,7 @@ impl FileSystem {
         layout: &Layout,
         change: SpaceChange,
     ) -> FsResult<Changed> {
-        let make = || OstRequest::Space(object.id(), change);
+        let make = || OstRequest::Space(object.id, change);
         self.change_object(object, layout, &Bytes::new(), false, make).await
     }
 
@@ -203,7 +211,7 @@ impl FileSystem {
         };
         let outcome = self.object_call(object, bulk, make, take).await;
         match &outcome {
-            Ok((changed, losses)) => in_flight.done(layout, object.slot, changed, (!sync).then_some(*losses)),
+            Ok((changed, losses)) => in_flight.done(layout, object.id.slot, changed, (!sync).then_some(*losses)),
             Err(FsError::NoSpace) => in_flight.refused(),
             Err(_) => {}
         }
@@ -216,6 +224,6 @@ impl FileSystem {
             OstReply::Found(found) => Ok(found),
             reply => Err(unexpected(reply)),
         };
-        self.object_call(object, &Bytes::new(), || OstRequest::Seek(object.id(), offset, data), take).await
+        self.object_call(object, &Bytes::new(), || OstRequest::Seek(object.id, offset, data), take).await
     }
 }

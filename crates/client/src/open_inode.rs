@@ -155,6 +155,13 @@ impl OpenInode {
         Some((self.inode, Layout::clone(layout)))
     }
 
+    /// The only open of this client, if it is the only one.
+    pub fn only_id(&self) -> Option<OpenId> {
+        let state = self.state.lock();
+        let mut ids = state.opens.keys();
+        ids.next().copied().filter(|_| ids.next().is_none())
+    }
+
     /// Fails once the life of the mount in which it was opened is over.
     pub fn check(&self) -> FsResult<()> {
         if self.stale.load(Ordering::Acquire) { Err(FsError::Stale) } else { Ok(()) }

@@ -57,7 +57,7 @@ impl FileSystem {
         let chunks: Vec<ObjectRange> =
             layout.ranges(offset, bytes).flat_map(|range| range.chunks(BULK_BYTES_MAX as u64)).collect();
         let read = |chunk: &ObjectRange| {
-            let object = Object { inode, slot: chunk.slot, location: chunk.location, open: Some(open) };
+            let object = Object::new(inode, &layout, (chunk.slot, chunk.location), Some(open));
             self.read_object(object, chunk.offset, chunk.bytes)
         };
         let outcomes = join_all(chunks.iter().map(read).collect()).await;

@@ -70,7 +70,7 @@ impl FileSystem {
         };
         let inode = open.inode();
         let change = |range: &ObjectRange| {
-            let object = Object { inode, slot: range.slot, location: range.location, open: Some(open) };
+            let object = Object::new(inode, &layout, (range.slot, range.location), Some(open));
             self.space_object(object, &layout, object_change(mode, range))
         };
         let ranges: Vec<ObjectRange> = layout.ranges(offset, bytes).collect();
@@ -92,8 +92,8 @@ impl FileSystem {
             return Err(FsError::NoDeviceOrAddress);
         }
         let wants_data = target == SeekTarget::Data;
-        let seek = |(slot, location)| {
-            let object = Object { inode: open.inode(), slot, location, open: Some(open) };
+        let seek = |found| {
+            let object = Object::new(open.inode(), &layout, found, Some(open));
             self.seek_slot(object, &layout, offset, wants_data)
         };
         let behind = layout.objects().filter(|(slot, _)| layout.extent_of(*slot).end > offset);
@@ -118,13 +118,13 @@ impl FileSystem {
         offset: u64,
         wants_data: bool,
     ) -> FsResult<Option<u64>> {
-        let start = layout.object_position(object.slot, offset);
+        let start = layout.object_position(object.id.slot, offset);
         let found = self.seek_object(object, start, wants_data).await?;
         // Nothing found when looking for a hole: `start` is at or behind the object's end.
         let found = if wants_data { found } else { Some(found.unwrap_or(start)) };
-        let in_file = found.map(|found| layout.file_offset(object.slot, found));
+        let in_file = found.map(|found| layout.file_offset(object.id.slot, found));
         // Behind the extent, the object's end is not the file's.
-        Ok(in_file.filter(|position| *position < layout.extent_of(object.slot).end))
+        Ok(in_file.filter(|position| *position < layout.extent_of(object.id.slot).end))
     }
 }
 

@@ -16,7 +16,7 @@ use std::collections::BTreeMap;
 
 use layout::{Layout, Location};
 use rpc::message::mgs::TargetRole;
-use types::{FileKind, FsResult, ObjectId, OstIndex};
+use types::{FileKind, FsResult, OstIndex};
 
 use crate::{FileSystem, OpenFile, join::join_all, open_inode::OpenInode, statistics::Operation};
 
@@ -85,6 +85,11 @@ impl FileSystem {
             let lost = self.commit(open).await?;
             return self.tell_lost(open, lost);
         }
+        self.sync_inode(open, data_only).await
+    }
+
+    /// Returns when everything this client wrote to a regular file is durable.
+    pub(crate) async fn sync_inode(&self, open: &OpenInode, data_only: bool) -> FsResult<()> {
         let _turn = open.syncing.lock().await;
         let pending = Pending::take(open);
         // Asked for afterwards: what is pending lies where this layout says, even if it changed a moment ago.
@@ -105,7 +110,7 @@ impl FileSystem {
     ) -> FsResult<(Losses, u64)> {
         let by_ost = pending.by_ost(layout);
         let flushes = by_ost.iter().map(|(&ost, slots)| async move {
-            let objects = slots.iter().map(|&slot| ObjectId { inode: open.inode(), slot }).collect();
+            let objects = slots.iter().map(|&slot| layout.object(open.inode(), slot)).collect();
             Ok((ost, self.targets.ost(ost)?.flush_objects(objects).await?))
         });
         let commit = async {

@@ -109,7 +109,7 @@ impl FileSystem {
         let ends_before = |&(slot, _): &(u32, Location)| layout.extent_of(slot).end < size;
         let (kept, truncated): (Vec<_>, Vec<_>) = layout.objects().partition(ends_before);
         let expected = begun + truncated.len() as u64;
-        let object = |(slot, location)| Object { inode, slot, location, open };
+        let object = |found| Object::new(inode, layout, found, open);
         let truncated = truncated.into_iter().map(object).collect();
         let kept = kept.into_iter().map(|(slot, _)| slot).collect();
         let outcome = self.truncate_each(layout, size, truncated, (inode, kept)).await;
@@ -131,7 +131,7 @@ impl FileSystem {
         (inode, kept): (InodeNumber, Vec<u32>),
     ) -> FsResult<Figures> {
         let truncate = |object: Object<'a>| {
-            let change = SpaceChange::Truncate { size: layout.object_size(object.slot, size) };
+            let change = SpaceChange::Truncate { size: layout.object_size(object.id.slot, size) };
             self.space_object(object, layout, change)
         };
         let outcomes = join_all(truncated.into_iter().map(truncate).collect()).await;

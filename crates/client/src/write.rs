@@ -156,7 +156,7 @@ impl FileSystem {
         let chunks: Vec<ObjectRange> =
             layout.ranges(offset, data.len() as u64).flat_map(|range| range.chunks(BULK_BYTES_MAX as u64)).collect();
         let write = |chunk: &ObjectRange| {
-            let object = Object { inode, slot: chunk.slot, location: chunk.location, open: Some(open) };
+            let object = Object::new(inode, layout, (chunk.slot, chunk.location), Some(open));
             self.write_object(object, layout, chunk.offset, gather(chunk, offset, data), sync)
         };
         let outcomes = join_all(chunks.iter().map(write).collect()).await;

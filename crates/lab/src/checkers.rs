@@ -106,12 +106,11 @@ async fn all_objects(inspector: &Inspector) -> Result<Objects, String> {
 
 /// Objects that no file has, with their targets.
 fn orphans(inodes: &[ScannedInode], objects: &Objects) -> BTreeSet<(Location, ObjectId)> {
-    let layouts: BTreeMap<InodeNumber, &Layout> =
-        inodes.iter().filter_map(|scanned| Some((scanned.entry.attributes.inode, scanned.layout.as_ref()?))).collect();
-    let belongs = |holder: Location, object: ObjectId| {
-        let location = layouts.get(&object.inode).and_then(|layout| layout.location(object.slot));
-        location == Some(holder)
-    };
+    let layouts = inodes.iter().filter_map(|scanned| Some((scanned.entry.attributes.inode, scanned.layout.as_ref()?)));
+    let expected: BTreeSet<(Location, ObjectId)> = layouts
+        .flat_map(|(inode, layout)| layout.objects().map(move |(slot, at)| (at, layout.object(inode, slot))))
+        .collect();
+    let belongs = |holder: Location, object: ObjectId| expected.contains(&(holder, object));
     let each = objects.iter().flat_map(|(holder, objects)| objects.iter().map(|(object, _)| (*holder, *object)));
     each.filter(|(holder, object)| !belongs(*holder, *object)).collect()
 }
@@ -153,7 +152,7 @@ async fn objects_verify(inspector: &Inspector) -> Verdict {
 /// The size that the objects of a file imply.
 fn size_of_objects(number: InodeNumber, layout: &Layout, objects: &Objects) -> u64 {
     let size = |(slot, location)| {
-        let id = ObjectId { inode: number, slot };
+        let id = layout.object(number, slot);
         let found = objects[&location].iter().find(|(object, _)| *object == id);
         found.map_or(0, |(_, attributes)| layout.file_size(slot, attributes.size))
     };

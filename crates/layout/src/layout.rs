@@ -11,7 +11,7 @@
 //! generation grow. A holder of an older generation misses later components: before he answers from a hole he asks again.
 
 use serde::{Deserialize, Serialize};
-use types::{Generation, OstIndex, limits::STRIPE_COUNT_MAX};
+use types::{Generation, InodeNumber, ObjectId, OstIndex, limits::STRIPE_COUNT_MAX};
 
 use crate::{
     component::{Backing, Component, ComponentError, ComponentId, END_OF_FILE, Extent, Location},
@@ -45,6 +45,9 @@ pub struct Layout {
     pub slots_next: u32,
     /// The first component number that was never used.
     pub ids_next: u32,
+    /// The inode number in the names of the objects on OSTs, where that is not the file's own: after layouts were swapped
+    /// (module `swap`). Slots are counted for this number.
+    pub named_by: Option<InodeNumber>,
 }
 
 /// Why a layout cannot be used.
@@ -106,7 +109,7 @@ impl Layout {
         let slots_next = plain.stripe_count();
         let backing = Backing::Striped { plain, first_slot: 0, spec };
         let component = Component { id: ComponentId(1), extent: Extent::WHOLE, backing };
-        Self { generation, form: Form::Plain, components: vec![component], slots_next, ids_next: 2 }
+        Self { generation, form: Form::Plain, components: vec![component], slots_next, ids_next: 2, named_by: None }
     }
 
     /// Components as asked for, none with objects yet but data on the MDT. The request must be valid.
@@ -117,6 +120,7 @@ impl Layout {
             components: Vec::new(),
             slots_next: 0,
             ids_next: 1,
+            named_by: None,
         };
         asked.iter().for_each(|component| layout.append(component));
         layout.generation = Generation(layout.components.len() as u64);
@@ -225,6 +229,20 @@ impl Layout {
     /// Who holds the object of a slot, if there is one.
     pub fn location(&self, slot: u32) -> Option<Location> {
         self.find(slot).map(|component| component.location(slot))
+    }
+
+    /// The name of the object of `slot`, which must exist, in the layout of the file `inode`. Data on the MDT are always
+    /// named by their file.
+    pub fn object(&self, inode: InodeNumber, slot: u32) -> ObjectId {
+        match self.owner(slot).0.location(slot) {
+            Location::Ost(_) => ObjectId { inode: self.namer(inode), slot },
+            Location::Mdt => ObjectId { inode, slot },
+        }
+    }
+
+    /// The inode number in the names of the objects on OSTs of the file `inode`.
+    pub fn namer(&self, inode: InodeNumber) -> InodeNumber {
+        self.named_by.unwrap_or(inode)
     }
 
     fn find(&self, slot: u32) -> Option<&Component> {
@@ -357,6 +375,7 @@ impl Layout {
         };
         self.generation > older.generation
             && self.form == older.form
+            && self.named_by == older.named_by
             && self.slots_next >= older.slots_next
             && self.ids_next >= older.ids_next
             && self.end() >= older.end()

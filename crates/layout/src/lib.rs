@@ -13,6 +13,7 @@ pub mod range;
 mod request;
 pub mod spec;
 pub mod striping;
+pub mod swap;
 pub mod text;
 
 pub use component::{Backing, Component, ComponentId, END_OF_FILE, Extent, Location};

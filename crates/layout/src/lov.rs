@@ -146,7 +146,8 @@ impl<'a> Stripes<'a> {
         Stripes { pattern: PATTERN_RAID0, size: units, ..Stripes::default() }
     }
 
-    fn encode(&self, bytes: &mut Vec<u8>) {
+    /// `namer`: the number in the objects' names.
+    fn encode(&self, bytes: &mut Vec<u8>, namer: InodeNumber) {
         let magic = match (self.specific.is_empty(), self.pool) {
             (false, _) => SPECIFIC_MAGIC,
             (true, Some(_)) => V3_MAGIC,
@@ -168,7 +169,7 @@ impl<'a> Stripes<'a> {
             bytes.extend_from_slice(&pool);
         }
         for (slot, ost) in &self.objects {
-            put_object(bytes, self.owner.map_or(0, |owner| owner.0), *slot, *ost);
+            put_object(bytes, namer.0, *slot, *ost);
         }
         for ost in self.specific {
             put_object(bytes, 0, 0, *ost);
@@ -199,17 +200,18 @@ fn put_object(bytes: &mut Vec<u8>, sequence: u64, object: u32, ost: OstIndex) {
 /// The layout of a file.
 pub fn encode(inode: InodeNumber, layout: &Layout) -> Vec<u8> {
     let mut bytes = Vec::new();
+    let namer = layout.namer(inode);
     match (layout.form, layout.components.as_slice()) {
-        (Form::Plain, [component]) => Stripes::of(component, inode).encode(&mut bytes),
+        (Form::Plain, [component]) => Stripes::of(component, inode).encode(&mut bytes, namer),
         (_, components) => {
             let stripes = |component| Stripes { owner: None, ..Stripes::of(component, inode) };
             // Within components the stripes do not name the file, but their objects do.
             let encoded = components.iter().map(|component| {
                 let mut one = Vec::new();
                 let stripes = stripes(component);
-                Stripes { objects: Vec::new(), ..stripes }.encode(&mut one);
+                Stripes { objects: Vec::new(), ..stripes }.encode(&mut one, namer);
                 Stripes::of(component, inode).objects.iter().for_each(|(slot, ost)| {
-                    put_object(&mut one, inode.0, *slot, *ost);
+                    put_object(&mut one, namer.0, *slot, *ost);
                 });
                 one
             });
@@ -224,12 +226,12 @@ pub fn encode_default(spec: &LayoutSpec) -> Option<Vec<u8>> {
     let mut bytes = Vec::new();
     match spec {
         LayoutSpec::Automatic => return None,
-        LayoutSpec::Plain(stripes) => Stripes::asked(stripes).encode(&mut bytes),
+        LayoutSpec::Plain(stripes) => Stripes::asked(stripes).encode(&mut bytes, InodeNumber(0)),
         LayoutSpec::Composite(components) => {
             let layout = Layout::composite(components);
             let encoded = layout.components.iter().map(|component| {
                 let mut one = Vec::new();
-                Stripes { owner: None, ..Stripes::of(component, InodeNumber(0)) }.encode(&mut one);
+                Stripes { owner: None, ..Stripes::of(component, InodeNumber(0)) }.encode(&mut one, InodeNumber(0));
                 one
             });
             encode_composite(&mut bytes, 0, &layout.components, &encoded.collect::<Vec<_>>(), true);

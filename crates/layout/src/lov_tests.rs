@@ -123,7 +123,7 @@ fn layouts() -> impl Strategy<Value = Layout> {
         let rest = Component { id: ComponentId(2), extent: Extent { start: end << 16, end: END_OF_FILE }, backing };
         let (slots_next, ids_next) = (1 + osts.len() as u32, 3);
         let components = vec![mdt, rest];
-        Layout { generation: Generation(2), form: Form::Composite, components, slots_next, ids_next }
+        Layout { generation: Generation(2), form: Form::Composite, components, slots_next, ids_next, named_by: None }
     })
 }
 

@@ -31,6 +31,7 @@ fn valid() -> Layout {
         ],
         slots_next: 3,
         ids_next: 4,
+        named_by: None,
     }
 }
 

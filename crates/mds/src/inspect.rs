@@ -194,13 +194,14 @@ fn describe_entry(record: &EntryRecord) -> String {
 
 fn describe_layout(layout: &Layout) -> String {
     let generation = layout.generation.0;
+    let named_by = layout.named_by.map_or(String::new(), |inode| format!(", objects named by inode {inode}"));
     if let (Form::Plain, [Component { backing: Backing::Striped { plain, .. }, .. }]) =
         (layout.form, layout.components.as_slice())
     {
-        return format!("{}, generation {generation}", describe_stripes(plain));
+        return format!("{}, generation {generation}{named_by}", describe_stripes(plain));
     }
     let parts: Vec<String> = layout.components.iter().map(describe_component).collect();
-    format!("components {}, generation {generation}", parts.join("; "))
+    format!("components {}, generation {generation}{named_by}", parts.join("; "))
 }
 
 fn describe_stripes(plain: &PlainLayout) -> String {

@@ -284,6 +284,7 @@ impl Mdt {
             now_ns: self.seams.clock.now().0,
             parameters: self.possible(self.parameters()),
             losses: self.losses.count(),
+            data_bytes_max: self.bytes_on_mdt_limit(),
         }
     }
 
@@ -366,7 +367,7 @@ impl Mdt {
                 self.refresh_space(*ost).await;
                 Ok(MdtReply::Done)
             }
-            MdtRequest::PlaceElsewhere(_) => {
+            MdtRequest::PlaceElsewhere(_) | MdtRequest::SwapLayouts(..) => {
                 let reply = self.run(call, request, &NewData::default()).await?;
                 // A client goes on writing under the new layout although this MDT loses power and restarts.
                 self.durable().await?;
@@ -394,6 +395,7 @@ impl Mdt {
             return Ok(reply);
         }
         let deadline = self.seams.clock.now() + WAIT_MAX;
+        let data_bytes = if ops::moves_data(request) { self.bytes_on_mdt_limit() } else { new.end() };
         loop {
             let context = self.context(call.client);
             let transact = |namespace: &mut Namespace| {
@@ -406,7 +408,7 @@ impl Mdt {
                 });
                 (outcome, namespace.last())
             };
-            let (outcome, lsn) = self.with_room(new.end(), transact).await;
+            let (outcome, lsn) = self.with_room(data_bytes, transact).await;
             self.written(lsn).await?;
             let (reply, waiter) = outcome?;
             if let MdtRequest::Reclaim(reclaim) = request

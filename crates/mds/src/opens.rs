@@ -58,6 +58,8 @@ pub(crate) struct OpenTable {
     files: BTreeMap<OpenKey, OpenFile>,
     uses: BTreeMap<InodeNumber, Uses>,
     files_written: u32,
+    /// Inodes that nobody else may begin to write to, as long as this open lasts.
+    held: BTreeMap<InodeNumber, OpenKey>,
 }
 
 impl OpenTable {
@@ -88,6 +90,9 @@ impl OpenTable {
                 uses.clients.remove(&key.client);
             }
         }
+        if self.held.get(&file.inode) == Some(&key) {
+            self.held.remove(&file.inode);
+        }
         if uses.opens == 0 {
             assert_eq!(uses.writers, 0, "a writer is an open");
             self.uses.remove(&file.inode);
@@ -105,6 +110,25 @@ impl OpenTable {
         if let Some(file) = self.files.get_mut(&key) {
             file.epoch = Some(epoch);
         }
+    }
+
+    /// Until this open ends, whoever else wants to write to its inode has to wait ([`OpenTable::is_held`]). A restart forgets it.
+    pub fn hold(&mut self, key: OpenKey) {
+        if let Some(file) = self.files.get(&key) {
+            self.held.insert(file.inode, key);
+        }
+    }
+
+    /// Whether writers of the inode wait for an open's end.
+    pub fn is_held(&self, inode: InodeNumber) -> bool {
+        self.held.contains_key(&inode)
+    }
+
+    /// Whether the inode is open through `open` at most.
+    pub fn is_open_only_by(&self, inode: InodeNumber, open: Option<OpenKey>) -> bool {
+        let opens = self.uses.get(&inode).map_or(0, |uses| uses.opens);
+        let own = open.and_then(|key| self.files.get(&key)).is_some_and(|file| file.inode == inode);
+        opens == u32::from(own)
     }
 
     /// Whether anybody has the inode open.
@@ -184,12 +208,16 @@ mod tests {
         table.insert(key(2, 3), file(6, open_flag::WRITE));
         assert_eq!(table.writers(inode), Writers { opens: 2, clients: 2, files: 2 });
         table.remove(key(2, 3)).unwrap();
+        assert!(!table.is_open_only_by(inode, Some(key(1, 1))) && !table.is_open_only_by(inode, None));
+        table.hold(key(1, 1));
+        assert!(table.is_held(inode) && !table.is_held(InodeNumber(6)));
         for open in [key(1, 1), key(2, 1), key(2, 2)] {
             assert!(table.is_open(inode));
             table.remove(open).unwrap();
             assert!(!table.opened_by_others(inode, ClientId(2)), "1 left first");
+            assert!(!table.is_held(inode), "the holder left first");
         }
-        assert!(!table.is_open(inode));
+        assert!(!table.is_open(inode) && table.is_open_only_by(inode, None));
         assert_eq!(table.writers(inode), Writers::default());
         assert_eq!(table.remove(key(1, 1)), None);
     }

@@ -94,7 +94,9 @@ fn name_of(request: &MdtRequest) -> &'static str {
         | MdtRequest::SetDefaultLayout(..)
         | MdtRequest::Instantiate(_)
         | MdtRequest::ChangeLayout(..)
-        | MdtRequest::PlaceElsewhere(_) => "layout",
+        | MdtRequest::PlaceElsewhere(_)
+        | MdtRequest::DataVersion(..)
+        | MdtRequest::SwapLayouts(..) => "layout",
         MdtRequest::InodePaths(..) => "path",
         MdtRequest::SetLock(_) | MdtRequest::CancelLock(_) | MdtRequest::GetLock(_) => "lock",
         MdtRequest::StatFs | MdtRequest::ReportFull(_) => "statfs",

@@ -9,7 +9,11 @@ use lock::{AdvisoryLocks, ExclusiveLocks, Wake};
 use tokio::sync::{Notify, futures::OwnedNotified};
 use types::{ClientId, InodeNumber, OstIndex, Slot, Xid, limits};
 
-use crate::{opens::OpenTable, placement::Targets, removed::Removed};
+use crate::{
+    opens::{OpenFile, OpenKey, OpenTable},
+    placement::Targets,
+    removed::Removed,
+};
 
 /// Requests that wait for a lock of an inode, each within its handler.
 #[derive(Debug, Default)]
@@ -163,6 +167,17 @@ impl Volatile {
             removed: Removed::default(),
             targets: Targets::new(random),
         }
+    }
+
+    /// An open ends; who waited for its end goes on.
+    pub fn remove_open(&mut self, key: OpenKey) -> Option<OpenFile> {
+        let file = self.opens.get(key)?;
+        let (inode, held) = (file.inode, self.opens.is_held(file.inode));
+        let file = self.opens.remove(key);
+        if held && !self.opens.is_held(inode) {
+            self.waiters.wake(inode);
+        }
+        file
     }
 
     /// Releases all locks of a client and wakes who can go on.

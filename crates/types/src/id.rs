@@ -61,10 +61,11 @@ impl fmt::Display for InodeNumber {
     }
 }
 
-/// Name of an object on an OST: the file it belongs to and the stripe slot within that file's layout.
+/// Name of an object: the file it was made for and the stripe slot within that file's layout. Another file has it after
+/// their layouts were swapped.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct ObjectId {
-    /// The file.
+    /// The file it was made for.
     pub inode: InodeNumber,
     /// The stripe slot; unique within the file for its whole life, never given to another OST.
     pub slot: u32,

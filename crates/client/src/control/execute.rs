@@ -52,6 +52,22 @@ impl FileSystem {
             ControlRequest::InodePaths(inode) => Ok(ControlReply::Paths(self.paths(credentials, inode).await?)),
             ControlRequest::Pools => Ok(ControlReply::Pools(self.targets.pools())),
             ControlRequest::Targets => Ok(ControlReply::Targets(self.target_statuses().await)),
+            ControlRequest::DataVersion { subject, hold_writers } => {
+                let opened = subject == Subject::This;
+                let inode = self.subject(credentials, inode, subject).await?.inode;
+                let version = self.data_version(credentials, inode, opened, hold_writers).await?;
+                Ok(ControlReply::Version(version))
+            }
+            ControlRequest::BeginLayout { spec, like } => {
+                self.begin_layout(credentials, inode, spec, like).await?;
+                Ok(ControlReply::Done)
+            }
+            ControlRequest::SwapLayouts { first: (subject, version), second } => {
+                let opened = subject == Subject::This;
+                let first = self.subject(credentials, inode, subject).await?.inode;
+                self.swap_layouts(credentials, (first, version, opened), second).await?;
+                Ok(ControlReply::Done)
+            }
             ControlRequest::SyncAll => {
                 self.sync_all().await?;
                 Ok(ControlReply::Done)

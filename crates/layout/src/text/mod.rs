@@ -73,12 +73,13 @@ pub fn plain(inode: InodeNumber, generation: u64, row: &Row, style: Style) -> St
     text
 }
 
-/// One line per object. The object of slot `n` of inode `i` is object `n` of group `i`.
+/// One line per object. The object of slot `n` named by inode `i` is object `n` of group `i`.
 fn object_table(text: &mut String, inode: InodeNumber, row: &Row, style: Style) {
+    let group = row.named_by.unwrap_or(inode);
     text.push_str("\tobdidx\t\t objid\t\t objid\t\t group\n");
     for (slot, ost) in &row.objects {
         let hexadecimal = if *slot == 0 { "0".to_owned() } else { format!("{slot:#x}") };
-        writeln!(text, "\t{:>6}\t{slot:>14}\t{hexadecimal:>13}\t{:>#14x}", style.index(*ost), inode.0)
+        writeln!(text, "\t{:>6}\t{slot:>14}\t{hexadecimal:>13}\t{:>#14x}", style.index(*ost), group.0)
             .expect("writing to a string");
     }
     text.push('\n');
@@ -86,7 +87,7 @@ fn object_table(text: &mut String, inode: InodeNumber, row: &Row, style: Style) 
 
 fn objects_yaml(text: &mut String, indent: &str, inode: InodeNumber, row: &Row, style: Style) {
     for (slot, ost) in &row.objects {
-        let (index, group) = (style.index(*ost), inode.0);
+        let (index, group) = (style.index(*ost), row.named_by.unwrap_or(inode).0);
         writeln!(text, "{indent}- l_ost_idx: {index}\n{indent}  l_fid:     {group:#x}:{slot:#x}:0x0")
             .expect("writing to a string");
     }
@@ -220,9 +221,10 @@ fn objects(text: &mut String, inode: InodeNumber, row: &Row, style: Style) {
         objects_yaml(text, "      ", inode, row, style);
         return;
     }
+    let group = row.named_by.unwrap_or(inode);
     for (stripe, (slot, ost)) in row.objects.iter().enumerate() {
         let index = style.index(*ost);
-        writeln!(text, "      -{stripe:>4}: {{ l_ost_idx: {index:>3}, l_fid: [{:#x}:{slot:#x}:0x0] }}", inode.0)
+        writeln!(text, "      -{stripe:>4}: {{ l_ost_idx: {index:>3}, l_fid: [{:#x}:{slot:#x}:0x0] }}", group.0)
             .expect("writing to a string");
     }
 }

@@ -1,6 +1,6 @@
 //! A component as tools show it, be it of a file or of a directory's default.
 
-use types::{OstIndex, limits::STRIPE_BYTES_DEFAULT};
+use types::{InodeNumber, OstIndex, limits::STRIPE_BYTES_DEFAULT};
 
 use crate::{
     component::{Backing, Component, ComponentId, Extent},
@@ -57,6 +57,8 @@ pub struct Row {
     pub pool: Option<String>,
     /// Slot and OST of every object on an OST.
     pub objects: Vec<(u32, OstIndex)>,
+    /// The inode number in their names, if it is not the file's.
+    pub named_by: Option<InodeNumber>,
     /// Where its stripes stand in Lustre's binary form, as `-v` shows it.
     pub offset_bytes: u32,
     /// How many bytes they take there.
@@ -76,6 +78,7 @@ impl Row {
             first_asked: None,
             pool: None,
             objects: Vec::new(),
+            named_by: None,
             offset_bytes: 0,
             size_bytes: 0,
         };
@@ -154,6 +157,7 @@ pub fn rows(layout: &Layout) -> Vec<Row> {
     let mut rows: Vec<Row> = layout.components.iter().map(Row::of).collect();
     let mut offset = COMPOSITE_BYTES + rows.len() * ENTRY_BYTES;
     for row in &mut rows {
+        row.named_by = layout.named_by;
         let size = row.verbose_bytes();
         row.offset_bytes = offset as u32;
         row.size_bytes = size as u32;

@@ -26,7 +26,7 @@ pub(crate) fn run(txn: &mut Transaction<'_>, request: &Close) -> FsResult<MdtRep
         txn.volatile.locks.drop_owner(request.inode, LockFamily::Flock, owner, &mut wake);
         txn.volatile.waiters.wake_granted(&wake);
     }
-    let file = txn.volatile.opens.remove(OpenKey { client, open: request.open });
+    let file = txn.volatile.remove_open(OpenKey { client, open: request.open });
     let settle = match txn.find_inode(request.inode)? {
         Some(inode) => end_open(txn, inode, file, request.update.as_ref())?,
         None => None,
@@ -75,7 +75,7 @@ pub(crate) fn settle(txn: &mut Transaction<'_>, request: &Settle) -> FsResult<Md
 
 /// Ends the open of a client that is gone: nothing it might say later is believed.
 pub(crate) fn abandon(txn: &mut Transaction<'_>, key: OpenKey) -> FsResult<()> {
-    let Some(file) = txn.volatile.opens.remove(key) else { return Ok(()) };
+    let Some(file) = txn.volatile.remove_open(key) else { return Ok(()) };
     let Some(mut inode) = txn.find_inode(file.inode)? else { return Ok(()) };
     if inode.attributes.links == 0 && txn.reap(inode.number())? {
         return Ok(());

@@ -37,6 +37,11 @@ pub(crate) fn begin(txn: &mut Transaction<'_>, who: &Credentials, request: &Excl
     let mut inode = txn.inode(request.inode)?;
     let open = request.open.map(|open| txn.own_open(request.inode, open)).transpose()?;
     check(txn, who, &inode, open, request.purpose)?;
+    // By path: who has it open for writing was there before.
+    if open.is_none() && txn.volatile.opens.is_held(request.inode) {
+        txn.wait_for(request.inode);
+        return Ok(MdtReply::Waiting);
+    }
     if !take(txn, request.inode) {
         return Ok(MdtReply::Waiting);
     }

@@ -5,7 +5,7 @@
 
 use layout::{Backing, Component, ComponentId, ComponentSpec, Form, Layout, LayoutSpec, Location};
 use rpc::message::{MdtReply, mdt::LayoutChange};
-use types::{Credentials, FsError, FsResult, Generation, InodeNumber, ObjectId};
+use types::{Credentials, FsError, FsResult, Generation, InodeNumber};
 
 use crate::{
     permission, settlement,
@@ -29,6 +29,7 @@ pub(crate) fn run(
         LayoutChange::Add(components) => add(txn, layout, components)?,
         LayoutChange::Delete { components, generation } => delete(txn, &mut inode, layout, components, *generation)?,
         LayoutChange::Replace(spec) => replacement(txn, &inode, spec)?,
+        LayoutChange::Begin { epoch, spec, like } => beginning(txn, &inode, *epoch, spec, *like)?,
     };
     changed.validate().map_err(|_| FsError::Invalid)?;
     inode.data = InodeData::Regular(changed);
@@ -88,9 +89,13 @@ fn delete(
 
 /// Whether nobody may have an idea of the file's data that a removal would make wrong.
 fn is_free(txn: &Transaction<'_>, inode: &Inode) -> bool {
+    !txn.is_open(inode.number()) && is_at_rest(txn, inode)
+}
+
+/// Whether nothing is under way that changes the file's data without an open of it.
+pub(super) fn is_at_rest(txn: &Transaction<'_>, inode: &Inode) -> bool {
     let volatile = &txn.volatile;
     !volatile.recovery.running()
-        && !txn.is_open(inode.number())
         && volatile.exclusive.holder(inode.number()).is_none()
         && !volatile.fences.touch(inode.osts())
 }
@@ -106,7 +111,7 @@ fn destroy_objects(
     }
     for slot in component.slots() {
         if let Some(Location::Ost(ost)) = layout.location(slot) {
-            txn.tell(ost, Errand::Destroy(ObjectId { inode, slot }));
+            txn.tell(ost, Errand::Destroy(layout.object(inode, slot)));
         }
     }
     Ok(())
@@ -122,14 +127,40 @@ fn replacement(txn: &mut Transaction<'_>, inode: &Inode, spec: &LayoutSpec) -> F
     if txn.is_open(inode.number()) || txn.volatile.recovery.running() {
         return Err(FsError::Busy);
     }
+    new_layout(txn, spec, inode, known.generation)
+}
+
+/// Another layout for a file without a name, in which the only one who has it open never changed anything: so no object of
+/// its present layout was ever made, and its slots may be given once more.
+fn beginning(
+    txn: &mut Transaction<'_>,
+    inode: &Inode,
+    epoch: u64,
+    spec: &LayoutSpec,
+    like: InodeNumber,
+) -> FsResult<Layout> {
+    let known = inode.layout().ok_or(FsError::Invalid)?;
+    let (number, client) = (inode.number(), txn.context.client);
+    let own = txn.volatile.opens.of_client(client).find(|(_, file)| file.inode == number);
+    let open = own.map(|(key, _)| key);
+    let alone = open.is_some() && txn.volatile.opens.is_open_only_by(number, open);
+    if inode.attributes.links > 0 || inode.epoch != epoch || !alone || !is_at_rest(txn, inode) {
+        return Err(FsError::Busy);
+    }
+    let like = txn.inode(like)?;
+    new_layout(txn, spec, &like, known.generation)
+}
+
+/// A layout by request; what it leaves open the directory of `like` fills. Its generation is beyond `before`.
+fn new_layout(txn: &mut Transaction<'_>, spec: &LayoutSpec, like: &Inode, before: Generation) -> FsResult<Layout> {
     txn.check_named(spec)?;
-    let directory = match &inode.first_link {
+    let directory = match &like.first_link {
         Some(Link { parent, .. }) => txn.find_inode(*parent)?,
         None => None,
     };
     let default = directory.map(|directory| txn.default_layout(&directory)).transpose()?.flatten();
     let spec = layout::resolve(Some(spec), default.as_ref(), &txn.context.parameters.default_layout);
     let mut layout = txn.new_layout(&spec)?;
-    layout.generation = layout.generation.max(known.generation.next());
+    layout.generation = layout.generation.max(before.next());
     Ok(layout)
 }

@@ -22,6 +22,7 @@ pub(crate) mod rename;
 pub(crate) mod scan;
 pub(crate) mod sessions;
 pub(crate) mod setattr;
+pub(crate) mod swap;
 pub(crate) mod unlink;
 pub(crate) mod xattrs;
 
@@ -66,6 +67,8 @@ pub(crate) fn run(txn: &mut Transaction<'_>, request: &MdtRequest, new: &NewData
         MdtRequest::GetLock(get) => locks::get(txn, get),
         MdtRequest::Reclaim(reclaim) => sessions::reclaim(txn, reclaim),
         MdtRequest::PlaceElsewhere(request) => place::elsewhere(txn, request),
+        MdtRequest::DataVersion(who, request) => swap::version(txn, who, request),
+        MdtRequest::SwapLayouts(who, request) => swap::run(txn, who, request),
         MdtRequest::Ping => Ok(MdtReply::Done),
         MdtRequest::ScanInodes(who, after, count) => scan::run(txn, who, *after, *count),
         MdtRequest::RepairSize(who, inode, update) => scan::repair_size(txn, who, *inode, update),
@@ -101,6 +104,7 @@ pub(crate) fn is_stored(request: &MdtRequest) -> bool {
             | MdtRequest::RemoveXattr(..)
             | MdtRequest::SetDefaultLayout(..)
             | MdtRequest::ChangeLayout(..)
+            | MdtRequest::SwapLayouts(..)
     )
 }
 
@@ -116,6 +120,11 @@ pub(crate) fn places_objects(request: &MdtRequest) -> bool {
         MdtRequest::ExclusiveBegin(_, begin) => matches!(begin.purpose, ExclusivePurpose::Truncate(_)),
         _ => false,
     }
+}
+
+/// Whether this request moves data from file to file within this MDT, as many as fit into a batch.
+pub(crate) fn moves_data(request: &MdtRequest) -> bool {
+    matches!(request, MdtRequest::SwapLayouts(..))
 }
 
 /// Only root may.

@@ -18,7 +18,7 @@ use crate::{
 pub(crate) enum Opening {
     /// It is open.
     Opened(Box<Opened>),
-    /// O_TRUNC must wait for the exclusive data lock.
+    /// O_TRUNC must wait for the exclusive data lock, or a writer for the end of an open that holds writers off.
     Waiting,
 }
 
@@ -43,6 +43,11 @@ pub(crate) fn open_inode(
     let before = inode.clone();
     if flags.has(open_flag::READ) && !inode.is_directory() {
         attributes::note_access(txn, &mut inode);
+    }
+    let changes = flags.has(open_flag::WRITE) || flags.has(open_flag::TRUNCATE);
+    if changes && txn.volatile.opens.is_held(inode.number()) {
+        txn.wait_for(inode.number());
+        return Ok(Opening::Waiting);
     }
     let truncates = flags.has(open_flag::TRUNCATE) && inode.kind() == FileKind::Regular;
     // A file that is exactly empty has nothing to cut off, but counts as truncated.

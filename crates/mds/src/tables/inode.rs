@@ -111,10 +111,14 @@ impl Inode {
             return Vec::new();
         }
         let on_ost = |(slot, location)| match location {
-            Location::Ost(ost) => Some((ost, ObjectId { inode: self.number(), slot })),
+            Location::Ost(ost) => Some((ost, slot)),
             Location::Mdt => None,
         };
-        self.layout().into_iter().flat_map(Layout::objects).filter_map(on_ost).collect()
+        let of = |layout: &Layout| {
+            let named = |(ost, slot)| (ost, layout.object(self.number(), slot));
+            layout.objects().filter_map(on_ost).map(named).collect()
+        };
+        self.layout().map(of).unwrap_or_default()
     }
 
     /// Whether this MDT may hold data of it.

@@ -10,6 +10,9 @@
 //! | 1 | backing: 0 pending, 1 striped, 2 MDT, 3 extension, 4 automatic |
 //! | .. | pending: request; striped: first slot (4), stripes, request; MDT: slot (4); extension: step in bytes (8) |
 //!
+//! Forms 3 and 4 are 1 and 2 of a layout whose objects are named by another inode (layouts were swapped): its number (8)
+//! stands behind the form.
+//!
 //! Stripes: stripe bytes (8), count (2), OST indices (2 each). Form 1 is followed by the request too.
 //! Request for stripes: count kind 0 default, 1 exactly, 2 all, 3 overstriped, 4 per OST (1), count (4), stripe bytes or 0
 //! (8), whether a first OST is given (1), first OST (2), number of OSTs asked for (2), their indices (2 each), length of the
@@ -21,12 +24,14 @@ use layout::{
     Backing, BackingSpec, Component, ComponentId, ComponentSpec, Extent, Form, Layout, LayoutSpec, PlainLayout,
     StripeCount, StripeSpec,
 };
-use types::{FsResult, Generation, OstIndex, limits::STRIPE_BYTES_MAX};
+use types::{FsResult, Generation, InodeNumber, OstIndex, limits::STRIPE_BYTES_MAX};
 
 use super::codec::{Reader, Writer};
 
 const FORM_PLAIN: u8 = 1;
 const FORM_COMPOSITE: u8 = 2;
+/// Added to a form: the number in the objects' names follows.
+const FORM_NAMED_BY: u8 = 2;
 const BACKING_STRIPES_WANTED: u8 = 0;
 const BACKING_STRIPED: u8 = 1;
 const BACKING_MDT: u8 = 2;
@@ -38,14 +43,22 @@ pub(super) fn encode_layout(writer: &mut Writer, layout: &Layout) {
     if let (Form::Plain, [Component { backing: Backing::Striped { plain, spec, .. }, .. }]) =
         (layout.form, layout.components.as_slice())
     {
-        writer.u8(FORM_PLAIN);
+        encode_form(writer, FORM_PLAIN, layout);
         encode_stripes(writer, plain);
         encode_request(writer, spec);
         return;
     }
-    writer.u8(FORM_COMPOSITE).u32(layout.slots_next).u32(layout.ids_next);
+    encode_form(writer, FORM_COMPOSITE, layout);
+    writer.u32(layout.slots_next).u32(layout.ids_next);
     writer.u16(u16::try_from(layout.components.len()).expect("a layout has at most 256 components"));
     layout.components.iter().for_each(|component| encode_component(writer, component));
+}
+
+fn encode_form(writer: &mut Writer, form: u8, layout: &Layout) {
+    match layout.named_by {
+        None => writer.u8(form),
+        Some(inode) => writer.u8(form + FORM_NAMED_BY).u64(inode.0),
+    };
 }
 
 fn encode_component(writer: &mut Writer, component: &Component) {
@@ -102,17 +115,20 @@ fn encode_request(writer: &mut Writer, spec: &StripeSpec) {
 
 pub(super) fn decode_layout(reader: &mut Reader<'_>) -> FsResult<Layout> {
     let generation = Generation(reader.u64()?);
-    let layout = match reader.u8()? {
+    let form = reader.u8()?;
+    let swapped = form > FORM_COMPOSITE;
+    let named_by = if swapped { Some(InodeNumber(reader.u64()?)) } else { None };
+    let layout = match if swapped { form - FORM_NAMED_BY } else { form } {
         FORM_PLAIN => {
             let plain = decode_stripes(reader)?;
             plain.validate().map_err(|problem| reader.damaged(&problem.to_string()))?;
-            Layout::plain(generation, plain, decode_request(reader)?)
+            Layout { named_by, ..Layout::plain(generation, plain, decode_request(reader)?) }
         }
         FORM_COMPOSITE => {
             let (slots_next, ids_next) = (reader.u32()?, reader.u32()?);
             let count = reader.u16()?;
             let components = (0..count).map(|_| decode_component(reader)).collect::<FsResult<Vec<_>>>()?;
-            Layout { generation, form: Form::Composite, components, slots_next, ids_next }
+            Layout { generation, form: Form::Composite, components, slots_next, ids_next, named_by }
         }
         _ => return Err(reader.damaged("unknown form of layout")),
     };
@@ -272,7 +288,10 @@ mod tests {
         let plain = PlainLayout { stripe_bytes: 1 << 20, osts: vec![OstIndex(3), OstIndex(0)] };
         let mut composite = Layout::composite(&components());
         composite.instantiate(1, plain.clone(), request()).unwrap();
-        for layout in [Layout::plain(Generation(9), plain, request()), composite] {
+        let plain = Layout::plain(Generation(9), plain, request());
+        let (swapped_plain, swapped_composite) =
+            layout::swap::swapped((InodeNumber(1), &composite), (InodeNumber(2), &plain));
+        for layout in [plain, composite, swapped_plain, swapped_composite] {
             let mut writer = Writer::new(1);
             encode_layout(&mut writer, &layout);
             let value = writer.finish();

@@ -25,6 +25,18 @@ pub(crate) fn blocks_of(offset: u64, bytes: u64) -> Range<u64> {
     offset / BLOCK_BYTES..offset.saturating_add(bytes).div_ceil(BLOCK_BYTES)
 }
 
+/// Data on their way from one inode to another: keys as they were, values.
+pub(crate) struct MovedData(Vec<(Vec<u8>, Vec<u8>)>);
+
+impl MovedData {
+    /// What it takes of a batch, at most.
+    pub fn bytes(&self) -> u64 {
+        /// Of a record that is put and deleted, without key and value; by far.
+        const HEAD_BYTES: usize = 64;
+        self.0.iter().map(|(key, value)| (HEAD_BYTES + 2 * key.len() + value.len()) as u64).sum()
+    }
+}
+
 impl Transaction<'_> {
     /// The record of an object; a missing one is empty.
     pub fn object(&self, object: ObjectId) -> FsResult<ObjectRecord> {
@@ -232,6 +244,26 @@ impl Transaction<'_> {
             from = next;
         }
         Ok(objects)
+    }
+
+    /// Takes all data of an inode away, to be given to another ([`Transaction::give_data`]).
+    pub fn take_data(&mut self, inode: InodeNumber) -> FsResult<MovedData> {
+        let mut records = Vec::new();
+        self.scan_prefix(DATA, &inode.0.to_be_bytes(), &mut |key, value| {
+            records.push((key.to_vec(), value.to_vec()));
+            Ok(true)
+        })?;
+        records.iter().for_each(|(key, _)| self.delete(DATA, key.clone()));
+        Ok(MovedData(records))
+    }
+
+    /// Gives an inode, which has none left, the data of another, under the same slots.
+    pub fn give_data(&mut self, inode: InodeNumber, data: MovedData) {
+        let number = inode.0.to_be_bytes();
+        for (mut key, value) in data.0 {
+            key[..number.len()].copy_from_slice(&number);
+            self.put(DATA, key, value);
+        }
     }
 
     /// Removes all data of an inode.

@@ -115,6 +115,8 @@ const MDT: &[Operation] = &[
     changes("mdt_change_layout"),
     reads("mdt_report_full"),
     changes("mdt_place_elsewhere"),
+    changes("mdt_data_version"),
+    changes("mdt_swap_layouts"),
 ];
 
 const OST: &[Operation] = &[
@@ -254,6 +256,8 @@ fn mdt(request: &MdtRequest) -> u8 {
         MdtRequest::ChangeLayout(..) => 40,
         MdtRequest::ReportFull(..) => 41,
         MdtRequest::PlaceElsewhere(..) => 42,
+        MdtRequest::DataVersion(..) => 43,
+        MdtRequest::SwapLayouts(..) => 44,
     }
 }
 

@@ -175,7 +175,15 @@ fn mdt_requests() -> Vec<MdtRequest> {
             slots: vec![0, 1999],
             refused: vec![OstIndex(3)],
         }),
+        R::DataVersion(root(), DataVersion { inode: INODE, hold_writers: Some(OpenId(5)) }),
+        R::SwapLayouts(root(), swap()),
     ]
+}
+
+fn swap() -> SwapLayouts {
+    let known = SizeUpdate { epoch: 7, size: 1 << 40, blocks: 8, mtime: None };
+    let first = SwapSide { inode: INODE, open: Some(OpenId(5)), known };
+    SwapLayouts { first, second: SwapSide { inode: InodeNumber(9), open: None, known } }
 }
 
 fn ost_requests() -> Vec<OstRequest> {
@@ -257,6 +265,7 @@ fn mdt_replies() -> Vec<MdtReply> {
         R::Scanned(vec![ScannedInode { entry: entry(), layout: None, busy: false }]),
         R::Data(OstReply::Read(ReadDone { checksums: vec![1, 2], size: 3 })),
         R::File(FileRead { entry: entry(), checksums: Some(vec![1]) }),
+        R::Version(u64::MAX),
     ]
 }
 

@@ -249,6 +249,37 @@ pub struct PlaceElsewhere {
     pub refused: Vec<OstIndex>,
 }
 
+/// Learn the write epoch of a file that nobody writes to: as long as it holds, the data are what they were. `Busy` if somebody
+/// has the file open for writing or a truncation is under way, or if its size is not settled (look at it, and ask again).
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct DataVersion {
+    /// The file.
+    pub inode: InodeNumber,
+    /// Until this open of the caller ends, whoever wants to open the file for writing or to truncate it waits.
+    pub hold_writers: Option<OpenId>,
+}
+
+/// One of two files whose layouts are swapped.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct SwapSide {
+    /// The file.
+    pub inode: InodeNumber,
+    /// The only open there may be of it: the caller's.
+    pub open: Option<OpenId>,
+    /// The epoch that must still hold; and, of a file the caller alone writes to, the figures.
+    pub known: SizeUpdate,
+}
+
+/// Swap the layouts of two files, and so their data. `Busy` if the data of one may have changed since its epoch was learned, or
+/// if somebody else has it open.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct SwapLayouts {
+    /// One.
+    pub first: SwapSide,
+    /// The other.
+    pub second: SwapSide,
+}
+
 /// Set or release an advisory lock.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct SetLock {
@@ -474,6 +505,16 @@ pub enum LayoutChange {
     },
     /// Another layout for a file that was never opened for writing. `Exists` if it was, `Busy` if it is open.
     Replace(LayoutSpec),
+    /// Another layout for a file without a name that the caller alone has open, once, and in which he never changed anything.
+    /// `Busy` if that is not so.
+    Begin {
+        /// The epoch he was given with the open.
+        epoch: u64,
+        /// The layout.
+        spec: LayoutSpec,
+        /// What the request leaves open, the directory of this file fills.
+        like: InodeNumber,
+    },
 }
 
 /// What a client had open and locked, told to a restarted MDT before anything else.
@@ -604,9 +645,17 @@ pub enum MdtRequest {
     ReportFull(OstIndex),
     /// -> Layout, durable; `NoSpace` if the objects stay where they are
     PlaceElsewhere(PlaceElsewhere),
+    /// Write permission. -> Version
+    DataVersion(Credentials, DataVersion),
+    /// Write permission on both. -> Done, durable
+    SwapLayouts(Credentials, SwapLayouts),
 }
 
 /// Answers of a metadata target.
+#[expect(
+    clippy::large_enum_variant,
+    reason = "the large ones are the frequent ones; a box would cost each an allocation"
+)]
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub enum MdtReply {
     /// Success without data.
@@ -647,4 +696,6 @@ pub enum MdtReply {
     Data(OstReply),
     /// A whole file.
     File(FileRead),
+    /// A write epoch.
+    Version(u64),
 }

@@ -5,7 +5,7 @@
 
 mod objects;
 
-use std::{ffi::OsStr, path::Path};
+use std::{collections::BTreeMap, ffi::OsStr, path::Path};
 
 use anyhow::{Context, bail};
 use bytes::Bytes;
@@ -141,17 +141,25 @@ async fn check(node: &Node, arguments: &FsckArgs) -> anyhow::Result<Summary> {
 }
 
 async fn scan(mdt: &Import, summary: &mut Summary, objects: &mut ObjectCheck) -> anyhow::Result<()> {
+    let visit = |inode: ScannedInode| {
+        summary.inodes += 1;
+        summary.files += u64::from(inode.layout.is_some());
+        objects.expect(inode);
+    };
+    Ok(visit_inodes(mdt, visit).await?)
+}
+
+/// All inodes of an MDT, in order.
+async fn visit_inodes(mdt: &Import, mut visit: impl FnMut(ScannedInode)) -> FsResult<()> {
     let mut after = InodeNumber(0);
     loop {
         let request = MdtRequest::ScanInodes(Credentials::root(), after, PAGE);
-        let MdtReply::Scanned(page) = mdt_call(mdt, request).await? else { bail!("unexpected answer to ScanInodes") };
+        let MdtReply::Scanned(page) = mdt_call(mdt, request).await? else {
+            return Err(FsError::Protocol("unexpected answer to ScanInodes".to_owned()));
+        };
         let Some(last) = page.last() else { return Ok(()) };
         after = last.entry.attributes.inode;
-        summary.inodes += page.len() as u64;
-        for inode in page {
-            summary.files += u64::from(inode.layout.is_some());
-            objects.expect(inode);
-        }
+        page.into_iter().for_each(&mut visit);
     }
 }
 
@@ -207,6 +215,20 @@ impl Targets {
             MdtReply::Scanned(page) => Ok(page.into_iter().find(|found| found.entry.attributes.inode == inode)),
             _ => Err(FsError::Protocol("unexpected answer to ScanInodes".to_owned())),
         }
+    }
+
+    /// The files whose objects bear the number of another one, by that number, as they are now.
+    async fn holders(&self) -> FsResult<BTreeMap<InodeNumber, ScannedInode>> {
+        let mut holders = BTreeMap::new();
+        for (_, mdt) in &self.mdts {
+            let note = |inode: ScannedInode| {
+                if let Some(namer) = inode.layout.as_ref().and_then(|layout| layout.named_by) {
+                    holders.insert(namer, inode);
+                }
+            };
+            visit_inodes(mdt, note).await?;
+        }
+        Ok(holders)
     }
 
     async fn close(&self) {

@@ -92,7 +92,7 @@ pub fn run(arguments: &[OsString], output: &mut dyn Write) -> Outcome {
 }
 
 /// The layout asked for: by options, as a copy, or in YAML.
-fn asked(parsed: &Parsed) -> Result<LayoutSpec, Failure> {
+pub fn asked(parsed: &Parsed) -> Result<LayoutSpec, Failure> {
     let sources = ["copy", "yaml", "component-add", "component-del", "delete"];
     let given: Vec<&str> = sources.into_iter().filter(|name| parsed.has(name)).collect();
     if let [first, second, ..] = given[..] {

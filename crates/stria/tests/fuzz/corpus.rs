@@ -23,9 +23,9 @@ use rpc::{
     message::{
         MdtReply, MdtRequest, MgsReply, MgsRequest, OstReply, OstRequest, Request,
         mdt::{
-            Close, Create, CreateUnnamed, CreateWithData, Finding as CheckFinding, GetLock, Lookup, Open, OpenFlags,
-            OpenId, PlaceElsewhere, ReadDirectory, ReadFile, Reclaim, Rename, RenameMode, SetLock, SetXattr,
-            SizeUpdate, XattrMode,
+            Close, Create, CreateUnnamed, CreateWithData, DataVersion, Finding as CheckFinding, GetLock, Lookup, Open,
+            OpenFlags, OpenId, PlaceElsewhere, ReadDirectory, ReadFile, Reclaim, Rename, RenameMode, SetLock, SetXattr,
+            SizeUpdate, SwapLayouts, SwapSide, XattrMode,
         },
         mgs::{ClusterMap, Register, Target, TargetRole, TargetState},
         ost::{self, ObjectAttributes, ReadDone, SpaceChange, TargetCondition},
@@ -194,6 +194,7 @@ fn mdt_requests() -> Vec<MdtRequest> {
     let root = Credentials { uid: 1000, gid: 1000, groups: Some(vec![4, 20]) };
     let (name, open) = (b"name".to_vec(), OpenId(5));
     let set = SetAttributes { mode: Some(0o644), atime: Some(SetTime::Now), ..SetAttributes::default() };
+    let side = SwapSide { inode: INODE, open: Some(open), known: update() };
     let lock = SetLock {
         inode: INODE,
         family: LockFamily::Posix,
@@ -262,6 +263,8 @@ fn mdt_requests() -> Vec<MdtRequest> {
             slots: vec![0, 1],
             refused: vec![OstIndex(3)],
         }),
+        MdtRequest::DataVersion(Credentials::root(), DataVersion { inode: INODE, hold_writers: Some(open) }),
+        MdtRequest::SwapLayouts(Credentials::root(), SwapLayouts { first: side, second: side }),
     ]
 }
 

@@ -156,9 +156,8 @@ fn field(letter: char, candidate: &Candidate<'_>) -> String {
 
 /// `-rwxr-xr-x`.
 fn mode_letters(kind: char, mode: u32) -> String {
-    let mut letters: Vec<char> = (0..9)
-        .map(|bit| if mode & (0o400 >> bit) == 0 { '-' } else { ['r', 'w', 'x'][bit % 3] })
-        .collect();
+    let mut letters: Vec<char> =
+        (0..9).map(|bit| if mode & (0o400 >> bit) == 0 { '-' } else { ['r', 'w', 'x'][bit % 3] }).collect();
     for (bit, position, special) in [(libc::S_ISUID, 2, 's'), (libc::S_ISGID, 5, 's'), (libc::S_ISVTX, 8, 't')] {
         if mode & bit != 0 {
             letters[position] = if letters[position] == 'x' { special } else { special.to_ascii_uppercase() };

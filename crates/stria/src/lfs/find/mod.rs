@@ -194,18 +194,19 @@ fn number(parsed: &Parsed, name: &str) -> Result<Option<usize>, Failure> {
 fn action(parsed: &Parsed) -> Result<Action, Failure> {
     let mut action = Action::Path(b'\n');
     for (name, value) in &parsed.options {
-        action = match *name {
-            "print" => Action::Path(b'\n'),
-            "print0" => Action::Path(0),
-            "ls" => Action::Formatted(Format::ls()),
-            "printf" => {
-                let format = Format::parse(value.as_deref().unwrap_or_default());
-                Action::Formatted(format.map_err(|directive| {
-                    usage_error(format_args!("unknown directive '{directive}' in the format"))
-                })?)
-            }
-            _ => continue,
-        };
+        action =
+            match *name {
+                "print" => Action::Path(b'\n'),
+                "print0" => Action::Path(0),
+                "ls" => Action::Formatted(Format::ls()),
+                "printf" => {
+                    let format = Format::parse(value.as_deref().unwrap_or_default());
+                    Action::Formatted(format.map_err(|directive| {
+                        usage_error(format_args!("unknown directive '{directive}' in the format"))
+                    })?)
+                }
+                _ => continue,
+            };
     }
     Ok(action)
 }

@@ -263,8 +263,18 @@ impl Test {
         use Test::*;
         !matches!(
             self,
-            Age(..) | Newer(..) | Name(_) | Types(_) | Size(_) | Blocks(_) | Owner(_) | Group(_) | Project(_)
-                | Permission(_) | Links(_) | Xattr(..)
+            Age(..)
+                | Newer(..)
+                | Name(_)
+                | Types(_)
+                | Size(_)
+                | Blocks(_)
+                | Owner(_)
+                | Group(_)
+                | Project(_)
+                | Permission(_)
+                | Links(_)
+                | Xattr(..)
         )
     }
 

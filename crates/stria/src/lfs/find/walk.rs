@@ -176,7 +176,10 @@ impl<'a> Walk<'a> {
 
     /// Shows a candidate if it passes.
     fn test(&self, candidate: &Candidate<'_>, lines: &SyncSender<Vec<u8>>) -> Result<(), Errno> {
-        if candidate.depth < *self.search.depth.start() || self.skips(candidate) || !self.search.tests.pass(candidate)? {
+        if candidate.depth < *self.search.depth.start()
+            || self.skips(candidate)
+            || !self.search.tests.pass(candidate)?
+        {
             return Ok(());
         }
         let line = match &self.search.action {

@@ -1,0 +1,119 @@
+//! Two files swap their layouts, and with them their data: `lfs swap_layouts`; and `lfs migrate`, whose second file is one
+//! without a name into which the data were copied.
+//!
+//! Nobody may work by a layout that is a file's no longer. So it takes all of this for either file, else nothing happens
+//! (`Busy`):
+//! - the epoch the caller learned earlier is still the file's (module `settlement`): nobody began to write since;
+//! - nobody has it open but the caller, once: who opens it later is given the new layout, and the caller adopts it;
+//! - no truncation is under way, and no late write of an evicted client can reach its OSTs.
+//!
+//! Objects keep their names (module `layout::swap`). Data on this MDT are named by their file, so they are moved from key to
+//! key, in the same batch as the layouts. Times stay with the files: what the objects say of their past is history.
+//!
+//! Downside: a reader who keeps a file open keeps its layout from being swapped. The data of both files on this MDT must fit
+//! into one batch together.
+
+use rpc::message::{
+    MdtReply,
+    mdt::{DataVersion, SwapLayouts, SwapSide},
+};
+use types::{Credentials, FileKind, FsError, FsResult};
+
+use super::{layout_changes::is_at_rest, open::is_quiet};
+use crate::{
+    opens::{OpenFile, OpenKey},
+    permission, settlement,
+    tables::inode::{Inode, InodeData},
+    transaction::Transaction,
+};
+
+pub(crate) fn version(txn: &mut Transaction<'_>, who: &Credentials, request: &DataVersion) -> FsResult<MdtReply> {
+    let inode = regular(txn, who, request.inode)?;
+    let holder = request.hold_writers.map(|open| txn.own_open(request.inode, open)).transpose()?;
+    // Even if writers are there: the caller asks again until they are gone, and no new ones come.
+    if let Some(key) = holder {
+        txn.volatile.opens.hold(key);
+    }
+    if !inode.settled || !is_quiet(txn, &inode, None, false) {
+        return Err(FsError::Busy);
+    }
+    Ok(MdtReply::Version(inode.epoch))
+}
+
+/// A regular file that the caller may write to.
+fn regular(txn: &Transaction<'_>, who: &Credentials, number: types::InodeNumber) -> FsResult<Inode> {
+    let inode = txn.inode(number)?;
+    match inode.kind() {
+        FileKind::Regular => {}
+        FileKind::Directory => return Err(FsError::IsDirectory),
+        _ => return Err(FsError::Invalid),
+    }
+    txn.require(who, &inode, permission::WRITE)?;
+    Ok(inode)
+}
+
+pub(crate) fn run(txn: &mut Transaction<'_>, who: &Credentials, request: &SwapLayouts) -> FsResult<MdtReply> {
+    let SwapLayouts { first, second } = request;
+    if first.inode == second.inode {
+        return Err(FsError::Invalid);
+    }
+    let (mut one, mut other) = (side(txn, who, first)?, side(txn, who, second)?);
+    let (InodeData::Regular(of_one), InodeData::Regular(of_other)) = (&one.data, &other.data) else {
+        return Err(FsError::Invalid);
+    };
+    let (to_one, to_other) = layout::swap::swapped((one.number(), of_one), (other.number(), of_other));
+    let (here, there) = (txn.take_data(one.number())?, txn.take_data(other.number())?);
+    if here.bytes() + there.bytes() > txn.context.data_bytes_max {
+        return Err(FsError::TooBig);
+    }
+    txn.give_data(other.number(), here);
+    txn.give_data(one.number(), there);
+    one.data = InodeData::Regular(to_one);
+    other.data = InodeData::Regular(to_other);
+    exchange_figures(&mut one, &mut other);
+    for (inode, side) in [(&mut one, first), (&mut other, second)] {
+        finish(txn, who, inode, side);
+    }
+    Ok(MdtReply::Done)
+}
+
+/// One of the files, with its figures; see the module documentation for what is checked.
+fn side(txn: &Transaction<'_>, who: &Credentials, side: &SwapSide) -> FsResult<Inode> {
+    let mut inode = regular(txn, who, side.inode)?;
+    let open = side.open.map(|open| txn.own_open(side.inode, open)).transpose()?;
+    let alone = txn.volatile.opens.is_open_only_by(side.inode, open);
+    if inode.epoch != side.known.epoch || !alone || !is_at_rest(txn, &inode) {
+        return Err(FsError::Busy);
+    }
+    if !inode.settled {
+        // The caller has been the only source of changes since he was given the epoch, so he knows.
+        if !open.and_then(|key| txn.volatile.opens.get(key)).is_some_and(OpenFile::writes) {
+            return Err(FsError::Busy);
+        }
+        (inode.attributes.size, inode.attributes.blocks) = (side.known.size, side.known.blocks);
+        inode.accounted = inode.accounted.max(side.known.mtime.unwrap_or_default());
+    }
+    Ok(inode)
+}
+
+/// Size and space go with the data; so does how far the objects' times are history.
+fn exchange_figures(one: &mut Inode, other: &mut Inode) {
+    std::mem::swap(&mut one.attributes.size, &mut other.attributes.size);
+    std::mem::swap(&mut one.attributes.blocks, &mut other.attributes.blocks);
+    let accounted = one.accounted.max(other.accounted);
+    (one.accounted, other.accounted) = (accounted, accounted);
+}
+
+/// Stores one of the files, whose figures are exact now. Nobody's earlier report is believed any more.
+fn finish(txn: &mut Transaction<'_>, who: &Credentials, inode: &mut Inode, side: &SwapSide) {
+    let now = txn.now();
+    inode.attributes.mode = permission::mode_after_write(who, inode.attributes.mode);
+    inode.attributes.ctime = now;
+    settlement::lose_writer(inode);
+    let key = side.open.map(|open| OpenKey { client: txn.context.client, open });
+    let writes = key.and_then(|key| txn.volatile.opens.get(key)).is_some_and(OpenFile::writes);
+    inode.settled = !writes;
+    let mtime = inode.attributes.mtime;
+    settlement::set_mtime(inode, mtime, now);
+    txn.put_inode(inode);
+}

@@ -1,0 +1,271 @@
+//! Layouts swapped between files: what moves, who is in the way, what survives.
+
+mod common;
+
+use std::{sync::Arc, time::Duration};
+
+use bytes::Bytes;
+use common::{ost::NotingOst, *};
+use layout::{BackingSpec, ComponentSpec, END_OF_FILE, Layout, LayoutSpec, StripeCount, StripeSpec};
+use rpc::{
+    Endpoint,
+    checksum::crc32c,
+    message::{
+        MdtReply, MdtRequest, OstReply, OstRequest,
+        mdt::{
+            Create, CreateUnnamed, DataVersion, ExclusiveBegin, ExclusiveEnd, ExclusivePurpose, LayoutChange,
+            LayoutInfo, OpenFlags, OpenId, SizeUpdate, SwapLayouts, SwapSide, open_flag,
+        },
+        ost::{Read, Write},
+    },
+};
+use rt::memory::MemoryTransport;
+use types::{Credentials, FsError, FsResult, InodeNumber, NodeKind, ObjectId, OstIndex, Slot, Timestamp};
+
+const KIB: u64 = 1 << 10;
+
+async fn with_osts(count: u16) -> (Fixture, Vec<Arc<NotingOst>>) {
+    let network = MemoryTransport::new();
+    let served: Vec<(Arc<NotingOst>, Endpoint)> =
+        (0..count).map(|index| NotingOst::serve(&network, OstIndex(index))).collect();
+    let map = served.iter().zip(0..).map(|((_, endpoint), index)| (OstIndex(index), endpoint.clone(), true)).collect();
+    let fs = Fixture::on_network(&network, map).await;
+    (fs, served.into_iter().map(|(ost, _)| ost).collect())
+}
+
+fn stripes(count: u32) -> StripeSpec {
+    StripeSpec { stripe_count: StripeCount::Exactly(count), ..StripeSpec::default() }
+}
+
+fn on_mdt() -> LayoutSpec {
+    LayoutSpec::Composite(vec![
+        ComponentSpec { end: 64 * KIB, backing: BackingSpec::Mdt },
+        ComponentSpec { end: END_OF_FILE, backing: BackingSpec::Striped(stripes(1)) },
+    ])
+}
+
+/// A closed file of this layout and size, as its writer told.
+async fn file(fs: &Fixture, name: &str, spec: LayoutSpec, size: u64) -> InodeNumber {
+    let open = fs.open_id();
+    let request = create_request(ROOT, name, NodeKind::Regular, 0o644, Some((open, OpenFlags(READ | WRITE))));
+    let request = MdtRequest::Create(root(), Create { layout: Some(spec), ..request });
+    let opened = created(fs.call(ALICE, request).await.unwrap()).opened.unwrap();
+    let inode = opened.entry.attributes.inode;
+    let update = SizeUpdate { epoch: opened.epoch, size, blocks: size / 512, mtime: Some(at(5)) };
+    fs.close(ALICE, inode, open, Some(update)).await.unwrap();
+    inode
+}
+
+fn at(seconds: i64) -> Timestamp {
+    Timestamp { seconds, nanoseconds: 0 }
+}
+
+async fn layout(fs: &Fixture, inode: InodeNumber) -> Layout {
+    match fs.call(ALICE, MdtRequest::GetLayout(inode)).await.unwrap() {
+        MdtReply::Layout(LayoutInfo { layout: Some(layout), .. }) => layout,
+        other => panic!("{other:?}"),
+    }
+}
+
+async fn version(fs: &Fixture, inode: InodeNumber) -> FsResult<u64> {
+    version_held(fs, inode, None).await
+}
+
+async fn version_held(fs: &Fixture, inode: InodeNumber, hold_writers: Option<OpenId>) -> FsResult<u64> {
+    match fs.call(ALICE, MdtRequest::DataVersion(root(), DataVersion { inode, hold_writers })).await? {
+        MdtReply::Version(version) => Ok(version),
+        other => panic!("{other:?}"),
+    }
+}
+
+fn side(inode: InodeNumber, epoch: u64) -> SwapSide {
+    SwapSide { inode, open: None, known: SizeUpdate { epoch, size: 0, blocks: 0, mtime: None } }
+}
+
+async fn swap(fs: &Fixture, who: &Credentials, first: SwapSide, second: SwapSide) -> FsResult<()> {
+    let swap = MdtRequest::SwapLayouts(who.clone(), SwapLayouts { first, second });
+    done(fs.call(ALICE, swap).await?)
+}
+
+async fn swap_closed(fs: &Fixture, first: InodeNumber, second: InodeNumber) -> FsResult<()> {
+    let (one, other) = (version(fs, first).await?, version(fs, second).await?);
+    swap(fs, &root(), side(first, one), side(second, other)).await
+}
+
+#[tokio::test]
+async fn figures_go_with_the_data_and_times_stay() {
+    let mut fs = Fixture::new().await;
+    let one = file(&fs, "one", LayoutSpec::Plain(stripes(1)), 1 << 20).await;
+    let two = file(&fs, "two", LayoutSpec::Plain(stripes(3)), 3 << 20).await;
+    let before = (fs.stat(one).await.unwrap().attributes, fs.stat(two).await.unwrap().attributes);
+    let layouts = (layout(&fs, one).await, layout(&fs, two).await);
+    swap_closed(&fs, one, two).await.unwrap();
+    fs.restart_and_recover().await;
+    let after = (fs.stat(one).await.unwrap(), fs.stat(two).await.unwrap());
+    assert!(after.0.unsettled.is_none() && after.1.unsettled.is_none());
+    let figures = |found: &types::Attributes| (found.size, found.blocks);
+    assert_eq!(figures(&after.0.attributes), figures(&before.1));
+    assert_eq!(figures(&after.1.attributes), figures(&before.0));
+    assert_eq!((after.0.attributes.mtime, after.1.attributes.mtime), (before.0.mtime, before.1.mtime));
+    let (first, second) = (layout(&fs, one).await, layout(&fs, two).await);
+    assert_eq!((first.named_by, second.named_by), (Some(two), Some(one)));
+    assert_eq!((first.components, second.components), (layouts.1.components, layouts.0.components));
+}
+
+#[tokio::test]
+async fn each_file_destroys_the_objects_it_has() {
+    let (fs, osts) = with_osts(2).await;
+    let one = file(&fs, "one", LayoutSpec::Plain(StripeSpec { first_ost: Some(OstIndex(0)), ..stripes(1) }), 9).await;
+    let two = file(&fs, "two", LayoutSpec::Plain(StripeSpec { first_ost: Some(OstIndex(1)), ..stripes(1) }), 9).await;
+    swap_closed(&fs, one, two).await.unwrap();
+    fs.unlink(&root(), ROOT, "one").await.unwrap();
+    let destroyed = |ost: &NotingOst| ost.destroyed.lock().clone();
+    while destroyed(&osts[1]).is_empty() {
+        tokio::time::sleep(Duration::from_millis(1)).await;
+    }
+    assert_eq!(destroyed(&osts[1]), [ObjectId { inode: two, slot: 0 }]);
+    assert_eq!(destroyed(&osts[0]), []);
+}
+
+#[tokio::test]
+async fn data_on_the_mdt_get_the_number_of_their_new_file() {
+    let fs = Fixture::new().await;
+    let (one, two) = (file(&fs, "one", on_mdt(), 0).await, file(&fs, "two", on_mdt(), 0).await);
+    write(&fs, one, b"first").await;
+    write(&fs, two, b"the second").await;
+    let plain = file(&fs, "plain", LayoutSpec::Plain(stripes(1)), 0).await;
+    swap_closed(&fs, one, two).await.unwrap();
+    assert_eq!(
+        (read(&fs, one).await.unwrap(), read(&fs, two).await.unwrap()),
+        (b"the second".to_vec(), b"first".to_vec())
+    );
+    swap_closed(&fs, two, plain).await.unwrap();
+    assert_eq!(read(&fs, two).await, Err(FsError::Stale), "it is on an OST");
+    assert_eq!(read(&fs, plain).await.unwrap(), b"first");
+    fs.unlink(&root(), ROOT, "two").await.unwrap();
+    assert_eq!(read(&fs, plain).await.unwrap(), b"first");
+    let findings = fs.call(ALICE, MdtRequest::Check(root(), false)).await.unwrap();
+    assert_eq!(findings, MdtReply::Findings(vec![]));
+}
+
+async fn write(fs: &Fixture, inode: InodeNumber, data: &[u8]) {
+    let object = ObjectId { inode, slot: 0 };
+    let write = Write { object, offset: 0, checksums: vec![crc32c(data)], sync: false, layout_generation: 0 };
+    let request = MdtRequest::ChangeData(OstRequest::Write(write));
+    fs.call_with(ALICE, Slot(0), fs.next_xid(ALICE), request, Bytes::copy_from_slice(data)).await.unwrap();
+}
+
+async fn read(fs: &Fixture, inode: InodeNumber) -> FsResult<Vec<u8>> {
+    let request =
+        MdtRequest::ReadData(OstRequest::Read(Read { object: ObjectId { inode, slot: 0 }, offset: 0, bytes: 100 }));
+    match fs.call_with(ALICE, Slot(0), fs.next_xid(ALICE), request, Bytes::new()).await? {
+        (MdtReply::Data(OstReply::Data(_)), bulk) => Ok(bulk.to_vec()),
+        other => panic!("{other:?}"),
+    }
+}
+
+#[tokio::test]
+async fn whoever_has_a_file_open_keeps_its_layout() {
+    let fs = Fixture::new().await;
+    fs.begin(BOB).await;
+    let one = file(&fs, "one", LayoutSpec::Plain(stripes(1)), 9).await;
+    let two = file(&fs, "two", LayoutSpec::Plain(stripes(2)), 9).await;
+    for (client, flags) in [(ALICE, READ), (BOB, READ), (BOB, WRITE)] {
+        let (open, opened) = fs.open(client, &root(), one, flags).await.unwrap();
+        let epochs = (version(&fs, one).await.unwrap_or(opened.epoch), version(&fs, two).await.unwrap());
+        for (first, second) in [(side(one, epochs.0), side(two, epochs.1)), (side(two, epochs.1), side(one, epochs.0))]
+        {
+            assert_eq!(swap(&fs, &root(), first, second).await, Err(FsError::Busy));
+        }
+        let update = SizeUpdate { epoch: opened.epoch, size: 9, blocks: 0, mtime: None };
+        fs.close(client, one, open, (flags == WRITE).then_some(update)).await.unwrap();
+    }
+    // A truncation under way, and a version that is over.
+    let old = version(&fs, one).await.unwrap();
+    let begin = ExclusiveBegin { inode: one, open: None, purpose: ExclusivePurpose::Truncate(4) };
+    fs.call(BOB, MdtRequest::ExclusiveBegin(root(), begin)).await.unwrap();
+    assert_eq!(version(&fs, one).await, Err(FsError::Busy));
+    assert_eq!(
+        swap(&fs, &root(), side(one, old + 1), side(two, version(&fs, two).await.unwrap())).await,
+        Err(FsError::Busy)
+    );
+    let update = SizeUpdate { epoch: old + 1, size: 4, blocks: 0, mtime: None };
+    fs.call(BOB, MdtRequest::ExclusiveEnd(ExclusiveEnd { inode: one, update: Some(update) })).await.unwrap();
+    assert_eq!(
+        swap(&fs, &root(), side(one, old), side(two, version(&fs, two).await.unwrap())).await,
+        Err(FsError::Busy)
+    );
+    swap_closed(&fs, one, two).await.unwrap();
+    assert_eq!(fs.stat(two).await.unwrap().attributes.size, 4);
+}
+
+#[tokio::test]
+async fn a_repeated_swap_does_not_swap_back() {
+    let mut fs = Fixture::new().await;
+    let one = file(&fs, "one", LayoutSpec::Plain(stripes(1)), 1).await;
+    let two = file(&fs, "two", LayoutSpec::Plain(stripes(2)), 2).await;
+    let sides = (side(one, version(&fs, one).await.unwrap()), side(two, version(&fs, two).await.unwrap()));
+    let request = MdtRequest::SwapLayouts(root(), SwapLayouts { first: sides.0, second: sides.1 });
+    let xid = fs.next_xid(ALICE);
+    assert_eq!(fs.call_as(ALICE, Slot(0), xid, request.clone()).await, Ok(MdtReply::Done));
+    fs.restart_and_recover().await;
+    assert_eq!(fs.call_as(ALICE, Slot(0), xid, request).await, Ok(MdtReply::Done));
+    assert_eq!(fs.stat(one).await.unwrap().attributes.size, 2);
+}
+
+#[tokio::test]
+async fn a_swap_is_a_way_to_write() {
+    let fs = Fixture::new().await;
+    let one = file(&fs, "one", LayoutSpec::Plain(stripes(1)), 1).await;
+    let two = file(&fs, "two", LayoutSpec::Plain(stripes(1)), 2).await;
+    let sides = (side(one, version(&fs, one).await.unwrap()), side(two, version(&fs, two).await.unwrap()));
+    let stranger = Credentials { uid: 7, gid: 7, groups: Some(vec![]) };
+    assert_eq!(swap(&fs, &stranger, sides.0, sides.1).await, Err(FsError::AccessDenied));
+    assert_eq!(swap(&fs, &root(), sides.0, sides.0).await, Err(FsError::Invalid));
+    let directory = fs.mkdir(ROOT, "directory").await;
+    assert_eq!(swap(&fs, &root(), sides.0, side(directory, 0)).await, Err(FsError::IsDirectory));
+}
+
+/// What `lfs migrate` does, request by request.
+#[tokio::test]
+async fn a_file_moves_into_an_unnamed_one_and_back_out() {
+    let fs = Fixture::new().await;
+    fs.begin(BOB).await;
+    let inode = file(&fs, "file", LayoutSpec::Plain(stripes(1)), 5 << 20).await;
+    let mtime = fs.stat(inode).await.unwrap().attributes.mtime;
+    let (held, _) = fs.open(ALICE, &root(), inode, READ).await.unwrap();
+    let epoch = version_held(&fs, inode, Some(held)).await.unwrap();
+    // Writers wait from here on.
+    let mut writer = Box::pin(fs.open(BOB, &root(), inode, WRITE));
+    assert!(tokio::time::timeout(Duration::from_millis(20), &mut writer).await.is_err());
+    let open = fs.open_id();
+    let unnamed = CreateUnnamed {
+        parent: ROOT,
+        mode: 0o600,
+        umask: 0,
+        open: (open, OpenFlags(READ | WRITE | open_flag::EXCLUSIVE)),
+    };
+    let opened = created(fs.call(ALICE, MdtRequest::CreateUnnamed(root(), unnamed)).await.unwrap()).opened.unwrap();
+    let volatile = opened.entry.attributes.inode;
+    let begin = |epoch| LayoutChange::Begin { epoch, spec: LayoutSpec::Plain(stripes(3)), like: inode };
+    let change = |change| fs.call(ALICE, MdtRequest::ChangeLayout(root(), volatile, change));
+    assert_eq!(change(begin(opened.epoch + 1)).await, Err(FsError::Busy));
+    assert_eq!(change(begin(opened.epoch)).await, Ok(MdtReply::Done));
+    let named = fs.call(ALICE, MdtRequest::ChangeLayout(root(), inode, begin(epoch))).await;
+    assert_eq!(named, Err(FsError::Busy), "only unnamed files begin anew");
+    let known = SizeUpdate { epoch: opened.epoch, size: 5 << 20, blocks: 99, mtime: Some(at(1 << 40)) };
+    let second = SwapSide { inode: volatile, open: Some(open), known };
+    let first = SwapSide { open: Some(held), ..side(inode, epoch) };
+    let other = SwapSide { known: SizeUpdate { epoch: known.epoch + 1, ..known }, ..second };
+    assert_eq!(swap(&fs, &root(), first, other).await, Err(FsError::Busy));
+    swap(&fs, &root(), first, second).await.unwrap();
+    let moved = fs.stat(inode).await.unwrap();
+    assert!(moved.unsettled.is_none() && moved.accounted >= at(1 << 40));
+    assert_eq!((moved.attributes.size, moved.attributes.blocks, moved.attributes.mtime), (5 << 20, 99, mtime));
+    assert_eq!((layout(&fs, inode).await.object_count(), layout(&fs, inode).await.named_by), (3, Some(volatile)));
+    // With the end of the unnamed file its layout, the old one, goes; the writer goes on.
+    fs.close(ALICE, volatile, open, None).await.unwrap();
+    assert_eq!(fs.stat(volatile).await, Err(FsError::Stale));
+    fs.close(ALICE, inode, held, None).await.unwrap();
+    writer.await.unwrap();
+}

@@ -1,0 +1,197 @@
+//! The migration of one file.
+
+use std::{
+    fs::{File, OpenOptions},
+    io::{self, Write},
+    os::unix::fs::{MetadataExt, OpenOptionsExt},
+    path::Path,
+};
+
+use client::control::{ControlReply, ControlRequest, Subject};
+use layout::LayoutSpec;
+use rustix::fs::SeekFrom;
+use types::InodeNumber;
+
+use super::pace::Pace;
+use crate::lfs::{
+    Failure,
+    channel::{self, CallError, Errno},
+    when_free,
+};
+
+/// How often the data are copied again because they changed although writers were held off: the MDT restarted each time.
+const COPIES_MAX: usize = 8;
+
+/// Why a migration ended.
+#[derive(Debug)]
+pub enum Stop {
+    /// Because of the file: the next one may do better.
+    File(CallError),
+    /// Because nobody reads the output.
+    Output(Failure),
+}
+
+impl From<CallError> for Stop {
+    fn from(error: CallError) -> Self {
+        Stop::File(error)
+    }
+}
+
+impl From<io::Error> for Stop {
+    fn from(error: io::Error) -> Self {
+        Stop::File(error.into())
+    }
+}
+
+impl From<Failure> for Stop {
+    fn from(failure: Failure) -> Self {
+        Stop::Output(failure)
+    }
+}
+
+/// What a file is to become, and how.
+#[derive(Clone, Copy, Debug)]
+pub struct Migration<'a> {
+    /// The layout asked for.
+    pub spec: &'a LayoutSpec,
+    /// Wait for others rather than fail.
+    pub block: bool,
+}
+
+/// How an attempt came out.
+enum Attempt {
+    Done,
+    /// The data changed under it.
+    Changed,
+    /// What became of a part of the copy is unknown.
+    Doubtful,
+}
+
+impl Migration<'_> {
+    /// Migrates a file.
+    pub fn run(self, path: &Path, pace: &mut Pace, output: &mut dyn Write) -> Result<(), Stop> {
+        // A pipe's other end is not waited for.
+        let file = OpenOptions::new().read(true).custom_flags(libc::O_NONBLOCK).open(path).map_err(Stop::from)?;
+        if file.metadata()?.is_dir() {
+            return Err(CallError::from(Errno(libc::EISDIR)).into());
+        }
+        let ControlReply::Inode(inode) = call(&file, &ControlRequest::GetInode(Subject::This))? else {
+            return Err(CallError::from(Errno(libc::EPROTO)).into());
+        };
+        for _ in 0..COPIES_MAX {
+            match self.attempt(path, (&file, inode), pace, output)? {
+                Attempt::Done => return Ok(()),
+                Attempt::Changed if !self.block => break,
+                Attempt::Changed | Attempt::Doubtful => {}
+            }
+        }
+        Err(CallError::from(Errno(libc::EBUSY)).into())
+    }
+
+    fn attempt(
+        self,
+        path: &Path,
+        (file, inode): (&File, InodeNumber),
+        pace: &mut Pace,
+        output: &mut dyn Write,
+    ) -> Result<Attempt, Stop> {
+        let version = when_free(self.block, || self.version(file))?;
+        let volatile = self.volatile(path, inode)?;
+        let size = file.metadata()?.size();
+        pace.begin();
+        copy(file, &volatile, size, pace, output)?;
+        pace.end(size, output)?;
+        Ok(self.swap(file, version, &volatile)?)
+    }
+
+    /// The version of the data, while nobody writes.
+    fn version(self, file: &File) -> Result<u64, CallError> {
+        let request = ControlRequest::DataVersion { subject: Subject::This, hold_writers: self.block };
+        match call(file, &request)? {
+            ControlReply::Version(version) => Ok(version),
+            _ => Err(Errno(libc::EPROTO).into()),
+        }
+    }
+
+    /// A file without a name, with the layout, in the file's directory.
+    fn volatile(self, path: &Path, inode: InodeNumber) -> Result<File, CallError> {
+        // The directory of the file, not of a link to it.
+        let path = std::fs::canonicalize(path)?;
+        let flags = libc::O_TMPFILE | libc::O_EXCL;
+        let volatile =
+            OpenOptions::new().read(true).write(true).mode(0o600).custom_flags(flags).open(channel::parent(&path))?;
+        if !self.spec.is_open() {
+            let begin = ControlRequest::BeginLayout { spec: self.spec.clone(), like: inode };
+            call(&volatile, &begin)?;
+        }
+        Ok(volatile)
+    }
+
+    /// Gives the file the layout of the other, if its data are still those that were copied.
+    fn swap(self, file: &File, version: u64, volatile: &File) -> Result<Attempt, CallError> {
+        let ControlReply::Inode(second) = call(volatile, &ControlRequest::GetInode(Subject::This))? else {
+            return Err(Errno(libc::EPROTO).into());
+        };
+        let swap = ControlRequest::SwapLayouts { first: (Subject::This, version), second: (second, None) };
+        when_free(self.block, || match call(file, &swap) {
+            Ok(_) => Ok(Attempt::Done),
+            // Somebody reads; or the data have changed, and it is of no use to wait.
+            Err(error) if is_busy(&error) && self.version(file)? != version => Ok(Attempt::Changed),
+            Err(error) if error.errno() == Errno(libc::EAGAIN) => Ok(Attempt::Doubtful),
+            Err(error) => Err(error),
+        })
+    }
+}
+
+fn is_busy(error: &CallError) -> bool {
+    error.errno() == Errno(libc::EBUSY)
+}
+
+/// Asks through an open file.
+fn call(file: &File, request: &ControlRequest) -> Result<ControlReply, CallError> {
+    match fuse::ioctl::call(file, request)? {
+        ControlReply::Error(error) => Err(CallError::Refused(error)),
+        reply => Ok(reply),
+    }
+}
+
+/// Copies the data, not the holes, which count as copied.
+fn copy(from: &File, to: &File, size: u64, pace: &mut Pace, output: &mut dyn Write) -> Result<(), Stop> {
+    // First: an automatic layout goes by it, and the end may be a hole.
+    to.set_len(size)?;
+    let mut at = 0;
+    while let Some((start, end)) = next_data(from, at, size)? {
+        let mut hole = start - at;
+        at = start;
+        while at < end {
+            let bytes = copy_piece(from, to, at, end.min(at + pace.piece_bytes()))?;
+            if bytes == 0 {
+                // Cut off meanwhile: the swap will not happen.
+                return Ok(());
+            }
+            at += bytes;
+            pace.copied(bytes, std::mem::take(&mut hole), size, output)?;
+        }
+    }
+    Ok(())
+}
+
+/// The data at or behind `offset`: start and end.
+fn next_data(file: &File, offset: u64, size: u64) -> io::Result<Option<(u64, u64)>> {
+    if offset >= size {
+        return Ok(None);
+    }
+    match rustix::fs::seek(file, SeekFrom::Data(offset)) {
+        Ok(start) if start >= size => Ok(None),
+        Ok(start) => Ok(Some((start, rustix::fs::seek(file, SeekFrom::Hole(start))?.min(size)))),
+        Err(rustix::io::Errno::NXIO) => Ok(None),
+        Err(error) => Err(error.into()),
+    }
+}
+
+fn copy_piece(from: &File, to: &File, at: u64, end: u64) -> io::Result<u64> {
+    let (mut source, mut sink) = (at, at);
+    let bytes = usize::try_from(end - at).unwrap_or(usize::MAX);
+    let copied = rustix::fs::copy_file_range(from, Some(&mut source), to, Some(&mut sink), bytes)?;
+    Ok(copied as u64)
+}

@@ -1,0 +1,247 @@
+//! `lfs migrate`: gives files another layout, with their data, under the same inode.
+//!
+//! The data are copied into a file without a name that has the new layout; then the two swap their layouts, if the data are
+//! still what was copied (`client::swap` says how). A file that is not whole by then just ends, whatever ended the tool.
+
+mod copy;
+mod pace;
+
+use std::{
+    ffi::{OsStr, OsString},
+    io::{Read, Write},
+    os::unix::ffi::OsStringExt,
+    path::Path,
+};
+
+use layout::LayoutSpec;
+use rpc::message::mgs::TargetRole;
+
+use self::{
+    copy::{Migration, Stop},
+    pace::Pace,
+};
+use super::{
+    Failure, Outcome, USAGE,
+    channel::{self, CallError, Errno, strerror},
+    layout_options::{LAYOUT_HELP, LAYOUT_OPTIONS},
+    options::{OptionSpec, Parsed, Takes, long_option, option, parse},
+    print, print_path, setstripe,
+};
+
+const OWN_OPTIONS: &[OptionSpec] = &[
+    option('A', &["auto-stripe"], Takes::Nothing),
+    option('b', &["block"], Takes::Nothing),
+    option('n', &["non-block"], Takes::Nothing),
+    option('D', &["non-direct"], Takes::Nothing),
+    option('W', &["bandwidth", "bandwidth-limit"], Takes::Value),
+    option('m', &["mdt-index", "mdt"], Takes::Value),
+    option('N', &["mirror-count"], Takes::OptionalValue),
+    option('y', &["yaml"], Takes::Value),
+    option('0', &["null"], Takes::Nothing),
+    option('v', &["verbose"], Takes::Nothing),
+    long_option(&["copy"], Takes::Value),
+    long_option(&["restripe"], Takes::Nothing),
+    long_option(&["files-from"], Takes::Value),
+    long_option(&["stats"], Takes::Nothing),
+    long_option(&["stats-interval"], Takes::Value),
+    long_option(&["help"], Takes::Nothing),
+];
+
+const HELP: &str = "\
+usage: lfs migrate [OPTIONS] [LAYOUT] FILE...
+       lfs migrate [OPTIONS] -A | --copy=OTHER | --yaml=FILE  FILE...
+       lfs migrate -m MDT DIRECTORY...
+
+Copies the data of FILE to another layout, and gives it that layout. Name, inode, times and
+everything else stay. Without a layout: that of new files in FILE's directory. Of a file that
+changes meanwhile nothing is lost: it keeps its old layout.
+
+  -b, --block               waits until nobody writes to FILE, lets writers wait until it has moved,
+                            and waits for its readers at the end (default)
+  -n, --non-block           fails if FILE is written to or in use (16, Device or resource busy)
+  -A, --auto-stripe         a layout chosen by what is known of FILE, which goes on deciding
+                            for itself as FILE grows
+      --copy OTHER          a layout like that of OTHER, a file or a directory
+  -y, --yaml FILE           the layout that 'lfs getstripe -y' wrote to FILE; - is standard input
+      --restripe            the layout of new files in FILE's directory
+  -W, --bandwidth MIB       copies at most so many MiB per second
+      --stats               shows progress, every 5 seconds or as --stats-interval SECONDS says
+  -v, --verbose             shows each FILE
+      --files-from LIST     FILEs are also the lines of LIST (- is standard input); with -0 or --null
+                            they end with NUL
+  -D, --non-direct          nothing: data are never cached
+  -m, --mdt-index MDT       the MDT that a directory shall be on; -1: any
+
+";
+
+const HELP_END: &str = "
+Exit status: 0; 4 for a wrong command line; else the error number of the last file that failed
+(16: in use or changed; 25: not on StriaFS).
+";
+
+/// Seconds between two reports of `--stats`.
+const STATS_SECONDS: u64 = 5;
+
+/// Runs `lfs migrate`.
+pub fn run(arguments: &[OsString], output: &mut dyn Write) -> Outcome {
+    let options = [LAYOUT_OPTIONS, OWN_OPTIONS].concat();
+    let parsed = parse(&options, arguments).map_err(|error| Failure::new(USAGE, format!("lfs migrate: {error}")))?;
+    if parsed.has("help") {
+        return print(output, format_args!("{HELP}{LAYOUT_HELP}{HELP_END}"));
+    }
+    if parsed.has("mirror-count") {
+        let problem = "lfs migrate: option '--mirror-count' is not supported yet: files have no mirrors";
+        return Err(Failure::new(libc::EOPNOTSUPP, problem));
+    }
+    if parsed.has("block") && parsed.has("non-block") {
+        return Err(usage_error("--block and --non-block contradict each other"));
+    }
+    let spec = asked(&parsed)?;
+    let bytes_per_second = bandwidth(&parsed)?;
+    let stats_seconds = match parsed.value("stats-interval") {
+        Some(text) => text.parse().ok().filter(|seconds| *seconds > 0).ok_or_else(|| wrong("stats-interval", text))?,
+        None => STATS_SECONDS,
+    };
+    let mdt = parsed.value("mdt-index").map(mdt_index).transpose()?;
+    let files = files(&parsed)?;
+    if files.is_empty() {
+        return Err(usage_error("FILE must be specified"));
+    }
+    let mut outcome = Ok(());
+    for file in &files {
+        if parsed.has("verbose") {
+            print_path(output, file, format_args!("\n"))?;
+        }
+        let moved = match mdt {
+            Some(mdt) => move_directory(Path::new(file), mdt),
+            None => {
+                let mut pace = Pace::new(bytes_per_second, parsed.has("stats").then_some(stats_seconds));
+                let migration = Migration { spec: &spec, block: !parsed.has("non-block") };
+                match migration.run(Path::new(file), &mut pace, output) {
+                    Err(Stop::Output(failure)) => return Err(failure),
+                    Err(Stop::File(error)) => Err(error),
+                    Ok(()) => Ok(()),
+                }
+            }
+        };
+        if let Err(error) = moved {
+            let failure = failure(file, &error);
+            // The last one is printed by who called.
+            if let Err(earlier) = std::mem::replace(&mut outcome, Err(failure)) {
+                let Failure { message, .. } = earlier;
+                eprintln!("{message}");
+            }
+        }
+    }
+    outcome
+}
+
+fn usage_error(problem: impl std::fmt::Display) -> Failure {
+    Failure::new(USAGE, format!("lfs migrate: {problem}"))
+}
+
+fn wrong(option: &str, value: &str) -> Failure {
+    usage_error(format_args!("invalid value '{value}' of --{option}"))
+}
+
+fn failure(file: &OsStr, error: &CallError) -> Failure {
+    let (Errno(errno), shown) = (error.errno(), file.display());
+    let message = match error {
+        CallError::Refused(types::FsError::Refused(problem)) => {
+            format!("lfs migrate: {problem}: {} (2)", strerror(libc::ENOENT))
+        }
+        _ => format!("lfs migrate: {shown} migrate failed: {} ({errno})", strerror(errno)),
+    };
+    Failure::new(errno, message)
+}
+
+/// The layout asked for.
+fn asked(parsed: &Parsed) -> Result<LayoutSpec, Failure> {
+    // What is understood as for setstripe is reported as of this command.
+    let renamed = |failure: Failure| {
+        let message = failure.message.replace("lfs setstripe setstripe:", "lfs migrate:");
+        Failure { message: message.replace("lfs setstripe:", "lfs migrate:"), ..failure }
+    };
+    let spec = setstripe::asked(parsed).map_err(renamed)?;
+    match (parsed.has("auto-stripe"), parsed.has("restripe"), spec.is_open()) {
+        (true, _, false) | (_, true, false) | (true, true, _) => {
+            Err(usage_error("-A and --restripe go without layout options"))
+        }
+        (true, ..) => Ok(LayoutSpec::Automatic),
+        _ => Ok(spec),
+    }
+}
+
+fn bandwidth(parsed: &Parsed) -> Result<Option<u64>, Failure> {
+    let Some(text) = parsed.value("bandwidth") else { return Ok(None) };
+    let bytes = text.parse::<u64>().ok().filter(|mib| *mib > 0).and_then(|mib| mib.checked_mul(1 << 20));
+    bytes.map(Some).ok_or_else(|| wrong("bandwidth", text))
+}
+
+/// Operands, and the lines of the list.
+fn files(parsed: &Parsed) -> Result<Vec<OsString>, Failure> {
+    let mut files = parsed.operands.clone();
+    let Some(list) = parsed.value("files-from") else { return Ok(files) };
+    let mut bytes = Vec::new();
+    let read = match list {
+        "-" => std::io::stdin().read_to_end(&mut bytes),
+        path => std::fs::File::open(path).and_then(|mut file| file.read_to_end(&mut bytes)),
+    };
+    read.map_err(|error| {
+        let Errno(errno) = error.into();
+        Failure::new(errno, format!("lfs migrate: cannot read '{list}': {} ({errno})", strerror(errno)))
+    })?;
+    let end = if parsed.has("null") { 0 } else { b'\n' };
+    let lines = bytes.split(|byte| *byte == end).filter(|line| !line.is_empty());
+    files.extend(lines.map(|line| OsString::from_vec(line.to_vec())));
+    Ok(files)
+}
+
+/// The MDT wanted; -1: any.
+fn mdt_index(text: &str) -> Result<i32, Failure> {
+    text.parse().ok().filter(|index| *index >= -1).ok_or_else(|| wrong("mdt-index", text))
+}
+
+/// A directory and all below it are on the file system's MDT; there is nothing to be moved to but that.
+fn move_directory(path: &Path, wanted: i32) -> Result<(), CallError> {
+    let present = i32::from(channel::inode(path)?.mdt().0);
+    if wanted == -1 || wanted == present {
+        return Ok(());
+    }
+    let is_wanted = |role: TargetRole| matches!(role, TargetRole::Mdt(mdt) if i32::from(mdt.0) == wanted);
+    let exists = channel::targets(&channel::parent(path))?.iter().any(|target| is_wanted(target.role));
+    Err(Errno(if exists { libc::EOPNOTSUPP } else { libc::ENODEV }).into())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn wrong_command_lines_are_refused() {
+        for (words, status, problem) in [
+            ("", USAGE, "FILE must be specified"),
+            ("-c 2", USAGE, "FILE must be specified"),
+            ("-Q f", USAGE, "unrecognized option '-Q'"),
+            ("-b -n f", USAGE, "--block and --non-block contradict each other"),
+            ("-A -c 2 f", USAGE, "-A and --restripe go without layout options"),
+            ("-W fast f", USAGE, "invalid value 'fast' of --bandwidth"),
+            ("-m x d", USAGE, "invalid value 'x' of --mdt-index"),
+            ("-c abc f", USAGE, "invalid stripe count 'abc'"),
+            ("--copy=a -c 2 f", USAGE, "--copy goes without layout options"),
+            ("-N f", libc::EOPNOTSUPP, "option '--mirror-count' is not supported yet: files have no mirrors"),
+        ] {
+            let arguments: Vec<OsString> = words.split_whitespace().map(OsString::from).collect();
+            let failure = run(&arguments, &mut Vec::new()).expect_err(words);
+            assert_eq!(failure, Failure::new(status, format!("lfs migrate: {problem}")), "{words}");
+        }
+    }
+
+    #[test]
+    fn missing_files_fail_and_the_others_go_on() {
+        let arguments = ["-c1", "/nonexistent/a", "/nonexistent/b"].map(OsString::from);
+        let failure = run(&arguments, &mut Vec::new()).unwrap_err();
+        let expected = "lfs migrate: /nonexistent/b migrate failed: No such file or directory (2)";
+        assert_eq!(failure, Failure::new(2, expected));
+    }
+}
