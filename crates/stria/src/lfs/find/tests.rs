@@ -352,16 +352,17 @@ impl Kind {
 }
 
 fn has_xattr(path: &Path, name: &CString, value: Option<&CString>) -> Result<bool, Errno> {
+    /// XATTR_LIST_MAX and XATTR_SIZE_MAX of Linux.
+    const BYTES_MAX: usize = 64 << 10;
     let failed = |error: rustix::io::Errno| Errno(error.raw_os_error());
-    let mut names = vec![0; rustix::fs::llistxattr(path, &mut [0_u8; 0][..]).map_err(failed)?];
+    let mut names = vec![0; BYTES_MAX];
     let bytes = rustix::fs::llistxattr(path, &mut names[..]).map_err(failed)?;
     for found in names[..bytes].split(|byte| *byte == 0).filter(|found| !found.is_empty() && is_like(name, found)) {
         let Some(value) = value else { return Ok(true) };
         let found = CString::new(found).expect("split at NUL");
-        let length = rustix::fs::lgetxattr(path, &found, &mut [0_u8; 0][..]).map_err(failed)?;
-        let mut content = vec![0; length];
-        let length = rustix::fs::lgetxattr(path, &found, &mut content[..]).map_err(failed)?;
-        if is_like(value, &content[..length]) {
+        let mut content = vec![0; BYTES_MAX];
+        let bytes = rustix::fs::lgetxattr(path, &found, &mut content[..]).map_err(failed)?;
+        if is_like(value, &content[..bytes]) {
             return Ok(true);
         }
     }
