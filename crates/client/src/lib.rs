@@ -8,6 +8,7 @@
 mod advisory;
 pub mod control;
 mod copy;
+pub mod courtesy;
 mod elsewhere;
 mod exclusive;
 mod file_system;
@@ -16,6 +17,7 @@ mod glimpse;
 mod held_locks;
 mod join;
 mod layouts;
+mod migrate;
 mod namespace;
 mod objects;
 mod open_close;

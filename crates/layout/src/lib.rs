@@ -7,6 +7,7 @@ pub mod cost;
 pub mod extension;
 pub mod layout;
 pub mod lov;
+pub mod migration;
 pub mod placement;
 pub mod plain;
 pub mod range;

@@ -18,6 +18,7 @@ mod data;
 mod error;
 pub mod inspect;
 mod mdt;
+mod moves;
 mod namespace;
 mod opens;
 mod ops;

@@ -54,6 +54,8 @@ pub struct Parameters {
     pub ost_refresh: Duration,
     /// How long an OST may be silent before new files avoid it.
     pub ost_silence: Duration,
+    /// Bytes per second that finished files are moved with in the background (`lod.*.migrate_mbps`); 0: none is moved.
+    pub migration_bytes_per_second: u64,
     /// How long an inode stays after its last name went (`mdt.*.removal_grace_ms`); 0: not at all.
     pub removal_grace: Duration,
 }
@@ -66,6 +68,8 @@ impl Default for Parameters {
             placement: PlacementPolicy::default(),
             ost_refresh: Duration::from_secs(5),
             ost_silence: Duration::from_secs(15),
+            // A tenth of what one disk does: whoever uses it meanwhile hardly notices.
+            migration_bytes_per_second: 32_000_000,
             // Some hundred times what lies between two requests for one path on a busy host. The kernel tries once more.
             removal_grace: Duration::from_secs(1),
         }

@@ -10,6 +10,7 @@ use tokio::sync::{Notify, futures::OwnedNotified};
 use types::{ClientId, InodeNumber, OstIndex, Slot, Xid, limits};
 
 use crate::{
+    moves::Moves,
     opens::{OpenFile, OpenKey, OpenTable},
     placement::Targets,
     removed::Removed,
@@ -152,6 +153,8 @@ pub(crate) struct Volatile {
     pub removed: Removed,
     /// OSTs.
     pub targets: Targets,
+    /// Files that lie badly for how they are read.
+    pub moves: Moves,
 }
 
 impl Volatile {
@@ -166,6 +169,7 @@ impl Volatile {
             fences: Fences::default(),
             removed: Removed::default(),
             targets: Targets::new(random),
+            moves: Moves::default(),
         }
     }
 

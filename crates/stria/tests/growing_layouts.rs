@@ -3,7 +3,9 @@
 
 mod common;
 
-use common::{FileSystem, Transport};
+use std::{fs, os::unix::fs::MetadataExt};
+
+use common::{FileSystem, PATIENCE, Transport, load::Random, wait_for};
 
 /// Writes at each watermark into a file that is sparse between them.
 fn grow(system: &FileSystem, name: &str) -> String {
@@ -66,5 +68,30 @@ fn directories_and_jobs_are_explained() {
     let advice = system.shell("stria advise --processes 512 --size 1T --shared").succeed();
     assert!(advice.contains("512 processes on 32 clients write 1 TiB in one shared file"), "{advice}");
     assert!(advice.contains("Leave it to the file system"), "{advice}");
+    system.finish();
+}
+
+/// A file that grew alone has its first 64 MiB on one OST; read often, it is moved to where it would lie had its size been known.
+#[test]
+fn a_finished_file_that_is_read_often_is_moved_in_the_background() {
+    let system = FileSystem::start(Transport::Tcp, 1);
+    let path = system.root().join("read-often");
+    let data = Random(11).bytes(72 << 20);
+    fs::write(&path, &data).expect("write");
+    let widths = || system.shell("stria explain $A/read-often").succeed();
+    assert!(widths().contains("64 KiB .. 64 MiB: 1 stripe"), "{}", widths());
+    let before = fs::metadata(&path).expect("stat");
+    system.ctl("set_param 'lod.*.migrate_mbps=4000'");
+    let migration = || system.ctl("get_param -n 'mdt.*.migration'");
+    for _ in 0..2 {
+        assert!(fs::read(&path).expect("read") == data);
+    }
+    let moved = |figures: &String| figures.lines().any(|line| line.starts_with("moved") && line.contains(" 1 samples"));
+    wait_for("the file is moved", PATIENCE, || Some(migration()).filter(moved));
+    assert!(widths().contains("64 KiB .. 64 MiB: 4 stripes"), "{}", widths());
+    assert!(fs::read(&path).expect("read") == data);
+    let after = fs::metadata(&path).expect("stat");
+    assert_eq!((after.ino(), after.mtime(), after.mtime_nsec()), (before.ino(), before.mtime(), before.mtime_nsec()));
+    system.check();
     system.finish();
 }

@@ -152,6 +152,7 @@ pub fn open_flags(linux: u32) -> OpenFlags {
         (libc::O_APPEND, open_flag::APPEND),
         (libc::O_TRUNC, open_flag::TRUNCATE),
         (libc::O_EXCL, open_flag::EXCLUSIVE),
+        (libc::O_NOATIME, open_flag::NO_ACCESS_TIME),
     ] {
         if o(linux) {
             flags |= flag;

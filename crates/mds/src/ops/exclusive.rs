@@ -52,6 +52,8 @@ pub(crate) fn begin(txn: &mut Transaction<'_>, who: &Credentials, request: &Excl
             txn.instantiate(&mut inode, size.saturating_sub(1), size)?;
             inode.attributes.mode = permission::mode_after_write(who, inode.attributes.mode);
             let epoch = truncate(txn, &mut inode, open);
+            // Not known for sure before it is settled, but what the next component is chosen by.
+            inode.attributes.size = size;
             txn.put_inode(&inode);
             epoch
         }

@@ -1,5 +1,10 @@
 //! Open: permission, kind, the write epoch, and O_TRUNC.
 
+use layout::{
+    automatic::{self, BEGINNING_BYTES},
+    cost::Hardware,
+    migration::Comparison,
+};
 use rpc::message::{
     MdtReply,
     mdt::{Open, OpenFlags, OpenId, Opened, open_flag},
@@ -41,7 +46,8 @@ pub(crate) fn open_inode(
     check_kind(&inode, flags)?;
     txn.require(who, &inode, wanted(flags))?;
     let before = inode.clone();
-    if flags.has(open_flag::READ) && !inode.is_directory() {
+    let accesses = flags.has(open_flag::READ) && !flags.has(open_flag::NO_ACCESS_TIME);
+    if accesses && !inode.is_directory() {
         attributes::note_access(txn, &mut inode);
     }
     let changes = flags.has(open_flag::WRITE) || flags.has(open_flag::TRUNCATE);
@@ -62,10 +68,28 @@ pub(crate) fn open_inode(
         settlement::set_mtime(&mut inode, now, now);
     }
     let opened = register(txn, &mut inode, open, flags, truncates && !empty);
+    if accesses && !flags.has(open_flag::WRITE) {
+        note_reader(txn, &inode);
+    }
     if inode != before {
         txn.put_inode(&inode);
     }
     Ok(Opening::Opened(Box::new(opened)))
+}
+
+/// Counts what a reader loses because a finished file does not lie as it would now.
+fn note_reader(txn: &mut Transaction<'_>, inode: &Inode) {
+    let size = inode.attributes.size;
+    let finished = inode.settled && size > BEGINNING_BYTES;
+    let Some(layout) = inode.layout().filter(|layout| finished && automatic::is_automatic(layout)) else { return };
+    if txn.context.parameters.migration_bytes_per_second == 0 {
+        return;
+    }
+    let usable = txn.volatile.targets.available(None, &txn.context.parameters.placement);
+    let available: Vec<u64> = usable.into_iter().map(|(_, free)| free).collect();
+    let hardware = Hardware::with_osts(available.len() as u32);
+    let compared = Comparison::new(&hardware, layout, size, &available);
+    txn.volatile.moves.read(inode.number(), &compared);
 }
 
 /// Gives an open its epoch and enters it. The caller stores the inode. `truncate`: he took the exclusive data lock.

@@ -24,6 +24,8 @@ pub mod open_flag {
     pub const EXCLUSIVE: u32 = 16;
     /// Opened for execution: needs execute permission instead of read.
     pub const EXECUTE: u32 = 32;
+    /// Reading does not count as an access (O_NOATIME).
+    pub const NO_ACCESS_TIME: u32 = 64;
 }
 
 /// Set of [`open_flag`] bits.

@@ -18,7 +18,7 @@ struct Number {
     set: fn(&mut Parameters, u64),
 }
 
-const NUMBERS: [Number; 10] = [
+const NUMBERS: [Number; 11] = [
     Number {
         name: "lod.automatic",
         doc: "1: layouts that nobody chose grow with the file, as the MDT decides; 0: stripecount and stripesize hold",
@@ -61,6 +61,14 @@ const NUMBERS: [Number; 10] = [
         unit: limits::STRIPE_BYTES_MIN,
         get: |parameters| parameters.bytes_on_mdt_max,
         set: |parameters, value| parameters.bytes_on_mdt_max = value,
+    },
+    Number {
+        name: "lod.migrate_mbps",
+        doc: "MB/s that finished files which lie badly for how they are read are moved with in the background; 0: none is",
+        range: 0..=1_000_000,
+        unit: 1,
+        get: |parameters| parameters.migration_bytes_per_second / 1_000_000,
+        set: |parameters, value| parameters.migration_bytes_per_second = value * 1_000_000,
     },
     Number {
         name: "lod.qos_threshold_rr",

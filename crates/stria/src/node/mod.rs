@@ -10,6 +10,7 @@ pub mod format;
 pub mod identity;
 mod mdt_parameters;
 pub mod mount;
+mod mover;
 mod parameters;
 pub mod serve;
 mod signals;
@@ -19,7 +20,7 @@ pub mod up;
 
 use std::{
     collections::BTreeSet,
-    path::PathBuf,
+    path::{Path, PathBuf},
     sync::{Arc, Mutex},
     time::Duration,
 };
@@ -43,6 +44,7 @@ use types::{ClientId, FsError, MdtIndex, OstIndex};
 
 use config::{Config, Role, TargetConfig};
 use identity::{DirectoryLock, Identity};
+use mover::Mover;
 use target::{OpenTarget, Threads};
 
 /// A session that sends nothing for this long is evicted.
@@ -149,6 +151,8 @@ pub struct Node {
     pub watcher: Watcher,
     /// Mounted clients.
     pub clients: Mutex<Vec<Arc<FileSystem>>>,
+    /// Who moves the files of each metadata target, in their order.
+    movers: Vec<Mover>,
     registrars: Vec<Registrar>,
     /// Version of the map that the metadata targets of this process know.
     applied: watch::Receiver<u64>,
@@ -218,12 +222,14 @@ impl Node {
             mgs_import,
             watcher,
             clients: Mutex::default(),
+            movers: Vec::new(),
             registrars: Vec::new(),
             applied: watch::channel(0).1,
             _locks: locks,
         };
         node.register();
         node.applied = node.follow_map();
+        node.movers = node.start_movers();
         Ok(node)
     }
 
@@ -237,6 +243,12 @@ impl Node {
     /// File system of this process.
     pub fn fsname(&self) -> &str {
         &self.options.fsname
+    }
+
+    /// Directories of the object storage targets of this process.
+    pub fn ost_directories(&self) -> impl Iterator<Item = &Path> {
+        let osts = self.options.targets.iter().filter(|target| target.role == Role::Ost);
+        osts.map(|target| target.dir.as_path())
     }
 
     /// The process's cores.
@@ -253,8 +265,7 @@ impl Node {
     pub async fn mount_client(&self) -> anyhow::Result<Arc<FileSystem>> {
         self.registered().await?;
         self.known_map().await?;
-        let name = client_name();
-        let options = MountOptions::new(self.watcher.subscribe(), self.resolver(), &name);
+        let options = MountOptions::new(self.watcher.subscribe(), self.resolver(), &client_name());
         let file_system = FileSystem::mount(self.seams.clone(), options).await?;
         self.clients.lock().expect("no panic while locked").push(Arc::clone(&file_system));
         Ok(file_system)
@@ -293,6 +304,16 @@ impl Node {
             true => Endpoint::Local(Arc::clone(&server)),
             false => Endpoint::Remote(Address::from(target.address.as_str())),
         })
+    }
+
+    fn start_movers(&self) -> Vec<Mover> {
+        let start = |mdt: &Served<Mdt>| {
+            let (maps, resolver, name) = (self.watcher.subscribe(), self.resolver(), client_name());
+            Mover::start(&self.seams, &mdt.target, move || {
+                MountOptions::new(maps.clone(), Arc::clone(&resolver), &name)
+            })
+        };
+        self.mdts.iter().map(start).collect()
     }
 
     /// Reports this process's targets to the management service from now on.
@@ -387,6 +408,9 @@ impl Node {
 
     /// Ends clients, then the server, then the targets. Everything acknowledged is durable afterwards.
     pub async fn stop(mut self) -> anyhow::Result<()> {
+        for mover in std::mem::take(&mut self.movers) {
+            mover.stop().await;
+        }
         let clients = std::mem::take(&mut *self.clients.lock().expect("no panic while locked"));
         for client in clients {
             client.unmount().await;

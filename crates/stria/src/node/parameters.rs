@@ -40,8 +40,12 @@ pub fn register(tree: &ParameterTree, node: &Node) -> Result<(), ParameterError>
     for ost in &node.osts {
         ost.target.register_parameters(tree)?;
     }
-    for mdt in &node.mdts {
+    for (mdt, mover) in node.mdts.iter().zip(&node.movers) {
         super::mdt_parameters::register(tree, &mdt.target)?;
+        let (waiting, figures) = (Arc::clone(&mdt.target), mover.figures());
+        let get = move || format!("{:<24} {} samples [files]\n{}", "waiting", waiting.moves_waiting(), figures.lock());
+        let doc = "files moved in the background because they lay badly for how they are read";
+        tree.register(&format!("mdt.{}.migration", mdt.target.name()), Parameter::read_only(doc, get))?;
     }
     for client in node.clients.lock().expect("no panic while locked").iter() {
         register_client(tree, node, client)?;

@@ -1,6 +1,8 @@
 //! `stria up`: a whole file system in this process, mounted.
 
 use std::{
+    collections::BTreeSet,
+    os::unix::fs::MetadataExt,
     path::{Path, PathBuf},
     sync::Arc,
     time::Instant,
@@ -8,6 +10,7 @@ use std::{
 
 use anyhow::{Context, bail};
 use fuse::{Mount, MountOptions, Unmounted};
+use mds::Parameters;
 use rt::{Address, real::Cores};
 
 use super::{
@@ -33,6 +36,7 @@ pub fn run(arguments: UpArgs) -> anyhow::Result<()> {
     let mount_point = mount_point(&arguments)?;
     let cores = Cores::start_all()?;
     let node = Arc::new(cores.block_on(Node::start(cores.clone(), options))?);
+    spare_shared_disk(&node)?;
     let result = serve(&arguments, &node, &mount_point, formatted, begun, stop);
     say("stopping: what is open is written, targets close ...");
     let node = Arc::into_inner(node).context("the node is still in use")?;
@@ -88,6 +92,19 @@ fn serve(
     match mount.unmount()? {
         Unmounted::Detached => say("the mount was in use; it is detached, and its users get errors"),
         Unmounted::Clean | Unmounted::Before => {}
+    }
+    Ok(())
+}
+
+/// Where all OSTs are directories on one disk, no file is read faster from more of them: none is moved for that.
+fn spare_shared_disk(node: &Node) -> anyhow::Result<()> {
+    let mut disks = BTreeSet::new();
+    for directory in node.ost_directories() {
+        let found = std::fs::metadata(directory).with_context(|| format!("cannot look at {}", directory.display()))?;
+        disks.insert(found.dev());
+    }
+    for mdt in node.mdts.iter().filter(|_| disks.len() < 2) {
+        mdt.target.set_parameters(Parameters { migration_bytes_per_second: 0, ..mdt.target.parameters() });
     }
     Ok(())
 }

@@ -185,6 +185,14 @@ fn times_have_nanoseconds_and_a_wide_range() {
         assert_eq!((found.mtime(), found.mtime_nsec()), (seconds, nanoseconds));
         assert_eq!((found.atime(), found.atime_nsec()), (seconds, nanoseconds));
     }
+    // Reading is an access, unless it is asked not to be one.
+    let accessed = || fs::metadata(&b).map(|found| (found.atime(), found.atime_nsec())).expect("stat");
+    let quietly = OFlags::RDONLY | OFlags::NOATIME;
+    let before = accessed();
+    drop(rustix::fs::open(&a, quietly, Mode::empty()).expect("open"));
+    assert_eq!(accessed(), before);
+    drop(File::open(&a).expect("open"));
+    assert!(accessed() != before);
     // Changes of all kinds move ctime forward, and mtime where contents change.
     let times = |path: &Path| {
         let metadata = fs::metadata(path).expect("stat");
