@@ -117,8 +117,8 @@ impl FileSystem {
         .await
     }
 
-    /// Sends an open or a creation, again as long as it has to wait: for a file's exclusive data lock, or for an MDT that
-    /// does not know the OSTs yet.
+    /// Sends an open, a creation or a change of layouts, again as long as it has to wait: for a file's exclusive data lock or
+    /// the end of a migration, or for an MDT that recovers or does not know the OSTs yet.
     pub(crate) async fn ask_open(&self, at: InodeNumber, request: MdtRequest) -> FsResult<MdtReply> {
         loop {
             match self.mdt(at, request.clone()).await? {

@@ -38,7 +38,7 @@ impl FileSystem {
         self.get_attributes(inode, None).await?;
         let hold_writers = open.filter(|_| hold_writers).map(|(_, id)| id);
         let request = MdtRequest::DataVersion(credentials.clone(), DataVersion { inode, hold_writers });
-        match self.mdt(inode, request).await? {
+        match self.ask_open(inode, request).await? {
             MdtReply::Version(version) => Ok(version),
             reply => Err(unexpected(reply)),
         }
@@ -103,7 +103,10 @@ impl FileSystem {
             second: SwapSide { inode: second, open: id(&second_open), known },
         };
         opens.iter().for_each(|open| open.doubt_layout());
-        self.mdt_done(first, MdtRequest::SwapLayouts(credentials.clone(), swap)).await?;
+        match self.ask_open(first, MdtRequest::SwapLayouts(credentials.clone(), swap)).await? {
+            MdtReply::Done => {}
+            reply => return Err(unexpected(reply)),
+        }
         // What was known is of the other file now.
         opens.iter().for_each(|open| open.state().tracker.forget());
         Ok(())

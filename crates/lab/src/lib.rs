@@ -11,6 +11,7 @@ pub mod faults;
 pub mod inspector;
 pub mod links;
 pub mod log;
+pub mod migration;
 pub mod native;
 pub mod network;
 pub mod process;

@@ -16,7 +16,7 @@ use types::{
 };
 
 use crate::{
-    Random,
+    Random, migration,
     reference::{Facts, Operation, Outcome, RenameFlag, pattern},
 };
 
@@ -94,6 +94,7 @@ impl Native {
                 self.file_system.set_attributes(&root(), found.inode, changes, None).await?;
                 Ok(Outcome::Done)
             }
+            Operation::Migrate { path, layout } => self.migrate(path, *layout).await,
             Operation::SetXattr { .. } | Operation::GetXattr { .. } | Operation::RemoveXattr { .. } => {
                 self.use_xattr(operation).await
             }
@@ -251,6 +252,21 @@ impl Native {
         let outcome = self.use_file(&file, operation).await;
         self.done_with(file).await?;
         outcome
+    }
+
+    /// A file that another client keeps open stays where it is: nobody can tell.
+    async fn migrate(&self, path: &str, layout: u8) -> FsResult<Outcome> {
+        let found = self.resolve_following(path).await?;
+        if found.kind != FileKind::Regular {
+            return Err(open_error(found.kind));
+        }
+        let kept = self.open.lock().remove(&found.inode);
+        if let Some(file) = kept {
+            self.file_system.close(file, None).await?;
+        }
+        let (parent, _) = self.resolve_parent(path).await?;
+        migration::migrate(&self.file_system, parent, found.inode, migration::layout(layout)).await?;
+        Ok(Outcome::Done)
     }
 
     async fn truncate(&self, path: &str, size: u64) -> FsResult<Outcome> {

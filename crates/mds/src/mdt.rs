@@ -302,7 +302,7 @@ impl Mdt {
             now_ns: self.seams.clock.now().0,
             parameters: self.possible(self.parameters()),
             losses: self.losses.count(),
-            data_bytes_max: self.bytes_on_mdt_limit(),
+            moved_bytes_max: self.moved_bytes_limit(),
         }
     }
 
@@ -413,7 +413,7 @@ impl Mdt {
             return Ok(reply);
         }
         let deadline = self.seams.clock.now() + WAIT_MAX;
-        let data_bytes = if ops::moves_data(request) { self.bytes_on_mdt_limit() } else { new.end() };
+        let data_bytes = if ops::moves_data(request) { self.moved_bytes_limit() } else { new.end() };
         loop {
             let context = self.context(call.client);
             let transact = |namespace: &mut Namespace| {
@@ -520,7 +520,12 @@ impl Handler for Mdt {
                 | MdtRequest::ReadFile(..),
             ) => "mdt_io",
             Request::Mdt(MdtRequest::SetLock(set)) if set.wait => LOCK_SERVICE,
-            Request::Mdt(MdtRequest::ExclusiveBegin(..) | MdtRequest::ReportFull(_)) => LOCK_SERVICE,
+            Request::Mdt(
+                MdtRequest::ExclusiveBegin(..)
+                | MdtRequest::ReportFull(_)
+                | MdtRequest::DataVersion(..)
+                | MdtRequest::SwapLayouts(..),
+            ) => LOCK_SERVICE,
             _ => "mdt",
         }
     }

@@ -119,6 +119,11 @@ impl OpenTable {
         }
     }
 
+    /// Writers of the inode need not wait any more; false if they did not have to.
+    pub fn end_hold(&mut self, inode: InodeNumber) -> bool {
+        self.held.remove(&inode).is_some()
+    }
+
     /// Whether writers of the inode wait for an open's end.
     pub fn is_held(&self, inode: InodeNumber) -> bool {
         self.held.contains_key(&inode)
@@ -211,6 +216,8 @@ mod tests {
         assert!(!table.is_open_only_by(inode, Some(key(1, 1))) && !table.is_open_only_by(inode, None));
         table.hold(key(1, 1));
         assert!(table.is_held(inode) && !table.is_held(InodeNumber(6)));
+        assert!(table.end_hold(inode) && !table.is_held(inode) && !table.end_hold(inode));
+        table.hold(key(1, 1));
         for open in [key(1, 1), key(2, 1), key(2, 2)] {
             assert!(table.is_open(inode));
             table.remove(open).unwrap();

@@ -184,6 +184,13 @@ impl Volatile {
         file
     }
 
+    /// Writers of the inode need not wait any more.
+    pub fn end_hold(&mut self, inode: InodeNumber) {
+        if self.opens.end_hold(inode) {
+            self.waiters.wake(inode);
+        }
+    }
+
     /// Releases all locks of a client and wakes who can go on.
     pub fn release_locks(&mut self, client: ClientId) {
         let mut wake = Vec::new();

@@ -105,7 +105,8 @@ impl Generator {
             86..91 => Operation::Stat { path },
             91..94 => Operation::List { path },
             94..95 => Operation::SetMode { path, mode: self.mode() },
-            95..99 => self.xattr(path),
+            95..98 => self.xattr(path),
+            98..99 => Operation::Migrate { path, layout: self.seed() },
             _ => Operation::Sync { path },
         }
     }

@@ -54,7 +54,8 @@ impl Local {
             | Operation::Allocate { .. }
             | Operation::Punch { .. }
             | Operation::Zero { .. }
-            | Operation::Sync { .. } => self.change_data(operation)?,
+            | Operation::Sync { .. }
+            | Operation::Migrate { .. } => self.change_data(operation)?,
             Operation::ReadLink { path } => {
                 let target = rustix::fs::readlink(self.at(path), Vec::new())?;
                 return Ok(Outcome::Target(target.to_string_lossy().into_owned()));
@@ -152,6 +153,8 @@ impl Local {
             }
             Operation::Zero { path, offset, bytes } => self.allocate(path, FallocateFlags::ZERO_RANGE, *offset, *bytes),
             Operation::Sync { path } => errno(open(&self.at(path), write_only)?.sync_all()),
+            // Only of a file, and nothing that a file system without layouts could show.
+            Operation::Migrate { path, .. } => open(&self.at(path), write_only).map(drop),
             _ => unreachable!("dispatched by kind"),
         }
     }

@@ -127,7 +127,7 @@ impl Model {
                 let id = self.resolve_following(path)?;
                 self.user_xattrs(id, true)?.remove(name).ok_or(FsError::NoData)?;
             }
-            Operation::Sync { path } => {
+            Operation::Sync { path } | Operation::Migrate { path, .. } => {
                 self.file(path)?;
             }
         }

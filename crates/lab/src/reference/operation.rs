@@ -66,6 +66,8 @@ pub enum Operation {
     RemoveXattr { path: Path, name: String },
     /// open, fsync
     Sync { path: Path },
+    /// Another layout for the file, one of some; nobody sees a difference
+    Migrate { path: Path, layout: u8 },
 }
 
 /// What stat tells that every file system must agree on.

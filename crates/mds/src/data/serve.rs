@@ -23,7 +23,18 @@ fn bytes_on_mdt_limit(segment_bytes: u64) -> u64 {
     (segment_bytes / 2).min(BULK_BYTES_MAX as u64) / STRIPE_BYTES_MIN * STRIPE_BYTES_MIN
 }
 
+/// Most bytes that one batch can move from file to file: with what the store is asked to have room for beside them
+/// ([`Mdt::with_room`]) at most three quarters of a segment, and a batch for any store.
+fn moved_bytes_limit(segment_bytes: u64) -> u64 {
+    (segment_bytes / 16 * 9).min(kv::config::BATCH_BYTES_MAX / 16 * 15)
+}
+
 impl Mdt {
+    /// Most bytes of data that can be moved from file to file at once.
+    pub(crate) fn moved_bytes_limit(&self) -> u64 {
+        moved_bytes_limit(self.options.store.segment_bytes)
+    }
+
     /// Most bytes of a file that this MDT can hold, whatever is asked for.
     pub fn bytes_on_mdt_limit(&self) -> u64 {
         bytes_on_mdt_limit(self.options.store.segment_bytes)
@@ -116,5 +127,9 @@ mod tests {
         assert_eq!(bytes_on_mdt_limit(kv::Config::default().segment_bytes), 4 << 20);
         assert_eq!(bytes_on_mdt_limit(kv::Config::small().segment_bytes), 128 << 10);
         assert_eq!(bytes_on_mdt_limit(64 << 10), 0, "too small for any");
+        // The largest file can move, and two of half the size.
+        for segment_bytes in [kv::Config::default().segment_bytes, kv::Config::small().segment_bytes] {
+            assert!(moved_bytes_limit(segment_bytes) > bytes_on_mdt_limit(segment_bytes) / 16 * 17);
+        }
     }
 }

@@ -7,6 +7,8 @@
 //! - nobody has it open but the caller, once: who opens it later is given the new layout, and the caller adopts it;
 //! - no truncation is under way, and no late write of an evicted client can reach its OSTs.
 //!
+//! While the MDT recovers, nobody knows who has what open: then the answer is to wait.
+//!
 //! Objects keep their names (module `layout::swap`). Data on this MDT are named by their file, so they are moved from key to
 //! key, in the same batch as the layouts. Times stay with the files: what the objects say of their past is history.
 //!
@@ -29,6 +31,10 @@ use crate::{
 
 pub(crate) fn version(txn: &mut Transaction<'_>, who: &Credentials, request: &DataVersion) -> FsResult<MdtReply> {
     let inode = regular(txn, who, request.inode)?;
+    if txn.volatile.recovery.running() {
+        txn.wait_for(request.inode);
+        return Ok(MdtReply::Waiting);
+    }
     let holder = request.hold_writers.map(|open| txn.own_open(request.inode, open)).transpose()?;
     // Even if writers are there: the caller asks again until they are gone, and no new ones come.
     if let Some(key) = holder {
@@ -57,13 +63,17 @@ pub(crate) fn run(txn: &mut Transaction<'_>, who: &Credentials, request: &SwapLa
     if first.inode == second.inode {
         return Err(FsError::Invalid);
     }
+    if txn.volatile.recovery.running() {
+        txn.wait_for(first.inode);
+        return Ok(MdtReply::Waiting);
+    }
     let (mut one, mut other) = (side(txn, who, first)?, side(txn, who, second)?);
     let (InodeData::Regular(of_one), InodeData::Regular(of_other)) = (&one.data, &other.data) else {
         return Err(FsError::Invalid);
     };
     let (to_one, to_other) = layout::swap::swapped((one.number(), of_one), (other.number(), of_other));
     let (here, there) = (txn.take_data(one.number())?, txn.take_data(other.number())?);
-    if here.bytes() + there.bytes() > txn.context.data_bytes_max {
+    if here.bytes() + there.bytes() > txn.context.moved_bytes_max {
         return Err(FsError::TooBig);
     }
     txn.give_data(other.number(), here);
@@ -104,7 +114,7 @@ fn exchange_figures(one: &mut Inode, other: &mut Inode) {
     (one.accounted, other.accounted) = (accounted, accounted);
 }
 
-/// Stores one of the files, whose figures are exact now. Nobody's earlier report is believed any more.
+/// Stores one of the files, whose figures are exact now. Nobody's earlier report is believed any more, and writers go on.
 fn finish(txn: &mut Transaction<'_>, who: &Credentials, inode: &mut Inode, side: &SwapSide) {
     let now = txn.now();
     inode.attributes.mode = permission::mode_after_write(who, inode.attributes.mode);
@@ -116,4 +126,5 @@ fn finish(txn: &mut Transaction<'_>, who: &Credentials, inode: &mut Inode, side:
     let mtime = inode.attributes.mtime;
     settlement::set_mtime(inode, mtime, now);
     txn.put_inode(inode);
+    txn.volatile.end_hold(inode.number());
 }

@@ -189,7 +189,7 @@ mod tests {
             now_ns: 0,
             parameters: Parameters::default(),
             losses: 0,
-            data_bytes_max: 0,
+            moved_bytes_max: 0,
         };
         let mut volatile = Volatile::new(0);
         let counters = Counters { next_inode: 1, inodes: 0 };

@@ -52,8 +52,8 @@ pub(crate) struct Context {
     pub parameters: Parameters,
     /// How often this MDT lost power: see [`crate::settlement`].
     pub losses: u64,
-    /// Most bytes of data in one batch.
-    pub data_bytes_max: u64,
+    /// Most bytes of data that can be moved from file to file in one batch.
+    pub moved_bytes_max: u64,
 }
 
 /// See the module documentation.

@@ -257,7 +257,7 @@ pub struct PlaceElsewhere {
 pub struct DataVersion {
     /// The file.
     pub inode: InodeNumber,
-    /// Until this open of the caller ends, whoever wants to open the file for writing or to truncate it waits.
+    /// Until this open of the caller ends, or the layout is swapped, whoever wants to open the file for writing or to truncate it waits.
     pub hold_writers: Option<OpenId>,
 }
 
@@ -572,7 +572,8 @@ pub enum MdtRequest {
     Create(Credentials, Create),
     /// -> Created
     CreateUnnamed(Credentials, CreateUnnamed),
-    /// -> Opened; with TRUNCATE, Waiting while another client holds the exclusive data lock (ask again)
+    /// -> Opened; with TRUNCATE, Waiting while another client holds the exclusive data lock; for writing, while somebody holds
+    /// writers off ([`DataVersion`]) (ask again)
     Open(Credentials, Open),
     /// -> Closed
     Close(Close),
@@ -647,9 +648,9 @@ pub enum MdtRequest {
     ReportFull(OstIndex),
     /// -> Layout, durable; `NoSpace` if the objects stay where they are
     PlaceElsewhere(PlaceElsewhere),
-    /// Write permission. -> Version
+    /// Write permission. -> Version; Waiting while the MDT recovers (ask again)
     DataVersion(Credentials, DataVersion),
-    /// Write permission on both. -> Done, durable
+    /// Write permission on both. -> Done, durable; Waiting while the MDT recovers (ask again)
     SwapLayouts(Credentials, SwapLayouts),
 }
 

@@ -11,6 +11,7 @@ use crate::{
     Random,
     cluster::{Cluster, client_host},
     log::EventLog,
+    migration,
 };
 
 /// Reading and writing.
@@ -164,6 +165,12 @@ impl Actor {
         let data = self.read(&file, 0, BYTES_MAX).await;
         self.close(file).await?;
         data
+    }
+
+    /// Another layout for a file that this actor has not open; false if somebody is in the way.
+    pub async fn migrate(&self, path: &str, layout: u8) -> FsResult<bool> {
+        let (inode, (parent, _)) = (self.stat(path).await?.inode, self.place(path).await?);
+        migration::migrate(&self.file_system, parent, inode, migration::layout(layout)).await
     }
 
     /// fsync

@@ -9,6 +9,7 @@ mod appends;
 mod churn;
 mod counter;
 mod creates;
+mod moves;
 mod renames;
 mod writes;
 
@@ -50,6 +51,7 @@ fn scenarios() -> Vec<Arc<dyn Scenario>> {
         Arc::new(churn::Churn),
         Arc::new(counter::Counter::default()),
         Arc::new(creates::Creates::default()),
+        Arc::new(moves::Moves::default()),
         Arc::new(renames::Renames::default()),
         Arc::new(writes::Writes::default()),
     ]
