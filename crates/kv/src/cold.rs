@@ -2,6 +2,7 @@
 
 pub mod fjall;
 pub mod memory;
+mod reclaim;
 
 use std::io;
 
@@ -42,4 +43,7 @@ pub trait ColdStore: Send + Sync {
     fn commit(&self, checkpoint: Checkpoint) -> BoxFuture<'static, io::Result<()>>;
     /// The last durable commit, `None` in a new store. Later writes may be present as well, in any part.
     fn checkpoint(&self) -> io::Result<Option<Checkpoint>>;
+    /// Begins to give back the space of what was deleted or overwritten, if it should; does not wait. Called behind
+    /// commits, and when there was no room for one.
+    fn reclaim(&self) {}
 }

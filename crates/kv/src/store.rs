@@ -89,6 +89,8 @@ struct State {
     tables: Tables,
     poison: Option<Arc<str>>,
     closed: bool,
+    /// It is about to be closed.
+    settling: bool,
     /// The last checkpoint failed: nobody waits for the next.
     checkpoint_failed: bool,
     /// It failed for lack of space.
@@ -99,6 +101,8 @@ struct State {
     commit_armed: bool,
     /// Free bytes of the device by its last answer; `None` if it is not known or of no interest.
     device_free: Option<u64>,
+    /// By the same answer, little of the device is free.
+    device_short: bool,
     /// The segment task is at work.
     preparing: bool,
     checkpoints: checkpoint::Progress,
@@ -332,6 +336,7 @@ impl Shared {
     fn checkpoint_due(&self, state: &State) -> bool {
         state.tables.dirty_bytes() as u64 > self.config.dirty_bytes
             || state.journal.live_segments() as u64 > u64::from(self.config.segments_max) / 2
+            || self.is_checkpoint_urgent(state)
     }
 
     async fn written(&self, lsn: Lsn) -> Result<()> {
@@ -481,7 +486,11 @@ impl Shared {
 
     /// Makes everything durable and checkpoints if possible.
     async fn settle(&self) -> Result<()> {
-        let last = self.state.lock().journal.applied();
+        let last = {
+            let mut state = self.state.lock();
+            state.settling = true;
+            state.journal.applied()
+        };
         self.durable(last).await?;
         if let Err(error) = self.request_checkpoint().await {
             tracing::warn!(%error, "closing without a checkpoint");

@@ -25,6 +25,8 @@ use crate::{
 /// Estimated memory of an entry apart from its bytes: its place in a node that is 60% full, and the value's allocation
 /// with its share count.
 const ENTRY_OVERHEAD_BYTES: usize = 72 * 10 / 6 + 16 + 40;
+/// Estimated bytes of an entry in the cold store apart from its value: a key as they are, lengths and numbers.
+const COLD_OVERHEAD_BYTES: usize = 64;
 /// The epoch of clean entries.
 const CLEAN: u32 = 0;
 
@@ -80,13 +82,36 @@ pub(crate) struct Range {
 pub(crate) struct Tables {
     maps: Vec<BTreeMap<Key, Entry>>,
     bytes: usize,
-    dirty_bytes: usize,
+    dirty: Dirty,
     epoch: u32,
     complete: bool,
     /// Where eviction goes on.
     hand: Cursor,
     /// Counts the times that entries became clean; see [`Tables::fill`].
     cleanings: u64,
+}
+
+/// What the cold store does not know yet.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+struct Dirty {
+    entries: usize,
+    /// Of these, removed keys.
+    removals: usize,
+    bytes: usize,
+}
+
+impl Dirty {
+    fn add(&mut self, removal: bool, bytes: usize) {
+        self.entries += 1;
+        self.removals += usize::from(removal);
+        self.bytes += bytes;
+    }
+
+    fn subtract(&mut self, removal: bool, bytes: usize) {
+        self.entries -= 1;
+        self.removals -= usize::from(removal);
+        self.bytes -= bytes;
+    }
 }
 
 const _: () = assert!(size_of::<Key>() + size_of::<Entry>() == 72, "the overhead is computed with this");
@@ -100,7 +125,7 @@ impl Tables {
         Tables {
             maps: (0..=u8::MAX).map(|_| BTreeMap::new()).collect(),
             bytes: 0,
-            dirty_bytes: 0,
+            dirty: Dirty::default(),
             epoch: CLEAN + 1,
             complete: true,
             hand: Cursor::default(),
@@ -118,26 +143,27 @@ impl Tables {
 
     fn set(&mut self, table: Table, key: &[u8], value: Option<Bytes>) {
         let epoch = self.epoch;
+        let removal = value.is_none();
         let map = &mut self.maps[usize::from(table.0)];
         let added = ENTRY_OVERHEAD_BYTES + value.as_ref().map_or(0, Bytes::len);
         match map.entry(Key::new(key)) {
             std::collections::btree_map::Entry::Occupied(mut slot) => {
                 let before = entry_bytes(slot.key(), slot.get());
                 let after = added + slot.key().heap_bytes();
-                if slot.get().epoch != CLEAN {
-                    self.dirty_bytes -= before;
-                }
                 let old = slot.get();
+                if old.epoch != CLEAN {
+                    self.dirty.subtract(old.value.is_none(), before);
+                }
                 let overdue = old.epoch != CLEAN && (old.overdue || old.epoch != epoch);
                 *slot.get_mut() = Entry { value, epoch, overdue, referenced: true };
                 self.bytes = self.bytes - before + after;
-                self.dirty_bytes += after;
+                self.dirty.add(removal, after);
             }
             std::collections::btree_map::Entry::Vacant(slot) => {
                 let bytes = added + slot.key().heap_bytes();
                 slot.insert(Entry { value, epoch, overdue: false, referenced: true });
                 self.bytes += bytes;
-                self.dirty_bytes += bytes;
+                self.dirty.add(removal, bytes);
             }
         }
     }
@@ -228,7 +254,7 @@ impl Tables {
             entry.overdue = false;
             let removed = entry.value.is_none();
             let bytes = entry_bytes(&key, entry);
-            self.dirty_bytes -= bytes;
+            self.dirty.subtract(removed, bytes);
             if removed {
                 map.remove(&key);
                 self.bytes -= bytes;
@@ -318,7 +344,17 @@ impl Tables {
 
     /// Estimated memory of dirty entries.
     pub fn dirty_bytes(&self) -> usize {
-        self.dirty_bytes
+        self.dirty.bytes
+    }
+
+    /// Estimated bytes that dirty entries will take in the cold store.
+    pub fn dirty_cold_bytes(&self) -> usize {
+        self.dirty.bytes - self.dirty.entries * (ENTRY_OVERHEAD_BYTES - COLD_OVERHEAD_BYTES)
+    }
+
+    /// Removed keys that the cold store does not know of.
+    pub fn removals(&self) -> usize {
+        self.dirty.removals
     }
 }
 
@@ -346,6 +382,33 @@ mod tests {
             cursor = step.next;
         }
         (operations, newer)
+    }
+
+    #[test]
+    fn dirty_entries_are_counted_as_long_as_they_are_dirty() {
+        let mut tables = Tables::new();
+        put(&mut tables, b"a", &[7; 1000]);
+        put(&mut tables, b"b", b"");
+        assert_eq!((tables.removals(), tables.dirty_cold_bytes()), (0, 1000 + 2 * COLD_OVERHEAD_BYTES));
+        delete(&mut tables, b"a");
+        delete(&mut tables, b"a");
+        delete(&mut tables, b"never there");
+        assert_eq!((tables.removals(), tables.dirty_cold_bytes()), (2, 3 * COLD_OVERHEAD_BYTES));
+        put(&mut tables, b"a", b"again");
+        assert_eq!(tables.removals(), 1);
+        let frozen = tables.freeze();
+        delete(&mut tables, b"b");
+        let (operations, _) = walk_all(&tables, frozen, 100);
+        tables.mark_clean(&operations, frozen);
+        assert_eq!(
+            (tables.removals(), tables.dirty_cold_bytes()),
+            (1, COLD_OVERHEAD_BYTES),
+            "removed since the freeze"
+        );
+        let frozen = tables.freeze();
+        let (operations, _) = walk_all(&tables, frozen, 100);
+        tables.mark_clean(&operations, frozen);
+        assert_eq!(tables.dirty, Dirty::default());
     }
 
     #[test]

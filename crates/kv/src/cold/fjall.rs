@@ -18,24 +18,34 @@
 //! what it had taken: every batch is with the kernel when it is acknowledged. Reads wait meanwhile, which is as long as
 //! opening takes. A failed sync is final: nobody knows what it left out.
 //!
-//! Downside: fjall has a journal of its own, so that checkpoints are written twice. Why its background work failed it does
+//! Space of what was deleted comes back by rewriting the tree, see [`super::reclaim`], on a thread of its own. It needs to know
+//! that nobody reads the past: it starts where no scan is under way, and everything deleted until then goes. Opening again
+//! waits for its end. If it fails, fjall is opened again, which removes the files it left.
+//!
+//! Downside: while the tree is rewritten, fjall puts nothing else into tables: checkpoints wait when its buffers are full.
+//! fjall has a journal of its own, so that checkpoints are written twice. Why its background work failed it does
 //! not tell; it is taken to be the lack of space if the device is nearly full.
 
 use std::{
     io,
     ops::{Bound, Deref},
     path::{Path, PathBuf},
-    sync::{Arc, mpsc},
+    sync::{
+        Arc,
+        atomic::{AtomicBool, AtomicU64, Ordering},
+        mpsc,
+    },
     thread::JoinHandle,
+    time::Duration,
 };
 
 use bytes::Bytes;
-use fjall::{Database, Keyspace, KeyspaceCreateOptions, PersistMode, compaction::Leveled};
-use parking_lot::{RwLock, RwLockReadGuard};
+use fjall::{AbstractTree, Database, Keyspace, KeyspaceCreateOptions, PersistMode, compaction::Leveled};
+use parking_lot::{RwLock, RwLockReadGuard, RwLockWriteGuard};
 use rt::BoxFuture;
 use tokio::sync::oneshot;
 
-use super::{Checkpoint, ColdStore};
+use super::{Checkpoint, ColdStore, reclaim::Estimate};
 use crate::{
     batch::{Lsn, Operation, Table},
     error::is_no_space,
@@ -50,6 +60,9 @@ const CHECKPOINT_KEY: &str = "checkpoint";
 /// Free space below which background work is taken to have failed for want of it: more than any compaction of tables of
 /// [`TABLE_BYTES`] gives back when it fails.
 const NEARLY_FULL_BYTES: u64 = 1 << 30;
+/// How often the end of fjall's background work is looked for, which does not tell, and how many times.
+const FLUSH_POLL: Duration = Duration::from_millis(20);
+const FLUSH_POLLS_MAX: u32 = 1500;
 
 /// Memory of a fjall store.
 #[derive(Clone, Copy, Debug)]
@@ -95,6 +108,9 @@ struct Shared {
     options: FjallOptions,
     /// `None` while it is opened again, or if that failed.
     open: RwLock<Option<Keyspaces>>,
+    /// Keys deleted since the buffers were last flushed on purpose: at least as many tombstones as they have.
+    deleted: AtomicU64,
+    stopping: AtomicBool,
 }
 
 /// The thread that writes.
@@ -130,7 +146,9 @@ pub struct FjallCold {
     shared: Arc<Shared>,
     /// `None` only while it is dropped.
     jobs: Option<mpsc::Sender<Job>>,
-    thread: Option<JoinHandle<()>>,
+    /// Wakes the thread that reclaims space; likewise.
+    reclaims: Option<mpsc::SyncSender<()>>,
+    threads: Vec<JoinHandle<()>>,
 }
 
 fn failed(error: fjall::Error) -> io::Error {
@@ -190,11 +208,23 @@ impl FjallCold {
     /// Opens or creates the store in a directory.
     pub fn open(directory: &Path, options: FjallOptions) -> io::Result<FjallCold> {
         let keyspaces = Keyspaces::open(directory, &options)?;
-        let shared = Arc::new(Shared { directory: directory.to_owned(), options, open: RwLock::new(Some(keyspaces)) });
+        let shared = Arc::new(Shared {
+            directory: directory.to_owned(),
+            options,
+            open: RwLock::new(Some(keyspaces)),
+            deleted: AtomicU64::new(0),
+            stopping: AtomicBool::new(false),
+        });
         let (jobs, queue) = mpsc::channel();
         let mut worker = Worker { shared: shared.clone(), failed: false };
-        let thread = std::thread::Builder::new().name("kv_cold".to_owned()).spawn(move || worker.work(&queue))?;
-        Ok(FjallCold { shared, jobs: Some(jobs), thread: Some(thread) })
+        let writer = std::thread::Builder::new().name("kv_cold".to_owned()).spawn(move || worker.work(&queue))?;
+        // One wake-up is kept while it works: what it has not seen is seen behind that.
+        let (reclaims, wanted) = mpsc::sync_channel(1);
+        let mut cold = FjallCold { shared, jobs: Some(jobs), reclaims: Some(reclaims), threads: vec![writer] };
+        let shared = cold.shared.clone();
+        let reclaimer = std::thread::Builder::new().name("kv_reclaim".to_owned());
+        cold.threads.push(reclaimer.spawn(move || wanted.iter().for_each(|()| shared.reclaim_while_due()))?);
+        Ok(cold)
     }
 
     /// Opens a copy of the store in `directory`, made below `scratch`, which the caller removes afterwards: fjall cannot
@@ -220,8 +250,9 @@ impl FjallCold {
 impl Drop for FjallCold {
     /// Lets queued writes finish, so that the directory can be opened again afterwards.
     fn drop(&mut self) {
-        self.jobs = None;
-        if let Some(thread) = self.thread.take() {
+        (self.jobs, self.reclaims) = (None, None);
+        self.shared.stopping.store(true, Ordering::Release);
+        for thread in self.threads.drain(..) {
             // A panic of the thread has been reported where it happened.
             let _ = thread.join();
         }
@@ -235,9 +266,13 @@ impl Shared {
         RwLockReadGuard::try_map(self.open.read_recursive(), Option::as_ref).map_err(closed)
     }
 
-    fn is_nearly_full(&self) -> io::Result<bool> {
+    fn free_bytes(&self) -> io::Result<u64> {
         let space = rustix::fs::statvfs(&self.directory)?;
-        Ok(space.f_bavail.saturating_mul(space.f_frsize) < NEARLY_FULL_BYTES)
+        Ok(space.f_bavail.saturating_mul(space.f_frsize))
+    }
+
+    fn is_nearly_full(&self) -> io::Result<bool> {
+        Ok(self.free_bytes()? < NEARLY_FULL_BYTES)
     }
 
     /// Closes fjall and opens it again.
@@ -248,6 +283,102 @@ impl Shared {
         *open = Some(Keyspaces::open(&self.directory, &self.options)?);
         tracing::info!(directory = %self.directory.display(), "the cold store was opened again after its device was full");
         Ok(())
+    }
+
+    /// At least as many tombstones as there are; as many as there are behind a flush.
+    fn estimate(&self) -> io::Result<Estimate> {
+        let free_bytes = self.free_bytes()?;
+        let keyspaces = self.keyspaces()?;
+        let tree = &keyspaces.data.tree;
+        Ok(Estimate {
+            tables_bytes: tree.disk_space(),
+            entries: tree.approximate_len() as u64,
+            tombstones: tree.tombstone_count() + self.deleted.load(Ordering::Relaxed),
+            free_bytes,
+        })
+    }
+
+    /// Gives space back until there is nothing worth it, or no room, or a failure.
+    fn reclaim_while_due(&self) {
+        loop {
+            match self.reclaim() {
+                Ok(true) => {}
+                Ok(false) => return,
+                Err(error) => {
+                    tracing::warn!(%error, "space of deleted keys could not be given back");
+                    return;
+                }
+            }
+        }
+    }
+
+    /// Opens fjall again if background work failed: what it left takes space until then, so that there may be too little for
+    /// the next write, which would open it as well.
+    fn clear_failure(&self) -> io::Result<()> {
+        let is_poisoned =
+            matches!(self.keyspaces()?.database.persist(PersistMode::Buffer), Err(fjall::Error::Poisoned));
+        if is_poisoned && self.is_nearly_full()? { self.open_again() } else { Ok(()) }
+    }
+
+    /// Rewrites the tree if that is due; whether that gave back anything.
+    fn reclaim(&self) -> io::Result<bool> {
+        self.clear_failure()?;
+        if !self.estimate()?.is_due() || !self.flush_buffers()? {
+            return Ok(false);
+        }
+        let before = self.estimate()?;
+        if !before.is_due() {
+            return Ok(false);
+        }
+        let compacted = {
+            // While nobody else is here, nobody reads, so that nobody who reads later reads the past.
+            let open = self.open.write();
+            let Some(keyspaces) = open.as_ref() else { return Ok(false) };
+            let present = keyspaces.database.visible_seqno().saturating_sub(1);
+            // From here on others may read and write, but not close it.
+            let open = RwLockWriteGuard::downgrade(open);
+            let Some(keyspaces) = open.as_ref() else { return Ok(false) };
+            keyspaces.data.tree.major_compact(TABLE_BYTES, present)
+        };
+        if let Err(error) = compacted {
+            // The files that it left go when it is opened.
+            self.open_again()?;
+            return Err(failed(error.into()));
+        }
+        self.forget_versions()?;
+        let after = self.estimate()?;
+        tracing::info!(?before, ?after, "space of deleted keys was given back");
+        Ok(after.tables_bytes < before.tables_bytes)
+    }
+
+    /// Lets go of the versions of the tree before the present one, and with them of their files.
+    fn forget_versions(&self) -> io::Result<()> {
+        let open = self.open.write();
+        let Some(Keyspaces { database, data, .. }) = open.as_ref() else { return Ok(()) };
+        let present = database.visible_seqno();
+        data.tree.get_version_history_lock().maintenance(data.path(), present).map_err(|error| failed(error.into()))
+    }
+
+    /// Sends what is buffered to tables, so that tombstones meet what they hide, and fjall's journals may end. Whether all of
+    /// it is there.
+    fn flush_buffers(&self) -> io::Result<bool> {
+        self.deleted.store(0, Ordering::Relaxed);
+        {
+            let keyspaces = self.keyspaces()?;
+            keyspaces.data.rotate_memtable().map_err(failed)?;
+            keyspaces.meta.rotate_memtable().map_err(failed)?;
+        }
+        for _ in 0..FLUSH_POLLS_MAX {
+            if self.stopping.load(Ordering::Acquire) {
+                return Ok(false);
+            }
+            if self.keyspaces()?.data.tree.sealed_memtable_count() == 0 {
+                return Ok(true);
+            }
+            // fjall tells neither its end nor its failure.
+            std::thread::sleep(FLUSH_POLL);
+        }
+        Ok(false)
     }
 }
 
@@ -299,14 +430,19 @@ impl Worker {
     fn write(&self, operations: &[Operation]) -> Result<(), Fault> {
         let keyspaces = self.shared.keyspaces().map_err(Fault::Now)?;
         let mut batch = keyspaces.database.batch().durability(Some(PersistMode::Buffer));
+        let mut deleted = 0;
         for operation in operations {
             match operation {
                 Operation::Put(table, key, value) => {
                     batch.insert(&keyspaces.data, data_key(*table, key), value.as_ref());
                 }
-                Operation::Delete(table, key) => batch.remove(&keyspaces.data, data_key(*table, key)),
+                Operation::Delete(table, key) => {
+                    batch.remove(&keyspaces.data, data_key(*table, key));
+                    deleted += 1;
+                }
             }
         }
+        self.shared.deleted.fetch_add(deleted, Ordering::Relaxed);
         batch.commit().map_err(|error| self.judge(error))
     }
 
@@ -361,6 +497,13 @@ impl ColdStore for FjallCold {
 
     fn commit(&self, checkpoint: Checkpoint) -> BoxFuture<'static, io::Result<()>> {
         self.submit(Order::Commit(checkpoint))
+    }
+
+    fn reclaim(&self) {
+        if let Some(reclaims) = &self.reclaims {
+            // Full: it will look anyway.
+            let _ = reclaims.try_send(());
+        }
     }
 
     fn checkpoint(&self) -> io::Result<Option<Checkpoint>> {

@@ -7,6 +7,12 @@
 //!
 //! The device is asked at every commit, before each checkpoint and each new segment, and after a refusal. Downside: what
 //! others put on the device in between is seen late; the reserve absorbs it, or the cold store's own care does.
+//!
+//! What is removed comes back as space only when the cold store knows, and has rewritten what it has. So when space is short,
+//! a checkpoint follows removals soon, and after each the cold store may give back ([`crate::ColdStore::reclaim`]). Removals
+//! take space themselves until then: on a full device, checkpoints of them are small, so that there is room for each.
+
+use std::time::Duration;
 
 use super::{Shared, State};
 use crate::error::{Error, Result};
@@ -15,6 +21,14 @@ use crate::error::{Error, Result};
 const CHECKPOINT_FACTOR: u64 = 2;
 /// Part of the reserve that a checkpoint leaves to the cold store's work behind it.
 const RESERVE_LEFT: u64 = 4;
+/// Part of the reserve that changes may need for their checkpoint on a full device before one is due.
+const RESERVE_DUE: u64 = 8;
+/// Space is short when less than this part of the device is free, or less than this many reserves: the store's user may keep
+/// back more.
+const SHORT: u64 = 8;
+const SHORT_RESERVES: u64 = 16;
+/// Commit intervals until a checkpoint follows a removal when space is short.
+const RECLAIM_INTERVALS: u32 = 10;
 
 impl Shared {
     /// Asks the device. If it does not answer, its space is unknown, and nothing is refused for it.
@@ -22,18 +36,34 @@ impl Shared {
         if self.config.device_reserve_bytes == 0 {
             return;
         }
-        let free = match self.device.space().await {
-            Ok(space) => Some(space.bytes_available),
+        let short = self.config.device_reserve_bytes.saturating_mul(SHORT_RESERVES);
+        let (free, short) = match self.device.space().await {
+            Ok(space) => (Some(space.bytes_available), space.bytes_available < short.max(space.bytes_total / SHORT)),
             Err(error) => {
                 tracing::warn!(%error, "the journal's device does not tell its space");
-                None
+                (None, false)
             }
         };
-        self.state.lock().device_free = free;
+        let mut state = self.state.lock();
+        (state.device_free, state.device_short) = (free, short);
     }
 
     fn checkpoint_bytes(state: &State) -> u64 {
-        (state.tables.dirty_bytes() as u64).saturating_mul(CHECKPOINT_FACTOR)
+        (state.tables.dirty_cold_bytes() as u64).saturating_mul(CHECKPOINT_FACTOR)
+    }
+
+    /// Whether changes on a full device are to go to the cold store before they need more room than there is.
+    pub(super) fn is_checkpoint_urgent(&self, state: &State) -> bool {
+        self.is_device_full(state) && Self::checkpoint_bytes(state) > self.config.device_reserve_bytes / RESERVE_DUE
+    }
+
+    /// Longest time until the changes there are go to the cold store.
+    pub(super) fn checkpoint_interval(&self, state: &State) -> Duration {
+        if state.device_short && state.tables.removals() > 0 {
+            self.config.checkpoint_interval.min(self.config.commit_interval * RECLAIM_INTERVALS)
+        } else {
+            self.config.checkpoint_interval
+        }
     }
 
     /// Free space below which the device counts as full.

@@ -69,14 +69,14 @@ impl Shared {
                     return;
                 }
                 self.ask_space().await;
+                // There are changes: its timer starts, or is to end sooner.
+                self.checkpoint_wanted.notify_one();
                 let mut state = self.state.lock();
                 if state.journal.applied() == state.journal.flushed() {
                     state.commit_armed = false;
                     break;
                 }
             }
-            // There are changes: its timer starts.
-            self.checkpoint_wanted.notify_one();
         }
     }
 
@@ -95,23 +95,36 @@ impl Shared {
             if self.is_stopped() {
                 return;
             }
-            let (due, dirty) = {
+            let (due, interval) = {
                 let state = self.state.lock();
                 let requested = state.checkpoints.is_requested();
                 let useful = state.journal.live_segments() > 1;
                 let due = self.checkpoint_due(&state) || (useful && state.journal_full);
                 // After a failure only time or a request makes it try again.
-                (requested || expired || (due && !state.checkpoint_failed), state.tables.dirty_bytes() > 0)
+                let dirty = state.tables.dirty_bytes() > 0;
+                let interval = dirty.then(|| self.checkpoint_interval(&state));
+                (requested || expired || (due && !state.checkpoint_failed), interval)
             };
             if due {
-                deadline = match self.run_checkpoint().await {
-                    true => None,
-                    false => Some(self.seams.clock.now() + self.config.commit_interval),
-                };
+                let succeeded = self.run_checkpoint().await;
+                deadline = (!succeeded).then(|| self.seams.clock.now() + self.config.commit_interval);
+                self.reclaim();
                 self.segment_wanted.notify_one();
-            } else if dirty && deadline.is_none() {
-                deadline = Some(self.seams.clock.now() + self.config.checkpoint_interval);
+            } else if let Some(interval) = interval {
+                let latest = self.seams.clock.now() + interval;
+                deadline = Some(deadline.map_or(latest, |deadline| deadline.min(latest)));
             }
+        }
+    }
+
+    /// Lets the cold store give back space, unless it is about to be closed.
+    fn reclaim(&self) {
+        let useful = {
+            let state = self.state.lock();
+            !state.settling && (!state.checkpoint_failed || state.cold_full)
+        };
+        if useful {
+            self.cold.reclaim();
         }
     }
 

@@ -1,6 +1,6 @@
-//! The tables of a target on a device that somebody else fills and empties, again and again, while they change: fjall's
-//! background work fails for want of space at any moment. Nothing but `NoSpace` is seen, nothing is lost, and no restart
-//! is needed.
+//! The tables of a target on a device that becomes full: somebody else fills and empties it, again and again, while they
+//! change, so that fjall's background work fails for want of space at any moment; or they fill it themselves. Nothing but
+//! `NoSpace` is seen, nothing is lost, what is deleted comes back as space, and no restart is needed.
 
 use std::{
     collections::BTreeMap,
@@ -24,8 +24,12 @@ use rustix::mount::{MountFlags, UnmountFlags};
 use crate::common::PATIENCE;
 
 const T: Table = Table(1);
-/// Of which the test's journals, tables and fjall's journals take up to two thirds.
+/// Of which the first test's journals, tables and fjall's journals take up to two thirds.
 const DEVICE: &str = "size=256m";
+/// Kept free there, less than compactions take.
+const RESERVE: u64 = 16 << 20;
+/// Kept free where all of the device is to be used again: as much as compactions take.
+const LARGE_RESERVE: u64 = 96 << 20;
 const KEYS: u32 = 4096;
 const VALUE_BYTES: usize = 16 << 10;
 const ROUNDS: usize = 6;
@@ -53,7 +57,7 @@ impl Drop for Device {
     }
 }
 
-async fn open(directory: &Path) -> Store {
+async fn open(directory: &Path, device_reserve_bytes: u64) -> Store {
     let threads = Arc::new(IoThreads::new("io", 1).unwrap());
     let device = LocalDirectory::open(directory.join("journal"), Execution::Inline, threads).unwrap();
     let options = FjallOptions { cache_bytes: 1 << 20, write_buffer_bytes: 1 << 20 };
@@ -62,7 +66,7 @@ async fn open(directory: &Path) -> Store {
         segment_bytes: 2 << 20,
         segments_max: 6,
         reserve_bytes: 256 << 10,
-        device_reserve_bytes: 16 << 20,
+        device_reserve_bytes,
         memory_bytes: 2 << 20,
         dirty_bytes: 2 << 20,
         commit_interval: Duration::from_millis(20),
@@ -146,7 +150,7 @@ fn contents(store: &Store) -> BTreeMap<u32, u32> {
 #[tokio::test]
 async fn tables_on_a_device_that_is_full_now_and_then_go_on() {
     let device = Device::new();
-    let mut store = open(device.path()).await;
+    let mut store = open(device.path(), RESERVE).await;
     let mut model = BTreeMap::new();
     let end = Arc::new(AtomicBool::new(false));
     let filler = std::thread::spawn({
@@ -178,7 +182,76 @@ async fn tables_on_a_device_that_is_full_now_and_then_go_on() {
     assert!(contents(&store) == model);
     store.close().await.unwrap();
     drop(store);
-    store = open(device.path()).await;
+    store = open(device.path(), RESERVE).await;
     assert!(contents(&store) == model, "after a restart");
+    store.close().await.unwrap();
+}
+
+/// A value of a file of one block.
+fn small(number: u32) -> Batch {
+    let mut value = vec![number as u8; 4096];
+    value[..4].copy_from_slice(&number.to_be_bytes());
+    let mut batch = Batch::default();
+    batch.put(T, number.to_be_bytes().to_vec(), value);
+    batch
+}
+
+/// Puts values until there is no space, which may come as late as `patience` if there are less than `expected`; how many.
+async fn fill(store: &Store, expected: u32, patience: Duration) -> u32 {
+    let started = Instant::now();
+    let mut number = 0;
+    loop {
+        match store.apply(small(number)) {
+            Ok(lsn) => {
+                store.written(lsn).await.unwrap();
+                number += 1;
+            }
+            Err(Error::Overloaded) => store.ready().await.unwrap(),
+            Err(Error::NoSpace) if number >= expected || started.elapsed() > patience => return number,
+            Err(Error::NoSpace) => tokio::time::sleep(Duration::from_millis(5)).await,
+            Err(error) => panic!("{error}"),
+        }
+    }
+}
+
+/// Removes these keys, which a full device must not prevent.
+async fn remove(store: &Store, numbers: impl Iterator<Item = u32>) {
+    for number in numbers {
+        let mut batch = Batch::default();
+        batch.delete(T, number.to_be_bytes().to_vec());
+        let lsn = loop {
+            match store.apply_reserved(batch.clone()) {
+                Ok(lsn) => break lsn,
+                Err(Error::Overloaded) => store.ready().await.unwrap(),
+                Err(error) => panic!("removal {number}: {error}"),
+            }
+        };
+        store.written(lsn).await.unwrap();
+    }
+}
+
+#[tokio::test]
+async fn a_device_full_of_small_values_has_room_for_as_many_once_they_are_deleted() {
+    let device = Device::new();
+    let mut store = open(device.path(), LARGE_RESERVE).await;
+    let filled = fill(&store, 0, PATIENCE).await;
+    assert!(filled > 5_000, "{filled} values of 4 KiB on a device of 256 MiB");
+    for round in 0..3 {
+        remove(&store, 0..filled).await;
+        // Journals of up to 64 MiB are of different lengths each time.
+        let again = fill(&store, filled / 2, PATIENCE).await;
+        assert!(again >= filled / 2, "round {round}: {again} of {filled} before");
+        remove(&store, filled..again).await;
+        let expected: BTreeMap<u32, u32> = (0..filled.min(again)).map(|number| (number, number)).collect();
+        assert!(contents(&store) == expected, "after round {round}");
+        if round == 1 {
+            store.close().await.unwrap();
+            drop(store);
+            store = open(device.path(), LARGE_RESERVE).await;
+            assert!(contents(&store) == expected, "after a restart");
+        }
+        remove(&store, filled.min(again)..filled).await;
+    }
+    assert!(store.failure().is_none());
     store.close().await.unwrap();
 }

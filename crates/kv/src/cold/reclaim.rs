@@ -1,0 +1,80 @@
+//! When deleted space comes back from an LSM tree: deleted keys and their tombstones are dropped by rewriting what is left.
+//!
+//! The tree's own compactions look at sizes of levels only. Deleting everything writes next to nothing, so they do
+//! nothing, and a device filled with small values stays full. So when what is dead in the tree matters, beside what is free,
+//! and there is room to write down what is left, the whole tree is rewritten.
+//!
+//! How much is dead is estimated from counts: a tombstone, and an entry of average size that it hides. Keys deleted that
+//! were never on disk make the estimate too high, by no more than one rewriting: the tombstones go with it.
+//!
+//! Downside: what is left must fit into what is free. From a device that is full, half of it deleted, the tree's own
+//! compactions give back what they come across.
+
+/// Dead bytes below which rewriting is not worth it.
+const DEAD_BYTES_MIN: u64 = 16 << 20;
+/// Free bytes per dead byte above which space is not short enough,
+const FREE_PER_DEAD: u64 = 2;
+/// unless it is so little that a target may refuse to write: it keeps back some of it.
+const FREE_BYTES_SHORT: u64 = 512 << 20;
+/// Space that is left free beside what is written: for indices and filters, and for a checkpoint meanwhile.
+const MARGIN_BYTES: u64 = 4 << 20;
+
+/// What is known of a tree without reading it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Estimate {
+    /// Bytes of the tree's files.
+    pub tables_bytes: u64,
+    /// Entries, tombstones included.
+    pub entries: u64,
+    pub tombstones: u64,
+    /// Free bytes of the device.
+    pub free_bytes: u64,
+}
+
+impl Estimate {
+    /// Bytes of tombstones and of what they hide.
+    pub fn dead_bytes(&self) -> u64 {
+        let dead = self.tombstones.saturating_mul(2).min(self.entries);
+        let bytes = u128::from(self.tables_bytes) * u128::from(dead) / u128::from(self.entries.max(1));
+        u64::try_from(bytes).expect("no more than the tree has")
+    }
+
+    /// Whether the tree is to be rewritten now.
+    pub fn is_due(&self) -> bool {
+        let dead = self.dead_bytes();
+        let live = self.tables_bytes - dead;
+        dead >= DEAD_BYTES_MIN
+            && self.free_bytes <= dead.saturating_mul(FREE_PER_DEAD).max(FREE_BYTES_SHORT)
+            && self.free_bytes >= live.saturating_add(live / 8).saturating_add(MARGIN_BYTES)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const MIB: u64 = 1 << 20;
+
+    fn estimate(tables_mib: u64, entries: u64, tombstones: u64, free_mib: u64) -> Estimate {
+        Estimate { tables_bytes: tables_mib * MIB, entries, tombstones, free_bytes: free_mib * MIB }
+    }
+
+    #[test]
+    fn what_is_dead_is_estimated_by_counts() {
+        assert_eq!(estimate(100, 1000, 0, 0).dead_bytes(), 0);
+        assert_eq!(estimate(100, 1000, 250, 0).dead_bytes(), 50 * MIB);
+        assert_eq!(estimate(100, 1000, 900, 0).dead_bytes(), 100 * MIB, "never more than there is");
+        assert_eq!(estimate(0, 0, 0, 0).dead_bytes(), 0);
+    }
+
+    #[test]
+    fn a_tree_is_rewritten_if_that_gives_back_what_matters_and_has_room() {
+        assert!(estimate(500, 1000, 500, 30).is_due(), "everything was deleted from a full device");
+        assert!(!estimate(500, 1000, 10, 30).is_due(), "10 MiB");
+        assert!(!estimate(500, 1000, 500, 2000).is_due(), "there is space");
+        assert!(!estimate(500, 1000, 250, 30).is_due(), "no room for what is left");
+        assert!(estimate(500, 1000, 250, 400).is_due());
+        assert!(estimate(20, 1000, 500, 140).is_due(), "a target may keep back 128 MiB");
+        assert!(!estimate(500, 1000, 500, 3).is_due(), "no room at all");
+    }
+}
