@@ -2,9 +2,10 @@
 //!
 //! The MDT is told, so that it asks the OST and new files avoid it. If the object was never made, it may as well lie on
 //! another OST: the MDT changes the layout, and the change is tried again. So a new file fails only when no OST has space.
-//! An object that exists stays where it is, and the caller gets `NoSpace`.
+//! An object that exists stays where it is; what it refused goes elsewhere if the layout is automatic (see
+//! [`crate::leave_out`]), else the caller gets `NoSpace`.
 //!
-//! The old layout must not be in use by anybody when it changes. Other clients the MDT knows of; within this one:
+//! The old layout must not be in use by anybody when an object moves. Other clients the MDT knows of; within this one:
 //!
 //! 1. the exclusive data lock: no truncation is under way;
 //! 2. [`OpenInode::changing`], alone: no other change is;
@@ -20,35 +21,61 @@ use std::{
     sync::Arc,
 };
 
-use layout::{Layout, Location, ObjectRange};
+use layout::{Layout, Location, ObjectRange, automatic};
 use rpc::message::{
     MdtReply, MdtRequest,
     mdt::{ExclusiveBegin, ExclusivePurpose, LayoutInfo, PlaceElsewhere},
 };
-use types::{Credentials, FsError, FsResult, OstIndex, Timestamp};
+use types::{Credentials, FsError, FsResult, Generation, OstIndex, Timestamp};
 
 use crate::{FileSystem, OpenFile, exclusive::Section, finish::finish, open_inode::OpenInode, target::unexpected};
 
-/// Objects whose change was refused for want of space, and by which OST.
+/// A change that an OST refused for want of space.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Refused {
+    pub slot: u32,
+    pub ost: OstIndex,
+    /// Its first byte, in the file.
+    pub offset: u64,
+}
+
+/// Why the changes of one attempt were refused.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Refusals(BTreeMap<u32, OstIndex>);
+pub(crate) struct Refusals {
+    /// By slot, the first byte of each.
+    full: BTreeMap<u32, Refused>,
+    /// The layout is too old for an object.
+    outdated: Option<Generation>,
+}
 
 impl Refusals {
-    /// Notes how a change came out.
-    pub fn note<T>(&mut self, range: &ObjectRange, outcome: &FsResult<T>) {
-        if let (Location::Ost(ost), Err(FsError::NoSpace)) = (range.location, outcome) {
-            self.0.insert(range.slot, ost);
+    /// Notes how a change by `layout` came out.
+    pub fn note<T>(&mut self, layout: &Layout, range: &ObjectRange, outcome: &FsResult<T>) {
+        match (range.location, outcome) {
+            (Location::Ost(ost), Err(FsError::NoSpace)) => {
+                let refused = Refused { slot: range.slot, ost, offset: range.file_offset() };
+                let first = self.full.entry(range.slot).or_insert(refused);
+                first.offset = first.offset.min(refused.offset);
+            }
+            (_, Err(FsError::LayoutChanged)) => self.outdated = Some(layout.generation),
+            _ => {}
         }
     }
 
     /// The slots that are still where they were refused.
     fn present(&self, layout: &Layout) -> Vec<u32> {
-        let present = |(slot, ost): &(&u32, &OstIndex)| layout.location(**slot) == Some(Location::Ost(**ost));
-        self.0.iter().filter(present).map(|(slot, _)| *slot).collect()
+        let present = |one: &&Refused| layout.location(one.slot) == Some(Location::Ost(one.ost));
+        self.full.values().filter(present).map(|one| one.slot).collect()
+    }
+
+    /// The first one in the file.
+    fn first(&self) -> Option<Refused> {
+        self.full.values().min_by_key(|one| one.offset).copied()
     }
 }
 
-/// One operation's search for room: the OSTs that refused. It ends, since each turn adds one.
+/// One operation's search for room: the OSTs that refused. It ends, since each turn adds one, or a layout takes a number of
+/// components.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Search {
     refused: BTreeSet<OstIndex>,
@@ -64,19 +91,23 @@ impl FileSystem {
         search: &mut Search,
         section: Option<&Section>,
     ) -> bool {
-        let refused: BTreeSet<OstIndex> = refusals.0.values().copied().collect();
-        let new: Vec<OstIndex> = refused.difference(&search.refused).copied().collect();
-        if new.is_empty() {
+        let open = &file.open;
+        if let Some(generation) = refusals.outdated {
+            let renewed = self.renew_layout(open.inode(), Some(open), generation, section.is_some()).await;
+            return renewed.map_err(|error| tracing::warn!(inode = %open.inode(), %error, "no newer layout")).is_ok();
+        }
+        if refusals.full.is_empty() {
             return false;
         }
-        for ost in new {
+        let refused: BTreeSet<OstIndex> = refusals.full.values().map(|one| one.ost).collect();
+        for ost in refused.difference(&search.refused.clone()).copied() {
             search.refused.insert(ost);
             if let Err(error) = self.mdt_done(file.inode(), MdtRequest::ReportFull(ost)).await {
                 tracing::debug!(%ost, %error, "the MDT was not told that an OST is full");
             }
         }
         let moved = match section {
-            Some(section) => self.place_elsewhere(file, &refusals, search, section).await,
+            Some(section) => self.place_or_leave_out(file, &refusals, search, section).await,
             None => {
                 let (this, file, search) = (self.clone(), file.clone(), search.clone());
                 finish(&self.seams.spawn, move |_| async move { this.place_alone(&file, &refusals, &search).await })
@@ -92,15 +123,33 @@ impl FileSystem {
     /// Takes the exclusive data lock, if that is not in vain.
     async fn place_alone(&self, file: &OpenFile, refusals: &Refusals, search: &Search) -> FsResult<bool> {
         let layout = self.layout_of(&file.open).await?;
-        if !self.are_missing(&file.open, &layout, refusals.present(&layout)).await? {
+        let possible = automatic::is_automatic(&layout)
+            || self.are_missing(&file.open, &layout, refusals.present(&layout)).await?;
+        if !possible {
             return Ok(false);
         }
         let begin = ExclusiveBegin { inode: file.inode(), open: Some(file.id()), purpose: ExclusivePurpose::Append };
         // The open file was checked when it was opened.
         let (section, _) = self.begin_exclusive(&Credentials::root(), &begin).await?;
-        let moved = self.place_elsewhere(file, refusals, search, &section).await;
+        let moved = self.place_or_leave_out(file, refusals, search, &section).await;
         self.end_exclusive(section, None).await;
         moved
+    }
+
+    async fn place_or_leave_out(
+        &self,
+        file: &OpenFile,
+        refusals: &Refusals,
+        search: &Search,
+        section: &Section,
+    ) -> FsResult<bool> {
+        if self.place_elsewhere(file, refusals, search, section).await? {
+            return Ok(true);
+        }
+        match refusals.first() {
+            Some(refused) => self.leave_out(file, refused, section).await,
+            None => Ok(false),
+        }
     }
 
     /// See the module documentation.

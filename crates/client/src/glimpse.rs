@@ -37,6 +37,12 @@ impl Figures {
         self.mtime = self.mtime.max(object.mtime);
     }
 
+    /// Of these objects and others.
+    pub fn and(self, others: Figures) -> Figures {
+        let blocks = self.blocks.saturating_add(others.blocks);
+        Figures { size: self.size.max(others.size), blocks, mtime: self.mtime.max(others.mtime) }
+    }
+
     /// The report of all objects' figures to the MDT.
     pub fn settle(self, inode: InodeNumber, epoch: u64) -> MdtRequest {
         let update = SizeUpdate { epoch, size: self.size, blocks: self.blocks, mtime: Some(self.mtime) };

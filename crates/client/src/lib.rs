@@ -17,6 +17,7 @@ mod glimpse;
 mod held_locks;
 mod join;
 mod layouts;
+mod leave_out;
 mod migrate;
 mod namespace;
 mod objects;

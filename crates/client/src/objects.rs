@@ -146,8 +146,15 @@ impl FileSystem {
     }
 
     /// Reads up to `bytes` from `offset` of an object and verifies them.
-    pub(crate) async fn read_object(&self, object: Object<'_>, offset: u64, bytes: u64) -> FsResult<ObjectData> {
-        let request = Read { object: object.id, offset, bytes: bytes as u32 };
+    pub(crate) async fn read_object(
+        &self,
+        object: Object<'_>,
+        layout: &Layout,
+        offset: u64,
+        bytes: u64,
+    ) -> FsResult<ObjectData> {
+        let layout_generation = layout.generation.0;
+        let request = Read { object: object.id, offset, bytes: bytes as u32, layout_generation };
         let take = |reply, data: Bytes, _| match reply {
             OstReply::Read(ReadDone { checksums, size }) => {
                 if data.len() as u64 != bytes.min(size.saturating_sub(offset)) {
@@ -191,7 +198,7 @@ impl FileSystem {
         layout: &Layout,
         change: SpaceChange,
     ) -> FsResult<Changed> {
-        let make = || OstRequest::Space(object.id, change);
+        let make = || OstRequest::Space(object.id, change, layout.generation.0);
         self.change_object(object, layout, &Bytes::new(), false, make).await
     }
 
@@ -212,7 +219,7 @@ impl FileSystem {
         let outcome = self.object_call(object, bulk, make, take).await;
         match &outcome {
             Ok((changed, losses)) => in_flight.done(layout, object.id.slot, changed, (!sync).then_some(*losses)),
-            Err(FsError::NoSpace) => in_flight.refused(),
+            Err(FsError::NoSpace | FsError::LayoutChanged) => in_flight.refused(),
             Err(_) => {}
         }
         outcome.map(|(changed, _)| changed)

@@ -25,7 +25,7 @@ use std::collections::BTreeSet;
 
 use bytes::Bytes;
 use layout::{Coverage, Layout, ObjectRange};
-use types::{FsResult, limits::BULK_BYTES_MAX, limits::FILE_BYTES_MAX};
+use types::{FsError, FsResult, limits::BULK_BYTES_MAX, limits::FILE_BYTES_MAX};
 
 use crate::{
     FileSystem, OpenFile, ReadData,
@@ -49,20 +49,32 @@ impl FileSystem {
     }
 
     async fn read_range(&self, open: &OpenInode, offset: u64, bytes: u64) -> FsResult<ReadData> {
-        let layout = match self.layout_of(open).await? {
-            layout if layout.coverage(offset, bytes) == Coverage::Complete => layout,
-            _ => self.layout_as_of_now(open).await?,
-        };
+        loop {
+            let layout = match self.layout_of(open).await? {
+                layout if layout.coverage(offset, bytes) == Coverage::Complete => layout,
+                _ => self.layout_as_of_now(open).await?,
+            };
+            match self.read_by(open, &layout, offset, bytes).await {
+                Err(FsError::LayoutChanged) => {
+                    self.renew_layout(open.inode(), Some(open), layout.generation, false).await?;
+                }
+                outcome => return outcome,
+            }
+        }
+    }
+
+    /// One attempt under this layout.
+    async fn read_by(&self, open: &OpenInode, layout: &Layout, offset: u64, bytes: u64) -> FsResult<ReadData> {
         let inode = open.inode();
         let chunks: Vec<ObjectRange> =
             layout.ranges(offset, bytes).flat_map(|range| range.chunks(BULK_BYTES_MAX as u64)).collect();
         let read = |chunk: &ObjectRange| {
-            let object = Object::new(inode, &layout, (chunk.slot, chunk.location), Some(open));
-            self.read_object(object, chunk.offset, chunk.bytes)
+            let object = Object::new(inode, layout, (chunk.slot, chunk.location), Some(open));
+            self.read_object(object, layout, chunk.offset, chunk.bytes)
         };
         let outcomes = join_all(chunks.iter().map(read).collect()).await;
         let parts: Vec<ObjectData> = outcomes.into_iter().collect::<FsResult<_>>()?;
-        let end = self.end_of_read(open, &layout, (offset, bytes), &chunks, &parts).await?;
+        let end = self.end_of_read(open, layout, (offset, bytes), &chunks, &parts).await?;
         Ok(assemble(offset, end.max(offset), &chunks, &parts))
     }
 

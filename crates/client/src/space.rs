@@ -76,7 +76,7 @@ impl FileSystem {
         let ranges: Vec<ObjectRange> = layout.ranges(offset, bytes).collect();
         let outcomes = join_all(ranges.iter().map(change).collect()).await;
         let mut refusals = Refusals::default();
-        ranges.iter().zip(&outcomes).for_each(|(range, outcome)| refusals.note(range, outcome));
+        ranges.iter().zip(&outcomes).for_each(|(range, outcome)| refusals.note(&layout, range, outcome));
         Ok((outcomes.into_iter().try_for_each(|outcome| outcome.map(|_| ())), refusals))
     }
 
@@ -111,20 +111,27 @@ impl FileSystem {
 
     /// The first byte of the file at or after `offset` that lies in this object and is data (or, if not `wants_data`, is
     /// not). Data and holes of the file are those of its objects, so the nearest over all of them is the file's.
-    async fn seek_slot(
+    pub(crate) async fn seek_slot(
         &self,
         object: Object<'_>,
         layout: &Layout,
         offset: u64,
         wants_data: bool,
     ) -> FsResult<Option<u64>> {
-        let start = layout.object_position(object.id.slot, offset);
-        let found = self.seek_object(object, start, wants_data).await?;
-        // Nothing found when looking for a hole: `start` is at or behind the object's end.
-        let found = if wants_data { found } else { Some(found.unwrap_or(start)) };
-        let in_file = found.map(|found| layout.file_offset(object.id.slot, found));
-        // Behind the extent, the object's end is not the file's.
-        Ok(in_file.filter(|position| *position < layout.extent_of(object.id.slot).end))
+        let mut from = layout.next_of(object.id.slot, offset);
+        while let Some(at) = from {
+            let start = layout.object_position(object.id.slot, at);
+            let found = self.seek_object(object, start, wants_data).await?;
+            // Nothing found when looking for a hole: `start` is at or behind the object's end.
+            let found = if wants_data { found } else { Some(found.unwrap_or(start)) };
+            let Some(position) = found.map(|found| layout.file_offset(object.id.slot, found)) else { return Ok(None) };
+            // Between parts of a component, and behind its extent, the object's hole or end is not the file's.
+            from = layout.next_of(object.id.slot, position);
+            if from == Some(position) {
+                return Ok(from);
+            }
+        }
+        Ok(None)
     }
 }
 

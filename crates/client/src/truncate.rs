@@ -42,6 +42,9 @@ pub(crate) fn report(
     Some(SizeUpdate { epoch, size, blocks: figures.blocks, mtime: None })
 }
 
+/// Objects and their new sizes.
+type Truncated = Vec<((u32, Location), u64)>;
+
 impl FileSystem {
     /// Sets the size; through a file open for writing if there is one, else write permission is checked.
     pub async fn truncate(
@@ -105,37 +108,80 @@ impl FileSystem {
         size: u64,
         epoch: u64,
     ) -> FsResult<Figures> {
+        let mut outcome = self.truncate_by(inode, open, layout, size, epoch).await;
+        let mut generation = layout.generation;
+        while outcome == Err(FsError::LayoutChanged) {
+            let layout = self.renew_layout(inode, open, generation, true).await?;
+            outcome = self.truncate_by(inode, open, &layout, size, epoch).await;
+            generation = layout.generation;
+        }
+        outcome
+    }
+
+    /// One attempt under this layout.
+    async fn truncate_by(
+        &self,
+        inode: InodeNumber,
+        open: Option<&OpenInode>,
+        layout: &Layout,
+        size: u64,
+        epoch: u64,
+    ) -> FsResult<Figures> {
         let begun = open.map_or(0, |open| open.state().tracker.begun());
-        let ends_before = |&(slot, _): &(u32, Location)| layout.extent_of(slot).end < size;
-        let (kept, truncated): (Vec<_>, Vec<_>) = layout.objects().partition(ends_before);
-        let expected = begun + truncated.len() as u64;
         let object = |found| Object::new(inode, layout, found, open);
-        let truncated = truncated.into_iter().map(object).collect();
-        let kept = kept.into_iter().map(|(slot, _)| slot).collect();
-        let outcome = self.truncate_each(layout, size, truncated, (inode, kept)).await;
+        let outcome = match self.to_truncate(inode, layout, size).await {
+            Ok((kept, truncated)) => {
+                let expected = begun + truncated.len() as u64;
+                let truncated = truncated.into_iter().map(|(one, object_size)| (object(one), object_size)).collect();
+                let kept = Figures { size, ..kept };
+                self.truncate_each(layout, truncated, kept).await.map(|figures| (figures, expected))
+            }
+            Err(error) => Err(error),
+        };
         if let Some(open) = open {
             let mut state = open.state();
             match &outcome {
-                Ok(figures) => state.tracker.truncated(epoch, figures, expected),
+                Ok((figures, expected)) => state.tracker.truncated(epoch, figures, *expected),
                 Err(_) => state.tracker.forget(),
             }
         }
-        outcome
+        outcome.map(|(figures, _)| figures)
+    }
+
+    /// The figures of objects that keep what they have, and the others with their new sizes.
+    async fn to_truncate(&self, inode: InodeNumber, layout: &Layout, size: u64) -> FsResult<(Figures, Truncated)> {
+        let ends_before = |&(slot, _): &(u32, Location)| layout.extent_of(slot).end < size;
+        let (before, behind): (Vec<_>, Vec<_>) = layout.objects().partition(ends_before);
+        let mut truncated: Truncated =
+            behind.into_iter().map(|object| (object, layout.object_size(object.0, size))).collect();
+        let figures = self.glimpse_some(inode, layout, before.iter().map(|(slot, _)| *slot).collect()).await?;
+        if figures.size <= size {
+            return Ok((figures, truncated));
+        }
+        // One of them was truncated to a size behind its end, before that part was left out of its component.
+        let mut kept = Figures::default();
+        for object in before {
+            let own = self.glimpse_some(inode, layout, vec![object.0]).await?;
+            if own.size <= size {
+                kept = kept.and(own);
+            } else {
+                truncated.push((object, layout.object_position(object.0, size)));
+            }
+        }
+        Ok((kept, truncated))
     }
 
     async fn truncate_each<'a>(
         &'a self,
         layout: &'a Layout,
-        size: u64,
-        truncated: Vec<Object<'a>>,
-        (inode, kept): (InodeNumber, Vec<u32>),
+        truncated: Vec<(Object<'a>, u64)>,
+        kept: Figures,
     ) -> FsResult<Figures> {
-        let truncate = |object: Object<'a>| {
-            let change = SpaceChange::Truncate { size: layout.object_size(object.id.slot, size) };
-            self.space_object(object, layout, change)
+        let truncate = |(object, object_size): (Object<'a>, u64)| {
+            self.space_object(object, layout, SpaceChange::Truncate { size: object_size })
         };
         let outcomes = join_all(truncated.into_iter().map(truncate).collect()).await;
-        let mut figures = Figures { size, ..self.glimpse_some(inode, layout, kept).await? };
+        let mut figures = kept;
         for outcome in outcomes {
             let after = outcome?.after;
             figures.blocks = figures.blocks.saturating_add(after.blocks);

@@ -163,7 +163,7 @@ impl FileSystem {
         let mut written = data.len() as u64;
         let mut failure = None;
         for (chunk, outcome) in chunks.iter().zip(outcomes) {
-            refusals.note(chunk, &outcome);
+            refusals.note(layout, chunk, &outcome);
             if let Err(error) = outcome {
                 let start = chunk.file_offset() - offset;
                 if failure.is_none() || start < written {

@@ -59,9 +59,10 @@ pub fn of(error: &FsError) -> Errno {
         | FsError::Transfer
         | FsError::Unreachable { .. }
         | FsError::Damaged(_) => libc::EIO,
-        // The last two never get this far: the adapter asks again with groups, the client opens a new session.
+        // The last ones never get this far: the adapter asks again with groups, the client opens a new session or asks for
+        // the layout.
         FsError::GroupsNeeded => libc::EACCES,
-        FsError::Evicted => libc::ESTALE,
+        FsError::Evicted | FsError::LayoutChanged => libc::ESTALE,
     })
 }
 

@@ -20,7 +20,8 @@
 //! - Many files written at a time share the OSTs among them: stripes beyond the fair share only make each of them wait for
 //!   more OSTs (Antypas: beyond OSTs / 4 writers, four stripes are worse than one).
 //! - No stripe goes where its share of the component does not fit; a component ends where its OSTs would be half used up, so
-//!   that the next decision comes before they are full.
+//!   that the next decision comes before they are full. If one fills up first, what it refuses is decided anew
+//!   ([`crate::Layout::leave_out`]).
 //!
 //! Invariants: what is cut lies within the automatic component and covers the first byte asked for; components end at
 //! watermarks or are at least one round of stripes long; an automatic component remains behind the largest possible file,
@@ -87,6 +88,8 @@ pub const WATERMARKS: [Watermark; 7] = [
 /// Components that watermarks alone can make: what is cut, and what remains before it.
 const COMPONENTS_OF_WATERMARKS: usize = 2 * (WATERMARKS.len() + 1) + 1;
 const _: () = assert!(COMPONENTS_SHORTENED_MAX + COMPONENTS_OF_WATERMARKS < COMPONENTS_MAX, "any growth fits");
+/// Beyond this many components, no part is left out of one whose OST is full: any growth still fits.
+pub const COMPONENTS_LEFT_OUT_MAX: usize = COMPONENTS_MAX - COMPONENTS_OF_WATERMARKS - 2;
 const _: () = assert!(LAST_END < END_OF_FILE, "the mark of an automatic layout remains");
 
 /// What is known when a component is needed.

@@ -3,7 +3,8 @@
 //! A plain layout is one component for the whole file, instantiated from the start; everything below knows components only.
 //!
 //! Invariants: components are contiguous from byte 0 in ascending order (a component without bytes may stand before the
-//! extension it grows into; there are none at all after the last one was deleted); ids and slots are unique; slots are below `slots_next`. A byte that lies in an instantiated
+//! extension it grows into, or have objects that nothing lies in any more; there are none at all after the last one was deleted); ids are unique; slots are below `slots_next` and
+//! belong to one component, or to the parts of one that was cut out of ([`Layout::leave_out`]), with the same stripes in all. A byte that lies in an instantiated
 //! component is in bijection with a byte of one of its objects; a byte that does not is a hole. All functions are total on
 //! valid layouts ([`Layout::validate`], to be called on whatever comes from disk or wire) as long as the slot exists.
 //!
@@ -70,7 +71,7 @@ pub enum LayoutError {
     /// A component without bytes that nothing can give any.
     #[error("component {} has no bytes", .0.0)]
     Empty(ComponentId),
-    /// Two components with one number, or with common slots, or one that is yet to be given.
+    /// Two components with one number, or with common slots but other stripes, or one that is yet to be given.
     #[error("component {} shares its number or its slots with another", .0.0)]
     Shared(ComponentId),
     /// Data on the MDT behind the first component.
@@ -178,7 +179,8 @@ impl Layout {
                 return Err(LayoutError::Gap(id));
             }
             let extended = |next: &Component| matches!(next.backing, Backing::Extension { .. });
-            if component.extent.is_empty() && !self.components.get(position + 1).is_some_and(extended) {
+            let may_be_empty = component.is_instantiated() || self.components.get(position + 1).is_some_and(extended);
+            if component.extent.is_empty() && !may_be_empty {
                 return Err(LayoutError::Empty(id));
             }
             if position > 0 && matches!(component.backing, Backing::Mdt { .. }) {
@@ -198,7 +200,8 @@ impl Layout {
         let (id, slots) = (component.id, component.slots());
         let shares = |other: &Component| {
             let both = other.slots();
-            other.id == id || (slots.start < both.end && both.start < slots.end)
+            let overlap = slots.start < both.end && both.start < slots.end;
+            other.id == id || (overlap && other.backing != component.backing)
         };
         if id.0 >= self.ids_next || slots.end > self.slots_next || self.components[..position].iter().any(shares) {
             return Err(LayoutError::Shared(id));
@@ -216,14 +219,23 @@ impl Layout {
         !self.is_endless() || self.components.iter().any(|component| !component.is_instantiated())
     }
 
-    /// All objects in slot order within each component: slot and holder.
+    /// The components with objects, parts of one component once.
+    fn owners(&self) -> impl Iterator<Item = &Component> + '_ {
+        let is_first = |(position, component): &(usize, &Component)| {
+            let slots = component.slots();
+            !slots.is_empty() && !self.components[..*position].iter().any(|other| other.slots() == slots)
+        };
+        self.components.iter().enumerate().filter(is_first).map(|(_, component)| component)
+    }
+
+    /// All objects, each once, in slot order within each component: slot and holder.
     pub fn objects(&self) -> impl Iterator<Item = (u32, Location)> + '_ {
-        self.components.iter().flat_map(|component| component.slots().map(|slot| (slot, component.location(slot))))
+        self.owners().flat_map(|component| component.slots().map(|slot| (slot, component.location(slot))))
     }
 
     /// Number of objects.
     pub fn object_count(&self) -> usize {
-        self.components.iter().map(|component| component.slots().len()).sum()
+        self.owners().map(|component| component.slots().len()).sum()
     }
 
     /// Who holds the object of a slot, if there is one.
@@ -249,15 +261,28 @@ impl Layout {
         self.components.iter().find(|component| component.slots().contains(&slot))
     }
 
-    /// The component of a slot and the number of its stripe.
+    /// The component of a slot (its first part) and the number of its stripe.
     fn owner(&self, slot: u32) -> (&Component, u32) {
         let component = self.find(slot).unwrap_or_else(|| panic!("slot {slot} is not in the layout"));
         (component, slot - component.slots().start)
     }
 
-    /// The extent whose bytes the object of `slot` holds.
+    /// The extent whose bytes the object of `slot` holds: from the first one on to behind the last one.
     pub fn extent_of(&self, slot: u32) -> Extent {
-        self.owner(slot).0.extent
+        let (first, _) = self.owner(slot);
+        let last = self.components.iter().rfind(|component| component.slots().contains(&slot));
+        Extent { start: first.extent.start, end: last.map_or(first.extent.end, |last| last.extent.end) }
+    }
+
+    /// The first byte at or behind `offset` whose component has this slot.
+    pub fn next_of(&self, slot: u32, offset: u64) -> Option<u64> {
+        let parts = self.components.iter().filter(|component| component.slots().contains(&slot));
+        parts.filter_map(|part| part.extent.intersection(offset, u64::MAX)).map(|rest| rest.start).next()
+    }
+
+    /// The component that the byte at `offset` lies in.
+    pub fn component_at(&self, offset: u64) -> Option<&Component> {
+        self.components.iter().find(|component| component.extent.start <= offset && offset < component.extent.end)
     }
 
     /// What writing `bytes` from `offset` needs.
@@ -303,7 +328,7 @@ impl Layout {
         if file_size <= component.extent.start {
             return 0;
         }
-        self.striping_of(component).object_size(index, file_size.min(component.extent.end))
+        self.striping_of(component).object_size(index, file_size.min(self.extent_of(slot).end))
     }
 
     /// The file size that an object of `object_size` bytes implies; the file's size is the largest over all objects.
@@ -451,11 +476,46 @@ impl Layout {
 
     /// Gives the object of `slot` another OST. Only for an object that was never made: its name means no other by then.
     pub fn relocate(&mut self, slot: u32, ost: OstIndex) {
-        let owner = self.components.iter_mut().find(|component| component.slots().contains(&slot));
-        match owner.map(|component| &mut component.backing) {
-            Some(Backing::Striped { plain, first_slot, .. }) => plain.osts[(slot - *first_slot) as usize] = ost,
-            _ => panic!("slot {slot} is not one of an OST's"),
+        let mut found = false;
+        for component in self.components.iter_mut().filter(|component| component.slots().contains(&slot)) {
+            if let Backing::Striped { plain, first_slot, .. } = &mut component.backing {
+                plain.osts[(slot - *first_slot) as usize] = ost;
+                found = true;
+            }
         }
+        assert!(found, "slot {slot} is not one of an OST's");
+    }
+
+    /// Leaves `hole` out of the component at `position`, whose objects have nothing there: it is decided anew where that part
+    /// lies. What the component has before and behind it stays in its objects, which the layout keeps, if in a component
+    /// without bytes: they are to be destroyed with the file, and the fence before them stands until then.
+    ///
+    /// Not growth: who works by the old layout must be kept from the objects before.
+    pub fn leave_out(&mut self, position: usize, hole: Extent) -> Result<(), LayoutError> {
+        let whole = self.components[position].clone();
+        assert!(whole.extent.start <= hole.start && hole.end <= whole.extent.end, "the hole lies in the component");
+        assert!(!hole.is_empty(), "a part is left out");
+        let mut parts = Vec::new();
+        let is_last = |other: &Component| other.id == whole.id || other.slots() != whole.slots();
+        if whole.extent.start < hole.start || (hole == whole.extent && self.components.iter().all(is_last)) {
+            parts.push(Component { extent: Extent { end: hole.start, ..whole.extent }, ..whole.clone() });
+        }
+        let next = self.components.get(position + 1).map(|next| &next.backing);
+        if hole.end == whole.extent.end && next == Some(&Backing::Automatic) {
+            self.components[position + 1].extent.start = hole.start;
+        } else {
+            parts.push(Component { id: self.new_id(), extent: hole, backing: Backing::Automatic });
+        }
+        if hole.end < whole.extent.end {
+            let id = if parts.first().is_some_and(|first| first.id == whole.id) { self.new_id() } else { whole.id };
+            parts.push(Component { id, extent: Extent { start: hole.end, ..whole.extent }, ..whole });
+        }
+        let count = self.components.len() - 1 + parts.len();
+        if count > COMPONENTS_MAX {
+            return Err(LayoutError::Count(count));
+        }
+        self.components.splice(position..=position, parts);
+        Ok(())
     }
 
     /// Whether the whole file has a place.

@@ -9,7 +9,7 @@ mod common;
 use std::collections::BTreeMap;
 
 use common::*;
-use layout::{Layout, ObjectRange};
+use layout::{Backing, Component, Extent, Form, Layout, ObjectRange, StripeCount, StripeSpec};
 use proptest::prelude::*;
 
 /// No file of the model is larger.
@@ -17,11 +17,26 @@ const BYTES_MAX: u64 = 20 * 65536;
 
 #[derive(Clone, Debug)]
 enum Step {
-    Write { offset: u64, bytes: u64, fill: u8 },
+    Write {
+        offset: u64,
+        bytes: u64,
+        fill: u8,
+    },
     Truncate(u64),
-    Allocate { offset: u64, bytes: u64 },
-    Punch { offset: u64, bytes: u64 },
-    Instantiate { offset: u64, bytes: u64 },
+    Allocate {
+        offset: u64,
+        bytes: u64,
+    },
+    Punch {
+        offset: u64,
+        bytes: u64,
+    },
+    Instantiate {
+        offset: u64,
+        bytes: u64,
+    },
+    /// The OST of this byte is full.
+    LeaveOut(u64),
 }
 
 fn steps() -> impl Strategy<Value = Step> {
@@ -40,6 +55,7 @@ fn steps() -> impl Strategy<Value = Step> {
         1 => (offset(), bytes()).prop_map(|(offset, bytes)| Step::Allocate { offset, bytes }),
         1 => (offset(), bytes()).prop_map(|(offset, bytes)| Step::Punch { offset, bytes }),
         1 => (offset(), bytes()).prop_map(|(offset, bytes)| Step::Instantiate { offset, bytes }),
+        2 => offset().prop_map(Step::LeaveOut),
     ]
 }
 
@@ -66,6 +82,41 @@ impl File {
     fn grow(&mut self, offset: u64, bytes: u64) {
         let first_ost = self.layout.slots_next as usize;
         assert!(instantiate(&mut self.layout, offset, offset + bytes, first_ost), "all kinds can be written");
+        self.layout.validate().expect("a layout stays valid");
+    }
+
+    /// Whether the object of a byte has data there.
+    fn has_data(&self, offset: u64) -> bool {
+        self.ranges(offset, 1).iter().any(|range| {
+            let object = self.objects.get(&range.slot);
+            object.and_then(|object| object.get(range.offset as usize)).is_some_and(|byte| *byte != 0)
+        })
+    }
+
+    /// What is free of data from `offset` on gets other objects when it is written next, if that is possible.
+    fn leave_out(&mut self, offset: u64) {
+        let holds = |component: &Component| {
+            matches!(component.backing, Backing::Striped { .. })
+                && component.extent.intersection(offset, offset + 1).is_some()
+        };
+        let Some(position) = self.layout.components.iter().position(holds) else { return };
+        let whole = self.layout.components[position].extent;
+        let end = (offset..whole.end.min(BYTES_MAX)).find(|offset| self.has_data(*offset)).unwrap_or(whole.end);
+        let hole = Extent { start: offset, end };
+        if self.layout.form == Form::Plain || hole.is_empty() {
+            return;
+        }
+        self.layout.leave_out(position, hole).expect("there are fewer steps than components");
+        let asked = StripeSpec {
+            stripe_count: StripeCount::Overstriped(2),
+            stripe_bytes: Some(65536),
+            ..StripeSpec::default()
+        };
+        for component in &mut self.layout.components {
+            if component.backing == Backing::Automatic {
+                component.backing = Backing::Pending(asked.clone());
+            }
+        }
         self.layout.validate().expect("a layout stays valid");
     }
 
@@ -144,7 +195,7 @@ fn expect(data: &mut Vec<u8>, step: &Step, room: u64) {
             let (start, end) = (data.len().min(offset as usize), data.len().min((offset + bytes) as usize));
             data[start..end].fill(0);
         }
-        Step::Instantiate { .. } => {}
+        Step::Instantiate { .. } | Step::LeaveOut(_) => {}
     }
 }
 
@@ -158,6 +209,7 @@ fn run(layout: Layout, steps: &[Step]) -> Result<(), TestCaseError> {
             | Step::Instantiate { offset, bytes } => file.room(offset, bytes),
             Step::Truncate(size) => u64::from(size <= file.layout.end()),
             Step::Punch { bytes, .. } => bytes,
+            Step::LeaveOut(_) => 1,
         };
         // Refused: beyond the last component.
         if room == 0 {
@@ -169,6 +221,7 @@ fn run(layout: Layout, steps: &[Step]) -> Result<(), TestCaseError> {
             Step::Allocate { offset, .. } => file.allocate(offset, room),
             Step::Punch { offset, bytes } => file.punch(offset, bytes),
             Step::Instantiate { offset, .. } => file.grow(offset, room),
+            Step::LeaveOut(offset) => file.leave_out(offset),
         }
         expect(&mut data, step, room);
         prop_assert_eq!(file.size(), data.len() as u64, "size after step {} {:?} of {:?}", number, step, file.layout);

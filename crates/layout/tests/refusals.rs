@@ -58,7 +58,10 @@ fn components_must_follow_each_other() {
         gap(2),
         "one that ends before it begins"
     );
-    let empty = |layout: &mut Layout| layout.components[1].extent.end = UNIT;
+    let empty = |layout: &mut Layout| {
+        layout.components[1].backing = Backing::Automatic;
+        layout.components[1].extent.end = UNIT;
+    };
     assert_eq!(broken(empty), Err(LayoutError::Empty(ComponentId(2))));
 }
 

@@ -385,7 +385,10 @@ impl Mdt {
                 self.refresh_space(*ost).await;
                 Ok(MdtReply::Done)
             }
-            MdtRequest::PlaceElsewhere(_) | MdtRequest::SwapLayouts(..) => {
+            MdtRequest::PlaceElsewhere(_)
+            | MdtRequest::SwapLayouts(..)
+            | MdtRequest::LeaveOut(_)
+            | MdtRequest::RenewLayout(_) => {
                 let reply = self.run(call, request, &NewData::default()).await?;
                 // A client goes on writing under the new layout although this MDT loses power and restarts.
                 self.durable().await?;

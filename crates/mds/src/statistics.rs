@@ -96,7 +96,9 @@ fn name_of(request: &MdtRequest) -> &'static str {
         | MdtRequest::ChangeLayout(..)
         | MdtRequest::PlaceElsewhere(_)
         | MdtRequest::DataVersion(..)
-        | MdtRequest::SwapLayouts(..) => "layout",
+        | MdtRequest::SwapLayouts(..)
+        | MdtRequest::RenewLayout(_)
+        | MdtRequest::LeaveOut(_) => "layout",
         MdtRequest::InodePaths(..) => "path",
         MdtRequest::SetLock(_) | MdtRequest::CancelLock(_) | MdtRequest::GetLock(_) => "lock",
         MdtRequest::StatFs | MdtRequest::ReportFull(_) => "statfs",

@@ -80,7 +80,7 @@ async fn write(fixture: &Fixture, object: ObjectId, offset: u64, data: Vec<u8>) 
 }
 
 async fn space(fixture: &Fixture, object: ObjectId, change: SpaceChange) -> FsResult<Changed> {
-    Ok(changed(fixture.call(ALICE, MdtRequest::ChangeData(OstRequest::Space(object, change))).await?))
+    Ok(changed(fixture.call(ALICE, MdtRequest::ChangeData(OstRequest::Space(object, change, 0))).await?))
 }
 
 async fn ask(fixture: &Fixture, request: OstRequest) -> FsResult<(OstReply, Bytes)> {
@@ -93,7 +93,7 @@ async fn ask(fixture: &Fixture, request: OstRequest) -> FsResult<(OstReply, Byte
 
 /// What a read gives, its checksums verified, and the object's size.
 async fn read(fixture: &Fixture, object: ObjectId, offset: u64, bytes: u32) -> FsResult<(Vec<u8>, u64)> {
-    match ask(fixture, OstRequest::Read(Read { object, offset, bytes })).await? {
+    match ask(fixture, OstRequest::Read(Read { object, offset, bytes, layout_generation: 0 })).await? {
         (OstReply::Read(done), data) => {
             verify(offset, &data, &done.checksums)?;
             Ok((data.to_vec(), done.size))

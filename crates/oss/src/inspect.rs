@@ -108,8 +108,9 @@ fn describe_meta(key: &[u8], value: &[u8]) -> Result<String, DecodeError> {
 }
 
 fn describe_object(record: &ObjectRecord) -> String {
+    let fence = if record.fence > 0 { format!(", fenced before generation {}", record.fence) } else { String::new() };
     format!(
-        "size {}, {} blocks of {BLOCK_BYTES}, {} of them inline, changed {}.{:09}, {} host file",
+        "size {}, {} blocks of {BLOCK_BYTES}, {} of them inline, changed {}.{:09}, {} host file{fence}",
         record.size,
         record.blocks,
         record.inline_blocks,

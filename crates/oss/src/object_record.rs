@@ -3,12 +3,13 @@
 //! ```text
 //! offset bytes
 //!  0     1    version, 1
-//!  1     1    flags: bit 0 the object has, or may have, a host file
+//!  1     1    flags: bit 0 the object has, or may have, a host file; bit 1 it is fenced
 //!  2     8    size in bytes
 //! 10     8    time of the last change: seconds since 1970, signed
 //! 18     4    ... nanoseconds
 //! 22     8    blocks that hold data
 //! 30     8    of these, blocks that are inline
+//! 38     8    fenced: the oldest generation of a layout by which it is read and changed
 //! ```
 //!
 //! Numbers are little endian. Invariant: inline blocks <= blocks that hold data.
@@ -20,7 +21,9 @@ use rpc::message::ost::ObjectAttributes;
 
 const VERSION: u8 = 1;
 const FLAG_HOST_FILE: u8 = 1;
-const RECORD_BYTES: usize = 38;
+const FLAG_FENCED: u8 = 2;
+/// With a fence; without one it ends before.
+const RECORD_BYTES_MAX: usize = 46;
 
 /// An object.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -35,6 +38,8 @@ pub struct ObjectRecord {
     pub blocks: u64,
     /// Of these, the ones that are inline.
     pub inline_blocks: u64,
+    /// The oldest generation of the file's layout by which it is read and changed; 0: any.
+    pub fence: u64,
 }
 
 impl ObjectRecord {
@@ -45,14 +50,18 @@ impl ObjectRecord {
 
     /// The record's bytes.
     pub fn encode(&self) -> Vec<u8> {
-        let mut bytes = Vec::with_capacity(RECORD_BYTES);
+        let mut bytes = Vec::with_capacity(RECORD_BYTES_MAX);
         bytes.push(VERSION);
-        bytes.push(if self.host_file { FLAG_HOST_FILE } else { 0 });
+        let flag = |is_set: bool, flag: u8| if is_set { flag } else { 0 };
+        bytes.push(flag(self.host_file, FLAG_HOST_FILE) | flag(self.fence > 0, FLAG_FENCED));
         bytes.extend(self.size.to_le_bytes());
         bytes.extend(self.mtime.seconds.to_le_bytes());
         bytes.extend(self.mtime.nanoseconds.to_le_bytes());
         bytes.extend(self.blocks.to_le_bytes());
         bytes.extend(self.inline_blocks.to_le_bytes());
+        if self.fence > 0 {
+            bytes.extend(self.fence.to_le_bytes());
+        }
         bytes
     }
 
@@ -60,7 +69,7 @@ impl ObjectRecord {
     pub fn decode(bytes: &[u8]) -> Result<Self, DecodeError> {
         let mut reader = Reader::with_version(bytes, VERSION)?;
         let flags = reader.u8()?;
-        if flags & !FLAG_HOST_FILE != 0 {
+        if flags & !(FLAG_HOST_FILE | FLAG_FENCED) != 0 {
             return Err(DecodeError::OutOfRange("flags"));
         }
         let record = Self {
@@ -69,8 +78,12 @@ impl ObjectRecord {
             mtime: Timestamp { seconds: reader.i64()?, nanoseconds: reader.u32()? },
             blocks: reader.u64()?,
             inline_blocks: reader.u64()?,
+            fence: if flags & FLAG_FENCED != 0 { reader.u64()? } else { 0 },
         };
         reader.finish()?;
+        if (record.fence > 0) != (flags & FLAG_FENCED != 0) {
+            return Err(DecodeError::OutOfRange("fence"));
+        }
         if record.mtime.nanoseconds >= 1_000_000_000 {
             return Err(DecodeError::OutOfRange("nanoseconds"));
         }
@@ -90,11 +103,11 @@ mod tests {
     proptest! {
         #[test]
         fn round_trips(host_file: bool, size: u64, seconds: i64, nanoseconds in 0u32..1_000_000_000,
-                       blocks in 0u64..1 << 51, part in 0u64..1 << 51) {
+                       blocks in 0u64..1 << 51, part in 0u64..1 << 51, fence in prop_oneof![Just(0), 1u64..]) {
             let mtime = Timestamp { seconds, nanoseconds };
-            let record = ObjectRecord { host_file, size, mtime, blocks, inline_blocks: part.min(blocks) };
+            let record = ObjectRecord { host_file, size, mtime, blocks, inline_blocks: part.min(blocks), fence };
             let bytes = record.encode();
-            prop_assert_eq!(bytes.len(), RECORD_BYTES);
+            prop_assert_eq!(bytes.len(), if fence > 0 { RECORD_BYTES_MAX } else { RECORD_BYTES_MAX - 8 });
             prop_assert_eq!(ObjectRecord::decode(&bytes), Ok(record));
             for length in 0..bytes.len() {
                 prop_assert!(ObjectRecord::decode(&bytes[..length]).is_err());
@@ -116,11 +129,15 @@ mod tests {
             mtime: Timestamp { seconds: -1, nanoseconds: 5 },
             blocks: 3,
             inline_blocks: 1,
+            fence: 0,
         };
         let mut golden = vec![1, 1, 2, 1, 0, 0, 0, 0, 0, 0];
         golden.extend([0xff; 8]);
         golden.extend([5, 0, 0, 0, 3, 0, 0, 0, 0, 0, 0, 0, 1, 0, 0, 0, 0, 0, 0, 0]);
         assert_eq!(record.encode(), golden);
         assert_eq!(record.attributes().blocks, 24);
+        golden[1] = 3;
+        golden.extend([9, 0, 0, 0, 0, 0, 0, 0]);
+        assert_eq!(ObjectRecord { fence: 9, ..record }.encode(), golden);
     }
 }

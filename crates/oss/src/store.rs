@@ -8,7 +8,8 @@
 //!   Unsynced changes survive a loss of power in whole blocks of 4096 bytes or not at all.
 //! - Data that do not match their checksum are never returned, nor used to compute new data.
 //! - A full device refuses a change whole (`NoSpace`: the object is what it was, or still missing), and still takes
-//!   truncations, punches and destroys.
+//!   truncations, punches, destroys, fences, and what goes on in the block that the object ends in.
+//! - Requests by a layout older than an object's fence have no effect (`LayoutChanged`).
 
 use bytes::Bytes;
 use rpc::message::ost::{Changed, ObjectAttributes, Read, ReadDone, SpaceChange, Write};
@@ -21,8 +22,15 @@ pub trait ObjectStore: Send + Sync + 'static {
     fn write<'a>(&'a self, write: &'a Write, data: Bytes) -> BoxFuture<'a, FsResult<Changed>>;
     /// Reads, with checksums per piece.
     fn read(&self, read: Read) -> BoxFuture<'_, FsResult<(ReadDone, Bytes)>>;
-    /// Truncates, allocates, punches or zeroes.
-    fn change_space(&self, object: ObjectId, change: SpaceChange) -> BoxFuture<'_, FsResult<Changed>>;
+    /// Truncates, allocates, punches or zeroes, by a layout of this generation.
+    fn change_space(
+        &self,
+        object: ObjectId,
+        change: SpaceChange,
+        layout_generation: u64,
+    ) -> BoxFuture<'_, FsResult<Changed>>;
+    /// Refuses what comes by older layouts than this from now on; what came before is done. Durable when it returns.
+    fn fence(&self, object: ObjectId, generation: u64) -> BoxFuture<'_, FsResult<()>>;
     /// Next data (true) or hole (false) at or after an offset.
     fn seek(&self, object: ObjectId, offset: u64, data: bool) -> BoxFuture<'_, FsResult<Option<u64>>>;
     /// Attributes; zeros if there is no such object.

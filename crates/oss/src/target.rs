@@ -317,10 +317,17 @@ impl Ost {
     /// Requests without bulk data.
     async fn execute_small(&self, request: OstRequest) -> FsResult<OstReply> {
         match request {
-            OstRequest::Space(object, change) => {
+            OstRequest::Space(object, change, layout_generation) => {
                 self.check_writable()?;
                 self.statistics.record(|figures| figures.space += 1);
-                self.store.change_space(object, change).await.map(OstReply::Changed)
+                self.store.change_space(object, change, layout_generation).await.map(OstReply::Changed)
+            }
+            OstRequest::Fence(objects, generation) => {
+                self.check_writable()?;
+                for object in objects {
+                    self.store.fence(object, generation).await?;
+                }
+                Ok(OstReply::Done)
             }
             OstRequest::Seek(object, offset, data) => {
                 self.statistics.record(|figures| figures.seek += 1);

@@ -198,6 +198,34 @@ fn a_full_device_refuses_writes_whole_and_takes_deletes() {
     });
 }
 
+/// So that what a full target refuses can go on elsewhere at a block's boundary.
+#[test]
+fn a_full_device_fills_up_the_block_that_an_object_ends_in() {
+    run(async {
+        let target = Target::new(1).await;
+        target.write(object(1), 0, &pattern(1, 0, 64 * KIB + 100)).await;
+        target.write(object(2), 0, &pattern(2, 0, 64 * KIB)).await;
+        // It asks the device again.
+        let target = target.restart().await;
+        target.objects.set_capacity(0);
+        for (number, offset, bytes) in
+            [(1, 0, 100), (1, 64 * KIB + 100, 4096), (1, 68 * KIB, 1), (2, 64 * KIB, 1), (3, 0, 1)]
+        {
+            let data = pattern(number, offset, bytes);
+            let refused = target.write_with(object(number), offset, &data, false).await;
+            assert_eq!(refused.unwrap_err(), FsError::NoSpace, "object {number} at {offset}");
+        }
+        target.write(object(1), 64 * KIB + 100, &pattern(1, 64 * KIB + 100, 50)).await;
+        target.write(object(1), 64 * KIB + 150, &pattern(1, 64 * KIB + 150, 3946)).await;
+        assert_eq!(target.read(object(1), 0, MIB).await, pattern(1, 0, 68 * KIB));
+        let fence = OstRequest::Fence(vec![object(1), object(2)], 3);
+        target.done(fence).await;
+        assert_eq!(target.try_read(object(2), 0, 1).await, Err(FsError::LayoutChanged));
+        let target = target.restart().await;
+        assert_eq!(target.try_read(object(1), 0, 1).await, Err(FsError::LayoutChanged), "it outlasts the process");
+    });
+}
+
 #[test]
 fn a_device_that_fills_up_behind_the_targets_back_is_noticed_by_the_write() {
     run(async {
@@ -509,7 +537,7 @@ fn data_and_holes_are_found() {
 fn requests_out_of_bounds_are_refused() {
     run(async {
         let target = Target::new(1).await;
-        let too_large = Read { object: object(1), offset: 0, bytes: u32::MAX };
+        let too_large = Read { object: object(1), offset: 0, bytes: u32::MAX, layout_generation: 0 };
         assert_eq!(target.ask(OstRequest::Read(too_large)).await, Err(FsError::Invalid));
         assert_eq!(target.write_with(object(1), u64::MAX - 1, b"xyz", false).await.unwrap_err(), FsError::FileTooLarge);
         assert_eq!(
@@ -642,7 +670,7 @@ fn services_and_inspection() {
     run(async {
         let target = Target::new(1).await;
         target.write(object(1), 0, &pattern(1, 0, MIB)).await;
-        let read = OstRequest::Read(Read { object: object(1), offset: 0, bytes: 1 });
+        let read = OstRequest::Read(Read { object: object(1), offset: 0, bytes: 1, layout_generation: 0 });
         assert_eq!(target.ost.service(&Request::Ost(read)), "ost_io");
         assert_eq!(target.ost.service(&Request::Ost(OstRequest::StatFs)), "ost");
         let lines = target.ost.inspect_object(object(1)).unwrap();

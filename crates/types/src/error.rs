@@ -159,4 +159,7 @@ pub enum FsError {
         /// Offset of the damaged block within the object, in bytes.
         offset: u64,
     },
+    /// Never reaches a user: the object was fenced against layouts as old as the caller's; ask for the layout again.
+    #[error("the layout of the file has changed")]
+    LayoutChanged,
 }

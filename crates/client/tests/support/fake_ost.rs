@@ -155,7 +155,7 @@ impl FakeOst {
                 let changed = state.change(write.object, |object| object.fill(write.offset, bulk))?;
                 Ok((OstReply::Changed(changed), nothing))
             }
-            OstRequest::Space(id, change) => {
+            OstRequest::Space(id, change, _) => {
                 let changed = state.change(id, |object| object.change(change))?;
                 Ok((OstReply::Changed(changed), nothing))
             }

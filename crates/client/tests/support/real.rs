@@ -21,7 +21,7 @@ use rt::{
     memory::{HostClock, MemoryDevice, MemoryTransport, SeededEntropy, Unflushed, seams},
 };
 use tokio::sync::watch;
-use types::{ClientId, Credentials, MdtIndex, ObjectId, OstIndex, Slot, Xid};
+use types::{ClientId, Credentials, InodeNumber, MdtIndex, ObjectId, OstIndex, Slot, Xid};
 
 use super::LEASE;
 
@@ -50,6 +50,15 @@ impl RealCluster {
 
     /// As [`RealCluster::new`]; files have this many stripes.
     pub async fn with_stripes(stripe_bytes: u64, stripe_count: ResolvedCount, osts: u16) -> Self {
+        Self::with_default(FileSystemDefault { automatic: false, stripe_count, stripe_bytes }, osts).await
+    }
+
+    /// As shipped: layouts grow with their files.
+    pub async fn automatic(osts: u16) -> Self {
+        Self::with_default(FileSystemDefault::default(), osts).await
+    }
+
+    async fn with_default(default_layout: FileSystemDefault, osts: u16) -> Self {
         let network = MemoryTransport::new();
         let ost_server = Server::new(seams(&network, 1), ServerOptions::default());
         let mut roles = vec![TargetRole::Mdt(MdtIndex(0))];
@@ -65,7 +74,7 @@ impl RealCluster {
         let (tables, cold) = (MemoryDevice::new(), MemoryCold::new());
         let mut options = MdtOptions::new("stria", MdtIndex(0));
         options.store = Config::small();
-        options.parameters.default_layout = FileSystemDefault { automatic: false, stripe_count, stripe_bytes };
+        options.parameters.default_layout = default_layout;
         let (device, config) = (Arc::new(tables.clone()), Config::small());
         let formatted = Mdt::format(
             &seams(&network, 3),
@@ -160,16 +169,27 @@ impl RealCluster {
         self.devices[usize::from(ost.0)].set_capacity(0);
     }
 
+    async fn ask(&self, ost: OstIndex, request: OstRequest) -> OstReply {
+        let (request, ost) = (Request::Ost(request), self.osts[usize::from(ost.0)].clone());
+        let call = Call { client: ClientId(1), slot: Slot(0), xid: Xid(1), trace: 0, request, bulk: Bytes::new() };
+        match ost.handle(call).await.reply {
+            Ok(Reply::Ost(reply)) => reply,
+            other => panic!("an OST answered {other:?}"),
+        }
+    }
+
     /// The objects an OST has.
     pub async fn objects(&self, ost: OstIndex) -> Vec<ObjectId> {
-        let list = Request::Ost(OstRequest::ListObjects(None, 1000));
-        let ost = self.osts[usize::from(ost.0)].clone();
-        let call =
-            Call { client: ClientId(1), slot: Slot(0), xid: Xid(1), trace: 0, request: list, bulk: Bytes::new() };
-        match ost.handle(call).await.reply {
-            Ok(Reply::Ost(OstReply::Objects(objects))) => objects.into_iter().map(|(object, _)| object).collect(),
+        match self.ask(ost, OstRequest::ListObjects(None, 1000)).await {
+            OstReply::Objects(objects) => objects.into_iter().map(|(object, _)| object).collect(),
             other => panic!("a list of objects was answered {other:?}"),
         }
+    }
+
+    /// Fences an object, as a client does before it asks the MDT for another layout.
+    pub async fn fence(&self, ost: OstIndex, inode: InodeNumber, slot: u32, generation: u64) {
+        let fence = OstRequest::Fence(vec![ObjectId { inode, slot }], generation);
+        assert_eq!(self.ask(ost, fence).await, OstReply::Done);
     }
 
     /// Opens known to the MDT.

@@ -50,7 +50,7 @@ impl Mdt {
         let execute = |txn: &mut Transaction<'_>| {
             let changed = match (request, &new) {
                 (OstRequest::Write(write), Some(new)) => data::write(txn, write.object, new)?,
-                (OstRequest::Space(object, change), _) => data::space(txn, *object, *change)?,
+                (OstRequest::Space(object, change, _), _) => data::space(txn, *object, *change)?,
                 _ => return Err(FsError::Protocol("not a change of data on an MDT".to_owned())),
             };
             let reply = MdtReply::Data(OstReply::Changed(changed));

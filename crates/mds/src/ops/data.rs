@@ -142,7 +142,7 @@ pub(crate) fn find(txn: &Transaction<'_>, request: &OstRequest) -> FsResult<Foun
 }
 
 fn read(txn: &Transaction<'_>, request: &Read) -> FsResult<StoredData> {
-    let Read { object, offset, bytes } = *request;
+    let Read { object, offset, bytes, layout_generation: _ } = *request;
     if bytes as usize > BULK_BYTES_MAX {
         return Err(FsError::Invalid);
     }

@@ -69,6 +69,13 @@ fn delete(
     if layout.form == Form::Plain || components.is_empty() || !last.iter().all(|one| components.contains(&one.id)) {
         return Err(FsError::Invalid);
     }
+    let is_part = |one: &Component| {
+        !one.slots().is_empty() && layout.components[..kept].iter().any(|other| other.slots() == one.slots())
+    };
+    if last.iter().any(is_part) {
+        // Its objects would stay, with its data in them.
+        return Err(FsError::NotSupported);
+    }
     // Objects exist from the first opening for writing on.
     if inode.epoch > 0 && last.iter().any(Component::is_instantiated) {
         if !is_free(txn, inode) {

@@ -11,6 +11,7 @@ pub(crate) mod exclusive;
 pub(crate) mod layout_changes;
 pub(crate) mod layout_xattrs;
 pub(crate) mod layouts;
+mod leave_out;
 pub(crate) mod link;
 pub(crate) mod locks;
 pub(crate) mod lookup;
@@ -69,6 +70,8 @@ pub(crate) fn run(txn: &mut Transaction<'_>, request: &MdtRequest, new: &NewData
         MdtRequest::PlaceElsewhere(request) => place::elsewhere(txn, request),
         MdtRequest::DataVersion(who, request) => swap::version(txn, who, request),
         MdtRequest::SwapLayouts(who, request) => swap::run(txn, who, request),
+        MdtRequest::RenewLayout(request) => leave_out::renew(txn, request),
+        MdtRequest::LeaveOut(request) => leave_out::run(txn, request),
         MdtRequest::Ping => Ok(MdtReply::Done),
         MdtRequest::ScanInodes(who, after, count) => scan::run(txn, who, *after, *count),
         MdtRequest::RepairSize(who, inode, update) => scan::repair_size(txn, who, *inode, update),

@@ -64,6 +64,17 @@ impl Transaction<'_> {
         self.volatile.targets.place(&default.fill(stripes), &self.context.parameters.placement)
     }
 
+    /// Chooses targets that have this much room, if there are any.
+    fn place_with_room(&mut self, stripes: &StripeSpec, bytes_per_stripe: u64) -> FsResult<layout::PlainLayout> {
+        let default: FileSystemDefault = self.context.parameters.default_layout;
+        let policy = self.context.parameters.placement;
+        let roomy = |status: &TargetStatus| status.bytes_available >= bytes_per_stripe;
+        match self.volatile.targets.place_where(&default.fill(stripes), &policy, roomy) {
+            Err(FsError::NoSpace) => self.place(stripes),
+            placed => placed,
+        }
+    }
+
     /// Gives all components that `start..end` of the file touches their objects; true if anything changed.
     fn instantiate_range(&mut self, layout: &mut Layout, start: u64, end: u64, growth: Growth) -> FsResult<bool> {
         let mut changed = false;
@@ -116,7 +127,7 @@ impl Transaction<'_> {
             stripe_bytes: Some(next.stripe_bytes),
             ..StripeSpec::default()
         };
-        let plain = self.place(&stripes)?;
+        let plain = self.place_with_room(&stripes, next.bytes_per_stripe())?;
         let position = layout.cut(position, next.extent, stripes.clone()).map_err(refused)?;
         layout.instantiate(position, plain, stripes).map_err(refused)
     }

@@ -20,6 +20,13 @@ const UNCHANGED: Changed = Changed { before: MISSING, after: MISSING };
 const MISSING: ObjectAttributes =
     ObjectAttributes { size: 0, blocks: 0, mtime: Timestamp { seconds: 0, nanoseconds: 0 } };
 
+/// Whose space is changed, and by what layout.
+#[derive(Clone, Copy, Debug)]
+struct By {
+    object: ObjectId,
+    layout_generation: u64,
+}
+
 /// What ends a removal.
 #[derive(Clone, Copy, Debug)]
 enum Finish {
@@ -36,25 +43,31 @@ fn checked_end(offset: u64, bytes: u64) -> FsResult<u64> {
 }
 
 impl DirectoryStore {
-    pub(super) async fn change_object(&self, object: ObjectId, change: SpaceChange) -> FsResult<Changed> {
+    pub(super) async fn change_object(
+        &self,
+        object: ObjectId,
+        change: SpaceChange,
+        layout_generation: u64,
+    ) -> FsResult<Changed> {
+        let by = By { object, layout_generation };
         match change {
-            SpaceChange::Truncate { size } => self.truncate(object, size).await,
-            SpaceChange::Allocate { offset, bytes, extend } => self.allocate(object, offset, bytes, extend).await,
-            SpaceChange::Punch { offset, bytes } => {
-                self.make_zeros(object, offset, bytes, HostWork::GiveBack, false).await
-            }
+            SpaceChange::Truncate { size } => self.truncate(by, size).await,
+            SpaceChange::Allocate { offset, bytes, extend } => self.allocate(by, offset, bytes, extend).await,
+            SpaceChange::Punch { offset, bytes } => self.make_zeros(by, offset, bytes, HostWork::GiveBack, false).await,
             // What the host file has of the range stays reserved there; nothing more is reserved.
             SpaceChange::Zero { offset, bytes, extend } => {
-                self.make_zeros(object, offset, bytes, HostWork::Keep, extend).await
+                self.make_zeros(by, offset, bytes, HostWork::Keep, extend).await
             }
         }
     }
 
-    async fn truncate(&self, object: ObjectId, size: u64) -> FsResult<Changed> {
+    async fn truncate(&self, by: By, size: u64) -> FsResult<Changed> {
         if size > FILE_BYTES_MAX {
             return Err(FsError::FileTooLarge);
         }
+        let object = by.object;
         let guard = self.locks.exclusive(object, size / BLOCK_BYTES..u64::MAX).await;
+        self.check_fence(object, by.layout_generation)?;
         let Some(record) = self.load_object(object)? else {
             return if size == 0 { Ok(UNCHANGED) } else { self.grow(object, size).await };
         };
@@ -85,19 +98,13 @@ impl DirectoryStore {
     }
 
     /// Makes a range read as zeros.
-    async fn make_zeros(
-        &self,
-        object: ObjectId,
-        offset: u64,
-        bytes: u64,
-        work: HostWork,
-        extend: bool,
-    ) -> FsResult<Changed> {
-        let end = checked_end(offset, bytes)?;
+    async fn make_zeros(&self, by: By, offset: u64, bytes: u64, work: HostWork, extend: bool) -> FsResult<Changed> {
+        let (end, object) = (checked_end(offset, bytes)?, by.object);
         if work == HostWork::Keep {
             self.give_back_before(object, &blocks_of(offset, bytes)).await?;
         }
         let guard = self.locks.exclusive(object, blocks_of(offset, bytes)).await;
+        self.check_fence(object, by.layout_generation)?;
         let finish = Finish::ExtendSize(if extend { end } else { 0 });
         let Some(record) = self.load_object(object)? else {
             return if extend { self.grow(object, end).await } else { Ok(UNCHANGED) };
@@ -189,8 +196,8 @@ impl DirectoryStore {
 
     /// Reserves space. Small ranges are not worth a host file: what is written there goes inline, into space that the
     /// target reserves as a whole.
-    async fn allocate(&self, object: ObjectId, offset: u64, bytes: u64, extend: bool) -> FsResult<Changed> {
-        let end = checked_end(offset, bytes)?;
+    async fn allocate(&self, by: By, offset: u64, bytes: u64, extend: bool) -> FsResult<Changed> {
+        let (end, object) = (checked_end(offset, bytes)?, by.object);
         let blocks = blocks_of(offset, bytes);
         let in_file = bytes >= IN_PLACE_BYTES_MIN;
         if in_file {
@@ -198,6 +205,7 @@ impl DirectoryStore {
         }
         let _grant = self.reserve(bytes).await?;
         let guard = self.locks.exclusive(object, blocks).await;
+        self.check_fence(object, by.layout_generation)?;
         let mtime = self.seams.clock.wall();
         let mut first = None;
         if in_file {
@@ -292,7 +300,8 @@ mod tests {
             next
         };
         assert_eq!(remove(0, false).await, Some(CHUNK_BLOCKS));
-        let read = rpc::message::ost::Read { object: OBJECT, offset: 0, bytes: 3 * CHUNK_BYTES as u32 };
+        let read =
+            rpc::message::ost::Read { object: OBJECT, offset: 0, bytes: 3 * CHUNK_BYTES as u32, layout_generation: 0 };
         let (_, left) = store.read_object(read).await.unwrap();
         assert!(left[..CHUNK_BYTES].iter().all(|byte| *byte == 0), "removed");
         assert!(left[CHUNK_BYTES..].iter().all(|byte| *byte == 7), "not yet removed");
@@ -317,9 +326,9 @@ mod tests {
             SpaceChange::Zero { offset: 0, bytes, extend: false },
             SpaceChange::Allocate { offset: 0, bytes, extend: false },
         ] {
-            store.change_object(OBJECT, punch).await.unwrap();
+            store.change_object(OBJECT, punch, 0).await.unwrap();
             assert!(!store.volatile.lock().pending.is_empty());
-            store.change_object(OBJECT, keep).await.unwrap();
+            store.change_object(OBJECT, keep, 0).await.unwrap();
             assert!(store.volatile.lock().pending.is_empty(), "{keep:?}");
         }
     }

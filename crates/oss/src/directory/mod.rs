@@ -7,6 +7,7 @@
 //! |---|---|
 //! | `transaction` | one atomic change of an object's records |
 //! | `write`, `read`, `change`, `seek` | the requests |
+//! | `fence` | refusing those by old layouts |
 //! | `commit` | flushing, the mark, giving space back |
 //! | `write_back` | inline blocks of large objects move to their files |
 //! | `recovery` | opening, verifying what a crash left |
@@ -48,6 +49,7 @@
 
 mod change;
 mod commit;
+mod fence;
 mod read;
 mod recovery;
 mod seek;
@@ -283,8 +285,17 @@ impl ObjectStore for DirectoryStore {
         Box::pin(self.read_object(read))
     }
 
-    fn change_space(&self, object: ObjectId, change: SpaceChange) -> BoxFuture<'_, FsResult<Changed>> {
-        Box::pin(self.change_object(object, change))
+    fn change_space(
+        &self,
+        object: ObjectId,
+        change: SpaceChange,
+        layout_generation: u64,
+    ) -> BoxFuture<'_, FsResult<Changed>> {
+        Box::pin(self.change_object(object, change, layout_generation))
+    }
+
+    fn fence(&self, object: ObjectId, generation: u64) -> BoxFuture<'_, FsResult<()>> {
+        Box::pin(self.fence_object(object, generation))
     }
 
     fn seek(&self, object: ObjectId, offset: u64, data: bool) -> BoxFuture<'_, FsResult<Option<u64>>> {

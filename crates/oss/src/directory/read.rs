@@ -21,11 +21,12 @@ use crate::{
 
 impl DirectoryStore {
     pub(super) async fn read_object(&self, read: Read) -> FsResult<(ReadDone, Bytes)> {
-        let Read { object, offset, bytes } = read;
+        let Read { object, offset, bytes, layout_generation } = read;
         if bytes as usize > BULK_BYTES_MAX {
             return Err(FsError::Invalid);
         }
         let _guard = self.locks.shared(object, blocks_of(offset, u64::from(bytes))).await;
+        self.check_fence(object, layout_generation)?;
         let size = self.load_object(object)?.map_or(0, |record| record.size);
         let bytes = size.saturating_sub(offset).min(u64::from(bytes));
         if bytes == 0 {

@@ -9,12 +9,15 @@ use std::{
 };
 
 use kv::{Config, MemoryCold};
-use rpc::{checksum::checksums, message::ost::Write};
+use rpc::{
+    checksum::checksums,
+    message::ost::{Changed, Write},
+};
 use rt::{
     BoxFuture, Clock, Instant,
     memory::{MemoryDevice, MemoryTransport, seams},
 };
-use types::{InodeNumber, ObjectId, OstIndex, Timestamp};
+use types::{FsResult, InodeNumber, ObjectId, OstIndex, Timestamp};
 
 use super::DirectoryStore;
 use crate::{Ost, OstDevices, OstOptions};
@@ -85,9 +88,20 @@ impl TestStore {
     }
 
     pub async fn write(&self, object: ObjectId, offset: u64, data: Vec<u8>) {
+        self.try_write(object, offset, data, 0).await.unwrap();
+    }
+
+    /// Writes by a layout of this generation.
+    pub async fn try_write(
+        &self,
+        object: ObjectId,
+        offset: u64,
+        data: Vec<u8>,
+        layout_generation: u64,
+    ) -> FsResult<Changed> {
         let checksums = checksums(offset, &data);
-        let write = Write { object, offset, checksums, sync: false, layout_generation: 0 };
-        self.store().write_object(&write, data.into()).await.unwrap();
+        let write = Write { object, offset, checksums, sync: false, layout_generation };
+        self.store().write_object(&write, data.into()).await
     }
 
     /// Writes 32 KiB inline, and lets the object be a large one.

@@ -117,6 +117,14 @@ impl<'a> Transaction<'a> {
         self.record.mtime = mtime;
     }
 
+    /// Raises the fence. By its time an object that has nothing else is told from a missing one.
+    pub fn fence(&mut self, generation: u64, mtime: Timestamp) {
+        self.record.fence = self.record.fence.max(generation);
+        if !self.exists() {
+            self.record.mtime = mtime;
+        }
+    }
+
     /// Notes that the object has, or is about to have, a host file.
     pub fn note_host_file(&mut self) {
         self.record.host_file = true;

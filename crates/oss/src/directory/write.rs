@@ -1,7 +1,8 @@
 //! Writing: new contents of each block, bytes to the host file, then the records.
 //!
-//! 1. Room on the device.
-//! 2. The range lock.
+//! 1. Room on the device. The block that an object ends in may be filled up from the reserve: one block per object, so that
+//!    what goes on elsewhere (see the layout) can begin at a block's boundary.
+//! 2. The range lock, and under it the fence.
 //! 3. Contents: blocks written in part are read, verified and merged.
 //! 4. Blocks that may go in place are written to the host file.
 //! 5. One change of the records (several for a large inline write).
@@ -65,12 +66,19 @@ impl DirectoryStore {
         assert!(bytes > 0, "the target answers empty writes");
         let end = offset.checked_add(bytes).filter(|end| *end <= FILE_BYTES_MAX).ok_or(FsError::FileTooLarge)?;
         let blocks = blocks_of(offset, bytes);
-        let _grant = self.reserve((blocks.end - blocks.start) * BLOCK_BYTES).await?;
-        let guard = self.locks.exclusive(object, blocks).await;
+        let grant = self.reserve((blocks.end - blocks.start) * BLOCK_BYTES).await;
+        let guard = self.locks.exclusive(object, blocks.clone()).await;
+        self.check_fence(object, write.layout_generation)?;
+        let use_reserve = grant.is_err();
+        if let Err(error) = grant.as_ref()
+            && !(*error == FsError::NoSpace && self.ends_in(object, &blocks)?)
+        {
+            return Err(error.clone());
+        }
         let contents = self.new_contents(write, &data).await?;
         let bytes_without_record = BytesWithoutRecord::of(self, &contents);
         self.write_in_place(object, offset, &data, &contents).await?;
-        let (first, last) = self.record_write(object, end, &contents).await?;
+        let (first, last) = self.record_write(object, end, &contents, use_reserve).await?;
         bytes_without_record.recorded();
         drop(guard);
         self.written(last).await?;
@@ -78,6 +86,12 @@ impl DirectoryStore {
             self.sync_objects(&[object]).await?;
         }
         Ok(Self::changed(&first, &last))
+    }
+
+    /// Whether these blocks are the one that the object ends in, with bytes of its in it.
+    fn ends_in(&self, object: ObjectId, blocks: &std::ops::Range<u64>) -> FsResult<bool> {
+        let size = self.load_object(object)?.map_or(0, |record| record.size);
+        Ok(!size.is_multiple_of(BLOCK_BYTES) && *blocks == (size / BLOCK_BYTES..size / BLOCK_BYTES + 1))
     }
 
     /// Contents and place of every block the write touches.
@@ -138,7 +152,13 @@ impl DirectoryStore {
     }
 
     /// Records the new blocks: all at once, or in parts if there is more inline than one batch takes.
-    async fn record_write(&self, object: ObjectId, end: u64, contents: &[NewBlock]) -> FsResult<(Applied, Applied)> {
+    async fn record_write(
+        &self,
+        object: ObjectId,
+        end: u64,
+        contents: &[NewBlock],
+        use_reserve: bool,
+    ) -> FsResult<(Applied, Applied)> {
         let mtime = self.seams.clock.wall();
         let mut outcome: Option<(Applied, Applied)> = None;
         let mut rest = contents;
@@ -149,7 +169,7 @@ impl DirectoryStore {
             let begun = outcome.is_some();
             let applied = self
                 .update(object, |transaction| {
-                    if begun {
+                    if begun || use_reserve {
                         transaction.use_reserve();
                     }
                     for new in part {

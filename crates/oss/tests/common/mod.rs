@@ -131,7 +131,7 @@ impl Target {
 
     /// Reads and checks the checksums that came along.
     pub async fn try_read(&self, object: ObjectId, offset: u64, bytes: u64) -> FsResult<Vec<u8>> {
-        let read = Read { object, offset, bytes: bytes as u32 };
+        let read = Read { object, offset, bytes: bytes as u32, layout_generation: 0 };
         let answer = self.answer(CLIENT, OstRequest::Read(read), Bytes::new()).await;
         match answer.reply? {
             Reply::Ost(OstReply::Read(done)) => {
@@ -149,7 +149,7 @@ impl Target {
     }
 
     pub async fn space(&self, object: ObjectId, change: SpaceChange) -> FsResult<Changed> {
-        match self.ask(OstRequest::Space(object, change)).await? {
+        match self.ask(OstRequest::Space(object, change, 0)).await? {
             OstReply::Changed(changed) => Ok(changed),
             other => panic!("{other:?}"),
         }

@@ -117,6 +117,8 @@ const MDT: &[Operation] = &[
     changes("mdt_place_elsewhere"),
     changes("mdt_data_version"),
     changes("mdt_swap_layouts"),
+    changes("mdt_renew_layout"),
+    changes("mdt_leave_out"),
 ];
 
 const OST: &[Operation] = &[
@@ -133,6 +135,7 @@ const OST: &[Operation] = &[
     changes("ost_evict"),
     reads("ost_ping"),
     changes("ost_disconnect"),
+    changes("ost_fence"),
 ];
 
 const MGS: &[Operation] = &[
@@ -258,6 +261,8 @@ fn mdt(request: &MdtRequest) -> u8 {
         MdtRequest::PlaceElsewhere(..) => 42,
         MdtRequest::DataVersion(..) => 43,
         MdtRequest::SwapLayouts(..) => 44,
+        MdtRequest::RenewLayout(..) => 45,
+        MdtRequest::LeaveOut(..) => 46,
     }
 }
 
@@ -276,6 +281,7 @@ fn ost(request: &OstRequest) -> u8 {
         OstRequest::Evict(..) => 10,
         OstRequest::Ping => 11,
         OstRequest::Disconnect => 12,
+        OstRequest::Fence(..) => 13,
     }
 }
 

@@ -1,6 +1,6 @@
 //! Round trips of every message, growth both ways, and input that is not a message.
 
-use layout::{ComponentId, Layout, LayoutSpec, PlainLayout, StripeCount, StripeSpec};
+use layout::{ComponentId, Extent, Layout, LayoutSpec, PlainLayout, StripeCount, StripeSpec};
 use lock::{HeldLock, LockFamily, LockMode, LockRange};
 use proptest::prelude::*;
 use serde::{Deserialize, Serialize};
@@ -157,8 +157,13 @@ fn mdt_requests() -> Vec<MdtRequest> {
         R::RepairSize(root(), INODE, update()),
         R::Disconnect,
         R::Instantiate(Instantiate { inode: INODE, open: OpenId(7), start: 1 << 20, end: 1 << 40 }),
-        R::ChangeData(OstRequest::Space(ObjectId { inode: INODE, slot: 0 }, SpaceChange::Truncate { size: 5 })),
-        R::ReadData(OstRequest::Read(Read { object: ObjectId { inode: INODE, slot: 0 }, offset: 4096, bytes: 4096 })),
+        R::ChangeData(OstRequest::Space(ObjectId { inode: INODE, slot: 0 }, SpaceChange::Truncate { size: 5 }, 7)),
+        R::ReadData(OstRequest::Read(Read {
+            object: ObjectId { inode: INODE, slot: 0 },
+            offset: 4096,
+            bytes: 4096,
+            layout_generation: 7,
+        })),
         R::CreateWithData(root(), with_data),
         R::ReadFile(root(), ReadFile { inode: INODE, name: Some(name()), bytes_max: 65536 }),
         R::ChangeLayout(
@@ -177,6 +182,14 @@ fn mdt_requests() -> Vec<MdtRequest> {
         }),
         R::DataVersion(root(), DataVersion { inode: INODE, hold_writers: Some(OpenId(5)) }),
         R::SwapLayouts(root(), swap()),
+        R::RenewLayout(RenewLayout { inode: INODE, generation: Generation(4), exclusive: true }),
+        R::LeaveOut(LeaveOut {
+            inode: INODE,
+            open: OpenId(5),
+            generation: Generation(4),
+            component: ComponentId(3),
+            hole: Extent { start: 4096, end: 1 << 30 },
+        }),
     ]
 }
 
@@ -191,8 +204,8 @@ fn ost_requests() -> Vec<OstRequest> {
     let object = ObjectId { inode: INODE, slot: 1999 };
     vec![
         R::Write(Write { object, offset: 1 << 60, checksums: vec![u32::MAX; 1024], sync: true, layout_generation: 1 }),
-        R::Read(Read { object, offset: 0, bytes: 4 << 20 }),
-        R::Space(object, SpaceChange::Zero { offset: 1, bytes: 2, extend: true }),
+        R::Read(Read { object, offset: 0, bytes: 4 << 20, layout_generation: u64::MAX }),
+        R::Space(object, SpaceChange::Zero { offset: 1, bytes: 2, extend: true }, 3),
         R::Seek(object, 4096, false),
         R::Glimpse(vec![object, object]),
         R::Sync(vec![]),
@@ -203,6 +216,7 @@ fn ost_requests() -> Vec<OstRequest> {
         R::Evict(ClientId(u64::MAX)),
         R::Ping,
         R::Disconnect,
+        R::Fence(vec![object], 8),
     ]
 }
 
@@ -337,6 +351,7 @@ fn errors_and_greetings_survive_the_wire() {
         FsError::Corrupt { object: ObjectId::default(), ost: OstIndex(3), offset: 4096 },
         FsError::Damaged("why".to_owned()),
         FsError::CorruptOnMdt { object: ObjectId::default(), mdt: MdtIndex(3), offset: 4096 },
+        FsError::LayoutChanged,
     ];
     for error in errors {
         assert_eq!(decode::<FsError>(&encode(&error).unwrap()), Ok(error));

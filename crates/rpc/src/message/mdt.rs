@@ -1,6 +1,6 @@
 //! Requests to a metadata target.
 
-use layout::{ComponentId, ComponentSpec, Layout, LayoutSpec};
+use layout::{ComponentId, ComponentSpec, Extent, Layout, LayoutSpec};
 pub use lock::{HeldLock, LockFamily, LockMode, LockRange};
 use serde::{Deserialize, Serialize};
 use types::{
@@ -280,6 +280,36 @@ pub struct SwapLayouts {
     pub first: SwapSide,
     /// The other.
     pub second: SwapSide,
+}
+
+/// Ask for the layout of a file after an object refused the caller's, whose generation this is. Whoever fenced the object holds
+/// the exclusive data lock until the layout has changed: while somebody else does, the answer is [`MdtReply::Waiting`], after at
+/// most a second. If the layout is as old then (he died), it gets the next generation.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct RenewLayout {
+    /// The file.
+    pub inode: InodeNumber,
+    /// Of the layout that was refused.
+    pub generation: Generation,
+    /// The caller is who holds the exclusive data lock in his client.
+    pub exclusive: bool,
+}
+
+/// Leave a part out of a component of an automatic layout, because an OST it lies on is full: it gets other objects when it is
+/// written next. The caller holds the file's exclusive data lock, has fenced all objects of the component against layouts up to
+/// `generation`, and found since that they have no data in that part.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct LeaveOut {
+    /// The file.
+    pub inode: InodeNumber,
+    /// The caller's open for writing.
+    pub open: OpenId,
+    /// Generation of the layout that is to be changed. If the file has another, that one is the answer.
+    pub generation: Generation,
+    /// The component.
+    pub component: ComponentId,
+    /// The part, in whole blocks of 4096 bytes.
+    pub hole: Extent,
 }
 
 /// Set or release an advisory lock.
@@ -652,6 +682,10 @@ pub enum MdtRequest {
     DataVersion(Credentials, DataVersion),
     /// Write permission on both. -> Done, durable; Waiting while the MDT recovers (ask again)
     SwapLayouts(Credentials, SwapLayouts),
+    /// -> Layout, durable; Waiting
+    RenewLayout(RenewLayout),
+    /// -> Layout, durable; Waiting; `NoSpace` if the layout takes no more components
+    LeaveOut(LeaveOut),
 }
 
 /// Answers of a metadata target.

@@ -28,7 +28,7 @@ pub struct Write {
     pub checksums: Vec<u32>,
     /// Reply only when the data are durable (O_SYNC, O_DSYNC).
     pub sync: bool,
-    /// Layout generation under which the client maps; refused as stale if the object was fenced at a newer one.
+    /// Layout generation under which the client maps; `LayoutChanged` if the object was fenced at a newer one.
     pub layout_generation: u64,
 }
 
@@ -50,6 +50,8 @@ pub struct Read {
     pub offset: u64,
     /// Bytes wanted.
     pub bytes: u32,
+    /// As in [`Write`].
+    pub layout_generation: u64,
 }
 
 /// Answer to [`Read`].
@@ -103,8 +105,8 @@ pub enum OstRequest {
     Write(Write),
     /// -> Read
     Read(Read),
-    /// -> Changed
-    Space(ObjectId, SpaceChange),
+    /// Last the layout generation, as in [`Write`]. -> Changed
+    Space(ObjectId, SpaceChange, u64),
     /// Next data (true) or hole (false) at or after an offset; the object's end counts as a hole. -> Found
     Seek(ObjectId, u64, bool),
     /// Attributes of objects, in the order asked. -> Attributes
@@ -125,6 +127,9 @@ pub enum OstRequest {
     Ping,
     /// End the session. -> Done
     Disconnect,
+    /// From now on nothing is read from or changed in these objects by layouts older than this generation, and what was begun
+    /// before is done. They are made if they are missing. Durable. -> Done
+    Fence(Vec<ObjectId>, u64),
 }
 
 impl OstRequest {

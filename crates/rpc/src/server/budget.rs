@@ -115,7 +115,7 @@ mod tests {
 
     fn read(bytes: u32) -> Request {
         let object = ObjectId { inode: InodeNumber(1), slot: 0 };
-        Request::Ost(OstRequest::Read(Read { object, offset: 0, bytes }))
+        Request::Ost(OstRequest::Read(Read { object, offset: 0, bytes, layout_generation: 0 }))
     }
 
     #[test]

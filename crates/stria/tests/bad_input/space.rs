@@ -182,6 +182,8 @@ fn a_device_that_turns_read_only_is_shown_and_avoided_and_its_files_stay_readabl
     site.stria(&["format", &site.config()]);
     site.serve();
     site.mount("rw");
+    // Where a file is placed shows at its creation.
+    site.ctl(&["set_param", "lod.*.automatic=0"]);
     let path = site.file_on("there", 0);
     let file = File::options().read(true).write(true).open(&path).unwrap();
     file.write_all_at(&vec![3; 1 << 20], 0).unwrap();

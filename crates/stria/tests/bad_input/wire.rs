@@ -62,7 +62,7 @@ fn request_frame(request: &Request, slot: u16, xid: u64) -> Vec<u8> {
 
 fn read(bytes: u32) -> Request {
     let object = ObjectId { inode: InodeNumber(0x100), slot: 0 };
-    Request::Ost(OstRequest::Read(ost::Read { object, offset: 0, bytes }))
+    Request::Ost(OstRequest::Read(ost::Read { object, offset: 0, bytes, layout_generation: 0 }))
 }
 
 /// The next frame's header; its contents are skipped.
@@ -159,8 +159,12 @@ fn a_client_that_stops_reading_holds_up_nobody_and_little_memory() {
         assert_eq!(receive(&mut stream).unwrap().flags, 1, "the session is open");
         // As many reads as the session has slots, without ever looking at a reply.
         let object = ObjectId { inode: InodeNumber(inode), slot: 0 };
-        let request =
-            Request::Ost(OstRequest::Read(ost::Read { object, offset: 0, bytes: limits::BULK_BYTES_MAX as u32 }));
+        let request = Request::Ost(OstRequest::Read(ost::Read {
+            object,
+            offset: 0,
+            bytes: limits::BULK_BYTES_MAX as u32,
+            layout_generation: 0,
+        }));
         stream.set_nonblocking(true).unwrap();
         for slot in 0..limits::SESSION_SLOTS_MAX {
             // Blocked is as good: the server reads no more from it.

@@ -15,7 +15,7 @@ use kv::{
     journal::format::{Record, SEGMENT_HEADER_BYTES, SegmentHeader, payload_bytes},
     superblock::STORE_FILE,
 };
-use layout::{Layout, LayoutSpec, PlainLayout, StripeCount, StripeSpec};
+use layout::{ComponentId, Extent, Layout, LayoutSpec, PlainLayout, StripeCount, StripeSpec};
 use lock::{LockFamily, LockMode, LockRange};
 use mds::tables::{DATA, REPLIES, data, session::decode_reply};
 use rpc::{
@@ -23,9 +23,9 @@ use rpc::{
     message::{
         MdtReply, MdtRequest, MgsReply, MgsRequest, OstReply, OstRequest, Request,
         mdt::{
-            Close, Create, CreateUnnamed, CreateWithData, DataVersion, Finding as CheckFinding, GetLock, Lookup, Open,
-            OpenFlags, OpenId, PlaceElsewhere, ReadDirectory, ReadFile, Reclaim, Rename, RenameMode, SetLock, SetXattr,
-            SizeUpdate, SwapLayouts, SwapSide, XattrMode,
+            Close, Create, CreateUnnamed, CreateWithData, DataVersion, Finding as CheckFinding, GetLock, LeaveOut,
+            Lookup, Open, OpenFlags, OpenId, PlaceElsewhere, ReadDirectory, ReadFile, Reclaim, Rename, RenameMode,
+            RenewLayout, SetLock, SetXattr, SizeUpdate, SwapLayouts, SwapSide, XattrMode,
         },
         mgs::{ClusterMap, Register, Target, TargetRole, TargetState},
         ost::{self, ObjectAttributes, ReadDone, SpaceChange, TargetCondition},
@@ -250,7 +250,7 @@ fn mdt_requests() -> Vec<MdtRequest> {
         }),
         MdtRequest::Reclaim(Reclaim { opens: vec![(INODE, open, OpenFlags(1))], done: true, ..Reclaim::default() }),
         MdtRequest::Ping,
-        MdtRequest::ChangeData(OstRequest::Space(OBJECT, ost::SpaceChange::Truncate { size: 5 })),
+        MdtRequest::ChangeData(OstRequest::Space(OBJECT, ost::SpaceChange::Truncate { size: 5 }, 1)),
         MdtRequest::CreateWithData(root.clone(), with_data),
         MdtRequest::ReadFile(root.clone(), ReadFile { inode: INODE, name: Some(b"n".to_vec()), bytes_max: 9 }),
         MdtRequest::RepairSize(root, INODE, update()),
@@ -265,6 +265,14 @@ fn mdt_requests() -> Vec<MdtRequest> {
         }),
         MdtRequest::DataVersion(Credentials::root(), DataVersion { inode: INODE, hold_writers: Some(open) }),
         MdtRequest::SwapLayouts(Credentials::root(), SwapLayouts { first: side, second: side }),
+        MdtRequest::RenewLayout(RenewLayout { inode: INODE, generation: Generation(4), exclusive: false }),
+        MdtRequest::LeaveOut(LeaveOut {
+            inode: INODE,
+            open,
+            generation: Generation(4),
+            component: ComponentId(3),
+            hole: Extent { start: 4096, end: 8192 },
+        }),
     ]
 }
 
@@ -288,8 +296,9 @@ pub fn requests() -> Vec<Vec<u8>> {
             sync: true,
             layout_generation: 1,
         }),
-        OstRequest::Read(ost::Read { object: OBJECT, offset: 4096, bytes: 1 << 20 }),
-        OstRequest::Space(OBJECT, SpaceChange::Allocate { offset: 1, bytes: 2, extend: true }),
+        OstRequest::Read(ost::Read { object: OBJECT, offset: 4096, bytes: 1 << 20, layout_generation: 1 }),
+        OstRequest::Space(OBJECT, SpaceChange::Allocate { offset: 1, bytes: 2, extend: true }, 1),
+        OstRequest::Fence(vec![OBJECT], 5),
         OstRequest::Glimpse(vec![OBJECT, OBJECT]),
         OstRequest::ListObjects(Some(OBJECT), 5),
         OstRequest::Evict(ClientId(9)),

@@ -1,0 +1,142 @@
+//! Room for what lies in objects that exist: the part of a file that a full OST refuses is left out of its component and gets
+//! other objects. For automatic layouts; so their files meet `NoSpace` only where no OST has space.
+//!
+//! Other clients may read and write the file meanwhile. In order:
+//!
+//! 1. the exclusive data lock: no truncation is under way, and whoever is refused by step 2 waits for step 4;
+//! 2. the fence: all objects of the component refuse layouts as old as the present one, for good; what they had let in is done;
+//! 3. the part: from the block behind the refused byte's to the next data of any of these objects. Nobody can put any there
+//!    now. The refused byte's own block, if it has data, is filled up where it is: OSTs keep room for that;
+//! 4. the request to the MDT, which gives the layout the generation that the fence asks for, durably.
+//!
+//! A request that a fence refused has had no effect; its sender asks for the layout and tries again ([`FileSystem::renew_layout`]).
+//! If this client dies after step 2, the next one that is refused gets the layout's next generation, without another change.
+//!
+//! Downside: while data lie densely behind the refused byte, each part is small, and a layout takes some hundred components. An
+//! overwritten block counts as data, so a file that is overwritten on a full OST meets `NoSpace`.
+
+use std::{collections::BTreeMap, sync::Arc};
+
+use bytes::Bytes;
+use layout::{Component, Extent, Layout, Location, automatic};
+use rpc::message::{
+    MdtReply, MdtRequest, OstReply, OstRequest,
+    mdt::{LayoutInfo, LeaveOut, RenewLayout},
+};
+use types::{FsError, FsResult, Generation, InodeNumber, ObjectId, limits::BLOCK_BYTES};
+
+use crate::{
+    FileSystem, OpenFile,
+    elsewhere::Refused,
+    exclusive::Section,
+    join::join_all,
+    objects::{Object, holder_of},
+    open_inode::{OpenInode, verified},
+    target::unexpected,
+};
+
+impl FileSystem {
+    /// Lets what was refused have other objects; true if the layout is another one now than that of the refusal.
+    pub(crate) async fn leave_out(&self, file: &OpenFile, refused: Refused, _section: &Section) -> FsResult<bool> {
+        let open = &*file.open;
+        let layout = self.layout_as_of_now(open).await?;
+        if !automatic::is_automatic(&layout) {
+            return Ok(false);
+        }
+        let present = |component: &&Component| {
+            component.slots().contains(&refused.slot)
+                && layout.location(refused.slot) == Some(Location::Ost(refused.ost))
+        };
+        let Some(component) = layout.component_at(refused.offset).filter(present) else { return Ok(true) };
+        self.fence(open.inode(), &layout, component).await?;
+        let Some(hole) = self.hole_at(open, &layout, component, refused.offset).await? else { return Ok(false) };
+        let request = LeaveOut {
+            inode: open.inode(),
+            open: file.id(),
+            generation: layout.generation,
+            component: component.id,
+            hole,
+        };
+        loop {
+            match self.mdt(open.inode(), MdtRequest::LeaveOut(request)).await {
+                Ok(MdtReply::Layout(LayoutInfo { layout: Some(layout), .. })) => {
+                    // Durable: no start of the MDT can have lost it.
+                    open.adopt(&layout, || true)?;
+                    return Ok(true);
+                }
+                Ok(MdtReply::Waiting) => {}
+                Ok(reply) => return Err(unexpected(reply)),
+                Err(FsError::NoSpace) => return Ok(false),
+                Err(error) => return Err(error),
+            }
+        }
+    }
+
+    /// Step 2.
+    async fn fence(&self, inode: InodeNumber, layout: &Layout, component: &Component) -> FsResult<()> {
+        let mut by_target: BTreeMap<_, Vec<ObjectId>> = BTreeMap::new();
+        for slot in component.slots() {
+            let Some(location) = layout.location(slot) else { continue };
+            by_target.entry(holder_of(inode, location)).or_default().push(layout.object(inode, slot));
+        }
+        let generation = layout.generation.next().0;
+        let fence = async |role, objects: Vec<ObjectId>| {
+            let target = self.targets.get(role)?;
+            match target.objects(OstRequest::Fence(objects, generation), Bytes::new()).await?.0 {
+                OstReply::Done => Ok(()),
+                reply => Err(unexpected(reply)),
+            }
+        };
+        let fences = by_target.into_iter().map(|(role, objects)| fence(role, objects)).collect();
+        join_all(fences).await.into_iter().collect()
+    }
+
+    /// Step 3.
+    async fn hole_at(
+        &self,
+        open: &OpenInode,
+        layout: &Layout,
+        component: &Component,
+        offset: u64,
+    ) -> FsResult<Option<Extent>> {
+        let start = offset.next_multiple_of(BLOCK_BYTES);
+        let seek = |slot: u32| {
+            let location = layout.location(slot).expect("a slot of the layout");
+            let object = Object::new(open.inode(), layout, (slot, location), Some(open));
+            self.seek_slot(object, layout, start, true)
+        };
+        let mut end = component.extent.end;
+        for found in join_all(component.slots().map(seek).collect()).await {
+            end = end.min(found?.unwrap_or(end));
+        }
+        let hole = Extent { start, end: end / BLOCK_BYTES * BLOCK_BYTES };
+        Ok((!hole.is_empty()).then_some(hole))
+    }
+
+    /// The layout after an object refused the one of this generation as too old. `exclusive`: the caller has the exclusive data
+    /// lock.
+    pub(crate) async fn renew_layout(
+        &self,
+        inode: InodeNumber,
+        open: Option<&OpenInode>,
+        generation: Generation,
+        exclusive: bool,
+    ) -> FsResult<Arc<Layout>> {
+        let request = RenewLayout { inode, generation, exclusive };
+        loop {
+            let layout = match self.mdt(inode, MdtRequest::RenewLayout(request)).await? {
+                MdtReply::Layout(LayoutInfo { layout: Some(layout), .. }) => layout,
+                MdtReply::Waiting => continue,
+                reply => return Err(unexpected(reply)),
+            };
+            if verified(&layout)?.generation <= generation {
+                return Err(FsError::Protocol("a layout was not renewed".to_owned()));
+            }
+            let Some(open) = open else { return Ok(Arc::new(layout)) };
+            // Durable, as above.
+            if let Some(newest) = open.adopt(&layout, || true)? {
+                return Ok(newest);
+            }
+        }
+    }
+}

@@ -1,0 +1,233 @@
+//! Automatic layouts while OSTs fill up under files that several clients use: what is refused goes elsewhere, what lies where it
+//! lies stays readable, and nobody works by an old layout any more. Servers are the shipped ones.
+
+mod support;
+
+use std::sync::Arc;
+
+use bytes::Bytes;
+use client::{AllocateMode, FileSystem, OpenFile, SeekTarget, WriteOptions};
+use layout::{Layout, Location};
+use rpc::message::mdt::{OpenFlags, open_flag};
+use support::{READ_WRITE, append, create, read, real::RealCluster, size, write};
+use types::{Credentials, FsError, InodeNumber, OstIndex};
+
+const MIB: u64 = 1 << 20;
+
+fn root() -> Credentials {
+    Credentials::root()
+}
+
+fn mib(mark: u8) -> Bytes {
+    vec![mark; MIB as usize].into()
+}
+
+async fn open(fs: &Arc<FileSystem>, inode: InodeNumber) -> Arc<OpenFile> {
+    fs.open(&root(), inode, OpenFlags(READ_WRITE)).await.expect("the file can be opened")
+}
+
+async fn layout(fs: &FileSystem, inode: InodeNumber) -> Layout {
+    fs.layout_info(inode).await.unwrap().layout.expect("a file has a layout")
+}
+
+/// The OST that holds a byte.
+async fn ost_of(fs: &FileSystem, inode: InodeNumber, offset: u64) -> OstIndex {
+    let layout = layout(fs, inode).await;
+    let location = layout.ranges(offset, 1).next().map(|range| range.location);
+    let Some(Location::Ost(ost)) = location else { panic!("{offset} lies on {location:?}") };
+    ost
+}
+
+/// One byte of each MiB.
+async fn marks(fs: &Arc<FileSystem>, file: &OpenFile, mebibytes: u64) -> Vec<u8> {
+    let mut marks = Vec::new();
+    for number in 0..mebibytes {
+        let data = read(fs, file, number * MIB, MIB as usize).await;
+        assert!(data.iter().all(|byte| *byte == data[0]), "MiB {number} is one piece");
+        marks.push(data[0]);
+    }
+    marks
+}
+
+#[tokio::test]
+async fn two_writers_go_on_elsewhere_and_read_each_other() {
+    let cluster = RealCluster::automatic(3).await;
+    let (one, two) = (cluster.mount().await, cluster.mount().await);
+    let file = create(&one, "shared", READ_WRITE).await;
+    let inode = file.inode();
+    let other = open(&two, inode).await;
+    write(&one, &file, 0, &mib(1)).await;
+    write(&two, &other, MIB, &mib(2)).await;
+    let mut full = Vec::new();
+    for number in [2, 4] {
+        let ost = ost_of(&one, inode, (number - 1) * MIB).await;
+        cluster.fill(ost);
+        full.push(ost);
+        write(&two, &other, number * MIB, &mib(number as u8 + 1)).await;
+        assert!(!full.contains(&ost_of(&one, inode, number * MIB).await));
+        // Who knows the old layout is told, whatever he does.
+        let seen = read(&one, &file, number * MIB, MIB as usize).await;
+        assert_eq!(seen, mib(number as u8 + 1));
+        write(&one, &file, (number + 1) * MIB, &mib(number as u8 + 2)).await;
+    }
+    for (fs, file) in [(&one, &file), (&two, &other)] {
+        assert_eq!(marks(fs, file, 6).await, [1, 2, 3, 4, 5, 6]);
+    }
+    one.fsync(&file, false).await.unwrap();
+    one.close(file, None).await.unwrap();
+    two.close(other, None).await.unwrap();
+    let third = cluster.mount().await;
+    assert_eq!(size(&third, inode).await, 6 * MIB);
+    third.unlink(&root(), support::ROOT, b"shared").await.unwrap();
+}
+
+/// Three parts: what is before and behind the part that moved lies in the same objects.
+#[tokio::test]
+async fn data_behind_the_refused_byte_stay_readable() {
+    let cluster = RealCluster::automatic(2).await;
+    let (one, two) = (cluster.mount().await, cluster.mount().await);
+    let file = create(&one, "sparse", READ_WRITE).await;
+    let inode = file.inode();
+    write(&one, &file, 0, &mib(1)).await;
+    write(&one, &file, 4 * MIB, &mib(5)).await;
+    let reader = open(&two, inode).await;
+    assert_eq!(marks(&two, &reader, 5).await, [1, 0, 0, 0, 5]);
+    let first = ost_of(&one, inode, MIB - 1).await;
+    cluster.fill(first);
+    write(&one, &file, 2 * MIB, &mib(3)).await;
+    let split = layout(&one, inode).await;
+    assert_eq!(split.extent_of(1).start, 64 << 10);
+    assert_eq!((ost_of(&one, inode, 0xfffff).await, ost_of(&one, inode, 4 * MIB).await), (first, first), "{split:?}");
+    assert_ne!(ost_of(&one, inode, 2 * MIB).await, first);
+    assert_eq!(marks(&two, &reader, 5).await, [1, 0, 3, 0, 5]);
+    // Over the parts that are free, and what moved.
+    write(&two, &reader, MIB, &[mib(2), mib(3), mib(4)].concat()).await;
+    assert_eq!(marks(&one, &file, 5).await, [1, 2, 3, 4, 5]);
+    assert_eq!(two.seek(&reader, 0, SeekTarget::Hole).await, Ok(5 * MIB), "no hole between the parts");
+    // Behind the last part again.
+    write(&two, &reader, 5 * MIB, &mib(6)).await;
+    for size in [6 * MIB, 4 * MIB + 1, 2 * MIB + 1, MIB + 1] {
+        one.truncate(&root(), inode, Some(&file), size).await.unwrap();
+        let mark = |offset: u64| (offset / MIB) as u8 + 1;
+        assert_eq!(read(&two, &reader, size - 2, 100).await, [mark(size - 2), mark(size - 1)]);
+    }
+    one.truncate(&root(), inode, Some(&file), 6 * MIB).await.unwrap();
+    assert_eq!(read(&two, &reader, MIB + 1, 6 << 20).await, vec![0; 5 * MIB as usize - 1], "nothing comes back");
+    let allocate = AllocateMode::Allocate { extend: true };
+    one.allocate(&file, allocate, 4 * MIB, 2 * MIB).await.expect("a hole is allocated elsewhere");
+    two.close(reader, None).await.unwrap();
+    one.close(file, None).await.unwrap();
+    assert_eq!(size(&two, inode).await, 6 * MIB);
+}
+
+/// The block that the object ends in is filled up where it is.
+#[tokio::test]
+async fn a_log_in_small_pieces_goes_on() {
+    let cluster = RealCluster::automatic(2).await;
+    let fs = cluster.mount().await;
+    let log = create(&fs, "log", READ_WRITE | open_flag::APPEND).await;
+    let mut expected = vec![b'a'; 100_001];
+    append(&fs, &log, &expected).await;
+    cluster.fill(ost_of(&fs, log.inode(), 100_000).await);
+    for number in 0..30u8 {
+        let line = vec![number; 1001];
+        append(&fs, &log, &line).await;
+        expected.extend(line);
+    }
+    assert_eq!(read(&fs, &log, 0, 1 << 20).await, expected);
+    assert_eq!(layout(&fs, log.inode()).await.extent_of(1).end % 4096, 0);
+}
+
+/// A component in which nothing was written: its objects keep their fence, in no bytes.
+#[tokio::test]
+async fn a_component_without_data_is_left_out_as_a_whole() {
+    let cluster = RealCluster::automatic(2).await;
+    let (one, two) = (cluster.mount().await, cluster.mount().await);
+    let file = create(&one, "file", READ_WRITE).await;
+    let inode = file.inode();
+    one.truncate(&root(), inode, Some(&file), 2 * MIB).await.unwrap();
+    let other = open(&two, inode).await;
+    let first = ost_of(&one, inode, MIB).await;
+    cluster.fill(first);
+    write(&two, &other, 64 << 10, &mib(7)).await;
+    assert_eq!(read(&one, &file, 64 << 10, MIB as usize).await, mib(7));
+    let layout = layout(&one, inode).await;
+    assert_eq!((layout.extent_of(1).bytes(), layout.object_count()), (0, 3), "{layout:?}");
+    assert_eq!(size(&one, inode).await, 2 * MIB);
+    one.truncate(&root(), inode, Some(&file), 100 << 10).await.unwrap();
+    assert_eq!(size(&two, inode).await, 100 << 10);
+}
+
+#[tokio::test]
+async fn nobody_is_refused_before_all_osts_are_full() {
+    let cluster = RealCluster::automatic(3).await;
+    let fs = cluster.mount().await;
+    let file = create(&fs, "file", READ_WRITE).await;
+    write(&fs, &file, 0, &mib(1)).await;
+    (0..2).map(OstIndex).for_each(|ost| cluster.fill(ost));
+    write(&fs, &file, MIB, &mib(2)).await;
+    cluster.fill(OstIndex(2));
+    assert_eq!(fs.write(&file, 2 * MIB, mib(3), WriteOptions::default()).await, Err(FsError::NoSpace));
+    assert_eq!(marks(&fs, &file, 2).await, [1, 2]);
+}
+
+/// Whoever fenced died before the MDT heard of it.
+#[tokio::test]
+async fn a_fence_without_a_new_layout_holds_nobody_up() {
+    let cluster = RealCluster::automatic(1).await;
+    let (one, two) = (cluster.mount().await, cluster.mount().await);
+    let file = create(&one, "file", READ_WRITE).await;
+    write(&one, &file, 0, &mib(1)).await;
+    let inode = file.inode();
+    let reader = two.open(&root(), inode, OpenFlags(open_flag::READ)).await.unwrap();
+    let before = layout(&one, inode).await;
+    cluster.fence(OstIndex(0), inode, 1, before.generation.0 + 2).await;
+    assert_eq!(read(&two, &reader, 0, 2 << 20).await, mib(1));
+    write(&one, &file, MIB, &mib(2)).await;
+    two.truncate(&root(), inode, None, MIB).await.unwrap();
+    let after = layout(&one, inode).await;
+    assert_eq!((after.generation.0, after.components), (before.generation.0 + 2, before.components));
+}
+
+#[tokio::test]
+async fn what_was_left_out_outlasts_the_mdts_loss_of_power() {
+    let mut cluster = RealCluster::automatic(2).await;
+    let fs = cluster.mount().await;
+    let file = create(&fs, "file", READ_WRITE).await;
+    write(&fs, &file, 0, &mib(1)).await;
+    cluster.fill(ost_of(&fs, file.inode(), MIB - 1).await);
+    write(&fs, &file, MIB, &mib(2)).await;
+    cluster.lose_power_of_mdt().await;
+    write(&fs, &file, 2 * MIB, &mib(3)).await;
+    let other = cluster.mount().await;
+    let reader = open(&other, file.inode()).await;
+    assert_eq!(marks(&other, &reader, 3).await, [1, 2, 3]);
+}
+
+#[tokio::test]
+async fn writers_that_are_refused_at_the_same_time_all_find_room() {
+    let cluster = RealCluster::automatic(3).await;
+    let clients = [cluster.mount().await, cluster.mount().await];
+    let file = create(&clients[0], "file", READ_WRITE).await;
+    let inode = file.inode();
+    write(&clients[0], &file, 0, &mib(1)).await;
+    cluster.fill(ost_of(&clients[0], inode, MIB - 1).await);
+    let mut writers = Vec::new();
+    for number in 1..17u64 {
+        let fs = clients[number as usize % 2].clone();
+        let file = open(&fs, inode).await;
+        writers.push(tokio::spawn(async move {
+            let written = fs.write(&file, number * MIB, mib(number as u8 + 1), WriteOptions::default()).await;
+            assert_eq!(written, Ok(MIB as usize), "MiB {number}");
+            fs.close(file, None).await.unwrap();
+        }));
+    }
+    for writer in writers {
+        writer.await.unwrap();
+    }
+    let expected: Vec<u8> = (1..18).collect();
+    let reader = open(&clients[1], inode).await;
+    assert_eq!(marks(&clients[1], &reader, 17).await, expected);
+    let layout = layout(&clients[0], inode).await;
+    assert!(layout.components.len() < 10, "{layout:?}");
+}

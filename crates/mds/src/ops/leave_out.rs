@@ -1,0 +1,87 @@
+//! Parts of components whose OSTs are full: they are decided anew, so that what is written there goes to OSTs with room.
+//!
+//! Who works by the old layout is kept from the component's objects by a fence at each of them, which the caller raised to the
+//! generation that the layout gets here, before he looked for data in the part. So from the fence on nobody can have put data
+//! there, and nobody reads there what belongs elsewhere; and since the fence is one above the present generation, it refuses
+//! all layouts that ever had this part, and no later one.
+//!
+//! The exclusive data lock orders this against truncations, and lets those whom a fence refused wait for the new layout. If
+//! the caller dies in between, the fences stand above the layout's generation: then it gets the next one as it is.
+
+use layout::{Backing, Extent, Layout, automatic};
+use rpc::message::{
+    MdtReply,
+    mdt::{LayoutInfo, LeaveOut, RenewLayout},
+};
+use types::{FsError, FsResult, limits::BLOCK_BYTES};
+
+use crate::{
+    opens::OpenFile,
+    tables::inode::{Inode, InodeData},
+    transaction::Transaction,
+};
+
+pub(crate) fn run(txn: &mut Transaction<'_>, request: &LeaveOut) -> FsResult<MdtReply> {
+    let key = txn.own_open(request.inode, request.open)?;
+    if !txn.volatile.opens.get(key).is_some_and(OpenFile::writes) {
+        return Err(FsError::BadHandle);
+    }
+    let mut inode = txn.inode(request.inode)?;
+    if txn.volatile.recovery.running() {
+        // Somebody may come back with a layout that has grown.
+        txn.wait_for(request.inode);
+        return Ok(MdtReply::Waiting);
+    }
+    let mut layout = inode.layout().cloned().ok_or(FsError::Invalid)?;
+    if layout.generation == request.generation {
+        if txn.volatile.exclusive.holder(request.inode) != Some(txn.context.client) {
+            return Err(FsError::NoLocks);
+        }
+        let position = position_of(&layout, request)?;
+        if layout.components.len() >= automatic::COMPONENTS_LEFT_OUT_MAX {
+            return Err(FsError::NoSpace);
+        }
+        layout.leave_out(position, request.hole).map_err(|error| FsError::Damaged(error.to_string()))?;
+        put_next(txn, &mut inode, layout);
+    }
+    Ok(reply(&inode))
+}
+
+/// The component that a part is left out of, if that is possible.
+fn position_of(layout: &Layout, request: &LeaveOut) -> FsResult<usize> {
+    let Extent { start, end } = request.hole;
+    let component = layout.components.iter().position(|component| component.id == request.component);
+    let position = component.filter(|_| automatic::is_automatic(layout)).ok_or(FsError::Invalid)?;
+    let whole = &layout.components[position];
+    let is_part = whole.extent.start <= start && start < end && end <= whole.extent.end;
+    let in_blocks = start.is_multiple_of(BLOCK_BYTES) && end.is_multiple_of(BLOCK_BYTES);
+    let possible = matches!(whole.backing, Backing::Striped { .. }) && is_part && in_blocks;
+    possible.then_some(position).ok_or(FsError::Invalid)
+}
+
+/// Answers who was refused by a fence, once nobody is about to change the layout any more.
+pub(crate) fn renew(txn: &mut Transaction<'_>, request: &RenewLayout) -> FsResult<MdtReply> {
+    let mut inode = txn.inode(request.inode)?;
+    let layout = inode.layout().cloned().ok_or(FsError::Invalid)?;
+    if layout.generation <= request.generation {
+        let holder = txn.volatile.exclusive.holder(request.inode);
+        let is_own = request.exclusive && holder == Some(txn.context.client);
+        if txn.volatile.recovery.running() || (holder.is_some() && !is_own) {
+            txn.wait_for(request.inode);
+            return Ok(MdtReply::Waiting);
+        }
+        put_next(txn, &mut inode, layout);
+    }
+    Ok(reply(&inode))
+}
+
+/// The layout's next generation.
+fn put_next(txn: &mut Transaction<'_>, inode: &mut Inode, mut layout: Layout) {
+    layout.generation = layout.generation.next();
+    inode.data = InodeData::Regular(layout);
+    txn.put_inode(inode);
+}
+
+fn reply(inode: &Inode) -> MdtReply {
+    MdtReply::Layout(LayoutInfo { layout: inode.layout().cloned(), own_default: None, effective_default: None })
+}

@@ -1,0 +1,92 @@
+//! The fence of an object: the oldest generation of its file's layout by which it may still be read and changed.
+//!
+//! When a part of a file moves from objects that exist to others, whoever still maps it by the old layout would read what is
+//! old there and write where nobody looks. So before the layout changes, all objects it has there are fenced: from the answer
+//! on, nothing is done any more by an older layout, and what was let in before is done. Requests that the fence refuses have
+//! had no effect; their senders ask for the layout.
+//!
+//! Invariants: a fence only rises, and it is durable before it is told. It ends with its object, so an object that is fenced
+//! stays until the file's last layout is gone. Looking for data or at attributes needs no layout, and is not refused.
+//!
+//! Downside: an object without anything else takes a record, and a time, for its fence.
+
+use types::{FsError, FsResult, ObjectId};
+
+use super::DirectoryStore;
+
+impl DirectoryStore {
+    /// Whether a request by a layout of this generation may go on; asked under the lock of its range, so that a fence waits
+    /// for those that may.
+    pub(super) fn check_fence(&self, object: ObjectId, layout_generation: u64) -> FsResult<()> {
+        let fence = self.load_object(object)?.map_or(0, |record| record.fence);
+        if layout_generation < fence { Err(FsError::LayoutChanged) } else { Ok(()) }
+    }
+
+    /// Refuses requests by layouts older than this from now on.
+    pub(super) async fn fence_object(&self, object: ObjectId, generation: u64) -> FsResult<()> {
+        let guard = self.locks.exclusive(object, 0..u64::MAX).await;
+        let mtime = self.seams.clock.wall();
+        self.update(object, |transaction| {
+            // What makes room elsewhere must be possible where there is none.
+            transaction.use_reserve();
+            transaction.fence(generation, mtime);
+            Ok(())
+        })
+        .await?;
+        drop(guard);
+        // Also if nothing changed: an earlier, repeated request may have fenced without becoming durable.
+        let lsn = self.volatile.lock().last_lsn;
+        self.kv.durable(lsn).await.map_err(|error| self.kv_error(error))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use rpc::message::ost::{Read, SpaceChange};
+
+    use super::*;
+    use crate::directory::test_store::{OBJECT, TestStore, quiet};
+
+    #[tokio::test]
+    async fn older_layouts_are_refused_and_nothing_has_happened() {
+        let test = TestStore::new(quiet()).await;
+        let store = test.store();
+        test.write(OBJECT, 0, vec![7; 8192]).await;
+        let before = store.load_object(OBJECT).unwrap().unwrap();
+        store.fence_object(OBJECT, 5).await.unwrap();
+        store.fence_object(OBJECT, 4).await.unwrap();
+        let read = |layout_generation| Read { object: OBJECT, offset: 0, bytes: 8192, layout_generation };
+        let changes = [
+            SpaceChange::Truncate { size: 0 },
+            SpaceChange::Allocate { offset: 0, bytes: 1 << 20, extend: true },
+            SpaceChange::Punch { offset: 0, bytes: 4096 },
+            SpaceChange::Zero { offset: 0, bytes: 4096, extend: false },
+        ];
+        for generation in [0, 4] {
+            for change in changes {
+                let refused = store.change_object(OBJECT, change, generation).await;
+                assert_eq!(refused, Err(FsError::LayoutChanged), "{change:?}");
+            }
+            assert_eq!(test.try_write(OBJECT, 0, vec![8; 10], generation).await, Err(FsError::LayoutChanged));
+            assert_eq!(store.read_object(read(generation)).await.err(), Some(FsError::LayoutChanged));
+        }
+        let fenced = store.load_object(OBJECT).unwrap().unwrap();
+        assert_eq!((fenced.fence, fenced.attributes()), (5, before.attributes()));
+        assert_eq!(store.read_object(read(5)).await.unwrap().1, vec![7; 8192]);
+        test.try_write(OBJECT, 0, vec![8; 10], 6).await.unwrap();
+        store.change_object(OBJECT, SpaceChange::Truncate { size: 10 }, 5).await.unwrap();
+    }
+
+    #[tokio::test]
+    async fn an_object_that_was_never_made_can_be_fenced() {
+        let test = TestStore::new(quiet()).await;
+        let store = test.store();
+        store.fence_object(OBJECT, 2).await.unwrap();
+        assert_eq!(test.try_write(OBJECT, 0, vec![1; 10], 1).await, Err(FsError::LayoutChanged));
+        let record = store.load_object(OBJECT).unwrap().unwrap();
+        assert!(record.size == 0 && record.mtime.seconds > 0, "it is told from a missing one: {record:?}");
+        store.verify_object(OBJECT).await.unwrap();
+        store.destroy_objects(&[OBJECT]).await.unwrap();
+        assert_eq!(store.load_object(OBJECT), Ok(None));
+    }
+}
