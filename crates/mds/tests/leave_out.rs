@@ -103,7 +103,7 @@ async fn a_file_takes_a_bounded_number_of_parts() {
     lock(&fs, &file).await;
     let mut parts = 0;
     let refused = loop {
-        let start = (2 + 2 * parts) * 64 << 10;
+        let start = ((2 + 2 * parts) * 64) << 10;
         let position =
             file.layout.components.iter().position(|one| one.extent.start <= start && start < one.extent.end);
         let component = file.layout.components[position.expect("within the layout")].id;

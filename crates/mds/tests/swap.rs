@@ -156,8 +156,12 @@ async fn write(fs: &Fixture, inode: InodeNumber, data: &[u8]) {
 }
 
 async fn read(fs: &Fixture, inode: InodeNumber) -> FsResult<Vec<u8>> {
-    let request =
-        MdtRequest::ReadData(OstRequest::Read(Read { object: ObjectId { inode, slot: 0 }, offset: 0, bytes: 100 }));
+    let request = MdtRequest::ReadData(OstRequest::Read(Read {
+        object: ObjectId { inode, slot: 0 },
+        offset: 0,
+        bytes: 100,
+        layout_generation: 0,
+    }));
     match fs.call_with(ALICE, Slot(0), fs.next_xid(ALICE), request, Bytes::new()).await? {
         (MdtReply::Data(OstReply::Read(_)), bulk) => Ok(bulk.to_vec()),
         other => panic!("{other:?}"),

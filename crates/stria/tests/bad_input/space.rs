@@ -85,6 +85,43 @@ fn new_files_find_space_as_long_as_any_target_has_some() {
     site.expect_clean();
 }
 
+/// Its data stay where they are, and what is written from then on lies elsewhere, whoever has it open.
+#[test]
+fn a_file_goes_on_elsewhere_when_its_target_fills_up() {
+    let site = site_with_small(2, &["ost0"]);
+    site.ctl(&["set_param", "obdfilter.stria-OST0001.no_create=1"]);
+    wait_for("placement on the small target", PATIENCE, || {
+        fs::write(site.path("log"), vec![1; 3_000_100]).unwrap();
+        let placed = site.ost_of("log");
+        if placed != 0 {
+            fs::remove_file(site.path("log")).unwrap();
+        }
+        (placed == 0).then_some(())
+    });
+    site.ctl(&["set_param", "obdfilter.stria-OST0001.no_create=0"]);
+    let reader = File::open(site.path("log")).unwrap();
+    let ballast = site.place("ost0/ballast");
+    fill(&ballast);
+    std::thread::scope(|scope| {
+        for mark in [2, 3] {
+            let mut log = File::options().append(true).open(site.path("log")).unwrap();
+            scope.spawn(move || (0..200).for_each(|_| log.write_all(&[mark; 10_007]).unwrap()));
+        }
+    });
+    assert_eq!(site.ost_of("log"), 1);
+    let mut data = vec![0; 3_000_100 + 400 * 10_007];
+    reader.read_exact_at(&mut data, 0).unwrap();
+    let (before, lines) = data.split_at(3_000_100);
+    assert!(before.iter().all(|byte| *byte == 1));
+    assert!(lines.chunks(10_007).all(|line| line.iter().all(|byte| *byte == line[0])));
+    let of = |mark: u8| lines.chunks(10_007).filter(|line| line[0] == mark).count();
+    assert_eq!((of(2), of(3)), (200, 200));
+    assert_eq!(fs::metadata(site.path("log")).unwrap().len(), data.len() as u64);
+    fs::remove_file(&ballast).unwrap();
+    site.expect_clean();
+    fs::remove_file(site.path("log")).unwrap();
+}
+
 /// The tables of a metadata target have their device to themselves until somebody else fills it: creating ends with ENOSPC
 /// and nothing else, reading and removing go on, and so does everything once there is space, without a restart.
 #[test]
