@@ -90,15 +90,16 @@ fn new_files_find_space_as_long_as_any_target_has_some() {
 fn a_file_goes_on_elsewhere_when_its_target_fills_up() {
     let site = site_with_small(2, &["ost0"]);
     site.ctl(&["set_param", "obdfilter.stria-OST0001.no_create=1"]);
-    wait_for("placement on the small target", PATIENCE, || {
-        fs::write(site.path("log"), vec![1; 3_000_100]).unwrap();
-        let placed = site.ost_of("log");
-        if placed != 0 {
-            fs::remove_file(site.path("log")).unwrap();
-        }
-        (placed == 0).then_some(())
-    });
+    let make_on = |name: &str, ost: u16| {
+        wait_for("placement on the target", PATIENCE, || {
+            let _ = fs::remove_file(site.path(name));
+            fs::write(site.path(name), vec![1; 3_000_100]).unwrap();
+            (site.ost_of(name) == ost).then_some(())
+        });
+    };
+    make_on("log", 0);
     site.ctl(&["set_param", "obdfilter.stria-OST0001.no_create=0"]);
+    make_on("probe", 1);
     let reader = File::open(site.path("log")).unwrap();
     let ballast = site.place("ost0/ballast");
     fill(&ballast);
