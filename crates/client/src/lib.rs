@@ -6,6 +6,7 @@
 //! callbacks come.
 
 mod advisory;
+mod closed_unsynced;
 pub mod control;
 mod copy;
 pub mod courtesy;

@@ -17,7 +17,10 @@ use parking_lot::{Mutex, MutexGuard};
 use rpc::message::mdt::{OpenFlags, OpenId, Opened, SizeUpdate, open_flag};
 use types::{FileKind, FsError, FsResult, Generation, InodeNumber, MdtIndex, mode};
 
-use crate::size_tracker::SizeTracker;
+use crate::{
+    closed_unsynced::{ClosedUnsynced, Unsynced},
+    size_tracker::SizeTracker,
+};
 
 /// A layout from the wire, verified to be usable.
 pub(crate) fn verified(layout: &Layout) -> FsResult<&Layout> {
@@ -60,7 +63,7 @@ pub(crate) struct OpenState {
     /// What is known of the size.
     pub tracker: SizeTracker,
     /// Objects to sync, by slot: how often their OST had lost unsynced changes before the oldest of these.
-    pub unsynced: BTreeMap<u32, u64>,
+    pub unsynced: Unsynced,
     /// Objects of before this open may be unsynced too (a program may write, close, open again and fsync).
     pub unsynced_before: bool,
     /// Changes of the MDT's record of the file (creation, opens, growth) that its data depend on.
@@ -184,6 +187,8 @@ impl OpenInode {
 #[derive(Debug, Default)]
 struct Table {
     inodes: BTreeMap<InodeNumber, Arc<OpenInode>>,
+    /// Of inodes that are not open.
+    closed: ClosedUnsynced,
     /// Number of the mount's present life.
     life: u64,
 }
@@ -224,7 +229,8 @@ impl OpenTable {
         if table.life != life {
             return Err(FsError::Stale);
         }
-        let open = table.inodes.entry(inode).or_insert_with(|| {
+        let Table { inodes, closed, .. } = &mut *table;
+        let open = inodes.entry(inode).or_insert_with(|| {
             Arc::new(OpenInode {
                 inode,
                 layout: Mutex::default(),
@@ -234,7 +240,7 @@ impl OpenTable {
                 state: Mutex::new(OpenState {
                     opens: BTreeMap::new(),
                     tracker: SizeTracker::default(),
-                    unsynced: BTreeMap::new(),
+                    unsynced: closed.take(inode),
                     unsynced_before: !created,
                     record: RecordChanges { made: 1, durable: 0 },
                     loss_told: lost,
@@ -270,7 +276,20 @@ impl OpenTable {
         let present = table.inodes.get(&open.inode).is_some_and(|found| Arc::ptr_eq(found, open));
         if present && state.opens.is_empty() {
             table.inodes.remove(&open.inode);
+            table.closed.closed(open.inode, std::mem::take(&mut state.unsynced));
         }
+    }
+
+    /// A sync of everything begins: what was closed before is its business.
+    pub fn take_closed(&self) -> ClosedUnsynced {
+        std::mem::take(&mut self.table.lock().closed)
+    }
+
+    /// It failed, so that somebody else is to tell.
+    pub fn give_closed_back(&self, before: ClosedUnsynced) {
+        let mut table = self.table.lock();
+        let since = std::mem::replace(&mut table.closed, before);
+        table.closed.append(since);
     }
 
     /// A life ended: all that was open is stale.

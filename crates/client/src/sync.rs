@@ -7,7 +7,8 @@
 //! Lost changes are not silent: a target whose host loses power forgets what was not durable, and says how often that
 //! happened ([`rpc::message::session::Connected::losses`]). If it happened between a change and its sync, the sync fails,
 //! once, and the caller knows that what was done before may be gone. (A target whose process dies forgets nothing.) What
-//! was closed without a sync is history: only [`FileSystem::sync_all`] still speaks of it.
+//! was closed without a sync is told by the fsync of whoever opens it again here ([`crate::closed_unsynced`]), unless a
+//! [`FileSystem::sync_all`] succeeded before.
 //!
 //! One fsync of an open inode at a time: the next one finds what the one before could not make durable, and does not return
 //! before what that took over is.
@@ -166,6 +167,7 @@ impl FileSystem {
     /// this client before. All targets are tried before the first error is returned; inactive ones are left out.
     pub async fn sync_all(&self) -> FsResult<()> {
         self.count(Operation::Sync);
+        let closed = self.volatile.opens.take_closed();
         let targets: Vec<_> = self.targets.all().into_iter().filter(|target| target.is_active()).collect();
         let sync = |target: &std::sync::Arc<crate::target::Target>| {
             let target = target.clone();
@@ -178,7 +180,11 @@ impl FileSystem {
             }
         };
         let outcomes = join_all(targets.iter().map(sync).collect()).await;
-        outcomes.into_iter().collect()
+        let outcome: FsResult<()> = outcomes.into_iter().collect();
+        if outcome.is_err() {
+            self.volatile.opens.give_closed_back(closed);
+        }
+        outcome
     }
 }
 

@@ -38,6 +38,28 @@ async fn fsync_reports_writes_lost_with_an_osts_power_once() {
     assert_eq!(size(&fs, file.inode()).await, 105);
 }
 
+/// A seed of the lab: the power went between the open and the fsync that was to make the data of an earlier open durable.
+#[tokio::test]
+async fn fsync_after_a_reopen_reports_what_was_written_before_the_close_and_lost() {
+    let cluster = Cluster::new(STRIPE, 2);
+    let fs = cluster.mount().await;
+    let file = create(&fs, "file", READ_WRITE).await;
+    write(&fs, &file, 0, b"doomed").await;
+    let inode = file.inode();
+    fs.close(file, None).await.unwrap();
+    let again = fs.open(&root(), inode, OpenFlags(READ_WRITE)).await.unwrap();
+    cluster.osts[0].lose_power();
+    cluster.restart().await;
+    assert!(is_loss(fs.fsync(&again, false).await));
+    assert_eq!(fs.fsync(&again, false).await, Ok(()));
+    // Closed once more, there is nothing left to tell.
+    fs.close(again, None).await.unwrap();
+    cluster.osts[0].lose_power();
+    cluster.restart().await;
+    let again = fs.open(&root(), inode, OpenFlags(READ_WRITE)).await.unwrap();
+    assert_eq!(fs.fsync(&again, false).await, Ok(()));
+}
+
 #[tokio::test]
 async fn what_was_synced_before_a_loss_of_power_raises_no_alarm() {
     let cluster = Cluster::new(STRIPE, 2);

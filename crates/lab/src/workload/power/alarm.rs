@@ -47,6 +47,11 @@ impl Alarm {
         self.allowed |= lost.certainly() || lost.perhaps;
     }
 
+    /// Whether a sync may still tell of a loss: who closes now leaves that to the next open.
+    pub fn is_pending(&self) -> bool {
+        self.allowed || self.owed.certainly()
+    }
+
     /// Whether the error of a synchronous write tells of a loss; if so it is the MDT's, which the write asks to commit.
     pub fn judge_write(&mut self, error: &FsError) -> bool {
         let told = self.allowed && is_loss(error);
@@ -93,8 +98,9 @@ mod tests {
     #[test]
     fn a_loss_must_be_told_once() {
         let mut alarm = Alarm::default();
-        assert!(alarm.judge(&failed(), false).is_err(), "nothing was lost");
+        assert!(!alarm.is_pending() && alarm.judge(&failed(), false).is_err(), "nothing was lost");
         alarm.lost(DATA);
+        assert!(alarm.is_pending());
         assert!(alarm.judge(&Ok(()), false).is_err());
         alarm.lost(DATA);
         assert_eq!(alarm.judge(&failed(), false), Ok(false));

@@ -184,8 +184,9 @@ impl Worker {
         match self.file_system.open(&Credentials::root(), inode, READ_WRITE).await {
             Ok(opened) => {
                 let mut ledger = self.ledger.lock();
-                let alarm = Alarm::allowed(ledger.mdt_loss_unnoticed);
+                let unnoticed = ledger.mdt_loss_unnoticed;
                 let file = ledger.file(name);
+                let alarm = Alarm::allowed(unnoticed || std::mem::take(&mut file.loss_untold));
                 (file.open, file.alarm) = (Some(opened.clone()), alarm);
                 Ok(Some(opened))
             }

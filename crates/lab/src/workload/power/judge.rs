@@ -82,14 +82,16 @@ impl Worker {
         let any_hit = layout.objects().any(|(_, location)| is_hit(loss, location));
         let perhaps = loss.hit_names() || any_hit && file.blocks.iter().any(Block::is_dirty);
         let mut lost = Lost { perhaps, ..Lost::default() };
-        // Growth that the MDT lost, and nobody is left to claim.
-        let growth_lost = loss.hit_names() && loss.clients && layout.as_plain().is_none();
+        // Growth that the MDT lost, and nobody who has the file open is left to claim: it reads as holes.
+        let claimed = file.open.is_some() && !loss.clients;
+        let growth_lost = loss.hit_names() && !claimed && layout.as_plain().is_none();
         for number in 0..BLOCKS {
             let holder = layout.ranges(number * BLOCK_BYTES, BLOCK_BYTES).next().map(|range| range.location);
-            let hit = growth_lost || holder.is_some_and(|holder| is_hit(loss, holder));
+            let found = version_of(number, &data, 0);
+            let hit = growth_lost && found == Some(0) || holder.is_some_and(|holder| is_hit(loss, holder));
             let block = &mut file.blocks[number as usize];
             let possible = block.possible(hit, loss.at, bound);
-            match version_of(number, &data, 0) {
+            match found {
                 Some(version) if possible.contains(&version) => {
                     let gone = block.is_lost(version, file.open_number);
                     match holder {
@@ -107,6 +109,9 @@ impl Worker {
         }
         if file.open.is_some() {
             file.alarm.lost(lost);
+        } else {
+            // The memory of closed files ends with the client.
+            file.loss_untold = !loss.clients && (file.loss_untold || lost.certainly() || lost.perhaps);
         }
         self.note(format_args!("{name} is as it should be, {lost:?}"));
         self.ledger.lock().files.insert(name.to_owned(), file);

@@ -27,6 +27,8 @@ pub struct FileLedger {
     pub alarm: Alarm,
     /// Number of the open.
     pub open_number: u32,
+    /// Something was, or may have been, lost, and no sync has told before the last close: whoever opens it again may hear of it.
+    pub loss_untold: bool,
 }
 
 impl FileLedger {
@@ -40,13 +42,14 @@ impl FileLedger {
             open: Some(open),
             alarm: Alarm::default(),
             open_number: 0,
+            loss_untold: false,
         }
     }
 
-    /// The open ends: who closes without a sync does not hear of losses.
+    /// The open ends: who closes without a sync does not hear of losses, but the next one may.
     pub fn take_open(&mut self) -> Option<Arc<OpenFile>> {
         self.open_number += 1;
-        self.alarm = Alarm::default();
+        self.loss_untold |= std::mem::take(&mut self.alarm).is_pending();
         self.open.take()
     }
 

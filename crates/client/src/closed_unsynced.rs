@@ -1,0 +1,87 @@
+//! Which objects of closed files this client wrote and nobody synced: a program may write, close, open again and fsync, and a
+//! server may lose its power anywhere in between.
+//!
+//! An inode's entry begins with its last close here and ends when it is opened again (then its fsync tells), or with a sync
+//! of everything that succeeds. Downsides: changes that became durable by themselves long ago are remembered, too, so the alarm may be
+//! false; of more than [`SLOTS_MAX`] objects those closed first are history.
+
+use std::collections::{BTreeMap, VecDeque};
+
+use types::InodeNumber;
+
+/// Objects to sync, by slot: see [`crate::open_inode::OpenState::unsynced`].
+pub(crate) type Unsynced = BTreeMap<u32, u64>;
+
+/// Objects remembered: some megabytes.
+const SLOTS_MAX: usize = 1 << 16;
+
+/// See the module documentation.
+#[derive(Debug, Default)]
+pub(crate) struct ClosedUnsynced {
+    inodes: BTreeMap<InodeNumber, Unsynced>,
+    /// In order of their closes; those opened again since are in it still.
+    order: VecDeque<InodeNumber>,
+    slots: usize,
+}
+
+impl ClosedUnsynced {
+    /// The last open of an inode ended with these objects not synced.
+    pub fn closed(&mut self, inode: InodeNumber, unsynced: Unsynced) {
+        if unsynced.is_empty() {
+            return;
+        }
+        self.slots += unsynced.len();
+        self.inodes.insert(inode, unsynced);
+        self.order.push_back(inode);
+        while self.slots > SLOTS_MAX || self.order.len() > SLOTS_MAX {
+            let Some(oldest) = self.order.pop_front() else { return };
+            self.take(oldest);
+        }
+    }
+
+    /// The inode is opened again: what is to be synced with it.
+    pub fn take(&mut self, inode: InodeNumber) -> Unsynced {
+        let unsynced = self.inodes.remove(&inode).unwrap_or_default();
+        self.slots -= unsynced.len();
+        unsynced
+    }
+
+    /// Adds what was closed later.
+    pub fn append(&mut self, mut later: ClosedUnsynced) {
+        for inode in std::mem::take(&mut later.order) {
+            let unsynced = later.take(inode);
+            if !unsynced.is_empty() {
+                self.take(inode);
+                self.closed(inode, unsynced);
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_entry_is_taken_once_and_the_oldest_are_forgotten() {
+        let mut closed = ClosedUnsynced::default();
+        let unsynced = |slots: u32| (0..slots).map(|slot| (slot, 1)).collect::<Unsynced>();
+        closed.closed(InodeNumber(1), unsynced(2));
+        closed.closed(InodeNumber(2), unsynced(0));
+        assert_eq!(closed.take(InodeNumber(1)), unsynced(2));
+        assert!(closed.take(InodeNumber(1)).is_empty() && closed.take(InodeNumber(2)).is_empty());
+        for inode in 0..10 {
+            closed.closed(InodeNumber(inode), unsynced(SLOTS_MAX as u32 / 4));
+        }
+        assert!(closed.take(InodeNumber(5)).is_empty() && !closed.take(InodeNumber(6)).is_empty());
+        for inode in 0..3 * SLOTS_MAX as u64 {
+            closed.closed(InodeNumber(inode % 7), unsynced(1));
+            closed.take(InodeNumber(inode % 7));
+        }
+        assert!(closed.order.len() <= SLOTS_MAX, "opened again and again");
+        let mut later = ClosedUnsynced::default();
+        later.closed(InodeNumber(8), unsynced(3));
+        closed.append(later);
+        assert_eq!(closed.take(InodeNumber(8)), unsynced(3));
+    }
+}
