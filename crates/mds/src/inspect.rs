@@ -17,7 +17,8 @@ use crate::{
         inode::{Inode, InodeData},
         link, orphan,
         outbox::{self, Errand},
-        session, xattr,
+        session::{self, SessionRecord},
+        xattr,
     },
 };
 
@@ -100,7 +101,11 @@ fn describe_value(table: Table, key: &[u8], value: &[u8]) -> FsResult<String> {
             let bytes = xattr::decode(value)?;
             format!("{} bytes: {}", bytes.len(), shown(bytes))
         }
-        SESSIONS => format!("opened {}", time(session::decode_session(value)?)),
+        SESSIONS => {
+            let SessionRecord { opened, process } = SessionRecord::decode(value)?;
+            let place = process.map_or(String::new(), |process| format!(", in process {process:#x}"));
+            format!("opened {}{place}", time(opened))
+        }
         REPLIES => {
             let (xid, reply) = session::decode_reply(value)?;
             format!("xid {}: {}", xid.0, cut(format!("{reply:?}")))

@@ -36,6 +36,6 @@ mod volatile;
 
 pub use error::OpenError;
 pub use mdt::Mdt;
-pub use options::{MdtOptions, Parameters};
+pub use options::{MdtOptions, Parameters, ProcessId};
 pub use placement::{OstReport, OstView};
 pub use statistics::Statistics;

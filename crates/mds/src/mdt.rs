@@ -129,9 +129,10 @@ impl Mdt {
         check_identity(&store, &options)?;
         let target = format!("{}-{}", options.fsname, options.index);
         let store = Arc::new(store);
-        let volatile = Volatile::new(seams.entropy.next_u64());
         let losses = begin(&store, seams.clock.boot()).await?;
-        let namespace = Namespace::load(store.clone(), options.index, target.clone(), volatile)?;
+        let mut volatile = Volatile::new(seams.entropy.next_u64());
+        volatile.recovery.losses = losses.count();
+        let namespace = Namespace::load(store.clone(), options.index, options.process, target.clone(), volatile)?;
         let recovering = namespace.volatile.recovery.running();
         let mdt = Arc::new(Mdt {
             client: ClientId(seams.entropy.next_u64()),
@@ -467,8 +468,9 @@ impl Mdt {
                 && let Some(opened) = &created.opened
             {
                 match ops::create::enter_again(txn, request, opened) {
-                    // It ended as an orphan before its creator came back. Nobody else ever saw it: another one will do.
-                    Err(FsError::Stale) if matches!(request, MdtRequest::CreateUnnamed(..)) => return Ok(None),
+                    // It ended before its creator came back: without a name as an orphan, else somebody removed it. The
+                    // creator never saw it: another one will do.
+                    Err(FsError::Stale) => return Ok(None),
                     entered => entered?,
                 }
             }
@@ -559,11 +561,11 @@ impl Handler for Mdt {
     fn session_event(self: Arc<Self>, event: SessionEvent) -> BoxFuture<'static, ()> {
         Box::pin(async move {
             match event {
-                SessionEvent::Opened { client, resumed: true } => {
+                SessionEvent::Opened { client, resumed: true, .. } => {
                     tracing::info!(target = %self.target, %client, "client came back");
                 }
-                SessionEvent::Opened { client, resumed: false } => {
-                    if let Err(error) = recovery::begin_session(&self, client).await {
+                SessionEvent::Opened { client, resumed: false, in_process } => {
+                    if let Err(error) = recovery::begin_session(&self, client, in_process).await {
                         // The client works, and is evicted by the next restart.
                         tracing::error!(target = %self.target, %client, %error, "a session was not recorded");
                     }

@@ -12,11 +12,13 @@ use types::{FsResult, MdtIndex, OstIndex};
 
 use crate::{
     error::store_error,
+    options::ProcessId,
     tables::{
         COUNTERS, OUTBOX, REPLIES, SESSIONS,
+        codec::client_of_key,
         counter::{self, Counters},
         outbox::{self, Errand},
-        session,
+        session::{self, SessionRecord},
     },
     transaction::{Changes, Context, Transaction},
     volatile::Volatile,
@@ -37,7 +39,13 @@ pub(crate) struct Namespace {
 
 impl Namespace {
     /// Takes over a store that was formatted, and what its tables say of the former start.
-    pub fn load(store: Arc<Store>, mdt: MdtIndex, target: String, mut volatile: Volatile) -> FsResult<Self> {
+    pub fn load(
+        store: Arc<Store>,
+        mdt: MdtIndex,
+        process: ProcessId,
+        target: String,
+        mut volatile: Volatile,
+    ) -> FsResult<Self> {
         let error = |error: kv::Error| store_error(&target, &error);
         let counters = Counters::found(store.get(COUNTERS, counter::COUNTERS).map_err(error)?)?;
         let mut outbox_next = BTreeMap::new();
@@ -50,8 +58,12 @@ impl Namespace {
             Ok(())
         })?;
         scan(&store, &target, SESSIONS, |key, value| {
-            session::decode_session(value)?;
-            volatile.recovery.expected.insert(crate::tables::codec::client_of_key("session", key)?);
+            let client = client_of_key("session", key)?;
+            let gone = SessionRecord::decode(value)?.process.is_some_and(|of| of != process);
+            volatile.recovery.expected.insert(client);
+            if gone {
+                volatile.recovery.gone.insert(client);
+            }
             Ok(())
         })?;
         scan(&store, &target, REPLIES, |key, value| {

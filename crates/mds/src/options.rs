@@ -1,6 +1,6 @@
 //! How an MDT is set up, and the parameters that may change while it runs.
 
-use std::time::Duration;
+use std::{num::NonZeroU64, time::Duration};
 
 use layout::{FileSystemDefault, PlacementPolicy};
 use rpc::ImportOptions;
@@ -9,6 +9,9 @@ use types::MdtIndex;
 /// Lustre's default of `dom_stripesize`.
 const BYTES_ON_MDT_MAX_DEFAULT: u64 = 1 << 20;
 
+/// One of all processes that ever serve a target: random, drawn when it starts.
+pub type ProcessId = NonZeroU64;
+
 /// What an MDT is opened with.
 #[derive(Clone, Debug)]
 pub struct MdtOptions {
@@ -16,6 +19,8 @@ pub struct MdtOptions {
     pub fsname: String,
     /// Index; must equal the one the store was formatted with.
     pub index: MdtIndex,
+    /// The process that opens it: of the clients that live in it, none outlives it.
+    pub process: ProcessId,
     /// How long clients of a former start have to come back. Not below the lease: a client that still has a session notices
     /// a restart within it.
     pub recovery_window: Duration,
@@ -28,11 +33,12 @@ pub struct MdtOptions {
 }
 
 impl MdtOptions {
-    /// Defaults for this file system and index.
+    /// Defaults for this file system and index. Clients in one process with the MDT are taken to outlive it.
     pub fn new(fsname: &str, index: MdtIndex) -> Self {
         Self {
             fsname: fsname.to_owned(),
             index,
+            process: ProcessId::MIN,
             recovery_window: Duration::from_secs(30),
             store: kv::Config::default(),
             import: ImportOptions::default(),

@@ -2,8 +2,9 @@
 //!
 //! After a restart, clients with a recorded session are *expected*. Each reclaims what it had open and locked; meanwhile no
 //! lock is granted and no unlinked file ends. Recovery is over when nobody is expected any more: all came back, left, or
-//! were evicted when the window closed. An eviction tells all OSTs to refuse the client (outbox); until those in use have
-//! heard it, the client's locks stay, so that nobody reads or writes what a late write could still change.
+//! were evicted when the window closed; at once, if they lived in the MDT's former process, which cannot come back.
+//! An eviction tells all OSTs to refuse the client (outbox); until those in use have heard it, the client's locks stay, so
+//! that nobody reads or writes what a late write could still change.
 
 use std::sync::Arc;
 
@@ -21,6 +22,10 @@ const ORPHANS_PER_BATCH: usize = 256;
 pub(crate) async fn run(mdt: Arc<Mdt>) {
     let deadline = mdt.seams.clock.now() + mdt.options.recovery_window;
     let mut stopping = mdt.stopping.subscribe();
+    let gone = mdt.namespace().volatile.recovery.gone.clone();
+    if !gone.is_empty() && !evict(&mdt, gone).await {
+        return;
+    }
     loop {
         let recovered = mdt.recovery_bell.notified();
         if !mdt.namespace().volatile.recovery.running() {
@@ -37,7 +42,7 @@ pub(crate) async fn run(mdt: Arc<Mdt>) {
             Some(true) => return,
             Some(false) => {}
             None => {
-                if !evict_missing(&mdt).await {
+                if !evict(&mdt, mdt.recovering_clients()).await {
                     return;
                 }
             }
@@ -46,16 +51,17 @@ pub(crate) async fn run(mdt: Arc<Mdt>) {
     finish(&mdt).await;
 }
 
-/// The window is over: those still missing are evicted. Waits for the map first: without it nobody knows whom to tell.
-async fn evict_missing(mdt: &Arc<Mdt>) -> bool {
+/// Evicts clients that did not come back; false if the MDT stops before. Waits for the map first: without it nobody knows
+/// whom to tell.
+async fn evict(mdt: &Arc<Mdt>, missing: impl IntoIterator<Item = ClientId>) -> bool {
     let (mut known, mut stopping) = (mdt.map_known.subscribe(), mdt.stopping.subscribe());
     tokio::select! {
         biased;
         _ = stopping.wait_for(|stopping| *stopping) => return false,
         _ = known.wait_for(|known| *known) => {}
     }
-    for client in mdt.recovering_clients() {
-        tracing::warn!(target = %mdt.name(), %client, "client did not come back in time");
+    for client in missing {
+        tracing::warn!(target = %mdt.name(), %client, "the client did not come back");
         if !end_session_at_last(mdt, client, true).await {
             return false;
         }
@@ -104,11 +110,12 @@ pub(crate) fn client_recovered(mdt: &Mdt, client: ClientId) {
 }
 
 /// A session begins. What the same client had in an earlier one is gone.
-pub(crate) async fn begin_session(mdt: &Arc<Mdt>, client: ClientId) -> FsResult<()> {
+pub(crate) async fn begin_session(mdt: &Arc<Mdt>, client: ClientId, in_process: bool) -> FsResult<()> {
     if !end_session_at_last(mdt, client, false).await {
         return Err(FsError::NoDevice);
     }
-    mdt.transact(client, |txn| sessions::begin(txn, client)).await?;
+    let process = in_process.then_some(mdt.options.process);
+    mdt.transact(client, |txn| sessions::begin(txn, client, process)).await?;
     // A loss of power right after the mount must not make a stranger of the client.
     mdt.durable().await
 }

@@ -53,12 +53,15 @@ impl Waiters {
 pub(crate) struct Recovery {
     /// Known clients that have not finished reclaiming.
     pub expected: BTreeSet<ClientId>,
+    /// Those of `expected` that cannot come back: they lived in a process that has ended.
+    pub gone: BTreeSet<ClientId>,
     /// Clients that have.
     pub recovered: BTreeSet<ClientId>,
     /// Last mutations of the former start: a repeat of one is answered from REPLIES.
     pub replies: BTreeMap<(ClientId, Slot), Xid>,
-    /// Some client did not come back: what it knew of growth that was lost, nobody knows.
-    pub growth_unknown: bool,
+    /// How often this MDT lost power, and with it growth of files that nobody may have claimed: because their clients did not
+    /// come back, or had closed them.
+    pub losses: u64,
     /// Whether what nobody claimed has ended, too.
     pub ended: bool,
 }
@@ -76,7 +79,8 @@ impl Recovery {
 
     /// Nothing of this client is known any more.
     pub fn forget(&mut self, client: ClientId) {
-        self.growth_unknown |= self.expected.remove(&client);
+        self.expected.remove(&client);
+        self.gone.remove(&client);
         self.recovered.remove(&client);
         let of_client: Vec<_> =
             self.replies.range((client, Slot(0))..=(client, Slot(u16::MAX))).map(|(key, _)| *key).collect();

@@ -163,6 +163,26 @@ async fn a_layout_is_taken_over_only_from_who_has_the_file() {
     assert_eq!(layout(&fs, inode).await, durable);
 }
 
+/// Found by thinking about a seed of the lab: the file was closed when the MDT lost its growth, so that nobody claims it,
+/// then or after the next start. What is left in its objects must not come back.
+#[tokio::test]
+async fn slots_of_a_closed_file_that_were_lost_are_not_given_again() {
+    let mut fs = Fixture::new().await;
+    let (open, inode, first) = grown_file(&fs, "f", END_OF_FILE).await;
+    fs.commit().await;
+    let lost = grow(&fs, ALICE, inode, open, SECOND + 1).await.unwrap();
+    fs.close(ALICE, inode, open, None).await.unwrap();
+    fs.lose_power().await;
+    fs.recover().await;
+    fs.restart_and_recover().await;
+    let (open, _) = fs.open(ALICE, &root(), inode, WRITE).await.unwrap();
+    assert_eq!(layout(&fs, inode).await.components, first.components, "the growth was lost");
+    let grown = grow(&fs, ALICE, inode, open, SECOND + 1).await.unwrap();
+    let slots = |layout: &Layout| layout.objects().map(|(slot, _)| slot).collect::<BTreeSet<u32>>();
+    let known = slots(&first);
+    assert!(slots(&grown).difference(&known).all(|slot| !slots(&lost).contains(slot)), "{grown:?}");
+}
+
 /// The one who grew the file died with the power of the MDT: its objects, to which late writes of it may still be under way,
 /// are nobody's.
 #[tokio::test]

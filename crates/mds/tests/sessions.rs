@@ -3,6 +3,7 @@
 mod common;
 
 use common::*;
+use mds::ProcessId;
 use rpc::{
     Handler, SessionEvent,
     message::{
@@ -125,6 +126,26 @@ async fn an_unnamed_file_whose_creation_was_not_answered_before_a_crash_is_there
     assert_eq!(fs.check(false).await, []);
 }
 
+/// A seed of the lab: the creation of a shared name failed with a stale handle.
+#[tokio::test]
+async fn a_file_that_somebody_removed_before_its_creator_heard_of_it_is_made_again() {
+    let mut fs = Fixture::new().await;
+    let (open, slot, xid) = (fs.open_id(), Slot(3), Xid(17));
+    let request = create_request(ROOT, "f", NodeKind::Regular, 0o644, Some((open, OpenFlags(WRITE))));
+    let request = MdtRequest::Create(root(), request);
+    let first = created(fs.call_as(ALICE, slot, xid, request.clone()).await.unwrap()).entry.attributes.inode;
+    fs.restart().await;
+    fs.recover().await;
+    fs.begin(BOB).await;
+    let unlink = MdtRequest::Unlink(root(), Unlink { parent: ROOT, name: b"f".to_vec(), directory: false });
+    assert_eq!(fs.call(BOB, unlink).await, Ok(MdtReply::Done));
+    assert_eq!(fs.stat(first).await, Err(FsError::Stale));
+    let again = created(fs.call_as(ALICE, slot, xid, request).await.unwrap());
+    assert!(again.created && again.entry.attributes.inode != first);
+    assert_eq!((fs.mdt.open_files(), fs.links(again.entry.attributes.inode).await), (1, 1));
+    assert_eq!(fs.check(false).await, []);
+}
+
 #[tokio::test]
 async fn a_close_that_was_under_way_when_the_server_died_still_settles() {
     let mut fs = Fixture::new().await;
@@ -155,6 +176,26 @@ async fn an_evicted_client_is_not_believed_and_holds_nothing() {
     assert!(fs.stat(named_file).await.unwrap().unsettled.is_some());
     let late = Reclaim { opens: vec![(named_file, open, OpenFlags(WRITE))], done: true, ..Reclaim::default() };
     assert_eq!(fs.reclaim(BOB, late).await, Err(FsError::Evicted));
+}
+
+/// After the death of a process with everything in it, nobody waits for the recovery window.
+#[tokio::test]
+async fn a_client_that_ended_with_the_servers_process_is_not_waited_for() {
+    let mut fs = Fixture::new().await;
+    fs.begin_in_process(BOB).await;
+    let (_, opened) = fs.create_open(BOB, ROOT, "f", WRITE).await.unwrap();
+    let file = opened.entry.attributes.inode;
+    fs.restart().await;
+    assert!(fs.mdt.recovering_clients().contains(&BOB), "the MDT alone was started again");
+    fs.options.process = ProcessId::MAX;
+    fs.restart().await;
+    eventually("recovery waits for ALICE only", async || fs.mdt.recovering_clients() == [ALICE]).await;
+    assert!(!fs.mdt.may_resume(BOB));
+    fs.recover().await;
+    fs.begin_in_process(BOB).await;
+    fs.restart().await;
+    assert!(fs.mdt.recovering_clients().contains(&BOB), "it lives in the new process");
+    assert!(fs.stat(file).await.unwrap().unsettled.is_some(), "its size is not known");
 }
 
 #[tokio::test]

@@ -57,6 +57,8 @@ pub enum SessionEvent {
         client: ClientId,
         /// It continues a session of an earlier start of this server, and will reclaim what it had open there.
         resumed: bool,
+        /// The client lives in the server's process, and ends with it.
+        in_process: bool,
     },
     /// The lease expired (or an administrator asked): nothing of this client may stay open or locked.
     Evicted(ClientId),

@@ -25,6 +25,7 @@ fn unlink() -> Request {
 
 /// What every transport must do alike.
 async fn ordinary_life(seams: &rt::Seams, endpoint: Endpoint, handler: &Arc<Counter>) {
+    let in_process = matches!(endpoint, Endpoint::Local(_));
     let import = import(seams, endpoint, quick());
     let bulk = Bytes::from(vec![7; 100_000]);
     let (reply, back) = import.call(effect(1), bulk.clone()).await.unwrap();
@@ -51,7 +52,7 @@ async fn ordinary_life(seams: &rt::Seams, endpoint: Endpoint, handler: &Arc<Coun
     import.close().await;
     assert_eq!(import.state(), ImportState::Closed);
     assert!(matches!(call(&import, read()).await, Err(FsError::Unreachable { .. })));
-    let opened = SessionEvent::Opened { client: CLIENT, resumed: false };
+    let opened = SessionEvent::Opened { client: CLIENT, resumed: false, in_process };
     assert_eq!(handler.events(), [opened, SessionEvent::Closed(CLIENT)]);
 }
 
@@ -160,7 +161,7 @@ async fn an_import_of_a_stopped_server_goes_on_with_its_successor() {
     let second = server(&seams, &handler, LONG_LEASE);
     import.set_address(Endpoint::Local(second));
     assert_eq!(waiting.await.unwrap(), Ok(done()));
-    assert_eq!(handler.events(), [SessionEvent::Opened { client: CLIENT, resumed: true }]);
+    assert_eq!(handler.events(), [SessionEvent::Opened { client: CLIENT, resumed: true, in_process: true }]);
     assert_eq!(*disk.effects.lock(), [(1, 1), (2, 1)].into());
 }
 

@@ -4,8 +4,9 @@ mod common;
 
 use std::{
     fs::{self, File},
-    io::{Read, Seek},
+    io::{Read, Seek, Write},
     os::unix::fs::{FileExt, MetadataExt},
+    time::Duration,
 };
 
 use common::{
@@ -77,6 +78,30 @@ fn what_up_acknowledged_survives_its_death_under_load() {
         fs::write(system.root().join(names[0]).join("after"), b"x").expect("write");
         fs::remove_file(system.root().join(names[0]).join("after")).expect("unlink");
     }
+    system.finish();
+}
+
+/// The client died with its servers: no lock waits for it to come back.
+#[test]
+fn after_the_death_of_up_nobody_waits_for_its_own_client() {
+    /// Half of what clients elsewhere have to come back.
+    const SOON: Duration = Duration::from_secs(15);
+    let mut system = FileSystem::start(Transport::InProcess, 1);
+    let path = system.root().join("log");
+    let mut log = File::options().append(true).create(true).open(&path).expect("open");
+    log.write_all(b"before").expect("append");
+    system.kill_client(0);
+    drop(log);
+    system.mount(0);
+    let run_dir = system.place().data("up").join("run");
+    let status = format!("stria ctl --run-dir {} get_param -n mdt.*.recovery_status", run_dir.display());
+    common::wait_for("nobody is waited for", SOON, || {
+        (system.shell(&status).succeed() == "status: COMPLETE\n").then_some(())
+    });
+    let mut log = File::options().append(true).open(&path).expect("open");
+    log.write_all(b" and after").expect("append");
+    assert_eq!(fs::read_to_string(&path).expect("read"), "before and after");
+    drop(log);
     system.finish();
 }
 

@@ -10,18 +10,24 @@ use types::{ClientId, FsError, FsResult, InodeNumber};
 use super::close;
 use crate::{
     opens::{OpenFile, OpenKey},
-    tables::{REPLIES, SESSIONS, inode::InodeData, outbox::Errand, session},
+    options::ProcessId,
+    tables::{
+        REPLIES, SESSIONS,
+        inode::InodeData,
+        outbox::Errand,
+        session::{self, SessionRecord},
+    },
     transaction::Transaction,
 };
 
 /// Opens ended in one transaction.
 pub(crate) const OPENS_PER_BATCH: usize = 256;
 
-/// Records a session, so that its client may come back after a restart.
-pub(crate) fn begin(txn: &mut Transaction<'_>, client: ClientId) -> FsResult<()> {
+/// Records a session, so that its client may come back after a restart; one that lives in a process, not after its end.
+pub(crate) fn begin(txn: &mut Transaction<'_>, client: ClientId, process: Option<ProcessId>) -> FsResult<()> {
     let key = session::session_key(client);
     if txn.get(SESSIONS, &key)?.is_none() {
-        let value = session::encode_session(txn.now());
+        let value = SessionRecord { opened: txn.now(), process }.encode();
         txn.put(SESSIONS, key, value);
     }
     Ok(())

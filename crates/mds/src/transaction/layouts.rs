@@ -207,9 +207,7 @@ impl Transaction<'_> {
             return Err(FsError::NoData);
         }
         let mut grown = layout.clone();
-        if self.volatile.recovery.growth_unknown {
-            grown.skip_slots();
-        }
+        grown.skip_lost_slots(self.volatile.recovery.losses);
         if self.instantiate_range(&mut grown, start, end, growth)? {
             grown.generation = grown.generation.next();
             inode.data = InodeData::Regular(grown);

@@ -134,7 +134,12 @@ impl Fixture {
 
     /// Lets a client begin a session.
     pub async fn begin(&self, client: ClientId) {
-        self.event(SessionEvent::Opened { client, resumed: false }).await;
+        self.event(SessionEvent::Opened { client, resumed: false, in_process: false }).await;
+    }
+
+    /// As [`Fixture::begin`], for one in the MDT's process.
+    pub async fn begin_in_process(&self, client: ClientId) {
+        self.event(SessionEvent::Opened { client, resumed: false, in_process: true }).await;
     }
 
     pub async fn event(&self, event: SessionEvent) {

@@ -143,7 +143,7 @@ impl Reader {
             return self.send(&frame.header, KeptReply { error: false, body, bulk: Bytes::new() }).await;
         }
         let connected = match self.shared.target(&connect.target) {
-            Some(target) => target.connect(&connect).await,
+            Some(target) => target.connect(&connect, false).await,
             None => Err(FsError::NoDevice),
         };
         let attached = connected.and_then(|(bound, connected)| {

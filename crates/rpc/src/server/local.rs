@@ -58,7 +58,7 @@ pub(crate) enum LocalOutcome {
 pub(super) async fn connect(shared: &Arc<Shared>, connect: &Connect) -> Result<LocalLink, FsError> {
     let target = shared.target(&connect.target).ok_or(FsError::NoDevice)?;
     let connecting = connect.clone();
-    let connecting = unabandoned(shared, "connect", async move { target.connect(&connecting).await });
+    let connecting = unabandoned(shared, "connect", async move { target.connect(&connecting, true).await });
     let (bound, connected) = connecting.await.map_err(|_| FsError::NoDevice)??;
     if !bound.cell.attach(bound.generation, None) {
         return Err(FsError::Busy);

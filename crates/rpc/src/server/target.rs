@@ -85,7 +85,11 @@ impl Target {
     }
 
     /// Executes the plans for a `Connect` until it is answered.
-    pub(super) async fn connect(self: &Arc<Self>, connect: &Connect) -> Result<(Bound, Connected), FsError> {
+    pub(super) async fn connect(
+        self: &Arc<Self>,
+        connect: &Connect,
+        in_process: bool,
+    ) -> Result<(Bound, Connected), FsError> {
         let version = self.negotiate(connect)?;
         loop {
             if self.is_stopping() {
@@ -94,7 +98,7 @@ impl Target {
             let (plan, cell) = self.plan(connect);
             match (plan, cell) {
                 (ConnectPlan::Refuse(error), _) => return Err(error),
-                (ConnectPlan::Open { resumed }, _) => self.open(connect, resumed).await,
+                (ConnectPlan::Open { resumed }, _) => self.open(connect, resumed, in_process).await,
                 (ConnectPlan::Replace, Some(cell)) => {
                     self.end(&cell, SessionEvent::Closed(cell.client)).await;
                 }
@@ -170,7 +174,7 @@ impl Target {
     }
 
     /// Opens a session, unless another connection just did.
-    async fn open(self: &Arc<Self>, connect: &Connect, resumed: bool) {
+    async fn open(self: &Arc<Self>, connect: &Connect, resumed: bool, in_process: bool) {
         let mut slots = SlotTable::new(self.shared.options.slots);
         if resumed {
             self.restore(connect.client, &mut slots);
@@ -185,7 +189,8 @@ impl Target {
             sessions.insert(connect.client, cell.clone());
         }
         tracing::info!(target_name = self.name, client = %cell.client, name = cell.client_name, resumed, "session opened");
-        self.handler.clone().session_event(SessionEvent::Opened { client: cell.client, resumed }).await;
+        let event = SessionEvent::Opened { client: cell.client, resumed, in_process };
+        self.handler.clone().session_event(event).await;
         cell.with(Session::opened);
         cell.notify();
     }

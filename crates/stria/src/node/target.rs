@@ -6,16 +6,19 @@
 //! DIR/objects/            host files of an OST's objects
 //! ```
 
-use std::{path::Path, sync::Arc};
+use std::{
+    path::Path,
+    sync::{Arc, LazyLock},
+};
 
 use anyhow::{Context, bail};
 use kv::{FjallCold, Store, cold::fjall::FjallOptions};
-use mds::{Mdt, MdtOptions};
+use mds::{Mdt, MdtOptions, ProcessId};
 use mgs::Mgs;
 use oss::{Ost, OstDevices, OstOptions};
 use rt::{
-    Seams,
-    real::{Cores, Execution, IoThreads, LocalDirectory},
+    Entropy, Seams,
+    real::{Cores, Execution, IoThreads, LocalDirectory, SystemEntropy},
 };
 use rustix::process::{getegid, geteuid};
 use types::{Credentials, MdtIndex, OstIndex};
@@ -121,6 +124,15 @@ fn expect_whole(target: &TargetConfig) -> anyhow::Result<()> {
     Ok(())
 }
 
+/// This process, for its targets.
+fn process() -> ProcessId {
+    static PROCESS: LazyLock<ProcessId> = LazyLock::new(|| {
+        let random = SystemEntropy.next_u64();
+        ProcessId::new(random).unwrap_or(ProcessId::MAX)
+    });
+    *PROCESS
+}
+
 /// Opens a formatted target; its directory is locked by the caller.
 pub async fn open(
     seams: &Seams,
@@ -136,6 +148,7 @@ pub async fn open(
         Role::Mdt => {
             let (journal, cold) = (journal(directory, threads)?, cold(directory, memory_bytes)?);
             let mut options = MdtOptions::new(fsname, MdtIndex(target.index));
+            options.process = process();
             options.store = config(memory_bytes);
             OpenTarget::Mdt(Mdt::open(seams.clone(), journal, cold, options).await?)
         }
