@@ -3,6 +3,7 @@
 //! The seams of `rt` stand on a simulation: a clock that jumps to the next event, tasks that one executor polls, a
 //! network and devices that misbehave as the seed says. The same seed gives the same event log, byte for byte.
 
+pub mod block_cache;
 pub mod checkers;
 pub mod cluster;
 pub mod device;

@@ -4,6 +4,7 @@
 //! | operation | occupies the disks for |
 //! |---|---|
 //! | write | its bytes at the streaming rate, and its share of one positioning per `gather_bytes` (neighbours are gathered) |
+//! | read of what the server's memory holds | nothing |
 //! | read that continues a stream, with cache | nothing: it waits for the read-ahead, which fetches `ahead_bytes` per positioning |
 //! | any other read | a positioning and its bytes |
 //! | flush | a positioning |
@@ -26,7 +27,7 @@ use parking_lot::Mutex;
 use rt::{BoxFuture, Device, Instant, device::check_range};
 use types::SpaceUsage;
 
-use crate::{Simulation, links::transfer_time};
+use crate::{Simulation, block_cache::BlockCache, links::transfer_time};
 
 /// Figures of a target's disks.
 #[derive(Clone, Copy, Debug, PartialEq, serde::Serialize)]
@@ -39,6 +40,8 @@ pub struct SpindleModel {
     pub gather_bytes: u64,
     /// What the server's cache does for reads; `None`: it is off.
     pub read_ahead: Option<ReadAhead>,
+    /// Bytes of this target that the server's memory keeps for whoever reads them again.
+    pub memory_bytes: u64,
 }
 
 /// A cache that reads ahead.
@@ -68,6 +71,7 @@ struct Stream {
 #[derive(Debug, Default)]
 struct State {
     lengths: BTreeMap<String, u64>,
+    memory: BlockCache,
     free_at: Instant,
     /// Least recently used first.
     streams: VecDeque<Stream>,
@@ -81,6 +85,12 @@ impl State {
     }
 
     fn read(&mut self, model: &SpindleModel, now: Instant, file: &str, offset: u64, bytes: u64) -> Instant {
+        if model.memory_bytes > 0 {
+            if self.memory.hit(file, offset, bytes) {
+                return now;
+            }
+            self.memory.hold(file, offset, bytes, model.memory_bytes);
+        }
         let demand = model.positioning + transfer_time(bytes, model.bytes_per_second);
         let Some(ahead) = model.read_ahead else { return self.occupy(now, demand) };
         let end = offset + bytes;
@@ -205,6 +215,7 @@ impl Device for Spindle {
         self.run(move |state, _, now| {
             state.lengths.remove(&file);
             state.streams.retain(|stream| stream.file != file);
+            state.memory.forget(&file);
             Ok(((), now))
         })
     }
@@ -243,6 +254,7 @@ mod tests {
         bytes_per_second: 100 * MIB,
         gather_bytes: 8 * MIB,
         read_ahead: Some(ReadAhead { ahead_bytes: 4 * MIB, streams_max: 4 }),
+        memory_bytes: 0,
     };
 
     /// Time that `readers` take to read 32 MiB each of one file, taking turns, 1 MiB at a time.
@@ -271,6 +283,18 @@ mod tests {
         let (few, many) = (reading(MODEL, 4) / 4, reading(MODEL, 5) / 5);
         assert!(few < Duration::from_millis(32 * 15), "{few:?}");
         assert_eq!(many, Duration::from_millis(32 * 18));
+    }
+
+    #[test]
+    fn what_the_memory_holds_costs_the_disks_nothing() {
+        let model = SpindleModel { memory_bytes: MIB, ..MODEL };
+        let mut state = State::default();
+        state.lengths.insert("f".to_owned(), 32 * MIB);
+        let first = state.read(&model, Instant(0), "f", 5 * MIB, 4096);
+        assert!(first > Instant(0));
+        assert_eq!(state.read(&model, first, "f", 5 * MIB + 4096, 4096), first, "its record came with it");
+        assert!(state.read(&model, first, "f", 9 * MIB, 2 * MIB) > first);
+        assert!(state.read(&model, first, "f", 5 * MIB, 4096) > first, "it had to leave");
     }
 
     #[test]

@@ -2,7 +2,7 @@
 
 use std::{ffi::OsString, path::PathBuf};
 
-use clap::{Args, Parser, Subcommand};
+use clap::{Args, Parser, Subcommand, ValueEnum};
 
 use crate::node::config::Role;
 
@@ -331,9 +331,25 @@ pub enum LabCommand {
         mode: Option<lab::Mode>,
     },
     /// Study E1, dynamic striping, on 64 OSTs and 16 clients in virtual time, with the servers' cache and without
-    E1(ExperimentArgs),
+    E1 {
+        /// Table 3 (ior) or table 4 (netflow)
+        #[arg(value_enum, default_value_t = E1Workload::Ior)]
+        workload: E1Workload,
+        /// Arguments of all experiments.
+        #[command(flatten)]
+        arguments: ExperimentArgs,
+    },
     /// Study E3, advice on striping, on 80 OSTs in virtual time
     E3(ExperimentArgs),
+}
+
+/// Workloads of study E1.
+#[derive(Clone, Copy, Debug, ValueEnum)]
+pub enum E1Workload {
+    /// One shared file, written and read in large calls
+    Ior,
+    /// Flow records, read in large calls, then one by one
+    Netflow,
 }
 
 /// Arguments of experiments in virtual time.

@@ -14,7 +14,9 @@ use std::{
 use anyhow::{Context, anyhow};
 use indicatif::ProgressBar;
 use lab::study::{
-    Outcome, Scale, Study, e1, e3,
+    Job, Outcome, Scale, Study, e1,
+    e3::{self, Aggregate},
+    netflow,
     run::{Testbed, run},
     shape::Rates,
 };
@@ -22,7 +24,7 @@ use serde::Serialize;
 
 use crate::{
     bench::study,
-    cli::ExperimentArgs,
+    cli::{E1Workload, ExperimentArgs},
     figure::{BarSeries, write_bars},
 };
 
@@ -44,20 +46,53 @@ struct Line<'a> {
     outcome: &'a Outcome,
 }
 
-/// `stria lab e1`: table 3 with the servers' cache and without.
-pub fn e1(arguments: &ExperimentArgs) -> anyhow::Result<()> {
+/// `stria lab e1`.
+pub fn e1(workload: E1Workload, arguments: &ExperimentArgs) -> anyhow::Result<()> {
+    match workload {
+        E1Workload::Ior => e1_ior(arguments),
+        E1Workload::Netflow => e1_netflow(arguments),
+    }
+}
+
+/// Bars of these phases for every series.
+fn bars(groups: &[String], series: &[Series], phases: &[&'static str]) -> Vec<BarSeries> {
+    let pairs = phases.iter().flat_map(|phase| series.iter().map(move |one| (*phase, one)));
+    let bar = |(phase, one): (&'static str, &Series)| {
+        let rates = Rates::of(&one.outcomes);
+        let values = groups.iter().map(|job| rates.get(job, phase)).collect();
+        BarSeries { name: format!("{phase}, {}", one.name), values }
+    };
+    pairs.map(bar).collect()
+}
+
+/// Table 4, with all records in the servers' memory after the first phase, and without cache.
+fn e1_netflow(arguments: &ExperimentArgs) -> anyhow::Result<()> {
+    /// Memory of eight servers of 64 GiB (assumed).
+    const MEMORY_BYTES: u64 = 8 * 64 << 30;
+    let study = e1::netflow(Scale { bytes: arguments.scale, ..Scale::FULL });
+    let testbeds =
+        [("memory", Testbed::e1_with_memory(MEMORY_BYTES / arguments.scale)), ("no cache", Testbed::e1(false))];
+    let series = run_all(&study, testbeds, arguments, netflow::run)?;
+    let Some(directory) = &arguments.figures else { return Ok(()) };
+    let names = |synchronous| study.jobs.iter().map(move |job| e1::scheduled(&job.name, synchronous));
+    let groups: Vec<String> = names(true).chain(names(false)).collect();
+    for (phase, title) in [("index", "large sequential reads"), ("model", "very small random reads")] {
+        let title = format!("E1, table 4: netflow, {phase} ({title})");
+        let path = directory.join(format!("e1-netflow-{phase}.svg"));
+        write_bars(&path, &title, "MiB/s", &groups, &bars(&groups, &series, &[phase]))?;
+    }
+    Ok(())
+}
+
+/// Table 3 with the servers' cache and without.
+fn e1_ior(arguments: &ExperimentArgs) -> anyhow::Result<()> {
     let study = e1::ior(Scale { bytes: arguments.scale, ..Scale::FULL });
     let testbeds = [("cache", Testbed::e1(true)), ("no cache", Testbed::e1(false))];
-    let series = run_all(&study, testbeds, arguments)?;
+    let series = run_all(&study, testbeds, arguments, run)?;
     let [with, without] = series.as_slice() else { return Err(anyhow!("two series")) };
     if let Some(directory) = &arguments.figures {
         let groups: Vec<String> = study.jobs.iter().map(|job| job.name.clone()).collect();
-        let mut bars = Vec::new();
-        for (phase, one) in ["write", "read"].into_iter().flat_map(|phase| series.iter().map(move |one| (phase, one))) {
-            let rates = Rates::of(&one.outcomes);
-            let values = groups.iter().map(|job| rates.get(job, phase)).collect();
-            bars.push(BarSeries { name: format!("{phase}, {}", one.name), values });
-        }
+        let bars = bars(&groups, &series, &["write", "read"]);
         write_bars(&directory.join("e1-ior.svg"), "E1, table 3: IOR on one shared file", "MiB/s", &groups, &bars)?;
     }
     for finding in e1::cache_findings(&Rates::of(&with.outcomes), &Rates::of(&without.outcomes)) {
@@ -68,18 +103,22 @@ pub fn e1(arguments: &ExperimentArgs) -> anyhow::Result<()> {
 
 /// `stria lab e3`: the whole matrix.
 pub fn e3(arguments: &ExperimentArgs) -> anyhow::Result<()> {
-    let study = e3::matrix(Scale { bytes: arguments.scale, ..Scale::FULL });
-    let series = run_all(&study, [("", Testbed::e3())], arguments)?;
+    let study = e3::matrix(Scale { bytes: arguments.scale, ..Scale::FULL }, &Aggregate::ALL);
+    let series = run_all(&study, [("", Testbed::e3())], arguments, run)?;
     let (Some(directory), Some(one)) = (&arguments.figures, series.first()) else { return Ok(()) };
-    let (rates, cells) = (Rates::of(&one.outcomes), e3::cells(&study));
-    for phase in ["write", "read"] {
-        let groups: Vec<String> = cells.iter().map(|(cell, _)| cell.clone()).collect();
+    let rates = Rates::of(&one.outcomes);
+    for (aggregate, phase) in Aggregate::ALL.into_iter().flat_map(|bytes| ["write", "read"].map(|phase| (bytes, phase)))
+    {
+        let cells: Vec<e3::Cell> = e3::cells(&study).into_iter().filter(|cell| cell.aggregate == aggregate).collect();
+        let groups: Vec<String> = cells.iter().map(|cell| cell.name()).collect();
         let bars = e3::LAYOUTS.iter().enumerate().map(|(number, layout)| BarSeries {
             name: (*layout).to_owned(),
-            values: cells.iter().map(|(_, jobs)| rates.get(&jobs[number], phase)).collect(),
+            values: cells.iter().map(|cell| rates.get(&cell.jobs()[number], phase)).collect(),
         });
-        let title = format!("E3: {phase}, by pattern, processes and stripes");
-        write_bars(&directory.join(format!("e3-{phase}.svg")), &title, "MiB/s", &groups, &bars.collect::<Vec<_>>())?;
+        let bytes = aggregate.name();
+        let title = format!("E3: {phase} of {bytes} in all, by pattern, processes and stripes");
+        let path = directory.join(format!("e3-{phase}-{bytes}.svg"));
+        write_bars(&path, &title, "MiB/s", &groups, &bars.collect::<Vec<_>>())?;
     }
     Ok(())
 }
@@ -89,6 +128,7 @@ fn run_all<const N: usize>(
     study: &Study,
     testbeds: [(&'static str, Testbed); N],
     arguments: &ExperimentArgs,
+    run: impl Fn(&Job, Testbed, u64) -> Result<Vec<Outcome>, String> + Sync,
 ) -> anyhow::Result<Vec<Series>> {
     println!("{} in virtual time: {} OSTs; sizes 1/{}", study.name, study.osts, study.scale.bytes);
     let mut series = testbeds.map(|(name, testbed)| Series { name, testbed, outcomes: Vec::new() });

@@ -1,8 +1,9 @@
 //! E3, advice on striping (Antypas, NERSC): file per process against one shared file, over numbers of processes and stripe
 //! counts, on 80 OSTs of 20 OSS, where the default is 4 stripes of 1 MB.
 //!
-//! What users of that system had to know, as cells: (pattern, processes), each with every fixed layout and the automatic one.
-//! Numbers of OSTs and processes are scaled together; the default of 4 stripes stays, for it is what collides.
+//! What users of that system had to know, as cells: (pattern, processes, bytes of all together), each with every fixed layout
+//! and the automatic one. Numbers of OSTs and processes are scaled together; the default of 4 stripes stays, for it is what
+//! collides.
 
 use layout::StripeCount;
 
@@ -15,9 +16,32 @@ use super::{
 pub const OSTS: u32 = 80;
 /// OSTs of each of its servers.
 pub const OSTS_PER_SERVER: u16 = 4;
-/// Bytes that all processes write together, before scaling: the third column of the study's matrix.
-const AGGREGATE_BYTES: u64 = 100 << 30;
 const MIB: u64 = 1 << 20;
+
+/// Bytes that all processes write together, before scaling: columns of the study's matrix.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Aggregate {
+    /// 1 GiB.
+    Small,
+    /// 10 GiB.
+    Medium,
+    /// 100 GiB.
+    Large,
+}
+
+impl Aggregate {
+    /// All of them.
+    pub const ALL: [Aggregate; 3] = [Aggregate::Small, Aggregate::Medium, Aggregate::Large];
+
+    /// As it was published.
+    pub fn name(self) -> &'static str {
+        ["1G", "10G", "100G"][self as usize]
+    }
+
+    fn bytes(self) -> u64 {
+        [1 << 30, 10 << 30, 100 << 30][self as usize]
+    }
+}
 
 /// How much below the best fixed layout an automatic one may be.
 const AUTOMATIC_WITHIN: f64 = 0.10;
@@ -55,25 +79,47 @@ impl Choice {
     }
 }
 
-/// Name of a job, by which its shape finds it again.
-fn name(pattern: Pattern, processes: u32, choice: Choice) -> String {
-    let pattern = match pattern {
-        Pattern::Shared => "shared",
-        Pattern::FilePerTask => "files",
-    };
-    format!("{pattern} x{processes} {}", choice.name())
+/// What is written: the layouts compete in every cell.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Cell {
+    pattern: Pattern,
+    processes: u32,
+    /// Bytes of all processes.
+    pub aggregate: Aggregate,
 }
 
-/// Every cell with its name and the names of its jobs, in the order of [`LAYOUTS`].
-pub fn cells(study: &Study) -> Vec<(String, [String; LAYOUTS.len()])> {
+impl Cell {
+    /// Its name without the bytes.
+    pub fn name(self) -> String {
+        let pattern = match self.pattern {
+            Pattern::Shared => "shared",
+            Pattern::FilePerTask => "files",
+        };
+        format!("{pattern} x{}", self.processes)
+    }
+
+    /// Names of its jobs, in the order of [`LAYOUTS`].
+    pub fn jobs(self) -> [String; LAYOUTS.len()] {
+        CHOICES.map(|choice| self.job(choice))
+    }
+
+    /// Name of a job, by which its shape finds it again.
+    fn job(self, choice: Choice) -> String {
+        format!("{} {} {}", self.name(), self.aggregate.name(), choice.name())
+    }
+}
+
+/// Every cell that a study of so many OSTs could have.
+fn all_cells(osts: u32) -> impl Iterator<Item = Cell> {
     let patterns = [Pattern::FilePerTask, Pattern::Shared].into_iter();
-    let all = patterns.flat_map(|pattern| processes(study.osts).map(|tasks| (pattern, tasks)));
-    let cell = |(pattern, tasks)| {
-        let jobs = CHOICES.map(|choice| name(pattern, tasks, choice));
-        let cell = jobs[0].rsplit_once(' ').map_or_else(String::new, |(cell, _)| cell.to_owned());
-        (cell, jobs)
-    };
-    all.map(cell).collect()
+    let lines = patterns.flat_map(move |pattern| processes(osts).map(|processes| (pattern, processes)));
+    lines.flat_map(|(pattern, processes)| Aggregate::ALL.map(|aggregate| Cell { pattern, processes, aggregate }))
+}
+
+/// The cells of a study.
+pub fn cells(study: &Study) -> Vec<Cell> {
+    let has = |cell: &Cell| study.jobs.iter().any(|job| job.name == cell.job(Choice::One));
+    all_cells(study.osts).filter(has).collect()
 }
 
 /// Numbers of processes around the two that matter: a quarter of the OSTs (4 stripes each use all) and all OSTs.
@@ -81,53 +127,50 @@ fn processes(osts: u32) -> [u32; 4] {
     [(osts / 8).max(1), (osts / 4).max(1), osts, 2 * osts]
 }
 
-/// All cells with all layouts.
-pub fn matrix(scale: Scale) -> Study {
+/// All cells of these columns with all layouts.
+pub fn matrix(scale: Scale, aggregates: &[Aggregate]) -> Study {
     let osts = (OSTS / scale.osts).max(4);
     let mut jobs = Vec::new();
-    for pattern in [Pattern::FilePerTask, Pattern::Shared] {
-        for tasks in processes(osts) {
-            let task_bytes = (AGGREGATE_BYTES / scale.bytes / u64::from(tasks)).next_multiple_of(MIB);
-            jobs.extend(CHOICES.into_iter().map(|choice| Job {
-                name: name(pattern, tasks, choice),
-                striping: choice.striping(osts),
-                pattern,
-                tasks,
-                task_bytes,
-                transfer_bytes: MIB,
-            }));
-        }
+    for cell in all_cells(osts).filter(|cell| aggregates.contains(&cell.aggregate)) {
+        let share = cell.aggregate.bytes() / scale.bytes / u64::from(cell.processes);
+        jobs.extend(CHOICES.into_iter().map(|choice| Job {
+            name: cell.job(choice),
+            striping: choice.striping(osts),
+            pattern: cell.pattern,
+            tasks: cell.processes,
+            task_bytes: share.max(1).next_multiple_of(MIB),
+            transfer_bytes: MIB,
+        }));
     }
     Study { name: "e3", scale, osts, jobs, shape: matrix_shape }
 }
 
 fn matrix_shape(study: &Study, rates: &Rates) -> Vec<Finding> {
-    let [few, quarter, matching, many] = processes(study.osts);
+    let [.., matching, _] = processes(study.osts);
+    let cells = cells(study);
     let mut findings = Vec::new();
-    for tasks in [matching, many] {
-        let sentence = format!("{tasks} writers with a file each: 1 stripe is equal to or better than 4");
-        let of = |choice| name(Pattern::FilePerTask, tasks, choice);
-        findings.push(rates.not_worse(&sentence, "write", &of(Choice::One), &of(Choice::Default)));
-    }
-    let shared = |choice| name(Pattern::Shared, matching, choice);
-    let sentence = format!("{matching} writers of one file: all OSTs beat 4 stripes");
-    findings.push(rates.beats(&sentence, "write", &[&shared(Choice::All)], &[&shared(Choice::Default)]));
-    for pattern in [Pattern::FilePerTask, Pattern::Shared] {
-        for tasks in [few, quarter, matching, many] {
-            findings.extend(["write", "read"].map(|phase| automatic(rates, pattern, tasks, phase)));
+    for cell in &cells {
+        let (tasks, bytes, of) = (cell.processes, cell.aggregate.name(), |choice| cell.job(choice));
+        if cell.pattern == Pattern::FilePerTask && tasks >= matching {
+            let sentence = format!("{tasks} writers with a file each, {bytes}: 1 stripe is equal to or better than 4");
+            findings.push(rates.not_worse(&sentence, "write", &of(Choice::One), &of(Choice::Default)));
+        }
+        if cell.pattern == Pattern::Shared && tasks == matching {
+            let sentence = format!("{tasks} writers of one file, {bytes}: all OSTs beat 4 stripes");
+            findings.push(rates.beats(&sentence, "write", &[&of(Choice::All)], &[&of(Choice::Default)]));
         }
     }
+    findings.extend(cells.iter().flat_map(|cell| ["write", "read"].map(|phase| automatic(rates, *cell, phase))));
     findings
 }
 
 /// "The automatic layout is within 10% of the best fixed one", in one cell.
-fn automatic(rates: &Rates, pattern: Pattern, tasks: u32, phase: &'static str) -> Finding {
-    let rate = |choice| rates.get(&name(pattern, tasks, choice), phase);
+fn automatic(rates: &Rates, cell: Cell, phase: &'static str) -> Finding {
+    let rate = |choice| rates.get(&cell.job(choice), phase);
     let fixed = CHOICES.into_iter().filter(|choice| *choice != Choice::Automatic);
     let best = fixed.max_by(|one, other| rate(*one).total_cmp(&rate(*other))).unwrap_or(Choice::One);
-    let cell = name(pattern, tasks, Choice::Automatic);
     Finding {
-        sentence: format!("{cell}, {phase}: within 10% of the best fixed layout"),
+        sentence: format!("{}, {phase}: within 10% of the best fixed layout", cell.job(Choice::Automatic)),
         holds: rate(Choice::Automatic) >= rate(best) * (1.0 - AUTOMATIC_WITHIN),
         figures: format!("{:.0} MiB/s, {} stripes {:.0} MiB/s", rate(Choice::Automatic), best.name(), rate(best)),
     }
@@ -141,21 +184,22 @@ mod tests {
     #[test]
     fn cells_are_those_of_the_study_and_of_any_scale() {
         for osts in [1, 4, 10, 20] {
-            let study = matrix(Scale { bytes: 1000, osts, tasks: 1 });
-            let named: Vec<String> = cells(&study).into_iter().flat_map(|(_, jobs)| jobs).collect();
+            let study = matrix(Scale { bytes: 1000, osts, tasks: 1 }, &[Aggregate::Small, Aggregate::Large]);
+            let named: Vec<String> = cells(&study).into_iter().flat_map(Cell::jobs).collect();
             assert!(named.iter().eq(study.jobs.iter().map(|job| &job.name)), "{named:?}");
             for job in &study.jobs {
                 assert_eq!(job.striping.spec().validate(0), Ok(()), "{}", job.name);
             }
         }
         assert_eq!(processes(80), [10, 20, 80, 160]);
-        assert_eq!(cells(&matrix(Scale { bytes: 1000, osts: 1, tasks: 1 }))[0].0, "files x10");
+        let first = cells(&matrix(Scale::FULL, &[Aggregate::Medium]))[0];
+        assert_eq!((first.name().as_str(), first.job(Choice::One).as_str()), ("files x10", "files x10 10G 1"));
         assert_eq!(CHOICES.map(Choice::name), LAYOUTS);
     }
 
     #[test]
     fn an_automatic_layout_is_held_against_the_best_fixed_one() {
-        let study = matrix(Scale { bytes: 1000, osts: 4, tasks: 1 });
+        let study = matrix(Scale { bytes: 1000, osts: 4, tasks: 1 }, &[Aggregate::Large]);
         let outcomes = |automatic: f64| -> Vec<Outcome> {
             let outcome = |job: &Job| {
                 let seconds = match job.striping {

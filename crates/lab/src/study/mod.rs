@@ -8,6 +8,8 @@
 
 pub mod e1;
 pub mod e3;
+pub mod flow;
+pub mod netflow;
 pub mod run;
 pub mod shape;
 

@@ -55,9 +55,20 @@ impl Testbed {
             bytes_per_second: 300_000_000,
             gather_bytes: if cache { 16 << 20 } else { 8 << 20 },
             read_ahead: cache.then_some(ReadAhead { ahead_bytes: 2 << 20, streams_max: 32 }),
+            // A file of 4 TB does not fit.
+            memory_bytes: 0,
         };
         let hardware = Hardware { links: Some(links), spindle: Some(spindle) };
         Self { osts: super::e1::OSTS as u16, clients: super::e1::CLIENTS as u16, hardware }
+    }
+
+    /// The same for data that the servers' memory may hold: `bytes` of it on all OSTs together.
+    pub fn e1_with_memory(bytes: u64) -> Self {
+        let mut testbed = Self::e1(true);
+        if let Some(spindle) = &mut testbed.hardware.spindle {
+            spindle.memory_bytes = bytes / u64::from(testbed.osts);
+        }
+        testbed
     }
 
     /// E3's: 80 OSTs of 350 MB/s on 20 OSS of 700 MB/s. Its clients sit on a torus that was not the limit: one per OST
@@ -74,6 +85,8 @@ impl Testbed {
             bytes_per_second: 350_000_000,
             gather_bytes: 16 << 20,
             read_ahead: Some(ReadAhead { ahead_bytes: 2 << 20, streams_max: 32 }),
+            // What is read was not written just before.
+            memory_bytes: 0,
         };
         let hardware = Hardware { links: Some(links), spindle: Some(spindle) };
         Self { osts: super::e3::OSTS as u16, clients: super::e3::OSTS as u16, hardware }
@@ -85,40 +98,70 @@ const LIMITS: RunLimits = RunLimits { virtual_time: Duration::from_secs(100 * 36
 
 /// Runs one job; the log of a run that fails is of no use here, its reason is.
 pub fn run(job: &Job, testbed: Testbed, seed: u64) -> Result<Vec<Outcome>, String> {
+    in_world(job, testbed, seed, |world| async move {
+        let operations = (0..world.job.tasks).map(|rank| world.job.transfers(rank).count() as u64).sum();
+        let mut outcomes = Vec::new();
+        for phase in ["write", "read"] {
+            let job = world.job.clone();
+            let seconds = world.all(phase, move |task, rank| task.transfer(job.clone(), rank, phase)).await?;
+            let (job, bytes) = (world.job.name.clone(), world.job.bytes());
+            outcomes.push(Outcome { job, phase, bytes, operations, seconds });
+        }
+        Ok(outcomes)
+    })
+}
+
+/// Runs `work` in a world of its own, in which every task of the job has its file open.
+pub(super) fn in_world<F>(
+    job: &Job,
+    testbed: Testbed,
+    seed: u64,
+    work: impl FnOnce(World) -> F + Send + 'static,
+) -> Result<Vec<Outcome>, String>
+where
+    F: Future<Output = Result<Vec<Outcome>, String>> + Send,
+{
     let simulation = Simulation::new(seed);
-    let main = on_cluster(simulation.clone(), job.clone(), testbed, seed);
-    let ran = simulation.run(LIMITS, main);
+    let (inner, job) = (simulation.clone(), job.clone());
+    let ran = simulation.run(LIMITS, async move { work(World::new(inner, job, testbed, seed).await?).await });
     simulation.end();
     ran.map_err(|stuck| stuck.to_string())?
 }
 
-async fn on_cluster(simulation: Simulation, job: Job, testbed: Testbed, seed: u64) -> Result<Vec<Outcome>, String> {
-    let log = EventLog::new(&simulation);
-    let options = ClusterOptions { osts: testbed.osts, clients: testbed.clients, settings: settings() };
-    let cluster = Cluster::start_on(testbed.hardware, &simulation, &log, seed, options).await?;
-    all_osts_known(&cluster, testbed.osts).await?;
-    let tasks = open(&cluster, &job).await?;
-    let job = Arc::new(job);
-    let mut outcomes = Vec::new();
-    for phase in ["write", "read"] {
-        let begun = simulation.now();
-        let running: Vec<_> = tasks
-            .iter()
-            .enumerate()
-            .map(|(rank, task)| {
-                let (task, job) = (task.clone(), job.clone());
-                cluster.begin_on_client(task.client, async move { task.run(&job, rank as u32, phase).await })
-            })
-            .collect();
+/// A cluster with a job's tasks on its clients.
+pub(super) struct World {
+    /// What runs.
+    pub job: Arc<Job>,
+    simulation: Simulation,
+    cluster: Cluster,
+    tasks: Vec<Task>,
+}
+
+impl World {
+    async fn new(simulation: Simulation, job: Job, testbed: Testbed, seed: u64) -> Result<Self, String> {
+        let log = EventLog::new(&simulation);
+        let options = ClusterOptions { osts: testbed.osts, clients: testbed.clients, settings: settings() };
+        let cluster = Cluster::start_on(testbed.hardware, &simulation, &log, seed, options).await?;
+        all_osts_known(&cluster, testbed.osts).await?;
+        let tasks = open(&cluster, &job).await?;
+        Ok(Self { job: Arc::new(job), simulation, cluster, tasks })
+    }
+
+    /// Lets all tasks work at once; the seconds until the last one is done.
+    pub(super) async fn all<F>(&self, phase: &str, work: impl Fn(Task, u32) -> F) -> Result<f64, String>
+    where
+        F: Future<Output = FsResult<()>> + Send + 'static,
+    {
+        let begun = self.simulation.now();
+        let begin =
+            |(rank, task): (usize, &Task)| self.cluster.begin_on_client(task.client, work(task.clone(), rank as u32));
+        let running: Vec<_> = self.tasks.iter().enumerate().map(begin).collect();
         for outcome in running {
             let done = outcome.await.ok_or("a client died")?;
-            done.map_err(|error| format!("{} {phase}: {error}", job.name))?;
+            done.map_err(|error| format!("{} {phase}: {error}", self.job.name))?;
         }
-        let seconds = simulation.now().since(begun).as_secs_f64();
-        let operations = (0..job.tasks).map(|rank| job.transfers(rank).count() as u64).sum();
-        outcomes.push(Outcome { job: job.name.clone(), phase, bytes: job.bytes(), operations, seconds });
+        Ok(self.simulation.now().since(begun).as_secs_f64())
     }
-    Ok(outcomes)
 }
 
 /// Waits until the MDT has heard of every OST: a file made before has fewer stripes than asked for.
@@ -141,21 +184,27 @@ async fn all_osts_known(cluster: &Cluster, osts: u16) -> Result<(), String> {
 
 /// A task with its file open.
 #[derive(Clone)]
-struct Task {
+pub(super) struct Task {
     client: u16,
     file_system: Arc<FileSystem>,
     file: Arc<OpenFile>,
 }
 
 impl Task {
-    async fn run(&self, job: &Job, rank: u32, phase: &'static str) -> FsResult<()> {
+    /// Reads bytes of the file; they are zeros.
+    pub(super) async fn read(&self, offset: u64, bytes: u64) -> FsResult<()> {
+        self.file_system.read(&self.file, offset, bytes as usize).await.map(drop)
+    }
+
+    /// Writes its block, durably, or reads it.
+    pub(super) async fn transfer(self, job: Arc<Job>, rank: u32, phase: &'static str) -> FsResult<()> {
         let zeros = Bytes::from(vec![0; job.transfer_bytes as usize]);
         for (offset, bytes) in job.transfers(rank) {
             if phase == "write" {
                 let data = zeros.slice(..bytes as usize);
                 self.file_system.write(&self.file, offset, data, WriteOptions::default()).await?;
             } else {
-                self.file_system.read(&self.file, offset, bytes as usize).await?;
+                self.read(offset, bytes).await?;
             }
         }
         if phase == "write" { self.file_system.fsync(&self.file, false).await } else { Ok(()) }
@@ -220,6 +269,7 @@ mod tests {
             bytes_per_second: 100_000_000,
             gather_bytes: 8 << 20,
             read_ahead: Some(ReadAhead { ahead_bytes: 1 << 20, streams_max: 8 }),
+            memory_bytes: 0,
         };
         let links = LinkModel {
             machine_bytes_per_second: 150_000_000,

@@ -177,7 +177,7 @@ fn run_netflow(options: &PresetOptions, input: Option<&Path>) -> anyhow::Result<
 pub fn run_e3(options: &PresetOptions) -> anyhow::Result<()> {
     /// 100 GiB become 100 MiB.
     const BYTES: u64 = 1 << 10;
-    run_study(&e3::matrix(options.scale(BYTES)), &options.session())
+    run_study(&e3::matrix(options.scale(BYTES), &[e3::Aggregate::Large]), &options.session())
 }
 
 /// Runs `stria bench ior --segments`.

@@ -7,8 +7,6 @@
 //! Synchronous: every task has an equal share of parts, then of hosts. Asynchronous: a task takes the next part, or the next
 //! host, when it is ready. The models of both must agree.
 
-pub mod record;
-
 use std::{
     collections::BTreeMap,
     fs::File,
@@ -24,18 +22,14 @@ use std::{
 
 use anyhow::{Context, bail, ensure};
 use bytes::Bytes;
-use lab::study::{Job, Outcome, e1::scheduled};
+use lab::study::{
+    Job, Outcome,
+    e1::scheduled,
+    flow::{CALL_BYTES, Flow, Generator, RECORD_BYTES, whole_records},
+};
 
-use self::record::{Flow, Generator, RECORD_BYTES};
 use super::job::Files;
 use crate::bench::{drop_caches, target::TargetFile, workers};
-
-/// Bytes of a call of the first phase: whole records, about a megabyte.
-const CALL_BYTES: u64 = (1 << 20) / RECORD_BYTES as u64 * RECORD_BYTES as u64;
-/// One host in so many is modelled: some 70 million of 1,150 million records are read again.
-const MODELLED_ONE_IN: u32 = 16;
-/// Hosts of a generated file for every MiB of it.
-const HOSTS_PER_MIB: u64 = 64;
 
 /// How work is given to tasks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -69,8 +63,7 @@ impl Source {
     /// The file that was given, or a generator for so many bytes.
     pub fn new(input: Option<&Path>, bytes: u64) -> anyhow::Result<(Self, u64)> {
         let Some(path) = input else {
-            let hosts = ((bytes >> 20).max(1) * HOSTS_PER_MIB).min(1 << 24) as u32;
-            return Ok((Source::Generated(Generator { seed: 1, hosts }), whole_records(bytes)));
+            return Ok((Source::Generated(Generator::for_bytes(bytes)), whole_records(bytes)));
         };
         let mut file = File::open(path).with_context(|| format!("cannot open {}", path.display()))?;
         let mut magic = [0; 2];
@@ -103,10 +96,6 @@ fn refuse_nfdump(path: &Path, magic: [u8; 2]) -> anyhow::Result<()> {
         );
     }
     Ok(())
-}
-
-fn whole_records(bytes: u64) -> u64 {
-    bytes / RECORD_BYTES as u64 * RECORD_BYTES as u64
 }
 
 /// Writes the records; not measured.
@@ -184,8 +173,7 @@ fn look_at(offset: u64, part: &[u8]) -> Index {
     let mut found = Index::new();
     let (records, _) = part.as_chunks::<RECORD_BYTES>();
     for (number, record) in records.iter().enumerate() {
-        let host = Flow::decode(record).internal().filter(|host| host % MODELLED_ONE_IN == 0);
-        if let Some(host) = host {
+        if let Some(host) = Flow::decode(record).modelled() {
             found.entry(host).or_default().push(offset + (number * RECORD_BYTES) as u64);
         }
     }
@@ -262,7 +250,7 @@ mod tests {
         let [one, other] = Schedule::ALL.map(|schedule| run(&job, bytes, &files, schedule).unwrap());
         let Source::Generated(generator) = source else { panic!("generated") };
         let flows = (0..bytes / RECORD_BYTES as u64).map(|number| generator.flow(number));
-        let wanted = flows.filter(|flow| flow.internal().unwrap() % MODELLED_ONE_IN == 0).count() as u64;
+        let wanted = flows.filter(|flow| flow.modelled().is_some()).count() as u64;
         assert_eq!(one.1.values().map(|model| model.flows).sum::<u64>(), wanted);
         assert_eq!(one.1.keys().collect::<Vec<_>>(), other.1.keys().collect::<Vec<_>>());
         for (host, model) in &one.1 {

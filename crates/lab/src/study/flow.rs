@@ -15,6 +15,17 @@
 
 /// Bytes of a record.
 pub const RECORD_BYTES: usize = 48;
+/// Bytes of a call of the first phase: whole records, about a megabyte.
+pub const CALL_BYTES: u64 = (1 << 20) / RECORD_BYTES as u64 * RECORD_BYTES as u64;
+/// One host in so many is modelled: some 70 million of 1,150 million records are read again.
+const MODELLED_ONE_IN: u32 = 16;
+/// Hosts of a generated file for every MiB of it.
+const HOSTS_PER_MIB: u64 = 64;
+
+/// Bytes of the whole records in so many bytes.
+pub fn whole_records(bytes: u64) -> u64 {
+    bytes / RECORD_BYTES as u64 * RECORD_BYTES as u64
+}
 
 /// What the study looks at in a record.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -46,6 +57,11 @@ impl Flow {
     /// The host of the own network that the flow belongs to.
     pub fn internal(&self) -> Option<u32> {
         [self.source, self.destination].into_iter().find(|host| host >> 24 == INTERNAL >> 24)
+    }
+
+    /// The host whose model the flow belongs to, if one is made of it.
+    pub fn modelled(&self) -> Option<u32> {
+        self.internal().filter(|host| host % MODELLED_ONE_IN == 0)
     }
 
     /// As bytes.
@@ -100,6 +116,11 @@ fn mix(mut value: u64) -> u64 {
 }
 
 impl Generator {
+    /// One for a file of so many bytes.
+    pub fn for_bytes(bytes: u64) -> Self {
+        Self { seed: 1, hosts: ((bytes >> 20).max(1) * HOSTS_PER_MIB).min(1 << 24) as u32 }
+    }
+
     /// Record `number`.
     pub fn flow(&self, number: u64) -> Flow {
         let mut state = mix(self.seed) ^ number;
