@@ -68,7 +68,7 @@ fn bars(groups: &[String], series: &[Series], phases: &[&'static str]) -> Vec<Ba
 /// Table 4, with all records in the servers' memory after the first phase, and without cache.
 fn e1_netflow(arguments: &ExperimentArgs) -> anyhow::Result<()> {
     /// Memory of eight servers of 64 GiB (assumed).
-    const MEMORY_BYTES: u64 = 8 * 64 << 30;
+    const MEMORY_BYTES: u64 = 512 << 30;
     let study = e1::netflow(Scale { bytes: arguments.scale, ..Scale::FULL });
     let testbeds =
         [("memory", Testbed::e1_with_memory(MEMORY_BYTES / arguments.scale)), ("no cache", Testbed::e1(false))];
