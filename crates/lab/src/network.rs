@@ -38,6 +38,8 @@ pub struct NetworkFaults {
 
 /// Delay of a healthy link: this much, and up to half as much again.
 const LINK_DELAY: Duration = Duration::from_micros(25);
+/// Longest delay of a frame that is delayed.
+pub const DELAY_MAX: Duration = Duration::from_secs(1);
 /// How far a reordered frame is held back at most.
 const REORDER_DELAY: Duration = Duration::from_millis(5);
 
@@ -234,7 +236,7 @@ impl Network {
         };
         let mut arrival = sent + self.link_delay();
         if self.random.happens(faults.delayed) {
-            arrival = arrival + Duration::from_nanos(self.random.below(1_000_000_000));
+            arrival = arrival + Duration::from_nanos(self.random.below(DELAY_MAX.as_nanos() as u64));
         }
         if self.random.happens(faults.reordered) {
             arrival = arrival + Duration::from_nanos(self.random.below(REORDER_DELAY.as_nanos() as u64));

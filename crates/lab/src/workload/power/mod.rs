@@ -31,6 +31,7 @@ use crate::{
     checkers::finishes,
     cluster::Cluster,
     faults::{Chaos, FaultPlan, spread},
+    network::DELAY_MAX,
     server::Role,
 };
 
@@ -123,6 +124,8 @@ pub async fn run(cluster: &Cluster, plan: FaultPlan, operations: u64) -> Result<
             }
         }
         if loss.clients {
+            // What they had sent may still arrive: before they are evicted, nobody keeps it away.
+            cluster.simulation().sleep(DELAY_MAX * 2).await;
             for client in 0..cluster.options().clients {
                 finishes(cluster, "a mount", cluster.mount(client)).await??;
             }
