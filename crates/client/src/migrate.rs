@@ -15,17 +15,22 @@ const PIECE_BYTES: u64 = 4 << 20;
 
 impl FileSystem {
     /// Moves the file to the layout; returns the bytes copied. `Busy` if somebody writes to it, has changed it meanwhile, or
-    /// has it open at the end. It keeps its layout then, and all that is left is a file without a name that ends.
+    /// has it open at the end. It keeps its layout then, and all that is left is a file without a name that ends. With
+    /// `hold_writers` those who come meanwhile wait. Without `courtesy` it goes on as fast as it can.
     pub async fn migrate(
         self: &Arc<Self>,
         credentials: &Credentials,
         inode: InodeNumber,
         spec: LayoutSpec,
-        courtesy: &mut Courtesy,
+        hold_writers: bool,
+        courtesy: Option<&mut Courtesy>,
     ) -> FsResult<u64> {
         let flags = OpenFlags(open_flag::READ | open_flag::NO_ACCESS_TIME);
         let file = self.open(credentials, inode, flags).await?;
-        let moved = self.migrate_opened(credentials, &file, spec, courtesy).await;
+        let moved = match self.data_version(credentials, inode, true, hold_writers).await {
+            Ok(version) => self.migrate_opened(credentials, (&file, version), spec, courtesy).await,
+            Err(error) => Err(error),
+        };
         let closed = self.close(file, None).await;
         moved.and_then(|bytes| closed.map(|()| bytes))
     }
@@ -33,12 +38,11 @@ impl FileSystem {
     async fn migrate_opened(
         self: &Arc<Self>,
         credentials: &Credentials,
-        file: &Arc<OpenFile>,
+        (file, version): (&Arc<OpenFile>, u64),
         spec: LayoutSpec,
-        courtesy: &mut Courtesy,
+        courtesy: Option<&mut Courtesy>,
     ) -> FsResult<u64> {
         let inode = file.inode();
-        let version = self.data_version(credentials, inode, true, false).await?;
         let size = self.get_attributes(inode, Some(file)).await?.size;
         let flags = OpenFlags(open_flag::READ | open_flag::WRITE | open_flag::EXCLUSIVE);
         let unnamed = self.create_unnamed(credentials, InodeNumber::ROOT, 0o600, 0, flags).await?.file;
@@ -62,7 +66,7 @@ impl FileSystem {
         from: &Arc<OpenFile>,
         to: &Arc<OpenFile>,
         size: u64,
-        courtesy: &mut Courtesy,
+        mut courtesy: Option<&mut Courtesy>,
     ) -> FsResult<u64> {
         let (mut at, mut copied) = (0, 0);
         while at < size {
@@ -81,6 +85,7 @@ impl FileSystem {
                     return Err(FsError::Busy);
                 }
                 (at, copied) = (at + bytes, copied + bytes);
+                let Some(courtesy) = &mut courtesy else { continue };
                 let pause = courtesy.after_piece(bytes, self.seams.clock.now().since(begun));
                 if pause > Duration::ZERO {
                     clock::sleep(&*self.seams.clock, pause).await;

@@ -4,12 +4,13 @@
 //! dropped is closed in the background. The close of a file's last writer settles its size: with the figures this client
 //! knows, or, if the MDT asks for it, with those of a glimpse.
 
-use std::sync::Arc;
+use std::{sync::Arc, time::Duration};
 
 use rpc::message::{
     MdtReply, MdtRequest,
     mdt::{Close, Create, CreateUnnamed, Created, LockFamily, Open, OpenFlags, OpenId, Opened, open_flag},
 };
+use rt::clock;
 use types::{Attributes, Credentials, FileKind, FsError, FsResult, InodeNumber, NodeKind};
 
 use crate::{
@@ -120,9 +121,13 @@ impl FileSystem {
     /// Sends an open, a creation or a change of layouts, again as long as it has to wait: for a file's exclusive data lock or
     /// the end of a migration, or for an MDT that recovers or does not know the OSTs yet.
     pub(crate) async fn ask_open(&self, at: InodeNumber, request: MdtRequest) -> FsResult<MdtReply> {
+        /// Between two requests: some are told to wait at once.
+        const INTERVAL: Duration = Duration::from_millis(50);
+        let clock = &*self.seams.clock;
         loop {
+            let begun = clock.now();
             match self.mdt(at, request.clone()).await? {
-                MdtReply::Waiting => continue,
+                MdtReply::Waiting => clock::sleep(clock, INTERVAL.saturating_sub(clock.now().since(begun))).await,
                 reply => return Ok(reply),
             }
         }
@@ -182,7 +187,7 @@ impl FileSystem {
         let open = Open { inode: file.inode(), open: file.id(), flags };
         loop {
             let restarts = target.restarts();
-            let opened = match self.mdt(file.inode(), MdtRequest::Open(Credentials::root(), open.clone())).await? {
+            let opened = match self.ask_open(file.inode(), MdtRequest::Open(Credentials::root(), open.clone())).await? {
                 MdtReply::Opened(opened) => opened,
                 reply => return Err(unexpected(reply)),
             };

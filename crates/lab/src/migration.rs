@@ -1,17 +1,13 @@
-//! Moving a file's data to another layout, step by step as `lfs migrate` does it through the mount.
+//! Moving a file's data to another layout, in the steps of `lfs migrate`.
 
 use std::sync::Arc;
 
-use bytes::Bytes;
-use client::{FileSystem, OpenFile, WriteOptions};
+use client::FileSystem;
 use layout::{BackingSpec, ComponentSpec, END_OF_FILE, LayoutSpec, StripeCount, StripeSpec};
-use rpc::message::mdt::{OpenFlags, open_flag};
 use types::{Credentials, FsError, FsResult, InodeNumber};
 
 /// How often a file in use is tried again before it stays where it is.
 const ATTEMPTS: usize = 20;
-/// No workload writes a larger file.
-const BYTES_MAX: usize = 64 << 20;
 
 /// One of some layouts.
 pub fn layout(choice: u8) -> LayoutSpec {
@@ -33,75 +29,17 @@ pub fn layout(choice: u8) -> LayoutSpec {
     }
 }
 
-/// Moves the file, which this client has not open; true if it has moved, false if somebody was in the way.
-pub async fn migrate(
-    file_system: &Arc<FileSystem>,
-    directory: InodeNumber,
-    inode: InodeNumber,
-    spec: LayoutSpec,
-) -> FsResult<bool> {
-    let root = Credentials::root();
-    let file = file_system.open(&root, inode, OpenFlags(open_flag::READ)).await?;
-    let moved = match begin(file_system, inode).await {
-        Ok(version) => move_data(file_system, directory, (&file, version), spec).await,
-        Err(error) => Err(error),
-    };
-    file_system.close(file, None).await?;
-    match moved {
-        Ok(()) => Ok(true),
-        // Data on the MDT of both files do not fit into one batch of a small journal.
-        Err(FsError::TooBig) => Ok(false),
-        Err(FsError::Busy | FsError::WouldBlock) => Ok(false),
-        Err(error) => Err(error),
-    }
-}
-
-/// The version of the data, with writers held off.
-async fn begin(file_system: &Arc<FileSystem>, inode: InodeNumber) -> FsResult<u64> {
-    let mut outcome = Err(FsError::Busy);
+/// Moves the file, which this client has not open, while writers are held off; true if it has moved, false if somebody was in
+/// the way.
+pub async fn migrate(file_system: &Arc<FileSystem>, inode: InodeNumber, spec: LayoutSpec) -> FsResult<bool> {
     for _ in 0..ATTEMPTS {
-        outcome = file_system.data_version(&Credentials::root(), inode, true, true).await;
-        if outcome != Err(FsError::Busy) {
-            break;
+        match file_system.migrate(&Credentials::root(), inode, spec.clone(), true, None).await {
+            Ok(_) => return Ok(true),
+            Err(FsError::Busy | FsError::WouldBlock) => {}
+            // Data on the MDT of both files do not fit into one batch of a small journal.
+            Err(FsError::TooBig) => return Ok(false),
+            Err(error) => return Err(error),
         }
     }
-    outcome
-}
-
-async fn move_data(
-    file_system: &Arc<FileSystem>,
-    directory: InodeNumber,
-    (file, version): (&Arc<OpenFile>, u64),
-    spec: LayoutSpec,
-) -> FsResult<()> {
-    let flags = OpenFlags(open_flag::READ | open_flag::WRITE | open_flag::EXCLUSIVE);
-    let volatile = file_system.create_unnamed(&Credentials::root(), directory, 0o600, 0, flags).await?.file;
-    let moved = copy_and_swap(file_system, (file, version), &volatile, spec).await;
-    file_system.close(volatile, None).await?;
-    moved
-}
-
-async fn copy_and_swap(
-    file_system: &Arc<FileSystem>,
-    (file, version): (&Arc<OpenFile>, u64),
-    volatile: &Arc<OpenFile>,
-    spec: LayoutSpec,
-) -> FsResult<()> {
-    let root = Credentials::root();
-    file_system.begin_layout(&root, volatile.inode(), spec, file.inode()).await?;
-    let data: Bytes = file_system.read(file, 0, BYTES_MAX).await?.into_bytes();
-    if !data.is_empty() {
-        let bytes = data.len();
-        if file_system.write(volatile, 0, data, WriteOptions::default()).await? < bytes {
-            return Err(FsError::NoSpace);
-        }
-    }
-    let mut outcome = Err(FsError::Busy);
-    for _ in 0..ATTEMPTS {
-        outcome = file_system.swap_layouts(&root, (file.inode(), version, true), (volatile.inode(), None)).await;
-        if outcome != Err(FsError::Busy) {
-            break;
-        }
-    }
-    outcome
+    Ok(false)
 }

@@ -264,8 +264,7 @@ impl Native {
         if let Some(file) = kept {
             self.file_system.close(file, None).await?;
         }
-        let (parent, _) = self.resolve_parent(path).await?;
-        migration::migrate(&self.file_system, parent, found.inode, migration::layout(layout)).await?;
+        migration::migrate(&self.file_system, found.inode, migration::layout(layout)).await?;
         Ok(Outcome::Done)
     }
 

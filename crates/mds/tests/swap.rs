@@ -14,7 +14,7 @@ use rpc::{
         MdtReply, MdtRequest, OstReply, OstRequest,
         mdt::{
             Create, CreateUnnamed, DataVersion, ExclusiveBegin, ExclusiveEnd, ExclusivePurpose, LayoutChange,
-            LayoutInfo, OpenFlags, OpenId, SizeUpdate, SwapLayouts, SwapSide, open_flag,
+            LayoutInfo, Open, OpenFlags, OpenId, SizeUpdate, SwapLayouts, SwapSide, open_flag,
         },
         ost::{Read, Write},
     },
@@ -230,6 +230,21 @@ async fn a_swap_is_a_way_to_write() {
     assert_eq!(swap(&fs, &root(), sides.0, side(directory, 0)).await, Err(FsError::IsDirectory));
 }
 
+/// A client repeats an open when the MDT restarted while it granted it. Whoever holds writers off waits for that one.
+#[tokio::test]
+async fn an_open_that_is_repeated_does_not_wait_for_who_waits_for_it() {
+    let fs = Fixture::new().await;
+    fs.begin(BOB).await;
+    let inode = file(&fs, "file", LayoutSpec::Plain(stripes(1)), 9).await;
+    let (held, _) = fs.open(ALICE, &root(), inode, READ).await.unwrap();
+    let again = |open| MdtRequest::Open(root(), Open { inode, open, flags: OpenFlags(WRITE) });
+    let open = fs.open_id();
+    assert!(matches!(fs.call(BOB, again(open)).await, Ok(MdtReply::Opened(_))));
+    assert_eq!(version_held(&fs, inode, Some(held)).await, Err(FsError::Busy));
+    assert!(matches!(fs.call(BOB, again(open)).await, Ok(MdtReply::Opened(_))));
+    assert_eq!(fs.call(BOB, again(fs.open_id())).await, Ok(MdtReply::Waiting));
+}
+
 /// What `lfs migrate` does, request by request.
 #[tokio::test]
 async fn a_file_moves_into_an_unnamed_one_and_back_out() {
@@ -240,9 +255,9 @@ async fn a_file_moves_into_an_unnamed_one_and_back_out() {
     let (held, _) = fs.open(ALICE, &root(), inode, READ).await.unwrap();
     let epoch = version_held(&fs, inode, Some(held)).await.unwrap();
     // Writers wait from here on.
-    let who = root();
-    let mut writer = Box::pin(fs.open(BOB, &who, inode, WRITE));
-    assert!(tokio::time::timeout(Duration::from_millis(20), &mut writer).await.is_err());
+    let open = Open { inode, open: fs.open_id(), flags: OpenFlags(WRITE) };
+    let write = MdtRequest::Open(root(), open);
+    assert_eq!(fs.call(BOB, write.clone()).await, Ok(MdtReply::Waiting));
     let open = fs.open_id();
     let unnamed = CreateUnnamed {
         parent: ROOT,
@@ -269,7 +284,7 @@ async fn a_file_moves_into_an_unnamed_one_and_back_out() {
     assert_eq!((moved.attributes.size, moved.attributes.blocks, moved.attributes.mtime), (5 << 20, 99, mtime));
     assert_eq!((layout(&fs, inode).await.object_count(), layout(&fs, inode).await.named_by), (3, Some(volatile)));
     // The writer goes on; with the end of the unnamed file its layout, the old one, goes.
-    writer.await.unwrap();
+    assert!(matches!(fs.call(BOB, write).await, Ok(MdtReply::Opened(_))));
     fs.close(ALICE, volatile, open, None).await.unwrap();
     assert_eq!(fs.stat(volatile).await, Err(FsError::Stale));
 }

@@ -51,8 +51,11 @@ pub(crate) fn open_inode(
         attributes::note_access(txn, &mut inode);
     }
     let changes = flags.has(open_flag::WRITE) || flags.has(open_flag::TRUNCATE);
-    if changes && txn.volatile.opens.is_held(inode.number()) {
-        txn.wait_for(inode.number());
+    // Whoever is asked for again is open already: who holds writers off waits for him.
+    let key = OpenKey { client: txn.context.client, open };
+    let again = txn.volatile.opens.get(key).is_some_and(|file| file.inode == inode.number() && file.writes());
+    if changes && !again && txn.volatile.opens.is_held(inode.number()) {
+        // At once: it may last long, and as many as wait here nobody else's request is executed.
         return Ok(Opening::Waiting);
     }
     let truncates = flags.has(open_flag::TRUNCATE) && inode.kind() == FileKind::Regular;

@@ -129,10 +129,12 @@ impl ObjectCheck {
     fn implied(&self, file: &ScannedInode) -> Option<u64> {
         let layout = file.layout.as_ref()?;
         let inode = file.entry.attributes.inode;
-        let size = |(slot, _): (u32, Location)| {
-            let places = self.objects.get(&layout.object(inode, slot))?;
-            let object_size = places.iter().map(|(_, attributes)| attributes.size).max().unwrap_or(0);
-            Some(layout.file_size(slot, object_size))
+        let size = |(slot, location): (u32, Location)| {
+            let holder = holder(inode, location);
+            let places = self.objects.get(&layout.object(inode, slot))?.iter();
+            // An object on an MDT and one on an OST can have the same name, and be of two files.
+            let sizes = places.filter(|(role, _)| *role == holder).map(|(_, attributes)| attributes.size);
+            sizes.max().map(|object_size| layout.file_size(slot, object_size))
         };
         Some(layout.objects().filter_map(size).max().unwrap_or(0))
     }
@@ -190,12 +192,17 @@ fn finding(inode: InodeNumber, problem: String, repaired: bool) -> Finding {
 fn belongs(file: &ScannedInode, object: ObjectId, role: TargetRole) -> bool {
     let Some(layout) = &file.layout else { return false };
     let inode = file.entry.attributes.inode;
-    let holder = match layout.location(object.slot) {
-        Some(Location::Ost(ost)) => TargetRole::Ost(ost),
-        Some(Location::Mdt) => TargetRole::Mdt(inode.mdt()),
-        None => return false,
-    };
-    holder == role && layout.object(inode, object.slot) == object
+    layout
+        .location(object.slot)
+        .is_some_and(|location| holder(inode, location) == role && layout.object(inode, object.slot) == object)
+}
+
+/// The target that holds an object of a file.
+fn holder(inode: InodeNumber, location: Location) -> TargetRole {
+    match location {
+        Location::Ost(ost) => TargetRole::Ost(ost),
+        Location::Mdt => TargetRole::Mdt(inode.mdt()),
+    }
 }
 
 async fn still_there(targets: &Targets, object: ObjectId, role: TargetRole) -> FsResult<bool> {
@@ -215,10 +222,7 @@ async fn glimpse(targets: &Targets, file: &ScannedInode) -> FsResult<(u64, u64)>
     let inode = file.entry.attributes.inode;
     let (mut size, mut blocks) = (0, 0);
     for (slot, location) in layout.objects() {
-        let role = match location {
-            Location::Ost(ost) => TargetRole::Ost(ost),
-            Location::Mdt => TargetRole::Mdt(inode.mdt()),
-        };
+        let role = holder(inode, location);
         let request = OstRequest::Glimpse(vec![layout.object(inode, slot)]);
         let OstReply::Attributes(found) = targets.objects(role, request).await? else {
             return Err(FsError::Protocol("unexpected answer to Glimpse".to_owned()));

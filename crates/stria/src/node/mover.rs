@@ -114,7 +114,7 @@ impl Work {
                 None => mounted.insert(FileSystem::mount(self.seams.clone(), (self.options)()).await?),
             };
             let mut courtesy = Courtesy::new(bytes_per_second);
-            client.migrate(&Credentials::root(), inode, LayoutSpec::Automatic, &mut courtesy).await
+            client.migrate(&Credentials::root(), inode, LayoutSpec::Automatic, false, Some(&mut courtesy)).await
         }
         .await;
         tracing::info!(target = self.mdt.name(), %inode, outcome = ?moved, "a file that lies badly was to be moved");

@@ -169,8 +169,8 @@ impl Actor {
 
     /// Another layout for a file that this actor has not open; false if somebody is in the way.
     pub async fn migrate(&self, path: &str, layout: u8) -> FsResult<bool> {
-        let (inode, (parent, _)) = (self.stat(path).await?.inode, self.place(path).await?);
-        migration::migrate(&self.file_system, parent, inode, migration::layout(layout)).await
+        let inode = self.stat(path).await?.inode;
+        migration::migrate(&self.file_system, inode, migration::layout(layout)).await
     }
 
     /// fsync
