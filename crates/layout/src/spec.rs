@@ -17,6 +17,8 @@ use crate::{
 
 /// Longest name of a pool of OSTs, in bytes (Lustre's LOV_MAXPOOLNAME).
 pub const POOL_NAME_BYTES_MAX: usize = 15;
+/// Asked for instead of a pool: none, whatever the directory says (`-p ignore`). No pool can be called so.
+pub const POOL_IGNORED: &str = "ignore";
 /// Most stripes per OST that overstriping by a negative count can ask for (`-C -32`).
 pub const STRIPES_PER_OST_MAX: u32 = 32;
 
@@ -48,7 +50,7 @@ pub struct StripeSpec {
     pub first_ost: Option<OstIndex>,
     /// `-o`: exactly these OSTs in this order, one stripe each; empty: the placement chooses.
     pub osts: Vec<OstIndex>,
-    /// `-p`: only OSTs of this pool.
+    /// `-p`: only OSTs of this pool; [`POOL_IGNORED`]: of no pool.
     pub pool: Option<String>,
 }
 
@@ -197,6 +199,11 @@ impl StripeSpec {
         Ok(self.stripe_bytes.map_or(Ok(()), check_stripe_bytes)?)
     }
 
+    /// The pool whose OSTs it asks for.
+    pub fn restricted_to(&self) -> Option<&str> {
+        self.pool.as_deref().filter(|name| *name != POOL_IGNORED)
+    }
+
     /// This spec, its open fields filled from `other`.
     pub fn or(&self, other: &StripeSpec) -> StripeSpec {
         let chosen = if self.osts.is_empty() && self.first_ost.is_none() { other } else { self };
@@ -282,7 +289,7 @@ impl LayoutSpec {
 
     /// All pools it names.
     pub fn named_pools(&self) -> impl Iterator<Item = &str> {
-        self.all_stripes().filter_map(|stripes| stripes.pool.as_deref())
+        self.all_stripes().filter_map(StripeSpec::restricted_to)
     }
 
     fn all_stripes(&self) -> impl Iterator<Item = &StripeSpec> {
@@ -400,7 +407,7 @@ impl FileSystemDefault {
             stripe_bytes: asked.stripe_bytes.unwrap_or(self.stripe_bytes),
             first_ost: asked.first_ost,
             osts: asked.osts.clone(),
-            pool: asked.pool.clone(),
+            pool: asked.restricted_to().map(str::to_owned),
         }
     }
 }
@@ -435,6 +442,24 @@ mod tests {
 
     fn component(end: u64, backing: BackingSpec) -> ComponentSpec {
         ComponentSpec { end, backing }
+    }
+
+    #[test]
+    fn a_request_may_ignore_the_pool_of_its_directory() {
+        let in_pool =
+            |name: &str| LayoutSpec::Plain(StripeSpec { pool: Some(name.to_owned()), ..StripeSpec::default() });
+        let default = FileSystemDefault::default();
+        let pool_of = |request: Option<&LayoutSpec>, directory: &LayoutSpec| {
+            let LayoutSpec::Plain(stripes) = resolve(request, Some(directory), &default) else { panic!("plain") };
+            default.fill(&stripes).pool
+        };
+        let wide = LayoutSpec::Plain(stripes(StripeCount::All, None));
+        assert_eq!(pool_of(Some(&wide), &in_pool("fast")).as_deref(), Some("fast"), "inherited");
+        assert_eq!(pool_of(Some(&in_pool("slow")), &in_pool("fast")).as_deref(), Some("slow"));
+        assert_eq!(pool_of(Some(&in_pool(POOL_IGNORED)), &in_pool("fast")), None);
+        assert_eq!(pool_of(None, &in_pool(POOL_IGNORED)), None);
+        assert_eq!(in_pool(POOL_IGNORED).named_pools().count(), 0);
+        assert_eq!(in_pool("fast").named_pools().collect::<Vec<_>>(), ["fast"]);
     }
 
     #[test]

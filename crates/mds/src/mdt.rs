@@ -30,6 +30,7 @@ use crate::{
     ops,
     options::{MdtOptions, Parameters},
     placement::OstView,
+    pools::{Spill, SpillError},
     recovery,
     statistics::Statistics,
     tables::{
@@ -199,7 +200,22 @@ impl Mdt {
 
     /// Tells which pools there are.
     pub fn update_pools(&self, pools: &[Pool]) {
-        self.namespace().volatile.targets.set_pools(pools);
+        self.namespace().volatile.targets.pools.set(pools);
+    }
+
+    /// Where a pool spills to.
+    pub fn spill(&self, pool: &str) -> Option<Spill> {
+        self.namespace().volatile.targets.pools.spill(pool)
+    }
+
+    /// Sets the pool that another spills to; `None`: none.
+    pub fn set_spill_target(&self, pool: &str, target: Option<&str>) -> Result<(), SpillError> {
+        self.namespace().volatile.targets.pools.set_target(pool, target)
+    }
+
+    /// Sets from which use on, in percent, a pool spills; 0: never.
+    pub fn set_spill_threshold(&self, pool: &str, threshold_pct: u32) -> Result<(), SpillError> {
+        self.namespace().volatile.targets.pools.set_threshold(pool, threshold_pct)
     }
 
     /// Parameters at present.

@@ -6,9 +6,11 @@
 
 use std::collections::BTreeMap;
 
-use layout::{Placement, PlacementPolicy, PlainLayout, ResolvedSpec, TargetStatus};
-use rpc::message::{mgs::Pool, ost::TargetCondition};
+use layout::{Placement, PlacementPolicy, PlainLayout, ResolvedSpec, StripeSpec, TargetStatus};
+use rpc::message::ost::TargetCondition;
 use types::{FsResult, OstIndex, SpaceUsage};
+
+use crate::pools::Pools;
 
 /// Free space a target is taken to have while nothing is known of any.
 const UNKNOWN_BYTES: u64 = 1 << 40;
@@ -37,8 +39,8 @@ pub struct OstView {
 #[derive(Debug, Default)]
 pub(crate) struct Targets {
     osts: BTreeMap<OstIndex, OstView>,
-    /// OSTs by the name of their pool.
-    pools: BTreeMap<String, Vec<OstIndex>>,
+    /// Pools of them.
+    pub pools: Pools,
     placement: Placement,
     /// State of the random numbers of placement: one from the system at the start, then SplitMix64 (Steele, Lea, Flood
     /// 2014), because asking the kernel would cost more than the rest of a creation's decisions.
@@ -48,7 +50,7 @@ pub(crate) struct Targets {
 impl Targets {
     /// Nothing known; placement begins from a random number.
     pub fn new(random: u64) -> Self {
-        Self { osts: BTreeMap::new(), pools: BTreeMap::new(), placement: Placement::new(random), dice: random }
+        Self { osts: BTreeMap::new(), pools: Pools::default(), placement: Placement::new(random), dice: random }
     }
 
     /// Takes a map over: new targets appear, missing ones go, known ones keep their reports.
@@ -61,19 +63,19 @@ impl Targets {
         }
     }
 
-    /// Takes the pools of a map over.
-    pub fn set_pools(&mut self, pools: &[Pool]) {
-        self.pools = pools.iter().map(|pool| (pool.name.clone(), pool.osts.clone())).collect();
-    }
-
-    /// Whether there is such a pool.
-    pub fn is_pool(&self, name: &str) -> bool {
-        self.pools.contains_key(name)
-    }
-
-    /// Whether an OST is in a pool. A pool that was removed since it was asked for restricts nothing, as in Lustre.
-    fn in_pool(&self, ost: OstIndex, pool: Option<&str>) -> bool {
-        pool.and_then(|name| self.pools.get(name)).is_none_or(|osts| osts.binary_search(&ost).is_ok())
+    /// What a request for stripes gets: of no pool if it ignores pools, of another one if its pool spills.
+    pub fn pass_on(&mut self, stripes: &StripeSpec) -> StripeSpec {
+        let osts = &self.osts;
+        let used_pct = |pool: &[OstIndex]| {
+            let reports = pool.iter().filter_map(|ost| osts.get(ost)?.report);
+            let (total, available) = reports.fold((0u128, 0u128), |(total, available), OstReport { space, .. }| {
+                (total + u128::from(space.bytes_total), available + u128::from(space.bytes_available))
+            });
+            let used = total.saturating_sub(available) * 100;
+            used.checked_div(total).map(|percent| percent as u32)
+        };
+        let pool = stripes.restricted_to().map(|pool| self.pools.pass_on(pool, used_pct));
+        StripeSpec { pool, ..stripes.clone() }
     }
 
     /// An OST answered.
@@ -127,7 +129,7 @@ impl Targets {
             .statuses()
             .into_iter()
             .filter(condition)
-            .filter(|status| self.in_pool(status.index, spec.pool.as_deref()))
+            .filter(|status| self.pools.contains(status.index, spec.pool.as_deref()))
             .collect();
         let random = self.roll();
         let osts = self.placement.choose(spec, &statuses, policy, random)?;
@@ -136,7 +138,8 @@ impl Targets {
 
     /// OSTs of a pool (of all) that take new objects, with their free bytes.
     pub fn available(&self, pool: Option<&str>, policy: &PlacementPolicy) -> Vec<(OstIndex, u64)> {
-        let is_usable = |status: &TargetStatus| status.exclusion(policy).is_none() && self.in_pool(status.index, pool);
+        let is_usable =
+            |status: &TargetStatus| status.exclusion(policy).is_none() && self.pools.contains(status.index, pool);
         let usable = self.statuses().into_iter().filter(is_usable);
         usable.map(|status| (status.index, status.bytes_available)).collect()
     }
@@ -174,6 +177,8 @@ impl Targets {
 
 #[cfg(test)]
 mod tests {
+    use rpc::message::mgs::Pool;
+
     use super::*;
 
     fn report(available: u64) -> OstReport {
@@ -206,7 +211,7 @@ mod tests {
     fn a_pool_restricts_placement_as_long_as_there_is_one() {
         let mut targets = Targets::default();
         targets.set_map(&(0..4).map(|index| (OstIndex(index), true)).collect::<Vec<_>>());
-        targets.set_pools(&[
+        targets.pools.set(&[
             Pool { name: "fast".to_owned(), osts: vec![OstIndex(1), OstIndex(3)] },
             Pool { name: "none.yet".to_owned(), osts: Vec::new() },
         ]);
@@ -223,8 +228,31 @@ mod tests {
         assert_eq!(place("fast"), Ok(vec![OstIndex(1), OstIndex(3)]));
         assert_eq!(place("none.yet"), Err(types::FsError::NoSpace));
         assert_eq!(place("removed").map(|osts| osts.len()), Ok(4));
-        assert!(targets.is_pool("fast") && !targets.is_pool("removed"));
+        assert!(targets.pools.is_pool("fast") && !targets.pools.is_pool("removed"));
         assert_eq!(targets.available(Some("fast"), &policy).len(), 2);
+    }
+
+    #[test]
+    fn a_pool_that_is_used_to_its_threshold_spills() {
+        let mut targets = Targets::default();
+        targets.set_map(&(0..3).map(|index| (OstIndex(index), true)).collect::<Vec<_>>());
+        let pool = |name: &str, osts: &[u16]| Pool {
+            name: name.to_owned(),
+            osts: osts.iter().copied().map(OstIndex).collect(),
+        };
+        targets.pools.set(&[pool("fast", &[0, 1]), pool("slow", &[2])]);
+        targets.pools.set_threshold("fast", 60).unwrap();
+        targets.pools.set_target("fast", Some("slow")).unwrap();
+        let asked = StripeSpec { pool: Some("fast".to_owned()), ..StripeSpec::default() };
+        let mut pool_of = |available: [u64; 2]| {
+            (0..).zip(available).for_each(|(index, mib)| targets.report(OstIndex(index), report(mib)));
+            targets.pass_on(&asked).pool.unwrap()
+        };
+        assert_eq!(pool_of([100, 710]), "fast", "59.5 % of both");
+        assert_eq!(pool_of([100, 700]), "slow");
+        assert_eq!(pool_of([900, 700]), "fast", "again");
+        let ignoring = StripeSpec { pool: Some(layout::spec::POOL_IGNORED.to_owned()), ..StripeSpec::default() };
+        assert_eq!(targets.pass_on(&ignoring).pool, None);
     }
 
     #[test]

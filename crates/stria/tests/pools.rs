@@ -2,7 +2,7 @@
 
 mod common;
 
-use common::{FileSystem, Transport};
+use common::{FileSystem, PATIENCE, Transport, wait_for};
 
 #[test]
 fn a_pool_restricts_new_files_and_survives_a_restart() {
@@ -32,5 +32,77 @@ fn a_pool_restricts_new_files_and_survives_a_restart() {
     assert_eq!(shown.len(), 2, "{df}");
     assert!(shown[0].contains("OST0001") && shown[1].contains("OST0003"), "{df}");
     assert_eq!(system.shell(&format!("lfs df -p absent {point}")).output().status, libc::ENOENT);
+    system.finish();
+}
+
+/// From `lfs setstripe -p` to the OSTs of files, in every way that a pool can be asked for.
+#[test]
+fn pools_are_asked_for_inherited_ignored_and_spilled() {
+    let mut system = FileSystem::start(Transport::InProcess, 1);
+    let run_dir = system.place().data("up").join("run").display().to_string();
+    let point = system.root().display().to_string();
+    let shell = |system: &FileSystem, line: &str| {
+        let line = line.replace("CTL", &format!("stria ctl --run-dir {run_dir}")).replace("MNT", &point);
+        system.shell(&line)
+    };
+    for line in [
+        "CTL pool_new stria.fast",
+        "CTL pool_add stria.fast stria-OST[0-1]",
+        "CTL pool_new stria.slow",
+        "CTL pool_add stria.slow stria-OST[2-3]",
+        "mkdir MNT/d && lfs setstripe -p fast -c -1 MNT/d",
+    ] {
+        shell(&system, line).succeed();
+    }
+    // The OSTs of a file's first component, and its pool.
+    let layout = |system: &FileSystem, make: &str, name: &str| {
+        shell(system, &format!("{make} MNT/d/{name}")).succeed();
+        let shown = shell(system, &format!("lfs getstripe MNT/d/{name}")).succeed();
+        let osts = shown.lines().filter_map(|line| line.split_whitespace().next()?.parse::<u32>().ok());
+        let mut osts: Vec<u32> = osts.collect();
+        osts.sort_unstable();
+        let pool = shell(system, &format!("lfs getstripe -p MNT/d/{name}")).succeed();
+        (osts, pool.trim().to_owned())
+    };
+    let (fast, slow, all) = (vec![0, 1], vec![2, 3], vec![0, 1, 2, 3]);
+    assert_eq!(layout(&system, "touch", "inherited"), (fast.clone(), "fast".to_owned()));
+    assert_eq!(layout(&system, "lfs setstripe -p inherit -S 1M", "inherit"), (fast.clone(), "fast".to_owned()));
+    assert_eq!(layout(&system, "lfs setstripe -p slow", "own"), (slow.clone(), "slow".to_owned()));
+    for none in ["ignore", "none"] {
+        assert_eq!(layout(&system, &format!("lfs setstripe -p {none}"), none), (all.clone(), String::new()), "{none}");
+    }
+    assert_ne!(shell(&system, "lfs setstripe -p absent MNT/d/absent").output().status, 0);
+    // Each component its pool; the second gets its objects when it is written.
+    shell(&system, "lfs setstripe -E 1M -c -1 -p fast -E -1 -c -1 -p slow MNT/d/both").succeed();
+    shell(&system, "dd if=/dev/zero of=MNT/d/both bs=1M seek=1 count=1 conv=notrunc status=none").succeed();
+    let shown = shell(&system, "lfs getstripe -y MNT/d/both").succeed();
+    let pools: Vec<&str> =
+        shown.lines().filter_map(|line| line.trim().strip_prefix("lmm_pool:")).map(str::trim).collect();
+    assert_eq!(pools, ["fast", "slow"], "{shown}");
+
+    // Spilling: every pool is used to at least one percent, since the device is.
+    let spill = "lod.*.pool.fast.spill";
+    assert_eq!(shell(&system, &format!("CTL get_param -n {spill}_threshold_pct")).succeed().trim(), "0");
+    for refused in ["_target=absent", "_target=fast", "_threshold_pct=101"] {
+        assert_ne!(shell(&system, &format!("CTL set_param '{spill}{refused}'")).output().status, 0, "{refused}");
+    }
+    shell(&system, &format!("CTL set_param -P '{spill}_target=slow'")).succeed();
+    shell(&system, &format!("CTL set_param -P '{spill}_threshold_pct=1'")).succeed();
+    let spilled = |system: &FileSystem, name: &str| layout(system, "touch", name) == (slow.clone(), "slow".to_owned());
+    let mut attempt = 0;
+    wait_for("spilling", PATIENCE, || {
+        attempt += 1;
+        spilled(&system, &format!("spilled{attempt}")).then_some(())
+    });
+    system.unmount(0);
+    system.mount(0);
+    wait_for("spilling after a restart", PATIENCE, || {
+        attempt += 1;
+        spilled(&system, &format!("spilled{attempt}")).then_some(())
+    });
+    assert_ne!(shell(&system, "CTL get_param -n lod.*.pool.fast.spill_hit").succeed().trim(), "0");
+    assert_eq!(layout(&system, "lfs setstripe -p ignore", "ignoring").0, all);
+    shell(&system, &format!("CTL set_param '{spill}_threshold_pct=0'")).succeed();
+    assert_eq!(layout(&system, "touch", "back"), (fast, "fast".to_owned()));
     system.finish();
 }

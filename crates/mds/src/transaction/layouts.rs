@@ -32,8 +32,8 @@ impl Transaction<'_> {
         let of_policy;
         let components = match spec {
             LayoutSpec::Plain(stripes) => {
-                let plain = self.place(stripes)?;
-                return Ok(Layout::plain(Layout::FIRST_GENERATION, plain, stripes.clone()));
+                let (plain, stripes) = self.place(stripes)?;
+                return Ok(Layout::plain(Layout::FIRST_GENERATION, plain, stripes));
             }
             LayoutSpec::Composite(components) => components.as_slice(),
             LayoutSpec::Automatic => {
@@ -54,14 +54,17 @@ impl Transaction<'_> {
         if !spec.named_osts().all(|ost| targets.is_known(ost)) {
             return Err(FsError::Invalid);
         }
-        let unknown = spec.named_pools().find(|pool| !targets.is_pool(pool));
+        let unknown = spec.named_pools().find(|pool| !targets.pools.is_pool(pool));
         unknown.map_or(Ok(()), |pool| Err(FsError::Refused(format!("pool '{pool}' does not exist"))))
     }
 
-    /// Chooses targets.
-    fn place(&mut self, stripes: &StripeSpec) -> FsResult<layout::PlainLayout> {
+    /// Chooses targets, and says what was asked for in the end: of another pool, if that one spills.
+    fn place(&mut self, stripes: &StripeSpec) -> FsResult<(layout::PlainLayout, StripeSpec)> {
         let default: FileSystemDefault = self.context.parameters.default_layout;
-        self.volatile.targets.place(&default.fill(stripes), &self.context.parameters.placement)
+        let targets = &mut self.volatile.targets;
+        let stripes = targets.pass_on(stripes);
+        let plain = targets.place(&default.fill(&stripes), &self.context.parameters.placement)?;
+        Ok((plain, stripes))
     }
 
     /// Chooses targets that have this much room, if there are any.
@@ -70,7 +73,8 @@ impl Transaction<'_> {
         let policy = self.context.parameters.placement;
         let roomy = |status: &TargetStatus| status.bytes_available >= bytes_per_stripe;
         match self.volatile.targets.place_where(&default.fill(stripes), &policy, roomy) {
-            Err(FsError::NoSpace) => self.place(stripes),
+            // Stripes of automatic components are of no pool.
+            Err(FsError::NoSpace) => self.place(stripes).map(|(plain, _)| plain),
             placed => placed,
         }
     }
@@ -82,7 +86,7 @@ impl Transaction<'_> {
         while let Some(position) = layout.pending(start, end).first().copied() {
             match layout.components[position].backing.clone() {
                 Backing::Pending(stripes) => {
-                    let plain = self.place(&stripes)?;
+                    let (plain, stripes) = self.place(&stripes)?;
                     layout.instantiate(position, plain, stripes).map_err(refused)?;
                 }
                 Backing::Automatic => self.instantiate_automatic(layout, position, Extent { start, end }, growth)?,
@@ -144,6 +148,7 @@ impl Transaction<'_> {
         let share = step_bytes.div_ceil(own.len().max(1) as u64);
         let policy = self.context.parameters.placement;
         let targets = &mut self.volatile.targets;
+        let spec = targets.pass_on(&spec);
         let others = targets.available(spec.pool.as_deref(), &policy).into_iter().filter(|(ost, _)| !own.contains(ost));
         let elsewhere = others.map(|(_, free)| free).any(|free| free >= share);
         let before = if own.is_empty() { elsewhere } else { targets.have_room(&own, share, &policy) };
@@ -184,6 +189,7 @@ impl Transaction<'_> {
             let others = if overstriped { &[][..] } else { &plain.osts[..] };
             let wanted =
                 StripeSpec { stripe_count: StripeCount::Exactly(moved.len() as u32), first_ost: None, ..spec.clone() };
+            let wanted = self.volatile.targets.pass_on(&wanted);
             let (default, policy) = (self.context.parameters.default_layout, self.context.parameters.placement);
             let other = |status: &TargetStatus| !refused.contains(&status.index) && !others.contains(&status.index);
             let chosen = self.volatile.targets.place_where(&default.fill(&wanted), &policy, other)?.osts;

@@ -37,7 +37,7 @@ pub const LAYOUT_HELP: &str = "\
                             a bare number below 4096 means KiB; 0: the default
   -i, --stripe-index OST    OST of the first stripe; -1: chosen by free space and turn
   -o, --ost OST[,..]        exactly these OSTs, in this order: numbers and ranges, as in 0,2-4
-  -p, --pool POOL           only OSTs of this pool; 'ignore': of none, 'inherit': of the directory's
+  -p, --pool POOL           only OSTs of this pool; 'ignore': of any, 'inherit': of the directory's
   -L, --layout PATTERN      raid0: stripes on OSTs; mdt: data on the MDT (the first component only)
   -E, --component-end END   begins a component of the file that ends there: a multiple of 64K, or -1
                             or 'eof'. The options behind it are about this component; the next one
@@ -221,7 +221,7 @@ impl Draft {
             Draft { stripe_bytes: Some(bytes), .. } => refuse("stripe-size", bytes.to_string()),
             Draft { first_ost: Some(ost), .. } => refuse("stripe-index", ost.0.to_string()),
             Draft { osts, .. } if !osts.is_empty() => refuse("ost-list", osts.len().to_string()),
-            Draft { pool: Some(pool), .. } => refuse("pool", pool.clone()),
+            Draft { pool: Some(pool), .. } if pool != spec::POOL_IGNORED => refuse("pool", pool.clone()),
             Draft { step_bytes: Some(bytes), .. } => refuse("extension-size", bytes.to_string()),
             _ => Ok(BackingSpec::Mdt),
         }
@@ -304,10 +304,11 @@ fn osts(text: &str) -> Result<Vec<OstIndex>, Failure> {
     Ok(osts)
 }
 
-/// A pool's name; `None`: none of its own.
+/// A pool's name, or that of none; `None`: the directory's.
 fn pool(text: &str) -> Result<Option<String>, Failure> {
     match text {
-        "" | "ignore" | "inherit" | "none" => Ok(None),
+        "" | "inherit" => Ok(None),
+        "none" | spec::POOL_IGNORED => Ok(Some(spec::POOL_IGNORED.to_owned())),
         name if spec::is_pool_name(name) => Ok(Some(name.to_owned())),
         name => {
             let problem = format!("lfs setstripe: Invalid Poolname '{name}': {} (22)", strerror(libc::EINVAL));
@@ -347,7 +348,10 @@ mod tests {
         assert_eq!(plain("-o 0,2-4,0x7").osts, osts(&[0, 2, 3, 4, 7]));
         assert_eq!(plain("-o 1,2 -c 2").stripe_count, StripeCount::Default);
         assert_eq!(plain("-p flash").pool.as_deref(), Some("flash"));
-        assert_eq!(plain("-p ignore").pool, None);
+        assert_eq!(plain("-p inherit").pool, None);
+        for ignoring in ["-p ignore", "-p none"] {
+            assert_eq!(plain(ignoring).pool.as_deref(), Some(spec::POOL_IGNORED));
+        }
         assert_eq!(plain("-E 0 -c 3").stripe_count, StripeCount::Exactly(3), "no component begins");
     }
 

@@ -19,7 +19,7 @@ use rt::{
 use tokio::sync::watch;
 use types::OstIndex;
 
-use super::{Node, parameters};
+use super::{Node, parameters, pool_parameters::PoolParameters};
 use crate::ctl::{
     protocol::{CtlReply, CtlRequest, Parameter, PoolChange, PoolLine, TargetLine},
     socket::{ControlSocket, Responder},
@@ -60,15 +60,33 @@ pub fn split_assignment(assignment: &str) -> anyhow::Result<(&str, &str)> {
     assignment.split_once('=').with_context(|| format!("'{assignment}': expected NAME=VALUE"))
 }
 
-/// Sets permanent parameters, now and whenever the cluster map brings others. Names that this process does not have are
-/// for others. On a thread of its own, because reading a parameter may wait.
+/// Keeps the parameters of pools, and sets permanent ones, now and whenever the cluster map brings others. Names that this
+/// process does not have are for others. On a thread of its own, because reading a parameter may wait.
 fn follow_permanent(tree: &ParameterTree, node: &Node) -> anyhow::Result<watch::Sender<()>> {
     let (stop, stopped) = watch::channel(());
     let (tree, cores, mut maps) = (tree.clone(), node.cores().clone(), node.watcher.subscribe());
+    let mut applied = node.applied.clone();
+    let mdts = node.mdts.iter().map(|mdt| Arc::clone(&mdt.target)).collect();
+    let mut pools = PoolParameters::new(&tree, mdts);
     std::thread::Builder::new().name("parameters".to_owned()).spawn(move || {
         let mut known: Vec<(String, String)> = Vec::new();
         loop {
-            let permanent = maps.borrow_and_update().parameters.clone();
+            let map = maps.borrow_and_update().clone();
+            let mut ended = stopped.clone();
+            // The metadata targets must know of a pool before anything is set for it.
+            let goes_on = cores.block_on(async {
+                tokio::select! {
+                    applied = applied.wait_for(|version| *version >= map.version) => applied.is_ok(),
+                    _ = ended.changed() => false,
+                }
+            });
+            if !goes_on {
+                return;
+            }
+            if pools.follow(&map.pools) {
+                known.retain(|(pattern, _)| !pattern.contains(POOL_PARAMETERS));
+            }
+            let permanent = map.parameters.clone();
             for (pattern, value) in permanent.iter().filter(|setting| !known.contains(setting)) {
                 match tree.set(pattern, value) {
                     Ok(_) | Err(ParameterError::Unknown(_)) => {}
@@ -90,6 +108,9 @@ fn follow_permanent(tree: &ParameterTree, node: &Node) -> anyhow::Result<watch::
     })?;
     Ok(stop)
 }
+
+/// Part of the names of pools' parameters.
+const POOL_PARAMETERS: &str = ".pool.";
 
 struct NodeResponder {
     tree: ParameterTree,

@@ -12,6 +12,7 @@ mod mdt_parameters;
 pub mod mount;
 mod mover;
 mod parameters;
+mod pool_parameters;
 pub mod serve;
 mod signals;
 mod status;
