@@ -1,5 +1,5 @@
-//! Two clients cross the watermarks of one file at the same moment, and somebody dies in the middle: each death at many
-//! moments, in virtual time.
+//! Two clients make a file's layout change at the same moment, and somebody dies in the middle: each death at many moments,
+//! in virtual time. They cross its watermarks; or the OST below both of them fills up.
 
 use std::{future::pending, sync::Arc, time::Duration};
 
@@ -14,8 +14,9 @@ use lab::{
     seed::{growing_layout, set_default_layout, settings},
     server::Role,
 };
+use layout::{LayoutSpec, Location, automatic::BYTES_ON_MDT};
 use rpc::message::mdt::{OpenFlags, open_flag};
-use rt::Entropy;
+use rt::{Entropy, parameters::ParameterTree};
 use types::{Credentials, InodeNumber};
 
 const READ_WRITE: OpenFlags = OpenFlags(open_flag::READ | open_flag::WRITE);
@@ -23,6 +24,15 @@ const NAME: &[u8] = b"growing";
 /// The first client's part and the second one's: each has a component to itself, and they share one.
 const PARTS: [(u64, usize); 2] = [(60 << 10, 300 << 10), (360 << 10, 300 << 10)];
 const SEEDS: u64 = 12;
+
+/// Why the layout changes while both write.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Change {
+    /// They cross watermarks.
+    Growth,
+    /// The OST of an automatic layout's component is full.
+    FullOst,
+}
 
 /// Who dies while both write.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -62,13 +72,41 @@ async fn contents(cluster: &Cluster, client: u16) -> Result<Vec<u8>, String> {
     .await
 }
 
-async fn cross(cluster: &Cluster, death: Death) -> Result<(), String> {
-    set_default_layout(cluster, growing_layout()).await?;
-    on(cluster, 0, |file_system| async move {
+/// Makes a file with an object where both will write, whose OST takes nothing any more.
+async fn prepare_full_ost(cluster: &Cluster) -> Result<(), String> {
+    set_default_layout(cluster, LayoutSpec::Automatic).await?;
+    let layout = on(cluster, 0, |file_system| async move {
         let file = open(&file_system).await?;
-        file_system.fsync(&file, false).await.map_err(|error| format!("fsync: {error}"))
+        let inode = file.inode();
+        let failed = |error| format!("a truncated file: {error}");
+        file_system.truncate(&Credentials::root(), inode, Some(&file), PARTS[0].0 + 40_000).await.map_err(failed)?;
+        file_system.fsync(&file, false).await.map_err(failed)?;
+        file_system.layout_info(inode).await.map_err(failed)?.layout.ok_or("no layout".to_owned())
     })
     .await?;
+    let end = layout.objects().last().map(|(_, location)| location);
+    let Some(Location::Ost(ost)) = end else { return Err(format!("not on an OST: {layout:?}")) };
+    let tree = ParameterTree::new();
+    let filled = cluster.inspect(Role::Oss(ost.0), |serving| {
+        let target = serving.ost.as_ref().expect("an OSS has a target");
+        target.register_parameters(&tree).expect("a new tree");
+        tree.set(&format!("obdfilter.{}.reserved_mb", target.name()), "1000000").is_ok()
+    });
+    if filled == Some(true) { Ok(()) } else { Err("the OST is not full".to_owned()) }
+}
+
+async fn change(cluster: &Cluster, change: Change, death: Death) -> Result<(), String> {
+    match change {
+        Change::Growth => {
+            set_default_layout(cluster, growing_layout()).await?;
+            on(cluster, 0, |file_system| async move {
+                let file = open(&file_system).await?;
+                file_system.fsync(&file, false).await.map_err(|error| format!("fsync: {error}"))
+            })
+            .await?;
+        }
+        Change::FullOst => prepare_full_ost(cluster).await?,
+    }
     let mut files = Vec::new();
     for client in 0..2 {
         files.push(on(cluster, client, |file_system| async move { open(&file_system).await }).await?);
@@ -108,21 +146,24 @@ async fn cross(cluster: &Cluster, death: Death) -> Result<(), String> {
         checkers::finishes(cluster, "a look at objects", checkers::outbox_drains(cluster, &inspector)).await??;
         inspector.close().await;
     }
-    judge(&contents(cluster, 2).await?, client_died)?;
+    // What lay on the MDT and was not synced may be gone with its power.
+    let on_mdt = change == Change::FullOst && death == Death::MdtPower;
+    let kept_from = if on_mdt { BYTES_ON_MDT as usize } else { 0 };
+    judge(&contents(cluster, 2).await?, client_died, kept_from)?;
     drop(files);
     checkers::at_rest(cluster).await?;
-    judge(&contents(cluster, 1).await?, client_died)
+    judge(&contents(cluster, 1).await?, client_died, kept_from)
 }
 
-/// Everything that was acknowledged is there; of what a client that died had under way, any part.
-fn judge(data: &[u8], client_died: bool) -> Result<(), String> {
+/// Everything that was acknowledged is there, from `kept_from` on; of what a client that died had under way, any part.
+fn judge(data: &[u8], client_died: bool, kept_from: usize) -> Result<(), String> {
     let [(first, first_bytes), (second, second_bytes)] = PARTS.map(|(offset, bytes)| (offset as usize, bytes));
     if data.len() != second + second_bytes {
         return Err(format!("the file has {} bytes", data.len()));
     }
     let expected = |at: usize, byte: u8| match at {
         at if at < first => byte == 0,
-        at if at < first + first_bytes => byte == 1 || (client_died && byte == 0),
+        at if at < first + first_bytes => byte == 1 || ((client_died || at < kept_from) && byte == 0),
         at => byte == 2 && at >= second,
     };
     match (0..data.len()).find(|at| !expected(*at, data[*at])) {
@@ -131,7 +172,7 @@ fn judge(data: &[u8], client_died: bool) -> Result<(), String> {
     }
 }
 
-fn hold(death: Death) {
+fn hold(why: Change, death: Death) {
     // Unoptimised futures are deep.
     const STACK_BYTES: usize = 256 << 20;
     for seed in 0..SEEDS {
@@ -146,14 +187,16 @@ fn hold(death: Death) {
                     tokio::select! {
                         biased;
                         reason = cluster.failed() => Err(reason),
-                        outcome = cross(&cluster, death) => outcome,
+                        outcome = change(&cluster, why, death) => outcome,
                     }
                 }
             };
             let ran = simulation.run(RunLimits::default(), main);
             simulation.end();
             let outcome = ran.map_err(|stuck| stuck.to_string()).and_then(|outcome| outcome);
-            outcome.map_err(|reason| format!("seed {seed}, {death:?}: {reason}\n{}", lab::log::tail(&log.text(), 40)))
+            outcome.map_err(|reason| {
+                format!("seed {seed}, {why:?}, {death:?}: {reason}\n{}", lab::log::tail(&log.text(), 40))
+            })
         };
         let thread = std::thread::Builder::new().stack_size(STACK_BYTES).spawn(run).expect("a thread");
         if let Err(reason) = thread.join().expect("the run ends") {
@@ -164,20 +207,40 @@ fn hold(death: Death) {
 
 #[test]
 fn the_mdt_dies_while_two_clients_cross_a_watermark() {
-    hold(Death::Mdt);
+    hold(Change::Growth, Death::Mdt);
 }
 
 #[test]
 fn the_mdt_loses_power_while_two_clients_cross_a_watermark() {
-    hold(Death::MdtPower);
+    hold(Change::Growth, Death::MdtPower);
 }
 
 #[test]
 fn a_client_dies_while_it_crosses_a_watermark_with_another() {
-    hold(Death::Client);
+    hold(Change::Growth, Death::Client);
 }
 
 #[test]
 fn a_client_and_the_mdt_die_while_two_clients_cross_a_watermark() {
-    hold(Death::ClientAndMdt);
+    hold(Change::Growth, Death::ClientAndMdt);
+}
+
+#[test]
+fn the_mdt_dies_while_two_clients_find_an_ost_full() {
+    hold(Change::FullOst, Death::Mdt);
+}
+
+#[test]
+fn the_mdt_loses_power_while_two_clients_find_an_ost_full() {
+    hold(Change::FullOst, Death::MdtPower);
+}
+
+#[test]
+fn a_client_dies_while_it_finds_an_ost_full_with_another() {
+    hold(Change::FullOst, Death::Client);
+}
+
+#[test]
+fn a_client_and_the_mdt_die_while_two_clients_find_an_ost_full() {
+    hold(Change::FullOst, Death::ClientAndMdt);
 }
