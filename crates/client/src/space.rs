@@ -4,7 +4,10 @@ use std::sync::Arc;
 
 use layout::{Layout, ObjectRange};
 use rpc::message::ost::SpaceChange;
-use types::{FsError, FsResult, limits::FILE_BYTES_MAX};
+use types::{
+    FsError, FsResult,
+    limits::{BLOCK_BYTES, FILE_BYTES_MAX},
+};
 
 use crate::{
     AllocateMode, FileSystem, OpenFile, SeekTarget,
@@ -122,8 +125,9 @@ impl FileSystem {
         while let Some(at) = from {
             let start = layout.object_position(object.id.slot, at);
             let found = self.seek_object(object, start, wants_data).await?;
-            // Nothing found when looking for a hole: `start` is at or behind the object's end.
-            let found = if wants_data { found } else { Some(found.unwrap_or(start)) };
+            // Nothing found when looking for a hole: `start` is at or behind the object's end. A block that an object ends in
+            // is data as a whole if the file goes on.
+            let found = if wants_data { found } else { Some(found.map_or(start, next_block)) };
             let Some(position) = found.map(|found| layout.file_offset(object.id.slot, found)) else { return Ok(None) };
             // Between parts of a component, and behind its extent, the object's hole or end is not the file's.
             from = layout.next_of(object.id.slot, position);
@@ -133,6 +137,10 @@ impl FileSystem {
         }
         Ok(None)
     }
+}
+
+fn next_block(offset: u64) -> u64 {
+    offset.next_multiple_of(BLOCK_BYTES)
 }
 
 #[cfg(test)]
