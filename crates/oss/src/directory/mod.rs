@@ -124,8 +124,10 @@ pub struct DirectoryStore {
     /// Most bytes of one batch, roughly.
     batch_bytes: usize,
     stopping: AtomicBool,
-    /// No host file is without a record, apart from those of requests under way.
+    /// Host files without a record from before the opening are gone.
     swept: AtomicBool,
+    /// A host file may have been left without a record since, wherever the sweep is.
+    strayed: AtomicBool,
 }
 
 /// Name of an object's host file. 256 directories keep each of them short.

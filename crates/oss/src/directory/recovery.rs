@@ -78,6 +78,7 @@ impl DirectoryStore {
             batch_bytes,
             stopping: false.into(),
             swept: false.into(),
+            strayed: false.into(),
         });
         let unclean = store.meta(CLEAN_KEY)?.is_none();
         store.swept.store(!unclean, Ordering::Release);
@@ -96,7 +97,7 @@ impl DirectoryStore {
 
     /// Writes down that the store ended well and has no stray files. The last change before the journal is closed.
     pub(super) async fn mark_clean(&self) -> FsResult<()> {
-        if !self.swept.load(Ordering::Acquire) {
+        if !self.swept.load(Ordering::Acquire) || self.strayed.load(Ordering::Acquire) {
             return Ok(());
         }
         let lsn = self.apply_marked(|_| {
@@ -253,6 +254,7 @@ impl DirectoryStore {
                     if let Some(object) = parse_host_file(file)
                         && let Err(error) = store.sweep(object).await
                     {
+                        store.strayed.store(true, Ordering::Release);
                         tracing::warn!(target = %store.target, %object, %error, "host file not swept");
                     }
                     if number % SWEEP_FILES_MAX == SWEEP_FILES_MAX - 1 {

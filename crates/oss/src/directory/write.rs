@@ -55,7 +55,7 @@ impl<'a> BytesWithoutRecord<'a> {
 impl Drop for BytesWithoutRecord<'_> {
     fn drop(&mut self) {
         if let Some(store) = self.0 {
-            store.swept.store(false, Ordering::Release);
+            store.strayed.store(true, Ordering::Release);
         }
     }
 }
@@ -220,5 +220,34 @@ impl NewBlock {
     pub fn inline(block: u64, contents: Vec<u8>) -> Self {
         let checksum = crc32c(&contents);
         Self { block, checksum, data: without_zeros(contents.into()), in_place: false }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{
+        directory::test_store::{TestStore, quiet},
+        store::ObjectStore,
+        superblock::CLEAN_KEY,
+        tables::META,
+    };
+
+    /// The sweep may have gone by already: then only the next one finds the file.
+    #[tokio::test]
+    async fn a_write_that_fails_while_the_sweep_is_under_way_is_not_forgotten_at_its_end() {
+        for strayed in [true, false] {
+            let test = TestStore::new(quiet()).await;
+            let store = test.store();
+            let bytes = BytesWithoutRecord(Some(store));
+            if strayed {
+                drop(bytes);
+            } else {
+                bytes.recorded();
+            }
+            store.swept.store(true, Ordering::Release);
+            store.stop().await.unwrap();
+            assert_eq!(store.kv.get(META, CLEAN_KEY).unwrap().is_none(), strayed);
+        }
     }
 }
