@@ -116,7 +116,9 @@ mod tests {
         assert_eq!(parts(bytes).iter().flatten().map(|(_, bytes)| bytes).sum::<u64>(), bytes);
         let mut offsets: Vec<u64> = hosts(bytes).into_iter().flatten().map(|(offset, _)| offset).collect();
         let reads = offsets.len() as u64;
-        assert!((bytes / RECORD_BYTES as u64 / 20..bytes / RECORD_BYTES as u64 / 10).contains(&reads), "{reads}");
+        // One host in sixteen; of so few hosts some have many records.
+        let records = bytes / RECORD_BYTES as u64;
+        assert!((records / 50..records / 5).contains(&reads), "{reads} of {records}");
         offsets.sort_unstable();
         offsets.dedup();
         assert_eq!(offsets.len() as u64, reads);
