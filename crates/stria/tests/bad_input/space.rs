@@ -186,7 +186,10 @@ fn a_device_full_of_small_files_takes_as_many_again_once_they_are_deleted() {
     site.mount("rw");
     let contents = |number: usize| vec![number as u8; 60 << 10];
     let write = |round: usize, number: usize| fs::write(site.path(format!("{round}/{number}")), contents(number));
-    let mut files = usize::MAX;
+    // Else they begin on the metadata target.
+    site.stria(&["lfs", "setstripe", "-c", "1", &site.name("")]);
+    // More than the device has room for.
+    let mut files = (768 << 20) / (60 << 10);
     for round in 0..4 {
         fs::create_dir(site.path(format!("{round}"))).unwrap();
         for number in 0..files {
@@ -205,6 +208,7 @@ fn a_device_full_of_small_files_takes_as_many_again_once_they_are_deleted() {
                 .unwrap();
             }
         }
+        assert!(files < 7000, "the device was never full");
         for number in (0..files).step_by(97) {
             assert_eq!(fs::read(site.path(format!("{round}/{number}"))).unwrap(), contents(number));
         }
