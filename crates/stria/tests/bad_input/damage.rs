@@ -122,8 +122,10 @@ fn journal_end(target: &Path) -> (PathBuf, u64) {
     (path, end.next_multiple_of(8) + 8192)
 }
 
-/// Files of several sizes, some synced.
+/// Files of several sizes, some synced, on object targets.
 fn write_files(site: &Site) {
+    // Else they begin on the metadata target.
+    site.stria(&["lfs", "setstripe", "-c", "1", &site.name("")]);
     for number in 0..40u32 {
         let file = File::create(site.path(format!("f{number}"))).unwrap();
         file.write_all_at(&vec![number as u8 + 1; 1000 * number as usize], 0).unwrap();
