@@ -14,8 +14,8 @@ use crate::{
     layout::Layout,
 };
 
-/// By how much a layout must be faster to be worth a move, in percent of the present time.
-const WORTH_PERCENT: u64 = 10;
+/// By how much a layout must be faster to be worth a move, or a word of `stria explain`, in percent of the present time.
+pub const WORTH_PERCENT: u64 = 10;
 /// And in microseconds: the model knows nothing of less.
 const WORTH_US: u64 = 10_000;
 

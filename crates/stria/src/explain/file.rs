@@ -6,15 +6,11 @@ use layout::{
     Backing, Component, Form, Layout, Location,
     automatic::{self, WATERMARKS},
     cost::{self, Hardware, Part},
+    migration::{Comparison, WORTH_PERCENT},
 };
 use serde_json::{Value, json};
 
 use super::{Explanation, Speeds, bytes, counted, duration, megabytes, position};
-
-/// By how much another layout must be faster to be named, in percent.
-const WORTH_NAMING_PERCENT: u64 = 10;
-/// And by how many microseconds: the model knows nothing of less.
-const WORTH_NAMING_US: u64 = 10_000;
 
 /// Explains the layout of a file of `size` bytes in a file system of so many OSTs.
 pub fn explain(name: &str, layout: &Layout, size: u64, osts: u32, speeds: Speeds) -> Explanation {
@@ -185,15 +181,12 @@ fn better(hardware: &Hardware, size: u64, own_us: u64, osts: u32) -> Option<Bett
     let all: Vec<Better> = counts.map(with).collect();
     let shortest = all.iter().map(|better| better.us).min()?;
     let best = all.into_iter().find(|better| better.us <= shortest + shortest / 20)?;
-    let saved = own_us.saturating_sub(best.us);
-    let worth_naming =
-        saved >= WORTH_NAMING_US && saved.saturating_mul(100) > own_us.saturating_mul(WORTH_NAMING_PERCENT);
-    worth_naming.then_some(best)
+    Comparison { own_us, moved_us: best.us }.is_worth_naming().then_some(best)
 }
 
 fn better_text(better: Option<&Better>, own_us: u64) -> String {
     match better {
-        None => format!("no plain layout would be {WORTH_NAMING_PERCENT}% faster for one client"),
+        None => format!("no plain layout would be {WORTH_PERCENT}% faster for one client"),
         Some(better) => format!(
             "for one client that moves the whole file: {} from the beginning, {} instead of {}",
             counted(u64::from(better.stripes), "stripe"),
