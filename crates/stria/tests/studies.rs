@@ -94,6 +94,93 @@ fn table_4_runs_in_miniature() {
     assert_eq!(reads.len(), 1, "the same records are read whatever the layout: {reads:?}");
 }
 
+/// Flows that [`capture`] makes.
+const FLOWS: u32 = 3000;
+/// Hosts of the own network in them, by turns; one in sixteen is modelled.
+const HOSTS: u32 = 64;
+
+/// Packets of UDP in a file of pcap, each a flow of its own with one end in 10.0.0.0/8.
+fn capture() -> Vec<u8> {
+    let mut file = Vec::new();
+    // Magic, version 2.4, no time zone, whole packets, Ethernet.
+    for word in [0xa1b2_c3d4, 0x0004_0002, 0, 0, 65535, 1_u32] {
+        file.extend(word.to_le_bytes());
+    }
+    for number in 0..FLOWS {
+        let ends = [0x0a00_0000 | (number % HOSTS), 0xc633_6400 | (number % 200)];
+        let [source, destination] = if number % 2 == 0 { ends } else { [ends[1], ends[0]] };
+        let payload = vec![0; 20 + number as usize % 400];
+        let udp_bytes = 8 + payload.len() as u16;
+        let mut packet = [[0; 12].as_slice(), &[8, 0, 0x45, 0]].concat();
+        packet.extend((20 + udp_bytes).to_be_bytes());
+        packet.extend([0, 0, 0, 0, 64, 17, 0, 0]);
+        packet.extend([source.to_be_bytes(), destination.to_be_bytes()].concat());
+        packet.extend([1024 + number as u16, 53, udp_bytes, 0].map(u16::to_be_bytes).concat());
+        packet.extend(payload);
+        let bytes = packet.len() as u32;
+        for word in [1_600_000_000 + number / 1000, number % 1000, bytes, bytes] {
+            file.extend(word.to_le_bytes());
+        }
+        file.extend(packet);
+    }
+    file
+}
+
+/// What nfpcapd collects of the packets, once plain and once compressed.
+fn collected(place: &Place) -> Vec<String> {
+    let packets = place.data("packets.pcap");
+    std::fs::write(&packets, capture()).expect("packets");
+    let collect = |(name, compression): (&str, &[&str])| {
+        let directory = place.data(name);
+        std::fs::create_dir(&directory).expect("mkdir");
+        let collector = program("nfpcapd").args(compression).arg("-r").arg(&packets).arg("-w").arg(&directory);
+        collector.args(["-t", "3600"]).succeed();
+        let files: Vec<_> =
+            std::fs::read_dir(&directory).expect("directory").map(|entry| entry.unwrap().path()).collect();
+        let [file] = files.as_slice() else { panic!("one file of an hour, not {files:?}") };
+        file.display().to_string()
+    };
+    [("plain", [].as_slice()), ("compressed", &["-z"])].map(collect).to_vec()
+}
+
+/// nfdump's own files are read by nfdump; a file of records may follow them.
+#[test]
+fn table_4_runs_on_files_of_nfdump() {
+    let place = Place::new();
+    let files = collected(&place);
+    let records = place.data("records");
+    let host = [10, 0, 0, 16].into_iter().chain([0; 44]);
+    std::fs::write(&records, host.collect::<Vec<u8>>()).expect("a record");
+    let input = format!("--input {} {}", files.join(" "), records.display());
+    let options = "--scale-osts 16 --scale-tasks 32 --repeat 1 --ost-mbps 0 --ost-latency-us 0";
+    let lines = bench(&place, &format!("e1 netflow {options} {input}"));
+    assert_eq!(lines.len(), 36);
+    let phase = |name: &'static str| lines.iter().filter(move |line| line["phase"] == name);
+    let (flows, modelled) =
+        (2 * FLOWS + 1, 2 * (0..FLOWS).filter(|flow| (flow % HOSTS).is_multiple_of(16)).count() + 1);
+    assert!(phase("index").all(|line| line["bytes"] == u64::from(flows) * 48), "{lines:?}");
+    assert!(phase("model").all(|line| line["operations"] == modelled), "{modelled}: {lines:?}");
+}
+
+/// Without the program, and where it finds nothing to read, the reason is said.
+#[test]
+fn files_of_nfdump_need_nfdump_and_flows() {
+    let place = Place::new();
+    let files = collected(&place);
+    let run = |file: &str, path: &str| {
+        let stria = program(env!("CARGO_BIN_EXE_stria")).args(["bench", "e1", "netflow", "--input", file]);
+        let output = stria.env("PATH", path).output();
+        assert_ne!(output.status, 0, "{output:?}");
+        output.stderr
+    };
+    let missing = run(&files[0], "/nowhere");
+    assert!(missing.contains("apt-get install nfdump"), "{missing}");
+    let broken = place.data("broken");
+    std::fs::write(&broken, &std::fs::read(&files[0]).expect("a file")[..40]).expect("broken");
+    let unreadable = run(&broken.display().to_string(), &std::env::var("PATH").expect("PATH"));
+    assert!(unreadable.contains("nfdump") && unreadable.contains("broken"), "{unreadable}");
+}
+
 /// The database is made, copied and searched; blastn fails if it does not find what was cut out of it.
 #[test]
 fn table_5_runs_in_miniature() {

@@ -13,6 +13,8 @@
 //! [`Generator`] makes them: record `n` of a seed is always the same, so that a file of any size needs no memory. Hosts of
 //! the own network (10.0.0.0/8) appear by a power law, as in real traffic: few of them in most flows.
 
+use std::net::Ipv4Addr;
+
 /// Bytes of a record.
 pub const RECORD_BYTES: usize = 48;
 /// Bytes of a call of the first phase: whole records, about a megabyte.
@@ -54,9 +56,11 @@ pub struct Flow {
 const INTERNAL: u32 = 10 << 24;
 
 impl Flow {
-    /// The host of the own network that the flow belongs to.
+    /// The host of the own network that the flow belongs to: of 10.0.0.0/8, or else of another private network.
     pub fn internal(&self) -> Option<u32> {
-        [self.source, self.destination].into_iter().find(|host| host >> 24 == INTERNAL >> 24)
+        let ends = [self.source, self.destination];
+        let own = ends.into_iter().find(|host| host >> 24 == INTERNAL >> 24);
+        own.or_else(|| ends.into_iter().find(|host| Ipv4Addr::from(*host).is_private()))
     }
 
     /// The host whose model the flow belongs to, if one is made of it.
@@ -179,6 +183,9 @@ mod tests {
             assert!(flow.octets >= flow.packets * 40 && flow.last_ms >= flow.first_ms);
         }
         assert_eq!(Flow::default().internal(), None);
+        let flow = |source, destination| Flow { source, destination, ..Flow::default() };
+        assert_eq!(flow(0xc0a8_0001, 0x0a00_0001).internal(), Some(0x0a00_0001), "192.168.0.1 and 10.0.0.1");
+        assert_eq!(flow(0x0808_0808, 0xc0a8_0001).internal(), Some(0xc0a8_0001));
     }
 
     #[test]

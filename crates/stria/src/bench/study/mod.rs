@@ -7,6 +7,7 @@ mod blast;
 mod interposed;
 mod job;
 mod netflow;
+mod nfdump;
 mod segments;
 
 use std::{
@@ -101,9 +102,10 @@ pub enum E1Command {
         /// Options of all presets.
         #[command(flatten)]
         options: PresetOptions,
-        /// Records of NetFlow version 5, 48 bytes each [default: generated ones]
-        #[arg(long, value_name = "FILE")]
-        input: Option<PathBuf>,
+        /// Files of nfdump (which must be installed), or of records of NetFlow version 5, 48 bytes each [default: generated
+        /// records]
+        #[arg(long, value_name = "FILE", num_args = 1..)]
+        input: Vec<PathBuf>,
     },
     /// Table 5: blastn over a database in fragments, by many processes (needs ncbi-blast+)
     Blast {
@@ -139,7 +141,7 @@ pub fn run_e1(command: &E1Command) -> anyhow::Result<()> {
     const IOR_BYTES: u64 = 1 << 15;
     match command {
         E1Command::Ior(options) => run_study(&e1::ior(options.scale(IOR_BYTES)), &options.session()),
-        E1Command::Netflow { options, input } => run_netflow(options, input.as_deref()),
+        E1Command::Netflow { options, input } => run_netflow(options, input),
         E1Command::Blast { options, fasta } => run_blast(options, fasta.as_deref()),
     }
 }
@@ -157,12 +159,12 @@ fn run_blast(options: &PresetOptions, fasta: Option<&Path>) -> anyhow::Result<()
     run_jobs(&study, &options.session(), |place, job| database.search(place, job))
 }
 
-fn run_netflow(options: &PresetOptions, input: Option<&Path>) -> anyhow::Result<()> {
+fn run_netflow(options: &PresetOptions, input: &[PathBuf]) -> anyhow::Result<()> {
     /// 55 GB become 13 MB.
     const NETFLOW_BYTES: u64 = 1 << 12;
     let study = e1::netflow(options.scale(NETFLOW_BYTES));
     let wanted = study.jobs.first().map_or(0, Job::bytes);
-    let (source, bytes) = netflow::Source::new(input, wanted)?;
+    let (source, bytes) = netflow::Source::new(input, wanted, options.dir.as_deref())?;
     run_workload(&study, &options.session(), |job, files| {
         netflow::write(&source, bytes, files)?;
         let mut outcomes = Vec::new();

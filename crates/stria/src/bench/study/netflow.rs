@@ -20,7 +20,7 @@ use std::{
     time::Duration,
 };
 
-use anyhow::{Context, bail, ensure};
+use anyhow::{Context, ensure};
 use bytes::Bytes;
 use lab::study::{
     Job, Outcome,
@@ -28,7 +28,7 @@ use lab::study::{
     flow::{CALL_BYTES, Flow, Generator, RECORD_BYTES, whole_records},
 };
 
-use super::job::Files;
+use super::{job::Files, nfdump};
 use crate::bench::{drop_caches, target::TargetFile, workers};
 
 /// How work is given to tasks.
@@ -51,27 +51,26 @@ impl Schedule {
 }
 
 /// Where records come from.
-#[derive(Clone, Debug)]
+#[derive(Debug)]
 pub enum Source {
     /// Made up.
     Generated(Generator),
     /// A file of records.
-    File(PathBuf),
+    File(File),
 }
 
 impl Source {
-    /// The file that was given, or a generator for so many bytes.
-    pub fn new(input: Option<&Path>, bytes: u64) -> anyhow::Result<(Self, u64)> {
-        let Some(path) = input else {
-            return Ok((Source::Generated(Generator::for_bytes(bytes)), whole_records(bytes)));
+    /// The files that were given, one behind the other, or a generator for so many bytes; and the bytes of its records.
+    /// What has to be copied for that is in `place` while the source lives.
+    pub fn new(inputs: &[PathBuf], bytes: u64, place: Option<&Path>) -> anyhow::Result<(Self, u64)> {
+        let file = match inputs {
+            [] => return Ok((Source::Generated(Generator::for_bytes(bytes)), whole_records(bytes))),
+            [path] if !is_of_nfdump(path)? => open(path)?,
+            paths => gathered(paths, place)?,
         };
-        let mut file = File::open(path).with_context(|| format!("cannot open {}", path.display()))?;
-        let mut magic = [0; 2];
-        file.read_exact(&mut magic).with_context(|| format!("cannot read {}", path.display()))?;
-        refuse_nfdump(path, magic)?;
         let bytes = whole_records(file.metadata()?.len());
-        ensure!(bytes > 0, "{} holds no record of {RECORD_BYTES} bytes", path.display());
-        Ok((Source::File(path.to_owned()), bytes))
+        ensure!(bytes > 0, "there is no record of {RECORD_BYTES} bytes in the input");
+        Ok((Source::File(file), bytes))
     }
 
     fn fill(&self, offset: u64, buffer: &mut [u8]) -> io::Result<()> {
@@ -80,22 +79,38 @@ impl Source {
                 generator.fill(offset, buffer);
                 Ok(())
             }
-            Source::File(path) => File::open(path)?.read_exact_at(buffer, offset),
+            Source::File(file) => file.read_exact_at(buffer, offset),
         }
     }
 }
 
-/// nfdump's own files have blocks of records of several forms, often compressed.
-fn refuse_nfdump(path: &Path, magic: [u8; 2]) -> anyhow::Result<()> {
-    /// First two bytes of nfdump's files, versions 1 and 2, as a little or a big endian host writes them.
-    const NFDUMP: u16 = 0xa50c;
-    if [u16::from_le_bytes(magic), u16::from_be_bytes(magic)].contains(&NFDUMP) {
-        bail!(
-            "{} is a file of nfdump, whose blocks are not decoded here; give records of NetFlow version 5, {RECORD_BYTES} bytes each (the payload of an export packet behind its header of 24 bytes)",
-            path.display()
-        );
+fn open(path: &Path) -> anyhow::Result<File> {
+    File::open(path).with_context(|| format!("cannot open {}", path.display()))
+}
+
+fn is_of_nfdump(path: &Path) -> anyhow::Result<bool> {
+    let mut magic = [0; 2];
+    match open(path)?.read_exact(&mut magic) {
+        Ok(()) => Ok(nfdump::is_nfdump(magic)),
+        Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => Ok(false),
+        Err(error) => Err(error).with_context(|| format!("cannot read {}", path.display())),
     }
-    Ok(())
+}
+
+/// The records of all files in one that has no name.
+fn gathered(paths: &[PathBuf], place: Option<&Path>) -> anyhow::Result<File> {
+    let target = place.map_or_else(tempfile::tempfile, tempfile::tempfile_in);
+    let mut target = target.context("cannot make a temporary file")?;
+    for path in paths {
+        if is_of_nfdump(path)? {
+            nfdump::convert(path, &target)?;
+        } else {
+            let file = open(path)?;
+            let bytes = whole_records(file.metadata()?.len());
+            io::copy(&mut file.take(bytes), &mut target).with_context(|| format!("cannot copy {}", path.display()))?;
+        }
+    }
+    Ok(target)
 }
 
 /// Writes the records; not measured.
@@ -145,6 +160,9 @@ pub fn run(
         Ok(())
     })?;
     let hosts: Vec<(u32, Vec<u64>)> = index.into_inner().expect("no panic while locked").into_iter().collect();
+    if hosts.is_empty() {
+        return Err(io::Error::new(io::ErrorKind::InvalidData, "no flow is of a private address that is modelled"));
+    }
     drop_caches();
     let models = Mutex::new(BTreeMap::new());
     let modelled = each(job, files, schedule, &hosts, |file, (host, offsets)| {
@@ -237,7 +255,7 @@ mod tests {
             directory
         };
         let files = Files::Parts(vec![(directory("a"), 1 << 20), (directory("b"), END_OF_FILE)]);
-        let (source, bytes) = Source::new(None, 3 << 20).unwrap();
+        let (source, bytes) = Source::new(&[], 3 << 20, None).unwrap();
         write(&source, bytes, &files).unwrap();
         let job = Job {
             name: "j".to_owned(),
@@ -262,15 +280,21 @@ mod tests {
     }
 
     #[test]
-    fn files_of_nfdump_are_refused_by_name() {
+    fn whole_records_of_all_files_are_taken_in_order() {
         let place = tempfile::tempdir().unwrap();
-        let path = place.path().join("nfcapd.1");
-        std::fs::write(&path, [&[0x0c, 0xa5, 1, 0], [0; 200].as_slice()].concat()).unwrap();
-        let error = Source::new(Some(&path), 0).unwrap_err().to_string();
-        assert!(error.contains("nfdump"), "{error}");
-        std::fs::write(&path, [7; 100]).unwrap();
-        assert_eq!(Source::new(Some(&path), 0).unwrap().1, 96);
-        std::fs::write(&path, [7; 10]).unwrap();
-        assert!(Source::new(Some(&path), 0).is_err());
+        let file = |name: &str, contents: &[u8]| {
+            let path = place.path().join(name);
+            std::fs::write(&path, contents).unwrap();
+            path
+        };
+        let (two, one, none) = (file("two", &[7; 100]), file("one", &[8; 50]), file("none", &[9; 10]));
+        assert_eq!(Source::new(std::slice::from_ref(&two), 0, None).unwrap().1, 96);
+        let (source, bytes) = Source::new(&[two, one], 0, Some(place.path())).unwrap();
+        assert_eq!(bytes, 144);
+        let mut contents = [0; 144];
+        source.fill(0, &mut contents).unwrap();
+        assert_eq!(contents, *[[7; 96].as_slice(), &[8; 48]].concat());
+        assert!(Source::new(&[none], 0, None).is_err());
+        assert!(Source::new(&[place.path().join("missing")], 0, None).is_err());
     }
 }
