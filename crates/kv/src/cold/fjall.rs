@@ -22,9 +22,16 @@
 //! that nobody reads the past: it starts where no scan is under way, and everything deleted until then goes. Opening again
 //! waits for its end. If it fails, fjall is opened again, which removes the files it left.
 //!
+//! fjall keeps each table that a compaction replaced until a buffer is full the next time (its versions are let go of there, up
+//! to the number of a write before the last compaction), which on a full device is never. Nobody asks it for the past: reads
+//! are of the newest version, and a scan holds the one it began with by itself. So behind every compaction all versions
+//! before the newest are let go of. fjall tells when a compaction begins (it makes a filter) and whether any is under way.
+//!
 //! Downside: while the tree is rewritten, fjall puts nothing else into tables: checkpoints wait when its buffers are full.
 //! fjall has a journal of its own, so that checkpoints are written twice. Why its background work failed it does
 //! not tell; it is taken to be the lack of space if the device is nearly full.
+
+mod wakes;
 
 use std::{
     io,
@@ -40,11 +47,15 @@ use std::{
 };
 
 use bytes::Bytes;
-use fjall::{AbstractTree, Database, Keyspace, KeyspaceCreateOptions, PersistMode, compaction::Leveled};
+use fjall::{
+    AbstractTree, Database, Keyspace, KeyspaceCreateOptions, PersistMode,
+    compaction::{Leveled, filter::Factory},
+};
 use parking_lot::{RwLock, RwLockReadGuard, RwLockWriteGuard};
 use rt::BoxFuture;
 use tokio::sync::oneshot;
 
+use self::wakes::Wakes;
 use super::{Checkpoint, ColdStore, reclaim::Estimate};
 use crate::{
     batch::{Lsn, Operation, Table},
@@ -56,6 +67,7 @@ const META_VERSION: u32 = 1;
 const META_BYTES: usize = 24;
 /// Size of a table file: a quarter of fjall's default, since a compaction's memory grows with it.
 const TABLE_BYTES: u64 = 16 << 20;
+const DATA: &str = "data";
 const CHECKPOINT_KEY: &str = "checkpoint";
 /// Free space below which background work is taken to have failed for want of it: more than any compaction of tables of
 /// [`TABLE_BYTES`] gives back when it fails.
@@ -106,6 +118,9 @@ struct Keyspaces {
 struct Shared {
     directory: PathBuf,
     options: FjallOptions,
+    wakes: Wakes,
+    /// Space is to be given back, if it should.
+    reclaim_asked: AtomicBool,
     /// `None` while it is opened again, or if that failed.
     open: RwLock<Option<Keyspaces>>,
     /// Keys deleted since the buffers were last flushed on purpose: at least as many tombstones as they have.
@@ -128,6 +143,13 @@ enum Fault {
     Now(io::Error),
 }
 
+impl Estimate {
+    /// What it means that nothing was done.
+    fn undone(&self) -> Reclaimed {
+        if self.is_worth_it() { Reclaimed::NoRoom } else { Reclaimed::Nothing }
+    }
+}
+
 impl Fault {
     /// `StorageFull` if it may be tried again later.
     fn into_error(self) -> io::Error {
@@ -141,13 +163,22 @@ impl Fault {
     }
 }
 
+/// How an attempt to give space back ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Reclaimed {
+    /// Something was given back.
+    Some,
+    /// Nothing is worth it.
+    Nothing,
+    /// It would be worth it, but there is no room to write down what is left.
+    NoRoom,
+}
+
 /// A cold store on fjall.
 pub struct FjallCold {
     shared: Arc<Shared>,
     /// `None` only while it is dropped.
     jobs: Option<mpsc::Sender<Job>>,
-    /// Wakes the thread that reclaims space; likewise.
-    reclaims: Option<mpsc::SyncSender<()>>,
     threads: Vec<JoinHandle<()>>,
 }
 
@@ -181,8 +212,10 @@ fn copy_directory(from: &Path, to: &Path) -> io::Result<()> {
 }
 
 impl Keyspaces {
-    fn open(directory: &Path, options: &FjallOptions) -> io::Result<Keyspaces> {
+    fn open(directory: &Path, options: &FjallOptions, wakes: &Wakes) -> io::Result<Keyspaces> {
+        let factory: Arc<dyn Factory> = Arc::new(wakes.share());
         let database = Database::builder(directory)
+            .with_compaction_filter_factories(Arc::new(move |keyspace| (keyspace == DATA).then(|| factory.clone())))
             .cache_size(options.cache_bytes)
             .max_journaling_size((4 * options.write_buffer_bytes).max(64 << 20))
             .worker_threads(1)
@@ -190,7 +223,7 @@ impl Keyspaces {
             .map_err(failed)?;
         let write_buffer_bytes = options.write_buffer_bytes;
         let data = database
-            .keyspace("data", || {
+            .keyspace(DATA, || {
                 let strategy = Leveled::default().with_table_target_size(TABLE_BYTES);
                 KeyspaceCreateOptions::default()
                     .max_memtable_size(write_buffer_bytes)
@@ -207,10 +240,14 @@ impl Keyspaces {
 impl FjallCold {
     /// Opens or creates the store in a directory.
     pub fn open(directory: &Path, options: FjallOptions) -> io::Result<FjallCold> {
-        let keyspaces = Keyspaces::open(directory, &options)?;
+        let (wake, woken) = mpsc::sync_channel(1);
+        let wakes = Wakes::new(wake);
+        let keyspaces = Keyspaces::open(directory, &options, &wakes)?;
         let shared = Arc::new(Shared {
             directory: directory.to_owned(),
             options,
+            wakes,
+            reclaim_asked: AtomicBool::new(false),
             open: RwLock::new(Some(keyspaces)),
             deleted: AtomicU64::new(0),
             stopping: AtomicBool::new(false),
@@ -218,12 +255,10 @@ impl FjallCold {
         let (jobs, queue) = mpsc::channel();
         let mut worker = Worker { shared: shared.clone(), failed: false };
         let writer = std::thread::Builder::new().name("kv_cold".to_owned()).spawn(move || worker.work(&queue))?;
-        // One wake-up is kept while it works: what it has not seen is seen behind that.
-        let (reclaims, wanted) = mpsc::sync_channel(1);
-        let mut cold = FjallCold { shared, jobs: Some(jobs), reclaims: Some(reclaims), threads: vec![writer] };
+        let mut cold = FjallCold { shared, jobs: Some(jobs), threads: vec![writer] };
         let shared = cold.shared.clone();
         let reclaimer = std::thread::Builder::new().name("kv_reclaim".to_owned());
-        cold.threads.push(reclaimer.spawn(move || wanted.iter().for_each(|()| shared.reclaim_while_due()))?);
+        cold.threads.push(reclaimer.spawn(move || shared.look_after_space(&woken))?);
         Ok(cold)
     }
 
@@ -250,8 +285,9 @@ impl FjallCold {
 impl Drop for FjallCold {
     /// Lets queued writes finish, so that the directory can be opened again afterwards.
     fn drop(&mut self) {
-        (self.jobs, self.reclaims) = (None, None);
+        self.jobs = None;
         self.shared.stopping.store(true, Ordering::Release);
+        self.shared.wakes.wake();
         for thread in self.threads.drain(..) {
             // A panic of the thread has been reported where it happened.
             let _ = thread.join();
@@ -280,7 +316,7 @@ impl Shared {
         let mut open = self.open.write();
         // Two at a time cannot have the directory.
         *open = None;
-        *open = Some(Keyspaces::open(&self.directory, &self.options)?);
+        *open = Some(Keyspaces::open(&self.directory, &self.options, &self.wakes)?);
         tracing::info!(directory = %self.directory.display(), "the cold store was opened again after its device was full");
         Ok(())
     }
@@ -298,15 +334,42 @@ impl Shared {
         })
     }
 
+    /// Lets go of replaced tables whenever there may be some, and gives space back when asked to, until the store is dropped.
+    fn look_after_space(&self, woken: &mpsc::Receiver<()>) {
+        let mut is_wanted = false;
+        while woken.recv().is_ok() && !self.stopping.load(Ordering::Acquire) {
+            self.forget_replaced()
+                .unwrap_or_else(|error| tracing::warn!(%error, "replaced tables could not be removed"));
+            is_wanted |= self.reclaim_asked.swap(false, Ordering::AcqRel);
+            if is_wanted {
+                // What compactions give back may be the room that is missing.
+                is_wanted = self.reclaim_while_due() == Reclaimed::NoRoom;
+            }
+        }
+    }
+
+    /// Lets go of the tables that compactions replace, until none is under way.
+    fn forget_replaced(&self) -> io::Result<()> {
+        loop {
+            let is_compacting = self.keyspaces()?.database.active_compactions() > 0;
+            self.forget_versions()?;
+            if !is_compacting || self.stopping.load(Ordering::Acquire) {
+                return Ok(());
+            }
+            // fjall does not tell the end.
+            std::thread::sleep(FLUSH_POLL);
+        }
+    }
+
     /// Gives space back until there is nothing worth it, or no room, or a failure.
-    fn reclaim_while_due(&self) {
+    fn reclaim_while_due(&self) -> Reclaimed {
         loop {
             match self.reclaim() {
-                Ok(true) => {}
-                Ok(false) => return,
+                Ok(Reclaimed::Some) => {}
+                Ok(end) => return end,
                 Err(error) => {
                     tracing::warn!(%error, "space of deleted keys could not be given back");
-                    return;
+                    return Reclaimed::Nothing;
                 }
             }
         }
@@ -320,24 +383,27 @@ impl Shared {
         if is_poisoned && self.is_nearly_full()? { self.open_again() } else { Ok(()) }
     }
 
-    /// Rewrites the tree if that is due; whether that gave back anything.
-    fn reclaim(&self) -> io::Result<bool> {
+    /// Rewrites the tree if that is due.
+    fn reclaim(&self) -> io::Result<Reclaimed> {
         self.clear_failure()?;
-        if !self.estimate()?.is_due() || !self.flush_buffers()? {
-            return Ok(false);
+        let early = self.estimate()?;
+        if !early.is_due() || !self.flush_buffers()? {
+            tracing::debug!(?early, "space of deleted keys is not given back");
+            return Ok(early.undone());
         }
         let before = self.estimate()?;
         if !before.is_due() {
-            return Ok(false);
+            tracing::debug!(?before, "space of deleted keys is not given back");
+            return Ok(before.undone());
         }
         let compacted = {
             // While nobody else is here, nobody reads, so that nobody who reads later reads the past.
             let open = self.open.write();
-            let Some(keyspaces) = open.as_ref() else { return Ok(false) };
+            let Some(keyspaces) = open.as_ref() else { return Ok(Reclaimed::Nothing) };
             let present = keyspaces.database.visible_seqno().saturating_sub(1);
             // From here on others may read and write, but not close it.
             let open = RwLockWriteGuard::downgrade(open);
-            let Some(keyspaces) = open.as_ref() else { return Ok(false) };
+            let Some(keyspaces) = open.as_ref() else { return Ok(Reclaimed::Nothing) };
             keyspaces.data.tree.major_compact(TABLE_BYTES, present)
         };
         if let Err(error) = compacted {
@@ -348,15 +414,20 @@ impl Shared {
         self.forget_versions()?;
         let after = self.estimate()?;
         tracing::info!(?before, ?after, "space of deleted keys was given back");
-        Ok(after.tables_bytes < before.tables_bytes)
+        Ok(if after.tables_bytes < before.tables_bytes { Reclaimed::Some } else { Reclaimed::Nothing })
     }
 
-    /// Lets go of the versions of the tree before the present one, and with them of their files.
+    /// Lets go of the versions of the tree before the newest, and with them of their files.
     fn forget_versions(&self) -> io::Result<()> {
-        let open = self.open.write();
-        let Some(Keyspaces { database, data, .. }) = open.as_ref() else { return Ok(()) };
-        let present = database.visible_seqno();
-        data.tree.get_version_history_lock().maintenance(data.path(), present).map_err(|error| failed(error.into()))
+        let keyspaces = self.keyspaces()?;
+        let Keyspaces { database, data, .. } = &*keyspaces;
+        if data.tree.version_free_list_len() == 0 {
+            return Ok(());
+        }
+        let mut versions = data.tree.get_version_history_lock();
+        // No version is made without the lock, and each has a number below what is visible from then on.
+        let newest = database.visible_seqno();
+        versions.maintenance(data.path(), newest).map_err(|error| failed(error.into()))
     }
 
     /// Sends what is buffered to tables, so that tombstones meet what they hide, and fjall's journals may end. Whether all of
@@ -500,10 +571,8 @@ impl ColdStore for FjallCold {
     }
 
     fn reclaim(&self) {
-        if let Some(reclaims) = &self.reclaims {
-            // Full: it will look anyway.
-            let _ = reclaims.try_send(());
-        }
+        self.shared.reclaim_asked.store(true, Ordering::Release);
+        self.shared.wakes.wake();
     }
 
     fn checkpoint(&self) -> io::Result<Option<Checkpoint>> {
@@ -517,3 +586,6 @@ impl ColdStore for FjallCold {
         Ok(Some(Checkpoint { store: read_u64(&value, 8), lsn: Lsn(read_u64(&value, 16)) }))
     }
 }
+
+#[cfg(test)]
+mod tests;

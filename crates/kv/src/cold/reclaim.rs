@@ -39,13 +39,16 @@ impl Estimate {
         u64::try_from(bytes).expect("no more than the tree has")
     }
 
-    /// Whether the tree is to be rewritten now.
-    pub fn is_due(&self) -> bool {
+    /// Whether what is dead matters, beside what is free.
+    pub fn is_worth_it(&self) -> bool {
         let dead = self.dead_bytes();
-        let live = self.tables_bytes - dead;
-        dead >= DEAD_BYTES_MIN
-            && self.free_bytes <= dead.saturating_mul(FREE_PER_DEAD).max(FREE_BYTES_SHORT)
-            && self.free_bytes >= live.saturating_add(live / 8).saturating_add(MARGIN_BYTES)
+        dead >= DEAD_BYTES_MIN && self.free_bytes <= dead.saturating_mul(FREE_PER_DEAD).max(FREE_BYTES_SHORT)
+    }
+
+    /// Whether the tree is to be rewritten now: that is worth it, and there is room.
+    pub fn is_due(&self) -> bool {
+        let live = self.tables_bytes - self.dead_bytes();
+        self.is_worth_it() && self.free_bytes >= live.saturating_add(live / 8).saturating_add(MARGIN_BYTES)
     }
 }
 

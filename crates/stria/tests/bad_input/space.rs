@@ -179,7 +179,6 @@ fn attach_ext4(site: &mut Site, directory: &str, mib: u64) -> String {
 /// Small files live in the tables of their target, whose space comes back by rewriting them. (What comes back of the tables'
 /// journals, which may have half of this small a device, differs from time to time.)
 #[test]
-#[ignore = "not always yet: fjall keeps tables that its own compactions replaced until something is written"]
 fn a_device_full_of_small_files_takes_as_many_again_once_they_are_deleted() {
     let mut site = Site::new(1);
     attach_ext4(&mut site, "ost0", 768);
