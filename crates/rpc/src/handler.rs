@@ -68,7 +68,9 @@ pub enum SessionEvent {
 
 /// A target's request handler: implemented by the MDT, the OST and the MGS.
 pub trait Handler: Send + Sync + 'static {
-    /// Executes one request. The future is never dropped before it completes, except with the whole process.
+    /// Executes one request. The future is never dropped before it completes, except with the whole process. It may hold up what
+    /// its client sends next: whatever it waits for beside this target's devices and earlier requests, it waits for no longer than
+    /// a time of its own, and answers so that the client asks again.
     fn handle(self: Arc<Self>, call: Call) -> BoxFuture<'static, Answer>;
 
     /// Name of the service (queue and service threads) that executes this request.

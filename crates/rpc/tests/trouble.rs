@@ -50,7 +50,11 @@ impl Raw {
     }
 
     async fn send(&self, header: FrameHeader, body: Bytes) {
-        self.connection.sender.send(Frame::new(header, body, Bytes::new()).unwrap()).await.unwrap();
+        self.send_with(header, body, Bytes::new()).await;
+    }
+
+    async fn send_with(&self, header: FrameHeader, body: Bytes, bulk: Bytes) {
+        self.connection.sender.send(Frame::new(header, body, bulk).unwrap()).await.unwrap();
     }
 
     async fn receive(&mut self) -> Option<Frame> {
@@ -75,16 +79,12 @@ impl Raw {
         self.receive().await.expect("an answer to Connect")
     }
 
+    fn header(&self, slot: u16, xid: u64, request: &Request) -> FrameHeader {
+        FrameHeader { version: 1, opcode: opcode::of(request).0, slot, xid, connection: 1, ..FrameHeader::default() }
+    }
+
     async fn request(&self, slot: u16, xid: u64, request: &Request) {
-        let header = FrameHeader {
-            version: 1,
-            opcode: opcode::of(request).0,
-            slot,
-            xid,
-            connection: 1,
-            ..FrameHeader::default()
-        };
-        self.send(header, codec::encode_request(request).unwrap()).await;
+        self.send(self.header(slot, xid, request), codec::encode_request(request).unwrap()).await;
     }
 }
 
@@ -295,6 +295,38 @@ async fn replies_that_nobody_reads_take_bounded_memory() {
         assert_eq!(raw.receive().await.expect("a reply").bulk.len(), BYTES, "as it reads, it is read from");
     }
     assert_eq!(handler.reads.load(Ordering::SeqCst), u64::from(REQUESTS));
+}
+
+/// What is read behind large requests waits for those before it, one by one, and for nothing else: in the end a request that
+/// gives something back is executed, whoever waits for what it gives.
+#[tokio::test]
+async fn a_small_request_behind_large_ones_is_executed_when_earlier_ones_end() {
+    let seams = seams(&MemoryTransport::new());
+    let handler = Counter::new(&Arc::default());
+    let server = server(&seams, &handler, LONG_LEASE);
+    let address = listen(&server).await;
+    let mut raw = Raw::connect(&seams, &address).await;
+    raw.hello(|connect| connect.client = ClientId(9)).await;
+    // One more than there is room for, each in work until it gets a permit.
+    let fit = BYTES_IN_WORK_MAX / (BULK_BYTES_MAX + 1);
+    let bulk = Bytes::from(vec![0; BULK_BYTES_MAX]);
+    for slot in 0..=fit as u16 {
+        raw.send_with(raw.header(slot, 1, &gated()), codec::encode_request(&gated()).unwrap(), bulk.clone()).await;
+    }
+    let sender = raw.connection.sender.clone();
+    let header = raw.header(100, 1, &effect(7));
+    let small = Frame::new(header, codec::encode_request(&effect(7)).unwrap(), Bytes::new()).unwrap();
+    let sent = tokio::spawn(async move { sender.send(small).await });
+    until(|| handler.entered.load(Ordering::SeqCst) == fit).await;
+    for _ in 0..100 {
+        tokio::task::yield_now().await;
+    }
+    assert_eq!(handler.entered.load(Ordering::SeqCst), fit, "there is no room for the last large one");
+    assert!(handler.disk.effects.lock().is_empty(), "what is behind it has not been read");
+    handler.gate.add_permits(1);
+    until(|| !handler.disk.effects.lock().is_empty()).await;
+    sent.await.unwrap().unwrap();
+    assert_eq!(handler.entered.load(Ordering::SeqCst), fit + 2, "all others are still in work");
 }
 
 #[tokio::test]

@@ -7,7 +7,20 @@
 //!
 //! Small requests pass without: a client can always give a lock back or say that it lives, as long as it is read from.
 //!
-//! Downside: what a reply may take is declared here by kind of request, not by who makes it.
+//! While a large request waits for room, nothing behind it on its connection is read, be it what gives a lock back. This ends,
+//! whatever is behind it:
+//!
+//! 1. It waits for requests only that were let in earlier. Each holds its room until its reply is with the transport.
+//! 2. None of them waits for a request behind it. What takes part in locks and what gives them back is small and has no room to
+//!    hold (a test here lists it); beyond that, handlers wait for their own devices and for earlier requests, and for
+//!    anything else no longer than they can name, see [`crate::Handler::handle`].
+//! 3. Their replies leave as long as the client reads, and a client reads whatever it waits for (`import/driver.rs`). If it
+//!    does not, its connection ends, at the latest with its next one, and all room with it.
+//! 4. Credits do not run out under a client that keeps to the protocol: each slot has one request in work, and a copy of it is
+//!    answered before the next frame is read.
+//!
+//! Downside: what a reply may take is declared here by kind of request, not by who makes it. What is behind a large request
+//! comes as late as what is before it needs; a client that wants to be quick shares its connection with less.
 
 use std::sync::Arc;
 
@@ -99,10 +112,21 @@ fn bulk_bytes(asked: u32) -> usize {
 
 #[cfg(test)]
 mod tests {
-    use types::{InodeNumber, ObjectId};
+    use layout::{ComponentId, Extent};
+    use types::{Credentials, Generation, InodeNumber, ObjectId, Timestamp};
 
     use super::*;
-    use crate::message::ost::Read;
+    use crate::{
+        codec,
+        message::{
+            mdt::{
+                CancelLock, Close, DataVersion, ExclusiveBegin, ExclusiveEnd, ExclusivePurpose, Instantiate, LeaveOut,
+                LockFamily, LockMode, LockRange, Open, OpenFlags, OpenId, RenewLayout, SetLock, SizeUpdate,
+                SwapLayouts, SwapSide,
+            },
+            ost::Read,
+        },
+    };
 
     fn admit(budget: &Budget, request: &Request) -> Option<Share> {
         let mut admission = std::pin::pin!(budget.admit(request, 100));
@@ -132,6 +156,44 @@ mod tests {
         held.clear();
         drop(next);
         assert_eq!(budget.room.available_permits(), BYTES_MAX);
+    }
+
+    /// Else one that waits for a lock could hold the room that what is read before its release waits for.
+    #[test]
+    fn what_takes_part_in_locks_never_holds_room() {
+        let (inode, open, generation) = (InodeNumber(u64::MAX), OpenId(u64::MAX), Generation(u64::MAX));
+        let (owner, family, mode) = (u64::MAX, LockFamily::Posix, LockMode::Exclusive);
+        let range = LockRange { start: 0, end: u64::MAX };
+        let known = SizeUpdate { epoch: u64::MAX, size: u64::MAX, blocks: u64::MAX, mtime: Some(Timestamp::default()) };
+        // As many groups as most systems let a user have.
+        let who = || Credentials { groups: Some(vec![u32::MAX; 512]), ..Credentials::root() };
+        let side = SwapSide { inode, open: Some(open), known };
+        let purpose = ExclusivePurpose::Truncate(u64::MAX);
+        let requests = [
+            MdtRequest::SetLock(SetLock { inode, family, owner, pid: u32::MAX, range, mode, wait: true }),
+            MdtRequest::CancelLock(CancelLock { inode, family, owner }),
+            MdtRequest::ExclusiveBegin(who(), ExclusiveBegin { inode, open: Some(open), purpose }),
+            MdtRequest::ExclusiveEnd(ExclusiveEnd { inode, update: Some(known) }),
+            MdtRequest::Open(who(), Open { inode, open, flags: OpenFlags(u32::MAX) }),
+            MdtRequest::Close(Close { inode, open, update: Some(known), flock_owner: Some(owner) }),
+            MdtRequest::Instantiate(Instantiate { inode, open, start: 0, end: u64::MAX }),
+            MdtRequest::DataVersion(who(), DataVersion { inode, hold_writers: Some(open) }),
+            MdtRequest::SwapLayouts(who(), SwapLayouts { first: side, second: side }),
+            MdtRequest::RenewLayout(RenewLayout { inode, generation, exclusive: true }),
+            MdtRequest::LeaveOut(LeaveOut {
+                inode,
+                open,
+                generation,
+                component: ComponentId(u32::MAX),
+                hole: Extent { start: 0, end: u64::MAX },
+            }),
+            MdtRequest::Ping,
+            MdtRequest::Disconnect,
+        ];
+        for request in requests.map(Request::Mdt) {
+            let bytes = codec::encode_request(&request).unwrap().len() + reply_bytes_max(&request);
+            assert!(bytes <= SMALL_BYTES, "{bytes} bytes: {request:?}");
+        }
     }
 
     #[test]
