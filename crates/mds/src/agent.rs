@@ -3,8 +3,9 @@
 //!
 //! Delivery is at least once, in order: records are removed after the OST has answered. Both errands may be repeated.
 //!
-//! The OST is asked for its space at an interval (module `pace`), and at once when a client says that it is full. However
-//! many say so, one question is under way, and one more for all who came since it began.
+//! The OST is asked for its space at an interval (module `pace`), and at once when somebody must know: a client says that it
+//! is full, or no OST seems to have room (module `space`). However many want to know, one question is under way, and one more
+//! for all who came since it began; nobody's patience ends it for the others.
 
 use std::sync::{
     Arc,
@@ -17,7 +18,7 @@ use rpc::{
     message::{OstReply, OstRequest, Reply, Request},
 };
 use rt::clock;
-use tokio::sync::{Mutex, Notify, watch};
+use tokio::sync::{Notify, watch};
 use types::{ClientId, FsError, FsResult, ObjectId, OstIndex};
 
 use crate::{
@@ -42,8 +43,10 @@ pub(crate) struct Agent {
     active: watch::Sender<Option<bool>>,
     /// Questions for space begun.
     asked: AtomicU64,
-    /// The last question for space that was answered; locked by who asks.
-    answered: Mutex<u64>,
+    /// The last question for space that has ended.
+    answered: watch::Sender<u64>,
+    /// Rung when somebody waits for a question that has not begun yet.
+    space_wanted: Notify,
 }
 
 /// What the next request to the OST says, and the records it settles.
@@ -60,7 +63,8 @@ impl Agent {
         let import = Import::new(mdt.seams.clone(), &target, endpoint, mdt.client, mdt.name(), options, None);
         let bell = mdt.namespace().bell(ost);
         let active = watch::Sender::new(Some(active));
-        let agent = Arc::new(Agent { ost, import, bell, active, asked: AtomicU64::new(0), answered: Mutex::new(0) });
+        let (asked, answered, space_wanted) = (AtomicU64::new(0), watch::Sender::new(0), Notify::new());
+        let agent = Arc::new(Agent { ost, import, bell, active, asked, answered, space_wanted });
         mdt.spawn("mdt_outbox", agent.clone().deliver(mdt.clone()));
         mdt.spawn("mdt_statfs", agent.clone().watch_space(mdt.clone()));
         agent
@@ -173,7 +177,9 @@ impl Agent {
             let parameters = mdt.parameters();
             let mut pause = parameters.ost_refresh;
             if self.is_active() {
-                self.unless_ended(self.refresh_space(&mdt)).await;
+                let question = self.asked.fetch_add(1, Ordering::AcqRel) + 1;
+                self.unless_ended(self.ask_space(&mdt)).await;
+                self.answered.send_replace(question);
                 let report = mdt.namespace().volatile.targets.reported(self.ost);
                 if let Some(OstReport { space, .. }) = report {
                     let reserved = parameters.placement.bytes_reserved(space.bytes_total);
@@ -181,20 +187,22 @@ impl Agent {
                     pause = pace.next(mdt.seams.clock.now(), left, parameters.ost_refresh);
                 }
             }
-            self.unless_ended(clock::sleep(&*mdt.seams.clock, pause)).await;
+            let next = mdt.seams.clock.now() + pause;
+            self.unless_ended(clock::timeout_at(&*mdt.seams.clock, next, self.space_wanted.notified())).await;
         }
     }
 
-    /// Returns when the OST was asked for its space after this was called, and placement knows the answer.
-    pub async fn refresh_space(&self, mdt: &Mdt) {
+    /// Has the OST asked for its space. What is returned completes when a question has ended that began after this call, and
+    /// placement knows the answer; for an OST that is not in use, at once.
+    pub fn refresh_space(self: Arc<Self>) -> impl Future<Output = ()> {
         let before = self.asked.load(Ordering::Acquire);
-        let mut answered = self.answered.lock().await;
-        if *answered > before {
-            return;
+        self.space_wanted.notify_one();
+        async move {
+            if self.is_active() {
+                // The sender lives in `self`: waiting cannot fail.
+                let _ = self.answered.subscribe().wait_for(|answered| *answered > before).await;
+            }
         }
-        let question = self.asked.fetch_add(1, Ordering::AcqRel) + 1;
-        self.ask_space(mdt).await;
-        *answered = question;
     }
 
     async fn ask_space(&self, mdt: &Mdt) {

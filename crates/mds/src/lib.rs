@@ -5,7 +5,7 @@
 //! - `settlement`: when the MDT knows a file's size; [`permission`] and [`access_list`]: who may do what. Pure.
 //! - `namespace`: tables and volatile state behind one mutex; [`Mdt`]: the handler around it.
 //! - `data`: bytes of files that lie on this MDT.
-//! - `recovery`: sessions, restarts, evictions; `agent`: what OSTs are told and asked.
+//! - `recovery`: sessions, restarts, evictions; `agent`, `space`: what OSTs are told and asked.
 //!
 //! Invariants: an operation happens whole or not at all; the batch of a mutation holds its reply, so that a repetition has
 //! no second effect even after a crash; nothing is answered that a killed process could forget.
@@ -30,6 +30,7 @@ mod pools;
 mod recovery;
 mod removed;
 mod settlement;
+mod space;
 mod statistics;
 pub mod tables;
 mod transaction;

@@ -44,7 +44,7 @@ use crate::{
 };
 
 /// Longest time a request waits for a lock within its handler, before it is answered `Waiting`.
-const WAIT_MAX: Duration = Duration::from_secs(1);
+pub(crate) const WAIT_MAX: Duration = Duration::from_secs(1);
 /// Space one inode takes in the store, by rule of thumb: record, entry, journal.
 const INODE_BYTES: u64 = 1024;
 /// Bytes of a batch, without data: the largest are layouts and long extended attributes.
@@ -360,12 +360,16 @@ impl Mdt {
         self.store.durable(last).await.map_err(|error| store_error(&self.target, &error))
     }
 
-    /// Asks an OST for its space now, and waits a while for the answer.
-    async fn refresh_space(&self, ost: OstIndex) {
-        let Some(agent) = self.agents.lock().get(&ost).cloned() else { return };
-        let deadline = self.seams.clock.now() + WAIT_MAX;
-        // Without an answer in time the agent's own question tells that the OST is lost.
-        clock::timeout_at(&*self.seams.clock, deadline, agent.refresh_space(self)).await;
+    /// Waits until bytes that objects got by a change up to `lsn` are theirs whatever happens, see [`Volatile::lengthened`].
+    async fn lengthened_for_good(&self, lsn: Lsn) -> FsResult<()> {
+        self.store.durable(lsn).await.map_err(|error| store_error(&self.target, &error))?;
+        self.namespace().volatile.lengthened.retain(|_, of| *of > lsn);
+        Ok(())
+    }
+
+    /// What works for this MDT at the OSTs of the map.
+    pub(crate) fn agents(&self) -> Vec<(OstIndex, Arc<Agent>)> {
+        self.agents.lock().iter().map(|(ost, agent)| (*ost, agent.clone())).collect()
     }
 
     /// Runs an operation of the MDT itself and waits until the kernel has it.
@@ -427,28 +431,43 @@ impl Mdt {
         clock::timeout_at(&*self.seams.clock, deadline, known.wait_for(|known| *known)).await.is_some()
     }
 
-    /// Runs a request in the namespace, again whenever what it waits for changes, for up to [`WAIT_MAX`].
+    /// Runs a request in the namespace, again whenever what it waits for changes, for up to [`WAIT_MAX`]; and once more, by
+    /// fresh news, if no OST seems to have room.
     async fn run(&self, call: &Call, request: &MdtRequest, new: &NewData) -> FsResult<MdtReply> {
         if let Some(reply) = self.repeated(call).await? {
             return Ok(reply);
         }
         let deadline = self.seams.clock.now() + WAIT_MAX;
         let data_bytes = if ops::moves_data(request) { self.moved_bytes_limit() } else { new.end() };
+        let mut refreshed = false;
         loop {
             let context = self.context(call.client);
             let transact = |namespace: &mut Namespace| {
+                let (mut lacks_osts, mut lengthened) = (false, None);
                 let outcome = namespace.transact_or_wait(&context, |txn| {
-                    let reply = ops::run(txn, request, new)?;
+                    let reply = ops::run(txn, request, new);
+                    lacks_osts = txn.lacks_osts();
+                    let reply = reply?;
                     if ops::is_stored(request) {
                         txn.keep_reply(call, &reply);
                     }
+                    lengthened = txn.lengthened();
                     Ok(reply)
                 });
-                (outcome, namespace.last())
+                let lsn = namespace.last();
+                (outcome, lsn, lacks_osts, lengthened.map(|before| before.unwrap_or(lsn)))
             };
-            let (outcome, lsn) = self.with_room(data_bytes, transact).await;
+            let (outcome, lsn, lacks_osts, lengthened) = self.with_room(data_bytes, transact).await;
             self.written(lsn).await?;
+            if matches!(outcome, Err(FsError::NoSpace)) && lacks_osts && !refreshed {
+                refreshed = true;
+                self.refresh_all_space().await;
+                continue;
+            }
             let (reply, waiter) = outcome?;
+            if let Some(lsn) = lengthened {
+                self.lengthened_for_good(lsn).await?;
+            }
             if let MdtRequest::Reclaim(reclaim) = request
                 && reclaim.done
             {

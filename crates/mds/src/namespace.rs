@@ -121,7 +121,7 @@ impl Namespace {
     }
 
     fn commit(&mut self, changes: Changes) -> FsResult<()> {
-        let Changes { operations, counters, errands, open, removed, releases, .. } = changes;
+        let Changes { operations, counters, errands, open, removed, releases, lengthened, .. } = changes;
         let mut batch = Batch { operations };
         // A number that is skipped because the batch fails does no harm.
         for (ost, errand) in &errands {
@@ -137,6 +137,9 @@ impl Namespace {
             self.last = applied.map_err(|error| store_error(&self.target, &error))?;
         }
         self.counters = counters;
+        if let Some(inode) = lengthened {
+            self.volatile.lengthened.insert(inode, self.last);
+        }
         for (ost, _) in errands {
             self.bell(ost).notify_one();
         }

@@ -5,6 +5,7 @@ use std::{
     sync::Arc,
 };
 
+use kv::Lsn;
 use lock::{AdvisoryLocks, ExclusiveLocks, Wake};
 use tokio::sync::{Notify, futures::OwnedNotified};
 use types::{ClientId, InodeNumber, OstIndex, Slot, Xid, limits};
@@ -159,6 +160,10 @@ pub(crate) struct Volatile {
     pub targets: Targets,
     /// Files that lie badly for how they are read.
     pub moves: Moves,
+    /// Files whose objects got bytes that they did not have, by a change that may not be durable yet. Nobody is told before it is:
+    /// if it were lost, what was written there without a sync would be back when the component grows there again. (New
+    /// objects need no such care: a lost one's slot is never given again.)
+    pub lengthened: BTreeMap<InodeNumber, Lsn>,
 }
 
 impl Volatile {
@@ -174,6 +179,7 @@ impl Volatile {
             removed: Removed::default(),
             targets: Targets::new(random),
             moves: Moves::default(),
+            lengthened: BTreeMap::new(),
         }
     }
 

@@ -124,6 +124,70 @@ async fn many_reports_at_once_cost_two_questions() {
     assert!((1..=2).contains(&asked), "{asked} questions");
 }
 
+/// No OST takes objects as far as the MDT knows, until it asks.
+async fn without_room(count: u16) -> (Fixture, Vec<Arc<NotingOst>>) {
+    let (fs, osts) = with_osts(count).await;
+    for (index, ost) in (0..).map(OstIndex).zip(&osts) {
+        match index {
+            OstIndex(0) => ost.condition.lock().no_create = true,
+            _ => *ost.bytes_available.lock() = 0,
+        }
+        done(fs.call(ALICE, MdtRequest::ReportFull(index)).await.unwrap()).unwrap();
+    }
+    (fs, osts)
+}
+
+async fn try_create(mdt: &Arc<Mdt>, name: &str, slot: u16) -> FsResult<MdtReply> {
+    use rpc::Handler;
+    let create = common::create_request(ROOT, name, NodeKind::Regular, 0o644, None);
+    let request = rpc::message::Request::Mdt(MdtRequest::Create(root(), create));
+    let (slot, xid) = (types::Slot(slot), types::Xid(1000));
+    let call = rpc::Call { client: ALICE, slot, xid, trace: 0, request, bulk: bytes::Bytes::new() };
+    match mdt.clone().handle(call).await.reply? {
+        rpc::message::Reply::Mdt(reply) => Ok(reply),
+        other => panic!("{other:?}"),
+    }
+}
+
+/// What it knows may be as old as the interval between its questions, an hour here.
+#[tokio::test]
+async fn all_osts_are_asked_before_anybody_is_told_that_there_is_no_space() {
+    let (fs, osts) = without_room(3).await;
+    assert_eq!(try_create(&fs.mdt, "none", 1).await, Err(FsError::NoSpace));
+    *osts[0].condition.lock() = Default::default();
+    let inode = common::created(try_create(&fs.mdt, "again", 2).await.unwrap()).entry.attributes.inode;
+    assert_eq!(layout(&fs, inode).await.1, [OstIndex(0)]);
+    // Likewise for what was placed, and is refused there.
+    let (inode, open, epoch) = new_file(&fs, "moves", stripes(1)).await;
+    lock(&fs, inode, open).await;
+    assert_eq!(elsewhere(&fs, request(inode, open, epoch, &[0])).await, Err(FsError::NoSpace));
+    *osts[2].bytes_available.lock() = GIB / 2;
+    assert_eq!(elsewhere(&fs, request(inode, open, epoch, &[0])).await, Ok((Generation(2), vec![OstIndex(2)])));
+}
+
+#[tokio::test]
+async fn many_who_find_no_space_ask_each_ost_twice_at_most() {
+    let (fs, osts) = without_room(2).await;
+    let asked = || osts.iter().map(|ost| *ost.questions.lock()).collect::<Vec<_>>();
+    let before = asked();
+    let hold = osts[1].hold.lock().await;
+    let creations: Vec<_> = (1..=20u16)
+        .map(|slot| {
+            let mdt = fs.mdt.clone();
+            tokio::spawn(async move { try_create(&mdt, &slot.to_string(), slot).await })
+        })
+        .collect();
+    eventually("a question is asked", async || asked()[1] > before[1]).await;
+    *osts[1].bytes_available.lock() = GIB / 2;
+    drop(hold);
+    for creation in creations {
+        creation.await.unwrap().expect("there is space");
+    }
+    for (before, after) in before.into_iter().zip(asked()) {
+        assert!((1..=2).contains(&(after - before)), "{} questions", after - before);
+    }
+}
+
 #[tokio::test]
 async fn objects_move_if_their_file_is_its_writers_alone() {
     let (fs, osts) = with_osts(4).await;

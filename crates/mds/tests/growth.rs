@@ -129,6 +129,25 @@ async fn growth_lost_with_the_power_is_taken_over_from_who_knows_it() {
     assert_eq!(fs.check(false).await, []);
 }
 
+/// Else what is written there without a sync, and closed, would be back when the component grows there again.
+#[tokio::test]
+async fn bytes_that_an_object_got_are_not_lost_with_the_power() {
+    let mut fs = Fixture::new().await;
+    fs.begin(BOB).await;
+    let open = fs.open_id();
+    let stripes = StripeSpec { stripe_bytes: Some(UNIT), ..StripeSpec::default() };
+    let backing = BackingSpec::Extended(stripes, 64 << 20);
+    let mut request = create_request(ROOT, "f", NodeKind::Regular, 0o644, Some((open, OpenFlags(WRITE))));
+    request.layout = Some(LayoutSpec::Composite(vec![ComponentSpec { end: END_OF_FILE, backing }]));
+    let created = created(fs.call(ALICE, MdtRequest::Create(root(), request)).await.unwrap());
+    let (inode, first) = (created.entry.attributes.inode, created.opened.unwrap().layout.unwrap());
+    let longer = grow(&fs, ALICE, inode, open, 65 << 20).await.unwrap();
+    assert_eq!((first.object_count(), longer.object_count()), (1, 1));
+    assert_ne!(first.components[0].extent, longer.components[0].extent);
+    fs.lose_power().await;
+    assert_eq!(layout(&fs, inode).await, longer, "whoever comes back");
+}
+
 #[tokio::test]
 async fn a_layout_that_lost_objects_is_not_taken_over_but_superseded() {
     let mut fs = Fixture::new().await;

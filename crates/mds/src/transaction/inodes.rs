@@ -21,6 +21,7 @@ impl Transaction<'_> {
     /// An inode from its record.
     pub fn decode_inode(&self, number: InodeNumber, value: &[u8]) -> FsResult<Inode> {
         let mut inode = Inode::decode(number, value)?;
+        self.note_lengthened(number);
         settlement::doubt(&mut inode, self.context.losses);
         Ok(inode)
     }

@@ -3,7 +3,8 @@
 use std::collections::BTreeSet;
 
 use layout::{
-    Backing, Extent, FileSystemDefault, Layout, LayoutError, LayoutSpec, StripeCount, StripeSpec, TargetStatus,
+    Backing, Extent, FileSystemDefault, Layout, LayoutError, LayoutSpec, PlainLayout, StripeCount, StripeSpec,
+    TargetStatus,
     automatic::{self, Situation},
     extension::{self, Room, Step},
 };
@@ -59,16 +60,17 @@ impl Transaction<'_> {
     }
 
     /// Chooses targets, and says what was asked for in the end: of another pool, if that one spills.
-    fn place(&mut self, stripes: &StripeSpec) -> FsResult<(layout::PlainLayout, StripeSpec)> {
+    fn place(&mut self, stripes: &StripeSpec) -> FsResult<(PlainLayout, StripeSpec)> {
         let default: FileSystemDefault = self.context.parameters.default_layout;
         let targets = &mut self.volatile.targets;
         let stripes = targets.pass_on(stripes);
-        let plain = targets.place(&default.fill(&stripes), &self.context.parameters.placement)?;
-        Ok((plain, stripes))
+        let plain = targets.place(&default.fill(&stripes), &self.context.parameters.placement);
+        self.lacks_osts |= plain == Err(FsError::NoSpace);
+        Ok((plain?, stripes))
     }
 
     /// Chooses targets that have this much room, if there are any.
-    fn place_with_room(&mut self, stripes: &StripeSpec, bytes_per_stripe: u64) -> FsResult<layout::PlainLayout> {
+    fn place_with_room(&mut self, stripes: &StripeSpec, bytes_per_stripe: u64) -> FsResult<PlainLayout> {
         let default: FileSystemDefault = self.context.parameters.default_layout;
         let policy = self.context.parameters.placement;
         let roomy = |status: &TargetStatus| status.bytes_available >= bytes_per_stripe;
@@ -161,7 +163,9 @@ impl Transaction<'_> {
             Step::Repeat => {
                 let default: FileSystemDefault = self.context.parameters.default_layout;
                 let roomy = |status: &TargetStatus| !own.contains(&status.index) && status.bytes_available >= share;
-                let plain = targets.place_where(&default.fill(&spec), &policy, roomy)?;
+                let plain = targets.place_where(&default.fill(&spec), &policy, roomy);
+                self.lacks_osts |= plain == Err(FsError::NoSpace);
+                let plain = plain?;
                 let repeated = layout.repeat(position).map_err(refused)?;
                 layout.instantiate(repeated, plain, spec).map_err(refused)
             }
@@ -192,11 +196,14 @@ impl Transaction<'_> {
             let wanted = self.volatile.targets.pass_on(&wanted);
             let (default, policy) = (self.context.parameters.default_layout, self.context.parameters.placement);
             let other = |status: &TargetStatus| !refused.contains(&status.index) && !others.contains(&status.index);
-            let chosen = self.volatile.targets.place_where(&default.fill(&wanted), &policy, other)?.osts;
-            if chosen.len() < moved.len() && !overstriped {
+            let chosen = self.volatile.targets.place_where(&default.fill(&wanted), &policy, other);
+            let too_few = |plain: &PlainLayout| plain.osts.len() < moved.len() && !overstriped;
+            self.lacks_osts |= chosen == Err(FsError::NoSpace) || chosen.as_ref().is_ok_and(too_few);
+            let chosen = chosen?;
+            if too_few(&chosen) {
                 return Err(FsError::NoSpace);
             }
-            for (slot, ost) in moved.into_iter().zip(chosen.into_iter().cycle()) {
+            for (slot, ost) in moved.into_iter().zip(chosen.osts.into_iter().cycle()) {
                 layout.relocate(slot, ost);
             }
         }
@@ -206,8 +213,8 @@ impl Transaction<'_> {
 
     /// Makes `start..end` of a file writable: its layout may grow. The caller stores the inode.
     pub fn instantiate(&mut self, inode: &mut Inode, start: u64, end: u64) -> FsResult<()> {
-        let writers = self.volatile.opens.writers(inode.number());
-        let growth = Growth { size: inode.attributes.size, writers };
+        let number = inode.number();
+        let growth = Growth { size: inode.attributes.size, writers: self.volatile.opens.writers(number) };
         let InodeData::Regular(layout) = &mut inode.data else { return Err(FsError::Invalid) };
         if start < end && end > layout.end() {
             return Err(FsError::NoData);
@@ -216,10 +223,20 @@ impl Transaction<'_> {
         grown.skip_lost_slots(self.volatile.recovery.losses);
         if self.instantiate_range(&mut grown, start, end, growth)? {
             grown.generation = grown.generation.next();
+            self.changes.lengthened = has_lengthened(layout, &grown).then_some(number);
             inode.data = InodeData::Regular(grown);
         }
         Ok(())
     }
+}
+
+/// Whether growth gave an object bytes that it did not have. Of a component in several parts, because some were left out, it is
+/// always said: the parts are not told apart.
+fn has_lengthened(before: &Layout, grown: &Layout) -> bool {
+    grown.components.iter().any(|component| {
+        let slot = component.slots().start;
+        component.is_instantiated() && before.location(slot).is_some() && before.extent_of(slot) != component.extent
+    })
 }
 
 /// A layout with as many components as it can have has no room; anything else does not come from a valid layout.

@@ -14,8 +14,10 @@ mod inodes;
 mod layouts;
 mod xattrs;
 
+use std::cell::Cell;
+
 use bytes::Bytes;
-use kv::{Operation, Store, Table};
+use kv::{Lsn, Operation, Store, Table};
 use rpc::{Call, message::MdtReply};
 use rt::Instant;
 use tokio::sync::futures::OwnedNotified;
@@ -67,6 +69,10 @@ pub(crate) struct Transaction<'n> {
     store: &'n Store,
     target: &'n str,
     changes: Changes,
+    /// The last change that lengthened objects of an inode that was looked at, see [`Volatile::lengthened`].
+    lengthened_before: Cell<Option<Lsn>>,
+    /// Placement found too few OSTs with room.
+    lacks_osts: bool,
 }
 
 /// What a successful operation wants to be changed.
@@ -87,6 +93,8 @@ pub(crate) struct Changes {
     pub waiter: Option<OwnedNotified>,
     /// Takes space away from the store rather than adding to it: may use the reserve of a full device.
     pub releases: bool,
+    /// A file whose objects get bytes that they did not have.
+    pub lengthened: Option<InodeNumber>,
 }
 
 impl<'n> Transaction<'n> {
@@ -108,8 +116,9 @@ impl<'n> Transaction<'n> {
             exclusive: None,
             waiter: None,
             releases: false,
+            lengthened: None,
         };
-        Self { volatile, context, mdt, store, target, changes }
+        Self { volatile, context, mdt, store, target, changes, lengthened_before: Cell::new(None), lacks_osts: false }
     }
 
     /// Ends it; what was changed is the caller's to apply.
@@ -164,6 +173,25 @@ impl<'n> Transaction<'n> {
     /// This operation gives space back: it may use the store's reserve.
     pub fn release_space(&mut self) {
         self.changes.releases = true;
+    }
+
+    /// Whether it failed, or got less than it asked for, because too few OSTs seem to have room.
+    pub fn lacks_osts(&self) -> bool {
+        self.lacks_osts
+    }
+
+    /// What must be durable before anybody is told of the layouts seen here: `Some(None)` if that is this transaction.
+    pub fn lengthened(&self) -> Option<Option<Lsn>> {
+        match self.changes.lengthened {
+            Some(_) => Some(None),
+            None => self.lengthened_before.get().map(Some),
+        }
+    }
+
+    /// This inode is looked at.
+    fn note_lengthened(&self, number: InodeNumber) {
+        let of_inode = self.volatile.lengthened.get(&number).copied();
+        self.lengthened_before.set(self.lengthened_before.get().max(of_inode));
     }
 
     /// Something an OST must be told.
