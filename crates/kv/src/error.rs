@@ -11,7 +11,8 @@ pub type Result<T> = std::result::Result<T, Error>;
 #[derive(Clone, Debug, thiserror::Error)]
 pub enum Error {
     /// An earlier write or flush failed: what is on the device is unknown from there on, so nothing is changed any more.
-    /// Reads go on. Reopening the store recovers what was durable.
+    /// Reads go on. Reopening the store recovers what was durable, and whatever else can still be read without a gap, which it
+    /// writes again: after a failed flush the kernel may show what it will never write.
     #[error("the store takes no more changes since an earlier failure: {first}")]
     Poisoned {
         /// The first failure.

@@ -2,7 +2,8 @@
 //! know by itself, and to tell its clients, that such changes may be gone.
 //!
 //! A process that dies loses nothing: what it wrote is with the kernel. A host that ends (power, crash, reboot) loses what was
-//! not flushed. So a start counts a loss if the host runs anew and the last user of the store did not end in good order.
+//! not flushed. So a start counts a loss if the host runs anew and the last user of the store did not end in good order. Its
+//! owner counts one as well if it finds something missing otherwise, as it may after a flush that failed.
 //!
 //! Life cycle: [`Losses::at_start`], durable before anything is acknowledged; [`Losses::at_rest`], durable as the last change
 //! of an orderly end. Downside: a store that another host opens counts a loss too; that is on the safe side.
@@ -31,6 +32,11 @@ impl Losses {
     pub fn at_start(self, boot: u64) -> Losses {
         let lossy = self.boot != 0 && self.boot != boot;
         Losses { boot, count: self.count + u64::from(lossy) }
+    }
+
+    /// The record of a start that finds changes missing, although the host's run says nothing of it: a flush had failed.
+    pub fn with_missing(self) -> Losses {
+        Losses { count: self.count + 1, ..self }
     }
 
     /// The record of an orderly end.

@@ -322,6 +322,28 @@ async fn the_first_failure_poisons_and_is_never_retried() {
     }
 }
 
+/// The kernel shows what it failed to write, as clean: a flush after the start has nothing to do, and tells no error.
+#[tokio::test]
+async fn what_a_failed_flush_left_in_the_cache_is_written_again() {
+    let mut host = filled(3).await;
+    let store = host.open().await;
+    let lsn = store.apply(put(1, b"never flushed", b"1")).unwrap();
+    store.written(lsn).await.unwrap();
+    host.device.fail_writeback();
+    drop(store);
+    host.crash();
+    let store = host.open().await;
+    assert_eq!(contents(&store).len(), 4);
+    // The journal goes on behind it, and says that all before is flushed.
+    for number in 0..3u32 {
+        let lsn = store.apply(put(2, &number.to_be_bytes(), b"1")).unwrap();
+        store.durable(lsn).await.unwrap();
+    }
+    drop(store);
+    host.power_loss(1, Unflushed::Lost);
+    assert_eq!(contents(&host.open().await).len(), 7);
+}
+
 #[tokio::test]
 async fn a_failed_cold_store_poisons_but_a_full_one_only_waits() {
     let host = Host::new();

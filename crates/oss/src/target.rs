@@ -31,7 +31,7 @@ use types::{
 
 use crate::{
     codec::DecodeError,
-    directory::{DirectoryStore, Recovery},
+    directory::{DirectoryStore, Parts, Recovery},
     evictions::Evictions,
     options::OstOptions,
     rate_limit::RateLimit,
@@ -172,9 +172,11 @@ impl Ost {
         let evictions = Evictions::load(&kv)?;
         let options = Arc::new(Mutex::new(options));
         let clock = seams.clock.clone();
-        let (directory, recovery) =
-            DirectoryStore::open(seams, devices.objects, kv.clone(), superblock.clone(), options.clone(), batch_bytes)
-                .await?;
+        // A start counts once.
+        let if_missing = if losses.count() == found.count() { losses.with_missing() } else { losses };
+        let parts = Parts { device: devices.objects, kv: kv.clone(), superblock: superblock.clone(), if_missing };
+        let (directory, recovery) = DirectoryStore::open(seams, parts, options.clone(), batch_bytes).await?;
+        let losses = if recovery.blocks_reset > 0 { if_missing } else { losses };
         Ok(Arc::new(Self {
             superblock,
             name: wanted,

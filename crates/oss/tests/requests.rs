@@ -312,6 +312,69 @@ fn the_first_failed_flush_ends_all_changes_and_reopening_recovers() {
     });
 }
 
+/// The kernel shows what it failed to write, as clean: a flush after the start has nothing to do, and tells no error.
+#[test]
+fn what_a_failed_flush_left_in_the_cache_is_written_again() {
+    run(async {
+        let target = Target::new(1).await;
+        target.write(object(1), 0, &pattern(1, 0, MIB)).await;
+        target.probe.fail_flushes.store(true, Ordering::Relaxed);
+        assert!(target.ask(OstRequest::Sync(vec![object(1)])).await.is_err());
+        target.objects.fail_writeback();
+        let target = target.crash().await;
+        assert_eq!(target.ost.recovery().blocks_reset, 0);
+        assert_eq!(target.read(object(1), 0, MIB).await, pattern(1, 0, MIB));
+        let target = target.power_loss(1).await;
+        assert_eq!(target.read(object(1), 0, MIB).await, pattern(1, 0, MIB), "it was taken for durable");
+    });
+}
+
+/// The same, but the kernel dropped a block meanwhile: nobody would know, since the host did not end.
+#[test]
+fn a_block_found_missing_is_a_loss_even_if_the_host_lives_on() {
+    run(async {
+        let target = Target::new(1).await;
+        target.write(object(1), 0, &pattern(1, 0, MIB)).await;
+        target.objects.flip_bit(&host_file(object(1)), 5 * BLOCK, 0);
+        let target = target.crash().await;
+        assert_eq!((target.ost.recovery().blocks_reset, target.ost.losses()), (1, 1));
+        let mut expected = pattern(1, 0, MIB);
+        expected[5 * BLOCK as usize..6 * BLOCK as usize].fill(0);
+        assert_eq!(target.read(object(1), 0, MIB).await, expected);
+        let target = target.crash().await;
+        assert_eq!((target.ost.recovery().blocks_reset, target.ost.losses()), (0, 1), "it is durable, and counts once");
+        target.write(object(2), 0, &pattern(2, 0, MIB)).await;
+        target.objects.flip_bit(&host_file(object(2)), 5 * BLOCK, 0);
+        let target = target.power_loss(1).await;
+        assert_eq!(target.ost.losses(), 2, "a start counts once, whatever the reasons");
+    });
+}
+
+/// The change waits for its record; a fence waits for the change.
+#[test]
+fn an_allocation_that_fails_takes_no_fence_with_it() {
+    run(async {
+        let target = Target::new(1).await;
+        target.write(object(2), 0, &pattern(1, 0, 64 * KIB)).await;
+        target.objects.set_capacity(0);
+        target.probe.slow.store(true, Ordering::Relaxed);
+        let allocate = SpaceChange::Allocate { offset: 0, bytes: MIB, extend: true };
+        let fence = async {
+            for _ in 0..1000 {
+                if target.probe.allocating.load(Ordering::Relaxed) {
+                    break;
+                }
+                tokio::task::yield_now().await;
+            }
+            assert!(target.probe.allocating.load(Ordering::Relaxed), "the device is asked");
+            target.done(OstRequest::Fence(vec![object(1)], 5)).await;
+        };
+        let (allocated, ()) = tokio::join!(target.space(object(1), allocate), fence);
+        assert_eq!(allocated.unwrap_err(), FsError::NoSpace);
+        assert_eq!(target.try_read(object(1), 0, 1).await, Err(FsError::LayoutChanged));
+    });
+}
+
 #[test]
 fn sync_of_some_objects_flushes_only_their_files() {
     run(async {

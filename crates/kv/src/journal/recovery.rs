@@ -53,6 +53,8 @@ pub(crate) struct Recovered {
     pub sequence: u64,
     /// Segments with batches after the checkpoint.
     pub sealed: VecDeque<Sealed>,
+    /// Their slots, and how many bytes of each were read.
+    pub contents: Vec<(u32, u64)>,
     /// Segments without, and whether they have a header, which means that they were prepared in full.
     pub free: Vec<(u32, bool)>,
     /// Those of them whose header speaks of batches that were cut, and must be wiped before anything is written.
@@ -91,8 +93,15 @@ pub(crate) async fn recover(
 ) -> Result<Recovered> {
     let found = find_segments(device).await?;
     let live = order_segments(judge_headers(&found, store)?)?;
-    let mut reader =
-        Reader { device, store, checkpoint, expected: Lsn(checkpoint.0 + 1), sealed: VecDeque::new(), end: None };
+    let mut reader = Reader {
+        device,
+        store,
+        checkpoint,
+        expected: Lsn(checkpoint.0 + 1),
+        sealed: VecDeque::new(),
+        contents: Vec::new(),
+        end: None,
+    };
     // The segment to begin with: the last whose first batch is not after the one wanted.
     let begin = live.iter().rposition(|(_, header)| header.first <= reader.expected);
     if let Some(begin) = begin {
@@ -112,6 +121,7 @@ pub(crate) async fn recover(
             .map(|found| (found.slot, matches!(found.header, HeaderState::Valid(_))))
             .collect(),
         slots_end: found.iter().map(|found| found.slot + 1).max().unwrap_or(0),
+        contents: reader.contents,
         sealed: reader.sealed,
     })
 }
@@ -161,6 +171,8 @@ struct Reader<'a> {
     /// Number of the next batch.
     expected: Lsn,
     sealed: VecDeque<Sealed>,
+    /// See [`Recovered`].
+    contents: Vec<(u32, u64)>,
     /// Where the journal ended.
     end: Option<(String, u64)>,
 }
@@ -183,6 +195,7 @@ impl Reader<'_> {
             let last = Lsn(self.expected.0 - 1);
             if self.expected > before && last > self.checkpoint {
                 self.sealed.push_back(Sealed { slot: found.slot, last });
+                self.contents.extend(self.end.iter().map(|(_, end)| (found.slot, *end)));
             }
         }
         self.expected = self.expected.max(Lsn(self.checkpoint.0 + 1));

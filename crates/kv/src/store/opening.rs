@@ -15,7 +15,7 @@ use crate::{
     error::{Error, Result},
     journal::{
         format::{HeaderState, NUMBER_MAX, SEGMENT_HEADER_BYTES},
-        recovery::{Recovered, find_segments, recover},
+        recovery::{Recovered, find_segments, read_range, recover},
         segment_name,
         writer::{Start, Writer},
     },
@@ -23,6 +23,9 @@ use crate::{
     superblock::{STORE_FILE, Superblock},
     tables::Tables,
 };
+
+/// What is recovered is written again in pieces of this size.
+const SECURED_BYTES: u64 = 1 << 20;
 
 pub(super) async fn open(
     seams: Seams,
@@ -148,9 +151,22 @@ fn load(cold: &dyn ColdStore, tables: &mut Tables, budget: usize) -> Result<()> 
 }
 
 /// Makes the recovered journal durable, and what was cut from it invisible to later recoveries, before anything new.
+///
+/// What was read is written again first, in place: a flush that failed before this start may have left it in the kernel's
+/// cache alone, as clean, so that no flush would write it. The same bytes over the same bytes do no harm if they are torn.
 async fn secure(device: &dyn Device, recovered: &Recovered) -> Result<()> {
-    for sealed in &recovered.sealed {
-        let name = segment_name(sealed.slot);
+    for &(slot, end) in &recovered.contents {
+        let name = segment_name(slot);
+        let mut offset = 0;
+        while offset < end {
+            let bytes = Bytes::from(read_range(device, &name, offset, SECURED_BYTES.min(end - offset)).await?);
+            if bytes.is_empty() {
+                return Err(Error::device("read", &name, std::io::ErrorKind::UnexpectedEof.into()));
+            }
+            let next = offset + bytes.len() as u64;
+            device.write(&name, offset, vec![bytes]).await.map_err(|error| Error::device("write", &name, error))?;
+            offset = next;
+        }
         device.flush(&name).await.map_err(|error| Error::device("flush", &name, error))?;
     }
     for slot in &recovered.discarded {

@@ -204,7 +204,9 @@ impl DirectoryStore {
             self.give_back_before(object, &blocks).await?;
         }
         let _grant = self.reserve(bytes).await?;
-        let guard = self.locks.exclusive(object, blocks).await;
+        // An object that is made for this goes again if it fails, before anybody else can make use of it.
+        let may_make = in_file && self.load_object(object)?.is_none();
+        let guard = self.locks.exclusive(object, if may_make { 0..u64::MAX } else { blocks }).await;
         self.check_fence(object, by.layout_generation)?;
         let mtime = self.seams.clock.wall();
         let mut first = None;
@@ -221,9 +223,8 @@ impl DirectoryStore {
                 .await?;
             first = Some(noted);
             if let Err(error) = self.device.allocate(&host_file(object), offset, bytes).await {
-                drop(guard);
-                if noted.before == ObjectRecord::default() {
-                    self.destroy_if_bare(object).await?;
+                if may_make && noted.before == ObjectRecord::default() {
+                    self.remove(object, 0..u64::MAX, Vec::new(), HostWork::GiveBack, Finish::Destroy).await?;
                 }
                 return Err(self.device_error("reserving space", &error));
             }
@@ -240,16 +241,6 @@ impl DirectoryStore {
         drop(guard);
         self.written(last).await?;
         Ok(Self::changed(&first.unwrap_or(last), &last))
-    }
-
-    /// An object that was made for nothing but an allocation that failed goes again.
-    async fn destroy_if_bare(&self, object: ObjectId) -> FsResult<()> {
-        let _guard = self.locks.exclusive(object, 0..u64::MAX).await;
-        let record = self.load_object(object)?;
-        if record.is_some_and(|record| record.size == 0 && record.blocks == 0) {
-            self.remove(object, 0..u64::MAX, Vec::new(), HostWork::GiveBack, Finish::Destroy).await?;
-        }
-        Ok(())
     }
 
     pub(super) async fn destroy_objects(&self, objects: &[ObjectId]) -> FsResult<()> {

@@ -78,7 +78,7 @@ use rt::{BoxFuture, Device, Seams};
 use tokio::sync::Notify;
 use types::{FsError, FsResult, ObjectId, SpaceUsage, limits::BLOCK_BYTES, limits::FILE_BYTES_MAX};
 
-pub use self::recovery::Recovery;
+pub use self::recovery::{Parts, Recovery};
 use self::{
     space::SpaceGuard,
     transaction::{Applied, Transaction},

@@ -1,8 +1,9 @@
 //! Opening: what a crash left is verified and completed before the first request.
 //!
 //! 1. Volatile state is rebuilt from META, DIRTY, FLUSHED, PENDING and BACKLOG.
-//! 2. In-place blocks with an epoch above the mark (and above their object's FLUSHED) are compared with their checksums;
-//!    those whose bytes never arrived become absent, which is what they durably were.
+//! 2. In-place blocks with an epoch above the mark (and above their object's FLUSHED) are compared with their checksums.
+//!    Those that arrived are written again, for a flush that failed before may have left them in the kernel's cache as
+//!    clean; those whose bytes never arrived become absent, which is what they durably were, and count as a loss.
 //! 3. The files of all dirty objects are flushed, the mark is made, and everything recovered becomes durable.
 //! 4. The task starts; after an unclean end another one removes host files without a record, which are left when a
 //!    process dies between an object's first bytes and its record.
@@ -14,12 +15,12 @@ use std::{
 };
 
 use bytes::Bytes;
-use kv::{Batch, Store, Table};
+use kv::{Batch, Losses, Store, Table};
 use parking_lot::Mutex;
 use rpc::checksum::crc32c;
 use rt::{Device, Seams};
 use tokio::sync::Notify;
-use types::{FsError, FsResult, ObjectId};
+use types::{FsError, FsResult, ObjectId, limits::BLOCK_BYTES};
 
 use super::{
     BLOCK, DirectoryStore, OBJECT_DIRECTORY, host_file, parse_host_file,
@@ -29,7 +30,7 @@ use crate::{
     chunk_record::{BlockState, CHUNK_BLOCKS},
     options::OstOptions,
     pending_record::PendingRecord,
-    superblock::{CLEAN_KEY, MARK_KEY, Mark, Superblock, TOTALS_KEY, Totals},
+    superblock::{CLEAN_KEY, LOSSES_KEY, MARK_KEY, Mark, Superblock, TOTALS_KEY, Totals},
     tables::{BACKLOG, DIRTY, FLUSHED, META, PENDING, parse_object_key, parse_part_key},
 };
 
@@ -37,6 +38,18 @@ use crate::{
 const SWEEP_FILES_MAX: usize = 256;
 /// Its pause then.
 const SWEEP_PAUSE: Duration = Duration::from_millis(1);
+
+/// What a store consists of.
+pub struct Parts {
+    /// Host files.
+    pub device: Arc<dyn Device>,
+    /// Tables.
+    pub kv: Arc<Store>,
+    /// Whose they are.
+    pub superblock: Superblock,
+    /// The target's record of losses if blocks are found missing.
+    pub if_missing: Losses,
+}
 
 /// What opening found.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -55,12 +68,11 @@ impl DirectoryStore {
     /// Opens the store of `superblock` and starts its task.
     pub async fn open(
         seams: Seams,
-        device: Arc<dyn Device>,
-        kv: Arc<Store>,
-        superblock: Superblock,
+        parts: Parts,
         options: Arc<Mutex<OstOptions>>,
         batch_bytes: usize,
     ) -> FsResult<(Arc<Self>, Recovery)> {
+        let Parts { device, kv, superblock, if_missing } = parts;
         let target = superblock.target();
         let store = Arc::new(Self {
             seams,
@@ -84,7 +96,8 @@ impl DirectoryStore {
         store.swept.store(!unclean, Ordering::Release);
         let mut recovery = Recovery { unclean, ..Recovery::default() };
         let dirty = store.rebuild(&mut recovery)?;
-        store.verify_dirty(&dirty, &mut recovery).await?;
+        let missing = store.find_missing(&dirty, &mut recovery).await?;
+        store.reset_missing(missing, if_missing).await?;
         store.settle_recovered().await?;
         if unclean {
             tracing::info!(target = %store.target, ?recovery, "recovered after an unclean end");
@@ -191,8 +204,13 @@ impl DirectoryStore {
         Ok(dirty)
     }
 
-    /// Compares the unflushed blocks of dirty chunks with their checksums; makes absent what did not arrive.
-    async fn verify_dirty(&self, dirty: &[(ObjectId, u64)], recovery: &mut Recovery) -> FsResult<()> {
+    /// Compares the unflushed blocks of dirty chunks with their checksums; writes again what arrived, returns what did not.
+    async fn find_missing(
+        &self,
+        dirty: &[(ObjectId, u64)],
+        recovery: &mut Recovery,
+    ) -> FsResult<Vec<(ObjectId, BTreeSet<u64>)>> {
+        let mut missing = Vec::new();
         for &(object, chunk) in dirty {
             let Some(record) = self.load_chunk(object, chunk)? else { continue };
             let flushed = self.volatile.lock().flushed_epoch(object);
@@ -203,20 +221,72 @@ impl DirectoryStore {
                     _ => None,
                 })
                 .collect();
-            let mut lost = BTreeSet::new();
+            let mut blocks = BTreeSet::new();
             for run in doubtful.chunk_by(|a, b| a.0 + 1 == b.0) {
-                let data = self.read_host_file(object, run[0].0..run[0].0 + run.len() as u64).await?;
-                let damaged = run.iter().zip(data.chunks_exact(BLOCK)).filter(|((_, sum), data)| crc32c(data) != *sum);
-                lost.extend(damaged.map(|((block, _), _)| *block));
+                blocks.extend(self.write_again(object, run).await?);
             }
             recovery.blocks_verified += doubtful.len() as u64;
-            recovery.blocks_reset += lost.len() as u64;
-            if !lost.is_empty() {
-                let reset = |transaction: &mut super::Transaction<'_>| {
-                    lost.iter().try_for_each(|block| transaction.reset(*block))
-                };
-                self.update(object, reset).await?;
+            recovery.blocks_reset += blocks.len() as u64;
+            if !blocks.is_empty() {
+                missing.push((object, blocks));
             }
+        }
+        Ok(missing)
+    }
+
+    /// Writes those of adjacent blocks that have their checksums to where they are, so that the next flush covers them.
+    /// Returns the others. What cannot be read keeps its record: reading it will say so.
+    async fn write_again(&self, object: ObjectId, run: &[(u64, u32)]) -> FsResult<Vec<u64>> {
+        let data = match self.read_host_file(object, run[0].0..run[0].0 + run.len() as u64).await {
+            Ok(data) => Bytes::from(data),
+            Err(error) if run.len() == 1 => {
+                tracing::error!(target = %self.target, %object, block = run[0].0, %error, "an unflushed block cannot be read");
+                return Ok(Vec::new());
+            }
+            Err(_) => {
+                let mut missing = Vec::new();
+                for block in run {
+                    missing.extend(Box::pin(self.write_again(object, std::slice::from_ref(block))).await?);
+                }
+                return Ok(missing);
+            }
+        };
+        let arrived: Vec<bool> =
+            run.iter().zip(data.chunks_exact(BLOCK)).map(|(new, at)| crc32c(at) == new.1).collect();
+        let mut missing = Vec::new();
+        let mut start = 0;
+        for part in arrived.chunk_by(|a, b| a == b) {
+            let (blocks, bytes) = (&run[start..start + part.len()], start * BLOCK..(start + part.len()) * BLOCK);
+            start += part.len();
+            if !part[0] {
+                missing.extend(blocks.iter().map(|(block, _)| *block));
+                continue;
+            }
+            let offset = blocks[0].0 * BLOCK_BYTES;
+            let written = self.device.write(&host_file(object), offset, vec![data.slice(bytes)]).await;
+            match written.map_err(|error| self.device_error("writing an object again", &error)) {
+                Ok(()) => {}
+                // The device has no room for what only seemed to have a place there.
+                Err(FsError::NoSpace) => missing.extend(blocks.iter().map(|(block, _)| *block)),
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(missing)
+    }
+
+    /// Makes blocks absent whose bytes never arrived, once the loss is durable: clients are to hear of it.
+    async fn reset_missing(&self, missing: Vec<(ObjectId, BTreeSet<u64>)>, losses: Losses) -> FsResult<()> {
+        if missing.is_empty() {
+            return Ok(());
+        }
+        losses.save(&self.kv, META, LOSSES_KEY).await.map_err(|error| self.kv_error(error))?;
+        for (object, blocks) in missing {
+            let reset = |transaction: &mut super::Transaction<'_>| {
+                // On a full device the target must open as well.
+                transaction.use_reserve();
+                blocks.iter().try_for_each(|block| transaction.reset(*block))
+            };
+            self.update(object, reset).await?;
         }
         Ok(())
     }

@@ -20,13 +20,21 @@ pub struct Probe {
     /// Flushes per file.
     pub flushes: Arc<Mutex<BTreeMap<String, usize>>>,
     pub fail_flushes: Arc<AtomicBool>,
-    /// Others run in the middle of every write, before every read and after every look at a length.
+    /// Others run in the middle of every write, before every read, before every allocation and after every look at a length.
     pub slow: Arc<AtomicBool>,
+    /// An allocation was begun.
+    pub allocating: Arc<AtomicBool>,
 }
 
 impl Probe {
     pub fn new(inner: MemoryDevice) -> Self {
-        Self { inner, flushes: Default::default(), fail_flushes: Default::default(), slow: Default::default() }
+        Self {
+            inner,
+            flushes: Default::default(),
+            fail_flushes: Default::default(),
+            slow: Default::default(),
+            allocating: Default::default(),
+        }
     }
 
     pub fn take_flushes(&self) -> BTreeMap<String, usize> {
@@ -90,7 +98,13 @@ impl Device for Probe {
     }
 
     fn allocate(&self, file: &str, offset: u64, bytes: u64) -> BoxFuture<'static, io::Result<()>> {
-        self.inner.allocate(file, offset, bytes)
+        let (slow, allocate) = (self.slow.load(Ordering::Relaxed), self.inner.allocate(file, offset, bytes));
+        let allocating = self.allocating.clone();
+        Box::pin(async move {
+            allocating.store(true, Ordering::Relaxed);
+            others_run(slow).await;
+            allocate.await
+        })
     }
 
     fn remove(&self, file: &str) -> BoxFuture<'static, io::Result<()>> {

@@ -98,6 +98,14 @@ impl MemoryDevice {
         }
     }
 
+    /// What Linux does when it cannot write data back: what was written and not flushed can still be read, but no flush
+    /// makes it durable any more unless it is written again.
+    pub fn fail_writeback(&self) {
+        for file in self.storage.lock().files.values_mut() {
+            file.unflushed.retain(|change| !matches!(change, Change::Write { .. }));
+        }
+    }
+
     /// The process dies, the host lives on: everything written is kept. This handle is dead, the new one sees the files.
     pub fn crash(&self) -> MemoryDevice {
         let _storage = self.storage.lock();

@@ -6,18 +6,24 @@
 //! Flushing always goes to the pool.
 //!
 //! Durability: a flush is fdatasync(2) of the file, then fsync(2) of every directory in which names were added or removed
-//! since that directory was last synced, those above a root made for the device among them. A directory that could not be synced fails all later flushes: what its names are
-//! after power loss is then unknown.
+//! since that directory was last synced, those above a root made for the device among them. One that fails, of a file or of
+//! a directory, fails all later ones of the device: Linux tells a failed write to one fdatasync per open file, forgets it,
+//! and takes what was not written for clean. So flushes of one file take turns: who comes behind the failed one must not be
+//! told that all is well.
 //!
 //! Downside: in the first flush after many creations one caller pays for the directories of all.
 
 use std::{
     collections::BTreeSet,
     fs::{self, File, OpenOptions},
+    hash::{DefaultHasher, Hash, Hasher},
     io::{self, ErrorKind, IoSlice},
     os::unix::fs::FileExt,
     path::{Path, PathBuf},
-    sync::Arc,
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+    },
 };
 
 use bytes::{Buf, Bytes};
@@ -36,6 +42,8 @@ use crate::{
 
 /// Files kept open by one device: half of the usual limit of 1024 descriptors per process.
 const OPEN_FILES_MAX: usize = 512;
+/// Turns at flushing, which files share by their names: more than there are threads that flush.
+const FLUSH_TURNS: usize = 64;
 /// Pieces of one vectored write (Linux UIO_MAXIOV).
 const PIECES_MAX: usize = 1024;
 
@@ -60,20 +68,17 @@ pub struct LocalDirectory {
 struct Root {
     path: PathBuf,
     open: Descriptors,
-    names: Mutex<Names>,
+    /// Directories in which names were added or removed since they were last synced.
+    changed: Mutex<BTreeSet<PathBuf>>,
     /// Held for reading from before a name is made until it is noted. Others may write to a file as soon as it has its name:
     /// their flush must not miss the note.
     naming: RwLock<()>,
+    /// Held while a file is flushed, by its name. (Not by its open file: there may be two of a name.)
+    flushing: [Mutex<()>; FLUSH_TURNS],
     /// Held while directories are synced, so that nobody's flush returns while another's still syncs what both need.
     syncing: Mutex<()>,
-}
-
-#[derive(Default)]
-struct Names {
-    /// Directories in which names were added or removed since they were last synced.
-    changed: BTreeSet<PathBuf>,
-    /// A directory could not be synced.
-    failed: bool,
+    /// A flush failed. Set before its turn ends, looked at within a turn.
+    failed: AtomicBool,
 }
 
 impl LocalDirectory {
@@ -82,7 +87,7 @@ impl LocalDirectory {
         let path: PathBuf = root.into();
         let changed = create_directories(&path)?;
         let root = Root::new(path);
-        root.names.lock().changed = changed;
+        *root.changed.lock() = changed;
         Ok(Self { root: Arc::new(root), threads, execution })
     }
 
@@ -124,10 +129,7 @@ impl Device for LocalDirectory {
         let (root, file) = (self.root.clone(), file.to_owned());
         self.threads.run(move || {
             check_file_name(&file)?;
-            if let Some(open) = root.open_existing(&file)? {
-                open.file.sync_data()?;
-            }
-            root.sync_directories()
+            root.flush(&file, File::sync_data)
         })
     }
 
@@ -193,10 +195,37 @@ impl Root {
         Self {
             path,
             open: Descriptors::new(OPEN_FILES_MAX),
-            names: Mutex::default(),
+            changed: Mutex::default(),
             naming: RwLock::default(),
+            flushing: std::array::from_fn(|_| Mutex::default()),
             syncing: Mutex::default(),
+            failed: false.into(),
         }
+    }
+
+    /// Makes a file durable by `sync`, and names.
+    fn flush(&self, name: &str, sync: impl FnOnce(&File) -> io::Result<()>) -> io::Result<()> {
+        let mut hasher = DefaultHasher::new();
+        name.hash(&mut hasher);
+        let turn = self.flushing[hasher.finish() as usize % FLUSH_TURNS].lock();
+        self.check_flushes()?;
+        if let Some(open) = self.open_existing(name)? {
+            self.noting_failure(sync(&open.file))?;
+        }
+        drop(turn);
+        self.sync_directories()
+    }
+
+    /// Refuses to flush after a failure.
+    fn check_flushes(&self) -> io::Result<()> {
+        if self.failed.load(Ordering::Acquire) {
+            return Err(io::Error::other("an earlier flush failed: what it should have made durable is unknown"));
+        }
+        Ok(())
+    }
+
+    fn noting_failure(&self, synced: io::Result<()>) -> io::Result<()> {
+        synced.inspect_err(|_| self.failed.store(true, Ordering::Release))
     }
 
     fn read(&self, name: &str, offset: u64, buffer: &mut [u8]) -> io::Result<usize> {
@@ -331,28 +360,21 @@ impl Root {
     /// The name of `path` was added or removed.
     fn note_change(&self, path: &Path) {
         let parent = path.parent().expect("a path below the root has a parent");
-        let mut names = self.names.lock();
-        if !names.changed.contains(parent) {
-            names.changed.insert(parent.to_owned());
+        let mut changed = self.changed.lock();
+        if !changed.contains(parent) {
+            changed.insert(parent.to_owned());
         }
     }
 
     fn sync_directories(&self) -> io::Result<()> {
         let _turn = self.syncing.lock();
+        self.check_flushes()?;
         let changed = {
             let _named = self.naming.write();
-            let mut names = self.names.lock();
-            if names.failed {
-                return Err(io::Error::other("an earlier sync of a directory failed; its names are unknown"));
-            }
-            std::mem::take(&mut names.changed)
+            std::mem::take(&mut *self.changed.lock())
         };
         for path in changed {
-            let result = File::open(&path).and_then(|directory| directory.sync_all());
-            if let Err(error) = result {
-                self.names.lock().failed = true;
-                return Err(error);
-            }
+            self.noting_failure(File::open(&path).and_then(|directory| directory.sync_all()))?;
         }
         Ok(())
     }
@@ -452,10 +474,10 @@ mod tests {
         let threads = Arc::new(IoThreads::new("test", 1).unwrap());
         let open = || LocalDirectory::open(place.path().join("a/b"), Execution::Inline, threads.clone()).unwrap();
         let device = open();
-        assert_eq!(device.root.names.lock().changed, [place.path().to_owned(), place.path().join("a")].into());
+        assert_eq!(*device.root.changed.lock(), [place.path().to_owned(), place.path().join("a")].into());
         device.root.sync_directories().unwrap();
-        assert!(device.root.names.lock().changed.is_empty());
-        assert!(open().root.names.lock().changed.is_empty(), "nothing was made");
+        assert!(device.root.changed.lock().is_empty());
+        assert!(open().root.changed.lock().is_empty(), "nothing was made");
     }
 
     /// One thread has made a file and not noted its name yet; another has found it, written to it, and flushes.
@@ -475,6 +497,33 @@ mod tests {
             drop(naming);
             flush.join().unwrap().unwrap();
         });
-        assert!(root.names.lock().changed.is_empty(), "the flush covered the new name");
+        assert!(root.changed.lock().is_empty(), "the flush covered the new name");
+    }
+
+    /// As Linux does: the first fdatasync on an open file is told that writing failed, every other that all is well.
+    #[test]
+    fn a_failed_flush_is_reported_to_everybody() {
+        let directory = tempfile::tempdir().unwrap();
+        let root = Root::new(directory.path().to_owned());
+        root.write("file", 0, vec![Bytes::from_static(b"lost")]).unwrap();
+        let under_way = AtomicBool::new(false);
+        std::thread::scope(|scope| {
+            let first = scope.spawn(|| {
+                root.flush("file", |_| {
+                    under_way.store(true, Ordering::Release);
+                    // Time for the second to go wrong; a right one waits.
+                    (0..1000).for_each(|_| std::thread::yield_now());
+                    Err(ErrorKind::Other.into())
+                })
+            });
+            while !under_way.load(Ordering::Acquire) {
+                std::thread::yield_now();
+            }
+            let second = scope.spawn(|| root.flush("file", |_| Ok(())));
+            assert!(first.join().unwrap().is_err());
+            assert!(second.join().unwrap().is_err(), "it was in flight when the first one failed");
+        });
+        assert!(root.flush("file", |_| Ok(())).is_err(), "the data are lost for good");
+        assert!(root.flush("other", |_| Ok(())).is_err(), "nobody knows what else is");
     }
 }
