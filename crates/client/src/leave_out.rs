@@ -5,8 +5,8 @@
 //!
 //! 1. the exclusive data lock: no truncation is under way, and whoever is refused by step 2 waits for step 4;
 //! 2. the fence: all objects of the component refuse layouts as old as the present one, for good; what they had let in is done;
-//! 3. the part: from the block behind the refused byte's to the next data of any of these objects. Nobody can put any there
-//!    now. The refused byte's own block, if it has data, is filled up where it is: OSTs keep room for that;
+//! 3. the part: from the refused byte's block to the next data of any of these objects. Nobody can put any there now. If that
+//!    block has data, it is filled up where it is, since OSTs keep room for that, and the part begins behind it;
 //! 4. the request to the MDT, which gives the layout the generation that the fence asks for, durably.
 //!
 //! A request that a fence refused has had no effect; its sender asks for the layout and tries again ([`FileSystem::renew_layout`]).
@@ -99,15 +99,24 @@ impl FileSystem {
         component: &Component,
         offset: u64,
     ) -> FsResult<Option<Extent>> {
-        let start = offset.next_multiple_of(BLOCK_BYTES);
-        let seek = |slot: u32| {
-            let location = layout.location(slot).expect("a slot of the layout");
-            let object = Object::new(open.inode(), layout, (slot, location), Some(open));
-            self.seek_slot(object, layout, start, true)
+        let data_from = async |start: u64| -> FsResult<u64> {
+            let seek = |slot: u32| {
+                let location = layout.location(slot).expect("a slot of the layout");
+                let object = Object::new(open.inode(), layout, (slot, location), Some(open));
+                self.seek_slot(object, layout, start, true)
+            };
+            let mut next = component.extent.end;
+            for found in join_all(component.slots().map(seek).collect()).await {
+                next = next.min(found?.unwrap_or(next));
+            }
+            Ok(next)
         };
-        let mut end = component.extent.end;
-        for found in join_all(component.slots().map(seek).collect()).await {
-            end = end.min(found?.unwrap_or(end));
+        let behind = offset.next_multiple_of(BLOCK_BYTES);
+        let mut start = offset / BLOCK_BYTES * BLOCK_BYTES;
+        let mut end = data_from(start).await?;
+        if end < behind {
+            start = behind;
+            end = data_from(start).await?;
         }
         let hole = Extent { start, end: end / BLOCK_BYTES * BLOCK_BYTES };
         Ok((!hole.is_empty()).then_some(hole))

@@ -138,6 +138,25 @@ async fn a_log_in_small_pieces_goes_on() {
     assert_eq!(layout(&fs, log.inode()).await.extent_of(1).end % 4096, 0);
 }
 
+/// The block that a write begins in, in the middle, has no data: it moves as a whole.
+#[tokio::test]
+async fn an_unaligned_write_into_a_hole_goes_elsewhere() {
+    let cluster = RealCluster::automatic(2).await;
+    let (one, two) = (cluster.mount().await, cluster.mount().await);
+    let file = create(&one, "sparse", READ_WRITE).await;
+    let inode = file.inode();
+    write(&one, &file, 0, &mib(1)).await;
+    write(&one, &file, 3 * MIB, &mib(4)).await;
+    let reader = open(&two, inode).await;
+    let first = ost_of(&one, inode, MIB).await;
+    cluster.fill(first);
+    write(&one, &file, 2 * MIB + 1, &[3; 200_000]).await;
+    assert_ne!(ost_of(&one, inode, 2 * MIB).await, first);
+    let expected = [vec![0; 4097], vec![3; 200_000], vec![0; 4096]].concat();
+    assert_eq!(read(&two, &reader, 2 * MIB - 4096, expected.len()).await, expected);
+    assert_eq!(read(&two, &reader, 3 * MIB, MIB as usize).await, mib(4));
+}
+
 /// A component in which nothing was written: its objects keep their fence, in no bytes.
 #[tokio::test]
 async fn a_component_without_data_is_left_out_as_a_whole() {
