@@ -136,21 +136,27 @@ pub(crate) async fn end_session_at_last(mdt: &Arc<Mdt>, client: ClientId, evicte
 /// A session ends, `evicted` or in order: opens are closed, locks released. After an error, which is the store's, the client
 /// still has what was not released: nobody gets a lock before the OSTs are to be told of its last holder. May be repeated.
 pub(crate) async fn end_session(mdt: &Arc<Mdt>, client: ClientId, evicted: bool) -> FsResult<()> {
-    let fenced = mdt
-        .transact(client, |txn| {
+    let context = mdt.context(client);
+    let forget = |namespace: &mut Namespace| {
+        let fenced = namespace.transact(&context, |txn| {
             let fence = evicted && sessions::may_write(txn, client);
             sessions::forget(txn, client, fence)?;
             Ok(fence)
-        })
-        .await?;
+        });
+        if fenced == Ok(true) {
+            // Before an agent can look: it may have told its OST by the time the kernel has the batch.
+            let told: Vec<OstIndex> = namespace.volatile.targets.active().collect();
+            namespace.volatile.fences.raise(client, told);
+        }
+        (fenced, namespace.last())
+    };
+    let (fenced, lsn) = mdt.with_room(0, forget).await;
+    mdt.written(lsn).await?;
+    fenced?;
     {
         let mut namespace = mdt.namespace();
         let volatile = &mut namespace.volatile;
         volatile.recovery.forget(client);
-        if fenced {
-            let told: Vec<OstIndex> = volatile.targets.active().collect();
-            volatile.fences.raise(client, told);
-        }
         if !volatile.fences.holds(client) {
             volatile.release_locks(client);
         }

@@ -39,6 +39,12 @@ fn destroyed(osts: &[Arc<NotingOst>], inode: InodeNumber) -> usize {
     osts.iter().map(|ost| ost.destroyed.lock().iter().filter(|object| object.inode == inode).count()).sum()
 }
 
+/// Asks for the whole of a file, without waiting.
+fn flock(inode: InodeNumber) -> MdtRequest {
+    let (family, mode, range) = (LockFamily::Flock, LockMode::Exclusive, LockRange { start: 0, end: u64::MAX });
+    MdtRequest::SetLock(SetLock { inode, family, owner: 1, pid: 1, range, mode, wait: false })
+}
+
 #[tokio::test]
 async fn objects_are_destroyed_after_the_last_close() {
     let (fs, osts) = with_osts(3).await;
@@ -102,21 +108,45 @@ async fn locks_of_an_evicted_writer_wait_until_osts_refuse_it() {
     fs.begin(BOB).await;
     let (_, created) = fs.create_open(BOB, ROOT, "f", WRITE).await.unwrap();
     let file = created.entry.attributes.inode;
-    let lock = |wait| {
-        let range = LockRange { start: 0, end: u64::MAX };
-        let (family, mode) = (LockFamily::Flock, LockMode::Exclusive);
-        MdtRequest::SetLock(SetLock { inode: file, family, owner: 1, pid: 1, range, mode, wait })
-    };
-    done(fs.call(BOB, lock(false)).await.unwrap()).unwrap();
+    let lock = flock(file);
+    done(fs.call(BOB, lock.clone()).await.unwrap()).unwrap();
     *osts[0].refuses.lock() = true;
     fs.event(SessionEvent::Evicted(BOB)).await;
     eventually("the OST was asked", async || *osts[0].refusals.lock() > 0).await;
-    assert_eq!(fs.call(ALICE, lock(false)).await, Err(FsError::WouldBlock));
+    assert_eq!(fs.call(ALICE, lock.clone()).await, Err(FsError::WouldBlock));
     let (_, opened) = fs.open(ALICE, &root(), file, WRITE).await.unwrap();
     assert!(opened.entry.unsettled.is_some());
     *osts[0].refuses.lock() = false;
-    eventually("the lock is free", async || fs.call(ALICE, lock(true)).await == Ok(MdtReply::Done)).await;
+    eventually("the lock is free", async || fs.call(ALICE, lock.clone()).await == Ok(MdtReply::Done)).await;
     assert_eq!(*osts[0].evicted.lock(), [BOB]);
+}
+
+/// The OST had heard of the eviction before whoever evicted learned that it was written down.
+#[tokio::test]
+async fn locks_are_free_although_the_ost_was_told_at_once() {
+    let (mut fs, osts) = with_osts(1).await;
+    let gate = fs.restart_behind_a_gate().await;
+    fs.recover().await;
+    fs.begin(BOB).await;
+    let (_, created) = fs.create_open(BOB, ROOT, "f", WRITE).await.unwrap();
+    let lock = flock(created.entry.attributes.inode);
+    done(fs.call(BOB, lock.clone()).await.unwrap()).unwrap();
+    gate.close();
+    let mut first = Box::pin(fs.mkdir(ROOT, "first"));
+    let mut eviction = Box::pin(fs.event(SessionEvent::Evicted(BOB)));
+    let mut context = std::task::Context::from_waker(std::task::Waker::noop());
+    assert!(first.as_mut().poll(&mut context).is_pending(), "it writes, for both");
+    assert!(eviction.as_mut().poll(&mut context).is_pending());
+    gate.open();
+    first.await;
+    eventually("the OST was told", async || *osts[0].evicted.lock() == [BOB]).await;
+    // What it is told behind that shows that the answer has been heeded.
+    let (open, marker) = striped(&fs, "marker", 1).await;
+    fs.close(ALICE, marker, open, None).await.unwrap();
+    fs.unlink(&root(), ROOT, "marker").await.unwrap();
+    eventually("later errands arrive", async || destroyed(&osts, marker) == 1).await;
+    eviction.await;
+    assert_eq!(fs.call(ALICE, lock).await, Ok(MdtReply::Done));
 }
 
 #[tokio::test]

@@ -2,6 +2,7 @@
 
 #![allow(dead_code, missing_docs)]
 
+pub mod gate;
 pub mod ost;
 
 use std::{
@@ -14,6 +15,7 @@ use std::{
 };
 
 use bytes::Bytes;
+use gate::{Gate, Gated};
 use kv::MemoryCold;
 use mds::{Mdt, MdtOptions};
 use parking_lot::Mutex;
@@ -152,6 +154,19 @@ impl Fixture {
         self.cold = self.cold.crash();
         self.mdt = open(&self.seams, &self.device, &self.cold, &self.options).await;
         self.mdt.update_map(&self.osts);
+    }
+
+    /// As [`Fixture::restart`], on a device whose writes the gate lets through.
+    pub async fn restart_behind_a_gate(&mut self) -> Arc<Gate> {
+        self.device = self.device.crash();
+        self.cold = self.cold.crash();
+        let gate: Arc<Gate> = Arc::default();
+        let device = Arc::new(Gated { device: self.device.clone(), gate: gate.clone() });
+        self.mdt = Mdt::open(self.seams.clone(), device, Arc::new(self.cold.clone()), self.options.clone())
+            .await
+            .expect("a formatted store opens");
+        self.mdt.update_map(&self.osts);
+        gate
     }
 
     /// The host loses power: everything since the last flush is gone.

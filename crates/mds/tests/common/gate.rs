@@ -1,0 +1,75 @@
+//! A device whose writes wait while a gate is closed.
+
+use std::{io, sync::Arc};
+
+use bytes::Bytes;
+use rt::{BoxFuture, Device, memory::MemoryDevice};
+use tokio::sync::watch;
+use types::SpaceUsage;
+
+/// Open at first.
+#[derive(Default)]
+pub struct Gate {
+    closed: watch::Sender<bool>,
+}
+
+impl Gate {
+    pub fn close(&self) {
+        self.closed.send_replace(true);
+    }
+
+    pub fn open(&self) {
+        self.closed.send_replace(false);
+    }
+}
+
+pub struct Gated {
+    pub device: MemoryDevice,
+    pub gate: Arc<Gate>,
+}
+
+impl Device for Gated {
+    fn read(&self, file: &str, offset: u64, buffer: Vec<u8>) -> BoxFuture<'static, io::Result<(Vec<u8>, usize)>> {
+        self.device.read(file, offset, buffer)
+    }
+
+    fn write(&self, file: &str, offset: u64, pieces: Vec<Bytes>) -> BoxFuture<'static, io::Result<()>> {
+        let (device, gate, file) = (self.device.clone(), self.gate.clone(), file.to_owned());
+        Box::pin(async move {
+            gate.closed.subscribe().wait_for(|closed| !closed).await.expect("the gate is held here");
+            device.write(&file, offset, pieces).await
+        })
+    }
+
+    fn flush(&self, file: &str) -> BoxFuture<'static, io::Result<()>> {
+        self.device.flush(file)
+    }
+
+    fn length(&self, file: &str) -> BoxFuture<'static, io::Result<Option<u64>>> {
+        self.device.length(file)
+    }
+
+    fn truncate(&self, file: &str, length: u64) -> BoxFuture<'static, io::Result<()>> {
+        self.device.truncate(file, length)
+    }
+
+    fn punch(&self, file: &str, offset: u64, bytes: u64) -> BoxFuture<'static, io::Result<()>> {
+        self.device.punch(file, offset, bytes)
+    }
+
+    fn allocate(&self, file: &str, offset: u64, bytes: u64) -> BoxFuture<'static, io::Result<()>> {
+        self.device.allocate(file, offset, bytes)
+    }
+
+    fn remove(&self, file: &str) -> BoxFuture<'static, io::Result<()>> {
+        self.device.remove(file)
+    }
+
+    fn list(&self, prefix: &str) -> BoxFuture<'static, io::Result<Vec<String>>> {
+        self.device.list(prefix)
+    }
+
+    fn space(&self) -> BoxFuture<'static, io::Result<SpaceUsage>> {
+        self.device.space()
+    }
+}
