@@ -51,8 +51,15 @@ const INODE_BYTES: u64 = 1024;
 const BATCH_BYTES: u64 = 128 << 10;
 /// For so many bytes of data a batch is one byte larger than they: a block of 4096 has a key and a head below 64 bytes.
 const DATA_OVERHEAD: u64 = 64;
-/// The service of requests that may wait for a lock, or for an OST.
+/// The service of requests for advisory locks that wait for others, as long as these like.
 const LOCK_SERVICE: &str = "ldlm";
+/// The service of other requests that may wait (see [`ops::may_wait`]).
+const WAIT_SERVICE: &str = "mdt_wait";
+/// The service of clients that come back: others wait for them.
+const RECOVERY_SERVICE: &str = "mdt_recovery";
+/// Service threads for requests that wait: there they take memory, as in a queue, and little else. Who waits in the queue
+/// instead is not asking when it is his turn.
+const WAITING_THREADS: usize = 4096;
 
 /// See the module documentation.
 pub struct Mdt {
@@ -548,26 +555,24 @@ impl Handler for Mdt {
         })
     }
 
+    /// Nobody who could end a wait is served behind those who wait.
     fn service(&self, request: &Request) -> &'static str {
+        let Request::Mdt(request) = request else { return "mdt" };
         match request {
-            Request::Mdt(MdtRequest::ReadDirectory(_) | MdtRequest::ScanInodes(..) | MdtRequest::Check(..)) => {
-                "mdt_readpage"
-            }
-            Request::Mdt(
-                MdtRequest::ChangeData(_)
-                | MdtRequest::ReadData(_)
-                | MdtRequest::CreateWithData(..)
-                | MdtRequest::ReadFile(..),
-            ) => "mdt_io",
-            Request::Mdt(MdtRequest::SetLock(set)) if set.wait => LOCK_SERVICE,
-            Request::Mdt(
-                MdtRequest::ExclusiveBegin(..)
-                | MdtRequest::ReportFull(_)
-                | MdtRequest::DataVersion(..)
-                | MdtRequest::SwapLayouts(..),
-            ) => LOCK_SERVICE,
+            MdtRequest::ReadDirectory(_) | MdtRequest::ScanInodes(..) | MdtRequest::Check(..) => "mdt_readpage",
+            MdtRequest::ChangeData(_)
+            | MdtRequest::ReadData(_)
+            | MdtRequest::CreateWithData(..)
+            | MdtRequest::ReadFile(..) => "mdt_io",
+            MdtRequest::Reclaim(_) => RECOVERY_SERVICE,
+            MdtRequest::SetLock(set) if set.queues() => LOCK_SERVICE,
+            request if ops::may_wait(request) => WAIT_SERVICE,
             _ => "mdt",
         }
+    }
+
+    fn service_threads(&self) -> &'static [(&'static str, usize)] {
+        &[(LOCK_SERVICE, WAITING_THREADS), (WAIT_SERVICE, WAITING_THREADS)]
     }
 
     fn persistent_reply(&self, client: ClientId, slot: Slot) -> Option<(Xid, Reply)> {

@@ -18,7 +18,7 @@ use rpc::{
     codec::{self, opcode},
     message::{
         MdtRequest, Request,
-        mdt::ReadFile,
+        mdt::{LockFamily, LockMode, LockRange, ReadFile, SetLock},
         session::{Connect, Connected, frame_flag},
     },
     server::BYTES_IN_WORK_MAX,
@@ -522,6 +522,41 @@ async fn requests_in_flight_are_bounded_and_the_bound_changes() {
     handler.gate.add_permits(100);
     for task in calls {
         assert_eq!(task.await.unwrap(), Ok(done()));
+    }
+}
+
+/// Five hundred processes of a client waited for a lock, and its holder, on the same client, for a slot to give it back in.
+#[tokio::test]
+async fn who_waits_for_others_leaves_them_slots() {
+    let seams = seams(&MemoryTransport::new());
+    let handler = Counter::new(&Arc::default());
+    let server = server(&seams, &handler, LONG_LEASE);
+    let lock = |mode| {
+        let range = LockRange::WHOLE;
+        let (inode, family) = (InodeNumber(1), LockFamily::Posix);
+        Request::Mdt(MdtRequest::SetLock(SetLock { inode, family, owner: 1, pid: 1, range, mode, wait: true }))
+    };
+    for endpoint in [Endpoint::Remote(listen(&server).await), Endpoint::Local(server.clone())] {
+        let before = handler.entered.load(Ordering::SeqCst);
+        let entered = || handler.entered.load(Ordering::SeqCst) - before;
+        let import = import(&seams, endpoint, quick());
+        import.set_max_rpcs_in_flight(8);
+        let start = |request: Request| {
+            let import = import.clone();
+            tokio::spawn(async move { call(&import, request).await })
+        };
+        let mut calls: Vec<_> = (0..50).map(|_| start(lock(LockMode::Exclusive))).collect();
+        until(|| entered() == 6).await;
+        assert_eq!(call(&import, effect(1)).await, Ok(done()));
+        assert_eq!((entered(), import.statistics().in_flight), (7, 6), "the others wait for those");
+        // Nobody can be in the way of giving a lock up.
+        calls.push(start(lock(LockMode::Unlock)));
+        until(|| entered() == 8).await;
+        handler.gate.add_permits(calls.len());
+        for task in calls {
+            assert_eq!(task.await.unwrap(), Ok(done()));
+        }
+        import.close().await;
     }
 }
 

@@ -27,7 +27,10 @@ pub(crate) mod swap;
 pub(crate) mod unlink;
 pub(crate) mod xattrs;
 
-use rpc::message::{MdtReply, MdtRequest, mdt::ExclusivePurpose};
+use rpc::message::{
+    MdtReply, MdtRequest,
+    mdt::{ExclusivePurpose, LockMode, OpenFlags, open_flag},
+};
 use types::{Credentials, FsError, FsResult, NodeKind};
 
 use crate::{data::NewData, transaction::Transaction};
@@ -121,6 +124,25 @@ pub(crate) fn places_objects(request: &MdtRequest) -> bool {
         | MdtRequest::ChangeLayout(..) => true,
         MdtRequest::SetXattr(_, set) => layout_xattrs::is_layout(&set.name),
         MdtRequest::ExclusiveBegin(_, begin) => matches!(begin.purpose, ExclusivePurpose::Truncate(_)),
+        _ => false,
+    }
+}
+
+/// Whether this request may be kept in its handler: until a file's exclusive data lock is free, until recovery is over, or for
+/// an OST. Not what ends such waits; that of these a LeaveOut, and the RenewLayout of who has the lock, wait during
+/// recovery holds nobody up, since those who come back have a service of their own.
+pub(crate) fn may_wait(request: &MdtRequest) -> bool {
+    let truncates = |flags: OpenFlags| flags.has(open_flag::TRUNCATE);
+    match request {
+        MdtRequest::Open(_, open) => truncates(open.flags),
+        MdtRequest::Create(_, create) => create.open.is_some_and(|(_, flags)| truncates(flags)),
+        MdtRequest::SetLock(set) => set.mode != LockMode::Unlock,
+        MdtRequest::RenewLayout(renew) => !renew.exclusive,
+        MdtRequest::ExclusiveBegin(..)
+        | MdtRequest::Instantiate(_)
+        | MdtRequest::ReportFull(_)
+        | MdtRequest::DataVersion(..)
+        | MdtRequest::SwapLayouts(..) => true,
         _ => false,
     }
 }

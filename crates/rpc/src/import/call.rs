@@ -10,6 +10,7 @@ use types::{FsError, FsResult, Slot, Xid, limits::BULK_BYTES_MAX};
 use super::{
     Answered, CallResult, Guarded, Import, ImportState, Inner, Link,
     core::{Purpose, busy_pause},
+    permits::Held,
 };
 use crate::{
     codec::{
@@ -44,12 +45,14 @@ impl SlotToken {
 impl Drop for SlotToken {
     fn drop(&mut self) {
         let now = self.inner.now();
-        let mut guarded = self.inner.guarded.lock();
-        guarded.core.slots.give_back(self.slot);
-        if self.executed {
-            guarded.core.counters.answered(self.opcode, now.since(self.started));
+        {
+            let core = &mut self.inner.guarded.lock().core;
+            core.slots.give_back(self.slot);
+            if self.executed {
+                core.counters.answered(self.opcode, now.since(self.started));
+            }
         }
-        self.inner.pass_permit_on(guarded, self.slot);
+        self.inner.slot_freed(self.slot);
     }
 }
 
@@ -82,6 +85,11 @@ impl Import {
         }
         let started = self.inner.now();
         let opcode = opcode::of(&request);
+        // Before the permit for a slot: nobody who has that waits for this.
+        let _waits = match &request {
+            Request::Mdt(asked) if asked.waits() => Some(self.permit_to_wait(started).await?),
+            _ => None,
+        };
         let mut body = None;
         let mut refusals = 0;
         loop {
@@ -194,8 +202,18 @@ impl Import {
 
     /// Waits for the right to take a slot.
     async fn permit(&self, purpose: Purpose, started: Instant) -> FsResult<SemaphorePermit<'_>> {
-        let semaphore: &Semaphore =
-            if purpose == Purpose::Recovery { &self.inner.control } else { &self.inner.permits };
+        let inner = &self.inner;
+        let semaphore = if purpose == Purpose::Recovery { &inner.control } else { inner.permits.semaphore() };
+        self.acquire(semaphore, started).await
+    }
+
+    /// Waits for the right to send a request that waits for others.
+    async fn permit_to_wait(&self, started: Instant) -> FsResult<Held<'_>> {
+        let waiting = &self.inner.waiting;
+        Ok(waiting.hold(self.acquire(waiting.semaphore(), started).await?))
+    }
+
+    async fn acquire<'a>(&'a self, semaphore: &'a Semaphore, started: Instant) -> FsResult<SemaphorePermit<'a>> {
         if let Ok(permit) = semaphore.try_acquire() {
             return Ok(permit);
         }

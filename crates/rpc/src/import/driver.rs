@@ -469,6 +469,7 @@ impl Inner {
             guarded.core.abandon_all()
         };
         self.permits.close();
+        self.waiting.close();
         self.control.close();
         self.changed.notify_waiters();
         for caller in callers {

@@ -12,6 +12,12 @@
 //!
 //! A caller that drops its call gives up the result, not the slot: that stays taken until the request's fate is known.
 //!
+//! Requests that the server keeps until somebody else gives something up ([`MdtRequest::waits`]) get at most three quarters of
+//! the slots: what they wait for may be this client's, and must find a slot. Not fewer, because a lock goes to who asked
+//! first, and he has to be asking then.
+//!
+//! [`MdtRequest::waits`]: crate::message::MdtRequest::waits
+//!
 //! ```text
 //! NEW -> CONNECTING -> [RECOVER ->] FULL -> DISCONN -> CONNECTING ...      any -> EVICTED -> CONNECTING, any -> CLOSED
 //! ```
@@ -25,13 +31,14 @@ mod call;
 mod core;
 mod driver;
 mod options;
+mod permits;
 mod slots;
 mod statistics;
 
 use std::{sync::Arc, time::Duration};
 
 use bytes::Bytes;
-use parking_lot::{Mutex, MutexGuard};
+use parking_lot::Mutex;
 use rt::{BoxFuture, Instant, Seams, Sender};
 use tokio::sync::{Notify, Semaphore};
 use types::{ClientId, FsResult, Slot, limits::SESSION_SLOTS_MAX};
@@ -44,6 +51,7 @@ use crate::{
 pub(crate) use call::SlotToken;
 use core::{CallResult, Core, Purpose};
 pub use options::{Endpoint, ImportOptions, ImportState};
+use permits::Permits;
 pub use statistics::{ImportStatistics, OpcodeStatistics};
 
 /// Told by an import when the server lost its memory of this client. An implementation that holds the import should hold
@@ -94,10 +102,11 @@ struct Guarded {
     closing: bool,
     /// Wanted `max_rpcs_in_flight`.
     wanted: u16,
-    /// Permits that exist, in the semaphore or with calls.
-    permits: u16,
-    /// Permits to take out of circulation as they come back.
-    surplus: u16,
+}
+
+/// How many of so many requests may be such that wait for others.
+fn waiting_max(requests: u16) -> u16 {
+    (requests - requests / 4).clamp(1, requests.max(2) - 1)
 }
 
 /// What callers and the driver share.
@@ -111,7 +120,9 @@ struct Inner {
     recovery: Option<Arc<dyn Recovery>>,
     guarded: Mutex<Guarded>,
     /// One permit per ordinary request that may be outstanding; held until its slot is free again.
-    permits: Semaphore,
+    permits: Permits,
+    /// One permit per call that waits for others, beside that for its slot.
+    waiting: Permits,
     /// One permit for the control slot.
     control: Semaphore,
     /// Wakes callers that wait for another state.
@@ -152,8 +163,11 @@ impl Inner {
 
     /// A slot is free again: lets the next call have it.
     fn slot_freed(&self, slot: Slot) {
-        let guarded = self.guarded.lock();
-        self.pass_permit_on(guarded, slot);
+        if slot == slots::CONTROL {
+            self.control.add_permits(1);
+        } else {
+            self.permits.give_back();
+        }
     }
 
     /// A permit was not used.
@@ -161,39 +175,12 @@ impl Inner {
         self.slot_freed(if purpose == Purpose::Ordinary { slots::FIRST_ORDINARY } else { slots::CONTROL });
     }
 
-    /// Gives the permit of a freed slot to the next call, outside the lock.
-    fn pass_permit_on(&self, mut guarded: MutexGuard<'_, Guarded>, slot: Slot) {
-        let semaphore = if slot == slots::CONTROL {
-            &self.control
-        } else if guarded.surplus > 0 {
-            guarded.surplus -= 1;
-            guarded.permits -= 1;
-            return;
-        } else {
-            &self.permits
-        };
-        drop(guarded);
-        semaphore.add_permits(1);
-    }
-
     /// Makes the number of permits what is wanted and granted.
     fn adjust_permits(&self) {
-        let mut guarded = self.guarded.lock();
+        let guarded = self.guarded.lock();
         let goal = guarded.wanted.clamp(1, guarded.core.ordinary_slots().max(1));
-        let effective = guarded.permits - guarded.surplus;
-        if goal >= effective {
-            let kept = (goal - effective).min(guarded.surplus);
-            guarded.surplus -= kept;
-            let new = goal - effective - kept;
-            guarded.permits += new;
-            drop(guarded);
-            self.permits.add_permits(usize::from(new));
-        } else {
-            let excess = effective - goal;
-            let forgotten = self.permits.forget_permits(usize::from(excess)) as u16;
-            guarded.permits -= forgotten;
-            guarded.surplus += excess - forgotten;
-        }
+        self.permits.resize(goal);
+        self.waiting.resize(waiting_max(goal));
     }
 }
 
@@ -221,8 +208,6 @@ impl Import {
             worked: false,
             closing: false,
             wanted: permits,
-            permits,
-            surplus: 0,
         };
         let inner = Arc::new(Inner {
             family: Family::of_target(&target),
@@ -233,7 +218,8 @@ impl Import {
             options,
             recovery,
             guarded: Mutex::new(guarded),
-            permits: Semaphore::new(usize::from(permits)),
+            permits: Permits::new(permits),
+            waiting: Permits::new(waiting_max(permits)),
             control: Semaphore::new(1),
             changed: Notify::new(),
             wake: Notify::new(),
@@ -302,8 +288,7 @@ impl Import {
 
     /// Number of requests that may be outstanding at once.
     pub fn max_rpcs_in_flight(&self) -> u16 {
-        let guarded = self.inner.guarded.lock();
-        guarded.permits - guarded.surplus
+        self.inner.permits.count()
     }
 
     /// Changes how long callers wait for a silent server.

@@ -333,6 +333,13 @@ pub struct SetLock {
     pub wait: bool,
 }
 
+impl SetLock {
+    /// Whether it waits for others if it conflicts. Nothing conflicts with giving up.
+    pub fn queues(&self) -> bool {
+        self.wait && self.mode != LockMode::Unlock
+    }
+}
+
 /// Give up a queued lock request of this owner.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct CancelLock {
@@ -686,6 +693,18 @@ pub enum MdtRequest {
     RenewLayout(RenewLayout),
     /// -> Layout, durable; Waiting; `NoSpace` if the layout takes no more components
     LeaveOut(LeaveOut),
+}
+
+impl MdtRequest {
+    /// Whether the MDT keeps this request, for up to a second, until somebody gives something up that may be as good as anybody's:
+    /// another user's of the same client, too. The client sends it again until it gets what it asks for.
+    pub fn waits(&self) -> bool {
+        match self {
+            MdtRequest::SetLock(set) => set.queues(),
+            MdtRequest::RenewLayout(renew) => !renew.exclusive,
+            _ => false,
+        }
+    }
 }
 
 /// Answers of a metadata target.

@@ -49,7 +49,7 @@ pub struct ServerOptions {
     pub version_max: u16,
     /// Feature bits this server supports.
     pub features: u64,
-    /// Service threads of a service at its creation.
+    /// Service threads of a service at its creation, unless its target says otherwise ([`Handler::service_threads`]).
     pub service_threads: usize,
     /// Requests that may wait in one service.
     pub queue_max: usize,
@@ -122,9 +122,9 @@ impl Shared {
         }
     }
 
-    fn service(&self, name: &'static str) -> Arc<Service> {
-        let make =
-            || Service::new(self.seams.clock.clone(), name, self.options.service_threads, self.options.queue_max);
+    /// The service of this name; made on first use, with so many service threads.
+    fn service(&self, name: &'static str, threads: usize) -> Arc<Service> {
+        let make = || Service::new(self.seams.clock.clone(), name, threads, self.options.queue_max);
         self.services.lock().entry(name).or_insert_with(make).clone()
     }
 
@@ -155,6 +155,9 @@ impl Server {
 
     /// Serves `handler` under `name`, which must not be served yet; sessions without a request for `lease` are evicted.
     pub fn add_target(self: &Arc<Self>, name: &str, handler: Arc<dyn Handler>, lease: Duration) {
+        for (service, threads) in handler.service_threads() {
+            self.shared.service(service, *threads);
+        }
         let target = Target::new(self.shared.clone(), name, handler, lease);
         let before = self.targets.lock().insert(name.to_owned(), target.clone());
         assert!(before.is_none(), "{name} is served already");
@@ -187,7 +190,7 @@ impl Server {
 
     /// The service of this name, made on first use.
     pub fn service(&self, name: &'static str) -> Arc<Service> {
-        self.shared.service(name)
+        self.shared.service(name, self.shared.options.service_threads)
     }
 
     /// All services in use, by name.

@@ -289,7 +289,8 @@ impl Target {
 
     /// Asks the request's service for execution.
     pub(super) fn admit(&self, now: Instant, request: &Request) -> Result<Admission, QueueFull> {
-        self.shared.service(self.handler.service(request)).admit(now)
+        let threads = self.shared.options.service_threads;
+        self.shared.service(self.handler.service(request), threads).admit(now)
     }
 
     /// As [`Target::admit`], and waits in the queue.

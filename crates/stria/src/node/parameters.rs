@@ -18,6 +18,9 @@ const SERVICES: &[(&str, &str)] = &[
     ("mdt", "mds.MDS.mdt"),
     ("mdt_readpage", "mds.MDS.mdt_readpage"),
     ("mdt_io", "mds.MDS.mdt_io"),
+    ("mdt_wait", "mds.MDS.mdt_wait"),
+    ("mdt_recovery", "mds.MDS.mdt_recovery"),
+    ("ldlm", "mds.MDS.ldlm"),
     ("mgs", "mgs.MGS.mgs"),
 ];
 

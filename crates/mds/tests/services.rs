@@ -1,0 +1,159 @@
+//! Who waits for others holds nobody up who could end that wait: with two service threads where a cluster has hundreds.
+
+mod common;
+
+use std::{sync::Arc, time::Duration};
+
+use bytes::Bytes;
+use common::*;
+use parking_lot::Mutex;
+use rpc::{
+    Endpoint, Import, ImportOptions, Recovery, Server, ServerOptions,
+    message::{
+        MdtReply, MdtRequest, Reply, Request,
+        mdt::{
+            ExclusiveBegin, ExclusiveEnd, ExclusivePurpose, Instantiate, LockFamily, LockMode, LockRange, Open,
+            OpenFlags, OpenId, Reclaim, RenewLayout, SetLock, open_flag,
+        },
+        session::Connected,
+    },
+};
+use rt::BoxFuture;
+use tokio::sync::Semaphore;
+use types::{ClientId, FsResult, Generation, InodeNumber, NodeKind};
+
+/// Requests that wait, of each kind.
+const WAITING: u64 = 5;
+
+fn serve(fs: &Fixture) -> Arc<Server> {
+    let server = Server::new(fs.seams.clone(), ServerOptions { service_threads: 2, ..ServerOptions::default() });
+    server.add_target("test-MDT0000", fs.mdt.clone(), Duration::from_secs(3600));
+    server
+}
+
+fn connect(fs: &Fixture, server: &Arc<Server>, client: ClientId, recovery: Option<Arc<dyn Recovery>>) -> Import {
+    let endpoint = Endpoint::Local(server.clone());
+    Import::new(fs.seams.clone(), "test-MDT0000", endpoint, client, "test", ImportOptions::default(), recovery)
+}
+
+async fn call(import: &Import, request: MdtRequest) -> FsResult<MdtReply> {
+    match import.call(Request::Mdt(request), Bytes::new()).await?.0 {
+        Reply::Mdt(reply) => Ok(reply),
+        other => panic!("an MDT answered {other:?}"),
+    }
+}
+
+/// Asks until it need not wait.
+fn insist(import: &Import, request: MdtRequest) -> tokio::task::JoinHandle<FsResult<MdtReply>> {
+    let import = import.clone();
+    tokio::spawn(async move {
+        loop {
+            match call(&import, request.clone()).await {
+                Ok(MdtReply::Waiting) => {}
+                outcome => return outcome,
+            }
+        }
+    })
+}
+
+async fn create_open(import: &Import, name: &str, open: OpenId) -> InodeNumber {
+    let request = create_request(ROOT, name, NodeKind::Regular, 0o644, Some((open, OpenFlags(WRITE))));
+    created(call(import, MdtRequest::Create(root(), request)).await.unwrap()).entry.attributes.inode
+}
+
+fn lock(inode: InodeNumber, owner: u64) -> MdtRequest {
+    let (family, mode, range) = (LockFamily::Posix, LockMode::Shared, LockRange { start: 0, end: u64::MAX });
+    MdtRequest::SetLock(SetLock { inode, family, owner, pid: 1, range, mode, wait: false })
+}
+
+#[tokio::test]
+async fn the_holder_of_a_file_is_served_while_others_wait_for_it() {
+    let fs = Fixture::new().await;
+    let server = serve(&fs);
+    let (holder, others) = (connect(&fs, &server, ALICE, None), connect(&fs, &server, BOB, None));
+    let (open, size) = (OpenId(1000), 8192);
+    let file = create_open(&holder, "f", open).await;
+    let begin = |purpose| MdtRequest::ExclusiveBegin(root(), ExclusiveBegin { inode: file, open: Some(open), purpose });
+    // Not empty, so that a truncation has to wait.
+    call(&holder, begin(ExclusivePurpose::Truncate(size))).await.unwrap();
+    let mut waiting = Vec::new();
+    for number in 0..WAITING {
+        let flags = OpenFlags(WRITE | open_flag::TRUNCATE);
+        let renew = RenewLayout { inode: file, generation: Generation(100), exclusive: false };
+        let create = create_request(ROOT, "f", NodeKind::Regular, 0o644, Some((OpenId(10 + number), flags)));
+        let again = Open { inode: file, open: OpenId(20 + number), flags };
+        for request in
+            [MdtRequest::RenewLayout(renew), MdtRequest::Create(root(), create), MdtRequest::Open(root(), again)]
+        {
+            waiting.push(insist(&others, request));
+        }
+    }
+    let all = waiting.len();
+    eventually("all of them wait", async || server.service("mdt_wait").statistics().in_flight == all).await;
+    server.service("mdt").reset_statistics();
+    let end = MdtRequest::ExclusiveEnd(ExclusiveEnd { inode: file, update: None });
+    done(call(&holder, end).await.unwrap()).unwrap();
+    assert_eq!(server.service("mdt").statistics().waiting_max, 0);
+    // BOB's truncations came in his turn; his other users go on with his lock.
+    for task in waiting {
+        task.abort();
+    }
+}
+
+/// Comes back with what it has, when it is let.
+struct Returning {
+    may: Semaphore,
+    claims: Mutex<Reclaim>,
+}
+
+impl Returning {
+    fn new() -> Arc<Self> {
+        Arc::new(Self { may: Semaphore::new(0), claims: Mutex::new(Reclaim { done: true, ..Reclaim::default() }) })
+    }
+}
+
+impl Recovery for Returning {
+    fn recover(&self, import: &Import, _: &Connected) -> BoxFuture<'_, FsResult<()>> {
+        let import = import.clone();
+        Box::pin(async move {
+            self.may.acquire().await.expect("never closed").forget();
+            let claims = self.claims.lock().clone();
+            done(call(&import, MdtRequest::Reclaim(claims)).await?)
+        })
+    }
+}
+
+#[tokio::test]
+async fn a_client_comes_back_while_others_wait_for_it() {
+    let mut fs = Fixture::new().await;
+    let first = serve(&fs);
+    let (early, late) = (Returning::new(), Returning::new());
+    let (alice, bob) =
+        (connect(&fs, &first, ALICE, Some(early.clone())), connect(&fs, &first, BOB, Some(late.clone())));
+    let open = OpenId(1000);
+    let file = create_open(&alice, "f", open).await;
+    early.claims.lock().opens.push((file, open, OpenFlags(WRITE)));
+    early.may.add_permits(1);
+    call(&bob, MdtRequest::Ping).await.unwrap();
+    fs.restart().await;
+    let second = serve(&fs);
+    first.stop().await;
+    for import in [&alice, &bob] {
+        import.set_address(Endpoint::Local(second.clone()));
+    }
+    let mut waiting = Vec::new();
+    for number in 0..WAITING {
+        let instantiate = Instantiate { inode: file, open, start: 0, end: 1 };
+        waiting.push(insist(&alice, MdtRequest::Instantiate(instantiate)));
+        waiting.push(insist(&alice, lock(file, number)));
+    }
+    let all = waiting.len();
+    eventually("all of them wait", async || second.service("mdt_wait").statistics().in_flight == all).await;
+    late.may.add_permits(1);
+    for task in waiting {
+        task.await.unwrap().expect("granted once BOB is back");
+    }
+    for service in ["mdt", "mdt_recovery"] {
+        assert_eq!(second.service(service).statistics().waiting_max, 0, "{service}");
+    }
+}

@@ -1,0 +1,92 @@
+//! A number of permits that can be changed while some are out: more are there at once, fewer as they come back.
+
+use parking_lot::Mutex;
+use tokio::sync::{Semaphore, SemaphorePermit};
+
+struct Count {
+    /// Permits that exist, in the semaphore or with their takers.
+    existing: u16,
+    /// Of these, to be taken out of circulation as they come back.
+    surplus: u16,
+}
+
+impl Count {
+    fn effective(&self) -> u16 {
+        self.existing - self.surplus
+    }
+}
+
+/// See the module documentation.
+pub(super) struct Permits {
+    semaphore: Semaphore,
+    count: Mutex<Count>,
+}
+
+/// A permit; given back when dropped.
+pub(super) struct Held<'a>(&'a Permits);
+
+impl Drop for Held<'_> {
+    fn drop(&mut self) {
+        self.0.give_back();
+    }
+}
+
+impl Permits {
+    pub(super) fn new(count: u16) -> Self {
+        let semaphore = Semaphore::new(usize::from(count));
+        Self { semaphore, count: Mutex::new(Count { existing: count, surplus: 0 }) }
+    }
+
+    /// Where permits are taken. A permit that is forgotten there must be given back here.
+    pub(super) fn semaphore(&self) -> &Semaphore {
+        &self.semaphore
+    }
+
+    /// Keeps a permit just taken until it is dropped.
+    pub(super) fn hold<'a>(&'a self, permit: SemaphorePermit<'a>) -> Held<'a> {
+        permit.forget();
+        Held(self)
+    }
+
+    /// A permit that was forgotten comes back: lets the next one have it.
+    pub(super) fn give_back(&self) {
+        {
+            let mut count = self.count.lock();
+            if count.surplus > 0 {
+                count.surplus -= 1;
+                count.existing -= 1;
+                return;
+            }
+        }
+        self.semaphore.add_permits(1);
+    }
+
+    /// How many there are, or will be once enough have come back.
+    pub(super) fn count(&self) -> u16 {
+        self.count.lock().effective()
+    }
+
+    /// Makes their number `goal`.
+    pub(super) fn resize(&self, goal: u16) {
+        let mut count = self.count.lock();
+        let effective = count.effective();
+        if goal >= effective {
+            let kept = (goal - effective).min(count.surplus);
+            count.surplus -= kept;
+            let new = goal - effective - kept;
+            count.existing += new;
+            drop(count);
+            self.semaphore.add_permits(usize::from(new));
+        } else {
+            let excess = effective - goal;
+            let forgotten = self.semaphore.forget_permits(usize::from(excess)) as u16;
+            count.existing -= forgotten;
+            count.surplus += excess - forgotten;
+        }
+    }
+
+    /// Whoever waits for one is told that none will come.
+    pub(super) fn close(&self) {
+        self.semaphore.close();
+    }
+}
