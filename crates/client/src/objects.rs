@@ -128,8 +128,10 @@ impl FileSystem {
         let target = self.holder(object)?;
         let mut outcome = Err(FsError::Transfer);
         for _ in 0..ATTEMPTS {
+            // Before the check: a later life's connection would carry the request under an id that no OST refuses.
+            let import = target.import();
             object.open.map_or(Ok(()), OpenInode::check)?;
-            let reply = target.objects(make(), bulk.clone()).await;
+            let reply = target.objects_by(&import, make(), bulk.clone()).await;
             outcome = reply.and_then(|(reply, bulk, losses)| take(reply, bulk, losses));
             match &outcome {
                 Err(FsError::Transfer) => tracing::warn!(object = %object.id, "data arrived damaged; trying again"),

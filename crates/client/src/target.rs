@@ -114,9 +114,12 @@ impl Target {
         moved
     }
 
-    /// `changes`: what a sync must make durable.
     async fn call(&self, request: Request, bulk: Bytes, changes: bool) -> FsResult<Answered> {
-        let import = self.import();
+        self.call_by(&self.import(), request, bulk, changes).await
+    }
+
+    /// `changes`: what a sync must make durable.
+    async fn call_by(&self, import: &Import, request: Request, bulk: Bytes, changes: bool) -> FsResult<Answered> {
         if !self.is_active() {
             let detail = "the target is inactive".to_owned();
             return Err(FsError::Device { target: import.target().to_owned(), detail });
@@ -203,16 +206,31 @@ impl Target {
 
     /// A request for objects of this target: those of an OST, or data on an MDT. With the losses of [`rpc::Answered`].
     pub async fn objects(&self, request: OstRequest, bulk: Bytes) -> FsResult<(OstReply, Bytes, u64)> {
-        if matches!(self.role, TargetRole::Ost(_)) {
-            return self.ost_counted(request, bulk).await;
-        }
-        let request = match request.changes_object() {
-            true => MdtRequest::ChangeData(request),
-            false => MdtRequest::ReadData(request),
+        self.objects_by(&self.import(), request, bulk).await
+    }
+
+    /// As [`Target::objects`], by a connection that was the present one when the caller made sure that its life goes on.
+    pub async fn objects_by(
+        &self,
+        import: &Import,
+        request: OstRequest,
+        bulk: Bytes,
+    ) -> FsResult<(OstReply, Bytes, u64)> {
+        let (request, changes) = if matches!(self.role, TargetRole::Ost(_)) {
+            let changes = is_object_change(&request);
+            (Request::Ost(request), changes)
+        } else {
+            let request = match request.changes_object() {
+                true => MdtRequest::ChangeData(request),
+                false => MdtRequest::ReadData(request),
+            };
+            let changes = is_mdt_change(&request);
+            (Request::Mdt(request), changes)
         };
-        let changes = is_mdt_change(&request);
-        match self.call(Request::Mdt(request), bulk, changes).await? {
-            Answered { reply: Reply::Mdt(MdtReply::Data(reply)), bulk, losses } => Ok((reply, bulk, losses)),
+        match self.call_by(import, request, bulk, changes).await? {
+            Answered { reply: Reply::Ost(reply) | Reply::Mdt(MdtReply::Data(reply)), bulk, losses } => {
+                Ok((reply, bulk, losses))
+            }
             answered => Err(unexpected(answered.reply)),
         }
     }
