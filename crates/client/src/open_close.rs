@@ -255,17 +255,24 @@ impl FileSystem {
             self.volatile.opens.unregister(open, id);
             return Ok(());
         }
-        let reply = self.mdt(inode, MdtRequest::Close(Close { inode, open: id, update, flock_owner })).await;
-        if let Some(owner) = flock_owner {
-            self.volatile.locks.released(inode, LockFamily::Flock, owner);
-        }
-        let outcome = match reply {
-            Ok(MdtReply::Closed(closed)) => Ok(closed),
-            Ok(reply) => Err(unexpected(reply)),
-            Err(error) => Err(error),
+        let target = self.targets.mdt_of(inode)?;
+        let close = MdtRequest::Close(Close { inode, open: id, update, flock_owner });
+        let outcome = loop {
+            let restarts = target.restarts();
+            let reply = target.mdt(close.clone()).await;
+            if let Some(owner) = flock_owner {
+                self.volatile.locks.released(inode, LockFamily::Flock, owner);
+            }
+            // Before anything else: a restarted MDT must not be told again of an open that it has closed.
+            self.volatile.opens.unregister(open, id);
+            match reply {
+                // It may have been told since it answered: whoever recovers counts the restart first, then looks what is open.
+                Ok(MdtReply::Closed(_)) if target.restarts() != restarts => {}
+                Ok(MdtReply::Closed(closed)) => break Ok(closed),
+                Ok(reply) => break Err(unexpected(reply)),
+                Err(error) => break Err(error),
+            }
         };
-        // Before anything else: a restarted MDT must not be told again of an open that it has closed.
-        self.volatile.opens.unregister(open, id);
         let settle = outcome.as_ref().ok().and_then(|closed| closed.settle.as_ref());
         if let Some((epoch, layout)) = settle
             && let Err(error) = self.settle(open, *epoch, layout).await

@@ -2,7 +2,7 @@
 
 mod support;
 
-use std::{collections::BTreeMap, sync::Arc};
+use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
 use bytes::Bytes;
 use client::{AllocateMode, FileSystem, LockRequest, OpenFile, SeekTarget, WriteOptions};
@@ -442,6 +442,30 @@ async fn open_files_survive_a_restart_of_the_servers() {
     assert_eq!(size(&fs, file.inode()).await, 16);
     assert!(cluster.mdt.counts()["reclaim"] >= 2, "opens, then the end");
     fs.close(file, None).await.unwrap();
+}
+
+/// The MDT answered and died, and the new start was told of the open before the answer was heard.
+#[tokio::test]
+async fn a_close_that_a_restart_overtakes_is_sent_again() {
+    let cluster = Cluster::new(STRIPE, 1);
+    let fs = cluster.mount().await;
+    let file = create(&fs, "file", READ_WRITE).await;
+    let opens_become = async |count| {
+        while cluster.mdt.open_count() != count {
+            tokio::time::sleep(Duration::from_millis(1)).await;
+        }
+    };
+    cluster.mdt.hold_answers(Some("close"));
+    let closing = tokio::spawn({
+        let fs = fs.clone();
+        async move { fs.close(file, None).await }
+    });
+    opens_become(0).await;
+    let _former = cluster.move_on();
+    opens_become(1).await;
+    cluster.mdt.hold_answers(None);
+    assert_eq!(closing.await.unwrap(), Ok(()));
+    assert_eq!(cluster.mdt.open_count(), 0);
 }
 
 /// Lets everything go on that does not wait for somebody else.

@@ -24,6 +24,7 @@ use rpc::{
     },
 };
 use rt::BoxFuture;
+use tokio::sync::watch;
 use types::{
     Attributes, ClientId, FileKind, FsError, FsResult, Generation, InodeNumber, OstIndex, SetTime, Slot, SpaceUsage,
     Timestamp, Xid,
@@ -85,6 +86,8 @@ pub struct FakeMdt {
     state: Mutex<State>,
     /// The next change of a layout happens, but the client does not hear of it.
     pub loses_answer: AtomicBool,
+    /// Answers to requests of this name are held back.
+    held: watch::Sender<Option<&'static str>>,
 }
 
 impl FakeMdt {
@@ -102,7 +105,8 @@ impl FakeMdt {
             losses: 0,
         };
         state.add(InodeNumber::ROOT, FileKind::Directory, 0o755, None);
-        Self { stripe_bytes, stripe_count, ost_count, state: Mutex::new(state), loses_answer: AtomicBool::new(false) }
+        let (state, loses_answer) = (Mutex::new(state), AtomicBool::new(false));
+        Self { stripe_bytes, stripe_count, ost_count, state, loses_answer, held: watch::Sender::new(None) }
     }
 
     /// Requests handled so far, by name, without those that were told to wait.
@@ -128,6 +132,11 @@ impl FakeMdt {
     /// A loss of power, to be followed by a restart. For all that clients know, everything unsynced is gone.
     pub fn lose_power(&self) {
         self.state.lock().losses += 1;
+    }
+
+    /// Holds back what answers requests of this name from now on, after they took effect; `None`: nothing any more.
+    pub fn hold_answers(&self, name: Option<&'static str>) {
+        self.held.send_replace(name);
     }
 
     /// Whether anybody holds the exclusive data lock.
@@ -168,13 +177,20 @@ impl FakeMdt {
             }
             MdtRequest::Open(_, open) => Ok(MdtReply::Opened(state.open(client, open.inode, open.open, open.flags)?)),
             MdtRequest::Close(close) => {
-                let (inode, flags) = state.opens.remove(&(client, close.open)).ok_or(FsError::BadHandle)?;
+                let Some((inode, flags)) = state.opens.remove(&(client, close.open)) else {
+                    return Ok(MdtReply::Closed(Closed { settle: None }));
+                };
                 let alone = !state.written(inode, None);
                 let file = state.inodes.get_mut(&inode).ok_or(FsError::Stale)?;
                 let told = close.update.is_some_and(|update| file.settle(&update));
                 let settle = flags.has(open_flag::WRITE) && alone && !told && !file.settled;
                 let settle = settle.then(|| (file.epoch, file.layout.clone().expect("a file has a layout")));
                 Ok(MdtReply::Closed(Closed { settle }))
+            }
+            MdtRequest::Reclaim(reclaim) => {
+                let claimed = reclaim.opens.into_iter().map(|(inode, open, flags)| ((client, open), (inode, flags)));
+                state.opens.extend(claimed);
+                Ok(MdtReply::Done)
             }
             MdtRequest::Settle(settle) => {
                 if !state.written(settle.inode, None) {
@@ -301,11 +317,9 @@ impl State {
             MdtRequest::GetLayout(inode) => {
                 Ok(layout_reply(self.file(inode)?.layout.as_ref().ok_or(FsError::Invalid)?))
             }
-            MdtRequest::Commit
-            | MdtRequest::Ping
-            | MdtRequest::Disconnect
-            | MdtRequest::Reclaim(_)
-            | MdtRequest::ReportFull(_) => Ok(MdtReply::Done),
+            MdtRequest::Commit | MdtRequest::Ping | MdtRequest::Disconnect | MdtRequest::ReportFull(_) => {
+                Ok(MdtReply::Done)
+            }
             request => Err(FsError::Protocol(format!("the fake does not know {request:?}"))),
         }
     }
@@ -410,7 +424,10 @@ impl Handler for FakeMdt {
             let Request::Mdt(request) = call.request else {
                 return Answer::new(Err(FsError::Protocol("not for an MDT".to_owned())));
             };
+            let asked = name(&request);
             let reply = self.execute(call.client, request);
+            let mut held = self.held.subscribe();
+            held.wait_for(|held| *held != Some(asked)).await.expect("the sender is here");
             if reply == Ok(MdtReply::Waiting) {
                 // A real MDT keeps the request for up to a second; here others get their turn.
                 tokio::task::yield_now().await;

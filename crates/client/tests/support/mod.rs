@@ -96,6 +96,14 @@ impl Cluster {
         self.change_map(|target| target.address = seed.to_string());
     }
 
+    /// As [`Cluster::restart`], but the former start, which is returned, still answers what it has begun.
+    pub fn move_on(&self) -> Arc<Server> {
+        let seed = self.next_seed();
+        let old = std::mem::replace(&mut *self.server.lock(), serve(&self.network, seed, &self.mdt, &self.osts));
+        self.change_map(|target| target.address = seed.to_string());
+        old
+    }
+
     /// Publishes another map.
     pub fn change_map(&self, change: impl Fn(&mut Target)) {
         self.map.send_modify(|map| {
