@@ -99,7 +99,8 @@ impl FileSystem {
     ///
     /// Objects of components that end before `size` keep what they have: nothing of it is cut off, and what follows them in
     /// the file holds its size. Such a component may have been extended since the layout was told, and another client may
-    /// write there: its share of `size` by this layout would cut that off.
+    /// write there: its share of `size` by this layout would cut that off. Where nothing follows that has objects, one of
+    /// them keeps the length ([`Layout::keeper_of_length`]).
     pub(crate) async fn truncate_objects(
         &self,
         inode: InodeNumber,
@@ -150,15 +151,17 @@ impl FileSystem {
 
     /// The figures of objects that keep what they have, and the others with their new sizes.
     async fn to_truncate(&self, inode: InodeNumber, layout: &Layout, size: u64) -> FsResult<(Figures, Truncated)> {
-        let ends_before = |&(slot, _): &(u32, Location)| layout.extent_of(slot).end < size;
+        let keeper = layout.keeper_of_length(size);
+        let ends_before = |&(slot, _): &(u32, Location)| layout.extent_of(slot).end < size && keeper != Some(slot);
         let (before, behind): (Vec<_>, Vec<_>) = layout.objects().partition(ends_before);
-        let mut truncated: Truncated =
-            behind.into_iter().map(|object| (object, layout.object_size(object.0, size))).collect();
+        let share = |slot: u32| if keeper == Some(slot) { size } else { layout.object_size(slot, size) };
+        let mut truncated: Truncated = behind.into_iter().map(|object| (object, share(object.0))).collect();
         let figures = self.glimpse_some(inode, layout, before.iter().map(|(slot, _)| *slot).collect()).await?;
         if figures.size <= size {
             return Ok((figures, truncated));
         }
-        // One of them was truncated to a size behind its end, before that part was left out of its component.
+        // One of them was truncated to a size behind its end: it kept the file's length, or that part was left out of its
+        // component since.
         let mut kept = Figures::default();
         for object in before {
             let own = self.glimpse_some(inode, layout, vec![object.0]).await?;

@@ -323,3 +323,39 @@ proptest! {
         });
     }
 }
+
+/// A truncation to a size that no object of the layout holds: one that is there keeps it, for everybody.
+#[tokio::test]
+async fn a_length_without_objects_is_seen_by_all_and_cut_again() {
+    const MIB: u64 = 1 << 20;
+    let cluster = RealCluster::new(STRIPE, 3).await;
+    let (fs, other) = (cluster.mount().await, cluster.mount().await);
+    let file = with_layout(&fs, "file", LayoutSpec::Automatic).await;
+    let inode = file.inode();
+    let elsewhere = open(&other, inode, READ_WRITE).await;
+    write(&fs, &file, 0, &[7; 100]).await;
+    let objects = layout(&fs, inode).await.object_count();
+    for mebibytes in [40, 50, 30] {
+        fs.truncate(&root(), inode, Some(&file), mebibytes * MIB).await.unwrap();
+        assert_eq!(layout(&fs, inode).await.object_count(), objects, "{mebibytes} MiB");
+        assert_eq!(size(&other, inode).await, mebibytes * MIB);
+    }
+    assert!(read(&other, &elsewhere, 30 * MIB - 10, 100).await == [0; 10], "zeros to the end");
+    assert_eq!(other.seek(&elsewhere, 0, SeekTarget::Hole).await, Ok(4096));
+    assert_eq!(other.seek(&elsewhere, 4096, SeekTarget::Data).await, Err(FsError::NoDeviceOrAddress));
+    append(&other, &elsewhere, &[8; 10]).await;
+    assert_eq!(size(&fs, inode).await, 30 * MIB + 10);
+    write(&fs, &file, 10 * MIB, &[9; 10]).await;
+    // Now an object holds the end; what kept a longer one before is cut with it.
+    fs.truncate(&root(), inode, None, 20 * MIB).await.unwrap();
+    assert_eq!((size(&fs, inode).await, size(&other, inode).await), (20 * MIB, 20 * MIB));
+    let whole = read(&other, &elsewhere, 0, 64 << 20).await;
+    assert_eq!(whole.len() as u64, 20 * MIB);
+    assert!(whole[..100] == [7; 100] && whole[10 << 20..][..10] == [9; 10]);
+    fs.truncate(&root(), inode, None, 50).await.unwrap();
+    assert_eq!(read(&other, &elsewhere, 0, 1000).await, [7; 50]);
+    for (fs, file) in [(fs, file), (other, elsewhere)] {
+        fs.close(file, None).await.unwrap();
+    }
+    assert_eq!(size(&cluster.mount().await, inode).await, 50);
+}

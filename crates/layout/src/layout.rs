@@ -349,6 +349,16 @@ impl Layout {
         self.striping_of(component).object_size(index, offset.max(component.extent.start))
     }
 
+    /// The object that keeps the length of a file of `size` bytes whose end nobody decided on yet: that of the first component,
+    /// if it is its only one. Then an offset in the object is one in the file, so it may be longer than the component. A
+    /// truncation to such a size takes no objects; the first write decides, with all who write known. `None`: the end lies in
+    /// a component that has objects, or has to be given some.
+    pub fn keeper_of_length(&self, size: u64) -> Option<u32> {
+        let end = self.component_at(size.checked_sub(1)?)?;
+        let slots = self.components.first().filter(|first| first.extent.start < first.extent.end)?.slots();
+        (end.backing == Backing::Automatic && slots.len() == 1).then_some(slots.start)
+    }
+
     fn striping_of(&self, component: &Component) -> crate::striping::Striping {
         component.striping().expect("a component with slots has stripes")
     }

@@ -8,7 +8,9 @@ mod common;
 use std::collections::BTreeSet;
 
 use common::*;
-use layout::{Coverage, Layout, LayoutSpec, Location, Piece, StripeSpec};
+use layout::{
+    BackingSpec, ComponentSpec, Coverage, END_OF_FILE, Layout, LayoutSpec, Location, Piece, StripeCount, StripeSpec,
+};
 use proptest::prelude::*;
 use types::{
     Generation, OstIndex,
@@ -222,4 +224,31 @@ fn a_late_component_begins_where_the_file_has_its_stripe() {
     assert_eq!(layout.object_size(0, 65536), 0, "the file ends before the component");
     assert_eq!(layout.object_size(0, 65537), 65536, "its first object begins with a hole");
     assert_eq!(layout.object_size(1, 65537), 1);
+}
+
+#[test]
+fn the_only_object_of_the_beginning_keeps_a_length_that_nothing_else_can() {
+    let rest = ComponentSpec { end: END_OF_FILE, backing: BackingSpec::Automatic };
+    let on_mdt = |behind: &[ComponentSpec]| {
+        let mut asked = vec![ComponentSpec { end: 65536, backing: BackingSpec::Mdt }];
+        asked.extend_from_slice(behind);
+        Layout::composite(&asked)
+    };
+    let undecided = on_mdt(std::slice::from_ref(&rest));
+    let kept = |layout: &Layout, size| layout.keeper_of_length(size);
+    assert_eq!([0, 1, 65536].map(|size| kept(&undecided, size)), [None; 3], "it ends where it has an object");
+    assert_eq!([65537, 1 << 40].map(|size| kept(&undecided, size)), [Some(0); 2]);
+    assert_eq!(undecided.object_position(0, 1 << 40), 1 << 40, "an offset in the object is one in the file");
+
+    let two_stripes = StripeSpec { stripe_count: StripeCount::Exactly(2), ..StripeSpec::default() };
+    let asked_for = ComponentSpec { end: 1 << 20, backing: BackingSpec::Striped(two_stripes) };
+    let pending = on_mdt(&[asked_for.clone(), rest.clone()]);
+    assert_eq!(kept(&pending, 65537), None, "what was asked for gets its objects");
+    assert_eq!(kept(&pending, (1 << 20) + 1), Some(0));
+
+    let mut two = Layout::composite(&[asked_for, rest]);
+    assert_eq!(kept(&two, 2 << 20), None, "no object at all");
+    two.instantiate(0, stripes(65536, 2, 0), StripeSpec::default()).unwrap();
+    assert_eq!(kept(&two, 2 << 20), None, "either of two knows only every other stripe");
+    assert_eq!(kept(&two, u64::MAX), None);
 }

@@ -79,7 +79,23 @@ impl File {
         bytes.min(self.layout.end().saturating_sub(offset)).min(BYTES_MAX.saturating_sub(offset))
     }
 
+    /// Nobody had decided on the parts without stripes that the range touches.
+    fn decide(&mut self, offset: u64, bytes: u64) {
+        let asked = StripeSpec {
+            stripe_count: StripeCount::Overstriped(2),
+            stripe_bytes: Some(65536),
+            ..StripeSpec::default()
+        };
+        for position in self.layout.pending(offset, offset + bytes) {
+            let component = &mut self.layout.components[position];
+            if component.backing == Backing::Automatic {
+                component.backing = Backing::Pending(asked.clone());
+            }
+        }
+    }
+
     fn grow(&mut self, offset: u64, bytes: u64) {
+        self.decide(offset, bytes);
         let first_ost = self.layout.slots_next as usize;
         assert!(instantiate(&mut self.layout, offset, offset + bytes, first_ost), "all kinds can be written");
         self.layout.validate().expect("a layout stays valid");
@@ -107,16 +123,6 @@ impl File {
             return;
         }
         self.layout.leave_out(position, hole).expect("there are fewer steps than components");
-        let asked = StripeSpec {
-            stripe_count: StripeCount::Overstriped(2),
-            stripe_bytes: Some(65536),
-            ..StripeSpec::default()
-        };
-        for component in &mut self.layout.components {
-            if component.backing == Backing::Automatic {
-                component.backing = Backing::Pending(asked.clone());
-            }
-        }
         self.layout.validate().expect("a layout stays valid");
     }
 
@@ -133,13 +139,15 @@ impl File {
     }
 
     fn truncate(&mut self, size: u64) {
-        if size > 0 {
+        let keeper = self.layout.keeper_of_length(size);
+        if size > 0 && keeper.is_none() {
             self.grow(size - 1, 1);
         }
         let slots: Vec<u32> = self.layout.objects().map(|(slot, _)| slot).collect();
         for slot in slots {
-            let object_size = self.layout.object_size(slot, size) as usize;
-            self.object(slot).resize(object_size, 0);
+            let share = self.layout.object_size(slot, size);
+            let object_size = if keeper == Some(slot) { size } else { share };
+            self.object(slot).resize(object_size as usize, 0);
         }
     }
 
@@ -235,7 +243,7 @@ proptest! {
 
     #[test]
     fn any_sequence_of_changes_reads_back(
-        layout in writable_layouts(),
+        layout in prop_oneof![writable_layouts(), undecided_layouts()],
         steps in proptest::collection::vec(steps(), 1..16),
     ) {
         run(layout, &steps)?;

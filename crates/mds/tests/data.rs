@@ -27,7 +27,9 @@ use rpc::{
         ost::{Changed, ObjectAttributes, Read, SpaceChange, Write},
     },
 };
-use types::{Credentials, FsError, FsResult, InodeNumber, MdtIndex, NodeKind, ObjectId, Slot, Xid};
+use types::{
+    Credentials, FsError, FsResult, InodeNumber, MdtIndex, NodeKind, ObjectId, Slot, Xid, limits::FILE_BYTES_MAX,
+};
 
 const BLOCK: u64 = 4096;
 /// Bytes of a test's files that lie on the MDT.
@@ -238,7 +240,8 @@ async fn what_does_not_belong_here_is_refused_and_leaves_nothing() {
         assert_eq!(space(&fixture, absent, truncate).await, Err(FsError::Stale), "{absent}");
     }
     assert_eq!(write(&fixture, object, ON_MDT - 1, vec![1; 2]).await, Err(FsError::Invalid), "behind the component");
-    assert_eq!(space(&fixture, object, SpaceChange::Truncate { size: ON_MDT + 1 }).await, Err(FsError::Invalid));
+    let too_large = SpaceChange::Truncate { size: FILE_BYTES_MAX + 1 };
+    assert_eq!(space(&fixture, object, too_large).await, Err(FsError::FileTooLarge));
     assert_eq!(space(&fixture, object, SpaceChange::Punch { offset: 0, bytes: 0 }).await, Err(FsError::Invalid));
     let overflow = SpaceChange::Zero { offset: u64::MAX, bytes: 2, extend: true };
     assert_eq!(space(&fixture, object, overflow).await, Err(FsError::Invalid));
@@ -364,6 +367,8 @@ fn steps() -> impl Strategy<Value = Step> {
     prop_oneof![
         6 => ranges().prop_map(|(offset, bytes)| Step::Write { offset, bytes }),
         2 => offsets().prop_map(|size| Step::Space(SpaceChange::Truncate { size })),
+        // It may keep the length of a file that goes on.
+        1 => (ON_MDT..3 * ON_MDT).prop_map(|size| Step::Space(SpaceChange::Truncate { size })),
         1 => (ranges(), any::<bool>())
             .prop_map(|((offset, bytes), extend)| Step::Space(SpaceChange::Allocate { offset, bytes, extend })),
         2 => ranges().prop_map(|(offset, bytes)| Step::Space(SpaceChange::Punch { offset, bytes })),
@@ -474,7 +479,7 @@ async fn run(script: Vec<Step>) {
         }
         ask(&fixture, OstRequest::Verify(object)).await.expect("nothing is damaged");
     }
-    let (data, _) = read(&fixture, object, 0, ON_MDT as u32).await.unwrap();
+    let (data, _) = read(&fixture, object, 0, 3 * ON_MDT as u32).await.unwrap();
     assert!(data == model.bytes, "the contents differ");
 }
 

@@ -12,7 +12,7 @@ use layout::{
 use mds::Parameters;
 use rpc::message::{
     MdtReply, MdtRequest,
-    mdt::{Instantiate, LayoutInfo, OpenFlags, OpenId},
+    mdt::{ExclusiveBegin, ExclusiveEnd, ExclusivePurpose, Instantiate, LayoutInfo, OpenFlags, OpenId},
 };
 use rt::memory::MemoryTransport;
 use types::{ClientId, InodeNumber, NodeKind, OstIndex};
@@ -112,6 +112,43 @@ async fn a_small_file_needs_no_ost() {
     assert!(created.objects().all(|(_, location)| location == Location::Mdt), "{created:?}");
     let grown = write(&fs, ALICE, inode, open, 64 << 10).await;
     assert_eq!(shape(&grown), [(0, 1), (64, 1)]);
+}
+
+/// As MPI-IO and HDF5 begin a shared file: one rank gives it its length, then all write.
+#[tokio::test]
+async fn a_length_given_first_leaves_the_decision_to_the_first_write() {
+    let fs = with_osts(16).await;
+    fs.mdt.set_parameters(Parameters { bytes_on_mdt_max: 1 << 20, ..fs.mdt.parameters() });
+    fs.begin(BOB).await;
+    let (inode, first, created) = new_file(&fs, "f").await;
+    let granted = truncate(&fs, inode, first, 40 * MIB).await;
+    assert_eq!(granted, created, "no object was needed");
+    for _ in 0..7 {
+        fs.open(BOB, &root(), inode, WRITE).await.unwrap();
+    }
+    let decided = write(&fs, ALICE, inode, first, 20 * MIB).await;
+    assert_eq!(shape(&decided), [(0, 1), (64, 8)]);
+    assert_eq!(truncate(&fs, inode, first, 50 * MIB).await, decided, "it ends in a component with objects");
+}
+
+#[tokio::test]
+async fn a_length_given_first_counts_for_who_writes_alone() {
+    let fs = with_osts(16).await;
+    fs.mdt.set_parameters(Parameters { bytes_on_mdt_max: 1 << 20, ..fs.mdt.parameters() });
+    let (inode, open, _) = new_file(&fs, "f").await;
+    truncate(&fs, inode, open, 2048 * MIB).await;
+    assert_eq!(shape(&write(&fs, ALICE, inode, open, MIB).await), [(0, 1), (64, 16)]);
+}
+
+/// Truncates as a client does, but for the objects.
+async fn truncate(fs: &Fixture, inode: InodeNumber, open: OpenId, size: u64) -> Layout {
+    let begin = ExclusiveBegin { inode, open: Some(open), purpose: ExclusivePurpose::Truncate(size) };
+    let MdtReply::ExclusiveGranted(granted) = fs.call(ALICE, MdtRequest::ExclusiveBegin(root(), begin)).await.unwrap()
+    else {
+        panic!("nobody else has the lock")
+    };
+    fs.call(ALICE, MdtRequest::ExclusiveEnd(ExclusiveEnd { inode, update: None })).await.unwrap();
+    granted.layout
 }
 
 #[tokio::test]

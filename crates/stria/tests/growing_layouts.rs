@@ -71,6 +71,27 @@ fn directories_and_jobs_are_explained() {
     system.finish();
 }
 
+/// What MPI-IO, HDF5 and virtual machines do first. The length needs no object on an OST, wherever it is looked at.
+#[test]
+fn a_length_given_first_needs_no_object_and_lasts() {
+    let mut system = FileSystem::start(Transport::Tcp, 2);
+    system.shell("truncate -s 40M $A/announced && truncate -s 30M $A/announced").succeed();
+    let explained = || system.shell("stria explain $A/announced").succeed();
+    assert!(explained().contains("announced: 30 MiB in 1 object;"), "{}", explained());
+    assert_eq!(system.shell("stat -c %s $B/announced").succeed(), format!("{}\n", 30 << 20));
+    system.shell("cmp -n 31457280 $B/announced /dev/zero && lfs getstripe $A/announced").succeed();
+    system.unmount(0);
+    system.mount(0);
+    assert_eq!(system.shell("stat -c %s $A/announced").succeed(), format!("{}\n", 30 << 20));
+    system.shell("printf end | dd of=$A/announced bs=1M seek=29 conv=notrunc status=none").succeed();
+    assert_eq!(system.shell("dd if=$B/announced bs=1M skip=29 status=none | head -c 3").succeed(), "end");
+    assert_eq!(system.shell("stat -c %s $B/announced").succeed(), format!("{}\n", 30 << 20));
+    system.shell("truncate -s 29M $B/announced && lfs migrate -c 2 $A/announced").succeed();
+    assert_eq!(system.shell("stat -c %s $A/announced").succeed(), format!("{}\n", 29 << 20));
+    system.check();
+    system.finish();
+}
+
 /// A file that grew alone has its first 64 MiB on one OST; read often, it is moved to where it would lie had its size been known.
 #[test]
 fn a_finished_file_that_is_read_often_is_moved_in_the_background() {

@@ -111,6 +111,15 @@ pub fn writable_layouts() -> impl Strategy<Value = Layout> {
     prop_oneof![composites(4, 2, false), composites(4, 2, true)]
 }
 
+/// Layouts that nobody decided on from some byte on.
+pub fn undecided_layouts() -> impl Strategy<Value = Layout> {
+    composites(4, 2, false).prop_map(|mut layout| {
+        layout.append(&ComponentSpec { end: END_OF_FILE, backing: BackingSpec::Automatic });
+        layout.generation = layout.generation.next();
+        layout
+    })
+}
+
 /// The parts of `start..end` that have objects.
 pub fn instantiated(layout: &Layout, start: u64, end: u64) -> Vec<Extent> {
     let parts = layout.components.iter().filter(|component| component.is_instantiated());

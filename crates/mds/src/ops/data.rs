@@ -10,7 +10,7 @@ use rpc::message::{
     mdt::{Entry, ReadFile},
     ost::{Changed, Read, SpaceChange},
 };
-use types::{Credentials, FsError, FsResult, ObjectId, limits::BULK_BYTES_MAX};
+use types::{Credentials, FsError, FsResult, ObjectId, limits::BULK_BYTES_MAX, limits::FILE_BYTES_MAX};
 
 use super::{attributes, open};
 use crate::{
@@ -102,7 +102,9 @@ pub(crate) fn write(txn: &mut Transaction<'_>, object: ObjectId, new: &NewData) 
 /// Changes the space of an object.
 pub(crate) fn space(txn: &mut Transaction<'_>, object: ObjectId, change: SpaceChange) -> FsResult<Changed> {
     let end = match change {
-        SpaceChange::Truncate { size } => Some(size),
+        // It may keep the length of its file (`Layout::keeper_of_length`).
+        SpaceChange::Truncate { size } if size <= FILE_BYTES_MAX => Some(0),
+        SpaceChange::Truncate { .. } => return Err(FsError::FileTooLarge),
         SpaceChange::Allocate { bytes: 0, .. }
         | SpaceChange::Punch { bytes: 0, .. }
         | SpaceChange::Zero { bytes: 0, .. } => None,

@@ -48,8 +48,10 @@ pub(crate) fn begin(txn: &mut Transaction<'_>, who: &Credentials, request: &Excl
     let epoch = match request.purpose {
         ExclusivePurpose::Append => inode.epoch,
         ExclusivePurpose::Truncate(size) => {
-            // The component that the file will end in must have objects to keep the size.
-            txn.instantiate(&mut inode, size.saturating_sub(1), size)?;
+            // An object must keep the size: one that the file has, or one of the component that it will end in.
+            if inode.layout().is_none_or(|layout| layout.keeper_of_length(size).is_none()) {
+                txn.instantiate(&mut inode, size.saturating_sub(1), size)?;
+            }
             inode.attributes.mode = permission::mode_after_write(who, inode.attributes.mode);
             let epoch = truncate(txn, &mut inode, open);
             // Not known for sure before it is settled, but what the next component is chosen by.
