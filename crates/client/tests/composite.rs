@@ -357,5 +357,6 @@ async fn a_length_without_objects_is_seen_by_all_and_cut_again() {
     for (fs, file) in [(fs, file), (other, elsewhere)] {
         fs.close(file, None).await.unwrap();
     }
-    assert_eq!(size(&cluster.mount().await, inode).await, 50);
+    let later = cluster.mount().await;
+    assert_eq!(size(&later, inode).await, 50);
 }

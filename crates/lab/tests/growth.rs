@@ -4,7 +4,7 @@
 use std::{future::pending, sync::Arc, time::Duration};
 
 use bytes::Bytes;
-use client::{FileSystem, OpenFile, WriteOptions};
+use client::{AllocateMode, FileSystem, OpenFile, WriteOptions};
 use lab::{
     Random, Simulation, checkers,
     cluster::{Cluster, ClusterOptions},
@@ -77,11 +77,12 @@ async fn prepare_full_ost(cluster: &Cluster) -> Result<(), String> {
     set_default_layout(cluster, LayoutSpec::Automatic).await?;
     let layout = on(cluster, 0, |file_system| async move {
         let file = open(&file_system).await?;
-        let inode = file.inode();
-        let failed = |error| format!("a truncated file: {error}");
-        file_system.truncate(&Credentials::root(), inode, Some(&file), PARTS[0].0 + 40_000).await.map_err(failed)?;
+        let failed = |error| format!("a file without data: {error}");
+        // Not a truncation: that would need no object.
+        let zero = AllocateMode::Zero { extend: true };
+        file_system.allocate(&file, zero, PARTS[0].0 + 39_999, 1).await.map_err(failed)?;
         file_system.fsync(&file, false).await.map_err(failed)?;
-        file_system.layout_info(inode).await.map_err(failed)?.layout.ok_or("no layout".to_owned())
+        file_system.layout_info(file.inode()).await.map_err(failed)?.layout.ok_or("no layout".to_owned())
     })
     .await?;
     let end = layout.objects().last().map(|(_, location)| location);

@@ -12,13 +12,17 @@
 //! Principles and their sources (Reed et al.: layouts by watermark; Antypas: striping advice; docs/decisions/0010):
 //! - The beginning lies on the MDT, if it may (`lod.*.dom_stripesize`): a small file costs no OST anything. Else it is a
 //!   stripe of 4 MiB that goes on to 64 MiB.
-//! - A small file is one object: creation, stat and removal cost one request each (Antypas: file per process, one stripe).
+//! - A file that grows by small writes is one object up to 64 MiB: creation, stat and removal cost one request each (Antypas: file
+//!   per process, one stripe). Who writes in large requests moves data, and gets four stripes from the beginning on: of those
+//!   only what is written to is made.
 //! - The larger the file, the more stripes ([`WATERMARKS`]): a transfer that lasts long pays for its objects, and what is
 //!   written later is read by more OSTs (Reed: 4, 8, 16 beat the fixed counts).
 //! - Several clients on one file need as many OSTs as they are writers, at once (Antypas: four stripes cap a shared file at
-//!   a tenth of what the OSTs can do). How many they are is known when the file has grown over its beginning.
+//!   a tenth of what the OSTs can do). How many they are is known when the file has grown over its beginning. What they get is
+//!   one component as far as the decision would be the same: each has objects of its own, and each writer syncs them.
 //! - Many files written at a time share the OSTs among them: stripes beyond the fair share only make each of them wait for
-//!   more OSTs (Antypas: beyond OSTs / 4 writers, four stripes are worse than one).
+//!   more OSTs (Antypas: beyond OSTs / 4 writers, four stripes are worse than one). Some stripes more are given where files would
+//!   leave OSTs uneven: of 128 files on 80 OSTs, half of the OSTs would have one and half two.
 //! - No stripe goes where its share of the component does not fit; a component ends where its OSTs would be half used up, so
 //!   that the next decision comes before they are full. If one fills up first, what it refuses is decided anew
 //!   ([`crate::Layout::leave_out`]).
@@ -53,9 +57,15 @@ pub const BEGINNING_BYTES: u64 = 4 * MIB;
 pub const BYTES_ON_MDT: u64 = 64 << 10;
 /// Beyond this many components, none is ended early for want of space.
 pub const COMPONENTS_SHORTENED_MAX: usize = COMPONENTS_MAX / 2;
-/// OSTs that fill the network link of one client: so many stripes for each client of a shared file, and of one client's
-/// writers each counts for a quarter.
+/// OSTs that fill the network link of one client: so many stripes for each client of a shared file.
 const OSTS_PER_CLIENT: u32 = 4;
+/// A write of so many bytes comes from somebody who moves data: copies and simulations write from 256 KiB on (a mount gathers what
+/// they write), logs and databases, which sync, less.
+pub const LARGE_REQUEST_BYTES: u64 = 256 << 10;
+/// Stripes that such a file gets from its beginning on, if its fair share is as large.
+pub const LARGE_REQUEST_STRIPES: u32 = 4;
+/// How much longer than necessary, in percent, the busiest OST may work before more stripes even it out.
+const UNEVEN_PERCENT: u32 = 10;
 
 /// What a file gets up to a size.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -152,35 +162,102 @@ fn watermark_of(offset: u64) -> (u64, Watermark) {
     (start, WATERMARKS[position])
 }
 
-/// Stripes that a file of one client gets up to `size`, if there are `osts` of them and `files_written` files are written at
-/// a time.
-pub fn stripes_of_one_writer(size: u64, osts: u32, files_written: u32) -> u32 {
-    let (_, watermark) = watermark_of(size);
-    let fair_share = (osts / files_written.max(1)).max(1);
-    watermark.stripe_count.min(fair_share).min(osts).max(1)
+/// A file that one client writes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct OneWriter {
+    /// Bytes that it has, or is known to get.
+    pub size: u64,
+    /// It is written in large requests.
+    pub large_requests: bool,
+    /// Files that are written at a time, this one among them.
+    pub files_written: u32,
+}
+
+impl OneWriter {
+    /// Stripes if nothing else were written.
+    fn stripes_alone(&self) -> u32 {
+        let (_, watermark) = watermark_of(self.size);
+        watermark.stripe_count.max(if self.large_requests { LARGE_REQUEST_STRIPES } else { 1 })
+    }
+
+    /// Stripes among so many OSTs.
+    pub fn stripes(&self, osts: u32) -> u32 {
+        let files = self.files_written.max(1);
+        let fair_share = if files > osts && self.large_requests { evening_out(files, osts) } else { osts / files };
+        self.stripes_alone().min(fair_share).min(osts).max(1)
+    }
+}
+
+/// The fewest stripes for each of more files than there are OSTs, with which the busiest OST has at most a tenth more than its share;
+/// if none is that even, the most even.
+fn evening_out(files: u32, osts: u32) -> u32 {
+    let files = u64::from(files);
+    let osts = u64::from(osts.max(1));
+    // Files on the busiest OST, in parts of a hundred.
+    let busiest = |stripes: u32| (files * u64::from(stripes)).div_ceil(osts) * 100 / u64::from(stripes);
+    let enough = files * u64::from(100 + UNEVEN_PERCENT) / osts;
+    let counts = 1..=LARGE_REQUEST_STRIPES;
+    counts
+        .clone()
+        .find(|stripes| busiest(*stripes) <= enough)
+        .or(counts.min_by_key(|stripes| busiest(*stripes)))
+        .unwrap_or(1)
 }
 
 /// Stripes that writers of a shared file need: one OST each, and what fills their clients' links.
 pub fn stripes_of_writers(writers: u32, clients: u32) -> u32 {
-    if clients > 1 { writers.max(clients.saturating_mul(OSTS_PER_CLIENT)) } else { writers.div_ceil(OSTS_PER_CLIENT) }
+    if clients > 1 { writers.max(clients.saturating_mul(OSTS_PER_CLIENT)) } else { writers }
+}
+
+/// How wide, whatever room there is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Width {
+    stripe_count: u32,
+    stripe_bytes: u64,
+    /// Others that write at a time did not make it smaller.
+    is_full: bool,
+}
+
+impl Situation<'_> {
+    /// What the byte at `offset` would get.
+    fn width_at(&self, offset: u64) -> Width {
+        let osts = u32::try_from(self.available.len()).unwrap_or(STRIPE_COUNT_MAX);
+        let size = offset.max(self.size);
+        let large_requests = self.request.bytes() >= LARGE_REQUEST_BYTES;
+        let alone = OneWriter { size, large_requests, files_written: self.files_written };
+        let (narrow, wide) = (alone.stripes(osts), stripes_of_writers(self.writers, self.clients));
+        let (_, watermark) = watermark_of(offset);
+        let (_, of_size) = watermark_of(size);
+        Width {
+            stripe_count: narrow.max(wide).min(osts).clamp(1, STRIPE_COUNT_MAX),
+            stripe_bytes: watermark.stripe_bytes.max(of_size.stripe_bytes),
+            is_full: wide >= narrow || narrow == alone.stripes_alone().min(osts),
+        }
+    }
+
+    /// Where what is decided alike as for the byte at `offset` begins: a watermark at which nothing changes is none.
+    /// (Upwards, the component grows when a write comes there.) Not where others that write at a time made it smaller: they
+    /// may be done by then.
+    fn begin_of_width(&self, offset: u64) -> u64 {
+        let width = self.width_at(offset);
+        let (mut start, _) = watermark_of(offset);
+        while width.is_full && start > self.rest.start && self.width_at(start - 1) == width {
+            (start, _) = watermark_of(start - 1);
+        }
+        start.max(self.rest.start)
+    }
 }
 
 /// The component to be cut for the first byte of the request that lies in the automatic component.
 pub fn next_component(situation: &Situation<'_>) -> NextComponent {
     let Situation { rest, request, .. } = *situation;
     let asked = request.intersection(rest.start, rest.end).expect("the request needs this component");
-    let (watermark_start, watermark) = watermark_of(asked.start);
-    let osts = u32::try_from(situation.available.len()).unwrap_or(STRIPE_COUNT_MAX);
-    let wide = stripes_of_writers(situation.writers, situation.clients);
-    let narrow = stripes_of_one_writer(asked.start.max(situation.size), osts, situation.files_written);
-    let wanted = narrow.max(wide).min(osts).clamp(1, STRIPE_COUNT_MAX);
-    let (_, of_size) = watermark_of(asked.start.max(situation.size));
-    let stripe_bytes = watermark.stripe_bytes.max(of_size.stripe_bytes);
-
-    let start = rest.start.max(watermark_start);
+    let Width { stripe_count, stripe_bytes, .. } = situation.width_at(asked.start);
+    let start = situation.begin_of_width(asked.start);
     let is_beginning = start == 0 && asked.end <= BEGINNING_BYTES;
+    let (_, watermark) = watermark_of(asked.start);
     let end = if is_beginning { BEGINNING_BYTES } else { watermark.end }.min(rest.end);
-    let whole = NextComponent { extent: Extent { start, end }, stripe_count: wanted, stripe_bytes };
+    let whole = NextComponent { extent: Extent { start, end }, stripe_count, stripe_bytes };
     if situation.components >= COMPONENTS_SHORTENED_MAX {
         return whole;
     }
@@ -282,7 +359,7 @@ mod tests {
         let available = [TIB; 64];
         grow(&mut layout, bytes(0, 1), (1, 1), 1, &available);
         assert_eq!(shape(&layout), [(4, 1)]);
-        grow(&mut layout, bytes(5 * MIB, 6 * MIB), (1, 1), 1, &available);
+        grow(&mut layout, bytes(5 * MIB, 5 * MIB + 4096), (1, 1), 1, &available);
         assert_eq!(shape(&layout), [(64, 1)], "the same object");
         grow(&mut layout, bytes(64 * MIB, 65 * MIB), (1, 1), 1, &available);
         grow(&mut layout, bytes(GIB, GIB + 1), (1, 1), 1, &available);
@@ -313,8 +390,8 @@ mod tests {
             ((2 * GIB, 80, 1, 1, 4096), 1),
             ((5 * MIB, 80, 512, 64, 1), 80),
             ((5 * MIB, 80, 11, 11, 1), 44),
-            ((5 * MIB, 80, 2, 1, 1), 1),
-            ((5 * MIB, 80, 16, 1, 1), 4),
+            ((5 * MIB, 80, 2, 1, 1), 2),
+            ((5 * MIB, 80, 16, 1, 1), 16),
             ((2 * GIB, 3, 1, 1, 1), 3),
             ((2 * GIB, 0, 1, 1, 1), 1),
         ];
@@ -346,6 +423,50 @@ mod tests {
             available: &[TIB; 20],
         });
         assert_eq!((next.extent.end, next.stripe_count, next.stripe_bytes), (64 * MIB, 16, 2 * MIB));
+    }
+
+    fn of_one_writer(offset: u64, bytes: u64, osts: usize, files_written: u32) -> NextComponent {
+        next_component(&Situation {
+            rest: self::bytes(BYTES_ON_MDT, END_OF_FILE),
+            request: self::bytes(offset, offset + bytes),
+            size: 0,
+            components: 2,
+            writers: 1,
+            clients: 1,
+            files_written,
+            available: &vec![TIB; osts],
+        })
+    }
+
+    #[test]
+    fn large_requests_get_four_stripes_at_once_if_the_osts_are_idle() {
+        // (bytes of the request, files being written) -> stripes of the beginning, on 80 OSTs.
+        let table =
+            [((4096, 1), 1), ((256 << 10, 1), 4), ((MIB, 20), 4), ((MIB, 40), 2), ((MIB, 80), 1), ((MIB, 160), 1)];
+        for ((bytes, files), stripes) in table {
+            let next = of_one_writer(BYTES_ON_MDT, bytes, 80, files);
+            assert_eq!((next.extent.end, next.stripe_count), (64 * MIB, stripes), "{bytes} {files}");
+        }
+        assert_eq!(of_one_writer(BYTES_ON_MDT, MIB, 2, 1).stripe_count, 2);
+    }
+
+    #[test]
+    fn files_that_would_leave_osts_uneven_get_some_stripes() {
+        let stripes =
+            [81, 100, 128, 159, 160, 400, 4096].map(|files| of_one_writer(BYTES_ON_MDT, MIB, 80, files).stripe_count);
+        assert_eq!(stripes, [4, 3, 3, 1, 1, 1, 1]);
+        assert_eq!(of_one_writer(BYTES_ON_MDT, 4096, 80, 128).stripe_count, 1, "not for small writes");
+    }
+
+    /// The last rank of a shared file may be the first to write: its component begins where the file's part on OSTs does.
+    #[test]
+    fn writers_of_a_shared_file_get_one_component_whoever_comes_first() {
+        let mut layout = Layout::composite(&components(1 << 20));
+        for mebibyte in [400, 100, 1, 0] {
+            grow(&mut layout, bytes(mebibyte * MIB, (mebibyte + 1) * MIB), (160, 80), 1, &[TIB; 80]);
+        }
+        assert_eq!(shape(&layout), [(0, 1), (1024, 80)]);
+        assert_eq!(layout.components.len(), 3);
     }
 
     #[test]

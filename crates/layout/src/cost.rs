@@ -17,6 +17,8 @@ use crate::{
 
 const MIB: u64 = 1 << 20;
 const MICROSECONDS: u128 = 1_000_000;
+/// Bytes of one call of a job.
+const TRANSFER_BYTES: u64 = MIB;
 
 /// Speeds and costs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -155,7 +157,7 @@ pub fn automatic(hardware: &Hardware, job: &Job) -> Estimate {
     while start < bytes {
         let next = automatic::next_component(&Situation {
             rest: Extent { start, end: END_OF_FILE },
-            request: Extent { start, end: start + 1 },
+            request: Extent { start, end: bytes.min(start + TRANSFER_BYTES) },
             size: 0,
             components: layout.len() + 1,
             writers: if job.shared { job.processes } else { 1 },
@@ -164,7 +166,13 @@ pub fn automatic(hardware: &Hardware, job: &Job) -> Estimate {
             available: &free,
         });
         let end = next.extent.end.min(bytes);
-        layout.push((end - start, next.stripe_count, next.stripe_bytes));
+        match layout.last_mut() {
+            // The same objects go on ([`automatic::may_continue`]).
+            Some((held, count, stripe)) if (*count, *stripe) == (next.stripe_count, next.stripe_bytes) => {
+                *held += end - start;
+            }
+            _ => layout.push((end - start, next.stripe_count, next.stripe_bytes)),
+        }
         start = end;
     }
     estimate(hardware, job, &layout)
@@ -260,12 +268,7 @@ mod tests {
     /// Antypas' matrices: processes by bytes of all together, a shared file and a file per process, 80 OSTs.
     #[test]
     fn automatic_layouts_are_within_a_tenth_of_the_best_but_in_named_cells() {
-        // Shared files of 1 GB: two components of 80 objects each are made for a tenth of a second of writing. Few or
-        // uneven files of their own: the first 64 MiB of each are one object, though OSTs would be idle; 128 files leave
-        // some of 80 OSTs one file and others two, which four stripes even out.
-        let small_and_shared = [20, 80, 128, 512, 1024, 2048, 4096].map(|processes| (processes, 1, true));
-        let few_of_their_own = [(20, 1, false), (20, 10, false), (128, 1, false), (128, 10, false), (128, 100, false)];
-        let mut named: Vec<_> = small_and_shared.into_iter().chain(few_of_their_own).collect();
+        let mut named: Vec<(u32, u64, bool)> = Vec::new();
         let hardware = Hardware::with_osts(80);
         let mut far = Vec::new();
         for processes in [20, 80, 128, 512, 1024, 2048, 4096] {

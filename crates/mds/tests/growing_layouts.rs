@@ -155,9 +155,13 @@ async fn truncate(fs: &Fixture, inode: InodeNumber, open: OpenId, size: u64) -> 
 async fn osts_added_are_used_by_the_next_component() {
     let fs = with_osts(1).await;
     let (inode, open, _) = new_file(&fs, "f").await;
-    assert_eq!(shape(&write(&fs, ALICE, inode, open, 64 * MIB).await), [(4, 1), (1024, 1)]);
+    assert_eq!(
+        shape(&write(&fs, ALICE, inode, open, 64 * MIB).await),
+        [(1024, 1)],
+        "the same object: there is no other OST"
+    );
     fs.mdt.update_map(&absent_osts(6));
-    assert_eq!(shape(&write(&fs, ALICE, inode, open, 1024 * MIB).await)[2], (16 << 10, 6));
+    assert_eq!(shape(&write(&fs, ALICE, inode, open, 1024 * MIB).await)[1], (16 << 10, 6));
 }
 
 #[tokio::test]

@@ -340,7 +340,14 @@ pub enum LabCommand {
         arguments: ExperimentArgs,
     },
     /// Study E3, advice on striping, on 80 OSTs in virtual time
-    E3(ExperimentArgs),
+    E3 {
+        /// Only configurations whose name contains this, as "shared x160" or "files x10 1G"
+        #[arg(long, value_name = "TEXT")]
+        only: Option<String>,
+        /// Arguments of all experiments.
+        #[command(flatten)]
+        arguments: ExperimentArgs,
+    },
 }
 
 /// Workloads of study E1.

@@ -11,7 +11,7 @@ use std::{
     },
 };
 
-use anyhow::{Context, anyhow};
+use anyhow::{Context, anyhow, ensure};
 use indicatif::ProgressBar;
 use lab::study::{
     Job, Outcome, Scale, Study, e1,
@@ -101,9 +101,11 @@ fn e1_ior(arguments: &ExperimentArgs) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// `stria lab e3`: the whole matrix.
-pub fn e3(arguments: &ExperimentArgs) -> anyhow::Result<()> {
-    let study = e3::matrix(Scale { bytes: arguments.scale, ..Scale::FULL }, &Aggregate::ALL);
+/// `stria lab e3`: the whole matrix, or what of it contains `only`.
+pub fn e3(only: Option<&str>, arguments: &ExperimentArgs) -> anyhow::Result<()> {
+    let mut study = e3::matrix(Scale { bytes: arguments.scale, ..Scale::FULL }, &Aggregate::ALL);
+    study.jobs.retain(|job| only.is_none_or(|text| job.name.contains(text)));
+    ensure!(!study.jobs.is_empty(), "no configuration has such a name");
     let series = run_all(&study, [("", Testbed::e3())], arguments, run)?;
     let (Some(directory), Some(one)) = (&arguments.figures, series.first()) else { return Ok(()) };
     let rates = Rates::of(&one.outcomes);

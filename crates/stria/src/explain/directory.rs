@@ -4,7 +4,7 @@ use std::fmt::Write as _;
 
 use layout::{
     BackingSpec, LayoutSpec, StripeCount, StripeSpec,
-    automatic::{WATERMARKS, stripes_of_one_writer},
+    automatic::{LARGE_REQUEST_BYTES, OneWriter, WATERMARKS},
 };
 use serde_json::json;
 
@@ -22,7 +22,8 @@ pub fn explain(name: &str, own: bool, effective: &LayoutSpec, osts: u32, speeds:
             let _ = writeln!(text, "automatic layouts ({whose})");
             let mut start = 0;
             for watermark in WATERMARKS {
-                let stripes = stripes_of_one_writer(start, osts, 1);
+                let writer = |large_requests| OneWriter { size: start, large_requests, files_written: 1 };
+                let (stripes, of_large) = (writer(false).stripes(osts), writer(true).stripes(osts));
                 let one = u64::from(stripes).saturating_mul(hardware.ost_bytes_per_second);
                 let speed = one.min(hardware.client_bytes_per_second);
                 let _ = writeln!(
@@ -33,7 +34,20 @@ pub fn explain(name: &str, own: bool, effective: &LayoutSpec, osts: u32, speeds:
                     bytes(watermark.stripe_bytes),
                     megabytes(speed)
                 );
-                sizes.push(json!({ "start": start, "stripe_count": stripes, "stripe_bytes": watermark.stripe_bytes }));
+                if of_large > stripes {
+                    let _ = writeln!(
+                        text,
+                        "                {} if it is written by {} or more at a time",
+                        counted(u64::from(of_large), "stripe"),
+                        bytes(LARGE_REQUEST_BYTES)
+                    );
+                }
+                sizes.push(json!({
+                    "start": start,
+                    "stripe_count": stripes,
+                    "stripe_count_of_large_requests": of_large,
+                    "stripe_bytes": watermark.stripe_bytes,
+                }));
                 start = watermark.end;
                 if stripes == osts && watermark.stripe_count > osts {
                     break;
@@ -98,6 +112,7 @@ mod tests {
         let expected = "\
 d: new files get automatic layouts (nothing is set here: the root's or the file system's default)
   from 0 B      1 stripe of 1 MiB: 350 MB/s for one client
+                4 stripes if it is written by 256 KiB or more at a time
   from 64 MiB   4 stripes of 1 MiB: 1400 MB/s for one client
   from 1 GiB    8 stripes of 2 MiB: 2800 MB/s for one client
   A file that several clients write gets a stripe for each writer behind its beginning;
