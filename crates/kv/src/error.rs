@@ -125,6 +125,11 @@ impl Error {
         Error::Cold { action, source: Arc::new(source) }
     }
 
+    /// Whether the device tried nothing: later it may succeed.
+    pub(crate) fn is_busy(&self) -> bool {
+        matches!(self, Error::Device { source, .. } if source.kind() == io::ErrorKind::ResourceBusy)
+    }
+
     /// Whether space is what is missing.
     pub fn is_no_space(&self) -> bool {
         match self {

@@ -275,6 +275,72 @@ fn a_write_that_ends_behind_its_bytes_leaves_no_file_behind() {
     });
 }
 
+/// Nobody looks for stray files after a clean end.
+#[test]
+fn a_file_whose_removal_failed_or_was_lost_does_not_stay() {
+    run(async {
+        for seed in 1..=6 {
+            let target = Target::new(seed).await;
+            for number in 1..=2 {
+                target.write(object(number), 0, &pattern(1, 0, 64 * KIB)).await;
+            }
+            target.sync().await;
+            target.done(OstRequest::Destroy(vec![object(1)])).await;
+            target.probe.fail_removals.store(true, Ordering::Relaxed);
+            target.sync().await;
+            target.probe.fail_removals.store(false, Ordering::Relaxed);
+            assert!(is_on_host(&target, 1), "the test means it to stay for now");
+            let target = swept(target.restart().await).await;
+            assert!(!is_on_host(&target, 1));
+            target.done(OstRequest::Destroy(vec![object(2)])).await;
+            target.ost.stop().await.unwrap();
+            let target = target.power_loss(seed).await;
+            assert!(!target.ost.recovery().unclean);
+            assert!(!is_on_host(&target, 2), "seed {seed}");
+        }
+    });
+}
+
+/// Lets the sweep have its time.
+async fn swept(target: Target) -> Target {
+    for _ in 0..10_000 {
+        tokio::task::yield_now().await;
+    }
+    target
+}
+
+/// A part of the bytes was written before there was no more room.
+#[test]
+fn a_write_that_fails_half_way_gives_its_space_back() {
+    run(async {
+        let target = Target::new(1).await;
+        target.write(object(1), 0, &pattern(1, 0, 64 * KIB)).await;
+        let used = target.objects.space().await.unwrap();
+        target.objects.set_capacity(used.bytes_total - used.bytes_free + 32 * KIB);
+        target.probe.slow.store(true, Ordering::Relaxed);
+        let write = target.write_with(object(1), 64 * KIB, &pattern(1, 64 * KIB, 64 * KIB), false).await;
+        assert_eq!(write.unwrap_err(), FsError::NoSpace);
+        assert_eq!(target.objects.space().await.unwrap().bytes_free, 32 * KIB);
+        assert_eq!(target.read(object(1), 0, MIB).await, pattern(1, 0, 64 * KIB));
+    });
+}
+
+/// Resetting what never arrived takes no room that is kept for giving space back.
+#[test]
+fn a_target_with_missing_blocks_opens_on_a_full_device() {
+    run(async {
+        let target = Target::new(1).await;
+        target.write(object(1), 0, &pattern(1, 0, MIB)).await;
+        target.objects.flip_bit(&host_file(object(1)), 5 * BLOCK, 0);
+        let (objects, journal, cold) = (target.objects.crash(), target.journal.crash(), target.cold.crash());
+        journal.set_capacity(0);
+        let devices = devices(&common::probe::Probe::new(objects), &journal, &cold);
+        let config = kv::Config { device_reserve_bytes: MIB, ..quiet_config() };
+        let ost = Ost::open(target.seams.clone(), devices, "stria", INDEX, quiet_options(), config).await.unwrap();
+        assert_eq!(ost.recovery().blocks_reset, 1);
+    });
+}
+
 #[test]
 fn a_read_only_device_is_a_read_only_target_that_still_reads() {
     run(async {

@@ -7,7 +7,7 @@
 //! may be a directory part of another.
 //!
 //! Errors keep the kind the system gave them: `StorageFull`, `ReadOnlyFilesystem`; a bad name is `InvalidInput`, a range
-//! that no file can hold is `FileTooLarge`. A failed write leaves the range undefined. Nothing happens before a future's
+//! that no file can hold is `FileTooLarge`, and `ResourceBusy` says that nothing was tried: later it may succeed. A failed write leaves the range undefined. Nothing happens before a future's
 //! first poll.
 
 use std::io;

@@ -44,6 +44,9 @@ fn main() -> ExitCode {
         return ExitCode::from(lfs::main(arguments));
     }
     start_log(&cli.command);
+    if let Err(error) = rt::real::raise_open_files_limit() {
+        tracing::warn!(%error, "the limit of open files stays");
+    }
     status(run(cli.command))
 }
 

@@ -68,6 +68,8 @@ const META_BYTES: usize = 24;
 /// Size of a table file: a quarter of fjall's default, since a compaction's memory grows with it.
 const TABLE_BYTES: u64 = 16 << 20;
 const DATA: &str = "data";
+/// Table files kept open, 1.5 GiB of them: the process has other uses for its descriptors, and several stores.
+const FILES_OPEN_MAX: usize = 96;
 const CHECKPOINT_KEY: &str = "checkpoint";
 /// Free space below which background work is taken to have failed for want of it: more than any compaction of tables of
 /// [`TABLE_BYTES`] gives back when it fails.
@@ -217,6 +219,7 @@ impl Keyspaces {
         let database = Database::builder(directory)
             .with_compaction_filter_factories(Arc::new(move |keyspace| (keyspace == DATA).then(|| factory.clone())))
             .cache_size(options.cache_bytes)
+            .max_cached_files(Some(FILES_OPEN_MAX))
             .max_journaling_size((4 * options.write_buffer_bytes).max(64 << 20))
             .worker_threads(1)
             .open()

@@ -176,7 +176,7 @@ impl Shared {
         slot
     }
 
-    /// Adds the segment, or notes that there is no space for it. Whether it was added.
+    /// Adds the segment, or notes that there is no space or no descriptor for it. Whether it was added.
     fn segment_prepared(&self, slot: u32, prepared: Result<()>) -> bool {
         let added = match prepared {
             Ok(()) => {
@@ -185,8 +185,8 @@ impl Shared {
                 state.journal_full = false;
                 true
             }
-            Err(error) if error.is_no_space() => {
-                tracing::warn!(%error, "no space for a further journal segment");
+            Err(error) if error.is_no_space() || error.is_busy() => {
+                tracing::warn!(%error, "no further journal segment for now");
                 let mut state = self.state.lock();
                 state.journal.give_back(slot);
                 state.journal_full = true;

@@ -13,7 +13,7 @@ use std::{
     collections::BTreeMap,
     io,
     ops::Range,
-    sync::{Arc, Weak},
+    sync::{Arc, Weak, atomic::Ordering},
 };
 
 use bytes::Bytes;
@@ -160,6 +160,10 @@ impl DirectoryStore {
             if taint.work == HostWork::GiveBack
                 && let Err(error) = self.give_back(object, blocks.clone()).await
             {
+                if blocks == (0..u64::MAX) {
+                    // The next start looks for it.
+                    self.strayed.store(true, Ordering::Release);
+                }
                 tracing::warn!(target = %self.target, %object, ?blocks, %error, "space could not be given back");
             }
         }

@@ -183,6 +183,7 @@ impl DirectoryStore {
         match error.kind() {
             io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded => FsError::NoSpace,
             io::ErrorKind::ReadOnlyFilesystem => FsError::ReadOnly,
+            io::ErrorKind::FileTooLarge => FsError::FileTooLarge,
             _ => FsError::Device { target: self.target.clone(), detail: format!("{what}: {error}") },
         }
     }

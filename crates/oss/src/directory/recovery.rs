@@ -34,6 +34,8 @@ use crate::{
     tables::{BACKLOG, DIRTY, FLUSHED, META, PENDING, parse_object_key, parse_part_key},
 };
 
+/// A name that no host file has: a flush of it is one of removals alone.
+const OBJECTS_UNUSED: &str = "objects/unused";
 /// Host files looked at before the sweep lets others work.
 const SWEEP_FILES_MAX: usize = 256;
 /// Its pause then.
@@ -113,6 +115,9 @@ impl DirectoryStore {
         if !self.swept.load(Ordering::Acquire) || self.strayed.load(Ordering::Acquire) {
             return Ok(());
         }
+        // Removals by the last commit are to stay: nobody looks for stray files after a clean end. Any name does.
+        let flushed = self.device.flush(OBJECTS_UNUSED).await;
+        flushed.map_err(|error| self.poison("flushing removals", &error))?;
         let lsn = self.apply_marked(|_| {
             let mut batch = Batch::default();
             batch.put(META, Bytes::from_static(CLEAN_KEY), Bytes::new());

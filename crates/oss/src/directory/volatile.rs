@@ -69,6 +69,8 @@ pub(super) struct Volatile {
     pub backlog_blocks: u64,
     /// Where write-back was last: an object, and the chunk at which to go on in it; `None`: behind it.
     pub write_back_hand: (ObjectId, Option<u64>),
+    /// When it was last logged that a round of it failed.
+    pub write_back_told: Option<Instant>,
     /// The object whose inline blocks are being copied to its file, and the blocks changed since the copy began.
     pub writing_back: Option<(ObjectId, RangeSet<u64>)>,
     /// Space as it was last asked for, for parameters.

@@ -139,14 +139,23 @@ impl DirectoryStore {
         Ok(states)
     }
 
-    /// Writes what goes to the host file, one write per run of blocks.
+    /// Writes what goes to the host file, one write per run of blocks. If that fails, the space of what was written is given
+    /// back: no record will name it.
     async fn write_in_place(&self, object: ObjectId, offset: u64, data: &Bytes, contents: &[NewBlock]) -> FsResult<()> {
-        for run in contents.chunk_by(|a, b| a.in_place == b.in_place).filter(|run| run[0].in_place) {
+        let runs = || contents.chunk_by(|a, b| a.in_place == b.in_place).filter(|run| run[0].in_place);
+        for (number, run) in runs().enumerate() {
             let start = run[0].block * BLOCK_BYTES;
             let within = (start - offset) as usize;
             let piece = data.slice(within..within + run.len() * BLOCK);
             let written = self.device.write(&host_file(object), start, vec![piece]).await;
-            written.map_err(|error| self.device_error("writing an object", &error))?;
+            let Err(error) = written else { continue };
+            for run in runs().take(number + 1) {
+                let (start, bytes) = (run[0].block * BLOCK_BYTES, run.len() as u64 * BLOCK_BYTES);
+                if let Err(error) = self.device.punch(&host_file(object), start, bytes).await {
+                    tracing::warn!(target = %self.target, %object, %error, "space could not be given back");
+                }
+            }
+            return Err(self.device_error("writing an object", &error));
         }
         Ok(())
     }

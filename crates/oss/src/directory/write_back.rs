@@ -10,12 +10,13 @@
 //! is noted in `writing_back`. Nothing is punched meanwhile, because a round and a commit exclude each other. Between
 //! rounds, commits are made in time.
 //!
-//! A full device ends the round without harm: the blocks stay inline.
+//! A round that fails does no harm: the blocks stay inline, and the hand goes on to the next object. (A host's file system may
+//! have files shorter than an object; a record may be damaged.) A full device ends the turn.
 
-use std::ops::Bound;
+use std::{ops::Bound, time::Duration};
 
 use bytes::Bytes;
-use types::{FsResult, ObjectId, limits::BLOCK_BYTES};
+use types::{FsError, FsResult, ObjectId, limits::BLOCK_BYTES};
 
 use super::{BLOCK, DirectoryStore, host_file, transaction::Transaction};
 use crate::{
@@ -27,6 +28,9 @@ use crate::{
 const ROUND_BLOCKS_MAX: usize = 4096;
 /// What moving a block adds to a batch beside the record of its chunk: a key of INLINE to delete.
 const MOVED_BLOCK_BYTES: usize = 64;
+
+/// Rounds that fail are logged this often at most.
+const COMPLAINT_INTERVAL: Duration = Duration::from_secs(60);
 
 static ZEROS: [u8; BLOCK] = [0; BLOCK];
 
@@ -50,8 +54,14 @@ impl DirectoryStore {
         let mut committed = self.seams.clock.now();
         let mut fruitless = 0;
         while let Some((object, chunk)) = self.next_to_write_back(fruitless) {
-            let round = self.write_back(object, chunk, ROUND_BLOCKS_MAX).await?;
-            self.volatile.lock().write_back_hand = (object, round.next);
+            let round = self.write_back(object, chunk, ROUND_BLOCKS_MAX).await;
+            let next = round.as_ref().map_or(None, |round| round.next);
+            self.volatile.lock().write_back_hand = (object, next);
+            let round = match round {
+                Err(FsError::NoSpace) => return Err(FsError::NoSpace),
+                Err(error) => self.note_fruitless(object, &error),
+                Ok(round) => round,
+            };
             fruitless = if round.moved > 0 { 0 } else { fruitless + 1 };
             let (now, interval) = (self.seams.clock.now(), self.options.lock().commit_interval);
             if now.since(committed) >= interval {
@@ -60,6 +70,19 @@ impl DirectoryStore {
             }
         }
         Ok(())
+    }
+
+    /// A round failed: its object stays as it is. Said once in a while only, for it will be tried again and again.
+    fn note_fruitless(&self, object: ObjectId, error: &FsError) -> Round {
+        // If the tables or the device are done for, so is write-back.
+        self.note_table_failure();
+        let now = self.seams.clock.now();
+        let mut volatile = self.volatile.lock();
+        if volatile.write_back_told.is_none_or(|told| now.since(told) >= COMPLAINT_INTERVAL) {
+            volatile.write_back_told = Some(now);
+            tracing::warn!(target = %self.target, %object, %error, "an object cannot be written back");
+        }
+        Round { moved: 0, next: None }
     }
 
     /// Where the next round is to be; `None` if none is due, or if so many rounds moved nothing that all objects had one.
@@ -264,6 +287,28 @@ mod tests {
         test.pass(Duration::from_secs(5));
         test.store().write_back_due().await.unwrap();
         assert_eq!(test.store().volatile.lock().backlog.len(), 0);
+    }
+
+    /// Else any user could stop it for all, with one block far out.
+    #[tokio::test]
+    async fn an_object_that_cannot_be_written_back_holds_up_no_other() {
+        let test = TestStore::new(OstOptions { write_back_idle: Duration::ZERO, ..quiet() }).await;
+        let store = test.store();
+        for object in [OBJECT, OTHER] {
+            test.write_inline(object, CHUNK_BYTES).await;
+        }
+        let damage = |_: &super::super::Volatile| {
+            let mut batch = kv::Batch::default();
+            batch.put(crate::tables::CHUNKS, Bytes::copy_from_slice(&part_key(OBJECT, 1)), vec![0xff; 3]);
+            batch
+        };
+        store.apply_marked(damage).await.unwrap();
+        for _ in 0..2 {
+            store.write_back_due().await.unwrap();
+            assert_eq!(store.volatile.lock().backlog.keys().collect::<Vec<_>>(), [&OBJECT]);
+        }
+        let too_large = store.device_error("writing an object back", &std::io::ErrorKind::FileTooLarge.into());
+        assert_eq!(too_large, FsError::FileTooLarge);
     }
 
     #[tokio::test]

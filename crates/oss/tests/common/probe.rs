@@ -20,6 +20,7 @@ pub struct Probe {
     /// Flushes per file.
     pub flushes: Arc<Mutex<BTreeMap<String, usize>>>,
     pub fail_flushes: Arc<AtomicBool>,
+    pub fail_removals: Arc<AtomicBool>,
     /// Others run in the middle of every write, before every read, before every allocation and after every look at a length.
     pub slow: Arc<AtomicBool>,
     /// An allocation was begun.
@@ -32,6 +33,7 @@ impl Probe {
             inner,
             flushes: Default::default(),
             fail_flushes: Default::default(),
+            fail_removals: Default::default(),
             slow: Default::default(),
             allocating: Default::default(),
         }
@@ -108,6 +110,9 @@ impl Device for Probe {
     }
 
     fn remove(&self, file: &str) -> BoxFuture<'static, io::Result<()>> {
+        if self.fail_removals.load(Ordering::Relaxed) {
+            return Box::pin(async { Err(io::Error::other("the file stays")) });
+        }
         self.inner.remove(file)
     }
 

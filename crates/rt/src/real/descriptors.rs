@@ -1,5 +1,8 @@
 //! A bounded cache of open files of one directory, by name.
 //!
+//! The caches of a process share a part of the descriptors it may have; the rest is for connections, tables, and files
+//! that are in use without being cached. What one may hold shrinks when others come, at its next addition.
+//!
 //! Which one goes when it is full is decided by second chance (Corbató 1969): a file used since the hand last passed
 //! stays. A file in use stays open through its `Arc`, wherever the hand is.
 //!
@@ -9,10 +12,32 @@
 use std::{
     collections::{HashMap, VecDeque},
     fs::File,
-    sync::Arc,
+    io,
+    sync::{
+        Arc,
+        atomic::{AtomicUsize, Ordering},
+    },
 };
 
 use parking_lot::Mutex;
+use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+
+/// Files that a cache holds however many caches there are: all segments of a journal, which is never to miss one.
+const FILES_MIN: usize = 32;
+/// Files that a cache holds at most: more saves nothing that can be measured.
+const FILES_MAX: usize = 512;
+/// All caches together hold one of so many descriptors.
+const DESCRIPTORS_PER_CACHED: usize = 4;
+
+/// The caches of this process.
+static CACHES: AtomicUsize = AtomicUsize::new(0);
+
+/// Lets this process open as many files as its user may (the hard limit): the usual soft one of 1024 is for programs that use
+/// select(2).
+pub fn raise_open_files_limit() -> io::Result<()> {
+    let limit = getrlimit(Resource::Nofile);
+    Ok(setrlimit(Resource::Nofile, Rlimit { current: limit.maximum, ..limit })?)
+}
 
 /// An open file.
 #[derive(Debug)]
@@ -24,7 +49,10 @@ pub(super) struct OpenFile {
 
 /// The cache.
 pub(super) struct Descriptors {
-    capacity: usize,
+    files_min: usize,
+    files_max: usize,
+    /// Descriptors that the process may have.
+    descriptors_max: usize,
     state: Mutex<State>,
 }
 
@@ -47,9 +75,20 @@ struct Cached {
 pub(super) struct Seen(u64);
 
 impl Descriptors {
-    pub fn new(capacity: usize) -> Self {
-        assert!(capacity > 0, "a cache holds something");
-        Self { capacity, state: Mutex::default() }
+    pub fn new() -> Self {
+        Self::bounded(FILES_MIN, FILES_MAX)
+    }
+
+    fn bounded(files_min: usize, files_max: usize) -> Self {
+        CACHES.fetch_add(1, Ordering::Relaxed);
+        let limit = getrlimit(Resource::Nofile).current;
+        let descriptors_max = limit.map_or(usize::MAX, |limit| usize::try_from(limit).unwrap_or(usize::MAX));
+        Self { files_min, files_max, descriptors_max, state: Mutex::default() }
+    }
+
+    fn capacity(&self) -> usize {
+        let share = self.descriptors_max / DESCRIPTORS_PER_CACHED / CACHES.load(Ordering::Relaxed).max(1);
+        share.clamp(self.files_min, self.files_max)
     }
 
     /// The open file of this name.
@@ -74,9 +113,15 @@ impl Descriptors {
         if state.files.insert(name.clone(), Cached { file, used: false }).is_none() {
             state.ring.push_back(name);
         }
-        let evicted = (state.files.len() > self.capacity).then(|| state.evict());
+        let evicted = state.evict_above(self.capacity());
         drop(state);
         // Closing may take long; not under the lock.
+        drop(evicted);
+    }
+
+    /// Closes what it can do without, because the process has no descriptors left.
+    pub fn shed(&self) {
+        let evicted = self.state.lock().evict_above(self.files_min);
         drop(evicted);
     }
 
@@ -93,7 +138,18 @@ impl Descriptors {
     }
 }
 
+impl Drop for Descriptors {
+    fn drop(&mut self) {
+        CACHES.fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
 impl State {
+    fn evict_above(&mut self, files: usize) -> Vec<Cached> {
+        let surplus = self.files.len().saturating_sub(files);
+        (0..surplus).filter_map(|_| self.evict()).collect()
+    }
+
     fn evict(&mut self) -> Option<Cached> {
         loop {
             let name = self.ring.pop_front()?;
@@ -120,7 +176,7 @@ mod tests {
 
     #[test]
     fn holds_no_more_than_its_capacity_and_keeps_what_is_used() {
-        let cache = Descriptors::new(3);
+        let cache = Descriptors::bounded(3, 3);
         for number in 0..100 {
             let name = format!("f{number}");
             let seen = miss(&cache, &name);
@@ -136,7 +192,7 @@ mod tests {
 
     #[test]
     fn a_file_opened_before_its_removal_is_not_kept() {
-        let cache = Descriptors::new(3);
+        let cache = Descriptors::bounded(3, 3);
         let seen = miss(&cache, "a");
         let old = open();
         cache.forget("a");

@@ -11,6 +11,8 @@
 //! and takes what was not written for clean. So flushes of one file take turns: who comes behind the failed one must not be
 //! told that all is well.
 //!
+//! A flush that finds no descriptor has done nothing yet, and waits for one. Everything else fails then, as `ResourceBusy`.
+//!
 //! Downside: in the first flush after many creations one caller pays for the directories of all.
 
 use std::{
@@ -24,11 +26,15 @@ use std::{
         Arc,
         atomic::{AtomicBool, Ordering},
     },
+    time::Duration,
 };
 
 use bytes::{Buf, Bytes};
 use parking_lot::{Mutex, RwLock};
-use rustix::fs::{FallocateFlags, fallocate, statvfs};
+use rustix::{
+    fs::{FallocateFlags, fallocate, statvfs},
+    io::Errno,
+};
 use types::SpaceUsage;
 
 use super::{
@@ -40,10 +46,10 @@ use crate::{
     device::{check_file_name, check_range},
 };
 
-/// Files kept open by one device: half of the usual limit of 1024 descriptors per process.
-const OPEN_FILES_MAX: usize = 512;
 /// Turns at flushing, which files share by their names: more than there are threads that flush.
 const FLUSH_TURNS: usize = 64;
+/// How often a flush looks for a descriptor when there is none.
+const DESCRIPTOR_POLL: Duration = Duration::from_millis(20);
 /// Pieces of one vectored write (Linux UIO_MAXIOV).
 const PIECES_MAX: usize = 1024;
 
@@ -194,7 +200,7 @@ impl Root {
     fn new(path: PathBuf) -> Self {
         Self {
             path,
-            open: Descriptors::new(OPEN_FILES_MAX),
+            open: Descriptors::new(),
             changed: Mutex::default(),
             naming: RwLock::default(),
             flushing: std::array::from_fn(|_| Mutex::default()),
@@ -209,7 +215,7 @@ impl Root {
         name.hash(&mut hasher);
         let turn = self.flushing[hasher.finish() as usize % FLUSH_TURNS].lock();
         self.check_flushes()?;
-        if let Some(open) = self.open_existing(name)? {
+        if let Some(open) = self.once_there_are_descriptors(|| self.open_existing(name))? {
             self.noting_failure(sync(&open.file))?;
         }
         drop(turn);
@@ -222,6 +228,34 @@ impl Root {
             return Err(io::Error::other("an earlier flush failed: what it should have made durable is unknown"));
         }
         Ok(())
+    }
+
+    /// Opens something; without a descriptor left, once more after closing idle files.
+    fn with_descriptor<T>(&self, open: impl Fn() -> io::Result<T>) -> io::Result<T> {
+        let first = open();
+        if !first.as_ref().is_err_and(is_without_descriptor) {
+            return first;
+        }
+        self.open.shed();
+        open().map_err(|error| match is_without_descriptor(&error) {
+            true => io::Error::new(ErrorKind::ResourceBusy, error),
+            false => error,
+        })
+    }
+
+    fn once_there_are_descriptors<T>(&self, open: impl Fn() -> io::Result<T>) -> io::Result<T> {
+        let mut told = false;
+        loop {
+            match self.with_descriptor(&open) {
+                Err(error) if error.kind() == ErrorKind::ResourceBusy => {
+                    if !std::mem::replace(&mut told, true) {
+                        tracing::warn!(directory = %self.path.display(), %error, "a flush waits");
+                    }
+                    std::thread::sleep(DESCRIPTOR_POLL);
+                }
+                opened => return opened,
+            }
+        }
     }
 
     fn noting_failure(&self, synced: io::Result<()>) -> io::Result<()> {
@@ -260,7 +294,7 @@ impl Root {
             let mut written = match rustix::io::pwritev(&open.file, &slices, offset) {
                 Ok(0) => return Err(ErrorKind::WriteZero.into()),
                 Ok(bytes) => bytes,
-                Err(rustix::io::Errno::INTR) => continue,
+                Err(Errno::INTR) => continue,
                 Err(error) => return Err(error.into()),
             };
             offset += written as u64;
@@ -281,7 +315,7 @@ impl Root {
         let length = open.file.metadata()?.len();
         match fallocate(&open.file, FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE, offset, bytes) {
             // A file system without holes keeps the space; the contents must be zeros nevertheless.
-            Err(rustix::io::Errno::OPNOTSUPP) => zero(&open.file, offset, offset.saturating_add(bytes).min(length)),
+            Err(Errno::OPNOTSUPP) => zero(&open.file, offset, offset.saturating_add(bytes).min(length)),
             result => Ok(result?),
         }
     }
@@ -305,7 +339,7 @@ impl Root {
             Ok(open) => return Ok(Some(open)),
             Err(seen) => seen,
         };
-        match open_file(&self.path.join(name)) {
+        match self.with_descriptor(|| open_file(&self.path.join(name))) {
             Ok(open) => {
                 let open = Arc::new(open);
                 self.open.add(name, open.clone(), seen);
@@ -329,10 +363,10 @@ impl Root {
         let mut options = OpenOptions::new();
         options.read(true).write(true).create(true).truncate(false);
         let naming = self.naming.read();
-        let file = match options.open(&path) {
+        let file = match self.with_descriptor(|| options.open(&path)) {
             Err(error) if error.kind() == ErrorKind::NotFound => {
                 self.create_directories(name)?;
-                options.open(&path)?
+                self.with_descriptor(|| options.open(&path))?
             }
             result => result?,
         };
@@ -369,12 +403,20 @@ impl Root {
     fn sync_directories(&self) -> io::Result<()> {
         let _turn = self.syncing.lock();
         self.check_flushes()?;
-        let changed = {
+        let mut changed = {
             let _named = self.naming.write();
             std::mem::take(&mut *self.changed.lock())
         };
-        for path in changed {
-            self.noting_failure(File::open(&path).and_then(|directory| directory.sync_all()))?;
+        while let Some(path) = changed.first() {
+            match self.once_there_are_descriptors(|| File::open(path)) {
+                Ok(directory) => self.noting_failure(directory.sync_all())?,
+                Err(error) => {
+                    // Nothing was tried: the names are still to be synced.
+                    self.changed.lock().append(&mut changed);
+                    return Err(error);
+                }
+            }
+            changed.pop_first();
         }
         Ok(())
     }
@@ -436,6 +478,10 @@ fn open_file(path: &Path) -> io::Result<OpenFile> {
         }
         Err(error) => Err(error),
     }
+}
+
+fn is_without_descriptor(error: &io::Error) -> bool {
+    [Errno::MFILE, Errno::NFILE].iter().any(|errno| error.raw_os_error() == Some(errno.raw_os_error()))
 }
 
 /// Writes zeros from `offset` to `end`.

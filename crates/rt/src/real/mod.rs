@@ -12,6 +12,7 @@ use std::sync::Arc;
 
 pub use clock::SystemClock;
 pub use cores::Cores;
+pub use descriptors::raise_open_files_limit;
 pub use directory::{Execution, LocalDirectory, create_directories};
 pub use entropy::SystemEntropy;
 pub use io_threads::{IoThreads, IoThreadsStatistics};
