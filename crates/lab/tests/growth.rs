@@ -1,5 +1,6 @@
 //! Two clients make a file's layout change at the same moment, and somebody dies in the middle: each death at many moments,
-//! in virtual time. They cross its watermarks; or the OST below both of them fills up.
+//! in virtual time. They cross its watermarks; or the OST below both of them fills up. And a component that got longer for a
+//! file that nobody has open any more, when the MDT's host loses power.
 
 use std::{future::pending, sync::Arc, time::Duration};
 
@@ -14,9 +15,9 @@ use lab::{
     seed::{growing_layout, set_default_layout, settings},
     server::Role,
 };
-use layout::{LayoutSpec, Location, automatic::BYTES_ON_MDT};
+use layout::{BackingSpec, ComponentSpec, END_OF_FILE, LayoutSpec, Location, StripeSpec, automatic::BYTES_ON_MDT};
 use rpc::message::mdt::{OpenFlags, open_flag};
-use rt::{Entropy, parameters::ParameterTree};
+use rt::{BoxFuture, Entropy, parameters::ParameterTree};
 use types::{Credentials, InodeNumber};
 
 const READ_WRITE: OpenFlags = OpenFlags(open_flag::READ | open_flag::WRITE);
@@ -173,10 +174,55 @@ fn judge(data: &[u8], client_died: bool, kept_from: usize) -> Result<(), String>
     }
 }
 
+/// A component gets longer for a write without a sync; the file is closed, and the MDT's host loses power. What reads as zeros
+/// then does so for good, also when the component grows there again.
+async fn lengthen_without_claim(cluster: &Cluster) -> Result<(), String> {
+    const STEP: u64 = 128 << 10;
+    let stripes = StripeSpec { stripe_bytes: Some(64 << 10), ..StripeSpec::default() };
+    let extended = ComponentSpec { end: END_OF_FILE, backing: BackingSpec::Extended(stripes, STEP) };
+    set_default_layout(cluster, LayoutSpec::Composite(vec![extended])).await?;
+    let write_at = |client: u16, offset: u64, synced: bool| {
+        on(cluster, client, move |file_system| async move {
+            let failed = |error| format!("a write at {offset}: {error}");
+            let file = open(&file_system).await?;
+            let data = Bytes::from(vec![client as u8 + 1; 1000]);
+            file_system.write(&file, offset, data, WriteOptions::default()).await.map_err(failed)?;
+            if synced {
+                file_system.fsync(&file, false).await.map_err(failed)?;
+            }
+            file_system.close(file, None).await.map_err(failed)
+        })
+    };
+    write_at(0, 0, true).await?;
+    write_at(0, STEP + 5000, false).await?;
+    let moment = Random::for_purpose(cluster.seed(), "death").below(6_000_000);
+    cluster.within(Duration::from_nanos(moment), pending::<()>()).await;
+    cluster.lose_power(Role::Mds);
+    cluster.ready().await?;
+    checkers::at_rest(cluster).await?;
+    let before = contents(cluster, 1).await?;
+    write_at(1, STEP + 20_000, true).await?;
+    let after = contents(cluster, 2).await?;
+    let there = |data: &[u8], at: usize| data.get(at).copied().unwrap_or(0);
+    match (0..STEP as usize + 20_000).find(|at| there(&before, *at) != there(&after, *at)) {
+        Some(at) => Err(format!("byte {at} was {} and is {}", there(&before, at), there(&after, at))),
+        None if after.len() == STEP as usize + 21_000 => Ok(()),
+        None => Err(format!("the file has {} bytes", after.len())),
+    }
+}
+
+type Outcome<'c> = BoxFuture<'c, Result<(), String>>;
+
 fn hold(why: Change, death: Death) {
+    hold_always(&format!("{why:?}, {death:?}"), move |cluster| Box::pin(change(cluster, why, death)));
+}
+
+/// Runs a scenario with each seed.
+fn hold_always(name: &str, scenario: impl Fn(&Cluster) -> Outcome<'_> + Copy + Send + Sync + 'static) {
     // Unoptimised futures are deep.
     const STACK_BYTES: usize = 256 << 20;
     for seed in 0..SEEDS {
+        let name = name.to_owned();
         let run = move || {
             let simulation = Simulation::new(seed);
             let log = EventLog::new(&simulation);
@@ -188,22 +234,25 @@ fn hold(why: Change, death: Death) {
                     tokio::select! {
                         biased;
                         reason = cluster.failed() => Err(reason),
-                        outcome = change(&cluster, why, death) => outcome,
+                        outcome = scenario(&cluster) => outcome,
                     }
                 }
             };
             let ran = simulation.run(RunLimits::default(), main);
             simulation.end();
             let outcome = ran.map_err(|stuck| stuck.to_string()).and_then(|outcome| outcome);
-            outcome.map_err(|reason| {
-                format!("seed {seed}, {why:?}, {death:?}: {reason}\n{}", lab::log::tail(&log.text(), 40))
-            })
+            outcome.map_err(|reason| format!("seed {seed}, {name}: {reason}\n{}", lab::log::tail(&log.text(), 40)))
         };
         let thread = std::thread::Builder::new().stack_size(STACK_BYTES).spawn(run).expect("a thread");
         if let Err(reason) = thread.join().expect("the run ends") {
             panic!("{reason}");
         }
     }
+}
+
+#[test]
+fn what_a_longer_component_lost_with_the_power_does_not_come_back() {
+    hold_always("lengthening", |cluster| Box::pin(lengthen_without_claim(cluster)));
 }
 
 #[test]
