@@ -4,6 +4,7 @@ use kv::{Table, inspect::Schema};
 use layout::{
     Backing, BackingSpec, Component, END_OF_FILE, Form, Layout, LayoutSpec, PlainLayout, StripeCount, StripeSpec,
 };
+use rpc::{message::MdtReply, stored_reply};
 use types::{Fid, FileKind, FsError, FsResult, InodeNumber, Timestamp};
 
 use crate::{
@@ -17,7 +18,7 @@ use crate::{
         inode::{Inode, InodeData},
         link, orphan,
         outbox::{self, Errand},
-        session::{self, SessionRecord},
+        session::SessionRecord,
         xattr,
     },
 };
@@ -73,7 +74,7 @@ fn describe_key(table: Table, key: &[u8]) -> FsResult<String> {
         }
         SESSIONS => client_of_key("session", key)?.to_string(),
         REPLIES => {
-            let (client, slot) = session::decode_reply_key(key)?;
+            let (client, slot) = stored_reply::parse_key(key)?;
             format!("{client} slot {}", slot.0)
         }
         ORPHANS => fid(orphan::decode_key(key)?),
@@ -107,7 +108,7 @@ fn describe_value(table: Table, key: &[u8], value: &[u8]) -> FsResult<String> {
             format!("opened {}{place}", time(opened))
         }
         REPLIES => {
-            let (xid, reply) = session::decode_reply(value)?;
+            let (xid, reply): (_, MdtReply) = stored_reply::decode(value)?;
             format!("xid {}: {}", xid.0, cut(format!("{reply:?}")))
         }
         ORPHANS => orphan::decode_value(value).map(|()| String::new())?,

@@ -14,6 +14,7 @@ use parking_lot::{Mutex, MutexGuard};
 use rpc::{
     Answer, Call, Endpoint, Handler, SessionEvent,
     message::{MdtReply, MdtRequest, Reply, Request, mgs::Pool},
+    stored_reply,
 };
 use rt::{BoxFuture, Device, Seams, clock};
 use tokio::sync::{Notify, watch};
@@ -37,7 +38,6 @@ use crate::{
         COUNTERS, INODES, REPLIES,
         counter::{self, Counters, Identity},
         inode::{Inode, InodeData},
-        session,
     },
     transaction::{Context, DIRECTORY_BYTES},
     volatile::Volatile,
@@ -456,7 +456,7 @@ impl Mdt {
                     lacks_osts = txn.lacks_osts();
                     let reply = reply?;
                     if ops::is_stored(request) {
-                        txn.keep_reply(call, &reply);
+                        txn.keep_reply(call, &reply)?;
                     }
                     lengthened = txn.lengthened();
                     Ok(reply)
@@ -503,8 +503,8 @@ impl Mdt {
             return Ok(None);
         }
         namespace.transact(&context, |txn| {
-            let stored = txn.get(REPLIES, &session::reply_key(call.client, call.slot))?;
-            let stored = stored.map(|value| session::decode_reply(&value)).transpose()?;
+            let stored = txn.get(REPLIES, &stored_reply::key(call.client, call.slot))?;
+            let stored = stored.map(|value| stored_reply::decode::<MdtReply>(&value)).transpose()?;
             let Some((_, reply)) = stored else { return Ok(None) };
             if let (MdtReply::Created(created), Request::Mdt(request)) = (&reply, &call.request)
                 && let Some(opened) = &created.opened
@@ -576,8 +576,8 @@ impl Handler for Mdt {
     }
 
     fn persistent_reply(&self, client: ClientId, slot: Slot) -> Option<(Xid, Reply)> {
-        let value = self.store.get(REPLIES, &session::reply_key(client, slot)).ok()??;
-        match session::decode_reply(&value) {
+        let value = self.store.get(REPLIES, &stored_reply::key(client, slot)).ok()??;
+        match stored_reply::decode(&value) {
             // The handler itself answers its repetition, because it has to enter the open again,
             Ok((_, MdtReply::Created(created))) if created.opened.is_some() => None,
             // or to wait until the data are durable.

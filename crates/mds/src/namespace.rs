@@ -7,6 +7,7 @@
 use std::{collections::BTreeMap, sync::Arc};
 
 use kv::{Batch, Lsn, Store};
+use rpc::stored_reply;
 use tokio::sync::{Notify, futures::OwnedNotified};
 use types::{FsResult, MdtIndex, OstIndex};
 
@@ -18,7 +19,7 @@ use crate::{
         codec::client_of_key,
         counter::{self, Counters},
         outbox::{self, Errand},
-        session::{self, SessionRecord},
+        session::SessionRecord,
     },
     transaction::{Changes, Context, Transaction},
     volatile::Volatile,
@@ -67,8 +68,8 @@ impl Namespace {
             Ok(())
         })?;
         scan(&store, &target, REPLIES, |key, value| {
-            let key = session::decode_reply_key(key)?;
-            volatile.recovery.replies.insert(key, session::decode_reply_xid(value)?);
+            let key = stored_reply::parse_key(key)?;
+            volatile.recovery.replies.insert(key, stored_reply::decode_xid(value)?);
             Ok(())
         })?;
         let last = store.last();

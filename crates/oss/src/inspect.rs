@@ -1,6 +1,7 @@
 //! Decoding what is stored, for `stria inspect`: read only, and tolerant of damage, which is described in its place.
 
 use kv::{Store, Table, inspect::Schema};
+use rpc::stored_reply;
 use types::{ObjectId, limits::BLOCK_BYTES};
 
 use crate::{
@@ -8,10 +9,11 @@ use crate::{
     codec::DecodeError,
     object_record::ObjectRecord,
     pending_record::PendingRecord,
+    replies::StoredReply,
     superblock::{CLEAN_KEY, LOSSES_KEY, MARK_KEY, Mark, SUPERBLOCK_KEY, Superblock, TOTALS_KEY, Totals},
     tables::{
-        BACKLOG, CHUNKS, DIRTY, EVICTED, FLUSHED, INLINE, META, NAMES, OBJECTS, PENDING, object_key, parse_client_key,
-        parse_object_key, parse_part_key, part_key,
+        BACKLOG, CHUNKS, DIRTY, EVICTED, FLUSHED, INLINE, META, NAMES, OBJECTS, PENDING, REPLIES, object_key,
+        parse_client_key, parse_object_key, parse_part_key, part_key,
     },
 };
 
@@ -31,6 +33,7 @@ impl Schema for OstSchema {
             INLINE => parse_part_key(key).map(|(object, block)| format!("{object} block {block}")),
             EVICTED => parse_client_key(key).map(|client| client.to_string()),
             PENDING => number(key).map(|number| number.to_string()),
+            REPLIES => stored_reply::parse_key(key).ok().map(|(client, slot)| format!("{client} slot {}", slot.0)),
             _ => Some(format!("{key:02x?}")),
         };
         described.ok_or_else(|| "malformed key".to_owned())
@@ -48,6 +51,17 @@ impl Schema for OstSchema {
                 None => return Err("malformed epoch".to_owned()),
             },
             PENDING => PendingRecord::decode(value).map(|record| format!("{} {:?}", record.object, record.blocks)),
+            REPLIES => {
+                let reply: Result<(_, StoredReply), _> = stored_reply::decode(value);
+                return reply
+                    .map(|(xid, (reply, in_place))| {
+                        let place = in_place.map_or(String::new(), |(object, start, end)| {
+                            format!(", in place {object} blocks {start}..{end}")
+                        });
+                        format!("xid {}: {reply:?}{place}", xid.0)
+                    })
+                    .map_err(|error| error.to_string());
+            }
             _ if value.is_empty() => Ok(String::new()),
             _ => Ok(format!("{value:02x?}")),
         };

@@ -20,6 +20,7 @@ pub mod pending_record;
 pub mod range_lock;
 pub mod rate_limit;
 mod read_buffers;
+pub mod replies;
 pub mod statistics;
 pub mod store;
 pub mod superblock;

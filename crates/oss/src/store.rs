@@ -16,10 +16,12 @@ use rpc::message::ost::{Changed, ObjectAttributes, Read, ReadDone, SpaceChange, 
 use rt::BoxFuture;
 use types::{FsResult, ObjectId, SpaceUsage};
 
-/// Keeps objects.
+use crate::replies::Origin;
+
+/// Keeps objects. A change that is made for an [`Origin`] has its reply kept with it.
 pub trait ObjectStore: Send + Sync + 'static {
     /// Writes `data`, whose checksums have been verified. `data` is not empty.
-    fn write<'a>(&'a self, write: &'a Write, data: Bytes) -> BoxFuture<'a, FsResult<Changed>>;
+    fn write<'a>(&'a self, write: &'a Write, data: Bytes, origin: Option<Origin>) -> BoxFuture<'a, FsResult<Changed>>;
     /// Reads, with checksums per piece.
     fn read(&self, read: Read) -> BoxFuture<'_, FsResult<(ReadDone, Bytes)>>;
     /// Truncates, allocates, punches or zeroes, by a layout of this generation.
@@ -28,6 +30,7 @@ pub trait ObjectStore: Send + Sync + 'static {
         object: ObjectId,
         change: SpaceChange,
         layout_generation: u64,
+        origin: Option<Origin>,
     ) -> BoxFuture<'_, FsResult<Changed>>;
     /// Refuses what comes by older layouts than this from now on; what came before is done. Durable when it returns.
     fn fence(&self, object: ObjectId, generation: u64) -> BoxFuture<'_, FsResult<()>>;

@@ -13,6 +13,7 @@
 //! | [`PENDING`] 7 | number u64 | [`PendingRecord`](crate::pending_record::PendingRecord) |
 //! | [`BACKLOG`] 8 | object | nothing: a large object with inline blocks to be written back |
 //! | [`EVICTED`] 9 | client u64 | nothing: this client is refused |
+//! | [`REPLIES`] 10 | client u64, slot u16 | the last change of the slot, see [`rpc::stored_reply`] |
 //!
 //! An object is its inode (u64) and slot (u32): 12 bytes.
 
@@ -37,9 +38,11 @@ pub const PENDING: Table = Table(7);
 pub const BACKLOG: Table = Table(8);
 /// Clients to refuse.
 pub const EVICTED: Table = Table(9);
+/// Replies of changes.
+pub const REPLIES: Table = Table(10);
 
 /// All tables with their names, for tools.
-pub const NAMES: [(Table, &str); 9] = [
+pub const NAMES: [(Table, &str); 10] = [
     (META, "meta"),
     (OBJECTS, "objects"),
     (CHUNKS, "chunks"),
@@ -49,6 +52,7 @@ pub const NAMES: [(Table, &str); 9] = [
     (PENDING, "pending"),
     (BACKLOG, "backlog"),
     (EVICTED, "evicted"),
+    (REPLIES, "replies"),
 ];
 
 /// Length of an object's key.

@@ -4,8 +4,8 @@
 //! `Write`, `Read` and `Space` belong to service `ost_io`, whose number of threads is that of the disk's I/O threads; all
 //! others to `ost`.
 //!
-//! No reply is stored: every request is idempotent. A repeated write writes the same bytes; it cannot overtake, because a
-//! connection's older requests have ended before its successor is accepted.
+//! What changes an object is executed once: its reply is stored with the change (module `replies`). All other requests may be
+//! executed again.
 
 use std::sync::{
     Arc, OnceLock,
@@ -35,6 +35,7 @@ use crate::{
     evictions::Evictions,
     options::OstOptions,
     rate_limit::RateLimit,
+    replies::{Origin, Replies},
     statistics::Statistics,
     store::ObjectStore,
     superblock::{CLEAN_KEY, LOSSES_KEY, SUPERBLOCK_KEY, Superblock, target_name},
@@ -104,6 +105,7 @@ pub struct Ost {
     /// As of this start.
     losses: Losses,
     pub(crate) evictions: Evictions,
+    replies: Replies,
     pub(crate) statistics: Statistics,
     recovery: Recovery,
     pub(crate) degraded: AtomicBool,
@@ -175,6 +177,7 @@ impl Ost {
         // A start counts once.
         let if_missing = if losses.count() == found.count() { losses.with_missing() } else { losses };
         let parts = Parts { device: devices.objects, kv: kv.clone(), superblock: superblock.clone(), if_missing };
+        let replies = Replies::load(kv.clone(), clock.clone())?;
         let (directory, recovery) = DirectoryStore::open(seams, parts, options.clone(), batch_bytes).await?;
         let losses = if recovery.blocks_reset > 0 { if_missing } else { losses };
         Ok(Arc::new(Self {
@@ -186,6 +189,7 @@ impl Ost {
             options,
             losses,
             evictions,
+            replies,
             statistics: Statistics::default(),
             recovery,
             degraded: false.into(),
@@ -290,6 +294,7 @@ impl Ost {
     }
 
     async fn execute(&self, call: Call) -> FsResult<(OstReply, Bytes)> {
+        let origin = self.replies.origin(&call);
         let Request::Ost(request) = call.request else {
             return Err(FsError::Protocol(format!("{} answers requests to object storage targets only", self.name)));
         };
@@ -298,6 +303,8 @@ impl Ost {
             OstRequest::Evict(client) => {
                 let evicted = self.evictions.evict(&self.kv, client).await;
                 evicted.map_err(|error| crate::kv_error(&self.name, error))?;
+                // What it asks again is refused, too.
+                self.replies.forget(client).await.map_err(|error| crate::kv_error(&self.name, error))?;
                 return Ok((OstReply::Done, Bytes::new()));
             }
             OstRequest::Ping | OstRequest::Disconnect => return Ok((OstReply::Done, Bytes::new())),
@@ -305,24 +312,24 @@ impl Ost {
         }
         let _running = self.evictions.enter(call.client)?;
         match request {
-            OstRequest::Write(write) => self.write(write, call.bulk).await.map(without_bulk(OstReply::Changed)),
+            OstRequest::Write(write) => self.write(write, call.bulk, origin).await.map(without_bulk(OstReply::Changed)),
             OstRequest::Read(read) => {
                 let (done, data) = self.store.read(read).await?;
                 self.pass_limits(data.len() as u64).await;
                 self.statistics.record_read(data.len() as u64);
                 Ok((OstReply::Read(done), data))
             }
-            request => Ok((self.execute_small(request).await?, Bytes::new())),
+            request => Ok((self.execute_small(request, origin).await?, Bytes::new())),
         }
     }
 
     /// Requests without bulk data.
-    async fn execute_small(&self, request: OstRequest) -> FsResult<OstReply> {
+    async fn execute_small(&self, request: OstRequest, origin: Option<Origin>) -> FsResult<OstReply> {
         match request {
             OstRequest::Space(object, change, layout_generation) => {
                 self.check_writable()?;
                 self.statistics.record(|figures| figures.space += 1);
-                self.store.change_space(object, change, layout_generation).await.map(OstReply::Changed)
+                self.store.change_space(object, change, layout_generation, origin).await.map(OstReply::Changed)
             }
             OstRequest::Fence(objects, generation) => {
                 self.check_writable()?;
@@ -367,7 +374,7 @@ impl Ost {
         }
     }
 
-    async fn write(&self, write: Write, data: Bytes) -> FsResult<Changed> {
+    async fn write(&self, write: Write, data: Bytes, origin: Option<Origin>) -> FsResult<Changed> {
         self.check_writable()?;
         if data.len() > BULK_BYTES_MAX {
             return Err(FsError::Invalid);
@@ -379,7 +386,7 @@ impl Ost {
         }
         let bytes = data.len() as u64;
         self.pass_limits(bytes).await;
-        let changed = self.store.write(&write, data).await?;
+        let changed = self.store.write(&write, data, origin).await?;
         self.statistics.record_write(bytes);
         Ok(changed)
     }
@@ -438,8 +445,8 @@ impl Handler for Ost {
         }
     }
 
-    fn persistent_reply(&self, _client: ClientId, _slot: Slot) -> Option<(Xid, Reply)> {
-        None
+    fn persistent_reply(&self, client: ClientId, slot: Slot) -> Option<(Xid, Reply)> {
+        self.replies.find(client, slot).map(|(xid, reply)| (xid, Reply::Ost(reply)))
     }
 
     fn losses(&self) -> u64 {
@@ -447,8 +454,13 @@ impl Handler for Ost {
     }
 
     fn session_event(self: Arc<Self>, event: SessionEvent) -> BoxFuture<'static, ()> {
-        // An OST keeps nothing for a session: what must be refused, MDTs say with `Evict`.
+        // What must be refused, MDTs say with `Evict`.
         tracing::debug!(target = %self.name, ?event, "session");
-        Box::pin(std::future::ready(()))
+        Box::pin(async move {
+            if let Err(error) = self.replies.session_event(event).await {
+                // They take space, and the session works: its requests have larger numbers.
+                tracing::error!(target = %self.name, ?event, %error, "replies of a session were not removed");
+            }
+        })
     }
 }

@@ -9,6 +9,7 @@ pub mod message;
 pub mod server;
 pub mod service;
 pub mod session;
+pub mod stored_reply;
 
 pub use handler::{Answer, Call, Handler, SessionEvent};
 pub use histogram::Histogram;

@@ -54,7 +54,7 @@ impl Mdt {
                 _ => return Err(FsError::Protocol("not a change of data on an MDT".to_owned())),
             };
             let reply = MdtReply::Data(OstReply::Changed(changed));
-            txn.keep_reply(call, &reply);
+            txn.keep_reply(call, &reply)?;
             Ok(reply)
         };
         let outcome = match self.repeated(call).await {

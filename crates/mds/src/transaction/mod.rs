@@ -18,7 +18,7 @@ use std::cell::Cell;
 
 use bytes::Bytes;
 use kv::{Lsn, Operation, Store, Table};
-use rpc::{Call, message::MdtReply};
+use rpc::{Call, message::MdtReply, stored_reply};
 use rt::Instant;
 use tokio::sync::futures::OwnedNotified;
 use types::{ClientId, FsResult, InodeNumber, MdtIndex, OstIndex, Timestamp};
@@ -31,7 +31,7 @@ use crate::{
     error::store_error,
     opens::{OpenFile, OpenKey},
     options::Parameters,
-    tables::{self, REPLIES, counter::Counters, outbox::Errand, session},
+    tables::{self, REPLIES, counter::Counters, outbox::Errand},
     volatile::Volatile,
 };
 
@@ -138,10 +138,12 @@ impl<'n> Transaction<'n> {
 
     /// The reply of a change joins its batch, so that a repetition after a restart finds it. Nothing is kept for what changed
     /// nothing.
-    pub fn keep_reply(&mut self, call: &Call, reply: &MdtReply) {
+    pub fn keep_reply(&mut self, call: &Call, reply: &MdtReply) -> FsResult<()> {
         if self.changes_tables() {
-            self.put(REPLIES, session::reply_key(call.client, call.slot), session::encode_reply(call.xid, reply));
+            let key = stored_reply::key(call.client, call.slot).to_vec();
+            self.put(REPLIES, key, stored_reply::encode(call.xid, reply)?);
         }
+        Ok(())
     }
 
     /// Whether it changes so much that what can go into another transaction should.

@@ -10,7 +10,7 @@ use rpc::message::ost::{Changed, ObjectAttributes, SpaceChange};
 use types::{FsError, FsResult, ObjectId, Timestamp, limits::BLOCK_BYTES, limits::FILE_BYTES_MAX};
 
 use super::{DirectoryStore, blocks_of, host_file, transaction::Applied, volatile::HostWork, write::NewBlock};
-use crate::{chunk_record::BlockState, object_record::ObjectRecord, options::IN_PLACE_BYTES_MIN};
+use crate::{chunk_record::BlockState, object_record::ObjectRecord, options::IN_PLACE_BYTES_MIN, replies::Origin};
 
 /// Commits that a reservation waits for before it gives up on what others keep removing.
 const KEEP_COMMITS_MAX: usize = 3;
@@ -20,11 +20,12 @@ const UNCHANGED: Changed = Changed { before: MISSING, after: MISSING };
 const MISSING: ObjectAttributes =
     ObjectAttributes { size: 0, blocks: 0, mtime: Timestamp { seconds: 0, nanoseconds: 0 } };
 
-/// Whose space is changed, and by what layout.
+/// Whose space is changed, by what layout, and for whom.
 #[derive(Clone, Copy, Debug)]
 struct By {
     object: ObjectId,
     layout_generation: u64,
+    origin: Option<Origin>,
 }
 
 /// What ends a removal.
@@ -48,8 +49,9 @@ impl DirectoryStore {
         object: ObjectId,
         change: SpaceChange,
         layout_generation: u64,
+        origin: Option<Origin>,
     ) -> FsResult<Changed> {
-        let by = By { object, layout_generation };
+        let by = By { object, layout_generation, origin };
         match change {
             SpaceChange::Truncate { size } => self.truncate(by, size).await,
             SpaceChange::Allocate { offset, bytes, extend } => self.allocate(by, offset, bytes, extend).await,
@@ -69,14 +71,14 @@ impl DirectoryStore {
         let guard = self.locks.exclusive(object, size / BLOCK_BYTES..u64::MAX).await;
         self.check_fence(object, by.layout_generation)?;
         let Some(record) = self.load_object(object)? else {
-            return if size == 0 { Ok(UNCHANGED) } else { self.grow(object, size).await };
+            return if size == 0 { Ok(UNCHANGED) } else { self.grow(by, size).await };
         };
         let (first, last) = if size < record.size {
             let edge = self.zeroed_edge(object, size..u64::MAX).await?;
             let gone = size.div_ceil(BLOCK_BYTES)..u64::MAX;
-            self.remove(object, gone, edge, HostWork::GiveBack, Finish::SetSize(size)).await?
+            self.remove(object, gone, edge, HostWork::GiveBack, Finish::SetSize(size), by.origin).await?
         } else {
-            return self.grow(object, size).await;
+            return self.grow(by, size).await;
         };
         drop(guard);
         self.written(last).await?;
@@ -84,12 +86,13 @@ impl DirectoryStore {
     }
 
     /// Sets a size that is not smaller than the present one.
-    async fn grow(&self, object: ObjectId, size: u64) -> FsResult<Changed> {
+    async fn grow(&self, by: By, size: u64) -> FsResult<Changed> {
         let mtime = self.seams.clock.wall();
         let applied = self
-            .update(object, |transaction| {
+            .update(by.object, |transaction| {
                 transaction.extend_size(size);
                 transaction.set_mtime(mtime);
+                transaction.answer(by.origin, None);
                 Ok(())
             })
             .await?;
@@ -107,7 +110,7 @@ impl DirectoryStore {
         self.check_fence(object, by.layout_generation)?;
         let finish = Finish::ExtendSize(if extend { end } else { 0 });
         let Some(record) = self.load_object(object)? else {
-            return if extend { self.grow(object, end).await } else { Ok(UNCHANGED) };
+            return if extend { self.grow(by, end).await } else { Ok(UNCHANGED) };
         };
         let mut edges = self.zeroed_edge(object, offset..end).await?;
         // What lies behind the object's end in its last block is zeros already: the whole block may go.
@@ -117,7 +120,7 @@ impl DirectoryStore {
             edges.extend(self.zeroed_edge(object, end / BLOCK_BYTES * BLOCK_BYTES..end).await?);
         }
         edges.retain(|edge| !gone.contains(&edge.block));
-        let (first, last) = self.remove(object, gone, edges, work, finish).await?;
+        let (first, last) = self.remove(object, gone, edges, work, finish, by.origin).await?;
         drop(guard);
         self.written(last).await?;
         Ok(Self::changed(&first, &last))
@@ -152,11 +155,13 @@ impl DirectoryStore {
         edges: Vec<NewBlock>,
         work: HostWork,
         finish: Finish,
+        origin: Option<Origin>,
     ) -> FsResult<(Applied, Applied)> {
         let mtime = self.seams.clock.wall();
         let mut next = Some(blocks.start);
         let mut outcome: Option<(Applied, Applied)> = None;
         while let Some(start) = next {
+            let first = outcome.map(|(first, _)| first);
             let applied = self
                 .update(object, |transaction| {
                     transaction.use_reserve();
@@ -167,6 +172,9 @@ impl DirectoryStore {
                     }
                     next = transaction.remove(start..blocks.end, work, self.batch_bytes)?;
                     transaction.set_mtime(mtime);
+                    if next.is_none() {
+                        transaction.answer(origin, first.as_ref());
+                    }
                     match finish {
                         _ if next.is_some() => {}
                         Finish::SetSize(size) => transaction.set_size(size),
@@ -176,7 +184,7 @@ impl DirectoryStore {
                     Ok(())
                 })
                 .await?;
-            outcome = Some((outcome.map_or(applied, |(first, _)| first), applied));
+            outcome = Some((first.unwrap_or(applied), applied));
         }
         self.space.forget();
         Ok(outcome.expect("at least one part"))
@@ -224,7 +232,7 @@ impl DirectoryStore {
             first = Some(noted);
             if let Err(error) = self.device.allocate(&host_file(object), offset, bytes).await {
                 if may_make && noted.before == ObjectRecord::default() {
-                    self.remove(object, 0..u64::MAX, Vec::new(), HostWork::GiveBack, Finish::Destroy).await?;
+                    self.remove(object, 0..u64::MAX, Vec::new(), HostWork::GiveBack, Finish::Destroy, None).await?;
                 }
                 return Err(self.device_error("reserving space", &error));
             }
@@ -235,6 +243,7 @@ impl DirectoryStore {
                     transaction.extend_size(end);
                     transaction.set_mtime(mtime);
                 }
+                transaction.answer(by.origin, first.as_ref());
                 Ok(())
             })
             .await?;
@@ -249,7 +258,7 @@ impl DirectoryStore {
             let _guard = self.locks.exclusive(object, 0..u64::MAX).await;
             if self.load_object(object)?.is_some() {
                 let (_, last) =
-                    self.remove(object, 0..u64::MAX, Vec::new(), HostWork::GiveBack, Finish::Destroy).await?;
+                    self.remove(object, 0..u64::MAX, Vec::new(), HostWork::GiveBack, Finish::Destroy, None).await?;
                 destroyed = Some(last.lsn);
             }
         }
@@ -317,9 +326,9 @@ mod tests {
             SpaceChange::Zero { offset: 0, bytes, extend: false },
             SpaceChange::Allocate { offset: 0, bytes, extend: false },
         ] {
-            store.change_object(OBJECT, punch, 0).await.unwrap();
+            store.change_object(OBJECT, punch, 0, None).await.unwrap();
             assert!(!store.volatile.lock().pending.is_empty());
-            store.change_object(OBJECT, keep, 0).await.unwrap();
+            store.change_object(OBJECT, keep, 0, None).await.unwrap();
             assert!(store.volatile.lock().pending.is_empty(), "{keep:?}");
         }
     }

@@ -30,7 +30,7 @@ use crate::{
 };
 
 /// Keys deleted by one batch: 200 KiB, far below what a batch may have.
-const DELETES_PER_BATCH: usize = 4096;
+pub(super) const DELETES_PER_BATCH: usize = 4096;
 
 /// What a commit has to do, decided under the mutex.
 struct Plan {

@@ -64,7 +64,7 @@ mod tests {
         ];
         for generation in [0, 4] {
             for change in changes {
-                let refused = store.change_object(OBJECT, change, generation).await;
+                let refused = store.change_object(OBJECT, change, generation, None).await;
                 assert_eq!(refused, Err(FsError::LayoutChanged), "{change:?}");
             }
             assert_eq!(test.try_write(OBJECT, 0, vec![8; 10], generation).await, Err(FsError::LayoutChanged));
@@ -74,7 +74,7 @@ mod tests {
         assert_eq!((fenced.fence, fenced.attributes()), (5, before.attributes()));
         assert_eq!(store.read_object(read(5)).await.unwrap().1, vec![7; 8192]);
         test.try_write(OBJECT, 0, vec![8; 10], 6).await.unwrap();
-        store.change_object(OBJECT, SpaceChange::Truncate { size: 10 }, 5).await.unwrap();
+        store.change_object(OBJECT, SpaceChange::Truncate { size: 10 }, 5, None).await.unwrap();
     }
 
     #[tokio::test]

@@ -55,7 +55,7 @@ mod recovery;
 mod seek;
 mod space;
 #[cfg(test)]
-mod test_store;
+pub(crate) mod test_store;
 mod transaction;
 mod volatile;
 mod write;
@@ -91,6 +91,7 @@ use crate::{
     options::OstOptions,
     range_lock::RangeLocks,
     read_buffers::ReadBuffers,
+    replies::Origin,
     store::ObjectStore,
     superblock::Superblock,
     tables::{CHUNKS, OBJECTS, object_key, parse_object_key, parse_part_key, part_key},
@@ -280,8 +281,8 @@ impl DirectoryStore {
 }
 
 impl ObjectStore for DirectoryStore {
-    fn write<'a>(&'a self, write: &'a Write, data: Bytes) -> BoxFuture<'a, FsResult<Changed>> {
-        Box::pin(self.write_object(write, data))
+    fn write<'a>(&'a self, write: &'a Write, data: Bytes, origin: Option<Origin>) -> BoxFuture<'a, FsResult<Changed>> {
+        Box::pin(self.write_object(write, data, origin))
     }
 
     fn read(&self, read: Read) -> BoxFuture<'_, FsResult<(ReadDone, Bytes)>> {
@@ -293,8 +294,9 @@ impl ObjectStore for DirectoryStore {
         object: ObjectId,
         change: SpaceChange,
         layout_generation: u64,
+        origin: Option<Origin>,
     ) -> BoxFuture<'_, FsResult<Changed>> {
-        Box::pin(self.change_object(object, change, layout_generation))
+        Box::pin(self.change_object(object, change, layout_generation, origin))
     }
 
     fn fence(&self, object: ObjectId, generation: u64) -> BoxFuture<'_, FsResult<()>> {

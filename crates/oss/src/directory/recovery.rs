@@ -23,15 +23,18 @@ use tokio::sync::Notify;
 use types::{FsError, FsResult, ObjectId, limits::BLOCK_BYTES};
 
 use super::{
-    BLOCK, DirectoryStore, OBJECT_DIRECTORY, host_file, parse_host_file,
+    BLOCK, DirectoryStore, OBJECT_DIRECTORY,
+    commit::DELETES_PER_BATCH,
+    host_file, parse_host_file,
     volatile::{DirtyFile, HostWork, Taint, Volatile},
 };
 use crate::{
     chunk_record::{BlockState, CHUNK_BLOCKS},
     options::OstOptions,
     pending_record::PendingRecord,
+    replies,
     superblock::{CLEAN_KEY, LOSSES_KEY, MARK_KEY, Mark, Superblock, TOTALS_KEY, Totals},
-    tables::{BACKLOG, DIRTY, FLUSHED, META, PENDING, parse_object_key, parse_part_key},
+    tables::{BACKLOG, DIRTY, FLUSHED, META, PENDING, REPLIES, parse_object_key, parse_part_key},
 };
 
 /// A name that no host file has: a flush of it is one of removals alone.
@@ -285,6 +288,16 @@ impl DirectoryStore {
             return Ok(());
         }
         losses.save(&self.kv, META, LOSSES_KEY).await.map_err(|error| self.kv_error(error))?;
+        // Who asks for one of these changes again makes it again.
+        let answered = replies::whose_blocks(&self.kv, &missing).map_err(|error| self.kv_error(error))?;
+        for part in answered.chunks(DELETES_PER_BATCH) {
+            self.apply_marked(|_| {
+                let mut batch = Batch::default();
+                part.iter().for_each(|key| batch.delete(REPLIES, key.clone()));
+                batch
+            })
+            .await?;
+        }
         for (object, blocks) in missing {
             let reset = |transaction: &mut super::Transaction<'_>| {
                 // On a full device the target must open as well.

@@ -101,7 +101,7 @@ impl TestStore {
     ) -> FsResult<Changed> {
         let checksums = checksums(offset, &data);
         let write = Write { object, offset, checksums, sync: false, layout_generation };
-        self.store().write_object(&write, data.into()).await
+        self.store().write_object(&write, data.into(), None).await
     }
 
     /// Writes 32 KiB inline, and lets the object be a large one.

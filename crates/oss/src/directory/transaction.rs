@@ -15,6 +15,7 @@ use std::{collections::BTreeMap, ops::Range};
 use bytes::Bytes;
 use kv::{Batch, Lsn};
 use parking_lot::MutexGuard;
+use rpc::message::ost::Changed;
 use types::{FsResult, ObjectId, Timestamp};
 
 use super::{
@@ -26,6 +27,7 @@ use crate::{
     object_record::ObjectRecord,
     options::INLINE_OBJECT_BYTES_MAX,
     pending_record::PendingRecord,
+    replies::Origin,
     superblock::TOTALS_KEY,
     tables::{BACKLOG, CHUNKS, DIRTY, INLINE, META, OBJECTS, PENDING, object_key, part_key},
 };
@@ -37,6 +39,17 @@ const CHUNK_ENTRY_BYTES: usize = 64;
 struct OpenChunk {
     record: ChunkRecord,
     changed: bool,
+}
+
+/// The request that a change is the last one for.
+struct Answers {
+    origin: Origin,
+    /// The object before the request's first change.
+    before: ObjectRecord,
+    /// It is the first one, too.
+    is_first: bool,
+    /// The range of the blocks that the request wrote in place.
+    in_place: Option<Range<u64>>,
 }
 
 /// A change under construction.
@@ -58,6 +71,7 @@ pub(super) struct Transaction<'a> {
     reserved: bool,
     /// Nobody asked for it.
     background: bool,
+    answers: Option<Answers>,
 }
 
 /// A change that happened.
@@ -89,6 +103,7 @@ impl<'a> Transaction<'a> {
             taint: None,
             reserved: false,
             background: false,
+            answers: None,
         })
     }
 
@@ -144,6 +159,21 @@ impl<'a> Transaction<'a> {
     pub fn changed_during_write_back(&self, block: u64) -> bool {
         let (object, touched) = self.volatile.writing_back.as_ref().expect("asked by the write-back under way");
         *object != self.object || touched.contains(&block)
+    }
+
+    /// The change is the last one made for a request, whose reply it takes along. `first`: the request's first change, if that is
+    /// another one.
+    pub fn answer(&mut self, origin: Option<Origin>, first: Option<&Applied>) {
+        let before = first.map_or(self.before.unwrap_or_default(), |first| first.before);
+        self.answers = origin.map(|origin| Answers { origin, before, is_first: first.is_none(), in_place: None });
+    }
+
+    /// As [`Transaction::answer`]; the request wrote blocks in place, and none outside of these.
+    pub fn answer_write(&mut self, origin: Option<Origin>, first: Option<&Applied>, in_place: Option<Range<u64>>) {
+        self.answer(origin, first);
+        if let Some(answers) = &mut self.answers {
+            answers.in_place = in_place;
+        }
     }
 
     /// State of a block.
@@ -250,10 +280,15 @@ impl<'a> Transaction<'a> {
         self.note_dirty_chunks();
         self.note_pending();
         let after = if self.destroyed { ObjectRecord::default() } else { self.record };
-        if self.batch.is_empty() {
+        // Nothing is kept for what changed nothing.
+        if self.batch.is_empty() && self.answers.as_ref().is_none_or(|answers| answers.is_first) {
             return Ok(Applied { lsn: self.volatile.last_lsn, before, after });
         }
-        let batch = std::mem::take(&mut self.batch);
+        let mut batch = std::mem::take(&mut self.batch);
+        if let Some(Answers { origin, before, in_place, .. }) = self.answers.take() {
+            let changed = Changed { before: before.attributes(), after: after.attributes() };
+            origin.keep(changed, in_place.map(|blocks| (self.object, blocks)), &mut batch);
+        }
         let lsn = if self.reserved { self.store.kv.apply_reserved(batch)? } else { self.store.kv.apply(batch)? };
         self.volatile.totals = totals;
         self.volatile.set_backlog(self.object, backlog);

@@ -21,6 +21,7 @@ use super::{BLOCK, DirectoryStore, blocks_of, host_file, transaction::Applied};
 use crate::{
     chunk_record::{BlockState, ChunkRecord},
     options::IN_PLACE_BYTES_MIN,
+    replies::Origin,
 };
 
 /// New contents of one block.
@@ -61,7 +62,7 @@ impl Drop for BytesWithoutRecord<'_> {
 }
 
 impl DirectoryStore {
-    pub(super) async fn write_object(&self, write: &Write, data: Bytes) -> FsResult<Changed> {
+    pub(super) async fn write_object(&self, write: &Write, data: Bytes, origin: Option<Origin>) -> FsResult<Changed> {
         let (object, offset, bytes) = (write.object, write.offset, data.len() as u64);
         assert!(bytes > 0, "the target answers empty writes");
         let end = offset.checked_add(bytes).filter(|end| *end <= FILE_BYTES_MAX).ok_or(FsError::FileTooLarge)?;
@@ -78,7 +79,7 @@ impl DirectoryStore {
         let contents = self.new_contents(write, &data).await?;
         let bytes_without_record = BytesWithoutRecord::of(self, &contents);
         self.write_in_place(object, offset, &data, &contents).await?;
-        let (first, last) = self.record_write(object, end, &contents, use_reserve).await?;
+        let (first, last) = self.record_write(object, end, &contents, use_reserve, origin).await?;
         bytes_without_record.recorded();
         drop(guard);
         self.written(last).await?;
@@ -167,15 +168,19 @@ impl DirectoryStore {
         end: u64,
         contents: &[NewBlock],
         use_reserve: bool,
+        origin: Option<Origin>,
     ) -> FsResult<(Applied, Applied)> {
         let mtime = self.seams.clock.wall();
         let mut outcome: Option<(Applied, Applied)> = None;
+        let mut in_place = contents.iter().filter(|new| new.in_place).map(|new| new.block);
+        let in_place = in_place.next().map(|first| first..in_place.next_back().unwrap_or(first) + 1);
         let mut rest = contents;
         while !rest.is_empty() {
             let (part, later) = rest.split_at(self.part_length(rest));
             rest = later;
             let part_end = part.last().map_or(0, |last| (last.block + 1) * BLOCK_BYTES);
-            let begun = outcome.is_some();
+            let first = outcome.map(|(first, _)| first);
+            let begun = first.is_some();
             let applied = self
                 .update(object, |transaction| {
                     if begun || use_reserve {
@@ -190,11 +195,14 @@ impl DirectoryStore {
                     }
                     transaction.extend_size(end.min(part_end));
                     transaction.set_mtime(mtime);
+                    if rest.is_empty() {
+                        transaction.answer_write(origin, first.as_ref(), in_place.clone());
+                    }
                     Ok(())
                 })
                 .await
                 .map_err(|error| if begun { self.torn(error) } else { error })?;
-            outcome = Some((outcome.map_or(applied, |(first, _)| first), applied));
+            outcome = Some((first.unwrap_or(applied), applied));
         }
         if self.write_back_bytes() > self.options.lock().write_back_bytes {
             self.wanted.notify_one();

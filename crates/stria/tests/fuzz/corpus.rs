@@ -17,7 +17,7 @@ use kv::{
 };
 use layout::{ComponentId, Extent, Layout, LayoutSpec, PlainLayout, StripeCount, StripeSpec};
 use lock::{LockFamily, LockMode, LockRange};
-use mds::tables::{DATA, REPLIES, data, session::decode_reply};
+use mds::tables::{DATA, REPLIES, data};
 use rpc::{
     codec::{self, opcode},
     message::{
@@ -31,6 +31,7 @@ use rpc::{
         ost::{self, ObjectAttributes, ReadDone, SpaceChange, TargetCondition},
         session::{Connect, Connected},
     },
+    stored_reply,
 };
 use rt::{
     Device, FrameHeader, Seams,
@@ -343,7 +344,7 @@ pub fn replies() -> Vec<Vec<u8>> {
     ];
     let finding = CheckFinding { inode: INODE, problem: "links 2, names 1".to_owned(), repaired: false };
     let stored = IMAGE.iter().filter_map(|(target, operation)| match operation {
-        Operation::Put(REPLIES, _, value) if target.starts_with("mdt") => decode_reply(value).ok(),
+        Operation::Put(REPLIES, _, value) if target.starts_with("mdt") => stored_reply::decode(value).ok(),
         _ => None,
     });
     let mdt =
