@@ -279,7 +279,7 @@ fn a_write_that_ends_behind_its_bytes_leaves_no_file_behind() {
 #[test]
 fn a_file_whose_removal_failed_or_was_lost_does_not_stay() {
     run(async {
-        for seed in 1..=6 {
+        for seed in 1..=16 {
             let target = Target::new(seed).await;
             for number in 1..=2 {
                 target.write(object(number), 0, &pattern(1, 0, 64 * KIB)).await;
@@ -322,6 +322,25 @@ fn a_write_that_fails_half_way_gives_its_space_back() {
         assert_eq!(write.unwrap_err(), FsError::NoSpace);
         assert_eq!(target.objects.space().await.unwrap().bytes_free, 32 * KIB);
         assert_eq!(target.read(object(1), 0, MIB).await, pattern(1, 0, 64 * KIB));
+    });
+}
+
+/// One bad sector is one block that cannot be read, not a target that does not open.
+#[test]
+fn a_target_with_an_unreadable_unflushed_block_opens() {
+    run(async {
+        let target = Target::new(1).await;
+        target.write(object(1), 0, &pattern(1, 0, MIB)).await;
+        let (objects, journal, cold) = (target.objects.crash(), target.journal.crash(), target.cold.crash());
+        let probe = common::probe::Probe::new(objects.clone());
+        *probe.unreadable.lock() = Some((host_file(object(1)), 5 * BLOCK));
+        let ost = common::open(&target.seams, devices(&probe, &journal, &cold), quiet_options()).await;
+        assert_eq!((ost.recovery().blocks_reset, ost.losses()), (0, 0));
+        let target = Target { objects, probe, journal, cold, ost, ..target };
+        assert_eq!(target.read(object(1), 0, 5 * BLOCK).await, pattern(1, 0, 5 * BLOCK));
+        let read = target.try_read(object(1), 0, MIB).await;
+        assert!(matches!(read, Err(FsError::Device { .. })), "{read:?}");
+        assert_eq!(target.read(object(1), 6 * BLOCK, MIB).await, pattern(1, 6 * BLOCK, MIB - 6 * BLOCK));
     });
 }
 

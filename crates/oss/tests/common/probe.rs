@@ -21,6 +21,8 @@ pub struct Probe {
     pub flushes: Arc<Mutex<BTreeMap<String, usize>>>,
     pub fail_flushes: Arc<AtomicBool>,
     pub fail_removals: Arc<AtomicBool>,
+    /// Reads of this byte of a file fail.
+    pub unreadable: Arc<Mutex<Option<(String, u64)>>>,
     /// Others run in the middle of every write, before every read, before every allocation and after every look at a length.
     pub slow: Arc<AtomicBool>,
     /// An allocation was begun.
@@ -34,6 +36,7 @@ impl Probe {
             flushes: Default::default(),
             fail_flushes: Default::default(),
             fail_removals: Default::default(),
+            unreadable: Default::default(),
             slow: Default::default(),
             allocating: Default::default(),
         }
@@ -52,6 +55,10 @@ async fn others_run(slow: bool) {
 
 impl Device for Probe {
     fn read(&self, file: &str, offset: u64, buffer: Vec<u8>) -> BoxFuture<'static, io::Result<(Vec<u8>, usize)>> {
+        let range = offset..offset + buffer.len() as u64;
+        if self.unreadable.lock().as_ref().is_some_and(|(name, at)| name == file && range.contains(at)) {
+            return Box::pin(async { Err(io::Error::other("a bad sector")) });
+        }
         let (slow, read) = (self.slow.load(Ordering::Relaxed), self.inner.read(file, offset, buffer));
         Box::pin(async move {
             others_run(slow).await;
