@@ -16,7 +16,10 @@
 //! A full device: fjall takes no more writes after one that failed, nor after its background work failed, and cannot be
 //! told to try again. If space is what was missing, it is closed and opened again before the next write, which recovers
 //! what it had taken: every batch is with the kernel when it is acknowledged. Reads wait meanwhile, which is as long as
-//! opening takes. A failed sync is final: nobody knows what it left out.
+//! opening takes. A failed sync is final, until the store is opened again: nobody knows what it left out (module `journals`).
+//!
+//! fjall syncs its journal in the background, too, and tells of a failure there a moment after it let go of the journal: a
+//! commit may sync in between, which finds nothing to write. So a commit asks once more behind its sync.
 //!
 //! Space of what was deleted comes back by rewriting the tree, see [`super::reclaim`], on a thread of its own. It needs to know
 //! that nobody reads the past: it starts where no scan is under way, and everything deleted until then goes. Opening again
@@ -29,8 +32,10 @@
 //!
 //! Downside: while the tree is rewritten, fjall puts nothing else into tables: checkpoints wait when its buffers are full.
 //! fjall has a journal of its own, so that checkpoints are written twice. Why its background work failed it does
-//! not tell; it is taken to be the lack of space if the device is nearly full.
+//! not tell; it is taken to be the lack of space if the device is nearly full. A failure of its background sync that is told later than
+//! the commit behind it has asked goes unseen, for as long as a thread takes from the one to the other.
 
+mod journals;
 mod wakes;
 
 use std::{
@@ -236,6 +241,8 @@ impl Keyspaces {
         let meta = database
             .keyspace("meta", || KeyspaceCreateOptions::default().max_memtable_size(1 << 20))
             .map_err(failed)?;
+        // Behind fjall's lock.
+        journals::write_again(directory)?;
         Ok(Keyspaces { database, data, meta })
     }
 }
@@ -527,12 +534,17 @@ impl Worker {
         value[16..].copy_from_slice(&checkpoint.lsn.0.to_le_bytes());
         let keyspaces = self.shared.keyspaces().map_err(Fault::Now)?;
         keyspaces.meta.insert(CHECKPOINT_KEY, value).map_err(|error| self.judge(error))?;
-        keyspaces.database.persist(PersistMode::SyncAll).map_err(|error| match error {
-            // Background work failed before: nothing was synced.
-            error @ fjall::Error::Poisoned => self.judge(error),
-            // Never tried again, whatever was missing: what a failed sync left out is not known.
-            error => Fault::Now(io::Error::other(format!("sync: {}", failed(error)))),
-        })
+        let persist = |mode| {
+            keyspaces.database.persist(mode).map_err(|error| match error {
+                // Background work failed before: who knows what was synced.
+                error @ fjall::Error::Poisoned => self.judge(error),
+                // Never tried again, whatever was missing: what a failed sync left out is not known.
+                error => Fault::Now(io::Error::other(format!("sync: {}", failed(error)))),
+            })
+        };
+        persist(PersistMode::SyncAll)?;
+        // A sync that failed in the background while this one waited for the journal.
+        persist(PersistMode::Buffer)
     }
 }
 

@@ -84,3 +84,33 @@ async fn a_scan_goes_on_while_its_tables_are_replaced() {
         files == tables
     });
 }
+
+/// What a failed sync left in the page cache as clean would never be written, and a checkpoint that rests on it be believed.
+#[tokio::test]
+async fn journals_are_written_again_whenever_fjall_is_opened() {
+    let directory = tempfile::tempdir().unwrap();
+    let cold = open(directory.path()).await;
+    cold.write((0..KEYS).map(|number| Operation::Put(T, key(number), vec![7; 1000].into())).collect()).await.unwrap();
+    cold.commit(Checkpoint { store: 1, lsn: Lsn(9) }).await.unwrap();
+    let long_ago = std::time::SystemTime::UNIX_EPOCH;
+    let journals = || {
+        let files = std::fs::read_dir(directory.path()).unwrap().map(|entry| entry.unwrap().path());
+        files.filter(|path| path.extension().is_some_and(|extension| extension == "jnl")).collect::<Vec<_>>()
+    };
+    let age = || {
+        for path in journals() {
+            std::fs::File::options().append(true).open(path).unwrap().set_modified(long_ago).unwrap();
+        }
+    };
+    let rewritten = || journals().iter().all(|path| std::fs::metadata(path).unwrap().modified().unwrap() > long_ago);
+    assert!(!journals().is_empty());
+    drop(cold);
+    age();
+    assert!(!rewritten());
+    let cold = FjallCold::open(directory.path(), FjallOptions::default()).unwrap();
+    assert!(rewritten());
+    for number in 0..KEYS {
+        assert_eq!(cold.get(T, &key(number)).unwrap().unwrap(), vec![7; 1000]);
+    }
+    assert_eq!(cold.checkpoint().unwrap(), Some(Checkpoint { store: 1, lsn: Lsn(9) }));
+}

@@ -1,0 +1,56 @@
+//! fjall's journals and the kernel's page cache: what a sync that failed left there looks written, is marked as clean, and no later sync
+//! writes it. So whoever opens fjall writes what it finds in the journals again, in place, as a store does with its own journal: then
+//! the next sync covers it, or fails.
+//!
+//! Tables need none of it: fjall takes no table into use whose sync failed.
+//!
+//! Downside: journals of up to 64 MiB are read and written at each opening. A host file system that writes nothing in place may have
+//! no room for it on a full device: then the log says so, and the journals are believed.
+
+use std::{
+    ffi::OsStr,
+    fs::{self, File},
+    io,
+    os::unix::fs::FileExt,
+    path::Path,
+};
+
+use crate::error::is_no_space;
+
+/// Copied in pieces of this size.
+const PIECE_BYTES: usize = 1 << 20;
+
+/// Writes the journals in an open database's directory again, and syncs them. Others may append meanwhile, and remove journals.
+pub(super) fn write_again(directory: &Path) -> io::Result<()> {
+    let mut piece = Vec::new();
+    for entry in fs::read_dir(directory)? {
+        let path = entry?.path();
+        if path.extension() != Some(OsStr::new("jnl")) {
+            continue;
+        }
+        let file = match File::options().read(true).write(true).open(&path) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => continue,
+            file => file?,
+        };
+        piece.resize(PIECE_BYTES, 0);
+        match write_file_again(&file, &mut piece) {
+            Err(error) if is_no_space(&error) => {
+                tracing::warn!(path = %path.display(), %error, "a journal of the cold store could not be written again");
+            }
+            written => written?,
+        }
+    }
+    Ok(())
+}
+
+fn write_file_again(file: &File, piece: &mut [u8]) -> io::Result<()> {
+    let mut offset = 0;
+    loop {
+        let count = file.read_at(piece, offset)?;
+        if count == 0 {
+            return file.sync_all();
+        }
+        file.write_all_at(&piece[..count], offset)?;
+        offset += count as u64;
+    }
+}
