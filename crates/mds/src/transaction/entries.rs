@@ -162,7 +162,7 @@ impl Transaction<'_> {
 }
 
 #[cfg(test)]
-mod tests {
+pub(super) mod tests {
     use std::sync::Arc;
 
     use kv::{MemoryCold, Store};
@@ -179,7 +179,7 @@ mod tests {
     }
 
     /// Runs `operate` in a transaction over an empty store.
-    async fn with_transaction(operate: impl FnOnce(&mut Transaction<'_>)) {
+    pub(in crate::transaction) async fn with_transaction(operate: impl FnOnce(&mut Transaction<'_>)) {
         let seams = seams(&MemoryTransport::new(), 1);
         let (device, cold) = (Arc::new(MemoryDevice::new()), Arc::new(MemoryCold::new()));
         let store = Store::open(seams, device, cold, kv::Config::small(), &mut |_, _| {}).await.unwrap();

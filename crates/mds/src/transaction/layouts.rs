@@ -246,3 +246,50 @@ fn refused(error: LayoutError) -> FsError {
         other => FsError::Damaged(other.to_string()),
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use kv::Lsn;
+    use layout::{BackingSpec, ComponentSpec, END_OF_FILE};
+    use types::{FileKind, InodeNumber};
+
+    use super::{super::entries::tests::with_transaction, *};
+    use crate::tables::inode::tests::sample;
+
+    const STEP: u64 = 64 << 20;
+
+    #[test]
+    fn a_longer_component_is_no_new_one() {
+        let plain = |ost: u16| PlainLayout { stripe_bytes: 1 << 20, osts: vec![OstIndex(ost)] };
+        let backing = BackingSpec::Extended(StripeSpec::default(), STEP);
+        let mut before = Layout::composite(&[ComponentSpec { end: END_OF_FILE, backing }]);
+        before.extend(0, STEP).unwrap();
+        before.instantiate(0, plain(0), StripeSpec::default()).unwrap();
+        assert!(!has_lengthened(&before, &before));
+        let mut repeated = before.clone();
+        let position = repeated.repeat(1).unwrap();
+        repeated.extend(position, 2 * STEP).unwrap();
+        repeated.instantiate(position, plain(1), StripeSpec::default()).unwrap();
+        assert!(!has_lengthened(&before, &repeated), "an object that was not there before");
+        let mut longer = before.clone();
+        longer.extend(0, 2 * STEP).unwrap();
+        assert!(has_lengthened(&before, &longer));
+    }
+
+    /// Whoever looks at the file must wait for the change that made it longer to be durable, and nobody else.
+    #[tokio::test]
+    async fn who_looks_at_a_file_that_got_longer_is_told_what_to_wait_for() {
+        with_transaction(|txn| {
+            let inode = sample(FileKind::Regular);
+            let other = InodeNumber(inode.number().0 + 1);
+            txn.put_inode(&inode);
+            txn.volatile.lengthened.insert(other, Lsn(9));
+            txn.inode(inode.number()).unwrap();
+            assert_eq!(txn.lengthened(), None, "another file");
+            txn.volatile.lengthened.insert(inode.number(), Lsn(7));
+            txn.inode(inode.number()).unwrap();
+            assert_eq!(txn.lengthened(), Some(Some(Lsn(7))));
+        })
+        .await;
+    }
+}
