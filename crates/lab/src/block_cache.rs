@@ -1,54 +1,78 @@
 //! What a server's memory holds of its targets' files: records of a fixed size, the least recently used leave first.
 //!
-//! Only which records are held is kept, no contents. Downside: a record is held or not; none is partly read.
+//! Only which records are held is kept, and from when on, no contents: a record is held as soon as it is being fetched, so that
+//! whoever else wants it waits for the same. Downside: a record is held or not; none is partly read.
 
-use std::collections::BTreeMap;
+use std::{collections::BTreeMap, sync::Arc};
+
+use parking_lot::Mutex;
+use rt::Instant;
 
 /// Bytes of a record: what a read of a single byte brings into memory (the default recordsize of ZFS).
 pub const RECORD_BYTES: u64 = 128 << 10;
 
-type Key = (String, u64);
+/// The memory of a server, which its targets share.
+pub type ServerMemory = Arc<Mutex<BlockCache>>;
+
+type Key = (Arc<str>, u64);
+
+#[derive(Debug)]
+struct Record {
+    /// When it was used, in uses.
+    used: u64,
+    /// When it is there.
+    ready: Instant,
+}
 
 /// The records held.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub struct BlockCache {
-    /// When each record was used.
-    used: BTreeMap<Key, u64>,
-    /// The same the other way round: the first is the least recently used.
+    bytes_max: u64,
+    records: BTreeMap<Key, Record>,
+    /// By use: the first is the least recently used.
     order: BTreeMap<u64, Key>,
     uses: u64,
 }
 
 impl BlockCache {
-    /// Whether all of `offset..offset + bytes` is held; then it has just been used.
-    pub fn hit(&mut self, file: &str, offset: u64, bytes: u64) -> bool {
-        let held = records(offset, bytes).all(|record| self.used.contains_key(&(file.to_owned(), record)));
-        if held {
-            records(offset, bytes).for_each(|record| self.touch((file.to_owned(), record)));
-        }
-        held
+    /// One that holds so many bytes at most; 0: none.
+    pub fn new(bytes_max: u64) -> Self {
+        Self { bytes_max, records: BTreeMap::new(), order: BTreeMap::new(), uses: 0 }
     }
 
-    /// `offset..offset + bytes` was read or written; of all records, so many bytes at most are held.
-    pub fn hold(&mut self, file: &str, offset: u64, bytes: u64, bytes_max: u64) {
-        records(offset, bytes).for_each(|record| self.touch((file.to_owned(), record)));
-        while self.used.len() as u64 * RECORD_BYTES > bytes_max {
+    /// When all of `offset..offset + bytes` is there, if it is held or on its way; then it has just been used.
+    pub fn hit(&mut self, file: &Arc<str>, offset: u64, bytes: u64) -> Option<Instant> {
+        let keys = || records(offset, bytes).map(|record| (file.clone(), record));
+        let ready: Option<Vec<Instant>> = keys().map(|key| self.records.get(&key).map(|record| record.ready)).collect();
+        let ready = ready?.into_iter().max()?;
+        keys().for_each(|key| self.touch(key, ready));
+        Some(ready)
+    }
+
+    /// `offset..offset + bytes` is fetched and there at `ready`.
+    pub fn hold(&mut self, file: &Arc<str>, offset: u64, bytes: u64, ready: Instant) {
+        if self.bytes_max == 0 {
+            return;
+        }
+        records(offset, bytes).for_each(|record| self.touch((file.clone(), record), ready));
+        while self.records.len() as u64 * RECORD_BYTES > self.bytes_max {
             let Some((_, oldest)) = self.order.pop_first() else { return };
-            self.used.remove(&oldest);
+            self.records.remove(&oldest);
         }
     }
 
     /// The file is gone.
     pub fn forget(&mut self, file: &str) {
-        self.used.retain(|(name, _), _| name != file);
-        self.order.retain(|_, (name, _)| name != file);
+        self.records.retain(|(name, _), _| **name != *file);
+        self.order.retain(|_, (name, _)| **name != *file);
     }
 
-    fn touch(&mut self, key: Key) {
+    /// Used now; there at `ready`, unless it was there before.
+    fn touch(&mut self, key: Key, ready: Instant) {
         self.uses += 1;
-        if let Some(before) = self.used.insert(key.clone(), self.uses) {
-            self.order.remove(&before);
-        }
+        let record = self.records.entry(key.clone()).or_insert(Record { used: self.uses, ready });
+        self.order.remove(&record.used);
+        *record = Record { used: self.uses, ready: record.ready.min(ready) };
         self.order.insert(self.uses, key);
     }
 }
@@ -61,17 +85,41 @@ fn records(offset: u64, bytes: u64) -> std::ops::Range<u64> {
 mod tests {
     use super::*;
 
+    const NOW: Instant = Instant(5);
+
     #[test]
     fn the_least_recently_used_record_leaves_first() {
-        let (mut cache, room) = (BlockCache::default(), 2 * RECORD_BYTES);
-        cache.hold("f", 0, 1, room);
-        cache.hold("f", RECORD_BYTES, 1, room);
-        assert!(cache.hit("f", 100, 4096));
-        cache.hold("g", 0, 1, room);
-        assert!(cache.hit("f", 0, RECORD_BYTES) && cache.hit("g", 0, 1));
-        assert!(!cache.hit("f", RECORD_BYTES, 1), "it was not used since");
-        assert!(!cache.hit("f", 0, RECORD_BYTES + 1), "half of it is not enough");
+        let mut cache = BlockCache::new(2 * RECORD_BYTES);
+        let [f, g] = ["f", "g"].map(Arc::from);
+        cache.hold(&f, 0, 1, NOW);
+        cache.hold(&f, RECORD_BYTES, 1, NOW);
+        assert_eq!(cache.hit(&f, 100, 4096), Some(NOW));
+        cache.hold(&g, 0, 1, NOW);
+        assert!(cache.hit(&f, 0, RECORD_BYTES).is_some() && cache.hit(&g, 0, 1).is_some());
+        assert_eq!(cache.hit(&f, RECORD_BYTES, 1), None, "it was not used since");
+        assert_eq!(cache.hit(&f, 0, RECORD_BYTES + 1), None, "half of it is not enough");
         cache.forget("f");
-        assert!(!cache.hit("f", 0, 1) && cache.hit("g", 0, 1));
+        assert!(cache.hit(&f, 0, 1).is_none() && cache.hit(&g, 0, 1).is_some());
+        assert_eq!((cache.records.len(), cache.order.len()), (1, 1));
+    }
+
+    #[test]
+    fn what_is_on_its_way_is_there_when_the_last_of_it_is() {
+        let mut cache = BlockCache::new(8 * RECORD_BYTES);
+        let file = Arc::from("f");
+        cache.hold(&file, 0, RECORD_BYTES, Instant(10));
+        cache.hold(&file, RECORD_BYTES, RECORD_BYTES, Instant(20));
+        assert_eq!(cache.hit(&file, 0, 2 * RECORD_BYTES), Some(Instant(20)));
+        assert_eq!(cache.hit(&file, 0, 1), Some(Instant(10)), "its neighbour does not delay it");
+        cache.hold(&file, 0, 1, Instant(30));
+        assert_eq!(cache.hit(&file, 0, 1), Some(Instant(10)), "fetched again, but it was there");
+    }
+
+    #[test]
+    fn without_memory_nothing_is_held() {
+        let mut cache = BlockCache::new(0);
+        let file = Arc::from("f");
+        cache.hold(&file, 0, 1, NOW);
+        assert_eq!(cache.hit(&file, 0, 1), None);
     }
 }

@@ -23,6 +23,7 @@ use tokio::sync::{oneshot, watch};
 
 use crate::{
     Process, ProcessId, Simulation,
+    block_cache::{BlockCache, ServerMemory},
     device::{Disk, DiskModel},
     links::LinkModel,
     log::EventLog,
@@ -89,6 +90,8 @@ struct Inner {
     next_process: AtomicU32,
     servers: Mutex<BTreeMap<Role, ServerHost>>,
     clients: Mutex<BTreeMap<u16, ClientHost>>,
+    /// What modelled machines with object storage servers keep of what was read.
+    memories: Mutex<BTreeMap<u16, ServerMemory>>,
     /// Why the run cannot go on, once it cannot.
     failure: watch::Sender<Option<String>>,
 }
@@ -136,6 +139,7 @@ impl Cluster {
             next_process: AtomicU32::new(1),
             servers: Mutex::default(),
             clients: Mutex::default(),
+            memories: Mutex::default(),
             failure: watch::Sender::new(None),
         }));
         for role in roles {
@@ -201,10 +205,17 @@ impl Cluster {
         }
     }
 
+    /// The memory of the machine that an object storage server stands in.
+    fn memory(&self, server: u16, bytes_max: u64) -> ServerMemory {
+        let machine = server / self.0.hardware.links.map_or(1, |links| links.osts_per_machine.max(1));
+        let new = || Arc::new(Mutex::new(BlockCache::new(bytes_max)));
+        self.0.memories.lock().entry(machine).or_insert_with(new).clone()
+    }
+
     async fn format(&self, role: Role) -> Result<(), String> {
         let mut disk = Disk::new(&self.0.simulation, &role.host(), self.0.seed, DiskModel::default());
-        if let (Role::Oss(_), Some(model)) = (role, self.0.hardware.spindle) {
-            disk = disk.with_spindle(model);
+        if let (Role::Oss(index), Some(model)) = (role, self.0.hardware.spindle) {
+            disk = disk.with_spindle(&role.host(), model, self.memory(index, model.memory_bytes));
         }
         let process = self.process(&role.host());
         let (devices, settings, seams) = (disk.open(), self.0.options.settings.clone(), process.seams());

@@ -23,6 +23,7 @@ use types::{SpaceUsage, limits::BLOCK_BYTES};
 
 use crate::{
     Random, Simulation,
+    block_cache::ServerMemory,
     spindle::{Spindle, SpindleModel},
 };
 
@@ -84,9 +85,9 @@ impl Disk {
         }
     }
 
-    /// The same disk with its objects on modelled drives.
-    pub fn with_spindle(self, model: SpindleModel) -> Self {
-        Self { spindle: Some(Spindle::new(&self.simulation, model)), ..self }
+    /// The same disk with its objects on modelled drives, under this name in the memory of its server.
+    pub fn with_spindle(self, name: &str, model: SpindleModel, memory: ServerMemory) -> Self {
+        Self { spindle: Some(Spindle::new(&self.simulation, name, model, memory)), ..self }
     }
 
     /// Handles for a process that starts now.

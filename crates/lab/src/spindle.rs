@@ -12,6 +12,8 @@
 //! Operations are served in order. A stream is a file read in order of offsets; the cache follows the `streams_max` used
 //! last, so that more readers than that, taking turns, find nothing read ahead: each evicts what another comes back for.
 //!
+//! What a stream's read-ahead fetches is in the server's memory too, for other readers of the same.
+//!
 //! Downside: one arm for all drives of a target; no seek distance; nothing is evicted by writes. Writing anything but zeros
 //! fails, so that no experiment can lose data without noticing.
 
@@ -27,7 +29,11 @@ use parking_lot::Mutex;
 use rt::{BoxFuture, Device, Instant, device::check_range};
 use types::SpaceUsage;
 
-use crate::{Simulation, block_cache::BlockCache, links::transfer_time};
+use crate::{
+    Simulation,
+    block_cache::{BlockCache, ServerMemory},
+    links::transfer_time,
+};
 
 /// Figures of a target's disks.
 #[derive(Clone, Copy, Debug, PartialEq, serde::Serialize)]
@@ -40,7 +46,7 @@ pub struct SpindleModel {
     pub gather_bytes: u64,
     /// What the server's cache does for reads; `None`: it is off.
     pub read_ahead: Option<ReadAhead>,
-    /// Bytes of this target that the server's memory keeps for whoever reads them again.
+    /// Bytes that the server's memory keeps for whoever reads them again, of all its targets together.
     pub memory_bytes: u64,
 }
 
@@ -51,6 +57,20 @@ pub struct ReadAhead {
     pub ahead_bytes: u64,
     /// Streams that are followed.
     pub streams_max: usize,
+}
+
+/// Zeros to compare with, and to write from.
+static ZEROS: [u8; 4 << 20] = [0; 4 << 20];
+
+/// Zeros to be written, as many as a study's largest call has at most: all of them are the same memory, which stays in the
+/// processor's cache.
+pub fn zeros(bytes: usize) -> Bytes {
+    ZEROS.get(..bytes).map_or_else(|| vec![0; bytes].into(), Bytes::from_static)
+}
+
+/// Compared as memory is compared, which is several times as fast as byte by byte.
+fn is_zeros(bytes: &[u8]) -> bool {
+    bytes.chunks(ZEROS.len()).all(|chunk| *chunk == ZEROS[..chunk.len()])
 }
 
 /// Space of a target; the contents are not kept, so any number will do that no experiment reaches.
@@ -71,7 +91,6 @@ struct Stream {
 #[derive(Debug, Default)]
 struct State {
     lengths: BTreeMap<String, u64>,
-    memory: BlockCache,
     free_at: Instant,
     /// Least recently used first.
     streams: VecDeque<Stream>,
@@ -84,31 +103,60 @@ impl State {
         self.free_at
     }
 
-    fn read(&mut self, model: &SpindleModel, now: Instant, file: &str, offset: u64, bytes: u64) -> Instant {
-        if model.memory_bytes > 0 {
-            if self.memory.hit(file, offset, bytes) {
-                return now;
+    /// When what is read is there. `key` is the file's name in the server's memory.
+    fn read(
+        &mut self,
+        model: &SpindleModel,
+        memory: &mut BlockCache,
+        now: Instant,
+        (file, key): (&str, &Arc<str>),
+        (offset, bytes): (u64, u64),
+    ) -> Instant {
+        let ready = self.follow(model, memory, now, (file, key), (offset, bytes));
+        let ready = ready.or_else(|| memory.hit(key, offset, bytes)).unwrap_or_else(|| {
+            if let Some(ahead) = model.read_ahead {
+                self.remember(Stream { file: file.to_owned(), next: offset + bytes, windows: VecDeque::new() }, ahead);
             }
-            self.memory.hold(file, offset, bytes, model.memory_bytes);
+            let time = model.positioning + transfer_time(bytes, model.bytes_per_second);
+            let ready = self.occupy(now, time);
+            memory.hold(key, offset, bytes, ready);
+            ready
+        });
+        ready.max(now)
+    }
+
+    /// Notes a stream as the one used last.
+    fn remember(&mut self, stream: Stream, ahead: ReadAhead) {
+        if self.streams.len() >= ahead.streams_max {
+            self.streams.pop_front();
         }
-        let demand = model.positioning + transfer_time(bytes, model.bytes_per_second);
-        let Some(ahead) = model.read_ahead else { return self.occupy(now, demand) };
+        self.streams.push_back(stream);
+    }
+
+    /// A read that goes on where a stream is: when it is there. The stream is read ahead.
+    fn follow(
+        &mut self,
+        model: &SpindleModel,
+        memory: &mut BlockCache,
+        now: Instant,
+        (file, key): (&str, &Arc<str>),
+        (offset, bytes): (u64, u64),
+    ) -> Option<Instant> {
+        let ahead = model.read_ahead?;
         let end = offset + bytes;
-        let known = self.streams.iter().position(|stream| stream.next == offset && stream.file == file);
-        let Some(mut stream) = known.and_then(|index| self.streams.remove(index)) else {
-            if self.streams.len() >= ahead.streams_max {
-                self.streams.pop_front();
-            }
-            self.streams.push_back(Stream { file: file.to_owned(), next: end, windows: VecDeque::new() });
-            return self.occupy(now, demand);
-        };
+        let known = self.streams.iter().position(|stream| stream.next == offset && stream.file == file)?;
+        let mut stream = self.streams.remove(known)?;
         let mut fetched = stream.windows.back().map_or(offset, |(end, _)| *end);
         let length = self.lengths.get(file).copied().unwrap_or(0);
         // One window ahead of what is wanted, as far as the file goes.
         while fetched < (end + ahead.ahead_bytes / 2).min(length) {
             let window = ahead.ahead_bytes.min(length - fetched);
+            let ready = memory.hit(key, fetched, window).unwrap_or_else(|| {
+                let ready = self.occupy(now, model.positioning + transfer_time(window, model.bytes_per_second));
+                memory.hold(key, fetched, window, ready);
+                ready
+            });
             fetched += window;
-            let ready = self.occupy(now, model.positioning + transfer_time(window, model.bytes_per_second));
             stream.windows.push_back((fetched, ready));
         }
         while stream.windows.front().is_some_and(|(window_end, _)| *window_end < end) {
@@ -116,8 +164,8 @@ impl State {
         }
         let ready = stream.windows.front().map_or(now, |(_, ready)| *ready);
         stream.next = end;
-        self.streams.push_back(stream);
-        ready.max(now)
+        self.remember(stream, ahead);
+        Some(ready)
     }
 
     fn write(&mut self, model: &SpindleModel, now: Instant, file: String, offset: u64, bytes: u64) -> Instant {
@@ -134,13 +182,21 @@ impl State {
 pub struct Spindle {
     simulation: Simulation,
     model: SpindleModel,
+    /// The target's name in the server's memory.
+    name: Arc<str>,
+    memory: ServerMemory,
     state: Arc<Mutex<State>>,
 }
 
 impl Spindle {
-    /// Empty disks.
-    pub fn new(simulation: &Simulation, model: SpindleModel) -> Self {
-        Self { simulation: simulation.clone(), model, state: Arc::default() }
+    /// Empty disks of a target of this name, in a server with this memory.
+    pub fn new(simulation: &Simulation, name: &str, model: SpindleModel, memory: ServerMemory) -> Self {
+        Self { simulation: simulation.clone(), model, name: name.into(), memory, state: Arc::default() }
+    }
+
+    /// A file's name in the server's memory.
+    fn key(&self, file: &str) -> Arc<str> {
+        format!("{}/{file}", self.name).into()
     }
 
     /// An operation: decided at once, done when the arm is through with it.
@@ -159,12 +215,15 @@ impl Spindle {
 
 impl Device for Spindle {
     fn read(&self, file: &str, offset: u64, mut buffer: Vec<u8>) -> BoxFuture<'static, io::Result<(Vec<u8>, usize)>> {
-        let file = file.to_owned();
+        let (file, key, memory) = (file.to_owned(), self.key(file), self.memory.clone());
         self.run(move |state, model, now| {
             let length = state.lengths.get(&file).copied().unwrap_or(0);
             let bytes = length.saturating_sub(offset).min(buffer.len() as u64);
             buffer[..bytes as usize].fill(0);
-            let done = if bytes == 0 { now } else { state.read(model, now, &file, offset, bytes) };
+            if bytes == 0 {
+                return Ok(((buffer, 0), now));
+            }
+            let done = state.read(model, &mut memory.lock(), now, (&file, &key), (offset, bytes));
             Ok(((buffer, bytes as usize), done))
         })
     }
@@ -172,7 +231,7 @@ impl Device for Spindle {
     fn write(&self, file: &str, offset: u64, pieces: Vec<Bytes>) -> BoxFuture<'static, io::Result<()>> {
         let file = file.to_owned();
         self.run(move |state, model, now| {
-            if !pieces.iter().all(|piece| piece.iter().all(|byte| *byte == 0)) {
+            if !pieces.iter().all(|piece| is_zeros(piece)) {
                 return Err(io::Error::new(io::ErrorKind::InvalidInput, "modelled disks keep zeros only"));
             }
             let bytes = pieces.iter().map(|piece| piece.len() as u64).sum();
@@ -211,11 +270,11 @@ impl Device for Spindle {
     }
 
     fn remove(&self, file: &str) -> BoxFuture<'static, io::Result<()>> {
-        let file = file.to_owned();
+        let (file, key, memory) = (file.to_owned(), self.key(file), self.memory.clone());
         self.run(move |state, _, now| {
             state.lengths.remove(&file);
             state.streams.retain(|stream| stream.file != file);
-            state.memory.forget(&file);
+            memory.lock().forget(&key);
             Ok(((), now))
         })
     }
@@ -257,14 +316,25 @@ mod tests {
         memory_bytes: 0,
     };
 
+    /// A read of file "f".
+    fn read(
+        state: &mut State,
+        model: &SpindleModel,
+        memory: &mut BlockCache,
+        now: Instant,
+        range: (u64, u64),
+    ) -> Instant {
+        state.read(model, memory, now, ("f", &"t/f".into()), range)
+    }
+
     /// Time that `readers` take to read 32 MiB each of one file, taking turns, 1 MiB at a time.
     fn reading(model: SpindleModel, readers: u64) -> Duration {
         let mut state = State::default();
         state.lengths.insert("f".to_owned(), readers * 32 * MIB);
-        let mut now = Instant(0);
+        let (mut now, mut memory) = (Instant(0), BlockCache::new(0));
         for call in 0..32 {
             for reader in 0..readers {
-                now = state.read(&model, now, "f", (reader * 32 + call) * MIB, MIB).max(now);
+                now = read(&mut state, &model, &mut memory, now, ((reader * 32 + call) * MIB, MIB));
             }
         }
         now.since(Instant(0))
@@ -287,14 +357,26 @@ mod tests {
 
     #[test]
     fn what_the_memory_holds_costs_the_disks_nothing() {
-        let model = SpindleModel { memory_bytes: MIB, ..MODEL };
-        let mut state = State::default();
+        let (mut state, mut memory) = (State::default(), BlockCache::new(MIB));
         state.lengths.insert("f".to_owned(), 32 * MIB);
-        let first = state.read(&model, Instant(0), "f", 5 * MIB, 4096);
+        let mut reading = |now, offset, bytes| read(&mut state, &MODEL, &mut memory, now, (offset, bytes));
+        let first = reading(Instant(0), 5 * MIB, 4096);
         assert!(first > Instant(0));
-        assert_eq!(state.read(&model, first, "f", 5 * MIB + 4096, 4096), first, "its record came with it");
-        assert!(state.read(&model, first, "f", 9 * MIB, 2 * MIB) > first);
-        assert!(state.read(&model, first, "f", 5 * MIB, 4096) > first, "it had to leave");
+        assert_eq!(reading(Instant(1), 5 * MIB + 8192, 4096), first, "its record is on its way");
+        assert_eq!(reading(first, 5 * MIB + 16384, 4096), first, "its record came with it");
+        let second = reading(first, 9 * MIB, 2 * MIB);
+        assert!(second > first);
+        assert!(reading(second, 5 * MIB, 4096) > second, "it had to leave");
+    }
+
+    #[test]
+    fn what_one_stream_has_read_ahead_serves_another_reader() {
+        let (mut state, mut memory) = (State::default(), BlockCache::new(32 * MIB));
+        state.lengths.insert("f".to_owned(), 32 * MIB);
+        let mut reading = |now, call: u64| read(&mut state, &MODEL, &mut memory, now, (call * MIB, MIB));
+        let alone = (0..16).fold(Instant(0), &mut reading);
+        assert_eq!((0..16).fold(alone, &mut reading), alone, "all of it is in memory");
+        assert!(reading(alone, 30) > alone);
     }
 
     #[test]
@@ -311,7 +393,7 @@ mod tests {
     #[test]
     fn contents_other_than_zeros_are_refused() {
         let simulation = Simulation::new(1);
-        let disks = Spindle::new(&simulation, MODEL);
+        let disks = Spindle::new(&simulation, "t", MODEL, Arc::new(Mutex::new(BlockCache::new(0))));
         let outcome = simulation.run(crate::executor::RunLimits::default(), async move {
             disks.write("f", 0, vec![vec![0; 5000].into()]).await.unwrap();
             let (data, bytes) = disks.read("f", 1000, vec![7; 9000]).await.unwrap();

@@ -332,9 +332,12 @@ pub enum LabCommand {
     },
     /// Study E1, dynamic striping, on 64 OSTs and 16 clients in virtual time, with the servers' cache and without
     E1 {
-        /// Table 3 (ior) or table 4 (netflow)
+        /// Table 3 (ior), 4 (netflow) or 5 (blast)
         #[arg(value_enum, default_value_t = E1Workload::Ior)]
         workload: E1Workload,
+        /// Of blast-nodes: no more nodes than this
+        #[arg(long, default_value_t = 512, value_name = "N", value_parser = clap::value_parser!(u32).range(16..))]
+        nodes_max: u32,
         /// Arguments of all experiments.
         #[command(flatten)]
         arguments: ExperimentArgs,
@@ -357,6 +360,10 @@ pub enum E1Workload {
     Ior,
     /// Flow records, read in large calls, then one by one
     Netflow,
+    /// A database of fragments, which every process searches
+    Blast,
+    /// The same on 16 to 512 nodes and 128 OSTs
+    BlastNodes,
 }
 
 /// Arguments of experiments in virtual time.

@@ -14,7 +14,7 @@ use std::{
 use anyhow::{Context, anyhow, ensure};
 use indicatif::ProgressBar;
 use lab::study::{
-    Job, Outcome, Scale, Study, e1,
+    Job, Outcome, Scale, Study, blast, e1,
     e3::{self, Aggregate},
     netflow,
     run::{Testbed, run},
@@ -47,10 +47,12 @@ struct Line<'a> {
 }
 
 /// `stria lab e1`.
-pub fn e1(workload: E1Workload, arguments: &ExperimentArgs) -> anyhow::Result<()> {
+pub fn e1(workload: E1Workload, nodes_max: u32, arguments: &ExperimentArgs) -> anyhow::Result<()> {
     match workload {
         E1Workload::Ior => e1_ior(arguments),
         E1Workload::Netflow => e1_netflow(arguments),
+        E1Workload::Blast => e1_blast(arguments),
+        E1Workload::BlastNodes => e1_blast_nodes(nodes_max, arguments),
     }
 }
 
@@ -65,13 +67,14 @@ fn bars(groups: &[String], series: &[Series], phases: &[&'static str]) -> Vec<Ba
     pairs.map(bar).collect()
 }
 
+/// Memory of a server in E1 (assumed).
+const SERVER_MEMORY_BYTES: u64 = 64 << 30;
+
 /// Table 4, with all records in the servers' memory after the first phase, and without cache.
 fn e1_netflow(arguments: &ExperimentArgs) -> anyhow::Result<()> {
-    /// Memory of eight servers of 64 GiB (assumed).
-    const MEMORY_BYTES: u64 = 512 << 30;
     let study = e1::netflow(Scale { bytes: arguments.scale, ..Scale::FULL });
     let testbeds =
-        [("memory", Testbed::e1_with_memory(MEMORY_BYTES / arguments.scale)), ("no cache", Testbed::e1(false))];
+        [("memory", Testbed::e1_with_memory(SERVER_MEMORY_BYTES / arguments.scale)), ("no cache", Testbed::e1(false))];
     let series = run_all(&study, testbeds, arguments, netflow::run)?;
     let Some(directory) = &arguments.figures else { return Ok(()) };
     let names = |synchronous| study.jobs.iter().map(move |job| e1::scheduled(&job.name, synchronous));
@@ -82,6 +85,50 @@ fn e1_netflow(arguments: &ExperimentArgs) -> anyhow::Result<()> {
         write_bars(&path, &title, "MiB/s", &groups, &bars(&groups, &series, &[phase]))?;
     }
     Ok(())
+}
+
+/// Table 5, with memory for all of the database in the servers, as there was.
+fn e1_blast(arguments: &ExperimentArgs) -> anyhow::Result<()> {
+    /// One for each part of a dynamic layout: few fragments as large as the published ones show more than many small ones,
+    /// whose objects have hardly begun when they end.
+    const FRAGMENTS_MIN: u64 = 3;
+    let study = e1::blast(Scale { bytes: arguments.scale, ..Scale::FULL });
+    let testbed = Testbed::e1_with_memory(SERVER_MEMORY_BYTES / arguments.scale);
+    let search = |job: &Job, testbed, seed| blast::run(job, testbed, seed, FRAGMENTS_MIN);
+    let series = run_all(&study, [("", testbed)], arguments, search)?;
+    let Some(one) = series.first() else { return Err(anyhow!("one series")) };
+    let rates = Rates::of(&one.outcomes);
+    let groups: Vec<String> = study.jobs.iter().map(|job| job.name.clone()).collect();
+    let values: Vec<f64> = (1..=groups.len()).map(|number| e1::speed_up(&rates, number)).collect();
+    groups.iter().zip(&values).for_each(|(job, value)| println!("{job} {value:.3}"));
+    let Some(directory) = &arguments.figures else { return Ok(()) };
+    let bars = [BarSeries { name: "speed-up".to_owned(), values }];
+    let title = "E1, table 5: BLAST, speed-up against blast.1";
+    write_bars(&directory.join("e1-blast.svg"), title, "times as fast", &groups, &bars)
+}
+
+/// BLAST on growing numbers of nodes.
+fn e1_blast_nodes(nodes_max: u32, arguments: &ExperimentArgs) -> anyhow::Result<()> {
+    /// One for each part of the dynamic layout: a fragment must have a stripe for every OST.
+    const FRAGMENTS_MIN: u64 = 3;
+    let study = e1::blast_nodes(Scale { bytes: arguments.scale, ..Scale::FULL }, nodes_max);
+    let memory = Testbed::e1_with_memory(SERVER_MEMORY_BYTES / arguments.scale);
+    let testbed = Testbed { osts: e1::NODES_OSTS as u16, ..memory };
+    let search = |job: &Job, testbed, seed| blast::run(job, testbed, seed, FRAGMENTS_MIN);
+    let series = run_all(&study, [("", testbed)], arguments, search)?;
+    let (Some(directory), Some(one)) = (&arguments.figures, series.first()) else { return Ok(()) };
+    let seconds = |nodes: &u32, layout: &str| {
+        let job = e1::on_nodes(*nodes, layout);
+        one.outcomes.iter().find(|outcome| outcome.job == job).map_or(f64::NAN, |outcome| outcome.seconds)
+    };
+    let nodes: Vec<u32> = e1::NODES.into_iter().filter(|nodes| *nodes <= nodes_max).collect();
+    let bars = e1::NODES_LAYOUTS.map(|layout| BarSeries {
+        name: layout.to_owned(),
+        values: nodes.iter().map(|nodes| seconds(nodes, layout)).collect(),
+    });
+    let groups: Vec<String> = nodes.iter().map(|nodes| format!("{nodes} nodes")).collect();
+    let title = "E1: BLAST on growing numbers of nodes, by stripe count";
+    write_bars(&directory.join("e1-blast-nodes.svg"), title, "seconds", &groups, &bars)
 }
 
 /// Table 3 with the servers' cache and without.

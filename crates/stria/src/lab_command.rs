@@ -24,7 +24,7 @@ pub fn run(command: &LabCommand) -> anyhow::Result<()> {
             let options = |seed| SeedOptions { seed, operations, mode, faults: None };
             run_many((first..first.saturating_add(seeds)).map(options), seeds)
         }
-        LabCommand::E1 { workload, arguments } => experiment::e1(*workload, arguments),
+        LabCommand::E1 { workload, nodes_max, arguments } => experiment::e1(*workload, *nodes_max, arguments),
         LabCommand::E3 { only, arguments } => experiment::e3(only.as_deref(), arguments),
     }
 }

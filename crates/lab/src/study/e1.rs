@@ -29,6 +29,8 @@ const NETFLOW_WATERMARK: u64 = 10_000_000_000;
 /// Processes of BLAST and bytes of its database: three parts of 26 GB.
 const BLAST_TASKS: u32 = 64;
 const BLAST_BYTES: u64 = 78_000_000_000;
+/// Processes of each node.
+pub const BLAST_PROCESSES_PER_NODE: u32 = 8;
 /// Largest fragment of the database.
 pub const BLAST_FRAGMENT_BYTES: u64 = 1_000_000_000;
 
@@ -46,18 +48,26 @@ const TYPES: [(char, u32, u64); 10] = [
     ('J', 64, 4),
 ];
 
-/// A file in directories of these types with these watermarks between them. Watermarks are rounded up to whole stripes; a
-/// part that a small scale leaves nothing of gets one.
+/// A file in directories of these types with these watermarks between them.
 fn striping(types: &str, watermarks: &[u64], scale: Scale) -> Striping {
-    let mut start = 0;
-    let mut segment = |(number, letter): (usize, char)| {
+    let stripes = |letter: char| {
         let (_, count, mebibytes) = TYPES[letter as usize - 'A' as usize];
+        (count, mebibytes)
+    };
+    in_parts(types.chars().map(stripes), watermarks, scale)
+}
+
+/// Parts of so many stripes of so many MiB, with these watermarks between them. Watermarks are rounded up to whole stripes;
+/// a part that a small scale leaves nothing of gets one.
+fn in_parts(stripes: impl Iterator<Item = (u32, u64)>, watermarks: &[u64], scale: Scale) -> Striping {
+    let mut start = 0;
+    let mut segment = |(number, (count, mebibytes)): (usize, (u32, u64))| {
         let stripe_bytes = mebibytes * MIB;
         let end = watermarks.get(number).map(|end| (end / scale.bytes).max(start + 1).next_multiple_of(stripe_bytes));
         start = end.unwrap_or(END_OF_FILE);
         Segment { end: start, stripe_count: StripeCount::Exactly(scale.count(count)), stripe_bytes }
     };
-    Striping::Segments(types.chars().enumerate().map(&mut segment).collect())
+    Striping::Segments(stripes.enumerate().map(&mut segment).collect())
 }
 
 /// Table 3.
@@ -195,7 +205,7 @@ pub fn blast(scale: Scale) -> Study {
 }
 
 /// Speed-up of a configuration over the default, blast.1.
-fn speed_up(rates: &Rates, number: usize) -> f64 {
+pub fn speed_up(rates: &Rates, number: usize) -> f64 {
     rates.get(&format!("blast.{number}"), "search") / rates.get("blast.1", "search")
 }
 
@@ -218,6 +228,63 @@ fn blast_shape(_: &Study, rates: &Rates) -> Vec<Finding> {
             sentence: "growing stripe sizes gain, the less the more stripes there are".to_owned(),
             holds: ups.iter().all(|up| *up > 1.0) && ups.is_sorted_by(|one, other| one >= other),
             figures: figures(&growing),
+        },
+    ]
+}
+
+/// OSTs of the study of growing numbers of nodes.
+pub const NODES_OSTS: u32 = 128;
+/// Its numbers of nodes.
+pub const NODES: [u32; 6] = [16, 32, 64, 128, 256, 512];
+/// Its layouts: stripe counts, and the dynamic one of all three.
+pub const NODES_LAYOUTS: [&str; 4] = ["16", "64", "128", "dynamic"];
+
+/// Name of a job on so many nodes.
+pub fn on_nodes(nodes: u32, layout: &str) -> String {
+    format!("{nodes} nodes, {layout}")
+}
+
+/// BLAST on 16 to 512 nodes: three stripe counts, and all three at 26 and 52 GB. Stripes of 1 MB (assumed).
+pub fn blast_nodes(scale: Scale, nodes_max: u32) -> Study {
+    const WATERMARKS: [u64; 2] = [26_000_000_000, 52_000_000_000];
+    let striping = |layout: &str| match layout.parse::<u32>() {
+        Ok(count) => in_parts([(count, 1)].into_iter(), &[], scale),
+        Err(_) => in_parts([(16, 1), (64, 1), (128, 1)].into_iter(), &WATERMARKS, scale),
+    };
+    let job = |(nodes, layout): (u32, &str)| Job {
+        name: on_nodes(nodes, layout),
+        striping: striping(layout),
+        pattern: Pattern::Shared,
+        tasks: nodes * BLAST_PROCESSES_PER_NODE,
+        task_bytes: BLAST_BYTES / scale.bytes,
+        transfer_bytes: MIB,
+    };
+    let nodes = NODES.into_iter().filter(|nodes| *nodes <= nodes_max);
+    let jobs = nodes.flat_map(|nodes| NODES_LAYOUTS.map(|layout| (nodes, layout))).map(job).collect();
+    Study { name: "e1 blast on many nodes", scale, osts: NODES_OSTS, jobs, shape: blast_nodes_shape }
+}
+
+fn blast_nodes_shape(study: &Study, rates: &Rates) -> Vec<Finding> {
+    let ran = |nodes: &u32| study.jobs.iter().any(|job| job.name == on_nodes(*nodes, NODES_LAYOUTS[0]));
+    let nodes: Vec<u32> = NODES.into_iter().filter(ran).collect();
+    let rate = |nodes: u32, layout| rates.get(&on_nodes(nodes, layout), "search");
+    // Time is as the inverse of the rate.
+    let ratio = |nodes: u32, one, other| rate(nodes, other) / rate(nodes, one);
+    let figures = |one, other| {
+        let each = nodes.iter().map(|nodes| format!("{nodes}: {:.3}", ratio(*nodes, one, other)));
+        format!("time with {one} by time with {other}: {}", each.collect::<Vec<_>>().join(", "))
+    };
+    let longer = |nodes: &u32| ratio(*nodes, "128", "64") > 1.0 && ratio(*nodes, "64", "16") > 1.0;
+    vec![
+        Finding {
+            sentence: "larger stripe counts increase the execution time".to_owned(),
+            holds: !nodes.is_empty() && nodes.iter().all(longer),
+            figures: figures("128", "16"),
+        },
+        Finding {
+            sentence: "dynamic striping beats 128 stripes on any number of nodes".to_owned(),
+            holds: !nodes.is_empty() && nodes.iter().all(|nodes| ratio(*nodes, "dynamic", "128") < 1.0),
+            figures: figures("dynamic", "128"),
         },
     ]
 }
@@ -322,12 +389,42 @@ mod tests {
     }
 
     #[test]
+    fn nodes_are_judged_by_time_and_only_if_they_were_measured() {
+        let study = blast_nodes(Scale { bytes: 200, ..Scale::FULL }, 32);
+        let names: Vec<&str> = study.jobs.iter().map(|job| job.name.as_str()).collect();
+        assert_eq!(names[..5], ["16 nodes, 16", "16 nodes, 64", "16 nodes, 128", "16 nodes, dynamic", "32 nodes, 16"]);
+        assert_eq!((study.jobs.len(), study.jobs[7].tasks), (8, 256));
+        let outcome = |(job, seconds): (&Job, f64)| Outcome {
+            job: job.name.clone(),
+            phase: "search",
+            bytes: 1 << 30,
+            operations: 1,
+            seconds,
+        };
+        let outcomes = |seconds: [f64; 4]| -> Vec<Outcome> {
+            study.jobs.iter().zip(seconds.into_iter().cycle()).map(outcome).collect()
+        };
+        let holding = |outcomes: &[Outcome]| -> Vec<bool> {
+            study.findings(outcomes).iter().map(|finding| finding.holds).collect()
+        };
+        assert_eq!(holding(&outcomes([1.0, 1.1, 1.2, 1.15])), [true, true]);
+        assert_eq!(holding(&outcomes([1.0, 1.2, 1.1, 1.15])), [false, false]);
+        assert_eq!(holding(&[]), [false, false]);
+    }
+
+    #[test]
     fn small_tables_have_valid_layouts() {
         for bytes in [1 << 8, 1 << 15, 30_000, 1 << 30] {
             let scale = Scale { bytes, osts: 4, tasks: 4 };
             let study = ior(scale);
             assert_eq!((study.osts, study.jobs[0].tasks), (16, 16));
-            for job in study.jobs.into_iter().chain(netflow(scale).jobs).chain(blast(scale).jobs) {
+            for job in study
+                .jobs
+                .into_iter()
+                .chain(netflow(scale).jobs)
+                .chain(blast(scale).jobs)
+                .chain(blast_nodes(scale, 16).jobs)
+            {
                 assert_eq!(job.striping.spec().validate(0), Ok(()), "{} at 1/{bytes}", job.name);
             }
         }

@@ -6,6 +6,7 @@
 //! Downside: sizes are divided to fit the time there is ([`Scale`]); what depends on absolute sizes, such as a cache that a
 //! file does not fit into, has to be divided with them.
 
+pub mod blast;
 pub mod e1;
 pub mod e3;
 pub mod flow;

@@ -8,9 +8,8 @@
 
 use std::{sync::Arc, time::Duration};
 
-use bytes::Bytes;
 use client::{FileSystem, NewNode, OpenFile, WriteOptions};
-use layout::{FileSystemDefault, ResolvedCount};
+use layout::{FileSystemDefault, LayoutSpec, ResolvedCount};
 use oss::OstOptions;
 use rpc::{
     ImportOptions,
@@ -26,7 +25,7 @@ use crate::{
     links::LinkModel,
     log::EventLog,
     server::{Role, Serving, Settings},
-    spindle::{ReadAhead, SpindleModel},
+    spindle::{ReadAhead, SpindleModel, zeros},
 };
 
 /// A cluster to run on.
@@ -54,7 +53,7 @@ impl Testbed {
             positioning: Duration::from_millis(8),
             bytes_per_second: 300_000_000,
             gather_bytes: if cache { 16 << 20 } else { 8 << 20 },
-            read_ahead: cache.then_some(ReadAhead { ahead_bytes: 2 << 20, streams_max: 32 }),
+            read_ahead: cache.then_some(ReadAhead { ahead_bytes: 2 << 20, streams_max: 56 }),
             // A file of 4 TB does not fit.
             memory_bytes: 0,
         };
@@ -62,11 +61,11 @@ impl Testbed {
         Self { osts: super::e1::OSTS as u16, clients: super::e1::CLIENTS as u16, hardware }
     }
 
-    /// The same for data that the servers' memory may hold: `bytes` of it on all OSTs together.
+    /// The same for data that the servers' memory may hold: `bytes` of it in each of them.
     pub fn e1_with_memory(bytes: u64) -> Self {
         let mut testbed = Self::e1(true);
         if let Some(spindle) = &mut testbed.hardware.spindle {
-            spindle.memory_bytes = bytes / u64::from(testbed.osts);
+            spindle.memory_bytes = bytes;
         }
         testbed
     }
@@ -121,9 +120,31 @@ pub(super) fn in_world<F>(
 where
     F: Future<Output = Result<Vec<Outcome>, String>> + Send,
 {
+    let job = job.clone();
+    on_cluster(testbed, seed, move |cluster| async move {
+        let tasks = open(&cluster, &job).await?;
+        work(World { job: Arc::new(job), cluster, tasks }).await
+    })
+}
+
+/// Runs `work` on a cluster of its own, which is ready.
+pub(super) fn on_cluster<F>(
+    testbed: Testbed,
+    seed: u64,
+    work: impl FnOnce(Cluster) -> F + Send + 'static,
+) -> Result<Vec<Outcome>, String>
+where
+    F: Future<Output = Result<Vec<Outcome>, String>> + Send,
+{
     let simulation = Simulation::new(seed);
-    let (inner, job) = (simulation.clone(), job.clone());
-    let ran = simulation.run(LIMITS, async move { work(World::new(inner, job, testbed, seed).await?).await });
+    let inner = simulation.clone();
+    let ran = simulation.run(LIMITS, async move {
+        let log = EventLog::new(&inner);
+        let options = ClusterOptions { osts: testbed.osts, clients: testbed.clients, settings: settings() };
+        let cluster = Cluster::start_on(testbed.hardware, &inner, &log, seed, options).await?;
+        all_osts_known(&cluster, testbed.osts).await?;
+        work(cluster).await
+    });
     simulation.end();
     ran.map_err(|stuck| stuck.to_string())?
 }
@@ -132,36 +153,33 @@ where
 pub(super) struct World {
     /// What runs.
     pub job: Arc<Job>,
-    simulation: Simulation,
     cluster: Cluster,
     tasks: Vec<Task>,
 }
 
 impl World {
-    async fn new(simulation: Simulation, job: Job, testbed: Testbed, seed: u64) -> Result<Self, String> {
-        let log = EventLog::new(&simulation);
-        let options = ClusterOptions { osts: testbed.osts, clients: testbed.clients, settings: settings() };
-        let cluster = Cluster::start_on(testbed.hardware, &simulation, &log, seed, options).await?;
-        all_osts_known(&cluster, testbed.osts).await?;
-        let tasks = open(&cluster, &job).await?;
-        Ok(Self { job: Arc::new(job), simulation, cluster, tasks })
-    }
-
     /// Lets all tasks work at once; the seconds until the last one is done.
     pub(super) async fn all<F>(&self, phase: &str, work: impl Fn(Task, u32) -> F) -> Result<f64, String>
     where
         F: Future<Output = FsResult<()>> + Send + 'static,
     {
-        let begun = self.simulation.now();
-        let begin =
-            |(rank, task): (usize, &Task)| self.cluster.begin_on_client(task.client, work(task.clone(), rank as u32));
-        let running: Vec<_> = self.tasks.iter().enumerate().map(begin).collect();
-        for outcome in running {
-            let done = outcome.await.ok_or("a client died")?;
-            done.map_err(|error| format!("{} {phase}: {error}", self.job.name))?;
-        }
-        Ok(self.simulation.now().since(begun).as_secs_f64())
+        let work = |(rank, task): (usize, &Task)| (task.client, work(task.clone(), rank as u32));
+        let took = all_at_once(&self.cluster, self.tasks.iter().enumerate().map(work)).await;
+        took.map_err(|error| format!("{} {phase}: {error}", self.job.name))
     }
+}
+
+/// Begins all work, each on its client; the seconds until the last one is done.
+pub(super) async fn all_at_once<F>(cluster: &Cluster, work: impl Iterator<Item = (u16, F)>) -> Result<f64, String>
+where
+    F: Future<Output = FsResult<()>> + Send + 'static,
+{
+    let begun = cluster.simulation().now();
+    let running: Vec<_> = work.map(|(client, work)| cluster.begin_on_client(client, work)).collect();
+    for outcome in running {
+        outcome.await.ok_or("a client died")?.map_err(|error| error.to_string())?;
+    }
+    Ok(cluster.simulation().now().since(begun).as_secs_f64())
 }
 
 /// Waits until the MDT has heard of every OST: a file made before has fewer stripes than asked for.
@@ -198,7 +216,7 @@ impl Task {
 
     /// Writes its block, durably, or reads it.
     pub(super) async fn transfer(self, job: Arc<Job>, rank: u32, phase: &'static str) -> FsResult<()> {
-        let zeros = Bytes::from(vec![0; job.transfer_bytes as usize]);
+        let zeros = zeros(job.transfer_bytes as usize);
         for (offset, bytes) in job.transfers(rank) {
             if phase == "write" {
                 let data = zeros.slice(..bytes as usize);
@@ -213,34 +231,40 @@ impl Task {
 
 /// Makes the files and opens them for every task, on the client it runs on.
 async fn open(cluster: &Cluster, job: &Job) -> Result<Vec<Task>, String> {
-    let credentials = Credentials::root();
     let clients = cluster.clients();
     let mut inodes = Vec::new();
     for file in 0..job.files() {
-        let node = NewNode {
-            parent: InodeNumber::ROOT,
-            name: format!("file.{file}").into_bytes(),
-            kind: NodeKind::Regular,
-            mode: 0o600,
-            umask: 0,
-            layout: Some(job.striping.spec()),
-        };
-        let (file_system, _) = cluster.file_system(clients[0]).ok_or("no client")?;
-        let maker = credentials.clone();
-        let created = cluster.on_client(clients[0], async move { file_system.create(&maker, node).await }).await;
-        inodes.push(created.ok_or("a client died")?.map_err(|error| format!("creating a file: {error}"))?.inode);
+        inodes.push(create(cluster, &format!("file.{file}"), job.striping.spec()).await?);
     }
     let mut tasks = Vec::new();
     for rank in 0..job.tasks {
         let client = clients[rank as usize * clients.len() / job.tasks as usize];
         let (file_system, _) = cluster.file_system(client).ok_or("no client")?;
-        let (inode, user, opener) = (inodes[job.place(rank).0 as usize], credentials.clone(), file_system.clone());
+        let (inode, opener) = (inodes[job.place(rank).0 as usize], file_system.clone());
         let flags = OpenFlags(open_flag::READ | open_flag::WRITE);
-        let opened = cluster.on_client(client, async move { opener.open(&user, inode, flags).await }).await;
+        let opened = async move { opener.open(&Credentials::root(), inode, flags).await };
+        let opened = cluster.on_client(client, opened).await;
         let file = opened.ok_or("a client died")?.map_err(|error| format!("opening a file: {error}"))?;
         tasks.push(Task { client, file_system, file });
     }
     Ok(tasks)
+}
+
+/// Makes a file of this layout, on the first client.
+pub(super) async fn create(cluster: &Cluster, name: &str, layout: LayoutSpec) -> Result<InodeNumber, String> {
+    let client = *cluster.clients().first().ok_or("no client")?;
+    let (file_system, _) = cluster.file_system(client).ok_or("no client")?;
+    let node = NewNode {
+        parent: InodeNumber::ROOT,
+        name: name.as_bytes().to_vec(),
+        kind: NodeKind::Regular,
+        mode: 0o600,
+        umask: 0,
+        layout: Some(layout),
+    };
+    let created = cluster.on_client(client, async move { file_system.create(&Credentials::root(), node).await }).await;
+    let attributes = created.ok_or("a client died")?.map_err(|error| format!("creating a file: {error}"))?;
+    Ok(attributes.inode)
 }
 
 /// Settings as shipped, but for patience: a queue of modelled disks may be longer than any real one.
