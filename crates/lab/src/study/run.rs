@@ -53,7 +53,7 @@ impl Testbed {
             positioning: Duration::from_millis(8),
             bytes_per_second: 300_000_000,
             gather_bytes: if cache { 16 << 20 } else { 8 << 20 },
-            read_ahead: cache.then_some(ReadAhead { ahead_bytes: 2 << 20, streams_max: 56 }),
+            read_ahead: cache.then_some(ReadAhead { ahead_bytes: 2 << 20, streams_max: 32 }),
             // A file of 4 TB does not fit.
             memory_bytes: 0,
         };
