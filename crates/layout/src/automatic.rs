@@ -20,6 +20,7 @@
 //! - Several clients on one file need as many OSTs as they are writers, at once (Antypas: four stripes cap a shared file at
 //!   a tenth of what the OSTs can do). How many they are is known when the file has grown over its beginning. What they get is
 //!   one component as far as the decision would be the same: each has objects of its own, and each writer syncs them.
+//! - What the last files with such names became counts as a size that was announced, as a truncation before the first write does.
 //! - Many files written at a time share the OSTs among them: stripes beyond the fair share only make each of them wait for
 //!   more OSTs (Antypas: beyond OSTs / 4 writers, four stripes are worse than one). Some stripes more are given where files would
 //!   leave OSTs uneven: of 128 files on 80 OSTs, half of the OSTs would have one and half two.
@@ -59,8 +60,8 @@ pub const BYTES_ON_MDT: u64 = 64 << 10;
 pub const COMPONENTS_SHORTENED_MAX: usize = COMPONENTS_MAX / 2;
 /// OSTs that fill the network link of one client: so many stripes for each client of a shared file.
 const OSTS_PER_CLIENT: u32 = 4;
-/// A write of so many bytes comes from somebody who moves data: copies and simulations write from 256 KiB on (a mount gathers what
-/// they write), logs and databases, which sync, less.
+/// A write of so many bytes comes from somebody who moves data: copies and simulations write from 256 KiB on, logs and databases
+/// less.
 pub const LARGE_REQUEST_BYTES: u64 = 256 << 10;
 /// Stripes that such a file gets from its beginning on, if its fair share is as large.
 pub const LARGE_REQUEST_STRIPES: u32 = 4;
@@ -111,6 +112,8 @@ pub struct Situation<'a> {
     pub request: Extent,
     /// The file's size as far as the MDT knows it; 0 if it knows nothing.
     pub size: u64,
+    /// What finished files with such names grew to; 0 if nothing is known.
+    pub expected: u64,
     /// Components the layout has.
     pub components: usize,
     /// Opens for writing of this file.
@@ -222,7 +225,7 @@ impl Situation<'_> {
     /// What the byte at `offset` would get.
     fn width_at(&self, offset: u64) -> Width {
         let osts = u32::try_from(self.available.len()).unwrap_or(STRIPE_COUNT_MAX);
-        let size = offset.max(self.size);
+        let size = offset.max(self.size).max(self.expected);
         let large_requests = self.request.bytes() >= LARGE_REQUEST_BYTES;
         let alone = OneWriter { size, large_requests, files_written: self.files_written };
         let (narrow, wide) = (alone.stripes(osts), stripes_of_writers(self.writers, self.clients));
@@ -320,6 +323,7 @@ mod tests {
                 rest: layout.components[position].extent,
                 request,
                 size: 0,
+                expected: 0,
                 components: layout.components.len(),
                 writers: writers.0,
                 clients: writers.1,
@@ -400,6 +404,7 @@ mod tests {
                 rest: bytes(BEGINNING_BYTES, END_OF_FILE),
                 request: bytes(offset, offset + 1),
                 size: 0,
+                expected: 0,
                 components: 2,
                 writers,
                 clients,
@@ -416,6 +421,7 @@ mod tests {
             rest: bytes(BEGINNING_BYTES, END_OF_FILE),
             request: bytes(BEGINNING_BYTES, 5 * MIB),
             size: 2 * GIB,
+            expected: 0,
             components: 2,
             writers: 1,
             clients: 1,
@@ -430,12 +436,34 @@ mod tests {
             rest: self::bytes(BYTES_ON_MDT, END_OF_FILE),
             request: self::bytes(offset, offset + bytes),
             size: 0,
+            expected: 0,
             components: 2,
             writers: 1,
             clients: 1,
             files_written,
             available: &vec![TIB; osts],
         })
+    }
+
+    /// As if the size were known; a part of the OSTs' fair share all the same.
+    #[test]
+    fn names_tell_what_a_file_will_need() {
+        let next = |expected: u64, files_written: u32| {
+            let situation = Situation {
+                rest: bytes(BYTES_ON_MDT, END_OF_FILE),
+                request: bytes(BYTES_ON_MDT, BYTES_ON_MDT + 4096),
+                size: 0,
+                expected,
+                components: 2,
+                writers: 1,
+                clients: 1,
+                files_written,
+                available: &[TIB; 80],
+            };
+            next_component(&situation).stripe_count
+        };
+        assert_eq!([0, MIB, 100 * MIB, 2 * GIB, 20 * GIB].map(|expected| next(expected, 1)), [1, 1, 4, 16, 80]);
+        assert_eq!(next(20 * GIB, 8), 10);
     }
 
     #[test]
@@ -476,6 +504,7 @@ mod tests {
                 rest: bytes(64 * MIB, END_OF_FILE),
                 request: bytes(64 * MIB, 65 * MIB),
                 size: 0,
+                expected: 0,
                 components: 2,
                 writers: 1,
                 clients: 1,

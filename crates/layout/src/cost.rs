@@ -159,6 +159,7 @@ pub fn automatic(hardware: &Hardware, job: &Job) -> Estimate {
             rest: Extent { start, end: END_OF_FILE },
             request: Extent { start, end: bytes.min(start + TRANSFER_BYTES) },
             size: 0,
+            expected: 0,
             components: layout.len() + 1,
             writers: if job.shared { job.processes } else { 1 },
             clients: if job.shared { job.clients } else { 1 },

@@ -61,6 +61,7 @@ fn moved_us(hardware: &Hardware, size: u64, available: &[u64]) -> u64 {
             rest: Extent { start, end: END_OF_FILE },
             request: Extent { start, end: start + 1 },
             size,
+            expected: 0,
             components,
             writers: 1,
             clients: 1,

@@ -4,7 +4,8 @@
 //! Space"):
 //! - *Round robin* while the fullest usable target has at least `100 - qos_threshold_rr` percent of the emptiest one's
 //!   free space. Each file takes the targets behind the last one's; its first stripe moves within that group, so that
-//!   first stripes are spread as evenly as all stripes.
+//!   first stripes are spread as evenly as all stripes. Targets with fewer objects that are being written to come before
+//!   others (not in Lustre): a round goes on over what is idle.
 //! - *Weighted* otherwise: stripes are drawn without replacement with probability proportional to
 //!   `weight = available - penalty` (never below 0). A chosen target's penalty becomes
 //!   `penalty / 2 + available * (100 - qos_prio_free) / 100`; with every stripe placed, each penalty falls by
@@ -82,6 +83,8 @@ pub struct TargetStatus {
     pub bytes_total: u64,
     /// Bytes free for users.
     pub bytes_available: u64,
+    /// Objects on it that are being written to, as far as is known.
+    pub objects_written: u32,
 }
 
 /// Why a target is left out.
@@ -231,8 +234,12 @@ impl Placement {
         let (count, wanted) = (targets.len() as u64, wanted as u64);
         let circle = count / greatest_common_divisor(count, wanted) * wanted;
         let turn = self.cursor / circle;
-        let position = |step: u64| (self.cursor + (turn + step) % wanted) % count;
-        chosen.extend((0..wanted).map(|step| targets[position(step) as usize].index));
+        let mut order: Vec<&TargetStatus> =
+            (0..count).map(|step| targets[((self.cursor + step) % count) as usize]).collect();
+        order.sort_by_key(|target| target.objects_written);
+        order.truncate(wanted as usize);
+        order.rotate_left((turn % wanted) as usize);
+        chosen.extend(order.iter().map(|target| target.index));
         self.cursor += wanted;
     }
 
@@ -377,6 +384,7 @@ mod tests {
             degraded: false,
             bytes_total: 1000 * GIB,
             bytes_available: available,
+            objects_written: 0,
         }
     }
 
@@ -425,6 +433,23 @@ mod tests {
         let (all, _) = place(&targets, &[1, 4, 2, 8, 3], 10_000, &PlacementPolicy::default());
         let mean = all.iter().sum::<u64>() / 8;
         assert!(spread(&all) < mean / 20, "{all:?}");
+    }
+
+    #[test]
+    fn a_round_begins_with_targets_that_nobody_writes_to() {
+        let mut targets: Vec<_> = (0..6).map(|index| target(index, 500 * GIB)).collect();
+        for (target, written) in targets.iter_mut().zip([2, 0, 1, 0, 0, 3]) {
+            target.objects_written = written;
+        }
+        let (mut placement, policy) = (Placement::default(), PlacementPolicy::default());
+        let mut choose = |count| {
+            let mut chosen = placement.choose(&spec(count), &targets, &policy, 1).unwrap();
+            chosen.sort_unstable();
+            chosen.iter().map(|ost| ost.0).collect::<Vec<_>>()
+        };
+        assert_eq!((choose(3), choose(4), choose(5)), (vec![1, 3, 4], vec![1, 2, 3, 4], vec![0, 1, 2, 3, 4]));
+        let singles: std::collections::BTreeSet<_> = (0..6).flat_map(|_| choose(1)).collect();
+        assert_eq!(singles, [1, 3, 4].into(), "in turns");
     }
 
     #[test]

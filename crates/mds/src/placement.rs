@@ -10,7 +10,7 @@ use layout::{Placement, PlacementPolicy, PlainLayout, ResolvedSpec, StripeSpec, 
 use rpc::message::ost::TargetCondition;
 use types::{FsResult, OstIndex, SpaceUsage};
 
-use crate::pools::Pools;
+use crate::{load::Load, pools::Pools};
 
 /// Free space a target is taken to have while nothing is known of any.
 const UNKNOWN_BYTES: u64 = 1 << 40;
@@ -41,6 +41,8 @@ pub(crate) struct Targets {
     osts: BTreeMap<OstIndex, OstView>,
     /// Pools of them.
     pub pools: Pools,
+    /// Who writes where.
+    pub load: Load,
     placement: Placement,
     /// State of the random numbers of placement: one from the system at the start, then SplitMix64 (Steele, Lea, Flood
     /// 2014), because asking the kernel would cost more than the rest of a creation's decisions.
@@ -50,7 +52,7 @@ pub(crate) struct Targets {
 impl Targets {
     /// Nothing known; placement begins from a random number.
     pub fn new(random: u64) -> Self {
-        Self { osts: BTreeMap::new(), pools: Pools::default(), placement: Placement::new(random), dice: random }
+        Self { placement: Placement::new(random), dice: random, ..Self::default() }
     }
 
     /// Takes a map over: new targets appear, missing ones go, known ones keep their reports.
@@ -168,6 +170,7 @@ impl Targets {
             no_create: view.report.is_some_and(|report| report.condition.no_create),
             read_only: view.report.is_some_and(|report| report.condition.read_only),
             degraded: view.report.is_some_and(|report| report.condition.degraded),
+            objects_written: self.load.of(*index),
             bytes_total: view.report.map_or(total, |report| report.space.bytes_total),
             bytes_available: view.report.map_or(available, |report| report.space.bytes_available),
         };

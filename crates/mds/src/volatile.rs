@@ -11,6 +11,7 @@ use tokio::sync::{Notify, futures::OwnedNotified};
 use types::{ClientId, InodeNumber, OstIndex, Slot, Xid, limits};
 
 use crate::{
+    history::History,
     moves::Moves,
     opens::{OpenFile, OpenKey, OpenTable},
     placement::Targets,
@@ -160,6 +161,8 @@ pub(crate) struct Volatile {
     pub targets: Targets,
     /// Files that lie badly for how they are read.
     pub moves: Moves,
+    /// What finished files grew to.
+    pub history: History,
     /// Files whose objects got bytes that they did not have, by a change that may not be durable yet. Nobody is told before it is:
     /// if it were lost, what was written there without a sync would be back when the component grows there again. (New
     /// objects need no such care: a lost one's slot is never given again.)
@@ -179,6 +182,7 @@ impl Volatile {
             removed: Removed::default(),
             targets: Targets::new(random),
             moves: Moves::default(),
+            history: History::default(),
             lengthened: BTreeMap::new(),
         }
     }
@@ -188,6 +192,9 @@ impl Volatile {
         let file = self.opens.get(key)?;
         let (inode, held) = (file.inode, self.opens.is_held(file.inode));
         let file = self.opens.remove(key);
+        if !self.opens.written_by_others(inode, None) {
+            self.targets.load.end(inode);
+        }
         if held && !self.opens.is_held(inode) {
             self.waiters.wake(inode);
         }

@@ -140,6 +140,62 @@ async fn a_length_given_first_counts_for_who_writes_alone() {
     assert_eq!(shape(&write(&fs, ALICE, inode, open, MIB).await), [(0, 1), (64, 16)]);
 }
 
+/// Writes a file of its own up to `size` and closes it.
+async fn finish_file(fs: &Fixture, name: &str, size: u64) {
+    let (open, created) = fs.create_open(ALICE, ROOT, name, WRITE).await.unwrap();
+    let opened = created.opened.unwrap();
+    let inode = opened.entry.attributes.inode;
+    write(fs, ALICE, inode, open, MIB).await;
+    fs.close(ALICE, inode, open, Some(common::figures(opened.epoch, size))).await.unwrap();
+}
+
+#[tokio::test]
+async fn files_begin_as_wide_as_the_last_of_such_names_became() {
+    let mut fs = with_osts(16).await;
+    fs.mdt.set_parameters(Parameters { bytes_on_mdt_max: 1 << 20, ..fs.mdt.parameters() });
+    let mut widths = Vec::new();
+    for number in 0..3 {
+        finish_file(&fs, &format!("step-{number}.h5"), 2048 * MIB).await;
+        let (inode, open, _) = new_file(&fs, &format!("step-{number}-next.h5")).await;
+        let other = shape(&write(&fs, ALICE, inode, open, MIB).await)[1];
+        fs.close(ALICE, inode, open, None).await.unwrap();
+        let (inode, open, _) = new_file(&fs, &format!("step-1{number}.h5")).await;
+        widths.push((shape(&write(&fs, ALICE, inode, open, MIB).await)[1], other));
+        fs.close(ALICE, inode, open, None).await.unwrap();
+        fs.unlink(&root(), ROOT, &format!("step-1{number}.h5")).await.unwrap();
+    }
+    assert_eq!(widths, [((64, 1), (64, 1)), ((64, 16), (64, 1)), ((64, 16), (64, 1))]);
+    fs.restart_and_recover().await;
+    let (inode, open, _) = new_file(&fs, "step-20.h5").await;
+    assert_eq!(shape(&write(&fs, ALICE, inode, open, MIB).await)[1], (64, 1), "forgotten");
+}
+
+#[tokio::test]
+async fn new_objects_go_where_nobody_writes() {
+    let fs = with_osts(4).await;
+    fs.mdt.set_parameters(Parameters { bytes_on_mdt_max: 1 << 20, ..fs.mdt.parameters() });
+    let mut open_files = Vec::new();
+    let mut used = Vec::new();
+    for name in ["a", "b", "c"] {
+        let (inode, open, _) = new_file(&fs, name).await;
+        used.push(write(&fs, ALICE, inode, open, MIB).await.location(1));
+        open_files.push((inode, open));
+    }
+    // Others come and go: what is free is taken again and again.
+    let mut free = Vec::new();
+    for name in ["d", "e", "f"] {
+        let (inode, open, _) = new_file(&fs, name).await;
+        free.push(write(&fs, ALICE, inode, open, MIB).await.location(1));
+        fs.close(ALICE, inode, open, None).await.unwrap();
+    }
+    assert!(free.iter().all(|ost| *ost == free[0] && !used.contains(ost)), "{used:?} {free:?}");
+    let (inode, open) = open_files[0];
+    fs.close(ALICE, inode, open, None).await.unwrap();
+    let (inode, open, _) = new_file(&fs, "g").await;
+    let next = write(&fs, ALICE, inode, open, MIB).await.location(1);
+    assert!(next == used[0] || next == free[0], "{next:?}");
+}
+
 /// Truncates as a client does, but for the objects.
 async fn truncate(fs: &Fixture, inode: InodeNumber, open: OpenId, size: u64) -> Layout {
     let begin = ExclusiveBegin { inode, open: Some(open), purpose: ExclusivePurpose::Truncate(size) };

@@ -1,6 +1,6 @@
 //! Close and Settle: the end of an open, what the closer knows of the size, and the end of unlinked files.
 
-use layout::Layout;
+use layout::{Layout, automatic::BEGINNING_BYTES};
 use lock::{LockFamily, LockOwner};
 use rpc::message::{
     MdtReply,
@@ -56,6 +56,7 @@ fn end_open(
     if let Some(update) = update
         && settlement::settle(&mut inode, update, alone, txn.now())
     {
+        note_finished(txn, &inode);
         txn.put_inode(&inode);
         return Ok(None);
     }
@@ -68,9 +69,18 @@ pub(crate) fn settle(txn: &mut Transaction<'_>, request: &Settle) -> FsResult<Md
     let Some(mut inode) = txn.find_inode(request.inode)? else { return Ok(MdtReply::Done) };
     let quiet = is_quiet(txn, &inode, None, false);
     if settlement::settle(&mut inode, &request.update, quiet, txn.now()) {
+        note_finished(txn, &inode);
         txn.put_inode(&inode);
     }
     Ok(MdtReply::Done)
+}
+
+/// The next files with such a name will need as much.
+fn note_finished(txn: &mut Transaction<'_>, inode: &Inode) {
+    if let Some(name) = &inode.first_link {
+        let bytes = inode.attributes.size;
+        txn.volatile.history.note(name.parent, &name.name, inode.number(), bytes, bytes > BEGINNING_BYTES);
+    }
 }
 
 /// Ends the open of a client that is gone: nothing it might say later is believed.

@@ -21,6 +21,8 @@ use crate::{
 struct Growth {
     /// Its size, as far as the MDT knows it.
     size: u64,
+    /// What files with such names grew to.
+    expected: u64,
     /// Who writes it.
     writers: Writers,
 }
@@ -44,7 +46,7 @@ impl Transaction<'_> {
         };
         let mut layout = Layout::composite(components);
         let others = self.volatile.opens.files_written();
-        let growth = Growth { size: 0, writers: Writers { opens: 1, clients: 1, files: others + 1 } };
+        let growth = Growth { size: 0, expected: 0, writers: Writers { opens: 1, clients: 1, files: others + 1 } };
         self.instantiate_range(&mut layout, 0, 1, growth)?;
         Ok(layout)
     }
@@ -115,6 +117,7 @@ impl Transaction<'_> {
             rest: layout.components[position].extent,
             request,
             size: growth.size,
+            expected: growth.expected,
             components: layout.components.len(),
             writers: growth.writers.opens,
             clients: growth.writers.clients,
@@ -214,7 +217,10 @@ impl Transaction<'_> {
     /// Makes `start..end` of a file writable: its layout may grow. The caller stores the inode.
     pub fn instantiate(&mut self, inode: &mut Inode, start: u64, end: u64) -> FsResult<()> {
         let number = inode.number();
-        let growth = Growth { size: inode.attributes.size, writers: self.volatile.opens.writers(number) };
+        let writers = self.volatile.opens.writers(number);
+        let name = inode.first_link.as_ref();
+        let expected = name.map_or(0, |name| self.volatile.history.expected(name.parent, &name.name));
+        let growth = Growth { size: inode.attributes.size, expected, writers };
         let InodeData::Regular(layout) = &mut inode.data else { return Err(FsError::Invalid) };
         if start < end && end > layout.end() {
             return Err(FsError::NoData);
@@ -224,9 +230,21 @@ impl Transaction<'_> {
         if self.instantiate_range(&mut grown, start, end, growth)? {
             grown.generation = grown.generation.next();
             self.changes.lengthened = has_lengthened(layout, &grown).then_some(number);
+            if writers.opens > 0 {
+                self.volatile.targets.load.begin(number, osts_at(&grown, end));
+            }
             inode.data = InodeData::Regular(grown);
         }
         Ok(())
+    }
+}
+
+/// The OSTs of the component that a write up to `end` comes to.
+fn osts_at(layout: &Layout, end: u64) -> Vec<OstIndex> {
+    let component = end.checked_sub(1).and_then(|last| layout.component_at(last));
+    match component.map(|component| &component.backing) {
+        Some(Backing::Striped { plain, .. }) => plain.osts.clone(),
+        _ => Vec::new(),
     }
 }
 

@@ -158,7 +158,7 @@ fn why_automatic(start: u64, stripes: u32) -> String {
     if stripes > usual {
         let large = if stripes <= LARGE_REQUEST_STRIPES { "it was written in large requests, " } else { "" };
         return format!(
-            "{stripes} instead of {usual}: {large}so many wrote it at a time, or so large it was known to become"
+            "{stripes} instead of {usual}: {large}so many wrote it at a time, or so large it, or the last files of such names, became"
         );
     }
     if stripes < usual && usual < types::limits::STRIPE_COUNT_MAX {
