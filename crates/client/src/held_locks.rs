@@ -81,6 +81,11 @@ impl HeldLocks {
         self.locks.lock().clear();
     }
 
+    /// All locks on this file are lost.
+    pub fn lost_inode(&self, inode: InodeNumber) {
+        self.locks.lock().retain(|(of, _, _), _| *of != inode);
+    }
+
     /// All locks at this MDT.
     pub fn at(&self, mdt: MdtIndex, client: ClientId) -> Vec<HeldLock> {
         let locks = self.locks.lock();

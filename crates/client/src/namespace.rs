@@ -7,7 +7,10 @@ use rpc::message::{
 };
 use types::{Attributes, Credentials, FileKind, FsError, FsResult, InodeNumber, SetAttributes, mode};
 
-use crate::{DirectoryItem, DirectoryPage, FileSystem, NewNode, OpenFile, statistics::Operation, target::unexpected};
+use crate::{
+    DirectoryItem, DirectoryPage, FileSystem, NewNode, OpenFile, statistics::Operation, target::unexpected,
+    write::CAPABILITIES_NAME,
+};
 
 impl FileSystem {
     /// Attributes of a name. `.` and `..` are understood.
@@ -183,9 +186,15 @@ impl FileSystem {
         let set = SetXattr { inode, name: name.to_vec(), value: value.to_vec(), mode };
         // A layout may have to wait until the MDT knows the OSTs.
         match self.ask_open(inode, MdtRequest::SetXattr(credentials.clone(), set)).await? {
-            MdtReply::Done => Ok(()),
-            reply => Err(unexpected(reply)),
+            MdtReply::Done => {}
+            reply => return Err(unexpected(reply)),
         }
+        if name == CAPABILITIES_NAME
+            && let Some(open) = self.volatile.opens.find(inode)
+        {
+            open.state().capabilities = true;
+        }
+        Ok(())
     }
 
     /// Removes an extended attribute.

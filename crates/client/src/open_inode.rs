@@ -70,8 +70,12 @@ pub(crate) struct OpenState {
     pub record: RecordChanges,
     /// The last loss of uncommitted changes that a sync has told: see [`crate::uncommitted`].
     pub loss_told: u64,
+    /// What was written may not be found by the layout that holds now: to be told by the next sync.
+    pub layout_undone: bool,
     /// The file may have set-id bits that a write must clear.
     pub set_id: bool,
+    /// The file may have capabilities, which any write must clear.
+    pub capabilities: bool,
 }
 
 impl OpenState {
@@ -125,6 +129,12 @@ impl OpenInode {
         self.layout_doubtful.store(true, Ordering::Release);
     }
 
+    /// The MDT lost a change of the layout: another one holds than the one that was written by.
+    pub fn layout_undone(&self) {
+        self.doubt_layout();
+        self.state().layout_undone = true;
+    }
+
     /// The MDT has told since it was doubted.
     pub fn trust_layout(&self) {
         self.layout_doubtful.store(false, Ordering::Release);
@@ -165,7 +175,7 @@ impl OpenInode {
         ids.next().copied().filter(|_| ids.next().is_none())
     }
 
-    /// Fails once the life of the mount in which it was opened is over.
+    /// Fails once the life of the mount in which it was opened is over, or its MDT has lost the file.
     pub fn check(&self) -> FsResult<()> {
         if self.stale.load(Ordering::Acquire) { Err(FsError::Stale) } else { Ok(()) }
     }
@@ -244,7 +254,9 @@ impl OpenTable {
                     unsynced_before: !created,
                     record: RecordChanges { made: 1, durable: 0 },
                     loss_told: lost,
+                    layout_undone: false,
                     set_id: false,
+                    capabilities: false,
                 }),
                 syncing: tokio::sync::Mutex::default(),
             })
@@ -255,6 +267,7 @@ impl OpenTable {
         let mut state = open.state.lock();
         state.opens.insert(id, (flags, false));
         state.set_id |= attributes.mode & (mode::S_ISUID | mode::S_ISGID) != 0 && attributes.kind == FileKind::Regular;
+        state.capabilities |= opened.capabilities;
         if flags.has(open_flag::WRITE) {
             // The MDT's record changed: only now does it say that the objects are to be asked for the size.
             state.record.changed();
@@ -297,6 +310,15 @@ impl OpenTable {
         let mut table = self.table.lock();
         table.life += 1;
         for open in std::mem::take(&mut table.inodes).into_values() {
+            open.stale.store(true, Ordering::Release);
+        }
+    }
+
+    /// The MDT has lost the file: what is open of it is stale.
+    pub fn lost_inode(&self, inode: InodeNumber) {
+        let mut table = self.table.lock();
+        table.closed.take(inode);
+        if let Some(open) = table.inodes.remove(&inode) {
             open.stale.store(true, Ordering::Release);
         }
     }

@@ -7,6 +7,10 @@
 //! good, so that its late writes cannot touch what others may have locked since. The mount then begins a new life: under
 //! a new client id, with new connections to all targets. Files opened in the old life are stale.
 //!
+//! An MDT that lost power may not know what this client has open: then those opens are stale, as if their life had ended.
+//! Where another layout holds than the one this client worked by, it is asked for, and the next sync fails: see
+//! [`crate::sync`].
+//!
 //! A grant whose reply arrives while the MDT restarts may be missing in what was claimed. So whoever takes something
 //! volatile compares the number of restarts before its request with that after it has noted the grant, and asks again if
 //! they differ.
@@ -19,18 +23,18 @@ use std::{
     },
 };
 
-use layout::{Backing, Component, Layout};
+use layout::Layout;
 use parking_lot::Mutex;
 use rpc::{
     Import, Recovery,
     message::{
         MdtReply, MdtRequest, Reply, Request,
-        mdt::{OpenId, Reclaim},
+        mdt::{NotReclaimed, OpenId, Reclaim},
         session::Connected,
     },
 };
 use rt::BoxFuture;
-use types::{ClientId, FsResult, InodeNumber, MdtIndex};
+use types::{ClientId, FsResult, InodeNumber, MdtIndex, limits::BODY_BYTES_MAX};
 
 use crate::{
     held_locks::HeldLocks,
@@ -41,8 +45,8 @@ use crate::{
 
 /// Opens or locks claimed in one request, far below the limit of a message's length.
 const RECLAIM_BATCH: usize = 4096;
-/// Components and stripes of layouts claimed in one request, likewise: a component takes at most some hundred bytes.
-const RECLAIM_UNITS: usize = 8192;
+/// Bytes of layouts claimed in one request, likewise.
+const RECLAIM_LAYOUT_BYTES: usize = BODY_BYTES_MAX / 2;
 
 /// The state at MDTs that ends with them: what recovery is about.
 pub(crate) struct Volatile {
@@ -88,6 +92,18 @@ impl Volatile {
         true
     }
 
+    /// An MDT did not take over all that was claimed.
+    fn not_reclaimed(&self, refused: &NotReclaimed) {
+        for inode in &refused.lost {
+            tracing::warn!(%inode, "the creation of an open file was lost with its MDT's power");
+            self.opens.lost_inode(*inode);
+            self.locks.lost_inode(*inode);
+        }
+        for open in refused.undone.iter().filter_map(|inode| self.opens.find(*inode)) {
+            open.layout_undone();
+        }
+    }
+
     fn exclusives_at(&self, mdt: MdtIndex) -> Vec<(InodeNumber, HeldExclusive)> {
         let exclusives = self.exclusives.lock();
         let of_mdt = exclusives.iter().filter(|(inode, _)| inode.mdt() == mdt);
@@ -95,26 +111,17 @@ impl Volatile {
     }
 }
 
-/// What a component takes in a message: itself, its stripes, and the OSTs that were asked for.
-fn units(component: &Component) -> usize {
-    let asked = match &component.backing {
-        Backing::Pending(spec) | Backing::Striped { spec, .. } => spec.osts.len(),
-        Backing::Mdt { .. } | Backing::Extension { .. } | Backing::Automatic => 0,
-    };
-    1 + component.slots().len() + asked
-}
-
 /// Cuts layouts into batches that fit a message each.
 fn layout_batches(layouts: Vec<(InodeNumber, Layout)>) -> Vec<Vec<(InodeNumber, Layout)>> {
     let mut batches: Vec<Vec<(InodeNumber, Layout)>> = Vec::new();
     let mut room = 0;
     for (inode, layout) in layouts {
-        let units = layout.components.iter().map(units).sum::<usize>();
-        if units > room {
+        let bytes = layout.bytes_estimate();
+        if bytes > room {
             batches.push(Vec::new());
-            room = RECLAIM_UNITS;
+            room = RECLAIM_LAYOUT_BYTES;
         }
-        room = room.saturating_sub(units);
+        room = room.saturating_sub(bytes);
         batches.last_mut().expect("the first one needs a batch").push((inode, layout));
     }
     batches
@@ -143,6 +150,10 @@ impl MdtRecovery {
     async fn reclaim(&self, import: &Import, reclaim: Reclaim) -> FsResult<()> {
         match import.call(Request::Mdt(MdtRequest::Reclaim(reclaim)), bytes::Bytes::new()).await?.0 {
             Reply::Mdt(MdtReply::Done) => Ok(()),
+            Reply::Mdt(MdtReply::NotReclaimed(refused)) => {
+                self.volatile.not_reclaimed(&refused);
+                Ok(())
+            }
             reply => Err(unexpected(reply)),
         }
     }

@@ -84,7 +84,9 @@ impl FileSystem {
         let first_open = if opened { Some(self.only_open(first)?) } else { None };
         let second_open = if second_version.is_none() { Some(self.only_open(second)?) } else { None };
         let open = |open: &Option<(Arc<OpenInode>, OpenId)>| open.as_ref().map(|(open, _)| open.clone());
-        let opens: Vec<Arc<OpenInode>> = [open(&first_open), open(&second_open)].into_iter().flatten().collect();
+        let mut opens: Vec<Arc<OpenInode>> = [open(&first_open), open(&second_open)].into_iter().flatten().collect();
+        // In one order, whichever is the first: two swaps of the same files wait for each other, not in a circle.
+        opens.sort_by_key(|open| open.inode());
         let mut alone = Vec::new();
         for open in &opens {
             alone.push(open.changing.write().await);

@@ -10,6 +10,10 @@
 //! was closed without a sync is told by the fsync of whoever opens it again here ([`crate::closed_unsynced`]), unless a
 //! [`FileSystem::sync_all`] succeeded before.
 //!
+//! What an MDT has lost with its power although it is open here, and does not know any more when this client comes back, is
+//! stale: no sync of it succeeds again. If it lost a change of the layout, data written since may be found by nobody: the
+//! next sync of the file fails, too.
+//!
 //! One fsync of an open inode at a time: the next one finds what the one before could not make durable, and does not return
 //! before what that took over is.
 
@@ -96,6 +100,8 @@ impl FileSystem {
         // Asked for afterwards: what is pending lies where this layout says, even if it changed a moment ago.
         let layout = self.layout_of(open).await?;
         let (losses, lost) = self.flush_and_commit(open, &layout, &pending, data_only).await?;
+        // The MDT may have come back without the file meanwhile.
+        open.check()?;
         // Nothing is given back: losses are told once, to the fsync that finds them.
         let here = self.tell_lost(open, lost);
         here.and(self.check_lost(&layout, &pending.flushed(), &losses))
@@ -146,10 +152,11 @@ impl FileSystem {
     /// Fails if this open inode has not heard of this loss yet.
     fn tell_lost(&self, open: &OpenInode, lost: u64) -> FsResult<()> {
         let mut state = open.state();
-        if lost <= state.loss_told {
+        let undone = std::mem::take(&mut state.layout_undone);
+        if lost <= state.loss_told && !undone {
             return Ok(());
         }
-        state.loss_told = lost;
+        state.loss_told = lost.max(state.loss_told);
         drop(state);
         Err(self.targets.mdt_of(open.inode())?.lost_changes())
     }

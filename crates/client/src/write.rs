@@ -34,6 +34,9 @@ use crate::{
     truncate::adopted,
 };
 
+/// The attribute in which Linux keeps a file's capabilities.
+pub(crate) const CAPABILITIES_NAME: &[u8] = b"security.capability";
+
 impl FileSystem {
     /// Writes; returns the bytes written, fewer than given only if an object failed behind them or the largest file
     /// size is reached. Nothing to write succeeds.
@@ -48,7 +51,7 @@ impl FileSystem {
         if data.is_empty() {
             return Ok(0);
         }
-        self.clear_set_id(&file.open, options).await?;
+        self.clear_privileges(&file.open, options).await?;
         let written = if options.append {
             let (this, file) = (self.clone(), file.clone());
             finish(&self.seams.spawn, move |_| async move { this.append(&file, data, options).await }).await?
@@ -59,13 +62,28 @@ impl FileSystem {
         Ok(written)
     }
 
-    /// Clears set-id bits before the first write of somebody who may not keep them.
-    async fn clear_set_id(&self, open: &OpenInode, options: WriteOptions) -> FsResult<()> {
-        if options.keep_set_id || !open.state().set_id {
+    /// Clears set-id bits before the first write of somebody who may not keep them, and capabilities before anybody's.
+    async fn clear_privileges(&self, open: &OpenInode, options: WriteOptions) -> FsResult<()> {
+        let (set_id, capabilities) = {
+            let state = open.state();
+            (state.set_id && !options.keep_set_id, state.capabilities)
+        };
+        if !set_id && !capabilities {
             return Ok(());
         }
-        self.mdt_done(open.inode(), MdtRequest::ClearPrivileges(open.inode())).await?;
-        open.state().set_id = false;
+        let inode = open.inode();
+        let request = match set_id {
+            true => MdtRequest::ClearPrivileges(inode),
+            false => MdtRequest::RemoveXattr(Credentials::root(), inode, CAPABILITIES_NAME.to_vec()),
+        };
+        match self.mdt_done(inode, request).await {
+            // Somebody was faster.
+            Ok(()) | Err(FsError::NoData) => {}
+            Err(error) => return Err(error),
+        }
+        let mut state = open.state();
+        state.set_id &= !set_id;
+        state.capabilities = false;
         Ok(())
     }
 

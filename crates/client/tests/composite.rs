@@ -279,6 +279,27 @@ async fn growth_that_the_mdt_lost_is_claimed_back() {
     assert!(read(&late, &reader, SECOND, 1 << 20).await == expected);
 }
 
+/// The program goes on writing to a file that nobody can find any more: it must not be told that this is durable.
+#[tokio::test]
+async fn a_file_whose_creation_was_lost_is_stale_for_who_has_it_open() {
+    let mut cluster = RealCluster::new(STRIPE, 3).await;
+    let fs = cluster.mount().await;
+    let kept = composite(&fs, "kept", END_OF_FILE).await;
+    fs.fsync(&kept, false).await.unwrap();
+    let file = composite(&fs, "lost", END_OF_FILE).await;
+    write(&fs, &file, 0, b"before").await;
+    cluster.lose_power_of_mdt().await;
+    assert!(fs.lookup(&Credentials::root(), ROOT, b"lost").await.is_err(), "the name is gone");
+    let more = fs.write(&file, 6, Bytes::from_static(b"after"), WriteOptions::default()).await;
+    assert_eq!(more, Err(FsError::Stale));
+    for _ in 0..2 {
+        assert_eq!(fs.fsync(&file, false).await, Err(FsError::Stale), "whenever it is asked");
+    }
+    assert_eq!(fs.read(&file, 0, 6).await.map(|data| data.len()), Err(FsError::Stale));
+    fs.close(file, None).await.unwrap();
+    write(&fs, &kept, 0, b"the other one goes on").await;
+}
+
 /// fdatasync after growth: the layout is as durable as the data it leads to.
 #[tokio::test]
 async fn synced_data_behind_a_watermark_are_found_after_a_loss_of_power() {

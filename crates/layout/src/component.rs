@@ -133,6 +133,17 @@ impl Component {
         matches!(self.backing, Backing::Striped { .. } | Backing::Mdt { .. })
     }
 
+    /// About what it takes in a message, never less: itself, its stripes, and the OSTs that were asked for.
+    pub(crate) fn bytes_estimate(&self) -> usize {
+        const COMPONENT_BYTES: usize = 128;
+        const OST_BYTES: usize = 3;
+        let asked = match &self.backing {
+            Backing::Pending(spec) | Backing::Striped { spec, .. } => spec.osts.len(),
+            Backing::Mdt { .. } | Backing::Extension { .. } | Backing::Automatic => 0,
+        };
+        COMPONENT_BYTES + (self.slots().len() + asked) * OST_BYTES
+    }
+
     /// Slots in use: first, count.
     pub fn slots(&self) -> std::ops::Range<u32> {
         match &self.backing {

@@ -74,6 +74,9 @@ pub enum LayoutError {
     /// Two components with one number, or with common slots but other stripes, or one that is yet to be given.
     #[error("component {} shares its number or its slots with another", .0.0)]
     Shared(ComponentId),
+    /// A generation that no layout comes to by changing: there would be none after it.
+    #[error("generation {}", .0.0)]
+    Generation(Generation),
     /// Data on the MDT behind the first component.
     #[error("component {}: only the first one can be on the MDT", .0.0)]
     MdtNotFirst(ComponentId),
@@ -96,6 +99,8 @@ pub enum Coverage {
 impl Layout {
     /// Generation of a plain layout that was never changed; 0 says "none" in messages.
     pub const FIRST_GENERATION: Generation = Generation(1);
+    /// None is larger: each change adds a few at most.
+    pub const GENERATION_MAX: Generation = Generation(1 << 63);
 
     /// The generation as Lustre's users know it: that of a plain layout begins with 0.
     pub fn shown_generation(&self) -> u64 {
@@ -171,6 +176,9 @@ impl Layout {
         if self.components.len() > COMPONENTS_MAX {
             return Err(LayoutError::Count(self.components.len()));
         }
+        if self.generation > Self::GENERATION_MAX {
+            return Err(LayoutError::Generation(self.generation));
+        }
         let mut start = 0;
         for (position, component) in self.components.iter().enumerate() {
             let id = component.id;
@@ -236,6 +244,12 @@ impl Layout {
     /// Number of objects.
     pub fn object_count(&self) -> usize {
         self.owners().map(|component| component.slots().len()).sum()
+    }
+
+    /// About what it takes in a message: never less, so that whoever collects layouts knows when there is no room for more.
+    pub fn bytes_estimate(&self) -> usize {
+        const LAYOUT_BYTES: usize = 64;
+        LAYOUT_BYTES + self.components.iter().map(Component::bytes_estimate).sum::<usize>()
     }
 
     /// Who holds the object of a slot, if there is one.

@@ -6,6 +6,7 @@ use std::sync::Arc;
 
 use common::*;
 use kv::{Batch, Store};
+use layout::{BackingSpec, ComponentSpec, LayoutSpec, StripeCount, StripeSpec};
 use mds::tables::{
     DATA, ENTRIES, INODES, LINKS, ORPHANS, XATTRS,
     data::{self, ObjectRecord},
@@ -13,8 +14,11 @@ use mds::tables::{
     inode::{Inode, Link},
     link, orphan, xattr,
 };
-use rpc::message::{MdtRequest, mdt::Finding};
-use types::{FileKind, FsError, InodeNumber, ObjectId, Timestamp};
+use rpc::message::{
+    MdtReply, MdtRequest, Reply,
+    mdt::{Create, Finding, Instantiate, OpenFlags},
+};
+use types::{FileKind, FsError, InodeNumber, NodeKind, ObjectId, Timestamp, limits::BODY_BYTES_MAX};
 
 impl Fixture {
     /// Changes the tables behind the MDT's back.
@@ -221,4 +225,33 @@ async fn data_that_no_file_has_are_found() {
         .await;
         finds_and_repairs(&fs, "block 7 of data without an object").await;
     }
+}
+
+/// Anybody can make files with layouts as heavy as this; what is asked for all inodes must go on.
+#[tokio::test]
+async fn a_scan_goes_on_however_heavy_the_layouts_are() {
+    const FILES: usize = 12;
+    let fs = Fixture::with_osts(absent_osts(2000)).await;
+    let stripes = StripeSpec { stripe_count: StripeCount::Exactly(2000), ..StripeSpec::default() };
+    let component = |number: u64| ComponentSpec { end: number << 20, backing: BackingSpec::Striped(stripes.clone()) };
+    let spec = LayoutSpec::Composite((1..=20).map(component).collect());
+    for number in 0..FILES {
+        let open = fs.open_id();
+        let name = format!("f{number}");
+        let request = create_request(ROOT, &name, NodeKind::Regular, 0o644, Some((open, OpenFlags(WRITE))));
+        let request = MdtRequest::Create(root(), Create { layout: Some(spec.clone()), ..request });
+        let inode = created(fs.call(ALICE, request).await.unwrap()).entry.attributes.inode;
+        let all = Instantiate { inode, open, start: 0, end: 20 << 20 };
+        fs.call(ALICE, MdtRequest::Instantiate(all)).await.unwrap();
+    }
+    let (mut after, mut seen) = (InodeNumber(0), 0);
+    loop {
+        let reply = fs.call(ALICE, MdtRequest::ScanInodes(root(), after, 64)).await.unwrap();
+        let bytes = rpc::codec::encode_reply(&Reply::Mdt(reply.clone())).expect("an answer fits a message").len();
+        assert!(bytes <= BODY_BYTES_MAX);
+        let MdtReply::Scanned(page) = reply else { panic!() };
+        let Some(last) = page.last() else { break };
+        (after, seen) = (last.entry.attributes.inode, seen + page.len());
+    }
+    assert_eq!(seen, 1 + FILES);
 }

@@ -10,10 +10,10 @@ use rpc::{
     SessionEvent,
     message::{
         MdtReply, MdtRequest,
-        mdt::{ExclusiveBegin, ExclusivePurpose, Instantiate, LayoutInfo, OpenFlags, OpenId, Reclaim},
+        mdt::{ExclusiveBegin, ExclusivePurpose, Instantiate, LayoutInfo, NotReclaimed, OpenFlags, OpenId, Reclaim},
     },
 };
-use types::{ClientId, FsError, FsResult, InodeNumber, NodeKind, Slot, Xid};
+use types::{ClientId, FsError, FsResult, Generation, InodeNumber, NodeKind, Slot, Xid};
 
 const UNIT: u64 = 65536;
 const FIRST: u64 = UNIT;
@@ -162,10 +162,45 @@ async fn a_layout_that_lost_objects_is_not_taken_over_but_superseded() {
     invalid.generation = grown.generation.next().next();
     invalid.components.clear();
     let layouts = vec![(inode, told.clone()), (unknown, grown.clone()), (inode, invalid)];
-    fs.reclaim(ALICE, Reclaim { layouts, ..claim(inode, open, &grown) }).await.unwrap();
+    let reclaim = MdtRequest::Reclaim(Reclaim { layouts, done: false, ..claim(inode, open, &grown) });
+    let undone = MdtReply::NotReclaimed(NotReclaimed { undone: vec![inode, inode], ..NotReclaimed::default() });
+    assert_eq!(fs.call(ALICE, reclaim.clone()).await, Ok(undone.clone()));
+    assert_eq!(fs.call(ALICE, reclaim).await, Ok(undone), "once more, if the first answer did not arrive");
+    fs.recover().await;
     let now = layout(&fs, inode).await;
     assert_eq!(now.components, grown.components);
     assert!(now.generation > told.generation, "so that its teller learns of it");
+}
+
+/// Of such a layout no change could be told any more.
+#[tokio::test]
+async fn a_generation_without_a_next_one_is_not_taken_over() {
+    let mut fs = Fixture::new().await;
+    let (open, inode, first) = grown_file(&fs, "f", END_OF_FILE).await;
+    for generation in [Layout::GENERATION_MAX.0, u64::MAX] {
+        fs.restart().await;
+        let mut told = first.clone();
+        told.generation = Generation(generation);
+        told.components.pop();
+        fs.reclaim(ALICE, claim(inode, open, &told)).await.unwrap();
+        assert_eq!(layout(&fs, inode).await, first);
+    }
+}
+
+#[tokio::test]
+async fn who_has_a_file_open_whose_creation_was_lost_is_told() {
+    let mut fs = Fixture::new().await;
+    let (kept_open, kept, _) = grown_file(&fs, "kept", END_OF_FILE).await;
+    fs.commit().await;
+    let (open, lost, layout) = grown_file(&fs, "lost", END_OF_FILE).await;
+    fs.lose_power().await;
+    let opens = vec![(kept, kept_open, OpenFlags(WRITE)), (lost, open, OpenFlags(WRITE))];
+    let reclaim = Reclaim { opens, layouts: vec![(lost, layout)], ..Reclaim::default() };
+    let refused = NotReclaimed { lost: vec![lost], ..NotReclaimed::default() };
+    let answer = fs.call(ALICE, MdtRequest::Reclaim(reclaim)).await;
+    assert_eq!(answer, Ok(MdtReply::NotReclaimed(refused)));
+    fs.recover().await;
+    assert!(grow(&fs, ALICE, kept, kept_open, FIRST + 1).await.is_ok(), "the other one is open");
 }
 
 #[tokio::test]

@@ -149,3 +149,14 @@ async fn changes_need_write_permission_and_pools_that_exist() {
     let add = LayoutChange::Add(vec![ComponentSpec { end: 2 * MIB, backing: BackingSpec::Striped(pool) }]);
     assert_eq!(change(&fs, inode, add).await, Err(FsError::Refused("pool 'nopool' does not exist".to_owned())));
 }
+
+/// New files begin with the first epoch of their era, which is not 0 after a loss of power.
+#[tokio::test]
+async fn a_layout_is_replaced_after_a_loss_of_power_too() {
+    let (mut fs, _osts) = with_osts(2).await;
+    fs.lose_power().await;
+    fs.recover().await;
+    let inode = file(&fs, "f", vec![striped(END_OF_FILE, 1)], None).await;
+    change(&fs, inode, LayoutChange::Replace(LayoutSpec::Composite(vec![striped(MIB, 2)]))).await.unwrap();
+    assert_eq!(layout(&fs, inode).await.end(), MIB);
+}

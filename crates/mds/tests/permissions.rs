@@ -5,7 +5,7 @@ mod common;
 use common::*;
 use rpc::message::{
     MdtReply, MdtRequest,
-    mdt::{Create, RenameMode, SetXattr, XattrMode, open_flag},
+    mdt::{Create, ExclusiveBegin, ExclusivePurpose, RenameMode, SetXattr, XattrMode, open_flag},
 };
 use types::{Attributes, Credentials, FsError, FsResult, InodeNumber, NodeKind, SetAttributes, SetTime, Timestamp};
 
@@ -303,6 +303,32 @@ async fn extended_attributes_by_namespace() {
     assert_eq!(xattr(&fs, &five, fifo, b"user.a").await, Err(FsError::NoData));
     fs.unlink(&five, public, "f").await.unwrap();
     assert_eq!(fs.check(false).await, [], "attributes go with their inode");
+}
+
+/// Not even root's changes leave them, and whoever opens the file for writing learns of them.
+#[tokio::test]
+async fn truncations_and_changes_of_owner_take_capabilities_away() {
+    let fs = Fixture::new().await;
+    let (_, file) = file_of_five(&fs, 0o755).await;
+    let give = async || set_xattr(&fs, &root(), file, b"security.capability", b"cap").await.unwrap();
+    let gone = async || xattr(&fs, &root(), file, b"security.capability").await == Err(FsError::NoData);
+    give().await;
+    let (open, opened) = fs.open(ALICE, &root(), file, WRITE).await.unwrap();
+    assert!(opened.capabilities && !gone().await);
+    fs.close(ALICE, file, open, None).await.unwrap();
+    let (open, opened) = fs.open(ALICE, &root(), file, WRITE | open_flag::TRUNCATE).await.unwrap();
+    assert!(!opened.capabilities && gone().await, "O_TRUNC");
+    fs.close(ALICE, file, open, None).await.unwrap();
+    give().await;
+    let purpose = ExclusivePurpose::Truncate(5);
+    let begin = ExclusiveBegin { inode: file, open: None, purpose };
+    fs.call(ALICE, MdtRequest::ExclusiveBegin(root(), begin)).await.unwrap();
+    assert!(gone().await, "truncate");
+    give().await;
+    set(&fs, &root(), file, mode(0o700)).await.unwrap();
+    assert!(!gone().await, "chmod does not");
+    set(&fs, &root(), file, owner(Some(6), None)).await.unwrap();
+    assert!(gone().await, "chown");
 }
 
 #[tokio::test]

@@ -288,3 +288,27 @@ async fn a_file_moves_into_an_unnamed_one_and_back_out() {
     fs.close(ALICE, volatile, open, None).await.unwrap();
     assert_eq!(fs.stat(volatile).await, Err(FsError::Stale));
 }
+
+/// A swap reads and writes, and its files are named by numbers that anybody can guess.
+#[tokio::test]
+async fn who_swaps_may_read_and_write_both_and_come_to_them() {
+    let fs = Fixture::new().await;
+    let public = fs.create(&root(), ROOT, "public", NodeKind::Directory, 0o777).await.unwrap();
+    let own = fs.create(&user(5), public, "own", NodeKind::Regular, 0o600).await.unwrap();
+    let private = fs.create(&user(6), public, "private", NodeKind::Directory, 0o700).await.unwrap();
+    let hidden = fs.create(&user(6), private, "hidden", NodeKind::Regular, 0o666).await.unwrap();
+    let unreadable = fs.create(&user(6), public, "unreadable", NodeKind::Regular, 0o622).await.unwrap();
+    let shared = fs.create(&user(6), public, "shared", NodeKind::Regular, 0o666).await.unwrap();
+    let attempt = async |victim: InodeNumber| {
+        let (one, other) = (version(&fs, own).await.unwrap(), version(&fs, victim).await.unwrap());
+        swap(&fs, &user(5), side(own, one), side(victim, other)).await
+    };
+    assert_eq!(attempt(hidden).await, Err(FsError::AccessDenied));
+    assert_eq!(attempt(unreadable).await, Err(FsError::AccessDenied));
+    // Another user of the same client has it open.
+    let (open, opened) = fs.open(ALICE, &user(6), hidden, WRITE).await.unwrap();
+    let one = version(&fs, own).await.unwrap();
+    let theirs = SwapSide { open: Some(open), ..side(hidden, opened.epoch) };
+    assert_eq!(swap(&fs, &user(5), side(own, one), theirs).await, Err(FsError::AccessDenied));
+    attempt(shared).await.unwrap();
+}

@@ -392,7 +392,7 @@ impl State {
             layout.iter_mut().for_each(|layout| layout.components.clear());
         }
         self.opens.insert((client, id), (inode, flags));
-        Ok(Opened { entry, layout, epoch, truncate })
+        Ok(Opened { entry, layout, epoch, truncate, capabilities: false })
     }
 }
 

@@ -52,7 +52,7 @@ pub(crate) fn begin(txn: &mut Transaction<'_>, who: &Credentials, request: &Excl
             if inode.layout().is_none_or(|layout| layout.keeper_of_length(size).is_none()) {
                 txn.instantiate(&mut inode, size.saturating_sub(1), size)?;
             }
-            inode.attributes.mode = permission::mode_after_write(who, inode.attributes.mode);
+            txn.drop_privileges(who, &mut inode)?;
             let epoch = truncate(txn, &mut inode, open);
             // Not known for sure before it is settled, but what the next component is chosen by.
             inode.attributes.size = size;

@@ -77,7 +77,7 @@ fn delete(
         return Err(FsError::NotSupported);
     }
     // Objects exist from the first opening for writing on.
-    if inode.epoch > 0 && last.iter().any(Component::is_instantiated) {
+    if settlement::may_have_objects(inode) && last.iter().any(Component::is_instantiated) {
         if !is_free(txn, inode) {
             return Err(FsError::Busy);
         }
@@ -128,7 +128,7 @@ fn destroy_objects(
 /// directory fills.
 fn replacement(txn: &mut Transaction<'_>, inode: &Inode, spec: &LayoutSpec) -> FsResult<Layout> {
     let known = inode.layout().ok_or(FsError::Invalid)?;
-    if inode.epoch > 0 || inode.attributes.size > 0 {
+    if settlement::may_have_objects(inode) || inode.attributes.size > 0 {
         return Err(FsError::Exists);
     }
     if txn.is_open(inode.number()) || txn.volatile.recovery.running() {

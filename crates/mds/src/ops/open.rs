@@ -66,11 +66,12 @@ pub(crate) fn open_inode(
     }
     if truncates {
         let now = txn.now();
-        inode.attributes.mode = permission::mode_after_write(who, inode.attributes.mode);
+        txn.drop_privileges(who, &mut inode)?;
         inode.attributes.ctime = now;
         settlement::set_mtime(&mut inode, now, now);
     }
-    let opened = register(txn, &mut inode, open, flags, truncates && !empty);
+    let capabilities = flags.has(open_flag::WRITE) && txn.has_capabilities(&inode)?;
+    let opened = Opened { capabilities, ..register(txn, &mut inode, open, flags, truncates && !empty) };
     if accesses && !flags.has(open_flag::WRITE) {
         note_reader(txn, &inode);
     }
@@ -95,7 +96,8 @@ fn note_reader(txn: &mut Transaction<'_>, inode: &Inode) {
     txn.volatile.moves.read(inode.number(), &compared);
 }
 
-/// Gives an open its epoch and enters it. The caller stores the inode. `truncate`: he took the exclusive data lock.
+/// Gives an open its epoch and enters it, of a file that is taken to have no capabilities. The caller stores the inode.
+/// `truncate`: he took the exclusive data lock.
 pub(crate) fn register(
     txn: &mut Transaction<'_>,
     inode: &mut Inode,
@@ -121,7 +123,7 @@ pub(crate) fn register(
         entry.unsettled = None;
     }
     txn.open_at_commit(key, OpenFile { inode: inode.number(), flags, epoch: Some(epoch) });
-    Opened { entry, layout: inode.layout().cloned(), epoch, truncate }
+    Opened { entry, layout: inode.layout().cloned(), epoch, truncate, capabilities: false }
 }
 
 /// Whether nobody but `except` may change the file's data without asking first (module `settlement`). `own_lock`: the

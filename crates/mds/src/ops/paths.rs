@@ -3,7 +3,11 @@
 use rpc::message::MdtReply;
 use types::{Credentials, FsError, FsResult, InodeNumber, limits};
 
-use crate::{permission, tables::inode::Link, transaction::Transaction};
+use crate::{
+    permission,
+    tables::inode::{Inode, Link},
+    transaction::Transaction,
+};
 
 /// Paths in one answer.
 const PATHS_MAX: usize = 1024;
@@ -18,6 +22,16 @@ pub(crate) fn run(txn: &mut Transaction<'_>, who: &Credentials, inode: InodeNumb
     if inode.number() == InodeNumber::ROOT {
         return Ok(MdtReply::Paths(vec![Vec::new()]));
     }
+    paths(txn, who, &inode, PATHS_MAX).map(MdtReply::Paths)
+}
+
+/// Fails unless `who` may come to this inode by a path.
+pub(crate) fn require_path(txn: &Transaction<'_>, who: &Credentials, inode: &Inode) -> FsResult<()> {
+    if who.is_root() { Ok(()) } else { paths(txn, who, inode, 1).map(drop) }
+}
+
+/// Some of the paths that `who` may see, at least one and at most `count`.
+fn paths(txn: &Transaction<'_>, who: &Credentials, inode: &Inode, count: usize) -> FsResult<Vec<Vec<u8>>> {
     let first = inode.first_link.clone().ok_or(FsError::NotFound)?;
     let further = txn.further_links(inode.number(), PATHS_MAX - 1)?;
     let (mut paths, mut bytes, mut refused) = (Vec::new(), 0, None);
@@ -30,14 +44,14 @@ pub(crate) fn run(txn: &mut Transaction<'_>, who: &Credentials, inode: InodeNumb
             Err(error @ (FsError::AccessDenied | FsError::GroupsNeeded)) => refused = Some(error),
             Err(error) => return Err(error),
         }
-        if bytes > ANSWER_BYTES_MAX {
+        if paths.len() >= count || bytes > ANSWER_BYTES_MAX {
             break;
         }
     }
     match refused {
         Some(FsError::GroupsNeeded) => Err(FsError::GroupsNeeded),
         Some(error) if paths.is_empty() => Err(error),
-        _ => Ok(MdtReply::Paths(paths)),
+        _ => Ok(paths),
     }
 }
 

@@ -22,8 +22,6 @@ const ANSWER_BYTES_MAX: usize = limits::BODY_BYTES_MAX / 4;
 /// Estimate of an entry beside its name, and of one with attributes.
 const ENTRY_BYTES: usize = 32;
 const ATTRIBUTES_BYTES: usize = 128;
-/// Estimate of one OST of a layout.
-const OST_BYTES: usize = 3;
 /// Entries in one answer, whatever the caller asks for: one transaction does not hold the MDT for long.
 const ENTRIES_MAX: usize = 4096;
 
@@ -58,10 +56,6 @@ fn dots(txn: &Transaction<'_>, directory: &Inode, cookie: u64, count: usize) -> 
     both.into_iter().filter(|entry| entry.cookie > cookie).take(count).collect()
 }
 
-fn layout_bytes(layout: &Layout) -> usize {
-    ENTRY_BYTES + layout.components.len() * ENTRY_BYTES + layout.object_count() * OST_BYTES
-}
-
 /// Adds names behind the cookie; true if the directory ends behind them.
 fn names(
     txn: &Transaction<'_>,
@@ -80,7 +74,7 @@ fn names(
         let entry = inode.map(|inode| attributes::entry(txn, &inode));
         bytes += target.name.len() + ENTRY_BYTES;
         if let Some(entry) = &entry {
-            bytes += ATTRIBUTES_BYTES + entry.unsettled.as_ref().map_or(0, layout_bytes);
+            bytes += ATTRIBUTES_BYTES + entry.unsettled.as_ref().map_or(0, Layout::bytes_estimate);
         }
         let cookie = found.position.0;
         page.push(DirectoryEntry { name: target.name, inode: target.inode, kind: target.kind, cookie, entry });

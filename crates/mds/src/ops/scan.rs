@@ -1,10 +1,11 @@
 //! What fsck needs to compare files with their objects: all inodes in order, and setting a size it found.
 
+use layout::Layout;
 use rpc::message::{
     MdtReply,
     mdt::{ScannedInode, SizeUpdate},
 };
-use types::{Credentials, FsError, FsResult, InodeNumber};
+use types::{Credentials, FsError, FsResult, InodeNumber, limits};
 
 use super::{open::is_quiet, require_root};
 use crate::{
@@ -13,20 +14,30 @@ use crate::{
     transaction::Transaction,
 };
 
-/// Inodes in one answer: with the largest layouts (2000 OSTs, twice) it stays within a message.
+/// Inodes in one answer.
 const INODES_MAX: usize = 64;
-const _: () = assert!(INODES_MAX * 2000 * 2 * 3 < types::limits::BODY_BYTES_MAX, "an answer fits a message");
+/// Bytes of inodes in one answer from which on it takes no further one: as estimated, far below what a message may have.
+const ANSWER_BYTES_MAX: usize = limits::BODY_BYTES_MAX / 4;
+/// Estimate of an inode beside its layout.
+const INODE_BYTES: usize = 256;
 
+/// At least one inode, if there are any: whatever their layouts weigh, the scan goes on.
 pub(crate) fn run(txn: &mut Transaction<'_>, who: &Credentials, after: InodeNumber, count: u32) -> FsResult<MdtReply> {
     require_root(who)?;
     let count = (count as usize).clamp(1, INODES_MAX);
-    let page = txn.page(INODES, Some(&Inode::key(after)), count)?;
-    let scanned = page.iter().map(|(key, value)| {
+    let (mut scanned, mut bytes) = (Vec::new(), 0);
+    for (key, value) in &txn.page(INODES, Some(&Inode::key(after)), count)? {
         let inode = txn.decode_inode(inode_of_key("inode", key)?, value)?;
         let busy = inode.attributes.links == 0 || txn.is_open(inode.number()) || txn.volatile.recovery.running();
-        Ok(ScannedInode { entry: inode.entry(), layout: inode.layout().cloned(), busy })
-    });
-    scanned.collect::<FsResult<Vec<_>>>().map(MdtReply::Scanned)
+        let found = ScannedInode { entry: inode.entry(), layout: inode.layout().cloned(), busy };
+        bytes += INODE_BYTES
+            + [&found.layout, &found.entry.unsettled].into_iter().flatten().map(Layout::bytes_estimate).sum::<usize>();
+        scanned.push(found);
+        if bytes >= ANSWER_BYTES_MAX {
+            break;
+        }
+    }
+    Ok(MdtReply::Scanned(scanned))
 }
 
 /// Believed whatever its epoch, as long as nobody writes.

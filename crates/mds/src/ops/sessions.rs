@@ -3,7 +3,7 @@
 use layout::Layout;
 use rpc::message::{
     MdtReply,
-    mdt::{OpenFlags, OpenId, Reclaim},
+    mdt::{NotReclaimed, OpenFlags, OpenId, Reclaim},
 };
 use types::{ClientId, FsError, FsResult, InodeNumber};
 
@@ -22,6 +22,8 @@ use crate::{
 
 /// Opens ended in one transaction.
 pub(crate) const OPENS_PER_BATCH: usize = 256;
+/// Changes of one layout that may be lost with the power at once, and more: a client that tells of later ones is wrong.
+const GENERATIONS_LOST_MAX: u64 = 1 << 32;
 
 /// Records a session, so that its client may come back after a restart; one that lives in a process, not after its end.
 pub(crate) fn begin(txn: &mut Transaction<'_>, client: ClientId, process: Option<ProcessId>) -> FsResult<()> {
@@ -71,7 +73,8 @@ pub(crate) fn abandon_some(txn: &mut Transaction<'_>, client: ClientId) -> FsRes
 pub(crate) fn reclaim(txn: &mut Transaction<'_>, request: &Reclaim) -> FsResult<MdtReply> {
     let client = txn.context.client;
     if txn.volatile.recovery.recovered.contains(&client) {
-        // It has all of this: the connection broke before the client heard so, and on the next one it begins anew.
+        // It has all of this: the connection broke before the client heard so, and on the next one it begins anew. What it
+        // has not, it heard before it said that it was done.
         return Ok(MdtReply::Done);
     }
     let empty = request.opens.is_empty()
@@ -81,8 +84,12 @@ pub(crate) fn reclaim(txn: &mut Transaction<'_>, request: &Reclaim) -> FsResult<
     if !txn.volatile.recovery.expected.contains(&client) {
         return if empty { Ok(MdtReply::Done) } else { Err(FsError::Evicted) };
     }
+    let mut refused = NotReclaimed::default();
     for (inode, open, flags) in &request.opens {
-        reclaim_open(txn, *inode, *open, *flags)?;
+        if !reclaim_open(txn, *inode, *open, *flags)? {
+            tracing::warn!(%client, %inode, "a file that is open was lost");
+            refused.lost.push(*inode);
+        }
     }
     for held in &request.locks {
         let held = lock::HeldLock { client, ..*held };
@@ -95,26 +102,33 @@ pub(crate) fn reclaim(txn: &mut Transaction<'_>, request: &Reclaim) -> FsResult<
             tracing::warn!(%client, %inode, "an exclusive data lock could not be reclaimed");
         }
     }
-    request.layouts.iter().try_for_each(|(inode, layout)| reclaim_layout(txn, *inode, layout))?;
-    Ok(MdtReply::Done)
+    for (inode, layout) in &request.layouts {
+        if !reclaim_layout(txn, *inode, layout)? {
+            refused.undone.push(*inode);
+        }
+    }
+    Ok(if refused == NotReclaimed::default() { MdtReply::Done } else { MdtReply::NotReclaimed(refused) })
 }
 
 /// A layout that grew, and whose growth this MDT may have lost with its power: the client, and others who will tell the
-/// same, may have written to the new objects. Their slots must not be given again.
-fn reclaim_layout(txn: &mut Transaction<'_>, number: InodeNumber, told: &Layout) -> FsResult<()> {
+/// same, may have written to the new objects. Their slots must not be given again. False if a change of the layout that the
+/// client knows of is undone, also if that was so before: it may not have heard.
+fn reclaim_layout(txn: &mut Transaction<'_>, number: InodeNumber, told: &Layout) -> FsResult<bool> {
     let client = txn.context.client;
     let holds = txn.volatile.opens.of_client(client).any(|(_, file)| file.inode == number)
         || txn.volatile.exclusive.holder(number) == Some(client);
-    if !holds || told.validate().is_err() {
+    let Some(mut inode) = txn.find_inode(number)? else { return Ok(true) };
+    let InodeData::Regular(known) = &mut inode.data else { return Ok(true) };
+    let possible = told.generation.0.saturating_sub(known.generation.0) <= GENERATIONS_LOST_MAX;
+    if !holds || told.validate().is_err() || !possible {
         tracing::warn!(%client, inode = %number, "a layout that the client cannot know was not taken over");
-        return Ok(());
+        return Ok(true);
     }
-    let Some(mut inode) = txn.find_inode(number)? else { return Ok(()) };
-    let InodeData::Regular(known) = &mut inode.data else { return Ok(()) };
     if told.generation <= known.generation {
-        return Ok(());
+        return Ok(told == known || known.has_grown_from(told));
     }
-    if told.has_grown_from(known) {
+    let grown = told.has_grown_from(known);
+    if grown {
         *known = told.clone();
     } else {
         // A change that removed something was lost. What is known here holds; who knows otherwise learns so.
@@ -122,13 +136,15 @@ fn reclaim_layout(txn: &mut Transaction<'_>, number: InodeNumber, told: &Layout)
         known.generation = told.generation.next();
     }
     txn.put_inode(&inode);
-    Ok(())
+    Ok(grown)
 }
 
-fn reclaim_open(txn: &mut Transaction<'_>, inode: InodeNumber, open: OpenId, flags: OpenFlags) -> FsResult<()> {
-    if txn.find_inode(inode)?.is_some() {
+/// False if there is no such inode.
+fn reclaim_open(txn: &mut Transaction<'_>, inode: InodeNumber, open: OpenId, flags: OpenFlags) -> FsResult<bool> {
+    let known = txn.find_inode(inode)?.is_some();
+    if known {
         let key = OpenKey { client: txn.context.client, open };
         txn.volatile.opens.insert(key, OpenFile { inode, flags, epoch: None });
     }
-    Ok(())
+    Ok(known)
 }

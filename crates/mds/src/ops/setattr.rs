@@ -13,8 +13,6 @@ use crate::{
     transaction::Transaction,
 };
 
-/// File capabilities go with the set-id bits (file_remove_privs of Linux).
-const CAPABILITIES_NAME: &[u8] = b"security.capability";
 const NANOSECONDS: u32 = 1_000_000_000;
 
 pub(crate) fn run(
@@ -30,6 +28,9 @@ pub(crate) fn run(
     check_owner(who, &inode, changes)?;
     check_times(txn, who, &inode, changes)?;
     let mode = new_mode(who, &inode, changes)?;
+    if changes.uid.is_some() || changes.gid.is_some() {
+        txn.drop_capabilities(&inode)?;
+    }
     let now = txn.now();
     inode.attributes.uid = changes.uid.unwrap_or(inode.attributes.uid);
     inode.attributes.gid = changes.gid.unwrap_or(inode.attributes.gid);
@@ -115,15 +116,13 @@ fn new_mode(who: &Credentials, inode: &Inode, changes: &SetAttributes) -> FsResu
 pub(crate) fn clear_privileges(txn: &mut Transaction<'_>, inode: InodeNumber) -> FsResult<MdtReply> {
     let mut inode = txn.inode(inode)?;
     let mode = permission::without_set_id(inode.attributes.mode);
-    let capabilities = inode.xattrs && txn.xattr(inode.number(), CAPABILITIES_NAME)?.is_some();
-    if inode.is_directory() || (mode == inode.attributes.mode && !capabilities) {
+    if inode.is_directory() {
         return Ok(MdtReply::Done);
     }
-    if capabilities {
-        txn.delete_xattr(inode.number(), CAPABILITIES_NAME);
+    if txn.drop_capabilities(&inode)? || mode != inode.attributes.mode {
+        inode.attributes.mode = mode;
+        inode.attributes.ctime = txn.now();
+        txn.put_inode(&inode);
     }
-    inode.attributes.mode = mode;
-    inode.attributes.ctime = txn.now();
-    txn.put_inode(&inode);
     Ok(MdtReply::Done)
 }

@@ -7,6 +7,9 @@
 //! - nobody has it open but the caller, once: who opens it later is given the new layout, and the caller adopts it;
 //! - no truncation is under way, and no late write of an evicted client can reach its OSTs.
 //!
+//! Who swaps reads one file through the other and writes to both: so it takes both permissions on either, and, since a file
+//! is named by its number, a path whose directories he may search; a file without a name he must have open.
+//!
 //! While the MDT recovers, nobody knows who has what open: then the answer is to wait.
 //!
 //! Objects keep their names (module `layout::swap`). Data on this MDT are named by their file, so they are moved from key to
@@ -19,9 +22,9 @@ use rpc::message::{
     MdtReply,
     mdt::{DataVersion, SwapLayouts, SwapSide},
 };
-use types::{Credentials, FileKind, FsError, FsResult};
+use types::{Credentials, FileKind, FsError, FsResult, InodeNumber};
 
-use super::{layout_changes::is_at_rest, open::is_quiet};
+use super::{layout_changes::is_at_rest, open::is_quiet, paths};
 use crate::{
     opens::{OpenFile, OpenKey},
     permission, settlement,
@@ -30,7 +33,7 @@ use crate::{
 };
 
 pub(crate) fn version(txn: &mut Transaction<'_>, who: &Credentials, request: &DataVersion) -> FsResult<MdtReply> {
-    let inode = regular(txn, who, request.inode)?;
+    let inode = regular(txn, who, request.inode, permission::WRITE)?;
     if txn.volatile.recovery.running() {
         txn.wait_for(request.inode);
         return Ok(MdtReply::Waiting);
@@ -46,15 +49,15 @@ pub(crate) fn version(txn: &mut Transaction<'_>, who: &Credentials, request: &Da
     Ok(MdtReply::Version(inode.epoch))
 }
 
-/// A regular file that the caller may write to.
-fn regular(txn: &Transaction<'_>, who: &Credentials, number: types::InodeNumber) -> FsResult<Inode> {
+/// A regular file on which the caller has these permissions.
+fn regular(txn: &Transaction<'_>, who: &Credentials, number: InodeNumber, wanted: u32) -> FsResult<Inode> {
     let inode = txn.inode(number)?;
     match inode.kind() {
         FileKind::Regular => {}
         FileKind::Directory => return Err(FsError::IsDirectory),
         _ => return Err(FsError::Invalid),
     }
-    txn.require(who, &inode, permission::WRITE)?;
+    txn.require(who, &inode, wanted)?;
     Ok(inode)
 }
 
@@ -82,15 +85,19 @@ pub(crate) fn run(txn: &mut Transaction<'_>, who: &Credentials, request: &SwapLa
     other.data = InodeData::Regular(to_other);
     exchange_figures(&mut one, &mut other);
     for (inode, side) in [(&mut one, first), (&mut other, second)] {
-        finish(txn, who, inode, side);
+        finish(txn, who, inode, side)?;
     }
     Ok(MdtReply::Done)
 }
 
 /// One of the files, with its figures; see the module documentation for what is checked.
 fn side(txn: &Transaction<'_>, who: &Credentials, side: &SwapSide) -> FsResult<Inode> {
-    let mut inode = regular(txn, who, side.inode)?;
+    let mut inode = regular(txn, who, side.inode, permission::READ | permission::WRITE)?;
     let open = side.open.map(|open| txn.own_open(side.inode, open)).transpose()?;
+    // Even with an open: it may be another user's of the same client.
+    if open.is_none() || inode.attributes.links > 0 {
+        paths::require_path(txn, who, &inode)?;
+    }
     let alone = txn.volatile.opens.is_open_only_by(side.inode, open);
     if inode.epoch != side.known.epoch || !alone || !is_at_rest(txn, &inode) {
         return Err(FsError::Busy);
@@ -115,9 +122,9 @@ fn exchange_figures(one: &mut Inode, other: &mut Inode) {
 }
 
 /// Stores one of the files, whose figures are exact now. Nobody's earlier report is believed any more, and writers go on.
-fn finish(txn: &mut Transaction<'_>, who: &Credentials, inode: &mut Inode, side: &SwapSide) {
+fn finish(txn: &mut Transaction<'_>, who: &Credentials, inode: &mut Inode, side: &SwapSide) -> FsResult<()> {
     let now = txn.now();
-    inode.attributes.mode = permission::mode_after_write(who, inode.attributes.mode);
+    txn.drop_privileges(who, inode)?;
     inode.attributes.ctime = now;
     settlement::lose_writer(inode);
     let key = side.open.map(|open| OpenKey { client: txn.context.client, open });
@@ -127,4 +134,5 @@ fn finish(txn: &mut Transaction<'_>, who: &Credentials, inode: &mut Inode, side:
     settlement::set_mtime(inode, mtime, now);
     txn.put_inode(inode);
     txn.volatile.end_hold(inode.number());
+    Ok(())
 }

@@ -1,12 +1,16 @@
 //! Extended attributes and access lists within a transaction.
 
-use types::{FsResult, InodeNumber};
+use types::{Credentials, FsResult, InodeNumber};
 
 use super::Transaction;
 use crate::{
     access_list::{ACCESS_NAME, AccessList, DEFAULT_NAME},
+    permission,
     tables::{XATTRS, inode::Inode, xattr},
 };
+
+/// What a file's program may do that its user may not, as Linux keeps it.
+const CAPABILITIES_NAME: &[u8] = b"security.capability";
 
 impl Transaction<'_> {
     /// Value of an attribute.
@@ -33,6 +37,29 @@ impl Transaction<'_> {
     /// Removes an attribute; a missing one is fine.
     pub fn delete_xattr(&mut self, inode: InodeNumber, name: &[u8]) {
         self.delete(XATTRS, xattr::key(inode, name));
+    }
+
+    /// Whether a file has capabilities.
+    pub fn has_capabilities(&self, inode: &Inode) -> FsResult<bool> {
+        Ok(inode.xattrs && !inode.is_directory() && self.xattr(inode.number(), CAPABILITIES_NAME)?.is_some())
+    }
+
+    /// Takes a file's capabilities away, whoever changes it: unlike set-id bits, not even root's writes, truncations and
+    /// changes of owner leave them (dentry_needs_remove_privs and chown_common of Linux). True if there were any.
+    pub fn drop_capabilities(&mut self, inode: &Inode) -> FsResult<bool> {
+        let had = self.has_capabilities(inode)?;
+        if had {
+            self.delete_xattr(inode.number(), CAPABILITIES_NAME);
+        }
+        Ok(had)
+    }
+
+    /// What a change of a file's data by `who` takes away: set-id bits that he may not keep, and capabilities. The caller
+    /// stores the inode.
+    pub fn drop_privileges(&mut self, who: &Credentials, inode: &mut Inode) -> FsResult<()> {
+        inode.attributes.mode = permission::mode_after_write(who, inode.attributes.mode);
+        self.drop_capabilities(inode)?;
+        Ok(())
     }
 
     /// A stored access list.

@@ -58,7 +58,7 @@ fn entry() -> Entry {
 }
 
 fn opened() -> Opened {
-    Opened { entry: entry(), layout: Some(layout()), epoch: 9, truncate: true }
+    Opened { entry: entry(), layout: Some(layout()), epoch: 9, truncate: true, capabilities: true }
 }
 
 fn update() -> SizeUpdate {
@@ -280,6 +280,7 @@ fn mdt_replies() -> Vec<MdtReply> {
         R::Data(OstReply::Read(ReadDone { checksums: vec![1, 2], size: 3 })),
         R::File(FileRead { entry: entry(), checksums: Some(vec![1]) }),
         R::Version(u64::MAX),
+        R::NotReclaimed(NotReclaimed { lost: vec![INODE], undone: vec![InodeNumber(9)] }),
     ]
 }
 

@@ -76,6 +76,10 @@ pub struct Opened {
     /// O_TRUNC on a file that may have objects: the MDT holds the file's exclusive data lock for this open; the client
     /// truncates all objects to 0, then sends [`ExclusiveEnd`].
     pub truncate: bool,
+    /// Of an open for writing: the file has capabilities, which its first write must take away, whoever writes
+    /// (`security.capability`; set-id bits are seen in the mode).
+    #[serde(default)]
+    pub capabilities: bool,
 }
 
 /// Look a name up.
@@ -572,6 +576,17 @@ pub struct Reclaim {
     pub layouts: Vec<(InodeNumber, Layout)>,
 }
 
+/// What of a [`Reclaim`] was not taken over, because the MDT lost what it was built on with its power.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct NotReclaimed {
+    /// Files and directories that were claimed as open, and are unknown: their creation was lost. Nothing that is done
+    /// through these opens can last.
+    pub lost: Vec<InodeNumber>,
+    /// Files of which another layout holds than the one that was told, which cannot have come from it by growth: a change of
+    /// it was lost, and data that were written by it may be where nobody finds them.
+    pub undone: Vec<InodeNumber>,
+}
+
 /// Kinds of damage a check finds in a namespace.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Finding {
@@ -656,7 +671,7 @@ pub enum MdtRequest {
     StatFs,
     /// Everything acknowledged before this is durable when it returns (fsync of metadata). -> Done
     Commit,
-    /// -> Done
+    /// -> Done, or NotReclaimed if something of it was not taken over
     Reclaim(Reclaim),
     /// Keep the session's lease. -> Done
     Ping,
@@ -687,7 +702,8 @@ pub enum MdtRequest {
     PlaceElsewhere(PlaceElsewhere),
     /// Write permission. -> Version; Waiting while the MDT recovers (ask again)
     DataVersion(Credentials, DataVersion),
-    /// Write permission on both. -> Done, durable; Waiting while the MDT recovers (ask again)
+    /// Read and write permission on both, and search permission along a path to what has a name. -> Done, durable;
+    /// Waiting while the MDT recovers (ask again)
     SwapLayouts(Credentials, SwapLayouts),
     /// -> Layout, durable; Waiting
     RenewLayout(RenewLayout),
@@ -754,4 +770,6 @@ pub enum MdtReply {
     File(FileRead),
     /// A write epoch.
     Version(u64),
+    /// What of a claim was not taken over.
+    NotReclaimed(NotReclaimed),
 }
