@@ -11,7 +11,7 @@
 //! The value is that of [`rpc::stored_reply`], with a [`StoredReply`].
 //!
 //! Replies of a client end when it ends its session or begins another one, and when an MDT has it refused. A session that merely was
-//! not heard of, or was of a former start, may be continued after the next restart: its replies end after [`ABSENT_MAX`]. A client that
+//! not heard of for its lease, or was of a former start, may be continued: its replies end after [`ABSENT_MAX`]. A client that
 //! lives in this process ends with it and has nothing kept.
 //!
 //! Bounded by slots times clients, below 90 bytes each. Downside: as many bytes in the journal for each change; and of a

@@ -449,6 +449,10 @@ impl Handler for Ost {
         self.replies.find(client, slot).map(|(xid, reply)| (xid, Reply::Ost(reply)))
     }
 
+    fn stores_replies_of_sessions_that_ended(&self) -> bool {
+        true
+    }
+
     fn losses(&self) -> u64 {
         self.losses.count()
     }

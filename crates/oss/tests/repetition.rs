@@ -206,6 +206,27 @@ fn replies_end_with_their_session_and_their_client() {
     });
 }
 
+/// An OST that a client could not reach for a while, while others could.
+#[test]
+fn a_session_whose_lease_ran_out_goes_on_with_its_replies() {
+    run(async {
+        let target = Target::new(1).await;
+        let (server, address) = serve(&target).await;
+        let (request, bulk) = write(object(1), 0, b"mine", false);
+        let mut link = Link::connect(&target, &address, None).await;
+        let lost = link.ask(Slot(1), Xid(1), &request, &bulk).await.unwrap();
+        assert!(server.evict(target.ost.name(), CLIENT).await);
+        let (theirs, data) = write(object(1), 0, b"theirs", true);
+        target.answer(OTHER, theirs, data).await.reply.unwrap();
+
+        let mut link = Link::connect(&target, &address, Some(&link)).await;
+        assert_eq!(link.ask(Slot(1), Xid(1), &request, &bulk).await.unwrap(), lost);
+        assert_eq!(target.read(object(1), 0, 6).await, b"theirs");
+        link.ask(Slot(1), Xid(2), &request, &bulk).await.unwrap();
+        assert_eq!(target.read(object(1), 0, 6).await, b"miners");
+    });
+}
+
 #[test]
 fn what_changes_nothing_leaves_no_reply() {
     run(async {

@@ -94,6 +94,12 @@ pub trait Handler: Send + Sync + 'static {
         true
     }
 
+    /// Whether [`Handler::persistent_reply`] knows the last change of a session also after its lease ran out, and nothing else was
+    /// kept for it: then its client may go on with it, so that what it asks again has no second effect.
+    fn stores_replies_of_sessions_that_ended(&self) -> bool {
+        false
+    }
+
     /// [`Connected::losses`]: the same for the whole life of the handler. A target that acknowledges nothing before it is
     /// durable says 0.
     ///

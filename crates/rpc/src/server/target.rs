@@ -24,7 +24,7 @@ use crate::{
         session::{Connect, Connected},
     },
     service::{Admission, Permit, QueueFull},
-    session::{ConnectPlan, KeptReply, Phase, Session, SessionCell, SlotTable, plan_connect},
+    session::{ConnectPlan, KeptReply, Phase, Resumable, Session, SessionCell, SlotTable, plan_connect},
 };
 
 /// Leases are checked this many times per lease; a session ends at most that fraction late.
@@ -148,7 +148,7 @@ impl Target {
             Some(cell) => {
                 let (plan, superseded) = cell.with(|session| {
                     let before = session.generation();
-                    let plan = plan_connect(Some(session), now, connect, incarnation, true);
+                    let plan = plan_connect(Some(session), now, connect, incarnation, Resumable::None);
                     (plan, session.generation() > before)
                 });
                 if superseded {
@@ -158,8 +158,12 @@ impl Target {
                 (plan, Some(cell))
             }
             None => {
-                let may_resume = connect.resume && self.handler.may_resume(connect.client);
-                (plan_connect(None, now, connect, incarnation, may_resume), None)
+                let resumable = match connect.resume && self.handler.may_resume(connect.client) {
+                    true if self.handler.stores_replies_of_sessions_that_ended() => Resumable::All,
+                    true => Resumable::OfEarlierStarts,
+                    false => Resumable::None,
+                };
+                (plan_connect(None, now, connect, incarnation, resumable), None)
             }
         }
     }

@@ -68,6 +68,17 @@ pub enum ConnectPlan {
     Refuse(FsError),
 }
 
+/// Which sessions that are not there any more a target lets a client go on with.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Resumable {
+    /// None: the client was evicted.
+    None,
+    /// Those of earlier starts.
+    OfEarlierStarts,
+    /// Also one of this start, whose lease ran out: nothing was lost with it that its stored replies do not restore.
+    All,
+}
+
 /// State of one client at one target.
 #[derive(Debug)]
 pub struct Session {
@@ -179,13 +190,19 @@ pub fn plan_connect(
     now: Instant,
     connect: &Connect,
     incarnation: u64,
-    may_resume: bool,
+    resumable: Resumable,
 ) -> ConnectPlan {
     let Some(session) = session else {
         return match connect.resume {
             false => ConnectPlan::Open { resumed: false },
-            true if connect.incarnation != incarnation && may_resume => ConnectPlan::Open { resumed: true },
-            true => ConnectPlan::Refuse(FsError::Evicted),
+            true => {
+                let is_earlier = connect.incarnation != incarnation;
+                match resumable {
+                    Resumable::All => ConnectPlan::Open { resumed: true },
+                    Resumable::OfEarlierStarts if is_earlier => ConnectPlan::Open { resumed: true },
+                    Resumable::OfEarlierStarts | Resumable::None => ConnectPlan::Refuse(FsError::Evicted),
+                }
+            }
         };
     };
     if connect.connection < session.generation {

@@ -23,7 +23,7 @@ fn connect(generation: u64, resume: bool, incarnation: u64) -> Connect {
 }
 
 fn plan(session: Option<&mut Session>, connect: &Connect) -> ConnectPlan {
-    plan_connect(session, NOW, connect, HERE, true)
+    plan_connect(session, NOW, connect, HERE, Resumable::OfEarlierStarts)
 }
 
 fn open(generation: u64) -> Session {
@@ -48,12 +48,15 @@ fn a_new_client_gets_a_new_session() {
 fn a_client_of_an_earlier_incarnation_is_continued_if_the_target_knows_it() {
     let connect = connect(5, true, BEFORE);
     assert_eq!(plan(None, &connect), ConnectPlan::Open { resumed: true });
-    assert_eq!(plan_connect(None, NOW, &connect, HERE, false), ConnectPlan::Refuse(FsError::Evicted));
+    assert_eq!(plan_connect(None, NOW, &connect, HERE, Resumable::None), ConnectPlan::Refuse(FsError::Evicted));
 }
 
 #[test]
 fn a_client_whose_session_is_gone_was_evicted() {
-    assert_eq!(plan(None, &connect(5, true, HERE)), ConnectPlan::Refuse(FsError::Evicted));
+    let connect = connect(5, true, HERE);
+    assert_eq!(plan(None, &connect), ConnectPlan::Refuse(FsError::Evicted));
+    let continued = plan_connect(None, NOW, &connect, HERE, Resumable::All);
+    assert_eq!(continued, ConnectPlan::Open { resumed: true }, "unless all that matters is stored");
 }
 
 #[test]
