@@ -7,13 +7,21 @@
 
 use std::collections::{BTreeMap, VecDeque};
 
+use layout::Location;
 use types::InodeNumber;
 
-/// Objects to sync, by slot: see [`crate::open_inode::OpenState::unsynced`].
-pub(crate) type Unsynced = BTreeMap<u32, u64>;
+/// Objects to sync: see [`crate::open_inode::OpenState::unsynced`]. By slot and holder, because another client may give the file
+/// another layout meanwhile: what was written may have been lost where it was by then, and what is in its slot now tells nothing.
+pub(crate) type Unsynced = BTreeMap<(u32, Location), u64>;
 
 /// Objects remembered: some megabytes.
 const SLOTS_MAX: usize = 1 << 16;
+
+/// Notes that an object was changed when its holder had lost unsynced changes so often; the oldest change counts.
+pub(crate) fn note(unsynced: &mut Unsynced, object: (u32, Location), losses: u64) {
+    let since = unsynced.entry(object).or_insert(losses);
+    *since = losses.min(*since);
+}
 
 /// See the module documentation.
 #[derive(Debug, Default)]
@@ -46,6 +54,13 @@ impl ClosedUnsynced {
         unsynced
     }
 
+    /// Adds to what is remembered of an inode.
+    pub fn add(&mut self, inode: InodeNumber, more: &Unsynced) {
+        let mut unsynced = self.take(inode);
+        more.iter().for_each(|(object, losses)| note(&mut unsynced, *object, *losses));
+        self.closed(inode, unsynced);
+    }
+
     /// Adds what was closed later.
     pub fn append(&mut self, mut later: ClosedUnsynced) {
         for inode in std::mem::take(&mut later.order) {
@@ -65,7 +80,7 @@ mod tests {
     #[test]
     fn an_entry_is_taken_once_and_the_oldest_are_forgotten() {
         let mut closed = ClosedUnsynced::default();
-        let unsynced = |slots: u32| (0..slots).map(|slot| (slot, 1)).collect::<Unsynced>();
+        let unsynced = |slots: u32| (0..slots).map(|slot| ((slot, Location::Mdt), 1)).collect::<Unsynced>();
         closed.closed(InodeNumber(1), unsynced(2));
         closed.closed(InodeNumber(2), unsynced(0));
         assert_eq!(closed.take(InodeNumber(1)), unsynced(2));

@@ -87,8 +87,8 @@ impl<'a> InFlight<'a> {
         let mut state = open.state();
         state.tracker.changed(layout.file_size(slot, change.after.size), change);
         state.tracker.end(true);
-        if let Some(losses) = unsynced_since {
-            state.dirty(slot, losses);
+        if let (Some(losses), Some(location)) = (unsynced_since, layout.location(slot)) {
+            state.dirty((slot, location), losses);
         }
     }
 }

@@ -12,13 +12,13 @@ use std::{
     },
 };
 
-use layout::Layout;
+use layout::{Layout, Location};
 use parking_lot::{Mutex, MutexGuard};
 use rpc::message::mdt::{OpenFlags, OpenId, Opened, SizeUpdate, open_flag};
 use types::{FileKind, FsError, FsResult, Generation, InodeNumber, MdtIndex, mode};
 
 use crate::{
-    closed_unsynced::{ClosedUnsynced, Unsynced},
+    closed_unsynced::{self, ClosedUnsynced, Unsynced},
     size_tracker::SizeTracker,
 };
 
@@ -62,7 +62,7 @@ pub(crate) struct OpenState {
     opens: BTreeMap<OpenId, (OpenFlags, bool)>,
     /// What is known of the size.
     pub tracker: SizeTracker,
-    /// Objects to sync, by slot: how often their OST had lost unsynced changes before the oldest of these.
+    /// Objects to sync: how often their OST had lost unsynced changes before the oldest of these.
     pub unsynced: Unsynced,
     /// Objects of before this open may be unsynced too (a program may write, close, open again and fsync).
     pub unsynced_before: bool,
@@ -90,9 +90,8 @@ impl OpenState {
     }
 
     /// An object was changed and its data may not be durable.
-    pub fn dirty(&mut self, slot: u32, losses: u64) {
-        let since = self.unsynced.entry(slot).or_insert(losses);
-        *since = losses.min(*since);
+    pub fn dirty(&mut self, object: (u32, Location), losses: u64) {
+        closed_unsynced::note(&mut self.unsynced, object, losses);
     }
 }
 
@@ -203,6 +202,25 @@ struct Table {
     life: u64,
 }
 
+impl Table {
+    fn take_unsynced(&mut self, inode: InodeNumber) -> Unsynced {
+        match self.inodes.get(&inode) {
+            Some(open) => std::mem::take(&mut open.state().unsynced),
+            None => self.closed.take(inode),
+        }
+    }
+
+    fn add_unsynced(&mut self, inode: InodeNumber, unsynced: &Unsynced) {
+        match self.inodes.get(&inode) {
+            Some(open) => {
+                let mut state = open.state();
+                unsynced.iter().for_each(|(object, losses)| state.dirty(*object, *losses));
+            }
+            None => self.closed.add(inode, unsynced),
+        }
+    }
+}
+
 /// All open inodes of this client.
 #[derive(Debug, Default)]
 pub(crate) struct OpenTable {
@@ -290,6 +308,18 @@ impl OpenTable {
         if present && state.opens.is_empty() {
             table.inodes.remove(&open.inode);
             table.closed.closed(open.inode, std::mem::take(&mut state.unsynced));
+        }
+    }
+
+    /// Two inodes have swapped their layouts, or perhaps, if that is not `certain`: what is to be synced goes with the objects.
+    pub fn exchange_unsynced(&self, one: InodeNumber, other: InodeNumber, certain: bool) {
+        let mut table = self.table.lock();
+        let (of_one, of_other) = (table.take_unsynced(one), table.take_unsynced(other));
+        for (inode, new, old) in [(one, &of_other, &of_one), (other, &of_one, &of_other)] {
+            table.add_unsynced(inode, new);
+            if !certain {
+                table.add_unsynced(inode, old);
+            }
         }
     }
 

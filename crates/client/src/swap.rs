@@ -105,12 +105,21 @@ impl FileSystem {
             second: SwapSide { inode: second, open: id(&second_open), known },
         };
         opens.iter().for_each(|open| open.doubt_layout());
-        match self.ask_open(first, MdtRequest::SwapLayouts(credentials.clone(), swap)).await? {
-            MdtReply::Done => {}
-            reply => return Err(unexpected(reply)),
+        let swapped = match self.ask_open(first, MdtRequest::SwapLayouts(credentials.clone(), swap)).await {
+            Ok(MdtReply::Done) => Ok(()),
+            Ok(reply) => Err(unexpected(reply)),
+            Err(error) => Err(error),
+        };
+        match &swapped {
+            Ok(()) => {
+                // What was known is of the other file now.
+                opens.iter().for_each(|open| open.state().tracker.forget());
+                self.volatile.opens.exchange_unsynced(first, second, true);
+            }
+            // What became of it is unknown.
+            Err(FsError::Stale) => self.volatile.opens.exchange_unsynced(first, second, false),
+            Err(_) => {}
         }
-        // What was known is of the other file now.
-        opens.iter().for_each(|open| open.state().tracker.forget());
-        Ok(())
+        swapped
     }
 }

@@ -17,13 +17,15 @@
 //! One fsync of an open inode at a time: the next one finds what the one before could not make durable, and does not return
 //! before what that took over is.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use layout::{Layout, Location};
 use rpc::message::mgs::TargetRole;
 use types::{FileKind, FsResult, OstIndex};
 
-use crate::{FileSystem, OpenFile, join::join_all, open_inode::OpenInode, statistics::Operation};
+use crate::{
+    FileSystem, OpenFile, closed_unsynced::Unsynced, join::join_all, open_inode::OpenInode, statistics::Operation,
+};
 
 /// How often each OST has lost what was not durable.
 type Losses = BTreeMap<OstIndex, u64>;
@@ -32,7 +34,7 @@ type Losses = BTreeMap<OstIndex, u64>;
 /// its caller gave up.
 struct Pending<'a> {
     open: &'a OpenInode,
-    unsynced: BTreeMap<u32, u64>,
+    unsynced: Unsynced,
     /// All objects.
     whole: bool,
 }
@@ -40,8 +42,8 @@ struct Pending<'a> {
 impl Drop for Pending<'_> {
     fn drop(&mut self) {
         let mut state = self.open.state();
-        for (slot, unsynced) in std::mem::take(&mut self.unsynced) {
-            state.dirty(slot, unsynced);
+        for (object, losses) in std::mem::take(&mut self.unsynced) {
+            state.dirty(object, losses);
         }
         state.unsynced_before |= self.whole;
     }
@@ -56,7 +58,7 @@ impl<'a> Pending<'a> {
     }
 
     /// All of it is flushed; the objects that were written.
-    fn flushed(mut self) -> BTreeMap<u32, u64> {
+    fn flushed(mut self) -> Unsynced {
         self.whole = false;
         std::mem::take(&mut self.unsynced)
     }
@@ -64,7 +66,7 @@ impl<'a> Pending<'a> {
     /// Slots to flush, by OST.
     fn by_ost(&self, layout: &Layout) -> BTreeMap<OstIndex, Vec<u32>> {
         let mut by_ost: BTreeMap<OstIndex, Vec<u32>> = BTreeMap::new();
-        for (slot, location) in layout.objects().filter(|(slot, _)| self.whole || self.unsynced.contains_key(slot)) {
+        for (slot, location) in layout.objects().filter(|object| self.whole || self.unsynced.contains_key(object)) {
             match location {
                 Location::Ost(ost) => by_ost.entry(ost).or_default().push(slot),
                 // Durable with the MDT's commit.
@@ -74,9 +76,19 @@ impl<'a> Pending<'a> {
         by_ost
     }
 
+    /// OSTs on which something was written that lies elsewhere now. Whoever moved it made it durable there; whether it was
+    /// lost before he copied it, only they can tell.
+    fn left(&self, by_ost: &BTreeMap<OstIndex, Vec<u32>>) -> BTreeSet<OstIndex> {
+        let written = self.unsynced.keys().filter_map(|(_, location)| match location {
+            Location::Ost(ost) => Some(*ost),
+            Location::Mdt => None,
+        });
+        written.filter(|ost| !by_ost.contains_key(ost)).collect()
+    }
+
     /// Whether data on the MDT were written.
-    fn touches_mdt(&self, layout: &Layout) -> bool {
-        self.unsynced.keys().any(|slot| layout.location(*slot) == Some(Location::Mdt))
+    fn touches_mdt(&self) -> bool {
+        self.unsynced.keys().any(|(_, location)| *location == Location::Mdt)
     }
 }
 
@@ -104,7 +116,7 @@ impl FileSystem {
         open.check()?;
         // Nothing is given back: losses are told once, to the fsync that finds them.
         let here = self.tell_lost(open, lost);
-        here.and(self.check_lost(&layout, &pending.flushed(), &losses))
+        here.and(self.check_lost(&pending.flushed(), &losses))
     }
 
     /// Losses of the OSTs, and the last loss of the MDT's.
@@ -122,20 +134,27 @@ impl FileSystem {
         });
         let commit = async {
             let durable = open.state().record.is_durable();
-            if data_only && durable && !pending.touches_mdt(layout) { Ok(0) } else { self.commit(open).await }
+            if data_only && durable && !pending.touches_mdt() { Ok(0) } else { self.commit(open).await }
         };
         let (flushed, committed) = join_both(join_all(flushes.collect()), commit).await;
-        let losses = flushed.into_iter().collect::<FsResult<Losses>>()?;
+        let mut losses = flushed.into_iter().collect::<FsResult<Losses>>()?;
+        for ost in pending.left(&by_ost) {
+            let target = self.targets.ost(ost)?;
+            // Of one that was taken out of use nobody will know.
+            if target.is_active() {
+                losses.insert(ost, target.losses().await?);
+            }
+        }
         Ok((losses, committed?))
     }
 
     /// Fails if the OST of one of these objects, of which all are flushed now, lost power between its change and the flush.
     /// (What an MDT lost of its objects, it lost with the rest.)
-    fn check_lost(&self, layout: &Layout, flushed: &BTreeMap<u32, u64>, losses: &Losses) -> FsResult<()> {
-        for (slot, &before) in flushed {
-            let Some(Location::Ost(ost)) = layout.location(*slot) else { continue };
-            if losses.get(&ost).is_some_and(|&losses| losses > before) {
-                return Err(self.targets.ost(ost)?.lost_changes());
+    fn check_lost(&self, flushed: &Unsynced, losses: &Losses) -> FsResult<()> {
+        for ((_, location), &before) in flushed {
+            let Location::Ost(ost) = location else { continue };
+            if losses.get(ost).is_some_and(|&losses| losses > before) {
+                return Err(self.targets.ost(*ost)?.lost_changes());
             }
         }
         Ok(())

@@ -179,6 +179,16 @@ impl Target {
         }
     }
 
+    /// How often this OST has lost what was not durable.
+    pub async fn losses(&self) -> FsResult<u64> {
+        match self.ost_counted(OstRequest::Ping, Bytes::new()).await {
+            Ok((OstReply::Done, _, losses)) => Ok(losses),
+            Ok((reply, ..)) => Err(unexpected(reply)),
+            Err(FsError::Evicted) => Err(FsError::Stale),
+            Err(error) => Err(error),
+        }
+    }
+
     /// Changes at this target that nothing made durable yet.
     pub fn uncommitted(&self) -> &Uncommitted {
         &self.uncommitted
