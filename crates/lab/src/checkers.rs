@@ -18,6 +18,8 @@ use crate::{cluster::Cluster, inspector::Inspector, server::Role, workload::Verd
 /// How long anything may take once all faults are over. The longest wait is for the end of a client that died: its locks
 /// are free when its lease has run out and all OSTs refuse it; if the MDT restarted meanwhile, the lease begins anew.
 pub const LIVENESS_BOUND: Duration = Duration::from_secs(300);
+/// Objects without a file that stay for so long do not go by themselves.
+const ORPHANS_PATIENCE: Duration = Duration::from_secs(5);
 /// Time between two looks at something that is expected to come.
 const LOOK_AGAIN: Duration = Duration::from_millis(200);
 
@@ -30,8 +32,8 @@ pub async fn finishes<T>(cluster: &Cluster, what: &str, work: impl Future<Output
 /// All checks of a cluster at rest: a client is mounted at least, and nothing runs.
 ///
 /// A loss of power may take changes that were not synced from one server, while another keeps what belongs to them: then
-/// objects of files whose creation the MDT lost stay behind, and an OST may have less than was settled. `stria fsck` repairs
-/// both; what does hold is checked all the same.
+/// objects of files whose creation the MDT lost stay behind ([`orphans_go`] removes them), and an OST may have less than was
+/// settled. `stria fsck` repairs both; what does hold is checked all the same.
 pub async fn at_rest(cluster: &Cluster) -> Verdict {
     let checks = async {
         recovery_ends(cluster).await?;
@@ -39,9 +41,10 @@ pub async fn at_rest(cluster: &Cluster) -> Verdict {
         namespace_is_clean(&inspector).await?;
         objects_verify(&inspector).await?;
         every_size_settles(cluster, &inspector).await?;
-        if !cluster.lost_power(Role::Mds) {
-            outbox_drains(cluster, &inspector).await?;
+        if cluster.lost_power(Role::Mds) {
+            destroy_orphans(cluster, &inspector).await?;
         }
+        outbox_drains(cluster, &inspector).await?;
         if !cluster.roles().into_iter().any(|role| matches!(role, Role::Oss(_)) && cluster.lost_power(role)) {
             sizes_agree(&inspector).await?;
         }
@@ -113,6 +116,41 @@ fn orphans(inodes: &[ScannedInode], objects: &Objects) -> BTreeSet<(Location, Ob
     let belongs = |holder: Location, object: ObjectId| expected.contains(&(holder, object));
     let each = objects.iter().flat_map(|(holder, objects)| objects.iter().map(|(object, _)| (*holder, *object)));
     each.filter(|(holder, object)| !belongs(*holder, *object)).collect()
+}
+
+/// Does what `stria fsck --repair` does about objects without a file. Nobody misses anything afterwards: that is for the caller
+/// to see.
+pub async fn orphans_go(cluster: &Cluster) -> Verdict {
+    let repair = async {
+        recovery_ends(cluster).await?;
+        let inspector = Inspector::open(cluster);
+        let destroyed = destroy_orphans(cluster, &inspector).await?;
+        inspector.close().await;
+        cluster.log().event("tool", format_args!("{destroyed} objects without a file destroyed"));
+        Ok(())
+    };
+    finishes(cluster, "the removal of objects without a file", repair).await?
+}
+
+/// Destroys the objects without a file that do not go by themselves; how many those were.
+async fn destroy_orphans(cluster: &Cluster, inspector: &Inspector) -> Result<usize, String> {
+    let look = async || {
+        let objects = all_objects(inspector).await?;
+        Ok::<_, String>(orphans(&failed("scan of inodes", inspector.inodes().await)?, &objects))
+    };
+    let mut known = look().await?;
+    loop {
+        cluster.simulation().sleep(ORPHANS_PATIENCE).await;
+        let now = look().await?;
+        if now == known {
+            break;
+        }
+        known = now;
+    }
+    for (holder, object) in &known {
+        failed(&format!("destroy {object} on {holder:?}"), inspector.destroy(*holder, *object).await)?;
+    }
+    Ok(known.len())
 }
 
 /// No object is left without its file once the MDT has told the OSTs what to destroy.

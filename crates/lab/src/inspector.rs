@@ -124,6 +124,11 @@ impl Inspector {
         self.ask(holder, OstRequest::Verify(object)).await.map(drop)
     }
 
+    /// Destroys an object of an OST, as `stria fsck --repair` does.
+    pub async fn destroy(&self, holder: Location, object: ObjectId) -> FsResult<()> {
+        self.ask(holder, OstRequest::Destroy(vec![object])).await.map(drop)
+    }
+
     /// An fcntl lock that somebody holds on a file.
     pub async fn lock_on(&self, inode: InodeNumber) -> FsResult<Option<HeldLock>> {
         let (range, mode) = (LockRange::WHOLE, LockMode::Exclusive);

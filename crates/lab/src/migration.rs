@@ -1,13 +1,24 @@
-//! Moving a file's data to another layout, in the steps of `lfs migrate`.
+//! Moving a file's data to another layout, in the steps of `lfs migrate`, or as the metadata target does it in the background.
 
 use std::sync::Arc;
 
-use client::FileSystem;
+use client::{FileSystem, courtesy::Courtesy};
 use layout::{BackingSpec, ComponentSpec, END_OF_FILE, LayoutSpec, StripeCount, StripeSpec};
 use types::{Credentials, FsError, FsResult, InodeNumber};
 
 /// How often a file in use is tried again before it stays where it is.
 const ATTEMPTS: usize = 20;
+/// What moving in the background may take of the disks.
+const BACKGROUND_BYTES_PER_SECOND: u64 = 32 << 20;
+
+/// How a move goes about it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Manner {
+    /// Writers are held off, and who is in the way is waited for, to a degree.
+    Tool,
+    /// Gives way to everybody, and is not tried again.
+    Background,
+}
 
 /// One of some layouts.
 pub fn layout(choice: u8) -> LayoutSpec {
@@ -29,11 +40,20 @@ pub fn layout(choice: u8) -> LayoutSpec {
     }
 }
 
-/// Moves the file, which this client has not open, while writers are held off; true if it has moved, false if somebody was in
-/// the way.
-pub async fn migrate(file_system: &Arc<FileSystem>, inode: InodeNumber, spec: LayoutSpec) -> FsResult<bool> {
-    for _ in 0..ATTEMPTS {
-        match file_system.migrate(&Credentials::root(), inode, spec.clone(), true, None).await {
+/// Moves the file, which this client has not open; true if it has moved, false if somebody was in the way.
+pub async fn migrate(
+    file_system: &Arc<FileSystem>,
+    inode: InodeNumber,
+    spec: LayoutSpec,
+    manner: Manner,
+) -> FsResult<bool> {
+    let (attempts, holds) = match manner {
+        Manner::Tool => (ATTEMPTS, true),
+        Manner::Background => (1, false),
+    };
+    for _ in 0..attempts {
+        let mut courtesy = (manner == Manner::Background).then(|| Courtesy::new(BACKGROUND_BYTES_PER_SECOND));
+        match file_system.migrate(&Credentials::root(), inode, spec.clone(), holds, courtesy.as_mut()).await {
             Ok(_) => return Ok(true),
             Err(FsError::Busy | FsError::WouldBlock) => {}
             // Data on the MDT of both files do not fit into one batch of a small journal.

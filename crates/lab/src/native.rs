@@ -16,7 +16,8 @@ use types::{
 };
 
 use crate::{
-    Random, migration,
+    Random,
+    migration::{self, Manner},
     reference::{Facts, Operation, Outcome, RenameFlag, pattern},
 };
 
@@ -264,7 +265,7 @@ impl Native {
         if let Some(file) = kept {
             self.file_system.close(file, None).await?;
         }
-        migration::migrate(&self.file_system, found.inode, migration::layout(layout)).await?;
+        migration::migrate(&self.file_system, found.inode, migration::layout(layout), Manner::Tool).await?;
         Ok(Outcome::Done)
     }
 

@@ -11,7 +11,7 @@ use crate::{
     Random,
     cluster::{Cluster, client_host},
     log::EventLog,
-    migration,
+    migration::{self, Manner},
 };
 
 /// Reading and writing.
@@ -170,7 +170,7 @@ impl Actor {
     /// Another layout for a file that this actor has not open; false if somebody is in the way.
     pub async fn migrate(&self, path: &str, layout: u8) -> FsResult<bool> {
         let inode = self.stat(path).await?.inode;
-        migration::migrate(&self.file_system, inode, migration::layout(layout)).await
+        migration::migrate(&self.file_system, inode, migration::layout(layout), Manner::Tool).await
     }
 
     /// fsync

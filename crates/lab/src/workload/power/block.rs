@@ -13,6 +13,9 @@ pub const BLOCK: usize = BLOCK_BYTES as usize;
 /// Number of a write; larger is later. 0 is a hole, or behind the end of the file.
 pub type Version = u32;
 
+/// Not the number of any open that is still there.
+const NO_OPEN: u32 = u32::MAX;
+
 /// A version that was written.
 #[derive(Clone, Copy, Debug)]
 struct Written {
@@ -71,6 +74,11 @@ impl Block {
         durable.into_iter().chain(later).collect()
     }
 
+    /// The block is another file's now: what was written went through none of that file's opens.
+    pub fn forget_opens(&mut self) {
+        self.later.iter_mut().for_each(|written| written.open = NO_OPEN);
+    }
+
     /// Whether something was written that is not known to be durable.
     pub fn is_dirty(&self) -> bool {
         !self.later.is_empty()
@@ -89,7 +97,7 @@ impl Block {
         let found = self.later.iter().rposition(|written| written.version == version);
         self.later.truncate(found.map_or(0, |position| position + 1));
         if lost && found.is_some() {
-            self.later = vec![Written { version, open: u32::MAX, acknowledged: Some(at) }];
+            self.later = vec![Written { version, open: NO_OPEN, acknowledged: Some(at) }];
         }
         if let Some(last) = self.later.last_mut() {
             last.acknowledged.get_or_insert(at);

@@ -1,5 +1,5 @@
 //! Data under loss of power: a client writes numbered versions of blocks to its files, cuts them off, removes them, and syncs
-//! at times.
+//! at times. It gives its files other layouts, and those of its neighbour ([`super::moves`]).
 //!
 //! After a loss of power every block holds, whole, one of the versions that it may hold: on an OST that kept its power the
 //! last one acknowledged; else the last one that was synced, or that is older than the commit interval, or any later one. A
@@ -44,14 +44,21 @@ const READ_WRITE: OpenFlags = OpenFlags(open_flag::READ | open_flag::WRITE);
 pub struct Data {
     client: u16,
     ledger: Arc<Mutex<Ledger>>,
+    /// Of a client whose files this one moves too.
+    neighbour: Arc<Mutex<Ledger>>,
     random: Arc<Random>,
 }
 
 impl Data {
-    /// The part of this client.
-    pub fn new(cluster: &Cluster, client: u16) -> Self {
-        let random = Random::for_purpose(cluster.seed(), &format!("data {client}"));
-        Self { client, ledger: Arc::default(), random: Arc::new(random) }
+    /// The parts of these clients, each the neighbour of the one before.
+    pub fn of_clients(cluster: &Cluster, clients: &[u16]) -> Vec<Arc<Self>> {
+        let ledgers: Vec<Arc<Mutex<Ledger>>> = clients.iter().map(|_| Arc::default()).collect();
+        let part = |(index, client): (usize, &u16)| {
+            let random = Random::for_purpose(cluster.seed(), &format!("data {client}"));
+            let (ledger, neighbour) = (ledgers[index].clone(), ledgers[(index + 1) % ledgers.len()].clone());
+            Arc::new(Self { client: *client, ledger, neighbour, random: Arc::new(random) })
+        };
+        clients.iter().enumerate().map(part).collect()
     }
 
     fn worker(&self, cluster: &Cluster, blackout: &Blackout) -> Worker {
@@ -60,6 +67,7 @@ impl Data {
             client: self.client,
             file_system,
             ledger: self.ledger.clone(),
+            neighbour: self.neighbour.clone(),
             random: self.random.clone(),
             blackout: blackout.clone(),
             log: cluster.log().clone(),
@@ -106,8 +114,9 @@ pub(super) struct Worker {
     pub client: u16,
     pub file_system: Arc<FileSystem>,
     pub ledger: Arc<Mutex<Ledger>>,
-    random: Arc<Random>,
-    blackout: Blackout,
+    pub neighbour: Arc<Mutex<Ledger>>,
+    pub random: Arc<Random>,
+    pub blackout: Blackout,
     log: EventLog,
     pub simulation: Simulation,
 }
@@ -118,7 +127,7 @@ impl Worker {
     }
 
     /// An error counts unless the power is gone.
-    fn unless_dark(&self, what: &str, result: FsResult<()>) -> Verdict {
+    pub fn unless_dark(&self, what: &str, result: FsResult<()>) -> Verdict {
         match result {
             Err(error) if !self.blackout.happened() => Err(format!("{what}: {error}")),
             _ => Ok(()),
@@ -139,9 +148,12 @@ impl Worker {
                 50..55 => self.punch(&name).await?,
                 55..70 => self.sync(&name).await?,
                 70..82 => self.read(&name).await?,
-                82..89 if names.len() < FILES_MAX => self.make_file().await?,
-                89..92 => self.remove(&name).await?,
-                92..96 => self.close(&name).await?,
+                82..87 if names.len() < FILES_MAX => self.make_file().await?,
+                87..89 => self.remove(&name).await?,
+                89..91 => self.close(&name).await?,
+                91..94 => self.migrate(&name).await?,
+                94..96 => self.migrate_of_neighbour().await?,
+                96..98 => self.swap(&name, self.random.pick::<String>(&names)).await?,
                 _ => self.simulation.sleep(Duration::from_nanos(self.random.below(PAUSE.as_nanos() as u64))).await,
             }
         }
@@ -274,6 +286,7 @@ impl Worker {
         let vouched = ledger.file(name).alarm.judge(&synced, self.blackout.happened());
         if vouched.map_err(|reason| format!("{name}: {reason}"))? {
             ledger.file(name).blocks.iter_mut().for_each(|block| block.synced(begun));
+            ledger.file(name).strewn = false;
             ledger.names_synced(begun);
         }
         Ok(())
@@ -301,7 +314,7 @@ impl Worker {
         Ok(())
     }
 
-    async fn close(&self, name: &str) -> Verdict {
+    pub async fn close(&self, name: &str) -> Verdict {
         let Some(open) = self.ledger.lock().file(name).take_open() else { return Ok(()) };
         let closed = self.file_system.close(open, None).await;
         self.note(format_args!("{name}: close -> {closed:?}"));

@@ -33,8 +33,31 @@ fn is_hit(loss: &Loss, holder: Location) -> bool {
 }
 
 impl Worker {
+    /// Finds out whether a swap has happened that the loss of power interrupted: then what the files hold shows it. It is
+    /// durable or has not happened at all; so if one of the files is gone, it has not.
+    async fn resolve_swap(&self, loss: &Loss, bound: Duration) -> Verdict {
+        let Some((one, other)) = self.ledger.lock().swapping.take() else { return Ok(()) };
+        let mut as_before = true;
+        for name in [&one, &other] {
+            match self.file_system.lookup(&Credentials::root(), InodeNumber::ROOT, name.as_bytes()).await {
+                Ok(_) => {}
+                Err(FsError::NotFound) => return Ok(()),
+                Err(error) => return Err(format!("look-up of {name}: {error}")),
+            }
+            let inode = self.ledger.lock().file(name).inode;
+            let data = self.read_whole(inode).await.map_err(|error| format!("{name}: read: {error}"))?;
+            as_before &= self.ledger.lock().file(name).may_hold(&data, loss.at, bound);
+        }
+        if !as_before {
+            self.ledger.lock().swapped(&one, &other);
+        }
+        self.note(format_args!("the swap of {one} and {other} has {}happened", if as_before { "not " } else { "" }));
+        Ok(())
+    }
+
     /// Looks at all files, and goes on from what is there. `bound`: longest time that an acknowledged change is in danger.
     pub async fn judge(&self, loss: &Loss, bound: Duration) -> Verdict {
+        self.resolve_swap(loss, bound).await?;
         let (files, removed) = {
             let mut ledger = self.ledger.lock();
             ledger.mdt_loss_unnoticed = !loss.clients && (ledger.mdt_loss_unnoticed || loss.hit_names());
@@ -80,7 +103,9 @@ impl Worker {
         let layout = info.map_err(|error| format!("layout: {error}"))?.layout.ok_or("has no layout")?;
         // A truncation changes objects of which it cuts off nothing, too.
         let any_hit = layout.objects().any(|(_, location)| is_hit(loss, location));
-        let perhaps = loss.hit_names() || any_hit && file.blocks.iter().any(Block::is_dirty);
+        let dirty = any_hit && file.blocks.iter().any(Block::is_dirty);
+        let perhaps = loss.hit_names() || dirty || file.strewn && loss.hit_objects();
+        let moving = std::mem::take(&mut file.moving) && (loss.hit_names() || loss.hit_objects());
         let mut lost = Lost { perhaps, ..Lost::default() };
         // Growth that the MDT lost, and nobody who has the file open is left to claim: it reads as holes.
         let claimed = file.open.is_some() && !loss.clients;
@@ -88,7 +113,8 @@ impl Worker {
         for number in 0..BLOCKS {
             let holder = layout.ranges(number * BLOCK_BYTES, BLOCK_BYTES).next().map(|range| range.location);
             let found = version_of(number, &data, 0);
-            let hit = growth_lost && found == Some(0) || holder.is_some_and(|holder| is_hit(loss, holder));
+            let here = holder.is_some_and(|holder| is_hit(loss, holder));
+            let hit = here || moving || growth_lost && found == Some(0);
             let block = &mut file.blocks[number as usize];
             let possible = block.possible(hit, loss.at, bound);
             match found {

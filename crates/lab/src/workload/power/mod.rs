@@ -1,7 +1,7 @@
 //! Power mode: clients work, servers lose power with torn writes, and what was synced must be there.
 //!
 //! In rounds: clients change names and data and sync at times; then one server, several or all lose power, now and then the
-//! clients with them; everything is started again and looked at. Synced changes are there; changes on hosts that kept
+//! clients with them; everything is started again and looked at, at times once more after `stria fsck --repair` has removed what it finds. Synced changes are there; changes on hosts that kept
 //! their power are there; changes older than the commit interval are there; of all others each is there whole or not at
 //! all ([`names`] and [`data`] say exactly what that means for them). What was lost without having been synced, the next
 //! sync tells ([`alarm`]).
@@ -11,6 +11,7 @@ mod block;
 mod data;
 mod judge;
 mod ledger;
+mod moves;
 mod names;
 
 use std::{
@@ -28,7 +29,7 @@ use self::{data::Data, names::Names};
 use super::Verdict;
 use crate::{
     Random,
-    checkers::finishes,
+    checkers::{self, finishes},
     cluster::Cluster,
     faults::{Chaos, FaultPlan, spread},
     network::DELAY_MAX,
@@ -41,6 +42,8 @@ const NAMES_CLIENT: u16 = 0;
 const CALM: (Duration, Duration) = (Duration::from_millis(2), Duration::from_secs(2));
 /// How long hosts are without power.
 const DARK: (Duration, Duration) = (Duration::from_millis(1), Duration::from_secs(1));
+/// After one loss of power in so many, objects without a file are removed, and everything is looked at once more.
+const REPAIR_ONE_IN: u64 = 3;
 /// Operations of the workload to one round.
 const OPERATIONS_PER_ROUND: u64 = 50;
 
@@ -66,6 +69,16 @@ impl Loss {
             _ => roles.iter().copied().collect(),
         };
         Self { at: cluster.simulation().now(), roles: lost, clients: random.below(4) == 0 }
+    }
+
+    /// Nothing lost anything.
+    fn nothing(cluster: &Cluster) -> Self {
+        Self { at: cluster.simulation().now(), roles: BTreeSet::new(), clients: false }
+    }
+
+    /// Whether an OST lost power.
+    pub fn hit_objects(&self) -> bool {
+        self.roles.iter().any(|role| matches!(role, Role::Oss(_)))
     }
 
     /// Whether the MDT lost power.
@@ -97,8 +110,8 @@ fn commit_bound(cluster: &Cluster) -> Duration {
 pub async fn run(cluster: &Cluster, plan: FaultPlan, operations: u64) -> Result<u64, String> {
     let random = Random::for_purpose(cluster.seed(), "power");
     let names = Arc::new(Names::new(cluster));
-    let data: Vec<Arc<Data>> =
-        cluster.clients().into_iter().skip(1).map(|client| Arc::new(Data::new(cluster, client))).collect();
+    let clients: Vec<u16> = cluster.clients().into_iter().filter(|client| *client != NAMES_CLIENT).collect();
+    let data = Data::of_clients(cluster, &clients);
     names.prepare(cluster).await?;
     for data in &data {
         data.prepare(cluster).await?;
@@ -131,12 +144,21 @@ pub async fn run(cluster: &Cluster, plan: FaultPlan, operations: u64) -> Result<
             }
         }
         finishes(cluster, "looking at the names", names.judge(cluster, &loss)).await??;
-        for data in &data {
-            finishes(cluster, "looking at the data", data.judge(cluster, &loss)).await??;
+        judge_data(cluster, &data, &loss).await?;
+        if random.below(REPAIR_ONE_IN) == 0 {
+            checkers::orphans_go(cluster).await?;
+            judge_data(cluster, &data, &Loss::nothing(cluster)).await?;
         }
     }
     close(cluster, &names, &data).await?;
     Ok(faults)
+}
+
+async fn judge_data(cluster: &Cluster, data: &[Arc<Data>], loss: &Loss) -> Verdict {
+    for data in data {
+        finishes(cluster, "looking at the data", data.judge(cluster, loss)).await??;
+    }
+    Ok(())
 }
 
 /// Takes the power away.
