@@ -34,19 +34,8 @@ pub(crate) struct Uncommitted {
 /// closes change of the record, because that is found by the objects or claimed again.
 pub(crate) fn is_mdt_change(request: &MdtRequest) -> bool {
     match request {
-        MdtRequest::SetAttributes(..)
-        | MdtRequest::Create(..)
-        | MdtRequest::CreateUnnamed(..)
-        | MdtRequest::CreateWithData(..)
-        | MdtRequest::ClearPrivileges(_)
-        | MdtRequest::Unlink(..)
-        | MdtRequest::Rename(..)
-        | MdtRequest::Link(..)
-        | MdtRequest::SetXattr(..)
-        | MdtRequest::RemoveXattr(..)
-        | MdtRequest::SetDefaultLayout(..) => true,
         MdtRequest::ChangeData(request) => is_object_change(request),
-        _ => false,
+        request => request.changes_namespace(),
     }
 }
 

@@ -96,22 +96,7 @@ pub(crate) fn run(txn: &mut Transaction<'_>, request: &MdtRequest, new: &NewData
 /// and instantiations (the repetition finds them done); and closes: a client that did not hear of its close has claimed the
 /// open back, so the repetition has something to close.
 pub(crate) fn is_stored(request: &MdtRequest) -> bool {
-    matches!(
-        request,
-        MdtRequest::SetAttributes(..)
-            | MdtRequest::Create(..)
-            | MdtRequest::CreateUnnamed(..)
-            | MdtRequest::CreateWithData(..)
-            | MdtRequest::ClearPrivileges(_)
-            | MdtRequest::Unlink(..)
-            | MdtRequest::Rename(..)
-            | MdtRequest::Link(..)
-            | MdtRequest::SetXattr(..)
-            | MdtRequest::RemoveXattr(..)
-            | MdtRequest::SetDefaultLayout(..)
-            | MdtRequest::ChangeLayout(..)
-            | MdtRequest::SwapLayouts(..)
-    )
+    request.changes_namespace() || matches!(request, MdtRequest::ChangeLayout(..) | MdtRequest::SwapLayouts(..))
 }
 
 /// Whether this request may give a file objects, so that it needs OSTs.

@@ -721,6 +721,25 @@ impl MdtRequest {
             _ => false,
         }
     }
+
+    /// Whether it changes names or attributes for good: executed twice it would not be the same, and a sync must make it durable.
+    /// Not what opens and closes change, nor layouts: those are found by the objects, claimed again, or durable when answered.
+    pub fn changes_namespace(&self) -> bool {
+        matches!(
+            self,
+            MdtRequest::SetAttributes(..)
+                | MdtRequest::Create(..)
+                | MdtRequest::CreateUnnamed(..)
+                | MdtRequest::CreateWithData(..)
+                | MdtRequest::ClearPrivileges(_)
+                | MdtRequest::Unlink(..)
+                | MdtRequest::Rename(..)
+                | MdtRequest::Link(..)
+                | MdtRequest::SetXattr(..)
+                | MdtRequest::RemoveXattr(..)
+                | MdtRequest::SetDefaultLayout(..)
+        )
+    }
 }
 
 /// Answers of a metadata target.
