@@ -10,6 +10,7 @@ mod churn;
 mod counter;
 mod creates;
 mod moves;
+mod records;
 mod renames;
 mod writes;
 

@@ -1,16 +1,13 @@
 //! Clients write their own records of a shared file, closing it each time, while any of them gives it other layouts: what was
 //! acknowledged is in whatever layout the file has.
 
-use std::collections::BTreeMap;
-
-use parking_lot::Mutex;
 use rt::{BoxFuture, Entropy};
 
 use super::{
     Scenario, Verdict,
     actor::{Actor, CREATE_NEW, told},
+    records::Records,
 };
-use crate::reference::pattern;
 
 const FILE: &str = "moving";
 /// Not a multiple of anything: some records lie in two stripes, or in two components.
@@ -20,17 +17,15 @@ const PLACES: u64 = 16;
 /// Clients at most: each has places of its own.
 const CLIENTS: u64 = 4;
 
-/// What may lie at a place: the last value that was acknowledged, and one whose fate is open.
-type Place = (Option<u8>, Option<u8>);
-
-/// Seeds of the patterns at each place.
-#[derive(Default)]
+/// See the module documentation.
 pub struct Moves {
-    places: Mutex<BTreeMap<u64, Place>>,
+    records: Records,
 }
 
-fn contents(place: u64, seed: u8) -> Vec<u8> {
-    pattern(seed, place * RECORD_BYTES, RECORD_BYTES as usize)
+impl Default for Moves {
+    fn default() -> Self {
+        Self { records: Records::new(RECORD_BYTES) }
+    }
 }
 
 impl Scenario for Moves {
@@ -56,9 +51,10 @@ impl Scenario for Moves {
                 let place = actor.random.below(PLACES / CLIENTS) * CLIENTS + u64::from(actor.client) % CLIENTS;
                 let seed = actor.random.below(256) as u8;
                 let file = told("open", actor.open(FILE).await)?;
-                self.places.lock().entry(place).or_default().1 = Some(seed);
-                told("write", actor.write(&file, place * RECORD_BYTES, contents(place, seed)).await)?;
-                self.places.lock().insert(place, (Some(seed), None));
+                self.records.begin(place, seed);
+                let contents = self.records.contents(place, seed);
+                told("write", actor.write(&file, self.records.offset(place), contents).await)?;
+                self.records.end(place, seed);
                 actor.note(format_args!("wrote place {place}"));
                 told("close", actor.close(file).await)?;
             }
@@ -73,15 +69,7 @@ impl Scenario for Moves {
                 return Err("a file that nobody has open does not move".to_owned());
             }
             let data = told("read", actor.contents(FILE).await)?;
-            let places = self.places.lock().clone();
-            for (place, (written, under_way)) in &places {
-                let range = (place * RECORD_BYTES) as usize..((place + 1) * RECORD_BYTES) as usize;
-                let found = data.get(range.clone());
-                let as_told = written.is_some_and(|seed| found == Some(&contents(*place, seed)[..]));
-                if !as_told && under_way.is_none() {
-                    return Err(format!("place {place} (bytes {range:?} of {}) is not as written", data.len()));
-                }
-            }
+            self.records.judge(&data)?;
             let size = told("stat", actor.stat(FILE).await)?.size;
             if size != data.len() as u64 {
                 return Err(format!("size {size}, {} bytes read", data.len()));
