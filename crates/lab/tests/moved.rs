@@ -1,0 +1,109 @@
+//! A file that another client moves before it was synced: its writer hears what became of his data where they were, and nothing
+//! of what happened where they lie now.
+
+use std::sync::Arc;
+
+use bytes::Bytes;
+use client::{FileSystem, WriteOptions};
+use lab::{
+    Simulation,
+    cluster::{Cluster, ClusterOptions},
+    executor::RunLimits,
+    log::EventLog,
+    migration::{self, Manner},
+    seed::{set_default_layout, settings},
+    server::Role,
+};
+use layout::{LayoutSpec, StripeSpec};
+use rpc::message::mdt::{OpenFlags, open_flag};
+use types::{Credentials, FsError, FsResult, InodeNumber, OstIndex};
+
+const READ_WRITE: OpenFlags = OpenFlags(open_flag::READ | open_flag::WRITE);
+const SEED: u64 = 1;
+
+/// One stripe, on this OST.
+fn on_ost(ost: u16) -> LayoutSpec {
+    LayoutSpec::Plain(StripeSpec { osts: vec![OstIndex(ost)], ..StripeSpec::default() })
+}
+
+/// Runs `work` on a client.
+async fn on<T, F>(cluster: &Cluster, client: u16, work: impl FnOnce(Arc<FileSystem>) -> F) -> Result<T, String>
+where
+    T: Send + 'static,
+    F: Future<Output = FsResult<T>> + Send + 'static,
+{
+    let (file_system, _) = cluster.file_system(client).ok_or("the client is not mounted")?;
+    let outcome = cluster.on_client(client, work(file_system)).await.ok_or("the client died")?;
+    outcome.map_err(|error| error.to_string())
+}
+
+async fn lose_power(cluster: &Cluster, ost: u16) -> Result<(), String> {
+    cluster.lose_power(Role::Oss(ost));
+    cluster.ready().await
+}
+
+/// What two syncs say of a file that was written on OST 0 and moved to OST 1. `lost`: OST 0 lost power in between; else OST 1 did
+/// before.
+async fn syncs(cluster: &Cluster, lost: bool) -> Result<[FsResult<()>; 2], String> {
+    set_default_layout(cluster, on_ost(0)).await?;
+    if !lost {
+        lose_power(cluster, 1).await?;
+    }
+    let root = Credentials::root();
+    let inode = on(cluster, 0, |file_system| async move {
+        let created = file_system.create_open(&root, InodeNumber::ROOT, b"file", 0o644, 0, READ_WRITE).await?;
+        file_system.write(&created.file, 0, Bytes::from(vec![7; 100_000]), WriteOptions::default()).await?;
+        let inode = created.file.inode();
+        file_system.close(created.file, None).await?;
+        Ok(inode)
+    })
+    .await?;
+    if lost {
+        lose_power(cluster, 0).await?;
+    }
+    let move_it = |file_system| async move { migration::migrate(&file_system, inode, on_ost(1), Manner::Tool).await };
+    if !on(cluster, 1, move_it).await? {
+        return Err("a file that nobody has open does not move".to_owned());
+    }
+    on(cluster, 0, |file_system| async move {
+        let file = file_system.open(&Credentials::root(), inode, READ_WRITE).await?;
+        let told = [file_system.fsync(&file, false).await, file_system.fsync(&file, false).await];
+        file_system.close(file, None).await?;
+        Ok(told)
+    })
+    .await
+}
+
+fn told(lost: bool) -> [FsResult<()>; 2] {
+    // Unoptimised futures are deep.
+    const STACK_BYTES: usize = 256 << 20;
+    let run = move || {
+        let simulation = Simulation::new(SEED);
+        let log = EventLog::new(&simulation);
+        let main = {
+            let (simulation, log) = (simulation.clone(), log.clone());
+            async move {
+                let options = ClusterOptions { osts: 2, clients: 2, settings: settings(SEED) };
+                let cluster = Cluster::start(&simulation, &log, SEED, options).await?;
+                syncs(&cluster, lost).await
+            }
+        };
+        let ran = simulation.run(RunLimits::default(), main);
+        simulation.end();
+        ran.map_err(|stuck| stuck.to_string()).and_then(|outcome| outcome)
+    };
+    let thread = std::thread::Builder::new().stack_size(STACK_BYTES).spawn(run).expect("a thread");
+    thread.join().expect("the run ends").expect("the scenario")
+}
+
+#[test]
+fn what_was_lost_before_somebody_moved_the_file_is_told() {
+    let [first, second] = told(true);
+    assert!(matches!(first, Err(FsError::Device { .. })), "{first:?}");
+    assert_eq!(second, Ok(()), "once");
+}
+
+#[test]
+fn what_the_new_place_lost_before_the_file_came_there_is_not_told() {
+    assert_eq!(told(false), [Ok(()), Ok(())]);
+}
