@@ -37,6 +37,8 @@ pub(crate) struct Refused {
     pub ost: OstIndex,
     /// Its first byte, in the file.
     pub offset: u64,
+    /// Behind its last byte.
+    pub end: u64,
 }
 
 /// Why the changes of one attempt were refused.
@@ -53,9 +55,13 @@ impl Refusals {
     pub fn note<T>(&mut self, layout: &Layout, range: &ObjectRange, outcome: &FsResult<T>) {
         match (range.location, outcome) {
             (Location::Ost(ost), Err(FsError::NoSpace)) => {
-                let refused = Refused { slot: range.slot, ost, offset: range.file_offset() };
+                let offset = range.file_offset();
+                let end = range.pieces().last().map_or(offset, |piece| piece.file_offset + piece.bytes);
+                let refused = Refused { slot: range.slot, ost, offset, end };
                 let first = self.full.entry(range.slot).or_insert(refused);
-                first.offset = first.offset.min(refused.offset);
+                if offset < first.offset {
+                    *first = refused;
+                }
             }
             (_, Err(FsError::LayoutChanged)) => self.outdated = Some(layout.generation),
             _ => {}

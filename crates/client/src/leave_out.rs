@@ -5,15 +5,15 @@
 //!
 //! 1. the exclusive data lock: no truncation is under way, and whoever is refused by step 2 waits for step 4;
 //! 2. the fence: all objects of the component refuse layouts as old as the present one, for good; what they had let in is done;
-//! 3. the part: from the refused byte's block to the next data of any of these objects. Nobody can put any there now. If that
-//!    block has data, it is filled up where it is, since OSTs keep room for that, and the part begins behind it;
+//! 3. the part: from the first block of the refused change that holds no data to the next data of any of these objects. Nobody
+//!    can put any there now. What holds data is overwritten where it is, and the block an object ends in is filled up: OSTs
+//!    keep room for that;
 //! 4. the request to the MDT, which gives the layout the generation that the fence asks for, durably.
 //!
 //! A request that a fence refused has had no effect; its sender asks for the layout and tries again ([`FileSystem::renew_layout`]).
 //! If this client dies after step 2, the next one that is refused gets the layout's next generation, without another change.
 //!
-//! Downside: while data lie densely behind the refused byte, each part is small, and a layout takes some hundred components. An
-//! overwritten block counts as data, so a file that is overwritten on a full OST meets `NoSpace`.
+//! Downside: while data lie densely behind the refused byte, each part is small, and a layout takes some hundred components.
 
 use std::{collections::BTreeMap, sync::Arc};
 
@@ -49,7 +49,7 @@ impl FileSystem {
         };
         let Some(component) = layout.component_at(refused.offset).filter(present) else { return Ok(true) };
         self.fence(open.inode(), &layout, component).await?;
-        let Some(hole) = self.hole_at(open, &layout, component, refused.offset).await? else { return Ok(false) };
+        let Some(hole) = self.hole_at(open, &layout, component, refused).await? else { return Ok(false) };
         let request = LeaveOut {
             inode: open.inode(),
             open: file.id(),
@@ -97,22 +97,25 @@ impl FileSystem {
         open: &OpenInode,
         layout: &Layout,
         component: &Component,
-        offset: u64,
+        refused: Refused,
     ) -> FsResult<Option<Extent>> {
+        let object = |slot: u32| {
+            let location = layout.location(slot).expect("a slot of the layout");
+            Object::new(open.inode(), layout, (slot, location), Some(open))
+        };
         let data_from = async |start: u64| -> FsResult<u64> {
-            let seek = |slot: u32| {
-                let location = layout.location(slot).expect("a slot of the layout");
-                let object = Object::new(open.inode(), layout, (slot, location), Some(open));
-                self.seek_slot(object, layout, start, true)
-            };
+            let seek = |slot: u32| self.seek_slot(object(slot), layout, start, true);
             let mut next = component.extent.end;
             for found in join_all(component.slots().map(seek).collect()).await {
                 next = next.min(found?.unwrap_or(next));
             }
             Ok(next)
         };
-        let behind = offset.next_multiple_of(BLOCK_BYTES);
-        let mut start = offset / BLOCK_BYTES * BLOCK_BYTES;
+        // What has no hole was refused although it takes nothing new: no other place helps.
+        let empty = self.seek_slot(object(refused.slot), layout, refused.offset, false).await?;
+        let Some(empty) = empty.filter(|empty| *empty < refused.end) else { return Ok(None) };
+        let behind = empty.next_multiple_of(BLOCK_BYTES);
+        let mut start = empty / BLOCK_BYTES * BLOCK_BYTES;
         let mut end = data_from(start).await?;
         if end < behind {
             start = behind;

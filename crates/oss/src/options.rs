@@ -17,7 +17,7 @@ pub struct OstOptions {
     pub write_back_bytes: u64,
     /// Time without changes after which inline blocks of large objects are copied into their files anyway.
     pub write_back_idle: Duration,
-    /// Space kept free for the journal, the tables and for deleting: writes beyond it get `NoSpace`.
+    /// Space kept free for the journal, the tables, for overwriting and for deleting: writes of what is new get `NoSpace` beyond it.
     pub reserve_bytes: u64,
 }
 

@@ -111,7 +111,10 @@ impl Ost {
                 "writeback_mb",
                 space("inline data of large objects beyond which they move", |options| &mut options.write_back_bytes),
             ),
-            ("reserved_mb", space("space kept free for tables and deletes", |options| &mut options.reserve_bytes)),
+            (
+                "reserved_mb",
+                space("space kept free for tables, overwriting and deletes", |options| &mut options.reserve_bytes),
+            ),
         ]
     }
 

@@ -8,7 +8,8 @@
 //!   Unsynced changes survive a loss of power in whole blocks of 4096 bytes or not at all.
 //! - Data that do not match their checksum are never returned, nor used to compute new data.
 //! - A full device refuses a change whole (`NoSpace`: the object is what it was, or still missing), and still takes
-//!   truncations, punches, destroys, fences, and what goes on in the block that the object ends in.
+//!   truncations, punches, destroys, fences, what goes on in the block that the object ends in, and (in the reserve) changes
+//!   of blocks that all hold data.
 //! - Requests by a layout older than an object's fence have no effect (`LayoutChanged`).
 
 use bytes::Bytes;

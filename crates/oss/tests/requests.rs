@@ -226,6 +226,50 @@ fn a_full_device_fills_up_the_block_that_an_object_ends_in() {
     });
 }
 
+/// All of the first object.
+async fn whole(target: &Target) -> Vec<u8> {
+    let mut data = Vec::new();
+    loop {
+        let piece = target.read(object(1), data.len() as u64, MIB).await;
+        if piece.is_empty() {
+            return data;
+        }
+        data.extend(piece);
+    }
+}
+
+/// New contents need room only until they are where the old ones lie.
+#[test]
+fn what_a_full_device_holds_can_be_overwritten_again_and_again() {
+    run(async {
+        let options = OstOptions { reserve_bytes: MIB, ..quiet_options() };
+        let target = Target::with(1, MemoryDevice::with_capacity(16 * MIB), options).await;
+        let piece = 256 * KIB;
+        let mut written = 0;
+        while target.write_with(object(1), written * piece, &pattern(1, written * piece, piece), false).await.is_ok() {
+            written += 1;
+        }
+        assert_eq!(written, 60, "up to the reserve");
+        for seed in 2..4 {
+            for number in 0..written {
+                // Not at the boundaries of blocks.
+                let offset = (number * piece).saturating_sub(1000);
+                target.write(object(1), offset, &pattern(seed, offset, piece)).await;
+            }
+            let end = (written - 1) * piece + piece - 1000;
+            assert!(whole(&target).await[..end as usize] == pattern(seed, 0, end), "seed {seed}");
+        }
+        // What also touches blocks without data is refused as a whole.
+        let (last, before) = ((written - 1) * piece, whole(&target).await);
+        let refused = target.write_with(object(1), last, &pattern(7, last, 2 * piece), false).await;
+        assert_eq!(refused.unwrap_err(), FsError::NoSpace);
+        target.sync().await;
+        let target = target.power_loss(1).await;
+        assert!(whole(&target).await == before);
+        target.done(OstRequest::Verify(object(1))).await;
+    });
+}
+
 #[test]
 fn a_device_that_fills_up_behind_the_targets_back_is_noticed_by_the_write() {
     run(async {

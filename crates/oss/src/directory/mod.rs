@@ -50,6 +50,7 @@
 mod change;
 mod commit;
 mod fence;
+mod overwrite;
 mod read;
 mod recovery;
 mod seek;
@@ -118,6 +119,8 @@ pub struct DirectoryStore {
     volatile: Mutex<Volatile>,
     /// Held by a commit and by a round of write-back: both write to host files where requests do not.
     committing: tokio::sync::Mutex<()>,
+    /// Held by who overwrites in the reserve, and by who makes room for that.
+    overwriting: tokio::sync::Mutex<()>,
     /// Wakes the task before its interval ends.
     wanted: Arc<Notify>,
     space: SpaceGuard,

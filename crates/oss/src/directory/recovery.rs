@@ -89,6 +89,7 @@ impl DirectoryStore {
             locks: Default::default(),
             volatile: Mutex::default(),
             committing: Default::default(),
+            overwriting: Default::default(),
             wanted: Arc::new(Notify::new()),
             space: Default::default(),
             buffers: Default::default(),

@@ -96,7 +96,11 @@ impl DirectoryStore {
 
     /// Room for `bytes` more, or `NoSpace`.
     pub(super) async fn reserve(&self, bytes: u64) -> FsResult<Grant<'_>> {
-        let reserve = self.reserve_bytes();
+        self.reserve_above(self.reserve_bytes(), bytes).await
+    }
+
+    /// Room for `bytes` more that leaves `reserve` free, or `NoSpace`.
+    pub(super) async fn reserve_above(&self, reserve: u64, bytes: u64) -> FsResult<Grant<'_>> {
         if let Some(grant) = self.space.grant(bytes, reserve, self.seams.clock.now()) {
             return Ok(grant);
         }

@@ -1,7 +1,8 @@
 //! Writing: new contents of each block, bytes to the host file, then the records.
 //!
-//! 1. Room on the device. The block that an object ends in may be filled up from the reserve: one block per object, so that
-//!    what goes on elsewhere (see the layout) can begin at a block's boundary.
+//! 1. Room on the device. What is there already may be overwritten on the reserve ([`super::overwrite`]). The block that an
+//!    object ends in may be filled up from it: one block per object, so that what goes on elsewhere (see the layout) can begin
+//!    at a block's boundary.
 //! 2. The range lock, and under it the fence.
 //! 3. Contents: blocks written in part are read, verified and merged.
 //! 4. Blocks that may go in place are written to the host file.
@@ -17,7 +18,11 @@ use rpc::{
 };
 use types::{FsError, FsResult, ObjectId, limits::BLOCK_BYTES, limits::FILE_BYTES_MAX};
 
-use super::{BLOCK, DirectoryStore, blocks_of, host_file, transaction::Applied};
+use super::{
+    BLOCK, DirectoryStore, blocks_of, host_file,
+    overwrite::{OVERWRITE_ATTEMPTS, Room},
+    transaction::Applied,
+};
 use crate::{
     chunk_record::{BlockState, ChunkRecord},
     options::IN_PLACE_BYTES_MIN,
@@ -67,26 +72,47 @@ impl DirectoryStore {
         assert!(bytes > 0, "the target answers empty writes");
         let end = offset.checked_add(bytes).filter(|end| *end <= FILE_BYTES_MAX).ok_or(FsError::FileTooLarge)?;
         let blocks = blocks_of(offset, bytes);
-        let grant = self.reserve((blocks.end - blocks.start) * BLOCK_BYTES).await;
-        let guard = self.locks.exclusive(object, blocks.clone()).await;
-        self.check_fence(object, write.layout_generation)?;
-        let use_reserve = grant.is_err();
-        if let Err(error) = grant.as_ref()
-            && !(*error == FsError::NoSpace && self.ends_in(object, &blocks)?)
-        {
-            return Err(error.clone());
-        }
-        let contents = self.new_contents(write, &data).await?;
-        let bytes_without_record = BytesWithoutRecord::of(self, &contents);
-        self.write_in_place(object, offset, &data, &contents).await?;
-        let (first, last) = self.record_write(object, end, &contents, use_reserve, origin).await?;
-        bytes_without_record.recorded();
-        drop(guard);
+        let mut attempts = 1;
+        let (first, last) = loop {
+            match self.try_write(write, &data, (end, &blocks), origin).await {
+                Err(FsError::NoSpace) if attempts < OVERWRITE_ATTEMPTS && self.hold_data(object, &blocks)? => {
+                    attempts += 1;
+                    self.make_room_to_overwrite().await?;
+                }
+                outcome => break outcome?,
+            }
+        };
         self.written(last).await?;
         if write.sync {
             self.sync_objects(&[object]).await?;
         }
         Ok(Self::changed(&first, &last))
+    }
+
+    /// Steps 1 to 5, with the end of the write and the blocks it touches.
+    async fn try_write(
+        &self,
+        write: &Write,
+        data: &Bytes,
+        (end, blocks): (u64, &std::ops::Range<u64>),
+        origin: Option<Origin>,
+    ) -> FsResult<(Applied, Applied)> {
+        let object = write.object;
+        let room = self.room_for(object, blocks).await?;
+        let _guard = self.locks.exclusive(object, blocks.clone()).await;
+        self.check_fence(object, write.layout_generation)?;
+        let use_reserve = match room {
+            Room::Granted(_) => false,
+            Room::ToOverwrite(..) if self.hold_data(object, blocks)? => false,
+            Room::ToOverwrite(..) | Room::None if self.ends_in(object, blocks)? => true,
+            Room::ToOverwrite(..) | Room::None => return Err(FsError::NoSpace),
+        };
+        let contents = self.new_contents(write, data).await?;
+        let bytes_without_record = BytesWithoutRecord::of(self, &contents);
+        self.write_in_place(object, write.offset, data, &contents).await?;
+        let recorded = self.record_write(object, end, &contents, use_reserve, origin).await?;
+        bytes_without_record.recorded();
+        Ok(recorded)
     }
 
     /// Whether these blocks are the one that the object ends in, with bytes of its in it.

@@ -18,7 +18,7 @@ use std::{ops::Bound, time::Duration};
 use bytes::Bytes;
 use types::{FsError, FsResult, ObjectId, limits::BLOCK_BYTES};
 
-use super::{BLOCK, DirectoryStore, host_file, transaction::Transaction};
+use super::{BLOCK, DirectoryStore, host_file, transaction::Transaction, volatile::Volatile};
 use crate::{
     chunk_record::{CHUNK_BLOCKS, CHUNK_RECORD_BYTES_MAX, ChunkRecord},
     tables::{INLINE, parse_part_key, part_key},
@@ -53,16 +53,8 @@ impl DirectoryStore {
     pub(super) async fn write_back_due(&self) -> FsResult<()> {
         let mut committed = self.seams.clock.now();
         let mut fruitless = 0;
-        while let Some((object, chunk)) = self.next_to_write_back(fruitless) {
-            let round = self.write_back(object, chunk, ROUND_BLOCKS_MAX).await;
-            let next = round.as_ref().map_or(None, |round| round.next);
-            self.volatile.lock().write_back_hand = (object, next);
-            let round = match round {
-                Err(FsError::NoSpace) => return Err(FsError::NoSpace),
-                Err(error) => self.note_fruitless(object, &error),
-                Ok(round) => round,
-            };
-            fruitless = if round.moved > 0 { 0 } else { fruitless + 1 };
+        while let Some(place) = self.next_to_write_back(fruitless) {
+            fruitless = self.write_back_at(place, fruitless).await?;
             let (now, interval) = (self.seams.clock.now(), self.options.lock().commit_interval);
             if now.since(committed) >= interval {
                 self.commit_due().await;
@@ -85,13 +77,41 @@ impl DirectoryStore {
         Round { moved: 0, next: None }
     }
 
-    /// Where the next round is to be; `None` if none is due, or if so many rounds moved nothing that all objects had one.
+    /// Writes back all that can be, due or not.
+    pub(super) async fn write_back_all(&self) -> FsResult<()> {
+        let mut fruitless = 0;
+        loop {
+            let place = self.hand(&self.volatile.lock(), fruitless);
+            let Some(place) = place else { return Ok(()) };
+            fruitless = self.write_back_at(place, fruitless).await?;
+        }
+    }
+
+    /// One round; how many in a row have moved nothing then.
+    async fn write_back_at(&self, (object, chunk): (ObjectId, u64), fruitless: usize) -> FsResult<usize> {
+        let round = self.write_back(object, chunk, ROUND_BLOCKS_MAX).await;
+        let next = round.as_ref().map_or(None, |round| round.next);
+        self.volatile.lock().write_back_hand = (object, next);
+        let round = match round {
+            Err(FsError::NoSpace) => return Err(FsError::NoSpace),
+            Err(error) => self.note_fruitless(object, &error),
+            Ok(round) => round,
+        };
+        Ok(if round.moved > 0 { 0 } else { fruitless + 1 })
+    }
+
+    /// Where the next round is to be; `None` if none is due, or possible.
     fn next_to_write_back(&self, fruitless: usize) -> Option<(ObjectId, u64)> {
         let volatile = self.volatile.lock();
         let options = self.options.lock();
         let idle = self.seams.clock.now().since(volatile.last_change) >= options.write_back_idle;
         let over = volatile.backlog_blocks * BLOCK_BYTES > options.write_back_bytes;
-        if volatile.failure.is_some() || self.is_stopping() || !(idle || over) || fruitless > volatile.backlog.len() {
+        if idle || over { self.hand(&volatile, fruitless) } else { None }
+    }
+
+    /// Where the hand is; `None` if nothing waits, or if so many rounds moved nothing that all objects had one.
+    fn hand(&self, volatile: &Volatile, fruitless: usize) -> Option<(ObjectId, u64)> {
+        if volatile.failure.is_some() || self.is_stopping() || fruitless > volatile.backlog.len() {
             return None;
         }
         match volatile.write_back_hand {
@@ -194,6 +214,8 @@ impl DirectoryStore {
             let mut moved_now = 0;
             let record = |transaction: &mut Transaction<'_>| {
                 transaction.in_background();
+                // The table gets smaller by it.
+                transaction.use_reserve();
                 moved_now = 0;
                 for copy in part {
                     if !transaction.changed_during_write_back(copy.block) {

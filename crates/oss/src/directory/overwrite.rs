@@ -1,0 +1,87 @@
+//! Overwriting on a full device.
+//!
+//! What is overwritten has its place in a host file, or in the table. New contents go to the journal and the table first, so
+//! that a loss of power tears nothing, and by write-back to where the old ones lie. So overwriting needs room for a time only,
+//! and where new data are refused, it goes on in the reserve: down to what the tables keep for themselves
+//! ([`kv::Store::device_reserve`]), one write after the other, with little waiting for write-back. When even that is used up,
+//! everything is written back and the table's changes go to their place, which gives the room back; then it is tried again.
+//!
+//! A write counts if all blocks it touches hold data. A write that also touches others is refused, and what they are to hold
+//! goes elsewhere (`client::leave_out`).
+//!
+//! Downside: this takes a device that overwrites in place. On a host file system that writes everything anew (btrfs), or if
+//! somebody else fills the device beyond the reserve, overwriting is refused. And it is slow: each some megabytes wait for
+//! flushes.
+
+use std::ops::Range;
+
+use tokio::sync::MutexGuard;
+use types::{FsError, FsResult, ObjectId, limits::BLOCK_BYTES};
+
+use super::{DirectoryStore, space::Grant};
+use crate::chunk_record::BlockState;
+
+/// How often a write is tried.
+pub(super) const OVERWRITE_ATTEMPTS: usize = 4;
+/// Inline bytes that may wait for write-back while the reserve is used.
+const BACKLOG_BYTES_MAX: u64 = 8 << 20;
+/// What a checkpoint takes for each byte of changed contents.
+const CHECKPOINT_FACTOR: u64 = 2;
+
+/// What a write may use.
+pub(super) enum Room<'a> {
+    /// As any other.
+    Granted(#[expect(dead_code, reason = "held until the write is done")] Grant<'a>),
+    /// The reserve, if all its blocks hold data when it has their lock.
+    ToOverwrite(
+        #[expect(dead_code, reason = "held until the write is done")] Grant<'a>,
+        #[expect(dead_code, reason = "held until the write is done")] MutexGuard<'a, ()>,
+    ),
+    /// None.
+    None,
+}
+
+impl DirectoryStore {
+    /// Room for a write of these blocks.
+    pub(super) async fn room_for(&self, object: ObjectId, blocks: &Range<u64>) -> FsResult<Room<'_>> {
+        let bytes = (blocks.end - blocks.start) * BLOCK_BYTES;
+        match self.reserve(bytes).await {
+            Ok(grant) => return Ok(Room::Granted(grant)),
+            Err(FsError::NoSpace) => {}
+            Err(error) => return Err(error),
+        }
+        if !self.hold_data(object, blocks)? {
+            return Ok(Room::None);
+        }
+        let turn = self.overwriting.lock().await;
+        if self.write_back_bytes() > BACKLOG_BYTES_MAX {
+            return Ok(Room::None);
+        }
+        match self.reserve_above(self.kv.device_reserve(), bytes * CHECKPOINT_FACTOR).await {
+            Ok(grant) => Ok(Room::ToOverwrite(grant, turn)),
+            Err(FsError::NoSpace) => Ok(Room::None),
+            Err(error) => Err(error),
+        }
+    }
+
+    /// Whether all these blocks hold data.
+    pub(super) fn hold_data(&self, object: ObjectId, blocks: &Range<u64>) -> FsResult<bool> {
+        Ok(self.block_states(object, blocks.clone())?.iter().all(|state| *state != BlockState::Absent))
+    }
+
+    /// Gives back what overwriting took. Without success where there is no room for that either: then the next attempt is
+    /// refused.
+    pub(super) async fn make_room_to_overwrite(&self) -> FsResult<()> {
+        let _turn = self.overwriting.lock().await;
+        match self.write_back_all().await {
+            Ok(()) | Err(FsError::NoSpace) => {}
+            Err(error) => return Err(error),
+        }
+        match self.kv.checkpoint().await {
+            Ok(_) | Err(kv::Error::NoSpace) => {}
+            Err(error) => return Err(self.kv_error(error)),
+        }
+        self.space.forget();
+        Ok(())
+    }
+}
