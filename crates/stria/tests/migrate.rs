@@ -11,7 +11,12 @@ use std::{
     process::Command,
 };
 
-use common::{FileSystem, Output, PATIENCE, Transport, file_system::stria, load::Random, wait_for};
+use common::{
+    FileSystem, Output, PATIENCE, Transport,
+    file_system::stria,
+    load::{Random, compare_file},
+    wait_for,
+};
 
 fn lfs(system: &FileSystem, line: &str) -> Output {
     system.shell(&format!("cd $A && lfs {line}")).env("LC_ALL", "C").output()
@@ -295,5 +300,57 @@ fn an_end_in_the_middle_leaves_the_file_as_it_was() {
     system.mount(0);
     assert!(fs::read(&path).expect("read") == [&data[..], b"!"].concat());
     assert_eq!(succeed(&system, "getstripe -c file"), "3\n");
+    system.finish();
+}
+
+/// Moves and swaps, and at some moment in the middle the tools end, or the metadata server, or both: then fsck finds nothing
+/// wrong, has nothing to repair, and the files read back as they were.
+#[test]
+fn fsck_finds_nothing_wrong_whoever_ends_in_the_middle_of_moves() {
+    const ROUNDS: u64 = 9;
+    let mut system = FileSystem::start(Transport::Tcp, 1);
+    let mut random = Random(12);
+    let paths = ["moved", "grown", "one", "two"].map(|name| system.root().join(name));
+    let mut data = [3, 4, 5, 6].map(|seed| Random(seed).bytes((1 << 20) + 1000 * seed));
+    for (path, data) in paths.iter().zip(&data) {
+        fs::write(path, data).expect("write");
+    }
+    for round in 0..ROUNDS {
+        let count = (1 + round % 4).to_string();
+        let mut tools = vec![
+            start(&system, &["migrate", "-c", &count], &paths[0]),
+            start(&system, &["migrate", "-E", "64K", "-L", "mdt", "-E", "eof", "-c", &count], &paths[1]),
+            start(&system, &["swap_layouts", &paths[2].to_string_lossy()], &paths[3]),
+        ];
+        // Any moment will do.
+        std::thread::sleep(std::time::Duration::from_millis(random.below(120)));
+        let (server_ends, tools_end) = (round % 3 != 0, round % 3 != 1);
+        if tools_end {
+            tools.iter_mut().for_each(|tool| tool.kill().expect("kill"));
+        }
+        if server_ends {
+            system.kill_server(0);
+            system.start_server(0);
+        }
+        for tool in &mut tools {
+            tool.wait().expect("it ends");
+        }
+        system.check();
+        // The swap happened or not, as a whole.
+        if fs::read(&paths[2]).expect("read") == data[3] {
+            data.swap(2, 3);
+        }
+        for (path, data) in paths.iter().zip(&data) {
+            compare_file(path, data);
+        }
+        // Whoever looked has settled what was not.
+        let repaired = system.fsck(&["--data", "--repair"]);
+        assert!(repaired.status == 0 && repaired.stdout.contains(" 0 problems"), "round {round}: {repaired:?}");
+        for (path, data) in paths.iter().zip(&data) {
+            compare_file(path, data);
+        }
+        File::options().append(true).open(&paths[1]).expect("open").write_all(b"more").expect("write");
+        data[1].extend(b"more");
+    }
     system.finish();
 }
