@@ -124,7 +124,8 @@ impl Worker {
                         Some(Location::Ost(_)) => lost.at_ost |= gone,
                         Some(Location::Mdt) | None => lost.at_mdt |= gone,
                     }
-                    block.adopt(version, hit, loss.at);
+                    // What was under way may have come after the loss, as late as now.
+                    block.adopt(version, hit, self.simulation.now());
                 }
                 found => {
                     return Err(format!(
