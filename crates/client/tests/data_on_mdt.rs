@@ -182,6 +182,9 @@ async fn holes_are_found_on_both_sides_of_the_boundary() {
     assert_eq!(seek(0, SeekTarget::Hole).await, Ok(3 * STRIPE));
     fs.allocate(&file, AllocateMode::Punch, STRIPE - 8192, 16384).await.unwrap();
     assert_eq!(seek(0, SeekTarget::Hole).await, Ok(STRIPE - 8192));
+    for inside in [STRIPE - 8192 + 5, STRIPE + 5] {
+        assert_eq!(seek(inside, SeekTarget::Hole).await, Ok(inside), "in the middle of a block without data");
+    }
     assert_eq!(seek(STRIPE - 8192, SeekTarget::Data).await, Ok(STRIPE + 8192));
     assert_eq!(seek(STRIPE + 8192, SeekTarget::Hole).await, Ok(3 * STRIPE));
     assert!(read(&fs, &file, STRIPE - 8192, 16384).await.iter().all(|byte| *byte == 0));
