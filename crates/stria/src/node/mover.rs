@@ -5,15 +5,18 @@
 //! Life cycle: [`Mover::start`]; [`Mover::stop`] before clients and targets end: a move under way is given up, and what it
 //! made goes with its session.
 
-use std::{fmt, sync::Arc};
+use std::{fmt, sync::Arc, time::Duration};
 
 use client::{FileSystem, MountOptions, courtesy::Courtesy};
 use layout::LayoutSpec;
 use mds::Mdt;
 use parking_lot::Mutex;
-use rt::Seams;
+use rt::{Seams, clock};
 use tokio::sync::watch;
-use types::{Credentials, FsError, FsResult};
+use types::{Credentials, FsError, FsResult, InodeNumber};
+
+/// How long a file that is in use is left alone before it is tried again: the reader that made it worth a move has it open still.
+const PAUSES_WHILE_IN_USE: [Duration; 2] = [Duration::from_secs(1), Duration::from_secs(5)];
 
 /// What was done since the start.
 #[derive(Clone, Copy, Debug, Default)]
@@ -104,21 +107,34 @@ impl Work {
     /// Waits for a file and moves it.
     async fn move_next(&self, mounted: &mut Option<Arc<FileSystem>>) {
         let inode = self.mdt.next_move().await;
-        let bytes_per_second = self.mdt.parameters().migration_bytes_per_second;
-        if bytes_per_second == 0 {
-            return;
-        }
-        let moved = async {
-            let client = match mounted {
-                Some(client) => client,
-                None => mounted.insert(FileSystem::mount(self.seams.clone(), (self.options)()).await?),
-            };
-            let mut courtesy = Courtesy::new(bytes_per_second);
-            client.migrate(&Credentials::root(), inode, LayoutSpec::Automatic, false, Some(&mut courtesy)).await
-        }
-        .await;
+        let mut pauses = PAUSES_WHILE_IN_USE.into_iter();
+        let moved = loop {
+            let bytes_per_second = self.mdt.parameters().migration_bytes_per_second;
+            if bytes_per_second == 0 {
+                return;
+            }
+            let moved = self.try_move(inode, bytes_per_second, mounted).await;
+            match (&moved, pauses.next()) {
+                (Err(FsError::Busy), Some(pause)) => clock::sleep(&*self.seams.clock, pause).await,
+                _ => break moved,
+            }
+        };
         tracing::info!(target = self.mdt.name(), %inode, outcome = ?moved, "a file that lies badly was to be moved");
         self.count(&moved);
+    }
+
+    async fn try_move(
+        &self,
+        inode: InodeNumber,
+        bytes_per_second: u64,
+        mounted: &mut Option<Arc<FileSystem>>,
+    ) -> FsResult<u64> {
+        let client = match mounted {
+            Some(client) => client,
+            None => mounted.insert(FileSystem::mount(self.seams.clone(), (self.options)()).await?),
+        };
+        let mut courtesy = Courtesy::new(bytes_per_second);
+        client.migrate(&Credentials::root(), inode, LayoutSpec::Automatic, false, Some(&mut courtesy)).await
     }
 
     fn count(&self, moved: &FsResult<u64>) {
