@@ -156,9 +156,9 @@ fn why_automatic(start: u64, stripes: u32) -> String {
     let watermark = WATERMARKS.iter().find(|watermark| start < watermark.end).unwrap_or(&WATERMARKS[0]);
     let usual = watermark.stripe_count;
     if stripes > usual {
-        let large = if stripes <= LARGE_REQUEST_STRIPES { "it was written in large requests, " } else { "" };
+        let large = if stripes <= LARGE_REQUEST_STRIPES { "large requests, " } else { "" };
         return format!(
-            "{stripes} instead of {usual}: {large}so many wrote it at a time, or so large it, or the last files of such names, became"
+            "{stripes} instead of {usual}, for one of these: {large}several writers, a length given first, large files with such names"
         );
     }
     if stripes < usual && usual < types::limits::STRIPE_COUNT_MAX {
@@ -245,8 +245,8 @@ f: 200 MiB in 5 objects; automatic: the layout grows with the file
 
     #[test]
     fn unusual_counts_are_justified() {
-        assert!(why_automatic(4 << 20, 6).starts_with("6 instead of 1: so many wrote it"));
-        assert!(why_automatic(4 << 20, 4).starts_with("4 instead of 1: it was written in large requests, so many"));
+        assert!(why_automatic(4 << 20, 6).starts_with("6 instead of 1, for one of these: several writers, a length"));
+        assert!(why_automatic(4 << 20, 4).starts_with("4 instead of 1, for one of these: large requests, several"));
         assert!(why_automatic(64 << 20, 2).starts_with("2 instead of 4: there were no more OSTs"));
         assert_eq!(why_automatic(16 << 30, 64), "beyond 16 GiB a file is worth 64 OSTs");
     }
