@@ -46,4 +46,10 @@ pub trait ColdStore: Send + Sync {
     /// Begins to give back the space of what was deleted or overwritten, if it should; does not wait. Called behind
     /// commits, and when there was no room for one.
     fn reclaim(&self) {}
+    /// Ends everything and lets go of it: when this completes, no file is touched any more, and the store can be opened again,
+    /// whoever still has this handle. What was asked for before is done first. Calls afterwards fail, except this one; a store
+    /// that works only while it is called, and holds nothing, need not care. Dropping the handle closes as well, and blocks.
+    fn close(&self) -> BoxFuture<'static, ()> {
+        Box::pin(async {})
+    }
 }

@@ -8,8 +8,9 @@
 //! durable in the journal; after the first failed write or flush nothing changes any more. No lock is held across an
 //! await, and none while the cold store is read.
 //!
-//! Life cycle: [`Store::open`] (recovery, three background tasks) -> use -> [`Store::close`] (checkpoint, tasks ended).
-//! Dropping a store without closing it is what a crash of the process is, except that a write in progress may be cut.
+//! Life cycle: [`Store::open`] (recovery, four background tasks) -> use -> [`Store::close`] (checkpoint, tasks ended, cold
+//! store closed). Dropping a store without closing it is what a crash of the process is, except that a write in progress may
+//! be cut.
 //!
 //! Downside: one lock per store; its users are expected to be one state machine each. A read that misses memory blocks the
 //! core while the cold store looks it up.
@@ -232,14 +233,16 @@ impl Store {
         self.shared.statistics()
     }
 
-    /// Makes everything durable, checkpoints, ends the background tasks. Later calls fail. A checkpoint that fails is no
-    /// error: the journal has everything.
+    /// Makes everything durable, checkpoints, ends the background tasks, closes the cold store: afterwards the store can be
+    /// opened again, and no file is touched any more, whoever still has this one. Later calls fail. A checkpoint that fails
+    /// is no error: the journal has everything.
     pub async fn close(&self) -> Result<()> {
         let result = self.shared.settle().await;
         self.shared.stop();
         let mut tasks = self.shared.tasks.subscribe();
         // The sender lives in `shared`: waiting cannot fail.
         let _ = tasks.wait_for(|running| *running == 0).await;
+        self.shared.cold.close().await;
         result
     }
 }

@@ -101,6 +101,26 @@ async fn commits_are_found_again() {
     }
 }
 
+/// Whoever still has the handle: a store of which somebody keeps a reference must not keep its directory.
+#[tokio::test]
+async fn a_closed_store_can_be_opened_again_at_once() {
+    for mut subject in subjects() {
+        let closed = subject.open();
+        let written = closed.write(vec![put(1, b"a", b"1")]);
+        closed.close().await;
+        written.await.expect("what was asked for before is done first");
+        closed.close().await;
+        let cold = subject.open();
+        assert_eq!(cold.get(Table(1), b"a").unwrap().unwrap(), "1");
+        assert!(closed.get(Table(1), b"a").is_err(), "the old handle is dead");
+        assert!(closed.write(vec![put(1, b"a", b"2")]).await.is_err());
+        assert!(closed.commit(Checkpoint { store: 1, lsn: Lsn(1) }).await.is_err());
+        drop(closed);
+        assert_eq!(cold.get(Table(1), b"a").unwrap().unwrap(), "1");
+        cold.close().await;
+    }
+}
+
 /// A future that nobody polls any more does not stop the writes after it.
 #[tokio::test]
 async fn an_abandoned_write_is_harmless() {

@@ -210,8 +210,10 @@ async fn files_and_fjall_keep_a_store() {
         store.written(lsn).await.unwrap();
     }
     store.close().await.unwrap();
-    drop(store);
+    // Whoever still has it.
+    let closed = store;
     let store = open().await;
+    assert!(closed.scan(T, &[], None, &mut |_, _| true).is_err(), "its tables are another one's now");
     store.apply(put(1, b"after", b"")).unwrap();
     let lsn = store.apply(put(1, &0u32.to_be_bytes(), b"changed")).unwrap();
     store.durable(lsn).await.unwrap();

@@ -210,7 +210,9 @@ impl DirectoryStore {
     pub(super) fn start_task(store: &Arc<Self>) {
         let (clock, wanted) = (store.seams.clock.clone(), store.wanted.clone());
         let weak: Weak<Self> = Arc::downgrade(store);
+        let running = store.tasks.subscribe();
         let task = async move {
+            let _running = running;
             loop {
                 let Some(store) = weak.upgrade() else { return };
                 let interval = store.options.lock().commit_interval;

@@ -76,7 +76,7 @@ use kv::Store;
 use parking_lot::Mutex;
 use rpc::message::ost::{Changed, ObjectAttributes, Read, ReadDone, SpaceChange, Write};
 use rt::{BoxFuture, Device, Seams};
-use tokio::sync::Notify;
+use tokio::sync::{Notify, watch};
 use types::{FsError, FsResult, ObjectId, SpaceUsage, limits::BLOCK_BYTES, limits::FILE_BYTES_MAX};
 
 pub use self::recovery::{Parts, Recovery};
@@ -128,6 +128,8 @@ pub struct DirectoryStore {
     /// Most bytes of one batch, roughly.
     batch_bytes: usize,
     stopping: AtomicBool,
+    /// Each task has a receiver, while it runs.
+    tasks: watch::Sender<()>,
     /// Host files without a record from before the opening are gone.
     swept: AtomicBool,
     /// A host file may have been left without a record since, wherever the sweep is.
@@ -363,6 +365,8 @@ impl ObjectStore for DirectoryStore {
         Box::pin(async move {
             self.stopping.store(true, Ordering::Release);
             self.wanted.notify_one();
+            // From here on nobody touches host files but this commit: the next process may have its own.
+            self.tasks.closed().await;
             self.commit().await?;
             self.mark_clean().await
         })
@@ -371,7 +375,36 @@ impl ObjectStore for DirectoryStore {
 
 #[cfg(test)]
 mod tests {
-    use super::*;
+    use std::{
+        pin::pin,
+        task::{Context, Waker},
+    };
+
+    use super::{
+        test_store::{TestStore, quiet},
+        *,
+    };
+
+    /// A sweep that goes on behind it would remove a file that the target's next process has just made.
+    #[tokio::test]
+    async fn a_stop_waits_for_the_tasks() {
+        let target = TestStore::new(quiet()).await;
+        let store = &target.ost.directory;
+        assert_eq!(store.tasks.receiver_count(), 1, "commits");
+        DirectoryStore::start_sweep(store);
+        assert_eq!(store.tasks.receiver_count(), 2);
+        let busy = store.tasks.subscribe();
+        {
+            let mut stop = pin!(store.stop());
+            for _ in 0..1000 {
+                assert!(stop.as_mut().poll(&mut Context::from_waker(Waker::noop())).is_pending());
+                tokio::task::yield_now().await;
+            }
+            drop(busy);
+            stop.await.unwrap();
+        }
+        assert_eq!(store.tasks.receiver_count(), 0);
+    }
 
     #[test]
     fn host_files_are_named_after_their_objects() {

@@ -19,7 +19,7 @@ use kv::{Batch, Losses, Store, Table};
 use parking_lot::Mutex;
 use rpc::checksum::crc32c;
 use rt::{Device, Seams};
-use tokio::sync::Notify;
+use tokio::sync::{Notify, watch};
 use types::{FsError, FsResult, ObjectId, limits::BLOCK_BYTES};
 
 use super::{
@@ -95,6 +95,7 @@ impl DirectoryStore {
             buffers: Default::default(),
             batch_bytes,
             stopping: false.into(),
+            tasks: watch::Sender::new(()),
             swept: false.into(),
             strayed: false.into(),
         });
@@ -325,10 +326,12 @@ impl DirectoryStore {
     }
 
     /// Removes host files that belong to nothing, in the background.
-    fn start_sweep(store: &Arc<Self>) {
+    pub(super) fn start_sweep(store: &Arc<Self>) {
         let weak = Arc::downgrade(store);
         let clock = store.seams.clock.clone();
+        let running = store.tasks.subscribe();
         let task = async move {
+            let _running = running;
             for directory in 0..=0xffu8 {
                 let Some(store) = weak.upgrade() else { return };
                 let prefix = format!("{OBJECT_DIRECTORY}{directory:02x}/");

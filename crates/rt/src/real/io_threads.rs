@@ -7,7 +7,7 @@
 use std::{collections::VecDeque, io, panic::AssertUnwindSafe, sync::Arc};
 
 use parking_lot::{Condvar, Mutex};
-use tokio::sync::oneshot;
+use tokio::sync::{Notify, oneshot};
 
 use crate::BoxFuture;
 
@@ -38,6 +38,8 @@ struct Shared {
     name: String,
     state: Mutex<State>,
     work: Condvar,
+    /// The last job there was has ended.
+    rested: Notify,
 }
 
 #[derive(Default)]
@@ -54,7 +56,8 @@ struct State {
 impl IoThreads {
     /// A pool whose threads are called `name`, with `threads` threads (1..=[`IO_THREADS_MAX`]).
     pub fn new(name: &str, threads: usize) -> io::Result<Self> {
-        let shared = Shared { name: name.to_owned(), state: Mutex::default(), work: Condvar::new() };
+        let (name, rested) = (name.to_owned(), Notify::new());
+        let shared = Shared { name, state: Mutex::default(), work: Condvar::new(), rested };
         let pool = Self { shared: Arc::new(shared) };
         pool.set_threads(threads)?;
         Ok(pool)
@@ -93,6 +96,18 @@ impl IoThreads {
         }
     }
 
+    /// Waits until there is no job, those of dropped futures included.
+    pub async fn rest(&self) {
+        loop {
+            let mut rested = std::pin::pin!(self.shared.rested.notified());
+            rested.as_mut().enable();
+            if self.shared.state.lock().is_at_rest() {
+                return;
+            }
+            rested.await;
+        }
+    }
+
     /// Executes `job` on a thread of the pool; queued at the future's first poll, and then executed even if the future is
     /// dropped. A job that panics is an error.
     pub fn run<T: Send + 'static>(
@@ -113,6 +128,12 @@ impl Drop for IoThreads {
     fn drop(&mut self) {
         self.shared.state.lock().wanted = 0;
         self.shared.work.notify_all();
+    }
+}
+
+impl State {
+    fn is_at_rest(&self) -> bool {
+        self.queue.is_empty() && self.running == 0
     }
 }
 
@@ -147,6 +168,9 @@ impl Shared {
             state = self.state.lock();
             state.running -= 1;
             state.served += 1;
+            if state.is_at_rest() {
+                self.rested.notify_waiters();
+            }
         }
     }
 }
@@ -211,6 +235,24 @@ mod tests {
         let pool = IoThreads::new("io", 1).unwrap();
         assert!(wait(pool.run::<()>(|| panic!("on purpose"))).is_err());
         assert_eq!(wait(pool.run(|| Ok(1))).unwrap(), 1);
+    }
+
+    #[test]
+    fn a_pool_at_rest_has_no_job_not_even_one_that_nobody_waits_for() {
+        let pool = IoThreads::new("io", 2).unwrap();
+        let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
+        runtime.block_on(pool.rest());
+        let barrier = Arc::new(Barrier::new(2));
+        for _ in 0..2 {
+            let barrier = barrier.clone();
+            queue(&pool, move || {
+                barrier.wait();
+            });
+        }
+        queue(&pool, || ());
+        runtime.block_on(pool.rest());
+        let statistics = pool.statistics();
+        assert_eq!((statistics.queued, statistics.running, statistics.served), (0, 0, 3));
     }
 
     #[test]

@@ -407,7 +407,8 @@ impl Node {
         std::future::pending().await
     }
 
-    /// Ends clients, then the server, then the targets. Everything acknowledged is durable afterwards.
+    /// Ends clients, then the server, then the targets. Everything acknowledged is durable afterwards, and the targets'
+    /// directories are nobody's any more, whoever still has a client of this process, or a target.
     pub async fn stop(mut self) -> anyhow::Result<()> {
         for mover in std::mem::take(&mut self.movers) {
             mover.stop().await;
@@ -430,6 +431,9 @@ impl Node {
         if let Some(mgs) = &self.mgs {
             outcome = outcome.and(mgs.close().await.context("stopping the management service"));
         }
+        // What was given up half way may still write.
+        self.threads.ost_io.rest().await;
+        self.threads.flush.rest().await;
         outcome
     }
 }
@@ -461,3 +465,6 @@ fn client_name() -> String {
     let host = rustix::system::uname().nodename().to_string_lossy().into_owned();
     format!("{host}:{}", std::process::id())
 }
+
+#[cfg(test)]
+mod tests;

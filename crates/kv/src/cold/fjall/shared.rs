@@ -1,0 +1,127 @@
+//! What the threads of a fjall store and its readers share: fjall, which may be closed and opened again under them.
+//!
+//! Readers and writers hold the lock shared while they use fjall. Whoever opens it again, or closes it for good, holds it
+//! alone. It is opened again only by the two threads, and closed when neither does that any more: so closed it stays.
+
+use std::{
+    io,
+    ops::Deref,
+    path::PathBuf,
+    sync::atomic::{AtomicBool, AtomicU64, Ordering},
+    time::Duration,
+};
+
+use fjall::AbstractTree;
+use parking_lot::{RwLock, RwLockReadGuard};
+
+use super::{
+    FjallOptions,
+    keyspaces::{Keyspaces, failed},
+    wakes::Wakes,
+};
+
+/// Free space below which background work is taken to have failed for want of it: more than any compaction of tables of
+/// [`super::keyspaces::TABLE_BYTES`] gives back when it fails.
+const NEARLY_FULL_BYTES: u64 = 1 << 30;
+/// How often the end of fjall's background work is looked for, which does not tell, and how many times.
+pub(super) const FLUSH_POLL: Duration = Duration::from_millis(20);
+const FLUSH_POLLS_MAX: u32 = 1500;
+
+/// See the module documentation.
+pub(super) struct Shared {
+    pub directory: PathBuf,
+    options: FjallOptions,
+    pub wakes: Wakes,
+    /// Space is to be given back, if it should.
+    pub reclaim_asked: AtomicBool,
+    /// `None` while it is opened again, if that failed, and once it is closed.
+    pub open: RwLock<Option<Keyspaces>>,
+    /// Keys deleted since the buffers were last flushed on purpose: at least as many tombstones as they have.
+    pub deleted: AtomicU64,
+    stopping: AtomicBool,
+}
+
+impl Shared {
+    /// Opens fjall.
+    pub fn open(directory: PathBuf, options: FjallOptions, wakes: Wakes) -> io::Result<Shared> {
+        let keyspaces = Keyspaces::open(&directory, &options, &wakes)?;
+        Ok(Shared {
+            directory,
+            options,
+            wakes,
+            reclaim_asked: AtomicBool::new(false),
+            open: RwLock::new(Some(keyspaces)),
+            deleted: AtomicU64::new(0),
+            stopping: AtomicBool::new(false),
+        })
+    }
+
+    /// A reader may read again while it reads.
+    pub fn keyspaces(&self) -> io::Result<impl Deref<Target = Keyspaces> + '_> {
+        let missing = |_| {
+            io::Error::other(match self.is_stopping() {
+                true => "the cold store is closed",
+                false => "the cold store could not be opened again after its device was full",
+            })
+        };
+        RwLockReadGuard::try_map(self.open.read_recursive(), Option::as_ref).map_err(missing)
+    }
+
+    /// Tells the thread that looks after space to end, with what it does at the moment.
+    pub fn stop(&self) {
+        self.stopping.store(true, Ordering::Release);
+        self.wakes.wake();
+    }
+
+    pub fn is_stopping(&self) -> bool {
+        self.stopping.load(Ordering::Acquire)
+    }
+
+    /// Closes fjall for good, behind whoever reads at the moment.
+    pub fn close(&self) {
+        // It is dropped outside the lock: readers are told at once.
+        let keyspaces = self.open.write().take();
+        drop(keyspaces);
+    }
+
+    pub fn free_bytes(&self) -> io::Result<u64> {
+        let space = rustix::fs::statvfs(&self.directory)?;
+        Ok(space.f_bavail.saturating_mul(space.f_frsize))
+    }
+
+    pub fn is_nearly_full(&self) -> io::Result<bool> {
+        Ok(self.free_bytes()? < NEARLY_FULL_BYTES)
+    }
+
+    /// Closes fjall and opens it again.
+    pub fn open_again(&self) -> io::Result<()> {
+        let mut open = self.open.write();
+        // Two at a time cannot have the directory.
+        *open = None;
+        *open = Some(Keyspaces::open(&self.directory, &self.options, &self.wakes)?);
+        tracing::info!(directory = %self.directory.display(), "the cold store was opened again after its device was full");
+        Ok(())
+    }
+
+    /// Sends what is buffered to tables, so that tombstones meet what they hide, and fjall's journals may end. Whether all of
+    /// it is there.
+    pub fn flush_buffers(&self) -> io::Result<bool> {
+        self.deleted.store(0, Ordering::Relaxed);
+        {
+            let keyspaces = self.keyspaces()?;
+            keyspaces.data.rotate_memtable().map_err(failed)?;
+            keyspaces.meta.rotate_memtable().map_err(failed)?;
+        }
+        for _ in 0..FLUSH_POLLS_MAX {
+            if self.is_stopping() {
+                return Ok(false);
+            }
+            if self.keyspaces()?.data.tree.sealed_memtable_count() == 0 {
+                return Ok(true);
+            }
+            // fjall tells neither its end nor its failure.
+            std::thread::sleep(FLUSH_POLL);
+        }
+        Ok(false)
+    }
+}

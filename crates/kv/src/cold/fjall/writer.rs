@@ -1,0 +1,159 @@
+//! The thread that writes to a fjall store, one order after another; the last one closes fjall.
+//!
+//! Life cycle: starts with the store, owns the thread that looks after space, and is the only one to close fjall: when it
+//! is told to, when the store is dropped, and when it panics. Orders left in its queue fail behind that.
+
+use std::{
+    io,
+    sync::{Arc, atomic::Ordering, mpsc},
+    thread::JoinHandle,
+};
+
+use fjall::PersistMode;
+use tokio::sync::oneshot;
+
+use super::{
+    CHECKPOINT_KEY, META_BYTES, META_VERSION,
+    fault::Fault,
+    keyspaces::{data_key, failed},
+    shared::Shared,
+};
+use crate::{batch::Operation, cold::Checkpoint, error::is_no_space};
+
+/// What is to be written.
+pub(super) enum Order {
+    Write(Vec<Operation>),
+    Commit(Checkpoint),
+}
+
+/// What the thread is to do.
+pub(super) enum Job {
+    /// Write, and tell how that went.
+    Write(Order, oneshot::Sender<io::Result<()>>),
+    /// Close fjall and end; what is here is dropped then.
+    Close(oneshot::Sender<()>),
+}
+
+/// See the module documentation.
+pub(super) struct Writer {
+    shared: Arc<Shared>,
+    /// Ends before fjall is closed; taken when this is dropped.
+    reclaimer: Option<JoinHandle<()>>,
+    /// A write failed: fjall is to be opened again before the next.
+    failed: bool,
+    /// Dropped behind closing: whoever waits for an order waits for that.
+    queue: mpsc::Receiver<Job>,
+}
+
+impl Drop for Writer {
+    fn drop(&mut self) {
+        self.shared.stop();
+        if let Some(reclaimer) = self.reclaimer.take() {
+            // A panic of the thread has been reported where it happened.
+            let _ = reclaimer.join();
+        }
+        self.shared.close();
+    }
+}
+
+impl Writer {
+    pub fn new(shared: Arc<Shared>, reclaimer: JoinHandle<()>, queue: mpsc::Receiver<Job>) -> Writer {
+        Writer { shared, reclaimer: Some(reclaimer), failed: false, queue }
+    }
+
+    /// Does what is queued until it is told to close, or the store is dropped, and closes.
+    pub fn work(mut self) {
+        let closing = self.write_all();
+        drop(self);
+        drop(closing);
+    }
+
+    /// Does what is queued; who asked to close.
+    fn write_all(&mut self) -> Option<oneshot::Sender<()>> {
+        while let Ok(job) = self.queue.recv() {
+            match job {
+                Job::Write(order, reply) => {
+                    let result = self.perform(&order);
+                    // Nobody waits any more after a cancelled checkpoint.
+                    let _ = reply.send(result);
+                }
+                Job::Close(closing) => return Some(closing),
+            }
+        }
+        None
+    }
+
+    fn perform(&mut self, order: &Order) -> io::Result<()> {
+        let outcome = self.attempt(order);
+        match outcome {
+            Err(Fault::Background) => self.attempt(order),
+            outcome => outcome,
+        }
+        .map_err(Fault::into_error)
+    }
+
+    /// Opens fjall again if that is needed first.
+    fn attempt(&mut self, order: &Order) -> Result<(), Fault> {
+        if self.failed {
+            self.shared.open_again().map_err(Fault::Now)?;
+            self.failed = false;
+        }
+        let outcome = match order {
+            Order::Write(operations) => self.write(operations),
+            Order::Commit(checkpoint) => self.commit(*checkpoint),
+        };
+        self.failed = match &outcome {
+            Ok(()) => false,
+            Err(Fault::Background) => true,
+            Err(Fault::Now(error)) => is_no_space(error),
+        };
+        outcome
+    }
+
+    /// What an error of fjall means.
+    fn judge(&self, error: fjall::Error) -> Fault {
+        match error {
+            fjall::Error::Poisoned if self.shared.is_nearly_full().unwrap_or(false) => Fault::Background,
+            error => Fault::Now(failed(error)),
+        }
+    }
+
+    fn write(&self, operations: &[Operation]) -> Result<(), Fault> {
+        let keyspaces = self.shared.keyspaces().map_err(Fault::Now)?;
+        let mut batch = keyspaces.database.batch().durability(Some(PersistMode::Buffer));
+        let mut deleted = 0;
+        for operation in operations {
+            match operation {
+                Operation::Put(table, key, value) => {
+                    batch.insert(&keyspaces.data, data_key(*table, key), value.as_ref());
+                }
+                Operation::Delete(table, key) => {
+                    batch.remove(&keyspaces.data, data_key(*table, key));
+                    deleted += 1;
+                }
+            }
+        }
+        self.shared.deleted.fetch_add(deleted, Ordering::Relaxed);
+        batch.commit().map_err(|error| self.judge(error))
+    }
+
+    fn commit(&self, checkpoint: Checkpoint) -> Result<(), Fault> {
+        let mut value = [0; META_BYTES];
+        value[..4].copy_from_slice(&META_VERSION.to_le_bytes());
+        value[8..16].copy_from_slice(&checkpoint.store.to_le_bytes());
+        value[16..].copy_from_slice(&checkpoint.lsn.0.to_le_bytes());
+        let keyspaces = self.shared.keyspaces().map_err(Fault::Now)?;
+        keyspaces.meta.insert(CHECKPOINT_KEY, value).map_err(|error| self.judge(error))?;
+        let persist = |mode| {
+            keyspaces.database.persist(mode).map_err(|error| match error {
+                // Background work failed before: who knows what was synced.
+                error @ fjall::Error::Poisoned => self.judge(error),
+                // Never tried again, whatever was missing: what a failed sync left out is not known.
+                error => Fault::Now(io::Error::other(format!("sync: {}", failed(error)))),
+            })
+        };
+        persist(PersistMode::SyncAll)?;
+        // A sync that failed in the background while this one waited for the journal.
+        persist(PersistMode::Buffer)
+    }
+}
