@@ -100,14 +100,14 @@ pub async fn write(call: Call, write: WriteIn, data: Bytes) -> FsResult<Answer> 
 
 /// RELEASE and RELEASEDIR: the last descriptor is gone.
 pub async fn release(call: Call, release: ReleaseIn) -> FsResult<Answer> {
-    let (file, lock_owners) = call.adapter.handles.remove(release.handle)?;
-    for owner in lock_owners {
-        if let Err(error) = call.file_system().flush(&file, owner).await {
+    let released = call.adapter.handles.remove(release.handle)?;
+    for owner in released.lock_owners() {
+        if let Err(error) = call.file_system().flush(released.file(), *owner).await {
             tracing::warn!(%error, "the locks of a closed file could not be released");
         }
     }
     let flock_owner = (release.release_flags & release_flag::FLOCK_UNLOCK != 0).then_some(release.lock_owner);
-    call.file_system().close(file, flock_owner).await?;
+    call.file_system().close(released.file().clone(), flock_owner).await?;
     Ok(Answer::done())
 }
 
@@ -115,7 +115,7 @@ pub async fn release(call: Call, release: ReleaseIn) -> FsResult<Answer> {
 pub async fn flush(call: Call, flush: FlushIn) -> FsResult<Answer> {
     let file = call.adapter.handles.get(flush.handle)?;
     call.file_system().flush(&file, flush.lock_owner).await?;
-    call.adapter.handles.forget_lock_owner(flush.handle, flush.lock_owner);
+    call.adapter.handles.flushed(flush.handle, flush.lock_owner);
     Ok(Answer::done())
 }
 

@@ -6,58 +6,134 @@ use std::{
         Arc,
         atomic::{AtomicU64, Ordering},
     },
+    time::Duration,
 };
 
 use client::OpenFile;
 use parking_lot::Mutex;
-use types::{FsError, FsResult};
+use tokio::sync::watch;
+use types::{FsError, FsResult, InodeNumber};
+
+/// Longest wait for the RELEASE after a FLUSH to arrive. It follows at once if there is one to come at all.
+const RELEASE_WAIT_MAX: Duration = Duration::from_millis(250);
 
 /// Table of open files and directories. Numbers are never reused, so a late request cannot reach another file.
 ///
-/// With each file stands who may hold fcntl locks taken through it. The locks of a process end with FLUSH, which names
+/// With each file stands who may hold locks taken through it. The fcntl locks of a process end with FLUSH, which names
 /// their owner. Those of an open file description (F_OFD_SETLK) end when that is released, and of them the kernel says
-/// nothing: so owners are noted, and those that no FLUSH has named are unlocked with RELEASE.
+/// nothing: so owners are noted, and those that no FLUSH has named are unlocked with RELEASE, as flock locks are.
+///
+/// close(2) waits for FLUSH, not for RELEASE. Lest a program find locked what it has just closed, a file that is flushed
+/// while locks of its description are held counts as being closed, and who is refused a lock waits for its RELEASE
+/// ([`Handles::closings`]). If the descriptor was a duplicate, none comes; that is waited for once.
 #[derive(Default)]
 pub struct Handles {
     last: AtomicU64,
-    open: Mutex<HashMap<u64, Handle>>,
+    table: Mutex<Table>,
+}
+
+#[derive(Default)]
+struct Table {
+    open: HashMap<u64, Handle>,
+    /// Inode and number of the files that are perhaps being closed, and what [`Handle::released`] tells of each.
+    closing: HashMap<(InodeNumber, u64), watch::Receiver<()>>,
 }
 
 struct Handle {
     file: Arc<OpenFile>,
     lock_owners: BTreeSet<u64>,
+    /// A flock lock was taken through it and not given back.
+    has_flock: bool,
+    /// Tells once when RELEASE arrives; closed when that is done and all its locks are released.
+    released: watch::Sender<()>,
+}
+
+/// A handle that the kernel has released. Its locks count as being released until this is dropped.
+pub struct Released<'a> {
+    handles: &'a Handles,
+    number: u64,
+    handle: Handle,
 }
 
 impl Handles {
     /// Enters a file; returns its number, which is not 0.
     pub fn insert(&self, file: Arc<OpenFile>) -> u64 {
         let number = self.last.fetch_add(1, Ordering::Relaxed) + 1;
-        self.open.lock().insert(number, Handle { file, lock_owners: BTreeSet::new() });
+        let handle = Handle { file, lock_owners: BTreeSet::new(), has_flock: false, released: watch::Sender::new(()) };
+        self.table.lock().open.insert(number, handle);
         number
     }
 
     /// The open file of a number.
     pub fn get(&self, number: u64) -> FsResult<Arc<OpenFile>> {
-        self.open.lock().get(&number).map(|handle| handle.file.clone()).ok_or(FsError::BadHandle)
+        self.table.lock().open.get(&number).map(|handle| handle.file.clone()).ok_or(FsError::BadHandle)
     }
 
     /// A fcntl lock was taken through a file.
     pub fn note_lock_owner(&self, number: u64, owner: u64) {
-        if let Some(handle) = self.open.lock().get_mut(&number) {
+        if let Some(handle) = self.table.lock().open.get_mut(&number) {
             handle.lock_owners.insert(owner);
         }
     }
 
-    /// All locks of this owner on a file are released.
-    pub fn forget_lock_owner(&self, number: u64, owner: u64) {
-        if let Some(handle) = self.open.lock().get_mut(&number) {
-            handle.lock_owners.remove(&owner);
+    /// A flock lock of this file was taken, or given back.
+    pub fn note_flock(&self, number: u64, is_held: bool) {
+        if let Some(handle) = self.table.lock().open.get_mut(&number) {
+            handle.has_flock = is_held;
         }
     }
 
-    /// Removes a file that the kernel has released; with it, the owners whose locks nothing has released.
-    pub fn remove(&self, number: u64) -> FsResult<(Arc<OpenFile>, BTreeSet<u64>)> {
-        let handle = self.open.lock().remove(&number).ok_or(FsError::BadHandle)?;
-        Ok((handle.file, handle.lock_owners))
+    /// A descriptor of this file is gone, and with it all fcntl locks of the owner. It may have been the last descriptor.
+    pub fn flushed(&self, number: u64, owner: u64) {
+        let table = &mut *self.table.lock();
+        let Some(handle) = table.open.get_mut(&number) else { return };
+        handle.lock_owners.remove(&owner);
+        if handle.has_flock || !handle.lock_owners.is_empty() {
+            table.closing.insert((handle.file.inode(), number), handle.released.subscribe());
+        }
+    }
+
+    /// Waits until the files of this inode that are being closed, other than this one, have released their locks. False if
+    /// there are none.
+    pub async fn closings(&self, inode: InodeNumber, but: u64) -> bool {
+        let closing: Vec<(u64, watch::Receiver<()>)> = {
+            let table = self.table.lock();
+            let others = table.closing.iter().filter(|((of, number), _)| *of == inode && *number != but);
+            others.map(|((_, number), released)| (*number, released.clone())).collect()
+        };
+        for (number, mut released) in closing.iter().cloned() {
+            match tokio::time::timeout(RELEASE_WAIT_MAX, released.changed()).await {
+                Ok(Ok(())) => while released.changed().await.is_ok() {},
+                Ok(Err(_)) => {}
+                // A duplicate was closed; the file stays open.
+                Err(_) => drop(self.table.lock().closing.remove(&(inode, number))),
+            }
+        }
+        !closing.is_empty()
+    }
+
+    /// Removes a file that the kernel has released.
+    pub fn remove(&self, number: u64) -> FsResult<Released<'_>> {
+        let handle = self.table.lock().open.remove(&number).ok_or(FsError::BadHandle)?;
+        handle.released.send_replace(());
+        Ok(Released { handles: self, number, handle })
+    }
+}
+
+impl Released<'_> {
+    /// The file.
+    pub fn file(&self) -> &Arc<OpenFile> {
+        &self.handle.file
+    }
+
+    /// The owners of fcntl locks that nothing has released.
+    pub fn lock_owners(&self) -> &BTreeSet<u64> {
+        &self.handle.lock_owners
+    }
+}
+
+impl Drop for Released<'_> {
+    fn drop(&mut self) {
+        self.handles.table.lock().closing.remove(&(self.handle.file.inode(), self.number));
     }
 }

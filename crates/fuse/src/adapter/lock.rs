@@ -54,9 +54,16 @@ async fn set_lock(call: &Call, lock: &LockIn, wait: bool) -> FsResult<()> {
         mode: mode(lock.lock.kind)?,
         wait,
     };
-    call.file_system().set_lock(call.inode, request).await?;
-    if !flock && request.mode != LockMode::Unlock {
-        call.adapter.handles.note_lock_owner(lock.handle, lock.owner);
+    let (file_system, handles) = (call.file_system(), &call.adapter.handles);
+    let mut outcome = file_system.set_lock(call.inode, request).await;
+    if outcome == Err(FsError::WouldBlock) && handles.closings(call.inode, lock.handle).await {
+        outcome = file_system.set_lock(call.inode, request).await;
+    }
+    outcome?;
+    match (request.family, request.mode) {
+        (LockFamily::Flock, mode) => handles.note_flock(lock.handle, mode != LockMode::Unlock),
+        (LockFamily::Posix, LockMode::Unlock) => {}
+        (LockFamily::Posix, _) => handles.note_lock_owner(lock.handle, lock.owner),
     }
     Ok(())
 }

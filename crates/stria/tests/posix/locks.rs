@@ -54,15 +54,33 @@ fn whole_files_are_locked_across_clients_apart_from_ranges() {
     let second = open(&system.path(1).join("file"), 0);
     assert_eq!(errno(flock(&second, libc::LOCK_SH | libc::LOCK_NB)), libc::EWOULDBLOCK);
     drop(b);
-    // The kernel tells of the last close behind its back.
+    // Child processes that other tests start hold copies of all descriptors until they execute their program.
     wait_for("closed is unlocked", PATIENCE, || flock(&second, libc::LOCK_EX | libc::LOCK_NB).ok());
     // Locks of open file descriptions.
     lock(&a, libc::F_OFD_SETLK, WRITE, 0, 10).expect("free");
     let third = open(&system.path(0).join("file"), 0);
     assert_eq!(errno(lock(&third, libc::F_OFD_SETLK, READ, 9, 1)), libc::EAGAIN);
     drop(a);
-    lock(&third, libc::F_OFD_SETLK, WRITE, 0, 10).expect("closed is unlocked");
+    wait_for("closed is unlocked", PATIENCE, || lock(&third, libc::F_OFD_SETLK, WRITE, 0, 10).ok());
     drop((second, third));
+    system.finish();
+}
+
+/// The kernel tells of the last close behind the program's back. Each round is a process of its own, whose descriptors
+/// nobody else has copies of.
+#[test]
+fn what_was_closed_is_unlocked_for_whoever_comes_next_on_the_mount() {
+    let (system, a, b) = two_clients();
+    drop(b);
+    let rounds = "for round in $(seq 200); do flock --nonblock --no-fork \"$1\" true || exit 1; done";
+    let Program(mut shell) = program("sh");
+    shell.args(["-c", rounds, "sh"]).arg(system.path(0).join("file"));
+    assert!(shell.status().expect("sh starts").success(), "nobody holds it");
+    // Closing a duplicate unlocks nothing.
+    flock(&a, libc::LOCK_EX).expect("nobody holds it");
+    drop(a.try_clone().expect("duplicated"));
+    assert_eq!(errno(flock(&open(&system.path(0).join("file"), 0), libc::LOCK_SH | libc::LOCK_NB)), libc::EWOULDBLOCK);
+    drop(a);
     system.finish();
 }
 
