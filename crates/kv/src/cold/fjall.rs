@@ -35,6 +35,7 @@
 //! not tell; it is taken to be the lack of space if the device is nearly full. A failure of its background sync that is told later than
 //! the commit behind it has asked goes unseen, for as long as a thread takes from the one to the other.
 
+mod descriptors;
 mod fault;
 mod journals;
 mod keyspaces;

@@ -1,7 +1,6 @@
 //! An open fjall database: its two keyspaces, their keys, and what its errors mean to the system.
 //!
-//! Dropping it closes fjall: its thread has ended then, nothing writes, and its lock is free. That thread may sync the
-//! journal once more while it ends, which has nothing left to write, since whatever is acknowledged is with the kernel.
+//! It is closed with [`Keyspaces::close`]: then fjall's thread has ended, nothing writes, no file is open, the lock is free.
 
 use std::{io, path::Path, sync::Arc};
 
@@ -10,7 +9,7 @@ use fjall::{
     compaction::{Leveled, filter::Factory},
 };
 
-use super::{FjallOptions, journals, wakes::Wakes};
+use super::{FjallOptions, descriptors, journals, wakes::Wakes};
 use crate::batch::Table;
 
 /// Size of a table file: a quarter of fjall's default, since a compaction's memory grows with it.
@@ -55,6 +54,12 @@ impl Keyspaces {
         // Behind fjall's lock.
         journals::write_again(directory)?;
         Ok(Keyspaces { database, data, meta })
+    }
+
+    /// Closes what is open in this directory.
+    pub fn close(self, directory: &Path) {
+        drop(self);
+        descriptors::wait_for_none_below(directory);
     }
 }
 

@@ -79,9 +79,11 @@ impl Shared {
 
     /// Closes fjall for good, behind whoever reads at the moment.
     pub fn close(&self) {
-        // It is dropped outside the lock: readers are told at once.
+        // Outside the lock: readers are told at once.
         let keyspaces = self.open.write().take();
-        drop(keyspaces);
+        if let Some(keyspaces) = keyspaces {
+            keyspaces.close(&self.directory);
+        }
     }
 
     pub fn free_bytes(&self) -> io::Result<u64> {
@@ -97,7 +99,9 @@ impl Shared {
     pub fn open_again(&self) -> io::Result<()> {
         let mut open = self.open.write();
         // Two at a time cannot have the directory.
-        *open = None;
+        if let Some(keyspaces) = open.take() {
+            keyspaces.close(&self.directory);
+        }
         *open = Some(Keyspaces::open(&self.directory, &self.options, &self.wakes)?);
         tracing::info!(directory = %self.directory.display(), "the cold store was opened again after its device was full");
         Ok(())
