@@ -23,12 +23,15 @@
 //!
 //! Space of what was deleted comes back by rewriting the tree, see [`super::reclaim`], on a thread of its own. It needs to know
 //! that nobody reads the past: it starts where no scan is under way, and everything deleted until then goes. Opening again
-//! waits for its end. If it fails, fjall is opened again, which removes the files it left.
+//! and closing wait for its end. If it fails, fjall is opened again, which removes the files it left.
 //!
 //! fjall keeps each table that a compaction replaced until a buffer is full the next time (its versions are let go of there, up
 //! to the number of a write before the last compaction), which on a full device is never. Nobody asks it for the past: reads
 //! are of the newest version, and a scan holds the one it began with by itself. So behind every compaction all versions
 //! before the newest are let go of. fjall tells when a compaction begins (it makes a filter) and whether any is under way.
+//!
+//! Life cycle: [`FjallCold::open`] (two threads here, one of fjall's) -> use -> [`ColdStore::close`], by the writing thread behind all
+//! that was queued; or the handle's drop, which does the same and waits for it.
 //!
 //! Downside: while the tree is rewritten, fjall puts nothing else into tables: checkpoints wait when its buffers are full.
 //! fjall has a journal of its own, so that checkpoints are written twice. Why its background work failed it does
