@@ -15,7 +15,7 @@ use crate::{
         self,
         opcode::{self, Family},
     },
-    message::session::{Connect, Connected, frame_flag},
+    message::session::{Connect, Connected, SLOTS_MIN, frame_flag},
     server::Server,
 };
 
@@ -244,7 +244,18 @@ async fn greet(
         if frame.header.flags & frame_flag::ERROR != 0 {
             return Err(refused(codec::decode(&frame.body).map_err(garbage)?));
         }
-        return codec::decode(&frame.body).map_err(garbage);
+        return accept(codec::decode(&frame.body).map_err(garbage)?);
+    }
+}
+
+/// Refuses an answer that leaves no slot to call in: calls would wait for one for ever.
+fn accept(connected: Connected) -> Result<Connected, End> {
+    match connected.slots {
+        SLOTS_MIN.. => Ok(connected),
+        slots => {
+            let error = format!("the server grants {slots} slots; a session needs at least {SLOTS_MIN}");
+            Err(End::Refused(FsError::Protocol(error)))
+        }
     }
 }
 

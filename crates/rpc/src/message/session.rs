@@ -8,6 +8,9 @@ pub const VERSION_MIN: u16 = 1;
 /// Newest protocol version this build speaks.
 pub const VERSION_MAX: u16 = 1;
 
+/// Fewest slots a session can have: the control slot, and one for requests.
+pub const SLOTS_MIN: u16 = 2;
+
 /// Bits of [`rt::FrameHeader::flags`].
 pub mod frame_flag {
     /// The frame is a reply.
@@ -56,7 +59,7 @@ pub struct Connected {
     pub incarnation: u64,
     /// Whether the server still had this client's session (volatile state intact).
     pub resumed: bool,
-    /// Slots the client may use: 0..slots.
+    /// Slots the client may use: 0..slots; at least [`SLOTS_MIN`].
     pub slots: u16,
     /// The session is evicted unless a request arrives at least this often, in milliseconds.
     pub lease_ms: u32,

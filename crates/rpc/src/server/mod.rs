@@ -31,7 +31,7 @@ use types::{ClientId, FsError, limits::SESSION_SLOTS_MAX};
 
 use crate::{
     handler::Handler,
-    message::session::{VERSION_MAX, VERSION_MIN},
+    message::session::{SLOTS_MIN, VERSION_MAX, VERSION_MIN},
     service::{SERVICE_THREADS_MAX, Service},
 };
 pub use budget::BYTES_MAX as BYTES_IN_WORK_MAX;
@@ -41,7 +41,7 @@ use target::Target;
 /// Settings of a [`Server`].
 #[derive(Clone, Debug)]
 pub struct ServerOptions {
-    /// Slots each session gets, 2..=[`SESSION_SLOTS_MAX`].
+    /// Slots each session gets, [`SLOTS_MIN`]..=[`SESSION_SLOTS_MAX`].
     pub slots: u16,
     /// Oldest protocol version this server speaks.
     pub version_min: u16,
@@ -136,7 +136,7 @@ impl Shared {
 impl Server {
     /// A server without targets; it does not listen yet.
     pub fn new(seams: Seams, options: ServerOptions) -> Arc<Self> {
-        assert!((2..=SESSION_SLOTS_MAX).contains(&options.slots), "slots per session out of range");
+        assert!((SLOTS_MIN..=SESSION_SLOTS_MAX).contains(&options.slots), "slots per session out of range");
         assert!(options.service_threads <= SERVICE_THREADS_MAX, "more service threads than any service may have");
         assert!(options.version_min <= options.version_max, "no protocol version is left");
         let shared = Shared {

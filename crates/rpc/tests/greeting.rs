@@ -1,0 +1,49 @@
+//! What a client makes of a server's answer to `Connect`.
+
+mod common;
+
+use bytes::Bytes;
+use common::*;
+use rpc::{
+    Endpoint, ImportState,
+    codec::{self, opcode},
+    message::session::{Connected, frame_flag},
+};
+use rt::{
+    Address, Frame, FrameHeader, Listener,
+    memory::{self, MemoryTransport},
+};
+use types::FsError;
+
+/// Answers every `Connect` that comes, and says so of as many slots.
+async fn grant(mut listener: Box<dyn Listener>, slots: u16) {
+    let connected =
+        Connected { version: 1, features: 0, incarnation: 1, resumed: false, slots, lease_ms: 60_000, losses: 0 };
+    let body = codec::encode(&connected).unwrap();
+    let mut held = Vec::new();
+    while let Ok(mut connection) = listener.accept().await {
+        let Ok(Some(hello)) = connection.receiver.receive().await else { continue };
+        assert_eq!(hello.header.opcode, opcode::CONNECT.0);
+        let header = FrameHeader { flags: frame_flag::REPLY, ..hello.header };
+        // A client that has gone meanwhile comes again.
+        let _ = connection.sender.send(Frame::new(header, body.clone(), Bytes::new()).unwrap()).await;
+        held.push(connection);
+    }
+}
+
+/// One slot is for pings: with a server that granted no other, calls went round and round for a slot that never came; with
+/// none at all the number of slots fell below zero.
+#[tokio::test]
+async fn a_server_that_grants_no_slot_to_call_in_is_refused_by_name() {
+    for slots in 0..2 {
+        let seams = memory::seams(&MemoryTransport::new(), 1);
+        let listener = seams.transport.listen(&Address::from("mean:1")).await.unwrap();
+        let granting = tokio::spawn(grant(listener, slots));
+        let import = import(&seams, Endpoint::Remote(Address::from("mean:1")), quick());
+        let error = call(&import, read()).await.unwrap_err();
+        let expected = format!("the server grants {slots} slots; a session needs at least 2");
+        assert_eq!(error, FsError::Protocol(expected));
+        assert_ne!(import.state(), ImportState::Full);
+        granting.abort();
+    }
+}
