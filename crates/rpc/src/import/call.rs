@@ -169,6 +169,9 @@ impl Import {
                 let now = self.inner.now();
                 let parts = (body, bulk.clone());
                 let frame = core.begin(now, started, slot, opcode, parts, trace::current(), purpose, Some(caller));
+                if core.patience.is_zero() {
+                    self.inner.impatient.notify_one();
+                }
                 Entry::Remote(sender.clone(), frame, reply)
             }
         }

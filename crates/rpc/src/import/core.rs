@@ -29,6 +29,9 @@ const RESEND_MAX: Duration = Duration::from_secs(60);
 const SILENCE_INTERVALS: u32 = 4;
 /// The server is asked for a sign of life this many times within the callers' patience, if something is outstanding.
 const PROBES_PER_PATIENCE: u32 = 4;
+/// ... but not more often than this, however short the patience: an import whose callers do not wait at all (its target is
+/// out of use) still watches its connection, and must not do nothing else.
+const PROBE_AFTER_MIN: Duration = Duration::from_millis(100);
 /// First pause after a server's refusal; doubles with each further one.
 const BUSY_PAUSE: Duration = Duration::from_millis(2);
 /// How often the pause after a refusal doubles: up to half a second.
@@ -268,6 +271,11 @@ impl Core {
         if evicted { Received::Evicted(completion) } else { Received::Complete(completion) }
     }
 
+    /// Whether nobody's patience can end before another call begins or the patience changes.
+    pub(super) fn nobody_to_lose_patience(&self) -> bool {
+        self.patience.is_zero() && self.outstanding.values().all(|request| request.caller.is_none())
+    }
+
     /// Callers who have waited long enough, and what to tell them. Their slots stay in use.
     pub(super) fn impatient(&mut self, now: Instant) -> Vec<(Caller, FsError)> {
         let (patience, last_heard) = (self.patience, self.last_heard);
@@ -320,7 +328,7 @@ impl Core {
     }
 
     fn probe_after(&self) -> Duration {
-        self.resend.min(self.patience / PROBES_PER_PATIENCE)
+        self.resend.min((self.patience / PROBES_PER_PATIENCE).max(PROBE_AFTER_MIN))
     }
 
     /// Whether a ping should be sent.

@@ -255,3 +255,18 @@ fn frames_that_are_no_replies_end_the_connection() {
     let damaged = answer(&sent.frame, 0, Bytes::from_static(&[99]));
     assert!(matches!(complete(core.receive(START, damaged, 0)).result, Err(FsError::Protocol(_))));
 }
+
+/// The timer that repeats and pings was due at once, again and again.
+#[test]
+fn without_patience_a_connection_is_watched_at_a_measured_pace() {
+    let mut core = full();
+    core.patience = Duration::ZERO;
+    assert!(core.nobody_to_lose_patience());
+    assert!(core.next_due(START) >= START + PROBE_AFTER_MIN / 2);
+    let sent = send(&mut core, START, Purpose::Ordinary);
+    assert!(!core.nobody_to_lose_patience());
+    assert!(core.next_due(START) >= START + PROBE_AFTER_MIN / 2);
+    assert_eq!(core.impatient(START).len(), 1);
+    assert!(core.nobody_to_lose_patience(), "its fate is unknown, and nobody waits for it");
+    complete(core.receive(START, done(&sent.frame), 0));
+}

@@ -113,10 +113,17 @@ async fn told(inner: &Arc<Inner>) -> End {
     }
 }
 
-/// Tells callers who have waited too long.
+/// Tells callers who have waited too long. Without patience there is nothing to look at between two calls.
 async fn watch_patience(inner: &Arc<Inner>) {
     loop {
-        let patience = inner.guarded.lock().core.patience;
+        let (patience, rests) = {
+            let core = &inner.guarded.lock().core;
+            (core.patience, core.nobody_to_lose_patience())
+        };
+        if rests {
+            inner.impatient.notified().await;
+            continue;
+        }
         let pause = (patience / PATIENCE_CHECKS).clamp(PATIENCE_CHECK_MIN, PATIENCE_CHECK_MAX);
         clock::sleep(&*inner.seams.clock, pause).await;
         let impatient = {

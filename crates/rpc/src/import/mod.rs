@@ -131,6 +131,8 @@ struct Inner {
     wake: Notify,
     /// Wakes the part of the driver that sends again.
     resend: Notify,
+    /// Wakes the part of the driver that ends calls when nobody has patience: a call began, or the patience changed.
+    impatient: Notify,
 }
 
 /// A client's view of one target. Cheap to clone; the last clone dropped closes it without a farewell.
@@ -224,6 +226,7 @@ impl Import {
             changed: Notify::new(),
             wake: Notify::new(),
             resend: Notify::new(),
+            impatient: Notify::new(),
         });
         inner.seams.spawn.spawn_spread("import", Box::pin(driver::run(inner.clone())));
         Import { _closer: Some(Arc::new(Closer(inner.clone()))), inner, recovering: false }
@@ -294,7 +297,7 @@ impl Import {
     /// Changes how long callers wait for a silent server.
     pub fn set_patience(&self, patience: Duration) {
         self.inner.guarded.lock().core.patience = patience;
-        self.inner.wake.notify_one();
+        self.inner.impatient.notify_one();
         self.inner.changed.notify_waiters();
     }
 

@@ -249,7 +249,9 @@ async fn work(
     };
     let (slot, xid) = (call.slot, call.xid);
     let farewell = is_farewell(&call.request);
+    let unanswered = Unanswered { bound: &bound, slot, xid, opcode: Opcode(header.opcode) };
     let answer = bound.target.execute(call).await;
+    std::mem::forget(unanswered);
     drop(permit);
     let reply = keep(&answer.reply, answer.bulk);
     share.shrink_to(reply.body.len() + reply.bulk.len());
