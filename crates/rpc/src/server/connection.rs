@@ -249,9 +249,9 @@ async fn work(
     };
     let (slot, xid) = (call.slot, call.xid);
     let farewell = is_farewell(&call.request);
-    let unanswered = Unanswered { bound: &bound, slot, xid, opcode: Opcode(header.opcode) };
+    let mut unanswered = Unanswered { bound: &bound, header: &header, is_answered: false };
     let answer = bound.target.execute(call).await;
-    std::mem::forget(unanswered);
+    unanswered.is_answered = true;
     drop(permit);
     let reply = keep(&answer.reply, answer.bulk);
     share.shrink_to(reply.body.len() + reply.bulk.len());
@@ -265,6 +265,28 @@ async fn work(
         tracing::debug!(client = %bound.cell.client, %error, "reply not sent; the client will ask again");
     }
     drop(share);
+}
+
+/// A request that its handler has not answered. If the handler panics, an error is kept as the answer, for the copy of
+/// the request that comes: else its slot would be running for ever, and with it the session, which could neither be taken up
+/// by another connection nor end. (`stria` ends a server that panics; this is for those who go on.)
+struct Unanswered<'a> {
+    bound: &'a Bound,
+    header: &'a FrameHeader,
+    is_answered: bool,
+}
+
+impl Drop for Unanswered<'_> {
+    fn drop(&mut self) {
+        // What ends with its server, where it stands, has no answer: the server's next start knows what became of it.
+        if self.is_answered || !std::thread::panicking() {
+            return;
+        }
+        let (target, opcode) = (&self.bound.target, Opcode(self.header.opcode));
+        let error = FsError::Device { target: target.name.clone(), detail: format!("{opcode} ended in a panic") };
+        let (slot, xid) = (Slot(self.header.slot), Xid(self.header.xid));
+        self.bound.cell.finish(target.now(), slot, xid, Some(keep_error(&error)));
+    }
 }
 
 fn reply_header(request: &FrameHeader, flags: u16) -> FrameHeader {
