@@ -29,13 +29,15 @@ fn object_change(mode: AllocateMode, range: &ObjectRange) -> SpaceChange {
 
 impl FileSystem {
     /// fallocate(2). Each object gets its part of the range, which is contiguous there. After an error some parts may
-    /// have been changed; what they read as is the same in any case except for `Punch` and `Zero`.
+    /// have been changed; what they read as is the same in any case except for `Punch` and `Zero`. As with a write, set-id
+    /// bits of a caller who may not keep them go before, and everybody's capabilities.
     pub async fn allocate(
         self: &Arc<Self>,
         file: &Arc<OpenFile>,
         mode: AllocateMode,
         offset: u64,
         bytes: u64,
+        keep_set_id: bool,
     ) -> FsResult<()> {
         self.count(Operation::Fallocate);
         file.check_writable()?;
@@ -46,6 +48,7 @@ impl FileSystem {
         if end > FILE_BYTES_MAX && mode != AllocateMode::Punch {
             return Err(FsError::FileTooLarge);
         }
+        self.clear_privileges(&file.open, keep_set_id).await?;
         let mut search = Search::default();
         loop {
             let (outcome, refusals) = self.allocate_once(file, mode, offset, bytes).await?;

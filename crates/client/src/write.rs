@@ -51,7 +51,7 @@ impl FileSystem {
         if data.is_empty() {
             return Ok(0);
         }
-        self.clear_privileges(&file.open, options).await?;
+        self.clear_privileges(&file.open, options.keep_set_id).await?;
         let written = if options.append {
             let (this, file) = (self.clone(), file.clone());
             finish(&self.seams.spawn, move |_| async move { this.append(&file, data, options).await }).await?
@@ -62,11 +62,12 @@ impl FileSystem {
         Ok(written)
     }
 
-    /// Clears set-id bits before the first write of somebody who may not keep them, and capabilities before anybody's.
-    async fn clear_privileges(&self, open: &OpenInode, options: WriteOptions) -> FsResult<()> {
+    /// Clears set-id bits before the first write of somebody who may not keep them, and capabilities before anybody's. The
+    /// same goes for the other changes of data through an open file.
+    pub(crate) async fn clear_privileges(&self, open: &OpenInode, keep_set_id: bool) -> FsResult<()> {
         let (set_id, capabilities) = {
             let state = open.state();
-            (state.set_id && !options.keep_set_id, state.capabilities)
+            (state.set_id && !keep_set_id, state.capabilities)
         };
         if !set_id && !capabilities {
             return Ok(());

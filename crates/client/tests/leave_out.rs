@@ -122,7 +122,7 @@ async fn data_behind_the_refused_byte_stay_readable() {
     one.truncate(&root(), inode, Some(&file), 6 * MIB).await.unwrap();
     assert_eq!(read(&two, &reader, MIB + 1, 6 << 20).await, vec![0; 5 * MIB as usize - 1], "nothing comes back");
     let allocate = AllocateMode::Allocate { extend: true };
-    one.allocate(&file, allocate, 4 * MIB, 2 * MIB).await.expect("a hole is allocated elsewhere");
+    one.allocate(&file, allocate, 4 * MIB, 2 * MIB, true).await.expect("a hole is allocated elsewhere");
     two.close(reader, None).await.unwrap();
     one.close(file, None).await.unwrap();
     assert_eq!(size(&two, inode).await, 6 * MIB);
@@ -173,7 +173,7 @@ async fn a_component_without_data_is_left_out_as_a_whole() {
     let file = create(&one, "file", READ_WRITE).await;
     let inode = file.inode();
     // Its end gets an object, which a truncation would not need.
-    one.allocate(&file, AllocateMode::Zero { extend: true }, 2 * MIB - 1, 1).await.unwrap();
+    one.allocate(&file, AllocateMode::Zero { extend: true }, 2 * MIB - 1, 1, true).await.unwrap();
     let other = open(&two, inode).await;
     let first = ost_of(&one, inode, MIB).await;
     cluster.fill(first);

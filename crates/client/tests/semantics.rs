@@ -272,17 +272,17 @@ async fn holes_and_data_over_stripes() {
     assert_eq!(fs.seek(&file, STRIPE + 5, SeekTarget::Hole).await, Ok(3 * STRIPE));
     assert_eq!(fs.seek(&file, 3 * STRIPE, SeekTarget::Data).await, Err(FsError::NoDeviceOrAddress));
     assert_eq!(fs.seek(&file, 5 * STRIPE, SeekTarget::Hole).await, Err(FsError::NoDeviceOrAddress));
-    fs.allocate(&file, AllocateMode::Punch, STRIPE + 4096, STRIPE).await.unwrap();
+    fs.allocate(&file, AllocateMode::Punch, STRIPE + 4096, STRIPE, true).await.unwrap();
     assert_eq!(fs.seek(&file, STRIPE, SeekTarget::Hole).await, Ok(STRIPE + 4096));
     assert_eq!(fs.seek(&file, STRIPE + 4096, SeekTarget::Data).await, Ok(2 * STRIPE + 4096));
-    fs.allocate(&file, AllocateMode::Allocate { extend: true }, 4 * STRIPE, 2 * STRIPE).await.unwrap();
+    fs.allocate(&file, AllocateMode::Allocate { extend: true }, 4 * STRIPE, 2 * STRIPE, true).await.unwrap();
     assert_eq!(size(&fs, file.inode()).await, 6 * STRIPE);
-    fs.allocate(&file, AllocateMode::Zero { extend: false }, 0, 9 * STRIPE).await.unwrap();
+    fs.allocate(&file, AllocateMode::Zero { extend: false }, 0, 9 * STRIPE, true).await.unwrap();
     assert_eq!(size(&fs, file.inode()).await, 6 * STRIPE);
     assert!(read(&fs, &file, 0, 6 * STRIPE as usize).await.iter().all(|byte| *byte == 0));
-    assert_eq!(fs.allocate(&file, AllocateMode::Punch, 0, 0).await, Err(FsError::Invalid));
+    assert_eq!(fs.allocate(&file, AllocateMode::Punch, 0, 0, true).await, Err(FsError::Invalid));
     let full = AllocateMode::Allocate { extend: true };
-    assert_eq!(fs.allocate(&file, full, FILE_BYTES_MAX, 1).await, Err(FsError::FileTooLarge));
+    assert_eq!(fs.allocate(&file, full, FILE_BYTES_MAX, 1, true).await, Err(FsError::FileTooLarge));
 }
 
 #[tokio::test]
@@ -358,6 +358,24 @@ async fn set_id_bits_are_cleared_before_the_first_unprivileged_write() {
     write(&fs, &file, 0, b"y").await;
     write(&fs, &file, 0, b"z").await;
     assert_eq!(cluster.requests_since(&before), counts(&[("write", 3), ("clear", 1)]));
+}
+
+#[tokio::test]
+async fn set_id_bits_are_cleared_before_an_unprivileged_allocation() {
+    let allocate = AllocateMode::Allocate { extend: true };
+    for mode in [allocate, AllocateMode::Punch, AllocateMode::Zero { extend: false }] {
+        let cluster = Cluster::new(STRIPE, 1);
+        let fs = cluster.mount().await;
+        let file = create(&fs, "tool", READ_WRITE).await;
+        let changes = SetAttributes { mode: Some(0o4755), ..SetAttributes::default() };
+        fs.set_attributes(&root(), file.inode(), changes, None).await.unwrap();
+        let before = cluster.requests();
+        fs.allocate(&file, mode, 0, STRIPE, true).await.unwrap();
+        assert!(!cluster.requests_since(&before).contains_key("clear"), "{mode:?}: who may keep them");
+        fs.allocate(&file, mode, 0, STRIPE, false).await.unwrap();
+        fs.allocate(&file, mode, 0, STRIPE, false).await.unwrap();
+        assert_eq!(cluster.requests_since(&before)["clear"], 1, "{mode:?}");
+    }
 }
 
 #[tokio::test]

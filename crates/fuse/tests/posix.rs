@@ -440,6 +440,15 @@ fn set_id_bits_do_not_survive_foreign_writes() {
     let path = prepare("emptied", 0o6777);
     as_user(1000, 1000, &[], || drop(File::options().write(true).truncate(true).open(&path).unwrap()));
     assert_eq!(mode(&path), 0o777);
+    let path = prepare("allocated", 0o6777);
+    let allocate = |path: &Path| {
+        let file = File::options().write(true).open(path).unwrap();
+        rustix::fs::fallocate(&file, FallocateFlags::KEEP_SIZE, 0, 4096).unwrap();
+    };
+    allocate(&path);
+    assert_eq!(mode(&path), 0o6777, "root may keep them");
+    as_user(1000, 1000, &[], || allocate(&path));
+    assert_eq!(mode(&path), 0o777);
     let path = prepare("given away", 0o6755);
     std::os::unix::fs::chown(&path, Some(1000), None).unwrap();
     assert_eq!(mode(&path), 0o755);

@@ -298,13 +298,13 @@ impl Native {
                 return Ok(Outcome::Data(data.into_bytes().to_vec()));
             }
             Operation::Allocate { offset, bytes, .. } => {
-                file_system.allocate(file, AllocateMode::Allocate { extend: true }, *offset, *bytes).await?;
+                file_system.allocate(file, AllocateMode::Allocate { extend: true }, *offset, *bytes, true).await?;
             }
             Operation::Punch { offset, bytes, .. } => {
-                file_system.allocate(file, AllocateMode::Punch, *offset, *bytes).await?;
+                file_system.allocate(file, AllocateMode::Punch, *offset, *bytes, true).await?;
             }
             Operation::Zero { offset, bytes, .. } => {
-                file_system.allocate(file, AllocateMode::Zero { extend: true }, *offset, *bytes).await?;
+                file_system.allocate(file, AllocateMode::Zero { extend: true }, *offset, *bytes, true).await?;
             }
             Operation::Sync { .. } => file_system.fsync(file, false).await?,
             _ => unreachable!("dispatched by kind"),

@@ -126,11 +126,12 @@ pub async fn fsync(call: Call, fsync: FsyncIn) -> FsResult<Answer> {
     Ok(Answer::done())
 }
 
-/// FALLOCATE.
+/// FALLOCATE. The kernel says of writes only whether the caller may keep set-id bits; here its user id must do.
 pub async fn fallocate(call: Call, fallocate: FallocateIn) -> FsResult<Answer> {
     let file = call.adapter.handles.get(fallocate.handle)?;
     let mode = AllocateMode::from_linux(fallocate.mode)?;
-    call.file_system().allocate(&file, mode, fallocate.offset, fallocate.length).await?;
+    let keep_set_id = call.caller.uid == 0;
+    call.file_system().allocate(&file, mode, fallocate.offset, fallocate.length, keep_set_id).await?;
     Ok(Answer::done())
 }
 
@@ -162,7 +163,7 @@ pub async fn copy_range(call: Call, copy: CopyFileRangeIn, wide: bool) -> FsResu
     })
 }
 
-/// IOCTL: the control channel, and nothing else.
+/// IOCTL: the control channel, and nothing else. The kernel does not know what it changes, so a read-only mount is noticed here.
 pub async fn ioctl(call: Call, request: IoctlIn, data: Vec<u8>) -> FsResult<Answer> {
     if request.command != STRIA_IOC_CALL {
         return Err(FsError::NotTty);

@@ -268,7 +268,7 @@ impl Worker {
         let Some(file) = self.file(name).await? else { return Ok(()) };
         self.ledger.lock().begin(name, blocks.clone(), true);
         let (offset, bytes) = (blocks.start * BLOCK_BYTES, (blocks.end - blocks.start) * BLOCK_BYTES);
-        let punched = self.file_system.allocate(&file, AllocateMode::Punch, offset, bytes).await;
+        let punched = self.file_system.allocate(&file, AllocateMode::Punch, offset, bytes, true).await;
         self.note(format_args!("{name}: punch {blocks:?} -> {punched:?}"));
         if punched.is_ok() {
             self.end(name, blocks, 0, false);
