@@ -73,8 +73,18 @@ pub enum ControlRequest {
     SwapLayouts {
         /// One, and the version of its data that must still hold.
         first: (Subject, u64),
-        /// The other; without a version it is one that the caller has open and alone writes to.
+        /// The other, and the version of its data likewise. Without one it would be a file that the caller has open, which a
+        /// number does not prove: `Invalid`, see [`ControlRequest::TakeLayout`].
         second: (InodeNumber, Option<u64>),
+    },
+    /// Swap the layouts, and so the data, of the open file itself, to which the caller alone writes and which may have no
+    /// name, and of another that the caller has open too. A file without a name is reached only by who holds it open, so
+    /// the ioctl is called on it. -> Done
+    TakeLayout {
+        /// The other file; the caller needs a path to it.
+        of: InodeNumber,
+        /// The version of its data that must still hold.
+        version: u64,
     },
 }
 

@@ -19,6 +19,7 @@ use std::{
     path::Path,
     process::{Child, Command},
     ptr, slice, thread,
+    time::{Duration, Instant},
 };
 
 use client::control::{ControlReply, ControlRequest, Subject};
@@ -273,6 +274,43 @@ fn unnamed_files_get_names_later() {
     assert_eq!(fs::read(cluster.path("named")).unwrap(), b"once unnamed");
     assert_eq!(fs::metadata(cluster.path("named")).unwrap().permissions().mode(), 0o100_640);
     assert_eq!(errno(link(&unnamed(libc::O_EXCL).unwrap(), "never")), libc::ENOENT);
+}
+
+/// Asks through an open file, until those who had the files open before are gone: the kernel releases files in the background.
+fn when_free(file: &File, request: &ControlRequest) -> ControlReply {
+    let busy = ControlReply::Error(types::FsError::Busy);
+    let begun = Instant::now();
+    loop {
+        let reply = fuse::ioctl::call(file, request).unwrap();
+        if reply != busy || begun.elapsed() > Duration::from_secs(60) {
+            return reply;
+        }
+        thread::sleep(Duration::from_millis(5));
+    }
+}
+
+#[test]
+fn a_number_does_not_reach_the_data_of_an_unnamed_file() {
+    let cluster = Cluster::mounted();
+    fs::set_permissions(cluster.point(), fs::Permissions::from_mode(0o755)).unwrap();
+    let unnamed =
+        OpenOptions::new().read(true).write(true).custom_flags(libc::O_TMPFILE).open(cluster.point()).unwrap();
+    unnamed.write_all_at(b"between us", 0).unwrap();
+    unnamed.set_permissions(fs::Permissions::from_mode(0o666)).unwrap();
+    let own = cluster.path("own");
+    fs::write(&own, b"mine").unwrap();
+    std::os::unix::fs::chown(&own, Some(1000), Some(1000)).unwrap();
+    let file = File::open(&own).unwrap();
+    let version = ControlRequest::DataVersion { subject: Subject::This, hold_writers: false };
+    let ControlReply::Version(version) = when_free(&file, &version) else { panic!("no version") };
+    let inode = |file: &File| types::InodeNumber(file.metadata().unwrap().ino());
+    let by_number = ControlRequest::SwapLayouts { first: (Subject::This, version), second: (inode(&unnamed), None) };
+    let refused = as_user(1000, 1000, &[], || fuse::ioctl::call(&file, &by_number).unwrap());
+    assert_eq!(refused, ControlReply::Error(types::FsError::Invalid));
+    assert_eq!(fs::read(&own).unwrap(), b"mine");
+    let take = ControlRequest::TakeLayout { of: inode(&file), version };
+    assert_eq!(when_free(&unnamed, &take), ControlReply::Done, "who has it open");
+    assert_eq!(fs::read(&own).unwrap(), b"between us");
 }
 
 #[test]

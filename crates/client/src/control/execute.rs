@@ -62,10 +62,15 @@ impl FileSystem {
                 self.begin_layout(credentials, inode, spec, like).await?;
                 Ok(ControlReply::Done)
             }
+            ControlRequest::SwapLayouts { second: (_, None), .. } => Err(FsError::Invalid),
             ControlRequest::SwapLayouts { first: (subject, version), second } => {
                 let opened = subject == Subject::This;
                 let first = self.subject(credentials, inode, subject).await?.inode;
                 self.swap_layouts(credentials, (first, version, opened), second).await?;
+                Ok(ControlReply::Done)
+            }
+            ControlRequest::TakeLayout { of, version } => {
+                self.swap_layouts(credentials, (of, version, true), (inode, None)).await?;
                 Ok(ControlReply::Done)
             }
             ControlRequest::SyncAll => {

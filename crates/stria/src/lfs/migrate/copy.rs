@@ -100,7 +100,7 @@ impl Migration<'_> {
         pace.begin();
         copy(file, &volatile, size, pace, output)?;
         pace.end(size, output)?;
-        Ok(self.swap(file, version, &volatile)?)
+        Ok(self.swap((file, inode), version, &volatile)?)
     }
 
     /// The version of the data, while nobody writes.
@@ -127,12 +127,9 @@ impl Migration<'_> {
     }
 
     /// Gives the file the layout of the other, if its data are still those that were copied.
-    fn swap(self, file: &File, version: u64, volatile: &File) -> Result<Attempt, CallError> {
-        let ControlReply::Inode(second) = call(volatile, &ControlRequest::GetInode(Subject::This))? else {
-            return Err(Errno(libc::EPROTO).into());
-        };
-        let swap = ControlRequest::SwapLayouts { first: (Subject::This, version), second: (second, None) };
-        when_free(self.block, || match call(file, &swap) {
+    fn swap(self, (file, inode): (&File, InodeNumber), version: u64, volatile: &File) -> Result<Attempt, CallError> {
+        let take = ControlRequest::TakeLayout { of: inode, version };
+        when_free(self.block, || match call(volatile, &take) {
             Ok(_) => Ok(Attempt::Done),
             // Somebody reads; or the data have changed, and it is of no use to wait.
             Err(error) if is_busy(&error) && self.version(file)? != version => Ok(Attempt::Changed),
