@@ -88,6 +88,28 @@ pub enum ControlRequest {
     },
 }
 
+impl ControlRequest {
+    /// Whether it changes something in the file system, and so is refused on a read-only mount.
+    pub fn changes(&self) -> bool {
+        match self {
+            Self::CreateWithLayout { .. }
+            | Self::SetDefaultLayout(_)
+            | Self::ChangeLayout(..)
+            | Self::BeginLayout { .. }
+            | Self::SwapLayouts { .. }
+            | Self::TakeLayout { .. } => true,
+            Self::GetLayout(_)
+            | Self::GetInode(_)
+            | Self::InodePaths(_)
+            | Self::Targets
+            | Self::Name
+            | Self::SyncAll
+            | Self::Pools
+            | Self::DataVersion { .. } => false,
+        }
+    }
+}
+
 /// A target as a client sees it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct TargetStatus {

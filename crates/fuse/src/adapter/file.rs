@@ -172,6 +172,9 @@ pub async fn ioctl(call: Call, request: IoctlIn, data: Vec<u8>) -> FsResult<Answ
     let replies = &call.adapter.control_replies;
     let execute = |control: ControlRequest| async move {
         let control = &control;
+        if control.changes() {
+            call.adapter.writability.require()?;
+        }
         let execute = |credentials| async move {
             match control::execute(call.file_system(), &credentials, call.inode, control.clone()).await {
                 ControlReply::Error(FsError::GroupsNeeded) => Err(FsError::GroupsNeeded),

@@ -34,6 +34,7 @@ use types::{FsResult, InodeNumber};
 
 use crate::errno::Errno;
 use crate::ioctl::PendingReplies;
+use crate::mount::writability::Writability;
 use crate::protocol::{Incoming, Opcode, Operation};
 use crate::session::{Answer, Handler, Responder};
 use caller::Caller;
@@ -46,6 +47,7 @@ pub struct Adapter {
     handles: Handles,
     interrupts: Interrupts,
     control_replies: PendingReplies,
+    writability: Arc<Writability>,
 }
 
 /// What every operation gets: the mount, the caller and the inode it is about.
@@ -66,13 +68,14 @@ impl Call {
 type Work = BoxFuture<'static, FsResult<Answer>>;
 
 impl Adapter {
-    /// An adapter without open files.
-    pub fn new(file_system: Arc<FileSystem>) -> Arc<Self> {
+    /// An adapter without open files, for the mount of which `writability` tells.
+    pub fn new(file_system: Arc<FileSystem>, writability: Arc<Writability>) -> Arc<Self> {
         Arc::new(Self {
             file_system,
             handles: Handles::default(),
             interrupts: Interrupts::default(),
             control_replies: PendingReplies::default(),
+            writability,
         })
     }
 

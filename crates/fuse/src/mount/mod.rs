@@ -10,6 +10,7 @@ pub mod fusermount;
 pub mod helper;
 pub mod options;
 pub mod table;
+pub mod writability;
 
 use std::{
     ffi::CString,
@@ -32,6 +33,7 @@ use crate::session::init::READ_AHEAD_BYTES;
 use crate::session::{Handler, Session, SessionError};
 pub use options::{MountOptions, MountSource, ParseError};
 use table::FILE_SYSTEM_TYPE;
+use writability::Writability;
 
 /// Why something could not be mounted or unmounted.
 #[derive(Debug, thiserror::Error)]
@@ -99,7 +101,10 @@ impl Mount {
         options: &MountOptions,
         cores: Cores,
     ) -> Result<Mount, MountError> {
-        Self::with_handler(Adapter::new(file_system), source, point, options, cores)
+        let writability = Arc::new(Writability::new(options));
+        let mount = Self::with_handler(Adapter::new(file_system, writability.clone()), source, point, options, cores)?;
+        writability.mounted(&mount.device_number);
+        Ok(mount)
     }
 
     /// As [`Mount::new`], with anything that answers requests.

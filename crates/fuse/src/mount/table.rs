@@ -21,6 +21,8 @@ pub struct MountEntry {
     pub kind: String,
     /// Source.
     pub source: String,
+    /// Whether the file system itself is read-only, wherever it is mounted.
+    pub read_only: bool,
 }
 
 /// All mounts of this process's namespace, in order of mounting (later ones cover earlier ones).
@@ -43,13 +45,14 @@ fn parse_line(line: &[u8]) -> Option<MountEntry> {
     let device = words.nth(2)?;
     let point = words.nth(1)?;
     words.find(|word| *word == b"-")?;
-    let (kind, source) = (words.next()?, words.next()?);
+    let (kind, source, options) = (words.next()?, words.next()?, words.next()?);
     let text = |word| String::from_utf8_lossy(&unescape(word)).into_owned();
     Some(MountEntry {
         device: text(device),
         point: OsString::from_vec(unescape(point)).into(),
         kind: text(kind),
         source: text(source),
+        read_only: options.split(|byte| *byte == b',').any(|option| option == b"ro"),
     })
 }
 
@@ -81,14 +84,17 @@ mod tests {
     fn the_topmost_mount_and_escapes_are_understood() {
         let table = b"22 1 254:0 / / rw,relatime shared:1 - ext4 /dev/vda rw\n\
             30 22 0:40 / /mnt/with\\040blank rw,nosuid - fuse.stria mgs:9800:/stria rw,user_id=0\n\
+            31 22 0:41 / /mnt/frozen ro - fuse.stria mgs:9800:/stria ro,user_id=0\n\
+            32 22 0:40 / /mnt/bound ro - fuse.stria mgs:9800:/stria rw,user_id=0\n\
             garbage\n";
         let entries = parse(table);
-        assert_eq!(entries.len(), 2);
+        assert_eq!(entries.iter().map(|entry| entry.read_only).collect::<Vec<_>>(), [false, false, true, false]);
         let expected = MountEntry {
             device: "0:40".to_owned(),
             point: "/mnt/with blank".into(),
             kind: FILE_SYSTEM_TYPE.to_owned(),
             source: "mgs:9800:/stria".to_owned(),
+            read_only: false,
         };
         assert_eq!(entries[1], expected);
         assert_eq!(unescape(b"a\\134\\0"), b"a\\\\0");

@@ -77,6 +77,40 @@ fn mount_of_the_type_takes_options_and_fails_with_the_reason() {
     system.finish();
 }
 
+/// The kernel does not keep ioctls from changing a read-only mount.
+#[test]
+fn nothing_is_changed_through_ioctls_of_a_read_only_mount() {
+    let system = FileSystem::start(Transport::Tcp, 1);
+    system.shell("cd $A && mkdir d && lfs setstripe -c 2 two && lfs setstripe -c 1 one && lfs setstripe -E 4M grows && echo 1 > one").succeed();
+    let layouts = system.shell("cd $A && lfs getstripe -c d one two grows && ls").succeed();
+    let namespace = Namespace::beside(&system);
+    let changes = [
+        "lfs setstripe -c 1 $S/mnt/new",
+        "lfs setstripe -c 3 $S/mnt/d",
+        "lfs setstripe -d $S/mnt/d",
+        "lfs setstripe --component-add -E -1 $S/mnt/grows",
+        "lfs swap_layouts $S/mnt/one $S/mnt/two",
+        "lfs migrate -c 3 $S/mnt/one",
+        "setfattr -n lustre.lov -v 0x00 $S/mnt/two",
+    ];
+    for mount in
+        ["stria mount -o ro $SOURCE $S/mnt", "stria mount $SOURCE $S/mnt && stria mount -o remount,ro x $S/mnt"]
+    {
+        namespace.shell(mount).succeed();
+        for change in changes {
+            let said = refused(namespace.shell(change));
+            assert!(said.contains("Read-only file system"), "{mount}: {change}: {said}");
+        }
+        assert_eq!(namespace.shell("cd $S/mnt && lfs getstripe -c d one two grows && ls").succeed(), layouts);
+        namespace.shell("cd $S/mnt && lfs path2fid one && lfs df .").succeed();
+        namespace.shell("stria umount $S/mnt").succeed();
+    }
+    namespace.shell("stria mount -o ro $SOURCE $S/mnt && stria mount -o remount,rw x $S/mnt").succeed();
+    namespace.shell("lfs setstripe -c 1 $S/mnt/new && stria umount $S/mnt").succeed();
+    drop(namespace);
+    system.finish();
+}
+
 /// `mount -f` does everything but the mount, `-s` tolerates options of other systems. mount.fuse passes neither on.
 #[test]
 fn the_helper_fakes_and_tolerates() {

@@ -1,0 +1,77 @@
+//! Whether a mount may be written to: `-o ro`, and what remounts made of it.
+//!
+//! The kernel keeps programs from changing a read-only mount, except through ioctls, which it passes on whatever they do. So
+//! the adapter asks here before an ioctl changes something.
+//!
+//! Life cycle: [`Writability::new`] with the options, [`Writability::mounted`] when the device has its number. From then on the
+//! mount table decides, which remounts change.
+//!
+//! Downside: a read-only bind mount of a mount that may be written to is not seen: an ioctl does not say which way it came. Of
+//! a mount that was taken out of the name space while in use, the options of its beginning count.
+
+use std::sync::OnceLock;
+
+use rustix::mount::MountFlags;
+use types::{FsError, FsResult};
+
+use super::{MountOptions, table};
+
+/// See the module documentation.
+pub struct Writability {
+    at_first: bool,
+    device_number: OnceLock<String>,
+}
+
+impl Writability {
+    /// Of a mount that is being made with these options.
+    pub fn new(options: &MountOptions) -> Self {
+        Self { at_first: !options.flags.contains(MountFlags::RDONLY), device_number: OnceLock::new() }
+    }
+
+    /// It has been mounted, as this device.
+    pub fn mounted(&self, device_number: &str) {
+        // A mount is made once.
+        let _ = self.device_number.set(device_number.to_owned());
+    }
+
+    /// `ReadOnly` unless the mount may be written to now.
+    pub fn require(&self) -> FsResult<()> {
+        let known = self.device_number.get().and_then(|device| {
+            let mounts =
+                table::read().inspect_err(|error| tracing::warn!(%error, "cannot read the mount table")).ok()?;
+            mounts.into_iter().find(|mount| mount.device == *device)
+        });
+        let writable = known.map_or(self.at_first, |mount| !mount.read_only);
+        if writable { Ok(()) } else { Err(FsError::ReadOnly) }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn of(options: &str) -> Writability {
+        let mut parsed = MountOptions::default();
+        parsed.add(options).unwrap();
+        Writability::new(&parsed)
+    }
+
+    #[test]
+    fn options_count_until_the_mount_table_has_the_mount() {
+        assert_eq!(of("rw").require(), Ok(()));
+        let read_only = of("ro");
+        assert_eq!(read_only.require(), Err(FsError::ReadOnly));
+        read_only.mounted("no such device");
+        assert_eq!(read_only.require(), Err(FsError::ReadOnly));
+    }
+
+    #[test]
+    fn the_mount_table_outweighs_the_options() {
+        // Every Linux shows its processes here, and never read-only.
+        let mounts = table::read().unwrap();
+        let processes = mounts.into_iter().find(|mount| mount.kind == "proc" && !mount.read_only).expect("/proc");
+        let mount = of("ro");
+        mount.mounted(&processes.device);
+        assert_eq!(mount.require(), Ok(()));
+    }
+}
