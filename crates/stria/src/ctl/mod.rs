@@ -46,8 +46,8 @@ pub fn run(arguments: CtlArgs) -> anyhow::Result<()> {
         }
         CtlCommand::Dl => {
             let mut number = 0;
-            for path in &paths {
-                let CtlReply::Targets(targets) = ask(path, &CtlRequest::Targets)? else { continue };
+            for reply in ask_all(&paths, &CtlRequest::Targets)? {
+                let CtlReply::Targets(targets) = reply else { continue };
                 for target in targets {
                     println!("{number:>3} {:<7} {:<10} {} {}", target.state, target.kind, target.name, target.address);
                     number += 1;
@@ -106,8 +106,8 @@ fn change_members(
 /// Pools of a file system, or the OSTs of one, in lctl's words.
 fn list_pools(paths: &[PathBuf], name: &str) -> anyhow::Result<()> {
     let mut pools: Vec<PoolLine> = Vec::new();
-    for path in paths {
-        if let CtlReply::Pools(lines) = ask(path, &CtlRequest::Pools)? {
+    for reply in ask_all(paths, &CtlRequest::Pools)? {
+        if let CtlReply::Pools(lines) = reply {
             pools.extend(lines.into_iter().filter(|line| !pools.contains(line)).collect::<Vec<_>>());
         }
     }
@@ -134,10 +134,39 @@ fn show(parameter: &Parameter, values_only: bool) {
 }
 
 fn ask(path: &Path, request: &CtlRequest) -> anyhow::Result<CtlReply> {
-    match socket::ask(path, request).with_context(|| format!("the daemon behind {} does not answer", path.display()))? {
+    answer(path, request).and_then(accepted)
+}
+
+fn answer(path: &Path, request: &CtlRequest) -> anyhow::Result<CtlReply> {
+    socket::ask(path, request).with_context(|| format!("the daemon behind {} does not answer", path.display()))
+}
+
+/// An error if the daemon refused what it was asked.
+fn accepted(reply: CtlReply) -> anyhow::Result<CtlReply> {
+    match reply {
         CtlReply::Error(problem) => bail!(problem),
         reply => Ok(reply),
     }
+}
+
+/// What all daemons answer. One that ended since it was found, or hangs, is left out with a warning: the others, which know
+/// nothing of it, can be looked at and set all the same. That none answers is an error, and so is a refusal of any.
+fn ask_all(paths: &[PathBuf], request: &CtlRequest) -> anyhow::Result<Vec<CtlReply>> {
+    let mut replies = Vec::new();
+    let mut silent = Vec::new();
+    for path in paths {
+        match answer(path, request) {
+            Ok(reply) => replies.push(accepted(reply)?),
+            Err(error) => silent.push(error),
+        }
+    }
+    if replies.is_empty()
+        && let Some(error) = silent.pop()
+    {
+        return Err(error);
+    }
+    silent.iter().for_each(|error| eprintln!("stria: warning: {error:#}"));
+    Ok(replies)
 }
 
 fn for_patterns(
@@ -148,8 +177,8 @@ fn for_patterns(
 ) -> anyhow::Result<()> {
     for pattern in patterns {
         let mut found: Vec<Parameter> = Vec::new();
-        for path in paths {
-            if let CtlReply::Parameters(parameters) = ask(path, &request(pattern.clone()))? {
+        for reply in ask_all(paths, &request(pattern.clone()))? {
+            if let CtlReply::Parameters(parameters) = reply {
                 found.extend(parameters);
             }
         }
@@ -172,9 +201,8 @@ fn set(paths: &[PathBuf], assignment: &str, permanent: bool) -> anyhow::Result<(
         return done_by_any(paths, &CtlRequest::SetPermanent { name, value });
     }
     let mut changed = Vec::new();
-    for path in paths {
-        let request = CtlRequest::Set { pattern: name.clone(), value: value.clone() };
-        if let CtlReply::Parameters(parameters) = ask(path, &request)? {
+    for reply in ask_all(paths, &CtlRequest::Set { pattern: name.clone(), value: value.clone() })? {
+        if let CtlReply::Parameters(parameters) = reply {
             changed.extend(parameters);
         }
     }
@@ -202,4 +230,45 @@ fn done_by_any(paths: &[PathBuf], request: &CtlRequest) -> anyhow::Result<()> {
         }
     }
     Err(last.expect("there is at least one daemon"))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::{os::unix::net::UnixListener, sync::Arc};
+
+    use super::{
+        socket::{ControlSocket, Responder},
+        *,
+    };
+
+    /// Has no parameters, and refuses everything else.
+    struct Plain;
+
+    impl Responder for Plain {
+        fn respond(&self, request: CtlRequest) -> CtlReply {
+            match request {
+                CtlRequest::Get { .. } => CtlReply::Parameters(Vec::new()),
+                other => CtlReply::Error(format!("not here: {other:?}")),
+            }
+        }
+    }
+
+    #[test]
+    fn daemons_that_end_while_they_are_asked_are_left_out() {
+        let place = tempfile::tempdir().unwrap();
+        let _socket = ControlSocket::open(place.path(), Arc::new(Plain)).unwrap();
+        let (_, there) = socket::daemons(place.path()).unwrap().remove(0);
+        let [gone, dead, mute] = ["1.sock", "2.sock", "3.sock"].map(|name| place.path().join(name));
+        drop(UnixListener::bind(&dead).unwrap());
+        let listener = UnixListener::bind(&mute).unwrap();
+        let ending = std::thread::spawn(move || drop(listener.accept()));
+        let get = CtlRequest::Get { pattern: "*".into() };
+        let replies = ask_all(&[gone.clone(), dead.clone(), mute, there.clone()], &get).unwrap();
+        assert!(matches!(replies[..], [CtlReply::Parameters(_)]));
+        ending.join().unwrap();
+        let error = ask_all(&[gone.clone(), dead], &get).unwrap_err();
+        assert!(format!("{error:#}").contains("does not answer"), "{error:#}");
+        let error = ask_all(&[gone, there], &CtlRequest::Targets).unwrap_err();
+        assert!(error.to_string().contains("not here"), "{error:#}");
+    }
 }

@@ -92,10 +92,18 @@ pub fn daemons(run_dir: &Path) -> io::Result<Vec<(u32, PathBuf)>> {
         let path = entry?.path();
         let process = path.file_name().and_then(|name| name.to_str()?.strip_suffix(".sock")?.parse().ok());
         let Some(process) = process else { continue };
-        match UnixStream::connect(&path) {
-            Ok(_) => found.push((process, path)),
-            Err(error) if error.kind() == io::ErrorKind::ConnectionRefused => std::fs::remove_file(&path)?,
-            Err(error) => return Err(error),
+        let gone = match UnixStream::connect(&path) {
+            Ok(_) => {
+                found.push((process, path));
+                continue;
+            }
+            Err(error) if error.kind() == io::ErrorKind::ConnectionRefused => std::fs::remove_file(&path),
+            Err(error) => Err(error),
+        };
+        // Daemons come and go while this looks: one that has just ended has removed its file, or somebody else has.
+        match gone {
+            Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
+            _ => {}
         }
     }
     found.sort();

@@ -11,7 +11,7 @@ use super::{
     component_filter::FlagMatch,
     layout_options::usage_error,
     options::Parsed,
-    setstripe,
+    setstripe, when_free,
 };
 
 /// How often a change is tried again because the file grew between the question and the change.
@@ -57,7 +57,8 @@ pub fn delete(operand: &OsStr, parsed: &Parsed) -> Outcome {
             return Err(fail(&Errno(libc::EINVAL).into()));
         }
         let change = LayoutChange::Delete { components, generation: layout.generation };
-        match channel::ask(&directory, &ControlRequest::ChangeLayout(subject, change)) {
+        let change = ControlRequest::ChangeLayout(subject, change);
+        match when_free(false, || channel::ask(&directory, &change)) {
             Ok(_) => return Ok(()),
             Err(error) if error.errno() == Errno(libc::EAGAIN) => continue,
             Err(error) => return Err(fail(&error)),

@@ -9,7 +9,7 @@ use std::{
     path::Path,
     sync::{
         Arc,
-        atomic::{AtomicBool, Ordering},
+        atomic::{AtomicBool, AtomicUsize, Ordering},
     },
     time::{Duration, Instant},
 };
@@ -35,6 +35,8 @@ const LARGE_RESERVE: u64 = 96 << 20;
 const KEYS: u32 = 4096;
 const VALUE_BYTES: usize = 16 << 10;
 const ROUNDS: usize = 6;
+/// Where the device fills slowly.
+const ROUNDS_MAX: usize = 60;
 
 /// A device of its own; gone when dropped.
 struct Device(tempfile::TempDir);
@@ -78,17 +80,19 @@ async fn open(directory: &Path, device_reserve_bytes: u64) -> Store {
     Store::open(seams, Arc::new(device), Arc::new(cold), config, &mut |_, _| {}).await.unwrap()
 }
 
-/// Takes all space there is, holds it for a while, gives it back; until told to end.
-fn fill_and_empty(path: &Path, end: &AtomicBool) -> usize {
+/// Takes all space there is, however long that takes, holds it for a while, gives it back; until told to end. Counts how
+/// often there was none.
+fn fill_and_empty(path: &Path, end: &AtomicBool, filled: &AtomicUsize) {
     let piece = vec![1; 256 << 10];
-    let mut filled = 0;
-    while !end.load(Ordering::Relaxed) {
+    let ended = || end.load(Ordering::Relaxed);
+    while !ended() {
         let mut file = File::create(path).unwrap();
+        while !ended() && file.write_all(&piece).is_ok() {}
         // Also what comes free while it is full.
         let until = Instant::now() + Duration::from_millis(300);
-        while Instant::now() < until {
+        while !ended() && Instant::now() < until {
             if file.write_all(&piece).is_err() {
-                filled += 1;
+                filled.fetch_add(1, Ordering::Relaxed);
                 std::thread::sleep(Duration::from_millis(2));
             }
         }
@@ -96,7 +100,6 @@ fn fill_and_empty(path: &Path, end: &AtomicBool) -> usize {
         fs::remove_file(path).unwrap();
         std::thread::sleep(Duration::from_millis(300));
     }
-    filled
 }
 
 /// Puts and removes keys for a while; what the tables must hold then.
@@ -155,18 +158,21 @@ async fn tables_on_a_device_that_is_full_now_and_then_go_on() {
     let mut store = open(device.path(), RESERVE).await;
     let mut model = BTreeMap::new();
     let end = Arc::new(AtomicBool::new(false));
+    let filled = Arc::new(AtomicUsize::new(0));
     let filler = std::thread::spawn({
-        let (path, end) = (device.path().join("ballast"), end.clone());
-        move || fill_and_empty(&path, &end)
+        let (path, end, filled) = (device.path().join("ballast"), end.clone(), filled.clone());
+        move || fill_and_empty(&path, &end, &filled)
     });
-    let mut refused = 0;
-    for round in 0..ROUNDS {
-        refused += change(&store, &mut model, round as u32).await;
-        assert!(contents(&store) == model, "after round {round}");
+    let (mut refused, mut rounds) = (0, 0);
+    // As long as it takes until the device was full, and the store noticed.
+    while rounds < ROUNDS || filled.load(Ordering::Relaxed) == 0 || refused == 0 {
+        assert!(rounds < ROUNDS_MAX, "the device was never full ({filled:?}, {refused})");
+        refused += change(&store, &mut model, rounds as u32).await;
+        assert!(contents(&store) == model, "after round {rounds}");
+        rounds += 1;
     }
     end.store(true, Ordering::Relaxed);
-    let filled = filler.join().unwrap();
-    assert!(filled > 0 && refused > 0, "the device was never full ({filled}, {refused})");
+    filler.join().unwrap();
     // With all space back, everything works again.
     let started = Instant::now();
     loop {

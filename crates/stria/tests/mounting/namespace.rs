@@ -1,6 +1,6 @@
 //! A mount namespace of one test: what is mounted, bound or configured in it, no other process of the host sees.
 //!
-//! It has an `/etc` of its own (fstab, fuse.conf) and a `/dev/fuse` that everybody may open, as udev makes it. What is still
+//! It has an `/etc` of its own (fstab, fuse.conf), a `/run/stria` in which only its own daemons are found, and a `/dev/fuse` that everybody may open, as udev makes it. What is still
 //! mounted in it is unmounted when it is dropped, and the processes that serve it end.
 
 use std::{
@@ -41,6 +41,7 @@ impl Namespace {
             "set -e; cd $S; mkdir bin mnt own; mkdir -m 700 runtime; chown {NOBODY} own runtime
             touch bin/stria; mount --bind {} bin/stria; ln -s stria bin/lfs
             cp -a /etc etc; : > etc/fuse.conf; : > etc/fstab; mount --bind etc /etc
+            mkdir -p /run/stria; mount -t tmpfs -o mode=700 run /run/stria
             mknod fuse c 10 229; chmod 666 fuse; mount --bind fuse /dev/fuse",
             env!("CARGO_BIN_EXE_stria")
         );
@@ -53,6 +54,13 @@ impl Namespace {
         let mut namespace = Self::new(system.place());
         namespace.set("SOURCE", system.source());
         namespace
+    }
+
+    /// From now on `/tmp` has nothing but `$S`, and what is made there no other process of the host sees.
+    pub fn make_tmp_private(&self) {
+        let line = "set -e; mkdir $S/tmp; mount -t tmpfs -o mode=1777 tmp $S/tmp; mkdir $S/tmp/${S#/tmp/}
+            mount --rbind $S $S/tmp/${S#/tmp/}; mount --move $S/tmp /tmp; cd /tmp; test \"$(ls -A)\" = \"${S#/tmp/}\"";
+        self.shell(line).succeed();
     }
 
     /// Sets a variable of all later commands.

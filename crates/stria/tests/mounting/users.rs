@@ -121,6 +121,7 @@ fn a_line_in_fstab_may_let_users_mount() {
 fn ctl_finds_the_mounts_of_its_user() {
     let system = system();
     let namespace = Namespace::beside(&system);
+    namespace.make_tmp_private();
     let own = |prefix: &str, line: &str| -> Program { namespace.as_nobody(&format!("export {prefix}; {line}")) };
     for prefix in ["XDG_RUNTIME_DIR=$S/runtime", "XDG_RUNTIME_DIR="] {
         let said = refused(own(prefix, "stria ctl dl"));
@@ -143,7 +144,6 @@ fn ctl_finds_the_mounts_of_its_user() {
     let said = refused(own("XDG_RUNTIME_DIR=", "stria ctl dl"));
     assert!(said.contains("it is not this user's alone"), "{said}");
     own("XDG_RUNTIME_DIR=", "stria mount $SOURCE $S/own && cat $S/own/file && stria umount $S/own").succeed();
-    namespace.shell(&format!("rmdir /tmp/stria-{NOBODY}")).succeed();
     drop(namespace);
     system.finish();
 }
