@@ -67,6 +67,8 @@ pub(crate) struct Section {
     inode: InodeNumber,
     /// The write epoch it was granted under.
     pub epoch: u64,
+    /// The life of the mount in which it was asked for: the lock ends with it.
+    pub life: u64,
     /// Lets the next user of this client ask when dropped.
     _turn: Turn,
 }
@@ -79,8 +81,9 @@ impl FileSystem {
         begin: &ExclusiveBegin,
     ) -> FsResult<(Section, ExclusiveGranted)> {
         let turn = self.exclusive.enter(begin.inode).await;
+        let life = self.volatile.opens.life();
         let granted = self.ask_exclusive(credentials, begin).await?;
-        Ok((Section { inode: begin.inode, epoch: granted.epoch, _turn: turn }, granted))
+        Ok((Section { inode: begin.inode, epoch: granted.epoch, life, _turn: turn }, granted))
     }
 
     /// Asks the MDT for the lock; the caller has the turn.
@@ -114,13 +117,15 @@ impl FileSystem {
         turn: Option<Turn>,
     ) -> FsResult<Section> {
         let inode = file.inode();
+        // Of a former life, in which the open was granted, the open tells by itself.
+        let life = self.volatile.opens.life();
         let target = self.targets.mdt_of(inode)?;
         let turn = match turn {
             Some(turn) => {
                 let held = HeldExclusive { open: Some(file.id()), layout: None };
                 self.volatile.exclusives.lock().insert(inode, held);
                 if target.restarts() == restarts {
-                    return Ok(Section { inode, epoch, _turn: turn });
+                    return Ok(Section { inode, epoch, life, _turn: turn });
                 }
                 self.give_back_exclusive(inode, None).await;
                 turn
@@ -131,7 +136,7 @@ impl FileSystem {
         let open = file.flags().has(open_flag::WRITE).then(|| file.id());
         let begin = ExclusiveBegin { inode, open, purpose: ExclusivePurpose::Truncate(0) };
         match self.ask_exclusive(&Credentials::root(), &begin).await {
-            Ok(granted) => Ok(Section { inode, epoch: granted.epoch, _turn: turn }),
+            Ok(granted) => Ok(Section { inode, epoch: granted.epoch, life, _turn: turn }),
             Err(error) => {
                 self.decline_exclusive(inode, Some(turn)).await;
                 Err(error)

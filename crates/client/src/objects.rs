@@ -38,6 +38,8 @@ pub(crate) struct Object<'a> {
     pub id: ObjectId,
     pub location: Location,
     pub open: Option<&'a OpenInode>,
+    /// The life of the mount with which the right to this request ends, if it rests on a lock and not on an open file.
+    pub life: Option<u64>,
 }
 
 impl<'a> Object<'a> {
@@ -48,7 +50,12 @@ impl<'a> Object<'a> {
         (slot, location): (u32, Location),
         open: Option<&'a OpenInode>,
     ) -> Self {
-        Self { inode, id: layout.object(inode, slot), location, open }
+        Self { inode, id: layout.object(inode, slot), location, open, life: None }
+    }
+
+    /// Requests to it are made in this life of the mount or not at all.
+    pub fn within(self, life: u64) -> Self {
+        Self { life: Some(life), ..self }
     }
 }
 
@@ -131,6 +138,9 @@ impl FileSystem {
             // Before the check: a later life's connection would carry the request under an id that no OST refuses.
             let import = target.import();
             object.open.map_or(Ok(()), OpenInode::check)?;
+            if object.life.is_some_and(|life| life != self.volatile.opens.life()) {
+                return Err(FsError::Stale);
+            }
             let reply = target.objects_by(&import, make(), bulk.clone()).await;
             outcome = reply.and_then(|(reply, bulk, losses)| take(reply, bulk, losses));
             match &outcome {

@@ -205,7 +205,7 @@ impl FileSystem {
         let section = self.adopt_exclusive(file, epoch, restarts, turn).await?;
         // Under the lock: nothing is added to the layout that would have to be emptied too.
         let outcome = match self.layout_as_of_now(open).await {
-            Ok(layout) => self.truncate_objects(inode, Some(open), &layout, 0, section.epoch).await,
+            Ok(layout) => self.truncate_objects(inode, Some(open), &layout, 0, &section).await,
             Err(error) => Err(error),
         };
         let update = truncate::report(Some(open), section.epoch, 0, &outcome);

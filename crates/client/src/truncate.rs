@@ -11,6 +11,7 @@ use types::{Attributes, Credentials, FsError, FsResult, InodeNumber, limits::FIL
 
 use crate::{
     FileSystem, OpenFile,
+    exclusive::Section,
     finish::finish,
     glimpse::Figures,
     join::join_all,
@@ -83,7 +84,7 @@ impl FileSystem {
         let open = self.volatile.opens.find(inode);
         // Nothing returns before the lock is given back.
         let outcome = match adopted(open.as_deref(), &granted.layout) {
-            Ok(layout) => self.truncate_objects(inode, open.as_deref(), layout, size, section.epoch).await,
+            Ok(layout) => self.truncate_objects(inode, open.as_deref(), layout, size, &section).await,
             Err(error) => Err(error),
         };
         let update = report(open.as_deref(), section.epoch, size, &outcome);
@@ -94,8 +95,8 @@ impl FileSystem {
         Ok(Attributes { size, blocks: figures.blocks, mtime, ..attributes })
     }
 
-    /// Truncates objects to their shares of `size`, under the exclusive data lock and write epoch `epoch`. The figures
-    /// are exact if nobody writes meanwhile.
+    /// Truncates objects to their shares of `size`, within a section of the exclusive data lock: `Stale` once the life of the
+    /// mount in which it was taken is over, for others may have it since. The figures are exact if nobody writes meanwhile.
     ///
     /// Objects of components that end before `size` keep what they have: nothing of it is cut off, and what follows them in
     /// the file holds its size. Such a component may have been extended since the layout was told, and another client may
@@ -107,13 +108,13 @@ impl FileSystem {
         open: Option<&OpenInode>,
         layout: &Layout,
         size: u64,
-        epoch: u64,
+        section: &Section,
     ) -> FsResult<Figures> {
-        let mut outcome = self.truncate_by(inode, open, layout, size, epoch).await;
+        let mut outcome = self.truncate_by(inode, open, layout, size, section).await;
         let mut generation = layout.generation;
         while outcome == Err(FsError::LayoutChanged) {
             let layout = self.renew_layout(inode, open, generation, true).await?;
-            outcome = self.truncate_by(inode, open, &layout, size, epoch).await;
+            outcome = self.truncate_by(inode, open, &layout, size, section).await;
             generation = layout.generation;
         }
         outcome
@@ -126,10 +127,10 @@ impl FileSystem {
         open: Option<&OpenInode>,
         layout: &Layout,
         size: u64,
-        epoch: u64,
+        section: &Section,
     ) -> FsResult<Figures> {
         let begun = open.map_or(0, |open| open.state().tracker.begun());
-        let object = |found| Object::new(inode, layout, found, open);
+        let object = |found| Object::new(inode, layout, found, open).within(section.life);
         let outcome = match self.to_truncate(inode, layout, size).await {
             Ok((kept, truncated)) => {
                 let expected = begun + truncated.len() as u64;
@@ -142,7 +143,7 @@ impl FileSystem {
         if let Some(open) = open {
             let mut state = open.state();
             match &outcome {
-                Ok((figures, expected)) => state.tracker.truncated(epoch, figures, *expected),
+                Ok((figures, expected)) => state.tracker.truncated(section.epoch, figures, *expected),
                 Err(_) => state.tracker.forget(),
             }
         }

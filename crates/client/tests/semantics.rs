@@ -619,6 +619,35 @@ async fn after_an_eviction_old_files_are_stale_and_new_ones_work() {
     assert_eq!(read(&fs, &again, 0, 9).await, b"new");
 }
 
+/// Its lock ended with the session, and no OST refuses the new life's requests: somebody else may write to the file by then.
+#[tokio::test]
+async fn a_truncation_by_path_does_not_go_on_in_a_new_life() {
+    let cluster = Cluster::new(STRIPE, 1);
+    let fs = cluster.mount().await;
+    let file = create(&fs, "file", READ_WRITE).await;
+    write(&fs, &file, 0, b"whole").await;
+    let (inode, former) = (file.inode(), fs.client_id());
+    fs.close(file, None).await.unwrap();
+    cluster.osts[0].hold("space");
+    cluster.osts[0].refuse_next(FsError::LayoutChanged);
+    let truncating = tokio::spawn({
+        let fs = fs.clone();
+        async move { fs.truncate(&root(), inode, None, 1).await }
+    });
+    while cluster.osts[0].waiting() == 0 {
+        tokio::task::yield_now().await;
+    }
+    cluster.evict(former).await;
+    assert_eq!(fs.get_attributes(inode, None).await, Err(FsError::Stale), "whatever comes next finds out");
+    while fs.client_id() == former {
+        tokio::task::yield_now().await;
+    }
+    let again = open(&fs, inode, open_flag::READ).await;
+    cluster.osts[0].release();
+    assert_eq!(truncating.await.unwrap(), Err(FsError::Stale));
+    assert_eq!(read(&fs, &again, 0, 9).await, b"whole");
+}
+
 #[tokio::test]
 async fn an_inactive_target_fails_at_once() {
     let cluster = Cluster::new(STRIPE, 2);

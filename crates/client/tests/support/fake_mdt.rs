@@ -19,7 +19,7 @@ use rpc::{
         MdtReply, MdtRequest, Reply, Request,
         mdt::{
             Closed, Created, DirectoryEntry, Entry, ExclusiveGranted, ExclusivePurpose, LayoutInfo, OpenFlags, OpenId,
-            Opened, SizeUpdate, open_flag,
+            Opened, RenewLayout, SizeUpdate, open_flag,
         },
     },
 };
@@ -313,6 +313,11 @@ impl State {
             MdtRequest::StatFs => {
                 let space = SpaceUsage { inodes_total: 50, inodes_free: 40, bytes_total: 7, ..SpaceUsage::default() };
                 Ok(MdtReply::Space(space))
+            }
+            MdtRequest::RenewLayout(RenewLayout { inode, .. }) => {
+                let layout = self.file(inode)?.layout.as_mut().ok_or(FsError::Invalid)?;
+                layout.generation = layout.generation.next();
+                Ok(layout_reply(layout))
             }
             MdtRequest::GetLayout(inode) => {
                 Ok(layout_reply(self.file(inode)?.layout.as_ref().ok_or(FsError::Invalid)?))

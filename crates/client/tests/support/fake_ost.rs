@@ -90,7 +90,9 @@ struct State {
     counts: BTreeMap<&'static str, usize>,
     damaged_reads: usize,
     refused: BTreeMap<u32, FsError>,
+    refused_next: Option<FsError>,
     held: Option<&'static str>,
+    waiting: usize,
 }
 
 /// See the module documentation.
@@ -116,6 +118,16 @@ impl FakeOst {
         self.state.lock().refused.insert(slot, error);
     }
 
+    /// The next change of an object fails.
+    pub fn refuse_next(&self, error: FsError) {
+        self.state.lock().refused_next = Some(error);
+    }
+
+    /// Requests that wait to be released.
+    pub fn waiting(&self) -> usize {
+        self.state.lock().waiting
+    }
+
     /// Requests of this name wait from now on, before they do anything, until they are released.
     pub fn hold(&self, name: &'static str) {
         self.state.lock().held = Some(name);
@@ -134,7 +146,9 @@ impl FakeOst {
             if self.state.lock().held != Some(name) {
                 return;
             }
+            self.state.lock().waiting += 1;
             released.await;
+            self.state.lock().waiting -= 1;
         }
     }
 
@@ -191,8 +205,8 @@ impl FakeOst {
 
 impl State {
     fn change(&mut self, id: ObjectId, change: impl FnOnce(&mut Object)) -> FsResult<Changed> {
-        if let Some(error) = self.refused.get(&id.slot) {
-            return Err(error.clone());
+        if let Some(error) = self.refused_next.take().or_else(|| self.refused.get(&id.slot).cloned()) {
+            return Err(error);
         }
         self.now += 1;
         let object = self.objects.entry(id).or_default();
