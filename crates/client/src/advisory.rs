@@ -1,10 +1,15 @@
 //! Advisory locks: fcntl and flock, decided by the MDT that holds the file.
 //!
-//! A waiting request is repeated while the MDT answers `Waiting` (it keeps its place in the queue). If the caller gives
-//! up meanwhile, the request leaves the queue; if it was granted at that very moment, the owner gets back what it held
-//! before, since nobody will ever release what nobody knows of.
+//! A waiting request is repeated while the MDT answers `Waiting` (it keeps its place in the queue). Who is interrupted
+//! meanwhile hears of it only when nothing of the request is left at the MDT: the kernel may repeat the same call at once,
+//! and what is undone behind its back would be undone of the repetition. So the MDT is asked to end the wait, and its answer
+//! decides: if it granted the lock at that very moment, the caller has it. While the MDT is away that takes as long as
+//! any other call.
+//!
+//! A caller that drops the future is gone for good: if the lock was granted at that very moment, the owner gets back what it
+//! held before, since nobody will ever release what nobody knows of.
 
-use std::sync::Arc;
+use std::{future::Future, pin::pin, sync::Arc};
 
 use rpc::message::{
     MdtReply, MdtRequest,
@@ -19,45 +24,81 @@ use crate::{
     target::unexpected,
 };
 
+/// How the MDT answered one request.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Asked {
+    Granted,
+    /// Granted before a restart, noted after what was held was claimed again: to be asked again.
+    Doubtful,
+    /// For others, or for the MDT to recover.
+    Waiting,
+}
+
 impl FileSystem {
-    /// Sets or releases an advisory lock. Dropping the future of a waiting request gives up: afterwards the owner holds
-    /// what it held before.
+    /// Sets or releases an advisory lock. Dropping the future of a waiting request gives up for good: afterwards the owner
+    /// holds what it held before.
     pub async fn set_lock(self: &Arc<Self>, inode: InodeNumber, request: LockRequest) -> FsResult<()> {
+        self.set_lock_unless(inode, request, std::future::pending()).await
+    }
+
+    /// As [`FileSystem::set_lock`]; a request that waits when `interrupted` completes ends as soon as the MDT says how:
+    /// granted, or `Interrupted`. Then nothing of it is left, and the owner may ask again.
+    pub async fn set_lock_unless(
+        self: &Arc<Self>,
+        inode: InodeNumber,
+        request: LockRequest,
+        interrupted: impl Future<Output = ()> + Send + 'static,
+    ) -> FsResult<()> {
         self.count(Operation::Flock);
         let range = request.range.normalised().map_err(|_| FsError::Invalid)?;
         let (this, request) = (self.clone(), LockRequest { range, ..request });
-        finish(
-            &self.seams.spawn,
-            move |abandoned| async move { this.lock_until_granted(inode, request, abandoned).await },
-        )
+        finish(&self.seams.spawn, move |abandoned| async move {
+            this.lock_until_granted(inode, request, abandoned, interrupted).await
+        })
         .await
     }
 
-    async fn lock_until_granted(&self, inode: InodeNumber, request: LockRequest, abandoned: Abandoned) -> FsResult<()> {
+    async fn lock_until_granted(
+        &self,
+        inode: InodeNumber,
+        request: LockRequest,
+        abandoned: Abandoned,
+        interrupted: impl Future<Output = ()>,
+    ) -> FsResult<()> {
+        let waits = request.wait && request.mode != LockMode::Unlock;
         let restoring = self.volatile.locks.restoring(inode, &request);
-        let gave_up = || request.wait && request.mode != LockMode::Unlock && abandoned.is_set();
+        let mut interrupted = pin!(interrupted);
+        let mut is_interrupted = false;
         loop {
-            let granted = self.lock_once(inode, request).await?;
-            match (granted, gave_up()) {
-                (true, false) => return Ok(()),
-                (true, true) => {
+            let mut asking = pin!(self.lock_once(inode, request));
+            let asked = tokio::select! {
+                biased;
+                asked = &mut asking => asked?,
+                () = &mut interrupted, if waits && !is_interrupted => {
+                    is_interrupted = true;
+                    tokio::join!(biased; asking, self.cancel_lock(inode, &request)).0?
+                }
+            };
+            match asked {
+                Asked::Granted if waits && abandoned.is_set() => {
                     for step in restoring {
-                        while !self.lock_once(inode, step).await? {}
+                        while self.lock_once(inode, step).await? != Asked::Granted {}
                     }
                     return Err(FsError::Interrupted);
                 }
-                (false, true) => {
-                    let (family, owner) = (request.family, request.owner);
-                    self.mdt_done(inode, MdtRequest::CancelLock(CancelLock { inode, family, owner })).await?;
+                Asked::Granted => return Ok(()),
+                Asked::Waiting if is_interrupted || waits && abandoned.is_set() => {
+                    // Again, if it was before: that one may have overtaken the request.
+                    self.cancel_lock(inode, &request).await?;
                     return Err(FsError::Interrupted);
                 }
-                (false, false) => {}
+                Asked::Doubtful | Asked::Waiting => {}
             }
         }
     }
 
-    /// One request; true if it was granted, false if it waits (for others, or for the MDT to recover).
-    async fn lock_once(&self, inode: InodeNumber, request: LockRequest) -> FsResult<bool> {
+    /// One request.
+    async fn lock_once(&self, inode: InodeNumber, request: LockRequest) -> FsResult<Asked> {
         let LockRequest { family, owner, pid, range, mode, wait } = request;
         let target = self.targets.mdt_of(inode)?;
         let restarts = target.restarts();
@@ -65,12 +106,17 @@ impl FileSystem {
         match target.mdt(MdtRequest::SetLock(set)).await? {
             MdtReply::Done => {
                 self.volatile.locks.granted(inode, &request);
-                // Granted before a restart, noted after what was held was claimed again: ask again.
-                Ok(target.restarts() == restarts)
+                Ok(if target.restarts() == restarts { Asked::Granted } else { Asked::Doubtful })
             }
-            MdtReply::Waiting => Ok(false),
+            MdtReply::Waiting => Ok(Asked::Waiting),
             reply => Err(unexpected(reply)),
         }
+    }
+
+    /// Ends the waits of an owner, also those within the MDT's handlers.
+    async fn cancel_lock(&self, inode: InodeNumber, request: &LockRequest) -> FsResult<()> {
+        let LockRequest { family, owner, .. } = *request;
+        self.mdt_done(inode, MdtRequest::CancelLock(CancelLock { inode, family, owner })).await
     }
 
     /// Releases all fcntl locks of an owner.

@@ -11,7 +11,10 @@ use rpc::message::{
     mgs::{TargetRole, TargetState},
 };
 use support::{Cluster, READ_WRITE, ROOT, append, create, read, size, write};
-use types::{Credentials, FsError, InodeNumber, OstIndex, SetAttributes, SetTime, Timestamp, limits::FILE_BYTES_MAX};
+use tokio::sync::oneshot;
+use types::{
+    Credentials, FsError, FsResult, InodeNumber, OstIndex, SetAttributes, SetTime, Timestamp, limits::FILE_BYTES_MAX,
+};
 
 const STRIPE: u64 = 65536;
 
@@ -430,6 +433,64 @@ async fn a_waiting_lock_is_granted_and_a_dropped_one_leaves_the_queue() {
     };
     let (granted, released) = tokio::join!(waiting, release);
     assert_eq!((granted, released), (Ok(()), Ok(())));
+    assert_eq!(one.set_lock(inode, lock(1, LockMode::Exclusive, false)).await, Err(FsError::WouldBlock));
+}
+
+/// A waiting request and what interrupts it.
+fn interruptible(
+    fs: &Arc<FileSystem>,
+    inode: InodeNumber,
+    request: LockRequest,
+) -> (tokio::task::JoinHandle<FsResult<()>>, oneshot::Sender<()>) {
+    let (interrupt, interrupted) = oneshot::channel();
+    let fs = fs.clone();
+    let interrupted = async move { interrupted.await.expect("the test interrupts it") };
+    (tokio::spawn(async move { fs.set_lock_unless(inode, request, interrupted).await }), interrupt)
+}
+
+async fn requested(cluster: &Cluster, name: &str, count: usize) {
+    while cluster.requests().get(name).copied().unwrap_or(0) < count {
+        tokio::task::yield_now().await;
+    }
+}
+
+#[tokio::test]
+async fn a_lock_granted_while_its_caller_is_interrupted_is_the_callers() {
+    let cluster = Cluster::new(STRIPE, 1);
+    let (one, other) = (cluster.mount().await, cluster.mount().await);
+    let inode = create(&one, "file", READ_WRITE).await.inode();
+    cluster.mdt.hold_answers(Some("lock"));
+    let (asking, interrupt) = interruptible(&other, inode, lock(2, LockMode::Exclusive, true));
+    requested(&cluster, "lock", 1).await;
+    interrupt.send(()).unwrap();
+    requested(&cluster, "cancel", 1).await;
+    others_run().await;
+    assert!(!asking.is_finished(), "who has the lock is not known yet");
+    cluster.mdt.hold_answers(None);
+    assert_eq!(asking.await.unwrap(), Ok(()));
+    assert_eq!(one.set_lock(inode, lock(1, LockMode::Shared, false)).await, Err(FsError::WouldBlock));
+}
+
+/// As the kernel does after a signal whose handler restarts calls.
+#[tokio::test]
+async fn a_wait_that_is_asked_for_again_when_it_was_interrupted_keeps_its_lock() {
+    let cluster = Cluster::new(STRIPE, 1);
+    let (one, other) = (cluster.mount().await, cluster.mount().await);
+    let inode = create(&one, "file", READ_WRITE).await.inode();
+    one.set_lock(inode, lock(1, LockMode::Exclusive, false)).await.unwrap();
+    let (asking, interrupt) = interruptible(&other, inode, lock(2, LockMode::Exclusive, true));
+    requested(&cluster, "lock", 2).await;
+    cluster.mdt.hold_answers(Some("cancel"));
+    interrupt.send(()).unwrap();
+    requested(&cluster, "cancel", 1).await;
+    others_run().await;
+    assert!(!asking.is_finished(), "the request may still be queued");
+    cluster.mdt.hold_answers(None);
+    assert_eq!(asking.await.unwrap(), Err(FsError::Interrupted));
+    let again = other.set_lock(inode, lock(2, LockMode::Exclusive, true));
+    let (again, released) = tokio::join!(again, one.set_lock(inode, lock(1, LockMode::Unlock, false)));
+    assert_eq!((again, released), (Ok(()), Ok(())));
+    others_run().await;
     assert_eq!(one.set_lock(inode, lock(1, LockMode::Exclusive, false)).await, Err(FsError::WouldBlock));
 }
 

@@ -193,6 +193,11 @@ impl AdvisoryLocks {
         self.change((inode, family), owner, wake, |file| file.waiters.retain(|waiter| waiter.owner != owner));
     }
 
+    /// Whether a request of `owner` is queued on a file.
+    pub fn is_queued(&self, inode: InodeNumber, family: LockFamily, owner: LockOwner) -> bool {
+        self.files.get(&(inode, family)).is_some_and(|file| file.waits(owner))
+    }
+
     /// Takes locks and queued requests of `owner` on a file away: its last descriptor was closed.
     pub fn drop_owner(&mut self, inode: InodeNumber, family: LockFamily, owner: LockOwner, wake: &mut Vec<Wake>) {
         self.change((inode, family), owner, wake, |file| file.drop_owner(owner));

@@ -483,7 +483,8 @@ impl Mdt {
             match waiter {
                 None => return Ok(reply),
                 Some(waiter) => {
-                    if clock::timeout_at(&*self.seams.clock, deadline, waiter).await.is_none() {
+                    let changed = clock::timeout_at(&*self.seams.clock, deadline, waiter).await.is_some();
+                    if !changed || ops::is_cancelled(&self.namespace().volatile, call.client, request) {
                         return Ok(reply);
                     }
                 }

@@ -250,6 +250,45 @@ async fn locks_wait_in_order_and_are_woken() {
     done(fs.call(ALICE, MdtRequest::CancelLock(cancel)).await.unwrap()).unwrap();
 }
 
+/// A handler that went on when others are woken would queue the request again, for nobody.
+#[tokio::test]
+async fn a_cancelled_wait_ends_within_its_handler() {
+    let fs = &Fixture::new().await;
+    fs.begin(BOB).await;
+    let file = fs.file(ROOT, "f").await;
+    let ask = |client, owner, start, mode, wait| {
+        let (family, range) = (LockFamily::Posix, LockRange { start, end: start });
+        fs.call(client, MdtRequest::SetLock(SetLock { inode: file, family, owner, pid: 1, range, mode, wait }))
+    };
+    // Whoever is refused a shared lock beside ALICE's is behind somebody who waits.
+    let is_waited_for = async |start| {
+        let outcome = ask(ALICE, 3, start, LockMode::Shared, false).await;
+        done(ask(ALICE, 3, start, LockMode::Unlock, false).await.unwrap()).unwrap();
+        outcome == Err(FsError::WouldBlock)
+    };
+    for start in [0, 1] {
+        done(ask(ALICE, 1, start, LockMode::Shared, false).await.unwrap()).unwrap();
+    }
+    let cancelled = ask(BOB, 2, 0, LockMode::Exclusive, true);
+    let other = async {
+        loop {
+            match ask(BOB, 5, 1, LockMode::Exclusive, true).await {
+                Ok(MdtReply::Waiting) => {}
+                outcome => break outcome,
+            }
+        }
+    };
+    let script = async {
+        eventually("both wait", async || is_waited_for(0).await && is_waited_for(1).await).await;
+        let cancel = CancelLock { inode: file, family: LockFamily::Posix, owner: 2 };
+        done(fs.call(BOB, MdtRequest::CancelLock(cancel)).await.unwrap()).unwrap();
+        done(ask(ALICE, 1, 1, LockMode::Unlock, false).await.unwrap()).unwrap();
+    };
+    let (cancelled, granted, ()) = tokio::join!(cancelled, other, script);
+    assert_eq!((cancelled, granted), (Ok(MdtReply::Waiting), Ok(MdtReply::Done)));
+    assert!(!is_waited_for(0).await, "nobody waits any more");
+}
+
 #[tokio::test]
 async fn flock_ends_with_the_close_of_its_owner() {
     let fs = Fixture::new().await;

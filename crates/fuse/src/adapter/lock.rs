@@ -2,6 +2,7 @@
 
 use client::LockRequest;
 use rpc::message::mdt::{HeldLock, LockFamily, LockMode, LockRange};
+use tokio::sync::oneshot;
 use types::{FsError, FsResult};
 
 use super::{Call, Work};
@@ -21,30 +22,21 @@ pub async fn get(call: Call, lock: LockIn) -> FsResult<Answer> {
 }
 
 /// SETLK and SETLKW. A waiting request can be interrupted from the moment it is decoded: it is registered before its
-/// future is first polled.
+/// future is first polled. The kernel hears EINTR only when nothing of the request is left: it may repeat it at once.
 pub fn set(call: Call, lock: LockIn, wait: bool) -> Work {
     let unique = call.unique;
     let interrupted = wait.then(|| call.adapter.interrupts.register(unique));
     Box::pin(async move {
-        let work = set_lock(&call, &lock, wait);
-        let result = match interrupted {
-            None => work.await,
-            Some(interrupted) => {
-                // Biased to the lock: if it is granted in the same moment, the caller has it.
-                let result = tokio::select! {
-                    biased;
-                    result = work => result,
-                    Ok(()) = interrupted => Err(FsError::Interrupted),
-                };
-                call.adapter.interrupts.finish(unique);
-                result
-            }
-        };
+        let result = set_lock(&call, &lock, interrupted).await;
+        if wait {
+            call.adapter.interrupts.finish(unique);
+        }
         result.map(|()| Answer::done())
     })
 }
 
-async fn set_lock(call: &Call, lock: &LockIn, wait: bool) -> FsResult<()> {
+/// It waits if it can be interrupted.
+async fn set_lock(call: &Call, lock: &LockIn, interrupted: Option<oneshot::Receiver<()>>) -> FsResult<()> {
     let flock = lock.lock_flags & lock_flag::FLOCK != 0;
     let request = LockRequest {
         family: if flock { LockFamily::Flock } else { LockFamily::Posix },
@@ -52,14 +44,23 @@ async fn set_lock(call: &Call, lock: &LockIn, wait: bool) -> FsResult<()> {
         pid: lock.lock.pid,
         range: range(lock),
         mode: mode(lock.lock.kind)?,
-        wait,
+        wait: interrupted.is_some(),
     };
     let (file_system, handles) = (call.file_system(), &call.adapter.handles);
-    let mut outcome = file_system.set_lock(call.inode, request).await;
-    if outcome == Err(FsError::WouldBlock) && handles.closings(call.inode, lock.handle).await {
-        outcome = file_system.set_lock(call.inode, request).await;
+    match interrupted {
+        Some(interrupted) => {
+            // The other end outlives this request.
+            let interrupted = async move { drop(interrupted.await) };
+            file_system.set_lock_unless(call.inode, request, interrupted).await?;
+        }
+        None => {
+            let mut outcome = file_system.set_lock(call.inode, request).await;
+            if outcome == Err(FsError::WouldBlock) && handles.closings(call.inode, lock.handle).await {
+                outcome = file_system.set_lock(call.inode, request).await;
+            }
+            outcome?;
+        }
     }
-    outcome?;
     match (request.family, request.mode) {
         (LockFamily::Flock, mode) => handles.note_flock(lock.handle, mode != LockMode::Unlock),
         (LockFamily::Posix, LockMode::Unlock) => {}

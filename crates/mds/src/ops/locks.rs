@@ -5,9 +5,9 @@ use rpc::message::{
     MdtReply,
     mdt::{CancelLock, GetLock, LockMode, SetLock},
 };
-use types::{FsError, FsResult};
+use types::{ClientId, FsError, FsResult};
 
-use crate::transaction::Transaction;
+use crate::{transaction::Transaction, volatile::Volatile};
 
 pub(crate) fn set(txn: &mut Transaction<'_>, request: &SetLock) -> FsResult<MdtReply> {
     let owner = LockOwner { client: txn.context.client, owner: request.owner };
@@ -45,7 +45,16 @@ pub(crate) fn cancel(txn: &mut Transaction<'_>, request: &CancelLock) -> FsResul
     let mut wake = Vec::new();
     txn.volatile.locks.cancel(request.inode, request.family, owner, &mut wake);
     txn.volatile.waiters.wake_granted(&wake);
+    // Those who were cancelled go, too.
+    txn.volatile.waiters.wake(request.inode);
     Ok(MdtReply::Done)
+}
+
+/// Whether a request that waited in its handler has no place in the queue any more: it was cancelled. To run it again would
+/// queue it again, and nobody waits for it. (One that waits for the end of recovery has no place either; it asks again.)
+pub(crate) fn is_cancelled(volatile: &Volatile, client: ClientId, request: &SetLock) -> bool {
+    let owner = LockOwner { client, owner: request.owner };
+    request.queues() && !volatile.locks.is_queued(request.inode, request.family, owner)
 }
 
 pub(crate) fn get(txn: &mut Transaction<'_>, request: &GetLock) -> FsResult<MdtReply> {

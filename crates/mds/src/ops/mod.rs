@@ -31,9 +31,9 @@ use rpc::message::{
     MdtReply, MdtRequest,
     mdt::{ExclusivePurpose, LockMode, OpenFlags, open_flag},
 };
-use types::{Credentials, FsError, FsResult, NodeKind};
+use types::{ClientId, Credentials, FsError, FsResult, NodeKind};
 
-use crate::{data::NewData, transaction::Transaction};
+use crate::{data::NewData, transaction::Transaction, volatile::Volatile};
 
 /// Runs one request that is answered at once; `new` is what came beside it. Requests that wait for more than the namespace, or
 /// are answered with data, never come here.
@@ -130,6 +130,11 @@ pub(crate) fn may_wait(request: &MdtRequest) -> bool {
         | MdtRequest::SwapLayouts(..) => true,
         _ => false,
     }
+}
+
+/// Whether what this request waited for in its handler is not wanted any more.
+pub(crate) fn is_cancelled(volatile: &Volatile, client: ClientId, request: &MdtRequest) -> bool {
+    matches!(request, MdtRequest::SetLock(set) if locks::is_cancelled(volatile, client, set))
 }
 
 /// Whether this request moves data from file to file within this MDT, as many as fit into a batch.

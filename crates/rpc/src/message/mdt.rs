@@ -344,7 +344,8 @@ impl SetLock {
     }
 }
 
-/// Give up a queued lock request of this owner.
+/// Give up the queued lock requests of this owner on the file: those that wait are answered [`MdtReply::Waiting`] at once. One
+/// that has not arrived yet is not given up; so who wants to be sure asks again after the last answer.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct CancelLock {
     /// The file.

@@ -175,6 +175,49 @@ fn waiting_for_a_lock_can_be_interrupted() {
     system.finish();
 }
 
+/// After a signal whose handler says SA_RESTART the kernel asks again for the same lock, at once.
+#[test]
+fn a_lock_waited_for_under_signals_is_held() {
+    const ROUNDS: usize = 20;
+    extern "C" fn nothing(_: i32) {}
+    let (system, a, b) = two_clients();
+    // SAFETY: the handler does nothing.
+    unsafe {
+        let mut action: libc::sigaction = std::mem::zeroed();
+        action.sa_sigaction = nothing as extern "C" fn(i32) as usize;
+        action.sa_flags = libc::SA_RESTART;
+        libc::sigaction(libc::SIGUSR2, &action, std::ptr::null_mut());
+    }
+    for round in 0..ROUNDS {
+        flock(&a, libc::LOCK_EX).expect("free");
+        let (sender, receiver) = channel();
+        std::thread::scope(|scope| {
+            let waiting = scope.spawn(|| {
+                // SAFETY: pthread_self has no preconditions.
+                sender.send(unsafe { libc::pthread_self() }).expect("the test listens");
+                flock(&b, libc::LOCK_EX)
+            });
+            let thread = receiver.recv().expect("the thread says who it is");
+            for signals in 0.. {
+                // SAFETY: the thread is not joined before the end of this loop.
+                unsafe { libc::pthread_kill(thread, libc::SIGUSR2) };
+                std::thread::sleep(Duration::from_millis(1));
+                if signals == round {
+                    flock(&a, libc::LOCK_UN).expect("unlock");
+                }
+                if waiting.is_finished() {
+                    break;
+                }
+            }
+            waiting.join().expect("no panic").expect("granted at last");
+        });
+        assert_eq!(errno(flock(&a, libc::LOCK_EX | libc::LOCK_NB)), libc::EWOULDBLOCK, "round {round}");
+        flock(&b, libc::LOCK_UN).expect("unlock");
+    }
+    drop((a, b));
+    system.finish();
+}
+
 /// A process that holds a lock until it is killed.
 fn holder(path: &Path) -> Child {
     let Program(mut command) = program("flock");
