@@ -411,6 +411,35 @@ fn appends_go_to_the_end_there_is() {
     assert_eq!(fs::metadata(&path).unwrap().len(), 4003);
 }
 
+/// The kernel cuts them into requests of at most 1 MiB, each of which is appended by itself.
+#[test]
+fn large_appends_of_one_mount_are_whole() {
+    const RECORD: usize = (5 << 20) + 4321;
+    const RECORDS: usize = 3;
+    let cluster = Cluster::mounted();
+    let path = cluster.path("log");
+    File::create(&path).unwrap();
+    thread::scope(|scope| {
+        for writer in 0..4 {
+            // Descriptions of their own, as those of several processes are.
+            let mut file = File::options().append(true).open(&path).unwrap();
+            scope.spawn(move || {
+                for _ in 0..RECORDS {
+                    let record: Vec<u8> = (0..RECORD).map(|index| (index / 4096 * 4 + writer) as u8).collect();
+                    assert_eq!(file.write(&record).unwrap(), RECORD, "at once");
+                }
+            });
+        }
+    });
+    let text = fs::read(&path).unwrap();
+    assert_eq!(text.len(), 4 * RECORDS * RECORD);
+    for record in text.chunks(RECORD) {
+        let writer = record[0] as usize;
+        let torn = (0..RECORD).find(|index| record[*index] != (index / 4096 * 4 + writer) as u8);
+        assert_eq!(torn, None, "a record of writer {writer}");
+    }
+}
+
 #[test]
 fn ranges_are_copied_within_the_file_system() {
     let cluster = Cluster::mounted();
