@@ -440,6 +440,32 @@ fn large_appends_of_one_mount_are_whole() {
     }
 }
 
+/// The kernel leaves access times to whoever serves a mount, and does not tell him the mount's options.
+#[test]
+fn mounts_that_keep_access_times_keep_them() {
+    let accessed = |path: &Path| {
+        let found = fs::metadata(path).unwrap();
+        (found.atime(), found.atime_nsec())
+    };
+    for (options, kept_of_files, kept_of_directories) in
+        [("noatime", true, true), ("nodiratime", false, true), ("relatime", false, false)]
+    {
+        let cluster = Cluster::mounted_with(options);
+        let (file, directory) = (cluster.path("file"), cluster.path("directory"));
+        fs::write(&file, b"x").unwrap();
+        fs::create_dir(&directory).unwrap();
+        let before = (accessed(&file), accessed(&directory));
+        assert_eq!(fs::read(&file).unwrap(), b"x");
+        assert_eq!(fs::read_dir(&directory).unwrap().count(), 0);
+        let after = (accessed(&file), accessed(&directory));
+        assert_eq!((before.0 == after.0, before.1 == after.1), (kept_of_files, kept_of_directories), "{options}");
+    }
+    let cluster = Cluster::mounted_with("ro");
+    let before = accessed(cluster.point());
+    assert_eq!(fs::read_dir(cluster.point()).unwrap().count(), 0);
+    assert_eq!(accessed(cluster.point()), before, "ro");
+}
+
 #[test]
 fn ranges_are_copied_within_the_file_system() {
     let cluster = Cluster::mounted();

@@ -1,6 +1,7 @@
 //! Between the kernel's structures and the client's: attributes, kinds, flags.
 
 use rpc::message::mdt::{OpenFlags, open_flag};
+use rustix::mount::MountFlags;
 use types::mode::PERMISSIONS;
 use types::{Attributes, FileKind, FsError, FsResult, NodeKind, SetAttributes, SetTime, SpaceUsage, Timestamp, limits};
 
@@ -138,8 +139,26 @@ pub fn changes(set: &SetAttributesIn) -> SetAttributes {
     }
 }
 
-/// Open flags from those of open(2). Access mode 3 (Linux: neither, but checked for both) counts as both.
-pub fn open_flags(linux: u32) -> OpenFlags {
+/// Which access times the options of a mount leave as they are. The kernel passes O_NOATIME on, but not these options, and
+/// updates no access time of a FUSE file system itself.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct AccessTimes {
+    /// Those of everything but directories.
+    pub kept_of_files: bool,
+    /// Those of directories.
+    pub kept_of_directories: bool,
+}
+
+impl From<MountFlags> for AccessTimes {
+    fn from(flags: MountFlags) -> Self {
+        let kept_of_files = flags.intersects(MountFlags::RDONLY | MountFlags::NOATIME);
+        Self { kept_of_files, kept_of_directories: kept_of_files || flags.contains(MountFlags::NODIRATIME) }
+    }
+}
+
+/// Open flags from those of open(2). Access mode 3 (Linux: neither, but checked for both) counts as both. `keeps_access_time`:
+/// whatever O_NOATIME says.
+pub fn open_flags(linux: u32, keeps_access_time: bool) -> OpenFlags {
     let o = |flag: libc::c_int| linux & flag.cast_unsigned() != 0;
     let access = match (linux & libc::O_ACCMODE.cast_unsigned()).cast_signed() {
         libc::O_RDONLY if linux & FMODE_EXEC != 0 => open_flag::READ | open_flag::EXECUTE,
@@ -147,7 +166,7 @@ pub fn open_flags(linux: u32) -> OpenFlags {
         libc::O_WRONLY => open_flag::WRITE,
         _ => open_flag::READ | open_flag::WRITE,
     };
-    let mut flags = access;
+    let mut flags = if keeps_access_time { access | open_flag::NO_ACCESS_TIME } else { access };
     for (linux, flag) in [
         (libc::O_APPEND, open_flag::APPEND),
         (libc::O_TRUNC, open_flag::TRUNCATE),
@@ -219,13 +238,28 @@ mod tests {
 
     #[test]
     fn open_flags_translate() {
-        let linux = |flags: libc::c_int| open_flags(flags.cast_unsigned()).0;
+        let linux = |flags: libc::c_int| open_flags(flags.cast_unsigned(), false).0;
         assert_eq!(linux(libc::O_RDONLY), open_flag::READ);
         assert_eq!(linux(libc::O_WRONLY | libc::O_APPEND), open_flag::WRITE | open_flag::APPEND);
         assert_eq!(linux(libc::O_RDWR | libc::O_TRUNC), open_flag::READ | open_flag::WRITE | open_flag::TRUNCATE);
         assert_eq!(linux(libc::O_ACCMODE), open_flag::READ | open_flag::WRITE);
-        assert_eq!(open_flags(FMODE_EXEC).0, open_flag::READ | open_flag::EXECUTE);
+        assert_eq!(open_flags(FMODE_EXEC, false).0, open_flag::READ | open_flag::EXECUTE);
         assert_eq!(linux(libc::O_WRONLY | libc::O_CREAT | libc::O_EXCL), open_flag::WRITE | open_flag::EXCLUSIVE);
+        let quietly = open_flag::READ | open_flag::NO_ACCESS_TIME;
+        assert_eq!((linux(libc::O_NOATIME), open_flags(0, true).0), (quietly, quietly));
+    }
+
+    #[test]
+    fn mount_options_keep_access_times() {
+        let kept = |flags: MountFlags| {
+            let kept = AccessTimes::from(flags);
+            (kept.kept_of_files, kept.kept_of_directories)
+        };
+        for flags in [MountFlags::RDONLY, MountFlags::NOATIME, MountFlags::NOATIME | MountFlags::NODIRATIME] {
+            assert_eq!(kept(flags), (true, true), "{flags:?}");
+        }
+        assert_eq!(kept(MountFlags::NODIRATIME | MountFlags::NOSUID), (false, true));
+        assert_eq!(kept(MountFlags::RELATIME | MountFlags::NOEXEC), (false, false));
     }
 
     #[test]

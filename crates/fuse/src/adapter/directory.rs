@@ -15,7 +15,7 @@ const NAME_BYTES_ASSUMED: usize = 24;
 
 /// OPENDIR. Entries are not cached by the kernel.
 pub async fn open(call: Call, open: OpenIn) -> FsResult<Answer> {
-    let flags = open_flags(open.flags);
+    let flags = open_flags(open.flags, call.adapter.access_times.kept_of_directories);
     let call = &call;
     let open = |credentials| async move { call.file_system().open(&credentials, call.inode, flags).await };
     let directory = call.caller.run(open).await?;

@@ -27,7 +27,7 @@ const COPY_BYTES_MAX: u64 = 64 << 20;
 
 /// OPEN. O_TRUNC comes with it.
 pub async fn open(call: Call, open: OpenIn) -> FsResult<Answer> {
-    let flags = open_flags(open.flags);
+    let flags = open_flags(open.flags, call.adapter.access_times.kept_of_files);
     let call = &call;
     let open = |credentials| async move { call.file_system().open(&credentials, call.inode, flags).await };
     let file = call.caller.run(open).await?;
@@ -37,7 +37,7 @@ pub async fn open(call: Call, open: OpenIn) -> FsResult<Answer> {
 /// CREATE: open(2) with O_CREAT of a name that the kernel believes to be absent.
 pub async fn create(call: Call, create: CreateIn, name: Vec<u8>) -> FsResult<Answer> {
     let name = &name;
-    let flags = open_flags(create.flags);
+    let flags = open_flags(create.flags, call.adapter.access_times.kept_of_files);
     let call = &call;
     let mode = create.mode & PERMISSIONS;
     let open = |credentials| async move {
@@ -55,7 +55,7 @@ pub async fn create(call: Call, create: CreateIn, name: Vec<u8>) -> FsResult<Ans
 
 /// TMPFILE.
 pub async fn create_unnamed(call: Call, create: CreateIn) -> FsResult<Answer> {
-    let flags = open_flags(create.flags);
+    let flags = open_flags(create.flags, call.adapter.access_times.kept_of_files);
     let call = &call;
     let mode = create.mode & PERMISSIONS;
     let open = |credentials| async move {

@@ -29,6 +29,7 @@ use std::sync::Arc;
 use bytes::Bytes;
 use client::FileSystem;
 use rt::BoxFuture;
+use rustix::mount::MountFlags;
 use tracing::Instrument;
 use types::{FsResult, InodeNumber};
 
@@ -38,6 +39,7 @@ use crate::mount::writability::Writability;
 use crate::protocol::{Incoming, Opcode, Operation};
 use crate::session::{Answer, Handler, Responder};
 use caller::Caller;
+use convert::AccessTimes;
 use handles::Handles;
 use interrupts::Interrupts;
 
@@ -48,6 +50,7 @@ pub struct Adapter {
     interrupts: Interrupts,
     control_replies: PendingReplies,
     writability: Arc<Writability>,
+    access_times: AccessTimes,
 }
 
 /// What every operation gets: the mount, the caller and the inode it is about.
@@ -68,14 +71,15 @@ impl Call {
 type Work = BoxFuture<'static, FsResult<Answer>>;
 
 impl Adapter {
-    /// An adapter without open files, for the mount of which `writability` tells.
-    pub fn new(file_system: Arc<FileSystem>, writability: Arc<Writability>) -> Arc<Self> {
+    /// An adapter without open files, of a mount that was made with these flags, and of which `writability` tells.
+    pub fn new(file_system: Arc<FileSystem>, flags: MountFlags, writability: Arc<Writability>) -> Arc<Self> {
         Arc::new(Self {
             file_system,
             handles: Handles::default(),
             interrupts: Interrupts::default(),
             control_replies: PendingReplies::default(),
             writability,
+            access_times: AccessTimes::from(flags),
         })
     }
 

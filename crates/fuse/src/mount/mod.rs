@@ -102,7 +102,8 @@ impl Mount {
         cores: Cores,
     ) -> Result<Mount, MountError> {
         let writability = Arc::new(Writability::new(options));
-        let mount = Self::with_handler(Adapter::new(file_system, writability.clone()), source, point, options, cores)?;
+        let adapter = Adapter::new(file_system, options.flags, writability.clone());
+        let mount = Self::with_handler(adapter, source, point, options, cores)?;
         writability.mounted(&mount.device_number);
         Ok(mount)
     }

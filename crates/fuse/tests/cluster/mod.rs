@@ -34,6 +34,11 @@ pub struct Cluster {
 impl Cluster {
     /// Formats, starts and mounts.
     pub fn mounted() -> Cluster {
+        Self::mounted_with("")
+    }
+
+    /// As [`Cluster::mounted`], with mount options as mount(8) takes them.
+    pub fn mounted_with(mount_options: &str) -> Cluster {
         let cores = Cores::start(2).unwrap();
         let seams = Seams {
             clock: Arc::new(SystemClock),
@@ -43,7 +48,8 @@ impl Cluster {
         };
         let (server, file_system) = cores.block_on(start(seams));
         let point = tempfile::tempdir().unwrap();
-        let options = MountOptions::default();
+        let mut options = MountOptions::default();
+        options.add(mount_options).unwrap();
         let mount = Mount::new(file_system.clone(), "test:0:/stria", point.path(), &options, cores.clone()).unwrap();
         Cluster { mount: Some(mount), file_system, server, cores, point }
     }

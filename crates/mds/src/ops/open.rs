@@ -46,8 +46,8 @@ pub(crate) fn open_inode(
     check_kind(&inode, flags)?;
     txn.require(who, &inode, wanted(flags))?;
     let before = inode.clone();
-    let accesses = flags.has(open_flag::READ) && !flags.has(open_flag::NO_ACCESS_TIME);
-    if accesses && !inode.is_directory() {
+    let reads = flags.has(open_flag::READ);
+    if reads && !flags.has(open_flag::NO_ACCESS_TIME) && !inode.is_directory() {
         attributes::note_access(txn, &mut inode);
     }
     let changes = flags.has(open_flag::WRITE) || flags.has(open_flag::TRUNCATE);
@@ -72,7 +72,7 @@ pub(crate) fn open_inode(
     }
     let capabilities = flags.has(open_flag::WRITE) && txn.has_capabilities(&inode)?;
     let opened = Opened { capabilities, ..register(txn, &mut inode, open, flags, truncates && !empty) };
-    if accesses && !flags.has(open_flag::WRITE) {
+    if reads && !flags.has(open_flag::WRITE) && !flags.has(open_flag::UNCOUNTED) {
         note_reader(txn, &inode);
     }
     if inode != before {

@@ -4,7 +4,7 @@
 use layout::Layout;
 use rpc::message::{
     MdtReply,
-    mdt::{DirectoryEntry, ReadDirectory},
+    mdt::{DirectoryEntry, ReadDirectory, open_flag},
 };
 use types::{FileKind, FsError, FsResult, limits};
 
@@ -27,7 +27,7 @@ const ENTRIES_MAX: usize = 4096;
 
 pub(crate) fn run(txn: &mut Transaction<'_>, request: &ReadDirectory) -> FsResult<MdtReply> {
     let mut directory = txn.directory(request.inode)?;
-    txn.own_open(request.inode, request.open)?;
+    let key = txn.own_open(request.inode, request.open)?;
     if request.entries_max == 0 {
         return Err(FsError::Invalid);
     }
@@ -37,7 +37,8 @@ pub(crate) fn run(txn: &mut Transaction<'_>, request: &ReadDirectory) -> FsResul
     if page.len() < count {
         complete = names(txn, request, count, &mut page)?;
     }
-    if request.cookie == 0 && attributes::note_access(txn, &mut directory) {
+    let quiet = txn.volatile.opens.get(key).is_some_and(|file| file.flags.has(open_flag::NO_ACCESS_TIME));
+    if request.cookie == 0 && !quiet && attributes::note_access(txn, &mut directory) {
         txn.put_inode(&directory);
     }
     Ok(MdtReply::Directory(page, complete))

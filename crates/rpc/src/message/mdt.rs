@@ -24,8 +24,10 @@ pub mod open_flag {
     pub const EXCLUSIVE: u32 = 16;
     /// Opened for execution: needs execute permission instead of read.
     pub const EXECUTE: u32 = 32;
-    /// Reading does not count as an access (O_NOATIME).
+    /// The access time stays as it is (O_NOATIME), also when names of a directory are read.
     pub const NO_ACCESS_TIME: u32 = 64;
+    /// The file system's own reading: who decides by how files are read does not count it.
+    pub const UNCOUNTED: u32 = 128;
 }
 
 /// Set of [`open_flag`] bits.
