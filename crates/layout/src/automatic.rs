@@ -20,6 +20,8 @@
 //! - Several clients on one file need as many OSTs as they are writers, at once (Antypas: four stripes cap a shared file at
 //!   a tenth of what the OSTs can do). How many they are is known when the file has grown over its beginning. What they get is
 //!   one component as far as the decision would be the same: each has objects of its own, and each writer syncs them.
+//! - Writers of a shared file whose length is known have blocks of one length. Were a block a whole number of rounds of stripes, all
+//!   of them would begin on one OST and go on in step: the count is one that has no divisor in common with a block's stripes.
 //! - What the last files with such names became counts as a size that was announced, as a truncation before the first write does.
 //! - Many files written at a time share the OSTs among them: stripes beyond the fair share only make each of them wait for
 //!   more OSTs (Antypas: beyond OSTs / 4 writers, four stripes are worse than one). Some stripes more are given where files would
@@ -212,6 +214,33 @@ pub fn stripes_of_writers(writers: u32, clients: u32) -> u32 {
     if clients > 1 { writers.max(clients.saturating_mul(OSTS_PER_CLIENT)) } else { writers }
 }
 
+/// By how much, in percent, a count may differ from what writers need to let them begin on different OSTs, and by how much the
+/// busiest OST may have more bytes for it.
+const OUT_OF_STEP_PERCENT: u64 = 10;
+
+/// The stripe count nearest to `stripes` with which writers of equal blocks of a file of `size` bytes do not go over the OSTs in
+/// step; `stripes` itself where their blocks are no whole number of stripes, or where any other count would cost too much.
+fn out_of_step(stripes: u32, osts: u32, writers: u32, size: u64, stripe_bytes: u64) -> u32 {
+    let (all, writers) = (size / stripe_bytes, u64::from(writers));
+    if writers < 2 || size == 0 || !size.is_multiple_of(stripe_bytes * writers) {
+        return stripes;
+    }
+    let block = all / writers;
+    // Stripes on the busiest OST: of few stripes, one OST less may take a whole round more.
+    let busiest = |count: u32| all.div_ceil(u64::from(count)) * 100;
+    let busiest_max = all.div_ceil(u64::from(stripes)) * (100 + OUT_OF_STEP_PERCENT);
+    let distance_max = (u64::from(stripes) * OUT_OF_STEP_PERCENT / 100).max(1) as u32;
+    let near = (0..=distance_max).flat_map(|distance| [stripes - distance.min(stripes - 1), stripes + distance]);
+    let good = |count: &u32| {
+        *count <= osts && greatest_common_divisor(block, u64::from(*count)) == 1 && busiest(*count) <= busiest_max
+    };
+    near.into_iter().find(good).unwrap_or(stripes)
+}
+
+fn greatest_common_divisor(one: u64, other: u64) -> u64 {
+    if other == 0 { one } else { greatest_common_divisor(other, one % other) }
+}
+
 /// How wide, whatever room there is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Width {
@@ -231,9 +260,12 @@ impl Situation<'_> {
         let (narrow, wide) = (alone.stripes(osts), stripes_of_writers(self.writers, self.clients));
         let (_, watermark) = watermark_of(offset);
         let (_, of_size) = watermark_of(size);
+        let stripe_bytes = watermark.stripe_bytes.max(of_size.stripe_bytes);
+        let stripes = narrow.max(wide).min(osts).clamp(1, STRIPE_COUNT_MAX);
+        let known = self.size.max(self.expected);
         Width {
-            stripe_count: narrow.max(wide).min(osts).clamp(1, STRIPE_COUNT_MAX),
-            stripe_bytes: watermark.stripe_bytes.max(of_size.stripe_bytes),
+            stripe_count: out_of_step(stripes, osts.min(STRIPE_COUNT_MAX), self.writers, known, stripe_bytes),
+            stripe_bytes,
             is_full: wide >= narrow || narrow == alone.stripes_alone().min(osts),
         }
     }
@@ -443,6 +475,41 @@ mod tests {
             files_written,
             available: &vec![TIB; osts],
         })
+    }
+
+    #[test]
+    fn writers_of_equal_blocks_do_not_go_over_the_osts_in_step() {
+        // (MiB in all, writers, clients, OSTs) -> stripes.
+        let table = [
+            ((0, 10, 10, 80), 40),    // not known
+            ((400, 10, 10, 80), 39),  // blocks of 40: one round of 40
+            ((401, 10, 10, 80), 40),  // blocks that are no whole stripes begin anywhere
+            ((25, 5, 1, 20), 6),      // blocks of 5
+            ((25, 5, 1, 5), 5),       // no sixth OST, and with 4 one would have seven stripes instead of five
+            ((480, 160, 80, 80), 80), // blocks of 3 need no other count
+            ((40, 20, 1, 20), 20),    // blocks of 2: with 19, one OST would have three stripes instead of two
+            ((3200, 80, 80, 80), 79), // blocks of 20 stripes of 2 MiB
+        ];
+        for ((mebibytes, writers, clients, osts), stripes) in table {
+            let next = next_component(&Situation {
+                rest: bytes(BYTES_ON_MDT, END_OF_FILE),
+                request: bytes(BYTES_ON_MDT, MIB),
+                size: mebibytes * MIB,
+                expected: 0,
+                components: 2,
+                writers,
+                clients,
+                files_written: 1,
+                available: &vec![TIB; osts],
+            });
+            assert_eq!(next.stripe_count, stripes, "{mebibytes} {writers} {clients} {osts}");
+        }
+        for (block, stripes) in [(40, 40), (80, 80), (1024, 64), (30, 30), (77, 77)] {
+            let count = out_of_step(stripes, 80, 100, block * 100 * MIB, MIB);
+            let begins: std::collections::BTreeSet<u64> =
+                (0..u64::from(count)).map(|rank| rank * block % u64::from(count)).collect();
+            assert_eq!(begins.len(), count as usize, "each OST is one writer's first: {block} {stripes}");
+        }
     }
 
     /// As if the size were known; a part of the OSTs' fair share all the same.
