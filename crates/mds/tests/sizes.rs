@@ -5,7 +5,10 @@ mod common;
 use common::*;
 use rpc::message::{
     MdtReply, MdtRequest,
-    mdt::{ExclusiveBegin, ExclusiveEnd, ExclusiveGranted, ExclusivePurpose, OpenId, Settle, SizeUpdate, open_flag},
+    mdt::{
+        ExclusiveBegin, ExclusiveEnd, ExclusiveGranted, ExclusivePurpose, OpenId, ScannedInode, Settle, SizeUpdate,
+        open_flag,
+    },
 };
 use types::{FsError, FsResult, InodeNumber, SetAttributes, SetTime, Timestamp};
 
@@ -291,17 +294,42 @@ async fn a_size_that_fsck_found_is_set_while_nobody_writes() {
     let fs = Fixture::new().await;
     let (open, created) = fs.create_open(ALICE, ROOT, "f", WRITE).await.unwrap();
     let inode = created.entry.attributes.inode;
-    let repair = |who| fs.call(ALICE, MdtRequest::RepairSize(who, inode, figures(0, 42)));
-    assert_eq!(repair(user(5)).await, Err(FsError::NotPermitted));
-    assert_eq!(repair(root()).await, Err(FsError::Busy));
+    let repair = |who, epoch| fs.call(ALICE, MdtRequest::RepairSize(who, inode, figures(epoch, 42)));
+    let epoch = created.opened.unwrap().epoch;
+    assert_eq!(scan(&fs).await[1].entry.quiet, None, "somebody writes");
+    assert_eq!(repair(user(5), epoch).await, Err(FsError::NotPermitted));
+    assert_eq!(repair(root(), epoch).await, Err(FsError::Busy));
     fs.close(ALICE, inode, open, None).await.unwrap();
-    repair(root()).await.unwrap();
-    let entry = fs.stat(inode).await.unwrap();
-    assert_eq!((entry.unsettled, entry.attributes.size), (None, 42));
-    let MdtReply::Scanned(scanned) = fs.call(ALICE, MdtRequest::ScanInodes(root(), InodeNumber(0), 10)).await.unwrap()
-    else {
-        panic!()
-    };
+    let scanned = scan(&fs).await;
     assert_eq!(scanned.iter().map(|inode| inode.entry.attributes.inode).collect::<Vec<_>>(), [ROOT, inode]);
     assert!(scanned.iter().all(|inode| !inode.busy));
+    repair(root(), scanned[1].entry.quiet.unwrap()).await.unwrap();
+    let entry = fs.stat(inode).await.unwrap();
+    assert_eq!((entry.unsettled, entry.attributes.size), (None, 42));
+}
+
+/// fsck asks the objects of an unsettled file; before it reports, somebody appends to it and closes it.
+#[tokio::test]
+async fn a_size_that_fsck_found_is_refused_when_somebody_wrote_since() {
+    let fs = Fixture::new().await;
+    let (open, created) = fs.create_open(ALICE, ROOT, "f", WRITE).await.unwrap();
+    let inode = created.entry.attributes.inode;
+    fs.close(ALICE, inode, open, None).await.unwrap();
+    let told = scan(&fs).await[1].entry.quiet.unwrap();
+    let (open, opened) = fs.open(ALICE, &root(), inode, WRITE).await.unwrap();
+    fs.close(ALICE, inode, open, Some(figures(opened.epoch, 150))).await.unwrap();
+    let repair = |epoch| fs.call(ALICE, MdtRequest::RepairSize(root(), inode, figures(epoch, 100)));
+    assert_eq!(repair(told).await, Err(FsError::Busy));
+    assert_eq!(fs.stat(inode).await.unwrap().attributes.size, 150);
+    // The size of a settled file can be wrong too, and is mended under the epoch it has.
+    repair(scan(&fs).await[1].entry.quiet.unwrap()).await.unwrap();
+    assert_eq!(fs.stat(inode).await.unwrap().attributes.size, 100);
+}
+
+/// All inodes of a small file system.
+async fn scan(fs: &Fixture) -> Vec<ScannedInode> {
+    match fs.call(ALICE, MdtRequest::ScanInodes(root(), InodeNumber(0), 10)).await.unwrap() {
+        MdtReply::Scanned(scanned) => scanned,
+        reply => panic!("{reply:?}"),
+    }
 }

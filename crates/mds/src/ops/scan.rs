@@ -1,9 +1,13 @@
 //! What fsck needs to compare files with their objects: all inodes in order, and setting a size it found.
+//!
+//! A size that the objects told is true of the moment they were asked. So each file that nobody can be writing to is told with
+//! its write epoch, and a size is set only under that epoch: whoever opened the file for writing since, or truncated it, made
+//! the epoch grow, also if he is gone again (module `settlement`).
 
 use layout::Layout;
 use rpc::message::{
     MdtReply,
-    mdt::{ScannedInode, SizeUpdate},
+    mdt::{Entry, ScannedInode, SizeUpdate},
 };
 use types::{Credentials, FsError, FsResult, InodeNumber, limits};
 
@@ -29,7 +33,9 @@ pub(crate) fn run(txn: &mut Transaction<'_>, who: &Credentials, after: InodeNumb
     for (key, value) in &txn.page(INODES, Some(&Inode::key(after)), count)? {
         let inode = txn.decode_inode(inode_of_key("inode", key)?, value)?;
         let busy = inode.attributes.links == 0 || txn.is_open(inode.number()) || txn.volatile.recovery.running();
-        let found = ScannedInode { entry: inode.entry(), layout: inode.layout().cloned(), busy };
+        let quiet = inode.layout().is_some() && !busy && is_quiet(txn, &inode, None, false);
+        let entry = Entry { quiet: quiet.then_some(inode.epoch), ..inode.entry() };
+        let found = ScannedInode { entry, layout: inode.layout().cloned(), busy };
         bytes += INODE_BYTES
             + [&found.layout, &found.entry.unsettled].into_iter().flatten().map(Layout::bytes_estimate).sum::<usize>();
         scanned.push(found);
@@ -40,7 +46,7 @@ pub(crate) fn run(txn: &mut Transaction<'_>, who: &Credentials, after: InodeNumb
     Ok(MdtReply::Scanned(scanned))
 }
 
-/// Believed whatever its epoch, as long as nobody writes.
+/// Believed as long as nobody writes or wrote since the epoch was told; else the objects have to be asked again.
 pub(crate) fn repair_size(
     txn: &mut Transaction<'_>,
     who: &Credentials,
@@ -52,7 +58,7 @@ pub(crate) fn repair_size(
     if inode.layout().is_none() {
         return Err(FsError::Invalid);
     }
-    if !is_quiet(txn, &inode, None, false) {
+    if update.epoch != inode.epoch || !is_quiet(txn, &inode, None, false) {
         return Err(FsError::Busy);
     }
     settlement::apply(&mut inode, update, txn.now());

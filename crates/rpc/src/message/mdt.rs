@@ -60,7 +60,8 @@ pub struct Entry {
     /// this; else `attributes.mtime` is.
     pub accounted: Timestamp,
     /// Of an unsettled file that nobody can be writing to: the write epoch under which who asks the OSTs after this answer
-    /// may report what they say ([`Settle`]). Told where attributes are asked for.
+    /// may report what they say ([`Settle`]). Told where attributes are asked for; in a scan of every such file, settled or
+    /// not ([`MdtRequest::RepairSize`]).
     #[serde(default)]
     pub quiet: Option<u64>,
 }
@@ -682,7 +683,7 @@ pub enum MdtRequest {
     Check(Credentials, bool),
     /// Inodes behind this one, in order. Root only. -> Scanned
     ScanInodes(Credentials, InodeNumber, u32),
-    /// Set a settled size found by fsck. Root only. -> Done
+    /// Set a settled size found by fsck under the epoch that a scan told. Root only. -> Done, or `Busy` if the file changed
     RepairSize(Credentials, InodeNumber, SizeUpdate),
     /// End the session: closes all opens, releases all locks. -> Done
     Disconnect,

@@ -96,32 +96,28 @@ impl ObjectCheck {
         repair: bool,
         summary: &mut Summary,
     ) -> FsResult<()> {
+        /// A file that changes under every look is in use.
+        const LOOKS_MAX: usize = 3;
         let inode = file.entry.attributes.inode;
         if file.busy || self.implied(file) == Some(file.entry.attributes.size) && file.entry.unsettled.is_none() {
             return Ok(());
         }
-        let Some(now) = targets.look_again(inode).await?.filter(|now| !now.busy) else { return Ok(()) };
-        let (size, blocks) = glimpse(targets, &now).await?;
-        let attributes = now.entry.attributes;
-        let problem = match now.entry.unsettled {
+        for _ in 0..LOOKS_MAX {
+            let Some(now) = targets.look_again(inode).await?.filter(|now| !now.busy) else { return Ok(()) };
             // What a writer leaves behind that died: no damage, whoever looks asks the objects.
-            Some(_) if !repair => {
+            if now.entry.unsettled.is_some() && !repair {
                 summary.unsettled += 1;
                 return Ok(());
             }
-            Some(_) => format!("the size was not settled: {size} bytes by the objects"),
-            None if attributes.size == size => return Ok(()),
-            None if attributes.size > size => {
-                format!("data are missing: the size is {} bytes, the objects end at {size}", attributes.size)
+            let Some(epoch) = now.entry.quiet else { return Ok(()) };
+            let (size, blocks) = glimpse(targets, &now).await?;
+            let Some(problem) = size_problem(&now, size) else { return Ok(()) };
+            let update = SizeUpdate { epoch, size, blocks, mtime: None };
+            if holds(targets, inode, update, repair).await? {
+                summary.findings.push(finding(inode, problem, repair));
+                return Ok(());
             }
-            None => format!("wrong size: {} bytes, the objects end at {size}", attributes.size),
-        };
-        if repair {
-            let update = SizeUpdate { epoch: 0, size, blocks, mtime: None };
-            let request = MdtRequest::RepairSize(Credentials::root(), inode, update);
-            mdt_call(targets.mdt_of(inode)?, request).await?;
         }
-        summary.findings.push(finding(inode, problem, repair));
         Ok(())
     }
 
@@ -183,6 +179,33 @@ async fn orphans(targets: &Targets, clock: &dyn Clock, mut suspects: Vec<Suspect
         }
     }
     Ok(suspects)
+}
+
+/// What is wrong with the size of a file whose objects end at `size`.
+fn size_problem(file: &ScannedInode, size: u64) -> Option<String> {
+    let known = file.entry.attributes.size;
+    match file.entry.unsettled {
+        Some(_) => Some(format!("the size was not settled: {size} bytes by the objects")),
+        None if known == size => None,
+        None if known > size => {
+            Some(format!("data are missing: the size is {known} bytes, the objects end at {size}"))
+        }
+        None => Some(format!("wrong size: {known} bytes, the objects end at {size}")),
+    }
+}
+
+/// Whether nobody changed the file since the epoch was told, so that what its objects said holds. With `repair` the MDT
+/// takes it over in the same step.
+async fn holds(targets: &Targets, inode: InodeNumber, update: SizeUpdate, repair: bool) -> FsResult<bool> {
+    if !repair {
+        let now = targets.look_again(inode).await?;
+        return Ok(now.is_some_and(|now| now.entry.quiet == Some(update.epoch)));
+    }
+    match mdt_call(targets.mdt_of(inode)?, MdtRequest::RepairSize(Credentials::root(), inode, update)).await {
+        Ok(_) => Ok(true),
+        Err(FsError::Busy | FsError::Stale) => Ok(false),
+        Err(error) => Err(error),
+    }
 }
 
 fn finding(inode: InodeNumber, problem: String, repaired: bool) -> Finding {
