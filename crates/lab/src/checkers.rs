@@ -201,7 +201,7 @@ fn size_of_objects(number: InodeNumber, layout: &Layout, objects: &Objects) -> u
 async fn sizes_agree(inspector: &Inspector) -> Verdict {
     let inodes = failed("scan of inodes", inspector.inodes().await)?;
     let objects = all_objects(inspector).await?;
-    for ScannedInode { entry, layout, busy } in &inodes {
+    for ScannedInode { entry, layout, busy, .. } in &inodes {
         let Some(layout) = layout.as_ref().filter(|_| entry.unsettled.is_none() && !busy) else { continue };
         let number = entry.attributes.inode;
         let implied = size_of_objects(number, layout, &objects);

@@ -16,7 +16,7 @@ use mds::tables::{
 };
 use rpc::message::{
     MdtReply, MdtRequest, Reply,
-    mdt::{Create, Finding, Instantiate, OpenFlags},
+    mdt::{Create, Finding, Instantiate, OpenFlags, ScannedInode},
 };
 use types::{FileKind, FsError, InodeNumber, NodeKind, ObjectId, Timestamp, limits::BODY_BYTES_MAX};
 
@@ -203,6 +203,13 @@ async fn a_record_that_does_not_decode_is_reported_and_its_neighbours_are_served
     fs.lookup(&root(), ROOT, "g").await.unwrap();
     let found = fs.check(true).await;
     assert!(found.iter().any(|finding| finding.inode == file && !finding.repaired), "{found:?}");
+    let MdtReply::Scanned(page) = fs.call(ALICE, MdtRequest::ScanInodes(root(), InodeNumber(0), 64)).await.unwrap()
+    else {
+        panic!()
+    };
+    let damaged = |inode: &ScannedInode| inode.damaged;
+    assert_eq!(page.iter().map(damaged).collect::<Vec<_>>(), [false, true, false], "the root, f, g: {page:?}");
+    assert!(page[1].entry.attributes.inode == file && page[1].busy);
 }
 
 #[tokio::test]

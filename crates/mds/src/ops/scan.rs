@@ -2,14 +2,15 @@
 //!
 //! A size that the objects told is true of the moment they were asked. So each file that nobody can be writing to is told with
 //! its write epoch, and a size is set only under that epoch: whoever opened the file for writing since, or truncated it, made
-//! the epoch grow, also if he is gone again (module `settlement`).
+//! the epoch grow, also if he is gone again (module `settlement`). A record that does not decode is told as such, and the scan
+//! goes on behind it.
 
 use layout::Layout;
 use rpc::message::{
     MdtReply,
     mdt::{Entry, ScannedInode, SizeUpdate},
 };
-use types::{Credentials, FsError, FsResult, InodeNumber, limits};
+use types::{Attributes, Credentials, FileKind, FsError, FsResult, InodeNumber, Timestamp, limits};
 
 use super::{open::is_quiet, require_root};
 use crate::{
@@ -31,11 +32,12 @@ pub(crate) fn run(txn: &mut Transaction<'_>, who: &Credentials, after: InodeNumb
     let count = (count as usize).clamp(1, INODES_MAX);
     let (mut scanned, mut bytes) = (Vec::new(), 0);
     for (key, value) in &txn.page(INODES, Some(&Inode::key(after)), count)? {
-        let inode = txn.decode_inode(inode_of_key("inode", key)?, value)?;
-        let busy = inode.attributes.links == 0 || txn.is_open(inode.number()) || txn.volatile.recovery.running();
-        let quiet = inode.layout().is_some() && !busy && is_quiet(txn, &inode, None, false);
-        let entry = Entry { quiet: quiet.then_some(inode.epoch), ..inode.entry() };
-        let found = ScannedInode { entry, layout: inode.layout().cloned(), busy };
+        let number = inode_of_key("inode", key)?;
+        let found = match txn.decode_inode(number, value) {
+            Ok(inode) => look_at(txn, &inode),
+            Err(FsError::Damaged(_)) => damaged(number),
+            Err(error) => return Err(error),
+        };
         bytes += INODE_BYTES
             + [&found.layout, &found.entry.unsettled].into_iter().flatten().map(Layout::bytes_estimate).sum::<usize>();
         scanned.push(found);
@@ -44,6 +46,35 @@ pub(crate) fn run(txn: &mut Transaction<'_>, who: &Credentials, after: InodeNumb
         }
     }
     Ok(MdtReply::Scanned(scanned))
+}
+
+fn look_at(txn: &Transaction<'_>, inode: &Inode) -> ScannedInode {
+    let busy = inode.attributes.links == 0 || txn.is_open(inode.number()) || txn.volatile.recovery.running();
+    let quiet = inode.layout().is_some() && !busy && is_quiet(txn, inode, None, false);
+    let entry = Entry { quiet: quiet.then_some(inode.epoch), ..inode.entry() };
+    ScannedInode { entry, layout: inode.layout().cloned(), busy, damaged: false }
+}
+
+/// What is left of an inode whose record does not decode.
+fn damaged(inode: InodeNumber) -> ScannedInode {
+    let never = Timestamp::default();
+    let attributes = Attributes {
+        inode,
+        kind: FileKind::Regular,
+        mode: 0,
+        links: 0,
+        uid: 0,
+        gid: 0,
+        device: 0,
+        size: 0,
+        blocks: 0,
+        atime: never,
+        mtime: never,
+        ctime: never,
+        btime: never,
+    };
+    let entry = Entry { attributes, unsettled: None, accounted: never, quiet: None };
+    ScannedInode { entry, layout: None, busy: true, damaged: true }
 }
 
 /// Believed as long as nobody writes or wrote since the epoch was told; else the objects have to be asked again.

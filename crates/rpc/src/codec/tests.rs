@@ -276,7 +276,7 @@ fn mdt_replies() -> Vec<MdtReply> {
         R::Lock(Some(held())),
         R::Space(SpaceUsage::default()),
         R::Findings(vec![Finding { inode: INODE, problem: "links 2, names 1".to_owned(), repaired: false }]),
-        R::Scanned(vec![ScannedInode { entry: entry(), layout: None, busy: false }]),
+        R::Scanned(vec![ScannedInode { entry: entry(), layout: None, busy: false, damaged: false }]),
         R::Data(OstReply::Read(ReadDone { checksums: vec![1, 2], size: 3 })),
         R::File(FileRead { entry: entry(), checksums: Some(vec![1]) }),
         R::Version(u64::MAX),

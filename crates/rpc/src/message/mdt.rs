@@ -609,8 +609,10 @@ pub struct ScannedInode {
     pub entry: Entry,
     /// Layout of a regular file.
     pub layout: Option<Layout>,
-    /// Open somewhere, or waiting for its objects' destruction: not to be judged.
+    /// Open somewhere, waiting for its objects' destruction, or damaged: not to be judged.
     pub busy: bool,
+    /// The record does not decode: of all of this only the inode's number is true.
+    pub damaged: bool,
 }
 
 /// Requests to a metadata target. `Credentials` come first wherever permission is checked.

@@ -18,7 +18,7 @@ use rpc::{
         mgs::{ClusterMap, Target, TargetRole},
     },
 };
-use rt::real::Cores;
+use rt::{Clock, real::Cores};
 use serde::Serialize;
 use types::{ClientId, Credentials, Fid, FsError, FsResult, InodeNumber};
 
@@ -42,6 +42,8 @@ pub struct Summary {
     pub objects: u64,
     /// Files without writers whose size only their objects know.
     pub unsettled: u64,
+    /// Inodes whose records do not decode; the check of the namespace reports each. Any object may be theirs.
+    pub damaged: u64,
     /// What is wrong.
     pub findings: Vec<Finding>,
 }
@@ -60,12 +62,15 @@ pub fn run(arguments: &FsckArgs) -> anyhow::Result<()> {
     let cores = Cores::start_all()?;
     let options = options(&arguments.source)?;
     let node = cores.block_on(Node::start(cores.clone(), options))?;
-    let result = cores.block_on(check(&node, arguments));
+    let mut summary = Summary::default();
+    let checked = cores.block_on(check(&node, arguments, &mut summary));
     let stopped = cores.block_on(node.stop());
     cores.shutdown();
-    let summary = result?;
+    // What was found before the check failed is as true, and what was repaired is done.
+    let reported = report(&summary, checked.is_ok(), arguments);
+    checked.context("the check ended early")?;
     stopped?;
-    report(&summary, arguments)
+    reported
 }
 
 /// A running file system by its source, or the directory of a stopped one.
@@ -87,7 +92,7 @@ fn options(source: &OsStr) -> anyhow::Result<NodeOptions> {
     Ok(options)
 }
 
-fn report(summary: &Summary, arguments: &FsckArgs) -> anyhow::Result<()> {
+fn report(summary: &Summary, is_complete: bool, arguments: &FsckArgs) -> anyhow::Result<()> {
     for finding in &summary.findings {
         let fid = Fid::from(finding.inode).to_string();
         if arguments.json {
@@ -106,8 +111,12 @@ fn report(summary: &Summary, arguments: &FsckArgs) -> anyhow::Result<()> {
                 summary.unsettled
             );
         }
+        if summary.damaged > 0 && arguments.repair {
+            println!("{} inodes do not decode: orphan objects may be theirs and are not destroyed", summary.damaged);
+        }
         println!(
-            "{} inodes, {} files, {} objects: {} problems, {} repaired",
+            "{}{} inodes, {} files, {} objects: {} problems, {} repaired",
+            if is_complete { "" } else { "as far as it came: " },
             summary.inodes,
             summary.files,
             summary.objects,
@@ -122,27 +131,36 @@ fn report(summary: &Summary, arguments: &FsckArgs) -> anyhow::Result<()> {
     }
 }
 
-async fn check(node: &Node, arguments: &FsckArgs) -> anyhow::Result<Summary> {
+async fn check(node: &Node, arguments: &FsckArgs, summary: &mut Summary) -> anyhow::Result<()> {
     let targets = Targets::connect(node).await?;
-    let mut summary = Summary::default();
+    let checked = check_targets(&targets, &*node.seams().clock, arguments, summary).await;
+    targets.close().await;
+    checked
+}
+
+async fn check_targets(
+    targets: &Targets,
+    clock: &dyn Clock,
+    arguments: &FsckArgs,
+    summary: &mut Summary,
+) -> anyhow::Result<()> {
     let mut objects = ObjectCheck::default();
     for (_, mdt) in &targets.mdts {
         let findings = mdt_call(mdt, MdtRequest::Check(Credentials::root(), arguments.repair)).await?;
         let MdtReply::Findings(findings) = findings else { bail!("unexpected answer to Check") };
         summary.findings.extend(findings);
-        scan(mdt, &mut summary, &mut objects).await?;
+        scan(mdt, summary, &mut objects).await?;
     }
     for (role, _) in targets.mdts.iter().chain(&targets.osts) {
-        summary.objects += objects.read_target(&targets, *role, arguments.data, &mut summary.findings).await?;
+        summary.objects += objects.read_target(targets, *role, arguments.data, &mut summary.findings).await?;
     }
-    objects.judge(&targets, &*node.seams().clock, arguments.repair, &mut summary).await?;
-    targets.close().await;
-    Ok(summary)
+    Ok(objects.judge(targets, clock, arguments.repair, summary).await?)
 }
 
 async fn scan(mdt: &Import, summary: &mut Summary, objects: &mut ObjectCheck) -> anyhow::Result<()> {
     let visit = |inode: ScannedInode| {
         summary.inodes += 1;
+        summary.damaged += u64::from(inode.damaged);
         summary.files += u64::from(inode.layout.is_some());
         objects.expect(inode);
     };

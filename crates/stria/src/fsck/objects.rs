@@ -76,12 +76,14 @@ impl ObjectCheck {
                 !files.any(|file| belongs(file, *object, *role))
             })
             .map(|(object, (role, attributes))| Suspect { object, role, attributes });
+        // Whose record does not decode may be who has them.
+        let destroy = repair && summary.damaged == 0;
         for Suspect { object, role, attributes } in orphans(targets, clock, suspects.collect()).await? {
-            if repair {
+            if destroy {
                 targets.objects(role, OstRequest::Destroy(vec![object])).await?;
             }
             let problem = format!("orphan object {object} on {role:?}: {} bytes that no file has", attributes.size);
-            summary.findings.push(finding(object.inode, problem, repair));
+            summary.findings.push(finding(object.inode, problem, destroy));
         }
         for file in self.files.values() {
             self.judge_size(targets, file, repair, summary).await?;
@@ -187,9 +189,7 @@ fn size_problem(file: &ScannedInode, size: u64) -> Option<String> {
     match file.entry.unsettled {
         Some(_) => Some(format!("the size was not settled: {size} bytes by the objects")),
         None if known == size => None,
-        None if known > size => {
-            Some(format!("data are missing: the size is {known} bytes, the objects end at {size}"))
-        }
+        None if known > size => Some(format!("data are missing: the size is {known} bytes, the objects end at {size}")),
         None => Some(format!("wrong size: {known} bytes, the objects end at {size}")),
     }
 }
