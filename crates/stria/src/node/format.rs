@@ -7,7 +7,7 @@ use rt::{Entropy, real::SystemEntropy};
 
 use super::{
     config::{Config, TargetConfig},
-    identity::{DirectoryLock, Identity, IdentityError},
+    identity::{Identity, IdentityError},
     target,
 };
 use crate::cli::FormatArgs;
@@ -38,10 +38,10 @@ fn is_formatted(error: &anyhow::Error) -> bool {
     matches!(error.downcast_ref(), Some(IdentityError::Formatted(..)))
 }
 
-/// Formats one target; its directory must be new or empty.
+/// Formats one target; its directory must be new, empty, or left behind by an interrupted formatting.
 pub fn format_target(target: &TargetConfig, fsname: &str) -> anyhow::Result<()> {
-    let identity = Identity::create(&target.dir, fsname, target.role, target.index, uuid())?;
-    let _lock = DirectoryLock::take(&target.dir)?;
+    let identity = Identity::new(fsname, target.role, target.index, uuid());
+    let _lock = Identity::begin(&target.dir)?;
     let cores = rt::real::Cores::start(1)?;
     let made = cores.block_on(target::format(&cores, target, fsname));
     cores.shutdown();

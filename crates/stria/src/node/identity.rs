@@ -1,5 +1,9 @@
 //! Identity of a formatted target: the file `stria-target.toml` in its directory, and the lock that keeps a second process
 //! out.
+//!
+//! Formatting begins and ends with it: first its temporary file is there, durably, last it is renamed to its own name. So a
+//! directory with the temporary file and without the other is one whose formatting was interrupted; nobody ever stored
+//! anything in it, and it is formatted anew. A directory that has lost its identity looks different, and is refused.
 
 use std::{
     fs::File,
@@ -14,6 +18,10 @@ use super::config::{Role, TargetConfig};
 /// Version of the layout of a target's directory.
 pub const FORMAT_VERSION: u32 = 1;
 const FILE_NAME: &str = "stria-target.toml";
+/// The identity before formatting is complete.
+const UNFINISHED_NAME: &str = "stria-target.tmp";
+/// What formatting makes in a target's directory.
+const PARTS: [&str; 3] = ["journal", "cold", "objects"];
 
 /// What a target is; written once by format.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -98,23 +106,62 @@ impl Identity {
         format!("{} of file system '{}'", target.name(&self.fsname), self.fsname)
     }
 
-    /// Marks an empty or new directory as a target.
-    pub fn create(directory: &Path, fsname: &str, role: Role, index: u16, uuid: String) -> Result<Self, IdentityError> {
+    /// The identity of a target that is yet to be made. Formatting begins with [`Identity::begin`], ends with
+    /// [`Identity::store`].
+    pub fn new(fsname: &str, role: Role, index: u16, uuid: String) -> Self {
+        Self { format_version: FORMAT_VERSION, fsname: fsname.to_owned(), role, index, uuid }
+    }
+
+    /// Begins to make a target of a directory that is new, empty, or left behind by an interrupted formatting, of which
+    /// nothing stays. Nobody else does the same as long as the caller holds the lock.
+    pub fn begin(directory: &Path) -> Result<DirectoryLock, IdentityError> {
         make_durably(directory).map_err(io_error(directory))?;
-        if let Ok(existing) = Self::load(directory) {
-            return Err(IdentityError::Formatted(directory.to_owned(), existing.describe()));
+        Self::require_vacant(directory)?;
+        let lock = DirectoryLock::take(directory)?;
+        // Somebody else may have made a target of it before the lock was taken.
+        Self::require_vacant(directory)?;
+        let begin = || -> io::Result<()> {
+            File::create(directory.join(UNFINISHED_NAME))?.sync_all()?;
+            File::open(directory)?.sync_all()?;
+            for part in PARTS.map(|part| directory.join(part)) {
+                match std::fs::remove_dir_all(part) {
+                    Err(error) if error.kind() == io::ErrorKind::NotFound => {}
+                    removed => removed?,
+                }
+            }
+            Ok(())
+        };
+        begin().map_err(io_error(directory))?;
+        Ok(lock)
+    }
+
+    /// Whether the directory's formatting began and was interrupted.
+    pub fn is_unfinished(directory: &Path) -> bool {
+        matches!(Self::load(directory), Err(IdentityError::NotFormatted(_))) && directory.join(UNFINISHED_NAME).exists()
+    }
+
+    fn require_vacant(directory: &Path) -> Result<(), IdentityError> {
+        match Self::load(directory) {
+            Err(IdentityError::NotFormatted(_)) => {}
+            Ok(existing) => return Err(IdentityError::Formatted(directory.to_owned(), existing.describe())),
+            Err(error) => return Err(error),
         }
-        if let Some(entry) = std::fs::read_dir(directory).map_err(io_error(directory))?.next() {
+        let is_unfinished = Self::is_unfinished(directory);
+        for entry in std::fs::read_dir(directory).map_err(io_error(directory))? {
             let name = entry.map_err(io_error(directory))?.file_name().to_string_lossy().into_owned();
-            return Err(IdentityError::NotEmpty(directory.to_owned(), name));
+            let is_mark = [UNFINISHED_NAME, DirectoryLock::FILE_NAME].contains(&name.as_str());
+            let is_part = is_unfinished && PARTS.contains(&name.as_str());
+            if !is_mark && !is_part {
+                return Err(IdentityError::NotEmpty(directory.to_owned(), name));
+            }
         }
-        Ok(Self { format_version: FORMAT_VERSION, fsname: fsname.to_owned(), role, index, uuid })
+        Ok(())
     }
 
     /// Writes the identity durably: the last step of format, so that a half-formatted directory is not taken for a target.
     pub fn store(&self, directory: &Path) -> Result<(), IdentityError> {
         let path = directory.join(FILE_NAME);
-        let temporary = directory.join("stria-target.tmp");
+        let temporary = directory.join(UNFINISHED_NAME);
         let text = toml::to_string(self)
             .map_err(|error| IdentityError::Damaged { path: path.clone(), detail: error.to_string() })?;
         let write = || -> io::Result<()> {
@@ -195,19 +242,45 @@ mod tests {
         let place = tempfile::tempdir().unwrap();
         let target = TargetConfig { role: Role::Ost, index: 3, dir: place.path().join("ost") };
         assert!(matches!(Identity::expect(&target, "stria"), Err(IdentityError::NotFormatted(_))));
-        let identity = Identity::create(&target.dir, "stria", Role::Ost, 3, "u".into()).unwrap();
+        let identity = Identity::new("stria", Role::Ost, 3, "u".into());
+        let lock = Identity::begin(&target.dir).unwrap();
         identity.store(&target.dir).unwrap();
+        drop(lock);
         assert_eq!(Identity::expect(&target, "stria").unwrap(), identity);
         assert!(matches!(Identity::expect(&target, "other"), Err(IdentityError::Mismatch { .. })));
-        let again = Identity::create(&target.dir, "stria", Role::Ost, 3, "v".into());
+        let again = Identity::begin(&target.dir);
         assert!(matches!(again, Err(IdentityError::Formatted(..))), "{again:?}");
+    }
+
+    #[test]
+    fn what_an_interrupted_format_left_is_removed_but_not_what_lost_its_identity() {
+        let place = tempfile::tempdir().unwrap();
+        drop(Identity::begin(place.path()).unwrap());
+        assert!(Identity::is_unfinished(place.path()));
+        let inside = place.path().join("journal/0");
+        std::fs::create_dir(place.path().join("journal")).unwrap();
+        std::fs::write(&inside, "half a journal").unwrap();
+        let _lock = Identity::begin(place.path()).unwrap();
+        assert!(!inside.exists());
+        assert!(matches!(Identity::begin(place.path()), Err(IdentityError::InUse(_))));
+
+        let place = tempfile::tempdir().unwrap();
+        drop(Identity::begin(place.path()).unwrap());
+        Identity::new("stria", Role::Mdt, 0, "u".into()).store(place.path()).unwrap();
+        let inside = place.path().join("journal/0");
+        std::fs::create_dir(place.path().join("journal")).unwrap();
+        std::fs::write(&inside, "a whole journal").unwrap();
+        std::fs::remove_file(place.path().join(FILE_NAME)).unwrap();
+        let refused = Identity::begin(place.path());
+        assert!(matches!(&refused, Err(IdentityError::NotEmpty(_, name)) if name == "journal"), "{refused:?}");
+        assert!(inside.exists());
     }
 
     #[test]
     fn foreign_directories_and_versions_are_refused() {
         let place = tempfile::tempdir().unwrap();
         std::fs::write(place.path().join("thesis.tex"), "years of work").unwrap();
-        let refused = Identity::create(place.path(), "stria", Role::Mdt, 0, "u".into());
+        let refused = Identity::begin(place.path());
         assert!(matches!(refused, Err(IdentityError::NotEmpty(_, name)) if name == "thesis.tex"));
         std::fs::write(place.path().join(FILE_NAME), "format_version = 99\n").unwrap();
         assert!(matches!(Identity::load(place.path()), Err(IdentityError::Version { found: 99, .. })));

@@ -106,9 +106,13 @@ impl NodeOptions {
         }
     }
 
-    /// Formats the targets that are not there yet; returns how many.
+    /// Formats the targets that are not there yet; returns how many. Formatting of all begins before any is complete, with
+    /// the last: whoever finds one unfinished knows how many there were to be.
     pub fn format_missing(&self) -> anyhow::Result<usize> {
         let missing: Vec<_> = self.targets.iter().filter(|target| !format::is_target(&target.dir)).collect();
+        for target in missing.iter().rev() {
+            Identity::begin(&target.dir).with_context(|| format!("cannot format {}", target.name(&self.fsname)))?;
+        }
         for target in &missing {
             format::format_target(target, &self.fsname)
                 .with_context(|| format!("cannot format {}", target.name(&self.fsname)))?;

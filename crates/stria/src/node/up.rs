@@ -113,21 +113,15 @@ fn spare_shared_disk(node: &Node) -> anyhow::Result<()> {
 fn options(arguments: &UpArgs) -> anyhow::Result<NodeOptions> {
     arguments.fsname.as_deref().map_or(Ok(()), config::check_fsname)?;
     arguments.parameters.iter().try_for_each(|assignment| control::split_assignment(assignment).map(drop))?;
-    let existing = existing_osts(&arguments.dir)?;
-    let osts = match (arguments.osts, existing) {
-        (None, 0) => OSTS_DEFAULT,
-        (None, existing) => existing,
-        (Some(wanted), existing) if wanted < existing => {
-            bail!("{} has {existing} OSTs with files on them; --osts {wanted} would lose some", arguments.dir.display())
-        }
-        (Some(wanted), _) => wanted,
-    };
+    let (osts, is_new) = osts(&arguments.dir, arguments.osts)?;
     let mut options = NodeOptions::up(arguments.dir.clone(), osts);
-    if existing == 0 {
+    if is_new {
         refuse_foreign_directory(arguments)?;
-    } else {
-        // The directory knows its name. If another one was given, opening the targets tells.
-        options.fsname = Identity::load(&arguments.dir.join("mgs"))?.fsname;
+    }
+    // The directory knows its name. If another one was given, opening the targets tells.
+    let mgs = arguments.dir.join("mgs");
+    if !is_new || format::is_target(&mgs) {
+        options.fsname = Identity::load(&mgs)?.fsname;
     }
     if let Some(fsname) = &arguments.fsname {
         options.fsname.clone_from(fsname);
@@ -139,15 +133,43 @@ fn options(arguments: &UpArgs) -> anyhow::Result<NodeOptions> {
     Ok(options)
 }
 
+/// How many OSTs to serve, and whether there is none yet. A start that was interrupted while it made targets is completed.
+fn osts(directory: &Path, wanted: Option<u16>) -> anyhow::Result<(u16, bool)> {
+    let (existing, begun) = (existing_osts(directory)?, begun_osts(directory));
+    let osts = match wanted {
+        None if existing.max(begun) == 0 => OSTS_DEFAULT,
+        None => existing.max(begun),
+        Some(wanted) if wanted < existing => {
+            bail!("{} has {existing} OSTs with files on them; --osts {wanted} would lose some", directory.display())
+        }
+        Some(wanted) => wanted,
+    };
+    Ok((osts, existing == 0))
+}
+
+fn ost(directory: &Path, index: u16) -> PathBuf {
+    directory.join(format!("{}{index}", Role::Ost))
+}
+
+/// The numbers in the names of directories `ost0`, `ost1` and so on, whatever is in them.
+fn ost_numbers(directory: &Path) -> impl Iterator<Item = u16> {
+    let entries = std::fs::read_dir(directory).into_iter().flatten().flatten();
+    entries.filter_map(|entry| entry.file_name().to_str()?.strip_prefix("ost")?.parse().ok())
+}
+
+/// How many OSTs there were to be when making them was interrupted; 0 if it was not.
+fn begun_osts(directory: &Path) -> u16 {
+    let begun = ost_numbers(directory).filter(|index| Identity::is_unfinished(&ost(directory, *index)));
+    begun.max().map_or(0, |highest| highest.saturating_add(1))
+}
+
 /// How many OSTs there are, from their directories `ost0`, `ost1` and so on, none of which may be missing.
-fn existing_osts(directory: &Path) -> anyhow::Result<u16> {
-    let ost = |index: u16| directory.join(format!("{}{index}", Role::Ost));
-    let is_target = |index: &u16| format::is_target(&ost(*index));
+pub fn existing_osts(directory: &Path) -> anyhow::Result<u16> {
+    let is_target = |index: &u16| format::is_target(&ost(directory, *index));
     let count = (0..u16::MAX).take_while(is_target).count() as u16;
-    let Ok(entries) = std::fs::read_dir(directory) else { return Ok(count) };
-    let numbers = entries.flatten().filter_map(|entry| entry.file_name().to_str()?.strip_prefix("ost")?.parse().ok());
-    if let Some(higher) = numbers.filter(|index| *index > count && is_target(index)).min() {
-        bail!("{} is missing, but {} is there: files lie on both", ost(count).display(), ost(higher).display());
+    if let Some(higher) = ost_numbers(directory).filter(|index| *index > count && is_target(index)).min() {
+        let (missing, there) = (ost(directory, count), ost(directory, higher));
+        bail!("{} is missing, but {} is there: files lie on both", missing.display(), there.display());
     }
     Ok(count)
 }
@@ -183,4 +205,35 @@ fn mount_point(arguments: &UpArgs) -> anyhow::Result<PathBuf> {
         made => made.with_context(|| format!("cannot make the mount point {}", point.display()))?,
     }
     Ok(point)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn make(directory: &Path, role: Role, index: u16) {
+        drop(Identity::begin(directory).unwrap());
+        Identity::new("stria", role, index, "u".into()).store(directory).unwrap();
+    }
+
+    #[test]
+    fn an_interrupted_start_is_completed_with_as_many_osts_as_it_was_to_have() {
+        let place = tempfile::tempdir().unwrap();
+        assert_eq!(osts(place.path(), None).unwrap(), (OSTS_DEFAULT, true));
+        // Interrupted as early as can be: the last one was begun, nothing else.
+        drop(Identity::begin(&ost(place.path(), 5)).unwrap());
+        assert_eq!(osts(place.path(), None).unwrap(), (6, true));
+        (0..2).for_each(|index| make(&ost(place.path(), index), Role::Ost, index));
+        assert_eq!(osts(place.path(), None).unwrap(), (6, false));
+        assert_eq!(osts(place.path(), Some(8)).unwrap(), (8, false));
+        osts(place.path(), Some(1)).unwrap_err();
+        let options = NodeOptions::up(place.path().to_owned(), 6);
+        std::fs::create_dir(ost(place.path(), 5).join("objects")).unwrap();
+        assert_eq!(options.format_missing().unwrap(), 6, "the MGS, the MDT and four OSTs");
+        assert_eq!(osts(place.path(), None).unwrap(), (6, false));
+        assert_eq!(options.format_missing().unwrap(), 0);
+        std::fs::remove_dir_all(ost(place.path(), 4)).unwrap();
+        let refused = osts(place.path(), None).unwrap_err().to_string();
+        assert!(refused.contains("ost4 is missing"), "{refused}");
+    }
 }
