@@ -24,7 +24,7 @@ use types::{ClientId, Credentials, Fid, FsError, FsResult, InodeNumber};
 
 use crate::{
     cli::FsckArgs,
-    node::{Node, NodeOptions, format},
+    node::{Node, NodeOptions, up},
 };
 use objects::ObjectCheck;
 
@@ -80,14 +80,14 @@ fn options(source: &OsStr) -> anyhow::Result<NodeOptions> {
         return Ok(NodeOptions::client(mgs.first().context("a source names a host")?, &fsname));
     }
     let directory = Path::new(source);
-    let osts = (0..u16::MAX).take_while(|index| format::is_target(&directory.join(format!("ost{index}")))).count();
+    let osts = up::existing_osts(directory)?;
     if osts == 0 {
         bail!(
             "{} holds no StriaFS file system; give the directory of a stopped `stria up`, or HOST:/FSNAME",
             directory.display()
         );
     }
-    let mut options = NodeOptions::up(directory.to_owned(), u16::try_from(osts).unwrap_or(u16::MAX));
+    let mut options = NodeOptions::up(directory.to_owned(), osts);
     options.fsname = crate::node::identity::Identity::load(&directory.join("mgs"))?.fsname;
     Ok(options)
 }
