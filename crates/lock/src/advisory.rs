@@ -68,14 +68,24 @@ pub struct AdvisoryLocks {
     files: BTreeMap<FileKey, FileLocks>,
     clients: BTreeMap<ClientId, ClientLocks>,
     /// Files in which an owner waits for a record lock: the nodes of the wait-for graph.
-    waiting: BTreeMap<LockOwner, BTreeSet<InodeNumber>>,
+    waiting: OwnersFiles,
+    /// Files in which an owner holds one.
+    holding: OwnersFiles,
 }
+
+type OwnersFiles = BTreeMap<LockOwner, BTreeSet<InodeNumber>>;
 
 impl AdvisoryLocks {
     /// No locks. A client may have `limit` locks and queued requests together
     /// ([`types::limits::LOCKS_PER_CLIENT_MAX`]).
     pub fn new(limit: usize) -> Self {
-        Self { limit, files: BTreeMap::new(), clients: BTreeMap::new(), waiting: BTreeMap::new() }
+        Self {
+            limit,
+            files: BTreeMap::new(),
+            clients: BTreeMap::new(),
+            waiting: BTreeMap::new(),
+            holding: BTreeMap::new(),
+        }
     }
 
     /// Sets or releases a lock, or queues the request. Queued requests that could be granted afterwards are added to
@@ -115,11 +125,11 @@ impl AdvisoryLocks {
         let file = self.files.entry(key).or_default();
         let position = file.position(owner, range, mode);
         if kept || self.admits(key, position, owner, range, mode) {
-            // A record lock in the middle of a longer one of another mode makes two more.
-            let grown = self.room(owner.client, 2);
-            if !kept && grown.is_err() {
+            // Its place in the queue counted, too.
+            let growth = self.growth(key, owner, range, mode).saturating_sub(usize::from(position.is_some()));
+            if let Err(error) = self.room(owner.client, growth) {
                 self.discard_if_empty(key);
-                return Err(LockError::NoLocks);
+                return Err(error);
             }
             self.change(key, owner, wake, |file| {
                 if let Some(position) = position {
@@ -206,7 +216,9 @@ impl AdvisoryLocks {
     /// Takes everything of a client away: its session ended.
     pub fn drop_client(&mut self, client: ClientId, wake: &mut Vec<Wake>) {
         let Some(state) = self.clients.remove(&client) else { return };
-        self.waiting.retain(|owner, _| owner.client != client);
+        for files in [&mut self.waiting, &mut self.holding] {
+            files.retain(|owner, _| owner.client != client);
+        }
         for key in state.files.keys() {
             self.files.get_mut(key).expect("a file with locks of a client exists").drop_client(client);
         }
@@ -228,7 +240,7 @@ impl AdvisoryLocks {
         if self.files.get(&key).is_some_and(|file| file.conflicts(owner, range, lock.mode).next().is_some()) {
             return Err(LockError::Conflict);
         }
-        self.room(lock.client, 2)?;
+        self.room(lock.client, self.growth(key, owner, range, lock.mode))?;
         self.files.entry(key).or_default().lock(owner, range, lock.mode, lock.pid);
         self.account(key, owner);
         Ok(())
@@ -287,7 +299,7 @@ impl AdvisoryLocks {
     /// Brings what is counted about `owner` and its client in step with the file.
     fn account(&mut self, key: FileKey, owner: LockOwner) {
         let file = &self.files[&key];
-        let (count, waits) = (file.count(owner.client), file.waits(owner));
+        let (count, waits, holds) = (file.count(owner.client), file.waits(owner), file.segments(owner).is_some());
         let state = self.clients.entry(owner.client).or_default();
         let before = if count == 0 { state.files.remove(&key) } else { state.files.insert(key, count) };
         state.total = state.total - before.unwrap_or(0) + count;
@@ -296,16 +308,16 @@ impl AdvisoryLocks {
             self.clients.remove(&owner.client);
         }
         if key.1 == LockFamily::Posix {
-            let inodes = self.waiting.entry(owner).or_default();
-            if waits {
-                inodes.insert(key.0);
-            } else {
-                inodes.remove(&key.0);
-            }
-            if inodes.is_empty() {
-                self.waiting.remove(&owner);
-            }
+            note(&mut self.waiting, owner, key.0, waits);
+            note(&mut self.holding, owner, key.0, holds);
         }
+    }
+
+    /// How many locks more `owner` has once this one is granted: a record lock in the middle of a longer one of another mode
+    /// makes two.
+    fn growth(&self, key: FileKey, owner: LockOwner, range: LockRange, mode: LockMode) -> usize {
+        let held = self.files.get(&key).and_then(|file| file.segments(owner));
+        held.map_or(1, |held| held.growth(range, mode))
     }
 
     fn room(&self, client: ClientId, more: usize) -> Result<(), LockError> {
@@ -346,23 +358,28 @@ impl AdvisoryLocks {
     /// Everybody that `from` wait for, directly or through others, and `from` themselves. With `queues`, a queued request
     /// also waits for the conflicting ones before it; without, only for locks that are held.
     fn waits_for(&self, from: impl IntoIterator<Item = LockOwner>, queues: bool) -> BTreeSet<LockOwner> {
-        let mut reached = BTreeSet::new();
-        let mut next: Vec<LockOwner> = from.into_iter().collect();
+        let mut reached: BTreeSet<LockOwner> = from.into_iter().collect();
+        let mut next: Vec<LockOwner> = reached.iter().copied().collect();
         while let Some(owner) = next.pop() {
-            if !reached.insert(owner) {
-                continue;
-            }
             for inode in self.waiting.get(&owner).into_iter().flatten() {
                 let file = &self.files[&(*inode, LockFamily::Posix)];
                 for (position, waiter) in file.waiters.iter().enumerate().filter(|(_, waiter)| waiter.owner == owner) {
-                    next.extend(file.conflicts(owner, waiter.range, waiter.mode).map(|(holder, _)| holder));
-                    if queues {
-                        next.extend(file.earlier(position, owner, waiter.range, waiter.mode));
-                    }
+                    let holders = file.conflicts(owner, waiter.range, waiter.mode).map(|(holder, _)| holder);
+                    let position = if queues { position } else { 0 };
+                    let earlier = file.earlier(position, owner, waiter.range, waiter.mode);
+                    next.extend(holders.chain(earlier).filter(|other| reached.insert(*other)));
                 }
             }
         }
         reached
+    }
+
+    /// Whether anybody waits for a record lock that `owner` holds, or behind one that it waits for.
+    fn is_waited_for(&self, owner: LockOwner) -> bool {
+        let file = |inode: &InodeNumber| &self.files[&(*inode, LockFamily::Posix)];
+        let mut held = self.holding.get(&owner).into_iter().flatten().map(file);
+        let mut wanted = self.waiting.get(&owner).into_iter().flatten().map(file);
+        held.any(|file| file.is_waited_for(owner)) || wanted.any(|file| file.is_waited_behind(owner))
     }
 
     /// Adds the queued requests of a file that would be granted now.
@@ -376,13 +393,29 @@ impl AdvisoryLocks {
         wake.extend(granted.map(|(_, waiter)| Wake { inode, family, owner: waiter.owner }));
     }
 
-    /// `owner` began to wait. Where that closed a circle through places in queues, those in the circle may now pass.
+    /// `owner` began to wait. Where that closed a circle through places in queues, those in the circle may now pass. There is
+    /// none if nobody waits for `owner`: so a long queue costs those who join it no search through all of it.
     fn wake_passers(&self, owner: LockOwner, wake: &mut Vec<Wake>) {
+        if !self.is_waited_for(owner) {
+            return;
+        }
         let circle: BTreeSet<LockOwner> =
             self.waits_for([owner], true).into_iter().filter(|other| *other != owner).collect();
         let files: BTreeSet<InodeNumber> =
             circle.iter().filter_map(|other| self.waiting.get(other)).flatten().copied().collect();
         files.into_iter().for_each(|inode| self.wake_file((inode, LockFamily::Posix), wake));
+    }
+}
+
+/// Enters a file of an owner, or takes it out.
+fn note(files: &mut OwnersFiles, owner: LockOwner, inode: InodeNumber, is_so: bool) {
+    if is_so {
+        files.entry(owner).or_default().insert(inode);
+    } else if let Some(inodes) = files.get_mut(&owner) {
+        inodes.remove(&inode);
+        if inodes.is_empty() {
+            files.remove(&owner);
+        }
     }
 }
 

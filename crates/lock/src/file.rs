@@ -80,6 +80,22 @@ impl FileLocks {
         self.waiters.iter().any(|waiter| waiter.owner == owner)
     }
 
+    /// Whether somebody waits for what `owner` holds.
+    pub fn is_waited_for(&self, owner: LockOwner) -> bool {
+        let Some(held) = self.segments(owner) else { return false };
+        let mut others = self.waiters.iter().filter(|waiter| waiter.owner != owner);
+        others.any(|waiter| held.conflict(waiter.range, waiter.mode).is_some())
+    }
+
+    /// Whether somebody is queued behind a request of `owner` that it conflicts with.
+    pub fn is_waited_behind(&self, owner: LockOwner) -> bool {
+        let mut own = self.waiters.iter().enumerate().filter(|(_, waiter)| waiter.owner == owner);
+        own.any(|(position, first)| {
+            let mut later = self.waiters[position + 1..].iter().filter(|waiter| waiter.owner != owner);
+            later.any(|waiter| waiter.range.overlaps(first.range) && waiter.mode.conflicts(first.mode))
+        })
+    }
+
     pub fn lock(&mut self, owner: LockOwner, range: LockRange, mode: LockMode, pid: u32) {
         self.owners.entry(owner).or_default().lock(range, mode, pid);
     }

@@ -66,6 +66,17 @@ impl Segments {
         self.by_start.range(..range.start).next_back().is_some_and(|(_, segment)| inside(segment))
     }
 
+    /// How many segments more there would be after [`Segments::lock`].
+    pub fn growth(&self, range: LockRange, mode: LockMode) -> usize {
+        // It changes nothing but what it overlaps or touches.
+        let near = LockRange { start: range.start.saturating_sub(1), end: range.end.saturating_add(1) };
+        let mut changed =
+            Segments { by_start: self.overlapping(near).map(|segment| (segment.range.start, *segment)).collect() };
+        let before = changed.len();
+        changed.lock(range, mode, 0);
+        changed.len().saturating_sub(before)
+    }
+
     /// Removes `range`, cutting what it overlaps.
     pub fn unlock(&mut self, range: LockRange) {
         let cut: Vec<Segment> = self.overlapping(range).copied().collect();

@@ -225,7 +225,10 @@ fn clients_have_a_limit() {
     assert_eq!(table.exclusive(1, (0, 9)), GRANTED);
     assert_eq!(table.shared(1, (20, 29)), GRANTED);
     assert_eq!(table.unlock(1, (4, 5)), GRANTED, "splits: three locks");
-    assert_eq!(table.shared(1, (40, 49)), Err(LockError::NoLocks), "might need two more");
+    assert_eq!(table.shared(1, (1, 2)), Err(LockError::NoLocks), "weaker in the middle: would be two more");
+    assert_eq!(table.shared(1, (0, 1)), GRANTED, "the fourth");
+    assert_eq!(table.shared(1, (40, 49)), Err(LockError::NoLocks));
+    assert_eq!(table.exclusive(1, (0, 1)), GRANTED, "three again");
     assert_eq!(table.exclusive(2, (100, 109)), GRANTED);
     assert_eq!(table.exclusive(1, (100, 109)), WAITING, "the fourth");
     assert_eq!(table.exclusive(1, (105, 109)), Err(LockError::NoLocks));
@@ -233,6 +236,36 @@ fn clients_have_a_limit() {
     assert_eq!(table.unlock(1, (0, 1)), GRANTED);
     assert_eq!(table.unlock(1, (0, 99)), GRANTED);
     assert_eq!(table.held(), [(2, 100, 109, LockMode::Exclusive)]);
+}
+
+#[test]
+fn all_that_the_limit_allows_is_reclaimed() {
+    let mut table = Table { locks: AdvisoryLocks::new(3), ..Table::new() };
+    assert_eq!(table.exclusive(1, (0, 9)), GRANTED);
+    assert_eq!(table.shared(1, (4, 5)), GRANTED);
+    let mut restarted = AdvisoryLocks::new(3);
+    let locks: Vec<HeldLock> = table.locks.held_by(ClientId(1)).collect();
+    assert_eq!(locks.len(), 3);
+    locks.iter().for_each(|lock| assert_eq!(restarted.reclaim(lock), Ok(())));
+    let more = HeldLock { range: LockRange { start: 20, end: 20 }, ..locks[0] };
+    assert_eq!(restarted.reclaim(&more), Err(LockError::NoLocks));
+}
+
+/// Who joins a queue does not look at how everybody in it waits for everybody before.
+#[test]
+fn thousands_wait_for_one_range() {
+    const COUNT: u64 = 1000;
+    let mut table = Table { locks: AdvisoryLocks::new(1 << 20), ..Table::new() };
+    assert_eq!(table.exclusive(1, (0, 9)), GRANTED);
+    for who in 2..2 + COUNT {
+        // All of them hold something, but nothing that anybody waits for.
+        assert_eq!(table.exclusive(who, (100 * who, 100 * who)), GRANTED);
+        assert_eq!(table.exclusive(who, (0, 9)), WAITING);
+        assert_eq!(table.woken, []);
+    }
+    assert_eq!(table.locks.queued() as u64, COUNT);
+    assert_eq!(table.unlock(1, (0, 9)), GRANTED);
+    assert_eq!(table.woken, [(FILE, 2)]);
 }
 
 #[test]
