@@ -16,7 +16,7 @@ use mds::tables::{
 };
 use rpc::message::{
     MdtReply, MdtRequest, Reply,
-    mdt::{Create, Finding, Instantiate, OpenFlags, ScannedInode},
+    mdt::{Create, Finding, Instantiate, Open, OpenFlags, ScannedInode},
 };
 use types::{FileKind, FsError, InodeNumber, NodeKind, ObjectId, Timestamp, limits::BODY_BYTES_MAX};
 
@@ -261,4 +261,42 @@ async fn a_scan_goes_on_however_heavy_the_layouts_are() {
         (after, seen) = (last.entry.attributes.inode, seen + page.len());
     }
     assert_eq!(seen, 1 + FILES);
+}
+
+/// Else the file could be written, but neither opened nor checked afterwards.
+#[tokio::test]
+async fn messages_carry_the_heaviest_layout_that_a_record_has_room_for() {
+    let mut fs = Fixture::with_osts(absent_osts(2000)).await;
+    // As large as a real one, so that its batches are not what ends the growth.
+    fs.options.store.segment_bytes = kv::Config::default().segment_bytes;
+    fs.restart_and_recover().await;
+    let stripes = StripeSpec { stripe_count: StripeCount::Exactly(2000), ..StripeSpec::default() };
+    let component = |number: u64| ComponentSpec { end: number << 20, backing: BackingSpec::Striped(stripes.clone()) };
+    let spec = LayoutSpec::Composite((1..=64).map(component).collect());
+    let open = fs.open_id();
+    let request = create_request(ROOT, "f", NodeKind::Regular, 0o644, Some((open, OpenFlags(WRITE))));
+    let request = MdtRequest::Create(root(), Create { layout: Some(spec), ..request });
+    let inode = created(fs.call(ALICE, request).await.unwrap()).entry.attributes.inode;
+    let mut components = 64;
+    loop {
+        let end = components << 20;
+        match fs.call(ALICE, MdtRequest::Instantiate(Instantiate { inode, open, start: 0, end })).await {
+            Ok(_) => break,
+            Err(error) => assert_eq!(error, FsError::TooBig, "{components} components"),
+        }
+        components -= 1;
+    }
+    assert!((20..64).contains(&components), "{components} components are the most");
+    let again = Open { inode, open: fs.open_id(), flags: OpenFlags(WRITE) };
+    let requests = [
+        MdtRequest::Open(root(), again),
+        MdtRequest::ScanInodes(root(), InodeNumber(0), 64),
+        MdtRequest::GetAttributes(inode),
+        MdtRequest::GetLayout(inode),
+    ];
+    for request in requests {
+        let reply = fs.call(ALICE, request).await.unwrap();
+        let bytes = rpc::codec::encode_reply(&Reply::Mdt(reply)).expect("an answer fits a message").len();
+        assert!(bytes > 100_000, "{bytes} bytes: it has the layout");
+    }
 }

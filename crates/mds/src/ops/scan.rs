@@ -25,6 +25,14 @@ const INODES_MAX: usize = 64;
 const ANSWER_BYTES_MAX: usize = limits::BODY_BYTES_MAX / 4;
 /// Estimate of an inode beside its layout.
 const INODE_BYTES: usize = 256;
+/// The heaviest layout, as estimated ([`Layout::bytes_estimate`]): what its inode's record has room for, where an OST takes
+/// two bytes and not three, and a component, of which there are 256 at most, 128 bytes less.
+const LAYOUT_BYTES_MAX: usize = kv::VALUE_BYTES_MAX / 2 * 3 + 256 * 128;
+
+const _: () = assert!(
+    ANSWER_BYTES_MAX + 2 * LAYOUT_BYTES_MAX + INODE_BYTES <= limits::BODY_BYTES_MAX,
+    "the last inode of an answer fits too, with its layout and that of its unsettled entry"
+);
 
 /// At least one inode, if there are any: whatever their layouts weigh, the scan goes on.
 pub(crate) fn run(txn: &mut Transaction<'_>, who: &Credentials, after: InodeNumber, count: u32) -> FsResult<MdtReply> {
