@@ -166,7 +166,7 @@ impl Draft {
         self.stripes.stripe_count = match (self.count, self.overstriped) {
             (0, _) => StripeCount::Default,
             (-1, false) => StripeCount::All,
-            (count, true) if count < 0 => StripeCount::PerOst(u32::try_from(-count).ok()?),
+            (count, true) if count < 0 => StripeCount::PerOst(u32::try_from(count.checked_neg()?).ok()?),
             (count, overstriped) => {
                 let count = u32::try_from(count).ok().filter(|count| *count <= STRIPE_COUNT_MAX)?;
                 if overstriped { StripeCount::Overstriped(count) } else { StripeCount::Exactly(count) }
@@ -220,4 +220,19 @@ fn finish(drafts: Vec<Draft>, composite: bool) -> Result<LayoutSpec, YamlError> 
         components.push(ComponentSpec { end, backing });
     }
     if components.is_empty() { Err(YamlError::Empty) } else { Ok(LayoutSpec::Composite(components)) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn stripe_counts_out_of_bounds_are_refused_whatever_their_sign() {
+        for count in [i64::MIN, i64::MIN + 1, -(1 << 40), i64::MAX] {
+            for pattern in ["raid0", "raid0,overstriped"] {
+                let text = format!("lmm_stripe_count: {count}\nlmm_pattern: {pattern}\n");
+                assert!(matches!(parse(&text), Err(YamlError::Value { .. })), "{text}");
+            }
+        }
+    }
 }

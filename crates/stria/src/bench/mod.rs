@@ -24,7 +24,7 @@ use std::{
 };
 
 use anyhow::Context;
-use clap::{Args, Subcommand};
+use clap::{Args, Subcommand, builder::RangedU64ValueParser};
 use serde::Serialize;
 
 use systems::{System, SystemKind};
@@ -54,7 +54,7 @@ pub enum BenchCommand {
         #[arg(long, default_value_t = 256)]
         mib: u64,
         /// KiB per transfer of the easy variant
-        #[arg(long, default_value_t = 1024)]
+        #[arg(long, default_value_t = 1024, value_parser = RangedU64ValueParser::<usize>::new().range(1..=1 << 20))]
         transfer_kib: usize,
         /// Instead: one shared file in segments, as 4x1M:1G,8x1M:1G,16x1M:rest, of --mib in all; may be repeated, to
         /// compare. Segments that are directories (DIR:SIZE) need --emulate
@@ -108,10 +108,10 @@ pub struct Common {
     #[arg(long, value_delimiter = ',', default_values = ["local", "mount", "tcp-mount", "native", "tcp-native"])]
     pub systems: Vec<SystemKind>,
     /// Numbers of workers
-    #[arg(long, value_delimiter = ',', default_values_t = [1, 2, 8])]
+    #[arg(long, value_delimiter = ',', default_values_t = [1, 2, 8], value_parser = RangedU64ValueParser::<usize>::new().range(1..))]
     pub workers: Vec<usize>,
     /// Repetitions, interleaved between systems; the table shows medians
-    #[arg(long, default_value_t = 3)]
+    #[arg(long, default_value_t = 3, value_parser = RangedU64ValueParser::<usize>::new().range(1..))]
     pub repeat: usize,
     /// Directory on the disk to be measured [default: the temporary directory]
     #[arg(long)]
