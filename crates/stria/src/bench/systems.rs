@@ -78,7 +78,7 @@ impl System {
                 std::fs::create_dir(&mount)?;
                 let mut command = own_command()?;
                 command.args(["mount", "--foreground", &format!("{address}:/stria")]).arg(&mount);
-                let client = start(command, "mounted")?;
+                let (client, _) = start(command, "mounted")?;
                 Ok(Self::mounted(kind, mount, vec![client, server], place))
             }
             SystemKind::Native => {
@@ -155,14 +155,12 @@ fn up(place: &Path, osts: u16, mount: &Path, parameters: &[String]) -> anyhow::R
     for parameter in parameters {
         command.args(["--set", parameter]);
     }
-    start(command, "mounted")
+    Ok(start(command, "mounted")?.0)
 }
 
 /// Servers of all roles in one process of their own, on a loopback port; returns the address of the MGS.
 fn serve(place: &Path, osts: u16) -> anyhow::Result<(Child, String)> {
-    let port = std::net::TcpListener::bind("127.0.0.1:0")?.local_addr()?.port();
-    let address = format!("127.0.0.1:{port}");
-    let mut config = format!("fsname = \"stria\"\nlisten = \"{address}\"\nrun_dir = {:?}\n", place.join("run"));
+    let mut config = format!("fsname = \"stria\"\nlisten = \"127.0.0.1:0\"\nrun_dir = {:?}\n", place.join("run"));
     for (role, count) in [("mgs", 1), ("mdt", 1), ("ost", osts)] {
         for index in 0..count {
             let dir = place.join(format!("{role}{index}"));
@@ -178,11 +176,14 @@ fn serve(place: &Path, osts: u16) -> anyhow::Result<(Child, String)> {
     }
     let mut command = own_command()?;
     command.arg("serve").arg(&path);
-    Ok((start(command, "serving")?, address))
+    let (child, line) = start(command, "serving ")?;
+    let address = line.split_once(" at ").and_then(|(_, rest)| rest.split(';').next());
+    let address = address.with_context(|| format!("no address in '{}'", line.trim_end()))?.trim().to_owned();
+    Ok((child, address))
 }
 
-/// Starts a daemon and waits until a line of its output contains `ready`.
-fn start(mut command: Command, ready: &str) -> anyhow::Result<Child> {
+/// Starts a daemon and waits until a line of its output contains `ready`; also that line.
+fn start(mut command: Command, ready: &str) -> anyhow::Result<(Child, String)> {
     let mut child = command.spawn().with_context(|| format!("cannot start {command:?}"))?;
     let mut output = BufReader::new(child.stdout.take().context("the child's output is not piped")?);
     let mut line = String::new();
@@ -198,5 +199,5 @@ fn start(mut command: Command, ready: &str) -> anyhow::Result<Child> {
     }
     // The pipe stays open and is drained, so that the daemon never blocks on its own output.
     std::thread::spawn(move || std::io::copy(&mut output, &mut std::io::sink()));
-    Ok(child)
+    Ok((child, line))
 }

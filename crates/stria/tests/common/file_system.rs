@@ -5,7 +5,7 @@ use std::{
     process::Command,
 };
 
-use super::{Daemon, Output, Place, Program};
+use super::{Daemon, Output, Place, Port, Program};
 
 /// How clients and targets talk.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -43,6 +43,7 @@ struct Client {
 struct Server {
     config: PathBuf,
     name: &'static str,
+    port: Port,
     daemon: Option<Daemon>,
 }
 
@@ -54,8 +55,12 @@ pub fn stria() -> Command {
 impl FileSystem {
     /// Starts a new file system and mounts it `clients` times ([`Transport::InProcess`]: once).
     pub fn start(transport: Transport, clients: usize) -> Self {
+        Self::start_in(Place::new(), transport, clients)
+    }
+
+    /// As [`FileSystem::start`], in a place that was prepared: what `up` has there is in `up`.
+    pub fn start_in(place: Place, transport: Transport, clients: usize) -> Self {
         assert!(transport == Transport::Tcp || clients == 1, "one process has one mount");
-        let place = Place::new();
         let mut system = Self {
             transport,
             clients: Vec::new(),
@@ -136,7 +141,7 @@ impl FileSystem {
         self.servers[server].daemon.take().expect("it runs").kill();
     }
 
-    /// Starts a killed server again, at its old address.
+    /// Starts a server, after it was killed at its old address.
     pub fn start_server(&mut self, server: usize) {
         let Server { config, name, .. } = &self.servers[server];
         let mut command = stria();
@@ -148,9 +153,7 @@ impl FileSystem {
 
     /// What `stria mount` mounts: `HOST:PORT:/stria`.
     pub fn source(&self) -> String {
-        let config = std::fs::read_to_string(&self.servers[0].config).expect("configuration of the MDS");
-        let listen = config.lines().find_map(|line| line.strip_prefix("listen = ")).expect("an address");
-        format!("{}:/stria", listen.trim_matches('"'))
+        format!("{}:/stria", self.servers[0].port.address())
     }
 
     /// Stops everything, and lets `stria fsck` look at it: the stopped directory, or the servers without clients.
@@ -213,22 +216,15 @@ impl FileSystem {
         })
     }
 
-    /// Formats and serves. Ports are chosen by the system and then written into the configurations.
+    /// Formats and serves.
     fn start_first_time(&mut self) {
-        let mut mgs = None;
-        for name in SERVERS {
-            let config = self.place.data(&format!("{name}.toml"));
-            std::fs::write(&config, self.configuration(name, "127.0.0.1:0", mgs.as_deref())).expect("configuration");
+        for (number, name) in SERVERS.into_iter().enumerate() {
+            let (config, port) = (self.place.data(&format!("{name}.toml")), Port::reserve());
+            let mgs = self.servers.first().map(|server| server.port.address());
+            std::fs::write(&config, self.configuration(name, &port.address(), mgs.as_deref())).expect("configuration");
             Program(stria()).arg("format").arg(&config).succeed();
-            let mut command = stria();
-            command.arg("serve").arg(&config);
-            let mut daemon = Daemon::start(name, command, &self.place.data(&format!("{name}.log")));
-            let line = daemon.wait_for("serving");
-            let address = line.split_once(" at ").and_then(|(_, rest)| rest.split(';').next());
-            let address = address.unwrap_or_else(|| panic!("no address in '{line}'")).to_owned();
-            std::fs::write(&config, self.configuration(name, &address, mgs.as_deref())).expect("configuration");
-            mgs.get_or_insert(address);
-            self.servers.push(Server { config, name, daemon: Some(daemon) });
+            self.servers.push(Server { config, name, port, daemon: None });
+            self.start_server(number);
         }
     }
 

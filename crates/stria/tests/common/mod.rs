@@ -13,12 +13,14 @@ pub mod layouts;
 pub mod load;
 pub mod network;
 pub mod place;
+pub mod port;
 pub mod programs;
 pub mod wait;
 
 pub use daemon::Daemon;
 pub use file_system::{FileSystem, Transport};
 pub use place::Place;
+pub use port::Port;
 pub use programs::{Output, Program};
 pub use wait::{PATIENCE, wait_for};
 

@@ -5,7 +5,7 @@ use std::{
     path::{Path, PathBuf},
 };
 
-use rustix::mount::UnmountFlags;
+use rustix::mount::{MountFlags, UnmountFlags};
 use tempfile::TempDir;
 
 /// Directories of one test. Mounts that are left in it are detached, and everything is removed, when it is dropped.
@@ -38,6 +38,16 @@ impl Place {
         self.data.path().join(name)
     }
 
+    /// Mounts a tmpfs with these options on a new directory for data: a device of known size with nothing else on it.
+    pub fn mount_device(&mut self, name: &str, options: &str) -> PathBuf {
+        let point = self.data(name);
+        std::fs::create_dir(&point).expect("the directory is new");
+        let options = std::ffi::CString::new(options).expect("options have no NUL");
+        rustix::mount::mount("data", &point, "tmpfs", MountFlags::empty(), Some(options.as_c_str())).expect("mount");
+        self.mounts.push(point.clone());
+        point
+    }
+
     /// Directory with the binary under its names, to be put on PATH.
     pub fn bin(&self) -> PathBuf {
         self.outer.path().join("bin")
@@ -62,7 +72,7 @@ impl Place {
 impl Drop for Place {
     fn drop(&mut self) {
         for point in &self.mounts {
-            // Mounted only if the test has failed.
+            // A file system under test is mounted only if the test has failed.
             let _ = rustix::mount::unmount(point, UnmountFlags::DETACH);
         }
     }

@@ -70,6 +70,12 @@ pub fn program(name: &str) -> Program {
     Program(Command::new(installed(name)))
 }
 
+/// Makes a copy of the binary under test that anybody may run. Not by this process: children that other tests start would
+/// hold the copy open for writing until they execute their program, and it could not be run.
+pub fn copy_program(to: &Path) {
+    program("install").args(["-m", "755", env!("CARGO_BIN_EXE_stria")]).arg(to).succeed();
+}
+
 /// A line for the shell.
 pub fn shell(line: &str) -> Program {
     program("bash").args(["-c", line])

@@ -1,7 +1,7 @@
 //! `stria up --listen`: a file system of one process that others mount over TCP.
 
 use crate::{
-    common::{Daemon, Place},
+    common::{Daemon, Place, Port},
     namespace::{Namespace, refused},
 };
 
@@ -49,8 +49,9 @@ fn a_second_client_shares_the_files_of_up() {
 fn a_second_client_waits_for_up_to_come_back() {
     let place = Place::new();
     let mut namespace = Namespace::new(&place);
-    let (mut daemon, source) = up(&namespace, &place, "127.0.0.1:0");
-    let address = source.strip_suffix(":/stria").expect("the source names the file system").to_owned();
+    let port = Port::reserve();
+    let (mut daemon, source) = up(&namespace, &place, &port.address());
+    assert_eq!(source, format!("{}:/stria", port.address()));
     namespace.set("SOURCE", &source);
     namespace.shell("mkfifo $S/fifo && mkdir $S/other && stria mount $SOURCE $S/other").succeed();
     for (round, stop) in [Daemon::stop, Daemon::kill].into_iter().enumerate() {
@@ -61,7 +62,7 @@ fn a_second_client_waits_for_up_to_come_back() {
         stop(daemon);
         // It writes while nobody serves it.
         namespace.shell("echo go > $S/fifo").succeed();
-        daemon = up(&namespace, &place, &address).0;
+        daemon = up(&namespace, &place, &port.address()).0;
         writer.wait_for("done");
         assert!(writer.ended().success());
         assert_eq!(namespace.shell("cat $S/mnt/kept").succeed(), "before\nafter\n", "round {round}");
