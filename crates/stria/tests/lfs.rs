@@ -11,7 +11,11 @@ use std::{
     path::Path,
 };
 
-use common::{FileSystem, Output, Transport, console, file_system::stria, programs::program};
+use common::{
+    FileSystem, Output, Transport, console,
+    file_system::stria,
+    programs::{copy_program, program},
+};
 
 /// A session whose output has Lustre's columns.
 const FORMATS: &str = include_str!("lfs/formats.console");
@@ -109,8 +113,7 @@ fn edge_cases_end_as_in_lustre_for_any_user() {
     // The binary itself may lie where others cannot read.
     let lfs = system.place().bin().join("lfs");
     std::fs::remove_file(&lfs).expect("the link of this test");
-    std::fs::copy(env!("CARGO_BIN_EXE_stria"), &lfs).expect("a copy of the program");
-    std::fs::set_permissions(&lfs, std::fs::Permissions::from_mode(0o755)).expect("own file");
+    copy_program(&lfs);
     run_edge_cases(&system, "nobody", NOBODY, &nobody);
     as_nobody_by_permissions(&system, &nobody);
     system.finish();

@@ -2,7 +2,10 @@
 
 mod common;
 
-use common::{FileSystem, PATIENCE, Transport, wait_for};
+use std::fs::File;
+
+use common::{FileSystem, PATIENCE, Place, Transport, wait_for};
+use rustix::fs::{FallocateFlags, fallocate};
 
 #[test]
 fn a_pool_restricts_new_files_and_survives_a_restart() {
@@ -38,7 +41,12 @@ fn a_pool_restricts_new_files_and_survives_a_restart() {
 /// From `lfs setstripe -p` to the OSTs of files, in every way that a pool can be asked for.
 #[test]
 fn pools_are_asked_for_inherited_ignored_and_spilled() {
-    let mut system = FileSystem::start(Transport::InProcess, 1);
+    // A device of its own, of which a part is used that no disk of a host has to have in use.
+    let mut place = Place::new();
+    let device = place.mount_device("up", "size=2g");
+    let mut system = FileSystem::start_in(place, Transport::InProcess, 1);
+    let ballast = File::create(device.join("ballast")).expect("create");
+    fallocate(&ballast, FallocateFlags::empty(), 0, 64 << 20).expect("three percent of the device");
     let run_dir = system.place().data("up").join("run").display().to_string();
     let point = system.root().display().to_string();
     let shell = |system: &FileSystem, line: &str| {
@@ -80,7 +88,7 @@ fn pools_are_asked_for_inherited_ignored_and_spilled() {
         shown.lines().filter_map(|line| line.trim().strip_prefix("lmm_pool:")).map(str::trim).collect();
     assert_eq!(pools, ["fast", "slow"], "{shown}");
 
-    // Spilling: every pool is used to at least one percent, since the device is.
+    // Spilling: every pool is used to more than one percent, since the device is.
     let spill = "lod.*.pool.fast.spill";
     assert_eq!(shell(&system, &format!("CTL get_param -n {spill}_threshold_pct")).succeed().trim(), "0");
     for refused in ["_target=absent", "_target=fast", "_threshold_pct=101"] {

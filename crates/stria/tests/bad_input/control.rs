@@ -50,6 +50,9 @@ fn wrong_parameters_are_refused_with_name_and_reason() {
     site.refused(&["ctl", "--run-dir", &nobody.to_string_lossy(), "get_param", "*"]).says(&["no stria daemon answers"]);
 }
 
+/// Far less than a client waits for a server that does not answer, and far more than an answer takes.
+const SOON: Duration = Duration::from_secs(30);
+
 #[test]
 fn a_target_out_of_use_gets_no_files_and_fails_at_once() {
     let site = Site::running(3);
@@ -74,10 +77,10 @@ fn a_target_out_of_use_gets_no_files_and_fails_at_once() {
     }
     let (read, took) = timed(|| fs::read(&path));
     assert_eq!(read.unwrap_err().raw_os_error(), Some(libc::EIO));
-    assert!(took < Duration::from_secs(5), "{took:?}");
+    assert!(took < SOON, "{took:?}");
     let (written, took) = timed(|| File::options().write(true).open(&path).and_then(|file| file.write_at(b"x", 0)));
     assert_eq!(written.unwrap_err().raw_os_error(), Some(libc::EIO));
-    assert!(took < Duration::from_secs(5), "{took:?}");
+    assert!(took < SOON, "{took:?}");
     site.ctl(&["activate", "stria-OST0001"]);
     site.wait_for_osts(3);
     assert_eq!(fs::read_to_string(&path).unwrap(), "there");

@@ -43,6 +43,15 @@ fn fill(path: &Path) -> u64 {
     }
 }
 
+/// Waits until `lfs df` shows a target as full: what work in the background takes for a moment may have come back just now.
+#[track_caller]
+fn expect_full(site: &Site, target: &str) {
+    wait_for("a full target", PATIENCE, || {
+        let df = site.stria(&["lfs", "df", &site.name("")]);
+        df.lines().any(|line| line.contains(target) && line.contains("100%")).then_some(())
+    });
+}
+
 #[test]
 fn a_full_target_says_so_keeps_what_it_has_and_recovers_by_deleting() {
     let mut site = site_with_small(1, &["ost0"]);
@@ -50,11 +59,7 @@ fn a_full_target_says_so_keeps_what_it_has_and_recovers_by_deleting() {
     let filled = fill(&site.path("big"));
     assert!(filled > 16 << 20, "a small device is not full after {filled} bytes");
     assert_eq!(fs::metadata(site.path("big")).unwrap().len(), filled);
-    // What work in the background had taken may have come back since; then it is asked again.
-    wait_for("a full target", PATIENCE, || {
-        let df = site.stria(&["lfs", "df", &site.name("")]);
-        df.lines().any(|line| line.contains("OST0000") && line.contains("100%")).then_some(())
-    });
+    expect_full(&site, "OST0000");
     assert_eq!(fs::read(site.path("before")).unwrap(), vec![1; 100_000]);
     assert_eq!(fs::read(site.path("big")).unwrap(), vec![0x5a; filled as usize]);
     // A restart of a full target works as well.
@@ -145,8 +150,7 @@ fn a_metadata_target_without_space_says_so_and_goes_on_when_it_has_some() {
         fill(&ballast);
         let refused = (0..100_000).find_map(|number| make(&directory, number).err());
         assert_eq!(refused.expect("the device is full").raw_os_error(), Some(libc::ENOSPC));
-        let df = site.stria(&["lfs", "df", &site.name("")]);
-        assert!(df.lines().any(|line| line.contains("MDT0000") && line.contains("100%")), "{df}");
+        expect_full(&site, "MDT0000");
         for number in 1000 * round..1000 * (round + 1) {
             let path = site.path(format!("before/{number}-{}", "x".repeat(200)));
             assert_eq!(fs::metadata(&path).unwrap().len(), 0);
