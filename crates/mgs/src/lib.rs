@@ -7,6 +7,7 @@
 //! that is mounted works on with the map it has.
 
 pub mod cluster;
+mod holders;
 pub mod inspect;
 mod race;
 pub mod registrar;

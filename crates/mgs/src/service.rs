@@ -21,7 +21,7 @@ use rt::{BoxFuture, Clock, Instant, Seams};
 use tokio::sync::watch;
 use types::{ClientId, FsError, FsResult, Slot, SpaceUsage, Xid};
 
-use crate::{TARGET_NAME, cluster::Cluster, tables};
+use crate::{TARGET_NAME, cluster::Cluster, holders::Holders, tables};
 
 /// Longest time a request for the map waits for another version.
 const POLL_TIME: Duration = Duration::from_secs(1);
@@ -49,6 +49,7 @@ pub struct Mgs {
     store: Store,
     decided: Mutex<Decided>,
     reports: Mutex<BTreeMap<TargetRole, Report>>,
+    holders: Mutex<Holders>,
     published: watch::Sender<Arc<ClusterMap>>,
 }
 
@@ -72,8 +73,9 @@ impl Mgs {
             }
         };
         let (published, _) = watch::channel(Arc::new(cluster.map().clone()));
-        let (decided, reports) = (Mutex::new(Decided { cluster, lsn: None }), Mutex::default());
-        Ok(Arc::new(Mgs { clock: seams.clock.clone(), store, decided, reports, published }))
+        let decided = Mutex::new(Decided { cluster, lsn: None });
+        let (reports, holders) = (Mutex::default(), Mutex::default());
+        Ok(Arc::new(Mgs { clock: seams.clock.clone(), store, decided, reports, holders, published }))
     }
 
     /// The map as everybody sees it.
@@ -96,11 +98,11 @@ impl Mgs {
         self.store.close().await.map_err(store_error)
     }
 
-    /// Executes a request.
-    pub async fn execute(&self, request: MgsRequest) -> FsResult<MgsReply> {
+    /// Executes a request of a client, which is a process.
+    pub async fn execute(&self, client: ClientId, request: MgsRequest) -> FsResult<MgsReply> {
         match request {
             MgsRequest::Register(report) => {
-                self.change(|cluster| cluster.register(&report)).await?;
+                self.change(|cluster| self.register(cluster, client, &report)).await?;
                 self.note(&report);
                 Ok(MgsReply::Map(ClusterMap::clone(&self.map())))
             }
@@ -115,6 +117,14 @@ impl Mgs {
             MgsRequest::PoolRemove(name, osts) => self.change(|cluster| cluster.remove_from_pool(&name, &osts)).await,
             MgsRequest::PoolDestroy(name) => self.change(|cluster| cluster.destroy_pool(&name)).await,
         }
+    }
+
+    fn register(&self, cluster: &mut Cluster, process: ClientId, report: &Register) -> FsResult<Option<Batch>> {
+        let (now, mut holders) = (self.clock.now(), self.holders.lock());
+        holders.check(now, process, report)?;
+        let batch = cluster.register(report)?;
+        holders.note(now, process, report);
+        Ok(batch)
     }
 
     async fn map_other_than(&self, known: u64) -> ClusterMap {
@@ -165,7 +175,7 @@ impl Handler for Mgs {
     fn handle(self: Arc<Self>, call: Call) -> BoxFuture<'static, Answer> {
         Box::pin(async move {
             let reply = match call.request {
-                Request::Mgs(request) => self.execute(request).await,
+                Request::Mgs(request) => self.execute(call.client, request).await,
                 other => Err(FsError::Protocol(format!("the management service does not understand {other:?}"))),
             };
             Answer::new(reply.map(Reply::Mgs))

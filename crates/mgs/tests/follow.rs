@@ -21,6 +21,8 @@ use rt::{Address, BoxFuture, Seams, Spawn};
 use tokio::sync::watch;
 use types::{ClientId, FsError, OstIndex, SpaceUsage};
 
+/// Who asks.
+const PROCESS: ClientId = ClientId(9);
 const OST: TargetRole = TargetRole::Ost(OstIndex(0));
 
 async fn serve(seams: &Seams, mgs: Arc<Mgs>) -> (Arc<Server>, Address) {
@@ -67,7 +69,7 @@ async fn watchers_see_what_registrars_bring() {
     assert_eq!(watcher.address(OST).as_deref(), Some("oss:1"));
 
     let inactive = MgsRequest::SetState(OST, TargetState::Inactive);
-    assert_eq!(mgs.execute(inactive).await, Ok(MgsReply::Done));
+    assert_eq!(mgs.execute(PROCESS, inactive).await, Ok(MgsReply::Done));
     let map = watcher.wait_for(|map| map.targets[0].state == TargetState::Inactive).await.unwrap();
     assert_eq!(map, mgs.map());
 }
@@ -121,7 +123,7 @@ async fn a_watcher_follows_a_service_that_moved() {
             () = tokio::task::yield_now() => host.clock.advance(Duration::from_secs(1)),
         }
     }
-    mgs.execute(MgsRequest::SetParameter("jobid_var".into(), "x".into())).await.unwrap();
+    mgs.execute(PROCESS, MgsRequest::SetParameter("jobid_var".into(), "x".into())).await.unwrap();
     assert_eq!(watcher.map().version, 1, "the old map stays valid");
     let (_server, address) = serve(&host.seams, mgs).await;
     import.set_address(Endpoint::Remote(address));

@@ -11,7 +11,10 @@ use rpc::message::{
     ost::TargetCondition,
 };
 use rt::Instant;
-use types::{FsError, FsResult, MdtIndex, OstIndex, SpaceUsage};
+use types::{ClientId, FsError, FsResult, MdtIndex, OstIndex, SpaceUsage};
+
+/// Who asks.
+const PROCESS: ClientId = ClientId(1);
 
 fn register(role: TargetRole, uuid: &str, address: &str) -> MgsRequest {
     let space = SpaceUsage { bytes_total: 100, ..SpaceUsage::default() };
@@ -42,14 +45,14 @@ async fn what_was_answered_survives_power_loss() {
     let mgs = host.open("stria").await.unwrap();
     assert_eq!(mgs.map().version, 1);
     let mdt = TargetRole::Mdt(MdtIndex(0));
-    let after_first = map(mgs.execute(register(ost(0), "u0", "a:1")).await);
+    let after_first = map(mgs.execute(PROCESS, register(ost(0), "u0", "a:1")).await);
     assert_eq!(after_first.targets.len(), 1);
-    map(mgs.execute(register(mdt, "m0", "a:1")).await);
-    assert_eq!(mgs.execute(MgsRequest::SetState(ost(0), TargetState::Inactive)).await, Ok(MgsReply::Done));
+    map(mgs.execute(PROCESS, register(mdt, "m0", "a:1")).await);
+    assert_eq!(mgs.execute(PROCESS, MgsRequest::SetState(ost(0), TargetState::Inactive)).await, Ok(MgsReply::Done));
     for (pattern, value) in [("osc.*.max_rpcs_in_flight", "8"), ("jobid_var", "x"), ("osc.*.max_rpcs_in_flight", "16")]
     {
         let request = MgsRequest::SetParameter(pattern.into(), value.into());
-        assert_eq!(mgs.execute(request).await, Ok(MgsReply::Done));
+        assert_eq!(mgs.execute(PROCESS, request).await, Ok(MgsReply::Done));
     }
     for request in [
         MgsRequest::PoolNew("fast".into()),
@@ -57,7 +60,7 @@ async fn what_was_answered_survives_power_loss() {
         MgsRequest::PoolAdd("fast".into(), vec![OstIndex(0)]),
         MgsRequest::PoolDestroy("gone".into()),
     ] {
-        assert_eq!(mgs.execute(request).await, Ok(MgsReply::Done));
+        assert_eq!(mgs.execute(PROCESS, request).await, Ok(MgsReply::Done));
     }
     let before = mgs.map();
     assert_eq!(before.pools.len(), 1);
@@ -69,10 +72,10 @@ async fn what_was_answered_survives_power_loss() {
     let roles: Vec<_> = before.targets.iter().map(|target| (target.role, target.state)).collect();
     assert_eq!(roles, [(mdt, TargetState::Active), (ost(0), TargetState::Inactive)]);
     assert_eq!(before.parameters[1].1, "16");
-    let again = map(mgs.execute(register(ost(0), "u0", "a:1")).await);
+    let again = map(mgs.execute(PROCESS, register(ost(0), "u0", "a:1")).await);
     assert_eq!(again.version, before.version, "a repeated report changes nothing");
     mgs.close().await.unwrap();
-    assert!(mgs.execute(register(ost(1), "u1", "a:1")).await.is_err());
+    assert!(mgs.execute(PROCESS, register(ost(1), "u1", "a:1")).await.is_err());
     assert_eq!(mgs.map(), before, "a change that was not stored is not shown");
 }
 
@@ -92,8 +95,8 @@ async fn reports_are_remembered_and_refusals_are_not() {
     let host = Host::new();
     let mgs = host.open("stria").await.unwrap();
     host.clock.advance(Duration::from_secs(3));
-    map(mgs.execute(register(ost(0), "u0", "a:1")).await);
-    let taken = mgs.execute(register(ost(0), "thief", "b:1")).await;
+    map(mgs.execute(PROCESS, register(ost(0), "u0", "a:1")).await);
+    let taken = mgs.execute(PROCESS, register(ost(0), "thief", "b:1")).await;
     assert!(matches!(taken, Err(FsError::Refused(text)) if text.contains("taken by uuid u0")));
     let report = mgs.reports()[&ost(0)];
     assert_eq!(report.seen, Instant(3_000_000_000));
@@ -101,26 +104,41 @@ async fn reports_are_remembered_and_refusals_are_not() {
 }
 
 #[tokio::test]
+async fn a_target_that_lives_twice_is_at_one_place_and_the_other_is_told() {
+    let host = Host::new();
+    let mgs = host.open("stria").await.unwrap();
+    let reports = |process, address| mgs.execute(ClientId(process), register(ost(0), "u0", address));
+    let address = |map: ClusterMap| map.targets[0].address.clone();
+    assert_eq!(address(map(reports(1, "a:1").await)), "a:1");
+    assert_eq!(address(map(reports(2, "b:1").await)), "b:1", "a failover takes effect at once");
+    let refused = reports(1, "a:1").await;
+    assert!(matches!(&refused, Err(FsError::Refused(text)) if text.contains("must not live twice")), "{refused:?}");
+    assert_eq!((address((*mgs.map()).clone()), mgs.map().version), ("b:1".to_owned(), 3));
+    host.clock.advance(Duration::from_secs(16));
+    assert_eq!(address(map(reports(1, "a:1").await)), "a:1", "the other has not reported for long");
+}
+
+#[tokio::test]
 async fn whoever_waits_for_the_map_hears_of_changes_at_once() {
     let host = Host::new();
     let mgs = host.open("stria").await.unwrap();
-    assert_eq!(map(mgs.execute(MgsRequest::GetMap(0)).await).version, 1, "an old version is answered at once");
+    assert_eq!(map(mgs.execute(PROCESS, MgsRequest::GetMap(0)).await).version, 1, "an old version is answered at once");
 
     let waiting = tokio::spawn({
         let mgs = mgs.clone();
-        async move { map(mgs.execute(MgsRequest::GetMap(1)).await) }
+        async move { map(mgs.execute(PROCESS, MgsRequest::GetMap(1)).await) }
     });
     while host.clock.sleepers.load(Ordering::Relaxed) < 2 {
         tokio::task::yield_now().await;
     }
     assert!(!waiting.is_finished());
-    map(mgs.execute(register(ost(0), "u0", "a:1")).await);
+    map(mgs.execute(PROCESS, register(ost(0), "u0", "a:1")).await);
     let heard = waiting.await.unwrap();
     assert_eq!((heard.version, heard.targets.len()), (2, 1), "the clock has not moved");
 
     let waiting = tokio::spawn({
         let mgs = mgs.clone();
-        async move { map(mgs.execute(MgsRequest::GetMap(2)).await) }
+        async move { map(mgs.execute(PROCESS, MgsRequest::GetMap(2)).await) }
     });
     while host.clock.sleepers.load(Ordering::Relaxed) < 3 {
         tokio::task::yield_now().await;
