@@ -1,6 +1,9 @@
 //! Mounts and sessions against the kernel, with a handler of a few lines instead of a file system. Needs root and
 //! `/dev/fuse`; without them the tests fail, they do not skip.
 
+#[path = "cluster/free.rs"]
+mod free;
+
 use std::{
     fs,
     io::{self, Read},
@@ -122,6 +125,7 @@ fn a_mount_is_shown_served_and_gone() {
     assert_eq!(errno(fs::metadata(fixture.path("absent"))), libc::ENOENT);
     let ended = mount.ended();
     assert!(!*ended.borrow());
+    free::wait_until_free(mount.point());
     assert_eq!(mount.unmount().unwrap(), Unmounted::Clean);
     assert!(*ended.borrow());
     assert_eq!(fs::read_dir(fixture.directory.path()).unwrap().count(), 0);
@@ -166,6 +170,7 @@ fn an_unmount_by_somebody_else_ends_the_session() {
     .unwrap();
     assert_eq!(mount.unmount().unwrap(), Unmounted::Before);
     assert_eq!(fs::read(fixture.path("hello")).unwrap(), TEXT);
+    free::wait_until_free(replacement.point());
     assert_eq!(replacement.unmount().unwrap(), Unmounted::Clean);
 }
 
@@ -251,6 +256,7 @@ fn the_helper_mounts_and_unmounts() {
     let file = fs::File::open(fixture.path("hello")).unwrap();
     assert_eq!(fusermount::unmount(point, false).unwrap_err().kind(), io::ErrorKind::ResourceBusy);
     drop(file);
+    free::wait_until_free(point);
     fusermount::unmount(point, false).unwrap();
     fixture.cores.block_on(session.ended().wait_for(|ended| *ended)).unwrap();
     session.stop();

@@ -1,5 +1,7 @@
 //! A mounted file system in this process: the shipped MDT, OSTs and client, over devices in memory.
 
+mod free;
+
 use std::{
     path::{Path, PathBuf},
     sync::Arc,
@@ -108,6 +110,9 @@ async fn start_ost(seams: &Seams, index: OstIndex) -> Arc<Ost> {
 
 impl Drop for Cluster {
     fn drop(&mut self) {
+        if !std::thread::panicking() {
+            free::wait_until_free(self.point.path());
+        }
         let unmounted = self.mount.take().expect("mounted once").unmount();
         let stop = async {
             self.file_system.unmount().await;
