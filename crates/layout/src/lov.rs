@@ -17,6 +17,8 @@
 //!
 //! Downside: what Lustre has no words for is not kept: automatic components become stripes of the default count.
 
+use std::ops::Range;
+
 use types::{Fid, InodeNumber, OstIndex, limits::STRIPE_COUNT_MAX};
 
 use crate::{
@@ -72,6 +74,9 @@ pub enum LovError {
     /// More than one mirror.
     #[error("mirrored layouts are not supported")]
     Mirrored,
+    /// The stripes of a component begin within those of another one, or within the table of components.
+    #[error("the stripes of a component begin at byte {0}, within something else")]
+    Overlap(usize),
     /// A component does not begin where the one before it ends.
     #[error("a component begins at {0}, not where the one before it ends")]
     Gap(u64),
@@ -319,11 +324,18 @@ fn decode_composite(fields: &Fields<'_>) -> Result<Vec<ComponentSpec>, LovError>
         return Err(LovError::Count(count));
     }
     let (mut components, mut at): (Vec<ComponentSpec>, u64) = (Vec::with_capacity(count), 0);
+    let table_end = COMPOSITE_BYTES + count * ENTRY_BYTES;
+    let mut taken: Vec<Range<usize>> = Vec::with_capacity(count);
     for index in 0..count {
         let entry = COMPOSITE_BYTES + index * ENTRY_BYTES;
         let (flags, start, end) = (fields.u32(entry + 4)?, fields.u64(entry + 8)?, fields.u64(entry + 16)?);
         let (offset, size) = (fields.u32(entry + 24)? as usize, fields.u32(entry + 28)? as usize);
         let stripes = offset.checked_add(size).and_then(|end| fields.0.get(offset..end));
+        let place = offset..offset.saturating_add(size);
+        if offset < table_end || taken.iter().any(|other| place.start < other.end && other.start < place.end) {
+            return Err(LovError::Overlap(offset));
+        }
+        taken.push(place);
         let stripes = decode_stripes(stripes.ok_or(LovError::Short(fields.0.len()))?)?;
         if start != at {
             return Err(LovError::Gap(start));

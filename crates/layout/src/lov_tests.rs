@@ -110,6 +110,18 @@ fn damaged_bytes_are_refused_by_cause() {
     assert!(matches!(decode(&gap), Err(LovError::Gap(_))));
 }
 
+/// A few bytes could ask for as many OSTs as there can be components, each time with the same list.
+#[test]
+fn components_do_not_share_their_stripes() {
+    let mut shared = bytes(DOM);
+    let of_first = shared[32 + 24..32 + 32].to_vec();
+    shared[80 + 24..80 + 32].copy_from_slice(&of_first);
+    assert_eq!(decode(&shared), Err(LovError::Overlap(128)));
+    let mut table = bytes(DOM);
+    table[80 + 24..80 + 28].copy_from_slice(&100_u32.to_le_bytes());
+    assert_eq!(decode(&table), Err(LovError::Overlap(100)));
+}
+
 fn layouts() -> impl Strategy<Value = Layout> {
     // Twice the same OST would be read as overstriped.
     (1_u64..9, proptest::collection::btree_set(any::<u16>(), 1..20)).prop_map(|(end, osts)| {
