@@ -3,17 +3,19 @@
 mod common;
 
 use std::{
-    fs::{self, File},
+    fs::{self, File, Permissions},
     io::{Read, Seek, Write},
-    os::unix::fs::{FileExt, MetadataExt},
+    os::unix::fs::{FileExt, MetadataExt, PermissionsExt},
     time::Duration,
 };
 
 use common::{
-    FileSystem, PATIENCE, Transport,
+    Daemon, FileSystem, PATIENCE, Place, Transport,
+    file_system::stria,
     load::{Load, Random},
     programs::program,
 };
+use rustix::process::Signal;
 
 /// Directories for workers: one with files over all targets, one with the default layout.
 const DIRECTORIES: [&str; 2] = ["wide", "plain"];
@@ -184,4 +186,29 @@ fn a_server_that_stays_away_is_an_error_in_the_end() {
     system.start_server(0);
     common::wait_for("the mount works again", PATIENCE, || fs::read(root.join("file")).ok());
     system.finish();
+}
+
+/// A benchmark that would never end by itself: what unpacks its archive waits until the benchmark's directory is gone.
+#[test]
+fn an_interrupted_benchmark_leaves_neither_servers_nor_mounts_nor_data() {
+    const TAR: &str = "#!/bin/sh\nif [ \"$1\" != -xf ]; then PATH=${PATH#*:}; exec tar \"$@\"; fi\necho unpacking\n\
+        exec >/dev/null 2>&1\nwhile [ -e \"$2\" ]; do sleep 0.1; done\n";
+    let place = Place::new();
+    let [bin, source, work] = ["bin", "source", "work"].map(|name| place.data(name));
+    [&bin, &source, &work].into_iter().for_each(|directory| fs::create_dir(directory).expect("mkdir"));
+    fs::write(source.join("file"), "of a tree").expect("write");
+    fs::write(bin.join("tar"), TAR).expect("write");
+    fs::set_permissions(bin.join("tar"), Permissions::from_mode(0o755)).expect("chmod");
+    let path = format!("{}:{}", bin.display(), std::env::var("PATH").expect("a PATH"));
+    for signal in [Signal::INT, Signal::TERM] {
+        let mut command = stria();
+        command.args(["bench", "tree", "--systems", "tcp-mount", "--repeat", "1", "--osts", "1"]).env("PATH", &path);
+        command.arg("--source").arg(&source).arg("--dir").arg(&work);
+        let mut bench = Daemon::start("bench", command, &place.data("bench.log"));
+        bench.wait_for("unpacking");
+        assert_eq!(bench.end_by(signal).code(), Some(128 + signal.as_raw()));
+        assert_eq!(fs::read_dir(&work).expect("the directory given").count(), 0, "{signal:?}");
+        let mounts = fs::read_to_string("/proc/self/mounts").expect("mounts");
+        assert!(!mounts.contains(work.to_str().expect("UTF-8")), "{mounts}");
+    }
 }

@@ -5,6 +5,7 @@
 //! fdatasync rate at that moment.
 
 mod ior;
+pub mod leftovers;
 mod mdtest;
 mod random;
 mod records;
@@ -27,6 +28,7 @@ use anyhow::Context;
 use clap::{Args, Subcommand, builder::RangedU64ValueParser};
 use serde::Serialize;
 
+use leftovers::Place;
 use systems::{System, SystemKind};
 use target::Target;
 
@@ -253,18 +255,14 @@ fn ior_in_segments(
 /// Benchmarks that share systems and results.
 struct Session {
     common: Common,
-    place: tempfile::TempDir,
+    place: Place,
     json: Option<File>,
     results: Vec<Measurement>,
 }
 
 impl Session {
     fn new(common: Common) -> anyhow::Result<Self> {
-        let place = match &common.dir {
-            Some(directory) => tempfile::Builder::new().prefix("stria-bench-").tempdir_in(directory),
-            None => tempfile::Builder::new().prefix("stria-bench-").tempdir(),
-        }
-        .context("cannot make a temporary directory")?;
+        let place = Place::new("stria-bench-", common.dir.as_deref())?;
         let create = |path: &PathBuf| File::create(path).with_context(|| format!("cannot create {}", path.display()));
         let json = common.json.as_ref().map(create).transpose()?;
         Ok(Self { common, place, json, results: Vec::new() })

@@ -3,7 +3,7 @@
 use std::{
     io::{BufRead, BufReader},
     path::{Path, PathBuf},
-    process::{Child, Command, Stdio},
+    process::{Command, Stdio},
     time::Duration,
 };
 
@@ -11,6 +11,7 @@ use anyhow::{Context, bail};
 use rt::{Address, real::Cores};
 
 use super::{
+    leftovers::Server,
     target::{NativeTarget, PosixTarget, Target},
     workers,
 };
@@ -52,7 +53,7 @@ pub struct System {
     pub target: Box<dyn Target>,
     /// Directory to give to programs, where there is one.
     pub directory: Option<PathBuf>,
-    children: Vec<Child>,
+    children: Vec<Server>,
     node: Option<(Node, Cores)>,
     place: PathBuf,
 }
@@ -109,7 +110,7 @@ impl System {
         Ok(Self::mounted(SystemKind::Mount, mount, vec![child], place))
     }
 
-    fn mounted(kind: SystemKind, directory: PathBuf, children: Vec<Child>, place: PathBuf) -> Self {
+    fn mounted(kind: SystemKind, directory: PathBuf, children: Vec<Server>, place: PathBuf) -> Self {
         let target = Box::new(PosixTarget::new(&directory, false));
         Self { kind, target, directory: Some(directory), children, node: None, place }
     }
@@ -128,14 +129,8 @@ impl Drop for System {
             }
             cores.shutdown();
         }
-        for child in &mut self.children {
-            if let Ok(pid) = i32::try_from(child.id())
-                && let Some(pid) = rustix::process::Pid::from_raw(pid)
-            {
-                let _ = rustix::process::kill_process(pid, rustix::process::Signal::TERM);
-            }
-            let _ = child.wait();
-        }
+        // In order: clients before their servers.
+        self.children.clear();
         if let Err(error) = std::fs::remove_dir_all(&self.place) {
             eprintln!("cannot remove {}: {error}", self.place.display());
         }
@@ -148,7 +143,7 @@ fn own_command() -> anyhow::Result<Command> {
     Ok(command)
 }
 
-fn up(place: &Path, osts: u16, mount: &Path, parameters: &[String]) -> anyhow::Result<Child> {
+fn up(place: &Path, osts: u16, mount: &Path, parameters: &[String]) -> anyhow::Result<Server> {
     let mut command = own_command()?;
     command.arg("up").arg("--dir").arg(place.join("data")).args(["--osts", &osts.to_string()]);
     command.arg("--mount").arg(mount);
@@ -159,7 +154,7 @@ fn up(place: &Path, osts: u16, mount: &Path, parameters: &[String]) -> anyhow::R
 }
 
 /// Servers of all roles in one process of their own, on a loopback port; returns the address of the MGS.
-fn serve(place: &Path, osts: u16) -> anyhow::Result<(Child, String)> {
+fn serve(place: &Path, osts: u16) -> anyhow::Result<(Server, String)> {
     let mut config = format!("fsname = \"stria\"\nlisten = \"127.0.0.1:0\"\nrun_dir = {:?}\n", place.join("run"));
     for (role, count) in [("mgs", 1), ("mdt", 1), ("ost", osts)] {
         for index in 0..count {
@@ -183,9 +178,10 @@ fn serve(place: &Path, osts: u16) -> anyhow::Result<(Child, String)> {
 }
 
 /// Starts a daemon and waits until a line of its output contains `ready`; also that line.
-fn start(mut command: Command, ready: &str) -> anyhow::Result<(Child, String)> {
-    let mut child = command.spawn().with_context(|| format!("cannot start {command:?}"))?;
-    let mut output = BufReader::new(child.stdout.take().context("the child's output is not piped")?);
+fn start(mut command: Command, ready: &str) -> anyhow::Result<(Server, String)> {
+    let started = Server::start(&mut command);
+    let mut child = started.with_context(|| format!("cannot start {command:?}"))?;
+    let mut output = BufReader::new(child.take_output().context("the child's output is not piped")?);
     let mut line = String::new();
     loop {
         line.clear();

@@ -13,6 +13,7 @@ use comfy_table::{CellAlignment, Table};
 use crate::{
     bench::{
         fdatasync_rate,
+        leftovers::Place,
         report::STYLE,
         systems::{System, SystemKind},
         tree,
@@ -29,11 +30,7 @@ const TREE_NAMES: std::ops::RangeInclusive<u64> = 2_000..=60_000;
 /// Runs `stria demo`.
 pub fn run(arguments: &DemoArgs) -> anyhow::Result<()> {
     let tree = arguments.tree.clone().map_or_else(find_tree, Ok)?;
-    let place = match &arguments.dir {
-        Some(directory) => tempfile::Builder::new().prefix("stria-demo-").tempdir_in(directory),
-        None => tempfile::Builder::new().prefix("stria-demo-").tempdir(),
-    }
-    .context("cannot make a temporary directory")?;
+    let place = Place::new("stria-demo-", arguments.dir.as_deref())?;
     let work = Work::plan(&tree, arguments.large_mib << 20)?;
     refuse_small_disk(place.path(), &work)?;
     let sync_rate = fdatasync_rate(place.path())?;
@@ -59,7 +56,7 @@ pub fn run(arguments: &DemoArgs) -> anyhow::Result<()> {
         "The disk makes {sync_rate:.0} fdatasyncs per second. All {} files agree with their originals.",
         work.files()
     );
-    place.close().context("cannot clean up")?;
+    drop(place);
     println!("Unmounted and cleaned up. To keep a file system: stria up --mount /mnt/stria");
     Ok(())
 }

@@ -14,7 +14,7 @@ mod mover;
 mod parameters;
 mod pool_parameters;
 pub mod serve;
-mod signals;
+pub mod signals;
 mod status;
 pub mod target;
 pub mod up;

@@ -73,6 +73,11 @@ impl Daemon {
         assert!(status.success(), "{} ended with {status}\n{}", self.name, self.log());
     }
 
+    /// Sends a signal and waits for the end, whichever it is.
+    pub fn end_by(mut self, signal: Signal) -> ExitStatus {
+        self.end(signal)
+    }
+
     /// Kills at once and waits until the process is gone.
     pub fn kill(mut self) {
         self.end(Signal::KILL);

@@ -22,7 +22,7 @@ use layout::LayoutSpec;
 
 use super::job::io_error;
 use crate::{
-    bench::{drop_caches, workers},
+    bench::{drop_caches, leftovers::Place, workers},
     lfs::channel,
 };
 
@@ -37,7 +37,7 @@ const NAME: &str = "db";
 
 /// A database on the local disk.
 pub struct Database {
-    directory: tempfile::TempDir,
+    directory: Place,
     /// Its files in order of name.
     files: Vec<PathBuf>,
     /// Beginnings of sequences, to search for.
@@ -68,10 +68,7 @@ pub fn check_installed() -> anyhow::Result<()> {
 impl Database {
     /// Makes it, in volumes of at most `volume_bytes`.
     pub fn make(fasta: &Fasta<'_>, volume_bytes: u64, place: Option<&Path>) -> anyhow::Result<Self> {
-        let mut builder = tempfile::Builder::new();
-        builder.prefix("stria-blast-");
-        let directory = place.map_or_else(|| builder.tempdir(), |place| builder.tempdir_in(place));
-        let directory = directory.context("cannot make a temporary directory")?;
+        let directory = Place::new("stria-blast-", place)?;
         let generated = directory.path().join("sequences.fa");
         let input = match fasta {
             Fasta::Generated(bytes) => {

@@ -29,7 +29,7 @@ use self::{
     job::Files,
     segments::{Described, Segments},
 };
-use super::{report::STYLE, systems::System};
+use super::{leftovers, report::STYLE, systems::System};
 
 /// Where a study runs.
 #[derive(Clone, Debug, Args)]
@@ -264,18 +264,12 @@ pub fn describe(finding: &Finding) -> String {
 }
 
 /// The directory to work in; a file system is started for it, unless one is given.
-fn start(session: &Session, osts: u16) -> anyhow::Result<(PathBuf, Option<(System, tempfile::TempDir)>)> {
+fn start(session: &Session, osts: u16) -> anyhow::Result<(PathBuf, Option<(System, leftovers::Place)>)> {
     if let Some(at) = &session.place.at {
         ensure!(at.is_dir(), "{} is not a directory", at.display());
         return Ok((at.clone(), None));
     }
-    let mut builder = tempfile::Builder::new();
-    builder.prefix("stria-bench-");
-    let place = match &session.dir {
-        Some(directory) => builder.tempdir_in(directory),
-        None => builder.tempdir(),
-    };
-    let place = place.context("cannot make a temporary directory")?;
+    let place = leftovers::Place::new("stria-bench-", session.dir.as_deref())?;
     let Place { ost_mbps, ost_latency_us, oss_mbps, .. } = session.place;
     let parameters = [
         format!("obdfilter.*.limit_mbps={ost_mbps}"),
