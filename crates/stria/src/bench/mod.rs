@@ -21,6 +21,7 @@ use std::{
     io::{self, Write},
     path::{Path, PathBuf},
     process::Command,
+    sync::Once,
     time::{Duration, Instant},
 };
 
@@ -345,6 +346,9 @@ impl Session {
 
     fn finish(self) -> anyhow::Result<()> {
         println!("{}", report::table(&self.results));
+        if self.results.iter().any(|result| result.bench == random::NAME) {
+            println!("{}", random::NOTE);
+        }
         if let Some(path) = &self.common.json {
             println!("every measurement: {}", path.display());
         }
@@ -370,10 +374,13 @@ pub fn fdatasync_rate(directory: &Path) -> io::Result<f64> {
     Ok(f64::from(ROUNDS) / elapsed.as_secs_f64())
 }
 
-/// Empties the kernel's page cache, so that reads come from the disk; only root can, others read what is cached.
+/// Empties the kernel's page cache, so that reads come from the disk; only root can, others read what is cached and are told.
 pub fn drop_caches() {
+    static TOLD: Once = Once::new();
     rustix::fs::sync();
     if let Err(error) = std::fs::write("/proc/sys/vm/drop_caches", "1") {
-        tracing::debug!("page cache not dropped: {error}");
+        TOLD.call_once(|| {
+            eprintln!("\r\x1b[Kreads may be of cached data: the kernel's page cache cannot be emptied: {error}")
+        });
     }
 }

@@ -1,10 +1,18 @@
 //! Random I/O: records of 4 KiB at random places of a file per worker, every record once, in a fixed pseudo-random order.
+//!
+//! Downside: the read phase follows the overwriting, and the servers go on running: what they keep in memory is read from there.
 
 use std::io;
 
 use bytes::Bytes;
 
 use super::{Measurement, Run, records::Records};
+
+/// Name in results.
+pub const NAME: &str = "random-4k";
+/// What a reader of the table must know.
+pub const NOTE: &str = "random-4k: reads are not measured alike. Blocks that were overwritten are in the servers' tables, partly in their \
+    memory, which nothing empties before they are read; the local file system reads from the disk.";
 
 const RECORD_BYTES: usize = 4096;
 
@@ -27,7 +35,7 @@ impl RandomIo {
             file.close()?;
         }
         let records = Records {
-            bench: "random-4k",
+            bench: NAME,
             count: self.records,
             bytes: RECORD_BYTES,
             path: &path,
