@@ -18,8 +18,9 @@ use rpc::message::{
 use types::{FsError, FsResult, InodeNumber};
 
 use crate::{
-    FileSystem, LockRequest,
+    FileSystem, LockRequest, OpenFile,
     finish::{Abandoned, finish},
+    open_inode::OpenInode,
     statistics::Operation,
     target::unexpected,
 };
@@ -35,41 +36,46 @@ enum Asked {
 }
 
 impl FileSystem {
-    /// Sets or releases an advisory lock. Dropping the future of a waiting request gives up for good: afterwards the owner
-    /// holds what it held before.
-    pub async fn set_lock(self: &Arc<Self>, inode: InodeNumber, request: LockRequest) -> FsResult<()> {
-        self.set_lock_unless(inode, request, std::future::pending()).await
+    /// Sets or releases an advisory lock on an open file. Through a stale one nothing can be locked: its close would not
+    /// release it. Dropping the future of a waiting request gives up for good: afterwards the owner holds what it held before.
+    pub async fn set_lock(self: &Arc<Self>, file: &OpenFile, request: LockRequest) -> FsResult<()> {
+        self.set_lock_unless(file, request, std::future::pending()).await
     }
 
     /// As [`FileSystem::set_lock`]; a request that waits when `interrupted` completes ends as soon as the MDT says how:
     /// granted, or `Interrupted`. Then nothing of it is left, and the owner may ask again.
     pub async fn set_lock_unless(
         self: &Arc<Self>,
-        inode: InodeNumber,
+        file: &OpenFile,
         request: LockRequest,
         interrupted: impl Future<Output = ()> + Send + 'static,
     ) -> FsResult<()> {
         self.count(Operation::Flock);
         let range = request.range.normalised().map_err(|_| FsError::Invalid)?;
-        let (this, request) = (self.clone(), LockRequest { range, ..request });
+        let (this, open, request) = (self.clone(), file.open.clone(), LockRequest { range, ..request });
         finish(&self.seams.spawn, move |abandoned| async move {
-            this.lock_until_granted(inode, request, abandoned, interrupted).await
+            this.lock_until_granted(&open, request, abandoned, interrupted).await
         })
         .await
     }
 
     async fn lock_until_granted(
         &self,
-        inode: InodeNumber,
+        open: &OpenInode,
         request: LockRequest,
         abandoned: Abandoned,
         interrupted: impl Future<Output = ()>,
     ) -> FsResult<()> {
-        let waits = request.wait && request.mode != LockMode::Unlock;
+        let inode = open.inode();
+        let locks = request.mode != LockMode::Unlock;
+        let waits = request.wait && locks;
         let restoring = self.volatile.locks.restoring(inode, &request);
         let mut interrupted = pin!(interrupted);
         let mut is_interrupted = false;
         loop {
+            if locks {
+                open.check()?;
+            }
             let mut asking = pin!(self.lock_once(inode, request));
             let asked = tokio::select! {
                 biased;
@@ -80,6 +86,11 @@ impl FileSystem {
                 }
             };
             match asked {
+                Asked::Granted if locks && open.check().is_err() => {
+                    // It became stale meanwhile: this may be a lock of the next life.
+                    self.unlock(inode, request).await?;
+                    return Err(FsError::Stale);
+                }
                 Asked::Granted if waits && abandoned.is_set() => {
                     for step in restoring {
                         while self.lock_once(inode, step).await? != Asked::Granted {}
@@ -119,10 +130,17 @@ impl FileSystem {
         self.mdt_done(inode, MdtRequest::CancelLock(CancelLock { inode, family, owner })).await
     }
 
-    /// Releases all fcntl locks of an owner.
-    pub(crate) async fn unlock_all(self: &Arc<Self>, inode: InodeNumber, owner: u64) -> FsResult<()> {
-        let (family, mode) = (LockFamily::Posix, LockMode::Unlock);
-        self.set_lock(inode, LockRequest { family, owner, pid: 0, range: LockRange::WHOLE, mode, wait: false }).await
+    /// Releases all locks of an owner.
+    pub(crate) async fn unlock_all(&self, inode: InodeNumber, family: LockFamily, owner: u64) -> FsResult<()> {
+        let (range, mode) = (LockRange::WHOLE, LockMode::Unlock);
+        self.unlock(inode, LockRequest { family, owner, pid: 0, range, mode, wait: false }).await
+    }
+
+    /// Releases what a request asks for.
+    async fn unlock(&self, inode: InodeNumber, request: LockRequest) -> FsResult<()> {
+        let unlock = LockRequest { mode: LockMode::Unlock, wait: false, ..request };
+        while self.lock_once(inode, unlock).await? != Asked::Granted {}
+        Ok(())
     }
 
     /// F_GETLK: a lock that conflicts.

@@ -253,6 +253,10 @@ impl FileSystem {
         if open.check().is_err() {
             // The server closed it when it evicted this client.
             self.volatile.opens.unregister(open, id);
+            if let Some(owner) = flock_owner.filter(|owner| self.volatile.locks.holds(inode, LockFamily::Flock, *owner))
+            {
+                self.unlock_all(inode, LockFamily::Flock, owner).await?;
+            }
             return Ok(());
         }
         let target = self.targets.mdt_of(inode)?;
@@ -292,8 +296,11 @@ impl FileSystem {
 
     /// One descriptor of an open file was closed (FUSE FLUSH): its owner's fcntl locks on the file end.
     pub async fn flush(self: &Arc<Self>, file: &OpenFile, lock_owner: u64) -> FsResult<()> {
-        if file.kind() == FileKind::Regular && self.volatile.locks.holds(file.inode(), LockFamily::Posix, lock_owner) {
-            self.unlock_all(file.inode(), lock_owner).await?;
+        let (inode, family) = (file.inode(), LockFamily::Posix);
+        if file.kind() == FileKind::Regular && self.volatile.locks.holds(inode, family, lock_owner) {
+            self.count(Operation::Flock);
+            let this = self.clone();
+            finish(&self.seams.spawn, move |_| async move { this.unlock_all(inode, family, lock_owner).await }).await?;
         }
         file.open.check()
     }

@@ -115,20 +115,22 @@ async fn open_files_and_locks_survive_a_crash_of_the_mdt() {
     let (fs, other) = (cluster.mount().await, cluster.mount().await);
     let file = create(&fs, "file", READ_WRITE).await;
     let inode = file.inode();
+    let others = other.open(&root(), inode, OpenFlags(open_flag::READ)).await.unwrap();
     write(&fs, &file, 0, b"before").await;
     fs.unlink(&root(), ROOT, b"file").await.unwrap();
     let range = LockRange { start: 0, end: 9 };
     let lock =
         |owner, wait| LockRequest { family: LockFamily::Posix, owner, pid: 1, range, mode: LockMode::Exclusive, wait };
-    fs.set_lock(inode, lock(1, false)).await.unwrap();
+    fs.set_lock(&file, lock(1, false)).await.unwrap();
     cluster.crash_mdt().await;
     append(&fs, &file, b" after").await;
     assert_eq!(read(&fs, &file, 0, 100).await, b"before after");
-    assert_eq!(other.set_lock(inode, lock(2, false)).await, Err(FsError::WouldBlock), "the lock was claimed again");
+    assert_eq!(other.set_lock(&others, lock(2, false)).await, Err(FsError::WouldBlock), "the lock was claimed again");
     fs.fsync(&file, false).await.unwrap();
     fs.flush(&file, 1).await.unwrap();
-    assert_eq!(other.set_lock(inode, lock(2, false)).await, Ok(()));
+    assert_eq!(other.set_lock(&others, lock(2, false)).await, Ok(()));
     fs.close(file, None).await.unwrap();
+    other.close(others, None).await.unwrap();
     assert_eq!(cluster.open_files(), 0);
     assert_eq!(fs.get_attributes(inode, None).await, Err(FsError::Stale));
 }

@@ -47,16 +47,17 @@ async fn set_lock(call: &Call, lock: &LockIn, interrupted: Option<oneshot::Recei
         wait: interrupted.is_some(),
     };
     let (file_system, handles) = (call.file_system(), &call.adapter.handles);
+    let file = handles.get(lock.handle)?;
     match interrupted {
         Some(interrupted) => {
             // The other end outlives this request.
             let interrupted = async move { drop(interrupted.await) };
-            file_system.set_lock_unless(call.inode, request, interrupted).await?;
+            file_system.set_lock_unless(&file, request, interrupted).await?;
         }
         None => {
-            let mut outcome = file_system.set_lock(call.inode, request).await;
+            let mut outcome = file_system.set_lock(&file, request).await;
             if outcome == Err(FsError::WouldBlock) && handles.closings(call.inode, lock.handle).await {
-                outcome = file_system.set_lock(call.inode, request).await;
+                outcome = file_system.set_lock(&file, request).await;
             }
             outcome?;
         }

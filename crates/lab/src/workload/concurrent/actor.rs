@@ -210,6 +210,6 @@ impl Actor {
     async fn set_lock(&self, file: &OpenFile, family: LockFamily, mode: LockMode) -> FsResult<()> {
         let owner = u64::from(self.client) + 1;
         let request = LockRequest { family, owner, pid: 1, range: LockRange::WHOLE, mode, wait: true };
-        self.file_system.set_lock(file.inode(), request).await
+        self.file_system.set_lock(file, request).await
     }
 }
