@@ -37,7 +37,8 @@ enum Asked {
 
 impl FileSystem {
     /// Sets or releases an advisory lock on an open file. Through a stale one nothing can be locked: its close would not
-    /// release it. Dropping the future of a waiting request gives up for good: afterwards the owner holds what it held before.
+    /// release it. Dropping the future of a waiting request gives up for good: afterwards the owner holds what it held before
+    /// (nothing, if that was a flock lock to be converted).
     pub async fn set_lock(self: &Arc<Self>, file: &OpenFile, request: LockRequest) -> FsResult<()> {
         self.set_lock_unless(file, request, std::future::pending()).await
     }
@@ -69,6 +70,9 @@ impl FileSystem {
         let inode = open.inode();
         let locks = request.mode != LockMode::Unlock;
         let waits = request.wait && locks;
+        if locks {
+            self.volatile.locks.asking(inode, &request);
+        }
         let restoring = self.volatile.locks.restoring(inode, &request);
         let mut interrupted = pin!(interrupted);
         let mut is_interrupted = false;
@@ -103,7 +107,9 @@ impl FileSystem {
                     self.cancel_lock(inode, &request).await?;
                     return Err(FsError::Interrupted);
                 }
-                Asked::Doubtful | Asked::Waiting => {}
+                Asked::Waiting => {}
+                // Until it is granted for sure, what was held before counts.
+                Asked::Doubtful => restoring.iter().for_each(|step| self.volatile.locks.granted(inode, step)),
             }
         }
     }
@@ -130,10 +136,18 @@ impl FileSystem {
         self.mdt_done(inode, MdtRequest::CancelLock(CancelLock { inode, family, owner })).await
     }
 
-    /// Releases all locks of an owner.
+    /// Releases all locks of an owner, if it may have any.
     pub(crate) async fn unlock_all(&self, inode: InodeNumber, family: LockFamily, owner: u64) -> FsResult<()> {
+        if !self.volatile.locks.releasing(inode, family, owner) {
+            return Ok(());
+        }
+        self.count(Operation::Flock);
         let (range, mode) = (LockRange::WHOLE, LockMode::Unlock);
-        self.unlock(inode, LockRequest { family, owner, pid: 0, range, mode, wait: false }).await
+        let unlocked = self.unlock(inode, LockRequest { family, owner, pid: 0, range, mode, wait: false }).await;
+        if unlocked.is_err() {
+            self.volatile.locks.not_released(inode, family, owner);
+        }
+        unlocked
     }
 
     /// Releases what a request asks for.

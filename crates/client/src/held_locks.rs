@@ -3,8 +3,11 @@
 //!
 //! Invariant: the ranges of one owner on one file are disjoint and ordered. A later request of an owner replaces what its
 //! earlier ones said of the same bytes, as POSIX asks. The MDT decides about conflicts; here are only granted locks.
+//!
+//! Answers to several threads of one owner may arrive in another order than the MDT gave them, so what is noted last may be
+//! wrong. Hence a close goes by who has asked for locks at all.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use parking_lot::Mutex;
 use rpc::message::mdt::{HeldLock, LockFamily, LockMode, LockRange};
@@ -25,13 +28,29 @@ struct Held {
 #[derive(Debug, Default)]
 pub(crate) struct HeldLocks {
     locks: Mutex<BTreeMap<Key, Vec<Held>>>,
+    /// Who has asked for a lock since its locks were last released as a whole. Locked after `locks`.
+    askers: Mutex<BTreeSet<Key>>,
 }
 
 impl HeldLocks {
+    /// A lock is about to be asked for. A flock lock that does not include it is given up by that, whatever becomes of it.
+    pub fn asking(&self, inode: InodeNumber, request: &LockRequest) {
+        let mut locks = self.locks.lock();
+        let key = (inode, request.family, request.owner);
+        self.askers.lock().insert(key);
+        let includes = |held: &Vec<Held>| held.iter().any(|held| held.mode.includes(request.mode));
+        if request.family == LockFamily::Flock && !locks.get(&key).is_some_and(includes) {
+            locks.remove(&key);
+        }
+    }
+
     /// A request was granted.
     pub fn granted(&self, inode: InodeNumber, request: &LockRequest) {
         let mut locks = self.locks.lock();
         let key = (inode, request.family, request.owner);
+        if request.mode != LockMode::Unlock {
+            self.askers.lock().insert(key);
+        }
         let held = locks.entry(key).or_default();
         let mut kept: Vec<Held> = held.iter().flat_map(|held| outside(held, request.range)).collect();
         if request.mode != LockMode::Unlock {
@@ -45,9 +64,16 @@ impl HeldLocks {
         }
     }
 
-    /// Whether the owner holds any lock of this family on the file.
-    pub fn holds(&self, inode: InodeNumber, family: LockFamily, owner: u64) -> bool {
-        self.locks.lock().contains_key(&(inode, family, owner))
+    /// All locks of this family that the owner has on the file are about to be released. False if it can have none.
+    pub fn releasing(&self, inode: InodeNumber, family: LockFamily, owner: u64) -> bool {
+        let key = (inode, family, owner);
+        let locks = self.locks.lock();
+        self.askers.lock().remove(&key) || locks.contains_key(&key)
+    }
+
+    /// That failed.
+    pub fn not_released(&self, inode: InodeNumber, family: LockFamily, owner: u64) {
+        self.askers.lock().insert((inode, family, owner));
     }
 
     /// What the owner of `request` holds within its range, as requests that cover the range and lead back to it.
@@ -73,17 +99,21 @@ impl HeldLocks {
 
     /// The owner's locks of this family on the file ended.
     pub fn released(&self, inode: InodeNumber, family: LockFamily, owner: u64) {
-        self.locks.lock().remove(&(inode, family, owner));
+        let key = (inode, family, owner);
+        self.locks.lock().remove(&key);
+        self.askers.lock().remove(&key);
     }
 
     /// All locks are lost.
     pub fn lost(&self) {
         self.locks.lock().clear();
+        self.askers.lock().clear();
     }
 
     /// All locks on this file are lost.
     pub fn lost_inode(&self, inode: InodeNumber) {
         self.locks.lock().retain(|(of, _, _), _| *of != inode);
+        self.askers.lock().retain(|(of, _, _)| *of != inode);
     }
 
     /// All locks at this MDT.
@@ -182,13 +212,47 @@ mod tests {
     fn whole_file_ranges_do_not_overflow() {
         let locks = HeldLocks::default();
         locks.granted(FILE, &request(0, u64::MAX, LockMode::Shared));
-        assert!(locks.holds(FILE, LockFamily::Posix, 1));
-        assert!(!locks.holds(FILE, LockFamily::Flock, 1));
+        assert_eq!(locks.at(MdtIndex(0), ClientId(3)).len(), 1);
         let upgrade = request(5, u64::MAX, LockMode::Exclusive);
         assert_eq!(locks.restoring(FILE, &upgrade), [LockRequest { mode: LockMode::Shared, wait: false, ..upgrade }]);
         locks.granted(FILE, &request(0, u64::MAX, LockMode::Unlock));
-        assert!(!locks.holds(FILE, LockFamily::Posix, 1));
+        assert!(locks.at(MdtIndex(0), ClientId(3)).is_empty());
         assert_eq!(locks.restoring(FILE, &upgrade), [LockRequest { mode: LockMode::Unlock, wait: false, ..upgrade }]);
+    }
+
+    #[test]
+    fn a_flock_that_is_converted_is_not_held_before_it_is_granted() {
+        let locks = HeldLocks::default();
+        let flock = |mode| LockRequest { family: LockFamily::Flock, ..request(0, LockRange::WHOLE.end, mode) };
+        let held = || locks.at(MdtIndex(0), ClientId(3)).first().map(|lock| lock.mode);
+        let (shared, exclusive) = (flock(LockMode::Shared), flock(LockMode::Exclusive));
+        locks.granted(FILE, &shared);
+        locks.asking(FILE, &shared);
+        assert_eq!(held(), Some(LockMode::Shared));
+        locks.asking(FILE, &exclusive);
+        assert_eq!(held(), None);
+        locks.granted(FILE, &exclusive);
+        locks.asking(FILE, &shared);
+        assert_eq!(held(), Some(LockMode::Exclusive), "it can always be weakened");
+    }
+
+    #[test]
+    fn who_has_asked_is_released_whatever_was_noted_last() {
+        let locks = HeldLocks::default();
+        let releasing = || locks.releasing(FILE, LockFamily::Posix, 1);
+        assert!(!releasing(), "nothing was asked for");
+        let lock = request(0, 9, LockMode::Exclusive);
+        locks.asking(FILE, &lock);
+        // One thread unlocked, then another one locked; their answers came the other way round.
+        locks.granted(FILE, &lock);
+        locks.granted(FILE, &request(0, 9, LockMode::Unlock));
+        assert!(releasing());
+        assert!(!releasing(), "until something is asked for again");
+        locks.not_released(FILE, LockFamily::Posix, 1);
+        assert!(releasing());
+        locks.granted(FILE, &lock);
+        locks.released(FILE, LockFamily::Posix, 1);
+        assert!(!releasing());
     }
 
     #[test]

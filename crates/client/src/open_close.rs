@@ -253,11 +253,10 @@ impl FileSystem {
         if open.check().is_err() {
             // The server closed it when it evicted this client.
             self.volatile.opens.unregister(open, id);
-            if let Some(owner) = flock_owner.filter(|owner| self.volatile.locks.holds(inode, LockFamily::Flock, *owner))
-            {
-                self.unlock_all(inode, LockFamily::Flock, owner).await?;
-            }
-            return Ok(());
+            return match flock_owner {
+                Some(owner) => self.unlock_all(inode, LockFamily::Flock, owner).await,
+                None => Ok(()),
+            };
         }
         let target = self.targets.mdt_of(inode)?;
         let close = MdtRequest::Close(Close { inode, open: id, update, flock_owner });
@@ -297,8 +296,7 @@ impl FileSystem {
     /// One descriptor of an open file was closed (FUSE FLUSH): its owner's fcntl locks on the file end.
     pub async fn flush(self: &Arc<Self>, file: &OpenFile, lock_owner: u64) -> FsResult<()> {
         let (inode, family) = (file.inode(), LockFamily::Posix);
-        if file.kind() == FileKind::Regular && self.volatile.locks.holds(inode, family, lock_owner) {
-            self.count(Operation::Flock);
+        if file.kind() == FileKind::Regular {
             let this = self.clone();
             finish(&self.seams.spawn, move |_| async move { this.unlock_all(inode, family, lock_owner).await }).await?;
         }

@@ -136,6 +136,25 @@ async fn open_files_and_locks_survive_a_crash_of_the_mdt() {
 }
 
 #[tokio::test]
+async fn a_flock_lock_given_up_for_another_is_not_claimed_again() {
+    let mut cluster = RealCluster::new(STRIPE, 1).await;
+    let (fs, other) = (cluster.mount().await, cluster.mount().await);
+    let file = create(&fs, "file", READ_WRITE).await;
+    let others = other.open(&root(), file.inode(), OpenFlags(open_flag::READ)).await.unwrap();
+    let (family, range) = (LockFamily::Flock, LockRange::WHOLE);
+    let lock = |owner, mode| LockRequest { family, owner, pid: 1, range, mode, wait: false };
+    fs.set_lock(&file, lock(1, LockMode::Shared)).await.unwrap();
+    other.set_lock(&others, lock(2, LockMode::Shared)).await.unwrap();
+    assert_eq!(fs.set_lock(&file, lock(1, LockMode::Exclusive)).await, Err(FsError::WouldBlock));
+    other.set_lock(&others, lock(2, LockMode::Exclusive)).await.expect("the shared lock was given up");
+    cluster.crash_mdt().await;
+    for client in [&fs, &other] {
+        client.get_attributes(file.inode(), None).await.unwrap();
+    }
+    assert_eq!(fs.set_lock(&file, lock(1, LockMode::Shared)).await, Err(FsError::WouldBlock), "claimed by its holder");
+}
+
+#[tokio::test]
 async fn an_evicted_client_cannot_write_and_begins_anew() {
     let cluster = RealCluster::new(STRIPE, 2).await;
     let (fs, other) = (cluster.mount().await, cluster.mount().await);
