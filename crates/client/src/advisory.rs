@@ -166,9 +166,12 @@ impl FileSystem {
         mode: LockMode,
     ) -> FsResult<Option<HeldLock>> {
         self.count(Operation::Flock);
-        match self.mdt(inode, MdtRequest::GetLock(GetLock { inode, owner, range, mode })).await? {
-            MdtReply::Lock(lock) => Ok(lock),
-            reply => Err(unexpected(reply)),
+        loop {
+            match self.mdt(inode, MdtRequest::GetLock(GetLock { inode, owner, range, mode })).await? {
+                MdtReply::Lock(lock) => return Ok(lock),
+                MdtReply::Waiting => {}
+                reply => return Err(unexpected(reply)),
+            }
         }
     }
 }

@@ -132,9 +132,12 @@ impl Inspector {
     /// An fcntl lock that somebody holds on a file.
     pub async fn lock_on(&self, inode: InodeNumber) -> FsResult<Option<HeldLock>> {
         let (range, mode) = (LockRange::WHOLE, LockMode::Exclusive);
-        match self.mdt(MdtRequest::GetLock(GetLock { inode, owner: 1, range, mode })).await? {
-            MdtReply::Lock(held) => Ok(held),
-            reply => Err(FsError::Protocol(format!("unexpected answer {reply:?}"))),
+        loop {
+            match self.mdt(MdtRequest::GetLock(GetLock { inode, owner: 1, range, mode })).await? {
+                MdtReply::Lock(held) => return Ok(held),
+                MdtReply::Waiting => {}
+                reply => return Err(FsError::Protocol(format!("unexpected answer {reply:?}"))),
+            }
         }
     }
 }

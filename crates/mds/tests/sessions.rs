@@ -315,12 +315,16 @@ async fn locks_are_reclaimed_before_new_ones_are_granted() {
     fs.restart().await;
     let other = fs.call(BOB, lock(file, 2, LockMode::Exclusive, false)).await;
     assert_eq!(other, Ok(MdtReply::Waiting), "the holder may still come back");
+    let get = || MdtRequest::GetLock(GetLock { inode: file, owner: 2, range: WHOLE, mode: LockMode::Shared });
+    assert_eq!(fs.call(BOB, get()).await, Ok(MdtReply::Waiting), "what is locked is not known");
     let (client, owner, pid) = (ALICE, 1, 1);
     let family = LockFamily::Posix;
     let held = HeldLock { inode: file, family, client, owner, pid, range: WHOLE, mode: LockMode::Exclusive };
     let reclaim = Reclaim { locks: vec![held], exclusives: vec![(file, None)], done: true, ..Reclaim::default() };
     fs.reclaim(ALICE, reclaim).await.unwrap();
     fs.reclaim(BOB, Reclaim { done: true, ..Reclaim::default() }).await.unwrap();
+    let MdtReply::Lock(Some(found)) = fs.call(BOB, get()).await.unwrap() else { panic!() };
+    assert_eq!((found.client, found.owner, found.mode), (ALICE, 1, LockMode::Exclusive));
     let refused = fs.call(BOB, lock(file, 2, LockMode::Exclusive, false)).await;
     assert_eq!(refused, Err(FsError::WouldBlock));
     let truncate = rpc::message::mdt::ExclusivePurpose::Truncate(0);

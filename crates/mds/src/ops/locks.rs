@@ -61,6 +61,11 @@ pub(crate) fn get(txn: &mut Transaction<'_>, request: &GetLock) -> FsResult<MdtR
     if request.mode == LockMode::Unlock {
         return Err(FsError::Invalid);
     }
+    if txn.volatile.recovery.running() {
+        // As for a lock itself.
+        txn.wait_for(request.inode);
+        return Ok(MdtReply::Waiting);
+    }
     let owner = LockOwner { client: txn.context.client, owner: request.owner };
     Ok(MdtReply::Lock(txn.volatile.locks.test(request.inode, owner, request.range, request.mode)?))
 }

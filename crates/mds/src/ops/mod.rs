@@ -124,6 +124,7 @@ pub(crate) fn may_wait(request: &MdtRequest) -> bool {
         MdtRequest::SetLock(set) => set.mode != LockMode::Unlock,
         MdtRequest::RenewLayout(renew) => !renew.exclusive,
         MdtRequest::ExclusiveBegin(..)
+        | MdtRequest::GetLock(_)
         | MdtRequest::Instantiate(_)
         | MdtRequest::ReportFull(_)
         | MdtRequest::DataVersion(..)

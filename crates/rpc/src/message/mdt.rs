@@ -671,7 +671,7 @@ pub enum MdtRequest {
     SetLock(SetLock),
     /// -> Done
     CancelLock(CancelLock),
-    /// -> Lock
+    /// -> Lock or Waiting (the MDT recovers: ask again)
     GetLock(GetLock),
     /// -> Space
     StatFs,
