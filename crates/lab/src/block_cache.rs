@@ -49,6 +49,15 @@ impl BlockCache {
         Some(ready)
     }
 
+    /// How far from `offset` on all is held (and when that is there), or nothing is (`None`), within `bytes`.
+    pub fn run(&mut self, file: &Arc<str>, offset: u64, bytes: u64) -> (u64, Option<Instant>) {
+        let is_held = |record| self.records.contains_key(&(file.clone(), record));
+        let mut all = records(offset, bytes).map(|record| (record, is_held(record)));
+        let Some((_, held)) = all.next() else { return (0, None) };
+        let end = all.find(|(_, other)| *other != held).map_or(offset + bytes, |(record, _)| record * RECORD_BYTES);
+        (end - offset, if held { self.hit(file, offset, end - offset) } else { None })
+    }
+
     /// `offset..offset + bytes` is fetched and there at `ready`.
     pub fn hold(&mut self, file: &Arc<str>, offset: u64, bytes: u64, ready: Instant) {
         if self.bytes_max == 0 {
@@ -101,6 +110,18 @@ mod tests {
         cache.forget("f");
         assert!(cache.hit(&f, 0, 1).is_none() && cache.hit(&g, 0, 1).is_some());
         assert_eq!((cache.records.len(), cache.order.len()), (1, 1));
+    }
+
+    #[test]
+    fn runs_are_held_or_missing() {
+        let mut cache = BlockCache::new(8 * RECORD_BYTES);
+        let file = Arc::from("f");
+        cache.hold(&file, 2 * RECORD_BYTES, 2 * RECORD_BYTES, NOW);
+        assert_eq!(cache.run(&file, 0, 8 * RECORD_BYTES), (2 * RECORD_BYTES, None));
+        assert_eq!(cache.run(&file, 2 * RECORD_BYTES, 8 * RECORD_BYTES), (2 * RECORD_BYTES, Some(NOW)));
+        assert_eq!(cache.run(&file, 3 * RECORD_BYTES + 7, 9), (9, Some(NOW)));
+        assert_eq!(cache.run(&file, 4 * RECORD_BYTES, RECORD_BYTES + 1), (RECORD_BYTES + 1, None));
+        assert_eq!(cache.run(&file, 0, 0), (0, None));
     }
 
     #[test]

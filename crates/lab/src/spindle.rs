@@ -5,14 +5,16 @@
 //! |---|---|
 //! | write | its bytes at the streaming rate, and its share of one positioning per `gather_bytes` (neighbours are gathered) |
 //! | read of what the server's memory holds | nothing |
-//! | read that continues a stream, with cache | nothing: it waits for the read-ahead, which fetches `ahead_bytes` per positioning |
+//! | read that continues a stream, with cache | nothing: it waits for the read-ahead, which fetches a window per positioning |
 //! | any other read | a positioning and its bytes |
 //! | flush | a positioning |
 //!
 //! Operations are served in order. A stream is a file read in order of offsets; the cache follows the `streams_max` used
 //! last, so that more readers than that, taking turns, find nothing read ahead: each evicts what another comes back for.
 //!
-//! What a stream's read-ahead fetches is in the server's memory too, for other readers of the same.
+//! A stream's window is as large as what the stream has read so far, within the bounds of [`ReadAhead`], and the next one is
+//! fetched when half a window is left (ZFS fetches twice what is read of a stream, until it is `zfetch_max_distance` ahead). What
+//! is fetched is in the server's memory too, for other readers of the same.
 //!
 //! Downside: one arm for all drives of a target; no seek distance; nothing is evicted by writes. Writing anything but zeros
 //! fails, so that no experiment can lose data without noticing.
@@ -53,8 +55,10 @@ pub struct SpindleModel {
 /// A cache that reads ahead.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Serialize)]
 pub struct ReadAhead {
-    /// Bytes fetched in one positioning.
-    pub ahead_bytes: u64,
+    /// Bytes fetched in one positioning when a stream has just begun.
+    pub window_bytes_min: u64,
+    /// Bytes fetched in one positioning when a stream has gone on for long.
+    pub window_bytes_max: u64,
     /// Streams that are followed.
     pub streams_max: usize,
 }
@@ -82,10 +86,37 @@ const FILES_MAX: u64 = 1 << 32;
 #[derive(Debug)]
 struct Stream {
     file: String,
+    /// Where it began.
+    start: u64,
     /// Where its next read begins.
     next: u64,
     /// Read ahead: where each window ends, and when it is there.
     windows: VecDeque<(u64, Instant)>,
+}
+
+impl Stream {
+    /// Behind the last byte that was read ahead.
+    fn fetched(&self) -> u64 {
+        self.windows.back().map_or(self.next, |(end, _)| *end)
+    }
+
+    /// Whether a read there goes on with it: calls that are under way at a time may pass each other, as far as it was
+    /// read ahead (ZFS: `zfetch_max_reorder`).
+    fn continues_at(&self, offset: u64) -> bool {
+        (self.next..=self.fetched()).contains(&offset)
+    }
+}
+
+/// A read, and what decides when it is done besides the state of the disks.
+struct Reading<'a> {
+    model: &'a SpindleModel,
+    memory: &'a mut BlockCache,
+    now: Instant,
+    file: &'a str,
+    /// The file's name in the server's memory.
+    key: &'a Arc<str>,
+    offset: u64,
+    bytes: u64,
 }
 
 #[derive(Debug, Default)]
@@ -103,24 +134,24 @@ impl State {
         self.free_at
     }
 
-    /// When what is read is there. `key` is the file's name in the server's memory.
-    fn read(
-        &mut self,
-        model: &SpindleModel,
-        memory: &mut BlockCache,
-        now: Instant,
-        (file, key): (&str, &Arc<str>),
-        (offset, bytes): (u64, u64),
-    ) -> Instant {
-        let ready = self.follow(model, memory, now, (file, key), (offset, bytes));
-        let ready = ready.or_else(|| memory.hit(key, offset, bytes)).unwrap_or_else(|| {
-            if let Some(ahead) = model.read_ahead {
-                self.remember(Stream { file: file.to_owned(), next: offset + bytes, windows: VecDeque::new() }, ahead);
+    /// Brings `bytes` from `offset` on into memory, in one positioning; when they are there.
+    fn fetch(&mut self, reading: &mut Reading<'_>, offset: u64, bytes: u64) -> Instant {
+        let Reading { model, memory, now, key, .. } = reading;
+        let ready = self.occupy(*now, model.positioning + transfer_time(bytes, model.bytes_per_second));
+        memory.hold(key, offset, bytes, ready);
+        ready
+    }
+
+    /// When what is read is there.
+    fn read(&mut self, mut reading: Reading<'_>) -> Instant {
+        let Reading { now, file, offset, bytes, .. } = reading;
+        let ready = self.follow(&mut reading);
+        let ready = ready.or_else(|| reading.memory.hit(reading.key, offset, bytes)).unwrap_or_else(|| {
+            if let Some(ahead) = reading.model.read_ahead {
+                let (file, next) = (file.to_owned(), offset + bytes);
+                self.remember(Stream { file, start: offset, next, windows: VecDeque::new() }, ahead);
             }
-            let time = model.positioning + transfer_time(bytes, model.bytes_per_second);
-            let ready = self.occupy(now, time);
-            memory.hold(key, offset, bytes, ready);
-            ready
+            self.fetch(&mut reading, offset, bytes)
         });
         ready.max(now)
     }
@@ -134,29 +165,22 @@ impl State {
     }
 
     /// A read that goes on where a stream is: when it is there. The stream is read ahead.
-    fn follow(
-        &mut self,
-        model: &SpindleModel,
-        memory: &mut BlockCache,
-        now: Instant,
-        (file, key): (&str, &Arc<str>),
-        (offset, bytes): (u64, u64),
-    ) -> Option<Instant> {
-        let ahead = model.read_ahead?;
+    fn follow(&mut self, reading: &mut Reading<'_>) -> Option<Instant> {
+        let ahead = reading.model.read_ahead?;
+        let Reading { now, file, offset, bytes, .. } = *reading;
         let end = offset + bytes;
-        let known = self.streams.iter().position(|stream| stream.next == offset && stream.file == file)?;
+        let known = self.streams.iter().position(|stream| stream.file == file && stream.continues_at(offset))?;
         let mut stream = self.streams.remove(known)?;
-        let mut fetched = stream.windows.back().map_or(offset, |(end, _)| *end);
+        let mut fetched = stream.fetched();
         let length = self.lengths.get(file).copied().unwrap_or(0);
-        // One window ahead of what is wanted, as far as the file goes.
-        while fetched < (end + ahead.ahead_bytes / 2).min(length) {
-            let window = ahead.ahead_bytes.min(length - fetched);
-            let ready = memory.hit(key, fetched, window).unwrap_or_else(|| {
-                let ready = self.occupy(now, model.positioning + transfer_time(window, model.bytes_per_second));
-                memory.hold(key, fetched, window, ready);
-                ready
-            });
-            fetched += window;
+        let window_bytes = (end - stream.start).clamp(ahead.window_bytes_min, ahead.window_bytes_max);
+        // Half a window ahead of what is wanted, as far as the file goes.
+        while fetched < (end + window_bytes / 2).min(length) {
+            // What another stream has brought into memory is not fetched again.
+            let window = window_bytes.min(length - fetched);
+            let (bytes, held) = reading.memory.run(reading.key, fetched, window);
+            let ready = held.unwrap_or_else(|| self.fetch(reading, fetched, bytes));
+            fetched += bytes;
             stream.windows.push_back((fetched, ready));
         }
         while stream.windows.front().is_some_and(|(window_end, _)| *window_end < end) {
@@ -223,7 +247,8 @@ impl Device for Spindle {
             if bytes == 0 {
                 return Ok(((buffer, 0), now));
             }
-            let done = state.read(model, &mut memory.lock(), now, (&file, &key), (offset, bytes));
+            let memory = &mut memory.lock();
+            let done = state.read(Reading { model, memory, now, file: &file, key: &key, offset, bytes });
             Ok(((buffer, bytes as usize), done))
         })
     }
@@ -312,7 +337,7 @@ mod tests {
         positioning: Duration::from_millis(8),
         bytes_per_second: 100 * MIB,
         gather_bytes: 8 * MIB,
-        read_ahead: Some(ReadAhead { ahead_bytes: 4 * MIB, streams_max: 4 }),
+        read_ahead: Some(ReadAhead { window_bytes_min: 4 * MIB, window_bytes_max: 4 * MIB, streams_max: 4 }),
         memory_bytes: 0,
     };
 
@@ -322,9 +347,9 @@ mod tests {
         model: &SpindleModel,
         memory: &mut BlockCache,
         now: Instant,
-        range: (u64, u64),
+        (offset, bytes): (u64, u64),
     ) -> Instant {
-        state.read(model, memory, now, ("f", &"t/f".into()), range)
+        state.read(Reading { model, memory, now, file: "f", key: &"t/f".into(), offset, bytes })
     }
 
     /// Time that `readers` take to read 32 MiB each of one file, taking turns, 1 MiB at a time.
@@ -346,6 +371,33 @@ mod tests {
         assert_eq!(reading(cold, 1), Duration::from_millis(32 * 18));
         let streamed = reading(MODEL, 1);
         assert!(streamed < Duration::from_millis(32 * 13) && streamed > Duration::from_millis(320), "{streamed:?}");
+    }
+
+    #[test]
+    fn the_longer_a_stream_is_the_more_is_fetched_at_once() {
+        let grows = ReadAhead { window_bytes_min: MIB, window_bytes_max: 8 * MIB, streams_max: 4 };
+        let growing = SpindleModel { read_ahead: Some(grows), ..MODEL };
+        let (mut state, mut memory) = (State::default(), BlockCache::new(0));
+        state.lengths.insert("f".to_owned(), 64 * MIB);
+        let mut ends = Vec::new();
+        for call in 0..32 {
+            read(&mut state, &growing, &mut memory, Instant(0), (call * MIB, MIB));
+            let fetched = state.streams[0].windows.back().map(|(end, _)| end / MIB);
+            ends.extend(fetched.filter(|end| ends.last() != Some(end)));
+        }
+        assert_eq!(ends, [3, 6, 11, 19, 27, 35, 43], "2, 3 and 5 MiB behind the first, then 8 each");
+    }
+
+    #[test]
+    fn calls_that_pass_each_other_remain_one_stream() {
+        let (mut state, mut memory) = (State::default(), BlockCache::new(32 * MIB));
+        state.lengths.insert("f".to_owned(), 32 * MIB);
+        for call in [0, 1, 3, 2, 4] {
+            read(&mut state, &MODEL, &mut memory, Instant(0), (call * MIB, MIB));
+        }
+        assert_eq!((state.streams.len(), state.streams[0].next), (1, 5 * MIB));
+        read(&mut state, &MODEL, &mut memory, Instant(0), (20 * MIB, MIB));
+        assert_eq!(state.streams.len(), 2, "nothing was read ahead there");
     }
 
     #[test]
@@ -377,6 +429,20 @@ mod tests {
         let alone = (0..16).fold(Instant(0), &mut reading);
         assert_eq!((0..16).fold(alone, &mut reading), alone, "all of it is in memory");
         assert!(reading(alone, 30) > alone);
+    }
+
+    #[test]
+    fn what_another_stream_has_read_ahead_is_not_fetched_again() {
+        let (mut state, mut memory) = (State::default(), BlockCache::new(64 * MIB));
+        state.lengths.insert("f".to_owned(), 64 * MIB);
+        let mut reading = |call: u64| read(&mut state, &MODEL, &mut memory, Instant(0), (call * MIB, MIB));
+        // Two streams, of which the first one runs into what the second has fetched.
+        for call in [0, 6, 7, 1, 2, 3, 4] {
+            reading(call);
+        }
+        let fetched = (1 + 1 + 4) + 4 + 1;
+        let positionings = 5;
+        assert_eq!(state.free_at.since(Instant(0)), Duration::from_millis(fetched * 10 + positionings * 8));
     }
 
     #[test]

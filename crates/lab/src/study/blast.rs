@@ -4,15 +4,23 @@
 //! after the other and alternates between computing for what it has and waiting for what comes next. In the place of the
 //! kernel stands [`NodePages`]: what a process of a node has touched is there for the others of it, and when a quarter of a
 //! window is left to compute, the next one is fetched (Linux reads around a fault of a mapping, and asynchronously from
-//! the last quarter on).
+//! the last quarter on). With [`Testbed::mapping_ahead_bytes`] as many windows are under way ahead of the foremost process as
+//! it has touched in the fragment, up to so many bytes (Lustre's clients read up to 40 MiB ahead).
 //!
 //! Downside: a node's memory forgets nothing, so a database is read once by every node; [`COMPUTE_NS_PER_KIB`] is the same for every
 //! query but for some percent.
 
-use std::{sync::Arc, time::Duration};
+use std::{
+    sync::{
+        Arc,
+        atomic::{AtomicUsize, Ordering},
+    },
+    time::Duration,
+};
 
 use client::{FileSystem, OpenFile, WriteOptions};
 use rpc::message::mdt::{OpenFlags, open_flag};
+use rt::Spawn;
 use tokio::sync::OnceCell;
 use types::{Credentials, FsResult, InodeNumber};
 
@@ -24,7 +32,7 @@ use super::{
 use crate::{Random, Simulation, cluster::Cluster, spindle::zeros};
 
 /// Time that a process computes for a KiB of the database, on average. Calibrated, see docs/decisions/0011-models.md.
-const COMPUTE_NS_PER_KIB: u64 = 1536;
+const COMPUTE_NS_PER_KIB: u64 = 925;
 /// Per cent of that which a process takes with a fragment: queries differ.
 const COMPUTE_PERCENT: std::ops::Range<u64> = 90..111;
 
@@ -65,7 +73,8 @@ pub fn run(job: &Job, testbed: Testbed, seed: u64, fragments_min: u64) -> Result
         let write =
             |number: usize| (place(number), database.clone().write(number, file_system(&cluster, place(number))));
         all_at_once(&cluster, (0..fragments.len()).map(write)).await?;
-        let nodes: Vec<_> = clients.iter().map(|client| NodePages::new(&database, &cluster, *client)).collect();
+        let node = |client: &u16| NodePages::new(&database, &cluster, *client, testbed.mapping_ahead_bytes);
+        let nodes: Vec<_> = clients.iter().map(node).collect();
         let process = |rank: u32| {
             let node = nodes[(rank / BLAST_PROCESSES_PER_NODE) as usize].clone();
             let random = Random::for_purpose(seed, &format!("queries of {rank}"));
@@ -108,21 +117,42 @@ struct NodePages {
     simulation: Simulation,
     file_system: Arc<FileSystem>,
     database: Arc<Database>,
+    spawn: Arc<dyn Spawn>,
     /// Windows of every fragment, once they are there.
     windows: Vec<Vec<OnceCell<()>>>,
+    /// Of every fragment, behind the last window that was read ahead.
+    read_ahead: Vec<AtomicUsize>,
+    /// Windows that are read ahead at most.
+    ahead_max: usize,
 }
 
 impl NodePages {
-    fn new(database: &Arc<Database>, cluster: &Cluster, client: u16) -> Arc<Self> {
+    fn new(database: &Arc<Database>, cluster: &Cluster, client: u16, ahead_bytes: u64) -> Arc<Self> {
         let count = |bytes: u64| (bytes / database.call_bytes) as usize;
         let windows = |(_, bytes): &(InodeNumber, u64)| (0..count(*bytes)).map(|_| OnceCell::new()).collect();
+        let (file_system, seams) = cluster.file_system(client).expect("clients of an experiment do not die");
         Arc::new(Self {
             client,
             simulation: cluster.simulation().clone(),
-            file_system: file_system(cluster, client),
+            file_system,
+            spawn: seams.spawn,
             windows: database.files.iter().map(windows).collect(),
+            read_ahead: database.files.iter().map(|_| AtomicUsize::new(0)).collect(),
+            ahead_max: count(ahead_bytes),
             database: database.clone(),
         })
+    }
+
+    /// Begins to read what lies behind a window that is touched, the more the further it is from the beginning.
+    fn ahead_of(self: &Arc<Self>, file: &Arc<OpenFile>, fragment: usize, window: usize) {
+        let end = (window + 1 + window.min(self.ahead_max)).min(self.windows[fragment].len());
+        let begun = self.read_ahead[fragment].fetch_max(end, Ordering::Relaxed);
+        for window in begun.max(window + 1)..end {
+            let (this, file) = (self.clone(), file.clone());
+            // Who needs a window that could not be read tries again, and says why not.
+            let fetch = async move { drop(this.fault(&file, fragment, window).await) };
+            self.spawn.spawn("read ahead", Box::pin(fetch));
+        }
     }
 
     /// Waits until a window is there; whoever comes first reads it. Behind the last one there is nothing.
@@ -143,6 +173,7 @@ impl NodePages {
             let percent = random.within(COMPUTE_PERCENT);
             let window_ns = self.database.call_bytes / 1024 * COMPUTE_NS_PER_KIB * percent / 100;
             for window in 0..self.windows[fragment].len() {
+                self.ahead_of(&file, fragment, window);
                 self.fault(&file, fragment, window).await?;
                 self.simulation.sleep(Duration::from_nanos(window_ns / 4 * 3)).await;
                 let ahead = self.fault(&file, fragment, window + 1);

@@ -17,7 +17,7 @@ use rpc::{
 };
 use types::{Credentials, FsResult, InodeNumber, NodeKind};
 
-use super::{Job, Outcome};
+use super::{Job, Outcome, Pattern};
 use crate::{
     Simulation,
     cluster::{Cluster, ClusterOptions, Hardware},
@@ -37,6 +37,8 @@ pub struct Testbed {
     pub clients: u16,
     /// Disks and links.
     pub hardware: Hardware,
+    /// How far clients read ahead of what is touched of a mapped file, at most; 0: the next window, late.
+    pub mapping_ahead_bytes: u64,
 }
 
 impl Testbed {
@@ -53,12 +55,16 @@ impl Testbed {
             positioning: Duration::from_millis(8),
             bytes_per_second: 300_000_000,
             gather_bytes: if cache { 16 << 20 } else { 8 << 20 },
-            read_ahead: cache.then_some(ReadAhead { ahead_bytes: 2 << 20, streams_max: 32 }),
+            read_ahead: cache.then_some(ReadAhead {
+                window_bytes_min: 2 << 20,
+                window_bytes_max: 8 << 20,
+                streams_max: 32,
+            }),
             // A file of 4 TB does not fit.
             memory_bytes: 0,
         };
         let hardware = Hardware { links: Some(links), spindle: Some(spindle) };
-        Self { osts: super::e1::OSTS as u16, clients: super::e1::CLIENTS as u16, hardware }
+        Self { osts: super::e1::OSTS as u16, clients: super::e1::CLIENTS as u16, hardware, mapping_ahead_bytes: 0 }
     }
 
     /// The same for data that the servers' memory may hold: `bytes` of it in each of them.
@@ -83,12 +89,12 @@ impl Testbed {
             positioning: Duration::from_millis(8),
             bytes_per_second: 350_000_000,
             gather_bytes: 16 << 20,
-            read_ahead: Some(ReadAhead { ahead_bytes: 2 << 20, streams_max: 32 }),
+            read_ahead: Some(ReadAhead { window_bytes_min: 2 << 20, window_bytes_max: 2 << 20, streams_max: 32 }),
             // What is read was not written just before.
             memory_bytes: 0,
         };
         let hardware = Hardware { links: Some(links), spindle: Some(spindle) };
-        Self { osts: super::e3::OSTS as u16, clients: super::e3::OSTS as u16, hardware }
+        Self { osts: super::e3::OSTS as u16, clients: super::e3::OSTS as u16, hardware, mapping_ahead_bytes: 0 }
     }
 }
 
@@ -229,12 +235,16 @@ impl Task {
     }
 }
 
-/// Makes the files and opens them for every task, on the client it runs on.
+/// Makes the files and opens them for every task, on the client it runs on. A shared file gets its length before, as in the
+/// live runs (`stria bench`).
 async fn open(cluster: &Cluster, job: &Job) -> Result<Vec<Task>, String> {
     let clients = cluster.clients();
     let mut inodes = Vec::new();
     for file in 0..job.files() {
         inodes.push(create(cluster, &format!("file.{file}"), job.striping.spec()).await?);
+    }
+    if let (Pattern::Shared, [inode]) = (job.pattern, inodes.as_slice()) {
+        set_length(cluster, *inode, job.bytes()).await?;
     }
     let mut tasks = Vec::new();
     for rank in 0..job.tasks {
@@ -267,6 +277,15 @@ pub(super) async fn create(cluster: &Cluster, name: &str, layout: LayoutSpec) ->
     Ok(attributes.inode)
 }
 
+/// Gives a file its length, on the first client.
+async fn set_length(cluster: &Cluster, inode: InodeNumber, bytes: u64) -> Result<(), String> {
+    let client = *cluster.clients().first().ok_or("no client")?;
+    let (file_system, _) = cluster.file_system(client).ok_or("no client")?;
+    let set = async move { file_system.truncate(&Credentials::root(), inode, None, bytes).await };
+    let outcome = cluster.on_client(client, set).await.ok_or("a client died")?;
+    outcome.map(drop).map_err(|error| format!("setting a file's length: {error}"))
+}
+
 /// Settings as shipped, but for patience: a queue of modelled disks may be longer than any real one.
 fn settings() -> Settings {
     let patience = Duration::from_secs(100_000);
@@ -284,7 +303,7 @@ mod tests {
     use layout::StripeCount;
 
     use super::*;
-    use crate::study::{Pattern, Striping};
+    use crate::study::Striping;
 
     /// Two targets of 100 MB/s behind links of 150 MB/s.
     fn testbed() -> Testbed {
@@ -292,7 +311,7 @@ mod tests {
             positioning: Duration::from_millis(5),
             bytes_per_second: 100_000_000,
             gather_bytes: 8 << 20,
-            read_ahead: Some(ReadAhead { ahead_bytes: 1 << 20, streams_max: 8 }),
+            read_ahead: Some(ReadAhead { window_bytes_min: 1 << 20, window_bytes_max: 1 << 20, streams_max: 8 }),
             memory_bytes: 0,
         };
         let links = LinkModel {
@@ -301,7 +320,8 @@ mod tests {
             router_bytes_per_second: 1,
             osts_per_machine: 1,
         };
-        Testbed { osts: 2, clients: 2, hardware: Hardware { links: Some(links), spindle: Some(spindle) } }
+        let hardware = Hardware { links: Some(links), spindle: Some(spindle) };
+        Testbed { osts: 2, clients: 2, hardware, mapping_ahead_bytes: 0 }
     }
 
     fn job(stripe_count: u32, tasks: u32) -> Job {
