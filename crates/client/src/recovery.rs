@@ -30,7 +30,6 @@ use rpc::{
     message::{
         MdtReply, MdtRequest, Reply, Request,
         mdt::{NotReclaimed, OpenId, Reclaim},
-        session::Connected,
     },
 };
 use rt::BoxFuture;
@@ -92,15 +91,16 @@ impl Volatile {
         true
     }
 
-    /// An MDT did not take over all that was claimed.
-    fn not_reclaimed(&self, refused: &NotReclaimed) {
+    /// An MDT did not take over all that was claimed. If it lost nothing, a layout that it knows better was replaced by a
+    /// change that this client has not heard of; it is asked for, and no write was lost by that.
+    fn not_reclaimed(&self, refused: &NotReclaimed, has_lost: bool) {
         for inode in &refused.lost {
             tracing::warn!(%inode, "the creation of an open file was lost with its MDT's power");
             self.opens.lost_inode(*inode);
             self.locks.lost_inode(*inode);
         }
         for open in refused.undone.iter().filter_map(|inode| self.opens.find(*inode)) {
-            open.layout_undone();
+            if has_lost { open.layout_undone() } else { open.doubt_layout() }
         }
     }
 
@@ -147,11 +147,11 @@ impl MdtRecovery {
         Self { mdt, client, targets, volatile, restarts }
     }
 
-    async fn reclaim(&self, import: &Import, reclaim: Reclaim) -> FsResult<()> {
+    async fn reclaim(&self, import: &Import, has_lost: bool, reclaim: Reclaim) -> FsResult<()> {
         match import.call(Request::Mdt(MdtRequest::Reclaim(reclaim)), bytes::Bytes::new()).await?.0 {
             Reply::Mdt(MdtReply::Done) => Ok(()),
             Reply::Mdt(MdtReply::NotReclaimed(refused)) => {
-                self.volatile.not_reclaimed(&refused);
+                self.volatile.not_reclaimed(&refused, has_lost);
                 Ok(())
             }
             reply => Err(unexpected(reply)),
@@ -160,28 +160,28 @@ impl MdtRecovery {
 }
 
 impl Recovery for MdtRecovery {
-    fn recover(&self, import: &Import, _connected: &Connected) -> BoxFuture<'_, FsResult<()>> {
+    fn recover(&self, import: &Import, has_lost: bool) -> BoxFuture<'_, FsResult<()>> {
         let import = import.clone();
         Box::pin(async move {
             self.restarts.noticed();
             let opens = self.volatile.opens.at(self.mdt);
             for batch in opens.chunks(RECLAIM_BATCH) {
-                self.reclaim(&import, Reclaim { opens: batch.to_vec(), ..Reclaim::default() }).await?;
+                self.reclaim(&import, has_lost, Reclaim { opens: batch.to_vec(), ..Reclaim::default() }).await?;
             }
             let locks = self.volatile.locks.at(self.mdt, self.client);
             for batch in locks.chunks(RECLAIM_BATCH) {
-                self.reclaim(&import, Reclaim { locks: batch.to_vec(), ..Reclaim::default() }).await?;
+                self.reclaim(&import, has_lost, Reclaim { locks: batch.to_vec(), ..Reclaim::default() }).await?;
             }
             let held = self.volatile.exclusives_at(self.mdt);
             let exclusives = held.iter().map(|(inode, held)| (*inode, held.open)).collect();
-            self.reclaim(&import, Reclaim { exclusives, ..Reclaim::default() }).await?;
+            self.reclaim(&import, has_lost, Reclaim { exclusives, ..Reclaim::default() }).await?;
             // Behind what they are of.
             let mut layouts = self.volatile.opens.layouts_at(self.mdt);
             layouts.extend(held.into_iter().filter_map(|(inode, held)| Some((inode, held.layout?))));
             for layouts in layout_batches(layouts) {
-                self.reclaim(&import, Reclaim { layouts, ..Reclaim::default() }).await?;
+                self.reclaim(&import, has_lost, Reclaim { layouts, ..Reclaim::default() }).await?;
             }
-            self.reclaim(&import, Reclaim { done: true, ..Reclaim::default() }).await?;
+            self.reclaim(&import, has_lost, Reclaim { done: true, ..Reclaim::default() }).await?;
             tracing::info!(target = import.target(), opens = opens.len(), locks = locks.len(), "reclaimed");
             Ok(())
         })

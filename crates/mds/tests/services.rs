@@ -15,7 +15,6 @@ use rpc::{
             ExclusiveBegin, ExclusiveEnd, ExclusivePurpose, Instantiate, LockFamily, LockMode, LockRange, Open,
             OpenFlags, OpenId, Reclaim, RenewLayout, SetLock, open_flag,
         },
-        session::Connected,
     },
 };
 use rt::BoxFuture;
@@ -113,7 +112,7 @@ impl Returning {
 }
 
 impl Recovery for Returning {
-    fn recover(&self, import: &Import, _: &Connected) -> BoxFuture<'_, FsResult<()>> {
+    fn recover(&self, import: &Import, _has_lost: bool) -> BoxFuture<'_, FsResult<()>> {
         let import = import.clone();
         Box::pin(async move {
             self.may.acquire().await.expect("never closed").forget();

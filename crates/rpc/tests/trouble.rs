@@ -19,7 +19,7 @@ use rpc::{
     message::{
         MdtRequest, Request,
         mdt::{LockFamily, LockMode, LockRange, ReadFile, SetLock},
-        session::{Connect, Connected, frame_flag},
+        session::{Connect, frame_flag},
     },
     server::BYTES_IN_WORK_MAX,
 };
@@ -373,7 +373,7 @@ struct Reclaims {
 }
 
 impl Recovery for Reclaims {
-    fn recover(&self, import: &Import, _connected: &Connected) -> BoxFuture<'_, FsResult<()>> {
+    fn recover(&self, import: &Import, _has_lost: bool) -> BoxFuture<'_, FsResult<()>> {
         let import = import.clone();
         Box::pin(async move {
             let result = call(&import, effect(1000)).await.map(|_| ());

@@ -121,6 +121,8 @@ pub(super) struct Core {
     pub(super) session: Option<u64>,
     /// Losses of the target as of the newest connection.
     losses: u64,
+    /// The same as of the last connection that became full.
+    losses_known: u64,
     version: u16,
     slot_count: u16,
     lease: Duration,
@@ -145,6 +147,7 @@ impl Core {
             generation: Generation(0),
             session: None,
             losses: 0,
+            losses_known: 0,
             version: 0,
             slot_count: SESSION_SLOTS_MAX,
             lease: Duration::MAX,
@@ -382,10 +385,16 @@ impl Core {
         self.slot_count - 1
     }
 
+    /// Whether the target lost something since a connection was full.
+    pub(super) fn has_lost(&self) -> bool {
+        self.losses > self.losses_known
+    }
+
     /// Recovery is over: everything outstanding goes out again.
     pub(super) fn full(&mut self, now: Instant, incarnation: u64) -> Vec<Frame> {
         self.state = ImportState::Full;
         self.session = Some(incarnation);
+        self.losses_known = self.losses;
         self.last_heard = now;
         for request in self.outstanding.values_mut() {
             request.sent = now;

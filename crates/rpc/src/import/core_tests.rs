@@ -270,3 +270,19 @@ fn without_patience_a_connection_is_watched_at_a_measured_pace() {
     assert!(core.nobody_to_lose_patience(), "its fate is unknown, and nobody waits for it");
     complete(core.receive(START, done(&sent.frame), 0));
 }
+
+/// A recovery that does not come to its end has told nobody.
+#[test]
+fn a_loss_is_known_until_a_recovery_after_it_is_over() {
+    let mut core = full();
+    core.connected(START, &greeting(8));
+    assert!(!core.has_lost(), "the process died, the host did not");
+    core.full(START, 8);
+    core.connected(START, &Connected { losses: 1, ..greeting(9) });
+    assert!(core.has_lost());
+    core.disconnected(START);
+    core.connected(START, &Connected { losses: 1, ..greeting(10) });
+    assert!(core.has_lost(), "the process died in the middle");
+    core.full(START, 10);
+    assert!(!core.has_lost());
+}

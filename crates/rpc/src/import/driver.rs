@@ -325,11 +325,15 @@ async fn repeat(inner: &Arc<Inner>, sender: &dyn Sender) -> Result<End, End> {
 async fn recover(inner: &Arc<Inner>, connected: &Connected) -> Result<(), End> {
     let restarted = inner.guarded.lock().core.session.is_some_and(|session| session != connected.incarnation);
     let Some(recovery) = inner.recovery.as_ref().filter(|_| restarted) else { return Ok(()) };
-    tracing::info!(target_name = %inner.target, "the server restarted; recovering");
-    inner.guarded.lock().core.state = ImportState::Recover;
+    let has_lost = {
+        let core = &mut inner.guarded.lock().core;
+        core.state = ImportState::Recover;
+        core.has_lost()
+    };
+    tracing::info!(target_name = %inner.target, has_lost, "the server restarted; recovering");
     inner.changed.notify_waiters();
     let import = Import { inner: inner.clone(), _closer: None, recovering: true };
-    match recovery.recover(&import, connected).await {
+    match recovery.recover(&import, has_lost).await {
         Ok(()) => Ok(()),
         Err(FsError::Evicted) => Err(End::Evicted),
         Err(error) => Err(End::Lost(format!("recovery failed: {error}"))),

@@ -45,7 +45,7 @@ use types::{ClientId, FsResult, Slot, limits::SESSION_SLOTS_MAX};
 
 use crate::{
     codec::opcode::Family,
-    message::{Reply, Request, session::Connected},
+    message::{Reply, Request},
     server::LocalLink,
 };
 pub(crate) use call::SlotToken;
@@ -60,8 +60,9 @@ pub trait Recovery: Send + Sync {
     /// The server restarted: claim again what was open there. Calls through `import` (or its clones) pass the gate
     /// that holds all others back until this returns; they go out one at a time, and fail with
     /// [`FsError::Unreachable`](types::FsError::Unreachable) as soon as the connection breaks. An error closes the connection and everything is tried
-    /// again, except [`FsError::Evicted`](types::FsError::Evicted), which is an eviction.
-    fn recover(&self, import: &Import, connected: &Connected) -> BoxFuture<'_, FsResult<()>>;
+    /// again, except [`FsError::Evicted`](types::FsError::Evicted), which is an eviction. `has_lost`: the target may have
+    /// lost changes that were not durable since all this was as the server knew it ([`Connected::losses`](crate::message::session::Connected::losses) has grown).
+    fn recover(&self, import: &Import, has_lost: bool) -> BoxFuture<'_, FsResult<()>>;
 
     /// The server evicted this client: everything that was open there is lost. Comes before any call of the new session.
     fn evicted(&self) {}
@@ -74,7 +75,7 @@ pub struct Answered {
     pub reply: Reply,
     /// Bulk data that came with it.
     pub bulk: Bytes,
-    /// [`Connected::losses`] of the connection through which it came. What the reply acknowledges survived these losses; it
+    /// [`losses`](crate::message::session::Connected::losses) of the connection through which it came. What the reply acknowledges survived these losses; it
     /// may not survive the next one.
     pub losses: u64,
 }
