@@ -5,16 +5,13 @@ mod support;
 use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
 use bytes::Bytes;
-use client::{AllocateMode, FileSystem, LockRequest, OpenFile, SeekTarget, WriteOptions};
+use client::{AllocateMode, FileSystem, OpenFile, SeekTarget, WriteOptions};
 use rpc::message::{
-    mdt::{LockFamily, LockMode, LockRange, OpenFlags, open_flag},
+    mdt::{OpenFlags, open_flag},
     mgs::{TargetRole, TargetState},
 };
-use support::{Cluster, READ_WRITE, ROOT, append, create, read, size, write};
-use tokio::sync::oneshot;
-use types::{
-    Credentials, FsError, FsResult, InodeNumber, OstIndex, SetAttributes, SetTime, Timestamp, limits::FILE_BYTES_MAX,
-};
+use support::{Cluster, READ_WRITE, ROOT, append, create, others_run, read, size, write};
+use types::{Credentials, FsError, InodeNumber, OstIndex, SetAttributes, SetTime, Timestamp, limits::FILE_BYTES_MAX};
 
 const STRIPE: u64 = 65536;
 
@@ -402,100 +399,6 @@ async fn synchronous_writes_commit_the_file_once() {
     assert_eq!(cluster.requests_since(&before)["sync"], 3, "all objects of a file that existed before the open");
 }
 
-fn lock(owner: u64, mode: LockMode, wait: bool) -> LockRequest {
-    let range = LockRange { start: 0, end: 9 };
-    LockRequest { family: LockFamily::Posix, owner, pid: 1, range, mode, wait }
-}
-
-#[tokio::test]
-async fn a_waiting_lock_is_granted_and_a_dropped_one_leaves_the_queue() {
-    let cluster = Cluster::new(STRIPE, 1);
-    let (one, other) = (cluster.mount().await, cluster.mount().await);
-    let file = create(&one, "file", READ_WRITE).await;
-    let others = open(&other, file.inode(), READ_WRITE).await;
-    one.set_lock(&file, lock(1, LockMode::Exclusive, false)).await.unwrap();
-    assert_eq!(other.set_lock(&others, lock(2, LockMode::Shared, false)).await, Err(FsError::WouldBlock));
-    let waiting = tokio::spawn({
-        let (other, others) = (other.clone(), others.clone());
-        async move { other.set_lock(&others, lock(2, LockMode::Shared, true)).await }
-    });
-    tokio::task::yield_now().await;
-    assert!(!waiting.is_finished());
-    waiting.abort();
-    assert!(waiting.await.unwrap_err().is_cancelled());
-    while !cluster.requests().contains_key("cancel") {
-        tokio::task::yield_now().await;
-    }
-    let waiting = other.set_lock(&others, lock(2, LockMode::Shared, true));
-    let release = async {
-        tokio::task::yield_now().await;
-        one.flush(&file, 1).await
-    };
-    let (granted, released) = tokio::join!(waiting, release);
-    assert_eq!((granted, released), (Ok(()), Ok(())));
-    assert_eq!(one.set_lock(&file, lock(1, LockMode::Exclusive, false)).await, Err(FsError::WouldBlock));
-}
-
-/// A waiting request and what interrupts it.
-fn interruptible(
-    fs: &Arc<FileSystem>,
-    file: &Arc<OpenFile>,
-    request: LockRequest,
-) -> (tokio::task::JoinHandle<FsResult<()>>, oneshot::Sender<()>) {
-    let (interrupt, interrupted) = oneshot::channel();
-    let (fs, file) = (fs.clone(), file.clone());
-    let interrupted = async move { interrupted.await.expect("the test interrupts it") };
-    (tokio::spawn(async move { fs.set_lock_unless(&file, request, interrupted).await }), interrupt)
-}
-
-async fn requested(cluster: &Cluster, name: &str, count: usize) {
-    while cluster.requests().get(name).copied().unwrap_or(0) < count {
-        tokio::task::yield_now().await;
-    }
-}
-
-#[tokio::test]
-async fn a_lock_granted_while_its_caller_is_interrupted_is_the_callers() {
-    let cluster = Cluster::new(STRIPE, 1);
-    let (one, other) = (cluster.mount().await, cluster.mount().await);
-    let file = create(&one, "file", READ_WRITE).await;
-    let others = open(&other, file.inode(), READ_WRITE).await;
-    cluster.mdt.hold_answers(Some("lock"));
-    let (asking, interrupt) = interruptible(&other, &others, lock(2, LockMode::Exclusive, true));
-    requested(&cluster, "lock", 1).await;
-    interrupt.send(()).unwrap();
-    requested(&cluster, "cancel", 1).await;
-    others_run().await;
-    assert!(!asking.is_finished(), "who has the lock is not known yet");
-    cluster.mdt.hold_answers(None);
-    assert_eq!(asking.await.unwrap(), Ok(()));
-    assert_eq!(one.set_lock(&file, lock(1, LockMode::Shared, false)).await, Err(FsError::WouldBlock));
-}
-
-/// As the kernel does after a signal whose handler restarts calls.
-#[tokio::test]
-async fn a_wait_that_is_asked_for_again_when_it_was_interrupted_keeps_its_lock() {
-    let cluster = Cluster::new(STRIPE, 1);
-    let (one, other) = (cluster.mount().await, cluster.mount().await);
-    let file = create(&one, "file", READ_WRITE).await;
-    let others = open(&other, file.inode(), READ_WRITE).await;
-    one.set_lock(&file, lock(1, LockMode::Exclusive, false)).await.unwrap();
-    let (asking, interrupt) = interruptible(&other, &others, lock(2, LockMode::Exclusive, true));
-    requested(&cluster, "lock", 2).await;
-    cluster.mdt.hold_answers(Some("cancel"));
-    interrupt.send(()).unwrap();
-    requested(&cluster, "cancel", 1).await;
-    others_run().await;
-    assert!(!asking.is_finished(), "the request may still be queued");
-    cluster.mdt.hold_answers(None);
-    assert_eq!(asking.await.unwrap(), Err(FsError::Interrupted));
-    let again = other.set_lock(&others, lock(2, LockMode::Exclusive, true));
-    let (again, released) = tokio::join!(again, one.set_lock(&file, lock(1, LockMode::Unlock, false)));
-    assert_eq!((again, released), (Ok(()), Ok(())));
-    others_run().await;
-    assert_eq!(one.set_lock(&file, lock(1, LockMode::Exclusive, false)).await, Err(FsError::WouldBlock));
-}
-
 #[tokio::test]
 async fn a_dropped_handle_is_closed() {
     let cluster = Cluster::new(STRIPE, 1);
@@ -547,13 +450,6 @@ async fn a_close_that_a_restart_overtakes_is_sent_again() {
     cluster.mdt.hold_answers(None);
     assert_eq!(closing.await.unwrap(), Ok(()));
     assert_eq!(cluster.mdt.open_count(), 0);
-}
-
-/// Lets everything go on that does not wait for somebody else.
-async fn others_run() {
-    for _ in 0..100 {
-        tokio::task::yield_now().await;
-    }
 }
 
 #[tokio::test]
@@ -709,28 +605,6 @@ async fn a_truncation_by_path_does_not_go_on_in_a_new_life() {
     cluster.osts[0].release();
     assert_eq!(truncating.await.unwrap(), Err(FsError::Stale));
     assert_eq!(read(&fs, &again, 0, 9).await, b"whole");
-}
-
-/// Its close would not release them.
-#[tokio::test]
-async fn nothing_is_locked_through_a_stale_file() {
-    let cluster = Cluster::new(STRIPE, 1);
-    let (fs, other) = (cluster.mount().await, cluster.mount().await);
-    let file = create(&fs, "file", READ_WRITE).await;
-    let (inode, former) = (file.inode(), fs.client_id());
-    cluster.evict(former).await;
-    assert_eq!(fs.get_attributes(inode, None).await, Err(FsError::Stale), "whatever comes next finds out");
-    while fs.client_id() == former {
-        tokio::task::yield_now().await;
-    }
-    let others = open(&other, inode, READ_WRITE).await;
-    for family in [LockFamily::Posix, LockFamily::Flock] {
-        let exclusive = LockRequest { family, ..lock(1, LockMode::Exclusive, false) };
-        assert_eq!(fs.set_lock(&file, exclusive).await, Err(FsError::Stale));
-        assert_eq!(other.set_lock(&others, exclusive).await, Ok(()), "nobody holds it");
-    }
-    let unlock = lock(1, LockMode::Unlock, false);
-    assert_eq!(fs.set_lock(&file, unlock).await, Ok(()), "nothing is left to release");
 }
 
 #[tokio::test]

@@ -1,7 +1,7 @@
 //! Open files by the number the kernel knows them by.
 
 use std::{
-    collections::{BTreeSet, HashMap},
+    collections::{BTreeMap, BTreeSet, HashMap},
     sync::{
         Arc,
         atomic::{AtomicU64, Ordering},
@@ -11,7 +11,10 @@ use std::{
 
 use client::OpenFile;
 use parking_lot::Mutex;
-use tokio::sync::watch;
+use tokio::{
+    sync::watch,
+    time::{Instant, timeout_at},
+};
 use types::{FsError, FsResult, InodeNumber};
 
 /// Longest wait for the RELEASE after a FLUSH to arrive. It follows at once if there is one to come at all.
@@ -36,7 +39,7 @@ pub struct Handles {
 struct Table {
     open: HashMap<u64, Handle>,
     /// Inode and number of the files that are perhaps being closed, and what [`Handle::released`] tells of each.
-    closing: HashMap<(InodeNumber, u64), watch::Receiver<()>>,
+    closing: BTreeMap<(InodeNumber, u64), watch::Receiver<()>>,
 }
 
 struct Handle {
@@ -98,18 +101,21 @@ impl Handles {
     pub async fn closings(&self, inode: InodeNumber, but: u64) -> bool {
         let closing: Vec<(u64, watch::Receiver<()>)> = {
             let table = self.table.lock();
-            let others = table.closing.iter().filter(|((of, number), _)| *of == inode && *number != but);
+            let of_inode = table.closing.range((inode, 0)..=(inode, u64::MAX));
+            let others = of_inode.filter(|((_, number), _)| *number != but);
             others.map(|((_, number), released)| (*number, released.clone())).collect()
         };
-        for (number, mut released) in closing.iter().cloned() {
-            match tokio::time::timeout(RELEASE_WAIT_MAX, released.changed()).await {
+        let found = !closing.is_empty();
+        let deadline = Instant::now() + RELEASE_WAIT_MAX;
+        for (number, mut released) in closing {
+            match timeout_at(deadline, released.changed()).await {
                 Ok(Ok(())) => while released.changed().await.is_ok() {},
                 Ok(Err(_)) => {}
                 // A duplicate was closed; the file stays open.
                 Err(_) => drop(self.table.lock().closing.remove(&(inode, number))),
             }
         }
-        !closing.is_empty()
+        found
     }
 
     /// Removes a file that the kernel has released.

@@ -111,8 +111,9 @@ pub(crate) fn reclaim(txn: &mut Transaction<'_>, request: &Reclaim) -> FsResult<
 }
 
 /// A layout that grew, and whose growth this MDT may have lost with its power: the client, and others who will tell the
-/// same, may have written to the new objects. Their slots must not be given again. False if a change of the layout that the
-/// client knows of is undone, also if that was so before: it may not have heard.
+/// same, may have written to the new objects. Their slots must not be given again. False if the layout that holds is not
+/// one that this can have grown to, also if that was so before, since the client may not have heard: a change it knows of
+/// is undone, or another client has replaced the layout.
 fn reclaim_layout(txn: &mut Transaction<'_>, number: InodeNumber, told: &Layout) -> FsResult<bool> {
     let client = txn.context.client;
     let holds = txn.volatile.opens.of_client(client).any(|(_, file)| file.inode == number)

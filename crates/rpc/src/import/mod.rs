@@ -58,10 +58,14 @@ pub use statistics::{ImportStatistics, OpcodeStatistics};
 /// it weakly, since the import holds the implementation.
 pub trait Recovery: Send + Sync {
     /// The server restarted: claim again what was open there. Calls through `import` (or its clones) pass the gate
-    /// that holds all others back until this returns; they go out one at a time, and fail with
-    /// [`FsError::Unreachable`](types::FsError::Unreachable) as soon as the connection breaks. An error closes the connection and everything is tried
-    /// again, except [`FsError::Evicted`](types::FsError::Evicted), which is an eviction. `has_lost`: the target may have
-    /// lost changes that were not durable since all this was as the server knew it ([`Connected::losses`](crate::message::session::Connected::losses) has grown).
+    /// that holds all others back until this returns; they go out one at a time, and fail with [`FsError::Unreachable`] as
+    /// soon as the connection breaks. An error closes the connection and everything is tried again, except
+    /// [`FsError::Evicted`], which is an eviction. `has_lost`: [`Connected::losses`] has grown since all this was as the
+    /// server knew it, so the target may have lost changes that were not durable.
+    ///
+    /// [`Connected::losses`]: crate::message::session::Connected::losses
+    /// [`FsError::Unreachable`]: types::FsError::Unreachable
+    /// [`FsError::Evicted`]: types::FsError::Evicted
     fn recover(&self, import: &Import, has_lost: bool) -> BoxFuture<'_, FsResult<()>>;
 
     /// The server evicted this client: everything that was open there is lost. Comes before any call of the new session.
@@ -75,8 +79,10 @@ pub struct Answered {
     pub reply: Reply,
     /// Bulk data that came with it.
     pub bulk: Bytes,
-    /// [`losses`](crate::message::session::Connected::losses) of the connection through which it came. What the reply acknowledges survived these losses; it
-    /// may not survive the next one.
+    /// [`losses`] of the connection through which it came. What the reply acknowledges survived these losses; it may not
+    /// survive the next one.
+    ///
+    /// [`losses`]: crate::message::session::Connected::losses
     pub losses: u64,
 }
 

@@ -586,8 +586,9 @@ pub struct NotReclaimed {
     /// Files and directories that were claimed as open, and are unknown: their creation was lost. Nothing that is done
     /// through these opens can last.
     pub lost: Vec<InodeNumber>,
-    /// Files of which another layout holds than the one that was told, which cannot have come from it by growth: a change of
-    /// it was lost, and data that were written by it may be where nobody finds them.
+    /// Files of which another layout holds than the one that was told, which cannot have come from it by growth. If the MDT
+    /// has lost something, a change of it was lost, and data that were written by it may be where nobody finds them;
+    /// otherwise another client has given the file another layout meanwhile, and nothing is lost.
     pub undone: Vec<InodeNumber>,
 }
 
