@@ -42,6 +42,7 @@ use types::limits::{FILE_BYTES_MAX, STRIPE_COUNT_MAX};
 use crate::{
     component::{Backing, Component, END_OF_FILE, Extent},
     layout::{COMPONENTS_MAX, Layout},
+    reason::Reason,
     spec::{BackingSpec, ComponentSpec},
 };
 
@@ -137,6 +138,8 @@ pub struct NextComponent {
     pub stripe_count: u32,
     /// Bytes per stripe.
     pub stripe_bytes: u64,
+    /// Why so many stripes.
+    pub reason: Reason,
 }
 
 impl NextComponent {
@@ -251,15 +254,23 @@ struct Width {
 }
 
 impl Situation<'_> {
-    /// What the byte at `offset` would get.
-    fn width_at(&self, offset: u64) -> Width {
-        let osts = u32::try_from(self.available.len()).unwrap_or(STRIPE_COUNT_MAX);
+    fn osts(&self) -> u32 {
+        u32::try_from(self.available.len()).unwrap_or(STRIPE_COUNT_MAX)
+    }
+
+    /// The file as one client would write it, for the byte at `offset`.
+    fn alone(&self, offset: u64) -> OneWriter {
         let size = offset.max(self.size).max(self.expected);
         let large_requests = self.request.bytes() >= LARGE_REQUEST_BYTES;
-        let alone = OneWriter { size, large_requests, files_written: self.files_written };
+        OneWriter { size, large_requests, files_written: self.files_written }
+    }
+
+    /// What the byte at `offset` would get.
+    fn width_at(&self, offset: u64) -> Width {
+        let (osts, alone) = (self.osts(), self.alone(offset));
         let (narrow, wide) = (alone.stripes(osts), stripes_of_writers(self.writers, self.clients));
         let (_, watermark) = watermark_of(offset);
-        let (_, of_size) = watermark_of(size);
+        let (_, of_size) = watermark_of(alone.size);
         let stripe_bytes = watermark.stripe_bytes.max(of_size.stripe_bytes);
         let stripes = narrow.max(wide).min(osts).clamp(1, STRIPE_COUNT_MAX);
         let known = self.size.max(self.expected);
@@ -267,6 +278,32 @@ impl Situation<'_> {
             stripe_count: out_of_step(stripes, osts.min(STRIPE_COUNT_MAX), self.writers, known, stripe_bytes),
             stripe_bytes,
             is_full: wide >= narrow || narrow == alone.stripes_alone().min(osts),
+        }
+    }
+
+    /// Why the byte at `offset` gets so many stripes, if all have room.
+    fn reason(&self, offset: u64, stripe_count: u32) -> Reason {
+        let (osts, alone) = (self.osts(), self.alone(offset));
+        let (narrow, wide) = (alone.stripes(osts), stripes_of_writers(self.writers, self.clients));
+        let of = |size: u64| watermark_of(size).1.stripe_count;
+        let (of_position, of_size, of_names) = (of(offset), of(offset.max(self.size)), of(alone.size));
+        let wanted = alone.stripes_alone();
+        if stripe_count != narrow.max(wide).min(osts).clamp(1, STRIPE_COUNT_MAX) {
+            Reason::OutOfStep
+        } else if wide > narrow {
+            Reason::Writers
+        } else if narrow < wanted.min(osts) {
+            Reason::Share
+        } else if osts < wanted && wanted < STRIPE_COUNT_MAX {
+            Reason::Osts
+        } else if wanted > of_names {
+            Reason::LargeRequests
+        } else if of_names > of_size {
+            Reason::Names
+        } else if of_size > of_position {
+            Reason::Size
+        } else {
+            Reason::Position
         }
     }
 
@@ -292,7 +329,8 @@ pub fn next_component(situation: &Situation<'_>) -> NextComponent {
     let is_beginning = start == 0 && asked.end <= BEGINNING_BYTES;
     let (_, watermark) = watermark_of(asked.start);
     let end = if is_beginning { BEGINNING_BYTES } else { watermark.end }.min(rest.end);
-    let whole = NextComponent { extent: Extent { start, end }, stripe_count, stripe_bytes };
+    let reason = situation.reason(asked.start, stripe_count);
+    let whole = NextComponent { extent: Extent { start, end }, stripe_count, stripe_bytes, reason };
     if situation.components >= COMPONENTS_SHORTENED_MAX {
         return whole;
     }
@@ -319,7 +357,8 @@ fn fitting(whole: NextComponent, asked: Extent, available: &[u64]) -> NextCompon
     let bytes = room(stripe_count).max(round).max(STRIPE_BYTES_LARGEST);
     let end = start.saturating_add(bytes) / STRIPE_BYTES_LARGEST * STRIPE_BYTES_LARGEST;
     let end = end.max(asked.start / STRIPE_BYTES_LARGEST * STRIPE_BYTES_LARGEST + STRIPE_BYTES_LARGEST);
-    NextComponent { extent: Extent { start, end: end.min(whole.extent.end) }, stripe_count, ..whole }
+    let reason = if stripe_count < whole.stripe_count { Reason::Room } else { whole.reason };
+    NextComponent { extent: Extent { start, end: end.min(whole.extent.end) }, stripe_count, reason, ..whole }
 }
 
 /// Whether the component before the one to be cut can take its place by growing, with the objects it has: then a file
@@ -373,7 +412,7 @@ mod tests {
                 stripe_bytes: Some(next.stripe_bytes),
                 ..StripeSpec::default()
             };
-            let position = layout.cut(position, next.extent, spec.clone()).unwrap();
+            let position = layout.cut(position, next.extent, spec.clone(), next.reason).unwrap();
             let osts = (0..next.stripe_count as u16).map(OstIndex).collect();
             layout.instantiate(position, PlainLayout { stripe_bytes: next.stripe_bytes, osts }, spec).unwrap();
         }
@@ -444,6 +483,45 @@ mod tests {
                 available: &vec![TIB; osts],
             });
             assert_eq!(next.stripe_count, stripes, "{offset} {osts} {writers} {clients} {files_written}");
+        }
+    }
+
+    #[test]
+    fn each_decision_says_what_made_its_count() {
+        let idle = Situation {
+            rest: bytes(BYTES_ON_MDT, END_OF_FILE),
+            request: bytes(BYTES_ON_MDT, BYTES_ON_MDT + 4096),
+            size: 0,
+            expected: 0,
+            components: 2,
+            writers: 1,
+            clients: 1,
+            files_written: 1,
+            available: &[TIB; 80],
+        };
+        let far = |offset: u64| Situation { request: bytes(offset, offset + 4096), ..idle };
+        let large = bytes(BYTES_ON_MDT, BYTES_ON_MDT + MIB);
+        let uneven: Vec<u64> = (0..80).map(|ost| if ost < 2 { TIB } else { 10 * MIB }).collect();
+        let in_step = Situation { size: 400 * MIB, writers: 10, clients: 10, ..idle };
+        let table = [
+            (idle, 1, Reason::Position),
+            (far(65 * MIB), 4, Reason::Position),
+            (far(20 * GIB), 80, Reason::Position),
+            (Situation { request: large, ..idle }, 4, Reason::LargeRequests),
+            (Situation { request: large, size: 2 * GIB, ..idle }, 16, Reason::Size),
+            (Situation { size: 100 * MIB, expected: 2 * GIB, ..idle }, 16, Reason::Names),
+            (Situation { size: 100 * MIB, expected: 70 * MIB, ..idle }, 4, Reason::Size),
+            (Situation { writers: 2, ..idle }, 2, Reason::Writers),
+            (Situation { writers: 512, clients: 64, ..idle }, 80, Reason::Writers),
+            (in_step, 39, Reason::OutOfStep),
+            (Situation { files_written: 40, ..far(65 * MIB) }, 2, Reason::Share),
+            (Situation { request: large, files_written: 128, ..idle }, 3, Reason::Share),
+            (Situation { available: &[TIB; 3], ..far(65 * MIB) }, 3, Reason::Osts),
+            (Situation { available: &uneven, ..far(65 * MIB) }, 2, Reason::Room),
+        ];
+        for (situation, stripes, reason) in table {
+            let next = next_component(&situation);
+            assert_eq!((next.stripe_count, next.reason), (stripes, reason), "{situation:?}");
         }
     }
 

@@ -21,6 +21,7 @@ use types::{
 
 use crate::{
     plain::{PlainLayout, PlainLayoutError},
+    reason::Reason,
     spec::StripeSpec,
     striping::Striping,
 };
@@ -108,6 +109,9 @@ pub struct Component {
     pub extent: Extent,
     /// Where they are.
     pub backing: Backing,
+    /// Why it has these stripes, if it was cut out of an automatic component.
+    #[serde(default)]
+    pub reason: Option<Reason>,
 }
 
 /// Why a component cannot be used.

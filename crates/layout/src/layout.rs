@@ -18,6 +18,7 @@ use crate::{
     component::{Backing, Component, ComponentError, ComponentId, END_OF_FILE, Extent, Location},
     plain::PlainLayout,
     range::ObjectRange,
+    reason::Reason,
     spec::{BackingSpec, ComponentSpec, StripeSpec},
 };
 
@@ -114,7 +115,7 @@ impl Layout {
     pub fn plain(generation: Generation, plain: PlainLayout, spec: StripeSpec) -> Self {
         let slots_next = plain.stripe_count();
         let backing = Backing::Striped { plain, first_slot: 0, spec };
-        let component = Component { id: ComponentId(1), extent: Extent::WHOLE, backing };
+        let component = Component { id: ComponentId(1), extent: Extent::WHOLE, backing, reason: None };
         Self { generation, form: Form::Plain, components: vec![component], slots_next, ids_next: 2, named_by: None }
     }
 
@@ -160,7 +161,7 @@ impl Layout {
 
     fn push(&mut self, start: u64, end: u64, backing: Backing) {
         let id = self.new_id();
-        self.components.push(Component { id, extent: Extent { start, end }, backing });
+        self.components.push(Component { id, extent: Extent { start, end }, backing, reason: None });
     }
 
     /// The stripes of a layout shown as plain.
@@ -434,13 +435,20 @@ impl Layout {
             && self.components.iter().all(added)
     }
 
-    /// Makes `extent`, a part of the automatic component at `position`, one of its own with these stripes asked for, and
-    /// returns its position. What is left before and behind it stays automatic.
-    pub fn cut(&mut self, position: usize, extent: Extent, spec: StripeSpec) -> Result<usize, LayoutError> {
+    /// Makes `extent`, a part of the automatic component at `position`, one of its own with these stripes asked for, for
+    /// this reason, and returns its position. What is left before and behind it stays automatic.
+    pub fn cut(
+        &mut self,
+        position: usize,
+        extent: Extent,
+        spec: StripeSpec,
+        reason: Reason,
+    ) -> Result<usize, LayoutError> {
         let rest = self.components[position].clone();
         assert_eq!(rest.backing, Backing::Automatic, "only what is automatic is cut");
         assert!(rest.extent.start <= extent.start && extent.end <= rest.extent.end, "a part is cut");
-        let mut parts = vec![Component { id: self.new_id(), extent, backing: Backing::Pending(spec) }];
+        let backing = Backing::Pending(spec);
+        let mut parts = vec![Component { id: self.new_id(), extent, backing, reason: Some(reason) }];
         if extent.end < rest.extent.end {
             parts.push(Component { extent: Extent { start: extent.end, ..rest.extent }, ..rest.clone() });
         }
@@ -448,7 +456,7 @@ impl Layout {
         if rest.extent.start < extent.start {
             let id = if extent.end < rest.extent.end { self.new_id() } else { rest.id };
             let before = Extent { end: extent.start, ..rest.extent };
-            parts.insert(0, Component { id, extent: before, backing: Backing::Automatic });
+            parts.insert(0, Component { id, extent: before, backing: Backing::Automatic, reason: None });
             cut += 1;
         }
         let count = self.components.len() - 1 + parts.len();
@@ -495,7 +503,7 @@ impl Layout {
         };
         let start = self.components[position].extent.start;
         let id = self.new_id();
-        let repeated = Component { id, extent: Extent { start, end: start }, backing: Backing::Pending(spec) };
+        let repeated = Component { id, extent: Extent { start, end: start }, backing: Backing::Pending(spec), reason: None };
         self.components.insert(position, repeated);
         Ok(position)
     }
@@ -530,7 +538,7 @@ impl Layout {
         if hole.end == whole.extent.end && next == Some(&Backing::Automatic) {
             self.components[position + 1].extent.start = hole.start;
         } else {
-            parts.push(Component { id: self.new_id(), extent: hole, backing: Backing::Automatic });
+            parts.push(Component { id: self.new_id(), extent: hole, backing: Backing::Automatic, reason: None });
         }
         if hole.end < whole.extent.end {
             let id = if parts.first().is_some_and(|first| first.id == whole.id) { self.new_id() } else { whole.id };

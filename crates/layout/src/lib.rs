@@ -11,6 +11,7 @@ pub mod migration;
 pub mod placement;
 pub mod plain;
 pub mod range;
+pub mod reason;
 mod request;
 pub mod spec;
 pub mod striping;
@@ -22,6 +23,7 @@ pub use layout::{Coverage, Form, Layout, LayoutError};
 pub use placement::{Placement, PlacementError, PlacementPolicy, TargetStatus};
 pub use plain::{PlainLayout, PlainLayoutError};
 pub use range::{ObjectRange, Piece};
+pub use reason::Reason;
 pub use spec::{
     BackingSpec, ComponentSpec, FileSystemDefault, LayoutSpec, ResolvedCount, ResolvedSpec, SpecError, StripeCount,
     StripeSpec, check_components, resolve,

@@ -131,8 +131,10 @@ fn layouts() -> impl Strategy<Value = Layout> {
             id: ComponentId(1),
             extent: Extent { start: 0, end: end << 16 },
             backing: Backing::Mdt { slot: 0 },
+            reason: None,
         };
-        let rest = Component { id: ComponentId(2), extent: Extent { start: end << 16, end: END_OF_FILE }, backing };
+        let extent = Extent { start: end << 16, end: END_OF_FILE };
+        let rest = Component { id: ComponentId(2), extent, backing, reason: None };
         let (slots_next, ids_next) = (1 + osts.len() as u32, 3);
         let components = vec![mdt, rest];
         Layout { generation: Generation(2), form: Form::Composite, components, slots_next, ids_next, named_by: None }

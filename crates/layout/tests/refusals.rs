@@ -16,7 +16,7 @@ fn striped(first_slot: u32, count: u16) -> Backing {
 }
 
 fn component(id: u32, start: u64, end: u64, backing: Backing) -> Component {
-    Component { id: ComponentId(id), extent: Extent { start, end }, backing }
+    Component { id: ComponentId(id), extent: Extent { start, end }, backing, reason: None }
 }
 
 /// One stripe, then two, then nothing yet.

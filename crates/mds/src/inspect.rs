@@ -223,7 +223,8 @@ fn describe_component(component: &Component) -> String {
         Backing::Extension { step_bytes } => format!("room to extend by {step_bytes}"),
         Backing::Automatic => "automatic".to_owned(),
     };
-    format!("{} [{}, {}) {what}", component.id.0, component.extent.start, end(component.extent.end))
+    let why = component.reason.map_or(String::new(), |reason| format!(", for {}", reason.name()));
+    format!("{} [{}, {}) {what}{why}", component.id.0, component.extent.start, end(component.extent.end))
 }
 
 fn end(end: u64) -> String {

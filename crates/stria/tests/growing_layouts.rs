@@ -32,9 +32,11 @@ fn a_file_grows_through_the_watermarks_and_reads_back() {
         "  0 B .. 64 KiB: on the metadata target",
         // Written by 1 MiB at a time: the same four stripes from there on.
         "  64 KiB .. 1 GiB: 4 stripes of 1 MiB on OSTs ",
+        "why: written in large requests: who moves data gets 4 OSTs from the beginning\n",
         // Where it ends depends on the free space of the disk below.
         "  1 GiB .. ",
         ": 4 stripes of 2 MiB on OSTs ",
+        "why: there were no more than 4 OSTs that took new objects\n",
         "decided when the file is written beyond ",
     ] {
         assert!(explained.contains(expected), "{expected} is missing:\n{explained}");

@@ -7,7 +7,8 @@
 //! |---|---|
 //! | 4 | number |
 //! | 16 | extent: start, end (8 each; end 2^64-1: end of file) |
-//! | 1 | backing: 0 pending, 1 striped, 2 MDT, 3 extension, 4 automatic |
+//! | 1 | backing: 0 pending, 1 striped, 2 MDT, 3 extension, 4 automatic; 128 more: a reason follows |
+//! | 0 or 1 | reason: why an automatic layout's component has so many stripes (`layout::Reason`) |
 //! | .. | pending: request; striped: first slot (4), stripes, request; MDT: slot (4); extension: step in bytes (8) |
 //!
 //! Forms 3 and 4 are 1 and 2 of a layout whose objects are named by another inode (layouts were swapped): its number (8)
@@ -21,7 +22,7 @@
 //! backing 0 striped, 2 MDT, 3 extended, 4 automatic (1); striped: request; extended: request, step in bytes (8).
 
 use layout::{
-    Backing, BackingSpec, Component, ComponentId, ComponentSpec, Extent, Form, Layout, LayoutSpec, PlainLayout,
+    Backing, BackingSpec, Component, ComponentId, ComponentSpec, Extent, Form, Layout, LayoutSpec, PlainLayout, Reason,
     StripeCount, StripeSpec,
 };
 use types::{FsResult, Generation, InodeNumber, OstIndex, limits::STRIPE_BYTES_MAX};
@@ -37,6 +38,8 @@ const BACKING_STRIPED: u8 = 1;
 const BACKING_MDT: u8 = 2;
 const BACKING_EXTENSION: u8 = 3;
 const BACKING_AUTOMATIC: u8 = 4;
+/// Added to the backing of a component: its reason follows.
+const HAS_REASON: u8 = 128;
 
 pub(super) fn encode_layout(writer: &mut Writer, layout: &Layout) {
     writer.u64(layout.generation.0);
@@ -63,25 +66,31 @@ fn encode_form(writer: &mut Writer, form: u8, layout: &Layout) {
 
 fn encode_component(writer: &mut Writer, component: &Component) {
     writer.u32(component.id.0).u64(component.extent.start).u64(component.extent.end);
+    let backing = match &component.backing {
+        Backing::Pending(_) => BACKING_STRIPES_WANTED,
+        Backing::Striped { .. } => BACKING_STRIPED,
+        Backing::Mdt { .. } => BACKING_MDT,
+        Backing::Extension { .. } => BACKING_EXTENSION,
+        Backing::Automatic => BACKING_AUTOMATIC,
+    };
+    match component.reason {
+        None => writer.u8(backing),
+        Some(reason) => writer.u8(backing | HAS_REASON).u8(reason.code()),
+    };
     match &component.backing {
-        Backing::Pending(spec) => {
-            writer.u8(BACKING_STRIPES_WANTED);
-            encode_request(writer, spec);
-        }
+        Backing::Pending(spec) => encode_request(writer, spec),
         Backing::Striped { plain, first_slot, spec } => {
-            writer.u8(BACKING_STRIPED).u32(*first_slot);
+            writer.u32(*first_slot);
             encode_stripes(writer, plain);
             encode_request(writer, spec);
         }
         Backing::Mdt { slot } => {
-            writer.u8(BACKING_MDT).u32(*slot);
+            writer.u32(*slot);
         }
         Backing::Extension { step_bytes } => {
-            writer.u8(BACKING_EXTENSION).u64(*step_bytes);
+            writer.u64(*step_bytes);
         }
-        Backing::Automatic => {
-            writer.u8(BACKING_AUTOMATIC);
-        }
+        Backing::Automatic => {}
     }
 }
 
@@ -139,7 +148,9 @@ pub(super) fn decode_layout(reader: &mut Reader<'_>) -> FsResult<Layout> {
 fn decode_component(reader: &mut Reader<'_>) -> FsResult<Component> {
     let id = ComponentId(reader.u32()?);
     let extent = Extent { start: reader.u64()?, end: reader.u64()? };
-    let backing = match reader.u8()? {
+    let kind = reader.u8()?;
+    let reason = if kind & HAS_REASON == 0 { None } else { Some(decode_reason(reader)?) };
+    let backing = match kind & !HAS_REASON {
         BACKING_STRIPES_WANTED => Backing::Pending(decode_request(reader)?),
         BACKING_STRIPED => {
             let first_slot = reader.u32()?;
@@ -150,7 +161,11 @@ fn decode_component(reader: &mut Reader<'_>) -> FsResult<Component> {
         BACKING_AUTOMATIC => Backing::Automatic,
         _ => return Err(reader.damaged("unknown backing of a component")),
     };
-    Ok(Component { id, extent, backing })
+    Ok(Component { id, extent, backing, reason })
+}
+
+fn decode_reason(reader: &mut Reader<'_>) -> FsResult<Reason> {
+    Reason::from_code(reader.u8()?).ok_or_else(|| reader.damaged("unknown reason of a component"))
 }
 
 fn decode_osts(reader: &mut Reader<'_>) -> FsResult<Vec<OstIndex>> {
@@ -288,6 +303,9 @@ mod tests {
         let plain = PlainLayout { stripe_bytes: 1 << 20, osts: vec![OstIndex(3), OstIndex(0)] };
         let mut composite = Layout::composite(&components());
         composite.instantiate(1, plain.clone(), request()).unwrap();
+        let rest = composite.components.len() - 1;
+        let extent = Extent { start: 1 << 30, end: 2 << 30 };
+        composite.cut(rest, extent, request(), Reason::Share).unwrap();
         let plain = Layout::plain(Generation(9), plain, request());
         let (swapped_plain, swapped_composite) =
             layout::swap::swapped((InodeNumber(1), &composite), (InodeNumber(2), &plain));

@@ -137,7 +137,7 @@ impl Transaction<'_> {
             ..StripeSpec::default()
         };
         let plain = self.place_with_room(&stripes, next.bytes_per_stripe())?;
-        let position = layout.cut(position, next.extent, stripes.clone()).map_err(refused)?;
+        let position = layout.cut(position, next.extent, stripes.clone(), next.reason).map_err(refused)?;
         layout.instantiate(position, plain, stripes).map_err(refused)
     }
 

@@ -3,8 +3,8 @@
 use std::fmt::Write as _;
 
 use layout::{
-    Backing, Component, Form, Layout, Location,
-    automatic::{self, LARGE_REQUEST_STRIPES, WATERMARKS},
+    Backing, Component, Form, Layout, Location, Reason,
+    automatic::{self, WATERMARKS},
     cost::{self, Hardware, Part},
     migration::{Comparison, WORTH_PERCENT},
 };
@@ -106,6 +106,7 @@ fn component_json(
         "held_by": held_by(layout, component),
         "stripe_count": component.slots().len(),
         "why": why,
+        "reason": component.reason.map(Reason::name),
         "bytes": part.map(|part| part.extent.bytes()),
         "one_client_bytes_per_second": part.filter(|part| part.osts > 0).map(Part::one_client_speed),
         "all_clients_bytes_per_second": part.map(|part| part.all_clients_speed(hardware)),
@@ -147,29 +148,31 @@ fn why(layout: &Layout, component: &Component) -> String {
         Backing::Extension { .. } => "asked for with -z".to_owned(),
         Backing::Mdt { .. } => "a small file costs one request to the metadata server and none to an OST".to_owned(),
         Backing::Striped { .. } if !automatic::is_automatic(layout) => "asked for, or the default here".to_owned(),
-        Backing::Striped { plain, .. } => why_automatic(extent.start, plain.stripe_count()),
+        Backing::Striped { plain, .. } => match component.reason {
+            Some(reason) => why_automatic(reason, extent.start, plain.stripe_count()),
+            None => "asked for, or decided before reasons were kept".to_owned(),
+        },
     }
 }
 
 /// Why the policy gave so many stripes from `start` on.
-fn why_automatic(start: u64, stripes: u32) -> String {
+fn why_automatic(reason: Reason, start: u64, stripes: u32) -> String {
     let watermark = WATERMARKS.iter().find(|watermark| start < watermark.end).unwrap_or(&WATERMARKS[0]);
-    let usual = watermark.stripe_count;
-    if stripes > usual {
-        let large = if stripes <= LARGE_REQUEST_STRIPES { "large requests, " } else { "" };
-        return format!(
-            "{stripes} instead of {usual}, for one of these: {large}several writers, a length given first, large files with such names"
-        );
+    let osts = counted(u64::from(stripes), "OST");
+    match reason {
+        Reason::Position if watermark.stripe_count == 1 => {
+            format!("up to {} one object is enough, and costs least", bytes(watermark.end))
+        }
+        Reason::Position => format!("beyond {} a file is worth {osts}", bytes(start)),
+        Reason::LargeRequests => format!("written in large requests: who moves data gets {osts} from the beginning"),
+        Reason::Size => format!("the file was known to become larger, and worth {osts}"),
+        Reason::Names => format!("the last files of such a name became larger: worth {osts}"),
+        Reason::Writers => format!("several wrote the file at a time: {osts} for them"),
+        Reason::OutOfStep => format!("with {osts}, writers of equal blocks do not all go on to the same one"),
+        Reason::Share => format!("{osts} was the share of a file, of all that were written at a time"),
+        Reason::Osts => format!("there were no more than {osts} that took new objects"),
+        Reason::Room => format!("no more than {osts} had room for it"),
     }
-    if stripes < usual && usual < types::limits::STRIPE_COUNT_MAX {
-        return format!(
-            "{stripes} instead of {usual}: there were no more OSTs with room, or as many files written at a time to share them"
-        );
-    }
-    if usual == 1 {
-        return format!("up to {} one object is enough, and costs least", bytes(watermark.end));
-    }
-    format!("beyond {} a file is worth {}", bytes(start), counted(u64::from(stripes), "OST"))
 }
 
 /// A plain layout that one client would be faster with.
@@ -212,7 +215,8 @@ mod tests {
         let mut layout = Layout::composite(&[ComponentSpec { end: END_OF_FILE, backing: BackingSpec::Automatic }]);
         for (start, end, osts) in [(0, 64 << 20, 0..1), (64 << 20, 1 << 30, 1..5)] {
             let position = layout.components.len() - 1;
-            let cut = layout.cut(position, Extent { start, end }, StripeSpec::default()).unwrap();
+            let extent = Extent { start, end };
+            let cut = layout.cut(position, extent, StripeSpec::default(), Reason::Position).unwrap();
             let plain = PlainLayout { stripe_bytes: 1 << 20, osts: osts.map(OstIndex).collect() };
             layout.instantiate(cut, plain, StripeSpec::default()).unwrap();
         }
@@ -244,10 +248,19 @@ f: 200 MiB in 5 objects; automatic: the layout grows with the file
     }
 
     #[test]
-    fn unusual_counts_are_justified() {
-        assert!(why_automatic(4 << 20, 6).starts_with("6 instead of 1, for one of these: several writers, a length"));
-        assert!(why_automatic(4 << 20, 4).starts_with("4 instead of 1, for one of these: large requests, several"));
-        assert!(why_automatic(64 << 20, 2).starts_with("2 instead of 4: there were no more OSTs"));
-        assert_eq!(why_automatic(16 << 30, 64), "beyond 16 GiB a file is worth 64 OSTs");
+    fn what_was_decided_is_justified_by_what_decided_it() {
+        let mut layout = automatic_file();
+        let json = |layout: &Layout| explain("f", layout, 200 << 20, 8, SPEEDS).json["components"][1].clone();
+        assert_eq!(json(&layout)["reason"], "position");
+        layout.components[1].reason = Some(Reason::Writers);
+        assert_eq!(json(&layout)["reason"], "writers");
+        assert_eq!(json(&layout)["why"], "several wrote the file at a time: 4 OSTs for them");
+        layout.components[1].reason = None;
+        assert!(json(&layout)["reason"].is_null());
+        assert_eq!(json(&layout)["why"], "asked for, or decided before reasons were kept");
+        let all: std::collections::BTreeSet<String> =
+            Reason::ALL.iter().map(|reason| why_automatic(*reason, 16 << 30, 64)).collect();
+        assert_eq!(all.len(), Reason::ALL.len(), "each says something of its own");
+        assert_eq!(why_automatic(Reason::Position, 16 << 30, 64), "beyond 16 GiB a file is worth 64 OSTs");
     }
 }
