@@ -11,7 +11,9 @@
 //!   `penalty / 2 + available * (100 - qos_prio_free) / 100`; with every stripe placed, each penalty falls by
 //!   `available * (100 - qos_prio_free) / 100 / (targets - 1)`. So `qos_prio_free` 100 looks at space alone, and smaller
 //!   values push away from targets chosen recently. Penalties are forgotten when round robin takes over again.
-//!   (Lustre has a second penalty per server; here a target stands for itself.)
+//!   (Lustre has a second penalty per server; here a target stands for itself.) A target with objects that are being written
+//!   to counts as if its weight were shared among them and the new one (not in Lustre; at `qos_prio_free` 90, more below it,
+//!   not at all at 100): the emptiest one does not get every stripe while it is the busiest.
 //!
 //! Left out: targets that are inactive, not connected, read-only, without creation, or full (less free than
 //! `reserved_permille` of the capacity, Lustre's `reserved_mb_low` of 0.1%, or than `reserved_bytes`). Degraded targets are
@@ -29,6 +31,10 @@ use types::{
 };
 
 use crate::spec::{ResolvedCount, ResolvedSpec};
+
+/// What is left of 100 by the default priority of free space: with it, an object that is being written to counts as much as
+/// the one to be placed.
+const LOAD_SCALE: u32 = 10;
 
 /// The parameters of placement, under Lustre's names.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -253,7 +259,7 @@ impl Placement {
     ) {
         let all = targets.clone();
         for _ in 0..wanted {
-            let position = self.draw(&targets, dice);
+            let position = self.draw(&targets, policy, dice);
             let target = targets.swap_remove(position);
             chosen.push(target.index);
             self.penalise(target, &all, policy);
@@ -261,23 +267,28 @@ impl Placement {
     }
 
     /// Position of the target drawn.
-    fn draw(&self, targets: &[&TargetStatus], dice: &mut Dice) -> usize {
-        let weight = |target: &TargetStatus| {
-            target.bytes_available.saturating_sub(self.penalties.get(&target.index).copied().unwrap_or(0))
-        };
-        let total: u128 = targets.iter().map(|target| u128::from(weight(target))).sum();
+    fn draw(&self, targets: &[&TargetStatus], policy: &PlacementPolicy, dice: &mut Dice) -> usize {
+        let total: u128 = targets.iter().map(|target| u128::from(self.weight(target, policy))).sum();
         if total == 0 {
             return dice.below(targets.len() as u128) as usize;
         }
         let mut point = dice.below(total);
         for (position, target) in targets.iter().enumerate() {
-            let weight = u128::from(weight(target));
+            let weight = u128::from(self.weight(target, policy));
             if point < weight {
                 return position;
             }
             point -= weight;
         }
         unreachable!("the point lies below the sum of the weights")
+    }
+
+    fn weight(&self, target: &TargetStatus, policy: &PlacementPolicy) -> u64 {
+        let penalty = self.penalties.get(&target.index).copied().unwrap_or(0);
+        let free = target.bytes_available.saturating_sub(penalty);
+        let besides_space = u128::from(100 - policy.qos_prio_free.min(100));
+        let shared = u128::from(LOAD_SCALE) + u128::from(target.objects_written) * besides_space;
+        (u128::from(free) * u128::from(LOAD_SCALE) / shared) as u64
     }
 
     fn penalise(&mut self, used: &TargetStatus, all: &[&TargetStatus], policy: &PlacementPolicy) {
@@ -425,6 +436,22 @@ mod tests {
                 assert!(spread(&first) <= 2 + files / u64::from(osts) / 10, "{osts} OSTs, {count}: first {first:?}");
             }
         }
+    }
+
+    #[test]
+    fn the_emptier_target_gets_less_while_it_is_the_busier_one() {
+        let share = |objects_written: u32, qos_prio_free: u32| {
+            let busy = TargetStatus { objects_written, ..target(1, 800 * GIB) };
+            let policy = PlacementPolicy { qos_prio_free, ..PlacementPolicy::default() };
+            let (all, _) = place(&[target(0, 200 * GIB), busy], &[1], 10_000, &policy);
+            all[1] / 100
+        };
+        // Space alone: 80 %. Shared by four: 50 %.
+        assert!((70..=85).contains(&share(0, 90)), "{}", share(0, 90));
+        assert!((40..=60).contains(&share(3, 90)), "{}", share(3, 90));
+        assert!(share(30, 90) < 20, "{}", share(30, 90));
+        assert!(share(3, 60) < share(3, 90), "{} {}", share(3, 60), share(3, 90));
+        assert!((78..=82).contains(&share(30, 100)), "{}", share(30, 100));
     }
 
     #[test]
