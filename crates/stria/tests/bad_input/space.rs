@@ -93,22 +93,28 @@ fn new_files_find_space_as_long_as_any_target_has_some() {
     site.expect_clean();
 }
 
+/// Bytes of the files that [`make_on`] makes.
+const MADE_BYTES: usize = 3_000_100;
+
+/// A file with an automatic layout and its data, all of ones, whose first stripe is on this OST.
+#[track_caller]
+fn make_on(site: &Site, name: &str, ost: u16) {
+    wait_for("placement on the target", PATIENCE, || {
+        let _ = fs::remove_file(site.path(name));
+        // The other target may be full of what was just removed, before the metadata server knows of this one.
+        fs::write(site.path(name), vec![1; MADE_BYTES]).ok()?;
+        (site.ost_of(name) == ost).then_some(())
+    });
+}
+
 /// Its data stay where they are, and what is written from then on lies elsewhere, whoever has it open.
 #[test]
 fn a_file_goes_on_elsewhere_when_its_target_fills_up() {
     let site = site_with_small(2, &["ost0"]);
     site.ctl(&["set_param", "obdfilter.stria-OST0001.no_create=1"]);
-    let make_on = |name: &str, ost: u16| {
-        wait_for("placement on the target", PATIENCE, || {
-            let _ = fs::remove_file(site.path(name));
-            // The other target may be full of what was just removed, before the metadata server knows of this one.
-            fs::write(site.path(name), vec![1; 3_000_100]).ok()?;
-            (site.ost_of(name) == ost).then_some(())
-        });
-    };
-    make_on("log", 0);
+    make_on(&site, "log", 0);
     site.ctl(&["set_param", "obdfilter.stria-OST0001.no_create=0"]);
-    make_on("probe", 1);
+    make_on(&site, "probe", 1);
     let reader = File::open(site.path("log")).unwrap();
     let ballast = site.place("ost0/ballast");
     fill(&ballast);
@@ -130,6 +136,44 @@ fn a_file_goes_on_elsewhere_when_its_target_fills_up() {
     fs::remove_file(&ballast).unwrap();
     site.expect_clean();
     fs::remove_file(site.path("log")).unwrap();
+}
+
+/// What it has is overwritten where it lies, as often as one likes; what it gets lies elsewhere, behind its end, in holes and
+/// behind these.
+#[test]
+fn a_file_on_a_full_target_is_overwritten_and_grows() {
+    let site = site_with_small(2, &["ost0"]);
+    site.ctl(&["set_param", "obdfilter.stria-OST0001.no_create=1"]);
+    make_on(&site, "file", 0);
+    site.file_on("chosen", 0);
+    let filled = fill(&site.path("chosen"));
+    expect_full(&site, "OST0000");
+    site.ctl(&["set_param", "obdfilter.stria-OST0001.no_create=0"]);
+    let file = File::options().read(true).write(true).open(site.path("file")).unwrap();
+    for mark in 2..6 {
+        file.write_all_at(&vec![mark; MADE_BYTES], 0).unwrap();
+        file.sync_all().unwrap();
+    }
+    let far = 40 << 20;
+    let mut expected = vec![0; far + 5000];
+    expected[..MADE_BYTES].fill(5);
+    for (start, bytes, mark) in
+        [(MADE_BYTES, 2 << 20, 6), (far, 5000, 7), (20 << 20, 1 << 20, 8), (1_000_000, 4 << 20, 9)]
+    {
+        file.write_all_at(&vec![mark; bytes], start as u64).unwrap();
+        expected[start..start + bytes].fill(mark);
+    }
+    assert!(fs::read(site.path("file")).unwrap() == expected);
+    // Where somebody chose the target, it is as he chose: what lies there can be overwritten, and no more fits.
+    let chosen = File::options().read(true).write(true).open(site.path("chosen")).unwrap();
+    chosen.write_all_at(&vec![9; 4 << 20], 0).unwrap();
+    chosen.sync_all().unwrap();
+    // (Some room may have come back meanwhile.)
+    let filled = filled + fill(&site.path("chosen"));
+    let data = fs::read(site.path("chosen")).unwrap();
+    assert!(data.len() as u64 == filled && data[..4 << 20].iter().all(|byte| *byte == 9));
+    drop((file, chosen));
+    site.expect_clean();
 }
 
 /// The tables of a metadata target have their device to themselves until somebody else fills it: creating ends with ENOSPC
