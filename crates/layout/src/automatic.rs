@@ -43,7 +43,7 @@ use crate::{
     component::{Backing, Component, END_OF_FILE, Extent},
     layout::{COMPONENTS_MAX, Layout},
     reason::Reason,
-    spec::{BackingSpec, ComponentSpec},
+    spec::{BackingSpec, ComponentSpec, LayoutSpec},
 };
 
 const MIB: u64 = 1 << 20;
@@ -161,6 +161,12 @@ pub fn components(bytes_on_mdt_max: u64) -> Vec<ComponentSpec> {
         return vec![rest];
     }
     vec![ComponentSpec { end: BYTES_ON_MDT, backing: BackingSpec::Mdt }, rest]
+}
+
+/// What asks for these components: an automatic layout if they are what one begins with.
+pub fn recognised(asked: Vec<ComponentSpec>) -> LayoutSpec {
+    let is_beginning = [0, BYTES_ON_MDT].into_iter().any(|bytes_on_mdt_max| components(bytes_on_mdt_max) == asked);
+    if is_beginning { LayoutSpec::Automatic } else { LayoutSpec::Composite(asked) }
 }
 
 /// The watermark below which the byte at `offset` lies, and where the one before it ends.

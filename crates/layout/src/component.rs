@@ -132,6 +132,11 @@ pub enum ComponentError {
 }
 
 impl Component {
+    /// Whether its stripes are, or are to be, decided by the file system.
+    pub fn is_automatic(&self) -> bool {
+        self.backing == Backing::Automatic || self.reason.is_some()
+    }
+
     /// Whether writes can go to it.
     pub fn is_instantiated(&self) -> bool {
         matches!(self.backing, Backing::Striped { .. } | Backing::Mdt { .. })

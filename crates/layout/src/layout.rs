@@ -503,7 +503,8 @@ impl Layout {
         };
         let start = self.components[position].extent.start;
         let id = self.new_id();
-        let repeated = Component { id, extent: Extent { start, end: start }, backing: Backing::Pending(spec), reason: None };
+        let repeated =
+            Component { id, extent: Extent { start, end: start }, backing: Backing::Pending(spec), reason: None };
         self.components.insert(position, repeated);
         Ok(position)
     }

@@ -8,23 +8,26 @@
 //!  32 16 pool (v3 and exact OSTs only), then per object: 16 FID, 4 generation, 4 OST
 //! components, 0x0BD60BD0
 //!   0  4 magic    4  4 size    8  4 generation    12  2 flags    14  2 components    16  2 mirrors - 1    18 14 zero
-//!  32 48 per component: 0 4 id    4 4 flags: 0x10 init, 0x40 extension    8 8 start    16 8 end
+//!  32 48 per component: 0 4 id    4 4 flags: 0x10 init, 0x40 extension, 0x4000_0000 automatic    8 8 start    16 8 end
 //!          24 4 offset of its stripes    28 4 their size    32 16 zero
 //! ```
 //!
 //! Objects are shown by FIDs (inode number : slot : 0). Reading gives a request: objects are ignored, because a layout that
 //! is set on another file gets its own. Reading never panics, whatever the bytes.
 //!
-//! Downside: what Lustre has no words for is not kept: automatic components become stripes of the default count.
+//! Components that the file system decides, or decided, bear a flag of StriaFS's own: whoever knows it asks for an automatic
+//! layout again, also of a file whose components have their stripes by now. Who does not sees these, or for what is not decided
+//! yet stripes of the default count.
 
 use std::ops::Range;
 
 use types::{Fid, InodeNumber, OstIndex, limits::STRIPE_COUNT_MAX};
 
 use crate::{
+    automatic,
     component::{Backing, Component, END_OF_FILE},
     layout::{COMPONENTS_MAX, Form, Layout},
-    spec::{BackingSpec, ComponentSpec, LayoutSpec, POOL_NAME_BYTES_MAX, StripeCount, StripeSpec},
+    spec::{self, BackingSpec, ComponentSpec, LayoutSpec, POOL_NAME_BYTES_MAX, StripeCount, StripeSpec},
 };
 
 /// Magic of stripes.
@@ -51,6 +54,8 @@ const PATTERN_MDT: u32 = 0x100;
 const PATTERN_OVERSTRIPED: u32 = 0x200;
 const FLAG_INIT: u32 = 0x10;
 const FLAG_EXTENSION: u32 = 0x40;
+/// Not Lustre's, which uses bits 0 to 10 and 31.
+const FLAG_AUTOMATIC: u32 = 0x4000_0000;
 const ANY_OST: u16 = 0xffff;
 const ALL_OSTS: u16 = 0xffff;
 /// Extension sizes are in units of this many bytes (SEL_UNIT_SIZE).
@@ -226,23 +231,29 @@ pub fn encode(inode: InodeNumber, layout: &Layout) -> Vec<u8> {
     bytes
 }
 
-/// The default layout of a directory; `None`: it is automatic, for which this form has no words.
-pub fn encode_default(spec: &LayoutSpec) -> Option<Vec<u8>> {
+/// The default layout of a directory.
+pub fn encode_default(spec: &LayoutSpec) -> Vec<u8> {
     let mut bytes = Vec::new();
-    match spec {
-        LayoutSpec::Automatic => return None,
-        LayoutSpec::Plain(stripes) => Stripes::asked(stripes).encode(&mut bytes, InodeNumber(0)),
-        LayoutSpec::Composite(components) => {
-            let layout = Layout::composite(components);
-            let encoded = layout.components.iter().map(|component| {
-                let mut one = Vec::new();
-                Stripes { owner: None, ..Stripes::of(component, InodeNumber(0)) }.encode(&mut one, InodeNumber(0));
-                one
-            });
-            encode_composite(&mut bytes, 0, &layout.components, &encoded.collect::<Vec<_>>(), true);
+    let of_policy;
+    let components = match spec {
+        LayoutSpec::Automatic => {
+            of_policy = automatic::components(automatic::BYTES_ON_MDT);
+            &of_policy
         }
-    }
-    Some(bytes)
+        LayoutSpec::Plain(stripes) => {
+            Stripes::asked(stripes).encode(&mut bytes, InodeNumber(0));
+            return bytes;
+        }
+        LayoutSpec::Composite(components) => components,
+    };
+    let layout = Layout::composite(components);
+    let encoded = layout.components.iter().map(|component| {
+        let mut one = Vec::new();
+        Stripes { owner: None, ..Stripes::of(component, InodeNumber(0)) }.encode(&mut one, InodeNumber(0));
+        one
+    });
+    encode_composite(&mut bytes, 0, &layout.components, &encoded.collect::<Vec<_>>(), true);
+    bytes
 }
 
 fn encode_composite(
@@ -264,7 +275,8 @@ fn encode_composite(
         let init = if component.is_instantiated() && !is_default { FLAG_INIT } else { 0 };
         let extension = if matches!(component.backing, Backing::Extension { .. }) { FLAG_EXTENSION } else { 0 };
         put32(bytes, if is_default { 0 } else { component.id.0 });
-        put32(bytes, init | extension);
+        let automatic = if component.is_automatic() { FLAG_AUTOMATIC } else { 0 };
+        put32(bytes, init | extension | automatic);
         put64(bytes, component.extent.start);
         put64(bytes, component.extent.end);
         put32(bytes, offset as u32);
@@ -301,7 +313,7 @@ impl Fields<'_> {
 pub fn decode(bytes: &[u8]) -> Result<LayoutSpec, LovError> {
     let fields = Fields(bytes);
     match fields.u32(0)? {
-        COMPOSITE_MAGIC => decode_composite(&fields).map(LayoutSpec::Composite),
+        COMPOSITE_MAGIC => decode_composite(&fields).map(automatic::recognised),
         _ => match decode_stripes(bytes)? {
             Decoded::Striped(stripes, _) => Ok(LayoutSpec::Plain(stripes)),
             Decoded::Mdt => Err(LovError::Pattern(PATTERN_MDT)),
@@ -342,6 +354,7 @@ fn decode_composite(fields: &Fields<'_>) -> Result<Vec<ComponentSpec>, LovError>
         }
         at = end;
         let backing = match stripes {
+            _ if flags & FLAG_AUTOMATIC != 0 => BackingSpec::Automatic,
             Decoded::Mdt => BackingSpec::Mdt,
             Decoded::Striped(_, units) if flags & FLAG_EXTENSION != 0 => {
                 let step_bytes = u64::from(units) * EXTENSION_UNIT_BYTES;
@@ -356,7 +369,7 @@ fn decode_composite(fields: &Fields<'_>) -> Result<Vec<ComponentSpec>, LovError>
             }
             Decoded::Striped(stripes, _) => BackingSpec::Striped(stripes),
         };
-        components.push(ComponentSpec { end, backing });
+        spec::push(&mut components, ComponentSpec { end, backing });
     }
     Ok(components)
 }

@@ -51,7 +51,7 @@ fn plain_layouts_are_written_and_read_as_lustre_does() {
     assert_eq!(decode(&bytes(PLAIN)), Ok(LayoutSpec::Plain(count(1))));
     assert_eq!(decode(&bytes(C4)), Ok(LayoutSpec::Plain(count(2))));
     let default = LayoutSpec::Plain(count(2));
-    assert_eq!(encode_default(&default).unwrap(), bytes(DIRECTORY));
+    assert_eq!(encode_default(&default), bytes(DIRECTORY));
     assert_eq!(decode(&bytes(DIRECTORY)), Ok(default));
 }
 
@@ -85,15 +85,38 @@ fn requests_survive_the_way_there_and_back() {
     let all = StripeSpec { stripe_count: StripeCount::All, ..StripeSpec::default() };
     for stripes in [pool, exact.clone(), per_ost, over, all, StripeSpec::default()] {
         let spec = LayoutSpec::Plain(stripes);
-        assert_eq!(decode(&encode_default(&spec).unwrap()), Ok(spec));
+        assert_eq!(decode(&encode_default(&spec)), Ok(spec));
     }
     let composite = LayoutSpec::Composite(vec![
         ComponentSpec { end: 1 << 20, backing: BackingSpec::Striped(exact) },
         ComponentSpec { end: 1 << 30, backing: BackingSpec::Extended(count(2), 64 << 20) },
         ComponentSpec { end: END_OF_FILE, backing: BackingSpec::Extended(count(4), 128 << 20) },
     ]);
-    assert_eq!(decode(&encode_default(&composite).unwrap()), Ok(composite));
-    assert_eq!(encode_default(&LayoutSpec::Automatic), None);
+    assert_eq!(decode(&encode_default(&composite)), Ok(composite));
+    assert_eq!(decode(&encode_default(&LayoutSpec::Automatic)), Ok(LayoutSpec::Automatic));
+}
+
+/// Whatever it has become; its stripes are there to see, for whoever does not know the flag.
+#[test]
+fn an_automatic_layout_is_read_as_one() {
+    let mut layout = Layout::composite(&automatic::components(automatic::BYTES_ON_MDT));
+    assert_eq!(decode(&encode(inode(5), &layout)), Ok(LayoutSpec::Automatic));
+    let extent = Extent { start: 64 << 10, end: 64 << 20 };
+    let cut = layout.cut(1, extent, count(2), crate::Reason::LargeRequests).unwrap();
+    layout.instantiate(cut, plain(&[1, 2]), count(2)).unwrap();
+    let mut written = encode(inode(5), &layout);
+    assert_eq!(decode(&written), Ok(LayoutSpec::Automatic));
+    for component in 0..layout.components.len() {
+        let flags = COMPOSITE_BYTES + component * ENTRY_BYTES + 7;
+        written[flags] &= !0x40;
+    }
+    let end = |end, backing| ComponentSpec { end, backing };
+    let seen = [
+        end(64 << 10, BackingSpec::Mdt),
+        end(64 << 20, BackingSpec::Striped(count(2))),
+        end(END_OF_FILE, BackingSpec::Striped(StripeSpec::default())),
+    ];
+    assert_eq!(decode(&written), Ok(LayoutSpec::Composite(seen.to_vec())));
 }
 
 #[test]

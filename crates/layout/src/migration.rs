@@ -94,7 +94,8 @@ mod tests {
         let mut start = 0;
         for (end, count) in parts {
             let position = layout.components.len() - 1;
-            let cut = layout.cut(position, Extent { start, end: *end }, StripeSpec::default(), Reason::Position).unwrap();
+            let cut =
+                layout.cut(position, Extent { start, end: *end }, StripeSpec::default(), Reason::Position).unwrap();
             let plain = PlainLayout { stripe_bytes: MIB, osts: (0..*count).map(OstIndex).collect() };
             layout.instantiate(cut, plain, StripeSpec::default()).unwrap();
             start = *end;

@@ -1,11 +1,13 @@
 //! From a layout back to the request that makes another like it: for copies of files, and for defaults taken from files.
 //!
-//! Counts, sizes, extents and pools are kept; OSTs that were chosen are not, those that were asked for are.
+//! Counts, sizes, extents and pools are kept; OSTs that were chosen are not, those that were asked for are. What was decided
+//! automatically is decided anew.
 
 use crate::{
+    automatic,
     component::{Backing, Component},
     layout::{Form, Layout},
-    spec::{BackingSpec, ComponentSpec, LayoutSpec, StripeCount, StripeSpec},
+    spec::{self, BackingSpec, ComponentSpec, LayoutSpec, StripeCount, StripeSpec},
 };
 
 impl Layout {
@@ -16,7 +18,7 @@ impl Layout {
             (Form::Plain, [Component { backing: Backing::Striped { plain, spec, .. }, .. }]) => {
                 Some(LayoutSpec::Plain(stripes(spec, plain.stripe_count(), plain.stripe_bytes)))
             }
-            _ => Some(LayoutSpec::Composite(components(&self.components))),
+            _ => Some(automatic::recognised(components(&self.components))),
         }
     }
 }
@@ -26,6 +28,7 @@ fn components(components: &[Component]) -> Vec<ComponentSpec> {
     for component in components {
         let end = component.extent.end;
         let backing = match &component.backing {
+            _ if component.is_automatic() => BackingSpec::Automatic,
             Backing::Pending(spec) => BackingSpec::Striped(spec.clone()),
             Backing::Striped { plain, spec, .. } => {
                 BackingSpec::Striped(stripes(spec, plain.stripe_count(), plain.stripe_bytes))
@@ -44,7 +47,7 @@ fn components(components: &[Component]) -> Vec<ComponentSpec> {
                 BackingSpec::Extended(StripeSpec::default(), *step_bytes)
             }
         };
-        asked.push(ComponentSpec { end, backing });
+        spec::push(&mut asked, ComponentSpec { end, backing });
     }
     asked
 }
@@ -64,7 +67,7 @@ mod tests {
     use types::{Generation, OstIndex};
 
     use super::*;
-    use crate::{END_OF_FILE, PlainLayout};
+    use crate::{END_OF_FILE, Extent, PlainLayout, Reason};
 
     fn count(count: u32) -> StripeSpec {
         StripeSpec { stripe_count: StripeCount::Exactly(count), stripe_bytes: Some(1 << 20), ..StripeSpec::default() }
@@ -83,6 +86,24 @@ mod tests {
         let plain = PlainLayout { stripe_bytes: 1 << 20, osts: vec![OstIndex(3), OstIndex(1)] };
         layout.instantiate(1, plain, count(2)).unwrap();
         assert_eq!(layout.request(), Some(LayoutSpec::Composite(asked)), "objects change nothing");
+    }
+
+    /// A copy is decided by what is known when it is written.
+    #[test]
+    fn a_layout_that_grew_by_itself_asks_to_grow_by_itself() {
+        for bytes_on_mdt_max in [0, 1 << 20] {
+            let mut layout = Layout::composite(&automatic::components(bytes_on_mdt_max));
+            let (rest, extent) = (layout.components.len() - 1, Extent { start: 4 << 20, end: 64 << 20 });
+            let cut = layout.cut(rest, extent, count(2), Reason::Writers).unwrap();
+            let plain = PlainLayout { stripe_bytes: 1 << 20, osts: vec![OstIndex(3), OstIndex(1)] };
+            layout.instantiate(cut, plain, count(2)).unwrap();
+            assert_eq!(layout.request(), Some(LayoutSpec::Automatic));
+        }
+        let first = ComponentSpec { end: 1 << 20, backing: BackingSpec::Striped(count(3)) };
+        let rest = ComponentSpec { end: END_OF_FILE, backing: BackingSpec::Automatic };
+        let mut layout = Layout::composite(&[first.clone(), rest.clone()]);
+        layout.cut(1, Extent { start: 1 << 20, end: 4 << 20 }, count(1), Reason::Position).unwrap();
+        assert_eq!(layout.request(), Some(LayoutSpec::Composite(vec![first, rest])), "what was asked for is kept");
     }
 
     #[test]

@@ -305,6 +305,16 @@ impl LayoutSpec {
     }
 }
 
+/// Adds a component behind the others. What is automatic behind what is automatic is one component.
+pub(crate) fn push(components: &mut Vec<ComponentSpec>, next: ComponentSpec) {
+    match components.last_mut() {
+        Some(last) if last.backing == BackingSpec::Automatic && next.backing == BackingSpec::Automatic => {
+            last.end = next.end;
+        }
+        _ => components.push(next),
+    }
+}
+
 /// Whether these components can follow each other from `start` on.
 pub fn check_components(components: &[ComponentSpec], start: u64, bytes_on_mdt_max: u64) -> Result<(), SpecError> {
     // An extended component becomes two.

@@ -49,7 +49,7 @@ fn layouts_are_read_as_attributes() {
     let root = system.root();
     succeed(&system, "cd $A && mkdir d && lfs setstripe -c 2 -S 1M d && touch plain && mkdir none");
     succeed(&system, "cd $A && lfs setstripe -E 4M -c 1 -S 1M -E -1 -c 3 composite");
-    let default = lov::encode_default(&LayoutSpec::Plain(count(2))).expect("plain");
+    let default = lov::encode_default(&LayoutSpec::Plain(count(2)));
     assert_eq!(value(&root.join("d"), "lustre.lov"), default);
     let components = [(4 << 20, 1), (END_OF_FILE, 3)];
     let component = |(end, stripes)| ComponentSpec { end, backing: BackingSpec::Striped(count(stripes)) };
@@ -111,6 +111,35 @@ fn tar_keeps_the_layouts_of_files_and_directories() {
     succeed(&system, "mkdir $B/copy && tar -C $B/copy --xattrs --xattrs-include='*' -xpf $A/tar");
     succeed(&system, "diff -r $A/tree $B/copy/tree");
     assert_eq!(layouts(&system, "$A/copy/tree"), layouts(&system, "$A/tree"));
+    system.finish();
+}
+
+/// How wide it becomes is decided anew; so are new files of a directory whose default is automatic where that of the file system
+/// is not.
+#[test]
+fn copies_of_automatic_layouts_are_automatic() {
+    let system = FileSystem::start(Transport::Tcp, 2);
+    succeed(
+        &system,
+        "cd $A && mkdir tree && head -c 3M /dev/urandom > tree/large && echo text > tree/small && touch tree/empty",
+    );
+    succeed(&system, "cd $A && mkdir tree/d && printf 'lmm_pattern: automatic\\n' | lfs setstripe -y - tree/d");
+    assert_eq!(succeed(&system, "lfs getstripe --component-count $B/tree/large"), "3\n", "it has grown");
+    succeed(&system, "mkdir $A/plain && lfs setstripe -c 1 $A/plain");
+    let tar = "tar --xattrs --xattrs-include='*'";
+    succeed(&system, &format!("mkdir $B/plain/tar && {tar} -C $A -cf - tree | {tar} -C $B/plain/tar -xpf -"));
+    succeed(&system, "rsync -aX $A/tree $B/rsync && cp -a $A/tree $B/cp");
+    for copy in ["plain/tar/tree", "rsync/tree", "cp"] {
+        succeed(&system, &format!("diff -r $A/tree $B/{copy} && touch $B/{copy}/d/new"));
+        for file in ["large", "small", "empty", "d/new"] {
+            let explained = succeed(&system, &format!("stria explain $B/{copy}/{file}"));
+            assert!(explained.contains("automatic: the layout grows with the file"), "{copy}: {explained}");
+            assert!(!explained.contains("asked for"), "{copy}: {explained}");
+        }
+    }
+    // Of what it has become nothing is taken over.
+    succeed(&system, "lfs setstripe --copy=$A/tree/large $A/plain/new");
+    assert_eq!(succeed(&system, "lfs getstripe --component-count $B/plain/new"), "2\n");
     system.finish();
 }
 

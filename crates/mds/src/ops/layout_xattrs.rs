@@ -45,7 +45,7 @@ pub(crate) fn get(who: &Credentials, inode: &Inode, name: &[u8]) -> FsResult<Mdt
 fn binary(inode: &Inode) -> Option<Vec<u8>> {
     match &inode.data {
         InodeData::Regular(layout) => Some(lov::encode(inode.number(), layout)),
-        _ => own_default(inode).and_then(lov::encode_default),
+        _ => own_default(inode).map(lov::encode_default),
     }
 }
 
