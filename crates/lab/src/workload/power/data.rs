@@ -22,7 +22,7 @@ use super::{
     alarm::Alarm,
     block::{BLOCK, Version, contents, version_of},
     commit_bound,
-    ledger::{BLOCKS, FileLedger, Ledger, Removed},
+    ledger::{BLOCKS, Change, FileLedger, Ledger, Removed},
 };
 use crate::{
     Random, Simulation,
@@ -231,7 +231,8 @@ impl Worker {
         let blocks = self.pick_blocks();
         let sync = self.random.below(SYNCHRONOUS_ONE_IN) == 0;
         let Some(file) = self.file(name).await? else { return Ok(()) };
-        let version = self.ledger.lock().begin(name, blocks.clone(), false);
+        let change = if sync { Change::SynchronousWrite } else { Change::Write };
+        let version = self.ledger.lock().begin(name, blocks.clone(), change);
         let data: Vec<u8> = blocks.clone().flat_map(|block| contents(block, version)).collect();
         let options = WriteOptions { append: false, sync, keep_set_id: true };
         let bytes = data.len();
@@ -253,7 +254,7 @@ impl Worker {
     async fn truncate(&self, name: &str) -> Verdict {
         let size = self.random.below(BLOCKS);
         let Some(file) = self.file(name).await? else { return Ok(()) };
-        self.ledger.lock().begin(name, size..BLOCKS, true);
+        self.ledger.lock().begin(name, size..BLOCKS, Change::Hole);
         let bytes = size * BLOCK_BYTES;
         let truncated = self.file_system.truncate(&Credentials::root(), file.inode(), Some(&file), bytes).await;
         self.note(format_args!("{name}: truncate to {size} blocks -> {:?}", truncated.as_ref().map(|_| ())));
@@ -266,7 +267,7 @@ impl Worker {
     async fn punch(&self, name: &str) -> Verdict {
         let blocks = self.pick_blocks();
         let Some(file) = self.file(name).await? else { return Ok(()) };
-        self.ledger.lock().begin(name, blocks.clone(), true);
+        self.ledger.lock().begin(name, blocks.clone(), Change::Hole);
         let (offset, bytes) = (blocks.start * BLOCK_BYTES, (blocks.end - blocks.start) * BLOCK_BYTES);
         let punched = self.file_system.allocate(&file, AllocateMode::Punch, offset, bytes, true).await;
         self.note(format_args!("{name}: punch {blocks:?} -> {punched:?}"));
@@ -285,8 +286,7 @@ impl Worker {
         ledger.mdt_loss_unnoticed = false;
         let vouched = ledger.file(name).alarm.judge(&synced, self.blackout.happened());
         if vouched.map_err(|reason| format!("{name}: {reason}"))? {
-            ledger.file(name).blocks.iter_mut().for_each(|block| block.synced(begun));
-            ledger.file(name).strewn = false;
+            ledger.file(name).synced(begun);
             ledger.names_synced(begun);
         }
         Ok(())

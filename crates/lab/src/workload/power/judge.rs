@@ -10,7 +10,7 @@ use types::{Credentials, FsError, FsResult, InodeNumber, limits::BLOCK_BYTES};
 use super::{
     Loss, Verdict,
     alarm::Lost,
-    block::{BLOCK, Block, version_of},
+    block::{BLOCK, version_of},
     data::Worker,
     ledger::{BLOCKS, FileLedger, Removed},
 };
@@ -103,9 +103,9 @@ impl Worker {
         let layout = info.map_err(|error| format!("layout: {error}"))?.layout.ok_or("has no layout")?;
         // A truncation changes objects of which it cuts off nothing, too.
         let any_hit = layout.objects().any(|(_, location)| is_hit(loss, location));
-        let dirty = any_hit && file.blocks.iter().any(Block::is_dirty);
+        let dirty = any_hit && file.is_dirty();
         let perhaps = loss.hit_names() || dirty || file.strewn && loss.hit_objects();
-        let moving = std::mem::take(&mut file.moving) && (loss.hit_names() || loss.hit_objects());
+        let moving = std::mem::take(&mut file.movers) > 0 && (loss.hit_names() || loss.hit_objects());
         let mut lost = Lost { perhaps, ..Lost::default() };
         // Growth that the MDT lost, and nobody who has the file open is left to claim: it reads as holes.
         let claimed = file.open.is_some() && !loss.clients;

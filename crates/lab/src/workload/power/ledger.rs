@@ -14,6 +14,17 @@ use super::{
 /// Blocks of a file at most.
 pub const BLOCKS: u64 = 100;
 
+/// How blocks change.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Change {
+    /// Written.
+    Write,
+    /// Written, and durable once that is acknowledged.
+    SynchronousWrite,
+    /// Punched or cut off.
+    Hole,
+}
+
 /// What is known of a file.
 pub struct FileLedger {
     pub inode: InodeNumber,
@@ -29,10 +40,13 @@ pub struct FileLedger {
     pub open_number: u32,
     /// Something was, or may have been, lost, and no sync has told before the last close: whoever opens it again may hear of it.
     pub loss_untold: bool,
-    /// Somebody gives it another layout: what is copied may have been lost before, and lie where nothing is lost.
-    pub moving: bool,
+    /// How many give it another layout: what is copied may have been lost before, and lie where nothing is lost.
+    pub movers: u32,
     /// Somebody else may have moved it since its last sync: what this client wrote may have been on any OST.
     pub strewn: bool,
+    /// Something was changed without a promise since its last sync: a loss may be told of it, even if a synchronous write
+    /// has overwritten every block of it before.
+    pub unsynced: bool,
 }
 
 impl FileLedger {
@@ -47,8 +61,9 @@ impl FileLedger {
             alarm: Alarm::default(),
             open_number: 0,
             loss_untold: false,
-            moving: false,
+            movers: 0,
             strewn: false,
+            unsynced: false,
         }
     }
 
@@ -57,6 +72,23 @@ impl FileLedger {
         self.open_number += 1;
         self.loss_untold |= std::mem::take(&mut self.alarm).is_pending();
         self.open.take()
+    }
+
+    /// A sync that began at `begun` succeeded. Where a move that is under way leaves what is written from now on is open.
+    pub fn synced(&mut self, begun: Instant) {
+        self.made_durable(begun);
+        self.strewn = self.movers > 0;
+    }
+
+    /// All that was acknowledged at `begun` is durable.
+    pub fn made_durable(&mut self, begun: Instant) {
+        self.blocks.iter_mut().for_each(|block| block.synced(begun));
+        self.unsynced = false;
+    }
+
+    /// Whether a loss of power may take something that nobody has synced.
+    pub fn is_dirty(&self) -> bool {
+        self.unsynced || self.blocks.iter().any(Block::is_dirty)
     }
 
     /// Whether the file may hold these data after a loss of power at `at`, wherever it lies.
@@ -112,6 +144,8 @@ impl Ledger {
         let mut first = std::mem::take(&mut self.file(one).blocks);
         std::mem::swap(&mut first, &mut self.file(other).blocks);
         self.file(one).blocks = first;
+        let of_one = self.file(one).unsynced;
+        self.file(one).unsynced = std::mem::replace(&mut self.file(other).unsynced, of_one);
         let untold = self.file(one).loss_untold || self.file(other).loss_untold;
         let strewn = self.file(one).strewn || self.file(other).strewn;
         for name in [one, other] {
@@ -128,10 +162,11 @@ impl Ledger {
     }
 
     /// Notes that `blocks` of a file are about to become a new version, or holes.
-    pub fn begin(&mut self, name: &str, blocks: Range<u64>, hole: bool) -> Version {
+    pub fn begin(&mut self, name: &str, blocks: Range<u64>, change: Change) -> Version {
         self.next_version += 1;
-        let version = if hole { 0 } else { self.next_version };
+        let version = if change == Change::Hole { 0 } else { self.next_version };
         let file = self.file(name);
+        file.unsynced |= change != Change::SynchronousWrite;
         let open = file.open_number;
         file.blocks_mut(blocks).iter_mut().for_each(|block| block.begin(version, open));
         version
@@ -143,5 +178,63 @@ impl Ledger {
             file.durable = true;
         }
         self.removed.retain(|_, removed| removed.acknowledged.is_none_or(|time| time > begun));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const NAME: &str = "a";
+
+    fn ledger() -> Ledger {
+        let file = FileLedger {
+            inode: InodeNumber(1),
+            blocks: vec![Block::default(); BLOCKS as usize],
+            created: Instant(1),
+            durable: false,
+            open: None,
+            alarm: Alarm::default(),
+            open_number: 0,
+            loss_untold: false,
+            movers: 0,
+            strewn: false,
+            unsynced: false,
+        };
+        Ledger { files: BTreeMap::from([(NAME.to_owned(), file)]), ..Ledger::default() }
+    }
+
+    /// What is written between the sync and the end of the move was on an OST that may hold nothing of the file afterwards;
+    /// if that OST loses power then, the next sync cannot know that it lost nothing of this.
+    #[test]
+    fn a_sync_during_a_move_does_not_say_where_the_file_will_be() {
+        let mut ledger = ledger();
+        let file = ledger.file(NAME);
+        file.strewn = true;
+        for movers in [2, 1, 0] {
+            file.movers = movers;
+            file.synced(Instant(2));
+            assert_eq!(file.strewn, movers > 0, "{movers} who move it");
+        }
+    }
+
+    /// The client remembers by object what it did not sync, not by block.
+    #[test]
+    fn a_loss_may_be_told_of_what_a_synchronous_write_has_overwritten() {
+        let mut ledger = ledger();
+        let mut write = |change, at| {
+            let version = ledger.begin(NAME, 5..6, change);
+            let file = ledger.file(NAME);
+            file.blocks[5].acknowledge(version, at);
+            if change == Change::SynchronousWrite {
+                file.blocks[5].synced(at);
+            }
+            file.is_dirty()
+        };
+        assert!(!write(Change::SynchronousWrite, Instant(2)), "it is durable");
+        assert!(write(Change::Write, Instant(3)));
+        assert!(write(Change::SynchronousWrite, Instant(4)));
+        ledger.file(NAME).synced(Instant(5));
+        assert!(!ledger.file(NAME).is_dirty());
     }
 }

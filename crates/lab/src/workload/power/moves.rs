@@ -26,7 +26,7 @@ impl Worker {
             let mut ledger = self.ledger.lock();
             let unnoticed = ledger.mdt_loss_unnoticed;
             let file = ledger.file(name);
-            file.moving = true;
+            file.movers += 1;
             (file.inode, unnoticed || file.loss_untold)
         };
         let begun = self.simulation.now();
@@ -36,9 +36,9 @@ impl Worker {
         }
         let mut ledger = self.ledger.lock();
         let file = ledger.file(name);
-        file.moving = false;
+        file.movers -= 1;
         match moved {
-            Ok(true) => file.blocks.iter_mut().for_each(|block| block.synced(begun)),
+            Ok(true) => file.made_durable(begun),
             Ok(false) => {}
             // It syncs, and so it tells of losses.
             Err(FsError::Device { .. }) if may_tell => {}
@@ -59,14 +59,15 @@ impl Worker {
         let (name, inode) = self.random.pick(&files).clone();
         let may_tell = self.ledger.lock().mdt_loss_unnoticed;
         if let Some(file) = self.neighbour.lock().find(&name) {
-            (file.moving, file.strewn) = (true, true);
+            file.movers += 1;
+            file.strewn = true;
         }
         let moved = self.give_layout(inode).await;
         if self.blackout.happened() {
             return Ok(());
         }
         if let Some(file) = self.neighbour.lock().find(&name) {
-            file.moving = false;
+            file.movers -= 1;
         }
         match moved {
             Ok(_) => Ok(()),
