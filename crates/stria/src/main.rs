@@ -20,6 +20,7 @@ use clap::{CommandFactory, FromArgMatches};
 
 use cli::{Cli, Command};
 use fuse::mount::helper::is_helper_call;
+use node::signals;
 use system_log::SystemLog;
 
 #[global_allocator]
@@ -30,6 +31,7 @@ fn main() -> ExitCode {
     let called_as =
         arguments.first().and_then(|path| Path::new(path).file_name()?.to_str()).unwrap_or("stria").to_owned();
     if called_as == "lfs" {
+        signals::end_by_closed_pipes();
         return ExitCode::from(lfs::main(&arguments[1..]));
     }
     if is_helper_call(called_as.as_ref(), arguments.get(1).map(OsString::as_os_str)) {
@@ -40,6 +42,9 @@ fn main() -> ExitCode {
         Ok(cli) => cli,
         Err(error) => error.exit(),
     };
+    if is_tool(&cli.command) {
+        signals::end_by_closed_pipes();
+    }
     if let Command::Lfs { arguments } = &cli.command {
         return ExitCode::from(lfs::main(arguments));
     }
@@ -48,6 +53,27 @@ fn main() -> ExitCode {
         tracing::warn!(%error, "the limit of open files stays");
     }
     status(run(cli.command))
+}
+
+/// Whether a command only looks or asks, so that it may end where its reader has gone away. All others serve or mount: they
+/// go on when nobody reads what they say. (`fsck` serves until it reports.)
+fn is_tool(command: &Command) -> bool {
+    match command {
+        Command::Lfs { .. }
+        | Command::Ctl(_)
+        | Command::Format(_)
+        | Command::Inspect(_)
+        | Command::Explain(_)
+        | Command::Advise(_)
+        | Command::Lab(_) => true,
+        Command::Up(_)
+        | Command::Demo(_)
+        | Command::Serve(_)
+        | Command::Mount(_)
+        | Command::Umount(_)
+        | Command::Fsck(_)
+        | Command::Bench(_) => false,
+    }
 }
 
 /// The exit status, after the reason on standard error.

@@ -24,7 +24,7 @@ use types::{ClientId, Credentials, Fid, FsError, FsResult, InodeNumber};
 
 use crate::{
     cli::FsckArgs,
-    node::{Node, NodeOptions, up},
+    node::{Node, NodeOptions, signals, up},
 };
 use objects::ObjectCheck;
 
@@ -66,6 +66,7 @@ pub fn run(arguments: &FsckArgs) -> anyhow::Result<()> {
     let checked = cores.block_on(check(&node, arguments, &mut summary));
     let stopped = cores.block_on(node.stop());
     cores.shutdown();
+    signals::end_by_closed_pipes();
     // What was found before the check failed is as true, and what was repaired is done.
     let reported = report(&summary, checked.is_ok(), arguments);
     checked.context("the check ended early")?;

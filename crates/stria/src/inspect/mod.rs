@@ -36,16 +36,10 @@ pub fn run(arguments: &InspectArgs) -> anyhow::Result<()> {
     let outcome = inspect(&arguments.path, &mut report);
     let damage = report.damage;
     match outcome.and_then(|()| Ok(output.flush()?)) {
-        // Whoever reads this has seen enough.
-        Err(error) if is_broken_pipe(&error) => Ok(()),
         Err(error) => Err(error),
         Ok(()) if damage > 0 => bail!("{damage} damaged places"),
         Ok(()) => Ok(()),
     }
-}
-
-fn is_broken_pipe(error: &anyhow::Error) -> bool {
-    error.downcast_ref::<io::Error>().is_some_and(|error| error.kind() == io::ErrorKind::BrokenPipe)
 }
 
 /// A FID, or an inode's number in decimal or hexadecimal.

@@ -77,9 +77,7 @@ const NOT_YET: &[(&str, &str)] = &[("mirror", "files have no mirrors")];
 pub fn main(arguments: &[OsString]) -> u8 {
     let mut output = io::BufWriter::new(io::stdout().lock());
     let outcome = dispatch(arguments, &mut output);
-    if let Err(error) = output.flush()
-        && error.kind() != io::ErrorKind::BrokenPipe
-    {
+    if let Err(error) = output.flush() {
         eprintln!("lfs: cannot write: {error}");
         return 1;
     }
@@ -129,7 +127,7 @@ fn usage() -> String {
     text
 }
 
-/// Writes to the command's output; a reader that has gone away ends the command quietly.
+/// Writes to the command's output.
 fn print(output: &mut dyn Write, text: std::fmt::Arguments<'_>) -> Outcome {
     output.write_fmt(text).map_err(write_failure)
 }
@@ -160,10 +158,7 @@ fn when_free<T>(wait: bool, attempt: impl Fn() -> Result<T, CallError>) -> Resul
 }
 
 fn write_failure(error: io::Error) -> Failure {
-    match error.kind() {
-        io::ErrorKind::BrokenPipe => Failure::new(141, String::new()),
-        _ => Failure::new(1, format!("lfs: cannot write: {error}")),
-    }
+    Failure::new(1, format!("lfs: cannot write: {error}"))
 }
 
 #[cfg(test)]

@@ -3,6 +3,8 @@
 //!
 //! The end of a terminal (SIGHUP) is told by the kernel and once more by the shell, so it never counts as a second wish. Who
 //! was started to outlive his terminal (`nohup`) has it ignored from the beginning, and goes on.
+//!
+//! A closed pipe (SIGPIPE) ends tools only, see [`end_by_closed_pipes`].
 
 use std::{ffi::c_int, io};
 
@@ -26,6 +28,15 @@ pub fn stop_requested() -> io::Result<watch::Receiver<bool>> {
         }
     })?;
     Ok(receiver)
+}
+
+/// From now on the process ends, as programs of a pipeline do, when it writes into a pipe that nobody reads. Rust ignores
+/// SIGPIPE from the beginning, which is right for whoever serves or holds a mount. Nothing that writes to TCP may run then.
+pub fn end_by_closed_pipes() {
+    // SAFETY: SIGPIPE exists, the default action is no function of this process, and no other thread changes it.
+    unsafe {
+        libc::signal(libc::SIGPIPE, libc::SIG_DFL);
+    }
 }
 
 /// The signals that ask this process to stop; `status` is what proc(5) says of it.

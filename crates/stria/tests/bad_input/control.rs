@@ -7,8 +7,8 @@ use std::{
 };
 
 use crate::{
-    common::{PATIENCE, wait_for},
-    site::{Site, timed},
+    common::{Output, PATIENCE, Program, wait_for},
+    site::{STRIA, Site, timed},
 };
 
 #[test]
@@ -85,4 +85,43 @@ fn a_target_out_of_use_gets_no_files_and_fails_at_once() {
     site.wait_for_osts(3);
     assert_eq!(fs::read_to_string(&path).unwrap(), "there");
     site.expect_clean();
+}
+
+/// Runs a line of the shell whose descriptor 4 is a pipe that nobody reads any more, and nobody can begin to.
+fn with_closed_pipe(site: &Site, line: &str) -> Output {
+    let pipe = site.place("pipe").display().to_string();
+    let _ = fs::remove_file(&pipe);
+    let line = format!("mkfifo {pipe} && exec 3<>{pipe} 4>{pipe} 3>&- && {line}");
+    Program(site.host.command("bash")).args(["-c", &line]).env("STRIA", STRIA).output()
+}
+
+#[test]
+fn a_closed_pipe_ends_tools_quietly_and_no_daemon() {
+    let mut site = Site::running(1);
+    let run_dir = site.place("run").display().to_string();
+    let (config, root) = (site.config(), site.name(""));
+    fs::write(site.path("file"), "of an inode").unwrap();
+    for tool in [
+        format!("ctl --run-dir {run_dir} list_param '*'"),
+        format!("ctl --run-dir {run_dir} get_param '*'"),
+        format!("lfs df {root}"),
+        "lfs help".to_owned(),
+        "lfs --list-commands".to_owned(),
+        format!("explain {root}/file"),
+        "fsck 10.77.0.1:/stria".to_owned(),
+    ] {
+        // As a shell says of who was ended by SIGPIPE.
+        let ended = with_closed_pipe(&site, &format!("\"$STRIA\" {tool} >&4"));
+        assert_eq!((ended.status, &*ended.stderr), (128 + libc::SIGPIPE, ""), "{tool}");
+    }
+    let usage = with_closed_pipe(&site, "\"$STRIA\" lfs 2>&4");
+    assert_eq!(usage.status, 128 + libc::SIGPIPE, "standard error counts as well");
+    site.unmount();
+    site.stop();
+    let daemon = format!(
+        "{{ \"$STRIA\" serve {config} >&4 & }}; until \"$STRIA\" ctl --run-dir {run_dir} dl; do kill -0 $! || exit 1; sleep 0.1; done
+        kill $! && wait $!"
+    );
+    let served = with_closed_pipe(&site, &daemon);
+    assert_eq!(served.status, 0, "{}{}", served.stdout, served.stderr);
 }
