@@ -19,7 +19,7 @@ use rpc::{
     message::{
         MdtRequest, Request,
         mdt::{LockFamily, LockMode, LockRange, ReadFile, SetLock},
-        session::{Connect, frame_flag},
+        session::{Connect, feature, frame_flag},
     },
     server::BYTES_IN_WORK_MAX,
 };
@@ -164,6 +164,42 @@ async fn copies_of_a_running_request_are_told_so_and_have_no_effect() {
         assert_eq!(raw.receive().await.unwrap().header.flags, frame_flag::REPLY);
     }
     assert_eq!(*handler.disk.effects.lock(), [(5, 1)].into());
+}
+
+#[tokio::test]
+async fn a_request_that_arrives_after_its_deadline_is_refused_for_good() {
+    let seams = seams(&MemoryTransport::new());
+    let handler = Counter::new(&Arc::default());
+    let server = server(&seams, &handler, LONG_LEASE);
+    let address = listen(&server).await;
+    let mut raw = Raw::connect(&seams, &address).await;
+    let hello = raw.hello(|connect| connect.features = feature::DEADLINES).await;
+    assert_ne!(hello.header.deadline_ns, 0, "the target tells its clock");
+    for (xid, deadline_ns, note) in [
+        (1, hello.header.deadline_ns.saturating_sub(1), frame_flag::EXPIRED),
+        (1, u64::MAX, frame_flag::EXPIRED),
+        (2, u64::MAX, 0),
+        (2, 1, 0),
+        (3, 0, 0),
+    ] {
+        let request = effect(xid);
+        let header = FrameHeader { deadline_ns, ..raw.header(4, xid, &request) };
+        raw.send(header, codec::encode_request(&request).unwrap()).await;
+        let answer = raw.receive().await.unwrap().header;
+        assert_eq!(answer.flags, frame_flag::REPLY | note, "{xid} {deadline_ns}");
+        assert!(answer.deadline_ns >= hello.header.deadline_ns);
+    }
+    assert_eq!(*handler.disk.effects.lock(), [(2, 1), (3, 1)].into());
+
+    let mut older = Raw::connect(&seams, &address).await;
+    older.hello(|connect| connect.client = ClientId(9)).await;
+    let header = FrameHeader { deadline_ns: 1, ..older.header(1, 1, &effect(4)) };
+    older.send(header, codec::encode_request(&effect(4)).unwrap()).await;
+    assert_eq!(
+        older.receive().await.unwrap().header.flags,
+        frame_flag::REPLY,
+        "it knows nothing of this target's clock"
+    );
 }
 
 #[tokio::test]

@@ -125,7 +125,8 @@ pub struct FrameHeader {
     pub body_bytes: u32,
     /// Bytes of bulk data.
     pub bulk_bytes: u32,
-    /// Nanoseconds the sender is still willing to wait when it sends; 0: forever.
+    /// On the target's clock, in nanoseconds. Of a request: when its caller gives up, so that it is not executed later; 0:
+    /// never. Of a reply: when it left; 0: not told.
     pub deadline_ns: u64,
     /// Identifies the user's request from the mount to the last server's log.
     pub trace: u64,

@@ -5,7 +5,11 @@
 //! - A slot is in use from the moment its request may have been sent until its fate is known: its reply arrived, or a
 //!   later `Connect` was answered (then whatever had arrived before has been executed, and nothing else will be).
 //! - A request keeps its (slot, xid) however often it is sent.
-//! - A request whose caller gave up is repeated on the same connection only, to learn its fate.
+//! - A request says when its caller gives up, on the target's clock (reckoned from what the target last told of it), and is not
+//!   executed if it arrives later: an answer that did not come in time stands for a request that was executed by then, or
+//!   never will be. This rests on two clocks that run at one pace, on the target's also while its process is stopped. Who leaves
+//!   earlier than his patience (drops his call, closes the import, shortens the patience) leaves behind what may yet arrive.
+//! - A request whose caller gave up is repeated on the same connection only, to learn its fate, and as one that is late.
 
 use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
@@ -73,6 +77,25 @@ struct Outstanding {
     caller: Option<Caller>,
 }
 
+/// What the target last told of its clock on the present connection, and when that was here.
+#[derive(Clone, Copy)]
+struct TargetClock {
+    told: Instant,
+    heard: Instant,
+}
+
+impl TargetClock {
+    /// What the target's clock does not show before this time here: its reply was under way.
+    fn at(self, here: Instant) -> Instant {
+        self.told + here.since(self.heard)
+    }
+}
+
+/// The deadline of a request that nobody waits for: long past.
+const DEADLINE_PAST: u64 = 1;
+/// The deadline of a request that may be executed whenever it arrives.
+const DEADLINE_NEVER: u64 = 0;
+
 impl Outstanding {
     fn is_wanted(&self) -> bool {
         self.caller.as_ref().is_some_and(|caller| !caller.is_closed())
@@ -133,6 +156,8 @@ pub(super) struct Core {
     /// Last frame from the server.
     last_frame: Instant,
     last_sent: Instant,
+    /// `None`: the target does not tell.
+    target_clock: Option<TargetClock>,
     pub(super) patience: Duration,
     resend: Duration,
     pub(super) counters: Counters,
@@ -156,6 +181,7 @@ impl Core {
             last_heard: Instant(0),
             last_frame: Instant(0),
             last_sent: Instant(0),
+            target_clock: None,
             patience: options.patience,
             resend: options.resend,
             counters: Counters::new(),
@@ -209,20 +235,36 @@ impl Core {
             caller,
         };
         self.last_sent = now;
-        let frame = self.frame(now, slot, &outstanding);
+        let frame = self.frame(slot, &outstanding);
         self.outstanding.insert(slot, outstanding);
         frame
     }
 
-    fn frame(&self, now: Instant, slot: Slot, request: &Outstanding) -> Frame {
-        let remaining = self.deadline(request.started).since(now);
+    /// The target told its clock.
+    pub(super) fn hear_clock(&mut self, now: Instant, told_ns: u64) {
+        if told_ns != 0 {
+            self.target_clock = Some(TargetClock { told: Instant(told_ns), heard: now });
+        }
+    }
+
+    /// When a request's caller gives up, on the target's clock.
+    fn deadline_ns(&self, request: &Outstanding) -> u64 {
+        let Some(clock) = self.target_clock else { return DEADLINE_NEVER };
+        if request.is_wanted() || request.purpose == Purpose::Ping {
+            clock.at(self.deadline(request.started)).0.max(DEADLINE_PAST)
+        } else {
+            DEADLINE_PAST
+        }
+    }
+
+    fn frame(&self, slot: Slot, request: &Outstanding) -> Frame {
         let header = FrameHeader {
             version: self.version,
             opcode: request.opcode.0,
             slot: slot.0,
             xid: request.xid.0,
             connection: self.generation.0,
-            deadline_ns: u64::try_from(remaining.as_nanos()).unwrap_or(u64::MAX).max(1),
+            deadline_ns: self.deadline_ns(request),
             trace: request.trace,
             ..FrameHeader::default()
         };
@@ -240,6 +282,9 @@ impl Core {
         if self.state == ImportState::Full {
             self.last_heard = now;
         }
+        if self.target_clock.is_some() && header.connection == self.generation.0 {
+            self.hear_clock(now, header.deadline_ns);
+        }
         let slot = Slot(header.slot);
         let Some(request) = self.outstanding.get_mut(&slot) else { return Received::Nothing };
         // The opcode too: a late copy of the answer to Connect carries numbers that a ping may have.
@@ -255,6 +300,9 @@ impl Core {
             request.resend_at = now + busy_pause(request.refusals, busy_jitter);
             request.refusals += 1;
             return Received::Earlier;
+        }
+        if header.flags & frame_flag::EXPIRED != 0 {
+            return self.expired(now, slot, busy_jitter);
         }
         let request = self.outstanding.remove(&slot).expect("it was just found");
         self.slots.give_back(slot);
@@ -272,6 +320,22 @@ impl Core {
         let evicted = matches!(result, Err(FsError::Evicted));
         let completion = Completion { slot, caller: request.caller, result };
         if evicted { Received::Evicted(completion) } else { Received::Complete(completion) }
+    }
+
+    /// A request arrived after its deadline, and never will be executed. If its caller still waits (it took long on its way, and
+    /// the target gave a sign of life meanwhile), it is sent under another number.
+    fn expired(&mut self, now: Instant, slot: Slot, jitter: u64) -> Received {
+        let request = self.outstanding.get_mut(&slot).expect("it was just found");
+        if request.is_wanted() {
+            request.xid = self.slots.renew(slot);
+            request.resend_at = now + busy_pause(request.refusals, jitter);
+            request.refusals += 1;
+            return Received::Earlier;
+        }
+        let request = self.outstanding.remove(&slot).expect("it was just found");
+        self.slots.give_back(slot);
+        let result = Err(self.unreachable(now, request.started));
+        Received::Complete(Completion { slot, caller: request.caller, result })
     }
 
     /// Whether nobody's patience can end before another call begins or the patience changes.
@@ -317,7 +381,7 @@ impl Core {
             self.counters.resent += 1;
             self.last_sent = now;
         }
-        due.iter().map(|slot| self.frame(now, *slot, &self.outstanding[slot])).collect()
+        due.iter().map(|slot| self.frame(*slot, &self.outstanding[slot])).collect()
     }
 
     /// When a ping is due: to keep the lease, or because something is outstanding and nothing is heard.
@@ -363,6 +427,7 @@ impl Core {
         self.slot_count = connected.slots.min(SESSION_SLOTS_MAX);
         self.lease = Duration::from_millis(u64::from(connected.lease_ms));
         self.refused = None;
+        self.target_clock = None;
         self.last_sent = now;
         self.last_frame = now;
         self.counters.connections += 1;
@@ -402,7 +467,7 @@ impl Core {
             request.resend_at = now + self.resend;
             self.counters.resent += 1;
         }
-        self.outstanding.iter().map(|(slot, request)| self.frame(now, *slot, request)).collect()
+        self.outstanding.iter().map(|(slot, request)| self.frame(*slot, request)).collect()
     }
 
     /// The connection is gone. Calls of the recovery end with it.

@@ -286,3 +286,84 @@ fn a_loss_is_known_until_a_recovery_after_it_is_over() {
     core.full(START, 10);
     assert!(!core.has_lost());
 }
+
+/// An import's core that was connected at `START` to a target whose clock was at 50 s then.
+fn full_with_clock() -> Core {
+    let mut core = full();
+    core.hear_clock(START, NANOSECONDS * 50);
+    core
+}
+
+const NANOSECONDS: u64 = 1_000_000_000;
+
+#[test]
+fn a_request_says_on_the_targets_clock_when_its_caller_gives_up() {
+    let mut core = full();
+    assert_eq!(
+        send(&mut core, START, Purpose::Ordinary).frame.header.deadline_ns,
+        0,
+        "the target's clock is not known"
+    );
+    let mut core = full_with_clock();
+    let sent = send(&mut core, START + seconds(10), Purpose::Ordinary);
+    assert_eq!(sent.frame.header.deadline_ns, NANOSECONDS * 160, "10 s on, and then the patience");
+    let mut running = answer(&sent.frame, frame_flag::RUNNING, Bytes::new());
+    running.header.deadline_ns = NANOSECONDS * 90;
+    assert!(is_nothing(core.receive(START + seconds(40), running, 0)));
+    let again = core.due(START + seconds(40));
+    assert_eq!(again[0].header.deadline_ns, NANOSECONDS * 190, "a sign of life is waited on from there");
+    core.connected(START + seconds(41), &greeting(8));
+    let again = core.full(START + seconds(41), 8);
+    assert_eq!(again[0].header.deadline_ns, 0, "another start has another clock");
+}
+
+#[test]
+fn a_clock_told_on_an_older_connection_does_not_count() {
+    let mut core = full_with_clock();
+    let sent = send(&mut core, START, Purpose::Ordinary);
+    core.generation = Generation(2);
+    let mut late = done(&sent.frame);
+    late.header.deadline_ns = NANOSECONDS * 1000;
+    assert!(is_nothing(core.receive(START, late, 0)));
+    assert_eq!(send(&mut core, START, Purpose::Ordinary).frame.header.deadline_ns, NANOSECONDS * 150);
+}
+
+#[test]
+fn what_nobody_waits_for_is_repeated_as_late_and_its_slot_is_free_when_the_target_says_so() {
+    let mut core = full_with_clock();
+    let mut given_up = send(&mut core, START, Purpose::Ordinary);
+    assert_eq!(core.impatient(START + seconds(100)).len(), 1);
+    drop(send(&mut core, START + seconds(100), Purpose::Ordinary).reply);
+    let queries = core.due(START + seconds(105));
+    assert_eq!(queries.iter().map(|frame| frame.header.deadline_ns).collect::<Vec<_>>(), [1, 1]);
+    for query in &queries {
+        complete(core.receive(START + seconds(105), answer(query, frame_flag::EXPIRED, Bytes::new()), 0));
+    }
+    assert_eq!(core.slots.used(), 0);
+    assert!(given_up.reply.try_recv().is_err());
+}
+
+#[test]
+fn a_late_request_that_is_still_wanted_goes_out_under_the_next_number() {
+    let mut core = full_with_clock();
+    let mut sent = send(&mut core, START, Purpose::Ordinary);
+    let expired = answer(&sent.frame, frame_flag::EXPIRED, Bytes::new());
+    assert!(matches!(core.receive(START, expired.clone(), 0), Received::Earlier));
+    let again = core.due(START + seconds(1));
+    let (old, new) = (sent.frame.header, again[0].header);
+    assert_eq!((new.slot, new.xid), (old.slot, old.xid + 1));
+    assert!(is_nothing(core.receive(START, expired, 0)), "a copy of the note");
+    let completion = complete(core.receive(START + seconds(1), done(&again[0]), 0));
+    assert!(completion.result.is_ok());
+    completion.deliver();
+    assert!(sent.reply.try_recv().is_ok());
+    assert_eq!(core.slots.used(), 0);
+}
+
+#[test]
+fn a_ping_that_nobody_waits_for_has_a_deadline_to_come() {
+    let mut core = full_with_clock();
+    drop(send(&mut core, START, Purpose::Ping).reply);
+    let again = core.due(START + seconds(5));
+    assert_eq!(again[0].header.deadline_ns, NANOSECONDS * 150);
+}

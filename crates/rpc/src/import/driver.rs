@@ -15,7 +15,7 @@ use crate::{
         self,
         opcode::{self, Family},
     },
-    message::session::{Connect, Connected, SLOTS_MIN, frame_flag},
+    message::session::{Connect, Connected, SLOTS_MIN, feature, frame_flag},
     server::Server,
 };
 
@@ -170,7 +170,7 @@ async fn serve_local(
     let connected = link.connected().clone();
     let stopped = link.stopped();
     inner.fail_remote_requests();
-    inner.attach(Link::Local(Arc::new(link)), &connected)?;
+    inner.attach(Link::Local(Arc::new(link)), &connected, 0)?;
     recover(inner, &connected).await?;
     let again = inner.become_full(&connected);
     debug_assert!(again.is_empty(), "nothing sent over a network is outstanding in process");
@@ -185,9 +185,9 @@ async fn serve_remote(inner: &Arc<Inner>, address: &Address, connect: Connect, d
         .ok_or_else(|| End::Lost(format!("no connection to {address} in time")))??;
     let Connection { sender, mut receiver, peer } = connection;
     let sender = CloseOnDrop(sender);
-    let connected = greet(inner, &*sender.0, &mut *receiver, &connect, deadline).await?;
+    let (connected, clock_ns) = greet(inner, &*sender.0, &mut *receiver, &connect, deadline).await?;
     tracing::debug!(target_name = %inner.target, peer, ?connected, "connected");
-    inner.attach(Link::Remote(sender.0.clone()), &connected)?;
+    inner.attach(Link::Remote(sender.0.clone()), &connected, clock_ns)?;
     tokio::select! {
         biased;
         end = read(inner, &mut *receiver) => Err(end),
@@ -206,14 +206,15 @@ impl Drop for CloseOnDrop {
     }
 }
 
-/// Sends `Connect`, repeatedly in case it gets lost, and waits for the answer.
+/// Sends `Connect`, repeatedly in case it gets lost, and waits for the answer; with it comes the target's clock, in
+/// nanoseconds.
 async fn greet(
     inner: &Arc<Inner>,
     sender: &dyn Sender,
     receiver: &mut dyn Receiver,
     connect: &Connect,
     deadline: Instant,
-) -> Result<Connected, End> {
+) -> Result<(Connected, u64), End> {
     let header = FrameHeader {
         opcode: opcode::CONNECT.0,
         xid: connect.connection.0,
@@ -251,7 +252,8 @@ async fn greet(
         if frame.header.flags & frame_flag::ERROR != 0 {
             return Err(refused(codec::decode(&frame.body).map_err(garbage)?));
         }
-        return accept(codec::decode(&frame.body).map_err(garbage)?);
+        let connected = accept(codec::decode(&frame.body).map_err(garbage)?)?;
+        return Ok((connected, frame.header.deadline_ns));
     }
 }
 
@@ -379,13 +381,18 @@ impl Inner {
         (guarded.endpoint.clone(), connect)
     }
 
-    /// Takes a new connection into use; no call goes out yet.
-    fn attach(&self, link: Link, connected: &Connected) -> Result<(), End> {
+    /// Takes a new connection into use; no call goes out yet. `clock_ns`: the target's.
+    fn attach(&self, link: Link, connected: &Connected, clock_ns: u64) -> Result<(), End> {
         let now = self.now();
         let (freed, lost_slots) = {
             let mut guarded = self.guarded.lock();
             guarded.link = Some(link);
-            (guarded.core.connected(now, connected), guarded.core.lost_slots())
+            let core = &mut guarded.core;
+            let freed = core.connected(now, connected);
+            if connected.features & feature::DEADLINES != 0 {
+                core.hear_clock(now, clock_ns);
+            }
+            (freed, core.lost_slots())
         };
         for slot in freed {
             self.slot_freed(slot);

@@ -10,7 +10,9 @@
 //! - After a restart of the server the [`Recovery`] hook claims again what was open there; other calls wait for it.
 //! - After an eviction every outstanding call ends with [`FsError::Evicted`](types::FsError::Evicted), the hook is told, and a new session begins.
 //!
-//! A caller that drops its call gives up the result, not the slot: that stays taken until the request's fate is known.
+//! A caller that drops its call gives up the result, not the slot: that stays taken until the request's fate is known. A caller
+//! that is told that the server does not answer may go on: what he asked has been executed by then, or never will be (see
+//! `core`).
 //!
 //! Requests that the server keeps until somebody else gives something up ([`MdtRequest::waits`]) get at most three quarters of
 //! the slots: what they wait for may be this client's, and must find a slot. Not fewer, because a lock goes to who asked

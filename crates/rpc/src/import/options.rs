@@ -5,7 +5,7 @@ use std::{fmt, sync::Arc, time::Duration};
 use rt::Address;
 
 use crate::{
-    message::session::{VERSION_MAX, VERSION_MIN},
+    message::session::{VERSION_MAX, VERSION_MIN, feature},
     server::Server,
 };
 
@@ -61,7 +61,7 @@ impl Default for ImportOptions {
             rpcs_in_flight_max: 64,
             version_min: VERSION_MIN,
             version_max: VERSION_MAX,
-            features: 0,
+            features: feature::ALL,
         }
     }
 }

@@ -56,6 +56,13 @@ impl Slots {
         (slot, Xid(self.xids[index]))
     }
 
+    /// The next transaction of a slot in use, whose last one is past.
+    pub(super) fn renew(&mut self, slot: Slot) -> Xid {
+        let xid = &mut self.xids[usize::from(slot.0)];
+        *xid += 1;
+        Xid(*xid)
+    }
+
     /// Gives a slot back; its transaction is past.
     pub(super) fn give_back(&mut self, slot: Slot) {
         let index = usize::from(slot.0);
@@ -80,6 +87,16 @@ mod tests {
         assert_eq!(slots.take_ordinary(4), Some((Slot(3), Xid(1))));
         assert_eq!(slots.take_ordinary(4), None);
         assert_eq!(slots.used(), 3);
+    }
+
+    #[test]
+    fn a_slot_goes_on_counting_without_being_given_back() {
+        let mut slots = Slots::new();
+        assert_eq!(slots.take_ordinary(4), Some((Slot(1), Xid(1))));
+        assert_eq!(slots.renew(Slot(1)), Xid(2));
+        assert_eq!(slots.used(), 1);
+        slots.give_back(Slot(1));
+        assert_eq!(slots.take_ordinary(4), Some((Slot(1), Xid(3))));
     }
 
     #[test]

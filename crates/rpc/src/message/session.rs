@@ -21,6 +21,18 @@ pub mod frame_flag {
     pub const RUNNING: u16 = 4;
     /// With `REPLY`, without a body: the service's queue is full; the request was not executed, send it again later.
     pub const BUSY: u16 = 8;
+    /// With `REPLY`, without a body: the request arrived after its deadline. It was not executed and never will be; who still
+    /// wants it sends it under the slot's next xid.
+    pub const EXPIRED: u16 = 16;
+}
+
+/// Bits of [`Connect::features`].
+pub mod feature {
+    /// Replies tell the target's clock, and requests say on it when their callers give up.
+    pub const DEADLINES: u64 = 1;
+
+    /// All that this build supports.
+    pub const ALL: u64 = DEADLINES;
 }
 
 /// First message of a connection: names the target and the client.

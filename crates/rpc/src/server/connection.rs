@@ -15,7 +15,7 @@ use std::{
 };
 
 use bytes::Bytes;
-use rt::{BoxFuture, Connection, Frame, FrameHeader, Receiver, Sender, clock::timeout_at};
+use rt::{BoxFuture, Connection, Frame, FrameHeader, Instant, Receiver, Sender, clock::timeout_at};
 use types::{FsError, Generation, Slot, Xid};
 
 use super::{
@@ -31,7 +31,7 @@ use crate::{
     handler::Call,
     message::{
         Request,
-        session::{Connect, Connected, frame_flag},
+        session::{Connect, Connected, feature, frame_flag},
     },
     service::{Admission, Permit},
     session::{Arrival, KeptReply},
@@ -185,10 +185,13 @@ impl Reader {
         };
         let (slot, xid) = (Slot(header.slot), Xid(header.xid));
         let share = self.budget.admit(&request, frame.body.len() + frame.bulk.len()).await;
-        match bound.cell.arrive(bound.target.now(), Generation(header.connection), slot, xid) {
+        let has_deadline = connected.features & feature::DEADLINES != 0 && header.deadline_ns != 0;
+        let deadline = has_deadline.then_some(Instant(header.deadline_ns));
+        match bound.cell.arrive(bound.target.now(), Generation(header.connection), slot, xid, deadline) {
             Arrival::Execute => self.execute(bound, header, request, frame.bulk, share).await,
             Arrival::Repeat(kept) => self.send(&header, kept).await,
             Arrival::Running => self.send_note(&header, frame_flag::RUNNING).await,
+            Arrival::Expired => self.send_note(&header, frame_flag::EXPIRED).await,
             Arrival::Ignore => Ok(()),
             Arrival::Gone => self.send(&header, keep_error(&FsError::Evicted)).await,
             Arrival::Violation(reason) => Err(End::Garbage(reason.to_owned())),
@@ -224,13 +227,13 @@ impl Reader {
     }
 
     async fn send_note(&self, request: &FrameHeader, note: u16) -> Result<(), End> {
-        let header = reply_header(request, note);
+        let header = reply_header(self.shared.now(), request, note);
         let frame = Frame::new(header, Bytes::new(), Bytes::new()).expect("an empty frame is within the limits");
         self.sender.send(frame).await.map_err(End::Broken)
     }
 
     async fn send(&self, request: &FrameHeader, kept: KeptReply) -> Result<(), End> {
-        self.sender.send(reply_frame(request, kept)).await.map_err(End::Broken)
+        self.sender.send(reply_frame(self.shared.now(), request, kept)).await.map_err(End::Broken)
     }
 }
 
@@ -261,7 +264,7 @@ async fn work(
     if farewell {
         bound.target.close(&bound.cell).await;
     }
-    if let Err(error) = sender.send(reply_frame(&header, reply)).await {
+    if let Err(error) = sender.send(reply_frame(bound.target.now(), &header, reply)).await {
         tracing::debug!(client = %bound.cell.client, %error, "reply not sent; the client will ask again");
     }
     drop(share);
@@ -289,17 +292,18 @@ impl Drop for Unanswered<'_> {
     }
 }
 
-fn reply_header(request: &FrameHeader, flags: u16) -> FrameHeader {
-    FrameHeader { flags: frame_flag::REPLY | flags, deadline_ns: 0, ..*request }
+/// `now`: what the client reckons its requests' deadlines from.
+fn reply_header(now: Instant, request: &FrameHeader, flags: u16) -> FrameHeader {
+    FrameHeader { flags: frame_flag::REPLY | flags, deadline_ns: now.0, ..*request }
 }
 
 /// The frame of a reply. Bulk data beyond the limit are the handler's mistake and become an error.
-fn reply_frame(request: &FrameHeader, kept: KeptReply) -> Frame {
+fn reply_frame(now: Instant, request: &FrameHeader, kept: KeptReply) -> Frame {
     let flags = if kept.error { frame_flag::ERROR } else { 0 };
-    Frame::new(reply_header(request, flags), kept.body, kept.bulk).unwrap_or_else(|error| {
+    Frame::new(reply_header(now, request, flags), kept.body, kept.bulk).unwrap_or_else(|error| {
         tracing::error!(opcode = %Opcode(request.opcode), %error, "reply too large");
         let error = keep_error(&FsError::TooBig);
-        Frame::new(reply_header(request, frame_flag::ERROR), error.body, Bytes::new())
+        Frame::new(reply_header(now, request, frame_flag::ERROR), error.body, Bytes::new())
             .expect("a bare error fits any frame")
     })
 }

@@ -105,7 +105,7 @@ impl LocalLink {
     ) -> LocalOutcome {
         let slot = token.slot();
         let Bound { target, cell, generation } = &self.bound;
-        match cell.arrive(now, *generation, slot, xid) {
+        match cell.arrive(now, *generation, slot, xid, None) {
             Arrival::Execute => {}
             Arrival::Gone => return LocalOutcome::Gone,
             Arrival::Ignore => return LocalOutcome::Disconnected(request, bulk),

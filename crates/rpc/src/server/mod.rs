@@ -31,7 +31,7 @@ use types::{ClientId, FsError, limits::SESSION_SLOTS_MAX};
 
 use crate::{
     handler::Handler,
-    message::session::{SLOTS_MIN, VERSION_MAX, VERSION_MIN},
+    message::session::{SLOTS_MIN, VERSION_MAX, VERSION_MIN, feature},
     service::{SERVICE_THREADS_MAX, Service},
 };
 pub use budget::BYTES_MAX as BYTES_IN_WORK_MAX;
@@ -61,7 +61,7 @@ impl Default for ServerOptions {
             slots: SESSION_SLOTS_MAX,
             version_min: VERSION_MIN,
             version_max: VERSION_MAX,
-            features: 0,
+            features: feature::ALL,
             service_threads: 256,
             queue_max: 65536,
         }

@@ -78,8 +78,15 @@ impl SessionCell {
     }
 
     /// [`Session::arrive`].
-    pub fn arrive(&self, now: Instant, generation: Generation, slot: Slot, xid: Xid) -> Arrival {
-        self.with(|session| session.arrive(now, generation, slot, xid))
+    pub fn arrive(
+        &self,
+        now: Instant,
+        generation: Generation,
+        slot: Slot,
+        xid: Xid,
+        deadline: Option<Instant>,
+    ) -> Arrival {
+        self.with(|session| session.arrive(now, generation, slot, xid, deadline))
     }
 
     /// [`Session::finish`].

@@ -7,10 +7,15 @@
 //! |---|---|---|
 //! | any | below the slot's | ignored: a late copy |
 //! | done, reply kept | equal | the same reply again |
-//! | done, not kept (it changes nothing) | equal | executed again |
+//! | done, not kept (it changes nothing) | equal | executed again, if in time; else expired |
 //! | running | equal | "still running" |
 //! | running | above | a violation: a slot carries one request at a time |
-//! | free, done | above | executed |
+//! | expired | equal | "expired" again |
+//! | free, done, expired | above | executed, if in time; else expired from then on |
+//!
+//! Deadlines: a request says when its caller gives up, on this target's clock. One that arrives later, from the buffers of a
+//! server that was stopped or of a network that was cut, is not executed: its caller has been told that it failed, and
+//! what he or others did since must not be undone by it. What has arrived in time is executed, in order of arrival.
 //!
 //! Connections: each carries a generation. A newer `Connect` ends the older connection at once (its frames are dropped from
 //! then on) but is answered only after the requests running on it have finished; so nothing old can overtake anything
@@ -150,8 +155,16 @@ impl Session {
         self.phase == Phase::Open && !self.pinned && self.running() == 0 && now.since(self.last_activity) > lease
     }
 
-    /// A request arrives on the connection of `generation`.
-    pub fn arrive(&mut self, now: Instant, generation: Generation, slot: Slot, xid: Xid) -> Arrival {
+    /// A request arrives on the connection of `generation`. After its deadline its caller may have been told that it failed, and
+    /// have gone on.
+    pub fn arrive(
+        &mut self,
+        now: Instant,
+        generation: Generation,
+        slot: Slot,
+        xid: Xid,
+        deadline: Option<Instant>,
+    ) -> Arrival {
         if self.phase != Phase::Open {
             return Arrival::Gone;
         }
@@ -159,7 +172,7 @@ impl Session {
             return Arrival::Ignore;
         }
         self.last_activity = now;
-        self.slots.arrive(slot, xid)
+        self.slots.arrive(slot, xid, deadline.is_none_or(|deadline| now <= deadline))
     }
 
     /// A request finished; `reply` is what to answer copies of it with (`None`: execute them again). Returns whether

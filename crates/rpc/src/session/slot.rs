@@ -23,6 +23,8 @@ pub enum Arrival {
     Repeat(KeptReply),
     /// Tell the client that it is being executed.
     Running,
+    /// Tell the client that it came too late: it is not executed, now or ever.
+    Expired,
     /// Drop it: a late copy, or from an older connection.
     Ignore,
     /// The session ended; tell the client that it was evicted.
@@ -39,6 +41,8 @@ enum State {
     Running { xid: Xid },
     /// Executed.
     Done { xid: Xid, reply: Option<KeptReply> },
+    /// Arrived after its caller had given up: not executed, nor are copies of it that arrive yet.
+    Expired { xid: Xid },
 }
 
 /// All slots of one session.
@@ -79,8 +83,8 @@ impl SlotTable {
         self.slots[usize::from(slot.0)] = State::Done { xid, reply: Some(reply) };
     }
 
-    /// A request arrives.
-    pub fn arrive(&mut self, slot: Slot, xid: Xid) -> Arrival {
+    /// A request arrives, in time or after its caller has given up.
+    pub fn arrive(&mut self, slot: Slot, xid: Xid, in_time: bool) -> Arrival {
         let Some(state) = self.slots.get_mut(usize::from(slot.0)) else {
             return Arrival::Violation("slot out of range");
         };
@@ -91,7 +95,13 @@ impl SlotTable {
             State::Running { .. } => return Arrival::Violation("a new request in a slot whose request is running"),
             State::Done { xid: done, .. } if xid < *done => return Arrival::Ignore,
             State::Done { xid: done, reply: Some(reply) } if xid == *done => return Arrival::Repeat(reply.clone()),
-            State::Free { .. } | State::Done { .. } => {}
+            State::Expired { xid: expired } if xid < *expired => return Arrival::Ignore,
+            State::Expired { xid: expired } if xid == *expired => return Arrival::Expired,
+            State::Free { .. } | State::Done { .. } | State::Expired { .. } => {}
+        }
+        if !in_time {
+            *state = State::Expired { xid };
+            return Arrival::Expired;
         }
         *state = State::Running { xid };
         self.running += 1;
@@ -134,11 +144,11 @@ mod tests {
     fn a_new_xid_is_executed_and_its_copy_gets_the_kept_reply() {
         let mut table = table();
         assert!(table.unused());
-        assert_eq!(table.arrive(SLOT, Xid(1)), Arrival::Execute);
+        assert_eq!(table.arrive(SLOT, Xid(1), true), Arrival::Execute);
         assert_eq!(table.running(), 1);
         table.finish(SLOT, Xid(1), Some(kept("one")));
         assert_eq!(table.running(), 0);
-        assert_eq!(table.arrive(SLOT, Xid(1)), Arrival::Repeat(kept("one")));
+        assert_eq!(table.arrive(SLOT, Xid(1), true), Arrival::Repeat(kept("one")));
         assert_eq!(table.running(), 0);
         assert!(!table.unused());
     }
@@ -146,60 +156,83 @@ mod tests {
     #[test]
     fn a_copy_of_a_running_request_is_told_so() {
         let mut table = table();
-        table.arrive(SLOT, Xid(5));
-        assert_eq!(table.arrive(SLOT, Xid(5)), Arrival::Running);
+        table.arrive(SLOT, Xid(5), true);
+        assert_eq!(table.arrive(SLOT, Xid(5), true), Arrival::Running);
         assert_eq!(table.running(), 1);
     }
 
     #[test]
     fn late_copies_are_ignored_in_every_state() {
         let mut table = table();
-        table.arrive(SLOT, Xid(5));
-        assert_eq!(table.arrive(SLOT, Xid(4)), Arrival::Ignore);
+        table.arrive(SLOT, Xid(5), true);
+        assert_eq!(table.arrive(SLOT, Xid(4), true), Arrival::Ignore);
         table.finish(SLOT, Xid(5), None);
-        assert_eq!(table.arrive(SLOT, Xid(4)), Arrival::Ignore);
-        table.arrive(SLOT, Xid(6));
+        assert_eq!(table.arrive(SLOT, Xid(4), true), Arrival::Ignore);
+        table.arrive(SLOT, Xid(6), true);
         table.withdraw(SLOT, Xid(6));
-        assert_eq!(table.arrive(SLOT, Xid(5)), Arrival::Ignore);
+        assert_eq!(table.arrive(SLOT, Xid(5), true), Arrival::Ignore);
     }
 
     #[test]
     fn a_copy_of_a_request_without_kept_reply_is_executed_again() {
         let mut table = table();
-        table.arrive(SLOT, Xid(3));
+        table.arrive(SLOT, Xid(3), true);
         table.finish(SLOT, Xid(3), None);
-        assert_eq!(table.arrive(SLOT, Xid(3)), Arrival::Execute);
+        assert_eq!(table.arrive(SLOT, Xid(3), true), Arrival::Execute);
     }
 
     #[test]
     fn a_withdrawn_request_is_executed_when_it_comes_again() {
         let mut table = table();
-        table.arrive(SLOT, Xid(3));
+        table.arrive(SLOT, Xid(3), true);
         table.withdraw(SLOT, Xid(3));
         assert_eq!(table.running(), 0);
-        assert_eq!(table.arrive(SLOT, Xid(3)), Arrival::Execute);
+        assert_eq!(table.arrive(SLOT, Xid(3), true), Arrival::Execute);
     }
 
     #[test]
     fn a_slot_carries_one_request_at_a_time() {
         let mut table = table();
-        table.arrive(SLOT, Xid(3));
-        assert!(matches!(table.arrive(SLOT, Xid(4)), Arrival::Violation(_)));
-        assert_eq!(table.arrive(Slot(0), Xid(1)), Arrival::Execute);
-        assert!(matches!(table.arrive(Slot(2), Xid(1)), Arrival::Violation(_)));
+        table.arrive(SLOT, Xid(3), true);
+        assert!(matches!(table.arrive(SLOT, Xid(4), true), Arrival::Violation(_)));
+        assert_eq!(table.arrive(Slot(0), Xid(1), true), Arrival::Execute);
+        assert!(matches!(table.arrive(Slot(2), Xid(1), true), Arrival::Violation(_)));
     }
 
     #[test]
     fn xid_zero_is_never_executed() {
-        assert_eq!(table().arrive(SLOT, Xid(0)), Arrival::Ignore);
+        assert_eq!(table().arrive(SLOT, Xid(0), true), Arrival::Ignore);
     }
 
     #[test]
     fn a_restored_slot_answers_as_before_the_restart() {
         let mut table = table();
         table.restore(SLOT, Xid(7), kept("seven"));
-        assert_eq!(table.arrive(SLOT, Xid(7)), Arrival::Repeat(kept("seven")));
-        assert_eq!(table.arrive(SLOT, Xid(6)), Arrival::Ignore);
-        assert_eq!(table.arrive(SLOT, Xid(8)), Arrival::Execute);
+        assert_eq!(table.arrive(SLOT, Xid(7), true), Arrival::Repeat(kept("seven")));
+        assert_eq!(table.arrive(SLOT, Xid(6), true), Arrival::Ignore);
+        assert_eq!(table.arrive(SLOT, Xid(8), true), Arrival::Execute);
+    }
+
+    #[test]
+    fn a_late_request_is_not_executed_nor_is_any_copy_of_it() {
+        let mut table = table();
+        assert_eq!(table.arrive(SLOT, Xid(3), false), Arrival::Expired);
+        assert_eq!(table.running(), 0);
+        assert!(!table.unused());
+        assert_eq!(table.arrive(SLOT, Xid(3), true), Arrival::Expired, "its client was told so");
+        assert_eq!(table.arrive(SLOT, Xid(2), true), Arrival::Ignore);
+        assert_eq!(table.arrive(SLOT, Xid(4), true), Arrival::Execute);
+    }
+
+    #[test]
+    fn a_late_copy_learns_what_became_of_its_request() {
+        let mut table = table();
+        table.arrive(SLOT, Xid(3), true);
+        assert_eq!(table.arrive(SLOT, Xid(3), false), Arrival::Running);
+        table.finish(SLOT, Xid(3), Some(kept("three")));
+        assert_eq!(table.arrive(SLOT, Xid(3), false), Arrival::Repeat(kept("three")));
+        table.arrive(SLOT, Xid(4), true);
+        table.finish(SLOT, Xid(4), None);
+        assert_eq!(table.arrive(SLOT, Xid(4), false), Arrival::Expired, "it changed nothing");
     }
 }

@@ -34,7 +34,7 @@ fn open(generation: u64) -> Session {
 
 fn used(generation: u64) -> Session {
     let mut session = open(generation);
-    assert_eq!(session.arrive(NOW, Generation(generation), Slot(0), Xid(1)), Arrival::Execute);
+    assert_eq!(session.arrive(NOW, Generation(generation), Slot(0), Xid(1), None), Arrival::Execute);
     session.finish(NOW, Slot(0), Xid(1), None);
     session
 }
@@ -62,13 +62,13 @@ fn a_client_whose_session_is_gone_was_evicted() {
 #[test]
 fn a_reconnection_waits_for_running_requests_and_drops_the_old_connection_at_once() {
     let mut session = open(1);
-    assert_eq!(session.arrive(NOW, Generation(1), Slot(0), Xid(1)), Arrival::Execute);
+    assert_eq!(session.arrive(NOW, Generation(1), Slot(0), Xid(1), None), Arrival::Execute);
     let again = connect(2, true, HERE);
     assert_eq!(plan(Some(&mut session), &again), ConnectPlan::Wait);
-    assert_eq!(session.arrive(NOW, Generation(1), Slot(1), Xid(1)), Arrival::Ignore);
+    assert_eq!(session.arrive(NOW, Generation(1), Slot(1), Xid(1), None), Arrival::Ignore);
     assert!(session.finish(NOW, Slot(0), Xid(1), None), "the last running request ends the drain");
     assert_eq!(plan(Some(&mut session), &again), ConnectPlan::Ready { resumed: true });
-    assert_eq!(session.arrive(NOW, Generation(2), Slot(1), Xid(1)), Arrival::Execute);
+    assert_eq!(session.arrive(NOW, Generation(2), Slot(1), Xid(1), None), Arrival::Execute);
 }
 
 #[test]
@@ -104,7 +104,7 @@ fn a_client_that_starts_anew_ends_its_old_session() {
 fn connects_wait_while_a_session_opens_or_ends() {
     let mut opening = Session::new(NOW, Generation(1), SlotTable::new(4), false);
     assert_eq!(plan(Some(&mut opening), &connect(1, false, 0)), ConnectPlan::Wait);
-    assert_eq!(opening.arrive(NOW, Generation(1), Slot(0), Xid(1)), Arrival::Gone);
+    assert_eq!(opening.arrive(NOW, Generation(1), Slot(0), Xid(1), None), Arrival::Gone);
     opening.opened();
     assert_eq!(plan(Some(&mut opening), &connect(1, false, 0)), ConnectPlan::Ready { resumed: false });
     assert!(opening.end());
@@ -116,7 +116,7 @@ fn connects_wait_while_a_session_opens_or_ends() {
 fn an_ending_session_executes_nothing() {
     let mut session = open(1);
     session.end();
-    assert_eq!(session.arrive(NOW, Generation(1), Slot(0), Xid(1)), Arrival::Gone);
+    assert_eq!(session.arrive(NOW, Generation(1), Slot(0), Xid(1), None), Arrival::Gone);
 }
 
 #[test]
@@ -127,7 +127,7 @@ fn a_lease_runs_out_without_requests_only() {
     assert!(!open(1).expired(NOW + lease, lease));
 
     let mut running = open(1);
-    running.arrive(NOW, Generation(1), Slot(0), Xid(1));
+    running.arrive(NOW, Generation(1), Slot(0), Xid(1), None);
     assert!(!running.expired(late, lease), "a running request is a sign of life");
     running.finish(late, Slot(0), Xid(1), None);
     assert!(!running.expired(late, lease));
@@ -148,6 +148,15 @@ fn a_lease_runs_out_without_requests_only() {
 fn a_request_of_an_old_connection_does_not_extend_the_lease() {
     let mut session = open(2);
     let late = NOW + Duration::from_secs(31);
-    assert_eq!(session.arrive(late, Generation(1), Slot(0), Xid(1)), Arrival::Ignore);
+    assert_eq!(session.arrive(late, Generation(1), Slot(0), Xid(1), None), Arrival::Ignore);
     assert!(session.expired(late, Duration::from_secs(30)));
+}
+
+#[test]
+fn a_request_is_executed_until_its_deadline() {
+    let mut session = open(1);
+    let later = NOW + Duration::from_nanos(1);
+    assert_eq!(session.arrive(NOW, Generation(1), Slot(0), Xid(1), Some(NOW)), Arrival::Execute);
+    assert_eq!(session.arrive(later, Generation(1), Slot(1), Xid(1), Some(NOW)), Arrival::Expired);
+    assert_eq!(session.running(), 1);
 }
