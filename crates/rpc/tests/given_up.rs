@@ -2,17 +2,31 @@
 
 mod common;
 
-use std::{io, sync::Arc, time::Duration};
+use std::{
+    io,
+    sync::{
+        Arc,
+        atomic::{AtomicU64, Ordering},
+    },
+    time::Duration,
+};
 
 use bytes::Bytes;
-use common::*;
+use common::{raw::Raw, *};
 use parking_lot::Mutex;
-use rpc::{Endpoint, Import, ImportOptions};
+use rpc::{
+    Endpoint, Import, ImportOptions, codec,
+    message::{
+        MdtRequest, OstRequest, Request,
+        ost::SpaceChange,
+        session::{feature, frame_flag},
+    },
+};
 use rt::{
-    Address, BoxFuture, Connection, Frame, Listener, Seams, Sender, Transport,
+    Address, BoxFuture, Clock, Connection, Frame, FrameHeader, Instant, Listener, Seams, Sender, Transport,
     memory::{self, MemoryTransport},
 };
-use types::{ClientId, FsError};
+use types::{ClientId, FsError, InodeNumber, ObjectId, Timestamp};
 
 /// What happens to frames on their way to the server.
 enum Way {
@@ -152,4 +166,97 @@ async fn a_dropped_request_is_not_executed_by_its_repetition() {
     until(|| import.statistics().in_flight == 0).await;
     assert_eq!(call(&import, effect(2)).await, Ok(done()));
     assert_eq!(stage.effects(), [2]);
+}
+
+#[tokio::test]
+async fn a_request_that_arrives_after_its_deadline_is_refused_for_good() {
+    let seams = memory::seams(&MemoryTransport::new(), 1);
+    let handler = Counter::new(&Arc::default());
+    let server = server(&seams, &handler, LONG_LEASE);
+    let address = server.listen(&Address::from("ost:1")).await.unwrap();
+    let mut raw = Raw::connect(&seams, &address).await;
+    let hello = raw.hello(|connect| connect.features = feature::DEADLINES).await;
+    assert_ne!(hello.header.deadline_ns, 0, "the target tells its clock");
+    for (xid, deadline_ns, note) in [
+        (1, hello.header.deadline_ns.saturating_sub(1), frame_flag::EXPIRED),
+        (1, u64::MAX, frame_flag::EXPIRED),
+        (2, u64::MAX, 0),
+        (2, 1, 0),
+        (3, 0, 0),
+    ] {
+        let request = effect(xid);
+        let header = FrameHeader { deadline_ns, ..raw.header(4, xid, &request) };
+        raw.send(header, codec::encode_request(&request).unwrap()).await;
+        let answer = raw.receive().await.unwrap().header;
+        assert_eq!(answer.flags, frame_flag::REPLY | note, "{xid} {deadline_ns}");
+        assert!(answer.deadline_ns >= hello.header.deadline_ns);
+    }
+    assert_eq!(*handler.disk.effects.lock(), [(2, 1), (3, 1)].into());
+
+    let mut older = Raw::connect(&seams, &address).await;
+    older.hello(|connect| connect.client = ClientId(9)).await;
+    let header = FrameHeader { deadline_ns: 1, ..older.header(1, 1, &effect(4)) };
+    older.send(header, codec::encode_request(&effect(4)).unwrap()).await;
+    assert_eq!(
+        older.receive().await.unwrap().header.flags,
+        frame_flag::REPLY,
+        "it knows nothing of this target's clock"
+    );
+}
+
+/// A clock that can be put forward.
+struct Forward {
+    clock: Arc<dyn Clock>,
+    ahead_ns: AtomicU64,
+}
+
+impl Clock for Forward {
+    fn now(&self) -> Instant {
+        self.clock.now() + Duration::from_nanos(self.ahead_ns.load(Ordering::SeqCst))
+    }
+
+    fn wall(&self) -> Timestamp {
+        self.clock.wall()
+    }
+
+    fn boot(&self) -> u64 {
+        self.clock.boot()
+    }
+
+    fn sleep_until(&self, deadline: Instant) -> BoxFuture<'static, ()> {
+        self.clock.sleep_until(Instant(deadline.0.saturating_sub(self.ahead_ns.load(Ordering::SeqCst))))
+    }
+}
+
+/// A size was found, and told to the MDT as final, before a write had ended that its caller had given up.
+#[tokio::test]
+async fn sizes_are_told_after_changes_whose_callers_may_have_given_up() {
+    let seams = memory::seams(&MemoryTransport::new(), 1);
+    let clock = Arc::new(Forward { clock: seams.clock.clone(), ahead_ns: AtomicU64::new(0) });
+    let handler = Counter::new(&Arc::default());
+    let server = server(&Seams { clock: clock.clone(), ..seams.clone() }, &handler, 10 * LONG_LEASE);
+    let address = server.listen(&Address::from("ost:1")).await.unwrap();
+    let object = ObjectId { inode: InodeNumber(1), slot: 0 };
+
+    let mut writer = Raw::connect(&seams, &address).await;
+    let hello = writer.hello(|connect| connect.features = feature::DEADLINES).await;
+    let write = Request::Mdt(MdtRequest::ChangeData(OstRequest::Space(object, SpaceChange::Truncate { size: 1 }, 0)));
+    let hour_ns = LONG_LEASE.as_nanos() as u64;
+    let header = FrameHeader { deadline_ns: hello.header.deadline_ns + hour_ns, ..writer.header(1, 1, &write) };
+    writer.send(header, codec::encode_request(&write).unwrap()).await;
+    until(|| handler.entered.load(Ordering::SeqCst) == 1).await;
+
+    let mut other = Raw::connect(&seams, &address).await;
+    other.hello(|connect| connect.client = ClientId(9)).await;
+    let look = Request::Mdt(MdtRequest::ReadData(OstRequest::Glimpse(vec![object])));
+    other.request(1, 1, &look).await;
+    assert_eq!(other.receive().await.unwrap().header.flags, frame_flag::REPLY, "its caller waits for it");
+    clock.ahead_ns.store(2 * hour_ns, Ordering::SeqCst);
+    for _ in 0..2 {
+        other.request(1, 2, &look).await;
+    }
+    assert_eq!(other.receive().await.unwrap().header.flags, frame_flag::REPLY | frame_flag::RUNNING);
+    handler.gate.add_permits(1);
+    assert_eq!(writer.receive().await.unwrap().header.flags, frame_flag::REPLY);
+    assert_eq!(other.receive().await.unwrap().header.flags, frame_flag::REPLY);
 }

@@ -11,7 +11,7 @@ use std::{
 };
 
 use bytes::Bytes;
-use common::*;
+use common::{raw::Raw, *};
 use parking_lot::Mutex;
 use rpc::{
     Endpoint, Import, ImportOptions, ImportState, Recovery, Server, ServerOptions, SessionEvent,
@@ -19,17 +19,17 @@ use rpc::{
     message::{
         MdtRequest, Request,
         mdt::{LockFamily, LockMode, LockRange, ReadFile, SetLock},
-        session::{Connect, feature, frame_flag},
+        session::{Connect, frame_flag},
     },
     server::BYTES_IN_WORK_MAX,
 };
 use rt::{
-    Address, BoxFuture, Connection, Frame, FrameHeader, Seams,
+    Address, BoxFuture, Frame, FrameHeader, Seams,
     memory::{self, MemoryTransport},
     transport::QUEUED_BYTES_MAX,
 };
 use tokio::sync::Semaphore;
-use types::{ClientId, Credentials, FsError, FsResult, Generation, InodeNumber, limits::BULK_BYTES_MAX};
+use types::{ClientId, Credentials, FsError, FsResult, InodeNumber, limits::BULK_BYTES_MAX};
 
 fn seams(network: &MemoryTransport) -> Seams {
     memory::seams(network, 1)
@@ -37,55 +37,6 @@ fn seams(network: &MemoryTransport) -> Seams {
 
 async fn listen(server: &Arc<Server>) -> Address {
     server.listen(&Address::from("mds:1")).await.unwrap()
-}
-
-/// A client made by hand.
-struct Raw {
-    connection: Connection,
-}
-
-impl Raw {
-    async fn connect(seams: &Seams, address: &Address) -> Self {
-        Self { connection: seams.transport.connect(address).await.unwrap() }
-    }
-
-    async fn send(&self, header: FrameHeader, body: Bytes) {
-        self.send_with(header, body, Bytes::new()).await;
-    }
-
-    async fn send_with(&self, header: FrameHeader, body: Bytes, bulk: Bytes) {
-        self.connection.sender.send(Frame::new(header, body, bulk).unwrap()).await.unwrap();
-    }
-
-    async fn receive(&mut self) -> Option<Frame> {
-        self.connection.receiver.receive().await.unwrap()
-    }
-
-    async fn hello(&mut self, change: impl FnOnce(&mut Connect)) -> Frame {
-        let mut connect = Connect {
-            version_min: 1,
-            version_max: 1,
-            features: 0,
-            target: TARGET.to_owned(),
-            client: CLIENT,
-            client_name: "raw".to_owned(),
-            connection: Generation(1),
-            resume: false,
-            incarnation: 0,
-        };
-        change(&mut connect);
-        let header = FrameHeader { opcode: opcode::CONNECT.0, ..FrameHeader::default() };
-        self.send(header, codec::encode(&connect).unwrap()).await;
-        self.receive().await.expect("an answer to Connect")
-    }
-
-    fn header(&self, slot: u16, xid: u64, request: &Request) -> FrameHeader {
-        FrameHeader { version: 1, opcode: opcode::of(request).0, slot, xid, connection: 1, ..FrameHeader::default() }
-    }
-
-    async fn request(&self, slot: u16, xid: u64, request: &Request) {
-        self.send(self.header(slot, xid, request), codec::encode_request(request).unwrap()).await;
-    }
 }
 
 #[tokio::test]
@@ -164,42 +115,6 @@ async fn copies_of_a_running_request_are_told_so_and_have_no_effect() {
         assert_eq!(raw.receive().await.unwrap().header.flags, frame_flag::REPLY);
     }
     assert_eq!(*handler.disk.effects.lock(), [(5, 1)].into());
-}
-
-#[tokio::test]
-async fn a_request_that_arrives_after_its_deadline_is_refused_for_good() {
-    let seams = seams(&MemoryTransport::new());
-    let handler = Counter::new(&Arc::default());
-    let server = server(&seams, &handler, LONG_LEASE);
-    let address = listen(&server).await;
-    let mut raw = Raw::connect(&seams, &address).await;
-    let hello = raw.hello(|connect| connect.features = feature::DEADLINES).await;
-    assert_ne!(hello.header.deadline_ns, 0, "the target tells its clock");
-    for (xid, deadline_ns, note) in [
-        (1, hello.header.deadline_ns.saturating_sub(1), frame_flag::EXPIRED),
-        (1, u64::MAX, frame_flag::EXPIRED),
-        (2, u64::MAX, 0),
-        (2, 1, 0),
-        (3, 0, 0),
-    ] {
-        let request = effect(xid);
-        let header = FrameHeader { deadline_ns, ..raw.header(4, xid, &request) };
-        raw.send(header, codec::encode_request(&request).unwrap()).await;
-        let answer = raw.receive().await.unwrap().header;
-        assert_eq!(answer.flags, frame_flag::REPLY | note, "{xid} {deadline_ns}");
-        assert!(answer.deadline_ns >= hello.header.deadline_ns);
-    }
-    assert_eq!(*handler.disk.effects.lock(), [(2, 1), (3, 1)].into());
-
-    let mut older = Raw::connect(&seams, &address).await;
-    older.hello(|connect| connect.client = ClientId(9)).await;
-    let header = FrameHeader { deadline_ns: 1, ..older.header(1, 1, &effect(4)) };
-    older.send(header, codec::encode_request(&effect(4)).unwrap()).await;
-    assert_eq!(
-        older.receive().await.unwrap().header.flags,
-        frame_flag::REPLY,
-        "it knows nothing of this target's clock"
-    );
 }
 
 #[tokio::test]

@@ -188,7 +188,7 @@ impl Reader {
         let has_deadline = connected.features & feature::DEADLINES != 0 && header.deadline_ns != 0;
         let deadline = has_deadline.then_some(Instant(header.deadline_ns));
         match bound.cell.arrive(bound.target.now(), Generation(header.connection), slot, xid, deadline) {
-            Arrival::Execute => self.execute(bound, header, request, frame.bulk, share).await,
+            Arrival::Execute => self.execute(bound, header, deadline, (request, frame.bulk), share).await,
             Arrival::Repeat(kept) => self.send(&header, kept).await,
             Arrival::Running => self.send_note(&header, frame_flag::RUNNING).await,
             Arrival::Expired => self.send_note(&header, frame_flag::EXPIRED).await,
@@ -203,8 +203,8 @@ impl Reader {
         &self,
         bound: Bound,
         header: FrameHeader,
-        request: Request,
-        bulk: Bytes,
+        deadline: Option<Instant>,
+        (request, bulk): (Request, Bytes),
         share: Share,
     ) -> Result<(), End> {
         let (slot, xid) = (Slot(header.slot), Xid(header.xid));
@@ -217,7 +217,7 @@ impl Reader {
             return self.send_note(&header, frame_flag::BUSY).await;
         };
         let call = Call { client: bound.cell.client, slot, xid, trace: header.trace, request, bulk };
-        let work = work(bound, self.sender.clone(), header, admission, call, share);
+        let work = work(bound, self.sender.clone(), (header, deadline), admission, call, share);
         let mut work: BoxFuture<'static, ()> = Box::pin(work);
         let done = poll_fn(|context| Poll::Ready(work.as_mut().poll(context).is_ready())).await;
         if !done {
@@ -241,20 +241,24 @@ impl Reader {
 async fn work(
     bound: Bound,
     sender: Arc<dyn Sender>,
-    header: FrameHeader,
+    (header, deadline): (FrameHeader, Option<Instant>),
     admission: Admission,
     call: Call,
     mut share: Share,
 ) {
+    let (overdue, arrived) = (&bound.target.overdue, bound.target.now());
+    let change = overdue.note(&call.request, deadline);
     let permit: Permit = match admission {
         Admission::Now(permit) => permit,
         Admission::Queued(granted) => granted.await.expect("a service outlives the targets that use it"),
     };
+    overdue.wait(&call.request, arrived).await;
     let (slot, xid) = (call.slot, call.xid);
     let farewell = is_farewell(&call.request);
     let mut unanswered = Unanswered { bound: &bound, header: &header, is_answered: false };
     let answer = bound.target.execute(call).await;
     unanswered.is_answered = true;
+    drop(change);
     drop(permit);
     let reply = keep(&answer.reply, answer.bulk);
     share.shrink_to(reply.body.len() + reply.bulk.len());

@@ -117,6 +117,7 @@ impl LocalLink {
         }
         let farewell = is_farewell(&request);
         let Ok(permit) = target.admitted(now, &request).await else { return LocalOutcome::Busy(request, bulk) };
+        target.overdue.wait(&request, now).await;
         arrived.withdraw = false;
         token.executed();
         let trace = trace::current();

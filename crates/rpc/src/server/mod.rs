@@ -7,11 +7,15 @@
 //! it was read and becomes a task of its own only if it has to wait. Per target one task evicts sessions whose lease
 //! has run out.
 //!
+//! What arrives after its caller has given up is not executed (module `session`), and who asks for sizes waits for changes whose
+//! callers have given up since they arrived (module `overdue`).
+//!
 //! Downside: a connection stays on the core that its reader was given to, busy or not.
 
 mod budget;
 mod connection;
 mod local;
+mod overdue;
 mod target;
 
 use std::{

@@ -15,7 +15,7 @@ use rt::{Instant, clock, trace};
 use tokio::sync::watch;
 use types::{ClientId, FsError, Generation, Slot};
 
-use super::{SessionInfo, Shared};
+use super::{SessionInfo, Shared, overdue::Overdue};
 use crate::{
     codec::{self, opcode},
     handler::{Answer, Call, Handler, SessionEvent},
@@ -43,6 +43,7 @@ pub(super) struct Target {
     /// Completes when the server serves this target no more.
     retired: watch::Sender<bool>,
     is_retired: AtomicBool,
+    pub(super) overdue: Overdue,
 }
 
 /// A session as a connection holds it.
@@ -64,6 +65,7 @@ impl Target {
             sessions: Mutex::default(),
             retired: watch::Sender::new(false),
             is_retired: AtomicBool::new(false),
+            overdue: Overdue::default(),
         })
     }
 

@@ -2,6 +2,8 @@
 
 #![allow(dead_code, reason = "each test file uses a part")]
 
+pub mod raw;
+
 use std::{
     collections::BTreeMap,
     sync::{
@@ -44,7 +46,7 @@ pub struct Counter {
     pub reads: AtomicU64,
     /// Requests that entered the handler.
     pub entered: AtomicUsize,
-    /// `GetAttributes` and `SetLock` wait for a permit of this.
+    /// `GetAttributes`, `SetLock` and `ChangeData` wait for a permit of this.
     pub gate: Semaphore,
     /// Session events take until they get a permit of this.
     pub events_gate: Option<Semaphore>,
@@ -111,7 +113,7 @@ impl Handler for Counter {
                     self.disk.replies.lock().insert((call.client, call.slot), (call.xid, done()));
                     Answer { reply: Ok(done()), bulk: call.bulk }
                 }
-                Request::Mdt(MdtRequest::GetAttributes(_) | MdtRequest::SetLock(_)) => {
+                Request::Mdt(MdtRequest::GetAttributes(_) | MdtRequest::SetLock(_) | MdtRequest::ChangeData(_)) => {
                     self.gate.acquire().await.expect("never closed").forget();
                     Answer::new(Ok(done()))
                 }
@@ -132,7 +134,7 @@ impl Handler for Counter {
 
     fn service(&self, request: &Request) -> &'static str {
         match request {
-            Request::Mdt(MdtRequest::GetAttributes(_) | MdtRequest::SetLock(_)) => "gated",
+            Request::Mdt(MdtRequest::GetAttributes(_) | MdtRequest::SetLock(_) | MdtRequest::ChangeData(_)) => "gated",
             _ => "mdt",
         }
     }
