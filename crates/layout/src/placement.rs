@@ -5,7 +5,8 @@
 //! - *Round robin* while the fullest usable target has at least `100 - qos_threshold_rr` percent of the emptiest one's
 //!   free space. Each file takes the targets behind the last one's; its first stripe moves within that group, so that
 //!   first stripes are spread as evenly as all stripes. Targets with fewer objects that are being written to come before
-//!   others (not in Lustre): a round goes on over what is idle.
+//!   others (not in Lustre): a round goes on over what is idle. Those that do far more than the others, for
+//!   whomever, are taken if these do not suffice.
 //! - *Weighted* otherwise: stripes are drawn without replacement with probability proportional to
 //!   `weight = available - penalty` (never below 0). A chosen target's penalty becomes
 //!   `penalty / 2 + available * (100 - qos_prio_free) / 100`; with every stripe placed, each penalty falls by
@@ -35,6 +36,9 @@ use crate::spec::{ResolvedCount, ResolvedSpec};
 /// What is left of 100 by the default priority of free space: with it, an object that is being written to counts as much as
 /// the one to be placed.
 const LOAD_SCALE: u32 = 10;
+
+/// Fewer transfers in work than this beyond twice the average say nothing: one client may have as many.
+const BUSY_TRANSFERS_MIN: u64 = 8;
 
 /// The parameters of placement, under Lustre's names.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -91,6 +95,8 @@ pub struct TargetStatus {
     pub bytes_available: u64,
     /// Objects on it that are being written to, as far as is known.
     pub objects_written: u32,
+    /// Reads and writes that it has in work, on average of the last seconds, for whomever.
+    pub transfers: u32,
 }
 
 /// Why a target is left out.
@@ -218,7 +224,11 @@ impl Placement {
         }
         let mut dice = Dice(random);
         let mut chosen = Vec::with_capacity(count);
-        for group in [healthy, degraded] {
+        // By weight, space decides: the emptiest target may be busy for a long time.
+        let busy_from = if balanced { busy_from(&healthy) } else { u64::MAX };
+        let (busy, idle): (Vec<_>, Vec<_>) =
+            healthy.into_iter().partition(|target| u64::from(target.transfers) >= busy_from);
+        for group in [idle, busy, degraded] {
             let wanted = (count - chosen.len()).min(group.len());
             if wanted == 0 {
                 continue;
@@ -351,6 +361,14 @@ fn choose_from(
     Ok(std::iter::once(first).chain(rest).collect())
 }
 
+/// From how many transfers in work on a target is busier than the others: far enough from what they have for chance to play no
+/// part, and few enough targets for the round to go on over most of them.
+fn busy_from(targets: &[&TargetStatus]) -> u64 {
+    let all: u64 = targets.iter().map(|target| u64::from(target.transfers)).sum();
+    let average = all / (targets.len() as u64).max(1);
+    2 * average + BUSY_TRANSFERS_MIN
+}
+
 /// Whether free space is even enough for round robin.
 fn is_balanced(usable: &[&TargetStatus], policy: &PlacementPolicy) -> bool {
     let available = || usable.iter().map(|target| u128::from(target.bytes_available));
@@ -396,6 +414,7 @@ mod tests {
             bytes_total: 1000 * GIB,
             bytes_available: available,
             objects_written: 0,
+            transfers: 0,
         }
     }
 
@@ -452,6 +471,27 @@ mod tests {
         assert!(share(30, 90) < 20, "{}", share(30, 90));
         assert!(share(3, 60) < share(3, 90), "{} {}", share(3, 60), share(3, 90));
         assert!((78..=82).contains(&share(30, 100)), "{}", share(30, 100));
+    }
+
+    #[test]
+    fn few_targets_are_busier_than_the_others() {
+        let busy = |transfers: &[u32]| {
+            let targets: Vec<_> =
+                transfers.iter().map(|count| TargetStatus { transfers: *count, ..target(0, GIB) }).collect();
+            let all: Vec<&TargetStatus> = targets.iter().collect();
+            transfers.iter().filter(|count| u64::from(**count) >= busy_from(&all)).count()
+        };
+        assert_eq!([busy(&[]), busy(&[1000]), busy(&[0, 0, 0, 7]), busy(&[30, 33, 29, 40])], [0; 4]);
+        assert_eq!(busy(&[0, 0, 0, 20]), 1);
+        assert_eq!(busy(&[0, 0, 0, 0, 0, 90, 80]), 2);
+        assert_eq!(busy(&[u32::MAX; 5]), 0);
+        let targets: Vec<_> = (0..6)
+            .map(|index| TargetStatus { transfers: if index == 2 { 50 } else { 1 }, ..target(index, GIB) })
+            .collect();
+        let (all, _) = place(&targets, &[1, 2], 100, &PlacementPolicy::default());
+        assert!(all[2] == 0 && spread(&[all[0], all[1], all[3], all[4], all[5]]) <= 4, "{all:?}");
+        let (all, _) = place(&targets, &[6], 10, &PlacementPolicy::default());
+        assert_eq!(all, [10; 6], "all means all");
     }
 
     #[test]

@@ -208,10 +208,11 @@ impl Agent {
     async fn ask_space(&self, mdt: &Mdt) {
         let deadline = mdt.seams.clock.now() + mdt.parameters().ost_silence;
         let answer = clock::timeout_at(&*mdt.seams.clock, deadline, self.call(OstRequest::StatFs)).await;
+        let now = mdt.seams.clock.now();
         let targets = &mut mdt.namespace().volatile.targets;
         match answer {
             Some(Ok(OstReply::Space(space, condition))) => {
-                targets.report(self.ost, OstReport { space, condition });
+                targets.report(self.ost, OstReport { space, condition }, now);
             }
             Some(Ok(_) | Err(_)) | None => targets.lost(self.ost),
         }

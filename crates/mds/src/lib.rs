@@ -36,6 +36,7 @@ mod space;
 mod statistics;
 pub mod tables;
 mod transaction;
+mod transfers;
 mod volatile;
 
 pub use error::OpenError;
@@ -44,3 +45,4 @@ pub use options::{MdtOptions, Parameters, ProcessId};
 pub use placement::{OstReport, OstView};
 pub use pools::{Spill, SpillError};
 pub use statistics::Statistics;
+pub use transfers::Transfers;

@@ -8,9 +8,10 @@ use std::collections::BTreeMap;
 
 use layout::{Placement, PlacementPolicy, PlainLayout, ResolvedSpec, StripeSpec, TargetStatus};
 use rpc::message::ost::TargetCondition;
+use rt::Instant;
 use types::{FsResult, OstIndex, SpaceUsage};
 
-use crate::{load::Load, pools::Pools};
+use crate::{load::Load, pools::Pools, transfers::Transfers};
 
 /// Free space a target is taken to have while nothing is known of any.
 const UNKNOWN_BYTES: u64 = 1 << 40;
@@ -33,6 +34,8 @@ pub struct OstView {
     pub connected: bool,
     /// The last report, if there was one since this MDT started.
     pub report: Option<OstReport>,
+    /// What all its users have it do.
+    pub transfers: Transfers,
 }
 
 /// All OSTs of the map, and the state of placement.
@@ -59,7 +62,7 @@ impl Targets {
     pub fn set_map(&mut self, map: &[(OstIndex, bool)]) {
         let known = std::mem::take(&mut self.osts);
         for (index, active) in map {
-            let fresh = OstView { active: *active, connected: true, report: None };
+            let fresh = OstView { active: *active, connected: true, report: None, transfers: Transfers::default() };
             let view = known.get(index).map_or(fresh, |view| OstView { active: *active, ..*view });
             self.osts.insert(*index, view);
         }
@@ -81,9 +84,10 @@ impl Targets {
     }
 
     /// An OST answered.
-    pub fn report(&mut self, ost: OstIndex, report: OstReport) {
+    pub fn report(&mut self, ost: OstIndex, report: OstReport, now: Instant) {
         if let Some(view) = self.osts.get_mut(&ost) {
             view.connected = true;
+            view.transfers.report(now, report.condition.work_us);
             view.report = Some(report);
         }
     }
@@ -171,6 +175,7 @@ impl Targets {
             read_only: view.report.is_some_and(|report| report.condition.read_only),
             degraded: view.report.is_some_and(|report| report.condition.degraded),
             objects_written: self.load.of(*index),
+            transfers: view.transfers.average(),
             bytes_total: view.report.map_or(total, |report| report.space.bytes_total),
             bytes_available: view.report.map_or(available, |report| report.space.bytes_available),
         };
@@ -183,6 +188,8 @@ mod tests {
     use rpc::message::mgs::Pool;
 
     use super::*;
+
+    const NOW: Instant = Instant(0);
 
     fn report(available: u64) -> OstReport {
         let space = SpaceUsage { bytes_total: 1000 << 20, bytes_available: available << 20, ..SpaceUsage::default() };
@@ -203,10 +210,10 @@ mod tests {
         assert_eq!(seen, [OstIndex(0), OstIndex(1)]);
         targets.lost(OstIndex(0));
         assert_eq!(place(&mut targets), Ok(vec![OstIndex(1)]));
-        targets.report(OstIndex(0), report(900));
+        targets.report(OstIndex(0), report(900), NOW);
         targets.set_map(&[(OstIndex(0), true), (OstIndex(1), false)]);
         assert_eq!(place(&mut targets), Ok(vec![OstIndex(0)]));
-        targets.report(OstIndex(0), report(0));
+        targets.report(OstIndex(0), report(0), NOW);
         assert!(place(&mut targets).is_err(), "full");
     }
 
@@ -248,7 +255,7 @@ mod tests {
         targets.pools.set_target("fast", Some("slow")).unwrap();
         let asked = StripeSpec { pool: Some("fast".to_owned()), ..StripeSpec::default() };
         let mut pool_of = |available: [u64; 2]| {
-            (0..).zip(available).for_each(|(index, mib)| targets.report(OstIndex(index), report(mib)));
+            (0..).zip(available).for_each(|(index, mib)| targets.report(OstIndex(index), report(mib), NOW));
             targets.pass_on(&asked).pool.unwrap()
         };
         assert_eq!(pool_of([100, 710]), "fast", "59.5 % of both");
@@ -258,13 +265,34 @@ mod tests {
         assert_eq!(targets.pass_on(&ignoring).pool, None);
     }
 
+    /// Whoever it works for: this MDT need not have placed what is read and written there.
+    #[test]
+    fn an_ost_that_is_busy_for_others_gets_no_new_objects_while_others_are_idle() {
+        let mut targets = Targets::default();
+        targets.set_map(&(0..3).map(|index| (OstIndex(index), true)).collect::<Vec<_>>());
+        let after = |targets: &mut Targets, seconds: u64, work_us: [u64; 3]| {
+            for (index, work_us) in (0..).zip(work_us) {
+                let condition = TargetCondition { work_us, ..TargetCondition::default() };
+                let now = Instant(seconds * 1_000_000_000);
+                targets.report(OstIndex(index), OstReport { condition, ..report(900) }, now);
+            }
+            let mut chosen: Vec<u16> = (0..6).map(|_| place(targets).unwrap()[0].0).collect();
+            chosen.sort_unstable();
+            chosen
+        };
+        assert_eq!(after(&mut targets, 1, [0, 0, 0]), [0, 0, 1, 1, 2, 2]);
+        let second: [u64; 3] = [5_000_000, 50 * 5_000_000, 0];
+        assert_eq!(after(&mut targets, 6, second), [0, 0, 0, 2, 2, 2]);
+        assert_eq!(after(&mut targets, 11, second), [0, 0, 1, 1, 2, 2], "it is done");
+    }
+
     #[test]
     fn conditions_are_respected() {
         let mut targets = Targets::default();
         targets.set_map(&[(OstIndex(0), true), (OstIndex(1), true)]);
         let no_create = TargetCondition { no_create: true, ..TargetCondition::default() };
-        targets.report(OstIndex(0), OstReport { condition: no_create, ..report(900) });
-        targets.report(OstIndex(1), report(900));
+        targets.report(OstIndex(0), OstReport { condition: no_create, ..report(900) }, NOW);
+        targets.report(OstIndex(1), report(900), NOW);
         for _ in 0..4 {
             assert_eq!(place(&mut targets), Ok(vec![OstIndex(1)]));
         }

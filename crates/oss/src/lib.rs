@@ -26,6 +26,7 @@ pub mod store;
 pub mod superblock;
 pub mod tables;
 mod target;
+mod work;
 
 pub use options::OstOptions;
 pub use rate_limit::RateLimit;

@@ -40,6 +40,7 @@ use crate::{
     store::ObjectStore,
     superblock::{CLEAN_KEY, LOSSES_KEY, SUPERBLOCK_KEY, Superblock, target_name},
     tables::META,
+    work::Work,
 };
 
 /// Service of requests that move data or space.
@@ -107,6 +108,7 @@ pub struct Ost {
     pub(crate) evictions: Evictions,
     replies: Replies,
     pub(crate) statistics: Statistics,
+    work: Work,
     recovery: Recovery,
     pub(crate) degraded: AtomicBool,
     pub(crate) no_create: AtomicBool,
@@ -191,6 +193,7 @@ impl Ost {
             evictions,
             replies,
             statistics: Statistics::default(),
+            work: Work::new(clock.now()),
             recovery,
             degraded: false.into(),
             no_create: false.into(),
@@ -290,6 +293,7 @@ impl Ost {
             degraded: self.degraded.load(Ordering::Relaxed),
             no_create: self.no_create.load(Ordering::Relaxed),
             read_only: self.read_only.load(Ordering::Relaxed) || self.store.failure().is_some(),
+            work_us: 0,
         }
     }
 
@@ -312,8 +316,12 @@ impl Ost {
         }
         let _running = self.evictions.enter(call.client)?;
         match request {
-            OstRequest::Write(write) => self.write(write, call.bulk, origin).await.map(without_bulk(OstReply::Changed)),
+            OstRequest::Write(write) => {
+                let _transfer = self.work.begin(&*self.clock);
+                self.write(write, call.bulk, origin).await.map(without_bulk(OstReply::Changed))
+            }
             OstRequest::Read(read) => {
+                let _transfer = self.work.begin(&*self.clock);
                 let (done, data) = self.store.read(read).await?;
                 self.pass_limits(data.len() as u64).await;
                 self.statistics.record_read(data.len() as u64);
@@ -359,7 +367,8 @@ impl Ost {
             }
             OstRequest::StatFs => {
                 self.statistics.record(|figures| figures.statfs += 1);
-                Ok(OstReply::Space(self.store.space().await?, self.condition()))
+                let work_us = self.work.total_us(self.clock.now());
+                Ok(OstReply::Space(self.store.space().await?, TargetCondition { work_us, ..self.condition() }))
             }
             OstRequest::ListObjects(after, objects_max) => {
                 let objects = self.store.list(after, objects_max.min(LIST_OBJECTS_MAX) as usize)?;

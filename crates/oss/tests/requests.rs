@@ -2,7 +2,7 @@
 
 mod common;
 
-use std::sync::atomic::Ordering;
+use std::{sync::atomic::Ordering, time::Duration};
 
 use bytes::Bytes;
 use common::{CLIENT, INDEX, KIB, MIB, Target, devices, object, pattern, quiet_config, quiet_options, run};
@@ -78,11 +78,8 @@ fn small_data_stay_inline_and_large_data_go_to_a_host_file() {
 #[test]
 fn inline_data_beyond_the_budget_are_written_back_without_being_asked() {
     run(async {
-        let options = OstOptions {
-            write_back_bytes: MIB,
-            write_back_idle: std::time::Duration::from_secs(3600),
-            ..quiet_options()
-        };
+        let options =
+            OstOptions { write_back_bytes: MIB, write_back_idle: Duration::from_secs(3600), ..quiet_options() };
         let target = Target::with(1, MemoryDevice::new(), options).await;
         for offset in (0..32).map(|write| write * 32 * KIB) {
             target.write(object(1), offset, &pattern(1, offset, 32 * KIB)).await;
@@ -854,6 +851,29 @@ fn a_target_is_formatted_once_and_opened_as_what_it_is() {
         assert!(matches!(none, Err(OpenError::NotFormatted)));
         let bad = Ost::format(&target.seams, &devices, "far too long", INDEX, quiet_config()).await;
         assert!(matches!(bad, Err(OpenError::FsName(_))));
+    });
+}
+
+/// What an MDT goes by when it chooses where new objects go.
+#[test]
+fn what_a_target_has_to_do_adds_up_while_it_does_it() {
+    run(async {
+        let target = Target::new(1).await;
+        let work = async || match target.ask(OstRequest::StatFs).await.unwrap() {
+            OstReply::Space(_, condition) => condition.work_us,
+            other => panic!("{other:?}"),
+        };
+        let before = work().await;
+        target.ost.limit().set_latency(Duration::from_millis(100));
+        tokio::join!(target.write(object(1), 0, b"x"), target.write(object(2), 0, b"y"));
+        let written = work().await;
+        // Of 100 ms each, the second one behind the first, less what a device that was idle has saved up.
+        assert!(written - before >= 150_000, "{} us", written - before);
+        rt::clock::sleep(&*target.seams.clock, Duration::from_millis(10)).await;
+        assert_eq!(work().await, written, "idle");
+        target.read(object(1), 0, 1).await;
+        assert!(work().await - written >= 50_000);
+        assert_eq!(target.ost.condition().work_us, 0, "nobody is told who did not ask");
     });
 }
 

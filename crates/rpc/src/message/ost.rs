@@ -167,4 +167,7 @@ pub struct TargetCondition {
     pub no_create: bool,
     /// R: refuses writes.
     pub read_only: bool,
+    /// Transfers in work, added up since the target started: times microseconds. 0 where nobody asked for it (`StatFs` does).
+    #[serde(default)]
+    pub work_us: u64,
 }
