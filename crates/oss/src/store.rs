@@ -47,6 +47,8 @@ pub trait ObjectStore: Send + Sync + 'static {
     fn list(&self, after: Option<ObjectId>, objects_max: usize) -> FsResult<Vec<(ObjectId, ObjectAttributes)>>;
     /// Reads everything of an object and compares checksums.
     fn verify(&self, object: ObjectId) -> BoxFuture<'_, FsResult<()>>;
+    /// What is missing of objects, as far as that is seen without reading them: each in words.
+    fn check<'a>(&'a self, objects: &'a [ObjectId]) -> BoxFuture<'a, FsResult<Vec<(ObjectId, String)>>>;
     /// Space and objects.
     fn space(&self) -> BoxFuture<'_, FsResult<SpaceUsage>>;
     /// Why the store takes no more changes, if it does not.

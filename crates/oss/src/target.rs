@@ -31,7 +31,7 @@ use types::{
 
 use crate::{
     codec::DecodeError,
-    directory::{DirectoryStore, Parts, Recovery},
+    directory::{DirectoryStore, Parts, Recovery, StrayFile},
     evictions::Evictions,
     options::OstOptions,
     rate_limit::RateLimit,
@@ -272,6 +272,17 @@ impl Ost {
         lines.map_err(|error| crate::kv_error(&self.name, error))
     }
 
+    /// Files among its host files that are none of an object.
+    pub async fn stray_files(&self) -> FsResult<Vec<StrayFile>> {
+        self.directory.stray_files().await
+    }
+
+    /// Removes the host file of an object that nobody knows, durably; one that became known stays.
+    pub async fn remove_stray(&self, object: ObjectId) -> FsResult<()> {
+        self.check_writable()?;
+        self.directory.remove_stray(object).await
+    }
+
     /// Figures of the tables.
     pub fn table_statistics(&self) -> kv::Statistics {
         self.kv.statistics()
@@ -375,6 +386,8 @@ impl Ost {
                 Ok(OstReply::Objects(objects))
             }
             OstRequest::Verify(object) => self.store.verify(object).await.map(|()| OstReply::Done),
+            OstRequest::Check(objects) if objects.len() > LIST_OBJECTS_MAX as usize => Err(FsError::Invalid),
+            OstRequest::Check(objects) => self.store.check(&objects).await.map(OstReply::Damage),
             OstRequest::Write(_)
             | OstRequest::Read(_)
             | OstRequest::Evict(_)

@@ -11,6 +11,7 @@
 //! | `commit` | flushing, the mark, giving space back |
 //! | `write_back` | inline blocks of large objects move to their files |
 //! | `recovery` | opening, verifying what a crash left |
+//! | `host_files` | host files that are missing, too short, or of nobody |
 //! | `volatile`, `space` | state in memory |
 //!
 //! # Rules
@@ -50,6 +51,7 @@
 mod change;
 mod commit;
 mod fence;
+mod host_files;
 mod overwrite;
 mod read;
 mod recovery;
@@ -79,7 +81,10 @@ use rt::{BoxFuture, Device, Seams};
 use tokio::sync::{Notify, watch};
 use types::{FsError, FsResult, ObjectId, SpaceUsage, limits::BLOCK_BYTES, limits::FILE_BYTES_MAX};
 
-pub use self::recovery::{Parts, Recovery};
+pub use self::{
+    host_files::StrayFile,
+    recovery::{Parts, Recovery},
+};
 use self::{
     space::SpaceGuard,
     transaction::{Applied, Transaction},
@@ -350,6 +355,10 @@ impl ObjectStore for DirectoryStore {
 
     fn verify(&self, object: ObjectId) -> BoxFuture<'_, FsResult<()>> {
         Box::pin(self.verify_object(object))
+    }
+
+    fn check<'a>(&'a self, objects: &'a [ObjectId]) -> BoxFuture<'a, FsResult<Vec<(ObjectId, String)>>> {
+        Box::pin(self.check_files(objects))
     }
 
     fn space(&self) -> BoxFuture<'_, FsResult<SpaceUsage>> {

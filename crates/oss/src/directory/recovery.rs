@@ -362,7 +362,7 @@ impl DirectoryStore {
     }
 
     /// Removes the host file of an object that has none by its record.
-    async fn sweep(&self, object: ObjectId) -> FsResult<()> {
+    pub(super) async fn sweep(&self, object: ObjectId) -> FsResult<()> {
         if !self.is_stray(object)? {
             return Ok(());
         }
@@ -376,7 +376,7 @@ impl DirectoryStore {
 
     /// Whether no record, present or durable, knows of the object's host file. (After a destroy the range is tainted until
     /// the commit that removes the file.)
-    fn is_stray(&self, object: ObjectId) -> FsResult<bool> {
+    pub(super) fn is_stray(&self, object: ObjectId) -> FsResult<bool> {
         let volatile = self.volatile.lock();
         let known = self.load_object(object)?.is_some_and(|record| record.host_file);
         Ok(!known && !volatile.taints.contains_key(&object))

@@ -136,6 +136,7 @@ const OST: &[Operation] = &[
     reads("ost_ping"),
     changes("ost_disconnect"),
     changes("ost_fence"),
+    reads("ost_check"),
 ];
 
 const MGS: &[Operation] = &[
@@ -282,6 +283,7 @@ fn ost(request: &OstRequest) -> u8 {
         OstRequest::Ping => 11,
         OstRequest::Disconnect => 12,
         OstRequest::Fence(..) => 13,
+        OstRequest::Check(..) => 14,
     }
 }
 

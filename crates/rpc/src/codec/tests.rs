@@ -217,6 +217,7 @@ fn ost_requests() -> Vec<OstRequest> {
         R::Ping,
         R::Disconnect,
         R::Fence(vec![object], 8),
+        R::Check(vec![object]),
     ]
 }
 
@@ -308,6 +309,7 @@ fn replies() -> Vec<Reply> {
         OstReply::Attributes(vec![attributes; 3]),
         OstReply::Space(SpaceUsage::default(), TargetCondition::default()),
         OstReply::Objects(vec![(ObjectId { inode: INODE, slot: 0 }, attributes)]),
+        OstReply::Damage(vec![(ObjectId { inode: INODE, slot: 0 }, "its host file is missing".to_owned())]),
     ];
     let mgs = [MgsReply::Done, MgsReply::Map(map)];
     let mdt = mdt_replies().into_iter().map(Reply::Mdt);

@@ -130,6 +130,8 @@ pub enum OstRequest {
     /// From now on nothing is read from or changed in these objects by layouts older than this generation, and what was begun
     /// before is done. They are made if they are missing. Durable. -> Done
     Fence(Vec<ObjectId>, u64),
+    /// What is missing of objects, as far as that is seen without reading them. From fsck. -> Damage
+    Check(Vec<ObjectId>),
 }
 
 impl OstRequest {
@@ -156,6 +158,8 @@ pub enum OstReply {
     Space(SpaceUsage, TargetCondition),
     /// Objects in order; empty at the end.
     Objects(Vec<(ObjectId, ObjectAttributes)>),
+    /// Objects that are damaged, and how, in words.
+    Damage(Vec<(ObjectId, String)>),
 }
 
 /// What an OST says of its own fitness for new objects (the letters of `lfs df`).

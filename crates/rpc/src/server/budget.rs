@@ -88,7 +88,7 @@ fn reply_bytes_max(request: &Request) -> usize {
     match request {
         Request::Ost(request) | Request::Mdt(MdtRequest::ReadData(request)) => match request {
             OstRequest::Read(read) => READ_BODY_BYTES + bulk_bytes(read.bytes),
-            OstRequest::ListObjects(..) | OstRequest::Glimpse(_) => BODY_BYTES_MAX,
+            OstRequest::ListObjects(..) | OstRequest::Glimpse(_) | OstRequest::Check(_) => BODY_BYTES_MAX,
             _ => 0,
         },
         Request::Mdt(request) => match request {

@@ -5,11 +5,16 @@
 
 mod objects;
 
-use std::{collections::BTreeMap, ffi::OsStr, path::Path};
+use std::{
+    collections::BTreeMap,
+    ffi::OsStr,
+    path::{Path, PathBuf},
+};
 
 use anyhow::{Context, bail};
 use bytes::Bytes;
 use fuse::MountSource;
+use oss::directory::StrayFile;
 use rpc::{
     Endpoint, Import, ImportOptions,
     message::{
@@ -44,8 +49,35 @@ pub struct Summary {
     pub unsettled: u64,
     /// Inodes whose records do not decode; the check of the namespace reports each. Any object may be theirs.
     pub damaged: u64,
+    /// Objects that have lost data: only a copy can bring them back.
+    pub damaged_objects: u64,
+    /// Files beside the objects of the targets of this process.
+    pub strays: Vec<Stray>,
     /// What is wrong.
     pub findings: Vec<Finding>,
+}
+
+/// A file that is none of an object, beside the objects of a target of this process.
+#[derive(Debug)]
+pub struct Stray {
+    path: PathBuf,
+    /// Whether it was a host file once, of an object that nobody knows any more.
+    of_object: bool,
+    removed: bool,
+}
+
+impl Stray {
+    fn problem(&self) -> &'static str {
+        if self.of_object { "host file of no object" } else { "not a file of StriaFS" }
+    }
+}
+
+/// A stray file as a JSON line.
+#[derive(Serialize)]
+struct JsonStray<'a> {
+    file: &'a str,
+    problem: &'a str,
+    removed: bool,
 }
 
 /// A finding as a JSON line.
@@ -63,7 +95,10 @@ pub fn run(arguments: &FsckArgs) -> anyhow::Result<()> {
     let options = options(&arguments.source)?;
     let node = cores.block_on(Node::start(cores.clone(), options))?;
     let mut summary = Summary::default();
-    let checked = cores.block_on(check(&node, arguments, &mut summary));
+    let checked = cores.block_on(async {
+        check(&node, arguments, &mut summary).await?;
+        find_strays(&node, arguments.repair, &mut summary).await
+    });
     let stopped = cores.block_on(node.stop());
     cores.shutdown();
     signals::end_by_closed_pipes();
@@ -104,6 +139,14 @@ fn report(summary: &Summary, is_complete: bool, arguments: &FsckArgs) -> anyhow:
             println!("{fid}: {}{}", finding.problem, if finding.repaired { " (repaired)" } else { "" });
         }
     }
+    for stray in &summary.strays {
+        let (file, problem, removed) = (stray.path.to_string_lossy(), stray.problem(), stray.removed);
+        if arguments.json {
+            println!("{}", serde_json::to_string(&JsonStray { file: &file, problem, removed })?);
+        } else {
+            println!("{file}: {problem}{}", if removed { " (removed)" } else { "" });
+        }
+    }
     let left = summary.findings.iter().filter(|finding| !finding.repaired).count();
     if !arguments.json {
         if summary.unsettled > 0 {
@@ -111,6 +154,16 @@ fn report(summary: &Summary, is_complete: bool, arguments: &FsckArgs) -> anyhow:
                 "{} files whose writers died: who looks at one next asks its objects for the size; --repair does so now",
                 summary.unsettled
             );
+        }
+        if summary.damaged_objects > 0 {
+            println!(
+                "{} objects have lost data: restore their files (lfs fid2path) from a copy, or remove them",
+                summary.damaged_objects
+            );
+        }
+        let foreign = summary.strays.iter().filter(|stray| !stray.of_object).count();
+        if foreign > 0 {
+            println!("{foreign} files are not of StriaFS: it never removes them");
         }
         if summary.damaged > 0 && arguments.repair {
             println!("{} inodes do not decode: orphan objects may be theirs and are not destroyed", summary.damaged);
@@ -128,8 +181,25 @@ fn report(summary: &Summary, is_complete: bool, arguments: &FsckArgs) -> anyhow:
     match left {
         0 => Ok(()),
         count if arguments.repair => bail!("{count} problems could not be repaired"),
+        count if count as u64 == summary.damaged_objects => bail!("{count} problems, none of which --repair can mend"),
         count => bail!("{count} problems; --repair mends what can be mended"),
     }
+}
+
+/// Looks for files of nobody where the targets are of this process. Only those that were host files are removed: what else is
+/// there somebody has put there.
+async fn find_strays(node: &Node, repair: bool, summary: &mut Summary) -> anyhow::Result<()> {
+    for (ost, directory) in node.osts.iter().zip(node.ost_directories()) {
+        for StrayFile { file, object } in ost.target.stray_files().await? {
+            let removed = object.filter(|_| repair);
+            if let Some(object) = removed {
+                ost.target.remove_stray(object).await?;
+            }
+            let stray = Stray { path: directory.join(file), of_object: object.is_some(), removed: removed.is_some() };
+            summary.strays.push(stray);
+        }
+    }
+    Ok(())
 }
 
 async fn check(node: &Node, arguments: &FsckArgs, summary: &mut Summary) -> anyhow::Result<()> {
@@ -153,7 +223,7 @@ async fn check_targets(
         scan(mdt, summary, &mut objects).await?;
     }
     for (role, _) in targets.mdts.iter().chain(&targets.osts) {
-        summary.objects += objects.read_target(targets, *role, arguments.data, &mut summary.findings).await?;
+        summary.objects += objects.read_target(targets, *role, arguments.data, summary).await?;
     }
     Ok(objects.judge(targets, clock, arguments.repair, summary).await?)
 }

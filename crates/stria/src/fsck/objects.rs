@@ -33,13 +33,13 @@ impl ObjectCheck {
         }
     }
 
-    /// Reads the list of a target's objects; with `verify` all their data too.
+    /// Reads the list of a target's objects and looks for what holds them; with `verify` reads all their data too.
     pub(super) async fn read_target(
         &mut self,
         targets: &Targets,
         role: TargetRole,
         verify: bool,
-        findings: &mut Vec<Finding>,
+        summary: &mut Summary,
     ) -> FsResult<u64> {
         let (mut after, mut count) = (None, 0);
         loop {
@@ -49,12 +49,19 @@ impl ObjectCheck {
             let Some((last, _)) = page.last() else { return Ok(count) };
             after = Some(*last);
             count += page.len() as u64;
+            let mut damaged = damaged(targets, role, &page).await?;
             for (object, attributes) in page {
                 self.objects.entry(object).or_default().push((role, attributes));
-                if verify && let Err(error) = targets.objects(role, OstRequest::Verify(object)).await {
-                    findings.push(finding(object.inode, error.to_string(), false));
+                if verify
+                    && !damaged.contains_key(&object)
+                    && let Err(error) = targets.objects(role, OstRequest::Verify(object)).await
+                {
+                    damaged.insert(object, error.to_string());
                 }
             }
+            summary.damaged_objects += damaged.len() as u64;
+            let found = damaged.into_iter().map(|(object, problem)| finding(object.inode, problem, false));
+            summary.findings.extend(found);
         }
     }
 
@@ -135,6 +142,23 @@ impl ObjectCheck {
             sizes.max().map(|object_size| layout.file_size(slot, object_size))
         };
         Some(layout.objects().filter_map(size).max().unwrap_or(0))
+    }
+}
+
+/// Those of a page of a target's objects that are seen to be damaged without reading them. (What lies on an MDT is seen by
+/// reading alone.)
+async fn damaged(
+    targets: &Targets,
+    role: TargetRole,
+    page: &[(ObjectId, ObjectAttributes)],
+) -> FsResult<BTreeMap<ObjectId, String>> {
+    if matches!(role, TargetRole::Mdt(_)) {
+        return Ok(BTreeMap::new());
+    }
+    let objects = page.iter().map(|(object, _)| *object).collect();
+    match targets.objects(role, OstRequest::Check(objects)).await? {
+        OstReply::Damage(found) => Ok(found.into_iter().collect()),
+        _ => Err(FsError::Protocol("unexpected answer to Check".to_owned())),
     }
 }
 

@@ -52,9 +52,9 @@ fn large_file(site: &Site) -> (PathBuf, PathBuf) {
     (path, objects.remove(0))
 }
 
-/// The damage is an error that names the object, in both logs and in fsck, and only there.
+/// The damage is an error that names the object, in both logs and, with what is `found` there, in fsck, and only there.
 #[track_caller]
-fn expect_damage(site: &Site, path: &Path, object: &Path, offset: usize) {
+fn expect_damage(site: &Site, path: &Path, object: &Path, offset: usize, found: &str) {
     let mut piece = vec![0; 4096];
     let file = File::open(path).unwrap();
     fails_with_eio(file.read_exact_at(&mut piece, offset as u64));
@@ -64,13 +64,13 @@ fn expect_damage(site: &Site, path: &Path, object: &Path, offset: usize) {
     assert_eq!(piece, crate::large_contents()[other..other + 4096]);
     let name = object.file_name().unwrap().to_string_lossy().into_owned();
     let inode = u64::from_str_radix(name.split('.').next().unwrap(), 16).unwrap();
-    let object = format!("object {inode:#x}:0x0 on OST0000");
-    let expected = format!("checksum mismatch in {object}");
+    let expected = format!("checksum mismatch in object {inode:#x}:0x0 on OST0000");
     let log = site.mount_log();
     assert!(log.contains(&expected), "'{expected}' is missing in: {log}");
     let (log, named) = (site.log(), format!("checksum mismatch target=stria-OST0000 object={inode:#x}:0x0"));
     assert!(log.contains(&named), "'{named}' is missing in: {log}");
-    site.findings().says(&[&expected, "1 problems"]);
+    let object = format!("{inode:#x}:0x0 on ");
+    site.findings().says(&[&object, found, "1 problems", "from a copy", "none of which --repair can mend"]);
 }
 
 #[test]
@@ -78,7 +78,7 @@ fn flipped_bits_in_an_object_are_errors_with_its_name() {
     let site = Site::running(1);
     let (path, object) = large_file(&site);
     flip(&object, 500_000, 3);
-    expect_damage(&site, &path, &object, 499_712);
+    expect_damage(&site, &path, &object, 499_712, "checksum mismatch in object");
     // Written anew, the block is good again.
     let file = File::options().write(true).open(&path).unwrap();
     file.write_all_at(&crate::large_contents()[499_712..503_808], 499_712).unwrap();
@@ -91,7 +91,7 @@ fn truncated_objects_are_errors_with_their_name() {
     let site = Site::running(1);
     let (path, object) = large_file(&site);
     File::options().write(true).open(&object).unwrap().set_len(600_000).unwrap();
-    expect_damage(&site, &path, &object, 700_416);
+    expect_damage(&site, &path, &object, 700_416, "is too short, 600000 bytes instead of ");
 }
 
 #[test]
@@ -102,12 +102,48 @@ fn missing_objects_are_errors_with_their_name() {
     fs::remove_file(&object).unwrap();
     site.serve();
     fails_with_eio(fs::read(&path));
-    site.findings().says(&["on OST0000"]);
+    let missing = format!("its host file objects/{}", object.parent().unwrap().file_name().unwrap().to_string_lossy());
+    site.findings().says(&["on stria-OST0000", &missing, "is missing"]);
+    // Without reading data, too.
+    let found = site.output(&["fsck", "10.77.0.1:/stria"]);
+    assert!(found.status == 1 && found.stdout.contains(&missing), "{found:?}");
     // Deleting what is broken works.
     fs::remove_file(&path).unwrap();
     wait_for("the end of the object", PATIENCE, || {
         (site.output(&["fsck", "10.77.0.1:/stria"]).status == 0).then_some(())
     });
+}
+
+/// Whoever keeps files there loses nothing by a repair.
+#[test]
+fn stray_host_files_are_removed_and_files_of_others_are_not() {
+    let site = Site::new(1);
+    let directory = site.place("up").to_string_lossy().into_owned();
+    let mut up = site.daemon("up", &["up", "--dir", &directory, "--osts", "1", "--mount", &site.name("")]);
+    up.wait_for("mounted at");
+    fs::write(site.file_on("large", 0), crate::large_contents()).unwrap();
+    up.stop();
+    site.stria(&["fsck", "--data", &directory]);
+    let objects = site.place("up/ost0/objects");
+    let foreign = [objects.join("junk"), objects.join("6e/zz"), objects.join("0000000000009999.00000000")];
+    let stray = objects.join("99/0000000000009999.00000000");
+    for file in foreign.iter().chain([&stray]) {
+        fs::create_dir_all(file.parent().unwrap()).unwrap();
+        fs::write(file, "somebody's").unwrap();
+    }
+    let found = site.stria(&["fsck", &directory]);
+    let named = |file: &Path, problem: &str| {
+        let line = format!("{}: {problem}\n", file.display());
+        assert!(found.contains(&line), "'{line}' is missing in: {found}");
+    };
+    foreign.iter().for_each(|file| named(file, "not a file of StriaFS"));
+    named(&stray, "host file of no object");
+    let repaired = site.stria(&["fsck", "--repair", &directory]);
+    assert!(repaired.contains("host file of no object (removed)") && repaired.contains("3 files are not of StriaFS"));
+    assert!(!stray.exists() && foreign.iter().all(|file| file.exists()), "{repaired}");
+    foreign.iter().for_each(|file| fs::remove_file(file).unwrap());
+    let json = site.stria(&["fsck", "--data", "--json", &directory]);
+    assert_eq!(json, "");
 }
 
 /// The journal segment with the most bytes used: its path and a place behind the end of its last record, which may be

@@ -1,0 +1,157 @@
+//! Host files against the records, without reading data: those that are missing or too short, and those that nobody knows.
+//!
+//! Downside: what the files hold is not looked at; that is what reading everything (`verify_object`) is for. The list of
+//! strays has the names of all host files in memory at once.
+
+use std::sync::atomic::Ordering;
+
+use types::{FsError, FsResult, ObjectId, limits::BLOCK_BYTES};
+
+use super::{DirectoryStore, OBJECT_DIRECTORY, host_file, parse_host_file};
+use crate::chunk_record::CHUNK_BLOCKS;
+
+/// A file below the directory of host files that is none of an object.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct StrayFile {
+    /// Its path within the target.
+    pub file: String,
+    /// The object whose host file it would be, by its name; `None`: it is not one of StriaFS.
+    pub object: Option<ObjectId>,
+}
+
+impl DirectoryStore {
+    /// What of these objects' host files is missing, in words. Objects that nobody knows (any more) miss nothing.
+    pub(super) async fn check_files(&self, objects: &[ObjectId]) -> FsResult<Vec<(ObjectId, String)>> {
+        let mut problems = Vec::new();
+        for object in objects {
+            match self.check_file(*object).await {
+                Ok(problem) => problems.extend(problem.map(|problem| (*object, problem))),
+                // Also of its record.
+                Err(FsError::Damaged(problem)) => problems.push((*object, problem)),
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(problems)
+    }
+
+    async fn check_file(&self, object: ObjectId) -> FsResult<Option<String>> {
+        let _guard = self.locks.shared(object, 0..u64::MAX).await;
+        let Some(record) = self.load_object(object)?.filter(|record| record.blocks > record.inline_blocks) else {
+            return Ok(None);
+        };
+        let file = host_file(object);
+        let length = self.device.length(&file).await;
+        let length = length.map_err(|error| self.device_error("looking at an object", &error))?;
+        // Most are as long as their object; where that ends inline or in a hole, the chunks tell.
+        if length.is_some_and(|length| length >= record.size) {
+            return Ok(None);
+        }
+        let end = self.end_in_place(object)?;
+        Ok(match length {
+            None => Some(format!("object {object} on {}: its host file {file} is missing", self.target)),
+            Some(length) if length < end => Some(format!(
+                "object {object} on {}: its host file {file} is too short, {length} bytes instead of {end}",
+                self.target
+            )),
+            Some(_) => None,
+        })
+    }
+
+    /// Where the object's last block in the host file ends, in bytes.
+    fn end_in_place(&self, object: ObjectId) -> FsResult<u64> {
+        let (mut end, mut next) = (0, 0);
+        while let Some(chunk) = self.next_chunk(object, next)? {
+            let states = self.load_chunk(object, chunk)?.unwrap_or_default();
+            let last = states.states().iter().rposition(|state| state.is_in_place());
+            end = last.map_or(end, |last| (chunk * CHUNK_BLOCKS + last as u64 + 1) * BLOCK_BYTES);
+            next = chunk + 1;
+        }
+        Ok(end)
+    }
+
+    /// Files that are none of an object. As long as the target looks itself for what a crash left, that is not among them.
+    pub(crate) async fn stray_files(&self) -> FsResult<Vec<StrayFile>> {
+        let swept = self.swept.load(Ordering::Acquire);
+        let names = self.device.list(OBJECT_DIRECTORY).await;
+        let mut strays = Vec::new();
+        for file in names.map_err(|error| self.device_error("listing objects", &error))? {
+            let object = parse_host_file(&file).filter(|object| host_file(*object) == file);
+            let is_stray = match object {
+                Some(object) => swept && self.is_stray(object)?,
+                None => true,
+            };
+            if is_stray {
+                strays.push(StrayFile { file, object });
+            }
+        }
+        Ok(strays)
+    }
+
+    /// Removes the host file of an object that nobody knows; one that became known stays.
+    pub(crate) async fn remove_stray(&self, object: ObjectId) -> FsResult<()> {
+        self.sweep(object).await?;
+        let flushed = self.device.flush(&host_file(object)).await;
+        flushed.map_err(|error| self.poison("flushing removals", &error))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use rt::Device;
+    use types::InodeNumber;
+
+    use super::{
+        super::test_store::{OBJECT, TestStore, quiet},
+        *,
+    };
+
+    const MIB: u64 = 1 << 20;
+
+    #[tokio::test]
+    async fn missing_and_short_host_files_are_noticed_without_reading_them() {
+        let target = TestStore::new(quiet()).await;
+        let small = ObjectId { slot: 1, ..OBJECT };
+        let sparse = ObjectId { slot: 2, ..OBJECT };
+        target.write(OBJECT, 0, vec![1; 4 * MIB as usize]).await;
+        target.write(small, 0, vec![1; 100]).await;
+        target.write(sparse, 0, vec![1; MIB as usize]).await;
+        // The object goes on behind its host file's end.
+        target.write(sparse, 9 * MIB, vec![1; 100]).await;
+        let all = [OBJECT, small, sparse, ObjectId { slot: 3, ..OBJECT }];
+        let check = || target.store().check_files(&all);
+        assert_eq!(check().await, Ok(Vec::new()));
+        target.objects.truncate(&host_file(OBJECT), MIB).await.unwrap();
+        let problems = check().await.unwrap();
+        assert!(
+            matches!(&problems[..], [(OBJECT, text)] if text.ends_with("too short, 1048576 bytes instead of 4194304"))
+        );
+        target.objects.remove(&host_file(OBJECT)).await.unwrap();
+        let problems = check().await.unwrap();
+        assert!(matches!(&problems[..], [(OBJECT, text)] if text.ends_with("is missing")), "{problems:?}");
+        target.objects.truncate(&host_file(sparse), MIB - 4096).await.unwrap();
+        assert_eq!(check().await.unwrap().len(), 2);
+    }
+
+    #[tokio::test]
+    async fn files_of_nobody_are_told_from_files_of_somebody_else() {
+        let target = TestStore::new(quiet()).await;
+        target.write(OBJECT, 0, vec![1; MIB as usize]).await;
+        assert_eq!(target.store().stray_files().await, Ok(Vec::new()));
+        let lost = ObjectId { inode: InodeNumber(0x99), slot: 4 };
+        let foreign = ["objects/junk", "objects/99/zz", "objects/00/0000000000000099.00000004"];
+        for file in foreign.iter().copied().chain([&*host_file(lost)]) {
+            target.objects.write(file, 0, vec![vec![1; 10].into()]).await.unwrap();
+        }
+        let strays = target.store().stray_files().await.unwrap();
+        let objects: Vec<_> = strays.iter().filter_map(|stray| stray.object).collect();
+        assert_eq!((strays.len(), objects), (4, vec![lost]));
+        // What has a record is never removed.
+        for object in [lost, OBJECT] {
+            target.store().remove_stray(object).await.unwrap();
+        }
+        let left: Vec<_> = target.store().stray_files().await.unwrap().into_iter().map(|stray| stray.file).collect();
+        assert_eq!(left.len(), 3);
+        assert!(foreign.iter().all(|file| left.contains(&(*file).to_owned())), "{left:?}");
+        assert_eq!(target.objects.length(&host_file(OBJECT)).await.unwrap(), Some(MIB));
+    }
+}
