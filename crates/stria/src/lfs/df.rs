@@ -7,7 +7,7 @@ use rpc::message::mgs::TargetRole;
 use types::SpaceUsage;
 
 use super::{
-    Failure, Outcome, USAGE,
+    Failure, Outcome, USAGE, at_each,
     channel::{self, Errno, Mount, strerror},
     options::{OptionSpec, Takes, option, parse},
     pools, print, print_path, size,
@@ -61,11 +61,11 @@ pub fn run(arguments: &[OsString], output: &mut dyn Write) -> Outcome {
         (false, false) => (true, true),
         chosen => chosen,
     };
-    for mount in mounts(&parsed.operands)? {
+    at_each(&mounts(&parsed.operands)?, |mount| {
         let targets = channel::targets(&mount.point).map_err(|Errno(errno)| {
             Failure::new(errno, format!("lfs df: '{}': {}", mount.point.display(), strerror(errno)))
         })?;
-        let pool = parsed.value("pool").map(|name| pools::at(&mount, name)).transpose().map_err(|Errno(errno)| {
+        let pool = parsed.value("pool").map(|name| pools::at(mount, name)).transpose().map_err(|Errno(errno)| {
             let name = parsed.value("pool").unwrap_or_default();
             Failure::new(errno, format!("lfs df: pool '{name}': {}", strerror(errno)))
         })?;
@@ -74,9 +74,8 @@ pub fn run(arguments: &[OsString], output: &mut dyn Write) -> Outcome {
             TargetRole::Ost(ost) => osts && pool.as_ref().is_none_or(|pool| pool.osts.contains(&ost)),
         };
         let shown: Vec<&TargetStatus> = targets.iter().filter(wanted).collect();
-        table(&mount, &shown, osts, columns, output)?;
-    }
-    Ok(())
+        table(mount, &shown, osts, columns, output)
+    })
 }
 
 fn mounts(operands: &[OsString]) -> Result<Vec<Mount>, Failure> {

@@ -29,7 +29,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use self::channel::{CallError, Errno};
+use self::channel::{CallError, Errno, Mount};
 
 /// A command that failed: what to print on standard error and the exit status.
 #[derive(Debug, PartialEq, Eq)]
@@ -127,6 +127,20 @@ fn usage() -> String {
     text
 }
 
+/// Does the same at all mounts. One where it fails, because its servers or its process are gone, is no reason to leave out the
+/// others: each failure is reported, the last one as the outcome.
+fn at_each(mounts: &[Mount], mut work: impl FnMut(&Mount) -> Outcome) -> Outcome {
+    let mut last: Option<Failure> = None;
+    for mount in mounts {
+        if let Err(failure) = work(mount)
+            && let Some(earlier) = last.replace(failure)
+        {
+            eprintln!("{}", earlier.message);
+        }
+    }
+    last.map_or(Ok(()), Err)
+}
+
 /// Writes to the command's output.
 fn print(output: &mut dyn Write, text: std::fmt::Arguments<'_>) -> Outcome {
     output.write_fmt(text).map_err(write_failure)
@@ -164,6 +178,20 @@ fn write_failure(error: io::Error) -> Failure {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_mount_that_fails_leaves_out_no_other() {
+        let mounts: Vec<Mount> = ["/a", "/dead", "/b", "/gone", "/c"].map(|point| Mount { point: point.into() }).into();
+        let mut done = Vec::new();
+        let outcome = at_each(&mounts, |mount| {
+            let name = mount.point.to_string_lossy().into_owned();
+            done.push(name.clone());
+            if name.len() > 2 { Err(Failure::new(libc::ENOTCONN, name)) } else { Ok(()) }
+        });
+        assert_eq!(outcome, Err(Failure::new(libc::ENOTCONN, "/gone")));
+        assert_eq!(done, ["/a", "/dead", "/b", "/gone", "/c"]);
+        assert_eq!(at_each(&[], |_| unreachable!("there is none")), Ok(()));
+    }
 
     #[test]
     fn what_cannot_be_done_yet_is_told_from_what_is_unknown() {

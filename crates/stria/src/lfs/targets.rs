@@ -6,7 +6,7 @@ use client::control::TargetStatus;
 use rpc::message::mgs::TargetRole;
 
 use super::{
-    Failure, Outcome, USAGE,
+    Failure, Outcome, USAGE, at_each,
     channel::{self, Errno, Mount, strerror},
     print,
 };
@@ -38,20 +38,21 @@ fn list(
         return print(
             output,
             format_args!(
-                "usage: lfs {command} [PATH]\n\nLists index, name and state (ACTIVE or INACTIVE) of the targets of the file system at PATH, or of all mounted.\n"
+                "usage: lfs {command} [PATH]\n\nLists index, name and state of the targets of the file system at PATH, or of all mounted: INACTIVE were taken out of\nuse (stria ctl deactivate); which of the others answer is shown by lfs check.\n"
             ),
         );
     }
-    for mount in mounts(command, arguments)? {
+    at_each(&mounts(command, arguments)?, |mount| {
+        let targets = targets(command, mount)?;
         print(output, format_args!("{title}\n"))?;
-        for target in targets(command, &mount)? {
+        for target in targets {
             if let Some(index) = index(target.role) {
                 let state = if target.active { "ACTIVE" } else { "INACTIVE" };
                 print(output, format_args!("{index}: {} {state}\n", target.uuid))?;
             }
         }
-    }
-    Ok(())
+        Ok(())
+    })
 }
 
 /// Runs `lfs check {mds|osts|servers|all} [PATH]`.
@@ -74,10 +75,10 @@ pub fn check(arguments: &[OsString], output: &mut dyn Write) -> Outcome {
         }
     };
     let mut dead = 0;
-    for mount in mounts("check", rest)? {
-        let (_, client) = name("check", &mount)?;
+    at_each(&mounts("check", rest)?, |mount| {
+        let (_, client) = name("check", mount)?;
         let id = client.rsplit('-').next().unwrap_or_default().to_owned();
-        for target in targets("check", &mount)? {
+        for target in targets("check", mount)? {
             let (wanted, kind) = match target.role {
                 TargetRole::Mdt(_) => (mds, "mdc"),
                 TargetRole::Ost(_) => (ost, "osc"),
@@ -96,7 +97,8 @@ pub fn check(arguments: &[OsString], output: &mut dyn Write) -> Outcome {
             let device = target.uuid.trim_end_matches("_UUID");
             print(output, format_args!("{device}-{kind}-{id} {state}\n"))?;
         }
-    }
+        Ok(())
+    })?;
     match dead {
         0 => Ok(()),
         count => Err(Failure::new(libc::ETIMEDOUT, format!("lfs check: {count} server(s) do not answer"))),
@@ -111,11 +113,10 @@ pub fn getname(arguments: &[OsString], output: &mut dyn Write) -> Outcome {
             format_args!("usage: lfs getname [PATH]\n\nShows the name of this client: file system and client id.\n"),
         );
     }
-    for mount in mounts("getname", arguments)? {
-        let (_, client) = name("getname", &mount)?;
-        print(output, format_args!("{client}\n"))?;
-    }
-    Ok(())
+    at_each(&mounts("getname", arguments)?, |mount| {
+        let (_, client) = name("getname", mount)?;
+        print(output, format_args!("{client}\n"))
+    })
 }
 
 /// Runs `lfs sync [PATH]`: what sync(2) would do if the kernel passed it on.
@@ -124,10 +125,9 @@ pub fn sync(arguments: &[OsString], output: &mut dyn Write) -> Outcome {
         let help = "usage: lfs sync [PATH]\n\nMakes everything that was acknowledged so far durable, on all targets of the file system at PATH, or of all\nmounted. (Linux does not pass sync(2) and syncfs(2) on to file systems in user space; fsync(2) it does.)\n";
         return print(output, format_args!("{help}"));
     }
-    for mount in mounts("sync", arguments)? {
-        channel::sync(&mount.point).map_err(|errno| failure("sync", &mount, errno))?;
-    }
-    Ok(())
+    at_each(&mounts("sync", arguments)?, |mount| {
+        channel::sync(&mount.point).map_err(|errno| failure("sync", mount, errno))
+    })
 }
 
 fn mounts(command: &str, operands: &[OsString]) -> Result<Vec<Mount>, Failure> {
