@@ -302,6 +302,22 @@ impl Node {
         self.options.targets.iter().filter_map(TargetConfig::map_role).collect()
     }
 
+    /// Names of targets that this process has served and serves no more: who looks for them at its address finds nothing.
+    pub fn missing_targets(&self) -> Vec<String> {
+        let (own, map, place) = (self.own_targets(), self.watcher.map(), self.place());
+        let lost = |target: &&Target| target.address == place && !own.contains(&target.role);
+        map.targets.iter().filter(lost).map(|target| target.role.target_name(&map.fsname)).collect()
+    }
+
+    /// Where the targets of this process are, as the cluster map has it.
+    fn place(&self) -> String {
+        match (&self.options.advertise, &self.address) {
+            (Some(advertised), _) => advertised.to_string(),
+            (None, Some(address)) => address.to_string(),
+            (None, None) => LOCAL_ADDRESS.to_owned(),
+        }
+    }
+
     /// The way to a target: directly if it is of this process, else over the network.
     pub fn resolver(&self) -> Resolver {
         let (own, server) = (self.own_targets(), Arc::clone(&self.server));
@@ -323,11 +339,7 @@ impl Node {
 
     /// Reports this process's targets to the management service from now on.
     fn register(&mut self) {
-        let address = match (&self.options.advertise, &self.address) {
-            (Some(advertised), _) => advertised.to_string(),
-            (None, Some(address)) => address.to_string(),
-            (None, None) => LOCAL_ADDRESS.to_owned(),
-        };
+        let address = self.place();
         let identity = |role, uuid: &str| registrar::Identity {
             fsname: self.options.fsname.clone(),
             role,

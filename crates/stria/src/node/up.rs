@@ -11,16 +11,18 @@ use std::{
 use anyhow::{Context, bail};
 use fuse::{Mount, MountOptions, Unmounted};
 use mds::Parameters;
+use rpc::message::mgs::ClusterMap;
 use rt::{Address, real::Cores};
 
 use super::{
     Node, NodeOptions,
-    config::{self, Role},
+    config::{self, Role, TargetConfig},
     control::{self, NodeControl},
     format,
-    identity::Identity,
+    identity::{DirectoryLock, Identity},
     signals,
     status::say,
+    target::{self, OpenTarget, Threads},
 };
 use crate::cli::UpArgs;
 
@@ -32,12 +34,12 @@ pub fn run(arguments: UpArgs) -> anyhow::Result<()> {
     let begun = Instant::now();
     let stop = signals::stop_requested()?;
     let options = options(&arguments)?;
+    refuse_lost_targets(&options)?;
     let formatted = options.format_missing()?;
-    let mount_point = mount_point(&arguments)?;
     let cores = Cores::start_all()?;
     let node = Arc::new(cores.block_on(Node::start(cores.clone(), options))?);
     spare_shared_disk(&node)?;
-    let result = serve(&arguments, &node, &mount_point, formatted, begun, stop);
+    let result = serve(&arguments, &node, formatted, begun, stop);
     say("stopping: what is open is written, targets close ...");
     let node = Arc::into_inner(node).context("the node is still in use")?;
     let stopped = cores.block_on(node.stop());
@@ -50,7 +52,6 @@ pub fn run(arguments: UpArgs) -> anyhow::Result<()> {
 fn serve(
     arguments: &UpArgs,
     node: &Arc<Node>,
-    mount_point: &Path,
     formatted: usize,
     begun: Instant,
     mut stop: tokio::sync::watch::Receiver<bool>,
@@ -59,11 +60,12 @@ fn serve(
     cores.block_on(node.registered())?;
     let file_system = cores.block_on(node.mount_client())?;
     let control = NodeControl::open(node, &arguments.dir.join("run"), &arguments.parameters)?;
+    let mount_point = mount_point(arguments)?;
     let source = match &node.address {
         Some(address) => format!("{address}:/{}", node.fsname()),
         None => format!("{}:/{}", arguments.dir.display(), node.fsname()),
     };
-    let mount = Mount::new(file_system, &source, mount_point, &MountOptions::default(), cores.clone())?;
+    let mount = Mount::new(file_system, &source, &mount_point, &MountOptions::default(), cores.clone())?;
     let made = if formatted > 0 { format!(" ({formatted} targets made)") } else { String::new() };
     say(format_args!(
         "file system '{}': MGS, {} MDT, {} OSTs in {}{made}",
@@ -72,6 +74,12 @@ fn serve(
         node.osts.len(),
         arguments.dir.display()
     ));
+    for target in node.missing_targets() {
+        say(format_args!(
+            "warning: {target} is not in {}: what lies on it cannot be read until it is put back",
+            arguments.dir.display()
+        ));
+    }
     if let Some(address) = &node.address {
         say(format_args!("serving other hosts at {address}: stria mount {source} DIR"));
     }
@@ -94,6 +102,45 @@ fn serve(
         Unmounted::Clean | Unmounted::Before => {}
     }
     Ok(())
+}
+
+/// Makes no target anew that the file system has had: there are files on it, and its directory must be put back. Asks the
+/// management service's tables before anything is formatted.
+fn refuse_lost_targets(options: &NodeOptions) -> anyhow::Result<()> {
+    let Some(service) = options.targets.iter().find(|target| target.role == Role::Mgs) else { return Ok(()) };
+    let mut missing = options.targets.iter().filter(|target| !format::is_target(&target.dir)).peekable();
+    if missing.peek().is_none() || !format::is_target(&service.dir) {
+        return Ok(());
+    }
+    let cores = Cores::start(1)?;
+    let map = cores.block_on(last_map(&cores, service, &options.fsname));
+    cores.shutdown();
+    let map = map?;
+    let is_known = |target: &&TargetConfig| map.targets.iter().any(|known| Some(known.role) == target.map_role());
+    match missing.find(is_known) {
+        None => Ok(()),
+        Some(lost) => bail!(
+            "{} was in this file system, and {} is missing: put it back; it is not made anew, because files lie on it",
+            lost.name(&options.fsname),
+            lost.dir.display()
+        ),
+    }
+}
+
+/// The cluster map as a management service that nobody runs has left it.
+async fn last_map(cores: &Cores, service: &TargetConfig, fsname: &str) -> anyhow::Result<Arc<ClusterMap>> {
+    /// For a table of targets.
+    const MEMORY_BYTES: u64 = 64 << 20;
+    Identity::expect(service, fsname)?;
+    let _lock = DirectoryLock::take(&service.dir)?;
+    let (seams, threads) = (super::seams(cores), Threads::start()?);
+    match target::open(&seams, service, fsname, &threads, MEMORY_BYTES).await? {
+        OpenTarget::Mgs(mgs) => {
+            mgs.close().await?;
+            Ok(mgs.map())
+        }
+        OpenTarget::Mdt(_) | OpenTarget::Ost(_) => unreachable!("opened as a management service"),
+    }
 }
 
 /// Where all OSTs are directories on one disk, no file is read faster from more of them: none is moved for that.

@@ -164,6 +164,15 @@ fn fewer_osts_than_exist_are_refused_by_up() {
     fs::rename(site.place("up/ost1"), site.place("away")).unwrap();
     site.refused(&["up", "--dir", &dir]).says(&["up/ost1 is missing", "up/ost2 is there"]);
     fs::rename(site.place("away"), site.place("up/ost1")).unwrap();
+    // The last one: nothing in the directory says that it is missing, but the file system does.
+    fs::rename(site.place("up/ost2"), site.place("away")).unwrap();
+    let mut up = site.daemon("up", &["up", "--dir", &dir, "--mount", &site.name("")]);
+    up.wait_for("warning: stria-OST0002 is not in");
+    up.wait_for("mounted at");
+    up.stop();
+    site.refused(&["up", "--dir", &dir, "--osts", "4"]).says(&["stria-OST0002 was in this file system", "put it back"]);
+    assert!(!site.place("up/ost2").exists() && !site.place("up/ost3").exists(), "nothing was made in its place");
+    fs::rename(site.place("away"), site.place("up/ost2")).unwrap();
     for (arguments, expected) in [
         (&["--osts", "0"][..], "0"),
         (&["--osts", "many"], "many"),
@@ -177,4 +186,11 @@ fn fewer_osts_than_exist_are_refused_by_up() {
     ] {
         site.refused(&[&["up", "--dir", &dir, "--mount", &site.name("")], arguments].concat()).says(&[expected]);
     }
+    // Who is refused leaves no mount point behind.
+    let mut up = site.daemon("up", &["up", "--dir", &dir, "--mount", &site.name("")]);
+    up.wait_for("mounted at");
+    let point = site.place("other/point").to_string_lossy().into_owned();
+    site.refused(&["up", "--dir", &dir, "--mount", &point]).says(&["in use by another stria process"]);
+    assert!(!site.place("other").exists());
+    up.stop();
 }
