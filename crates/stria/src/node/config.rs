@@ -45,15 +45,39 @@ pub struct Config {
 
 /// One target.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
+#[serde(try_from = "TargetTable")]
 pub struct TargetConfig {
     /// Role.
     pub role: Role,
-    /// Index among the targets of its role, 0-65534; the MGS has none.
-    #[serde(default)]
+    /// Index among the targets of its role, 0-65534; the MGS has none. That of an OST must be given: hosts that know nothing of
+    /// each other would all take the first.
     pub index: u16,
     /// Directory that holds everything of this target.
     pub dir: PathBuf,
+}
+
+/// A target as it is written.
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct TargetTable {
+    role: Role,
+    index: Option<u16>,
+    dir: PathBuf,
+}
+
+impl TryFrom<TargetTable> for TargetConfig {
+    type Error = String;
+
+    fn try_from(TargetTable { role, index, dir }: TargetTable) -> Result<Self, String> {
+        match (role, index) {
+            (Role::Ost, None) => Err(format!(
+                "missing field `index`: which of the file system's OSTs is the one in {}? Count all hosts' from 0",
+                dir.display()
+            )),
+            (Role::Mgs | Role::Mdt, None) => Ok(Self { role, index: 0, dir }),
+            (_, Some(index)) => Ok(Self { role, index, dir }),
+        }
+    }
 }
 
 /// Roles of targets.
@@ -228,6 +252,7 @@ mod tests {
             (format!("{head}mgs = 'a'\n"), "no [[target]]"),
             (format!("fsname = 'much too long'\nlisten = ''\nmgs = 'a'\n{target}"), "cannot name a file system"),
             ("listen = 'x'\n".to_owned(), "missing field `fsname`"),
+            (format!("{head}mgs = 'a'\n[[target]]\nrole = 'ost'\ndir = '/x'\n"), "missing field `index`"),
         ] {
             let error = parse(&text).expect_err(&text);
             assert!(error.contains(expected), "{error}");
