@@ -21,7 +21,7 @@ use std::{
     sync::Arc,
 };
 
-use layout::{Layout, Location, ObjectRange, automatic};
+use layout::{Layout, Location, ObjectRange, automatic, layout::COMPONENTS_MAX};
 use rpc::message::{
     MdtReply, MdtRequest,
     mdt::{ExclusiveBegin, ExclusivePurpose, LayoutInfo, PlaceElsewhere},
@@ -80,11 +80,41 @@ impl Refusals {
     }
 }
 
-/// One operation's search for room: the OSTs that refused. It ends, since each turn adds one, or a layout takes a number of
-/// components.
+/// How often the first byte without room may go to an OST that refused it: the MDT asks an OST that is said to be full, but one
+/// that has room, if not for so much, gets the byte again.
+const REFUSALS_OF_BYTE_MAX: u32 = 2;
+/// Turns in which only OSTs refuse that did so before: as many as the parts that a layout takes.
+const TURNS_REPEATED_MAX: usize = COMPONENTS_MAX;
+
+/// One operation's search for room. It ends: a turn in which no other OST refuses than before is one of a number, and an OST
+/// refuses a byte a number of times. Who is refused a layout that is too old waits for somebody else's search, which ends.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Search {
+    /// OSTs that refused.
     refused: BTreeSet<OstIndex>,
+    /// How often which OST refused which byte, of the first ones of each turn.
+    first: BTreeMap<(OstIndex, u64), u32>,
+    turns_repeated: usize,
+}
+
+impl Search {
+    /// Notes what was refused; the OSTs of which the MDT should hear, or `None` if the search is over.
+    fn turn(&mut self, refusals: &Refusals) -> Option<Vec<OstIndex>> {
+        let first = refusals.first()?;
+        let of_byte = self.first.entry((first.ost, first.offset)).or_default();
+        *of_byte += 1;
+        let of_byte = *of_byte;
+        let in_vain = of_byte > REFUSALS_OF_BYTE_MAX;
+        let refused: BTreeSet<OstIndex> = refusals.full.values().map(|one| one.ost).collect();
+        let mut news: Vec<OstIndex> = refused.difference(&self.refused).copied().collect();
+        self.refused.extend(&news);
+        self.turns_repeated += usize::from(news.is_empty());
+        if of_byte > 1 && !news.contains(&first.ost) {
+            // What the MDT was told of it meanwhile is not so any more.
+            news.push(first.ost);
+        }
+        (!in_vain && self.turns_repeated <= TURNS_REPEATED_MAX).then_some(news)
+    }
 }
 
 impl FileSystem {
@@ -102,12 +132,8 @@ impl FileSystem {
             let renewed = self.renew_layout(open.inode(), Some(open), generation, section.is_some()).await;
             return renewed.map_err(|error| tracing::warn!(inode = %open.inode(), %error, "no newer layout")).is_ok();
         }
-        if refusals.full.is_empty() {
-            return false;
-        }
-        let refused: BTreeSet<OstIndex> = refusals.full.values().map(|one| one.ost).collect();
-        for ost in refused.difference(&search.refused.clone()).copied() {
-            search.refused.insert(ost);
+        let Some(full) = search.turn(&refusals) else { return false };
+        for ost in full {
             if let Err(error) = self.mdt_done(file.inode(), MdtRequest::ReportFull(ost)).await {
                 tracing::debug!(%ost, %error, "the MDT was not told that an OST is full");
             }
@@ -204,5 +230,40 @@ impl FileSystem {
     async fn are_missing(&self, open: &OpenInode, layout: &Layout, slots: Vec<u32>) -> FsResult<bool> {
         let figures = self.glimpse_some(open.inode(), layout, slots).await?;
         Ok(figures.blocks == 0 && figures.mtime == Timestamp::default())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn refused_at(ost: u16, offset: u64) -> Refusals {
+        let refused = Refused { slot: 0, ost: OstIndex(ost), offset, end: offset + 1 };
+        Refusals { full: BTreeMap::from([(0, refused)]), outdated: None }
+    }
+
+    #[test]
+    fn a_byte_that_an_ost_refuses_again_and_again_ends_the_search() {
+        let mut search = Search::default();
+        assert_eq!(search.turn(&refused_at(1, 7)), Some(vec![OstIndex(1)]));
+        assert_eq!(search.turn(&refused_at(2, 7)), Some(vec![OstIndex(2)]));
+        assert_eq!(search.turn(&refused_at(1, 7)), Some(vec![OstIndex(1)]), "the MDT asks it again");
+        assert_eq!(search.turn(&refused_at(1, 8)), Some(Vec::new()), "it took some bytes");
+        assert_eq!(search.turn(&refused_at(1, 7)), None);
+        assert_eq!(search.turn(&Refusals::default()), None, "nothing was refused for want of space");
+    }
+
+    #[test]
+    fn a_search_that_goes_on_by_a_byte_each_time_ends() {
+        let mut search = Search::default();
+        let turns = (0..).take_while(|offset| search.turn(&refused_at(1, *offset)).is_some()).count();
+        assert_eq!(turns, 1 + TURNS_REPEATED_MAX);
+    }
+
+    #[test]
+    fn all_osts_are_tried_however_many_they_are() {
+        let mut search = Search::default();
+        let osts = 4 * TURNS_REPEATED_MAX as u16;
+        assert!((0..osts).all(|ost| search.turn(&refused_at(ost, 0)).is_some()));
     }
 }

@@ -1,8 +1,13 @@
 //! fallocate(2) and lseek(2) for data and holes, over stripes.
+//!
+//! What OSTs refuse to reserve goes elsewhere if it can (see [`crate::elsewhere`]); what was reserved is not asked for again. A
+//! large request that all OSTs together have no space for is refused before anything is reserved.
+//!
+//! Downside: what was reserved by a request that failed in the end stays so until the file is removed.
 
-use std::sync::Arc;
+use std::{collections::BTreeMap, sync::Arc};
 
-use layout::{Layout, ObjectRange};
+use layout::{Layout, Location, ObjectRange};
 use rpc::message::ost::SpaceChange;
 use types::{
     FsError, FsResult,
@@ -16,6 +21,29 @@ use crate::{
     objects::Object,
     statistics::Operation,
 };
+
+/// From so many bytes on, a reservation asks all OSTs for their space first: refused half-way, it would have taken all there is.
+const ASKING_BYTES_MIN: u64 = 1 << 30;
+
+/// What one call has done so far: parts of objects, as offset and end.
+#[derive(Debug, Default)]
+struct Done {
+    parts: BTreeMap<(u32, Location), Vec<(u64, u64)>>,
+}
+
+impl Done {
+    fn note(&mut self, range: &ObjectRange) {
+        let part = (range.offset, range.offset + range.bytes);
+        self.parts.entry((range.slot, range.location)).or_default().push(part);
+    }
+
+    fn covers(&self, range: &ObjectRange) -> bool {
+        let parts = self.parts.get(&(range.slot, range.location));
+        parts.is_some_and(|parts| {
+            parts.iter().any(|(offset, end)| *offset <= range.offset && range.offset + range.bytes <= *end)
+        })
+    }
+}
 
 /// What a mode does to one object's part of the range.
 fn object_change(mode: AllocateMode, range: &ObjectRange) -> SpaceChange {
@@ -39,6 +67,20 @@ impl FileSystem {
         bytes: u64,
         keep_set_id: bool,
     ) -> FsResult<()> {
+        self.allocate_unless(file, mode, (offset, bytes), keep_set_id, || false).await
+    }
+
+    /// As [`FileSystem::allocate`] for `range`, offset and length. `is_interrupted` is asked before room is looked for elsewhere;
+    /// if it says so, the outcome is `Interrupted`.
+    pub async fn allocate_unless(
+        self: &Arc<Self>,
+        file: &Arc<OpenFile>,
+        mode: AllocateMode,
+        range: (u64, u64),
+        keep_set_id: bool,
+        mut is_interrupted: impl FnMut() -> bool,
+    ) -> FsResult<()> {
+        let (offset, bytes) = range;
         self.count(Operation::Fallocate);
         file.check_writable()?;
         if bytes == 0 {
@@ -48,11 +90,21 @@ impl FileSystem {
         if end > FILE_BYTES_MAX && mode != AllocateMode::Punch {
             return Err(FsError::FileTooLarge);
         }
+        let reserves = matches!(mode, AllocateMode::Allocate { .. });
+        if reserves && bytes >= ASKING_BYTES_MIN && self.bytes_available().await.is_some_and(|free| free < bytes) {
+            return Err(FsError::NoSpace);
+        }
         self.clear_privileges(&file.open, keep_set_id).await?;
-        let mut search = Search::default();
+        let (mut search, mut done) = (Search::default(), Done::default());
         loop {
-            let (outcome, refusals) = self.allocate_once(file, mode, offset, bytes).await?;
-            if outcome.is_ok() || !self.find_room(file, refusals, &mut search, None).await {
+            let (outcome, refusals) = self.allocate_once(file, mode, range, &mut done).await?;
+            if outcome.is_ok() {
+                return outcome;
+            }
+            if is_interrupted() {
+                return Err(FsError::Interrupted);
+            }
+            if !self.find_room(file, refusals, &mut search, None).await {
                 return outcome;
             }
         }
@@ -63,8 +115,8 @@ impl FileSystem {
         &self,
         file: &OpenFile,
         mode: AllocateMode,
-        offset: u64,
-        bytes: u64,
+        (offset, bytes): (u64, u64),
+        done: &mut Done,
     ) -> FsResult<(FsResult<()>, Refusals)> {
         let open = &*file.open;
         let _changing = open.changing.read().await;
@@ -79,10 +131,15 @@ impl FileSystem {
             let object = Object::new(inode, &layout, (range.slot, range.location), Some(open));
             self.space_object(object, &layout, object_change(mode, range))
         };
-        let ranges: Vec<ObjectRange> = layout.ranges(offset, bytes).collect();
+        let ranges: Vec<ObjectRange> = layout.ranges(offset, bytes).filter(|range| !done.covers(range)).collect();
         let outcomes = join_all(ranges.iter().map(change).collect()).await;
         let mut refusals = Refusals::default();
-        ranges.iter().zip(&outcomes).for_each(|(range, outcome)| refusals.note(&layout, range, outcome));
+        for (range, outcome) in ranges.iter().zip(&outcomes) {
+            match outcome {
+                Ok(_) => done.note(range),
+                Err(_) => refusals.note(&layout, range, outcome),
+            }
+        }
         Ok((outcomes.into_iter().try_for_each(|outcome| outcome.map(|_| ())), refusals))
     }
 

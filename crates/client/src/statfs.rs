@@ -35,6 +35,15 @@ impl FileSystem {
         Ok(sum)
     }
 
+    /// Bytes that all OSTs together have for new data; `None` if nothing is known of one. Of OSTs that share a device, each counts
+    /// the same bytes: there may be less.
+    pub(crate) async fn bytes_available(&self) -> Option<u64> {
+        let spaces = self.ask_spaces().await;
+        let osts = spaces.iter().filter(|(target, _)| matches!(target.role(), TargetRole::Ost(_)));
+        let available = osts.map(|(target, _)| target.space().map(|space| space.bytes_available));
+        available.reduce(|sum, one| Some(sum?.saturating_add(one?))).flatten()
+    }
+
     /// All targets with what they say of themselves now, MDTs by index, then OSTs by index.
     pub async fn target_statuses(&self) -> Vec<TargetStatus> {
         self.ask_spaces().await.iter().map(|(target, reached)| target.status(*reached)).collect()

@@ -259,3 +259,67 @@ async fn writers_that_are_refused_at_the_same_time_all_find_room() {
     let layout = layout(&clients[0], inode).await;
     assert!(layout.components.len() < 10, "{layout:?}");
 }
+
+/// An OST that is not full may still not have room for so much at once.
+#[tokio::test]
+async fn a_reservation_larger_than_all_space_is_refused_after_few_layouts() {
+    let cluster = RealCluster::automatic(2).await;
+    let fs = cluster.mount().await;
+    let file = create(&fs, "file", READ_WRITE).await;
+    let inode = file.inode();
+    cluster.devices.iter().for_each(|device| device.set_capacity(64 * MIB));
+    let allocate = AllocateMode::Allocate { extend: true };
+    for _ in 0..2 {
+        assert_eq!(fs.allocate(&file, allocate, 100 * MIB, 900 * MIB, true).await, Err(FsError::NoSpace));
+    }
+    let refused = layout(&fs, inode).await;
+    assert!(refused.generation.0 < 100, "{}", refused.generation.0);
+    cluster.devices.iter().for_each(|device| device.set_capacity(2048 * MIB));
+    write(&fs, &file, 0, &mib(1)).await;
+    assert_eq!(marks(&fs, &file, 1).await, [1]);
+    fs.close(file, None).await.unwrap();
+    fs.unlink(&root(), support::ROOT, b"file").await.unwrap();
+}
+
+#[tokio::test]
+async fn a_large_reservation_asks_all_osts_before_it_takes_anything() {
+    let cluster = RealCluster::automatic(2).await;
+    let fs = cluster.mount().await;
+    let file = create(&fs, "file", READ_WRITE).await;
+    let before = layout(&fs, file.inode()).await;
+    cluster.devices.iter().for_each(|device| device.set_capacity(64 * MIB));
+    let allocate = AllocateMode::Allocate { extend: true };
+    assert_eq!(fs.allocate(&file, allocate, 300 << 30, 20 << 30, true).await, Err(FsError::NoSpace));
+    assert_eq!(layout(&fs, file.inode()).await, before);
+    for ost in (0..2).map(OstIndex) {
+        assert_eq!(cluster.objects(ost).await, []);
+    }
+    // What takes no space is none of it.
+    fs.allocate(&file, AllocateMode::Zero { extend: true }, 0, 1 << 40, true).await.unwrap();
+    assert_eq!(size(&fs, file.inode()).await, 1 << 40);
+}
+
+#[tokio::test]
+async fn a_reservation_is_spread_over_osts_that_each_have_room_for_a_part() {
+    let cluster = RealCluster::automatic(2).await;
+    let fs = cluster.mount().await;
+    let file = create(&fs, "file", READ_WRITE).await;
+    cluster.devices.iter().for_each(|device| device.set_capacity(96 * MIB));
+    let allocate = AllocateMode::Allocate { extend: true };
+    fs.allocate(&file, allocate, 0, 140 * MIB, true).await.unwrap();
+    assert_eq!(size(&fs, file.inode()).await, 140 * MIB);
+}
+
+#[tokio::test]
+async fn the_search_for_space_to_reserve_can_be_interrupted() {
+    let cluster = RealCluster::automatic(2).await;
+    let fs = cluster.mount().await;
+    let file = create(&fs, "file", READ_WRITE).await;
+    let allocate = AllocateMode::Allocate { extend: true };
+    assert_eq!(fs.allocate_unless(&file, allocate, (0, MIB), true, || true).await, Ok(()), "nothing was looked for");
+    let before = layout(&fs, file.inode()).await;
+    (0..2).map(OstIndex).for_each(|ost| cluster.fill(ost));
+    let outcome = fs.allocate_unless(&file, allocate, (2 * MIB, MIB), true, || true).await;
+    assert_eq!(outcome, Err(FsError::Interrupted));
+    assert_eq!(layout(&fs, file.inode()).await.generation, before.generation);
+}

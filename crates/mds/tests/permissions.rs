@@ -305,6 +305,37 @@ async fn extended_attributes_by_namespace() {
     assert_eq!(fs.check(false).await, [], "attributes go with their inode");
 }
 
+/// Linux shows no list that is longer than 65536 bytes, of whose names with their NULs it consists.
+#[tokio::test]
+async fn names_of_attributes_stay_few_enough_to_be_listed() {
+    let fs = Fixture::new().await;
+    let directory = fs.mkdir(ROOT, "d").await;
+    let name = |number: u32| format!("user.{number:0250}").into_bytes();
+    let set = async |name: &[u8]| set_xattr(&fs, &root(), directory, name, b"").await;
+    let listed = async || match fs.call(ALICE, MdtRequest::ListXattr(root(), directory)).await {
+        Ok(MdtReply::Names(names)) => names.iter().map(|name| name.len() + 1).sum::<usize>(),
+        other => panic!("{other:?}"),
+    };
+    let mut count = 0;
+    while set(&name(count)).await.is_ok() {
+        count += 1;
+    }
+    assert_eq!(set(&name(count)).await, Err(FsError::NoSpace));
+    assert!(count >= 250, "{count}");
+    set(&name(0)).await.expect("it has its place");
+    set(b"user.a").await.expect("a shorter one fits");
+    // What is not chosen by its name fits in any case.
+    for list_name in [ACL, DEFAULT_ACL] {
+        let entries = list(&[(OWNER, 7, !0), (USER, 6, 8), (GROUP, 5, !0), (MASK, 7, !0), (OTHER, 0, !0)]);
+        set_xattr(&fs, &root(), directory, list_name, &entries).await.unwrap();
+    }
+    let yaml = set_xattr(&fs, &root(), directory, b"stria.layout", b"stripe_count: 1\n").await;
+    assert_eq!(yaml, Ok(()), "the default layout is listed by two names");
+    assert!((65_000..=65_536).contains(&listed().await), "{}", listed().await);
+    fs.call(ALICE, MdtRequest::RemoveXattr(root(), directory, name(7))).await.unwrap();
+    assert_eq!(set(&name(count)).await, Ok(()), "there is room again");
+}
+
 /// Not even root's changes leave them, and whoever opens the file for writing learns of them.
 #[tokio::test]
 async fn truncations_and_changes_of_owner_take_capabilities_away() {

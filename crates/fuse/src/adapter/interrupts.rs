@@ -1,7 +1,7 @@
-//! Requests that can be given up: waiting locks, by the kernel's request number.
+//! Requests that can be given up: waiting locks, and reservations that look for space, by the kernel's request number.
 //!
-//! Only locks: a signal ends every other wait of this file system no sooner than its answer, as on a local one, since
-//! programs do not expect EINTR from reading or writing a regular file.
+//! Only those, of which programs expect EINTR: a signal ends every other wait of this file system no sooner than its answer, as
+//! on a local one, since programs do not expect EINTR from reading or writing a regular file.
 
 use std::collections::{BTreeMap, VecDeque};
 

@@ -5,7 +5,7 @@
 //! | node id | inode number (the root is 1 in both) | [`InodeNumber`] |
 //! | file handle | number of an entry in [`Handles`](handles::Handles) | `OpenFile` |
 //! | uid, gid, thread id | [`Caller`](caller::Caller) | [`Credentials`](types::Credentials), groups only when asked for |
-//! | INTERRUPT | [`Interrupts`](interrupts::Interrupts) | a waiting lock is given up |
+//! | INTERRUPT | [`Interrupts`](interrupts::Interrupts) | a waiting lock is given up, and the search for space to reserve |
 //! | errno | [`crate::errno`] | [`FsError`](types::FsError) |
 //!
 //! Since node ids are inode numbers, nothing is kept per inode: FORGET does nothing. The price: an inode that is
@@ -173,7 +173,7 @@ fn dispatch_file(call: Call, operation: Operation<'_>, data: Bytes) -> Work {
         Operation::Release(release) | Operation::ReleaseDirectory(release) => Box::pin(file::release(call, release)),
         Operation::Flush(flush) => Box::pin(file::flush(call, flush)),
         Operation::Fsync(fsync) | Operation::FsyncDirectory(fsync) => Box::pin(file::fsync(call, fsync)),
-        Operation::Fallocate(fallocate) => Box::pin(file::fallocate(call, fallocate)),
+        Operation::Fallocate(fallocate) => file::fallocate(call, fallocate),
         Operation::Seek(seek) => Box::pin(file::seek(call, seek)),
         Operation::CopyFileRange { copy, wide } => Box::pin(file::copy_range(call, copy, wide)),
         Operation::Ioctl { ioctl, data } => Box::pin(file::ioctl(call, ioctl, data.to_vec())),

@@ -23,6 +23,8 @@ use crate::{
 const LUSTRE: &[u8] = b"lustre.lov";
 const TRUSTED: &[u8] = b"trusted.lov";
 const READABLE: &[u8] = b"stria.layout";
+/// What the names of [`names`] take in a list, each with its NUL.
+pub(crate) const LISTED_BYTES_MAX: usize = LUSTRE.len() + 1 + TRUSTED.len() + 1;
 
 /// Whether the attribute is a layout.
 pub(crate) fn is_layout(name: &[u8]) -> bool {

@@ -17,6 +17,18 @@ use crate::{
     transaction::Transaction,
 };
 
+/// What a name takes in a list, with its NUL.
+const fn listed_bytes(name: &[u8]) -> usize {
+    name.len() + 1
+}
+
+/// Most bytes of the names that programs choose: with those that come otherwise, a list is as long as Linux takes it. A longer
+/// one could never be shown again.
+const NAMES_BYTES_MAX: usize = limits::XATTR_VALUE_BYTES_MAX
+    - listed_bytes(ACCESS_NAME)
+    - listed_bytes(DEFAULT_NAME)
+    - layout_xattrs::LISTED_BYTES_MAX;
+
 /// Namespaces of attributes, by the prefix of their names.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Space {
@@ -90,9 +102,11 @@ pub(crate) fn set(txn: &mut Transaction<'_>, who: &Credentials, request: &SetXat
             _ => {}
         }
         if !exists {
-            let names = txn.xattr_names(request.inode)?;
-            let bytes: usize = names.iter().map(|name| name.len() + 1).sum();
-            if bytes + request.name.len() + 1 > limits::XATTR_VALUE_BYTES_MAX {
+            let mut names = txn.xattr_names(request.inode)?;
+            names.retain(|name| name != ACCESS_NAME && name != DEFAULT_NAME);
+            let names = names.iter().chain([&request.name]);
+            let bytes: usize = names.map(|name| listed_bytes(name)).sum();
+            if bytes > NAMES_BYTES_MAX {
                 return Err(FsError::NoSpace);
             }
         }

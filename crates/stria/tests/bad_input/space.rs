@@ -7,6 +7,11 @@ use std::{
     path::Path,
 };
 
+use rustix::{
+    fs::{FallocateFlags, fallocate},
+    io::Errno,
+};
+
 use crate::{
     common::{PATIENCE, programs::program, wait_for},
     site::Site,
@@ -90,6 +95,23 @@ fn new_files_find_space_as_long_as_any_target_has_some() {
     for number in 0..200u8 {
         assert_eq!(fs::read(site.path(format!("f{number}"))).unwrap(), vec![number; 1 << 20]);
     }
+    site.expect_clean();
+}
+
+/// Targets that are not full may still not have room for so much at once.
+#[test]
+fn a_reservation_larger_than_the_file_system_is_refused_and_leaves_it_usable() {
+    let site = site_with_small(2, &["ost0", "ost1"]);
+    let path = site.path("large");
+    let file = File::create_new(&path).unwrap();
+    let reserve = |offset: u64, bytes: u64| fallocate(&file, FallocateFlags::empty(), offset, bytes);
+    assert_eq!(reserve(300 << 30, 20 << 30), Err(Errno::NOSPC), "more than is asked for without a look at the space");
+    assert_eq!(reserve(0, 900 << 20), Err(Errno::NOSPC));
+    assert_eq!(fs::read_dir(site.path("")).unwrap().count(), 1);
+    drop(file);
+    fs::remove_file(path).unwrap();
+    wait_for("the space of the deleted file", PATIENCE, || fs::write(site.path("after"), vec![2; 8 << 20]).ok());
+    assert_eq!(fs::read(site.path("after")).unwrap(), vec![2; 8 << 20]);
     site.expect_clean();
 }
 
