@@ -89,11 +89,12 @@ impl<'a> InFlight<'a> {
         Self { open }
     }
 
-    fn done(mut self, layout: &Layout, slot: u32, change: &Changed, unsynced_since: Option<u64>) {
+    /// The change was acknowledged; unless `whole`, it says only what the last part of it changed.
+    fn done(mut self, layout: &Layout, slot: u32, change: &Changed, unsynced_since: Option<u64>, whole: bool) {
         let Some(open) = self.open.take() else { return };
         let mut state = open.state();
         state.tracker.changed(layout.file_size(slot, change.after.size), change);
-        state.tracker.end(true);
+        state.tracker.end(whole);
         if let (Some(losses), Some(location)) = (unsynced_since, layout.location(slot)) {
             state.dirty((slot, location), losses);
         }
@@ -223,15 +224,19 @@ impl FileSystem {
         sync: bool,
         make: impl Fn() -> OstRequest,
     ) -> FsResult<Changed> {
+        let target = self.holder(object)?;
+        let restarts = target.restarts();
         let in_flight = InFlight::begin(object.open);
         let take = |reply, _, losses| match reply {
             OstReply::Changed(changed) => Ok((changed, losses)),
             reply => Err(unexpected(reply)),
         };
         let outcome = self.object_call(object, bulk, make, take).await;
+        // A start of the target that ended may have done a part, of which what its next start answers tells nothing.
+        let whole = target.restarts() == restarts;
         match &outcome {
-            Ok((changed, losses)) => in_flight.done(layout, object.id.slot, changed, (!sync).then_some(*losses)),
-            Err(FsError::NoSpace | FsError::LayoutChanged) => in_flight.refused(),
+            Ok((changed, losses)) => in_flight.done(layout, object.id.slot, changed, (!sync).then_some(*losses), whole),
+            Err(FsError::NoSpace | FsError::LayoutChanged) if whole => in_flight.refused(),
             Err(_) => {}
         }
         outcome.map(|(changed, _)| changed)

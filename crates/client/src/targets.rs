@@ -19,7 +19,7 @@ use types::{ClientId, FsError, FsResult, InodeNumber, MdtIndex, OstIndex};
 
 use crate::{
     options::Resolver,
-    recovery::{MdtRecovery, Volatile},
+    recovery::{MdtRecovery, OstRecovery, Volatile},
     target::{Restarts, Target, target_name},
 };
 
@@ -121,8 +121,7 @@ impl Targets {
                 let recovery = MdtRecovery::new(mdt, client, self.this.clone(), volatile, restarts);
                 Some(Arc::new(recovery) as Arc<dyn Recovery>)
             }
-            // There is nothing to claim back.
-            TargetRole::Ost(_) => None,
+            TargetRole::Ost(_) => Some(Arc::new(OstRecovery::new(restarts)) as Arc<dyn Recovery>),
         };
         Import::new(
             connector.seams.clone(),
