@@ -246,13 +246,14 @@ async fn work(
     call: Call,
     mut share: Share,
 ) {
-    let (overdue, arrived) = (&bound.target.overdue, bound.target.now());
+    let overdue = &bound.target.overdue;
+    let overdue_before = overdue.before(&call.request, bound.target.now());
     let change = overdue.note(&call.request, deadline);
     let permit: Permit = match admission {
         Admission::Now(permit) => permit,
         Admission::Queued(granted) => granted.await.expect("a service outlives the targets that use it"),
     };
-    overdue.wait(&call.request, arrived).await;
+    overdue.ended(&overdue_before).await;
     let (slot, xid) = (call.slot, call.xid);
     let farewell = is_farewell(&call.request);
     let mut unanswered = Unanswered { bound: &bound, header: &header, is_answered: false };

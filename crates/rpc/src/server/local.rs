@@ -117,7 +117,8 @@ impl LocalLink {
         }
         let farewell = is_farewell(&request);
         let Ok(permit) = target.admitted(now, &request).await else { return LocalOutcome::Busy(request, bulk) };
-        target.overdue.wait(&request, now).await;
+        let overdue = target.overdue.before(&request, now);
+        target.overdue.ended(&overdue).await;
         arrived.withdraw = false;
         token.executed();
         let trace = trace::current();

@@ -7,8 +7,8 @@
 //! it was read and becomes a task of its own only if it has to wait. Per target one task evicts sessions whose lease
 //! has run out.
 //!
-//! What arrives after its caller has given up is not executed (module `session`), and who asks for sizes waits for changes whose
-//! callers have given up since they arrived (module `overdue`).
+//! What arrives after its caller has given up is not executed (module `session`), and what concerns an object waits for changes
+//! of it whose callers may have given up since they arrived (module `overdue`).
 //!
 //! Downside: a connection stays on the core that its reader was given to, busy or not.
 
