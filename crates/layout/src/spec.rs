@@ -420,6 +420,25 @@ impl FileSystemDefault {
             pool: asked.restricted_to().map(str::to_owned),
         }
     }
+
+    /// A component with a stripe size. Where that is left open it is the default, or the largest divisor of it in which the
+    /// component's end, and the steps towards it, are whole stripes: so what is shown of it can be asked for again.
+    pub fn sized(&self, asked: &ComponentSpec) -> ComponentSpec {
+        let mut sized = asked.clone();
+        let (stripes, step) = match &mut sized.backing {
+            BackingSpec::Striped(stripes) => (stripes, 0),
+            BackingSpec::Extended(stripes, step) => (stripes, *step),
+            BackingSpec::Mdt | BackingSpec::Automatic => return sized,
+        };
+        let end = if asked.end == END_OF_FILE { 0 } else { asked.end };
+        let fitting = [end, step].into_iter().fold(self.stripe_bytes, greatest_common_divisor);
+        stripes.stripe_bytes.get_or_insert(fitting);
+        sized
+    }
+}
+
+fn greatest_common_divisor(one: u64, other: u64) -> u64 {
+    if other == 0 { one } else { greatest_common_divisor(other, one % other) }
 }
 
 /// What a new file gets: its own request, else its directory's default, else the file system's. Plain requests are filled
@@ -494,6 +513,25 @@ mod tests {
         assert_eq!(resolve(Some(&LayoutSpec::default()), Some(&composite), &default), composite);
         assert_eq!(resolve(None, None, &automatic), LayoutSpec::Automatic);
         assert_eq!(resolve(Some(&request), None, &automatic), request);
+    }
+
+    #[test]
+    fn a_default_stripe_size_fits_the_component() {
+        const KIB_64: u64 = STRIPE_BYTES_MIN;
+        let default = FileSystemDefault::default();
+        let open = || stripes(StripeCount::Exactly(2), None);
+        let sized = |asked: ComponentSpec| {
+            let sized = default.sized(&asked);
+            assert_eq!(LayoutSpec::Composite(vec![sized.clone()]).validate(MDT_MAX), Ok(()));
+            sized.stripes().and_then(|stripes| stripes.stripe_bytes)
+        };
+        for (end, expected) in [(KIB_64, KIB_64), (1 << 20, 1 << 20), (6 << 20, 2 << 20), (64 << 20, 4 << 20)] {
+            assert_eq!(sized(component(end, BackingSpec::Striped(open()))), Some(expected), "a component until {end}");
+        }
+        assert_eq!(sized(component(END_OF_FILE, BackingSpec::Striped(open()))), Some(4 << 20));
+        assert_eq!(sized(component(END_OF_FILE, BackingSpec::Extended(open(), 6 << 20))), Some(2 << 20), "its steps");
+        let chosen = stripes(StripeCount::Exactly(2), Some(KIB_64));
+        assert_eq!(sized(component(1 << 20, BackingSpec::Striped(chosen))), Some(KIB_64), "what was asked for holds");
     }
 
     #[test]

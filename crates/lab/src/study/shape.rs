@@ -44,13 +44,13 @@ impl Rates {
         (rates().fold(f64::INFINITY, smaller), rates().fold(f64::NEG_INFINITY, larger))
     }
 
-    /// "Every one of `better` beats every one of `worse` in this phase."
+    /// "Every one of `better` beats every one of `worse` in this phase." Equal ones do not.
     pub fn beats(&self, sentence: &str, phase: &'static str, better: &[&str], worse: &[&str]) -> Finding {
         let (lowest, highest) = (self.range(phase, better).0, self.range(phase, worse).1);
         Finding {
             sentence: sentence.to_owned(),
-            holds: lowest > highest,
-            figures: format!("lowest {lowest:.0} MiB/s, highest of the others {highest:.0} MiB/s"),
+            holds: lowest > highest * (1.0 + EQUAL_WITHIN),
+            figures: format!("lowest {}, highest of the others {}", shown(lowest), shown(highest)),
         }
     }
 
@@ -60,9 +60,14 @@ impl Rates {
         Finding {
             sentence: sentence.to_owned(),
             holds: mine >= theirs * (1.0 - EQUAL_WITHIN),
-            figures: format!("{one} {mine:.0} MiB/s, {other} {theirs:.0} MiB/s"),
+            figures: format!("{one} {}, {other} {}", shown(mine), shown(theirs)),
         }
     }
+}
+
+/// A rate with as many digits as tell something.
+fn shown(rate: f64) -> String {
+    if rate < 10.0 { format!("{rate:.2} MiB/s") } else { format!("{rate:.0} MiB/s") }
 }
 
 /// As `f64::min`, but what was not measured stays so.
@@ -96,6 +101,7 @@ mod tests {
         assert_eq!(rates.get("a", "read"), 100.0);
         assert!(rates.beats("", "read", &["a", "b"], &["c"]).holds);
         assert!(!rates.beats("", "read", &["a", "c"], &["b"]).holds);
+        assert!(!rates.beats("", "read", &["a"], &["b"]).holds, "within five percent is equal");
         assert!(rates.not_worse("", "read", "b", "a").holds, "within five percent is equal");
         assert!(!rates.not_worse("", "read", "c", "a").holds);
         assert!(!rates.beats("", "read", &["a", "missing"], &["c"]).holds);

@@ -49,7 +49,7 @@ fn add(txn: &Transaction<'_>, mut layout: Layout, components: &[ComponentSpec]) 
         return Err(FsError::NotSupported);
     }
     let before = layout.ids_next;
-    components.iter().for_each(|component| layout.append(component));
+    txn.sized(components).iter().for_each(|component| layout.append(component));
     layout.generation = Generation(layout.generation.0 + u64::from(layout.ids_next - before));
     Ok(layout)
 }

@@ -65,9 +65,13 @@ pub(crate) fn set_default(
         spec.validate(txn.context.parameters.bytes_on_mdt_max)?;
         txn.check_named(spec)?;
     }
-    // A default that leaves everything open is none.
-    let spec = spec.filter(|spec| !spec.is_open());
-    directory.data = InodeData::Directory(spec.cloned());
+    let spec = match spec {
+        // A default that leaves everything open is none.
+        Some(spec) if spec.is_open() => None,
+        Some(LayoutSpec::Composite(components)) => Some(LayoutSpec::Composite(txn.sized(components))),
+        other => other.cloned(),
+    };
+    directory.data = InodeData::Directory(spec);
     directory.attributes.ctime = txn.now();
     txn.put_inode(&directory);
     Ok(MdtReply::Done)

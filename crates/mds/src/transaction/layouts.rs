@@ -3,8 +3,8 @@
 use std::collections::BTreeSet;
 
 use layout::{
-    Backing, Extent, FileSystemDefault, Layout, LayoutError, LayoutSpec, PlainLayout, StripeCount, StripeSpec,
-    TargetStatus,
+    Backing, ComponentSpec, Extent, FileSystemDefault, Layout, LayoutError, LayoutSpec, PlainLayout, StripeCount,
+    StripeSpec, TargetStatus,
     automatic::{self, Situation},
     extension::{self, Room, Step},
 };
@@ -32,23 +32,24 @@ impl Transaction<'_> {
     /// on the MDT need none.
     pub fn new_layout(&mut self, spec: &LayoutSpec) -> FsResult<Layout> {
         spec.validate(self.context.parameters.bytes_on_mdt_max)?;
-        let of_policy;
         let components = match spec {
             LayoutSpec::Plain(stripes) => {
                 let (plain, stripes) = self.place(stripes)?;
                 return Ok(Layout::plain(Layout::FIRST_GENERATION, plain, stripes));
             }
-            LayoutSpec::Composite(components) => components.as_slice(),
-            LayoutSpec::Automatic => {
-                of_policy = automatic::components(self.context.parameters.bytes_on_mdt_max);
-                of_policy.as_slice()
-            }
+            LayoutSpec::Composite(components) => self.sized(components),
+            LayoutSpec::Automatic => automatic::components(self.context.parameters.bytes_on_mdt_max),
         };
-        let mut layout = Layout::composite(components);
+        let mut layout = Layout::composite(&components);
         let others = self.volatile.opens.files_written();
         let growth = Growth { size: 0, expected: 0, writers: Writers { opens: 1, clients: 1, files: others + 1 } };
         self.instantiate_range(&mut layout, 0, 1, growth)?;
         Ok(layout)
+    }
+
+    /// Components with stripe sizes, where these are left open.
+    pub fn sized(&self, components: &[ComponentSpec]) -> Vec<ComponentSpec> {
+        components.iter().map(|component| self.context.parameters.default_layout.sized(component)).collect()
     }
 
     /// Whether all OSTs and pools that somebody names exist.

@@ -31,7 +31,7 @@ pub struct AdviseArgs {
     /// OSTs of the file system
     #[arg(long, default_value_t = 80, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=2000))]
     pub osts: u32,
-    /// As a JSON object
+    /// As a JSON object; "best" is the fewest stripes within a tenth of the shortest time
     #[arg(long)]
     pub json: bool,
     /// The speeds to reckon with
@@ -96,6 +96,7 @@ fn as_text(job: &Job, arguments: &AdviseArgs) -> String {
     let (best, automatic) = (cost::best_fixed(&hardware, job, STRIPE_BYTES_COMPARED), cost::automatic(&hardware, job));
     text.push_str(&row(&format!("best fixed: {}", best.stripes), &best));
     text.push_str(&row(&format!("automatic: up to {}", automatic.stripes), &automatic));
+    text.push_str("  Best fixed: the fewest stripes within a tenth of the shortest time.\n");
     text.push_str(&verdict(&best, &automatic));
     text.push_str(&format!("  {}\n", arguments.speeds.assumption(arguments.osts)));
     text

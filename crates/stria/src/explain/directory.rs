@@ -3,12 +3,12 @@
 use std::fmt::Write as _;
 
 use layout::{
-    BackingSpec, LayoutSpec, StripeCount, StripeSpec,
-    automatic::{LARGE_REQUEST_BYTES, OneWriter, WATERMARKS},
+    BackingSpec, LayoutSpec,
+    automatic::{BYTES_ON_MDT, LARGE_REQUEST_BYTES, OneWriter, WATERMARKS},
 };
 use serde_json::json;
 
-use super::{Explanation, Speeds, bytes, counted, megabytes, position};
+use super::{Explanation, Speeds, bytes, counted, megabytes, position, stripes_asked};
 
 /// Explains what new files get. `own`: set on the directory itself.
 pub fn explain(name: &str, own: bool, effective: &LayoutSpec, osts: u32, speeds: Speeds) -> Explanation {
@@ -53,6 +53,11 @@ pub fn explain(name: &str, own: bool, effective: &LayoutSpec, osts: u32, speeds:
                     break;
                 }
             }
+            let _ = writeln!(
+                text,
+                "  The first {} are on the metadata target, where that takes data (mdt.*.dom_stripesize).",
+                bytes(BYTES_ON_MDT)
+            );
             text.push_str("  A file that several clients write gets a stripe for each writer behind its beginning;\n");
             text.push_str("  files that are written at a time share the OSTs among them.\n");
             let _ = writeln!(text, "  {}", speeds.assumption(osts));
@@ -84,24 +89,10 @@ pub fn explain(name: &str, own: bool, effective: &LayoutSpec, osts: u32, speeds:
     Explanation { text, json }
 }
 
-fn stripes_asked(stripes: &StripeSpec) -> String {
-    let count = match stripes.stripe_count {
-        StripeCount::Default => "the default number of stripes".to_owned(),
-        StripeCount::Exactly(count) => counted(u64::from(count), "stripe"),
-        StripeCount::All => "a stripe on every OST".to_owned(),
-        StripeCount::Overstriped(count) => {
-            format!("{}, several on one OST if need be", counted(u64::from(count), "stripe"))
-        }
-        StripeCount::PerOst(count) => format!("{} on every OST", counted(u64::from(count), "stripe")),
-    };
-    match stripes.stripe_bytes {
-        Some(size) => format!("{count} of {}", bytes(size)),
-        None => count,
-    }
-}
-
 #[cfg(test)]
 mod tests {
+    use layout::{StripeCount, StripeSpec};
+
     use super::*;
 
     const SPEEDS: Speeds = Speeds { ost_speed: 350, client_speed: 3000 };
@@ -115,6 +106,7 @@ d: new files get automatic layouts (nothing is set here: the root's or the file 
                 4 stripes if it is written by 256 KiB or more at a time
   from 64 MiB   4 stripes of 1 MiB: 1400 MB/s for one client
   from 1 GiB    8 stripes of 2 MiB: 2800 MB/s for one client
+  The first 64 KiB are on the metadata target, where that takes data (mdt.*.dom_stripesize).
   A file that several clients write gets a stripe for each writer behind its beginning;
   files that are written at a time share the OSTs among them.
   Reckoned with 8 OSTs of 350 MB/s and a link of 3000 MB/s per client (--ost-speed, --client-speed).

@@ -3,14 +3,14 @@
 use std::fmt::Write as _;
 
 use layout::{
-    Backing, Component, Form, Layout, Location, Reason,
+    Backing, Component, Form, Layout, Location, Reason, StripeSpec,
     automatic::{self, WATERMARKS},
     cost::{self, Hardware, Part},
     migration::{Comparison, WORTH_PERCENT},
 };
 use serde_json::{Value, json};
 
-use super::{Explanation, Speeds, bytes, counted, duration, megabytes, position};
+use super::{Explanation, Speeds, bytes, counted, duration, megabytes, range, stripes_asked};
 
 /// Explains the layout of a file of `size` bytes in a file system of so many OSTs.
 pub fn explain(name: &str, layout: &Layout, size: u64, osts: u32, speeds: Speeds) -> Explanation {
@@ -77,8 +77,7 @@ fn component_text(
     why: &str,
 ) -> String {
     let extent = component.extent;
-    let mut text =
-        format!("  {} .. {}: {}\n", position(extent.start), position(extent.end), held_by(layout, component));
+    let mut text = format!("  {}: {}\n", range(extent), held_by(layout, component));
     let _ = writeln!(text, "               why: {why}");
     if let Some(part) = part.filter(|part| part.osts > 0) {
         let _ = writeln!(
@@ -105,6 +104,9 @@ fn component_json(
         "end": (component.extent.end != layout::END_OF_FILE).then_some(component.extent.end),
         "held_by": held_by(layout, component),
         "stripe_count": component.slots().len(),
+        "stripe_bytes": asked(component).and_then(|stripes| stripes.stripe_bytes),
+        "osts": osts(layout, component),
+        "pool": asked(component).and_then(|stripes| stripes.restricted_to().map(str::to_owned)),
         "why": why,
         "reason": component.reason.map(Reason::name),
         "bytes": part.map(|part| part.extent.bytes()),
@@ -113,23 +115,38 @@ fn component_json(
     })
 }
 
+/// The OSTs of a component's objects, stripe by stripe.
+fn osts(layout: &Layout, component: &Component) -> Vec<u16> {
+    let of_slot = |slot| match layout.location(slot) {
+        Some(Location::Ost(ost)) => Some(ost.0),
+        _ => None,
+    };
+    component.slots().filter_map(of_slot).collect()
+}
+
+/// What was asked for a component, or decided, with the stripe size it has got.
+fn asked(component: &Component) -> Option<StripeSpec> {
+    match &component.backing {
+        Backing::Striped { plain, spec, .. } => {
+            Some(StripeSpec { stripe_bytes: Some(plain.stripe_bytes), ..spec.clone() })
+        }
+        Backing::Pending(spec) => Some(spec.clone()),
+        Backing::Mdt { .. } | Backing::Extension { .. } | Backing::Automatic => None,
+    }
+}
+
 /// Where the bytes of a component are.
 fn held_by(layout: &Layout, component: &Component) -> String {
     match &component.backing {
-        Backing::Striped { plain, .. } => {
-            let osts: Vec<String> = component
-                .slots()
-                .filter_map(|slot| match layout.location(slot) {
-                    Some(Location::Ost(ost)) => Some(ost.0.to_string()),
-                    _ => None,
-                })
-                .collect();
+        Backing::Striped { plain, spec, .. } => {
+            let osts: Vec<String> = osts(layout, component).iter().map(u16::to_string).collect();
             let stripes = counted(osts.len() as u64, "stripe");
             let target = if osts.len() == 1 { "OST" } else { "OSTs" };
-            format!("{stripes} of {} on {target} {}", bytes(plain.stripe_bytes), osts.join(", "))
+            let pool = spec.restricted_to().map(|pool| format!(" of pool '{pool}'")).unwrap_or_default();
+            format!("{stripes} of {} on {target} {}{pool}", bytes(plain.stripe_bytes), osts.join(", "))
         }
         Backing::Mdt { .. } => "on the metadata target".to_owned(),
-        Backing::Pending(_) => "no objects yet".to_owned(),
+        Backing::Pending(spec) => format!("no objects yet; asked for: {}", stripes_asked(spec)),
         Backing::Extension { step_bytes } => {
             format!("room that the component before grows into by {}", bytes(*step_bytes))
         }
@@ -204,7 +221,7 @@ fn better_text(better: Option<&Better>, own_us: u64) -> String {
 
 #[cfg(test)]
 mod tests {
-    use layout::{BackingSpec, ComponentSpec, END_OF_FILE, Extent, PlainLayout, StripeSpec};
+    use layout::{BackingSpec, ComponentSpec, END_OF_FILE, Extent, PlainLayout};
     use types::OstIndex;
 
     use super::*;
@@ -243,6 +260,8 @@ f: 200 MiB in 5 objects; automatic: the layout grows with the file
 ";
         assert_eq!(explained.text, expected);
         assert_eq!(explained.json["components"][1]["stripe_count"], 4);
+        assert_eq!(explained.json["components"][1]["stripe_bytes"], 1 << 20);
+        assert_eq!(explained.json["components"][1]["osts"], json!([1, 2, 3, 4]));
         assert_eq!(explained.json["better"]["stripe_count"], 8);
         assert!(explained.json["components"][2]["end"].is_null());
     }

@@ -10,7 +10,7 @@ use std::{io::Write, path::PathBuf};
 use anyhow::{Context, bail};
 use clap::Args;
 use client::control::{ControlReply, ControlRequest};
-use layout::cost::Hardware;
+use layout::{Extent, StripeCount, StripeSpec, cost::Hardware};
 use rpc::message::mgs::TargetRole;
 use serde_json::Value;
 
@@ -122,6 +122,32 @@ fn position(offset: u64) -> String {
     if offset == layout::END_OF_FILE { "the end".to_owned() } else { bytes(offset) }
 }
 
+/// From where to where a component reaches; with all digits where the short ones do not tell its ends apart.
+fn range(extent: Extent) -> String {
+    let (start, end) = (position(extent.start), position(extent.end));
+    if start != end {
+        return format!("{start} .. {end}");
+    }
+    format!("{} .. {} KiB", extent.start as f64 / 1024.0, extent.end as f64 / 1024.0)
+}
+
+/// Stripes that somebody asked for, in words.
+fn stripes_asked(stripes: &StripeSpec) -> String {
+    let count = match stripes.stripe_count {
+        StripeCount::Default if stripes.osts.is_empty() => "the default number of stripes".to_owned(),
+        StripeCount::Default => counted(stripes.osts.len() as u64, "stripe"),
+        StripeCount::Exactly(count) => counted(u64::from(count), "stripe"),
+        StripeCount::All => "a stripe on every OST".to_owned(),
+        StripeCount::Overstriped(count) => {
+            format!("{}, several on one OST if need be", counted(u64::from(count), "stripe"))
+        }
+        StripeCount::PerOst(count) => format!("{} on every OST", counted(u64::from(count), "stripe")),
+    };
+    let size = stripes.stripe_bytes.map(|size| format!(" of {}", bytes(size))).unwrap_or_default();
+    let pool = stripes.restricted_to().map(|pool| format!(" in pool '{pool}'")).unwrap_or_default();
+    format!("{count}{size}{pool}")
+}
+
 fn megabytes(bytes_per_second: u64) -> String {
     format!("{} MB/s", bytes_per_second / 1_000_000)
 }
@@ -148,5 +174,7 @@ mod tests {
         assert_eq!([duration(150), duration(20_500), duration(2_500_000)], ["0.1 ms", "20 ms", "2.5 s"]);
         assert_eq!([counted(1, "object"), counted(2, "object")], ["1 object", "2 objects"]);
         assert_eq!(position(u64::MAX), "the end");
+        assert_eq!(range(Extent { start: 64 << 20, end: 1 << 30 }), "64 MiB .. 1 GiB");
+        assert_eq!(range(Extent { start: 1 << 30, end: (1 << 30) + (1 << 20) }), "1048576 .. 1049600 KiB");
     }
 }

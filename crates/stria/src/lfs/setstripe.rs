@@ -76,6 +76,13 @@ pub fn run(arguments: &[OsString], output: &mut dyn Write) -> Outcome {
             format!("lfs setstripe: option '--{name}' is not supported yet: files have no mirrors and no parity");
         return Err(Failure::new(libc::EOPNOTSUPP, problem));
     }
+    if let Some(name) = ["component-id", "component-flags"].iter().find(|name| parsed.has(name))
+        && !parsed.has("component-del")
+    {
+        return Err(usage_error(format_args!(
+            "--{name} says what --component-del deletes, and goes with nothing else"
+        )));
+    }
     let spec = asked(&parsed)?;
     let mode = mode(&parsed)?;
     if parsed.operands.is_empty() {

@@ -2,6 +2,7 @@
 
 use std::os::unix::{ffi::OsStrExt, fs::MetadataExt};
 
+use layout::text::{Pattern, Row};
 use types::Fid;
 
 use super::{
@@ -170,20 +171,31 @@ fn mode_letters(kind: char, mode: u32) -> String {
 fn layout_field(letter: char, described: &Described) -> String {
     let chosen = described.chosen();
     match letter {
-        'F' => Fid::from(described.inode).to_string(),
+        'F' => Fid::from(described.inode).to_string().trim_matches(['[', ']']).to_owned(),
         'c' => chosen.map_or(0, |row| row.stripe_count).to_string(),
         'S' => chosen.map_or(0, |row| row.stripe_bytes).to_string(),
-        'i' => chosen.and_then(layout::text::Row::first_ost).map_or("-1".to_owned(), |ost| ost.0.to_string()),
-        'o' => {
-            let osts = described.rows.iter().flat_map(|row| row.objects.iter().map(|(_, ost)| ost.0.to_string()));
-            osts.collect::<Vec<_>>().join(",")
-        }
+        'i' => match chosen.map(|row| (row.first_ost(), row.pattern)) {
+            Some((Some(ost), _)) => ost.0.to_string(),
+            Some((None, Pattern::Mdt)) => String::new(),
+            _ => "-1".to_owned(),
+        },
+        'o' => described.rows.iter().map(osts).collect(),
         'p' => described.rows.iter().find_map(|row| row.pool.clone()).unwrap_or_default(),
         'P' => "0".to_owned(),
         'h' => "none".to_owned(),
         'a' => "-".to_owned(),
         _ => "---".to_owned(),
     }
+}
+
+/// `[0,2]`; `[?,?]` of a component without objects, nothing of one on the MDT.
+fn osts(row: &Row) -> String {
+    let osts: Vec<String> = match (row.pattern, row.is_instantiated()) {
+        (Pattern::Mdt, _) => return String::new(),
+        (_, true) => row.objects.iter().map(|(_, ost)| ost.0.to_string()).collect(),
+        (_, false) => vec!["?".to_owned(); row.stripe_count.max(1) as usize],
+    };
+    format!("[{}]", osts.join(","))
 }
 
 #[cfg(test)]
