@@ -18,7 +18,8 @@
 //!
 //! Left out: targets that are inactive, not connected, read-only, without creation, or full (less free than
 //! `reserved_permille` of the capacity, Lustre's `reserved_mb_low` of 0.1%, or than `reserved_bytes`). Degraded targets are
-//! taken only if the others do not suffice. A requested first OST is honoured or refused, never replaced; the stripes after it follow in
+//! taken only if the others do not suffice. Targets whose connection is interrupted come last, since nobody knows yet whether they
+//! are back in a moment or dead: only a number of stripes that somebody asked for, or want of any other, leads there. A requested first OST is honoured or refused, never replaced; the stripes after it follow in
 //! the order of indices, as in Lustre.
 //!
 //! Life cycle: one [`Placement`] per MDT, volatile; after a restart the round starts anew, which nobody notices.
@@ -83,6 +84,8 @@ pub struct TargetStatus {
     pub active: bool,
     /// It answers.
     pub connected: bool,
+    /// Its connection is interrupted, but not for so long that it counts as dead.
+    pub interrupted: bool,
     /// It creates no new objects.
     pub no_create: bool,
     /// It refuses writes.
@@ -132,6 +135,29 @@ impl TargetStatus {
             None
         }
     }
+}
+
+/// The targets that new objects go to unless somebody asks for others: those that suit best.
+pub fn preferred<'a>(targets: &'a [TargetStatus], policy: &PlacementPolicy) -> Vec<&'a TargetStatus> {
+    let mut usable: Vec<&TargetStatus> = targets.iter().filter(|target| target.exclusion(policy).is_none()).collect();
+    if usable.iter().any(|target| !target.interrupted) {
+        usable.retain(|target| !target.interrupted);
+    }
+    usable
+}
+
+/// The targets behind those that are preferred: so many stripes were asked for that they are better than none.
+fn last_resort<'a>(
+    count: ResolvedCount,
+    targets: &'a [TargetStatus],
+    policy: &PlacementPolicy,
+) -> Vec<&'a TargetStatus> {
+    if matches!(count, ResolvedCount::All | ResolvedCount::PerOst(_)) {
+        return Vec::new();
+    }
+    let preferred = preferred(targets, policy);
+    let usable = targets.iter().filter(|target| target.interrupted && target.exclusion(policy).is_none());
+    usable.filter(|target| preferred.iter().all(|other| other.index != target.index)).collect()
 }
 
 /// Why a file found no place.
@@ -208,15 +234,16 @@ impl Placement {
         policy: &PlacementPolicy,
         random: u64,
     ) -> Result<Vec<OstIndex>, PlacementError> {
-        let usable: Vec<&TargetStatus> = targets.iter().filter(|target| target.exclusion(policy).is_none()).collect();
+        let usable = preferred(targets, policy);
+        let last = last_resort(spec.stripe_count, targets, policy);
         if let Some(first) = spec.first_ost {
-            return choose_from(first, spec.stripe_count, targets, &usable, policy);
+            return choose_from(first, spec.stripe_count, targets, (&usable, &last), policy);
         }
         if usable.is_empty() {
             let full = targets.iter().any(|target| target.exclusion(policy) == Some(Exclusion::Full));
             return Err(if full { PlacementError::NoSpace } else { PlacementError::NoUsableTarget });
         }
-        let count = stripes(spec.stripe_count, usable.len());
+        let count = stripes(spec.stripe_count, usable.len() + last.len());
         let (healthy, degraded): (Vec<_>, Vec<_>) = usable.iter().copied().partition(|target| !target.degraded);
         let balanced = is_balanced(&usable, policy);
         if balanced {
@@ -228,7 +255,7 @@ impl Placement {
         let busy_from = if balanced { busy_from(&healthy) } else { u64::MAX };
         let (busy, idle): (Vec<_>, Vec<_>) =
             healthy.into_iter().partition(|target| u64::from(target.transfers) >= busy_from);
-        for group in [idle, busy, degraded] {
+        for group in [idle, busy, degraded, last] {
             let wanted = (count - chosen.len()).min(group.len());
             if wanted == 0 {
                 continue;
@@ -340,25 +367,27 @@ fn listed(
     Ok(spec.osts.iter().copied().cycle().skip(start).take(spec.osts.len()).collect())
 }
 
-/// The requested first OST, then the usable ones behind it by index, around the end.
+/// The requested first OST, then the preferred ones behind it by index, around the end, then the last resort likewise.
 fn choose_from(
     first: OstIndex,
     count: ResolvedCount,
     targets: &[TargetStatus],
-    usable: &[&TargetStatus],
+    (preferred, last): (&[&TargetStatus], &[&TargetStatus]),
     policy: &PlacementPolicy,
 ) -> Result<Vec<OstIndex>, PlacementError> {
     let wanted = targets.iter().find(|target| target.index == first);
     if let Some(reason) = wanted.ok_or(PlacementError::UnknownTarget(first))?.exclusion(policy) {
         return Err(PlacementError::TargetUnusable(first, reason));
     }
-    let start = usable.iter().position(|target| target.index == first).expect("a target without exclusion is usable");
-    let count = stripes(count, usable.len());
-    let behind = || usable.iter().cycle().skip(start + 1).take(usable.len() - 1);
-    let healthy = behind().filter(|target| !target.degraded);
-    let degraded = behind().filter(|target| target.degraded);
-    let rest = healthy.chain(degraded).take(count - 1).map(|target| target.index);
-    Ok(std::iter::once(first).chain(rest).collect())
+    let around = |group: &[&TargetStatus], degraded: bool| -> Vec<OstIndex> {
+        let alike = group.iter().filter(|target| target.degraded == degraded);
+        let (before, behind): (Vec<_>, Vec<_>) = alike.map(|target| target.index).partition(|index| *index < first);
+        [behind, before].concat().into_iter().filter(|index| *index != first).collect()
+    };
+    let others: Vec<OstIndex> =
+        [around(preferred, false), around(preferred, true), around(last, false), around(last, true)].concat();
+    let count = stripes(count, others.len() + 1);
+    Ok(std::iter::once(first).chain(others.into_iter().take(count - 1)).collect())
 }
 
 /// From how many transfers in work on a target is busier than the others: far enough from what they have for chance to play no
@@ -408,6 +437,7 @@ mod tests {
             index: OstIndex(index),
             active: true,
             connected: true,
+            interrupted: false,
             no_create: false,
             read_only: false,
             degraded: false,
@@ -561,6 +591,41 @@ mod tests {
         assert_eq!(placement.choose(&all, &targets, &policy, 1), Err(PlacementError::NoSpace));
         assert_eq!(placement.choose(&all, &targets[..4], &policy, 1), Err(PlacementError::NoUsableTarget));
         assert_eq!(placement.choose(&all, &[], &policy, 1), Err(PlacementError::NoUsableTarget));
+    }
+
+    #[test]
+    fn interrupted_targets_are_the_very_last_resort() {
+        let mut targets: Vec<_> = (0..4).map(|index| target(index, 500 * GIB)).collect();
+        (targets[1].interrupted, targets[2].degraded) = (true, true);
+        let policy = PlacementPolicy::default();
+        let (all, _) = place(&targets, &[1, 2, 3], 1000, &policy);
+        assert_eq!(all[1], 0);
+        let (all, _) = place(&targets, &[4], 1000, &policy);
+        assert_eq!(all[1], 1000, "so many were asked for");
+        let all = ResolvedSpec { stripe_count: ResolvedCount::All, ..ResolvedSpec::default() };
+        let choose = |spec: &ResolvedSpec, targets: &[TargetStatus]| {
+            let mut chosen = Placement::default().choose(spec, targets, &policy, 1)?;
+            chosen[1..].sort_unstable();
+            Ok(chosen.iter().map(|ost| ost.0).collect::<Vec<_>>())
+        };
+        assert_eq!(choose(&all, &targets).map(|chosen| chosen.len()), Ok(3));
+        let asked_for = ResolvedSpec { first_ost: Some(OstIndex(1)), ..all.clone() };
+        assert_eq!(choose(&asked_for, &targets), Ok(vec![1, 0, 2, 3]), "it was asked for, and may be back in a moment");
+        for index in [0, 2, 3] {
+            targets[index].bytes_available = 0;
+        }
+        assert_eq!(choose(&all, &targets), Ok(vec![1]));
+        targets[1].connected = false;
+        assert_eq!(choose(&all, &targets), Err(PlacementError::NoSpace), "by now it is dead");
+    }
+
+    #[test]
+    fn requested_first_targets_are_followed_by_index_and_condition() {
+        let mut targets: Vec<_> = (0..6).map(|index| target(index, 500 * GIB)).collect();
+        (targets[3].interrupted, targets[4].degraded) = (true, true);
+        let spec = ResolvedSpec { first_ost: Some(OstIndex(2)), ..spec(6) };
+        let chosen = Placement::default().choose(&spec, &targets, &PlacementPolicy::default(), 1).unwrap();
+        assert_eq!(chosen.iter().map(|ost| ost.0).collect::<Vec<_>>(), [2, 5, 0, 1, 4, 3]);
     }
 
     #[test]

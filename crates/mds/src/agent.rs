@@ -5,11 +5,15 @@
 //!
 //! The OST is asked for its space at an interval (module `pace`), and at once when somebody must know: a client says that it
 //! is full, or no OST seems to have room (module `space`). However many want to know, one question is under way, and one more
-//! for all who came since it began; nobody's patience ends it for the others.
+//! for all who came since it began; nobody's patience ends it for the others. And it is asked as soon as its connection is
+//! interrupted: until it answers, new files prefer other OSTs; after `ost_silence` they avoid it.
 
-use std::sync::{
-    Arc,
-    atomic::{AtomicU64, Ordering},
+use std::{
+    convert::Infallible,
+    sync::{
+        Arc,
+        atomic::{AtomicU64, Ordering},
+    },
 };
 
 use bytes::Bytes;
@@ -176,9 +180,10 @@ impl Agent {
         while !self.ended() {
             let parameters = mdt.parameters();
             let mut pause = parameters.ost_refresh;
+            let mut answers = false;
             if self.is_active() {
                 let question = self.asked.fetch_add(1, Ordering::AcqRel) + 1;
-                self.unless_ended(self.ask_space(&mdt)).await;
+                answers = self.unless_ended(self.ask_space(&mdt)).await == Some(true);
                 self.answered.send_replace(question);
                 let report = mdt.namespace().volatile.targets.reported(self.ost);
                 if let Some(OstReport { space, .. }) = report {
@@ -188,7 +193,16 @@ impl Agent {
                 }
             }
             let next = mdt.seams.clock.now() + pause;
-            self.unless_ended(clock::timeout_at(&*mdt.seams.clock, next, self.space_wanted.notified())).await;
+            self.unless_ended(clock::timeout_at(&*mdt.seams.clock, next, self.reason_to_ask(answers))).await;
+        }
+    }
+
+    /// Somebody must know, or an OST that answered is no longer connected.
+    async fn reason_to_ask(&self, answers: bool) {
+        tokio::select! {
+            biased;
+            () = self.space_wanted.notified() => {}
+            () = self.import.disconnected(), if answers => {}
         }
     }
 
@@ -205,16 +219,39 @@ impl Agent {
         }
     }
 
-    async fn ask_space(&self, mdt: &Mdt) {
+    /// True if it answered in time.
+    async fn ask_space(&self, mdt: &Mdt) -> bool {
+        let interrupted = async {
+            self.import.disconnected().await;
+            mdt.namespace().volatile.targets.interrupted(self.ost);
+            std::future::pending::<Infallible>().await
+        };
         let deadline = mdt.seams.clock.now() + mdt.parameters().ost_silence;
-        let answer = clock::timeout_at(&*mdt.seams.clock, deadline, self.call(OstRequest::StatFs)).await;
+        let answer = async {
+            loop {
+                match self.call(OstRequest::StatFs).await {
+                    // It came back without this session. The next one will do.
+                    Err(FsError::Evicted) => {}
+                    answer => return answer,
+                }
+            }
+        };
+        let answer = tokio::select! {
+            biased;
+            never = interrupted => match never {},
+            answer = clock::timeout_at(&*mdt.seams.clock, deadline, answer) => answer,
+        };
         let now = mdt.seams.clock.now();
         let targets = &mut mdt.namespace().volatile.targets;
         match answer {
             Some(Ok(OstReply::Space(space, condition))) => {
                 targets.report(self.ost, OstReport { space, condition }, now);
+                true
             }
-            Some(Ok(_) | Err(_)) | None => targets.lost(self.ost),
+            Some(Ok(_) | Err(_)) | None => {
+                targets.lost(self.ost);
+                false
+            }
         }
     }
 }

@@ -32,6 +32,8 @@ pub struct OstView {
     pub active: bool,
     /// Answers, or has not been asked yet.
     pub connected: bool,
+    /// It answered, and is not connected at present.
+    pub interrupted: bool,
     /// The last report, if there was one since this MDT started.
     pub report: Option<OstReport>,
     /// What all its users have it do.
@@ -62,7 +64,8 @@ impl Targets {
     pub fn set_map(&mut self, map: &[(OstIndex, bool)]) {
         let known = std::mem::take(&mut self.osts);
         for (index, active) in map {
-            let fresh = OstView { active: *active, connected: true, report: None, transfers: Transfers::default() };
+            let transfers = Transfers::default();
+            let fresh = OstView { active: *active, connected: true, interrupted: false, report: None, transfers };
             let view = known.get(index).map_or(fresh, |view| OstView { active: *active, ..*view });
             self.osts.insert(*index, view);
         }
@@ -88,6 +91,7 @@ impl Targets {
         if let Some(view) = self.osts.get_mut(&ost) {
             view.connected = true;
             view.transfers.report(now, report.condition.work_us);
+            view.interrupted = false;
             view.report = Some(report);
         }
     }
@@ -95,6 +99,14 @@ impl Targets {
     /// The last report of an OST.
     pub fn reported(&self, ost: OstIndex) -> Option<OstReport> {
         self.osts.get(&ost).and_then(|view| view.report)
+    }
+
+    /// The connection to an OST is interrupted: until it answers, others come first. One that never answered is used as before:
+    /// nobody knows of anything that changed.
+    pub fn interrupted(&mut self, ost: OstIndex) {
+        if let Some(view) = self.osts.get_mut(&ost) {
+            view.interrupted = view.report.is_some();
+        }
     }
 
     /// An OST does not answer.
@@ -142,15 +154,15 @@ impl Targets {
         Ok(PlainLayout { stripe_bytes: spec.stripe_bytes, osts })
     }
 
-    /// OSTs of a pool (of all) that take new objects, with their free bytes.
+    /// OSTs of a pool (of all) that new objects go to, with their free bytes.
     pub fn available(&self, pool: Option<&str>, policy: &PlacementPolicy) -> Vec<(OstIndex, u64)> {
-        let is_usable =
-            |status: &TargetStatus| status.exclusion(policy).is_none() && self.pools.contains(status.index, pool);
-        let usable = self.statuses().into_iter().filter(is_usable);
-        usable.map(|status| (status.index, status.bytes_available)).collect()
+        let mut statuses = self.statuses();
+        statuses.retain(|status| self.pools.contains(status.index, pool));
+        let preferred = layout::preferred(&statuses, policy).into_iter();
+        preferred.map(|status| (status.index, status.bytes_available)).collect()
     }
 
-    /// Whether each of these OSTs takes new objects and has this many bytes free.
+    /// Whether new objects go to each of these OSTs, and it has this many bytes free.
     pub fn have_room(&self, osts: &[OstIndex], bytes: u64, policy: &PlacementPolicy) -> bool {
         let available = self.available(None, policy);
         osts.iter().all(|ost| available.iter().any(|(index, free)| index == ost && *free >= bytes))
@@ -171,6 +183,7 @@ impl Targets {
             index: *index,
             active: view.active,
             connected: view.connected,
+            interrupted: view.interrupted,
             no_create: view.report.is_some_and(|report| report.condition.no_create),
             read_only: view.report.is_some_and(|report| report.condition.read_only),
             degraded: view.report.is_some_and(|report| report.condition.degraded),
@@ -215,6 +228,24 @@ mod tests {
         assert_eq!(place(&mut targets), Ok(vec![OstIndex(0)]));
         targets.report(OstIndex(0), report(0), NOW);
         assert!(place(&mut targets).is_err(), "full");
+    }
+
+    #[test]
+    fn interrupted_targets_are_avoided_until_they_answer_or_nothing_else_is_left() {
+        let mut targets = Targets::default();
+        targets.set_map(&[(OstIndex(0), true), (OstIndex(1), true)]);
+        (0..2).for_each(|index| targets.report(OstIndex(index), report(900), NOW));
+        targets.interrupted(OstIndex(0));
+        for _ in 0..4 {
+            assert_eq!(place(&mut targets), Ok(vec![OstIndex(1)]));
+        }
+        let policy = PlacementPolicy::default();
+        assert_eq!(targets.available(None, &policy), [(OstIndex(1), 900 << 20)]);
+        assert!(!targets.have_room(&[OstIndex(0)], 1, &policy), "nor does a file grow there");
+        targets.lost(OstIndex(1));
+        assert_eq!(place(&mut targets), Ok(vec![OstIndex(0)]), "a short interruption makes no lack of space");
+        targets.report(OstIndex(0), report(900), NOW);
+        assert_eq!(place(&mut targets), Ok(vec![OstIndex(0)]));
     }
 
     #[test]

@@ -260,3 +260,35 @@ async fn a_move_is_durable_when_it_is_answered() {
     fs.lose_power().await;
     assert_eq!(layout(&fs, inode).await, moved);
 }
+
+/// Before it counts as dead, which here it never does.
+#[tokio::test]
+async fn new_files_prefer_other_osts_as_soon_as_a_connection_is_interrupted() {
+    let network = MemoryTransport::new();
+    let (_steady, endpoint) = NotingOst::serve(&network, OstIndex(0));
+    let ost = Arc::new(NotingOst::default());
+    let (server, remote) = ost.listen(&network, OstIndex(1)).await;
+    let fs = Fixture::on_network(&network, Vec::new()).await.with_plain_files();
+    let hour = Duration::from_secs(3600);
+    fs.mdt.set_parameters(Parameters { ost_refresh: hour, ost_silence: hour, ..fs.mdt.parameters() });
+    fs.mdt.update_map(&[(OstIndex(0), endpoint, true), (OstIndex(1), remote, true)]);
+    eventually("all OSTs have answered", async || fs.mdt.osts().iter().all(|(_, view)| view.report.is_some())).await;
+
+    server.stop().await;
+    eventually("the MDT knows", async || fs.mdt.osts()[1].1.interrupted).await;
+    assert!(fs.mdt.osts()[1].1.connected, "it may be back in a moment");
+    let everywhere = StripeSpec { stripe_count: StripeCount::All, ..StripeSpec::default() };
+    let (wide, ..) = new_file(&fs, "wide", everywhere.clone()).await;
+    assert_eq!(layout(&fs, wide).await.1, [OstIndex(0)]);
+    let (both, ..) = new_file(&fs, "both", stripes(2)).await;
+    assert_eq!(layout(&fs, both).await.1.len(), 2, "somebody asked for two");
+    for number in 0..8 {
+        let inode = fs.file(ROOT, &number.to_string()).await;
+        assert_eq!(layout(&fs, inode).await.1, [OstIndex(0)]);
+    }
+
+    let _again = ost.listen(&network, OstIndex(1)).await;
+    eventually("it is asked at once", async || !fs.mdt.osts()[1].1.interrupted).await;
+    let (wide, ..) = new_file(&fs, "wide again", everywhere).await;
+    assert_eq!(layout(&fs, wide).await.1.len(), 2);
+}

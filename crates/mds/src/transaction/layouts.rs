@@ -72,11 +72,11 @@ impl Transaction<'_> {
         Ok((plain?, stripes))
     }
 
-    /// Chooses targets that have this much room, if there are any.
+    /// Chooses targets that have this much room and are connected, if there are any.
     fn place_with_room(&mut self, stripes: &StripeSpec, bytes_per_stripe: u64) -> FsResult<PlainLayout> {
         let default: FileSystemDefault = self.context.parameters.default_layout;
         let policy = self.context.parameters.placement;
-        let roomy = |status: &TargetStatus| status.bytes_available >= bytes_per_stripe;
+        let roomy = |status: &TargetStatus| !status.interrupted && status.bytes_available >= bytes_per_stripe;
         match self.volatile.targets.place_where(&default.fill(stripes), &policy, roomy) {
             // Stripes of automatic components are of no pool.
             Err(FsError::NoSpace) => self.place(stripes).map(|(plain, _)| plain),

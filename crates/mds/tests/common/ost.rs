@@ -48,9 +48,22 @@ impl NotingOst {
     /// Serves it within this process.
     pub fn serve(network: &MemoryTransport, index: OstIndex) -> (Arc<Self>, Endpoint) {
         let ost = Arc::new(Self::default());
-        let server = Server::new(seams(network, u64::from(index.0) + 100), ServerOptions::default());
-        server.add_target(&format!("test-{index}"), ost.clone(), std::time::Duration::from_secs(600));
+        let server = ost.server(network, index);
         (ost, Endpoint::Local(server))
+    }
+
+    /// Serves it on the network, until the server is stopped.
+    pub async fn listen(self: &Arc<Self>, network: &MemoryTransport, index: OstIndex) -> (Arc<Server>, Endpoint) {
+        let server = self.server(network, index);
+        let address = rt::Address::from(format!("{index}:1").as_str());
+        let address = server.listen(&address).await.expect("nobody else listens there");
+        (server, Endpoint::Remote(address))
+    }
+
+    fn server(self: &Arc<Self>, network: &MemoryTransport, index: OstIndex) -> Arc<Server> {
+        let server = Server::new(seams(network, u64::from(index.0) + 100), ServerOptions::default());
+        server.add_target(&format!("test-{index}"), self.clone(), std::time::Duration::from_secs(600));
+        server
     }
 }
 

@@ -320,6 +320,18 @@ impl Import {
         self.ready(self.inner.now()).await
     }
 
+    /// Waits until calls cannot go out: the import is not in state [`ImportState::Full`].
+    pub async fn disconnected(&self) {
+        loop {
+            let mut changed = std::pin::pin!(self.inner.changed.notified());
+            changed.as_mut().enable();
+            if self.state() != ImportState::Full {
+                return;
+            }
+            changed.await;
+        }
+    }
+
     /// Figures up to now.
     pub fn statistics(&self) -> ImportStatistics {
         let guarded = self.inner.guarded.lock();
