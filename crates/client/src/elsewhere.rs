@@ -28,7 +28,9 @@ use rpc::message::{
 };
 use types::{Credentials, FsError, FsResult, Generation, OstIndex, Timestamp};
 
-use crate::{FileSystem, OpenFile, exclusive::Section, finish::finish, open_inode::OpenInode, target::unexpected};
+use crate::{
+    FileSystem, Interruption, OpenFile, exclusive::Section, finish::finish, open_inode::OpenInode, target::unexpected,
+};
 
 /// A change that an OST refused for want of space.
 #[derive(Clone, Copy, Debug)]
@@ -162,7 +164,7 @@ impl FileSystem {
         }
         let begin = ExclusiveBegin { inode: file.inode(), open: Some(file.id()), purpose: ExclusivePurpose::Append };
         // The open file was checked when it was opened.
-        let (section, _) = self.begin_exclusive(&Credentials::root(), &begin).await?;
+        let (section, _) = self.begin_exclusive(&Credentials::root(), &begin, &Interruption::default()).await?;
         let moved = self.place_or_leave_out(file, refusals, search, &section).await;
         self.end_exclusive(section, None).await;
         moved

@@ -19,7 +19,7 @@ use rpc::message::{
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use types::{Credentials, FsResult, InodeNumber};
 
-use crate::{FileSystem, OpenFile, recovery::HeldExclusive, target::unexpected};
+use crate::{FileSystem, Interruption, OpenFile, recovery::HeldExclusive, target::unexpected};
 
 /// One queue for each file with a section in this client.
 #[derive(Debug, Default)]
@@ -74,25 +74,32 @@ pub(crate) struct Section {
 }
 
 impl FileSystem {
-    /// Takes the exclusive data lock.
+    /// Takes the exclusive data lock, or ends to wait for it with `Interrupted`.
     pub(crate) async fn begin_exclusive(
         &self,
         credentials: &Credentials,
         begin: &ExclusiveBegin,
+        interruption: &Interruption,
     ) -> FsResult<(Section, ExclusiveGranted)> {
-        let turn = self.exclusive.enter(begin.inode).await;
+        let turn = interruption.ends(self.exclusive.enter(begin.inode)).await?;
         let life = self.volatile.opens.life();
-        let granted = self.ask_exclusive(credentials, begin).await?;
+        let granted = self.ask_exclusive(credentials, begin, interruption).await?;
         Ok((Section { inode: begin.inode, epoch: granted.epoch, life, _turn: turn }, granted))
     }
 
     /// Asks the MDT for the lock; the caller has the turn.
-    async fn ask_exclusive(&self, credentials: &Credentials, begin: &ExclusiveBegin) -> FsResult<ExclusiveGranted> {
+    async fn ask_exclusive(
+        &self,
+        credentials: &Credentials,
+        begin: &ExclusiveBegin,
+        interruption: &Interruption,
+    ) -> FsResult<ExclusiveGranted> {
         let inode = begin.inode;
         let target = self.targets.mdt_of(inode)?;
         loop {
             let restarts = target.restarts();
-            let granted = match target.mdt(MdtRequest::ExclusiveBegin(credentials.clone(), begin.clone())).await? {
+            let request = MdtRequest::ExclusiveBegin(credentials.clone(), begin.clone());
+            let granted = match interruption.ends_at(target.mdt(request).await?)? {
                 MdtReply::ExclusiveGranted(granted) => granted,
                 MdtReply::Waiting => continue,
                 reply => return Err(unexpected(reply)),
@@ -135,7 +142,7 @@ impl FileSystem {
         // What is open for reading only was checked when it was opened.
         let open = file.flags().has(open_flag::WRITE).then(|| file.id());
         let begin = ExclusiveBegin { inode, open, purpose: ExclusivePurpose::Truncate(0) };
-        match self.ask_exclusive(&Credentials::root(), &begin).await {
+        match self.ask_exclusive(&Credentials::root(), &begin, &Interruption::default()).await {
             Ok(granted) => Ok(Section { inode, epoch: granted.epoch, life, _turn: turn }),
             Err(error) => {
                 self.decline_exclusive(inode, Some(turn)).await;

@@ -16,6 +16,7 @@ mod file_system;
 mod finish;
 mod glimpse;
 mod held_locks;
+mod interruption;
 mod join;
 mod layouts;
 mod leave_out;
@@ -43,6 +44,7 @@ mod whole_file;
 mod write;
 
 pub use file_system::FileSystem;
+pub use interruption::Interruption;
 pub use open_file::OpenFile;
 pub use options::{MountOptions, Resolver};
 pub use requests::{

@@ -14,7 +14,7 @@ use rt::clock;
 use types::{Attributes, Credentials, FileKind, FsError, FsResult, InodeNumber, NodeKind};
 
 use crate::{
-    CreatedFile, FileSystem, OpenFile,
+    CreatedFile, FileSystem, Interruption, OpenFile,
     exclusive::Turn,
     finish::finish,
     open_inode::{OpenInode, verified},
@@ -43,6 +43,20 @@ impl FileSystem {
         umask: u32,
         flags: OpenFlags,
     ) -> FsResult<CreatedFile> {
+        let interruption = Interruption::default();
+        self.create_open_unless(credentials, parent, name, (mode, umask), flags, interruption).await
+    }
+
+    /// As [`FileSystem::create_open`], with `mode` and `umask`; a wait for others ends with `Interrupted` when that is raised.
+    pub async fn create_open_unless(
+        self: &Arc<Self>,
+        credentials: &Credentials,
+        parent: InodeNumber,
+        name: &[u8],
+        (mode, umask): (u32, u32),
+        flags: OpenFlags,
+        interruption: Interruption,
+    ) -> FsResult<CreatedFile> {
         let id = self.next_open_id();
         let create = Create {
             parent,
@@ -53,7 +67,8 @@ impl FileSystem {
             layout: None,
             open: Some((id, flags)),
         };
-        self.finish_create(parent, MdtRequest::Create(credentials.clone(), create), id, flags).await
+        let request = MdtRequest::Create(credentials.clone(), create);
+        self.finish_create(parent, request, (id, flags), interruption).await
     }
 
     /// Creates an unnamed file and opens it (O_TMPFILE); `link` can name it unless `flags` has EXCLUSIVE.
@@ -67,21 +82,22 @@ impl FileSystem {
     ) -> FsResult<CreatedFile> {
         let id = self.next_open_id();
         let create = CreateUnnamed { parent, mode, umask, open: (id, flags) };
-        self.finish_create(parent, MdtRequest::CreateUnnamed(credentials.clone(), create), id, flags).await
+        let request = MdtRequest::CreateUnnamed(credentials.clone(), create);
+        self.finish_create(parent, request, (id, flags), Interruption::default()).await
     }
 
     async fn finish_create(
         self: &Arc<Self>,
         parent: InodeNumber,
         request: MdtRequest,
-        id: OpenId,
-        flags: OpenFlags,
+        (id, flags): (OpenId, OpenFlags),
+        interruption: Interruption,
     ) -> FsResult<CreatedFile> {
         self.count(Operation::Open);
         let this = self.clone();
         finish(&self.seams.spawn, move |_| async move {
             let before = this.before_open(parent)?;
-            let Created { created, opened, .. } = match this.ask_open(parent, request).await? {
+            let Created { created, opened, .. } = match this.ask_open_unless(parent, request, &interruption).await? {
                 MdtReply::Created(created) => created,
                 reply => return Err(unexpected(reply)),
             };
@@ -100,17 +116,28 @@ impl FileSystem {
         inode: InodeNumber,
         flags: OpenFlags,
     ) -> FsResult<Arc<OpenFile>> {
+        self.open_unless(credentials, inode, flags, Interruption::default()).await
+    }
+
+    /// As [`FileSystem::open`]; a wait for others ends with `Interrupted` when that is raised.
+    pub async fn open_unless(
+        self: &Arc<Self>,
+        credentials: &Credentials,
+        inode: InodeNumber,
+        flags: OpenFlags,
+        interruption: Interruption,
+    ) -> FsResult<Arc<OpenFile>> {
         self.count(Operation::Open);
         let id = self.next_open_id();
         let request = MdtRequest::Open(credentials.clone(), Open { inode, open: id, flags });
         let this = self.clone();
         finish(&self.seams.spawn, move |_| async move {
             let turn = match flags.has(open_flag::TRUNCATE) {
-                true => Some(this.exclusive.enter(inode).await),
+                true => Some(interruption.ends(this.exclusive.enter(inode)).await?),
                 false => None,
             };
             let before = this.before_open(inode)?;
-            match this.ask_open(inode, request).await? {
+            match this.ask_open_unless(inode, request, &interruption).await? {
                 MdtReply::Opened(opened) => this.opened((id, flags), &opened, false, before, turn).await,
                 reply => Err(unexpected(reply)),
             }
@@ -121,12 +148,21 @@ impl FileSystem {
     /// Sends an open, a creation or a change of layouts, again as long as it has to wait: for a file's exclusive data lock or
     /// the end of a migration, or for an MDT that recovers or does not know the OSTs yet.
     pub(crate) async fn ask_open(&self, at: InodeNumber, request: MdtRequest) -> FsResult<MdtReply> {
+        self.ask_open_unless(at, request, &Interruption::default()).await
+    }
+
+    async fn ask_open_unless(
+        &self,
+        at: InodeNumber,
+        request: MdtRequest,
+        interruption: &Interruption,
+    ) -> FsResult<MdtReply> {
         /// Between two requests: some are told to wait at once.
         const INTERVAL: Duration = Duration::from_millis(50);
         let clock = &*self.seams.clock;
         loop {
             let begun = clock.now();
-            match self.mdt(at, request.clone()).await? {
+            match interruption.ends_at(self.mdt(at, request.clone()).await?)? {
                 MdtReply::Waiting => clock::sleep(clock, INTERVAL.saturating_sub(clock.now().since(begun))).await,
                 reply => return Ok(reply),
             }

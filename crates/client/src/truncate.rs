@@ -10,7 +10,7 @@ use rpc::message::{
 use types::{Attributes, Credentials, FsError, FsResult, InodeNumber, limits::FILE_BYTES_MAX};
 
 use crate::{
-    FileSystem, OpenFile,
+    FileSystem, Interruption, OpenFile,
     exclusive::Section,
     finish::finish,
     glimpse::Figures,
@@ -55,6 +55,18 @@ impl FileSystem {
         file: Option<&Arc<OpenFile>>,
         size: u64,
     ) -> FsResult<Attributes> {
+        self.truncate_unless(credentials, inode, file, size, Interruption::default()).await
+    }
+
+    /// As [`FileSystem::truncate`]; a wait for others ends with `Interrupted` when that is raised.
+    pub async fn truncate_unless(
+        self: &Arc<Self>,
+        credentials: &Credentials,
+        inode: InodeNumber,
+        file: Option<&Arc<OpenFile>>,
+        size: u64,
+        interruption: Interruption,
+    ) -> FsResult<Attributes> {
         self.count(Operation::Truncate);
         if size > FILE_BYTES_MAX {
             return Err(FsError::FileTooLarge);
@@ -65,10 +77,10 @@ impl FileSystem {
         let begin =
             ExclusiveBegin { inode, open: file.map(|file| file.id()), purpose: ExclusivePurpose::Truncate(size) };
         let (this, credentials, file) = (self.clone(), credentials.clone(), file.cloned());
-        finish(&self.seams.spawn, |_| async move {
+        finish(&self.seams.spawn, move |_| async move {
             // Held until the end: the close of this open comes after.
             let _file = file;
-            this.truncate_locked(&credentials, begin, size).await
+            this.truncate_locked(&credentials, begin, size, &interruption).await
         })
         .await
     }
@@ -78,8 +90,9 @@ impl FileSystem {
         credentials: &Credentials,
         begin: ExclusiveBegin,
         size: u64,
+        interruption: &Interruption,
     ) -> FsResult<Attributes> {
-        let (section, granted) = self.begin_exclusive(credentials, &begin).await?;
+        let (section, granted) = self.begin_exclusive(credentials, &begin, interruption).await?;
         let inode = begin.inode;
         let open = self.volatile.opens.find(inode);
         // Nothing returns before the lock is given back.

@@ -23,7 +23,7 @@ use types::{
 };
 
 use crate::{
-    FileSystem, OpenFile, WriteOptions,
+    FileSystem, Interruption, OpenFile, WriteOptions,
     elsewhere::{Refusals, Search},
     exclusive::Section,
     finish::finish,
@@ -93,7 +93,7 @@ impl FileSystem {
         let open = &file.open;
         let begin = ExclusiveBegin { inode: file.inode(), open: Some(file.id()), purpose: ExclusivePurpose::Append };
         // The open file was checked when it was opened; nothing depends on who writes.
-        let (section, granted) = self.begin_exclusive(&Credentials::root(), &begin).await?;
+        let (section, granted) = self.begin_exclusive(&Credentials::root(), &begin, &Interruption::default()).await?;
         let outcome = match self.end_of_file(open, &granted).await {
             Ok(end) => self.write_at(file, end, data, options, Some(&section)).await,
             Err(error) => Err(error),

@@ -5,8 +5,11 @@ mod common;
 
 use std::{
     fs::{self, File, OpenOptions},
-    io::Write,
-    os::unix::fs::{FileExt, MetadataExt, PermissionsExt},
+    io::{self, Write},
+    os::unix::{
+        ffi::OsStrExt,
+        fs::{FileExt, MetadataExt, PermissionsExt},
+    },
     path::{Path, PathBuf},
     process::Command,
 };
@@ -18,6 +21,7 @@ use common::{
     programs::copy_program,
     wait_for,
 };
+use rustix::fs::{Mode, OFlags};
 
 fn lfs(system: &FileSystem, line: &str) -> Output {
     system.shell(&format!("cd $A && lfs {line}")).env("LC_ALL", "C").output()
@@ -251,6 +255,75 @@ fn writers_wait_until_a_file_has_moved() {
     assert!(moving.wait().expect("it ends").success());
     assert!(fs::read(&path).expect("read") == [&data[..], b"the end"].concat());
     system.finish();
+}
+
+/// Else not even SIGKILL would end a process before somebody else's migration has.
+#[test]
+fn who_waits_for_a_migration_can_be_interrupted() {
+    type Wait = fn(&Path) -> io::Result<()>;
+    let system = FileSystem::start(Transport::Tcp, 2);
+    let path = system.root().join("file");
+    succeed(&system, "setstripe -c 1 file");
+    let data = vec![7; 96 << 20];
+    fs::write(&path, &data).expect("write");
+    // It would take longer than anything in a test does.
+    let mut moving = start(&system, &["migrate", "-W", "1", "-c", "4"], &path);
+    wait_for("the migration holds writers off", PATIENCE, || is_held(&system).then_some(()));
+    // SAFETY: it is this process's child, which has not been waited for.
+    assert_eq!(unsafe { libc::kill(moving.id().cast_signed(), libc::SIGSTOP) }, 0);
+    let waits: [Wait; 3] = [
+        |path| open_once(path, OFlags::WRONLY | OFlags::APPEND),
+        |path| open_once(path, OFlags::WRONLY | OFlags::TRUNC),
+        truncate_by_path,
+    ];
+    for wait in waits {
+        let there = system.path(1).join("file");
+        assert_eq!(interrupted(move || wait(&there)).kind(), io::ErrorKind::Interrupted);
+    }
+    moving.kill().expect("it runs");
+    moving.wait().expect("it ends");
+    File::options().append(true).open(&path).expect("open").write_all(b"the end").expect("write");
+    assert!(fs::read(&path).expect("read") == [&data[..], b"the end"].concat());
+    system.finish();
+}
+
+/// Not [`File::open`], which tries again.
+fn open_once(path: &Path, flags: OFlags) -> io::Result<()> {
+    Ok(rustix::fs::open(path, flags, Mode::empty()).map(drop)?)
+}
+
+fn truncate_by_path(path: &Path) -> io::Result<()> {
+    let path = std::ffi::CString::new(path.as_os_str().as_bytes())?;
+    // SAFETY: the path ends with a zero and lives until the call returns.
+    match unsafe { libc::truncate(path.as_ptr(), 5) } {
+        0 => Ok(()),
+        _ => Err(io::Error::last_os_error()),
+    }
+}
+
+/// How a call that waits for ever fails under signals.
+fn interrupted(call: impl FnOnce() -> io::Result<()> + Send + 'static) -> io::Error {
+    extern "C" fn nothing(_: i32) {}
+    // SAFETY: the handler does nothing; without SA_RESTART the call ends.
+    unsafe {
+        let mut action: libc::sigaction = std::mem::zeroed();
+        action.sa_sigaction = nothing as extern "C" fn(i32) as usize;
+        libc::sigaction(libc::SIGUSR1, &action, std::ptr::null_mut());
+    }
+    let (sender, receiver) = std::sync::mpsc::channel();
+    let thread = std::thread::spawn(move || {
+        // SAFETY: pthread_self has no preconditions.
+        sender.send(unsafe { libc::pthread_self() }).expect("the test listens");
+        call()
+    });
+    let number = receiver.recv().expect("the thread says who it is");
+    // A signal before the call waits does nothing, so it is sent until the call has ended.
+    wait_for("the call has ended", PATIENCE, || {
+        // SAFETY: the thread has not been joined.
+        unsafe { libc::pthread_kill(number, libc::SIGUSR1) };
+        thread.is_finished().then_some(())
+    });
+    thread.join().expect("it does not panic").expect_err("the file is held")
 }
 
 /// Whether the unnamed file of a migration exists: then writers are held off.

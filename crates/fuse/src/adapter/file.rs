@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use client::control::{self, ControlReply, ControlRequest};
-use client::{AllocateMode, CreatedFile, OpenFile, SeekTarget, WriteOptions};
+use client::{AllocateMode, CreatedFile, Interruption, OpenFile, SeekTarget, WriteOptions};
 use tokio::sync::oneshot::error::TryRecvError;
 use types::mode::PERMISSIONS;
 use types::{FileKind, FsError, FsResult};
@@ -30,8 +30,14 @@ const COPY_BYTES_MAX: u64 = 64 << 20;
 pub async fn open(call: Call, open: OpenIn) -> FsResult<Answer> {
     let flags = open_flags(open.flags, call.adapter.access_times.kept_of_files);
     let call = &call;
-    let open = |credentials| async move { call.file_system().open(&credentials, call.inode, flags).await };
-    let file = call.caller.run(open).await?;
+    let open = |interruption: Interruption| {
+        let open = move |credentials| {
+            let interruption = interruption.clone();
+            async move { call.file_system().open_unless(&credentials, call.inode, flags, interruption).await }
+        };
+        async move { call.caller.run(open).await }
+    };
+    let file = call.adapter.interrupts.unless_interrupted(call.unique, open).await?;
     Ok(Answer::of(&enter(call, file)))
 }
 
@@ -41,10 +47,18 @@ pub async fn create(call: Call, create: CreateIn, name: Vec<u8>) -> FsResult<Ans
     let flags = open_flags(create.flags, call.adapter.access_times.kept_of_files);
     let call = &call;
     let mode = create.mode & PERMISSIONS;
-    let open = |credentials| async move {
-        call.file_system().create_open(&credentials, call.inode, name, mode, create.umask, flags).await
+    let modes = (mode, create.umask);
+    let open = |interruption: Interruption| {
+        let open = move |credentials| {
+            let interruption = interruption.clone();
+            async move {
+                let file_system = call.file_system();
+                file_system.create_open_unless(&credentials, call.inode, name, modes, flags, interruption).await
+            }
+        };
+        async move { call.caller.run(open).await }
     };
-    let created = call.caller.run(open).await?;
+    let created = call.adapter.interrupts.unless_interrupted(call.unique, open).await?;
     if created.attributes.kind != FileKind::Regular {
         // Another client made something else of this name meanwhile. The kernel accepts only a regular file here; a stale
         // answer makes it look the name up again and do what is right for what it finds.

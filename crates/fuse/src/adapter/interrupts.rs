@@ -1,10 +1,13 @@
-//! Requests that can be given up: waiting locks, and reservations that look for space, by the kernel's request number.
+//! Requests that can be given up, by the kernel's request number: waiting locks, reservations that look for space, opens, and
+//! truncations by path. An open can wait as long as a migration takes, and without this not even SIGKILL would end its process.
 //!
-//! Only those, of which programs expect EINTR: a signal ends every other wait of this file system no sooner than its answer, as
-//! on a local one, since programs do not expect EINTR from reading or writing a regular file.
+//! Only these: a signal ends every other wait of this file system no sooner than its answer, as on a local one, since
+//! programs do not expect EINTR from reading or writing a regular file.
 
 use std::collections::{BTreeMap, VecDeque};
+use std::pin::pin;
 
+use client::Interruption;
 use parking_lot::Mutex;
 use tokio::sync::oneshot;
 
@@ -38,6 +41,27 @@ impl Interrupts {
             state.waiting.insert(unique, sender);
         }
         receiver
+    }
+
+    /// Runs an operation whose waiting for others ends when the kernel interrupts the request.
+    pub async fn unless_interrupted<T, F>(&self, unique: u64, operation: impl FnOnce(Interruption) -> F) -> T
+    where
+        F: Future<Output = T>,
+    {
+        let interruption = Interruption::default();
+        let interrupted = self.register(unique);
+        let mut operation = pin!(operation(interruption.clone()));
+        let output = tokio::select! {
+            biased;
+            output = &mut operation => output,
+            // The other end outlives this request.
+            _ = interrupted => {
+                interruption.raise();
+                operation.await
+            }
+        };
+        self.finish(unique);
+        output
     }
 
     /// The request no longer waits.

@@ -5,7 +5,7 @@
 //! | node id | inode number (the root is 1 in both) | [`InodeNumber`] |
 //! | file handle | number of an entry in [`Handles`](handles::Handles) | `OpenFile` |
 //! | uid, gid, thread id | [`Caller`](caller::Caller) | [`Credentials`](types::Credentials), groups only when asked for |
-//! | INTERRUPT | [`Interrupts`](interrupts::Interrupts) | a waiting lock is given up, and the search for space to reserve |
+//! | INTERRUPT | [`Interrupts`](interrupts::Interrupts) | a lock, an open or a truncation that waits is given up, and the search for space to reserve |
 //! | errno | [`crate::errno`] | [`FsError`](types::FsError) |
 //!
 //! Since node ids are inode numbers, nothing is kept per inode: FORGET does nothing. The price: an inode that is

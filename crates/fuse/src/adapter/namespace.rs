@@ -1,6 +1,8 @@
 //! Operations on names and inodes that need no open file.
 
-use client::NewNode;
+use std::sync::Arc;
+
+use client::{Interruption, NewNode, OpenFile};
 use rpc::message::mdt::RenameMode;
 use types::{Attributes, FsError, FsResult, InodeNumber, NodeKind, SetAttributes};
 
@@ -42,10 +44,7 @@ pub async fn set_attributes(call: Call, set: SetAttributesIn) -> FsResult<Answer
     let file = if set.valid & valid::HANDLE != 0 { Some(call.adapter.handles.get(set.handle)?) } else { None };
     let mut after = None;
     if set.valid & valid::SIZE != 0 {
-        let file = file.as_ref();
-        let truncate =
-            |credentials| async move { call.file_system().truncate(&credentials, call.inode, file, set.size).await };
-        after = Some(call.caller.run(truncate).await?);
+        after = Some(truncate(call, file.as_ref(), set.size).await?);
     }
     let changes = changes(&set);
     if changes != SetAttributes::default() {
@@ -60,6 +59,21 @@ pub async fn set_attributes(call: Call, set: SetAttributesIn) -> FsResult<Answer
         None => call.file_system().get_attributes(call.inode, file.as_deref()).await?,
     };
     Ok(Answer::of(&attributes_out(&after)))
+}
+
+/// Through an open file it waits for nobody but truncations and appends that are under way.
+async fn truncate(call: &Call, file: Option<&Arc<OpenFile>>, size: u64) -> FsResult<Attributes> {
+    let truncate = |interruption: Interruption| {
+        let truncate = move |credentials| {
+            let interruption = interruption.clone();
+            async move { call.file_system().truncate_unless(&credentials, call.inode, file, size, interruption).await }
+        };
+        async move { call.caller.run(truncate).await }
+    };
+    match file {
+        Some(_) => truncate(Interruption::default()).await,
+        None => call.adapter.interrupts.unless_interrupted(call.unique, truncate).await,
+    }
 }
 
 /// READLINK.

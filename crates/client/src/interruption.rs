@@ -1,0 +1,61 @@
+//! Waits that the caller may end: an open, or a truncation by path, that waits for somebody else, perhaps for as long as a
+//! migration takes.
+//!
+//! Such a wait is a request repeated while the answer is `Waiting`. Whoever is interrupted hears `Interrupted` at the next such
+//! answer, when nothing has happened at the MDT; it keeps no request for longer than a second. What was granted is not given
+//! up: the operation comes to its end then, as if nobody had asked.
+//!
+//! Downside: that second.
+
+use std::sync::Arc;
+
+use rpc::message::MdtReply;
+use tokio::sync::watch;
+use types::{FsError, FsResult};
+
+/// Set once, by whoever wants the wait to end. Clones are the same one.
+#[derive(Clone, Debug, Default)]
+pub struct Interruption(Arc<watch::Sender<bool>>);
+
+impl Interruption {
+    /// Ends the wait.
+    pub fn raise(&self) {
+        self.0.send_replace(true);
+    }
+
+    /// The output of a wait at which nothing has happened yet.
+    pub(crate) async fn ends<T>(&self, wait: impl Future<Output = T>) -> FsResult<T> {
+        let mut raised = self.0.subscribe();
+        tokio::select! {
+            biased;
+            output = wait => Ok(output),
+            // The sender lives in `self`.
+            _ = raised.wait_for(|raised| *raised) => Err(FsError::Interrupted),
+        }
+    }
+
+    /// An answer of the MDT, unless it says to wait and the wait is to end.
+    pub(crate) fn ends_at(&self, reply: MdtReply) -> FsResult<MdtReply> {
+        match reply {
+            MdtReply::Waiting if *self.0.borrow() => Err(FsError::Interrupted),
+            reply => Ok(reply),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn only_what_waits_is_interrupted() {
+        let interruption = Interruption::default();
+        assert_eq!(interruption.ends_at(MdtReply::Waiting), Ok(MdtReply::Waiting));
+        let (result, ()) =
+            tokio::join!(interruption.ends(std::future::pending::<()>()), async { interruption.raise() });
+        assert_eq!(result, Err(FsError::Interrupted));
+        assert_eq!(interruption.ends_at(MdtReply::Waiting), Err(FsError::Interrupted));
+        assert_eq!(interruption.ends_at(MdtReply::Done), Ok(MdtReply::Done));
+        assert_eq!(interruption.ends(async { 7 }).await, Ok(7));
+    }
+}
