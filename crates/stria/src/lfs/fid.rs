@@ -91,13 +91,14 @@ pub fn fid2path(arguments: &[OsString], output: &mut dyn Write) -> Outcome {
     };
     let point = mount_point(place).map_err(|Errno(errno)| fail(place, errno))?;
     for text in fids {
-        let fid = text.to_str().and_then(|text| text.parse::<Fid>().ok());
-        let inode = fid.and_then(Fid::inode).ok_or_else(|| {
-            let shown = text.display();
-            Failure::new(
-                libc::EINVAL,
-                format!("lfs fid2path: invalid FID '{shown}': expected [0xSEQUENCE:0xOBJECT:0x0]"),
-            )
+        let shown = text.display();
+        let fid = text.to_str().and_then(|text| text.parse::<Fid>().ok()).ok_or_else(|| {
+            let expected = "expected [0xSEQUENCE:0xOBJECT:0x0]";
+            Failure::new(libc::EINVAL, format!("lfs fid2path: invalid FID '{shown}': {expected}"))
+        })?;
+        let inode = fid.inode().ok_or_else(|| {
+            let problem = format!("lfs fid2path: cannot find '{shown}': not a FID of this file system");
+            Failure::new(libc::ENOENT, problem)
         })?;
         for relative in paths(&point, inode).map_err(|Errno(errno)| fail(text, errno))? {
             print_path(output, point.join(OsStr::from_bytes(&relative)), format_args!("\n"))?;

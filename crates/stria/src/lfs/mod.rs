@@ -71,7 +71,17 @@ const COMMANDS: &[(&str, Command, &str)] = &[
 ];
 
 /// Lustre's commands that are understood but cannot be done yet, and why.
-const NOT_YET: &[(&str, &str)] = &[("mirror", "files have no mirrors")];
+const NOT_YET: &[(&str, &str)] = &[
+    ("mirror", "files have no mirrors"),
+    ("mkdir", "a directory's metadata server cannot be chosen"),
+    ("setdirstripe", "a directory's metadata server cannot be chosen"),
+    ("getdirstripe", "a directory's metadata server cannot be chosen"),
+    ("quota", "there are no quotas"),
+    ("setquota", "there are no quotas"),
+    ("project", "there are no project quotas"),
+    ("changelog", "there are no changelogs"),
+    ("changelog_clear", "there are no changelogs"),
+];
 
 /// Runs `lfs ARGUMENTS`; returns the exit status.
 pub fn main(arguments: &[OsString]) -> u8 {
@@ -98,9 +108,11 @@ fn dispatch(arguments: &[OsString], output: &mut dyn Write) -> Outcome {
     match &*name {
         "--version" | "version" => print(output, format_args!("lfs {}\n", env!("CARGO_PKG_VERSION"))),
         "--list-commands" => {
-            let names: Vec<&str> = COMMANDS.iter().map(|(name, _, _)| *name).collect();
+            let done = COMMANDS.iter().map(|(name, _, _)| *name);
+            let names: Vec<&str> = done.chain(NOT_YET.iter().map(|(name, _)| *name)).collect();
             print(output, format_args!("{}\n", names.join(" ")))
         }
+        "help" if !rest.is_empty() => dispatch(&[rest[0].clone(), "--help".into()], output),
         "help" | "--help" | "-h" => print(output, format_args!("{}\n", usage())),
         _ => {
             let command = COMMANDS.iter().find(|(known, _, _)| *known == name);
@@ -122,6 +134,10 @@ fn usage() -> String {
     let mut text = String::from("usage: lfs COMMAND [OPTIONS] ...\n\nCommands (lfs COMMAND --help tells more):\n");
     for (name, _, purpose) in COMMANDS {
         text.push_str(&format!("  {name:<12} {purpose}\n"));
+    }
+    text.push_str("\nNot supported yet:\n");
+    for (name, reason) in NOT_YET {
+        text.push_str(&format!("  {name:<15} {reason}\n"));
     }
     text.push_str("\nlfs works on mounted StriaFS file systems only, for any user, through the mount.");
     text
@@ -207,6 +223,28 @@ mod tests {
             let message = "lfs mirror: not supported yet: files have no mirrors".to_owned();
             assert_eq!(failure, Failure::new(libc::EOPNOTSUPP, message), "{rest}");
         }
+        for (name, reason) in NOT_YET {
+            let message = format!("lfs {name}: not supported yet: {reason}");
+            assert_eq!(fail(&format!("{name} .")), Failure::new(libc::EOPNOTSUPP, message));
+        }
         assert_eq!(fail("badcmd").status, 1);
+    }
+
+    #[test]
+    fn help_of_a_command_is_that_of_the_command() {
+        let said = |words: &str| {
+            let words: Vec<OsString> = words.split_whitespace().map(OsString::from).collect();
+            let mut output = Vec::new();
+            assert_eq!(dispatch(&words, &mut output), Ok(()), "{words:?}");
+            String::from_utf8(output).expect("text")
+        };
+        for (name, _, _) in COMMANDS {
+            assert_eq!(said(&format!("help {name}")), said(&format!("{name} --help")));
+            assert!(said(&format!("help {name}")).contains(&format!("usage: lfs {name}")), "{name}");
+        }
+        for (name, _) in NOT_YET {
+            assert!(said("help").contains(&format!("  {name} ")) && said("--list-commands").contains(name), "{name}");
+        }
+        assert_eq!(dispatch(&["help".into(), "badcmd".into()], &mut Vec::new()).expect_err("no command").status, 1);
     }
 }

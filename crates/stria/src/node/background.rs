@@ -9,7 +9,7 @@
 
 use std::{
     fs::File,
-    io::{BufRead, BufReader, Read, Seek, SeekFrom},
+    io::{self, BufRead, BufReader, Read, Seek, SeekFrom, Write},
     os::unix::process::CommandExt,
     process::{Command, Stdio},
 };
@@ -21,6 +21,8 @@ use crate::cli::MountArgs;
 
 /// What a mounting process says when the mount works.
 pub const READY: &str = "mounted";
+/// What a mounting process says when that takes longer, before what it waits for.
+pub const WAITING: &str = "waiting for";
 /// What a process that failed says before its reason.
 const REASON: &str = "stria: ";
 
@@ -49,8 +51,13 @@ pub fn start(arguments: &MountArgs) -> anyhow::Result<()> {
     let mut child = command.spawn().context("cannot start the background process")?;
     let output = child.stdout.take().context("the child's output is not piped")?;
     for line in BufReader::new(output).lines() {
-        if line?.starts_with(READY) {
+        let line = line?;
+        if line.starts_with(READY) {
             return Ok(());
+        }
+        if line.starts_with(WAITING) {
+            // Whoever does not read it gets the outcome all the same.
+            let _ = writeln!(io::stderr(), "stria: {line}");
         }
     }
     let status = child.wait()?;

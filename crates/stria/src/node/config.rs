@@ -126,7 +126,7 @@ impl TargetConfig {
 #[derive(Debug, thiserror::Error)]
 pub enum ConfigError {
     /// The file cannot be read.
-    #[error("cannot read configuration {path}: {source}", path = .path.display())]
+    #[error("cannot read configuration {path}", path = .path.display())]
     Read {
         /// The file.
         path: PathBuf,
@@ -134,7 +134,7 @@ pub enum ConfigError {
         source: std::io::Error,
     },
     /// It is not TOML, or a key is unknown, missing or of the wrong type.
-    #[error("configuration {path}: {source}", path = .path.display())]
+    #[error("configuration {path}", path = .path.display())]
     Parse {
         /// The file.
         path: PathBuf,

@@ -80,7 +80,7 @@ pub enum IdentityError {
     #[error("{} is in use by another stria process", .0.display())]
     InUse(PathBuf),
     /// The directory or file cannot be accessed.
-    #[error("{}: {source}", .path.display())]
+    #[error("{}", .path.display())]
     Io {
         /// Directory or file.
         path: PathBuf,

@@ -4,7 +4,7 @@ use std::{ffi::OsString, sync::Arc, time::Duration};
 
 use anyhow::{Context, bail};
 use fuse::{Mount, MountOptions, MountSource, Unmounted, mount::helper::HelperRequest};
-use rt::real::Cores;
+use rt::{Address, real::Cores};
 
 use super::{Node, background, control::NodeControl, signals, status::say};
 use crate::{
@@ -70,6 +70,21 @@ fn options(arguments: &MountArgs) -> anyhow::Result<(MountOptions, ClientOptions
     Ok((options, client))
 }
 
+/// Does the work, which asks the management service, and says so where that takes long.
+async fn patiently<T>(cores: &Cores, mgs: &Address, work: impl Future<Output = T>) -> T {
+    /// How long nobody wonders: a third of the time after which it is given up.
+    const MOMENT: Duration = Duration::from_secs(10);
+    let clock = super::seams(cores).clock;
+    let (deadline, mut work) = (clock.now() + MOMENT, std::pin::pin!(work));
+    match rt::clock::timeout_at(&*clock, deadline, work.as_mut()).await {
+        Some(done) => done,
+        None => {
+            say(format_args!("{} the management service at {mgs} ...", background::WAITING));
+            work.await
+        }
+    }
+}
+
 fn foreground(
     source: &MountSource,
     arguments: &MountArgs,
@@ -81,7 +96,7 @@ fn foreground(
     let mgs = source.mgs.first().context("a source names a host")?;
     let (node, file_system) = cores.block_on(async {
         tokio::select! {
-            connected = Node::connect(cores.clone(), mgs, &source.fsname) => connected,
+            connected = patiently(&cores, mgs, Node::connect(cores.clone(), mgs, &source.fsname)) => connected,
             _ = stop.wait_for(|stop| *stop) => bail!("asked to stop before {source} was mounted"),
         }
     })?;

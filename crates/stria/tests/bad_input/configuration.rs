@@ -34,7 +34,9 @@ fn wrong_configurations_are_refused_with_key_and_reason() {
         assert!(good.contains(from), "{from}");
         serve_refused(&site, &good.replacen(from, to, 1)).says(expected);
     }
-    site.refused(&["serve", "/nonexistent/site.toml"]).says(&["/nonexistent/site.toml", "No such file"]);
+    let refusal = site.refused(&["serve", "/nonexistent/site.toml"]);
+    refusal.says(&["/nonexistent/site.toml", "No such file"]);
+    assert_eq!(refusal.0.matches("No such file").count(), 1, "{refusal:?}");
     site.refused(&["serve", "/dev/null"]).says(&["missing field"]);
     site.refused(&["serve", &site.place("").to_string_lossy()]).says(&["directory"]);
 }
@@ -105,7 +107,14 @@ fn the_wrong_management_service_and_none_at_all_are_told_apart() {
     // A port where something else listens, here an OST.
     let mount = |source: &str| site.refused(&["mount", "--foreground", source, &site.name("")]);
     mount("10.77.0.1:/other").says(&["the file system there is 'stria', not 'other'"]);
-    mount("10.77.0.1:1:/stria").says(&["management service at 10.77.0.1:1 does not answer"]);
+    // Whoever waits is told what for, also in the background.
+    for arguments in [&["mount", "--foreground"][..], &["mount"]] {
+        let mounting = site.output(&[arguments, &["10.77.0.1:1:/stria", &site.name("")]].concat());
+        assert_eq!(mounting.status, 1, "{mounting:?}");
+        assert!(mounting.stderr.contains("management service at 10.77.0.1:1 does not answer"), "{mounting:?}");
+        let said = mounting.stdout + &mounting.stderr;
+        assert!(said.contains("waiting for the management service at 10.77.0.1:1 "), "{said}");
+    }
 }
 
 #[test]
