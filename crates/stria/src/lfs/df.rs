@@ -15,6 +15,7 @@ use super::{
 
 const OPTIONS: &[OptionSpec] = &[
     option('h', &["human-readable"], Takes::Nothing),
+    option('H', &["si"], Takes::Nothing),
     option('i', &["inodes"], Takes::Nothing),
     option('l', &["lazy"], Takes::Nothing),
     option('m', &["mdt"], Takes::Nothing),
@@ -25,12 +26,13 @@ const OPTIONS: &[OptionSpec] = &[
 ];
 
 const HELP: &str = "\
-usage: lfs df [-h] [-i] [-m] [-o] [-p POOL] [PATH...]
+usage: lfs df [-h|-H] [-i] [-m] [-o] [-p POOL] [PATH...]
 
 Shows the space of every target of the file systems PATH is on, or of all that are mounted.
 Behind the mount point: D degraded, N creates no new objects, R read only, S out of space, I out of inodes.
 
   -h, --human-readable  sizes with units        -i, --inodes  inodes instead of space
+  -H, --si              sizes with units of 1000
   -m, --mdt             metadata targets only   -o, --ost     object storage targets only
   -p, --pool POOL       only OSTs of this pool
 ";
@@ -38,7 +40,8 @@ Behind the mount point: D degraded, N creates no new objects, R read only, S out
 /// Which figures to print.
 #[derive(Clone, Copy)]
 struct Columns {
-    human: bool,
+    /// Sizes have units, which are powers of this.
+    units: Option<u32>,
     inodes: bool,
 }
 
@@ -56,7 +59,12 @@ pub fn run(arguments: &[OsString], output: &mut dyn Write) -> Outcome {
     if parsed.has("help") {
         return print(output, format_args!("{HELP}"));
     }
-    let columns = Columns { human: parsed.has("human-readable"), inodes: parsed.has("inodes") };
+    let units = match (parsed.has("human-readable"), parsed.has("si")) {
+        (_, true) => Some(1000),
+        (true, false) => Some(1024),
+        (false, false) => None,
+    };
+    let columns = Columns { units, inodes: parsed.has("inodes") };
     let (mdts, osts) = match (parsed.has("mdt"), parsed.has("ost")) {
         (false, false) => (true, true),
         chosen => chosen,
@@ -98,10 +106,10 @@ fn mounts(operands: &[OsString]) -> Result<Vec<Mount>, Failure> {
 }
 
 fn table(mount: &Mount, targets: &[&TargetStatus], osts: bool, columns: Columns, output: &mut dyn Write) -> Outcome {
-    let (unit, used, free, percent) = match (columns.inodes, columns.human) {
+    let (unit, used, free, percent) = match (columns.inodes, columns.units) {
         (true, _) => ("Inodes", "IUsed", "IFree", "IUse%"),
-        (false, true) => ("bytes", "Used", "Available", "Use%"),
-        (false, false) => ("1K-blocks", "Used", "Available", "Use%"),
+        (false, Some(_)) => ("bytes", "Used", "Available", "Use%"),
+        (false, None) => ("1K-blocks", "Used", "Available", "Use%"),
     };
     print(output, format_args!("{:<20} {unit:>11} {used:>11} {free:>11} {percent:>4}  Mounted on\n", "UUID"))?;
     let mut total = Row::default();
@@ -129,8 +137,8 @@ fn table(mount: &Mount, targets: &[&TargetStatus], osts: bool, columns: Columns,
 
 /// A line of the table up to the mount point; the caller ends it.
 fn line(output: &mut dyn Write, name: &str, row: Row, point: &Path, columns: Columns) -> Outcome {
-    let shown = |value: u64| match (columns.inodes, columns.human) {
-        (false, true) => size::human(value * 1024),
+    let shown = |value: u64| match (columns.inodes, columns.units) {
+        (false, Some(power)) => size::scaled(value * 1024, power),
         _ => value.to_string(),
     };
     print(
@@ -227,7 +235,7 @@ mod tests {
         ];
         let mount = Mount { point: "/mnt/lustre".into() };
         let mut output = Vec::new();
-        let columns = Columns { human: false, inodes: false };
+        let columns = Columns { units: None, inodes: false };
         table(&mount, &targets.iter().collect::<Vec<_>>(), true, columns, &mut output).unwrap();
         let expected = "\
 UUID                   1K-blocks        Used   Available Use%  Mounted on

@@ -73,15 +73,21 @@ fn parents(path: &Path, inode: InodeNumber) -> Result<Vec<(Fid, OsString)>, Errn
 
 /// Runs `lfs fid2path MOUNT FID...`.
 pub fn fid2path(arguments: &[OsString], output: &mut dyn Write) -> Outcome {
-    if arguments.iter().any(|argument| argument == "--help") {
+    const OPTIONS: &[OptionSpec] = &[option('l', &["link"], Takes::Value), long_option(&["help"], Takes::Nothing)];
+    let parsed = parse(OPTIONS, arguments).map_err(|error| Failure::new(USAGE, format!("lfs fid2path: {error}")))?;
+    if parsed.has("help") {
         return print(
             output,
             format_args!(
-                "usage: lfs fid2path MOUNT FID...\n\nShows every path of each FID; MOUNT is the mount point, any path below it, or the file system's name.\n"
+                "usage: lfs fid2path [-l N] MOUNT FID...\n\nShows every path of each FID, or with -l, --link the one of that number, from 0; MOUNT is the mount point, any path below it, or the file system's name.\n"
             ),
         );
     }
-    let (place, fids) = match arguments.split_first() {
+    let link = parsed.value("link").map(|text| {
+        text.parse::<usize>().map_err(|_| Failure::new(USAGE, format!("lfs fid2path: invalid link number '{text}'")))
+    });
+    let link = link.transpose()?;
+    let (place, fids) = match parsed.operands.split_first() {
         Some((place, fids)) if !fids.is_empty() => (place, fids),
         _ => return Err(Failure::new(USAGE, "lfs fid2path: MOUNT and FID must be specified")),
     };
@@ -100,7 +106,11 @@ pub fn fid2path(arguments: &[OsString], output: &mut dyn Write) -> Outcome {
             let problem = format!("lfs fid2path: cannot find '{shown}': not a FID of this file system");
             Failure::new(libc::ENOENT, problem)
         })?;
-        for relative in paths(&point, inode).map_err(|Errno(errno)| fail(text, errno))? {
+        let mut paths = paths(&point, inode).map_err(|Errno(errno)| fail(text, errno))?;
+        if let Some(link) = link {
+            paths = vec![paths.into_iter().nth(link).ok_or_else(|| fail(text, libc::ENOENT))?];
+        }
+        for relative in paths {
             print_path(output, point.join(OsStr::from_bytes(&relative)), format_args!("\n"))?;
         }
     }

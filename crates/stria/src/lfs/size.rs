@@ -21,12 +21,17 @@ pub fn parse(text: &str, bare_kib: bool) -> Option<u64> {
 
 /// A size for people, as `lfs df -h` prints it: one decimal and a unit.
 pub fn human(bytes: u64) -> String {
-    let mut value = bytes as f64;
+    scaled(bytes, 1024)
+}
+
+/// As [`human`], with units that are powers of this.
+pub fn scaled(bytes: u64, power: u32) -> String {
+    let (mut value, power) = (bytes as f64, f64::from(power));
     for unit in ["", "K", "M", "G", "T", "P", "E"] {
-        if value < 1024.0 || unit == "E" {
+        if value < power || unit == "E" {
             return format!("{value:.1}{unit}");
         }
-        value /= 1024.0;
+        value /= power;
     }
     unreachable!("the last unit ends the loop")
 }
@@ -52,5 +57,6 @@ mod tests {
         assert_eq!(human(0), "0.0");
         assert_eq!(human(1776 * 1024), "1.7M");
         assert_eq!(human(3474180 * 1024), "3.3G");
+        assert_eq!(scaled(3474180 * 1024, 1000), "3.6G");
     }
 }

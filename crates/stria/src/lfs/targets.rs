@@ -8,6 +8,7 @@ use rpc::message::mgs::TargetRole;
 use super::{
     Failure, Outcome, USAGE, at_each,
     channel::{self, Errno, Mount, strerror},
+    options::{OptionSpec, Takes, long_option, option, parse},
     print,
 };
 
@@ -107,15 +108,25 @@ pub fn check(arguments: &[OsString], output: &mut dyn Write) -> Outcome {
 
 /// Runs `lfs getname [PATH]`.
 pub fn getname(arguments: &[OsString], output: &mut dyn Write) -> Outcome {
-    if arguments.iter().any(|argument| argument == "--help") {
-        return print(
-            output,
-            format_args!("usage: lfs getname [PATH]\n\nShows the name of this client: file system and client id.\n"),
-        );
+    const OPTIONS: &[OptionSpec] = &[
+        option('i', &["instance"], Takes::Nothing),
+        option('n', &["fsname"], Takes::Nothing),
+        long_option(&["help"], Takes::Nothing),
+    ];
+    const HELP: &str = "usage: lfs getname [-i|-n] [PATH]\n\nShows the name of this client: file system and client id; -i: the id, -n: the file system.\n";
+    let parsed = parse(OPTIONS, arguments).map_err(|error| Failure::new(USAGE, format!("lfs getname: {error}")))?;
+    if parsed.has("help") {
+        return print(output, format_args!("{HELP}"));
     }
-    at_each(&mounts("getname", arguments)?, |mount| {
-        let (_, client) = name("getname", mount)?;
-        print(output, format_args!("{client}\n"))
+    at_each(&mounts("getname", &parsed.operands)?, |mount| {
+        let (fsname, client) = name("getname", mount)?;
+        let instance = client.strip_prefix(&*fsname).and_then(|rest| rest.strip_prefix('-')).unwrap_or(&client);
+        let shown = match (parsed.has("instance"), parsed.has("fsname")) {
+            (true, false) => instance,
+            (false, true) => &fsname,
+            _ => &client,
+        };
+        print(output, format_args!("{shown}\n"))
     })
 }
 
