@@ -199,6 +199,31 @@ async fn nobody_is_refused_before_all_osts_are_full() {
     assert_eq!(marks(&fs, &file, 2).await, [1, 2]);
 }
 
+/// Both OSTs are below their reserve, and none is refused for that.
+#[tokio::test]
+async fn the_last_space_is_used_and_then_there_is_none() {
+    const PIECE: u64 = 128 << 10;
+    let cluster = RealCluster::automatic(2).await;
+    let fs = cluster.mount().await;
+    let file = create(&fs, "file", READ_WRITE).await;
+    write(&fs, &file, 0, &mib(1)).await;
+    cluster.leave(OstIndex(0), 2 * MIB).await;
+    cluster.leave(OstIndex(1), 3 * MIB).await;
+    let mut end = MIB;
+    let error = loop {
+        match fs.write(&file, end, vec![1; PIECE as usize].into(), WriteOptions::default()).await {
+            Ok(bytes) => end += bytes as u64,
+            Err(error) => break error,
+        }
+    };
+    assert_eq!(error, FsError::NoSpace);
+    for ost in [0, 1].map(OstIndex) {
+        assert!(cluster.left(ost).await < MIB / 2, "{ost} has {} left", cluster.left(ost).await);
+    }
+    let data = read(&fs, &file, 0, end as usize + 1).await;
+    assert!(data.len() as u64 == end && data.iter().all(|byte| *byte == 1));
+}
+
 /// Whoever fenced died before the MDT heard of it.
 #[tokio::test]
 async fn a_fence_without_a_new_layout_holds_nobody_up() {

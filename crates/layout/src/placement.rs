@@ -16,16 +16,18 @@
 //!   to counts as if its weight were shared among them and the new one (not in Lustre; at `qos_prio_free` 90, more below it,
 //!   not at all at 100): the emptiest one does not get every stripe while it is the busiest.
 //!
-//! Left out: targets that are inactive, not connected, read-only, without creation, or full (less free than
-//! `reserved_permille` of the capacity, Lustre's `reserved_mb_low` of 0.1%, or than `reserved_bytes`). Degraded targets are
-//! taken only if the others do not suffice. Targets whose connection is interrupted come last, since nobody knows yet whether they
-//! are back in a moment or dead: only a number of stripes that somebody asked for, or want of any other, leads there. A requested first OST is honoured or refused, never replaced; the stripes after it follow in
-//! the order of indices, as in Lustre.
+//! Left out: targets that are inactive, not connected, read-only, without creation, or without any space; and, as long as there
+//! are others, those with less free than their reserve (`reserved_permille` of the capacity, Lustre's `reserved_mb_low` of 0.1%,
+//! or `reserved_bytes`). Where all are below it, the one with most space takes the whole file: there must be no `NoSpace` while
+//! any target has space, and stripes on several that have next to none only find more ends. Degraded targets are taken only if
+//! the others do not suffice. Targets whose connection is interrupted come last, since nobody knows yet whether they are back in
+//! a moment or dead: only a number of stripes that somebody asked for, or want of any other, leads there. A requested first OST
+//! is honoured or refused, never replaced; the stripes after it follow in the order of indices, as in Lustre.
 //!
 //! Life cycle: one [`Placement`] per MDT, volatile; after a restart the round starts anew, which nobody notices.
 //! Downside: MDTs do not know of each other's placements, only of the space that results.
 
-use std::collections::BTreeMap;
+use std::{cmp::Reverse, collections::BTreeMap};
 
 use types::{
     FsError, OstIndex,
@@ -48,10 +50,10 @@ pub struct PlacementPolicy {
     pub qos_threshold_rr: u32,
     /// Priority of free space over wide distribution, in percent (0..=100).
     pub qos_prio_free: u32,
-    /// A target with less than this many thousandths of its capacity free is full.
+    /// A target with less than this many thousandths of its capacity free gets new objects only if all are like that.
     pub reserved_permille: u32,
-    /// So is one with less than this many bytes free. More than the largest write takes: a target that refused one for want
-    /// of space must count as full, or the next file is placed where its first write fails.
+    /// So does one with less than this many bytes free. More than the largest write takes: a target that refused one for want
+    /// of space must come behind others, or the next file is placed where its first write fails.
     pub reserved_bytes: u64,
 }
 
@@ -68,7 +70,7 @@ impl Default for PlacementPolicy {
 }
 
 impl PlacementPolicy {
-    /// Free bytes below which a target of this capacity is full.
+    /// Free bytes below which a target of this capacity comes behind others.
     pub fn bytes_reserved(&self, bytes_total: u64) -> u64 {
         let share = u128::from(bytes_total) * u128::from(self.reserved_permille) / 1000;
         u64::try_from(share).unwrap_or(u64::MAX).max(self.reserved_bytes)
@@ -113,14 +115,13 @@ pub enum Exclusion {
     ReadOnly,
     /// Creates no new objects.
     NoCreate,
-    /// Has no space to spare.
+    /// Has no space.
     Full,
 }
 
 impl TargetStatus {
     /// Why no new object may go here; `None` if one may.
-    pub fn exclusion(&self, policy: &PlacementPolicy) -> Option<Exclusion> {
-        let reserved = policy.bytes_reserved(self.bytes_total);
+    pub fn exclusion(&self) -> Option<Exclusion> {
         if !self.active {
             Some(Exclusion::Inactive)
         } else if !self.connected {
@@ -129,19 +130,28 @@ impl TargetStatus {
             Some(Exclusion::ReadOnly)
         } else if self.no_create {
             Some(Exclusion::NoCreate)
-        } else if self.bytes_available == 0 || self.bytes_available < reserved {
+        } else if self.bytes_available == 0 {
             Some(Exclusion::Full)
         } else {
             None
         }
     }
+
+    /// Whether it has less free than its reserve.
+    fn is_short(&self, policy: &PlacementPolicy) -> bool {
+        self.bytes_available < policy.bytes_reserved(self.bytes_total)
+    }
 }
 
 /// The targets that new objects go to unless somebody asks for others: those that suit best.
 pub fn preferred<'a>(targets: &'a [TargetStatus], policy: &PlacementPolicy) -> Vec<&'a TargetStatus> {
-    let mut usable: Vec<&TargetStatus> = targets.iter().filter(|target| target.exclusion(policy).is_none()).collect();
-    if usable.iter().any(|target| !target.interrupted) {
-        usable.retain(|target| !target.interrupted);
+    let mut usable: Vec<&TargetStatus> = targets.iter().filter(|target| target.exclusion().is_none()).collect();
+    let rank = |target: &&TargetStatus| (target.is_short(policy), target.interrupted);
+    let Some(best) = usable.iter().map(rank).min() else { return usable };
+    usable.retain(|target| rank(target) == best);
+    if best.0 {
+        let most = usable.iter().copied().max_by_key(|target| (target.bytes_available, Reverse(target.index)));
+        return most.into_iter().collect();
     }
     usable
 }
@@ -156,7 +166,8 @@ fn last_resort<'a>(
         return Vec::new();
     }
     let preferred = preferred(targets, policy);
-    let usable = targets.iter().filter(|target| target.interrupted && target.exclusion(policy).is_none());
+    let has_room = |target: &&TargetStatus| target.exclusion().is_none() && !target.is_short(policy);
+    let usable = targets.iter().filter(|target| target.interrupted).filter(has_room);
     usable.filter(|target| preferred.iter().all(|other| other.index != target.index)).collect()
 }
 
@@ -216,7 +227,7 @@ impl Placement {
     ) -> Result<Vec<OstIndex>, PlacementError> {
         assert!(targets.is_sorted_by(|a, b| a.index < b.index), "targets must be ascending and distinct");
         if !spec.osts.is_empty() {
-            return listed(spec, targets, policy);
+            return listed(spec, targets);
         }
         let distinct = self.choose_distinct(spec, targets, policy, random)?;
         let count = match spec.stripe_count {
@@ -237,10 +248,10 @@ impl Placement {
         let usable = preferred(targets, policy);
         let last = last_resort(spec.stripe_count, targets, policy);
         if let Some(first) = spec.first_ost {
-            return choose_from(first, spec.stripe_count, targets, (&usable, &last), policy);
+            return choose_from(first, spec.stripe_count, targets, (&usable, &last));
         }
         if usable.is_empty() {
-            let full = targets.iter().any(|target| target.exclusion(policy) == Some(Exclusion::Full));
+            let full = targets.iter().any(|target| target.exclusion() == Some(Exclusion::Full));
             return Err(if full { PlacementError::NoSpace } else { PlacementError::NoUsableTarget });
         }
         let count = stripes(spec.stripe_count, usable.len() + last.len());
@@ -352,14 +363,10 @@ fn stripes(count: ResolvedCount, usable: usize) -> usize {
 }
 
 /// Exactly the OSTs asked for, from the first one asked for around the end of the list; each must be usable.
-fn listed(
-    spec: &ResolvedSpec,
-    targets: &[TargetStatus],
-    policy: &PlacementPolicy,
-) -> Result<Vec<OstIndex>, PlacementError> {
+fn listed(spec: &ResolvedSpec, targets: &[TargetStatus]) -> Result<Vec<OstIndex>, PlacementError> {
     for wanted in &spec.osts {
         let target = targets.iter().find(|target| target.index == *wanted);
-        if let Some(reason) = target.ok_or(PlacementError::UnknownTarget(*wanted))?.exclusion(policy) {
+        if let Some(reason) = target.ok_or(PlacementError::UnknownTarget(*wanted))?.exclusion() {
             return Err(PlacementError::TargetUnusable(*wanted, reason));
         }
     }
@@ -373,10 +380,9 @@ fn choose_from(
     count: ResolvedCount,
     targets: &[TargetStatus],
     (preferred, last): (&[&TargetStatus], &[&TargetStatus]),
-    policy: &PlacementPolicy,
 ) -> Result<Vec<OstIndex>, PlacementError> {
     let wanted = targets.iter().find(|target| target.index == first);
-    if let Some(reason) = wanted.ok_or(PlacementError::UnknownTarget(first))?.exclusion(policy) {
+    if let Some(reason) = wanted.ok_or(PlacementError::UnknownTarget(first))?.exclusion() {
         return Err(PlacementError::TargetUnusable(first, reason));
     }
     let around = |group: &[&TargetStatus], degraded: bool| -> Vec<OstIndex> {
@@ -587,10 +593,25 @@ mod tests {
         let all = ResolvedSpec { stripe_count: ResolvedCount::All, ..ResolvedSpec::default() };
         assert_eq!(placement.choose(&all, &targets, &policy, 1), Ok(vec![OstIndex(5)]));
         assert_eq!(placement.choose(&spec(100), &targets, &policy, 1), Ok(vec![OstIndex(5)]));
-        targets[5].bytes_available = 0;
+        (targets[4].bytes_available, targets[5].bytes_available) = (0, 0);
         assert_eq!(placement.choose(&all, &targets, &policy, 1), Err(PlacementError::NoSpace));
         assert_eq!(placement.choose(&all, &targets[..4], &policy, 1), Err(PlacementError::NoUsableTarget));
         assert_eq!(placement.choose(&all, &[], &policy, 1), Err(PlacementError::NoUsableTarget));
+    }
+
+    #[test]
+    fn below_their_reserve_the_target_with_most_space_is_taken() {
+        let mut targets: Vec<_> = (0..3).map(|index| target(index, 5 << 20)).collect();
+        targets[1].bytes_available = 6 << 20;
+        let (policy, mut placement) = (PlacementPolicy::default(), Placement::default());
+        let all = ResolvedSpec { stripe_count: ResolvedCount::All, ..ResolvedSpec::default() };
+        assert_eq!(placement.choose(&all, &targets, &policy, 1), Ok(vec![OstIndex(1)]));
+        targets[1].interrupted = true;
+        assert_eq!(placement.choose(&all, &targets, &policy, 1), Ok(vec![OstIndex(0)]));
+        let chosen = ResolvedSpec { first_ost: Some(OstIndex(2)), ..all.clone() };
+        assert_eq!(placement.choose(&chosen, &targets, &policy, 1), Ok(vec![OstIndex(2), OstIndex(0)]));
+        targets[2].bytes_available = policy.bytes_reserved(targets[2].bytes_total);
+        assert_eq!(placement.choose(&all, &targets, &policy, 1), Ok(vec![OstIndex(2)]));
     }
 
     #[test]

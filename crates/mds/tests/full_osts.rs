@@ -124,6 +124,24 @@ async fn many_reports_at_once_cost_two_questions() {
     assert!((1..=2).contains(&asked), "{asked} questions");
 }
 
+/// Each has less free than its reserve, which only says whom to prefer.
+#[tokio::test]
+async fn the_last_space_is_used() {
+    let (fs, osts) = with_osts(3).await;
+    for (index, mebibytes) in [(0, 5), (1, 6), (2, 0)] {
+        *osts[usize::from(index)].bytes_available.lock() = mebibytes << 20;
+        done(fs.call(ALICE, MdtRequest::ReportFull(OstIndex(index))).await.unwrap()).unwrap();
+    }
+    let (inode, open, epoch) = new_file(&fs, "file", stripes(3)).await;
+    assert_eq!(layout(&fs, inode).await.1, [OstIndex(1)]);
+    lock(&fs, inode, open).await;
+    let refused = |osts: &[u16]| osts.iter().copied().map(OstIndex).collect();
+    let once = PlaceElsewhere { refused: refused(&[1]), ..request(inode, open, epoch, &[0]) };
+    assert_eq!(elsewhere(&fs, once.clone()).await, Ok((Generation(2), vec![OstIndex(0)])));
+    let twice = PlaceElsewhere { refused: refused(&[0, 1]), generation: Generation(2), ..once };
+    assert_eq!(elsewhere(&fs, twice).await, Err(FsError::NoSpace));
+}
+
 /// No OST takes objects as far as the MDT knows, until it asks.
 async fn without_room(count: u16) -> (Fixture, Vec<Arc<NotingOst>>) {
     let (fs, osts) = with_osts(count).await;

@@ -17,7 +17,7 @@ use rpc::{
     },
 };
 use rt::{
-    Seams,
+    Device, Seams,
     memory::{HostClock, MemoryDevice, MemoryTransport, SeededEntropy, Unflushed, seams},
 };
 use tokio::sync::watch;
@@ -167,6 +167,18 @@ impl RealCluster {
     /// Nothing more fits on an OST: the MDT does not know yet.
     pub fn fill(&self, ost: OstIndex) {
         self.devices[usize::from(ost.0)].set_capacity(0);
+    }
+
+    /// Bytes that an OST's device has left.
+    pub async fn left(&self, ost: OstIndex) -> u64 {
+        self.devices[usize::from(ost.0)].space().await.expect("a device in memory answers").bytes_available
+    }
+
+    /// Leaves an OST's device this many bytes.
+    pub async fn leave(&self, ost: OstIndex, bytes: u64) {
+        let device = &self.devices[usize::from(ost.0)];
+        let space = device.space().await.expect("a device in memory answers");
+        device.set_capacity(space.bytes_total - space.bytes_available + bytes);
     }
 
     async fn ask(&self, ost: OstIndex, request: OstRequest) -> OstReply {

@@ -88,7 +88,7 @@ const NUMBERS: [Number; 11] = [
     },
     Number {
         name: "lod.reserved_permille",
-        doc: "thousandths of an OST's space below which it gets no new objects",
+        doc: "thousandths of an OST's space below which others get new objects first",
         range: 0..=1000,
         unit: 1,
         get: |parameters| u64::from(parameters.placement.reserved_permille),
@@ -96,7 +96,7 @@ const NUMBERS: [Number; 11] = [
     },
     Number {
         name: "lod.reserved_mib",
-        doc: "free space of an OST, in MiB, below which it gets no new objects",
+        doc: "free space of an OST, in MiB, below which others get new objects first",
         range: 0..=1 << 30,
         unit: 1,
         get: |parameters| parameters.placement.reserved_bytes >> 20,
