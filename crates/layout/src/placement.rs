@@ -138,18 +138,32 @@ impl TargetStatus {
     }
 
     /// Whether it has less free than its reserve.
-    fn is_short(&self, policy: &PlacementPolicy) -> bool {
-        self.bytes_available < policy.bytes_reserved(self.bytes_total)
+    fn shortage(&self, policy: &PlacementPolicy) -> Shortage {
+        match self.bytes_available {
+            free if free < policy.reserved_bytes => Shortage::OfBytes,
+            free if free < policy.bytes_reserved(self.bytes_total) => Shortage::OfShare,
+            _ => Shortage::None,
+        }
     }
+}
+
+/// What a target lacks, in the order of preference.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+enum Shortage {
+    None,
+    /// It has less than the share of its capacity that is reserved, which may be much.
+    OfShare,
+    /// It has hardly anything.
+    OfBytes,
 }
 
 /// The targets that new objects go to unless somebody asks for others: those that suit best.
 pub fn preferred<'a>(targets: &'a [TargetStatus], policy: &PlacementPolicy) -> Vec<&'a TargetStatus> {
     let mut usable: Vec<&TargetStatus> = targets.iter().filter(|target| target.exclusion().is_none()).collect();
-    let rank = |target: &&TargetStatus| (target.is_short(policy), target.interrupted);
+    let rank = |target: &&TargetStatus| (target.interrupted, target.shortage(policy));
     let Some(best) = usable.iter().map(rank).min() else { return usable };
     usable.retain(|target| rank(target) == best);
-    if best.0 {
+    if best.1 == Shortage::OfBytes {
         let most = usable.iter().copied().max_by_key(|target| (target.bytes_available, Reverse(target.index)));
         return most.into_iter().collect();
     }
@@ -166,7 +180,7 @@ fn last_resort<'a>(
         return Vec::new();
     }
     let preferred = preferred(targets, policy);
-    let has_room = |target: &&TargetStatus| target.exclusion().is_none() && !target.is_short(policy);
+    let has_room = |target: &&TargetStatus| target.exclusion().is_none() && target.shortage(policy) == Shortage::None;
     let usable = targets.iter().filter(|target| target.interrupted).filter(has_room);
     usable.filter(|target| preferred.iter().all(|other| other.index != target.index)).collect()
 }
@@ -608,10 +622,24 @@ mod tests {
         assert_eq!(placement.choose(&all, &targets, &policy, 1), Ok(vec![OstIndex(1)]));
         targets[1].interrupted = true;
         assert_eq!(placement.choose(&all, &targets, &policy, 1), Ok(vec![OstIndex(0)]));
+        targets[1].bytes_available = 500 * GIB;
+        assert_eq!(placement.choose(&all, &targets, &policy, 1), Ok(vec![OstIndex(0)]), "the other may be dead");
         let chosen = ResolvedSpec { first_ost: Some(OstIndex(2)), ..all.clone() };
         assert_eq!(placement.choose(&chosen, &targets, &policy, 1), Ok(vec![OstIndex(2), OstIndex(0)]));
         targets[2].bytes_available = policy.bytes_reserved(targets[2].bytes_total);
         assert_eq!(placement.choose(&all, &targets, &policy, 1), Ok(vec![OstIndex(2)]));
+    }
+
+    #[test]
+    fn targets_that_lack_only_their_share_of_free_space_share_new_objects() {
+        let policy = PlacementPolicy::default();
+        let mut targets: Vec<_> = (0..3).map(|index| target(index, GIB)).collect();
+        targets.iter_mut().for_each(|target| target.bytes_total = 20_000 * GIB);
+        let all = ResolvedSpec { stripe_count: ResolvedCount::All, ..ResolvedSpec::default() };
+        let chosen = Placement::default().choose(&all, &targets, &policy, 1);
+        assert_eq!(chosen.map(|osts| osts.len()), Ok(3), "each has a GiB");
+        targets[2].bytes_available = 21 * GIB;
+        assert_eq!(Placement::default().choose(&all, &targets, &policy, 1), Ok(vec![OstIndex(2)]));
     }
 
     #[test]

@@ -55,18 +55,18 @@ fn main() -> ExitCode {
     status(run(cli.command))
 }
 
-/// Whether a command only looks or asks, so that it may end where its reader has gone away. All others serve or mount: they
-/// go on when nobody reads what they say. (`fsck` serves until it reports.)
+/// Whether a command only looks or asks, so that it may end where its reader has gone away. All others serve, mount or make
+/// something: they go on when nobody reads what they say. (`fsck` serves until it reports.)
 fn is_tool(command: &Command) -> bool {
     match command {
         Command::Lfs { .. }
         | Command::Ctl(_)
-        | Command::Format(_)
         | Command::Inspect(_)
         | Command::Explain(_)
         | Command::Advise(_)
         | Command::Lab(_) => true,
         Command::Up(_)
+        | Command::Format(_)
         | Command::Demo(_)
         | Command::Serve(_)
         | Command::Mount(_)

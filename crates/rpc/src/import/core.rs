@@ -91,6 +91,8 @@ impl TargetClock {
     }
 }
 
+/// For how many times its patience a caller's request is sent again that always arrives after its deadline.
+const EXPIRED_PATIENCES: u32 = 4;
 /// The deadline of a request that nobody waits for: long past.
 const DEADLINE_PAST: u64 = 1;
 /// The deadline of a request that may be executed whenever it arrives.
@@ -323,17 +325,22 @@ impl Core {
     }
 
     /// A request arrived after its deadline, and never will be executed. If its caller still waits (it took long on its way, and
-    /// the target gave a sign of life meanwhile), it is sent under another number.
+    /// the target gave a sign of life meanwhile), it is sent under another number, but not for ever: what takes longer to arrive
+    /// than a caller waits for a sign of life would only fill the link.
     fn expired(&mut self, now: Instant, slot: Slot, jitter: u64) -> Received {
         let request = self.outstanding.get_mut(&slot).expect("it was just found");
-        if request.is_wanted() {
+        if request.is_wanted() && now.since(request.started) <= self.patience * EXPIRED_PATIENCES {
             request.xid = self.slots.renew(slot);
+            request.resend_after = self.resend;
             request.resend_at = now + busy_pause(request.refusals, jitter);
             request.refusals += 1;
             return Received::Earlier;
         }
         let request = self.outstanding.remove(&slot).expect("it was just found");
         self.slots.give_back(slot);
+        if request.is_wanted() {
+            tracing::warn!(target_name = %self.target, opcode = %request.opcode, "requests arrive later than their callers wait");
+        }
         let result = Err(self.unreachable(now, request.started));
         Received::Complete(Completion { slot, caller: request.caller, result })
     }

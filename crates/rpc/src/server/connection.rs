@@ -21,7 +21,8 @@ use types::{FsError, Generation, Slot, Xid};
 use super::{
     Shared,
     budget::{Budget, Share},
-    target::{Bound, is_farewell, keep, keep_error},
+    overdue,
+    target::{Bound, Target, is_farewell, keep, keep_error},
 };
 use crate::{
     codec::{
@@ -190,7 +191,12 @@ impl Reader {
         match bound.cell.arrive(bound.target.now(), Generation(header.connection), slot, xid, deadline) {
             Arrival::Execute => self.execute(bound, header, deadline, (request, frame.bulk), share).await,
             Arrival::Repeat(kept) => self.send(&header, kept).await,
-            Arrival::Running => self.send_note(&header, frame_flag::RUNNING).await,
+            Arrival::Running => {
+                if let Some(deadline) = deadline {
+                    bound.target.overdue.extend((bound.cell.client, slot, xid), deadline);
+                }
+                self.send_note(&header, frame_flag::RUNNING).await
+            }
             Arrival::Expired => self.send_note(&header, frame_flag::EXPIRED).await,
             Arrival::Ignore => Ok(()),
             Arrival::Gone => self.send(&header, keep_error(&FsError::Evicted)).await,
@@ -212,12 +218,20 @@ impl Reader {
             bound.cell.withdraw(slot, xid);
             return Ok(());
         }
-        let Ok(admission) = bound.target.admit(bound.target.now(), &request) else {
-            bound.cell.withdraw(slot, xid);
-            return self.send_note(&header, frame_flag::BUSY).await;
+        let overdue = bound.target.overdue.before(&request, bound.target.now());
+        let way = if overdue.is_empty() {
+            match bound.target.admit(bound.target.now(), &request) {
+                Ok(admission) => Way::Admitted(admission),
+                Err(_full) => {
+                    bound.cell.withdraw(slot, xid);
+                    return self.send_note(&header, frame_flag::BUSY).await;
+                }
+            }
+        } else {
+            Way::Behind(overdue)
         };
         let call = Call { client: bound.cell.client, slot, xid, trace: header.trace, request, bulk };
-        let work = work(bound, self.sender.clone(), (header, deadline), admission, call, share);
+        let work = work(self.shared.clone(), bound, self.sender.clone(), (header, deadline), way, call, share);
         let mut work: BoxFuture<'static, ()> = Box::pin(work);
         let done = poll_fn(|context| Poll::Ready(work.as_mut().poll(context).is_ready())).await;
         if !done {
@@ -227,9 +241,7 @@ impl Reader {
     }
 
     async fn send_note(&self, request: &FrameHeader, note: u16) -> Result<(), End> {
-        let header = reply_header(self.shared.now(), request, note);
-        let frame = Frame::new(header, Bytes::new(), Bytes::new()).expect("an empty frame is within the limits");
-        self.sender.send(frame).await.map_err(End::Broken)
+        self.sender.send(self::note(self.shared.now(), request, note)).await.map_err(End::Broken)
     }
 
     async fn send(&self, request: &FrameHeader, kept: KeptReply) -> Result<(), End> {
@@ -237,24 +249,53 @@ impl Reader {
     }
 }
 
-/// The way of one request from its service to its reply.
+/// How a request comes to its execution.
+enum Way {
+    /// Its service takes it.
+    Admitted(Admission),
+    /// These changes must end before it asks its service.
+    Behind(Vec<overdue::Number>),
+}
+
+impl Way {
+    /// Waits for the permit to execute the request; `None`: not now.
+    async fn permit(self, shared: &Shared, target: &Target, request: &Request) -> Option<Permit> {
+        match self {
+            Way::Admitted(Admission::Now(permit)) => Some(permit),
+            Way::Admitted(Admission::Queued(granted)) => {
+                Some(granted.await.expect("a service outlives the targets that use it"))
+            }
+            Way::Behind(changes) => {
+                let until = target.now() + overdue::WAIT_MAX;
+                timeout_at(&*shared.seams.clock, until, target.overdue.ended(&changes)).await?;
+                target.admitted(target.now(), request).await.ok()
+            }
+        }
+    }
+}
+
+/// The way of one request from its arrival to its reply.
 async fn work(
+    shared: Arc<Shared>,
     bound: Bound,
     sender: Arc<dyn Sender>,
     (header, deadline): (FrameHeader, Option<Instant>),
-    admission: Admission,
+    way: Way,
     call: Call,
     mut share: Share,
 ) {
-    let overdue = &bound.target.overdue;
-    let overdue_before = overdue.before(&call.request, bound.target.now());
-    let change = overdue.note(&call.request, deadline);
-    let permit: Permit = match admission {
-        Admission::Now(permit) => permit,
-        Admission::Queued(granted) => granted.await.expect("a service outlives the targets that use it"),
-    };
-    overdue.ended(&overdue_before).await;
     let (slot, xid) = (call.slot, call.xid);
+    let change = bound.target.overdue.note(&call.request, (bound.cell.client, slot, xid), deadline);
+    // Who found nothing overdue between the request's arrival and the note, because the process was stopped there, goes first.
+    let is_late = change.is_some() && deadline.is_some_and(|deadline| deadline < bound.target.now());
+    let permit = if is_late { None } else { way.permit(&shared, &bound.target, &call.request).await };
+    let Some(permit) = permit else {
+        drop(change);
+        bound.cell.withdraw(slot, xid);
+        // If this does not arrive, the client asks again by itself.
+        let _ = sender.send(note(shared.now(), &header, frame_flag::BUSY)).await;
+        return;
+    };
     let farewell = is_farewell(&call.request);
     let mut unanswered = Unanswered { bound: &bound, header: &header, is_answered: false };
     let answer = bound.target.execute(call).await;
@@ -295,6 +336,12 @@ impl Drop for Unanswered<'_> {
         let (slot, xid) = (Slot(self.header.slot), Xid(self.header.xid));
         self.bound.cell.finish(target.now(), slot, xid, Some(keep_error(&error)));
     }
+}
+
+/// An answer that says only how it stands with a request.
+fn note(now: Instant, request: &FrameHeader, note: u16) -> Frame {
+    let header = reply_header(now, request, note);
+    Frame::new(header, Bytes::new(), Bytes::new()).expect("an empty frame is within the limits")
 }
 
 /// `now`: what the client reckons its requests' deadlines from.

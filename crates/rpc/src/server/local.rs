@@ -116,9 +116,11 @@ impl LocalLink {
             return LocalOutcome::Disconnected(request, bulk);
         }
         let farewell = is_farewell(&request);
-        let Ok(permit) = target.admitted(now, &request).await else { return LocalOutcome::Busy(request, bulk) };
         let overdue = target.overdue.before(&request, now);
         target.overdue.ended(&overdue).await;
+        let Ok(permit) = target.admitted(target.now(), &request).await else {
+            return LocalOutcome::Busy(request, bulk);
+        };
         arrived.withdraw = false;
         token.executed();
         let trace = trace::current();

@@ -6,74 +6,112 @@
 //! changes of their objects that are overdue when they arrive have ended. Nothing waits otherwise: a change whose deadline is to
 //! come has a caller who waits for it.
 //!
-//! No deadlock: what is overdue arrived before those that wait for it. It holds its service thread, or gets it before they do
-//! if they are of one service (first come, first served), and what it waits for itself arrived still earlier.
+//! Who waits holds no service thread, and on a connection no slot for longer than [`WAIT_MAX`]: then it is told to come back. What is
+//! overdue arrived before those that wait for it, and what it waits for itself arrived still earlier, so there is no deadlock.
 //!
-//! Life cycle: a change is noted from its arrival until its handler has answered.
+//! Life cycle: a change is noted from its arrival until its handler has answered. A copy of it that arrives meanwhile shows that its
+//! caller waits until the copy's deadline.
 
 use std::{
-    collections::BTreeMap,
-    sync::atomic::{AtomicU64, Ordering},
+    collections::{BTreeMap, BTreeSet},
+    time::Duration,
 };
 
 use parking_lot::Mutex;
 use rt::Instant;
 use tokio::sync::Notify;
-use types::ObjectId;
+use types::{ClientId, ObjectId, Slot, Xid};
 
 use crate::message::{MdtRequest, OstRequest, Request};
 
-/// Names a change: its deadline, and a number that tells it from others.
-type Key = (Instant, u64);
+/// Longest wait of a request that came through a connection.
+pub(super) const WAIT_MAX: Duration = Duration::from_secs(2);
+
+/// What the copies of a request have in common.
+pub(super) type Origin = (ClientId, Slot, Xid);
+
+/// Number of a noted change, which tells it from others.
+pub(super) type Number = u64;
 
 /// Changes of data under way that have deadlines, of one target.
 #[derive(Default)]
 pub(super) struct Overdue {
-    changes: Mutex<BTreeMap<Key, ObjectId>>,
-    number_next: AtomicU64,
+    table: Mutex<Table>,
     ended: Notify,
+}
+
+#[derive(Default)]
+struct Table {
+    changes: BTreeMap<Number, Noted>,
+    /// The same in the order of their deadlines.
+    deadlines: BTreeSet<(Instant, Number)>,
+    number_next: Number,
+}
+
+struct Noted {
+    deadline: Instant,
+    object: ObjectId,
+    origin: Origin,
 }
 
 /// A change under way.
 pub(super) struct Change<'a> {
     overdue: &'a Overdue,
-    key: Key,
+    number: Number,
 }
 
 impl Drop for Change<'_> {
     fn drop(&mut self) {
-        self.overdue.changes.lock().remove(&self.key);
+        let table = &mut *self.overdue.table.lock();
+        if let Some(noted) = table.changes.remove(&self.number) {
+            table.deadlines.remove(&(noted.deadline, self.number));
+        }
         self.overdue.ended.notify_waiters();
     }
 }
 
 impl Overdue {
     /// Notes a request, if it changes data and has a deadline.
-    pub(super) fn note(&self, request: &Request, deadline: Option<Instant>) -> Option<Change<'_>> {
+    pub(super) fn note(&self, request: &Request, origin: Origin, deadline: Option<Instant>) -> Option<Change<'_>> {
         let (object, deadline) = (changed_object(request)?, deadline?);
-        let key = (deadline, self.number_next.fetch_add(1, Ordering::Relaxed));
-        self.changes.lock().insert(key, object);
-        Some(Change { overdue: self, key })
+        let table = &mut *self.table.lock();
+        let number = table.number_next;
+        table.number_next += 1;
+        table.changes.insert(number, Noted { deadline, object, origin });
+        table.deadlines.insert((deadline, number));
+        Some(Change { overdue: self, number })
+    }
+
+    /// A copy of a request under way arrived: its caller waits until this deadline at least.
+    pub(super) fn extend(&self, origin: Origin, deadline: Instant) {
+        let table = &mut *self.table.lock();
+        for (number, noted) in &mut table.changes {
+            if noted.origin == origin && noted.deadline < deadline {
+                table.deadlines.remove(&(noted.deadline, *number));
+                table.deadlines.insert((deadline, *number));
+                noted.deadline = deadline;
+            }
+        }
     }
 
     /// What is overdue at `now` and must end before this request is executed.
-    pub(super) fn before(&self, request: &Request, now: Instant) -> Vec<Key> {
-        let changes = self.changes.lock();
-        let overdue = changes.range(..(now, 0));
-        overdue.filter(|(_, object)| concerns(request, **object)).map(|(key, _)| *key).collect()
+    pub(super) fn before(&self, request: &Request, now: Instant) -> Vec<Number> {
+        let table = self.table.lock();
+        let overdue = table.deadlines.range(..(now, 0)).map(|(_, number)| *number);
+        overdue.filter(|number| concerns(request, table.changes[number].object)).collect()
     }
 
     /// Waits until these have ended.
-    pub(super) async fn ended(&self, keys: &[Key]) {
-        if keys.is_empty() {
+    pub(super) async fn ended(&self, numbers: &[Number]) {
+        if numbers.is_empty() {
             return;
         }
         loop {
             let mut ended = std::pin::pin!(self.ended.notified());
             ended.as_mut().enable();
             {
-                let changes = self.changes.lock();
-                if !keys.iter().any(|key| changes.contains_key(key)) {
+                let table = self.table.lock();
+                if !numbers.iter().any(|number| table.changes.contains_key(number)) {
                     return;
                 }
             }
@@ -109,6 +147,7 @@ mod tests {
 
     const DEADLINE: Instant = Instant(5);
     const LATER: Instant = Instant(6);
+    const ORIGIN: Origin = (ClientId(1), Slot(2), Xid(3));
 
     fn object(number: u64) -> ObjectId {
         ObjectId { inode: InodeNumber(number), slot: 0 }
@@ -125,8 +164,8 @@ mod tests {
     #[tokio::test]
     async fn changes_and_looks_wait_for_what_is_overdue_on_their_objects() {
         let overdue = Overdue::default();
-        let change = overdue.note(&truncation(1), Some(DEADLINE)).expect("it changes data");
-        let _in_time = overdue.note(&truncation(1), Some(Instant(1000)));
+        let change = overdue.note(&truncation(1), ORIGIN, Some(DEADLINE)).expect("it changes data");
+        let _in_time = overdue.note(&truncation(1), ORIGIN, Some(Instant(1000)));
         assert!(overdue.before(&truncation(1), DEADLINE).is_empty(), "its caller still waits for it");
         assert_eq!(overdue.before(&truncation(1), LATER).len(), 1);
         assert_eq!(overdue.before(&look(&[2, 1]), LATER).len(), 1);
@@ -142,9 +181,22 @@ mod tests {
     }
 
     #[test]
+    fn nothing_is_overdue_whose_caller_asks_again() {
+        let overdue = Overdue::default();
+        let _change = overdue.note(&truncation(1), ORIGIN, Some(DEADLINE));
+        overdue.extend((ClientId(1), Slot(2), Xid(4)), Instant(100));
+        assert_eq!(overdue.before(&truncation(1), LATER).len(), 1, "that was a copy of another request");
+        overdue.extend(ORIGIN, Instant(100));
+        assert!(overdue.before(&truncation(1), LATER).is_empty());
+        overdue.extend(ORIGIN, DEADLINE);
+        assert!(overdue.before(&truncation(1), LATER).is_empty(), "an older copy, which was overtaken");
+        assert_eq!(overdue.before(&truncation(1), Instant(101)).len(), 1);
+    }
+
+    #[test]
     fn what_changes_nothing_or_has_no_deadline_is_not_noted() {
         let overdue = Overdue::default();
-        assert!(overdue.note(&truncation(1), None).is_none());
-        assert!(overdue.note(&look(&[1]), Some(DEADLINE)).is_none());
+        assert!(overdue.note(&truncation(1), ORIGIN, None).is_none());
+        assert!(overdue.note(&look(&[1]), ORIGIN, Some(DEADLINE)).is_none());
     }
 }

@@ -61,14 +61,29 @@ pub struct Summary {
 #[derive(Debug)]
 pub struct Stray {
     path: PathBuf,
-    /// Whether it was a host file once, of an object that nobody knows any more.
-    of_object: bool,
+    kind: StrayKind,
     removed: bool,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum StrayKind {
+    /// Somebody else put it there.
+    Foreign,
+    /// A host file once, of an object that nobody knows any more.
+    OfNobody,
+    /// The host file of an object that a file has and its target does not know: the only copy of its data.
+    OfLostRecord,
 }
 
 impl Stray {
     fn problem(&self) -> &'static str {
-        if self.of_object { "host file of no object" } else { "not a file of StriaFS" }
+        match self.kind {
+            StrayKind::Foreign => "not a file of StriaFS",
+            StrayKind::OfNobody => "host file of no object",
+            StrayKind::OfLostRecord => {
+                "host file of an object whose record is lost; kept, for its data are nowhere else"
+            }
+        }
     }
 }
 
@@ -96,8 +111,8 @@ pub fn run(arguments: &FsckArgs) -> anyhow::Result<()> {
     let node = cores.block_on(Node::start(cores.clone(), options))?;
     let mut summary = Summary::default();
     let checked = cores.block_on(async {
-        check(&node, arguments, &mut summary).await?;
-        find_strays(&node, arguments.repair, &mut summary).await
+        let objects = check(&node, arguments, &mut summary).await?;
+        find_strays(&node, &objects, arguments.repair, &mut summary).await
     });
     let stopped = cores.block_on(node.stop());
     cores.shutdown();
@@ -161,7 +176,7 @@ fn report(summary: &Summary, is_complete: bool, arguments: &FsckArgs) -> anyhow:
                 summary.damaged_objects
             );
         }
-        let foreign = summary.strays.iter().filter(|stray| !stray.of_object).count();
+        let foreign = summary.strays.iter().filter(|stray| stray.kind == StrayKind::Foreign).count();
         if foreign > 0 {
             println!("{foreign} files are not of StriaFS: it never removes them");
         }
@@ -187,22 +202,26 @@ fn report(summary: &Summary, is_complete: bool, arguments: &FsckArgs) -> anyhow:
 }
 
 /// Looks for files of nobody where the targets are of this process. Only those that were host files are removed: what else is
-/// there somebody has put there.
-async fn find_strays(node: &Node, repair: bool, summary: &mut Summary) -> anyhow::Result<()> {
+/// there somebody has put there. What may be a file's stays, as orphan objects do.
+async fn find_strays(node: &Node, objects: &ObjectCheck, repair: bool, summary: &mut Summary) -> anyhow::Result<()> {
     for (ost, directory) in node.osts.iter().zip(node.ost_directories()) {
         for StrayFile { file, object } in ost.target.stray_files().await? {
-            let removed = object.filter(|_| repair);
+            let kind = match object {
+                None => StrayKind::Foreign,
+                Some(object) if objects.is_expected(object, ost.role) => StrayKind::OfLostRecord,
+                Some(_) => StrayKind::OfNobody,
+            };
+            let removed = object.filter(|_| repair && kind == StrayKind::OfNobody && summary.damaged == 0);
             if let Some(object) = removed {
                 ost.target.remove_stray(object).await?;
             }
-            let stray = Stray { path: directory.join(file), of_object: object.is_some(), removed: removed.is_some() };
-            summary.strays.push(stray);
+            summary.strays.push(Stray { path: directory.join(file), kind, removed: removed.is_some() });
         }
     }
     Ok(())
 }
 
-async fn check(node: &Node, arguments: &FsckArgs, summary: &mut Summary) -> anyhow::Result<()> {
+async fn check(node: &Node, arguments: &FsckArgs, summary: &mut Summary) -> anyhow::Result<ObjectCheck> {
     let targets = Targets::connect(node).await?;
     let checked = check_targets(&targets, &*node.seams().clock, arguments, summary).await;
     targets.close().await;
@@ -214,7 +233,7 @@ async fn check_targets(
     clock: &dyn Clock,
     arguments: &FsckArgs,
     summary: &mut Summary,
-) -> anyhow::Result<()> {
+) -> anyhow::Result<ObjectCheck> {
     let mut objects = ObjectCheck::default();
     for (_, mdt) in &targets.mdts {
         let findings = mdt_call(mdt, MdtRequest::Check(Credentials::root(), arguments.repair)).await?;
@@ -225,7 +244,8 @@ async fn check_targets(
     for (role, _) in targets.mdts.iter().chain(&targets.osts) {
         summary.objects += objects.read_target(targets, *role, arguments.data, summary).await?;
     }
-    Ok(objects.judge(targets, clock, arguments.repair, summary).await?)
+    objects.judge(targets, clock, arguments.repair, summary).await?;
+    Ok(objects)
 }
 
 async fn scan(mdt: &Import, summary: &mut Summary, objects: &mut ObjectCheck) -> anyhow::Result<()> {

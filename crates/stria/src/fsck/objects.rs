@@ -65,6 +65,13 @@ impl ObjectCheck {
         }
     }
 
+    /// Whether a file has this object on this target.
+    pub fn is_expected(&self, object: ObjectId, role: TargetRole) -> bool {
+        let holders = [Some(&object.inode), self.holders.get(&object.inode)];
+        let mut files = holders.into_iter().flatten().filter_map(|number| self.files.get(number));
+        files.any(|file| belongs(file, object, role))
+    }
+
     /// Compares both.
     pub async fn judge(
         &self,
@@ -77,11 +84,7 @@ impl ObjectCheck {
         // Data on an MDT are part of its own check.
         let on_ost = places.filter(|(_, (role, _))| matches!(role, TargetRole::Ost(_)));
         let suspects = on_ost
-            .filter(|(object, (role, _))| {
-                let holders = [Some(&object.inode), self.holders.get(&object.inode)];
-                let mut files = holders.into_iter().flatten().filter_map(|number| self.files.get(number));
-                !files.any(|file| belongs(file, *object, *role))
-            })
+            .filter(|(object, (role, _))| !self.is_expected(*object, *role))
             .map(|(object, (role, attributes))| Suspect { object, role, attributes });
         // Whose record does not decode may be who has them.
         let destroy = repair && summary.damaged == 0;

@@ -8,6 +8,7 @@ use rt::{Entropy, real::SystemEntropy};
 use super::{
     config::{Config, TargetConfig},
     identity::{Identity, IdentityError},
+    status::say,
     target,
 };
 use crate::cli::FormatArgs;
@@ -23,11 +24,11 @@ pub fn run(arguments: &FormatArgs) -> anyhow::Result<()> {
     for target in chosen {
         match format_target(target, &config.fsname) {
             Err(error) if arguments.missing_only && is_formatted(&error) => {
-                println!("{} in {}: already there", target.name(&config.fsname), target.dir.display());
+                say(format_args!("{} in {}: already there", target.name(&config.fsname), target.dir.display()));
             }
             formatted => {
                 formatted.with_context(|| format!("cannot format {}", target.name(&config.fsname)))?;
-                println!("{} in {}: formatted", target.name(&config.fsname), target.dir.display());
+                say(format_args!("{} in {}: formatted", target.name(&config.fsname), target.dir.display()));
             }
         }
     }
