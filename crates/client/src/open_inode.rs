@@ -344,6 +344,12 @@ impl OpenTable {
         }
     }
 
+    /// A server has lost changes that were not synced: what objects hold is to be asked.
+    pub fn lost_changes(&self) {
+        let table = self.table.lock();
+        table.inodes.values().for_each(|open| open.state().tracker.lost());
+    }
+
     /// The MDT has lost the file: what is open of it is stale.
     pub fn lost_inode(&self, inode: InodeNumber) {
         let mut table = self.table.lock();

@@ -4,6 +4,9 @@
 //! other request goes on. There is nothing to claim at an OST; its restarts are only counted, for one that died may have done a
 //! part of the change that its next start is asked for again.
 //!
+//! A server that lost power may have lost changes by which this client knows the size of a file. What is known is forgotten then, so
+//! that no close cuts off what a truncation took away that was lost, or tells of more than there is.
+//!
 //! If an MDT evicted this client, what was open there is lost, and every OST refuses this client from then on and for
 //! good, so that its late writes cannot touch what others may have locked since. The mount then begins a new life: under
 //! a new client id, with new connections to all targets. Files opened in the old life are stale.
@@ -165,6 +168,9 @@ impl Recovery for MdtRecovery {
         let import = import.clone();
         Box::pin(async move {
             self.restarts.noticed();
+            if has_lost {
+                self.volatile.opens.lost_changes();
+            }
             let opens = self.volatile.opens.at(self.mdt);
             for batch in opens.chunks(RECLAIM_BATCH) {
                 self.reclaim(&import, has_lost, Reclaim { opens: batch.to_vec(), ..Reclaim::default() }).await?;
@@ -199,18 +205,22 @@ impl Recovery for MdtRecovery {
 
 /// Recovery of an OST's session.
 pub(crate) struct OstRecovery {
+    volatile: Arc<Volatile>,
     restarts: Arc<Restarts>,
 }
 
 impl OstRecovery {
-    pub fn new(restarts: Arc<Restarts>) -> Self {
-        Self { restarts }
+    pub fn new(volatile: Arc<Volatile>, restarts: Arc<Restarts>) -> Self {
+        Self { volatile, restarts }
     }
 }
 
 impl Recovery for OstRecovery {
-    fn recover(&self, _import: &Import, _has_lost: bool) -> BoxFuture<'_, FsResult<()>> {
+    fn recover(&self, _import: &Import, has_lost: bool) -> BoxFuture<'_, FsResult<()>> {
         self.restarts.noticed();
+        if has_lost {
+            self.volatile.opens.lost_changes();
+        }
         Box::pin(std::future::ready(Ok(())))
     }
 }

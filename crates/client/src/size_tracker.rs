@@ -7,7 +7,7 @@
 //!
 //! Invariants: `known` is `Some` only if the figures were exact when epoch `known.epoch` was given to this client or when
 //! it truncated the file under it, and every change this client made since is in them. Whenever anything is in doubt (a
-//! second writer, a request whose effect is unknown) `known` becomes `None`, and the MDT asks for a glimpse at the end.
+//! second writer, a request whose effect is unknown, a server that lost changes with its host's power) `known` becomes `None`, and the MDT asks for a glimpse at the end.
 //! So a wrong size cannot arise here, only a further request. Life cycle: one per open inode; empty while it has no
 //! writer. Downside: after any doubt, knowledge returns only with a truncation or the next open.
 
@@ -90,6 +90,12 @@ impl SizeTracker {
     /// Something happened whose effect is unknown.
     pub fn forget(&mut self) {
         self.known = None;
+    }
+
+    /// A server lost changes that were acknowledged: whoever truncates meanwhile does not know the figures either.
+    pub fn lost(&mut self) {
+        self.forget();
+        self.begun += 1;
     }
 
     /// Times were set by hand: what was written before has no say in them any more.
@@ -212,6 +218,19 @@ mod tests {
             let update = SizeUpdate { epoch: 5, size: 10, blocks: 8, mtime: Some(at(4)) };
             assert_eq!(tracker.update(), (others == 0).then_some(update));
         }
+    }
+
+    #[test]
+    fn a_loss_in_the_middle_of_a_truncation_leaves_nothing_known() {
+        let mut tracker = SizeTracker::default();
+        tracker.opened(5, Some(&attributes(100, 8)));
+        let expected = tracker.begun() + 1;
+        tracker.begin();
+        tracker.lost();
+        tracker.changed(20, &change(0, 16, 3));
+        tracker.end(true);
+        tracker.truncated(5, &Figures { size: 10, blocks: 8, mtime: at(4) }, expected);
+        assert_eq!(tracker.update(), None, "one of the objects may have been truncated before the loss");
     }
 
     #[test]

@@ -115,13 +115,10 @@ impl Targets {
     fn connect(&self, fsname: &str, entry: &MapTarget, restarts: Arc<Restarts>) -> Import {
         let connector = &self.connector;
         let client = connector.volatile.client();
-        let recovery = match entry.role {
-            TargetRole::Mdt(mdt) => {
-                let volatile = connector.volatile.clone();
-                let recovery = MdtRecovery::new(mdt, client, self.this.clone(), volatile, restarts);
-                Some(Arc::new(recovery) as Arc<dyn Recovery>)
-            }
-            TargetRole::Ost(_) => Some(Arc::new(OstRecovery::new(restarts)) as Arc<dyn Recovery>),
+        let volatile = connector.volatile.clone();
+        let recovery: Arc<dyn Recovery> = match entry.role {
+            TargetRole::Mdt(mdt) => Arc::new(MdtRecovery::new(mdt, client, self.this.clone(), volatile, restarts)),
+            TargetRole::Ost(_) => Arc::new(OstRecovery::new(volatile, restarts)),
         };
         Import::new(
             connector.seams.clone(),
@@ -130,7 +127,7 @@ impl Targets {
             client,
             &connector.client_name,
             ImportOptions { patience: self.patience(entry), ..connector.options.lock().clone() },
-            recovery,
+            Some(recovery),
         )
     }
 

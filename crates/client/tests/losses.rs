@@ -75,6 +75,22 @@ async fn what_was_synced_before_a_loss_of_power_raises_no_alarm() {
     assert_eq!(fs.fsync(&file, false).await, Ok(()));
 }
 
+/// A seed of the lab: a truncation was lost, what it had cut off was there again, and the close cut it off once more.
+#[tokio::test]
+async fn a_close_after_a_loss_does_not_tell_a_size_of_before() {
+    let cluster = Cluster::new(STRIPE, 2);
+    let fs = cluster.mount().await;
+    let file = create(&fs, "file", READ_WRITE).await;
+    write(&fs, &file, 0, b"doomed").await;
+    let inode = file.inode();
+    cluster.osts.iter().for_each(|ost| ost.lose_power());
+    cluster.restart().await;
+    assert!(is_loss(fs.fsync(&file, false).await));
+    fs.close(file, None).await.unwrap();
+    let other = cluster.mount().await;
+    assert_eq!(size(&other, inode).await, 0, "what the objects hold");
+}
+
 #[tokio::test]
 async fn the_death_of_processes_loses_nothing() {
     let cluster = Cluster::new(STRIPE, 2);
