@@ -46,7 +46,7 @@ pub async fn at_rest(cluster: &Cluster) -> Verdict {
         }
         outbox_drains(cluster, &inspector).await?;
         if !cluster.roles().into_iter().any(|role| matches!(role, Role::Oss(_)) && cluster.lost_power(role)) {
-            sizes_agree(&inspector).await?;
+            figures_agree(&inspector).await?;
         }
         inspector.close().await;
         Ok(())
@@ -187,27 +187,29 @@ async fn objects_verify(inspector: &Inspector) -> Verdict {
     Ok(())
 }
 
-/// The size that the objects of a file imply.
-fn size_of_objects(number: InodeNumber, layout: &Layout, objects: &Objects) -> u64 {
-    let size = |(slot, location)| {
+/// The size and the blocks that the objects of a file imply.
+fn figures_of_objects(number: InodeNumber, layout: &Layout, objects: &Objects) -> (u64, u64) {
+    let figures = |(slot, location)| {
         let id = layout.object(number, slot);
         let found = objects[&location].iter().find(|(object, _)| *object == id);
-        found.map_or(0, |(_, attributes)| layout.file_size(slot, attributes.size))
+        found.map_or((0, 0), |(_, attributes)| (layout.file_size(slot, attributes.size), attributes.blocks))
     };
-    layout.objects().map(size).max().unwrap_or(0)
+    layout.objects().map(figures).fold((0, 0), |all, one| (all.0.max(one.0), all.1 + one.1))
 }
 
-/// What the MDT says is a file's size is what its objects say; so no object that the size needs is missing.
-async fn sizes_agree(inspector: &Inspector) -> Verdict {
+/// What the MDT says are a file's size and blocks is what its objects say; so no object that the size needs is missing.
+async fn figures_agree(inspector: &Inspector) -> Verdict {
     let inodes = failed("scan of inodes", inspector.inodes().await)?;
     let objects = all_objects(inspector).await?;
     for ScannedInode { entry, layout, busy, .. } in &inodes {
         let Some(layout) = layout.as_ref().filter(|_| entry.unsettled.is_none() && !busy) else { continue };
         let number = entry.attributes.inode;
-        let implied = size_of_objects(number, layout, &objects);
-        if implied != entry.attributes.size {
-            let known = entry.attributes.size;
-            return Err(format!("inode {number}: the MDT knows {known} bytes, the objects imply {implied}"));
+        let implied = figures_of_objects(number, layout, &objects);
+        let known = (entry.attributes.size, entry.attributes.blocks);
+        if implied != known {
+            return Err(format!(
+                "inode {number}: the MDT knows size and blocks {known:?}, the objects imply {implied:?}"
+            ));
         }
     }
     Ok(())
