@@ -209,14 +209,17 @@ async fn the_last_space_is_used_and_then_there_is_none() {
     write(&fs, &file, 0, &mib(1)).await;
     cluster.leave(OstIndex(0), 2 * MIB).await;
     cluster.leave(OstIndex(1), 3 * MIB).await;
-    let mut end = MIB;
-    let error = loop {
+    let (mut end, mut refusals) = (MIB, 0);
+    // On a machine that stands still for a second the MDT decides by older figures, and knows better the next time.
+    while refusals < 3 {
         match fs.write(&file, end, vec![1; PIECE as usize].into(), WriteOptions::default()).await {
-            Ok(bytes) => end += bytes as u64,
-            Err(error) => break error,
+            Ok(bytes) => (end, refusals) = (end + bytes as u64, 0),
+            Err(error) => {
+                assert_eq!(error, FsError::NoSpace);
+                refusals += 1;
+            }
         }
-    };
-    assert_eq!(error, FsError::NoSpace);
+    }
     for ost in [0, 1].map(OstIndex) {
         assert!(cluster.left(ost).await < MIB / 2, "{ost} has {} left", cluster.left(ost).await);
     }
