@@ -91,12 +91,15 @@ impl Block {
         self.later[behind..].iter().any(|written| written.open == open && written.acknowledged.is_some())
     }
 
-    /// `version` was found after a loss of power at `at`. `lost`: the block's OST was hit; then nobody has promised that it
-    /// stays, and nothing between it and the durable one is left. Else all that could come back at the next loss still can.
-    pub fn adopt(&mut self, version: Version, lost: bool, at: Instant) {
+    /// `version` was found at `at`, after a loss of power. `lost_at`: the block's OST was hit then; so nobody has promised that it
+    /// stays, and nothing between it and the durable one is left, unless it came after the loss, over whatever had survived.
+    /// Else all that could come back at the next loss still can.
+    pub fn adopt(&mut self, version: Version, lost_at: Option<Instant>, at: Instant) {
         let found = self.later.iter().rposition(|written| written.version == version);
         self.later.truncate(found.map_or(0, |position| position + 1));
-        if lost && found.is_some() {
+        let acknowledged = self.later.last().and_then(|written| written.acknowledged);
+        let survived = lost_at.is_some_and(|lost_at| acknowledged.is_some_and(|time| time <= lost_at));
+        if survived && found.is_some() {
             self.later = vec![Written { version, open: NO_OPEN, acknowledged: Some(at) }];
         }
         if let Some(last) = self.later.last_mut() {
@@ -156,13 +159,14 @@ mod tests {
         let (first, second, bound) = (Instant(600_000_000), Instant(700_000_000), Duration::from_secs(9));
         let after = |found, lost| {
             let mut block = block.clone();
-            block.adopt(found, lost, first);
+            block.adopt(found, lost, Instant(650_000_000));
             block.possible(true, second, bound)
         };
-        assert_eq!(after(3, false), [1, 2, 3], "all of it is still in danger");
-        assert_eq!(after(4, false), [1, 2, 3, 4]);
-        assert_eq!(after(3, true), [1, 3]);
-        assert_eq!(after(1, true), [1]);
+        assert_eq!(after(3, None), [1, 2, 3], "all of it is still in danger");
+        assert_eq!(after(4, None), [1, 2, 3, 4]);
+        assert_eq!(after(3, Some(first)), [1, 3]);
+        assert_eq!(after(4, Some(first)), [1, 2, 3, 4], "it came after the loss: any before it may have survived that");
+        assert_eq!(after(1, Some(first)), [1]);
     }
 
     #[test]

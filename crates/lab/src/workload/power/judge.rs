@@ -125,7 +125,7 @@ impl Worker {
                         Some(Location::Mdt) | None => lost.at_mdt |= gone,
                     }
                     // What was under way may have come after the loss, as late as now.
-                    block.adopt(version, hit, self.simulation.now());
+                    block.adopt(version, hit.then_some(loss.at), self.simulation.now());
                 }
                 found => {
                     return Err(format!(
