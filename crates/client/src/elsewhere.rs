@@ -70,6 +70,11 @@ impl Refusals {
         }
     }
 
+    /// Whether nothing was refused that could go elsewhere.
+    pub fn is_empty(&self) -> bool {
+        self.full.is_empty() && self.outdated.is_none()
+    }
+
     /// The slots that are still where they were refused.
     fn present(&self, layout: &Layout) -> Vec<u32> {
         let present = |one: &&Refused| layout.location(one.slot) == Some(Location::Ost(one.ost));

@@ -1,7 +1,7 @@
 //! Waits that the caller may end: an open, or a truncation by path, that waits for somebody else, perhaps for as long as a
-//! migration takes.
+//! migration takes; and the search of a reservation for space, between its turns.
 //!
-//! Such a wait is a request repeated while the answer is `Waiting`. Whoever is interrupted hears `Interrupted` at the next such
+//! A wait for somebody is a request repeated while the answer is `Waiting`. Whoever is interrupted hears `Interrupted` at the next such
 //! answer, when nothing has happened at the MDT; it keeps no request for longer than a second. What was granted is not given
 //! up: the operation comes to its end then, as if nobody had asked.
 //!
@@ -23,6 +23,11 @@ impl Interruption {
         self.0.send_replace(true);
     }
 
+    /// Whether the wait is to end.
+    pub(crate) fn is_raised(&self) -> bool {
+        *self.0.borrow()
+    }
+
     /// The output of a wait at which nothing has happened yet.
     pub(crate) async fn ends<T>(&self, wait: impl Future<Output = T>) -> FsResult<T> {
         let mut raised = self.0.subscribe();
@@ -37,7 +42,7 @@ impl Interruption {
     /// An answer of the MDT, unless it says to wait and the wait is to end.
     pub(crate) fn ends_at(&self, reply: MdtReply) -> FsResult<MdtReply> {
         match reply {
-            MdtReply::Waiting if *self.0.borrow() => Err(FsError::Interrupted),
+            MdtReply::Waiting if self.is_raised() => Err(FsError::Interrupted),
             reply => Ok(reply),
         }
     }

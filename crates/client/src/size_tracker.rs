@@ -7,8 +7,8 @@
 //!
 //! Invariants: `known` is `Some` only if the figures were exact when epoch `known.epoch` was given to this client or when
 //! it truncated the file under it, and every change this client made since is in them. Whenever anything is in doubt (a
-//! second writer, a request whose effect is unknown, a server that lost changes with its host's power) `known` becomes `None`, and the MDT asks for a glimpse at the end.
-//! So a wrong size cannot arise here, only a further request. Life cycle: one per open inode; empty while it has no
+//! second writer, a request whose effect is unknown, a server that lost changes with its host's power) `known` becomes
+//! `None`, and the MDT asks for a glimpse at the end. So a wrong size cannot arise here, only a further request. Life cycle: one per open inode; empty while it has no
 //! writer. Downside: after any doubt, knowledge returns only with a truncation or the next open.
 
 use rpc::message::{mdt::SizeUpdate, ost::Changed};

@@ -15,7 +15,7 @@ use types::{
 };
 
 use crate::{
-    AllocateMode, FileSystem, OpenFile, SeekTarget,
+    AllocateMode, FileSystem, Interruption, OpenFile, SeekTarget,
     elsewhere::{Refusals, Search},
     join::join_all,
     objects::Object,
@@ -67,18 +67,18 @@ impl FileSystem {
         bytes: u64,
         keep_set_id: bool,
     ) -> FsResult<()> {
-        self.allocate_unless(file, mode, (offset, bytes), keep_set_id, || false).await
+        self.allocate_unless(file, mode, (offset, bytes), keep_set_id, Interruption::default()).await
     }
 
-    /// As [`FileSystem::allocate`] for `range`, offset and length. `is_interrupted` is asked before room is looked for elsewhere;
-    /// if it says so, the outcome is `Interrupted`.
+    /// As [`FileSystem::allocate`] for `range`, offset and length. If `interruption` is raised before room is looked for elsewhere,
+    /// the outcome is `Interrupted`.
     pub async fn allocate_unless(
         self: &Arc<Self>,
         file: &Arc<OpenFile>,
         mode: AllocateMode,
         range: (u64, u64),
         keep_set_id: bool,
-        mut is_interrupted: impl FnMut() -> bool,
+        interruption: Interruption,
     ) -> FsResult<()> {
         let (offset, bytes) = range;
         self.count(Operation::Fallocate);
@@ -101,7 +101,7 @@ impl FileSystem {
             if outcome.is_ok() {
                 return outcome;
             }
-            if is_interrupted() {
+            if !refusals.is_empty() && interruption.is_raised() {
                 return Err(FsError::Interrupted);
             }
             if !self.find_room(file, refusals, &mut search, None).await {

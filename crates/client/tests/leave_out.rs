@@ -6,7 +6,7 @@ mod support;
 use std::sync::Arc;
 
 use bytes::Bytes;
-use client::{AllocateMode, FileSystem, OpenFile, SeekTarget, WriteOptions};
+use client::{AllocateMode, FileSystem, Interruption, OpenFile, SeekTarget, WriteOptions};
 use layout::{Layout, Location};
 use rpc::message::mdt::{OpenFlags, open_flag};
 use support::{READ_WRITE, append, create, read, real::RealCluster, size};
@@ -344,10 +344,16 @@ async fn the_search_for_space_to_reserve_can_be_interrupted() {
     let fs = cluster.mount().await;
     let file = create(&fs, "file", READ_WRITE).await;
     let allocate = AllocateMode::Allocate { extend: true };
-    assert_eq!(fs.allocate_unless(&file, allocate, (0, MIB), true, || true).await, Ok(()), "nothing was looked for");
+    let interrupted = Interruption::default();
+    interrupted.raise();
+    assert_eq!(
+        fs.allocate_unless(&file, allocate, (0, MIB), true, interrupted.clone()).await,
+        Ok(()),
+        "nothing was looked for"
+    );
     let before = layout(&fs, file.inode()).await;
     (0..2).map(OstIndex).for_each(|ost| cluster.fill(ost));
-    let outcome = fs.allocate_unless(&file, allocate, (2 * MIB, MIB), true, || true).await;
+    let outcome = fs.allocate_unless(&file, allocate, (2 * MIB, MIB), true, interrupted).await;
     assert_eq!(outcome, Err(FsError::Interrupted));
     assert_eq!(layout(&fs, file.inode()).await.generation, before.generation);
 }

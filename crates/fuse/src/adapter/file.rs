@@ -9,12 +9,11 @@ use std::sync::Arc;
 use bytes::Bytes;
 use client::control::{self, ControlReply, ControlRequest};
 use client::{AllocateMode, CreatedFile, Interruption, OpenFile, SeekTarget, WriteOptions};
-use tokio::sync::oneshot::error::TryRecvError;
 use types::mode::PERMISSIONS;
 use types::{FileKind, FsError, FsResult};
 
+use super::Call;
 use super::convert::{entry_out, open_flags};
-use super::{Call, Work};
 use crate::ioctl::STRIA_IOC_CALL;
 use crate::protocol::flags::{fsync as fsync_flag, open_reply, release as release_flag, write as write_flag};
 use crate::protocol::reply::{CopyFileRangeOut, IoctlOut, OpenOut, SeekOut, WriteOut};
@@ -142,27 +141,14 @@ pub async fn fsync(call: Call, fsync: FsyncIn) -> FsResult<Answer> {
 }
 
 /// FALLOCATE. The kernel says of writes only whether the caller may keep set-id bits; here its user id must do. While space is
-/// looked for, it can be interrupted, from the moment it is decoded.
-pub fn fallocate(call: Call, fallocate: FallocateIn) -> Work {
-    let unique = call.unique;
-    let mut interrupted = call.adapter.interrupts.register(unique);
-    Box::pin(async move {
-        let is_interrupted = move || interrupted.try_recv() != Err(TryRecvError::Empty);
-        let result = reserve_space(&call, &fallocate, is_interrupted).await;
-        call.adapter.interrupts.finish(unique);
-        result.map(|()| Answer::done())
-    })
-}
-
-async fn reserve_space(
-    call: &Call,
-    fallocate: &FallocateIn,
-    is_interrupted: impl FnMut() -> bool + Send,
-) -> FsResult<()> {
+/// looked for, it can be interrupted.
+pub async fn fallocate(call: Call, fallocate: FallocateIn) -> FsResult<Answer> {
     let file = call.adapter.handles.get(fallocate.handle)?;
     let mode = AllocateMode::from_linux(fallocate.mode)?;
     let (range, keep_set_id) = ((fallocate.offset, fallocate.length), call.caller.uid == 0);
-    call.file_system().allocate_unless(&file, mode, range, keep_set_id, is_interrupted).await
+    let reserve = |interruption| call.file_system().allocate_unless(&file, mode, range, keep_set_id, interruption);
+    call.adapter.interrupts.unless_interrupted(call.unique, reserve).await?;
+    Ok(Answer::done())
 }
 
 /// LSEEK: only for data and holes; the kernel knows the other kinds.

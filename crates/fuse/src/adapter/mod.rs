@@ -173,7 +173,7 @@ fn dispatch_file(call: Call, operation: Operation<'_>, data: Bytes) -> Work {
         Operation::Release(release) | Operation::ReleaseDirectory(release) => Box::pin(file::release(call, release)),
         Operation::Flush(flush) => Box::pin(file::flush(call, flush)),
         Operation::Fsync(fsync) | Operation::FsyncDirectory(fsync) => Box::pin(file::fsync(call, fsync)),
-        Operation::Fallocate(fallocate) => file::fallocate(call, fallocate),
+        Operation::Fallocate(fallocate) => Box::pin(file::fallocate(call, fallocate)),
         Operation::Seek(seek) => Box::pin(file::seek(call, seek)),
         Operation::CopyFileRange { copy, wide } => Box::pin(file::copy_range(call, copy, wide)),
         Operation::Ioctl { ioctl, data } => Box::pin(file::ioctl(call, ioctl, data.to_vec())),

@@ -52,12 +52,16 @@ pub struct FileLedger {
 impl FileLedger {
     /// A file that was just created and opened.
     pub fn new(inode: InodeNumber, created: Instant, open: Arc<OpenFile>) -> Self {
+        Self { open: Some(open), ..Self::closed(inode, created) }
+    }
+
+    fn closed(inode: InodeNumber, created: Instant) -> Self {
         Self {
             inode,
             blocks: vec![Block::default(); BLOCKS as usize],
             created,
             durable: false,
-            open: Some(open),
+            open: None,
             alarm: Alarm::default(),
             open_number: 0,
             loss_untold: false,
@@ -188,19 +192,7 @@ mod tests {
     const NAME: &str = "a";
 
     fn ledger() -> Ledger {
-        let file = FileLedger {
-            inode: InodeNumber(1),
-            blocks: vec![Block::default(); BLOCKS as usize],
-            created: Instant(1),
-            durable: false,
-            open: None,
-            alarm: Alarm::default(),
-            open_number: 0,
-            loss_untold: false,
-            movers: 0,
-            strewn: false,
-            unsynced: false,
-        };
+        let file = FileLedger::closed(InodeNumber(1), Instant(1));
         Ledger { files: BTreeMap::from([(NAME.to_owned(), file)]), ..Ledger::default() }
     }
 
