@@ -29,11 +29,13 @@
 //! - No stripe goes where its share of the component does not fit; a component ends where its OSTs would be half used up, so
 //!   that the next decision comes before they are full. If one fills up first, what it refuses is decided anew
 //!   ([`crate::Layout::leave_out`]).
+//! - While the connections of OSTs are interrupted that the file would have got stripes on, a component is as narrow as those that
+//!   answer make it, and short: if they are back in a moment, what is written then goes wide; if they are dead, it goes on.
 //!
 //! Invariants: what is cut lies within the automatic component and covers the first byte asked for; components end at
 //! watermarks or are at least one round of stripes long; an automatic component remains behind the largest possible file,
 //! which is how an automatic layout is known as one. A file has at most [`COMPONENTS_SHORTENED_MAX`] components ended early
-//! for want of space, and two for each watermark.
+//! for want of space or of OSTs that answer, and two for each watermark.
 //!
 //! Downside: watermarks are positions in the file, so one that is written at its far end first is wide from there on.
 
@@ -70,6 +72,11 @@ pub const LARGE_REQUEST_BYTES: u64 = 256 << 10;
 pub const LARGE_REQUEST_STRIPES: u32 = 4;
 /// How much longer than necessary, in percent, the busiest OST may work before more stripes even it out.
 const UNEVEN_PERCENT: u32 = 10;
+/// What a stripe takes at most of a component that is narrower than it should be for the moment: a second's transfer of one disk,
+/// as below the first watermark.
+const STRIPE_BYTES_MEANWHILE: u64 = 64 * MIB;
+/// By how many percent more stripes must be missing for this: for less, no component ends early.
+const MISSED_PERCENT: u64 = 10;
 
 /// What a file gets up to a size.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -127,6 +134,8 @@ pub struct Situation<'a> {
     pub files_written: u32,
     /// Free bytes of each OST that takes new objects, in any order.
     pub available: &'a [u64],
+    /// OSTs besides these that would, were their connections not interrupted at the moment.
+    pub interrupted: u32,
 }
 
 /// The component to be cut.
@@ -264,6 +273,19 @@ impl Situation<'_> {
         u32::try_from(self.available.len()).unwrap_or(STRIPE_COUNT_MAX)
     }
 
+    /// Whether the byte at `offset` would get noticeably more stripes if all OSTs answered.
+    fn is_narrow_for_now(&self, offset: u64) -> bool {
+        let stripes = |osts: u32| u64::from(self.stripes(offset, osts));
+        let all = self.osts().saturating_add(self.interrupted);
+        self.interrupted > 0 && stripes(all) * 100 > stripes(self.osts()) * (100 + MISSED_PERCENT)
+    }
+
+    /// Stripes for the byte at `offset` among so many OSTs, whether or not its writers go over them in step.
+    fn stripes(&self, offset: u64, osts: u32) -> u32 {
+        let wide = stripes_of_writers(self.writers, self.clients);
+        self.alone(offset).stripes(osts).max(wide).min(osts).clamp(1, STRIPE_COUNT_MAX)
+    }
+
     /// The file as one client would write it, for the byte at `offset`.
     fn alone(&self, offset: u64) -> OneWriter {
         let size = offset.max(self.size).max(self.expected);
@@ -278,7 +300,7 @@ impl Situation<'_> {
         let (_, watermark) = watermark_of(offset);
         let (_, of_size) = watermark_of(alone.size);
         let stripe_bytes = watermark.stripe_bytes.max(of_size.stripe_bytes);
-        let stripes = narrow.max(wide).min(osts).clamp(1, STRIPE_COUNT_MAX);
+        let stripes = self.stripes(offset, osts);
         let known = self.size.max(self.expected);
         Width {
             stripe_count: out_of_step(stripes, osts.min(STRIPE_COUNT_MAX), self.writers, known, stripe_bytes),
@@ -294,8 +316,10 @@ impl Situation<'_> {
         let of = |size: u64| watermark_of(size).1.stripe_count;
         let (of_position, of_size, of_names) = (of(offset), of(offset.max(self.size)), of(alone.size));
         let wanted = alone.stripes_alone();
-        if stripe_count != narrow.max(wide).min(osts).clamp(1, STRIPE_COUNT_MAX) {
+        if stripe_count != self.stripes(offset, osts) {
             Reason::OutOfStep
+        } else if self.is_narrow_for_now(offset) {
+            Reason::Osts
         } else if wide > narrow {
             Reason::Writers
         } else if narrow < wanted.min(osts) {
@@ -340,15 +364,20 @@ pub fn next_component(situation: &Situation<'_>) -> NextComponent {
     if situation.components >= COMPONENTS_SHORTENED_MAX {
         return whole;
     }
-    fitting(whole, asked, situation.available)
+    let bytes_per_stripe_max = match situation.is_narrow_for_now(asked.start) {
+        true => STRIPE_BYTES_MEANWHILE,
+        false => u64::MAX,
+    };
+    fitting(whole, asked, situation.available, bytes_per_stripe_max)
 }
 
-/// `whole`, with fewer stripes or ended earlier if its OSTs would be more than half used up.
-fn fitting(whole: NextComponent, asked: Extent, available: &[u64]) -> NextComponent {
+/// `whole`, with fewer stripes or ended earlier if its OSTs would be more than half used up, or its objects get too large.
+fn fitting(whole: NextComponent, asked: Extent, available: &[u64], bytes_per_stripe_max: u64) -> NextComponent {
     let mut roomiest: Vec<u64> = available.to_vec();
     roomiest.sort_unstable_by(|a, b| b.cmp(a));
     // The count for which the most bytes fit, the largest of them: an OST that is nearly full would end it for all.
-    let room = |count: u32| u64::from(count).saturating_mul(roomiest[count as usize - 1] / 2);
+    let per_stripe = |count: u32| (roomiest[count as usize - 1] / 2).min(bytes_per_stripe_max);
+    let room = |count: u32| u64::from(count).saturating_mul(per_stripe(count));
     let counts = 1..=whole.stripe_count.min(u32::try_from(roomiest.len()).unwrap_or(u32::MAX));
     let fits = counts.clone().rev().find(|count| room(*count) >= whole.extent.bytes());
     let best = fits.or_else(|| counts.max_by_key(|count| (room(*count), *count)));
@@ -389,25 +418,35 @@ mod tests {
         spec::{StripeCount, StripeSpec},
     };
 
+    /// A file of nothing known, written by one client in small requests, on 80 idle OSTs with room.
+    const IDLE: Situation<'static> = Situation {
+        rest: Extent { start: BYTES_ON_MDT, end: END_OF_FILE },
+        request: Extent { start: BYTES_ON_MDT, end: BYTES_ON_MDT + 4096 },
+        size: 0,
+        expected: 0,
+        components: 2,
+        writers: 1,
+        clients: 1,
+        files_written: 1,
+        available: &[TIB; 80],
+        interrupted: 0,
+    };
+
     fn automatic() -> Layout {
         Layout::composite(&components(0))
     }
 
     /// What the MDT does, with OSTs that are all the same to the placement.
     fn grow(layout: &mut Layout, request: Extent, writers: (u32, u32), files_written: u32, available: &[u64]) {
+        let (writers, clients) = writers;
+        grow_as(layout, Situation { request, writers, clients, files_written, available, ..IDLE });
+    }
+
+    fn grow_as(layout: &mut Layout, known: Situation<'_>) {
+        let request = known.request;
         while let Some(position) = layout.pending(request.start, request.end).first().copied() {
-            let situation = Situation {
-                rest: layout.components[position].extent,
-                request,
-                size: 0,
-                expected: 0,
-                components: layout.components.len(),
-                writers: writers.0,
-                clients: writers.1,
-                files_written,
-                available,
-            };
-            let next = next_component(&situation);
+            let (rest, components) = (layout.components[position].extent, layout.components.len());
+            let next = next_component(&Situation { rest, components, ..known });
             let before = position.checked_sub(1).map(|before| &layout.components[before]);
             if before.is_some_and(|before| may_continue(before, &next)) {
                 layout.extend(position - 1, next.extent.end).unwrap();
@@ -480,13 +519,11 @@ mod tests {
             let next = next_component(&Situation {
                 rest: bytes(BEGINNING_BYTES, END_OF_FILE),
                 request: bytes(offset, offset + 1),
-                size: 0,
-                expected: 0,
-                components: 2,
                 writers,
                 clients,
                 files_written,
                 available: &vec![TIB; osts],
+                ..IDLE
             });
             assert_eq!(next.stripe_count, stripes, "{offset} {osts} {writers} {clients} {files_written}");
         }
@@ -494,35 +531,27 @@ mod tests {
 
     #[test]
     fn each_decision_says_what_made_its_count() {
-        let idle = Situation {
-            rest: bytes(BYTES_ON_MDT, END_OF_FILE),
-            request: bytes(BYTES_ON_MDT, BYTES_ON_MDT + 4096),
-            size: 0,
-            expected: 0,
-            components: 2,
-            writers: 1,
-            clients: 1,
-            files_written: 1,
-            available: &[TIB; 80],
-        };
-        let far = |offset: u64| Situation { request: bytes(offset, offset + 4096), ..idle };
+        let far = |offset: u64| Situation { request: bytes(offset, offset + 4096), ..IDLE };
         let large = bytes(BYTES_ON_MDT, BYTES_ON_MDT + MIB);
         let uneven: Vec<u64> = (0..80).map(|ost| if ost < 2 { TIB } else { 10 * MIB }).collect();
-        let in_step = Situation { size: 400 * MIB, writers: 10, clients: 10, ..idle };
+        let in_step = Situation { size: 400 * MIB, writers: 10, clients: 10, ..IDLE };
         let table = [
-            (idle, 1, Reason::Position),
+            (IDLE, 1, Reason::Position),
             (far(65 * MIB), 4, Reason::Position),
             (far(20 * GIB), 80, Reason::Position),
-            (Situation { request: large, ..idle }, 4, Reason::LargeRequests),
-            (Situation { request: large, size: 2 * GIB, ..idle }, 16, Reason::Size),
-            (Situation { size: 100 * MIB, expected: 2 * GIB, ..idle }, 16, Reason::Names),
-            (Situation { size: 100 * MIB, expected: 70 * MIB, ..idle }, 4, Reason::Size),
-            (Situation { writers: 2, ..idle }, 2, Reason::Writers),
-            (Situation { writers: 512, clients: 64, ..idle }, 80, Reason::Writers),
+            (Situation { request: large, ..IDLE }, 4, Reason::LargeRequests),
+            (Situation { request: large, size: 2 * GIB, ..IDLE }, 16, Reason::Size),
+            (Situation { size: 100 * MIB, expected: 2 * GIB, ..IDLE }, 16, Reason::Names),
+            (Situation { size: 100 * MIB, expected: 70 * MIB, ..IDLE }, 4, Reason::Size),
+            (Situation { writers: 2, ..IDLE }, 2, Reason::Writers),
+            (Situation { writers: 512, clients: 64, ..IDLE }, 80, Reason::Writers),
             (in_step, 39, Reason::OutOfStep),
             (Situation { files_written: 40, ..far(65 * MIB) }, 2, Reason::Share),
-            (Situation { request: large, files_written: 128, ..idle }, 3, Reason::Share),
+            (Situation { request: large, files_written: 128, ..IDLE }, 3, Reason::Share),
             (Situation { available: &[TIB; 3], ..far(65 * MIB) }, 3, Reason::Osts),
+            (Situation { available: &[TIB; 3], interrupted: 1, ..far(65 * MIB) }, 3, Reason::Osts),
+            (Situation { available: &[TIB; 40], interrupted: 40, ..far(20 * GIB) }, 40, Reason::Osts),
+            (Situation { available: &[TIB; 79], interrupted: 1, ..far(20 * GIB) }, 79, Reason::Position),
             (Situation { available: &uneven, ..far(65 * MIB) }, 2, Reason::Room),
         ];
         for (situation, stripes, reason) in table {
@@ -537,27 +566,18 @@ mod tests {
             rest: bytes(BEGINNING_BYTES, END_OF_FILE),
             request: bytes(BEGINNING_BYTES, 5 * MIB),
             size: 2 * GIB,
-            expected: 0,
-            components: 2,
-            writers: 1,
-            clients: 1,
-            files_written: 1,
             available: &[TIB; 20],
+            ..IDLE
         });
         assert_eq!((next.extent.end, next.stripe_count, next.stripe_bytes), (64 * MIB, 16, 2 * MIB));
     }
 
     fn of_one_writer(offset: u64, bytes: u64, osts: usize, files_written: u32) -> NextComponent {
         next_component(&Situation {
-            rest: self::bytes(BYTES_ON_MDT, END_OF_FILE),
             request: self::bytes(offset, offset + bytes),
-            size: 0,
-            expected: 0,
-            components: 2,
-            writers: 1,
-            clients: 1,
             files_written,
             available: &vec![TIB; osts],
+            ..IDLE
         })
     }
 
@@ -576,15 +596,12 @@ mod tests {
         ];
         for ((mebibytes, writers, clients, osts), stripes) in table {
             let next = next_component(&Situation {
-                rest: bytes(BYTES_ON_MDT, END_OF_FILE),
                 request: bytes(BYTES_ON_MDT, MIB),
                 size: mebibytes * MIB,
-                expected: 0,
-                components: 2,
                 writers,
                 clients,
-                files_written: 1,
                 available: &vec![TIB; osts],
+                ..IDLE
             });
             assert_eq!(next.stripe_count, stripes, "{mebibytes} {writers} {clients} {osts}");
         }
@@ -600,18 +617,7 @@ mod tests {
     #[test]
     fn names_tell_what_a_file_will_need() {
         let next = |expected: u64, files_written: u32| {
-            let situation = Situation {
-                rest: bytes(BYTES_ON_MDT, END_OF_FILE),
-                request: bytes(BYTES_ON_MDT, BYTES_ON_MDT + 4096),
-                size: 0,
-                expected,
-                components: 2,
-                writers: 1,
-                clients: 1,
-                files_written,
-                available: &[TIB; 80],
-            };
-            next_component(&situation).stripe_count
+            next_component(&Situation { expected, files_written, ..IDLE }).stripe_count
         };
         assert_eq!([0, MIB, 100 * MIB, 2 * GIB, 20 * GIB].map(|expected| next(expected, 1)), [1, 1, 4, 16, 80]);
         assert_eq!(next(20 * GIB, 8), 10);
@@ -654,13 +660,8 @@ mod tests {
             let next = next_component(&Situation {
                 rest: bytes(64 * MIB, END_OF_FILE),
                 request: bytes(64 * MIB, 65 * MIB),
-                size: 0,
-                expected: 0,
-                components: 2,
-                writers: 1,
-                clients: 1,
-                files_written: 1,
                 available,
+                ..IDLE
             });
             (next.extent.end / MIB, next.stripe_count)
         };
@@ -669,6 +670,40 @@ mod tests {
         assert_eq!(next(&[100 * MIB; 4]), (64 + 200, 4), "half of each");
         assert_eq!(next(&[100 * MIB, 10 * MIB]), (64 + 48, 1));
         assert_eq!(next(&[0; 4]).0, 64 + 4, "the last bytes are for the OSTs to refuse");
+    }
+
+    /// Half of the OSTs do not answer when the file crosses a watermark.
+    #[test]
+    fn a_short_interruption_makes_no_large_part_of_a_file_narrow() {
+        let story = |still_interrupted: u32, osts_then: usize| {
+            let mut layout = automatic();
+            let mut write = |offset: u64, available: &[u64], interrupted: u32| {
+                let request = bytes(offset, offset + 4096);
+                grow_as(&mut layout, Situation { request, size: offset, available, interrupted, ..IDLE });
+                shape(&layout)
+            };
+            write(0, &[TIB; 8], 0);
+            write(4 * MIB, &[TIB; 8], 0);
+            let narrow = write(2 * GIB, &[TIB; 4], 4);
+            assert_eq!(narrow, [(64, 1), (2048 + 256, 4)], "a second's transfer to each of four");
+            write((2048 + 256) * MIB, &vec![TIB; osts_then], still_interrupted)
+        };
+        assert_eq!(story(0, 8), [(64, 1), (2048 + 256, 4), (16 << 10, 8)], "they are back");
+        assert_eq!(story(0, 4), [(64, 1), (16 << 10, 4)], "they are dead: the same objects go on");
+        assert_eq!(story(4, 4), [(64, 1), (2048 + 512, 4)], "not known yet");
+    }
+
+    #[test]
+    fn interruptions_that_cost_few_stripes_end_no_component() {
+        let end = |osts: usize, interrupted: u32, offset: u64| {
+            let request = bytes(offset, offset + 4096);
+            let situation = Situation { request, available: &vec![TIB; osts], interrupted, ..IDLE };
+            next_component(&situation).extent.end
+        };
+        assert_eq!(end(79, 1, 20 * GIB), 256 * GIB);
+        assert_eq!(end(7, 1, 20 * GIB), 20 * GIB + 7 * 64 * MIB);
+        assert_eq!(end(7, 1, 65 * MIB), GIB, "four stripes are all it would have");
+        assert_eq!(end(1, 7, BYTES_ON_MDT), 64 * MIB);
     }
 
     #[test]
@@ -692,13 +727,16 @@ mod tests {
             writers in (1u32..=600, 1u32..=600),
             files_written in 1u32..=4096,
             available in prop::collection::vec(prop_oneof![0..=GIB, 0..=(64 * TIB)], 1..20),
+            interrupted in 0u32..=20,
         ) {
             let mut layout = automatic();
             for (offset, length) in requests {
                 let known: Vec<(u32, Extent)> =
                     layout.objects().map(|(slot, _)| (slot, layout.extent_of(slot))).collect();
                 let request = bytes(offset, offset + length);
-                grow(&mut layout, request, writers, files_written, &available);
+                let (writers, clients, available) = (writers.0, writers.1, &available[..]);
+                let known_now = Situation { request, writers, clients, files_written, available, interrupted, ..IDLE };
+                grow_as(&mut layout, known_now);
                 prop_assert_eq!(layout.validate(), Ok(()));
                 prop_assert_eq!(layout.coverage(offset, length), Coverage::Complete);
                 prop_assert!(is_automatic(&layout));

@@ -165,6 +165,7 @@ pub fn automatic(hardware: &Hardware, job: &Job) -> Estimate {
             clients: if job.shared { job.clients } else { 1 },
             files_written: if job.shared { 1 } else { job.processes },
             available: &free,
+            interrupted: 0,
         });
         let end = next.extent.end.min(bytes);
         match layout.last_mut() {

@@ -20,7 +20,7 @@ pub mod text;
 
 pub use component::{Backing, Component, ComponentId, END_OF_FILE, Extent, Location};
 pub use layout::{Coverage, Form, Layout, LayoutError};
-pub use placement::{Placement, PlacementError, PlacementPolicy, TargetStatus, preferred};
+pub use placement::{Placement, PlacementError, PlacementPolicy, TargetStatus, awaited, preferred};
 pub use plain::{PlainLayout, PlainLayoutError};
 pub use range::{ObjectRange, Piece};
 pub use reason::Reason;

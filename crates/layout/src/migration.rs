@@ -67,6 +67,7 @@ fn moved_us(hardware: &Hardware, size: u64, available: &[u64]) -> u64 {
             clients: 1,
             files_written: 1,
             available,
+            interrupted: 0,
         });
         let end = next.extent.end.min(size);
         us = us.saturating_add(cost::one_client_us(hardware, end - start, next.stripe_count, next.stripe_count));

@@ -179,6 +179,11 @@ fn last_resort<'a>(
     if matches!(count, ResolvedCount::All | ResolvedCount::PerOst(_)) {
         return Vec::new();
     }
+    awaited(targets, policy)
+}
+
+/// The targets that would be preferred, were their connections not interrupted at the moment.
+pub fn awaited<'a>(targets: &'a [TargetStatus], policy: &PlacementPolicy) -> Vec<&'a TargetStatus> {
     let preferred = preferred(targets, policy);
     let has_room = |target: &&TargetStatus| target.exclusion().is_none() && target.shortage(policy) == Shortage::None;
     let usable = targets.iter().filter(|target| target.interrupted).filter(has_room);

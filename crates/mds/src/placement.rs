@@ -162,6 +162,11 @@ impl Targets {
         preferred.map(|status| (status.index, status.bytes_available)).collect()
     }
 
+    /// How many OSTs would be among these, were their connections not interrupted at the moment.
+    pub fn awaited(&self, policy: &PlacementPolicy) -> u32 {
+        u32::try_from(layout::awaited(&self.statuses(), policy).len()).unwrap_or(u32::MAX)
+    }
+
     /// Whether new objects go to each of these OSTs, and it has this many bytes free.
     pub fn have_room(&self, osts: &[OstIndex], bytes: u64, policy: &PlacementPolicy) -> bool {
         let available = self.available(None, policy);
@@ -242,7 +247,9 @@ mod tests {
         let policy = PlacementPolicy::default();
         assert_eq!(targets.available(None, &policy), [(OstIndex(1), 900 << 20)]);
         assert!(!targets.have_room(&[OstIndex(0)], 1, &policy), "nor does a file grow there");
+        assert_eq!(targets.awaited(&policy), 1, "but a file is not narrow for long because of it");
         targets.lost(OstIndex(1));
+        assert_eq!(targets.awaited(&policy), 0, "it is all there is");
         assert_eq!(place(&mut targets), Ok(vec![OstIndex(0)]), "a short interruption makes no lack of space");
         targets.report(OstIndex(0), report(900), NOW);
         assert_eq!(place(&mut targets), Ok(vec![OstIndex(0)]));

@@ -124,6 +124,7 @@ impl Transaction<'_> {
             clients: growth.writers.clients,
             files_written: growth.writers.files,
             available: &available,
+            interrupted: self.volatile.targets.awaited(&policy),
         });
         if let Some(before) = position.checked_sub(1)
             && automatic::may_continue(&layout.components[before], &next)
