@@ -51,7 +51,7 @@ pub trait Target: Send + Sync {
 }
 
 /// An open file.
-pub trait TargetFile: Send {
+pub trait TargetFile: Send + Sync {
     /// Writes all of `data`.
     fn write_at(&self, data: &Bytes, offset: u64) -> io::Result<()>;
     /// Fills `buffer`; an end before is an error.

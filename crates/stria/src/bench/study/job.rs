@@ -14,7 +14,6 @@ use bytes::Bytes;
 use client::control::ControlRequest;
 use lab::study::{Job, Outcome, Pattern, Segment, Striping};
 use layout::LayoutSpec;
-use parking_lot::Mutex;
 
 use super::{
     interposed::{Interposed, Part},
@@ -158,19 +157,23 @@ pub fn measure<T>(
     outcomes.and_then(|outcomes| removed.map(|()| outcomes))
 }
 
-/// Writes, then reads everything.
+/// Writes, then reads everything. All have written before the first syncs: for an fsync Linux waits until no write to the
+/// file is under way through its mount, and holds others back meanwhile, and here all tasks share a mount.
 pub fn run(job: &Job, files: &Files) -> io::Result<Vec<Outcome>> {
     let pattern = |index: usize| (index % 251) as u8 | 1;
     let data = Bytes::from_iter((0..job.transfer_bytes as usize).map(pattern));
     if job.pattern == Pattern::Shared {
         files.set_length(job)?;
     }
-    let written = each_task(job, files, |file, rank| {
-        job.transfers(rank).try_for_each(|(offset, bytes)| file.write_at(&data.slice(..bytes as usize), offset))?;
-        file.sync()
+    let opened = open_all(job, files)?;
+    let written = at_once(&opened, |file, rank| {
+        job.transfers(rank).try_for_each(|(offset, bytes)| file.write_at(&data.slice(..bytes as usize), offset))
     })?;
+    let synced = at_once(&opened, |file, _| file.sync())?;
+    close_all(opened)?;
     drop_caches();
-    let read = each_task(job, files, |file, rank| {
+    let opened = open_all(job, files)?;
+    let read = at_once(&opened, |file, rank| {
         let mut buffer = vec![0; job.transfer_bytes as usize];
         job.transfers(rank).try_for_each(|(offset, bytes)| {
             let buffer = &mut buffer[..bytes as usize];
@@ -182,26 +185,30 @@ pub fn run(job: &Job, files: &Files) -> io::Result<Vec<Outcome>> {
             }
         })
     })?;
+    close_all(opened)?;
     let outcome = |phase, time: Duration| {
         let operations = (0..job.tasks).map(|rank| job.transfers(rank).count() as u64).sum();
         Outcome { job: job.name.clone(), phase, bytes: job.bytes(), operations, seconds: time.as_secs_f64() }
     };
-    Ok(vec![outcome("write", written), outcome("read", read)])
+    Ok(vec![outcome("write", written + synced), outcome("read", read)])
 }
 
-/// Lets all tasks work at once. Each has its file open before any begins, as with MPI and in virtual time; opening is not timed.
-fn each_task(
-    job: &Job,
-    files: &Files,
-    transfer: impl Fn(&dyn TargetFile, u32) -> io::Result<()> + Sync,
+/// Opens its file for each task, before any begins, as with MPI and in virtual time: opening is not timed.
+fn open_all(job: &Job, files: &Files) -> io::Result<Vec<Box<dyn TargetFile>>> {
+    (0..job.tasks).map(|rank| files.open(job.place(rank).0)).collect()
+}
+
+/// Lets all tasks work at once, each with its file.
+fn at_once(
+    opened: &[Box<dyn TargetFile>],
+    work: impl Fn(&dyn TargetFile, u32) -> io::Result<()> + Sync,
 ) -> io::Result<Duration> {
-    let open = |rank| Ok(Mutex::new(Some(files.open(job.place(rank).0)?)));
-    let opened: Vec<_> = (0..job.tasks).map(open).collect::<io::Result<_>>()?;
-    workers::run(job.tasks as usize, |rank| {
-        let file = opened[rank].lock().take().expect("each rank works once");
-        transfer(&*file, rank as u32)?;
-        file.close()
-    })
+    workers::run(opened.len(), |rank| work(&*opened[rank], rank as u32))
+}
+
+/// Closes the files of all tasks.
+fn close_all(opened: Vec<Box<dyn TargetFile>>) -> io::Result<()> {
+    opened.into_iter().try_for_each(|file| file.close())
 }
 
 #[cfg(test)]
