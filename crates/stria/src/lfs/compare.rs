@@ -26,6 +26,11 @@ impl Compare {
         Some(Self { wanted, value: value(text)?, negated: false })
     }
 
+    /// The opposite, if `negated`.
+    pub fn negated(self, negated: bool) -> Self {
+        Self { negated: self.negated != negated, ..self }
+    }
+
     /// Whether `found` is as wanted.
     pub fn matches(&self, found: u64) -> bool {
         (found.cmp(&self.value) == self.wanted) != self.negated

@@ -1,4 +1,5 @@
-//! Which components of a layout a command is about: `-I`, `--component-start`, `-E`, `--component-flags`. Pure.
+//! Which components of a layout a command is about: `-I`, `--component-start`, `-E`, `--component-flags`, `--mirror-id`,
+//! `--mirror-index`. Pure.
 
 use layout::text::Row;
 
@@ -7,6 +8,10 @@ use super::{compare::Compare, layout_options::component_end, options::Parsed};
 /// Flags that components can have; of these only `init` and `extension` ever are set here.
 const FLAGS: &[&str] =
     &["init", "extension", "stale", "prefer", "prefrd", "prefwr", "offline", "nosync", "parity", "compress"];
+
+/// Number and place of the mirror that every component belongs to: there is one, and it is none of those that mirrored files
+/// count from 1.
+const NO_MIRROR: u64 = 0;
 
 /// Flags that a component shall have, and shall not have (`^`).
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -41,15 +46,16 @@ pub struct ComponentFilter {
     start: Option<Compare>,
     end: Option<Compare>,
     flags: Option<FlagMatch>,
+    mirror: Option<Compare>,
 }
 
 impl ComponentFilter {
-    /// From options that have values; the value that is wrong is the error.
+    /// From options that have values; the error says which value is wrong.
     pub fn new(parsed: &Parsed) -> Result<Self, String> {
         let mut filter = Self::default();
         for (name, value, negated) in parsed.with_negation() {
             let Some(value) = value else { continue };
-            let wrong = || value.to_owned();
+            let wrong = || format!("'{value}' is not a value of a component");
             match name {
                 "component-id" => {
                     filter.id = Some(Compare::parse(value, negated, |text| text.parse().ok()).ok_or_else(wrong)?);
@@ -60,11 +66,27 @@ impl ComponentFilter {
                 "component-end" => {
                     filter.end = Some(Compare::parse(value, negated, position).ok_or_else(wrong)?);
                 }
-                "component-flags" => filter.flags = Some(FlagMatch::parse(value, negated)?),
+                "component-flags" => {
+                    filter.flags =
+                        Some(FlagMatch::parse(value, negated).map_err(|flag| format!("'{flag}' is not a flag"))?);
+                }
+                "mirror-id" => filter.by_mirror("mirror ID", value, negated)?,
+                "mirror-index" => filter.by_mirror("mirror index", value, negated)?,
                 _ => {}
             }
         }
         Ok(filter)
+    }
+
+    /// By a number of mirrors, of which 0 is none.
+    fn by_mirror(&mut self, name: &str, value: &str, negated: bool) -> Result<(), String> {
+        let number = |text: &str| text.parse::<u16>().ok().map(u64::from);
+        let compare = Compare::parse_count(value, number).filter(|_| negated || value != "0");
+        let compare = compare.ok_or_else(|| format!("invalid {name} '{value}'"))?;
+        if self.mirror.replace(compare.negated(negated)).is_some() {
+            return Err("can't specify both mirror index and mirror ID".to_owned());
+        }
+        Ok(())
     }
 
     /// Whether it lets everything pass.
@@ -79,6 +101,7 @@ impl ComponentFilter {
             && compare(&self.start, row.extent.start)
             && compare(&self.end, row.extent.end)
             && self.flags.as_ref().is_none_or(|flags| flags.matches(row))
+            && compare(&self.mirror, NO_MIRROR)
     }
 }
 
@@ -102,6 +125,8 @@ mod tests {
         option('E', &["component-end"], Takes::OptionalValue),
         long_option(&["component-start"], Takes::OptionalValue),
         long_option(&["component-flags"], Takes::OptionalValue),
+        long_option(&["mirror-id"], Takes::Value),
+        long_option(&["mirror-index"], Takes::Value),
         long_option(&["!"], Takes::Nothing),
     ];
 
@@ -136,6 +161,11 @@ mod tests {
             ("! --component-flags=init", &[3]),
             ("--component-flags=stale", &[]),
             ("--component-flags=init --component-start=16M", &[2]),
+            ("--mirror-id=1", &[]),
+            ("--mirror-index 1", &[]),
+            ("--mirror-index=-1", &[1, 2, 3]),
+            ("! --mirror-id 1", &[1, 2, 3]),
+            ("--mirror-id=+0", &[]),
         ] {
             assert_eq!(passing(words), expected, "{words}");
         }
@@ -143,7 +173,14 @@ mod tests {
 
     #[test]
     fn wrong_values_are_named() {
-        for (words, wrong) in [("-Ix", "x"), ("--component-start=abc", "abc"), ("--component-flags=init,foo", "foo")] {
+        for (words, wrong) in [
+            ("-Ix", "'x' is not a value of a component"),
+            ("--component-start=abc", "'abc' is not a value of a component"),
+            ("--component-flags=init,foo", "'foo' is not a flag"),
+            ("--mirror-id=0", "invalid mirror ID '0'"),
+            ("--mirror-index=65536", "invalid mirror index '65536'"),
+            ("--mirror-index=1 --mirror-id=1", "can't specify both mirror index and mirror ID"),
+        ] {
             let words: Vec<OsString> = words.split_whitespace().map(OsString::from).collect();
             let filter = ComponentFilter::new(&parse(OPTIONS, &words).unwrap());
             assert_eq!(filter, Err(wrong.to_owned()));

@@ -46,8 +46,8 @@ const OPTIONS: &[OptionSpec] = &[
     long_option(&["component-count", "comp-count"], Takes::Nothing),
     long_option(&["component-start", "comp-start"], Takes::OptionalValue),
     long_option(&["component-flags", "comp-flags"], Takes::OptionalValue),
-    long_option(&["mirror-id"], Takes::Nothing),
-    long_option(&["mirror-index"], Takes::Nothing),
+    long_option(&["mirror-id"], Takes::Value),
+    long_option(&["mirror-index"], Takes::Value),
     long_option(&["hex-idx"], Takes::Nothing),
     long_option(&[NOT], Takes::Nothing),
     long_option(&["help"], Takes::Nothing),
@@ -58,8 +58,6 @@ const FIELDS: &[(&str, &str)] = &[
     ("component-count", "lcm_entry_count:   "),
     ("mirror-count", "lcm_mirror_count:  "),
     ("component-id", "lcme_id:             "),
-    ("mirror-id", "lcme_mirror_id:      "),
-    ("mirror-index", "lcme_mirror_index:   "),
     ("component-flags", "lcme_flags:          "),
     ("component-start", "lcme_extent.e_start: "),
     ("component-end", "lcme_extent.e_end:   "),
@@ -86,14 +84,15 @@ One value, of files of components that of the last component that has objects:
   -i, --stripe-index   OST of the first stripe      -L, --layout        pattern
   -m, --mdt-index      MDT that holds the inode     -F, --fid           file identifier
   -g, --generation     generation of the layout     -p, --pool          pool
-  -N, --mirror-count   number of mirrors            -z, --extension-size
-      --mirror-id      --component-count            -I, --component-id
-      --component-start                             -E, --component-end
-      --component-flags
+  -N, --mirror-count   number of mirrors            -I, --component-id
+      --component-count                             -E, --component-end
+      --component-start                             -z, --extension-size: step of the first component
+      --component-flags                                 that is still to grow; 0: there is none
 
 With a value, as in -I2 or --component-start=+16M, these show only the components that have it:
--I, --component-start, -E, --component-flags. +N is more than N, -N less; ! before the option means
-all others. Flags are init, extension; ^init means without init.
+-I, --component-start, -E, --component-flags, --mirror-id, --mirror-index. +N is more than N, -N
+less; ! before the option means all others. Flags are init, extension; ^init means without init.
+No file has mirrors yet: number and index of the mirror are 0 everywhere.
 
   -O, --ost INDEX      only files with an object on this OST (index or name)
   -d, --directory      the directory itself, not what is in it
@@ -132,19 +131,7 @@ pub fn run(arguments: &[OsString], output: &mut dyn Write) -> Outcome {
     if parsed.operands.is_empty() {
         return Err(Failure::new(USAGE, "error: getstripe: no filename|pathname"));
     }
-    let query = Query {
-        style: Style {
-            hexadecimal: parsed.has("hex-idx"),
-            verbose: parsed.has("verbose"),
-            quiet: parsed.has("quiet"),
-            yaml: parsed.has("yaml"),
-        },
-        fields: FIELDS.iter().copied().filter(|(name, _)| is_switch(&parsed, name)).collect(),
-        components: ComponentFilter::new(&parsed)
-            .map_err(|value| Failure::new(USAGE, format!("lfs getstripe: '{value}' is not a value of a component")))?,
-        ost: parsed.value("obd").map(ost_index).transpose()?,
-        parsed: &parsed,
-    };
+    let query = Query::new(&parsed)?;
     for operand in &parsed.operands {
         query.show(Path::new(operand), output)?;
     }
@@ -187,7 +174,23 @@ fn find(directory: &Path, subject: Subject) -> Result<Found, Errno> {
     }
 }
 
-impl Query<'_> {
+impl<'a> Query<'a> {
+    fn new(parsed: &'a Parsed) -> Result<Self, Failure> {
+        let components = ComponentFilter::new(parsed);
+        Ok(Self {
+            style: Style {
+                hexadecimal: parsed.has("hex-idx"),
+                verbose: parsed.has("verbose"),
+                quiet: parsed.has("quiet"),
+                yaml: parsed.has("yaml"),
+            },
+            fields: FIELDS.iter().copied().filter(|(name, _)| is_switch(parsed, name)).collect(),
+            components: components.map_err(|problem| Failure::new(USAGE, format!("lfs getstripe: {problem}")))?,
+            ost: parsed.value("obd").map(ost_index).transpose()?,
+            parsed,
+        })
+    }
+
     fn show(&self, path: &Path, output: &mut dyn Write) -> Outcome {
         let found = channel::subject(path).and_then(|(directory, subject)| find(&directory, subject));
         let found = found.map_err(|errno| failure(path, errno))?;
@@ -290,7 +293,8 @@ impl Query<'_> {
         print(output, format_args!("{}", text::composite(&shown, self.style)))
     }
 
-    /// Fields of the components that are asked for; if none are, of the last one that `counts`.
+    /// Fields of the components that are asked for; if none are, of the last one that `counts`, but the extension size, which
+    /// no component with objects has: that is of the first one that is room for another, as Lustre shows it.
     fn print_rows(
         &self,
         about: &About,
@@ -305,11 +309,15 @@ impl Query<'_> {
         if rows.is_empty() {
             return self.print_fields(output, |field| about.value(field).unwrap_or_default());
         }
+        let room = rows.iter().find(|row| row.extension && self.components.is_open());
         for (position, row) in chosen.into_iter().enumerate() {
             if position > 0 {
                 print(output, format_args!("\n"))?;
             }
-            self.print_fields(output, |field| about.value(field).unwrap_or_else(|| value_of(row, about, field)))?;
+            self.print_fields(output, |field| {
+                let row = room.filter(|_| field == "extension-size").unwrap_or(row);
+                about.value(field).unwrap_or_else(|| value_of(row, about, field))
+            })?;
         }
         Ok(())
     }
@@ -364,7 +372,6 @@ impl About {
 fn value_of(row: &Row, about: &About, field: &str) -> String {
     match field {
         "component-id" => row.id.map_or("N/A".to_owned(), |id| id.0.to_string()),
-        "mirror-id" | "mirror-index" => "0".to_owned(),
         "component-flags" => row.flags().to_owned(),
         "component-start" => row.extent.start.to_string(),
         "component-end" => text::end(row.extent.end),
@@ -392,6 +399,8 @@ fn sorted_names(directory: &Path) -> std::io::Result<Vec<(std::ffi::OsString, bo
 
 #[cfg(test)]
 mod tests {
+    use layout::{BackingSpec, ComponentSpec, END_OF_FILE, PlainLayout, StripeCount, StripeSpec};
+
     use super::*;
 
     #[test]
@@ -403,12 +412,39 @@ mod tests {
     }
 
     #[test]
+    fn the_extension_size_is_that_of_the_first_component_with_room() {
+        let striped = |count| StripeSpec { stripe_count: StripeCount::Exactly(count), ..StripeSpec::default() };
+        let mut layout = Layout::composite(&[
+            ComponentSpec { end: 1 << 30, backing: BackingSpec::Extended(striped(1), 64 << 20) },
+            ComponentSpec { end: END_OF_FILE, backing: BackingSpec::Extended(striped(4), 128 << 20) },
+        ]);
+        let shown = |layout: &Layout, words: &[&str]| {
+            let words: Vec<OsString> = words.iter().map(OsString::from).collect();
+            let parsed = parse(OPTIONS, &words).unwrap();
+            let (rows, mut output) = (text::rows(layout), Vec::new());
+            let about = About { inode: InodeNumber(1), generation: 1, form: layout.form, components: rows.len() };
+            Query::new(&parsed).unwrap().print_rows(&about, &rows, Row::is_instantiated, &mut output).unwrap();
+            String::from_utf8(output).unwrap()
+        };
+        assert_eq!(shown(&layout, &["-z"]), "67108864\n");
+        layout.extend(0, 64 << 20).unwrap();
+        let plain = PlainLayout { stripe_bytes: 65536, osts: vec![OstIndex(0)] };
+        layout.instantiate(0, plain, striped(1)).unwrap();
+        assert_eq!(shown(&layout, &["-z"]), "67108864\n", "the component with objects has none of its own");
+        assert_eq!(shown(&layout, &["-cz"]), "lmm_stripe_count:  1\nlmm_extension_size: 67108864\n");
+        assert_eq!(shown(&layout, &["-z", "-I1"]), "0\n");
+        let ids = shown(&layout, &["-I", "--component-flags=extension"]);
+        assert_eq!(shown(&layout, &["-z", "--component-flags=extension"]), "67108864\n\n134217728\n", "{ids}");
+    }
+
+    #[test]
     fn wrong_command_lines_fail_as_in_lustre() {
         let fail = |words: &[&str]| {
             let arguments: Vec<OsString> = words.iter().map(OsString::from).collect();
             run(&arguments, &mut Vec::new()).unwrap_err()
         };
         assert_eq!(fail(&[]), Failure::new(4, "error: getstripe: no filename|pathname"));
+        assert_eq!(fail(&["--mirror-id=0", "f"]), Failure::new(4, "lfs getstripe: invalid mirror ID '0'"));
         let missing = fail(&["/nonexistent/nofile"]);
         let words = "lfs: getstripe for '/nonexistent/nofile' failed: No such file or directory";
         assert_eq!(missing, Failure::new(2, words));

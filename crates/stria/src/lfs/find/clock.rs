@@ -49,28 +49,62 @@ pub fn moment(time: SystemTime) -> Moment {
     }
 }
 
-/// Reads an age; seconds, and the length of its unit. Without a unit: days.
-pub fn age(text: &str) -> Option<(u64, u64)> {
-    let digits = text.bytes().take_while(u8::is_ascii_digit).count();
-    let unit = match &text[digits..] {
-        "s" => 1,
-        "m" => 60,
-        "h" => 3600,
-        "" | "d" => 86400,
-        "w" => 7 * 86400,
-        "y" => 365 * 86400,
-        _ => return None,
-    };
-    let number: u64 = text[..digits].parse().ok()?;
-    Some((number.checked_mul(unit).filter(|seconds| i64::try_from(*seconds).is_ok())?, unit))
+/// Seconds of a day.
+const DAY: u64 = 86400;
+/// Seconds of a minute.
+pub const MINUTE: u64 = 60;
+
+/// Reads an age; seconds, and the length of its smallest unit. Several units add up, as in `8h20m`; without one it is a number
+/// of `bare_unit`s.
+fn age_in(text: &str, bare_unit: u64) -> Option<(u64, u64)> {
+    let (mut sum, mut smallest, mut rest) = (0_u64, u64::MAX, text);
+    while smallest == u64::MAX || !rest.is_empty() {
+        let digits = rest.bytes().take_while(u8::is_ascii_digit).count();
+        let unit = match rest[digits..].chars().next() {
+            Some('s') => 1,
+            Some('m') => MINUTE,
+            Some('h') => 60 * MINUTE,
+            Some('d') => DAY,
+            Some('w') => 7 * DAY,
+            Some('y') => 365 * DAY,
+            // Only the last number may be without a unit, and only if it is the only one.
+            None if rest.len() == text.len() => bare_unit,
+            _ => return None,
+        };
+        let number: u64 = rest[..digits].parse().ok()?;
+        sum = sum.checked_add(number.checked_mul(unit)?)?;
+        smallest = smallest.min(unit);
+        rest = rest.get(digits + 1..).unwrap_or_default();
+    }
+    i64::try_from(sum).is_ok().then_some((sum, smallest))
 }
 
-/// Reads a point in time: `@` and seconds, or local time as `2026-01-31[ 12:00[:00]]`.
+/// [`age_in`] days.
+pub fn age(text: &str) -> Option<(u64, u64)> {
+    age_in(text, DAY)
+}
+
+/// [`age_in`] minutes.
+pub fn age_in_minutes(text: &str) -> Option<(u64, u64)> {
+    age_in(text, MINUTE)
+}
+
+/// Reads a point in time: seconds since 1970, with or without `@`, or local time as `2026-01-31[ 12:00[:00]]`, or today's
+/// `12:00[:00]`.
 pub fn point(text: &str) -> Option<Moment> {
-    if let Some(seconds) = text.strip_prefix('@') {
-        return Some((seconds.parse().ok()?, 0));
+    let seconds = text.strip_prefix('@').unwrap_or(text);
+    if let Ok(seconds) = seconds.parse() {
+        return Some((seconds, 0));
     }
-    let (date, time) = text.split_once([' ', 'T']).unwrap_or((text, "0:0"));
+    let today;
+    let (date, time) = match text.split_once([' ', 'T']) {
+        Some((date, time)) => (date, time),
+        None if text.contains(':') => {
+            today = self::today();
+            (&*today, text)
+        }
+        None => (text, "0:0"),
+    };
     let date: Vec<i32> = date.split('-').map(|part| part.parse().ok()).collect::<Option<_>>()?;
     let time: Vec<i32> = time.split(':').map(|part| part.parse().ok()).collect::<Option<_>>()?;
     let ([year, month, day], [hour, minute, ..]) = (&date[..], &time[..]) else { return None };
@@ -89,6 +123,17 @@ pub fn point(text: &str) -> Option<Moment> {
         && time.len() <= 3;
     // SAFETY: the struct is ours and filled.
     valid.then(|| (unsafe { libc::mktime(&mut broken) }, 0))
+}
+
+/// Today's local date, as `2026-01-31`.
+fn today() -> String {
+    let (now, _) = moment(SystemTime::now());
+    // SAFETY: all fields are numbers and a pointer; localtime_r fills them.
+    let mut broken: libc::tm = unsafe { std::mem::zeroed() };
+    // SAFETY: both pointers are to live values, for the call only. If it fails, the date is none and is refused.
+    unsafe { libc::localtime_r(&now, &mut broken) };
+    let libc::tm { tm_year, tm_mon, tm_mday, .. } = broken;
+    format!("{}-{}-{tm_mday}", i64::from(tm_year) + 1900, tm_mon + 1)
 }
 
 /// Local time in the manner of ctime(3), as find(1) prints it: `Sat Jan 31 12:00:00.0000000000 2026`.
@@ -117,19 +162,30 @@ mod tests {
         assert_eq!(age("2"), Some((2 * 86400, 86400)));
         assert_eq!(age("90s"), Some((90, 1)));
         assert_eq!(age("1w"), Some((7 * 86400, 7 * 86400)));
-        for wrong in ["", "d", "2x", "-1", "99999999999999999999", "9223372036854775807y"] {
+        assert_eq!(age("8h20m"), Some((500 * 60, 60)));
+        assert_eq!(age("1y2d3s"), Some((367 * 86400 + 3, 1)));
+        assert_eq!((age("0"), age("0s")), (Some((0, 86400)), Some((0, 1))));
+        assert_eq!((age_in_minutes("5"), age_in_minutes("1h")), (Some((300, 60)), Some((3600, 3600))));
+        let huge = "9223372036854775807s1s";
+        for wrong in
+            ["", "d", "2x", "-1", "1d2", "1dd", "1\u{e4}", "99999999999999999999", "9223372036854775807y", huge]
+        {
             assert_eq!(age(wrong), None, "{wrong}");
         }
     }
 
     #[test]
     fn points_are_read_as_they_are_shown() {
-        assert_eq!(point("@12"), Some((12, 0)));
+        assert_eq!((point("@12"), point("12")), (Some((12, 0)), Some((12, 0))));
+        let at = |text| point(text).map(|(seconds, _)| seconds).unwrap();
+        assert_eq!(at("10:30:15") - at("10:30"), 15, "today");
         let noon = point("2026-01-31 12:00:00").unwrap();
         assert_eq!(shown(noon), "Sat Jan 31 12:00:00.0000000000 2026");
         assert_eq!(point("2026-01-31T12:00"), Some(noon));
         assert_eq!(point("2026-01-31").map(|(start, _)| noon.0 - start), Some(12 * 3600));
-        for wrong in ["", "yesterday", "2026-13-01", "2026-01-31 25:00", "2026-01", "2026-01-31 1:2:3:4"] {
+        for wrong in
+            ["", "yesterday", "2026-13-01", "2026-01-31 25:00", "2026-01", "2026-01-31 1:2:3:4", "25:00", "1:2:3:4"]
+        {
             assert_eq!(point(wrong), None, "{wrong}");
         }
     }

@@ -24,6 +24,10 @@ const OPTIONS: &[OptionSpec] = &[
     option('M', &["mtime"], Takes::Value),
     option('C', &["ctime"], Takes::Value),
     option('B', &["btime", "Btime"], Takes::Value),
+    long_option(&["amin"], Takes::Value),
+    long_option(&["mmin"], Takes::Value),
+    long_option(&["cmin"], Takes::Value),
+    long_option(&["bmin", "Bmin"], Takes::Value),
     option('n', &["name"], Takes::Value),
     option('t', &["type"], Takes::Value),
     option('s', &["size"], Takes::Value),
@@ -65,22 +69,22 @@ const OPTIONS: &[OptionSpec] = &[
     long_option(&["help"], Takes::Nothing),
     long_option(&["newer"], Takes::Value),
     long_option(&["neweraa"], Takes::Value),
-    long_option(&["neweraB"], Takes::Value),
+    long_option(&["neweraB", "newerab"], Takes::Value),
     long_option(&["newerac"], Takes::Value),
     long_option(&["neweram"], Takes::Value),
     long_option(&["newerat"], Takes::Value),
-    long_option(&["newerBa"], Takes::Value),
-    long_option(&["newerBB"], Takes::Value),
-    long_option(&["newerBc"], Takes::Value),
-    long_option(&["newerBm"], Takes::Value),
-    long_option(&["newerBt"], Takes::Value),
+    long_option(&["newerBa", "newerba"], Takes::Value),
+    long_option(&["newerBB", "newerBb", "newerbB", "newerbb"], Takes::Value),
+    long_option(&["newerBc", "newerbc"], Takes::Value),
+    long_option(&["newerBm", "newerbm"], Takes::Value),
+    long_option(&["newerBt", "newerbt"], Takes::Value),
     long_option(&["newerca"], Takes::Value),
-    long_option(&["newercB"], Takes::Value),
+    long_option(&["newercB", "newercb"], Takes::Value),
     long_option(&["newercc"], Takes::Value),
     long_option(&["newercm"], Takes::Value),
     long_option(&["newerct"], Takes::Value),
     long_option(&["newerma"], Takes::Value),
-    long_option(&["newermB"], Takes::Value),
+    long_option(&["newermB", "newermb"], Takes::Value),
     long_option(&["newermc"], Takes::Value),
     long_option(&["newermm"], Takes::Value),
     long_option(&["newermt"], Takes::Value),
@@ -93,13 +97,16 @@ Shows everything below DIRECTORY that passes all tests. N is equal to, +N more t
 ! negates the test behind it. Long options may begin with one dash.
 
   -A, --atime [+-]N[smhdwy]     last read, changed (-M, --mtime), attributes changed (-C, --ctime),
-                                made (-B, --btime) so long ago; without a unit: days
+                                made (-B, --btime) so long ago; without a unit: days, with --amin,
+                                --mmin, --cmin, --bmin minutes. Units add up, as in 8h20m, and ages
+                                are rounded down to the smallest: +1 is 2 days and more, +24h 25 hours
       --newer[XY] FILE          changed later than FILE; X of what is found, Y of FILE: a, B, c, m;
-                                Y is t: FILE is a time, '2026-01-31 12:00:00' or '@' and seconds
+                                Y is t: FILE is a time, '2026-01-31 12:00:00', '12:00' of today, or
+                                seconds since 1970
   -n, --name PATTERN            name, with *, ? and [..]
   -t, --type [bcdflps],..       kind
-  -s, --size [+-]N[KMGTPE]      size; N with a unit is rounded up to it
-  -b, --blocks [+-]N[KMGTPE]    space in use; without a unit: blocks of 512 bytes
+  -s, --size [+-]N[bKMGTPE]     size, rounded up to the unit: -1M is an empty file, 1M one of up to 1 MiB
+  -b, --blocks [+-]N[bKMGTPE]   space in use, likewise; without a unit: blocks of 512 bytes
   -u, --uid, -U, --user USER    owner, by number or name; -g, --gid, -G, --group: group
       --perm [-/]MODE           permission bits: exactly, - all of, / any of them; octal or symbolic
       --links [+-]N             number of names

@@ -37,20 +37,23 @@ impl Rounded {
         Some(Self { wanted, limit, unit })
     }
 
-    /// Sizes are rounded up.
+    /// Sizes are rounded up: a file of one byte has a size of 1M, and is not smaller than that.
     fn matches_size(&self, found: u64) -> bool {
+        let next = found.saturating_add(self.unit);
         match self.wanted {
-            Ordering::Equal => found <= self.limit && found.saturating_add(self.unit) > self.limit,
-            wanted => found.cmp(&self.limit) == wanted,
+            Ordering::Less => next <= self.limit,
+            Ordering::Equal => found <= self.limit && next > self.limit,
+            Ordering::Greater => found > self.limit,
         }
     }
 
-    /// Ages are rounded down.
+    /// Ages are rounded down: a file of 36 hours has an age of one day, and is not older than that.
     fn matches_age(&self, seconds: i64) -> bool {
-        let (limit, unit) = (self.limit as i64, self.unit as i64);
+        let (limit, next) = (self.limit as i64, (self.limit as i64).saturating_add(self.unit as i64));
         match self.wanted {
-            Ordering::Equal => seconds >= limit && seconds < limit.saturating_add(unit),
-            wanted => seconds.cmp(&limit) == wanted,
+            Ordering::Less => seconds < limit,
+            Ordering::Equal => seconds >= limit && seconds < next,
+            Ordering::Greater => seconds >= next,
         }
     }
 }
@@ -161,11 +164,16 @@ fn test(name: &str, value: &str) -> Option<Test> {
     let number = |text: &str| text.parse().ok();
     let bytes = |text: &str| sized(text, 1);
     let age = |clock| Rounded::parse(value, clock::age).map(|rounded| Test::Age(clock, rounded));
+    let minutes = |clock| Rounded::parse(value, clock::age_in_minutes).map(|rounded| Test::Age(clock, rounded));
     Some(match name {
         "atime" => age(Clock::Access)?,
         "mtime" => age(Clock::Modification)?,
         "ctime" => age(Clock::Change)?,
         "btime" => age(Clock::Birth)?,
+        "amin" => minutes(Clock::Access)?,
+        "mmin" => minutes(Clock::Modification)?,
+        "cmin" => minutes(Clock::Change)?,
+        "bmin" => minutes(Clock::Birth)?,
         "name" => Test::Name(CString::new(value).ok()?),
         "type" => Test::Types(value.split(',').map(kind).collect::<Option<_>>()?),
         "size" => Test::Size(Rounded::parse(value, bytes)?),
@@ -214,6 +222,14 @@ fn layout_test(name: &str, value: &str) -> Option<Test> {
 fn sized(text: &str, bare_unit: u64) -> Option<(u64, u64)> {
     match text.parse::<u64>() {
         Ok(number) => Some((number.checked_mul(bare_unit)?, bare_unit)),
+        // Blocks, as `b` means in find(1).
+        Err(_)
+            if text.ends_with('b')
+                && text.len() > 1
+                && text[..text.len() - 1].bytes().all(|byte| byte.is_ascii_digit()) =>
+        {
+            Some((text[..text.len() - 1].parse::<u64>().ok()?.checked_mul(512)?, 512))
+        }
         Err(_) => {
             let letters = text.trim_start_matches(|letter: char| letter.is_ascii_digit());
             Some((size::parse(text, false)?, size::parse(&format!("1{letters}"), false)?))
@@ -378,7 +394,8 @@ mod unit {
         let matches = |text: &str, found| Rounded::parse(text, |text| sized(text, 1)).unwrap().matches_size(found);
         assert!(matches("1M", 1) && matches("1M", 1 << 20) && !matches("1M", (1 << 20) + 1) && !matches("1M", 0));
         assert!(matches("+1M", (1 << 20) + 1) && !matches("+1M", 1 << 20));
-        assert!(matches("-1M", (1 << 20) - 1) && !matches("-1M", 1 << 20));
+        assert!(matches("-1M", 0) && !matches("-1M", 1), "one byte is rounded up to a MiB");
+        assert!(matches("-2M", 1 << 20) && !matches("-2M", (1 << 20) + 1) && matches("-7", 6) && !matches("-7", 7));
         assert!(matches("7", 7) && !matches("7", 6) && matches("0", 0));
     }
 
@@ -386,7 +403,9 @@ mod unit {
     fn ages_are_rounded_down_to_their_unit() {
         let matches = |text: &str, seconds| Rounded::parse(text, clock::age).unwrap().matches_age(seconds);
         assert!(matches("1h", 3600) && matches("1h", 7199) && !matches("1h", 7200) && !matches("1h", 3599));
-        assert!(matches("+1", 86401) && !matches("+1", 86400));
+        assert!(matches("+1", 2 * 86400) && !matches("+1", 2 * 86400 - 1), "36 hours are one day");
+        assert!(matches("+90s", 91) && !matches("+90s", 90) && matches("+0", 86400) && !matches("+0", 3600));
+        assert!(matches("8h20m", 500 * 60 + 59) && !matches("8h20m", 501 * 60) && matches("+8h20m", 501 * 60));
         assert!(matches("-1", 0) && matches("-1", -5) && !matches("-1", 86400));
     }
 
@@ -397,6 +416,7 @@ mod unit {
         assert_eq!((mdt("stria-MDT000a"), mdt("1"), mdt("x")), (Some(10), Some(1), None));
         assert_eq!(sized("3", 512), Some((1536, 512)));
         assert_eq!(sized("3K", 512), Some((3072, 1024)));
+        assert_eq!((sized("3b", 1), sized("b", 1), sized("3xb", 1)), (Some((1536, 512)), None, None));
         assert!(is_like(&CString::new("*.[ch]").unwrap(), b"\xff.c"));
     }
 }
