@@ -1,4 +1,7 @@
-//! `lfs path2fid` and `lfs fid2path`.
+//! `lfs path2fid`, `lfs fid2path` and `lfs rmfid`.
+//!
+//! Downside: `rmfid` removes a file's names one by one, each after a look whether it still is that file's; a rename in between
+//! goes unnoticed, as with rm(1).
 
 use std::{
     ffi::{OsStr, OsString},
@@ -97,15 +100,7 @@ pub fn fid2path(arguments: &[OsString], output: &mut dyn Write) -> Outcome {
     };
     let point = mount_point(place).map_err(|Errno(errno)| fail(place, errno))?;
     for text in fids {
-        let shown = text.display();
-        let fid = text.to_str().and_then(|text| text.parse::<Fid>().ok()).ok_or_else(|| {
-            let expected = "expected [0xSEQUENCE:0xOBJECT:0x0]";
-            Failure::new(libc::EINVAL, format!("lfs fid2path: invalid FID '{shown}': {expected}"))
-        })?;
-        let inode = fid.inode().ok_or_else(|| {
-            let problem = format!("lfs fid2path: cannot find '{shown}': not a FID of this file system");
-            Failure::new(libc::ENOENT, problem)
-        })?;
+        let inode = inode_of("fid2path", text)?;
         let mut paths = paths(&point, inode).map_err(|Errno(errno)| fail(text, errno))?;
         if let Some(link) = link {
             paths = vec![paths.into_iter().nth(link).ok_or_else(|| fail(text, libc::ENOENT))?];
@@ -115,6 +110,67 @@ pub fn fid2path(arguments: &[OsString], output: &mut dyn Write) -> Outcome {
         }
     }
     Ok(())
+}
+
+/// Runs `lfs rmfid MOUNT FID...`. Goes on behind what cannot be removed.
+pub fn rmfid(arguments: &[OsString], output: &mut dyn Write) -> Outcome {
+    const OPTIONS: &[OptionSpec] = &[long_option(&["help"], Takes::Nothing)];
+    let parsed = parse(OPTIONS, arguments).map_err(|error| Failure::new(USAGE, format!("lfs rmfid: {error}")))?;
+    if parsed.has("help") {
+        let help = "usage: lfs rmfid MOUNT FID...\n\nRemoves files by their FIDs, with all their names, as who has the permission to remove these; MOUNT is the mount\npoint, any path below it, or the file system's name. Directories are not removed (21, Is a directory).\n";
+        return print(output, format_args!("{help}"));
+    }
+    let (place, fids) = match parsed.operands.split_first() {
+        Some((place, fids)) if !fids.is_empty() => (place, fids),
+        _ => return Err(Failure::new(USAGE, "lfs rmfid: MOUNT and FID must be specified")),
+    };
+    let fail = |what: &OsStr, Errno(errno)| {
+        let (shown, problem) = (what.display(), strerror(errno));
+        Failure::new(errno, format!("lfs rmfid: cannot remove '{shown}': {problem} ({errno})"))
+    };
+    let point = mount_point(place).map_err(|errno| fail(place, errno))?;
+    let mut outcome = Ok(());
+    for text in fids {
+        let removed =
+            inode_of("rmfid", text).and_then(|inode| remove(&point, inode).map_err(|errno| fail(text, errno)));
+        if let Err(failure) = removed
+            && let Err(earlier) = std::mem::replace(&mut outcome, Err(failure))
+        {
+            let Failure { message, .. } = earlier;
+            eprintln!("{message}");
+        }
+    }
+    outcome
+}
+
+/// Removes all names of a file.
+fn remove(point: &Path, inode: InodeNumber) -> Result<(), Errno> {
+    let names = paths(point, inode)?;
+    if names.is_empty() {
+        return Err(Errno(libc::ENOENT));
+    }
+    for relative in names {
+        let path = point.join(OsStr::from_bytes(&relative));
+        if channel::inode(&path)? != inode {
+            return Err(Errno(libc::EAGAIN));
+        }
+        // unlink(2), which refuses directories.
+        std::fs::remove_file(&path)?;
+    }
+    Ok(())
+}
+
+/// The inode that has a FID.
+fn inode_of(command: &str, text: &OsStr) -> Result<InodeNumber, Failure> {
+    let shown = text.display();
+    let fid = text.to_str().and_then(|text| text.parse::<Fid>().ok()).ok_or_else(|| {
+        let expected = "expected [0xSEQUENCE:0xOBJECT:0x0]";
+        Failure::new(libc::EINVAL, format!("lfs {command}: invalid FID '{shown}': {expected}"))
+    })?;
+    fid.inode().ok_or_else(|| {
+        let problem = format!("lfs {command}: cannot find '{shown}': not a FID of this file system");
+        Failure::new(libc::ENOENT, problem)
+    })
 }
 
 fn mount_point(place: &OsStr) -> Result<PathBuf, Errno> {

@@ -11,6 +11,7 @@ mod component_filter;
 mod components;
 mod df;
 mod fid;
+mod file_state;
 mod find;
 mod getstripe;
 mod layout_options;
@@ -68,6 +69,11 @@ const COMMANDS: &[(&str, Command, &str)] = &[
     ("sync", targets::sync, "make everything written so far durable on all targets: sync [PATH]"),
     ("path2fid", fid::path2fid, "show the FID of a path"),
     ("fid2path", fid::fid2path, "show the paths of a FID: fid2path MOUNT FID..."),
+    ("rmfid", fid::rmfid, "remove files by FID: rmfid MOUNT FID..."),
+    ("data_version", file_state::data_version, "show the version of a file's data"),
+    ("getsom", file_state::getsom, "show what the metadata target knows of a file's size"),
+    ("hsm_state", file_state::hsm_state, "show what is archived of files: nothing"),
+    ("flushctx", targets::flushctx, "forget who the user is: nothing is kept of that"),
 ];
 
 /// Lustre's commands that are understood but cannot be done yet, and why.
@@ -81,6 +87,15 @@ const NOT_YET: &[(&str, &str)] = &[
     ("project", "there are no project quotas"),
     ("changelog", "there are no changelogs"),
     ("changelog_clear", "there are no changelogs"),
+    ("ladvise", "servers take no advice"),
+    ("hsm_archive", "there are no archives"),
+    ("hsm_restore", "there are no archives"),
+    ("hsm_release", "there are no archives"),
+    ("hsm_remove", "there are no archives"),
+    ("hsm_cancel", "there are no archives"),
+    ("hsm_action", "there are no archives"),
+    ("hsm_set", "there are no archives"),
+    ("hsm_clear", "there are no archives"),
 ];
 
 /// Runs `lfs ARGUMENTS`; returns the exit status.

@@ -1,4 +1,4 @@
-//! `lfs osts`, `lfs mdts`, `lfs check`, `lfs getname`, `lfs sync`: the targets as this mount sees them.
+//! `lfs osts`, `lfs mdts`, `lfs check`, `lfs getname`, `lfs sync`, `lfs flushctx`: the targets as this mount sees them.
 
 use std::{ffi::OsString, io::Write, path::Path};
 
@@ -39,7 +39,7 @@ fn list(
         return print(
             output,
             format_args!(
-                "usage: lfs {command} [PATH]\n\nLists index, name and state of the targets of the file system at PATH, or of all mounted: INACTIVE were taken out of\nuse (stria ctl deactivate); which of the others answer is shown by lfs check.\n"
+                "usage: lfs {command} [PATH]\n\nLists index, name and state of the targets of the file system at PATH, or of all mounted. INACTIVE were taken out of\nuse (stria ctl deactivate) or do not answer this mount; which of both, lfs check tells.\n"
             ),
         );
     }
@@ -48,12 +48,17 @@ fn list(
         print(output, format_args!("{title}\n"))?;
         for target in targets {
             if let Some(index) = index(target.role) {
-                let state = if target.active { "ACTIVE" } else { "INACTIVE" };
+                let state = state(&target);
                 print(output, format_args!("{index}: {} {state}\n", target.uuid))?;
             }
         }
         Ok(())
     })
+}
+
+/// As Lustre has it: whether this mount can use the target, for whatever reason it cannot.
+fn state(target: &TargetStatus) -> &'static str {
+    if target.active && target.connected { "ACTIVE" } else { "INACTIVE" }
 }
 
 /// Runs `lfs check {mds|osts|servers|all} [PATH]`.
@@ -141,6 +146,28 @@ pub fn sync(arguments: &[OsString], output: &mut dyn Write) -> Outcome {
     })
 }
 
+/// Runs `lfs flushctx [MOUNT...]`: succeeds where there is a mount, which keeps nothing of who its users are.
+pub fn flushctx(arguments: &[OsString], output: &mut dyn Write) -> Outcome {
+    const OPTIONS: &[OptionSpec] = &[
+        option('k', &["kdestroy"], Takes::Nothing),
+        option('r', &["reap"], Takes::Nothing),
+        long_option(&["help"], Takes::Nothing),
+    ];
+    const HELP: &str = "usage: lfs flushctx [MOUNT...]\n\nForgets what MOUNTs, or all, keep of who the user is: nothing, each request carries it. -k and -r are not supported.\n";
+    let parsed = parse(OPTIONS, arguments).map_err(|error| Failure::new(USAGE, format!("lfs flushctx: {error}")))?;
+    if parsed.has("help") {
+        return print(output, format_args!("{HELP}"));
+    }
+    if let Some(name) = ["kdestroy", "reap"].into_iter().find(|name| parsed.has(name)) {
+        let problem = format!("lfs flushctx: option '--{name}' is not supported yet: there is no Kerberos");
+        return Err(Failure::new(libc::EOPNOTSUPP, problem));
+    }
+    if parsed.operands.is_empty() {
+        return mounts("flushctx", &[]).map(drop);
+    }
+    parsed.operands.chunks(1).try_for_each(|operand| mounts("flushctx", operand).map(drop))
+}
+
 fn mounts(command: &str, operands: &[OsString]) -> Result<Vec<Mount>, Failure> {
     let Some(operand) = operands.first() else {
         return match channel::mounts() {
@@ -171,4 +198,41 @@ fn name(command: &str, mount: &Mount) -> Result<(String, String), Failure> {
 
 fn failure(command: &str, mount: &Mount, Errno(errno): Errno) -> Failure {
     Failure::new(errno, format!("lfs {command}: '{}': {}", mount.point.display(), strerror(errno)))
+}
+
+#[cfg(test)]
+mod tests {
+    use rpc::message::ost::TargetCondition;
+    use types::OstIndex;
+
+    use super::*;
+
+    #[test]
+    fn targets_out_of_use_or_out_of_reach_are_inactive() {
+        for (active, connected, expected) in
+            [(true, true, "ACTIVE"), (true, false, "INACTIVE"), (false, true, "INACTIVE"), (false, false, "INACTIVE")]
+        {
+            let target = TargetStatus {
+                role: TargetRole::Ost(OstIndex(0)),
+                uuid: "stria-OST0000_UUID".to_owned(),
+                address: "0@lo".to_owned(),
+                active,
+                connected,
+                condition: TargetCondition::default(),
+                space: None,
+            };
+            assert_eq!(state(&target), expected, "{active} {connected}");
+        }
+    }
+
+    #[test]
+    fn what_flushctx_cannot_do_is_named() {
+        let fail = |words: &[&str]| {
+            let arguments: Vec<OsString> = words.iter().map(OsString::from).collect();
+            flushctx(&arguments, &mut Vec::new()).unwrap_err()
+        };
+        assert_eq!(i32::from(fail(&["-k"]).status), libc::EOPNOTSUPP);
+        assert_eq!(i32::from(fail(&["-Q"]).status), USAGE);
+        assert_eq!(i32::from(fail(&["/nonexistent"]).status), libc::ENOENT);
+    }
 }

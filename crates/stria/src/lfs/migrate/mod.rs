@@ -35,6 +35,8 @@ const OWN_OPTIONS: &[OptionSpec] = &[
     option('D', &["non-direct"], Takes::Nothing),
     option('W', &["bandwidth", "bandwidth-limit"], Takes::Value),
     option('m', &["mdt-index", "mdt"], Takes::Value),
+    option('H', &["mdt-hash"], Takes::Value),
+    option('d', &["directory"], Takes::Nothing),
     option('N', &["mirror-count"], Takes::OptionalValue),
     option('y', &["yaml"], Takes::Value),
     option('0', &["null"], Takes::Nothing),
@@ -50,7 +52,7 @@ const OWN_OPTIONS: &[OptionSpec] = &[
 const HELP: &str = "\
 usage: lfs migrate [OPTIONS] [LAYOUT] FILE...
        lfs migrate [OPTIONS] -A | --copy=OTHER | --yaml=FILE  FILE...
-       lfs migrate -m MDT DIRECTORY...
+       lfs migrate -m MDT[,..] [-c COUNT] [-d] DIRECTORY...
 
 Copies the data of FILE to another layout, and gives it that layout. Name, inode, times and
 everything else stay. Without a layout: that of new files in FILE's directory. Of a file that
@@ -70,7 +72,9 @@ changes meanwhile nothing is lost: it keeps its old layout.
       --files-from LIST     FILEs are also the lines of LIST (- is standard input); with -0 or --null
                             they end with NUL
   -D, --non-direct          nothing: data are never cached
-  -m, --mdt-index MDT       the MDT that a directory shall be on; -1: any
+  -m, --mdt-index MDT[,..]  the MDT that a directory shall be on, with all below it (-d: alone); -1:
+                            any. There is one MDT so far: its entries cannot be spread over several
+                            (-c, several MDT), nor by another hash (-H, --mdt-hash)
 
 ";
 
@@ -96,13 +100,13 @@ pub fn run(arguments: &[OsString], output: &mut dyn Write) -> Outcome {
     if parsed.has("block") && parsed.has("non-block") {
         return Err(usage_error("--block and --non-block contradict each other"));
     }
+    let mdts = mdts(&parsed)?;
     let spec = asked(&parsed)?;
     let bytes_per_second = bandwidth(&parsed)?;
     let stats_seconds = match parsed.value("stats-interval") {
         Some(text) => text.parse().ok().filter(|seconds| *seconds > 0).ok_or_else(|| wrong("stats-interval", text))?,
         None => STATS_SECONDS,
     };
-    let mdt = parsed.value("mdt-index").map(mdt_index).transpose()?;
     let files = files(&parsed)?;
     if files.is_empty() {
         return Err(usage_error("FILE must be specified"));
@@ -112,8 +116,8 @@ pub fn run(arguments: &[OsString], output: &mut dyn Write) -> Outcome {
         if parsed.has("verbose") {
             print_path(output, file, format_args!("\n"))?;
         }
-        let moved = match mdt {
-            Some(mdt) => move_directory(Path::new(file), mdt),
+        let moved = match &mdts {
+            Some(mdts) => move_directory(Path::new(file), mdts),
             None => {
                 let mut pace = Pace::new(bytes_per_second, parsed.has("stats").then_some(stats_seconds));
                 let migration = Migration { spec: &spec, block: !parsed.has("non-block") };
@@ -197,18 +201,47 @@ fn files(parsed: &Parsed) -> Result<Vec<OsString>, Failure> {
     Ok(files)
 }
 
-/// The MDT wanted; -1: any.
-fn mdt_index(text: &str) -> Result<i32, Failure> {
-    text.parse().ok().filter(|index| *index >= -1).ok_or_else(|| wrong("mdt-index", text))
+/// The MDTs that directories shall be on, -1 for any; `None`: files are meant. Refuses what goes with directories only, or
+/// with files only, and what needs several MDTs.
+fn mdts(parsed: &Parsed) -> Result<Option<Vec<i32>>, Failure> {
+    /// Hash functions of Lustre's striped directories.
+    const HASHES: [&str; 4] = ["all_char", "fnv_1a_64", "crush", "crush2"];
+    if let Some(hash) = parsed.value("mdt-hash").filter(|hash| !HASHES.contains(hash)) {
+        return Err(usage_error(format_args!("bad stripe hash type '{hash}'")));
+    }
+    let Some(text) = parsed.value("mdt-index") else {
+        return match ["mdt-hash", "directory"].into_iter().find(|name| parsed.has(name)) {
+            Some(name) => {
+                Err(usage_error(format_args!("--{name} is about directories: migrate should specify MDT index")))
+            }
+            None => Ok(None),
+        };
+    };
+    let index = |text: &str| text.parse().ok().filter(|index| (-1..=i32::from(u16::MAX)).contains(index));
+    let mdts: Option<Vec<i32>> = text.split(',').map(index).collect();
+    let mdts = mdts.ok_or_else(|| usage_error(format_args!("invalid MDT target(s) '{text}'")))?;
+    let of_directories = ["mdt-index", "mdt-hash", "directory", "stripe-count", "null", "files-from", "verbose"];
+    if let Some((name, _)) = parsed.options.iter().find(|(name, _)| !of_directories.contains(name)) {
+        return Err(usage_error(format_args!("--{name} is about files: it goes without --mdt-index")));
+    }
+    let count = parsed.value("stripe-count");
+    let stripes = count.map(|count| count.parse::<i32>().unwrap_or(i32::MAX)).unwrap_or(1).max(mdts.len() as i32);
+    let not_yet = match (parsed.has("mdt-hash"), stripes) {
+        (true, _) => "--mdt-hash",
+        (_, 2..) => "several MDTs for a directory",
+        _ => return Ok(Some(mdts)),
+    };
+    let problem = format!("lfs migrate: not supported yet: {not_yet}: directories are not striped");
+    Err(Failure::new(libc::EOPNOTSUPP, problem))
 }
 
 /// A directory and all below it are on the file system's MDT; there is nothing to be moved to but that.
-fn move_directory(path: &Path, wanted: i32) -> Result<(), CallError> {
+fn move_directory(path: &Path, wanted: &[i32]) -> Result<(), CallError> {
     let present = i32::from(channel::inode(path)?.mdt().0);
-    if wanted == -1 || wanted == present {
+    if wanted.iter().all(|wanted| *wanted == -1 || *wanted == present) {
         return Ok(());
     }
-    let is_wanted = |role: TargetRole| matches!(role, TargetRole::Mdt(mdt) if i32::from(mdt.0) == wanted);
+    let is_wanted = |role: TargetRole| matches!(role, TargetRole::Mdt(mdt) if wanted.contains(&i32::from(mdt.0)));
     let exists = channel::targets(&channel::parent(path))?.iter().any(|target| is_wanted(target.role));
     Err(Errno(if exists { libc::EOPNOTSUPP } else { libc::ENODEV }).into())
 }
@@ -226,7 +259,25 @@ mod tests {
             ("-b -n f", USAGE, "--block and --non-block contradict each other"),
             ("-A -c 2 f", USAGE, "-A and --restripe go without layout options"),
             ("-W fast f", USAGE, "invalid value 'fast' of --bandwidth"),
-            ("-m x d", USAGE, "invalid value 'x' of --mdt-index"),
+            ("-m x d", USAGE, "invalid MDT target(s) 'x'"),
+            ("-m 0,x d", USAGE, "invalid MDT target(s) '0,x'"),
+            ("-m -2 d", USAGE, "invalid MDT target(s) '-2'"),
+            ("-m 0 -H foo d", USAGE, "bad stripe hash type 'foo'"),
+            ("-m 0 -S 1M d", USAGE, "--stripe-size is about files: it goes without --mdt-index"),
+            ("-d d", USAGE, "--directory is about directories: migrate should specify MDT index"),
+            ("-H crush d", USAGE, "--mdt-hash is about directories: migrate should specify MDT index"),
+            ("-m 0", USAGE, "FILE must be specified"),
+            ("-m 0 -H crush d", libc::EOPNOTSUPP, "not supported yet: --mdt-hash: directories are not striped"),
+            (
+                "-m 0,1 d",
+                libc::EOPNOTSUPP,
+                "not supported yet: several MDTs for a directory: directories are not striped",
+            ),
+            (
+                "-m 0 -c 2 d",
+                libc::EOPNOTSUPP,
+                "not supported yet: several MDTs for a directory: directories are not striped",
+            ),
             ("-c abc f", USAGE, "invalid stripe count 'abc'"),
             ("--copy=a -c 2 f", USAGE, "--copy goes without layout options"),
             ("-N f", libc::EOPNOTSUPP, "option '--mirror-count' is not supported yet: files have no mirrors"),
