@@ -166,6 +166,13 @@ impl From<SpecError> for FsError {
 }
 
 impl StripeSpec {
+    /// Whether an OST may get several stripes: by the count, or because it is listed several times (which Lustre takes, too).
+    pub fn is_overstriped(&self) -> bool {
+        let repeats = |index: usize| self.osts[..index].contains(&self.osts[index]);
+        matches!(self.stripe_count, StripeCount::Overstriped(_) | StripeCount::PerOst(_))
+            || (0..self.osts.len()).any(repeats)
+    }
+
     /// Whether every field that is set is within its limits. Whether OSTs and pool exist is for the placement to say.
     pub fn validate(&self) -> Result<(), SpecError> {
         match self.stripe_count {

@@ -18,7 +18,7 @@ use crate::{
     component::END_OF_FILE,
     layout::{Form, Layout},
     lov::{COMPOSITE_MAGIC, V1_MAGIC, V3_MAGIC},
-    spec::{LayoutSpec, StripeCount},
+    spec::{LayoutSpec, StripeCount, StripeSpec},
 };
 
 /// How to print.
@@ -288,9 +288,9 @@ impl DirectoryDefault {
         Self {
             stripe_count: count,
             stripe_size: shown.and_then(|spec| spec.stripe_bytes).unwrap_or(if raw { 0 } else { STRIPE_BYTES_DEFAULT }),
-            pattern: match (own, shown.map(|spec| spec.stripe_count)) {
-                (Some(_), Some(StripeCount::Overstriped(_) | StripeCount::PerOst(_))) => "raid0,overstriped",
-                (Some(_), _) => "raid0",
+            pattern: match (own, shown.is_some_and(StripeSpec::is_overstriped)) {
+                (Some(_), true) => "raid0,overstriped",
+                (Some(_), false) => "raid0",
                 (None, _) => "0",
             },
             stripe_offset: first.map_or(-1, |ost| i64::from(ost.0)),

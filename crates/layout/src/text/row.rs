@@ -103,7 +103,7 @@ impl Row {
     }
 
     fn asked(self, spec: &StripeSpec) -> Self {
-        let overstriped = matches!(spec.stripe_count, StripeCount::Overstriped(_) | StripeCount::PerOst(_));
+        let overstriped = spec.is_overstriped();
         Row {
             stripe_count: if spec.osts.is_empty() { count_shown(spec.stripe_count) } else { spec.osts.len() as i64 },
             stripe_bytes: spec.stripe_bytes.unwrap_or(STRIPE_BYTES_DEFAULT),

@@ -288,3 +288,15 @@ proptest! {
         let _ = yaml::parse(&text);
     }
 }
+
+#[test]
+fn an_ost_that_is_listed_twice_makes_a_default_overstriped() {
+    for (osts, expected) in [(&[0, 1][..], "raid0"), (&[0, 0, 1], "raid0,overstriped")] {
+        let osts = osts.iter().copied().map(OstIndex).collect();
+        let stripes = StripeSpec { osts, ..StripeSpec::default() };
+        let plain = LayoutSpec::Plain(stripes.clone());
+        assert_eq!(DirectoryDefault::new(Some(&plain), Some(&plain), false).pattern, expected);
+        let rows = rows_of_default(&[ComponentSpec { end: END_OF_FILE, backing: BackingSpec::Striped(stripes) }]);
+        assert_eq!(rows[0].pattern.name(), expected);
+    }
+}
