@@ -180,7 +180,7 @@ impl Cluster {
         }
     }
 
-    /// Puts OSTs into a pool. `None` if all are.
+    /// Puts OSTs into a pool. `Exists` if all are in it.
     pub fn add_to_pool(&mut self, name: &str, osts: &[OstIndex]) -> FsResult<Option<Batch>> {
         let position = self.pool_position(name).map_err(|_| FsError::NotFound)?;
         if osts.iter().any(|ost| self.position(TargetRole::Ost(*ost)).is_err()) {
@@ -194,15 +194,15 @@ impl Cluster {
         if members - self.map.pools[position].osts.len() + changed.len() > POOL_MEMBERS_MAX {
             return Err(FsError::NoSpace);
         }
-        Ok(self.set_pool(position, changed))
+        self.set_pool(position, changed).map(Some).ok_or(FsError::Exists)
     }
 
-    /// Takes OSTs out of a pool. `None` if none was in it.
+    /// Takes OSTs out of a pool. `NoDevice` if none is in it.
     pub fn remove_from_pool(&mut self, name: &str, osts: &[OstIndex]) -> FsResult<Option<Batch>> {
         let position = self.pool_position(name).map_err(|_| FsError::NotFound)?;
         let mut changed = self.map.pools[position].osts.clone();
         changed.retain(|ost| !osts.contains(ost));
-        Ok(self.set_pool(position, changed))
+        self.set_pool(position, changed).map(Some).ok_or(FsError::NoDevice)
     }
 
     /// Removes an empty pool.
@@ -376,13 +376,13 @@ mod tests {
         assert_eq!(cluster.add_to_pool("absent", &osts(&[0])), Err(FsError::NotFound));
         assert_eq!(cluster.add_to_pool("fast", &osts(&[0, 9])), Err(FsError::NoDevice));
         assert!(cluster.add_to_pool("fast", &osts(&[2, 0])).unwrap().is_some());
-        assert_eq!(cluster.add_to_pool("fast", &osts(&[0])), Ok(None));
+        assert_eq!(cluster.add_to_pool("fast", &osts(&[0])), Err(FsError::Exists));
         assert_eq!(cluster.destroy_pool("fast"), Err(FsError::NotEmpty));
         let names: Vec<_> = cluster.map().pools.iter().map(|pool| (pool.name.as_str(), pool.osts.len())).collect();
         assert_eq!(names, [("fast", 2), ("slow", 0)]);
         assert_eq!(cluster.map().pools[0].osts, osts(&[0, 2]));
         assert!(cluster.remove_from_pool("fast", &osts(&[0, 2, 7])).unwrap().is_some());
-        assert_eq!(cluster.remove_from_pool("fast", &osts(&[0])), Ok(None));
+        assert_eq!(cluster.remove_from_pool("fast", &osts(&[0])), Err(FsError::NoDevice));
         let version = cluster.map().version;
         assert!(cluster.destroy_pool("fast").unwrap().is_some());
         assert_eq!((cluster.map().version, cluster.destroy_pool("fast")), (version + 1, Err(FsError::NotFound)));

@@ -19,9 +19,27 @@ fn a_pool_restricts_new_files_and_survives_a_restart() {
         added.stdout,
         "OST stria-OST0001_UUID added to pool stria.fast\nOST stria-OST0003_UUID added to pool stria.fast\n"
     );
-    assert_ne!(ctl(&system, "pool_new stria.fast").status, 0, "it exists");
-    assert_ne!(ctl(&system, "pool_add stria.fast OST0009").status, 0, "no such OST");
-    assert_ne!(ctl(&system, "pool_destroy stria.fast").status, 0, "it is not empty");
+    let refused = |command: &str, said: &[&str]| {
+        let output = ctl(&system, command);
+        assert_ne!(output.status, 0, "{command}");
+        let lines: Vec<&str> = output.stderr.lines().map(|line| line.trim_start_matches("stria: ")).collect();
+        assert_eq!(lines, said, "{command}");
+        output.stdout
+    };
+    refused("pool_new stria.fast", &["Pool stria.fast already exists"]);
+    refused("pool_add stria.fast OST0009", &["OST stria-OST0009_UUID is not part of the 'stria' fs."]);
+    refused("pool_destroy stria.fast", &["Pool stria.fast not empty, please remove all members"]);
+    refused("pool_add stria.slow OST0000", &["Pool stria.slow not found"]);
+    let members = [
+        "OST stria-OST0001_UUID is already in pool stria.fast",
+        "OST stria-OST0003_UUID is already in pool stria.fast",
+    ];
+    assert_eq!(refused("pool_add stria.fast OST[1-3]", &members), "OST stria-OST0002_UUID added to pool stria.fast\n");
+    let stranger = ["OST stria-OST0000_UUID not found in pool stria.fast"];
+    assert_eq!(
+        refused("pool_remove stria.fast OST0000 OST0002", &stranger),
+        "OST stria-OST0002_UUID removed from pool stria.fast\n"
+    );
     system.unmount(0);
     system.mount(0);
     assert_eq!(ctl(&system, "pool_list stria").stdout, "Pools from stria:\nstria.fast\n");

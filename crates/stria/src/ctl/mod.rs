@@ -60,15 +60,9 @@ pub fn run(arguments: CtlArgs) -> anyhow::Result<()> {
             println!("Pool {pool} created");
             Ok(())
         }
-        CtlCommand::PoolAdd { pool, osts } => {
-            let names = change_members(&paths, &pool, &osts, PoolChange::Add)?;
-            names.iter().for_each(|name| println!("OST {name} added to pool {pool}"));
-            Ok(())
-        }
+        CtlCommand::PoolAdd { pool, osts } => change_members(&paths, &pool, &osts, PoolChange::Add, "added to"),
         CtlCommand::PoolRemove { pool, osts } => {
-            let names = change_members(&paths, &pool, &osts, PoolChange::Remove)?;
-            names.iter().for_each(|name| println!("OST {name} removed from pool {pool}"));
-            Ok(())
+            change_members(&paths, &pool, &osts, PoolChange::Remove, "removed from")
         }
         CtlCommand::PoolDestroy { pool } => {
             change_pool(&paths, &pool, PoolChange::Destroy)?;
@@ -84,23 +78,35 @@ pub fn run(arguments: CtlArgs) -> anyhow::Result<()> {
 fn change_pool(paths: &[PathBuf], name: &str, change: PoolChange) -> anyhow::Result<()> {
     let (fsname, pool) = pool::parse_pool(name).map_err(anyhow::Error::msg)?;
     let (fsname, pool) = (fsname.to_owned(), pool.to_owned());
-    done_by_any(paths, &CtlRequest::ChangePool { fsname, pool, change }).with_context(|| format!("pool {name}"))
+    done_by_any(paths, &CtlRequest::ChangePool { fsname, pool, change })
 }
 
-/// Returns the names of the OSTs.
+/// Changes a pool OST by OST, as lctl does, so that each is answered for; what is refused of one is no reason to leave out
+/// the others. The last refusal is the outcome.
 fn change_members(
     paths: &[PathBuf],
     name: &str,
     osts: &[String],
     change: impl Fn(Vec<u16>) -> PoolChange,
-) -> anyhow::Result<Vec<String>> {
+    changed: &str,
+) -> anyhow::Result<()> {
     let (fsname, _) = pool::parse_pool(name).map_err(anyhow::Error::msg)?;
     let mut indices = Vec::new();
     for text in osts {
         indices.extend(pool::parse_osts(fsname, text).map_err(anyhow::Error::msg)?);
     }
-    change_pool(paths, name, change(indices.iter().map(|ost| ost.0).collect()))?;
-    Ok(indices.iter().map(|ost| format!("{fsname}-{ost}_UUID")).collect())
+    let mut refused: Option<anyhow::Error> = None;
+    for ost in indices {
+        match change_pool(paths, name, change(vec![ost.0])) {
+            Ok(()) => println!("OST {fsname}-{ost}_UUID {changed} pool {name}"),
+            Err(error) => {
+                if let Some(earlier) = refused.replace(error) {
+                    eprintln!("stria: {earlier:#}");
+                }
+            }
+        }
+    }
+    refused.map_or(Ok(()), Err)
 }
 
 /// Pools of a file system, or the OSTs of one, in lctl's words.

@@ -17,7 +17,7 @@ use rt::{
     real::Cores,
 };
 use tokio::sync::watch;
-use types::OstIndex;
+use types::{FsError, OstIndex};
 
 use super::{Node, parameters, pool_parameters::PoolParameters};
 use crate::ctl::{
@@ -133,7 +133,9 @@ impl Responder for NodeResponder {
                 Err(ParameterError::Unknown(_)) => CtlReply::Parameters(Vec::new()),
                 Err(error) => CtlReply::Error(error.to_string()),
             },
-            CtlRequest::SetPermanent { name, value } => self.ask_mgs(MgsRequest::SetParameter(name, value)),
+            CtlRequest::SetPermanent { name, value } => {
+                self.ask_mgs(MgsRequest::SetParameter(name, value), |error| error.to_string())
+            }
             CtlRequest::Targets => CtlReply::Targets(self.targets()),
             CtlRequest::SetState { target, active } => self.set_state(&target, active),
             CtlRequest::ChangePool { fsname, pool, change } => self.change_pool(&fsname, pool, change),
@@ -197,13 +199,15 @@ impl NodeResponder {
         if own != fsname {
             return CtlReply::Error(format!("this daemon serves file system '{own}', not '{fsname}'"));
         }
-        let osts = |indices: Vec<u16>| indices.into_iter().map(OstIndex).collect();
-        self.ask_mgs(match change {
+        let osts = |indices: &[u16]| indices.iter().copied().map(OstIndex).collect();
+        let name = pool.clone();
+        let request = match &change {
             PoolChange::New => MgsRequest::PoolNew(pool),
             PoolChange::Add(indices) => MgsRequest::PoolAdd(pool, osts(indices)),
             PoolChange::Remove(indices) => MgsRequest::PoolRemove(pool, osts(indices)),
             PoolChange::Destroy => MgsRequest::PoolDestroy(pool),
-        })
+        };
+        self.ask_mgs(request, |error| pool_problem(fsname, &name, &change, &error))
     }
 
     fn pools(&self) -> Vec<PoolLine> {
@@ -223,10 +227,11 @@ impl NodeResponder {
             return CtlReply::Error(format!("there is no target '{name}'; see: stria ctl dl"));
         };
         let state = if active { TargetState::Active } else { TargetState::Inactive };
-        self.ask_mgs(MgsRequest::SetState(target.role, state))
+        self.ask_mgs(MgsRequest::SetState(target.role, state), |error| error.to_string())
     }
 
-    fn ask_mgs(&self, request: MgsRequest) -> CtlReply {
+    /// `describe` says what a refusal means.
+    fn ask_mgs(&self, request: MgsRequest, describe: impl FnOnce(FsError) -> String) -> CtlReply {
         /// How long a person waits for an answer.
         const PATIENCE: Duration = Duration::from_secs(10);
         let seams = super::seams(&self.cores);
@@ -234,8 +239,56 @@ impl NodeResponder {
         let call = self.mgs.call(Request::Mgs(request), Bytes::new());
         match self.cores.block_on(rt::clock::timeout_at(&*seams.clock, deadline, call)) {
             Some(Ok(_)) => CtlReply::Done,
-            Some(Err(error)) => CtlReply::Error(error.to_string()),
+            Some(Err(error)) => CtlReply::Error(describe(error)),
             None => CtlReply::Error("the management service does not answer".to_owned()),
         }
+    }
+}
+
+/// Why a pool was not changed, in lctl's words.
+fn pool_problem(fsname: &str, pool: &str, change: &PoolChange, error: &FsError) -> String {
+    let names = |indices: &[u16]| {
+        let names =
+            indices.iter().map(|index| format!("{}_UUID", TargetRole::Ost(OstIndex(*index)).target_name(fsname)));
+        names.collect::<Vec<_>>().join(", ")
+    };
+    match (change, error) {
+        (PoolChange::New, FsError::Exists) => format!("Pool {fsname}.{pool} already exists"),
+        (PoolChange::Add(_) | PoolChange::Remove(_) | PoolChange::Destroy, FsError::NotFound) => {
+            format!("Pool {fsname}.{pool} not found")
+        }
+        (PoolChange::Destroy, FsError::NotEmpty) => {
+            format!("Pool {fsname}.{pool} not empty, please remove all members")
+        }
+        (PoolChange::Add(osts), FsError::Exists) => {
+            format!("OST {} is already in pool {fsname}.{pool}", names(osts))
+        }
+        (PoolChange::Add(osts), FsError::NoDevice) => format!("OST {} is not part of the '{fsname}' fs.", names(osts)),
+        (PoolChange::Remove(osts), FsError::NoDevice) => {
+            format!("OST {} not found in pool {fsname}.{pool}", names(osts))
+        }
+        (_, error) => format!("pool {fsname}.{pool}: {error}"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn refused_changes_of_pools_are_told_in_lctls_words() {
+        let told = |change: PoolChange, error| pool_problem("stria", "p1", &change, &error);
+        assert_eq!(told(PoolChange::New, FsError::Exists), "Pool stria.p1 already exists");
+        assert_eq!(told(PoolChange::Destroy, FsError::NotFound), "Pool stria.p1 not found");
+        assert_eq!(told(PoolChange::Destroy, FsError::NotEmpty), "Pool stria.p1 not empty, please remove all members");
+        let one = || vec![10];
+        let words = "OST stria-OST000a_UUID is already in pool stria.p1";
+        assert_eq!(told(PoolChange::Add(one()), FsError::Exists), words);
+        let words = "OST stria-OST000a_UUID is not part of the 'stria' fs.";
+        assert_eq!(told(PoolChange::Add(one()), FsError::NoDevice), words);
+        assert_eq!(told(PoolChange::Add(one()), FsError::NotFound), "Pool stria.p1 not found");
+        let words = "OST stria-OST000a_UUID not found in pool stria.p1";
+        assert_eq!(told(PoolChange::Remove(one()), FsError::NoDevice), words);
+        assert_eq!(told(PoolChange::New, FsError::NoSpace), "pool stria.p1: no space left on device");
     }
 }
