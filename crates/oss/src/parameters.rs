@@ -9,7 +9,7 @@ use std::{
     time::Duration,
 };
 
-use rt::parameters::{Parameter, ParameterError, ParameterTree, parse_number};
+use rt::parameters::{Parameter, ParameterError, ParameterTree, parse_number, parse_size};
 use types::SpaceUsage;
 
 use crate::{Ost, OstOptions, RateLimit};
@@ -91,12 +91,12 @@ impl Ost {
         let interval = |doc, field: fn(&mut OstOptions) -> &mut Duration| {
             let get = move |options: &mut OstOptions| field(options).as_millis() as u64;
             let set = move |options: &mut OstOptions, ms| *field(options) = Duration::from_millis(ms);
-            self.setting(doc, INTERVALS_MS, get, set)
+            self.setting(doc, |text| parse_number(text, &INTERVALS_MS), get, set)
         };
         let space = |doc, field: fn(&mut OstOptions) -> &mut u64| {
             let get = move |options: &mut OstOptions| *field(options) >> 20;
             let set = move |options: &mut OstOptions, mebibytes: u64| *field(options) = mebibytes << 20;
-            self.setting(doc, MEBIBYTES, get, set)
+            self.setting(doc, |text| parse_size(text, 1 << 20, &MEBIBYTES), get, set)
         };
         vec![
             (
@@ -170,7 +170,7 @@ impl Ost {
     fn setting(
         self: &Arc<Self>,
         doc: &'static str,
-        range: RangeInclusive<u64>,
+        parse: impl Fn(&str) -> Result<u64, String> + Send + Sync + 'static,
         get: impl Fn(&mut OstOptions) -> u64 + Send + Sync + 'static,
         set: impl Fn(&mut OstOptions, u64) + Send + Sync + 'static,
     ) -> Parameter {
@@ -179,7 +179,8 @@ impl Ost {
             doc,
             move || get(&mut read.options.lock()).to_string(),
             move |text| {
-                set(&mut written.options.lock(), parse_number(text, &range)?);
+                let value = parse(text)?;
+                set(&mut written.options.lock(), value);
                 Ok(())
             },
         )

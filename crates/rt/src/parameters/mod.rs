@@ -73,6 +73,40 @@ pub fn parse_number(text: &str, range: &RangeInclusive<u64>) -> Result<u64, Stri
     text.trim().parse().ok().filter(|number| range.contains(number)).ok_or_else(expected)
 }
 
+/// A size within `range` in units of `unit_bytes`, a power of two: a bare number of these units, or one with a unit of its own,
+/// as lctl takes them: K, M, G, T, P and E, as Ki or KiB, are powers of 1024, KB powers of 1000. What is not a whole number of
+/// units is refused.
+pub fn parse_size(text: &str, unit_bytes: u64, range: &RangeInclusive<u64>) -> Result<u64, String> {
+    let text = text.trim();
+    let digits = text.bytes().take_while(u8::is_ascii_digit).count();
+    if digits == text.len() {
+        return parse_number(text, range);
+    }
+    let expected = || {
+        let (least, most) = (range.start().saturating_mul(unit_bytes), range.end().saturating_mul(unit_bytes));
+        let of_units = if unit_bytes > 1 { format!(", a multiple of {unit_bytes}") } else { String::new() };
+        format!(
+            "expected a number from {} to {}, or {least} to {most} bytes{of_units}, as 64K or 1MiB",
+            range.start(),
+            range.end()
+        )
+    };
+    let mut unit = text[digits..].trim_start().chars();
+    let power = unit.next().and_then(|letter| "BKMGTPE".find(letter.to_ascii_uppercase())).ok_or_else(expected)?;
+    let base: u64 = match unit.as_str() {
+        "" | "i" | "iB" => 1024,
+        "B" => 1000,
+        _ => return Err(expected()),
+    };
+    if power == 0 && !unit.as_str().is_empty() {
+        return Err(expected());
+    }
+    let number: u64 = text[..digits].parse().map_err(|_| expected())?;
+    let bytes = base.checked_pow(power as u32).and_then(|factor| number.checked_mul(factor)).ok_or_else(expected)?;
+    let whole = Some(bytes / unit_bytes).filter(|_| bytes.is_multiple_of(unit_bytes));
+    whole.filter(|units| range.contains(units)).ok_or_else(expected)
+}
+
 /// Why a parameter was not shown or changed.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ParameterError {
@@ -287,6 +321,34 @@ mod tests {
         assert!(matches!(tree.set("osc.*.*", "7"), Err(ParameterError::ReadOnly(_))));
         assert_eq!(tree.set("nothing", "2").unwrap_err().to_string(), "no parameter matches 'nothing'");
         assert_eq!(in_flight.load(Ordering::Relaxed), 32, "a refused set changes nothing");
+    }
+
+    #[test]
+    fn sizes_may_have_units() {
+        let mib = |text: &str| parse_size(text, 1 << 20, &(0..=1 << 30)).ok();
+        assert_eq!(
+            (mib("64"), mib(" 64M "), mib("64MiB"), mib("64 Mi"), mib("2g"), mib("1T")),
+            (Some(64), Some(64), Some(64), Some(64), Some(2048), Some(1 << 20))
+        );
+        assert_eq!(
+            (mib("1024K"), mib("1048576B"), mib("512K"), mib("1MB"), mib("2P")),
+            (Some(1), Some(1), None, None, None)
+        );
+        let bytes = |text: &str| parse_size(text, 1, &(65536..=4 << 30)).ok();
+        assert_eq!(
+            (bytes("64K"), bytes("4GiB"), bytes("65536"), bytes("100KB")),
+            (Some(65536), Some(4 << 30), Some(65536), Some(100_000))
+        );
+        for wrong in
+            ["", "K", "-1M", "1X", "1Kb", "1KiBB", "1Bi", "1M2", "99999999999999999999K", "16E", "63K", "5G", "1\u{e4}"]
+        {
+            assert_eq!(bytes(wrong), None, "{wrong}");
+        }
+        let said = parse_size("1X", 1 << 20, &(0..=16)).unwrap_err();
+        assert_eq!(
+            said,
+            "expected a number from 0 to 16, or 0 to 16777216 bytes, a multiple of 1048576, as 64K or 1MiB"
+        );
     }
 
     #[test]

@@ -157,6 +157,15 @@ impl Config {
         Ok(config)
     }
 
+    /// The parameters as `NAME=VALUE`.
+    pub fn assignments(&self) -> Vec<String> {
+        let assignment = |(name, value): (&String, &toml::Value)| match value {
+            toml::Value::String(text) => format!("{name}={text}"),
+            other => format!("{name}={other}"),
+        };
+        self.parameters.iter().map(assignment).collect()
+    }
+
     /// Whether all values make sense together.
     pub fn check(&self) -> Result<(), ConfigError> {
         let wrong = |problem: String| Err(ConfigError::Value(problem));

@@ -8,6 +8,7 @@ use rt::{Entropy, real::SystemEntropy};
 use super::{
     config::{Config, TargetConfig},
     identity::{Identity, IdentityError},
+    parameter_names,
     status::say,
     target,
 };
@@ -16,6 +17,8 @@ use crate::cli::FormatArgs;
 /// Runs `stria format`.
 pub fn run(arguments: &FormatArgs) -> anyhow::Result<()> {
     let config = Config::read(&arguments.config)?;
+    parameter_names::check(&config.assignments(), &config.targets, &config.fsname, false)
+        .with_context(|| format!("configuration {}", arguments.config.display()))?;
     let chosen: Vec<&TargetConfig> =
         config.targets.iter().filter(|target| arguments.role.is_none_or(|role| role == target.role)).collect();
     if chosen.is_empty() {

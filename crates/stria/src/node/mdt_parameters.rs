@@ -4,7 +4,7 @@ use std::{sync::Arc, time::Duration};
 
 use layout::ResolvedCount;
 use mds::{Mdt, Parameters};
-use rt::parameters::{Parameter, ParameterError, ParameterTree, parse_number};
+use rt::parameters::{Parameter, ParameterError, ParameterTree, parse_number, parse_size};
 use types::limits;
 
 /// A number among [`Parameters`]: name below the target, explanation, range, unit, and how to read and change it.
@@ -14,6 +14,8 @@ struct Number {
     range: std::ops::RangeInclusive<u64>,
     /// Values are multiples of this.
     unit: u64,
+    /// Bytes that one of the number stands for, if it is a size: then it may have a unit of its own.
+    size_bytes: Option<u64>,
     get: fn(&Parameters) -> u64,
     set: fn(&mut Parameters, u64),
 }
@@ -24,6 +26,7 @@ const NUMBERS: [Number; 11] = [
         doc: "1: layouts that nobody chose grow with the file, as the MDT decides; 0: stripecount and stripesize hold",
         range: 0..=1,
         unit: 1,
+        size_bytes: None,
         get: |parameters| u64::from(parameters.default_layout.automatic),
         set: |parameters, value| parameters.default_layout.automatic = value == 1,
     },
@@ -32,6 +35,7 @@ const NUMBERS: [Number; 11] = [
         doc: "stripes of files that nobody chose a layout for; setting it ends automatic layouts",
         range: 1..=limits::STRIPE_COUNT_MAX as u64,
         unit: 1,
+        size_bytes: None,
         get: |parameters| match parameters.default_layout.stripe_count {
             ResolvedCount::AtMost(count) | ResolvedCount::Overstriped(count) | ResolvedCount::PerOst(count) => {
                 u64::from(count)
@@ -48,6 +52,7 @@ const NUMBERS: [Number; 11] = [
         doc: "bytes per stripe of files that nobody chose a layout for, a multiple of 65536; setting it ends automatic layouts",
         range: limits::STRIPE_BYTES_MIN..=limits::STRIPE_BYTES_MAX,
         unit: limits::STRIPE_BYTES_MIN,
+        size_bytes: Some(1),
         get: |parameters| parameters.default_layout.stripe_bytes,
         set: |parameters, value| {
             parameters.default_layout.stripe_bytes = value;
@@ -59,6 +64,7 @@ const NUMBERS: [Number; 11] = [
         doc: "most bytes of a file that a layout may put on the metadata target; a multiple of 65536, 0: none",
         range: 0..=limits::BULK_BYTES_MAX as u64,
         unit: limits::STRIPE_BYTES_MIN,
+        size_bytes: Some(1),
         get: |parameters| parameters.bytes_on_mdt_max,
         set: |parameters, value| parameters.bytes_on_mdt_max = value,
     },
@@ -67,6 +73,7 @@ const NUMBERS: [Number; 11] = [
         doc: "MB/s that finished files which lie badly for how they are read are moved with in the background; 0: none is",
         range: 0..=1_000_000,
         unit: 1,
+        size_bytes: None,
         get: |parameters| parameters.migration_bytes_per_second / 1_000_000,
         set: |parameters, value| parameters.migration_bytes_per_second = value * 1_000_000,
     },
@@ -75,6 +82,7 @@ const NUMBERS: [Number; 11] = [
         doc: "percent by which free space may differ before placement weighs it",
         range: 0..=100,
         unit: 1,
+        size_bytes: None,
         get: |parameters| u64::from(parameters.placement.qos_threshold_rr),
         set: |parameters, value| parameters.placement.qos_threshold_rr = value as u32,
     },
@@ -83,6 +91,7 @@ const NUMBERS: [Number; 11] = [
         doc: "percent by which free space counts more than an even spread",
         range: 0..=100,
         unit: 1,
+        size_bytes: None,
         get: |parameters| u64::from(parameters.placement.qos_prio_free),
         set: |parameters, value| parameters.placement.qos_prio_free = value as u32,
     },
@@ -91,6 +100,7 @@ const NUMBERS: [Number; 11] = [
         doc: "thousandths of an OST's space below which others get new objects first",
         range: 0..=1000,
         unit: 1,
+        size_bytes: None,
         get: |parameters| u64::from(parameters.placement.reserved_permille),
         set: |parameters, value| parameters.placement.reserved_permille = value as u32,
     },
@@ -99,6 +109,7 @@ const NUMBERS: [Number; 11] = [
         doc: "free space of an OST, in MiB, below which others get new objects first",
         range: 0..=1 << 30,
         unit: 1,
+        size_bytes: Some(1 << 20),
         get: |parameters| parameters.placement.reserved_bytes >> 20,
         set: |parameters, value| parameters.placement.reserved_bytes = value << 20,
     },
@@ -107,6 +118,7 @@ const NUMBERS: [Number; 11] = [
         doc: "milliseconds between questions for the space of the OSTs; fewer while one fills",
         range: 10..=3_600_000,
         unit: 1,
+        size_bytes: None,
         get: |parameters| parameters.ost_refresh.as_millis() as u64,
         set: |parameters, value| parameters.ost_refresh = Duration::from_millis(value),
     },
@@ -115,6 +127,7 @@ const NUMBERS: [Number; 11] = [
         doc: "milliseconds for which a removed file can still be opened by who looked it up before",
         range: 0..=60_000,
         unit: 1,
+        size_bytes: None,
         get: |parameters| parameters.removal_grace.as_millis() as u64,
         set: |parameters, value| parameters.removal_grace = Duration::from_millis(value),
     },
@@ -122,14 +135,17 @@ const NUMBERS: [Number; 11] = [
 
 /// Registers what `mdt` has.
 pub fn register(tree: &ParameterTree, mdt: &Arc<Mdt>) -> Result<(), ParameterError> {
-    for Number { name, doc, range, unit, get, set } in NUMBERS {
+    for Number { name, doc, range, unit, size_bytes, get, set } in NUMBERS {
         let (kind, leaf) = name.split_once('.').expect("names have two parts");
         let (shown, changed) = (Arc::clone(mdt), Arc::clone(mdt));
         let parameter = Parameter::writable(
             doc,
             move || get(&shown.parameters()).to_string(),
             move |text| {
-                let value = parse_number(text, &range)?;
+                let value = match size_bytes {
+                    Some(bytes) => parse_size(text, bytes, &range)?,
+                    None => parse_number(text, &range)?,
+                };
                 if !value.is_multiple_of(unit) {
                     return Err(format!("expected a multiple of {unit}"));
                 }

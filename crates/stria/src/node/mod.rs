@@ -11,6 +11,7 @@ pub mod identity;
 mod mdt_parameters;
 pub mod mount;
 mod mover;
+mod parameter_names;
 mod parameters;
 mod pool_parameters;
 pub mod serve;

@@ -12,7 +12,7 @@ use super::{Node, target::Threads};
 const SERVICE_THREADS_MAX: u64 = 4096;
 
 /// Services by the names their parameters have in Lustre; `ost_io` comes with the threads that do its disk I/O.
-const SERVICES: &[(&str, &str)] = &[
+pub const SERVICES: &[(&str, &str)] = &[
     ("ost", "ost.OSS.ost"),
     ("ost_io", "ost.OSS.ost_io"),
     ("mdt", "mds.MDS.mdt"),

@@ -15,14 +15,7 @@ pub fn run(arguments: &ServeArgs) -> anyhow::Result<()> {
     let cores = Cores::start_all()?;
     let options = NodeOptions::daemon(&config);
     let node = Arc::new(cores.block_on(Node::start(cores.clone(), options))?);
-    let parameters: Vec<String> = config
-        .parameters
-        .iter()
-        .map(|(name, value)| match value {
-            toml::Value::String(text) => format!("{name}={text}"),
-            other => format!("{name}={other}"),
-        })
-        .collect();
+    let parameters = config.assignments();
     let control = NodeControl::open(&node, &config.run_dir.unwrap_or_else(run_dir::default_path), &parameters)?;
     let names: Vec<String> = config.targets.iter().map(|target| target.name(&config.fsname)).collect();
     let address = node.address.as_ref().map(ToString::to_string).unwrap_or_default();

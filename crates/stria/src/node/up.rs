@@ -20,7 +20,7 @@ use super::{
     control::{self, NodeControl},
     format,
     identity::{DirectoryLock, Identity},
-    signals,
+    parameter_names, signals,
     status::say,
     target::{self, OpenTarget, Threads},
 };
@@ -35,6 +35,7 @@ pub fn run(arguments: UpArgs) -> anyhow::Result<()> {
     let stop = signals::stop_requested()?;
     let options = options(&arguments)?;
     refuse_lost_targets(&options)?;
+    refuse_wrong_parameters(&arguments, &options)?;
     let formatted = options.format_missing()?;
     let cores = Cores::start_all()?;
     let node = Arc::new(cores.block_on(Node::start(cores.clone(), options))?);
@@ -102,6 +103,14 @@ fn serve(
         Unmounted::Clean | Unmounted::Before => {}
     }
     Ok(())
+}
+
+/// Makes nothing for who asks for parameters that do not exist.
+fn refuse_wrong_parameters(arguments: &UpArgs, options: &NodeOptions) -> anyhow::Result<()> {
+    if options.targets.iter().all(|target| format::is_target(&target.dir)) {
+        return Ok(());
+    }
+    parameter_names::check(&arguments.parameters, &options.targets, &options.fsname, true)
 }
 
 /// Makes no target anew that the file system has had: there are files on it, and its directory must be put back. Asks the

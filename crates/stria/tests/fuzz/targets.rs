@@ -390,6 +390,7 @@ pub fn parameters() -> Target {
         let (name, value) = text.split_once('=').unwrap_or((&text, ""));
         let _ = (TREE.get(name), TREE.list_recursive(name), TREE.set(name, value));
         let _ = rt::parameters::parse_number(value, &(1..=u64::MAX));
+        let _ = rt::parameters::parse_size(value, 1 << 20, &(0..=u64::MAX));
         let _ = TREE.register(name, Parameter::read_only("", String::new)).map(|()| TREE.unregister(name));
     })
 }
