@@ -44,6 +44,13 @@ fn wrong_configurations_are_refused_with_key_and_reason() {
 #[test]
 fn wrong_parameters_in_a_configuration_are_refused_by_name() {
     let site = Site::new(1);
+    let good = site.config_text();
+    fs::write(site.config(), format!("{good}\n[parameters]\n\"no.such.parameter\" = 1\n")).unwrap();
+    site.refused(&["format", &site.config()]).says(&["no parameter matches 'no.such.parameter'"]);
+    let up = site.place("never").to_string_lossy().into_owned();
+    site.refused(&["up", "--dir", &up, "--set", "no.such=1"]).says(&["no parameter matches 'no.such'"]);
+    assert!(!site.place("never").exists(), "nothing is made for who is refused");
+    fs::write(site.config(), &good).unwrap();
     site.stria(&["format", &site.config()]);
     for (parameters, expected) in [
         ("\"ost.OSS.ost_io.threads_max\" = 0", "ost.OSS.ost_io.threads_max"),
