@@ -303,11 +303,10 @@ impl Node {
         self.options.targets.iter().filter_map(TargetConfig::map_role).collect()
     }
 
-    /// Names of targets that this process has served and serves no more: who looks for them at its address finds nothing.
+    /// Names of targets that this process has served and serves no more: who looks for them at its address finds nothing. Of those
+    /// that it served under another address nothing is known, unless it had none then: they may be another host's.
     pub fn missing_targets(&self) -> Vec<String> {
-        let (own, map, place) = (self.own_targets(), self.watcher.map(), self.place());
-        let lost = |target: &&Target| target.address == place && !own.contains(&target.role);
-        map.targets.iter().filter(lost).map(|target| target.role.target_name(&map.fsname)).collect()
+        missing_targets(&self.watcher.map(), &self.own_targets(), &self.place())
     }
 
     /// Where the targets of this process are, as the cluster map has it.
@@ -463,6 +462,13 @@ fn ost_endpoints(map: &ClusterMap, resolve: &Resolver) -> Vec<(OstIndex, Endpoin
             TargetRole::Mdt(_) => None,
         })
         .collect()
+}
+
+/// Names of targets that lie where this process is, or were served by a process that no other host reaches, and are not its own.
+fn missing_targets(map: &ClusterMap, own: &BTreeSet<TargetRole>, place: &str) -> Vec<String> {
+    let here = |target: &&Target| target.address == place || target.address == LOCAL_ADDRESS;
+    let lost = map.targets.iter().filter(here).filter(|target| !own.contains(&target.role));
+    lost.map(|target| target.role.target_name(&map.fsname)).collect()
 }
 
 fn import(seams: &Seams, name: &str, endpoint: Endpoint) -> Import {

@@ -23,3 +23,19 @@ fn a_stopped_process_has_let_go_of_its_directories_although_somebody_has_its_cli
     }
     cores.shutdown();
 }
+
+/// The first process had no address of its own, the second one has.
+#[test]
+fn targets_that_went_are_missed_wherever_their_process_was() {
+    let target = |index: u16, address: &str| Target {
+        role: TargetRole::Ost(OstIndex(index)),
+        uuid: String::new(),
+        address: address.to_owned(),
+        state: TargetState::Active,
+    };
+    let here = "host:7000";
+    let targets = vec![target(0, here), target(1, here), target(2, LOCAL_ADDRESS), target(3, "other:7000")];
+    let map = ClusterMap { version: 1, fsname: "stria".to_owned(), targets, parameters: Vec::new(), pools: Vec::new() };
+    let own = BTreeSet::from([TargetRole::Ost(OstIndex(0))]);
+    assert_eq!(missing_targets(&map, &own, here), ["stria-OST0001", "stria-OST0002"]);
+}
