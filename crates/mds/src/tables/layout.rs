@@ -149,7 +149,7 @@ fn decode_component(reader: &mut Reader<'_>) -> FsResult<Component> {
     let id = ComponentId(reader.u32()?);
     let extent = Extent { start: reader.u64()?, end: reader.u64()? };
     let kind = reader.u8()?;
-    let reason = if kind & HAS_REASON == 0 { None } else { Some(decode_reason(reader)?) };
+    let reason = if kind & HAS_REASON == 0 { None } else { Reason::from_code(reader.u8()?) };
     let backing = match kind & !HAS_REASON {
         BACKING_STRIPES_WANTED => Backing::Pending(decode_request(reader)?),
         BACKING_STRIPED => {
@@ -162,10 +162,6 @@ fn decode_component(reader: &mut Reader<'_>) -> FsResult<Component> {
         _ => return Err(reader.damaged("unknown backing of a component")),
     };
     Ok(Component { id, extent, backing, reason })
-}
-
-fn decode_reason(reader: &mut Reader<'_>) -> FsResult<Reason> {
-    Reason::from_code(reader.u8()?).ok_or_else(|| reader.damaged("unknown reason of a component"))
 }
 
 fn decode_osts(reader: &mut Reader<'_>) -> FsResult<Vec<OstIndex>> {
@@ -315,6 +311,25 @@ mod tests {
             let value = writer.finish();
             let mut reader = Reader::new(WHAT, &value, 1).unwrap();
             assert_eq!(decode_layout(&mut reader), Ok(layout));
+            reader.finish().unwrap();
+        }
+    }
+
+    /// What a later version may say: the file is whole without it.
+    #[test]
+    fn a_reason_that_nobody_knows_is_none() {
+        let mut layout = Layout::composite(&[ComponentSpec { end: END_OF_FILE, backing: BackingSpec::Automatic }]);
+        layout.cut(0, Extent { start: 0, end: 1 << 20 }, request(), Reason::Share).unwrap();
+        let mut writer = Writer::new(1);
+        encode_layout(&mut writer, &layout);
+        let mut value = writer.finish();
+        let marks = [HAS_REASON | BACKING_STRIPES_WANTED, Reason::Share.code()];
+        let place = value.windows(2).position(|pair| pair == marks).expect("the reason is there") + 1;
+        for unknown in [0, Reason::ALL.len() as u8 + 1, 255] {
+            value[place] = unknown;
+            let mut reader = Reader::new(WHAT, &value, 1).unwrap();
+            layout.components[0].reason = None;
+            assert_eq!(decode_layout(&mut reader), Ok(layout.clone()), "{unknown}");
             reader.finish().unwrap();
         }
     }
