@@ -6,17 +6,17 @@ mod support;
 use std::sync::Arc;
 
 use bytes::Bytes;
-use client::{AllocateMode, FileSystem, NewNode, OpenFile, SeekTarget, WriteOptions};
+use client::{AllocateMode, FileSystem, OpenFile, SeekTarget, WriteOptions};
 use layout::{BackingSpec, ComponentSpec, END_OF_FILE, Layout, LayoutSpec, StripeCount, StripeSpec};
 use proptest::prelude::*;
 use rpc::message::mdt::{OpenFlags, open_flag};
 use support::{
-    READ_WRITE, ROOT, append, create, read,
+    READ_WRITE, ROOT, append, read,
     real::RealCluster,
     script::{Client, STRIPE, play, steps},
-    size, write,
+    size, with_layout, write,
 };
-use types::{Credentials, FsError, InodeNumber, NodeKind};
+use types::{Credentials, FsError, InodeNumber};
 
 /// The watermarks of the test's files.
 const FIRST: u64 = STRIPE;
@@ -60,13 +60,6 @@ fn growing_layouts() -> impl Strategy<Value = LayoutSpec> {
         Just(LayoutSpec::Composite(vec![on_mdt, extended(END_OF_FILE)])),
         Just(LayoutSpec::Automatic),
     ]
-}
-
-async fn with_layout(fs: &Arc<FileSystem>, name: &str, spec: LayoutSpec) -> Arc<OpenFile> {
-    let (name_bytes, kind) = (name.as_bytes().to_vec(), NodeKind::Regular);
-    let node = NewNode { parent: ROOT, name: name_bytes, kind, mode: 0o644, umask: 0, layout: Some(spec) };
-    fs.create(&root(), node).await.unwrap();
-    create(fs, name, READ_WRITE).await
 }
 
 async fn open(fs: &Arc<FileSystem>, inode: InodeNumber, flags: u32) -> Arc<OpenFile> {

@@ -7,9 +7,9 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use client::{AllocateMode, FileSystem, Interruption, OpenFile, SeekTarget, WriteOptions};
-use layout::{Layout, Location};
+use layout::{Layout, LayoutSpec, Location, StripeSpec};
 use rpc::message::mdt::{OpenFlags, open_flag};
-use support::{READ_WRITE, append, create, read, real::RealCluster, size};
+use support::{READ_WRITE, append, create, read, real::RealCluster, size, with_layout};
 use types::{Credentials, FsError, InodeNumber, OstIndex};
 
 const MIB: u64 = 1 << 20;
@@ -87,6 +87,29 @@ async fn two_writers_go_on_elsewhere_and_read_each_other() {
     let third = cluster.mount().await;
     assert_eq!(size(&third, inode).await, 6 * MIB);
     third.unlink(&root(), support::ROOT, b"shared").await.unwrap();
+}
+
+/// The one with room has hardly any, and the others say that they have much: each decision would lead there again.
+#[tokio::test]
+async fn osts_that_refuse_for_a_quota_do_not_hide_the_one_with_room() {
+    let cluster = RealCluster::automatic(3).await;
+    let (one, two) = (cluster.mount().await, cluster.mount().await);
+    let file = create(&one, "shared", READ_WRITE).await;
+    let inode = file.inode();
+    let other = open(&two, inode).await;
+    write(&one, &file, 0, &mib(1)).await;
+    let first = ost_of(&one, inode, MIB - 1).await;
+    let last = (0..3).map(OstIndex).find(|ost| *ost != first).expect("there are three");
+    // This is how the MDT hears how little it has.
+    cluster.leave(last, 3 * MIB).await;
+    let spec = StripeSpec { osts: vec![last], ..StripeSpec::default() };
+    let large = with_layout(&one, "large", LayoutSpec::Plain(spec)).await;
+    let refused = one.write(&large, 0, vec![9; 4 << 20].into(), WriteOptions::default()).await;
+    assert_eq!(refused, Err(FsError::NoSpace));
+    (0..3).map(OstIndex).filter(|ost| *ost != last).for_each(|ost| cluster.use_up_quota(ost));
+    write(&two, &other, MIB, &mib(2)).await;
+    assert_eq!(ost_of(&two, inode, MIB).await, last);
+    assert_eq!(marks(&one, &file, 2).await, [1, 2]);
 }
 
 /// Three parts: what is before and behind the part that moved lies in the same objects.

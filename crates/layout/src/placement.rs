@@ -19,7 +19,9 @@
 //! Left out: targets that are inactive, not connected, read-only, without creation, or without any space; and, as long as there
 //! are others, those with less free than their reserve (`reserved_permille` of the capacity, Lustre's `reserved_mb_low` of 0.1%,
 //! or `reserved_bytes`). Where all are below it, the one with most space takes the whole file: there must be no `NoSpace` while
-//! any target has space, and stripes on several that have next to none only find more ends. Degraded targets are taken only if
+//! any target has space, and stripes on several that have next to none only find more ends. Behind these come targets that refused
+//! something for want of space a moment ago, or can make no objects: of inodes or a quota their bytes say nothing. Of these the
+//! one whose refusal is the oldest is tried. Degraded targets are taken only if
 //! the others do not suffice. Targets whose connection is interrupted come last, since nobody knows yet whether they are back in
 //! a moment or dead: only a number of stripes that somebody asked for, or want of any other, leads there. A requested first OST
 //! is honoured or refused, never replaced; the stripes after it follow in the order of indices, as in Lustre.
@@ -88,6 +90,9 @@ pub struct TargetStatus {
     pub connected: bool,
     /// Its connection is interrupted, but not for so long that it counts as dead.
     pub interrupted: bool,
+    /// When it refused something for want of space, if that was a moment ago: nanoseconds on any clock; the largest number if it
+    /// has no room for another object.
+    pub refused_ns: Option<u64>,
     /// It creates no new objects.
     pub no_create: bool,
     /// It refuses writes.
@@ -160,10 +165,10 @@ enum Shortage {
 /// The targets that new objects go to unless somebody asks for others: those that suit best.
 pub fn preferred<'a>(targets: &'a [TargetStatus], policy: &PlacementPolicy) -> Vec<&'a TargetStatus> {
     let mut usable: Vec<&TargetStatus> = targets.iter().filter(|target| target.exclusion().is_none()).collect();
-    let rank = |target: &&TargetStatus| (target.interrupted, target.shortage(policy));
+    let rank = |target: &&TargetStatus| (target.interrupted, target.refused_ns, target.shortage(policy));
     let Some(best) = usable.iter().map(rank).min() else { return usable };
     usable.retain(|target| rank(target) == best);
-    if best.1 == Shortage::OfBytes {
+    if best.2 == Shortage::OfBytes {
         let most = usable.iter().copied().max_by_key(|target| (target.bytes_available, Reverse(target.index)));
         return most.into_iter().collect();
     }
@@ -185,7 +190,9 @@ fn last_resort<'a>(
 /// The targets that would be preferred, were their connections not interrupted at the moment.
 pub fn awaited<'a>(targets: &'a [TargetStatus], policy: &PlacementPolicy) -> Vec<&'a TargetStatus> {
     let preferred = preferred(targets, policy);
-    let has_room = |target: &&TargetStatus| target.exclusion().is_none() && target.shortage(policy) == Shortage::None;
+    let has_room = |target: &&TargetStatus| {
+        target.exclusion().is_none() && target.refused_ns.is_none() && target.shortage(policy) == Shortage::None
+    };
     let usable = targets.iter().filter(|target| target.interrupted).filter(has_room);
     usable.filter(|target| preferred.iter().all(|other| other.index != target.index)).collect()
 }
@@ -463,6 +470,7 @@ mod tests {
             active: true,
             connected: true,
             interrupted: false,
+            refused_ns: None,
             no_create: false,
             read_only: false,
             degraded: false,
@@ -633,6 +641,37 @@ mod tests {
         assert_eq!(placement.choose(&chosen, &targets, &policy, 1), Ok(vec![OstIndex(2), OstIndex(0)]));
         targets[2].bytes_available = policy.bytes_reserved(targets[2].bytes_total);
         assert_eq!(placement.choose(&all, &targets, &policy, 1), Ok(vec![OstIndex(2)]));
+    }
+
+    /// Their bytes say nothing: they may lack inodes, or a quota may be used up.
+    #[test]
+    fn targets_that_refuse_come_behind_those_that_have_hardly_anything() {
+        let mut targets: Vec<_> = (0..4).map(|index| target(index, 500 * GIB)).collect();
+        targets[1].refused_ns = Some(8);
+        let (policy, mut placement) = (PlacementPolicy::default(), Placement::default());
+        let all = ResolvedSpec { stripe_count: ResolvedCount::All, ..ResolvedSpec::default() };
+        let mut choose = |targets: &[TargetStatus]| {
+            let mut chosen = placement.choose(&all, targets, &policy, 1)?;
+            chosen.sort_unstable();
+            Ok(chosen.into_iter().map(|ost| ost.0).collect::<Vec<_>>())
+        };
+        assert_eq!(choose(&targets), Ok(vec![0, 2, 3]));
+        (targets[0].bytes_available, targets[3].bytes_available) = (0, 0);
+        targets[2].bytes_available = 4096;
+        assert_eq!(choose(&targets), Ok(vec![2]), "it has not refused yet");
+        targets[2].refused_ns = Some(9);
+        assert_eq!(choose(&targets), Ok(vec![1]), "it may have room by now");
+        targets[1].refused_ns = Some(10);
+        assert_eq!(choose(&targets), Ok(vec![2]), "in turns");
+        targets[2].refused_ns = Some(11);
+        targets[1].interrupted = true;
+        assert_eq!(choose(&targets), Ok(vec![2]));
+        targets[0] = target(0, 500 * GIB);
+        assert!(awaited(&targets, &policy).is_empty(), "nor is it waited for");
+        targets.iter_mut().for_each(|target| target.active = target.index == OstIndex(1));
+        assert_eq!(choose(&targets), Ok(vec![1]), "nobody else is left");
+        targets[1].bytes_available = 0;
+        assert_eq!(choose(&targets), Err(PlacementError::NoSpace));
     }
 
     #[test]

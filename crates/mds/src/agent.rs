@@ -230,7 +230,7 @@ impl Agent {
         let answer = async {
             loop {
                 match self.call(OstRequest::StatFs).await {
-                    // It came back without this session. The next one will do.
+                    // It came back without this session. The next one will do; the import pauses before it makes one.
                     Err(FsError::Evicted) => {}
                     answer => return answer,
                 }

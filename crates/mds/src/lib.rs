@@ -42,7 +42,7 @@ mod volatile;
 pub use error::OpenError;
 pub use mdt::Mdt;
 pub use options::{MdtOptions, Parameters, ProcessId};
-pub use placement::{OstReport, OstView};
+pub use placement::{OstReport, OstView, Refusal};
 pub use pools::{Spill, SpillError};
 pub use statistics::Statistics;
 pub use transfers::Transfers;

@@ -411,6 +411,7 @@ impl Mdt {
             MdtRequest::ChangeData(request) => self.change_data(call, request).await,
             MdtRequest::ReportFull(ost) => {
                 self.refresh_space(*ost).await;
+                self.namespace().volatile.targets.refused(*ost, self.seams.clock.now());
                 Ok(MdtReply::Done)
             }
             MdtRequest::PlaceElsewhere(_)

@@ -4,17 +4,23 @@
 //! A target of the map that has not answered yet since this MDT started counts as usable and as free as the freest known
 //! one: a fresh cluster must be able to create files at once.
 
-use std::collections::BTreeMap;
+use std::{collections::BTreeMap, time::Duration};
 
 use layout::{Placement, PlacementPolicy, PlainLayout, ResolvedSpec, StripeSpec, TargetStatus};
 use rpc::message::ost::TargetCondition;
 use rt::Instant;
-use types::{FsResult, OstIndex, SpaceUsage};
+use types::{FsResult, OstIndex, SpaceUsage, limits::BULK_BYTES_MAX};
 
 use crate::{load::Load, pools::Pools, transfers::Transfers};
 
 /// Free space a target is taken to have while nothing is known of any.
 const UNKNOWN_BYTES: u64 = 1 << 40;
+
+/// How long an OST comes behind others after it refused something for want of space: what it says of its bytes may be true, and
+/// inodes or a quota be used up. Some reports later somebody tries again.
+const REFUSAL_LASTS: Duration = Duration::from_secs(10);
+/// By so much its free space must have grown for this to end earlier: two of the largest writes.
+const FREED_BYTES: u64 = 2 * BULK_BYTES_MAX as u64;
 
 /// What the last report of an OST said.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -23,6 +29,23 @@ pub struct OstReport {
     pub space: SpaceUsage,
     /// Its condition.
     pub condition: TargetCondition,
+}
+
+/// That an OST refused something for want of space.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Refusal {
+    /// When.
+    pub at: Instant,
+    /// Bytes that it said were free then.
+    pub bytes_available: u64,
+}
+
+impl Refusal {
+    /// Whether it still says anything, by what the OST reports.
+    fn holds(&self, now: Instant, space: &SpaceUsage) -> bool {
+        let grown = space.bytes_available >= self.bytes_available.saturating_add(FREED_BYTES);
+        now.since(self.at) < REFUSAL_LASTS && !grown
+    }
 }
 
 /// One OST as the MDT sees it.
@@ -34,6 +57,8 @@ pub struct OstView {
     pub connected: bool,
     /// It answered, and is not connected at present.
     pub interrupted: bool,
+    /// Its last refusal, if that was a moment ago.
+    pub refused: Option<Refusal>,
     /// The last report, if there was one since this MDT started.
     pub report: Option<OstReport>,
     /// What all its users have it do.
@@ -65,7 +90,14 @@ impl Targets {
         let known = std::mem::take(&mut self.osts);
         for (index, active) in map {
             let transfers = Transfers::default();
-            let fresh = OstView { active: *active, connected: true, interrupted: false, report: None, transfers };
+            let fresh = OstView {
+                active: *active,
+                connected: true,
+                interrupted: false,
+                refused: None,
+                report: None,
+                transfers,
+            };
             let view = known.get(index).map_or(fresh, |view| OstView { active: *active, ..*view });
             self.osts.insert(*index, view);
         }
@@ -92,7 +124,17 @@ impl Targets {
             view.connected = true;
             view.transfers.report(now, report.condition.work_us);
             view.interrupted = false;
+            view.refused = view.refused.filter(|refusal| refusal.holds(now, &report.space));
             view.report = Some(report);
+        }
+    }
+
+    /// A client was refused by an OST for want of space. That is believed without proof: it costs the OST its turn for a moment,
+    /// while others have room.
+    pub fn refused(&mut self, ost: OstIndex, now: Instant) {
+        if let Some(view) = self.osts.get_mut(&ost) {
+            let bytes_available = view.report.map_or(0, |report| report.space.bytes_available);
+            view.refused = Some(Refusal { at: now, bytes_available });
         }
     }
 
@@ -189,6 +231,10 @@ impl Targets {
             active: view.active,
             connected: view.connected,
             interrupted: view.interrupted,
+            refused_ns: match view.report {
+                Some(report) if lacks_inodes(&report.space) => Some(u64::MAX),
+                _ => view.refused.map(|refusal| refusal.at.0),
+            },
             no_create: view.report.is_some_and(|report| report.condition.no_create),
             read_only: view.report.is_some_and(|report| report.condition.read_only),
             degraded: view.report.is_some_and(|report| report.condition.degraded),
@@ -199,6 +245,11 @@ impl Targets {
         };
         self.osts.iter().map(status).collect()
     }
+}
+
+/// Whether there is no room for another object. Who counts no inodes says 0 of 0.
+fn lacks_inodes(space: &SpaceUsage) -> bool {
+    space.inodes_total > 0 && space.inodes_free == 0
 }
 
 #[cfg(test)]
@@ -253,6 +304,35 @@ mod tests {
         assert_eq!(place(&mut targets), Ok(vec![OstIndex(0)]), "a short interruption makes no lack of space");
         targets.report(OstIndex(0), report(900), NOW);
         assert_eq!(place(&mut targets), Ok(vec![OstIndex(0)]));
+    }
+
+    #[test]
+    fn an_ost_that_refuses_or_has_no_inodes_is_avoided_whatever_bytes_it_has() {
+        let mut targets = Targets::default();
+        targets.set_map(&[(OstIndex(0), true), (OstIndex(1), true)]);
+        (0..2).for_each(|index| targets.report(OstIndex(index), report(900), NOW));
+        let both = |targets: &mut Targets| {
+            let mut chosen: Vec<u16> = (0..4).map(|_| place(targets).unwrap()[0].0).collect();
+            chosen.sort_unstable();
+            chosen
+        };
+        targets.refused(OstIndex(0), NOW);
+        targets.report(OstIndex(0), report(900), NOW + REFUSAL_LASTS / 2);
+        assert_eq!(both(&mut targets), [1; 4], "it may say what it likes");
+        targets.report(OstIndex(0), report(900), NOW + REFUSAL_LASTS);
+        assert_eq!(both(&mut targets), [0, 0, 1, 1], "after a while it is tried again");
+        targets.refused(OstIndex(0), NOW);
+        targets.report(OstIndex(0), report(904), NOW);
+        assert_eq!(both(&mut targets), [1; 4], "what others gave back a moment later");
+        targets.report(OstIndex(0), report(908), NOW);
+        assert_eq!(both(&mut targets), [0, 0, 1, 1], "much was removed");
+        targets.report(OstIndex(0), report(900), NOW);
+        let mut without_inodes = report(900);
+        (without_inodes.space.inodes_total, without_inodes.space.inodes_free) = (1000, 0);
+        targets.report(OstIndex(1), without_inodes, NOW);
+        assert_eq!(both(&mut targets), [0; 4]);
+        targets.lost(OstIndex(0));
+        assert_eq!(both(&mut targets), [1; 4], "small objects need no inode");
     }
 
     #[test]

@@ -98,6 +98,26 @@ async fn an_ost_that_is_said_to_be_full_is_asked_before_the_answer() {
     fs.file(ROOT, "still").await;
 }
 
+/// It has bytes, but perhaps no inodes, or a quota is used up: who asked it knows better than its figures.
+#[tokio::test]
+async fn an_ost_that_refuses_although_it_has_bytes_comes_behind_others() {
+    let (fs, osts) = with_osts(2).await;
+    *osts[0].bytes_available.lock() = GIB / 4;
+    let places = async |prefix: &str| {
+        let mut places = Vec::new();
+        for number in 0..6 {
+            let inode = fs.file(ROOT, &format!("{prefix}{number}")).await;
+            places.extend(layout(&fs, inode).await.1);
+        }
+        places
+    };
+    done(fs.call(ALICE, MdtRequest::ReportFull(OstIndex(1))).await.unwrap()).unwrap();
+    assert_eq!(available(&fs.mdt, OstIndex(1)), GIB / 2, "so it says");
+    assert_eq!(places("while one refuses").await, [OstIndex(0); 6]);
+    done(fs.call(ALICE, MdtRequest::ReportFull(OstIndex(0))).await.unwrap()).unwrap();
+    assert_eq!(places("when both refuse").await, [OstIndex(1); 6], "it may have room by now");
+}
+
 #[tokio::test]
 async fn many_reports_at_once_cost_two_questions() {
     let (fs, osts) = with_osts(1).await;
@@ -124,11 +144,11 @@ async fn many_reports_at_once_cost_two_questions() {
     assert!((1..=2).contains(&asked), "{asked} questions");
 }
 
-/// Each has less free than its reserve, which only says whom to prefer.
+/// Each has less free than its reserve and has refused something, which only says whom to prefer.
 #[tokio::test]
 async fn the_last_space_is_used() {
     let (fs, osts) = with_osts(3).await;
-    for (index, mebibytes) in [(0, 5), (1, 6), (2, 0)] {
+    for (index, mebibytes) in [(1, 6), (0, 5), (2, 0)] {
         *osts[usize::from(index)].bytes_available.lock() = mebibytes << 20;
         done(fs.call(ALICE, MdtRequest::ReportFull(OstIndex(index))).await.unwrap()).unwrap();
     }

@@ -176,6 +176,10 @@ fn full_and_read_only_devices_still_read() {
         assert_eq!(device.space().await.unwrap().bytes_available, 0);
         device.truncate("a", 2).await.expect("giving space back is possible");
         faults.set_full(false);
+        faults.set_quota_used_up(true);
+        assert_eq!(device.write("a", 0, data(b"x")).await.unwrap_err().kind(), ErrorKind::QuotaExceeded);
+        assert_ne!(device.space().await.unwrap().bytes_available, 0, "a quota does not show");
+        faults.set_quota_used_up(false);
         faults.set_read_only(true);
         for result in [
             device.write("a", 0, data(b"x")).await,

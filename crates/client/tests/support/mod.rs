@@ -15,9 +15,10 @@ use std::{
     time::Duration,
 };
 
-use client::{FileSystem, MountOptions, OpenFile, WriteOptions};
+use client::{FileSystem, MountOptions, NewNode, OpenFile, WriteOptions};
 use fake_mdt::FakeMdt;
 use fake_ost::FakeOst;
+use layout::LayoutSpec;
 use parking_lot::Mutex;
 use rpc::{
     Endpoint, Server, ServerOptions,
@@ -28,7 +29,7 @@ use rpc::{
 };
 use rt::memory::{MemoryTransport, seams};
 use tokio::sync::watch;
-use types::{ClientId, Credentials, InodeNumber, MdtIndex, OstIndex};
+use types::{ClientId, Credentials, InodeNumber, MdtIndex, NodeKind, OstIndex};
 
 pub const ROOT: InodeNumber = InodeNumber::ROOT;
 pub const READ_WRITE: u32 = open_flag::READ | open_flag::WRITE;
@@ -155,6 +156,13 @@ pub async fn create(fs: &Arc<FileSystem>, name: &str, flags: u32) -> Arc<OpenFil
     let flags = OpenFlags(flags);
     let created = fs.create_open(&Credentials::root(), ROOT, name.as_bytes(), 0o644, 0, flags).await;
     created.expect("a file can be created").file
+}
+
+pub async fn with_layout(fs: &Arc<FileSystem>, name: &str, spec: LayoutSpec) -> Arc<OpenFile> {
+    let (name_bytes, kind) = (name.as_bytes().to_vec(), NodeKind::Regular);
+    let node = NewNode { parent: ROOT, name: name_bytes, kind, mode: 0o644, umask: 0, layout: Some(spec) };
+    fs.create(&Credentials::root(), node).await.unwrap();
+    create(fs, name, READ_WRITE).await
 }
 
 pub async fn write(fs: &Arc<FileSystem>, file: &Arc<OpenFile>, offset: u64, data: &[u8]) {

@@ -18,6 +18,7 @@ use rpc::{
 };
 use rt::{
     Device, Seams,
+    fault::{DeviceFaults, FaultyDevice},
     memory::{HostClock, MemoryDevice, MemoryTransport, SeededEntropy, Unflushed, seams},
 };
 use tokio::sync::watch;
@@ -36,6 +37,8 @@ pub struct RealCluster {
     osts: Vec<Arc<Ost>>,
     /// Of the OSTs' objects.
     pub devices: Vec<MemoryDevice>,
+    /// Switches of these.
+    faults: Vec<DeviceFaults>,
     ost_server: Arc<Server>,
     mdt_server: Arc<Mutex<Arc<Server>>>,
     map: watch::Sender<Arc<ClusterMap>>,
@@ -62,10 +65,12 @@ impl RealCluster {
         let network = MemoryTransport::new();
         let ost_server = Server::new(seams(&network, 1), ServerOptions::default());
         let mut roles = vec![TargetRole::Mdt(MdtIndex(0))];
-        let (mut running, mut devices) = (Vec::new(), Vec::new());
+        let (mut running, mut devices, mut faults) = (Vec::new(), Vec::new(), Vec::new());
         for index in (0..osts).map(OstIndex) {
             let device = MemoryDevice::new();
-            let ost = start_ost(&network, index, &device).await;
+            let faulty = FaultyDevice::new(Arc::new(device.clone()), Arc::new(SeededEntropy::new(u64::from(index.0))));
+            faults.push(faulty.faults());
+            let ost = start_ost(&network, index, faulty).await;
             devices.push(device);
             ost_server.add_target(&format!("stria-{index}"), ost.clone(), LEASE);
             roles.push(TargetRole::Ost(index));
@@ -105,6 +110,7 @@ impl RealCluster {
             mdt: Mutex::new(mdt),
             osts: running,
             devices,
+            faults,
             ost_server,
             mdt_server: Arc::new(Mutex::new(mdt_server)),
             map: watch::Sender::new(Arc::new(map)),
@@ -169,6 +175,11 @@ impl RealCluster {
         self.devices[usize::from(ost.0)].set_capacity(0);
     }
 
+    /// The quota of an OST's device is used up, whatever room it has.
+    pub fn use_up_quota(&self, ost: OstIndex) {
+        self.faults[usize::from(ost.0)].set_quota_used_up(true);
+    }
+
     /// Bytes that an OST's device has left.
     pub async fn left(&self, ost: OstIndex) -> u64 {
         self.devices[usize::from(ost.0)].space().await.expect("a device in memory answers").bytes_available
@@ -210,10 +221,10 @@ impl RealCluster {
     }
 }
 
-async fn start_ost(network: &MemoryTransport, index: OstIndex, objects: &MemoryDevice) -> Arc<Ost> {
+async fn start_ost(network: &MemoryTransport, index: OstIndex, objects: FaultyDevice) -> Arc<Ost> {
     let seams = seams(network, 100 + u64::from(index.0));
     let devices = OstDevices {
-        objects: Arc::new(objects.clone()),
+        objects: Arc::new(objects),
         journal: Arc::new(MemoryDevice::new()),
         cold: Arc::new(MemoryCold::new()),
     };

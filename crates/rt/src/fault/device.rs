@@ -23,6 +23,7 @@ struct State {
     writes: Countdown,
     flushes: Countdown,
     full: bool,
+    quota_used_up: bool,
     read_only: bool,
     bit_flip_ppm: u64,
     bits_flipped: u64,
@@ -66,6 +67,11 @@ impl DeviceFaults {
         self.state.lock().full = full;
     }
 
+    /// While set, whatever may need space fails with `QuotaExceeded`, and the device says that it has room.
+    pub fn set_quota_used_up(&self, used_up: bool) {
+        self.state.lock().quota_used_up = used_up;
+    }
+
     /// While set, every change fails with `ReadOnlyFilesystem`.
     pub fn set_read_only(&self, read_only: bool) {
         self.state.lock().read_only = read_only;
@@ -98,6 +104,9 @@ impl DeviceFaults {
         }
         if state.full && needs_space {
             return Err(ErrorKind::StorageFull.into());
+        }
+        if state.quota_used_up && needs_space {
+            return Err(ErrorKind::QuotaExceeded.into());
         }
         Ok(())
     }

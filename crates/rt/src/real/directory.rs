@@ -190,7 +190,8 @@ impl Device for LocalDirectory {
                 bytes_free: usage.f_bfree.saturating_mul(usage.f_frsize),
                 bytes_available: usage.f_bavail.saturating_mul(usage.f_frsize),
                 inodes_total: usage.f_files,
-                inodes_free: usage.f_ffree,
+                // File systems that make inodes as they need them say 0 of 0 (btrfs).
+                inodes_free: if usage.f_files == 0 { u64::MAX } else { usage.f_ffree },
             })
         })
     }
