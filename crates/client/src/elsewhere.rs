@@ -88,8 +88,9 @@ impl Refusals {
 }
 
 /// How often the first byte without room may go to an OST that refused it: the MDT asks an OST that is said to be full, but one
-/// that has room, if not for so much, gets the byte again.
-const REFUSALS_OF_BYTE_MAX: u32 = 2;
+/// that has room, if not for so much, gets the byte again; and what leaves the byte out may find that somebody changed the layout
+/// meanwhile, which does not move it.
+const REFUSALS_OF_BYTE_MAX: u32 = 8;
 /// Turns in which only OSTs refuse that did so before: as many as the parts that a layout takes.
 const TURNS_REPEATED_MAX: usize = COMPONENTS_MAX;
 
@@ -254,7 +255,9 @@ mod tests {
         let mut search = Search::default();
         assert_eq!(search.turn(&refused_at(1, 7)), Some(vec![OstIndex(1)]));
         assert_eq!(search.turn(&refused_at(2, 7)), Some(vec![OstIndex(2)]));
-        assert_eq!(search.turn(&refused_at(1, 7)), Some(vec![OstIndex(1)]), "the MDT asks it again");
+        for _ in 1..REFUSALS_OF_BYTE_MAX {
+            assert_eq!(search.turn(&refused_at(1, 7)), Some(vec![OstIndex(1)]), "the MDT asks it again");
+        }
         assert_eq!(search.turn(&refused_at(1, 8)), Some(Vec::new()), "it took some bytes");
         assert_eq!(search.turn(&refused_at(1, 7)), None);
         assert_eq!(search.turn(&Refusals::default()), None, "nothing was refused for want of space");

@@ -60,6 +60,8 @@ const ANY_OST: u16 = 0xffff;
 const ALL_OSTS: u16 = 0xffff;
 /// Extension sizes are in units of this many bytes (SEL_UNIT_SIZE).
 const EXTENSION_UNIT_BYTES: u64 = 1024;
+/// The smallest extension size that the field, of 32 bits, cannot hold.
+pub(crate) const EXTENSION_BYTES_END: u64 = EXTENSION_UNIT_BYTES << 32;
 
 /// Why bytes are no layout in this form.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]

@@ -12,6 +12,7 @@ use types::{
 use crate::{
     component::END_OF_FILE,
     layout::COMPONENTS_MAX,
+    lov::EXTENSION_BYTES_END,
     plain::{PlainLayoutError, check_stripe_bytes},
 };
 
@@ -153,8 +154,8 @@ pub enum SpecError {
         /// The limit.
         bytes_max: u64,
     },
-    /// An extension size that is no positive multiple of 64 KiB, or of the stripe size.
-    #[error("extension size {0} is not a positive multiple of 65536 and of the stripe size")]
+    /// An extension size that is no positive multiple of 64 KiB, or of the stripe size, or that Lustre's binary form cannot hold.
+    #[error("extension size {0} is not a positive multiple of 65536 and of the stripe size, below 4 TiB")]
     ExtensionBytes(u64),
 }
 
@@ -266,6 +267,7 @@ impl ComponentSpec {
             BackingSpec::Extended(stripes, step) => {
                 let unit = stripes.stripe_bytes.unwrap_or(STRIPE_BYTES_MIN);
                 let fits = *step != 0 && step.is_multiple_of(STRIPE_BYTES_MIN) && step.is_multiple_of(unit);
+                let fits = fits && *step < EXTENSION_BYTES_END;
                 if fits { Ok(()) } else { Err(SpecError::ExtensionBytes(*step)) }
             }
             _ => Ok(()),
@@ -583,8 +585,10 @@ mod tests {
             check(vec![component(END_OF_FILE, BackingSpec::Mdt)]),
             Err(SpecError::MdtTooLarge { end: END_OF_FILE, bytes_max: MDT_MAX })
         );
-        let extended = BackingSpec::Extended(StripeSpec::default(), 1);
-        assert_eq!(check(vec![component(END_OF_FILE, extended)]), Err(SpecError::ExtensionBytes(1)));
+        for step in [1, 4 << 40, 8 << 40] {
+            let extended = BackingSpec::Extended(StripeSpec::default(), step);
+            assert_eq!(check(vec![component(END_OF_FILE, extended)]), Err(SpecError::ExtensionBytes(step)));
+        }
         assert_eq!(check(vec![component(65536, BackingSpec::Mdt), component(END_OF_FILE, striped())]), Ok(()));
     }
 }

@@ -149,7 +149,7 @@ pub fn composite(shown: &Composite<'_>, style: Style) -> String {
             shown.inode.iter().for_each(|inode| objects(&mut text, *inode, row, style));
             continue;
         }
-        component(&mut text, row, verbose, dashes);
+        component(&mut text, row, verbose, dashes, style.yaml);
         match shown.inode {
             Some(inode) => {
                 stripes(&mut text, "      ", inode, row, 0, style);
@@ -179,8 +179,9 @@ fn composite_header(text: &mut String, shown: &Composite<'_>, verbose: bool, das
     }
 }
 
-/// What a component is, without its stripes.
-fn component(text: &mut String, row: &Row, verbose: bool, dashes: bool) {
+/// What a component is, without its stripes. A copy made of the YAML form leaves to the file system what it decided here, as
+/// copies of the binary form do: a flag of StriaFS's own says so.
+fn component(text: &mut String, row: &Row, verbose: bool, dashes: bool, yaml: bool) {
     let mut line = |indent: &str, label: &str, value: &dyn std::fmt::Display| {
         writeln!(text, "{indent}{label}{value}").expect("writing to a string");
     };
@@ -195,7 +196,8 @@ fn component(text: &mut String, row: &Row, verbose: bool, dashes: bool) {
             line("    ", "lcme_mirror_id:      ", &"N/A");
         }
     }
-    line("    ", "lcme_flags:          ", &row.flags());
+    let decided = if yaml && row.automatic && row.instantiated { ",automatic" } else { "" };
+    line("    ", "lcme_flags:          ", &format_args!("{}{decided}", row.flags()));
     line("    ", "lcme_extent.e_start: ", &row.extent.start);
     line("    ", "lcme_extent.e_end:   ", &end(row.extent.end));
     if verbose {

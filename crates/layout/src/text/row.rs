@@ -43,6 +43,8 @@ pub struct Row {
     pub extent: Extent,
     /// It has its objects (flag `init`).
     pub instantiated: bool,
+    /// The file system decides it, or has decided it.
+    pub automatic: bool,
     /// It is room for the component before it; `stripe_bytes` is then the extension size.
     pub extension: bool,
     /// Stripes; -1: on all OSTs, -n: n on each.
@@ -71,6 +73,7 @@ impl Row {
             id: Some(component.id),
             extent: component.extent,
             instantiated: component.is_instantiated(),
+            automatic: component.is_automatic(),
             extension: false,
             stripe_count: 0,
             stripe_bytes: 0,
@@ -118,11 +121,6 @@ impl Row {
     pub fn first_ost(&self) -> Option<OstIndex> {
         let asked = self.first_asked.filter(|_| self.id.is_none());
         self.objects.first().map(|(_, ost)| *ost).or(asked)
-    }
-
-    /// Whether it has its objects.
-    pub fn is_instantiated(&self) -> bool {
-        self.instantiated
     }
 
     /// `lcme_flags`.

@@ -2,7 +2,7 @@ use proptest::prelude::*;
 use types::{Generation, MdtIndex};
 
 use super::*;
-use crate::{BackingSpec, ComponentSpec, PlainLayout, StripeSpec};
+use crate::{BackingSpec, ComponentSpec, Extent, PlainLayout, Reason, StripeSpec};
 
 const INODE: InodeNumber = InodeNumber(0x203);
 
@@ -267,6 +267,21 @@ fn yaml_is_read_back() {
         ..stripes(1, Some(65536))
     };
     assert_eq!(default, Ok(LayoutSpec::Plain(expected)));
+}
+
+#[test]
+fn yaml_of_what_the_file_system_decides_asks_it_to_decide_again() {
+    let style = Style { yaml: true, ..Style::default() };
+    let mut grown = Layout::composite(&crate::automatic::components(crate::automatic::BYTES_ON_MDT));
+    let spec = StripeSpec { stripe_count: StripeCount::Exactly(1), ..StripeSpec::default() };
+    // An end that nobody could ask for: what lay behind it was left out.
+    let extent = Extent { start: 65536, end: (1 << 20) + 4096 };
+    let decided = grown.cut(1, extent, spec.clone(), Reason::Position).unwrap();
+    grown.instantiate(decided, PlainLayout { stripe_bytes: 1 << 20, osts: vec![OstIndex(1)] }, spec).unwrap();
+    let text = file(INODE, &grown, style);
+    assert!(text.contains("lcme_flags:          init,automatic\n"), "{text}");
+    assert_eq!(yaml::parse(&text), Ok(LayoutSpec::Automatic), "{text}");
+    assert!(!file(INODE, &grown, Style::default()).contains("init,automatic"), "Lustre's columns are Lustre's");
 }
 
 #[test]

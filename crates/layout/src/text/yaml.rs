@@ -7,8 +7,9 @@
 use types::{OstIndex, limits::STRIPE_COUNT_MAX};
 
 use crate::{
+    automatic,
     component::END_OF_FILE,
-    spec::{BackingSpec, ComponentSpec, LayoutSpec, StripeCount, StripeSpec},
+    spec::{self, BackingSpec, ComponentSpec, LayoutSpec, StripeCount, StripeSpec},
 };
 
 /// Why text is not a layout.
@@ -150,11 +151,14 @@ impl Draft {
             "pool" => self.stripes.pool = Some(value.to_owned()).filter(|pool| !pool.is_empty()),
             "pattern" => {
                 self.mdt = value == "mdt";
-                self.automatic = value == "automatic";
+                self.automatic |= value == "automatic";
                 self.overstriped = value == "raid0,overstriped";
                 matches!(value, "raid0" | "0" | "mdt" | "automatic" | "raid0,overstriped").then_some(())?;
             }
-            "lcme_flags" => self.extension = value.split(',').any(|flag| flag == "extension"),
+            "lcme_flags" => {
+                self.extension = value.split(',').any(|flag| flag == "extension");
+                self.automatic |= value.split(',').any(|flag| flag == "automatic");
+            }
             "lcme_extent.e_start" => self.start = value.parse().ok()?,
             "lcme_extent.e_end" => self.end = if value == "EOF" { END_OF_FILE } else { value.parse().ok()? },
             _ => return Some(false),
@@ -217,9 +221,9 @@ fn finish(drafts: Vec<Draft>, composite: bool) -> Result<LayoutSpec, YamlError> 
             (_, true) => BackingSpec::Automatic,
             _ => BackingSpec::Striped(draft.stripes().ok_or(error)?),
         };
-        components.push(ComponentSpec { end, backing });
+        spec::push(&mut components, ComponentSpec { end, backing });
     }
-    if components.is_empty() { Err(YamlError::Empty) } else { Ok(LayoutSpec::Composite(components)) }
+    if components.is_empty() { Err(YamlError::Empty) } else { Ok(automatic::recognised(components)) }
 }
 
 #[cfg(test)]

@@ -55,7 +55,7 @@ pub fn explain(name: &str, own: bool, effective: &LayoutSpec, osts: u32, speeds:
             }
             let _ = writeln!(
                 text,
-                "  The first {} are on the metadata target, where that takes data (mdt.*.dom_stripesize).",
+                "  The first {} are on the metadata target, where that takes data (lod.*.dom_stripesize).",
                 bytes(BYTES_ON_MDT)
             );
             text.push_str("  A file that several clients write gets a stripe for each writer behind its beginning;\n");
@@ -106,7 +106,7 @@ d: new files get automatic layouts (nothing is set here: the root's or the file 
                 4 stripes if it is written by 256 KiB or more at a time
   from 64 MiB   4 stripes of 1 MiB: 1400 MB/s for one client
   from 1 GiB    8 stripes of 2 MiB: 2800 MB/s for one client
-  The first 64 KiB are on the metadata target, where that takes data (mdt.*.dom_stripesize).
+  The first 64 KiB are on the metadata target, where that takes data (lod.*.dom_stripesize).
   A file that several clients write gets a stripe for each writer behind its beginning;
   files that are written at a time share the OSTs among them.
   Reckoned with 8 OSTs of 350 MB/s and a link of 3000 MB/s per client (--ost-speed, --client-speed).

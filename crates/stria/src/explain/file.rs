@@ -199,7 +199,7 @@ struct Better {
 }
 
 fn better(hardware: &Hardware, size: u64, own_us: u64, osts: u32) -> Option<Better> {
-    let counts = (0..32).map(|shift| 1 << shift).take_while(|count| *count < osts).chain([osts]);
+    let counts = (0..32).map(|shift| 1 << shift).take_while(|count| *count < osts).chain((osts > 0).then_some(osts));
     let with = |stripes| Better { stripes, us: cost::one_client_us(hardware, size, stripes, stripes) };
     let all: Vec<Better> = counts.map(with).collect();
     let shortest = all.iter().map(|better| better.us).min()?;

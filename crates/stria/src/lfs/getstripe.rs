@@ -241,7 +241,7 @@ impl<'a> Query<'a> {
         }
         let about = About { inode, generation: layout.shown_generation(), form: layout.form, components: rows.len() };
         if !self.fields.is_empty() {
-            return self.print_rows(&about, &rows, Row::is_instantiated, output);
+            return self.print_rows(&about, &rows, |row| row.instantiated, output);
         }
         if !self.style.yaml || self.parsed.operands.len() > 1 {
             print_path(output, path, format_args!("\n"))?;
@@ -423,7 +423,7 @@ mod tests {
             let parsed = parse(OPTIONS, &words).unwrap();
             let (rows, mut output) = (text::rows(layout), Vec::new());
             let about = About { inode: InodeNumber(1), generation: 1, form: layout.form, components: rows.len() };
-            Query::new(&parsed).unwrap().print_rows(&about, &rows, Row::is_instantiated, &mut output).unwrap();
+            Query::new(&parsed).unwrap().print_rows(&about, &rows, |row| row.instantiated, &mut output).unwrap();
             String::from_utf8(output).unwrap()
         };
         assert_eq!(shown(&layout, &["-z"]), "67108864\n");

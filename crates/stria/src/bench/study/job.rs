@@ -51,14 +51,17 @@ fn name(file: u32) -> String {
 }
 
 impl Files {
-    /// Makes the files of `job` below `root`, each with its layout.
+    /// Makes the files of `job` in a directory below `root`, each with its layout. The directory is new, so that automatic
+    /// layouts know nothing of the files of other jobs.
     pub fn create(root: &Path, job: &Job) -> io::Result<Self> {
         let spec = job.striping.spec();
-        let files = Files::Real { directory: root.to_owned() };
+        let directory = root.join("stria-bench.files");
+        std::fs::create_dir(&directory)?;
+        let files = Files::Real { directory: directory.clone() };
         let created = (0..job.files()).try_for_each(|file| {
             let request =
                 ControlRequest::CreateWithLayout { name: name(file).into_bytes(), mode: 0o600, spec: spec.clone() };
-            channel::call(root, &request).map(drop).map_err(io_error)
+            channel::call(&directory, &request).map(drop).map_err(io_error)
         });
         match created {
             Ok(()) => Ok(files),
@@ -194,12 +197,12 @@ pub fn run(job: &Job, files: &Files) -> io::Result<Vec<Outcome>> {
 }
 
 /// Opens its file for each task, before any begins, as with MPI and in virtual time: opening is not timed.
-fn open_all(job: &Job, files: &Files) -> io::Result<Vec<Box<dyn TargetFile>>> {
+pub(super) fn open_all(job: &Job, files: &Files) -> io::Result<Vec<Box<dyn TargetFile>>> {
     (0..job.tasks).map(|rank| files.open(job.place(rank).0)).collect()
 }
 
 /// Lets all tasks work at once, each with its file.
-fn at_once(
+pub(super) fn at_once(
     opened: &[Box<dyn TargetFile>],
     work: impl Fn(&dyn TargetFile, u32) -> io::Result<()> + Sync,
 ) -> io::Result<Duration> {
@@ -207,7 +210,7 @@ fn at_once(
 }
 
 /// Closes the files of all tasks.
-fn close_all(opened: Vec<Box<dyn TargetFile>>) -> io::Result<()> {
+pub(super) fn close_all(opened: Vec<Box<dyn TargetFile>>) -> io::Result<()> {
     opened.into_iter().try_for_each(|file| file.close())
 }
 

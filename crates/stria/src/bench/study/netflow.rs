@@ -28,8 +28,11 @@ use lab::study::{
     flow::{CALL_BYTES, Flow, Generator, RECORD_BYTES, whole_records},
 };
 
-use super::{job::Files, nfdump};
-use crate::bench::{drop_caches, target::TargetFile, workers};
+use super::{
+    job::{Files, at_once, close_all, open_all},
+    nfdump,
+};
+use crate::bench::{drop_caches, target::TargetFile};
 
 /// How work is given to tasks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -222,21 +225,24 @@ fn each<I: Sync>(
 ) -> io::Result<Duration> {
     let next = AtomicUsize::new(0);
     let tasks = job.tasks as usize;
-    workers::run(tasks, |rank| {
-        let file = files.open(0)?;
+    let opened = open_all(job, files)?;
+    let time = at_once(&opened, |file, rank| {
         match schedule {
             Schedule::Synchronous => {
+                let rank = rank as usize;
                 let share = items.len() * rank / tasks..items.len() * (rank + 1) / tasks;
-                items[share].iter().try_for_each(|item| work(&*file, item))?;
+                items[share].iter().try_for_each(|item| work(file, item))?;
             }
             Schedule::Asynchronous => {
                 while let Some(item) = items.get(next.fetch_add(1, Ordering::Relaxed)) {
-                    work(&*file, item)?;
+                    work(file, item)?;
                 }
             }
         }
-        file.close()
-    })
+        Ok(())
+    })?;
+    close_all(opened)?;
+    Ok(time)
 }
 
 #[cfg(test)]

@@ -30,7 +30,7 @@ pub struct Described {
 impl Described {
     /// The component that counts where one does: the last with objects.
     pub fn chosen(&self) -> Option<&Row> {
-        self.rows.iter().rfind(|row| row.is_instantiated()).or(self.rows.first())
+        self.rows.iter().rfind(|row| row.instantiated).or(self.rows.first())
     }
 }
 

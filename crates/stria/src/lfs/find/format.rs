@@ -190,7 +190,7 @@ fn layout_field(letter: char, described: &Described) -> String {
 
 /// `[0,2]`; `[?,?]` of a component without objects, nothing of one on the MDT.
 fn osts(row: &Row) -> String {
-    let osts: Vec<String> = match (row.pattern, row.is_instantiated()) {
+    let osts: Vec<String> = match (row.pattern, row.instantiated) {
         (Pattern::Mdt, _) => return String::new(),
         (_, true) => row.objects.iter().map(|(_, ost)| ost.0.to_string()).collect(),
         (_, false) => vec!["?".to_owned(); row.stripe_count.max(1) as usize],
