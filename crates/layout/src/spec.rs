@@ -122,7 +122,7 @@ pub enum SpecError {
     #[error("'{0}' is not a pool name (1..=15 bytes)")]
     PoolName(String),
     /// No component, or too many.
-    #[error("a layout of {0} components (1..=256 are possible)")]
+    #[error("a layout of {0} components (1..={COMPONENTS_MAX} are possible)")]
     Components(usize),
     /// A component ends before it begins, or what follows the end of the file.
     #[error("a component ends at {end}, where the one before it ends at {start}")]
@@ -289,6 +289,26 @@ impl LayoutSpec {
             LayoutSpec::Composite(components) => components,
         };
         check_components(components, 0, bytes_on_mdt_max)
+    }
+
+    /// The same with at most so many bytes on the MDT: what follows there begins earlier; if nothing does, stripes of which all
+    /// is left open take the rest. (Lustre shortens and drops components on the MDT likewise, by `dom_stripesize`.)
+    pub fn with_at_most_on_mdt(self, bytes_on_mdt_max: u64) -> LayoutSpec {
+        let LayoutSpec::Composite(mut components) = self else { return self };
+        let bytes_on_mdt = bytes_on_mdt_max / STRIPE_BYTES_MIN * STRIPE_BYTES_MIN;
+        let Some(first) =
+            components.first_mut().filter(|one| one.backing == BackingSpec::Mdt && one.end > bytes_on_mdt)
+        else {
+            return LayoutSpec::Composite(components);
+        };
+        let end = std::mem::replace(&mut first.end, bytes_on_mdt);
+        if components.len() == 1 {
+            components.push(ComponentSpec { end, backing: BackingSpec::Striped(StripeSpec::default()) });
+        }
+        if bytes_on_mdt == 0 {
+            components.remove(0);
+        }
+        LayoutSpec::Composite(components)
     }
 
     /// All OSTs it names.

@@ -5,7 +5,11 @@ mod common;
 use std::sync::Arc;
 
 use common::{ost::NotingOst, *};
-use layout::{BackingSpec, ComponentId, ComponentSpec, END_OF_FILE, Layout, LayoutSpec, StripeCount, StripeSpec};
+use layout::{
+    Backing, BackingSpec, Component, ComponentId, ComponentSpec, END_OF_FILE, Layout, LayoutSpec, StripeCount,
+    StripeSpec,
+};
+use mds::Parameters;
 use rpc::{
     Endpoint,
     message::{
@@ -159,4 +163,35 @@ async fn a_layout_is_replaced_after_a_loss_of_power_too() {
     let inode = file(&fs, "f", vec![striped(END_OF_FILE, 1)], None).await;
     change(&fs, inode, LayoutChange::Replace(LayoutSpec::Composite(vec![striped(MIB, 2)]))).await.unwrap();
     assert_eq!(layout(&fs, inode).await.end(), MIB);
+}
+
+/// What a directory gives goes by the limit of today; only what somebody asks for now is refused.
+#[tokio::test]
+async fn a_directory_gives_as_much_on_the_mdt_as_may_lie_there_now() {
+    const ON_MDT: u64 = 2 * 65536;
+    let fs = Fixture::new().await;
+    assert_eq!(fs.mdt.bytes_on_mdt_limit(), ON_MDT, "of a small store");
+    let on_mdt = ComponentSpec { end: ON_MDT, backing: BackingSpec::Mdt };
+    let asked = LayoutSpec::Composite(vec![on_mdt.clone(), striped(END_OF_FILE, 2)]);
+    let directory = fs.mkdir(ROOT, "d").await;
+    let set = MdtRequest::SetDefaultLayout(root(), directory, Some(asked.clone()));
+    assert_eq!(fs.call(ALICE, set).await, Ok(MdtReply::Done));
+    let alone = fs.mkdir(ROOT, "alone").await;
+    let set = MdtRequest::SetDefaultLayout(root(), alone, Some(LayoutSpec::Composite(vec![on_mdt])));
+    assert_eq!(fs.call(ALICE, set).await, Ok(MdtReply::Done));
+    // Limit -> how much lies on the MDT.
+    for (bytes_on_mdt_max, expected) in [(ON_MDT, ON_MDT), (100_000, 65536), (65536, 65536), (65535, 0), (0, 0)] {
+        fs.mdt.set_parameters(Parameters { bytes_on_mdt_max, ..fs.mdt.parameters() });
+        for (parent, end) in [(directory, END_OF_FILE), (alone, ON_MDT)] {
+            let made = layout(&fs, fs.file(parent, &format!("f{bytes_on_mdt_max}")).await).await;
+            assert_eq!(made.validate(), Ok(()));
+            let is_on_mdt = |one: &&Component| matches!(one.backing, Backing::Mdt { .. });
+            let bytes: u64 = made.components.iter().filter(is_on_mdt).map(|one| one.extent.end).sum();
+            assert_eq!((bytes, made.end()), (expected, end), "of {bytes_on_mdt_max}");
+        }
+        let request = create_request(ROOT, &format!("f{bytes_on_mdt_max}"), NodeKind::Regular, 0o644, None);
+        let request = MdtRequest::Create(root(), Create { layout: Some(asked.clone()), ..request });
+        let refused = fs.call(ALICE, request).await.err();
+        assert_eq!(refused, (bytes_on_mdt_max < ON_MDT).then_some(FsError::Invalid), "asked for now");
+    }
 }

@@ -76,8 +76,13 @@ impl Transaction<'_> {
     }
 
     /// The default layout that holds for new files in a directory: its own (set on it, or inherited when it was made),
-    /// completed by the root's.
+    /// completed by the root's; with as much on the MDT as may lie there now, which may be less than when it was set.
     pub fn default_layout(&self, directory: &Inode) -> FsResult<Option<LayoutSpec>> {
+        let bytes_on_mdt_max = self.context.parameters.bytes_on_mdt_max;
+        Ok(self.stored_default(directory)?.map(|default| default.with_at_most_on_mdt(bytes_on_mdt_max)))
+    }
+
+    fn stored_default(&self, directory: &Inode) -> FsResult<Option<LayoutSpec>> {
         let own = own_default(directory).cloned();
         if directory.number() == InodeNumber::ROOT {
             return Ok(own);
