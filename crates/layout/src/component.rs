@@ -22,7 +22,7 @@ use types::{
 use crate::{
     plain::{PlainLayout, PlainLayoutError},
     reason::Reason,
-    spec::StripeSpec,
+    spec::{SpecError, StripeSpec},
     striping::Striping,
 };
 
@@ -115,11 +115,14 @@ pub struct Component {
 }
 
 /// Why a component cannot be used.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ComponentError {
     /// The stripes.
     #[error(transparent)]
     Plain(#[from] PlainLayoutError),
+    /// The stripes asked for.
+    #[error(transparent)]
+    Spec(#[from] SpecError),
     /// Slots beyond 2^32.
     #[error("slots do not fit 32 bits")]
     Slots,
@@ -182,8 +185,10 @@ impl Component {
     /// Whether all functions of this component may be used.
     pub(crate) fn validate(&self) -> Result<(), ComponentError> {
         match &self.backing {
-            Backing::Striped { plain, first_slot, .. } => {
+            Backing::Pending(spec) => Ok(spec.validate()?),
+            Backing::Striped { plain, first_slot, spec } => {
                 plain.validate()?;
+                spec.validate()?;
                 first_slot.checked_add(plain.stripe_count()).map(|_| ()).ok_or(ComponentError::Slots)
             }
             Backing::Mdt { slot: u32::MAX } => Err(ComponentError::Slots),

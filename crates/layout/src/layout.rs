@@ -53,7 +53,7 @@ pub struct Layout {
 }
 
 /// Why a layout cannot be used.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum LayoutError {
     /// A component.
     #[error("component {0}: {1}", id.0, problem)]
@@ -64,7 +64,7 @@ pub enum LayoutError {
         problem: ComponentError,
     },
     /// Too many components.
-    #[error("a layout of {0} components (at most 256 are possible)")]
+    #[error("a layout of {0} components (at most {COMPONENTS_MAX} are possible)")]
     Count(usize),
     /// A component does not begin where the one before it ends.
     #[error("component {} does not begin where the one before it ends", .0.0)]
@@ -172,7 +172,8 @@ impl Layout {
         }
     }
 
-    /// Whether all functions of this layout may be used.
+    /// Whether all functions of this layout may be used, and an MDT may store it. To be asked of every layout that comes from
+    /// disk or wire; nothing that a valid layout becomes by its own functions has to be asked again.
     pub fn validate(&self) -> Result<(), LayoutError> {
         if self.components.len() > COMPONENTS_MAX {
             return Err(LayoutError::Count(self.components.len()));

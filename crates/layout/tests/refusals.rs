@@ -3,8 +3,8 @@
 #![allow(missing_docs)]
 
 use layout::{
-    Backing, Component, ComponentId, END_OF_FILE, Extent, Form, Layout, LayoutError, PlainLayout, StripeSpec,
-    component::ComponentError, plain::PlainLayoutError,
+    Backing, Component, ComponentId, END_OF_FILE, Extent, Form, Layout, LayoutError, PlainLayout, SpecError,
+    StripeSpec, component::ComponentError, plain::PlainLayoutError,
 };
 use types::{Generation, OstIndex};
 
@@ -78,6 +78,19 @@ fn a_component_without_bytes_needs_room_to_grow_into() {
     assert_eq!(with(Backing::Automatic), Err(LayoutError::Empty(ComponentId(3))));
     assert_eq!(with(Backing::Extension { step_bytes: 0 }), problem(4, ComponentError::Step(0)));
     assert_eq!(with(Backing::Extension { step_bytes: UNIT + 1 }), problem(4, ComponentError::Step(UNIT + 1)));
+}
+
+#[test]
+fn what_was_asked_for_is_checked_too() {
+    let spec = StripeSpec { osts: vec![OstIndex(0); 2001], ..StripeSpec::default() };
+    let too_many = ComponentError::Spec(SpecError::StripeCount(2001));
+    let pending = Backing::Pending(spec.clone());
+    assert_eq!(broken(|layout| layout.components[2].backing = pending), problem(3, too_many.clone()));
+    let ask = |layout: &mut Layout| match &mut layout.components[0].backing {
+        Backing::Striped { spec: asked, .. } => *asked = spec,
+        other => panic!("{other:?} has no stripes"),
+    };
+    assert_eq!(broken(ask), problem(1, too_many));
 }
 
 #[test]

@@ -5,15 +5,22 @@ mod common;
 use std::collections::BTreeSet;
 
 use common::*;
-use layout::{BackingSpec, ComponentSpec, END_OF_FILE, Layout, LayoutSpec, StripeCount, StripeSpec};
+use layout::{
+    Backing, BackingSpec, ComponentId, ComponentSpec, END_OF_FILE, Layout, LayoutSpec, StripeCount, StripeSpec,
+};
 use rpc::{
     SessionEvent,
     message::{
         MdtReply, MdtRequest,
-        mdt::{ExclusiveBegin, ExclusivePurpose, Instantiate, LayoutInfo, NotReclaimed, OpenFlags, OpenId, Reclaim},
+        mdt::{
+            ExclusiveBegin, ExclusivePurpose, Instantiate, LayoutChange, LayoutInfo, NotReclaimed, OpenFlags, OpenId,
+            Reclaim,
+        },
     },
 };
-use types::{ClientId, FsError, FsResult, Generation, InodeNumber, NodeKind, Slot, Xid};
+use types::{
+    ClientId, FsError, FsResult, Generation, InodeNumber, NodeKind, OstIndex, Slot, Xid, limits::FILE_BYTES_MAX,
+};
 
 const UNIT: u64 = 65536;
 const FIRST: u64 = UNIT;
@@ -71,7 +78,7 @@ async fn who_comes_later_gets_what_the_first_one_got() {
     let grown = grow(&fs, ALICE, inode, open, SECOND + 1).await.unwrap();
     assert!(grown.has_grown_from(&first));
     assert_eq!(grown.object_count(), 1 + 4, "the component between stays without objects");
-    assert_eq!(grow(&fs, BOB, inode, other, END_OF_FILE).await.unwrap(), grown);
+    assert_eq!(grow(&fs, BOB, inode, other, FILE_BYTES_MAX).await.unwrap(), grown);
     assert_eq!(grow(&fs, BOB, inode, reader, FIRST + 1).await, Err(FsError::BadHandle));
     assert_eq!(grow(&fs, ALICE, inode, other, FIRST + 1).await, Err(FsError::BadHandle), "not its own open");
     assert!(grow(&fs, BOB, inode, other, FIRST + 1).await.unwrap().has_grown_from(&grown));
@@ -129,6 +136,33 @@ async fn growth_lost_with_the_power_is_taken_over_from_who_knows_it() {
     assert_eq!(fs.check(false).await, []);
 }
 
+/// Else they would be taken for what the layout of who comes back later has grown to, and its objects be nobody's.
+#[tokio::test]
+async fn components_are_added_and_deleted_when_all_have_told_their_layouts() {
+    let mut fs = Fixture::new().await;
+    fs.begin(BOB).await;
+    let (open, inode, first) = grown_file(&fs, "f", 6 * UNIT).await;
+    fs.call(ALICE, MdtRequest::Commit).await.unwrap();
+    let grown = grow(&fs, ALICE, inode, open, FIRST + 1).await.unwrap();
+    fs.lose_power().await;
+    fs.reclaim(BOB, Reclaim { done: true, ..Reclaim::default() }).await.unwrap();
+    let change = |change: LayoutChange| MdtRequest::ChangeLayout(root(), inode, change);
+    let stripes = StripeSpec { stripe_bytes: Some(UNIT), ..StripeSpec::default() };
+    let added = ComponentSpec { end: 8 * UNIT, backing: BackingSpec::Striped(stripes) };
+    let add = || change(LayoutChange::Add(vec![added.clone()]));
+    let delete = |components: &[u32], generation: Generation| {
+        let components = components.iter().map(|id| ComponentId(*id)).collect();
+        change(LayoutChange::Delete { components, generation })
+    };
+    assert_eq!(fs.call(BOB, add()).await, Ok(MdtReply::Waiting));
+    assert_eq!(fs.call(BOB, delete(&[3], first.generation)).await, Ok(MdtReply::Waiting));
+    fs.reclaim(ALICE, claim(inode, open, &grown)).await.unwrap();
+    assert_eq!(layout(&fs, inode).await, grown);
+    assert_eq!(fs.call(BOB, delete(&[3], grown.generation)).await, Ok(MdtReply::Done));
+    assert_eq!(fs.call(BOB, add()).await, Ok(MdtReply::Done));
+    assert!(layout(&fs, inode).await.generation > grown.generation);
+}
+
 /// Else what is written there without a sync, and closed, would be back when the component grows there again.
 #[tokio::test]
 async fn bytes_that_an_object_got_are_not_lost_with_the_power() {
@@ -170,6 +204,27 @@ async fn a_layout_that_lost_objects_is_not_taken_over_but_superseded() {
     let now = layout(&fs, inode).await;
     assert_eq!(now.components, grown.components);
     assert!(now.generation > told.generation, "so that its teller learns of it");
+}
+
+/// Such a record could not be written, or not be read any more.
+#[tokio::test]
+async fn a_request_for_stripes_that_nobody_can_make_is_not_taken_over() {
+    let mut fs = Fixture::new().await;
+    let (open, inode, first) = grown_file(&fs, "f", END_OF_FILE).await;
+    let in_pool = |bytes: usize| StripeSpec { pool: Some("p".repeat(bytes)), ..StripeSpec::default() };
+    let on_osts = |count: usize| StripeSpec { osts: vec![OstIndex(0); count], ..StripeSpec::default() };
+    for spec in [in_pool(16), in_pool(300), on_osts(2001), on_osts(70_000)] {
+        fs.restart().await;
+        let mut pending = first.clone();
+        pending.generation = first.generation.next();
+        let mut striped = pending.clone();
+        pending.components[2].backing = Backing::Pending(spec.clone());
+        let Backing::Striped { spec: asked, .. } = &mut striped.components[0].backing else { panic!("has objects") };
+        *asked = spec;
+        let layouts = vec![(inode, pending), (inode, striped)];
+        fs.reclaim(ALICE, Reclaim { layouts, ..claim(inode, open, &first) }).await.unwrap();
+        assert_eq!(layout(&fs, inode).await, first);
+    }
 }
 
 /// Of such a layout no change could be told any more.

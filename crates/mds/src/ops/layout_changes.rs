@@ -2,6 +2,9 @@
 //!
 //! What other clients know of a layout must stay true while they have the file open (decision 0008): components are only
 //! added under them. Deletion of what may hold data and replacement wait for nobody, they are refused.
+//!
+//! While the MDT recovers, somebody may come back whose layout has grown to a generation that this MDT lost with its power, and
+//! that a change would give to something else: so additions and deletions wait for the end of the recovery.
 
 use layout::{Backing, Component, ComponentId, ComponentSpec, Form, Layout, LayoutSpec, Location};
 use rpc::message::{MdtReply, mdt::LayoutChange};
@@ -25,6 +28,10 @@ pub(crate) fn run(
     let mut inode = txn.inode(inode)?;
     let layout = inode.layout().cloned().ok_or(FsError::Invalid)?;
     txn.require(who, &inode, permission::WRITE)?;
+    if txn.volatile.recovery.running() && matches!(change, LayoutChange::Add(_) | LayoutChange::Delete { .. }) {
+        txn.wait_for(inode.number());
+        return Ok(MdtReply::Waiting);
+    }
     let changed = match change {
         LayoutChange::Add(components) => add(txn, layout, components)?,
         LayoutChange::Delete { components, generation } => delete(txn, &mut inode, layout, components, *generation)?,

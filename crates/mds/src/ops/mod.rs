@@ -127,6 +127,7 @@ pub(crate) fn may_wait(request: &MdtRequest) -> bool {
         | MdtRequest::GetLock(_)
         | MdtRequest::Instantiate(_)
         | MdtRequest::ReportFull(_)
+        | MdtRequest::ChangeLayout(..)
         | MdtRequest::DataVersion(..)
         | MdtRequest::SwapLayouts(..) => true,
         _ => false,
