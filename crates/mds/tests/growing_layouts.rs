@@ -15,7 +15,7 @@ use rpc::message::{
     mdt::{ExclusiveBegin, ExclusiveEnd, ExclusivePurpose, Instantiate, LayoutInfo, OpenFlags, OpenId},
 };
 use rt::memory::MemoryTransport;
-use types::{ClientId, InodeNumber, NodeKind, OstIndex};
+use types::{ClientId, FsError, InodeNumber, NodeKind, OstIndex, limits::FILE_BYTES_MAX};
 
 const MIB: u64 = 1 << 20;
 
@@ -73,6 +73,30 @@ async fn a_file_grows_through_the_watermarks() {
     fs.restart_and_recover().await;
     let MdtReply::Layout(info) = fs.call(ALICE, MdtRequest::GetLayout(inode)).await.unwrap() else { panic!() };
     assert_eq!(info.layout, Some(wider));
+}
+
+/// No component can be cut there: the MDT once looked for one for ever.
+#[tokio::test]
+async fn no_objects_are_given_for_nothing_or_behind_the_largest_file() {
+    let fs = with_osts(8).await;
+    let (inode, open, created) = new_file(&fs, "f").await;
+    let ask = |start: u64, end: u64| fs.call(ALICE, MdtRequest::Instantiate(Instantiate { inode, open, start, end }));
+    let last_end = FILE_BYTES_MAX.next_multiple_of(4 * MIB);
+    for (start, end) in [
+        (last_end, last_end + 1),
+        (last_end + MIB, last_end + MIB + 1),
+        (0, u64::MAX),
+        (u64::MAX - 1, u64::MAX),
+        (FILE_BYTES_MAX, FILE_BYTES_MAX + 1),
+    ] {
+        assert_eq!(ask(start, end).await, Err(FsError::FileTooLarge), "{start} {end}");
+    }
+    for (start, end) in [(7, 7), (8, 7), (u64::MAX, 0)] {
+        assert_eq!(ask(start, end).await, Err(FsError::Invalid), "{start} {end}");
+    }
+    let MdtReply::Layout(info) = fs.call(ALICE, MdtRequest::GetLayout(inode)).await.unwrap() else { panic!() };
+    assert_eq!(info.layout, Some(created));
+    write(&fs, ALICE, inode, open, FILE_BYTES_MAX - 1).await;
 }
 
 #[tokio::test]

@@ -5,7 +5,7 @@ use rpc::message::{
     MdtReply,
     mdt::{Instantiate, LayoutInfo},
 };
-use types::{Credentials, FsError, FsResult, InodeNumber};
+use types::{Credentials, FsError, FsResult, InodeNumber, limits::FILE_BYTES_MAX};
 
 use crate::{
     opens::OpenFile,
@@ -32,6 +32,12 @@ pub(crate) fn get(txn: &mut Transaction<'_>, inode: InodeNumber) -> FsResult<Mdt
 /// Makes a range writable; answers with the layout as it is then, whoever changed it. Nothing is given out while somebody
 /// may come back who knows of more than this MDT does (see `reclaim_layout`).
 pub(crate) fn instantiate(txn: &mut Transaction<'_>, request: &Instantiate) -> FsResult<MdtReply> {
+    if request.start >= request.end {
+        return Err(FsError::Invalid);
+    }
+    if request.end > FILE_BYTES_MAX {
+        return Err(FsError::FileTooLarge);
+    }
     let mut inode = txn.inode(request.inode)?;
     let open = txn.own_open(request.inode, request.open)?;
     if !txn.volatile.opens.get(open).is_some_and(OpenFile::writes) {

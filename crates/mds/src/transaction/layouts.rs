@@ -87,7 +87,8 @@ impl Transaction<'_> {
     /// Gives all components that `start..end` of the file touches their objects; true if anything changed.
     fn instantiate_range(&mut self, layout: &mut Layout, start: u64, end: u64, growth: Growth) -> FsResult<bool> {
         let mut changed = false;
-        // Each turn gives objects to bytes of the range that had none.
+        // Each turn gives objects to the first byte of the range that has none; or prepares that within room to grow into,
+        // by a step that is taken once for each component.
         while let Some(position) = layout.pending(start, end).first().copied() {
             match layout.components[position].backing.clone() {
                 Backing::Pending(stripes) => {
@@ -114,8 +115,9 @@ impl Transaction<'_> {
         let policy = self.context.parameters.placement;
         let available: Vec<u64> =
             self.volatile.targets.available(None, &policy).into_iter().map(|(_, bytes)| bytes).collect();
+        let rest = layout.components[position].extent;
         let next = automatic::next_component(&Situation {
-            rest: layout.components[position].extent,
+            rest,
             request,
             size: growth.size,
             expected: growth.expected,
@@ -126,6 +128,11 @@ impl Transaction<'_> {
             available: &available,
             interrupted: self.volatile.targets.awaited(&policy),
         });
+        let asked = request.start.max(rest.start);
+        if next.extent.intersection(asked, asked.saturating_add(1)).is_none() {
+            // The caller would ask for the same byte for ever.
+            return Err(FsError::Damaged(format!("no component of an automatic layout holds byte {asked}")));
+        }
         if let Some(before) = position.checked_sub(1)
             && automatic::may_continue(&layout.components[before], &next)
             && let Backing::Striped { plain, .. } = &layout.components[before].backing
