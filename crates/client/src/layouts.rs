@@ -22,8 +22,9 @@ impl FileSystem {
         match open.layout()? {
             Some(layout) => Ok(layout),
             None => {
+                let doubts = open.layout_doubts();
                 let layout = self.ask_layout(open).await?;
-                open.trust_layout();
+                open.trust_layout(doubts);
                 Ok(layout)
             }
         }

@@ -8,7 +8,7 @@ use std::{
     collections::BTreeMap,
     sync::{
         Arc,
-        atomic::{AtomicBool, Ordering},
+        atomic::{AtomicBool, AtomicU64, Ordering},
     },
 };
 
@@ -101,8 +101,10 @@ pub(crate) struct OpenInode {
     inode: InodeNumber,
     /// Of regular files: the newest one known; locked after the table's lock and before the state's.
     layout: Mutex<Option<Arc<Layout>>>,
-    /// The MDT may have moved objects or not: it is to be asked.
-    layout_doubtful: AtomicBool,
+    /// How often the MDT may have moved objects or not: it is to be asked.
+    layout_doubts: AtomicU64,
+    /// How many of these it has answered.
+    layout_doubts_answered: AtomicU64,
     /// Held, shared, by whatever changes data under a layout taken meanwhile; alone by who has objects moved (see
     /// [`crate::elsewhere`]). Truncations have the exclusive data lock instead.
     pub changing: tokio::sync::RwLock<()>,
@@ -120,12 +122,13 @@ impl OpenInode {
     /// The layout of a regular file, as far as this client knows it; `None` if the MDT must be asked.
     pub fn layout(&self) -> FsResult<Option<Arc<Layout>>> {
         let layout = self.layout.lock().clone().ok_or(FsError::Invalid)?;
-        Ok((!self.layout_doubtful.load(Ordering::Acquire)).then_some(layout))
+        let answered = self.layout_doubts_answered.load(Ordering::Acquire);
+        Ok((answered == self.layout_doubts()).then_some(layout))
     }
 
     /// The MDT may have moved objects or not: nothing is read or written before it has told.
     pub fn doubt_layout(&self) {
-        self.layout_doubtful.store(true, Ordering::Release);
+        self.layout_doubts.fetch_add(1, Ordering::AcqRel);
     }
 
     /// The MDT lost a change of the layout: another one holds than the one that was written by.
@@ -134,9 +137,14 @@ impl OpenInode {
         self.state().layout_undone = true;
     }
 
-    /// The MDT has told since it was doubted.
-    pub fn trust_layout(&self) {
-        self.layout_doubtful.store(false, Ordering::Release);
+    /// How often it was doubted.
+    pub fn layout_doubts(&self) -> u64 {
+        self.layout_doubts.load(Ordering::Acquire)
+    }
+
+    /// The MDT has told what it was asked after so many doubts. A doubt that came meanwhile remains.
+    pub fn trust_layout(&self, doubts: u64) {
+        self.layout_doubts_answered.fetch_max(doubts, Ordering::AcqRel);
     }
 
     /// Takes over a layout that the MDT told, unless a newer one is known; returns the newest. What was written by it is to
@@ -262,7 +270,8 @@ impl OpenTable {
             Arc::new(OpenInode {
                 inode,
                 layout: Mutex::default(),
-                layout_doubtful: AtomicBool::new(false),
+                layout_doubts: AtomicU64::new(0),
+                layout_doubts_answered: AtomicU64::new(0),
                 changing: tokio::sync::RwLock::default(),
                 stale: AtomicBool::new(false),
                 state: Mutex::new(OpenState {

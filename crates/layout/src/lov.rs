@@ -112,8 +112,7 @@ impl<'a> Stripes<'a> {
         match &component.backing {
             Backing::Pending(spec) => Stripes::asked(spec),
             Backing::Striped { plain, first_slot, spec } => {
-                let repeats = |index: usize| plain.osts[..index].contains(&plain.osts[index]);
-                let overstriped = (0..plain.osts.len()).any(repeats);
+                let overstriped = plain.is_overstriped();
                 Stripes {
                     pattern: PATTERN_RAID0 | if overstriped { PATTERN_OVERSTRIPED } else { 0 },
                     owner: Some(owner),

@@ -2,6 +2,8 @@
 //!
 //! Whatever comes from disk or wire is checked ([`PlainLayout::validate`]) before it is used.
 
+use std::collections::BTreeSet;
+
 use serde::{Deserialize, Serialize};
 use types::{
     OstIndex,
@@ -47,6 +49,12 @@ pub(crate) fn check_stripe_bytes(stripe_bytes: u64) -> Result<(), PlainLayoutErr
     Ok(())
 }
 
+/// Whether an OST is listed more than once.
+pub(crate) fn has_repeated(osts: &[OstIndex]) -> bool {
+    let mut seen = BTreeSet::new();
+    !osts.iter().all(|ost| seen.insert(ost))
+}
+
 impl PlainLayout {
     /// Whether it is within the limits.
     pub fn validate(&self) -> Result<(), PlainLayoutError> {
@@ -61,6 +69,11 @@ impl PlainLayout {
     /// Number of stripes.
     pub fn stripe_count(&self) -> u32 {
         self.osts.len() as u32
+    }
+
+    /// Whether an OST holds more than one of its objects.
+    pub fn is_overstriped(&self) -> bool {
+        has_repeated(&self.osts)
     }
 
     /// Its arithmetic.

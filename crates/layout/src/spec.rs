@@ -13,7 +13,7 @@ use crate::{
     component::END_OF_FILE,
     layout::COMPONENTS_MAX,
     lov::EXTENSION_BYTES_END,
-    plain::{PlainLayoutError, check_stripe_bytes},
+    plain::{PlainLayoutError, check_stripe_bytes, has_repeated},
 };
 
 /// Longest name of a pool of OSTs, in bytes (Lustre's LOV_MAXPOOLNAME).
@@ -169,9 +169,7 @@ impl From<SpecError> for FsError {
 impl StripeSpec {
     /// Whether an OST may get several stripes: by the count, or because it is listed several times (which Lustre takes, too).
     pub fn is_overstriped(&self) -> bool {
-        let repeats = |index: usize| self.osts[..index].contains(&self.osts[index]);
-        matches!(self.stripe_count, StripeCount::Overstriped(_) | StripeCount::PerOst(_))
-            || (0..self.osts.len()).any(repeats)
+        matches!(self.stripe_count, StripeCount::Overstriped(_) | StripeCount::PerOst(_)) || has_repeated(&self.osts)
     }
 
     /// Whether every field that is set is within its limits. Whether OSTs and pool exist is for the placement to say.

@@ -88,8 +88,7 @@ impl Row {
         match &component.backing {
             Backing::Pending(spec) => pending.asked(spec),
             Backing::Striped { plain, first_slot, spec } => {
-                let repeats = |index: usize| plain.osts[..index].contains(&plain.osts[index]);
-                let overstriped = (0..plain.osts.len()).any(repeats);
+                let overstriped = plain.is_overstriped();
                 Row {
                     stripe_count: i64::from(plain.stripe_count()),
                     stripe_bytes: plain.stripe_bytes,
