@@ -172,6 +172,19 @@ struct Suspect {
     attributes: ObjectAttributes,
 }
 
+impl Suspect {
+    /// Whether the file has it, or will once its client has told: an MDT that recovers may know an older layout than who wrote
+    /// to it, and has nobody's file open.
+    fn may_be_of(&self, file: &ScannedInode) -> bool {
+        file.busy || belongs(file, self.object, self.role)
+    }
+
+    /// Whether nobody has it of those whose objects bear the number of another file.
+    fn is_of_none(&self, holders: &BTreeMap<InodeNumber, ScannedInode>) -> bool {
+        !holders.get(&self.object.inode).is_some_and(|file| self.may_be_of(file))
+    }
+}
+
 /// Those that do belong to none: their file is not merely younger than the list of inodes, nor is their removal on the way.
 async fn orphans(targets: &Targets, clock: &dyn Clock, mut suspects: Vec<Suspect>) -> FsResult<Vec<Suspect>> {
     /// Removed files' objects are destroyed within moments; as long as some go, the rest is waited for.
@@ -182,7 +195,7 @@ async fn orphans(targets: &Targets, clock: &dyn Clock, mut suspects: Vec<Suspect
         let mut left = Vec::new();
         for suspect in suspects {
             let owned = match targets.look_again(suspect.object.inode).await? {
-                Some(file) => file.busy || belongs(&file, suspect.object, suspect.role),
+                Some(file) => suspect.may_be_of(&file),
                 None => false,
             };
             if !owned && still_there(targets, suspect.object, suspect.role).await? {
@@ -203,8 +216,7 @@ async fn orphans(targets: &Targets, clock: &dyn Clock, mut suspects: Vec<Suspect
     for _ in 0..2 {
         if !suspects.is_empty() {
             let holders = targets.holders().await?;
-            let has = |file: &ScannedInode, suspect: &Suspect| belongs(file, suspect.object, suspect.role);
-            suspects.retain(|suspect| !holders.get(&suspect.object.inode).is_some_and(|file| has(file, suspect)));
+            suspects.retain(|suspect| suspect.is_of_none(&holders));
         }
     }
     Ok(suspects)
@@ -283,4 +295,55 @@ async fn glimpse(targets: &Targets, file: &ScannedInode) -> FsResult<(u64, u64)>
         }
     }
     Ok((size, blocks))
+}
+
+#[cfg(test)]
+mod tests {
+    use layout::{Layout, PlainLayout, StripeSpec};
+    use rpc::message::mdt::Entry;
+    use types::{Attributes, FileKind, OstIndex, Timestamp};
+
+    use super::*;
+
+    const FILE: InodeNumber = InodeNumber(7);
+    const NAMER: InodeNumber = InodeNumber(9);
+
+    /// A file with one object, which bears the number of another one that is gone.
+    fn migrated(busy: bool) -> ScannedInode {
+        let never = Timestamp::default();
+        let attributes = Attributes {
+            inode: FILE,
+            kind: FileKind::Regular,
+            mode: 0o644,
+            links: 1,
+            uid: 0,
+            gid: 0,
+            device: 0,
+            size: 0,
+            blocks: 0,
+            atime: never,
+            mtime: never,
+            ctime: never,
+            btime: never,
+        };
+        let plain = PlainLayout { stripe_bytes: 65536, osts: vec![OstIndex(0)] };
+        let layout = Layout::plain(Layout::FIRST_GENERATION, plain, StripeSpec::default());
+        let layout = Some(Layout { named_by: Some(NAMER), ..layout });
+        let entry = Entry { attributes, unsettled: None, accounted: never, quiet: None };
+        ScannedInode { entry, layout, busy, damaged: false }
+    }
+
+    /// While an MDT recovers, which has lost the growth that gave it: its file is busy then, as all are.
+    #[test]
+    fn an_object_that_a_migrated_file_may_yet_claim_is_no_orphan() {
+        let suspect = |slot: u32| {
+            let object = ObjectId { inode: NAMER, slot };
+            Suspect { object, role: TargetRole::Ost(OstIndex(0)), attributes: ObjectAttributes::default() }
+        };
+        let among = |busy: bool| BTreeMap::from([(NAMER, migrated(busy))]);
+        assert!(!suspect(0).is_of_none(&among(false)), "the file has it");
+        assert!(suspect(1).is_of_none(&among(false)), "nobody has it");
+        assert!(suspect(1).is_of_none(&BTreeMap::new()));
+        assert!(!suspect(1).is_of_none(&among(true)), "who has it may come back");
+    }
 }
