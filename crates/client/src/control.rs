@@ -59,7 +59,8 @@ pub enum ControlRequest {
     DataVersion {
         /// The file.
         subject: Subject,
-        /// As long as the open file lasts that the ioctl is called on ([`Subject::This`]), writers wait.
+        /// As long as the open file lasts that the ioctl is called on ([`Subject::This`]), writers wait. `WouldBlock` if they wait
+        /// for another one's end already.
         hold_writers: bool,
     },
     /// Another layout for the open unnamed file, in which nothing was ever changed, as if it were in the place of `like`. -> Done

@@ -27,7 +27,7 @@ impl FileSystem {
     ) -> FsResult<u64> {
         let flags = OpenFlags(open_flag::READ | open_flag::NO_ACCESS_TIME | open_flag::UNCOUNTED);
         let file = self.open(credentials, inode, flags).await?;
-        let moved = match self.data_version(credentials, inode, true, hold_writers).await {
+        let moved = match self.data_version(credentials, inode, hold_writers.then(|| file.id())).await {
             Ok(version) => self.migrate_opened(credentials, (&file, version), spec, courtesy).await,
             Err(error) => Err(error),
         };

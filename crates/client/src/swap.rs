@@ -24,19 +24,16 @@ use crate::{FileSystem, open_inode::OpenInode, target::unexpected};
 
 impl FileSystem {
     /// The number that changes whenever the file's data may have changed; `Busy` while somebody has it open for writing.
-    /// `opened`: the caller has it open, and nobody else in this client; with `hold_writers`, writers wait for that open's
-    /// end from now on, even after `Busy`.
+    /// With `hold_writers`, an open of the caller, writers wait for that open's end from now on, even after `Busy`. `WouldBlock`
+    /// if another open holds them off: that one's owner waits for this one's end.
     pub async fn data_version(
         &self,
         credentials: &Credentials,
         inode: InodeNumber,
-        opened: bool,
-        hold_writers: bool,
+        hold_writers: Option<OpenId>,
     ) -> FsResult<u64> {
-        let open = if opened { Some(self.only_open(inode)?) } else { None };
         // Looking settles what a dead writer left behind.
         self.get_attributes(inode, None).await?;
-        let hold_writers = open.filter(|_| hold_writers).map(|(_, id)| id);
         let request = MdtRequest::DataVersion(credentials.clone(), DataVersion { inode, hold_writers });
         match self.ask_open(inode, request).await? {
             MdtReply::Version(version) => Ok(version),

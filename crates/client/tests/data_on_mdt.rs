@@ -33,7 +33,7 @@ async fn cluster(osts: u16) -> RealCluster {
         ComponentSpec { end: END_OF_FILE, backing: BackingSpec::Striped(StripeSpec::default()) },
     ];
     let request = ControlRequest::SetDefaultLayout(Some(LayoutSpec::Composite(components)));
-    let reply = execute(&*cluster.mount().await, &root(), ROOT, request).await;
+    let reply = execute(&*cluster.mount().await, &root(), (ROOT, None), request).await;
     assert!(matches!(reply, ControlReply::Done), "{reply:?}");
     cluster
 }

@@ -212,7 +212,7 @@ pub async fn set_default_layout(cluster: &Cluster, spec: LayoutSpec) -> Verdict 
     let (file_system, _) = cluster.file_system(0).ok_or("client 0 is not mounted")?;
     let set = async move {
         let request = ControlRequest::SetDefaultLayout(Some(spec));
-        control::execute(&file_system, &Credentials::root(), InodeNumber::ROOT, request).await
+        control::execute(&file_system, &Credentials::root(), (InodeNumber::ROOT, None), request).await
     };
     match cluster.on_client(0, set).await {
         Some(ControlReply::Done) => Ok(()),

@@ -113,10 +113,10 @@ impl OpenTable {
     }
 
     /// Until this open ends, whoever else wants to write to its inode has to wait ([`OpenTable::is_held`]). A restart forgets it.
-    pub fn hold(&mut self, key: OpenKey) {
-        if let Some(file) = self.files.get(&key) {
-            self.held.insert(file.inode, key);
-        }
+    /// False if another open holds writers off already: two of them would wait for each other's end.
+    pub fn hold(&mut self, key: OpenKey) -> bool {
+        let Some(file) = self.files.get(&key) else { return false };
+        *self.held.entry(file.inode).or_insert(key) == key
     }
 
     /// Writers of the inode need not wait any more; false if they did not have to.
@@ -127,6 +127,13 @@ impl OpenTable {
     /// Whether writers of the inode wait for an open's end.
     pub fn is_held(&self, inode: InodeNumber) -> bool {
         self.held.contains_key(&inode)
+    }
+
+    /// Whether an open holds writers of the inode off and this client has another: the holder waits for the end of that, so the
+    /// client would wait for itself if it waited for the holder.
+    pub fn is_waited_for(&self, inode: InodeNumber, client: ClientId) -> bool {
+        let Some(holder) = self.held.get(&inode) else { return false };
+        self.of_client(client).any(|(key, file)| file.inode == inode && key != *holder)
     }
 
     /// Whether the inode is open through `open` at most.
@@ -214,10 +221,12 @@ mod tests {
         assert_eq!(table.writers(inode), Writers { opens: 2, clients: 2, files: 2 });
         table.remove(key(2, 3)).unwrap();
         assert!(!table.is_open_only_by(inode, Some(key(1, 1))) && !table.is_open_only_by(inode, None));
-        table.hold(key(1, 1));
+        assert!(table.hold(key(1, 1)));
         assert!(table.is_held(inode) && !table.is_held(InodeNumber(6)));
         assert!(table.end_hold(inode) && !table.is_held(inode) && !table.end_hold(inode));
-        table.hold(key(1, 1));
+        assert!(table.hold(key(1, 1)) && table.hold(key(1, 1)), "again");
+        assert!(!table.hold(key(2, 1)), "it is never taken from the one who has it");
+        assert!(table.is_waited_for(inode, ClientId(2)) && !table.is_waited_for(inode, ClientId(1)));
         for open in [key(1, 1), key(2, 1), key(2, 2)] {
             assert!(table.is_open(inode));
             table.remove(open).unwrap();

@@ -201,6 +201,15 @@ impl Volatile {
         file
     }
 
+    /// Whether this client has to wait before it writes to the inode, because an open holds writers off. If that open waits for
+    /// the client, it holds them off no more: what it copied by then, it copies again (the epoch tells).
+    pub fn must_wait(&mut self, inode: InodeNumber, client: ClientId) -> bool {
+        if self.opens.is_waited_for(inode, client) {
+            self.end_hold(inode);
+        }
+        self.opens.is_held(inode)
+    }
+
     /// Writers of the inode need not wait any more.
     pub fn end_hold(&mut self, inode: InodeNumber) {
         if self.opens.end_hold(inode) {

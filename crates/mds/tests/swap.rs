@@ -242,7 +242,67 @@ async fn an_open_that_is_repeated_does_not_wait_for_who_waits_for_it() {
     assert!(matches!(fs.call(BOB, again(open)).await, Ok(MdtReply::Opened(_))));
     assert_eq!(version_held(&fs, inode, Some(held)).await, Err(FsError::Busy));
     assert!(matches!(fs.call(BOB, again(open)).await, Ok(MdtReply::Opened(_))));
-    assert_eq!(fs.call(BOB, again(fs.open_id())).await, Ok(MdtReply::Waiting));
+    assert_eq!(fs.call(ALICE, again(fs.open_id())).await, Ok(MdtReply::Waiting));
+}
+
+/// Each would wait for the other to close the file, and writers for both, for ever.
+#[tokio::test]
+async fn one_open_at_a_time_holds_writers_off() {
+    let fs = Fixture::new().await;
+    fs.begin(BOB).await;
+    let inode = file(&fs, "file", LayoutSpec::Plain(stripes(1)), 9).await;
+    let (first, _) = fs.open(ALICE, &root(), inode, READ).await.unwrap();
+    let (same_client, _) = fs.open(ALICE, &root(), inode, READ).await.unwrap();
+    let (other_client, _) = fs.open(BOB, &root(), inode, READ).await.unwrap();
+    let of_bob = MdtRequest::DataVersion(root(), DataVersion { inode, hold_writers: Some(other_client) });
+    let epoch = version_held(&fs, inode, Some(first)).await.unwrap();
+    for _ in 0..2 {
+        assert_eq!(version_held(&fs, inode, Some(same_client)).await, Err(FsError::WouldBlock));
+        assert_eq!(fs.call(BOB, of_bob.clone()).await, Err(FsError::WouldBlock));
+        assert_eq!(version_held(&fs, inode, Some(first)).await, Ok(epoch), "it has not lost it");
+    }
+    fs.close(ALICE, inode, first, None).await.unwrap();
+    assert_eq!(fs.call(BOB, of_bob).await, Ok(MdtReply::Version(epoch)));
+    assert_eq!(version_held(&fs, inode, Some(same_client)).await, Err(FsError::WouldBlock));
+}
+
+/// The holder waits until all others have closed the file, so a program that reads it, and then opens it for writing, would
+/// wait for itself.
+#[tokio::test]
+async fn who_has_the_file_open_besides_is_not_held_off() {
+    let fs = Fixture::new().await;
+    fs.begin(BOB).await;
+    let inode = file(&fs, "file", LayoutSpec::Plain(stripes(1)), 9).await;
+    let (held, _) = fs.open(ALICE, &root(), inode, READ).await.unwrap();
+    let begin = ExclusiveBegin { inode, open: None, purpose: ExclusivePurpose::Truncate(4) };
+    let truncate = MdtRequest::ExclusiveBegin(root(), begin);
+    // Of the holder's client or another; opened for writing, or cut off by path.
+    for client in [ALICE, BOB] {
+        for truncates in [false, true] {
+            let epoch = version_held(&fs, inode, Some(held)).await.unwrap();
+            let open = fs.open_id();
+            let write = MdtRequest::Open(root(), Open { inode, open, flags: OpenFlags(WRITE) });
+            let request = if truncates { truncate.clone() } else { write };
+            assert_eq!(fs.call(client, request.clone()).await, Ok(MdtReply::Waiting));
+            let (reader, _) = fs.open(client, &root(), inode, READ).await.unwrap();
+            let update = match fs.call(client, request).await.unwrap() {
+                MdtReply::Opened(opened) => SizeUpdate { epoch: opened.epoch, size: 9, blocks: 0, mtime: None },
+                MdtReply::ExclusiveGranted(granted) => {
+                    SizeUpdate { epoch: granted.epoch, size: 4, blocks: 0, mtime: None }
+                }
+                other => panic!("{other:?}"),
+            };
+            assert_eq!(version_held(&fs, inode, Some(held)).await, Err(FsError::Busy), "it has begun to write");
+            if truncates {
+                let end = ExclusiveEnd { inode, update: Some(update) };
+                fs.call(client, MdtRequest::ExclusiveEnd(end)).await.unwrap();
+            } else {
+                fs.close(client, inode, open, Some(update)).await.unwrap();
+            }
+            fs.close(client, inode, reader, None).await.unwrap();
+            assert!(version_held(&fs, inode, Some(held)).await.unwrap() > epoch, "what was copied is copied again");
+        }
+    }
 }
 
 /// What `lfs migrate` does, request by request.

@@ -257,6 +257,51 @@ fn writers_wait_until_a_file_has_moved() {
     system.finish();
 }
 
+/// Each would wait until the other has closed the file, and writers for both, for ever.
+#[test]
+fn several_migrations_of_one_file_come_one_after_the_other() {
+    let system = FileSystem::start(Transport::Tcp, 2);
+    let path = system.root().join("file");
+    succeed(&system, "setstripe -c 1 file");
+    let data = Random(3).bytes(4 << 20);
+    fs::write(&path, &data).expect("write");
+    // Long enough for the others to come while it copies.
+    let mut moving = vec![start(&system, &["migrate", "-W", "2", "-c", "2"], &path)];
+    wait_for("the migration holds writers off", PATIENCE, || is_held(&system).then_some(()));
+    for client in 0..2 {
+        moving.push(start(&system, &["migrate", "-c", "3"], &system.path(client).join("file")));
+    }
+    for tool in &mut moving {
+        let status = wait_for("the migration ends", PATIENCE, || tool.try_wait().expect("it is a child"));
+        assert!(status.success(), "{status}");
+    }
+    assert_eq!(succeed(&system, "getstripe -c file"), "3\n", "of the last ones");
+    assert!(fs::read(system.path(1).join("file")).expect("read") == data);
+    system.finish();
+}
+
+/// It would wait for the migration, which waits until it has closed what it reads.
+#[test]
+fn a_program_that_reads_a_file_and_then_writes_it_does_not_wait_for_a_migration() {
+    let system = FileSystem::start(Transport::Tcp, 2);
+    let path = system.root().join("file");
+    succeed(&system, "setstripe -c 1 file");
+    let data = Random(3).bytes(4 << 20);
+    fs::write(&path, &data).expect("write");
+    let mut moving = start(&system, &["migrate", "-W", "2", "-c", "4"], &path);
+    wait_for("the migration holds writers off", PATIENCE, || is_held(&system).then_some(()));
+    let there = system.path(1).join("file");
+    let reader = File::open(&there).expect("open for reading");
+    let mut writer = File::options().append(true).open(&there).expect("open for writing");
+    writer.write_all(b"the end").expect("write");
+    drop((reader, writer));
+    let status = wait_for("the migration ends", PATIENCE, || moving.try_wait().expect("it is a child"));
+    assert!(status.success(), "{status}");
+    assert_eq!(succeed(&system, "getstripe -c file"), "4\n", "copied once more");
+    assert!(fs::read(&path).expect("read") == [&data[..], b"the end"].concat());
+    system.finish();
+}
+
 /// Else not even SIGKILL would end a process before somebody else's migration has.
 #[test]
 fn who_waits_for_a_migration_can_be_interrupted() {

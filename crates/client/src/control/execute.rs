@@ -1,27 +1,30 @@
 //! Execution of control requests.
 
-use rpc::message::{MdtReply, MdtRequest, mdt::LayoutInfo};
+use rpc::message::{
+    MdtReply, MdtRequest,
+    mdt::{LayoutInfo, OpenId},
+};
 use types::{Attributes, Credentials, FileKind, FsError, FsResult, InodeNumber, NodeKind};
 
 use super::{ControlReply, ControlRequest, Subject};
 use crate::{FileSystem, NewNode, target::unexpected};
 
 /// Executes a request for the caller of the ioctl on `inode`. A reply `Error(GroupsNeeded)` means what it means
-/// everywhere: ask again with the caller's supplementary groups.
+/// everywhere: ask again with the caller's supplementary groups. `open` is the open file the ioctl came through, where known.
 pub async fn execute(
     file_system: &FileSystem,
     credentials: &Credentials,
-    inode: InodeNumber,
+    (inode, open): (InodeNumber, Option<OpenId>),
     request: ControlRequest,
 ) -> ControlReply {
-    file_system.control(credentials, inode, request).await.unwrap_or_else(ControlReply::Error)
+    file_system.control(credentials, (inode, open), request).await.unwrap_or_else(ControlReply::Error)
 }
 
 impl FileSystem {
     async fn control(
         &self,
         credentials: &Credentials,
-        inode: InodeNumber,
+        (inode, open): (InodeNumber, Option<OpenId>),
         request: ControlRequest,
     ) -> FsResult<ControlReply> {
         match request {
@@ -53,9 +56,13 @@ impl FileSystem {
             ControlRequest::Pools => Ok(ControlReply::Pools(self.targets.pools())),
             ControlRequest::Targets => Ok(ControlReply::Targets(self.target_statuses().await)),
             ControlRequest::DataVersion { subject, hold_writers } => {
-                let opened = subject == Subject::This;
+                let holder = match (hold_writers, &subject) {
+                    (false, _) => None,
+                    (true, Subject::This) => Some(open.ok_or(FsError::BadHandle)?),
+                    (true, Subject::Name(_)) => return Err(FsError::Invalid),
+                };
                 let inode = self.subject(credentials, inode, subject).await?.inode;
-                let version = self.data_version(credentials, inode, opened, hold_writers).await?;
+                let version = self.data_version(credentials, inode, holder).await?;
                 Ok(ControlReply::Version(version))
             }
             ControlRequest::BeginLayout { spec, like } => {

@@ -186,13 +186,15 @@ pub async fn ioctl(call: Call, request: IoctlIn, data: Vec<u8>) -> FsResult<Answ
     }
     let call = &call;
     let replies = &call.adapter.control_replies;
+    // Few requests need one, and refuse themselves if there is none.
+    let open = call.adapter.handles.get(request.handle).ok().map(|file| file.id());
     let execute = |control: ControlRequest| async move {
         let control = &control;
         if control.changes() {
             call.adapter.writability.require()?;
         }
         let execute = |credentials| async move {
-            match control::execute(call.file_system(), &credentials, call.inode, control.clone()).await {
+            match control::execute(call.file_system(), &credentials, (call.inode, open), control.clone()).await {
                 ControlReply::Error(FsError::GroupsNeeded) => Err(FsError::GroupsNeeded),
                 reply => Ok(reply),
             }

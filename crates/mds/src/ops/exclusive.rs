@@ -38,7 +38,7 @@ pub(crate) fn begin(txn: &mut Transaction<'_>, who: &Credentials, request: &Excl
     let open = request.open.map(|open| txn.own_open(request.inode, open)).transpose()?;
     check(txn, who, &inode, open, request.purpose)?;
     // By path: who has it open for writing was there before.
-    if open.is_none() && txn.volatile.opens.is_held(request.inode) {
+    if open.is_none() && txn.volatile.must_wait(request.inode, txn.context.client) {
         txn.wait_for(request.inode);
         return Ok(MdtReply::Waiting);
     }

@@ -54,7 +54,7 @@ pub(crate) fn open_inode(
     // Whoever is asked for again is open already: who holds writers off waits for him.
     let key = OpenKey { client: txn.context.client, open };
     let again = txn.volatile.opens.get(key).is_some_and(|file| file.inode == inode.number() && file.writes());
-    if changes && !again && txn.volatile.opens.is_held(inode.number()) {
+    if changes && !again && txn.volatile.must_wait(inode.number(), key.client) {
         // At once: it may last long, and as many as wait here nobody else's request is executed.
         return Ok(Opening::Waiting);
     }

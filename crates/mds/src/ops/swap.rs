@@ -10,6 +10,10 @@
 //! Who swaps reads one file through the other and writes to both: so it takes both permissions on either, and, since a file
 //! is named by its number, a path whose directories he may search; a file without a name he must have open.
 //!
+//! One open at a time holds writers off. Its owner waits for everybody who has the file open, so whoever is refused the same
+//! (`WouldBlock`) must not wait with the file open; and a client that has it open besides is not held off (`must_wait` of
+//! module `volatile`): a program that reads a file and then opens it for writing would wait for itself.
+//!
 //! While the MDT recovers, nobody knows who has what open: then the answer is to wait.
 //!
 //! Objects keep their names (module `layout::swap`). Data on this MDT are named by their file, so they are moved from key to
@@ -40,8 +44,8 @@ pub(crate) fn version(txn: &mut Transaction<'_>, who: &Credentials, request: &Da
     }
     let holder = request.hold_writers.map(|open| txn.own_open(request.inode, open)).transpose()?;
     // Even if writers are there: the caller asks again until they are gone, and no new ones come.
-    if let Some(key) = holder {
-        txn.volatile.opens.hold(key);
+    if holder.is_some_and(|key| !txn.volatile.opens.hold(key)) {
+        return Err(FsError::WouldBlock);
     }
     if !inode.settled || !is_quiet(txn, &inode, None, false) {
         return Err(FsError::Busy);

@@ -259,12 +259,14 @@ pub struct PlaceElsewhere {
 }
 
 /// Learn the write epoch of a file that nobody writes to: as long as it holds, the data are what they were. `Busy` if somebody
-/// has the file open for writing or a truncation is under way, or if its size is not settled (look at it, and ask again).
+/// has the file open for writing or a truncation is under way, or if its size is not settled (look at it, and ask again);
+/// `WouldBlock` if writers were to be held off and another open does that already: its owner waits for this one's end.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct DataVersion {
     /// The file.
     pub inode: InodeNumber,
-    /// Until this open of the caller ends, or the layout is swapped, whoever wants to open the file for writing or to truncate it waits.
+    /// Until this open of the caller ends, or the layout is swapped, whoever wants to open the file for writing or to truncate it
+    /// waits; unless his client has the file open besides, which ends it: he would wait for himself.
     pub hold_writers: Option<OpenId>,
 }
 

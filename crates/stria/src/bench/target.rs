@@ -221,7 +221,7 @@ impl Target for NativeTarget {
     fn keep_on_mdt(&self, directory: &str, bytes: u64) -> io::Result<()> {
         let inode = self.directories.lock().get(Path::new(directory)).copied().ok_or(io::ErrorKind::NotFound)?;
         let request = ControlRequest::SetDefaultLayout(Some(on_mdt(bytes)));
-        let execute = client::control::execute(&self.file_system, &self.credentials, inode, request);
+        let execute = client::control::execute(&self.file_system, &self.credentials, (inode, None), request);
         match self.cores.block_on(execute) {
             ControlReply::Done => Ok(()),
             ControlReply::Error(error) => Err(io_error(error)),

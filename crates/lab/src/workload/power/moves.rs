@@ -110,8 +110,8 @@ impl Worker {
 
     async fn try_swap(&self, (one, first): (&str, InodeNumber), (other, second): (&str, InodeNumber)) -> FsResult<()> {
         let root = Credentials::root();
-        let first_version = self.file_system.data_version(&root, first, false, false).await?;
-        let second_version = self.file_system.data_version(&root, second, false, false).await?;
+        let first_version = self.file_system.data_version(&root, first, None).await?;
+        let second_version = self.file_system.data_version(&root, second, None).await?;
         {
             let mut ledger = self.ledger.lock();
             ledger.swapping = Some((one.to_owned(), other.to_owned()));

@@ -1,16 +1,20 @@
 //! The migration of one file.
+//!
+//! Whoever holds writers off waits at the end for everybody who has the file open. So this waits with the file open only
+//! while it is the one who holds them off, and closes it to wait for another migration.
 
 use std::{
     fs::{File, OpenOptions},
     io::{self, Write},
     os::unix::fs::{MetadataExt, OpenOptionsExt},
     path::Path,
+    time::Duration,
 };
 
 use client::control::{ControlReply, ControlRequest, Subject};
 use layout::LayoutSpec;
 use rustix::fs::SeekFrom;
-use types::InodeNumber;
+use types::{FsError, InodeNumber};
 
 use super::pace::Pace;
 use crate::lfs::{
@@ -19,8 +23,13 @@ use crate::lfs::{
     when_free,
 };
 
-/// How often the data are copied again because they changed although writers were held off: the MDT restarted each time.
+/// How often the data are copied because they changed although writers were held off: the MDT restarted, or one was let in who
+/// has the file open besides.
 const COPIES_MAX: usize = 8;
+/// Between two looks whether another migration of the file has ended: the first, and the longest. Each look has the file open
+/// for an instant, which the other one waits for.
+const PAUSE_MIN: Duration = Duration::from_millis(20);
+const PAUSE_MAX: Duration = Duration::from_secs(1);
 
 /// Why a migration ended.
 #[derive(Debug)]
@@ -65,36 +74,52 @@ enum Attempt {
     Changed,
     /// What became of a part of the copy is unknown.
     Doubtful,
+    /// Another migration holds writers off by now, and waits until the file is closed here.
+    Overtaken,
 }
 
 impl Migration<'_> {
     /// Migrates a file.
     pub fn run(self, path: &Path, pace: &mut Pace, output: &mut dyn Write) -> Result<(), Stop> {
-        let file = open(path)?;
-        if file.metadata()?.is_dir() {
-            return Err(CallError::from(Errno(libc::EISDIR)).into());
-        }
-        let ControlReply::Inode(inode) = call(&file, &ControlRequest::GetInode(Subject::This))? else {
-            return Err(CallError::from(Errno(libc::EPROTO)).into());
-        };
+        let mut kept = None;
         for _ in 0..COPIES_MAX {
-            match self.attempt(path, (&file, inode), pace, output)? {
+            let (file, inode, version) = self.begin(path, kept.take())?;
+            match self.attempt(path, (&file, inode), version, pace, output)? {
                 Attempt::Done => return Ok(()),
                 Attempt::Changed if !self.block => break,
-                Attempt::Changed | Attempt::Doubtful => {}
+                Attempt::Changed | Attempt::Doubtful => kept = Some((file, inode)),
+                Attempt::Overtaken => {}
             }
         }
         Err(CallError::from(Errno(libc::EBUSY)).into())
+    }
+
+    /// The file, open, and the version of its data, while nobody writes. Waits until it is alone if it may, closing the file as
+    /// long as another migration holds writers off.
+    fn begin(self, path: &Path, mut kept: Option<(File, InodeNumber)>) -> Result<(File, InodeNumber, u64), CallError> {
+        let mut pause = PAUSE_MIN;
+        loop {
+            let (file, inode) = match kept.take() {
+                Some(kept) => kept,
+                None => open_to_move(path)?,
+            };
+            match when_free(self.block, || self.version(&file)) {
+                Err(error) if is_held_by_another(&error) => drop(file),
+                version => return Ok((file, inode, version?)),
+            }
+            std::thread::sleep(pause);
+            pause = (pause * 2).min(PAUSE_MAX);
+        }
     }
 
     fn attempt(
         self,
         path: &Path,
         (file, inode): (&File, InodeNumber),
+        version: u64,
         pace: &mut Pace,
         output: &mut dyn Write,
     ) -> Result<Attempt, Stop> {
-        let version = when_free(self.block, || self.version(file))?;
         let volatile = self.volatile(path, inode)?;
         let size = file.metadata()?.size();
         pace.begin();
@@ -132,7 +157,12 @@ impl Migration<'_> {
         when_free(self.block, || match call(volatile, &take) {
             Ok(_) => Ok(Attempt::Done),
             // Somebody reads; or the data have changed, and it is of no use to wait.
-            Err(error) if is_busy(&error) && self.version(file)? != version => Ok(Attempt::Changed),
+            Err(error) if is_busy(&error) => match self.version(file) {
+                Ok(now) if now == version => Err(error),
+                Ok(_) => Ok(Attempt::Changed),
+                Err(error) if is_held_by_another(&error) => Ok(Attempt::Overtaken),
+                Err(error) => Err(error),
+            },
             Err(error) if error.errno() == Errno(libc::EAGAIN) => Ok(Attempt::Doubtful),
             Err(error) => Err(error),
         })
@@ -141,6 +171,23 @@ impl Migration<'_> {
 
 fn is_busy(error: &CallError) -> bool {
     error.errno() == Errno(libc::EBUSY)
+}
+
+/// Whether writers wait for the end of another open: the answer to [`ControlRequest::DataVersion`] then.
+fn is_held_by_another(error: &CallError) -> bool {
+    *error == CallError::Refused(FsError::WouldBlock)
+}
+
+/// Opens what is to be moved, which must be no directory.
+fn open_to_move(path: &Path) -> Result<(File, InodeNumber), CallError> {
+    let file = open(path)?;
+    if file.metadata()?.is_dir() {
+        return Err(Errno(libc::EISDIR).into());
+    }
+    match call(&file, &ControlRequest::GetInode(Subject::This))? {
+        ControlReply::Inode(inode) => Ok((file, inode)),
+        _ => Err(Errno(libc::EPROTO).into()),
+    }
 }
 
 /// Opens a file to copy it: without a trace in its time of access, where the caller may (its owner and root).

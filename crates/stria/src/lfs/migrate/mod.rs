@@ -58,8 +58,8 @@ Copies the data of FILE to another layout, and gives it that layout. Name, inode
 everything else stay. Without a layout: that of new files in FILE's directory. Of a file that
 changes meanwhile nothing is lost: it keeps its old layout.
 
-  -b, --block               waits until nobody writes to FILE, lets writers wait until it has moved,
-                            and waits for its readers at the end (default)
+  -b, --block               waits until nobody writes to FILE or migrates it, lets writers wait until
+                            it has moved, and waits for its readers at the end (default)
   -n, --non-block           fails if FILE is written to or in use (16, Device or resource busy)
   -A, --auto-stripe         a layout chosen by what is known of FILE, which goes on deciding
                             for itself as FILE grows
