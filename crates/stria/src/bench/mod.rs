@@ -61,7 +61,7 @@ pub enum BenchCommand {
         transfer_kib: usize,
         /// Instead: one shared file in segments, as 4x1M:1G,8x1M:1G,16x1M:rest, of --mib in all; may be repeated, to
         /// compare. Segments that are directories (DIR:SIZE) need --emulate
-        #[arg(long, value_name = "LIST")]
+        #[arg(long, value_name = "LIST", conflicts_with = "systems")]
         segments: Vec<String>,
         /// With --segments: each is a file in a directory of its own, shown as one file; on any mounted file system
         #[arg(long, requires = "segments")]
@@ -220,7 +220,10 @@ pub fn run(command: BenchCommand) -> anyhow::Result<()> {
             Session::new(common)?.mdtest(files, on_mdt.map(|kib| kib << 10))?.finish()
         }
         BenchCommand::Ior { common, mib, transfer_kib, segments, emulate, place } => match segments.is_empty() {
-            true => Session::new(common)?.ior(mib, transfer_kib)?.finish(),
+            true => {
+                anyhow::ensure!(place.at.is_none(), "--at goes with --segments");
+                Session::new(common)?.ior(mib, transfer_kib)?.finish()
+            }
             false => ior_in_segments(&common, mib, transfer_kib, &segments, emulate, place),
         },
         BenchCommand::E1 { command } => study::run_e1(&command),
@@ -382,5 +385,27 @@ pub fn drop_caches() {
         TOLD.call_once(|| {
             eprintln!("\r\x1b[Kreads may be of cached data: the kernel's page cache cannot be emptied: {error}")
         });
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::Parser;
+
+    use super::*;
+
+    #[derive(Parser)]
+    struct Line {
+        #[command(subcommand)]
+        _command: BenchCommand,
+    }
+
+    #[test]
+    fn segments_run_on_one_system_and_others_are_refused() {
+        let parse = |words: &str| Line::try_parse_from(["bench"].into_iter().chain(words.split(' '))).map(drop);
+        parse("ior --segments 4x1M:rest --emulate").unwrap();
+        parse("ior --systems local").unwrap();
+        let refused = parse("ior --segments 4x1M:rest --systems local").unwrap_err();
+        assert_eq!(refused.kind(), clap::error::ErrorKind::ArgumentConflict);
     }
 }

@@ -206,7 +206,11 @@ pub fn run_segments(session: &Session, lists: &[String], sizes: &Sizes, osts: u1
         let make = || Files::for_segments(&place, job, segments, session.emulate);
         job::measure(&place, job, make, |files| job::run(job, files))
     })?;
-    println!("{}", table(configurations.iter().map(|(job, _)| job), &outcomes));
+    let layout = |job: &Job| {
+        let found = configurations.iter().find(|(known, _)| known.name == job.name);
+        found.map(|(_, segments)| segments.to_string()).unwrap_or_default()
+    };
+    println!("{}", table_of(configurations.iter().map(|(job, _)| job), &outcomes, layout));
     Ok(())
 }
 
@@ -330,6 +334,15 @@ fn interleave<C>(
 
 /// Medians, one row per job, one column per phase.
 pub fn table<'a>(jobs: impl IntoIterator<Item = &'a Job>, outcomes: &[Outcome]) -> Table {
+    table_of(jobs, outcomes, |job| Described(&job.striping).to_string())
+}
+
+/// [`table`] with layouts as somebody else tells them. What is the job's name already is not said twice.
+fn table_of<'a>(
+    jobs: impl IntoIterator<Item = &'a Job>,
+    outcomes: &[Outcome],
+    layout: impl Fn(&Job) -> String,
+) -> Table {
     let rates = Rates::of(outcomes);
     let mut phases: Vec<&'static str> = Vec::new();
     for outcome in outcomes {
@@ -347,7 +360,7 @@ pub fn table<'a>(jobs: impl IntoIterator<Item = &'a Job>, outcomes: &[Outcome]) 
         }
     }
     for job in jobs {
-        let layout = Described(&job.striping).to_string();
+        let layout = layout(job);
         let layout = if layout == job.name { String::new() } else { layout };
         let row =
             |name: &str| [name.to_owned(), layout.clone(), job.tasks.to_string(), (job.bytes() >> 20).to_string()];

@@ -98,6 +98,26 @@ fn segment(text: &str, end: u64) -> Result<Segment, SegmentsError> {
     Ok(segment)
 }
 
+impl fmt::Display for Segments {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let directories = match self {
+            Segments::Layouts(segments) => return Described(&Striping::Segments(segments.clone())).fmt(f),
+            Segments::Directories(directories) => directories,
+        };
+        let mut start = 0;
+        for (index, (directory, end)) in directories.iter().enumerate() {
+            let comma = if index > 0 { "," } else { "" };
+            write!(f, "{comma}{}:", directory.display())?;
+            match *end {
+                END_OF_FILE => f.write_str("rest")?,
+                end => f.write_str(&bytes(end - start))?,
+            }
+            start = *end;
+        }
+        Ok(())
+    }
+}
+
 /// A layout for people, in the notation of the list.
 pub struct Described<'a>(pub &'a Striping);
 
@@ -143,7 +163,9 @@ mod tests {
         let Segments::Layouts(segments) = "4x1M:1G,8x1M:1G,16x1M:rest".parse().unwrap() else { panic!("layouts") };
         assert_eq!(segments.iter().map(|one| one.end).collect::<Vec<_>>(), [1 << 30, 2 << 30, END_OF_FILE]);
         let directories = vec![(PathBuf::from("/mnt/a:b"), 1 << 30), (PathBuf::from("./b"), END_OF_FILE)];
-        assert_eq!("/mnt/a:b:1G,./b:rest".parse(), Ok(Segments::Directories(directories)));
+        let text = "/mnt/a:b:1G,./b:rest";
+        assert_eq!(text.parse(), Ok(Segments::Directories(directories.clone())));
+        assert_eq!(Segments::Directories(directories).to_string(), text, "a directory's layout is not known");
     }
 
     #[test]
