@@ -20,7 +20,7 @@ use rpc::{
     checksum::verify,
     message::{
         OstReply, OstRequest, Reply, Request,
-        ost::{Changed, TargetCondition, Write},
+        ost::{CHECK_OBJECTS_MAX, Changed, TargetCondition, Write},
     },
 };
 use rt::{BoxFuture, Clock, Device, Seams};
@@ -386,7 +386,7 @@ impl Ost {
                 Ok(OstReply::Objects(objects))
             }
             OstRequest::Verify(object) => self.store.verify(object).await.map(|()| OstReply::Done),
-            OstRequest::Check(objects) if objects.len() > LIST_OBJECTS_MAX as usize => Err(FsError::Invalid),
+            OstRequest::Check(objects) if objects.len() > CHECK_OBJECTS_MAX as usize => Err(FsError::Invalid),
             OstRequest::Check(objects) => self.store.check(&objects).await.map(OstReply::Damage),
             OstRequest::Write(_)
             | OstRequest::Read(_)

@@ -5,6 +5,7 @@
 
 use std::sync::atomic::Ordering;
 
+use rpc::message::ost::DAMAGE_BYTES_MAX;
 use types::{FsError, FsResult, ObjectId, limits::BLOCK_BYTES};
 
 use super::{DirectoryStore, OBJECT_DIRECTORY, host_file, parse_host_file};
@@ -20,7 +21,7 @@ pub struct StrayFile {
 }
 
 impl DirectoryStore {
-    /// What of these objects' host files is missing, in words. Objects that nobody knows (any more) miss nothing.
+    /// What of these objects' host files is missing, in words that an answer has room for. Objects that nobody knows (any more) miss nothing.
     pub(super) async fn check_files(&self, objects: &[ObjectId]) -> FsResult<Vec<(ObjectId, String)>> {
         let mut problems = Vec::new();
         for object in objects {
@@ -30,6 +31,9 @@ impl DirectoryStore {
                 Err(FsError::Damaged(problem)) => problems.push((*object, problem)),
                 Err(error) => return Err(error),
             }
+        }
+        for (_, problem) in &mut problems {
+            problem.truncate(problem.floor_char_boundary(DAMAGE_BYTES_MAX));
         }
         Ok(problems)
     }

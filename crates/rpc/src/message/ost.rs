@@ -4,7 +4,7 @@
 //! *object's* offset. So a request of 10000 bytes at object offset 4000 carries pieces of 96, 4096, 4096 and 1712 bytes.
 
 use serde::{Deserialize, Serialize};
-use types::{ClientId, ObjectId, SpaceUsage, Timestamp};
+use types::{ClientId, ObjectId, SpaceUsage, Timestamp, limits::BODY_BYTES_MAX};
 
 /// What an OST knows of an object. A missing object is all zeros.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -98,6 +98,18 @@ pub enum SpaceChange {
     },
 }
 
+/// Most objects of one [`OstRequest::Check`].
+pub const CHECK_OBJECTS_MAX: u32 = 1024;
+/// Most bytes said of one object in [`OstReply::Damage`].
+pub const DAMAGE_BYTES_MAX: usize = 512;
+/// An object's name and the length of a text, encoded.
+const DAMAGE_HEAD_BYTES_MAX: usize = 32;
+
+const _: () = assert!(
+    CHECK_OBJECTS_MAX as usize * (DAMAGE_BYTES_MAX + DAMAGE_HEAD_BYTES_MAX) < BODY_BYTES_MAX,
+    "what is said of all objects of a request fits the answer"
+);
+
 /// Requests to an object storage target.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub enum OstRequest {
@@ -130,7 +142,8 @@ pub enum OstRequest {
     /// From now on nothing is read from or changed in these objects by layouts older than this generation, and what was begun
     /// before is done. They are made if they are missing. Durable. -> Done
     Fence(Vec<ObjectId>, u64),
-    /// What is missing of objects, as far as that is seen without reading them. From fsck. -> Damage
+    /// What is missing of objects, at most [`CHECK_OBJECTS_MAX`], as far as that is seen without reading them. From fsck.
+    /// -> Damage
     Check(Vec<ObjectId>),
 }
 
@@ -158,7 +171,7 @@ pub enum OstReply {
     Space(SpaceUsage, TargetCondition),
     /// Objects in order; empty at the end.
     Objects(Vec<(ObjectId, ObjectAttributes)>),
-    /// Objects that are damaged, and how, in words.
+    /// Objects that are damaged, and how, in words: at most [`DAMAGE_BYTES_MAX`] for each.
     Damage(Vec<(ObjectId, String)>),
 }
 

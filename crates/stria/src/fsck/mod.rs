@@ -21,11 +21,12 @@ use rpc::{
         MdtReply, MdtRequest, OstReply, OstRequest, Reply, Request,
         mdt::{Finding, ScannedInode},
         mgs::{ClusterMap, Target, TargetRole},
+        ost::CHECK_OBJECTS_MAX,
     },
 };
 use rt::{Clock, real::Cores};
 use serde::Serialize;
-use types::{ClientId, Credentials, Fid, FsError, FsResult, InodeNumber};
+use types::{ClientId, Credentials, Fid, FsError, FsResult, InodeNumber, OstIndex};
 
 use crate::{
     cli::FsckArgs,
@@ -35,6 +36,8 @@ use objects::ObjectCheck;
 
 /// Inodes or objects asked for at a time.
 const PAGE: u32 = 1024;
+
+const _: () = assert!(PAGE <= CHECK_OBJECTS_MAX, "a page of objects can be checked at once");
 
 /// What a check counted and found.
 #[derive(Debug, Default)]
@@ -51,6 +54,8 @@ pub struct Summary {
     pub damaged: u64,
     /// Objects that have lost data: only a copy can bring them back.
     pub damaged_objects: u64,
+    /// Targets of another version, which cannot tell whether host files are whole, and what they say instead.
+    pub unchecked: Vec<(OstIndex, String)>,
     /// Files beside the objects of the targets of this process.
     pub strays: Vec<Stray>,
     /// What is wrong.
@@ -162,6 +167,9 @@ fn report(summary: &Summary, is_complete: bool, arguments: &FsckArgs) -> anyhow:
             println!("{file}: {problem}{}", if removed { " (removed)" } else { "" });
         }
     }
+    for (ost, reason) in &summary.unchecked {
+        eprintln!("stria: warning: {}", unchecked(*ost, reason, arguments.data));
+    }
     let left = summary.findings.iter().filter(|finding| !finding.repaired).count();
     if !arguments.json {
         if summary.unsettled > 0 {
@@ -199,6 +207,17 @@ fn report(summary: &Summary, is_complete: bool, arguments: &FsckArgs) -> anyhow:
         count if count as u64 == summary.damaged_objects => bail!("{count} problems, none of which --repair can mend"),
         count => bail!("{count} problems; --repair mends what can be mended"),
     }
+}
+
+/// That a target was not asked everything.
+fn unchecked(ost: OstIndex, reason: &str, data_are_read: bool) -> String {
+    let otherwise = match data_are_read {
+        true => "all its data were read instead",
+        false => "--data, which reads everything, can",
+    };
+    format!(
+        "{ost} is of another version and cannot tell whether host files are missing or too short ({reason}); {otherwise}"
+    )
 }
 
 /// Looks for files of nobody where the targets are of this process. Only those that were host files are removed: what else is

@@ -42,6 +42,11 @@ impl ObjectCheck {
         summary: &mut Summary,
     ) -> FsResult<u64> {
         let (mut after, mut count) = (None, 0);
+        // What lies on an MDT is seen by reading alone.
+        let mut checker = match role {
+            TargetRole::Ost(ost) => Some(ost),
+            TargetRole::Mdt(_) => None,
+        };
         loop {
             let OstReply::Objects(page) = targets.objects(role, OstRequest::ListObjects(after, PAGE)).await? else {
                 return Err(FsError::Protocol("unexpected answer to ListObjects".to_owned()));
@@ -49,7 +54,17 @@ impl ObjectCheck {
             let Some((last, _)) = page.last() else { return Ok(count) };
             after = Some(*last);
             count += page.len() as u64;
-            let mut damaged = damaged(targets, role, &page).await?;
+            let mut damaged = BTreeMap::new();
+            if let Some(ost) = checker {
+                match check(targets, role, &page).await {
+                    // No such request there, or no such answer: what else is to be looked at is known to all versions.
+                    Err(FsError::Protocol(reason)) => {
+                        summary.unchecked.push((ost, reason));
+                        checker = None;
+                    }
+                    found => damaged = found?,
+                }
+            }
             for (object, attributes) in page {
                 self.objects.entry(object).or_default().push((role, attributes));
                 if verify
@@ -148,16 +163,12 @@ impl ObjectCheck {
     }
 }
 
-/// Those of a page of a target's objects that are seen to be damaged without reading them. (What lies on an MDT is seen by
-/// reading alone.)
-async fn damaged(
+/// Those of a page of an OST's objects that are seen to be damaged without reading them.
+async fn check(
     targets: &Targets,
     role: TargetRole,
     page: &[(ObjectId, ObjectAttributes)],
 ) -> FsResult<BTreeMap<ObjectId, String>> {
-    if matches!(role, TargetRole::Mdt(_)) {
-        return Ok(BTreeMap::new());
-    }
     let objects = page.iter().map(|(object, _)| *object).collect();
     match targets.objects(role, OstRequest::Check(objects)).await? {
         OstReply::Damage(found) => Ok(found.into_iter().collect()),
@@ -299,9 +310,15 @@ async fn glimpse(targets: &Targets, file: &ScannedInode) -> FsResult<(u64, u64)>
 
 #[cfg(test)]
 mod tests {
+    use std::sync::Arc;
+
     use layout::{Layout, PlainLayout, StripeSpec};
-    use rpc::message::mdt::Entry;
-    use types::{Attributes, FileKind, OstIndex, Timestamp};
+    use rpc::{
+        Answer, Call, Endpoint, Handler, Import, ImportOptions, Server, ServerOptions, SessionEvent,
+        message::{Reply, Request, mdt::Entry},
+    };
+    use rt::{BoxFuture, real::Cores};
+    use types::{Attributes, ClientId, FileKind, OstIndex, Slot, Timestamp, Xid};
 
     use super::*;
 
@@ -345,5 +362,66 @@ mod tests {
         assert!(suspect(1).is_of_none(&among(false)), "nobody has it");
         assert!(suspect(1).is_of_none(&BTreeMap::new()));
         assert!(!suspect(1).is_of_none(&among(true)), "who has it may come back");
+    }
+
+    const OBJECT: ObjectId = ObjectId { inode: InodeNumber(0x101), slot: 0 };
+
+    /// An OST that was made before there was `Check`, with one object, which is damaged.
+    struct OlderOst;
+
+    impl Handler for OlderOst {
+        fn handle(self: Arc<Self>, call: Call) -> BoxFuture<'static, Answer> {
+            let reply = match call.request {
+                Request::Ost(OstRequest::ListObjects(None, _)) => {
+                    Ok(OstReply::Objects(vec![(OBJECT, ObjectAttributes::default())]))
+                }
+                Request::Ost(OstRequest::ListObjects(..)) => Ok(OstReply::Objects(Vec::new())),
+                Request::Ost(OstRequest::Verify(object)) => {
+                    Err(FsError::Corrupt { object, ost: OstIndex(3), offset: 0 })
+                }
+                _ => Err(FsError::Protocol("unknown message 0x020e".to_owned())),
+            };
+            Box::pin(std::future::ready(Answer::new(reply.map(Reply::Ost))))
+        }
+
+        fn service(&self, _: &Request) -> &'static str {
+            "ost"
+        }
+
+        fn persistent_reply(&self, _: ClientId, _: Slot) -> Option<(Xid, Reply)> {
+            None
+        }
+
+        fn session_event(self: Arc<Self>, _: SessionEvent) -> BoxFuture<'static, ()> {
+            Box::pin(std::future::ready(()))
+        }
+    }
+
+    #[test]
+    fn a_target_of_an_older_version_is_named_and_the_check_goes_on() {
+        let cores = Cores::start(1).unwrap();
+        let seams = crate::node::seams(&cores);
+        let role = TargetRole::Ost(OstIndex(3));
+        for verify in [false, true] {
+            let found = cores.block_on(async {
+                let server = Server::new(seams.clone(), ServerOptions::default());
+                server.add_target("stria-OST0003", Arc::new(OlderOst), Duration::from_secs(30));
+                let (endpoint, options) = (Endpoint::Local(server), ImportOptions::default());
+                let import = Import::new(seams.clone(), "stria-OST0003", endpoint, ClientId(1), "fsck", options, None);
+                let targets = Targets { mdts: Vec::new(), osts: vec![(role, import)] };
+                let mut summary = Summary::default();
+                let count = ObjectCheck::default().read_target(&targets, role, verify, &mut summary).await;
+                targets.close().await;
+                count.map(|count| (count, summary))
+            });
+            let (count, summary) = found.unwrap();
+            assert_eq!(count, 1);
+            let [(ost, reason)] = &summary.unchecked[..] else { panic!("once: {:?}", summary.unchecked) };
+            let told = super::super::unchecked(*ost, reason, verify);
+            assert!(told.starts_with("OST0003 is of another version"), "{told}");
+            assert!(told.contains("unknown message 0x020e"), "{told}");
+            assert_eq!(summary.damaged_objects, u64::from(verify), "reading is known to all versions");
+        }
+        cores.shutdown();
     }
 }
