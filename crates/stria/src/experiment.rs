@@ -190,6 +190,7 @@ fn run_all<const N: usize>(
     run: impl Fn(&Job, Testbed, u64) -> Result<Vec<Outcome>, String> + Sync,
 ) -> anyhow::Result<Vec<Series>> {
     println!("{} in virtual time: {} OSTs; sizes 1/{}", study.name, study.osts, study.scale.bytes);
+    study::warnings(study).iter().for_each(|warning| println!("{warning}"));
     let mut series = testbeds.map(|(name, testbed)| Series { name, testbed, outcomes: Vec::new() });
     let worlds: Vec<(usize, usize)> =
         (0..series.len()).flat_map(|one| (0..study.jobs.len()).map(move |job| (one, job))).collect();

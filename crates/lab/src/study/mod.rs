@@ -122,6 +122,11 @@ impl Job {
         u64::from(self.tasks) * self.task_bytes
     }
 
+    /// Whether another one differs by its name only.
+    fn does_the_same_as(&self, other: &Job) -> bool {
+        *self == Job { name: self.name.clone(), ..other.clone() }
+    }
+
     /// Files it needs.
     pub fn files(&self) -> u32 {
         match self.pattern {
@@ -187,6 +192,21 @@ impl Study {
     pub fn findings(&self, outcomes: &[Outcome]) -> Vec<shape::Finding> {
         (self.shape)(self, &shape::Rates::of(outcomes))
     }
+
+    /// Configurations that this scale leaves no difference between but their names, together: where stripe counts or numbers of
+    /// tasks are divided, those that were published as different may become the same.
+    pub fn indistinguishable(&self) -> Vec<Vec<&Job>> {
+        let mut kinds: Vec<Vec<&Job>> = Vec::new();
+        for job in &self.jobs {
+            let same = |kind: &&mut Vec<&Job>| kind.first().is_some_and(|first| first.does_the_same_as(job));
+            match kinds.iter_mut().find(same) {
+                Some(kind) => kind.push(job),
+                None => kinds.push(vec![job]),
+            }
+        }
+        kinds.retain(|kind| kind.len() > 1);
+        kinds
+    }
 }
 
 #[cfg(test)]
@@ -208,6 +228,26 @@ mod tests {
         assert_eq!(calls.iter().map(|(_, bytes)| bytes).sum::<u64>(), job.bytes());
         let own = Job { pattern: Pattern::FilePerTask, ..job };
         assert_eq!((own.place(2), own.files()), ((2, 0), 3));
+    }
+
+    #[test]
+    fn published_configurations_differ_and_small_scales_may_leave_no_difference() {
+        let aggregates = [e3::Aggregate::Large];
+        for study in [
+            e1::ior(Scale::FULL),
+            e1::netflow(Scale::FULL),
+            e1::blast(Scale::FULL),
+            e1::blast_nodes(Scale::FULL, 512),
+            e3::matrix(Scale::FULL, &aggregates),
+        ] {
+            assert!(study.indistinguishable().is_empty(), "{}", study.name);
+        }
+        // 4, 8 and 16 stripes become 1, 1 and 2.
+        let study = e1::ior(Scale { osts: 8, ..Scale::FULL });
+        let names = |kinds: Vec<Vec<&Job>>| -> Vec<Vec<String>> {
+            kinds.iter().map(|kind| kind.iter().map(|job| job.name.clone()).collect()).collect()
+        };
+        assert_eq!(names(study.indistinguishable()), [["IOR.1", "IOR.2"]]);
     }
 
     #[test]

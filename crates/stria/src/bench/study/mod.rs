@@ -252,6 +252,7 @@ fn run_jobs(
 ) -> anyhow::Result<()> {
     let Scale { bytes, osts, tasks } = study.scale;
     println!("{}: {} OSTs; sizes 1/{bytes}, OSTs and stripe counts 1/{osts}, tasks 1/{tasks}", study.name, study.osts);
+    warnings(study).iter().for_each(|warning| println!("{warning}"));
     let (place, _system) = start(session, u16::try_from(study.osts).context("too many OSTs")?)?;
     let outcomes = interleave(session, Some(study), &study.jobs, |job| work(&place, job))?;
     println!("{}", table(&study.jobs, &outcomes));
@@ -259,6 +260,16 @@ fn run_jobs(
         println!("{}", describe(&finding));
     }
     Ok(())
+}
+
+/// What the scale takes away from a study, a line each: to be said before anybody waits for its results.
+pub fn warnings(study: &Study) -> Vec<String> {
+    let line = |kind: Vec<&Job>| {
+        let names: Vec<&str> = kind.iter().map(|job| job.name.as_str()).collect();
+        let layout = kind.first().map(|job| Described(&job.striping).to_string()).unwrap_or_default();
+        format!("warning: the same at this scale: {} ({layout}); between these only chance decides", names.join(", "))
+    };
+    study.indistinguishable().into_iter().map(line).collect()
 }
 
 /// A finding as a line.
@@ -385,5 +396,18 @@ fn figure(rate: f64) -> String {
         rate if rate.is_nan() => "-".to_owned(),
         rate if rate < 10.0 => format!("{rate:.2}"),
         rate => format!("{rate:.0}"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_scale_that_makes_two_configurations_one_is_told() {
+        let warned = warnings(&e1::ior(Scale { osts: 8, ..Scale::FULL }));
+        let expected = "warning: the same at this scale: IOR.1, IOR.2 (1x1M:rest); between these only chance decides";
+        assert_eq!(warned, [expected]);
+        assert!(warnings(&e1::ior(Scale { osts: 4, ..Scale::FULL })).is_empty(), "the default");
     }
 }
