@@ -118,10 +118,15 @@ fn list_pools(paths: &[PathBuf], name: &str) -> anyhow::Result<()> {
         }
     }
     if name.contains('.') {
-        let Some(found) = pools.iter().find(|line| line.name == name) else { bail!("there is no pool {name}") };
+        let Some(found) = pools.iter().find(|line| line.name == name) else { bail!("Pool {name} not found") };
         println!("Pool: {name}");
         found.members.iter().for_each(|member| println!("{member}"));
         return Ok(());
+    }
+    let prefix = format!("{name}-");
+    let has_target = |reply: &CtlReply| matches!(reply, CtlReply::Targets(targets) if targets.iter().any(|target| target.name.starts_with(&prefix)));
+    if !ask_all(paths, &CtlRequest::Targets)?.iter().any(has_target) {
+        bail!("no daemon of this host knows a file system '{name}'");
     }
     println!("Pools from {name}:");
     let own = pools.iter().filter(|line| line.name.split('.').next() == Some(name));

@@ -28,8 +28,8 @@ pub const LAYOUT_OPTIONS: &[OptionSpec] = &[
 ];
 
 /// The part of the help that is about them.
-pub const LAYOUT_HELP: &str = "\
-  -c, --stripe-count COUNT  stripes, 1-2000; 0: the default; -1: one on every OST. More than there
+pub const LAYOUT_HELP: &str =
+    "  -c, --stripe-count COUNT  stripes, 1-2000; 0: the default; -1: one on every OST. More than there
                             are usable OSTs means all of them
   -C, --overstripe-count N  stripes, several on one OST if there are fewer OSTs; -1 to -32: so many on
                             every OST

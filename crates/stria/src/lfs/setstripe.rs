@@ -88,14 +88,22 @@ pub fn run(arguments: &[OsString], output: &mut dyn Write) -> Outcome {
     if parsed.operands.is_empty() {
         return Err(usage_error("FILE must be specified"));
     }
-    for operand in &parsed.operands {
-        match () {
-            () if parsed.has("component-add") => components::add(operand, &spec)?,
-            () if parsed.has("component-del") => components::delete(operand, &parsed)?,
-            () => set(operand, &spec, parsed.has("delete"), mode)?,
-        }
-    }
-    Ok(())
+    let one = |operand: &OsString| match () {
+        () if parsed.has("component-add") => components::add(operand, &spec),
+        () if parsed.has("component-del") => components::delete(operand, &parsed),
+        () => set(operand, &spec, parsed.has("delete"), mode),
+    };
+    all(&parsed.operands, one)
+}
+
+/// Does the same to all operands: one that fails is no reason to leave out those behind it. The first failure gives the exit
+/// status, as in Lustre.
+fn all(operands: &[OsString], mut one: impl FnMut(&OsString) -> Outcome) -> Outcome {
+    let mut failures = operands.iter().filter_map(|operand| one(operand).err()).collect::<Vec<_>>();
+    let Some(last) = failures.pop() else { return Ok(()) };
+    failures.iter().for_each(|failure| eprintln!("{}", failure.message));
+    let status = failures.first().map_or(last.status, |first| first.status);
+    Err(Failure { status, ..last })
 }
 
 /// The layout asked for: by options, as a copy, or in YAML.
@@ -225,6 +233,30 @@ mod tests {
         ] {
             assert_eq!(status(words), (expected, message.to_owned()), "{words}");
         }
+    }
+
+    #[test]
+    fn an_operand_that_fails_leaves_out_none_behind_it() {
+        let operands = ["a", "exists", "b", "absent"].map(OsString::from);
+        let mut done = Vec::new();
+        let outcome = all(&operands, |operand| {
+            done.push(operand.clone());
+            match operand.to_str() {
+                Some("exists") => Err(Failure::new(libc::EEXIST, "exists")),
+                Some("absent") => Err(Failure::new(libc::ENOENT, "absent")),
+                _ => Ok(()),
+            }
+        });
+        assert_eq!(done, operands);
+        assert_eq!(outcome, Err(Failure::new(libc::EEXIST, "absent")), "the first one's status, the last one's words");
+    }
+
+    #[test]
+    fn what_is_asked_for_is_shown_in_one_column() {
+        let mut help = Vec::new();
+        run(&["--help".into()], &mut help).unwrap();
+        let help = String::from_utf8(help).unwrap();
+        assert!(help.contains("\n  -c, --stripe-count"), "{help}");
     }
 
     #[test]
