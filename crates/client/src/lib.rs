@@ -14,6 +14,7 @@ mod elsewhere;
 mod exclusive;
 mod file_system;
 mod finish;
+mod given_up;
 mod glimpse;
 mod held_locks;
 mod interruption;

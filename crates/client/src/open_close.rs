@@ -1,14 +1,17 @@
 //! Opening and closing.
 //!
 //! What is opened at the MDT is closed there: an open whose caller is gone, whose truncation fails or whose handle is
-//! dropped is closed in the background. The close of a file's last writer settles its size: with the figures this client
+//! dropped is closed in the background, and so is what the MDT may have opened for a caller that has given up. The close of a file's last writer settles its size: with the figures this client
 //! knows, or, if the MDT asks for it, with those of a glimpse.
 
 use std::{sync::Arc, time::Duration};
 
-use rpc::message::{
-    MdtReply, MdtRequest,
-    mdt::{Close, Create, CreateUnnamed, Created, LockFamily, Open, OpenFlags, OpenId, Opened, open_flag},
+use rpc::{
+    Fate,
+    message::{
+        MdtReply, MdtRequest,
+        mdt::{Close, Create, CreateUnnamed, Created, LockFamily, Open, OpenFlags, OpenId, Opened, open_flag},
+    },
 };
 use rt::clock;
 use types::{Attributes, Credentials, FileKind, FsError, FsResult, InodeNumber, NodeKind};
@@ -97,7 +100,17 @@ impl FileSystem {
         let this = self.clone();
         finish(&self.seams.spawn, move |_| async move {
             let before = this.before_open(parent)?;
-            let Created { created, opened, .. } = match this.ask_open_unless(parent, request, &interruption).await? {
+            let given_up = this.given_up(parent)?;
+            let reply = match this.ask_open_unless(parent, request, &interruption).await {
+                Ok(reply) => reply,
+                Err((error, fate)) => {
+                    if let Some(fate) = fate {
+                        given_up.open(fate, (parent, id), flags.has(open_flag::TRUNCATE), None);
+                    }
+                    return Err(error);
+                }
+            };
+            let Created { created, opened, .. } = match reply {
                 MdtReply::Created(created) => created,
                 reply => return Err(unexpected(reply)),
             };
@@ -133,13 +146,20 @@ impl FileSystem {
         let this = self.clone();
         finish(&self.seams.spawn, move |_| async move {
             let turn = match flags.has(open_flag::TRUNCATE) {
-                true => Some(interruption.ends(this.exclusive.enter(inode)).await?),
+                true => Some(this.take_turn(inode, &interruption).await?),
                 false => None,
             };
             let before = this.before_open(inode)?;
-            match this.ask_open_unless(inode, request, &interruption).await? {
-                MdtReply::Opened(opened) => this.opened((id, flags), &opened, false, before, turn).await,
-                reply => Err(unexpected(reply)),
+            let given_up = this.given_up(inode)?;
+            match this.ask_open_unless(inode, request, &interruption).await {
+                Ok(MdtReply::Opened(opened)) => this.opened((id, flags), &opened, false, before, turn).await,
+                Ok(reply) => Err(unexpected(reply)),
+                Err((error, fate)) => {
+                    if let Some(fate) = fate {
+                        given_up.open(fate, (inode, id), flags.has(open_flag::TRUNCATE), turn);
+                    }
+                    Err(error)
+                }
             }
         })
         .await
@@ -148,21 +168,24 @@ impl FileSystem {
     /// Sends an open, a creation or a change of layouts, again as long as it has to wait: for a file's exclusive data lock or
     /// the end of a migration, or for an MDT that recovers or does not know the OSTs yet.
     pub(crate) async fn ask_open(&self, at: InodeNumber, request: MdtRequest) -> FsResult<MdtReply> {
-        self.ask_open_unless(at, request, &Interruption::default()).await
+        self.ask_open_unless(at, request, &Interruption::default()).await.map_err(|(error, _)| error)
     }
 
+    /// With the error comes the fate of a request that may have been, or be, executed nevertheless.
     async fn ask_open_unless(
         &self,
         at: InodeNumber,
         request: MdtRequest,
         interruption: &Interruption,
-    ) -> FsResult<MdtReply> {
+    ) -> Result<MdtReply, (FsError, Option<Fate>)> {
         /// Between two requests: some are told to wait at once.
         const INTERVAL: Duration = Duration::from_millis(50);
         let clock = &*self.seams.clock;
+        let target = self.targets.mdt_of(at).map_err(|error| (error, None))?;
         loop {
             let begun = clock.now();
-            match interruption.ends_at(self.mdt(at, request.clone()).await?)? {
+            let reply = target.mdt_with_fate(request.clone()).await?;
+            match interruption.ends_at(reply).map_err(|error| (error, None))? {
                 MdtReply::Waiting => clock::sleep(clock, INTERVAL.saturating_sub(clock.now().since(begun))).await,
                 reply => return Ok(reply),
             }
@@ -295,10 +318,11 @@ impl FileSystem {
             };
         }
         let target = self.targets.mdt_of(inode)?;
+        let given_up = self.given_up(inode)?;
         let close = MdtRequest::Close(Close { inode, open: id, update, flock_owner });
         let outcome = loop {
             let restarts = target.restarts();
-            let reply = target.mdt(close.clone()).await;
+            let reply = target.mdt_with_fate(close.clone()).await;
             if let Some(owner) = flock_owner {
                 self.volatile.locks.released(inode, LockFamily::Flock, owner);
             }
@@ -309,7 +333,12 @@ impl FileSystem {
                 Ok(MdtReply::Closed(_)) if target.restarts() != restarts => {}
                 Ok(MdtReply::Closed(closed)) => break Ok(closed),
                 Ok(reply) => break Err(unexpected(reply)),
-                Err(error) => break Err(error),
+                Err((error, fate)) => {
+                    if matches!(error, FsError::Unreachable { .. }) {
+                        given_up.close(fate, inode, id);
+                    }
+                    break Err(error);
+                }
             }
         };
         let settle = outcome.as_ref().ok().and_then(|closed| closed.settle.as_ref());

@@ -8,7 +8,7 @@ use std::sync::{
 use bytes::Bytes;
 use parking_lot::{Mutex, RwLock};
 use rpc::{
-    Answered, Import, ImportState,
+    Answered, Fate, Import, ImportState,
     message::{
         MdtReply, MdtRequest, OstReply, OstRequest, Reply, Request,
         mgs::{Target as MapTarget, TargetRole, TargetState},
@@ -118,12 +118,19 @@ impl Target {
         self.call_by(&self.import(), request, bulk, changes).await
     }
 
+    fn check_active(&self, import: &Import) -> FsResult<()> {
+        match self.is_active() {
+            true => Ok(()),
+            false => {
+                let detail = "the target is inactive".to_owned();
+                Err(FsError::Device { target: import.target().to_owned(), detail })
+            }
+        }
+    }
+
     /// `changes`: what a sync must make durable.
     async fn call_by(&self, import: &Import, request: Request, bulk: Bytes, changes: bool) -> FsResult<Answered> {
-        if !self.is_active() {
-            let detail = "the target is inactive".to_owned();
-            return Err(FsError::Device { target: import.target().to_owned(), detail });
-        }
+        self.check_active(import)?;
         let answered = import.call_counted(request, bulk).await?;
         if changes {
             self.uncommitted.changed(answered.losses);
@@ -135,6 +142,24 @@ impl Target {
     /// open is gone. (The kernel tries operations on paths once more after it.)
     pub async fn mdt(&self, request: MdtRequest) -> FsResult<MdtReply> {
         Ok(self.mdt_with(request, Bytes::new()).await?.0)
+    }
+
+    /// As [`Target::mdt`]; with the error comes the fate of a request that may have been, or be, executed nevertheless.
+    pub async fn mdt_with_fate(&self, request: MdtRequest) -> Result<MdtReply, (FsError, Option<Fate>)> {
+        let import = self.import();
+        self.check_active(&import).map_err(|error| (error, None))?;
+        let changes = is_mdt_change(&request);
+        match import.call_with_fate(Request::Mdt(request), Bytes::new()).await {
+            Ok(Answered { reply: Reply::Mdt(reply), losses, .. }) => {
+                if changes {
+                    self.uncommitted.changed(losses);
+                }
+                Ok(reply)
+            }
+            Ok(answered) => Err((unexpected(answered.reply), None)),
+            Err((FsError::Evicted, _)) => Err((FsError::Stale, None)),
+            Err(failed) => Err(failed),
+        }
     }
 
     /// As [`Target::mdt`], with data beside request and reply.

@@ -86,10 +86,15 @@ impl Targets {
         }
     }
 
+    /// How long calls to targets in use wait.
+    pub fn patience_of_callers(&self) -> Duration {
+        self.connector.options.lock().patience
+    }
+
     /// How long calls to a target wait. Not at all for one that is out of use, so that those under way end too.
     fn patience(&self, entry: &MapTarget) -> Duration {
         match entry.state {
-            TargetState::Active => self.connector.options.lock().patience,
+            TargetState::Active => self.patience_of_callers(),
             TargetState::Inactive => Duration::ZERO,
         }
     }

@@ -24,7 +24,7 @@ use tokio::sync::{oneshot, watch};
 use crate::{
     Process, ProcessId, Simulation,
     block_cache::{BlockCache, ServerMemory},
-    device::{Disk, DiskModel},
+    device::{Disk, DiskModel, DiskPart},
     links::LinkModel,
     log::EventLog,
     network::Network,
@@ -292,6 +292,19 @@ impl Cluster {
         drop(running.serving.lock().take());
         self.0.servers.lock().get_mut(&role).expect("every role has a host").disk.process_died();
         true
+    }
+
+    /// Stops a server's process (SIGSTOP); whoever gets it lets it go on. `None` if it is down.
+    pub fn stop_server(&self, role: Role) -> Option<Process> {
+        let process = self.0.servers.lock()[&role].running.as_ref()?.process.clone();
+        self.0.log.event(&role.host(), "stopped");
+        process.stop();
+        Some(process)
+    }
+
+    /// From now on operations on these devices of a server hang, or those that hang go on.
+    pub fn hang(&self, role: Role, part: DiskPart, hangs: bool) {
+        self.0.servers.lock()[&role].disk.hang(part, hangs);
     }
 
     /// Takes a server's power away: its process ends, and of what it did not flush the seed decides what is left.

@@ -5,6 +5,8 @@
 //! flushed and, of the rest, what the seed leaves: unflushed writes are kept, lost or torn. Handles of dead processes are
 //! fenced.
 //!
+//! Devices can hang: what is under way on them and what begins ends only after the hang.
+//!
 //! An operation takes effect in the middle of its time, so that a death can come before or after it; a large write may
 //! take effect in two parts.
 //!
@@ -19,6 +21,7 @@ use rt::{
     BoxFuture, Device, Entropy,
     memory::{MemoryDevice, Unflushed},
 };
+use tokio::sync::watch;
 use types::{SpaceUsage, limits::BLOCK_BYTES};
 
 use crate::{
@@ -45,6 +48,30 @@ impl Default for DiskModel {
     }
 }
 
+/// What of a disk can hang by itself.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum DiskPart {
+    /// The device of the journal, with the cold store.
+    Tables,
+    /// The device of objects' host files.
+    Objects,
+}
+
+/// Whether a device hangs.
+#[derive(Clone)]
+struct Hang(watch::Sender<bool>);
+
+impl Hang {
+    fn none() -> Self {
+        Self(watch::Sender::new(false))
+    }
+
+    async fn ended(&self) {
+        // The sender is here: there is no other outcome.
+        let _ = self.0.subscribe().wait_for(|hangs| !hangs).await;
+    }
+}
+
 /// What one process has opened.
 #[derive(Clone)]
 pub struct Devices {
@@ -66,6 +93,8 @@ pub struct Disk {
     cold: MemoryCold,
     /// Where objects lie instead of `objects`, in experiments.
     spindle: Option<Spindle>,
+    tables_hang: Hang,
+    objects_hang: Hang,
 }
 
 /// Bytes of a disk: enough for every workload.
@@ -82,7 +111,18 @@ impl Disk {
             objects: MemoryDevice::with_capacity(CAPACITY_BYTES),
             cold: MemoryCold::new(),
             spindle: None,
+            tables_hang: Hang::none(),
+            objects_hang: Hang::none(),
         }
+    }
+
+    /// Operations on a part of the disk hang from now on, or go on.
+    pub fn hang(&self, part: DiskPart, hangs: bool) {
+        let hang = match part {
+            DiskPart::Tables => &self.tables_hang,
+            DiskPart::Objects => &self.objects_hang,
+        };
+        hang.0.send_replace(hangs);
     }
 
     /// The same disk with its objects on modelled drives, under this name in the memory of its server.
@@ -92,15 +132,18 @@ impl Disk {
 
     /// Handles for a process that starts now.
     pub fn open(&self) -> Devices {
-        let timing = Timing { simulation: self.simulation.clone(), model: self.model, random: self.random.clone() };
-        let device = |inner: &MemoryDevice| Arc::new(TimedDevice { timing: timing.clone(), inner: inner.clone() });
+        let timing = |hang: &Hang| {
+            let (simulation, random) = (self.simulation.clone(), self.random.clone());
+            Timing { simulation, model: self.model, random, hang: hang.clone() }
+        };
+        let device = |inner: &MemoryDevice, hang| Arc::new(TimedDevice { timing: timing(hang), inner: inner.clone() });
         Devices {
-            journal: device(&self.journal),
+            journal: device(&self.journal, &self.tables_hang),
             objects: match &self.spindle {
                 Some(spindle) => Arc::new(spindle.clone()),
-                None => device(&self.objects),
+                None => device(&self.objects, &self.objects_hang),
             },
-            cold: Arc::new(TimedCold { timing: timing.clone(), inner: self.cold.clone() }),
+            cold: Arc::new(TimedCold { timing: timing(&self.tables_hang), inner: self.cold.clone() }),
         }
     }
 
@@ -137,6 +180,7 @@ struct Timing {
     simulation: Simulation,
     model: DiskModel,
     random: Arc<Random>,
+    hang: Hang,
 }
 
 impl Timing {
@@ -149,10 +193,12 @@ impl Timing {
     async fn half(&self, bytes: u64) {
         let transfer = self.model.byte * u32::try_from(bytes).unwrap_or(u32::MAX);
         self.simulation.sleep((self.jittered(self.model.operation) + transfer) / 2).await;
+        self.hang.ended().await;
     }
 
     async fn half_flush(&self) {
         self.simulation.sleep(self.jittered(self.model.flush) / 2).await;
+        self.hang.ended().await;
     }
 
     async fn around<T>(&self, bytes: u64, operation: impl Future<Output = T>) -> T {

@@ -43,11 +43,19 @@ struct State {
     steps: u64,
     /// Processes that were killed: whatever their remains spawn while they are torn down is dropped.
     dead: BTreeSet<ProcessId>,
+    /// Processes that are stopped, ...
+    stopped: BTreeSet<ProcessId>,
+    /// ... and which of their tasks are ready when they go on.
+    held: BTreeSet<TaskId>,
     ended: bool,
 }
 
 impl State {
     fn make_ready(&mut self, id: TaskId) {
+        if !self.stopped.is_empty() && self.tasks.get(&id).is_some_and(|task| self.stopped.contains(&task.process)) {
+            self.held.insert(id);
+            return;
+        }
         if let Err(position) = self.ready.binary_search(&id) {
             self.ready.insert(position, id);
         }
@@ -129,8 +137,36 @@ impl Simulation {
             state.tasks.iter().filter(|(_, task)| task.process == process).map(|(id, _)| *id).collect();
         let futures: Vec<_> = dead.iter().filter_map(|id| state.tasks.remove(id)).collect();
         state.ready.retain(|id| !dead.contains(id));
+        state.held.retain(|id| !dead.contains(id));
+        state.stopped.remove(&process);
         drop(state);
         drop(futures);
+    }
+
+    /// Stops a process (SIGSTOP): none of its tasks is polled until [`Simulation::resume`], while time goes on and what its tasks
+    /// wait for happens.
+    pub fn stop(&self, process: ProcessId) {
+        assert_ne!(process, ProcessId::DRIVER, "the driver cannot be stopped");
+        let state = &mut *self.state.lock();
+        if state.dead.contains(&process) {
+            return;
+        }
+        state.stopped.insert(process);
+        let tasks = &state.tasks;
+        let of_process = |id: &TaskId| tasks.get(id).is_some_and(|task| task.process == process);
+        state.held.extend(state.ready.extract_if(.., |id| of_process(id)));
+    }
+
+    /// Lets a stopped process go on (SIGCONT).
+    pub fn resume(&self, process: ProcessId) {
+        let mut state = self.state.lock();
+        if !state.stopped.remove(&process) {
+            return;
+        }
+        // Those of others are held again.
+        for id in std::mem::take(&mut state.held) {
+            state.make_ready(id);
+        }
     }
 
     /// Drops every task. Tasks hold their world and their world holds them: without this a finished run stays in memory.
@@ -138,6 +174,7 @@ impl Simulation {
         let mut state = self.state.lock();
         state.ended = true;
         state.ready.clear();
+        state.held.clear();
         let tasks = std::mem::take(&mut state.tasks);
         drop(state);
         drop(tasks);
@@ -398,6 +435,36 @@ mod tests {
         });
         run.unwrap();
         assert_eq!(*count.lock(), 3);
+    }
+
+    #[test]
+    fn a_stopped_process_goes_on_where_it_was_in_time_that_went_on() {
+        let simulation = Simulation::new(1);
+        let log = Arc::new(Mutex::new(Vec::new()));
+        for process in [ProcessId(5), ProcessId(6)] {
+            let (inner, log) = (simulation.clone(), Arc::clone(&log));
+            let ticks = async move {
+                for _ in 0..3 {
+                    inner.sleep(Duration::from_secs(1)).await;
+                    log.lock().push((process.0, inner.now().0 / 1_000_000_000));
+                }
+            };
+            simulation.spawn(process, "ticks", Box::pin(ticks));
+        }
+        let inner = simulation.clone();
+        let run = simulation.run(RunLimits::default(), async move {
+            inner.sleep(Duration::from_millis(1500)).await;
+            inner.stop(ProcessId(5));
+            inner.stop(ProcessId(6));
+            inner.sleep(Duration::from_secs(1)).await;
+            inner.resume(ProcessId(6));
+            inner.sleep(Duration::from_secs(10)).await;
+            inner.resume(ProcessId(5));
+            inner.sleep(Duration::from_secs(10)).await;
+        });
+        run.unwrap();
+        let of = |process| log.lock().iter().filter(|(who, _)| *who == process).map(|(_, at)| *at).collect::<Vec<_>>();
+        assert_eq!((of(5), of(6)), (vec![1, 12, 13], vec![1, 2, 3]));
     }
 
     /// Spawns a task when it is dropped, as code does that must finish something on behalf of a caller who is gone.

@@ -1,7 +1,8 @@
 //! Chaos: what goes wrong while a workload runs, when, and for how long, all chosen by the seed.
 //!
 //! Independent lanes run side by side, each with its own stream of chance: *weather* (frames lost, doubled, reordered, late,
-//! connections broken), *cuts* (hosts that do not reach each other) and *kills* (server processes that end and come back).
+//! connections broken), *cuts* (hosts that do not reach each other), *kills* (server processes that end and come back), *stops*
+//! (server processes that are stopped and go on) and *hangs* (devices that hang for a while).
 //! Power losses belong to the workload that knows what must survive them.
 //!
 //! Times are chosen on a logarithmic scale, from about one request to about one time-out, so that faults hit the middle of
@@ -19,7 +20,7 @@ use std::{
 use rt::Entropy;
 use tokio::sync::{oneshot, watch};
 
-use crate::{ProcessId, Random, cluster::Cluster, network::NetworkFaults, server::Role};
+use crate::{Process, ProcessId, Random, cluster::Cluster, device::DiskPart, network::NetworkFaults, server::Role};
 
 /// Which lanes run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -30,13 +31,18 @@ pub struct FaultPlan {
     pub cuts: bool,
     /// Server processes are killed.
     pub kills: bool,
+    /// Server processes are stopped for a while.
+    pub stops: bool,
+    /// Devices hang for a while.
+    pub hangs: bool,
     /// A client dies in the middle of its work, in workloads that can tell what must be left.
     pub client_dies: bool,
 }
 
 impl FaultPlan {
     /// Nothing goes wrong.
-    pub const NONE: FaultPlan = FaultPlan { weather: false, cuts: false, kills: false, client_dies: false };
+    pub const NONE: FaultPlan =
+        FaultPlan { weather: false, cuts: false, kills: false, stops: false, hangs: false, client_dies: false };
 
     /// The plan of a seed: usually everything, sometimes single lanes, now and then nothing.
     pub fn of_seed(seed: u64) -> Self {
@@ -46,9 +52,25 @@ impl FaultPlan {
             1 => FaultPlan { weather: true, ..FaultPlan::NONE },
             2 => FaultPlan { cuts: true, ..FaultPlan::NONE },
             3 => FaultPlan { kills: true, ..FaultPlan::NONE },
-            _ => FaultPlan { weather: true, cuts: true, kills: true, client_dies: false },
+            _ => FaultPlan { weather: true, cuts: true, kills: true, ..FaultPlan::NONE },
         };
         FaultPlan { client_dies: random.below(3) == 0, ..plan }
+    }
+
+    /// The plan of a seed whose callers have little patience: targets that take longer than that, and at times all the rest.
+    pub fn of_impatient_seed(seed: u64) -> Self {
+        let random = Random::for_purpose(seed, "impatient fault plan");
+        let plan = match random.below(3) {
+            0 => FaultPlan { stops: true, ..FaultPlan::NONE },
+            1 => FaultPlan { hangs: true, ..FaultPlan::NONE },
+            _ => FaultPlan { stops: true, hangs: true, ..FaultPlan::NONE },
+        };
+        match random.below(4) {
+            0 => FaultPlan { weather: true, ..plan },
+            1 => FaultPlan { cuts: true, ..plan },
+            2 => FaultPlan { weather: true, cuts: true, kills: true, ..plan },
+            _ => plan,
+        }
     }
 }
 
@@ -63,6 +85,8 @@ pub fn spread(random: &Random, least: Duration, most: Duration) -> Duration {
 const QUIET: (Duration, Duration) = (Duration::from_millis(1), Duration::from_millis(400));
 /// How long a fault lasts.
 const LASTS: (Duration, Duration) = (Duration::from_micros(200), Duration::from_secs(3));
+/// How long a process is stopped or a device hangs, in callers' patiences.
+const STOPPED_PATIENCES_MAX: u32 = 3;
 
 /// The faults of a running workload.
 pub struct Chaos {
@@ -94,6 +118,12 @@ impl Chaos {
         }
         if plan.kills {
             chaos.spawn("kills", |lane| async move { lane.kills().await });
+        }
+        if plan.stops {
+            chaos.spawn("stops", |lane| async move { lane.stops().await });
+        }
+        if plan.hangs {
+            chaos.spawn("hangs", |lane| async move { lane.hangs().await });
         }
         chaos
     }
@@ -198,6 +228,43 @@ impl Lane {
         }
     }
 
+    /// Of targets that do not answer: how long they did before, and for how long they do not, in the order of the callers' patience.
+    fn around_patience(&self) -> [(Duration, Duration); 2] {
+        let patience = self.cluster.options().settings.import.patience;
+        [(QUIET.0, patience / 2), (patience / 100, patience * STOPPED_PATIENCES_MAX)]
+    }
+
+    async fn stops(mut self) {
+        let [quiet, lasts] = self.around_patience();
+        while self.pause(quiet).await {
+            let stopped: Vec<Process> =
+                self.victims().into_iter().filter_map(|role| self.cluster.stop_server(role)).collect();
+            self.fault(format_args!("{} processes stopped", stopped.len()));
+            let goes_on = self.pause(lasts).await;
+            stopped.iter().for_each(Process::resume);
+            self.cluster.log().event("chaos", "stopped processes go on");
+            if !goes_on {
+                break;
+            }
+        }
+    }
+
+    async fn hangs(mut self) {
+        let [quiet, lasts] = self.around_patience();
+        while self.pause(quiet).await {
+            let victims = self.victims();
+            let part = *self.random.pick(&[DiskPart::Tables, DiskPart::Objects, DiskPart::Objects]);
+            self.fault(format_args!("{part:?} of {victims:?} hang"));
+            victims.iter().for_each(|victim| self.cluster.hang(*victim, part, true));
+            let goes_on = self.pause(lasts).await;
+            victims.iter().for_each(|victim| self.cluster.hang(*victim, part, false));
+            self.cluster.log().event("chaos", "devices go on");
+            if !goes_on {
+                break;
+            }
+        }
+    }
+
     async fn kills(mut self) {
         while self.pause(QUIET).await {
             let victims = self.victims();
@@ -234,7 +301,8 @@ mod tests {
     fn plans_differ_between_seeds() {
         let plans: Vec<FaultPlan> = (0..64).map(FaultPlan::of_seed).collect();
         assert!(plans.contains(&FaultPlan::NONE));
-        assert!(plans.contains(&FaultPlan { weather: true, cuts: true, kills: true, client_dies: true }));
+        let everything = FaultPlan { weather: true, cuts: true, kills: true, client_dies: true, ..FaultPlan::NONE };
+        assert!(plans.contains(&everything));
         assert!(plans.contains(&FaultPlan { kills: true, ..FaultPlan::NONE }));
     }
 }

@@ -1,4 +1,5 @@
-//! Simulated processes: the seams as one process sees them. A process can be killed; its tasks end, its connections break.
+//! Simulated processes: the seams as one process sees them. A process can be killed: its tasks end, its
+//! connections break; or stopped for a while: it does nothing, and finds what arrived meanwhile when it goes on.
 
 use std::{fmt, sync::Arc, time::Duration};
 
@@ -59,6 +60,16 @@ impl Process {
             entropy: Arc::new(Random::for_purpose(self.seed, &format!("{}/{}", self.host, self.id))),
             transport: Arc::new(self.network.endpoint(self.id, &self.host)),
         }
+    }
+
+    /// Stops the process (SIGSTOP). What is sent to it waits, and its peers notice nothing but that it does not answer.
+    pub fn stop(&self) {
+        self.simulation.stop(self.id);
+    }
+
+    /// Lets it go on (SIGCONT).
+    pub fn resume(&self) {
+        self.simulation.resume(self.id);
     }
 
     /// Kills the process: tasks vanish in the middle of whatever they did, peers see broken connections.

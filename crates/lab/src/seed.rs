@@ -30,11 +30,13 @@ pub enum Mode {
     Concurrent,
     /// Loss of power, with and without sync ([`workload::power`]).
     Power,
+    /// Callers who do not wait for as long as faults last ([`workload::impatient`]).
+    Impatient,
 }
 
 impl Mode {
     /// All of them, by turns.
-    pub const ALL: [Mode; 3] = [Mode::Serial, Mode::Concurrent, Mode::Power];
+    pub const ALL: [Mode; 4] = [Mode::Serial, Mode::Concurrent, Mode::Power, Mode::Impatient];
 
     /// The mode of a seed whose mode nobody chose.
     pub fn of_seed(seed: u64) -> Mode {
@@ -57,6 +59,7 @@ impl fmt::Display for Mode {
             Mode::Serial => "serial",
             Mode::Concurrent => "concurrent",
             Mode::Power => "power",
+            Mode::Impatient => "impatient",
         })
     }
 }
@@ -122,7 +125,10 @@ impl std::error::Error for Failure {}
 pub fn run_seed(options: SeedOptions) -> Result<Report, Box<Failure>> {
     let SeedOptions { seed, operations, mode, faults } = options;
     let mode = mode.unwrap_or_else(|| Mode::of_seed(seed));
-    let plan = faults.unwrap_or_else(|| FaultPlan::of_seed(seed));
+    let plan = faults.unwrap_or_else(|| match mode {
+        Mode::Impatient => FaultPlan::of_impatient_seed(seed),
+        Mode::Serial | Mode::Concurrent | Mode::Power => FaultPlan::of_seed(seed),
+    });
     let simulation = Simulation::new(seed);
     let log = EventLog::new(&simulation);
     let main = run(simulation.clone(), log.clone(), seed, mode, plan, operations);
@@ -149,7 +155,11 @@ async fn run(
     operations: u64,
 ) -> Result<u64, String> {
     log.event("lab", format_args!("seed {seed}, mode {mode}"));
-    let options = ClusterOptions { osts: 4, clients: 3, settings: settings(seed) };
+    let mut settings = settings(seed);
+    if mode == Mode::Impatient {
+        make_impatient(&mut settings.import, seed);
+    }
+    let options = ClusterOptions { osts: 4, clients: 3, settings };
     let cluster = Cluster::start(&simulation, &log, seed, options).await?;
     let work = async {
         if let Some(layout) = layout_of(seed) {
@@ -159,6 +169,7 @@ async fn run(
             Mode::Serial => workload::serial::run(&cluster, plan, operations).await,
             Mode::Concurrent => workload::concurrent::run(&cluster, plan, operations).await,
             Mode::Power => workload::power::run(&cluster, plan, operations).await,
+            Mode::Impatient => workload::impatient::run(&cluster, plan, operations).await,
         }?;
         check(&cluster).await?;
         Ok(faults)
@@ -242,6 +253,13 @@ fn panic_message(panic: &(dyn std::any::Any + Send)) -> &str {
 
 /// Leases longer than any fault, so that no living client is evicted.
 const LEASE: Duration = Duration::from_secs(120);
+
+/// Callers of [`Mode::Impatient`] wait for seconds, on connections that end sooner or later than that.
+fn make_impatient(import: &mut ImportOptions, seed: u64) {
+    let random = Random::for_purpose(seed, "patience");
+    import.patience = *random.pick(&[Duration::from_millis(700), Duration::from_secs(2), Duration::from_secs(5)]);
+    import.resend = *random.pick(&[Duration::from_millis(100), Duration::from_secs(5)]);
+}
 
 /// Settings of a seed: everything small, so that little work reaches checkpoints, write-back and full journals; patience
 /// practically endless, so that operations end well once the faults are over.

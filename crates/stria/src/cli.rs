@@ -326,7 +326,7 @@ pub enum LabCommand {
         /// Operations per client
         #[arg(long, default_value_t = 100)]
         operations: u64,
-        /// Workload: serial, concurrent or power [default: by turns]
+        /// Workload: serial, concurrent, power or impatient [default: by turns]
         #[arg(long)]
         mode: Option<lab::Mode>,
     },

@@ -1,6 +1,7 @@
 //! Workloads: what clients do while things go wrong, and what must then hold.
 
 pub mod concurrent;
+pub mod impatient;
 pub mod power;
 pub mod serial;
 

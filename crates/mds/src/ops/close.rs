@@ -27,7 +27,9 @@ pub(crate) fn run(txn: &mut Transaction<'_>, request: &Close) -> FsResult<MdtRep
         txn.volatile.waiters.wake_granted(&wake);
     }
     let file = txn.volatile.remove_open(OpenKey { client, open: request.open });
-    let settle = match txn.find_inode(request.inode)? {
+    // A client that was not answered may not know what it opened.
+    let inode = file.as_ref().map_or(request.inode, |file| file.inode);
+    let settle = match txn.find_inode(inode)? {
         Some(inode) => end_open(txn, inode, file, request.update.as_ref())?,
         None => None,
     };

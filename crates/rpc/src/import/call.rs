@@ -9,7 +9,7 @@ use types::{FsError, FsResult, Slot, Xid, limits::BULK_BYTES_MAX};
 
 use super::{
     Answered, CallResult, Guarded, Import, ImportState, Inner, Link,
-    core::{Purpose, busy_pause},
+    core::{Caller, Purpose, busy_pause},
     permits::Held,
 };
 use crate::{
@@ -79,7 +79,13 @@ impl Import {
         }
     }
 
-    pub(super) async fn exchange(&self, mut request: Request, mut bulk: Bytes) -> CallResult {
+    /// `late`: who is told the fate of the request if its caller gives up after it was sent; taken when it is.
+    pub(super) async fn exchange(
+        &self,
+        mut request: Request,
+        mut bulk: Bytes,
+        late: &mut Option<Caller>,
+    ) -> CallResult {
         if bulk.len() > BULK_BYTES_MAX {
             return Err(FsError::TooBig);
         }
@@ -96,10 +102,10 @@ impl Import {
             let recovers = self.recovering && self.state() == ImportState::Recover;
             let purpose = if recovers { Purpose::Recovery } else { Purpose::Ordinary };
             let permit = self.permit(purpose, started).await?;
-            let mut entry = self.enter(started, opcode, purpose, body.as_ref(), &bulk);
+            let mut entry = self.enter(started, opcode, purpose, (body.as_ref(), &bulk), late);
             if let Entry::Encode = entry {
                 body = Some(codec::encode_request(&request)?);
-                entry = self.enter(started, opcode, purpose, body.as_ref(), &bulk);
+                entry = self.enter(started, opcode, purpose, (body.as_ref(), &bulk), late);
             }
             match entry {
                 Entry::Local(link, token, xid) => {
@@ -144,7 +150,14 @@ impl Import {
     }
 
     /// Takes a slot, if the import is in a state to call.
-    fn enter(&self, started: Instant, opcode: Opcode, purpose: Purpose, body: Option<&Bytes>, bulk: &Bytes) -> Entry {
+    fn enter(
+        &self,
+        started: Instant,
+        opcode: Opcode,
+        purpose: Purpose,
+        (body, bulk): (Option<&Bytes>, &Bytes),
+        late: &mut Option<Caller>,
+    ) -> Entry {
         let mut guarded = self.inner.guarded.lock();
         let Guarded { core, link, closing, .. } = &mut *guarded;
         if *closing {
@@ -169,6 +182,9 @@ impl Import {
                 let now = self.inner.now();
                 let parts = (body, bulk.clone());
                 let frame = core.begin(now, started, slot, opcode, parts, trace::current(), purpose, Some(caller));
+                if let Some(late) = late.take() {
+                    core.tell_late(slot.0, late);
+                }
                 if core.patience.is_zero() {
                     self.inner.impatient.notify_one();
                 }

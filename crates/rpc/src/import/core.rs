@@ -75,6 +75,8 @@ struct Outstanding {
     refusals: u32,
     /// `None`: nobody waits any more.
     caller: Option<Caller>,
+    /// Told instead of a caller that has given up.
+    late: Option<Caller>,
 }
 
 /// What the target last told of its clock on the present connection, and when that was here.
@@ -235,11 +237,18 @@ impl Core {
             resend_after: self.resend,
             refusals: 0,
             caller,
+            late: None,
         };
         self.last_sent = now;
         let frame = self.frame(slot, &outstanding);
         self.outstanding.insert(slot, outstanding);
         frame
+    }
+
+    /// `late` is told what the caller of a request just begun is not told any more, if he gives up; dropped, if nobody will ever
+    /// know.
+    pub(super) fn tell_late(&mut self, slot: Slot, late: Caller) {
+        self.outstanding.get_mut(&slot).expect("it was just begun").late = Some(late);
     }
 
     /// The target told its clock.
@@ -320,7 +329,7 @@ impl Core {
             self.counters.failed(request.opcode);
         }
         let evicted = matches!(result, Err(FsError::Evicted));
-        let completion = Completion { slot, caller: request.caller, result };
+        let completion = Completion { slot, caller: request.caller.or(request.late), result };
         if evicted { Received::Evicted(completion) } else { Received::Complete(completion) }
     }
 
@@ -342,7 +351,7 @@ impl Core {
             tracing::warn!(target_name = %self.target, opcode = %request.opcode, "requests arrive later than their callers wait");
         }
         let result = Err(self.unreachable(now, request.started));
-        Received::Complete(Completion { slot, caller: request.caller, result })
+        Received::Complete(Completion { slot, caller: request.caller.or(request.late), result })
     }
 
     /// Whether nobody's patience can end before another call begins or the patience changes.
@@ -495,12 +504,16 @@ impl Core {
         self.state = ImportState::Evicted;
         self.session = None;
         self.counters.evictions += 1;
-        self.outstanding.values_mut().filter_map(|request| request.caller.take()).collect()
+        self.abandon_all()
     }
 
     /// Nothing will be answered any more, for this reason.
     pub(super) fn abandon_all(&mut self) -> Vec<Caller> {
-        self.outstanding.values_mut().filter_map(|request| request.caller.take()).collect()
+        let abandon = |request: &mut Outstanding| {
+            request.late = None;
+            request.caller.take()
+        };
+        self.outstanding.values_mut().filter_map(abandon).collect()
     }
 }
 

@@ -133,6 +133,27 @@ fn a_silent_server_exhausts_the_patience_and_the_slot_stays_taken() {
 }
 
 #[test]
+fn the_fate_of_a_request_given_up_is_told_when_it_is_known() {
+    for answered in [true, false] {
+        let mut core = full();
+        let sent = send(&mut core, START, Purpose::Ordinary);
+        let (late, mut fate) = oneshot::channel();
+        core.tell_late(Slot(1), late);
+        assert_eq!(core.impatient(START + seconds(101)).len(), 1);
+        assert!(fate.try_recv().is_err());
+        if answered {
+            complete(core.receive(START + seconds(102), done(&sent.frame), 0)).deliver();
+            assert!(matches!(fate.try_recv(), Ok(Ok(_))));
+        } else {
+            core.disconnected(START + seconds(102));
+            core.generation = Generation(2);
+            core.connected(START + seconds(103), &greeting(7));
+            assert!(matches!(fate.try_recv(), Err(oneshot::error::TryRecvError::Closed)), "nobody will ever know");
+        }
+    }
+}
+
+#[test]
 fn a_dropped_call_keeps_its_slot_until_the_next_connection() {
     let mut core = full();
     drop(send(&mut core, START, Purpose::Ordinary).reply);

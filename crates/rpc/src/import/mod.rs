@@ -42,8 +42,8 @@ use std::{sync::Arc, time::Duration};
 use bytes::Bytes;
 use parking_lot::Mutex;
 use rt::{BoxFuture, Instant, Seams, Sender};
-use tokio::sync::{Notify, Semaphore};
-use types::{ClientId, FsResult, Slot, limits::SESSION_SLOTS_MAX};
+use tokio::sync::{Notify, Semaphore, oneshot};
+use types::{ClientId, FsError, FsResult, Slot, limits::SESSION_SLOTS_MAX};
 
 use crate::{
     codec::opcode::Family,
@@ -55,6 +55,17 @@ use core::{CallResult, Core, Purpose};
 pub use options::{Endpoint, ImportOptions, ImportState};
 use permits::Permits;
 pub use statistics::{ImportStatistics, OpcodeStatistics};
+
+/// What becomes of a request whose caller was told that the server does not answer.
+pub struct Fate(oneshot::Receiver<CallResult>);
+
+impl Fate {
+    /// Waits until the request is under way no more: its answer, if the server gave one after all; `None`: it was executed or never
+    /// will be, and nobody knows which.
+    pub async fn known(self) -> Option<FsResult<Answered>> {
+        self.0.await.ok()
+    }
+}
 
 /// Told by an import when the server lost its memory of this client. An implementation that holds the import should hold
 /// it weakly, since the import holds the implementation.
@@ -262,13 +273,24 @@ impl Import {
     /// - [`FsError::Protocol`](types::FsError::Protocol): the server speaks no version that this side speaks.
     /// - [`FsError::TooBig`](types::FsError::TooBig): the request is larger than a frame.
     pub async fn call(&self, request: Request, bulk: Bytes) -> FsResult<(Reply, Bytes)> {
-        let answered = self.exchange(request, bulk).await?;
+        let answered = self.exchange(request, bulk, &mut None).await?;
         Ok((answered.reply, answered.bulk))
     }
 
     /// As [`Import::call`]; with the reply comes what it is worth.
-    pub fn call_counted(&self, request: Request, bulk: Bytes) -> impl Future<Output = FsResult<Answered>> + Send + '_ {
-        self.exchange(request, bulk)
+    pub async fn call_counted(&self, request: Request, bulk: Bytes) -> FsResult<Answered> {
+        self.exchange(request, bulk, &mut None).await
+    }
+
+    /// As [`Import::call_counted`]; with the error comes the fate of a request that may have been, or be, executed nevertheless.
+    pub async fn call_with_fate(&self, request: Request, bulk: Bytes) -> Result<Answered, (FsError, Option<Fate>)> {
+        let (late, fate) = oneshot::channel();
+        let mut late = Some(late);
+        let answered = self.exchange(request, bulk, &mut late).await;
+        answered.map_err(|error| {
+            let is_open = late.is_none() && matches!(error, FsError::Unreachable { .. });
+            (error, is_open.then_some(Fate(fate)))
+        })
     }
 
     /// The target is served there now. Reconnects if that is another place.
