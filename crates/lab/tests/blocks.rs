@@ -1,24 +1,18 @@
 //! An OST dies in the middle of a write that it does in several batches, at many moments in virtual time: the client asks its
 //! next start for the whole of it, and the blocks of the file are those of its objects all the same.
 
+mod common;
+
 use std::{future::pending, sync::Arc, time::Duration};
 
 use bytes::Bytes;
 use client::{FileSystem, OpenFile, WriteOptions};
-use lab::{
-    Random, Simulation, checkers,
-    cluster::{Cluster, ClusterOptions},
-    executor::RunLimits,
-    log::EventLog,
-    seed::{set_default_layout, settings},
-    server::Role,
-};
+use common::{READ_WRITE, on, with_cluster};
+use lab::{Random, checkers, cluster::Cluster, seed::set_default_layout, server::Role};
 use layout::{LayoutSpec, StripeSpec};
-use rpc::message::mdt::{OpenFlags, open_flag};
 use rt::Entropy;
 use types::{Credentials, FsResult, InodeNumber, OstIndex, limits::BLOCK_BYTES};
 
-const READ_WRITE: OpenFlags = OpenFlags(open_flag::READ | open_flag::WRITE);
 const SEEDS: u64 = 100;
 /// Blocks of the write: those with even numbers are there before, and the journal of the labs' OSTs takes a few of them at once.
 const BLOCKS: u64 = 100;
@@ -40,10 +34,9 @@ async fn prepare(file_system: Arc<FileSystem>) -> FsResult<Arc<OpenFile>> {
 async fn figures(cluster: &Cluster) -> Result<(u64, u64), String> {
     set_default_layout(cluster, LayoutSpec::Plain(StripeSpec { osts: vec![OstIndex(0)], ..StripeSpec::default() }))
         .await?;
-    let (file_system, _) = cluster.file_system(0).ok_or("the client is not mounted")?;
-    let prepared = cluster.on_client(0, prepare(file_system.clone())).await.ok_or("the client died")?;
-    let file = prepared.map_err(|error| format!("a file with every other block: {error}"))?;
+    let file = on(cluster, 0, prepare).await.map_err(|error| format!("a file with every other block: {error}"))?;
     let inode = file.inode();
+    let (file_system, _) = cluster.file_system(0).ok_or("the client is not mounted")?;
     let write = cluster.begin_on_client(0, async move {
         let data = Bytes::from(vec![2; (BLOCKS * BLOCK_BYTES) as usize]);
         let written = file_system.write(&file, 0, data, WriteOptions::default()).await;
@@ -58,38 +51,15 @@ async fn figures(cluster: &Cluster) -> Result<(u64, u64), String> {
         Some(Ok(written)) if written as u64 == BLOCKS * BLOCK_BYTES => {}
         outcome => return Err(format!("the write: {outcome:?}")),
     }
-    let (file_system, _) = cluster.file_system(1).ok_or("the client is not mounted")?;
-    let found = cluster.on_client(1, async move { file_system.get_attributes(inode, None).await }).await;
-    let attributes = found.ok_or("the client died")?.map_err(|error| error.to_string())?;
+    let look = |file_system: Arc<FileSystem>| async move { file_system.get_attributes(inode, None).await };
+    let attributes = on(cluster, 1, look).await?;
     Ok((attributes.size, attributes.blocks))
 }
 
 #[test]
 fn an_ost_dies_in_the_middle_of_a_write_of_several_batches() {
-    // Unoptimised futures are deep.
-    const STACK_BYTES: usize = 256 << 20;
     for seed in 0..SEEDS {
-        let run = move || {
-            let simulation = Simulation::new(seed);
-            let log = EventLog::new(&simulation);
-            let main = {
-                let (simulation, log) = (simulation.clone(), log.clone());
-                async move {
-                    let options = ClusterOptions { osts: 1, clients: 2, settings: settings(seed) };
-                    let cluster = Cluster::start(&simulation, &log, seed, options).await?;
-                    tokio::select! {
-                        biased;
-                        reason = cluster.failed() => Err(reason),
-                        found = figures(&cluster) => found,
-                    }
-                }
-            };
-            let ran = simulation.run(RunLimits::default(), main);
-            simulation.end();
-            ran.map_err(|stuck| stuck.to_string()).and_then(|outcome| outcome)
-        };
-        let thread = std::thread::Builder::new().stack_size(STACK_BYTES).spawn(run).expect("a thread");
-        let found = thread.join().expect("the run ends");
+        let found = with_cluster(seed, (1, 2), |cluster| Box::pin(figures(cluster)));
         assert_eq!(found, Ok((BLOCKS * BLOCK_BYTES, BLOCKS * BLOCK_BYTES / 512)), "seed {seed}");
     }
 }

@@ -2,25 +2,24 @@
 //! in virtual time. They cross its watermarks; or the OST below both of them fills up. And a component that got longer for a
 //! file that nobody has open any more, when the MDT's host loses power.
 
+mod common;
+
 use std::{future::pending, sync::Arc, time::Duration};
 
 use bytes::Bytes;
 use client::{AllocateMode, FileSystem, OpenFile, WriteOptions};
+use common::{READ_WRITE, on, with_cluster};
 use lab::{
-    Random, Simulation, checkers,
-    cluster::{Cluster, ClusterOptions},
-    executor::RunLimits,
+    Random, checkers,
+    cluster::Cluster,
     inspector::Inspector,
-    log::EventLog,
-    seed::{growing_layout, set_default_layout, settings},
+    seed::{growing_layout, set_default_layout},
     server::Role,
 };
 use layout::{BackingSpec, ComponentSpec, END_OF_FILE, LayoutSpec, Location, StripeSpec, automatic::BYTES_ON_MDT};
-use rpc::message::mdt::{OpenFlags, open_flag};
 use rt::{BoxFuture, Entropy, parameters::ParameterTree};
 use types::{Credentials, InodeNumber};
 
-const READ_WRITE: OpenFlags = OpenFlags(open_flag::READ | open_flag::WRITE);
 const NAME: &[u8] = b"growing";
 /// The first client's part and the second one's: each has a component to itself, and they share one.
 const PARTS: [(u64, usize); 2] = [(60 << 10, 300 << 10), (360 << 10, 300 << 10)];
@@ -53,22 +52,12 @@ async fn open(file_system: &Arc<FileSystem>) -> Result<Arc<OpenFile>, String> {
     created.map(|created| created.file).map_err(|error| format!("open: {error}"))
 }
 
-/// Runs `work` on a client.
-async fn on<T, F>(cluster: &Cluster, client: u16, work: impl FnOnce(Arc<FileSystem>) -> F) -> Result<T, String>
-where
-    T: Send + 'static,
-    F: Future<Output = Result<T, String>> + Send + 'static,
-{
-    let (file_system, _) = cluster.file_system(client).ok_or("the client is not mounted")?;
-    cluster.on_client(client, work(file_system)).await.unwrap_or_else(|| Err("the client died".to_owned()))
-}
-
 async fn contents(cluster: &Cluster, client: u16) -> Result<Vec<u8>, String> {
     on(cluster, client, |file_system| async move {
         let file = open(&file_system).await?;
         let data = file_system.read(&file, 0, 2 << 20).await.map_err(|error| format!("read: {error}"))?;
         file_system.close(file, None).await.map_err(|error| format!("close: {error}"))?;
-        Ok(data.into_bytes().to_vec())
+        Ok::<_, String>(data.into_bytes().to_vec())
     })
     .await
 }
@@ -219,34 +208,8 @@ fn hold(why: Change, death: Death) {
 
 /// Runs a scenario with each seed.
 fn hold_always(name: &str, scenario: impl Fn(&Cluster) -> Outcome<'_> + Copy + Send + Sync + 'static) {
-    // Unoptimised futures are deep.
-    const STACK_BYTES: usize = 256 << 20;
     for seed in 0..SEEDS {
-        let name = name.to_owned();
-        let run = move || {
-            let simulation = Simulation::new(seed);
-            let log = EventLog::new(&simulation);
-            let main = {
-                let (simulation, log) = (simulation.clone(), log.clone());
-                async move {
-                    let options = ClusterOptions { osts: 4, clients: 3, settings: settings(seed) };
-                    let cluster = Cluster::start(&simulation, &log, seed, options).await?;
-                    tokio::select! {
-                        biased;
-                        reason = cluster.failed() => Err(reason),
-                        outcome = scenario(&cluster) => outcome,
-                    }
-                }
-            };
-            let ran = simulation.run(RunLimits::default(), main);
-            simulation.end();
-            let outcome = ran.map_err(|stuck| stuck.to_string()).and_then(|outcome| outcome);
-            outcome.map_err(|reason| format!("seed {seed}, {name}: {reason}\n{}", lab::log::tail(&log.text(), 40)))
-        };
-        let thread = std::thread::Builder::new().stack_size(STACK_BYTES).spawn(run).expect("a thread");
-        if let Err(reason) = thread.join().expect("the run ends") {
-            panic!("{reason}");
-        }
+        with_cluster(seed, (4, 3), scenario).unwrap_or_else(|reason| panic!("{name}: {reason}"));
     }
 }
 

@@ -1,40 +1,25 @@
 //! A file that another client moves before it was synced: its writer hears what became of his data where they were, and nothing
 //! of what happened where they lie now.
 
-use std::sync::Arc;
+mod common;
 
 use bytes::Bytes;
-use client::{FileSystem, WriteOptions};
+use client::WriteOptions;
+use common::{READ_WRITE, on, with_cluster};
 use lab::{
-    Simulation,
-    cluster::{Cluster, ClusterOptions},
-    executor::RunLimits,
-    log::EventLog,
+    cluster::Cluster,
     migration::{self, Manner},
-    seed::{set_default_layout, settings},
+    seed::set_default_layout,
     server::Role,
 };
 use layout::{LayoutSpec, StripeSpec};
-use rpc::message::mdt::{OpenFlags, open_flag};
 use types::{Credentials, FsError, FsResult, InodeNumber, OstIndex};
 
-const READ_WRITE: OpenFlags = OpenFlags(open_flag::READ | open_flag::WRITE);
 const SEED: u64 = 1;
 
 /// One stripe, on this OST.
 fn on_ost(ost: u16) -> LayoutSpec {
     LayoutSpec::Plain(StripeSpec { osts: vec![OstIndex(ost)], ..StripeSpec::default() })
-}
-
-/// Runs `work` on a client.
-async fn on<T, F>(cluster: &Cluster, client: u16, work: impl FnOnce(Arc<FileSystem>) -> F) -> Result<T, String>
-where
-    T: Send + 'static,
-    F: Future<Output = FsResult<T>> + Send + 'static,
-{
-    let (file_system, _) = cluster.file_system(client).ok_or("the client is not mounted")?;
-    let outcome = cluster.on_client(client, work(file_system)).await.ok_or("the client died")?;
-    outcome.map_err(|error| error.to_string())
 }
 
 async fn lose_power(cluster: &Cluster, ost: u16) -> Result<(), String> {
@@ -55,7 +40,7 @@ async fn syncs(cluster: &Cluster, lost: bool) -> Result<[FsResult<()>; 2], Strin
         file_system.write(&created.file, 0, Bytes::from(vec![7; 100_000]), WriteOptions::default()).await?;
         let inode = created.file.inode();
         file_system.close(created.file, None).await?;
-        Ok(inode)
+        FsResult::Ok(inode)
     })
     .await?;
     if lost {
@@ -69,31 +54,13 @@ async fn syncs(cluster: &Cluster, lost: bool) -> Result<[FsResult<()>; 2], Strin
         let file = file_system.open(&Credentials::root(), inode, READ_WRITE).await?;
         let told = [file_system.fsync(&file, false).await, file_system.fsync(&file, false).await];
         file_system.close(file, None).await?;
-        Ok(told)
+        FsResult::Ok(told)
     })
     .await
 }
 
 fn told(lost: bool) -> [FsResult<()>; 2] {
-    // Unoptimised futures are deep.
-    const STACK_BYTES: usize = 256 << 20;
-    let run = move || {
-        let simulation = Simulation::new(SEED);
-        let log = EventLog::new(&simulation);
-        let main = {
-            let (simulation, log) = (simulation.clone(), log.clone());
-            async move {
-                let options = ClusterOptions { osts: 2, clients: 2, settings: settings(SEED) };
-                let cluster = Cluster::start(&simulation, &log, SEED, options).await?;
-                syncs(&cluster, lost).await
-            }
-        };
-        let ran = simulation.run(RunLimits::default(), main);
-        simulation.end();
-        ran.map_err(|stuck| stuck.to_string()).and_then(|outcome| outcome)
-    };
-    let thread = std::thread::Builder::new().stack_size(STACK_BYTES).spawn(run).expect("a thread");
-    thread.join().expect("the run ends").expect("the scenario")
+    with_cluster(SEED, (2, 2), move |cluster| Box::pin(syncs(cluster, lost))).expect("the scenario")
 }
 
 #[test]

@@ -1,0 +1,62 @@
+//! Scenarios on whole clusters, each in a world of its own.
+#![allow(dead_code, reason = "each test uses some of it")]
+
+use std::sync::Arc;
+
+use client::FileSystem;
+use lab::{
+    Simulation,
+    cluster::{Cluster, ClusterOptions},
+    executor::RunLimits,
+    log::{self, EventLog},
+    seed::settings,
+};
+use rpc::message::mdt::{OpenFlags, open_flag};
+use rt::BoxFuture;
+
+pub const READ_WRITE: OpenFlags = OpenFlags(open_flag::READ | open_flag::WRITE);
+
+/// Runs a scenario on a cluster of so many OSTs and clients, with the settings of this seed. What it says if it fails ends with the
+/// last events.
+pub fn with_cluster<T: Send + 'static>(
+    seed: u64,
+    (osts, clients): (u16, u16),
+    scenario: impl for<'c> FnOnce(&'c Cluster) -> BoxFuture<'c, Result<T, String>> + Send + 'static,
+) -> Result<T, String> {
+    // Unoptimised futures are deep.
+    const STACK_BYTES: usize = 256 << 20;
+    let run = move || {
+        let simulation = Simulation::new(seed);
+        let log = EventLog::new(&simulation);
+        let main = {
+            let (simulation, log) = (simulation.clone(), log.clone());
+            async move {
+                let options = ClusterOptions { osts, clients, settings: settings(seed) };
+                let cluster = Cluster::start(&simulation, &log, seed, options).await?;
+                tokio::select! {
+                    biased;
+                    reason = cluster.failed() => Err(reason),
+                    outcome = scenario(&cluster) => outcome,
+                }
+            }
+        };
+        let ran = simulation.run(RunLimits::default(), main);
+        simulation.end();
+        let outcome = ran.map_err(|stuck| stuck.to_string()).and_then(|outcome| outcome);
+        outcome.map_err(|reason| format!("seed {seed}: {reason}\n{}", log::tail(&log.text(), 40)))
+    };
+    let thread = std::thread::Builder::new().stack_size(STACK_BYTES).spawn(run).expect("a thread");
+    thread.join().expect("the run ends")
+}
+
+/// Runs `work` on a client.
+pub async fn on<T, E, F>(cluster: &Cluster, client: u16, work: impl FnOnce(Arc<FileSystem>) -> F) -> Result<T, String>
+where
+    T: Send + 'static,
+    E: ToString + Send + 'static,
+    F: Future<Output = Result<T, E>> + Send + 'static,
+{
+    let (file_system, _) = cluster.file_system(client).ok_or("the client is not mounted")?;
+    let outcome = cluster.on_client(client, work(file_system)).await.ok_or("the client died")?;
+    outcome.map_err(|error| error.to_string())
+}
