@@ -497,6 +497,22 @@ mod tests {
         assert!(is_automatic(&layout));
     }
 
+    /// Also where nothing lies on the MDT: a first component of several stripes could not ([`Layout::keeper_of_length`]).
+    #[test]
+    fn a_file_that_gets_its_length_first_takes_no_objects_for_it() {
+        for (bytes_on_mdt, files_written) in [(0, 1), (0, 81), (BYTES_ON_MDT - 1, 1), (BYTES_ON_MDT, 1)] {
+            let mut layout = Layout::composite(&components(bytes_on_mdt));
+            grow(&mut layout, bytes(0, 1), (1, 1), files_written, &[TIB; 80]);
+            let before = layout.clone();
+            for size in [5 * MIB, GIB, FILE_BYTES_MAX] {
+                let keeper = layout.keeper_of_length(size);
+                assert_eq!(keeper, layout.objects().next().map(|(slot, _)| slot), "{bytes_on_mdt} {files_written}");
+            }
+            grow(&mut layout, bytes(5 * MIB, 6 * MIB), (10, 10), files_written, &[TIB; 80]);
+            assert!(layout.components.len() > before.components.len(), "the first write decides");
+        }
+    }
+
     #[test]
     fn counts_by_writers_files_and_osts() {
         // (size, OSTs, writers, clients, files being written) -> stripes behind the beginning.
