@@ -12,7 +12,7 @@ use rpc::{
     checksum::checksums,
     message::{
         OstReply, OstRequest, Reply, Request,
-        ost::{ObjectAttributes, Read, SpaceChange, Write},
+        ost::{CHECK_OBJECTS_MAX, ObjectAttributes, Read, SpaceChange, Write},
     },
 };
 use rt::{Device, memory::MemoryDevice};
@@ -48,6 +48,16 @@ fn a_missing_object_is_empty_and_reading_does_not_make_it() {
         target.done(OstRequest::Destroy(vec![object(1)])).await;
         target.done(OstRequest::Verify(object(1))).await;
         assert_eq!(target.ask(OstRequest::ListObjects(None, 10)).await, Ok(OstReply::Objects(vec![])));
+    });
+}
+
+#[test]
+fn as_many_objects_are_checked_at_once_as_an_answer_can_tell_of() {
+    run(async {
+        let target = Target::new(1).await;
+        let most = CHECK_OBJECTS_MAX as usize;
+        assert_eq!(target.ask(OstRequest::Check(vec![object(1); most])).await, Ok(OstReply::Damage(vec![])));
+        assert_eq!(target.ask(OstRequest::Check(vec![object(1); most + 1])).await, Err(FsError::Invalid));
     });
 }
 
