@@ -23,6 +23,9 @@ pub(crate) struct OpenFile {
     pub flags: OpenFlags,
     /// The write epoch the opener was given; `None` if it was reclaimed.
     pub epoch: Option<u64>,
+    /// It was the file's first opening for writing, and has truncated nothing: under the epoch given, what the opener says of
+    /// his writes is all that can have made an object of the file.
+    pub began: bool,
 }
 
 impl OpenFile {
@@ -105,10 +108,11 @@ impl OpenTable {
         self.files.get(&key)
     }
 
-    /// Remembers the epoch an open was given.
-    pub fn set_epoch(&mut self, key: OpenKey, epoch: u64) {
+    /// Remembers the epoch an open was given that truncates.
+    pub fn truncates(&mut self, key: OpenKey, epoch: u64) {
         if let Some(file) = self.files.get_mut(&key) {
             file.epoch = Some(epoch);
+            file.began = false;
         }
     }
 
@@ -199,7 +203,7 @@ mod tests {
     }
 
     fn file(inode: u64, flags: u32) -> OpenFile {
-        OpenFile { inode: InodeNumber(inode), flags: OpenFlags(flags), epoch: None }
+        OpenFile { inode: InodeNumber(inode), flags: OpenFlags(flags), epoch: None, began: false }
     }
 
     #[test]

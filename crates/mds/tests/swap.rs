@@ -14,7 +14,7 @@ use rpc::{
         MdtReply, MdtRequest, OstReply, OstRequest,
         mdt::{
             Create, CreateUnnamed, DataVersion, ExclusiveBegin, ExclusiveEnd, ExclusivePurpose, LayoutChange,
-            LayoutInfo, Open, OpenFlags, OpenId, SizeUpdate, SwapLayouts, SwapSide, open_flag,
+            LayoutInfo, Open, OpenFlags, OpenId, Opened, SizeUpdate, SwapLayouts, SwapSide, open_flag,
         },
         ost::{Read, Write},
     },
@@ -54,6 +54,15 @@ async fn file(fs: &Fixture, name: &str, spec: LayoutSpec, size: u64) -> InodeNum
     let update = SizeUpdate { epoch: opened.epoch, size, blocks: size / 512, mtime: Some(at(5)) };
     fs.close(ALICE, inode, open, Some(update)).await.unwrap();
     inode
+}
+
+/// A file without a name, open for writing.
+async fn unnamed(fs: &Fixture) -> (OpenId, Opened) {
+    let open = fs.open_id();
+    let flags = OpenFlags(READ | WRITE | open_flag::EXCLUSIVE);
+    let request = CreateUnnamed { parent: ROOT, mode: 0o600, umask: 0, open: (open, flags) };
+    let made = created(fs.call(ALICE, MdtRequest::CreateUnnamed(root(), request)).await.unwrap());
+    (open, made.opened.unwrap())
 }
 
 fn at(seconds: i64) -> Timestamp {
@@ -318,14 +327,7 @@ async fn a_file_moves_into_an_unnamed_one_and_back_out() {
     let open = Open { inode, open: fs.open_id(), flags: OpenFlags(WRITE) };
     let write = MdtRequest::Open(root(), open);
     assert_eq!(fs.call(BOB, write.clone()).await, Ok(MdtReply::Waiting));
-    let open = fs.open_id();
-    let unnamed = CreateUnnamed {
-        parent: ROOT,
-        mode: 0o600,
-        umask: 0,
-        open: (open, OpenFlags(READ | WRITE | open_flag::EXCLUSIVE)),
-    };
-    let opened = created(fs.call(ALICE, MdtRequest::CreateUnnamed(root(), unnamed)).await.unwrap()).opened.unwrap();
+    let (open, opened) = unnamed(&fs).await;
     let volatile = opened.entry.attributes.inode;
     let begin = |epoch| LayoutChange::Begin { epoch, spec: LayoutSpec::Plain(stripes(3)), like: inode };
     let change = |change| fs.call(ALICE, MdtRequest::ChangeLayout(root(), volatile, change));
@@ -347,6 +349,41 @@ async fn a_file_moves_into_an_unnamed_one_and_back_out() {
     assert!(matches!(fs.call(BOB, write).await, Ok(MdtReply::Opened(_))));
     fs.close(ALICE, volatile, open, None).await.unwrap();
     assert_eq!(fs.stat(volatile).await, Err(FsError::Stale));
+}
+
+/// Its slots would be given once more, and name objects that are there: after a swap, those of another file.
+#[tokio::test]
+async fn a_file_that_was_truncated_or_swapped_does_not_begin_anew() {
+    let fs = Fixture::new().await;
+    let inode = file(&fs, "file", LayoutSpec::Plain(stripes(1)), 5 << 20).await;
+    let begin = async |volatile: InodeNumber, epoch: u64| {
+        let change = LayoutChange::Begin { epoch, spec: LayoutSpec::Plain(stripes(2)), like: inode };
+        fs.call(ALICE, MdtRequest::ChangeLayout(root(), volatile, change)).await
+    };
+    let truncate = async |volatile: InodeNumber, open: OpenId| {
+        let begin = ExclusiveBegin { inode: volatile, open: Some(open), purpose: ExclusivePurpose::Truncate(0) };
+        let granted = fs.call(ALICE, MdtRequest::ExclusiveBegin(root(), begin)).await.unwrap();
+        let MdtReply::ExclusiveGranted(granted) = granted else { panic!("{granted:?}") };
+        let end = MdtRequest::ExclusiveEnd(ExclusiveEnd { inode: volatile, update: None });
+        fs.call(ALICE, end).await.unwrap();
+        granted.epoch
+    };
+    let (open, opened) = unnamed(&fs).await;
+    let written = opened.entry.attributes.inode;
+    assert_eq!(truncate(written, open).await, opened.epoch, "it is the only source of changes");
+    assert_eq!(begin(written, opened.epoch).await, Err(FsError::Busy), "what was cut off has objects");
+
+    let (open, opened) = unnamed(&fs).await;
+    let swapped = opened.entry.attributes.inode;
+    assert_eq!(begin(swapped, opened.epoch).await, Ok(MdtReply::Done), "nothing has happened to it");
+    let known = SizeUpdate { epoch: opened.epoch, size: 5 << 20, blocks: 99, mtime: None };
+    let second = SwapSide { inode: swapped, open: Some(open), known };
+    swap(&fs, &root(), side(inode, version(&fs, inode).await.unwrap()), second).await.unwrap();
+    let epoch = version(&fs, swapped).await.unwrap_or(opened.epoch + 1);
+    assert_eq!(begin(swapped, epoch).await, Err(FsError::Busy));
+    let epoch = truncate(swapped, open).await;
+    assert_eq!(begin(swapped, epoch).await, Err(FsError::Busy), "its objects bear the number of the other file");
+    assert_eq!(layout(&fs, swapped).await.named_by, Some(inode));
 }
 
 /// A swap reads and writes, and its files are named by numbers that anybody can guess.

@@ -143,7 +143,7 @@ pub(crate) fn enter_again(txn: &mut Transaction<'_>, request: &MdtRequest, opene
     };
     let Some((open, flags)) = open else { return Ok(()) };
     let inode = txn.inode(opened.entry.attributes.inode)?;
-    let file = OpenFile { inode: inode.number(), flags, epoch: Some(opened.epoch) };
+    let file = OpenFile { inode: inode.number(), flags, epoch: Some(opened.epoch), began: false };
     txn.open_at_commit(OpenKey { client: txn.context.client, open }, file);
     Ok(())
 }

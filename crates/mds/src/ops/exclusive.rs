@@ -97,7 +97,7 @@ fn truncate(txn: &mut Transaction<'_>, inode: &mut Inode, open: Option<OpenKey>)
     let epoch = settlement::begin_truncation(inode, given == Some(inode.epoch), quiet);
     inode.attributes.mtime = now;
     if let Some(key) = open {
-        txn.volatile.opens.set_epoch(key, epoch);
+        txn.volatile.opens.truncates(key, epoch);
     }
     epoch
 }

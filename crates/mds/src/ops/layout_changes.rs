@@ -145,7 +145,8 @@ fn replacement(txn: &mut Transaction<'_>, inode: &Inode, spec: &LayoutSpec) -> F
 }
 
 /// Another layout for a file without a name, in which the only one who has it open never changed anything: so no object of
-/// its present layout was ever made, and its slots may be given once more.
+/// its present layout was ever made, and its slots may be given once more. He says that he has not written; that nothing was cut
+/// off again, and that the layout did not come from another file, is known here.
 fn beginning(
     txn: &mut Transaction<'_>,
     inode: &Inode,
@@ -156,8 +157,8 @@ fn beginning(
     let known = inode.layout().ok_or(FsError::Invalid)?;
     let (number, client) = (inode.number(), txn.context.client);
     let own = txn.volatile.opens.of_client(client).find(|(_, file)| file.inode == number);
-    let open = own.map(|(key, _)| key);
-    let alone = open.is_some() && txn.volatile.opens.is_open_only_by(number, open);
+    let began = own.is_some_and(|(_, file)| file.began && file.epoch == Some(inode.epoch)) && known.named_by.is_none();
+    let alone = began && txn.volatile.opens.is_open_only_by(number, own.map(|(key, _)| key));
     if inode.attributes.links > 0 || inode.epoch != epoch || !alone || !is_at_rest(txn, inode) {
         return Err(FsError::Busy);
     }

@@ -109,6 +109,7 @@ pub(crate) fn register(
     let writes = inode.kind() == FileKind::Regular && flags.has(open_flag::WRITE);
     let quiet = is_quiet(txn, inode, Some(key), truncate);
     let exact = quiet && (inode.settled || truncate);
+    let began = writes && !settlement::may_have_objects(inode);
     let epoch = match (writes, truncate) {
         (true, _) => settlement::open_for_write(inode, quiet),
         (false, true) => settlement::begin_truncation(inode, false, quiet),
@@ -122,7 +123,7 @@ pub(crate) fn register(
     if writes && exact {
         entry.unsettled = None;
     }
-    txn.open_at_commit(key, OpenFile { inode: inode.number(), flags, epoch: Some(epoch) });
+    txn.open_at_commit(key, OpenFile { inode: inode.number(), flags, epoch: Some(epoch), began });
     Opened { entry, layout: inode.layout().cloned(), epoch, truncate, capabilities: false }
 }
 
