@@ -107,7 +107,7 @@ pub const WATERMARKS: [Watermark; 7] = [
 ];
 
 /// Components that watermarks alone can make: what is cut, and what remains before it.
-const COMPONENTS_OF_WATERMARKS: usize = 2 * (WATERMARKS.len() + 1) + 1;
+pub(crate) const COMPONENTS_OF_WATERMARKS: usize = 2 * (WATERMARKS.len() + 1) + 1;
 const _: () = assert!(COMPONENTS_SHORTENED_MAX + COMPONENTS_OF_WATERMARKS < COMPONENTS_MAX, "any growth fits");
 /// Beyond this many components, no part is left out of one whose OST is full: any growth still fits.
 pub const COMPONENTS_LEFT_OUT_MAX: usize = COMPONENTS_MAX - COMPONENTS_OF_WATERMARKS - 2;
@@ -124,7 +124,7 @@ pub struct Situation<'a> {
     pub size: u64,
     /// What finished files with such names grew to; 0 if nothing is known.
     pub expected: u64,
-    /// Components the layout has.
+    /// Components the layout has, as they count ([`Layout::components_counted`]).
     pub components: usize,
     /// Opens for writing of this file.
     pub writers: u32,

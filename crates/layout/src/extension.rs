@@ -66,7 +66,7 @@ pub fn next_step(layout: &Layout, position: usize, request: Extent, room: Room) 
         && spec.first_ost.is_none()
         && before.is_instantiated()
         && !before.extent.is_empty()
-        && layout.components.len() < COMPONENTS_SHORTENED_MAX;
+        && layout.components_counted(before.slots().len()) < COMPONENTS_SHORTENED_MAX;
     Some(match room {
         Room { before: true, .. } => Step::Extend(end),
         _ if has_next => Step::Spill,

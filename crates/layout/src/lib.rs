@@ -12,6 +12,7 @@ pub mod placement;
 pub mod plain;
 pub mod range;
 pub mod reason;
+pub mod record;
 mod request;
 pub mod spec;
 pub mod striping;

@@ -163,6 +163,11 @@ impl Targets {
         self.osts.iter().map(|(index, view)| (*index, *view))
     }
 
+    /// Number of known targets.
+    pub fn count(&self) -> usize {
+        self.osts.len()
+    }
+
     /// Targets in use.
     pub fn active(&self) -> impl Iterator<Item = OstIndex> + '_ {
         self.osts.iter().filter(|(_, view)| view.active).map(|(index, _)| *index)

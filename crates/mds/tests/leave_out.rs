@@ -122,6 +122,37 @@ async fn a_file_takes_a_bounded_number_of_parts() {
     }
 }
 
+/// Of many stripes, far fewer components fit into the inode's record than a layout can have.
+#[tokio::test]
+async fn parts_of_wide_components_are_left_out_as_long_as_their_record_has_room() {
+    let fs = Fixture::with_osts(absent_osts(1000)).await;
+    let wide = 20 << 30;
+    let mut file = file(&fs).await;
+    let grow = async |file: &File, start: u64| {
+        let (inode, open) = (file.inode, file.open);
+        let instantiate = MdtRequest::Instantiate(Instantiate { inode, open, start, end: start + 1 });
+        fs.call(ALICE, instantiate).await.map(layout_in)
+    };
+    file.layout = grow(&file, wide).await.unwrap();
+    assert_eq!(file.layout.component_at(wide).unwrap().slots().len(), 1000);
+    lock(&fs, &file).await;
+    let mut parts = Vec::new();
+    let refused = loop {
+        let start = wide + (2 * parts.len() as u64) * 4 * MIB;
+        let component = file.layout.component_at(start).expect("within the layout").id;
+        match leave_out(&fs, LeaveOut { component, ..request(&file, start, start + 4 * MIB) }).await {
+            Ok(layout) => file.layout = layout,
+            Err(error) => break error,
+        }
+        parts.push(start);
+    };
+    assert_eq!((refused, parts.len() > 10), (FsError::NoSpace, true), "{}", parts.len());
+    // Any growth still fits.
+    for start in parts.into_iter().chain((20..63).map(|shift| 1 << shift)) {
+        assert!(grow(&file, start).await.is_ok(), "{start}");
+    }
+}
+
 #[tokio::test]
 async fn who_is_refused_waits_for_the_holder_or_counts_on() {
     let fs = Fixture::with_osts(absent_osts(4)).await;

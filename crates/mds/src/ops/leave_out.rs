@@ -38,7 +38,7 @@ pub(crate) fn run(txn: &mut Transaction<'_>, request: &LeaveOut) -> FsResult<Mdt
             return Err(FsError::NoLocks);
         }
         let position = position_of(&layout, request)?;
-        if layout.components.len() >= automatic::COMPONENTS_LEFT_OUT_MAX {
+        if layout.components_counted(txn.volatile.targets.count()) >= automatic::COMPONENTS_LEFT_OUT_MAX {
             return Err(FsError::NoSpace);
         }
         layout.leave_out(position, request.hole).map_err(|error| FsError::Damaged(error.to_string()))?;

@@ -41,6 +41,14 @@ const BACKING_AUTOMATIC: u8 = 4;
 /// Added to the backing of a component: its reason follows.
 const HAS_REASON: u8 = 128;
 
+/// What an inode's record takes beside its layout, and more.
+const INODE_BYTES_MAX: usize = 1 << 10;
+
+const _: () = assert!(
+    layout::record::RECORD_BYTES_MAX + INODE_BYTES_MAX <= kv::VALUE_BYTES_MAX,
+    "a layout that grows fits its record"
+);
+
 pub(super) fn encode_layout(writer: &mut Writer, layout: &Layout) {
     writer.u64(layout.generation.0);
     if let (Form::Plain, [Component { backing: Backing::Striped { plain, spec, .. }, .. }]) =

@@ -121,7 +121,7 @@ impl Transaction<'_> {
             request,
             size: growth.size,
             expected: growth.expected,
-            components: layout.components.len(),
+            components: layout.components_counted(self.volatile.targets.count()),
             writers: growth.writers.opens,
             clients: growth.writers.clients,
             files_written: growth.writers.files,
