@@ -5,7 +5,8 @@
 //! - *Round robin* while the fullest usable target has at least `100 - qos_threshold_rr` percent of the emptiest one's
 //!   free space. Each file takes the targets behind the last one's; its first stripe moves within that group, so that
 //!   first stripes are spread as evenly as all stripes. Targets with fewer objects that are being written to come before
-//!   others (not in Lustre): a round goes on over what is idle. Those that do far more than the others, for
+//!   others (not in Lustre): a round goes on over what is idle, of equals with those first that were not at work much more of
+//!   the time than the others: they are slow, or have more to do. Those that do far more than the others, for
 //!   whomever, are taken if these do not suffice.
 //! - *Weighted* otherwise: stripes are drawn without replacement with probability proportional to
 //!   `weight = available - penalty` (never below 0). A chosen target's penalty becomes
@@ -42,8 +43,11 @@ use crate::spec::{ResolvedCount, ResolvedSpec};
 /// the one to be placed.
 const LOAD_SCALE: u32 = 10;
 
-/// Fewer transfers in work than this beyond twice the average say nothing: one client may have as many.
-const BUSY_TRANSFERS_MIN: u64 = 8;
+/// Fewer transfers in work than this beyond twice the average, in thousandths, do not make a target the last choice: one client
+/// may have as many.
+const BUSY_TRANSFERS_PERMILLE_MIN: u64 = 8000;
+/// From so many on it comes behind others that are as good: a quarter of the time with one transfer.
+const STRAINED_TRANSFERS_PERMILLE_MIN: u64 = 250;
 
 /// The parameters of placement, under Lustre's names.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -105,8 +109,8 @@ pub struct TargetStatus {
     pub bytes_available: u64,
     /// Objects on it that are being written to, as far as is known.
     pub objects_written: u32,
-    /// Reads and writes that it has in work, on average of the last seconds, for whomever.
-    pub transfers: u32,
+    /// Thousandths of reads and writes that it has in work, on average of the last seconds, for whomever.
+    pub transfers_permille: u32,
 }
 
 /// Why a target is left out.
@@ -289,9 +293,9 @@ impl Placement {
         let mut dice = Dice(random);
         let mut chosen = Vec::with_capacity(count);
         // By weight, space decides: the emptiest target may be busy for a long time.
-        let busy_from = if balanced { busy_from(&healthy) } else { u64::MAX };
+        let busy_from = if balanced { far_above(&healthy, BUSY_TRANSFERS_PERMILLE_MIN) } else { u64::MAX };
         let (busy, idle): (Vec<_>, Vec<_>) =
-            healthy.into_iter().partition(|target| u64::from(target.transfers) >= busy_from);
+            healthy.into_iter().partition(|target| u64::from(target.transfers_permille) >= busy_from);
         for group in [idle, busy, degraded, last] {
             let wanted = (count - chosen.len()).min(group.len());
             if wanted == 0 {
@@ -316,7 +320,8 @@ impl Placement {
         let turn = self.cursor / circle;
         let mut order: Vec<&TargetStatus> =
             (0..count).map(|step| targets[((self.cursor + step) % count) as usize]).collect();
-        order.sort_by_key(|target| target.objects_written);
+        let strained_from = far_above(targets, STRAINED_TRANSFERS_PERMILLE_MIN);
+        order.sort_by_key(|target| (target.objects_written, u64::from(target.transfers_permille) >= strained_from));
         order.truncate(wanted as usize);
         order.rotate_left((turn % wanted) as usize);
         chosen.extend(order.iter().map(|target| target.index));
@@ -422,12 +427,12 @@ fn choose_from(
     Ok(std::iter::once(first).chain(others.into_iter().take(count - 1)).collect())
 }
 
-/// From how many transfers in work on a target is busier than the others: far enough from what they have for chance to play no
-/// part, and few enough targets for the round to go on over most of them.
-fn busy_from(targets: &[&TargetStatus]) -> u64 {
-    let all: u64 = targets.iter().map(|target| u64::from(target.transfers)).sum();
+/// From how many thousandths of transfers in work on a target has far more than the others: `least_permille` beyond twice the
+/// average, so that most targets have fewer.
+fn far_above(targets: &[&TargetStatus], least_permille: u64) -> u64 {
+    let all: u64 = targets.iter().map(|target| u64::from(target.transfers_permille)).sum();
     let average = all / (targets.len() as u64).max(1);
-    2 * average + BUSY_TRANSFERS_MIN
+    2 * average + least_permille
 }
 
 /// Whether free space is even enough for round robin.
@@ -477,7 +482,7 @@ mod tests {
             bytes_total: 1000 * GIB,
             bytes_available: available,
             objects_written: 0,
-            transfers: 0,
+            transfers_permille: 0,
         }
     }
 
@@ -540,21 +545,46 @@ mod tests {
     fn few_targets_are_busier_than_the_others() {
         let busy = |transfers: &[u32]| {
             let targets: Vec<_> =
-                transfers.iter().map(|count| TargetStatus { transfers: *count, ..target(0, GIB) }).collect();
+                transfers.iter().map(|count| TargetStatus { transfers_permille: *count, ..target(0, GIB) }).collect();
             let all: Vec<&TargetStatus> = targets.iter().collect();
-            transfers.iter().filter(|count| u64::from(**count) >= busy_from(&all)).count()
+            let busy_from = far_above(&all, BUSY_TRANSFERS_PERMILLE_MIN);
+            transfers.iter().filter(|count| u64::from(**count) >= busy_from).count()
         };
-        assert_eq!([busy(&[]), busy(&[1000]), busy(&[0, 0, 0, 7]), busy(&[30, 33, 29, 40])], [0; 4]);
-        assert_eq!(busy(&[0, 0, 0, 20]), 1);
-        assert_eq!(busy(&[0, 0, 0, 0, 0, 90, 80]), 2);
+        let even = [30_000, 33_000, 29_000, 40_000];
+        assert_eq!([busy(&[]), busy(&[1_000_000]), busy(&[0, 0, 0, 7_000]), busy(&even)], [0; 4]);
+        assert_eq!(busy(&[0, 0, 0, 20_000]), 1);
+        assert_eq!(busy(&[0, 0, 0, 0, 0, 90_000, 80_000]), 2);
         assert_eq!(busy(&[u32::MAX; 5]), 0);
         let targets: Vec<_> = (0..6)
-            .map(|index| TargetStatus { transfers: if index == 2 { 50 } else { 1 }, ..target(index, GIB) })
+            .map(|index| TargetStatus {
+                transfers_permille: if index == 2 { 50_000 } else { 1000 },
+                ..target(index, GIB)
+            })
             .collect();
         let (all, _) = place(&targets, &[1, 2], 100, &PlacementPolicy::default());
         assert!(all[2] == 0 && spread(&[all[0], all[1], all[3], all[4], all[5]]) <= 4, "{all:?}");
         let (all, _) = place(&targets, &[6], 10, &PlacementPolicy::default());
         assert_eq!(all, [10; 6], "all means all");
+    }
+
+    /// One writer's files, one after the other: a slow target is at work for most of the time, a fast one is done at once.
+    #[test]
+    fn targets_that_are_at_work_more_of_the_time_come_behind_others_as_good() {
+        let targets: Vec<_> = (0..8)
+            .map(|index| TargetStatus {
+                transfers_permille: if index == 3 { 590 } else { 59 },
+                objects_written: u32::from(index == 5),
+                ..target(index, GIB)
+            })
+            .collect();
+        let (all, _) = place(&targets, &[1], 100, &PlacementPolicy::default());
+        assert_eq!((all[3], all[5]), (0, 0));
+        assert!(all.iter().all(|count| *count < 30), "who comes behind them in the round gets a share more: {all:?}");
+        let (all, _) = place(&targets, &[7], 100, &PlacementPolicy::default());
+        assert_eq!((all[3], all[5]), (100, 0), "nobody writes to it");
+        let even: Vec<_> = targets.iter().map(|target| TargetStatus { transfers_permille: 590, ..*target }).collect();
+        let (all, _) = place(&even, &[1], 70, &PlacementPolicy::default());
+        assert!(all[3] >= 8 && all[5] == 0, "{all:?}");
     }
 
     #[test]

@@ -244,7 +244,7 @@ impl Targets {
             read_only: view.report.is_some_and(|report| report.condition.read_only),
             degraded: view.report.is_some_and(|report| report.condition.degraded),
             objects_written: self.load.of(*index),
-            transfers: view.transfers.average(),
+            transfers_permille: view.transfers.average_permille(),
             bytes_total: view.report.map_or(total, |report| report.space.bytes_total),
             bytes_available: view.report.map_or(available, |report| report.space.bytes_available),
         };

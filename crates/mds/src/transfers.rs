@@ -17,7 +17,7 @@ const INTERVAL_MIN: Duration = Duration::from_secs(1);
 pub struct Transfers {
     /// The report that the next one is compared with.
     base: Option<(Instant, u64)>,
-    average: u32,
+    average_permille: u32,
 }
 
 impl Transfers {
@@ -25,19 +25,19 @@ impl Transfers {
     pub(crate) fn report(&mut self, now: Instant, work_us: u64) {
         let Some((then, before)) = self.base.filter(|(_, before)| *before <= work_us) else {
             // The first report since the OST started.
-            *self = Self { base: Some((now, work_us)), average: 0 };
+            *self = Self { base: Some((now, work_us)), average_permille: 0 };
             return;
         };
         let elapsed = now.since(then);
         if elapsed >= INTERVAL_MIN {
-            let average = u128::from(work_us - before) / elapsed.as_micros();
-            *self = Self { base: Some((now, work_us)), average: u32::try_from(average).unwrap_or(u32::MAX) };
+            let average = u128::from(work_us - before) * 1000 / elapsed.as_micros();
+            *self = Self { base: Some((now, work_us)), average_permille: u32::try_from(average).unwrap_or(u32::MAX) };
         }
     }
 
-    /// Transfers in work, on average between the last two reports; 0 if nothing is known.
-    pub fn average(&self) -> u32 {
-        self.average
+    /// Thousandths of transfers in work, on average between the last two reports; 0 if nothing is known.
+    pub fn average_permille(&self) -> u32 {
+        self.average_permille
     }
 }
 
@@ -54,14 +54,15 @@ mod tests {
         let mut transfers = Transfers::default();
         let mut after = |milliseconds: u64, work_us: u64| {
             transfers.report(at(milliseconds), work_us);
-            transfers.average()
+            transfers.average_permille()
         };
         assert_eq!(after(1000, 77_000_000), 0, "nothing to compare with");
-        assert_eq!(after(6000, 77_000_000 + 12 * 5_000_000), 12);
-        assert_eq!(after(6500, 77_000_000 + 12 * 5_000_000 + 40 * 500_000), 12, "too soon to tell");
-        assert_eq!(after(8000, 77_000_000 + 12 * 5_000_000 + 40 * 500_000), 10, "over two seconds");
+        assert_eq!(after(6000, 77_000_000 + 12 * 5_000_000), 12_000);
+        assert_eq!(after(6500, 77_000_000 + 12 * 5_000_000 + 40 * 500_000), 12_000, "too soon to tell");
+        assert_eq!(after(8000, 77_000_000 + 12 * 5_000_000 + 40 * 500_000), 10_000, "over two seconds");
         assert_eq!(after(13_000, 1_000_000), 0, "the OST started anew");
-        assert_eq!(after(15_000, 5_000_000), 2);
-        assert_eq!(after(20_000, 5_000_000), 0, "idle");
+        assert_eq!(after(15_000, 5_000_000), 2000);
+        assert_eq!(after(20_000, 5_300_000), 60);
+        assert_eq!(after(25_000, 5_300_000), 0, "idle");
     }
 }
