@@ -17,13 +17,14 @@ const WORDS: usize = (SESSION_SLOTS_MAX as usize).div_ceil(64);
 pub(super) struct Slots {
     /// Bit set: free.
     free: [u64; WORDS],
-    xids: [u64; SESSION_SLOTS_MAX as usize],
+    /// Last transaction of each slot, up to the highest that was ever taken.
+    xids: Vec<u64>,
     used: usize,
 }
 
 impl Slots {
     pub(super) fn new() -> Self {
-        Self { free: [u64::MAX; WORDS], xids: [0; SESSION_SLOTS_MAX as usize], used: 0 }
+        Self { free: [u64::MAX; WORDS], xids: Vec::new(), used: 0 }
     }
 
     /// Slots in use.
@@ -51,6 +52,9 @@ impl Slots {
     fn take(&mut self, slot: Slot) -> (Slot, Xid) {
         let index = usize::from(slot.0);
         self.free[index / 64] &= !(1 << (index % 64));
+        if index >= self.xids.len() {
+            self.xids.resize(index + 1, 0);
+        }
         self.xids[index] += 1;
         self.used += 1;
         (slot, Xid(self.xids[index]))

@@ -45,27 +45,33 @@ enum State {
     Expired { xid: Xid },
 }
 
-/// All slots of one session.
+/// What no request has come to.
+const UNTOUCHED: State = State::Free { after: Xid(0) };
+
+/// All slots of one session. A client uses the lowest free slot, so that one with little to do at a time leaves most of
+/// them untouched: memory is for those it has used.
 #[derive(Clone, Debug)]
 pub struct SlotTable {
-    slots: Vec<State>,
+    count: u16,
+    /// Up to the highest that a request has come to; those behind are free, and nothing has come to them.
+    touched: Vec<State>,
     running: usize,
 }
 
 impl SlotTable {
     /// `count` slots that no transaction has used yet.
     pub fn new(count: u16) -> Self {
-        Self { slots: vec![State::Free { after: Xid(0) }; usize::from(count)], running: 0 }
+        Self { count, touched: Vec::new(), running: 0 }
     }
 
     /// Number of slots.
     pub fn len(&self) -> u16 {
-        self.slots.len() as u16
+        self.count
     }
 
     /// Whether there are no slots.
     pub fn is_empty(&self) -> bool {
-        self.slots.is_empty()
+        self.count == 0
     }
 
     /// Requests being executed.
@@ -75,17 +81,27 @@ impl SlotTable {
 
     /// Whether no request ever arrived.
     pub fn unused(&self) -> bool {
-        self.slots.iter().all(|slot| *slot == State::Free { after: Xid(0) })
+        self.touched.iter().all(|slot| *slot == UNTOUCHED)
+    }
+
+    /// The state of a slot, which is touched from now on; `None` if there is no such slot.
+    fn touch(&mut self, slot: Slot) -> Option<&mut State> {
+        let index = usize::from(slot.0);
+        if slot.0 < self.count && index >= self.touched.len() {
+            self.touched.resize(index + 1, UNTOUCHED);
+        }
+        self.touched.get_mut(index)
     }
 
     /// Sets what an earlier incarnation of the server remembered of a slot.
     pub fn restore(&mut self, slot: Slot, xid: Xid, reply: KeptReply) {
-        self.slots[usize::from(slot.0)] = State::Done { xid, reply: Some(reply) };
+        let state = self.touch(slot).expect("only slots of the session are restored");
+        *state = State::Done { xid, reply: Some(reply) };
     }
 
     /// A request arrives, in time or after its caller has given up.
     pub fn arrive(&mut self, slot: Slot, xid: Xid, in_time: bool) -> Arrival {
-        let Some(state) = self.slots.get_mut(usize::from(slot.0)) else {
+        let Some(state) = self.touch(slot) else {
             return Arrival::Violation("slot out of range");
         };
         match state {
@@ -119,7 +135,7 @@ impl SlotTable {
     }
 
     fn leave(&mut self, slot: Slot, xid: Xid, next: State) {
-        let state = &mut self.slots[usize::from(slot.0)];
+        let state = &mut self.touched[usize::from(slot.0)];
         assert_eq!(*state, State::Running { xid }, "only the running request of a slot can end");
         *state = next;
         self.running -= 1;
@@ -197,6 +213,20 @@ mod tests {
         assert!(matches!(table.arrive(SLOT, Xid(4), true), Arrival::Violation(_)));
         assert_eq!(table.arrive(Slot(0), Xid(1), true), Arrival::Execute);
         assert!(matches!(table.arrive(Slot(2), Xid(1), true), Arrival::Violation(_)));
+    }
+
+    /// Memory of a server with many clients: 256 slots were 20 KiB for each client that ever said hello.
+    #[test]
+    fn a_session_that_uses_few_slots_holds_few() {
+        let mut table = SlotTable::new(256);
+        assert_eq!((table.len(), table.touched.capacity()), (256, 0));
+        assert_eq!(table.arrive(Slot(2), Xid(1), true), Arrival::Execute);
+        assert_eq!(table.touched, [UNTOUCHED, UNTOUCHED, State::Running { xid: Xid(1) }]);
+        assert!(matches!(table.arrive(Slot(256), Xid(1), true), Arrival::Violation(_)));
+        assert_eq!(table.arrive(Slot(255), Xid(1), true), Arrival::Execute);
+        assert_eq!((table.len(), table.running()), (256, 2));
+        table.finish(Slot(255), Xid(1), None);
+        assert_eq!(table.arrive(Slot(254), Xid(0), true), Arrival::Ignore);
     }
 
     #[test]
