@@ -72,6 +72,12 @@ pub fn zeros(bytes: usize) -> Bytes {
     ZEROS.get(..bytes).map_or_else(|| vec![0; bytes].into(), Bytes::from_static)
 }
 
+/// The same bytes; if all of them are zeros, those that [`zeros`] shares. So memory that holds what is under way does not
+/// grow with the number of machines.
+pub fn share_zeros(bytes: Bytes) -> Bytes {
+    if is_zeros(&bytes) { zeros(bytes.len()) } else { bytes }
+}
+
 /// Compared as memory is compared, which is several times as fast as byte by byte.
 fn is_zeros(bytes: &[u8]) -> bool {
     bytes.chunks(ZEROS.len()).all(|chunk| *chunk == ZEROS[..chunk.len()])
@@ -238,19 +244,23 @@ impl Spindle {
 }
 
 impl Device for Spindle {
-    fn read(&self, file: &str, offset: u64, mut buffer: Vec<u8>) -> BoxFuture<'static, io::Result<(Vec<u8>, usize)>> {
+    /// Thousands of reads wait at a time for the disks of a large experiment, so none of them keeps its buffer meanwhile: it gets
+    /// another one in the end.
+    fn read(&self, file: &str, offset: u64, buffer: Vec<u8>) -> BoxFuture<'static, io::Result<(Vec<u8>, usize)>> {
+        let wanted = buffer.len();
+        drop(buffer);
         let (file, key, memory) = (file.to_owned(), self.key(file), self.memory.clone());
-        self.run(move |state, model, now| {
+        let read = self.run(move |state, model, now| {
             let length = state.lengths.get(&file).copied().unwrap_or(0);
-            let bytes = length.saturating_sub(offset).min(buffer.len() as u64);
-            buffer[..bytes as usize].fill(0);
+            let bytes = length.saturating_sub(offset).min(wanted as u64);
             if bytes == 0 {
-                return Ok(((buffer, 0), now));
+                return Ok((0, now));
             }
             let memory = &mut memory.lock();
             let done = state.read(Reading { model, memory, now, file: &file, key: &key, offset, bytes });
-            Ok(((buffer, bytes as usize), done))
-        })
+            Ok((bytes as usize, done))
+        });
+        Box::pin(async move { read.await.map(|bytes| (vec![0; wanted], bytes)) })
     }
 
     fn write(&self, file: &str, offset: u64, pieces: Vec<Bytes>) -> BoxFuture<'static, io::Result<()>> {
