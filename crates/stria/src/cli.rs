@@ -1,6 +1,6 @@
 //! The command line of `stria`: what people can ask for, in the words of a manual page.
 
-use std::{ffi::OsString, path::PathBuf};
+use std::{ffi::OsString, num::NonZero, path::PathBuf};
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
 
@@ -344,9 +344,6 @@ pub enum LabCommand {
     },
     /// Study E3, advice on striping, on 80 OSTs in virtual time
     E3 {
-        /// Only configurations whose name contains this, as "shared x160" or "files x10 1G"
-        #[arg(long, value_name = "TEXT")]
-        only: Option<String>,
         /// Arguments of all experiments.
         #[command(flatten)]
         arguments: ExperimentArgs,
@@ -378,7 +375,16 @@ pub struct ExperimentArgs {
     /// Draw figures (SVG) into this directory, which must exist
     #[arg(long, value_name = "DIR")]
     pub figures: Option<PathBuf>,
-    /// Write every result to this file as a JSON line
+    /// Write every result to this file as a JSON line, as soon as it is there
     #[arg(long)]
     pub json: Option<PathBuf>,
+    /// Only configurations whose line of progress contains this, as "IOR.4", "64 nodes", "1 MiB" or "shared x160"
+    #[arg(long, value_name = "TEXT")]
+    pub only: Option<String>,
+    /// Go on with a run that was ended: take what the file of --json has of it, run the rest
+    #[arg(long, requires = "json")]
+    pub resume: bool,
+    /// Run so many configurations at a time; by default one on each core. Each takes memory, results do not depend on it
+    #[arg(long, value_name = "N")]
+    pub threads: Option<NonZero<usize>>,
 }

@@ -25,7 +25,7 @@ pub fn run(command: &LabCommand) -> anyhow::Result<()> {
             run_many((first..first.saturating_add(seeds)).map(options), seeds)
         }
         LabCommand::E1 { workload, nodes_max, arguments } => experiment::e1(*workload, *nodes_max, arguments),
-        LabCommand::E3 { only, arguments } => experiment::e3(only.as_deref(), arguments),
+        LabCommand::E3 { arguments } => experiment::e3(arguments),
     }
 }
 

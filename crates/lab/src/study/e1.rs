@@ -6,7 +6,7 @@ use layout::{END_OF_FILE, StripeCount};
 
 use super::{
     Job, Pattern, Scale, Segment, Striping, Study,
-    shape::{Finding, Rates},
+    shape::{EQUAL_WITHIN, Finding, Rates},
 };
 
 /// OSTs of the testbed.
@@ -270,21 +270,22 @@ fn blast_nodes_shape(study: &Study, rates: &Rates) -> Vec<Finding> {
     let rate = |nodes: u32, layout| rates.get(&on_nodes(nodes, layout), "search");
     // Time is as the inverse of the rate.
     let ratio = |nodes: u32, one, other| rate(nodes, other) / rate(nodes, one);
-    let figures = |one, other| {
+    let times = |one, other| {
         let each = nodes.iter().map(|nodes| format!("{nodes}: {:.3}", ratio(*nodes, one, other)));
         format!("time with {one} by time with {other}: {}", each.collect::<Vec<_>>().join(", "))
     };
-    let longer = |nodes: &u32| ratio(*nodes, "128", "64") > 1.0 && ratio(*nodes, "64", "16") > 1.0;
+    let is_longer = |nodes: u32, one, other| ratio(nodes, one, other) > 1.0 + EQUAL_WITHIN;
+    let grows = |nodes: &u32| is_longer(*nodes, "64", "16") && is_longer(*nodes, "128", "64");
     vec![
         Finding {
             sentence: "larger stripe counts increase the execution time".to_owned(),
-            holds: !nodes.is_empty() && nodes.iter().all(longer),
-            figures: figures("128", "16"),
+            holds: !nodes.is_empty() && nodes.iter().all(grows),
+            figures: format!("{}; {}", times("64", "16"), times("128", "64")),
         },
         Finding {
             sentence: "dynamic striping beats 128 stripes on any number of nodes".to_owned(),
-            holds: !nodes.is_empty() && nodes.iter().all(|nodes| ratio(*nodes, "dynamic", "128") < 1.0),
-            figures: figures("dynamic", "128"),
+            holds: !nodes.is_empty() && nodes.iter().all(|nodes| is_longer(*nodes, "128", "dynamic")),
+            figures: times("128", "dynamic"),
         },
     ]
 }
@@ -407,8 +408,13 @@ mod tests {
         let holding = |outcomes: &[Outcome]| -> Vec<bool> {
             study.findings(outcomes).iter().map(|finding| finding.holds).collect()
         };
-        assert_eq!(holding(&outcomes([1.0, 1.1, 1.2, 1.15])), [true, true]);
+        assert_eq!(holding(&outcomes([1.0, 1.1, 1.2, 1.1])), [true, true]);
         assert_eq!(holding(&outcomes([1.0, 1.2, 1.1, 1.15])), [false, false]);
+        assert_eq!(holding(&outcomes([1.0, 1.04, 1.2, 1.17])), [false, false], "within five percent is equal");
+        let figures = study.findings(&outcomes([1.0, 1.1, 1.21, 1.1])).remove(0).figures;
+        let wanted =
+            "time with 64 by time with 16: 16: 1.100, 32: 1.100; time with 128 by time with 64: 16: 1.100, 32: 1.100";
+        assert_eq!(figures, wanted);
         assert_eq!(holding(&[]), [false, false]);
     }
 
