@@ -592,6 +592,10 @@ impl Handler for Mdt {
         }
     }
 
+    fn answers_repetition(&self, client: ClientId, slot: Slot) -> Option<Xid> {
+        self.namespace().volatile.recovery.replies.get(&(client, slot)).copied()
+    }
+
     fn losses(&self) -> u64 {
         self.losses.count()
     }

@@ -100,6 +100,7 @@ async fn a_repeated_mutation_has_one_effect_and_the_same_reply_after_a_crash() {
     fs.restart().await;
     fs.reclaim(ALICE, Reclaim { done: true, ..Reclaim::default() }).await.unwrap();
     assert_eq!(fs.mdt.persistent_reply(ALICE, slot), None, "the handler itself repeats what opened a file");
+    assert_eq!(fs.mdt.answers_repetition(ALICE, slot), Some(xid));
     assert_eq!(fs.mdt.persistent_reply(ALICE, Slot(4)), Some((Xid(1), Reply::Mdt(MdtReply::Done))));
     assert_eq!(fs.call_as(ALICE, slot, xid, create.clone()).await, Ok(first));
     assert_eq!(fs.call_as(ALICE, Slot(4), Xid(1), unlink.clone()).await, Ok(MdtReply::Done));

@@ -86,6 +86,13 @@ pub trait Handler: Send + Sync + 'static {
     /// request is idempotent.
     fn persistent_reply(&self, client: ClientId, slot: Slot) -> Option<(Xid, Reply)>;
 
+    /// The last mutation of a slot, if its reply is kept but is not all: the handler itself answers repetitions of it, once more
+    /// and without a second effect. Consulted as [`Handler::persistent_reply`] is, where that knows nothing.
+    fn answers_repetition(&self, client: ClientId, slot: Slot) -> Option<Xid> {
+        let _ = (client, slot);
+        None
+    }
+
     /// Whether this client may continue a session from before this server's start. A target that keeps its sessions
     /// on disk says no for those it does not find: the client is then told that it was evicted, and does not repeat
     /// requests whose replies were forgotten with the session.

@@ -19,7 +19,7 @@ use rpc::{
     message::{
         MdtRequest, OstRequest, Request,
         ost::SpaceChange,
-        session::{feature, frame_flag},
+        session::{Connected, feature, frame_flag},
     },
 };
 use rt::{
@@ -202,6 +202,32 @@ async fn a_request_that_arrives_after_its_deadline_is_refused_for_good() {
         frame_flag::REPLY,
         "it knows nothing of this target's clock"
     );
+}
+
+/// The slot of a change whose repetition the handler answers was as new after a restart: a late repetition was told that it was never
+/// executed, and its client, who still waited, asked for it once more.
+#[tokio::test]
+async fn a_late_repetition_after_a_restart_learns_that_it_was_executed() {
+    let disk = Arc::new(Disk::default());
+    let mut incarnation = 0;
+    for (seed, deadlines) in [(1, [u64::MAX, u64::MAX]), (2, [1, 1]), (3, [1, u64::MAX])] {
+        let seams = memory::seams(&MemoryTransport::new(), seed);
+        let handler = Arc::new(Counter { answers_repetitions: true, ..Counter::base(&disk) });
+        let server = server(&seams, &handler, LONG_LEASE);
+        let address = server.listen(&Address::from("ost:1")).await.unwrap();
+        let mut raw = Raw::connect(&seams, &address).await;
+        let hello = raw.hello(|connect| {
+            connect.features = feature::DEADLINES;
+            (connect.resume, connect.incarnation) = (incarnation != 0, incarnation);
+        });
+        incarnation = codec::decode::<Connected>(&hello.await.body).unwrap().incarnation;
+        for deadline_ns in deadlines {
+            let header = FrameHeader { deadline_ns, ..raw.header(4, 7, &effect(1)) };
+            raw.send(header, codec::encode_request(&effect(1)).unwrap()).await;
+            assert_eq!(raw.receive().await.unwrap().header.flags, frame_flag::REPLY, "start {seed}, {deadline_ns}");
+        }
+        assert_eq!(*disk.effects.lock(), [(1, 1)].into(), "start {seed}");
+    }
 }
 
 /// A clock that can be put forward.

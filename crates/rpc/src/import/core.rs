@@ -7,7 +7,7 @@
 //! - A request keeps its (slot, xid) however often it is sent.
 //! - A request says when its caller gives up, on the target's clock (reckoned from what the target last told of it), and is not
 //!   executed if it arrives later: an answer that did not come in time stands for a request that was executed by then, or
-//!   never will be. This rests on two clocks that run at one pace, on the target's also while its process is stopped. Who leaves
+//!   never will be. This rests on two clocks that run at about one pace, on the target's also while its process is stopped. Who leaves
 //!   earlier than his patience (drops his call, closes the import, shortens the patience) leaves behind what may yet arrive.
 //! - A request whose caller gave up is repeated on the same connection only, to learn its fate, and as one that is late.
 
@@ -86,10 +86,16 @@ struct TargetClock {
     heard: Instant,
 }
 
+/// A target's clock may lag behind by one in so many: four times what a clock is slewed by at most (500 ppm), as either of two may be,
+/// in opposite directions, beside the errors of their quartzes.
+const CLOCK_MARGIN: u32 = 500;
+
 impl TargetClock {
-    /// What the target's clock does not show before this time here: its reply was under way.
+    /// What the target's clock does not show before this time here: its reply was under way, and its clock may run slower than
+    /// this one by the margin.
     fn at(self, here: Instant) -> Instant {
-        self.told + here.since(self.heard)
+        let passed = here.since(self.heard);
+        self.told + (passed - passed / CLOCK_MARGIN)
     }
 }
 

@@ -204,8 +204,11 @@ impl Target {
     /// Takes over what the target remembers of an earlier incarnation's session.
     fn restore(&self, client: ClientId, slots: &mut SlotTable) {
         for slot in (0..slots.len()).map(Slot) {
-            let Some((xid, reply)) = self.handler.persistent_reply(client, slot) else { continue };
-            slots.restore(slot, xid, keep(&Ok(reply), Bytes::new()));
+            if let Some((xid, reply)) = self.handler.persistent_reply(client, slot) {
+                slots.restore(slot, xid, keep(&Ok(reply), Bytes::new()));
+            } else if let Some(xid) = self.handler.answers_repetition(client, slot) {
+                slots.restore_earlier(slot, xid);
+            }
         }
     }
 

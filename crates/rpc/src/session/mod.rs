@@ -11,6 +11,7 @@
 //! | running | equal | "still running" |
 //! | running | above | a violation: a slot carries one request at a time |
 //! | expired | equal | "expired" again |
+//! | executed by an earlier start, reply not kept here | equal | the handler answers it, however late |
 //! | free, done, expired | above | executed, if in time; else expired from then on |
 //!
 //! Deadlines: a request says when its caller gives up, on this target's clock. One that arrives later, from the buffers of a

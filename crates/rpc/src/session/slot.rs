@@ -41,6 +41,8 @@ enum State {
     Running { xid: Xid },
     /// Executed.
     Done { xid: Xid, reply: Option<KeptReply> },
+    /// Executed by an earlier start of the server; the handler answers its repetition, however late that comes.
+    Earlier { xid: Xid },
     /// Arrived after its caller had given up: not executed, nor are copies of it that arrive yet.
     Expired { xid: Xid },
 }
@@ -99,6 +101,11 @@ impl SlotTable {
         *state = State::Done { xid, reply: Some(reply) };
     }
 
+    /// As [`SlotTable::restore`], of a request whose repetition the handler answers without a second effect.
+    pub fn restore_earlier(&mut self, slot: Slot, xid: Xid) {
+        self.slots[usize::from(slot.0)] = State::Earlier { xid };
+    }
+
     /// A request arrives, in time or after its caller has given up.
     pub fn arrive(&mut self, slot: Slot, xid: Xid, in_time: bool) -> Arrival {
         let Some(state) = self.touch(slot) else {
@@ -111,11 +118,12 @@ impl SlotTable {
             State::Running { .. } => return Arrival::Violation("a new request in a slot whose request is running"),
             State::Done { xid: done, .. } if xid < *done => return Arrival::Ignore,
             State::Done { xid: done, reply: Some(reply) } if xid == *done => return Arrival::Repeat(reply.clone()),
+            State::Earlier { xid: earlier } if xid < *earlier => return Arrival::Ignore,
             State::Expired { xid: expired } if xid < *expired => return Arrival::Ignore,
             State::Expired { xid: expired } if xid == *expired => return Arrival::Expired,
-            State::Free { .. } | State::Done { .. } | State::Expired { .. } => {}
+            State::Free { .. } | State::Done { .. } | State::Earlier { .. } | State::Expired { .. } => {}
         }
-        if !in_time {
+        if !in_time && *state != (State::Earlier { xid }) {
             *state = State::Expired { xid };
             return Arrival::Expired;
         }
@@ -241,6 +249,23 @@ mod tests {
         assert_eq!(table.arrive(SLOT, Xid(7), true), Arrival::Repeat(kept("seven")));
         assert_eq!(table.arrive(SLOT, Xid(6), true), Arrival::Ignore);
         assert_eq!(table.arrive(SLOT, Xid(8), true), Arrival::Execute);
+    }
+
+    #[test]
+    fn what_an_earlier_start_executed_is_answered_by_its_handler_however_late() {
+        for in_time in [true, false] {
+            let mut table = table();
+            table.restore_earlier(SLOT, Xid(7));
+            assert!(!table.unused());
+            assert_eq!(table.arrive(SLOT, Xid(6), in_time), Arrival::Ignore);
+            assert_eq!(table.arrive(SLOT, Xid(7), in_time), Arrival::Execute);
+            assert_eq!(table.running(), 1);
+            table.finish(SLOT, Xid(7), Some(kept("seven")));
+            assert_eq!(table.arrive(SLOT, Xid(7), false), Arrival::Repeat(kept("seven")));
+        }
+        let mut table = table();
+        table.restore_earlier(SLOT, Xid(7));
+        assert_eq!(table.arrive(SLOT, Xid(8), false), Arrival::Expired, "that is another one");
     }
 
     #[test]

@@ -55,6 +55,8 @@ pub struct Counter {
     /// Clients that may resume after a restart; `None`: all.
     pub known: Option<Vec<ClientId>>,
     pub losses: u64,
+    /// Repetitions of what a former start executed are answered by the handler.
+    pub answers_repetitions: bool,
 }
 
 impl Counter {
@@ -73,11 +75,17 @@ impl Counter {
             yields: 0,
             known: None,
             losses: 0,
+            answers_repetitions: false,
         }
     }
 
     pub fn events(&self) -> Vec<SessionEvent> {
         self.events.lock().clone()
+    }
+
+    /// The last mutation of a slot.
+    fn last(&self, client: ClientId, slot: Slot) -> Option<Xid> {
+        self.disk.replies.lock().get(&(client, slot)).map(|(xid, _)| *xid)
     }
 }
 
@@ -105,6 +113,11 @@ impl Handler for Counter {
         Box::pin(async move {
             self.entered.fetch_add(1, Ordering::SeqCst);
             match call.request {
+                Request::Mdt(MdtRequest::ClearPrivileges(_))
+                    if self.answers_repetitions && self.last(call.client, call.slot) == Some(call.xid) =>
+                {
+                    Answer::new(Ok(done()))
+                }
                 Request::Mdt(MdtRequest::ClearPrivileges(InodeNumber(n))) => {
                     for _ in 0..self.yields {
                         tokio::task::yield_now().await;
@@ -140,7 +153,12 @@ impl Handler for Counter {
     }
 
     fn persistent_reply(&self, client: ClientId, slot: Slot) -> Option<(Xid, Reply)> {
-        self.disk.replies.lock().get(&(client, slot)).cloned()
+        let kept = || self.disk.replies.lock().get(&(client, slot)).cloned();
+        if self.answers_repetitions { None } else { kept() }
+    }
+
+    fn answers_repetition(&self, client: ClientId, slot: Slot) -> Option<Xid> {
+        if self.answers_repetitions { self.last(client, slot) } else { None }
     }
 
     fn losses(&self) -> u64 {
