@@ -97,13 +97,16 @@ impl SlotTable {
 
     /// Sets what an earlier incarnation of the server remembered of a slot.
     pub fn restore(&mut self, slot: Slot, xid: Xid, reply: KeptReply) {
-        let state = self.touch(slot).expect("only slots of the session are restored");
-        *state = State::Done { xid, reply: Some(reply) };
+        self.set(slot, State::Done { xid, reply: Some(reply) });
     }
 
     /// As [`SlotTable::restore`], of a request whose repetition the handler answers without a second effect.
     pub fn restore_earlier(&mut self, slot: Slot, xid: Xid) {
-        self.slots[usize::from(slot.0)] = State::Earlier { xid };
+        self.set(slot, State::Earlier { xid });
+    }
+
+    fn set(&mut self, slot: Slot, state: State) {
+        *self.touch(slot).expect("only slots of the session are restored") = state;
     }
 
     /// A request arrives, in time or after its caller has given up.
