@@ -18,27 +18,16 @@ const SLOW: u64 = 2;
 const FORGETTING: u64 = 64;
 
 /// See the module documentation.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, Default)]
 pub struct Courtesy {
-    bytes_per_second: u64,
     /// Nanoseconds per MiB.
     best: Option<u64>,
     pause: Duration,
 }
 
 impl Courtesy {
-    /// With this budget.
-    pub fn new(bytes_per_second: u64) -> Self {
-        Self { bytes_per_second: bytes_per_second.max(1), best: None, pause: Duration::ZERO }
-    }
-
-    /// Changes the budget.
-    pub fn set_bytes_per_second(&mut self, bytes_per_second: u64) {
-        self.bytes_per_second = bytes_per_second.max(1);
-    }
-
-    /// A piece was done in this time: how long to pause before the next.
-    pub fn after_piece(&mut self, bytes: u64, took: Duration) -> Duration {
+    /// A piece was done in this time: how long to pause before the next, with the budget there is now.
+    pub fn after_piece(&mut self, bytes: u64, took: Duration, bytes_per_second: u64) -> Duration {
         let nanoseconds = u64::try_from(took.as_nanos()).unwrap_or(u64::MAX).max(1);
         let pace = u64::try_from((u128::from(nanoseconds) << 20) / u128::from(bytes.max(1))).unwrap_or(u64::MAX).max(1);
         let best = self.best.map_or(pace, |best| best.saturating_add(best / FORGETTING));
@@ -48,7 +37,7 @@ impl Courtesy {
             return self.pause;
         }
         self.pause = Duration::ZERO;
-        let due = u128::from(bytes) * 1_000_000_000 / u128::from(self.bytes_per_second);
+        let due = u128::from(bytes) * 1_000_000_000 / u128::from(bytes_per_second.max(1));
         Duration::from_nanos(u64::try_from(due).unwrap_or(u64::MAX)).saturating_sub(took)
     }
 }
@@ -65,29 +54,28 @@ mod tests {
 
     #[test]
     fn alone_it_keeps_to_its_budget() {
-        let mut courtesy = Courtesy::new(32 * MIB);
+        let mut courtesy = Courtesy::default();
         for _ in 0..100 {
-            assert_eq!(courtesy.after_piece(4 * MIB, ms(25)), ms(100));
+            assert_eq!(courtesy.after_piece(4 * MIB, ms(25), 32 * MIB), ms(100));
         }
-        courtesy.set_bytes_per_second(u64::MAX);
-        assert_eq!(courtesy.after_piece(4 * MIB, ms(25)), Duration::ZERO);
+        assert_eq!(courtesy.after_piece(4 * MIB, ms(25), u64::MAX), Duration::ZERO);
     }
 
     #[test]
     fn it_pauses_longer_and_longer_while_others_work_and_goes_on_when_they_end() {
-        let mut courtesy = Courtesy::new(u64::MAX);
-        courtesy.after_piece(4 * MIB, ms(20));
-        let pauses: Vec<u64> = (0..8).map(|_| courtesy.after_piece(4 * MIB, ms(90)).as_secs()).collect();
+        let mut courtesy = Courtesy::default();
+        courtesy.after_piece(4 * MIB, ms(20), u64::MAX);
+        let pauses: Vec<u64> = (0..8).map(|_| courtesy.after_piece(4 * MIB, ms(90), u64::MAX).as_secs()).collect();
         assert_eq!(pauses, [1, 2, 4, 8, 16, 32, 60, 60]);
-        assert_eq!(courtesy.after_piece(4 * MIB, ms(21)), Duration::ZERO);
-        assert_eq!(courtesy.after_piece(4 * MIB, ms(90)).as_secs(), 1);
+        assert_eq!(courtesy.after_piece(4 * MIB, ms(21), u64::MAX), Duration::ZERO);
+        assert_eq!(courtesy.after_piece(4 * MIB, ms(90), u64::MAX).as_secs(), 1);
     }
 
     #[test]
     fn a_disk_that_became_slower_for_good_is_not_taken_for_a_busy_one_for_ever() {
-        let mut courtesy = Courtesy::new(u64::MAX);
-        courtesy.after_piece(4 * MIB, ms(20));
-        let pieces = (0..).find(|_| courtesy.after_piece(4 * MIB, ms(80)) == Duration::ZERO);
+        let mut courtesy = Courtesy::default();
+        courtesy.after_piece(4 * MIB, ms(20), u64::MAX);
+        let pieces = (0..).find(|_| courtesy.after_piece(4 * MIB, ms(80), u64::MAX) == Duration::ZERO);
         assert!(pieces.is_some_and(|pieces| (20..80).contains(&pieces)), "{pieces:?}");
     }
 }

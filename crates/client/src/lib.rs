@@ -21,7 +21,7 @@ mod interruption;
 mod join;
 mod layouts;
 mod leave_out;
-mod migrate;
+pub mod migrate;
 mod namespace;
 mod objects;
 mod open_close;

@@ -1,15 +1,31 @@
 //! Moving a file's data to another layout, in the steps of `lfs migrate`, or as the metadata target does it in the background.
 
-use std::sync::Arc;
+use std::{sync::Arc, time::Duration};
 
-use client::{FileSystem, courtesy::Courtesy};
+use client::{
+    FileSystem,
+    courtesy::Courtesy,
+    migrate::{Background, Rest, Restraint},
+};
 use layout::{BackingSpec, ComponentSpec, END_OF_FILE, LayoutSpec, StripeCount, StripeSpec};
+use rt::BoxFuture;
 use types::{Credentials, FsError, FsResult, InodeNumber};
 
 /// How often a file in use is tried again before it stays where it is.
 const ATTEMPTS: usize = 20;
 /// What moving in the background may take of the disks.
 const BACKGROUND_BYTES_PER_SECOND: u64 = 32 << 20;
+/// Always the same.
+struct Budget;
+
+impl Restraint for Budget {
+    fn allowance(&self, _rest: Rest) -> BoxFuture<'_, u64> {
+        Box::pin(async { BACKGROUND_BYTES_PER_SECOND })
+    }
+}
+
+/// Before it tries to swap again.
+const SWAP_PAUSES: [Duration; 2] = [Duration::from_millis(20), Duration::from_millis(200)];
 
 /// How a move goes about it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -52,8 +68,12 @@ pub async fn migrate(
         Manner::Background => (1, false),
     };
     for _ in 0..attempts {
-        let mut courtesy = (manner == Manner::Background).then(|| Courtesy::new(BACKGROUND_BYTES_PER_SECOND));
-        match file_system.migrate(&Credentials::root(), inode, spec.clone(), holds, courtesy.as_mut()).await {
+        let mut background = (manner == Manner::Background).then(|| Background {
+            courtesy: Courtesy::default(),
+            restraint: &Budget,
+            swap_pauses: &SWAP_PAUSES,
+        });
+        match file_system.migrate(&Credentials::root(), inode, spec.clone(), holds, background.as_mut()).await {
             Ok(_) => return Ok(true),
             Err(FsError::Busy | FsError::WouldBlock) => {}
             // Data on the MDT of both files do not fit into one batch of a small journal.

@@ -5,6 +5,9 @@
 //! will be read, so the rule is that of the ski rental (Karlin, Manasse, Rudolph and Sleator 1988): move when the time that
 //! readers have lost is what moving costs. Whatever comes, at most twice as much time goes as with knowledge of the future.
 //!
+//! A move takes space for a second copy while it lasts. It must not hurt: a copy takes at most half of what is free on any OST
+//! ([`has_room`]).
+//!
 //! Times are those of [`crate::cost`]. Downside: each opening for reading counts as one reading of the whole file.
 
 use crate::{
@@ -52,10 +55,48 @@ impl Comparison {
     }
 }
 
+/// Whether a copy of the data from `start` on of a file of `size` bytes leaves at least half of what is free on each OST that it
+/// is likely to lie on. `available` are the free bytes of all OSTs, in any order: placement prefers those with more.
+pub fn has_room(start: u64, size: u64, available: &[u64]) -> bool {
+    let parts = roomy_parts(size, available.len());
+    let widest = parts.iter().map(|(_, stripes)| *stripes as usize).max().unwrap_or(0);
+    let mut roomiest = available.to_vec();
+    roomiest.sort_unstable_by(|one, other| other.cmp(one));
+    match widest.min(roomiest.len()).checked_sub(1) {
+        Some(last) => bytes_of_one_ost(start, &parts) <= roomiest[last] / 2,
+        None => parts.is_empty(),
+    }
+}
+
+/// As [`has_room`], of one OST with so many free bytes that the copy lies on, of so many OSTs in all.
+pub fn has_room_on(start: u64, size: u64, osts: usize, free: u64) -> bool {
+    bytes_of_one_ost(start, &roomy_parts(size, osts)) <= free / 2
+}
+
+/// As [`moved_parts`] if space were no matter.
+fn roomy_parts(size: u64, osts: usize) -> Vec<(Extent, u32)> {
+    moved_parts(size, &vec![u64::MAX; osts])
+}
+
+/// At most so many of the bytes from `start` on come to one OST: if all parts lie on it.
+fn bytes_of_one_ost(start: u64, parts: &[(Extent, u32)]) -> u64 {
+    let of_part = |(extent, stripes): &(Extent, u32)| {
+        let bytes = extent.end.saturating_sub(extent.start.max(start));
+        bytes.div_ceil(u64::from(*stripes).max(1))
+    };
+    parts.iter().map(of_part).fold(0, u64::saturating_add)
+}
+
 /// Microseconds to read a file of `size` bytes whose size was known before it was written by one client.
 fn moved_us(hardware: &Hardware, size: u64, available: &[u64]) -> u64 {
+    let us = |(extent, stripes): &(Extent, u32)| cost::one_client_us(hardware, extent.bytes(), *stripes, *stripes);
+    moved_parts(size, available).iter().map(us).fold(0, u64::saturating_add)
+}
+
+/// The parts of such a file that lie on OSTs, and on how many.
+fn moved_parts(size: u64, available: &[u64]) -> Vec<(Extent, u32)> {
     let mut start = automatic::BYTES_ON_MDT;
-    let (mut components, mut us) = (2, 0u64);
+    let (mut components, mut parts) = (2, Vec::new());
     while start < size {
         let next = automatic::next_component(&Situation {
             rest: Extent { start, end: END_OF_FILE },
@@ -70,10 +111,10 @@ fn moved_us(hardware: &Hardware, size: u64, available: &[u64]) -> u64 {
             interrupted: 0,
         });
         let end = next.extent.end.min(size);
-        us = us.saturating_add(cost::one_client_us(hardware, end - start, next.stripe_count, next.stripe_count));
+        parts.push((Extent { start, end }, next.stripe_count));
         (start, components) = (end, components + 1);
     }
-    us
+    parts
 }
 
 #[cfg(test)]
@@ -127,6 +168,24 @@ mod tests {
             let compared = compare(&moved, size, 8);
             assert!(!compared.is_worth_naming(), "{size}: {compared:?}");
         }
+    }
+
+    #[test]
+    fn a_copy_leaves_at_least_half_of_what_is_free() {
+        // Its parts have four stripes, a quarter on each OST.
+        let size = 1000 * MIB;
+        assert!(has_room(0, size, &[500 * MIB; 4]));
+        assert!(!has_room(0, size, &[499 * MIB; 4]));
+        assert!(has_room(0, size, &[500 * MIB, 500 * MIB, 0, 500 * MIB, 500 * MIB]), "that one need not be chosen");
+        assert!(!has_room(0, size, &[u64::MAX, u64::MAX, 499 * MIB, u64::MAX]));
+        assert!(has_room_on(0, size, 4, 500 * MIB) && !has_room_on(0, size, 4, 499 * MIB));
+        // It is not in its own way: what it has taken it needs no more.
+        for copied in (0..1000).step_by(40) {
+            assert!(has_room(copied * MIB, size, &[(500 - copied / 4) * MIB; 4]), "{copied}");
+        }
+        assert!(has_room(0, 1000, &[]) && !has_room(0, size, &[]), "on the MDT, and not");
+        // A fifth of the capacity of OSTs that are 85% full.
+        assert!(!has_room(0, (8 * 200) << 30, &[150 << 30; 8]));
     }
 
     #[test]

@@ -255,24 +255,6 @@ impl Mdt {
         self.namespace().volatile.opens.len()
     }
 
-    /// Waits for the next finished file that lies badly for how it is read. Files are told once; whoever takes one moves it,
-    /// or lets it wait until it has been read as often again.
-    pub async fn next_move(&self) -> InodeNumber {
-        let bell = self.namespace().volatile.moves.bell();
-        loop {
-            let rung = bell.notified();
-            if let Some(inode) = self.namespace().volatile.moves.take() {
-                return inode;
-            }
-            rung.await;
-        }
-    }
-
-    /// Files that wait for [`Mdt::next_move`].
-    pub fn moves_waiting(&self) -> usize {
-        self.namespace().volatile.moves.waiting()
-    }
-
     /// Clients of a former start that have not come back yet; empty once recovery is over (`recovery_status`).
     pub fn recovering_clients(&self) -> Vec<ClientId> {
         self.namespace().volatile.recovery.expected.iter().copied().collect()

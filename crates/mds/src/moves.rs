@@ -1,8 +1,9 @@
 //! Which finished files are worth a move to another layout, by how they are read ([`layout::migration`]). Volatile: after a
 //! restart the count begins anew.
 //!
-//! Whoever moves files takes them from here one by one ([`crate::Mdt::next_move`]). A file that could not be moved comes again when
-//! it has been read as often again.
+//! Whoever moves files takes them from here one by one ([`Mdt::next_move`]) and tells how it ended ([`Mdt::move_ended`]). A file that
+//! could not be moved comes again when it has been read twice as often as before: one that always has a reader or lies
+//! where there is no room is tried ever more seldom.
 //!
 //! Invariants: an inode waits at most once; at most [`COUNTED_MAX`] files are counted and [`WAITING_MAX`] wait.
 
@@ -11,20 +12,32 @@ use std::{
     sync::Arc,
 };
 
-use layout::migration::Comparison;
+use layout::migration::{self, Comparison};
 use tokio::sync::Notify;
-use types::InodeNumber;
+use types::{InodeNumber, OstIndex};
+
+use crate::mdt::Mdt;
 
 /// Files counted. Beyond, the one that lost least is forgotten.
 const COUNTED_MAX: usize = 4096;
 /// Files that wait. Beyond, files go on being counted.
 const WAITING_MAX: usize = 256;
+/// Beyond so many failures, the threshold of a file is not doubled any more.
+const FAILURES_MAX: u32 = 20;
+
+/// What is known of a file.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+struct Count {
+    /// Microseconds that its readers lost since it was last tried.
+    lost_us: u64,
+    /// How often it could not be moved.
+    failures: u32,
+}
 
 /// See the module documentation.
 #[derive(Debug, Default)]
 pub(crate) struct Moves {
-    /// Microseconds that readers of a file lost.
-    lost: BTreeMap<InodeNumber, u64>,
+    counted: BTreeMap<InodeNumber, Count>,
     waiting: VecDeque<InodeNumber>,
     bell: Arc<Notify>,
 }
@@ -35,23 +48,43 @@ impl Moves {
         if !compared.is_worth_naming() || self.waiting.contains(&inode) {
             return;
         }
-        let lost = self.lost.get(&inode).copied().unwrap_or(0).saturating_add(compared.lost_us());
-        if lost >= compared.moving_us() && self.waiting.len() < WAITING_MAX {
-            self.lost.remove(&inode);
+        let Count { lost_us, failures } = self.counted.get(&inode).copied().unwrap_or_default();
+        let lost_us = lost_us.saturating_add(compared.lost_us());
+        let threshold_us = compared.moving_us().saturating_mul(1 << failures);
+        if lost_us >= threshold_us && self.waiting.len() < WAITING_MAX {
+            match failures {
+                0 => drop(self.counted.remove(&inode)),
+                _ => self.count(inode, Count { lost_us: 0, failures }),
+            }
             self.waiting.push_back(inode);
             self.bell.notify_one();
             return;
         }
-        self.lost.insert(inode, lost);
-        if self.lost.len() > COUNTED_MAX {
-            let least = self.lost.iter().min_by_key(|(_, lost)| **lost).map(|(inode, _)| *inode);
-            least.map(|inode| self.lost.remove(&inode));
+        self.count(inode, Count { lost_us, failures });
+    }
+
+    fn count(&mut self, inode: InodeNumber, count: Count) {
+        self.counted.insert(inode, count);
+        if self.counted.len() > COUNTED_MAX {
+            let least = self.counted.iter().min_by_key(|(_, count)| count.lost_us).map(|(inode, _)| *inode);
+            least.map(|inode| self.counted.remove(&inode));
         }
     }
 
     /// The file that has waited longest; it does not wait any more.
     pub fn take(&mut self) -> Option<InodeNumber> {
         self.waiting.pop_front()
+    }
+
+    /// A file that was taken has moved, or is gone.
+    pub fn forget(&mut self, inode: InodeNumber) {
+        self.counted.remove(&inode);
+    }
+
+    /// A file that was taken could not be moved.
+    pub fn failed(&mut self, inode: InodeNumber) {
+        let Count { lost_us, failures } = self.counted.get(&inode).copied().unwrap_or_default();
+        self.count(inode, Count { lost_us, failures: (failures + 1).min(FAILURES_MAX) });
     }
 
     /// Files that wait.
@@ -62,6 +95,46 @@ impl Moves {
     /// Rung when a file waits.
     pub fn bell(&self) -> Arc<Notify> {
         self.bell.clone()
+    }
+}
+
+impl Mdt {
+    /// Waits for the next finished file that lies badly for how it is read. Files are told once; whoever takes one moves it, and
+    /// tells [`Mdt::move_ended`].
+    pub async fn next_move(&self) -> InodeNumber {
+        let bell = self.namespace().volatile.moves.bell();
+        loop {
+            let rung = bell.notified();
+            if let Some(inode) = self.namespace().volatile.moves.take() {
+                return inode;
+            }
+            rung.await;
+        }
+    }
+
+    /// The file of [`Mdt::next_move`] has moved, or is gone; or it could not be moved, and comes again.
+    pub fn move_ended(&self, inode: InodeNumber, is_over: bool) {
+        let moves = &mut self.namespace().volatile.moves;
+        if is_over { moves.forget(inode) } else { moves.failed(inode) }
+    }
+
+    /// Files that wait for [`Mdt::next_move`].
+    pub fn moves_waiting(&self) -> usize {
+        self.namespace().volatile.moves.waiting()
+    }
+
+    /// Whether a copy that lies on `osts` by now, of a file of `size` bytes whose data from `start` on are not copied yet, leaves half
+    /// of what is free as far as is known here ([`migration::has_room`]).
+    pub fn has_room_for_copy(&self, start: u64, size: u64, osts: &[OstIndex]) -> bool {
+        let policy = self.parameters().placement;
+        let available = self.namespace().volatile.targets.available(None, &policy);
+        // One that gets no new objects now is full, or out of reach.
+        let has_room = |ost: &OstIndex| {
+            let free = available.iter().find(|(index, _)| index == ost).map_or(0, |(_, free)| *free);
+            migration::has_room_on(start, size, available.len(), free)
+        };
+        let free: Vec<u64> = available.iter().map(|(_, free)| *free).collect();
+        migration::has_room(start, size, &free) && osts.iter().all(has_room)
     }
 }
 
@@ -88,17 +161,42 @@ mod tests {
         assert_eq!(moves.take(), None, "counted anew");
     }
 
+    /// How often the file is read before it waits; it is taken.
+    fn reads(moves: &mut Moves) -> usize {
+        let mut reads = 0;
+        while moves.take().is_none() {
+            moves.read(FILE, &compared(200_000));
+            reads += 1;
+        }
+        reads
+    }
+
+    #[test]
+    fn a_file_that_cannot_be_moved_is_tried_ever_more_seldom() {
+        let mut moves = Moves::default();
+        for expected in [3, 6, 12, 24] {
+            assert_eq!(reads(&mut moves), expected);
+            moves.failed(FILE);
+        }
+        assert_eq!(reads(&mut moves), 48);
+        moves.forget(FILE);
+        assert!(moves.counted.is_empty());
+        assert_eq!(reads(&mut moves), 3, "it has moved since");
+        (0..100).for_each(|_| moves.failed(FILE));
+        assert_eq!(moves.counted[&FILE].failures, FAILURES_MAX);
+    }
+
     #[test]
     fn files_that_lie_well_are_not_counted_and_many_are_bounded() {
         let mut moves = Moves::default();
         moves.read(FILE, &compared(101_000));
-        assert!(moves.lost.is_empty());
+        assert!(moves.counted.is_empty());
         moves.read(FILE, &compared(190_000));
         for number in 0..COUNTED_MAX as u64 {
             moves.read(InodeNumber(1000 + number), &compared(200_000));
         }
-        assert_eq!(moves.lost.len(), COUNTED_MAX);
-        assert!(!moves.lost.contains_key(&FILE), "it lost least");
+        assert_eq!(moves.counted.len(), COUNTED_MAX);
+        assert!(!moves.counted.contains_key(&FILE), "it lost least");
         for number in 0..2 * WAITING_MAX as u64 {
             moves.read(InodeNumber(1_000_000 + number), &compared(2_000_000));
             moves.read(InodeNumber(1_000_000 + number), &compared(2_000_000));

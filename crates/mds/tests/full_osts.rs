@@ -5,7 +5,7 @@ mod common;
 use std::{sync::Arc, time::Duration};
 
 use common::{
-    ALICE, BOB, Fixture, READ, ROOT, WRITE, done, eventually,
+    ALICE, BOB, Fixture, READ, ROOT, WRITE, create_request, created, done, eventually, figures,
     ost::{GIB, NotingOst},
     root,
 };
@@ -13,13 +13,21 @@ use layout::{LayoutSpec, StripeCount, StripeSpec};
 use mds::{Mdt, Parameters};
 use rpc::message::{
     MdtReply, MdtRequest,
-    mdt::{Create, ExclusiveBegin, ExclusiveEnd, ExclusivePurpose, LayoutInfo, OpenFlags, OpenId, PlaceElsewhere},
+    mdt::{
+        Create, ExclusiveBegin, ExclusiveEnd, ExclusivePurpose, Instantiate, LayoutInfo, OpenFlags, OpenId,
+        PlaceElsewhere,
+    },
 };
 use rt::memory::MemoryTransport;
 use types::{FsError, FsResult, Generation, InodeNumber, NodeKind, OstIndex};
 
 /// An MDT with some OSTs, which it asks for their space only when it is told to.
 async fn with_osts(count: u16) -> (Fixture, Vec<Arc<NotingOst>>) {
+    with_refresh(count, Duration::from_secs(3600)).await
+}
+
+/// An MDT with some OSTs, which it asks for their space at these intervals.
+async fn with_refresh(count: u16, ost_refresh: Duration) -> (Fixture, Vec<Arc<NotingOst>>) {
     let network = MemoryTransport::new();
     let (mut osts, mut map) = (Vec::new(), Vec::new());
     for index in (0..count).map(OstIndex) {
@@ -28,7 +36,7 @@ async fn with_osts(count: u16) -> (Fixture, Vec<Arc<NotingOst>>) {
         map.push((index, endpoint, true));
     }
     let fs = Fixture::on_network(&network, Vec::new()).await.with_plain_files();
-    fs.mdt.set_parameters(Parameters { ost_refresh: Duration::from_secs(3600), ..fs.mdt.parameters() });
+    fs.mdt.set_parameters(Parameters { ost_refresh, ..fs.mdt.parameters() });
     fs.mdt.update_map(&map);
     eventually("all OSTs have answered", async || fs.mdt.osts().iter().all(|(_, view)| view.report.is_some())).await;
     (fs, osts)
@@ -329,4 +337,48 @@ async fn new_files_prefer_other_osts_as_soon_as_a_connection_is_interrupted() {
     eventually("it is asked at once", async || !fs.mdt.osts()[1].1.interrupted).await;
     let (wide, ..) = new_file(&fs, "wide again", everywhere).await;
     assert_eq!(layout(&fs, wide).await.1.len(), 2);
+}
+
+/// A copy in the background must not take what others need.
+#[tokio::test]
+async fn a_file_without_room_for_a_second_copy_is_not_moved() {
+    const BYTES: u64 = 144 << 20;
+    let (fs, osts) = with_refresh(4, Duration::from_millis(5)).await;
+    fs.mdt.set_parameters(Parameters { bytes_on_mdt_max: 0, ..fs.mdt.parameters() });
+    let open = fs.open_id();
+    let mut request = create_request(ROOT, "file", NodeKind::Regular, 0o644, Some((open, OpenFlags(WRITE))));
+    request.layout = Some(LayoutSpec::Automatic);
+    let opened = created(fs.call(ALICE, MdtRequest::Create(root(), request)).await.unwrap()).opened.unwrap();
+    let inode = opened.entry.attributes.inode;
+    for start in [4 << 20, 64 << 20] {
+        let grow = Instantiate { inode, open, start, end: start + 1 };
+        fs.call(ALICE, MdtRequest::Instantiate(grow)).await.unwrap();
+    }
+    fs.close(ALICE, inode, open, Some(figures(opened.epoch, BYTES))).await.unwrap();
+    let leave = async |mebibytes: [u64; 4]| {
+        let bytes = mebibytes.map(|mebibytes| mebibytes << 20);
+        osts.iter().zip(bytes).for_each(|(ost, bytes)| *ost.bytes_available.lock() = bytes);
+        let known = || (0..).map(OstIndex).zip(bytes).all(|(ost, bytes)| available(&fs.mdt, ost) == bytes);
+        eventually("the MDT knows", async || known()).await;
+    };
+    // 36 MiB of it come to each OST.
+    for (mebibytes, has_room) in [(60, false), (512, true)] {
+        leave([mebibytes; 4]).await;
+        for _ in 0..8 {
+            let (reader, _) = fs.open(ALICE, &root(), inode, READ).await.unwrap();
+            fs.close(ALICE, inode, reader, None).await.unwrap();
+        }
+        assert_eq!(fs.mdt.moves_waiting(), usize::from(has_room), "{mebibytes} MiB free");
+        assert_eq!(fs.mdt.has_room_for_copy(0, BYTES, &[]), has_room);
+    }
+    // The less is still to be copied, the less is needed; and nothing goes on on an OST that takes nothing.
+    leave([512, 60, 512, 512]).await;
+    for (start, osts, has_room) in [
+        (0, vec![], false),
+        (80 << 20, vec![OstIndex(1)], true),
+        (80 << 20, vec![OstIndex(0), OstIndex(9)], false),
+        (BYTES, vec![OstIndex(9)], true),
+    ] {
+        assert_eq!(fs.mdt.has_room_for_copy(start, BYTES, &osts), has_room, "{start}, {osts:?}");
+    }
 }

@@ -3,7 +3,7 @@
 use layout::{
     automatic::{self, BEGINNING_BYTES},
     cost::Hardware,
-    migration::Comparison,
+    migration::{self, Comparison},
 };
 use rpc::message::{
     MdtReply,
@@ -81,7 +81,7 @@ pub(crate) fn open_inode(
     Ok(Opening::Opened(Box::new(opened)))
 }
 
-/// Counts what a reader loses because a finished file does not lie as it would now.
+/// Counts what a reader loses because a finished file does not lie as it would now, if there is room for a second copy.
 fn note_reader(txn: &mut Transaction<'_>, inode: &Inode) {
     let size = inode.attributes.size;
     let finished = inode.settled && size > BEGINNING_BYTES;
@@ -91,6 +91,9 @@ fn note_reader(txn: &mut Transaction<'_>, inode: &Inode) {
     }
     let usable = txn.volatile.targets.available(None, &txn.context.parameters.placement);
     let available: Vec<u64> = usable.into_iter().map(|(_, free)| free).collect();
+    if !migration::has_room(0, size, &available) {
+        return;
+    }
     let hardware = Hardware::with_osts(available.len() as u32);
     let compared = Comparison::new(&hardware, layout, size, &available);
     txn.volatile.moves.read(inode.number(), &compared);

@@ -7,16 +7,28 @@
 
 use std::{fmt, sync::Arc, time::Duration};
 
-use client::{FileSystem, MountOptions, courtesy::Courtesy};
+use client::{
+    FileSystem, MountOptions,
+    courtesy::Courtesy,
+    migrate::{Background, Rest, Restraint},
+};
 use layout::LayoutSpec;
 use mds::Mdt;
 use parking_lot::Mutex;
-use rt::{Seams, clock};
+use rt::{BoxFuture, Seams};
 use tokio::sync::watch;
 use types::{Credentials, FsError, FsResult, InodeNumber};
 
-/// How long a file that is in use is left alone before it is tried again: the reader that made it worth a move has it open still.
-const PAUSES_WHILE_IN_USE: [Duration; 2] = [Duration::from_secs(1), Duration::from_secs(5)];
+/// How long a file that is in use when it is copied is left alone before the swap is tried again: the reader that made it worth
+/// a move may have it open still. In all a minute, in which the copy takes space and other files wait.
+const PAUSES_WHILE_IN_USE: [Duration; 6] = [
+    Duration::from_secs(1),
+    Duration::from_secs(2),
+    Duration::from_secs(4),
+    Duration::from_secs(8),
+    Duration::from_secs(16),
+    Duration::from_secs(32),
+];
 
 /// What was done since the start.
 #[derive(Clone, Copy, Debug, Default)]
@@ -27,6 +39,8 @@ pub struct Figures {
     bytes: u64,
     /// Files that were written to, or open at the end.
     in_use: u64,
+    /// Files given up for want of space, or because `migrate_mbps` became 0.
+    given_up: u64,
     /// Files that could not be moved for any other reason.
     failed: u64,
 }
@@ -35,6 +49,7 @@ impl fmt::Display for Figures {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         writeln!(f, "{:<24} {} samples [files] {} bytes", "moved", self.files, self.bytes)?;
         writeln!(f, "{:<24} {} samples [files]", "in_use", self.in_use)?;
+        writeln!(f, "{:<24} {} samples [files]", "given_up", self.given_up)?;
         writeln!(f, "{:<24} {} samples [files]", "failed", self.failed)
     }
 }
@@ -107,34 +122,24 @@ impl Work {
     /// Waits for a file and moves it.
     async fn move_next(&self, mounted: &mut Option<Arc<FileSystem>>) {
         let inode = self.mdt.next_move().await;
-        let mut pauses = PAUSES_WHILE_IN_USE.into_iter();
-        let moved = loop {
-            let bytes_per_second = self.mdt.parameters().migration_bytes_per_second;
-            if bytes_per_second == 0 {
-                return;
-            }
-            let moved = self.try_move(inode, bytes_per_second, mounted).await;
-            match (&moved, pauses.next()) {
-                (Err(FsError::Busy), Some(pause)) => clock::sleep(&*self.seams.clock, pause).await,
-                _ => break moved,
-            }
-        };
+        let moved = self.try_move(inode, mounted).await;
+        // Or it was removed since.
+        self.mdt.move_ended(inode, matches!(moved, Ok(_) | Err(FsError::NotFound | FsError::Stale)));
         tracing::info!(target = self.mdt.name(), %inode, outcome = ?moved, "a file that lies badly was to be moved");
         self.count(&moved);
     }
 
-    async fn try_move(
-        &self,
-        inode: InodeNumber,
-        bytes_per_second: u64,
-        mounted: &mut Option<Arc<FileSystem>>,
-    ) -> FsResult<u64> {
+    async fn try_move(&self, inode: InodeNumber, mounted: &mut Option<Arc<FileSystem>>) -> FsResult<u64> {
+        if self.mdt.parameters().migration_bytes_per_second == 0 {
+            return Err(FsError::Interrupted);
+        }
         let client = match mounted {
             Some(client) => client,
             None => mounted.insert(FileSystem::mount(self.seams.clone(), (self.options)()).await?),
         };
-        let mut courtesy = Courtesy::new(bytes_per_second);
-        client.migrate(&Credentials::root(), inode, LayoutSpec::Automatic, false, Some(&mut courtesy)).await
+        let mut background =
+            Background { courtesy: Courtesy::default(), restraint: self, swap_pauses: &PAUSES_WHILE_IN_USE };
+        client.migrate(&Credentials::root(), inode, LayoutSpec::Automatic, false, Some(&mut background)).await
     }
 
     fn count(&self, moved: &FsResult<u64>) {
@@ -145,9 +150,18 @@ impl Work {
                 figures.bytes += bytes;
             }
             Err(FsError::Busy) => figures.in_use += 1,
+            Err(FsError::Interrupted) => figures.given_up += 1,
             // Removed since.
             Err(FsError::NotFound | FsError::Stale) => {}
             Err(_) => figures.failed += 1,
         }
+    }
+}
+
+impl Restraint for Work {
+    fn allowance(&self, rest: Rest) -> BoxFuture<'_, u64> {
+        let has_room = self.mdt.has_room_for_copy(rest.start, rest.size, &rest.osts);
+        let bytes_per_second = self.mdt.parameters().migration_bytes_per_second;
+        Box::pin(async move { if has_room { bytes_per_second } else { 0 } })
     }
 }
