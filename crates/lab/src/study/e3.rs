@@ -27,19 +27,21 @@ pub enum Aggregate {
     Medium,
     /// 100 GiB.
     Large,
+    /// 1 TiB.
+    Huge,
 }
 
 impl Aggregate {
     /// All of them.
-    pub const ALL: [Aggregate; 3] = [Aggregate::Small, Aggregate::Medium, Aggregate::Large];
+    pub const ALL: [Aggregate; 4] = [Aggregate::Small, Aggregate::Medium, Aggregate::Large, Aggregate::Huge];
 
     /// As it was published.
     pub fn name(self) -> &'static str {
-        ["1G", "10G", "100G"][self as usize]
+        ["1G", "10G", "100G", "1T"][self as usize]
     }
 
     fn bytes(self) -> u64 {
-        [1 << 30, 10 << 30, 100 << 30][self as usize]
+        [1 << 30, 10 << 30, 100 << 30, 1 << 40][self as usize]
     }
 }
 
@@ -122,23 +124,30 @@ pub fn cells(study: &Study) -> Vec<Cell> {
     all_cells(study.osts).filter(has).collect()
 }
 
-/// Numbers of processes around the two that matter: a quarter of the OSTs (4 stripes each use all) and all OSTs.
-fn processes(osts: u32) -> [u32; 4] {
-    [(osts / 8).max(1), (osts / 4).max(1), osts, 2 * osts]
+/// Numbers of processes around the two that matter, a quarter of the OSTs (4 stripes each use all) and all OSTs, and the largest
+/// jobs of the study: 512 and 4096 on 80 OSTs.
+fn processes(osts: u32) -> [u32; 6] {
+    [(osts / 8).max(1), (osts / 4).max(1), osts, 2 * osts, osts * 32 / 5, osts * 256 / 5]
 }
 
-/// All cells of these columns with all layouts.
+/// Bytes of each process.
+fn share(cell: Cell, scale: Scale) -> u64 {
+    cell.aggregate.bytes() / scale.bytes / u64::from(cell.processes)
+}
+
+/// All cells of these columns with all layouts. A process writes a call at least; where it has less at this scale, the largest jobs
+/// are left out, for they would be the same in every column.
 pub fn matrix(scale: Scale, aggregates: &[Aggregate]) -> Study {
     let osts = (OSTS / scale.osts).max(4);
     let mut jobs = Vec::new();
-    for cell in all_cells(osts).filter(|cell| aggregates.contains(&cell.aggregate)) {
-        let share = cell.aggregate.bytes() / scale.bytes / u64::from(cell.processes);
+    let is_told_apart = |cell: &Cell| cell.processes <= 2 * osts || share(*cell, scale) >= MIB;
+    for cell in all_cells(osts).filter(|cell| aggregates.contains(&cell.aggregate)).filter(is_told_apart) {
         jobs.extend(CHOICES.into_iter().map(|choice| Job {
             name: cell.job(choice),
             striping: choice.striping(osts),
             pattern: cell.pattern,
             tasks: cell.processes,
-            task_bytes: share.max(1).next_multiple_of(MIB),
+            task_bytes: share(cell, scale).max(1).next_multiple_of(MIB),
             transfer_bytes: MIB,
         }));
     }
@@ -146,7 +155,7 @@ pub fn matrix(scale: Scale, aggregates: &[Aggregate]) -> Study {
 }
 
 fn matrix_shape(study: &Study, rates: &Rates) -> Vec<Finding> {
-    let [.., matching, _] = processes(study.osts);
+    let [_, _, matching, ..] = processes(study.osts);
     let cells = cells(study);
     let mut findings = Vec::new();
     for cell in &cells {
@@ -191,7 +200,9 @@ mod tests {
                 assert_eq!(job.striping.spec().validate(0), Ok(()), "{}", job.name);
             }
         }
-        assert_eq!(processes(80), [10, 20, 80, 160]);
+        assert_eq!(processes(80), [10, 20, 80, 160, 512, 4096]);
+        let of_huge = |bytes| cells(&matrix(Scale { bytes, ..Scale::FULL }, &[Aggregate::Huge])).len();
+        assert_eq!((of_huge(64), of_huge(512), of_huge(4096)), (12, 10, 8), "processes that have a MiB");
         let first = cells(&matrix(Scale::FULL, &[Aggregate::Medium]))[0];
         assert_eq!((first.name().as_str(), first.job(Choice::One).as_str()), ("files x10", "files x10 10G 1"));
         assert_eq!(CHOICES.map(Choice::name), LAYOUTS);
