@@ -20,7 +20,7 @@ use crate::{
 /// By how much a layout must be faster to be worth a move, or a word of `stria explain`, in percent of the present time.
 pub const WORTH_PERCENT: u64 = 10;
 /// And in microseconds: the model knows nothing of less.
-const WORTH_US: u64 = 10_000;
+pub const WORTH_US: u64 = 10_000;
 
 /// What reading a file costs, and what it would cost.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

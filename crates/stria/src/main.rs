@@ -12,6 +12,7 @@ mod inspect;
 mod lab_command;
 mod lfs;
 mod node;
+mod progress;
 mod system_log;
 
 use std::{ffi::OsString, io::IsTerminal, path::Path, process::ExitCode};

@@ -146,7 +146,7 @@ fn netflow_shape(study: &Study, rates: &Rates) -> Vec<Finding> {
         holds: lowest >= highest * CLOSE,
         figures: format!("lowest {lowest:.2} MiB/s, highest {highest:.2} MiB/s"),
     });
-    findings.push(rates.not_worse("phase 2: smaller counts are favoured", "model", &sync(1), &sync(3)));
+    findings.push(rates.beats("phase 2: smaller counts are favoured", "model", &[&sync(1)], &[&sync(3)]));
     let best = |names: &mut dyn Iterator<Item = String>| {
         let rated = names.map(|job| (rates.get(&job, "total"), job)).filter(|(rate, _)| rate.is_finite());
         rated.max_by(|one, other| one.0.total_cmp(&other.0)).map_or_else(String::new, |(_, job)| job)

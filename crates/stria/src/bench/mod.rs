@@ -33,6 +33,8 @@ use leftovers::Place;
 use systems::{System, SystemKind};
 use target::Target;
 
+use crate::progress;
+
 /// Benchmarks.
 #[derive(Clone, Debug, Subcommand)]
 pub enum BenchCommand {
@@ -323,7 +325,8 @@ impl Session {
         for workers in counts {
             for repetition in 0..self.common.repeat {
                 for kind in &kinds {
-                    eprint!("\r\x1b[K{} x{workers}, round {} of {}", kind.name(), repetition + 1, self.common.repeat);
+                    let (round, of) = (repetition + 1, self.common.repeat);
+                    progress::show(format_args!("{} x{workers}, round {round} of {of}", kind.name()));
                     let fdatasync_per_second = fdatasync_rate(self.place.path())?;
                     let place = self.place.path().join(kind.name());
                     let system = System::start(*kind, place, self.common.osts)?;
@@ -333,7 +336,7 @@ impl Session {
                 }
             }
         }
-        eprint!("\r\x1b[K");
+        progress::done();
         Ok(())
     }
 
@@ -383,7 +386,9 @@ pub fn drop_caches() {
     rustix::fs::sync();
     if let Err(error) = std::fs::write("/proc/sys/vm/drop_caches", "1") {
         TOLD.call_once(|| {
-            eprintln!("\r\x1b[Kreads may be of cached data: the kernel's page cache cannot be emptied: {error}")
+            progress::tell(format_args!(
+                "reads may be of cached data: the kernel's page cache cannot be emptied: {error}"
+            ));
         });
     }
 }

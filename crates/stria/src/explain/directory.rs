@@ -3,10 +3,10 @@
 use std::fmt::Write as _;
 
 use layout::{
-    BackingSpec, LayoutSpec,
+    BackingSpec, LayoutSpec, StripeCount, StripeSpec,
     automatic::{BYTES_ON_MDT, LARGE_REQUEST_BYTES, OneWriter, WATERMARKS},
 };
-use serde_json::json;
+use serde_json::{Value, json};
 
 use super::{Explanation, Speeds, bytes, counted, megabytes, position, stripes_asked};
 
@@ -16,7 +16,7 @@ pub fn explain(name: &str, own: bool, effective: &LayoutSpec, osts: u32, speeds:
     let whose =
         if own { "set on this directory" } else { "nothing is set here: the root's or the file system's default" };
     let mut text = format!("{name}: new files get ");
-    let mut sizes = Vec::new();
+    let (mut sizes, mut components) = (Vec::new(), Vec::new());
     match effective {
         LayoutSpec::Automatic => {
             let _ = writeln!(text, "automatic layouts ({whose})");
@@ -64,10 +64,11 @@ pub fn explain(name: &str, own: bool, effective: &LayoutSpec, osts: u32, speeds:
         }
         LayoutSpec::Plain(stripes) => {
             let _ = writeln!(text, "{} from beginning to end ({whose})", stripes_asked(stripes));
+            components.push(component_json(layout::END_OF_FILE, Some(stripes), &stripes_asked(stripes)));
         }
-        LayoutSpec::Composite(components) => {
-            let _ = writeln!(text, "{} ({whose})", counted(components.len() as u64, "component"));
-            for component in components {
+        LayoutSpec::Composite(asked) => {
+            let _ = writeln!(text, "{} ({whose})", counted(asked.len() as u64, "component"));
+            for component in asked {
                 let backing = match &component.backing {
                     BackingSpec::Striped(stripes) => stripes_asked(stripes),
                     BackingSpec::Extended(stripes, step) => {
@@ -77,6 +78,7 @@ pub fn explain(name: &str, own: bool, effective: &LayoutSpec, osts: u32, speeds:
                     BackingSpec::Automatic => "decided as the file grows".to_owned(),
                 };
                 let _ = writeln!(text, "  up to {}: {backing}", position(component.end));
+                components.push(component_json(component.end, component.stripes(), &backing));
             }
         }
     }
@@ -85,14 +87,31 @@ pub fn explain(name: &str, own: bool, effective: &LayoutSpec, osts: u32, speeds:
         LayoutSpec::Plain(_) => "plain",
         LayoutSpec::Composite(_) => "composite",
     };
-    let json = json!({ "path": name, "kind": kind, "set_here": own, "watermarks": sizes, "osts": osts });
+    let json = json!({ "path": name, "kind": kind, "set_here": own, "watermarks": sizes, "components": components, "osts": osts });
     Explanation { text, json }
+}
+
+/// A component of a default, for programs; stripe counts as Lustre's tools have them (-1: on all OSTs, -n: n on each).
+fn component_json(end: u64, stripes: Option<&StripeSpec>, asked: &str) -> Value {
+    let count = |stripes: &StripeSpec| match stripes.stripe_count {
+        StripeCount::Default if stripes.osts.is_empty() => None,
+        StripeCount::Default => Some(stripes.osts.len() as i64),
+        StripeCount::Exactly(count) | StripeCount::Overstriped(count) => Some(i64::from(count)),
+        StripeCount::All => Some(-1),
+        StripeCount::PerOst(count) => Some(-i64::from(count)),
+    };
+    json!({
+        "end": (end != layout::END_OF_FILE).then_some(end),
+        "asked": asked,
+        "stripe_count": stripes.and_then(count),
+        "stripe_bytes": stripes.and_then(|stripes| stripes.stripe_bytes),
+        "osts": stripes.map(|stripes| stripes.osts.iter().map(|ost| ost.0).collect::<Vec<_>>()),
+        "pool": stripes.and_then(StripeSpec::restricted_to),
+    })
 }
 
 #[cfg(test)]
 mod tests {
-    use layout::{StripeCount, StripeSpec};
-
     use super::*;
 
     const SPEEDS: Speeds = Speeds { ost_speed: 350, client_speed: 3000 };
@@ -122,7 +141,7 @@ d: new files get automatic layouts (nothing is set here: the root's or the file 
         let explained = explain("d", true, &LayoutSpec::Plain(stripes), 8, SPEEDS);
         assert_eq!(
             explained.text,
-            "d: new files get a stripe on every OST of 1 MiB from beginning to end (set on this directory)\n"
+            "d: new files get a stripe of 1 MiB on every OST from beginning to end (set on this directory)\n"
         );
     }
 }

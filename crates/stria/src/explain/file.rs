@@ -6,30 +6,64 @@ use layout::{
     Backing, Component, Form, Layout, Location, Reason, StripeSpec,
     automatic::{self, WATERMARKS},
     cost::{self, Hardware, Part},
-    migration::{Comparison, WORTH_PERCENT},
+    migration::{Comparison, WORTH_PERCENT, WORTH_US},
 };
 use serde_json::{Value, json};
 
 use super::{Explanation, Speeds, bytes, counted, duration, megabytes, range, stripes_asked};
 
-/// Explains the layout of a file of `size` bytes in a file system of so many OSTs.
-pub fn explain(name: &str, layout: &Layout, size: u64, osts: u32, speeds: Speeds) -> Explanation {
+/// How much of a file there is.
+#[derive(Clone, Copy, Debug)]
+pub struct Extents {
+    /// Its length.
+    pub size: u64,
+    /// Bytes that take room; the rest are holes.
+    pub data: u64,
+}
+
+impl Extents {
+    /// Whether its length says little about what is in it.
+    fn is_sparse(self) -> bool {
+        self.data < self.size / 2
+    }
+
+    /// Bytes that are moved by who moves all of it.
+    fn moved(self) -> u64 {
+        if self.is_sparse() { self.data } else { self.size }
+    }
+}
+
+/// Microseconds in which one client moves the data of these parts: of a sparse file as if they lay evenly in them.
+fn own_us(parts: &[Part], extents: Extents) -> u64 {
+    let on_osts = || parts.iter().filter(|part| part.osts > 0);
+    let (us, bytes) = (on_osts().map(|part| part.one_client_us).sum(), on_osts().map(|part| part.extent.bytes()).sum());
+    if !extents.is_sparse() || extents.data >= bytes {
+        return us;
+    }
+    let part = u128::from(us) * u128::from(extents.data) / u128::from(bytes);
+    u64::try_from(part).unwrap_or(u64::MAX)
+}
+
+/// Explains the layout of a file in a file system of so many OSTs.
+pub fn explain(name: &str, layout: &Layout, extents: Extents, osts: u32, speeds: Speeds) -> Explanation {
+    let size = extents.size;
     let hardware = speeds.hardware(osts);
     let parts = cost::parts(&hardware, layout, size);
     let mut text = String::new();
     let kind = kind(layout);
     let objects = counted(layout.object_count() as u64, "object");
-    let _ = writeln!(text, "{name}: {} in {objects}; {kind}", bytes(size));
+    let data = if extents.is_sparse() { format!(" ({} of data)", bytes(extents.data)) } else { String::new() };
+    let _ = writeln!(text, "{name}: {}{data} in {objects}; {kind}", bytes(size));
     let mut components = Vec::new();
     for component in layout.components.iter().filter(|component| !component.extent.is_empty()) {
         let part = parts.iter().find(|part| part.extent.start == component.extent.start);
         let why = why(layout, component);
-        text.push_str(&component_text(layout, component, part, &hardware, &why));
+        text.push_str(&component_text(layout, component, part, &hardware, &why, extents));
         components.push(component_json(layout, component, part, &hardware, &why));
     }
-    let own_us: u64 = parts.iter().map(|part| part.one_client_us).sum();
-    let whole = cost::speed(size, own_us);
-    let better = better(&hardware, size, own_us, osts);
+    let own_us = own_us(&parts, extents);
+    let whole = cost::speed(extents.moved(), own_us);
+    let better = better(&hardware, extents, own_us, osts);
     if size > 0 {
         let _ = writeln!(
             text,
@@ -47,6 +81,7 @@ pub fn explain(name: &str, layout: &Layout, size: u64, osts: u32, speeds: Speeds
     let json = json!({
         "path": name,
         "size": size,
+        "data_bytes": extents.data,
         "kind": kind,
         "objects": layout.object_count(),
         "generation": layout.generation.0,
@@ -75,6 +110,7 @@ fn component_text(
     part: Option<&Part>,
     hardware: &Hardware,
     why: &str,
+    extents: Extents,
 ) -> String {
     let extent = component.extent;
     let mut text = format!("  {}: {}\n", range(extent), held_by(layout, component));
@@ -82,7 +118,8 @@ fn component_text(
     if let Some(part) = part.filter(|part| part.osts > 0) {
         let _ = writeln!(
             text,
-            "               holds {}; serves one client {}, all together {}",
+            "               {} {}; serves one client {}, all together {}",
+            if extents.is_sparse() { "spans" } else { "holds" },
             bytes(part.extent.bytes()),
             megabytes(part.one_client_speed()),
             megabytes(part.all_clients_speed(hardware)),
@@ -111,7 +148,7 @@ fn component_json(
         "reason": component.reason.map(Reason::name),
         "bytes": part.map(|part| part.extent.bytes()),
         "one_client_bytes_per_second": part.filter(|part| part.osts > 0).map(Part::one_client_speed),
-        "all_clients_bytes_per_second": part.map(|part| part.all_clients_speed(hardware)),
+        "all_clients_bytes_per_second": part.filter(|part| part.osts > 0).map(|part| part.all_clients_speed(hardware)),
     })
 }
 
@@ -166,10 +203,25 @@ fn why(layout: &Layout, component: &Component) -> String {
         Backing::Mdt { .. } => "a small file costs one request to the metadata server and none to an OST".to_owned(),
         Backing::Striped { .. } if !automatic::is_automatic(layout) => "asked for, or the default here".to_owned(),
         Backing::Striped { plain, .. } => match component.reason {
-            Some(reason) => why_automatic(reason, extent.start, plain.stripe_count()),
+            Some(reason) => {
+                let why = why_automatic(reason, extent.start, plain.stripe_count());
+                why + &why_it_went_on(component, plain.stripe_count())
+            }
             None => "asked for, or decided before reasons were kept".to_owned(),
         },
     }
+}
+
+/// What is to be said of a component that went on behind a watermark where more stripes were due: it keeps the reason it began with.
+fn why_it_went_on(component: &Component, stripes: u32) -> String {
+    let passed = |watermark: &&automatic::Watermark| watermark.end >= component.extent.end;
+    let first = WATERMARKS.iter().find(|watermark| component.extent.start < watermark.end);
+    let (Some(first), Some(last)) = (first, WATERMARKS.iter().find(passed)) else { return String::new() };
+    if first.end >= last.end || last.stripe_count <= stripes {
+        return String::new();
+    }
+    let beyond = bytes(first.end);
+    format!("; beyond {beyond} more were due, but files written at a time share the OSTs that have room")
 }
 
 /// Why the policy gave so many stripes from `start` on.
@@ -198,9 +250,9 @@ struct Better {
     us: u64,
 }
 
-fn better(hardware: &Hardware, size: u64, own_us: u64, osts: u32) -> Option<Better> {
+fn better(hardware: &Hardware, extents: Extents, own_us: u64, osts: u32) -> Option<Better> {
     let counts = (0..32).map(|shift| 1 << shift).take_while(|count| *count < osts).chain((osts > 0).then_some(osts));
-    let with = |stripes| Better { stripes, us: cost::one_client_us(hardware, size, stripes, stripes) };
+    let with = |stripes| Better { stripes, us: cost::one_client_us(hardware, extents.moved(), stripes, stripes) };
     let all: Vec<Better> = counts.map(with).collect();
     let shortest = all.iter().map(|better| better.us).min()?;
     let best = all.into_iter().find(|better| better.us <= shortest + shortest / 20)?;
@@ -209,7 +261,10 @@ fn better(hardware: &Hardware, size: u64, own_us: u64, osts: u32) -> Option<Bett
 
 fn better_text(better: Option<&Better>, own_us: u64) -> String {
     match better {
-        None => format!("no plain layout would be {WORTH_PERCENT}% faster for one client"),
+        None => format!(
+            "no plain layout would save one client more than {WORTH_PERCENT}% of the time, and {} at least",
+            duration(WORTH_US)
+        ),
         Some(better) => format!(
             "for one client that moves the whole file: {} from the beginning, {} instead of {}",
             counted(u64::from(better.stripes), "stripe"),
@@ -228,6 +283,10 @@ mod tests {
 
     const SPEEDS: Speeds = Speeds { ost_speed: 350, client_speed: 3000 };
 
+    fn whole(size: u64) -> Extents {
+        Extents { size, data: size }
+    }
+
     fn automatic_file() -> Layout {
         let mut layout = Layout::composite(&[ComponentSpec { end: END_OF_FILE, backing: BackingSpec::Automatic }]);
         for (start, end, osts) in [(0, 64 << 20, 0..1), (64 << 20, 1 << 30, 1..5)] {
@@ -242,7 +301,7 @@ mod tests {
 
     #[test]
     fn an_automatic_file_is_explained_component_by_component() {
-        let explained = explain("f", &automatic_file(), 200 << 20, 8, SPEEDS);
+        let explained = explain("f", &automatic_file(), whole(200 << 20), 8, SPEEDS);
         let expected = "\
 f: 200 MiB in 5 objects; automatic: the layout grows with the file
   0 B .. 64 MiB: 1 stripe of 1 MiB on OST 0
@@ -269,7 +328,7 @@ f: 200 MiB in 5 objects; automatic: the layout grows with the file
     #[test]
     fn what_was_decided_is_justified_by_what_decided_it() {
         let mut layout = automatic_file();
-        let json = |layout: &Layout| explain("f", layout, 200 << 20, 8, SPEEDS).json["components"][1].clone();
+        let json = |layout: &Layout| explain("f", layout, whole(200 << 20), 8, SPEEDS).json["components"][1].clone();
         assert_eq!(json(&layout)["reason"], "position");
         layout.components[1].reason = Some(Reason::Writers);
         assert_eq!(json(&layout)["reason"], "writers");
@@ -281,5 +340,35 @@ f: 200 MiB in 5 objects; automatic: the layout grows with the file
             Reason::ALL.iter().map(|reason| why_automatic(*reason, 16 << 30, 64)).collect();
         assert_eq!(all.len(), Reason::ALL.len(), "each says something of its own");
         assert_eq!(why_automatic(Reason::Position, 16 << 30, 64), "beyond 16 GiB a file is worth 64 OSTs");
+    }
+    #[test]
+    fn holes_are_not_taken_for_data() {
+        let extents = Extents { size: 16 << 40, data: 1 << 20 };
+        let explained = explain("f", &automatic_file(), extents, 8, SPEEDS);
+        assert!(explained.text.starts_with("f: 16 TiB (1 MiB of data) in 5 objects"), "{}", explained.text);
+        assert!(explained.text.contains("spans 64 MiB;") && !explained.text.contains("holds"), "{}", explained.text);
+        assert!(explained.json["one_client_bytes_per_second"].as_u64().unwrap() < 3_000_000_000, "{}", explained.json);
+        assert_eq!(explained.json["data_bytes"], 1 << 20);
+    }
+
+    #[test]
+    fn a_component_that_went_on_behind_a_watermark_says_why_it_is_narrow() {
+        let mut layout = Layout::composite(&[ComponentSpec { end: END_OF_FILE, backing: BackingSpec::Automatic }]);
+        let extent = Extent { start: 0, end: 1 << 30 };
+        let cut = layout.cut(0, extent, StripeSpec::default(), Reason::Position).unwrap();
+        let plain = PlainLayout { stripe_bytes: 1 << 20, osts: vec![OstIndex(0)] };
+        layout.instantiate(cut, plain, StripeSpec::default()).unwrap();
+        let why = &explain("f", &layout, whole(130 << 20), 8, SPEEDS).json["components"][0]["why"];
+        assert!(
+            why.as_str()
+                .unwrap()
+                .ends_with("; beyond 64 MiB more were due, but files written at a time share the OSTs that have room"),
+            "{why}"
+        );
+    }
+
+    #[test]
+    fn no_ost_is_better_than_none() {
+        assert!(explain("f", &automatic_file(), whole(200 << 20), 0, SPEEDS).json["better"].is_null());
     }
 }

@@ -5,7 +5,11 @@ mod advise;
 mod directory;
 mod file;
 
-use std::{io::Write, path::PathBuf};
+use std::{
+    io::Write,
+    os::unix::fs::MetadataExt,
+    path::{Path, PathBuf},
+};
 
 use anyhow::{Context, bail};
 use clap::Args;
@@ -80,31 +84,44 @@ struct Explanation {
 /// Runs `stria explain`.
 pub fn run(arguments: &ExplainArgs) -> anyhow::Result<()> {
     let mut output = std::io::stdout().lock();
+    let mut failures = 0;
     for path in &arguments.paths {
-        let failed = |error: Errno| anyhow::anyhow!("{}: {}", path.display(), strerror(error.0));
-        let (opened, subject) = channel::subject(path).map_err(failed)?;
-        let reply = channel::call(&opened, &ControlRequest::GetLayout(subject)).map_err(failed)?;
-        let targets = channel::targets(&opened).map_err(failed)?;
-        let osts = targets.iter().filter(|target| target.active && matches!(target.role, TargetRole::Ost(_))).count();
-        let (osts, speeds) = (osts as u32, arguments.speeds);
-        let name = path.to_string_lossy();
-        let explained = match reply {
-            ControlReply::Layout { layout: Some(layout), .. } => {
-                let size = std::fs::symlink_metadata(path).with_context(|| name.to_string())?.len();
-                file::explain(&name, &layout, size, osts, speeds)
+        match explain(path, arguments.speeds) {
+            Ok(explained) if arguments.json => writeln!(output, "{}", explained.json)?,
+            Ok(explained) => write!(output, "{}", explained.text)?,
+            Err(error) => {
+                eprintln!("stria explain: {error:#}");
+                failures += 1;
             }
-            ControlReply::Layout { directory: true, own_default, effective_default: Some(effective), .. } => {
-                directory::explain(&name, own_default.is_some(), &effective, osts, speeds)
-            }
-            _ => bail!("{name}: neither a regular file nor a directory: it has no layout"),
-        };
-        if arguments.json {
-            writeln!(output, "{}", explained.json)?;
-        } else {
-            write!(output, "{}", explained.text)?;
         }
     }
+    if failures > 0 {
+        std::process::exit(1);
+    }
     Ok(())
+}
+
+/// Explains what is at `path`; a symbolic link stands for what it leads to.
+fn explain(path: &Path, speeds: Speeds) -> anyhow::Result<Explanation> {
+    let name = path.to_string_lossy();
+    let path = &std::fs::canonicalize(path).with_context(|| name.to_string())?;
+    let failed = |error: Errno| anyhow::anyhow!("{name}: {}", strerror(error.0));
+    let (opened, subject) = channel::subject(path).map_err(failed)?;
+    let reply = channel::call(&opened, &ControlRequest::GetLayout(subject)).map_err(failed)?;
+    let targets = channel::targets(&opened).map_err(failed)?;
+    let osts = targets.iter().filter(|target| target.active && matches!(target.role, TargetRole::Ost(_))).count();
+    let osts = osts as u32;
+    match reply {
+        ControlReply::Layout { layout: Some(layout), .. } => {
+            let attributes = std::fs::symlink_metadata(path).with_context(|| name.to_string())?;
+            let extents = file::Extents { size: attributes.len(), data: attributes.blocks().saturating_mul(512) };
+            Ok(file::explain(&name, &layout, extents, osts, speeds))
+        }
+        ControlReply::Layout { directory: true, own_default, effective_default: Some(effective), .. } => {
+            Ok(directory::explain(&name, own_default.is_some(), &effective, osts, speeds))
+        }
+        _ => bail!("{name}: neither a regular file nor a directory: it has no layout"),
+    }
 }
 
 /// A number of bytes, shortest.
@@ -128,24 +145,31 @@ fn range(extent: Extent) -> String {
     if start != end {
         return format!("{start} .. {end}");
     }
-    format!("{} .. {} KiB", extent.start as f64 / 1024.0, extent.end as f64 / 1024.0)
+    let units = [(40, "TiB"), (30, "GiB"), (20, "MiB"), (10, "KiB"), (0, "B")];
+    let divides = |shift: &u32| extent.start.is_multiple_of(1 << shift) && extent.end.is_multiple_of(1 << shift);
+    let (shift, unit) = units.into_iter().find(|(shift, _)| divides(shift)).unwrap_or((0, "B"));
+    format!("{} .. {} {unit}", extent.start >> shift, extent.end >> shift)
 }
 
 /// Stripes that somebody asked for, in words.
 fn stripes_asked(stripes: &StripeSpec) -> String {
-    let count = match stripes.stripe_count {
-        StripeCount::Default if stripes.osts.is_empty() => "the default number of stripes".to_owned(),
-        StripeCount::Default => counted(stripes.osts.len() as u64, "stripe"),
-        StripeCount::Exactly(count) => counted(u64::from(count), "stripe"),
-        StripeCount::All => "a stripe on every OST".to_owned(),
-        StripeCount::Overstriped(count) => {
-            format!("{}, several on one OST if need be", counted(u64::from(count), "stripe"))
+    let listed: Vec<String> = stripes.osts.iter().map(|ost| ost.0.to_string()).collect();
+    let (count, place) = match stripes.stripe_count {
+        _ if !listed.is_empty() => {
+            let target = if listed.len() == 1 { "OST" } else { "OSTs" };
+            (counted(listed.len() as u64, "stripe"), format!(" on {target} {}", listed.join(", ")))
         }
-        StripeCount::PerOst(count) => format!("{} on every OST", counted(u64::from(count), "stripe")),
+        StripeCount::Default => ("the default number of stripes".to_owned(), String::new()),
+        StripeCount::Exactly(count) => (counted(u64::from(count), "stripe"), String::new()),
+        StripeCount::All => ("a stripe".to_owned(), " on every OST".to_owned()),
+        StripeCount::Overstriped(count) => {
+            (counted(u64::from(count), "stripe"), ", several on one OST if need be".to_owned())
+        }
+        StripeCount::PerOst(count) => (counted(u64::from(count), "stripe"), " on every OST".to_owned()),
     };
     let size = stripes.stripe_bytes.map(|size| format!(" of {}", bytes(size))).unwrap_or_default();
     let pool = stripes.restricted_to().map(|pool| format!(" in pool '{pool}'")).unwrap_or_default();
-    format!("{count}{size}{pool}")
+    format!("{count}{size}{place}{pool}")
 }
 
 fn megabytes(bytes_per_second: u64) -> String {
@@ -175,6 +199,7 @@ mod tests {
         assert_eq!([counted(1, "object"), counted(2, "object")], ["1 object", "2 objects"]);
         assert_eq!(position(u64::MAX), "the end");
         assert_eq!(range(Extent { start: 64 << 20, end: 1 << 30 }), "64 MiB .. 1 GiB");
-        assert_eq!(range(Extent { start: 1 << 30, end: (1 << 30) + (1 << 20) }), "1048576 .. 1049600 KiB");
+        assert_eq!(range(Extent { start: 1 << 30, end: (1 << 30) + (1 << 20) }), "1024 .. 1025 MiB");
+        assert_eq!(range(Extent { start: (64 << 40) - (4 << 20), end: 64 << 40 }), "67108860 .. 67108864 MiB");
     }
 }

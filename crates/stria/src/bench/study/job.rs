@@ -31,13 +31,15 @@ use crate::{
 /// Where the files of a job are.
 #[derive(Clone, Debug)]
 pub enum Files {
-    /// In one directory, with layouts.
+    /// In one directory, of this job, with layouts.
     Real {
         /// The directory.
         directory: PathBuf,
     },
-    /// In parts, in directories; where each part ends.
+    /// In parts, in directories that somebody has; where each part ends.
     Parts(Vec<(PathBuf, u64)>),
+    /// In parts, in directories of this job, which go with it.
+    OwnParts(Vec<(PathBuf, u64)>),
 }
 
 /// An error of the control channel as one of a system call.
@@ -65,7 +67,7 @@ impl Files {
         });
         match created {
             Ok(()) => Ok(files),
-            Err(error) => files.remove(root, job).and(Err(error)),
+            Err(error) => files.remove(job).and(Err(error)),
         }
     }
 
@@ -74,20 +76,35 @@ impl Files {
         let Striping::Segments(segments) = striping else {
             return Err(io::Error::new(io::ErrorKind::InvalidInput, "an emulation needs segments"));
         };
-        let directory = |(index, segment): (usize, &Segment)| {
+        let mut made = Vec::new();
+        let mut make = |(index, segment): (usize, &Segment)| {
             let directory = root.join(format!("segment.{index}"));
             std::fs::create_dir(&directory)?;
+            made.push((directory.clone(), segment.end));
             let default = LayoutSpec::Plain(segment.stripes());
-            channel::call(&directory, &ControlRequest::SetDefaultLayout(Some(default))).map_err(io_error)?;
-            Ok((directory, segment.end))
+            channel::call(&directory, &ControlRequest::SetDefaultLayout(Some(default))).map(drop).map_err(io_error)
         };
-        Ok(Files::Parts(segments.iter().enumerate().map(directory).collect::<io::Result<_>>()?))
+        match segments.iter().enumerate().try_for_each(&mut make) {
+            Ok(()) => Ok(Files::OwnParts(made)),
+            Err(error) => {
+                made.iter().try_for_each(|(directory, _)| std::fs::remove_dir(directory))?;
+                let advice = "cannot give directories layouts here (directories of one's own, as DIR:SIZE, need none)";
+                Err(io::Error::new(error.kind(), format!("{advice}: {error}")))
+            }
+        }
     }
 
     /// For segments as a user gave them; `emulate` turns layouts into directories.
     pub fn for_segments(root: &Path, job: &Job, segments: &Segments, emulate: bool) -> io::Result<Self> {
         match segments {
-            Segments::Directories(directories) => Ok(Files::Parts(directories.clone())),
+            Segments::Directories(directories) => {
+                for (directory, _) in directories {
+                    let name =
+                        |error: io::Error| io::Error::new(error.kind(), format!("{}: {error}", directory.display()));
+                    std::fs::read_dir(directory).map_err(name)?;
+                }
+                Ok(Files::Parts(directories.clone()))
+            }
             Segments::Layouts(_) if emulate => Self::emulate(root, &job.striping),
             Segments::Layouts(_) => Self::create(root, job),
         }
@@ -99,7 +116,7 @@ impl Files {
         let open = |directory: &Path| PosixTarget::new(directory, false).create(&name(file));
         match self {
             Files::Real { directory } => open(directory),
-            Files::Parts(parts) => {
+            Files::Parts(parts) | Files::OwnParts(parts) => {
                 let part = |(directory, end): &(PathBuf, u64)| Ok(Part { end: *end, file: open(directory)? });
                 Ok(Box::new(Interposed::new(parts.iter().map(part).collect::<io::Result<_>>()?)))
             }
@@ -115,7 +132,7 @@ impl Files {
         };
         match self {
             Files::Real { directory } => set(directory, job.bytes()),
-            Files::Parts(parts) => {
+            Files::Parts(parts) | Files::OwnParts(parts) => {
                 let mut start = 0;
                 for (directory, end) in parts {
                     set(directory, job.bytes().min(*end).saturating_sub(start))?;
@@ -126,11 +143,13 @@ impl Files {
         }
     }
 
-    /// Removes the files of `job`, and the directories an emulation made below `root`.
-    pub fn remove(self, root: &Path, job: &Job) -> io::Result<()> {
-        let directories = match self {
-            Files::Real { directory } => vec![directory],
-            Files::Parts(parts) => parts.into_iter().map(|(directory, _)| directory).collect(),
+    /// Removes the files of `job`, and the directories that were made for it.
+    pub fn remove(self, job: &Job) -> io::Result<()> {
+        let of_parts = |parts: Vec<(PathBuf, u64)>| parts.into_iter().map(|(directory, _)| directory).collect();
+        let (directories, own): (Vec<PathBuf>, bool) = match self {
+            Files::Real { directory } => (vec![directory], true),
+            Files::Parts(parts) => (of_parts(parts), false),
+            Files::OwnParts(parts) => (of_parts(parts), true),
         };
         for directory in directories {
             for file in 0..job.files() {
@@ -139,7 +158,7 @@ impl Files {
                     _ => {}
                 }
             }
-            if directory != root && directory.parent() == Some(root) {
+            if own {
                 std::fs::remove_dir(directory)?;
             }
         }
@@ -149,14 +168,13 @@ impl Files {
 
 /// Makes the files, does `work` on them, and removes them, whatever came of it.
 pub fn measure<T>(
-    root: &Path,
     job: &Job,
     make: impl FnOnce() -> io::Result<Files>,
     work: impl FnOnce(&Files) -> io::Result<T>,
 ) -> io::Result<T> {
     let files = make()?;
     let outcomes = work(&files);
-    let removed = files.remove(root, job);
+    let removed = files.remove(job);
     outcomes.and_then(|outcomes| removed.map(|()| outcomes))
 }
 
@@ -244,8 +262,9 @@ mod tests {
             [("write", 210_000), ("read", 210_000)]
         );
         assert_eq!(std::fs::metadata(place.path().join("b").join(name(0))).unwrap().len(), 110_000);
-        files.remove(place.path(), &job).unwrap();
-        assert!(std::fs::read_dir(place.path()).unwrap().next().is_none(), "everything is removed");
+        files.remove(&job).unwrap();
+        let left = |name: &str| std::fs::read_dir(place.path().join(name)).unwrap().count();
+        assert_eq!((left("a"), left("b")), (0, 0), "the files go, the user's directories stay");
     }
 
     #[test]
@@ -253,6 +272,7 @@ mod tests {
         let place = tempfile::tempdir().unwrap();
         let striping = Striping::plain(StripeCount::Exactly(2), 1 << 20);
         let error = Files::emulate(place.path(), &striping).unwrap_err();
-        assert_eq!(error.raw_os_error(), Some(libc::ENOTTY));
+        assert!(error.to_string().starts_with("cannot give directories layouts"), "{error}");
+        assert_eq!(std::fs::read_dir(place.path()).unwrap().count(), 0, "nothing is left behind");
     }
 }

@@ -30,6 +30,7 @@ use self::{
     segments::{Described, Segments},
 };
 use super::{leftovers, report::STYLE, systems::System};
+use crate::progress;
 
 /// Where a study runs.
 #[derive(Clone, Debug, Args)]
@@ -204,7 +205,7 @@ pub fn run_segments(session: &Session, lists: &[String], sizes: &Sizes, osts: u1
     let (place, _system) = start(session, osts)?;
     let outcomes = interleave(session, None, &configurations, |(job, segments)| {
         let make = || Files::for_segments(&place, job, segments, session.emulate);
-        job::measure(&place, job, make, |files| job::run(job, files))
+        job::measure(job, make, |files| job::run(job, files))
     })?;
     let layout = |job: &Job| {
         let found = configurations.iter().find(|(known, _)| known.name == job.name);
@@ -240,7 +241,7 @@ fn run_workload(
             true => Files::emulate(place, &job.striping),
             false => Files::create(place, job),
         };
-        job::measure(place, job, make, |files| work(job, files))
+        job::measure(job, make, |files| work(job, files))
     })
 }
 
@@ -319,12 +320,13 @@ fn interleave<C>(
     for repetition in 0..session.repeat {
         for (number, configuration) in configurations.iter().enumerate() {
             let (round, count) = (repetition + 1, configurations.len());
-            eprint!("\r\x1b[Kround {round} of {}, configuration {} of {count}", session.repeat, number + 1);
+            let (of, number) = (session.repeat, number + 1);
+            progress::show(format_args!("round {round} of {of}, configuration {number} of {count}"));
             let outcomes = match run(configuration) {
                 Ok(outcomes) => outcomes,
                 // What is not measured is shown as such, and no sentence about it holds.
                 Err(error) => {
-                    eprintln!("\r\x1b[Kconfiguration {} failed: {error}", number + 1);
+                    progress::tell(format_args!("configuration {number} failed: {error}"));
                     continue;
                 }
             };
@@ -338,7 +340,7 @@ fn interleave<C>(
             all.extend(outcomes);
         }
     }
-    eprint!("\r\x1b[K");
+    progress::done();
     ensure!(!all.is_empty(), "no configuration could be measured");
     Ok(all)
 }
