@@ -114,7 +114,11 @@ impl Targets {
             let used = total.saturating_sub(available) * 100;
             used.checked_div(total).map(|percent| percent as u32)
         };
-        let pool = stripes.restricted_to().map(|pool| self.pools.pass_on(pool, used_pct));
+        let statuses = self.statuses();
+        let takes_objects = |pool: &[OstIndex]| {
+            statuses.iter().any(|status| status.exclusion().is_none() && pool.contains(&status.index))
+        };
+        let pool = stripes.restricted_to().map(|pool| self.pools.pass_on(pool, used_pct, takes_objects));
         StripeSpec { pool, ..stripes.clone() }
     }
 
@@ -384,6 +388,11 @@ mod tests {
         assert_eq!(pool_of([100, 710]), "fast", "59.5 % of both");
         assert_eq!(pool_of([100, 700]), "slow");
         assert_eq!(pool_of([900, 700]), "fast", "again");
+        assert_eq!(pool_of([100, 700]), "slow");
+        targets.lost(OstIndex(2));
+        assert_eq!(targets.pass_on(&asked).pool.unwrap(), "fast", "nothing can be put into the other");
+        targets.pools.set(&[pool("fast", &[0, 1]), pool("slow", &[])]);
+        assert_eq!(targets.pass_on(&asked).pool.unwrap(), "fast", "there is nothing in the other");
         let ignoring = StripeSpec { pool: Some(layout::spec::POOL_IGNORED.to_owned()), ..StripeSpec::default() };
         assert_eq!(targets.pass_on(&ignoring).pool, None);
     }

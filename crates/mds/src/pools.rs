@@ -1,7 +1,8 @@
 //! Pools of OSTs as placement sees them, and where their files go when they fill up (`lod.*.pool.*.spill_*`, lctl(8)).
 //!
 //! A pool that is used to its threshold spills: what asks for it gets the pool it spills to instead, and shows that one from
-//! then on. Pools may spill one into the next; there are no circles.
+//! then on. Nothing ends in a pool none of whose OSTs takes new objects (an empty one, say). Pools may spill one into the next;
+//! there are no circles.
 //!
 //! What is set for a pool is kept as long as the pool; it is volatile, and comes back as a permanent parameter.
 
@@ -102,10 +103,17 @@ impl Pools {
         Ok(())
     }
 
-    /// The pool that a request for `pool` gets, and the OSTs to choose from; `used_pct` says how much of some OSTs' space is
-    /// in use.
-    pub fn pass_on(&mut self, pool: &str, used_pct: impl Fn(&[OstIndex]) -> Option<u32>) -> String {
+    /// The pool that a request for `pool` gets; `used_pct` says how much of some OSTs' space is in use, `takes_objects` whether
+    /// one of them takes new objects: else nothing ends there, but goes on to a pool behind it, or stays.
+    pub fn pass_on(
+        &mut self,
+        pool: &str,
+        used_pct: impl Fn(&[OstIndex]) -> Option<u32>,
+        takes_objects: impl Fn(&[OstIndex]) -> bool,
+    ) -> String {
         let mut name = pool.to_owned();
+        // Those passed since the last pool that a request could end in.
+        let (mut last, mut passed) = (name.clone(), Vec::new());
         for _ in 0..SPILLS_MAX {
             let Some(members) = self.pools.get(&name) else { break };
             let Spill { target: Some(target), threshold_pct: threshold @ 1.., .. } = &members.spill else { break };
@@ -114,12 +122,15 @@ impl Pools {
                 break;
             }
             let target = target.clone();
-            if let Some(members) = self.pools.get_mut(&name) {
-                members.spill.hits += 1;
+            passed.push(std::mem::replace(&mut name, target));
+            if self.pools.get(&name).is_some_and(|members| takes_objects(&members.osts)) {
+                last.clone_from(&name);
+                for pool in passed.drain(..) {
+                    self.pools.entry(pool).and_modify(|members| members.spill.hits += 1);
+                }
             }
-            name = target;
         }
-        name
+        last
     }
 
     fn spill_mut(&mut self, pool: &str) -> Result<&mut Spill, SpillError> {
@@ -155,15 +166,32 @@ mod tests {
             pools.set_target(from, Some(to)).unwrap();
         }
         let used = |used: [u32; 3]| move |osts: &[OstIndex]| Some(used[usize::from(osts[0].0)]);
-        assert_eq!(pools.pass_on("a", used([79, 99, 0])), "a");
-        assert_eq!(pools.pass_on("a", used([80, 79, 0])), "b");
-        assert_eq!(pools.pass_on("a", used([80, 80, 99])), "c");
-        assert_eq!(pools.pass_on("a", |_| None), "a", "nothing is known of it");
-        assert_eq!(pools.pass_on("absent", used([0; 3])), "absent");
+        assert_eq!(pools.pass_on("a", used([79, 99, 0]), |_| true), "a");
+        assert_eq!(pools.pass_on("a", used([80, 79, 0]), |_| true), "b");
+        assert_eq!(pools.pass_on("a", used([80, 80, 99]), |_| true), "c");
+        assert_eq!(pools.pass_on("a", |_| None, |_| true), "a", "nothing is known of it");
+        assert_eq!(pools.pass_on("absent", used([0; 3]), |_| true), "absent");
         assert_eq!((pools.spill("a").unwrap().hits, pools.spill("b").unwrap().hits), (2, 1));
         pools.set_threshold("a", 0).unwrap();
-        assert_eq!(pools.pass_on("a", used([100; 3])), "a");
+        assert_eq!(pools.pass_on("a", used([100; 3]), |_| true), "a");
         assert_eq!(pools.spill("a").unwrap().target, None);
+    }
+
+    #[test]
+    fn nothing_ends_in_a_pool_that_takes_no_objects() {
+        let mut pools = pools(&["a", "b", "c"]);
+        for (from, to) in [("a", "b"), ("b", "c")] {
+            pools.set_threshold(from, 1).unwrap();
+            pools.set_target(from, Some(to)).unwrap();
+        }
+        let hits = |pools: &Pools| ["a", "b"].map(|pool| pools.spill(pool).unwrap().hits);
+        let only = |osts: &'static [u16]| move |pool: &[OstIndex]| osts.contains(&pool[0].0);
+        assert_eq!(pools.pass_on("a", |_| Some(100), only(&[0])), "a");
+        assert_eq!(hits(&pools), [0, 0]);
+        assert_eq!(pools.pass_on("a", |_| Some(100), only(&[0, 1])), "b");
+        assert_eq!(hits(&pools), [1, 0]);
+        assert_eq!(pools.pass_on("a", |_| Some(100), only(&[0, 2])), "c", "through one that is full");
+        assert_eq!(hits(&pools), [2, 1]);
     }
 
     #[test]
@@ -187,9 +215,9 @@ mod tests {
         pools.set_target("a", Some("b")).unwrap();
         let pool = |name: &str| Pool { name: name.to_owned(), osts: vec![OstIndex(0)] };
         pools.set(&[pool("a")]);
-        assert_eq!(pools.pass_on("a", |_| Some(100)), "a", "there is no b");
+        assert_eq!(pools.pass_on("a", |_| Some(100), |_| true), "a", "there is no b");
         pools.set(&[pool("a"), pool("b")]);
-        assert_eq!(pools.pass_on("a", |_| Some(100)), "b");
+        assert_eq!(pools.pass_on("a", |_| Some(100), |_| true), "b");
         pools.set(&[pool("b")]);
         pools.set(&[pool("a"), pool("b")]);
         assert_eq!(pools.spill("a"), Some(Spill::default()));
