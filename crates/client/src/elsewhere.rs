@@ -2,8 +2,8 @@
 //!
 //! The MDT is told, so that it asks the OST and new files avoid it. If the object was never made, it may as well lie on
 //! another OST: the MDT changes the layout, and the change is tried again. So a new file fails only when no OST has space.
-//! An object that exists stays where it is; what it refused goes elsewhere if the layout is automatic (see
-//! [`crate::leave_out`]), else the caller gets `NoSpace`.
+//! An object that exists stays where it is; what it refused goes elsewhere if the layout is automatic or
+//! grows by steps (see [`crate::leave_out`]), else the caller gets `NoSpace`.
 //!
 //! The old layout must not be in use by anybody when an object moves. Other clients the MDT knows of; within this one:
 //!
@@ -21,7 +21,7 @@ use std::{
     sync::Arc,
 };
 
-use layout::{Layout, Location, ObjectRange, automatic, layout::COMPONENTS_MAX};
+use layout::{Layout, Location, ObjectRange, extension, layout::COMPONENTS_MAX};
 use rpc::message::{
     MdtReply, MdtRequest,
     mdt::{ExclusiveBegin, ExclusivePurpose, LayoutInfo, PlaceElsewhere},
@@ -163,7 +163,8 @@ impl FileSystem {
     /// Takes the exclusive data lock, if that is not in vain.
     async fn place_alone(&self, file: &OpenFile, refusals: &Refusals, search: &Search) -> FsResult<bool> {
         let layout = self.layout_of(&file.open).await?;
-        let possible = automatic::is_automatic(&layout)
+        let position = refusals.first().and_then(|first| layout.position_at(first.offset));
+        let possible = position.is_some_and(|position| extension::may_leave_out(&layout, position))
             || self.are_missing(&file.open, &layout, refusals.present(&layout)).await?;
         if !possible {
             return Ok(false);

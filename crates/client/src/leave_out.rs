@@ -1,5 +1,6 @@
 //! Room for what lies in objects that exist: the part of a file that a full OST refuses is left out of its component and gets
-//! other objects. For automatic layouts; so their files meet `NoSpace` only where no OST has space.
+//! other objects. For automatic layouts, and components that grow by steps (`layout::extension`); so their files meet `NoSpace`
+//! only where no OST has space.
 //!
 //! Other clients may read and write the file meanwhile. In order:
 //!
@@ -18,7 +19,7 @@
 use std::{collections::BTreeMap, sync::Arc};
 
 use bytes::Bytes;
-use layout::{Component, Extent, Layout, Location, automatic};
+use layout::{Component, Extent, Layout, Location, extension};
 use rpc::message::{
     MdtReply, MdtRequest, OstReply, OstRequest,
     mdt::{LayoutInfo, LeaveOut, RenewLayout},
@@ -40,7 +41,7 @@ impl FileSystem {
     pub(crate) async fn leave_out(&self, file: &OpenFile, refused: Refused, _section: &Section) -> FsResult<bool> {
         let open = &*file.open;
         let layout = self.layout_as_of_now(open).await?;
-        if !automatic::is_automatic(&layout) {
+        if !layout.position_at(refused.offset).is_some_and(|position| extension::may_leave_out(&layout, position)) {
             return Ok(false);
         }
         let present = |component: &&Component| {

@@ -11,13 +11,20 @@
 //! A step is as in Lustre (lustre/lod/lod_object.c, lod_sel_handler; manual, "Self-Extending Layout"): the component before
 //! the room *extends* as long as its OSTs have space for its share of a step. If not, what follows the room begins earlier
 //! (*spillover*); if nothing follows, the component is *repeated* on other OSTs; if there are none, it extends all the same,
-//! until an OST refuses.
+//! until an OST refuses. What was asked for to begin on a certain OST is repeated elsewhere all the same, as in Lustre: the
+//! first OST is where the component begins, not where it ends.
+//!
+//! What the OSTs have is known from reports, which may be older than a step takes to be written. So a refusal counts like a
+//! report: the part of the component from there on that has no data is left out ([`may_leave_out`]) and goes where the step
+//! would have led to, had it been known. (Lustre returns `ENOSPC` there.)
+//!
+//! Downside: in its last step a component has used up its room; what is refused there is not known to have had any.
 //!
 //! Invariants: bytes with objects keep them; every step gives the first byte asked for to a component that can have objects,
 //! or brings it nearer: a component of no bytes is extended at once, and room is only removed once.
 
 use crate::{
-    automatic::COMPONENTS_SHORTENED_MAX,
+    automatic::{self, COMPONENTS_SHORTENED_MAX},
     component::{Backing, Component, Extent},
     layout::Layout,
     spec::StripeSpec,
@@ -54,6 +61,24 @@ pub fn growing(layout: &Layout, position: usize) -> Option<(&Component, &StripeS
     }
 }
 
+/// Whether what has no data in the component at `position` may go elsewhere when its OSTs refuse it: its place was not
+/// asked for, or it is one that grows.
+pub fn may_leave_out(layout: &Layout, position: usize) -> bool {
+    automatic::is_automatic(layout) || is_growing(layout, position)
+}
+
+/// Whether room follows the component at `position`, behind nothing but parts and repetitions of it.
+pub fn is_growing(layout: &Layout, position: usize) -> bool {
+    let anywhere = |position: usize| match &layout.components.get(position)?.backing {
+        Backing::Striped { spec, .. } => Some(StripeSpec { first_ost: None, ..spec.clone() }),
+        _ => None,
+    };
+    let Some(own) = anywhere(position) else { return false };
+    let behind = (position + 1..).find(|next| anywhere(*next).as_ref() != Some(&own));
+    let behind = behind.and_then(|next| layout.components.get(next));
+    matches!(behind.map(|component| &component.backing), Some(Backing::Extension { .. }))
+}
+
 /// Decides about the room at `position`, into which `request` comes. `None` if that component has no room to give.
 pub fn next_step(layout: &Layout, position: usize, request: Extent, room: Room) -> Option<Step> {
     let (before, spec, step_bytes) = growing(layout, position)?;
@@ -63,7 +88,6 @@ pub fn next_step(layout: &Layout, position: usize, request: Extent, room: Room) 
     let end = extent.start.saturating_add(steps.saturating_mul(step_bytes)).min(extent.end);
     let has_next = position + 1 < layout.components.len();
     let may_repeat = spec.osts.is_empty()
-        && spec.first_ost.is_none()
         && before.is_instantiated()
         && !before.extent.is_empty()
         && layout.components_counted(before.slots().len()) < COMPONENTS_SHORTENED_MAX;
@@ -154,6 +178,47 @@ mod tests {
         layout.extend(0, STEP).unwrap();
         layout.instantiate(0, PlainLayout { stripe_bytes: MIB, osts: vec![OstIndex(0)] }, spec).unwrap();
         assert_eq!(step(&layout, STEP, false, true), Some(Step::Extend(2 * STEP)));
+    }
+
+    #[test]
+    fn where_a_component_begins_does_not_keep_it_from_being_repeated() {
+        let spec = StripeSpec { first_ost: Some(OstIndex(0)), ..stripes(1) };
+        let backing = BackingSpec::Extended(spec.clone(), STEP);
+        let mut layout = Layout::composite(&[ComponentSpec { end: END_OF_FILE, backing }]);
+        layout.extend(0, STEP).unwrap();
+        layout.instantiate(0, PlainLayout { stripe_bytes: MIB, osts: vec![OstIndex(0)] }, spec).unwrap();
+        assert_eq!(step(&layout, STEP, true, true), Some(Step::Extend(2 * STEP)));
+        assert_eq!(step(&layout, STEP, false, true), Some(Step::Repeat));
+    }
+
+    #[test]
+    fn a_part_without_data_is_left_out_of_what_grows() {
+        let mut layout = extended(true);
+        layout.extend(0, STEP).unwrap();
+        instantiate(&mut layout, 0);
+        assert_eq!([0, 1, 2].map(|position| may_leave_out(&layout, position)), [true, false, false]);
+        // The end goes back to the room, and from there on.
+        let room = layout.components[1].backing.clone();
+        let mut ended = layout.clone();
+        ended.leave_out_to(0, Extent { start: 10 * MIB, end: STEP }, room.clone()).unwrap();
+        assert_eq!(ended.validate(), Ok(()));
+        assert_eq!(ended.components[1].extent, Extent { start: 10 * MIB, end: 1 << 30 });
+        ended.spill(1);
+        assert_eq!(ended.validate(), Ok(()));
+        assert_eq!(ended.components[1].extent, Extent { start: 10 * MIB, end: END_OF_FILE });
+        // In the middle, the parts and what is between them grow as one.
+        let mut parts = layout.clone();
+        let middle = Extent { start: 10 * MIB, end: 20 * MIB };
+        parts.leave_out_to(0, middle, Backing::Pending(stripes(1))).unwrap();
+        instantiate(&mut parts, 1);
+        assert_eq!(parts.validate(), Ok(()));
+        assert!((0..3).all(|position| may_leave_out(&parts, position)), "{parts:?}");
+        // Without data at all it stays for its objects.
+        let mut whole = layout;
+        whole.leave_out_to(0, Extent { start: 0, end: STEP }, room).unwrap();
+        whole.spill(1);
+        assert_eq!(whole.validate(), Ok(()));
+        assert_eq!((whole.objects().count(), whole.components.len()), (1, 2));
     }
 
     #[test]

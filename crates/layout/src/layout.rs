@@ -298,7 +298,12 @@ impl Layout {
 
     /// The component that the byte at `offset` lies in.
     pub fn component_at(&self, offset: u64) -> Option<&Component> {
-        self.components.iter().find(|component| component.extent.start <= offset && offset < component.extent.end)
+        self.position_at(offset).map(|position| &self.components[position])
+    }
+
+    /// Its position.
+    pub fn position_at(&self, offset: u64) -> Option<usize> {
+        self.components.iter().position(|component| component.extent.start <= offset && offset < component.extent.end)
     }
 
     /// What writing `bytes` from `offset` needs.
@@ -483,12 +488,13 @@ impl Layout {
     }
 
     /// Removes the room at `position` in favour of the component behind it, which begins where the one before ends; that
-    /// one is removed too if it has no bytes.
+    /// one is removed too if it has neither bytes nor objects.
     pub fn spill(&mut self, position: usize) {
         assert!(matches!(self.components[position].backing, Backing::Extension { .. }), "only room is given away");
         let room = self.components.remove(position);
         self.components[position].extent.start = room.extent.start;
-        if position > 0 && self.components[position - 1].extent.is_empty() {
+        let is_void = |component: &Component| component.extent.is_empty() && !component.is_instantiated();
+        if position > 0 && is_void(&self.components[position - 1]) {
             self.components.remove(position - 1);
         }
     }
@@ -528,19 +534,25 @@ impl Layout {
     ///
     /// Not growth: who works by the old layout must be kept from the objects before.
     pub fn leave_out(&mut self, position: usize, hole: Extent) -> Result<(), LayoutError> {
+        self.leave_out_to(position, hole, Backing::Automatic)
+    }
+
+    /// Likewise; the hole gets this backing, without objects. It becomes part of the component behind it if that has the same.
+    pub fn leave_out_to(&mut self, position: usize, hole: Extent, backing: Backing) -> Result<(), LayoutError> {
         let whole = self.components[position].clone();
         assert!(whole.extent.start <= hole.start && hole.end <= whole.extent.end, "the hole lies in the component");
         assert!(!hole.is_empty(), "a part is left out");
+        assert!(!matches!(backing, Backing::Striped { .. } | Backing::Mdt { .. }), "nothing lies there yet");
         let mut parts = Vec::new();
         let is_last = |other: &Component| other.id == whole.id || other.slots() != whole.slots();
         if whole.extent.start < hole.start || (hole == whole.extent && self.components.iter().all(is_last)) {
             parts.push(Component { extent: Extent { end: hole.start, ..whole.extent }, ..whole.clone() });
         }
         let next = self.components.get(position + 1).map(|next| &next.backing);
-        if hole.end == whole.extent.end && next == Some(&Backing::Automatic) {
+        if hole.end == whole.extent.end && next == Some(&backing) {
             self.components[position + 1].extent.start = hole.start;
         } else {
-            parts.push(Component { id: self.new_id(), extent: hole, backing: Backing::Automatic, reason: None });
+            parts.push(Component { id: self.new_id(), extent: hole, backing, reason: None });
         }
         if hole.end < whole.extent.end {
             let id = if parts.first().is_some_and(|first| first.id == whole.id) { self.new_id() } else { whole.id };

@@ -8,7 +8,7 @@
 //! The exclusive data lock orders this against truncations, and lets those whom a fence refused wait for the new layout. If
 //! the caller dies in between, the fences stand above the layout's generation: then it gets the next one as it is.
 
-use layout::{Backing, Extent, Layout, automatic};
+use layout::{Backing, Extent, Layout, automatic, extension};
 use rpc::message::{
     MdtReply,
     mdt::{LayoutInfo, LeaveOut, RenewLayout},
@@ -41,7 +41,11 @@ pub(crate) fn run(txn: &mut Transaction<'_>, request: &LeaveOut) -> FsResult<Mdt
         if layout.components_counted(txn.volatile.targets.count()) >= automatic::COMPONENTS_LEFT_OUT_MAX {
             return Err(FsError::NoSpace);
         }
-        layout.leave_out(position, request.hole).map_err(|error| FsError::Damaged(error.to_string()))?;
+        if extension::is_growing(&layout, position) {
+            txn.end_growth(&mut layout, position, request.hole)?;
+        } else {
+            layout.leave_out(position, request.hole).map_err(|error| FsError::Damaged(error.to_string()))?;
+        }
         put_next(txn, &mut inode, layout);
     }
     Ok(reply(&inode))
@@ -51,7 +55,7 @@ pub(crate) fn run(txn: &mut Transaction<'_>, request: &LeaveOut) -> FsResult<Mdt
 fn position_of(layout: &Layout, request: &LeaveOut) -> FsResult<usize> {
     let Extent { start, end } = request.hole;
     let component = layout.components.iter().position(|component| component.id == request.component);
-    let position = component.filter(|_| automatic::is_automatic(layout)).ok_or(FsError::Invalid)?;
+    let position = component.filter(|position| extension::may_leave_out(layout, *position)).ok_or(FsError::Invalid)?;
     let whole = &layout.components[position];
     let is_part = whole.extent.start <= start && start < end && end <= whole.extent.end;
     let in_blocks = start.is_multiple_of(BLOCK_BYTES) && end.is_multiple_of(BLOCK_BYTES);

@@ -174,6 +174,7 @@ impl Transaction<'_> {
             }
             Step::Repeat => {
                 let default: FileSystemDefault = self.context.parameters.default_layout;
+                let spec = StripeSpec { first_ost: None, ..spec };
                 let roomy = |status: &TargetStatus| !own.contains(&status.index) && status.bytes_available >= share;
                 let plain = targets.place_where(&default.fill(&spec), &policy, roomy);
                 self.lacks_osts |= plain == Err(FsError::NoSpace);
@@ -182,6 +183,43 @@ impl Transaction<'_> {
                 layout.instantiate(repeated, plain, spec).map_err(refused)
             }
         }
+    }
+
+    /// Leaves `hole`, which has no data, out of the component at `position`, which grows by steps: its OSTs have no room for it,
+    /// whatever they say. At the component's end what follows the room begins there; else other OSTs get the hole.
+    pub fn end_growth(&mut self, layout: &mut Layout, position: usize, hole: Extent) -> FsResult<()> {
+        let component = &layout.components[position];
+        let Backing::Striped { plain, spec, .. } = component.backing.clone() else { return Err(FsError::Invalid) };
+        let ends = hole.end == component.extent.end;
+        let has_next = position + 2 < layout.components.len();
+        if let Some(room @ Backing::Extension { .. }) =
+            layout.components.get(position + 1).map(|next| next.backing.clone())
+            && ends
+            && has_next
+        {
+            layout.leave_out_to(position, hole, room).map_err(refused)?;
+            let room = layout.pending(hole.start, hole.end);
+            layout.spill(*room.first().expect("the hole is room now"));
+            return Ok(());
+        }
+        if !spec.osts.is_empty() {
+            return Err(FsError::NoSpace);
+        }
+        let default: FileSystemDefault = self.context.parameters.default_layout;
+        let policy = self.context.parameters.placement;
+        let targets = &mut self.volatile.targets;
+        let spec = StripeSpec { first_ost: None, ..targets.pass_on(&spec) };
+        let asked = default.fill(&spec);
+        let chosen = match targets.place_where(&asked, &policy, |status| !plain.osts.contains(&status.index)) {
+            // As wide as the file system: without those that refused.
+            Err(FsError::NoSpace) => targets.place_where(&asked, &policy, |status| status.refused_ns.is_none()),
+            chosen => chosen,
+        };
+        self.lacks_osts |= chosen == Err(FsError::NoSpace);
+        let chosen = chosen?;
+        layout.leave_out_to(position, hole, Backing::Pending(spec.clone())).map_err(refused)?;
+        let position = *layout.pending(hole.start, hole.end).first().expect("the hole has no objects yet");
+        layout.instantiate(position, chosen, spec).map_err(refused)
     }
 
     /// Gives the objects of these slots, all on OSTs, others that are none of `refused`. `NoSpace` if there are too few, or
