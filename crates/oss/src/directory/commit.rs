@@ -248,7 +248,9 @@ impl DirectoryStore {
     pub async fn work(&self) {
         self.note_table_failure();
         self.commit_due().await;
-        if let Err(error) = self.write_back_due().await {
+        if let Err(error) = self.write_back_due().await
+            && self.may_complain()
+        {
             tracing::warn!(target = %self.target, %error, "write-back failed");
         }
         if let Err(error) = self.space_usage().await {

@@ -68,13 +68,21 @@ impl DirectoryStore {
     fn note_fruitless(&self, object: ObjectId, error: &FsError) -> Round {
         // If the tables or the device are done for, so is write-back.
         self.note_table_failure();
-        let now = self.seams.clock.now();
-        let mut volatile = self.volatile.lock();
-        if volatile.write_back_told.is_none_or(|told| now.since(told) >= COMPLAINT_INTERVAL) {
-            volatile.write_back_told = Some(now);
+        if self.may_complain() {
             tracing::warn!(target = %self.target, %object, %error, "an object cannot be written back");
         }
         Round { moved: 0, next: None }
+    }
+
+    /// Whether nothing was said of write-back for a while. The caller says something.
+    pub(super) fn may_complain(&self) -> bool {
+        let now = self.seams.clock.now();
+        let mut volatile = self.volatile.lock();
+        let due = volatile.write_back_told.is_none_or(|told| now.since(told) >= COMPLAINT_INTERVAL);
+        if due {
+            volatile.write_back_told = Some(now);
+        }
+        due
     }
 
     /// Writes back all that can be, due or not.
