@@ -277,6 +277,43 @@ fn what_a_full_device_holds_can_be_overwritten_again_and_again() {
     });
 }
 
+/// As long as they wait they are in the tables, and a checkpoint of them may take twice their bytes.
+#[test]
+fn data_that_wait_for_write_back_are_no_reason_to_refuse_others() {
+    run(async {
+        let reserve = 256 * KIB;
+        let config = kv::Config {
+            device_reserve_bytes: reserve,
+            dirty_bytes: 64 << 20,
+            memory_bytes: 128 << 20,
+            segments_max: 256,
+            ..quiet_config()
+        };
+        let target = Target::with(1, MemoryDevice::with_capacity(8 * MIB), quiet_options()).await;
+        target.ost.stop().await.unwrap();
+        let devices = devices(&target.probe, &target.journal, &target.cold);
+        let ost = Ost::open(target.seams.clone(), devices, "stria", INDEX, quiet_options(), config).await.unwrap();
+        let target = Target { ost, ..target };
+        // In place, so that what is written over it waits to go there.
+        target.write(object(1), 0, &pattern(1, 0, 2 * MIB)).await;
+        target.sync().await;
+        for piece in 0..64 {
+            target.write(object(1), piece * 32 * KIB, &pattern(2, piece * 32 * KIB, 32 * KIB)).await;
+        }
+        // Room for what follows beside the reserve, but not beside twice what waits.
+        let space = target.objects.space().await.unwrap();
+        target.objects.set_capacity(space.bytes_total - space.bytes_available + reserve + MIB);
+        let OstReply::Space(space, _) = target.ask(OstRequest::StatFs).await.unwrap() else { panic!() };
+        assert_eq!(space.bytes_available, 0, "all that waits counts");
+        target.write(object(2), 0, &pattern(3, 0, 256 * KIB)).await;
+        let allocate = SpaceChange::Allocate { offset: 0, bytes: 256 * KIB, extend: true };
+        target.space(object(3), allocate).await.unwrap();
+        assert_eq!(target.read(object(1), 0, 2 * MIB).await, pattern(2, 0, 2 * MIB));
+        let refused = target.write_with(object(4), 0, &pattern(4, 0, MIB), false).await;
+        assert_eq!(refused.unwrap_err(), FsError::NoSpace, "it has no room");
+    });
+}
+
 #[test]
 fn a_device_that_fills_up_behind_the_targets_back_is_noticed_by_the_write() {
     run(async {

@@ -211,7 +211,7 @@ impl DirectoryStore {
         if in_file {
             self.give_back_before(object, &blocks).await?;
         }
-        let _grant = self.reserve(bytes).await?;
+        let _grant = self.reserve_or_write_back(bytes).await?;
         // An object that is made for this goes again if it fails, before anybody else can make use of it.
         let may_make = in_file && self.load_object(object)?.is_none();
         let guard = self.locks.exclusive(object, if may_make { 0..u64::MAX } else { blocks }).await;

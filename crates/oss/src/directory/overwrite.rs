@@ -6,6 +6,9 @@
 //! ([`kv::Store::device_reserve`]), one write after the other, with little waiting for write-back. When even that is used up,
 //! everything is written back and the table's changes go to their place, which gives the room back; then it is tried again.
 //!
+//! New data, too, are refused only after what waits for write-back is where it belongs: until then it counts as used, and so
+//! does the room that a checkpoint of it may take.
+//!
 //! A write counts if all blocks it touches hold data. A write that also touches others is refused, and what they are to hold
 //! goes elsewhere (`client::leave_out`).
 //!
@@ -25,6 +28,9 @@ use crate::chunk_record::BlockState;
 pub(super) const OVERWRITE_ATTEMPTS: usize = 4;
 /// Inline bytes that may wait for write-back while the reserve is used.
 const BACKLOG_BYTES_MAX: u64 = 8 << 20;
+/// So much must wait for write-back that it is done before new data are refused: a full device that is written to all the
+/// time must not flush for every refusal.
+const ROOM_BYTES_MIN: u64 = 1 << 20;
 /// What a checkpoint takes for each byte of changed contents.
 const CHECKPOINT_FACTOR: u64 = 2;
 
@@ -51,7 +57,11 @@ impl DirectoryStore {
             Err(error) => return Err(error),
         }
         if !self.hold_data(object, blocks)? {
-            return Ok(Room::None);
+            return match self.reserve_or_write_back(bytes).await {
+                Ok(grant) => Ok(Room::Granted(grant)),
+                Err(FsError::NoSpace) => Ok(Room::None),
+                Err(error) => Err(error),
+            };
         }
         let turn = self.overwriting.lock().await;
         if self.write_back_bytes() > BACKLOG_BYTES_MAX {
@@ -69,10 +79,35 @@ impl DirectoryStore {
         Ok(self.block_states(object, blocks.clone())?.iter().all(|state| *state != BlockState::Absent))
     }
 
+    /// Room for `bytes` more, if need be after writing back what waits. `NoSpace` if there is none then either.
+    pub(super) async fn reserve_or_write_back(&self, bytes: u64) -> FsResult<Grant<'_>> {
+        match self.reserve(bytes).await {
+            Err(FsError::NoSpace) if self.write_back_makes_room() => {}
+            outcome => return outcome,
+        }
+        let turn = self.overwriting.lock().await;
+        // Else somebody else did it meanwhile.
+        if self.write_back_makes_room() {
+            self.make_room().await?;
+        }
+        drop(turn);
+        self.reserve(bytes).await
+    }
+
+    /// Whether what waits for write-back is worth it.
+    fn write_back_makes_room(&self) -> bool {
+        self.write_back_bytes() >= ROOM_BYTES_MIN
+    }
+
     /// Gives back what overwriting took. Without success where there is no room for that either: then the next attempt is
     /// refused.
     pub(super) async fn make_room_to_overwrite(&self) -> FsResult<()> {
         let _turn = self.overwriting.lock().await;
+        self.make_room().await
+    }
+
+    /// Writes everything back, and the table's changes to their place. The caller has the turn.
+    async fn make_room(&self) -> FsResult<()> {
         match self.write_back_all().await {
             Ok(()) | Err(FsError::NoSpace) => {}
             Err(error) => return Err(error),
