@@ -104,6 +104,8 @@ struct State {
     device_free: Option<u64>,
     /// By the same answer, little of the device is free.
     device_short: bool,
+    /// By the same answer, so little is free that what can lie elsewhere should.
+    device_scarce: bool,
     /// The segment task is at work.
     preparing: bool,
     checkpoints: checkpoint::Progress,
@@ -221,6 +223,17 @@ impl Store {
     /// Free space of the device below which [`Store::apply`] refuses.
     pub fn device_reserve(&self) -> u64 {
         self.shared.device_reserve(&self.shared.state.lock())
+    }
+
+    /// Whether [`Store::apply`] refuses, as far as is known: for want of space only what frees some is taken.
+    pub fn is_full(&self) -> bool {
+        let state = self.shared.state.lock();
+        state.cold_full || state.journal_full || self.shared.is_device_full(&state)
+    }
+
+    /// Whether the rest of the device should be kept for what cannot lie elsewhere.
+    pub fn is_space_scarce(&self) -> bool {
+        self.shared.state.lock().device_scarce
     }
 
     /// Why the store takes no more changes, if it does not.

@@ -68,6 +68,7 @@ pub(super) async fn open(
             commit_armed: false,
             device_free: None,
             device_short: false,
+            device_scarce: false,
             preparing: false,
             checkpoints: Progress::new(checkpoint),
             statistics: Statistics::default(),

@@ -27,6 +27,9 @@ const RESERVE_DUE: u64 = 8;
 /// back more.
 const SHORT: u64 = 8;
 const SHORT_RESERVES: u64 = 16;
+/// Space is scarce when beyond the reserve less than this part of the device is free, or this many bytes of a large one.
+const SCARCE: u64 = 8;
+const SCARCE_BYTES_MAX: u64 = 1 << 30;
 /// Commit intervals until a checkpoint follows a removal when space is short.
 const RECLAIM_INTERVALS: u32 = 10;
 
@@ -36,16 +39,21 @@ impl Shared {
         if self.config.device_reserve_bytes == 0 {
             return;
         }
-        let short = self.config.device_reserve_bytes.saturating_mul(SHORT_RESERVES);
-        let (free, short) = match self.device.space().await {
-            Ok(space) => (Some(space.bytes_available), space.bytes_available < short.max(space.bytes_total / SHORT)),
+        let space = match self.device.space().await {
+            Ok(space) => Some(space),
             Err(error) => {
                 tracing::warn!(%error, "the journal's device does not tell its space");
-                (None, false)
+                None
             }
         };
+        let short = self.config.device_reserve_bytes.saturating_mul(SHORT_RESERVES);
         let mut state = self.state.lock();
-        (state.device_free, state.device_short) = (free, short);
+        let reserve = self.device_reserve(&state);
+        state.device_free = space.map(|space| space.bytes_available);
+        state.device_short = space.is_some_and(|space| space.bytes_available < short.max(space.bytes_total / SHORT));
+        state.device_scarce = space.is_some_and(|space| {
+            space.bytes_available < reserve.saturating_add((space.bytes_total / SCARCE).min(SCARCE_BYTES_MAX))
+        });
     }
 
     fn checkpoint_bytes(state: &State) -> u64 {

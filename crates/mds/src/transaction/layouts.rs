@@ -38,7 +38,7 @@ impl Transaction<'_> {
                 return Ok(Layout::plain(Layout::FIRST_GENERATION, plain, stripes));
             }
             LayoutSpec::Composite(components) => self.sized(components),
-            LayoutSpec::Automatic => automatic::components(self.context.parameters.bytes_on_mdt_max),
+            LayoutSpec::Automatic => automatic::components(self.context.bytes_on_mdt_by_default()),
         };
         let mut layout = Layout::composite(&components);
         let others = self.volatile.opens.files_written();

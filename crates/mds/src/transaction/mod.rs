@@ -56,6 +56,17 @@ pub(crate) struct Context {
     pub losses: u64,
     /// Most bytes of data that can be moved from file to file in one batch.
     pub moved_bytes_max: u64,
+    /// The store takes only what frees space.
+    pub store_full: bool,
+    /// What is left of the store's device is for names: new files that nobody asked to have data on the MDT get none there.
+    pub store_scarce: bool,
+}
+
+impl Context {
+    /// Most bytes that a new file gets on the MDT without anybody having asked for it now.
+    pub fn bytes_on_mdt_by_default(&self) -> u64 {
+        if self.store_scarce { 0 } else { self.parameters.bytes_on_mdt_max }
+    }
 }
 
 /// See the module documentation.

@@ -22,9 +22,14 @@ const SMALL: &str = "size=300m";
 
 /// Formats, serves and mounts a site with a small device below each of `small`.
 fn site_with_small(osts: u16, small: &[&str]) -> Site {
+    site_with(osts, small, SMALL)
+}
+
+/// With a device of this size below each of `limited`.
+fn site_with(osts: u16, limited: &[&str], size: &str) -> Site {
     let mut site = Site::new(osts);
-    for directory in small {
-        site.attach(directory, &["-t", "tmpfs", "-o", SMALL, "small"]);
+    for directory in limited {
+        site.attach(directory, &["-t", "tmpfs", "-o", size, "small"]);
     }
     site.stria(&["format", &site.config()]);
     site.serve();
@@ -217,7 +222,12 @@ fn a_metadata_target_without_space_says_so_and_goes_on_when_it_has_some() {
         let refused = (0..100_000).find_map(|number| make(&directory, number).err());
         assert_eq!(refused.expect("the device is full").raw_os_error(), Some(libc::ENOSPC));
         expect_full(&site, "MDT0000");
-        for number in 1000 * round..1000 * (round + 1) {
+        // Whoever reads the directory would note it there; who removes everything reads it again and again.
+        let read = || fs::read_dir(site.path("before")).unwrap().map(Result::unwrap).count();
+        assert_eq!(read(), 2000 - 1000 * round);
+        fs::remove_file(site.path(format!("before/{}-{}", 1000 * round, "x".repeat(200)))).unwrap();
+        assert_eq!(read(), 1999 - 1000 * round);
+        for number in 1000 * round + 1..1000 * (round + 1) {
             let path = site.path(format!("before/{number}-{}", "x".repeat(200)));
             assert_eq!(fs::metadata(&path).unwrap().len(), 0);
             fs::remove_file(&path).unwrap();
@@ -234,6 +244,38 @@ fn a_metadata_target_without_space_says_so_and_goes_on_when_it_has_some() {
     site.serve();
     let names = |directory: &str| fs::read_dir(site.path(directory)).unwrap().count();
     assert_eq!((names("before"), names("round0"), names("round1")), before);
+    site.expect_clean();
+}
+
+/// What is left of a metadata target's device is for names: files go to the object storage targets from their first byte on, also where a
+/// directory's default would put their beginning on the metadata target; only who asks for that still gets it.
+#[test]
+fn a_metadata_target_with_little_space_keeps_it_for_names() {
+    // Room beside the journal, the reserve and what is kept for names.
+    let site = site_with(1, &["mdt0"], "size=700m");
+    let on_mdt = |name: &str| {
+        fs::write(site.path(name), vec![7; 50_000]).unwrap();
+        site.stria(&["lfs", "getstripe", &site.name(name)]).contains("mdt")
+    };
+    fs::create_dir(site.path("default")).unwrap();
+    site.stria(&["lfs", "setstripe", "-E", "64K", "-L", "mdt", "-E", "-1", &site.name("default")]);
+    assert!(on_mdt("before") && on_mdt("default/before"));
+    let ballast = site.place("mdt0/ballast");
+    let filled = fill(&ballast);
+    File::options().write(true).open(&ballast).unwrap().set_len(filled - (50 << 20)).unwrap();
+    let mut number = 0;
+    wait_for("a file without data on the metadata target", PATIENCE, || {
+        number += 1;
+        (!on_mdt(&format!("after{number}"))).then_some(())
+    });
+    assert!(!on_mdt("default/after"));
+    site.stria(&["lfs", "setstripe", "-E", "64K", "-L", "mdt", "-E", "-1", &site.name("asked")]);
+    assert!(on_mdt("asked"));
+    fs::remove_file(&ballast).unwrap();
+    wait_for("data on the metadata target", PATIENCE, || {
+        number += 1;
+        on_mdt(&format!("after{number}")).then_some(())
+    });
     site.expect_clean();
 }
 
