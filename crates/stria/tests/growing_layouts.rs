@@ -84,7 +84,7 @@ fn a_length_given_first_needs_no_object_and_lasts() {
     let mut system = FileSystem::start(Transport::Tcp, 2);
     system.shell("truncate -s 40M $A/announced && truncate -s 30M $A/announced").succeed();
     let explained = || system.shell("stria explain $A/announced").succeed();
-    assert!(explained().contains("announced: 30 MiB in 1 object;"), "{}", explained());
+    assert!(explained().contains("announced: 30 MiB (0 B of data) in 1 object;"), "{}", explained());
     assert_eq!(system.shell("stat -c %s $B/announced").succeed(), format!("{}\n", 30 << 20));
     system.shell("cmp -n 31457280 $B/announced /dev/zero && lfs getstripe $A/announced").succeed();
     system.unmount(0);

@@ -64,7 +64,7 @@ pub fn explain(name: &str, layout: &Layout, extents: Extents, osts: u32, speeds:
     let own_us = own_us(&parts, extents);
     let whole = cost::speed(extents.moved(), own_us);
     let better = better(&hardware, extents, own_us, osts);
-    if size > 0 {
+    if extents.moved() > 0 {
         let _ = writeln!(
             text,
             "  whole file   one client reads or writes it in {} ({})",
