@@ -16,6 +16,7 @@ pub mod losses;
 mod pipeline;
 mod store;
 pub mod superblock;
+mod supply;
 mod tables;
 
 pub use batch::{Batch, Lsn, Operation, Table};
@@ -24,3 +25,4 @@ pub use config::{Config, KEY_BYTES_MAX, VALUE_BYTES_MAX};
 pub use error::{Error, Result};
 pub use losses::Losses;
 pub use store::{Statistics, Store};
+pub use supply::Supply;

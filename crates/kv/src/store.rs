@@ -39,6 +39,7 @@ use crate::{
         writer::{Group, Room, Writer},
     },
     pipeline::Pipeline,
+    supply::Supply,
     tables::Tables,
 };
 
@@ -100,12 +101,8 @@ struct State {
     journal_full: bool,
     /// The commit task has been told that there is something to flush.
     commit_armed: bool,
-    /// Free bytes of the device by its last answer; `None` if it is not known or of no interest.
-    device_free: Option<u64>,
-    /// By the same answer, little of the device is free.
-    device_short: bool,
-    /// By the same answer, so little is free that what can lie elsewhere should.
-    device_scarce: bool,
+    /// The device's last answer; `None` if it is not known or of no interest.
+    device_space: Option<space::DeviceSpace>,
     /// The segment task is at work.
     preparing: bool,
     checkpoints: checkpoint::Progress,
@@ -225,15 +222,11 @@ impl Store {
         self.shared.device_reserve(&self.shared.state.lock())
     }
 
-    /// Whether [`Store::apply`] refuses, as far as is known: for want of space only what frees some is taken.
-    pub fn is_full(&self) -> bool {
+    /// How much more there is room for, as far as is known.
+    pub fn supply(&self) -> Supply {
         let state = self.shared.state.lock();
-        state.cold_full || state.journal_full || self.shared.is_device_full(&state)
-    }
-
-    /// Whether the rest of the device should be kept for what cannot lie elsewhere.
-    pub fn is_space_scarce(&self) -> bool {
-        self.shared.state.lock().device_scarce
+        let full = state.cold_full || state.journal_full || self.shared.is_device_full(&state);
+        Supply { full, scarce: self.shared.is_device_scarce(&state) }
     }
 
     /// Why the store takes no more changes, if it does not.

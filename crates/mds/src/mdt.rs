@@ -309,8 +309,7 @@ impl Mdt {
             parameters: self.possible(self.parameters()),
             losses: self.losses.count(),
             moved_bytes_max: self.moved_bytes_limit(),
-            store_full: self.store.is_full(),
-            store_scarce: self.store.is_space_scarce(),
+            supply: self.store.supply(),
         }
     }
 

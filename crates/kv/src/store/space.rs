@@ -33,6 +33,13 @@ const SCARCE_BYTES_MAX: u64 = 1 << 30;
 /// Commit intervals until a checkpoint follows a removal when space is short.
 const RECLAIM_INTERVALS: u32 = 10;
 
+/// What the device says of itself.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct DeviceSpace {
+    bytes_available: u64,
+    bytes_total: u64,
+}
+
 impl Shared {
     /// Asks the device. If it does not answer, its space is unknown, and nothing is refused for it.
     pub(super) async fn ask_space(&self) {
@@ -40,20 +47,27 @@ impl Shared {
             return;
         }
         let space = match self.device.space().await {
-            Ok(space) => Some(space),
+            Ok(space) => Some(DeviceSpace { bytes_available: space.bytes_available, bytes_total: space.bytes_total }),
             Err(error) => {
                 tracing::warn!(%error, "the journal's device does not tell its space");
                 None
             }
         };
+        self.state.lock().device_space = space;
+    }
+
+    /// Whether little of the device is free.
+    fn is_device_short(&self, state: &State) -> bool {
         let short = self.config.device_reserve_bytes.saturating_mul(SHORT_RESERVES);
-        let mut state = self.state.lock();
-        let reserve = self.device_reserve(&state);
-        state.device_free = space.map(|space| space.bytes_available);
-        state.device_short = space.is_some_and(|space| space.bytes_available < short.max(space.bytes_total / SHORT));
-        state.device_scarce = space.is_some_and(|space| {
-            space.bytes_available < reserve.saturating_add((space.bytes_total / SCARCE).min(SCARCE_BYTES_MAX))
-        });
+        state.device_space.is_some_and(|space| space.bytes_available < short.max(space.bytes_total / SHORT))
+    }
+
+    /// Whether so little is free that what can lie elsewhere should.
+    pub(super) fn is_device_scarce(&self, state: &State) -> bool {
+        state.device_space.is_some_and(|space| {
+            let kept = (space.bytes_total / SCARCE).min(SCARCE_BYTES_MAX);
+            space.bytes_available < self.device_reserve(state).saturating_add(kept)
+        })
     }
 
     fn checkpoint_bytes(state: &State) -> u64 {
@@ -67,7 +81,7 @@ impl Shared {
 
     /// Longest time until the changes there are go to the cold store.
     pub(super) fn checkpoint_interval(&self, state: &State) -> Duration {
-        if state.device_short && state.tables.removals() > 0 {
+        if self.is_device_short(state) && state.tables.removals() > 0 {
             self.config.checkpoint_interval.min(self.config.commit_interval * RECLAIM_INTERVALS)
         } else {
             self.config.checkpoint_interval
@@ -84,7 +98,7 @@ impl Shared {
 
     /// Whether only what frees space is taken.
     pub(super) fn is_device_full(&self, state: &State) -> bool {
-        state.device_free.is_some_and(|free| free < self.device_reserve(state))
+        state.device_space.is_some_and(|space| space.bytes_available < self.device_reserve(state))
     }
 
     /// Whether there is room for a checkpoint, as of now.
@@ -92,8 +106,8 @@ impl Shared {
         self.ask_space().await;
         let state = self.state.lock();
         let needed = self.config.device_reserve_bytes / RESERVE_LEFT + Self::checkpoint_bytes(&state);
-        match state.device_free {
-            Some(free) if free < needed => Err(Error::NoSpace),
+        match state.device_space {
+            Some(space) if space.bytes_available < needed => Err(Error::NoSpace),
             _ => Ok(()),
         }
     }
@@ -103,8 +117,8 @@ impl Shared {
         self.ask_space().await;
         let state = self.state.lock();
         let needed = self.device_reserve(&state).saturating_add(self.segment_bytes);
-        match state.device_free {
-            Some(free) if free < needed => Err(Error::NoSpace),
+        match state.device_space {
+            Some(space) if space.bytes_available < needed => Err(Error::NoSpace),
             _ => Ok(()),
         }
     }

@@ -55,7 +55,7 @@ pub(crate) fn note_access(txn: &Transaction<'_>, inode: &mut Inode) -> bool {
     let fresh = attributes.atime > attributes.mtime
         && attributes.atime > attributes.ctime
         && txn.now().seconds.saturating_sub(attributes.atime.seconds) < ATIME_STALE_SECONDS;
-    if fresh || attributes.atime == txn.now() || txn.context.store_full {
+    if fresh || attributes.atime == txn.now() || txn.context.supply.full {
         return false;
     }
     attributes.atime = txn.now();

@@ -190,8 +190,7 @@ pub(super) mod tests {
             parameters: Parameters::default(),
             losses: 0,
             moved_bytes_max: 0,
-            store_full: false,
-            store_scarce: false,
+            supply: kv::Supply::default(),
         };
         let mut volatile = Volatile::new(0);
         let counters = Counters { next_inode: 1, inodes: 0 };

@@ -17,7 +17,7 @@ mod xattrs;
 use std::cell::Cell;
 
 use bytes::Bytes;
-use kv::{Lsn, Operation, Store, Table};
+use kv::{Lsn, Operation, Store, Supply, Table};
 use rpc::{Call, message::MdtReply, stored_reply};
 use rt::Instant;
 use tokio::sync::futures::OwnedNotified;
@@ -56,16 +56,15 @@ pub(crate) struct Context {
     pub losses: u64,
     /// Most bytes of data that can be moved from file to file in one batch.
     pub moved_bytes_max: u64,
-    /// The store takes only what frees space.
-    pub store_full: bool,
-    /// What is left of the store's device is for names: new files that nobody asked to have data on the MDT get none there.
-    pub store_scarce: bool,
+    /// What the store has room for. Where that is scarce, it is for names: new files that nobody asked to have data on the MDT get
+    /// none there.
+    pub supply: Supply,
 }
 
 impl Context {
     /// Most bytes that a new file gets on the MDT without anybody having asked for it now.
     pub fn bytes_on_mdt_by_default(&self) -> u64 {
-        if self.store_scarce { 0 } else { self.parameters.bytes_on_mdt_max }
+        if self.supply.scarce { 0 } else { self.parameters.bytes_on_mdt_max }
     }
 }
 
