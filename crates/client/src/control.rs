@@ -1,167 +1,99 @@
-//! The control channel of a mount: what `lfs` asks through an ioctl on any file or directory of the mount.
-//!
-//! One ioctl carries an encoded [`ControlRequest`] in and one page of the encoded result out; long results are fetched
-//! page by page (the crate `fuse` has the number and the framing). Permission is checked as for the caller of the ioctl.
+//! Execution of the requests of the control channel (`rpc::message::control`): what `lfs` asks a mount for.
 
-use layout::{Layout, LayoutSpec};
-pub use rpc::message::mdt::LayoutChange;
-use rpc::message::mgs::{Pool, TargetRole};
-use rpc::message::ost::TargetCondition;
-use serde::{Deserialize, Serialize};
-use types::{FsError, InodeNumber, SpaceUsage};
+use rpc::message::{
+    MdtRequest,
+    control::{ControlReply, ControlRequest, Subject},
+    mdt::{LayoutInfo, OpenId},
+};
+use types::{Attributes, Credentials, FileKind, FsError, FsResult, InodeNumber, NodeKind};
 
-mod execute;
+use crate::{FileSystem, NewNode};
 
-pub use execute::execute;
-
-/// Which inode a request is about: the one the ioctl was called on, or a name in it (so that a file can be asked about
-/// without being opened).
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub enum Subject {
-    /// The open file or directory itself.
-    This,
-    /// A name in the open directory.
-    Name(Vec<u8>),
+/// Executes a request for the caller of the ioctl on `inode`. A reply `Error(GroupsNeeded)` means what it means
+/// everywhere: ask again with the caller's supplementary groups. `open` is the open file the ioctl came through, where known.
+pub async fn execute(
+    file_system: &FileSystem,
+    credentials: &Credentials,
+    (inode, open): (InodeNumber, Option<OpenId>),
+    request: ControlRequest,
+) -> ControlReply {
+    file_system.control(credentials, (inode, open), request).await.unwrap_or_else(ControlReply::Error)
 }
 
-/// What is asked.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub enum ControlRequest {
-    /// Create a regular file with a layout, atomically (`lfs setstripe FILE`). -> Created
-    CreateWithLayout {
-        /// New name in the open directory.
-        name: Vec<u8>,
-        /// Permission bits; the caller has applied its umask.
-        mode: u32,
-        /// The layout.
-        spec: LayoutSpec,
-    },
-    /// Set (`Some`) or clear the default layout of the open directory. -> Done
-    SetDefaultLayout(Option<LayoutSpec>),
-    /// -> Layout
-    GetLayout(Subject),
-    /// Inode number, from which the FID follows. -> Inode
-    GetInode(Subject),
-    /// Paths of an inode relative to the mount's root. -> Paths
-    InodePaths(InodeNumber),
-    /// All targets with state and space. -> Targets
-    Targets,
-    /// Name of the file system and of this client (`lfs getname`). -> Name
-    Name,
-    /// Change the layout of a file (`lfs setstripe --component-add`, `--component-del`). -> Done
-    ChangeLayout(Subject, LayoutChange),
-    /// Make everything acknowledged by any target durable. The kernel tells user-space file systems nothing of sync(2) and
-    /// syncfs(2), so this is their way. -> Done
-    SyncAll,
-    /// Pools of OSTs (`lfs pool_list`). -> Pools
-    Pools,
-    /// The number that changes whenever the data of a file may have changed; nobody may have it open for writing. -> Version
-    DataVersion {
-        /// The file.
-        subject: Subject,
-        /// As long as the open file lasts that the ioctl is called on ([`Subject::This`]), writers wait. `WouldBlock` if they wait
-        /// for another one's end already.
-        hold_writers: bool,
-    },
-    /// Another layout for the open unnamed file, in which nothing was ever changed, as if it were in the place of `like`. -> Done
-    BeginLayout {
-        /// The layout.
-        spec: LayoutSpec,
-        /// The file whose directory fills what is left open.
-        like: InodeNumber,
-    },
-    /// Swap the layouts, and so the data, of two files. -> Done
-    SwapLayouts {
-        /// One, and the version of its data that must still hold.
-        first: (Subject, u64),
-        /// The other, and the version of its data likewise. Without one it would be a file that the caller has open, which a
-        /// number does not prove: `Invalid`, see [`ControlRequest::TakeLayout`].
-        second: (InodeNumber, Option<u64>),
-    },
-    /// Swap the layouts, and so the data, of the open file itself, to which the caller alone writes and which may have no
-    /// name, and of another that the caller has open too. A file without a name is reached only by who holds it open, so
-    /// the ioctl is called on it. -> Done
-    TakeLayout {
-        /// The other file; the caller needs a path to it.
-        of: InodeNumber,
-        /// The version of its data that must still hold.
-        version: u64,
-    },
-}
-
-impl ControlRequest {
-    /// Whether it changes something in the file system, and so is refused on a read-only mount.
-    pub fn changes(&self) -> bool {
-        match self {
-            Self::CreateWithLayout { .. }
-            | Self::SetDefaultLayout(_)
-            | Self::ChangeLayout(..)
-            | Self::BeginLayout { .. }
-            | Self::SwapLayouts { .. }
-            | Self::TakeLayout { .. } => true,
-            Self::GetLayout(_)
-            | Self::GetInode(_)
-            | Self::InodePaths(_)
-            | Self::Targets
-            | Self::Name
-            | Self::SyncAll
-            | Self::Pools
-            | Self::DataVersion { .. } => false,
+impl FileSystem {
+    async fn control(
+        &self,
+        credentials: &Credentials,
+        (inode, open): (InodeNumber, Option<OpenId>),
+        request: ControlRequest,
+    ) -> FsResult<ControlReply> {
+        match request {
+            ControlRequest::CreateWithLayout { name, mode, spec } => {
+                let kind = NodeKind::Regular;
+                let node = NewNode { parent: inode, name, kind, mode, umask: 0, layout: Some(spec) };
+                Ok(ControlReply::Created(self.create(credentials, node).await?.inode))
+            }
+            ControlRequest::SetDefaultLayout(spec) => {
+                let request = MdtRequest::SetDefaultLayout(credentials.clone(), inode, spec);
+                self.mdt_done(inode, request).await?;
+                Ok(ControlReply::Done)
+            }
+            ControlRequest::GetLayout(subject) => {
+                let attributes = self.subject(credentials, inode, subject).await?;
+                let LayoutInfo { layout, own_default, effective_default } = self.layout_info(attributes.inode).await?;
+                let directory = attributes.kind == FileKind::Directory;
+                Ok(ControlReply::Layout { inode: attributes.inode, directory, layout, own_default, effective_default })
+            }
+            ControlRequest::ChangeLayout(subject, change) => {
+                let attributes = self.subject(credentials, inode, subject).await?;
+                self.change_layout(credentials, attributes.inode, change).await?;
+                Ok(ControlReply::Done)
+            }
+            ControlRequest::GetInode(subject) => {
+                Ok(ControlReply::Inode(self.subject(credentials, inode, subject).await?.inode))
+            }
+            ControlRequest::InodePaths(inode) => Ok(ControlReply::Paths(self.paths(credentials, inode).await?)),
+            ControlRequest::Pools => Ok(ControlReply::Pools(self.targets.pools())),
+            ControlRequest::Targets => Ok(ControlReply::Targets(self.target_statuses().await)),
+            ControlRequest::DataVersion { subject, hold_writers } => {
+                let holder = match (hold_writers, &subject) {
+                    (false, _) => None,
+                    (true, Subject::This) => Some(open.ok_or(FsError::BadHandle)?),
+                    (true, Subject::Name(_)) => return Err(FsError::Invalid),
+                };
+                let inode = self.subject(credentials, inode, subject).await?.inode;
+                let version = self.data_version(credentials, inode, holder).await?;
+                Ok(ControlReply::Version(version))
+            }
+            ControlRequest::BeginLayout { spec, like } => {
+                self.begin_layout(credentials, inode, spec, like).await?;
+                Ok(ControlReply::Done)
+            }
+            ControlRequest::SwapLayouts { second: (_, None), .. } => Err(FsError::Invalid),
+            ControlRequest::SwapLayouts { first: (subject, version), second } => {
+                let opened = subject == Subject::This;
+                let first = self.subject(credentials, inode, subject).await?.inode;
+                self.swap_layouts(credentials, (first, version, opened), second).await?;
+                Ok(ControlReply::Done)
+            }
+            ControlRequest::TakeLayout { of, version } => {
+                self.swap_layouts(credentials, (of, version, true), (inode, None)).await?;
+                Ok(ControlReply::Done)
+            }
+            ControlRequest::SyncAll => {
+                self.sync_all().await?;
+                Ok(ControlReply::Done)
+            }
+            ControlRequest::Name => Ok(ControlReply::Name(self.fsname().to_owned(), self.name())),
         }
     }
-}
 
-/// A target as a client sees it.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct TargetStatus {
-    /// Role and index.
-    pub role: TargetRole,
-    /// `stria-OST0003_UUID`, as Lustre names targets; not the random identity that the cluster map has.
-    pub uuid: String,
-    /// Address it is reached at.
-    pub address: String,
-    /// Whether the administrators want it used.
-    pub active: bool,
-    /// Whether this client has a working connection.
-    pub connected: bool,
-    /// What it says of itself.
-    pub condition: TargetCondition,
-    /// Space; `None` if it cannot be reached.
-    pub space: Option<SpaceUsage>,
-}
-
-/// What is answered.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub enum ControlReply {
-    /// Success.
-    Done,
-    /// The new file.
-    Created(InodeNumber),
-    /// A layout.
-    Layout {
-        /// The inode asked about.
-        inode: InodeNumber,
-        /// Whether it is a directory.
-        directory: bool,
-        /// Layout of a regular file.
-        layout: Option<Layout>,
-        /// Default set on the directory itself.
-        own_default: Option<LayoutSpec>,
-        /// What new files in the directory get.
-        effective_default: Option<LayoutSpec>,
-    },
-    /// An inode number.
-    Inode(InodeNumber),
-    /// Paths.
-    Paths(Vec<Vec<u8>>),
-    /// Targets: MDTs by index, then OSTs by index.
-    Targets(Vec<TargetStatus>),
-    /// File system name and the client's name (`stria-<16 hex digits>`).
-    Name(String, String),
-    /// Why not.
-    Error(FsError),
-    /// Pools by name.
-    Pools(Vec<Pool>),
-    /// The version of a file's data.
-    Version(u64),
+    /// The inode a request is about.
+    async fn subject(&self, credentials: &Credentials, inode: InodeNumber, subject: Subject) -> FsResult<Attributes> {
+        match subject {
+            Subject::This => self.get_attributes(inode, None).await,
+            Subject::Name(name) if name.is_empty() || name.contains(&b'/') => Err(FsError::Invalid),
+            Subject::Name(name) => self.lookup(credentials, inode, &name).await,
+        }
+    }
 }

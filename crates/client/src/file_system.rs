@@ -22,19 +22,21 @@ use tokio::sync::watch;
 use types::{ClientId, FsError, FsResult, InodeNumber};
 
 use crate::{
-    exclusive::ExclusiveQueues,
+    client_state::ClientState,
+    locks::exclusive::ExclusiveQueues,
     options::MountOptions,
-    recovery::Volatile,
     statistics::{Operation, Statistics},
-    target::{Target, target_name, unexpected},
-    targets::{Connector, Targets},
+    targets::{
+        connection::{TargetConnection, target_name, unexpected},
+        target_table::{Connector, TargetTable},
+    },
 };
 
 /// A mounted file system.
 pub struct FileSystem {
     pub(crate) seams: Seams,
-    pub(crate) targets: Arc<Targets>,
-    pub(crate) volatile: Arc<Volatile>,
+    pub(crate) targets: Arc<TargetTable>,
+    pub(crate) client_state: Arc<ClientState>,
     pub(crate) exclusive: ExclusiveQueues,
     pub(crate) statistics: Statistics,
     fsname: String,
@@ -53,22 +55,22 @@ impl FileSystem {
         let deadline = seams.clock.now() + import.patience;
         let Some(Some(first)) = rt::clock::timeout_at(&*seams.clock, deadline, map_with(&mut map, root)).await else {
             let target = target_name(&map.borrow().fsname, root);
-            return Err(FsError::Unreachable { target, seconds: import.patience.as_secs() as u32 });
+            return Err(FsError::Unreachable { target, seconds: import.patience.as_secs() as u32, cause: None });
         };
-        let volatile = Arc::new(Volatile::new(client));
+        let client_state = Arc::new(ClientState::new(client));
         let connector = Connector {
             seams: seams.clone(),
             client_name,
             options: import.into(),
             resolve,
-            volatile: volatile.clone(),
+            client_state: client_state.clone(),
         };
-        let targets = Targets::new(connector);
+        let targets = TargetTable::new(connector);
         targets.update(first.clone());
         let file_system = Arc::new(FileSystem {
             seams,
             targets,
-            volatile,
+            client_state,
             exclusive: ExclusiveQueues::default(),
             statistics: Statistics::default(),
             fsname: first.fsname.clone(),
@@ -85,7 +87,7 @@ impl FileSystem {
     /// longer than a connection tries to say farewell.
     pub async fn unmount(&self) {
         self.mounted.send_replace(false);
-        let close = |target: &Arc<Target>| {
+        let close = |target: &Arc<TargetConnection>| {
             let import = target.import();
             async move { import.close().await }
         };
@@ -99,7 +101,7 @@ impl FileSystem {
 
     /// This mount's identity; another one after an eviction.
     pub fn client_id(&self) -> ClientId {
-        self.volatile.client()
+        self.client_state.client()
     }
 
     /// Name of this mount, as `lfs getname` shows it: `stria-` and 16 hexadecimal digits.
@@ -114,14 +116,23 @@ impl FileSystem {
 
     /// Number of open files and directories.
     pub fn open_count(&self) -> usize {
-        self.volatile.opens.len()
+        self.client_state.opens.len()
     }
 
     /// Every target with its connection's state and figures, MDTs by index, then OSTs by index: for the parameter tree
     /// (`mdc.*`, `osc.*`).
     pub fn connections(&self) -> Vec<(TargetRole, rpc::ImportState, ImportStatistics)> {
-        let connection = |target: &Arc<Target>| (target.role(), target.import().state(), target.import().statistics());
+        let connection =
+            |target: &Arc<TargetConnection>| (target.role(), target.import().state(), target.import().statistics());
         self.targets.all().iter().map(connection).collect()
+    }
+
+    /// Targets that work with this trace id waits for at this moment, with the states of their connections. Targets of this
+    /// process are not among them.
+    pub fn awaited(&self, trace: u64) -> Vec<(String, rpc::ImportState)> {
+        let imports = self.targets.all().into_iter().map(|target| target.import());
+        let awaited = imports.filter(|import| import.is_awaited(trace));
+        awaited.map(|import| (import.target().to_owned(), import.state())).collect()
     }
 
     /// Changes how long operations wait for a silent target (the `timeout` parameter).

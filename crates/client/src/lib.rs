@@ -4,53 +4,34 @@
 //! cluster map, splits data by the layout into requests to the objects, and caches nothing that another client could
 //! make stale: no attributes, no names, no data. The price is a request for every operation; it goes when locks with
 //! callbacks come.
+//!
+//! The way of an operation through the folders: `operations` has one file for each family of system calls; `open_state`
+//! is what this client knows of the files it has open; `placement` keeps their layouts and finds space for what a full
+//! OST refuses; `objects` asks single objects; `targets` sends the requests and recovers after a restart.
 
-mod advisory;
-mod closed_unsynced;
+mod cancellation;
+mod client_state;
 pub mod control;
-mod copy;
-pub mod courtesy;
-mod elsewhere;
-mod exclusive;
 mod file_system;
-mod finish;
-mod given_up;
-mod glimpse;
-mod held_locks;
-mod interruption;
 mod join;
-mod layouts;
-mod leave_out;
-pub mod migrate;
-mod namespace;
+mod locks;
+pub mod migration;
 mod objects;
-mod open_close;
-mod open_file;
-mod open_inode;
+mod open_state;
+mod operations;
 mod options;
-mod read;
-mod recovery;
+mod placement;
 mod requests;
-mod size_tracker;
-mod space;
-mod statfs;
 mod statistics;
-mod swap;
-mod sync;
-mod target;
 mod targets;
-mod truncate;
-mod uncommitted;
-mod whole_file;
-mod write;
 
+pub use cancellation::interruption::Interruption;
 pub use file_system::FileSystem;
-pub use interruption::Interruption;
-pub use open_file::OpenFile;
+pub use open_state::open_file::OpenFile;
+pub use operations::{whole_file::WHOLE_FILE_BYTES_MAX, write::CAPABILITIES_NAME};
 pub use options::{MountOptions, Resolver};
 pub use requests::{
     AllocateMode, CreatedFile, DirectoryItem, DirectoryPage, LockRequest, NewFile, NewNode, ReadData, SeekTarget,
     WriteOptions,
 };
 pub use statistics::{Count, Operation, Statistics};
-pub use whole_file::WHOLE_FILE_BYTES_MAX;

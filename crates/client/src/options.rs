@@ -4,13 +4,13 @@ use std::sync::Arc;
 
 use rpc::{
     Endpoint, ImportOptions,
-    message::mgs::{ClusterMap, Target, TargetRole, TargetState},
+    message::mgs::{ClusterMap, MapTarget, TargetRole, TargetState},
 };
 use tokio::sync::watch;
 use types::ClientId;
 
 /// Finds the way to a target of the cluster map: over the network, or within this process.
-pub type Resolver = Arc<dyn Fn(&Target) -> Endpoint + Send + Sync>;
+pub type Resolver = Arc<dyn Fn(&MapTarget) -> Endpoint + Send + Sync>;
 
 /// Settings of a mount.
 #[derive(Clone)]
@@ -36,9 +36,9 @@ impl MountOptions {
 
     /// Mounts a fixed set of targets, without an MGS.
     pub fn fixed(fsname: &str, targets: Vec<(TargetRole, Endpoint)>, client_name: &str) -> Self {
-        let target = |(role, endpoint): &(TargetRole, Endpoint)| Target {
+        let target = |(role, endpoint): &(TargetRole, Endpoint)| MapTarget {
             role: *role,
-            uuid: format!("{}_UUID", crate::target::target_name(fsname, *role)),
+            uuid: format!("{}_UUID", crate::targets::connection::target_name(fsname, *role)),
             address: endpoint.to_string(),
             state: TargetState::Active,
         };
@@ -49,7 +49,7 @@ impl MountOptions {
             parameters: Vec::new(),
             pools: Vec::new(),
         };
-        let resolve = move |target: &Target| {
+        let resolve = move |target: &MapTarget| {
             let found = targets.iter().find(|(role, _)| *role == target.role);
             found.map(|(_, endpoint)| endpoint.clone()).expect("the map was made from these targets")
         };

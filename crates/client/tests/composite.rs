@@ -184,12 +184,12 @@ async fn a_layout_that_ends_takes_what_fits() {
     let options = WriteOptions { append: true, ..WriteOptions::default() };
     assert_eq!(fs.write(&file, 0, data.clone(), options).await, Err(FsError::NoData));
     let allocate = AllocateMode::Allocate { extend: true };
-    assert_eq!(fs.allocate(&file, allocate, end - 10, 20, true).await, Err(FsError::NoData));
+    assert_eq!(fs.allocate(&file, allocate, end - 10, 20).await, Err(FsError::NoData));
     assert_eq!(fs.truncate(&root(), inode, Some(&file), end + 1).await.map(|_| ()), Err(FsError::NoData));
     // The refusal gave the lock back.
     assert_eq!(fs.truncate(&root(), inode, None, end - 1).await.map(|shown| shown.size), Ok(end - 1));
     assert_eq!(fs.write(&file, 0, data, options).await, Ok(1));
-    fs.allocate(&file, AllocateMode::Punch, 0, 10 * STRIPE, true).await.unwrap();
+    fs.allocate(&file, AllocateMode::Punch, 0, 10 * STRIPE).await.unwrap();
     assert_eq!(read(&fs, &file, 0, 1 << 20).await, vec![0; end as usize]);
     assert_eq!(fs.seek(&file, 0, SeekTarget::Hole).await, Ok(0));
 }
@@ -200,13 +200,13 @@ async fn ranges_are_allocated_over_several_components() {
     let fs = cluster.mount().await;
     let file = composite(&fs, "file", END_OF_FILE).await;
     let inode = file.inode();
-    fs.allocate(&file, AllocateMode::Allocate { extend: false }, FIRST / 2, SECOND, true).await.unwrap();
+    fs.allocate(&file, AllocateMode::Allocate { extend: false }, FIRST / 2, SECOND).await.unwrap();
     assert_eq!(size(&fs, inode).await, 0);
     assert_eq!(instantiated(&layout(&fs, inode).await), 3);
-    fs.allocate(&file, AllocateMode::Allocate { extend: true }, 0, SECOND + 10, true).await.unwrap();
+    fs.allocate(&file, AllocateMode::Allocate { extend: true }, 0, SECOND + 10).await.unwrap();
     assert_eq!(size(&fs, inode).await, SECOND + 10);
     write(&fs, &file, 0, &vec![7; SECOND as usize + 10]).await;
-    fs.allocate(&file, AllocateMode::Zero { extend: true }, FIRST - 1, SECOND, true).await.unwrap();
+    fs.allocate(&file, AllocateMode::Zero { extend: true }, FIRST - 1, SECOND).await.unwrap();
     let data = read(&fs, &file, 0, 1 << 20).await;
     assert_eq!(data.len() as u64, FIRST - 1 + SECOND);
     assert!(data[..FIRST as usize - 1].iter().all(|byte| *byte == 7));

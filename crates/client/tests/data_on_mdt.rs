@@ -6,13 +6,13 @@ mod support;
 use std::collections::BTreeMap;
 
 use bytes::Bytes;
-use client::{
-    AllocateMode, FileSystem, NewFile, SeekTarget, WriteOptions,
-    control::{ControlReply, ControlRequest, execute},
-};
+use client::{AllocateMode, FileSystem, NewFile, SeekTarget, WriteOptions, control::execute};
 use layout::{BackingSpec, ComponentSpec, END_OF_FILE, LayoutSpec, StripeSpec};
 use proptest::prelude::*;
-use rpc::message::mdt::{OpenFlags, open_flag};
+use rpc::message::{
+    control::{ControlReply, ControlRequest},
+    mdt::{OpenFlags, open_flag},
+};
 use support::{
     READ_WRITE, ROOT, create, read,
     real::RealCluster,
@@ -180,7 +180,7 @@ async fn holes_are_found_on_both_sides_of_the_boundary() {
     write(&fs, &file, 0, &vec![1; 3 * STRIPE as usize]).await;
     let seek = async |offset, target| fs.seek(&file, offset, target).await;
     assert_eq!(seek(0, SeekTarget::Hole).await, Ok(3 * STRIPE));
-    fs.allocate(&file, AllocateMode::Punch, STRIPE - 8192, 16384, true).await.unwrap();
+    fs.allocate(&file, AllocateMode::Punch, STRIPE - 8192, 16384).await.unwrap();
     assert_eq!(seek(0, SeekTarget::Hole).await, Ok(STRIPE - 8192));
     for inside in [STRIPE - 8192 + 5, STRIPE + 5] {
         assert_eq!(seek(inside, SeekTarget::Hole).await, Ok(inside), "in the middle of a block without data");

@@ -52,7 +52,7 @@ async fn a_new_file_finds_room_wherever_there_is_some() {
     write(&fs, &written, 0, &stripe(1)).await;
     append(&fs, &appended, &stripe(2)).await;
     let allocate = AllocateMode::Allocate { extend: true };
-    fs.allocate(&allocated, allocate, 0, STRIPE, true).await.unwrap();
+    fs.allocate(&allocated, allocate, 0, STRIPE).await.unwrap();
     for inode in inodes {
         assert_eq!(layout(&fs, inode).await.1, [room]);
         let reader = open(&other, inode, open_flag::READ).await;

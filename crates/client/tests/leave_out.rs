@@ -10,7 +10,7 @@ use client::{AllocateMode, FileSystem, Interruption, OpenFile, SeekTarget, Write
 use layout::{Layout, LayoutSpec, Location, StripeSpec};
 use rpc::message::mdt::{OpenFlags, open_flag};
 use support::{READ_WRITE, append, create, read, real::RealCluster, size, with_layout};
-use types::{Credentials, FsError, InodeNumber, OstIndex};
+use types::{Credentials, FsError, InodeNumber, OstIndex, limits::FENCE_GENERATION_MAX};
 
 const MIB: u64 = 1 << 20;
 
@@ -145,7 +145,7 @@ async fn data_behind_the_refused_byte_stay_readable() {
     one.truncate(&root(), inode, Some(&file), 6 * MIB).await.unwrap();
     assert_eq!(read(&two, &reader, MIB + 1, 6 << 20).await, vec![0; 5 * MIB as usize - 1], "nothing comes back");
     let allocate = AllocateMode::Allocate { extend: true };
-    one.allocate(&file, allocate, 4 * MIB, 2 * MIB, true).await.expect("a hole is allocated elsewhere");
+    one.allocate(&file, allocate, 4 * MIB, 2 * MIB).await.expect("a hole is allocated elsewhere");
     two.close(reader, None).await.unwrap();
     one.close(file, None).await.unwrap();
     assert_eq!(size(&two, inode).await, 6 * MIB);
@@ -196,7 +196,7 @@ async fn a_component_without_data_is_left_out_as_a_whole() {
     let file = create(&one, "file", READ_WRITE).await;
     let inode = file.inode();
     // Its end gets an object, which a truncation would not need.
-    one.allocate(&file, AllocateMode::Zero { extend: true }, 2 * MIB - 1, 1, true).await.unwrap();
+    one.allocate(&file, AllocateMode::Zero { extend: true }, 2 * MIB - 1, 1).await.unwrap();
     let other = open(&two, inode).await;
     let first = ost_of(&one, inode, MIB).await;
     cluster.fill(first);
@@ -268,6 +268,26 @@ async fn a_fence_without_a_new_layout_holds_nobody_up() {
     assert_eq!((after.generation.0, after.components), (before.generation.0 + 2, before.components));
 }
 
+/// A client that is broken or hostile fences as far as it can: readers, writers and truncations asked for the layout for ever.
+#[tokio::test]
+async fn a_fence_beyond_all_layouts_holds_nobody_up() {
+    let cluster = RealCluster::automatic(1).await;
+    let fs = cluster.mount().await;
+    let file = create(&fs, "file", READ_WRITE).await;
+    write(&fs, &file, 0, &mib(1)).await;
+    let inode = file.inode();
+    cluster.fence(OstIndex(0), inode, 1, FENCE_GENERATION_MAX / 3).await;
+    assert_eq!(read(&fs, &file, 0, 2 << 20).await, mib(1));
+    cluster.fence(OstIndex(0), inode, 1, FENCE_GENERATION_MAX - 1).await;
+    write(&fs, &file, MIB, &mib(2)).await;
+    cluster.fence(OstIndex(0), inode, 1, FENCE_GENERATION_MAX).await;
+    fs.truncate(&root(), inode, None, MIB).await.unwrap();
+    assert_eq!(read(&fs, &file, 0, 2 << 20).await, mib(1));
+    // Servers refuse such a fence; an object that has one is told apart from one that is only late.
+    cluster.fence(OstIndex(0), inode, 1, u64::MAX).await;
+    assert!(matches!(fs.read(&file, 0, 1 << 20).await.err(), Some(FsError::Damaged(_))));
+}
+
 #[tokio::test]
 async fn what_was_left_out_outlasts_the_mdts_loss_of_power() {
     let mut cluster = RealCluster::automatic(2).await;
@@ -321,7 +341,7 @@ async fn a_reservation_larger_than_all_space_is_refused_after_few_layouts() {
     cluster.devices.iter().for_each(|device| device.set_capacity(64 * MIB));
     let allocate = AllocateMode::Allocate { extend: true };
     for _ in 0..2 {
-        assert_eq!(fs.allocate(&file, allocate, 100 * MIB, 900 * MIB, true).await, Err(FsError::NoSpace));
+        assert_eq!(fs.allocate(&file, allocate, 100 * MIB, 900 * MIB).await, Err(FsError::NoSpace));
     }
     let refused = layout(&fs, inode).await;
     assert!(refused.generation.0 < 100, "{}", refused.generation.0);
@@ -340,13 +360,13 @@ async fn a_large_reservation_asks_all_osts_before_it_takes_anything() {
     let before = layout(&fs, file.inode()).await;
     cluster.devices.iter().for_each(|device| device.set_capacity(64 * MIB));
     let allocate = AllocateMode::Allocate { extend: true };
-    assert_eq!(fs.allocate(&file, allocate, 300 << 30, 20 << 30, true).await, Err(FsError::NoSpace));
+    assert_eq!(fs.allocate(&file, allocate, 300 << 30, 20 << 30).await, Err(FsError::NoSpace));
     assert_eq!(layout(&fs, file.inode()).await, before);
     for ost in (0..2).map(OstIndex) {
         assert_eq!(cluster.objects(ost).await, []);
     }
     // What takes no space is none of it.
-    fs.allocate(&file, AllocateMode::Zero { extend: true }, 0, 1 << 40, true).await.unwrap();
+    fs.allocate(&file, AllocateMode::Zero { extend: true }, 0, 1 << 40).await.unwrap();
     assert_eq!(size(&fs, file.inode()).await, 1 << 40);
 }
 
@@ -357,7 +377,7 @@ async fn a_reservation_is_spread_over_osts_that_each_have_room_for_a_part() {
     let file = create(&fs, "file", READ_WRITE).await;
     cluster.devices.iter().for_each(|device| device.set_capacity(96 * MIB));
     let allocate = AllocateMode::Allocate { extend: true };
-    fs.allocate(&file, allocate, 0, 140 * MIB, true).await.unwrap();
+    fs.allocate(&file, allocate, 0, 140 * MIB).await.unwrap();
     assert_eq!(size(&fs, file.inode()).await, 140 * MIB);
 }
 
@@ -370,13 +390,13 @@ async fn the_search_for_space_to_reserve_can_be_interrupted() {
     let interrupted = Interruption::default();
     interrupted.raise();
     assert_eq!(
-        fs.allocate_unless(&file, allocate, (0, MIB), true, interrupted.clone()).await,
+        fs.allocate_unless(&Credentials::root(), &file, allocate, (0, MIB), interrupted.clone()).await,
         Ok(()),
         "nothing was looked for"
     );
     let before = layout(&fs, file.inode()).await;
     (0..2).map(OstIndex).for_each(|ost| cluster.fill(ost));
-    let outcome = fs.allocate_unless(&file, allocate, (2 * MIB, MIB), true, interrupted).await;
+    let outcome = fs.allocate_unless(&Credentials::root(), &file, allocate, (2 * MIB, MIB), interrupted).await;
     assert_eq!(outcome, Err(FsError::Interrupted));
     assert_eq!(layout(&fs, file.inode()).await.generation, before.generation);
 }

@@ -2,7 +2,7 @@
 
 mod support;
 
-use std::sync::Arc;
+use std::{sync::Arc, time::Duration};
 
 use client::{FileSystem, LockRequest, OpenFile};
 use rpc::message::mdt::{LockFamily, LockMode, LockRange, OpenFlags};
@@ -64,6 +64,46 @@ async fn a_waiting_lock_is_granted_and_a_dropped_one_leaves_the_queue() {
     let (granted, released) = tokio::join!(waiting, release);
     assert_eq!((granted, released), (Ok(()), Ok(())));
     assert_eq!(one.set_lock(&file, lock(1, LockMode::Exclusive, false)).await, Err(FsError::WouldBlock));
+}
+
+/// Far longer than anything here takes.
+const PATIENCE: Duration = Duration::from_secs(20);
+
+/// A request whose caller drops it after the MDT has granted the lock and before the answer arrives.
+async fn granted_to_nobody(cluster: &Cluster, fs: &Arc<FileSystem>, file: &Arc<OpenFile>, request: LockRequest) {
+    let sent = cluster.requests().get("lock").copied().unwrap_or(0);
+    cluster.mdt.hold_answers(Some("lock"));
+    let (fs, file) = (fs.clone(), file.clone());
+    let asking = tokio::spawn(async move { fs.set_lock(&file, request).await });
+    requested(cluster, "lock", sent + 1).await;
+    asking.abort();
+    assert!(asking.await.unwrap_err().is_cancelled());
+}
+
+#[tokio::test]
+async fn a_lock_granted_to_who_is_gone_is_given_back_also_if_it_did_not_wait() {
+    for wait in [false, true] {
+        let Contended { cluster, one, file, other, others } = Contended::new().await;
+        granted_to_nobody(&cluster, &other, &others, lock(2, LockMode::Exclusive, wait)).await;
+        cluster.mdt.hold_answers(None);
+        let next = one.set_lock(&file, lock(1, LockMode::Exclusive, true));
+        assert_eq!(tokio::time::timeout(PATIENCE, next).await, Ok(Ok(())), "waits: {wait}");
+    }
+}
+
+/// A process was killed while it converted a lock; its files are closed before the answer arrives.
+#[tokio::test]
+async fn what_an_owner_held_is_not_given_back_to_it_after_it_was_closed() {
+    let Contended { cluster, one, file, other, others } = Contended::new().await;
+    other.set_lock(&others, lock(2, LockMode::Shared, false)).await.unwrap();
+    granted_to_nobody(&cluster, &other, &others, lock(2, LockMode::Exclusive, true)).await;
+    let flush = tokio::spawn(async move { other.flush(&others, 2).await });
+    requested(&cluster, "lock", 3).await;
+    cluster.mdt.hold_answers(None);
+    flush.await.unwrap().unwrap();
+    others_run().await;
+    let next = one.set_lock(&file, lock(1, LockMode::Exclusive, true));
+    assert_eq!(tokio::time::timeout(PATIENCE, next).await, Ok(Ok(())));
 }
 
 /// A waiting request and what interrupts it.

@@ -6,8 +6,7 @@ use std::{sync::Arc, time::Duration};
 
 use client::{
     FileSystem, OpenFile,
-    courtesy::Courtesy,
-    migrate::{Background, Rest, Restraint},
+    migration::{Background, Courtesy, Rest, Restraint},
 };
 use layout::LayoutSpec;
 use parking_lot::Mutex;

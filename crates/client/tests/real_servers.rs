@@ -14,7 +14,7 @@ use support::{
     script::{Client, STRIPE, play, steps},
     size, write,
 };
-use types::{Credentials, FsError, InodeNumber};
+use types::{Credentials, FsError, InodeNumber, OstIndex};
 
 fn root() -> Credentials {
     Credentials::root()
@@ -176,6 +176,27 @@ async fn an_evicted_client_cannot_write_and_begins_anew() {
     fs.close(file, None).await.unwrap();
     let reader = other.open(&root(), inode, OpenFlags(open_flag::READ)).await.unwrap();
     assert_eq!(read(&other, &reader, 0, 100).await, b"kept and new");
+}
+
+/// Whatever an MDT thinks of it: a client that some OST refuses could write nothing there under its present id.
+#[tokio::test]
+async fn a_client_that_an_ost_refuses_begins_anew() {
+    let cluster = RealCluster::new(STRIPE, 2).await;
+    let fs = cluster.mount().await;
+    let file = create(&fs, "file", READ_WRITE).await;
+    let inode = file.inode();
+    write(&fs, &file, 0, b"kept").await;
+    let former = fs.client_id();
+    cluster.refuse(OstIndex(0), former).await;
+    cluster.refuse(OstIndex(1), former).await;
+    let late = fs.write(&file, 0, Bytes::from_static(b"late"), WriteOptions::default());
+    assert_eq!(late.await, Err(FsError::Stale));
+    assert_ne!(fs.client_id(), former);
+    let again = fs.open(&root(), inode, OpenFlags(READ_WRITE)).await.unwrap();
+    append(&fs, &again, b" and new").await;
+    assert_eq!(read(&fs, &again, 0, 100).await, b"kept and new");
+    fs.close(again, None).await.unwrap();
+    assert_eq!(fs.close(file, None).await, Ok(()));
 }
 
 /// Its writer is gone without a word; once the OSTs refuse it, the first who looks settles the size.

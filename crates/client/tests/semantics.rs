@@ -5,7 +5,7 @@ mod support;
 use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
 use bytes::Bytes;
-use client::{AllocateMode, FileSystem, OpenFile, SeekTarget, WriteOptions};
+use client::{AllocateMode, FileSystem, Interruption, OpenFile, SeekTarget, WriteOptions};
 use rpc::message::{
     mdt::{OpenFlags, open_flag},
     mgs::{TargetRole, TargetState},
@@ -272,17 +272,17 @@ async fn holes_and_data_over_stripes() {
     assert_eq!(fs.seek(&file, STRIPE + 5, SeekTarget::Hole).await, Ok(3 * STRIPE));
     assert_eq!(fs.seek(&file, 3 * STRIPE, SeekTarget::Data).await, Err(FsError::NoDeviceOrAddress));
     assert_eq!(fs.seek(&file, 5 * STRIPE, SeekTarget::Hole).await, Err(FsError::NoDeviceOrAddress));
-    fs.allocate(&file, AllocateMode::Punch, STRIPE + 4096, STRIPE, true).await.unwrap();
+    fs.allocate(&file, AllocateMode::Punch, STRIPE + 4096, STRIPE).await.unwrap();
     assert_eq!(fs.seek(&file, STRIPE, SeekTarget::Hole).await, Ok(STRIPE + 4096));
     assert_eq!(fs.seek(&file, STRIPE + 4096, SeekTarget::Data).await, Ok(2 * STRIPE + 4096));
-    fs.allocate(&file, AllocateMode::Allocate { extend: true }, 4 * STRIPE, 2 * STRIPE, true).await.unwrap();
+    fs.allocate(&file, AllocateMode::Allocate { extend: true }, 4 * STRIPE, 2 * STRIPE).await.unwrap();
     assert_eq!(size(&fs, file.inode()).await, 6 * STRIPE);
-    fs.allocate(&file, AllocateMode::Zero { extend: false }, 0, 9 * STRIPE, true).await.unwrap();
+    fs.allocate(&file, AllocateMode::Zero { extend: false }, 0, 9 * STRIPE).await.unwrap();
     assert_eq!(size(&fs, file.inode()).await, 6 * STRIPE);
     assert!(read(&fs, &file, 0, 6 * STRIPE as usize).await.iter().all(|byte| *byte == 0));
-    assert_eq!(fs.allocate(&file, AllocateMode::Punch, 0, 0, true).await, Err(FsError::Invalid));
+    assert_eq!(fs.allocate(&file, AllocateMode::Punch, 0, 0).await, Err(FsError::Invalid));
     let full = AllocateMode::Allocate { extend: true };
-    assert_eq!(fs.allocate(&file, full, FILE_BYTES_MAX, 1, true).await, Err(FsError::FileTooLarge));
+    assert_eq!(fs.allocate(&file, full, FILE_BYTES_MAX, 1).await, Err(FsError::FileTooLarge));
 }
 
 #[tokio::test]
@@ -370,10 +370,12 @@ async fn set_id_bits_are_cleared_before_an_unprivileged_allocation() {
         let changes = SetAttributes { mode: Some(0o4755), ..SetAttributes::default() };
         fs.set_attributes(&root(), file.inode(), changes, None).await.unwrap();
         let before = cluster.requests();
-        fs.allocate(&file, mode, 0, STRIPE, true).await.unwrap();
+        fs.allocate(&file, mode, 0, STRIPE).await.unwrap();
         assert!(!cluster.requests_since(&before).contains_key("clear"), "{mode:?}: who may keep them");
-        fs.allocate(&file, mode, 0, STRIPE, false).await.unwrap();
-        fs.allocate(&file, mode, 0, STRIPE, false).await.unwrap();
+        let user = Credentials { uid: 5, gid: 5, groups: None };
+        for _ in 0..2 {
+            fs.allocate_unless(&user, &file, mode, (0, STRIPE), Interruption::default()).await.unwrap();
+        }
         assert_eq!(cluster.requests_since(&before)["clear"], 1, "{mode:?}");
     }
 }
@@ -666,4 +668,37 @@ async fn copies_ranges_between_and_within_files() {
     assert_eq!(read(&fs, &to, 7, 4 * STRIPE as usize).await, data[100..]);
     assert_eq!(fs.copy_range((&to, 0), (&to, 50), 100, options).await, Err(FsError::Invalid));
     assert_eq!(fs.copy_range((&to, 0), (&to, 100), 100, options).await, Ok(100));
+}
+
+/// Processes are killed while they wait for a server that is away: what comes to the file when it is back is not undone.
+#[tokio::test]
+async fn what_had_not_begun_when_its_caller_went_does_not_happen() {
+    let cluster = Cluster::new(STRIPE, 1);
+    let fs = cluster.mount().await;
+    let file = create(&fs, "file", READ_WRITE).await;
+    let inode = file.inode();
+    write(&fs, &file, 0, b"text").await;
+    cluster.stop().await;
+    // One that stays notices that the server is away.
+    let looking = tokio::spawn({
+        let fs = fs.clone();
+        async move { fs.get_attributes(inode, None).await }
+    });
+    others_run().await;
+    let (opener, cutter, adder) = (fs.clone(), fs.clone(), (fs.clone(), file.clone()));
+    let gone = [
+        tokio::spawn(async move { drop(open(&opener, inode, READ_WRITE | open_flag::TRUNCATE).await) }),
+        tokio::spawn(async move { drop(cutter.truncate(&root(), inode, None, 1).await) }),
+        tokio::spawn(async move { append(&adder.0, &adder.1, b"more").await }),
+    ];
+    others_run().await;
+    for task in gone {
+        task.abort();
+        assert!(task.await.unwrap_err().is_cancelled());
+    }
+    cluster.restart().await;
+    assert_eq!(looking.await.unwrap().unwrap().size, 4);
+    assert_eq!(read(&fs, &file, 0, 9).await, b"text");
+    others_run().await;
+    assert_eq!(read(&fs, &file, 0, 9).await, b"text");
 }

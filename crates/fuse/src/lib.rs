@@ -8,15 +8,12 @@
 //! ```
 //! - [`mount`] puts the file system into the name space and takes it out again;
 //! - [`session`] reads requests and writes answers, one worker per core; [`protocol`] is their encoding;
-//! - [`Adapter`] translates each operation to the client's API and back; [`errno`] its errors;
-//! - [`ioctl`] is the control channel by which `lfs` talks to a mount, both ends.
+//! - [`Adapter`] translates each operation to the client's API and back; `host::errno` its errors. `host::ioctl` is how `lfs` talks to a mount.
 //!
 //! Use: build a `FileSystem` on its [`Cores`](rt::real::Cores), then [`Mount::new`], wait for [`Mount::ended`] or a signal,
 //! [`Mount::unmount`], and only then unmount the `FileSystem` itself.
 
 mod adapter;
-pub mod errno;
-pub mod ioctl;
 pub mod mount;
 pub mod protocol;
 pub mod session;

@@ -22,8 +22,8 @@ use std::{
     time::{Duration, Instant},
 };
 
-use client::control::{ControlReply, ControlRequest, Subject};
 use cluster::Cluster;
+use rpc::message::control::{ControlReply, ControlRequest, Subject};
 use rustix::fs::{AtFlags, FallocateFlags, FlockOperation, RenameFlags, XattrFlags};
 
 fn errno<T: std::fmt::Debug>(result: Result<T, impl Into<io::Error>>) -> i32 {
@@ -95,7 +95,6 @@ fn names_are_made_linked_exchanged_and_removed() {
     let device = rustix::fs::makedev(1, 3);
     rustix::fs::mknodat(&root, "null", rustix::fs::FileType::CharacterDevice, mode, device).unwrap();
     assert_eq!(fs::metadata(path("null")).unwrap().rdev(), device);
-    File::options().write(true).open(path("null")).unwrap().write_all(b"to /dev/null").unwrap();
 }
 
 #[test]
@@ -281,7 +280,7 @@ fn when_free(file: &File, request: &ControlRequest) -> ControlReply {
     let busy = ControlReply::Error(types::FsError::Busy);
     let begun = Instant::now();
     loop {
-        let reply = fuse::ioctl::call(file, request).unwrap();
+        let reply = host::ioctl::call(file, request).unwrap();
         if reply != busy || begun.elapsed() > Duration::from_secs(60) {
             return reply;
         }
@@ -305,7 +304,7 @@ fn a_number_does_not_reach_the_data_of_an_unnamed_file() {
     let ControlReply::Version(version) = when_free(&file, &version) else { panic!("no version") };
     let inode = |file: &File| types::InodeNumber(file.metadata().unwrap().ino());
     let by_number = ControlRequest::SwapLayouts { first: (Subject::This, version), second: (inode(&unnamed), None) };
-    let refused = as_user(1000, 1000, &[], || fuse::ioctl::call(&file, &by_number).unwrap());
+    let refused = as_user(1000, 1000, &[], || host::ioctl::call(&file, &by_number).unwrap());
     assert_eq!(refused, ControlReply::Error(types::FsError::Invalid));
     assert_eq!(fs::read(&own).unwrap(), b"mine");
     let take = ControlRequest::TakeLayout { of: inode(&file), version };
@@ -568,17 +567,17 @@ fn the_control_channel_answers_on_files_and_directories() {
     let cluster = Cluster::mounted();
     fs::write(cluster.path("file"), b"data").unwrap();
     let directory = File::open(cluster.point()).unwrap();
-    let ControlReply::Name(fsname, client) = fuse::ioctl::call(directory.as_fd(), &ControlRequest::Name).unwrap()
+    let ControlReply::Name(fsname, client) = host::ioctl::call(directory.as_fd(), &ControlRequest::Name).unwrap()
     else {
         panic!("not a name")
     };
     assert!(client.starts_with(&format!("{fsname}-")));
     let inode = fs::metadata(cluster.path("file")).unwrap().ino();
     let by_name = ControlRequest::GetInode(Subject::Name(b"file".to_vec()));
-    let ControlReply::Inode(found) = fuse::ioctl::call(&directory, &by_name).unwrap() else { panic!("no inode") };
+    let ControlReply::Inode(found) = host::ioctl::call(&directory, &by_name).unwrap() else { panic!("no inode") };
     assert_eq!(found.0, inode);
     let file = File::open(cluster.path("file")).unwrap();
-    let layout = fuse::ioctl::call(&file, &ControlRequest::GetLayout(Subject::This)).unwrap();
+    let layout = host::ioctl::call(&file, &ControlRequest::GetLayout(Subject::This)).unwrap();
     assert!(matches!(layout, ControlReply::Layout { directory: false, layout: Some(_), .. }), "{layout:?}");
     // Every other ioctl, such as the question for a terminal, is refused as on a local file.
     assert!(!file.is_terminal());

@@ -14,12 +14,13 @@ use std::{
 };
 
 use bytes::Bytes;
-use fuse::errno::Errno;
-use fuse::mount::{fusermount, table};
+use fuse::mount::fusermount;
 use fuse::protocol::reply::{Attr, AttributesOut, EntryOut, OpenOut};
 use fuse::protocol::{Incoming, Operation};
 use fuse::session::{Answer, Handler, Responder, Session};
 use fuse::{Mount, MountError, MountOptions, Unmounted};
+use host::errno::Errno;
+use host::mount_table;
 use rt::BoxFuture;
 use rt::real::Cores;
 use rustix::mount::{MountFlags, UnmountFlags};
@@ -119,7 +120,7 @@ fn errno<T: std::fmt::Debug>(result: io::Result<T>) -> i32 {
 fn a_mount_is_shown_served_and_gone() {
     let fixture = Fixture::new();
     let mount = fixture.mount().unwrap();
-    let entry = table::find(mount.point()).unwrap().unwrap();
+    let entry = mount_table::find(mount.point()).unwrap().unwrap();
     assert_eq!((entry.kind.as_str(), entry.source.as_str()), ("fuse.stria", SOURCE));
     assert_eq!(fs::read(fixture.path("hello")).unwrap(), TEXT);
     assert_eq!(errno(fs::metadata(fixture.path("absent"))), libc::ENOENT);
@@ -148,7 +149,7 @@ fn a_busy_mount_is_detached_and_its_users_see_errors() {
     let mut file = fs::File::open(fixture.path("hello")).unwrap();
     assert_eq!(mount.unmount().unwrap(), Unmounted::Detached);
     assert_eq!(errno(file.read(&mut [0; 4])), libc::ENOTCONN);
-    assert!(table::find(fixture.directory.path()).unwrap().is_none());
+    assert!(mount_table::find(fixture.directory.path()).unwrap().is_none());
 }
 
 #[test]
@@ -178,19 +179,19 @@ fn an_unmount_by_somebody_else_ends_the_session() {
 fn a_dropped_mount_is_unmounted() {
     let fixture = Fixture::new();
     drop(fixture.mount().unwrap());
-    assert!(table::find(fixture.directory.path()).unwrap().is_none());
+    assert!(mount_table::find(fixture.directory.path()).unwrap().is_none());
 }
 
 #[test]
 fn what_a_killed_process_left_is_cleaned_up() {
     let fixture = Fixture::new();
     let point = fixture.directory.path();
-    leave_dead_mount(point, table::FILE_SYSTEM_TYPE);
+    leave_dead_mount(point, mount_table::FILE_SYSTEM_TYPE);
     assert_eq!(errno(fs::metadata(point)), libc::ENOTCONN);
     let mount = fixture.mount().unwrap();
     assert_eq!(fs::read(fixture.path("hello")).unwrap(), TEXT);
     mount.unmount().unwrap();
-    assert!(table::find(point).unwrap().is_none(), "the dead mount is gone too");
+    assert!(mount_table::find(point).unwrap().is_none(), "the dead mount is gone too");
 }
 
 #[test]
@@ -250,8 +251,8 @@ fn the_helper_mounts_and_unmounts() {
     let point = fixture.directory.path();
     let options = format!("fsname={},subtype=stria", fusermount::escape("a:1,b:2:/test"));
     let device = fusermount::mount(point, &options).unwrap();
-    let session = Session::start(device, 2, fixture.toy.clone(), fixture.cores.clone()).unwrap();
-    let entry = table::find(point).unwrap().unwrap();
+    let session = Session::start(device, 2, 0, fixture.toy.clone(), fixture.cores.clone()).unwrap();
+    let entry = mount_table::find(point).unwrap().unwrap();
     assert_eq!((entry.kind.as_str(), entry.source.as_str()), ("fuse.stria", "a:1,b:2:/test"));
     let file = fs::File::open(fixture.path("hello")).unwrap();
     assert_eq!(fusermount::unmount(point, false).unwrap_err().kind(), io::ErrorKind::ResourceBusy);

@@ -1,5 +1,5 @@
 //! More records than memory: five million of 24 + 160 bytes in a store that may use 256 MiB.
-//! `cargo run --release -p kv --example more_than_memory [records] [directory]`.
+//! `cargo run --release -p stria-kv --example more_than_memory [records] [directory]`.
 //!
 //! Prints rates as JSON lines and, at the end, the peak resident memory of the process.
 

@@ -1,4 +1,4 @@
-//! What opening costs behind a crash, when both journals are long: `cargo run --release -p kv --example opening [MiB] [directory]`.
+//! What opening costs behind a crash, when both journals are long: `cargo run --release -p stria-kv --example opening [MiB] [directory]`.
 //!
 //! The journal of a store has so many MiB (240 is what a target's may have), in values of 64 KiB as an OST has them, and in
 //! values of 160 bytes as an MDT has them; fjall's is about as long as it gets. Opening reads both, applies what is in them,

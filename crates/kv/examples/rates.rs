@@ -1,4 +1,4 @@
-//! Rates of a store whose tables are in memory: `cargo run --release -p kv --example rates [keys] [directory]`.
+//! Rates of a store whose tables are in memory: `cargo run --release -p stria-kv --example rates [keys] [directory]`.
 //!
 //! Keys of 24 bytes, values of 160, as inodes have them; one thread; the journal on a local directory. Prints one JSON line
 //! per measurement.

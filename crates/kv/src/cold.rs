@@ -37,6 +37,10 @@ pub trait ColdStore: Send + Sync {
         to: Option<&[u8]>,
         visit: &mut dyn FnMut(&[u8], &[u8]) -> bool,
     ) -> io::Result<()>;
+    /// Runs work that reads this store, where it may block: at once, unless the store has threads for it.
+    fn run_blocking(&self, work: Box<dyn FnOnce() + Send>) {
+        work();
+    }
     /// Applies operations, sorted by table and key. Is called many times for one checkpoint.
     fn write(&self, operations: Vec<Operation>) -> BoxFuture<'static, io::Result<()>>;
     /// Makes everything written durable, together with the journal position it covers.
@@ -46,6 +50,10 @@ pub trait ColdStore: Send + Sync {
     /// Begins to give back the space of what was deleted or overwritten, if it should; does not wait. Called behind
     /// commits, and when there was no room for one.
     fn reclaim(&self) {}
+    /// Space that it may take beside what it is given to write, because of how it works.
+    fn growth_bytes(&self) -> u64 {
+        0
+    }
     /// Ends everything and lets go of it: when this completes, no file is touched any more, and the store can be opened again,
     /// whoever still has this handle. What was asked for before is done first. Calls afterwards fail, except this one; a store
     /// that works only while it is called, and holds nothing, need not care. Dropping the handle closes as well, and blocks.

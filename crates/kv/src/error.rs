@@ -13,7 +13,7 @@ pub enum Error {
     /// An earlier write or flush failed: what is on the device is unknown from there on, so nothing is changed any more.
     /// Reads go on. Reopening the store recovers what was durable, and whatever else can still be read without a gap, which it
     /// writes again: after a failed flush the kernel may show what it will never write.
-    #[error("the store takes no more changes since an earlier failure: {first}")]
+    #[error("the store refuses changes after an earlier failure: {first}")]
     Poisoned {
         /// The first failure.
         first: Arc<str>,
@@ -23,7 +23,7 @@ pub enum Error {
     NoSpace,
     /// Changes came faster than checkpoints or new segments, without waiting for [`crate::Store::written`] or
     /// [`crate::Store::ready`]. Nothing of the batch was applied.
-    #[error("the store is behind with checkpoints")]
+    #[error("the store is waiting for checkpoints")]
     Overloaded,
     /// The store was closed.
     #[error("the store is closed")]
@@ -91,50 +91,50 @@ pub enum Error {
     #[error("store configuration: {0}")]
     Configuration(&'static str),
     /// The device failed.
-    #[error("cannot {action} {file}: {source}")]
+    #[error("cannot {action} {file}: {cause}")]
     Device {
         /// What was tried.
         action: &'static str,
         /// File of the device.
         file: String,
         /// Why it failed.
-        source: Arc<io::Error>,
+        cause: Arc<io::Error>,
     },
     /// The cold store failed.
-    #[error("cannot {action} the cold store: {source}")]
+    #[error("cannot {action} the cold store: {cause}")]
     Cold {
         /// What was tried.
         action: &'static str,
         /// Why it failed.
-        source: Arc<io::Error>,
+        cause: Arc<io::Error>,
     },
     /// The owner's hook before a checkpoint failed; nothing was checkpointed.
-    #[error("preparing a checkpoint: {source}")]
+    #[error("preparing a checkpoint: {cause}")]
     Hook {
         /// Why it failed.
-        source: Arc<io::Error>,
+        cause: Arc<io::Error>,
     },
 }
 
 impl Error {
-    pub(crate) fn device(action: &'static str, file: &str, source: io::Error) -> Error {
-        Error::Device { action, file: file.to_owned(), source: Arc::new(source) }
+    pub(crate) fn device(action: &'static str, file: &str, cause: io::Error) -> Error {
+        Error::Device { action, file: file.to_owned(), cause: Arc::new(cause) }
     }
 
-    pub(crate) fn cold(action: &'static str, source: io::Error) -> Error {
-        Error::Cold { action, source: Arc::new(source) }
+    pub(crate) fn cold(action: &'static str, cause: io::Error) -> Error {
+        Error::Cold { action, cause: Arc::new(cause) }
     }
 
     /// Whether the device tried nothing: later it may succeed.
     pub(crate) fn is_busy(&self) -> bool {
-        matches!(self, Error::Device { source, .. } if source.kind() == io::ErrorKind::ResourceBusy)
+        matches!(self, Error::Device { cause, .. } if cause.kind() == io::ErrorKind::ResourceBusy)
     }
 
     /// Whether space is what is missing.
     pub fn is_no_space(&self) -> bool {
         match self {
             Error::NoSpace => true,
-            Error::Device { source, .. } | Error::Cold { source, .. } | Error::Hook { source } => is_no_space(source),
+            Error::Device { cause, .. } | Error::Cold { cause, .. } | Error::Hook { cause } => is_no_space(cause),
             _ => false,
         }
     }
@@ -143,4 +143,24 @@ impl Error {
 /// Whether an error of a device says that it is full.
 pub(crate) fn is_no_space(error: &io::Error) -> bool {
     matches!(error.kind(), io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Who prints an error with its sources, as `stria` does, must not tell the same twice.
+    #[test]
+    fn a_cause_that_the_text_tells_is_no_source() {
+        let cause = || io::Error::other("broken");
+        let errors = [
+            Error::device("write", "journal-0", cause()),
+            Error::cold("open", cause()),
+            Error::Hook { cause: Arc::new(cause()) },
+        ];
+        for error in errors {
+            assert_eq!(error.to_string().matches("broken").count(), 1, "{error}");
+            assert!(std::error::Error::source(&error).is_none(), "{error}");
+        }
+    }
 }

@@ -13,7 +13,7 @@ use parking_lot::Mutex;
 use rt::BoxFuture;
 use tokio::sync::Notify;
 
-enum Slot<T> {
+enum DriverState<T> {
     Idle,
     /// Somebody drives the operation.
     Driven,
@@ -23,13 +23,13 @@ enum Slot<T> {
 
 /// See the module.
 pub(crate) struct Pipeline<T> {
-    slot: Mutex<Slot<T>>,
+    slot: Mutex<DriverState<T>>,
     notify: Notify,
 }
 
 impl<T: Send + 'static> Pipeline<T> {
     pub fn new() -> Pipeline<T> {
-        Pipeline { slot: Mutex::new(Slot::Idle), notify: Notify::new() }
+        Pipeline { slot: Mutex::new(DriverState::Idle), notify: Notify::new() }
     }
 
     /// Runs operations until `done` says so. `start` begins the next operation, `None` if there is nothing to do, in
@@ -66,10 +66,10 @@ impl<T: Send + 'static> Pipeline<T> {
 
     fn claim(&self) -> Option<Driver<'_, T>> {
         let mut slot = self.slot.lock();
-        let future = match std::mem::replace(&mut *slot, Slot::Driven) {
-            Slot::Driven => return None,
-            Slot::Idle => None,
-            Slot::Parked(future) => Some(future),
+        let future = match std::mem::replace(&mut *slot, DriverState::Driven) {
+            DriverState::Driven => return None,
+            DriverState::Idle => None,
+            DriverState::Parked(future) => Some(future),
         };
         Some(Driver { pipeline: self, future })
     }
@@ -77,8 +77,8 @@ impl<T: Send + 'static> Pipeline<T> {
     /// Forgets an operation that nobody drives. Whoever waits for it must be told otherwise.
     pub fn abandon(&self) {
         let mut slot = self.slot.lock();
-        if matches!(*slot, Slot::Parked(_)) {
-            *slot = Slot::Idle;
+        if matches!(*slot, DriverState::Parked(_)) {
+            *slot = DriverState::Idle;
         }
     }
 }
@@ -102,7 +102,7 @@ impl<T> Future for Driver<'_, T> {
 
 impl<T> Drop for Driver<'_, T> {
     fn drop(&mut self) {
-        *self.pipeline.slot.lock() = self.future.take().map_or(Slot::Idle, Slot::Parked);
+        *self.pipeline.slot.lock() = self.future.take().map_or(DriverState::Idle, DriverState::Parked);
         self.pipeline.notify.notify_waiters();
     }
 }

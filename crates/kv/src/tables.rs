@@ -205,10 +205,10 @@ impl Tables {
         frozen
     }
 
-    /// Looks at up to `steps` entries from `cursor` on for those that changed in epochs up to `frozen`.
-    pub fn walk(&self, cursor: &Cursor, frozen: u32, steps: usize) -> Step {
+    /// Looks at up to `steps` entries from `cursor` on for those that changed in epochs up to `frozen`, until these have `bytes`.
+    pub fn walk(&self, cursor: &Cursor, frozen: u32, steps: usize, bytes: usize) -> Step {
         let mut step = Step { next: Some(cursor.clone()), ..Step::default() };
-        let mut left = steps;
+        let (mut left, mut found) = (steps, 0);
         while let Some(cursor) = step.next.take() {
             let table = Table(cursor.table);
             let start = cursor.key.map_or(Bound::Unbounded, Bound::Excluded);
@@ -221,11 +221,16 @@ impl Tables {
                     continue;
                 }
                 step.newer |= newer;
+                found += entry_bytes(key, entry);
                 let key = Bytes::copy_from_slice(key.as_slice());
                 step.operations.push(match &entry.value {
                     Some(value) => Operation::Put(table, key, value.clone()),
                     None => Operation::Delete(table, key),
                 });
+                if found >= bytes {
+                    left = 0;
+                    break;
+                }
             }
             step.next = match last {
                 Some(key) if left == 0 => Some(Cursor { table: cursor.table, key: Some(key.clone()) }),
@@ -376,7 +381,7 @@ mod tests {
         let (mut operations, mut newer) = (Vec::new(), false);
         let mut cursor = Some(Cursor::default());
         while let Some(from) = cursor {
-            let step = tables.walk(&from, frozen, steps);
+            let step = tables.walk(&from, frozen, steps, usize::MAX);
             operations.extend(step.operations);
             newer |= step.newer;
             cursor = step.next;

@@ -250,3 +250,23 @@ async fn overloaded_users_wait_for_room_and_go_on() {
     assert_eq!(store.last(), Lsn(100));
     assert_eq!(contents(&store).len(), 100);
 }
+
+/// What a panic left half done must not reach the journal or the cold store.
+#[tokio::test]
+async fn a_halted_store_writes_nothing_more() {
+    let mut host = Host::new();
+    let store = host.open().await;
+    let lsn = store.apply(put(1, b"before", b"1")).unwrap();
+    store.written(lsn).await.unwrap();
+    let lsn = store.apply(put(1, b"applied", b"1")).unwrap();
+    store.halt();
+    assert!(matches!(store.apply(put(1, b"after", b"1")), Err(Error::Poisoned { .. })));
+    assert!(matches!(store.written(lsn).await, Err(Error::Poisoned { .. })));
+    assert!(matches!(store.durable(lsn).await, Err(Error::Poisoned { .. })));
+    assert!(store.close().await.is_err());
+    drop(store);
+    host.crash();
+    let store = host.open().await;
+    assert_eq!(store.get(T, b"before").unwrap().unwrap(), "1");
+    assert_eq!((store.get(T, b"applied").unwrap(), store.get(T, b"after").unwrap()), (None, None));
+}

@@ -23,14 +23,12 @@ use tokio::sync::{oneshot, watch};
 
 use crate::{
     Process, ProcessId, Simulation,
-    block_cache::{BlockCache, ServerMemory},
     device::{Disk, DiskModel, DiskPart},
-    links::LinkModel,
+    hardware::Hardware,
     log::EventLog,
     network::Network,
     process::FIRST_BOOT,
     server::{self, Role, Serving, Settings},
-    spindle::SpindleModel,
 };
 
 /// Size and settings of a cluster.
@@ -42,15 +40,6 @@ pub struct ClusterOptions {
     pub clients: u16,
     /// Settings of everything that runs.
     pub settings: Settings,
-}
-
-/// What a cluster stands on, in experiments. By default bandwidth without end and disks without queues, for finding faults.
-#[derive(Clone, Copy, Debug, Default)]
-pub struct Hardware {
-    /// Links between machines.
-    pub links: Option<LinkModel>,
-    /// Disks of objects.
-    pub spindle: Option<SpindleModel>,
 }
 
 /// How far a server's present process is.
@@ -86,12 +75,9 @@ struct Inner {
     log: EventLog,
     seed: u64,
     options: ClusterOptions,
-    hardware: Hardware,
     next_process: AtomicU32,
     servers: Mutex<BTreeMap<Role, ServerHost>>,
     clients: Mutex<BTreeMap<u16, ClientHost>>,
-    /// What modelled machines with object storage servers keep of what was read.
-    memories: Mutex<BTreeMap<u16, ServerMemory>>,
     /// Why the run cannot go on, once it cannot.
     failure: watch::Sender<Option<String>>,
 }
@@ -113,19 +99,22 @@ impl Cluster {
         seed: u64,
         options: ClusterOptions,
     ) -> Result<Cluster, String> {
-        Self::start_on(Hardware::default(), simulation, log, seed, options).await
+        Self::start_on(None, simulation, log, seed, options).await
     }
 
     /// As [`Cluster::start`], on this hardware.
     pub async fn start_on(
-        hardware: Hardware,
+        hardware: Option<&dyn Hardware>,
         simulation: &Simulation,
         log: &EventLog,
         seed: u64,
         options: ClusterOptions,
     ) -> Result<Cluster, String> {
         let network = Network::new(simulation, seed);
-        let network = hardware.links.map_or(network.clone(), |model| network.with_links(model));
+        let network = match hardware {
+            Some(hardware) => network.with_links(hardware.links()),
+            None => network,
+        };
         let clients = options.clients;
         let mut roles = vec![Role::Mgs, Role::Mds];
         roles.extend((0..options.osts).map(Role::Oss));
@@ -135,15 +124,13 @@ impl Cluster {
             log: log.clone(),
             seed,
             options,
-            hardware,
             next_process: AtomicU32::new(1),
             servers: Mutex::default(),
             clients: Mutex::default(),
-            memories: Mutex::default(),
             failure: watch::Sender::new(None),
         }));
         for role in roles {
-            cluster.format(role).await?;
+            cluster.format(role, hardware).await?;
             cluster.start_server(role);
         }
         cluster.ready().await?;
@@ -205,17 +192,10 @@ impl Cluster {
         }
     }
 
-    /// The memory of the machine that an object storage server stands in.
-    fn memory(&self, server: u16, bytes_max: u64) -> ServerMemory {
-        let machine = server / self.0.hardware.links.map_or(1, |links| links.osts_per_machine.max(1));
-        let new = || Arc::new(Mutex::new(BlockCache::new(bytes_max)));
-        self.0.memories.lock().entry(machine).or_insert_with(new).clone()
-    }
-
-    async fn format(&self, role: Role) -> Result<(), String> {
+    async fn format(&self, role: Role, hardware: Option<&dyn Hardware>) -> Result<(), String> {
         let mut disk = Disk::new(&self.0.simulation, &role.host(), self.0.seed, DiskModel::default());
-        if let (Role::Oss(index), Some(model)) = (role, self.0.hardware.spindle) {
-            disk = disk.with_spindle(&role.host(), model, self.memory(index, model.memory_bytes));
+        if let (Role::Oss(server), Some(hardware)) = (role, hardware) {
+            disk = disk.with_objects_on(hardware.objects(&self.0.simulation, server));
         }
         let process = self.process(&role.host());
         let (devices, settings, seams) = (disk.open(), self.0.options.settings.clone(), process.seams());

@@ -10,8 +10,8 @@
 //! An operation takes effect in the middle of its time, so that a death can come before or after it; a large write may
 //! take effect in two parts.
 //!
-//! Downside: one operation does not slow another down; the disk has no queue. For predicting performance, objects can lie on
-//! a [`Spindle`] instead, which has one, but keeps no contents and survives everything.
+//! Downside: one operation does not slow another down; the disk has no queue. To predict performance, objects can be on a device of
+//! [`crate::hardware`] instead, which may have one.
 
 use std::{io, sync::Arc, time::Duration};
 
@@ -24,11 +24,7 @@ use rt::{
 use tokio::sync::watch;
 use types::{SpaceUsage, limits::BLOCK_BYTES};
 
-use crate::{
-    Random, Simulation,
-    block_cache::ServerMemory,
-    spindle::{Spindle, SpindleModel},
-};
+use crate::{Random, Simulation};
 
 /// How long operations take.
 #[derive(Clone, Copy, Debug)]
@@ -91,8 +87,8 @@ pub struct Disk {
     journal: MemoryDevice,
     objects: MemoryDevice,
     cold: MemoryCold,
-    /// Where objects lie instead of `objects`, in experiments.
-    spindle: Option<Spindle>,
+    /// Where objects are instead of `objects`, in experiments.
+    modelled: Option<Arc<dyn Device>>,
     tables_hang: Hang,
     objects_hang: Hang,
 }
@@ -110,7 +106,7 @@ impl Disk {
             journal: MemoryDevice::with_capacity(CAPACITY_BYTES),
             objects: MemoryDevice::with_capacity(CAPACITY_BYTES),
             cold: MemoryCold::new(),
-            spindle: None,
+            modelled: None,
             tables_hang: Hang::none(),
             objects_hang: Hang::none(),
         }
@@ -125,9 +121,9 @@ impl Disk {
         hang.0.send_replace(hangs);
     }
 
-    /// The same disk with its objects on modelled drives, under this name in the memory of its server.
-    pub fn with_spindle(self, name: &str, model: SpindleModel, memory: ServerMemory) -> Self {
-        Self { spindle: Some(Spindle::new(&self.simulation, name, model, memory)), ..self }
+    /// The same disk with its objects on this device.
+    pub fn with_objects_on(self, device: Arc<dyn Device>) -> Self {
+        Self { modelled: Some(device), ..self }
     }
 
     /// Handles for a process that starts now.
@@ -139,8 +135,8 @@ impl Disk {
         let device = |inner: &MemoryDevice, hang| Arc::new(TimedDevice { timing: timing(hang), inner: inner.clone() });
         Devices {
             journal: device(&self.journal, &self.tables_hang),
-            objects: match &self.spindle {
-                Some(spindle) => Arc::new(spindle.clone()),
+            objects: match &self.modelled {
+                Some(modelled) => modelled.clone(),
                 None => device(&self.objects, &self.objects_hang),
             },
             cold: Arc::new(TimedCold { timing: timing(&self.tables_hang), inner: self.cold.clone() }),

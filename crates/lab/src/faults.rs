@@ -47,11 +47,14 @@ impl FaultPlan {
     /// The plan of a seed: usually everything, sometimes single lanes, now and then nothing.
     pub fn of_seed(seed: u64) -> Self {
         let random = Random::for_purpose(seed, "fault plan");
-        let plan = match random.below(8) {
+        let plan = match random.below(11) {
             0 => FaultPlan::NONE,
             1 => FaultPlan { weather: true, ..FaultPlan::NONE },
             2 => FaultPlan { cuts: true, ..FaultPlan::NONE },
             3 => FaultPlan { kills: true, ..FaultPlan::NONE },
+            4 => FaultPlan { stops: true, ..FaultPlan::NONE },
+            5 => FaultPlan { stops: true, kills: true, ..FaultPlan::NONE },
+            6 => FaultPlan { stops: true, hangs: true, ..FaultPlan::NONE },
             _ => FaultPlan { weather: true, cuts: true, kills: true, ..FaultPlan::NONE },
         };
         FaultPlan { client_dies: random.below(3) == 0, ..plan }
@@ -74,6 +77,29 @@ impl FaultPlan {
     }
 }
 
+/// How long leases are, and how long servers are silent at most.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct LeasePlan {
+    /// The lease of clients at all servers.
+    pub lease: Duration,
+    /// The longest time that a server process is stopped or a device hangs.
+    pub silence_max: Duration,
+}
+
+impl LeasePlan {
+    /// For callers of this patience. Where only servers fall silent, leases are shorter than their silences: a server that
+    /// stood still must not evict clients that were there all the time. Where the network fails, too, an eviction would be right,
+    /// so leases are longer than any fault.
+    pub fn of_seed(seed: u64, faults: FaultPlan, patience: Duration) -> Self {
+        if faults.weather || faults.cuts {
+            return Self { lease: LEASE_LONG, silence_max: patience.min(LEASE_LONG) * SILENCE_FACTOR };
+        }
+        let random = Random::for_purpose(seed, "lease");
+        let lease = *random.pick(&[Duration::from_secs(3), Duration::from_secs(10), Duration::from_secs(40)]);
+        Self { lease, silence_max: lease * SILENCE_FACTOR }
+    }
+}
+
 /// A time between `least` and `most`, equally likely in every order of magnitude.
 pub fn spread(random: &Random, least: Duration, most: Duration) -> Duration {
     let (least, most) = ((least.as_nanos() as f64).ln(), (most.as_nanos() as f64).ln());
@@ -85,12 +111,15 @@ pub fn spread(random: &Random, least: Duration, most: Duration) -> Duration {
 const QUIET: (Duration, Duration) = (Duration::from_millis(1), Duration::from_millis(400));
 /// How long a fault lasts.
 const LASTS: (Duration, Duration) = (Duration::from_micros(200), Duration::from_secs(3));
-/// How long a process is stopped or a device hangs, in callers' patiences.
-const STOPPED_PATIENCES_MAX: u32 = 3;
+/// The longest time that a process is stopped or a device hangs, in multiples of the callers' patience or of the lease.
+const SILENCE_FACTOR: u32 = 3;
+/// Longer than any fault that keeps a living client from its servers, so that no such client is evicted.
+pub const LEASE_LONG: Duration = Duration::from_secs(120);
 
 /// The faults of a running workload.
 pub struct Chaos {
     cluster: Cluster,
+    silence_max: Duration,
     stop: watch::Sender<bool>,
     lanes: Vec<oneshot::Receiver<()>>,
     faults: Arc<AtomicU64>,
@@ -100,6 +129,7 @@ pub struct Chaos {
 struct Lane {
     cluster: Cluster,
     random: Random,
+    silence_max: Duration,
     stopping: watch::Receiver<bool>,
     faults: Arc<AtomicU64>,
 }
@@ -107,8 +137,10 @@ struct Lane {
 impl Chaos {
     /// Begins to break things.
     pub fn begin(cluster: &Cluster, plan: FaultPlan) -> Self {
+        let patience = cluster.options().settings.import.patience;
+        let silence_max = LeasePlan::of_seed(cluster.seed(), plan, patience).silence_max;
         let stop = watch::Sender::new(false);
-        let mut chaos = Self { cluster: cluster.clone(), stop, lanes: Vec::new(), faults: Arc::default() };
+        let mut chaos = Self { cluster: cluster.clone(), silence_max, stop, lanes: Vec::new(), faults: Arc::default() };
         cluster.log().event("chaos", format_args!("{plan:?}"));
         if plan.weather {
             chaos.spawn("weather", |lane| async move { lane.weather().await });
@@ -135,6 +167,7 @@ impl Chaos {
         let lane = Lane {
             cluster: self.cluster.clone(),
             random: Random::for_purpose(self.cluster.seed(), name),
+            silence_max: self.silence_max,
             stopping: self.stop.subscribe(),
             faults: self.faults.clone(),
         };
@@ -228,14 +261,16 @@ impl Lane {
         }
     }
 
-    /// Of targets that do not answer: how long they did before, and for how long they do not, in the order of the callers' patience.
-    fn around_patience(&self) -> [(Duration, Duration); 2] {
+    /// How long servers run before they are stopped or their devices hang, and how long that lasts.
+    fn silences(&self) -> [(Duration, Duration); 2] {
+        let longest = self.silence_max;
         let patience = self.cluster.options().settings.import.patience;
-        [(QUIET.0, patience / 2), (patience / 100, patience * STOPPED_PATIENCES_MAX)]
+        let runs_max = if patience < LEASE_LONG { patience / 2 } else { QUIET.1 };
+        [(QUIET.0, runs_max), (longest / 300, longest)]
     }
 
     async fn stops(mut self) {
-        let [quiet, lasts] = self.around_patience();
+        let [quiet, lasts] = self.silences();
         while self.pause(quiet).await {
             let stopped: Vec<Process> =
                 self.victims().into_iter().filter_map(|role| self.cluster.stop_server(role)).collect();
@@ -250,7 +285,7 @@ impl Lane {
     }
 
     async fn hangs(mut self) {
-        let [quiet, lasts] = self.around_patience();
+        let [quiet, lasts] = self.silences();
         while self.pause(quiet).await {
             let victims = self.victims();
             let part = *self.random.pick(&[DiskPart::Tables, DiskPart::Objects, DiskPart::Objects]);
@@ -304,5 +339,18 @@ mod tests {
         let everything = FaultPlan { weather: true, cuts: true, kills: true, client_dies: true, ..FaultPlan::NONE };
         assert!(plans.contains(&everything));
         assert!(plans.contains(&FaultPlan { kills: true, ..FaultPlan::NONE }));
+        assert!(plans.contains(&FaultPlan { stops: true, kills: true, ..FaultPlan::NONE }));
+    }
+
+    #[test]
+    fn servers_are_silent_for_longer_than_leases_unless_the_network_fails_too() {
+        let patience = Duration::from_secs(5);
+        for seed in 0..16 {
+            let stops = FaultPlan { stops: true, ..FaultPlan::NONE };
+            let plan = LeasePlan::of_seed(seed, stops, patience);
+            assert!(plan.silence_max > 2 * plan.lease, "{plan:?}");
+            let plan = LeasePlan::of_seed(seed, FaultPlan { weather: true, ..stops }, patience);
+            assert!(plan.lease > plan.silence_max + LASTS.1, "{plan:?}");
+        }
     }
 }

@@ -3,14 +3,13 @@
 //! The seams of `rt` stand on a simulation: a clock that jumps to the next event, tasks that one executor polls, a
 //! network and devices that misbehave as the seed says. The same seed gives the same event log, byte for byte.
 
-pub mod block_cache;
 pub mod checkers;
 pub mod cluster;
 pub mod device;
 pub mod executor;
 pub mod faults;
+pub mod hardware;
 pub mod inspector;
-pub mod links;
 pub mod log;
 pub mod migration;
 pub mod native;
@@ -20,11 +19,9 @@ pub mod random;
 pub mod reference;
 pub mod seed;
 pub mod server;
-pub mod spindle;
-pub mod study;
 pub mod workload;
 
 pub use executor::Simulation;
 pub use process::{Process, ProcessId};
 pub use random::Random;
-pub use seed::{Failure, Mode, Report, SeedOptions, run_seed};
+pub use seed::{Failure, Mode, SeedOptions, SeedReport, run_seed};

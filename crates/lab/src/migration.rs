@@ -4,8 +4,7 @@ use std::{sync::Arc, time::Duration};
 
 use client::{
     FileSystem,
-    courtesy::Courtesy,
-    migrate::{Background, Rest, Restraint},
+    migration::{Background, Courtesy, Rest, Restraint},
 };
 use layout::{BackingSpec, ComponentSpec, END_OF_FILE, LayoutSpec, StripeCount, StripeSpec};
 use rt::BoxFuture;

@@ -18,7 +18,7 @@ use types::{
 use crate::{
     Random,
     migration::{self, Manner},
-    reference::{Facts, Operation, Outcome, RenameFlag, pattern},
+    reference::{Facts, Operation, Outcome, RenameFlag, Subject, pattern},
 };
 
 /// Files that stay open at most.
@@ -62,23 +62,17 @@ impl Native {
     }
 
     async fn execute(&self, operation: &Operation) -> FsResult<Outcome> {
+        match operation.subject() {
+            Subject::Entries => self.change_names(operation).await,
+            Subject::Mode => self.set_mode(operation).await,
+            Subject::Data => self.use_data(operation).await,
+            Subject::Xattrs => self.use_xattr(operation).await,
+            Subject::Looks => self.look(operation).await,
+        }
+    }
+
+    async fn look(&self, operation: &Operation) -> FsResult<Outcome> {
         match operation {
-            Operation::Create { .. }
-            | Operation::MakeDirectory { .. }
-            | Operation::Symlink { .. }
-            | Operation::MakeFifo { .. }
-            | Operation::Unlink { .. }
-            | Operation::RemoveDirectory { .. }
-            | Operation::Rename { .. }
-            | Operation::Link { .. } => self.change_names(operation).await,
-            Operation::Write { .. }
-            | Operation::Append { .. }
-            | Operation::Read { .. }
-            | Operation::Truncate { .. }
-            | Operation::Allocate { .. }
-            | Operation::Punch { .. }
-            | Operation::Zero { .. }
-            | Operation::Sync { .. } => self.use_data(operation).await,
             Operation::ReadLink { path } => {
                 let found = self.resolve(path).await?;
                 let target = match found.kind {
@@ -89,17 +83,16 @@ impl Native {
             }
             Operation::Stat { path } => Ok(Outcome::Facts(facts(&self.resolve(path).await?))),
             Operation::List { path } => self.list(path).await,
-            Operation::SetMode { path, mode } => {
-                let found = self.resolve_following(path).await?;
-                let changes = SetAttributes { mode: Some(*mode), ..SetAttributes::default() };
-                self.file_system.set_attributes(&root(), found.inode, changes, None).await?;
-                Ok(Outcome::Done)
-            }
-            Operation::Migrate { path, layout } => self.migrate(path, *layout).await,
-            Operation::SetXattr { .. } | Operation::GetXattr { .. } | Operation::RemoveXattr { .. } => {
-                self.use_xattr(operation).await
-            }
+            _ => unreachable!("dispatched by subject"),
         }
+    }
+
+    async fn set_mode(&self, operation: &Operation) -> FsResult<Outcome> {
+        let Operation::SetMode { path, mode } = operation else { unreachable!("dispatched by subject") };
+        let found = self.resolve_following(path).await?;
+        let changes = SetAttributes { mode: Some(*mode), ..SetAttributes::default() };
+        self.file_system.set_attributes(&root(), found.inode, changes, None).await?;
+        Ok(Outcome::Done)
     }
 
     /// The inode a path names, the last name not followed.
@@ -157,7 +150,7 @@ impl Native {
                 self.refuse_linked_directory(&found, parent, name).await?;
                 file_system.link(&root(), found.inode, parent, name).await?;
             }
-            _ => unreachable!("dispatched by kind"),
+            _ => unreachable!("dispatched by subject"),
         }
         Ok(Outcome::Done)
     }
@@ -236,8 +229,10 @@ impl Native {
     }
 
     async fn use_data(&self, operation: &Operation) -> FsResult<Outcome> {
-        if let Operation::Truncate { path, size } = operation {
-            return self.truncate(path, *size).await;
+        match operation {
+            Operation::Truncate { path, size } => return self.truncate(path, *size).await,
+            Operation::Migrate { path, layout } => return self.migrate(path, *layout).await,
+            _ => {}
         }
         let (Operation::Write { path, .. }
         | Operation::Append { path, .. }
@@ -247,7 +242,7 @@ impl Native {
         | Operation::Zero { path, .. }
         | Operation::Sync { path }) = operation
         else {
-            unreachable!("dispatched by kind")
+            unreachable!("dispatched by subject")
         };
         let file = self.open_file(path).await?;
         let outcome = self.use_file(&file, operation).await;
@@ -298,16 +293,16 @@ impl Native {
                 return Ok(Outcome::Data(data.into_bytes().to_vec()));
             }
             Operation::Allocate { offset, bytes, .. } => {
-                file_system.allocate(file, AllocateMode::Allocate { extend: true }, *offset, *bytes, true).await?;
+                file_system.allocate(file, AllocateMode::Allocate { extend: true }, *offset, *bytes).await?;
             }
             Operation::Punch { offset, bytes, .. } => {
-                file_system.allocate(file, AllocateMode::Punch, *offset, *bytes, true).await?;
+                file_system.allocate(file, AllocateMode::Punch, *offset, *bytes).await?;
             }
             Operation::Zero { offset, bytes, .. } => {
-                file_system.allocate(file, AllocateMode::Zero { extend: true }, *offset, *bytes, true).await?;
+                file_system.allocate(file, AllocateMode::Zero { extend: true }, *offset, *bytes).await?;
             }
             Operation::Sync { .. } => file_system.fsync(file, false).await?,
-            _ => unreachable!("dispatched by kind"),
+            _ => unreachable!("dispatched by subject"),
         }
         Ok(Outcome::Done)
     }
@@ -359,7 +354,7 @@ impl Native {
                 let inode = self.resolve_following(path).await?.inode;
                 file_system.remove_xattr(&root(), inode, name.as_bytes()).await?;
             }
-            _ => unreachable!("dispatched by kind"),
+            _ => unreachable!("dispatched by subject"),
         }
         Ok(Outcome::Done)
     }

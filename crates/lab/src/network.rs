@@ -16,11 +16,7 @@ use parking_lot::Mutex;
 use rt::{Address, BoxFuture, Connection, Entropy, Frame, Listener, Receiver, Sender, Transport};
 use tokio::sync::{Notify, mpsc};
 
-use crate::{
-    ProcessId, Random, Simulation,
-    links::{LinkModel, Links},
-    spindle::share_zeros,
-};
+use crate::{ProcessId, Random, Simulation, hardware::Links};
 
 /// What goes wrong, in parts per million of frames.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -86,7 +82,7 @@ pub struct Network {
     random: Arc<Random>,
     state: Arc<Mutex<State>>,
     /// `None`: bandwidth without end.
-    links: Option<Arc<Links>>,
+    links: Option<Arc<dyn Links>>,
 }
 
 impl Network {
@@ -97,8 +93,8 @@ impl Network {
     }
 
     /// The same network with links that take time for bytes.
-    pub fn with_links(self, model: LinkModel) -> Self {
-        Self { links: Some(Arc::new(Links::new(model))), ..self }
+    pub fn with_links(self, links: Arc<dyn Links>) -> Self {
+        Self { links: Some(links), ..self }
     }
 
     /// Changes what goes wrong from now on.
@@ -216,9 +212,8 @@ impl Network {
     }
 
     fn send(&self, pipe: &Arc<Pipe>, mut frame: Frame) {
-        if self.links.is_some() {
-            // Frames wait for links, in large experiments for gigabytes of them.
-            frame.bulk = share_zeros(frame.bulk);
+        if let Some(links) = &self.links {
+            frame.bulk = links.under_way(frame.bulk);
         }
         let faults = self.state.lock().faults;
         let copies = 1 + u32::from(self.random.happens(faults.duplicated));
@@ -441,37 +436,7 @@ mod tests {
     use bytes::Bytes;
 
     use super::*;
-    use crate::{Process, executor::RunLimits, spindle::zeros};
-
-    const LINKS: LinkModel = LinkModel {
-        machine_bytes_per_second: 1_000_000_000,
-        routers: 0,
-        router_bytes_per_second: 1,
-        osts_per_machine: 1,
-    };
-
-    /// A run with many nodes held each of the zeros that were under way to them in memory of their own, and was ended for it.
-    #[test]
-    fn zeros_under_way_on_links_share_their_memory_and_other_data_arrive_as_they_are() {
-        let simulation = Simulation::new(1);
-        let network = Network::new(&simulation, 1).with_links(LINKS);
-        let server = Process::start(&simulation, &network, ProcessId(1), "server", 1).seams();
-        let client = Process::start(&simulation, &network, ProcessId(2), "client", 1).seams();
-        let run = simulation.run(RunLimits::default(), async move {
-            let (near, mut far, _listener) = connected(&server, &client).await;
-            let other: Bytes = [vec![0; 4095], vec![1]].concat().into();
-            for bulk in [vec![0; 4096].into(), other.clone(), Bytes::new()] {
-                near.sender.send(Frame { bulk, ..frame() }).await.unwrap();
-            }
-            let mut bulks = Vec::new();
-            while bulks.len() < 3 {
-                bulks.push(far.receiver.receive().await.unwrap().unwrap().bulk);
-            }
-            assert_eq!(bulks, [zeros(4096), other, Bytes::new()]);
-            assert_eq!(bulks[0].as_ptr(), zeros(4096).as_ptr());
-        });
-        run.unwrap();
-    }
+    use crate::{Process, executor::RunLimits};
 
     /// Sends 200 frames with the faults; returns what arrives, in order.
     fn received(seed: u64, faults: NetworkFaults) -> Vec<u64> {

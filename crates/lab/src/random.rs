@@ -3,6 +3,7 @@
 
 use parking_lot::Mutex;
 use rt::Entropy;
+use types::SplitMix64;
 
 /// A stream of random numbers that is a pure function of its seed.
 pub struct Random {
@@ -12,15 +13,15 @@ pub struct Random {
 impl Random {
     /// The stream of `seed`.
     pub fn new(seed: u64) -> Self {
-        let mut mix = seed;
-        let state = std::array::from_fn(|_| split_mix(&mut mix));
+        let mut seeds = SplitMix64(seed);
+        let state = std::array::from_fn(|_| seeds.next_u64());
         Self { state: Mutex::new(state) }
     }
 
     /// A stream of its own for `purpose` under `seed`.
     pub fn for_purpose(seed: u64, purpose: &str) -> Self {
-        let mut mix = purpose.bytes().fold(seed, |hash, byte| (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3));
-        Self::new(split_mix(&mut mix))
+        let mixed = purpose.bytes().fold(seed, |hash, byte| (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3));
+        Self::new(SplitMix64(mixed).next_u64())
     }
 
     /// True with this probability, given in parts per million.
@@ -52,14 +53,6 @@ impl Entropy for Random {
         state[3] = state[3].rotate_left(45);
         result
     }
-}
-
-fn split_mix(state: &mut u64) -> u64 {
-    *state = state.wrapping_add(0x9e37_79b9_7f4a_7c15);
-    let mut mixed = *state;
-    mixed = (mixed ^ (mixed >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-    mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-    mixed ^ (mixed >> 31)
 }
 
 #[cfg(test)]

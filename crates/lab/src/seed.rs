@@ -2,12 +2,13 @@
 
 use std::{fmt, panic::AssertUnwindSafe, str::FromStr, time::Duration};
 
-use client::control::{self, ControlReply, ControlRequest};
+use client::control;
 use layout::{
     BackingSpec, ComponentSpec, END_OF_FILE, FileSystemDefault, LayoutSpec, ResolvedCount, StripeCount, StripeSpec,
 };
 use oss::OstOptions;
 use rpc::ImportOptions;
+use rpc::message::control::{ControlReply, ControlRequest};
 use rt::Entropy;
 use types::{Credentials, InodeNumber};
 
@@ -15,7 +16,7 @@ use crate::{
     Random, Simulation, checkers,
     cluster::{Cluster, ClusterOptions},
     executor::RunLimits,
-    faults::FaultPlan,
+    faults::{FaultPlan, LEASE_LONG, LeasePlan},
     log::{EventLog, tail},
     server::Settings,
     workload::{self, Verdict},
@@ -79,7 +80,7 @@ pub struct SeedOptions {
 
 /// A run in which everything held.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Report {
+pub struct SeedReport {
     /// Kind of workload.
     pub mode: Mode,
     /// The event log.
@@ -122,7 +123,7 @@ impl fmt::Display for Failure {
 impl std::error::Error for Failure {}
 
 /// Runs one seed to its end.
-pub fn run_seed(options: SeedOptions) -> Result<Report, Box<Failure>> {
+pub fn run_seed(options: SeedOptions) -> Result<SeedReport, Box<Failure>> {
     let SeedOptions { seed, operations, mode, faults } = options;
     let mode = mode.unwrap_or_else(|| Mode::of_seed(seed));
     let plan = faults.unwrap_or_else(|| match mode {
@@ -141,7 +142,7 @@ pub fn run_seed(options: SeedOptions) -> Result<Report, Box<Failure>> {
     let (virtual_time, steps) = (Duration::from_nanos(simulation.now().0), simulation.steps());
     simulation.end();
     match outcome {
-        Ok(faults) => Ok(Report { mode, log: log.text(), virtual_time, steps, faults }),
+        Ok(faults) => Ok(SeedReport { mode, log: log.text(), virtual_time, steps, faults }),
         Err(reason) => Err(Box::new(Failure { seed, operations, mode, reason, log: log.text() })),
     }
 }
@@ -159,6 +160,7 @@ async fn run(
     if mode == Mode::Impatient {
         make_impatient(&mut settings.import, seed);
     }
+    settings.lease = LeasePlan::of_seed(seed, plan, settings.import.patience).lease;
     let options = ClusterOptions { osts: 4, clients: 3, settings };
     let cluster = Cluster::start(&simulation, &log, seed, options).await?;
     let work = async {
@@ -251,9 +253,6 @@ fn panic_message(panic: &(dyn std::any::Any + Send)) -> &str {
     text.or_else(|| panic.downcast_ref::<String>().map(String::as_str)).unwrap_or("without a message")
 }
 
-/// Leases longer than any fault, so that no living client is evicted.
-const LEASE: Duration = Duration::from_secs(120);
-
 /// Callers of [`Mode::Impatient`] wait for seconds, on connections that end sooner or later than that.
 fn make_impatient(import: &mut ImportOptions, seed: u64) {
     let random = Random::for_purpose(seed, "patience");
@@ -290,5 +289,5 @@ pub fn settings(seed: u64) -> Settings {
     let stripe_count = *random.pick(&[ResolvedCount::AtMost(1), ResolvedCount::AtMost(2), ResolvedCount::All]);
     // As shipped, but for one in four: these have stripes that the workloads' files cross.
     let layout = FileSystemDefault { automatic: random.below(4) > 0, stripe_count, stripe_bytes: 64 << 10 };
-    Settings { lease: LEASE, import, store, ost, layout }
+    Settings { lease: LEASE_LONG, import, store, ost, layout }
 }

@@ -12,7 +12,7 @@ use mgs::{Mgs, Registrar, Watcher, registrar};
 use oss::{Ost, OstDevices, OstOptions};
 use rpc::{
     Endpoint, Handler, Import, ImportOptions, Server, ServerOptions,
-    message::mgs::{ClusterMap, Target, TargetRole, TargetState},
+    message::mgs::{ClusterMap, MapTarget, TargetRole, TargetState},
 };
 use rt::{Address, Seams};
 use types::{ClientId, Credentials, MdtIndex, OstIndex};
@@ -115,7 +115,7 @@ pub async fn format(role: Role, seams: &Seams, devices: &Devices, settings: &Set
 
 /// Opens a role's target and serves it.
 pub async fn open(role: Role, seams: &Seams, devices: Devices, settings: &Settings) -> Result<Serving, String> {
-    let server = Server::new(seams.clone(), ServerOptions::default());
+    let server = Server::new(seams.clone(), ServerOptions { contain_panics: false, ..ServerOptions::default() });
     let mut serving = Serving { server, ost: None, mdt: None, _registrar: None };
     let handler: Arc<dyn Handler> = match role {
         Role::Mgs => open_mgs(seams, devices, settings).await?,
@@ -149,7 +149,7 @@ pub fn mgs_import(seams: &Seams, name: &str, settings: &Settings) -> Import {
 }
 
 /// The way to a target of the cluster map.
-pub fn endpoint(target: &Target) -> Endpoint {
+pub fn endpoint(target: &MapTarget) -> Endpoint {
     Endpoint::Remote(Address(target.address.as_str().into()))
 }
 
@@ -159,7 +159,12 @@ async fn open_mgs(seams: &Seams, devices: Devices, settings: &Settings) -> Resul
 }
 
 fn ost_devices(devices: &Devices) -> OstDevices {
-    OstDevices { objects: devices.objects.clone(), journal: devices.journal.clone(), cold: devices.cold.clone() }
+    OstDevices {
+        objects: devices.objects.clone(),
+        journal: devices.journal.clone(),
+        cold: devices.cold.clone(),
+        throughput: Arc::default(),
+    }
 }
 
 fn mdt_options(settings: &Settings) -> MdtOptions {
@@ -168,6 +173,7 @@ fn mdt_options(settings: &Settings) -> MdtOptions {
     options.store = settings.store.clone();
     options.import = settings.import.clone();
     options.parameters.default_layout = settings.layout;
+    options.audits = true;
     options
 }
 
@@ -208,7 +214,7 @@ fn follow_map(seams: &Seams, mdt: Arc<Mdt>, watcher: &Watcher) {
 }
 
 fn ost_endpoints(map: &ClusterMap) -> Vec<(OstIndex, Endpoint, bool)> {
-    let ost = |target: &Target| match target.role {
+    let ost = |target: &MapTarget| match target.role {
         TargetRole::Ost(index) => Some((index, endpoint(target), target.state == TargetState::Active)),
         TargetRole::Mdt(_) => None,
     };

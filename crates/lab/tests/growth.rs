@@ -70,7 +70,7 @@ async fn prepare_full_ost(cluster: &Cluster) -> Result<(), String> {
         let failed = |error| format!("a file without data: {error}");
         // Not a truncation: that would need no object.
         let zero = AllocateMode::Zero { extend: true };
-        file_system.allocate(&file, zero, PARTS[0].0 + 39_999, 1, true).await.map_err(failed)?;
+        file_system.allocate(&file, zero, PARTS[0].0 + 39_999, 1).await.map_err(failed)?;
         file_system.fsync(&file, false).await.map_err(failed)?;
         file_system.layout_info(file.inode()).await.map_err(failed)?.layout.ok_or("no layout".to_owned())
     })

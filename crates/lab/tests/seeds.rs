@@ -1,6 +1,6 @@
 //! Seeds that every change must hold. More of them: `stria lab run --seeds 1000`.
 
-use lab::{Failure, Mode, Report, SeedOptions};
+use lab::{Failure, Mode, SeedOptions, SeedReport};
 
 const SEEDS: u64 = 25;
 
@@ -9,7 +9,7 @@ fn options(seed: u64, mode: Mode) -> SeedOptions {
 }
 
 /// One run, with room for deep futures: unoptimised builds need more stack than test threads have.
-fn run_seed(options: SeedOptions) -> Result<Report, Box<Failure>> {
+fn run_seed(options: SeedOptions) -> Result<SeedReport, Box<Failure>> {
     const STACK_BYTES: usize = 256 << 20;
     let thread = std::thread::Builder::new().stack_size(STACK_BYTES).spawn(move || lab::run_seed(options));
     thread.expect("a thread").join().expect("failures are returned")

@@ -1,6 +1,6 @@
 //! What mapping a file range to its objects costs: nanoseconds per object range, one JSON line per layout.
 //!
-//! `cargo run --release -p layout --example mapping`
+//! `cargo run --release -p stria-layout --example mapping`
 
 #![allow(missing_docs)]
 

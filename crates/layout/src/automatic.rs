@@ -42,8 +42,9 @@
 use types::limits::{FILE_BYTES_MAX, STRIPE_COUNT_MAX};
 
 use crate::{
-    component::{Backing, Component, END_OF_FILE, Extent},
-    layout::{COMPONENTS_MAX, Layout},
+    component::{Backing, Component, Extent},
+    layout::Layout,
+    limits::{COMPONENTS_MAX, END_OF_FILE},
     reason::Reason,
     spec::{BackingSpec, ComponentSpec, LayoutSpec},
 };

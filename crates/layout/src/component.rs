@@ -20,14 +20,12 @@ use types::{
 };
 
 use crate::{
+    limits::END_OF_FILE,
     plain::{PlainLayout, PlainLayoutError},
     reason::Reason,
     spec::{SpecError, StripeSpec},
     striping::Striping,
 };
-
-/// The end of the last extent of a layout that covers the whole file.
-pub const END_OF_FILE: u64 = u64::MAX;
 
 /// Number of a component within its file, from 1; never used twice (`lcme_id`).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]

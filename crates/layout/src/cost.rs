@@ -7,12 +7,15 @@
 //! It answers which of two layouts is better and by about how much, not how fast a given cluster is. Downside: no caches, no
 //! network between, no other load; all OSTs alike.
 
+use std::collections::BTreeSet;
+
 use types::{OstIndex, limits::FILE_BYTES_MAX};
 
 use crate::{
     automatic::{self, Situation},
-    component::{Component, END_OF_FILE, Extent, Location},
+    component::{Component, Extent, Location},
     layout::Layout,
+    limits::END_OF_FILE,
 };
 
 const MIB: u64 = 1 << 20;
@@ -73,6 +76,8 @@ pub struct Part {
     pub stripes: u32,
     /// OSTs they are on; 0 on the MDT.
     pub osts: u32,
+    /// Bytes per second of these OSTs together.
+    pub bytes_per_second: u64,
     /// Microseconds in which one client reads or writes it from end to end.
     pub one_client_us: u64,
 }
@@ -84,13 +89,22 @@ impl Part {
     }
 
     /// What all clients together can get, in bytes per second.
-    pub fn all_clients_speed(&self, hardware: &Hardware) -> u64 {
-        u64::from(self.osts).saturating_mul(hardware.ost_bytes_per_second)
+    pub fn all_clients_speed(&self) -> u64 {
+        self.bytes_per_second
     }
 }
 
-/// What the components of a file of `size` bytes serve.
+/// What the components of a file of `size` bytes serve, on OSTs that are all alike.
 pub fn parts(hardware: &Hardware, layout: &Layout, size: u64) -> Vec<Part> {
+    let alike = |osts: &[OstIndex]| {
+        let distinct: BTreeSet<&OstIndex> = osts.iter().collect();
+        (distinct.len() as u64).saturating_mul(hardware.ost_bytes_per_second)
+    };
+    parts_on(hardware, layout, size, alike)
+}
+
+/// As [`parts`]; `together`: bytes per second of the OSTs of so many stripes, an OST with several stripes occurring as often.
+pub fn parts_on(hardware: &Hardware, layout: &Layout, size: u64, together: impl Fn(&[OstIndex]) -> u64) -> Vec<Part> {
     let part = |component: &Component| {
         let extent = component.extent.intersection(0, size)?;
         let stripes = component.slots().len() as u32;
@@ -99,20 +113,27 @@ pub fn parts(hardware: &Hardware, layout: &Layout, size: u64) -> Vec<Part> {
             Location::Mdt => None,
         };
         let mut osts: Vec<OstIndex> = component.slots().filter_map(on_ost).collect();
+        let bytes_per_second = together(&osts);
         osts.sort_unstable();
         osts.dedup();
         let osts = osts.len() as u32;
-        Some(Part { extent, stripes, osts, one_client_us: one_client_us(hardware, extent.bytes(), osts, stripes) })
+        // Of data on the MDT the model knows no better.
+        let speed = if osts == 0 { hardware.ost_bytes_per_second } else { bytes_per_second };
+        let one_client_us = one_client_at(hardware, extent.bytes(), speed, stripes);
+        Some(Part { extent, stripes, osts, bytes_per_second, one_client_us })
     };
     layout.components.iter().filter_map(part).collect()
 }
 
 /// Microseconds in which one client moves `bytes` over so many OSTs. Its requests to all objects run at a time.
 pub fn one_client_us(hardware: &Hardware, bytes: u64, osts: u32, objects: u32) -> u64 {
+    one_client_at(hardware, bytes, u64::from(osts.max(1)).saturating_mul(hardware.ost_bytes_per_second), objects)
+}
+
+fn one_client_at(hardware: &Hardware, bytes: u64, together: u64, objects: u32) -> u64 {
     if objects == 0 {
         return 0;
     }
-    let together = u64::from(osts.max(1)).saturating_mul(hardware.ost_bytes_per_second);
     let moving = time_us(bytes, together.min(hardware.client_bytes_per_second));
     moving.saturating_add(hardware.request_us)
 }
@@ -120,7 +141,7 @@ pub fn one_client_us(hardware: &Hardware, bytes: u64, osts: u32, objects: u32) -
 /// A planned job.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Job {
-    /// Processes that write at a time.
+    /// Number of processes that write at the same time.
     pub processes: u32,
     /// Clients (nodes) they run on.
     pub clients: u32,

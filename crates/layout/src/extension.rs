@@ -43,7 +43,7 @@ pub enum Step {
 
 /// What the OSTs have.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Room {
+pub struct StepSpace {
     /// Those of the component before can hold another step (of one without objects yet: some OSTs can).
     pub before: bool,
     /// Others can.
@@ -80,7 +80,7 @@ pub fn is_growing(layout: &Layout, position: usize) -> bool {
 }
 
 /// Decides about the room at `position`, into which `request` comes. `None` if that component has no room to give.
-pub fn next_step(layout: &Layout, position: usize, request: Extent, room: Room) -> Option<Step> {
+pub fn next_step(layout: &Layout, position: usize, request: Extent, room: StepSpace) -> Option<Step> {
     let (before, spec, step_bytes) = growing(layout, position)?;
     let extent = layout.components[position].extent;
     let asked = request.intersection(extent.start, extent.end)?;
@@ -92,9 +92,9 @@ pub fn next_step(layout: &Layout, position: usize, request: Extent, room: Room) 
         && !before.extent.is_empty()
         && layout.components_counted(before.slots().len()) < COMPONENTS_SHORTENED_MAX;
     Some(match room {
-        Room { before: true, .. } => Step::Extend(end),
+        StepSpace { before: true, .. } => Step::Extend(end),
         _ if has_next => Step::Spill,
-        Room { elsewhere: true, .. } if may_repeat => Step::Repeat,
+        StepSpace { elsewhere: true, .. } if may_repeat => Step::Repeat,
         _ => Step::Extend(end),
     })
 }
@@ -105,7 +105,7 @@ mod tests {
 
     use super::*;
     use crate::{
-        component::END_OF_FILE,
+        limits::END_OF_FILE,
         plain::PlainLayout,
         spec::{BackingSpec, ComponentSpec, StripeCount},
     };
@@ -134,7 +134,7 @@ mod tests {
 
     fn step(layout: &Layout, start: u64, before: bool, elsewhere: bool) -> Option<Step> {
         let position = *layout.pending(start, start + 1).first().unwrap();
-        next_step(layout, position, Extent { start, end: start + 1 }, Room { before, elsewhere })
+        next_step(layout, position, Extent { start, end: start + 1 }, StepSpace { before, elsewhere })
     }
 
     #[test]
@@ -165,7 +165,7 @@ mod tests {
         assert_eq!(step(&layout, 10 * STEP, true, true), Some(Step::Extend(11 * STEP)));
         assert_eq!(step(&layout, (1 << 30) - 1, true, true), Some(Step::Extend(1 << 30)));
         let request = Extent { start: 0, end: u64::MAX };
-        let both = Room { before: true, elsewhere: true };
+        let both = StepSpace { before: true, elsewhere: true };
         assert_eq!(next_step(&layout, 1, request, both), Some(Step::Extend(1 << 30)));
         assert_eq!(next_step(&layout, 2, request, both), None, "no room there");
     }

@@ -12,18 +12,19 @@
 //! generation grow. A holder of an older generation misses later components: before he answers from a hole he asks again.
 
 use serde::{Deserialize, Serialize};
-use types::{Generation, InodeNumber, ObjectId, OstIndex, limits::STRIPE_COUNT_MAX};
+use types::{
+    Generation, InodeNumber, ObjectId, OstIndex,
+    limits::{LAYOUT_GENERATION_MAX, STRIPE_COUNT_MAX},
+};
 
 use crate::{
-    component::{Backing, Component, ComponentError, ComponentId, END_OF_FILE, Extent, Location},
+    component::{Backing, Component, ComponentError, ComponentId, Extent, Location},
+    limits::{COMPONENTS_MAX, END_OF_FILE},
     plain::PlainLayout,
     range::ObjectRange,
     reason::Reason,
     spec::{BackingSpec, ComponentSpec, StripeSpec},
 };
-
-/// Most components of a layout.
-pub const COMPONENTS_MAX: usize = 256;
 
 /// How the layout was asked for, and how tools show it. Variants are only appended (wire format).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -101,7 +102,7 @@ impl Layout {
     /// Generation of a plain layout that was never changed; 0 says "none" in messages.
     pub const FIRST_GENERATION: Generation = Generation(1);
     /// None is larger: each change adds a few at most.
-    pub const GENERATION_MAX: Generation = Generation(1 << 63);
+    pub const GENERATION_MAX: Generation = Generation(LAYOUT_GENERATION_MAX);
 
     /// The generation as Lustre's users know it: that of a plain layout begins with 0.
     pub fn shown_generation(&self) -> u64 {

@@ -6,6 +6,7 @@ pub mod component;
 pub mod cost;
 pub mod extension;
 pub mod layout;
+pub mod limits;
 pub mod lov;
 pub mod migration;
 pub mod placement;
@@ -19,8 +20,9 @@ pub mod striping;
 pub mod swap;
 pub mod text;
 
-pub use component::{Backing, Component, ComponentId, END_OF_FILE, Extent, Location};
+pub use component::{Backing, Component, ComponentId, Extent, Location};
 pub use layout::{Coverage, Form, Layout, LayoutError};
+pub use limits::END_OF_FILE;
 pub use placement::{Placement, PlacementError, PlacementPolicy, TargetStatus, awaited, preferred};
 pub use plain::{PlainLayout, PlainLayoutError};
 pub use range::{ObjectRange, Piece};

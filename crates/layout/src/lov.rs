@@ -25,8 +25,9 @@ use types::{Fid, InodeNumber, OstIndex, limits::STRIPE_COUNT_MAX};
 
 use crate::{
     automatic,
-    component::{Backing, Component, END_OF_FILE},
-    layout::{COMPONENTS_MAX, Form, Layout},
+    component::{Backing, Component},
+    layout::{Form, Layout},
+    limits::{COMPONENTS_MAX, END_OF_FILE, EXTENSION_UNIT_BYTES},
     spec::{self, BackingSpec, ComponentSpec, LayoutSpec, POOL_NAME_BYTES_MAX, StripeCount, StripeSpec},
 };
 
@@ -58,10 +59,6 @@ const FLAG_EXTENSION: u32 = 0x40;
 const FLAG_AUTOMATIC: u32 = 0x4000_0000;
 const ANY_OST: u16 = 0xffff;
 const ALL_OSTS: u16 = 0xffff;
-/// Extension sizes are in units of this many bytes (SEL_UNIT_SIZE).
-const EXTENSION_UNIT_BYTES: u64 = 1024;
-/// The smallest extension size that the field, of 32 bits, cannot hold.
-pub(crate) const EXTENSION_BYTES_END: u64 = EXTENSION_UNIT_BYTES << 32;
 
 /// Why bytes are no layout in this form.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]

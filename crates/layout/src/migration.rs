@@ -12,9 +12,10 @@
 
 use crate::{
     automatic::{self, Situation},
-    component::{END_OF_FILE, Extent},
+    component::Extent,
     cost::{self, Hardware},
     layout::Layout,
+    limits::END_OF_FILE,
 };
 
 /// By how much a layout must be faster to be worth a move, or a word of `stria explain`, in percent of the present time.

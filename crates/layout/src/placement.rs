@@ -17,6 +17,9 @@
 //!   to counts as if its weight were shared among them and the new one (not in Lustre; at `qos_prio_free` 90, more below it,
 //!   not at all at 100): the emptiest one does not get every stripe while it is the busiest.
 //!
+//! Targets on one device share its free space: each counts with its part, so a device gets data by its space, not by its
+//! number of targets, and round robin takes targets of different devices by turns.
+//!
 //! Left out: targets that are inactive, not connected, read-only, without creation, or without any space; and, as long as there
 //! are others, those with less free than their reserve (`reserved_permille` of the capacity, Lustre's `reserved_mb_low` of 0.1%,
 //! or `reserved_bytes`). Where all are below it, the one with most space takes the whole file: there must be no `NoSpace` while
@@ -33,7 +36,7 @@
 use std::{cmp::Reverse, collections::BTreeMap};
 
 use types::{
-    FsError, OstIndex,
+    DeviceId, FsError, OstIndex, SplitMix64,
     limits::{BULK_BYTES_MAX, STRIPE_COUNT_MAX},
 };
 
@@ -105,8 +108,12 @@ pub struct TargetStatus {
     pub degraded: bool,
     /// Capacity in bytes.
     pub bytes_total: u64,
-    /// Bytes free for users.
+    /// Bytes free for users, on its device.
     pub bytes_available: u64,
+    /// The device it lives on, if that is known.
+    pub device: Option<DeviceId>,
+    /// How many targets that take new objects live on its device, itself included.
+    pub sharing: u32,
     /// Objects on it that are being written to, as far as is known.
     pub objects_written: u32,
     /// Thousandths of reads and writes that it has in work, on average of the last seconds, for whomever.
@@ -146,6 +153,16 @@ impl TargetStatus {
         }
     }
 
+    /// Whether nothing but its silence speaks against new objects, as far as is known from before.
+    fn would_take_objects(&self) -> bool {
+        Self { connected: true, ..*self }.exclusion().is_none()
+    }
+
+    /// Its part of what is free on its device: in sums over targets each device counts once.
+    pub fn bytes_of_own(&self) -> u64 {
+        self.bytes_available / u64::from(self.sharing.max(1))
+    }
+
     /// Whether it has less free than its reserve.
     fn shortage(&self, policy: &PlacementPolicy) -> Shortage {
         match self.bytes_available {
@@ -166,9 +183,19 @@ enum Shortage {
     OfBytes,
 }
 
-/// The targets that new objects go to unless somebody asks for others: those that suit best.
+/// The targets that take new objects. If none does, and none is full: those that only do not answer. A write to them waits for
+/// its server, as a write to an existing file does; that there is no space would be wrong.
+fn usable(targets: &[TargetStatus]) -> Vec<&TargetStatus> {
+    let excluded = |reason| targets.iter().filter(move |target| target.exclusion() == reason);
+    if excluded(None).next().is_none() && excluded(Some(Exclusion::Full)).next().is_none() {
+        return excluded(Some(Exclusion::Disconnected)).filter(|target| target.would_take_objects()).collect();
+    }
+    excluded(None).collect()
+}
+
+/// The targets that new objects go to unless a request names others: those that suit best.
 pub fn preferred<'a>(targets: &'a [TargetStatus], policy: &PlacementPolicy) -> Vec<&'a TargetStatus> {
-    let mut usable: Vec<&TargetStatus> = targets.iter().filter(|target| target.exclusion().is_none()).collect();
+    let mut usable = usable(targets);
     let rank = |target: &&TargetStatus| (target.interrupted, target.refused_ns, target.shortage(policy));
     let Some(best) = usable.iter().map(rank).min() else { return usable };
     usable.retain(|target| rank(target) == best);
@@ -290,7 +317,7 @@ impl Placement {
         if balanced {
             self.penalties.clear();
         }
-        let mut dice = Dice(random);
+        let mut dice = Dice(SplitMix64(random));
         let mut chosen = Vec::with_capacity(count);
         // By weight, space decides: the emptiest target may be busy for a long time.
         let busy_from = if balanced { far_above(&healthy, BUSY_TRANSFERS_PERMILLE_MIN) } else { u64::MAX };
@@ -315,6 +342,7 @@ impl Placement {
     /// divisor, files would begin with the same few targets for ever: so when the starts have come full circle, files
     /// begin one further within their group.
     fn round_robin(&mut self, targets: &[&TargetStatus], wanted: usize, chosen: &mut Vec<OstIndex>) {
+        let targets = &by_turns_of_devices(targets);
         let (count, wanted) = (targets.len() as u64, wanted as u64);
         let circle = count / greatest_common_divisor(count, wanted) * wanted;
         let turn = self.cursor / circle;
@@ -364,7 +392,7 @@ impl Placement {
 
     fn weight(&self, target: &TargetStatus, policy: &PlacementPolicy) -> u64 {
         let penalty = self.penalties.get(&target.index).copied().unwrap_or(0);
-        let free = target.bytes_available.saturating_sub(penalty);
+        let free = target.bytes_of_own().saturating_sub(penalty);
         let besides_space = u128::from(100 - policy.qos_prio_free.min(100));
         let shared = u128::from(LOAD_SCALE) + u128::from(target.objects_written) * besides_space;
         (u128::from(free) * u128::from(LOAD_SCALE) / shared) as u64
@@ -372,7 +400,7 @@ impl Placement {
 
     fn penalise(&mut self, used: &TargetStatus, all: &[&TargetStatus], policy: &PlacementPolicy) {
         let full_penalty = |target: &TargetStatus| {
-            (u128::from(target.bytes_available) * u128::from(100 - policy.qos_prio_free.min(100)) / 100) as u64
+            (u128::from(target.bytes_of_own()) * u128::from(100 - policy.qos_prio_free.min(100)) / 100) as u64
         };
         let others = (all.len() as u64 - 1).max(1);
         let penalty = self.penalties.entry(used.index).or_default();
@@ -437,29 +465,36 @@ fn far_above(targets: &[&TargetStatus], least_permille: u64) -> u64 {
 
 /// Whether free space is even enough for round robin.
 fn is_balanced(usable: &[&TargetStatus], policy: &PlacementPolicy) -> bool {
-    let available = || usable.iter().map(|target| u128::from(target.bytes_available));
+    let available = || usable.iter().map(|target| u128::from(target.bytes_of_own()));
     let (least, most) = (available().min().unwrap_or(0), available().max().unwrap_or(0));
     most * u128::from(100 - policy.qos_threshold_rr.min(100)) <= least * 100
+}
+
+/// The targets in an order in which neighbours lie on different devices as far as possible: the first of each device, then the
+/// second of each.
+fn by_turns_of_devices<'a>(targets: &[&'a TargetStatus]) -> Vec<&'a TargetStatus> {
+    let mut seen: BTreeMap<DeviceId, u32> = BTreeMap::new();
+    let mut turn = |target: &TargetStatus| {
+        let seen = seen.entry(target.device?).or_default();
+        *seen += 1;
+        Some(*seen)
+    };
+    let mut turns: Vec<_> = targets.iter().map(|target| (turn(target).unwrap_or(1), *target)).collect();
+    turns.sort_by_key(|(turn, _)| *turn);
+    turns.into_iter().map(|(_, target)| target).collect()
 }
 
 fn greatest_common_divisor(a: u64, b: u64) -> u64 {
     if b == 0 { a } else { greatest_common_divisor(b, a % b) }
 }
 
-/// Numbers drawn from one random number (SplitMix64; Steele, Lea, Flood 2014).
-struct Dice(u64);
+/// Numbers drawn from one random number.
+struct Dice(SplitMix64);
 
 impl Dice {
-    fn next(&mut self) -> u64 {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mixed = (self.0 ^ (self.0 >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        let mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        mixed ^ (mixed >> 31)
-    }
-
     /// Nearly uniform in `0..bound`; `bound` is not 0 and far below 2^128.
     fn below(&mut self, bound: u128) -> u128 {
-        (u128::from(self.next()) << 64 | u128::from(self.next())) % bound
+        (u128::from(self.0.next_u64()) << 64 | u128::from(self.0.next_u64())) % bound
     }
 }
 
@@ -481,6 +516,8 @@ mod tests {
             degraded: false,
             bytes_total: 1000 * GIB,
             bytes_available: available,
+            device: None,
+            sharing: 1,
             objects_written: 0,
             transfers_permille: 0,
         }
@@ -492,11 +529,11 @@ mod tests {
 
     /// Places `files` files; returns stripes and first stripes per target.
     fn place(targets: &[TargetStatus], counts: &[u32], files: u64, policy: &PlacementPolicy) -> (Vec<u64>, Vec<u64>) {
-        let (mut placement, mut dice) = (Placement::new(7), Dice(42));
+        let (mut placement, mut dice) = (Placement::new(7), SplitMix64(42));
         let (mut all, mut first) = (vec![0; targets.len()], vec![0; targets.len()]);
         for file in 0..files {
             let count = counts[file as usize % counts.len()];
-            let chosen = placement.choose(&spec(count), targets, policy, dice.next()).unwrap();
+            let chosen = placement.choose(&spec(count), targets, policy, dice.next_u64()).unwrap();
             let distinct: std::collections::BTreeSet<_> = chosen.iter().collect();
             assert_eq!(distinct.len(), chosen.len(), "a target twice in {chosen:?}");
             first[chosen[0].0 as usize] += 1;
@@ -507,6 +544,41 @@ mod tests {
 
     fn spread(counts: &[u64]) -> u64 {
         counts.iter().max().unwrap() - counts.iter().min().unwrap()
+    }
+
+    /// Targets with the given free space, by the devices they live on.
+    fn on_devices(devices: &[(u64, u64)]) -> Vec<TargetStatus> {
+        let sharing = |device: u64| devices.iter().filter(|(other, _)| *other == device).count() as u32;
+        let status = |(index, (device, available)): (u16, &(u64, u64))| TargetStatus {
+            device: Some(DeviceId(*device)),
+            sharing: sharing(*device),
+            ..target(index, *available)
+        };
+        (0..).zip(devices).map(status).collect()
+    }
+
+    #[test]
+    fn a_device_gets_stripes_by_its_space_not_by_its_number_of_targets() {
+        let policy = PlacementPolicy::default();
+        let uneven = on_devices(&[(1, 800 * GIB), (1, 800 * GIB), (1, 800 * GIB), (1, 800 * GIB), (2, 800 * GIB)]);
+        let (all, _) = place(&uneven, &[1], 10_000, &policy);
+        assert!((4000..6000).contains(&all[4]), "half of all: {all:?}");
+        let even = on_devices(&[(1, 800 * GIB), (1, 800 * GIB), (2, 800 * GIB), (2, 800 * GIB)]);
+        let (all, _) = place(&even, &[1], 10_000, &policy);
+        assert!(spread(&all) <= 1, "round robin: {all:?}");
+        let one = on_devices(&[(1, GIB); 4]);
+        assert!(spread(&place(&one, &[3], 10_000, &policy).0) <= 1, "all on one device are equal");
+    }
+
+    #[test]
+    fn stripes_of_a_file_go_to_different_devices_first() {
+        let targets = on_devices(&[(1, 800 * GIB), (1, 800 * GIB), (2, 800 * GIB), (2, 800 * GIB)]);
+        let mut placement = Placement::default();
+        for _ in 0..8 {
+            let chosen = placement.choose(&spec(2), &targets, &PlacementPolicy::default(), 5).unwrap();
+            let device = |ost: &OstIndex| targets[usize::from(ost.0)].device;
+            assert_ne!(device(&chosen[0]), device(&chosen[1]), "{chosen:?}");
+        }
     }
 
     #[test]
@@ -652,8 +724,24 @@ mod tests {
         assert_eq!(placement.choose(&spec(100), &targets, &policy, 1), Ok(vec![OstIndex(5)]));
         (targets[4].bytes_available, targets[5].bytes_available) = (0, 0);
         assert_eq!(placement.choose(&all, &targets, &policy, 1), Err(PlacementError::NoSpace));
+        targets[1].active = false;
         assert_eq!(placement.choose(&all, &targets[..4], &policy, 1), Err(PlacementError::NoUsableTarget));
         assert_eq!(placement.choose(&all, &[], &policy, 1), Err(PlacementError::NoUsableTarget));
+    }
+
+    #[test]
+    fn where_no_target_answers_files_go_to_those_that_will() {
+        let mut targets: Vec<_> = (0..4).map(|index| target(index, 500 * GIB)).collect();
+        targets.iter_mut().for_each(|target| target.connected = false);
+        targets[1].no_create = true;
+        targets[2].bytes_available = 0;
+        let (policy, mut placement) = (PlacementPolicy::default(), Placement::default());
+        let all = ResolvedSpec { stripe_count: ResolvedCount::All, ..ResolvedSpec::default() };
+        let mut chosen = placement.choose(&all, &targets, &policy, 1).unwrap();
+        chosen.sort();
+        assert_eq!(chosen, [OstIndex(0), OstIndex(3)]);
+        targets[2].connected = true;
+        assert_eq!(placement.choose(&all, &targets, &policy, 1), Err(PlacementError::NoSpace), "a full one answers");
     }
 
     #[test]

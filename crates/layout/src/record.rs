@@ -12,7 +12,8 @@ use types::limits::STRIPE_COUNT_MAX;
 use crate::{
     automatic::WATERMARKS,
     component::{Backing, Component},
-    layout::{COMPONENTS_MAX, Layout},
+    layout::Layout,
+    limits::COMPONENTS_MAX,
     spec::{StripeCount, StripeSpec},
 };
 

@@ -10,9 +10,7 @@ use types::{
 };
 
 use crate::{
-    component::END_OF_FILE,
-    layout::COMPONENTS_MAX,
-    lov::EXTENSION_BYTES_END,
+    limits::{COMPONENTS_MAX, END_OF_FILE, EXTENSION_BYTES_END},
     plain::{PlainLayoutError, check_stripe_bytes, has_repeated},
 };
 
@@ -365,7 +363,7 @@ pub enum ResolvedCount {
     AtMost(u32),
     /// One on every usable OST, at most 2000.
     All,
-    /// This many, several on one OST if need be.
+    /// This many, several on one OST if necessary.
     Overstriped(u32),
     /// This many on every usable OST, at most 2000 in all.
     PerOst(u32),

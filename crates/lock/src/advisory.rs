@@ -17,7 +17,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use types::{ClientId, InodeNumber};
+use types::{ClientId, InodeNumber, limits::LOCK_PARTIES_PER_FILE_MAX};
 
 use crate::{
     HeldLock, LockError, LockFamily, LockMode, LockOwner, LockRange, PATIENCE_NS, Wake,
@@ -65,6 +65,8 @@ struct ClientLocks {
 #[derive(Clone, Debug)]
 pub struct AdvisoryLocks {
     limit: usize,
+    /// Most owners and queued requests of a file.
+    parties_max: usize,
     files: BTreeMap<FileKey, FileLocks>,
     clients: BTreeMap<ClientId, ClientLocks>,
     /// Files in which an owner waits for a record lock: the nodes of the wait-for graph.
@@ -81,11 +83,17 @@ impl AdvisoryLocks {
     pub fn new(limit: usize) -> Self {
         Self {
             limit,
+            parties_max: LOCK_PARTIES_PER_FILE_MAX,
             files: BTreeMap::new(),
             clients: BTreeMap::new(),
             waiting: BTreeMap::new(),
             holding: BTreeMap::new(),
         }
+    }
+
+    /// The same with this many owners and queued requests of a file, instead of [`LOCK_PARTIES_PER_FILE_MAX`].
+    pub fn with_parties_max(self, parties_max: usize) -> Self {
+        Self { parties_max, ..self }
     }
 
     /// Sets or releases a lock, or queues the request. Queued requests that could be granted afterwards are added to
@@ -124,10 +132,12 @@ impl AdvisoryLocks {
         }
         let file = self.files.entry(key).or_default();
         let position = file.position(owner, range, mode);
+        let own_party = file.segments(owner).is_some();
         if kept || self.admits(key, position, owner, range, mode) {
             // Its place in the queue counted, too.
             let growth = self.growth(key, owner, range, mode).saturating_sub(usize::from(position.is_some()));
-            if let Err(error) = self.room(owner.client, growth) {
+            let is_party = own_party || position.is_some();
+            if let Err(error) = self.room_in_file(key, is_party).and_then(|()| self.room(owner.client, growth)) {
                 self.discard_if_empty(key);
                 return Err(error);
             }
@@ -166,6 +176,7 @@ impl AdvisoryLocks {
             file.waiters[position].last_asked_ns = now_ns;
             return Ok(LockAnswer::Waiting);
         }
+        self.room_in_file(key, false)?;
         self.room(waiter.owner.client, 1)?;
         self.files.get_mut(&key).expect("a file with a conflict exists").waiters.push(waiter);
         self.account(key, waiter.owner);
@@ -240,6 +251,7 @@ impl AdvisoryLocks {
         if self.files.get(&key).is_some_and(|file| file.conflicts(owner, range, lock.mode).next().is_some()) {
             return Err(LockError::Conflict);
         }
+        self.room_in_file(key, self.files.get(&key).is_some_and(|file| file.segments(owner).is_some()))?;
         self.room(lock.client, self.growth(key, owner, range, lock.mode))?;
         self.files.entry(key).or_default().lock(owner, range, lock.mode, lock.pid);
         self.account(key, owner);
@@ -302,7 +314,10 @@ impl AdvisoryLocks {
         let (count, waits, holds) = (file.count(owner.client), file.waits(owner), file.segments(owner).is_some());
         let state = self.clients.entry(owner.client).or_default();
         let before = if count == 0 { state.files.remove(&key) } else { state.files.insert(key, count) };
-        state.total = state.total - before.unwrap_or(0) + count;
+        let before = before.unwrap_or(0);
+        assert!(before <= state.total, "a client's locks on one file are among all its locks");
+        state.total = state.total - before + count;
+        assert!(state.total <= self.limit, "a client has no more locks and queued requests than it may");
         if state.files.is_empty() {
             assert_eq!(state.total, 0, "a client without files has no locks");
             self.clients.remove(&owner.client);
@@ -323,6 +338,12 @@ impl AdvisoryLocks {
     fn room(&self, client: ClientId, more: usize) -> Result<(), LockError> {
         let total = self.clients.get(&client).map_or(0, |state| state.total);
         if total.saturating_add(more) > self.limit { Err(LockError::NoLocks) } else { Ok(()) }
+    }
+
+    /// Whether one more owner or request may come to a file; those who are there may go on.
+    fn room_in_file(&self, key: FileKey, is_there: bool) -> Result<(), LockError> {
+        let parties = self.files.get(&key).map_or(0, FileLocks::parties);
+        if is_there || parties < self.parties_max { Ok(()) } else { Err(LockError::NoLocks) }
     }
 
     fn discard_if_empty(&mut self, key: FileKey) {

@@ -8,7 +8,7 @@
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
-use types::{ClientId, InodeNumber};
+use types::{ClientId, InodeNumber, limits::EXCLUSIVES_PER_CLIENT_MAX};
 
 use crate::{LockError, PATIENCE_NS};
 
@@ -20,6 +20,9 @@ pub enum ExclusiveAnswer {
     /// Somebody else holds it or comes first; ask again, at the latest within [`PATIENCE_NS`].
     Waiting,
 }
+
+/// Locks of files that a client holds or waits for; more are refused.
+const FILES_MAX: usize = EXCLUSIVES_PER_CLIENT_MAX;
 
 #[derive(Clone, Debug, Default)]
 struct File {
@@ -37,29 +40,40 @@ pub struct ExclusiveLocks {
 }
 
 impl ExclusiveLocks {
-    /// Asks for the lock, or asks again; queues if it is not free.
-    pub fn begin(&mut self, now_ns: u64, inode: InodeNumber, client: ClientId) -> ExclusiveAnswer {
+    /// Asks for the lock, or asks again; queues if it is not free. Fails with `NoLocks` if the client has too many of other
+    /// files.
+    pub fn begin(&mut self, now_ns: u64, inode: InodeNumber, client: ClientId) -> Result<ExclusiveAnswer, LockError> {
+        self.room(inode, client)?;
         let file = self.files.entry(inode).or_default();
         self.clients.entry(client).or_default().insert(inode);
         if file.holder == Some(client) {
-            return ExclusiveAnswer::Granted;
+            return Ok(ExclusiveAnswer::Granted);
         }
         let position = file.queue.iter().position(|(waiting, _)| *waiting == client).unwrap_or(file.queue.len());
         if file.holder.is_none() && position == 0 {
             file.queue.pop_front();
             file.holder = Some(client);
-            return ExclusiveAnswer::Granted;
+            self.check(inode);
+            return Ok(ExclusiveAnswer::Granted);
         }
         if position == file.queue.len() {
             file.queue.push_back((client, now_ns));
         } else {
             file.queue[position].1 = now_ns;
         }
-        ExclusiveAnswer::Waiting
+        self.check(inode);
+        Ok(ExclusiveAnswer::Waiting)
     }
 
-    /// Takes the lock if it is free and nobody waits; never queues. Fails with `Conflict`.
+    /// Whether the client may come to this file, or is there.
+    fn room(&self, inode: InodeNumber, client: ClientId) -> Result<(), LockError> {
+        let full = |inodes: &BTreeSet<InodeNumber>| inodes.len() >= FILES_MAX && !inodes.contains(&inode);
+        if self.clients.get(&client).is_some_and(full) { Err(LockError::NoLocks) } else { Ok(()) }
+    }
+
+    /// Takes the lock if it is free and nobody waits; never queues. Fails with `Conflict`, or as [`ExclusiveLocks::begin`].
     pub fn try_begin(&mut self, inode: InodeNumber, client: ClientId) -> Result<(), LockError> {
+        self.room(inode, client)?;
         let file = self.files.get(&inode);
         let free =
             file.is_none_or(|file| file.holder == Some(client) || (file.holder.is_none() && file.queue.is_empty()));
@@ -68,6 +82,7 @@ impl ExclusiveLocks {
         }
         self.files.entry(inode).or_default().holder = Some(client);
         self.clients.entry(client).or_default().insert(inode);
+        self.check(inode);
         Ok(())
     }
 
@@ -143,6 +158,17 @@ impl ExclusiveLocks {
         if file.holder.is_some() { None } else { file.queue.front().map(|(client, _)| *client) }
     }
 
+    /// Asserts what holds for a file that a client has come to.
+    fn check(&self, inode: InodeNumber) {
+        let file = self.files.get(&inode).expect("a file that a client has come to is in the table");
+        let indexed = |client: &ClientId| self.clients.get(client).is_some_and(|inodes| inodes.contains(&inode));
+        assert!(file.holder.iter().all(indexed), "the holder of a lock is indexed");
+        let last = file.queue.back().map(|(client, _)| client);
+        assert!(last.into_iter().all(indexed), "a client in a queue is indexed");
+        let waits = |holder: ClientId| file.queue.iter().any(|(waiting, _)| *waiting == holder);
+        assert!(!file.holder.is_some_and(waits), "the holder of a lock does not wait for it");
+    }
+
     /// Removes a client from a file, be it holder or waiter.
     fn leave(&mut self, inode: InodeNumber, client: ClientId) {
         let file = self.files.get_mut(&inode).expect("a client is only indexed at files that exist");
@@ -154,7 +180,7 @@ impl ExclusiveLocks {
             self.files.remove(&inode);
         }
         let inodes = self.clients.get_mut(&client).expect("a client at a file is indexed");
-        inodes.remove(&inode);
+        assert!(inodes.remove(&inode), "a client at a file is indexed there");
         if inodes.is_empty() {
             self.clients.remove(&client);
         }
@@ -175,26 +201,41 @@ mod tests {
     #[test]
     fn order_of_arrival_holds() {
         let mut locks = ExclusiveLocks::default();
-        assert_eq!(locks.begin(0, FILE, client(1)), ExclusiveAnswer::Granted);
-        assert_eq!(locks.begin(0, FILE, client(1)), ExclusiveAnswer::Granted, "asking again while holding");
-        assert_eq!(locks.begin(0, FILE, client(2)), ExclusiveAnswer::Waiting);
-        assert_eq!(locks.begin(1, FILE, client(3)), ExclusiveAnswer::Waiting);
+        assert_eq!(locks.begin(0, FILE, client(1)), Ok(ExclusiveAnswer::Granted));
+        assert_eq!(locks.begin(0, FILE, client(1)), Ok(ExclusiveAnswer::Granted), "asking again while holding");
+        assert_eq!(locks.begin(0, FILE, client(2)), Ok(ExclusiveAnswer::Waiting));
+        assert_eq!(locks.begin(1, FILE, client(3)), Ok(ExclusiveAnswer::Waiting));
         assert_eq!(locks.end(FILE, client(2)), Err(LockError::Invalid));
         assert_eq!(locks.end(FILE, client(1)), Ok(Some(client(2))));
-        assert_eq!(locks.begin(2, FILE, client(3)), ExclusiveAnswer::Waiting, "2 was first");
-        assert_eq!(locks.begin(2, FILE, client(1)), ExclusiveAnswer::Waiting);
+        assert_eq!(locks.begin(2, FILE, client(3)), Ok(ExclusiveAnswer::Waiting), "2 was first");
+        assert_eq!(locks.begin(2, FILE, client(1)), Ok(ExclusiveAnswer::Waiting));
         assert_eq!(locks.try_begin(FILE, client(4)), Err(LockError::Conflict), "a free lock with a queue is not free");
-        assert_eq!(locks.begin(2, FILE, client(2)), ExclusiveAnswer::Granted);
+        assert_eq!(locks.begin(2, FILE, client(2)), Ok(ExclusiveAnswer::Granted));
         assert_eq!(locks.end(FILE, client(2)), Ok(Some(client(3))));
+    }
+
+    #[test]
+    fn a_client_has_the_locks_of_so_many_files_at_most() {
+        let mut locks = ExclusiveLocks::default();
+        for number in 0..FILES_MAX as u64 {
+            assert_eq!(locks.begin(0, InodeNumber(number), client(1)), Ok(ExclusiveAnswer::Granted));
+        }
+        let more = InodeNumber(FILES_MAX as u64);
+        assert_eq!(locks.begin(0, more, client(1)), Err(LockError::NoLocks));
+        assert_eq!(locks.try_begin(more, client(1)), Err(LockError::NoLocks));
+        assert_eq!(locks.begin(0, InodeNumber(0), client(1)), Ok(ExclusiveAnswer::Granted), "it has that");
+        assert_eq!(locks.begin(0, more, client(2)), Ok(ExclusiveAnswer::Granted), "others go on");
+        locks.end(InodeNumber(0), client(1)).unwrap();
+        assert_eq!(locks.begin(1, more, client(1)), Ok(ExclusiveAnswer::Waiting));
     }
 
     #[test]
     fn the_dead_and_the_silent_make_room() {
         let mut locks = ExclusiveLocks::default();
         assert_eq!(locks.try_begin(FILE, client(1)), Ok(()));
-        (2..=4).for_each(|number| assert_eq!(locks.begin(number, FILE, client(number)), ExclusiveAnswer::Waiting));
+        (2..=4).for_each(|number| assert_eq!(locks.begin(number, FILE, client(number)), Ok(ExclusiveAnswer::Waiting)));
         assert_eq!(locks.drop_client(client(1)), [(FILE, client(2))]);
-        assert_eq!(locks.begin(4 * SECOND, FILE, client(3)), ExclusiveAnswer::Waiting);
+        assert_eq!(locks.begin(4 * SECOND, FILE, client(3)), Ok(ExclusiveAnswer::Waiting));
         assert_eq!(locks.expire(4 * SECOND), []);
         assert_eq!(locks.expire(6 * SECOND), [(FILE, client(3))], "2 and 4 were silent");
         assert_eq!(locks.queued(), 1);

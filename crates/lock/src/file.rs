@@ -31,6 +31,11 @@ impl FileLocks {
         self.owners.is_empty() && self.waiters.is_empty()
     }
 
+    /// Owners of locks, and queued requests.
+    pub fn parties(&self) -> usize {
+        self.owners.len() + self.waiters.len()
+    }
+
     pub fn segments(&self, owner: LockOwner) -> Option<&Segments> {
         self.owners.get(&owner)
     }

@@ -114,7 +114,12 @@ impl Segments {
     }
 
     fn insert(&mut self, segment: Segment) {
-        let previous = self.by_start.insert(segment.range.start, segment);
-        assert!(previous.is_none(), "segments of one owner do not overlap");
+        let range = segment.range;
+        assert!(range.start <= range.end, "a segment has a byte");
+        let previous = self.by_start.range(..=range.start).next_back().map(|(_, previous)| previous.range.end);
+        assert!(previous.is_none_or(|end| end < range.start), "a segment begins after the end of the one before");
+        let next = self.by_start.range(range.start..).next().map(|(start, _)| *start);
+        assert!(next.is_none_or(|start| range.end < start), "a segment ends before the next one begins");
+        self.by_start.insert(range.start, segment);
     }
 }

@@ -113,7 +113,7 @@ pub enum LockError {
     Conflict,
     /// Waiting would never end: the holder waits, directly or through others, for this owner.
     Deadlock,
-    /// The client has as many locks as it may have.
+    /// The client has as many locks as it may have, or the file as many owners and waiters.
     NoLocks,
     /// The range is empty or begins beyond the largest offset.
     Invalid,

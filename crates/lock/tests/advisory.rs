@@ -293,3 +293,16 @@ fn locks_are_reclaimed_as_they_were() {
     };
     assert_eq!(restarted.reclaim(&thief), Err(LockError::Conflict));
 }
+
+#[test]
+fn a_file_that_is_full_of_owners_refuses_newcomers_only() {
+    let mut table = Table { locks: AdvisoryLocks::new(1000).with_parties_max(3), ..Table::new() };
+    for number in 0..3 {
+        assert_eq!(table.shared(number, (number, number)), GRANTED);
+    }
+    let newcomer = 3;
+    assert_eq!(table.shared(newcomer, (0, 9)), Err(LockError::NoLocks));
+    assert_eq!(table.shared(0, (0, 100)), GRANTED, "who is there goes on");
+    assert_eq!(table.unlock(1, (1, 1)), GRANTED);
+    assert_eq!(table.shared(newcomer, (0, 9)), GRANTED);
+}

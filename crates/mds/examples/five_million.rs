@@ -1,7 +1,7 @@
 //! More inodes than memory: creates 5 million files in an MDT whose tables may use 256 MiB, then looks files up at random
 //! and counts names, and prints rates and the process's memory.
 //!
-//! `cargo run --release -p mds --example five_million [-- FILES [DIRECTORY]]`
+//! `cargo run --release -p stria-mds --example five_million [-- FILES [DIRECTORY]]`
 
 use std::{
     sync::Arc,

@@ -5,7 +5,7 @@ use layout::{
     Backing, BackingSpec, Component, END_OF_FILE, Form, Layout, LayoutSpec, PlainLayout, StripeCount, StripeSpec,
 };
 use rpc::{message::MdtReply, stored_reply};
-use types::{Fid, FileKind, FsError, FsResult, InodeNumber, Timestamp};
+use types::{Fid, FileKind, FsError, FsResult, InodeNumber, Timestamp, attributes::file_flag, counted};
 
 use crate::{
     settlement,
@@ -122,7 +122,7 @@ fn describe_value(table: Table, key: &[u8], value: &[u8]) -> FsResult<String> {
         }
         COUNTERS if key == counter::COUNTERS => {
             let counters = Counters::decode(value)?;
-            format!("next inode {:#x}, {} inodes in use", counters.next_inode, counters.inodes)
+            format!("next inode {:#x}, {} in use", counters.next_inode, counted(counters.inodes, "inode"))
         }
         DATA => describe_data(key, value)?,
         COUNTERS if key == counter::LOSSES => {
@@ -135,8 +135,8 @@ fn describe_value(table: Table, key: &[u8], value: &[u8]) -> FsResult<String> {
 
 fn describe_data(key: &[u8], value: &[u8]) -> FsResult<String> {
     if let DataKey::Object(_) = data::decode_key(key)? {
-        let ObjectRecord { size, mtime, blocks } = ObjectRecord::decode(value)?;
-        return Ok(format!("size {size}, {blocks} blocks, mtime {}", time(mtime)));
+        let ObjectRecord { size, mtime, blocks, changes } = ObjectRecord::decode(value)?;
+        return Ok(format!("size {size}, {}, change {changes}, mtime {}", counted(blocks, "block"), time(mtime)));
     }
     let (checksum, bytes) = data::decode_block(value)?;
     match data::load_block(value, &mut [0; BLOCK])? {
@@ -165,6 +165,8 @@ fn describe_inode(inode: &Inode) -> String {
         (inode.default_list, "default access list"),
         (inode.xattrs, "attributes"),
         (inode.not_linkable, "cannot be linked"),
+        (attributes.flags & file_flag::IMMUTABLE != 0, "immutable"),
+        (attributes.flags & file_flag::APPEND_ONLY != 0, "append-only"),
     ] {
         parts.extend(present.then(|| what.to_owned()));
     }
@@ -329,7 +331,7 @@ mod tests {
     fn data_are_described_and_compared_with_their_checksum() {
         let object = types::ObjectId { inode: InodeNumber(0x100), slot: 0 };
         let key = data::block_key(object, 3);
-        assert_eq!(MdtSchema.key(DATA, &key).as_deref(), Ok("object 0x100:0x0 block 3"));
+        assert_eq!(MdtSchema.key(DATA, &key).as_deref(), Ok("object [0x200000400:0x100:0x0]:0 block 3"));
         let mut block = [0; BLOCK];
         block[..5].copy_from_slice(b"hello");
         let mut value = data::encode_block(rpc::checksum::crc32c(&block), &block);
@@ -337,9 +339,9 @@ mod tests {
         assert!(text.ends_with("5 bytes: hello"), "{text}");
         value[6] ^= 1;
         assert!(MdtSchema.value(DATA, &key, &value).is_err());
-        let record = ObjectRecord { size: 7, mtime: Timestamp { seconds: 1, nanoseconds: 2 }, blocks: 1 };
+        let record = ObjectRecord { size: 7, mtime: Timestamp { seconds: 1, nanoseconds: 2 }, blocks: 1, changes: 3 };
         let text = MdtSchema.value(DATA, &data::object_key(object), &record.encode()).unwrap();
-        assert_eq!(text, "size 7, 1 blocks, mtime 1.000000002");
+        assert_eq!(text, "size 7, 1 block, change 3, mtime 1.000000002");
         assert!(MdtSchema.concerns(DATA, &key, &[], 0x100));
     }
 

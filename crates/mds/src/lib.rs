@@ -2,22 +2,31 @@
 //!
 //! - [`tables`]: what is stored, byte by byte.
 //! - `transaction`: what one operation sees and changes; `ops`: the operations, one file each.
-//! - `settlement`: when the MDT knows a file's size; [`permission`] and [`access_list`]: who may do what. Pure.
-//! - `namespace`: tables and volatile state behind one mutex; [`Mdt`]: the handler around it.
+//! - `settlement`: when the MDT knows a file's size; [`permission`] and [`access_list`]: who may do
+//!   what; `protection`: what nobody may. Pure.
+//! - `namespace`: tables and volatile state, to be held in one mutex.
+//! - `invariants`: what is asserted of every batch; `audit`: what is checked after each one in
+//!   tests.
 //! - `data`: bytes of files that lie on this MDT.
-//! - `recovery`: sessions, restarts, evictions; `agent`, `space`: what OSTs are told and asked.
+//! - `mdt`: [`Mdt`], the handler around the namespace; in it `recovery`: sessions, restarts,
+//!   evictions; `agent`, `space`: what OSTs are told and asked. Nothing outside of `mdt` names
+//!   `Mdt`.
 //!
-//! Invariants: an operation happens whole or not at all; the batch of a mutation holds its reply, so that a repetition has
-//! no second effect even after a crash; nothing is answered that a killed process could forget.
+//! Invariants: an operation happens whole or not at all; the batch of a mutation holds its reply,
+//! so that a repetition has no second effect even after a crash; nothing is answered that a killed
+//! process could forget.
 //!
-//! Downside: one mutex and one journal per MDT: more metadata operations than one core can do need more MDTs.
+//! Downside: one mutex and one journal per MDT: more metadata operations than one core can do need
+//! more MDTs.
 
 pub mod access_list;
-mod agent;
+mod audit;
 mod data;
 mod error;
 mod history;
 pub mod inspect;
+mod invariants;
+mod invitations;
 mod load;
 mod mdt;
 mod moves;
@@ -29,10 +38,9 @@ pub mod pace;
 mod permission;
 mod placement;
 mod pools;
-mod recovery;
+mod protection;
 mod removed;
 mod settlement;
-mod space;
 mod statistics;
 pub mod tables;
 mod transaction;

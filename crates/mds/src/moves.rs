@@ -1,8 +1,8 @@
 //! Which finished files are worth a move to another layout, by how they are read ([`layout::migration`]). Volatile: after a
 //! restart the count begins anew.
 //!
-//! Whoever moves files takes them from here one by one ([`Mdt::next_move`]) and tells how it ended ([`Mdt::move_ended`]). A file that
-//! could not be moved comes again when it has been read twice as often as before: one that always has a reader or lies
+//! Files are taken from here one by one ([`Moves::take`]), with word of how it ended ([`Moves::forget`], [`Moves::failed`]). A
+//! file that could not be moved comes again when it has been read twice as often as before: one that always has a reader or lies
 //! where there is no room is tried ever more seldom.
 //!
 //! Invariants: an inode waits at most once; at most [`COUNTED_MAX`] files are counted and [`WAITING_MAX`] wait.
@@ -12,11 +12,9 @@ use std::{
     sync::Arc,
 };
 
-use layout::migration::{self, Comparison};
+use layout::migration::Comparison;
 use tokio::sync::Notify;
-use types::{InodeNumber, OstIndex};
-
-use crate::mdt::Mdt;
+use types::InodeNumber;
 
 /// Files counted. Beyond, the one that lost least is forgotten.
 const COUNTED_MAX: usize = 4096;
@@ -95,46 +93,6 @@ impl Moves {
     /// Rung when a file waits.
     pub fn bell(&self) -> Arc<Notify> {
         self.bell.clone()
-    }
-}
-
-impl Mdt {
-    /// Waits for the next finished file that lies badly for how it is read. Files are told once; whoever takes one moves it, and
-    /// tells [`Mdt::move_ended`].
-    pub async fn next_move(&self) -> InodeNumber {
-        let bell = self.namespace().volatile.moves.bell();
-        loop {
-            let rung = bell.notified();
-            if let Some(inode) = self.namespace().volatile.moves.take() {
-                return inode;
-            }
-            rung.await;
-        }
-    }
-
-    /// The file of [`Mdt::next_move`] has moved, or is gone; or it could not be moved, and comes again.
-    pub fn move_ended(&self, inode: InodeNumber, is_over: bool) {
-        let moves = &mut self.namespace().volatile.moves;
-        if is_over { moves.forget(inode) } else { moves.failed(inode) }
-    }
-
-    /// Files that wait for [`Mdt::next_move`].
-    pub fn moves_waiting(&self) -> usize {
-        self.namespace().volatile.moves.waiting()
-    }
-
-    /// Whether a copy that lies on `osts` by now, of a file of `size` bytes whose data from `start` on are not copied yet, leaves half
-    /// of what is free as far as is known here ([`migration::has_room`]).
-    pub fn has_room_for_copy(&self, start: u64, size: u64, osts: &[OstIndex]) -> bool {
-        let policy = self.parameters().placement;
-        let available = self.namespace().volatile.targets.available(None, &policy);
-        // One that gets no new objects now is full, or out of reach.
-        let has_room = |ost: &OstIndex| {
-            let free = available.iter().find(|(index, _)| index == ost).map_or(0, |(_, free)| *free);
-            migration::has_room_on(start, size, available.len(), free)
-        };
-        let free: Vec<u64> = available.iter().map(|(_, free)| *free).collect();
-        migration::has_room(start, size, &free) && osts.iter().all(has_room)
     }
 }
 

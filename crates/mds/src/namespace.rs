@@ -1,27 +1,32 @@
 //! The state of one MDT: its tables, what it keeps in memory, and the one way to change both.
 //!
-//! Held in one mutex by [`crate::Mdt`]; nothing here waits. A change is visible as soon as [`Namespace::transact`] returns;
-//! whoever answers for it awaits `written` of [`Namespace::last`] first, readers included: nobody is told of a change that a
-//! killed process could forget.
+//! Held in one mutex by [`crate::Mdt`]; nothing here waits, except for reads of the cold store,
+//! from which an operation is kept by giving up its attempt ([`Namespace::attempt`]). A change is
+//! visible as soon as [`Namespace::transact`] returns; whoever answers for it awaits `written` of
+//! [`Namespace::last`] first, readers included: nobody is told of a change that a killed process
+//! could forget.
 
 use std::{collections::BTreeMap, sync::Arc};
 
 use kv::{Batch, Lsn, Store};
 use rpc::stored_reply;
 use tokio::sync::{Notify, futures::OwnedNotified};
-use types::{FsResult, MdtIndex, OstIndex};
+use types::{ClientId, FsError, FsResult, MdtIndex, OstIndex};
 
 use crate::{
+    audit::Touched,
     error::store_error,
+    invariants,
     options::ProcessId,
     tables::{
-        COUNTERS, OUTBOX, REPLIES, SESSIONS,
+        COUNTERS, INODES, OUTBOX, REPLIES, SESSIONS,
         codec::client_of_key,
         counter::{self, Counters},
+        inode::{Brief, Inode},
         outbox::{self, Errand},
         session::SessionRecord,
     },
-    transaction::{Changes, Context, Transaction},
+    transaction::{Changes, Context, Loading, Transaction},
     volatile::Volatile,
 };
 
@@ -35,7 +40,17 @@ pub(crate) struct Namespace {
     counters: Counters,
     outbox_next: BTreeMap<OstIndex, u64>,
     bells: BTreeMap<OstIndex, Arc<Notify>>,
+    audits: bool,
     last: Lsn,
+}
+
+/// How an attempt of an operation ended.
+pub(crate) enum Attempt<T> {
+    /// It is done, or failed; with it what an operation that could not go on waits for.
+    Done(FsResult<(T, Option<OwnedNotified>)>),
+    /// It needs what is not in memory: nothing has happened, and it is to be tried again once
+    /// [`Loading`] has what it missed.
+    GivenUp,
 }
 
 impl Namespace {
@@ -73,12 +88,22 @@ impl Namespace {
             Ok(())
         })?;
         let last = store.last();
-        Ok(Self { volatile, store, mdt, target, counters, outbox_next, bells: BTreeMap::new(), last })
+        Ok(Self { volatile, store, mdt, target, counters, outbox_next, bells: BTreeMap::new(), audits: false, last })
+    }
+
+    /// From now on what each commit leaves is checked, see module `audit`.
+    pub fn audit(&mut self) {
+        self.audits = true;
     }
 
     /// The last change, which answers must wait for.
     pub fn last(&self) -> Lsn {
         self.last
+    }
+
+    /// Name of this target.
+    pub fn target(&self) -> &str {
+        &self.target
     }
 
     /// Inodes in use.
@@ -91,7 +116,14 @@ impl Namespace {
         self.bells.entry(ost).or_default().clone()
     }
 
-    /// Runs an operation; its changes happen together if it succeeds and the store takes them, else none does.
+    /// Refuses a client that was evicted while it had a connection.
+    pub fn check_session(&self, client: ClientId) -> FsResult<()> {
+        if self.volatile.recovery.evicted.contains(&client) { Err(FsError::Evicted) } else { Ok(()) }
+    }
+
+    /// Runs an operation; its changes happen together if it succeeds and the store takes them, else
+    /// none does. An evicted client is refused here, under the same lock under which it was
+    /// evicted.
     pub fn transact<T>(
         &mut self,
         context: &Context,
@@ -106,22 +138,52 @@ impl Namespace {
         context: &Context,
         operate: impl FnOnce(&mut Transaction<'_>) -> FsResult<T>,
     ) -> FsResult<(T, Option<OwnedNotified>)> {
-        let mut txn =
-            Transaction::new(&mut self.volatile, *context, self.mdt, &self.store, &self.target, self.counters);
+        match self.attempt(context, None, operate) {
+            Attempt::Done(outcome) => outcome,
+            Attempt::GivenUp => unreachable!("without a limit to its reads no attempt is given up"),
+        }
+    }
+
+    /// As [`Namespace::transact_or_wait`], but reads only what is in memory or was loaded; without
+    /// `loading`: everything.
+    pub fn attempt<T>(
+        &mut self,
+        context: &Context,
+        loading: Option<&Loading>,
+        operate: impl FnOnce(&mut Transaction<'_>) -> FsResult<T>,
+    ) -> Attempt<T> {
+        if let Err(error) = self.check_session(context.client) {
+            return Attempt::Done(Err(error));
+        }
+        let (volatile, counters) = (&mut self.volatile, self.counters);
+        let mut txn = Transaction::new(volatile, *context, self.mdt, &self.store, &self.target, counters, loading);
         let outcome = operate(&mut txn);
+        if loading.is_some_and(Loading::is_given_up) {
+            debug_assert!(outcome.is_err(), "what an attempt missed is no answer");
+            debug_assert!(!txn.has_touched(), "an attempt that changed something goes on");
+            return Attempt::GivenUp;
+        }
         let mut changes = txn.into_changes();
         let (exclusive, waiter) = (changes.exclusive.take(), changes.waiter.take());
+        let touched = (self.audits && !changes.operations.is_empty()).then(|| Touched::by(&changes));
         let outcome = outcome.and_then(|value| self.commit(changes).map(|()| (value, waiter)));
+        if let Some(touched) = touched.filter(|_| outcome.is_ok()) {
+            let (volatile, counters) = (&mut self.volatile, self.counters);
+            let mut txn = Transaction::new(volatile, *context, self.mdt, &self.store, &self.target, counters, None);
+            touched.assert_sound(&mut txn);
+        }
         if outcome.is_err()
             && let Some(inode) = exclusive
             && self.volatile.exclusive.end(inode, context.client).is_ok()
         {
             self.volatile.waiters.wake(inode);
         }
-        outcome
+        Attempt::Done(outcome)
     }
 
     fn commit(&mut self, changes: Changes) -> FsResult<()> {
+        let stored = |inode| self.store.get(INODES, &Inode::key(inode)).ok()?.and_then(|value| Brief::of(&value).ok());
+        invariants::assert_batch(&changes, self.counters, &self.volatile.opens, stored);
         let Changes { operations, counters, errands, open, removed, releases, lengthened, .. } = changes;
         let mut batch = Batch { operations };
         // A number that is skipped because the batch fails does no harm.

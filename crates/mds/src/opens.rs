@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use rpc::message::mdt::{OpenFlags, OpenId, open_flag};
-use types::{ClientId, InodeNumber};
+use types::{ClientId, FsError, FsResult, InodeNumber, counted};
 
 /// Names an open file among all clients.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -35,12 +35,55 @@ impl OpenFile {
     }
 }
 
-#[derive(Clone, Debug, Default)]
+/// What a client has open, of one inode or of all.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct ClientUse {
+    /// Opens.
+    pub opens: u32,
+    /// Those of them that write.
+    pub writers: u32,
+}
+
+impl ClientUse {
+    fn add(&mut self, file: &OpenFile) {
+        self.opens += 1;
+        self.writers += u32::from(file.writes());
+    }
+
+    fn remove(&mut self, file: &OpenFile) {
+        self.opens -= 1;
+        self.writers -= u32::from(file.writes());
+    }
+}
+
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 struct Uses {
-    opens: u32,
-    writers: u32,
-    /// The writers again, by client.
-    clients: BTreeMap<ClientId, u32>,
+    all: ClientUse,
+    /// The same by client; none has no opens.
+    clients: BTreeMap<ClientId, ClientUse>,
+    /// Those of them that write.
+    clients_writing: u32,
+}
+
+impl Uses {
+    fn add(&mut self, client: ClientId, file: &OpenFile) {
+        self.all.add(file);
+        let of_client = self.clients.entry(client).or_default();
+        let wrote = of_client.writers > 0;
+        of_client.add(file);
+        self.clients_writing += u32::from(!wrote && of_client.writers > 0);
+    }
+
+    fn remove(&mut self, client: ClientId, file: &OpenFile) {
+        self.all.remove(file);
+        let of_client = self.clients.get_mut(&client).expect("an open is counted for its client");
+        let wrote = of_client.writers > 0;
+        of_client.remove(file);
+        self.clients_writing -= u32::from(wrote && of_client.writers == 0);
+        if of_client.opens == 0 {
+            self.clients.remove(&client);
+        }
+    }
 }
 
 /// Who writes: what automatic layouts go by.
@@ -54,50 +97,82 @@ pub(crate) struct Writers {
     pub files: u32,
 }
 
-/// All open files of an MDT. Invariant: `uses` counts exactly what `files` holds, and has no zero entries; `files_written`
-/// counts those with writers.
-#[derive(Debug, Default)]
+/// All open files of an MDT. Invariant: `uses` and `clients` count exactly what `files` holds, and have no zero entries;
+/// `files_written` counts those with writers.
+#[derive(Debug)]
 pub(crate) struct OpenTable {
+    /// Most opens of one client.
+    limit: usize,
     files: BTreeMap<OpenKey, OpenFile>,
     uses: BTreeMap<InodeNumber, Uses>,
+    clients: BTreeMap<ClientId, ClientUse>,
     files_written: u32,
     /// Inodes that nobody else may begin to write to, as long as this open lasts.
     held: BTreeMap<InodeNumber, OpenKey>,
 }
 
 impl OpenTable {
+    /// Nothing open. A client may have `limit` files open ([`types::limits::OPENS_PER_CLIENT_MAX`]).
+    pub fn new(limit: usize) -> Self {
+        Self {
+            limit,
+            files: BTreeMap::new(),
+            uses: BTreeMap::new(),
+            clients: BTreeMap::new(),
+            files_written: 0,
+            held: BTreeMap::new(),
+        }
+    }
+
+    /// Fails if this open would be one more than its client may have. `target`: for the text.
+    pub fn room_for(&self, target: &str, key: OpenKey) -> FsResult<()> {
+        let opens = self.of(key.client).opens;
+        if (opens as usize) < self.limit || self.files.contains_key(&key) {
+            return Ok(());
+        }
+        Err(FsError::TooMany(format!(
+            "client {} has {} open on {target}, as many as it may have: close some",
+            key.client,
+            counted(opens, "file")
+        )))
+    }
+
     /// Adds an open, replacing one of the same key.
     pub fn insert(&mut self, key: OpenKey, file: OpenFile) {
         self.remove(key);
         let uses = self.uses.entry(file.inode).or_default();
-        uses.opens += 1;
-        if file.writes() {
-            self.files_written += u32::from(uses.writers == 0);
-            uses.writers += 1;
-            *uses.clients.entry(key.client).or_default() += 1;
-        }
+        let written = uses.all.writers > 0;
+        uses.add(key.client, &file);
+        self.files_written += u32::from(!written && file.writes());
+        self.clients.entry(key.client).or_default().add(&file);
         self.files.insert(key, file);
+    }
+
+    /// What a client has open, of all files.
+    pub fn of(&self, client: ClientId) -> ClientUse {
+        self.clients.get(&client).copied().unwrap_or_default()
+    }
+
+    /// What a client has open of an inode.
+    pub fn of_inode(&self, inode: InodeNumber, client: ClientId) -> ClientUse {
+        self.uses.get(&inode).and_then(|uses| uses.clients.get(&client)).copied().unwrap_or_default()
     }
 
     /// Takes an open away.
     pub fn remove(&mut self, key: OpenKey) -> Option<OpenFile> {
         let file = self.files.remove(&key)?;
         let uses = self.uses.get_mut(&file.inode).expect("an open file is counted");
-        uses.opens -= 1;
-        if file.writes() {
-            uses.writers -= 1;
-            self.files_written -= u32::from(uses.writers == 0);
-            let of_client = uses.clients.get_mut(&key.client).expect("a writer is counted for its client");
-            *of_client -= 1;
-            if *of_client == 0 {
-                uses.clients.remove(&key.client);
-            }
+        uses.remove(key.client, &file);
+        self.files_written -= u32::from(file.writes() && uses.all.writers == 0);
+        let of_client = self.clients.get_mut(&key.client).expect("an open is counted for its client");
+        of_client.remove(&file);
+        if of_client.opens == 0 {
+            self.clients.remove(&key.client);
         }
         if self.held.get(&file.inode) == Some(&key) {
             self.held.remove(&file.inode);
         }
-        if uses.opens == 0 {
-            assert_eq!(uses.writers, 0, "a writer is an open");
+        if uses.all.opens == 0 {
             self.uses.remove(&file.inode);
         }
         Some(file)
@@ -142,7 +217,7 @@ impl OpenTable {
 
     /// Whether the inode is open through `open` at most.
     pub fn is_open_only_by(&self, inode: InodeNumber, open: Option<OpenKey>) -> bool {
-        let opens = self.uses.get(&inode).map_or(0, |uses| uses.opens);
+        let opens = self.uses.get(&inode).map_or(0, |uses| uses.all.opens);
         let own = open.and_then(|key| self.files.get(&key)).is_some_and(|file| file.inode == inode);
         opens == u32::from(own)
     }
@@ -154,7 +229,7 @@ impl OpenTable {
 
     /// Whether anybody but `except` has the inode open for writing.
     pub fn written_by_others(&self, inode: InodeNumber, except: Option<OpenKey>) -> bool {
-        let writers = self.uses.get(&inode).map_or(0, |uses| uses.writers);
+        let writers = self.uses.get(&inode).map_or(0, |uses| uses.all.writers);
         let own = except.and_then(|key| self.files.get(&key));
         let own = own.is_some_and(|file| file.inode == inode && file.writes());
         writers > u32::from(own)
@@ -169,16 +244,16 @@ impl OpenTable {
     pub fn writers(&self, inode: InodeNumber) -> Writers {
         let uses = self.uses.get(&inode);
         Writers {
-            opens: uses.map_or(0, |uses| uses.writers),
-            clients: uses.map_or(0, |uses| uses.clients.len() as u32),
+            opens: uses.map_or(0, |uses| uses.all.writers),
+            clients: uses.map_or(0, |uses| uses.clients_writing),
             files: self.files_written,
         }
     }
 
     /// Whether any client but this one has the inode open.
     pub fn opened_by_others(&self, inode: InodeNumber, client: ClientId) -> bool {
-        let opens = self.uses.get(&inode).map_or(0, |uses| uses.opens as usize);
-        opens > self.of_client(client).filter(|(_, file)| file.inode == inode).count()
+        let opens = self.uses.get(&inode).map_or(0, |uses| uses.all.opens);
+        opens > self.of_inode(inode, client).opens
     }
 
     /// The opens of a client, in order of their names.
@@ -186,6 +261,19 @@ impl OpenTable {
         let first = OpenKey { client, open: OpenId(0) };
         let last = OpenKey { client, open: OpenId(u64::MAX) };
         self.files.range(first..=last).map(|(key, file)| (*key, file))
+    }
+
+    /// Asserts that the counts are those of the open files: for audits, since it counts all of them.
+    pub fn assert_counted(&self) {
+        let mut counted = Self::new(self.limit);
+        self.files.iter().for_each(|(key, file)| counted.insert(*key, *file));
+        assert_eq!(self.clients, counted.clients, "opens by client");
+        assert_eq!(self.uses, counted.uses, "opens by inode");
+        assert_eq!(self.files_written, counted.files_written, "files open for writing");
+        for (inode, holder) in &self.held {
+            let held = self.files.get(holder).map(|file| file.inode);
+            assert_eq!(held, Some(*inode), "the inode of an open that holds writers off");
+        }
     }
 
     /// Number of open files.
@@ -208,7 +296,7 @@ mod tests {
 
     #[test]
     fn writers_are_counted_without_the_one_who_asks() {
-        let mut table = OpenTable::default();
+        let mut table = OpenTable::new(10);
         let inode = InodeNumber(5);
         table.insert(key(1, 1), file(5, open_flag::READ | open_flag::WRITE));
         assert!(table.written_by_others(inode, None));
@@ -243,8 +331,23 @@ mod tests {
     }
 
     #[test]
+    fn a_client_that_has_all_it_may_have_opens_no_more() {
+        let mut table = OpenTable::new(2);
+        table.insert(key(1, 1), file(5, open_flag::WRITE));
+        table.insert(key(1, 2), file(5, open_flag::READ));
+        assert_eq!(table.of_inode(InodeNumber(5), ClientId(1)), ClientUse { opens: 2, writers: 1 });
+        let full = table.room_for("stria-MDT0000", key(1, 3)).unwrap_err().to_string();
+        assert!(full.contains("2 files open on stria-MDT0000") && full.contains("close some"), "{full}");
+        assert_eq!(table.room_for("", key(1, 2)), Ok(()), "it is open already");
+        assert_eq!(table.room_for("", key(2, 1)), Ok(()), "another client's");
+        table.remove(key(1, 1)).unwrap();
+        assert_eq!(table.room_for("", key(1, 3)), Ok(()));
+        assert_eq!(table.of(ClientId(1)), ClientUse { opens: 1, writers: 0 });
+    }
+
+    #[test]
     fn a_repeated_open_counts_once() {
-        let mut table = OpenTable::default();
+        let mut table = OpenTable::new(10);
         table.insert(key(1, 1), file(5, open_flag::WRITE));
         table.insert(key(1, 1), file(5, open_flag::WRITE));
         assert_eq!(table.len(), 1);

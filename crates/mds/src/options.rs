@@ -4,7 +4,7 @@ use std::{num::NonZeroU64, time::Duration};
 
 use layout::{FileSystemDefault, PlacementPolicy};
 use rpc::ImportOptions;
-use types::MdtIndex;
+use types::{MdtIndex, limits::OPENS_PER_CLIENT_MAX};
 
 /// Lustre's default of `dom_stripesize`.
 const BYTES_ON_MDT_MAX_DEFAULT: u64 = 1 << 20;
@@ -30,6 +30,10 @@ pub struct MdtOptions {
     pub import: ImportOptions,
     /// Parameters at the start.
     pub parameters: Parameters,
+    /// Files one client may have open.
+    pub opens_per_client_max: usize,
+    /// Whether what each commit leaves is checked, and a breach is a panic: for tests and simulations, since it takes time.
+    pub audits: bool,
 }
 
 impl MdtOptions {
@@ -43,6 +47,8 @@ impl MdtOptions {
             store: kv::Config::default(),
             import: ImportOptions::default(),
             parameters: Parameters::default(),
+            opens_per_client_max: OPENS_PER_CLIENT_MAX,
+            audits: false,
         }
     }
 }

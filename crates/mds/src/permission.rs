@@ -126,9 +126,21 @@ pub fn without_set_id(mode: u32) -> u32 {
     if mode & 0o010 != 0 { mode & !S_ISGID } else { mode }
 }
 
-/// The mode after `who` changed a file's contents: root may leave set-id bits as they are (CAP_FSETID).
-pub fn mode_after_write(who: &Credentials, mode: u32) -> u32 {
-    if who.is_root() { mode } else { without_set_id(mode) }
+/// The mode after `who` changed a file's contents: root may leave set-id bits as they are (CAP_FSETID), members of the group
+/// set-group-id without group execution.
+pub fn mode_after_write(who: &Credentials, attributes: &Attributes) -> FsResult<u32> {
+    if who.is_root() {
+        return Ok(attributes.mode);
+    }
+    let mode = without_set_id(attributes.mode);
+    if mode & S_ISGID == 0 {
+        return Ok(mode);
+    }
+    match may_set_group_id(who, attributes.gid) {
+        Decision::Allow => Ok(mode),
+        Decision::Deny => Ok(mode & !S_ISGID),
+        Decision::GroupsNeeded => Err(FsError::GroupsNeeded),
+    }
 }
 
 #[cfg(test)]
@@ -154,6 +166,7 @@ mod tests {
             mtime: time,
             ctime: time,
             btime: time,
+            flags: 0,
         }
     }
 
@@ -237,7 +250,15 @@ mod tests {
         assert_eq!(without_set_id(0o6755), 0o755);
         assert_eq!(without_set_id(0o6745), 0o2745);
         assert_eq!(without_set_id(0o1644), 0o1644);
-        assert_eq!(mode_after_write(&who(1, 1, None), 0o6755), 0o755);
-        assert_eq!(mode_after_write(&Credentials::root(), 0o6755), 0o6755);
+        for (by, before, after) in [
+            (who(1, 1, None), 0o6755, Ok(0o755)),
+            (Credentials::root(), 0o6755, Ok(0o6755)),
+            (who(1, 1, Some(&[])), 0o2666, Ok(0o666)),
+            (who(1, 1, Some(&[7])), 0o6666, Ok(0o2666)),
+            (who(1, 7, None), 0o2666, Ok(0o2666)),
+            (who(1, 1, None), 0o2666, Err(FsError::GroupsNeeded)),
+        ] {
+            assert_eq!(mode_after_write(&by, &file(5, 7, before)), after, "{by:?} {before:o}");
+        }
     }
 }

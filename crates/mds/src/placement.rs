@@ -4,12 +4,15 @@
 //! A target of the map that has not answered yet since this MDT started counts as usable and as free as the freest known
 //! one: a fresh cluster must be able to create files at once.
 
-use std::{collections::BTreeMap, time::Duration};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    time::Duration,
+};
 
 use layout::{Placement, PlacementPolicy, PlainLayout, ResolvedSpec, StripeSpec, TargetStatus};
 use rpc::message::ost::TargetCondition;
 use rt::Instant;
-use types::{FsResult, OstIndex, SpaceUsage, limits::BULK_BYTES_MAX};
+use types::{DeviceId, FsResult, OstIndex, SpaceUsage, SplitMix64, limits::BULK_BYTES_MAX};
 
 use crate::{load::Load, pools::Pools, transfers::Transfers};
 
@@ -74,15 +77,17 @@ pub(crate) struct Targets {
     /// Who writes where.
     pub load: Load,
     placement: Placement,
-    /// State of the random numbers of placement: one from the system at the start, then SplitMix64 (Steele, Lea, Flood
-    /// 2014), because asking the kernel would cost more than the rest of a creation's decisions.
-    dice: u64,
+    /// How many OSTs that take new objects live on each device.
+    sharing: BTreeMap<DeviceId, u32>,
+    /// The random numbers of placement: one from the system at the start, which seeds the others, because asking the kernel would
+    /// cost more than the rest of a creation's decisions.
+    dice: SplitMix64,
 }
 
 impl Targets {
     /// Nothing known; placement begins from a random number.
     pub fn new(random: u64) -> Self {
-        Self { placement: Placement::new(random), dice: random, ..Self::default() }
+        Self { placement: Placement::new(random), dice: SplitMix64(random), ..Self::default() }
     }
 
     /// Takes a map over: new targets appear, missing ones go, known ones keep their reports.
@@ -101,18 +106,24 @@ impl Targets {
             let view = known.get(index).map_or(fresh, |view| OstView { active: *active, ..*view });
             self.osts.insert(*index, view);
         }
+        self.count_sharing();
+    }
+
+    fn count_sharing(&mut self) {
+        let usable = self.statuses().into_iter().filter(|status| status.exclusion().is_none());
+        self.sharing = usable.filter_map(|status| status.device).fold(BTreeMap::new(), |mut sharing, device| {
+            *sharing.entry(device).or_default() += 1;
+            sharing
+        });
     }
 
     /// What a request for stripes gets: of no pool if it ignores pools, of another one if its pool spills.
     pub fn pass_on(&mut self, stripes: &StripeSpec) -> StripeSpec {
         let osts = &self.osts;
         let used_pct = |pool: &[OstIndex]| {
-            let reports = pool.iter().filter_map(|ost| osts.get(ost)?.report);
-            let (total, available) = reports.fold((0u128, 0u128), |(total, available), OstReport { space, .. }| {
-                (total + u128::from(space.bytes_total), available + u128::from(space.bytes_available))
-            });
-            let used = total.saturating_sub(available) * 100;
-            used.checked_div(total).map(|percent| percent as u32)
+            let space = SpaceUsage::sum(pool.iter().filter_map(|ost| Some(osts.get(ost)?.report?.space)));
+            let used = u128::from(space.bytes_total.saturating_sub(space.bytes_available)) * 100;
+            used.checked_div(u128::from(space.bytes_total)).map(|percent| percent as u32)
         };
         let statuses = self.statuses();
         let takes_objects = |pool: &[OstIndex]| {
@@ -131,6 +142,7 @@ impl Targets {
             view.refused = view.refused.filter(|refusal| refusal.holds(now, &report.space));
             view.report = Some(report);
         }
+        self.count_sharing();
     }
 
     /// A client was refused by an OST for want of space. That is believed without proof: it costs the OST its turn for a moment,
@@ -160,6 +172,7 @@ impl Targets {
         if let Some(view) = self.osts.get_mut(&ost) {
             view.connected = false;
         }
+        self.count_sharing();
     }
 
     /// All targets in order.
@@ -200,17 +213,26 @@ impl Targets {
             .filter(condition)
             .filter(|status| self.pools.contains(status.index, spec.pool.as_deref()))
             .collect();
-        let random = self.roll();
+        let random = self.dice.next_u64();
         let osts = self.placement.choose(spec, &statuses, policy, random)?;
         Ok(PlainLayout { stripe_bytes: spec.stripe_bytes, osts })
     }
 
-    /// OSTs of a pool (of all) that new objects go to, with their free bytes.
+    /// OSTs of a pool (of all) that new objects go to, with the free bytes of their devices.
     pub fn available(&self, pool: Option<&str>, policy: &PlacementPolicy) -> Vec<(OstIndex, u64)> {
+        let preferred = self.preferred(pool, policy).into_iter();
+        preferred.map(|status| (status.index, status.bytes_available)).collect()
+    }
+
+    /// OSTs that new objects go to, with the part of its device's free bytes that is left to each if all are used.
+    pub fn available_parts(&self, policy: &PlacementPolicy) -> Vec<(OstIndex, u64)> {
+        self.preferred(None, policy).into_iter().map(|status| (status.index, status.bytes_of_own())).collect()
+    }
+
+    fn preferred(&self, pool: Option<&str>, policy: &PlacementPolicy) -> Vec<TargetStatus> {
         let mut statuses = self.statuses();
         statuses.retain(|status| self.pools.contains(status.index, pool));
-        let preferred = layout::preferred(&statuses, policy).into_iter();
-        preferred.map(|status| (status.index, status.bytes_available)).collect()
+        layout::preferred(&statuses, policy).into_iter().copied().collect()
     }
 
     /// How many OSTs would be among these, were their connections not interrupted at the moment.
@@ -218,23 +240,23 @@ impl Targets {
         u32::try_from(layout::awaited(&self.statuses(), policy).len()).unwrap_or(u32::MAX)
     }
 
-    /// Whether new objects go to each of these OSTs, and it has this many bytes free.
+    /// Whether new objects go to each of these OSTs, and it has this many bytes free besides those of the others on its device.
     pub fn have_room(&self, osts: &[OstIndex], bytes: u64, policy: &PlacementPolicy) -> bool {
-        let available = self.available(None, policy);
-        osts.iter().all(|ost| available.iter().any(|(index, free)| index == ost && *free >= bytes))
-    }
-
-    fn roll(&mut self) -> u64 {
-        self.dice = self.dice.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mixed = (self.dice ^ (self.dice >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        let mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        mixed ^ (mixed >> 31)
+        let preferred = self.preferred(None, policy);
+        let distinct: BTreeSet<OstIndex> = osts.iter().copied().collect();
+        let on: Vec<&TargetStatus> = preferred.iter().filter(|status| distinct.contains(&status.index)).collect();
+        let on_device_of = |status: &TargetStatus| match status.device {
+            None => 1,
+            device => on.iter().filter(|other| other.device == device).count() as u64,
+        };
+        on.len() == distinct.len() && on.iter().all(|status| status.bytes_available / on_device_of(status) >= bytes)
     }
 
     fn statuses(&self) -> Vec<TargetStatus> {
         let reports = || self.osts.values().filter_map(|view| view.report);
         let total = reports().map(|report| report.space.bytes_total).max().unwrap_or(UNKNOWN_BYTES);
         let available = reports().map(|report| report.space.bytes_available).max().unwrap_or(UNKNOWN_BYTES);
+        let device = |view: &OstView| view.report.and_then(|report| report.space.device);
         let status = |(index, view): (&OstIndex, &OstView)| TargetStatus {
             index: *index,
             active: view.active,
@@ -251,6 +273,8 @@ impl Targets {
             transfers_permille: view.transfers.average_permille(),
             bytes_total: view.report.map_or(total, |report| report.space.bytes_total),
             bytes_available: view.report.map_or(available, |report| report.space.bytes_available),
+            device: device(view),
+            sharing: device(view).and_then(|device| self.sharing.get(&device).copied()).unwrap_or(1),
         };
         self.osts.iter().map(status).collect()
     }
@@ -367,6 +391,43 @@ mod tests {
         assert_eq!(place("removed").map(|osts| osts.len()), Ok(4));
         assert!(targets.pools.is_pool("fast") && !targets.pools.is_pool("removed"));
         assert_eq!(targets.available(Some("fast"), &policy).len(), 2);
+    }
+
+    /// As [`report`], on a device.
+    fn report_of(device: u64, available: u64) -> OstReport {
+        let report = report(available);
+        OstReport { space: SpaceUsage { device: Some(DeviceId(device)), ..report.space }, ..report }
+    }
+
+    #[test]
+    fn targets_on_one_device_have_its_space_once() {
+        let mut targets = Targets::default();
+        targets.set_map(&(0..3).map(|index| (OstIndex(index), true)).collect::<Vec<_>>());
+        (0..2).for_each(|index| targets.report(OstIndex(index), report_of(7, 400), NOW));
+        targets.report(OstIndex(2), report_of(8, 400), NOW);
+        let policy = PlacementPolicy::default();
+        let parts = |targets: &Targets| -> Vec<u64> {
+            targets.available_parts(&policy).into_iter().map(|(_, bytes)| bytes >> 20).collect()
+        };
+        assert_eq!(parts(&targets), [200, 200, 400]);
+        assert_eq!(targets.available(None, &policy)[0].1, 400 << 20, "one file may use it all");
+        assert!(targets.have_room(&[OstIndex(0)], 300 << 20, &policy));
+        assert!(!targets.have_room(&[OstIndex(0), OstIndex(1)], 300 << 20, &policy));
+        assert!(targets.have_room(&[OstIndex(0), OstIndex(2)], 300 << 20, &policy));
+        targets.lost(OstIndex(1));
+        assert_eq!(parts(&targets), [400, 400], "a dead target takes no part");
+        targets.report(OstIndex(1), report_of(7, 400), NOW);
+        let pool = |name: &str, osts: &[u16]| Pool {
+            name: name.to_owned(),
+            osts: osts.iter().copied().map(OstIndex).collect(),
+        };
+        targets.pools.set(&[pool("fast", &[0, 1, 2]), pool("slow", &[0])]);
+        targets.pools.set_threshold("fast", 60).unwrap();
+        targets.pools.set_target("fast", Some("slow")).unwrap();
+        (0..2).for_each(|index| targets.report(OstIndex(index), report_of(7, 100), NOW));
+        targets.report(OstIndex(2), report_of(8, 900), NOW);
+        let asked = StripeSpec { pool: Some("fast".to_owned()), ..StripeSpec::default() };
+        assert_eq!(targets.pass_on(&asked).pool.unwrap(), "fast", "half of two devices is used, not 63 % of three");
     }
 
     #[test]

@@ -6,8 +6,8 @@
 //! so every inode that lost its last name is kept for [`Parameters::removal_grace`](crate::Parameters::removal_grace),
 //! as an orphan (table ORPHANS), open or not.
 //!
-//! Life cycle: [`Removed::add`] with the batch that takes the last name; [`run`] takes those whose time is over and ends
-//! them, unless they are open: then their last close does. Volatile: after a restart, the end of recovery ends all orphans.
+//! Life cycle: [`Removed::add`] with the batch that takes the last name; a task of the MDT takes those whose time is over
+//! ([`Removed::take_due`]) and ends them, unless they are open: then their last close does. Volatile: after a restart, the end of recovery ends all orphans.
 //!
 //! Invariant: an inode in here has a record in ORPHANS, and whoever else would end it leaves it. Downside: the space of a
 //! removed file is free that much later, and a client that needs longer for the second request than the grace is stale.
@@ -15,19 +15,14 @@
 use std::{
     collections::{BTreeMap, VecDeque},
     sync::Arc,
-    time::Duration,
 };
 
 use rt::Instant;
 use tokio::sync::Notify;
-use types::{FsResult, InodeNumber};
-
-use crate::mdt::Mdt;
+use types::InodeNumber;
 
 /// Inodes ended in one transaction.
-const BATCH: usize = 256;
-/// Pause after the store refused to end some.
-const RETRY: Duration = Duration::from_secs(1);
+pub(crate) const BATCH: usize = 256;
 
 /// See the module documentation.
 #[derive(Debug, Default)]
@@ -46,18 +41,23 @@ impl Removed {
         self.bell.notify_one();
     }
 
+    /// Rung when an inode is added.
+    pub fn bell(&self) -> Arc<Notify> {
+        self.bell.clone()
+    }
+
     /// Whether the inode is kept.
     pub fn contains(&self, number: InodeNumber) -> bool {
         self.deadlines.contains_key(&number)
     }
 
     /// When the next one's time is over.
-    fn next_deadline(&self) -> Option<Instant> {
+    pub fn next_deadline(&self) -> Option<Instant> {
         self.queue.front().map(|(deadline, _)| *deadline)
     }
 
     /// Takes out those whose time is over, at most [`BATCH`].
-    fn take_due(&mut self, now: Instant) -> Vec<InodeNumber> {
+    pub fn take_due(&mut self, now: Instant) -> Vec<InodeNumber> {
         let mut due = Vec::new();
         while due.len() < BATCH
             && let Some((deadline, number)) = self.queue.pop_front_if(|(deadline, _)| *deadline <= now)
@@ -68,54 +68,6 @@ impl Removed {
             }
         }
         due
-    }
-}
-
-/// Ends removed inodes when their time is over.
-pub(crate) async fn run(mdt: Arc<Mdt>) {
-    let bell = mdt.namespace().volatile.removed.bell.clone();
-    let mut stopping = mdt.stopping.subscribe();
-    loop {
-        let next = mdt.namespace().volatile.removed.next_deadline();
-        let due = async {
-            match next {
-                Some(deadline) => mdt.seams.clock.sleep_until(deadline).await,
-                None => bell.notified().await,
-            }
-        };
-        tokio::select! {
-            biased;
-            _ = stopping.wait_for(|stopping| *stopping) => return,
-            () = due => {}
-        }
-        if let Err(error) = end_due(&mdt).await {
-            tracing::error!(target = %mdt.name(), %error, "removed files could not be ended");
-            if !mdt.pause(RETRY).await {
-                return;
-            }
-        }
-    }
-}
-
-/// Ends those whose time is over; what cannot be ended comes again.
-async fn end_due(mdt: &Mdt) -> FsResult<()> {
-    loop {
-        let now = mdt.seams.clock.now();
-        let mut due = Vec::new();
-        let ended = mdt
-            .transact(mdt.client, |txn| {
-                due = txn.volatile.removed.take_due(now);
-                due.iter().try_for_each(|number| txn.reap(*number).map(drop))
-            })
-            .await;
-        if let Err(error) = ended {
-            let removed = &mut mdt.namespace().volatile.removed;
-            due.into_iter().for_each(|number| removed.add(number, now));
-            return Err(error);
-        }
-        if due.len() < BATCH {
-            return Ok(());
-        }
     }
 }
 

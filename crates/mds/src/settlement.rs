@@ -41,7 +41,7 @@ use rpc::message::{
     mdt::{Entry, SizeUpdate},
     ost::ObjectAttributes,
 };
-use types::Timestamp;
+use types::{DataChanges, DataTimes, SeenChanges, SeenProof, SetTime, Timestamp};
 
 use crate::tables::inode::Inode;
 
@@ -95,30 +95,30 @@ pub(crate) fn doubt(inode: &mut Inode, losses: u64) {
 
 /// Believes a report or ignores it; true if the file is settled by it. `quiet` is what the event asks for (module table);
 /// a closing writer under the inode's epoch is alone by the invariant.
-pub(crate) fn settle(inode: &mut Inode, update: &SizeUpdate, quiet: bool, now: Timestamp) -> bool {
+pub(crate) fn settle(inode: &mut Inode, update: &SizeUpdate, quiet: bool) -> bool {
     if inode.settled || !quiet || update.epoch != inode.epoch {
         return false;
     }
-    apply(inode, update, now);
+    apply(inode, update);
     true
 }
 
 /// Takes figures over, whoever found them.
-pub(crate) fn apply(inode: &mut Inode, update: &SizeUpdate, now: Timestamp) {
+pub(crate) fn apply(inode: &mut Inode, update: &SizeUpdate) {
     inode.attributes.size = update.size;
     inode.attributes.blocks = update.blocks;
-    match update.mtime {
-        Some(written) if written > inode.accounted => {
-            inode.attributes.mtime = written;
-            inode.attributes.ctime = inode.attributes.ctime.max(written);
-            inode.accounted = written;
-        }
-        Some(_) => {}
-        // Nothing was written; what a truncation did to the objects' times is in the inode's already.
-        None => inode.accounted = inode.accounted.max(now),
-    }
+    account(inode, &update.data_changes());
     inode.settled = true;
     inode.epoch += 1;
+}
+
+/// Takes the changes that objects say of into the times.
+pub(crate) fn account(inode: &mut Inode, found: &DataChanges) {
+    let attributes = &mut inode.attributes;
+    let stored = DataTimes { mtime: attributes.mtime, ctime: attributes.ctime };
+    let times = inode.accounted.times(stored, found);
+    (attributes.mtime, attributes.ctime) = (times.mtime, times.ctime);
+    inode.accounted = inode.accounted.settled(times, found);
 }
 
 /// What an unsettled file shows when all of it is in one object.
@@ -126,18 +126,33 @@ pub(crate) fn complete(entry: &mut Entry, object: &ObjectAttributes) {
     if entry.unsettled.take().is_none() {
         return;
     }
-    let attributes = &mut entry.attributes;
-    (attributes.size, attributes.blocks) = (object.size, object.blocks);
-    if object.mtime > entry.accounted {
-        attributes.mtime = object.mtime;
-        attributes.ctime = attributes.ctime.max(object.mtime);
-    }
+    let found = DataChanges { count: object.changes, last: object.mtime };
+    entry.attributes = entry.completed(object.size, object.blocks, &found);
 }
 
-/// Sets mtime by hand: writes up to `now` are history from here on.
-pub(crate) fn set_mtime(inode: &mut Inode, mtime: Timestamp, now: Timestamp) {
-    inode.attributes.mtime = mtime;
-    inode.accounted = inode.accounted.max(now);
+/// Whether it is known what a time set now would account for. If not, the objects are to be asked.
+pub(crate) fn may_set_mtime(inode: &Inode, seen: Option<&SeenChanges>) -> bool {
+    inode.settled
+        || seen.is_some_and(|seen| match seen.proof {
+            SeenProof::Alone { epoch } => epoch == inode.epoch,
+            SeenProof::Asked { generation } => inode.layout().is_some_and(|layout| layout.generation == generation),
+        })
+}
+
+/// Sets mtime by hand, ctime having become the present time by it: the changes that were seen, and those that are
+/// accounted for already, are history from here on, and whatever else comes is not.
+pub(crate) fn set_mtime(inode: &mut Inode, mtime: SetTime, seen: Option<&SeenChanges>, now: Timestamp) {
+    let further = seen.map(|seen| seen.changes).filter(|seen| !inode.settled && seen.count > inode.accounted.changes);
+    if let Some(seen) = further {
+        account(inode, &seen);
+    }
+    inode.change(now.max(inode.accounted.time.next()));
+    let ctime = inode.attributes.ctime;
+    inode.attributes.mtime = match mtime {
+        SetTime::Now => ctime,
+        SetTime::To(time) => time,
+    };
+    inode.accounted.time = ctime;
 }
 
 fn next_epoch(inode: &mut Inode, quiet: bool) -> u64 {
@@ -147,7 +162,7 @@ fn next_epoch(inode: &mut Inode, quiet: bool) -> u64 {
 
 #[cfg(test)]
 mod tests {
-    use types::FileKind;
+    use types::{Accounted, FileKind};
 
     use super::*;
     use crate::tables::inode::tests::sample;
@@ -157,7 +172,7 @@ mod tests {
         inode.settled = true;
         inode.epoch = 0;
         inode.attributes.size = 10;
-        inode.accounted = at(100);
+        inode.accounted = Accounted { time: at(100), changes: 1, records: 0 };
         inode.attributes.mtime = at(50);
         inode.attributes.ctime = at(50);
         inode
@@ -168,7 +183,7 @@ mod tests {
     }
 
     fn report(epoch: u64, size: u64, mtime: Option<Timestamp>) -> SizeUpdate {
-        SizeUpdate { epoch, size, blocks: 8, mtime }
+        SizeUpdate { epoch, size, blocks: 8, mtime, changes: 1 + u64::from(mtime.is_some()) }
     }
 
     #[test]
@@ -176,10 +191,10 @@ mod tests {
         let mut inode = file();
         let epoch = open_for_write(&mut inode, true);
         assert!(!inode.settled && epoch == 1);
-        assert!(settle(&mut inode, &report(epoch, 4096, Some(at(200))), true, at(1000)));
+        assert!(settle(&mut inode, &report(epoch, 4096, Some(at(200))), true));
         assert!(inode.settled);
         assert_eq!((inode.attributes.size, inode.attributes.mtime, inode.attributes.ctime), (4096, at(200), at(200)));
-        assert!(!settle(&mut inode, &report(epoch, 1, None), true, at(1000)), "a report counts once");
+        assert!(!settle(&mut inode, &report(epoch, 1, None), true), "a report counts once");
     }
 
     #[test]
@@ -187,12 +202,12 @@ mod tests {
         let mut inode = file();
         let first = open_for_write(&mut inode, true);
         let second = open_for_write(&mut inode, false);
-        assert!(!settle(&mut inode, &report(first, 1, None), true, at(1000)));
-        assert!(!settle(&mut inode, &report(second, 1, None), true, at(1000)));
+        assert!(!settle(&mut inode, &report(first, 1, None), true));
+        assert!(!settle(&mut inode, &report(second, 1, None), true));
         let asked = inode.epoch;
         let third = open_for_write(&mut inode, true);
-        assert!(!settle(&mut inode, &report(asked, 1, None), true, at(1000)), "somebody writes again");
-        assert!(settle(&mut inode, &report(third, 7, None), true, at(1000)));
+        assert!(!settle(&mut inode, &report(asked, 1, None), true), "somebody writes again");
+        assert!(settle(&mut inode, &report(third, 7, None), true));
         assert_eq!(inode.attributes.size, 7);
     }
 
@@ -201,10 +216,10 @@ mod tests {
         let mut inode = file();
         open_for_write(&mut inode, true);
         let epoch = inode.epoch;
-        assert!(!settle(&mut inode, &report(epoch, 5, None), false, at(1000)));
-        assert!(settle(&mut inode, &report(epoch, 5, None), true, at(1000)));
+        assert!(!settle(&mut inode, &report(epoch, 5, None), false));
+        assert!(settle(&mut inode, &report(epoch, 5, None), true));
         let again = report(inode.epoch, 6, None);
-        assert!(!settle(&mut inode, &again, true, at(1000)), "a settled file needs no settling");
+        assert!(!settle(&mut inode, &again, true), "a settled file needs no settling");
     }
 
     #[test]
@@ -217,7 +232,7 @@ mod tests {
         let mut idle = file();
         let epoch = begin_truncation(&mut idle, false, true);
         assert!(!idle.settled);
-        assert!(settle(&mut idle, &report(epoch, 3, None), true, at(1000)));
+        assert!(settle(&mut idle, &report(epoch, 3, None), true));
     }
 
     #[test]
@@ -225,7 +240,7 @@ mod tests {
         let mut inode = file();
         let epoch = open_for_write(&mut inode, true);
         lose_writer(&mut inode);
-        assert!(!settle(&mut inode, &report(epoch, 5, None), true, at(1000)));
+        assert!(!settle(&mut inode, &report(epoch, 5, None), true));
     }
 
     #[test]
@@ -236,11 +251,11 @@ mod tests {
         let mut inode = file();
         doubt(&mut inode, 1);
         assert!(!inode.settled && may_have_objects(&inode));
-        assert!(!settle(&mut inode, &report(lost, 5, None), true, at(1000)));
+        assert!(!settle(&mut inode, &report(lost, 5, None), true));
         let epoch = inode.epoch;
         doubt(&mut inode, 1);
         assert_eq!(inode.epoch, epoch, "once for each loss");
-        assert!(settle(&mut inode, &report(epoch, 7, None), true, at(1000)));
+        assert!(settle(&mut inode, &report(epoch, 7, None), true));
         doubt(&mut inode, 1);
         assert!(inode.settled, "settled since");
         doubt(&mut inode, 2);
@@ -261,17 +276,33 @@ mod tests {
     }
 
     #[test]
-    fn old_object_times_do_not_undo_an_explicit_mtime() {
+    fn what_was_seen_when_a_time_was_set_does_not_undo_it() {
         let mut inode = file();
         let epoch = open_for_write(&mut inode, true);
-        assert!(settle(&mut inode, &report(epoch, 10, Some(at(100))), true, at(1000)));
-        assert_eq!(inode.attributes.mtime, at(50), "the object's time was accounted for before");
+        assert!(settle(&mut inode, &report(epoch, 10, None), true));
+        assert_eq!(inode.attributes.mtime, at(50), "nothing was written");
         let epoch = open_for_write(&mut inode, true);
-        set_mtime(&mut inode, at(7), at(300));
-        assert!(settle(&mut inode, &report(epoch, 10, Some(at(250))), true, at(1000)));
-        assert_eq!(inode.attributes.mtime, at(7), "written before the explicit time");
+        let changes = DataChanges { count: 2, last: at(400) };
+        let seen = SeenChanges { changes, proof: SeenProof::Alone { epoch } };
+        assert!(may_set_mtime(&inode, Some(&seen)) && !may_set_mtime(&inode, None));
+        set_mtime(&mut inode, SetTime::To(at(7)), Some(&seen), at(300));
+        assert!(settle(&mut inode, &report(epoch, 10, Some(at(400))), true));
+        assert_eq!(inode.attributes.mtime, at(7), "written before the time was set, by a clock that is ahead");
         let epoch = open_for_write(&mut inode, true);
-        assert!(settle(&mut inode, &report(epoch, 10, Some(at(301))), true, at(1000)));
-        assert_eq!(inode.attributes.mtime, at(301), "written after it");
+        assert!(settle(&mut inode, &SizeUpdate { changes: 3, ..report(epoch, 10, Some(at(301))) }, true));
+        assert!(inode.attributes.mtime > at(400), "written after it, by a clock that is behind");
+        assert_eq!(inode.attributes.mtime, inode.attributes.ctime);
+    }
+
+    #[test]
+    fn a_time_that_is_now_is_later_than_all_before() {
+        let mut inode = file();
+        let epoch = open_for_write(&mut inode, true);
+        assert!(settle(&mut inode, &report(epoch, 10, Some(at(400))), true));
+        set_mtime(&mut inode, SetTime::Now, None, at(300));
+        assert!(inode.attributes.mtime > at(400) && inode.attributes.ctime > at(400));
+        let before = inode.attributes;
+        inode.change_contents(at(300));
+        assert!(inode.attributes.mtime > before.mtime && inode.attributes.ctime > before.ctime);
     }
 }

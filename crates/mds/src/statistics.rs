@@ -2,114 +2,179 @@
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use rpc::message::{MdtRequest, OstRequest};
-use types::NodeKind;
+/// What is counted.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum OperationCounter {
+    /// Opens of files.
+    Open,
+    /// Ends of opens.
+    Close,
+    /// Creations of files that are opened with it, or written.
+    Create,
+    /// Creations of other files and nodes.
+    Mknod,
+    /// Creations of directories.
+    Mkdir,
+    /// Creations of symbolic links.
+    Symlink,
+    /// Hard links.
+    Link,
+    /// Removals of names of files.
+    Unlink,
+    /// Removals of directories.
+    Rmdir,
+    /// Renames.
+    Rename,
+    /// Names to inodes.
+    Lookup,
+    /// Reads of attributes.
+    Getattr,
+    /// Changes of attributes.
+    Setattr,
+    /// Questions of permission.
+    Access,
+    /// Reads of symbolic links.
+    Readlink,
+    /// Reads of directories.
+    Readdir,
+    /// Reads of extended attributes.
+    Getxattr,
+    /// Changes of extended attributes.
+    Setxattr,
+    /// Settled sizes told.
+    Settle,
+    /// Takings and returns of the exclusive data lock.
+    Exclusive,
+    /// Reads and changes of layouts.
+    Layout,
+    /// Paths of inodes.
+    Path,
+    /// Advisory locks.
+    Lock,
+    /// Questions for space, and reports of OSTs that are full.
+    Statfs,
+    /// Commits.
+    Sync,
+    /// Claims after restarts, and ends of sessions.
+    Session,
+    /// Checks and scans of the namespace.
+    Check,
+    /// Pings.
+    Ping,
+    /// Reads of data.
+    Read,
+    /// Writes of data.
+    Write,
+    /// Other changes of data.
+    Punch,
+}
 
-/// Names, in the order of the counters.
-const NAMES: [&str; 31] = [
-    "open",
-    "close",
-    "create",
-    "mknod",
-    "mkdir",
-    "symlink",
-    "link",
-    "unlink",
-    "rmdir",
-    "rename",
-    "lookup",
-    "getattr",
-    "setattr",
-    "access",
-    "readlink",
-    "readdir",
-    "getxattr",
-    "setxattr",
-    "settle",
-    "exclusive",
-    "layout",
-    "path",
-    "lock",
-    "statfs",
-    "sync",
-    "session",
-    "check",
-    "ping",
-    "read",
-    "write",
-    "punch",
-];
+impl OperationCounter {
+    /// All of them, in the order they are shown.
+    const ALL: [OperationCounter; 31] = [
+        OperationCounter::Open,
+        OperationCounter::Close,
+        OperationCounter::Create,
+        OperationCounter::Mknod,
+        OperationCounter::Mkdir,
+        OperationCounter::Symlink,
+        OperationCounter::Link,
+        OperationCounter::Unlink,
+        OperationCounter::Rmdir,
+        OperationCounter::Rename,
+        OperationCounter::Lookup,
+        OperationCounter::Getattr,
+        OperationCounter::Setattr,
+        OperationCounter::Access,
+        OperationCounter::Readlink,
+        OperationCounter::Readdir,
+        OperationCounter::Getxattr,
+        OperationCounter::Setxattr,
+        OperationCounter::Settle,
+        OperationCounter::Exclusive,
+        OperationCounter::Layout,
+        OperationCounter::Path,
+        OperationCounter::Lock,
+        OperationCounter::Statfs,
+        OperationCounter::Sync,
+        OperationCounter::Session,
+        OperationCounter::Check,
+        OperationCounter::Ping,
+        OperationCounter::Read,
+        OperationCounter::Write,
+        OperationCounter::Punch,
+    ];
+
+    const fn name(self) -> &'static str {
+        match self {
+            OperationCounter::Open => "open",
+            OperationCounter::Close => "close",
+            OperationCounter::Create => "create",
+            OperationCounter::Mknod => "mknod",
+            OperationCounter::Mkdir => "mkdir",
+            OperationCounter::Symlink => "symlink",
+            OperationCounter::Link => "link",
+            OperationCounter::Unlink => "unlink",
+            OperationCounter::Rmdir => "rmdir",
+            OperationCounter::Rename => "rename",
+            OperationCounter::Lookup => "lookup",
+            OperationCounter::Getattr => "getattr",
+            OperationCounter::Setattr => "setattr",
+            OperationCounter::Access => "access",
+            OperationCounter::Readlink => "readlink",
+            OperationCounter::Readdir => "readdir",
+            OperationCounter::Getxattr => "getxattr",
+            OperationCounter::Setxattr => "setxattr",
+            OperationCounter::Settle => "settle",
+            OperationCounter::Exclusive => "exclusive",
+            OperationCounter::Layout => "layout",
+            OperationCounter::Path => "path",
+            OperationCounter::Lock => "lock",
+            OperationCounter::Statfs => "statfs",
+            OperationCounter::Sync => "sync",
+            OperationCounter::Session => "session",
+            OperationCounter::Check => "check",
+            OperationCounter::Ping => "ping",
+            OperationCounter::Read => "read",
+            OperationCounter::Write => "write",
+            OperationCounter::Punch => "punch",
+        }
+    }
+}
+
+const _: () = {
+    let mut place = 0;
+    while place < OperationCounter::ALL.len() {
+        assert!(OperationCounter::ALL[place] as usize == place);
+        place += 1;
+    }
+    assert!(OperationCounter::Punch as usize + 1 == OperationCounter::ALL.len());
+};
 
 /// Counts since the MDT was opened.
 #[derive(Debug, Default)]
 pub struct Statistics {
-    counts: [AtomicU64; NAMES.len()],
+    counts: [AtomicU64; OperationCounter::ALL.len()],
 }
 
 impl Statistics {
     /// Counts one request.
-    pub(crate) fn count(&self, request: &MdtRequest) {
-        let name = name_of(request);
-        let position = NAMES.iter().position(|known| *known == name).expect("every request has a counter");
-        self.counts[position].fetch_add(1, Ordering::Relaxed);
+    pub(crate) fn count(&self, counter: OperationCounter) {
+        self.counts[counter as usize].fetch_add(1, Ordering::Relaxed);
     }
 
     /// Names and counts.
     pub fn read(&self) -> Vec<(&'static str, u64)> {
-        NAMES.iter().zip(&self.counts).map(|(name, count)| (*name, count.load(Ordering::Relaxed))).collect()
+        OperationCounter::ALL
+            .iter()
+            .zip(&self.counts)
+            .map(|(counter, count)| (counter.name(), count.load(Ordering::Relaxed)))
+            .collect()
     }
 
     /// Sets all counts to zero.
     pub fn clear(&self) {
         self.counts.iter().for_each(|count| count.store(0, Ordering::Relaxed));
-    }
-}
-
-fn name_of(request: &MdtRequest) -> &'static str {
-    match request {
-        MdtRequest::Lookup(..) => "lookup",
-        MdtRequest::GetAttributes(_) => "getattr",
-        MdtRequest::SetAttributes(..) | MdtRequest::ClearPrivileges(_) => "setattr",
-        MdtRequest::Access(..) => "access",
-        MdtRequest::Create(_, create) => match create.kind {
-            _ if create.open.is_some() => "create",
-            NodeKind::Directory => "mkdir",
-            NodeKind::Symlink(_) => "symlink",
-            _ => "mknod",
-        },
-        MdtRequest::CreateUnnamed(..) => "create",
-        MdtRequest::Open(..) => "open",
-        MdtRequest::Close(_) => "close",
-        MdtRequest::Settle(_) | MdtRequest::RepairSize(..) => "settle",
-        MdtRequest::ExclusiveBegin(..) | MdtRequest::ExclusiveEnd(_) => "exclusive",
-        MdtRequest::Unlink(_, unlink) if unlink.directory => "rmdir",
-        MdtRequest::Unlink(..) => "unlink",
-        MdtRequest::Rename(..) => "rename",
-        MdtRequest::Link(..) => "link",
-        MdtRequest::ReadLink(_) => "readlink",
-        MdtRequest::ReadDirectory(_) => "readdir",
-        MdtRequest::GetXattr(..) | MdtRequest::ListXattr(..) => "getxattr",
-        MdtRequest::SetXattr(..) | MdtRequest::RemoveXattr(..) => "setxattr",
-        MdtRequest::GetLayout(_)
-        | MdtRequest::SetDefaultLayout(..)
-        | MdtRequest::Instantiate(_)
-        | MdtRequest::ChangeLayout(..)
-        | MdtRequest::PlaceElsewhere(_)
-        | MdtRequest::DataVersion(..)
-        | MdtRequest::SwapLayouts(..)
-        | MdtRequest::RenewLayout(_)
-        | MdtRequest::LeaveOut(_) => "layout",
-        MdtRequest::InodePaths(..) => "path",
-        MdtRequest::SetLock(_) | MdtRequest::CancelLock(_) | MdtRequest::GetLock(_) => "lock",
-        MdtRequest::StatFs | MdtRequest::ReportFull(_) => "statfs",
-        MdtRequest::Commit => "sync",
-        MdtRequest::Reclaim(_) | MdtRequest::Disconnect => "session",
-        MdtRequest::Ping => "ping",
-        MdtRequest::CreateWithData(..) => "create",
-        MdtRequest::ReadData(_) | MdtRequest::ReadFile(..) => "read",
-        MdtRequest::ChangeData(OstRequest::Write(_)) => "write",
-        MdtRequest::ChangeData(_) => "punch",
-        MdtRequest::Check(..) | MdtRequest::ScanInodes(..) => "check",
     }
 }
 
@@ -120,8 +185,8 @@ mod tests {
     #[test]
     fn counts_by_name() {
         let statistics = Statistics::default();
-        statistics.count(&MdtRequest::Ping);
-        statistics.count(&MdtRequest::Ping);
+        statistics.count(OperationCounter::Ping);
+        statistics.count(OperationCounter::Ping);
         let counted: Vec<_> = statistics.read().into_iter().filter(|(_, count)| *count > 0).collect();
         assert_eq!(counted, [("ping", 2)]);
         statistics.clear();

@@ -12,6 +12,7 @@ use types::{ClientId, InodeNumber, OstIndex, Slot, Xid, limits};
 
 use crate::{
     history::History,
+    invitations::Invitations,
     moves::Moves,
     opens::{OpenFile, OpenKey, OpenTable},
     placement::Targets,
@@ -59,6 +60,9 @@ pub(crate) struct Recovery {
     pub gone: BTreeSet<ClientId>,
     /// Clients that have.
     pub recovered: BTreeSet<ClientId>,
+    /// Clients of `expected` that were evicted and may still have a connection. Every request of theirs is refused, so that they
+    /// learn it.
+    pub evicted: BTreeSet<ClientId>,
     /// Last mutations of the former start: a repeat of one is answered from REPLIES.
     pub replies: BTreeMap<(ClientId, Slot), Xid>,
     /// How often this MDT lost power, and with it growth of files that nobody may have claimed: because their clients did not
@@ -77,6 +81,24 @@ impl Recovery {
     /// Whether the client has a session that lasted over the restart: what it says of before is believed.
     pub fn in_good_standing(&self, client: ClientId) -> bool {
         self.expected.contains(&client) || self.recovered.contains(&client)
+    }
+
+    /// The client has reclaimed everything: it is not evicted for being late any more.
+    pub fn client_recovered(&mut self, client: ClientId) {
+        if self.expected.remove(&client) {
+            self.recovered.insert(client);
+        }
+    }
+
+    /// Whether the client did not come back, so that it is to be evicted; also if that has begun and the store failed.
+    pub fn is_missing(&self, client: ClientId) -> bool {
+        self.expected.contains(&client) || self.evicted.contains(&client)
+    }
+
+    /// The client is evicted: it may reclaim nothing any more.
+    pub fn evict(&mut self, client: ClientId) {
+        self.forget(client);
+        self.evicted.insert(client);
     }
 
     /// Nothing of this client is known any more.
@@ -155,6 +177,8 @@ pub(crate) struct Volatile {
     pub recovery: Recovery,
     /// Evicted clients.
     pub fences: Fences,
+    /// Who may report sizes.
+    pub invitations: Invitations,
     /// Inodes whose last name went a moment ago.
     pub removed: Removed,
     /// OSTs.
@@ -170,15 +194,16 @@ pub(crate) struct Volatile {
 }
 
 impl Volatile {
-    /// Nothing open, nothing known; `random` for placement.
-    pub fn new(random: u64) -> Self {
+    /// Nothing open, nothing known; `random` for placement. A client may have `opens_max` files open.
+    pub fn new(random: u64, opens_max: usize) -> Self {
         Self {
-            opens: OpenTable::default(),
+            opens: OpenTable::new(opens_max),
             locks: AdvisoryLocks::new(limits::LOCKS_PER_CLIENT_MAX),
             exclusive: ExclusiveLocks::default(),
             waiters: Waiters::default(),
             recovery: Recovery::default(),
             fences: Fences::default(),
+            invitations: Invitations::default(),
             removed: Removed::default(),
             targets: Targets::new(random),
             moves: Moves::default(),
@@ -224,6 +249,20 @@ impl Volatile {
         self.waiters.wake_granted(&wake);
         for (inode, _) in self.exclusive.drop_client(client) {
             self.waiters.wake(inode);
+        }
+    }
+
+    /// `ost` refuses `client` from now on.
+    pub fn fence_delivered(&mut self, client: ClientId, ost: OstIndex) {
+        if self.fences.delivered(client, ost) {
+            self.release_locks(client);
+        }
+    }
+
+    /// An OST is out of use: nobody waits for it.
+    pub fn release_fences(&mut self, ost: OstIndex) {
+        for client in self.fences.waiting_for(ost) {
+            self.fence_delivered(client, ost);
         }
     }
 

@@ -10,7 +10,7 @@ use layout::{BackingSpec, ComponentSpec, LayoutSpec, StripeCount, StripeSpec};
 use mds::tables::{
     DATA, ENTRIES, INODES, LINKS, ORPHANS, XATTRS,
     data::{self, ObjectRecord},
-    entry::{EntryRecord, Position, Target},
+    entry::{EntryRecord, NamedInode, Position},
     inode::{Inode, Link},
     link, orphan, xattr,
 };
@@ -18,11 +18,18 @@ use rpc::message::{
     MdtReply, MdtRequest, Reply,
     mdt::{Create, Finding, Instantiate, Open, OpenFlags, ScannedInode},
 };
-use types::{FileKind, FsError, InodeNumber, NodeKind, ObjectId, Timestamp, limits::BODY_BYTES_MAX};
+use types::{FileKind, FsError, InodeNumber, NodeKind, ObjectId, SetAttributes, Timestamp, limits::BODY_BYTES_MAX};
 
 impl Fixture {
     /// Changes the tables behind the MDT's back.
     async fn damage(&mut self, change: impl FnOnce(&Store, &mut Batch)) {
+        // They would find it.
+        self.options.audits = false;
+        self.damage_unseen(change).await;
+    }
+
+    /// As [`Fixture::damage`], and what commits leave is checked.
+    async fn damage_unseen(&mut self, change: impl FnOnce(&Store, &mut Batch)) {
         self.mdt.stop().await.expect("it stops");
         let (device, cold) = (Arc::new(self.device.clone()), Arc::new(self.cold.clone()));
         let config = self.options.store.clone();
@@ -50,7 +57,7 @@ fn entry_key(directory: InodeNumber, name: &str) -> Vec<u8> {
 }
 
 fn entry_record(name: &str, inode: InodeNumber, kind: FileKind) -> Vec<u8> {
-    EntryRecord { more: false, target: Some(Target { name: name.as_bytes().to_vec(), inode, kind }) }.encode()
+    EntryRecord { more: false, target: Some(NamedInode { name: name.as_bytes().to_vec(), inode, kind }) }.encode()
 }
 
 /// Finds exactly one problem that says `text`, repairs it, and finds nothing more.
@@ -70,6 +77,58 @@ async fn only_root_may_check() {
     assert_eq!(fs.call(ALICE, MdtRequest::Check(user(5), false)).await, Err(FsError::NotPermitted));
 }
 
+/// The check after each commit of the tests sees what this one sees.
+#[tokio::test]
+#[should_panic(expected = "1 links, but 2 names")]
+async fn an_audit_finds_what_a_commit_leaves() {
+    let mut fs = Fixture::new().await;
+    let file = fs.file(ROOT, "f").await;
+    fs.damage_unseen(|_, batch| {
+        let named = Link { parent: ROOT, name: b"x".to_vec() };
+        batch.put(ENTRIES, entry_key(ROOT, "x"), entry_record("x", file, FileKind::Regular));
+        batch.put(LINKS, link::key(file, &named), link::value());
+    })
+    .await;
+    let touch = SetAttributes { mode: Some(0o600), ..SetAttributes::default() };
+    fs.call(ALICE, MdtRequest::SetAttributes(root(), file, touch)).await.unwrap();
+}
+
+/// Of what is in the cold store alone, a record is looked at anew with each of those it names.
+#[tokio::test]
+async fn what_several_attempts_find_is_reported_once() {
+    let mut fs = Fixture::new().await;
+    // Far less than the files need.
+    fs.options.store.memory_bytes = 64 << 10;
+    fs.options.store.dirty_bytes = 64 << 10;
+    fs.restart_and_recover().await;
+    let directory = fs.mkdir(ROOT, "d").await;
+    let file = fs.file(directory, "f").await;
+    fs.link(&root(), file, directory, "g").await.unwrap();
+    for number in 0..600 {
+        fs.file(ROOT, &format!("{number}")).await;
+    }
+    fs.damage(|_, batch| batch.put(ENTRIES, entry_key(directory, "g"), entry_record("g", file, FileKind::Fifo))).await;
+    let found = fs.check(false).await;
+    assert_eq!(found.len(), 1, "{found:?}");
+    assert!(found[0].problem.contains("says"), "{found:?}");
+}
+
+/// It has forgotten that it is unlinked, and not its last name.
+#[tokio::test]
+async fn an_inode_that_ends_is_not_stored_again() {
+    let mut fs = Fixture::new().await;
+    let file = fs.file(ROOT, "f").await;
+    fs.damage(|store, batch| {
+        let mut inode = inode_of(store, file);
+        inode.attributes.links = 0;
+        put_inode(batch, &inode);
+        batch.delete(ENTRIES, entry_key(ROOT, "f"));
+    })
+    .await;
+    finds_and_repairs(&fs, "not recorded as unlinked").await;
+    assert_eq!(fs.call(ALICE, MdtRequest::GetAttributes(file)).await, Err(FsError::Stale));
+}
+
 #[tokio::test]
 async fn a_name_that_leads_nowhere_is_removed() {
     let mut fs = Fixture::new().await;
@@ -78,7 +137,7 @@ async fn a_name_that_leads_nowhere_is_removed() {
     })
     .await;
     assert!(matches!(fs.lookup(&root(), ROOT, "x").await, Err(FsError::Damaged(_))));
-    finds_and_repairs(&fs, "leads to an inode that does not exist").await;
+    finds_and_repairs(&fs, "refers to an inode that does not exist").await;
     assert_eq!(fs.names(ROOT).await, Vec::<String>::new());
 }
 
@@ -136,7 +195,7 @@ async fn nameless_inodes_go_to_lost_and_found() {
         batch.delete(ENTRIES, entry_key(ROOT, "d"));
     })
     .await;
-    finds_and_repairs(&fs, "no name leads here").await;
+    finds_and_repairs(&fs, "no name refers to it").await;
     let lost = fs.lookup(&root(), ROOT, "lost+found").await.unwrap().attributes.inode;
     let mut expected = vec![format!("#{:x}", file.0), format!("#{:x}", directory.0)];
     expected.sort();
@@ -216,7 +275,7 @@ async fn a_record_that_does_not_decode_is_reported_and_its_neighbours_are_served
 async fn data_that_no_file_has_are_found() {
     let mut fs = Fixture::new().await.with_plain_files();
     let striped = fs.file(ROOT, "striped").await;
-    let record = ObjectRecord { size: 5, mtime: Timestamp::default(), blocks: 1 };
+    let record = ObjectRecord { size: 5, mtime: Timestamp::default(), blocks: 1, changes: 1 };
     for inode in [striped, InodeNumber(0x7777)] {
         let object = ObjectId { inode, slot: 0 };
         fs.damage(|_, batch| {

@@ -158,6 +158,7 @@ async fn a_write_that_is_repeated_after_a_crash_is_done_once() {
     let opens = vec![(object.inode, open, OpenFlags(READ | WRITE))];
     fixture.reclaim(ALICE, Reclaim { opens, done: true, ..Reclaim::default() }).await.unwrap();
     fixture.reclaim(BOB, Reclaim { done: true, ..Reclaim::default() }).await.unwrap();
+    fixture.open(BOB, &root(), object.inode, WRITE).await.unwrap();
     let other = Bytes::from(vec![9; 200]);
     let theirs = write_request(object, 0, &other, false);
     fixture.call_with(BOB, Slot(0), Xid(7), theirs, other).await.unwrap();
@@ -592,7 +593,7 @@ async fn a_file_that_others_write_is_read_whole_only_if_all_of_it_is_here() {
     let (_, data) = read_whole(&fixture, root(), object.inode, None, 4096).await.unwrap();
     assert_eq!(data, None, "somebody may be writing to an OST");
     let (_, opened) = fixture.open(ALICE, &root(), object.inode, READ).await.unwrap();
-    let update = SizeUpdate { epoch: opened.epoch, size: 300, blocks: 8, mtime: None };
+    let update = SizeUpdate { epoch: opened.epoch, size: 300, blocks: 8, mtime: None, changes: 0 };
     fixture.close(ALICE, object.inode, open, Some(update)).await.unwrap();
     let (_, data) = read_whole(&fixture, root(), object.inode, None, 4096).await.unwrap();
     assert_eq!(data, Some(vec![3; 300]), "its size is known");

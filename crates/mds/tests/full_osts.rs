@@ -18,7 +18,10 @@ use rpc::message::{
         PlaceElsewhere,
     },
 };
-use rt::memory::MemoryTransport;
+use rt::{
+    Clock,
+    memory::{JumpingClock, MemoryTransport},
+};
 use types::{FsError, FsResult, Generation, InodeNumber, NodeKind, OstIndex};
 
 /// An MDT with some OSTs, which it asks for their space only when it is told to.
@@ -83,6 +86,14 @@ fn stripes(count: u32) -> StripeSpec {
     StripeSpec { stripe_count: StripeCount::Exactly(count), ..StripeSpec::default() }
 }
 
+/// With something open for writing, so that what clients say of full OSTs is heard.
+async fn with_writers(count: u16) -> (Fixture, Vec<Arc<NotingOst>>) {
+    let (fs, osts) = with_osts(count).await;
+    let (_, created) = fs.create_open(ALICE, ROOT, "written", WRITE).await.unwrap();
+    fs.open(BOB, &root(), created.entry.attributes.inode, WRITE).await.unwrap();
+    (fs, osts)
+}
+
 fn available(mdt: &Mdt, ost: OstIndex) -> u64 {
     let osts = mdt.osts();
     let (_, view) = osts.iter().find(|(index, _)| *index == ost).expect("the OST is known");
@@ -91,7 +102,7 @@ fn available(mdt: &Mdt, ost: OstIndex) -> u64 {
 
 #[tokio::test]
 async fn an_ost_that_is_said_to_be_full_is_asked_before_the_answer() {
-    let (fs, osts) = with_osts(2).await;
+    let (fs, osts) = with_writers(2).await;
     *osts[1].bytes_available.lock() = 0;
     assert_eq!(available(&fs.mdt, OstIndex(1)), GIB / 2, "nobody has told the MDT");
     done(fs.call(ALICE, MdtRequest::ReportFull(OstIndex(1))).await.unwrap()).unwrap();
@@ -109,7 +120,7 @@ async fn an_ost_that_is_said_to_be_full_is_asked_before_the_answer() {
 /// It has bytes, but perhaps no inodes, or a quota is used up: who asked it knows better than its figures.
 #[tokio::test]
 async fn an_ost_that_refuses_although_it_has_bytes_comes_behind_others() {
-    let (fs, osts) = with_osts(2).await;
+    let (fs, osts) = with_writers(2).await;
     *osts[0].bytes_available.lock() = GIB / 4;
     let places = async |prefix: &str| {
         let mut places = Vec::new();
@@ -128,7 +139,7 @@ async fn an_ost_that_refuses_although_it_has_bytes_comes_behind_others() {
 
 #[tokio::test]
 async fn many_reports_at_once_cost_two_questions() {
-    let (fs, osts) = with_osts(1).await;
+    let (fs, osts) = with_writers(1).await;
     let before = *osts[0].questions.lock();
     let hold = osts[0].hold.lock().await;
     let reports: Vec<_> = (0..20u64)
@@ -155,7 +166,7 @@ async fn many_reports_at_once_cost_two_questions() {
 /// Each has less free than its reserve and has refused something, which only says whom to prefer.
 #[tokio::test]
 async fn the_last_space_is_used() {
-    let (fs, osts) = with_osts(3).await;
+    let (fs, osts) = with_writers(3).await;
     for (index, mebibytes) in [(1, 6), (0, 5), (2, 0)] {
         *osts[usize::from(index)].bytes_available.lock() = mebibytes << 20;
         done(fs.call(ALICE, MdtRequest::ReportFull(OstIndex(index))).await.unwrap()).unwrap();
@@ -172,7 +183,7 @@ async fn the_last_space_is_used() {
 
 /// No OST takes objects as far as the MDT knows, until it asks.
 async fn without_room(count: u16) -> (Fixture, Vec<Arc<NotingOst>>) {
-    let (fs, osts) = with_osts(count).await;
+    let (fs, osts) = with_writers(count).await;
     for (index, ost) in (0..).map(OstIndex).zip(&osts) {
         match index {
             OstIndex(0) => ost.condition.lock().no_create = true,
@@ -337,6 +348,34 @@ async fn new_files_prefer_other_osts_as_soon_as_a_connection_is_interrupted() {
     eventually("it is asked at once", async || !fs.mdt.osts()[1].1.interrupted).await;
     let (wide, ..) = new_file(&fs, "wide again", everywhere).await;
     assert_eq!(layout(&fs, wide).await.1.len(), 2);
+}
+
+/// An OST that was asked just before the MDT was stopped has not been silent for as long as that lasted.
+#[tokio::test]
+async fn no_ost_counts_as_dead_because_the_mdt_stood_still() {
+    let network = MemoryTransport::new();
+    let ost = Arc::new(NotingOst::default());
+    let (server, remote) = ost.listen(&network, OstIndex(0)).await;
+    let mut fs = Fixture::on_network(&network, Vec::new()).await;
+    let clock = JumpingClock::default();
+    fs.seams.clock = Arc::new(clock.clone());
+    fs.restart_and_recover().await;
+    let silence = Duration::from_secs(30);
+    fs.mdt.set_parameters(Parameters { ost_silence: silence, ..fs.mdt.parameters() });
+    fs.mdt.update_map(&[(OstIndex(0), remote, true)]);
+    eventually("the OST has answered", async || fs.mdt.osts()[0].1.report.is_some()).await;
+    server.stop().await;
+    eventually("a question is under way", async || fs.mdt.osts()[0].1.interrupted).await;
+    // Less than the patience of calls.
+    clock.jump(2 * silence);
+    let later = clock.now() + Duration::from_millis(50);
+    eventually("time for a decision", async || clock.now() > later).await;
+    assert!(fs.mdt.osts()[0].1.connected, "it may be back in a moment");
+    let dead = async || {
+        clock.jump(silence / 8);
+        !fs.mdt.osts()[0].1.connected
+    };
+    eventually("it does not come back", dead).await;
 }
 
 /// A copy in the background must not take what others need.

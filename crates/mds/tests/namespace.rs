@@ -58,6 +58,38 @@ async fn dots_lead_to_self_and_parent() {
     assert_eq!(inode(ROOT, "..").await, ROOT);
 }
 
+/// What a file handle leads to is asked for by `.` and `..`.
+#[tokio::test]
+async fn inodes_of_any_kind_are_found_by_number_until_they_are_removed() {
+    let fs = Fixture::new().await;
+    let closed = fs.create(&root(), ROOT, "closed", NodeKind::Directory, 0o700).await.unwrap();
+    let file = fs.file(closed, "file").await;
+    let link = fs.create(&root(), closed, "link", NodeKind::Symlink(b"x".to_vec()), 0o777).await.unwrap();
+    let inode = async |number, name| fs.lookup(&user(5), number, name).await.map(|found| found.attributes.inode);
+    for number in [closed, file, link] {
+        assert_eq!(inode(number, ".").await, Ok(number));
+    }
+    assert_eq!(inode(closed, "..").await, Ok(ROOT));
+    assert_eq!(inode(file, "..").await, Err(FsError::NotDirectory));
+    assert_eq!(inode(InodeNumber(file.0 + 1000), ".").await, Err(FsError::Stale));
+    assert_eq!(inode(InodeNumber(file.0 + 1000), "..").await, Err(FsError::Stale));
+    // It stays while it is open, and not for those who only knew its number.
+    let (opened, _) = fs.open(ALICE, &root(), file, open_flag::READ).await.unwrap();
+    fs.unlink(&root(), closed, "file").await.unwrap();
+    fs.unlink(&root(), closed, "link").await.unwrap();
+    assert_eq!(inode(file, ".").await, Ok(file));
+    assert_eq!(inode(link, ".").await, Err(FsError::Stale));
+    fs.close(ALICE, file, opened, None).await.unwrap();
+    assert_eq!(inode(file, ".").await, Err(FsError::Stale));
+    // The parent of a directory that is open was removed after it.
+    let inner = fs.mkdir(closed, "inner").await;
+    fs.open(ALICE, &root(), inner, open_flag::READ).await.unwrap();
+    fs.rmdir(&root(), closed, "inner").await.unwrap();
+    fs.rmdir(&root(), ROOT, "closed").await.unwrap();
+    assert_eq!(inode(inner, ".").await, Ok(inner));
+    assert_eq!(inode(inner, "..").await, Err(FsError::Stale));
+}
+
 #[tokio::test]
 async fn directories_count_their_subdirectories() {
     let fs = Fixture::new().await;

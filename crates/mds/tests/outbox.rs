@@ -113,8 +113,8 @@ async fn locks_of_an_evicted_writer_wait_until_osts_refuse_it() {
     *osts[0].refuses.lock() = true;
     fs.event(SessionEvent::Evicted(BOB)).await;
     eventually("the OST was asked", async || *osts[0].refusals.lock() > 0).await;
-    assert_eq!(fs.call(ALICE, lock.clone()).await, Err(FsError::WouldBlock));
     let (_, opened) = fs.open(ALICE, &root(), file, WRITE).await.unwrap();
+    assert_eq!(fs.call(ALICE, lock.clone()).await, Err(FsError::WouldBlock));
     assert!(opened.entry.unsettled.is_some());
     *osts[0].refuses.lock() = false;
     eventually("the lock is free", async || fs.call(ALICE, lock.clone()).await == Ok(MdtReply::Done)).await;
@@ -146,6 +146,7 @@ async fn locks_are_free_although_the_ost_was_told_at_once() {
     fs.unlink(&root(), ROOT, "marker").await.unwrap();
     eventually("later errands arrive", async || destroyed(&osts, marker) == 1).await;
     eviction.await;
+    fs.open(ALICE, &root(), created.entry.attributes.inode, READ).await.unwrap();
     assert_eq!(fs.call(ALICE, lock).await, Ok(MdtReply::Done));
 }
 

@@ -109,6 +109,20 @@ async fn open_checks_what_it_asks_for() {
 }
 
 #[tokio::test]
+async fn an_open_for_execution_needs_no_read_permission() {
+    let fs = Fixture::new().await;
+    let (_, file) = file_of_five(&fs, 0o111).await;
+    for who in [user(5), user(6), root()] {
+        fs.open(ALICE, &who, file, open_flag::EXECUTE).await.unwrap();
+    }
+    for flags in [READ, READ | open_flag::EXECUTE] {
+        assert_eq!(fs.open(ALICE, &user(6), file, flags).await, Err(FsError::AccessDenied));
+    }
+    set(&fs, &root(), file, mode(0o110)).await.unwrap();
+    assert_eq!(fs.open(ALICE, &user(6), file, open_flag::EXECUTE).await, Err(FsError::AccessDenied));
+}
+
+#[tokio::test]
 async fn a_creator_may_write_what_its_mode_forbids() {
     let fs = Fixture::new().await;
     let (open, flags) = (fs.open_id(), rpc::message::mdt::OpenFlags(WRITE));
@@ -368,6 +382,7 @@ async fn writing_takes_set_id_bits_and_capabilities_away() {
     let (_, file) = file_of_five(&fs, 0o755).await;
     set(&fs, &root(), file, mode(0o6755)).await.unwrap();
     set_xattr(&fs, &root(), file, b"security.capability", b"cap").await.unwrap();
+    fs.open(ALICE, &root(), file, WRITE).await.unwrap();
     done(fs.call(ALICE, MdtRequest::ClearPrivileges(file)).await.unwrap()).unwrap();
     assert_eq!(fs.stat(file).await.unwrap().attributes.mode, 0o755);
     assert_eq!(xattr(&fs, &root(), file, b"security.capability").await, Err(FsError::NoData));

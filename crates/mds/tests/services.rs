@@ -76,6 +76,8 @@ async fn the_holder_of_a_file_is_served_while_others_wait_for_it() {
     // Not empty, so that a truncation has to wait.
     call(&holder, begin(ExclusivePurpose::Truncate(size))).await.unwrap();
     let mut waiting = Vec::new();
+    let look = Open { inode: file, open: OpenId(9), flags: OpenFlags(READ) };
+    call(&others, MdtRequest::Open(root(), look)).await.unwrap();
     for number in 0..WAITING {
         let flags = OpenFlags(WRITE | open_flag::TRUNCATE);
         let renew = RenewLayout { inode: file, generation: Generation(100), exclusive: false };

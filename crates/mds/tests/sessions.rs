@@ -2,6 +2,8 @@
 
 mod common;
 
+use std::{sync::Arc, time::Duration};
+
 use common::*;
 use mds::ProcessId;
 use rpc::{
@@ -9,11 +11,12 @@ use rpc::{
     message::{
         MdtReply, MdtRequest, Reply,
         mdt::{
-            CancelLock, Close, Create, CreateUnnamed, GetLock, HeldLock, LockFamily, LockMode, LockRange, OpenFlags,
-            Reclaim, SetLock, Unlink, open_flag,
+            CancelLock, Close, Create, CreateUnnamed, GetLock, HeldLock, LockFamily, LockMode, LockRange, Lookup,
+            OpenFlags, Reclaim, SetLock, Unlink, open_flag,
         },
     },
 };
+use rt::{Clock, memory::JumpingClock};
 use types::{ClientId, FsError, FsResult, InodeNumber, NodeKind, Slot, Xid};
 
 const WHOLE: LockRange = LockRange { start: 0, end: u64::MAX };
@@ -209,10 +212,85 @@ async fn who_does_not_come_back_in_time_is_forgotten() {
     fs.options.recovery_window = std::time::Duration::from_millis(1);
     fs.restart().await;
     eventually("recovery is over", async || fs.mdt.recovering_clients().is_empty()).await;
+    fs.begin(ALICE).await;
     eventually("the file ends", async || fs.stat(file).await == Err(FsError::Stale)).await;
     assert!(!fs.mdt.may_resume(BOB));
     fs.restart().await;
-    assert_eq!(fs.mdt.recovering_clients(), [], "the sessions are gone for good");
+    assert_eq!(fs.mdt.recovering_clients(), [ALICE], "the other session is gone");
+}
+
+/// Who is missing is decided when the map is there and the sessions end, not when the window closes.
+#[tokio::test]
+async fn a_client_that_comes_back_while_the_map_is_awaited_stays() {
+    let mut fs = Fixture::new().await;
+    fs.begin(BOB).await;
+    let file = fs.file(ROOT, "f").await;
+    let (open, _) = fs.open(BOB, &root(), file, READ).await.unwrap();
+    fs.options.recovery_window = Duration::from_millis(1);
+    fs.restart_without_map().await;
+    let window_over = fs.seams.clock.now() + Duration::from_millis(50);
+    eventually("the window is over", async || fs.seams.clock.now() > window_over).await;
+    fs.reclaim(BOB, opens(file, open)).await.unwrap();
+    fs.update_map();
+    eventually("recovery is over", async || fs.mdt.recovering_clients().is_empty()).await;
+    assert_eq!((fs.mdt.may_resume(ALICE), fs.mdt.may_resume(BOB)), (false, true));
+    assert_eq!(fs.mdt.open_files(), 1, "what it reclaimed");
+    assert_eq!(fs.call(BOB, MdtRequest::Ping).await, Ok(MdtReply::Done));
+    fs.restart().await;
+    assert!(fs.mdt.recovering_clients().contains(&BOB), "its session is recorded");
+}
+
+/// While the server stood still nobody could come back: that time is not part of the recovery window.
+#[tokio::test]
+async fn a_recovery_window_does_not_pass_while_the_server_stands_still() {
+    let mut fs = Fixture::new().await;
+    fs.begin(BOB).await;
+    let file = fs.file(ROOT, "f").await;
+    let (open, _) = fs.open(BOB, &root(), file, READ).await.unwrap();
+    let clock = JumpingClock::default();
+    fs.seams.clock = Arc::new(clock.clone());
+    fs.options.recovery_window = Duration::from_secs(600);
+    fs.restart().await;
+    for _ in 0..3 {
+        clock.jump(Duration::from_secs(3600));
+        let later = clock.now() + Duration::from_millis(50);
+        eventually("time for a check", async || clock.now() > later).await;
+    }
+    assert_eq!(fs.mdt.recovering_clients(), [ALICE, BOB]);
+    fs.reclaim(BOB, opens(file, open)).await.unwrap();
+    let passes = async || {
+        clock.jump(fs.options.recovery_window / 8);
+        fs.mdt.recovering_clients().is_empty()
+    };
+    eventually("the window is over for those who stay away", passes).await;
+    assert_eq!((fs.mdt.may_resume(ALICE), fs.mdt.may_resume(BOB)), (false, true));
+}
+
+#[tokio::test]
+async fn an_evicted_client_learns_it_from_any_request_until_it_begins_anew() {
+    let mut fs = Fixture::new().await;
+    fs.begin(BOB).await;
+    let file = fs.file(ROOT, "f").await;
+    fs.options.recovery_window = Duration::from_millis(1);
+    fs.restart().await;
+    eventually("recovery is over", async || fs.mdt.recovering_clients().is_empty()).await;
+    let lookup = Lookup { parent: ROOT, name: b"f".to_vec() };
+    for request in [
+        MdtRequest::Ping,
+        MdtRequest::Reclaim(Reclaim::default()),
+        MdtRequest::Reclaim(Reclaim { done: true, ..Reclaim::default() }),
+        MdtRequest::Lookup(root(), lookup),
+        MdtRequest::GetAttributes(file),
+        MdtRequest::StatFs,
+        MdtRequest::Commit,
+        MdtRequest::Create(root(), create_request(ROOT, "g", NodeKind::Regular, 0o644, None)),
+        lock(file, 1, LockMode::Exclusive, false),
+    ] {
+        assert_eq!(fs.call(BOB, request.clone()).await, Err(FsError::Evicted), "{request:?}");
+    }
+    fs.begin(BOB).await;
+    assert_eq!(fs.call(BOB, MdtRequest::Ping).await, Ok(MdtReply::Done));
+    fs.open(BOB, &root(), file, READ).await.unwrap();
 }
 
 #[tokio::test]
@@ -222,11 +300,13 @@ async fn disconnect_ends_everything_of_a_client() {
     let file = fs.file(ROOT, "f").await;
     fs.open(BOB, &root(), file, READ).await.unwrap();
     done(fs.call(BOB, lock(file, 1, LockMode::Exclusive, false)).await.unwrap()).unwrap();
+    let (open, _) = fs.open(ALICE, &root(), file, READ).await.unwrap();
     assert_eq!(fs.call(ALICE, lock(file, 1, LockMode::Shared, false)).await, Err(FsError::WouldBlock));
     done(fs.call(BOB, MdtRequest::Disconnect).await.unwrap()).unwrap();
     fs.event(SessionEvent::Closed(BOB)).await;
-    assert_eq!(fs.mdt.open_files(), 0);
     done(fs.call(ALICE, lock(file, 1, LockMode::Shared, false)).await.unwrap()).unwrap();
+    fs.close(ALICE, file, open, None).await.unwrap();
+    assert_eq!(fs.mdt.open_files(), 0);
     fs.restart().await;
     assert_eq!(fs.mdt.recovering_clients(), [ALICE]);
 }
@@ -236,6 +316,8 @@ async fn locks_wait_in_order_and_are_woken() {
     let fs = Fixture::new().await;
     fs.begin(BOB).await;
     let file = fs.file(ROOT, "f").await;
+    fs.open(ALICE, &root(), file, READ).await.unwrap();
+    fs.open(BOB, &root(), file, READ).await.unwrap();
     done(fs.call(ALICE, lock(file, 1, LockMode::Exclusive, true)).await.unwrap()).unwrap();
     let get = GetLock { inode: file, owner: 2, range: WHOLE, mode: LockMode::Shared };
     let MdtReply::Lock(Some(held)) = fs.call(BOB, MdtRequest::GetLock(get)).await.unwrap() else { panic!() };
@@ -257,6 +339,8 @@ async fn a_cancelled_wait_ends_within_its_handler() {
     let fs = &Fixture::new().await;
     fs.begin(BOB).await;
     let file = fs.file(ROOT, "f").await;
+    fs.open(ALICE, &root(), file, READ).await.unwrap();
+    fs.open(BOB, &root(), file, READ).await.unwrap();
     let ask = |client, owner, start, mode, wait| {
         let (family, range) = (LockFamily::Posix, LockRange { start, end: start });
         fs.call(client, MdtRequest::SetLock(SetLock { inode: file, family, owner, pid: 1, range, mode, wait }))
@@ -295,6 +379,7 @@ async fn flock_ends_with_the_close_of_its_owner() {
     let fs = Fixture::new().await;
     fs.begin(BOB).await;
     let file = fs.file(ROOT, "f").await;
+    fs.open(BOB, &root(), file, READ).await.unwrap();
     let (open, _) = fs.open(ALICE, &root(), file, READ).await.unwrap();
     let flock = |owner| {
         let (family, mode) = (LockFamily::Flock, LockMode::Exclusive);
@@ -312,6 +397,7 @@ async fn locks_are_reclaimed_before_new_ones_are_granted() {
     let mut fs = Fixture::new().await;
     fs.begin(BOB).await;
     let file = fs.file(ROOT, "f").await;
+    let (open, _) = fs.open(ALICE, &root(), file, WRITE).await.unwrap();
     done(fs.call(ALICE, lock(file, 1, LockMode::Exclusive, false)).await.unwrap()).unwrap();
     fs.restart().await;
     let other = fs.call(BOB, lock(file, 2, LockMode::Exclusive, false)).await;
@@ -321,9 +407,12 @@ async fn locks_are_reclaimed_before_new_ones_are_granted() {
     let (client, owner, pid) = (ALICE, 1, 1);
     let family = LockFamily::Posix;
     let held = HeldLock { inode: file, family, client, owner, pid, range: WHOLE, mode: LockMode::Exclusive };
-    let reclaim = Reclaim { locks: vec![held], exclusives: vec![(file, None)], done: true, ..Reclaim::default() };
+    let opens = vec![(file, open, OpenFlags(WRITE))];
+    let reclaim =
+        Reclaim { opens, locks: vec![held], exclusives: vec![(file, None)], done: true, ..Reclaim::default() };
     fs.reclaim(ALICE, reclaim).await.unwrap();
     fs.reclaim(BOB, Reclaim { done: true, ..Reclaim::default() }).await.unwrap();
+    fs.open(BOB, &root(), file, READ).await.unwrap();
     let MdtReply::Lock(Some(found)) = fs.call(BOB, get()).await.unwrap() else { panic!() };
     assert_eq!((found.client, found.owner, found.mode), (ALICE, 1, LockMode::Exclusive));
     let refused = fs.call(BOB, lock(file, 2, LockMode::Exclusive, false)).await;
@@ -355,6 +444,8 @@ async fn a_lock_outlives_its_holder_until_the_store_takes_the_end_of_the_session
     let fs = Fixture::that_commits().await;
     fs.begin(BOB).await;
     let file = fs.file(ROOT, "f").await;
+    fs.open(ALICE, &root(), file, READ).await.unwrap();
+    fs.open(BOB, &root(), file, READ).await.unwrap();
     fs.call(BOB, lock(file, 1, LockMode::Exclusive, false)).await.unwrap();
     // With a reply in each of these slots, the end of the session takes more room than anything that fills the journal.
     for slot in 1..50 {

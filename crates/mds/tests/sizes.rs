@@ -10,7 +10,7 @@ use rpc::message::{
         open_flag,
     },
 };
-use types::{FsError, FsResult, InodeNumber, SetAttributes, SetTime, Timestamp};
+use types::{DataChanges, FsError, FsResult, InodeNumber, SeenChanges, SeenProof, SetAttributes, SetTime, Timestamp};
 
 async fn begin(
     fs: &Fixture,
@@ -31,8 +31,8 @@ async fn end(fs: &Fixture, client: types::ClientId, inode: InodeNumber, update: 
     done(fs.call(client, MdtRequest::ExclusiveEnd(ExclusiveEnd { inode, update })).await.unwrap()).unwrap();
 }
 
-async fn settle(fs: &Fixture, inode: InodeNumber, update: SizeUpdate) {
-    done(fs.call(ALICE, MdtRequest::Settle(Settle { inode, update })).await.unwrap()).unwrap();
+async fn settle(fs: &Fixture, client: types::ClientId, inode: InodeNumber, update: SizeUpdate) {
+    done(fs.call(client, MdtRequest::Settle(Settle { inode, update })).await.unwrap()).unwrap();
 }
 
 #[tokio::test]
@@ -74,10 +74,10 @@ async fn writers_that_meet_leave_the_size_to_a_glimpse() {
     let closed = fs.close(BOB, file, second, Some(figures(two.epoch, 2))).await.unwrap();
     let (epoch, layout) = closed.settle.expect("the last writer is asked for a glimpse");
     assert_eq!(Some(layout), two.layout);
-    settle(&fs, file, figures(epoch, 700)).await;
+    settle(&fs, BOB, file, figures(epoch, 700)).await;
     let entry = fs.stat(file).await.unwrap();
     assert_eq!((entry.unsettled, entry.attributes.size), (None, 700));
-    settle(&fs, file, figures(epoch, 1)).await;
+    settle(&fs, BOB, file, figures(epoch, 1)).await;
     assert_eq!(fs.stat(file).await.unwrap().attributes.size, 700, "a report counts once");
 }
 
@@ -88,7 +88,7 @@ async fn a_late_glimpse_does_not_settle_what_is_written_again() {
     let (first, _) = fs.open(ALICE, &root(), file, WRITE).await.unwrap();
     let (epoch, _) = fs.close(ALICE, file, first, None).await.unwrap().settle.unwrap();
     let (second, opened) = fs.open(ALICE, &root(), file, WRITE).await.unwrap();
-    settle(&fs, file, figures(epoch, 1)).await;
+    settle(&fs, ALICE, file, figures(epoch, 1)).await;
     assert!(fs.stat(file).await.unwrap().unsettled.is_some());
     fs.close(ALICE, file, second, Some(figures(opened.epoch, 9))).await.unwrap();
     assert_eq!(fs.stat(file).await.unwrap().attributes.size, 9);
@@ -176,15 +176,39 @@ async fn an_explicit_mtime_survives_the_close() {
     let (open, created) = fs.create_open(ALICE, ROOT, "f", WRITE).await.unwrap();
     let opened = created.opened.unwrap();
     let inode = opened.entry.attributes.inode;
-    let written = fs.seams.clock.wall();
     let time = Timestamp { seconds: 1000, nanoseconds: 0 };
-    let changes = SetAttributes { mtime: Some(SetTime::To(time)), ..SetAttributes::default() };
-    fs.call(ALICE, MdtRequest::SetAttributes(root(), inode, changes)).await.unwrap();
-    let update = SizeUpdate { mtime: Some(written), ..figures(opened.epoch, 10) };
+    // By the clock of its target a day in advance.
+    let now = fs.seams.clock.wall();
+    let written = Timestamp { seconds: now.seconds + 86_400, ..now };
+    let set = async |proof: Option<SeenProof>| {
+        let changes = DataChanges { count: 2, last: written };
+        let seen = proof.map(|proof| SeenChanges { changes, proof });
+        let changes = SetAttributes { mtime: Some(SetTime::To(time)), seen, ..SetAttributes::default() };
+        fs.call(ALICE, MdtRequest::SetAttributes(root(), inode, changes)).await.unwrap()
+    };
+    let generation = opened.layout.expect("a file has a layout").generation;
+    for unknown in [
+        None,
+        Some(SeenProof::Alone { epoch: opened.epoch + 1 }),
+        Some(SeenProof::Asked { generation: generation.next() }),
+    ] {
+        assert!(matches!(set(unknown).await, MdtReply::AskObjects(_)), "{unknown:?}");
+        assert_ne!(fs.stat(inode).await.unwrap().attributes.mtime, time);
+    }
+    for known in [SeenProof::Alone { epoch: opened.epoch }, SeenProof::Asked { generation }] {
+        assert!(matches!(set(Some(known)).await, MdtReply::Entry(_)));
+    }
+    let update = SizeUpdate { mtime: Some(written), changes: 2, ..figures(opened.epoch, 10) };
     fs.close(ALICE, inode, open, Some(update)).await.unwrap();
     let entry = fs.stat(inode).await.unwrap();
     assert_eq!(entry.attributes.mtime, time);
     assert!(entry.accounted >= written, "the object's time is history");
+    let (open, opened) = fs.open(ALICE, &root(), inode, WRITE).await.unwrap();
+    let behind = Timestamp { seconds: now.seconds - 86_400, ..now };
+    let update = SizeUpdate { mtime: Some(behind), changes: 3, ..figures(opened.epoch, 10) };
+    fs.close(ALICE, inode, open, Some(update)).await.unwrap();
+    let after = fs.stat(inode).await.unwrap().attributes;
+    assert!(after.mtime > written && after.ctime > entry.attributes.ctime, "a later change, whatever its clock says");
 }
 
 async fn reclaim_open(fs: &Fixture, client: types::ClientId, inode: InodeNumber, open: OpenId) {
@@ -227,7 +251,7 @@ async fn after_power_loss_the_objects_are_asked_for_the_size_of_a_file_that_seem
     assert_eq!(entry.quiet, None, "a writer may still come back");
     fs.recover().await;
     let epoch = fs.stat(file).await.unwrap().quiet.expect("nobody writes: whoever looks settles");
-    settle(&fs, file, figures(epoch, 8192)).await;
+    settle(&fs, ALICE, file, figures(epoch, 8192)).await;
     let entry = fs.stat(file).await.unwrap();
     assert_eq!((entry.unsettled, entry.quiet, entry.attributes.size), (None, None, 8192));
     fs.restart_and_recover().await;

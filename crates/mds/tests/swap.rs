@@ -51,7 +51,7 @@ async fn file(fs: &Fixture, name: &str, spec: LayoutSpec, size: u64) -> InodeNum
     let request = MdtRequest::Create(root(), Create { layout: Some(spec), ..request });
     let opened = created(fs.call(ALICE, request).await.unwrap()).opened.unwrap();
     let inode = opened.entry.attributes.inode;
-    let update = SizeUpdate { epoch: opened.epoch, size, blocks: size / 512, mtime: Some(at(5)) };
+    let update = SizeUpdate { epoch: opened.epoch, size, blocks: size / 512, mtime: Some(at(5)), changes: 0 };
     fs.close(ALICE, inode, open, Some(update)).await.unwrap();
     inode
 }
@@ -88,7 +88,7 @@ async fn version_held(fs: &Fixture, inode: InodeNumber, hold_writers: Option<Ope
 }
 
 fn side(inode: InodeNumber, epoch: u64) -> SwapSide {
-    SwapSide { inode, open: None, known: SizeUpdate { epoch, size: 0, blocks: 0, mtime: None } }
+    SwapSide { inode, open: None, known: SizeUpdate { epoch, size: 0, blocks: 0, mtime: None, changes: 0 } }
 }
 
 async fn swap(fs: &Fixture, who: &Credentials, first: SwapSide, second: SwapSide) -> FsResult<()> {
@@ -161,7 +161,9 @@ async fn write(fs: &Fixture, inode: InodeNumber, data: &[u8]) {
     let object = ObjectId { inode, slot: 0 };
     let write = Write { object, offset: 0, checksums: vec![crc32c(data)], sync: false, layout_generation: 0 };
     let request = MdtRequest::ChangeData(OstRequest::Write(write));
+    let (open, opened) = fs.open(ALICE, &root(), inode, WRITE).await.unwrap();
     fs.call_with(ALICE, Slot(0), fs.next_xid(ALICE), request, Bytes::copy_from_slice(data)).await.unwrap();
+    fs.close(ALICE, inode, open, Some(figures(opened.epoch, data.len() as u64))).await.unwrap();
 }
 
 async fn read(fs: &Fixture, inode: InodeNumber) -> FsResult<Vec<u8>> {
@@ -190,7 +192,7 @@ async fn whoever_has_a_file_open_keeps_its_layout() {
         {
             assert_eq!(swap(&fs, &root(), first, second).await, Err(FsError::Busy));
         }
-        let update = SizeUpdate { epoch: opened.epoch, size: 9, blocks: 0, mtime: None };
+        let update = SizeUpdate { epoch: opened.epoch, size: 9, blocks: 0, mtime: None, changes: 0 };
         fs.close(client, one, open, (flags == WRITE).then_some(update)).await.unwrap();
     }
     // A truncation under way, and a version that is over.
@@ -202,7 +204,7 @@ async fn whoever_has_a_file_open_keeps_its_layout() {
         swap(&fs, &root(), side(one, old + 1), side(two, version(&fs, two).await.unwrap())).await,
         Err(FsError::Busy)
     );
-    let update = SizeUpdate { epoch: old + 1, size: 4, blocks: 0, mtime: None };
+    let update = SizeUpdate { epoch: old + 1, size: 4, blocks: 0, mtime: None, changes: 0 };
     fs.call(BOB, MdtRequest::ExclusiveEnd(ExclusiveEnd { inode: one, update: Some(update) })).await.unwrap();
     assert_eq!(
         swap(&fs, &root(), side(one, old), side(two, version(&fs, two).await.unwrap())).await,
@@ -295,9 +297,11 @@ async fn who_has_the_file_open_besides_is_not_held_off() {
             assert_eq!(fs.call(client, request.clone()).await, Ok(MdtReply::Waiting));
             let (reader, _) = fs.open(client, &root(), inode, READ).await.unwrap();
             let update = match fs.call(client, request).await.unwrap() {
-                MdtReply::Opened(opened) => SizeUpdate { epoch: opened.epoch, size: 9, blocks: 0, mtime: None },
+                MdtReply::Opened(opened) => {
+                    SizeUpdate { epoch: opened.epoch, size: 9, blocks: 0, mtime: None, changes: 0 }
+                }
                 MdtReply::ExclusiveGranted(granted) => {
-                    SizeUpdate { epoch: granted.epoch, size: 4, blocks: 0, mtime: None }
+                    SizeUpdate { epoch: granted.epoch, size: 4, blocks: 0, mtime: None, changes: 0 }
                 }
                 other => panic!("{other:?}"),
             };
@@ -335,7 +339,7 @@ async fn a_file_moves_into_an_unnamed_one_and_back_out() {
     assert_eq!(change(begin(opened.epoch)).await, Ok(MdtReply::Done));
     let named = fs.call(ALICE, MdtRequest::ChangeLayout(root(), inode, begin(epoch))).await;
     assert_eq!(named, Err(FsError::Busy), "only unnamed files begin anew");
-    let known = SizeUpdate { epoch: opened.epoch, size: 5 << 20, blocks: 99, mtime: Some(at(1 << 40)) };
+    let known = SizeUpdate { epoch: opened.epoch, size: 5 << 20, blocks: 99, mtime: Some(at(1 << 40)), changes: 3 };
     let second = SwapSide { inode: volatile, open: Some(open), known };
     let first = SwapSide { open: Some(held), ..side(inode, epoch) };
     let other = SwapSide { known: SizeUpdate { epoch: known.epoch + 1, ..known }, ..second };
@@ -343,6 +347,7 @@ async fn a_file_moves_into_an_unnamed_one_and_back_out() {
     swap(&fs, &root(), first, second).await.unwrap();
     let moved = fs.stat(inode).await.unwrap();
     assert!(moved.unsettled.is_none() && moved.accounted >= at(1 << 40));
+    assert_eq!(moved.changes, 3, "those of the objects that it has now");
     assert_eq!((moved.attributes.size, moved.attributes.blocks, moved.attributes.mtime), (5 << 20, 99, mtime));
     assert_eq!((layout(&fs, inode).await.object_count(), layout(&fs, inode).await.named_by), (3, Some(volatile)));
     // The writer goes on; with the end of the unnamed file its layout, the old one, goes.
@@ -376,7 +381,7 @@ async fn a_file_that_was_truncated_or_swapped_does_not_begin_anew() {
     let (open, opened) = unnamed(&fs).await;
     let swapped = opened.entry.attributes.inode;
     assert_eq!(begin(swapped, opened.epoch).await, Ok(MdtReply::Done), "nothing has happened to it");
-    let known = SizeUpdate { epoch: opened.epoch, size: 5 << 20, blocks: 99, mtime: None };
+    let known = SizeUpdate { epoch: opened.epoch, size: 5 << 20, blocks: 99, mtime: None, changes: 0 };
     let second = SwapSide { inode: swapped, open: Some(open), known };
     swap(&fs, &root(), side(inode, version(&fs, inode).await.unwrap()), second).await.unwrap();
     let epoch = version(&fs, swapped).await.unwrap_or(opened.epoch + 1);

@@ -5,9 +5,9 @@
 
 use kv::Batch;
 use layout::spec::{POOL_NAME_BYTES_MAX, is_pool_name};
-use rpc::message::mgs::{ClusterMap, Pool, Register, Target, TargetRole, TargetState};
+use rpc::message::mgs::{ClusterMap, MapTarget, Pool, Register, TargetRole, TargetState};
 use types::{
-    FsError, FsResult, OstIndex,
+    FsError, FsResult, MdtIndex, OstIndex,
     limits::{BODY_BYTES_MAX, FSNAME_BYTES_MAX},
 };
 
@@ -32,6 +32,9 @@ pub const POOL_MEMBERS_MAX: usize = 16384;
 const POOL_NAMES_RESERVED: [&str; 3] = ["none", "ignore", "inherit"];
 /// An encoded index of an OST, and what a pool takes besides its name and members.
 const POOL_MEMBER_BYTES: usize = 3;
+
+/// The target of the root directory.
+const ROOT_MDT: TargetRole = TargetRole::Mdt(MdtIndex(0));
 
 /// Role, index, state and lengths of an encoded target, generously.
 const TARGET_OVERHEAD_BYTES: usize = 16;
@@ -66,7 +69,7 @@ impl Cluster {
     /// The file system as stored: the cluster record, targets by key, parameters by key, pools by name.
     pub fn load(
         record: (u64, String),
-        targets: Vec<Target>,
+        targets: Vec<MapTarget>,
         parameters: Vec<(u64, String, String)>,
         pools: Vec<Pool>,
     ) -> Self {
@@ -114,18 +117,26 @@ impl Cluster {
             }
             Err(_) => TargetState::Active,
         };
-        let target = Target { role: report.role, uuid: uuid.clone(), address: address.clone(), state };
+        let target = MapTarget { role: report.role, uuid: uuid.clone(), address: address.clone(), state };
         Ok(Some(self.put_target(target)))
     }
 
-    /// The administrators want a target used, or not. `None` if it is so.
+    /// The administrators want a target used, or not. `None` if it is so. The MDT with the root directory is always used:
+    /// without it no name is found.
     pub fn set_state(&mut self, role: TargetRole, state: TargetState) -> FsResult<Option<Batch>> {
         let position = self.position(role).map_err(|_| FsError::NoDevice)?;
+        if (role, state) == (ROOT_MDT, TargetState::Inactive) {
+            return Err(FsError::Refused(format!(
+                "{} holds the root directory: without it every access to the file system fails. To take the whole file \
+                 system out of service, unmount it and stop its servers",
+                role.target_name(&self.map.fsname)
+            )));
+        }
         let known = &self.map.targets[position];
         if known.state == state {
             return Ok(None);
         }
-        let target = Target { state, ..known.clone() };
+        let target = MapTarget { state, ..known.clone() };
         Ok(Some(self.put_target(target)))
     }
 
@@ -246,7 +257,7 @@ impl Cluster {
         self.map.targets.binary_search_by_key(&role, |target| target.role)
     }
 
-    fn put_target(&mut self, target: Target) -> Batch {
+    fn put_target(&mut self, target: MapTarget) -> Batch {
         let mut batch = Batch::default();
         batch.put(tables::TARGETS, tables::encode_role(target.role), tables::encode_target(&target));
         match self.position(target.role) {
@@ -282,7 +293,7 @@ fn check_text(whose: &str, what: &str, text: &str, bytes_max: usize) -> FsResult
 #[cfg(test)]
 mod tests {
     use rpc::message::ost::TargetCondition;
-    use types::{MdtIndex, OstIndex, SpaceUsage};
+    use types::{OstIndex, SpaceUsage};
 
     use super::*;
 
@@ -332,6 +343,21 @@ mod tests {
         let foreign = refusal(cluster.register(&Register { fsname: "other".into(), ..report(ost(2), "u2", "a:1") }));
         assert_eq!(foreign, "other-OST0002: this management service serves file system 'stria'");
         assert_eq!(cluster.map().version, 2);
+    }
+
+    #[test]
+    fn the_target_of_the_root_directory_is_never_taken_out_of_use() {
+        let (mut cluster, _) = Cluster::create("stria").unwrap();
+        for index in 0..2 {
+            let role = TargetRole::Mdt(MdtIndex(index));
+            cluster.register(&report(role, &format!("u{index}"), "a:1")).unwrap();
+        }
+        let refused = refusal(cluster.set_state(ROOT_MDT, TargetState::Inactive));
+        assert!(refused.starts_with("stria-MDT0000 holds the root directory"), "{refused}");
+        assert_eq!((cluster.map().version, cluster.map().targets[0].state), (3, TargetState::Active));
+        assert!(cluster.set_state(TargetRole::Mdt(MdtIndex(1)), TargetState::Inactive).unwrap().is_some());
+        // A file system whose MDT was taken out by an earlier version can be put right.
+        assert!(cluster.set_state(ROOT_MDT, TargetState::Active).unwrap().is_none());
     }
 
     #[test]

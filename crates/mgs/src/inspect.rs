@@ -2,7 +2,7 @@
 
 use kv::{Table, inspect::Schema};
 use rpc::message::mgs::TargetRole;
-use types::FsResult;
+use types::{FsResult, counted};
 
 use crate::tables::{
     CLUSTER, PARAMETERS, POOLS, TARGETS, decode_cluster, decode_parameter, decode_pool, decode_role, decode_target,
@@ -64,7 +64,7 @@ fn describe_value(table: Table, key: &[u8], value: &[u8]) -> FsResult<String> {
         }
         POOLS => {
             let osts: Vec<String> = decode_pool(key, value)?.osts.iter().map(ToString::to_string).collect();
-            format!("{} OSTs: {}", osts.len(), osts.join(", "))
+            format!("{}: {}", counted(osts.len(), "OST"), osts.join(", "))
         }
         _ => format!("{value:02x?}"),
     })

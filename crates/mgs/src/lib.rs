@@ -16,7 +16,7 @@ mod tables;
 pub mod watcher;
 
 pub use registrar::{Registrar, Registration};
-pub use service::{Mgs, Report};
+pub use service::{Mgs, TargetReport};
 pub use watcher::Watcher;
 
 /// Name under which the management service is connected to.

@@ -71,6 +71,13 @@ impl Registrar {
         self.states.borrow().clone()
     }
 
+    /// Waits until the MGS knows this target.
+    pub async fn succeeded(&self) {
+        let mut states = self.states.clone();
+        // The sender ends with the registrar: nobody waits for it any more.
+        let _ = states.wait_for(|state| *state == Registration::Registered).await;
+    }
+
     /// Waits for the end of the first report: registered, or why not.
     pub async fn first(&self) -> FsResult<()> {
         let mut states = self.states.clone();
@@ -103,7 +110,7 @@ async fn report_always(
         sender.send_if_modified(|published| {
             let differs = *published != state;
             if differs && let Registration::Failed(error) = &state {
-                tracing::warn!(target_name = identity.role.target_name(&identity.fsname), %error, "not registered");
+                tracing::warn!(target = %identity.role.target_name(&identity.fsname), %error, "not registered");
             }
             *published = state;
             differs

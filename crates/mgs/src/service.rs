@@ -28,7 +28,7 @@ const POLL_TIME: Duration = Duration::from_secs(1);
 
 /// What a target last said of itself.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Report {
+pub struct TargetReport {
     /// When, by the MGS's clock.
     pub seen: Instant,
     /// Space.
@@ -48,7 +48,7 @@ pub struct Mgs {
     clock: Arc<dyn Clock>,
     store: Store,
     decided: Mutex<Decided>,
-    reports: Mutex<BTreeMap<TargetRole, Report>>,
+    reports: Mutex<BTreeMap<TargetRole, TargetReport>>,
     holders: Mutex<Holders>,
     published: watch::Sender<Arc<ClusterMap>>,
 }
@@ -89,7 +89,7 @@ impl Mgs {
     }
 
     /// What targets last said of themselves, since this start of the MGS.
-    pub fn reports(&self) -> BTreeMap<TargetRole, Report> {
+    pub fn reports(&self) -> BTreeMap<TargetRole, TargetReport> {
         self.reports.lock().clone()
     }
 
@@ -166,7 +166,7 @@ impl Mgs {
     }
 
     fn note(&self, report: &Register) {
-        let note = Report { seen: self.clock.now(), space: report.space, condition: report.condition };
+        let note = TargetReport { seen: self.clock.now(), space: report.space, condition: report.condition };
         self.reports.lock().insert(report.role, note);
     }
 }
@@ -176,17 +176,32 @@ impl Handler for Mgs {
         Box::pin(async move {
             let reply = match call.request {
                 Request::Mgs(request) => self.execute(call.client, request).await,
-                other => Err(FsError::Protocol(format!("the management service does not understand {other:?}"))),
+                other => Err(FsError::Protocol(format!("the management service does not support {other:?}"))),
             };
             Answer::new(reply.map(Reply::Mgs))
         })
+    }
+
+    fn halt(&self) {
+        self.store.halt();
     }
 
     /// Requests that wait for another map have service threads of their own, so that they hold nobody up.
     fn service(&self, request: &Request) -> &'static str {
         match request {
             Request::Mgs(MgsRequest::GetMap(_)) => "mgs_map",
-            _ => "mgs",
+            Request::Mgs(
+                MgsRequest::Register(_)
+                | MgsRequest::SetParameter(..)
+                | MgsRequest::SetState(..)
+                | MgsRequest::Ping
+                | MgsRequest::PoolNew(_)
+                | MgsRequest::PoolAdd(..)
+                | MgsRequest::PoolRemove(..)
+                | MgsRequest::PoolDestroy(_),
+            ) => "mgs",
+            // Refused at once.
+            Request::Mdt(_) | Request::Ost(_) => "mgs",
         }
     }
 

@@ -12,8 +12,11 @@
 //!
 //! Ordinals of parameters grow; their order is the order in which the parameters were set.
 
-use rpc::message::mgs::{Pool, Target, TargetRole, TargetState};
-use types::{FsError, FsResult, MdtIndex, OstIndex};
+use rpc::message::mgs::{MapTarget, Pool, TargetRole, TargetState};
+use types::{
+    FsError, FsResult, MdtIndex, OstIndex,
+    record::{DecodeError, RecordReader, RecordWriter},
+};
 
 /// The one record about the file system as a whole.
 pub const CLUSTER: kv::Table = kv::Table(1);
@@ -33,17 +36,14 @@ const STATE_INACTIVE: u8 = 1;
 
 /// Value of the record in [`CLUSTER`].
 pub fn encode_cluster(map_version: u64, fsname: &str) -> Vec<u8> {
-    let mut bytes = vec![FORMAT_VERSION];
-    bytes.extend_from_slice(&map_version.to_le_bytes());
-    put_text(&mut bytes, fsname);
-    bytes
+    RecordWriter::new(FORMAT_VERSION).u64(map_version).short_bytes(fsname.as_bytes()).finish()
 }
 
 /// Map version and file system name.
 pub fn decode_cluster(value: &[u8]) -> FsResult<(u64, String)> {
-    let mut reader = Reader::of_value("cluster record", value)?;
-    let decoded = (reader.u64()?, reader.text()?);
-    reader.end()?;
+    let mut reader = RecordReader::new("cluster record", value, FORMAT_VERSION)?;
+    let decoded = (reader.u64()?, reader.short_text()?);
+    reader.finish()?;
     Ok(decoded)
 }
 
@@ -58,15 +58,13 @@ pub fn encode_role(role: TargetRole) -> Vec<u8> {
 }
 
 /// Value in [`TARGETS`].
-pub fn encode_target(target: &Target) -> Vec<u8> {
+pub fn encode_target(target: &MapTarget) -> Vec<u8> {
     let state = match target.state {
         TargetState::Active => STATE_ACTIVE,
         TargetState::Inactive => STATE_INACTIVE,
     };
-    let mut bytes = vec![FORMAT_VERSION, state];
-    put_text(&mut bytes, &target.uuid);
-    put_text(&mut bytes, &target.address);
-    bytes
+    let mut writer = RecordWriter::new(FORMAT_VERSION);
+    writer.u8(state).short_bytes(target.uuid.as_bytes()).short_bytes(target.address.as_bytes()).finish()
 }
 
 /// Role of a key of [`TARGETS`].
@@ -79,16 +77,16 @@ pub fn decode_role(key: &[u8]) -> FsResult<TargetRole> {
 }
 
 /// A record of [`TARGETS`].
-pub fn decode_target(key: &[u8], value: &[u8]) -> FsResult<Target> {
+pub fn decode_target(key: &[u8], value: &[u8]) -> FsResult<MapTarget> {
     let role = decode_role(key)?;
-    let mut reader = Reader::of_value("target record", value)?;
+    let mut reader = RecordReader::new("target record", value, FORMAT_VERSION)?;
     let state = match reader.u8()? {
         STATE_ACTIVE => TargetState::Active,
         STATE_INACTIVE => TargetState::Inactive,
         other => return Err(FsError::Damaged(format!("target record: state {other}"))),
     };
-    let target = Target { role, state, uuid: reader.text()?, address: reader.text()? };
-    reader.end()?;
+    let target = MapTarget { role, state, uuid: reader.short_text()?, address: reader.short_text()? };
+    reader.finish()?;
     Ok(target)
 }
 
@@ -99,18 +97,16 @@ pub fn encode_ordinal(ordinal: u64) -> Vec<u8> {
 
 /// Value in [`PARAMETERS`].
 pub fn encode_parameter(pattern: &str, value: &str) -> Vec<u8> {
-    let mut bytes = vec![FORMAT_VERSION];
-    put_text(&mut bytes, pattern);
-    put_text(&mut bytes, value);
-    bytes
+    let mut writer = RecordWriter::new(FORMAT_VERSION);
+    writer.short_bytes(pattern.as_bytes()).short_bytes(value.as_bytes()).finish()
 }
 
 /// A record of [`PARAMETERS`]: ordinal, pattern, value.
 pub fn decode_parameter(key: &[u8], value: &[u8]) -> FsResult<(u64, String, String)> {
     let ordinal = key.try_into().map_err(|_| FsError::Damaged(format!("parameter key {key:02x?}")))?;
-    let mut reader = Reader::of_value("parameter record", value)?;
-    let decoded = (u64::from_be_bytes(ordinal), reader.text()?, reader.text()?);
-    reader.end()?;
+    let mut reader = RecordReader::new("parameter record", value, FORMAT_VERSION)?;
+    let decoded = (u64::from_be_bytes(ordinal), reader.short_text()?, reader.short_text()?);
+    reader.finish()?;
     Ok(decoded)
 }
 
@@ -118,89 +114,33 @@ pub fn decode_parameter(key: &[u8], value: &[u8]) -> FsResult<(u64, String, Stri
 pub fn encode_pool(pool: &Pool) -> Vec<u8> {
     let count =
         u16::try_from(pool.osts.len()).expect("a pool has at most 65535 OSTs: indices are 16 bits and distinct");
-    let mut bytes = vec![FORMAT_VERSION];
-    bytes.extend_from_slice(&count.to_le_bytes());
-    pool.osts.iter().for_each(|ost| bytes.extend_from_slice(&ost.0.to_le_bytes()));
-    bytes
+    let mut writer = RecordWriter::new(FORMAT_VERSION);
+    writer.u16(count);
+    for ost in &pool.osts {
+        writer.u16(ost.0);
+    }
+    writer.finish()
 }
 
 /// A record of [`POOLS`].
 pub fn decode_pool(key: &[u8], value: &[u8]) -> FsResult<Pool> {
     let name = String::from_utf8(key.to_vec()).map_err(|_| FsError::Damaged(format!("pool key {key:02x?}")))?;
-    let mut reader = Reader::of_value("pool record", value)?;
+    let mut reader = RecordReader::new("pool record", value, FORMAT_VERSION)?;
     let count = reader.u16()?;
-    let osts = (0..count).map(|_| reader.u16().map(OstIndex)).collect::<FsResult<Vec<_>>>()?;
-    reader.end()?;
+    let osts = (0..count).map(|_| reader.u16().map(OstIndex)).collect::<Result<Vec<_>, DecodeError>>()?;
+    reader.finish()?;
     if !osts.is_sorted_by(|a, b| a < b) {
         return Err(FsError::Damaged(format!("pool record '{name}': OSTs out of order")));
     }
     Ok(Pool { name, osts })
 }
 
-fn put_text(bytes: &mut Vec<u8>, text: &str) {
-    let length =
-        u16::try_from(text.len()).expect("texts are checked against limits below 64 KiB before they are stored");
-    bytes.extend_from_slice(&length.to_le_bytes());
-    bytes.extend_from_slice(text.as_bytes());
-}
-
-/// Takes a value apart; every shortage is an error that names the record.
-struct Reader<'a> {
-    what: &'static str,
-    rest: &'a [u8],
-}
-
-impl<'a> Reader<'a> {
-    fn of_value(what: &'static str, value: &'a [u8]) -> FsResult<Self> {
-        let mut reader = Reader { what, rest: value };
-        match reader.u8()? {
-            FORMAT_VERSION => Ok(reader),
-            other => Err(FsError::Damaged(format!(
-                "{what}: format version {other}, this program understands {FORMAT_VERSION}"
-            ))),
-        }
-    }
-
-    fn take(&mut self, count: usize) -> FsResult<&'a [u8]> {
-        let (taken, rest) =
-            self.rest.split_at_checked(count).ok_or_else(|| FsError::Damaged(format!("{}: too short", self.what)))?;
-        self.rest = rest;
-        Ok(taken)
-    }
-
-    fn array<const N: usize>(&mut self) -> FsResult<[u8; N]> {
-        Ok(self.take(N)?.try_into().expect("take returns as many bytes as asked for"))
-    }
-
-    fn u8(&mut self) -> FsResult<u8> {
-        Ok(self.array::<1>()?[0])
-    }
-
-    fn u16(&mut self) -> FsResult<u16> {
-        self.array().map(u16::from_le_bytes)
-    }
-
-    fn u64(&mut self) -> FsResult<u64> {
-        self.array().map(u64::from_le_bytes)
-    }
-
-    fn text(&mut self) -> FsResult<String> {
-        let length = self.u16()?;
-        let bytes = self.take(usize::from(length))?;
-        String::from_utf8(bytes.to_vec()).map_err(|_| FsError::Damaged(format!("{}: text is not UTF-8", self.what)))
-    }
-
-    fn end(&self) -> FsResult<()> {
-        if self.rest.is_empty() { Ok(()) } else { Err(FsError::Damaged(format!("{}: too long", self.what))) }
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    fn target() -> Target {
-        Target {
+    fn target() -> MapTarget {
+        MapTarget {
             role: TargetRole::Ost(OstIndex(0x102)),
             uuid: "u1".into(),
             address: "h:988".into(),

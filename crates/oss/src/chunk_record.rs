@@ -19,9 +19,10 @@
 
 use types::limits::BLOCK_BYTES;
 
-use crate::codec::{DecodeError, Reader, put_varint};
+use types::record::{DecodeError, RecordReader, RecordWriter};
 
 const VERSION: u8 = 1;
+const WHAT: &str = "chunk record";
 
 /// Blocks of a chunk.
 pub const CHUNK_BLOCKS: u64 = 256;
@@ -133,29 +134,30 @@ impl ChunkRecord {
     /// The record's bytes.
     pub fn encode(&self) -> Vec<u8> {
         let held = self.states.iter().rposition(|state| *state != BlockState::Absent).map_or(0, |last| last + 1);
-        let mut bytes = Vec::with_capacity(8 + 4 * held);
-        bytes.push(VERSION);
+        let mut writer = RecordWriter::with_capacity(VERSION, 8 + 4 * held);
         for run in self.states[..held].chunk_by(|a, b| a.run() == b.run()) {
             let (kind, epoch) = run[0].run();
-            put_varint(&mut bytes, (run.len() as u64 - 1) << 2 | kind);
+            writer.varint((run.len() as u64 - 1) << 2 | kind);
             if kind == 3 {
-                put_varint(&mut bytes, epoch);
+                writer.varint(epoch);
             }
-            run.iter().filter_map(BlockState::checksum).for_each(|sum| bytes.extend(sum.to_le_bytes()));
+            for checksum in run.iter().filter_map(BlockState::checksum) {
+                writer.u32(checksum);
+            }
         }
-        bytes
+        writer.finish()
     }
 
     /// The record of these bytes.
     pub fn decode(bytes: &[u8]) -> Result<Self, DecodeError> {
-        let mut reader = Reader::with_version(bytes, VERSION)?;
+        let mut reader = RecordReader::new(WHAT, bytes, VERSION)?;
         let mut record = Self::default();
         let mut next = 0usize;
         while !reader.is_empty() {
             let head = reader.varint()?;
             let blocks = (head >> 2).saturating_add(1);
             if blocks > CHUNK_BLOCKS - next as u64 {
-                return Err(DecodeError::OutOfRange("length of a run"));
+                return Err(reader.out_of_range("length of a run"));
             }
             let end = next + blocks as usize;
             decode_run(&mut reader, head & 3, &mut record.states[next..end])?;
@@ -166,15 +168,15 @@ impl ChunkRecord {
     }
 }
 
-fn decode_run(reader: &mut Reader<'_>, kind: u64, states: &mut [BlockState]) -> Result<(), DecodeError> {
+fn decode_run(reader: &mut RecordReader<'_>, kind: u64, states: &mut [BlockState]) -> Result<(), DecodeError> {
     if kind == 0 {
         return Ok(());
     }
     let epoch = if kind == 3 { reader.varint()? } else { 0 };
     if kind == 3 && epoch == 0 {
-        return Err(DecodeError::OutOfRange("epoch"));
+        return Err(reader.out_of_range("epoch"));
     }
-    let (sums, _) = reader.slice(4 * states.len())?.as_chunks::<4>();
+    let (sums, _) = reader.take(4 * states.len())?.as_chunks::<4>();
     for (state, sum) in states.iter_mut().zip(sums) {
         let checksum = u32::from_le_bytes(*sum);
         *state = if kind == 2 { BlockState::Inline { checksum } } else { BlockState::InPlace { checksum, epoch } };
@@ -259,10 +261,11 @@ mod tests {
 
     #[test]
     fn runs_longer_than_the_chunk_are_refused() {
-        let mut bytes = vec![VERSION];
-        put_varint(&mut bytes, CHUNK_BLOCKS << 2);
-        assert_eq!(ChunkRecord::decode(&bytes), Err(DecodeError::OutOfRange("length of a run")));
-        put_varint(&mut bytes, u64::MAX);
+        let mut writer = RecordWriter::new(VERSION);
+        let bytes = writer.varint(CHUNK_BLOCKS << 2).finish();
+        let damage = ChunkRecord::decode(&bytes).unwrap_err().damage;
+        assert_eq!(damage, types::record::RecordDamage::OutOfRange("length of a run"));
+        let bytes = RecordWriter::new(VERSION).varint(CHUNK_BLOCKS << 2).varint(u64::MAX).finish();
         assert!(ChunkRecord::decode(&bytes).is_err());
     }
 }

@@ -23,6 +23,12 @@ struct State {
     running: BTreeMap<ClientId, usize>,
 }
 
+impl State {
+    fn check(&self, client: ClientId) -> FsResult<()> {
+        if self.evicted.contains(&client) { Err(FsError::Evicted) } else { Ok(()) }
+    }
+}
+
 /// Who is refused, and who is being served.
 #[derive(Default)]
 pub(crate) struct Evictions {
@@ -60,12 +66,15 @@ impl Evictions {
         Ok(Self { state: Mutex::new(State { evicted, ..State::default() }), ..Self::default() })
     }
 
+    /// Refuses a client that was evicted.
+    pub fn check(&self, client: ClientId) -> FsResult<()> {
+        self.state.lock().check(client)
+    }
+
     /// Lets a request begin, unless its client was evicted.
     pub fn enter(&self, client: ClientId) -> FsResult<Running<'_>> {
         let mut state = self.state.lock();
-        if state.evicted.contains(&client) {
-            return Err(FsError::Evicted);
-        }
+        state.check(client)?;
         *state.running.entry(client).or_default() += 1;
         Ok(Running { evictions: self, client })
     }

@@ -2,11 +2,10 @@
 
 use kv::{Store, Table, inspect::Schema};
 use rpc::stored_reply;
-use types::{ObjectId, limits::BLOCK_BYTES};
+use types::{ObjectId, counted, limits::BLOCK_BYTES, record::DecodeError};
 
 use crate::{
     chunk_record::{BlockState, CHUNK_BLOCKS, ChunkRecord},
-    codec::DecodeError,
     object_record::ObjectRecord,
     pending_record::PendingRecord,
     replies::StoredReply,
@@ -65,7 +64,7 @@ impl Schema for OstSchema {
             _ if value.is_empty() => Ok(String::new()),
             _ => Ok(format!("{value:02x?}")),
         };
-        described.map_err(|error| error.to_string())
+        described.map_err(|error| error.damage.to_string())
     }
 
     fn concerns(&self, table: Table, key: &[u8], value: &[u8], inode: u64) -> bool {
@@ -110,7 +109,7 @@ fn describe_meta(key: &[u8], value: &[u8]) -> Result<String, DecodeError> {
         MARK_KEY => format!("flushed through epoch {}", Mark::decode(value)?.epoch),
         TOTALS_KEY => {
             let totals = Totals::decode(value)?;
-            format!("{} objects, {} blocks", totals.objects, totals.blocks)
+            format!("{}, {}", counted(totals.objects, "object"), counted(totals.blocks, "block"))
         }
         CLEAN_KEY => "closed well".to_owned(),
         LOSSES_KEY => match kv::Losses::decode(value) {
@@ -123,8 +122,14 @@ fn describe_meta(key: &[u8], value: &[u8]) -> Result<String, DecodeError> {
 
 fn describe_object(record: &ObjectRecord) -> String {
     let fence = if record.fence > 0 { format!(", fenced before generation {}", record.fence) } else { String::new() };
+    let changes = if record.changes > 0 { format!(", change {}", record.changes) } else { String::new() };
+    let ranges: Vec<String> = record.reserved.ranges().map(|range| format!("{}..{}", range.start, range.end)).collect();
+    let reserved = match record.reserved.empty() {
+        _ if ranges.is_empty() => String::new(),
+        empty => format!(", reserved {} ({empty} without data)", ranges.join(" ")),
+    };
     format!(
-        "size {}, {} blocks of {BLOCK_BYTES}, {} of them inline, changed {}.{:09}, {} host file{fence}",
+        "size {}, {} blocks of {BLOCK_BYTES}, {} of them inline, changed {}.{:09}{changes}, {} host file{reserved}{fence}",
         record.size,
         record.blocks,
         record.inline_blocks,
@@ -171,10 +176,10 @@ mod tests {
         chunk.set(4, BlockState::InPlace { checksum: 1, epoch: 9 });
         assert_eq!(
             describe(CHUNKS, &part_key(object, 7), &chunk.encode()),
-            "chunks 0x101:0x2 chunk 7: 3..4 inline, 4..5 in place since epoch 9"
+            "chunks [0x200000400:0x101:0x0]:2 chunk 7: 3..4 inline, 4..5 in place since epoch 9"
         );
         let damaged = describe(OBJECTS, &object_key(object), &[9]);
-        assert!(damaged.starts_with("DAMAGED objects 0x101:0x2: version 9"), "{damaged}");
+        assert!(damaged.starts_with("DAMAGED objects [0x200000400:0x101:0x0]:2: version 9"), "{damaged}");
         assert_eq!(describe(DIRTY, b"x", b""), "DAMAGED dirty 78: malformed key");
         for (table, _) in NAMES {
             for bytes in [&b""[..], b"1234567890123456789012345678901234567890"] {

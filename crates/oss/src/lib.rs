@@ -9,8 +9,8 @@
 //! [`Ost::stop`]. Downside: overwritten data go through the journal and are written twice.
 
 pub mod chunk_record;
-pub mod codec;
 pub mod directory;
+mod error;
 mod evictions;
 pub mod inspect;
 pub mod object_record;
@@ -21,27 +21,19 @@ pub mod range_lock;
 pub mod rate_limit;
 mod read_buffers;
 pub mod replies;
+pub mod reserved;
 pub mod statistics;
 pub mod store;
 pub mod superblock;
 pub mod tables;
 mod target;
+pub mod throughput;
 mod work;
 
 pub use options::OstOptions;
 pub use rate_limit::RateLimit;
-pub use statistics::{Figures, Statistics};
+pub use statistics::{OstCounters, Statistics};
 pub use store::ObjectStore;
 pub use superblock::Superblock;
 pub use target::{OpenError, Ost, OstDevices};
-
-use types::FsError;
-
-/// An error of the kv store as users of the target see it.
-fn kv_error(target: &str, error: kv::Error) -> FsError {
-    match error {
-        kv::Error::NoSpace => FsError::NoSpace,
-        kv::Error::Corrupt { .. } => FsError::Damaged(format!("tables of {target}: {error}")),
-        error => FsError::Device { target: target.to_owned(), detail: error.to_string() },
-    }
-}
+pub use throughput::Throughput;

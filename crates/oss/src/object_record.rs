@@ -3,27 +3,40 @@
 //! ```text
 //! offset bytes
 //!  0     1    version, 1
-//!  1     1    flags: bit 0 the object has, or may have, a host file; bit 1 it is fenced
+//!  1     1    flags: bit 0 the object has, or may have, a host file; bit 1 it is fenced; bit 2 its changes are counted;
+//!            bit 3 space is reserved
 //!  2     8    size in bytes
 //! 10     8    time of the last change: seconds since 1970, signed
 //! 18     4    ... nanoseconds
 //! 22     8    blocks that hold data
 //! 30     8    of these, blocks that are inline
-//! 38     8    fenced: the oldest generation of a layout by which it is read and changed
+//! ..     8    fenced: the oldest generation of a layout by which it is read and changed
+//! ..     8    counted: changes so far of its data and size; 0 without
+//! ..     1    reserved: ranges of blocks that are reserved in the host file, 1 to 8
+//! ..     8    ... blocks in them that hold no data
+//! ..     16   ... each range: first block (8), end (8); in order, neither overlapping nor touching
 //! ```
 //!
 //! Numbers are little endian. Invariant: inline blocks <= blocks that hold data.
 
-use types::{Timestamp, limits::BLOCK_BYTES};
+use types::{
+    Timestamp,
+    limits::BLOCK_BYTES,
+    record::{DecodeError, RecordReader},
+};
 
-use crate::codec::{DecodeError, Reader};
+use crate::reserved::{RESERVED_BYTES_MAX, Reserved};
 use rpc::message::ost::ObjectAttributes;
 
 const VERSION: u8 = 1;
+const WHAT: &str = "object record";
 const FLAG_HOST_FILE: u8 = 1;
 const FLAG_FENCED: u8 = 2;
-/// With a fence; without one it ends before.
-const RECORD_BYTES_MAX: usize = 46;
+const FLAG_COUNTED: u8 = 4;
+const FLAG_RESERVED: u8 = 8;
+const FLAGS_ALL: u8 = 15;
+/// With everything that may be left out.
+const RECORD_BYTES_MAX: usize = 54 + RESERVED_BYTES_MAX;
 
 /// An object.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -40,12 +53,23 @@ pub struct ObjectRecord {
     pub inline_blocks: u64,
     /// The oldest generation of the file's layout by which it is read and changed; 0: any.
     pub fence: u64,
+    /// Changes so far of its data and size.
+    pub changes: u64,
+    /// What is reserved for it in its host file.
+    pub reserved: Reserved,
 }
 
 impl ObjectRecord {
+    /// Its data or size change, at `now` by this host's clock.
+    pub fn change(&mut self, now: Timestamp) {
+        self.mtime = self.mtime.max(now);
+        self.changes = self.changes.saturating_add(1);
+    }
+
     /// What clients see of it. Space is in 512-byte units.
     pub fn attributes(&self) -> ObjectAttributes {
-        ObjectAttributes { size: self.size, blocks: self.blocks * (BLOCK_BYTES / 512), mtime: self.mtime }
+        let blocks = self.blocks.saturating_add(self.reserved.empty()).saturating_mul(BLOCK_BYTES / 512);
+        ObjectAttributes { size: self.size, blocks, mtime: self.mtime, changes: self.changes }
     }
 
     /// The record's bytes.
@@ -53,42 +77,50 @@ impl ObjectRecord {
         let mut bytes = Vec::with_capacity(RECORD_BYTES_MAX);
         bytes.push(VERSION);
         let flag = |is_set: bool, flag: u8| if is_set { flag } else { 0 };
-        bytes.push(flag(self.host_file, FLAG_HOST_FILE) | flag(self.fence > 0, FLAG_FENCED));
+        let fenced = flag(self.fence > 0, FLAG_FENCED);
+        let counted = flag(self.changes > 0, FLAG_COUNTED);
+        let reserves = self.reserved.ranges().next().is_some();
+        bytes.push(flag(self.host_file, FLAG_HOST_FILE) | fenced | counted | flag(reserves, FLAG_RESERVED));
         bytes.extend(self.size.to_le_bytes());
         bytes.extend(self.mtime.seconds.to_le_bytes());
         bytes.extend(self.mtime.nanoseconds.to_le_bytes());
         bytes.extend(self.blocks.to_le_bytes());
         bytes.extend(self.inline_blocks.to_le_bytes());
-        if self.fence > 0 {
-            bytes.extend(self.fence.to_le_bytes());
+        for optional in [self.fence, self.changes].into_iter().filter(|value| *value > 0) {
+            bytes.extend(optional.to_le_bytes());
+        }
+        if reserves {
+            self.reserved.encode(&mut bytes);
         }
         bytes
     }
 
     /// The record of these bytes.
     pub fn decode(bytes: &[u8]) -> Result<Self, DecodeError> {
-        let mut reader = Reader::with_version(bytes, VERSION)?;
+        let mut reader = RecordReader::new(WHAT, bytes, VERSION)?;
         let flags = reader.u8()?;
-        if flags & !(FLAG_HOST_FILE | FLAG_FENCED) != 0 {
-            return Err(DecodeError::OutOfRange("flags"));
+        if flags & !FLAGS_ALL != 0 {
+            return Err(reader.out_of_range("flags"));
         }
         let record = Self {
             host_file: flags & FLAG_HOST_FILE != 0,
             size: reader.u64()?,
-            mtime: Timestamp { seconds: reader.i64()?, nanoseconds: reader.u32()? },
+            mtime: reader.time()?,
             blocks: reader.u64()?,
             inline_blocks: reader.u64()?,
             fence: if flags & FLAG_FENCED != 0 { reader.u64()? } else { 0 },
+            changes: if flags & FLAG_COUNTED != 0 { reader.u64()? } else { 0 },
+            reserved: if flags & FLAG_RESERVED != 0 { Reserved::decode(&mut reader)? } else { Reserved::default() },
         };
         reader.finish()?;
         if (record.fence > 0) != (flags & FLAG_FENCED != 0) {
-            return Err(DecodeError::OutOfRange("fence"));
+            return Err(reader.out_of_range("fence"));
         }
-        if record.mtime.nanoseconds >= 1_000_000_000 {
-            return Err(DecodeError::OutOfRange("nanoseconds"));
+        if (record.changes > 0) != (flags & FLAG_COUNTED != 0) {
+            return Err(reader.out_of_range("number of changes"));
         }
         if record.inline_blocks > record.blocks || record.blocks > u64::MAX / BLOCK_BYTES {
-            return Err(DecodeError::OutOfRange("number of blocks"));
+            return Err(reader.out_of_range("number of blocks"));
         }
         Ok(record)
     }
@@ -100,14 +132,24 @@ mod tests {
 
     use super::*;
 
+    /// Of blocks 0x10..0x20, two hold data.
+    fn reserved() -> Reserved {
+        let none = Reserved::default();
+        none.after(&none.with(&(0x10..0x20)), 14, 0)
+    }
+
     proptest! {
         #[test]
         fn round_trips(host_file: bool, size: u64, seconds: i64, nanoseconds in 0u32..1_000_000_000,
-                       blocks in 0u64..1 << 51, part in 0u64..1 << 51, fence in prop_oneof![Just(0), 1u64..]) {
+                       blocks in 0u64..1 << 51, part in 0u64..1 << 51, fence in prop_oneof![Just(0), 1u64..],
+                       changes in prop_oneof![Just(0), 1u64..], reserves: bool) {
             let mtime = Timestamp { seconds, nanoseconds };
-            let record = ObjectRecord { host_file, size, mtime, blocks, inline_blocks: part.min(blocks), fence };
+            let inline_blocks = part.min(blocks);
+            let reserved = if reserves { reserved() } else { Reserved::default() };
+            let record = ObjectRecord { host_file, size, mtime, blocks, inline_blocks, fence, changes, reserved };
             let bytes = record.encode();
-            prop_assert_eq!(bytes.len(), if fence > 0 { RECORD_BYTES_MAX } else { RECORD_BYTES_MAX - 8 });
+            let optional = [fence, changes].iter().filter(|value| **value > 0).count() * 8;
+            prop_assert_eq!(bytes.len(), 38 + optional + if reserves { 1 + 8 + 16 } else { 0 });
             prop_assert_eq!(ObjectRecord::decode(&bytes), Ok(record));
             for length in 0..bytes.len() {
                 prop_assert!(ObjectRecord::decode(&bytes[..length]).is_err());
@@ -130,6 +172,8 @@ mod tests {
             blocks: 3,
             inline_blocks: 1,
             fence: 0,
+            changes: 0,
+            reserved: Reserved::default(),
         };
         let mut golden = vec![1, 1, 2, 1, 0, 0, 0, 0, 0, 0];
         golden.extend([0xff; 8]);
@@ -139,5 +183,23 @@ mod tests {
         golden[1] = 3;
         golden.extend([9, 0, 0, 0, 0, 0, 0, 0]);
         assert_eq!(ObjectRecord { fence: 9, ..record }.encode(), golden);
+        golden[1] = 7;
+        golden.extend([4, 3, 0, 0, 0, 0, 0, 0]);
+        let record = ObjectRecord { fence: 9, changes: 0x0304, ..record };
+        assert_eq!(record.encode(), golden);
+        golden[1] = 15;
+        golden.extend([1, 14, 0, 0, 0, 0, 0, 0, 0, 0x10, 0, 0, 0, 0, 0, 0, 0, 0x20, 0, 0, 0, 0, 0, 0, 0]);
+        let reserving = ObjectRecord { reserved: reserved(), ..record };
+        assert_eq!(reserving.encode(), golden);
+        assert_eq!(reserving.attributes().blocks, (3 + 14) * 8);
+    }
+
+    #[test]
+    fn a_clock_that_goes_back_hides_no_change() {
+        let (early, late) = (Timestamp { seconds: 1, nanoseconds: 0 }, Timestamp { seconds: 2, nanoseconds: 0 });
+        let mut record = ObjectRecord::default();
+        record.change(late);
+        record.change(early);
+        assert_eq!((record.mtime, record.changes), (late, 2));
     }
 }

@@ -15,13 +15,13 @@ use types::SpaceUsage;
 use crate::{Ost, OstOptions, RateLimit};
 
 /// Intervals in milliseconds: up to a day.
-const INTERVALS_MS: RangeInclusive<u64> = 1..=86_400_000;
+pub const INTERVALS_MS: RangeInclusive<u64> = 1..=86_400_000;
 /// Amounts of space in MiB: up to 1 PiB.
-const MEBIBYTES: RangeInclusive<u64> = 0..=1 << 30;
+pub const MEBIBYTES: RangeInclusive<u64> = 0..=1 << 30;
 /// Limits in MiB per second: up to 1 TiB.
-const LIMIT_MBPS: RangeInclusive<u64> = 0..=1 << 20;
+pub const LIMIT_MBPS: RangeInclusive<u64> = 0..=1 << 20;
 /// Latency in microseconds: up to ten seconds.
-const LIMIT_LATENCY_US: RangeInclusive<u64> = 0..=10_000_000;
+pub const LIMIT_LATENCY_US: RangeInclusive<u64> = 0..=10_000_000;
 
 impl RateLimit {
     /// The rate as a parameter of whatever is limited.
@@ -35,6 +35,7 @@ impl RateLimit {
                 Ok(())
             },
         )
+        .within(LIMIT_MBPS)
     }
 
     fn latency_parameter(self: &Arc<Self>, doc: &'static str) -> Parameter {
@@ -47,6 +48,7 @@ impl RateLimit {
                 Ok(())
             },
         )
+        .within(LIMIT_LATENCY_US)
     }
 }
 
@@ -78,12 +80,13 @@ impl Ost {
                     Ok(())
                 },
             )
+            .within(0..=1)
         };
         vec![
-            ("degraded", flag("1: a device below works, but not as it should", |ost| &ost.degraded)),
+            ("degraded", flag("1: a device below works, but is degraded", |ost| &ost.degraded)),
             ("no_create", flag("1: new files get no objects here", |ost| &ost.no_create)),
             ("readonly", flag("1: changes are refused", |ost| &ost.read_only)),
-            ("failure", self.shown("why changes are refused since a device failed", |ost| ost.failure())),
+            ("failure", self.shown("why changes are refused after a device failure", |ost| ost.failure())),
         ]
     }
 
@@ -91,36 +94,42 @@ impl Ost {
         let interval = |doc, field: fn(&mut OstOptions) -> &mut Duration| {
             let get = move |options: &mut OstOptions| field(options).as_millis() as u64;
             let set = move |options: &mut OstOptions, ms| *field(options) = Duration::from_millis(ms);
-            self.setting(doc, |text| parse_number(text, &INTERVALS_MS), get, set)
+            self.setting(doc, |text| parse_number(text, &INTERVALS_MS), get, set).within(INTERVALS_MS)
         };
         let space = |doc, field: fn(&mut OstOptions) -> &mut u64| {
             let get = move |options: &mut OstOptions| *field(options) >> 20;
             let set = move |options: &mut OstOptions, mebibytes: u64| *field(options) = mebibytes << 20;
-            self.setting(doc, |text| parse_size(text, 1 << 20, &MEBIBYTES), get, set)
+            self.setting(doc, |text| parse_size(text, 1 << 20, &MEBIBYTES), get, set).within(MEBIBYTES)
         };
         vec![
             (
                 "commit_interval_ms",
-                interval("longest time written data stay unflushed", |options| &mut options.commit_interval),
+                interval("longest time in ms that written data stay unflushed", |options| &mut options.commit_interval),
             ),
             (
                 "writeback_idle_ms",
-                interval("rest after which inline data move to their files", |options| &mut options.write_back_idle),
+                interval("idle time in ms after which inline data are written back to host files", |options| {
+                    &mut options.write_back_idle
+                }),
             ),
             (
                 "writeback_mb",
-                space("inline data of large objects beyond which they move", |options| &mut options.write_back_bytes),
+                space("inline data of large objects, in MiB, above which they are written back", |options| {
+                    &mut options.write_back_bytes
+                }),
             ),
             (
                 "reserved_mb",
-                space("space kept free for tables, overwriting and deletes", |options| &mut options.reserve_bytes),
+                space("space in MiB kept free for tables, overwriting and deletes", |options| {
+                    &mut options.reserve_bytes
+                }),
             ),
         ]
     }
 
     fn limits(self: &Arc<Self>) -> Vec<(&'static str, Parameter)> {
-        let rate = "MiB/s this target pretends to read and write at, for studies; 0: as fast as it is";
-        let latency = "microseconds every read and write pretends to take besides its bytes";
+        let rate = "limit in MiB/s of this target for reads and writes, for studies; 0: none";
+        let latency = "microseconds added to every read and write, for studies";
         vec![
             ("limit_mbps", self.limit().rate_parameter(rate)),
             ("limit_latency_us", self.limit().latency_parameter(latency)),
@@ -155,10 +164,19 @@ impl Ost {
             ("uuid", self.shown("identity", |ost| ost.uuid())),
             ("dirty_files", self.shown("files with unflushed data", |ost| ost.directory.dirty_files().to_string())),
             (
-                "writeback_pending_bytes",
-                self.shown("inline data that wait to be moved", |ost| ost.directory.write_back_bytes().to_string()),
+                "undurable_age_ms",
+                self.shown("age of the oldest change that a power loss could take", |ost| {
+                    ost.undurable_age().as_millis().to_string()
+                }),
             ),
-            ("evicted_clients", self.shown("clients refused for good", |ost| ost.evictions.count().to_string())),
+            (
+                "writeback_pending_bytes",
+                self.shown("inline data waiting for write-back", |ost| ost.directory.write_back_bytes().to_string()),
+            ),
+            (
+                "evicted_clients",
+                self.shown("clients that are refused permanently", |ost| ost.evictions.count().to_string()),
+            ),
         ]
     }
 

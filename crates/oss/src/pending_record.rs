@@ -14,11 +14,13 @@
 
 use std::ops::Range;
 
-use types::{InodeNumber, ObjectId};
-
-use crate::codec::{DecodeError, Reader};
+use types::{
+    InodeNumber, ObjectId,
+    record::{DecodeError, RecordReader},
+};
 
 const VERSION: u8 = 1;
+const WHAT: &str = "pending removal";
 
 /// Space to be given back.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -42,12 +44,12 @@ impl PendingRecord {
 
     /// The record of these bytes.
     pub fn decode(bytes: &[u8]) -> Result<Self, DecodeError> {
-        let mut reader = Reader::with_version(bytes, VERSION)?;
+        let mut reader = RecordReader::new(WHAT, bytes, VERSION)?;
         let object = ObjectId { inode: InodeNumber(reader.u64()?), slot: reader.u32()? };
         let blocks = reader.u64()?..reader.u64()?;
         reader.finish()?;
         if blocks.is_empty() {
-            return Err(DecodeError::OutOfRange("range of blocks"));
+            return Err(reader.out_of_range("range of blocks"));
         }
         Ok(Self { object, blocks })
     }

@@ -15,6 +15,7 @@ use std::{
 };
 
 use rt::{Clock, Instant};
+use types::time::transfer_time;
 
 /// Time an idle device may have saved up: several times what a timer of an operating system is late.
 pub const BURST: Duration = Duration::from_millis(5);
@@ -52,11 +53,11 @@ impl RateLimit {
 
     /// Time a request of so many bytes occupies the device.
     pub fn cost(&self, bytes: u64) -> Duration {
-        let transfer_ns = match self.bytes_per_second() {
-            0 => 0,
-            rate => u128::from(bytes) * 1_000_000_000 / u128::from(rate),
-        };
-        self.latency() + Duration::from_nanos(u64::try_from(transfer_ns).unwrap_or(u64::MAX))
+        self.latency()
+            + match self.bytes_per_second() {
+                0 => Duration::ZERO,
+                rate => transfer_time(bytes, rate),
+            }
     }
 
     /// Completes when a request of so many bytes has been served: at once if there is no limit.

@@ -32,7 +32,7 @@ impl Transfers {
 
 /// Figures since the start, or since they were reset.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Figures {
+pub struct OstCounters {
     /// Reads.
     pub read: Transfers,
     /// Writes.
@@ -62,21 +62,21 @@ pub struct Figures {
 /// Collects figures.
 #[derive(Debug, Default)]
 pub struct Statistics {
-    figures: Mutex<Figures>,
+    figures: Mutex<OstCounters>,
 }
 
 impl Statistics {
     /// Figures up to now.
-    pub fn figures(&self) -> Figures {
+    pub fn figures(&self) -> OstCounters {
         *self.figures.lock()
     }
 
     /// Starts anew.
     pub fn reset(&self) {
-        *self.figures.lock() = Figures::default();
+        *self.figures.lock() = OstCounters::default();
     }
 
-    pub(crate) fn record(&self, change: impl FnOnce(&mut Figures)) {
+    pub(crate) fn record(&self, change: impl FnOnce(&mut OstCounters)) {
         change(&mut self.figures.lock());
     }
 
@@ -89,7 +89,7 @@ impl Statistics {
     }
 }
 
-impl Figures {
+impl OstCounters {
     /// Lustre's `brw_stats`: requests by size, in blocks of 4 KiB.
     pub fn brw_stats(&self) -> String {
         let percent = |part: u64, whole: u64| (part * 100).checked_div(whole).unwrap_or(0);
@@ -117,7 +117,7 @@ impl Figures {
     }
 }
 
-impl fmt::Display for Figures {
+impl fmt::Display for OstCounters {
     /// Lustre's `stats`: name, samples, unit, and the sum of bytes.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         for (name, transfers) in [("read_bytes", &self.read), ("write_bytes", &self.write)] {
@@ -158,6 +158,6 @@ mod tests {
         let text = statistics.figures().brw_stats();
         assert!(text.lines().any(|line| line.starts_with("2:") && line.contains(" 2 ")), "{text}");
         statistics.reset();
-        assert_eq!(statistics.figures(), Figures::default());
+        assert_eq!(statistics.figures(), OstCounters::default());
     }
 }

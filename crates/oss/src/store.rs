@@ -34,7 +34,7 @@ pub trait ObjectStore: Send + Sync + 'static {
         origin: Option<Origin>,
     ) -> BoxFuture<'_, FsResult<Changed>>;
     /// Refuses what comes by older layouts than this from now on; what came before is done. Durable when it returns.
-    fn fence(&self, object: ObjectId, generation: u64) -> BoxFuture<'_, FsResult<()>>;
+    fn fence<'a>(&'a self, objects: &'a [ObjectId], generation: u64) -> BoxFuture<'a, FsResult<()>>;
     /// Next data (true) or hole (false) at or after an offset.
     fn seek(&self, object: ObjectId, offset: u64, data: bool) -> BoxFuture<'_, FsResult<Option<u64>>>;
     /// Attributes; zeros if there is no such object.

@@ -15,9 +15,11 @@
 //! Numbers are little endian. The superblock is written once, by `format`; its version is the version of the whole store:
 //! the tables, their keys and the names of host files.
 
-use types::{OstIndex, limits::FSNAME_BYTES_MAX};
-
-use crate::codec::{DecodeError, Reader};
+use types::{
+    OstIndex,
+    limits::FSNAME_BYTES_MAX,
+    record::{DecodeError, RecordReader},
+};
 
 /// Key of the superblock.
 pub const SUPERBLOCK_KEY: &[u8] = b"superblock";
@@ -67,15 +69,15 @@ impl Superblock {
 
     /// The record of these bytes.
     pub fn decode(bytes: &[u8]) -> Result<Self, DecodeError> {
-        let mut reader = Reader::with_version(bytes, VERSION)?;
+        let mut reader = RecordReader::new("superblock", bytes, VERSION)?;
         let index = OstIndex(reader.u16()?);
         let identity = reader.array()?;
         let name_bytes = usize::from(reader.u8()?);
-        let name = reader.slice(name_bytes)?;
+        let name = reader.take(name_bytes)?;
         reader.finish()?;
-        let fsname = std::str::from_utf8(name).map_err(|_| DecodeError::OutOfRange("file system name"))?;
+        let fsname = std::str::from_utf8(name).map_err(|_| reader.out_of_range("file system name"))?;
         if fsname.is_empty() || fsname.len() > FSNAME_BYTES_MAX {
-            return Err(DecodeError::OutOfRange("length of the file system name"));
+            return Err(reader.out_of_range("length of the file system name"));
         }
         Ok(Self { index, identity, fsname: fsname.to_owned() })
     }
@@ -103,7 +105,7 @@ impl Mark {
 
     /// The record of these bytes.
     pub fn decode(bytes: &[u8]) -> Result<Self, DecodeError> {
-        let mut reader = Reader::with_version(bytes, VERSION)?;
+        let mut reader = RecordReader::new("flush mark", bytes, VERSION)?;
         let epoch = reader.u64()?;
         reader.finish()?;
         Ok(Self { epoch })
@@ -130,7 +132,7 @@ impl Totals {
 
     /// The record of these bytes.
     pub fn decode(bytes: &[u8]) -> Result<Self, DecodeError> {
-        let mut reader = Reader::with_version(bytes, VERSION)?;
+        let mut reader = RecordReader::new("totals", bytes, VERSION)?;
         let totals = Self { objects: reader.u64()?, blocks: reader.u64()? };
         reader.finish()?;
         Ok(totals)
@@ -139,6 +141,8 @@ impl Totals {
 
 #[cfg(test)]
 mod tests {
+    use types::record::RecordDamage;
+
     use super::*;
 
     #[test]
@@ -159,7 +163,10 @@ mod tests {
         for length in 0..bytes.len() {
             assert!(Superblock::decode(&bytes[..length]).is_err(), "{length}");
         }
-        assert_eq!(Superblock::decode(&[9]), Err(DecodeError::Version(9)));
+        assert_eq!(
+            Superblock::decode(&[9]),
+            Err(DecodeError { record: "superblock", damage: RecordDamage::Version { found: 9, expected: VERSION } })
+        );
         assert!(Mark::decode(&[1, 2]).is_err());
         assert!(Totals::decode(&[]).is_err());
     }

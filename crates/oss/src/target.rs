@@ -7,9 +7,12 @@
 //! What changes an object is executed once: its reply is stored with the change (module `replies`). All other requests may be
 //! executed again.
 
-use std::sync::{
-    Arc, OnceLock,
-    atomic::{AtomicBool, Ordering},
+use std::{
+    sync::{
+        Arc, OnceLock,
+        atomic::{AtomicBool, Ordering},
+    },
+    time::Duration,
 };
 
 use bytes::Bytes;
@@ -27,11 +30,16 @@ use rt::{BoxFuture, Clock, Device, Seams};
 use types::{
     ClientId, FsError, FsResult, ObjectId, OstIndex, Slot, SpaceUsage, Xid,
     limits::{BULK_BYTES_MAX, FSNAME_BYTES_MAX},
+    record::DecodeError,
 };
 
 use crate::{
-    codec::DecodeError,
-    directory::{DirectoryStore, Parts, Recovery, StrayFile},
+    directory::{
+        DirectoryStore,
+        host_files::StrayFile,
+        recovery::{Parts, Recovery},
+    },
+    error::kv_error,
     evictions::Evictions,
     options::OstOptions,
     rate_limit::RateLimit,
@@ -40,6 +48,7 @@ use crate::{
     store::ObjectStore,
     superblock::{CLEAN_KEY, LOSSES_KEY, SUPERBLOCK_KEY, Superblock, target_name},
     tables::META,
+    throughput::{Direction, Throughput},
     work::Work,
 };
 
@@ -62,6 +71,8 @@ pub struct OstDevices {
     pub journal: Arc<dyn Device>,
     /// The tables' cold store.
     pub cold: Arc<dyn ColdStore>,
+    /// How fast the device of `objects` is; the same one for all targets of the process on it.
+    pub throughput: Arc<Throughput>,
 }
 
 /// Why a target cannot be formatted or opened.
@@ -71,7 +82,7 @@ pub enum OpenError {
     #[error("there is no object storage target here; format one first")]
     NotFormatted,
     /// There is a target already.
-    #[error("target {0} is here already")]
+    #[error("target {0} already exists here")]
     AlreadyFormatted(String),
     /// Another target.
     #[error("target {found} is here, not {wanted}")]
@@ -85,14 +96,21 @@ pub enum OpenError {
     #[error("'{0}' is not a file system name: 1 to 8 letters, digits, '-' or '_'")]
     FsName(String),
     /// The superblock does not decode.
-    #[error("the superblock is damaged: {0}")]
-    Superblock(#[from] DecodeError),
+    #[error("the superblock is damaged: {}", .0.damage)]
+    Superblock(DecodeError),
     /// The tables.
     #[error(transparent)]
     Tables(#[from] kv::Error),
     /// Recovery of the objects.
     #[error(transparent)]
     Objects(#[from] FsError),
+}
+
+/// Not its source: its text has the cause, which would be told twice.
+impl From<DecodeError> for OpenError {
+    fn from(cause: DecodeError) -> Self {
+        OpenError::Superblock(cause)
+    }
 }
 
 /// An object storage target.
@@ -109,6 +127,7 @@ pub struct Ost {
     replies: Replies,
     pub(crate) statistics: Statistics,
     work: Work,
+    throughput: Arc<Throughput>,
     recovery: Recovery,
     pub(crate) degraded: AtomicBool,
     pub(crate) no_create: AtomicBool,
@@ -178,7 +197,14 @@ impl Ost {
         let clock = seams.clock.clone();
         // A start counts once.
         let if_missing = if losses.count() == found.count() { losses.with_missing() } else { losses };
-        let parts = Parts { device: devices.objects, kv: kv.clone(), superblock: superblock.clone(), if_missing };
+        let throughput = devices.throughput;
+        let parts = Parts {
+            device: devices.objects,
+            kv: kv.clone(),
+            superblock: superblock.clone(),
+            if_missing,
+            throughput: throughput.clone(),
+        };
         let replies = Replies::load(kv.clone(), clock.clone())?;
         let (directory, recovery) = DirectoryStore::open(seams, parts, options.clone(), batch_bytes).await?;
         let losses = if recovery.blocks_reset > 0 { if_missing } else { losses };
@@ -194,6 +220,7 @@ impl Ost {
             replies,
             statistics: Statistics::default(),
             work: Work::new(clock.now()),
+            throughput,
             recovery,
             degraded: false.into(),
             no_create: false.into(),
@@ -209,9 +236,9 @@ impl Ost {
         let mut stopped = self.store.stop().await;
         if stopped.is_ok() {
             let rested = self.losses.at_rest().save(&self.kv, META, LOSSES_KEY).await;
-            stopped = rested.map_err(|error| crate::kv_error(&self.name, error));
+            stopped = rested.map_err(|error| kv_error(&self.name, error));
         }
-        self.kv.close().await.map_err(|error| crate::kv_error(&self.name, error))?;
+        self.kv.close().await.map_err(|error| kv_error(&self.name, error))?;
         stopped
     }
 
@@ -269,7 +296,7 @@ impl Ost {
     /// Everything stored about one object, a line each.
     pub fn inspect_object(&self, object: ObjectId) -> FsResult<Vec<String>> {
         let lines = crate::inspect::describe_object_entries(&self.kv, object);
-        lines.map_err(|error| crate::kv_error(&self.name, error))
+        lines.map_err(|error| kv_error(&self.name, error))
     }
 
     /// Files among its host files that are none of an object.
@@ -281,6 +308,11 @@ impl Ost {
     pub async fn remove_stray(&self, object: ObjectId) -> FsResult<()> {
         self.check_writable()?;
         self.directory.remove_stray(object).await
+    }
+
+    /// Age of the oldest change that a loss of power could take; zero if there is none.
+    pub fn undurable_age(&self) -> Duration {
+        self.directory.undurable_age()
     }
 
     /// Figures of the tables.
@@ -304,7 +336,7 @@ impl Ost {
             degraded: self.degraded.load(Ordering::Relaxed),
             no_create: self.no_create.load(Ordering::Relaxed),
             read_only: self.read_only.load(Ordering::Relaxed) || self.store.failure().is_some(),
-            work_us: 0,
+            ..TargetCondition::default()
         }
     }
 
@@ -317,12 +349,13 @@ impl Ost {
         match request {
             OstRequest::Evict(client) => {
                 let evicted = self.evictions.evict(&self.kv, client).await;
-                evicted.map_err(|error| crate::kv_error(&self.name, error))?;
+                evicted.map_err(|error| kv_error(&self.name, error))?;
                 // What it asks again is refused, too.
-                self.replies.forget(client).await.map_err(|error| crate::kv_error(&self.name, error))?;
+                self.replies.forget(client).await.map_err(|error| kv_error(&self.name, error))?;
                 return Ok((OstReply::Done, Bytes::new()));
             }
-            OstRequest::Ping | OstRequest::Disconnect => return Ok((OstReply::Done, Bytes::new())),
+            OstRequest::Ping => return self.evictions.check(call.client).map(|()| (OstReply::Done, Bytes::new())),
+            OstRequest::Disconnect => return Ok((OstReply::Done, Bytes::new())),
             _ => {}
         }
         let _running = self.evictions.enter(call.client)?;
@@ -333,8 +366,10 @@ impl Ost {
             }
             OstRequest::Read(read) => {
                 let _transfer = self.work.begin(&*self.clock);
+                let moving = self.throughput.begin(Direction::Read, &*self.clock);
                 let (done, data) = self.store.read(read).await?;
                 self.pass_limits(data.len() as u64).await;
+                moving.moved(data.len() as u64);
                 self.statistics.record_read(data.len() as u64);
                 Ok((OstReply::Read(done), data))
             }
@@ -352,10 +387,7 @@ impl Ost {
             }
             OstRequest::Fence(objects, generation) => {
                 self.check_writable()?;
-                for object in objects {
-                    self.store.fence(object, generation).await?;
-                }
-                Ok(OstReply::Done)
+                self.store.fence(&objects, generation).await.map(|()| OstReply::Done)
             }
             OstRequest::Seek(object, offset, data) => {
                 self.statistics.record(|figures| figures.seek += 1);
@@ -379,7 +411,10 @@ impl Ost {
             OstRequest::StatFs => {
                 self.statistics.record(|figures| figures.statfs += 1);
                 let work_us = self.work.total_us(self.clock.now());
-                Ok(OstReply::Space(self.store.space().await?, TargetCondition { work_us, ..self.condition() }))
+                let moved = |direction| self.throughput.moved(direction, self.clock.now());
+                let (read, written) = (moved(Direction::Read), moved(Direction::Write));
+                let condition = TargetCondition { work_us, read, written, ..self.condition() };
+                Ok(OstReply::Space(self.store.space().await?, condition))
             }
             OstRequest::ListObjects(after, objects_max) => {
                 let objects = self.store.list(after, objects_max.min(LIST_OBJECTS_MAX) as usize)?;
@@ -407,8 +442,10 @@ impl Ost {
             return Ok(Changed { before: attributes, after: attributes });
         }
         let bytes = data.len() as u64;
+        let moving = self.throughput.begin(Direction::Write, &*self.clock);
         self.pass_limits(bytes).await;
         let changed = self.store.write(&write, data, origin).await?;
+        moving.moved(bytes);
         self.statistics.record_write(bytes);
         Ok(changed)
     }
@@ -463,7 +500,22 @@ impl Handler for Ost {
     fn service(&self, request: &Request) -> &'static str {
         match request {
             Request::Ost(OstRequest::Write(_) | OstRequest::Read(_) | OstRequest::Space(..)) => SERVICE_IO,
-            _ => SERVICE,
+            Request::Ost(
+                OstRequest::Seek(..)
+                | OstRequest::Glimpse(_)
+                | OstRequest::Sync(_)
+                | OstRequest::Destroy(_)
+                | OstRequest::StatFs
+                | OstRequest::ListObjects(..)
+                | OstRequest::Verify(_)
+                | OstRequest::Evict(_)
+                | OstRequest::Ping
+                | OstRequest::Disconnect
+                | OstRequest::Fence(..)
+                | OstRequest::Check(_),
+            ) => SERVICE,
+            // Refused at once.
+            Request::Mdt(_) | Request::Mgs(_) => SERVICE,
         }
     }
 
@@ -479,13 +531,17 @@ impl Handler for Ost {
         self.losses.count()
     }
 
+    fn halt(&self) {
+        self.kv.halt();
+    }
+
     fn session_event(self: Arc<Self>, event: SessionEvent) -> BoxFuture<'static, ()> {
         // What must be refused, MDTs say with `Evict`.
         tracing::debug!(target = %self.name, ?event, "session");
         Box::pin(async move {
             if let Err(error) = self.replies.session_event(event).await {
                 // They take space, and the session works: its requests have larger numbers.
-                tracing::error!(target = %self.name, ?event, %error, "replies of a session were not removed");
+                tracing::error!(target = %self.name, ?event, %error, "cannot remove the replies of a session");
             }
         })
     }

@@ -4,7 +4,7 @@ mod common;
 
 use std::sync::Arc;
 
-use common::{INDEX, KIB, MIB, Target, object, pattern, probe::Probe, quiet_config, quiet_options, run};
+use common::{INDEX, KIB, MIB, TestOst, object, pattern, probe::Probe, quiet_config, quiet_options, run};
 use kv::{FjallCold, MemoryCold};
 use oss::{Ost, OstDevices, directory::host_file};
 use rpc::message::{OstRequest, ost::SpaceChange};
@@ -20,16 +20,17 @@ fn devices(root: &std::path::Path) -> OstDevices {
         journal: Arc::new(objects.with_execution(Execution::Inline)),
         objects: Arc::new(objects),
         cold: Arc::new(FjallCold::open(&root.join("cold"), Default::default()).unwrap()),
+        throughput: Arc::default(),
     }
 }
 
-async fn open(root: &std::path::Path) -> Target {
+async fn open(root: &std::path::Path) -> TestOst {
     let seams = seams(&MemoryTransport::new(), 1);
     let ost = Ost::open(seams.clone(), devices(root), "stria", INDEX, quiet_options(), quiet_config()).await.unwrap();
     // The memory devices of the common target stand unused beside it.
     let objects = MemoryDevice::new();
     let (probe, journal) = (Probe::new(objects.clone()), MemoryDevice::new());
-    Target { seams, objects, probe, journal, cold: MemoryCold::new(), options: quiet_options(), ost }
+    TestOst { seams, objects, probe, journal, cold: MemoryCold::new(), options: quiet_options(), ost }
 }
 
 #[test]

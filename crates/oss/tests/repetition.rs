@@ -5,7 +5,7 @@ mod common;
 use std::{sync::Arc, time::Duration};
 
 use bytes::Bytes;
-use common::{CLIENT, KIB, MIB, Target, object, pattern, run};
+use common::{CLIENT, KIB, MIB, TestOst, object, pattern, run};
 use rpc::{
     Handler, Server, ServerOptions,
     checksum::checksums,
@@ -31,7 +31,7 @@ struct Link {
 
 impl Link {
     /// Connects; `after`: the session goes on that was this one.
-    async fn connect(target: &Target, address: &Address, after: Option<&Link>) -> Self {
+    async fn connect(target: &TestOst, address: &Address, after: Option<&Link>) -> Self {
         let generation = after.map_or(1, |after| after.generation + 1);
         let connect = Connect {
             version_min: VERSION_MIN,
@@ -76,7 +76,7 @@ impl Link {
     }
 }
 
-async fn serve(target: &Target) -> (Arc<Server>, Address) {
+async fn serve(target: &TestOst) -> (Arc<Server>, Address) {
     let server = Server::new(target.seams.clone(), ServerOptions::default());
     server.add_target(target.ost.name(), target.ost.clone(), LEASE);
     let address = server.listen(&Address::from("ost:0")).await.unwrap();
@@ -113,7 +113,7 @@ fn a_repetition_after_a_restart_gets_the_lost_reply_and_undoes_nothing() {
     for case in 0..changes(object(1)).len() {
         run(async move {
             let (request, bulk) = changes(object(1)).swap_remove(case);
-            let target = Target::new(1).await;
+            let target = TestOst::new(1).await;
             target.write(object(1), 0, &pattern(1, 0, 4 * MIB)).await;
             let (server, address) = serve(&target).await;
             let mut link = Link::connect(&target, &address, None).await;
@@ -147,7 +147,7 @@ fn a_reply_is_lost_if_and_only_if_its_change_is() {
     let mut kept = 0;
     for seed in 0..32 {
         run(async {
-            let target = Target::new(seed).await;
+            let target = TestOst::new(seed).await;
             let data = pattern(1, 0, 10 * KIB);
             target.write(object(1), 0, &data).await;
             let target = target.power_loss(seed).await;
@@ -165,7 +165,7 @@ fn a_write_in_place_whose_bytes_are_lost_is_made_again() {
     let mut lost = 0;
     for (seed, synced) in (0..8).flat_map(|seed| [(seed, false), (seed, true)]) {
         run(async {
-            let target = Target::new(seed).await;
+            let target = TestOst::new(seed).await;
             let data = pattern(1, 0, MIB);
             target.write(object(1), 0, &data).await;
             target.done(OstRequest::Sync(vec![object(if synced { 1 } else { 2 })])).await;
@@ -182,9 +182,9 @@ fn a_write_in_place_whose_bytes_are_lost_is_made_again() {
 #[test]
 fn replies_end_with_their_session_and_their_client() {
     run(async {
-        let target = Target::new(1).await;
+        let target = TestOst::new(1).await;
         let (server, address) = serve(&target).await;
-        let kept = |target: &Target| target.ost.persistent_reply(CLIENT, Slot(1)).is_some();
+        let kept = |target: &TestOst| target.ost.persistent_reply(CLIENT, Slot(1)).is_some();
         let (request, bulk) = write(object(1), 0, b"data", false);
         let mut link = Link::connect(&target, &address, None).await;
         link.ask(Slot(1), Xid(1), &request, &bulk).await.unwrap();
@@ -210,7 +210,7 @@ fn replies_end_with_their_session_and_their_client() {
 #[test]
 fn a_session_whose_lease_ran_out_goes_on_with_its_replies() {
     run(async {
-        let target = Target::new(1).await;
+        let target = TestOst::new(1).await;
         let (server, address) = serve(&target).await;
         let (request, bulk) = write(object(1), 0, b"mine", false);
         let mut link = Link::connect(&target, &address, None).await;
@@ -230,7 +230,7 @@ fn a_session_whose_lease_ran_out_goes_on_with_its_replies() {
 #[test]
 fn what_changes_nothing_leaves_no_reply() {
     run(async {
-        let target = Target::new(1).await;
+        let target = TestOst::new(1).await;
         target.truncate(object(1), 0).await;
         target.space(object(1), SpaceChange::Punch { offset: 0, bytes: MIB }).await.unwrap();
         target.write(object(1), 0, b"").await;

@@ -5,7 +5,7 @@ mod common;
 use std::{sync::atomic::Ordering, time::Duration};
 
 use bytes::Bytes;
-use common::{CLIENT, INDEX, KIB, MIB, Target, devices, object, pattern, quiet_config, quiet_options, run};
+use common::{CLIENT, INDEX, KIB, MIB, TestOst, devices, object, pattern, quiet_config, quiet_options, run};
 use oss::{OpenError, Ost, OstOptions, directory::host_file, inspect};
 use rpc::{
     Handler,
@@ -20,7 +20,7 @@ use types::{ClientId, FsError, OstIndex};
 
 const BLOCK: u64 = 4096;
 
-fn is_on_host(target: &Target, number: u64) -> bool {
+fn is_on_host(target: &TestOst, number: u64) -> bool {
     target.objects.list(&host_file(object(number))).now_or_never().is_some_and(|files| !files.unwrap().is_empty())
 }
 
@@ -39,7 +39,7 @@ impl<F: Future> Now for F {}
 #[test]
 fn a_missing_object_is_empty_and_reading_does_not_make_it() {
     run(async {
-        let target = Target::new(1).await;
+        let target = TestOst::new(1).await;
         assert_eq!(target.read(object(1), 0, MIB).await, b"");
         assert_eq!(target.attributes(object(1)).await, Default::default());
         assert_eq!(target.seek(object(1), 0, true).await, None);
@@ -54,7 +54,7 @@ fn a_missing_object_is_empty_and_reading_does_not_make_it() {
 #[test]
 fn as_many_objects_are_checked_at_once_as_an_answer_can_tell_of() {
     run(async {
-        let target = Target::new(1).await;
+        let target = TestOst::new(1).await;
         let most = CHECK_OBJECTS_MAX as usize;
         assert_eq!(target.ask(OstRequest::Check(vec![object(1); most])).await, Ok(OstReply::Damage(vec![])));
         assert_eq!(target.ask(OstRequest::Check(vec![object(1); most + 1])).await, Err(FsError::Invalid));
@@ -64,7 +64,7 @@ fn as_many_objects_are_checked_at_once_as_an_answer_can_tell_of() {
 #[test]
 fn small_data_stay_inline_and_large_data_go_to_a_host_file() {
     run(async {
-        let target = Target::new(1).await;
+        let target = TestOst::new(1).await;
         let small = target.write(object(1), 0, &pattern(1, 0, 3901)).await;
         assert_eq!((small.after.size, small.after.blocks), (3901, 8));
         target.write(object(2), 0, &pattern(2, 0, MIB)).await;
@@ -90,7 +90,7 @@ fn inline_data_beyond_the_budget_are_written_back_without_being_asked() {
     run(async {
         let options =
             OstOptions { write_back_bytes: MIB, write_back_idle: Duration::from_secs(3600), ..quiet_options() };
-        let target = Target::with(1, MemoryDevice::new(), options).await;
+        let target = TestOst::with(1, MemoryDevice::new(), options).await;
         for offset in (0..32).map(|write| write * 32 * KIB) {
             target.write(object(1), offset, &pattern(1, offset, 32 * KIB)).await;
         }
@@ -107,7 +107,7 @@ fn inline_data_beyond_the_budget_are_written_back_without_being_asked() {
 #[test]
 fn a_truncated_file_written_anew_goes_in_place_after_one_commit() {
     run(async {
-        let target = Target::new(1).await;
+        let target = TestOst::new(1).await;
         target.write(object(1), 0, &pattern(1, 0, MIB)).await;
         target.sync().await;
         target.truncate(object(1), 0).await;
@@ -124,7 +124,7 @@ fn a_truncated_file_written_anew_goes_in_place_after_one_commit() {
 #[test]
 fn damaged_transfers_are_refused_and_change_nothing() {
     run(async {
-        let target = Target::new(1).await;
+        let target = TestOst::new(1).await;
         target.write(object(1), 0, &pattern(1, 0, 8192)).await;
         let data = pattern(2, 0, 8192);
         let mut sums = checksums(0, &data);
@@ -143,7 +143,7 @@ fn damaged_transfers_are_refused_and_change_nothing() {
 #[test]
 fn a_flipped_bit_on_the_device_is_an_error_with_the_objects_name() {
     run(async {
-        let target = Target::new(1).await;
+        let target = TestOst::new(1).await;
         target.write(object(1), 0, &pattern(1, 0, MIB)).await;
         target.sync().await;
         target.objects.flip_bit(&host_file(object(1)), 5 * BLOCK + 17, 3);
@@ -167,7 +167,7 @@ fn a_flipped_bit_on_the_device_is_an_error_with_the_objects_name() {
 #[test]
 fn rot_in_a_synced_file_shows_even_if_power_is_lost_before_the_commit() {
     run(async {
-        let target = Target::new(1).await;
+        let target = TestOst::new(1).await;
         target.write_with(object(1), 0, &pattern(1, 0, 64 * KIB), true).await.unwrap();
         target.objects.flip_bit(&host_file(object(1)), 0, 0);
         let target = target.power_loss(1).await;
@@ -181,7 +181,7 @@ fn rot_in_a_synced_file_shows_even_if_power_is_lost_before_the_commit() {
 fn a_full_device_refuses_writes_whole_and_takes_deletes() {
     run(async {
         let options = OstOptions { reserve_bytes: 512 * KIB, ..quiet_options() };
-        let target = Target::with(1, MemoryDevice::with_capacity(4 * MIB), options).await;
+        let target = TestOst::with(1, MemoryDevice::with_capacity(4 * MIB), options).await;
         let mut written = 0;
         let refused = loop {
             let data = pattern(1, written * 256 * KIB, 256 * KIB);
@@ -209,7 +209,7 @@ fn a_full_device_refuses_writes_whole_and_takes_deletes() {
 #[test]
 fn a_full_device_fills_up_the_block_that_an_object_ends_in() {
     run(async {
-        let target = Target::new(1).await;
+        let target = TestOst::new(1).await;
         target.write(object(1), 0, &pattern(1, 0, 64 * KIB + 100)).await;
         target.write(object(2), 0, &pattern(2, 0, 64 * KIB)).await;
         // It asks the device again.
@@ -234,7 +234,7 @@ fn a_full_device_fills_up_the_block_that_an_object_ends_in() {
 }
 
 /// All of the first object.
-async fn whole(target: &Target) -> Vec<u8> {
+async fn whole(target: &TestOst) -> Vec<u8> {
     let mut data = Vec::new();
     loop {
         let piece = target.read(object(1), data.len() as u64, MIB).await;
@@ -250,7 +250,7 @@ async fn whole(target: &Target) -> Vec<u8> {
 fn what_a_full_device_holds_can_be_overwritten_again_and_again() {
     run(async {
         let options = OstOptions { reserve_bytes: MIB, ..quiet_options() };
-        let target = Target::with(1, MemoryDevice::with_capacity(16 * MIB), options).await;
+        let target = TestOst::with(1, MemoryDevice::with_capacity(16 * MIB), options).await;
         let piece = 256 * KIB;
         let mut written = 0;
         while target.write_with(object(1), written * piece, &pattern(1, written * piece, piece), false).await.is_ok() {
@@ -289,11 +289,11 @@ fn data_that_wait_for_write_back_are_no_reason_to_refuse_others() {
             segments_max: 256,
             ..quiet_config()
         };
-        let target = Target::with(1, MemoryDevice::with_capacity(8 * MIB), quiet_options()).await;
+        let target = TestOst::with(1, MemoryDevice::with_capacity(8 * MIB), quiet_options()).await;
         target.ost.stop().await.unwrap();
         let devices = devices(&target.probe, &target.journal, &target.cold);
         let ost = Ost::open(target.seams.clone(), devices, "stria", INDEX, quiet_options(), config).await.unwrap();
-        let target = Target { ost, ..target };
+        let target = TestOst { ost, ..target };
         // In place, so that what is written over it waits to go there.
         target.write(object(1), 0, &pattern(1, 0, 2 * MIB)).await;
         target.sync().await;
@@ -317,7 +317,7 @@ fn data_that_wait_for_write_back_are_no_reason_to_refuse_others() {
 #[test]
 fn a_device_that_fills_up_behind_the_targets_back_is_noticed_by_the_write() {
     run(async {
-        let target = Target::new(1).await;
+        let target = TestOst::new(1).await;
         target.write(object(1), 0, &pattern(1, 0, 64 * KIB)).await;
         target.objects.set_capacity(0);
         let write = target.write_with(object(1), 64 * KIB, &pattern(1, 64 * KIB, 64 * KIB), false).await;
@@ -336,8 +336,8 @@ fn a_device_that_fills_up_behind_the_targets_back_is_noticed_by_the_write() {
         let keep_size = SpaceChange::Allocate { offset: 0, bytes: MIB, extend: false };
         target.space(object(2), keep_size).await.unwrap();
         let reserved = target.attributes(object(2)).await;
-        assert_eq!((reserved.size, reserved.blocks), (0, 0));
-        assert_ne!(reserved, ObjectAttributes::default(), "its time tells that it exists");
+        assert_eq!((reserved.size, reserved.blocks), (0, 2048));
+        assert_ne!(reserved.mtime, ObjectAttributes::default().mtime, "its time tells that it exists");
     });
 }
 
@@ -345,7 +345,7 @@ fn a_device_that_fills_up_behind_the_targets_back_is_noticed_by_the_write() {
 #[test]
 fn a_write_that_ends_behind_its_bytes_leaves_no_file_behind() {
     run(async {
-        let target = Target::new(1).await;
+        let target = TestOst::new(1).await;
         target.probe.slow.store(true, Ordering::Relaxed);
         let data = pattern(1, 0, 64 * KIB);
         let mut write = Box::pin(target.write_with(object(1), 0, &data, false));
@@ -368,7 +368,7 @@ fn a_write_that_ends_behind_its_bytes_leaves_no_file_behind() {
 fn a_file_whose_removal_failed_or_was_lost_does_not_stay() {
     run(async {
         for seed in 1..=16 {
-            let target = Target::new(seed).await;
+            let target = TestOst::new(seed).await;
             for number in 1..=2 {
                 target.write(object(number), 0, &pattern(1, 0, 64 * KIB)).await;
             }
@@ -390,7 +390,7 @@ fn a_file_whose_removal_failed_or_was_lost_does_not_stay() {
 }
 
 /// Lets the sweep have its time.
-async fn swept(target: Target) -> Target {
+async fn swept(target: TestOst) -> TestOst {
     for _ in 0..10_000 {
         tokio::task::yield_now().await;
     }
@@ -401,7 +401,7 @@ async fn swept(target: Target) -> Target {
 #[test]
 fn a_write_that_fails_half_way_gives_its_space_back() {
     run(async {
-        let target = Target::new(1).await;
+        let target = TestOst::new(1).await;
         target.write(object(1), 0, &pattern(1, 0, 64 * KIB)).await;
         let used = target.objects.space().await.unwrap();
         target.objects.set_capacity(used.bytes_total - used.bytes_free + 32 * KIB);
@@ -413,18 +413,36 @@ fn a_write_that_fails_half_way_gives_its_space_back() {
     });
 }
 
+#[test]
+fn what_a_failed_write_gives_back_is_not_reserved_any_more() {
+    run(async {
+        let target = TestOst::new(1).await;
+        target.write(object(1), 0, &pattern(1, 0, 64 * KIB)).await;
+        let allocate = SpaceChange::Allocate { offset: 64 * KIB, bytes: 64 * KIB, extend: true };
+        target.space(object(1), allocate).await.unwrap();
+        let used = target.objects.space().await.unwrap();
+        target.objects.set_capacity(used.bytes_total - used.bytes_free + 32 * KIB);
+        target.probe.slow.store(true, Ordering::Relaxed);
+        let write = target.write_with(object(1), 64 * KIB, &pattern(1, 64 * KIB, 128 * KIB), false).await;
+        assert_eq!(write.unwrap_err(), FsError::NoSpace);
+        assert_eq!(target.objects.space().await.unwrap().bytes_free, 96 * KIB);
+        assert_eq!(target.attributes(object(1)).await.blocks, 128);
+        target.done(OstRequest::Verify(object(1))).await;
+    });
+}
+
 /// One bad sector is one block that cannot be read, not a target that does not open.
 #[test]
 fn a_target_with_an_unreadable_unflushed_block_opens() {
     run(async {
-        let target = Target::new(1).await;
+        let target = TestOst::new(1).await;
         target.write(object(1), 0, &pattern(1, 0, MIB)).await;
         let (objects, journal, cold) = (target.objects.crash(), target.journal.crash(), target.cold.crash());
         let probe = common::probe::Probe::new(objects.clone());
         *probe.unreadable.lock() = Some((host_file(object(1)), 5 * BLOCK));
         let ost = common::open(&target.seams, devices(&probe, &journal, &cold), quiet_options()).await;
         assert_eq!((ost.recovery().blocks_reset, ost.losses()), (0, 0));
-        let target = Target { objects, probe, journal, cold, ost, ..target };
+        let target = TestOst { objects, probe, journal, cold, ost, ..target };
         assert_eq!(target.read(object(1), 0, 5 * BLOCK).await, pattern(1, 0, 5 * BLOCK));
         let read = target.try_read(object(1), 0, MIB).await;
         assert!(matches!(read, Err(FsError::Device { .. })), "{read:?}");
@@ -436,7 +454,7 @@ fn a_target_with_an_unreadable_unflushed_block_opens() {
 #[test]
 fn a_target_with_missing_blocks_opens_on_a_full_device() {
     run(async {
-        let target = Target::new(1).await;
+        let target = TestOst::new(1).await;
         target.write(object(1), 0, &pattern(1, 0, MIB)).await;
         target.objects.flip_bit(&host_file(object(1)), 5 * BLOCK, 0);
         let (objects, journal, cold) = (target.objects.crash(), target.journal.crash(), target.cold.crash());
@@ -451,7 +469,7 @@ fn a_target_with_missing_blocks_opens_on_a_full_device() {
 #[test]
 fn a_read_only_device_is_a_read_only_target_that_still_reads() {
     run(async {
-        let target = Target::new(1).await;
+        let target = TestOst::new(1).await;
         target.write(object(1), 0, &pattern(1, 0, MIB)).await;
         target.sync().await;
         target.objects.set_read_only(true);
@@ -464,7 +482,7 @@ fn a_read_only_device_is_a_read_only_target_that_still_reads() {
 #[test]
 fn the_first_failed_flush_ends_all_changes_and_reopening_recovers() {
     run(async {
-        let target = Target::new(1).await;
+        let target = TestOst::new(1).await;
         target.write(object(1), 0, &pattern(1, 0, MIB)).await;
         target.sync().await;
         target.write(object(2), 0, &pattern(2, 0, MIB)).await;
@@ -489,7 +507,7 @@ fn the_first_failed_flush_ends_all_changes_and_reopening_recovers() {
 #[test]
 fn what_a_failed_flush_left_in_the_cache_is_written_again() {
     run(async {
-        let target = Target::new(1).await;
+        let target = TestOst::new(1).await;
         target.write(object(1), 0, &pattern(1, 0, MIB)).await;
         target.probe.fail_flushes.store(true, Ordering::Relaxed);
         assert!(target.ask(OstRequest::Sync(vec![object(1)])).await.is_err());
@@ -506,7 +524,7 @@ fn what_a_failed_flush_left_in_the_cache_is_written_again() {
 #[test]
 fn a_block_found_missing_is_a_loss_even_if_the_host_lives_on() {
     run(async {
-        let target = Target::new(1).await;
+        let target = TestOst::new(1).await;
         target.write(object(1), 0, &pattern(1, 0, MIB)).await;
         target.objects.flip_bit(&host_file(object(1)), 5 * BLOCK, 0);
         let target = target.crash().await;
@@ -527,7 +545,7 @@ fn a_block_found_missing_is_a_loss_even_if_the_host_lives_on() {
 #[test]
 fn an_allocation_that_fails_takes_no_fence_with_it() {
     run(async {
-        let target = Target::new(1).await;
+        let target = TestOst::new(1).await;
         target.write(object(2), 0, &pattern(1, 0, 64 * KIB)).await;
         target.objects.set_capacity(0);
         target.probe.slow.store(true, Ordering::Relaxed);
@@ -551,7 +569,7 @@ fn an_allocation_that_fails_takes_no_fence_with_it() {
 #[test]
 fn sync_of_some_objects_flushes_only_their_files() {
     run(async {
-        let target = Target::new(1).await;
+        let target = TestOst::new(1).await;
         for number in 1..=3 {
             target.write(object(number), 0, &pattern(number, 0, 64 * KIB)).await;
         }
@@ -570,7 +588,7 @@ fn sync_of_some_objects_flushes_only_their_files() {
 fn concurrent_writes_to_one_range_never_mix_and_readers_see_one_of_them() {
     run(async {
         const WRITERS: u64 = 6;
-        let target = std::sync::Arc::new(Target::new(1).await);
+        let target = std::sync::Arc::new(TestOst::new(1).await);
         target.probe.slow.store(true, Ordering::Relaxed);
         for (offset, bytes) in [(0, 128 * KIB), (300, 100_000), (BLOCK, 3000)] {
             let written = |version: u64| pattern(version, offset, bytes);
@@ -606,7 +624,7 @@ fn concurrent_writes_to_one_range_never_mix_and_readers_see_one_of_them() {
 #[test]
 fn cutting_a_host_file_takes_nothing_that_is_written_meanwhile() {
     run(async {
-        let target = std::sync::Arc::new(Target::new(1).await);
+        let target = std::sync::Arc::new(TestOst::new(1).await);
         target.write(object(1), 0, &pattern(1, 0, 64 * KIB)).await;
         target.truncate(object(1), 4 * MIB).await;
         target.sync().await;
@@ -629,7 +647,7 @@ fn cutting_a_host_file_takes_nothing_that_is_written_meanwhile() {
 #[test]
 fn writes_to_neighbouring_ranges_of_one_chunk_all_arrive() {
     run(async {
-        let target = std::sync::Arc::new(Target::new(1).await);
+        let target = std::sync::Arc::new(TestOst::new(1).await);
         target.probe.slow.store(true, Ordering::Relaxed);
         // Neighbours share a block at each seam, large ones go in place, small ones inline.
         let parts: Vec<(u64, u64)> = (0..8).map(|part| (part * 80_000, 80_000)).collect();
@@ -658,7 +676,7 @@ fn writes_to_neighbouring_ranges_of_one_chunk_all_arrive() {
 #[test]
 fn changes_during_write_back_win() {
     run(async {
-        let target = std::sync::Arc::new(Target::new(1).await);
+        let target = std::sync::Arc::new(TestOst::new(1).await);
         for offset in (0..8).map(|part| part * 32 * KIB) {
             target.write(object(1), offset, &pattern(1, offset, 32 * KIB)).await;
         }
@@ -693,7 +711,7 @@ fn changes_during_write_back_win() {
 #[test]
 fn an_object_destroyed_during_write_back_stays_destroyed() {
     run(async {
-        let target = std::sync::Arc::new(Target::new(1).await);
+        let target = std::sync::Arc::new(TestOst::new(1).await);
         for offset in (0..8).map(|part| part * 32 * KIB) {
             target.write(object(1), offset, &pattern(1, offset, 32 * KIB)).await;
         }
@@ -717,7 +735,7 @@ fn an_object_destroyed_during_write_back_stays_destroyed() {
 #[test]
 fn an_evicted_client_is_refused_for_good_after_its_last_request_ended() {
     run(async {
-        let target = Target::new(1).await;
+        let target = TestOst::new(1).await;
         let late = ClientId(99);
         target.probe.slow.store(true, Ordering::Relaxed);
         let data = pattern(1, 0, MIB);
@@ -737,6 +755,8 @@ fn an_evicted_client_is_refused_for_good_after_its_last_request_ended() {
         assert_eq!(evict.await, Ok(OstReply::Done));
         let refused = target.answer(late, OstRequest::Write(write.clone()), data.clone().into()).await;
         assert_eq!(refused.reply.unwrap_err(), FsError::Evicted);
+        let refused = target.answer(late, OstRequest::Ping, Bytes::new()).await;
+        assert_eq!(refused.reply.unwrap_err(), FsError::Evicted, "a client that only pings must learn it, too");
         let target = target.power_loss(1).await;
         let refused = target.answer(late, OstRequest::Write(write), data.into()).await;
         assert_eq!(refused.reply.unwrap_err(), FsError::Evicted);
@@ -747,7 +767,7 @@ fn an_evicted_client_is_refused_for_good_after_its_last_request_ended() {
 #[test]
 fn data_and_holes_are_found() {
     run(async {
-        let target = Target::new(1).await;
+        let target = TestOst::new(1).await;
         target.write(object(1), 2 * BLOCK, &pattern(1, 0, BLOCK)).await;
         target.write(object(1), 3 * MIB + 100, &pattern(1, 0, 100)).await;
         let end = 3 * MIB + 200;
@@ -772,7 +792,7 @@ fn data_and_holes_are_found() {
 #[test]
 fn requests_out_of_bounds_are_refused() {
     run(async {
-        let target = Target::new(1).await;
+        let target = TestOst::new(1).await;
         let too_large = Read { object: object(1), offset: 0, bytes: u32::MAX, layout_generation: 0 };
         assert_eq!(target.ask(OstRequest::Read(too_large)).await, Err(FsError::Invalid));
         assert_eq!(target.write_with(object(1), u64::MAX - 1, b"xyz", false).await.unwrap_err(), FsError::FileTooLarge);
@@ -809,7 +829,7 @@ fn requests_out_of_bounds_are_refused() {
 #[test]
 fn very_large_sparse_objects_cost_what_they_hold() {
     run(async {
-        let target = Target::new(1).await;
+        let target = TestOst::new(1).await;
         let far = 16 << 40;
         target.write(object(1), far, b"end").await;
         assert_eq!(target.attributes(object(1)).await.blocks, 8);
@@ -825,7 +845,7 @@ fn very_large_sparse_objects_cost_what_they_hold() {
 #[test]
 fn removals_larger_than_a_batch_happen_in_parts() {
     run(async {
-        let target = Target::new(1).await;
+        let target = TestOst::new(1).await;
         // Every second block of 64 MiB, so that each is a key to delete.
         for chunk in 0..64u64 {
             for block in (0..256).step_by(8) {
@@ -845,7 +865,7 @@ fn removals_larger_than_a_batch_happen_in_parts() {
 #[test]
 fn parameters_are_read_and_set() {
     run(async {
-        let target = Target::new(1).await;
+        let target = TestOst::new(1).await;
         let tree = rt::parameters::ParameterTree::new();
         target.ost.register_parameters(&tree).unwrap();
         let set = |name: &str, value: &str| tree.set(&format!("obdfilter.*.{name}"), value);
@@ -874,7 +894,7 @@ fn parameters_are_read_and_set() {
 #[test]
 fn a_target_is_formatted_once_and_opened_as_what_it_is() {
     run(async {
-        let target = Target::new(1).await;
+        let target = TestOst::new(1).await;
         target.ost.stop().await.unwrap();
         let devices = devices(&target.probe, &target.journal, &target.cold);
         let again = Ost::format(&target.seams, &devices, "stria", INDEX, quiet_config()).await;
@@ -887,7 +907,7 @@ fn a_target_is_formatted_once_and_opened_as_what_it_is() {
         }
         let ost = open("stria", INDEX).await.unwrap();
         assert_eq!(ost.uuid(), target.ost.uuid());
-        let fresh = Target::new(2).await;
+        let fresh = TestOst::new(2).await;
         assert_ne!(fresh.ost.uuid(), ost.uuid());
         let empty = common::devices(
             &common::probe::Probe::new(MemoryDevice::new()),
@@ -905,7 +925,7 @@ fn a_target_is_formatted_once_and_opened_as_what_it_is() {
 #[test]
 fn what_a_target_has_to_do_adds_up_while_it_does_it() {
     run(async {
-        let target = Target::new(1).await;
+        let target = TestOst::new(1).await;
         let work = async || match target.ask(OstRequest::StatFs).await.unwrap() {
             OstReply::Space(_, condition) => condition.work_us,
             other => panic!("{other:?}"),
@@ -927,7 +947,7 @@ fn what_a_target_has_to_do_adds_up_while_it_does_it() {
 #[test]
 fn services_and_inspection() {
     run(async {
-        let target = Target::new(1).await;
+        let target = TestOst::new(1).await;
         target.write(object(1), 0, &pattern(1, 0, MIB)).await;
         let read = OstRequest::Read(Read { object: object(1), offset: 0, bytes: 1, layout_generation: 0 });
         assert_eq!(target.ost.service(&Request::Ost(read)), "ost_io");
@@ -943,7 +963,7 @@ fn services_and_inspection() {
 #[test]
 fn only_the_end_of_the_host_without_an_end_of_the_target_is_a_loss() {
     run(async {
-        let mut target = Target::new(1).await;
+        let mut target = TestOst::new(1).await;
         assert_eq!(target.ost.losses(), 0);
         target = target.crash().await;
         assert_eq!(target.ost.losses(), 0, "the process died");

@@ -115,6 +115,11 @@ pub trait Handler: Send + Sync + 'static {
         0
     }
 
+    /// A request or session event of this target panics: what the target has in memory may be half changed, so from now on it
+    /// must change nothing on its devices. It is asked nothing more, and its answers to what still runs are dropped. Called in
+    /// the panicking thread before anything is unwound: must not take a lock, wait, or panic.
+    fn halt(&self) {}
+
     /// Told of each milestone of a session.
     fn session_event(self: Arc<Self>, event: SessionEvent) -> BoxFuture<'static, ()>;
 }

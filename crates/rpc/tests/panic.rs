@@ -1,39 +1,59 @@
-//! A handler that panics: its request has failed, and nothing else.
+//! A handler that panics: its request has failed, its target is out of service, and all others go on.
 
 mod common;
 
-use std::sync::{
-    Arc,
-    atomic::{AtomicBool, Ordering},
+use std::{
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+    },
+    time::Duration,
 };
 
 use common::*;
 use rpc::{
-    Answer, Call, Endpoint, Handler, Server, ServerOptions, SessionEvent,
+    Answer, Call, Endpoint, Handler, Import, Server, ServerOptions, SessionEvent,
     message::{MdtRequest, Reply, Request},
 };
 use rt::{
-    Address, BoxFuture,
+    Address, BoxFuture, Seams,
     memory::{self, MemoryTransport},
 };
+use tokio::sync::Semaphore;
 use types::{ClientId, FsError, InodeNumber, Slot, Xid};
 
-/// Panics at the first `ClearPrivileges` of an even number at once, and of an odd one after it had to wait.
-#[derive(Default)]
+/// The other target of the process.
+const OTHER: &str = "stria-OST0000";
+
+/// Panics at `ClearPrivileges` of an even number at once, and of an odd one after it had to wait. `GetAttributes` waits for a
+/// permit, and whatever is answered then is wrong.
 struct Panics {
-    panicked: [AtomicBool; 2],
+    gate: Semaphore,
+    halted: AtomicBool,
+    at_session: AtomicBool,
+}
+
+impl Panics {
+    fn new() -> Arc<Self> {
+        let at_session = AtomicBool::new(false);
+        Arc::new(Self { gate: Semaphore::new(0), halted: AtomicBool::new(false), at_session })
+    }
 }
 
 impl Handler for Panics {
     fn handle(self: Arc<Self>, call: Call) -> BoxFuture<'static, Answer> {
         Box::pin(async move {
-            if let Request::Mdt(MdtRequest::ClearPrivileges(InodeNumber(n))) = call.request {
-                let waits = n % 2 == 1;
-                if waits {
-                    tokio::task::yield_now().await;
+            match call.request {
+                Request::Mdt(MdtRequest::ClearPrivileges(InodeNumber(n))) => {
+                    if n % 2 == 1 {
+                        tokio::task::yield_now().await;
+                    }
+                    panic!("the panic of this test");
                 }
-                let before = self.panicked[usize::from(waits)].swap(true, Ordering::SeqCst);
-                assert!(before, "the panic of this test");
+                Request::Mdt(MdtRequest::GetAttributes(_)) => {
+                    self.gate.acquire().await.expect("never closed").forget();
+                }
+                _ => {}
             }
             Answer::new(Ok(done()))
         })
@@ -47,24 +67,82 @@ impl Handler for Panics {
         None
     }
 
+    fn halt(&self) {
+        self.halted.store(true, Ordering::SeqCst);
+    }
+
     fn session_event(self: Arc<Self>, _event: SessionEvent) -> BoxFuture<'static, ()> {
+        assert!(!self.at_session.load(Ordering::SeqCst), "a panic at a session's event");
         Box::pin(std::future::ready(()))
     }
 }
 
-/// Its slot was running for ever: its client was told so again and again, and the session could not end.
+fn serve(seams: &Seams) -> (Arc<Server>, Arc<Panics>) {
+    let (server, panics) = (Server::new(seams.clone(), ServerOptions::default()), Panics::new());
+    server.add_target(TARGET, panics.clone(), LONG_LEASE);
+    server.add_target(OTHER, Panics::new(), LONG_LEASE);
+    (server, panics)
+}
+
+fn connect(seams: &Seams, target: &str, endpoint: &Endpoint, client: u64) -> Import {
+    let mut options = quick();
+    options.patience = Duration::from_millis(300);
+    Import::new(seams.clone(), target, endpoint.clone(), ClientId(client), "test", options, None)
+}
+
+/// Whether this ends within a moment.
+async fn ends<T>(work: impl Future<Output = T>) -> bool {
+    tokio::time::timeout(Duration::from_millis(50), work).await.is_ok()
+}
+
 #[tokio::test]
-async fn a_handlers_panic_ends_its_request_and_not_the_session() {
-    let seams = memory::seams(&MemoryTransport::new(), 1);
-    let server = Server::new(seams.clone(), ServerOptions::default());
-    server.add_target(TARGET, Arc::new(Panics::default()), LONG_LEASE);
-    let address = server.listen(&Address::from("mds:1")).await.unwrap();
-    let import = import(&seams, Endpoint::Remote(address), quick());
-    for number in 0..2 {
-        let error = call(&import, effect(number)).await.unwrap_err();
-        assert!(matches!(&error, FsError::Device { target, .. } if target == TARGET), "{error}");
-        assert_eq!(call(&import, effect(number)).await, Ok(done()));
+async fn a_panic_ends_its_target_and_spares_the_others() {
+    for (number, is_local) in [(0, false), (1, false), (2, true), (3, true)] {
+        let seams = memory::seams(&MemoryTransport::new(), 1);
+        let (server, panics) = serve(&seams);
+        let endpoint = match is_local {
+            true => Endpoint::Local(server.clone()),
+            false => Endpoint::Remote(server.listen(&Address::from("mds:1")).await.unwrap()),
+        };
+        let [one, two] = [1, 2].map(|client| connect(&seams, TARGET, &endpoint, client));
+        let other = connect(&seams, OTHER, &endpoint, 3);
+        for import in [&one, &other] {
+            assert_eq!(call(import, Request::Mdt(MdtRequest::Ping)).await, Ok(done()));
+        }
+        let waits = tokio::spawn(async move { (call(&two, gated()).await, two) });
+        tokio::time::sleep(Duration::from_millis(20)).await;
+        let error = call(&one, effect(number)).await.unwrap_err();
+        assert!(
+            matches!(&error, FsError::Device { target, detail } if target == TARGET && detail.contains("panic")),
+            "{error}"
+        );
+        assert!(panics.halted.load(Ordering::SeqCst), "it writes nothing more");
+        assert_eq!((server.panics(TARGET), server.panics(OTHER)), (1, 0));
+        // What waited is answered by nothing that the handler says now.
+        panics.gate.add_permits(1);
+        let (waited, two) = waits.await.unwrap();
+        assert!(waited.is_err(), "{waited:?}");
+        for import in [&one, &two] {
+            let again = call(import, Request::Mdt(MdtRequest::Ping)).await;
+            assert!(matches!(again, Err(FsError::Unreachable { .. })), "{again:?}");
+        }
+        assert_eq!(call(&other, Request::Mdt(MdtRequest::Ping)).await, Ok(done()), "another target");
+        assert!(!ends(server.all_failed()).await);
+        call(&other, effect(0)).await.unwrap_err();
+        assert!(ends(server.all_failed()).await, "nothing is left to live for");
     }
-    assert!(server.evict(TARGET, CLIENT).await, "nothing runs");
+}
+
+#[tokio::test]
+async fn a_panic_at_the_beginning_of_a_session_ends_the_target_too() {
+    let seams = memory::seams(&MemoryTransport::new(), 1);
+    let (server, panics) = serve(&seams);
+    panics.at_session.store(true, Ordering::SeqCst);
+    let endpoint = Endpoint::Local(server.clone());
+    let refused = call(&connect(&seams, TARGET, &endpoint, 1), read()).await;
+    assert!(matches!(refused, Err(FsError::Unreachable { .. })), "{refused:?}");
+    assert_eq!(server.panics(TARGET), 1);
+    let other = connect(&seams, OTHER, &endpoint, 3);
+    assert_eq!(call(&other, Request::Mdt(MdtRequest::Ping)).await, Ok(done()));
     assert!(server.remove_target(TARGET).await);
 }

@@ -14,7 +14,7 @@ use bytes::Bytes;
 use common::{raw::Raw, *};
 use parking_lot::Mutex;
 use rpc::{
-    Endpoint, Import, ImportOptions, ImportState, Recovery, Server, ServerOptions, SessionEvent,
+    Cause, Endpoint, Import, ImportOptions, ImportState, Recovery, Server, ServerOptions, SessionEvent,
     codec::{self, opcode},
     message::{
         MdtRequest, Request,
@@ -138,7 +138,9 @@ async fn patience_ends_without_a_server_and_not_before() {
     let import = import(&seams, Endpoint::Remote(Address::from("nowhere:1")), options);
     let started = seams.clock.now();
     let error = call(&import, read()).await.unwrap_err();
-    assert!(matches!(error, FsError::Unreachable { target, .. } if target == TARGET));
+    assert!(matches!(&error, FsError::Unreachable { target, .. } if target == TARGET));
+    assert!(error.to_string().ends_with(": connection refused"), "{error}");
+    assert_eq!(import.trouble(None).await, Cause::Refused);
     assert!(seams.clock.now().since(started) >= Duration::from_millis(100));
 }
 

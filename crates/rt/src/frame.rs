@@ -66,7 +66,7 @@ struct WireHeader {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum FrameError {
     /// The first bytes are not those of this protocol.
-    #[error("not a StriaFS frame: it starts with {0:02x?}")]
+    #[error("the peer does not speak the StriaFS protocol, so it is no StriaFS client or server: it begins with \"{}\"", .0.escape_ascii())]
     Magic([u8; 4]),
     /// The header was damaged on its way.
     #[error("checksum mismatch in a frame header: stored {stored:#010x}, computed {computed:#010x}")]
@@ -303,7 +303,11 @@ mod tests {
 
     #[test]
     fn another_protocol_is_recognised_by_its_first_bytes() {
-        assert_eq!(FrameHeader::check_beginning(b"GET /"), Err(FrameError::Magic(*b"GET ")));
+        let web = FrameHeader::check_beginning(b"GET /").unwrap_err();
+        assert_eq!(web, FrameError::Magic(*b"GET "));
+        assert!(web.to_string().ends_with(": it begins with \"GET \""), "{web}");
+        let encrypted = FrameError::Magic([0x16, 3, 1, 2]).to_string();
+        assert!(encrypted.ends_with("\"\\x16\\x03\\x01\\x02\""), "{encrypted}");
         for bytes in [&b""[..], b"ST", b"GET", b"STRIA"] {
             assert_eq!(FrameHeader::check_beginning(bytes), Ok(()));
         }

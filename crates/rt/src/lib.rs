@@ -4,8 +4,10 @@
 //! traits here (and `tokio::sync`, which is free of any runtime). So the same code runs on real hosts ([`real`]), in
 //! memory for tests ([`memory`]), under injected faults ([`fault`]) and, in the lab, in virtual time.
 
+pub mod beat;
 pub mod buffer;
 pub mod clock;
+pub mod contain;
 pub mod device;
 pub mod entropy;
 pub mod fault;
@@ -17,6 +19,7 @@ pub mod spawn;
 pub mod trace;
 pub mod transport;
 
+pub use beat::{Beat, Tick};
 pub use clock::{Clock, Instant};
 pub use device::Device;
 pub use entropy::Entropy;

@@ -72,7 +72,8 @@ pub struct Connection {
 
 /// The seam for the network.
 pub trait Transport: Send + Sync {
-    /// Opens a connection.
+    /// Opens a connection. Errors have the kind `NotFound` if the address has a name that does not resolve, else those of
+    /// connect(2): `ConnectionRefused` where nobody listens.
     fn connect(&self, address: &Address) -> BoxFuture<'static, io::Result<Connection>>;
     /// Starts to listen. Port 0 lets the system choose; [`Listener::address`] tells.
     fn listen(&self, address: &Address) -> BoxFuture<'static, io::Result<Box<dyn Listener>>>;

@@ -7,9 +7,10 @@ use std::{
 
 use anyhow::bail;
 use indicatif::{ProgressBar, ProgressStyle};
-use lab::{Mode, Report, SeedOptions, run_seed};
+use lab::{Mode, SeedOptions, SeedReport, run_seed};
+use types::counted;
 
-use crate::{cli::LabCommand, experiment};
+use crate::cli::LabCommand;
 
 /// Seeds to a line of progress.
 const LINE_EVERY: u64 = 50;
@@ -24,8 +25,8 @@ pub fn run(command: &LabCommand) -> anyhow::Result<()> {
             let options = |seed| SeedOptions { seed, operations, mode, faults: None };
             run_many((first..first.saturating_add(seeds)).map(options), seeds)
         }
-        LabCommand::E1 { workload, nodes_max, arguments } => experiment::e1(*workload, *nodes_max, arguments),
-        LabCommand::E3 { arguments } => experiment::e3(arguments),
+        LabCommand::E1 { workload, nodes_max, arguments } => studies::e1(*workload, *nodes_max, arguments),
+        LabCommand::E3 { arguments } => studies::e3(arguments),
     }
 }
 
@@ -74,19 +75,19 @@ fn run_many(all: impl Iterator<Item = SeedOptions>, seeds: u64) -> anyhow::Resul
         tally.faults += report.faults;
         tally.virtual_time += report.virtual_time;
         tally.real_time += begun.elapsed();
-        progress.set_message(format!("{} faults", tallies.values().map(|tally| tally.faults).sum::<u64>()));
+        progress.set_message(counted(tallies.values().map(|tally| tally.faults).sum::<u64>(), "fault"));
         progress.inc(1);
         // Where nobody sees a bar.
         if progress.is_hidden() && done % LINE_EVERY == 0 {
-            eprintln!("{done} of {seeds} seeds held");
+            eprintln!("{done} of {} held", counted(seeds, "seed"));
         }
     }
     progress.finish_and_clear();
     for (mode, tally) in &tallies {
         println!(
-            "{mode}: {} seeds held: {} faults in {:.0} s of virtual time, {:.0} s of real time",
-            tally.seeds,
-            tally.faults,
+            "{mode}: {} held: {} in {:.0} s of virtual time, {:.0} s of real time",
+            counted(tally.seeds, "seed"),
+            counted(tally.faults, "fault"),
             tally.virtual_time.as_secs_f64(),
             tally.real_time.as_secs_f64()
         );
@@ -94,12 +95,12 @@ fn run_many(all: impl Iterator<Item = SeedOptions>, seeds: u64) -> anyhow::Resul
     Ok(())
 }
 
-fn describe(seed: u64, report: &Report) -> String {
+fn describe(seed: u64, report: &SeedReport) -> String {
     format!(
-        "seed {seed} ({}) held: {} faults, {} steps, {:.3} s of virtual time",
+        "seed {seed} ({}) held: {}, {}, {:.3} s of virtual time",
         report.mode,
-        report.faults,
-        report.steps,
+        counted(report.faults, "fault"),
+        counted(report.steps, "step"),
         report.virtual_time.as_secs_f64()
     )
 }

@@ -1,28 +1,16 @@
 //! `stria`: every role of StriaFS in one binary. This crate holds commands only; what they do is in the crates below.
 
-mod bench;
 mod cli;
-mod ctl;
-mod demo;
-mod experiment;
-mod explain;
-mod figure;
-mod fsck;
-mod inspect;
+mod generate;
 mod lab_command;
-mod lfs;
-mod node;
-mod progress;
-mod system_log;
 
 use std::{ffi::OsString, io::IsTerminal, path::Path, process::ExitCode};
 
 use clap::{CommandFactory, FromArgMatches};
+use fuse::mount::helper::is_helper_call;
+use node::{signals, system_log::SystemLog};
 
 use cli::{Cli, Command};
-use fuse::mount::helper::is_helper_call;
-use node::signals;
-use system_log::SystemLog;
 
 #[global_allocator]
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
@@ -38,6 +26,14 @@ fn main() -> ExitCode {
     if is_helper_call(called_as.as_ref(), arguments.get(1).map(OsString::as_os_str)) {
         return status(node::mount::run_as_helper(arguments.into_iter().skip(1)));
     }
+    if let [_, help, lfs, rest @ ..] = &arguments[..]
+        && help == "help"
+        && lfs == "lfs"
+    {
+        signals::end_by_closed_pipes();
+        let words: Vec<OsString> = std::iter::once("help".into()).chain(rest.iter().cloned()).collect();
+        return ExitCode::from(lfs::main(&words));
+    }
     let matches = Cli::command().get_matches_from(&arguments);
     let cli = match Cli::from_arg_matches(&matches) {
         Ok(cli) => cli,
@@ -51,7 +47,7 @@ fn main() -> ExitCode {
     }
     start_log(&cli.command);
     if let Err(error) = rt::real::raise_open_files_limit() {
-        tracing::warn!(%error, "the limit of open files stays");
+        tracing::warn!(%error, "cannot raise the limit of open files");
     }
     status(run(cli.command))
 }
@@ -73,7 +69,8 @@ fn is_tool(command: &Command) -> bool {
         | Command::Mount(_)
         | Command::Umount(_)
         | Command::Fsck(_)
-        | Command::Bench(_) => false,
+        | Command::Bench(_)
+        | Command::Generate(_) => false,
     }
 }
 
@@ -91,31 +88,37 @@ fn status(result: anyhow::Result<()>) -> ExitCode {
 fn run(command: Command) -> anyhow::Result<()> {
     match command {
         Command::Up(arguments) => node::up::run(arguments),
-        Command::Demo(arguments) => demo::run(&arguments),
+        Command::Demo(arguments) => studies::run_demo(&arguments),
         Command::Format(arguments) => node::format::run(&arguments),
         Command::Serve(arguments) => node::serve::run(&arguments),
         Command::Mount(arguments) => node::mount::run(&arguments),
         Command::Umount(arguments) => node::mount::unmount(&arguments),
         Command::Lfs { .. } => unreachable!("handled before the log starts"),
-        Command::Ctl(arguments) => ctl::run(arguments),
-        Command::Inspect(arguments) => inspect::run(&arguments),
-        Command::Explain(arguments) => explain::run(&arguments),
+        Command::Ctl(arguments) => node::ctl::run(arguments),
+        Command::Inspect(arguments) => node::inspect::run(&arguments),
+        Command::Explain(arguments) => lfs::explain::run(&arguments),
         Command::Advise(arguments) => {
-            explain::advise(&arguments);
+            lfs::explain::advise(&arguments);
             Ok(())
         }
-        Command::Fsck(arguments) => fsck::run(&arguments),
-        Command::Bench(arguments) => bench::run(arguments.command),
+        Command::Fsck(arguments) => node::fsck::run(&arguments),
+        Command::Bench(arguments) => studies::run_bench(arguments.command),
         Command::Lab(arguments) => lab_command::run(&arguments.command),
+        Command::Generate(arguments) => generate::run(&arguments),
     }
 }
 
-/// A server logs what its operator wants to know, everything else only what is wrong; `STRIA_LOG` overrides (tracing's
-/// filter syntax). A panic ends a server: it is a bug, and a process that goes on without one of its tasks would leave
-/// others waiting for ever, while one that is gone is recovered from.
+/// A server and a mount log what their operator wants to know, everything else only what is wrong; `STRIA_LOG` overrides
+/// (tracing's filter syntax). A panic outside of requests ends a server: it is a bug, and a process that goes on without one of
+/// its tasks would leave others waiting for ever, while one that is gone is recovered from. One in a request ends the service
+/// of its target only (docs/decisions/0017-panics.md).
 fn start_log(command: &Command) {
     let filter = tracing_subscriber::EnvFilter::try_from_env("STRIA_LOG").unwrap_or_else(|_| {
-        tracing_subscriber::EnvFilter::new(if matches!(command, Command::Serve(_)) { "info" } else { "warn" })
+        tracing_subscriber::EnvFilter::new(if matches!(command, Command::Serve(_) | Command::Mount(_)) {
+            "info"
+        } else {
+            "warn"
+        })
     });
     let log = tracing_subscriber::fmt().with_env_filter(filter).with_target(false);
     let in_background = matches!(command, Command::Mount(arguments) if arguments.uses_system_log());
@@ -130,7 +133,9 @@ fn start_log(command: &Command) {
         let report = std::panic::take_hook();
         std::panic::set_hook(Box::new(move |panic| {
             report(panic);
-            std::process::abort();
+            if !rt::contain::is_contained() {
+                std::process::abort();
+            }
         }));
     }
 }

@@ -8,9 +8,9 @@ use std::{
     path::Path,
 };
 
-use client::control::{ControlReply, ControlRequest};
 use common::{FileSystem, Program, Transport, programs::program};
 use layout::{BackingSpec, ComponentSpec, END_OF_FILE, LayoutSpec, StripeCount, StripeSpec};
+use rpc::message::control::{ControlReply, ControlRequest};
 
 /// Where the part on the MDT ends.
 const ON_MDT: u64 = 64 << 10;
@@ -26,7 +26,7 @@ fn directory(root: &Path) -> std::path::PathBuf {
         ComponentSpec { end: END_OF_FILE, backing: BackingSpec::Striped(stripes) },
     ];
     let request = ControlRequest::SetDefaultLayout(Some(LayoutSpec::Composite(components)));
-    let reply = fuse::ioctl::call(File::open(&directory).unwrap(), &request).unwrap();
+    let reply = host::ioctl::call(File::open(&directory).unwrap(), &request).unwrap();
     assert!(matches!(reply, ControlReply::Done), "{reply:?}");
     directory
 }

@@ -32,11 +32,11 @@ fn a_file_grows_through_the_watermarks_and_reads_back() {
         "  0 B .. 64 KiB: on the metadata target",
         // Written by 1 MiB at a time: the same four stripes from there on.
         "  64 KiB .. 1 GiB: 4 stripes of 1 MiB on OSTs ",
-        "why: written in large requests: who moves data gets 4 OSTs from the beginning\n",
+        "why: written in large requests: such files start with 4 OSTs\n",
         // Where it ends depends on the free space of the disk below.
         "  1 GiB .. ",
         ": 4 stripes of 2 MiB on OSTs ",
-        "why: there were no more than 4 OSTs that took new objects\n",
+        "why: no more than 4 OSTs accepted new objects\n",
         "decided when the file is written beyond ",
     ] {
         assert!(explained.contains(expected), "{expected} is missing:\n{explained}");
@@ -60,6 +60,48 @@ fn a_file_grows_through_the_watermarks_and_reads_back() {
     system.finish();
 }
 
+/// `explain` printed 1398 MB/s after a write of 246: it took each OST for a disk of 350.
+#[test]
+fn estimates_rest_on_what_the_targets_did() {
+    let mut system = FileSystem::start(Transport::InProcess, 1);
+    let explain = |system: &FileSystem| -> serde_json::Value {
+        let json = system.shell("stria explain --json $A/file").succeed();
+        serde_json::from_str(&json).expect("one object")
+    };
+    let fresh = system.shell("stria explain $A").succeed();
+    assert!(fresh.contains("Estimated with 4 OSTs on 1 device of 350 MB/s (assumed"), "{fresh}");
+    system.ctl("set_param obdfilter.*.limit_mbps=10");
+    // One writer keeps one OST at a time busy, four keep all of them.
+    let writers = "lfs setstripe -c 4 -S 1M $A/file && truncate -s 64M $A/file; for ost in 0 1 2 3; do
+        dd if=/dev/zero of=$A/file bs=16M count=1 seek=$ost conv=notrunc,fsync status=none & done; wait";
+    system.shell(writers).succeed();
+    let json = explain(&system);
+    assert_eq!(
+        (&json["speed_source"], &json["osts"], &json["devices"]),
+        (&"lately".into(), &4.into(), &1.into()),
+        "{json}"
+    );
+    let speed = json["ost_bytes_per_second"].as_u64().expect("a number");
+    assert!((15_000_000..60_000_000).contains(&speed), "four OSTs of 10 MB/s on one device: {json}");
+    assert!(json["components"][0]["one_client_bytes_per_second"].as_u64().expect("a number") <= speed, "{json}");
+    // After a start nothing was measured yet: some of the file is read for it.
+    system.unmount(0);
+    system.mount(0);
+    assert_eq!(explain(&system)["speed_source"], "reading");
+    let told = system.shell("stria explain --ost-speed 100 $A/file").succeed();
+    assert!(told.contains("4 OSTs on 1 device of 100 MB/s (--ost-speed)"), "{told}");
+    // An OST that nobody can reach.
+    system.ctl("deactivate stria-OST0002");
+    let waits = common::wait_for("the deactivation", common::PATIENCE, || {
+        let text = system.shell("stria explain $A/file").succeed();
+        text.contains("3 OSTs on 1 device").then_some(text)
+    });
+    assert!(waits.contains("holds 64 MiB; waits for OST 2, which does not answer"), "{waits}");
+    assert!(waits.contains("whole file   waits for OST 2, which does not answer; then"), "{waits}");
+    system.ctl("activate stria-OST0002");
+    system.finish();
+}
+
 #[test]
 fn directories_and_jobs_are_explained() {
     let system = FileSystem::start(Transport::InProcess, 1);
@@ -67,11 +109,11 @@ fn directories_and_jobs_are_explained() {
     assert!(automatic.contains("new files get automatic layouts") && automatic.contains("from 64 MiB"), "{automatic}");
     system.end_automatic_layouts();
     let plain = system.shell("stria explain $A").succeed();
-    assert!(plain.contains("new files get 1 stripe of 4 MiB from beginning to end"), "{plain}");
+    assert!(plain.contains("new files get 1 stripe of 4 MiB from start to end"), "{plain}");
     let missing = system.shell("stria explain $A/missing").output();
     assert!(missing.status == 1 && missing.stderr.contains("No such file or directory"), "{}", missing.stderr);
     let foreign = system.shell("stria explain /proc").output();
-    assert!(foreign.status == 1 && foreign.stderr.contains("Inappropriate ioctl"), "{}", foreign.stderr);
+    assert!(foreign.status == 1 && foreign.stderr.contains("is not on a StriaFS file system"), "{}", foreign.stderr);
     let advice = system.shell("stria advise --processes 512 --size 1T --shared").succeed();
     assert!(advice.contains("512 processes on 32 clients write 1 TiB in one shared file"), "{advice}");
     assert!(advice.contains("Leave it to the file system"), "{advice}");

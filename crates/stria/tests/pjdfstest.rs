@@ -40,8 +40,7 @@ fn pjdfstest(system: &FileSystem, config: &str, pattern: &str) -> Verdict {
     Verdict { passed: ended("ok"), skipped: ended("skipped") }
 }
 
-fn run(transport: Transport) {
-    let system = FileSystem::start(transport, 1);
+fn run(system: FileSystem) {
     let all = pjdfstest(&system, "config.toml", "");
     // A process of their own: other tests leave files open, and then nothing can be made read-only.
     let read_only = pjdfstest(&system, "remount.toml", "erofs");
@@ -53,12 +52,21 @@ fn run(transport: Transport) {
 
 #[test]
 fn posix_holds_in_one_process() {
-    run(Transport::InProcess);
+    run(FileSystem::start(Transport::InProcess, 1));
 }
 
 #[test]
 fn posix_holds_over_tcp() {
-    run(Transport::Tcp);
+    run(FileSystem::start(Transport::Tcp, 1));
+}
+
+#[test]
+fn posix_holds_where_the_kernel_checks_permissions_too() {
+    let mut system = FileSystem::start(Transport::Tcp, 1);
+    system.set_mount_options("default_permissions");
+    system.unmount(0);
+    system.mount(0);
+    run(system);
 }
 
 #[test]

@@ -36,7 +36,7 @@ fn a_pool_restricts_new_files_and_survives_a_restart() {
     ];
     assert_eq!(refused("pool_add stria.fast OST[1-3]", &members), "OST stria-OST0002_UUID added to pool stria.fast\n");
     refused("pool_list stria.slow", &["Pool stria.slow not found"]);
-    refused("pool_list other", &["no daemon of this host knows a file system 'other'"]);
+    refused("pool_list other", &["no daemon on this host belongs to file system 'other'"]);
     let stranger = ["OST stria-OST0000_UUID not found in pool stria.fast"];
     assert_eq!(
         refused("pool_remove stria.fast OST0000 OST0002", &stranger),

@@ -2,7 +2,17 @@
 
 use serde::{Deserialize, Serialize};
 
-use crate::{FileKind, InodeNumber, Timestamp};
+use crate::{FileKind, InodeNumber, SeenChanges, Timestamp};
+
+/// Flags of files and directories that only root sets.
+pub mod file_flag {
+    /// Nothing of it can be changed (chattr +i).
+    pub const IMMUTABLE: u32 = 1;
+    /// It can only be appended to (chattr +a).
+    pub const APPEND_ONLY: u32 = 2;
+    /// All of them.
+    pub const ALL: u32 = IMMUTABLE | APPEND_ONLY;
+}
 
 /// All that stat(2) reports of an inode.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -33,6 +43,9 @@ pub struct Attributes {
     pub ctime: Timestamp,
     /// Creation.
     pub btime: Timestamp,
+    /// Bits of [`file_flag`].
+    #[serde(default)]
+    pub flags: u32,
 }
 
 /// A time to set.
@@ -57,19 +70,11 @@ pub struct SetAttributes {
     pub atime: Option<SetTime>,
     /// Last change of contents.
     pub mtime: Option<SetTime>,
-}
-
-/// Space and inodes of a target, as statfs(2) shows them. Bytes, not blocks.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct SpaceUsage {
-    /// Capacity in bytes.
-    pub bytes_total: u64,
-    /// Free bytes.
-    pub bytes_free: u64,
-    /// Free bytes for users other than root.
-    pub bytes_available: u64,
-    /// Inodes or objects the target can hold.
-    pub inodes_total: u64,
-    /// Inodes or objects still free.
-    pub inodes_free: u64,
+    /// With `mtime`, of a file whose size the MDT does not know: what its objects said, filled in by the client. The times that
+    /// are set account for these changes and no others.
+    #[serde(default)]
+    pub seen: Option<SeenChanges>,
+    /// Bits of [`file_flag`]: these and no others.
+    #[serde(default)]
+    pub flags: Option<u32>,
 }

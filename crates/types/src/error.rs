@@ -105,7 +105,7 @@ pub enum FsError {
     #[error("value too large")]
     Overflow,
     /// EIO: a device failed.
-    #[error("input/output error on {target}: {detail}")]
+    #[error("{target} cannot use its device: {detail}")]
     Device {
         /// The target, as `stria-OST0003`.
         target: String,
@@ -126,12 +126,15 @@ pub enum FsError {
     #[error("checksum mismatch on the wire")]
     Transfer,
     /// EIO: no server answered within the time allowed (`timeout` parameter).
-    #[error("{target} did not answer for {seconds} s")]
+    #[error("{target} did not answer for {seconds} s{}", after_colon(cause.as_deref()))]
     Unreachable {
         /// The target.
         target: String,
         /// How long the client waited.
         seconds: u32,
+        /// Why it could not connect, in words; `None` if it was connected, or that is not known.
+        #[serde(default)]
+        cause: Option<String>,
     },
     /// EIO (EUCLEAN for tools): a stored structure of a server does not decode or contradicts another.
     #[error("damaged metadata: {0}")]
@@ -162,4 +165,12 @@ pub enum FsError {
     /// Never reaches a user: the object was fenced against layouts as old as the caller's; ask for the layout again.
     #[error("the layout of the file has changed")]
     LayoutChanged,
+    /// ENFILE: a table of a server is full; the text says which, and what to do. Those who are in it keep their places.
+    #[error("{0}")]
+    TooMany(String),
+}
+
+/// The end of a message that names a cause.
+fn after_colon(cause: Option<&str>) -> String {
+    cause.map_or_else(String::new, |cause| format!(": {cause}"))
 }

@@ -1,18 +1,29 @@
 //! Identifiers. Each is a newtype, so that an OST index can never be passed where an MDT index is meant.
+//!
+//! Whatever names a thing to people has one form, in messages and in logs, by `{}` and by `{:?}`:
+//!
+//! | id | form |
+//! |---|---|
+//! | target | `OST000a`, `MDT0000`; with its file system `stria-OST000a` |
+//! | inode | its FID, `[0x200000400:0x100:0x0]`, which `lfs fid2path` takes |
+//! | object | FID and stripe slot, `[0x200000400:0x100:0x0]:1` |
+//! | client | 16 hexadecimal digits, as in the names of its parameters (`llite.stria-...`) |
 
 use std::fmt;
 
 use serde::{Deserialize, Serialize};
 
+use crate::Fid;
+
 /// Bits of an inode number below the MDT index: the counter local to that MDT.
 const COUNTER_BITS: u32 = 48;
 
 /// Index of a metadata target (MDT) in the cluster map, as in `lustre-MDT0003`.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[derive(Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct MdtIndex(pub u16);
 
 /// Index of an object storage target (OST) in the cluster map, as in `lustre-OST0003`.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[derive(Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct OstIndex(pub u16);
 
 impl fmt::Display for MdtIndex {
@@ -29,7 +40,7 @@ impl fmt::Display for OstIndex {
 
 /// Number of an inode: the index of its home MDT (upper 16 bits) and that MDT's counter (lower 48 bits).
 /// Never reused. The root directory is number 1 of MDT 0, which is also what FUSE calls its root.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[derive(Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct InodeNumber(pub u64);
 
 impl InodeNumber {
@@ -57,13 +68,13 @@ impl InodeNumber {
 
 impl fmt::Display for InodeNumber {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{:#x}", self.0)
+        fmt::Display::fmt(&Fid::from(*self), f)
     }
 }
 
 /// Name of an object: the file it was made for and the stripe slot within that file's layout. Another file has it after
 /// their layouts were swapped.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[derive(Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct ObjectId {
     /// The file it was made for.
     pub inode: InodeNumber,
@@ -73,12 +84,12 @@ pub struct ObjectId {
 
 impl fmt::Display for ObjectId {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{:#x}:{:#x}", self.inode.0, self.slot)
+        write!(f, "{}:{}", self.inode, self.slot)
     }
 }
 
 /// One mount, or one server acting as a client of another; random, never reused.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[derive(Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct ClientId(pub u64);
 
 impl fmt::Display for ClientId {
@@ -86,6 +97,19 @@ impl fmt::Display for ClientId {
         write!(f, "{:016x}", self.0)
     }
 }
+
+/// Also where something holds an id and is logged as a whole.
+macro_rules! debug_as_displayed {
+    ($($id:ty),*) => {$(
+        impl fmt::Debug for $id {
+            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                fmt::Display::fmt(self, f)
+            }
+        }
+    )*};
+}
+
+debug_as_displayed!(MdtIndex, OstIndex, InodeNumber, ObjectId, ClientId);
 
 /// Position in a session's table of outstanding requests. A slot carries one request at a time.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
@@ -103,5 +127,25 @@ impl Generation {
     /// The next generation.
     pub fn next(self) -> Self {
         Self(self.0 + 1)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_id_looks_the_same_wherever_it_is_shown() {
+        let inode = InodeNumber::new(MdtIndex(0), 0x100);
+        let shown: [(&str, &dyn fmt::Display, &dyn fmt::Debug); 5] = [
+            ("OST000a", &OstIndex(10), &OstIndex(10)),
+            ("MDT0000", &MdtIndex(0), &MdtIndex(0)),
+            ("[0x200000400:0x100:0x0]", &inode, &inode),
+            ("[0x200000400:0x100:0x0]:1", &ObjectId { inode, slot: 1 }, &ObjectId { inode, slot: 1 }),
+            ("00000000000000ff", &ClientId(255), &ClientId(255)),
+        ];
+        for (expected, displayed, debugged) in shown {
+            assert_eq!((displayed.to_string(), format!("{debugged:?}")), (expected.to_owned(), expected.to_owned()));
+        }
     }
 }

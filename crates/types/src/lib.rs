@@ -1,21 +1,32 @@
 //! The vocabulary every other crate shares: identifiers, units, attributes, errors and limits.
 //!
 //! Nothing here does I/O, takes a lock or knows a format on disk. Values are plain data that travel
-//! through messages (serde) and through journals (each store encodes them by its own byte tables).
+//! through messages (serde) and through journals (each store encodes them by its own byte tables, with the cursors of
+//! [`record`]).
 
+pub mod accounted;
 pub mod attributes;
+pub mod counted;
 pub mod credentials;
 pub mod error;
 pub mod fid;
 pub mod id;
 pub mod limits;
 pub mod mode;
+pub mod record;
+pub mod size;
+pub mod space;
+pub mod split_mix;
 pub mod time;
 
-pub use attributes::{Attributes, SetAttributes, SetTime, SpaceUsage};
+pub use accounted::{Accounted, DataChanges, DataTimes, SeenChanges, SeenProof};
+pub use attributes::{Attributes, SetAttributes, SetTime};
+pub use counted::counted;
 pub use credentials::Credentials;
 pub use error::{FsError, FsResult};
 pub use fid::Fid;
 pub use id::{ClientId, Generation, InodeNumber, MdtIndex, ObjectId, OstIndex, Slot, Xid};
 pub use mode::{FileKind, NodeKind};
+pub use space::{DeviceId, SpaceUsage};
+pub use split_mix::SplitMix64;
 pub use time::Timestamp;

@@ -32,8 +32,67 @@ pub const SESSION_SLOTS_MAX: u16 = 256;
 pub const FSNAME_BYTES_MAX: usize = 8;
 /// Advisory locks one client may hold at one MDT.
 pub const LOCKS_PER_CLIENT_MAX: usize = 1 << 20;
+/// Lock owners and queued requests of one file and family: every request for a lock looks at all of them, under the mutex
+/// of the whole MDT. More than one for each process of the largest programs.
+pub const LOCK_PARTIES_PER_FILE_MAX: usize = 1 << 14;
+/// Sessions one target keeps: about 1 KiB of memory each at rest. The largest Lustre systems have some 20,000 clients.
+pub const SESSIONS_PER_TARGET_MAX: usize = 1 << 16;
+/// Longest name a client gives itself when it connects: a host name (64 bytes on Linux), a process, and room.
+pub const CLIENT_NAME_BYTES_MAX: usize = 255;
+/// Longest name of a target: `FSNAME-OST0000`, with room.
+pub const TARGET_NAME_BYTES_MAX: usize = 32;
+/// Files one client may have open at one MDT (fs.nr_open of Linux; some 200 bytes of memory each).
+pub const OPENS_PER_CLIENT_MAX: usize = 1 << 20;
+/// Exclusive data locks one client may hold or wait for at one MDT: one for each append or truncation under way. All are
+/// claimed in one message after a restart.
+pub const EXCLUSIVES_PER_CLIENT_MAX: usize = 1 << 14;
+/// Opens or locks in one message of a client that claims what it had before a restart.
+pub const RECLAIM_ENTRIES_MAX: usize = 4096;
+/// Files whose size one client was invited to report at a time; of more, the oldest are forgotten. Two full pages of a
+/// directory.
+pub const SETTLE_INVITATIONS_MAX: usize = 8192;
+/// Supplementary groups of one caller (Linux NGROUPS_MAX).
+pub const GROUPS_MAX: usize = 65536;
+/// Objects in one request that asks for their attributes, makes them durable, or destroys them.
+pub const OBJECTS_PER_REQUEST_MAX: usize = 8192;
+/// Objects in one fence: those of one component on one OST.
+pub const FENCE_OBJECTS_MAX: usize = STRIPE_COUNT_MAX as usize;
+/// Largest generation of a layout.
+pub const LAYOUT_GENERATION_MAX: u64 = 1 << 63;
+/// Largest generation an object can be fenced at. A file gets past any fence (`RenewLayout`), and still has more changes of
+/// its layout left than can be made.
+pub const FENCE_GENERATION_MAX: u64 = 1 << 62;
+/// Largest space of a file, in 512-byte blocks, that a client can report: in bytes it is still a u64.
+pub const FILE_BLOCKS_MAX: u64 = u64::MAX / 512;
+/// Changes of the objects of a file that a client can report: one each microsecond for nine years.
+pub const FILE_CHANGES_MAX: u64 = 1 << 48;
+
+/// Most bytes of an encoded number of 64 bits.
+const NUMBER_BYTES: usize = 10;
+/// An encoded object name: length, inode, slot.
+const OBJECT_BYTES: usize = 1 + NUMBER_BYTES + 5;
+/// Encoded attributes of an object: length, size, blocks, changes, and a time of at most 17 bytes.
+const OBJECT_ATTRIBUTES_BYTES: usize = 1 + 3 * NUMBER_BYTES + 17;
+/// An encoded lock of a claim: length, six numbers, two enums, the length of the range.
+const HELD_LOCK_BYTES: usize = 1 + 6 * NUMBER_BYTES + 2 + 1;
+/// An encoded exclusive lock of a claim: inode, and perhaps an open.
+const EXCLUSIVE_BYTES: usize = NUMBER_BYTES + 1 + NUMBER_BYTES;
 
 const _: () = assert!(STRIPE_BYTES_MIN.is_multiple_of(BLOCK_BYTES), "a checksum block must not straddle stripes");
 const _: () =
     assert!((BULK_BYTES_MAX as u64).is_multiple_of(BLOCK_BYTES), "a request must carry whole checksum blocks");
 const _: () = assert!(XATTR_VALUE_BYTES_MAX + XATTR_NAME_BYTES_MAX < BODY_BYTES_MAX, "an attribute fits a message");
+const _: () =
+    assert!(OBJECTS_PER_REQUEST_MAX * OBJECT_BYTES < BODY_BYTES_MAX, "the objects of a request fit a message");
+const _: () = assert!(
+    OBJECTS_PER_REQUEST_MAX * OBJECT_ATTRIBUTES_BYTES < BODY_BYTES_MAX,
+    "what is said of all objects of a request fits the answer"
+);
+const _: () = assert!(FENCE_OBJECTS_MAX <= OBJECTS_PER_REQUEST_MAX, "a fence is no larger than other requests");
+const _: () = assert!(RECLAIM_ENTRIES_MAX * HELD_LOCK_BYTES < BODY_BYTES_MAX, "a batch of a claim fits a message");
+const _: () =
+    assert!(EXCLUSIVES_PER_CLIENT_MAX * EXCLUSIVE_BYTES < BODY_BYTES_MAX, "exclusive locks are claimed in one message");
+const _: () = assert!(GROUPS_MAX * 5 < BODY_BYTES_MAX / 2, "the groups of a caller leave room for its request");
+const _: () = assert!(FENCE_GENERATION_MAX <= LAYOUT_GENERATION_MAX / 2, "a layout can pass any fence and change on");
+const _: () = assert!(LOCK_PARTIES_PER_FILE_MAX <= LOCKS_PER_CLIENT_MAX, "one client cannot have more than it may");
+const _: () = assert!(SESSION_SLOTS_MAX as usize <= EXCLUSIVES_PER_CLIENT_MAX, "every slot can carry an append");

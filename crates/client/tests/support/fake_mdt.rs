@@ -26,8 +26,8 @@ use rpc::{
 use rt::BoxFuture;
 use tokio::sync::watch;
 use types::{
-    Attributes, ClientId, FileKind, FsError, FsResult, Generation, InodeNumber, OstIndex, SetTime, Slot, SpaceUsage,
-    Timestamp, Xid,
+    Accounted, Attributes, ClientId, DataChanges, DataTimes, FileKind, FsError, FsResult, Generation, InodeNumber,
+    OstIndex, SetTime, Slot, SpaceUsage, Timestamp, Xid,
 };
 
 #[derive(Clone)]
@@ -35,14 +35,15 @@ struct Inode {
     attributes: Attributes,
     layout: Option<Layout>,
     settled: bool,
-    accounted: Timestamp,
+    accounted: Accounted,
     epoch: u64,
 }
 
 impl Inode {
     fn entry(&self) -> Entry {
         let unsettled = if self.settled { None } else { self.layout.clone() };
-        Entry { attributes: self.attributes, unsettled, accounted: self.accounted, quiet: None }
+        let Accounted { time: accounted, changes, records } = self.accounted;
+        Entry { attributes: self.attributes, unsettled, accounted, quiet: None, changes, records }
     }
 
     /// A change begins; the epoch that the one who changes is given.
@@ -56,12 +57,17 @@ impl Inode {
         let believed = !self.settled && self.epoch == update.epoch;
         if believed {
             (self.attributes.size, self.attributes.blocks) = (update.size, update.blocks);
-            if let Some(mtime) = update.mtime.filter(|mtime| *mtime > self.accounted) {
-                (self.attributes.mtime, self.accounted) = (mtime, mtime);
-            }
+            self.account(&update.data_changes());
             (self.settled, self.epoch) = (true, self.epoch + 1);
         }
         believed
+    }
+
+    fn account(&mut self, found: &DataChanges) {
+        let Attributes { mtime, ctime, .. } = self.attributes;
+        let times = self.accounted.times(DataTimes { mtime, ctime }, found);
+        self.accounted = self.accounted.settled(times, found);
+        (self.attributes.mtime, self.attributes.ctime) = (times.mtime, times.ctime);
     }
 }
 
@@ -230,7 +236,7 @@ impl FakeMdt {
                 }
                 layout.generation.0 += 1;
                 if self.loses_answer.swap(false, Ordering::Relaxed) {
-                    return Err(FsError::Unreachable { target: "stria-MDT0000".to_owned(), seconds: 1 });
+                    return Err(FsError::Unreachable { target: "stria-MDT0000".to_owned(), seconds: 1, cause: None });
                 }
                 Ok(layout_reply(layout))
             }
@@ -282,12 +288,22 @@ impl State {
                 let now = self.time();
                 let file = self.file(inode)?;
                 if let Some(SetTime::To(mtime)) = set.mtime {
-                    file.attributes.mtime = mtime;
-                    if !file.settled {
-                        file.accounted = now;
+                    match set.seen {
+                        Some(seen) if !file.settled => file.account(&seen.changes),
+                        None if !file.settled => {
+                            return Ok(MdtReply::AskObjects(file.layout.clone().ok_or(FsError::Invalid)?));
+                        }
+                        _ => {}
                     }
+                    (file.attributes.mtime, file.attributes.ctime) = (mtime, now);
+                    file.accounted.time = file.accounted.time.max(now);
                 }
                 file.attributes.mode = set.mode.unwrap_or(file.attributes.mode);
+                Ok(MdtReply::Entry(file.entry()))
+            }
+            MdtRequest::DropPrivileges(_, inode) => {
+                let file = self.file(inode)?;
+                file.attributes.mode &= 0o777;
                 Ok(MdtReply::Entry(file.entry()))
             }
             MdtRequest::ClearPrivileges(inode) => {
@@ -332,7 +348,7 @@ impl State {
     /// Not granted twice to a client.
     fn take_exclusive(&mut self, inode: InodeNumber, client: ClientId) -> bool {
         self.exclusive.holder(inode) == Some(client)
-            || self.exclusive.begin(0, inode, client) == ExclusiveAnswer::Granted
+            || self.exclusive.begin(0, inode, client) == Ok(ExclusiveAnswer::Granted)
     }
 
     fn time(&self) -> Timestamp {
@@ -366,8 +382,9 @@ impl State {
             mtime: now,
             ctime: now,
             btime: now,
+            flags: 0,
         };
-        let accounted = Timestamp::default();
+        let accounted = Accounted::default();
         self.inodes.insert(inode, Inode { attributes, layout, settled: true, accounted, epoch: 0 });
     }
 
@@ -411,7 +428,7 @@ fn name(request: &MdtRequest) -> &'static str {
         MdtRequest::Settle(_) => "settle",
         MdtRequest::ExclusiveBegin(..) => "begin",
         MdtRequest::ExclusiveEnd(_) => "end",
-        MdtRequest::ClearPrivileges(_) => "clear",
+        MdtRequest::ClearPrivileges(_) | MdtRequest::DropPrivileges(..) => "clear",
         MdtRequest::SetLock(_) => "lock",
         MdtRequest::CancelLock(_) => "cancel",
         MdtRequest::Commit => "commit",

@@ -23,11 +23,13 @@ struct Object {
     data: Vec<u8>,
     blocks: BTreeSet<u64>,
     mtime: Timestamp,
+    changes: u64,
 }
 
 impl Object {
     fn attributes(&self) -> ObjectAttributes {
-        ObjectAttributes { size: self.data.len() as u64, blocks: self.blocks.len() as u64 * 8, mtime: self.mtime }
+        let (size, blocks) = (self.data.len() as u64, self.blocks.len() as u64 * 8);
+        ObjectAttributes { size, blocks, mtime: self.mtime, changes: self.changes }
     }
 
     fn fill(&mut self, offset: u64, data: &[u8]) {
@@ -213,6 +215,7 @@ impl State {
         let before = object.attributes();
         change(object);
         object.mtime = Timestamp { seconds: self.now, nanoseconds: 0 };
+        object.changes += 1;
         Ok(Changed { before, after: object.attributes() })
     }
 }

@@ -24,7 +24,7 @@ use rpc::{
     Endpoint, Server, ServerOptions,
     message::{
         mdt::{OpenFlags, open_flag},
-        mgs::{ClusterMap, Target, TargetRole, TargetState},
+        mgs::{ClusterMap, MapTarget, TargetRole, TargetState},
     },
 };
 use rt::memory::{MemoryTransport, seams};
@@ -59,7 +59,8 @@ impl Cluster {
         let server = serve(&network, 1, &mdt, &osts);
         let mut roles = vec![TargetRole::Mdt(MdtIndex(0))];
         roles.extend((0..ost_count).map(|index| TargetRole::Ost(OstIndex(index))));
-        let target = |role| Target { role, uuid: String::new(), address: "1".to_owned(), state: TargetState::Active };
+        let target =
+            |role| MapTarget { role, uuid: String::new(), address: "1".to_owned(), state: TargetState::Active };
         let map = ClusterMap {
             version: 1,
             fsname: "stria".to_owned(),
@@ -84,9 +85,15 @@ impl Cluster {
     /// A further client.
     pub async fn mount(&self) -> Arc<FileSystem> {
         let server = self.server.clone();
-        let resolve = move |_: &Target| Endpoint::Local(server.lock().clone());
+        let resolve = move |_: &MapTarget| Endpoint::Local(server.lock().clone());
         let options = MountOptions::new(self.map.subscribe(), Arc::new(resolve), "test");
         FileSystem::mount(seams(&self.network, self.next_seed()), options).await.expect("the cluster is up")
+    }
+
+    /// All targets stop; [`Cluster::restart`] starts them again.
+    pub async fn stop(&self) {
+        let server = self.server.lock().clone();
+        server.stop().await;
     }
 
     /// All targets stop and start again: the same tables, another incarnation.
@@ -106,7 +113,7 @@ impl Cluster {
     }
 
     /// Publishes another map.
-    pub fn change_map(&self, change: impl Fn(&mut Target)) {
+    pub fn change_map(&self, change: impl Fn(&mut MapTarget)) {
         self.map.send_modify(|map| {
             let mut changed = ClusterMap::clone(map);
             changed.version += 1;

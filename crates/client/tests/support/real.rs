@@ -13,18 +13,21 @@ use rpc::{
     Call, Endpoint, Handler, Server, ServerOptions,
     message::{
         OstReply, OstRequest, Reply, Request,
-        mgs::{ClusterMap, Target, TargetRole, TargetState},
+        mgs::{ClusterMap, MapTarget, TargetRole, TargetState},
     },
 };
 use rt::{
     Device, Seams,
     fault::{DeviceFaults, FaultyDevice},
-    memory::{HostClock, MemoryDevice, MemoryTransport, SeededEntropy, Unflushed, seams},
+    memory::{HostClock, MemoryDevice, MemoryTransport, SeededEntropy, ShiftedClock, Unflushed, seams},
 };
 use tokio::sync::watch;
 use types::{ClientId, Credentials, InodeNumber, MdtIndex, ObjectId, OstIndex, Slot, Xid};
 
 use super::LEASE;
+
+/// How far the clocks of OSTs are ahead of the others' clocks.
+const SECONDS_AHEAD: [i64; 3] = [-30, 45, -4];
 
 pub struct RealCluster {
     network: MemoryTransport,
@@ -93,7 +96,8 @@ impl RealCluster {
         .await;
         formatted.expect("an empty device can be formatted");
         let (mdt, mdt_server) = start_mdt(on_host(&network, 4, 1), &tables, &cold, &options, &ost_server, osts).await;
-        let target = |role| Target { role, uuid: String::new(), address: "4".to_owned(), state: TargetState::Active };
+        let target =
+            |role| MapTarget { role, uuid: String::new(), address: "4".to_owned(), state: TargetState::Active };
         let map = ClusterMap {
             version: 1,
             fsname: "stria".to_owned(),
@@ -125,7 +129,7 @@ impl RealCluster {
     /// A further client.
     pub async fn mount(&self) -> Arc<FileSystem> {
         let (mdt, ost) = (self.mdt_server.clone(), self.ost_server.clone());
-        let resolve = move |target: &Target| match target.role {
+        let resolve = move |target: &MapTarget| match target.role {
             TargetRole::Mdt(_) => Endpoint::Local(mdt.lock().clone()),
             TargetRole::Ost(_) => Endpoint::Local(ost.clone()),
         };
@@ -168,6 +172,11 @@ impl RealCluster {
     pub async fn evict(&self, client: ClientId) {
         let server = self.mdt_server.lock().clone();
         assert!(server.evict("stria-MDT0000", client).await, "the client has a session");
+    }
+
+    /// An OST refuses a client from now on, as if an MDT had told it; no MDT knows.
+    pub async fn refuse(&self, ost: OstIndex, client: ClientId) {
+        assert_eq!(self.ask(ost, OstRequest::Evict(client)).await, OstReply::Done);
     }
 
     /// Nothing more fits on an OST: the MDT does not know yet.
@@ -222,11 +231,13 @@ impl RealCluster {
 }
 
 async fn start_ost(network: &MemoryTransport, index: OstIndex, objects: FaultyDevice) -> Arc<Ost> {
-    let seams = seams(network, 100 + u64::from(index.0));
+    let clock = Arc::new(ShiftedClock { seconds: SECONDS_AHEAD[usize::from(index.0) % SECONDS_AHEAD.len()] });
+    let seams = Seams { clock, ..seams(network, 100 + u64::from(index.0)) };
     let devices = OstDevices {
         objects: Arc::new(objects),
         journal: Arc::new(MemoryDevice::new()),
         cold: Arc::new(MemoryCold::new()),
+        throughput: Arc::default(),
     };
     Ost::format(&seams, &devices, "stria", index, Config::small()).await.expect("empty devices can be formatted");
     let options = OstOptions { reserve_bytes: 0, ..OstOptions::default() };

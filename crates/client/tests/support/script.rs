@@ -89,11 +89,11 @@ impl Client {
                 model.resize(size as usize, 0);
             }
             Step::Punch { offset, bytes } => {
-                fs.allocate(file, AllocateMode::Punch, offset, bytes, true).await.unwrap();
+                fs.allocate(file, AllocateMode::Punch, offset, bytes).await.unwrap();
                 clear(model, offset, bytes);
             }
             Step::Zero { offset, bytes, extend } => {
-                fs.allocate(file, AllocateMode::Zero { extend }, offset, bytes, true).await.unwrap();
+                fs.allocate(file, AllocateMode::Zero { extend }, offset, bytes).await.unwrap();
                 clear(model, offset, bytes);
                 if extend && model.len() < (offset + bytes) as usize {
                     model.resize((offset + bytes) as usize, 0);

@@ -3,7 +3,10 @@
 use rpc::message::mdt::{OpenFlags, open_flag};
 use rustix::mount::MountFlags;
 use types::mode::PERMISSIONS;
-use types::{Attributes, FileKind, FsError, FsResult, NodeKind, SetAttributes, SetTime, SpaceUsage, Timestamp, limits};
+use types::{
+    Attributes, FileKind, FsError, FsResult, InodeNumber, NodeKind, SetAttributes, SetTime, SpaceUsage, Timestamp,
+    limits,
+};
 
 use crate::protocol::flags::set_attributes as valid;
 use crate::protocol::reply::{Attr, AttributesOut, EntryOut, StatFsOut, Statx, StatxOut, StatxTime};
@@ -73,7 +76,23 @@ pub fn attr(attributes: &Attributes) -> Attr {
 
 /// A name that was found or made; valid for no time.
 pub fn entry_out(attributes: &Attributes) -> EntryOut {
-    EntryOut { node: attributes.inode.0, attributes: attr(attributes), ..EntryOut::default() }
+    let (node, generation) = (attributes.inode.0, generation(attributes));
+    EntryOut { node, generation, attributes: attr(attributes), ..EntryOut::default() }
+}
+
+/// What tells a file from another one of the same number. A metadata server gives a number once; but handles outlive file
+/// systems, and one that was made anew, or restored from a copy, gives the same numbers to other files. Their times of creation differ.
+///
+/// File handles carry it, and outlive this program: it must stay the same function of the inode. The kernel keeps 32 bits, and
+/// expects 0 of the root.
+fn generation(attributes: &Attributes) -> u64 {
+    if attributes.inode == InodeNumber::ROOT {
+        return 0;
+    }
+    let Timestamp { seconds, nanoseconds } = attributes.btime;
+    // The nanoseconds have 30 bits; the golden ratio spreads both over the upper half.
+    let time = seconds.cast_unsigned() << 30 | u64::from(nanoseconds);
+    time.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 32
 }
 
 /// Attributes that are valid for no time.
@@ -136,6 +155,8 @@ pub fn changes(set: &SetAttributesIn) -> SetAttributes {
         gid: has(valid::GID).then_some(set.gid),
         atime: time(valid::ATIME, valid::ATIME_NOW, set.atime, set.atime_nanoseconds),
         mtime: time(valid::MTIME, valid::MTIME_NOW, set.mtime, set.mtime_nanoseconds),
+        seen: None,
+        flags: None,
     }
 }
 
@@ -161,7 +182,7 @@ impl From<MountFlags> for AccessTimes {
 pub fn open_flags(linux: u32, keeps_access_time: bool) -> OpenFlags {
     let o = |flag: libc::c_int| linux & flag.cast_unsigned() != 0;
     let access = match (linux & libc::O_ACCMODE.cast_unsigned()).cast_signed() {
-        libc::O_RDONLY if linux & FMODE_EXEC != 0 => open_flag::READ | open_flag::EXECUTE,
+        libc::O_RDONLY if linux & FMODE_EXEC != 0 => open_flag::EXECUTE,
         libc::O_RDONLY => open_flag::READ,
         libc::O_WRONLY => open_flag::WRITE,
         _ => open_flag::READ | open_flag::WRITE,
@@ -183,7 +204,6 @@ pub fn open_flags(linux: u32, keeps_access_time: bool) -> OpenFlags {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use types::InodeNumber;
 
     fn attributes() -> Attributes {
         Attributes {
@@ -200,6 +220,7 @@ mod tests {
             mtime: Timestamp { seconds: 1 << 33, nanoseconds: 999_999_999 },
             ctime: Timestamp::default(),
             btime: Timestamp { seconds: 9, nanoseconds: 10 },
+            flags: 0,
         }
     }
 
@@ -212,6 +233,20 @@ mod tests {
         let statx = statx_out(&attributes()).statx;
         assert_eq!((statx.atime.seconds, statx.btime.seconds, statx.btime.nanoseconds), (-1, 9, 10));
         assert_eq!((statx.device_major, statx.device_minor), (8, 17));
+    }
+
+    #[test]
+    fn generations_are_those_in_the_file_handles_of_users() {
+        let at = |seconds, nanoseconds| {
+            entry_out(&Attributes { btime: Timestamp { seconds, nanoseconds }, ..attributes() }).generation
+        };
+        // Never to be changed: see the function.
+        assert_eq!(at(1_800_000_000, 123_456_789), 0xf235e84);
+        assert_ne!(at(1_800_000_000, 123_456_790), 0xf235e84);
+        assert_ne!(at(1_800_000_001, 123_456_789), 0xf235e84);
+        assert!(at(-1, 999_999_999) <= u64::from(u32::MAX));
+        let root = Attributes { inode: InodeNumber::ROOT, ..attributes() };
+        assert_eq!(entry_out(&root).generation, 0);
     }
 
     #[test]
@@ -243,7 +278,7 @@ mod tests {
         assert_eq!(linux(libc::O_WRONLY | libc::O_APPEND), open_flag::WRITE | open_flag::APPEND);
         assert_eq!(linux(libc::O_RDWR | libc::O_TRUNC), open_flag::READ | open_flag::WRITE | open_flag::TRUNCATE);
         assert_eq!(linux(libc::O_ACCMODE), open_flag::READ | open_flag::WRITE);
-        assert_eq!(open_flags(FMODE_EXEC, false).0, open_flag::READ | open_flag::EXECUTE);
+        assert_eq!(open_flags(FMODE_EXEC, false).0, open_flag::EXECUTE, "who may execute need not be able to read");
         assert_eq!(linux(libc::O_WRONLY | libc::O_CREAT | libc::O_EXCL), open_flag::WRITE | open_flag::EXCLUSIVE);
         let quietly = open_flag::READ | open_flag::NO_ACCESS_TIME;
         assert_eq!((linux(libc::O_NOATIME), open_flags(0, true).0), (quietly, quietly));

@@ -7,20 +7,22 @@
 use std::sync::Arc;
 
 use bytes::Bytes;
-use client::control::{self, ControlReply, ControlRequest};
+use client::control;
 use client::{AllocateMode, CreatedFile, Interruption, OpenFile, SeekTarget, WriteOptions};
+use rpc::message::control::{ControlReply, ControlRequest};
 use types::mode::PERMISSIONS;
 use types::{FileKind, FsError, FsResult};
 
 use super::Call;
 use super::convert::{entry_out, open_flags};
-use crate::ioctl::STRIA_IOC_CALL;
+use super::file_flags;
 use crate::protocol::flags::{fsync as fsync_flag, open_reply, release as release_flag, write as write_flag};
 use crate::protocol::reply::{CopyFileRangeOut, IoctlOut, OpenOut, SeekOut, WriteOut};
 use crate::protocol::request::{
     CopyFileRangeIn, CreateIn, FallocateIn, FlushIn, FsyncIn, IoctlIn, OpenIn, ReadIn, ReleaseIn, SeekIn, WriteIn,
 };
 use crate::session::Answer;
+use host::ioctl::STRIA_IOC_CALL;
 
 /// Most bytes copied for one COPY_FILE_RANGE: the caller cannot be interrupted before the answer, and asks again.
 const COPY_BYTES_MAX: u64 = 64 << 20;
@@ -140,13 +142,19 @@ pub async fn fsync(call: Call, fsync: FsyncIn) -> FsResult<Answer> {
     Ok(Answer::done())
 }
 
-/// FALLOCATE. The kernel says of writes only whether the caller may keep set-id bits; here its user id must do. While space is
+/// FALLOCATE. The kernel says of writes only whether the caller may keep set-id bits; here its credentials do. While space is
 /// looked for, it can be interrupted.
 pub async fn fallocate(call: Call, fallocate: FallocateIn) -> FsResult<Answer> {
     let file = call.adapter.handles.get(fallocate.handle)?;
     let mode = AllocateMode::from_linux(fallocate.mode)?;
-    let (range, keep_set_id) = ((fallocate.offset, fallocate.length), call.caller.uid == 0);
-    let reserve = |interruption| call.file_system().allocate_unless(&file, mode, range, keep_set_id, interruption);
+    let (call, file, range) = (&call, &file, (fallocate.offset, fallocate.length));
+    let reserve = |interruption: Interruption| {
+        let reserve = move |credentials| {
+            let interruption = interruption.clone();
+            async move { call.file_system().allocate_unless(&credentials, file, mode, range, interruption).await }
+        };
+        async move { call.caller.run(reserve).await }
+    };
     call.adapter.interrupts.unless_interrupted(call.unique, reserve).await?;
     Ok(Answer::done())
 }
@@ -179,8 +187,11 @@ pub async fn copy_range(call: Call, copy: CopyFileRangeIn, wide: bool) -> FsResu
     })
 }
 
-/// IOCTL: the control channel, and nothing else. The kernel does not know what it changes, so a read-only mount is noticed here.
+/// IOCTL: flags of files, the control channel, and nothing else. The kernel does not know what it changes, so a read-only mount is noticed here.
 pub async fn ioctl(call: Call, request: IoctlIn, data: Vec<u8>) -> FsResult<Answer> {
+    if let Some(flags) = file_flags::Request::of(request.command) {
+        return file_flags::serve(call, flags, request, &data).await;
+    }
     if request.command != STRIA_IOC_CALL {
         return Err(FsError::NotTty);
     }

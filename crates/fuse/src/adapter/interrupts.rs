@@ -1,11 +1,15 @@
-//! Requests that can be given up, by the kernel's request number: waiting locks, reservations that look for space, opens, and
-//! truncations by path. An open can wait as long as a migration takes, and without this not even SIGKILL would end its process.
+//! Requests that the kernel may interrupt, by its number of the request.
 //!
-//! Only these: a signal ends every other wait of this file system no sooner than its answer, as on a local one, since
-//! programs do not expect EINTR from reading or writing a regular file.
+//! A mount has two registries. In one are requests that any signal ends: waiting locks, reservations that look for space, opens, and
+//! truncations by path, which can wait as long as a migration takes. In the other is every request that is pending: a signal
+//! that kills the caller ends it (module [`super::attend`]). No other signal does, as on a local file system, since programs do
+//! not expect EINTR from reading or writing a regular file.
 
-use std::collections::{BTreeMap, VecDeque};
-use std::pin::pin;
+use std::{
+    collections::{BTreeMap, VecDeque},
+    pin::pin,
+    sync::Arc,
+};
 
 use client::Interruption;
 use parking_lot::Mutex;
@@ -15,10 +19,10 @@ use tokio::sync::oneshot;
 /// concurrently, so an INTERRUPT can overtake its target; not by more than the workers there are.
 const EARLY_MAX: usize = 256;
 
-/// The registry.
+/// A registry.
 #[derive(Default)]
 pub struct Interrupts {
-    state: Mutex<State>,
+    state: Arc<Mutex<State>>,
 }
 
 #[derive(Default)]
@@ -28,9 +32,8 @@ struct State {
 }
 
 impl Interrupts {
-    /// Registers a request that is about to wait. The receiver completes when the kernel interrupts it (at once if it
-    /// already has); [`Interrupts::finish`] must follow.
-    pub fn register(&self, unique: u64) -> oneshot::Receiver<()> {
+    /// Registers a request that is about to wait, until the registration is dropped.
+    pub fn register(&self, unique: u64) -> Registration {
         let (sender, receiver) = oneshot::channel();
         let mut state = self.state.lock();
         if let Some(position) = state.early.iter().position(|early| *early == unique) {
@@ -40,7 +43,7 @@ impl Interrupts {
         } else {
             state.waiting.insert(unique, sender);
         }
-        receiver
+        Registration { state: self.state.clone(), unique, receiver }
     }
 
     /// Runs an operation whose waiting for others ends when the kernel interrupts the request.
@@ -49,24 +52,16 @@ impl Interrupts {
         F: Future<Output = T>,
     {
         let interruption = Interruption::default();
-        let interrupted = self.register(unique);
+        let mut registration = self.register(unique);
         let mut operation = pin!(operation(interruption.clone()));
-        let output = tokio::select! {
+        tokio::select! {
             biased;
             output = &mut operation => output,
-            // The other end outlives this request.
-            _ = interrupted => {
+            () = registration.interrupted() => {
                 interruption.raise();
                 operation.await
             }
-        };
-        self.finish(unique);
-        output
-    }
-
-    /// The request no longer waits.
-    pub fn finish(&self, unique: u64) {
-        self.state.lock().waiting.remove(&unique);
+        }
     }
 
     /// The kernel interrupts a request.
@@ -84,6 +79,27 @@ impl Interrupts {
     }
 }
 
+/// A request that waits, until this is dropped.
+pub struct Registration {
+    state: Arc<Mutex<State>>,
+    unique: u64,
+    receiver: oneshot::Receiver<()>,
+}
+
+impl Registration {
+    /// Completes when the kernel interrupts the request, at once if it already has. Not to be called again then.
+    pub async fn interrupted(&mut self) {
+        // The other end is in the registry until it has told.
+        let _ = (&mut self.receiver).await;
+    }
+}
+
+impl Drop for Registration {
+    fn drop(&mut self) {
+        self.state.lock().waiting.remove(&self.unique);
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use tokio::sync::oneshot::error::TryRecvError;
@@ -95,12 +111,11 @@ mod tests {
         let interrupts = Interrupts::default();
         let mut receiver = interrupts.register(2);
         let mut other = interrupts.register(4);
-        assert_eq!(receiver.try_recv(), Err(TryRecvError::Empty));
+        assert_eq!(receiver.receiver.try_recv(), Err(TryRecvError::Empty));
         interrupts.interrupt(2);
-        assert_eq!(receiver.try_recv(), Ok(()));
-        assert_eq!(other.try_recv(), Err(TryRecvError::Empty));
-        interrupts.finish(2);
-        interrupts.finish(4);
+        assert_eq!(receiver.receiver.try_recv(), Ok(()));
+        assert_eq!(other.receiver.try_recv(), Err(TryRecvError::Empty));
+        drop((receiver, other));
         assert!(interrupts.state.lock().waiting.is_empty());
     }
 
@@ -108,8 +123,8 @@ mod tests {
     fn an_interrupt_that_overtakes_its_request_is_not_lost() {
         let interrupts = Interrupts::default();
         interrupts.interrupt(6);
-        assert_eq!(interrupts.register(6).try_recv(), Ok(()));
-        assert_eq!(interrupts.register(6).try_recv(), Err(TryRecvError::Empty), "it counts once");
+        assert_eq!(interrupts.register(6).receiver.try_recv(), Ok(()));
+        assert_eq!(interrupts.register(6).receiver.try_recv(), Err(TryRecvError::Empty), "it counts once");
     }
 
     #[test]

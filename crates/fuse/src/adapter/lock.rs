@@ -2,9 +2,9 @@
 
 use client::LockRequest;
 use rpc::message::mdt::{HeldLock, LockFamily, LockMode, LockRange};
-use tokio::sync::oneshot;
 use types::{FsError, FsResult};
 
+use super::interrupts::Registration;
 use super::{Call, Work};
 use crate::protocol::flags::lock as lock_flag;
 use crate::protocol::reply::LockOut;
@@ -24,19 +24,12 @@ pub async fn get(call: Call, lock: LockIn) -> FsResult<Answer> {
 /// SETLK and SETLKW. A waiting request can be interrupted from the moment it is decoded: it is registered before its
 /// future is first polled. The kernel hears EINTR only when nothing of the request is left: it may repeat it at once.
 pub fn set(call: Call, lock: LockIn, wait: bool) -> Work {
-    let unique = call.unique;
-    let interrupted = wait.then(|| call.adapter.interrupts.register(unique));
-    Box::pin(async move {
-        let result = set_lock(&call, &lock, interrupted).await;
-        if wait {
-            call.adapter.interrupts.finish(unique);
-        }
-        result.map(|()| Answer::done())
-    })
+    let registration = wait.then(|| call.adapter.interrupts.register(call.unique));
+    Box::pin(async move { set_lock(&call, &lock, registration).await.map(|()| Answer::done()) })
 }
 
 /// It waits if it can be interrupted.
-async fn set_lock(call: &Call, lock: &LockIn, interrupted: Option<oneshot::Receiver<()>>) -> FsResult<()> {
+async fn set_lock(call: &Call, lock: &LockIn, registration: Option<Registration>) -> FsResult<()> {
     let flock = lock.lock_flags & lock_flag::FLOCK != 0;
     let request = LockRequest {
         family: if flock { LockFamily::Flock } else { LockFamily::Posix },
@@ -44,14 +37,13 @@ async fn set_lock(call: &Call, lock: &LockIn, interrupted: Option<oneshot::Recei
         pid: lock.lock.pid,
         range: range(lock),
         mode: mode(lock.lock.kind)?,
-        wait: interrupted.is_some(),
+        wait: registration.is_some(),
     };
     let (file_system, handles) = (call.file_system(), &call.adapter.handles);
     let file = handles.get(lock.handle)?;
-    match interrupted {
-        Some(interrupted) => {
-            // The other end outlives this request.
-            let interrupted = async move { drop(interrupted.await) };
+    match registration {
+        Some(mut registration) => {
+            let interrupted = async move { registration.interrupted().await };
             file_system.set_lock_unless(&file, request, interrupted).await?;
         }
         None => {

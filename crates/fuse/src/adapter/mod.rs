@@ -5,8 +5,8 @@
 //! | node id | inode number (the root is 1 in both) | [`InodeNumber`] |
 //! | file handle | number of an entry in [`Handles`](handles::Handles) | `OpenFile` |
 //! | uid, gid, thread id | [`Caller`](caller::Caller) | [`Credentials`](types::Credentials), groups only when asked for |
-//! | INTERRUPT | [`Interrupts`](interrupts::Interrupts) | a lock, an open or a truncation that waits is given up, and the search for space to reserve |
-//! | errno | [`crate::errno`] | [`FsError`](types::FsError) |
+//! | INTERRUPT | [`Interrupts`](interrupts::Interrupts) | a lock, an open or a truncation that waits is given up, and the search for space to reserve; everything, if the caller is being killed ([`attend`](attend::attend)) |
+//! | errno | [`host::errno`] | [`FsError`](types::FsError) |
 //!
 //! Since node ids are inode numbers, nothing is kept per inode: FORGET does nothing. The price: an inode that is
 //! unlinked while only a path descriptor (O_PATH) or a working directory refers to it is gone at once.
@@ -14,10 +14,13 @@
 //! Names and attributes are answered with a validity of 0 and absent names with an error, which the kernel does not cache;
 //! so nothing another client changes is ever seen stale.
 
+mod attend;
 mod caller;
 mod convert;
 mod directory;
+mod fatal;
 mod file;
+mod file_flags;
 mod handles;
 mod interrupts;
 mod lock;
@@ -33,21 +36,25 @@ use rustix::mount::MountFlags;
 use tracing::Instrument;
 use types::{FsResult, InodeNumber};
 
-use crate::errno::Errno;
-use crate::ioctl::PendingReplies;
 use crate::mount::writability::Writability;
 use crate::protocol::{Incoming, Opcode, Operation};
 use crate::session::{Answer, Handler, Responder};
+use attend::{Wait, attend};
 use caller::Caller;
 use convert::AccessTimes;
 use handles::Handles;
+use host::errno::Errno;
+use host::ioctl::PendingReplies;
 use interrupts::Interrupts;
 
 /// Serves one mount from one [`FileSystem`].
 pub struct Adapter {
     file_system: Arc<FileSystem>,
     handles: Handles,
+    /// Requests that any signal ends.
     interrupts: Interrupts,
+    /// Pending requests, which a fatal signal ends.
+    pending: Interrupts,
     control_replies: PendingReplies,
     writability: Arc<Writability>,
     access_times: AccessTimes,
@@ -77,6 +84,7 @@ impl Adapter {
             file_system,
             handles: Handles::default(),
             interrupts: Interrupts::default(),
+            pending: Interrupts::default(),
             control_replies: PendingReplies::default(),
             writability,
             access_times: AccessTimes::from(flags),
@@ -102,6 +110,7 @@ impl Handler for Adapter {
             Operation::Forget(_) | Operation::BatchForget(_) => responder.forget(),
             Operation::Interrupt(interrupt) => {
                 self.interrupts.interrupt(interrupt.unique);
+                self.pending.interrupt(interrupt.unique);
                 responder.forget();
             }
             Operation::Destroy => responder.send(Ok(Answer::done())),
@@ -109,13 +118,10 @@ impl Handler for Adapter {
             operation => {
                 let trace = self.trace_of(header.unique);
                 let span = span(incoming.opcode, trace, header.node);
-                let call = Call {
-                    caller: Caller::new(&header),
-                    inode: InodeNumber(header.node),
-                    unique: header.unique,
-                    adapter: self,
-                };
-                let work = rt::trace::scoped(trace, dispatch(call, operation, data)).instrument(span);
+                let (caller, inode, unique) = (Caller::new(&header), InodeNumber(header.node), header.unique);
+                let wait = Wait { adapter: self.clone(), opcode: incoming.opcode, caller, inode, unique, trace };
+                let work = dispatch(Call { adapter: self, caller, inode, unique }, operation, data);
+                let work = attend(wait, rt::trace::scoped(trace, work)).instrument(span);
                 return Some(Box::pin(async move { responder.send(work.await) }));
             }
         }
@@ -128,7 +134,7 @@ fn span(opcode: Opcode, trace: u64, node: u64) -> tracing::Span {
         "fuse",
         operation = opcode.label(),
         trace = format_args!("{trace:016x}"),
-        inode = format_args!("{node:#x}")
+        inode = %types::InodeNumber(node)
     )
 }
 

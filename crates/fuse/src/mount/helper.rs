@@ -5,7 +5,9 @@
 //! the dot, through a shell and the shell's own PATH (mount(8) takes away the user's): `stria SOURCE DIR -o OPTIONS`. Both
 //! expect the program to return, with status 0, when the mount is usable: the binary serves it from a process of its own.
 //!
-//! Only the form of the call is understood here: sources and options are parsed where those of `stria mount` are.
+//! Only the form of the call is understood here: sources and options are parsed where those of `stria mount` are. One option
+//! is dropped: `mount.fuse3` adds `dev` to every mount that is not `nodev`, so it says nothing about what the user wants
+//! (`allow_dev` does).
 
 use std::{
     ffi::{OsStr, OsString},
@@ -67,7 +69,7 @@ impl HelperRequest {
             };
             let mut behind = letters.chars();
             match (behind.next(), behind.as_str()) {
-                (Some('o'), attached) => request.options.push(value(attached)?),
+                (Some('o'), attached) => request.options.push(without_dev(&value(attached)?)),
                 (Some('t'), attached) => drop(value(attached)?),
                 (Some('N'), _) => return Err(HelperError::Namespace),
                 _ => request.add_letters(letters)?,
@@ -91,6 +93,11 @@ impl HelperRequest {
     }
 }
 
+/// Options without `dev`; see the module documentation.
+fn without_dev(options: &str) -> String {
+    options.split(',').filter(|option| *option != "dev").collect::<Vec<_>>().join(",")
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -107,6 +114,8 @@ mod tests {
         assert_eq!(from_mount.options, ["ro,timeout=5"]);
         assert!(!from_mount.fake && !from_mount.sloppy);
         assert_eq!(parse(&["mgs:/stria", "/mnt/x", "-oro,timeout=5"]).unwrap(), from_mount);
+        let from_mount_fuse = parse(&["mgs:/stria", "/mnt/x", "-o", "rw,allow_dev,dev,suid"]).unwrap();
+        assert_eq!(from_mount_fuse.options, ["rw,allow_dev,suid"], "mount.fuse3 has added dev");
         let flagged = parse(&["-fsn", "/some/dir:/stria", "/mnt/x"]).unwrap();
         assert!(flagged.fake && flagged.sloppy);
     }

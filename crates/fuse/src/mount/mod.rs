@@ -9,7 +9,6 @@
 pub mod fusermount;
 pub mod helper;
 pub mod options;
-pub mod table;
 pub mod writability;
 
 use std::{
@@ -21,18 +20,19 @@ use std::{
 };
 
 use client::FileSystem;
+use host::mount_table::{self, FILE_SYSTEM_TYPE, MountEntry};
 use rt::real::Cores;
 use rustix::io::Errno;
 use rustix::mount::{MountFlags, UnmountFlags};
 use tokio::sync::watch;
 
 use crate::Adapter;
+use crate::protocol::flags::init::POSIX_ACL;
 use crate::session::buffer::DATA_BYTES_MAX;
 use crate::session::device::Device;
 use crate::session::init::READ_AHEAD_BYTES;
 use crate::session::{Handler, Session, SessionError};
 pub use options::{MountOptions, MountSource, ParseError};
-use table::FILE_SYSTEM_TYPE;
 use writability::Writability;
 
 /// Why something could not be mounted or unmounted.
@@ -119,8 +119,10 @@ impl Mount {
         let point = prepare(point)?;
         let device = attach(source, &point, options)?;
         let threads = options.threads.unwrap_or_else(|| cores.count());
-        let session = Session::start(device, threads, handler, cores).inspect_err(|_| drop(detach(&point, true)))?;
-        let entry = table::find(&point).map_err(|error| MountError::system("find", &point, error))?;
+        let features = if options.default_permissions { POSIX_ACL } else { 0 };
+        let session =
+            Session::start(device, threads, features, handler, cores).inspect_err(|_| drop(detach(&point, true)))?;
+        let entry = mount_table::find(&point).map_err(|error| MountError::system("find", &point, error))?;
         let device_number = entry.map(|entry| entry.device).unwrap_or_default();
         raise_read_ahead(&device_number);
         Ok(Mount { point, device_number, session: Some(session) })
@@ -154,7 +156,7 @@ impl Mount {
         if *session.ended().borrow() {
             return Ok(Unmounted::Before);
         }
-        let entry = table::find(&self.point).map_err(|error| MountError::system("find", &self.point, error))?;
+        let entry = mount_table::find(&self.point).map_err(|error| MountError::system("find", &self.point, error))?;
         if entry.is_none_or(|entry| entry.device != self.device_number) {
             return Ok(Unmounted::Before);
         }
@@ -175,11 +177,11 @@ impl Drop for Mount {
 }
 
 /// Changes the flags of a StriaFS mount of any process, as `mount -o remount,ro` does. Everything but the flags stays as it
-/// is.
+/// is, and so do restrictions (`nodev`) that the options do not name.
 pub fn remount(point: &Path, options: &MountOptions) -> Result<(), MountError> {
     let point = resolve(point)?;
-    expect_ours(&point)?;
-    rustix::mount::mount_remount(&point, options.flags, c"")
+    let restrictions = expect_ours(&point)?.restrictions;
+    rustix::mount::mount_remount(&point, options.flags_of_remount(restrictions), c"")
         .map_err(|error| MountError::system("remount", &point, error))
 }
 
@@ -190,13 +192,11 @@ pub fn unmount(point: &Path, lazy: bool) -> Result<(), MountError> {
     detach(&point, lazy)
 }
 
-/// Refuses what is not a StriaFS mount.
-fn expect_ours(point: &Path) -> Result<(), MountError> {
-    let entry = table::find(point).map_err(|error| MountError::system("find", point, error))?;
-    match entry.is_some_and(|entry| entry.kind == FILE_SYSTEM_TYPE) {
-        true => Ok(()),
-        false => Err(MountError::NotMounted { point: point.to_owned() }),
-    }
+/// The mount on `point`; refuses what is not a StriaFS mount.
+fn expect_ours(point: &Path) -> Result<MountEntry, MountError> {
+    let entry = mount_table::find(point).map_err(|error| MountError::system("find", point, error))?;
+    let ours = entry.filter(|entry| entry.kind == FILE_SYSTEM_TYPE);
+    ours.ok_or_else(|| MountError::NotMounted { point: point.to_owned() })
 }
 
 /// The absolute path of a mount point, also of one whose server is dead.
@@ -219,28 +219,51 @@ fn is_dead(error: &io::Error) -> bool {
     error.raw_os_error() == Some(libc::ENOTCONN)
 }
 
+/// Whether something can be mounted on `point`, as far as that is known before: it exists, is a directory, has no StriaFS mount that
+/// works, and root finds the device. Changes nothing.
+pub fn check(point: &Path) -> Result<(), MountError> {
+    examine(&resolve(point)?)?;
+    if rustix::process::geteuid().is_root() {
+        Device::open().map_err(MountError::NoDevice)?;
+    }
+    Ok(())
+}
+
+/// What is on a possible mount point.
+enum Condition {
+    /// Nothing of ours.
+    Free,
+    /// A mount of ours whose process was killed.
+    Dead(MountEntry),
+}
+
+/// Looks at an absolute path; an error if nothing can be mounted there.
+fn examine(point: &Path) -> Result<Condition, MountError> {
+    let entry = mount_table::find(point).map_err(|error| MountError::system("find", point, error))?;
+    let owned = || point.to_owned();
+    match (std::fs::metadata(point), entry) {
+        (Ok(_), Some(entry)) if entry.kind == FILE_SYSTEM_TYPE => {
+            Err(MountError::AlreadyMounted { point: owned(), mounted: entry.source })
+        }
+        (Ok(metadata), _) if !metadata.is_dir() => Err(MountError::NotDirectory { point: owned() }),
+        (Ok(_), _) => Ok(Condition::Free),
+        (Err(error), Some(entry)) if is_dead(&error) => match entry.kind == FILE_SYSTEM_TYPE {
+            true => Ok(Condition::Dead(entry)),
+            false => Err(MountError::DeadForeign { point: owned(), kind: entry.kind }),
+        },
+        (Err(error), _) => Err(MountError::system("examine", point, error)),
+    }
+}
+
 /// Checks the mount point and removes dead mounts of ours from it; returns its absolute path.
 fn prepare(point: &Path) -> Result<PathBuf, MountError> {
     let point = resolve(point)?;
-    loop {
-        let entry = table::find(&point).map_err(|error| MountError::system("find", &point, error))?;
-        match (std::fs::metadata(&point), entry) {
-            (Ok(_), Some(entry)) if entry.kind == FILE_SYSTEM_TYPE => {
-                return Err(MountError::AlreadyMounted { point, mounted: entry.source });
-            }
-            (Ok(metadata), _) if !metadata.is_dir() => return Err(MountError::NotDirectory { point }),
-            (Ok(_), _) => return Ok(point),
-            (Err(error), Some(entry)) if is_dead(&error) => {
-                if entry.kind != FILE_SYSTEM_TYPE {
-                    return Err(MountError::DeadForeign { point, kind: entry.kind });
-                }
-                tracing::warn!(point = %point.display(), source = entry.source,
-                    "the process that served this mount was killed; removing what it left behind");
-                detach(&point, true)?;
-            }
-            (Err(error), _) => return Err(MountError::system("examine", &point, error)),
-        }
+    while let Condition::Dead(entry) = examine(&point)? {
+        tracing::warn!(point = %point.display(), source = entry.source,
+            "the process that served this mount was killed; removing what it left behind");
+        detach(&point, true)?;
     }
+    Ok(point)
 }
 
 /// Mounts; returns the device to be served.
@@ -256,13 +279,14 @@ fn attach_as_root(source: &str, point: &Path, options: &MountOptions) -> Result<
     let device = Device::open().map_err(MountError::NoDevice)?;
     let mode = std::fs::metadata(point).map_err(|error| MountError::system("examine", point, error))?.mode();
     let allow_other = if options.allow_other.unwrap_or(true) { ",allow_other" } else { "" };
+    let default_permissions = if options.default_permissions { ",default_permissions" } else { "" };
     let data = format!(
-        "fd={},rootmode={:o},user_id=0,group_id=0,max_read={DATA_BYTES_MAX}{allow_other}",
+        "fd={},rootmode={:o},user_id=0,group_id=0,max_read={DATA_BYTES_MAX}{allow_other}{default_permissions}",
         device.descriptor(),
         mode & libc::S_IFMT,
     );
     let data = CString::new(data).expect("figures and words contain no NUL");
-    rustix::mount::mount(source, point, FILE_SYSTEM_TYPE, options.flags, data.as_c_str())
+    rustix::mount::mount(source, point, FILE_SYSTEM_TYPE, options.flags_of_mount(), data.as_c_str())
         .map_err(|error| MountError::system("mount on", point, error))?;
     Ok(device)
 }
@@ -270,7 +294,7 @@ fn attach_as_root(source: &str, point: &Path, options: &MountOptions) -> Result<
 fn attach_through_helper(source: &str, point: &Path, options: &MountOptions) -> Result<Device, MountError> {
     let source = fusermount::escape(source);
     let mut text = format!("fsname={source},subtype=stria,max_read={DATA_BYTES_MAX}");
-    // The helper adds nosuid and nodev by itself.
+    // The helper adds nosuid and nodev by itself, whatever is asked for.
     let flags = [
         (MountFlags::RDONLY, "ro"),
         (MountFlags::NOEXEC, "noexec"),
@@ -279,7 +303,9 @@ fn attach_through_helper(source: &str, point: &Path, options: &MountOptions) -> 
         (MountFlags::NOATIME, "noatime"),
     ];
     let words = flags.iter().filter(|(flag, _)| options.flags.contains(*flag)).map(|(_, word)| *word);
-    for word in words.chain(options.allow_other.unwrap_or(false).then_some("allow_other")) {
+    let allow_other = options.allow_other.unwrap_or(false).then_some("allow_other");
+    let default_permissions = options.default_permissions.then_some("default_permissions");
+    for word in words.chain(allow_other).chain(default_permissions) {
         text.push(',');
         text.push_str(word);
     }

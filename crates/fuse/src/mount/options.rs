@@ -6,6 +6,7 @@
 
 use std::{fmt, str::FromStr};
 
+use host::mount_table::RESTRICTIONS;
 use rt::Address;
 use rustix::mount::MountFlags;
 
@@ -66,8 +67,12 @@ impl FromStr for MountSource {
 /// Options of a mount that this crate acts on; what it does not know is left to the caller in `others`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct MountOptions {
-    /// Flags of mount(2).
+    /// Flags of mount(2) that were switched on by name.
     pub flags: MountFlags,
+    /// Flags of mount(2) that were switched off by name (`dev` switches NODEV off).
+    pub flags_off: MountFlags,
+    /// The kernel checks permissions and access lists too (`default_permissions`).
+    pub default_permissions: bool,
     /// Change the flags of what is mounted there already, as by [`remount`](super::remount).
     pub remount: bool,
     /// Whether users other than the mounting one may enter. `None`: as far as possible, that is, if root mounts.
@@ -80,7 +85,15 @@ pub struct MountOptions {
 
 impl Default for MountOptions {
     fn default() -> Self {
-        Self { flags: MountFlags::empty(), remount: false, allow_other: None, threads: None, others: Vec::new() }
+        Self {
+            flags: MountFlags::empty(),
+            flags_off: MountFlags::empty(),
+            default_permissions: false,
+            remount: false,
+            allow_other: None,
+            threads: None,
+            others: Vec::new(),
+        }
     }
 }
 
@@ -92,6 +105,8 @@ const FLAGS: &[(&str, MountFlags, bool)] = &[
     ("suid", MountFlags::NOSUID, false),
     ("nodev", MountFlags::NODEV, true),
     ("dev", MountFlags::NODEV, false),
+    // mount(8) keeps "dev" to itself, and libfuse's mount.fuse adds it to every mount: this one reaches us as it was given.
+    ("allow_dev", MountFlags::NODEV, false),
     ("noexec", MountFlags::NOEXEC, true),
     ("exec", MountFlags::NOEXEC, false),
     ("sync", MountFlags::SYNCHRONOUS, true),
@@ -105,6 +120,11 @@ const FLAGS: &[(&str, MountFlags, bool)] = &[
     ("norelatime", MountFlags::RELATIME, false),
     ("strictatime", MountFlags::STRICTATIME, true),
 ];
+
+/// Names of the options that switch flags.
+pub fn flag_names() -> impl Iterator<Item = &'static str> {
+    FLAGS.iter().map(|(name, ..)| *name)
+}
 
 /// Options that mean something to mount(8), systemd or fsck only.
 const FOR_OTHERS: &[&str] =
@@ -123,6 +143,17 @@ impl MountOptions {
         Ok(())
     }
 
+    /// Flags for a new mount. Linux opens device files without asking the file system, so nobody's permission is checked
+    /// there: devices work only where `dev` or `allow_dev` asks for them.
+    pub fn flags_of_mount(&self) -> MountFlags {
+        self.flags | (MountFlags::NODEV - self.flags_off)
+    }
+
+    /// Flags for the remount of a mount that has these [`RESTRICTIONS`].
+    pub fn flags_of_remount(&self, restrictions: MountFlags) -> MountFlags {
+        self.flags | ((restrictions & RESTRICTIONS) - self.flags_off)
+    }
+
     fn add_one(&mut self, option: &str) -> Result<(), ParseError> {
         let (name, value) = match option.split_once('=') {
             Some((name, value)) => (name, Some(value)),
@@ -134,6 +165,7 @@ impl MountOptions {
                 return Err(wrong());
             }
             self.flags.set(*flag, *on);
+            self.flags_off.set(*flag, !*on);
             return Ok(());
         }
         let ignored = FOR_OTHERS.contains(&name) || name.starts_with("x-") || name.starts_with("X-");
@@ -143,7 +175,8 @@ impl MountOptions {
             ("remount", None) => self.remount = true,
             ("allow_other", None) => self.allow_other = Some(true),
             ("noallow_other", None) => self.allow_other = Some(false),
-            ("remount" | "allow_other" | "noallow_other", Some(_)) => return Err(wrong()),
+            ("default_permissions", None) => self.default_permissions = true,
+            ("remount" | "allow_other" | "noallow_other" | "default_permissions", Some(_)) => return Err(wrong()),
             ("threads", value) => {
                 let threads = value.and_then(|value| value.parse().ok()).filter(|threads| (1..=1024).contains(threads));
                 self.threads = Some(threads.ok_or_else(wrong)?);
@@ -188,6 +221,28 @@ mod tests {
     }
 
     #[test]
+    fn devices_work_only_where_they_are_asked_for() {
+        let nodev = |text: &str| parse(text).unwrap().flags_of_mount().contains(MountFlags::NODEV);
+        for text in ["", "rw,suid", "nodev", "dev,nodev"] {
+            assert!(nodev(text), "{text}");
+        }
+        for text in ["dev", "allow_dev", "nodev,dev"] {
+            assert!(!nodev(text), "{text}");
+        }
+        assert_eq!(parse("ro,dev").unwrap().flags_of_mount(), MountFlags::RDONLY);
+    }
+
+    #[test]
+    fn a_remount_keeps_restrictions_that_it_does_not_name() {
+        let remount = |text: &str, now: MountFlags| parse(text).unwrap().flags_of_remount(now);
+        let now = MountFlags::NODEV | MountFlags::NOSUID;
+        assert_eq!(remount("remount,ro", now), now | MountFlags::RDONLY);
+        assert_eq!(remount("remount,ro", MountFlags::RDONLY), MountFlags::RDONLY, "a mount with devices keeps them");
+        assert_eq!(remount("remount,rw,dev", now | MountFlags::RDONLY), MountFlags::NOSUID);
+        assert_eq!(remount("remount,exec,suid,nodev", RESTRICTIONS), MountFlags::NODEV);
+    }
+
+    #[test]
     fn what_is_meant_for_others_is_ignored_and_the_unknown_is_passed_on() {
         let options = parse("_netdev,x-systemd.automount,comment=a b,timeout=30,,flag,threads=3,allow_other").unwrap();
         let others = [("timeout".to_owned(), Some("30".to_owned())), ("flag".to_owned(), None)];
@@ -198,15 +253,24 @@ mod tests {
 
     #[test]
     fn a_remount_repeats_what_the_mount_table_shows() {
-        let text = "ro,relatime,remount,user_id=0,group_id=0,allow_other,max_read=1048576,dev,suid";
+        let text = "ro,relatime,remount,user_id=0,group_id=0,default_permissions,allow_other,max_read=1048576,dev,suid";
         let options = parse(text).unwrap();
         assert_eq!(options.flags, MountFlags::RDONLY | MountFlags::RELATIME);
-        assert!(options.remount && options.others.is_empty());
+        assert!(options.remount && options.default_permissions && options.others.is_empty());
     }
 
     #[test]
     fn wrong_values_are_refused_by_name() {
-        for text in ["ro=1", "remount=1", "threads", "threads=0", "threads=x", "threads=1025", "allow_other=yes"] {
+        for text in [
+            "ro=1",
+            "remount=1",
+            "threads",
+            "threads=0",
+            "threads=x",
+            "threads=1025",
+            "allow_other=yes",
+            "default_permissions=1",
+        ] {
             assert_eq!(parse(text), Err(ParseError::Value(text.to_owned())));
         }
     }

@@ -11,10 +11,11 @@
 
 use std::sync::OnceLock;
 
+use host::mount_table;
 use rustix::mount::MountFlags;
 use types::{FsError, FsResult};
 
-use super::{MountOptions, table};
+use super::MountOptions;
 
 /// See the module documentation.
 pub struct Writability {
@@ -38,7 +39,7 @@ impl Writability {
     pub fn require(&self) -> FsResult<()> {
         let known = self.device_number.get().and_then(|device| {
             let mounts =
-                table::read().inspect_err(|error| tracing::warn!(%error, "cannot read the mount table")).ok()?;
+                mount_table::read().inspect_err(|error| tracing::warn!(%error, "cannot read the mount table")).ok()?;
             mounts.into_iter().find(|mount| mount.device == *device)
         });
         let writable = known.map_or(self.at_first, |mount| !mount.read_only);
@@ -68,7 +69,7 @@ mod tests {
     #[test]
     fn the_mount_table_outweighs_the_options() {
         // Every Linux shows its processes here, and never read-only.
-        let mounts = table::read().unwrap();
+        let mounts = mount_table::read().unwrap();
         let processes = mounts.into_iter().find(|mount| mount.kind == "proc" && !mount.read_only).expect("/proc");
         let mount = of("ro");
         mount.mounted(&processes.device);

@@ -18,7 +18,7 @@ use super::request::{
 
 /// Why bytes are not a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum DecodeError {
+pub enum RequestDecodeError {
     /// Fewer bytes than a header.
     #[error("{bytes} bytes are too few for a request header")]
     NoHeader {
@@ -173,20 +173,21 @@ pub struct Incoming<'a> {
 }
 
 /// Decodes what one read(2) of the device returned.
-pub fn decode(bytes: &[u8]) -> Result<Incoming<'_>, DecodeError> {
+pub fn decode(bytes: &[u8]) -> Result<Incoming<'_>, RequestDecodeError> {
     let Ok((header, rest)) = InHeader::read_from_prefix(bytes) else {
-        return Err(DecodeError::NoHeader { bytes: bytes.len() });
+        return Err(RequestDecodeError::NoHeader { bytes: bytes.len() });
     };
     let unique = header.unique;
     if header.length as usize != bytes.len() {
-        return Err(DecodeError::Length { unique, claimed: header.length, read: bytes.len() });
+        return Err(RequestDecodeError::Length { unique, claimed: header.length, read: bytes.len() });
     }
     let extensions = usize::from(header.extension_units) * 8;
-    let opcode =
-        Opcode::from_number(header.opcode).ok_or(DecodeError::UnknownOpcode { unique, opcode: header.opcode })?;
+    let opcode = Opcode::from_number(header.opcode)
+        .ok_or(RequestDecodeError::UnknownOpcode { unique, opcode: header.opcode })?;
     let body = rest.len().checked_sub(extensions).map(|end| &rest[..end]);
-    let operation =
-        body.and_then(|body| Body { rest: body }.operation(opcode)).ok_or(DecodeError::Malformed { unique, opcode })?;
+    let operation = body
+        .and_then(|body| Body { rest: body }.operation(opcode))
+        .ok_or(RequestDecodeError::Malformed { unique, opcode })?;
     Ok(Incoming { header, opcode, operation })
 }
 
@@ -360,17 +361,17 @@ mod tests {
 
     #[test]
     fn what_is_too_short_is_refused_by_name() {
-        assert_eq!(decode(&[0; 39]).unwrap_err(), DecodeError::NoHeader { bytes: 39 });
+        assert_eq!(decode(&[0; 39]).unwrap_err(), RequestDecodeError::NoHeader { bytes: 39 });
         let mut bytes = request(1, b"name\0");
         bytes.pop();
-        assert!(matches!(decode(&bytes).unwrap_err(), DecodeError::Length { unique: 7, claimed: 45, read: 44 }));
+        assert!(matches!(decode(&bytes).unwrap_err(), RequestDecodeError::Length { unique: 7, claimed: 45, read: 44 }));
         let unterminated = request(1, b"name");
-        let malformed = DecodeError::Malformed { unique: 7, opcode: Opcode::Lookup };
+        let malformed = RequestDecodeError::Malformed { unique: 7, opcode: Opcode::Lookup };
         assert_eq!(decode(&unterminated).unwrap_err(), malformed);
         let lying = WriteIn { size: 5, ..WriteIn::default() };
         let bytes = request(16, &[lying.as_bytes(), b"four"].concat());
-        assert!(matches!(decode(&bytes).unwrap_err(), DecodeError::Malformed { opcode: Opcode::Write, .. }));
-        assert!(matches!(decode(&request(7, b"")).unwrap_err(), DecodeError::UnknownOpcode { opcode: 7, .. }));
+        assert!(matches!(decode(&bytes).unwrap_err(), RequestDecodeError::Malformed { opcode: Opcode::Write, .. }));
+        assert!(matches!(decode(&request(7, b"")).unwrap_err(), RequestDecodeError::UnknownOpcode { opcode: 7, .. }));
     }
 
     #[test]

@@ -8,6 +8,8 @@ pub mod init {
     pub const POSIX_LOCKS: u64 = 1 << 1;
     /// O_TRUNC comes with OPEN (FUSE_ATOMIC_O_TRUNC).
     pub const ATOMIC_O_TRUNC: u64 = 1 << 3;
+    /// LOOKUP of "." and ".." of inodes that the kernel knows by number only, for file handles (FUSE_EXPORT_SUPPORT).
+    pub const EXPORT_SUPPORT: u64 = 1 << 4;
     /// Writes beyond a page (FUSE_BIG_WRITES).
     pub const BIG_WRITES: u64 = 1 << 5;
     /// The file system applies the umask (FUSE_DONT_MASK): a default access list replaces it.
@@ -24,6 +26,8 @@ pub mod init {
     pub const ASYNC_DIO: u64 = 1 << 15;
     /// Lookups and readdirs of one directory may be outstanding together (FUSE_PARALLEL_DIROPS).
     pub const PARALLEL_DIROPS: u64 = 1 << 18;
+    /// The kernel checks permissions (as with the mount option default_permissions) and access lists (FUSE_POSIX_ACL).
+    pub const POSIX_ACL: u64 = 1 << 20;
     /// `max_pages` of the answer counts (FUSE_MAX_PAGES).
     pub const MAX_PAGES: u64 = 1 << 22;
     /// The file system removes set-id bits and capabilities; the kernel says when the caller is not privileged
@@ -33,8 +37,6 @@ pub mod init {
     pub const INIT_EXT: u64 = 1 << 30;
     /// Shared mappings of files opened for direct I/O (FUSE_DIRECT_IO_ALLOW_MMAP, Linux 6.6).
     pub const DIRECT_IO_ALLOW_MMAP: u64 = 1 << 36;
-    /// No file handles for NFS and open_by_handle_at (FUSE_NO_EXPORT_SUPPORT, Linux 6.9).
-    pub const NO_EXPORT_SUPPORT: u64 = 1 << 38;
 }
 
 /// Bits of the answer to OPEN, CREATE and OPENDIR.

@@ -6,7 +6,7 @@
 //!
 //! The oldest kernel spoken to is one of protocol 7.31 (Linux 5.4), so the compatibility sizes of older protocols do not
 //! exist here. Decoding copies structures out of the buffer, asks for no alignment and never panics: whatever is too short
-//! or lacks its NUL is a [`DecodeError`]. Nothing here does I/O; another session (io_uring) shares it whole.
+//! or lacks its NUL is a [`RequestDecodeError`]. Nothing here does I/O; another session (io_uring) shares it whole.
 
 pub mod decode;
 pub mod directory;
@@ -15,7 +15,7 @@ pub mod opcode;
 pub mod reply;
 pub mod request;
 
-pub use decode::{DecodeError, Incoming, Operation, decode};
+pub use decode::{Incoming, Operation, RequestDecodeError, decode};
 pub use opcode::Opcode;
 
 /// Major version of the protocol (FUSE_KERNEL_VERSION).

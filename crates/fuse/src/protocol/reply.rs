@@ -94,7 +94,7 @@ pub struct Attr {
 pub struct EntryOut {
     /// The inode; 0 in READDIRPLUS: nothing was looked up.
     pub node: u64,
-    /// Tells apart inodes of one number; numbers are never reused, so 0.
+    /// Tells apart inodes of one number, also in file handles. 32 bits; 0 of the root.
     pub generation: u64,
     /// Seconds for which the name may be cached.
     pub entry_valid: u64,

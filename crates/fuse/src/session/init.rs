@@ -2,8 +2,8 @@
 
 use crate::protocol::decode::Init;
 use crate::protocol::flags::init::{
-    ASYNC_DIO, ASYNC_READ, ATOMIC_O_TRUNC, BIG_WRITES, DIRECT_IO_ALLOW_MMAP, DO_READDIRPLUS, DONT_MASK, FLOCK_LOCKS,
-    HANDLE_KILLPRIV_V2, HAS_IOCTL_DIR, INIT_EXT, MAX_PAGES, NO_EXPORT_SUPPORT, PARALLEL_DIROPS, POSIX_LOCKS,
+    ASYNC_DIO, ASYNC_READ, ATOMIC_O_TRUNC, BIG_WRITES, DIRECT_IO_ALLOW_MMAP, DO_READDIRPLUS, DONT_MASK, EXPORT_SUPPORT,
+    FLOCK_LOCKS, HANDLE_KILLPRIV_V2, HAS_IOCTL_DIR, INIT_EXT, MAX_PAGES, PARALLEL_DIROPS, POSIX_LOCKS,
     READDIRPLUS_AUTO,
 };
 use crate::protocol::reply::InitOut;
@@ -16,8 +16,8 @@ const REQUIRED: u64 = BIG_WRITES | ATOMIC_O_TRUNC | DONT_MASK | POSIX_LOCKS | FL
 
 /// Features used where the kernel has them. Deliberately absent:
 /// - WRITEBACK_CACHE, AUTO_INVAL_DATA, CACHE_SYMLINKS: nothing may be cached that another client can change.
-/// - POSIX_ACL, and the mount option default_permissions: permission is decided at the MDT, and access lists are
-///   extended attributes it understands.
+/// - POSIX_ACL, which makes the kernel check permissions and access lists by attributes that it asks for at each step:
+///   permission is decided at the MDT. Mounts with the option default_permissions add it ([`negotiate`]).
 /// - NO_OPEN_SUPPORT: every open is known to the MDT.
 /// - HANDLE_KILLPRIV (the first version) does not say whether a writer is privileged. The second one does, with WRITE,
 ///   SETATTR and OPEN. Without either, the kernel would send a chmod in the name of a writer who may not chmod.
@@ -30,7 +30,7 @@ const WANTED: u64 = REQUIRED
     | READDIRPLUS_AUTO
     | HANDLE_KILLPRIV_V2
     | DIRECT_IO_ALLOW_MMAP
-    | NO_EXPORT_SUPPORT
+    | EXPORT_SUPPORT
     | INIT_EXT;
 
 /// Background requests in flight at most. The kernel's 12 would throttle asynchronous I/O over many targets.
@@ -63,8 +63,8 @@ pub enum UnsupportedKernel {
     Features(u64),
 }
 
-/// Decides on versions and features.
-pub fn negotiate(request: &Init) -> Result<Negotiated, UnsupportedKernel> {
+/// Decides on versions and features. `further`: features wanted beside those of every session.
+pub fn negotiate(request: &Init, further: u64) -> Result<Negotiated, UnsupportedKernel> {
     let (major, minor) = (request.init.major, request.init.minor);
     if major > MAJOR {
         return Ok(Negotiated::TryOlder(InitOut { major: MAJOR, minor: MINOR_MAX, ..InitOut::default() }));
@@ -76,7 +76,7 @@ pub fn negotiate(request: &Init) -> Result<Negotiated, UnsupportedKernel> {
     if missing != 0 {
         return Err(UnsupportedKernel::Features(missing));
     }
-    let features = request.flags & WANTED;
+    let features = request.flags & (WANTED | further);
     let reply = InitOut {
         major: MAJOR,
         minor: minor.min(MINOR_MAX),
@@ -96,6 +96,7 @@ pub fn negotiate(request: &Init) -> Result<Negotiated, UnsupportedKernel> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::protocol::flags::init::POSIX_ACL;
     use crate::protocol::request::InitIn;
 
     fn kernel(major: u32, minor: u32, flags: u64) -> Init {
@@ -104,28 +105,36 @@ mod tests {
 
     #[test]
     fn a_kernel_that_can_everything_gets_what_is_wanted_and_no_more() {
-        let Ok(Negotiated::Agreed(reply, features)) = negotiate(&kernel(7, 45, u64::MAX)) else { panic!() };
+        let Ok(Negotiated::Agreed(reply, features)) = negotiate(&kernel(7, 45, u64::MAX), 0) else { panic!() };
         assert_eq!(features, WANTED);
         assert_eq!((reply.major, reply.minor, reply.pages_max), (7, 45, 256));
-        assert_eq!(u64::from(reply.flags2), DIRECT_IO_ALLOW_MMAP >> 32 | NO_EXPORT_SUPPORT >> 32);
+        assert_eq!(u64::from(reply.flags2), DIRECT_IO_ALLOW_MMAP >> 32);
         let writeback_cache = 1 << 16;
         assert_eq!(reply.flags & writeback_cache, 0);
     }
 
     #[test]
+    fn further_features_are_switched_on_where_the_kernel_has_them() {
+        let Ok(Negotiated::Agreed(_, features)) = negotiate(&kernel(7, 45, u64::MAX), POSIX_ACL) else { panic!() };
+        assert_eq!(features, WANTED | POSIX_ACL);
+        let Ok(Negotiated::Agreed(_, features)) = negotiate(&kernel(7, 45, REQUIRED), POSIX_ACL) else { panic!() };
+        assert_eq!(features, REQUIRED);
+    }
+
+    #[test]
     fn versions_meet_at_the_smaller() {
         for (minor, agreed) in [(MINOR_MIN, MINOR_MIN), (38, 38), (MINOR_MAX, MINOR_MAX), (99, MINOR_MAX)] {
-            let Ok(Negotiated::Agreed(reply, _)) = negotiate(&kernel(7, minor, u64::MAX)) else { panic!() };
+            let Ok(Negotiated::Agreed(reply, _)) = negotiate(&kernel(7, minor, u64::MAX), 0) else { panic!() };
             assert_eq!(reply.minor, agreed);
         }
-        assert!(matches!(negotiate(&kernel(8, 0, 0)), Ok(Negotiated::TryOlder(InitOut { major: 7, .. }))));
+        assert!(matches!(negotiate(&kernel(8, 0, 0), 0), Ok(Negotiated::TryOlder(InitOut { major: 7, .. }))));
     }
 
     #[test]
     fn too_old_kernels_are_refused_by_name() {
-        assert_eq!(negotiate(&kernel(7, 30, u64::MAX)), Err(UnsupportedKernel::Version { major: 7, minor: 30 }));
-        assert_eq!(negotiate(&kernel(6, 99, u64::MAX)), Err(UnsupportedKernel::Version { major: 6, minor: 99 }));
-        let without_flock = negotiate(&kernel(7, 31, !FLOCK_LOCKS));
+        assert_eq!(negotiate(&kernel(7, 30, u64::MAX), 0), Err(UnsupportedKernel::Version { major: 7, minor: 30 }));
+        assert_eq!(negotiate(&kernel(6, 99, u64::MAX), 0), Err(UnsupportedKernel::Version { major: 6, minor: 99 }));
+        let without_flock = negotiate(&kernel(7, 31, !FLOCK_LOCKS), 0);
         assert_eq!(without_flock, Err(UnsupportedKernel::Features(FLOCK_LOCKS)));
     }
 }

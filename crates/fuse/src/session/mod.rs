@@ -18,7 +18,6 @@ mod wake;
 
 use std::{
     io,
-    panic::{AssertUnwindSafe, catch_unwind},
     sync::{
         Arc,
         atomic::{AtomicBool, Ordering},
@@ -27,13 +26,17 @@ use std::{
 };
 
 use bytes::Bytes;
-use rt::{BoxFuture, real::Cores};
+use rt::{
+    BoxFuture,
+    contain::{self, Contained, Panicked},
+    real::Cores,
+};
 use tokio::sync::watch;
 
-use crate::errno::Errno;
-use crate::protocol::{DecodeError, Incoming, Operation, decode};
+use crate::protocol::{Incoming, Operation, RequestDecodeError, decode};
 use buffer::{Buffer, BufferPool};
 use device::{Device, Received};
+use host::errno::Errno;
 use init::{Negotiated, UnsupportedKernel, negotiate};
 pub use responder::{Answer, Responder};
 
@@ -54,13 +57,20 @@ pub trait Handler: Send + Sync + 'static {
 pub enum SessionError {
     /// The device failed.
     #[error("cannot use /dev/fuse: {0}")]
-    Device(#[from] io::Error),
+    Device(io::Error),
     /// Too old a kernel.
     #[error(transparent)]
     Kernel(#[from] UnsupportedKernel),
     /// Something else than INIT came first.
     #[error("the kernel did not begin with INIT: {0}")]
     NoInit(String),
+}
+
+/// Not its source: its text has the cause, which would be told twice.
+impl From<io::Error> for SessionError {
+    fn from(cause: io::Error) -> Self {
+        SessionError::Device(cause)
+    }
 }
 
 /// A running session.
@@ -72,16 +82,18 @@ pub struct Session {
 }
 
 impl Session {
-    /// Starts serving a mounted device with `threads` workers (at least one).
+    /// Starts serving a mounted device with `threads` workers (at least one). `features`: bits of INIT that are switched on
+    /// beside those of every session.
     pub fn start(
         device: Device,
         threads: usize,
+        features: u64,
         handler: Arc<dyn Handler>,
         cores: Cores,
     ) -> Result<Session, SessionError> {
         let threads = threads.max(1);
         let pool = BufferPool::new(2 * threads + 8);
-        let features = initialise(&device, &pool)?;
+        let features = initialise(&device, &pool, features)?;
         wake::prepare();
         let device = Arc::new(device);
         let devices: Vec<_> = (0..threads).map(|number| device_of_worker(number, &device)).collect();
@@ -145,7 +157,7 @@ fn device_of_worker(number: usize, device: &Arc<Device>) -> Arc<Device> {
 }
 
 /// Reads and answers INIT; returns the features agreed on.
-fn initialise(device: &Device, pool: &Arc<BufferPool>) -> Result<u64, SessionError> {
+fn initialise(device: &Device, pool: &Arc<BufferPool>, further: u64) -> Result<u64, SessionError> {
     let mut buffer = pool.take();
     loop {
         match device.receive(&mut buffer)? {
@@ -158,7 +170,7 @@ fn initialise(device: &Device, pool: &Arc<BufferPool>) -> Result<u64, SessionErr
             return Err(SessionError::NoInit(format!("it sent {}", incoming.opcode.label())));
         };
         let unique = incoming.header.unique;
-        match negotiate(&request) {
+        match negotiate(&request, further) {
             Ok(Negotiated::Agreed(reply, features)) => {
                 device.send(unique, 0, &Answer::of(&reply).head, &[])?;
                 tracing::debug!(minor = reply.minor, features = format_args!("{features:#x}"), "FUSE session begins");
@@ -181,8 +193,8 @@ fn work(shared: &Shared, device: &Arc<Device>) {
             Ok(Received::Request) => {
                 // A defect in one operation must not take the mount down: its request is answered with EIO by the
                 // responder's drop, and the worker goes on. State is behind locks that do not poison.
-                if catch_unwind(AssertUnwindSafe(|| serve(shared, device, &mut buffer))).is_err() {
-                    tracing::error!("a request's work panicked");
+                if let Err(panicked) = contain::catch(None, || serve(shared, device, &mut buffer)) {
+                    report(&panicked);
                 }
             }
             Ok(Received::Again) => {}
@@ -213,17 +225,32 @@ fn serve(shared: &Shared, device: &Arc<Device>, buffer: &mut Buffer) {
         handler.handle(incoming, Bytes::new(), responder)
     };
     if let Some(work) = work {
+        let contained = Contained::new(None, work);
+        let work = async move {
+            if let Err(panicked) = contained.await {
+                report(&panicked);
+            }
+        };
         shared.cores.run_inline_or_spawn("fuse", work);
     }
 }
 
+/// The request is answered by the drop of its responder.
+fn report(panicked: &Panicked) {
+    tracing::error!(
+        trace = panicked.trace,
+        what = panicked.what,
+        "a request of the mount panicked; it is answered EIO"
+    );
+}
+
 /// Answers what could not be decoded.
-fn refuse(device: &Arc<Device>, error: &DecodeError) {
+fn refuse(device: &Arc<Device>, error: &RequestDecodeError) {
     let (unique, errno) = match *error {
         // Without a header there is nobody to answer.
-        DecodeError::NoHeader { .. } => return tracing::error!(%error, "malformed request"),
-        DecodeError::UnknownOpcode { unique, .. } => (unique, Errno::NO_SUCH_OPERATION),
-        DecodeError::Length { unique, .. } | DecodeError::Malformed { unique, .. } => {
+        RequestDecodeError::NoHeader { .. } => return tracing::error!(%error, "malformed request"),
+        RequestDecodeError::UnknownOpcode { unique, .. } => (unique, Errno::NO_SUCH_OPERATION),
+        RequestDecodeError::Length { unique, .. } | RequestDecodeError::Malformed { unique, .. } => {
             tracing::error!(%error, "malformed request");
             (unique, Errno::INVALID)
         }

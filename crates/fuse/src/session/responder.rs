@@ -7,7 +7,7 @@ use types::FsResult;
 use zerocopy::{Immutable, IntoBytes};
 
 use super::device::Device;
-use crate::errno::{self, Errno};
+use host::errno::{self, Errno};
 
 /// Body of a successful answer: structures, then data that are sent from where they lie.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -68,7 +68,7 @@ impl Responder {
             Err(error) => {
                 let errno = errno::of(&error);
                 if errno == Errno::INPUT_OUTPUT {
-                    tracing::warn!(%error, "answered with an input/output error");
+                    tracing::warn!(%error, "a call of a program failed");
                 }
                 self.refuse(errno);
             }

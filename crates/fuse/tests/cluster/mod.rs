@@ -103,6 +103,7 @@ async fn start_ost(seams: &Seams, index: OstIndex) -> Arc<Ost> {
         journal: Arc::new(MemoryDevice::new()),
         objects: Arc::new(MemoryDevice::new()),
         cold: Arc::new(MemoryCold::new()),
+        throughput: Arc::default(),
     };
     Ost::format(seams, &devices, FSNAME, index, kv::Config::small()).await.unwrap();
     Ost::open(seams.clone(), devices, FSNAME, index, OstOptions::default(), kv::Config::small()).await.unwrap()

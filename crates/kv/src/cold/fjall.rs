@@ -4,14 +4,7 @@
 //! through one thread of this store, so that neither inserting nor syncing blocks a core; their order is that of the calls.
 //! The block cache and the write buffer are bounded, see [`FjallOptions`].
 //!
-//! The `meta` value `checkpoint`:
-//!
-//! | offset | bytes | content |
-//! |---|---|---|
-//! | 0 | 4 | format version, 1 |
-//! | 4 | 4 | 0 |
-//! | 8 | 8 | store id |
-//! | 16 | 8 | number of the last batch contained |
+//! The checkpoint is a record of its own (module `checkpoint`).
 //!
 //! A full device: fjall takes no more writes after one that failed, nor after its background work failed, and cannot be
 //! told to try again. If space is what was missing, it is closed and opened again before the next write, which recovers
@@ -25,12 +18,17 @@
 //! that nobody reads the past: it starts where no scan is under way, and everything deleted until then goes. Opening again
 //! and closing wait for its end. If it fails, fjall is opened again, which removes the files it left.
 //!
+//! What fjall takes by itself must have room on a full device as well, or removals end there: a store keeps it free
+//! ([`ColdStore::growth_bytes`]). Its journal grows to 64 MiB whatever is in tables already; then the next one begins, and the old
+//! one goes as soon as both buffers have been written, which is seen to behind each commit. A compaction writes all of its tables before it gives any
+//! back, so tables are small on small devices, and what is not merged yet is kept small while a device is nearly full (module `levels`).
+//!
 //! fjall keeps each table that a compaction replaced until a buffer is full the next time (its versions are let go of there, up
 //! to the number of a write before the last compaction), which on a full device is never. Nobody asks it for the past: reads
 //! are of the newest version, and a scan holds the one it began with by itself. So behind every compaction all versions
 //! before the newest are let go of. fjall tells when a compaction begins (it makes a filter) and whether any is under way.
 //!
-//! Life cycle: [`FjallCold::open`] (two threads here, one of fjall's) -> use -> [`ColdStore::close`], by the writing thread behind all
+//! Life cycle: [`FjallCold::open`] (two threads here and those of module `readers`, one of fjall's) -> use -> [`ColdStore::close`], by the writing thread behind all
 //! that was queued; or the handle's drop, which does the same and waits for it.
 //!
 //! Downside: while the tree is rewritten, fjall puts nothing else into tables: checkpoints wait when its buffers are full.
@@ -38,12 +36,16 @@
 //! not tell; it is taken to be the lack of space if the device is nearly full. A failure of its background sync that is told later than
 //! the commit behind it has asked goes unseen, for as long as a thread takes from the one to the other.
 
+mod checkpoint;
 mod descriptors;
 mod fault;
 mod journals;
 mod keyspaces;
+mod levels;
 mod options;
+mod readers;
 mod reclaimer;
+mod reopenings;
 mod shared;
 mod wakes;
 mod writer;
@@ -63,20 +65,14 @@ use tokio::sync::oneshot;
 pub use self::options::FjallOptions;
 use self::{
     keyspaces::{data_key, failed},
+    readers::Readers,
     reclaimer::Reclaimer,
     shared::Shared,
     wakes::Wakes,
     writer::{Job, Order, Writer},
 };
 use super::{Checkpoint, ColdStore};
-use crate::{
-    batch::{Lsn, Operation, Table},
-    journal::format::{read_u32, read_u64},
-};
-
-const META_VERSION: u32 = 1;
-const META_BYTES: usize = 24;
-const CHECKPOINT_KEY: &str = "checkpoint";
+use crate::batch::{Operation, Table};
 
 /// A cold store on fjall.
 pub struct FjallCold {
@@ -85,6 +81,7 @@ pub struct FjallCold {
     jobs: Option<mpsc::Sender<Job>>,
     /// Likewise.
     writer: Option<JoinHandle<()>>,
+    readers: Readers,
 }
 
 impl FjallCold {
@@ -99,7 +96,7 @@ impl FjallCold {
         let writer = Writer::new(shared.clone(), reclaimer, queue);
         let thread = std::thread::Builder::new().name("kv_cold".to_owned());
         let writer = thread.spawn(move || writer.work())?;
-        Ok(FjallCold { shared, jobs: Some(jobs), writer: Some(writer) })
+        Ok(FjallCold { shared, jobs: Some(jobs), writer: Some(writer), readers: Readers::start()? })
     }
 
     /// Opens a copy of the store in `directory`, made below `scratch`, which the caller removes afterwards: fjall cannot
@@ -178,6 +175,17 @@ impl ColdStore for FjallCold {
         self.shared.wakes.wake();
     }
 
+    fn run_blocking(&self, work: Box<dyn FnOnce() + Send>) {
+        self.readers.run(work);
+    }
+
+    fn growth_bytes(&self) -> u64 {
+        self.shared.growth_bytes().unwrap_or_else(|error| {
+            tracing::warn!(%error, "what the cold store may take is not known");
+            0
+        })
+    }
+
     fn close(&self) -> BoxFuture<'static, ()> {
         let (closing, closed) = oneshot::channel::<()>();
         self.send(Job::Close(closing));
@@ -188,14 +196,8 @@ impl ColdStore for FjallCold {
     }
 
     fn checkpoint(&self) -> io::Result<Option<Checkpoint>> {
-        let Some(value) = self.shared.keyspaces()?.meta.get(CHECKPOINT_KEY).map_err(failed)? else { return Ok(None) };
-        if value.len() != META_BYTES || read_u32(&value, 0) != META_VERSION {
-            return Err(io::Error::new(
-                io::ErrorKind::InvalidData,
-                "the cold store was written by another version of this program",
-            ));
-        }
-        Ok(Some(Checkpoint { store: read_u64(&value, 8), lsn: Lsn(read_u64(&value, 16)) }))
+        let value = self.shared.keyspaces()?.meta.get(checkpoint::KEY).map_err(failed)?;
+        value.map(|value| checkpoint::decode(&value)).transpose()
     }
 }
 

@@ -4,8 +4,8 @@
 //! nothing, and a device filled with small values stays full. So when what is dead in the tree matters, beside what is free,
 //! and there is room to write down what is left, the whole tree is rewritten.
 //!
-//! How much is dead is estimated from counts: a tombstone, and an entry of average size that it hides. Keys deleted that
-//! were never on disk make the estimate too high, by no more than one rewriting: the tombstones go with it.
+//! How much is dead is estimated from counts: each tombstone hides a value of average size, and takes nothing itself. Keys
+//! deleted that were never on disk make the estimate too high, by no more than one rewriting: the tombstones go with it.
 //!
 //! Downside: what is left must fit into what is free. From a device that is full, half of it deleted, the tree's own
 //! compactions give back what they come across.
@@ -29,14 +29,27 @@ pub(super) struct Estimate {
     pub tombstones: u64,
     /// Free bytes of the device.
     pub free_bytes: u64,
+    /// What others take of them while the tree is rewritten: the store's journals.
+    pub growth_bytes: u64,
 }
 
 impl Estimate {
-    /// Bytes of tombstones and of what they hide.
+    /// Bytes of what the tombstones hide.
     pub fn dead_bytes(&self) -> u64 {
-        let dead = self.tombstones.saturating_mul(2).min(self.entries);
-        let bytes = u128::from(self.tables_bytes) * u128::from(dead) / u128::from(self.entries.max(1));
+        let values = self.entries.saturating_sub(self.tombstones);
+        let hidden = self.tombstones.min(values);
+        if values == 0 {
+            // Tombstones alone, of tables that are gone.
+            return self.tables_bytes;
+        }
+        let bytes = u128::from(self.tables_bytes) * u128::from(hidden) / u128::from(values);
         u64::try_from(bytes).expect("no more than the tree has")
+    }
+
+    /// What rewriting the tree writes before anything is given back, at most, by this estimate.
+    pub fn rewritten_bytes(&self) -> u64 {
+        let live = self.tables_bytes - self.dead_bytes();
+        live.saturating_add(live / 8).saturating_add(MARGIN_BYTES)
     }
 
     /// Whether what is dead matters, beside what is free.
@@ -47,8 +60,10 @@ impl Estimate {
 
     /// Whether the tree is to be rewritten now: that is worth it, and there is room.
     pub fn is_due(&self) -> bool {
-        let live = self.tables_bytes - self.dead_bytes();
-        self.is_worth_it() && self.free_bytes >= live.saturating_add(live / 8).saturating_add(MARGIN_BYTES)
+        let rewritten = self.rewritten_bytes();
+        // The less there is to write, the less time others have.
+        let needed = rewritten.saturating_add(self.growth_bytes.min(rewritten));
+        self.is_worth_it() && self.free_bytes >= needed
     }
 }
 
@@ -59,14 +74,15 @@ mod tests {
     const MIB: u64 = 1 << 20;
 
     fn estimate(tables_mib: u64, entries: u64, tombstones: u64, free_mib: u64) -> Estimate {
-        Estimate { tables_bytes: tables_mib * MIB, entries, tombstones, free_bytes: free_mib * MIB }
+        Estimate { tables_bytes: tables_mib * MIB, entries, tombstones, free_bytes: free_mib * MIB, growth_bytes: 0 }
     }
 
     #[test]
     fn what_is_dead_is_estimated_by_counts() {
         assert_eq!(estimate(100, 1000, 0, 0).dead_bytes(), 0);
-        assert_eq!(estimate(100, 1000, 250, 0).dead_bytes(), 50 * MIB);
+        assert_eq!(estimate(80, 1000, 200, 0).dead_bytes(), 20 * MIB, "200 of 800 values");
         assert_eq!(estimate(100, 1000, 900, 0).dead_bytes(), 100 * MIB, "never more than there is");
+        assert_eq!(estimate(100, 1000, 1200, 0).dead_bytes(), 100 * MIB, "of what is in buffers, too");
         assert_eq!(estimate(0, 0, 0, 0).dead_bytes(), 0);
     }
 
@@ -79,5 +95,9 @@ mod tests {
         assert!(estimate(500, 1000, 250, 400).is_due());
         assert!(estimate(20, 1000, 500, 140).is_due(), "a target may keep back 128 MiB");
         assert!(!estimate(500, 1000, 500, 3).is_due(), "no room at all");
+        let crowded = Estimate { growth_bytes: 64 * MIB, ..estimate(500, 1000, 250, 400) };
+        assert!(!crowded.is_due(), "others need the room");
+        let crowded = Estimate { growth_bytes: 64 * MIB, ..estimate(500, 1000, 500, 30) };
+        assert!(crowded.is_due(), "it is done before they need much");
     }
 }

@@ -4,7 +4,7 @@
 //! checkpoint. In each, records must carry consecutive numbers; a segment is left when the next one's first batch is
 //! reached, whatever follows in it was cut by an earlier recovery. The first record that does not verify ends the journal.
 //!
-//! Then the bytes behind the end, later segments, and segments without a readable header are searched for any record of
+//! Then the bytes after the end, later segments, and segments without a readable header are searched for any record of
 //! this store that was made when a missing batch had already been flushed. Power loss cannot leave one behind; so if
 //! there is one, the medium lost or changed durable data, and recovery refuses to go on.
 //!

@@ -36,7 +36,7 @@ pub(crate) struct Group {
 
 /// Whether the next batch has a place.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Room {
+pub(crate) enum BatchPlace {
     /// In the current segment.
     Current,
     /// In the next one.
@@ -147,21 +147,21 @@ impl Writer {
     }
 
     /// Where a batch would go if `reserve` bytes must stay free behind it.
-    pub fn room(&self, batch: &Batch, reserve: u64) -> Room {
+    pub fn room(&self, batch: &Batch, reserve: u64) -> BatchPlace {
         self.room_for(payload_bytes(batch), reserve)
     }
 
     /// As [`Writer::room`], of a batch with this many bytes.
-    pub fn room_for(&self, payload_bytes: u64, reserve: u64) -> Room {
+    pub fn room_for(&self, payload_bytes: u64, reserve: u64) -> BatchPlace {
         let space = record_space(payload_bytes);
         let left = self.segment_bytes - self.offset;
         let ready = self.ready.len() as u64 * (self.segment_bytes - SEGMENT_HEADER_BYTES);
         if space <= left && left - space + ready >= reserve {
-            Room::Current
+            BatchPlace::Current
         } else if space > left && ready >= space + reserve {
-            Room::Next
+            BatchPlace::Next
         } else {
-            Room::None
+            BatchPlace::None
         }
     }
 

@@ -12,7 +12,10 @@
 
 use std::sync::Arc;
 
-use super::{Shared, State};
+use super::{
+    shared::{Shared, State},
+    space::STEP_BYTES,
+};
 use crate::{
     batch::Lsn,
     cold::Checkpoint,
@@ -87,7 +90,7 @@ impl Shared {
             && !state.closed
             && !failed_before
         {
-            tracing::warn!(%error, "checkpoint failed; it is tried again");
+            tracing::warn!(%error, "checkpoint failed; retrying");
         }
         state.checkpoints.wanted = false;
         state.checkpoints.completed = requested;
@@ -98,7 +101,7 @@ impl Shared {
     }
 
     async fn perform_checkpoint(&self) -> Result<Lsn> {
-        self.check_room_for_checkpoint().await?;
+        self.check_room_for_step().await?;
         let (frozen, lsn) = {
             let mut state = self.state.lock();
             state.check_usable()?;
@@ -106,10 +109,13 @@ impl Shared {
         };
         self.durable(lsn).await?;
         if let Some(hook) = &self.config.before_checkpoint {
-            hook(lsn).await.map_err(|source| Error::Hook { source: Arc::new(source) })?;
+            hook(lsn).await.map_err(|cause| Error::Hook { cause: Arc::new(cause) })?;
         }
         let mut cursor = Some(Cursor::default());
         while let Some(from) = cursor {
+            if self.is_short() {
+                self.check_room_for_step().await?;
+            }
             cursor = self.write_step(&from, frozen).await?;
             yield_now().await;
             self.check_usable()?;
@@ -126,11 +132,16 @@ impl Shared {
         Ok(lsn)
     }
 
+    fn is_short(&self) -> bool {
+        self.is_device_short(&self.state.lock())
+    }
+
     /// Takes one step of the walk to the cold store; where to go on.
     async fn write_step(&self, from: &Cursor, frozen: u32) -> Result<Option<Cursor>> {
         let (step, applied) = {
             let state = self.state.lock();
-            (state.tables.walk(from, frozen, self.config.step_entries), state.journal.applied())
+            state.check_usable()?;
+            (state.tables.walk(from, frozen, self.config.step_entries, STEP_BYTES), state.journal.applied())
         };
         if step.operations.is_empty() {
             return Ok(step.next);

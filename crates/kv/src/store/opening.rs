@@ -1,13 +1,21 @@
 //! Opening a store: identify, recover the journal, load what fits, prepare the next segment.
 
-use std::{collections::VecDeque, sync::Arc};
+use std::{
+    collections::VecDeque,
+    sync::{Arc, atomic::AtomicBool},
+};
 
 use bytes::Bytes;
 use parking_lot::Mutex;
 use rt::{Device, Seams};
 use tokio::sync::{Notify, watch};
 
-use super::{Shared, State, Statistics, checkpoint::Progress, tasks::prepare_segment};
+use super::{
+    age::Ages,
+    checkpoint::Progress,
+    shared::{Shared, State, Statistics},
+    tasks::prepare_segment,
+};
 use crate::{
     batch::{Batch, Lsn, Table},
     cold::{Checkpoint, ColdStore},
@@ -49,6 +57,7 @@ pub(super) async fn open(
     let sequence = superblock.count_open(&*device, recovered.sequence).await?;
     secure(&*device, &recovered).await?;
     let journal = start_writer(&*device, &superblock, sequence, &config, recovered).await?;
+    let halted: Arc<AtomicBool> = Arc::default();
     let shared = Arc::new(Shared {
         seams,
         device,
@@ -60,6 +69,7 @@ pub(super) async fn open(
             journal,
             tables,
             poison: None,
+            halted: Arc::clone(&halted),
             closed: false,
             settling: false,
             checkpoint_failed: false,
@@ -69,8 +79,10 @@ pub(super) async fn open(
             device_space: None,
             preparing: false,
             checkpoints: Progress::new(checkpoint),
+            ages: Ages::default(),
             statistics: Statistics::default(),
         }),
+        halted,
         writing: Pipeline::new(),
         flushing: Pipeline::new(),
         changed: Notify::new(),

@@ -7,7 +7,10 @@ use std::ops::Bound;
 
 use bytes::Bytes;
 
-use super::{EVICTION_STEPS, Shared};
+use super::{
+    loading::ColdPart,
+    shared::{EVICTION_STEPS, Shared},
+};
 use crate::{
     batch::Table,
     error::{Error, Result},
@@ -18,6 +21,9 @@ use crate::{
 /// Entries taken under one lock: few at first, as most scans are short.
 const SCAN_ENTRIES_FIRST: usize = 16;
 const SCAN_ENTRIES_MAX: usize = 512;
+
+/// See [`Shared::scan_by`].
+type ReadCold<'a> = &'a mut dyn FnMut(&Bound<Bytes>, Option<&Key>, usize, u64) -> Result<Option<ColdPart>>;
 
 impl Shared {
     pub(super) fn get(&self, table: Table, key: &[u8]) -> Result<Option<Bytes>> {
@@ -47,10 +53,26 @@ impl Shared {
         to: Option<&[u8]>,
         visit: &mut dyn FnMut(&[u8], &Bytes) -> bool,
     ) -> Result<()> {
+        let mut cold = |start: &Bound<Bytes>, limit: Option<&Key>, count: usize, _cleanings: u64| {
+            self.cold_part(table, start, to, limit, (count, usize::MAX)).map(Some)
+        };
+        self.scan_by(table, from, to, &mut cold, visit)
+    }
+
+    /// A scan that asks `cold` for what memory does not know: for entries behind a key, none behind another one, of about so many, with the number
+    /// of cleanings when memory was looked at. Ends where `cold` knows nothing.
+    pub(super) fn scan_by(
+        &self,
+        table: Table,
+        from: &[u8],
+        to: Option<&[u8]>,
+        cold: ReadCold<'_>,
+        visit: &mut dyn FnMut(&[u8], &Bytes) -> bool,
+    ) -> Result<()> {
         let mut count = SCAN_ENTRIES_FIRST;
         let mut start = Bound::Included(Bytes::copy_from_slice(from));
         loop {
-            let part = self.part(table, &start, to, count)?;
+            let Some(part) = self.part(table, &start, to, count, cold)? else { return Ok(()) };
             for (key, value) in &part.entries {
                 if !visit(key, value) {
                     return Ok(());
@@ -62,40 +84,51 @@ impl Shared {
         }
     }
 
-    /// The next entries of a scan.
-    fn part(&self, table: Table, start: &Bound<Bytes>, to: Option<&[u8]>, count: usize) -> Result<Part> {
+    /// The next entries of a scan; `None`: `cold` does not know.
+    fn part(
+        &self,
+        table: Table,
+        start: &Bound<Bytes>,
+        to: Option<&[u8]>,
+        count: usize,
+        cold: ReadCold<'_>,
+    ) -> Result<Option<Part>> {
         let from = start.as_ref().map(Bytes::as_ref);
-        let range = self.state.lock().tables.range(table, from, to, count);
+        let (range, cleanings) = {
+            let state = self.state.lock();
+            (state.tables.range(table, from, to, count), state.tables.cleanings())
+        };
         if range.complete {
-            return Ok(resident_part(range));
+            return Ok(Some(resident_part(range)));
         }
         // Memory is known up to its last entry if there are more, else to the end of the scan.
         let limit = range.more.then(|| range.entries.last().expect("more follows something").0.clone());
-        let (cold, cold_more) = self.cold_part(table, start, to, limit.as_ref(), count)?;
+        let Some((cold, cold_more)) = cold(start, limit.as_ref(), count, cleanings)? else { return Ok(None) };
         let cold_end = cold.last().map(|(key, _)| key.clone()).filter(|_| cold_more);
         let limit = limit.map(|key| Bytes::copy_from_slice(key.as_slice()));
         let end = match (limit, cold_end) {
             (Some(limit), Some(cold_end)) => Some(limit.min(cold_end)),
             (limit, cold_end) => limit.or(cold_end),
         };
-        Ok(Part { entries: merge(range, cold, end.as_ref()), end })
+        Ok(Some(Part { entries: merge(range, cold, end.as_ref()), end }))
     }
 
-    /// Up to `count` entries of the cold store, none behind `limit`; and whether there may be more within it.
-    fn cold_part(
+    /// Entries of the cold store, none after `limit`, and whether there may be more up to it. Ends at the given number of entries,
+    /// or once it has the given number of bytes.
+    pub(super) fn cold_part(
         &self,
         table: Table,
         start: &Bound<Bytes>,
         to: Option<&[u8]>,
         limit: Option<&Key>,
-        count: usize,
-    ) -> Result<(Vec<(Bytes, Bytes)>, bool)> {
+        (count, bytes_max): (usize, usize),
+    ) -> Result<ColdPart> {
         let (Bound::Included(from) | Bound::Excluded(from)) = start else {
             unreachable!("a scan has a beginning");
         };
         let excluded = matches!(start, Bound::Excluded(_));
         let mut entries: Vec<(Bytes, Bytes)> = Vec::new();
-        let mut more = false;
+        let (mut bytes, mut more) = (0, false);
         let mut visit = |key: &[u8], value: &[u8]| {
             if limit.is_some_and(|limit| key > limit.as_slice()) {
                 return false;
@@ -103,10 +136,11 @@ impl Shared {
             if excluded && key == from.as_ref() {
                 return true;
             }
-            if entries.len() == count {
+            if entries.len() == count || bytes >= bytes_max {
                 more = true;
                 return false;
             }
+            bytes += key.len() + value.len();
             entries.push((Bytes::copy_from_slice(key), Bytes::copy_from_slice(value)));
             true
         };

@@ -1,9 +1,10 @@
 //! Room on the device.
 //!
-//! The journal's segments have their space, but a checkpoint takes new space in the cold store, and a cold store that finds
-//! none may not get up again. So free space is kept back for it: below that, only batches that free space are taken
-//! ([`crate::Store::apply_reserved`]), no segment is added, and below what a checkpoint needs itself, none begins. When space
-//! comes back, everything goes on where it was.
+//! The journal's segments have their space, but a checkpoint takes new space in the cold store, which takes more by itself
+//! ([`crate::ColdStore::growth_bytes`]), and a cold store that finds none may not get up again. So free space is kept back for
+//! all of it: below that, only batches that free space are taken ([`crate::Store::apply_reserved`]), and no segment is added. A
+//! checkpoint goes as far as there is room for its next step. What it has written is done, so that the next one is
+//! smaller: were room for all of it asked for, each removal would put it farther away. When space comes back, everything goes on where it was.
 //!
 //! The device is asked at every commit, before each checkpoint and each new segment, and after a refusal. Downside: what
 //! others put on the device in between is seen late; the reserve absorbs it, or the cold store's own care does.
@@ -14,13 +15,15 @@
 
 use std::time::Duration;
 
-use super::{Shared, State};
+use super::shared::{Shared, State};
 use crate::error::{Error, Result};
 
 /// What a checkpoint takes for each byte of changed entries: once in the cold store's own journal, once in a table.
 const CHECKPOINT_FACTOR: u64 = 2;
+/// Changed entries that a checkpoint takes to the cold store in one step, in bytes: so much room it needs at a time.
+pub(super) const STEP_BYTES: usize = 1 << 20;
 /// Part of the reserve that a checkpoint leaves to the cold store's work behind it.
-const RESERVE_LEFT: u64 = 4;
+const RESERVE_LEFT: u64 = 8;
 /// Part of the reserve that changes may need for their checkpoint on a full device before one is due.
 const RESERVE_DUE: u64 = 8;
 /// Space is short when less than this part of the device is free, or less than this many reserves: the store's user may keep
@@ -38,6 +41,8 @@ const RECLAIM_INTERVALS: u32 = 10;
 pub(super) struct DeviceSpace {
     bytes_available: u64,
     bytes_total: u64,
+    /// What the cold store may take of it by itself.
+    growth_bytes: u64,
 }
 
 impl Shared {
@@ -47,7 +52,11 @@ impl Shared {
             return;
         }
         let space = match self.device.space().await {
-            Ok(space) => Some(DeviceSpace { bytes_available: space.bytes_available, bytes_total: space.bytes_total }),
+            Ok(space) => Some(DeviceSpace {
+                bytes_available: space.bytes_available,
+                bytes_total: space.bytes_total,
+                growth_bytes: self.cold.growth_bytes(),
+            }),
             Err(error) => {
                 tracing::warn!(%error, "the journal's device does not tell its space");
                 None
@@ -57,7 +66,7 @@ impl Shared {
     }
 
     /// Whether little of the device is free.
-    fn is_device_short(&self, state: &State) -> bool {
+    pub(super) fn is_device_short(&self, state: &State) -> bool {
         let short = self.config.device_reserve_bytes.saturating_mul(SHORT_RESERVES);
         state.device_space.is_some_and(|space| space.bytes_available < short.max(space.bytes_total / SHORT))
     }
@@ -92,7 +101,10 @@ impl Shared {
     pub(super) fn device_reserve(&self, state: &State) -> u64 {
         match self.config.device_reserve_bytes {
             0 => 0,
-            reserve => reserve.saturating_add(Self::checkpoint_bytes(state)),
+            reserve => {
+                let growth = state.device_space.map_or(0, |space| space.growth_bytes);
+                reserve.saturating_add(growth).saturating_add(Self::checkpoint_bytes(state))
+            }
         }
     }
 
@@ -101,11 +113,12 @@ impl Shared {
         state.device_space.is_some_and(|space| space.bytes_available < self.device_reserve(state))
     }
 
-    /// Whether there is room for a checkpoint, as of now.
-    pub(super) async fn check_room_for_checkpoint(&self) -> Result<()> {
+    /// Whether there is room for the next step of a checkpoint, as of now.
+    pub(super) async fn check_room_for_step(&self) -> Result<()> {
         self.ask_space().await;
         let state = self.state.lock();
-        let needed = self.config.device_reserve_bytes / RESERVE_LEFT + Self::checkpoint_bytes(&state);
+        let step = Self::checkpoint_bytes(&state).min(STEP_BYTES as u64 * CHECKPOINT_FACTOR);
+        let needed = self.config.device_reserve_bytes / RESERVE_LEFT + step;
         match state.device_space {
             Some(space) if space.bytes_available < needed => Err(Error::NoSpace),
             _ => Ok(()),

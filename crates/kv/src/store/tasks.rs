@@ -6,7 +6,7 @@ use std::sync::Arc;
 use bytes::Bytes;
 use rt::{Device, Instant, clock::timeout_at};
 
-use super::Shared;
+use super::shared::Shared;
 use crate::{
     error::{Error, Result},
     journal::segment_name,

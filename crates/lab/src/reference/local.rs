@@ -13,7 +13,7 @@ use rustix::{
 };
 use types::{FileKind, FsError};
 
-use super::operation::{Facts, Operation, Outcome, RenameFlag, pattern};
+use super::operation::{Facts, Operation, Outcome, RenameFlag, Subject, pattern};
 
 /// A directory that operations happen below. The process must be root and its umask 0.
 pub struct Local {
@@ -38,40 +38,29 @@ impl Local {
     }
 
     fn execute(&self, operation: &Operation) -> Fallible<Outcome> {
+        match operation.subject() {
+            Subject::Entries | Subject::Mode => self.change_names(operation)?,
+            Subject::Data => return self.use_data(operation),
+            Subject::Xattrs => return self.use_xattr(operation),
+            Subject::Looks => return self.look(operation),
+        }
+        Ok(Outcome::Done)
+    }
+
+    fn look(&self, operation: &Operation) -> Fallible<Outcome> {
         match operation {
-            Operation::Create { .. }
-            | Operation::MakeDirectory { .. }
-            | Operation::Symlink { .. }
-            | Operation::MakeFifo { .. }
-            | Operation::Unlink { .. }
-            | Operation::RemoveDirectory { .. }
-            | Operation::Rename { .. }
-            | Operation::Link { .. }
-            | Operation::SetMode { .. } => self.change_names(operation)?,
-            Operation::Write { .. }
-            | Operation::Append { .. }
-            | Operation::Truncate { .. }
-            | Operation::Allocate { .. }
-            | Operation::Punch { .. }
-            | Operation::Zero { .. }
-            | Operation::Sync { .. }
-            | Operation::Migrate { .. } => self.change_data(operation)?,
             Operation::ReadLink { path } => {
                 let target = rustix::fs::readlink(self.at(path), Vec::new())?;
-                return Ok(Outcome::Target(target.to_string_lossy().into_owned()));
+                Ok(Outcome::Target(target.to_string_lossy().into_owned()))
             }
-            Operation::Read { path, offset, bytes } => {
-                let mut data = vec![0; *bytes];
-                let file = open(&self.at(path), OFlags::RDONLY | OFlags::NONBLOCK)?;
-                if errno(file.metadata())?.permissions().mode() & 0o170000 == 0o010000 {
-                    return Err(Errno::NXIO);
-                }
-                let count = read_fully(&file, &mut data, *offset)?;
-                data.truncate(count);
-                return Ok(Outcome::Data(data));
-            }
-            Operation::Stat { path } => return Ok(Outcome::Facts(facts(&errno(fs::symlink_metadata(self.at(path)))?))),
-            Operation::List { path } => return self.list(path),
+            Operation::Stat { path } => Ok(Outcome::Facts(facts(&errno(fs::symlink_metadata(self.at(path)))?))),
+            Operation::List { path } => self.list(path),
+            _ => unreachable!("dispatched by subject"),
+        }
+    }
+
+    fn use_xattr(&self, operation: &Operation) -> Fallible<Outcome> {
+        match operation {
             Operation::SetXattr { path, name, value } => {
                 rustix::fs::setxattr(self.at(path), name.as_str(), value, XattrFlags::empty())?;
             }
@@ -82,6 +71,7 @@ impl Local {
                 return Ok(Outcome::Data(value));
             }
             Operation::RemoveXattr { path, name } => rustix::fs::removexattr(self.at(path), name.as_str())?,
+            _ => unreachable!("dispatched by subject"),
         }
         Ok(Outcome::Done)
     }
@@ -116,9 +106,27 @@ impl Local {
             Operation::SetMode { path, mode } => {
                 rustix::fs::chmod(self.at(path), Mode::from_bits_truncate(*mode))?;
             }
-            _ => unreachable!("dispatched by kind"),
+            _ => unreachable!("dispatched by subject"),
         }
         Ok(())
+    }
+
+    fn use_data(&self, operation: &Operation) -> Fallible<Outcome> {
+        match operation {
+            Operation::Read { path, offset, bytes } => self.read(path, *offset, *bytes).map(Outcome::Data),
+            _ => self.change_data(operation).map(|()| Outcome::Done),
+        }
+    }
+
+    fn read(&self, path: &str, offset: u64, bytes: usize) -> Fallible<Vec<u8>> {
+        let mut data = vec![0; bytes];
+        let file = open(&self.at(path), OFlags::RDONLY | OFlags::NONBLOCK)?;
+        if errno(file.metadata())?.permissions().mode() & 0o170000 == 0o010000 {
+            return Err(Errno::NXIO);
+        }
+        let count = read_fully(&file, &mut data, offset)?;
+        data.truncate(count);
+        Ok(data)
     }
 
     fn change_data(&self, operation: &Operation) -> Fallible<()> {
@@ -155,7 +163,7 @@ impl Local {
             Operation::Sync { path } => errno(open(&self.at(path), write_only)?.sync_all()),
             // Only of a file, and nothing that a file system without layouts could show.
             Operation::Migrate { path, .. } => open(&self.at(path), write_only).map(drop),
-            _ => unreachable!("dispatched by kind"),
+            _ => unreachable!("dispatched by subject"),
         }
     }
 

@@ -11,4 +11,4 @@ mod operation;
 pub use generator::{Generator, Shape};
 pub use local::Local;
 pub use model::Model;
-pub use operation::{Facts, Operation, Outcome, RenameFlag, pattern};
+pub use operation::{Facts, Operation, Outcome, RenameFlag, Subject, pattern};

@@ -70,6 +70,49 @@ pub enum Operation {
     Migrate { path: Path, layout: u8 },
 }
 
+/// What an operation is about.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Subject {
+    /// Entries of directories: it makes, removes, renames or links names.
+    Entries,
+    /// The permissions of a file.
+    Mode,
+    /// The data of a file, and where they are.
+    Data,
+    /// Extended attributes.
+    Xattrs,
+    /// Nothing that changes, and no data: it only looks.
+    Looks,
+}
+
+impl Operation {
+    /// What it is about.
+    pub fn subject(&self) -> Subject {
+        match self {
+            Self::Create { .. }
+            | Self::MakeDirectory { .. }
+            | Self::Symlink { .. }
+            | Self::MakeFifo { .. }
+            | Self::Unlink { .. }
+            | Self::RemoveDirectory { .. }
+            | Self::Rename { .. }
+            | Self::Link { .. } => Subject::Entries,
+            Self::SetMode { .. } => Subject::Mode,
+            Self::Write { .. }
+            | Self::Append { .. }
+            | Self::Read { .. }
+            | Self::Truncate { .. }
+            | Self::Allocate { .. }
+            | Self::Punch { .. }
+            | Self::Zero { .. }
+            | Self::Sync { .. }
+            | Self::Migrate { .. } => Subject::Data,
+            Self::SetXattr { .. } | Self::GetXattr { .. } | Self::RemoveXattr { .. } => Subject::Xattrs,
+            Self::ReadLink { .. } | Self::Stat { .. } | Self::List { .. } => Subject::Looks,
+        }
+    }
+}
+
 /// What stat tells that every file system must agree on.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Facts {

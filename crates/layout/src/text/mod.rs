@@ -15,8 +15,8 @@ use types::{Fid, InodeNumber, OstIndex, limits::STRIPE_BYTES_DEFAULT};
 pub use row::{Pattern, Row, rows, rows_of_default, verbose_bytes};
 
 use crate::{
-    component::END_OF_FILE,
     layout::{Form, Layout},
+    limits::END_OF_FILE,
     lov::{COMPOSITE_MAGIC, V1_MAGIC, V3_MAGIC},
     spec::{LayoutSpec, StripeCount, StripeSpec},
 };

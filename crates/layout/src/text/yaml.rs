@@ -8,7 +8,7 @@ use types::{OstIndex, limits::STRIPE_COUNT_MAX};
 
 use crate::{
     automatic,
-    component::END_OF_FILE,
+    limits::END_OF_FILE,
     spec::{self, BackingSpec, ComponentSpec, LayoutSpec, StripeCount, StripeSpec},
 };
 

@@ -14,33 +14,30 @@
 //!
 //! Entries come before inodes, so that a name the inode did not know counts as one of its names afterwards.
 
-use std::{collections::BTreeSet, future::poll_fn, task::Poll};
+use std::collections::BTreeSet;
 
 use layout::Location;
 use rpc::message::mdt::Finding;
-use types::{FileKind, FsError, FsResult, InodeNumber, MdtIndex, ObjectId, limits::BLOCK_BYTES};
+use types::{FileKind, FsResult, InodeNumber, MdtIndex, ObjectId, limits::BLOCK_BYTES};
 
 use crate::{
-    mdt::Mdt,
     tables::{
         DATA, ENTRIES, INODES, LINKS, ORPHANS, XATTRS, codec,
         data::{self, DataKey, ObjectRecord},
-        entry::{EntryRecord, Target},
+        entry::{EntryRecord, NamedInode},
         inode::{Inode, Link},
         link, orphan, xattr,
     },
-    transaction::{FoundEntry, Transaction},
+    transaction::{Transaction, entries::FoundEntry},
 };
 
-/// Records per transaction.
-const PAGE: usize = 256;
 /// Findings in one answer; more are counted in the last one.
 const FINDINGS_MAX: usize = 2000;
 /// The directory in the root that nameless inodes go to.
 const LOST_AND_FOUND: &[u8] = b"lost+found";
 
 /// What a check has found so far.
-pub(crate) struct Report {
+pub(crate) struct CheckReport {
     repair: bool,
     findings: Vec<Finding>,
     omitted: usize,
@@ -48,7 +45,27 @@ pub(crate) struct Report {
     anchored: BTreeSet<InodeNumber>,
 }
 
-impl Report {
+impl CheckReport {
+    /// Nothing found yet.
+    pub fn new(repair: bool) -> Self {
+        Self { repair, findings: Vec::new(), omitted: 0, anchored: BTreeSet::new() }
+    }
+
+    /// A record that cannot be decoded.
+    pub fn damaged(&mut self, key: &[u8], problem: String) {
+        let inode = codec::split_number("key", key).map_or(InodeNumber(0), |(number, _)| InodeNumber(number));
+        self.add(inode, problem, false);
+    }
+
+    /// What was found; the last one counts those that are not listed.
+    pub fn into_findings(mut self) -> Vec<Finding> {
+        if self.omitted > 0 {
+            let problem = format!("{} further problems are not listed", self.omitted);
+            self.findings.push(Finding { inode: InodeNumber(0), problem, repaired: self.repair });
+        }
+        self.findings
+    }
+
     fn add(&mut self, inode: InodeNumber, problem: String, repaired: bool) {
         if self.findings.len() < FINDINGS_MAX {
             self.findings.push(Finding { inode, problem, repaired });
@@ -58,71 +75,39 @@ impl Report {
     }
 }
 
-type Pass = fn(&mut Transaction<'_>, &mut Report, &[u8], &[u8]) -> FsResult<()>;
+/// Checks one record: key and value.
+pub(crate) type Pass = fn(&mut Transaction<'_>, &mut CheckReport, &[u8], &[u8]) -> FsResult<()>;
 
-/// Runs all passes.
-pub(crate) async fn run(mdt: &Mdt, repair: bool) -> FsResult<Vec<Finding>> {
-    let mut report = Report { repair, findings: Vec::new(), omitted: 0, anchored: BTreeSet::new() };
-    let passes: [(kv::Table, Pass); 6] = [
-        (ENTRIES, entry),
-        (INODES, inode),
-        (LINKS, further_link),
-        (XATTRS, attribute),
-        (ORPHANS, orphan_record),
-        (DATA, data_record),
-    ];
-    for (table, pass) in passes {
-        let mut after: Option<Vec<u8>> = None;
-        loop {
-            let keys = mdt.transact(mdt.client, |txn| txn.page(table, after.as_deref(), PAGE)).await?;
-            let Some((last, _)) = keys.last() else { break };
-            after = Some(last.clone());
-            for (key, _) in &keys {
-                check_one(mdt, table, key, pass, &mut report).await?;
-            }
-            yield_now().await;
-        }
+/// The passes in their order, each over the records of one table.
+pub(crate) const PASSES: [(kv::Table, Pass); 6] = [
+    (ENTRIES, entry),
+    (INODES, inode),
+    (LINKS, further_link),
+    (XATTRS, attribute),
+    (ORPHANS, orphan_record),
+    (DATA, data_record),
+];
+
+/// Checks one record as it is now, if it still exists.
+pub(crate) fn record(
+    txn: &mut Transaction<'_>,
+    report: &mut CheckReport,
+    table: kv::Table,
+    key: &[u8],
+    pass: Pass,
+) -> FsResult<()> {
+    let Some(value) = txn.get(table, key)? else { return Ok(()) };
+    let (findings, omitted) = (report.findings.len(), report.omitted);
+    let outcome = pass(txn, report, key, &value);
+    if outcome.is_err() {
+        // Nothing was repaired, and an attempt that was given up finds the same again.
+        report.findings.truncate(findings);
+        report.omitted = omitted;
     }
-    if report.omitted > 0 {
-        let problem = format!("{} further problems are not listed", report.omitted);
-        report.findings.push(Finding { inode: InodeNumber(0), problem, repaired: repair });
-    }
-    Ok(report.findings)
+    outcome
 }
 
-/// One record in one transaction: as it is now, not as the page showed it.
-async fn check_one(mdt: &Mdt, table: kv::Table, key: &[u8], pass: Pass, report: &mut Report) -> FsResult<()> {
-    let checked = mdt
-        .transact(mdt.client, |txn| match txn.get(table, key)? {
-            Some(value) => pass(txn, report, key, &value),
-            None => Ok(()),
-        })
-        .await;
-    match checked {
-        Err(FsError::Damaged(problem)) => {
-            let inode = codec::split_number("key", key).map_or(InodeNumber(0), |(number, _)| InodeNumber(number));
-            report.add(inode, problem, false);
-            Ok(())
-        }
-        outcome => outcome,
-    }
-}
-
-/// Lets other tasks of this core run.
-async fn yield_now() {
-    let mut yielded = false;
-    poll_fn(|context| {
-        if yielded {
-            return Poll::Ready(());
-        }
-        yielded = true;
-        context.waker().wake_by_ref();
-        Poll::Pending
-    })
-    .await;
-}
-
-fn entry(txn: &mut Transaction<'_>, report: &mut Report, key: &[u8], value: &[u8]) -> FsResult<()> {
+fn entry(txn: &mut Transaction<'_>, report: &mut CheckReport, key: &[u8], value: &[u8]) -> FsResult<()> {
     let (directory, position) = EntryRecord::decode_key(key)?;
     let Some(target) = EntryRecord::decode(value)?.target else { return Ok(()) };
     let found = FoundEntry { position, target };
@@ -132,7 +117,7 @@ fn entry(txn: &mut Transaction<'_>, report: &mut Report, key: &[u8], value: &[u8
         return drop_entry(txn, report, directory, &found, format!("name '{name}' in a directory that does not exist"));
     }
     let Some(mut inode) = txn.find_inode(found.target.inode)? else {
-        let problem = format!("name '{name}' in directory {directory} leads to an inode that does not exist");
+        let problem = format!("name '{name}' in directory {directory} refers to an inode that does not exist");
         return drop_entry(txn, report, directory, &found, problem);
     };
     let number = inode.number();
@@ -164,7 +149,7 @@ fn entry(txn: &mut Transaction<'_>, report: &mut Report, key: &[u8], value: &[u8
 
 fn drop_entry(
     txn: &mut Transaction<'_>,
-    report: &mut Report,
+    report: &mut CheckReport,
     directory: InodeNumber,
     found: &FoundEntry,
     problem: String,
@@ -193,7 +178,7 @@ fn first_link_holds(txn: &Transaction<'_>, inode: &Inode) -> FsResult<bool> {
     }
 }
 
-fn inode(txn: &mut Transaction<'_>, report: &mut Report, key: &[u8], value: &[u8]) -> FsResult<()> {
+fn inode(txn: &mut Transaction<'_>, report: &mut CheckReport, key: &[u8], value: &[u8]) -> FsResult<()> {
     let number = codec::inode_of_key("inode", key)?;
     let mut inode = txn.decode_inode(number, value)?;
     let before = inode.clone();
@@ -209,14 +194,15 @@ fn inode(txn: &mut Transaction<'_>, report: &mut Report, key: &[u8], value: &[u8
         report.add(number, format!("{} links, but {names} names", inode.attributes.links), report.repair);
         inode.attributes.links = names;
     }
-    if report.repair && inode != before {
+    // One without a name may have ended.
+    if report.repair && inode != before && txn.find_inode(number)?.is_some() {
         txn.put_inode(&inode);
     }
     Ok(())
 }
 
 /// Names that lead to the inode; those that do not are forgotten.
-fn count_names(txn: &mut Transaction<'_>, report: &mut Report, inode: &mut Inode) -> FsResult<u32> {
+fn count_names(txn: &mut Transaction<'_>, report: &mut CheckReport, inode: &mut Inode) -> FsResult<u32> {
     let number = inode.number();
     let mut names = txn.further_links(number, usize::MAX)?;
     names.extend(inode.first_link.clone());
@@ -227,7 +213,7 @@ fn count_names(txn: &mut Transaction<'_>, report: &mut Report, inode: &mut Inode
             continue;
         }
         let name = String::from_utf8_lossy(&named.name).into_owned();
-        report.add(number, format!("name '{name}' in directory {} does not lead here", named.parent), report.repair);
+        report.add(number, format!("name '{name}' in directory {} does not refer to it", named.parent), report.repair);
         if report.repair {
             txn.remove_link(inode, &named)?;
         }
@@ -235,7 +221,7 @@ fn count_names(txn: &mut Transaction<'_>, report: &mut Report, inode: &mut Inode
     Ok(count)
 }
 
-fn check_subdirectories(txn: &mut Transaction<'_>, report: &mut Report, inode: &mut Inode) -> FsResult<()> {
+fn check_subdirectories(txn: &mut Transaction<'_>, report: &mut CheckReport, inode: &mut Inode) -> FsResult<()> {
     let mut links = 2;
     txn.visit_entries(inode.number(), crate::tables::entry::Position(0), &mut |found| {
         links += u32::from(found.target.kind == FileKind::Directory);
@@ -253,7 +239,7 @@ fn check_subdirectories(txn: &mut Transaction<'_>, report: &mut Report, inode: &
 }
 
 /// An inode without a name must be an orphan: unlinked while open, or never named.
-fn check_nameless(txn: &mut Transaction<'_>, report: &mut Report, inode: &mut Inode) -> FsResult<()> {
+fn check_nameless(txn: &mut Transaction<'_>, report: &mut CheckReport, inode: &mut Inode) -> FsResult<()> {
     let number = inode.number();
     let recorded = txn.get(ORPHANS, &orphan::key(number))?.is_some();
     if inode.attributes.links == 0 {
@@ -267,13 +253,13 @@ fn check_nameless(txn: &mut Transaction<'_>, report: &mut Report, inode: &mut In
         }
         return Ok(());
     }
-    report.add(number, format!("{} links, but no name leads here", inode.attributes.links), report.repair);
+    report.add(number, format!("{} links, but no name refers to it", inode.attributes.links), report.repair);
     if report.repair {
         inode.first_link = None;
         inode.attributes.links = if inode.is_directory() { inode.attributes.links } else { 1 };
         rescue(txn, inode)?;
         if inode.is_directory() {
-            let mut silent = Report { repair: true, findings: Vec::new(), omitted: 0, anchored: BTreeSet::new() };
+            let mut silent = CheckReport::new(true);
             check_subdirectories(txn, &mut silent, inode)?;
         }
         if recorded {
@@ -284,12 +270,12 @@ fn check_nameless(txn: &mut Transaction<'_>, report: &mut Report, inode: &mut In
 }
 
 /// A directory must lie below the root.
-fn check_anchor(txn: &mut Transaction<'_>, report: &mut Report, inode: &mut Inode) -> FsResult<()> {
+fn check_anchor(txn: &mut Transaction<'_>, report: &mut CheckReport, inode: &mut Inode) -> FsResult<()> {
     let number = inode.number();
     let (mut way, mut at) = (vec![number], txn.parent_of(inode));
     while at != InodeNumber::ROOT && !report.anchored.contains(&at) {
         if way.contains(&at) {
-            report.add(number, format!("lies in a circle of {} directories", way.len()), report.repair);
+            report.add(number, format!("is in a cycle of {} directories", way.len()), report.repair);
             if report.repair {
                 cut_circle(txn, inode)?;
             }
@@ -325,7 +311,7 @@ fn cut_circle(txn: &mut Transaction<'_>, inode: &mut Inode) -> FsResult<()> {
 fn rescue(txn: &mut Transaction<'_>, inode: &mut Inode) -> FsResult<()> {
     let mut directory = lost_and_found(txn)?;
     let name = format!("#{:x}", inode.number().0).into_bytes();
-    let target = Target { name: name.clone(), inode: inode.number(), kind: inode.kind() };
+    let target = NamedInode { name: name.clone(), inode: inode.number(), kind: inode.kind() };
     txn.insert_entry(directory.number(), target)?;
     inode.first_link = Some(Link { parent: directory.number(), name });
     directory.attributes.links += u32::from(inode.is_directory());
@@ -352,7 +338,7 @@ fn lost_and_found(txn: &mut Transaction<'_>) -> FsResult<Inode> {
     txn.directory(txn.entry(InodeNumber::ROOT, LOST_AND_FOUND)?.target.inode)
 }
 
-fn further_link(txn: &mut Transaction<'_>, report: &mut Report, key: &[u8], value: &[u8]) -> FsResult<()> {
+fn further_link(txn: &mut Transaction<'_>, report: &mut CheckReport, key: &[u8], value: &[u8]) -> FsResult<()> {
     let (number, named) = link::decode_key(key)?;
     link::decode_value(value)?;
     if txn.find_inode(number)?.is_some_and(|inode| !inode.is_directory()) {
@@ -366,7 +352,7 @@ fn further_link(txn: &mut Transaction<'_>, report: &mut Report, key: &[u8], valu
     Ok(())
 }
 
-fn attribute(txn: &mut Transaction<'_>, report: &mut Report, key: &[u8], _: &[u8]) -> FsResult<()> {
+fn attribute(txn: &mut Transaction<'_>, report: &mut CheckReport, key: &[u8], _: &[u8]) -> FsResult<()> {
     let (number, name) = xattr::decode_key(key)?;
     if txn.find_inode(number)?.is_some() {
         return Ok(());
@@ -379,7 +365,7 @@ fn attribute(txn: &mut Transaction<'_>, report: &mut Report, key: &[u8], _: &[u8
     Ok(())
 }
 
-fn orphan_record(txn: &mut Transaction<'_>, report: &mut Report, key: &[u8], value: &[u8]) -> FsResult<()> {
+fn orphan_record(txn: &mut Transaction<'_>, report: &mut CheckReport, key: &[u8], value: &[u8]) -> FsResult<()> {
     let number = orphan::decode_key(key)?;
     orphan::decode_value(value)?;
     let problem = match txn.find_inode(number)? {
@@ -396,7 +382,7 @@ fn orphan_record(txn: &mut Transaction<'_>, report: &mut Report, key: &[u8], val
     Ok(())
 }
 
-fn data_record(txn: &mut Transaction<'_>, report: &mut Report, key: &[u8], value: &[u8]) -> FsResult<()> {
+fn data_record(txn: &mut Transaction<'_>, report: &mut CheckReport, key: &[u8], value: &[u8]) -> FsResult<()> {
     match data::decode_key(key)? {
         DataKey::Object(object) => data_object(txn, report, object, ObjectRecord::decode(value)?),
         DataKey::Block(object, block) => {
@@ -413,7 +399,12 @@ fn data_record(txn: &mut Transaction<'_>, report: &mut Report, key: &[u8], value
     }
 }
 
-fn data_object(txn: &mut Transaction<'_>, report: &mut Report, object: ObjectId, record: ObjectRecord) -> FsResult<()> {
+fn data_object(
+    txn: &mut Transaction<'_>,
+    report: &mut CheckReport,
+    object: ObjectId,
+    record: ObjectRecord,
+) -> FsResult<()> {
     let inode = txn.find_inode(object.inode)?;
     let location = inode.as_ref().and_then(|inode| inode.layout()).and_then(|layout| layout.location(object.slot));
     if location != Some(Location::Mdt) {
@@ -437,7 +428,7 @@ fn data_object(txn: &mut Transaction<'_>, report: &mut Report, object: ObjectId,
         return Ok(());
     }
     let problem = format!(
-        "object {object} on {} counts {} blocks, has {held}, and {} behind its end",
+        "object {object} on {} counts {} blocks, has {held}, and {} after its end",
         txn.mdt,
         record.blocks,
         behind.len()

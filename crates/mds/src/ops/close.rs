@@ -6,7 +6,7 @@ use rpc::message::{
     MdtReply,
     mdt::{Close, Closed, Settle, SizeUpdate},
 };
-use types::FsResult;
+use types::{FsError, FsResult};
 
 use super::open::is_quiet;
 use crate::{
@@ -20,6 +20,9 @@ use crate::{
 pub(crate) fn run(txn: &mut Transaction<'_>, request: &Close) -> FsResult<MdtReply> {
     let client = txn.context.client;
     txn.release_space();
+    // Read before anything changes: an attempt that misses it is given up without a trace.
+    let open = OpenKey { client, open: request.open };
+    txn.find_inode(txn.volatile.opens.get(open).map_or(request.inode, |file| file.inode))?;
     if let Some(owner) = request.flock_owner {
         let mut wake = Vec::new();
         let owner = LockOwner { client, owner };
@@ -30,9 +33,12 @@ pub(crate) fn run(txn: &mut Transaction<'_>, request: &Close) -> FsResult<MdtRep
     // A client that was not answered may not know what it opened.
     let inode = file.as_ref().map_or(request.inode, |file| file.inode);
     let settle = match txn.find_inode(inode)? {
-        Some(inode) => end_open(txn, inode, file, request.update.as_ref())?,
+        Some(inode) => end_open(txn, inode, file, SizeUpdate::possible(request.update.as_ref()))?,
         None => None,
     };
+    if let Some((epoch, _)) = &settle {
+        txn.volatile.invitations.invite(client, inode, *epoch);
+    }
     Ok(MdtReply::Closed(Closed { settle }))
 }
 
@@ -56,7 +62,7 @@ fn end_open(
     }
     let alone = !txn.volatile.opens.written_by_others(inode.number(), None);
     if let Some(update) = update
-        && settlement::settle(&mut inode, update, alone, txn.now())
+        && settlement::settle(&mut inode, update, alone)
     {
         note_finished(txn, &inode);
         txn.put_inode(&inode);
@@ -66,11 +72,15 @@ fn end_open(
     Ok(inode.layout().filter(|_| ask).map(|layout| (inode.epoch, layout.clone())))
 }
 
-/// A report of a file without writers.
+/// A report of a file without writers, by a client that was told to make it: a size that nobody wrote would be taken by
+/// everybody.
 pub(crate) fn settle(txn: &mut Transaction<'_>, request: &Settle) -> FsResult<MdtReply> {
+    if !txn.volatile.invitations.is_invited(txn.context.client, request.inode, request.update.epoch) {
+        return Err(FsError::NotPermitted);
+    }
     let Some(mut inode) = txn.find_inode(request.inode)? else { return Ok(MdtReply::Done) };
     let quiet = is_quiet(txn, &inode, None, false);
-    if settlement::settle(&mut inode, &request.update, quiet, txn.now()) {
+    if settlement::settle(&mut inode, &request.update, quiet) {
         note_finished(txn, &inode);
         txn.put_inode(&inode);
     }

@@ -1,7 +1,7 @@
 //! Create: a new node with a name (open with O_CREAT, mkdir, mknod, symlink), or an unnamed file (O_TMPFILE).
 
 use rpc::message::{
-    MdtReply, MdtRequest,
+    MdtReply,
     mdt::{Create, CreateUnnamed, CreateWithData, Created, OpenFlags, OpenId, Opened, SizeUpdate, open_flag},
     ost::ObjectAttributes,
 };
@@ -17,11 +17,15 @@ use crate::{
     permission, settlement,
     tables::{
         ORPHANS,
-        entry::Target,
+        entry::NamedInode,
         inode::{Inode, Link},
         orphan,
     },
-    transaction::{FoundEntry, NewInode, Transaction, check_kind, is_dots},
+    transaction::{
+        Transaction,
+        creation::{NewInode, check_kind},
+        entries::{FoundEntry, is_dots},
+    },
 };
 
 pub(crate) fn run(txn: &mut Transaction<'_>, who: &Credentials, request: &Create) -> FsResult<MdtReply> {
@@ -52,8 +56,11 @@ pub(crate) fn run(txn: &mut Transaction<'_>, who: &Credentials, request: &Create
         layout: request.layout.as_ref(),
         link: Some(Link { parent: request.parent, name: request.name.clone() }),
     };
+    if let Some((open, _)) = request.open {
+        txn.room_to_open(OpenKey { client: txn.context.client, open })?;
+    }
     let mut inode = txn.make_inode(&directory, new)?;
-    let target = Target { name: request.name.clone(), inode: inode.number(), kind };
+    let target = NamedInode { name: request.name.clone(), inode: inode.number(), kind };
     txn.insert_entry(request.parent, target)?;
     txn.touch_directory(&mut directory);
     txn.put_inode(&directory);
@@ -85,8 +92,8 @@ pub(crate) fn with_data(
     let mut inode = txn.inode(created.entry.attributes.inode)?;
     let object = data::object_for(&inode, new.end()).ok_or(FsError::NotSupported)?;
     let epoch = settlement::open_for_write(&mut inode, true);
-    let ObjectAttributes { size, blocks, .. } = data::write(txn, object, new)?.after;
-    settlement::apply(&mut inode, &SizeUpdate { epoch, size, blocks, mtime: Some(txn.now()) }, txn.now());
+    let ObjectAttributes { size, blocks, mtime, changes } = data::write(txn, object, new)?.after;
+    settlement::apply(&mut inode, &SizeUpdate { epoch, size, blocks, mtime: Some(mtime), changes });
     txn.put_inode(&inode);
     Ok(MdtReply::Created(Created { entry: inode.entry(), ..created }))
 }
@@ -124,6 +131,7 @@ pub(crate) fn unnamed(txn: &mut Transaction<'_>, who: &Credentials, request: &Cr
         return Err(FsError::NotFound);
     }
     txn.require(who, &directory, permission::WRITE | permission::EXECUTE)?;
+    txn.room_to_open(OpenKey { client: txn.context.client, open: request.open.0 })?;
     let (mode, umask) = (request.mode, request.umask);
     let new = NewInode { who, kind: &NodeKind::Regular, mode, umask, layout: None, link: None };
     let mut inode = txn.make_inode(&directory, new)?;
@@ -135,13 +143,11 @@ pub(crate) fn unnamed(txn: &mut Transaction<'_>, who: &Credentials, request: &Cr
 }
 
 /// The repetition of a creation whose reply a former start of this MDT stored: its open is entered again.
-pub(crate) fn enter_again(txn: &mut Transaction<'_>, request: &MdtRequest, opened: &Opened) -> FsResult<()> {
-    let open = match request {
-        MdtRequest::Create(_, create) => create.open,
-        MdtRequest::CreateUnnamed(_, create) => Some(create.open),
-        _ => None,
-    };
-    let Some((open, flags)) = open else { return Ok(()) };
+pub(crate) fn enter_again(
+    txn: &mut Transaction<'_>,
+    (open, flags): (OpenId, OpenFlags),
+    opened: &Opened,
+) -> FsResult<()> {
     let inode = txn.inode(opened.entry.attributes.inode)?;
     let file = OpenFile { inode: inode.number(), flags, epoch: Some(opened.epoch), began: false };
     txn.open_at_commit(OpenKey { client: txn.context.client, open }, file);

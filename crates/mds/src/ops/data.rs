@@ -1,8 +1,8 @@
 //! Data on this MDT: what an OST does for its objects, for the object that a file's first component has here.
 //!
 //! An object belongs to the component that names its slot, as long as the file's layout has it: a request under a layout that
-//! was replaced, or for a file that is gone, is `Stale` and leaves nothing behind. Who may write is the client's to keep,
-//! as at an OST: its session is alive, and its opens were checked when they were made.
+//! was replaced, or for a file that is gone, is `Stale` and leaves nothing behind. Only a client that has the file open for
+//! writing, or its exclusive data lock, changes data; which of its users may is the client's to keep, as at an OST.
 
 use layout::{Backing, Location};
 use rpc::message::{
@@ -16,8 +16,8 @@ use super::{attributes, open};
 use crate::{
     data::{NewData, StoredData},
     settlement,
-    tables::inode::Inode,
-    transaction::{Transaction, blocks_of},
+    tables::{data::blocks_of, inode::Inode},
+    transaction::Transaction,
 };
 
 /// Most objects in one answer.
@@ -87,6 +87,12 @@ pub(crate) struct WholeFile {
     pub stored: Option<StoredData>,
 }
 
+/// Fails unless the caller's client may change an object; `Stale` if the object is not here.
+pub(crate) fn check_writer(txn: &Transaction<'_>, object: ObjectId) -> FsResult<()> {
+    end_of(txn, object)?;
+    txn.require_writer(object.inode)
+}
+
 /// Writes verified data.
 pub(crate) fn write(txn: &mut Transaction<'_>, object: ObjectId, new: &NewData) -> FsResult<Changed> {
     if new.end() > end_of(txn, object)? {
@@ -138,7 +144,16 @@ pub(crate) fn find(txn: &Transaction<'_>, request: &OstRequest) -> FsResult<Foun
             txn.verify_object(*object)?;
             OstReply::Done
         }
-        _ => return Err(FsError::Protocol("not a question for data on an MDT".to_owned())),
+        OstRequest::Write(_)
+        | OstRequest::Space(..)
+        | OstRequest::Sync(_)
+        | OstRequest::Destroy(_)
+        | OstRequest::StatFs
+        | OstRequest::Evict(_)
+        | OstRequest::Ping
+        | OstRequest::Disconnect
+        | OstRequest::Fence(..)
+        | OstRequest::Check(_) => return Err(FsError::Protocol("not a question for data on an MDT".to_owned())),
     };
     Ok(Found::Reply(reply))
 }

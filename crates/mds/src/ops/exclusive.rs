@@ -3,46 +3,50 @@
 use lock::ExclusiveAnswer;
 use rpc::message::{
     MdtReply,
-    mdt::{ExclusiveBegin, ExclusiveEnd, ExclusiveGranted, ExclusivePurpose},
+    mdt::{ExclusiveBegin, ExclusiveEnd, ExclusiveGranted, ExclusivePurpose, SizeUpdate},
 };
 use types::{Credentials, FileKind, FsError, FsResult, InodeNumber, limits};
 
 use super::open::is_quiet;
 use crate::{
     opens::{OpenFile, OpenKey},
-    permission, settlement,
+    permission, protection, settlement,
     tables::inode::Inode,
     transaction::Transaction,
 };
 
 /// Asks for the lock on behalf of the caller; false: queued. Asking again while holding is granted again: a client orders
 /// its own users. None is granted anew while a holder of a former start may come back.
-pub(crate) fn take(txn: &mut Transaction<'_>, inode: InodeNumber) -> bool {
+pub(crate) fn take(txn: &mut Transaction<'_>, inode: InodeNumber) -> FsResult<bool> {
     let client = txn.context.client;
     let volatile = &mut txn.volatile;
     if volatile.exclusive.holder(inode) == Some(client) {
-        return true;
+        return Ok(true);
     }
     let granted = !volatile.recovery.running()
-        && volatile.exclusive.begin(txn.context.now_ns, inode, client) == ExclusiveAnswer::Granted;
+        && volatile.exclusive.begin(txn.context.now_ns, inode, client)? == ExclusiveAnswer::Granted;
     if granted {
         txn.took_exclusive(inode);
     } else {
         txn.wait_for(inode);
     }
-    granted
+    Ok(granted)
 }
 
 pub(crate) fn begin(txn: &mut Transaction<'_>, who: &Credentials, request: &ExclusiveBegin) -> FsResult<MdtReply> {
     let mut inode = txn.inode(request.inode)?;
     let open = request.open.map(|open| txn.own_open(request.inode, open)).transpose()?;
     check(txn, who, &inode, open, request.purpose)?;
+    if matches!(request.purpose, ExclusivePurpose::Truncate(_)) {
+        // Needed below, when what is missing is not loaded any more: the lock changes the volatile state.
+        txn.has_capabilities(&inode)?;
+    }
     // By path: who has it open for writing was there before.
     if open.is_none() && txn.volatile.must_wait(request.inode, txn.context.client) {
         txn.wait_for(request.inode);
         return Ok(MdtReply::Waiting);
     }
-    if !take(txn, request.inode) {
+    if !take(txn, request.inode)? {
         return Ok(MdtReply::Waiting);
     }
     let epoch = match request.purpose {
@@ -77,6 +81,9 @@ fn check(
         FileKind::Directory => return Err(FsError::IsDirectory),
         _ => return Err(FsError::Invalid),
     }
+    if matches!(purpose, ExclusivePurpose::Truncate(_)) {
+        protection::check_change(&inode.attributes)?;
+    }
     match (open, purpose) {
         (Some(key), _) if txn.volatile.opens.get(key).is_some_and(OpenFile::writes) => {}
         (Some(_), _) | (None, ExclusivePurpose::Append) => return Err(FsError::BadHandle),
@@ -93,26 +100,27 @@ fn truncate(txn: &mut Transaction<'_>, inode: &mut Inode, open: Option<OpenKey>)
     let given = open.and_then(|key| txn.volatile.opens.get(key)).and_then(|file| file.epoch);
     let quiet = is_quiet(txn, inode, open, true);
     let now = txn.now();
-    inode.attributes.ctime = now;
+    inode.change_contents(now);
     let epoch = settlement::begin_truncation(inode, given == Some(inode.epoch), quiet);
-    inode.attributes.mtime = now;
     if let Some(key) = open {
         txn.volatile.opens.truncates(key, epoch);
     }
     epoch
 }
 
-/// Succeeds without the lock too: it may have ended with the session.
+/// Succeeds without the lock too: it may have ended with the session. Only who had it is believed.
 pub(crate) fn end(txn: &mut Transaction<'_>, request: &ExclusiveEnd) -> FsResult<MdtReply> {
     let client = txn.context.client;
-    if txn.volatile.exclusive.end(request.inode, client).is_ok() {
-        txn.volatile.waiters.wake(request.inode);
+    if txn.volatile.exclusive.end(request.inode, client).is_err() {
+        return Ok(MdtReply::Done);
     }
-    let (Some(update), Some(mut inode)) = (request.update, txn.find_inode(request.inode)?) else {
+    txn.volatile.waiters.wake(request.inode);
+    let update = SizeUpdate::possible(request.update.as_ref());
+    let (Some(update), Some(mut inode)) = (update, txn.find_inode(request.inode)?) else {
         return Ok(MdtReply::Done);
     };
     let quiet = is_quiet(txn, &inode, None, false);
-    if settlement::settle(&mut inode, &update, quiet, txn.now()) {
+    if settlement::settle(&mut inode, update, quiet) {
         txn.put_inode(&inode);
     }
     Ok(MdtReply::Done)

@@ -11,7 +11,7 @@ use rpc::message::{MdtReply, mdt::LayoutChange};
 use types::{Credentials, FsError, FsResult, Generation, InodeNumber};
 
 use crate::{
-    permission, settlement,
+    permission, protection, settlement,
     tables::{
         inode::{Inode, InodeData, Link},
         outbox::Errand,
@@ -28,6 +28,9 @@ pub(crate) fn run(
     let mut inode = txn.inode(inode)?;
     let layout = inode.layout().cloned().ok_or(FsError::Invalid)?;
     txn.require(who, &inode, permission::WRITE)?;
+    if matches!(change, LayoutChange::Delete { .. }) {
+        protection::check_change(&inode.attributes)?;
+    }
     if txn.volatile.recovery.running() && matches!(change, LayoutChange::Add(_) | LayoutChange::Delete { .. }) {
         txn.wait_for(inode.number());
         return Ok(MdtReply::Waiting);
@@ -40,7 +43,7 @@ pub(crate) fn run(
     };
     changed.validate().map_err(|_| FsError::Invalid)?;
     inode.data = InodeData::Regular(changed);
-    inode.attributes.ctime = txn.now();
+    inode.change(txn.now());
     txn.put_inode(&inode);
     Ok(MdtReply::Done)
 }
@@ -93,8 +96,9 @@ fn delete(
             destroy_objects(txn, inode.number(), &layout, component)?;
         }
         settlement::lose_writer(inode);
-        let now = txn.now();
-        settlement::set_mtime(inode, now, now);
+        // Those that the objects left behind have made.
+        inode.accounted.changes = 0;
+        inode.change_contents(txn.now());
     }
     layout.components.truncate(kept);
     layout.generation = layout.generation.next();

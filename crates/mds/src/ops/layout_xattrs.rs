@@ -17,7 +17,7 @@ use types::{Credentials, FileKind, FsError, FsResult, limits};
 use super::{layout_changes, layouts};
 use crate::{
     tables::inode::{Inode, InodeData},
-    transaction::{Transaction, own_default},
+    transaction::{Transaction, creation::own_default},
 };
 
 const LUSTRE: &[u8] = b"lustre.lov";

@@ -9,9 +9,9 @@ use types::{Credentials, FsError, FsResult, InodeNumber, limits::FILE_BYTES_MAX}
 
 use crate::{
     opens::OpenFile,
-    permission,
+    permission, protection,
     tables::inode::InodeData,
-    transaction::{Transaction, own_default},
+    transaction::{Transaction, creation::own_default},
 };
 
 pub(crate) fn get(txn: &mut Transaction<'_>, inode: InodeNumber) -> FsResult<MdtReply> {
@@ -64,6 +64,7 @@ pub(crate) fn set_default(
     spec: Option<&LayoutSpec>,
 ) -> FsResult<MdtReply> {
     let mut directory = txn.directory(inode)?;
+    protection::check_write(&directory.attributes)?;
     if !permission::owns(who, &directory.attributes) {
         return Err(FsError::NotPermitted);
     }
@@ -78,7 +79,7 @@ pub(crate) fn set_default(
         other => other.cloned(),
     };
     directory.data = InodeData::Directory(spec);
-    directory.attributes.ctime = txn.now();
+    directory.change(txn.now());
     txn.put_inode(&directory);
     Ok(MdtReply::Done)
 }

@@ -13,7 +13,10 @@ use rpc::message::{
     MdtReply,
     mdt::{LayoutInfo, LeaveOut, RenewLayout},
 };
-use types::{FsError, FsResult, limits::BLOCK_BYTES};
+use types::{
+    FsError, FsResult, Generation,
+    limits::{BLOCK_BYTES, FENCE_GENERATION_MAX},
+};
 
 use crate::{
     opens::OpenFile,
@@ -46,7 +49,7 @@ pub(crate) fn run(txn: &mut Transaction<'_>, request: &LeaveOut) -> FsResult<Mdt
         } else {
             layout.leave_out(position, request.hole).map_err(|error| FsError::Damaged(error.to_string()))?;
         }
-        put_next(txn, &mut inode, layout);
+        put_next(txn, &mut inode, layout)?;
     }
     Ok(reply(&inode))
 }
@@ -63,10 +66,13 @@ fn position_of(layout: &Layout, request: &LeaveOut) -> FsResult<usize> {
     possible.then_some(position).ok_or(FsError::Invalid)
 }
 
-/// Answers who was refused by a fence, once nobody is about to change the layout any more.
+/// Answers who was refused by a fence, once nobody is about to change the layout any more: a client that has the file open, or
+/// truncates it. The generation told may be larger than the layout's, from a client that was refused again and again: the
+/// layout gets past any fence there can be, whoever raised it.
 pub(crate) fn renew(txn: &mut Transaction<'_>, request: &RenewLayout) -> FsResult<MdtReply> {
     let mut inode = txn.inode(request.inode)?;
-    let layout = inode.layout().cloned().ok_or(FsError::Invalid)?;
+    let mut layout = inode.layout().cloned().ok_or(FsError::Invalid)?;
+    txn.require_open(request.inode).or_else(|_| txn.require_writer(request.inode))?;
     if layout.generation <= request.generation {
         let holder = txn.volatile.exclusive.holder(request.inode);
         let is_own = request.exclusive && holder == Some(txn.context.client);
@@ -74,16 +80,22 @@ pub(crate) fn renew(txn: &mut Transaction<'_>, request: &RenewLayout) -> FsResul
             txn.wait_for(request.inode);
             return Ok(MdtReply::Waiting);
         }
-        put_next(txn, &mut inode, layout);
+        let refused = request.generation.0.min(FENCE_GENERATION_MAX);
+        layout.generation = layout.generation.max(Generation(refused));
+        put_next(txn, &mut inode, layout)?;
     }
     Ok(reply(&inode))
 }
 
 /// The layout's next generation.
-fn put_next(txn: &mut Transaction<'_>, inode: &mut Inode, mut layout: Layout) {
+fn put_next(txn: &mut Transaction<'_>, inode: &mut Inode, mut layout: Layout) -> FsResult<()> {
+    if layout.generation >= Layout::GENERATION_MAX {
+        return Err(FsError::Overflow);
+    }
     layout.generation = layout.generation.next();
     inode.data = InodeData::Regular(layout);
     txn.put_inode(inode);
+    Ok(())
 }
 
 fn reply(inode: &Inode) -> MdtReply {

@@ -4,9 +4,9 @@ use rpc::message::{MdtReply, mdt};
 use types::{Credentials, FsError, FsResult, limits};
 
 use crate::{
-    permission,
-    tables::{ORPHANS, entry::Target, inode::Link, orphan},
-    transaction::{Transaction, is_dots},
+    permission, protection,
+    tables::{ORPHANS, entry::NamedInode, inode::Link, orphan},
+    transaction::{Transaction, entries::is_dots},
 };
 
 pub(crate) fn run(txn: &mut Transaction<'_>, who: &Credentials, request: &mdt::Link) -> FsResult<MdtReply> {
@@ -19,6 +19,7 @@ pub(crate) fn run(txn: &mut Transaction<'_>, who: &Credentials, request: &mdt::L
         return Err(FsError::NotFound);
     }
     txn.require(who, &directory, permission::WRITE | permission::EXECUTE)?;
+    protection::check_change(&inode.attributes)?;
     if inode.is_directory() {
         return Err(FsError::NotPermitted);
     }
@@ -34,10 +35,10 @@ pub(crate) fn run(txn: &mut Transaction<'_>, who: &Credentials, request: &mdt::L
         return Err(FsError::TooManyLinks);
     }
     inode.attributes.links += 1;
-    inode.attributes.ctime = txn.now();
+    inode.change(txn.now());
     txn.add_link(&mut inode, Link { parent: request.parent, name: request.name.clone() });
     txn.put_inode(&inode);
-    let target = Target { name: request.name.clone(), inode: inode.number(), kind: inode.kind() };
+    let target = NamedInode { name: request.name.clone(), inode: inode.number(), kind: inode.kind() };
     txn.insert_entry(request.parent, target)?;
     txn.touch_directory(&mut directory);
     txn.put_inode(&directory);

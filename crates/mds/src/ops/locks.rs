@@ -1,4 +1,4 @@
-//! Advisory locks: fcntl and flock.
+//! Advisory locks: fcntl and flock. A lock takes an open of the caller's client; giving one up, or asking who has one, does not.
 
 use lock::{LockAnswer, LockOwner, LockRequest};
 use rpc::message::{
@@ -18,6 +18,7 @@ pub(crate) fn set(txn: &mut Transaction<'_>, request: &SetLock) -> FsResult<MdtR
             txn.wait_for(request.inode);
             return Ok(MdtReply::Waiting);
         }
+        txn.require_open(request.inode)?;
     }
     let wanted = LockRequest {
         inode: request.inode,

@@ -1,4 +1,8 @@
 //! Lookup: a name to an inode.
+//!
+//! `.` and `..` are no names of a path: clients resolve these themselves, after a lookup that needed search permission. They
+//! ask for them to come back to an inode of which they know nothing but its number, from a file handle (open_by_handle_at, NFS).
+//! So `.` is understood of every kind of inode, and neither needs a permission: whoever decodes handles has decided that.
 
 use rpc::message::{MdtReply, mdt::Lookup};
 use types::{Credentials, FsError, FsResult, InodeNumber};
@@ -12,12 +16,25 @@ pub(crate) fn run(txn: &mut Transaction<'_>, who: &Credentials, request: &Lookup
 
 /// The inode that a name in a directory leads to.
 pub(crate) fn find(txn: &Transaction<'_>, who: &Credentials, parent: InodeNumber, name: &[u8]) -> FsResult<Inode> {
-    let directory = txn.searchable(who, parent)?;
     let number = match name {
-        b"." => return Ok(directory),
-        b".." => txn.parent_of(&directory),
-        name => txn.entry(parent, name)?.target.inode,
+        b"." => return by_number(txn, parent),
+        b".." => match txn.directory(parent)? {
+            // Its parent may be gone too.
+            directory if directory.attributes.links == 0 => return Err(FsError::Stale),
+            directory => txn.parent_of(&directory),
+        },
+        name => {
+            txn.searchable(who, parent)?;
+            txn.entry(parent, name)?.target.inode
+        }
     };
-    let missing = || FsError::Damaged(format!("a name in directory {parent} leads to missing inode {number}"));
+    let missing = || FsError::Damaged(format!("a name in directory {parent} refers to missing inode {number}"));
     txn.find_inode(number)?.ok_or_else(missing)
+}
+
+/// An inode that has a name or is open. One that was just unlinked is stale, although those who have looked it up before may open it
+/// for a moment (module [`crate::removed`]).
+fn by_number(txn: &Transaction<'_>, number: InodeNumber) -> FsResult<Inode> {
+    let inode = txn.inode(number)?;
+    if inode.attributes.links == 0 && !txn.is_open(number) { Err(FsError::Stale) } else { Ok(inode) }
 }

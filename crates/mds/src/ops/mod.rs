@@ -20,6 +20,7 @@ pub(crate) mod paths;
 pub(crate) mod place;
 pub(crate) mod readdir;
 pub(crate) mod rename;
+pub(crate) mod row;
 pub(crate) mod scan;
 pub(crate) mod sessions;
 pub(crate) mod setattr;
@@ -27,16 +28,14 @@ pub(crate) mod swap;
 pub(crate) mod unlink;
 pub(crate) mod xattrs;
 
-use rpc::message::{
-    MdtReply, MdtRequest,
-    mdt::{ExclusivePurpose, LockMode, OpenFlags, open_flag},
-};
-use types::{ClientId, Credentials, FsError, FsResult, NodeKind};
+use rpc::message::{MdtReply, MdtRequest};
+use types::{ClientId, Credentials, FsError, FsResult};
 
 use crate::{data::NewData, transaction::Transaction, volatile::Volatile};
+use row::MdtRow;
 
-/// Runs one request that is answered at once; `new` is what came beside it. Requests that wait for more than the namespace, or
-/// are answered with data, never come here.
+/// Runs one request whose row says [`row::Answering::Operation`] or [`row::Answering::OperationWithData`]; `new` is what came
+/// beside it.
 pub(crate) fn run(txn: &mut Transaction<'_>, request: &MdtRequest, new: &NewData) -> FsResult<MdtReply> {
     match request {
         MdtRequest::Lookup(who, lookup) => lookup::run(txn, who, lookup),
@@ -51,6 +50,7 @@ pub(crate) fn run(txn: &mut Transaction<'_>, request: &MdtRequest, new: &NewData
         MdtRequest::Settle(settle) => close::settle(txn, settle),
         MdtRequest::ExclusiveBegin(who, begin) => exclusive::begin(txn, who, begin),
         MdtRequest::ExclusiveEnd(end) => exclusive::end(txn, end),
+        MdtRequest::DropPrivileges(who, inode) => setattr::drop_privileges(txn, who, *inode),
         MdtRequest::ClearPrivileges(inode) => setattr::clear_privileges(txn, *inode),
         MdtRequest::Unlink(who, unlink) => unlink::run(txn, who, unlink),
         MdtRequest::Rename(who, rename) => rename::run(txn, who, rename),
@@ -91,57 +91,9 @@ pub(crate) fn run(txn: &mut Transaction<'_>, request: &MdtRequest, new: &NewData
     }
 }
 
-/// Whether a repetition of this request after a restart must not be executed again, so that its reply is stored with its
-/// changes. Not stored: what only opens (the repetition opens anew), reads, what holds under one epoch or generation only,
-/// and instantiations (the repetition finds them done); and closes: a client that did not hear of its close has claimed the
-/// open back, so the repetition has something to close.
-pub(crate) fn is_stored(request: &MdtRequest) -> bool {
-    request.changes_namespace() || matches!(request, MdtRequest::ChangeLayout(..) | MdtRequest::SwapLayouts(..))
-}
-
-/// Whether this request may give a file objects, so that it needs OSTs.
-pub(crate) fn places_objects(request: &MdtRequest) -> bool {
-    match request {
-        MdtRequest::Create(_, create) => create.kind == NodeKind::Regular,
-        MdtRequest::CreateUnnamed(..)
-        | MdtRequest::CreateWithData(..)
-        | MdtRequest::Instantiate(_)
-        | MdtRequest::ChangeLayout(..) => true,
-        MdtRequest::SetXattr(_, set) => layout_xattrs::is_layout(&set.name),
-        MdtRequest::ExclusiveBegin(_, begin) => matches!(begin.purpose, ExclusivePurpose::Truncate(_)),
-        _ => false,
-    }
-}
-
-/// Whether this request may be kept in its handler: until a file's exclusive data lock is free, until recovery is over, or for
-/// an OST. Not what ends such waits; that of these a LeaveOut, and the RenewLayout of who has the lock, wait during
-/// recovery holds nobody up, since those who come back have a service of their own.
-pub(crate) fn may_wait(request: &MdtRequest) -> bool {
-    let truncates = |flags: OpenFlags| flags.has(open_flag::TRUNCATE);
-    match request {
-        MdtRequest::Open(_, open) => truncates(open.flags),
-        MdtRequest::Create(_, create) => create.open.is_some_and(|(_, flags)| truncates(flags)),
-        MdtRequest::SetLock(set) => set.mode != LockMode::Unlock,
-        MdtRequest::RenewLayout(renew) => !renew.exclusive,
-        MdtRequest::ExclusiveBegin(..)
-        | MdtRequest::GetLock(_)
-        | MdtRequest::Instantiate(_)
-        | MdtRequest::ReportFull(_)
-        | MdtRequest::ChangeLayout(..)
-        | MdtRequest::DataVersion(..)
-        | MdtRequest::SwapLayouts(..) => true,
-        _ => false,
-    }
-}
-
 /// Whether what this request waited for in its handler is not wanted any more.
-pub(crate) fn is_cancelled(volatile: &Volatile, client: ClientId, request: &MdtRequest) -> bool {
-    matches!(request, MdtRequest::SetLock(set) if locks::is_cancelled(volatile, client, set))
-}
-
-/// Whether this request moves data from file to file within this MDT, as many as fit into a batch.
-pub(crate) fn moves_data(request: &MdtRequest) -> bool {
-    matches!(request, MdtRequest::SwapLayouts(..))
+pub(crate) fn is_cancelled(volatile: &Volatile, client: ClientId, row: &MdtRow<'_>) -> bool {
+    row.lock.is_some_and(|lock| locks::is_cancelled(volatile, client, lock))
 }
 
 /// Only root may.

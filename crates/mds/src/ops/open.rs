@@ -14,7 +14,7 @@ use types::{Credentials, FileKind, FsError, FsResult};
 use super::{attributes, exclusive};
 use crate::{
     opens::{OpenFile, OpenKey},
-    permission, settlement,
+    permission, protection, settlement,
     tables::inode::Inode,
     transaction::Transaction,
 };
@@ -45,14 +45,20 @@ pub(crate) fn open_inode(
 ) -> FsResult<Opening> {
     check_kind(&inode, flags)?;
     txn.require(who, &inode, wanted(flags))?;
+    protection::check_open(&inode.attributes, flags)?;
     let before = inode.clone();
-    let reads = flags.has(open_flag::READ);
+    let reads = flags.has(open_flag::READ) || flags.has(open_flag::EXECUTE);
     if reads && !flags.has(open_flag::NO_ACCESS_TIME) && !inode.is_directory() {
         attributes::note_access(txn, &mut inode);
     }
     let changes = flags.has(open_flag::WRITE) || flags.has(open_flag::TRUNCATE);
+    if changes {
+        // Needed below, when what is missing is not loaded any more: waits change the volatile state.
+        txn.has_capabilities(&inode)?;
+    }
     // Whoever is asked for again is open already: who holds writers off waits for him.
     let key = OpenKey { client: txn.context.client, open };
+    txn.room_to_open(key)?;
     let again = txn.volatile.opens.get(key).is_some_and(|file| file.inode == inode.number() && file.writes());
     if changes && !again && txn.volatile.must_wait(inode.number(), key.client) {
         // At once: it may last long, and as many as wait here nobody else's request is executed.
@@ -61,14 +67,13 @@ pub(crate) fn open_inode(
     let truncates = flags.has(open_flag::TRUNCATE) && inode.kind() == FileKind::Regular;
     // A file that is exactly empty has nothing to cut off, but counts as truncated.
     let empty = inode.settled && inode.attributes.size == 0 && inode.attributes.blocks == 0;
-    if truncates && !empty && !exclusive::take(txn, inode.number()) {
+    if truncates && !empty && !exclusive::take(txn, inode.number())? {
         return Ok(Opening::Waiting);
     }
     if truncates {
         let now = txn.now();
         txn.drop_privileges(who, &mut inode)?;
-        inode.attributes.ctime = now;
-        settlement::set_mtime(&mut inode, now, now);
+        inode.change_contents(now);
     }
     let capabilities = flags.has(open_flag::WRITE) && txn.has_capabilities(&inode)?;
     let opened = Opened { capabilities, ..register(txn, &mut inode, open, flags, truncates && !empty) };
@@ -89,7 +94,7 @@ fn note_reader(txn: &mut Transaction<'_>, inode: &Inode) {
     if txn.context.parameters.migration_bytes_per_second == 0 {
         return;
     }
-    let usable = txn.volatile.targets.available(None, &txn.context.parameters.placement);
+    let usable = txn.volatile.targets.available_parts(&txn.context.parameters.placement);
     let available: Vec<u64> = usable.into_iter().map(|(_, free)| free).collect();
     if !migration::has_room(0, size, &available) {
         return;

@@ -73,5 +73,5 @@ fn path_of(txn: &Transaction<'_>, who: &Credentials, link: Link) -> FsResult<Vec
             None => return Err(FsError::NotFound),
         }
     }
-    Err(FsError::Damaged(format!("directory {at} lies in a circle")))
+    Err(FsError::Damaged(format!("directory {at} is in a cycle")))
 }

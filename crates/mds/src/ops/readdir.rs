@@ -28,6 +28,9 @@ const ENTRIES_MAX: usize = 4096;
 pub(crate) fn run(txn: &mut Transaction<'_>, request: &ReadDirectory) -> FsResult<MdtReply> {
     let mut directory = txn.directory(request.inode)?;
     let key = txn.own_open(request.inode, request.open)?;
+    if !txn.volatile.opens.get(key).is_some_and(|file| file.flags.has(open_flag::READ)) {
+        return Err(FsError::BadHandle);
+    }
     if request.entries_max == 0 {
         return Err(FsError::Invalid);
     }
@@ -57,6 +60,16 @@ fn dots(txn: &Transaction<'_>, directory: &Inode, cookie: u64, count: usize) -> 
     both.into_iter().filter(|entry| entry.cookie > cookie).take(count).collect()
 }
 
+/// Inodes of names behind the cookie are loaded together.
+fn need_inodes(txn: &Transaction<'_>, request: &ReadDirectory, count: usize) -> FsResult<()> {
+    let mut inodes = Vec::new();
+    txn.visit_entries(request.inode, Position(request.cookie.max(COOKIE_PARENT)), &mut |found| {
+        inodes.push(found.target.inode);
+        Ok(inodes.len() < count)
+    })?;
+    txn.need_inodes(inodes.into_iter())
+}
+
 /// Adds names behind the cookie; true if the directory ends behind them.
 fn names(
     txn: &Transaction<'_>,
@@ -65,6 +78,9 @@ fn names(
     page: &mut Vec<DirectoryEntry>,
 ) -> FsResult<bool> {
     let (mut bytes, mut complete) = (0, true);
+    if request.attributes {
+        need_inodes(txn, request, count - page.len())?;
+    }
     txn.visit_entries(request.inode, Position(request.cookie.max(COOKIE_PARENT)), &mut |found| {
         if page.len() >= count || bytes >= ANSWER_BYTES_MAX {
             complete = false;

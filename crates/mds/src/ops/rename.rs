@@ -1,23 +1,33 @@
 //! Rename, with RENAME_NOREPLACE and RENAME_EXCHANGE.
 //!
+//! A rename that replaces a file is how programs change a file as a whole, often without fsync. So that a loss of power leaves the
+//! old data or the new, the source's objects on OSTs must be durable before the rename can be (ext4: auto_da_alloc). The MDT
+//! decides whether that is so and has the client do it ([`MdtReply::SyncFirst`]), because the client knows what it wrote and which
+//! losses of power it has noticed. Data on the MDT are in the same journal as the rename, before it; if the MDT lost some after the
+//! rename was asked for, the rename fails.
+//!
 //! Both directories may be the same. All checks come first (order of do_renameat2 and vfs_rename of Linux); then, in order:
 //! the old name goes, the target's name is taken over or made, the moved inodes learn their new names, directories get
 //! their new link counts, the replaced inode loses a link, the directories get their times.
 
+use layout::{Layout, Location};
 use rpc::message::{
     MdtReply,
-    mdt::{Rename, RenameMode},
+    mdt::{Rename, RenameMode, SourceData, SyncFirst},
 };
-use types::{Credentials, FsError, FsResult, limits};
+use types::{Credentials, FileKind, FsError, FsResult, limits};
 
 use super::unlink::may_remove;
 use crate::{
-    permission,
+    permission, settlement,
     tables::{
-        entry::Target,
+        entry::NamedInode,
         inode::{Inode, Link},
     },
-    transaction::{FoundEntry, Transaction, is_dots},
+    transaction::{
+        Transaction,
+        entries::{FoundEntry, is_dots},
+    },
 };
 
 /// Both ends of a rename, as found.
@@ -42,6 +52,31 @@ impl Plan<'_> {
 
     fn target_directory(&self) -> Option<&Inode> {
         self.target_inode().filter(|inode| inode.is_directory())
+    }
+
+    fn replaces(&self) -> bool {
+        self.target.is_some() && !self.exchanges()
+    }
+
+    /// Whether the MDT may have lost data of the source since the rename was asked for.
+    fn may_have_lost(&self, losses: u64) -> bool {
+        let known = self.request.mdt_losses.unwrap_or(losses);
+        self.replaces() && self.source.kind() == FileKind::Regular && known < losses
+    }
+
+    /// The layout of the source, if its objects must be made durable first: see the module documentation.
+    fn undurable_layout(&self) -> Option<&Layout> {
+        let asked = match self.request.source_data {
+            SourceData::AsIs => false,
+            SourceData::SyncIfAsked => true,
+            SourceData::Synced(inode) => inode != self.source.number(),
+        };
+        let empty = self.source.settled && self.source.attributes.size == 0 && self.source.attributes.blocks == 0;
+        if !self.replaces() || !asked || empty || !settlement::may_have_objects(&self.source) {
+            return None;
+        }
+        let on_osts = |layout: &&Layout| layout.objects().any(|(_, location)| matches!(location, Location::Ost(_)));
+        self.source.layout().filter(on_osts)
     }
 }
 
@@ -68,6 +103,12 @@ pub(crate) fn run(txn: &mut Transaction<'_>, who: &Credentials, request: &Rename
     }
     check_permission(txn, who, &plan)?;
     check_counts(txn, &plan)?;
+    if plan.may_have_lost(txn.context.losses) {
+        return Err(txn.lost_changes());
+    }
+    if let Some(layout) = plan.undurable_layout() {
+        return Ok(MdtReply::SyncFirst(SyncFirst { inode: plan.source.number(), layout: layout.clone() }));
+    }
     if plan.exchanges() {
         exchange(txn, plan)?
     } else {
@@ -142,7 +183,7 @@ fn replace(txn: &mut Transaction<'_>, plan: Plan<'_>) -> FsResult<()> {
     match &target {
         Some((_, entry)) => txn.retarget_entry(request.new_parent, entry, source.number(), source.kind())?,
         None => {
-            let target = Target { name: new.name.clone(), inode: source.number(), kind: source.kind() };
+            let target = NamedInode { name: new.name.clone(), inode: source.number(), kind: source.kind() };
             txn.insert_entry(request.new_parent, target)?;
         }
     }
@@ -185,7 +226,7 @@ fn rename_link(txn: &mut Transaction<'_>, inode: &mut Inode, old: &Link, new: Li
         txn.remove_link(inode, old)?;
         txn.add_link(inode, new);
     }
-    inode.attributes.ctime = txn.now();
+    inode.change(txn.now());
     txn.put_inode(inode);
     Ok(())
 }

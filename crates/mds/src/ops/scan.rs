@@ -80,8 +80,9 @@ fn damaged(inode: InodeNumber) -> ScannedInode {
         mtime: never,
         ctime: never,
         btime: never,
+        flags: 0,
     };
-    let entry = Entry { attributes, unsettled: None, accounted: never, quiet: None };
+    let entry = Entry { attributes, unsettled: None, accounted: never, quiet: None, changes: 0, records: 0 };
     ScannedInode { entry, layout: None, busy: true, damaged: true }
 }
 
@@ -100,7 +101,7 @@ pub(crate) fn repair_size(
     if update.epoch != inode.epoch || !is_quiet(txn, &inode, None, false) {
         return Err(FsError::Busy);
     }
-    settlement::apply(&mut inode, update, txn.now());
+    settlement::apply(&mut inode, update);
     txn.put_inode(&inode);
     Ok(MdtReply::Done)
 }

@@ -59,8 +59,10 @@ pub(crate) fn may_write(txn: &Transaction<'_>, client: ClientId) -> bool {
 
 /// Ends some opens of a client that is gone; false when there are none left.
 pub(crate) fn abandon_some(txn: &mut Transaction<'_>, client: ClientId) -> FsResult<bool> {
-    let some: Vec<OpenKey> = txn.volatile.opens.of_client(client).take(OPENS_PER_BATCH).map(|(key, _)| key).collect();
-    for key in &some {
+    let some: Vec<(OpenKey, InodeNumber)> =
+        txn.volatile.opens.of_client(client).take(OPENS_PER_BATCH).map(|(key, file)| (key, file.inode)).collect();
+    txn.need_inodes(some.iter().map(|(_, inode)| *inode))?;
+    for (key, _) in &some {
         close::abandon(txn, *key)?;
         if txn.is_large() {
             break;
@@ -77,22 +79,27 @@ pub(crate) fn reclaim(txn: &mut Transaction<'_>, request: &Reclaim) -> FsResult<
         // has not, it heard before it said that it was done.
         return Ok(MdtReply::Done);
     }
-    let empty = request.opens.is_empty()
-        && request.locks.is_empty()
-        && request.exclusives.is_empty()
-        && request.layouts.is_empty();
     if !txn.volatile.recovery.expected.contains(&client) {
-        return if empty { Ok(MdtReply::Done) } else { Err(FsError::Evicted) };
+        // Also if it has nothing to claim: an answer that all is well would make it use opens and locks that are gone.
+        return Err(FsError::Evicted);
     }
+    // After a restart hardly any inode is in memory, and the first open that is entered ends the loading.
+    let claimed = request.opens.iter().map(|(inode, ..)| *inode);
+    txn.need_inodes(claimed.chain(request.layouts.iter().map(|(inode, _)| *inode)))?;
     let mut refused = NotReclaimed::default();
     for (inode, open, flags) in &request.opens {
         if !reclaim_open(txn, *inode, *open, *flags)? {
-            tracing::warn!(%client, %inode, "a file that is open was lost");
+            tracing::warn!(%client, %inode, "an open file was lost");
             refused.lost.push(*inode);
         }
     }
     for held in &request.locks {
         let held = lock::HeldLock { client, ..*held };
+        // Its opens came first.
+        if txn.require_open(held.inode).is_err() {
+            tracing::warn!(%client, inode = %held.inode, "a lock was reclaimed for a file that is not open");
+            continue;
+        }
         if let Err(error) = txn.volatile.locks.reclaim(&held) {
             tracing::warn!(%client, inode = %held.inode, ?error, "a lock could not be reclaimed");
         }
@@ -122,7 +129,7 @@ fn reclaim_layout(txn: &mut Transaction<'_>, number: InodeNumber, told: &Layout)
     let InodeData::Regular(known) = &mut inode.data else { return Ok(true) };
     let possible = told.generation.0.saturating_sub(known.generation.0) <= GENERATIONS_LOST_MAX;
     if !holds || told.validate().is_err() || !possible {
-        tracing::warn!(%client, inode = %number, "a layout that the client cannot know was not taken over");
+        tracing::warn!(%client, inode = %number, "rejected a reclaimed layout that the client cannot have received");
         return Ok(true);
     }
     if told.generation <= known.generation {
@@ -133,7 +140,7 @@ fn reclaim_layout(txn: &mut Transaction<'_>, number: InodeNumber, told: &Layout)
         *known = told.clone();
     } else {
         // A change that removed something was lost. What is known here holds; who knows otherwise learns so.
-        tracing::warn!(%client, inode = %number, "a lost change of the layout is undone");
+        tracing::warn!(%client, inode = %number, "undoing a change of the layout that was lost");
         known.generation = told.generation.next();
     }
     txn.put_inode(&inode);
@@ -145,6 +152,7 @@ fn reclaim_open(txn: &mut Transaction<'_>, inode: InodeNumber, open: OpenId, fla
     let known = txn.find_inode(inode)?.is_some();
     if known {
         let key = OpenKey { client: txn.context.client, open };
+        txn.room_to_open(key)?;
         txn.volatile.opens.insert(key, OpenFile { inode, flags, epoch: None, began: false });
     }
     Ok(known)

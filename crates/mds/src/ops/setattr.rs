@@ -3,12 +3,13 @@
 use rpc::message::MdtReply;
 use types::{
     Credentials, FileKind, FsError, FsResult, InodeNumber, SetAttributes, SetTime,
+    attributes::file_flag,
     mode::{PERMISSIONS, S_ISGID},
 };
 
 use crate::{
     permission::{self, Decision},
-    settlement,
+    protection, settlement,
     tables::inode::Inode,
     transaction::Transaction,
 };
@@ -25,9 +26,17 @@ pub(crate) fn run(
     if *changes == SetAttributes::default() {
         return Ok(MdtReply::Entry(inode.entry()));
     }
+    protection::check_attributes(&inode.attributes, changes)?;
+    check_flags(who, changes)?;
     check_owner(who, &inode, changes)?;
     check_times(txn, who, &inode, changes)?;
     let mode = new_mode(who, &inode, changes)?;
+    if changes.mtime.is_some()
+        && !settlement::may_set_mtime(&inode, changes.seen.as_ref())
+        && let Some(layout) = inode.layout()
+    {
+        return Ok(MdtReply::AskObjects(layout.clone()));
+    }
     if changes.uid.is_some() || changes.gid.is_some() {
         txn.drop_capabilities(&inode)?;
     }
@@ -38,19 +47,28 @@ pub(crate) fn run(
         txn.set_mode(&mut inode, mode)?;
     }
     inode.attributes.mode = mode;
-    let time = |set: SetTime| match set {
-        SetTime::Now => now,
-        SetTime::To(time) => time,
-    };
-    if let Some(atime) = changes.atime {
-        inode.attributes.atime = time(atime);
+    inode.attributes.flags = changes.flags.unwrap_or(inode.attributes.flags);
+    match changes.atime {
+        None => {}
+        Some(SetTime::Now) => inode.attributes.atime = now,
+        Some(SetTime::To(atime)) => inode.attributes.atime = atime,
     }
-    if let Some(mtime) = changes.mtime {
-        settlement::set_mtime(&mut inode, time(mtime), now);
+    match changes.mtime {
+        None => inode.change(now),
+        Some(mtime) => settlement::set_mtime(&mut inode, mtime, changes.seen.as_ref(), now),
     }
-    inode.attributes.ctime = now;
     txn.put_inode(&inode);
     Ok(MdtReply::Entry(inode.entry()))
+}
+
+/// Only root sets flags (CAP_LINUX_IMMUTABLE).
+fn check_flags(who: &Credentials, changes: &SetAttributes) -> FsResult<()> {
+    match changes.flags {
+        None => Ok(()),
+        Some(flags) if flags & !file_flag::ALL != 0 => Err(FsError::Invalid),
+        Some(_) if !who.is_root() => Err(FsError::NotPermitted),
+        Some(_) => Ok(()),
+    }
 }
 
 /// chown: only root changes owners; an owner may give the group to one of his own.
@@ -112,8 +130,21 @@ fn new_mode(who: &Credentials, inode: &Inode, changes: &SetAttributes) -> FsResu
     }
 }
 
-/// Somebody without privileges wrote.
+/// This user changes data through a file that the client has open for writing.
+pub(crate) fn drop_privileges(txn: &mut Transaction<'_>, who: &Credentials, inode: InodeNumber) -> FsResult<MdtReply> {
+    txn.require_writer(inode)?;
+    let mut inode = txn.inode(inode)?;
+    let before = inode.attributes.mode;
+    if txn.drop_privileges(who, &mut inode)? || inode.attributes.mode != before {
+        inode.change(txn.now());
+        txn.put_inode(&inode);
+    }
+    Ok(MdtReply::Entry(inode.entry()))
+}
+
+/// Somebody without privileges wrote, through an open of the caller's client.
 pub(crate) fn clear_privileges(txn: &mut Transaction<'_>, inode: InodeNumber) -> FsResult<MdtReply> {
+    txn.require_writer(inode)?;
     let mut inode = txn.inode(inode)?;
     let mode = permission::without_set_id(inode.attributes.mode);
     if inode.is_directory() {
@@ -121,7 +152,7 @@ pub(crate) fn clear_privileges(txn: &mut Transaction<'_>, inode: InodeNumber) ->
     }
     if txn.drop_capabilities(&inode)? || mode != inode.attributes.mode {
         inode.attributes.mode = mode;
-        inode.attributes.ctime = txn.now();
+        inode.change(txn.now());
         txn.put_inode(&inode);
     }
     Ok(MdtReply::Done)

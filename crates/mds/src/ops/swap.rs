@@ -31,7 +31,7 @@ use types::{Credentials, FileKind, FsError, FsResult, InodeNumber};
 use super::{layout_changes::is_at_rest, open::is_quiet, paths};
 use crate::{
     opens::{OpenFile, OpenKey},
-    permission, settlement,
+    permission, protection, settlement,
     tables::inode::{Inode, InodeData},
     transaction::Transaction,
 };
@@ -61,7 +61,8 @@ fn regular(txn: &Transaction<'_>, who: &Credentials, number: InodeNumber, wanted
         FileKind::Directory => return Err(FsError::IsDirectory),
         _ => return Err(FsError::Invalid),
     }
-    txn.require(who, &inode, wanted)?;
+    // Its data may move, if they stay the same: see `check_flags`.
+    txn.require_mode(who, &inode, wanted)?;
     Ok(inode)
 }
 
@@ -75,6 +76,7 @@ pub(crate) fn run(txn: &mut Transaction<'_>, who: &Credentials, request: &SwapLa
         return Ok(MdtReply::Waiting);
     }
     let (mut one, mut other) = (side(txn, who, first)?, side(txn, who, second)?);
+    check_flags(who, &one, &other)?;
     let (InodeData::Regular(of_one), InodeData::Regular(of_other)) = (&one.data, &other.data) else {
         return Err(FsError::Invalid);
     };
@@ -92,6 +94,13 @@ pub(crate) fn run(txn: &mut Transaction<'_>, who: &Credentials, request: &SwapLa
         finish(txn, who, inode, side)?;
     }
     Ok(MdtReply::Done)
+}
+
+/// What nobody may change keeps its data: only root moves them, from the unnamed copy that it has made.
+fn check_flags(who: &Credentials, one: &Inode, other: &Inode) -> FsResult<()> {
+    let protected = [one, other].into_iter().find_map(|inode| protection::check_change(&inode.attributes).err());
+    let moves = who.is_root() && (one.attributes.links == 0) != (other.attributes.links == 0);
+    protected.filter(|_| !moves).map_or(Ok(()), Err)
 }
 
 /// One of the files, with its figures; see the module documentation for what is checked.
@@ -112,30 +121,28 @@ fn side(txn: &Transaction<'_>, who: &Credentials, side: &SwapSide) -> FsResult<I
             return Err(FsError::Busy);
         }
         (inode.attributes.size, inode.attributes.blocks) = (side.known.size, side.known.blocks);
-        inode.accounted = inode.accounted.max(side.known.mtime.unwrap_or_default());
+        settlement::account(&mut inode, &side.known.data_changes());
     }
     Ok(inode)
 }
 
-/// Size and space go with the data; so does how far the objects' times are history.
+/// Size and space go with the data; so does which changes of the objects are accounted for.
 fn exchange_figures(one: &mut Inode, other: &mut Inode) {
     std::mem::swap(&mut one.attributes.size, &mut other.attributes.size);
     std::mem::swap(&mut one.attributes.blocks, &mut other.attributes.blocks);
-    let accounted = one.accounted.max(other.accounted);
-    (one.accounted, other.accounted) = (accounted, accounted);
+    std::mem::swap(&mut one.accounted.changes, &mut other.accounted.changes);
+    let time = one.accounted.time.max(other.accounted.time);
+    (one.accounted.time, other.accounted.time) = (time, time);
 }
 
 /// Stores one of the files, whose figures are exact now. Nobody's earlier report is believed any more, and writers go on.
 fn finish(txn: &mut Transaction<'_>, who: &Credentials, inode: &mut Inode, side: &SwapSide) -> FsResult<()> {
-    let now = txn.now();
     txn.drop_privileges(who, inode)?;
-    inode.attributes.ctime = now;
+    inode.change(txn.now());
     settlement::lose_writer(inode);
     let key = side.open.map(|open| OpenKey { client: txn.context.client, open });
     let writes = key.and_then(|key| txn.volatile.opens.get(key)).is_some_and(OpenFile::writes);
     inode.settled = !writes;
-    let mtime = inode.attributes.mtime;
-    settlement::set_mtime(inode, mtime, now);
     txn.put_inode(inode);
     txn.volatile.end_hold(inode.number());
     Ok(())

@@ -4,9 +4,9 @@ use rpc::message::{MdtReply, mdt::Unlink};
 use types::{Credentials, FsError, FsResult};
 
 use crate::{
-    permission,
+    permission, protection,
     tables::inode::{Inode, Link},
-    transaction::{Transaction, is_dots},
+    transaction::{Transaction, entries::is_dots},
 };
 
 pub(crate) fn run(txn: &mut Transaction<'_>, who: &Credentials, request: &Unlink) -> FsResult<MdtReply> {
@@ -46,6 +46,7 @@ pub(crate) fn may_remove(
     if permission::sticky_forbids(who, &directory.attributes, &victim.attributes) {
         return Err(FsError::NotPermitted);
     }
+    protection::check_removal(&directory.attributes, &victim.attributes)?;
     match (as_directory, victim.is_directory()) {
         (true, false) => Err(FsError::NotDirectory),
         (false, true) => Err(FsError::IsDirectory),

@@ -13,8 +13,9 @@ use super::layout_xattrs;
 use crate::{
     access_list::{ACCESS_NAME, AccessList, DEFAULT_NAME},
     permission::{self, Decision},
+    protection,
     tables::inode::Inode,
-    transaction::Transaction,
+    transaction::{Transaction, xattrs::CAPABILITIES_NAME},
 };
 
 /// What a name takes in a list, with its NUL.
@@ -81,10 +82,11 @@ pub(crate) fn list(txn: &mut Transaction<'_>, who: &Credentials, inode: InodeNum
 }
 
 pub(crate) fn set(txn: &mut Transaction<'_>, who: &Credentials, request: &SetXattr) -> FsResult<MdtReply> {
+    let mut inode = txn.inode(request.inode)?;
+    protection::check_change(&inode.attributes)?;
     if layout_xattrs::is_layout(&request.name) {
         return layout_xattrs::set(txn, who, request);
     }
-    let mut inode = txn.inode(request.inode)?;
     let space = space_of(&request.name)?;
     if request.value.len() > limits::XATTR_VALUE_BYTES_MAX {
         return Err(FsError::TooBig);
@@ -113,7 +115,7 @@ pub(crate) fn set(txn: &mut Transaction<'_>, who: &Credentials, request: &SetXat
         txn.put_xattr(request.inode, &request.name, &request.value);
         inode.xattrs = true;
     }
-    inode.attributes.ctime = txn.now();
+    inode.change(txn.now());
     txn.put_inode(&inode);
     Ok(MdtReply::Done)
 }
@@ -125,6 +127,12 @@ pub(crate) fn remove(
     name: &[u8],
 ) -> FsResult<MdtReply> {
     let mut inode = txn.inode(inode)?;
+    // Capabilities go with every write, also with one that appends to what can only be appended to.
+    if name == CAPABILITIES_NAME && who.is_root() {
+        protection::check_write(&inode.attributes)?;
+    } else {
+        protection::check_change(&inode.attributes)?;
+    }
     if layout_xattrs::is_layout(name) {
         return layout_xattrs::remove(txn, who, &inode, name);
     }
@@ -138,7 +146,7 @@ pub(crate) fn remove(
         return Err(FsError::NoData);
     }
     txn.release_space();
-    inode.attributes.ctime = txn.now();
+    inode.change(txn.now());
     txn.put_inode(&inode);
     Ok(MdtReply::Done)
 }

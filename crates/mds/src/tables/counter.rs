@@ -7,9 +7,10 @@
 //! | 3 | how often unsynced changes may have been lost: [`kv::losses`] |
 
 use bytes::Bytes;
-use types::{FsError, FsResult, MdtIndex};
-
-use super::codec::{Reader, Writer};
+use types::{
+    FsError, FsResult, MdtIndex,
+    record::{RecordReader, RecordWriter},
+};
 
 const VERSION: u8 = 1;
 /// Key of the identity.
@@ -31,14 +32,14 @@ pub struct Identity {
 impl Identity {
     /// The value.
     pub fn encode(&self) -> Vec<u8> {
-        Writer::new(VERSION).u16(self.mdt.0).rest(self.fsname.as_bytes()).finish()
+        RecordWriter::new(VERSION).u16(self.mdt.0).rest(self.fsname.as_bytes()).finish()
     }
 
     /// From the value.
     pub fn decode(value: &[u8]) -> FsResult<Self> {
-        let mut reader = Reader::new("identity", value, VERSION)?;
+        let mut reader = RecordReader::new("identity", value, VERSION)?;
         let mdt = MdtIndex(reader.u16()?);
-        let fsname = String::from_utf8(reader.rest().to_vec()).map_err(|_| reader.damaged("name is not UTF-8"))?;
+        let fsname = String::from_utf8(reader.rest().to_vec()).map_err(|_| reader.invalid("name is not UTF-8"))?;
         Ok(Self { mdt, fsname })
     }
 }
@@ -55,7 +56,7 @@ pub struct Counters {
 impl Counters {
     /// The value.
     pub fn encode(&self) -> Vec<u8> {
-        Writer::new(VERSION).u64(self.next_inode).u64(self.inodes).finish()
+        RecordWriter::new(VERSION).u64(self.next_inode).u64(self.inodes).finish()
     }
 
     /// From what a formatted store has under their key.
@@ -65,7 +66,7 @@ impl Counters {
 
     /// From the value.
     pub fn decode(value: &[u8]) -> FsResult<Self> {
-        let mut reader = Reader::new("counters", value, VERSION)?;
+        let mut reader = RecordReader::new("counters", value, VERSION)?;
         let counters = Self { next_inode: reader.u64()?, inodes: reader.u64()? };
         reader.finish()?;
         Ok(counters)

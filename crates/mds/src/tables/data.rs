@@ -1,19 +1,26 @@
 //! DATA: objects that lie on this MDT (data on MDT), and their bytes.
 //!
-//! | key | value, version 1 |
+//! | key | value |
 //! |---|---|
-//! | inode (8), slot (4) | the object: version (1), size in bytes (8), time of the last change (12), blocks held (8) |
-//! | inode (8), slot (4), block (8) | a block of 4096 bytes: version (1), CRC-32C of the whole block (4), its bytes; zeros at its end are left out |
+//! | inode (8), slot (4) | the object: version (1) = 2, size in bytes (8), time of the last change (12), blocks held (8), changes so far (8; not in version 1) |
+//! | inode (8), slot (4), block (8) | a block of 4096 bytes: version (1) = 1, CRC-32C of the whole block (4), its bytes; zeros at its end are left out |
 //!
 //! Invariants: a block has its object; the object counts its blocks; bytes of a block beyond the object's size are zeros.
 //! A block that is absent reads as zeros.
 
-use rpc::{checksum::crc32c, message::ost::ObjectAttributes};
-use types::{FsError, FsResult, InodeNumber, ObjectId, Timestamp, limits::BLOCK_BYTES};
+use std::ops::Range;
 
-use super::codec::{Reader, Writer, split_number};
+use rpc::{checksum::crc32c, message::ost::ObjectAttributes};
+use types::{
+    FsError, FsResult, InodeNumber, ObjectId, Timestamp,
+    limits::BLOCK_BYTES,
+    record::{RecordReader, RecordWriter},
+};
+
+use super::codec::split_number;
 
 const VERSION: u8 = 1;
+const OBJECT_VERSION: u8 = 2;
 const WHAT_OBJECT: &str = "object";
 const WHAT_BLOCK: &str = "block";
 
@@ -27,6 +34,11 @@ pub enum DataKey {
     Object(ObjectId),
     /// A block of an object.
     Block(ObjectId, u64),
+}
+
+/// Blocks that a range of bytes touches.
+pub fn blocks_of(offset: u64, bytes: u64) -> Range<u64> {
+    offset / BLOCK_BYTES..offset.saturating_add(bytes).div_ceil(BLOCK_BYTES)
 }
 
 /// The key of an object, and prefix of the keys of its blocks.
@@ -67,25 +79,36 @@ pub struct ObjectRecord {
     pub mtime: Timestamp,
     /// Blocks held.
     pub blocks: u64,
+    /// Changes so far of its data and size.
+    pub changes: u64,
 }
 
 impl ObjectRecord {
+    /// Its data or size change.
+    pub fn change(&mut self, now: Timestamp) {
+        self.mtime = self.mtime.max(now);
+        self.changes = self.changes.saturating_add(1);
+    }
+
     /// What clients see of it. Space is in 512-byte units.
     pub fn attributes(&self) -> ObjectAttributes {
-        ObjectAttributes { size: self.size, blocks: self.blocks * (BLOCK_BYTES / 512), mtime: self.mtime }
+        let blocks = self.blocks * (BLOCK_BYTES / 512);
+        ObjectAttributes { size: self.size, blocks, mtime: self.mtime, changes: self.changes }
     }
 
     /// The value.
     pub fn encode(&self) -> Vec<u8> {
-        Writer::new(VERSION).u64(self.size).time(self.mtime).u64(self.blocks).finish()
+        RecordWriter::new(OBJECT_VERSION).u64(self.size).time(self.mtime).u64(self.blocks).u64(self.changes).finish()
     }
 
     /// From the value.
     pub fn decode(value: &[u8]) -> FsResult<Self> {
-        let mut reader = Reader::new(WHAT_OBJECT, value, VERSION)?;
-        let record = Self { size: reader.u64()?, mtime: reader.time()?, blocks: reader.u64()? };
+        let counted = value.first() != Some(&VERSION);
+        let mut reader = RecordReader::new(WHAT_OBJECT, value, if counted { OBJECT_VERSION } else { VERSION })?;
+        let (size, mtime, blocks) = (reader.u64()?, reader.time()?, reader.u64()?);
+        let record = Self { size, mtime, blocks, changes: if counted { reader.u64()? } else { 0 } };
         if record.blocks > u64::MAX / BLOCK_BYTES {
-            return Err(reader.damaged("number of blocks out of range"));
+            return Err(reader.invalid("number of blocks out of range").into());
         }
         reader.finish()?;
         Ok(record)
@@ -95,15 +118,15 @@ impl ObjectRecord {
 /// The value of a block with these bytes, zeros following; `checksum` is that of the whole block.
 pub fn encode_block(checksum: u32, bytes: &[u8]) -> Vec<u8> {
     let end = bytes.iter().rposition(|byte| *byte != 0).map_or(0, |last| last + 1);
-    Writer::new(VERSION).u32(checksum).rest(&bytes[..end]).finish()
+    RecordWriter::new(VERSION).u32(checksum).rest(&bytes[..end]).finish()
 }
 
 /// Checksum and bytes of a block; zeros follow. Not verified.
 pub fn decode_block(value: &[u8]) -> FsResult<(u32, &[u8])> {
-    let mut reader = Reader::new(WHAT_BLOCK, value, VERSION)?;
+    let mut reader = RecordReader::new(WHAT_BLOCK, value, VERSION)?;
     let checksum = reader.u32()?;
     let bytes = reader.rest();
-    if bytes.len() > BLOCK { Err(reader.damaged("too long")) } else { Ok((checksum, bytes)) }
+    if bytes.len() > BLOCK { Err(reader.invalid("too long").into()) } else { Ok((checksum, bytes)) }
 }
 
 /// Fills `target`, zeros of a block's length, from a block's value; its checksum, or `None` if they do not match.
@@ -134,9 +157,11 @@ mod tests {
 
     #[test]
     fn objects_round_trip() {
-        let record = ObjectRecord { size: 5, mtime: Timestamp { seconds: -1, nanoseconds: 2 }, blocks: 3 };
+        let record = ObjectRecord { size: 5, mtime: Timestamp { seconds: -1, nanoseconds: 2 }, blocks: 3, changes: 4 };
         let value = record.encode();
         assert_eq!(ObjectRecord::decode(&value), Ok(record));
+        let old = RecordWriter::new(VERSION).u64(5).time(record.mtime).u64(3).finish();
+        assert_eq!(ObjectRecord::decode(&old), Ok(ObjectRecord { changes: 0, ..record }));
         assert!(ObjectRecord::decode(&value[..value.len() - 1]).is_err());
         let absurd = ObjectRecord { blocks: u64::MAX, ..record };
         assert!(ObjectRecord::decode(&absurd.encode()).is_err());

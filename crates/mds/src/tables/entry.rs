@@ -13,10 +13,13 @@
 //! with equal hashes. Number 0 always exists while a higher one does (flag 2 if its own name is gone), so that a look-up
 //! of a missing name is one read.
 
-use types::{FileKind, FsError, FsResult, InodeNumber};
+use types::{
+    FileKind, FsError, FsResult, InodeNumber,
+    record::{RecordReader, RecordWriter},
+};
 use xxhash_rust::xxh3::xxh3_64;
 
-use super::codec::{Reader, Writer, key_of, kind_number, kind_of, split_number};
+use super::codec::{key_of, kind_number, kind_of, split_number};
 
 const VERSION: u8 = 1;
 const WHAT: &str = "directory entry";
@@ -56,7 +59,7 @@ impl Position {
 
 /// A name and what it leads to.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Target {
+pub struct NamedInode {
     /// The name.
     pub name: Vec<u8>,
     /// The inode.
@@ -71,7 +74,7 @@ pub struct EntryRecord {
     /// Records with the same hash and higher numbers exist. Only in number 0.
     pub more: bool,
     /// The name; `None` if it is gone and the record only stands for those behind it.
-    pub target: Option<Target>,
+    pub target: Option<NamedInode>,
 }
 
 impl EntryRecord {
@@ -92,7 +95,7 @@ impl EntryRecord {
     /// The value.
     pub fn encode(&self) -> Vec<u8> {
         let more = if self.more { FLAG_MORE } else { 0 };
-        let mut writer = Writer::new(VERSION);
+        let mut writer = RecordWriter::new(VERSION);
         match &self.target {
             Some(target) => writer.u8(more).u8(kind_number(target.kind)).u64(target.inode.0).rest(&target.name),
             None => writer.u8(more | FLAG_GONE).u8(0).u64(0),
@@ -102,17 +105,18 @@ impl EntryRecord {
 
     /// From the value.
     pub fn decode(value: &[u8]) -> FsResult<Self> {
-        let mut reader = Reader::new(WHAT, value, VERSION)?;
+        let mut reader = RecordReader::new(WHAT, value, VERSION)?;
         let (flags, kind, inode) = (reader.u8()?, reader.u8()?, reader.u64()?);
         if flags & !(FLAG_MORE | FLAG_GONE) != 0 {
-            return Err(reader.damaged("unknown flags"));
+            return Err(reader.invalid("unknown flags").into());
         }
         let name = reader.rest().to_vec();
         let gone = flags & FLAG_GONE != 0;
         if gone != name.is_empty() {
-            return Err(reader.damaged("name present and gone, or absent"));
+            return Err(reader.invalid("name present and gone, or absent").into());
         }
-        let target = if gone { None } else { Some(Target { name, inode: InodeNumber(inode), kind: kind_of(kind)? }) };
+        let target =
+            if gone { None } else { Some(NamedInode { name, inode: InodeNumber(inode), kind: kind_of(kind)? }) };
         Ok(Self { more: flags & FLAG_MORE != 0, target })
     }
 }
@@ -123,7 +127,7 @@ mod tests {
 
     #[test]
     fn round_trips() {
-        let target = Target { name: b"a \xff name".to_vec(), inode: InodeNumber(99), kind: FileKind::Fifo };
+        let target = NamedInode { name: b"a \xff name".to_vec(), inode: InodeNumber(99), kind: FileKind::Fifo };
         for record in [
             EntryRecord { more: false, target: Some(target.clone()) },
             EntryRecord { more: true, target: Some(target) },

@@ -4,23 +4,29 @@
 //! |---|---|---|
 //! | 0 | 1 | version = 2 |
 //! | 1 | 1 | kind: 1 regular, 2 directory, 3 symlink, 4 fifo, 5 socket, 6 character device, 7 block device |
-//! | 2 | 2 | flags: 1 settled, 2 has access list, 4 has default access list, 8 has other xattrs, 16 may not be linked |
+//! | 2 | 2 | flags: 1 settled, 2 has access list, 4 has default access list, 8 has other xattrs, 16 may not be linked, 32 changes are counted, 64 immutable, 128 append-only |
 //! | 4 | 20 | mode, links, uid, gid, device (4 each) |
 //! | 24 | 16 | size, blocks (8 each) |
 //! | 40 | 60 | atime, mtime, ctime, btime, accounted (12 each: seconds 8, nanoseconds 4) |
 //! | 100 | 8 | write epoch |
 //! | 108 | 8 | directory of the first link; 0: no link |
 //! | 116 | 2+n | name of the first link |
+//! | .. | 12 | if changes are counted: changes of objects accounted for (8), changes of the record since they were (4); else 0 |
 //! | .. | rest | regular: layout; directory: default layout; symlink: target; else nothing |
 //!
 //! Layouts and default layouts: module [`super::layout`].
 
 use layout::{Layout, LayoutSpec, Location};
 use rpc::message::mdt::Entry;
-use types::{Attributes, FileKind, FsResult, InodeNumber, ObjectId, OstIndex, Timestamp, limits};
+use types::{
+    Accounted, Attributes, FileKind, FsResult, InodeNumber, ObjectId, OstIndex, Timestamp,
+    attributes::file_flag,
+    limits,
+    record::{RecordReader, RecordWriter},
+};
 
 use super::{
-    codec::{Reader, Writer, kind_number, kind_of},
+    codec::{kind_number, kind_of},
     layout::{decode_layout, decode_spec, encode_layout, encode_spec},
 };
 use crate::settlement;
@@ -32,7 +38,10 @@ const FLAG_ACCESS_LIST: u16 = 2;
 const FLAG_DEFAULT_LIST: u16 = 4;
 const FLAG_XATTRS: u16 = 8;
 const FLAG_NOT_LINKABLE: u16 = 16;
-const FLAGS_ALL: u16 = 31;
+const FLAG_COUNTED: u16 = 32;
+const FLAG_IMMUTABLE: u16 = 64;
+const FLAG_APPEND_ONLY: u16 = 128;
+const FLAGS_ALL: u16 = 255;
 
 /// A name of an inode.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -65,8 +74,8 @@ pub struct Inode {
     pub settled: bool,
     /// Write epoch ([`crate::settlement`]).
     pub epoch: u64,
-    /// Object times up to this one are accounted for in `attributes.mtime`.
-    pub accounted: Timestamp,
+    /// Changes of objects that `attributes.mtime` accounts for.
+    pub accounted: Accounted,
     /// XATTRS holds an access list.
     pub access_list: bool,
     /// XATTRS holds a default access list.
@@ -79,6 +88,28 @@ pub struct Inode {
     pub first_link: Option<Link>,
     /// By kind.
     pub data: InodeData,
+}
+
+/// What can be told of a value without decoding all of it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Brief {
+    /// What it is.
+    pub kind: FileKind,
+    /// Size, blocks and mtime are exact.
+    pub settled: bool,
+    /// Names that lead to it; of a directory: 2, and its subdirectories.
+    pub links: u32,
+}
+
+impl Brief {
+    /// From a value of INODES.
+    pub fn of(value: &[u8]) -> FsResult<Brief> {
+        let mut reader = RecordReader::new(WHAT, value, VERSION)?;
+        let kind = kind_of(reader.u8()?)?;
+        let settled = reader.u16()? & FLAG_SETTLED != 0;
+        let (_mode, links) = (reader.u32()?, reader.u32()?);
+        Ok(Brief { kind, settled, links })
+    }
 }
 
 impl Inode {
@@ -139,7 +170,24 @@ impl Inode {
     /// As messages carry it.
     pub fn entry(&self) -> Entry {
         let unsettled = if self.settled { None } else { self.layout().cloned() };
-        Entry { attributes: self.attributes, unsettled, accounted: self.accounted, quiet: None }
+        let Accounted { time: accounted, changes, records } = self.accounted;
+        Entry { attributes: self.attributes, unsettled, accounted, quiet: None, changes, records }
+    }
+
+    /// Something of it changes: its ctime becomes later than anybody has seen it, also if this MDT's clock was set back.
+    pub fn change(&mut self, now: Timestamp) {
+        self.attributes.ctime = now.max(self.attributes.ctime.next());
+        if !self.settled {
+            self.accounted.records = self.accounted.records.saturating_add(1);
+        }
+    }
+
+    /// As [`Inode::change`], of the contents: of a directory, or by a truncation.
+    pub fn change_contents(&mut self, now: Timestamp) {
+        let now = now.max(self.accounted.time.next());
+        self.change(now);
+        self.attributes.mtime = self.attributes.ctime;
+        self.accounted.time = self.attributes.mtime;
     }
 
     /// The key.
@@ -150,13 +198,13 @@ impl Inode {
     /// The value.
     pub fn encode(&self) -> Vec<u8> {
         let attributes = &self.attributes;
-        let mut writer = Writer::new(VERSION);
+        let mut writer = RecordWriter::new(VERSION);
         writer.u8(kind_number(attributes.kind)).u16(self.flags());
         for field in [attributes.mode, attributes.links, attributes.uid, attributes.gid, attributes.device] {
             writer.u32(field);
         }
         writer.u64(attributes.size).u64(attributes.blocks);
-        for time in [attributes.atime, attributes.mtime, attributes.ctime, attributes.btime, self.accounted] {
+        for time in [attributes.atime, attributes.mtime, attributes.ctime, attributes.btime, self.accounted.time] {
             writer.time(time);
         }
         writer.u64(self.epoch);
@@ -164,6 +212,9 @@ impl Inode {
             Some(link) => writer.u64(link.parent.0).short_bytes(&link.name),
             None => writer.u64(0).short_bytes(&[]),
         };
+        if self.is_counted() {
+            writer.u64(self.accounted.changes).u32(self.accounted.records);
+        }
         match &self.data {
             InodeData::Regular(layout) => encode_layout(&mut writer, layout),
             InodeData::Directory(spec) => encode_spec(&mut writer, spec.as_ref()),
@@ -175,6 +226,10 @@ impl Inode {
         writer.finish()
     }
 
+    fn is_counted(&self) -> bool {
+        self.accounted.changes > 0 || self.accounted.records > 0
+    }
+
     fn flags(&self) -> u16 {
         let bit = |set: bool, flag: u16| if set { flag } else { 0 };
         bit(self.settled, FLAG_SETTLED)
@@ -182,27 +237,35 @@ impl Inode {
             | bit(self.default_list, FLAG_DEFAULT_LIST)
             | bit(self.xattrs, FLAG_XATTRS)
             | bit(self.not_linkable, FLAG_NOT_LINKABLE)
+            | bit(self.is_counted(), FLAG_COUNTED)
+            | bit(self.attributes.flags & file_flag::IMMUTABLE != 0, FLAG_IMMUTABLE)
+            | bit(self.attributes.flags & file_flag::APPEND_ONLY != 0, FLAG_APPEND_ONLY)
     }
 
     /// From key and value.
     pub fn decode(inode: InodeNumber, value: &[u8]) -> FsResult<Inode> {
-        let mut reader = Reader::new(WHAT, value, VERSION)?;
+        let mut reader = RecordReader::new(WHAT, value, VERSION)?;
         let kind = kind_of(reader.u8()?)?;
         let flags = reader.u16()?;
         if flags & !FLAGS_ALL != 0 {
-            return Err(reader.damaged("unknown flags"));
+            return Err(reader.invalid("unknown flags").into());
         }
         let (mode, links, uid, gid, device) =
             (reader.u32()?, reader.u32()?, reader.u32()?, reader.u32()?, reader.u32()?);
         let (size, blocks) = (reader.u64()?, reader.u64()?);
         let (atime, mtime, ctime, btime) = (reader.time()?, reader.time()?, reader.time()?, reader.time()?);
-        let accounted = reader.time()?;
+        let time = reader.time()?;
         let epoch = reader.u64()?;
         let parent = InodeNumber(reader.u64()?);
         let name = reader.short_bytes()?.to_vec();
         if name.len() > limits::NAME_BYTES_MAX {
-            return Err(reader.damaged("name too long"));
+            return Err(reader.invalid("name too long").into());
         }
+        let counted = flags & FLAG_COUNTED != 0;
+        let (changes, records) = if counted { (reader.u64()?, reader.u32()?) } else { (0, 0) };
+        let of_file = [(FLAG_IMMUTABLE, file_flag::IMMUTABLE), (FLAG_APPEND_ONLY, file_flag::APPEND_ONLY)]
+            .into_iter()
+            .fold(0, |set, (stored, flag)| if flags & stored != 0 { set | flag } else { set });
         let data = match kind {
             FileKind::Regular => InodeData::Regular(decode_layout(&mut reader)?),
             FileKind::Directory => InodeData::Directory(decode_spec(&mut reader)?),
@@ -210,13 +273,27 @@ impl Inode {
             _ => InodeData::Special,
         };
         reader.finish()?;
-        let attributes =
-            Attributes { inode, kind, mode, links, uid, gid, device, size, blocks, atime, mtime, ctime, btime };
+        let attributes = Attributes {
+            inode,
+            kind,
+            mode,
+            links,
+            uid,
+            gid,
+            device,
+            size,
+            blocks,
+            atime,
+            mtime,
+            ctime,
+            btime,
+            flags: of_file,
+        };
         Ok(Inode {
             attributes,
             settled: flags & FLAG_SETTLED != 0,
             epoch,
-            accounted,
+            accounted: Accounted { time, changes, records },
             access_list: flags & FLAG_ACCESS_LIST != 0,
             default_list: flags & FLAG_DEFAULT_LIST != 0,
             xattrs: flags & FLAG_XATTRS != 0,
@@ -261,10 +338,11 @@ pub(crate) mod tests {
                 mtime: time(i64::MAX),
                 ctime: time(0),
                 btime: time(1),
+                flags: file_flag::ALL,
             },
             settled: false,
             epoch: 77,
-            accounted: time(5),
+            accounted: Accounted { time: time(5), changes: 6, records: 7 },
             access_list: true,
             default_list: false,
             xattrs: true,
@@ -291,6 +369,7 @@ pub(crate) mod tests {
         let mut bare = sample(FileKind::Directory);
         bare.data = InodeData::Directory(None);
         bare.first_link = None;
+        bare.accounted = Accounted { time: bare.accounted.time, ..Accounted::default() };
         assert_eq!(Inode::decode(bare.number(), &bare.encode()), Ok(bare));
     }
 

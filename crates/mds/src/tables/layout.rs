@@ -25,9 +25,11 @@ use layout::{
     Backing, BackingSpec, Component, ComponentId, ComponentSpec, Extent, Form, Layout, LayoutSpec, PlainLayout, Reason,
     StripeCount, StripeSpec,
 };
-use types::{FsResult, Generation, InodeNumber, OstIndex, limits::STRIPE_BYTES_MAX};
-
-use super::codec::{Reader, Writer};
+use types::{
+    FsResult, Generation, InodeNumber, OstIndex,
+    limits::STRIPE_BYTES_MAX,
+    record::{DecodeError, RecordReader, RecordWriter},
+};
 
 const FORM_PLAIN: u8 = 1;
 const FORM_COMPOSITE: u8 = 2;
@@ -49,7 +51,7 @@ const _: () = assert!(
     "a layout that grows fits its record"
 );
 
-pub(super) fn encode_layout(writer: &mut Writer, layout: &Layout) {
+pub(super) fn encode_layout(writer: &mut RecordWriter, layout: &Layout) {
     writer.u64(layout.generation.0);
     if let (Form::Plain, [Component { backing: Backing::Striped { plain, spec, .. }, .. }]) =
         (layout.form, layout.components.as_slice())
@@ -65,14 +67,14 @@ pub(super) fn encode_layout(writer: &mut Writer, layout: &Layout) {
     layout.components.iter().for_each(|component| encode_component(writer, component));
 }
 
-fn encode_form(writer: &mut Writer, form: u8, layout: &Layout) {
+fn encode_form(writer: &mut RecordWriter, form: u8, layout: &Layout) {
     match layout.named_by {
         None => writer.u8(form),
         Some(inode) => writer.u8(form + FORM_NAMED_BY).u64(inode.0),
     };
 }
 
-fn encode_component(writer: &mut Writer, component: &Component) {
+fn encode_component(writer: &mut RecordWriter, component: &Component) {
     writer.u32(component.id.0).u64(component.extent.start).u64(component.extent.end);
     let backing = match &component.backing {
         Backing::Pending(_) => BACKING_STRIPES_WANTED,
@@ -102,19 +104,19 @@ fn encode_component(writer: &mut Writer, component: &Component) {
     }
 }
 
-fn encode_osts(writer: &mut Writer, osts: &[OstIndex]) {
+fn encode_osts(writer: &mut RecordWriter, osts: &[OstIndex]) {
     writer.u16(u16::try_from(osts.len()).expect("a layout has at most 2000 stripes"));
     for ost in osts {
         writer.u16(ost.0);
     }
 }
 
-fn encode_stripes(writer: &mut Writer, plain: &PlainLayout) {
+fn encode_stripes(writer: &mut RecordWriter, plain: &PlainLayout) {
     writer.u64(plain.stripe_bytes);
     encode_osts(writer, &plain.osts);
 }
 
-fn encode_request(writer: &mut Writer, spec: &StripeSpec) {
+fn encode_request(writer: &mut RecordWriter, spec: &StripeSpec) {
     let (kind, count) = match spec.stripe_count {
         StripeCount::Default => (0, 0),
         StripeCount::Exactly(count) => (1, count),
@@ -130,7 +132,7 @@ fn encode_request(writer: &mut Writer, spec: &StripeSpec) {
     writer.rest(pool);
 }
 
-pub(super) fn decode_layout(reader: &mut Reader<'_>) -> FsResult<Layout> {
+pub(super) fn decode_layout(reader: &mut RecordReader<'_>) -> FsResult<Layout> {
     let generation = Generation(reader.u64()?);
     let form = reader.u8()?;
     let swapped = form > FORM_COMPOSITE;
@@ -138,7 +140,7 @@ pub(super) fn decode_layout(reader: &mut Reader<'_>) -> FsResult<Layout> {
     let layout = match if swapped { form - FORM_NAMED_BY } else { form } {
         FORM_PLAIN => {
             let plain = decode_stripes(reader)?;
-            plain.validate().map_err(|problem| reader.damaged(&problem.to_string()))?;
+            plain.validate().map_err(|problem| reader.invalid(problem))?;
             Layout { named_by, ..Layout::plain(generation, plain, decode_request(reader)?) }
         }
         FORM_COMPOSITE => {
@@ -147,13 +149,13 @@ pub(super) fn decode_layout(reader: &mut Reader<'_>) -> FsResult<Layout> {
             let components = (0..count).map(|_| decode_component(reader)).collect::<FsResult<Vec<_>>>()?;
             Layout { generation, form: Form::Composite, components, slots_next, ids_next, named_by }
         }
-        _ => return Err(reader.damaged("unknown form of layout")),
+        _ => return Err(reader.invalid("unknown form of layout").into()),
     };
-    layout.validate().map_err(|problem| reader.damaged(&problem.to_string()))?;
+    layout.validate().map_err(|problem| reader.invalid(problem))?;
     Ok(layout)
 }
 
-fn decode_component(reader: &mut Reader<'_>) -> FsResult<Component> {
+fn decode_component(reader: &mut RecordReader<'_>) -> FsResult<Component> {
     let id = ComponentId(reader.u32()?);
     let extent = Extent { start: reader.u64()?, end: reader.u64()? };
     let kind = reader.u8()?;
@@ -167,21 +169,21 @@ fn decode_component(reader: &mut Reader<'_>) -> FsResult<Component> {
         BACKING_MDT => Backing::Mdt { slot: reader.u32()? },
         BACKING_EXTENSION => Backing::Extension { step_bytes: reader.u64()? },
         BACKING_AUTOMATIC => Backing::Automatic,
-        _ => return Err(reader.damaged("unknown backing of a component")),
+        _ => return Err(reader.invalid("unknown backing of a component").into()),
     };
     Ok(Component { id, extent, backing, reason })
 }
 
-fn decode_osts(reader: &mut Reader<'_>) -> FsResult<Vec<OstIndex>> {
+fn decode_osts(reader: &mut RecordReader<'_>) -> Result<Vec<OstIndex>, DecodeError> {
     let count = reader.u16()?;
     (0..count).map(|_| reader.u16().map(OstIndex)).collect()
 }
 
-fn decode_stripes(reader: &mut Reader<'_>) -> FsResult<PlainLayout> {
+fn decode_stripes(reader: &mut RecordReader<'_>) -> FsResult<PlainLayout> {
     Ok(PlainLayout { stripe_bytes: reader.u64()?, osts: decode_osts(reader)? })
 }
 
-fn decode_request(reader: &mut Reader<'_>) -> FsResult<StripeSpec> {
+fn decode_request(reader: &mut RecordReader<'_>) -> FsResult<StripeSpec> {
     let (kind, count) = (reader.u8()?, reader.u32()?);
     let stripe_count = match kind {
         0 => StripeCount::Default,
@@ -189,21 +191,21 @@ fn decode_request(reader: &mut Reader<'_>) -> FsResult<StripeSpec> {
         2 => StripeCount::All,
         3 => StripeCount::Overstriped(count),
         4 => StripeCount::PerOst(count),
-        _ => return Err(reader.damaged("unknown kind of stripe count")),
+        _ => return Err(reader.invalid("unknown kind of stripe count").into()),
     };
     let stripe_bytes = Some(reader.u64()?).filter(|bytes| *bytes != 0);
     let (given, ost) = (reader.u8()?, reader.u16()?);
     let osts = decode_osts(reader)?;
     let pool_bytes = reader.u8()?;
     let pool = String::from_utf8(reader.take(usize::from(pool_bytes))?.to_vec());
-    let pool = Some(pool.map_err(|_| reader.damaged("pool name"))?).filter(|pool| !pool.is_empty());
+    let pool = Some(pool.map_err(|_| reader.invalid("pool name"))?).filter(|pool| !pool.is_empty());
     let first_ost = (given != 0).then_some(OstIndex(ost));
     let spec = StripeSpec { stripe_count, stripe_bytes, first_ost, osts, pool };
-    spec.validate().map_err(|problem| reader.damaged(&problem.to_string()))?;
+    spec.validate().map_err(|problem| reader.invalid(problem))?;
     Ok(spec)
 }
 
-pub(super) fn encode_spec(writer: &mut Writer, spec: Option<&LayoutSpec>) {
+pub(super) fn encode_spec(writer: &mut RecordWriter, spec: Option<&LayoutSpec>) {
     match spec {
         None => {
             writer.u8(0);
@@ -222,7 +224,7 @@ pub(super) fn encode_spec(writer: &mut Writer, spec: Option<&LayoutSpec>) {
     }
 }
 
-fn encode_component_spec(writer: &mut Writer, component: &ComponentSpec) {
+fn encode_component_spec(writer: &mut RecordWriter, component: &ComponentSpec) {
     writer.u64(component.end);
     match &component.backing {
         BackingSpec::Striped(stripes) => {
@@ -243,7 +245,7 @@ fn encode_component_spec(writer: &mut Writer, component: &ComponentSpec) {
     }
 }
 
-pub(super) fn decode_spec(reader: &mut Reader<'_>) -> FsResult<Option<LayoutSpec>> {
+pub(super) fn decode_spec(reader: &mut RecordReader<'_>) -> FsResult<Option<LayoutSpec>> {
     let spec = match reader.u8()? {
         0 => return Ok(None),
         1 => LayoutSpec::Plain(decode_request(reader)?),
@@ -252,14 +254,14 @@ pub(super) fn decode_spec(reader: &mut Reader<'_>) -> FsResult<Option<LayoutSpec
             LayoutSpec::Composite((0..count).map(|_| decode_component_spec(reader)).collect::<FsResult<Vec<_>>>()?)
         }
         3 => LayoutSpec::Automatic,
-        _ => return Err(reader.damaged("unknown kind of default layout")),
+        _ => return Err(reader.invalid("unknown kind of default layout").into()),
     };
     // The limit of data on the MDT may have been lowered since.
-    spec.validate(STRIPE_BYTES_MAX).map_err(|problem| reader.damaged(&problem.to_string()))?;
+    spec.validate(STRIPE_BYTES_MAX).map_err(|problem| reader.invalid(problem))?;
     Ok(Some(spec))
 }
 
-fn decode_component_spec(reader: &mut Reader<'_>) -> FsResult<ComponentSpec> {
+fn decode_component_spec(reader: &mut RecordReader<'_>) -> FsResult<ComponentSpec> {
     let end = reader.u64()?;
     let backing = match reader.u8()? {
         BACKING_STRIPES_WANTED => BackingSpec::Striped(decode_request(reader)?),
@@ -269,7 +271,7 @@ fn decode_component_spec(reader: &mut Reader<'_>) -> FsResult<ComponentSpec> {
             BackingSpec::Extended(stripes, reader.u64()?)
         }
         BACKING_AUTOMATIC => BackingSpec::Automatic,
-        _ => return Err(reader.damaged("unknown backing of a component")),
+        _ => return Err(reader.invalid("unknown backing of a component").into()),
     };
     Ok(ComponentSpec { end, backing })
 }
@@ -314,10 +316,10 @@ mod tests {
         let (swapped_plain, swapped_composite) =
             layout::swap::swapped((InodeNumber(1), &composite), (InodeNumber(2), &plain));
         for layout in [plain, composite, swapped_plain, swapped_composite] {
-            let mut writer = Writer::new(1);
+            let mut writer = RecordWriter::new(1);
             encode_layout(&mut writer, &layout);
             let value = writer.finish();
-            let mut reader = Reader::new(WHAT, &value, 1).unwrap();
+            let mut reader = RecordReader::new(WHAT, &value, 1).unwrap();
             assert_eq!(decode_layout(&mut reader), Ok(layout));
             reader.finish().unwrap();
         }
@@ -328,14 +330,14 @@ mod tests {
     fn a_reason_that_nobody_knows_is_none() {
         let mut layout = Layout::composite(&[ComponentSpec { end: END_OF_FILE, backing: BackingSpec::Automatic }]);
         layout.cut(0, Extent { start: 0, end: 1 << 20 }, request(), Reason::Share).unwrap();
-        let mut writer = Writer::new(1);
+        let mut writer = RecordWriter::new(1);
         encode_layout(&mut writer, &layout);
         let mut value = writer.finish();
         let marks = [HAS_REASON | BACKING_STRIPES_WANTED, Reason::Share.code()];
         let place = value.windows(2).position(|pair| pair == marks).expect("the reason is there") + 1;
         for unknown in [0, Reason::ALL.len() as u8 + 1, 255] {
             value[place] = unknown;
-            let mut reader = Reader::new(WHAT, &value, 1).unwrap();
+            let mut reader = RecordReader::new(WHAT, &value, 1).unwrap();
             layout.components[0].reason = None;
             assert_eq!(decode_layout(&mut reader), Ok(layout.clone()), "{unknown}");
             reader.finish().unwrap();
@@ -351,10 +353,10 @@ mod tests {
             Some(LayoutSpec::Automatic),
         ];
         for spec in all {
-            let mut writer = Writer::new(1);
+            let mut writer = RecordWriter::new(1);
             encode_spec(&mut writer, spec.as_ref());
             let value = writer.finish();
-            let mut reader = Reader::new(WHAT, &value, 1).unwrap();
+            let mut reader = RecordReader::new(WHAT, &value, 1).unwrap();
             assert_eq!(decode_spec(&mut reader), Ok(spec));
             reader.finish().unwrap();
         }

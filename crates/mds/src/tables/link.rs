@@ -1,10 +1,13 @@
 //! LINKS: names of an inode beyond the first, which is in its own record. Key: inode (8), directory (8), name. Value:
 //! version 1 (1).
 
-use types::{FsResult, InodeNumber};
+use types::{
+    FsResult, InodeNumber,
+    record::{RecordReader, RecordWriter},
+};
 
 use super::{
-    codec::{Reader, Writer, key_of, split_number},
+    codec::{key_of, split_number},
     inode::Link,
 };
 
@@ -27,12 +30,12 @@ pub fn decode_key(key: &[u8]) -> FsResult<(InodeNumber, Link)> {
 
 /// The value.
 pub fn value() -> Vec<u8> {
-    Writer::new(VERSION).finish()
+    RecordWriter::new(VERSION).finish()
 }
 
 /// Checks a value.
 pub fn decode_value(value: &[u8]) -> FsResult<()> {
-    Reader::new(WHAT, value, VERSION)?.finish()
+    Ok(RecordReader::new(WHAT, value, VERSION)?.finish()?)
 }
 
 #[cfg(test)]

@@ -1,8 +1,11 @@
 //! ORPHANS: inodes without a name that live until their last close. Key: inode (8). Value: version 1 (1).
 
-use types::{FsResult, InodeNumber};
+use types::{
+    FsResult, InodeNumber,
+    record::{RecordReader, RecordWriter},
+};
 
-use super::codec::{Reader, Writer, inode_of_key};
+use super::codec::inode_of_key;
 
 const VERSION: u8 = 1;
 const WHAT: &str = "orphan";
@@ -19,12 +22,12 @@ pub fn decode_key(key: &[u8]) -> FsResult<InodeNumber> {
 
 /// The value.
 pub fn value() -> Vec<u8> {
-    Writer::new(VERSION).finish()
+    RecordWriter::new(VERSION).finish()
 }
 
 /// Checks a value.
 pub fn decode_value(value: &[u8]) -> FsResult<()> {
-    Reader::new(WHAT, value, VERSION)?.finish()
+    Ok(RecordReader::new(WHAT, value, VERSION)?.finish()?)
 }
 
 #[cfg(test)]

@@ -7,9 +7,12 @@
 //! | 2 | 8 | inode of the object, or client |
 //! | 10 | 4 | slot of the object; 0 for a client |
 
-use types::{ClientId, FsError, FsResult, InodeNumber, ObjectId, OstIndex};
+use types::{
+    ClientId, FsError, FsResult, InodeNumber, ObjectId, OstIndex,
+    record::{RecordReader, RecordWriter},
+};
 
-use super::codec::{Reader, Writer, ost_key, split_number};
+use super::codec::{ost_key, split_number};
 
 const VERSION: u8 = 1;
 const WHAT: &str = "outbox";
@@ -43,7 +46,7 @@ pub fn decode_key(key: &[u8]) -> FsResult<(OstIndex, u64)> {
 impl Errand {
     /// The value.
     pub fn encode(&self) -> Vec<u8> {
-        let mut writer = Writer::new(VERSION);
+        let mut writer = RecordWriter::new(VERSION);
         match self {
             Errand::Destroy(object) => writer.u8(1).u64(object.inode.0).u32(object.slot),
             Errand::Evict(client) => writer.u8(2).u64(client.0).u32(0),
@@ -53,12 +56,12 @@ impl Errand {
 
     /// From the value.
     pub fn decode(value: &[u8]) -> FsResult<Self> {
-        let mut reader = Reader::new(WHAT, value, VERSION)?;
+        let mut reader = RecordReader::new(WHAT, value, VERSION)?;
         let (kind, number, slot) = (reader.u8()?, reader.u64()?, reader.u32()?);
         let errand = match kind {
             1 => Errand::Destroy(ObjectId { inode: InodeNumber(number), slot }),
             2 => Errand::Evict(ClientId(number)),
-            _ => return Err(reader.damaged("unknown errand")),
+            _ => return Err(reader.invalid("unknown errand").into()),
         };
         reader.finish()?;
         Ok(errand)

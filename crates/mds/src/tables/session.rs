@@ -7,9 +7,11 @@
 //!
 //! Version 1 of a session, before 2026-11-20, says nothing of processes.
 
-use types::{ClientId, FsResult, Timestamp};
+use types::{
+    ClientId, FsResult, Timestamp,
+    record::{RecordReader, RecordWriter},
+};
 
-use super::codec::{Reader, Writer};
 use crate::options::ProcessId;
 
 const SESSION_VERSION: u8 = 2;
@@ -27,14 +29,14 @@ impl SessionRecord {
     /// The value.
     pub fn encode(&self) -> Vec<u8> {
         let process = self.process.map_or(0, ProcessId::get);
-        Writer::new(SESSION_VERSION).time(self.opened).u64(process).finish()
+        RecordWriter::new(SESSION_VERSION).time(self.opened).u64(process).finish()
     }
 
     /// The record of a value.
     pub fn decode(value: &[u8]) -> FsResult<Self> {
         const WHAT: &str = "session";
         let without_process = value.first() == Some(&1);
-        let mut reader = Reader::new(WHAT, value, if without_process { 1 } else { SESSION_VERSION })?;
+        let mut reader = RecordReader::new(WHAT, value, if without_process { 1 } else { SESSION_VERSION })?;
         let opened = reader.time()?;
         let process = if without_process { 0 } else { reader.u64()? };
         reader.finish()?;
@@ -58,7 +60,7 @@ mod tests {
             let record = SessionRecord { opened, process };
             assert_eq!(SessionRecord::decode(&record.encode()), Ok(record));
         }
-        let old = Writer::new(1).time(opened).finish();
+        let old = RecordWriter::new(1).time(opened).finish();
         assert_eq!(SessionRecord::decode(&old), Ok(SessionRecord { opened, process: None }));
         assert!([&[][..], &[1], &old[1..], &[2]].into_iter().all(|value| SessionRecord::decode(value).is_err()));
     }

@@ -1,9 +1,12 @@
 //! XATTRS: extended attributes, access lists among them (under their names `system.posix_acl_access` and `_default`, in
 //! the form the Linux system calls use). Key: inode (8), name. Value: version 1 (1), then the attribute's bytes.
 
-use types::{FsError, FsResult, InodeNumber, limits};
+use types::{
+    FsError, FsResult, InodeNumber, limits,
+    record::{RecordReader, RecordWriter},
+};
 
-use super::codec::{Reader, Writer, split_number};
+use super::codec::split_number;
 
 const VERSION: u8 = 1;
 const WHAT: &str = "extended attribute";
@@ -28,12 +31,12 @@ pub fn decode_key(key: &[u8]) -> FsResult<(InodeNumber, &[u8])> {
 
 /// The value.
 pub fn encode(value: &[u8]) -> Vec<u8> {
-    Writer::new(VERSION).rest(value).finish()
+    RecordWriter::new(VERSION).rest(value).finish()
 }
 
 /// The attribute's bytes.
 pub fn decode(value: &[u8]) -> FsResult<&[u8]> {
-    Ok(Reader::new(WHAT, value, VERSION)?.rest())
+    Ok(RecordReader::new(WHAT, value, VERSION)?.rest())
 }
 
 #[cfg(test)]

@@ -2,7 +2,7 @@
 
 use layout::LayoutSpec;
 use types::{
-    Attributes, Credentials, FileKind, FsError, FsResult, InodeNumber, NodeKind, Timestamp, limits,
+    Accounted, Attributes, Credentials, FileKind, FsError, FsResult, InodeNumber, NodeKind, limits,
     mode::{PERMISSIONS, S_ISGID, S_ISVTX},
 };
 
@@ -132,10 +132,11 @@ impl Transaction<'_> {
                 mtime: now,
                 ctime: now,
                 btime: now,
+                flags: 0,
             },
             settled: true,
             epoch: settlement::first_epoch(self.context.losses),
-            accounted: Timestamp::default(),
+            accounted: Accounted { time: now, ..Accounted::default() },
             access_list: false,
             default_list: false,
             xattrs: false,

@@ -20,11 +20,6 @@ use crate::{
     },
 };
 
-/// Blocks that a range of bytes touches.
-pub(crate) fn blocks_of(offset: u64, bytes: u64) -> Range<u64> {
-    offset / BLOCK_BYTES..offset.saturating_add(bytes).div_ceil(BLOCK_BYTES)
-}
-
 /// Data on their way from one inode to another: keys as they were, values.
 pub(crate) struct MovedData(Vec<(Vec<u8>, Vec<u8>)>);
 
@@ -115,7 +110,7 @@ impl Transaction<'_> {
         let range = new.range();
         record.blocks += (range.end - range.start) - held.len() as u64;
         record.size = record.size.max(new.end());
-        record.mtime = self.now();
+        record.change(self.now());
         Ok(self.put_object(object, before, record))
     }
 
@@ -142,7 +137,8 @@ impl Transaction<'_> {
         if size <= record.size {
             return Ok(Changed { before, after: before });
         }
-        (record.size, record.mtime) = (size, self.now());
+        record.size = size;
+        record.change(self.now());
         Ok(self.put_object(object, before, record))
     }
 
@@ -156,7 +152,8 @@ impl Transaction<'_> {
             self.release_space();
             record.blocks -= self.remove_range(object, &record, size, u64::MAX)?;
         }
-        (record.size, record.mtime) = (size, self.now());
+        record.size = size;
+        record.change(self.now());
         Ok(self.put_object(object, before, record))
     }
 
@@ -172,7 +169,7 @@ impl Transaction<'_> {
             record.blocks -= self.remove_range(object, &record, offset, end)?;
         }
         record.size = if extend { record.size.max(end) } else { record.size };
-        record.mtime = self.now();
+        record.change(self.now());
         Ok(self.put_object(object, before, record))
     }
 
@@ -282,7 +279,7 @@ impl Transaction<'_> {
         })?;
         if held != record.blocks || behind > 0 {
             let problem = format!(
-                "object {object} on {} counts {} blocks and has {held}, {behind} of them behind its end",
+                "object {object} on {} counts {} blocks and has {held}, {behind} of them after its end",
                 self.mdt, record.blocks
             );
             return Err(FsError::Damaged(problem));

@@ -5,7 +5,7 @@ use types::{FileKind, FsError, FsResult, InodeNumber, limits};
 use super::Transaction;
 use crate::tables::{
     ENTRIES,
-    entry::{COLLISIONS_MAX, EntryRecord, Position, Target},
+    entry::{COLLISIONS_MAX, EntryRecord, NamedInode, Position},
 };
 
 /// A name that exists.
@@ -14,7 +14,7 @@ pub(crate) struct FoundEntry {
     /// Where.
     pub position: Position,
     /// What it leads to.
-    pub target: Target,
+    pub target: NamedInode,
 }
 
 /// Whether a name can be one; `.` and `..` are the caller's business.
@@ -73,11 +73,12 @@ impl Transaction<'_> {
     }
 
     /// Adds a name that does not exist yet.
-    pub fn insert_entry(&mut self, directory: InodeNumber, target: Target) -> FsResult<()> {
+    pub fn insert_entry(&mut self, directory: InodeNumber, target: NamedInode) -> FsResult<()> {
+        self.changes.named.push((target.inode, target.kind));
         self.insert_entry_at(directory, Position::of(&target.name), target)
     }
 
-    fn insert_entry_at(&mut self, directory: InodeNumber, first: Position, target: Target) -> FsResult<()> {
+    fn insert_entry_at(&mut self, directory: InodeNumber, first: Position, target: NamedInode) -> FsResult<()> {
         let Some(head) = self.entry_record(directory, first)? else {
             self.put_entry(directory, first, EntryRecord { more: false, target: Some(target) });
             return Ok(());
@@ -123,7 +124,8 @@ impl Transaction<'_> {
         kind: FileKind,
     ) -> FsResult<()> {
         let more = self.entry_record(directory, found.position)?.is_some_and(|record| record.more);
-        let target = Target { name: found.target.name.clone(), inode, kind };
+        let target = NamedInode { name: found.target.name.clone(), inode, kind };
+        self.changes.named.push((inode, kind));
         self.put_entry(directory, found.position, EntryRecord { more, target: Some(target) });
         Ok(())
     }
@@ -174,8 +176,8 @@ pub(super) mod tests {
 
     const DIRECTORY: InodeNumber = InodeNumber(1);
 
-    fn target(name: &str) -> Target {
-        Target { name: name.as_bytes().to_vec(), inode: InodeNumber(name.len() as u64), kind: FileKind::Regular }
+    fn target(name: &str) -> NamedInode {
+        NamedInode { name: name.as_bytes().to_vec(), inode: InodeNumber(name.len() as u64), kind: FileKind::Regular }
     }
 
     /// Runs `operate` in a transaction over an empty store.
@@ -192,9 +194,9 @@ pub(super) mod tests {
             moved_bytes_max: 0,
             supply: kv::Supply::default(),
         };
-        let mut volatile = Volatile::new(0);
+        let mut volatile = Volatile::new(0, 10);
         let counters = Counters { next_inode: 1, inodes: 0 };
-        operate(&mut Transaction::new(&mut volatile, context, MdtIndex(0), &store, "test", counters));
+        operate(&mut Transaction::new(&mut volatile, context, MdtIndex(0), &store, "test", counters, None));
     }
 
     fn find(txn: &Transaction<'_>, first: Position, name: &str) -> Option<u64> {

@@ -7,7 +7,7 @@ use super::Transaction;
 use crate::{
     access_list::{ACCESS_NAME, AccessList},
     opens::OpenKey,
-    permission, settlement,
+    permission, protection, settlement,
     tables::{self, INODES, LINKS, ORPHANS, XATTRS, inode::Inode, inode::Link, link, orphan, outbox::Errand},
 };
 
@@ -49,8 +49,16 @@ impl Transaction<'_> {
         self.put(INODES, Inode::key(inode.number()), inode.encode());
     }
 
-    /// `who` must have these permissions, else `AccessDenied`.
+    /// `who` must have these permissions, else `AccessDenied`; nobody writes to what is immutable.
     pub fn require(&self, who: &Credentials, inode: &Inode, wanted: u32) -> FsResult<()> {
+        if wanted & permission::WRITE != 0 {
+            protection::check_write(&inode.attributes)?;
+        }
+        self.require_mode(who, inode, wanted)
+    }
+
+    /// As [`Transaction::require`], whatever the inode's flags forbid.
+    pub fn require_mode(&self, who: &Credentials, inode: &Inode, wanted: u32) -> FsResult<()> {
         let list = self.access_list(who, inode)?;
         permission::access(who, &inode.attributes, list.as_ref(), wanted).or(FsError::AccessDenied)
     }
@@ -82,6 +90,21 @@ impl Transaction<'_> {
         let key = OpenKey { client: self.context.client, open };
         let file = self.volatile.opens.get(key).ok_or(FsError::BadHandle)?;
         if file.inode == number { Ok(key) } else { Err(FsError::BadHandle) }
+    }
+
+    /// Fails unless the caller's client has the inode open.
+    pub fn require_open(&self, number: InodeNumber) -> FsResult<()> {
+        let opens = self.volatile.opens.of_inode(number, self.context.client).opens;
+        if opens > 0 { Ok(()) } else { Err(FsError::BadHandle) }
+    }
+
+    /// Fails unless the caller's client may change the inode's data: it has it open for writing, or the exclusive data lock
+    /// (a truncation by path).
+    pub fn require_writer(&self, number: InodeNumber) -> FsResult<()> {
+        let client = self.context.client;
+        let writes = self.volatile.opens.of_inode(number, client).writers > 0;
+        let is_locked = self.volatile.exclusive.holder(number) == Some(client);
+        if writes || is_locked { Ok(()) } else { Err(FsError::BadHandle) }
     }
 
     /// Notes another name of an inode; the caller has counted it in `links`.
@@ -123,7 +146,7 @@ impl Transaction<'_> {
     pub fn drop_link(&mut self, inode: &mut Inode, old: &Link) -> FsResult<()> {
         self.remove_link(inode, old)?;
         inode.attributes.links = if inode.is_directory() { 0 } else { inode.attributes.links.saturating_sub(1) };
-        inode.attributes.ctime = self.now();
+        inode.change(self.now());
         self.release_space();
         if inode.attributes.links > 0 {
             self.put_inode(inode);
@@ -185,8 +208,7 @@ impl Transaction<'_> {
 
     /// The contents of a directory changed.
     pub fn touch_directory(&self, directory: &mut Inode) {
-        directory.attributes.mtime = self.now();
-        directory.attributes.ctime = self.now();
+        directory.change_contents(self.now());
     }
 
     /// Whether `ancestor` is `directory` or above it.
@@ -204,7 +226,7 @@ impl Transaction<'_> {
                 None => return Ok(false),
             }
         }
-        Err(FsError::Damaged(format!("directory {directory} lies in a circle")))
+        Err(FsError::Damaged(format!("directory {directory} is in a cycle")))
     }
 
     /// The parent of a directory; the root is its own.

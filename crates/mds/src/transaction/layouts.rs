@@ -6,7 +6,7 @@ use layout::{
     Backing, ComponentSpec, Extent, FileSystemDefault, Layout, LayoutError, LayoutSpec, PlainLayout, StripeCount,
     StripeSpec, TargetStatus,
     automatic::{self, Situation},
-    extension::{self, Room, Step},
+    extension::{self, Step, StepSpace},
 };
 use types::{FsError, FsResult, OstIndex};
 
@@ -114,7 +114,7 @@ impl Transaction<'_> {
     ) -> FsResult<()> {
         let policy = self.context.parameters.placement;
         let available: Vec<u64> =
-            self.volatile.targets.available(None, &policy).into_iter().map(|(_, bytes)| bytes).collect();
+            self.volatile.targets.available_parts(&policy).into_iter().map(|(_, bytes)| bytes).collect();
         let rest = layout.components[position].extent;
         let next = automatic::next_component(&Situation {
             rest,
@@ -166,7 +166,9 @@ impl Transaction<'_> {
         let others = targets.available(spec.pool.as_deref(), &policy).into_iter().filter(|(ost, _)| !own.contains(ost));
         let elsewhere = others.map(|(_, free)| free).any(|free| free >= share);
         let before = if own.is_empty() { elsewhere } else { targets.have_room(&own, share, &policy) };
-        match extension::next_step(layout, position, request, Room { before, elsewhere }).ok_or_else(no_component)? {
+        match extension::next_step(layout, position, request, StepSpace { before, elsewhere })
+            .ok_or_else(no_component)?
+        {
             Step::Extend(end) => layout.extend(position - 1, end).map_err(refused),
             Step::Spill => {
                 layout.spill(position);

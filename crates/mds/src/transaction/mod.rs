@@ -7,31 +7,30 @@
 //!
 //! Downside: changes are searched one by one; a transaction is meant to hold tens of them, a few thousand at most.
 
-mod creation;
+pub(crate) mod creation;
 mod data;
-mod entries;
+pub(crate) mod entries;
 mod inodes;
 mod layouts;
-mod xattrs;
+mod loading;
+pub(crate) mod xattrs;
 
 use std::cell::Cell;
 
 use bytes::Bytes;
-use kv::{Lsn, Operation, Store, Supply, Table};
+use kv::{Lsn, Operation, Store, Supply, Table, Wanted};
 use rpc::{Call, message::MdtReply, stored_reply};
 use rt::Instant;
 use tokio::sync::futures::OwnedNotified;
-use types::{ClientId, FsResult, InodeNumber, MdtIndex, OstIndex, Timestamp};
+use types::{ClientId, FileKind, FsError, FsResult, InodeNumber, MdtIndex, OstIndex, Timestamp};
 
-pub(crate) use creation::{DIRECTORY_BYTES, NewInode, check_kind, own_default};
-pub(crate) use data::blocks_of;
-pub(crate) use entries::{FoundEntry, is_dots};
+pub(crate) use loading::{Loading, Tracked};
 
 use crate::{
     error::store_error,
     opens::{OpenFile, OpenKey},
     options::Parameters,
-    tables::{self, REPLIES, counter::Counters, outbox::Errand},
+    tables::{self, REPLIES, counter::Counters, inode::Inode, outbox::Errand},
     volatile::Volatile,
 };
 
@@ -71,7 +70,7 @@ impl Context {
 /// See the module documentation.
 pub(crate) struct Transaction<'n> {
     /// Opens, locks and so on.
-    pub volatile: &'n mut Volatile,
+    pub volatile: Tracked<'n>,
     /// Who and when.
     pub context: Context,
     /// This MDT.
@@ -79,6 +78,8 @@ pub(crate) struct Transaction<'n> {
     store: &'n Store,
     target: &'n str,
     changes: Changes,
+    /// Of an operation that can be given up; else everything is read at once.
+    loading: Option<&'n Loading>,
     /// The last change that lengthened objects of an inode that was looked at, see [`Volatile::lengthened`].
     lengthened_before: Cell<Option<Lsn>>,
     /// Placement found too few OSTs with room.
@@ -91,6 +92,8 @@ pub(crate) struct Changes {
     pub operations: Vec<Operation>,
     /// Counters, changed or not.
     pub counters: Counters,
+    /// Inodes that a name leads to from now on, and the kind that it says.
+    pub named: Vec<(InodeNumber, FileKind)>,
     /// Work for OSTs.
     pub errands: Vec<(OstIndex, Errand)>,
     /// An open that exists once the batch does.
@@ -116,10 +119,12 @@ impl<'n> Transaction<'n> {
         store: &'n Store,
         target: &'n str,
         counters: Counters,
+        loading: Option<&'n Loading>,
     ) -> Self {
         let changes = Changes {
             operations: Vec::new(),
             counters,
+            named: Vec::new(),
             errands: Vec::new(),
             open: None,
             removed: Vec::new(),
@@ -128,7 +133,13 @@ impl<'n> Transaction<'n> {
             releases: false,
             lengthened: None,
         };
-        Self { volatile, context, mdt, store, target, changes, lengthened_before: Cell::new(None), lacks_osts: false }
+        let (volatile, lengthened_before) = (Tracked::new(volatile), Cell::new(None));
+        Self { volatile, context, mdt, store, target, changes, loading, lengthened_before, lacks_osts: false }
+    }
+
+    /// Whether it may have changed volatile state.
+    pub fn has_touched(&self) -> bool {
+        self.volatile.touched
     }
 
     /// Ends it; what was changed is the caller's to apply.
@@ -139,6 +150,12 @@ impl<'n> Transaction<'n> {
     /// Wall-clock time of the operation.
     pub fn now(&self) -> Timestamp {
         self.context.now
+    }
+
+    /// What an operation fails with that relies on changes which a loss of power may have taken.
+    pub fn lost_changes(&self) -> FsError {
+        let detail = "changes that were not synced may have been lost when its host lost power".to_owned();
+        FsError::Device { target: self.target.to_owned(), detail }
     }
 
     /// Whether any table changes.
@@ -159,6 +176,11 @@ impl<'n> Transaction<'n> {
     /// Whether it changes so much that what can go into another transaction should.
     pub fn is_large(&self) -> bool {
         self.changes.operations.len() >= OPERATIONS_LARGE
+    }
+
+    /// Fails if this open would be one too many.
+    pub fn room_to_open(&self, key: OpenKey) -> FsResult<()> {
+        self.volatile.opens.room_for(self.target, key)
     }
 
     /// The open exists once the batch is applied.
@@ -216,7 +238,64 @@ impl<'n> Transaction<'n> {
         match self.changed(table, key) {
             Some(Operation::Put(_, _, value)) => Ok(Some(value.clone())),
             Some(Operation::Delete(..)) => Ok(None),
+            None => self.stored(table, key),
+        }
+    }
+
+    /// What the attempt must not wait for the cold store for; `None`: it may.
+    fn loading(&self) -> Option<&'n Loading> {
+        self.loading.filter(|_| !self.volatile.touched)
+    }
+
+    /// The attempt is given up: this is to be loaded. The error is nobody's to see.
+    fn miss(&self, loading: &Loading, wanted: Wanted) -> FsError {
+        loading.missed.lock().push(wanted);
+        FsError::WouldBlock
+    }
+
+    /// Value of a key as the store has it.
+    fn stored(&self, table: Table, key: &[u8]) -> FsResult<Option<Bytes>> {
+        if let Some(known) = self.loading.and_then(|loading| self.store.get_loaded(table, key, &loading.loaded)) {
+            return Ok(known);
+        }
+        match self.loading() {
+            Some(loading) => Err(self.miss(loading, Wanted::Key(table, Bytes::copy_from_slice(key)))),
             None => self.store.get(table, key).map_err(|error| store_error(self.target, &error)),
+        }
+    }
+
+    /// Makes sure that these keys can be read: what is missing is loaded together, not one by one.
+    pub fn need(&self, table: Table, keys: impl Iterator<Item = Vec<u8>>) -> FsResult<()> {
+        let mut outcome = Ok(());
+        for key in keys {
+            if self.changed(table, &key).is_none()
+                && let Some(loading) = self.loading()
+                && self.store.get_loaded(table, &key, &loading.loaded).is_none()
+            {
+                outcome = Err(self.miss(loading, Wanted::Key(table, key.into())));
+            }
+        }
+        outcome
+    }
+
+    /// As [`Transaction::need`], of inodes.
+    pub fn need_inodes(&self, numbers: impl Iterator<Item = InodeNumber>) -> FsResult<()> {
+        self.need(tables::INODES, numbers.map(Inode::key))
+    }
+
+    /// Visits keys as the store has them.
+    fn scan_stored(
+        &self,
+        table: Table,
+        from: &[u8],
+        to: Option<&[u8]>,
+        visit: &mut dyn FnMut(&[u8], &Bytes) -> bool,
+    ) -> FsResult<()> {
+        let error = |error: kv::Error| store_error(self.target, &error);
+        let Some(loading) = self.loading() else { return self.store.scan(table, from, to, visit).map_err(error) };
+        match self.store.scan_loaded(table, from, to, &loading.loaded, visit).map_err(error)? {
+            None => Ok(()),
+            Some(wanted) => Err(self.miss(loading, wanted)),
         }
     }
 
@@ -234,7 +313,7 @@ impl<'n> Transaction<'n> {
     pub fn scan(&self, table: Table, from: &[u8], to: Option<&[u8]>, visit: Visit<'_>) -> FsResult<()> {
         let mut own = self.own_puts(table, from, to).into_iter().peekable();
         let mut outcome = Ok(true);
-        let scanned = self.store.scan(table, from, to, &mut |key, value| {
+        let scanned = self.scan_stored(table, from, to, &mut |key, value| {
             while let Some((own_key, own_value)) = own.next_if(|(own_key, _)| *own_key < key) {
                 outcome = visit(own_key, own_value);
                 if !matches!(outcome, Ok(true)) {
@@ -251,7 +330,7 @@ impl<'n> Transaction<'n> {
             };
             matches!(outcome, Ok(true))
         });
-        scanned.map_err(|error| store_error(self.target, &error))?;
+        scanned?;
         while outcome? {
             let Some((key, value)) = own.next() else { break };
             outcome = visit(key, value);

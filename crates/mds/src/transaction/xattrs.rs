@@ -10,7 +10,7 @@ use crate::{
 };
 
 /// What a file's program may do that its user may not, as Linux keeps it.
-const CAPABILITIES_NAME: &[u8] = b"security.capability";
+pub(crate) const CAPABILITIES_NAME: &[u8] = b"security.capability";
 
 impl Transaction<'_> {
     /// Value of an attribute.
@@ -55,11 +55,12 @@ impl Transaction<'_> {
     }
 
     /// What a change of a file's data by `who` takes away: set-id bits that he may not keep, and capabilities. The caller
-    /// stores the inode.
-    pub fn drop_privileges(&mut self, who: &Credentials, inode: &mut Inode) -> FsResult<()> {
-        inode.attributes.mode = permission::mode_after_write(who, inode.attributes.mode);
-        self.drop_capabilities(inode)?;
-        Ok(())
+    /// stores the inode. True if there were capabilities.
+    pub fn drop_privileges(&mut self, who: &Credentials, inode: &mut Inode) -> FsResult<bool> {
+        if !inode.is_directory() {
+            inode.attributes.mode = permission::mode_after_write(who, &inode.attributes)?;
+        }
+        self.drop_capabilities(inode)
     }
 
     /// A stored access list.

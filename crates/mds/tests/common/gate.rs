@@ -1,6 +1,12 @@
-//! A device whose writes wait while a gate is closed.
+//! A device whose writes wait while a gate is closed, or panic.
 
-use std::{io, sync::Arc};
+use std::{
+    io,
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+    },
+};
 
 use bytes::Bytes;
 use rt::{BoxFuture, Device, memory::MemoryDevice};
@@ -11,6 +17,7 @@ use types::SpaceUsage;
 #[derive(Default)]
 pub struct Gate {
     closed: watch::Sender<bool>,
+    panics: AtomicBool,
 }
 
 impl Gate {
@@ -20,6 +27,11 @@ impl Gate {
 
     pub fn open(&self) {
         self.closed.send_replace(false);
+    }
+
+    /// The next write panics in whoever writes.
+    pub fn panic_once(&self) {
+        self.panics.store(true, Ordering::SeqCst);
     }
 }
 
@@ -36,6 +48,7 @@ impl Device for Gated {
     fn write(&self, file: &str, offset: u64, pieces: Vec<Bytes>) -> BoxFuture<'static, io::Result<()>> {
         let (device, gate, file) = (self.device.clone(), self.gate.clone(), file.to_owned());
         Box::pin(async move {
+            assert!(!gate.panics.swap(false, Ordering::SeqCst), "the panic of this test");
             gate.closed.subscribe().wait_for(|closed| !closed).await.expect("the gate is held here");
             device.write(&file, offset, pieces).await
         })

@@ -25,7 +25,7 @@ use rpc::{
         MdtReply, MdtRequest, Reply, Request,
         mdt::{
             Close, Closed, Create, Created, DirectoryEntry, Entry, Finding, Link, Lookup, Open, OpenFlags, OpenId,
-            Opened, ReadDirectory, Reclaim, Rename, RenameMode, SizeUpdate, Unlink, open_flag,
+            Opened, ReadDirectory, Reclaim, Rename, RenameMode, SizeUpdate, SourceData, Unlink, open_flag,
         },
     },
 };
@@ -104,6 +104,7 @@ impl Fixture {
         // Tests say what is durable, and when.
         options.store.commit_interval = Duration::from_secs(3600);
         options.recovery_window = Duration::from_secs(600);
+        options.audits = true;
         // What is removed is gone at once, unless a test is about that.
         options.parameters.removal_grace = Duration::ZERO;
         Mdt::format(
@@ -150,9 +151,18 @@ impl Fixture {
 
     /// The process dies and is started again; the clients' sessions are expected back.
     pub async fn restart(&mut self) {
+        self.restart_without_map().await;
+        self.update_map();
+    }
+
+    /// As [`Fixture::restart`], and the cluster map does not arrive before [`Fixture::update_map`].
+    pub async fn restart_without_map(&mut self) {
         self.device = self.device.crash();
         self.cold = self.cold.crash();
         self.mdt = open(&self.seams, &self.device, &self.cold, &self.options).await;
+    }
+
+    pub fn update_map(&self) {
         self.mdt.update_map(&self.osts);
     }
 
@@ -331,7 +341,8 @@ impl Fixture {
         mode: RenameMode,
     ) -> FsResult<()> {
         let (name, new_name) = (name.as_bytes().to_vec(), new_name.as_bytes().to_vec());
-        let rename = Rename { parent, name, new_parent, new_name, mode };
+        let source_data = SourceData::AsIs;
+        let rename = Rename { parent, name, new_parent, new_name, mode, source_data, mdt_losses: None };
         done(self.call(ALICE, MdtRequest::Rename(who.clone(), rename)).await?)
     }
 
@@ -433,7 +444,7 @@ pub fn done(reply: MdtReply) -> FsResult<()> {
 
 /// Figures for a report.
 pub fn figures(epoch: u64, size: u64) -> SizeUpdate {
-    SizeUpdate { epoch, size, blocks: size.div_ceil(512), mtime: None }
+    SizeUpdate { epoch, size, blocks: size.div_ceil(512), mtime: None, changes: 0 }
 }
 
 /// Waits until `condition` holds; fails after ten seconds.

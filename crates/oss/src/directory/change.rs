@@ -9,7 +9,7 @@ use std::ops::Range;
 use rpc::message::ost::{Changed, ObjectAttributes, SpaceChange};
 use types::{FsError, FsResult, ObjectId, Timestamp, limits::BLOCK_BYTES, limits::FILE_BYTES_MAX};
 
-use super::{DirectoryStore, blocks_of, host_file, transaction::Applied, volatile::HostWork, write::NewBlock};
+use super::{DirectoryStore, blocks_of, host_file, host_file_state::HostWork, transaction::Applied, write::NewBlock};
 use crate::{chunk_record::BlockState, object_record::ObjectRecord, options::IN_PLACE_BYTES_MIN, replies::Origin};
 
 /// Commits that a reservation waits for before it gives up on what others keep removing.
@@ -18,7 +18,7 @@ const KEEP_COMMITS_MAX: usize = 3;
 /// Answer for an object that does not exist and is not made.
 const UNCHANGED: Changed = Changed { before: MISSING, after: MISSING };
 const MISSING: ObjectAttributes =
-    ObjectAttributes { size: 0, blocks: 0, mtime: Timestamp { seconds: 0, nanoseconds: 0 } };
+    ObjectAttributes { size: 0, blocks: 0, mtime: Timestamp { seconds: 0, nanoseconds: 0 }, changes: 0 };
 
 /// Whose space is changed, by what layout, and for whom.
 #[derive(Clone, Copy, Debug)]
@@ -73,7 +73,9 @@ impl DirectoryStore {
         let Some(record) = self.load_object(object)? else {
             return if size == 0 { Ok(UNCHANGED) } else { self.grow(by, size).await };
         };
-        let (first, last) = if size < record.size {
+        // Reserved space behind the object's end goes with a truncation to the size it has, too, as on ext4.
+        let gives_back = size == record.size && !record.reserved.ends_before(size.div_ceil(BLOCK_BYTES));
+        let applied = if size < record.size || gives_back {
             let edge = self.zeroed_edge(object, size..u64::MAX).await?;
             let gone = size.div_ceil(BLOCK_BYTES)..u64::MAX;
             self.remove(object, gone, edge, HostWork::GiveBack, Finish::SetSize(size), by.origin).await?
@@ -81,23 +83,23 @@ impl DirectoryStore {
             return self.grow(by, size).await;
         };
         drop(guard);
-        self.written(last).await?;
-        Ok(Self::changed(&first, &last))
+        self.written(applied).await?;
+        Ok(applied.changed())
     }
 
     /// Sets a size that is not smaller than the present one.
     async fn grow(&self, by: By, size: u64) -> FsResult<Changed> {
-        let mtime = self.seams.clock.wall();
+        let now = self.seams.clock.wall();
         let applied = self
             .update(by.object, |transaction| {
                 transaction.extend_size(size);
-                transaction.set_mtime(mtime);
+                transaction.change(now);
                 transaction.answer(by.origin, None);
                 Ok(())
             })
             .await?;
         self.written(applied).await?;
-        Ok(Self::changed(&applied, &applied))
+        Ok(applied.changed())
     }
 
     /// Makes a range read as zeros.
@@ -120,10 +122,10 @@ impl DirectoryStore {
             edges.extend(self.zeroed_edge(object, end / BLOCK_BYTES * BLOCK_BYTES..end).await?);
         }
         edges.retain(|edge| !gone.contains(&edge.block));
-        let (first, last) = self.remove(object, gone, edges, work, finish, by.origin).await?;
+        let applied = self.remove(object, gone, edges, work, finish, by.origin).await?;
         drop(guard);
-        self.written(last).await?;
-        Ok(Self::changed(&first, &last))
+        self.written(applied).await?;
+        Ok(applied.changed())
     }
 
     /// The block in which `range` begins, with its part of the range zeroed; nothing if the range begins or covers it
@@ -156,12 +158,11 @@ impl DirectoryStore {
         work: HostWork,
         finish: Finish,
         origin: Option<Origin>,
-    ) -> FsResult<(Applied, Applied)> {
-        let mtime = self.seams.clock.wall();
+    ) -> FsResult<Applied> {
+        let now = self.seams.clock.wall();
         let mut next = Some(blocks.start);
-        let mut outcome: Option<(Applied, Applied)> = None;
+        let mut outcome: Option<Applied> = None;
         while let Some(start) = next {
-            let first = outcome.map(|(first, _)| first);
             let applied = self
                 .update(object, |transaction| {
                     transaction.use_reserve();
@@ -171,9 +172,9 @@ impl DirectoryStore {
                         }
                     }
                     next = transaction.remove(start..blocks.end, work, self.batch_bytes)?;
-                    transaction.set_mtime(mtime);
+                    transaction.change(now);
                     if next.is_none() {
-                        transaction.answer(origin, first.as_ref());
+                        transaction.answer(origin, outcome.as_ref());
                     }
                     match finish {
                         _ if next.is_some() => {}
@@ -184,7 +185,7 @@ impl DirectoryStore {
                     Ok(())
                 })
                 .await?;
-            outcome = Some((first.unwrap_or(applied), applied));
+            outcome = Some(outcome.map_or(applied, |earlier| earlier.and(applied)));
         }
         self.space.forget();
         Ok(outcome.expect("at least one part"))
@@ -203,7 +204,7 @@ impl DirectoryStore {
     }
 
     /// Reserves space. Small ranges are not worth a host file: what is written there goes inline, into space that the
-    /// target reserves as a whole.
+    /// target reserves as a whole, and that counts as nobody's.
     async fn allocate(&self, by: By, offset: u64, bytes: u64, extend: bool) -> FsResult<Changed> {
         let (end, object) = (checked_end(offset, bytes)?, by.object);
         let blocks = blocks_of(offset, bytes);
@@ -214,24 +215,21 @@ impl DirectoryStore {
         let _grant = self.reserve_or_write_back(bytes).await?;
         // An object that is made for this goes again if it fails, before anybody else can make use of it.
         let may_make = in_file && self.load_object(object)?.is_none();
-        let guard = self.locks.exclusive(object, if may_make { 0..u64::MAX } else { blocks }).await;
+        let guard = self.locks.exclusive(object, if may_make { 0..u64::MAX } else { blocks.clone() }).await;
         self.check_fence(object, by.layout_generation)?;
-        let mtime = self.seams.clock.wall();
-        let mut first = None;
+        let now = self.seams.clock.wall();
+        let mut noted = None;
         if in_file {
-            let noted = self
+            let made = self
                 .update(object, |transaction| {
-                    if *transaction.record() == ObjectRecord::default() {
-                        // By its time an object that has nothing else yet is told from a missing one.
-                        transaction.set_mtime(mtime);
-                    }
+                    transaction.make(now);
                     transaction.note_host_file();
                     Ok(())
                 })
                 .await?;
-            first = Some(noted);
+            noted = Some(made);
             if let Err(error) = self.device.allocate(&host_file(object), offset, bytes).await {
-                if may_make && noted.before == ObjectRecord::default() {
+                if may_make && made.before == ObjectRecord::default() {
                     self.remove(object, 0..u64::MAX, Vec::new(), HostWork::GiveBack, Finish::Destroy, None).await?;
                 }
                 return Err(self.device_error("reserving space", &error));
@@ -239,17 +237,20 @@ impl DirectoryStore {
         }
         let last = self
             .update(object, |transaction| {
+                if in_file {
+                    transaction.reserve(&blocks)?;
+                }
                 if extend && transaction.record().size < end {
                     transaction.extend_size(end);
-                    transaction.set_mtime(mtime);
+                    transaction.change(now);
                 }
-                transaction.answer(by.origin, first.as_ref());
+                transaction.answer(by.origin, noted.as_ref());
                 Ok(())
             })
             .await?;
         drop(guard);
         self.written(last).await?;
-        Ok(Self::changed(&first.unwrap_or(last), &last))
+        Ok(noted.map_or(last, |earlier| earlier.and(last)).changed())
     }
 
     pub(super) async fn destroy_objects(&self, objects: &[ObjectId]) -> FsResult<()> {
@@ -257,9 +258,9 @@ impl DirectoryStore {
         for &object in objects {
             let _guard = self.locks.exclusive(object, 0..u64::MAX).await;
             if self.load_object(object)?.is_some() {
-                let (_, last) =
+                let removed =
                     self.remove(object, 0..u64::MAX, Vec::new(), HostWork::GiveBack, Finish::Destroy, None).await?;
-                destroyed = Some(last.lsn);
+                destroyed = Some(removed.lsn);
             }
         }
         // Also if nothing was left to destroy: an earlier, repeated request may have done it without becoming durable.

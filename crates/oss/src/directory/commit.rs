@@ -6,6 +6,10 @@
 //! What the mark makes obsolete is deleted in batches of bounded size behind it: keys that a crash leaves name what is
 //! flushed already.
 //!
+//! A commit waits for each file that was written before it began, [`FLUSHES_MAX`] at a time; writers wait for none of it. So
+//! what is acknowledged is durable after no more than the interval, or the time of the commit under way if that is longer, and
+//! the time of the next commit ([`DirectoryStore::undurable_age`] tells the age).
+//!
 //! A failed flush ends all changes: the kernel may have dropped the data and forgotten the error, so flushing again would
 //! lie. Space for the mark comes from the journal's reserve.
 
@@ -18,19 +22,28 @@ use std::{
 
 use bytes::Bytes;
 use kv::{Batch, Lsn};
-use types::{FsResult, ObjectId, limits::BLOCK_BYTES};
+use types::{FsError, FsResult, ObjectId, limits::BLOCK_BYTES};
 
 use super::{
     DirectoryStore, host_file,
-    volatile::{DirtyFile, HostWork, Volatile},
+    host_file_state::{DirtyFile, HostFileState, HostWork},
+    overlap::overlap,
 };
 use crate::{
     superblock::{MARK_KEY, Mark},
     tables::{DIRTY, FLUSHED, META, PENDING, object_key, part_key},
+    throughput::Direction,
 };
 
 /// Keys deleted by one batch: 200 KiB, far below what a batch may have.
 pub(super) const DELETES_PER_BATCH: usize = 4096;
+
+/// Host files that are flushed at a time. Measured on ext4 with 500 files of 128 KiB, fdatasync one after the other takes 0.7 to
+/// 1.5 s, 8 at a time 0.13 to 0.19 s, 32 at a time 0.05 to 0.18 s, one syncfs 0.06 to 0.08 s, which also waits for whatever
+/// else the file system holds.
+pub const FLUSHES_MAX: usize = 32;
+/// Host files whose space is given back at a time: few, since these are jobs of the threads that serve requests.
+const REMOVALS_MAX: usize = 4;
 
 /// What a commit has to do, decided under the mutex.
 struct Plan {
@@ -50,13 +63,20 @@ impl DirectoryStore {
         let Some(Plan { epoch, files }) = plan else {
             return self.durable(lsn).await;
         };
-        for object in files {
-            let flushed = self.device.flush(&host_file(object)).await;
-            flushed.map_err(|error| self.poison("flushing an object", &error))?;
-        }
+        self.flush_files(files).await?;
         let lsn = self.mark(epoch).await?;
         self.durable(lsn).await?;
         self.finish_removals(epoch).await
+    }
+
+    /// Flushes host files, several at a time: a commit takes no longer than the device needs, however many they are.
+    async fn flush_files(&self, objects: Vec<ObjectId>) -> FsResult<()> {
+        if objects.is_empty() {
+            return Ok(());
+        }
+        let _busy = self.throughput.begin(Direction::Write, &*self.seams.clock);
+        let flushes = objects.into_iter().map(|object| self.device.flush(&host_file(object)));
+        overlap(flushes, FLUSHES_MAX).await.map_err(|error| self.poison("flushing an object", &error))
     }
 
     /// Makes the mark, and deletes what it makes obsolete.
@@ -89,29 +109,28 @@ impl DirectoryStore {
     fn end_commit(&self, epoch: u64, marked: bool) {
         let mut volatile = self.volatile.lock();
         let flushing = std::mem::take(&mut volatile.flushing);
+        let since = volatile.flushing_since.take();
         if marked {
             volatile.marked = epoch;
             volatile.flushed.retain(|_, flushed| *flushed > epoch);
         } else {
             merge_dirty(&mut volatile.dirty, flushing);
+            volatile.unmarked_since = since.or(volatile.unmarked_since);
         }
     }
 
     /// Everything acknowledged for these objects is durable when it returns.
     pub(super) async fn sync_objects(&self, objects: &[ObjectId]) -> FsResult<()> {
-        for &object in objects {
-            let epoch = {
-                let mut volatile = self.volatile.lock();
-                self.check_usable(&volatile)?;
-                if !volatile.is_unflushed(object) {
-                    continue;
-                }
-                volatile.end_epoch()
-            };
-            let flushed = self.device.flush(&host_file(object)).await;
-            flushed.map_err(|error| self.poison("flushing an object", &error))?;
-            self.note_flushed(object, epoch);
-        }
+        let (unflushed, epoch) = {
+            let mut volatile = self.volatile.lock();
+            self.check_usable(&volatile)?;
+            let unflushed = objects.iter().copied().filter(|object| volatile.is_unflushed(*object));
+            let unflushed: Vec<ObjectId> = unflushed.collect();
+            let epoch = if unflushed.is_empty() { 0 } else { volatile.end_epoch() };
+            (unflushed, epoch)
+        };
+        self.flush_files(unflushed.clone()).await?;
+        unflushed.iter().for_each(|object| self.note_flushed(*object, epoch));
         let lsn = self.volatile.lock().last_lsn;
         self.durable(lsn).await
     }
@@ -135,7 +154,7 @@ impl DirectoryStore {
     }
 
     /// Applies a batch that gives space back or makes things durable, built under the mutex.
-    pub(super) async fn apply_marked(&self, build: impl Fn(&Volatile) -> Batch + Send) -> FsResult<Lsn> {
+    pub(super) async fn apply_marked(&self, build: impl Fn(&HostFileState) -> Batch + Send) -> FsResult<Lsn> {
         loop {
             let outcome = {
                 let mut volatile = self.volatile.lock();
@@ -156,17 +175,18 @@ impl DirectoryStore {
     /// The removals of `epoch` and before are durable: the host files follow, then their ranges may be written again.
     async fn finish_removals(&self, epoch: u64) -> FsResult<()> {
         let removals = self.volatile.lock().taints_through(epoch);
-        for (object, blocks, taint) in removals {
-            if taint.work == HostWork::GiveBack
-                && let Err(error) = self.give_back(object, blocks.clone()).await
-            {
+        let due = removals.into_iter().filter(|(_, _, taint)| taint.work == HostWork::GiveBack);
+        let work = due.map(|(object, blocks, _)| async move {
+            if let Err(error) = self.give_back(object, blocks.clone()).await {
                 if blocks == (0..u64::MAX) {
                     // The next start looks for it.
                     self.strayed.store(true, Ordering::Release);
                 }
-                tracing::warn!(target = %self.target, %object, ?blocks, %error, "space could not be given back");
+                tracing::warn!(target = %self.target, %object, ?blocks, %error, "cannot free space");
             }
-        }
+            Ok::<(), FsError>(())
+        });
+        overlap(work, REMOVALS_MAX).await?;
         let done = |(number, removed): (&u64, &u64)| (*removed <= epoch).then_some(*number);
         let numbers: Vec<u64> = self.volatile.lock().pending.iter().filter_map(done).collect();
         for part in numbers.chunks(DELETES_PER_BATCH) {
@@ -213,15 +233,19 @@ impl DirectoryStore {
         let running = store.tasks.subscribe();
         let task = async move {
             let _running = running;
+            // A turn begins an interval after the one before began: else the time that a turn takes would add to the age of
+            // what waits for the next.
+            let mut begun = clock.now();
             loop {
                 let Some(store) = weak.upgrade() else { return };
-                let interval = store.options.lock().commit_interval;
+                let due = begun + store.options.lock().commit_interval;
                 drop(store);
                 tokio::select! {
                     biased;
                     () = wanted.notified() => {}
-                    () = rt::clock::sleep(&*clock, interval) => {}
+                    () = clock.sleep_until(due) => {}
                 }
+                begun = clock.now();
                 let Some(store) = weak.upgrade() else { return };
                 if store.is_stopping() {
                     return;
@@ -260,7 +284,7 @@ impl DirectoryStore {
 }
 
 /// Ends the epoch and takes its files; `None` if only the journal needs flushing.
-fn plan_commit(volatile: &mut Volatile) -> Option<Plan> {
+fn plan_commit(volatile: &mut HostFileState) -> Option<Plan> {
     if !volatile.has_unmarked() {
         return None;
     }
@@ -269,6 +293,8 @@ fn plan_commit(volatile: &mut Volatile) -> Option<Plan> {
     let abandoned = std::mem::take(&mut volatile.flushing);
     merge_dirty(&mut volatile.dirty, abandoned);
     volatile.flushing = std::mem::take(&mut volatile.dirty);
+    volatile.flushing_since = volatile.flushing_since.or(volatile.unmarked_since);
+    volatile.unmarked_since = None;
     let needs_flush =
         |(object, file): (&ObjectId, &DirtyFile)| (file.written > volatile.flushed_epoch(*object)).then_some(*object);
     let files = volatile.flushing.iter().filter_map(needs_flush).collect();
@@ -285,7 +311,7 @@ enum Obsolete {
 
 impl Obsolete {
     /// What the mark of `epoch` makes obsolete.
-    fn by_mark(volatile: &Volatile, epoch: u64) -> Vec<Self> {
+    fn by_mark(volatile: &HostFileState, epoch: u64) -> Vec<Self> {
         let chunks =
             volatile.flushing.iter().flat_map(|(object, file)| file.chunks.iter().map(|chunk| (*object, *chunk)));
         let flushed = volatile.flushed.iter().filter(|(_, flushed)| **flushed <= epoch).map(|(object, _)| *object);
@@ -293,7 +319,7 @@ impl Obsolete {
     }
 
     /// Deletes these keys, but for those that say something new by now.
-    fn delete(keys: &[Self], volatile: &Volatile, epoch: u64, batch: &mut Batch) {
+    fn delete(keys: &[Self], volatile: &HostFileState, epoch: u64, batch: &mut Batch) {
         for key in keys {
             match *key {
                 Self::Chunk(object, chunk) => {
@@ -340,7 +366,7 @@ mod tests {
     /// Puts keys into a table, in batches that fit.
     async fn fill(store: &DirectoryStore, table: kv::Table, key: impl Fn(u64) -> Bytes + Send + Sync) {
         for part in (0..MANY).collect::<Vec<_>>().chunks(1000) {
-            let put = |_: &Volatile| {
+            let put = |_: &HostFileState| {
                 let mut batch = Batch::default();
                 part.iter().for_each(|number| batch.put(table, key(*number), Vec::new()));
                 batch

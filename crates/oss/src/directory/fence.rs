@@ -8,6 +8,10 @@
 //! Invariants: a fence only rises, and it is durable before it is told. It ends with its object, so an object that is fenced
 //! stays until the file's last layout is gone. Looking for data or at attributes needs no layout, and is not refused.
 //!
+//! An OST does not know the layouts, so it cannot tell whether who fences holds the lock for it. A fence that no layout of the
+//! file has come to keeps nobody out for long: who is refused asks the MDT for a layout beyond it, in a few steps, since no
+//! fence is above [`types::limits::FENCE_GENERATION_MAX`].
+//!
 //! Downside: an object without anything else takes a record, and a time, for its fence.
 
 use types::{FsError, FsResult, ObjectId};
@@ -23,17 +27,18 @@ impl DirectoryStore {
     }
 
     /// Refuses requests by layouts older than this from now on.
-    pub(super) async fn fence_object(&self, object: ObjectId, generation: u64) -> FsResult<()> {
-        let guard = self.locks.exclusive(object, 0..u64::MAX).await;
-        let mtime = self.seams.clock.wall();
-        self.update(object, |transaction| {
-            // What makes room elsewhere must be possible where there is none.
-            transaction.use_reserve();
-            transaction.fence(generation, mtime);
-            Ok(())
-        })
-        .await?;
-        drop(guard);
+    pub(super) async fn fence_objects(&self, objects: &[ObjectId], generation: u64) -> FsResult<()> {
+        for &object in objects {
+            let _guard = self.locks.exclusive(object, 0..u64::MAX).await;
+            let now = self.seams.clock.wall();
+            self.update(object, |transaction| {
+                // What makes room elsewhere must be possible where there is none.
+                transaction.use_reserve();
+                transaction.fence(generation, now);
+                Ok(())
+            })
+            .await?;
+        }
         // Also if nothing changed: an earlier, repeated request may have fenced without becoming durable.
         let lsn = self.volatile.lock().last_lsn;
         self.kv.durable(lsn).await.map_err(|error| self.kv_error(error))
@@ -53,8 +58,8 @@ mod tests {
         let store = test.store();
         test.write(OBJECT, 0, vec![7; 8192]).await;
         let before = store.load_object(OBJECT).unwrap().unwrap();
-        store.fence_object(OBJECT, 5).await.unwrap();
-        store.fence_object(OBJECT, 4).await.unwrap();
+        store.fence_objects(&[OBJECT], 5).await.unwrap();
+        store.fence_objects(&[OBJECT], 4).await.unwrap();
         let read = |layout_generation| Read { object: OBJECT, offset: 0, bytes: 8192, layout_generation };
         let changes = [
             SpaceChange::Truncate { size: 0 },
@@ -81,7 +86,7 @@ mod tests {
     async fn an_object_that_was_never_made_can_be_fenced() {
         let test = TestStore::new(quiet()).await;
         let store = test.store();
-        store.fence_object(OBJECT, 2).await.unwrap();
+        store.fence_objects(&[OBJECT], 2).await.unwrap();
         assert_eq!(test.try_write(OBJECT, 0, vec![1; 10], 1).await, Err(FsError::LayoutChanged));
         let record = store.load_object(OBJECT).unwrap().unwrap();
         assert!(record.size == 0 && record.mtime.seconds > 0, "it is told from a missing one: {record:?}");

@@ -49,18 +49,19 @@
 //! crash cannot be told from bytes that never arrived.
 
 mod change;
-mod commit;
+pub mod commit;
 mod fence;
-mod host_files;
+mod host_file_state;
+pub mod host_files;
+mod overlap;
 mod overwrite;
 mod read;
-mod recovery;
+pub mod recovery;
 mod seek;
 mod space;
 #[cfg(test)]
 pub(crate) mod test_store;
 mod transaction;
-mod volatile;
 mod write;
 mod write_back;
 
@@ -71,6 +72,7 @@ use std::{
         Arc,
         atomic::{AtomicBool, Ordering},
     },
+    time::Duration,
 };
 
 use bytes::Bytes;
@@ -79,20 +81,18 @@ use parking_lot::Mutex;
 use rpc::message::ost::{Changed, ObjectAttributes, Read, ReadDone, SpaceChange, Write};
 use rt::{BoxFuture, Device, Seams};
 use tokio::sync::{Notify, watch};
-use types::{FsError, FsResult, ObjectId, SpaceUsage, limits::BLOCK_BYTES, limits::FILE_BYTES_MAX};
-
-pub use self::{
-    host_files::StrayFile,
-    recovery::{Parts, Recovery},
+use types::{
+    FsError, FsResult, ObjectId, SpaceUsage, limits::BLOCK_BYTES, limits::FILE_BYTES_MAX, record::RecordDamage,
 };
+
 use self::{
+    host_file_state::HostFileState,
     space::SpaceGuard,
     transaction::{Applied, Transaction},
-    volatile::Volatile,
 };
 use crate::{
     chunk_record::{CHUNK_BLOCKS, ChunkRecord},
-    codec::DecodeError,
+    error::kv_error,
     object_record::ObjectRecord,
     options::OstOptions,
     range_lock::RangeLocks,
@@ -101,6 +101,7 @@ use crate::{
     store::ObjectStore,
     superblock::Superblock,
     tables::{CHUNKS, OBJECTS, object_key, parse_object_key, parse_part_key, part_key},
+    throughput::Throughput,
 };
 
 /// Directory of all host files.
@@ -116,12 +117,13 @@ const BLOCK: usize = BLOCK_BYTES as usize;
 pub struct DirectoryStore {
     seams: Seams,
     device: Arc<dyn Device>,
+    throughput: Arc<Throughput>,
     kv: Arc<Store>,
     superblock: Superblock,
     target: String,
     options: Arc<Mutex<OstOptions>>,
     locks: RangeLocks,
-    volatile: Mutex<Volatile>,
+    volatile: Mutex<HostFileState>,
     /// Held by a commit and by a round of write-back: both write to host files where requests do not.
     committing: tokio::sync::Mutex<()>,
     /// Held by who overwrites in the reserve, and by who makes room for that.
@@ -161,7 +163,7 @@ fn blocks_of(offset: u64, bytes: u64) -> Range<u64> {
 
 impl DirectoryStore {
     /// Refuses changes after a failure.
-    fn check_usable(&self, volatile: &Volatile) -> FsResult<()> {
+    fn check_usable(&self, volatile: &HostFileState) -> FsResult<()> {
         match &volatile.failure {
             None => Ok(()),
             Some(first) => Err(FsError::Device {
@@ -200,11 +202,11 @@ impl DirectoryStore {
     }
 
     fn kv_error(&self, error: kv::Error) -> FsError {
-        crate::kv_error(&self.target, error)
+        kv_error(&self.target, error)
     }
 
-    fn damaged(&self, object: ObjectId, error: DecodeError) -> FsError {
-        FsError::Damaged(format!("record of object {object} on {}: {error}", self.target))
+    fn damaged(&self, object: ObjectId, damage: RecordDamage) -> FsError {
+        FsError::Damaged(format!("record of object {object} on {}: {damage}", self.target))
     }
 
     fn corrupt(&self, object: ObjectId, block: u64) -> FsError {
@@ -214,13 +216,13 @@ impl DirectoryStore {
 
     fn load_object(&self, object: ObjectId) -> FsResult<Option<ObjectRecord>> {
         let bytes = self.kv.get(OBJECTS, &object_key(object)).map_err(|error| self.kv_error(error))?;
-        let decode = |bytes: Bytes| ObjectRecord::decode(&bytes).map_err(|error| self.damaged(object, error));
+        let decode = |bytes: Bytes| ObjectRecord::decode(&bytes).map_err(|error| self.damaged(object, error.damage));
         bytes.map(decode).transpose()
     }
 
     fn load_chunk(&self, object: ObjectId, chunk: u64) -> FsResult<Option<ChunkRecord>> {
         let bytes = self.kv.get(CHUNKS, &part_key(object, chunk)).map_err(|error| self.kv_error(error))?;
-        let decode = |bytes: Bytes| ChunkRecord::decode(&bytes).map_err(|error| self.damaged(object, error));
+        let decode = |bytes: Bytes| ChunkRecord::decode(&bytes).map_err(|error| self.damaged(object, error.damage));
         bytes.map(decode).transpose()
     }
 
@@ -235,7 +237,9 @@ impl DirectoryStore {
             })
             .map_err(|error| self.kv_error(error))?;
         match found {
-            Some(chunk) if chunk > CHUNK_MAX => Err(self.damaged(object, DecodeError::OutOfRange("number of a chunk"))),
+            Some(chunk) if chunk > CHUNK_MAX => {
+                Err(self.damaged(object, RecordDamage::OutOfRange("number of a chunk")))
+            }
             found => Ok(found),
         }
     }
@@ -265,10 +269,6 @@ impl DirectoryStore {
         self.kv.written(applied.lsn).await.map_err(|error| self.kv_error(error))
     }
 
-    fn changed(first: &Applied, last: &Applied) -> Changed {
-        Changed { before: first.before.attributes(), after: last.after.attributes() }
-    }
-
     fn is_stopping(&self) -> bool {
         self.stopping.load(Ordering::Acquire)
     }
@@ -281,6 +281,17 @@ impl DirectoryStore {
     /// Space as it was asked for last: by a request, or by the task.
     pub fn last_space(&self) -> SpaceUsage {
         self.volatile.lock().last_space
+    }
+
+    /// Age of the oldest change that a loss of power could take; zero if there is none. (A change of a file that was synced by
+    /// itself counts until the next commit.)
+    pub fn undurable_age(&self) -> Duration {
+        let files = {
+            let volatile = self.volatile.lock();
+            volatile.flushing_since.or(volatile.unmarked_since)
+        };
+        let oldest = [files, self.kv.oldest_unflushed()].into_iter().flatten().min();
+        oldest.map_or(Duration::ZERO, |oldest| self.seams.clock.now().since(oldest))
     }
 
     /// Objects whose host files have unflushed blocks.
@@ -309,8 +320,8 @@ impl ObjectStore for DirectoryStore {
         Box::pin(self.change_object(object, change, layout_generation, origin))
     }
 
-    fn fence(&self, object: ObjectId, generation: u64) -> BoxFuture<'_, FsResult<()>> {
-        Box::pin(self.fence_object(object, generation))
+    fn fence<'a>(&'a self, objects: &'a [ObjectId], generation: u64) -> BoxFuture<'a, FsResult<()>> {
+        Box::pin(self.fence_objects(objects, generation))
     }
 
     fn seek(&self, object: ObjectId, offset: u64, data: bool) -> BoxFuture<'_, FsResult<Option<u64>>> {
@@ -347,7 +358,7 @@ impl ObjectStore for DirectoryStore {
         let parse = |(key, value): (Vec<u8>, Bytes)| {
             let object = parse_object_key(&key)
                 .ok_or_else(|| FsError::Damaged(format!("key {key:02x?} of an object on {}", self.target)))?;
-            let record = ObjectRecord::decode(&value).map_err(|error| self.damaged(object, error))?;
+            let record = ObjectRecord::decode(&value).map_err(|error| self.damaged(object, error.damage))?;
             Ok((object, record.attributes()))
         };
         found.into_iter().map(parse).collect()

@@ -35,7 +35,7 @@ const ROOM_BYTES_MIN: u64 = 1 << 20;
 const CHECKPOINT_FACTOR: u64 = 2;
 
 /// What a write may use.
-pub(super) enum Room<'a> {
+pub(super) enum WriteSpace<'a> {
     /// As any other.
     Granted(#[expect(dead_code, reason = "held until the write is done")] Grant<'a>),
     /// The reserve, if all its blocks hold data when it has their lock.
@@ -49,27 +49,27 @@ pub(super) enum Room<'a> {
 
 impl DirectoryStore {
     /// Room for a write of these blocks.
-    pub(super) async fn room_for(&self, object: ObjectId, blocks: &Range<u64>) -> FsResult<Room<'_>> {
+    pub(super) async fn room_for(&self, object: ObjectId, blocks: &Range<u64>) -> FsResult<WriteSpace<'_>> {
         let bytes = (blocks.end - blocks.start) * BLOCK_BYTES;
         match self.reserve(bytes).await {
-            Ok(grant) => return Ok(Room::Granted(grant)),
+            Ok(grant) => return Ok(WriteSpace::Granted(grant)),
             Err(FsError::NoSpace) => {}
             Err(error) => return Err(error),
         }
         if !self.hold_data(object, blocks)? {
             return match self.reserve_or_write_back(bytes).await {
-                Ok(grant) => Ok(Room::Granted(grant)),
-                Err(FsError::NoSpace) => Ok(Room::None),
+                Ok(grant) => Ok(WriteSpace::Granted(grant)),
+                Err(FsError::NoSpace) => Ok(WriteSpace::None),
                 Err(error) => Err(error),
             };
         }
         let turn = self.overwriting.lock().await;
         if self.write_back_bytes() > BACKLOG_BYTES_MAX {
-            return Ok(Room::None);
+            return Ok(WriteSpace::None);
         }
         match self.reserve_above(self.kv.device_reserve(), bytes * CHECKPOINT_FACTOR).await {
-            Ok(grant) => Ok(Room::ToOverwrite(grant, turn)),
-            Err(FsError::NoSpace) => Ok(Room::None),
+            Ok(grant) => Ok(WriteSpace::ToOverwrite(grant, turn)),
+            Err(FsError::NoSpace) => Ok(WriteSpace::None),
             Err(error) => Err(error),
         }
     }

@@ -137,19 +137,31 @@ impl DirectoryStore {
     async fn verify_counts(&self, object: ObjectId) -> FsResult<()> {
         let _guard = self.locks.shared(object, 0..u64::MAX).await;
         let record = self.load_object(object)?.unwrap_or_default();
-        let (mut held, mut inline, mut next) = (0, 0, 0);
+        let reserved: Vec<_> = record.reserved.ranges().collect();
+        let (mut held, mut inline, mut filled, mut next) = (0, 0, 0, 0);
         while let Some(chunk) = self.next_chunk(object, next)? {
             let states = self.load_chunk(object, chunk)?.unwrap_or_default();
             held += states.states().iter().filter(|state| **state != BlockState::Absent).count() as u64;
             inline += states.states().iter().filter(|state| state.is_inline()).count() as u64;
+            let blocks =
+                (chunk * CHUNK_BLOCKS..).zip(states.states()).filter(|(_, state)| **state != BlockState::Absent);
+            filled += blocks.filter(|(block, _)| reserved.iter().any(|range| range.contains(block))).count() as u64;
             next = chunk + 1;
         }
-        if (held, inline) == (record.blocks, record.inline_blocks) {
+        if (held, inline) != (record.blocks, record.inline_blocks) {
+            return Err(FsError::Damaged(format!(
+                "object {object} on {} counts {} blocks, {} of them inline, but has {held} and {inline}",
+                self.target, record.blocks, record.inline_blocks
+            )));
+        }
+        let (empty, counted) =
+            (reserved.iter().map(|range| range.end - range.start).sum::<u64>() - filled, record.reserved.empty());
+        if empty == counted {
             return Ok(());
         }
         Err(FsError::Damaged(format!(
-            "object {object} on {} counts {} blocks, {} of them inline, but has {held} and {inline}",
-            self.target, record.blocks, record.inline_blocks
+            "object {object} on {} counts {counted} reserved blocks without data, but has {empty}",
+            self.target
         )))
     }
 }

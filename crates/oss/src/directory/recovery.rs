@@ -20,13 +20,14 @@ use parking_lot::Mutex;
 use rpc::checksum::crc32c;
 use rt::{Device, Seams};
 use tokio::sync::{Notify, watch};
-use types::{FsError, FsResult, ObjectId, limits::BLOCK_BYTES};
+use types::{FsError, FsResult, ObjectId, limits::BLOCK_BYTES, record::DecodeError};
 
 use super::{
     BLOCK, DirectoryStore, OBJECT_DIRECTORY,
     commit::DELETES_PER_BATCH,
-    host_file, parse_host_file,
-    volatile::{DirtyFile, HostWork, Taint, Volatile},
+    host_file,
+    host_file_state::{DirtyFile, HostFileState, HostWork, Taint},
+    parse_host_file,
 };
 use crate::{
     chunk_record::{BlockState, CHUNK_BLOCKS},
@@ -35,6 +36,7 @@ use crate::{
     replies,
     superblock::{CLEAN_KEY, LOSSES_KEY, MARK_KEY, Mark, Superblock, TOTALS_KEY, Totals},
     tables::{BACKLOG, DIRTY, FLUSHED, META, PENDING, REPLIES, parse_object_key, parse_part_key},
+    throughput::Throughput,
 };
 
 /// A name that no host file has: a flush of it is one of removals alone.
@@ -54,6 +56,8 @@ pub struct Parts {
     pub superblock: Superblock,
     /// The target's record of losses if blocks are found missing.
     pub if_missing: Losses,
+    /// Of the device.
+    pub throughput: Arc<Throughput>,
 }
 
 /// What opening found.
@@ -77,11 +81,12 @@ impl DirectoryStore {
         options: Arc<Mutex<OstOptions>>,
         batch_bytes: usize,
     ) -> FsResult<(Arc<Self>, Recovery)> {
-        let Parts { device, kv, superblock, if_missing } = parts;
+        let Parts { device, kv, superblock, if_missing, throughput } = parts;
         let target = superblock.target();
         let store = Arc::new(Self {
             seams,
             device,
+            throughput,
             kv,
             superblock,
             target,
@@ -107,7 +112,7 @@ impl DirectoryStore {
         store.reset_missing(missing, if_missing).await?;
         store.settle_recovered().await?;
         if unclean {
-            tracing::info!(target = %store.target, ?recovery, "recovered after an unclean end");
+            tracing::info!(target = %store.target, ?recovery, "recovered after an unclean shutdown");
             Self::start_sweep(&store);
         }
         store.space_usage().await?;
@@ -138,10 +143,12 @@ impl DirectoryStore {
     fn meta_record<T>(
         &self,
         key: &'static [u8],
-        decode: impl FnOnce(&[u8]) -> Result<T, crate::codec::DecodeError>,
+        decode: impl FnOnce(&[u8]) -> Result<T, DecodeError>,
     ) -> FsResult<Option<T>> {
-        let damaged =
-            |error| FsError::Damaged(format!("record '{}' of {}: {error}", String::from_utf8_lossy(key), self.target));
+        let damaged = |error: DecodeError| {
+            let name = String::from_utf8_lossy(key);
+            FsError::Damaged(format!("record '{name}' of {}: {}", self.target, error.damage))
+        };
         self.meta(key)?.map(|bytes| decode(&bytes).map_err(damaged)).transpose()
     }
 
@@ -186,18 +193,21 @@ impl DirectoryStore {
             epoch = epochs.fold(epoch, u64::max);
         }
         let mut volatile = self.volatile.lock();
-        *volatile = Volatile {
+        *volatile = HostFileState {
             epoch: epoch.checked_add(1).ok_or_else(|| FsError::Damaged(format!("epoch of {}", self.target)))?,
             marked: mark.epoch,
             flushed: flushed.into_iter().collect(),
             totals,
             last_change: self.seams.clock.now(),
-            ..Volatile::default()
+            ..HostFileState::default()
         };
         for (object, chunk) in &dirty {
             let file: &mut DirtyFile = volatile.dirty.entry(*object).or_default();
             file.chunks.insert(*chunk);
             file.written = epoch;
+        }
+        if volatile.has_unmarked() {
+            volatile.unmarked_since = Some(volatile.last_change);
         }
         recovery.removals_pending = pending.len() as u64;
         for (number, PendingRecord { object, blocks }) in pending {
@@ -337,7 +347,9 @@ impl DirectoryStore {
                 let prefix = format!("{OBJECT_DIRECTORY}{directory:02x}/");
                 let files = match store.device.list(&prefix).await {
                     Ok(files) => files,
-                    Err(error) => return tracing::warn!(target = %store.target, %error, "sweep ends early"),
+                    Err(error) => {
+                        return tracing::warn!(target = %store.target, %error, "the sweep of host files ended early");
+                    }
                 };
                 for (number, file) in files.iter().enumerate() {
                     if store.is_stopping() {

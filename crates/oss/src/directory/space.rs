@@ -123,6 +123,7 @@ impl DirectoryStore {
             bytes_available,
             inodes_total: objects + inodes_free,
             inodes_free,
+            device: space.device,
         };
         self.volatile.lock().last_space = usage;
         Ok(usage)

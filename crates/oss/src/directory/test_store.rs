@@ -72,6 +72,7 @@ impl TestStore {
             objects: Arc::new(objects.clone()),
             journal: Arc::new(MemoryDevice::new()),
             cold: Arc::new(MemoryCold::new()),
+            throughput: Arc::default(),
         };
         Ost::format(&seams, &devices, "stria", OstIndex(0), Config::small()).await.unwrap();
         let ost = Ost::open(seams, devices, "stria", OstIndex(0), options, Config::small()).await.unwrap();

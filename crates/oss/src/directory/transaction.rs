@@ -2,13 +2,15 @@
 //! and BACKLOG while objects change, so that their relations hold by construction:
 //!
 //! - an object's counts of blocks are the sums over its chunks, the totals are the sums over the objects;
+//! - the count of reserved blocks without data is the number of absent blocks in the reserved ranges;
 //! - INLINE has exactly the blocks whose state is inline;
 //! - a chunk with in-place blocks of a present epoch has a key in DIRTY;
 //! - blocks removed from an object that has a host file are tainted, and pending if their space is to be given back;
 //! - BACKLOG has exactly the large objects with inline blocks.
 //!
 //! Life cycle: begin (takes the store's short mutex) -> changes -> commit (applies the batch, then the volatile state) or
-//! drop (nothing happened). Never lives across an await. Downside: records are read and decoded under the mutex.
+//! drop (nothing happened). Never lives across an await. Downside: records are read and decoded under the mutex; where ranges are
+//! reserved over data, all their chunks are.
 
 use std::{collections::BTreeMap, ops::Range};
 
@@ -20,7 +22,7 @@ use types::{FsResult, ObjectId, Timestamp};
 
 use super::{
     DirectoryStore,
-    volatile::{HostWork, Taint, Volatile},
+    host_file_state::{HostFileState, HostWork, Taint},
 };
 use crate::{
     chunk_record::{BlockState, CHUNK_BLOCKS, ChunkRecord},
@@ -28,6 +30,7 @@ use crate::{
     options::INLINE_OBJECT_BYTES_MAX,
     pending_record::PendingRecord,
     replies::Origin,
+    reserved::{self, Reserved},
     superblock::TOTALS_KEY,
     tables::{BACKLOG, CHUNKS, DIRTY, INLINE, META, OBJECTS, PENDING, object_key, part_key},
 };
@@ -55,7 +58,7 @@ struct Answers {
 /// A change under construction.
 pub(super) struct Transaction<'a> {
     store: &'a DirectoryStore,
-    volatile: MutexGuard<'a, Volatile>,
+    volatile: MutexGuard<'a, HostFileState>,
     object: ObjectId,
     before: Option<ObjectRecord>,
     record: ObjectRecord,
@@ -80,6 +83,24 @@ pub(super) struct Applied {
     pub lsn: Lsn,
     pub before: ObjectRecord,
     pub after: ObjectRecord,
+}
+
+impl Applied {
+    /// This and a later change as one, of one request: what others changed between them is not its doing.
+    pub fn and(self, later: Applied) -> Applied {
+        Applied { before: self.before_as_of(&later.before), ..later }
+    }
+
+    /// The object before this change, as if what others changed between it and `next` had been there before.
+    fn before_as_of(&self, next: &ObjectRecord) -> ObjectRecord {
+        let others = next.changes.saturating_sub(self.after.changes);
+        ObjectRecord { changes: self.before.changes.saturating_add(others), ..self.before }
+    }
+
+    /// What a client is told.
+    pub fn changed(&self) -> Changed {
+        Changed { before: self.before.attributes(), after: self.after.attributes() }
+    }
 }
 
 impl<'a> Transaction<'a> {
@@ -127,17 +148,22 @@ impl<'a> Transaction<'a> {
         self.record.size = self.record.size.max(size);
     }
 
-    /// Sets the time of the last change.
-    pub fn set_mtime(&mut self, mtime: Timestamp) {
-        self.record.mtime = mtime;
+    /// The object's data or size change: to be called in each part of it.
+    pub fn change(&mut self, now: Timestamp) {
+        self.record.change(now);
     }
 
-    /// Raises the fence. By its time an object that has nothing else is told from a missing one.
-    pub fn fence(&mut self, generation: u64, mtime: Timestamp) {
-        self.record.fence = self.record.fence.max(generation);
-        if !self.exists() {
-            self.record.mtime = mtime;
+    /// Gives an object that has nothing else yet a time, by which it is told from a missing one. That is no change.
+    pub fn make(&mut self, now: Timestamp) {
+        if self.record == ObjectRecord::default() {
+            self.record.mtime = now;
         }
+    }
+
+    /// Raises the fence; makes the object if it is missing.
+    pub fn fence(&mut self, generation: u64, now: Timestamp) {
+        self.make(now);
+        self.record.fence = self.record.fence.max(generation);
     }
 
     /// Notes that the object has, or is about to have, a host file.
@@ -161,16 +187,17 @@ impl<'a> Transaction<'a> {
         *object != self.object || touched.contains(&block)
     }
 
-    /// The change is the last one made for a request, whose reply it takes along. `first`: the request's first change, if that is
-    /// another one.
-    pub fn answer(&mut self, origin: Option<Origin>, first: Option<&Applied>) {
-        let before = first.map_or(self.before.unwrap_or_default(), |first| first.before);
-        self.answers = origin.map(|origin| Answers { origin, before, is_first: first.is_none(), in_place: None });
+    /// The change is the last one made for a request, whose reply it takes along. `earlier`: the request's changes before this
+    /// one, if there were any.
+    pub fn answer(&mut self, origin: Option<Origin>, earlier: Option<&Applied>) {
+        let own = self.before.unwrap_or_default();
+        let before = earlier.map_or(own, |earlier| earlier.before_as_of(&own));
+        self.answers = origin.map(|origin| Answers { origin, before, is_first: earlier.is_none(), in_place: None });
     }
 
     /// As [`Transaction::answer`]; the request wrote blocks in place, and none outside of these.
-    pub fn answer_write(&mut self, origin: Option<Origin>, first: Option<&Applied>, in_place: Option<Range<u64>>) {
-        self.answer(origin, first);
+    pub fn answer_write(&mut self, origin: Option<Origin>, earlier: Option<&Applied>, in_place: Option<Range<u64>>) {
+        self.answer(origin, earlier);
         if let Some(answers) = &mut self.answers {
             answers.in_place = in_place;
         }
@@ -228,7 +255,7 @@ impl<'a> Transaction<'a> {
                 break;
             }
             if self.batch_bytes >= bytes_max {
-                self.taint(blocks.start..start, work);
+                self.vacate(blocks.start..start, work)?;
                 return Ok(Some(start));
             }
             for block in start..end {
@@ -238,9 +265,59 @@ impl<'a> Transaction<'a> {
             }
             next = end;
         }
-        self.taint(blocks.clone(), work);
+        self.vacate(blocks.clone(), work)?;
         self.touched.push(blocks);
         Ok(None)
+    }
+
+    /// The host file has space for these blocks.
+    pub fn reserve(&mut self, blocks: &Range<u64>) -> FsResult<()> {
+        self.change_reserved(&self.record.reserved.with(blocks))
+    }
+
+    /// The host file gives back its space for these blocks, or has done so. None of them holds data.
+    pub fn no_longer_reserved(&mut self, blocks: &Range<u64>) -> FsResult<()> {
+        self.change_reserved(&self.record.reserved.without(blocks))
+    }
+
+    fn change_reserved(&mut self, change: &reserved::Change) -> FsResult<()> {
+        let (mut gained, mut forgotten) = (0, 0);
+        for range in &change.gained {
+            gained += self.absent_in(range)?;
+        }
+        if let Some(range) = &change.forgotten {
+            forgotten = self.absent_in(range)?;
+        }
+        self.record.reserved = self.record.reserved.after(change, gained, forgotten);
+        Ok(())
+    }
+
+    /// How many of these blocks hold no data.
+    fn absent_in(&self, blocks: &Range<u64>) -> FsResult<u64> {
+        let within = |(block, state): (u64, &BlockState)| blocks.contains(&block) && *state != BlockState::Absent;
+        let held_of = |number: u64, record: &ChunkRecord| {
+            (number * CHUNK_BLOCKS..).zip(record.states()).filter(|item| within(*item)).count() as u64
+        };
+        let chunks = ChunkRecord::of_block(blocks.start)..ChunkRecord::of_block(blocks.end - 1) + 1;
+        let open = self.chunks.range(chunks.clone());
+        let mut held: u64 = open.map(|(number, chunk)| held_of(*number, &chunk.record)).sum();
+        let mut next = chunks.start;
+        while let Some(number) = self.store.next_chunk(self.object, next)?.filter(|number| *number < chunks.end) {
+            if !self.chunks.contains_key(&number) {
+                held += held_of(number, &self.store.load_chunk(self.object, number)?.unwrap_or_default());
+            }
+            next = number + 1;
+        }
+        Ok((blocks.end - blocks.start).saturating_sub(held))
+    }
+
+    /// The blocks were made absent. What is given back is not reserved any more.
+    fn vacate(&mut self, blocks: Range<u64>, work: HostWork) -> FsResult<()> {
+        if work == HostWork::GiveBack {
+            self.no_longer_reserved(&blocks)?;
+        }
+        self.taint(blocks, work);
+        Ok(())
     }
 
     fn taint(&mut self, blocks: Range<u64>, work: HostWork) {
@@ -255,6 +332,7 @@ impl<'a> Transaction<'a> {
         self.taint(0..u64::MAX, HostWork::GiveBack);
         self.record.blocks = 0;
         self.record.inline_blocks = 0;
+        self.record.reserved = Reserved::default();
         self.destroyed = true;
     }
 
@@ -301,8 +379,12 @@ impl<'a> Transaction<'a> {
         let (object, epoch) = (self.object, self.volatile.epoch);
         let volatile = &mut *self.volatile;
         volatile.last_lsn = lsn;
+        let now = self.store.seams.clock.now();
         if !self.background {
-            volatile.last_change = self.store.seams.clock.now();
+            volatile.last_change = now;
+        }
+        if !self.fresh_chunks.is_empty() || self.taint.is_some() {
+            volatile.unmarked_since.get_or_insert(now);
         }
         if !self.fresh_chunks.is_empty() {
             let dirty = volatile.dirty.entry(object).or_default();
@@ -365,6 +447,7 @@ impl<'a> Transaction<'a> {
         // A record that says less than its chunks is damaged; the difference shows in `verify`, not in a panic.
         self.record.blocks = (self.record.blocks + held.0).saturating_sub(held.1);
         self.record.inline_blocks = (self.record.inline_blocks + inline.0).saturating_sub(inline.1);
+        self.record.reserved.note(block, old != BlockState::Absent, state != BlockState::Absent);
         if old.is_inline() && !state.is_inline() {
             self.delete(INLINE, &part_key(self.object, block));
         }

@@ -20,7 +20,7 @@ use types::{FsError, FsResult, ObjectId, limits::BLOCK_BYTES, limits::FILE_BYTES
 
 use super::{
     BLOCK, DirectoryStore, blocks_of, host_file,
-    overwrite::{OVERWRITE_ATTEMPTS, Room},
+    overwrite::{OVERWRITE_ATTEMPTS, WriteSpace},
     transaction::Applied,
 };
 use crate::{
@@ -73,7 +73,7 @@ impl DirectoryStore {
         let end = offset.checked_add(bytes).filter(|end| *end <= FILE_BYTES_MAX).ok_or(FsError::FileTooLarge)?;
         let blocks = blocks_of(offset, bytes);
         let mut attempts = 1;
-        let (first, last) = loop {
+        let applied = loop {
             match self.try_write(write, &data, (end, &blocks), origin).await {
                 Err(FsError::NoSpace) if attempts < OVERWRITE_ATTEMPTS && self.hold_data(object, &blocks)? => {
                     attempts += 1;
@@ -82,11 +82,11 @@ impl DirectoryStore {
                 outcome => break outcome?,
             }
         };
-        self.written(last).await?;
+        self.written(applied).await?;
         if write.sync {
             self.sync_objects(&[object]).await?;
         }
-        Ok(Self::changed(&first, &last))
+        Ok(applied.changed())
     }
 
     /// Steps 1 to 5, with the end of the write and the blocks it touches.
@@ -96,16 +96,16 @@ impl DirectoryStore {
         data: &Bytes,
         (end, blocks): (u64, &std::ops::Range<u64>),
         origin: Option<Origin>,
-    ) -> FsResult<(Applied, Applied)> {
+    ) -> FsResult<Applied> {
         let object = write.object;
         let room = self.room_for(object, blocks).await?;
         let _guard = self.locks.exclusive(object, blocks.clone()).await;
         self.check_fence(object, write.layout_generation)?;
         let use_reserve = match room {
-            Room::Granted(_) => false,
-            Room::ToOverwrite(..) if self.hold_data(object, blocks)? => false,
-            Room::ToOverwrite(..) | Room::None if self.ends_in(object, blocks)? => true,
-            Room::ToOverwrite(..) | Room::None => return Err(FsError::NoSpace),
+            WriteSpace::Granted(_) => false,
+            WriteSpace::ToOverwrite(..) if self.hold_data(object, blocks)? => false,
+            WriteSpace::ToOverwrite(..) | WriteSpace::None if self.ends_in(object, blocks)? => true,
+            WriteSpace::ToOverwrite(..) | WriteSpace::None => return Err(FsError::NoSpace),
         };
         let contents = self.new_contents(write, data).await?;
         let bytes_without_record = BytesWithoutRecord::of(self, &contents);
@@ -179,8 +179,15 @@ impl DirectoryStore {
             for run in runs().take(number + 1) {
                 let (start, bytes) = (run[0].block * BLOCK_BYTES, run.len() as u64 * BLOCK_BYTES);
                 if let Err(error) = self.device.punch(&host_file(object), start, bytes).await {
-                    tracing::warn!(target = %self.target, %object, %error, "space could not be given back");
+                    tracing::warn!(target = %self.target, %object, %error, "cannot free space");
+                    continue;
                 }
+                let blocks = blocks_of(start, bytes);
+                self.update(object, |transaction| {
+                    transaction.use_reserve();
+                    transaction.no_longer_reserved(&blocks)
+                })
+                .await?;
             }
             return Err(self.device_error("writing an object", &error));
         }
@@ -195,9 +202,9 @@ impl DirectoryStore {
         contents: &[NewBlock],
         use_reserve: bool,
         origin: Option<Origin>,
-    ) -> FsResult<(Applied, Applied)> {
-        let mtime = self.seams.clock.wall();
-        let mut outcome: Option<(Applied, Applied)> = None;
+    ) -> FsResult<Applied> {
+        let now = self.seams.clock.wall();
+        let mut outcome: Option<Applied> = None;
         let mut in_place = contents.iter().filter(|new| new.in_place).map(|new| new.block);
         let in_place = in_place.next().map(|first| first..in_place.next_back().unwrap_or(first) + 1);
         let mut rest = contents;
@@ -205,8 +212,7 @@ impl DirectoryStore {
             let (part, later) = rest.split_at(self.part_length(rest));
             rest = later;
             let part_end = part.last().map_or(0, |last| (last.block + 1) * BLOCK_BYTES);
-            let first = outcome.map(|(first, _)| first);
-            let begun = first.is_some();
+            let begun = outcome.is_some();
             let applied = self
                 .update(object, |transaction| {
                     if begun || use_reserve {
@@ -220,15 +226,15 @@ impl DirectoryStore {
                         }
                     }
                     transaction.extend_size(end.min(part_end));
-                    transaction.set_mtime(mtime);
+                    transaction.change(now);
                     if rest.is_empty() {
-                        transaction.answer_write(origin, first.as_ref(), in_place.clone());
+                        transaction.answer_write(origin, outcome.as_ref(), in_place.clone());
                     }
                     Ok(())
                 })
                 .await
                 .map_err(|error| if begun { self.torn(error) } else { error })?;
-            outcome = Some((first.unwrap_or(applied), applied));
+            outcome = Some(outcome.map_or(applied, |earlier| earlier.and(applied)));
         }
         if self.write_back_bytes() > self.options.lock().write_back_bytes {
             self.wanted.notify_one();

@@ -18,7 +18,7 @@ use std::{ops::Bound, time::Duration};
 use bytes::Bytes;
 use types::{FsError, FsResult, ObjectId, limits::BLOCK_BYTES};
 
-use super::{BLOCK, DirectoryStore, host_file, transaction::Transaction, volatile::Volatile};
+use super::{BLOCK, DirectoryStore, host_file, host_file_state::HostFileState, transaction::Transaction};
 use crate::{
     chunk_record::{CHUNK_BLOCKS, CHUNK_RECORD_BYTES_MAX, ChunkRecord},
     tables::{INLINE, parse_part_key, part_key},
@@ -69,7 +69,7 @@ impl DirectoryStore {
         // If the tables or the device are done for, so is write-back.
         self.note_table_failure();
         if self.may_complain() {
-            tracing::warn!(target = %self.target, %object, %error, "an object cannot be written back");
+            tracing::warn!(target = %self.target, %object, %error, "cannot write back an object");
         }
         Round { moved: 0, next: None }
     }
@@ -118,7 +118,7 @@ impl DirectoryStore {
     }
 
     /// Where the hand is; `None` if nothing waits, or if so many rounds moved nothing that all objects had one.
-    fn hand(&self, volatile: &Volatile, fruitless: usize) -> Option<(ObjectId, u64)> {
+    fn hand(&self, volatile: &HostFileState, fruitless: usize) -> Option<(ObjectId, u64)> {
         if volatile.failure.is_some() || self.is_stopping() || fruitless > volatile.backlog.len() {
             return None;
         }
@@ -327,7 +327,7 @@ mod tests {
         for object in [OBJECT, OTHER] {
             test.write_inline(object, CHUNK_BYTES).await;
         }
-        let damage = |_: &super::super::Volatile| {
+        let damage = |_: &super::super::HostFileState| {
             let mut batch = kv::Batch::default();
             batch.put(crate::tables::CHUNKS, Bytes::copy_from_slice(&part_key(OBJECT, 1)), vec![0xff; 3]);
             batch

@@ -47,7 +47,7 @@ pub fn quiet_config() -> Config {
     Config { commit_interval: hour, checkpoint_interval: hour, ..Config::small() }
 }
 
-pub struct Target {
+pub struct TestOst {
     pub seams: Seams,
     pub objects: MemoryDevice,
     pub probe: Probe,
@@ -57,7 +57,7 @@ pub struct Target {
     pub ost: Arc<Ost>,
 }
 
-impl Target {
+impl TestOst {
     pub async fn new(seed: u64) -> Self {
         Self::with(seed, MemoryDevice::new(), quiet_options()).await
     }
@@ -183,7 +183,12 @@ impl Target {
 }
 
 pub fn devices(objects: &Probe, journal: &MemoryDevice, cold: &MemoryCold) -> OstDevices {
-    OstDevices { objects: Arc::new(objects.clone()), journal: Arc::new(journal.clone()), cold: Arc::new(cold.clone()) }
+    OstDevices {
+        objects: Arc::new(objects.clone()),
+        journal: Arc::new(journal.clone()),
+        cold: Arc::new(cold.clone()),
+        throughput: Arc::default(),
+    }
 }
 
 pub async fn open(seams: &Seams, devices: OstDevices, options: OstOptions) -> Arc<Ost> {

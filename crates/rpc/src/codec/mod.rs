@@ -51,7 +51,7 @@ pub enum EncodeError {
 
 /// Why bytes are not a message.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum DecodeError {
+pub enum MessageDecodeError {
     /// The message ends early.
     #[error("message ends early")]
     Truncated,
@@ -76,7 +76,7 @@ pub enum DecodeError {
     #[error("nested deeper than {DEPTH_MAX}")]
     TooDeep,
     /// Bytes behind the message.
-    #[error("{0} bytes behind the message")]
+    #[error("{0} bytes after the message")]
     Trailing(usize),
     /// No such message in this version.
     #[error("unknown message {0:#06x}")]
@@ -106,8 +106,8 @@ impl From<EncodeError> for FsError {
     }
 }
 
-impl From<DecodeError> for FsError {
-    fn from(error: DecodeError) -> Self {
+impl From<MessageDecodeError> for FsError {
+    fn from(error: MessageDecodeError) -> Self {
         FsError::Protocol(error.to_string())
     }
 }
@@ -120,7 +120,7 @@ pub fn encode<T: Serialize + ?Sized>(value: &T) -> Result<Bytes, EncodeError> {
 }
 
 /// Decodes one value that fills `bytes`.
-pub fn decode<T: DeserializeOwned>(bytes: &[u8]) -> Result<T, DecodeError> {
+pub fn decode<T: DeserializeOwned>(bytes: &[u8]) -> Result<T, MessageDecodeError> {
     let mut decoder = Decoder::new(bytes);
     let value = T::deserialize(&mut decoder)?;
     decoder.finish()?;
@@ -137,9 +137,9 @@ pub fn encode_request(request: &Request) -> Result<Bytes, EncodeError> {
 }
 
 /// Decodes the body of a request with this opcode.
-pub fn decode_request(opcode: Opcode, body: &[u8]) -> Result<Request, DecodeError> {
-    let unknown = DecodeError::UnknownOpcode(opcode.0);
-    if opcode.operation().is_none() {
+pub fn decode_request(opcode: Opcode, body: &[u8]) -> Result<Request, MessageDecodeError> {
+    let unknown = MessageDecodeError::UnknownOpcode(opcode.0);
+    if opcode.kind().is_none() {
         return Err(unknown);
     }
     let request = match opcode.family().ok_or(unknown)? {
@@ -149,7 +149,7 @@ pub fn decode_request(opcode: Opcode, body: &[u8]) -> Result<Request, DecodeErro
     };
     let found = opcode::of(&request);
     if found != opcode {
-        return Err(DecodeError::OpcodeMismatch { header: opcode.0, body: found.0 });
+        return Err(MessageDecodeError::OpcodeMismatch { header: opcode.0, body: found.0 });
     }
     Ok(request)
 }
@@ -164,7 +164,7 @@ pub fn encode_reply(reply: &Reply) -> Result<Bytes, EncodeError> {
 }
 
 /// Decodes the body of a reply to a request of this family.
-pub fn decode_reply(family: Family, body: &[u8]) -> Result<Reply, DecodeError> {
+pub fn decode_reply(family: Family, body: &[u8]) -> Result<Reply, MessageDecodeError> {
     Ok(match family {
         Family::Mdt => Reply::Mdt(decode(body)?),
         Family::Ost => Reply::Ost(decode(body)?),

@@ -5,16 +5,17 @@ use lock::{HeldLock, LockFamily, LockMode, LockRange};
 use proptest::prelude::*;
 use serde::{Deserialize, Serialize};
 use types::{
-    Attributes, ClientId, Credentials, FileKind, Generation, InodeNumber, MdtIndex, NodeKind, ObjectId, OstIndex,
-    SetAttributes, SetTime, SpaceUsage, Timestamp,
+    Attributes, ClientId, Credentials, DeviceId, FileKind, Generation, InodeNumber, MdtIndex, NodeKind, ObjectId,
+    OstIndex, SetAttributes, SetTime, SpaceUsage, Timestamp,
 };
 
 use super::*;
 use crate::message::{
     MdtReply, MdtRequest, MgsReply, MgsRequest, OstReply, OstRequest,
+    kind::RequestKind,
     mdt::*,
     mgs::*,
-    ost::{Changed, ObjectAttributes, Read, ReadDone, SpaceChange, TargetCondition, Write},
+    ost::{Changed, Moved, ObjectAttributes, Read, ReadDone, SpaceChange, TargetCondition, Write},
     session::{Connect, Connected},
 };
 
@@ -50,11 +51,19 @@ fn attributes() -> Attributes {
         mtime: TIME,
         ctime: TIME,
         btime: TIME,
+        flags: 0,
     }
 }
 
 fn entry() -> Entry {
-    Entry { attributes: attributes(), unsettled: Some(layout()), accounted: TIME, quiet: Some(3) }
+    Entry {
+        attributes: attributes(),
+        unsettled: Some(layout()),
+        accounted: TIME,
+        quiet: Some(3),
+        changes: 4,
+        records: 5,
+    }
 }
 
 fn opened() -> Opened {
@@ -62,7 +71,7 @@ fn opened() -> Opened {
 }
 
 fn update() -> SizeUpdate {
-    SizeUpdate { epoch: 4, size: 5, blocks: 6, mtime: None }
+    SizeUpdate { epoch: 4, size: 5, blocks: 6, mtime: None, changes: 7 }
 }
 
 fn held() -> HeldLock {
@@ -127,7 +136,15 @@ fn mdt_requests() -> Vec<MdtRequest> {
         R::Unlink(root(), Unlink { parent: INODE, name: name(), directory: true }),
         R::Rename(
             root(),
-            Rename { parent: INODE, name: name(), new_parent: INODE, new_name: name(), mode: RenameMode::Exchange },
+            Rename {
+                parent: INODE,
+                name: name(),
+                new_parent: INODE,
+                new_name: name(),
+                mode: RenameMode::Exchange,
+                source_data: SourceData::Synced(INODE),
+                mdt_losses: Some(3),
+            },
         ),
         R::Link(root(), Link { inode: INODE, parent: INODE, name: name() }),
         R::ReadLink(INODE),
@@ -190,11 +207,12 @@ fn mdt_requests() -> Vec<MdtRequest> {
             component: ComponentId(3),
             hole: Extent { start: 4096, end: 1 << 30 },
         }),
+        R::DropPrivileges(root(), INODE),
     ]
 }
 
 fn swap() -> SwapLayouts {
-    let known = SizeUpdate { epoch: 7, size: 1 << 40, blocks: 8, mtime: None };
+    let known = SizeUpdate { epoch: 7, size: 1 << 40, blocks: 8, mtime: None, changes: 9 };
     let first = SwapSide { inode: INODE, open: Some(OpenId(5)), known };
     SwapLayouts { first, second: SwapSide { inode: InodeNumber(9), open: None, known } }
 }
@@ -282,13 +300,14 @@ fn mdt_replies() -> Vec<MdtReply> {
         R::File(FileRead { entry: entry(), checksums: Some(vec![1]) }),
         R::Version(u64::MAX),
         R::NotReclaimed(NotReclaimed { lost: vec![INODE], undone: vec![InodeNumber(9)] }),
+        R::SyncFirst(SyncFirst { inode: INODE, layout: layout() }),
     ]
 }
 
 fn replies() -> Vec<Reply> {
-    let attributes = ObjectAttributes { size: 1, blocks: 2, mtime: TIME };
+    let attributes = ObjectAttributes { size: 1, blocks: 2, mtime: TIME, changes: 3 };
     let changed = Changed { before: attributes, after: attributes };
-    let target = Target {
+    let target = MapTarget {
         role: TargetRole::Mdt(MdtIndex(1)),
         uuid: "u".to_owned(),
         address: "a:1".to_owned(),
@@ -332,9 +351,9 @@ fn every_request_survives_the_wire_under_its_own_opcode() {
         let body = encode_request(&request).unwrap();
         assert_eq!(u16::from(body[0]), opcode.0 & 0xff, "{opcode}: the opcode's variant is the body's");
         assert_eq!(decode_request(opcode, &body).as_ref(), Ok(&request));
-        seen.push(opcode.index().unwrap());
+        seen.push(opcode.kind().unwrap());
     }
-    assert_eq!(seen, (0..opcode::OPERATIONS).collect::<Vec<_>>(), "the samples cover the table");
+    assert_eq!(seen, RequestKind::all().collect::<Vec<_>>(), "the samples cover the table");
 }
 
 #[test]
@@ -350,7 +369,11 @@ fn errors_and_greetings_survive_the_wire() {
     let errors = [
         FsError::NotFound,
         FsError::Evicted,
-        FsError::Unreachable { target: "stria-OST0003".to_owned(), seconds: 100 },
+        FsError::Unreachable {
+            target: "stria-OST0003".to_owned(),
+            seconds: 100,
+            cause: Some("connection refused".to_owned()),
+        },
         FsError::Corrupt { object: ObjectId::default(), ost: OstIndex(3), offset: 4096 },
         FsError::Damaged("why".to_owned()),
         FsError::CorruptOnMdt { object: ObjectId::default(), mdt: MdtIndex(3), offset: 4096 },
@@ -453,24 +476,73 @@ fn messages_grow_both_ways() {
     let defaulted = New { inner: NewInner { a: 1, b: None }, name: "x".repeat(200), more: vec![], number: 7 };
     assert_eq!(decode::<Vec<New>>(&encode(&old).unwrap()), Ok(vec![defaulted; 2]));
     assert_eq!(decode::<Vec<New>>(&encode(&new).unwrap()), Ok(new));
-    assert!(matches!(decode::<Vec<Careless>>(&encode(&old).unwrap()), Err(DecodeError::Message(_))));
+    assert!(matches!(decode::<Vec<Careless>>(&encode(&old).unwrap()), Err(MessageDecodeError::Message(_))));
+}
+
+/// A rename as clients sent it before they could make the source's data durable.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+struct OldRename {
+    parent: InodeNumber,
+    name: Vec<u8>,
+    new_parent: InodeNumber,
+    new_name: Vec<u8>,
+    mode: RenameMode,
+}
+
+#[test]
+fn a_rename_of_an_old_client_is_carried_out_at_once() {
+    let (parent, name, mode) = (INODE, vec![1], RenameMode::Replace);
+    let old = OldRename { parent, name: name.clone(), new_parent: parent, new_name: name.clone(), mode };
+    let source_data = SourceData::AsIs;
+    let new =
+        Rename { parent, name: name.clone(), new_parent: parent, new_name: name, mode, source_data, mdt_losses: None };
+    assert_eq!(decode::<Rename>(&encode(&old).unwrap()), Ok(new.clone()));
+    let new = Rename { source_data: SourceData::SyncIfAsked, ..new };
+    assert_eq!(decode::<OldRename>(&encode(&new).unwrap()), Ok(old), "an old MDT does as it always did");
+}
+
+/// The answer to `StatFs`, byte by byte, and as it was before targets named their devices and the speeds of these.
+#[test]
+fn space_names_its_device_and_is_understood_without() {
+    let space = SpaceUsage {
+        bytes_total: 1,
+        bytes_free: 2,
+        bytes_available: 3,
+        inodes_total: 4,
+        inodes_free: 5,
+        device: Some(DeviceId(0x80)),
+    };
+    let condition = TargetCondition {
+        read: Moved { bytes: 6, busy_us: 7 },
+        written: Moved { bytes: 8, busy_us: 9 },
+        ..TargetCondition::default()
+    };
+    let reply = |space| OstReply::Space(space, condition);
+    let golden = [5, 8, 1, 2, 3, 4, 5, 1, 0x80, 1, 10, 0, 0, 0, 0, 2, 6, 7, 2, 8, 9];
+    assert_eq!(encode(&reply(space)).unwrap()[..], golden);
+    assert_eq!(decode::<OstReply>(&golden), Ok(reply(space)));
+    let old = [5, 5, 1, 2, 3, 4, 5, 4, 0, 0, 0, 0];
+    assert_eq!(
+        decode::<OstReply>(&old),
+        Ok(OstReply::Space(SpaceUsage { device: None, ..space }, TargetCondition::default()))
+    );
 }
 
 #[test]
 fn what_is_no_message_is_named() {
-    assert_eq!(decode::<u32>(&[]), Err(DecodeError::Truncated));
-    assert_eq!(decode::<u32>(&[0x80]), Err(DecodeError::Truncated));
-    assert_eq!(decode::<u32>(&[0xff, 0xff, 0xff, 0xff, 0x1f]), Err(DecodeError::NumberRange));
-    assert_eq!(decode::<u64>(&[0xff; 10]), Err(DecodeError::NumberRange));
-    assert_eq!(decode::<bool>(&[2]), Err(DecodeError::NotBool(2)));
-    assert_eq!(decode::<Vec<u8>>(&[5, 0]), Err(DecodeError::CountRange { count: 5, remaining: 1 }));
-    assert_eq!(decode::<String>(&[1, 0xff]), Err(DecodeError::NotText));
-    assert_eq!(decode::<u8>(&[1, 2, 3]), Err(DecodeError::Trailing(2)));
-    assert!(matches!(decode::<FileKind>(&[99]), Err(DecodeError::Message(_))));
+    assert_eq!(decode::<u32>(&[]), Err(MessageDecodeError::Truncated));
+    assert_eq!(decode::<u32>(&[0x80]), Err(MessageDecodeError::Truncated));
+    assert_eq!(decode::<u32>(&[0xff, 0xff, 0xff, 0xff, 0x1f]), Err(MessageDecodeError::NumberRange));
+    assert_eq!(decode::<u64>(&[0xff; 10]), Err(MessageDecodeError::NumberRange));
+    assert_eq!(decode::<bool>(&[2]), Err(MessageDecodeError::NotBool(2)));
+    assert_eq!(decode::<Vec<u8>>(&[5, 0]), Err(MessageDecodeError::CountRange { count: 5, remaining: 1 }));
+    assert_eq!(decode::<String>(&[1, 0xff]), Err(MessageDecodeError::NotText));
+    assert_eq!(decode::<u8>(&[1, 2, 3]), Err(MessageDecodeError::Trailing(2)));
+    assert!(matches!(decode::<FileKind>(&[99]), Err(MessageDecodeError::Message(_))));
     let unknown = Opcode(0x01ff);
-    assert_eq!(decode_request(unknown, &[]), Err(DecodeError::UnknownOpcode(0x01ff)));
+    assert_eq!(decode_request(unknown, &[]), Err(MessageDecodeError::UnknownOpcode(0x01ff)));
     let ping = encode_request(&Request::Mdt(MdtRequest::Ping)).unwrap();
-    let mismatch = DecodeError::OpcodeMismatch { header: 0x0122, body: 0x011e };
+    let mismatch = MessageDecodeError::OpcodeMismatch { header: 0x0122, body: 0x011e };
     assert_eq!(decode_request(Opcode(0x0122), &ping), Err(mismatch));
     let too_large = vec![0u8; BODY_BYTES_MAX];
     assert_eq!(encode(&too_large), Err(EncodeError::TooLarge));
@@ -484,7 +556,7 @@ struct Nested(Option<Box<Nested>>);
 fn nesting_is_bounded() {
     let mut bytes = vec![1; 1000];
     bytes.push(0);
-    assert_eq!(decode::<Nested>(&bytes), Err(DecodeError::TooDeep));
+    assert_eq!(decode::<Nested>(&bytes), Err(MessageDecodeError::TooDeep));
     assert!(decode::<Nested>(&[1, 1, 1, 0]).is_ok());
 }
 

@@ -11,6 +11,7 @@ use super::{
     Answered, CallResult, Guarded, Import, ImportState, Inner, Link,
     core::{Caller, Purpose, busy_pause},
     permits::Held,
+    waiting::Waits,
 };
 use crate::{
     codec::{
@@ -92,9 +93,9 @@ impl Import {
         let started = self.inner.now();
         let opcode = opcode::of(&request);
         // Before the permit for a slot: nobody who has that waits for this.
-        let _waits = match &request {
-            Request::Mdt(asked) if asked.waits() => Some(self.permit_to_wait(started).await?),
-            _ => None,
+        let _waits = match request.row().waits {
+            true => Some(self.permit_to_wait(started).await?),
+            false => None,
         };
         let mut body = None;
         let mut refusals = 0;
@@ -207,7 +208,7 @@ impl Import {
             early = &mut reply => Some(early),
             sent = sender.send(frame) => {
                 if let Err(error) = sent {
-                    tracing::debug!(target_name = %self.inner.target, %error, "request not sent yet");
+                    tracing::debug!(target = %self.inner.target, %error, "request not sent yet");
                 }
                 None
             }
@@ -236,6 +237,7 @@ impl Import {
         if let Ok(permit) = semaphore.try_acquire() {
             return Ok(permit);
         }
+        let _waits = Waits::begin(&self.inner);
         let mut acquire = std::pin::pin!(semaphore.acquire());
         loop {
             let deadline = self.inner.guarded.lock().core.deadline(started);
@@ -253,6 +255,7 @@ impl Import {
 
     /// Waits until calls through this handle can go out.
     pub(super) async fn ready(&self, started: Instant) -> FsResult<()> {
+        let mut waits = None;
         loop {
             let mut changed = std::pin::pin!(self.inner.changed.notified());
             changed.as_mut().enable();
@@ -273,6 +276,7 @@ impl Import {
                 }
                 core.deadline(started)
             };
+            waits.get_or_insert_with(|| Waits::begin(&self.inner));
             // Whichever came first, the state is looked at again.
             let _ = clock::timeout_at(&*self.inner.seams.clock, deadline, changed).await;
         }

@@ -18,9 +18,9 @@ use rt::{Frame, FrameHeader, Instant};
 use tokio::sync::oneshot;
 use types::{FsError, FsResult, Generation, Slot, Xid, limits::SESSION_SLOTS_MAX};
 
-use super::{Answered, ImportOptions, ImportState, slots::Slots, statistics::Counters};
+use super::{Answered, ImportOptions, ImportState, slots::Slots, statistics::Counters, trouble::Trouble};
 use crate::{
-    codec::{self, DecodeError, opcode::Opcode},
+    codec::{self, MessageDecodeError, opcode::Opcode},
     message::{
         Reply,
         session::{Connected, frame_flag},
@@ -168,6 +168,7 @@ pub(super) struct Core {
     last_sent: Instant,
     /// `None`: the target does not tell.
     target_clock: Option<TargetClock>,
+    pub(super) trouble: Trouble,
     pub(super) patience: Duration,
     resend: Duration,
     pub(super) counters: Counters,
@@ -192,6 +193,7 @@ impl Core {
             last_frame: Instant(0),
             last_sent: Instant(0),
             target_clock: None,
+            trouble: Trouble::default(),
             patience: options.patience,
             resend: options.resend,
             counters: Counters::new(),
@@ -206,7 +208,8 @@ impl Core {
     /// What a caller is told that came at `started` and gives up now.
     pub(super) fn unreachable(&self, now: Instant, started: Instant) -> FsError {
         let seconds = u32::try_from(now.since(started).as_secs()).unwrap_or(u32::MAX);
-        FsError::Unreachable { target: self.target.to_string(), seconds }
+        let cause = self.trouble.cause().map(ToString::to_string);
+        FsError::Unreachable { target: self.target.to_string(), seconds, cause }
     }
 
     /// Takes a slot for a call.
@@ -327,7 +330,7 @@ impl Core {
         let result = match decode_result(request.opcode, header.flags, &frame.body) {
             Ok(result) => result.map(|reply| Answered { reply, bulk: frame.bulk, losses: self.losses }),
             Err(error) => {
-                tracing::warn!(target_name = %self.target, opcode = %request.opcode, %error, "undecodable reply");
+                tracing::warn!(target = %self.target, opcode = %request.opcode, %error, "undecodable reply");
                 Err(error.into())
             }
         };
@@ -354,10 +357,15 @@ impl Core {
         let request = self.outstanding.remove(&slot).expect("it was just found");
         self.slots.give_back(slot);
         if request.is_wanted() {
-            tracing::warn!(target_name = %self.target, opcode = %request.opcode, "requests arrive later than their callers wait");
+            tracing::warn!(target = %self.target, opcode = %request.opcode, "requests arrive after their callers' timeouts");
         }
         let result = Err(self.unreachable(now, request.started));
         Received::Complete(Completion { slot, caller: request.caller.or(request.late), result })
+    }
+
+    /// Whether the caller of a request with this trace id waits for its reply.
+    pub(super) fn awaits_reply(&self, trace: u64) -> bool {
+        self.outstanding.values().any(|request| request.trace == trace && request.is_wanted())
     }
 
     /// Whether nobody's patience can end before another call begins or the patience changes.
@@ -472,6 +480,11 @@ impl Core {
         self.slot_count - 1
     }
 
+    /// Losses of the target as of the last connection that became full.
+    pub(super) fn losses_known(&self) -> Option<u64> {
+        self.session.map(|_| self.losses_known)
+    }
+
     /// Whether the target lost something since a connection was full.
     pub(super) fn has_lost(&self) -> bool {
         self.losses > self.losses_known
@@ -531,11 +544,11 @@ pub(super) fn busy_pause(refusals: u32, random: u64) -> Duration {
 }
 
 /// The result that a reply frame carries.
-fn decode_result(opcode: Opcode, flags: u16, body: &[u8]) -> Result<FsResult<Reply>, DecodeError> {
+fn decode_result(opcode: Opcode, flags: u16, body: &[u8]) -> Result<FsResult<Reply>, MessageDecodeError> {
     if flags & frame_flag::ERROR != 0 {
         return codec::decode::<FsError>(body).map(Err);
     }
-    let family = opcode.family().ok_or(DecodeError::UnknownOpcode(opcode.0))?;
+    let family = opcode.family().ok_or(MessageDecodeError::UnknownOpcode(opcode.0))?;
     codec::decode_reply(family, body).map(Ok)
 }
 

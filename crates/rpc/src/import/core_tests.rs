@@ -124,7 +124,7 @@ fn a_silent_server_exhausts_the_patience_and_the_slot_stays_taken() {
     assert!(core.impatient(START + seconds(100)).is_empty());
     let impatient = core.impatient(START + seconds(101));
     assert_eq!(impatient.len(), 1);
-    assert_eq!(impatient[0].1, FsError::Unreachable { target: "stria-MDT0000".to_owned(), seconds: 100 });
+    assert_eq!(impatient[0].1, FsError::Unreachable { target: "stria-MDT0000".to_owned(), seconds: 100, cause: None });
     assert_eq!(core.slots.used(), 1, "its fate is not known");
     assert_eq!(core.due(START + seconds(101)).len(), 1, "so it goes on asking");
     let completion = complete(core.receive(START + seconds(102), done(&sent.frame), 0));

@@ -9,6 +9,7 @@ use types::{FsError, Generation};
 use super::{
     Endpoint, Import, ImportState, Inner, Link,
     core::{Purpose, Received},
+    trouble::Cause,
 };
 use crate::{
     codec::{
@@ -38,12 +39,18 @@ enum End {
     /// The server refuses this client whatever it does.
     Refused(FsError),
     /// Anything that may be better next time.
-    Lost(String),
+    Lost(Cause),
 }
 
 impl From<std::io::Error> for End {
     fn from(error: std::io::Error) -> Self {
-        End::Lost(error.to_string())
+        End::Lost(Cause::from(error))
+    }
+}
+
+impl End {
+    fn lost(reason: impl Into<String>) -> Self {
+        End::Lost(Cause::Other(reason.into()))
     }
 }
 
@@ -75,10 +82,7 @@ async fn keep_connected(inner: &Arc<Inner>) {
                 End::Readdressed => break,
                 End::Evicted => inner.evict(),
                 End::Refused(error) => inner.refuse(error),
-                End::Lost(reason) if worked => {
-                    tracing::info!(target_name = %inner.target, reason, "connection lost");
-                }
-                End::Lost(reason) => tracing::debug!(target_name = %inner.target, reason, "cannot connect"),
+                End::Lost(cause) => inner.lost(cause, worked),
             }
             let pause = inner.backoff(failures);
             tokio::select! {
@@ -106,7 +110,7 @@ async fn told(inner: &Arc<Inner>) -> End {
                 return End::Readdressed;
             }
             if link_lost {
-                return End::Lost("the server stopped".to_owned());
+                return End::lost("the server stopped");
             }
         }
         inner.wake.notified().await;
@@ -131,7 +135,7 @@ async fn watch_patience(inner: &Arc<Inner>) {
             inner.guarded.lock().core.impatient(now)
         };
         for (caller, error) in impatient {
-            tracing::warn!(target_name = %inner.target, %error, "giving up a request");
+            tracing::warn!(target = %inner.target, %error, "giving up a request");
             // A caller that is gone needs no answer.
             let _ = caller.send(Err(error));
         }
@@ -152,8 +156,8 @@ async fn connect_and_serve(inner: &Arc<Inner>) -> End {
 fn refused(error: FsError) -> End {
     match error {
         FsError::Evicted => End::Evicted,
-        FsError::Protocol(_) => End::Refused(error),
-        other => End::Lost(format!("connection refused: {other}")),
+        FsError::Protocol(_) | FsError::Refused(_) | FsError::TooMany(_) => End::Refused(error),
+        other => End::lost(format!("refused by the server: {other}")),
     }
 }
 
@@ -165,7 +169,7 @@ async fn serve_local(
 ) -> Result<End, End> {
     let link = clock::timeout_at(&*inner.seams.clock, deadline, server.connect_local(&connect))
         .await
-        .ok_or_else(|| End::Lost("the server does not answer".to_owned()))?
+        .ok_or(End::Lost(Cause::NoAnswer))?
         .map_err(refused)?;
     let connected = link.connected().clone();
     let stopped = link.stopped();
@@ -175,25 +179,24 @@ async fn serve_local(
     let again = inner.become_full(&connected);
     debug_assert!(again.is_empty(), "nothing sent over a network is outstanding in process");
     stopped.await;
-    Err(End::Lost("the server stopped".to_owned()))
+    Err(End::lost("the server stopped"))
 }
 
 async fn serve_remote(inner: &Arc<Inner>, address: &Address, connect: Connect, deadline: Instant) -> Result<End, End> {
     let connecting = inner.seams.transport.connect(address);
-    let connection = clock::timeout_at(&*inner.seams.clock, deadline, connecting)
-        .await
-        .ok_or_else(|| End::Lost(format!("no connection to {address} in time")))??;
+    let connection =
+        clock::timeout_at(&*inner.seams.clock, deadline, connecting).await.ok_or(End::Lost(Cause::NoAnswer))??;
     let Connection { sender, mut receiver, peer } = connection;
     let sender = CloseOnDrop(sender);
     let (connected, clock_ns) = greet(inner, &*sender.0, &mut *receiver, &connect, deadline).await?;
-    tracing::debug!(target_name = %inner.target, peer, ?connected, "connected");
+    tracing::debug!(target = %inner.target, peer, ?connected, "connected");
     inner.attach(Link::Remote(sender.0.clone()), &connected, clock_ns)?;
     tokio::select! {
         biased;
         end = read(inner, &mut *receiver) => Err(end),
         end = establish(inner, &*sender.0, &connected) => end,
         end = repeat(inner, &*sender.0) => end,
-        () = watch_silence(inner) => Err(End::Lost("the server is silent".to_owned())),
+        () = watch_silence(inner) => Err(End::Lost(Cause::NoAnswer)),
     }
 }
 
@@ -221,19 +224,19 @@ async fn greet(
         connection: connect.connection.0,
         ..FrameHeader::default()
     };
-    let body = codec::encode(connect).map_err(|error| End::Lost(error.to_string()))?;
+    let body = codec::encode(connect).map_err(|error| End::lost(error.to_string()))?;
     let hello = Frame::new(header, body, Bytes::new()).expect("an encoded message is within the limits");
     let clock = &*inner.seams.clock;
     let mut receive = receiver.receive();
     loop {
-        let late = || End::Lost("no answer to Connect in time".to_owned());
+        let late = || End::Lost(Cause::NoAnswer);
         clock::timeout_at(clock, deadline, sender.send(hello.clone())).await.ok_or_else(late)??;
         let again = deadline.min(inner.now() + inner.options.resend);
         let frame = loop {
             match clock::timeout_at(clock, again, receive.as_mut()).await {
                 None => break None,
                 Some(received) => {
-                    let frame = received?.ok_or_else(|| End::Lost("closed by the server".to_owned()))?;
+                    let frame = received?.ok_or_else(|| End::lost("closed by the server"))?;
                     drop(receive);
                     receive = receiver.receive();
                     if frame.header.opcode == opcode::CONNECT.0 && frame.header.xid == connect.connection.0 {
@@ -248,7 +251,7 @@ async fn greet(
             }
             continue;
         };
-        let garbage = |error: codec::DecodeError| End::Lost(format!("answer to Connect: {error}"));
+        let garbage = |error: codec::MessageDecodeError| End::lost(format!("answer to Connect: {error}"));
         if frame.header.flags & frame_flag::ERROR != 0 {
             return Err(refused(codec::decode(&frame.body).map_err(garbage)?));
         }
@@ -273,7 +276,7 @@ async fn read(inner: &Arc<Inner>, receiver: &mut dyn Receiver) -> End {
     loop {
         let frame = match receiver.receive().await {
             Ok(Some(frame)) => frame,
-            Ok(None) => return End::Lost("closed by the server".to_owned()),
+            Ok(None) => return End::lost("closed by the server"),
             Err(error) => return error.into(),
         };
         let (now, jitter) = (inner.now(), inner.seams.entropy.next_u64());
@@ -290,7 +293,7 @@ async fn read(inner: &Arc<Inner>, receiver: &mut dyn Receiver) -> End {
                 completion.deliver();
                 return End::Evicted;
             }
-            Received::Garbage(reason) => return End::Lost(reason),
+            Received::Garbage(reason) => return End::lost(reason),
         }
     }
 }
@@ -332,13 +335,13 @@ async fn recover(inner: &Arc<Inner>, connected: &Connected) -> Result<(), End> {
         core.state = ImportState::Recover;
         core.has_lost()
     };
-    tracing::info!(target_name = %inner.target, has_lost, "the server restarted; recovering");
+    tracing::info!(target = %inner.target, has_lost, "the server restarted; recovering");
     inner.changed.notify_waiters();
     let import = Import { inner: inner.clone(), _closer: None, recovering: true };
     match recovery.recover(&import, has_lost).await {
         Ok(()) => Ok(()),
         Err(FsError::Evicted) => Err(End::Evicted),
-        Err(error) => Err(End::Lost(format!("recovery failed: {error}"))),
+        Err(error) => Err(End::lost(format!("recovery failed: {error}"))),
     }
 }
 
@@ -407,6 +410,7 @@ impl Inner {
         let now = self.now();
         let mut guarded = self.guarded.lock();
         guarded.worked = true;
+        guarded.core.trouble.end();
         let frames = guarded.core.full(now, connected.incarnation);
         drop(guarded);
         self.changed.notify_waiters();
@@ -445,9 +449,23 @@ impl Inner {
         worked
     }
 
+    /// The connection, or an attempt at one, ended. `worked`: calls could go out.
+    fn lost(&self, cause: Cause, worked: bool) {
+        let (endpoint, is_news) = {
+            let mut guarded = self.guarded.lock();
+            (guarded.endpoint.clone(), guarded.core.trouble.note(self.now(), cause.clone()))
+        };
+        self.changed.notify_waiters();
+        if worked {
+            tracing::info!("lost the connection to {} {endpoint}: {cause}", self.target);
+        } else if is_news {
+            tracing::info!("cannot reach {} {endpoint}: {cause}; trying again", self.target);
+        }
+    }
+
     /// The session is gone: tells the callers, then the hook.
     fn evict(&self) {
-        tracing::warn!(target_name = %self.target, client = %self.client, "evicted by the server");
+        tracing::warn!(target = %self.target, client = %self.client, "evicted by the server");
         let callers = self.guarded.lock().core.evicted();
         for caller in callers {
             // A caller that is gone needs no answer.
@@ -466,7 +484,7 @@ impl Inner {
             (guarded.core.abandon_all(), before)
         };
         if before.as_ref() != Some(&error) {
-            tracing::error!(target_name = %self.target, %error, "refused by the server");
+            tracing::error!(target = %self.target, %error, "refused by the server");
         }
         self.changed.notify_waiters();
         for caller in callers {

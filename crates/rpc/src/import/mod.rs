@@ -14,11 +14,11 @@
 //! that is told that the server does not answer may go on: what he asked has been executed by then, or never will be (see
 //! `core`).
 //!
-//! Requests that the server keeps until somebody else gives something up ([`MdtRequest::waits`]) get at most three quarters of
+//! Requests that the server keeps until somebody else gives something up ([`RequestRow::waits`]) get at most three quarters of
 //! the slots: what they wait for may be this client's, and must find a slot. Not fewer, because a lock goes to who asked
 //! first, and he has to be asking then.
 //!
-//! [`MdtRequest::waits`]: crate::message::MdtRequest::waits
+//! [`RequestRow::waits`]: crate::message::kind::RequestRow::waits
 //!
 //! ```text
 //! NEW -> CONNECTING -> [RECOVER ->] FULL -> DISCONN -> CONNECTING ...      any -> EVICTED -> CONNECTING, any -> CLOSED
@@ -36,6 +36,8 @@ mod options;
 mod permits;
 mod slots;
 mod statistics;
+mod trouble;
+mod waiting;
 
 use std::{sync::Arc, time::Duration};
 
@@ -47,7 +49,7 @@ use types::{ClientId, FsError, FsResult, Slot, limits::SESSION_SLOTS_MAX};
 
 use crate::{
     codec::opcode::Family,
-    message::{Reply, Request},
+    message::{Reply, Request, bounds},
     server::LocalLink,
 };
 pub(crate) use call::SlotToken;
@@ -55,6 +57,8 @@ use core::{CallResult, Core, Purpose};
 pub use options::{Endpoint, ImportOptions, ImportState};
 use permits::Permits;
 pub use statistics::{ImportStatistics, OpcodeStatistics};
+pub use trouble::Cause;
+use waiting::Waiting;
 
 /// What becomes of a request whose caller was told that the server does not answer.
 pub struct Fate(oneshot::Receiver<CallResult>);
@@ -122,6 +126,8 @@ struct Guarded {
     closing: bool,
     /// Wanted `max_rpcs_in_flight`.
     wanted: u16,
+    /// Callers whose requests are not sent yet.
+    waiting: Waiting,
 }
 
 /// How many of so many requests may be such that wait for others.
@@ -230,13 +236,14 @@ impl Import {
             worked: false,
             closing: false,
             wanted: permits,
+            waiting: Waiting::default(),
         };
         let inner = Arc::new(Inner {
             family: Family::of_target(&target),
             seams,
             target,
             client,
-            client_name: client_name.to_owned(),
+            client_name: bounds::client_name(client_name),
             options,
             recovery,
             guarded: Mutex::new(guarded),
@@ -337,6 +344,13 @@ impl Import {
         self.inner.guarded.lock().core.state
     }
 
+    /// [`losses`] of the target as of the last connection by which calls could go out; `None`: there was none.
+    ///
+    /// [`losses`]: crate::message::session::Connected::losses
+    pub fn losses(&self) -> Option<u64> {
+        self.inner.guarded.lock().core.losses_known()
+    }
+
     /// Waits until the import is in state [`ImportState::Full`]; errors as those of a call.
     pub async fn connected(&self) -> FsResult<()> {
         self.ready(self.inner.now()).await
@@ -351,6 +365,30 @@ impl Import {
                 return;
             }
             changed.await;
+        }
+    }
+
+    /// Whether a call with this trace id waits for this target: for a connection, a slot or a reply from afar.
+    pub fn is_awaited(&self, trace: u64) -> bool {
+        let guarded = self.inner.guarded.lock();
+        guarded.waiting.contains(trace) || guarded.core.awaits_reply(trace)
+    }
+
+    /// Why the target cannot be reached at present: what ended the last attempt to connect; `None` while it is connected, and before
+    /// the first attempt has ended.
+    pub fn cause(&self) -> Option<Cause> {
+        self.inner.guarded.lock().core.trouble.cause().cloned()
+    }
+
+    /// Waits until the target cannot be reached for another cause than `known`.
+    pub async fn trouble(&self, known: Option<&Cause>) -> Cause {
+        loop {
+            let mut changed = std::pin::pin!(self.inner.changed.notified());
+            changed.as_mut().enable();
+            match self.cause() {
+                Some(cause) if Some(&cause) != known => return cause,
+                _ => changed.await,
+            }
         }
     }
 
@@ -369,8 +407,8 @@ impl Import {
             let call = self.call(farewell, Bytes::new());
             match rt::clock::timeout_at(&*self.inner.seams.clock, deadline, call).await {
                 Some(Ok(_)) => {}
-                Some(Err(error)) => tracing::debug!(target_name = %self.inner.target, %error, "farewell failed"),
-                None => tracing::debug!(target_name = %self.inner.target, "no answer to the farewell"),
+                Some(Err(error)) => tracing::debug!(target = %self.inner.target, %error, "farewell failed"),
+                None => tracing::debug!(target = %self.inner.target, "no answer to Disconnect"),
             }
         }
         self.inner.begin_close();

@@ -2,10 +2,7 @@
 
 use std::time::Duration;
 
-use crate::{
-    codec::opcode::{OPERATIONS, Opcode},
-    histogram::Histogram,
-};
+use crate::{codec::opcode::Opcode, histogram::Histogram, message::kind::RequestKind};
 
 /// Figures of one kind of request.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -45,7 +42,7 @@ struct Counts {
 
 /// Counters of an import. Those of a request exist from its first answer on.
 pub(super) struct Counters {
-    opcodes: [Option<Box<Counts>>; OPERATIONS],
+    opcodes: [Option<Box<Counts>>; RequestKind::COUNT],
     pub(super) resent: u64,
     pub(super) busy: u64,
     pub(super) connections: u64,
@@ -54,31 +51,31 @@ pub(super) struct Counters {
 
 impl Counters {
     pub(super) fn new() -> Self {
-        Self { opcodes: [const { None }; OPERATIONS], resent: 0, busy: 0, connections: 0, evictions: 0 }
+        Self { opcodes: [const { None }; RequestKind::COUNT], resent: 0, busy: 0, connections: 0, evictions: 0 }
     }
 
     /// Counts an answered call.
     pub(super) fn answered(&mut self, opcode: Opcode, time: Duration) {
-        if let Some(index) = opcode.index() {
-            self.opcodes[index].get_or_insert_default().time.record(time);
+        if let Some(kind) = opcode.kind() {
+            self.opcodes[kind.index()].get_or_insert_default().time.record(time);
         }
     }
 
     /// Counts an answer that was an error.
     pub(super) fn failed(&mut self, opcode: Opcode) {
-        if let Some(index) = opcode.index() {
-            self.opcodes[index].get_or_insert_default().errors += 1;
+        if let Some(kind) = opcode.kind() {
+            self.opcodes[kind.index()].get_or_insert_default().errors += 1;
         }
     }
 
     pub(super) fn snapshot(&self, in_flight: usize) -> ImportStatistics {
-        let named = |(index, counts): (usize, &Option<Box<Counts>>)| {
-            let (operation, counts) = (Opcode::operation_at(index)?, counts.as_ref()?);
+        let named = |(kind, counts): (RequestKind, &Option<Box<Counts>>)| {
+            let counts = counts.as_ref()?;
             let calls = counts.time.count;
-            Some(OpcodeStatistics { name: operation.name, calls, errors: counts.errors, time: counts.time })
+            Some(OpcodeStatistics { name: kind.row().name, calls, errors: counts.errors, time: counts.time })
         };
         ImportStatistics {
-            opcodes: self.opcodes.iter().enumerate().filter_map(named).collect(),
+            opcodes: RequestKind::all().zip(&self.opcodes).filter_map(named).collect(),
             in_flight,
             resent: self.resent,
             busy: self.busy,

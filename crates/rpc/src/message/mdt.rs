@@ -4,8 +4,8 @@ use layout::{ComponentId, ComponentSpec, Extent, Layout, LayoutSpec};
 pub use lock::{HeldLock, LockFamily, LockMode, LockRange};
 use serde::{Deserialize, Serialize};
 use types::{
-    Attributes, Credentials, FileKind, Generation, InodeNumber, NodeKind, OstIndex, SetAttributes, SpaceUsage,
-    Timestamp,
+    Accounted, Attributes, Credentials, DataChanges, DataTimes, FileKind, Generation, InodeNumber, NodeKind, OstIndex,
+    SetAttributes, SpaceUsage, Timestamp,
 };
 
 use super::{OstReply, OstRequest};
@@ -55,15 +55,29 @@ pub struct Entry {
     /// this layout; ask the OSTs (glimpse). In the answer to an open for writing it is `None` if the figures were exact
     /// when the file was opened: the sole writer of an epoch starts from them.
     pub unsettled: Option<Layout>,
-    /// Object times up to this one are history that `attributes.mtime` accounts for (a settlement, or an explicit
-    /// utimensat after the last write). Of an unsettled file, the latest object time is the mtime if it is later than
-    /// this; else `attributes.mtime` is.
+    /// Not earlier than what `attributes.mtime` accounts for: [`Accounted::time`].
     pub accounted: Timestamp,
     /// Of an unsettled file that nobody can be writing to: the write epoch under which who asks the OSTs after this answer
     /// may report what they say ([`Settle`]). Told where attributes are asked for; in a scan of every such file, settled or
     /// not ([`MdtRequest::RepairSize`]).
     #[serde(default)]
     pub quiet: Option<u64>,
+    /// Changes of objects that `attributes.mtime` accounts for: [`Accounted::changes`].
+    #[serde(default)]
+    pub changes: u64,
+    /// [`Accounted::records`].
+    #[serde(default)]
+    pub records: u32,
+}
+
+impl Entry {
+    /// Attributes as the MDT will settle them, if the objects say this.
+    pub fn completed(&self, size: u64, blocks: u64, found: &DataChanges) -> Attributes {
+        let accounted = Accounted { time: self.accounted, changes: self.changes, records: self.records };
+        let Attributes { mtime, ctime, .. } = self.attributes;
+        let DataTimes { mtime, ctime } = accounted.times(DataTimes { mtime, ctime }, found);
+        Attributes { size, blocks, mtime, ctime, ..self.attributes }
+    }
 }
 
 /// What an open gives the client.
@@ -88,9 +102,9 @@ pub struct Opened {
 /// Look a name up.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Lookup {
-    /// Directory.
+    /// Directory; with `.`, any inode.
     pub parent: InodeNumber,
-    /// Name within it; `.` and `..` are understood.
+    /// Name within it; `.` and `..` are understood, and need no permission.
     pub name: Vec<u8>,
 }
 
@@ -159,8 +173,18 @@ pub struct SizeUpdate {
     pub size: u64,
     /// Space used by all objects, in 512-byte blocks.
     pub blocks: u64,
-    /// Time of the last write; `None` if nothing was written.
+    /// Time of the last change; `None` if nothing was changed.
     pub mtime: Option<Timestamp>,
+    /// Changes of all objects.
+    #[serde(default)]
+    pub changes: u64,
+}
+
+impl SizeUpdate {
+    /// What it says of changes.
+    pub fn data_changes(&self) -> DataChanges {
+        DataChanges { count: self.changes, last: self.mtime.unwrap_or_default() }
+    }
 }
 
 /// Close an open.
@@ -396,6 +420,18 @@ pub enum RenameMode {
     Exchange,
 }
 
+/// What the sender of a [`Rename`] does about data of the source that a loss of power could take, if the rename replaces a file.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub enum SourceData {
+    /// Nothing: it does not know of [`MdtReply::SyncFirst`].
+    #[default]
+    AsIs,
+    /// It makes them durable if the MDT asks for it.
+    SyncIfAsked,
+    /// It has made those of this inode durable.
+    Synced(InodeNumber),
+}
+
 /// Rename.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Rename {
@@ -409,6 +445,22 @@ pub struct Rename {
     pub new_name: Vec<u8>,
     /// What to do with an existing target.
     pub mode: RenameMode,
+    /// What the sender does about the source's data.
+    #[serde(default)]
+    pub source_data: SourceData,
+    /// Losses of the MDT that the sender knew of when the rename began. If there are more, data of the source on this MDT may be
+    /// lost, and it replaces no file.
+    #[serde(default)]
+    pub mdt_losses: Option<u64>,
+}
+
+/// The objects of this file must be durable before it replaces another one: nothing has been renamed.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct SyncFirst {
+    /// The source of the rename.
+    pub inode: InodeNumber,
+    /// Its layout.
+    pub layout: Layout,
 }
 
 /// Make a hard link, or name an unnamed file.
@@ -625,7 +677,7 @@ pub enum MdtRequest {
     Lookup(Credentials, Lookup),
     /// -> Entry
     GetAttributes(InodeNumber),
-    /// -> Entry
+    /// -> Entry; AskObjects if mtime is to be set and the MDT does not know what it must account for
     SetAttributes(Credentials, InodeNumber, SetAttributes),
     /// access(2): mask of 4 read, 2 write, 1 execute. -> Done
     Access(Credentials, InodeNumber, u32),
@@ -648,7 +700,7 @@ pub enum MdtRequest {
     ClearPrivileges(InodeNumber),
     /// -> Done
     Unlink(Credentials, Unlink),
-    /// -> Done
+    /// -> Done, or SyncFirst (make the source's objects durable, then ask again)
     Rename(Credentials, Rename),
     /// -> Entry
     Link(Credentials, Link),
@@ -718,37 +770,9 @@ pub enum MdtRequest {
     RenewLayout(RenewLayout),
     /// -> Layout, durable; Waiting; `NoSpace` if the layout takes no more components
     LeaveOut(LeaveOut),
-}
-
-impl MdtRequest {
-    /// Whether the MDT keeps this request, for up to a second, until somebody gives something up that may be as good as anybody's:
-    /// another user's of the same client, too. The client sends it again until it gets what it asks for.
-    pub fn waits(&self) -> bool {
-        match self {
-            MdtRequest::SetLock(set) => set.queues(),
-            MdtRequest::RenewLayout(renew) => !renew.exclusive,
-            _ => false,
-        }
-    }
-
-    /// Whether it changes names or attributes for good: executed twice it would not be the same, and a sync must make it durable.
-    /// Not what opens and closes change, nor layouts: those are found by the objects, claimed again, or durable when answered.
-    pub fn changes_namespace(&self) -> bool {
-        matches!(
-            self,
-            MdtRequest::SetAttributes(..)
-                | MdtRequest::Create(..)
-                | MdtRequest::CreateUnnamed(..)
-                | MdtRequest::CreateWithData(..)
-                | MdtRequest::ClearPrivileges(_)
-                | MdtRequest::Unlink(..)
-                | MdtRequest::Rename(..)
-                | MdtRequest::Link(..)
-                | MdtRequest::SetXattr(..)
-                | MdtRequest::RemoveXattr(..)
-                | MdtRequest::SetDefaultLayout(..)
-        )
-    }
+    /// A change of data through an open for writing of the caller's client, by this user: take away what it does not keep
+    /// (setattr_should_drop_suidgid of Linux). -> Entry
+    DropPrivileges(Credentials, InodeNumber),
 }
 
 /// Answers of a metadata target.
@@ -800,4 +824,8 @@ pub enum MdtReply {
     Version(u64),
     /// What of a claim was not taken over.
     NotReclaimed(NotReclaimed),
+    /// What a rename needs first.
+    SyncFirst(SyncFirst),
+    /// Nothing was done yet: the objects of this layout are to be asked first ([`SetAttributes::seen`]).
+    AskObjects(Layout),
 }

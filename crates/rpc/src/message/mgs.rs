@@ -1,12 +1,14 @@
 //! Requests to the management service.
 
+use std::fmt;
+
 use serde::{Deserialize, Serialize};
 use types::{MdtIndex, OstIndex, SpaceUsage};
 
 use super::ost::TargetCondition;
 
 /// Role and index of a target.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub enum TargetRole {
     /// Metadata target.
     Mdt(MdtIndex),
@@ -17,10 +19,22 @@ pub enum TargetRole {
 impl TargetRole {
     /// The target's name, as `stria-OST0003`.
     pub fn target_name(self, fsname: &str) -> String {
+        format!("{fsname}-{self}")
+    }
+}
+
+impl fmt::Display for TargetRole {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            TargetRole::Mdt(index) => format!("{fsname}-{index}"),
-            TargetRole::Ost(index) => format!("{fsname}-{index}"),
+            TargetRole::Mdt(index) => index.fmt(f),
+            TargetRole::Ost(index) => index.fmt(f),
         }
+    }
+}
+
+impl fmt::Debug for TargetRole {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(self, f)
     }
 }
 
@@ -35,7 +49,7 @@ pub enum TargetState {
 
 /// One target of the cluster map.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Target {
+pub struct MapTarget {
     /// Role and index.
     pub role: TargetRole,
     /// Identity written at format time; a target with another one cannot take this index.
@@ -63,7 +77,7 @@ pub struct ClusterMap {
     /// File system name, 1-8 characters.
     pub fsname: String,
     /// Targets: MDTs by index, then OSTs by index.
-    pub targets: Vec<Target>,
+    pub targets: Vec<MapTarget>,
     /// Permanent parameters (`set_param -P`), by pattern, in the order they were set.
     pub parameters: Vec<(String, String)>,
     /// Pools by name.
@@ -103,7 +117,7 @@ pub enum MgsRequest {
     Ping,
     /// Make an empty pool. -> Done; `Exists`
     PoolNew(String),
-    /// Put OSTs into a pool. -> Done, also for those that are in it; `NotFound` without the pool, `NoDevice` without an OST
+    /// Add OSTs to a pool. -> Done, also for those that are in it; `NotFound` without the pool, `NoDevice` without an OST
     PoolAdd(String, Vec<OstIndex>),
     /// Take OSTs out of a pool; files keep their objects. -> Done, also for those that are not in it; `NotFound`
     PoolRemove(String, Vec<OstIndex>),

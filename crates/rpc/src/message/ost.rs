@@ -15,6 +15,10 @@ pub struct ObjectAttributes {
     pub blocks: u64,
     /// Time of the last change, by the OST's clock.
     pub mtime: Timestamp,
+    /// Changes of the object's data and size so far; what decides which came after a time was set
+    /// ([`types::Accounted`]).
+    #[serde(default)]
+    pub changes: u64,
 }
 
 /// Write. Bulk data beside it, at most 4 MiB.
@@ -32,7 +36,7 @@ pub struct Write {
     pub layout_generation: u64,
 }
 
-/// Answer to everything that changes an object.
+/// Answer to everything that changes an object. `changes` before and after differ by those of this request only.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Changed {
     /// Attributes before this request.
@@ -147,13 +151,6 @@ pub enum OstRequest {
     Check(Vec<ObjectId>),
 }
 
-impl OstRequest {
-    /// Whether it changes the data of an object it names; if not, it may be executed any number of times.
-    pub fn changes_object(&self) -> bool {
-        matches!(self, OstRequest::Write(_) | OstRequest::Space(..))
-    }
-}
-
 /// Answers of an object storage target.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub enum OstReply {
@@ -187,4 +184,31 @@ pub struct TargetCondition {
     /// Transfers in work, added up since the target started: times microseconds. 0 where nobody asked for it (`StatFs` does).
     #[serde(default)]
     pub work_us: u64,
+    /// What was read from its device lately, by targets of its process. Nothing where nobody asked for it, as above.
+    #[serde(default)]
+    pub read: Moved,
+    /// Likewise what was written.
+    #[serde(default)]
+    pub written: Moved,
+}
+
+/// Bytes that a device moved, and for how long it was busy with that.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Moved {
+    /// Bytes.
+    pub bytes: u64,
+    /// Microseconds.
+    pub busy_us: u64,
+}
+
+impl Moved {
+    /// Less says nothing of a device.
+    const BYTES_MIN: u64 = 8 << 20;
+
+    /// Bytes per second; `None` if it was too little to tell.
+    pub fn bytes_per_second(&self) -> Option<u64> {
+        let is_enough = self.bytes >= Self::BYTES_MIN && self.busy_us > 0;
+        let speed = || u128::from(self.bytes) * 1_000_000 / u128::from(self.busy_us);
+        is_enough.then(|| u64::try_from(speed()).unwrap_or(u64::MAX).max(1))
+    }
 }

@@ -19,7 +19,7 @@
 //! 4. Credits do not run out under a client that keeps to the protocol: each slot has one request in work, and a copy of it is
 //!    answered before the next frame is read.
 //!
-//! Downside: what a reply may take is declared here by kind of request, not by who makes it. What is behind a large request
+//! Downside: what a reply may take is declared by kind of request ([`crate::message::kind`]), not by who makes it. What is behind a large request
 //! comes as late as what is before it needs; a client that wants to be quick shares its connection with less.
 
 use std::sync::Arc;
@@ -27,7 +27,7 @@ use std::sync::Arc;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use types::limits::{BODY_BYTES_MAX, BULK_BYTES_MAX, XATTR_VALUE_BYTES_MAX};
 
-use crate::message::{MdtRequest, MgsRequest, OstRequest, Request, mdt::ReadFile};
+use crate::message::{Request, kind::ReplySize};
 
 /// Memory of all large requests: eight of the largest reads.
 pub const BYTES_MAX: usize = 32 << 20;
@@ -85,23 +85,11 @@ impl Share {
 
 /// The most a reply can take, for those that are not small whoever asks.
 fn reply_bytes_max(request: &Request) -> usize {
-    match request {
-        Request::Ost(request) | Request::Mdt(MdtRequest::ReadData(request)) => match request {
-            OstRequest::Read(read) => READ_BODY_BYTES + bulk_bytes(read.bytes),
-            OstRequest::ListObjects(..) | OstRequest::Glimpse(_) | OstRequest::Check(_) => BODY_BYTES_MAX,
-            _ => 0,
-        },
-        Request::Mdt(request) => match request {
-            MdtRequest::ReadFile(_, ReadFile { bytes_max, .. }) => READ_BODY_BYTES + bulk_bytes(*bytes_max),
-            MdtRequest::ReadDirectory(_)
-            | MdtRequest::ScanInodes(..)
-            | MdtRequest::Check(..)
-            | MdtRequest::InodePaths(..) => BODY_BYTES_MAX,
-            MdtRequest::GetXattr(..) | MdtRequest::ListXattr(..) => XATTR_VALUE_BYTES_MAX,
-            _ => 0,
-        },
-        Request::Mgs(MgsRequest::GetMap(..)) => BODY_BYTES_MAX,
-        Request::Mgs(_) => 0,
+    match request.row().reply {
+        ReplySize::Small => 0,
+        ReplySize::Xattr => XATTR_VALUE_BYTES_MAX,
+        ReplySize::Body => BODY_BYTES_MAX,
+        ReplySize::Data(bytes) => READ_BODY_BYTES + bulk_bytes(bytes),
     }
 }
 
@@ -119,6 +107,7 @@ mod tests {
     use crate::{
         codec,
         message::{
+            MdtRequest, OstRequest,
             mdt::{
                 CancelLock, Close, DataVersion, ExclusiveBegin, ExclusiveEnd, ExclusivePurpose, Instantiate, LeaveOut,
                 LockFamily, LockMode, LockRange, Open, OpenFlags, OpenId, RenewLayout, SetLock, SizeUpdate,
@@ -164,7 +153,13 @@ mod tests {
         let (inode, open, generation) = (InodeNumber(u64::MAX), OpenId(u64::MAX), Generation(u64::MAX));
         let (owner, family, mode) = (u64::MAX, LockFamily::Posix, LockMode::Exclusive);
         let range = LockRange { start: 0, end: u64::MAX };
-        let known = SizeUpdate { epoch: u64::MAX, size: u64::MAX, blocks: u64::MAX, mtime: Some(Timestamp::default()) };
+        let known = SizeUpdate {
+            epoch: u64::MAX,
+            size: u64::MAX,
+            blocks: u64::MAX,
+            mtime: Some(Timestamp::default()),
+            changes: u64::MAX,
+        };
         // As many groups as most systems let a user have.
         let who = || Credentials { groups: Some(vec![u32::MAX; 512]), ..Credentials::root() };
         let side = SwapSide { inode, open: Some(open), known };

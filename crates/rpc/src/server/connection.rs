@@ -15,23 +15,24 @@ use std::{
 };
 
 use bytes::Bytes;
-use rt::{BoxFuture, Connection, Frame, FrameHeader, Instant, Receiver, Sender, clock::timeout_at};
+use rt::{BoxFuture, Connection, Frame, FrameHeader, Instant, Receiver, Sender, clock::timeout_at, contain};
 use types::{FsError, Generation, Slot, Xid};
 
 use super::{
     Shared,
     budget::{Budget, Share},
+    failing::Outcome,
     overdue,
-    target::{Bound, Target, is_farewell, keep, keep_error},
+    served_target::{Bound, ServedTarget, is_farewell, keep, keep_error},
 };
 use crate::{
     codec::{
-        self, DecodeError,
+        self, MessageDecodeError,
         opcode::{self, Opcode},
     },
-    handler::Call,
+    handler::{Answer, Call},
     message::{
-        Request,
+        Request, bounds,
         session::{Connect, Connected, feature, frame_flag},
     },
     service::{Admission, Permit},
@@ -52,7 +53,7 @@ pub(super) async fn serve(shared: Arc<Shared>, connection: Connection) {
         End::Closed => tracing::debug!(peer, "connection closed"),
         End::Refused => tracing::debug!(peer, "connection refused"),
         End::Broken(error) => tracing::debug!(peer, %error, "connection broke"),
-        End::Garbage(reason) => tracing::warn!(peer, reason, "connection closed because of invalid input"),
+        End::Garbage(reason) => tracing::warn!(peer, %reason, "connection closed because of invalid input"),
     }
 }
 
@@ -87,8 +88,8 @@ enum End {
     Garbage(String),
 }
 
-impl From<DecodeError> for End {
-    fn from(error: DecodeError) -> Self {
+impl From<MessageDecodeError> for End {
+    fn from(error: MessageDecodeError) -> Self {
         End::Garbage(error.to_string())
     }
 }
@@ -143,9 +144,10 @@ impl Reader {
             let body = encode_connected(connected);
             return self.send(&frame.header, KeptReply { error: false, body, bulk: Bytes::new() }).await;
         }
-        let connected = match self.shared.target(&connect.target) {
-            Some(target) => target.connect(&connect, false).await,
-            None => Err(FsError::NoDevice),
+        let connected = match (connect.check(), self.shared.target(&connect.target)) {
+            (Ok(()), Some(target)) => target.connect(&connect, false).await,
+            (Ok(()), None) => Err(FsError::NoDevice),
+            (Err(error), _) => Err(error),
         };
         let attached = connected.and_then(|(bound, connected)| {
             if bound.cell.attach(bound.generation, Some(self.sender.clone())) {
@@ -161,7 +163,9 @@ impl Reader {
                 self.send(&frame.header, KeptReply { error: false, body, bulk: Bytes::new() }).await
             }
             Err(error) => {
-                tracing::info!(client = connect.client_name, target_name = connect.target, %error, "client refused");
+                let (client, name) = (connect.client, bounds::client_name(&connect.client_name));
+                let target = bounds::client_name(&connect.target);
+                tracing::info!(%target, %client, name, %error, "client refused");
                 self.send(&frame.header, keep_error(&error)).await?;
                 Err(End::Refused)
             }
@@ -177,9 +181,11 @@ impl Reader {
             return Err(End::Garbage(format!("version {} flags {:#x}", header.version, header.flags)));
         }
         let bound = bound.clone();
-        let request = match codec::decode_request(Opcode(header.opcode), &frame.body) {
+        let decoded = contain::catch(None, || codec::decode_request(Opcode(header.opcode), &frame.body));
+        let decoded = decoded.map_err(|panicked| End::Garbage(format!("decoding panicked: {panicked}")))?;
+        let request = match decoded {
             Ok(request) => request,
-            Err(error @ DecodeError::UnknownOpcode(_)) => {
+            Err(error @ MessageDecodeError::UnknownOpcode(_)) => {
                 return self.send(&header, keep_error(&FsError::from(error))).await;
             }
             Err(error) => return Err(error.into()),
@@ -199,6 +205,8 @@ impl Reader {
             }
             Arrival::Expired => self.send_note(&header, frame_flag::EXPIRED).await,
             Arrival::Ignore => Ok(()),
+            // On the next connection the client goes on with its session: nothing was lost with it.
+            Arrival::Gone if bound.target.handler.stores_replies_of_sessions_that_ended() => Err(End::Closed),
             Arrival::Gone => self.send(&header, keep_error(&FsError::Evicted)).await,
             Arrival::Violation(reason) => Err(End::Garbage(reason.to_owned())),
         }
@@ -259,7 +267,7 @@ enum Way {
 
 impl Way {
     /// Waits for the permit to execute the request; `None`: not now.
-    async fn permit(self, shared: &Shared, target: &Target, request: &Request) -> Option<Permit> {
+    async fn permit(self, shared: &Shared, target: &ServedTarget, request: &Request) -> Option<Permit> {
         match self {
             Way::Admitted(Admission::Now(permit)) => Some(permit),
             Way::Admitted(Admission::Queued(granted)) => {
@@ -296,46 +304,32 @@ async fn work(
         let _ = sender.send(note(shared.now(), &header, frame_flag::BUSY)).await;
         return;
     };
-    let farewell = is_farewell(&call.request);
-    let mut unanswered = Unanswered { bound: &bound, header: &header, is_answered: false };
-    let answer = bound.target.execute(call).await;
-    unanswered.is_answered = true;
+    let (farewell, repeatable) = (is_farewell(&call.request), call.request.row().is_repeatable());
+    let (answer, is_panic) = match bound.target.execute(call).await {
+        Outcome::Answered(answer) => (answer, false),
+        Outcome::Panicked => (Answer::new(Err(bound.target.panic_error(Opcode(header.opcode)))), true),
+        Outcome::Unanswered => {
+            // As if the process had died: the client asks the target's next start.
+            bound.cell.withdraw(slot, xid);
+            return;
+        }
+    };
     drop(change);
     drop(permit);
     let reply = keep(&answer.reply, answer.bulk);
     share.shrink_to(reply.body.len() + reply.bulk.len());
-    let repeatable = Opcode(header.opcode).operation().is_some_and(|operation| operation.repeatable);
     let kept = (!repeatable).then(|| reply.clone());
     bound.cell.finish(bound.target.now(), slot, xid, kept);
-    if farewell {
+    if farewell && !is_panic {
         bound.target.close(&bound.cell).await;
     }
     if let Err(error) = sender.send(reply_frame(bound.target.now(), &header, reply)).await {
-        tracing::debug!(client = %bound.cell.client, %error, "reply not sent; the client will ask again");
+        tracing::debug!(client = %bound.cell.client, %error, "reply not sent; the client will repeat the request");
+    }
+    if is_panic {
+        bound.target.detach_all();
     }
     drop(share);
-}
-
-/// A request that its handler has not answered. If the handler panics, an error is kept as the answer, for the copy of
-/// the request that comes: else its slot would be running for ever, and with it the session, which could neither be taken up
-/// by another connection nor end. (`stria` ends a server that panics; this is for those who go on.)
-struct Unanswered<'a> {
-    bound: &'a Bound,
-    header: &'a FrameHeader,
-    is_answered: bool,
-}
-
-impl Drop for Unanswered<'_> {
-    fn drop(&mut self) {
-        // What ends with its server, where it stands, has no answer: the server's next start knows what became of it.
-        if self.is_answered || !std::thread::panicking() {
-            return;
-        }
-        let (target, opcode) = (&self.bound.target, Opcode(self.header.opcode));
-        let error = FsError::Device { target: target.name.clone(), detail: format!("{opcode} ended in a panic") };
-        let (slot, xid) = (Slot(self.header.slot), Xid(self.header.xid));
-        self.bound.cell.finish(target.now(), slot, xid, Some(keep_error(&error)));
-    }
 }
 
 /// An answer that says only how it stands with a request.

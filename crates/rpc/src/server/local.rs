@@ -18,9 +18,11 @@ use types::{FsError, Slot, Xid};
 
 use super::{
     Shared,
-    target::{Bound, is_farewell},
+    failing::Outcome,
+    served_target::{Bound, is_farewell},
 };
 use crate::{
+    codec::opcode,
     handler::{Answer, Call},
     import::SlotToken,
     message::{
@@ -107,6 +109,9 @@ impl LocalLink {
         let Bound { target, cell, generation } = &self.bound;
         match cell.arrive(now, *generation, slot, xid, None) {
             Arrival::Execute => {}
+            Arrival::Gone if target.handler.stores_replies_of_sessions_that_ended() => {
+                return LocalOutcome::Disconnected(request, bulk);
+            }
             Arrival::Gone => return LocalOutcome::Gone,
             Arrival::Ignore => return LocalOutcome::Disconnected(request, bulk),
             other => unreachable!("an in-process client never repeats a transaction: {other:?}"),
@@ -124,11 +129,24 @@ impl LocalLink {
         arrived.withdraw = false;
         token.executed();
         let trace = trace::current();
+        let opcode = opcode::of(&request);
         let call = Call { client: cell.client, slot, xid, trace, request, bulk };
-        let future = target.handler.clone().handle(call);
+        let future = target.handle(call);
         let running = Running { bound: self.bound.clone(), slot, xid, permit: Some(permit), token: Some(token), now };
         let executing = Executing { shared: &self.shared, parts: Some((future, running)), trace };
-        let answer = executing.await;
+        let answer = match executing.await {
+            Outcome::Answered(answer) => answer,
+            Outcome::Panicked => {
+                target.detach_all();
+                return LocalOutcome::Answered(Answer::new(Err(target.panic_error(opcode))));
+            }
+            // Nothing was kept of it to be sent to the target's next start.
+            Outcome::Unanswered => {
+                let detail = "out of service since a panic".to_owned();
+                let error = FsError::Device { target: target.name.clone(), detail };
+                return LocalOutcome::Answered(Answer::new(Err(error)));
+            }
+        };
         if farewell {
             let (target, cell) = (target.clone(), cell.clone());
             // An error means that the server is gone altogether.
@@ -188,14 +206,14 @@ impl Drop for Running {
 /// A handler at work for an in-process caller.
 struct Executing<'a> {
     shared: &'a Arc<Shared>,
-    parts: Option<(BoxFuture<'static, Answer>, Running)>,
+    parts: Option<(BoxFuture<'static, Outcome>, Running)>,
     trace: u64,
 }
 
 impl Future for Executing<'_> {
-    type Output = Answer;
+    type Output = Outcome;
 
-    fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Answer> {
+    fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Outcome> {
         let (future, _) = self.parts.as_mut().expect("not polled after completion");
         let answer = std::task::ready!(future.as_mut().poll(context));
         self.parts = None;

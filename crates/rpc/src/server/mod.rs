@@ -14,9 +14,10 @@
 
 mod budget;
 mod connection;
+mod failing;
 mod local;
 mod overdue;
-mod target;
+mod served_target;
 
 use std::{
     collections::BTreeMap,
@@ -31,7 +32,7 @@ use std::{
 use parking_lot::Mutex;
 use rt::{Address, Instant, Listener, Seams, Sender, clock};
 use tokio::sync::watch;
-use types::{ClientId, FsError, limits::SESSION_SLOTS_MAX};
+use types::{ClientId, FsError, limits::SESSION_SLOTS_MAX, limits::SESSIONS_PER_TARGET_MAX};
 
 use crate::{
     handler::Handler,
@@ -40,7 +41,7 @@ use crate::{
 };
 pub use budget::BYTES_MAX as BYTES_IN_WORK_MAX;
 pub(crate) use local::{LocalLink, LocalOutcome};
-use target::Target;
+use served_target::ServedTarget;
 
 /// Settings of a [`Server`].
 #[derive(Clone, Debug)]
@@ -57,6 +58,12 @@ pub struct ServerOptions {
     pub service_threads: usize,
     /// Requests that may wait in one service.
     pub queue_max: usize,
+    /// Sessions of clients in other processes that one target keeps. Those who come back to a session of an earlier start have
+    /// as much room again, so that newcomers cannot take their places.
+    pub sessions_max: usize,
+    /// A panic in a target's work takes this target out of service, and nothing else (module `failing`). Without it, it goes on
+    /// to whoever polls: a simulation wants to stop where it is.
+    pub contain_panics: bool,
 }
 
 impl Default for ServerOptions {
@@ -68,6 +75,8 @@ impl Default for ServerOptions {
             features: feature::ALL,
             service_threads: 256,
             queue_max: 65536,
+            sessions_max: SESSIONS_PER_TARGET_MAX,
+            contain_panics: true,
         }
     }
 }
@@ -91,7 +100,7 @@ struct Shared {
     options: ServerOptions,
     services: Mutex<BTreeMap<&'static str, Arc<Service>>>,
     /// Weak, because targets share this: a server that ends with its process, as in the lab, leaves nothing behind.
-    targets: Mutex<BTreeMap<String, Weak<Target>>>,
+    targets: Mutex<BTreeMap<String, Weak<ServedTarget>>>,
     /// Open connections, to close them at the end.
     connections: Mutex<BTreeMap<u64, Arc<dyn Sender>>>,
     connection_next: AtomicU64,
@@ -100,12 +109,14 @@ struct Shared {
     is_stopping: AtomicBool,
     /// Tasks that accept connections.
     accepting: watch::Sender<usize>,
+    /// Targets that are out of service because they panicked.
+    failed: watch::Sender<usize>,
 }
 
 /// The targets of one process.
 pub struct Server {
     shared: Arc<Shared>,
-    targets: Mutex<BTreeMap<String, Arc<Target>>>,
+    targets: Mutex<BTreeMap<String, Arc<ServedTarget>>>,
 }
 
 impl Shared {
@@ -132,7 +143,7 @@ impl Shared {
         self.services.lock().entry(name).or_insert_with(make).clone()
     }
 
-    fn target(&self, name: &str) -> Option<Arc<Target>> {
+    fn target(&self, name: &str) -> Option<Arc<ServedTarget>> {
         self.targets.lock().get(name)?.upgrade()
     }
 }
@@ -153,6 +164,7 @@ impl Server {
             stopping: watch::Sender::new(false),
             is_stopping: AtomicBool::new(false),
             accepting: watch::Sender::new(0),
+            failed: watch::Sender::new(0),
         };
         Arc::new(Self { shared: Arc::new(shared), targets: Mutex::default() })
     }
@@ -162,7 +174,7 @@ impl Server {
         for (service, threads) in handler.service_threads() {
             self.shared.service(service, *threads);
         }
-        let target = Target::new(self.shared.clone(), name, handler, lease);
+        let target = ServedTarget::new(self.shared.clone(), name, handler, lease);
         let before = self.targets.lock().insert(name.to_owned(), target.clone());
         assert!(before.is_none(), "{name} is served already");
         self.shared.targets.lock().insert(name.to_owned(), Arc::downgrade(&target));
@@ -205,6 +217,25 @@ impl Server {
     /// Sessions of a target, by client; empty if there is no such target.
     pub fn sessions(&self, target: &str) -> Vec<SessionInfo> {
         self.shared.target(target).map(|target| target.sessions()).unwrap_or_default()
+    }
+
+    /// Panics in requests of this target since it is served. After the first it is out of service: a process that opens it anew
+    /// takes it up from its journal.
+    pub fn panics(&self, target: &str) -> u64 {
+        self.shared.target(target).map_or(0, |target| target.failure.panics())
+    }
+
+    /// Completes when all targets of this server, of which it has some, are out of service because they panicked.
+    pub async fn all_failed(&self) {
+        let mut failed = self.shared.failed.subscribe();
+        loop {
+            let targets = self.targets.lock().len();
+            // The sender is not dropped before this borrow of it ends.
+            if targets > 0 && *failed.borrow_and_update() >= targets {
+                return;
+            }
+            let _ = failed.changed().await;
+        }
     }
 
     /// Ends a client's session at a target as if its lease had expired. False if there is none.

@@ -1,9 +1,10 @@
 //! Changes of data that arrived in time and are still under way after their deadlines, on a device that hangs, say, or because the
 //! process was stopped: their callers may have given up and gone on.
 //!
-//! Who asks for an object's size then may tell it to the MDT as final, and who changes the object does not expect that the older
-//! change comes afterwards, as it could from wherever in its handler it hangs. So such requests are executed only after all
-//! changes of their objects that are overdue when they arrive have ended. Nothing waits otherwise: a change whose deadline is to
+//! A client that asks for an object's size then may tell it to the MDT as final, one that reads does not expect the data to change
+//! afterwards, and one that changes the object does not expect the older change to come later, as it could from wherever in its
+//! handler it hangs: also before it has locked its range. So such requests are executed only after all changes of their objects
+//! that are overdue when they arrive have ended. Nothing waits otherwise: a change whose deadline is to
 //! come has a caller who waits for it.
 //!
 //! Who waits holds no service thread, and on a connection no slot for longer than [`WAIT_MAX`]: then it is told to come back. What is
@@ -22,7 +23,7 @@ use rt::Instant;
 use tokio::sync::Notify;
 use types::{ClientId, ObjectId, Slot, Xid};
 
-use crate::message::{MdtRequest, OstRequest, Request};
+use crate::message::Request;
 
 /// Longest wait of a request that came through a connection.
 pub(super) const WAIT_MAX: Duration = Duration::from_secs(2);
@@ -73,7 +74,7 @@ impl Drop for Change<'_> {
 impl Overdue {
     /// Notes a request, if it changes data and has a deadline.
     pub(super) fn note(&self, request: &Request, origin: Origin, deadline: Option<Instant>) -> Option<Change<'_>> {
-        let (object, deadline) = (changed_object(request)?, deadline?);
+        let (object, deadline) = (request.row().changed_object()?, deadline?);
         let table = &mut *self.table.lock();
         let number = table.number_next;
         table.number_next += 1;
@@ -96,9 +97,9 @@ impl Overdue {
 
     /// What is overdue at `now` and must end before this request is executed.
     pub(super) fn before(&self, request: &Request, now: Instant) -> Vec<Number> {
-        let table = self.table.lock();
+        let (table, data) = (self.table.lock(), request.row().data);
         let overdue = table.deadlines.range(..(now, 0)).map(|(_, number)| *number);
-        overdue.filter(|number| concerns(request, table.changes[number].object)).collect()
+        overdue.filter(|number| data.concerns(table.changes[number].object)).collect()
     }
 
     /// Waits until these have ended.
@@ -120,30 +121,15 @@ impl Overdue {
     }
 }
 
-fn changed_object(request: &Request) -> Option<ObjectId> {
-    let (Request::Ost(change) | Request::Mdt(MdtRequest::ChangeData(change))) = request else { return None };
-    match change {
-        OstRequest::Write(write) => Some(write.object),
-        OstRequest::Space(object, ..) => Some(*object),
-        _ => None,
-    }
-}
-
-/// Whether a request changes this object or asks for its size.
-fn concerns(request: &Request, object: ObjectId) -> bool {
-    match request {
-        Request::Ost(OstRequest::Glimpse(objects))
-        | Request::Mdt(MdtRequest::ReadData(OstRequest::Glimpse(objects))) => objects.contains(&object),
-        request => changed_object(request) == Some(object),
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use types::InodeNumber;
 
     use super::*;
-    use crate::message::ost::SpaceChange;
+    use crate::message::{
+        OstRequest,
+        ost::{Read, SpaceChange},
+    };
 
     const DEADLINE: Instant = Instant(5);
     const LATER: Instant = Instant(6);
@@ -169,6 +155,10 @@ mod tests {
         assert!(overdue.before(&truncation(1), DEADLINE).is_empty(), "its caller still waits for it");
         assert_eq!(overdue.before(&truncation(1), LATER).len(), 1);
         assert_eq!(overdue.before(&look(&[2, 1]), LATER).len(), 1);
+        let read = |number| Read { object: object(number), offset: 0, bytes: 4096, layout_generation: 0 };
+        assert_eq!(overdue.before(&Request::Ost(OstRequest::Read(read(1))), LATER).len(), 1, "the lab's seed 120");
+        assert!(overdue.before(&Request::Ost(OstRequest::Read(read(2))), LATER).is_empty());
+        assert_eq!(overdue.before(&Request::Ost(OstRequest::Seek(object(1), 0, true)), LATER).len(), 1);
         for other in [truncation(2), look(&[2]), Request::Ost(OstRequest::Ping)] {
             assert!(overdue.before(&other, LATER).is_empty(), "{other:?}");
         }

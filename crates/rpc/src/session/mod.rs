@@ -25,6 +25,9 @@
 //! Life cycle: [`Phase::Opening`] (the target is told) -> [`Phase::Open`] -> [`Phase::Ending`] (drained, the target is told) -> gone.
 //! While a session opens or ends, a `Connect` of the same client waits.
 //!
+//! Leases: a client that is silent for longer than its lease is evicted. Time that the server did not run itself does not count,
+//! and what arrived meanwhile is read before anybody is judged (module [`rt::beat`]).
+//!
 //! Downside: a request that runs long delays its client's reconnection.
 
 mod cell;
@@ -154,6 +157,11 @@ impl Session {
     /// Whether the lease has run out. A session that executes a request is alive.
     pub fn expired(&self, now: Instant, lease: Duration) -> bool {
         self.phase == Phase::Open && !self.pinned && self.running() == 0 && now.since(self.last_activity) > lease
+    }
+
+    /// The server did not run for so long: the client could not show that it lives.
+    pub fn excuse(&mut self, now: Instant, stalled: Duration) {
+        self.last_activity = now.min(self.last_activity + stalled);
     }
 
     /// A request arrives on the connection of `generation`. After its deadline its caller may have been told that it failed, and

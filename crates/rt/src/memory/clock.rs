@@ -1,4 +1,4 @@
-//! The host's clocks, on a host that ends when a test says so.
+//! The host's clocks, on a host that ends when a test says so, or whose wall clock is wrong.
 
 use types::Timestamp;
 
@@ -22,6 +22,32 @@ impl Clock for HostClock {
 
     fn boot(&self) -> u64 {
         self.boot
+    }
+
+    fn sleep_until(&self, deadline: Instant) -> BoxFuture<'static, ()> {
+        SystemClock.sleep_until(deadline)
+    }
+}
+
+/// The system's clocks, with a wall clock that differs from that of other hosts.
+#[derive(Clone, Copy, Debug)]
+pub struct ShiftedClock {
+    /// By how much it is ahead; negative: behind.
+    pub seconds: i64,
+}
+
+impl Clock for ShiftedClock {
+    fn now(&self) -> Instant {
+        SystemClock.now()
+    }
+
+    fn wall(&self) -> Timestamp {
+        let wall = SystemClock.wall();
+        Timestamp { seconds: wall.seconds + self.seconds, ..wall }
+    }
+
+    fn boot(&self) -> u64 {
+        SystemClock.boot()
     }
 
     fn sleep_until(&self, deadline: Instant) -> BoxFuture<'static, ()> {

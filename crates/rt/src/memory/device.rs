@@ -299,6 +299,7 @@ impl Device for MemoryDevice {
                 bytes_available: bytes_free,
                 inodes_total: FILES_MAX,
                 inodes_free: FILES_MAX.saturating_sub(storage.files.len() as u64),
+                device: None,
             })
         })
     }

@@ -2,17 +2,15 @@
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
+use types::split_mix::{STEP, mix};
+
 use crate::Entropy;
 
-/// SplitMix64 (Steele, Lea, Flood: "Fast splittable pseudorandom number generators", 2014): one addition of state, so it
-/// needs no lock. Not for secrets.
+/// [`types::SplitMix64`] for several threads: one addition of state, so it needs no lock. Not for secrets.
 #[derive(Debug)]
 pub struct SeededEntropy {
     state: AtomicU64,
 }
-
-/// The odd number nearest 2^64 divided by the golden ratio: SplitMix64's step.
-const STEP: u64 = 0x9e37_79b9_7f4a_7c15;
 
 impl SeededEntropy {
     /// The sequence of `seed`.
@@ -23,10 +21,7 @@ impl SeededEntropy {
 
 impl Entropy for SeededEntropy {
     fn next_u64(&self) -> u64 {
-        let state = self.state.fetch_add(STEP, Ordering::Relaxed).wrapping_add(STEP);
-        let mixed = (state ^ (state >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        let mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        mixed ^ (mixed >> 31)
+        mix(self.state.fetch_add(STEP, Ordering::Relaxed).wrapping_add(STEP))
     }
 }
 

@@ -7,14 +7,16 @@ mod clock;
 mod device;
 mod entropy;
 mod image;
+mod jumping_clock;
 mod spawn;
 mod transport;
 
 use std::sync::Arc;
 
-pub use clock::HostClock;
+pub use clock::{HostClock, ShiftedClock};
 pub use device::{MemoryDevice, Unflushed};
 pub use entropy::SeededEntropy;
+pub use jumping_clock::JumpingClock;
 pub use spawn::RuntimeSpawn;
 pub use transport::MemoryTransport;
 

@@ -9,6 +9,7 @@
 //! Downside: values are text, and each owner parses its own; [`Parameter::number`] does it for the usual ones.
 
 mod glob;
+mod near;
 
 use std::{
     collections::BTreeMap,
@@ -20,8 +21,10 @@ use std::{
 };
 
 use parking_lot::RwLock;
+use types::size::{self, SizeError};
 
 use glob::Glob;
+pub use near::near;
 
 /// Reads a value; several lines if it is a table.
 pub type Getter = Box<dyn Fn() -> String + Send + Sync>;
@@ -36,12 +39,16 @@ pub struct Parameter {
     pub set: Option<Setter>,
     /// What it means, with its unit.
     pub doc: &'static str,
+    /// Least and most value, of a number that can be set.
+    pub range: Option<RangeInclusive<u64>>,
+    /// What it is as long as nobody sets it.
+    pub default: Option<String>,
 }
 
 impl Parameter {
     /// A parameter that can only be read.
     pub fn read_only(doc: &'static str, get: impl Fn() -> String + Send + Sync + 'static) -> Self {
-        Self { get: Box::new(get), set: None, doc }
+        Self { get: Box::new(get), set: None, doc, range: None, default: None }
     }
 
     /// A parameter that can be changed.
@@ -50,20 +57,27 @@ impl Parameter {
         get: impl Fn() -> String + Send + Sync + 'static,
         set: impl Fn(&str) -> Result<(), String> + Send + Sync + 'static,
     ) -> Self {
-        Self { get: Box::new(get), set: Some(Box::new(set)), doc }
+        Self { get: Box::new(get), set: Some(Box::new(set)), doc, range: None, default: None }
+    }
+
+    /// The same, described as a number within `range`, which its setter enforces. Its present value is its default.
+    pub fn within(self, range: RangeInclusive<u64>) -> Self {
+        Self { range: Some(range), ..self.with_default() }
+    }
+
+    /// The same; its present value is its default.
+    pub fn with_default(self) -> Self {
+        Self { default: Some((self.get)()), ..self }
     }
 
     /// A number within `range` that its owner reads whenever it needs it.
     pub fn number(doc: &'static str, value: Arc<AtomicU64>, range: RangeInclusive<u64>) -> Self {
-        let read = value.clone();
-        Self::writable(
-            doc,
-            move || read.load(Ordering::Relaxed).to_string(),
-            move |text| {
-                value.store(parse_number(text, &range)?, Ordering::Relaxed);
-                Ok(())
-            },
-        )
+        let (read, allowed) = (value.clone(), range.clone());
+        let set = move |text: &str| {
+            value.store(parse_number(text, &allowed)?, Ordering::Relaxed);
+            Ok(())
+        };
+        Self::writable(doc, move || read.load(Ordering::Relaxed).to_string(), set).within(range)
     }
 }
 
@@ -73,36 +87,27 @@ pub fn parse_number(text: &str, range: &RangeInclusive<u64>) -> Result<u64, Stri
     text.trim().parse().ok().filter(|number| range.contains(number)).ok_or_else(expected)
 }
 
-/// A size within `range` in units of `unit_bytes`, a power of two: a bare number of these units, or one with a unit of its own,
-/// as lctl takes them: K, M, G, T, P and E, as Ki or KiB, are powers of 1024, KB powers of 1000. What is not a whole number of
-/// units is refused.
+/// A size within `range` in units of `unit_bytes`, a power of two: a bare number of these units, or one with a unit of its own
+/// ([`types::size`]). What is not a whole number of units is refused.
 pub fn parse_size(text: &str, unit_bytes: u64, range: &RangeInclusive<u64>) -> Result<u64, String> {
     let text = text.trim();
-    let digits = text.bytes().take_while(u8::is_ascii_digit).count();
-    if digits == text.len() {
+    if size::split(text).1.is_empty() {
         return parse_number(text, range);
     }
     let expected = || {
         let (least, most) = (range.start().saturating_mul(unit_bytes), range.end().saturating_mul(unit_bytes));
         let of_units = if unit_bytes > 1 { format!(", a multiple of {unit_bytes}") } else { String::new() };
         format!(
-            "expected a number from {} to {}, or {least} to {most} bytes{of_units}, as 64K or 1MiB",
+            "expected a number from {} to {}, or {least} to {most} bytes{of_units}, with a unit (K, MiB, MB)",
             range.start(),
             range.end()
         )
     };
-    let mut unit = text[digits..].trim_start().chars();
-    let power = unit.next().and_then(|letter| "BKMGTPE".find(letter.to_ascii_uppercase())).ok_or_else(expected)?;
-    let base: u64 = match unit.as_str() {
-        "" | "i" | "iB" => 1024,
-        "B" => 1000,
-        _ => return Err(expected()),
+    let bytes = match size::parse(text, unit_bytes) {
+        Ok(bytes) => bytes,
+        Err(ambiguous @ SizeError::Ambiguous { .. }) => return Err(ambiguous.to_string()),
+        Err(SizeError::Malformed | SizeError::TooLarge) => return Err(expected()),
     };
-    if power == 0 && !unit.as_str().is_empty() {
-        return Err(expected());
-    }
-    let number: u64 = text[..digits].parse().map_err(|_| expected())?;
-    let bytes = base.checked_pow(power as u32).and_then(|factor| number.checked_mul(factor)).ok_or_else(expected)?;
     let whole = Some(bytes / unit_bytes).filter(|_| bytes.is_multiple_of(unit_bytes));
     whole.filter(|units| range.contains(units)).ok_or_else(expected)
 }
@@ -117,7 +122,7 @@ pub enum ParameterError {
     #[error("'{0}' is read-only")]
     ReadOnly(String),
     /// Its owner does not accept the value.
-    #[error("'{value}' is no value for '{name}': {reason}")]
+    #[error("'{value}' is not a value for '{name}': {reason}")]
     BadValue {
         /// The parameter.
         name: String,
@@ -154,6 +159,10 @@ pub struct Node {
     pub kind: NodeKind,
     /// What a value means; empty for branches.
     pub doc: &'static str,
+    /// See [`Parameter::range`].
+    pub range: Option<RangeInclusive<u64>>,
+    /// See [`Parameter::default`].
+    pub default: Option<String>,
 }
 
 /// The parameters of a process. Clones are the same tree.
@@ -240,12 +249,14 @@ impl ParameterTree {
         for (name, parameter) in self.parameters.read().iter() {
             let Some(prefix) = matcher.matched_prefix(name) else { continue };
             if prefix.len() < name.len() {
-                let branch = Node { name: prefix.to_owned(), kind: NodeKind::Branch, doc: "" };
+                let name = prefix.to_owned();
+                let branch = Node { name, kind: NodeKind::Branch, doc: "", range: None, default: None };
                 nodes.insert(branch.name.clone(), branch);
             }
             if prefix.len() == name.len() || recursive {
                 let kind = if parameter.set.is_some() { NodeKind::Writable } else { NodeKind::ReadOnly };
-                nodes.insert(name.clone(), Node { name: name.clone(), kind, doc: parameter.doc });
+                let (range, default) = (parameter.range.clone(), parameter.default.clone());
+                nodes.insert(name.clone(), Node { name: name.clone(), kind, doc: parameter.doc, range, default });
             }
         }
         if nodes.is_empty() {
@@ -312,7 +323,7 @@ mod tests {
             assert_eq!(
                 error.to_string(),
                 format!(
-                    "'{bad}' is no value for 'osc.stria-OST0000-osc.max_rpcs_in_flight': \
+                    "'{bad}' is not a value for 'osc.stria-OST0000-osc.max_rpcs_in_flight': \
                      expected a number from 1 to 256"
                 )
             );
@@ -321,6 +332,15 @@ mod tests {
         assert!(matches!(tree.set("osc.*.*", "7"), Err(ParameterError::ReadOnly(_))));
         assert_eq!(tree.set("nothing", "2").unwrap_err().to_string(), "no parameter matches 'nothing'");
         assert_eq!(in_flight.load(Ordering::Relaxed), 32, "a refused set changes nothing");
+    }
+
+    #[test]
+    fn a_listing_tells_documentation_range_and_default() {
+        let (tree, _) = tree();
+        tree.set("osc.*.max_rpcs_in_flight", "32").unwrap();
+        let found = tree.list("osc.stria-OST0000-osc.*").unwrap();
+        let told: Vec<_> = found.into_iter().map(|node| (node.doc, node.range, node.default)).collect();
+        assert_eq!(told, [("free space, KiB", None, None), ("requests", Some(1..=256), Some("8".to_owned()))]);
     }
 
     #[test]
@@ -347,8 +367,10 @@ mod tests {
         let said = parse_size("1X", 1 << 20, &(0..=16)).unwrap_err();
         assert_eq!(
             said,
-            "expected a number from 0 to 16, or 0 to 16777216 bytes, a multiple of 1048576, as 64K or 1MiB"
+            "expected a number from 0 to 16, or 0 to 16777216 bytes, a multiple of 1048576, with a unit (K, MiB, MB)"
         );
+        let said = parse_size("1mb", 1 << 20, &(0..=16)).unwrap_err();
+        assert!(said.contains("ambiguous"), "{said}");
     }
 
     #[test]

@@ -66,7 +66,7 @@ impl Cores {
     /// Starts `count` cores (1..=[`CORES_MAX`]).
     pub fn start(count: usize) -> io::Result<Self> {
         if !(1..=CORES_MAX).contains(&count) {
-            let text = format!("{count} cores asked for, 1 to {CORES_MAX} are possible");
+            let text = format!("{count} cores requested; the limit is 1 to {CORES_MAX}");
             return Err(io::Error::new(io::ErrorKind::InvalidInput, text));
         }
         let (stop, stopped) = watch::channel(false);

@@ -3,7 +3,7 @@
 //!
 //! Two ways to execute the same operations: *inline*, within the poll that asks (for journals: a write(2) into the page
 //! cache is cheaper than a thread switch), or *pooled*, on [`IoThreads`] (for objects, whose reads may wait for the disk).
-//! Flushing always goes to the pool.
+//! Flushing always goes to a pool, which may be one of its own.
 //!
 //! Durability: a flush is fdatasync(2) of the file, then fsync(2) of every directory in which names were added or removed
 //! since that directory was last synced, those above a root made for the device among them. One that fails, of a file or of
@@ -35,11 +35,12 @@ use rustix::{
     fs::{FallocateFlags, fallocate, statvfs},
     io::Errno,
 };
-use types::SpaceUsage;
+use types::{DeviceId, SpaceUsage};
 
 use super::{
     IoThreads,
     descriptors::{Descriptors, OpenFile},
+    device_identity,
 };
 use crate::{
     BoxFuture, Device,
@@ -67,12 +68,16 @@ pub enum Execution {
 pub struct LocalDirectory {
     root: Arc<Root>,
     threads: Arc<IoThreads>,
+    /// Those that flush, which may be others.
+    flushers: Arc<IoThreads>,
     execution: Execution,
 }
 
 /// The directory and what is known of it.
 struct Root {
     path: PathBuf,
+    /// What it lies on.
+    identity: Option<DeviceId>,
     open: Descriptors,
     /// Directories in which names were added or removed since they were last synced.
     changed: Mutex<BTreeSet<PathBuf>>,
@@ -94,12 +99,22 @@ impl LocalDirectory {
         let changed = create_directories(&path)?;
         let root = Root::new(path);
         *root.changed.lock() = changed;
-        Ok(Self { root: Arc::new(root), threads, execution })
+        Ok(Self { root: Arc::new(root), flushers: threads.clone(), threads, execution })
+    }
+
+    /// What it lies on, if the system tells.
+    pub fn identity(&self) -> Option<DeviceId> {
+        self.root.identity
     }
 
     /// The same device with operations executed elsewhere.
     pub fn with_execution(&self, execution: Execution) -> Self {
         Self { execution, ..self.clone() }
+    }
+
+    /// The same device whose flushes are executed by threads of their own: then nobody's read or write waits behind them.
+    pub fn with_flushers(&self, flushers: Arc<IoThreads>) -> Self {
+        Self { flushers, ..self.clone() }
     }
 
     fn run<T: Send + 'static>(
@@ -133,7 +148,7 @@ impl Device for LocalDirectory {
 
     fn flush(&self, file: &str) -> BoxFuture<'static, io::Result<()>> {
         let (root, file) = (self.root.clone(), file.to_owned());
-        self.threads.run(move || {
+        self.flushers.run(move || {
             check_file_name(&file)?;
             root.flush(&file, File::sync_data)
         })
@@ -192,6 +207,7 @@ impl Device for LocalDirectory {
                 inodes_total: usage.f_files,
                 // File systems that make inodes as they need them say 0 of 0 (btrfs).
                 inodes_free: if usage.f_files == 0 { u64::MAX } else { usage.f_ffree },
+                device: root.identity,
             })
         })
     }
@@ -200,6 +216,7 @@ impl Device for LocalDirectory {
 impl Root {
     fn new(path: PathBuf) -> Self {
         Self {
+            identity: device_identity::of(&path),
             path,
             open: Descriptors::new(),
             changed: Mutex::default(),
@@ -226,7 +243,7 @@ impl Root {
     /// Refuses to flush after a failure.
     fn check_flushes(&self) -> io::Result<()> {
         if self.failed.load(Ordering::Acquire) {
-            return Err(io::Error::other("an earlier flush failed: what it should have made durable is unknown"));
+            return Err(io::Error::other("an earlier flush failed; it is unknown what it made durable"));
         }
         Ok(())
     }

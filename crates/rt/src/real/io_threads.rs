@@ -67,7 +67,7 @@ impl IoThreads {
     /// further threads, the number is what could be started.
     pub fn set_threads(&self, threads: usize) -> io::Result<()> {
         if !(1..=IO_THREADS_MAX).contains(&threads) {
-            let text = format!("{threads} threads asked for, 1 to {IO_THREADS_MAX} are possible");
+            let text = format!("{threads} threads requested; the limit is 1 to {IO_THREADS_MAX}");
             return Err(io::Error::new(io::ErrorKind::InvalidInput, text));
         }
         let mut state = self.shared.state.lock();

@@ -3,6 +3,7 @@
 pub mod clock;
 pub mod cores;
 mod descriptors;
+mod device_identity;
 pub mod directory;
 pub mod entropy;
 pub mod io_threads;

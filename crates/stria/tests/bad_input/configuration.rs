@@ -1,8 +1,8 @@
 //! Configuration files, ports and mounts that cannot be.
 
-use std::fs;
+use std::{fs, net::TcpListener, time::Duration};
 
-use crate::site::Site;
+use crate::site::{Site, timed};
 
 /// Writes a configuration and gives the refusal of `stria serve`.
 fn serve_refused(site: &Site, text: &str) -> crate::site::Refusal {
@@ -114,14 +114,54 @@ fn the_wrong_management_service_and_none_at_all_are_told_apart() {
     // A port where something else listens, here an OST.
     let mount = |source: &str| site.refused(&["mount", "--foreground", source, &site.name("")]);
     mount("10.77.0.1:/other").says(&["the file system there is 'stria', not 'other'"]);
-    // Whoever waits is told what for, also in the background.
+    // Who waits is told at once what for, also in the background.
     for arguments in [&["mount", "--foreground"][..], &["mount"]] {
         let mounting = site.output(&[arguments, &["10.77.0.1:1:/stria", &site.name("")]].concat());
         assert_eq!(mounting.status, 1, "{mounting:?}");
-        assert!(mounting.stderr.contains("management service at 10.77.0.1:1 does not answer"), "{mounting:?}");
+        let cause = "MGS 10.77.0.1:1: connection refused; is stria serve running there?";
+        assert!(mounting.stderr.contains(&format!("stria: cannot reach {cause}")), "{mounting:?}");
         let said = mounting.stdout + &mounting.stderr;
-        assert!(said.contains("waiting for the management service at 10.77.0.1:1 "), "{said}");
+        assert!(said.contains(&format!("waiting for {cause} (giving up after 30 s)")), "{said}");
     }
+}
+
+#[test]
+fn what_keeps_a_mount_or_a_server_from_its_management_service_is_named_at_once() {
+    let mut site = Site::new(1);
+    let mounting = |name: &str, source: &str, cause: &str| {
+        let mut daemon = site.daemon(name, &["mount", "--foreground", source, &site.name("")]);
+        let (line, took) = timed(|| daemon.wait_for("waiting for"));
+        assert!(line.contains(cause), "{line}");
+        assert!(took < Duration::from_secs(15), "half of the time it waits: {took:?}");
+        daemon.kill();
+    };
+    mounting("unknown", "no.such.host.invalid:/stria", "MGS no.such.host.invalid:988: does not resolve: ");
+    mounting("refused", "10.77.0.1:/stria", "MGS 10.77.0.1:988: connection refused; is stria serve running there?");
+    // A port that takes connections and says nothing.
+    let listening = site.host.within(|| TcpListener::bind("10.77.0.1:990")).unwrap();
+    mounting("silent", "10.77.0.1:990:/stria", "MGS 10.77.0.1:990: no answer; is the host up");
+    drop(listening);
+
+    let config = site.place("ost.toml").to_string_lossy().into_owned();
+    let place = site.place("").display().to_string();
+    let text = format!(
+        "fsname = \"stria\"\nlisten = \"10.77.0.1:989\"\nmgs = \"10.77.0.1:988\"\nrun_dir = \"{place}/run2\"\n\
+         [[target]]\nrole = \"ost\"\nindex = 7\ndir = \"{place}/ost7\"\n"
+    );
+    fs::write(&config, text).unwrap();
+    site.stria(&["format", &config]);
+    let mut waiting = site.daemon("oss", &["serve", &config]);
+    let line = waiting.wait_for("waiting for");
+    assert!(line.ends_with("MGS 10.77.0.1:988: connection refused; is stria serve running there?"), "{line}");
+    let run_dir = site.place("run2").to_string_lossy().into_owned();
+    site.refused(&["ctl", "--run-dir", &run_dir, "pool_new", "stria.fast"])
+        .says(&["cannot reach MGS 10.77.0.1:988: connection refused"]);
+    site.stria(&["format", &site.config()]);
+    site.serve();
+    waiting.wait_for("registered at MGS 10.77.0.1:988");
+    let log = waiting.logged();
+    assert_eq!(log.matches("cannot reach MGS 10.77.0.1:988: connection refused").count(), 1, "not once per try: {log}");
+    waiting.stop();
 }
 
 #[test]
@@ -145,8 +185,8 @@ fn wrong_sources_mount_points_and_options_are_refused() {
     mount("10.77.0.1:99999:/stria", &point, &[]).says(&["10.77.0.1:99999"]);
     for (options, expected) in [
         ("frobnicate", "frobnicate"),
-        ("timeout=0", "timeout"),
-        ("timeout=soon", "timeout"),
+        ("timeout=0", "timeout=0: expected seconds"),
+        ("timeout=soon", "timeout=soon: expected seconds"),
         ("timeout", "timeout"),
         ("threads=0", "threads=0"),
         ("ro=1", "ro=1"),

@@ -30,10 +30,20 @@ fn wrong_parameters_are_refused_with_name_and_reason() {
         site.ctl_refused(&["set_param", assignment]).says(&[expected]);
         site.ctl_refused(&["set_param", "-P", assignment]).says(&[expected]);
     }
+    // Not even for others: nothing of this file system has such a name.
+    site.ctl_refused(&["set_param", "-P", "lod.*.nonsense=1"])
+        .says(&["has a parameter 'lod.*.nonsense'", "list_param"]);
+    site.ctl_refused(&["set_param", "-P", "lod.*.stripcount=1"]).says(&["did you mean lod.*.stripecount?"]);
+    site.ctl_refused(&["set_param", "lod.*.stripcount=1"]).says(&["did you mean lod.*.stripecount?"]);
+    assert_eq!(site.ctl(&["get_param", "-P"]), "");
     site.ctl_refused(&["set_param", "no.such.parameter=1"]).says(&["no parameter matches 'no.such.parameter'"]);
     site.ctl_refused(&["set_param", &format!("{threads}=")]).says(&["threads_max"]);
     // A mount on another host may have it.
     site.ctl(&["set_param", "-P", "osc.*.max_rpcs_in_flight=7"]);
+    assert_eq!(site.ctl(&["get_param", "-P"]), "osc.*.max_rpcs_in_flight=7\n");
+    site.ctl(&["set_param", "-P", "-d", "osc.*.max_rpcs_in_flight"]);
+    assert_eq!(site.ctl(&["get_param", "-P"]), "");
+    site.ctl_refused(&["set_param", "-P", "-d", "osc.*.max_rpcs_in_flight"]).says(&["is stored", "get_param -P"]);
     let before = site.ctl(&["get_param", "-n", threads]);
     site.ctl(&["set_param", "-P", &format!("{threads}=5")]);
     wait_for("the permanent parameter", PATIENCE, || {
@@ -60,8 +70,11 @@ fn a_target_out_of_use_gets_no_files_and_fails_at_once() {
     fs::write(&path, "there").unwrap();
     site.ctl_refused(&["deactivate", "stria-OST0009"]).says(&["there is no target 'stria-OST0009'"]);
     site.ctl_refused(&["deactivate", "OST0001"]).says(&["there is no target 'OST0001'"]);
+    site.ctl_refused(&["deactivate", "stria-MDT0000"]).says(&["stria-MDT0000 holds the root directory", "unmount it"]);
     site.ctl(&["deactivate", "stria-OST0001"]);
     site.wait_for_osts(2);
+    let check = site.stria(&["lfs", "check", "all", &site.name("")]);
+    assert!(check.lines().any(|line| line.ends_with("stria ctl activate stria-OST0001")), "{check}");
     let df = site.stria(&["lfs", "df", &site.name("")]);
     assert!(df.lines().any(|line| line.contains("OST0001") && line.contains("inactive")), "{df}");
     // The MDT learns it from the same map.

@@ -1,8 +1,11 @@
 //! Directories that are not what the configuration takes them for.
 
-use std::fs;
+use std::{fs, time::Duration};
 
-use crate::site::Site;
+use crate::{
+    common::programs::program,
+    site::{Site, timed},
+};
 
 #[test]
 fn format_touches_only_empty_directories() {
@@ -14,13 +17,57 @@ fn format_touches_only_empty_directories() {
     assert_eq!(fs::read_to_string(ost.join("thesis.tex")).unwrap(), "years of work");
     assert_eq!(fs::read_dir(&ost).unwrap().count(), 1, "nothing was added");
     fs::remove_file(ost.join("thesis.tex")).unwrap();
-    // MGS and MDT were made before the refusal; the rest is made now.
+    assert!(!site.place("mgs").exists() && !site.place("mdt0").exists(), "nothing was made before the refusal");
     site.stria(&["format", "--missing-only", &site.config()]);
     site.refused(&["format", &site.config()]).says(&["already holds MGS"]);
     fs::remove_dir_all(&ost).unwrap();
     fs::write(&ost, "a file").unwrap();
-    site.refused(&["format", "--missing-only", &site.config()]).says(&["ost0"]);
+    site.refused(&["format", "--missing-only", &site.config()]).says(&["ost0 is not a directory"]);
     site.refused(&["serve", &site.config()]).says(&["ost0"]);
+}
+
+/// A device of 600 MB was formatted, and had no room for a file afterwards.
+#[test]
+fn what_cannot_be_is_refused_before_anything_is_made() {
+    let mut site = Site::new(1);
+    site.attach("small", &["-t", "tmpfs", "-o", "size=600m", "small"]);
+    let small = site.place("small");
+    let entries = || fs::read_dir(&small).unwrap().count();
+    let (dir, file, point) = (small.join("up"), site.place("file"), site.place("point"));
+    fs::write(&file, "text").unwrap();
+    let [dir_name, file_name, point_name] = [&dir, &file, &point].map(|path| path.to_string_lossy().into_owned());
+    let up = ["up", "--dir", &dir_name, "--mount"];
+    site.refused(&[&up[..], &[&point_name]].concat()).says(&[
+        "small has 600 MiB free",
+        "the MGS, 1 MDT, 4 OSTs there need 744 MiB",
+        "a larger device, or fewer OSTs",
+    ]);
+    assert!(entries() == 0 && !point.exists());
+    program("mount").args(["-o", "remount,size=744m"]).arg(&small).succeed();
+    site.refused(&[&up[..], &[&file_name]].concat()).says(&["file is not a directory"]);
+    site.refused(&[&up[..], &[&format!("{file_name}/below")]].concat()).says(&["is not a directory"]);
+    // Where the kernel makes all entries; parameters that no process takes; a file in place of the directory.
+    site.refused(&[&up[..], &["/proc/stria"]].concat())
+        .says(&["cannot make the mount point", "nothing can be made in /proc"]);
+    for wrong in ["timeout=soon", "obdfilter.*.readonly=2", "lod.*.nonsense=1"] {
+        site.refused(&[&up[..], &[&point_name, "-p", wrong]].concat()).says(&["cannot set", wrong]);
+    }
+    site.refused(&["up", "--dir", &file_name]).says(&["file is not a directory; name a new or empty one"]);
+    assert!(entries() == 0 && !point.exists());
+    // Nobody is asked for what cannot be mounted anyway.
+    let mount = |point: &str| site.refused(&["mount", "10.77.0.1:1:/stria", point]);
+    let (refused, took) = timed(|| mount(&file_name));
+    refused.says(&["file is not a directory"]);
+    assert!(took < Duration::from_secs(10), "{took:?}");
+    mount(&point_name).says(&["point does not exist"]);
+    // As much as was said to be needed is enough to begin with.
+    let mut daemon = site.daemon("up", &[&up[..], &[&point_name]].concat());
+    daemon.wait_for("mounted at");
+    fs::write(point.join("file"), vec![7; 8 << 20]).unwrap();
+    assert_eq!(fs::read(point.join("file")).unwrap(), vec![7; 8 << 20]);
+    site.refused(&["up", "--dir", &format!("{dir_name}2"), "--mount", &point_name]).says(&["already mounted"]);
+    assert!(!small.join("up2").exists());
+    daemon.stop();
 }
 
 #[test]

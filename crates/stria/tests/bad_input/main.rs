@@ -9,6 +9,7 @@ mod configuration;
 mod control;
 mod damage;
 mod directories;
+mod full_tables;
 mod names;
 mod site;
 mod space;

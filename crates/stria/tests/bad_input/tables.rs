@@ -39,10 +39,11 @@ const ROUNDS: usize = 6;
 const ROUNDS_MAX: usize = 60;
 
 /// A device of its own; gone when dropped.
-struct Device(tempfile::TempDir);
+pub struct Device(tempfile::TempDir);
 
 impl Device {
-    fn new(options: &str) -> Device {
+    /// An empty one.
+    pub fn new(options: &str) -> Device {
         assert!(rustix::process::geteuid().is_root(), "this test mounts a device and needs root");
         let point = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
         let options = std::ffi::CString::new(options).unwrap();
@@ -50,7 +51,8 @@ impl Device {
         Device(point)
     }
 
-    fn path(&self) -> &Path {
+    /// Where it is mounted.
+    pub fn path(&self) -> &Path {
         self.0.path()
     }
 }

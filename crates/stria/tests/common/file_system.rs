@@ -131,6 +131,11 @@ impl FileSystem {
         self.clients[client].daemon.take().expect("it is mounted").stop();
     }
 
+    /// What the process of a client has logged since it started.
+    pub fn client_log(&self, client: usize) -> String {
+        self.clients[client].daemon.as_ref().expect("it is mounted").logged()
+    }
+
     /// Kills the process of a client: `up` with all its targets, or `mount` alone.
     pub fn kill_client(&mut self, client: usize) {
         self.clients[client].daemon.take().expect("it is mounted").kill();
@@ -139,6 +144,11 @@ impl FileSystem {
     /// Kills a server (0: MGS and MDT, 1: OSTs); clients stay.
     pub fn kill_server(&mut self, server: usize) {
         self.servers[server].daemon.take().expect("it runs").kill();
+    }
+
+    /// Process of a server.
+    pub fn server_pid(&self, server: usize) -> u32 {
+        self.servers[server].daemon.as_ref().expect("it runs").pid()
     }
 
     /// Starts a server, after it was killed at its old address.

@@ -2,8 +2,8 @@
 
 use std::{fs::File, path::Path};
 
-use client::control::{ControlReply, ControlRequest, Subject};
 use layout::{BackingSpec, ComponentSpec, END_OF_FILE, Layout, LayoutSpec, StripeCount, StripeSpec};
+use rpc::message::control::{ControlReply, ControlRequest, Subject};
 
 /// Watermarks of [`grow_in`].
 pub const WATERMARKS: [u64; 2] = [64 << 10, 384 << 10];
@@ -40,5 +40,5 @@ pub fn instantiated(path: &Path) -> Vec<bool> {
 
 fn call(path: &Path, request: &ControlRequest) -> ControlReply {
     let file = File::open(path).expect("open for an ioctl");
-    fuse::ioctl::call(&file, request).expect("the mount answers")
+    host::ioctl::call(&file, request).expect("the mount answers")
 }

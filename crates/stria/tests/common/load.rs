@@ -18,6 +18,8 @@ use std::{
     time::Duration,
 };
 
+use types::SplitMix64;
+
 use super::{PATIENCE, wait_for};
 
 /// Files a worker has at a time.
@@ -27,17 +29,16 @@ const FILE_BYTES_MAX: u64 = 1 << 20;
 /// Largest piece written at once; above 64 KiB, so that both ways of storing are taken.
 const PIECE_BYTES_MAX: u64 = 160 << 10;
 
-/// Numbers from a seed (splitmix64).
+/// Numbers from a seed.
 pub struct Random(pub u64);
 
 impl Random {
     /// Below `bound`.
     pub fn below(&mut self, bound: u64) -> u64 {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mut mixed = self.0;
-        mixed = (mixed ^ (mixed >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        (mixed ^ (mixed >> 31)) % bound
+        let mut sequence = SplitMix64(self.0);
+        let number = sequence.next_u64();
+        self.0 = sequence.0;
+        number % bound
     }
 
     /// Bytes that are nowhere the same.

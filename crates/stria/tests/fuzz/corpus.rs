@@ -7,7 +7,6 @@ use std::{
 };
 
 use bytes::{Bytes, BytesMut};
-use client::control::{ControlReply, ControlRequest};
 use fuse::protocol::Opcode as KernelOpcode;
 use kv::{
     Batch, Checkpoint, ColdStore, Config, Lsn, MemoryCold, Operation, Store, Table,
@@ -18,6 +17,7 @@ use kv::{
 use layout::{ComponentId, Extent, Layout, LayoutSpec, PlainLayout, StripeCount, StripeSpec};
 use lock::{LockFamily, LockMode, LockRange};
 use mds::tables::{DATA, REPLIES, data};
+use rpc::message::control::{ControlReply, ControlRequest};
 use rpc::{
     codec::{self, opcode},
     message::{
@@ -25,9 +25,9 @@ use rpc::{
         mdt::{
             Close, Create, CreateUnnamed, CreateWithData, DataVersion, Finding as CheckFinding, GetLock, LeaveOut,
             Lookup, Open, OpenFlags, OpenId, PlaceElsewhere, ReadDirectory, ReadFile, Reclaim, Rename, RenameMode,
-            RenewLayout, SetLock, SetXattr, SizeUpdate, SwapLayouts, SwapSide, XattrMode,
+            RenewLayout, SetLock, SetXattr, SizeUpdate, SourceData, SwapLayouts, SwapSide, XattrMode,
         },
-        mgs::{ClusterMap, Register, Target, TargetRole, TargetState},
+        mgs::{ClusterMap, MapTarget, Register, TargetRole, TargetState},
         ost::{self, ObjectAttributes, ReadDone, SpaceChange, TargetCondition},
         session::{Connect, Connected},
     },
@@ -85,7 +85,7 @@ fn records_of(kind: &str) -> Vec<Vec<u8>> {
 
 pub fn mdt_records() -> Vec<Vec<u8>> {
     let mut records = records_of("mdt");
-    let object = data::ObjectRecord { size: 4000, mtime: Timestamp::default(), blocks: 1 }.encode();
+    let object = data::ObjectRecord { size: 4000, mtime: Timestamp::default(), blocks: 1, changes: 1 }.encode();
     let block = data::encode_block(0x1234_5678, &[7; 300]);
     for (key, value) in [(data::object_key(OBJECT), object), (data::block_key(OBJECT, 3), block)] {
         records.push([&[DATA.0, key.len() as u8], &key[..], &value[..]].concat());
@@ -188,7 +188,13 @@ fn spec() -> LayoutSpec {
 }
 
 fn update() -> SizeUpdate {
-    SizeUpdate { epoch: 3, size: 1 << 40, blocks: 8, mtime: Some(Timestamp { seconds: -1, nanoseconds: 7 }) }
+    SizeUpdate {
+        epoch: 3,
+        size: 1 << 40,
+        blocks: 8,
+        mtime: Some(Timestamp { seconds: -1, nanoseconds: 7 }),
+        changes: 1 << 40,
+    }
 }
 
 fn mdt_requests() -> Vec<MdtRequest> {
@@ -234,6 +240,8 @@ fn mdt_requests() -> Vec<MdtRequest> {
                 new_parent: INODE,
                 new_name: name.clone(),
                 mode: RenameMode::Exchange,
+                source_data: SourceData::Synced(INODE),
+                mdt_losses: Some(3),
             },
         ),
         MdtRequest::ReadDirectory(ReadDirectory { inode: INODE, open, cookie: 2, entries_max: 3, attributes: true }),
@@ -267,6 +275,7 @@ fn mdt_requests() -> Vec<MdtRequest> {
         MdtRequest::DataVersion(Credentials::root(), DataVersion { inode: INODE, hold_writers: Some(open) }),
         MdtRequest::SwapLayouts(Credentials::root(), SwapLayouts { first: side, second: side }),
         MdtRequest::RenewLayout(RenewLayout { inode: INODE, generation: Generation(4), exclusive: false }),
+        MdtRequest::DropPrivileges(Credentials::root(), INODE),
         MdtRequest::LeaveOut(LeaveOut {
             inode: INODE,
             open,
@@ -321,7 +330,7 @@ pub fn requests() -> Vec<Vec<u8>> {
 }
 
 pub fn replies() -> Vec<Vec<u8>> {
-    let target = Target {
+    let target = MapTarget {
         role: TargetRole::Ost(OstIndex(2)),
         uuid: "u".to_owned(),
         address: "host:988".to_owned(),
@@ -334,7 +343,12 @@ pub fn replies() -> Vec<Vec<u8>> {
         parameters: vec![("a".to_owned(), "b".to_owned())],
         pools: Vec::new(),
     };
-    let attributes = ObjectAttributes { size: 1 << 30, blocks: 8, mtime: Timestamp { seconds: 1, nanoseconds: 2 } };
+    let attributes = ObjectAttributes {
+        size: 1 << 30,
+        blocks: 8,
+        mtime: Timestamp { seconds: 1, nanoseconds: 2 },
+        changes: 1 << 40,
+    };
     let ost = [
         OstReply::Read(ReadDone { checksums: vec![1, 2, 3], size: 9 }),
         OstReply::Attributes(vec![attributes; 3]),
@@ -373,7 +387,11 @@ pub fn greetings() -> Vec<Vec<u8>> {
     let errors = [
         FsError::NotFound,
         FsError::Corrupt { object: OBJECT, ost: OstIndex(1), offset: 4096 },
-        FsError::Unreachable { target: "stria-OST0003".to_owned(), seconds: 100 },
+        FsError::Unreachable {
+            target: "stria-OST0003".to_owned(),
+            seconds: 100,
+            cause: Some("connection refused".to_owned()),
+        },
     ];
     let mut inputs = vec![
         [&[0], &codec::encode(&connect).expect("small")[..]].concat(),
@@ -430,8 +448,8 @@ pub fn control_pages() -> Vec<Vec<u8>> {
         },
     ];
     let mut inputs: Vec<Vec<u8>> =
-        requests.iter().map(|request| postcard::to_allocvec(request).expect("small")).collect();
-    inputs.extend(replies.iter().map(|reply| postcard::to_allocvec(reply).expect("small")));
+        requests.iter().map(|request| rpc::codec::encode(request).expect("small").to_vec()).collect();
+    inputs.extend(replies.iter().map(|reply| rpc::codec::encode(reply).expect("small").to_vec()));
     // A page as the tool sends it: its head, as documented at the ioctl, then the request.
     inputs.extend(pages(&inputs));
     inputs

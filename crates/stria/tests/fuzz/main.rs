@@ -8,23 +8,14 @@
 //! decoders as small as these, mutation of a good corpus reaches the same places.)
 
 mod corpus;
-#[path = "../../src/lfs/options.rs"]
-#[allow(dead_code, reason = "the tool uses more of it")]
-mod lfs_options;
-#[path = "../../src/lfs/size.rs"]
-#[allow(dead_code, reason = "the tool uses more of it")]
-mod lfs_size;
 mod mutate;
-#[path = "../../src/node/config.rs"]
-#[allow(dead_code, reason = "the tool uses more of it")]
-mod node_config;
 mod regressions;
 mod targets;
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use mutate::Mutator;
-use targets::Target;
+use targets::FuzzTarget;
 
 const SEED: u64 = 2026;
 
@@ -33,7 +24,7 @@ fn number(variable: &str, default: u64) -> u64 {
 }
 
 /// Feeds a target with its corpus as it is, then with what the mutator makes of it.
-fn run(target: &Target, corpus: &[Vec<u8>]) {
+fn run(target: &FuzzTarget, corpus: &[Vec<u8>]) {
     assert!(!corpus.is_empty(), "{} has no corpus", target.name);
     for input in corpus {
         feed(target, input);
@@ -50,7 +41,7 @@ fn run(target: &Target, corpus: &[Vec<u8>]) {
     }
 }
 
-fn feed(target: &Target, input: &[u8]) {
+fn feed(target: &FuzzTarget, input: &[u8]) {
     if catch_unwind(AssertUnwindSafe(|| (target.run)(input))).is_err() {
         panic!("{} fails on:\n{}", target.name, input.escape_ascii());
     }

@@ -7,13 +7,17 @@ use std::{
 };
 
 use bytes::Bytes;
-use client::control::{ControlReply, ControlRequest};
-use fuse::{MountOptions, MountSource, ioctl::PendingReplies, mount::helper::HelperRequest};
+use fuse::{MountOptions, MountSource, mount::helper::HelperRequest};
+use host::ioctl::PendingReplies;
 use kv::{
     Checkpoint, ColdStore, Config, Lsn, MemoryCold, Store, Table,
     inspect::{self, Schema},
     journal::format::{HeaderState, RECORD_HEADER_BYTES, Record, SegmentHeader, decode_batch},
     superblock::{STORE_FILE, Superblock},
+};
+use lfs::{
+    options::{self, OptionSpec, Takes, long_option, option},
+    size,
 };
 use mds::{
     access_list::AccessList,
@@ -27,6 +31,7 @@ use oss::{
     object_record::ObjectRecord,
     tables::{CHUNKS, OBJECTS},
 };
+use rpc::message::control::{ControlReply, ControlRequest};
 use rpc::{
     codec::{
         self,
@@ -43,14 +48,10 @@ use rt::{
 use serde::{Serialize, de::DeserializeOwned};
 use types::{Fid, FsError, InodeNumber};
 
-use crate::{
-    corpus::SMALL_STORE,
-    lfs_options::{self, OptionSpec, Takes, long_option, option},
-    lfs_size, node_config,
-};
+use crate::corpus::SMALL_STORE;
 
 /// A decoder to be fed.
-pub struct Target {
+pub struct FuzzTarget {
     /// Name, which also chooses its random numbers.
     pub name: &'static str,
     /// Inputs of one run.
@@ -61,8 +62,8 @@ pub struct Target {
     pub seal: Option<fn(&mut [u8])>,
 }
 
-const fn target(name: &'static str, inputs: u64, run: fn(&[u8])) -> Target {
-    Target { name, inputs, run, seal: None }
+const fn target(name: &'static str, inputs: u64, run: fn(&[u8])) -> FuzzTarget {
+    FuzzTarget { name, inputs, run, seal: None }
 }
 
 fn put_u32(input: &mut [u8], offset: usize, value: u32) {
@@ -80,7 +81,7 @@ fn seal_60(input: &mut [u8]) {
 }
 
 /// Header and body of a frame.
-pub fn frames() -> Target {
+pub fn frames() -> FuzzTarget {
     fn run(input: &[u8]) {
         let _ = FrameHeader::check_beginning(input);
         let Some((header, body)) = input.split_first_chunk::<HEADER_BYTES>() else { return };
@@ -89,15 +90,15 @@ pub fn frames() -> Target {
         let frame = Frame { header, body: Bytes::copy_from_slice(body), bulk: Bytes::new() };
         let _ = (frame.check_lengths(), frame.check_body());
     }
-    Target { seal: Some(seal_60), ..target("frames", 40_000, run) }
+    FuzzTarget { seal: Some(seal_60), ..target("frames", 40_000, run) }
 }
 
 /// Two bytes of opcode, then the body.
-pub fn requests() -> Target {
+pub fn requests() -> FuzzTarget {
     target("requests", 60_000, |input| {
         let Some((opcode, body)) = input.split_first_chunk() else { return };
         let opcode = Opcode(u16::from_le_bytes(*opcode));
-        let _ = (opcode.to_string(), opcode.operation());
+        let _ = (opcode.to_string(), opcode.kind());
         if let Ok(request) = codec::decode_request(opcode, body) {
             let again = codec::encode_request(&request).expect("what was received can be sent");
             assert_eq!(codec::decode_request(opcode, &again).as_ref(), Ok(&request));
@@ -106,7 +107,7 @@ pub fn requests() -> Target {
 }
 
 /// A byte that chooses the family, then the body.
-pub fn replies() -> Target {
+pub fn replies() -> FuzzTarget {
     target("replies", 60_000, |input| {
         let Some((choice, body)) = input.split_first() else { return };
         let family = [Family::Mdt, Family::Ost, Family::Mgs][usize::from(choice % 3)];
@@ -118,7 +119,7 @@ pub fn replies() -> Target {
 }
 
 /// A byte that chooses the message, then what opens a session, or an error.
-pub fn greetings() -> Target {
+pub fn greetings() -> FuzzTarget {
     fn round_trip<T: Serialize + DeserializeOwned + PartialEq + std::fmt::Debug>(body: &[u8]) {
         if let Ok(value) = codec::decode::<T>(body) {
             let again = codec::encode(&value).expect("what was received can be sent");
@@ -134,7 +135,7 @@ pub fn greetings() -> Target {
 }
 
 /// A record and its batch.
-pub fn journal_records() -> Target {
+pub fn journal_records() -> FuzzTarget {
     fn run(input: &[u8]) {
         if let Some(record) = Record::decode(input) {
             let end = RECORD_HEADER_BYTES + record.payload_bytes as usize;
@@ -147,7 +148,7 @@ pub fn journal_records() -> Target {
         }
         let _ = decode_batch(Bytes::copy_from_slice(input));
     }
-    Target { seal: Some(seal_record), ..target("journal_records", 40_000, run) }
+    FuzzTarget { seal: Some(seal_record), ..target("journal_records", 40_000, run) }
 }
 
 /// Makes the first record's length and checksum right.
@@ -161,13 +162,13 @@ fn seal_record(input: &mut [u8]) {
 }
 
 /// The header of a segment.
-pub fn journal_segment_headers() -> Target {
+pub fn journal_segment_headers() -> FuzzTarget {
     fn run(input: &[u8]) {
         if let HeaderState::Valid(header) = SegmentHeader::decode(input) {
             assert_eq!(SegmentHeader::decode(&header.encode()), HeaderState::Valid(header));
         }
     }
-    Target { seal: Some(seal_60), ..target("journal_segment_headers", 40_000, run) }
+    FuzzTarget { seal: Some(seal_60), ..target("journal_segment_headers", 40_000, run) }
 }
 
 /// A runtime for what is asynchronous.
@@ -205,7 +206,7 @@ async fn open_and_use(device: MemoryDevice, store: u64) {
 }
 
 /// The file that says which store it is.
-pub fn store_files() -> Target {
+pub fn store_files() -> FuzzTarget {
     fn run(input: &[u8]) {
         block_on(async {
             let device = device_with(&[(STORE_FILE, input)]).await;
@@ -215,11 +216,11 @@ pub fn store_files() -> Target {
             }
         });
     }
-    Target { seal: Some(seal_60), ..target("store_files", 2_000, run) }
+    FuzzTarget { seal: Some(seal_60), ..target("store_files", 2_000, run) }
 }
 
 /// A whole store, whose only segment is the input: it opens and works, or is refused; inspecting it never ends early.
-pub fn stores() -> Target {
+pub fn stores() -> FuzzTarget {
     fn run(input: &[u8]) {
         block_on(async {
             let small = LazyLock::force(&SMALL_STORE);
@@ -229,7 +230,7 @@ pub fn stores() -> Target {
             open_and_use(device, small.store).await;
         });
     }
-    Target { seal: Some(seal_segment), ..target("stores", 400, run) }
+    FuzzTarget { seal: Some(seal_segment), ..target("stores", 400, run) }
 }
 
 /// Makes the checksums of the header and of all records right that are where the records of the small store are.
@@ -259,7 +260,7 @@ fn record(schema: &dyn Schema, input: &[u8]) -> Option<(Table, Vec<u8>, Vec<u8>)
 }
 
 /// Records of an MDT.
-pub fn mdt_records() -> Target {
+pub fn mdt_records() -> FuzzTarget {
     target("mdt_records", 60_000, |input| {
         if let Some((INODES, _, value)) = record(&MdtSchema, input)
             && let Ok(inode) = Inode::decode(InodeNumber(7), &value)
@@ -270,7 +271,7 @@ pub fn mdt_records() -> Target {
 }
 
 /// Records of an OST.
-pub fn ost_records() -> Target {
+pub fn ost_records() -> FuzzTarget {
     target("ost_records", 60_000, |input| match record(&OstSchema, input) {
         Some((OBJECTS, _, value)) => {
             if let Ok(object) = ObjectRecord::decode(&value) {
@@ -287,12 +288,12 @@ pub fn ost_records() -> Target {
 }
 
 /// Records of the management service.
-pub fn mgs_records() -> Target {
+pub fn mgs_records() -> FuzzTarget {
     target("mgs_records", 40_000, |input| drop(record(&MgsSchema, input)))
 }
 
 /// Values of `system.posix_acl_access`.
-pub fn access_lists() -> Target {
+pub fn access_lists() -> FuzzTarget {
     target("access_lists", 40_000, |input| {
         if let Ok(Some(list)) = AccessList::decode(input) {
             assert_eq!(AccessList::decode(&list.encode()), Ok(Some(list)));
@@ -301,7 +302,7 @@ pub fn access_lists() -> Target {
 }
 
 /// What the kernel writes to /dev/fuse.
-pub fn kernel_requests() -> Target {
+pub fn kernel_requests() -> FuzzTarget {
     fn run(input: &[u8]) {
         if let Ok(incoming) = fuse::protocol::decode(input) {
             let _ = (incoming.opcode.label(), format!("{:?}", incoming.operation));
@@ -311,11 +312,11 @@ pub fn kernel_requests() -> Target {
         let bytes = input.len() as u32;
         put_u32(input, 0, bytes);
     }
-    Target { seal: Some(seal), ..target("kernel_requests", 60_000, run) }
+    FuzzTarget { seal: Some(seal), ..target("kernel_requests", 60_000, run) }
 }
 
 /// Pages of the control ioctl, which any user may send, and what comes back.
-pub fn control_pages() -> Target {
+pub fn control_pages() -> FuzzTarget {
     target("control_pages", 40_000, |input| {
         let replies = PendingReplies::default();
         let execute = |request: ControlRequest| async move {
@@ -323,13 +324,13 @@ pub fn control_pages() -> Target {
             Ok(ControlReply::Done)
         };
         let _ = block_on(replies.serve(1000, input, execute));
-        let _ = postcard::from_bytes::<ControlRequest>(input);
-        let _ = postcard::from_bytes::<ControlReply>(input);
+        let _ = rpc::codec::decode::<ControlRequest>(input);
+        let _ = rpc::codec::decode::<ControlReply>(input);
     })
 }
 
 /// Options, sources and command lines of mount(8).
-pub fn mount_options() -> Target {
+pub fn mount_options() -> FuzzTarget {
     target("mount_options", 40_000, |input| {
         let text = String::from_utf8_lossy(input);
         let mut options = MountOptions::default();
@@ -355,11 +356,11 @@ const LFS_OPTIONS: &[OptionSpec] = &[
 ];
 
 /// Words of `lfs`, sizes, FIDs.
-pub fn lfs_command_lines() -> Target {
+pub fn lfs_command_lines() -> FuzzTarget {
     target("lfs_command_lines", 40_000, |input| {
-        let _ = lfs_options::parse(LFS_OPTIONS, &words(input));
+        let _ = options::parse(LFS_OPTIONS, &words(input));
         for word in String::from_utf8_lossy(input).split(' ') {
-            let _ = (lfs_size::parse(word, true), lfs_size::parse(word, false));
+            let _ = (size::of_stripes(word), size::hint(word), types::size::parse(word, 512));
             if let Ok(fid) = word.parse::<Fid>() {
                 assert_eq!(fid.to_string().parse().as_ref(), Ok(&fid));
                 let _ = fid.inode();
@@ -369,15 +370,15 @@ pub fn lfs_command_lines() -> Target {
 }
 
 /// Configuration files.
-pub fn configurations() -> Target {
+pub fn configurations() -> FuzzTarget {
     target("configurations", 3_000, |input| {
         let text = String::from_utf8_lossy(input);
-        let _ = toml::from_str::<node_config::Config>(&text).map(|config| config.check());
+        let _ = toml::from_str::<node::config::Config>(&text).map(|config| config.check());
     })
 }
 
 /// `NAME=VALUE` of `stria ctl`, with patterns.
-pub fn parameters() -> Target {
+pub fn parameters() -> FuzzTarget {
     static TREE: LazyLock<ParameterTree> = LazyLock::new(|| {
         let tree = ParameterTree::new();
         for name in ["ost.OSS.ost_io.threads_max", "obdfilter.stria-OST0000.stats", "version"] {

@@ -123,7 +123,7 @@ pub struct Cluster {
     /// Clients.
     pub clients: Vec<Client>,
     _network: Network,
-    _place: Place,
+    place: Place,
     /// One cluster at a time: a dozen processes are enough for small machines.
     _turn: MutexGuard<'static, ()>,
 }
@@ -150,7 +150,7 @@ impl Cluster {
             client
         });
         let clients = clients.collect();
-        let cluster = Cluster { mds, oss, clients, _network: network, _place: place, _turn: turn };
+        let cluster = Cluster { mds, oss, clients, _network: network, place, _turn: turn };
         cluster.wait_for_targets();
         cluster
     }
@@ -172,6 +172,13 @@ impl Cluster {
         let said = fsck.succeed();
         assert!(said.contains(" 0 problems"), "{said}");
         said
+    }
+
+    /// Begins a check from a client's host that may not end by itself; what it says on standard error is its log.
+    pub fn begin_check(&self) -> Daemon {
+        let mut command = stria(&self.clients[0].host);
+        command.args(["fsck", &source()]);
+        Daemon::start("fsck", command, &self.place.data("fsck.log"))
     }
 
     fn daemons(&self) -> impl Iterator<Item = &Daemon> {

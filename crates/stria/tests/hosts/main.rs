@@ -184,7 +184,7 @@ fn locks_of_a_dead_client_go_to_others_after_its_lease() {
     file.write_all(b"two").unwrap();
     cluster.clients[0].mount();
     assert_eq!(fs::read_to_string(cluster.clients[0].path("ledger")).unwrap(), "two");
-    assert!(cluster.expect_clean().contains("1 files whose writers died"));
+    assert!(cluster.expect_clean().contains("1 file size not settled after a writer died"));
     // Who looks at it asks the objects, and tells.
     assert_eq!(fs::metadata(cluster.clients[0].path("written")).unwrap().size(), 100_000);
     assert!(!cluster.expect_clean().contains("writers died"));
@@ -281,7 +281,17 @@ fn patience_ends_with_an_error_that_names_the_target() {
     fine.write_all_at(b"fine", 0).expect("the other server is there");
     let check = client.lfs_failure(&["check", "osts", &client.point.to_string_lossy()]);
     assert!(check.contains("stria-OST0000-osc") && check.contains("not answering"), "{check}");
-    assert!(check.contains("2 server(s) do not answer"), "{check}");
+    assert!(check.contains("no answer from 2 servers"), "{check}");
+
+    // A check says at once what it waits for, into a file too.
+    let checking = cluster.begin_check();
+    wait_for("what the check waits for", PATIENCE, || {
+        let said = checking.logged();
+        let lost = ["stria-OST0000", "stria-OST0001"]
+            .map(|ost| format!("waiting for {ost} 10.77.0.2:988: connection refused"));
+        lost.iter().all(|line| said.contains(line)).then_some(())
+    });
+    checking.kill();
 
     cluster.mds.kill();
     let waited = fails_after(|| fs::metadata(cluster.clients[0].path("fine")));

@@ -4,7 +4,7 @@ use std::{fs, net::TcpListener};
 
 use crate::{
     common::{FileSystem, Output, PATIENCE, Transport, wait_for},
-    namespace::{Namespace, refused},
+    namespace::{Namespace, besides_log, refused},
 };
 
 /// Processes of mounts in the namespace.
@@ -25,7 +25,7 @@ fn it_returns_when_the_mount_works_and_umount_ends_it() {
     for point in ["$S/mnt", "./mnt", "mnt/"] {
         let line = format!("cd $S && stria mount $SOURCE {point} && cat $S/mnt/file && echo new > $S/mnt/new");
         let Output { status, stdout, stderr } = namespace.shell(&line).output();
-        assert_eq!((status, &*stdout, &*stderr), (0, "there", ""), "{point}");
+        assert_eq!((status, &*stdout, &*besides_log(&stderr)), (0, "there", ""), "{point}");
         assert_eq!(fs::read_to_string(system.root().join("new")).unwrap(), "new\n");
         let table = namespace.shell("df --output=source,target $S/mnt | tail -1").succeed();
         let columns: Vec<&str> = table.split_whitespace().collect();
@@ -71,6 +71,23 @@ fn it_fails_with_the_reason_if_the_mount_fails() {
     system.finish();
 }
 
+#[test]
+fn without_a_system_log_it_says_where_it_logs_instead() {
+    let system = FileSystem::start(Transport::Tcp, 0);
+    let namespace = Namespace::beside(&system);
+    namespace.shell("test ! -e /dev/log || mount --bind /dev/null $(readlink -f /dev/log)").succeed();
+    let Output { status, stderr, .. } = namespace.shell("stria mount $SOURCE $S/mnt").output();
+    let prefix = "stria: there is no system log (/dev/log) here: the mount logs to ";
+    let log = stderr.trim_end().strip_prefix(prefix).unwrap_or_else(|| panic!("{status}: {stderr}"));
+    assert!(log.starts_with("/run/stria/mount-") && log.ends_with("-mnt.log"), "{log}");
+    // Its servers go away: that it says, and why it cannot reach them.
+    system.finish();
+    wait_for("lines in the log", PATIENCE, || {
+        let text = namespace.shell(&format!("cat {log}")).succeed();
+        text.contains("connection refused").then_some(())
+    });
+}
+
 /// A script that holds a lock in a descriptor, as with flock(1), does not hand it to a daemon that outlives it.
 #[test]
 fn it_keeps_nothing_of_its_starter() {
@@ -82,7 +99,10 @@ fn it_keeps_nothing_of_its_starter() {
     let session = namespace.shell("p=$(pgrep $MOUNTING); ps -o pid=,sid=,tty= $p").succeed();
     let columns: Vec<&str> = session.split_whitespace().collect();
     assert!(columns[0] == columns[1] && columns[2] == "?", "{session}");
-    namespace.shell("ls -l /proc/$(pgrep $MOUNTING)/fd/{0,1,2} | grep -c /dev/null | grep -x 3").succeed();
+    // Its standard error is its log where there is no system log.
+    namespace
+        .shell("ls -l /proc/$(pgrep $MOUNTING)/fd/{0,1,2} | grep -cE '/dev/null|/run/stria/mount-.*log' | grep -x 3")
+        .succeed();
     namespace.shell("stria umount $S/mnt").succeed();
     drop(namespace);
     system.finish();
@@ -115,7 +135,7 @@ fn a_busy_mount_is_unmounted_lazily_only() {
         namespace.daemon("reader", false, "bash -c 'exec 3< $S/mnt/file; echo open; read -r < $S/hold'", &log);
     reader.wait_for("open");
     let said = refused(namespace.shell("stria umount $S/mnt"));
-    assert!(said.contains("/mnt is busy"), "{said}");
+    assert!(said.contains("/mnt is in use by ") && said.contains("--lazy"), "{said}");
     assert_eq!(namespace.shell("cat $S/mnt/file").succeed(), "there");
     namespace.shell("stria umount --lazy $S/mnt").succeed();
     assert_eq!(namespace.shell("ls $S/mnt").succeed(), "");

@@ -4,7 +4,7 @@ use std::fs;
 
 use crate::{
     common::{FileSystem, Output, Transport},
-    namespace::{Namespace, refused},
+    namespace::{Namespace, besides_log, refused},
 };
 
 /// How mount(8) finds the program: by a link of its own in /sbin, or through libfuse's mount.fuse by its name.
@@ -27,7 +27,7 @@ fn a_line_in_fstab_is_mounted() {
         namespace.shell(way).succeed();
         namespace.shell("echo $SOURCE $S/mnt fuse.stria noatime,nosuid,_netdev,timeout=60 0 0 > /etc/fstab").succeed();
         let Output { status, stdout, stderr } = namespace.shell("mount $S/mnt && cat $S/mnt/file").output();
-        assert_eq!((status, &*stdout, &*stderr), (0, "there", ""), "{way}");
+        assert_eq!((status, &*stdout, &*besides_log(&stderr)), (0, "there", ""), "{way}");
         let shown = namespace.shell("findmnt -n -o SOURCE,FSTYPE $S/mnt").succeed();
         let columns: Vec<&str> = shown.split_whitespace().collect();
         assert_eq!(columns, [&*system.source(), "fuse.stria"]);
@@ -51,14 +51,21 @@ fn mount_of_the_type_takes_options_and_fails_with_the_reason() {
         let namespace = Namespace::beside(&system);
         namespace.shell(way).succeed();
         namespace.shell("mount -t fuse.stria -o ro,timeout=60 $SOURCE $S/mnt").succeed();
-        assert!(options(&namespace).starts_with("ro,"));
+        let shown = options(&namespace);
+        assert!(shown.starts_with("ro,") && shown.contains("nodev") && !shown.contains("nosuid"), "{shown}");
         let said = refused(namespace.shell("echo x > $S/mnt/file"));
         assert!(said.contains("Read-only file system"), "{said}");
         namespace.shell("mount -o remount,rw $S/mnt && echo new > $S/mnt/file").succeed();
         assert_eq!(fs::read_to_string(system.root().join("file")).unwrap(), "new\n");
         namespace.shell("mount -o remount,ro,noexec $S/mnt").succeed();
         let shown = options(&namespace);
-        assert!(shown.starts_with("ro,") && shown.contains("noexec"), "{shown}");
+        assert!(shown.starts_with("ro,") && shown.contains("noexec") && shown.contains("nodev"), "{shown}");
+        namespace
+            .shell("umount $S/mnt && mount -t fuse.stria -o allow_dev,default_permissions $SOURCE $S/mnt")
+            .succeed();
+        namespace.shell("mount -o remount,ro $S/mnt").succeed();
+        let shown = options(&namespace);
+        assert!(shown.contains("default_permissions") && !shown.contains("nodev"), "{shown}");
         namespace.shell("umount $S/mnt && echo there > $S/file").succeed();
 
         let wrong_name = system.source().replace(":/stria", ":/other");

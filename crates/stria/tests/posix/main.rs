@@ -11,4 +11,5 @@ mod files;
 mod locks;
 mod mappings;
 mod names;
+mod protection;
 mod special;

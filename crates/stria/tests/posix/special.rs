@@ -16,7 +16,10 @@ use crate::common::{FileSystem, Transport};
 
 #[test]
 fn pipes_sockets_and_devices_work() {
-    let system = FileSystem::start(Transport::Tcp, 2);
+    let mut system = FileSystem::start(Transport::Tcp, 2);
+    system.set_mount_options("dev");
+    system.unmount(1);
+    system.mount(1);
     let (a, b) = (system.path(0), system.path(1));
     let make = |name: &str, kind, device| {
         rustix::fs::mknodat(CWD, a.join(name), kind, Mode::from_bits_truncate(0o666), device).expect("mknod");
@@ -30,6 +33,9 @@ fn pipes_sockets_and_devices_work() {
     assert!(other("disk").file_type().is_block_device());
     assert_eq!(other("null").rdev(), rustix::fs::makedev(1, 3));
     assert_eq!(other("disk").rdev(), rustix::fs::makedev(259, 1_000_000));
+    // Without the option dev, devices are names and no more.
+    let refused = fs::File::open(a.join("null")).expect_err("mounts are nodev");
+    assert_eq!(refused.raw_os_error(), Some(libc::EACCES));
     // They do what they are for: between processes of one host, since a pipe is the kernel's.
     open(&b.join("null"), 0).write_all(b"into nothing").expect("write");
     std::thread::scope(|scope| {
@@ -113,5 +119,34 @@ fn permissions_hold_for_users_groups_and_sticky_directories() {
     set("program", 0o6777);
     assert_eq!(as_user(&system, 5001, "", "echo x >> program"), 0);
     assert_eq!(fs::metadata(root.join("program")).expect("stat").mode() & 0o7777, 0o777);
+    system.finish();
+}
+
+/// As ext4 does: the table is what the same lines give there.
+#[test]
+fn fallocate_takes_set_id_bits_and_capabilities_away() {
+    let system = FileSystem::start(Transport::Tcp, 2);
+    let run = |line: &str| system.shell(&format!("cd $A && {line}")).succeed();
+    for (groups, mode, after) in [
+        ("", "2666", "666"),
+        ("", "2676", "676"),
+        ("", "6666", "666"),
+        ("5003", "2666", "2666"),
+        ("5003", "2676", "676"),
+        ("5003", "6666", "2666"),
+    ] {
+        for change in ["fallocate -l 16384 f", "fallocate -n -l 32768 f", "fallocate -p -o 0 -l 4096 f"] {
+            run(&format!("rm -f f && touch f && chown 0:5003 f && truncate -s 8192 f && chmod {mode} f"));
+            assert_eq!(as_user(&system, 5001, groups, change), 0, "{change}");
+            assert_eq!(run("stat -c %a f").trim(), after, "{change} of {mode} by a member of '{groups}'");
+        }
+    }
+    run("chmod 666 f && setcap cap_net_raw+ep f");
+    assert_eq!(as_user(&system, 5001, "", "fallocate -l 16384 f"), 0);
+    assert_eq!(run("getcap f"), "");
+    // Only Linux itself takes them away for others.
+    run("setcap cap_net_raw+ep f");
+    assert_ne!(as_user(&system, 5001, "", "setfattr -x security.capability f"), 0);
+    assert_ne!(run("getcap f"), "");
     system.finish();
 }

@@ -11,14 +11,30 @@ use std::{
     ffi::OsStr,
     fs::{self, File},
     io,
-    os::unix::fs::FileExt,
+    os::unix::fs::{FileExt, MetadataExt},
     path::Path,
 };
 
 use crate::error::is_no_space;
 
+/// fjall begins another journal, and removes the one before, when one is larger than this; nothing makes it do so earlier.
+const JOURNAL_BYTES: u64 = 64 << 20;
 /// Copied in pieces of this size.
 const PIECE_BYTES: usize = 1 << 20;
+
+/// Space that the journals in a directory may take beside what they have: what is written stays in them, although tables have it too,
+/// until the next one begins.
+pub(super) fn growth_bytes(directory: &Path) -> io::Result<u64> {
+    let mut taken = 0;
+    for entry in fs::read_dir(directory)? {
+        let entry = entry?;
+        if entry.path().extension() == Some(OsStr::new("jnl")) {
+            // Their lengths say nothing: they are sparse. One may go meanwhile.
+            taken += entry.metadata().map_or(0, |metadata| metadata.blocks() * 512);
+        }
+    }
+    Ok(JOURNAL_BYTES.saturating_sub(taken))
+}
 
 /// Writes the journals in an open database's directory again, and syncs them. Others may append meanwhile, and remove journals.
 pub(super) fn write_again(directory: &Path) -> io::Result<()> {
@@ -35,7 +51,7 @@ pub(super) fn write_again(directory: &Path) -> io::Result<()> {
         piece.resize(PIECE_BYTES, 0);
         match write_file_again(&file, &mut piece) {
             Err(error) if is_no_space(&error) => {
-                tracing::warn!(path = %path.display(), %error, "a journal of the cold store could not be written again");
+                tracing::warn!(path = %path.display(), %error, "cannot rewrite a journal of the cold store");
             }
             written => written?,
         }

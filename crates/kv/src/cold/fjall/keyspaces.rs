@@ -9,11 +9,27 @@ use fjall::{
     compaction::{Leveled, filter::Factory},
 };
 
-use super::{FjallOptions, descriptors, journals, wakes::Wakes};
+use super::{descriptors, journals, options::FjallOptions, wakes::Wakes};
 use crate::batch::Table;
 
 /// Size of a table file: a quarter of fjall's default, since a compaction's memory grows with it.
-pub(super) const TABLE_BYTES: u64 = 16 << 20;
+const TABLE_BYTES: u64 = 16 << 20;
+/// On a small device: a compaction writes about [`COMPACTION_TABLES`] before it gives anything back, and these must have room beside
+/// what a store keeps free.
+const TABLE_BYTES_SMALL: u64 = 2 << 20;
+const SMALL_DEVICE_BYTES: u64 = 16 << 30;
+/// One table, and those of the next level that it overlaps, ten times as large; or all of level 0 and 1.
+const COMPACTION_TABLES: u64 = 12;
+
+/// How large table files are on a device of this size.
+pub(super) fn table_bytes(device_bytes: u64) -> u64 {
+    if device_bytes < SMALL_DEVICE_BYTES { TABLE_BYTES_SMALL } else { TABLE_BYTES }
+}
+
+/// What compactions may take for a time beside what a store keeps free anyway ([`crate::Config::device_reserve_bytes`]).
+pub(super) fn compaction_bytes(device_bytes: u64) -> u64 {
+    COMPACTION_TABLES * (table_bytes(device_bytes) - TABLE_BYTES_SMALL)
+}
 const DATA: &str = "data";
 /// Table files kept open, 1.5 GiB of them: the process has other uses for its descriptors, and several stores.
 const FILES_OPEN_MAX: usize = 96;
@@ -25,6 +41,8 @@ pub(super) struct Keyspaces {
     pub data: Keyspace,
     /// The checkpoint.
     pub meta: Keyspace,
+    /// Size of new table files.
+    pub table_bytes: u64,
 }
 
 impl Keyspaces {
@@ -40,9 +58,11 @@ impl Keyspaces {
             .open()
             .map_err(failed)?;
         let write_buffer_bytes = options.write_buffer_bytes;
+        let space = rustix::fs::statvfs(directory)?;
+        let table_bytes = table_bytes(space.f_blocks.saturating_mul(space.f_frsize));
         let data = database
             .keyspace(DATA, || {
-                let strategy = Leveled::default().with_table_target_size(TABLE_BYTES);
+                let strategy = Leveled::default().with_table_target_size(table_bytes);
                 KeyspaceCreateOptions::default()
                     .max_memtable_size(write_buffer_bytes)
                     .compaction_strategy(Arc::new(strategy))
@@ -53,7 +73,7 @@ impl Keyspaces {
             .map_err(failed)?;
         // Behind fjall's lock.
         journals::write_again(directory)?;
-        Ok(Keyspaces { database, data, meta })
+        Ok(Keyspaces { database, data, meta, table_bytes })
     }
 
     /// Closes what is open in this directory.

@@ -13,8 +13,9 @@ use parking_lot::RwLockWriteGuard;
 
 use super::{
     super::reclaim::Estimate,
-    keyspaces::{Keyspaces, TABLE_BYTES, failed},
-    shared::{FLUSH_POLL, Shared},
+    journals,
+    keyspaces::{Keyspaces, failed},
+    shared::{FLUSH_POLL, Rewriting, Shared},
 };
 
 /// How an attempt to give space back ended.
@@ -49,8 +50,7 @@ impl Reclaimer {
     pub fn work(&self, woken: &mpsc::Receiver<()>) {
         let mut is_wanted = false;
         while woken.recv().is_ok() && !self.shared.is_stopping() {
-            self.forget_replaced()
-                .unwrap_or_else(|error| tracing::warn!(%error, "replaced tables could not be removed"));
+            self.forget_replaced().unwrap_or_else(|error| tracing::warn!(%error, "cannot remove replaced tables"));
             is_wanted |= self.shared.reclaim_asked.swap(false, Ordering::AcqRel);
             if is_wanted {
                 // What compactions give back may be the room that is missing.
@@ -79,7 +79,7 @@ impl Reclaimer {
                 Ok(Reclaimed::Some) => {}
                 Ok(end) => return end,
                 Err(error) => {
-                    tracing::warn!(%error, "space of deleted keys could not be given back");
+                    tracing::warn!(%error, "cannot free the space of deleted keys");
                     return Reclaimed::Nothing;
                 }
             }
@@ -96,6 +96,7 @@ impl Reclaimer {
             entries: tree.approximate_len() as u64,
             tombstones: tree.tombstone_count() + self.shared.deleted.load(Ordering::Relaxed),
             free_bytes,
+            growth_bytes: journals::growth_bytes(&self.shared.directory)?,
         })
     }
 
@@ -112,12 +113,12 @@ impl Reclaimer {
         self.clear_failure()?;
         let early = self.estimate()?;
         if !early.is_due() || !self.shared.flush_buffers()? {
-            tracing::debug!(?early, "space of deleted keys is not given back");
+            tracing::debug!(?early, "not freeing the space of deleted keys");
             return Ok(Reclaimed::nothing(&early));
         }
         let before = self.estimate()?;
         if !before.is_due() {
-            tracing::debug!(?before, "space of deleted keys is not given back");
+            tracing::debug!(?before, "not freeing the space of deleted keys");
             return Ok(Reclaimed::nothing(&before));
         }
         let compacted = {
@@ -128,7 +129,11 @@ impl Reclaimer {
             // From here on others may read and write, but not close it.
             let open = RwLockWriteGuard::downgrade(open);
             let Some(keyspaces) = open.as_ref() else { return Ok(Reclaimed::Nothing) };
-            keyspaces.data.tree.major_compact(TABLE_BYTES, present)
+            let first_table = keyspaces.data.tree.next_table_id();
+            *self.shared.rewriting.lock() = Some(Rewriting { bytes: before.rewritten_bytes(), first_table });
+            let compacted = keyspaces.data.tree.major_compact(keyspaces.table_bytes, present);
+            *self.shared.rewriting.lock() = None;
+            compacted
         };
         if let Err(error) = compacted {
             // The files that it left go when it is opened.
@@ -137,7 +142,7 @@ impl Reclaimer {
         }
         self.forget_versions()?;
         let after = self.estimate()?;
-        tracing::info!(?before, ?after, "space of deleted keys was given back");
+        tracing::info!(?before, ?after, "freed the space of deleted keys");
         Ok(if after.tables_bytes < before.tables_bytes { Reclaimed::Some } else { Reclaimed::Nothing })
     }
 

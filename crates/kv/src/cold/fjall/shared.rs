@@ -8,24 +8,46 @@ use std::{
     ops::Deref,
     path::PathBuf,
     sync::atomic::{AtomicBool, AtomicU64, Ordering},
-    time::Duration,
+    time::{Duration, Instant},
 };
 
 use fjall::AbstractTree;
-use parking_lot::{RwLock, RwLockReadGuard};
+use parking_lot::{Mutex, RwLock, RwLockReadGuard};
 
 use super::{
-    FjallOptions,
-    keyspaces::{Keyspaces, failed},
+    journals,
+    keyspaces::{Keyspaces, compaction_bytes, failed},
+    levels::Pile,
+    options::FjallOptions,
+    reopenings::Reopenings,
     wakes::Wakes,
 };
 
 /// Free space below which background work is taken to have failed for want of it: more than any compaction of tables of
-/// [`super::keyspaces::TABLE_BYTES`] gives back when it fails.
+/// the larger size gives back when it fails.
 const NEARLY_FULL_BYTES: u64 = 1 << 30;
+/// So large a merge has room in what a store keeps free anyway ([`crate::Config::device_reserve_bytes`]).
+const MERGED_IN_RESERVE_BYTES: u64 = 24 << 20;
 /// How often the end of fjall's background work is looked for, which does not tell, and how many times.
 pub(super) const FLUSH_POLL: Duration = Duration::from_millis(20);
 const FLUSH_POLLS_MAX: u32 = 1500;
+
+/// The tree is being rewritten.
+pub(super) struct Rewriting {
+    /// What that writes, at most, by an estimate.
+    pub bytes: u64,
+    /// Number of the first table that it may have written.
+    pub first_table: u64,
+}
+
+impl Rewriting {
+    /// What is still to be written.
+    fn left_bytes(&self, keyspaces: &Keyspaces) -> u64 {
+        // The last table is incomplete.
+        let tables = keyspaces.data.tree.next_table_id().saturating_sub(self.first_table).saturating_sub(1);
+        self.bytes.saturating_sub(tables.saturating_mul(keyspaces.table_bytes))
+    }
+}
 
 /// See the module documentation.
 pub(super) struct Shared {
@@ -38,7 +60,9 @@ pub(super) struct Shared {
     pub open: RwLock<Option<Keyspaces>>,
     /// Keys deleted since the buffers were last flushed on purpose: at least as many tombstones as they have.
     pub deleted: AtomicU64,
+    pub rewriting: Mutex<Option<Rewriting>>,
     stopping: AtomicBool,
+    reopenings: Mutex<Reopenings>,
 }
 
 impl Shared {
@@ -52,7 +76,9 @@ impl Shared {
             reclaim_asked: AtomicBool::new(false),
             open: RwLock::new(Some(keyspaces)),
             deleted: AtomicU64::new(0),
+            rewriting: Mutex::new(None),
             stopping: AtomicBool::new(false),
+            reopenings: Mutex::default(),
         })
     }
 
@@ -61,7 +87,7 @@ impl Shared {
         let missing = |_| {
             io::Error::other(match self.is_stopping() {
                 true => "the cold store is closed",
-                false => "the cold store could not be opened again after its device was full",
+                false => "cannot reopen the cold store after its device was full",
             })
         };
         RwLockReadGuard::try_map(self.open.read_recursive(), Option::as_ref).map_err(missing)
@@ -91,6 +117,23 @@ impl Shared {
         Ok(space.f_bavail.saturating_mul(space.f_frsize))
     }
 
+    /// What fjall may take by itself: its journals until the next one begins, and compactions and rewriting until they end.
+    pub fn growth_bytes(&self) -> io::Result<u64> {
+        let space = rustix::fs::statvfs(&self.directory)?;
+        let compactions = compaction_bytes(space.f_blocks.saturating_mul(space.f_frsize));
+        let pile_bytes = self.merge_bytes().saturating_sub(MERGED_IN_RESERVE_BYTES);
+        Ok(journals::growth_bytes(&self.directory)?.saturating_add(compactions.max(pile_bytes)))
+    }
+
+    /// What merging, or rewriting, takes for a time. 0 while fjall is opened again: callers must not wait for that.
+    fn merge_bytes(&self) -> u64 {
+        let open = self.open.try_read_recursive();
+        let Some(keyspaces) = open.as_ref().and_then(|open| open.as_ref()) else { return 0 };
+        let rewriting = self.rewriting.lock();
+        let rewriting_bytes = rewriting.as_ref().map_or(0, |rewriting| rewriting.left_bytes(keyspaces));
+        Pile::of(keyspaces).merge_bytes().max(rewriting_bytes)
+    }
+
     pub fn is_nearly_full(&self) -> io::Result<bool> {
         Ok(self.free_bytes()? < NEARLY_FULL_BYTES)
     }
@@ -103,7 +146,10 @@ impl Shared {
             keyspaces.close(&self.directory);
         }
         *open = Some(Keyspaces::open(&self.directory, &self.options, &self.wakes)?);
-        tracing::info!(directory = %self.directory.display(), "the cold store was opened again after its device was full");
+        if let Some(times) = self.reopenings.lock().note(Instant::now()) {
+            let directory = self.directory.display();
+            tracing::info!(%directory, times, "reopened the cold store after its device was full");
+        }
         Ok(())
     }
 

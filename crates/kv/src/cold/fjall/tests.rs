@@ -1,6 +1,7 @@
 use std::time::{Duration, Instant};
 
 use super::*;
+use crate::batch::Lsn;
 
 const T: Table = Table(1);
 const KEYS: u32 = 64;

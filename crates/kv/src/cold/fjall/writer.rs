@@ -13,9 +13,9 @@ use fjall::PersistMode;
 use tokio::sync::oneshot;
 
 use super::{
-    CHECKPOINT_KEY, META_BYTES, META_VERSION,
+    checkpoint,
     fault::Fault,
-    keyspaces::{data_key, failed},
+    keyspaces::{Keyspaces, data_key, failed},
     shared::Shared,
 };
 use crate::{batch::Operation, cold::Checkpoint, error::is_no_space};
@@ -119,6 +119,7 @@ impl Writer {
     }
 
     fn write(&self, operations: &[Operation]) -> Result<(), Fault> {
+        self.shared.make_room_to_merge().map_err(Fault::Now)?;
         let keyspaces = self.shared.keyspaces().map_err(Fault::Now)?;
         let mut batch = keyspaces.database.batch().durability(Some(PersistMode::Buffer));
         let mut deleted = 0;
@@ -138,12 +139,8 @@ impl Writer {
     }
 
     fn commit(&self, checkpoint: Checkpoint) -> Result<(), Fault> {
-        let mut value = [0; META_BYTES];
-        value[..4].copy_from_slice(&META_VERSION.to_le_bytes());
-        value[8..16].copy_from_slice(&checkpoint.store.to_le_bytes());
-        value[16..].copy_from_slice(&checkpoint.lsn.0.to_le_bytes());
         let keyspaces = self.shared.keyspaces().map_err(Fault::Now)?;
-        keyspaces.meta.insert(CHECKPOINT_KEY, value).map_err(|error| self.judge(error))?;
+        keyspaces.meta.insert(checkpoint::KEY, checkpoint::encode(checkpoint)).map_err(|error| self.judge(error))?;
         let persist = |mode| {
             keyspaces.database.persist(mode).map_err(|error| match error {
                 // Background work failed before: who knows what was synced.
@@ -154,6 +151,17 @@ impl Writer {
         };
         persist(PersistMode::SyncAll)?;
         // A sync that failed in the background while this one waited for the journal.
-        persist(PersistMode::Buffer)
+        persist(PersistMode::Buffer)?;
+        self.let_journals_go(&keyspaces)
+    }
+
+    /// A journal that is full goes when all that it has is in tables. What is in the buffer of `meta` never fills it, so that without
+    /// this the next journal would have to be full as well.
+    fn let_journals_go(&self, keyspaces: &Keyspaces) -> Result<(), Fault> {
+        if keyspaces.database.journal_count() > 1 {
+            keyspaces.meta.rotate_memtable().map_err(|error| self.judge(error))?;
+            keyspaces.data.rotate_memtable().map_err(|error| self.judge(error))?;
+        }
+        Ok(())
     }
 }

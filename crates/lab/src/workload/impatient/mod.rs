@@ -227,7 +227,7 @@ impl User {
                 Ok(())
             }
             Change::Punch(place) => {
-                self.file_system.allocate(file, AllocateMode::Punch, range(place).start, PLACE_BYTES, true).await
+                self.file_system.allocate(file, AllocateMode::Punch, range(place).start, PLACE_BYTES).await
             }
             Change::Truncate(place) => {
                 let size = range(place).start;

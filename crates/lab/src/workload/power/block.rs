@@ -61,6 +61,11 @@ impl Block {
         acknowledged.map_or(self.durable, |written| written.version)
     }
 
+    /// The last version that was begun.
+    pub fn last_begun(&self) -> Version {
+        self.later.last().map_or(self.durable, |written| written.version)
+    }
+
     /// Versions that may be there after a loss of power at `at`. `lost`: the block's OST was hit; then what was acknowledged
     /// longer than `bound` before is there nevertheless.
     pub fn possible(&self, lost: bool, at: Instant, bound: Duration) -> Vec<Version> {

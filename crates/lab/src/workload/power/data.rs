@@ -21,7 +21,6 @@ use super::{
     Blackout, Loss, Verdict,
     alarm::Alarm,
     block::{BLOCK, Version, contents, version_of},
-    commit_bound,
     ledger::{BLOCKS, Change, FileLedger, Ledger, Removed},
 };
 use crate::{
@@ -90,7 +89,7 @@ impl Data {
 
     /// Looks at what is left, and goes on from there.
     pub async fn judge(&self, cluster: &Cluster, loss: &Loss) -> Verdict {
-        let (worker, loss, bound) = (self.worker(cluster, &Blackout::default()), loss.clone(), commit_bound(cluster));
+        let (worker, loss, bound) = (self.worker(cluster, &Blackout::default()), loss.clone(), loss.danger_max);
         let judged = cluster.on_client(self.client, async move { worker.judge(&loss, bound).await }).await;
         judged.ok_or("the client died while it looked")?
     }
@@ -269,7 +268,7 @@ impl Worker {
         let Some(file) = self.file(name).await? else { return Ok(()) };
         self.ledger.lock().begin(name, blocks.clone(), Change::Hole);
         let (offset, bytes) = (blocks.start * BLOCK_BYTES, (blocks.end - blocks.start) * BLOCK_BYTES);
-        let punched = self.file_system.allocate(&file, AllocateMode::Punch, offset, bytes, true).await;
+        let punched = self.file_system.allocate(&file, AllocateMode::Punch, offset, bytes).await;
         self.note(format_args!("{name}: punch {blocks:?} -> {punched:?}"));
         if punched.is_ok() {
             self.end(name, blocks, 0, false);

@@ -3,7 +3,8 @@
 //! In rounds: clients change names and data and sync at times; then one server, several or all lose power, now and then the
 //! clients with them; everything is started again and looked at, at times once more after `stria fsck --repair` has removed what it finds. Synced changes are there; changes on hosts that kept
 //! their power are there; changes older than the commit interval are there; of all others each is there whole or not at
-//! all ([`names`] and [`data`] say exactly what that means for them). What was lost without having been synced, the next
+//! all ([`names`] and [`data`] say exactly what that means for them). A file that is replaced as a whole by a rename, without
+//! any sync, is there in its old form or its new one ([`replace`]). What was lost without having been synced, the next
 //! sync tells ([`alarm`]).
 
 mod alarm;
@@ -13,6 +14,7 @@ mod judge;
 mod ledger;
 mod moves;
 mod names;
+mod replace;
 
 use std::{
     collections::BTreeSet,
@@ -25,7 +27,7 @@ use std::{
 
 use rt::{Entropy, Instant};
 
-use self::{data::Data, names::Names};
+use self::{data::Data, names::Names, replace::Replacement};
 use super::Verdict;
 use crate::{
     Random,
@@ -56,10 +58,12 @@ pub struct Loss {
     pub roles: BTreeSet<Role>,
     /// Whether all clients ended with them.
     pub clients: bool,
+    /// Longest time that an acknowledged change may stay in danger.
+    pub danger_max: Duration,
 }
 
 impl Loss {
-    fn of_seed(cluster: &Cluster, random: &Random) -> Self {
+    fn of_seed(cluster: &Cluster, plan: FaultPlan, random: &Random) -> Self {
         let roles = cluster.roles();
         let object_servers = || roles.iter().copied().filter(|role| matches!(role, Role::Oss(_)));
         let lost: BTreeSet<Role> = match random.below(4) {
@@ -68,12 +72,13 @@ impl Loss {
             2 => object_servers().collect(),
             _ => roles.iter().copied().collect(),
         };
-        Self { at: cluster.simulation().now(), roles: lost, clients: random.below(4) == 0 }
+        let (at, clients) = (cluster.simulation().now(), random.below(4) == 0);
+        Self { at, roles: lost, clients, danger_max: danger_max(cluster, plan) }
     }
 
     /// Nothing lost anything.
     fn nothing(cluster: &Cluster) -> Self {
-        Self { at: cluster.simulation().now(), roles: BTreeSet::new(), clients: false }
+        Self { at: cluster.simulation().now(), roles: BTreeSet::new(), clients: false, danger_max: Duration::ZERO }
     }
 
     /// Whether an OST lost power.
@@ -98,8 +103,11 @@ impl Blackout {
     }
 }
 
-/// Longest time that an acknowledged change may stay in danger.
-fn commit_bound(cluster: &Cluster) -> Duration {
+/// Longest time that an acknowledged change may stay in danger. A server that stands still, or whose device does, commits nothing.
+fn danger_max(cluster: &Cluster, plan: FaultPlan) -> Duration {
+    if plan.stops || plan.hangs {
+        return Duration::MAX;
+    }
     /// For flushes, and for the queue before them.
     const SLACK: Duration = Duration::from_millis(200);
     let settings = &cluster.options().settings;
@@ -112,7 +120,9 @@ pub async fn run(cluster: &Cluster, plan: FaultPlan, operations: u64) -> Result<
     let names = Arc::new(Names::new(cluster));
     let clients: Vec<u16> = cluster.clients().into_iter().filter(|client| *client != NAMES_CLIENT).collect();
     let data = Data::of_clients(cluster, &clients);
+    let replacement = Replacement::of_clients(cluster, &clients);
     names.prepare(cluster).await?;
+    replacement.prepare(cluster).await?;
     for data in &data {
         data.prepare(cluster).await?;
     }
@@ -122,11 +132,11 @@ pub async fn run(cluster: &Cluster, plan: FaultPlan, operations: u64) -> Result<
         // Kills would start servers that have no power.
         let chaos = Chaos::begin(cluster, FaultPlan { kills: false, client_dies: false, ..plan });
         let blackout = Blackout::default();
-        let mut working = vec![names.work(cluster, &blackout)];
+        let mut working = vec![names.work(cluster, &blackout), replacement.work(cluster, &blackout)];
         working.extend(data.iter().map(|data| data.work(cluster, &blackout)));
         cluster.simulation().sleep(spread(&random, CALM.0, CALM.1)).await;
         blackout.0.store(true, Ordering::Relaxed);
-        let loss = lose_power(cluster, &random);
+        let loss = lose_power(cluster, plan, &random);
         cluster.simulation().sleep(spread(&random, DARK.0, DARK.1)).await;
         // Everything starts again.
         faults += 1 + chaos.end().await?;
@@ -145,9 +155,11 @@ pub async fn run(cluster: &Cluster, plan: FaultPlan, operations: u64) -> Result<
         }
         finishes(cluster, "looking at the names", names.judge(cluster, &loss)).await??;
         judge_data(cluster, &data, &loss).await?;
+        finishes(cluster, "looking at the replaced file", replacement.judge(cluster, &loss)).await??;
         if random.below(REPAIR_ONE_IN) == 0 {
             checkers::orphans_go(cluster).await?;
             judge_data(cluster, &data, &Loss::nothing(cluster)).await?;
+            replacement.judge(cluster, &Loss::nothing(cluster)).await?;
         }
     }
     close(cluster, &names, &data).await?;
@@ -162,8 +174,8 @@ async fn judge_data(cluster: &Cluster, data: &[Arc<Data>], loss: &Loss) -> Verdi
 }
 
 /// Takes the power away.
-fn lose_power(cluster: &Cluster, random: &Random) -> Loss {
-    let loss = Loss::of_seed(cluster, random);
+fn lose_power(cluster: &Cluster, plan: FaultPlan, random: &Random) -> Loss {
+    let loss = Loss::of_seed(cluster, plan, random);
     cluster.log().event("power", format_args!("{loss:?}"));
     for role in &loss.roles {
         cluster.lose_power(*role);

@@ -15,14 +15,13 @@ use types::{Credentials, FsResult};
 use super::{
     Blackout, Loss, NAMES_CLIENT, Verdict,
     alarm::{Alarm, Lost},
-    commit_bound,
 };
 use crate::{
     Random,
     cluster::{Cluster, client_host},
     log::{EventLog, summary},
     native::Native,
-    reference::{Generator, Model, Operation, Outcome, Shape},
+    reference::{Generator, Model, Operation, Outcome, Shape, Subject},
 };
 
 /// Everything happens below this directory.
@@ -66,20 +65,11 @@ pub struct Names {
 }
 
 fn is_of_names(operation: &Operation) -> bool {
-    matches!(
-        operation,
-        Operation::Create { .. }
-            | Operation::MakeDirectory { .. }
-            | Operation::Symlink { .. }
-            | Operation::MakeFifo { .. }
-            | Operation::Unlink { .. }
-            | Operation::RemoveDirectory { .. }
-            | Operation::Rename { .. }
-            | Operation::Link { .. }
-            | Operation::SetMode { .. }
-            | Operation::SetXattr { .. }
-            | Operation::RemoveXattr { .. }
-    )
+    match operation.subject() {
+        Subject::Entries | Subject::Mode => true,
+        Subject::Xattrs => !matches!(operation, Operation::GetXattr { .. }),
+        Subject::Data | Subject::Looks => false,
+    }
 }
 
 impl Names {
@@ -139,7 +129,7 @@ impl Names {
         let seen = cluster.on_client(NAMES_CLIENT, async move { dump_file_system(&native).await }).await;
         let seen = seen.ok_or("the client died while it looked")?;
         let mut ledger = self.ledger.lock();
-        let mut candidates = candidates(&ledger, loss, commit_bound(cluster));
+        let mut candidates = candidates(&ledger, loss, loss.danger_max);
         let found = candidates.iter_mut().rposition(|candidate| dump_model(&mut candidate.model) == seen);
         let Some(found) = found else {
             let last = candidates.last_mut().expect("there is always the last step");

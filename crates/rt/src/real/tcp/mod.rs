@@ -15,6 +15,7 @@ mod socket;
 
 use std::{
     io::{self, ErrorKind},
+    net::SocketAddr,
     sync::Arc,
     time::Duration,
 };
@@ -88,7 +89,10 @@ impl TcpTransport {
 impl Transport for TcpTransport {
     fn connect(&self, address: &Address) -> BoxFuture<'static, io::Result<Connection>> {
         let (transport, address) = (self.clone(), address.clone());
-        Box::pin(async move { transport.connection(TcpStream::connect(&*address.0).await?) })
+        Box::pin(async move {
+            let addresses = resolve(&address).await?;
+            transport.connection(TcpStream::connect(&*addresses).await?)
+        })
     }
 
     fn listen(&self, address: &Address) -> BoxFuture<'static, io::Result<Box<dyn Listener>>> {
@@ -99,6 +103,18 @@ impl Transport for TcpTransport {
             Ok(Box::new(TcpAcceptor { transport, listener, address }) as Box<dyn Listener>)
         })
     }
+}
+
+/// The addresses of a host and port; `NotFound` if there are none.
+async fn resolve(address: &Address) -> io::Result<Vec<SocketAddr>> {
+    let unresolved = |detail: &str| io::Error::new(ErrorKind::NotFound, detail.to_owned());
+    let found = tokio::net::lookup_host(&*address.0).await.map_err(|error| {
+        let text = error.to_string();
+        // What the standard library says before the resolver's words.
+        unresolved(text.trim_start_matches("failed to lookup address information: "))
+    })?;
+    let addresses: Vec<SocketAddr> = found.collect();
+    if addresses.is_empty() { Err(unresolved("it has no address")) } else { Ok(addresses) }
 }
 
 struct TcpAcceptor {

@@ -1,0 +1,132 @@
+//! What an MDT may keep for a caller that has given up: an open, the exclusive data lock of a file.
+//!
+//! The caller was told that the MDT does not answer, and uses nothing of it. But the MDT may have granted it, or not have heard that it
+//! was given back, and everybody else would wait for it as long as this mount lives. So it is given back behind the caller's
+//! back: once the fate of what he asked is known (nothing may be granted after it was given back), and again and again until
+//! the MDT has heard it or this life of the mount is over, which ends all that it had.
+//!
+//! Downside: what a creation that truncates took of a file whose inode nobody was told stays until the mount ends.
+
+use std::{sync::Arc, time::Duration};
+
+use rpc::{
+    Answered, Fate, ImportState,
+    message::{
+        MdtReply, MdtRequest, Reply,
+        mdt::{Close, ExclusiveEnd, OpenId},
+    },
+};
+use rt::{Seams, clock};
+use types::{FsError, FsResult, InodeNumber};
+
+use crate::{
+    FileSystem,
+    client_state::ClientState,
+    locks::exclusive::{ExclusiveQueues, Turn},
+    targets::connection::TargetConnection,
+};
+
+/// Between two attempts to reach the MDT, each of which takes as long as callers wait.
+const INTERVAL: Duration = Duration::from_millis(100);
+
+/// What is needed to give something back at an MDT.
+pub(crate) struct GivenUp {
+    target: Arc<TargetConnection>,
+    client_state: Arc<ClientState>,
+    /// The life of the mount with which everything ends.
+    life: u64,
+    queues: ExclusiveQueues,
+    seams: Seams,
+}
+
+impl FileSystem {
+    /// To be taken before the request that may be given up.
+    pub(crate) fn given_up(&self, inode: InodeNumber) -> FsResult<GivenUp> {
+        let target = self.targets.mdt_of(inode)?;
+        let (client_state, queues, seams) = (self.client_state.clone(), self.exclusive.clone(), self.seams.clone());
+        Ok(GivenUp { target, life: client_state.opens.life(), client_state, queues, seams })
+    }
+}
+
+/// An end of an open from which nothing is to be learned of the file.
+fn close(inode: InodeNumber, open: OpenId) -> MdtRequest {
+    MdtRequest::Close(Close { inode, open, update: None, flock_owner: None })
+}
+
+impl GivenUp {
+    /// An open or a creation with one. `turn`: if it truncates and the file is known, in which the exclusive data lock is granted.
+    pub fn open(self, fate: Fate, (inode, open): (InodeNumber, OpenId), truncates: bool, turn: Option<Turn>) {
+        self.in_background(move |this| async move {
+            let (inode, truncates) = match fate.known().await {
+                Some(Ok(Answered { reply: Reply::Mdt(MdtReply::Opened(opened)), .. })) => {
+                    (opened.entry.attributes.inode, opened.truncate)
+                }
+                Some(Ok(Answered { reply: Reply::Mdt(MdtReply::Created(created)), .. })) => {
+                    (created.entry.attributes.inode, created.opened.is_some_and(|opened| opened.truncate))
+                }
+                // Nothing was granted.
+                Some(_) => return,
+                None => (inode, truncates && turn.is_some()),
+            };
+            this.tell(close(inode, open)).await;
+            if truncates {
+                let _turn = match turn {
+                    Some(turn) => turn,
+                    None => this.queues.enter(inode).await,
+                };
+                this.tell(MdtRequest::ExclusiveEnd(ExclusiveEnd { inode, update: None })).await;
+            }
+        });
+    }
+
+    /// The end of an open.
+    pub fn close(self, fate: Option<Fate>, inode: InodeNumber, open: OpenId) {
+        self.in_background(move |this| async move {
+            if !this.has_ended(fate).await {
+                this.tell(close(inode, open)).await;
+            }
+        });
+    }
+
+    /// The exclusive data lock, asked for or given back in this turn: nobody of this mount can take it before the MDT has heard that
+    /// it is free.
+    pub fn exclusive(self, fate: Option<Fate>, inode: InodeNumber, turn: Turn) {
+        turn.owe();
+        self.in_background(move |this| async move {
+            if let Some(fate) = fate {
+                fate.known().await;
+            }
+            this.tell(MdtRequest::ExclusiveEnd(ExclusiveEnd { inode, update: None })).await;
+            drop(turn);
+        });
+    }
+
+    fn in_background<F>(self, work: impl FnOnce(Self) -> F)
+    where
+        F: Future<Output = ()> + Send + 'static,
+    {
+        let spawn = self.seams.spawn.clone();
+        spawn.spawn("client given up", Box::pin(work(self)));
+    }
+
+    /// Whether what was said was heard after all.
+    async fn has_ended(&self, fate: Option<Fate>) -> bool {
+        match fate {
+            Some(fate) => fate.known().await.is_some_and(|answer| !matches!(answer, Err(FsError::Unreachable { .. }))),
+            None => false,
+        }
+    }
+
+    /// Says this until the MDT has heard it.
+    async fn tell(&self, request: MdtRequest) {
+        while self.client_state.opens.life() == self.life && self.target.import().state() != ImportState::Closed {
+            let Err((FsError::Unreachable { .. }, fate)) = self.target.mdt_with_fate(request.clone()).await else {
+                return;
+            };
+            if self.has_ended(fate).await {
+                return;
+            }
+            clock::sleep(&*self.seams.clock, INTERVAL).await;
+        }
+    }
+}

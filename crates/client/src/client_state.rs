@@ -1,0 +1,94 @@
+//! Client state, as NFS has the word: what MDTs keep for this client in memory only, opens and locks. After a restart of an MDT
+//! this client claims it again (see [`crate::targets::recovery`]).
+//!
+//! Life cycle: one per mount. When an MDT evicts this client, its life ends with all this state, and the next one begins
+//! under another client id.
+
+use std::{
+    collections::BTreeMap,
+    sync::atomic::{AtomicU64, Ordering},
+};
+
+use layout::Layout;
+use parking_lot::Mutex;
+use rpc::message::mdt::{NotReclaimed, OpenId};
+use types::{ClientId, InodeNumber, MdtIndex};
+
+use crate::{locks::held_locks::HeldLocks, open_state::open_table::OpenTable};
+
+/// See the module documentation.
+pub(crate) struct ClientState {
+    client: AtomicU64,
+    pub opens: OpenTable,
+    pub locks: HeldLocks,
+    /// Exclusive data locks.
+    pub exclusives: Mutex<BTreeMap<InodeNumber, HeldExclusive>>,
+    /// Losses of undurable changes by OSTs that this client has noticed.
+    losses_noticed: AtomicU64,
+}
+
+/// An exclusive data lock of this client.
+#[derive(Clone, Debug)]
+pub(crate) struct HeldExclusive {
+    /// The open it was taken through.
+    pub open: Option<OpenId>,
+    /// The layout that came with it and that its holder works on; `None`: that of the open.
+    pub layout: Option<Layout>,
+}
+
+impl ClientState {
+    pub fn new(client: ClientId) -> Self {
+        Self {
+            client: AtomicU64::new(client.0),
+            opens: OpenTable::default(),
+            losses_noticed: AtomicU64::new(0),
+            locks: HeldLocks::default(),
+            exclusives: Mutex::default(),
+        }
+    }
+
+    /// Who this mount is in its present life.
+    pub fn client(&self) -> ClientId {
+        ClientId(self.client.load(Ordering::Acquire))
+    }
+
+    /// Ends the life of `client`: all that was open is stale, all locks are lost. False if it had ended before.
+    pub fn end_life(&self, client: ClientId, successor: ClientId) -> bool {
+        if self.client.compare_exchange(client.0, successor.0, Ordering::AcqRel, Ordering::Acquire).is_err() {
+            return false;
+        }
+        self.opens.lost();
+        self.locks.lost();
+        self.exclusives.lock().clear();
+        true
+    }
+
+    /// Number of losses of undurable changes by OSTs that this client has noticed.
+    pub fn losses_noticed(&self) -> u64 {
+        self.losses_noticed.load(Ordering::Acquire)
+    }
+
+    /// An OST has lost undurable changes; the number of this loss.
+    pub fn notice_loss(&self) -> u64 {
+        self.losses_noticed.fetch_add(1, Ordering::AcqRel) + 1
+    }
+
+    /// An MDT did not take over all that was claimed. If it lost nothing, a layout that it knows better was replaced by a
+    /// change that this client has not heard of; it is asked for, and no write was lost by that.
+    pub fn not_reclaimed(&self, refused: &NotReclaimed, has_lost: bool) {
+        for inode in &refused.lost {
+            tracing::warn!(%inode, "the creation of an open file was lost in a power loss of its MDT");
+            self.opens.lost_inode(*inode);
+            self.locks.lost_inode(*inode);
+        }
+        for open in refused.undone.iter().filter_map(|inode| self.opens.find(*inode)) {
+            if has_lost { open.layout_undone() } else { open.doubt_layout() }
+        }
+    }
+
+    pub fn exclusives_at(&self, mdt: MdtIndex) -> Vec<(InodeNumber, HeldExclusive)> {
+        let exclusives = self.exclusives.lock();
+        let of_mdt = exclusives.iter().filter(|(inode, _)| inode.mdt() == mdt);
+        of_mdt.map(|(inode, held)| (*inode, held.clone())).collect()
+    }
+}

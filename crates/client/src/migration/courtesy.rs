@@ -1,0 +1,82 @@
+//! How work in the background gives way. Pure.
+//!
+//! By its own progress (Douceur and Bolosky, "Progress-based regulation of low-importance processes", 1999): whoever
+//! shares a disk or a link with somebody makes less progress than alone. So a piece that took twice as long as the best of
+//! late tells that somebody else is at work, whoever it is and whatever he uses; the work pauses, twice as long each time it
+//! happens again. No counter of any server is needed. Besides, there is a budget of bytes per second.
+//!
+//! Downside: a disk whose speed varies by itself counts as used by others; the work then takes longer than it must.
+
+use std::time::Duration;
+
+use types::time::transfer_time;
+
+/// The first pause, and the longest.
+const PAUSE_MIN: Duration = Duration::from_secs(1);
+const PAUSE_MAX: Duration = Duration::from_secs(60);
+/// So many times as long as the best is too long.
+const SLOW: u64 = 2;
+/// By one part in so many the best gets worse with each piece: what was long ago does not count for ever.
+const FORGETTING: u64 = 64;
+
+/// See the module documentation.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Courtesy {
+    /// Nanoseconds per MiB.
+    best: Option<u64>,
+    pause: Duration,
+}
+
+impl Courtesy {
+    /// A piece was done in this time: how long to pause before the next, with the budget there is now.
+    pub fn after_piece(&mut self, bytes: u64, took: Duration, bytes_per_second: u64) -> Duration {
+        let nanoseconds = u64::try_from(took.as_nanos()).unwrap_or(u64::MAX).max(1);
+        let pace = u64::try_from((u128::from(nanoseconds) << 20) / u128::from(bytes.max(1))).unwrap_or(u64::MAX).max(1);
+        let best = self.best.map_or(pace, |best| best.saturating_add(best / FORGETTING));
+        self.best = Some(best.min(pace));
+        if pace / SLOW > best {
+            self.pause = (self.pause * 2).clamp(PAUSE_MIN, PAUSE_MAX);
+            return self.pause;
+        }
+        self.pause = Duration::ZERO;
+        transfer_time(bytes, bytes_per_second).saturating_sub(took)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const MIB: u64 = 1 << 20;
+
+    fn ms(milliseconds: u64) -> Duration {
+        Duration::from_millis(milliseconds)
+    }
+
+    #[test]
+    fn alone_it_keeps_to_its_budget() {
+        let mut courtesy = Courtesy::default();
+        for _ in 0..100 {
+            assert_eq!(courtesy.after_piece(4 * MIB, ms(25), 32 * MIB), ms(100));
+        }
+        assert_eq!(courtesy.after_piece(4 * MIB, ms(25), u64::MAX), Duration::ZERO);
+    }
+
+    #[test]
+    fn it_pauses_longer_and_longer_while_others_work_and_goes_on_when_they_end() {
+        let mut courtesy = Courtesy::default();
+        courtesy.after_piece(4 * MIB, ms(20), u64::MAX);
+        let pauses: Vec<u64> = (0..8).map(|_| courtesy.after_piece(4 * MIB, ms(90), u64::MAX).as_secs()).collect();
+        assert_eq!(pauses, [1, 2, 4, 8, 16, 32, 60, 60]);
+        assert_eq!(courtesy.after_piece(4 * MIB, ms(21), u64::MAX), Duration::ZERO);
+        assert_eq!(courtesy.after_piece(4 * MIB, ms(90), u64::MAX).as_secs(), 1);
+    }
+
+    #[test]
+    fn a_disk_that_became_slower_for_good_is_not_taken_for_a_busy_one_for_ever() {
+        let mut courtesy = Courtesy::default();
+        courtesy.after_piece(4 * MIB, ms(20), u64::MAX);
+        let pieces = (0..).find(|_| courtesy.after_piece(4 * MIB, ms(80), u64::MAX) == Duration::ZERO);
+        assert!(pieces.is_some_and(|pieces| (20..80).contains(&pieces)), "{pieces:?}");
+    }
+}

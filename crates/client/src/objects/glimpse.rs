@@ -1,0 +1,135 @@
+//! Sizes of files whose objects are the only ones to know them.
+//!
+//! While a file may be open for writing anywhere, its size, blocks and modification time are those of its objects: one
+//! `Glimpse` request to each target, all at once, whatever the number of files and stripes.
+
+use std::collections::BTreeMap;
+
+use bytes::Bytes;
+use layout::Layout;
+use rpc::message::{OstReply, OstRequest, mdt::Entry, mgs::TargetRole, ost::ObjectAttributes};
+use types::{Attributes, FsError, FsResult, InodeNumber, ObjectId, limits::OBJECTS_PER_REQUEST_MAX};
+
+use crate::{
+    FileSystem,
+    join::join_all,
+    objects::{data_attributes::DataAttributes, object::holder_of},
+    open_state::open_inode::verified,
+    targets::connection::unexpected,
+};
+
+/// What one target is asked.
+#[derive(Default)]
+struct Question {
+    /// File (index) and slot of each object.
+    places: Vec<(usize, u32)>,
+    objects: Vec<ObjectId>,
+}
+
+impl FileSystem {
+    /// Attributes of objects of one target, in order.
+    async fn glimpse_target(&self, role: TargetRole, objects: Vec<ObjectId>) -> FsResult<Vec<ObjectAttributes>> {
+        let target = self.targets.get(role)?;
+        let mut attributes = Vec::with_capacity(objects.len());
+        for batch in objects.chunks(OBJECTS_PER_REQUEST_MAX) {
+            let mut outcome = target.objects(OstRequest::Glimpse(batch.to_vec()), Bytes::new()).await;
+            if outcome == Err(FsError::Evicted) {
+                // Looking changes nothing: once more, in the new session.
+                outcome = target.objects(OstRequest::Glimpse(batch.to_vec()), Bytes::new()).await;
+            }
+            match outcome?.0 {
+                OstReply::Attributes(found) if found.len() == batch.len() => attributes.extend(found),
+                reply => return Err(unexpected(reply)),
+            }
+        }
+        Ok(attributes)
+    }
+
+    /// DataAttributes of files from the given slots of each. A file fails if a target that holds one of its objects does.
+    async fn glimpse_slots(&self, files: &[(InodeNumber, &Layout, Vec<u32>)]) -> Vec<FsResult<DataAttributes>> {
+        let mut by_target: BTreeMap<TargetRole, Question> = BTreeMap::new();
+        for (index, (inode, layout, slots)) in files.iter().enumerate() {
+            for &slot in slots {
+                let Some(location) = layout.location(slot) else { continue };
+                let question = by_target.entry(holder_of(*inode, location)).or_default();
+                question.places.push((index, slot));
+                question.objects.push(layout.object(*inode, slot));
+            }
+        }
+        let ask = |(role, question): (&TargetRole, &Question)| self.glimpse_target(*role, question.objects.clone());
+        let answers = join_all(by_target.iter().map(ask).collect()).await;
+        let mut figures: Vec<FsResult<DataAttributes>> = files.iter().map(|_| Ok(DataAttributes::default())).collect();
+        for (Question { places, .. }, answer) in by_target.values().zip(answers) {
+            match answer {
+                Ok(attributes) => {
+                    for (&(index, slot), object) in places.iter().zip(&attributes) {
+                        if let Ok(figures) = &mut figures[index] {
+                            figures.add(files[index].1, slot, object);
+                        }
+                    }
+                }
+                Err(error) => places.iter().for_each(|&(index, _)| figures[index] = Err(error.clone())),
+            }
+        }
+        figures
+    }
+
+    /// DataAttributes of a file from some of its slots.
+    pub(crate) async fn glimpse_some(
+        &self,
+        inode: InodeNumber,
+        layout: &Layout,
+        slots: Vec<u32>,
+    ) -> FsResult<DataAttributes> {
+        let mut figures = self.glimpse_slots(&[(inode, layout, slots)]).await;
+        figures.pop().expect("one answer for one file")
+    }
+
+    /// DataAttributes of a file.
+    pub(crate) async fn glimpse(&self, inode: InodeNumber, layout: &Layout) -> FsResult<DataAttributes> {
+        self.glimpse_some(inode, layout, layout.objects().map(|(slot, _)| slot).collect()).await
+    }
+
+    /// Attributes with the size as of now.
+    pub(crate) async fn complete(&self, entry: &Entry) -> FsResult<Attributes> {
+        let Some(layout) = &entry.unsettled else { return Ok(entry.attributes) };
+        let figures = self.glimpse(entry.attributes.inode, verified(layout)?).await?;
+        self.settle_found(entry, figures).await;
+        Ok(figures.complete(entry))
+    }
+
+    /// Tells the MDT what the objects say of a file that nobody writes to and whose size it does not know: who died while
+    /// writing leaves such files. The next to look asks the MDT alone.
+    async fn settle_found(&self, entry: &Entry, figures: DataAttributes) {
+        let Some(epoch) = entry.quiet else { return };
+        let inode = entry.attributes.inode;
+        if let Err(error) = self.mdt_done(inode, figures.settle(inode, epoch)).await {
+            tracing::debug!(%inode, %error, "the MDT did not accept the reported size");
+        }
+    }
+
+    /// As [`FileSystem::complete`] for many inodes at once.
+    pub(crate) async fn complete_all(&self, entries: &[&Entry]) -> Vec<FsResult<Attributes>> {
+        let mut completed: Vec<FsResult<Attributes>> = entries.iter().map(|entry| Ok(entry.attributes)).collect();
+        let mut places = Vec::new();
+        let mut files = Vec::new();
+        for (index, entry) in entries.iter().enumerate() {
+            match entry.unsettled.as_ref().map(verified) {
+                None => {}
+                Some(Err(error)) => completed[index] = Err(error),
+                Some(Ok(layout)) => {
+                    places.push(index);
+                    files.push((entry.attributes.inode, layout, layout.objects().map(|(slot, _)| slot).collect()));
+                }
+            }
+        }
+        let found = self.glimpse_slots(&files).await;
+        let known =
+            places.iter().zip(&found).filter_map(|(index, figures)| Some((entries[*index], figures.clone().ok()?)));
+        join_all(known.map(|(entry, figures)| self.settle_found(entry, figures)).collect()).await;
+        for (index, figures) in places.into_iter().zip(found) {
+            completed[index] = figures.map(|figures| figures.complete(entries[index]));
+        }
+        completed
+    }
+}

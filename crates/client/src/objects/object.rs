@@ -1,0 +1,253 @@
+//! Requests to single objects, with what a data path needs around them: checksums, repetition of what arrived damaged,
+//! and the fence after an eviction.
+//!
+//! An OST that evicted this client refuses what is outstanding. If only that session was lost (the network between them
+//! was cut), the request may be tried again in a new one: it is idempotent. If the OST did so on behalf of an MDT that
+//! evicted this client, locks are gone and a late write must not happen. So before a repetition the MDT is pinged: if it
+//! evicted us the file is stale by the time it answers.
+
+use std::sync::Arc;
+
+use bytes::Bytes;
+use layout::{Layout, Location};
+use rpc::{
+    checksum,
+    message::{
+        MdtRequest, OstReply, OstRequest,
+        mgs::TargetRole,
+        ost::{Changed, Read, ReadDone, SpaceChange, Write},
+    },
+};
+use types::{FsError, FsResult, InodeNumber, ObjectId};
+
+use crate::{
+    FileSystem,
+    open_state::open_inode::OpenInode,
+    targets::connection::{TargetConnection, unexpected},
+};
+
+/// How often data that arrive damaged, or a session lost on the way, are tried again.
+const ATTEMPTS: usize = 4;
+
+/// An object of a file, and what this client has open of that file.
+#[derive(Clone, Copy)]
+pub(crate) struct Object<'a> {
+    /// The file.
+    pub inode: InodeNumber,
+    /// The object's name.
+    pub id: ObjectId,
+    pub location: Location,
+    pub open: Option<&'a OpenInode>,
+    /// The life of the mount with which the right to this request ends, if it rests on a lock and not on an open file.
+    pub life: Option<u64>,
+}
+
+impl<'a> Object<'a> {
+    /// The object of `slot` of the file `inode`, which has this layout.
+    pub fn new(
+        inode: InodeNumber,
+        layout: &Layout,
+        (slot, location): (u32, Location),
+        open: Option<&'a OpenInode>,
+    ) -> Self {
+        Self { inode, id: layout.object(inode, slot), location, open, life: None }
+    }
+
+    /// Requests to it are made in this life of the mount or not at all.
+    pub fn within(self, life: u64) -> Self {
+        Self { life: Some(life), ..self }
+    }
+}
+
+/// Who holds an object of a file.
+pub(crate) fn holder_of(inode: InodeNumber, location: Location) -> TargetRole {
+    match location {
+        Location::Ost(ost) => TargetRole::Ost(ost),
+        Location::Mdt => TargetRole::Mdt(inode.mdt()),
+    }
+}
+
+/// What a read of one object gave.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct ObjectData {
+    /// Fewer than asked for only at the object's end.
+    pub data: Bytes,
+    /// The object's size at that time.
+    pub size: u64,
+}
+
+/// A change of an object on its way: unless its outcome is reported, the file's figures are unknown from then on.
+struct InFlight<'a> {
+    open: Option<&'a OpenInode>,
+}
+
+impl<'a> InFlight<'a> {
+    fn begin(open: Option<&'a OpenInode>) -> Self {
+        if let Some(open) = open {
+            open.state().tracker.begin();
+        }
+        Self { open }
+    }
+
+    /// The change was acknowledged; unless `whole`, it says only what the last part of it changed.
+    fn done(mut self, layout: &Layout, slot: u32, change: &Changed, unsynced_since: Option<u64>, whole: bool) {
+        let Some(open) = self.open.take() else { return };
+        let mut state = open.state();
+        state.tracker.changed(layout.file_size(slot, change.after.size), change);
+        state.tracker.end(whole);
+        if let (Some(losses), Some(location)) = (unsynced_since, layout.location(slot)) {
+            state.dirty((slot, location), losses);
+        }
+    }
+}
+
+impl InFlight<'_> {
+    /// The OST refused the change as a whole.
+    fn refused(mut self) {
+        if let Some(open) = self.open.take() {
+            open.state().tracker.end(true);
+        }
+    }
+}
+
+impl Drop for InFlight<'_> {
+    fn drop(&mut self) {
+        if let Some(open) = self.open {
+            open.state().tracker.end(false);
+        }
+    }
+}
+
+impl FileSystem {
+    /// The target that holds an object.
+    fn holder(&self, object: Object<'_>) -> FsResult<Arc<TargetConnection>> {
+        self.targets.get(holder_of(object.inode, object.location))
+    }
+
+    /// One request to an object; `make` builds it for each attempt, `take` judges the reply, its data and its target's count of
+    /// losses.
+    async fn object_call<T>(
+        &self,
+        object: Object<'_>,
+        bulk: &Bytes,
+        make: impl Fn() -> OstRequest,
+        take: impl Fn(OstReply, Bytes, u64) -> FsResult<T>,
+    ) -> FsResult<T> {
+        let target = self.holder(object)?;
+        let mut outcome = Err(FsError::Transfer);
+        for _ in 0..ATTEMPTS {
+            // Before the check: a later life's connection would carry the request under an id that no OST refuses.
+            let import = target.import();
+            object.open.map_or(Ok(()), OpenInode::check)?;
+            if object.life.is_some_and(|life| life != self.client_state.opens.life()) {
+                return Err(FsError::Stale);
+            }
+            let reply = target.objects_by(&import, make(), bulk.clone()).await;
+            outcome = reply.and_then(|(reply, bulk, losses)| take(reply, bulk, losses));
+            match &outcome {
+                Err(FsError::Transfer) => tracing::warn!(object = %object.id, "data arrived damaged; trying again"),
+                Err(FsError::Evicted) => {
+                    let Some(open) = object.open else { return Err(FsError::Stale) };
+                    // What it did is unknown, whatever comes of its repetition.
+                    open.state().tracker.forget();
+                    self.mdt_done(object.inode, MdtRequest::Ping).await?;
+                }
+                _ => return outcome,
+            }
+        }
+        outcome
+    }
+
+    /// Reads up to `bytes` from `offset` of an object and verifies them.
+    pub(crate) async fn read_object(
+        &self,
+        object: Object<'_>,
+        layout: &Layout,
+        offset: u64,
+        bytes: u64,
+    ) -> FsResult<ObjectData> {
+        let layout_generation = layout.generation.0;
+        let request = Read { object: object.id, offset, bytes: bytes as u32, layout_generation };
+        let take = |reply, data: Bytes, _| match reply {
+            OstReply::Read(ReadDone { checksums, size }) => {
+                if data.len() as u64 != bytes.min(size.saturating_sub(offset)) {
+                    let problem = format!("{} of {bytes} bytes at {offset} of an object of {size}", data.len());
+                    return Err(FsError::Protocol(problem));
+                }
+                checksum::verify(offset, &data, &checksums)?;
+                Ok(ObjectData { data, size })
+            }
+            reply => Err(unexpected(reply)),
+        };
+        self.object_call(object, &Bytes::new(), || OstRequest::Read(request), take).await
+    }
+
+    /// Writes to an object.
+    pub(crate) async fn write_object(
+        &self,
+        object: Object<'_>,
+        layout: &Layout,
+        offset: u64,
+        data: Bytes,
+        sync: bool,
+    ) -> FsResult<Changed> {
+        let checksums = checksum::checksums(offset, &data);
+        let make = || {
+            OstRequest::Write(Write {
+                object: object.id,
+                offset,
+                checksums: checksums.clone(),
+                sync,
+                layout_generation: layout.generation.0,
+            })
+        };
+        self.change_object(object, layout, &data, sync, make).await
+    }
+
+    /// Changes the space of an object.
+    pub(crate) async fn space_object(
+        &self,
+        object: Object<'_>,
+        layout: &Layout,
+        change: SpaceChange,
+    ) -> FsResult<Changed> {
+        let make = || OstRequest::Space(object.id, change, layout.generation.0);
+        self.change_object(object, layout, &Bytes::new(), false, make).await
+    }
+
+    /// Changes an object and notes the change in what this client has open of the file.
+    async fn change_object(
+        &self,
+        object: Object<'_>,
+        layout: &Layout,
+        bulk: &Bytes,
+        sync: bool,
+        make: impl Fn() -> OstRequest,
+    ) -> FsResult<Changed> {
+        let target = self.holder(object)?;
+        let restarts = target.restarts();
+        let in_flight = InFlight::begin(object.open);
+        let take = |reply, _, losses| match reply {
+            OstReply::Changed(changed) => Ok((changed, losses)),
+            reply => Err(unexpected(reply)),
+        };
+        let outcome = self.object_call(object, bulk, make, take).await;
+        // A start of the target that ended may have done a part, of which what its next start answers tells nothing.
+        let whole = target.restarts() == restarts;
+        match &outcome {
+            Ok((changed, losses)) => in_flight.done(layout, object.id.slot, changed, (!sync).then_some(*losses), whole),
+            Err(FsError::NoSpace | FsError::LayoutChanged) if whole => in_flight.refused(),
+            Err(_) => {}
+        }
+        outcome.map(|(changed, _)| changed)
+    }
+
+    /// Next data (or hole) of an object at or after `offset`.
+    pub(crate) async fn seek_object(&self, object: Object<'_>, offset: u64, data: bool) -> FsResult<Option<u64>> {
+        let take = |reply, _, _| match reply {
+            OstReply::Found(found) => Ok(found),
+            reply => Err(unexpected(reply)),
+        };
+        self.object_call(object, &Bytes::new(), || OstRequest::Seek(object.id, offset, data), take).await
+    }
+}

@@ -1,0 +1,112 @@
+//! One open file or directory of this client.
+
+use std::{
+    fmt,
+    sync::{
+        Arc, Weak,
+        atomic::{AtomicBool, Ordering},
+    },
+};
+
+use rpc::message::mdt::{OpenFlags, OpenId, open_flag};
+use types::{Attributes, FileKind, FsError, FsResult, InodeNumber, attributes::file_flag};
+
+use crate::{FileSystem, open_state::open_inode::OpenInode};
+
+/// An open file or directory. Ends with [`FileSystem::close`]; one that is dropped without it is closed in the
+/// background.
+pub struct OpenFile {
+    pub(crate) open: Arc<OpenInode>,
+    kind: FileKind,
+    id: OpenId,
+    flags: OpenFlags,
+    /// It could only be appended to when it was opened.
+    append_only: bool,
+    /// Whether somebody closes it or has closed it.
+    closed: AtomicBool,
+    file_system: Weak<FileSystem>,
+}
+
+impl fmt::Debug for OpenFile {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { kind, id, flags, .. } = self;
+        write!(f, "OpenFile {{ {}, {kind:?}, {id:?}, {flags:?} }}", self.inode())
+    }
+}
+
+impl OpenFile {
+    pub(crate) fn new(
+        open: Arc<OpenInode>,
+        attributes: &Attributes,
+        id: OpenId,
+        flags: OpenFlags,
+        file_system: Weak<FileSystem>,
+    ) -> Self {
+        let append_only = attributes.flags & file_flag::APPEND_ONLY != 0;
+        Self { open, kind: attributes.kind, id, flags, append_only, closed: AtomicBool::new(false), file_system }
+    }
+
+    /// The inode.
+    pub fn inode(&self) -> InodeNumber {
+        self.open.inode()
+    }
+
+    /// What it is.
+    pub fn kind(&self) -> FileKind {
+        self.kind
+    }
+
+    /// The client's name for this open.
+    pub fn id(&self) -> OpenId {
+        self.id
+    }
+
+    /// How it was opened.
+    pub fn flags(&self) -> OpenFlags {
+        self.flags
+    }
+
+    /// True for the first caller only.
+    pub(crate) fn begin_close(&self) -> bool {
+        !self.closed.swap(true, Ordering::AcqRel)
+    }
+
+    /// Fails unless this is a regular file open for reading (or execution).
+    pub(crate) fn check_readable(&self) -> FsResult<()> {
+        self.check_regular()?;
+        let readable = self.flags.has(open_flag::READ) || self.flags.has(open_flag::EXECUTE);
+        if readable { Ok(()) } else { Err(FsError::BadHandle) }
+    }
+
+    /// Fails unless this is a regular file open for writing.
+    pub(crate) fn check_writable(&self) -> FsResult<()> {
+        self.check_regular()?;
+        if self.flags.has(open_flag::WRITE) { Ok(()) } else { Err(FsError::BadHandle) }
+    }
+
+    /// As [`OpenFile::check_writable`], for a change of data that are there. The kernel does not know which files can only be
+    /// appended to, and lets programs clear O_APPEND.
+    pub(crate) fn check_changeable(&self) -> FsResult<()> {
+        self.check_writable()?;
+        if self.append_only { Err(FsError::NotPermitted) } else { Ok(()) }
+    }
+
+    /// Fails unless this is a regular file whose session lives.
+    pub(crate) fn check_regular(&self) -> FsResult<()> {
+        match self.kind {
+            FileKind::Regular => self.open.check(),
+            FileKind::Directory => Err(FsError::IsDirectory),
+            _ => Err(FsError::Invalid),
+        }
+    }
+}
+
+impl Drop for OpenFile {
+    fn drop(&mut self) {
+        if self.begin_close()
+            && let Some(file_system) = self.file_system.upgrade()
+        {
+            file_system.close_forgotten(self.open.clone(), self.id);
+        }
+    }
+}

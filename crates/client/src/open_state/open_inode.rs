@@ -1,0 +1,249 @@
+//! What all opens of one inode in this client share: the layout, what is known of the size, what is to be synced.
+//!
+//! Life cycle: [`OpenTable`](super::open_table::OpenTable) makes it for an inode's first open and drops it after the last
+//! close. When the life of the mount ends, or the MDT has lost the file, it becomes stale for ever.
+
+use std::{
+    collections::BTreeMap,
+    sync::{
+        Arc,
+        atomic::{AtomicBool, AtomicU64, Ordering},
+    },
+};
+
+use layout::{Layout, Location};
+use parking_lot::{Mutex, MutexGuard};
+use rpc::message::mdt::{OpenFlags, OpenId, Opened, SizeUpdate, open_flag};
+use types::{FileKind, FsError, FsResult, Generation, InodeNumber, mode};
+
+use crate::open_state::{
+    closed_unsynced::{self, Unsynced},
+    record_changes::RecordChanges,
+    size_tracker::SizeTracker,
+};
+
+/// A layout from the wire, verified to be usable.
+pub(crate) fn verified(layout: &Layout) -> FsResult<&Layout> {
+    layout.validate().map_err(|error| FsError::Damaged(error.to_string()))?;
+    Ok(layout)
+}
+
+/// Changing state of an open inode.
+#[derive(Debug)]
+pub(crate) struct OpenState {
+    /// Registered opens; `true` once a close is under way.
+    opens: BTreeMap<OpenId, (OpenFlags, bool)>,
+    /// What is known of the size.
+    pub tracker: SizeTracker,
+    /// Objects to sync: how often their OST had lost unsynced changes before the oldest of these.
+    pub unsynced: Unsynced,
+    /// Objects of before this open may be unsynced too (a program may write, close, open again and fsync).
+    pub unsynced_before: bool,
+    /// Changes of the MDT's record of the file (creation, opens, growth) that its data depend on.
+    pub record: RecordChanges,
+    /// The last loss of uncommitted changes that a sync has told: see [`crate::targets::uncommitted`].
+    pub loss_told: u64,
+    /// What was written may not be found by the layout that holds now: to be told by the next sync.
+    pub layout_undone: bool,
+    /// The file may have set-id bits that a write must clear.
+    pub set_id: bool,
+    /// The file may have capabilities, which any write must clear.
+    pub capabilities: bool,
+}
+
+impl OpenState {
+    /// Opens for writing that are not being closed.
+    fn writers(&self) -> usize {
+        self.opens.values().filter(|(flags, closing)| flags.has(open_flag::WRITE) && !closing).count()
+    }
+
+    /// Whether any open of this client is for writing.
+    pub fn has_writers(&self) -> bool {
+        self.writers() > 0
+    }
+
+    /// An object was changed and its data may not be durable.
+    pub fn dirty(&mut self, object: (u32, Location), losses: u64) {
+        closed_unsynced::note(&mut self.unsynced, object, losses);
+    }
+}
+
+/// See the module documentation.
+#[derive(Debug)]
+pub(crate) struct OpenInode {
+    inode: InodeNumber,
+    /// Of regular files: the newest one known; locked after the table's lock and before the state's.
+    layout: Mutex<Option<Arc<Layout>>>,
+    /// How often the MDT may have moved objects or not: it is to be asked.
+    layout_doubts: AtomicU64,
+    /// How many of these it has answered.
+    layout_doubts_answered: AtomicU64,
+    /// Held, shared, by whatever changes data under a layout taken meanwhile; alone by who has objects moved (see
+    /// [`crate::placement::no_space`]). Truncations have the exclusive data lock instead.
+    pub changing: tokio::sync::RwLock<()>,
+    stale: AtomicBool,
+    state: Mutex<OpenState>,
+    /// Held by an fsync: what it took over from the state is not durable before it ends.
+    pub syncing: tokio::sync::Mutex<()>,
+}
+
+impl OpenInode {
+    /// An inode that gets its first open. `unsynced`: what this client wrote to it before. `created`: the file is new, so
+    /// nothing of it is anywhere else. `lost`: the last loss of uncommitted changes, which is history for this open.
+    pub(super) fn new(inode: InodeNumber, unsynced: Unsynced, created: bool, lost: u64) -> Self {
+        let state = OpenState {
+            opens: BTreeMap::new(),
+            tracker: SizeTracker::default(),
+            unsynced,
+            unsynced_before: !created,
+            record: RecordChanges::of_new_record(),
+            loss_told: lost,
+            layout_undone: false,
+            set_id: false,
+            capabilities: false,
+        };
+        Self {
+            inode,
+            layout: Mutex::default(),
+            layout_doubts: AtomicU64::new(0),
+            layout_doubts_answered: AtomicU64::new(0),
+            changing: tokio::sync::RwLock::default(),
+            stale: AtomicBool::new(false),
+            state: Mutex::new(state),
+            syncing: tokio::sync::Mutex::default(),
+        }
+    }
+
+    /// Adds an open that the MDT granted.
+    pub(super) fn register(&self, id: OpenId, flags: OpenFlags, opened: &Opened, created: bool) {
+        let attributes = &opened.entry.attributes;
+        let mut state = self.state.lock();
+        let previous = state.opens.insert(id, (flags, false));
+        assert!(previous.is_none(), "an open is registered once");
+        state.set_id |= attributes.mode & (mode::S_ISUID | mode::S_ISGID) != 0 && attributes.kind == FileKind::Regular;
+        state.capabilities |= opened.capabilities;
+        if flags.has(open_flag::WRITE) {
+            // The MDT's record changed: only now does it say that the objects are to be asked for the size.
+            state.record.changed();
+            let settled = (created || opened.entry.unsettled.is_none()).then_some(&opened.entry);
+            state.tracker.opened(opened.epoch, settled);
+        }
+    }
+
+    /// An open has ended. After the last one: what is to be synced.
+    pub(super) fn unregister(&self, id: OpenId) -> Option<Unsynced> {
+        let mut state = self.state.lock();
+        state.opens.remove(&id);
+        if !state.has_writers() {
+            state.tracker.reset();
+        }
+        state.opens.is_empty().then(|| std::mem::take(&mut state.unsynced))
+    }
+
+    /// The registered opens.
+    pub(super) fn opens(&self) -> Vec<(OpenId, OpenFlags)> {
+        self.state.lock().opens.iter().map(|(id, (flags, _))| (*id, *flags)).collect()
+    }
+
+    /// Number of registered opens.
+    pub(super) fn open_count(&self) -> usize {
+        self.state.lock().opens.len()
+    }
+
+    /// What is open of it is stale from now on.
+    pub(super) fn end(&self) {
+        self.stale.store(true, Ordering::Release);
+    }
+
+    pub fn inode(&self) -> InodeNumber {
+        self.inode
+    }
+
+    /// The layout of a regular file, as far as this client knows it; `None` if the MDT must be asked.
+    pub fn layout(&self) -> FsResult<Option<Arc<Layout>>> {
+        let layout = self.layout.lock().clone().ok_or(FsError::Invalid)?;
+        let answered = self.layout_doubts_answered.load(Ordering::Acquire);
+        Ok((answered == self.layout_doubts()).then_some(layout))
+    }
+
+    /// The MDT may have moved objects or not: nothing is read or written before it has told.
+    pub fn doubt_layout(&self) {
+        self.layout_doubts.fetch_add(1, Ordering::AcqRel);
+    }
+
+    /// The MDT lost a change of the layout: another one holds than the one that was written by.
+    pub fn layout_undone(&self) {
+        self.doubt_layout();
+        self.state().layout_undone = true;
+    }
+
+    /// How often it was doubted.
+    pub fn layout_doubts(&self) -> u64 {
+        self.layout_doubts.load(Ordering::Acquire)
+    }
+
+    /// The MDT has told what it was asked after so many doubts. A doubt that came meanwhile remains.
+    pub fn trust_layout(&self, doubts: u64) {
+        assert!(doubts <= self.layout_doubts(), "no doubt is answered before it arose");
+        self.layout_doubts_answered.fetch_max(doubts, Ordering::AcqRel);
+    }
+
+    /// Takes over a layout that the MDT told, unless a newer one is known; returns the newest. What was written by it is to
+    /// be found only once the MDT has committed it.
+    ///
+    /// `None` if the MDT is not the one any more that told it, says `current`: it may have lost what it told, so it is to be
+    /// asked again. What is taken over while `current`, on the other hand, is claimed from the MDT's next start.
+    pub fn adopt(&self, told: &Layout, current: impl FnOnce() -> bool) -> FsResult<Option<Arc<Layout>>> {
+        let told = verified(told)?;
+        let mut layout = self.layout.lock();
+        if !current() {
+            return Ok(None);
+        }
+        if let Some(known) = layout.as_ref().filter(|known| told.generation <= known.generation) {
+            return Ok(Some(known.clone()));
+        }
+        let newest = Arc::new(told.clone());
+        *layout = Some(newest.clone());
+        self.state.lock().record.changed();
+        Ok(Some(newest))
+    }
+
+    /// The layout, if the MDT may lose it with its power: it grew, and that is not known to be durable.
+    pub(super) fn undurable_layout(&self) -> Option<(InodeNumber, Layout)> {
+        let layout = self.layout.lock();
+        let durable = self.state.lock().record.is_durable();
+        let layout = layout.as_ref().filter(|layout| !durable && layout.generation > Generation(1))?;
+        Some((self.inode, Layout::clone(layout)))
+    }
+
+    /// The only open of this client, if it is the only one.
+    pub fn only_id(&self) -> Option<OpenId> {
+        let state = self.state.lock();
+        let mut ids = state.opens.keys();
+        ids.next().copied().filter(|_| ids.next().is_none())
+    }
+
+    /// Fails once the life of the mount in which it was opened is over, or its MDT has lost the file.
+    pub fn check(&self) -> FsResult<()> {
+        if self.stale.load(Ordering::Acquire) { Err(FsError::Stale) } else { Ok(()) }
+    }
+
+    pub fn state(&self) -> MutexGuard<'_, OpenState> {
+        self.state.lock()
+    }
+
+    /// Whether the file may have set-id bits or capabilities.
+    pub fn has_privileges(&self) -> bool {
+        let state = self.state();
+        state.set_id || state.capabilities
+    }
+
+    /// The close of an open begins: what it may tell of the size. Only the last writer knows, and only if it was alone.
+    pub fn closing(&self, id: OpenId) -> Option<SizeUpdate> {
+        let mut state = self.state.lock();
+        let (flags, closing) = state.opens.get_mut(&id)?;
+        *closing = true;
+        let writes = flags.has(open_flag::WRITE);
+        if writes && !state.has_writers() { state.tracker.update() } else { None }
+    }
+}

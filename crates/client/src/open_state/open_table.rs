@@ -1,0 +1,184 @@
+//! The table of open inodes.
+//!
+//! Invariants: an inode is in the table while at least one of its opens is registered; every open in the table belongs to
+//! the mount's present life (see [`crate::targets::recovery`]). Its end empties the table and marks all inodes stale, so that later
+//! opens begin with new state and old handles fail.
+
+use std::{collections::BTreeMap, sync::Arc};
+
+use layout::Layout;
+use parking_lot::Mutex;
+use rpc::message::mdt::{OpenFlags, OpenId, Opened};
+use types::{FsError, FsResult, InodeNumber, MdtIndex};
+
+use crate::open_state::{
+    closed_unsynced::{ClosedUnsynced, Unsynced},
+    open_inode::{OpenInode, verified},
+};
+
+#[derive(Debug, Default)]
+struct Table {
+    inodes: BTreeMap<InodeNumber, Arc<OpenInode>>,
+    /// Of inodes that are not open.
+    closed: ClosedUnsynced,
+    /// Number of the mount's present life.
+    life: u64,
+}
+
+impl Table {
+    fn take_unsynced(&mut self, inode: InodeNumber) -> Unsynced {
+        match self.inodes.get(&inode) {
+            Some(open) => std::mem::take(&mut open.state().unsynced),
+            None => self.closed.take(inode),
+        }
+    }
+
+    fn add_unsynced(&mut self, inode: InodeNumber, unsynced: &Unsynced) {
+        match self.inodes.get(&inode) {
+            Some(open) => {
+                let mut state = open.state();
+                unsynced.iter().for_each(|(object, losses)| state.dirty(*object, *losses));
+            }
+            None => self.closed.add(inode, unsynced),
+        }
+    }
+}
+
+/// All open inodes of this client.
+#[derive(Debug, Default)]
+pub(crate) struct OpenTable {
+    table: Mutex<Table>,
+}
+
+impl OpenTable {
+    /// Number of the mount's present life, to be given to [`OpenTable::register`].
+    pub fn life(&self) -> u64 {
+        self.table.lock().life
+    }
+
+    /// The open inode, if this client has it open.
+    pub fn find(&self, inode: InodeNumber) -> Option<Arc<OpenInode>> {
+        self.table.lock().inodes.get(&inode).cloned()
+    }
+
+    /// Registers an open that was asked for in `life`; `Stale` if that has ended. `created`: the file is new,
+    /// so nothing of it is anywhere else. `lost`: the last loss of uncommitted changes, which is history for this open.
+    /// `current`: as in [`OpenInode::adopt`]; if not, the layout is still to be learned.
+    pub fn register(
+        &self,
+        id: OpenId,
+        flags: OpenFlags,
+        opened: &Opened,
+        created: bool,
+        (life, lost): (u64, u64),
+        current: impl FnOnce() -> bool,
+    ) -> FsResult<Arc<OpenInode>> {
+        let inode = opened.entry.attributes.inode;
+        opened.layout.as_ref().map(verified).transpose()?;
+        let mut table = self.table.lock();
+        if table.life != life {
+            return Err(FsError::Stale);
+        }
+        let Table { inodes, closed, .. } = &mut *table;
+        let new = || Arc::new(OpenInode::new(inode, closed.take(inode), created, lost));
+        let open = inodes.entry(inode).or_insert_with(new);
+        assert!(open.check().is_ok(), "what is in the table belongs to the present life");
+        if let Some(layout) = &opened.layout {
+            open.adopt(layout, current)?;
+        }
+        open.register(id, flags, opened, created);
+        Ok(open.clone())
+    }
+
+    /// An open has ended.
+    pub fn unregister(&self, open: &Arc<OpenInode>, id: OpenId) {
+        let mut table = self.table.lock();
+        let Some(unsynced) = open.unregister(id) else { return };
+        if table.inodes.get(&open.inode()).is_some_and(|found| Arc::ptr_eq(found, open)) {
+            table.inodes.remove(&open.inode());
+            table.closed.closed(open.inode(), unsynced);
+        }
+    }
+
+    /// Takes what is to be synced of an inode, whether it is open or closed.
+    pub fn take_unsynced(&self, inode: InodeNumber) -> Unsynced {
+        self.table.lock().take_unsynced(inode)
+    }
+
+    /// Gives back what was not synced.
+    pub fn add_unsynced(&self, inode: InodeNumber, unsynced: &Unsynced) {
+        self.table.lock().add_unsynced(inode, unsynced);
+    }
+
+    /// Two inodes have swapped their layouts, or perhaps, if that is not `certain`: what is to be synced goes with the objects.
+    pub fn exchange_unsynced(&self, one: InodeNumber, other: InodeNumber, certain: bool) {
+        let mut table = self.table.lock();
+        let (of_one, of_other) = (table.take_unsynced(one), table.take_unsynced(other));
+        for (inode, new, old) in [(one, &of_other, &of_one), (other, &of_one, &of_other)] {
+            table.add_unsynced(inode, new);
+            if !certain {
+                table.add_unsynced(inode, old);
+            }
+        }
+    }
+
+    /// A sync of everything begins: what was closed before is its business.
+    pub fn take_closed(&self) -> ClosedUnsynced {
+        std::mem::take(&mut self.table.lock().closed)
+    }
+
+    /// It failed, so that somebody else is to tell.
+    pub fn give_closed_back(&self, before: ClosedUnsynced) {
+        let mut table = self.table.lock();
+        let since = std::mem::replace(&mut table.closed, before);
+        table.closed.append(since);
+    }
+
+    /// A life ended: all that was open is stale.
+    pub fn lost(&self) {
+        let mut table = self.table.lock();
+        table.life += 1;
+        for open in std::mem::take(&mut table.inodes).into_values() {
+            open.end();
+        }
+    }
+
+    /// A server has lost changes that were not synced: what objects hold is to be asked.
+    pub fn lost_changes(&self) {
+        let table = self.table.lock();
+        table.inodes.values().for_each(|open| open.state().tracker.lost());
+    }
+
+    /// The MDT has lost the file: what is open of it is stale.
+    pub fn lost_inode(&self, inode: InodeNumber) {
+        let mut table = self.table.lock();
+        table.closed.take(inode);
+        if let Some(open) = table.inodes.remove(&inode) {
+            open.end();
+        }
+    }
+
+    /// All opens at an MDT.
+    pub fn at(&self, mdt: MdtIndex) -> Vec<(InodeNumber, OpenId, OpenFlags)> {
+        let table = self.table.lock();
+        let of_mdt = table.inodes.values().filter(|open| open.inode().mdt() == mdt);
+        let opens_of = |open: &Arc<OpenInode>| {
+            let (inode, opens) = (open.inode(), open.opens());
+            assert!(!opens.is_empty(), "an inode in the table is open");
+            opens.into_iter().map(move |(id, flags)| (inode, id, flags))
+        };
+        of_mdt.flat_map(opens_of).collect()
+    }
+
+    /// Layouts that an MDT may have lost, of all that is open there.
+    pub fn layouts_at(&self, mdt: MdtIndex) -> Vec<(InodeNumber, Layout)> {
+        let table = self.table.lock();
+        let of_mdt = table.inodes.values().filter(|open| open.inode().mdt() == mdt);
+        of_mdt.filter_map(|open| open.undurable_layout()).collect()
+    }
+
+    /// Number of opens.
+    pub fn len(&self) -> usize {
+        self.table.lock().inodes.values().map(|open| open.open_count()).sum()
+    }
+}

@@ -1,0 +1,110 @@
+//! Closing.
+//!
+//! An open whose handle is dropped is closed in the background. The close of a file's last writer settles its size: with what
+//! this client knows, or, if the MDT asks for it, with the outcome of a glimpse.
+
+use std::sync::Arc;
+
+use layout::Layout;
+use rpc::message::{
+    MdtReply, MdtRequest,
+    mdt::{Close, LockFamily, OpenId},
+};
+use types::{FileKind, FsError, FsResult};
+
+use crate::{
+    FileSystem, OpenFile,
+    cancellation::finish::finish,
+    open_state::open_inode::{OpenInode, verified},
+    statistics::Operation,
+    targets::connection::unexpected,
+};
+
+impl FileSystem {
+    /// Closes. `flock_owner`: the owner whose flock locks end with this close.
+    pub async fn close(self: &Arc<Self>, file: Arc<OpenFile>, flock_owner: Option<u64>) -> FsResult<()> {
+        if !file.begin_close() {
+            return Err(FsError::BadHandle);
+        }
+        let this = self.clone();
+        finish(&self.seams.spawn, move |_| async move {
+            let (open, id) = (file.open.clone(), file.id());
+            this.close_open(&open, id, flock_owner).await
+        })
+        .await
+    }
+
+    /// Closes an open whose handle was dropped.
+    pub(crate) fn close_forgotten(self: Arc<Self>, open: Arc<OpenInode>, id: OpenId) {
+        let spawn = self.seams.spawn.clone();
+        let close = async move {
+            if let Err(error) = self.close_open(&open, id, None).await {
+                tracing::debug!(inode = %open.inode(), %error, "a dropped open was not closed");
+            }
+        };
+        spawn.spawn("client close", Box::pin(close));
+    }
+
+    async fn close_open(&self, open: &Arc<OpenInode>, id: OpenId, flock_owner: Option<u64>) -> FsResult<()> {
+        self.count(Operation::Close);
+        let inode = open.inode();
+        let update = open.closing(id);
+        if open.check().is_err() {
+            // The server closed it when it evicted this client.
+            self.client_state.opens.unregister(open, id);
+            return match flock_owner {
+                Some(owner) => self.unlock_all(inode, LockFamily::Flock, owner).await,
+                None => Ok(()),
+            };
+        }
+        let target = self.targets.mdt_of(inode)?;
+        let given_up = self.given_up(inode)?;
+        let close = MdtRequest::Close(Close { inode, open: id, update, flock_owner });
+        let outcome = loop {
+            let restarts = target.restarts();
+            let reply = target.mdt_with_fate(close.clone()).await;
+            if let Some(owner) = flock_owner {
+                self.client_state.locks.released(inode, LockFamily::Flock, owner);
+            }
+            // Before anything else: a restarted MDT must not be told again of an open that it has closed.
+            self.client_state.opens.unregister(open, id);
+            match reply {
+                // It may have been told since it answered: whoever recovers counts the restart first, then looks what is open.
+                Ok(MdtReply::Closed(_)) if target.restarts() != restarts => {}
+                Ok(MdtReply::Closed(closed)) => break Ok(closed),
+                Ok(reply) => break Err(unexpected(reply)),
+                Err((error, fate)) => {
+                    if matches!(error, FsError::Unreachable { .. }) {
+                        given_up.close(fate, inode, id);
+                    }
+                    break Err(error);
+                }
+            }
+        };
+        let settle = outcome.as_ref().ok().and_then(|closed| closed.settle.as_ref());
+        if let Some((epoch, layout)) = settle
+            && let Err(error) = self.settle(open, *epoch, layout).await
+        {
+            // It stays unsettled: who looks at it next settles it.
+            tracing::debug!(%inode, %error, "the size was not reported to the MDT");
+        }
+        outcome.map(|_| ())
+    }
+
+    /// The last writer of a file is gone: reports the size that a glimpse finds.
+    async fn settle(&self, open: &OpenInode, epoch: u64, layout: &Layout) -> FsResult<()> {
+        let inode = open.inode();
+        let figures = self.glimpse(inode, verified(layout)?).await?;
+        self.mdt_done(inode, figures.settle(inode, epoch)).await
+    }
+
+    /// One descriptor of an open file was closed (FUSE FLUSH): its owner's fcntl locks on the file end.
+    pub async fn flush(self: &Arc<Self>, file: &OpenFile, lock_owner: u64) -> FsResult<()> {
+        let (inode, family) = (file.inode(), LockFamily::Posix);
+        if file.kind() == FileKind::Regular {
+            let this = self.clone();
+            finish(&self.seams.spawn, move |_| async move { this.unlock_all(inode, family, lock_owner).await }).await?;
+        }
+        file.open.check()
+    }
+}

@@ -1,0 +1,145 @@
+//! Layouts as users see and change them: what `lfs getstripe`, `lfs setstripe`, `lfs swap_layouts` and `lfs migrate` are
+//! made of.
+//!
+//! A file's data move to another layout in these steps, each of them safe to stop after:
+//!
+//! 1. [`FileSystem::data_version`]: the file's write epoch, while nobody writes to it;
+//! 2. a file without a name is made and opened (O_TMPFILE), and [`FileSystem::begin_layout`] gives it the layout;
+//! 3. the data are copied into it;
+//! 4. [`FileSystem::swap_layouts`]: both are made durable, and the MDT swaps the layouts if the epoch still holds;
+//! 5. the unnamed file is closed, and with it the old objects go. Whoever dies on the way leaves an unnamed file that ends.
+//!
+//! What this client has open of the two files, once each, adopts the new layouts: no operation is under way while the MDT
+//! swaps ([`crate::open_state::open_inode::OpenInode::changing`]), and the layouts are asked for before they are used again.
+
+use std::sync::Arc;
+
+use layout::LayoutSpec;
+use rpc::message::{
+    MdtReply, MdtRequest,
+    mdt::{DataVersion, LayoutChange, LayoutInfo, OpenId, SizeUpdate, SwapLayouts, SwapSide},
+};
+use types::{Credentials, FsError, FsResult, InodeNumber};
+
+use crate::{FileSystem, open_state::open_inode::OpenInode, targets::connection::unexpected};
+
+impl FileSystem {
+    /// Layout of an inode, and of a directory the defaults for new files.
+    pub async fn layout_info(&self, inode: InodeNumber) -> FsResult<LayoutInfo> {
+        match self.mdt(inode, MdtRequest::GetLayout(inode)).await? {
+            MdtReply::Layout(info) => Ok(info),
+            reply => Err(unexpected(reply)),
+        }
+    }
+
+    /// Changes the layout of a file.
+    pub async fn change_layout(
+        &self,
+        credentials: &Credentials,
+        inode: InodeNumber,
+        change: LayoutChange,
+    ) -> FsResult<()> {
+        match self.ask_open(inode, MdtRequest::ChangeLayout(credentials.clone(), inode, change)).await? {
+            MdtReply::Done => Ok(()),
+            reply => Err(unexpected(reply)),
+        }
+    }
+
+    /// The number that changes whenever the file's data may have changed; `Busy` while somebody has it open for writing.
+    /// With `hold_writers`, an open of the caller, writers wait for that open's end from now on, even after `Busy`. `WouldBlock`
+    /// if another open holds them off: that one's owner waits for this one's end.
+    pub async fn data_version(
+        &self,
+        credentials: &Credentials,
+        inode: InodeNumber,
+        hold_writers: Option<OpenId>,
+    ) -> FsResult<u64> {
+        // Looking settles what a dead writer left behind.
+        self.get_attributes(inode, None).await?;
+        let request = MdtRequest::DataVersion(credentials.clone(), DataVersion { inode, hold_writers });
+        match self.ask_open(inode, request).await? {
+            MdtReply::Version(version) => Ok(version),
+            reply => Err(unexpected(reply)),
+        }
+    }
+
+    /// What this client has open of a file, which is open once.
+    fn only_open(&self, inode: InodeNumber) -> FsResult<(Arc<OpenInode>, OpenId)> {
+        let open = self.client_state.opens.find(inode).ok_or(FsError::BadHandle)?;
+        let id = open.only_id().ok_or(FsError::Busy)?;
+        Ok((open, id))
+    }
+
+    /// Gives the layout to an unnamed file that this client has open once and never changed.
+    pub async fn begin_layout(
+        &self,
+        credentials: &Credentials,
+        inode: InodeNumber,
+        spec: LayoutSpec,
+        like: InodeNumber,
+    ) -> FsResult<()> {
+        let (open, _) = self.only_open(inode)?;
+        let _alone = open.changing.write().await;
+        open.check()?;
+        let known = open.state().tracker.update();
+        let unchanged = known.filter(|known| known.size == 0 && known.blocks == 0 && known.changes == 0);
+        let epoch = unchanged.ok_or(FsError::Busy)?.epoch;
+        open.doubt_layout();
+        self.change_layout(credentials, inode, LayoutChange::Begin { epoch, spec, like }).await
+    }
+
+    /// Swaps the layouts of two files, and so their data. Of the first the version must still hold; `opened`: the caller has
+    /// it open, once. The second either has a version likewise, and nobody has it open; or the caller has it open, once, and
+    /// alone writes to it: the caller of this function has seen his descriptor, for the MDT asks for no path to a file without
+    /// a name. `WouldBlock`: what became of one of its changes is unknown; it must be written anew.
+    pub async fn swap_layouts(
+        &self,
+        credentials: &Credentials,
+        (first, version, opened): (InodeNumber, u64, bool),
+        (second, second_version): (InodeNumber, Option<u64>),
+    ) -> FsResult<()> {
+        if first == second || first.mdt() != second.mdt() {
+            return Err(FsError::Invalid);
+        }
+        let first_open = if opened { Some(self.only_open(first)?) } else { None };
+        let second_open = if second_version.is_none() { Some(self.only_open(second)?) } else { None };
+        let open = |open: &Option<(Arc<OpenInode>, OpenId)>| open.as_ref().map(|(open, _)| open.clone());
+        let mut opens: Vec<Arc<OpenInode>> = [open(&first_open), open(&second_open)].into_iter().flatten().collect();
+        // In one order, whichever is the first: two swaps of the same files wait for each other, not in a circle.
+        opens.sort_by_key(|open| open.inode());
+        let mut alone = Vec::new();
+        for open in &opens {
+            alone.push(open.changing.write().await);
+            // What the old objects of the other go for must not be lost.
+            self.sync_inode(open, false).await?;
+        }
+        let settled = |epoch: u64| SizeUpdate { epoch, size: 0, blocks: 0, mtime: None, changes: 0 };
+        let known = match (second_version, &second_open) {
+            (Some(epoch), _) => settled(epoch),
+            (None, Some((open, _))) => open.state().tracker.update().ok_or(FsError::WouldBlock)?,
+            (None, None) => return Err(FsError::BadHandle),
+        };
+        let id = |open: &Option<(Arc<OpenInode>, OpenId)>| open.as_ref().map(|(_, id)| *id);
+        let swap = SwapLayouts {
+            first: SwapSide { inode: first, open: id(&first_open), known: settled(version) },
+            second: SwapSide { inode: second, open: id(&second_open), known },
+        };
+        opens.iter().for_each(|open| open.doubt_layout());
+        let swapped = match self.ask_open(first, MdtRequest::SwapLayouts(credentials.clone(), swap)).await {
+            Ok(MdtReply::Done) => Ok(()),
+            Ok(reply) => Err(unexpected(reply)),
+            Err(error) => Err(error),
+        };
+        match &swapped {
+            Ok(()) => {
+                // What was known is of the other file now.
+                opens.iter().for_each(|open| open.state().tracker.forget());
+                self.client_state.opens.exchange_unsynced(first, second, true);
+            }
+            // What became of it is unknown.
+            Err(FsError::Stale) => self.client_state.opens.exchange_unsynced(first, second, false),
+            Err(_) => {}
+        }
+        swapped
+    }
+}

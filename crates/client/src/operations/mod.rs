@@ -1,0 +1,19 @@
+//! The operations: each file has one family of system calls, as methods of [`FileSystem`](crate::FileSystem).
+//!
+//! An operation decides what to ask of which target and in what order; it keeps no state of its own. What outlives it is
+//! in `open_state`, `locks` and `targets`.
+
+pub(crate) mod advisory_locks;
+pub(crate) mod allocate;
+pub(crate) mod close;
+pub(crate) mod copy_range;
+pub(crate) mod layout_changes;
+pub(crate) mod namespace;
+pub(crate) mod open;
+pub(crate) mod read;
+pub(crate) mod seek;
+pub(crate) mod statfs;
+pub(crate) mod sync;
+pub(crate) mod truncate;
+pub(crate) mod whole_file;
+pub(crate) mod write;

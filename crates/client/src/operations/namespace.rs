@@ -1,0 +1,254 @@
+//! Operations on names and attributes: one request to the MDT that holds the directory or inode. Sizes of files that
+//! somebody may be writing are completed from their objects.
+
+use rpc::message::{
+    MdtReply, MdtRequest,
+    mdt::{
+        Create, Entry, Link, Lookup, ReadDirectory, Rename, RenameMode, SetXattr, SourceData, SyncFirst, Unlink,
+        XattrMode,
+    },
+};
+use types::{
+    Attributes, Credentials, FileKind, FsError, FsResult, InodeNumber, SeenChanges, SeenProof, SetAttributes, mode,
+};
+
+use crate::{
+    DirectoryItem, DirectoryPage, FileSystem, NewNode, OpenFile, open_state::open_inode::verified,
+    operations::write::CAPABILITIES_NAME, statistics::Operation, targets::connection::unexpected,
+};
+
+impl FileSystem {
+    /// Attributes of a name. `.` and `..` are understood.
+    pub async fn lookup(&self, credentials: &Credentials, parent: InodeNumber, name: &[u8]) -> FsResult<Attributes> {
+        self.count(Operation::Lookup);
+        let lookup = Lookup { parent, name: name.to_vec() };
+        let entry = self.mdt_entry(parent, MdtRequest::Lookup(credentials.clone(), lookup)).await?;
+        self.complete(&entry).await
+    }
+
+    /// Attributes of an inode; `Stale` if it was reached through an open file whose session is lost.
+    pub async fn get_attributes(&self, inode: InodeNumber, file: Option<&OpenFile>) -> FsResult<Attributes> {
+        self.count(Operation::Getattr);
+        file.map_or(Ok(()), |file| file.open.check())?;
+        let entry = self.mdt_entry(inode, MdtRequest::GetAttributes(inode)).await?;
+        self.complete(&entry).await
+    }
+
+    /// Changes attributes other than the size.
+    pub async fn set_attributes(
+        &self,
+        credentials: &Credentials,
+        inode: InodeNumber,
+        changes: SetAttributes,
+        file: Option<&OpenFile>,
+    ) -> FsResult<Attributes> {
+        self.count(Operation::Setattr);
+        file.map_or(Ok(()), |file| file.open.check())?;
+        let entry = self.set_attributes_seen(credentials, inode, changes).await?;
+        if let Some(open) = self.client_state.opens.find(inode) {
+            let mut state = open.state();
+            let set_id = entry.attributes.mode & (mode::S_ISUID | mode::S_ISGID) != 0;
+            state.set_id = set_id && entry.attributes.kind == FileKind::Regular;
+        }
+        self.complete(&entry).await
+    }
+
+    /// One request, with what the objects say if a time that is set must account for it.
+    async fn set_attributes_seen(
+        &self,
+        credentials: &Credentials,
+        inode: InodeNumber,
+        mut changes: SetAttributes,
+    ) -> FsResult<Entry> {
+        changes.seen = match (changes.mtime, self.client_state.opens.find(inode)) {
+            (Some(_), Some(open)) => open.state().tracker.seen(),
+            _ => None,
+        };
+        loop {
+            let request = MdtRequest::SetAttributes(credentials.clone(), inode, changes);
+            let layout = match self.mdt(inode, request).await? {
+                MdtReply::Entry(entry) => return Ok(entry),
+                MdtReply::AskObjects(layout) => layout,
+                reply => return Err(unexpected(reply)),
+            };
+            let found = self.glimpse(inode, verified(&layout)?).await?.changes;
+            let proof = SeenProof::Asked { generation: layout.generation };
+            changes.seen = Some(SeenChanges { changes: found, proof });
+        }
+    }
+
+    /// access(2): `mask` of 4 read, 2 write, 1 execute.
+    pub async fn access(&self, credentials: &Credentials, inode: InodeNumber, mask: u32) -> FsResult<()> {
+        self.count(Operation::Access);
+        self.mdt_done(inode, MdtRequest::Access(credentials.clone(), inode, mask)).await
+    }
+
+    /// Creates a node of any kind (mknod, mkdir, symlink).
+    pub async fn create(&self, credentials: &Credentials, node: NewNode) -> FsResult<Attributes> {
+        self.count(match node.kind.file_kind() {
+            FileKind::Directory => Operation::Mkdir,
+            FileKind::Symlink => Operation::Symlink,
+            _ => Operation::Mknod,
+        });
+        let NewNode { parent, name, kind, mode, umask, layout } = node;
+        let create = Create { parent, name, kind, mode, umask, layout, open: None };
+        match self.ask_open(parent, MdtRequest::Create(credentials.clone(), create)).await? {
+            MdtReply::Created(created) => self.complete(&created.entry).await,
+            reply => Err(unexpected(reply)),
+        }
+    }
+
+    /// unlink(2).
+    pub async fn unlink(&self, credentials: &Credentials, parent: InodeNumber, name: &[u8]) -> FsResult<()> {
+        self.count(Operation::Unlink);
+        let unlink = Unlink { parent, name: name.to_vec(), directory: false };
+        self.mdt_done(parent, MdtRequest::Unlink(credentials.clone(), unlink)).await
+    }
+
+    /// rmdir(2).
+    pub async fn remove_directory(&self, credentials: &Credentials, parent: InodeNumber, name: &[u8]) -> FsResult<()> {
+        self.count(Operation::Rmdir);
+        let unlink = Unlink { parent, name: name.to_vec(), directory: true };
+        self.mdt_done(parent, MdtRequest::Unlink(credentials.clone(), unlink)).await
+    }
+
+    /// renameat2(2): `from` and `to` are a directory and a name in it. What was written to a file is durable on its OSTs before
+    /// it replaces another one.
+    pub async fn rename(
+        &self,
+        credentials: &Credentials,
+        from: (InodeNumber, &[u8]),
+        to: (InodeNumber, &[u8]),
+        mode: RenameMode,
+    ) -> FsResult<()> {
+        /// Each time but the first, somebody else has renamed another file to the old name meanwhile.
+        const ATTEMPTS: usize = 16;
+        self.count(Operation::Rename);
+        let losses = self.client_state.losses_noticed();
+        let (parent, name, source_data) = (from.0, from.1.to_vec(), SourceData::SyncIfAsked);
+        let (new_parent, new_name) = (to.0, to.1.to_vec());
+        let mdt_losses = self.targets.mdt_of(parent)?.import().losses();
+        let mut rename = Rename { parent, name, new_parent, new_name, mode, source_data, mdt_losses };
+        for _ in 0..ATTEMPTS {
+            match self.mdt(parent, MdtRequest::Rename(credentials.clone(), rename.clone())).await? {
+                MdtReply::Done => return Ok(()),
+                MdtReply::SyncFirst(SyncFirst { inode, layout }) => {
+                    self.sync_objects(inode, verified(&layout)?, losses).await?;
+                    rename.source_data = SourceData::Synced(inode);
+                }
+                reply => return Err(unexpected(reply)),
+            }
+        }
+        Err(FsError::Busy)
+    }
+
+    /// link(2); also names an unnamed file.
+    pub async fn link(
+        &self,
+        credentials: &Credentials,
+        inode: InodeNumber,
+        parent: InodeNumber,
+        name: &[u8],
+    ) -> FsResult<Attributes> {
+        self.count(Operation::Link);
+        let link = Link { inode, parent, name: name.to_vec() };
+        let entry = self.mdt_entry(parent, MdtRequest::Link(credentials.clone(), link)).await?;
+        self.complete(&entry).await
+    }
+
+    /// Target of a symbolic link.
+    pub async fn read_link(&self, inode: InodeNumber) -> FsResult<Vec<u8>> {
+        self.count(Operation::Readlink);
+        match self.mdt(inode, MdtRequest::ReadLink(inode)).await? {
+            MdtReply::Target(target) => Ok(target),
+            reply => Err(unexpected(reply)),
+        }
+    }
+
+    /// Names of an open directory behind `cookie` (0: from the beginning), with attributes if asked for.
+    pub async fn read_directory(
+        &self,
+        directory: &OpenFile,
+        cookie: u64,
+        entries_max: u32,
+        attributes: bool,
+    ) -> FsResult<DirectoryPage> {
+        self.count(Operation::Readdir);
+        if directory.kind() != FileKind::Directory {
+            return Err(FsError::NotDirectory);
+        }
+        directory.open.check()?;
+        let (inode, open) = (directory.inode(), directory.id());
+        let request = ReadDirectory { inode, open, cookie, entries_max, attributes };
+        let (entries, end) = match self.mdt(inode, MdtRequest::ReadDirectory(request)).await? {
+            MdtReply::Directory(entries, end) => (entries, end),
+            reply => return Err(unexpected(reply)),
+        };
+        let known: Vec<_> = entries.iter().filter_map(|entry| entry.entry.as_ref()).collect();
+        let mut completed = self.complete_all(&known).await.into_iter();
+        let item = |entry: rpc::message::mdt::DirectoryEntry| DirectoryItem {
+            attributes: entry.entry.as_ref().and_then(|_| completed.next()?.ok()),
+            name: entry.name,
+            inode: entry.inode,
+            kind: entry.kind,
+            cookie: entry.cookie,
+        };
+        Ok(DirectoryPage { items: entries.into_iter().map(item).collect(), end })
+    }
+
+    /// Value of an extended attribute.
+    pub async fn get_xattr(&self, credentials: &Credentials, inode: InodeNumber, name: &[u8]) -> FsResult<Vec<u8>> {
+        self.count(Operation::Getxattr);
+        match self.mdt(inode, MdtRequest::GetXattr(credentials.clone(), inode, name.to_vec())).await? {
+            MdtReply::Value(value) => Ok(value),
+            reply => Err(unexpected(reply)),
+        }
+    }
+
+    /// Names of extended attributes.
+    pub async fn list_xattr(&self, credentials: &Credentials, inode: InodeNumber) -> FsResult<Vec<Vec<u8>>> {
+        self.count(Operation::Listxattr);
+        match self.mdt(inode, MdtRequest::ListXattr(credentials.clone(), inode)).await? {
+            MdtReply::Names(names) => Ok(names),
+            reply => Err(unexpected(reply)),
+        }
+    }
+
+    /// Sets an extended attribute.
+    pub async fn set_xattr(
+        &self,
+        credentials: &Credentials,
+        inode: InodeNumber,
+        name: &[u8],
+        value: &[u8],
+        mode: XattrMode,
+    ) -> FsResult<()> {
+        self.count(Operation::Setxattr);
+        let set = SetXattr { inode, name: name.to_vec(), value: value.to_vec(), mode };
+        // A layout may have to wait until the MDT knows the OSTs.
+        match self.ask_open(inode, MdtRequest::SetXattr(credentials.clone(), set)).await? {
+            MdtReply::Done => {}
+            reply => return Err(unexpected(reply)),
+        }
+        if name == CAPABILITIES_NAME
+            && let Some(open) = self.client_state.opens.find(inode)
+        {
+            open.state().capabilities = true;
+        }
+        Ok(())
+    }
+
+    /// Removes an extended attribute.
+    pub async fn remove_xattr(&self, credentials: &Credentials, inode: InodeNumber, name: &[u8]) -> FsResult<()> {
+        self.count(Operation::Removexattr);
+        self.mdt_done(inode, MdtRequest::RemoveXattr(credentials.clone(), inode, name.to_vec())).await
+    }
+
+    /// All paths of an inode, relative to the root, without a leading slash.
+    pub async fn paths(&self, credentials: &Credentials, inode: InodeNumber) -> FsResult<Vec<Vec<u8>>> {
+        match self.mdt(inode, MdtRequest::InodePaths(credentials.clone(), inode)).await? {
+            MdtReply::Paths(paths) => Ok(paths),
+            reply => Err(unexpected(reply)),
+        }
+    }
+}

@@ -1,0 +1,285 @@
+//! Opening, with or without a creation.
+//!
+//! What is opened at the MDT is closed there: an open whose caller is gone, whose truncation fails or whose handle is
+//! dropped is closed in the background, and so is what the MDT may have opened for a caller that has given up.
+
+use std::{sync::Arc, time::Duration};
+
+use rpc::{
+    Fate,
+    message::{
+        MdtReply, MdtRequest,
+        mdt::{Close, Create, CreateUnnamed, Created, Open, OpenFlags, OpenId, Opened, open_flag},
+    },
+};
+use rt::clock;
+use types::{Attributes, Credentials, FsError, FsResult, InodeNumber, NodeKind};
+
+use crate::{
+    CreatedFile, FileSystem, Interruption, OpenFile,
+    cancellation::finish::finish,
+    locks::exclusive::Turn,
+    operations::truncate,
+    statistics::Operation,
+    targets::connection::{TargetConnection, unexpected},
+};
+
+/// What was so before an open was asked for; see [`crate::targets::recovery`].
+#[derive(Clone, Copy)]
+struct Before {
+    life: u64,
+    restarts: u64,
+    /// The last loss of uncommitted changes at the MDT.
+    lost: u64,
+}
+
+impl FileSystem {
+    /// Creates and opens a regular file, or opens the one that exists unless `flags` has EXCLUSIVE (O_CREAT).
+    pub async fn create_open(
+        self: &Arc<Self>,
+        credentials: &Credentials,
+        parent: InodeNumber,
+        name: &[u8],
+        mode: u32,
+        umask: u32,
+        flags: OpenFlags,
+    ) -> FsResult<CreatedFile> {
+        let interruption = Interruption::default();
+        self.create_open_unless(credentials, parent, name, (mode, umask), flags, interruption).await
+    }
+
+    /// As [`FileSystem::create_open`], with `mode` and `umask`; a wait for others ends with `Interrupted` when that is raised.
+    pub async fn create_open_unless(
+        self: &Arc<Self>,
+        credentials: &Credentials,
+        parent: InodeNumber,
+        name: &[u8],
+        (mode, umask): (u32, u32),
+        flags: OpenFlags,
+        interruption: Interruption,
+    ) -> FsResult<CreatedFile> {
+        let id = self.next_open_id();
+        let create = Create {
+            parent,
+            name: name.to_vec(),
+            kind: NodeKind::Regular,
+            mode,
+            umask,
+            layout: None,
+            open: Some((id, flags)),
+        };
+        let request = MdtRequest::Create(credentials.clone(), create);
+        self.finish_create(parent, request, (id, flags), interruption).await
+    }
+
+    /// Creates an unnamed file and opens it (O_TMPFILE); `link` can name it unless `flags` has EXCLUSIVE.
+    pub async fn create_unnamed(
+        self: &Arc<Self>,
+        credentials: &Credentials,
+        parent: InodeNumber,
+        mode: u32,
+        umask: u32,
+        flags: OpenFlags,
+    ) -> FsResult<CreatedFile> {
+        let id = self.next_open_id();
+        let create = CreateUnnamed { parent, mode, umask, open: (id, flags) };
+        let request = MdtRequest::CreateUnnamed(credentials.clone(), create);
+        self.finish_create(parent, request, (id, flags), Interruption::default()).await
+    }
+
+    async fn finish_create(
+        self: &Arc<Self>,
+        parent: InodeNumber,
+        request: MdtRequest,
+        (id, flags): (OpenId, OpenFlags),
+        interruption: Interruption,
+    ) -> FsResult<CreatedFile> {
+        self.count(Operation::Open);
+        let this = self.clone();
+        finish(&self.seams.spawn, move |abandoned| async move {
+            this.begin(parent, &abandoned).await?;
+            let before = this.before_open(parent)?;
+            let given_up = this.given_up(parent)?;
+            let reply = match this.ask_open_unless(parent, request, &interruption).await {
+                Ok(reply) => reply,
+                Err((error, fate)) => {
+                    if let Some(fate) = fate {
+                        given_up.open(fate, (parent, id), flags.has(open_flag::TRUNCATE), None);
+                    }
+                    return Err(error);
+                }
+            };
+            let Created { created, opened, .. } = match reply {
+                MdtReply::Created(created) => created,
+                reply => return Err(unexpected(reply)),
+            };
+            let opened = opened.ok_or_else(|| FsError::Protocol("created without the open asked for".to_owned()))?;
+            let file = this.opened((id, flags), &opened, created, before, None).await?;
+            let attributes = this.opened_attributes(&opened, created).await?;
+            Ok(CreatedFile { attributes, file, created })
+        })
+        .await
+    }
+
+    /// Opens a file or directory.
+    pub async fn open(
+        self: &Arc<Self>,
+        credentials: &Credentials,
+        inode: InodeNumber,
+        flags: OpenFlags,
+    ) -> FsResult<Arc<OpenFile>> {
+        self.open_unless(credentials, inode, flags, Interruption::default()).await
+    }
+
+    /// As [`FileSystem::open`]; a wait for others ends with `Interrupted` when that is raised.
+    pub async fn open_unless(
+        self: &Arc<Self>,
+        credentials: &Credentials,
+        inode: InodeNumber,
+        flags: OpenFlags,
+        interruption: Interruption,
+    ) -> FsResult<Arc<OpenFile>> {
+        self.count(Operation::Open);
+        let id = self.next_open_id();
+        let request = MdtRequest::Open(credentials.clone(), Open { inode, open: id, flags });
+        let this = self.clone();
+        finish(&self.seams.spawn, move |abandoned| async move {
+            this.begin(inode, &abandoned).await?;
+            let turn = match flags.has(open_flag::TRUNCATE) {
+                true => Some(this.take_turn(inode, &interruption).await?),
+                false => None,
+            };
+            let before = this.before_open(inode)?;
+            let given_up = this.given_up(inode)?;
+            match this.ask_open_unless(inode, request, &interruption).await {
+                Ok(MdtReply::Opened(opened)) => this.opened((id, flags), &opened, false, before, turn).await,
+                Ok(reply) => Err(unexpected(reply)),
+                Err((error, fate)) => {
+                    if let Some(fate) = fate {
+                        given_up.open(fate, (inode, id), flags.has(open_flag::TRUNCATE), turn);
+                    }
+                    Err(error)
+                }
+            }
+        })
+        .await
+    }
+
+    /// Sends an open, a creation or a change of layouts, again as long as it has to wait: for a file's exclusive data lock or
+    /// the end of a migration, or for an MDT that recovers or does not know the OSTs yet.
+    pub(crate) async fn ask_open(&self, at: InodeNumber, request: MdtRequest) -> FsResult<MdtReply> {
+        self.ask_open_unless(at, request, &Interruption::default()).await.map_err(|(error, _)| error)
+    }
+
+    /// With the error comes the fate of a request that may have been, or be, executed nevertheless.
+    async fn ask_open_unless(
+        &self,
+        at: InodeNumber,
+        request: MdtRequest,
+        interruption: &Interruption,
+    ) -> Result<MdtReply, (FsError, Option<Fate>)> {
+        /// Between two requests: some are told to wait at once.
+        const INTERVAL: Duration = Duration::from_millis(50);
+        let clock = &*self.seams.clock;
+        let target = self.targets.mdt_of(at).map_err(|error| (error, None))?;
+        loop {
+            let begun = clock.now();
+            let reply = target.mdt_with_fate(request.clone()).await?;
+            match interruption.ends_at(reply).map_err(|error| (error, None))? {
+                MdtReply::Waiting => clock::sleep(clock, INTERVAL.saturating_sub(clock.now().since(begun))).await,
+                reply => return Ok(reply),
+            }
+        }
+    }
+
+    /// What to remember before an open at the MDT of `inode`.
+    fn before_open(&self, inode: InodeNumber) -> FsResult<Before> {
+        let life = self.client_state.opens.life();
+        let target = self.targets.mdt_of(inode)?;
+        Ok(Before { life, restarts: target.restarts(), lost: target.uncommitted().lost() })
+    }
+
+    /// Takes over an open that the MDT granted, and does what O_TRUNC leaves to the client: within `turn`, if it could be
+    /// taken before.
+    async fn opened(
+        self: &Arc<Self>,
+        (id, flags): (OpenId, OpenFlags),
+        opened: &Opened,
+        created: bool,
+        before: Before,
+        turn: Option<Turn>,
+    ) -> FsResult<Arc<OpenFile>> {
+        let inode = opened.entry.attributes.inode;
+        let target = self.targets.mdt_of(inode)?;
+        let current = || target.restarts() == before.restarts;
+        let open =
+            match self.client_state.opens.register(id, flags, opened, created, (before.life, before.lost), current) {
+                Ok(open) => open,
+                Err(error) => {
+                    let close = Close { inode, open: id, update: None, flock_owner: None };
+                    if let Err(error) = self.mdt(inode, MdtRequest::Close(close)).await {
+                        tracing::debug!(%error, "an open from before the eviction was not closed");
+                    }
+                    if opened.truncate {
+                        self.decline_exclusive(inode, turn).await;
+                    }
+                    return Err(error);
+                }
+            };
+        let file = Arc::new(OpenFile::new(open, &opened.entry.attributes, id, flags, Arc::downgrade(self)));
+        if !current()
+            && let Err(error) = self.open_again(&file, &target).await
+        {
+            if opened.truncate {
+                self.decline_exclusive(inode, turn).await;
+            }
+            return Err(error);
+        }
+        if opened.truncate {
+            self.empty(&file, opened.epoch, before.restarts, turn).await?;
+        }
+        Ok(file)
+    }
+
+    /// The MDT restarted while it granted an open: whether the new start knows of it is unknown. Permission was checked.
+    async fn open_again(&self, file: &OpenFile, target: &TargetConnection) -> FsResult<()> {
+        let done = open_flag::TRUNCATE | open_flag::EXCLUSIVE | open_flag::EXECUTE;
+        let flags = OpenFlags(file.flags().0 & !done);
+        let open = Open { inode: file.inode(), open: file.id(), flags };
+        loop {
+            let restarts = target.restarts();
+            let opened = match self.ask_open(file.inode(), MdtRequest::Open(Credentials::root(), open.clone())).await? {
+                MdtReply::Opened(opened) => opened,
+                reply => return Err(unexpected(reply)),
+            };
+            file.open.state().tracker.forget();
+            let Some(layout) = &opened.layout else { return Ok(()) };
+            if file.open.adopt(layout, || target.restarts() == restarts)?.is_some() {
+                return Ok(());
+            }
+        }
+    }
+
+    /// O_TRUNC: the MDT holds the exclusive data lock for this open until all objects are empty.
+    async fn empty(&self, file: &OpenFile, epoch: u64, restarts: u64, turn: Option<Turn>) -> FsResult<()> {
+        let (inode, open) = (file.inode(), &*file.open);
+        let section = self.adopt_exclusive(file, epoch, restarts, turn).await?;
+        // Under the lock: nothing is added to the layout that would have to be emptied too.
+        let outcome = match self.layout_as_of_now(open).await {
+            Ok(layout) => self.truncate_objects(inode, Some(open), &layout, 0, &section).await,
+            Err(error) => Err(error),
+        };
+        let update = truncate::report(Some(open), section.epoch, 0, &outcome);
+        self.end_exclusive(section, update).await;
+        outcome.map(|_| ())
+    }
+
+    /// Attributes after an open.
+    async fn opened_attributes(&self, opened: &Opened, created: bool) -> FsResult<Attributes> {
+        let attributes = opened.entry.attributes;
+        if created || opened.truncate {
+            return Ok(Attributes { size: 0, blocks: 0, ..attributes });
+        }
+        self.complete(&opened.entry).await
+    }
+}

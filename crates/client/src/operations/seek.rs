@@ -1,0 +1,68 @@
+//! lseek(2) for data and holes, over stripes.
+
+use layout::Layout;
+use types::{FsError, FsResult, limits::BLOCK_BYTES};
+
+use crate::{FileSystem, OpenFile, SeekTarget, join::join_all, objects::object::Object, statistics::Operation};
+
+impl FileSystem {
+    /// Offset of the next data or hole at or after `offset`; `NoDeviceOrAddress` if there is none before the end of the
+    /// file. The end of the file counts as a hole.
+    pub async fn seek(&self, file: &OpenFile, offset: u64, target: SeekTarget) -> FsResult<u64> {
+        self.count(Operation::Seek);
+        file.check_regular()?;
+        let open = &*file.open;
+        let layout = self.layout_as_of_now(open).await?;
+        let size = self.glimpse(open.inode(), &layout).await?.size;
+        if offset >= size {
+            return Err(FsError::NoDeviceOrAddress);
+        }
+        let wants_data = target == SeekTarget::Data;
+        let seek = |found| {
+            let object = Object::new(open.inode(), &layout, found, Some(open));
+            self.seek_slot(object, &layout, offset, wants_data)
+        };
+        let behind = layout.objects().filter(|(slot, _)| layout.extent_of(*slot).end > offset);
+        // What has no objects is a hole.
+        let mut nearest = if wants_data { None } else { layout.next_gap(offset) };
+        for outcome in join_all(behind.map(seek).collect()).await {
+            nearest = [nearest, outcome?].into_iter().flatten().min();
+        }
+        match (target, nearest) {
+            (SeekTarget::Data, Some(found)) if found < size => Ok(found),
+            (SeekTarget::Data, _) => Err(FsError::NoDeviceOrAddress),
+            (SeekTarget::Hole, found) => Ok(found.unwrap_or(size).min(size)),
+        }
+    }
+
+    /// The first byte of the file at or after `offset` that lies in this object and is data (or, if not `wants_data`, is
+    /// not). Data and holes of the file are those of its objects, so the nearest over all of them is the file's.
+    pub(crate) async fn seek_slot(
+        &self,
+        object: Object<'_>,
+        layout: &Layout,
+        offset: u64,
+        wants_data: bool,
+    ) -> FsResult<Option<u64>> {
+        let mut from = layout.next_of(object.id.slot, offset);
+        while let Some(at) = from {
+            let start = layout.object_position(object.id.slot, at);
+            let found = self.seek_object(object, start, wants_data).await?;
+            // Nothing found when looking for a hole: `start` is at or behind the object's end. Found at `start`: it is within a
+            // hole, in the middle of a block perhaps. Else a block that an object ends in is data as a whole if the file goes on.
+            let hole = |found| if found == start { start } else { next_block(found) };
+            let found = if wants_data { found } else { Some(found.map_or(start, hole)) };
+            let Some(position) = found.map(|found| layout.file_offset(object.id.slot, found)) else { return Ok(None) };
+            // Between parts of a component, and behind its extent, the object's hole or end is not the file's.
+            from = layout.next_of(object.id.slot, position);
+            if from == Some(position) {
+                return Ok(from);
+            }
+        }
+        Ok(None)
+    }
+}
+
+fn next_block(offset: u64) -> u64 {
+    offset.next_multiple_of(BLOCK_BYTES)
+}

@@ -1,0 +1,287 @@
+//! Making data and metadata durable.
+//!
+//! fsync flushes the objects this client wrote since the last fsync of the open inode; the first fsync flushes all objects
+//! of a file that existed before the open, because a program may write, close, open again and fsync. Together with them
+//! the MDT commits, so that the file and its layout are there to find the data by.
+//!
+//! Lost changes are not silent: a target whose host loses power forgets what was not durable, and says how often that
+//! happened ([`rpc::message::session::Connected::losses`]). If it happened between a change and its sync, the sync fails,
+//! once, and the caller knows that what was done before may be gone. (A target whose process dies forgets nothing.) What
+//! was closed without a sync is told by the fsync of whoever opens it again here ([`crate::open_state::closed_unsynced`]), unless a
+//! [`FileSystem::sync_all`] succeeded before.
+//!
+//! What an MDT has lost with its power although it is open here, and does not know any more when this client comes back, is
+//! stale: no sync of it succeeds again. If it lost a change of the layout, data written since may be found by nobody: the
+//! next sync of the file fails, too.
+//!
+//! A file that replaces another one by a rename has its objects made durable first, whichever client wrote them: [`FileSystem::sync_objects`].
+//!
+//! One fsync of an open inode at a time: the next one finds what the one before could not make durable, and does not return
+//! before what that took over is.
+
+use std::collections::BTreeMap;
+
+use layout::{Layout, Location};
+use rpc::message::mgs::TargetRole;
+use types::{FileKind, FsResult, InodeNumber, OstIndex};
+
+use crate::{
+    FileSystem, OpenFile,
+    join::join_all,
+    open_state::{closed_unsynced::Unsynced, open_inode::OpenInode, open_table::OpenTable},
+    statistics::Operation,
+};
+
+/// How often each OST has lost what was not durable.
+type Losses = BTreeMap<OstIndex, u64>;
+
+/// What one fsync takes over from the open inode. Given back when dropped before [`Pending::flushed`]: the fsync failed, or
+/// its caller gave up.
+struct Pending<'a> {
+    open: &'a OpenInode,
+    unsynced: Unsynced,
+    /// All objects.
+    whole: bool,
+}
+
+impl Drop for Pending<'_> {
+    fn drop(&mut self) {
+        let mut state = self.open.state();
+        for (object, losses) in std::mem::take(&mut self.unsynced) {
+            state.dirty(object, losses);
+        }
+        state.unsynced_before |= self.whole;
+    }
+}
+
+impl<'a> Pending<'a> {
+    fn take(open: &'a OpenInode) -> Self {
+        let mut state = open.state();
+        let unsynced = std::mem::take(&mut state.unsynced);
+        let whole = std::mem::take(&mut state.unsynced_before);
+        Self { open, unsynced, whole }
+    }
+
+    /// All of it is flushed; the objects that were written.
+    fn flushed(mut self) -> Unsynced {
+        self.whole = false;
+        std::mem::take(&mut self.unsynced)
+    }
+
+    /// Slots to flush, by OST.
+    fn by_ost(&self, layout: &Layout) -> ByOst {
+        by_ost(layout, |object| self.whole || self.unsynced.contains_key(object))
+    }
+
+    /// Whether data on the MDT were written.
+    fn touches_mdt(&self) -> bool {
+        self.unsynced.keys().any(|(_, location)| *location == Location::Mdt)
+    }
+}
+
+/// Slots of a file by the OST that holds them.
+type ByOst = BTreeMap<OstIndex, Vec<u32>>;
+
+/// Those of a layout's objects on OSTs that are wanted. (What lies on an MDT is durable with its commit.)
+fn by_ost(layout: &Layout, wanted: impl Fn(&(u32, Location)) -> bool) -> ByOst {
+    let mut by_ost = ByOst::new();
+    for (slot, location) in layout.objects().filter(wanted) {
+        if let Location::Ost(ost) = location {
+            by_ost.entry(ost).or_default().push(slot);
+        }
+    }
+    by_ost
+}
+
+/// What a rename takes over of what this client wrote to its source. Given back when dropped before [`OfSource::flushed`].
+struct OfSource<'a> {
+    opens: &'a OpenTable,
+    inode: InodeNumber,
+    unsynced: Unsynced,
+}
+
+impl<'a> OfSource<'a> {
+    fn take(opens: &'a OpenTable, inode: InodeNumber) -> Self {
+        let (on_osts, on_mdt): (Unsynced, Unsynced) =
+            opens.take_unsynced(inode).into_iter().partition(|((_, location), _)| *location != Location::Mdt);
+        opens.add_unsynced(inode, &on_mdt);
+        Self { opens, inode, unsynced: on_osts }
+    }
+
+    fn flushed(mut self) -> Unsynced {
+        std::mem::take(&mut self.unsynced)
+    }
+}
+
+impl Drop for OfSource<'_> {
+    fn drop(&mut self) {
+        self.opens.add_unsynced(self.inode, &self.unsynced);
+    }
+}
+
+impl FileSystem {
+    /// Returns when everything this client wrote to the file is durable (of a directory: all its changes).
+    pub async fn fsync(&self, file: &OpenFile, data_only: bool) -> FsResult<()> {
+        self.count(Operation::Fsync);
+        let open = &*file.open;
+        open.check()?;
+        if file.kind() != FileKind::Regular {
+            let lost = self.commit(open).await?;
+            return self.tell_lost(open, lost);
+        }
+        self.sync_inode(open, data_only).await
+    }
+
+    /// Returns when everything this client wrote to a regular file is durable.
+    pub(crate) async fn sync_inode(&self, open: &OpenInode, data_only: bool) -> FsResult<()> {
+        let _turn = open.syncing.lock().await;
+        let pending = Pending::take(open);
+        // Asked for afterwards: what is pending lies where this layout says, even if it changed a moment ago.
+        let layout = self.layout_of(open).await?;
+        let (losses, lost) = self.flush_and_commit(open, &layout, &pending, data_only).await?;
+        // The MDT may have come back without the file meanwhile.
+        open.check()?;
+        // Nothing is given back: losses are told once, to the fsync that finds them.
+        let here = self.tell_lost(open, lost);
+        here.and(self.check_lost(&pending.flushed(), &losses))
+    }
+
+    /// Losses of the OSTs, and the last loss of the MDT's.
+    async fn flush_and_commit(
+        &self,
+        open: &OpenInode,
+        layout: &Layout,
+        pending: &Pending<'_>,
+        data_only: bool,
+    ) -> FsResult<(Losses, u64)> {
+        let by_ost = pending.by_ost(layout);
+        let commit = async {
+            let durable = open.state().record.is_durable();
+            if data_only && durable && !pending.touches_mdt() { Ok(0) } else { self.commit(open).await }
+        };
+        let flush = self.flush_slots(open.inode(), layout, &by_ost, &pending.unsynced);
+        let (losses, committed) = join_both(flush, commit).await;
+        Ok((losses?, committed?))
+    }
+
+    /// Makes objects durable. Losses of their OSTs, and of those where something was written that lies elsewhere now: whoever
+    /// moved it made it durable there; whether it was lost before it was copied, only they can tell.
+    async fn flush_slots(
+        &self,
+        inode: InodeNumber,
+        layout: &Layout,
+        by_ost: &ByOst,
+        unsynced: &Unsynced,
+    ) -> FsResult<Losses> {
+        let flushes = by_ost.iter().map(|(&ost, slots)| async move {
+            let objects = slots.iter().map(|&slot| layout.object(inode, slot)).collect();
+            Ok((ost, self.targets.ost(ost)?.flush_objects(objects).await?))
+        });
+        let mut losses = join_all(flushes.collect()).await.into_iter().collect::<FsResult<Losses>>()?;
+        let written = unsynced.keys().filter_map(|(_, location)| match location {
+            Location::Ost(ost) => Some(*ost),
+            Location::Mdt => None,
+        });
+        for ost in written {
+            let target = self.targets.ost(ost)?;
+            // Of one that was taken out of use nobody will know.
+            if !losses.contains_key(&ost) && target.is_active() {
+                losses.insert(ost, target.losses().await?);
+            }
+        }
+        Ok(losses)
+    }
+
+    /// Makes all objects of a file durable on their OSTs, whichever client wrote them, before a rename that began at `losses`
+    /// ([`crate::client_state::ClientState::losses_noticed`]) puts the file in the place of another one. Fails, once, if an OST has lost what this client
+    /// wrote, or has lost changes since: then what others wrote may be gone as well. OSTs out of use are left out.
+    pub(crate) async fn sync_objects(&self, inode: InodeNumber, layout: &Layout, losses: u64) -> FsResult<()> {
+        let open = self.client_state.opens.find(inode);
+        let _turn = match &open {
+            Some(open) => Some(open.syncing.lock().await),
+            None => None,
+        };
+        let source = OfSource::take(&self.client_state.opens, inode);
+        let mut by_ost = by_ost(layout, |_| true);
+        by_ost.retain(|ost, _| self.targets.ost(*ost).is_ok_and(|target| target.is_active()));
+        let flushed = self.flush_slots(inode, layout, &by_ost, &source.unsynced).await?;
+        self.check_lost(&source.flushed(), &flushed)?;
+        for ost in by_ost.into_keys() {
+            let target = self.targets.ost(ost)?;
+            if target.last_loss() > losses {
+                return Err(target.lost_changes());
+            }
+        }
+        Ok(())
+    }
+
+    /// Fails if the OST of one of these objects, of which all are flushed now, lost power between its change and the flush.
+    /// (What an MDT lost of its objects, it lost with the rest.)
+    fn check_lost(&self, flushed: &Unsynced, losses: &Losses) -> FsResult<()> {
+        for ((_, location), &before) in flushed {
+            let Location::Ost(ost) = location else { continue };
+            if losses.get(ost).is_some_and(|&losses| losses > before) {
+                return Err(self.targets.ost(*ost)?.lost_changes());
+            }
+        }
+        Ok(())
+    }
+
+    /// Makes durable what the MDT has acknowledged. Returns the last loss that took changes of this client before.
+    async fn commit(&self, open: &OpenInode) -> FsResult<u64> {
+        let before = open.state().record;
+        let lost = self.targets.mdt_of(open.inode())?.commit().await?;
+        open.state().record.committed(before);
+        Ok(lost)
+    }
+
+    /// Fails if this open inode has not heard of this loss yet.
+    fn tell_lost(&self, open: &OpenInode, lost: u64) -> FsResult<()> {
+        let mut state = open.state();
+        let undone = std::mem::take(&mut state.layout_undone);
+        if lost <= state.loss_told && !undone {
+            return Ok(());
+        }
+        state.loss_told = lost.max(state.loss_told);
+        drop(state);
+        Err(self.targets.mdt_of(open.inode())?.lost_changes())
+    }
+
+    /// The file's creation and layout are durable afterwards, so that its data will be found. Asked once per change of them.
+    pub(crate) async fn commit_once(&self, open: &OpenInode) -> FsResult<()> {
+        if open.state().record.is_durable() {
+            return Ok(());
+        }
+        let lost = self.commit(open).await?;
+        self.tell_lost(open, lost)
+    }
+
+    /// sync(2): everything acknowledged by any target is durable when it returns; fails once if a target lost changes of
+    /// this client before. All targets are tried before the first error is returned; inactive ones are left out.
+    pub async fn sync_all(&self) -> FsResult<()> {
+        self.count(Operation::Sync);
+        let closed = self.client_state.opens.take_closed();
+        let targets: Vec<_> = self.targets.all().into_iter().filter(|target| target.is_active()).collect();
+        let sync = |target: &std::sync::Arc<crate::targets::connection::TargetConnection>| {
+            let target = target.clone();
+            async move {
+                let lost = match target.role() {
+                    TargetRole::Mdt(_) => target.commit().await?,
+                    TargetRole::Ost(_) => target.flush().await?,
+                };
+                if target.uncommitted().is_news(lost) { Err(target.lost_changes()) } else { Ok(()) }
+            }
+        };
+        let outcomes = join_all(targets.iter().map(sync).collect()).await;
+        let outcome: FsResult<()> = outcomes.into_iter().collect();
+        if outcome.is_err() {
+            self.client_state.opens.give_closed_back(closed);
+        }
+        outcome
+    }
+}
+
+/// Both outputs; both futures make progress at once.
+async fn join_both<A, B>(first: impl Future<Output = A>, second: impl Future<Output = B>) -> (A, B) {
+    tokio::join!(biased; first, second)
+}

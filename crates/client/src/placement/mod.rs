@@ -1,0 +1,5 @@
+//! Where the data of an open file are: its layout as it grows, and other objects for what a full OST refuses.
+
+pub(crate) mod layouts;
+pub(crate) mod leave_out;
+pub(crate) mod no_space;

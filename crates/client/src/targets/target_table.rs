@@ -1,0 +1,169 @@
+//! All targets of the cluster map, by index.
+//!
+//! Targets are added as the map grows and never removed: files lie on them, and an index is never given to another
+//! target. Life cycle: filled at the mount, then updated by a task that follows the map.
+
+use std::{
+    collections::BTreeMap,
+    sync::{Arc, Weak},
+    time::Duration,
+};
+
+use parking_lot::{Mutex, RwLock};
+use rpc::{
+    Import, ImportOptions, Recovery,
+    message::mgs::{ClusterMap, MapTarget, Pool, TargetRole, TargetState},
+};
+use rt::Seams;
+use types::{ClientId, FsError, FsResult, InodeNumber, MdtIndex, OstIndex};
+
+use crate::{
+    client_state::ClientState,
+    options::Resolver,
+    targets::{
+        connection::{Restarts, TargetConnection, target_name},
+        recovery::{MdtRecovery, OstRecovery},
+    },
+};
+
+/// What connections are made with.
+pub(crate) struct Connector {
+    pub seams: Seams,
+    pub client_name: String,
+    pub options: Mutex<ImportOptions>,
+    pub resolve: Resolver,
+    pub client_state: Arc<ClientState>,
+}
+
+/// See the module documentation.
+pub(crate) struct TargetTable {
+    connector: Connector,
+    /// For the recovery hooks.
+    this: Weak<TargetTable>,
+    by_role: RwLock<BTreeMap<TargetRole, Arc<TargetConnection>>>,
+    /// The newest map.
+    map: Mutex<Arc<ClusterMap>>,
+}
+
+impl TargetTable {
+    pub fn new(connector: Connector) -> Arc<Self> {
+        Arc::new_cyclic(|this| Self {
+            connector,
+            this: this.clone(),
+            by_role: RwLock::default(),
+            map: Mutex::default(),
+        })
+    }
+
+    /// Takes over a (newer) cluster map.
+    pub fn update(&self, map: Arc<ClusterMap>) {
+        let mut by_role = self.by_role.write();
+        for entry in &map.targets {
+            if let Some(target) = by_role.get(&entry.role) {
+                if target.update(entry) {
+                    target.import().set_address((self.connector.resolve)(entry));
+                }
+                target.import().set_patience(self.patience(entry));
+                continue;
+            }
+            let restarts = Arc::new(Restarts::default());
+            let import = self.connect(&map.fsname, entry, restarts.clone());
+            by_role.insert(entry.role, Arc::new(TargetConnection::new(entry, import, restarts)));
+        }
+        *self.map.lock() = map;
+    }
+
+    /// The life of `client` is over: an MDT evicted it, and OSTs refuse it. Connects anew to all targets, as another client. Does
+    /// nothing if that has happened already.
+    pub fn begin_new_life(&self, client: ClientId) {
+        let successor = ClientId(self.connector.seams.entropy.next_u64());
+        if !self.connector.client_state.end_life(client, successor) {
+            return;
+        }
+        let by_role = self.by_role.read();
+        let map = self.map.lock().clone();
+        for entry in &map.targets {
+            if let Some(target) = by_role.get(&entry.role) {
+                target.replace_import(self.connect(&map.fsname, entry, target.restarts_counter()));
+            }
+        }
+    }
+
+    /// How long calls to targets in use wait.
+    pub fn patience_of_callers(&self) -> Duration {
+        self.connector.options.lock().patience
+    }
+
+    /// How long calls to a target wait. Not at all for one that is out of use, so that those under way end too.
+    fn patience(&self, entry: &MapTarget) -> Duration {
+        match entry.state {
+            TargetState::Active => self.patience_of_callers(),
+            TargetState::Inactive => Duration::ZERO,
+        }
+    }
+
+    /// Changes how long calls wait for a silent target.
+    pub fn set_patience(&self, patience: Duration) {
+        self.connector.options.lock().patience = patience;
+        let by_role = self.by_role.read();
+        for entry in &self.map.lock().targets {
+            if let Some(target) = by_role.get(&entry.role) {
+                target.import().set_patience(self.patience(entry));
+            }
+        }
+    }
+
+    /// Changes how many requests may be outstanding at a target.
+    pub fn set_rpcs_in_flight_max(&self, role: TargetRole, count: u16) {
+        if let Some(target) = self.by_role.read().get(&role) {
+            target.import().set_max_rpcs_in_flight(count);
+        }
+    }
+
+    fn connect(&self, fsname: &str, entry: &MapTarget, restarts: Arc<Restarts>) -> Import {
+        let connector = &self.connector;
+        let client = connector.client_state.client();
+        let client_state = connector.client_state.clone();
+        let recovery: Arc<dyn Recovery> = match entry.role {
+            TargetRole::Mdt(mdt) => Arc::new(MdtRecovery::new(mdt, client, self.this.clone(), client_state, restarts)),
+            TargetRole::Ost(ost) => Arc::new(OstRecovery::new(ost, client, self.this.clone(), client_state, restarts)),
+        };
+        Import::new(
+            connector.seams.clone(),
+            &target_name(fsname, entry.role),
+            (connector.resolve)(entry),
+            client,
+            &connector.client_name,
+            ImportOptions { patience: self.patience(entry), ..connector.options.lock().clone() },
+            Some(recovery),
+        )
+    }
+
+    /// The target of this role.
+    pub fn get(&self, role: TargetRole) -> FsResult<Arc<TargetConnection>> {
+        self.by_role.read().get(&role).cloned().ok_or(FsError::NoDevice)
+    }
+
+    /// The MDT that holds an inode.
+    pub fn mdt_of(&self, inode: InodeNumber) -> FsResult<Arc<TargetConnection>> {
+        self.mdt(inode.mdt())
+    }
+
+    pub fn mdt(&self, index: MdtIndex) -> FsResult<Arc<TargetConnection>> {
+        self.get(TargetRole::Mdt(index))
+    }
+
+    pub fn ost(&self, index: OstIndex) -> FsResult<Arc<TargetConnection>> {
+        self.get(TargetRole::Ost(index))
+    }
+
+    /// Pools of the newest map.
+    pub fn pools(&self) -> Vec<Pool> {
+        self.map.lock().pools.clone()
+    }
+
+    /// MDTs by index, then OSTs by index.
+    pub fn all(&self) -> Vec<Arc<TargetConnection>> {
+        self.by_role.read().values().cloned().collect()
+    }
+}

@@ -1,0 +1,103 @@
+//! Whether a target may have forgotten changes of this client that were never made durable.
+//!
+//! A commit that succeeds says that what the target knows is durable; the target cannot know what it forgot. So the client
+//! remembers under which count of losses ([`rpc::Answered::losses`]) its oldest uncommitted change was acknowledged. If the
+//! count has grown when the next commit succeeds, the change may be gone, and whoever syncs hears so: each file or directory
+//! that was open by then, once, and [`crate::FileSystem::sync_all`], once. (Linux tells of failed write-back in the same way.)
+//!
+//! Downsides: a change that had become durable by itself before the loss raises the alarm too (and at an OST one that an
+//! fsync of its file had made durable: only the sync of everything asks here, files know better); who opens a file after
+//! the first alarm hears nothing.
+
+use parking_lot::Mutex;
+
+#[derive(Debug, Default)]
+struct State {
+    /// Losses of the target when the oldest uncommitted change was acknowledged; `None`: all is committed.
+    since: Option<u64>,
+    /// Changes so far.
+    changes: u64,
+    /// See [`Uncommitted::lost`].
+    lost: u64,
+    /// The last of these that a sync of everything has told.
+    told: u64,
+}
+
+/// See the module documentation.
+#[derive(Debug, Default)]
+pub(crate) struct Uncommitted {
+    state: Mutex<State>,
+}
+
+impl Uncommitted {
+    /// A change was acknowledged under this count of losses.
+    pub fn changed(&self, losses: u64) {
+        let mut state = self.state.lock();
+        state.changes += 1;
+        state.since = Some(state.since.map_or(losses, |since| since.min(losses)));
+    }
+
+    /// A commit begins; to be given to [`Uncommitted::committed`].
+    pub fn begin(&self) -> u64 {
+        self.state.lock().changes
+    }
+
+    /// The commit that began at `changes` succeeded under this count of losses. Returns [`Uncommitted::lost`].
+    pub fn committed(&self, changes: u64, losses: u64) -> u64 {
+        let mut state = self.state.lock();
+        assert!(changes <= state.changes, "a commit begins after the changes it covers");
+        if state.since.is_some_and(|since| since < losses) {
+            state.lost = losses;
+            state.since = Some(losses);
+        }
+        if state.changes == changes {
+            state.since = None;
+        }
+        state.lost
+    }
+
+    /// Number of the last loss that took uncommitted changes, as far as a commit has found out; 0: none did.
+    pub fn lost(&self) -> u64 {
+        self.state.lock().lost
+    }
+
+    /// Whether this loss is news for those who sync everything.
+    pub fn is_news(&self, lost: u64) -> bool {
+        let mut state = self.state.lock();
+        let news = lost > state.told;
+        state.told = state.told.max(lost);
+        news
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn commit(uncommitted: &Uncommitted, losses: u64) -> u64 {
+        uncommitted.committed(uncommitted.begin(), losses)
+    }
+
+    #[test]
+    fn only_changes_from_before_a_loss_and_without_a_commit_are_lost() {
+        let uncommitted = Uncommitted::default();
+        uncommitted.changed(0);
+        assert_eq!(commit(&uncommitted, 0), 0);
+        assert_eq!(commit(&uncommitted, 1), 0, "committed before the loss");
+        uncommitted.changed(1);
+        assert_eq!(commit(&uncommitted, 2), 2);
+        uncommitted.changed(2);
+        assert_eq!(commit(&uncommitted, 2), 2, "nothing new");
+        assert!(uncommitted.is_news(2) && !uncommitted.is_news(2));
+    }
+
+    #[test]
+    fn a_change_during_a_commit_waits_for_the_next() {
+        let uncommitted = Uncommitted::default();
+        uncommitted.changed(0);
+        let begun = uncommitted.begin();
+        uncommitted.changed(0);
+        assert_eq!(uncommitted.committed(begun, 0), 0);
+        assert_eq!(commit(&uncommitted, 1), 1);
+    }
+}

@@ -1,0 +1,116 @@
+//! What happens around the work of a request that is pending: it ends when its caller is being killed, and says in the log, once,
+//! what a long wait is for.
+//!
+//! The kernel sends INTERRUPT once per request, at the first signal, which need not be the one that kills, and which `/proc` may
+//! show a moment later. So from then on the caller's signals are looked at again and again, at growing intervals, until the
+//! request is answered. If one is fatal, the caller hears EINTR, and the work is dropped. That is what the client expects of callers
+//! that give up: what has not been sent is not sent; what has been sent takes effect once or not at all; what must come to its end
+//! (opens, closes, appends) does so in the background.
+//!
+//! A process that ends closes its files, and for that (FLUSH, which releases fcntl locks) the kernel takes no signal for an
+//! interruption. It waits until the log tells of it, and no longer.
+//!
+//! Downside: a write that was sent may take effect after its process has ended, as long as its server may wait for it (`timeout`).
+
+use std::{fs, sync::Arc, time::Duration};
+
+use rpc::ImportState;
+use tokio::time::{Instant, sleep, timeout_at};
+use types::{FsError, FsResult, InodeNumber};
+
+use super::{Adapter, caller::Caller, fatal};
+use crate::protocol::Opcode;
+use crate::session::Answer;
+
+/// After so long, the log says what a request waits for.
+const LONG: Duration = Duration::from_secs(3);
+/// First and longest pause between two looks at the signals of a caller that was interrupted.
+const LOOK_PAUSES: (Duration, Duration) = (Duration::from_millis(2), Duration::from_millis(250));
+
+/// A request that may have to wait.
+pub struct Wait {
+    pub adapter: Arc<Adapter>,
+    pub opcode: Opcode,
+    pub caller: Caller,
+    pub inode: InodeNumber,
+    pub unique: u64,
+    pub trace: u64,
+}
+
+/// Does the work of a request, unless its caller is being killed meanwhile.
+pub async fn attend<F>(wait: Wait, mut work: F) -> FsResult<Answer>
+where
+    F: Future<Output = FsResult<Answer>> + Unpin,
+{
+    tokio::select! {
+        biased;
+        answer = &mut work => answer,
+        // Begins only if the work is pending.
+        () = wait.until_killed() => Err(FsError::Interrupted),
+    }
+}
+
+impl Wait {
+    async fn until_killed(&self) {
+        let mut registration = self.adapter.pending.register(self.unique);
+        let long = Instant::now() + LONG;
+        let mut told = false;
+        if timeout_at(long, registration.interrupted()).await.is_err() {
+            self.tell();
+            told = true;
+            if self.opcode == Opcode::Flush && fatal::is_ending(self.caller.thread) {
+                return;
+            }
+            registration.interrupted().await;
+        }
+        let (mut pause, longest) = LOOK_PAUSES;
+        while !fatal::is_being_killed(self.caller.thread) {
+            sleep(pause).await;
+            pause = longest.min(2 * pause);
+            if !told && Instant::now() >= long {
+                self.tell();
+                told = true;
+            }
+        }
+    }
+
+    fn tell(&self) {
+        let thread = self.caller.thread;
+        let program = fs::read_to_string(format!("/proc/{thread}/comm")).unwrap_or_default();
+        let (operation, program, inode) = (self.opcode.label(), program.trim(), self.inode);
+        let seconds = LONG.as_secs();
+        if self.opcode == Opcode::SetLockWait {
+            tracing::debug!(thread, program, %inode, "a process has waited {seconds} s for a lock that another process holds");
+            return;
+        }
+        let awaited = describe(&self.adapter.file_system.awaited(self.trace));
+        tracing::warn!(operation, thread, program, %inode, "a process has waited {seconds} s for {awaited}");
+    }
+}
+
+/// What a request waits for, in words.
+fn describe(awaited: &[(String, ImportState)]) -> String {
+    let words = |(target, state): &(String, ImportState)| match state {
+        ImportState::Full => format!("an answer of {target}"),
+        ImportState::Recover => format!("the recovery of {target}"),
+        _ => format!("a connection to {target}"),
+    };
+    match awaited {
+        [] => "other users of the file, or a server in this process".to_owned(),
+        awaited => awaited.iter().map(words).collect::<Vec<_>>().join(", "),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_awaited_is_named() {
+        let target = |name: &str, state| (name.to_owned(), state);
+        let both = [target("s-MDT0000", ImportState::Full), target("s-OST0001", ImportState::Disconnected)];
+        assert_eq!(describe(&both), "an answer of s-MDT0000, a connection to s-OST0001");
+        assert_eq!(describe(&[target("s-MDT0000", ImportState::Recover)]), "the recovery of s-MDT0000");
+        assert!(describe(&[]).contains("other users"));
+    }
+}

@@ -1,0 +1,155 @@
+//! Reads that never touch the cold store, for users that hold a lock of their own: what memory does not know is named
+//! ([`Wanted`]), loaded without the lock ([`crate::Store::load`]), and found in what was loaded ([`Loaded`]) at the next attempt.
+//!
+//! Invariant: what was loaded is used only as long as no entry became clean since: a newer value may have come, gone to the cold
+//! store and been dropped from memory meanwhile. Then it is wanted again. Downside: an attempt during a checkpoint may load in vain.
+
+use std::{collections::BTreeMap, ops::Bound, sync::Arc};
+
+use bytes::Bytes;
+use tokio::sync::oneshot;
+
+use super::shared::Shared;
+use crate::{
+    batch::Table,
+    error::{Error, Result},
+    key::Key,
+    tables::Lookup,
+};
+
+/// Entries of a page: of a directory's names about 100 KiB.
+const PAGE_ENTRIES: usize = 1024;
+/// Bytes after which a page ends, for tables with large values: the pages of an operation stay in memory until it ends.
+const PAGE_BYTES: usize = 1 << 20;
+
+/// What an attempt needs from the cold store.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Wanted {
+    /// One key.
+    Key(Table, Bytes),
+    /// Keys from the first on, in order, before the second (`None`: to the table's end); as many as fit into a page.
+    Page(Table, Bytes, Option<Bytes>),
+}
+
+/// Entries of the cold store in a range of keys.
+#[derive(Debug)]
+struct Page {
+    table: Table,
+    from: Bytes,
+    to: Option<Bytes>,
+    entries: Vec<(Bytes, Bytes)>,
+    /// There may be more after the last entry.
+    more: bool,
+}
+
+/// What was loaded for the attempts of one operation.
+#[derive(Debug, Default)]
+pub struct Loaded {
+    keys: BTreeMap<(Table, Bytes), Option<Bytes>>,
+    pages: Vec<Page>,
+    cleanings: u64,
+}
+
+/// Entries of a scan in the cold store, and whether there may be more after them.
+pub(super) type ColdPart = (Vec<(Bytes, Bytes)>, bool);
+
+impl Page {
+    /// Whether it says what comes behind `start`, up to `to`.
+    fn covers(&self, table: Table, start: &Bound<Bytes>, to: Option<&[u8]>) -> bool {
+        let (Bound::Included(start) | Bound::Excluded(start)) = start else { return false };
+        let ends_late = match (&self.to, to) {
+            (None, _) => true,
+            (Some(_), None) => false,
+            (Some(end), Some(to)) => to <= end.as_ref(),
+        };
+        let begins_within = !self.more || self.entries.last().is_some_and(|(last, _)| start < last);
+        self.table == table && self.from <= *start && ends_late && begins_within
+    }
+
+    fn part(&self, start: &Bound<Bytes>, to: Option<&[u8]>, limit: Option<&Key>) -> ColdPart {
+        let behind = |key: &Bytes| match start {
+            Bound::Included(start) => key >= start,
+            Bound::Excluded(start) => key > start,
+            Bound::Unbounded => true,
+        };
+        let within = |key: &Bytes| {
+            limit.is_none_or(|limit| key.as_ref() <= limit.as_slice()) && to.is_none_or(|to| key.as_ref() < to)
+        };
+        let entries: Vec<_> = self.entries.iter().filter(|(key, _)| behind(key) && within(key)).cloned().collect();
+        let reaches_end = self.entries.last().is_some_and(|(last, _)| within(last));
+        (entries, self.more && reaches_end)
+    }
+}
+
+impl Shared {
+    /// Value of a key as memory or what was loaded know it; `None`: neither does.
+    pub(super) fn get_loaded(&self, table: Table, key: &[u8], loaded: &Loaded) -> Option<Option<Bytes>> {
+        let mut state = self.state.lock();
+        match state.tables.get(table, key) {
+            Lookup::Found(value) => Some(Some(value)),
+            Lookup::Absent => Some(None),
+            Lookup::Unknown if state.tables.cleanings() != loaded.cleanings => None,
+            Lookup::Unknown => loaded.keys.get(&(table, Bytes::copy_from_slice(key))).cloned(),
+        }
+    }
+
+    /// As [`Shared::scan`]; ends with what is wanted where neither memory nor what was loaded goes on.
+    pub(super) fn scan_loaded(
+        &self,
+        table: Table,
+        from: &[u8],
+        to: Option<&[u8]>,
+        loaded: &Loaded,
+        visit: &mut dyn FnMut(&[u8], &Bytes) -> bool,
+    ) -> Result<Option<Wanted>> {
+        let mut wanted = None;
+        let mut cold = |start: &Bound<Bytes>, limit: Option<&Key>, _count: usize, cleanings: u64| {
+            let fresh = cleanings == loaded.cleanings;
+            let page = loaded.pages.iter().find(|page| fresh && page.covers(table, start, to));
+            if page.is_none() {
+                let (Bound::Included(from) | Bound::Excluded(from)) = start else {
+                    unreachable!("a scan has a beginning")
+                };
+                wanted = Some(Wanted::Page(table, from.clone(), to.map(Bytes::copy_from_slice)));
+            }
+            Ok(page.map(|page| page.part(start, to, limit)))
+        };
+        self.scan_by(table, from, to, &mut cold, visit)?;
+        Ok(wanted)
+    }
+
+    /// Adds what is wanted. Reads the cold store, and blocks.
+    fn load(&self, wanted: Vec<Wanted>, mut loaded: Loaded) -> Result<Loaded> {
+        let cleanings = self.state.lock().tables.cleanings();
+        if cleanings != loaded.cleanings {
+            loaded = Loaded { cleanings, ..Loaded::default() };
+        }
+        for wanted in wanted {
+            match wanted {
+                Wanted::Key(table, key) => {
+                    // Memory remembers it as well: the next operation need not load it.
+                    let value = self.get(table, &key)?;
+                    loaded.keys.insert((table, key), value);
+                }
+                Wanted::Page(table, from, to) => {
+                    let start = Bound::Included(from.clone());
+                    let (entries, more) =
+                        self.cold_part(table, &start, to.as_deref(), None, (PAGE_ENTRIES, PAGE_BYTES))?;
+                    loaded.pages.push(Page { table, from, to, entries, more });
+                }
+            }
+        }
+        Ok(loaded)
+    }
+}
+
+/// See [`crate::Store::load`].
+pub(super) async fn load(shared: &Arc<Shared>, wanted: Vec<Wanted>, loaded: Loaded) -> Result<Loaded> {
+    let (reply, answer) = oneshot::channel();
+    let reader = Arc::clone(shared);
+    shared.cold.run_blocking(Box::new(move || {
+        // Nobody waits any more if the operation was given up.
+        let _ = reply.send(reader.load(wanted, loaded));
+    }));
+    answer.await.map_err(|_| Error::Closed)?
+}

@@ -1,0 +1,27 @@
+//! Hardware that a cluster may be given, to predict its performance. Without it links have bandwidth without end and disks have no
+//! queues, which is all that finding faults needs; the models are in the crate `studies`.
+
+use std::sync::Arc;
+
+use bytes::Bytes;
+use rt::{Device, Instant};
+
+use crate::Simulation;
+
+/// What carries frames between hosts, besides the delay that every network of the lab has.
+pub trait Links: Send + Sync {
+    /// The data of a frame while it waits: the same bytes, in memory that frames may share.
+    fn under_way(&self, data: Bytes) -> Bytes;
+
+    /// When a frame of so many bytes that is sent now is through; occupies the links until then.
+    fn through(&self, now: Instant, from: &str, to: &str, bytes: u64) -> Instant;
+}
+
+/// Links, and disks of objects.
+pub trait Hardware: Send + Sync {
+    /// The links between all hosts. Asked for once per cluster.
+    fn links(&self) -> Arc<dyn Links>;
+
+    /// The disks that this object storage server's objects are on. Asked for once per server; they survive its process.
+    fn objects(&self, simulation: &Simulation, server: u16) -> Arc<dyn Device>;
+}

@@ -1,0 +1,332 @@
+//! `lfs`: the commands Lustre's users know, with its options, formats, exit statuses and errors (captured from 2.17).
+//!
+//! Everything goes through the mount by the control ioctl, so it works for any user and needs no connection.
+//!
+//! Paths are bytes: they are taken and printed as they are. Only messages on standard error replace what is not text.
+
+pub mod channel;
+mod compare;
+mod component_filter;
+mod components;
+pub mod definition;
+mod df;
+mod df_json;
+pub mod explain;
+mod fid;
+mod file_state;
+mod find;
+mod getstripe;
+mod getstripe_json;
+mod layout_options;
+mod migrate;
+mod missing_osts;
+pub mod options;
+mod pools;
+mod setstripe;
+pub mod size;
+mod swap_layouts;
+mod targets;
+
+use std::{
+    ffi::{OsStr, OsString},
+    io::{self, Write},
+    os::unix::ffi::OsStrExt,
+    time::{Duration, Instant},
+};
+
+use self::{
+    channel::{CallError, Errno, Mount},
+    layout_options::LAYOUT_OPTIONS,
+    options::OptionSpec,
+};
+
+/// A command that failed: what to print on standard error and the exit status.
+#[derive(Debug, PartialEq, Eq)]
+pub struct Failure {
+    /// Exit status.
+    pub status: u8,
+    /// One or more lines.
+    pub message: String,
+}
+
+impl Failure {
+    /// A failure with this exit status and message.
+    pub fn new(status: i32, message: impl Into<String>) -> Self {
+        Self { status: u8::try_from(status).unwrap_or(1), message: message.into() }
+    }
+}
+
+/// Exit status of `lfs` for a wrong command line (Lustre's CMD_HELP).
+pub const USAGE: i32 = 4;
+
+type Outcome = Result<(), Failure>;
+type Run = fn(&[OsString], &mut dyn Write) -> Outcome;
+
+/// A command of `lfs`.
+struct Command {
+    name: &'static str,
+    run: Run,
+    /// In one line.
+    purpose: &'static str,
+    /// Tables of its options; none if it only has `--help`.
+    options: &'static [&'static [OptionSpec]],
+}
+
+const fn command(
+    name: &'static str,
+    run: Run,
+    options: &'static [&'static [OptionSpec]],
+    purpose: &'static str,
+) -> Command {
+    Command { name, run, purpose, options }
+}
+
+const COMMANDS: &[Command] = &[
+    command(
+        "setstripe",
+        setstripe::run,
+        &[LAYOUT_OPTIONS, setstripe::OWN_OPTIONS],
+        "create a file with a layout, or set a directory's default layout",
+    ),
+    command(
+        "getstripe",
+        getstripe::run,
+        &[getstripe::OPTIONS],
+        "show the layout of files and the default layout of directories",
+    ),
+    command("find", find::run, &[find::OPTIONS], "find files below a directory by attributes and layouts"),
+    command(
+        "migrate",
+        migrate::run,
+        &[LAYOUT_OPTIONS, migrate::OWN_OPTIONS],
+        "move the data of files to another layout",
+    ),
+    command("swap_layouts", swap_layouts::run, &[], "swap the layouts and data of two files"),
+    command("df", df::run, &[df::OPTIONS], "show space or inodes of every target"),
+    command(
+        "pool_list",
+        pools::list,
+        &[],
+        "list the pools of a file system, or the OSTs of one: pool_list FSNAME[.POOL]",
+    ),
+    command("osts", targets::osts, &[], "list the object storage targets"),
+    command("mdts", targets::mdts, &[], "list the metadata targets"),
+    command("check", targets::check, &[], "show whether the servers answer: check {mds|osts|servers|all} [MOUNT]"),
+    command(
+        "getname",
+        targets::getname,
+        &[targets::GETNAME_OPTIONS],
+        "show the name of the file system and of this client",
+    ),
+    command("sync", targets::sync, &[], "make everything written so far durable on all targets: sync [PATH]"),
+    command("path2fid", fid::path2fid, &[fid::PATH2FID_OPTIONS], "show the FID of a path"),
+    command("fid2path", fid::fid2path, &[fid::FID2PATH_OPTIONS], "show the paths of a FID: fid2path MOUNT FID..."),
+    command("rmfid", fid::rmfid, &[fid::RMFID_OPTIONS], "remove files by FID: rmfid MOUNT FID..."),
+    command(
+        "data_version",
+        file_state::data_version,
+        &[file_state::DATA_VERSION_OPTIONS],
+        "show the version of a file's data",
+    ),
+    command(
+        "getsom",
+        file_state::getsom,
+        &[file_state::GETSOM_OPTIONS],
+        "show the size that the metadata target knows",
+    ),
+    command(
+        "hsm_state",
+        file_state::hsm_state,
+        &[file_state::HSM_STATE_OPTIONS],
+        "show the archive state of files (always empty)",
+    ),
+    command("flushctx", targets::flushctx, &[targets::FLUSHCTX_OPTIONS], "discard cached credentials (there are none)"),
+];
+
+/// Lustre's commands that are understood but cannot be done yet, and why.
+const NOT_YET: &[(&str, &str)] = &[
+    ("mirror", "files have no mirrors"),
+    ("mkdir", "a directory's metadata server cannot be chosen"),
+    ("setdirstripe", "a directory's metadata server cannot be chosen"),
+    ("getdirstripe", "a directory's metadata server cannot be chosen"),
+    ("quota", "there are no quotas"),
+    ("setquota", "there are no quotas"),
+    ("project", "there are no project quotas"),
+    ("changelog", "there are no changelogs"),
+    ("changelog_clear", "there are no changelogs"),
+    ("ladvise", "servers do not accept advice"),
+    ("hsm_archive", "there are no archives"),
+    ("hsm_restore", "there are no archives"),
+    ("hsm_release", "there are no archives"),
+    ("hsm_remove", "there are no archives"),
+    ("hsm_cancel", "there are no archives"),
+    ("hsm_action", "there are no archives"),
+    ("hsm_set", "there are no archives"),
+    ("hsm_clear", "there are no archives"),
+];
+
+/// Runs `lfs ARGUMENTS`; returns the exit status.
+pub fn main(arguments: &[OsString]) -> u8 {
+    let mut output = io::BufWriter::new(io::stdout().lock());
+    let outcome = dispatch(arguments, &mut output);
+    if let Err(error) = output.flush() {
+        eprintln!("lfs: cannot write: {error}");
+        return 1;
+    }
+    match outcome {
+        Ok(()) => 0,
+        Err(failure) => {
+            eprintln!("{}", failure.message);
+            failure.status
+        }
+    }
+}
+
+fn dispatch(arguments: &[OsString], output: &mut dyn Write) -> Outcome {
+    let Some((name, rest)) = arguments.split_first() else {
+        return Err(Failure::new(USAGE, usage()));
+    };
+    let name = name.to_string_lossy();
+    match &*name {
+        "--version" | "version" => print(output, format_args!("lfs {}\n", env!("CARGO_PKG_VERSION"))),
+        "--list-commands" => {
+            let done = COMMANDS.iter().map(|command| command.name);
+            let names: Vec<&str> = done.chain(NOT_YET.iter().map(|(name, _)| *name)).collect();
+            print(output, format_args!("{}\n", names.join(" ")))
+        }
+        "help" if !rest.is_empty() => dispatch(&[rest[0].clone(), "--help".into()], output),
+        "help" | "--help" | "-h" => print(output, format_args!("{}\n", usage())),
+        _ => {
+            let command = COMMANDS.iter().find(|command| command.name == name);
+            let later = NOT_YET.iter().find(|(known, _)| *known == name);
+            match (command, later) {
+                (Some(command), _) => (command.run)(rest, output),
+                (None, Some((_, reason))) => {
+                    Err(Failure::new(libc::EOPNOTSUPP, format!("lfs {name}: not supported yet: {reason}")))
+                }
+                (None, None) => {
+                    Err(Failure::new(1, format!("lfs: '{name}' is not a valid command. See 'lfs --list-commands'.")))
+                }
+            }
+        }
+    }
+}
+
+fn usage() -> String {
+    let mut text = String::from("usage: lfs COMMAND [OPTIONS] ...\n\nCommands (see lfs COMMAND --help):\n");
+    for Command { name, purpose, .. } in COMMANDS {
+        text.push_str(&format!("  {name:<12} {purpose}\n"));
+    }
+    text.push_str("\nNot supported yet:\n");
+    for (name, reason) in NOT_YET {
+        text.push_str(&format!("  {name:<15} {reason}\n"));
+    }
+    text.push_str("\nlfs works on mounted StriaFS file systems only, for any user, through the mount.");
+    text
+}
+
+/// Does the same at all mounts. One where it fails, because its servers or its process are gone, is no reason to leave out the
+/// others: each failure is reported, the last one as the outcome.
+fn at_each(mounts: &[Mount], mut work: impl FnMut(&Mount) -> Outcome) -> Outcome {
+    let mut last: Option<Failure> = None;
+    for mount in mounts {
+        if let Err(failure) = work(mount)
+            && let Some(earlier) = last.replace(failure)
+        {
+            eprintln!("{}", earlier.message);
+        }
+    }
+    last.map_or(Ok(()), Err)
+}
+
+/// Writes to the command's output.
+fn print(output: &mut dyn Write, text: std::fmt::Arguments<'_>) -> Outcome {
+    output.write_fmt(text).map_err(write_failure)
+}
+
+/// Writes a path as it is, and `rest` behind it.
+fn print_path(output: &mut dyn Write, path: impl AsRef<OsStr>, rest: std::fmt::Arguments<'_>) -> Outcome {
+    output.write_all(path.as_ref().as_bytes()).map_err(write_failure)?;
+    print(output, rest)
+}
+
+/// How long a file that is in use is looked at again, where nobody wants to wait: the kernel tells of the last close of a
+/// file a moment later than the program that closed it goes on.
+const MOMENT: Duration = Duration::from_secs(1);
+/// Between two looks.
+const PAUSE: Duration = Duration::from_millis(20);
+
+/// Tries until the file is not in use (EBUSY) any more: for a moment only, unless `wait`.
+fn when_free<T>(wait: bool, attempt: impl Fn() -> Result<T, CallError>) -> Result<T, CallError> {
+    let begun = Instant::now();
+    loop {
+        match attempt() {
+            Err(error) if error.errno() == Errno(libc::EBUSY) && (wait || begun.elapsed() < MOMENT) => {
+                std::thread::sleep(PAUSE);
+            }
+            outcome => return outcome,
+        }
+    }
+}
+
+fn write_failure(error: io::Error) -> Failure {
+    Failure::new(1, format!("lfs: cannot write: {error}"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_mount_that_fails_leaves_out_no_other() {
+        let mounts: Vec<Mount> = ["/a", "/dead", "/b", "/gone", "/c"].map(|point| Mount { point: point.into() }).into();
+        let mut done = Vec::new();
+        let outcome = at_each(&mounts, |mount| {
+            let name = mount.point.to_string_lossy().into_owned();
+            done.push(name.clone());
+            if name.len() > 2 { Err(Failure::new(libc::ENOTCONN, name)) } else { Ok(()) }
+        });
+        assert_eq!(outcome, Err(Failure::new(libc::ENOTCONN, "/gone")));
+        assert_eq!(done, ["/a", "/dead", "/b", "/gone", "/c"]);
+        assert_eq!(at_each(&[], |_| unreachable!("there is none")), Ok(()));
+    }
+
+    #[test]
+    fn what_cannot_be_done_yet_is_told_from_what_is_unknown() {
+        let fail = |words: &str| {
+            let words: Vec<OsString> = words.split_whitespace().map(OsString::from).collect();
+            dispatch(&words, &mut Vec::new()).unwrap_err()
+        };
+        for rest in ["", " create -N2 f", " extend -N f", " split --mirror-id 1 f", " delete --mirror-id 1 f"] {
+            assert_eq!(i32::from(fail(&format!("mirror{rest}")).status), libc::EOPNOTSUPP, "mirror{rest}");
+        }
+        for rest in ["resync f", "verify f", "read -N 1 f", "write -N 1 f", "copy -i 1 -o 2 f"] {
+            let failure = fail(&format!("mirror {rest}"));
+            let message = "lfs mirror: not supported yet: files have no mirrors".to_owned();
+            assert_eq!(failure, Failure::new(libc::EOPNOTSUPP, message), "{rest}");
+        }
+        for (name, reason) in NOT_YET {
+            let message = format!("lfs {name}: not supported yet: {reason}");
+            assert_eq!(fail(&format!("{name} .")), Failure::new(libc::EOPNOTSUPP, message));
+        }
+        assert_eq!(fail("badcmd").status, 1);
+    }
+
+    #[test]
+    fn help_of_a_command_is_that_of_the_command() {
+        let said = |words: &str| {
+            let words: Vec<OsString> = words.split_whitespace().map(OsString::from).collect();
+            let mut output = Vec::new();
+            assert_eq!(dispatch(&words, &mut output), Ok(()), "{words:?}");
+            String::from_utf8(output).expect("text")
+        };
+        for Command { name, .. } in COMMANDS {
+            assert_eq!(said(&format!("help {name}")), said(&format!("{name} --help")));
+            assert!(said(&format!("help {name}")).contains(&format!("usage: lfs {name}")), "{name}");
+        }
+        for (name, _) in NOT_YET {
+            assert!(said("help").contains(&format!("  {name} ")) && said("--list-commands").contains(name), "{name}");
+        }
+        assert_eq!(dispatch(&["help".into(), "badcmd".into()], &mut Vec::new()).expect_err("no command").status, 1);
+    }
+}

@@ -1,0 +1,304 @@
+//! `lfs migrate`: gives files another layout, with their data, under the same inode.
+//!
+//! The data are copied into a file without a name that has the new layout; then the two swap their layouts, if the data are
+//! still what was copied (`client::swap` says how). A file that is not whole by then just ends, whatever ended the tool.
+
+mod copy;
+mod meter;
+mod pace;
+
+use std::{
+    ffi::{OsStr, OsString},
+    io::{IsTerminal, Read, Write},
+    os::unix::ffi::OsStringExt,
+    path::Path,
+};
+
+use layout::LayoutSpec;
+use rpc::message::mgs::TargetRole;
+
+use self::{
+    copy::{Migration, Stop},
+    meter::Meter,
+    pace::Pace,
+};
+use super::{
+    Failure, Outcome, USAGE,
+    channel::{self, CallError, Errno, strerror},
+    layout_options::{LAYOUT_HELP, LAYOUT_OPTIONS},
+    options::{OptionSpec, Parsed, Takes, long_option, option, parse},
+    print, print_path, setstripe,
+};
+
+/// The options that are not about layouts.
+pub const OWN_OPTIONS: &[OptionSpec] = &[
+    option('A', &["auto-stripe"], Takes::Nothing),
+    option('b', &["block"], Takes::Nothing),
+    option('n', &["non-block"], Takes::Nothing),
+    option('D', &["non-direct"], Takes::Nothing),
+    option('W', &["bandwidth", "bandwidth-limit"], Takes::Value),
+    option('m', &["mdt-index", "mdt"], Takes::Value),
+    option('H', &["mdt-hash"], Takes::Value),
+    option('d', &["directory"], Takes::Nothing),
+    option('N', &["mirror-count"], Takes::OptionalValue),
+    option('y', &["yaml"], Takes::Value),
+    option('0', &["null"], Takes::Nothing),
+    option('v', &["verbose"], Takes::Nothing),
+    long_option(&["copy"], Takes::Value),
+    long_option(&["restripe"], Takes::Nothing),
+    long_option(&["files-from"], Takes::Value),
+    long_option(&["stats"], Takes::Nothing),
+    long_option(&["stats-interval"], Takes::Value),
+    long_option(&["help"], Takes::Nothing),
+];
+
+const HELP: &str = "\
+usage: lfs migrate [OPTIONS] [LAYOUT] FILE...
+       lfs migrate [OPTIONS] -A | --copy=OTHER | --yaml=FILE  FILE...
+       lfs migrate -m MDT[,..] [-c COUNT] [-d] DIRECTORY...
+
+Moves the data of FILE to another layout. Name, inode, times and everything else stay. Without a
+LAYOUT, FILE gets that of new files in its directory. A file that changes meanwhile loses nothing:
+it keeps its old layout.
+
+  -b, --block               waits for writers and other migrations of FILE, delays new writers until
+                            it has moved, and waits for its readers at the end (default)
+  -n, --non-block           fails if FILE is written to or in use (16, Device or resource busy)
+  -A, --auto-stripe         an automatic layout, chosen for the size of FILE, which keeps adapting
+                            as FILE grows
+      --copy OTHER          a layout like that of OTHER, a file or a directory
+  -y, --yaml FILE           the layout that 'lfs getstripe -y' wrote to FILE; - is standard input
+      --restripe            the layout of new files in FILE's directory
+  -W, --bandwidth MIB       copies at most so many MiB per second
+      --stats               shows progress, every 5 seconds or as --stats-interval SECONDS says
+                            (without it a terminal shows how far a large file is)
+  -v, --verbose             shows each FILE
+      --files-from LIST     FILEs are also the lines of LIST (- is standard input); with -0 or --null
+                            they end with NUL
+  -D, --non-direct          no effect: data are never cached
+  -m, --mdt-index MDT[,..]  the MDT for a directory and everything below it (-d: the directory only);
+                            -1: any. There is one MDT so far: entries cannot be spread over several
+                            (-c, several MDT), nor by another hash (-H, --mdt-hash)
+
+";
+
+const HELP_END: &str = "
+Exit status: 0; 4 for a wrong command line; else the error number of the last file that failed
+(16: in use or changed; 25: not on StriaFS).
+";
+
+/// Seconds between two reports of `--stats`.
+const STATS_SECONDS: u64 = 5;
+
+/// Runs `lfs migrate`.
+pub fn run(arguments: &[OsString], output: &mut dyn Write) -> Outcome {
+    let options = [LAYOUT_OPTIONS, OWN_OPTIONS].concat();
+    let parsed = parse(&options, arguments).map_err(|error| Failure::new(USAGE, format!("lfs migrate: {error}")))?;
+    if parsed.has("help") {
+        return print(output, format_args!("{HELP}{LAYOUT_HELP}{HELP_END}"));
+    }
+    if parsed.has("mirror-count") {
+        let problem = "lfs migrate: option '--mirror-count' is not supported yet: files have no mirrors";
+        return Err(Failure::new(libc::EOPNOTSUPP, problem));
+    }
+    if parsed.has("block") && parsed.has("non-block") {
+        return Err(usage_error("--block and --non-block exclude each other"));
+    }
+    let mdts = mdts(&parsed)?;
+    let spec = asked(&parsed)?;
+    let bytes_per_second = bandwidth(&parsed)?;
+    let stats_seconds = match parsed.value("stats-interval") {
+        Some(text) => text.parse().ok().filter(|seconds| *seconds > 0).ok_or_else(|| wrong("stats-interval", text))?,
+        None => STATS_SECONDS,
+    };
+    let files = files(&parsed)?;
+    if files.is_empty() {
+        return Err(usage_error("FILE must be specified"));
+    }
+    let mut outcome = Ok(());
+    for file in &files {
+        if parsed.has("verbose") {
+            print_path(output, file, format_args!("\n"))?;
+        }
+        let moved = match &mdts {
+            Some(mdts) => move_directory(Path::new(file), mdts),
+            None => {
+                let reports = parsed.has("stats").then_some(stats_seconds);
+                let meter = Meter::new(Path::new(file), reports.is_none() && std::io::stderr().is_terminal());
+                let mut pace = Pace::new(bytes_per_second, reports, meter);
+                let migration = Migration { spec: &spec, block: !parsed.has("non-block") };
+                match migration.run(Path::new(file), &mut pace, output) {
+                    Err(Stop::Output(failure)) => return Err(failure),
+                    Err(Stop::File(error)) => Err(error),
+                    Ok(()) => Ok(()),
+                }
+            }
+        };
+        if let Err(error) = moved {
+            let failure = setstripe::explained(file, &spec, failure(file, &error));
+            // The last one is printed by who called.
+            if let Err(earlier) = std::mem::replace(&mut outcome, Err(failure)) {
+                let Failure { message, .. } = earlier;
+                eprintln!("{message}");
+            }
+        }
+    }
+    outcome
+}
+
+fn usage_error(problem: impl std::fmt::Display) -> Failure {
+    Failure::new(USAGE, format!("lfs migrate: {problem}"))
+}
+
+fn wrong(option: &str, value: &str) -> Failure {
+    usage_error(format_args!("invalid value '{value}' of --{option}"))
+}
+
+fn failure(file: &OsStr, error: &CallError) -> Failure {
+    let (Errno(errno), shown) = (error.errno(), file.display());
+    let message = match error {
+        CallError::Refused(types::FsError::Refused(problem)) => {
+            format!("lfs migrate: {problem}: {} (2)", strerror(libc::ENOENT))
+        }
+        _ => format!("lfs migrate: {shown} migrate failed: {} ({errno})", strerror(errno)),
+    };
+    Failure::new(errno, message)
+}
+
+/// The layout asked for.
+fn asked(parsed: &Parsed) -> Result<LayoutSpec, Failure> {
+    // What is understood as for setstripe is reported as of this command.
+    let renamed = |failure: Failure| {
+        let message = failure.message.replace("lfs setstripe setstripe:", "lfs migrate:");
+        Failure { message: message.replace("lfs setstripe:", "lfs migrate:"), ..failure }
+    };
+    let spec = setstripe::asked(parsed).map_err(renamed)?;
+    match (parsed.has("auto-stripe"), parsed.has("restripe"), spec.is_open()) {
+        (true, _, false) | (_, true, false) | (true, true, _) => {
+            Err(usage_error("-A and --restripe cannot be combined with layout options"))
+        }
+        (true, ..) => Ok(LayoutSpec::Automatic),
+        _ => Ok(spec),
+    }
+}
+
+fn bandwidth(parsed: &Parsed) -> Result<Option<u64>, Failure> {
+    let Some(text) = parsed.value("bandwidth") else { return Ok(None) };
+    let bytes = text.parse::<u64>().ok().filter(|mib| *mib > 0).and_then(|mib| mib.checked_mul(1 << 20));
+    bytes.map(Some).ok_or_else(|| wrong("bandwidth", text))
+}
+
+/// Operands, and the lines of the list.
+fn files(parsed: &Parsed) -> Result<Vec<OsString>, Failure> {
+    let mut files = parsed.operands.clone();
+    let Some(list) = parsed.value("files-from") else { return Ok(files) };
+    let mut bytes = Vec::new();
+    let read = match list {
+        "-" => std::io::stdin().read_to_end(&mut bytes),
+        path => std::fs::File::open(path).and_then(|mut file| file.read_to_end(&mut bytes)),
+    };
+    read.map_err(|error| {
+        let Errno(errno) = error.into();
+        Failure::new(errno, format!("lfs migrate: cannot read '{list}': {} ({errno})", strerror(errno)))
+    })?;
+    let end = if parsed.has("null") { 0 } else { b'\n' };
+    let lines = bytes.split(|byte| *byte == end).filter(|line| !line.is_empty());
+    files.extend(lines.map(|line| OsString::from_vec(line.to_vec())));
+    Ok(files)
+}
+
+/// The MDTs that directories shall be on, -1 for any; `None`: files are meant. Refuses what goes with directories only, or
+/// with files only, and what needs several MDTs.
+fn mdts(parsed: &Parsed) -> Result<Option<Vec<i32>>, Failure> {
+    /// Hash functions of Lustre's striped directories.
+    const HASHES: [&str; 4] = ["all_char", "fnv_1a_64", "crush", "crush2"];
+    if let Some(hash) = parsed.value("mdt-hash").filter(|hash| !HASHES.contains(hash)) {
+        return Err(usage_error(format_args!("bad stripe hash type '{hash}'")));
+    }
+    let Some(text) = parsed.value("mdt-index") else {
+        return match ["mdt-hash", "directory"].into_iter().find(|name| parsed.has(name)) {
+            Some(name) => {
+                Err(usage_error(format_args!("--{name} is for directories: migrate should specify MDT index")))
+            }
+            None => Ok(None),
+        };
+    };
+    let index = |text: &str| text.parse().ok().filter(|index| (-1..=i32::from(u16::MAX)).contains(index));
+    let mdts: Option<Vec<i32>> = text.split(',').map(index).collect();
+    let mdts = mdts.ok_or_else(|| usage_error(format_args!("invalid MDT target(s) '{text}'")))?;
+    let of_directories = ["mdt-index", "mdt-hash", "directory", "stripe-count", "null", "files-from", "verbose"];
+    if let Some((name, _)) = parsed.options.iter().find(|(name, _)| !of_directories.contains(name)) {
+        return Err(usage_error(format_args!("--{name} is for files: it cannot be combined with --mdt-index")));
+    }
+    let count = parsed.value("stripe-count");
+    let stripes = count.map(|count| count.parse::<i32>().unwrap_or(i32::MAX)).unwrap_or(1).max(mdts.len() as i32);
+    let not_yet = match (parsed.has("mdt-hash"), stripes) {
+        (true, _) => "--mdt-hash",
+        (_, 2..) => "several MDTs for a directory",
+        _ => return Ok(Some(mdts)),
+    };
+    let problem = format!("lfs migrate: not supported yet: {not_yet}: directories are not striped");
+    Err(Failure::new(libc::EOPNOTSUPP, problem))
+}
+
+/// A directory and all below it are on the file system's MDT; there is nothing to be moved to but that.
+fn move_directory(path: &Path, wanted: &[i32]) -> Result<(), CallError> {
+    let present = i32::from(channel::inode(path)?.mdt().0);
+    if wanted.iter().all(|wanted| *wanted == -1 || *wanted == present) {
+        return Ok(());
+    }
+    let is_wanted = |role: TargetRole| matches!(role, TargetRole::Mdt(mdt) if wanted.contains(&i32::from(mdt.0)));
+    let exists = channel::targets(&channel::parent(path))?.iter().any(|target| is_wanted(target.role));
+    Err(Errno(if exists { libc::EOPNOTSUPP } else { libc::ENODEV }).into())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn wrong_command_lines_are_refused() {
+        for (words, status, problem) in [
+            ("", USAGE, "FILE must be specified"),
+            ("-c 2", USAGE, "FILE must be specified"),
+            ("-Q f", USAGE, "unrecognized option '-Q'"),
+            ("-b -n f", USAGE, "--block and --non-block exclude each other"),
+            ("-A -c 2 f", USAGE, "-A and --restripe cannot be combined with layout options"),
+            ("-W fast f", USAGE, "invalid value 'fast' of --bandwidth"),
+            ("-m x d", USAGE, "invalid MDT target(s) 'x'"),
+            ("-m 0,x d", USAGE, "invalid MDT target(s) '0,x'"),
+            ("-m -2 d", USAGE, "invalid MDT target(s) '-2'"),
+            ("-m 0 -H foo d", USAGE, "bad stripe hash type 'foo'"),
+            ("-m 0 -S 1M d", USAGE, "--stripe-size is for files: it cannot be combined with --mdt-index"),
+            ("-d d", USAGE, "--directory is for directories: migrate should specify MDT index"),
+            ("-H crush d", USAGE, "--mdt-hash is for directories: migrate should specify MDT index"),
+            ("-m 0", USAGE, "FILE must be specified"),
+            ("-m 0 -H crush d", libc::EOPNOTSUPP, "not supported yet: --mdt-hash: directories are not striped"),
+            (
+                "-m 0,1 d",
+                libc::EOPNOTSUPP,
+                "not supported yet: several MDTs for a directory: directories are not striped",
+            ),
+            (
+                "-m 0 -c 2 d",
+                libc::EOPNOTSUPP,
+                "not supported yet: several MDTs for a directory: directories are not striped",
+            ),
+            ("-c abc f", USAGE, "invalid stripe count 'abc'"),
+            ("--copy=a -c 2 f", USAGE, "--copy cannot be combined with layout options"),
+            ("-N f", libc::EOPNOTSUPP, "option '--mirror-count' is not supported yet: files have no mirrors"),
+        ] {
+            let arguments: Vec<OsString> = words.split_whitespace().map(OsString::from).collect();
+            let failure = run(&arguments, &mut Vec::new()).expect_err(words);
+            assert_eq!(failure, Failure::new(status, format!("lfs migrate: {problem}")), "{words}");
+        }
+    }
+
+    #[test]
+    fn missing_files_fail_and_the_others_go_on() {
+        let arguments = ["-c1", "/nonexistent/a", "/nonexistent/b"].map(OsString::from);
+        let failure = run(&arguments, &mut Vec::new()).unwrap_err();
+        let expected = "lfs migrate: /nonexistent/b migrate failed: No such file or directory (2)";
+        assert_eq!(failure, Failure::new(2, expected));
+    }
+}

@@ -1,0 +1,267 @@
+//! The MDT's agent at one OST: delivers what the outbox has for it, and asks for its space and
+//! condition. One per OST, each with its own connection and tasks, so that an OST that is gone
+//! holds up nobody else.
+//!
+//! Delivery is at least once, in order: records are removed after the OST has answered. Both
+//! errands may be repeated.
+//!
+//! The OST is asked for its space at an interval (module `pace`), and at once when somebody must
+//! know: a client says that it is full, or no OST seems to have room (module `space`). However many
+//! want to know, one question is under way, and one more for all who came since it began; nobody's
+//! patience ends it for the others. And it is asked as soon as its connection is interrupted: until
+//! it answers, new files prefer other OSTs; after `ost_silence` they avoid it.
+
+use std::{
+    convert::Infallible,
+    sync::{
+        Arc,
+        atomic::{AtomicU64, Ordering},
+    },
+};
+
+use bytes::Bytes;
+use rpc::{
+    Endpoint, Import,
+    message::{OstReply, OstRequest, Reply, Request},
+};
+use rt::clock;
+use tokio::sync::{Notify, watch};
+use types::{ClientId, FsError, FsResult, ObjectId, OstIndex};
+
+use super::Mdt;
+use crate::{
+    pace::Pace,
+    placement::OstReport,
+    tables::{OUTBOX, codec::ost_key, outbox::Errand},
+};
+
+/// Objects destroyed by one request.
+const OBJECTS_MAX: usize = 256;
+/// Pause after a failed delivery.
+const RETRY: std::time::Duration = std::time::Duration::from_secs(1);
+
+/// See the module documentation.
+pub(crate) struct Agent {
+    ost: OstIndex,
+    import: Import,
+    bell: Arc<Notify>,
+    /// Whether the map says that the OST is in use; `None` once the agent is to end.
+    active: watch::Sender<Option<bool>>,
+    /// Questions for space begun.
+    asked: AtomicU64,
+    /// The last question for space that has ended.
+    answered: watch::Sender<u64>,
+    /// Rung when somebody waits for a question that has not begun yet.
+    space_wanted: Notify,
+}
+
+/// What the next request to the OST says, and the records it settles.
+enum Parcel {
+    Destroy(Vec<ObjectId>),
+    Evict(ClientId),
+}
+
+impl Agent {
+    /// Begins to work.
+    pub fn start(mdt: &Arc<Mdt>, ost: OstIndex, endpoint: Endpoint, active: bool) -> Arc<Self> {
+        let target = format!("{}-{ost}", mdt.options.fsname);
+        let options = mdt.options.import.clone();
+        let import = Import::new(mdt.seams.clone(), &target, endpoint, mdt.client, mdt.name(), options, None);
+        let bell = mdt.namespace().bell(ost);
+        let active = watch::Sender::new(Some(active));
+        let (asked, answered, space_wanted) = (AtomicU64::new(0), watch::Sender::new(0), Notify::new());
+        let agent = Arc::new(Agent { ost, import, bell, active, asked, answered, space_wanted });
+        mdt.spawn("mdt_outbox", agent.clone().deliver(mdt.clone()));
+        mdt.spawn("mdt_statfs", agent.clone().watch_space(mdt.clone()));
+        agent
+    }
+
+    /// The map changed.
+    pub fn update(&self, endpoint: Endpoint, active: bool) {
+        self.import.set_address(endpoint);
+        self.active.send_replace(Some(active));
+        self.bell.notify_one();
+    }
+
+    /// Ends the agent without waiting.
+    pub fn retire(&self) {
+        self.active.send_replace(None);
+        self.bell.notify_one();
+    }
+
+    /// Ends the agent and its session at the OST.
+    pub async fn stop(&self) {
+        self.retire();
+        self.import.close().await;
+    }
+
+    fn ended(&self) -> bool {
+        self.active.borrow().is_none()
+    }
+
+    fn is_active(&self) -> bool {
+        *self.active.borrow() == Some(true)
+    }
+
+    /// The output of `future`, or `None` if the agent ends first.
+    async fn unless_ended<T>(&self, future: impl Future<Output = T>) -> Option<T> {
+        let mut active = self.active.subscribe();
+        tokio::select! {
+            biased;
+            _ = active.wait_for(Option::is_none) => None,
+            value = future => Some(value),
+        }
+    }
+
+    async fn deliver(self: Arc<Self>, mdt: Arc<Mdt>) {
+        while !self.ended() {
+            let parcel = if self.is_active() { self.next_parcel(&mdt).await } else { Ok(None) };
+            let delivered = match parcel {
+                Ok(None) => {
+                    self.unless_ended(self.bell.notified()).await;
+                    continue;
+                }
+                Ok(Some((parcel, keys))) => self.unless_ended(self.hand_over(&mdt, parcel, keys)).await,
+                Err(error) => Some(Err(error)),
+            };
+            if let Some(Err(error)) = delivered {
+                tracing::debug!(target = %mdt.name(), ost = %self.ost, %error, "outbox waits");
+                self.unless_ended(clock::sleep(&*mdt.seams.clock, RETRY)).await;
+            }
+        }
+    }
+
+    /// The first records of this OST that fit one request, with their keys.
+    async fn next_parcel(&self, mdt: &Mdt) -> FsResult<Option<(Parcel, Vec<Vec<u8>>)>> {
+        let (mut objects, mut evicted, mut keys) = (Vec::new(), None, Vec::new());
+        mdt.look(mdt.client, |txn| {
+            // Of an attempt that was given up.
+            objects.clear();
+            keys.clear();
+            evicted = None;
+            txn.scan_prefix(OUTBOX, &ost_key(self.ost), &mut |key, value| {
+                match Errand::decode(value)? {
+                    Errand::Destroy(object) => objects.push(object),
+                    Errand::Evict(client) if objects.is_empty() => evicted = Some(client),
+                    Errand::Evict(_) => return Ok(false),
+                }
+                keys.push(key.to_vec());
+                Ok(evicted.is_none() && objects.len() < OBJECTS_MAX)
+            })
+        })
+        .await?;
+        let destroy = (!objects.is_empty()).then_some(Parcel::Destroy(objects));
+        Ok(evicted.map(Parcel::Evict).or(destroy).map(|parcel| (parcel, keys)))
+    }
+
+    async fn hand_over(&self, mdt: &Mdt, parcel: Parcel, keys: Vec<Vec<u8>>) -> FsResult<()> {
+        // The names must be gone for good before the data are: an OST does not forget with us.
+        mdt.durable().await?;
+        let (request, evicted) = match parcel {
+            Parcel::Destroy(objects) => (OstRequest::Destroy(objects), None),
+            Parcel::Evict(client) => (OstRequest::Evict(client), Some(client)),
+        };
+        self.call(request).await?;
+        mdt.transact(mdt.client, |txn| {
+            txn.release_space();
+            keys.iter().for_each(|key| txn.delete(OUTBOX, key.clone()));
+            Ok(())
+        })
+        .await?;
+        if let Some(client) = evicted {
+            mdt.namespace().volatile.fence_delivered(client, self.ost);
+        }
+        Ok(())
+    }
+
+    async fn call(&self, request: OstRequest) -> FsResult<OstReply> {
+        match self.import.call(Request::Ost(request), Bytes::new()).await? {
+            (Reply::Ost(reply), _) => Ok(reply),
+            _ => Err(FsError::Protocol(format!("{} is no object storage target", self.import.target()))),
+        }
+    }
+
+    async fn watch_space(self: Arc<Self>, mdt: Arc<Mdt>) {
+        let mut pace = Pace::default();
+        while !self.ended() {
+            let parameters = mdt.parameters();
+            let mut pause = parameters.ost_refresh;
+            let mut answers = false;
+            if self.is_active() {
+                let question = self.asked.fetch_add(1, Ordering::AcqRel) + 1;
+                answers = self.unless_ended(self.ask_space(&mdt)).await == Some(true);
+                self.answered.send_replace(question);
+                let report = mdt.namespace().volatile.targets.reported(self.ost);
+                if let Some(OstReport { space, .. }) = report {
+                    let reserved = parameters.placement.bytes_reserved(space.bytes_total);
+                    let left = space.bytes_available.saturating_sub(reserved);
+                    pause = pace.next(mdt.seams.clock.now(), left, parameters.ost_refresh);
+                }
+            }
+            let next = mdt.seams.clock.now() + pause;
+            self.unless_ended(clock::timeout_at(&*mdt.seams.clock, next, self.reason_to_ask(answers))).await;
+        }
+    }
+
+    /// Somebody must know, or an OST that answered is no longer connected.
+    async fn reason_to_ask(&self, answers: bool) {
+        tokio::select! {
+            biased;
+            () = self.space_wanted.notified() => {}
+            () = self.import.disconnected(), if answers => {}
+        }
+    }
+
+    /// Has the OST asked for its space. What is returned completes when a question has ended that
+    /// began after this call, and placement knows the answer; for an OST that is not in use, at
+    /// once.
+    pub fn refresh_space(self: Arc<Self>) -> impl Future<Output = ()> {
+        let before = self.asked.load(Ordering::Acquire);
+        self.space_wanted.notify_one();
+        async move {
+            if self.is_active() {
+                // The sender lives in `self`: waiting cannot fail.
+                let _ = self.answered.subscribe().wait_for(|answered| *answered > before).await;
+            }
+        }
+    }
+
+    /// True if it answered in time.
+    async fn ask_space(&self, mdt: &Mdt) -> bool {
+        let interrupted = async {
+            self.import.disconnected().await;
+            mdt.namespace().volatile.targets.interrupted(self.ost);
+            std::future::pending::<Infallible>().await
+        };
+        // If this process stands still, that is no silence of the OST.
+        let silence = rt::beat::running_for(&*mdt.seams.clock, mdt.parameters().ost_silence);
+        let answer = async {
+            loop {
+                match self.call(OstRequest::StatFs).await {
+                    // It came back without this session. The next one will do; the import pauses
+                    // before it makes one.
+                    Err(FsError::Evicted) => {}
+                    answer => return answer,
+                }
+            }
+        };
+        let answer = tokio::select! {
+            biased;
+            never = interrupted => match never {},
+            answer = answer => Some(answer),
+            () = silence => None,
+        };
+        let now = mdt.seams.clock.now();
+        let targets = &mut mdt.namespace().volatile.targets;
+        match answer {
+            Some(Ok(OstReply::Space(space, condition))) => {
+                targets.report(self.ost, OstReport { space, condition }, now);
+                true
+            }
+            Some(Ok(_) | Err(_)) | None => {
+                targets.lost(self.ost);
+                false
+            }
+        }
+    }
+}

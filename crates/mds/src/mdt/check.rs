@@ -1,0 +1,57 @@
+//! Check (and repair) of the namespace, record by record ([`ops::check`](crate::ops::check)), while
+//! requests pass in between.
+
+use std::{future::poll_fn, task::Poll};
+
+use rpc::message::mdt::Finding;
+use types::{FsError, FsResult};
+
+use super::Mdt;
+use crate::ops::check::{self, CheckReport, Pass};
+
+/// Records per transaction.
+const PAGE: usize = 256;
+
+/// Runs all passes.
+pub(super) async fn run(mdt: &Mdt, repair: bool) -> FsResult<Vec<Finding>> {
+    let mut report = CheckReport::new(repair);
+    for (table, pass) in check::PASSES {
+        let mut after: Option<Vec<u8>> = None;
+        loop {
+            let keys = mdt.transact(mdt.client, |txn| txn.page(table, after.as_deref(), PAGE)).await?;
+            let Some((last, _)) = keys.last() else { break };
+            after = Some(last.clone());
+            for (key, _) in &keys {
+                check_one(mdt, table, key, pass, &mut report).await?;
+            }
+            yield_now().await;
+        }
+    }
+    Ok(report.into_findings())
+}
+
+/// One record in one transaction: as it is now, not as the page showed it.
+async fn check_one(mdt: &Mdt, table: kv::Table, key: &[u8], pass: Pass, report: &mut CheckReport) -> FsResult<()> {
+    let checked = mdt.transact(mdt.client, |txn| check::record(txn, report, table, key, pass)).await;
+    match checked {
+        Err(FsError::Damaged(problem)) => {
+            report.damaged(key, problem);
+            Ok(())
+        }
+        outcome => outcome,
+    }
+}
+
+/// Lets other tasks of this core run.
+async fn yield_now() {
+    let mut yielded = false;
+    poll_fn(|context| {
+        if yielded {
+            return Poll::Ready(());
+        }
+        yielded = true;
+        context.waker().wake_by_ref();
+        Poll::Pending
+    })
+    .await;
+}

@@ -1,0 +1,252 @@
+//! Requests and events of sessions as an [`rpc::Server`] hands them to the MDT: which service they wait in, what answers them,
+//! and what must be written or durable before the answer leaves.
+
+use std::sync::Arc;
+
+use bytes::Bytes;
+use rpc::{
+    Answer, Call, Handler, SessionEvent,
+    message::{MdtReply, MdtRequest, Reply, Request},
+    stored_reply,
+};
+use rt::{BoxFuture, clock};
+use types::{ClientId, FsError, FsResult, Slot, Xid};
+
+use super::{
+    Mdt, WAIT_MAX, check,
+    recovery::{self, Ending},
+};
+use crate::{
+    data::NewData,
+    namespace::{Attempt, Namespace},
+    ops::{
+        self,
+        row::{Answering, LOCK_SERVICE, MdtRow, SERVICE, WAIT_SERVICE, row},
+    },
+    tables::REPLIES,
+    transaction::Loading,
+};
+
+/// Service threads for requests that wait: there they take memory, as in a queue, and little else. Who waits in the queue
+/// instead is not asking when it is his turn.
+const WAITING_THREADS: usize = 4096;
+
+impl Handler for Mdt {
+    fn handle(self: Arc<Self>, call: Call) -> BoxFuture<'static, Answer> {
+        Box::pin(async move {
+            if let Err(error) = self.namespace().check_session(call.client) {
+                return Answer::new(Err(error));
+            }
+            match self.serve(&call).await {
+                Ok((reply, bulk)) => Answer { reply: Ok(Reply::Mdt(reply)), bulk },
+                Err(error) => Answer::new(Err(error)),
+            }
+        })
+    }
+
+    /// Nobody who could end a wait is served after those who wait.
+    fn service(&self, request: &Request) -> &'static str {
+        match request {
+            Request::Mdt(request) => row(request).service,
+            Request::Ost(_) | Request::Mgs(_) => SERVICE,
+        }
+    }
+
+    fn service_threads(&self) -> &'static [(&'static str, usize)] {
+        &[(LOCK_SERVICE, WAITING_THREADS), (WAIT_SERVICE, WAITING_THREADS)]
+    }
+
+    fn persistent_reply(&self, client: ClientId, slot: Slot) -> Option<(Xid, Reply)> {
+        let value = self.store.get(REPLIES, &stored_reply::key(client, slot)).ok()??;
+        match stored_reply::decode(&value) {
+            // The handler itself answers its repetition, because it has to enter the open again,
+            Ok((_, MdtReply::Created(created))) if created.opened.is_some() => None,
+            // or to wait until the data are durable.
+            Ok((_, MdtReply::Data(_))) => None,
+            Ok((xid, reply)) => Some((xid, Reply::Mdt(reply))),
+            Err(error) => {
+                tracing::error!(%client, ?slot, %error, "a stored reply is damaged");
+                None
+            }
+        }
+    }
+
+    fn answers_repetition(&self, client: ClientId, slot: Slot) -> Option<Xid> {
+        self.namespace().volatile.recovery.replies.get(&(client, slot)).copied()
+    }
+
+    fn losses(&self) -> u64 {
+        self.losses.count()
+    }
+
+    fn halt(&self) {
+        self.store.halt();
+    }
+
+    fn may_resume(&self, client: ClientId) -> bool {
+        self.namespace().volatile.recovery.in_good_standing(client)
+    }
+
+    fn session_event(self: Arc<Self>, event: SessionEvent) -> BoxFuture<'static, ()> {
+        Box::pin(async move {
+            match event {
+                SessionEvent::Opened { client, resumed: true, .. } => {
+                    tracing::info!(target = %self.target, %client, "client came back");
+                }
+                SessionEvent::Opened { client, resumed: false, in_process } => {
+                    if let Err(error) = recovery::begin_session(&self, client, in_process).await {
+                        // The client works, and is evicted by the next restart.
+                        tracing::error!(target = %self.target, %client, %error, "cannot record a session");
+                    }
+                }
+                SessionEvent::Evicted(client) => {
+                    recovery::end_session_at_last(&self, client, Ending::Evicted).await;
+                }
+                SessionEvent::Closed(client) => {
+                    recovery::end_session_at_last(&self, client, Ending::InOrder).await;
+                }
+            }
+        })
+    }
+}
+
+impl Mdt {
+    async fn serve(self: &Arc<Self>, call: &Call) -> FsResult<(MdtReply, Bytes)> {
+        let Request::Mdt(request) = &call.request else {
+            return Err(FsError::Protocol(format!("{} is a metadata target", self.target)));
+        };
+        let row = row(request);
+        self.statistics.count(row.counter);
+        if row.places_objects && !self.map_is_known().await {
+            return Ok((MdtReply::Waiting, Bytes::new()));
+        }
+        let reply = match row.answering {
+            Answering::ReadData(question) => return self.read_data(call, question).await,
+            Answering::ReadFile(who, read) => return self.read_file(call, who, read).await,
+            Answering::Operation => self.run(call, request, &row, &NewData::default()).await?,
+            Answering::OperationWithData(create) => {
+                let new = NewData::verified(0, &call.bulk, &create.checksums)?;
+                self.run(call, request, &row, &new).await?
+            }
+            Answering::Space => MdtReply::Space(self.space().await?),
+            Answering::Commit => {
+                self.durable().await?;
+                MdtReply::Done
+            }
+            Answering::Check(who, repair) => {
+                ops::require_root(who)?;
+                MdtReply::Findings(check::run(self, repair).await?)
+            }
+            Answering::Disconnect => {
+                recovery::end_session(self, call.client, Ending::InOrder).await?;
+                MdtReply::Done
+            }
+            Answering::ChangeData(change) => self.change_data(call, change).await?,
+            Answering::ReportFull(ost) => {
+                if self.namespace().volatile.opens.of(call.client).writers == 0 {
+                    return Err(FsError::NotPermitted);
+                }
+                self.refresh_space(ost).await;
+                self.namespace().volatile.targets.refused(ost, self.seams.clock.now());
+                MdtReply::Done
+            }
+        };
+        if row.durable {
+            self.durable().await?;
+        }
+        Ok((reply, Bytes::new()))
+    }
+
+    /// Waits for the first map since this start, for up to [`WAIT_MAX`]: until then there is no OST to place a file on.
+    async fn map_is_known(&self) -> bool {
+        let mut known = self.map_known.subscribe();
+        let deadline = self.seams.clock.now() + WAIT_MAX;
+        clock::timeout_at(&*self.seams.clock, deadline, known.wait_for(|known| *known)).await.is_some()
+    }
+
+    /// Runs a request in the namespace, again whenever what it waits for changes, for up to [`WAIT_MAX`]; and once more, by
+    /// fresh news, if no OST seems to have room.
+    async fn run(&self, call: &Call, request: &MdtRequest, row: &MdtRow<'_>, new: &NewData) -> FsResult<MdtReply> {
+        if let Some(reply) = self.repeated(call).await? {
+            return Ok(reply);
+        }
+        let deadline = self.seams.clock.now() + WAIT_MAX;
+        let data_bytes = if row.moves_data { self.moved_bytes_limit() } else { new.end() };
+        let mut refreshed = false;
+        loop {
+            let transact = |namespace: &mut Namespace, loading: Option<&Loading>| {
+                let context = self.context(call.client);
+                let (mut lacks_osts, mut lengthened) = (false, None);
+                let outcome = namespace.attempt(&context, loading, |txn| {
+                    let reply = ops::run(txn, request, new);
+                    lacks_osts = txn.lacks_osts();
+                    let reply = reply?;
+                    txn.volatile.invitations.note(call.client, &reply);
+                    if row.stored {
+                        txn.keep_reply(call, &reply)?;
+                    }
+                    lengthened = txn.lengthened();
+                    Ok(reply)
+                });
+                let Attempt::Done(outcome) = outcome else { return None };
+                if outcome.is_ok() && row.reclaims.is_some_and(|reclaim| reclaim.done) {
+                    namespace.volatile.recovery.client_recovered(call.client);
+                }
+                let lsn = namespace.last();
+                Some((outcome, lsn, lacks_osts, lengthened.map(|before| before.unwrap_or(lsn))))
+            };
+            let (outcome, lsn, lacks_osts, lengthened) = self.load_and_run(Some(data_bytes), transact).await?;
+            self.written(lsn).await?;
+            if matches!(outcome, Err(FsError::NoSpace)) && lacks_osts && !refreshed {
+                refreshed = true;
+                self.refresh_all_space().await;
+                continue;
+            }
+            let (reply, waiter) = outcome?;
+            if let Some(lsn) = lengthened {
+                self.lengthened_for_good(lsn).await?;
+            }
+            if row.reclaims.is_some() {
+                self.recovery_bell.notify_one();
+            }
+            match waiter {
+                None => return Ok(reply),
+                Some(waiter) => {
+                    let changed = clock::timeout_at(&*self.seams.clock, deadline, waiter).await.is_some();
+                    if !changed || ops::is_cancelled(&self.namespace().volatile, call.client, row) {
+                        return Ok(reply);
+                    }
+                }
+            }
+        }
+    }
+
+    /// The stored reply, if this is the repetition of a mutation that a former start of this MDT answered or was about to.
+    /// An open that was part of it is entered again: the client did not know of it when it reclaimed.
+    pub(super) async fn repeated(&self, call: &Call) -> FsResult<Option<MdtReply>> {
+        let context = self.context(call.client);
+        let mut namespace = self.namespace();
+        if namespace.volatile.recovery.replies.is_empty() {
+            return Ok(None);
+        }
+        if namespace.volatile.recovery.replies.remove(&(call.client, call.slot)) != Some(call.xid) {
+            return Ok(None);
+        }
+        namespace.transact(&context, |txn| {
+            let stored = txn.get(REPLIES, &stored_reply::key(call.client, call.slot))?;
+            let stored = stored.map(|value| stored_reply::decode::<MdtReply>(&value)).transpose()?;
+            let Some((_, reply)) = stored else { return Ok(None) };
+            if let (MdtReply::Created(created), Request::Mdt(request)) = (&reply, &call.request)
+                && let (Some(opened), Some(open)) = (&created.opened, row(request).opens)
+            {
+                match ops::create::enter_again(txn, open, opened) {
+                    // It ended before its creator came back: without a name as an orphan, else somebody removed it. The
+                    // creator never saw it: another one will do.
+                    Err(FsError::Stale) => return Ok(None),
+                    entered => entered?,
+                }
+            }
+            Ok(Some(reply))
+        })
+    }
+}

@@ -1,0 +1,235 @@
+//! Life cycle of an MDT: its store is formatted once, opened, told of the OSTs whenever the map
+//! changes, and closed.
+
+use std::sync::Arc;
+
+use kv::{Batch, ColdStore, Losses, Store};
+use parking_lot::Mutex;
+use rpc::Endpoint;
+use rt::{Device, Seams};
+use tokio::sync::{Notify, watch};
+use types::{
+    Accounted, Attributes, ClientId, Credentials, FileKind, FsResult, InodeNumber, MdtIndex, OstIndex, Timestamp,
+};
+
+use super::{Mdt, agent::Agent, recovery, removed};
+use crate::{
+    error::{OpenError, store_error},
+    namespace::Namespace,
+    options::MdtOptions,
+    statistics::Statistics,
+    tables::{
+        COUNTERS, INODES,
+        counter::{self, Counters, Identity},
+        inode::{Inode, InodeData},
+    },
+    transaction::creation::DIRECTORY_BYTES,
+    volatile::Volatile,
+};
+
+impl Mdt {
+    /// Makes an empty store the MDT `index` of `fsname`: MDT 0 gets the root directory, mode 0755,
+    /// of `owner`.
+    pub async fn format(
+        seams: &Seams,
+        device: Arc<dyn Device>,
+        cold: Arc<dyn ColdStore>,
+        config: kv::Config,
+        fsname: &str,
+        index: MdtIndex,
+        owner: &Credentials,
+    ) -> Result<(), OpenError> {
+        let store = Store::open(seams.clone(), device, cold, config, &mut |_, _| {}).await?;
+        let formatted = Self::format_store(&store, seams.clock.wall(), fsname, index, owner).await;
+        let closed = store.close().await;
+        formatted?;
+        Ok(closed?)
+    }
+
+    async fn format_store(
+        store: &Store,
+        now: Timestamp,
+        fsname: &str,
+        index: MdtIndex,
+        owner: &Credentials,
+    ) -> Result<(), OpenError> {
+        if let Some(value) = store.get(COUNTERS, counter::IDENTITY)? {
+            let found = Identity::decode(&value)?;
+            return Err(OpenError::AlreadyFormatted { fsname: found.fsname, index: found.mdt });
+        }
+        let mut batch = Batch::default();
+        let identity = Identity { mdt: index, fsname: fsname.to_owned() };
+        batch.put(COUNTERS, counter::IDENTITY.to_vec(), identity.encode());
+        let inodes = u64::from(index == MdtIndex(0));
+        let counters = Counters { next_inode: InodeNumber::FIRST_FREE_COUNTER, inodes };
+        batch.put(COUNTERS, counter::COUNTERS.to_vec(), counters.encode());
+        if index == MdtIndex(0) {
+            batch.put(INODES, Inode::key(InodeNumber::ROOT), root_directory(now, owner).encode());
+        }
+        let lsn = store.apply(batch)?;
+        Ok(store.durable(lsn).await?)
+    }
+
+    /// Opens a formatted store. Clients of a former start have the recovery window to come back.
+    pub async fn open(
+        seams: Seams,
+        device: Arc<dyn Device>,
+        cold: Arc<dyn ColdStore>,
+        options: MdtOptions,
+    ) -> Result<Arc<Mdt>, OpenError> {
+        let store = Store::open(seams.clone(), device.clone(), cold, options.store.clone(), &mut |_, _| {}).await?;
+        check_identity(&store, &options)?;
+        let target = format!("{}-{}", options.fsname, options.index);
+        let store = Arc::new(store);
+        let losses = begin(&store, seams.clock.boot()).await?;
+        let mut volatile = Volatile::new(seams.entropy.next_u64(), options.opens_per_client_max);
+        volatile.recovery.losses = losses.count();
+        let mut namespace = Namespace::load(store.clone(), options.index, options.process, target.clone(), volatile)?;
+        if options.audits {
+            namespace.audit();
+        }
+        let recovering = namespace.volatile.recovery.running();
+        let mdt = Arc::new(Mdt {
+            client: ClientId(seams.entropy.next_u64()),
+            parameters: Mutex::new(options.parameters),
+            seams,
+            options,
+            target,
+            store,
+            device,
+            losses,
+            namespace: Mutex::new(namespace),
+            statistics: Statistics::default(),
+            agents: Mutex::default(),
+            recovery_bell: Notify::new(),
+            map_known: watch::Sender::new(false),
+            stopping: watch::Sender::new(false),
+            tasks: watch::Sender::new(0),
+        });
+        tracing::info!(target = %mdt.target, recovering, "metadata target opened");
+        mdt.spawn("mdt_recovery", recovery::run(mdt.clone()));
+        mdt.spawn("mdt_locks", recovery::expire_locks(mdt.clone()));
+        mdt.spawn("mdt_removed", removed::run(mdt.clone()));
+        Ok(mdt)
+    }
+
+    /// Tells which OSTs there are, where, and whether they are in use. New ones get files from now
+    /// on; those no longer in the list keep what they have and what waits to be told to them.
+    pub fn update_map(self: &Arc<Self>, osts: &[(OstIndex, Endpoint, bool)]) {
+        let states: Vec<(OstIndex, bool)> = osts.iter().map(|(ost, _, active)| (*ost, *active)).collect();
+        {
+            let mut namespace = self.namespace();
+            namespace.volatile.targets.set_map(&states);
+            let active: Vec<OstIndex> = namespace.volatile.targets.active().collect();
+            let idle = namespace.volatile.fences.pending_osts().into_iter().filter(|ost| !active.contains(ost));
+            idle.for_each(|ost| namespace.volatile.release_fences(ost));
+        }
+        let mut agents = self.agents.lock();
+        agents.retain(|ost, agent| {
+            let kept = osts.iter().any(|(known, ..)| known == ost);
+            if !kept {
+                agent.retire();
+            }
+            kept
+        });
+        for (ost, endpoint, active) in osts {
+            match agents.get(ost) {
+                Some(agent) => agent.update(endpoint.clone(), *active),
+                None => {
+                    agents.insert(*ost, Agent::start(self, *ost, endpoint.clone(), *active));
+                }
+            }
+        }
+        drop(agents);
+        // A map without OSTs is that of a cluster whose OSTs have not registered yet.
+        if !osts.is_empty() {
+            self.map_known.send_replace(true);
+        }
+    }
+
+    /// Ends the background tasks and closes the store; everything acknowledged is durable
+    /// afterwards.
+    pub async fn stop(&self) -> FsResult<()> {
+        self.stopping.send_replace(true);
+        let agents: Vec<Arc<Agent>> = std::mem::take(&mut *self.agents.lock()).into_values().collect();
+        for agent in agents {
+            agent.stop().await;
+        }
+        let mut tasks = self.tasks.subscribe();
+        // The sender lives in `self`: waiting cannot fail.
+        let _ = tasks.wait_for(|running| *running == 0).await;
+        let rested = self.losses.at_rest().save(&self.store, COUNTERS, counter::LOSSES).await;
+        let closed = self.store.close().await;
+        rested.and(closed).map_err(|error| store_error(&self.target, &error))
+    }
+}
+
+/// What every start writes down before it serves: whether changes may have been lost. If so,
+/// numbers that the former start may have given to files that are lost are not given again: OSTs
+/// may still hold their objects.
+async fn begin(store: &Store, boot: u64) -> Result<Losses, OpenError> {
+    /// More than the creations that fit into a journal of a gigabyte, had it never been flushed.
+    const NUMBERS_PER_LOSS: u64 = 1 << 24;
+    let found = Losses::load(store, COUNTERS, counter::LOSSES)?;
+    let losses = found.at_start(boot);
+    if losses == found {
+        return Ok(losses);
+    }
+    let mut batch = Batch::default();
+    batch.put(COUNTERS, counter::LOSSES.to_vec(), losses.encode());
+    if losses.count() > found.count() {
+        tracing::warn!(
+            losses = losses.count(),
+            "the host had crashed or lost power: changes that were not durable may be lost"
+        );
+        let mut counters = Counters::found(store.get(COUNTERS, counter::COUNTERS)?)?;
+        counters.next_inode += NUMBERS_PER_LOSS;
+        batch.put(COUNTERS, counter::COUNTERS.to_vec(), counters.encode());
+    }
+    store.durable(store.apply_reserved(batch)?).await?;
+    Ok(losses)
+}
+
+fn check_identity(store: &Store, options: &MdtOptions) -> Result<(), OpenError> {
+    let value = store.get(COUNTERS, counter::IDENTITY)?.ok_or(OpenError::NotFormatted)?;
+    let found = Identity::decode(&value)?;
+    if found.mdt == options.index && found.fsname == options.fsname {
+        return Ok(());
+    }
+    Err(OpenError::OtherIdentity {
+        found_fsname: found.fsname,
+        found: found.mdt,
+        fsname: options.fsname.clone(),
+        index: options.index,
+    })
+}
+
+fn root_directory(now: Timestamp, owner: &Credentials) -> Inode {
+    Inode {
+        attributes: Attributes {
+            inode: InodeNumber::ROOT,
+            kind: FileKind::Directory,
+            mode: 0o755,
+            links: 2,
+            uid: owner.uid,
+            gid: owner.gid,
+            device: 0,
+            size: DIRECTORY_BYTES,
+            blocks: DIRECTORY_BYTES / 512,
+            atime: now,
+            mtime: now,
+            ctime: now,
+            btime: now,
+            flags: 0,
+        },
+        settled: true,
+        epoch: 0,
+        accounted: Accounted { time: now, ..Accounted::default() },
+        access_list: false,
+        default_list: false,
+        xattrs: false,
+        not_linkable: false,
+        first_link: None,
+        data: InodeData::Directory(None),
+    }
+}

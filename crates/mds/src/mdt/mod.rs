@@ -1,0 +1,304 @@
+//! The metadata target: a request handler around a [`Namespace`], and the tasks behind it.
+//!
+//! Life cycle: [`Mdt::format`] once per store; [`Mdt::open`]; [`Mdt::update_map`] with the OSTs,
+//! again whenever the map changes; served by an [`rpc::Server`]; [`Mdt::stop`]. Dropping it instead
+//! is what a crash is.
+//!
+//! Invariants: the namespace's mutex is never held across an await; an answer leaves only when
+//! everything it shows is with the kernel.
+
+mod agent;
+mod check;
+mod data;
+mod handler;
+mod life_cycle;
+mod moves;
+mod recovery;
+mod removed;
+mod space;
+
+use std::{collections::BTreeMap, sync::Arc, time::Duration};
+
+use kv::{Losses, Lsn, Store};
+use parking_lot::{Mutex, MutexGuard};
+use rpc::message::mgs::Pool;
+use rt::{Device, Seams, clock};
+use tokio::sync::{Notify, watch};
+use types::{ClientId, FsError, FsResult, OstIndex, SpaceUsage};
+
+use self::agent::Agent;
+use crate::{
+    error::store_error,
+    namespace::{Attempt, Namespace},
+    options::{MdtOptions, Parameters},
+    placement::OstView,
+    pools::{Spill, SpillError},
+    statistics::Statistics,
+    transaction::{Context, Loading, Transaction},
+};
+
+/// Longest time a request waits for a lock within its handler, before it is answered `Waiting`.
+pub(crate) const WAIT_MAX: Duration = Duration::from_secs(1);
+/// How often an operation is tried again because it needs what is not in memory; then it reads
+/// under the mutex.
+const LOADS_MAX: u32 = 64;
+/// Space one inode takes in the store, by rule of thumb: record, entry, journal.
+const INODE_BYTES: u64 = 1024;
+/// Bytes of a batch, without data: the largest are layouts and long extended attributes.
+const BATCH_BYTES: u64 = 128 << 10;
+/// For so many bytes of data a batch is one byte larger than they: a block of 4096 has a key and a
+/// head below 64 bytes.
+const DATA_OVERHEAD: u64 = 64;
+/// See the module documentation.
+pub struct Mdt {
+    pub(crate) seams: Seams,
+    pub(crate) options: MdtOptions,
+    pub(crate) target: String,
+    pub(crate) store: Arc<Store>,
+    device: Arc<dyn Device>,
+    /// As of this start.
+    losses: Losses,
+    namespace: Mutex<Namespace>,
+    parameters: Mutex<Parameters>,
+    statistics: Statistics,
+    agents: Mutex<BTreeMap<OstIndex, Arc<Agent>>>,
+    /// This MDT as a client of OSTs.
+    pub(crate) client: ClientId,
+    /// Rung when a client finished its recovery, or the map is known.
+    pub(crate) recovery_bell: Notify,
+    pub(crate) map_known: watch::Sender<bool>,
+    pub(crate) stopping: watch::Sender<bool>,
+    /// Background tasks that still run.
+    pub(crate) tasks: watch::Sender<usize>,
+}
+
+impl Mdt {
+    /// Name of this target, as `stria-MDT0000`.
+    pub fn name(&self) -> &str {
+        &self.target
+    }
+
+    /// Tells which pools there are.
+    pub fn update_pools(&self, pools: &[Pool]) {
+        self.namespace().volatile.targets.pools.set(pools);
+    }
+
+    /// Where a pool spills to.
+    pub fn spill(&self, pool: &str) -> Option<Spill> {
+        self.namespace().volatile.targets.pools.spill(pool)
+    }
+
+    /// Sets the pool that another spills to; `None`: none.
+    pub fn set_spill_target(&self, pool: &str, target: Option<&str>) -> Result<(), SpillError> {
+        self.namespace().volatile.targets.pools.set_target(pool, target)
+    }
+
+    /// Sets from which use on, in percent, a pool spills; 0: never.
+    pub fn set_spill_threshold(&self, pool: &str, threshold_pct: u32) -> Result<(), SpillError> {
+        self.namespace().volatile.targets.pools.set_threshold(pool, threshold_pct)
+    }
+
+    /// Parameters at present.
+    pub fn parameters(&self) -> Parameters {
+        *self.parameters.lock()
+    }
+
+    /// Changes parameters, from the next request on.
+    pub fn set_parameters(&self, parameters: Parameters) {
+        *self.parameters.lock() = parameters;
+    }
+
+    /// Counts of operations (`md_stats`).
+    pub fn statistics(&self) -> &Statistics {
+        &self.statistics
+    }
+
+    /// What the tables' store is doing.
+    pub fn store_statistics(&self) -> kv::Statistics {
+        self.store.statistics()
+    }
+
+    /// Age of the oldest change that a loss of power could take; zero if there is none.
+    pub fn undurable_age(&self) -> Duration {
+        self.store.oldest_unflushed().map_or(Duration::ZERO, |oldest| self.seams.clock.now().since(oldest))
+    }
+
+    /// OSTs as placement sees them.
+    pub fn osts(&self) -> Vec<(OstIndex, OstView)> {
+        self.namespace().volatile.targets.views().collect()
+    }
+
+    /// Open files.
+    pub fn open_files(&self) -> usize {
+        self.namespace().volatile.opens.len()
+    }
+
+    /// Clients of a former start that have not come back yet; empty once recovery is over
+    /// (`recovery_status`).
+    pub fn recovering_clients(&self) -> Vec<ClientId> {
+        self.namespace().volatile.recovery.expected.iter().copied().collect()
+    }
+
+    pub(crate) fn namespace(&self) -> MutexGuard<'_, Namespace> {
+        self.namespace.lock()
+    }
+
+    /// Runs a task that [`Mdt::stop`] waits for.
+    pub(crate) fn spawn(self: &Arc<Self>, name: &'static str, task: impl Future<Output = ()> + Send + 'static) {
+        self.tasks.send_modify(|running| *running += 1);
+        let mdt = self.clone();
+        self.seams.spawn.spawn(
+            name,
+            Box::pin(async move {
+                task.await;
+                mdt.tasks.send_modify(|running| *running -= 1);
+            }),
+        );
+    }
+
+    /// Waits, and says whether to go on: false when the MDT stops.
+    pub(crate) async fn pause(&self, duration: Duration) -> bool {
+        let mut stopping = self.stopping.subscribe();
+        let deadline = self.seams.clock.now() + duration;
+        let stopped = stopping.wait_for(|stopping| *stopping);
+        clock::timeout_at(&*self.seams.clock, deadline, stopped).await.is_none()
+    }
+
+    /// Time and caller of one operation. To be taken under the namespace's mutex, so that what is
+    /// done later has no earlier time, however long it waited before.
+    pub(crate) fn context(&self, client: ClientId) -> Context {
+        Context {
+            client,
+            now: self.seams.clock.wall(),
+            now_ns: self.seams.clock.now().0,
+            parameters: self.possible(self.parameters()),
+            losses: self.losses.count(),
+            moved_bytes_max: self.moved_bytes_limit(),
+            supply: self.store.supply(),
+        }
+    }
+
+    /// Parameters without what this MDT cannot do.
+    fn possible(&self, parameters: Parameters) -> Parameters {
+        let bytes_on_mdt_max = parameters.bytes_on_mdt_max.min(self.bytes_on_mdt_limit());
+        Parameters { bytes_on_mdt_max, ..parameters }
+    }
+
+    /// Waits until the kernel has everything up to `lsn`.
+    pub(crate) async fn written(&self, lsn: Lsn) -> FsResult<()> {
+        self.store.written(lsn).await.map_err(|error| store_error(&self.target, &error))
+    }
+
+    /// Bytes of a batch without data, by far.
+    fn batch_bytes(&self) -> u64 {
+        (self.options.store.segment_bytes / 8).min(BATCH_BYTES)
+    }
+
+    /// Runs `operate` on the namespace once the store has room for its batch, which has
+    /// `data_bytes` of data: so that nothing is refused because many changed much before any of
+    /// them waited.
+    pub(crate) async fn with_room<T>(&self, data_bytes: u64, operate: impl FnOnce(&mut Namespace) -> T) -> T {
+        let bytes = data_bytes + data_bytes / DATA_OVERHEAD + self.batch_bytes();
+        loop {
+            {
+                let mut namespace = self.namespace();
+                if self.store.has_room(bytes) {
+                    return operate(&mut namespace);
+                }
+            }
+            self.store.room(bytes).await;
+        }
+    }
+
+    /// Runs an operation on the namespace, with room for its batch if it has `data_bytes`. It ends
+    /// an attempt (`None`) when it needs what is not in memory: that is loaded without the mutex,
+    /// and it is tried again.
+    pub(crate) async fn load_and_run<T>(
+        &self,
+        data_bytes: Option<u64>,
+        mut attempt: impl FnMut(&mut Namespace, Option<&Loading>) -> Option<T>,
+    ) -> FsResult<T> {
+        let mut loading = Loading::default();
+        for loads in 0.. {
+            let limit = (loads < LOADS_MAX).then_some(&loading);
+            let done = match data_bytes {
+                Some(bytes) => self.with_room(bytes, |namespace| attempt(namespace, limit)).await,
+                None => attempt(&mut self.namespace(), limit),
+            };
+            if let Some(done) = done {
+                return Ok(done);
+            }
+            let missed = loading.take_missed();
+            let loaded = self.store.load(missed, std::mem::take(&mut loading.loaded)).await;
+            loading.loaded = loaded.map_err(|error| store_error(&self.target, &error))?;
+        }
+        unreachable!("without a limit to its reads no attempt is given up")
+    }
+
+    /// Waits until everything changed so far survives power loss.
+    pub(crate) async fn durable(&self) -> FsResult<()> {
+        let last = self.namespace().last();
+        self.store.durable(last).await.map_err(|error| store_error(&self.target, &error))
+    }
+
+    /// Waits until bytes that objects got by a change up to `lsn` are theirs whatever happens, see
+    /// [`Volatile::lengthened`].
+    async fn lengthened_for_good(&self, lsn: Lsn) -> FsResult<()> {
+        self.store.durable(lsn).await.map_err(|error| store_error(&self.target, &error))?;
+        self.namespace().volatile.lengthened.retain(|_, of| *of > lsn);
+        Ok(())
+    }
+
+    /// What works for this MDT at the OSTs of the map.
+    pub(crate) fn agents(&self) -> Vec<(OstIndex, Arc<Agent>)> {
+        self.agents.lock().iter().map(|(ost, agent)| (*ost, agent.clone())).collect()
+    }
+
+    /// Runs an operation of the MDT itself and waits until the kernel has it.
+    pub(crate) async fn transact<T>(
+        &self,
+        client: ClientId,
+        operate: impl FnMut(&mut Transaction<'_>) -> FsResult<T>,
+    ) -> FsResult<T> {
+        self.transact_with_room(client, Some(0), operate).await
+    }
+
+    /// As [`Mdt::transact`], for an operation that changes little or nothing, and waits for no
+    /// room.
+    pub(crate) async fn look<T>(
+        &self,
+        client: ClientId,
+        operate: impl FnMut(&mut Transaction<'_>) -> FsResult<T>,
+    ) -> FsResult<T> {
+        self.transact_with_room(client, None, operate).await
+    }
+
+    async fn transact_with_room<T>(
+        &self,
+        client: ClientId,
+        data_bytes: Option<u64>,
+        mut operate: impl FnMut(&mut Transaction<'_>) -> FsResult<T>,
+    ) -> FsResult<T> {
+        let transact = |namespace: &mut Namespace, loading: Option<&Loading>| {
+            let context = self.context(client);
+            let Attempt::Done(outcome) = namespace.attempt(&context, loading, &mut operate) else { return None };
+            Some((outcome, namespace.last()))
+        };
+        let (outcome, lsn) = self.load_and_run(data_bytes, transact).await?;
+        self.written(lsn).await?;
+        outcome.map(|(value, _)| value)
+    }
+
+    /// Space of the target and inodes it can hold.
+    pub async fn space(&self) -> FsResult<SpaceUsage> {
+        let error = |error: std::io::Error| FsError::Device { target: self.target.clone(), detail: error.to_string() };
+        let space = self.device.space().await.map_err(error)?;
+        // What the tables keep back counts as used.
+        let reserve = self.store.device_reserve();
+        let bytes_free = space.bytes_free.saturating_sub(reserve);
+        let bytes_available = space.bytes_available.saturating_sub(reserve);
+        let inodes = self.namespace().inodes();
+        let inodes_free = bytes_available / INODE_BYTES;
+        Ok(SpaceUsage { bytes_free, bytes_available, inodes_total: inodes + inodes_free, inodes_free, ..space })
+    }
+}

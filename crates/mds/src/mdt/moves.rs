@@ -1,0 +1,49 @@
+//! Files that are worth a move to another layout (module `moves`), as an MDT gives them to a client
+//! that moves them.
+
+use layout::migration;
+use types::{InodeNumber, OstIndex};
+
+use super::Mdt;
+
+impl Mdt {
+    /// Waits for the next finished file that lies badly for how it is read. Files are told once;
+    /// whoever takes one moves it, and tells [`Mdt::move_ended`].
+    pub async fn next_move(&self) -> InodeNumber {
+        let bell = self.namespace().volatile.moves.bell();
+        loop {
+            let rung = bell.notified();
+            if let Some(inode) = self.namespace().volatile.moves.take() {
+                return inode;
+            }
+            rung.await;
+        }
+    }
+
+    /// The file of [`Mdt::next_move`] has moved, or is gone; or it could not be moved, and comes
+    /// again.
+    pub fn move_ended(&self, inode: InodeNumber, is_over: bool) {
+        let moves = &mut self.namespace().volatile.moves;
+        if is_over { moves.forget(inode) } else { moves.failed(inode) }
+    }
+
+    /// Files that wait for [`Mdt::next_move`].
+    pub fn moves_waiting(&self) -> usize {
+        self.namespace().volatile.moves.waiting()
+    }
+
+    /// Whether a copy that lies on `osts` by now, of a file of `size` bytes whose data from `start`
+    /// on are not copied yet, leaves half of what is free as far as is known here
+    /// ([`migration::has_room`]).
+    pub fn has_room_for_copy(&self, start: u64, size: u64, osts: &[OstIndex]) -> bool {
+        let policy = self.parameters().placement;
+        let available = self.namespace().volatile.targets.available_parts(&policy);
+        // One that gets no new objects now is full, or out of reach.
+        let has_room = |ost: &OstIndex| {
+            let free = available.iter().find(|(index, _)| index == ost).map_or(0, |(_, free)| *free);
+            migration::has_room_on(start, size, available.len(), free)
+        };
+        let free: Vec<u64> = available.iter().map(|(_, free)| *free).collect();
+        migration::has_room(start, size, &free) && osts.iter().all(has_room)
+    }
+}

@@ -1,0 +1,202 @@
+//! Sessions over time: the recovery after a restart, the end of clients, and who must be told
+//! before their locks go on.
+//!
+//! After a restart, clients with a recorded session are *expected*. Each reclaims what it had open
+//! and locked; meanwhile no lock is granted and no unlinked file ends. Recovery is over when nobody
+//! is expected any more: all came back, left, or were evicted when the window closed; at once, if
+//! they lived in the MDT's former process, which cannot come back. An eviction tells all OSTs to
+//! refuse the client (outbox); until those in use have heard it, the client's locks stay, so that
+//! nobody reads or writes what a late write could still change.
+
+use std::{pin::pin, sync::Arc};
+
+use rt::beat;
+use types::{ClientId, FsError, FsResult, OstIndex};
+
+use super::Mdt;
+use crate::{namespace::Namespace, ops::sessions, tables::orphan, transaction::Context, volatile::Recovery};
+
+/// Pause after something that the store refused.
+const RETRY: std::time::Duration = std::time::Duration::from_secs(1);
+/// Unlinked files ended in one transaction.
+const ORPHANS_PER_BATCH: usize = 256;
+
+/// Waits for the clients of the former start, then ends what nobody claimed.
+pub(crate) async fn run(mdt: Arc<Mdt>) {
+    let clock = mdt.seams.clock.clone();
+    // Time that this process stands still is not part of the window: nobody could come back.
+    let mut window = pin!(beat::running_for(&*clock, mdt.options.recovery_window));
+    let mut is_over = false;
+    let mut stopping = mdt.stopping.subscribe();
+    let are_gone = !mdt.namespace().volatile.recovery.gone.is_empty();
+    if are_gone && !evict(&mdt, |recovery| recovery.gone.iter().copied().collect()).await {
+        return;
+    }
+    loop {
+        let recovered = mdt.recovery_bell.notified();
+        if !mdt.namespace().volatile.recovery.running() {
+            break;
+        }
+        tokio::select! {
+            biased;
+            _ = stopping.wait_for(|stopping| *stopping) => return,
+            () = recovered => {}
+            () = &mut window, if !is_over => is_over = true,
+        }
+        if is_over && !evict(&mdt, |recovery| recovery.expected.iter().copied().collect()).await {
+            return;
+        }
+    }
+    finish(&mdt).await;
+}
+
+/// Evicts clients that did not come back; false if the MDT stops before. Waits for the map first:
+/// without it nobody knows whom to tell. Whoever came back by then, or comes back while others are
+/// evicted, stays.
+async fn evict(mdt: &Arc<Mdt>, missing: impl FnOnce(&Recovery) -> Vec<ClientId>) -> bool {
+    let (mut known, mut stopping) = (mdt.map_known.subscribe(), mdt.stopping.subscribe());
+    tokio::select! {
+        biased;
+        _ = stopping.wait_for(|stopping| *stopping) => return false,
+        _ = known.wait_for(|known| *known) => {}
+    }
+    let missing = missing(&mdt.namespace().volatile.recovery);
+    for client in missing {
+        if !end_session_at_last(mdt, client, Ending::NotRecovered).await {
+            return false;
+        }
+    }
+    true
+}
+
+/// Recovery is over: locks are granted again, unlinked files that nobody has open end.
+async fn finish(mdt: &Arc<Mdt>) {
+    mdt.namespace().volatile.waiters.wake_all();
+    let mut after: Option<Vec<u8>> = None;
+    loop {
+        let ended = mdt
+            .transact(mdt.client, |txn| {
+                let orphans = txn.orphans(after.as_deref(), ORPHANS_PER_BATCH)?;
+                txn.need_inodes(orphans.iter().copied())?;
+                for inode in &orphans {
+                    txn.reap(*inode)?;
+                    if txn.is_large() {
+                        return Ok(Some(*inode));
+                    }
+                }
+                Ok(orphans.last().copied())
+            })
+            .await;
+        match ended {
+            Ok(Some(last)) => after = Some(orphan::key(last)),
+            Ok(None) => break,
+            Err(error) => {
+                tracing::error!(target = %mdt.name(), %error, "cannot remove unlinked files, retrying");
+                if !mdt.pause(RETRY).await {
+                    return;
+                }
+            }
+        }
+    }
+    mdt.namespace().volatile.recovery.ended = true;
+}
+
+/// A session begins. What the same client had in an earlier one is gone.
+pub(crate) async fn begin_session(mdt: &Arc<Mdt>, client: ClientId, in_process: bool) -> FsResult<()> {
+    if !end_session_at_last(mdt, client, Ending::InOrder).await {
+        return Err(FsError::NoDevice);
+    }
+    let process = in_process.then_some(mdt.options.process);
+    mdt.transact(client, |txn| sessions::begin(txn, client, process)).await?;
+    // A loss of power right after the mount must not make a stranger of the client.
+    mdt.durable().await
+}
+
+/// How a session ends.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Ending {
+    /// Its client closed it, or it is gone and a new one follows.
+    InOrder,
+    /// Its lease ran out. The connection ends, too.
+    Evicted,
+    /// Its client did not come back after a restart. It may have a connection, and learns from its
+    /// next request.
+    NotRecovered,
+}
+
+/// As [`end_session`], tried again until the store takes it; false if the MDT stops before.
+pub(crate) async fn end_session_at_last(mdt: &Arc<Mdt>, client: ClientId, ending: Ending) -> bool {
+    loop {
+        match end_session(mdt, client, ending).await {
+            Ok(()) => return true,
+            Err(error) => tracing::error!(target = %mdt.name(), %client, %error, "cannot end a session, retrying"),
+        }
+        if !mdt.pause(RETRY).await {
+            return false;
+        }
+    }
+}
+
+/// A session ends: opens are closed, locks released. After an error, which is the store's, the
+/// client still has what was not released: nobody gets a lock before the OSTs are to be told of its
+/// last holder. May be repeated.
+pub(crate) async fn end_session(mdt: &Arc<Mdt>, client: ClientId, ending: Ending) -> FsResult<()> {
+    // Not the client's: it may have been evicted.
+    let context = mdt.context(mdt.client);
+    let forget = |namespace: &mut Namespace| {
+        let is_wanted = ending != Ending::NotRecovered || namespace.volatile.recovery.is_missing(client);
+        let forgotten = is_wanted.then(|| forget(namespace, &context, client, ending)).transpose();
+        (forgotten, namespace.last())
+    };
+    let (forgotten, lsn) = mdt.with_room(0, forget).await;
+    mdt.written(lsn).await?;
+    if forgotten?.is_none() {
+        return Ok(());
+    }
+    {
+        let mut namespace = mdt.namespace();
+        let volatile = &mut namespace.volatile;
+        volatile.recovery.forget(client);
+        volatile.invitations.forget(client);
+        if ending != Ending::NotRecovered {
+            // It has no connection, or a new session.
+            volatile.recovery.evicted.remove(&client);
+        }
+        if !volatile.fences.holds(client) {
+            volatile.release_locks(client);
+        }
+    }
+    mdt.recovery_bell.notify_one();
+    while mdt.transact(mdt.client, |txn| sessions::abandon_some(txn, client)).await? {}
+    Ok(())
+}
+
+/// In one step, under the namespace's lock: the session's records go, OSTs are to be told, and the
+/// client is refused.
+fn forget(namespace: &mut Namespace, context: &Context, client: ClientId, ending: Ending) -> FsResult<()> {
+    let fenced = namespace.transact(context, |txn| {
+        let fence = ending != Ending::InOrder && sessions::may_write(txn, client);
+        sessions::forget(txn, client, fence)?;
+        Ok(fence)
+    })?;
+    let volatile = &mut namespace.volatile;
+    if fenced {
+        // Before an agent can look: it may have told its OST by the time the kernel has the batch.
+        let told: Vec<OstIndex> = volatile.targets.active().collect();
+        volatile.fences.raise(client, told);
+    }
+    if ending == Ending::NotRecovered {
+        volatile.recovery.evict(client);
+        tracing::warn!(target = %namespace.target(), %client, "evicted: the client did not come back");
+    }
+    Ok(())
+}
+
+/// Takes requests out of queues that were not asked again.
+pub(crate) async fn expire_locks(mdt: Arc<Mdt>) {
+    const INTERVAL: std::time::Duration = std::time::Duration::from_secs(1);
+    while mdt.pause(INTERVAL).await {
+        let now_ns = mdt.seams.clock.now().0;
+        mdt.namespace().volatile.expire_waiters(now_ns);
+    }
+}

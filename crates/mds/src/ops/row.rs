@@ -1,0 +1,237 @@
+//! The table of what the MDT alone knows of each request: how it is counted, served, answered and stored. What its clients
+//! know too is in [`rpc::message::kind`].
+
+use rpc::message::{
+    MdtRequest, OstRequest,
+    kind::Effect,
+    mdt::{
+        Create, CreateWithData, ExclusivePurpose, LockMode, OpenFlags, OpenId, ReadFile, Reclaim, SetLock, open_flag,
+    },
+};
+use types::{Credentials, NodeKind, OstIndex};
+
+use super::layout_xattrs;
+use crate::statistics::OperationCounter;
+
+/// The service of requests that change or look at a few records.
+pub(crate) const SERVICE: &str = "mdt";
+/// The service of requests that visit many records.
+const PAGE_SERVICE: &str = "mdt_readpage";
+/// The service of requests with data.
+const DATA_SERVICE: &str = "mdt_io";
+/// The service of requests for advisory locks that wait for others, as long as these like.
+pub(crate) const LOCK_SERVICE: &str = "ldlm";
+/// The service of other requests that may be kept in their handlers: until a file's exclusive data lock is free, until recovery is
+/// over, or for an OST. Not of what ends such waits; that of these a LeaveOut, and the RenewLayout of the holder of the lock,
+/// wait during recovery holds nobody up, since clients that come back have a service of their own.
+pub(crate) const WAIT_SERVICE: &str = "mdt_wait";
+/// The service of clients that come back: others wait for them.
+const RECOVERY_SERVICE: &str = "mdt_recovery";
+
+/// How a request is answered.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Answering<'a> {
+    /// By its operation, in a transaction ([`super::run`]).
+    Operation,
+    /// The same, with the data beside the request.
+    OperationWithData(&'a CreateWithData),
+    /// With the space of the target.
+    Space,
+    /// Once everything is durable.
+    Commit,
+    /// With what is found in the namespace and, perhaps, repaired.
+    Check(&'a Credentials, bool),
+    /// Once the session has ended.
+    Disconnect,
+    /// Once this OST was asked for its space.
+    ReportFull(OstIndex),
+    /// With how data changed.
+    ChangeData(&'a OstRequest),
+    /// With data.
+    ReadData(&'a OstRequest),
+    /// With a whole file.
+    ReadFile(&'a Credentials, &'a ReadFile),
+}
+
+/// What the MDT knows of a request before it is executed.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct MdtRow<'a> {
+    /// Under which name it is counted.
+    pub counter: OperationCounter,
+    /// Its service.
+    pub service: &'static str,
+    /// How it is answered.
+    pub answering: Answering<'a>,
+    /// Its reply is stored with its changes, because a repetition after a restart must not be executed again. Not stored: what
+    /// only opens (the repetition opens anew), reads, what holds under one epoch or generation only, and instantiations (the
+    /// repetition finds them done); and closes: a client that did not hear of its close has claimed the open back, so the
+    /// repetition has something to close.
+    pub stored: bool,
+    /// Its reply waits until its changes are durable: a client goes on writing under a new layout although this MDT loses power and
+    /// restarts.
+    pub durable: bool,
+    /// It may give a file objects, so it needs OSTs.
+    pub places_objects: bool,
+    /// It moves data from file to file within this MDT, as many as fit into a batch.
+    pub moves_data: bool,
+    /// The open that it makes together with a file.
+    pub opens: Option<(OpenId, OpenFlags)>,
+    /// The lock for which it may wait in its handler, until that is not wanted any more.
+    pub lock: Option<&'a SetLock>,
+    /// What it claims again after a restart.
+    pub reclaims: Option<&'a Reclaim>,
+}
+
+impl<'a> MdtRow<'a> {
+    /// Of a request that is executed by its operation at once, and gives no file objects.
+    fn new(request: &MdtRequest, counter: OperationCounter) -> Self {
+        Self {
+            counter,
+            service: SERVICE,
+            answering: Answering::Operation,
+            stored: request.row().effect == Effect::Namespace,
+            durable: false,
+            places_objects: false,
+            moves_data: false,
+            opens: None,
+            lock: None,
+            reclaims: None,
+        }
+    }
+
+    fn served_by(self, service: &'static str) -> Self {
+        Self { service, ..self }
+    }
+
+    fn waiting_if(self, waits: bool) -> Self {
+        if waits { self.served_by(WAIT_SERVICE) } else { self }
+    }
+
+    fn waiting(self) -> Self {
+        self.waiting_if(true)
+    }
+
+    fn answered(self, answering: Answering<'a>) -> Self {
+        Self { answering, ..self }
+    }
+
+    fn stored(self) -> Self {
+        Self { stored: true, ..self }
+    }
+
+    fn durable(self) -> Self {
+        Self { durable: true, ..self }
+    }
+
+    fn placing_if(self, places_objects: bool) -> Self {
+        Self { places_objects, ..self }
+    }
+
+    fn placing(self) -> Self {
+        self.placing_if(true)
+    }
+
+    fn moving_data(self) -> Self {
+        Self { moves_data: true, ..self }
+    }
+
+    fn opening(self, opens: Option<(OpenId, OpenFlags)>) -> Self {
+        Self { opens, ..self }
+    }
+
+    fn locking(self, lock: &'a SetLock) -> Self {
+        Self { lock: Some(lock), ..self }
+    }
+
+    fn reclaiming(self, reclaim: &'a Reclaim) -> Self {
+        Self { reclaims: Some(reclaim), ..self }
+    }
+}
+
+/// The row of a request.
+pub(crate) fn row(request: &MdtRequest) -> MdtRow<'_> {
+    use MdtRequest as R;
+    use OperationCounter as C;
+    let row = |counter| MdtRow::new(request, counter);
+    match request {
+        R::Lookup(..) => row(C::Lookup),
+        R::GetAttributes(_) => row(C::Getattr),
+        R::SetAttributes(..) => row(C::Setattr),
+        R::Access(..) => row(C::Access),
+        R::Create(_, create) => row(counter_of_creation(create))
+            .waiting_if(create.open.is_some_and(|(_, flags)| truncates(flags)))
+            .placing_if(create.kind == NodeKind::Regular)
+            .opening(create.open),
+        R::CreateUnnamed(_, create) => row(C::Create).placing().opening(Some(create.open)),
+        R::Open(_, open) => row(C::Open).waiting_if(truncates(open.flags)),
+        R::Close(_) => row(C::Close),
+        R::Settle(_) => row(C::Settle),
+        R::ExclusiveBegin(_, begin) => {
+            row(C::Exclusive).waiting().placing_if(matches!(begin.purpose, ExclusivePurpose::Truncate(_)))
+        }
+        R::ExclusiveEnd(_) => row(C::Exclusive),
+        R::ClearPrivileges(_) => row(C::Setattr),
+        R::Unlink(_, unlink) => row(if unlink.directory { C::Rmdir } else { C::Unlink }),
+        R::Rename(..) => row(C::Rename),
+        R::Link(..) => row(C::Link),
+        R::ReadLink(_) => row(C::Readlink),
+        R::ReadDirectory(_) => row(C::Readdir).served_by(PAGE_SERVICE),
+        R::GetXattr(..) => row(C::Getxattr),
+        R::ListXattr(..) => row(C::Getxattr),
+        R::SetXattr(_, set) => row(C::Setxattr).placing_if(layout_xattrs::is_layout(&set.name)),
+        R::RemoveXattr(..) => row(C::Setxattr),
+        R::GetLayout(_) => row(C::Layout),
+        R::SetDefaultLayout(..) => row(C::Layout),
+        R::InodePaths(..) => row(C::Path),
+        R::SetLock(set) if set.queues() => row(C::Lock).served_by(LOCK_SERVICE).locking(set),
+        R::SetLock(set) => row(C::Lock).waiting_if(set.mode != LockMode::Unlock).locking(set),
+        R::CancelLock(_) => row(C::Lock),
+        R::GetLock(_) => row(C::Lock).waiting(),
+        R::StatFs => row(C::Statfs).answered(Answering::Space),
+        R::Commit => row(C::Sync).answered(Answering::Commit),
+        R::Reclaim(reclaim) => row(C::Session).served_by(RECOVERY_SERVICE).reclaiming(reclaim),
+        R::Ping => row(C::Ping),
+        R::Check(who, repair) => row(C::Check).served_by(PAGE_SERVICE).answered(Answering::Check(who, *repair)),
+        R::ScanInodes(..) => row(C::Check).served_by(PAGE_SERVICE),
+        R::RepairSize(..) => row(C::Settle),
+        R::Disconnect => row(C::Session).answered(Answering::Disconnect),
+        R::Instantiate(_) => row(C::Layout).waiting().placing(),
+        R::ChangeData(change) => {
+            row(counter_of_change(change)).served_by(DATA_SERVICE).answered(Answering::ChangeData(change)).stored()
+        }
+        R::ReadData(question) => row(C::Read).served_by(DATA_SERVICE).answered(Answering::ReadData(question)),
+        R::CreateWithData(_, create) => {
+            row(C::Create).served_by(DATA_SERVICE).answered(Answering::OperationWithData(create)).placing()
+        }
+        R::ReadFile(who, read) => row(C::Read).served_by(DATA_SERVICE).answered(Answering::ReadFile(who, read)),
+        R::ChangeLayout(..) => row(C::Layout).waiting().placing().stored(),
+        R::ReportFull(ost) => row(C::Statfs).waiting().answered(Answering::ReportFull(*ost)),
+        R::PlaceElsewhere(_) => row(C::Layout).durable(),
+        R::DataVersion(..) => row(C::Layout).waiting(),
+        R::SwapLayouts(..) => row(C::Layout).waiting().stored().durable().moving_data(),
+        R::RenewLayout(renew) => row(C::Layout).waiting_if(!renew.exclusive).durable(),
+        R::LeaveOut(_) => row(C::Layout).durable(),
+        R::DropPrivileges(..) => row(C::Setattr),
+    }
+}
+
+fn truncates(flags: OpenFlags) -> bool {
+    flags.has(open_flag::TRUNCATE)
+}
+
+fn counter_of_creation(create: &Create) -> OperationCounter {
+    match create.kind {
+        _ if create.open.is_some() => OperationCounter::Create,
+        NodeKind::Directory => OperationCounter::Mkdir,
+        NodeKind::Symlink(_) => OperationCounter::Symlink,
+        NodeKind::Regular
+        | NodeKind::Fifo
+        | NodeKind::Socket
+        | NodeKind::CharacterDevice(_)
+        | NodeKind::BlockDevice(_) => OperationCounter::Mknod,
+    }
+}
+
+fn counter_of_change(change: &OstRequest) -> OperationCounter {
+    if matches!(change, OstRequest::Write(_)) { OperationCounter::Write } else { OperationCounter::Punch }
+}

@@ -1,0 +1,248 @@
+//! What a client that does not keep to the rules is refused, through sessions as any client has them.
+
+mod common;
+
+use std::{sync::Arc, time::Duration};
+
+use bytes::Bytes;
+use common::*;
+use layout::{BackingSpec, ComponentSpec, END_OF_FILE, LayoutSpec, StripeSpec};
+use rpc::{
+    Endpoint, Import, ImportOptions, Server, ServerOptions,
+    checksum::checksums,
+    message::{
+        MdtReply, MdtRequest, OstRequest, Reply, Request,
+        mdt::{
+            Close, Create, ExclusiveBegin, ExclusiveEnd, ExclusivePurpose, HeldLock, LockFamily, LockMode, LockRange,
+            Open, OpenFlags, OpenId, ReadDirectory, Reclaim, RenewLayout, SetLock, Settle, SizeUpdate,
+        },
+        ost::{SpaceChange, Write},
+    },
+};
+use types::{
+    ClientId, Credentials, FsError, FsResult, Generation, InodeNumber, NodeKind, ObjectId, OstIndex,
+    limits::{FILE_BYTES_MAX, GROUPS_MAX, RECLAIM_ENTRIES_MAX},
+};
+
+const MALLORY: ClientId = ClientId(0x666);
+const WHOLE: LockRange = LockRange { start: 0, end: u64::MAX };
+
+/// An MDT behind a server, and two clients of it.
+struct Scene {
+    fs: Fixture,
+    server: Arc<Server>,
+    honest: Import,
+    hostile: Import,
+}
+
+impl Scene {
+    async fn new() -> Self {
+        Self::with(Fixture::new().await)
+    }
+
+    fn with(fs: Fixture) -> Self {
+        let server = Server::new(fs.seams.clone(), ServerOptions::default());
+        server.add_target("test-MDT0000", fs.mdt.clone(), Duration::from_secs(3600));
+        let (honest, hostile) = (connect(&fs, &server, BOB), connect(&fs, &server, MALLORY));
+        Self { fs, server, honest, hostile }
+    }
+}
+
+fn connect(fs: &Fixture, server: &Arc<Server>, client: ClientId) -> Import {
+    let endpoint = Endpoint::Local(server.clone());
+    Import::new(fs.seams.clone(), "test-MDT0000", endpoint, client, "test", ImportOptions::default(), None)
+}
+
+async fn ask_with(import: &Import, request: MdtRequest, bulk: Bytes) -> FsResult<MdtReply> {
+    match import.call(Request::Mdt(request), bulk).await?.0 {
+        Reply::Mdt(reply) => Ok(reply),
+        other => panic!("an MDT answered {other:?}"),
+    }
+}
+
+async fn ask(import: &Import, request: MdtRequest) -> FsResult<MdtReply> {
+    ask_with(import, request, Bytes::new()).await
+}
+
+async fn open(import: &Import, inode: InodeNumber, open: u64, flags: u32) -> FsResult<MdtReply> {
+    ask(import, MdtRequest::Open(root(), Open { inode, open: OpenId(open), flags: OpenFlags(flags) })).await
+}
+
+async fn close(import: &Import, inode: InodeNumber, open: u64, update: Option<SizeUpdate>) -> MdtReply {
+    let close = Close { inode, open: OpenId(open), update, flock_owner: None };
+    ask(import, MdtRequest::Close(close)).await.expect("a close never fails")
+}
+
+fn lock(inode: InodeNumber) -> MdtRequest {
+    let (family, mode) = (LockFamily::Posix, LockMode::Exclusive);
+    MdtRequest::SetLock(SetLock { inode, family, owner: 1, pid: 1, range: WHOLE, mode, wait: false })
+}
+
+fn settle(inode: InodeNumber, update: SizeUpdate) -> MdtRequest {
+    MdtRequest::Settle(Settle { inode, update })
+}
+
+#[tokio::test]
+async fn a_client_opens_as_many_files_as_it_may_and_others_go_on() {
+    let mut fs = Fixture::new().await;
+    fs.options.opens_per_client_max = 3;
+    fs.restart_and_recover().await;
+    let file = fs.file(ROOT, "f").await;
+    let Scene { honest, hostile, fs, .. } = Scene::with(fs);
+    for number in 0..3 {
+        open(&hostile, file, number, READ).await.unwrap();
+    }
+    let create = |open| create_request(ROOT, "new", NodeKind::Regular, 0o644, Some((OpenId(open), OpenFlags(WRITE))));
+    for refused in [open(&hostile, file, 3, READ).await, ask(&hostile, MdtRequest::Create(root(), create(3))).await] {
+        let Err(FsError::TooMany(text)) = refused else { panic!("{refused:?}") };
+        assert!(text.contains("3 files open on test-MDT0000") && text.contains("close some"), "{text}");
+    }
+    assert_eq!(fs.names(ROOT).await, ["f"], "what cannot be opened is not made");
+    open(&hostile, file, 2, READ).await.expect("it is open already");
+    open(&honest, file, 3, READ).await.expect("another client's");
+    close(&hostile, file, 0, None).await;
+    open(&hostile, file, 3, READ).await.expect("one was closed");
+}
+
+#[tokio::test]
+async fn only_who_was_told_to_reports_a_size() {
+    let Scene { honest, hostile, fs, .. } = Scene::new().await;
+    let file = fs.file(ROOT, "f").await;
+    open(&honest, file, 1, WRITE).await.unwrap();
+    let MdtReply::Closed(closed) = close(&honest, file, 1, None).await else { panic!("a close") };
+    let (epoch, _) = closed.settle.expect("the last writer is asked");
+    for guessed in [epoch - 1, epoch, epoch + 1] {
+        assert_eq!(ask(&hostile, settle(file, figures(guessed, 1 << 40))).await, Err(FsError::NotPermitted));
+    }
+    let impossible = SizeUpdate { size: FILE_BYTES_MAX + 1, ..figures(epoch, 0) };
+    assert_eq!(ask(&honest, settle(file, impossible)).await, Err(FsError::FileTooLarge));
+    done(ask(&honest, settle(file, figures(epoch, 700))).await.unwrap()).unwrap();
+    assert_eq!(fs.stat(file).await.unwrap().attributes.size, 700);
+}
+
+#[tokio::test]
+async fn impossible_figures_are_not_believed_and_the_file_is_closed() {
+    let Scene { honest, fs, .. } = Scene::new().await;
+    let file = fs.file(ROOT, "f").await;
+    let MdtReply::Opened(opened) = open(&honest, file, 1, WRITE).await.unwrap() else { panic!("an open") };
+    let impossible = SizeUpdate { size: u64::MAX, ..figures(opened.epoch, 0) };
+    let MdtReply::Closed(closed) = close(&honest, file, 1, Some(impossible)).await else { panic!("a close") };
+    assert!(closed.settle.is_some(), "its objects are to be asked");
+    let entry = fs.stat(file).await.unwrap();
+    assert!(entry.attributes.size == 0 && entry.unsettled.is_some());
+    assert_eq!(fs.mdt.open_files(), 0);
+}
+
+/// A file is settled by whoever ends a truncation, even if nobody began one.
+#[tokio::test]
+async fn the_end_of_a_truncation_is_told_by_who_began_it() {
+    let Scene { honest, hostile, fs, .. } = Scene::new().await;
+    let file = fs.file(ROOT, "f").await;
+    open(&honest, file, 1, WRITE).await.unwrap();
+    let MdtReply::Closed(closed) = close(&honest, file, 1, None).await else { panic!("a close") };
+    let (epoch, _) = closed.settle.expect("it is unsettled");
+    let end = |update| MdtRequest::ExclusiveEnd(ExclusiveEnd { inode: file, update: Some(update) });
+    done(ask(&hostile, end(figures(epoch, 1 << 40))).await.unwrap()).unwrap();
+    assert!(fs.stat(file).await.unwrap().unsettled.is_some());
+    let begin = ExclusiveBegin { inode: file, open: None, purpose: ExclusivePurpose::Truncate(10) };
+    let granted = ask(&honest, MdtRequest::ExclusiveBegin(root(), begin)).await.unwrap();
+    let MdtReply::ExclusiveGranted(granted) = granted else { panic!("{granted:?}") };
+    done(ask(&honest, end(figures(granted.epoch, 10))).await.unwrap()).unwrap();
+    let entry = fs.stat(file).await.unwrap();
+    assert_eq!((entry.unsettled, entry.attributes.size), (None, 10));
+}
+
+#[tokio::test]
+async fn what_concerns_an_open_file_takes_an_open_of_it() {
+    let Scene { honest, hostile, fs, .. } = Scene::new().await;
+    let file = fs.file(ROOT, "f").await;
+    open(&honest, file, 1, READ | WRITE).await.unwrap();
+    let renew = |generation| {
+        MdtRequest::RenewLayout(RenewLayout { inode: file, generation: Generation(generation), exclusive: false })
+    };
+    let requests = [lock(file), MdtRequest::ClearPrivileges(file), renew(1), renew(1 << 62)];
+    for request in requests {
+        assert_eq!(ask(&hostile, request.clone()).await, Err(FsError::BadHandle), "{request:?}");
+        let granted = ask(&honest, request.clone()).await;
+        assert!(granted.is_ok(), "{request:?}: {granted:?}");
+    }
+    assert_eq!(ask(&honest, renew(u64::MAX)).await, Err(FsError::Overflow));
+    // To read does not suffice to write.
+    open(&hostile, file, 1, READ).await.unwrap();
+    assert_eq!(ask(&hostile, MdtRequest::ClearPrivileges(file)).await, Err(FsError::BadHandle));
+    assert_eq!(ask(&hostile, MdtRequest::ReportFull(OstIndex(0))).await, Err(FsError::NotPermitted));
+    done(ask(&honest, MdtRequest::ReportFull(OstIndex(0))).await.unwrap()).unwrap();
+}
+
+#[tokio::test]
+async fn a_directory_that_is_not_open_for_reading_is_not_read() {
+    let Scene { hostile, fs, .. } = Scene::new().await;
+    let secret = fs.create(&root(), ROOT, "d", NodeKind::Directory, 0o700).await.unwrap();
+    let open = Open { inode: secret, open: OpenId(1), flags: OpenFlags(0) };
+    ask(&hostile, MdtRequest::Open(user(5), open)).await.expect("it asks for no permission");
+    let read = ReadDirectory { inode: secret, open: OpenId(1), cookie: 0, entries_max: 10, attributes: false };
+    assert_eq!(ask(&hostile, MdtRequest::ReadDirectory(read)).await, Err(FsError::BadHandle));
+}
+
+#[tokio::test]
+async fn data_on_the_mdt_are_changed_by_writers_only() {
+    let Scene { honest, hostile, .. } = Scene::new().await;
+    let layout = LayoutSpec::Composite(vec![
+        ComponentSpec { end: 64 << 10, backing: BackingSpec::Mdt },
+        ComponentSpec { end: END_OF_FILE, backing: BackingSpec::Striped(StripeSpec::default()) },
+    ]);
+    let opens = Some((OpenId(1), OpenFlags(WRITE)));
+    let create = Create { layout: Some(layout), ..create_request(ROOT, "f", NodeKind::Regular, 0o644, opens) };
+    let inode = created(ask(&honest, MdtRequest::Create(root(), create)).await.unwrap()).entry.attributes.inode;
+    let object = ObjectId { inode, slot: 0 };
+    let write = async |import: &Import, offset| {
+        let data = Bytes::from_static(b"data");
+        let write = Write { object, offset, checksums: checksums(0, &data), sync: false, layout_generation: 0 };
+        ask_with(import, MdtRequest::ChangeData(OstRequest::Write(write)), data).await
+    };
+    let space = |change| MdtRequest::ChangeData(OstRequest::Space(object, change, 0));
+    let truncate = space(SpaceChange::Truncate { size: 0 });
+    write(&honest, 0).await.unwrap();
+    assert_eq!(write(&hostile, 0).await, Err(FsError::BadHandle));
+    assert_eq!(ask(&hostile, truncate.clone()).await, Err(FsError::BadHandle));
+    open(&hostile, inode, 1, READ).await.unwrap();
+    assert_eq!(ask(&hostile, truncate.clone()).await, Err(FsError::BadHandle));
+    // Nor does anybody go beyond what there is.
+    for offset in [64 << 10, FILE_BYTES_MAX, u64::MAX - 4, u64::MAX] {
+        assert!(write(&honest, offset).await.is_err(), "{offset}");
+    }
+    for change in [
+        SpaceChange::Truncate { size: u64::MAX },
+        SpaceChange::Allocate { offset: u64::MAX, bytes: u64::MAX, extend: true },
+        SpaceChange::Punch { offset: 1, bytes: u64::MAX },
+        SpaceChange::Zero { offset: u64::MAX, bytes: 1, extend: true },
+    ] {
+        assert!(ask(&honest, space(change)).await.is_err(), "{change:?}");
+    }
+    ask(&honest, truncate).await.unwrap();
+}
+
+#[tokio::test]
+async fn lists_have_an_end() {
+    let Scene { hostile, fs, .. } = Scene::new().await;
+    let file = fs.file(ROOT, "f").await;
+    let many = Credentials { groups: Some(vec![7; GROUPS_MAX + 1]), ..user(5) };
+    assert_eq!(ask(&hostile, MdtRequest::Access(many, file, 4)).await, Err(FsError::TooBig));
+    let opens = (0..=RECLAIM_ENTRIES_MAX as u64).map(|number| (file, OpenId(number), OpenFlags(READ))).collect();
+    let reclaim = Reclaim { opens, ..Reclaim::default() };
+    assert_eq!(ask(&hostile, MdtRequest::Reclaim(reclaim)).await, Err(FsError::TooBig));
+}
+
+#[tokio::test]
+async fn a_lock_is_claimed_back_with_its_file() {
+    let mut fs = Fixture::new().await;
+    let file = fs.file(ROOT, "f").await;
+    fs.restart().await;
+    let (family, mode) = (LockFamily::Posix, LockMode::Exclusive);
+    let held = HeldLock { inode: file, family, client: ALICE, owner: 1, pid: 1, range: WHOLE, mode };
+    fs.reclaim(ALICE, Reclaim { locks: vec![held], done: true, ..Reclaim::default() }).await.unwrap();
+    let Scene { honest, server, .. } = Scene::with(fs);
+    open(&honest, file, 1, READ).await.unwrap();
+    done(ask(&honest, lock(file)).await.unwrap()).unwrap();
+    assert_eq!(server.sessions("test-MDT0000").len(), 1);
+}

@@ -1,0 +1,242 @@
+//! Load first, then lock: what one request reads from the cold store holds up no other.
+
+mod common;
+#[path = "../../kv/tests/gated_cold/mod.rs"]
+mod gated_cold;
+
+use std::{sync::Arc, time::Duration};
+
+use bytes::Bytes;
+use common::*;
+use gated_cold::GatedCold;
+use mds::Mdt;
+use rpc::{
+    Call, Handler, SessionEvent,
+    message::{
+        MdtReply, MdtRequest, Reply, Request,
+        mdt::{
+            Create, ExclusiveBegin, ExclusivePurpose, Lookup, OpenFlags, ReadDirectory, Reclaim, RenameMode, SetXattr,
+            XattrMode,
+        },
+    },
+};
+use types::{InodeNumber, NodeKind, SetAttributes, Slot, Xid, limits::XATTR_VALUE_BYTES_MAX};
+
+const FILES: u32 = 3000;
+/// The first of them, which have an extended attribute.
+const WITH_ATTRIBUTE: u32 = 2;
+
+/// An MDT with a directory of many files that are in the cold store only.
+async fn with_cold_directory() -> (Fixture, GatedCold, InodeNumber) {
+    let (fs, cold, directory, _) = restarted_with_cold_directory().await;
+    fs.recover().await;
+    cold.take_counts();
+    (fs, cold, directory)
+}
+
+/// The same, before ALICE came back; and the files.
+async fn restarted_with_cold_directory() -> (Fixture, GatedCold, InodeNumber, Vec<InodeNumber>) {
+    let mut fs = Fixture::new().await;
+    // They read under the mutex.
+    fs.options.audits = false;
+    // Far less than the directory needs.
+    fs.options.store.memory_bytes = 64 << 10;
+    fs.options.store.dirty_bytes = 64 << 10;
+    fs.restart_and_recover().await;
+    let directory = fs.mkdir(ROOT, "cold").await;
+    let mut files = Vec::new();
+    for number in 0..FILES {
+        let file = fs.file(directory, &format!("f{number}")).await;
+        if number < WITH_ATTRIBUTE {
+            let set = SetXattr { inode: file, name: b"user.a".to_vec(), value: b"1".to_vec(), mode: XattrMode::Create };
+            fs.call(ALICE, MdtRequest::SetXattr(root(), set)).await.unwrap();
+        }
+        files.push(file);
+    }
+    let cold = stop_and_start_cold(&mut fs).await;
+    (fs, cold, directory, files)
+}
+
+/// Starts the MDT again with nothing in memory.
+async fn stop_and_start_cold(fs: &mut Fixture) -> GatedCold {
+    fs.mdt.stop().await.unwrap();
+    let cold = GatedCold::new(fs.cold.crash());
+    fs.device = fs.device.crash();
+    fs.mdt = Mdt::open(fs.seams.clone(), Arc::new(fs.device.clone()), Arc::new(cold.clone()), fs.options.clone())
+        .await
+        .unwrap();
+    fs.mdt.update_map(&absent_osts(4));
+    cold
+}
+
+/// All pages of a directory, with attributes as `ls -l` asks for them; how many names.
+async fn list(fs: &Fixture, directory: InodeNumber) -> usize {
+    let (open, _) = fs.open(ALICE, &root(), directory, READ).await.unwrap();
+    let (mut cookie, mut names) = (0, 0);
+    loop {
+        let request = ReadDirectory { inode: directory, open, cookie, entries_max: 1024, attributes: true };
+        match fs.call(ALICE, MdtRequest::ReadDirectory(request)).await.unwrap() {
+            MdtReply::Directory(entries, end) => {
+                names += entries.iter().filter(|entry| entry.entry.is_some()).count();
+                if end {
+                    return names;
+                }
+                cookie = entries.last().unwrap().cookie;
+            }
+            other => panic!("{other:?}"),
+        }
+    }
+}
+
+#[tokio::test]
+async fn a_listing_of_a_cold_directory_reads_nothing_under_the_mutex() {
+    let (fs, cold, directory) = with_cold_directory().await;
+    assert_eq!(list(&fs, directory).await, FILES as usize);
+    let (under_mutex, loads) = cold.take_counts();
+    println!("{FILES} files listed with attributes: {under_mutex} cold reads under the mutex, {loads} loads");
+    assert_eq!(under_mutex, 0);
+    assert!((1..100).contains(&loads), "{loads} loads: what a page needs is loaded together");
+}
+
+#[tokio::test]
+async fn requests_read_nothing_under_the_mutex() {
+    let (fs, cold, directory) = with_cold_directory().await;
+    fs.lookup(&root(), directory, "f7").await.unwrap();
+    assert!(fs.lookup(&root(), directory, "missing").await.is_err());
+    let new = fs.file(directory, "new").await;
+    let old = fs.lookup(&root(), directory, "f100").await.unwrap().attributes.inode;
+    let (open, _) = fs.open(ALICE, &root(), old, READ | WRITE).await.unwrap();
+    fs.close(ALICE, old, open, None).await.unwrap();
+    fs.rename(&root(), (directory, "f8"), (directory, "renamed"), RenameMode::Replace).await.unwrap();
+    fs.link(&root(), new, directory, "link").await.unwrap();
+    fs.mkdir(directory, "sub").await;
+    fs.unlink(&root(), directory, "f9").await.unwrap();
+    fs.rmdir(&root(), directory, "sub").await.unwrap();
+    let (under_mutex, loads) = cold.take_counts();
+    assert!(loads > 0, "the directory was not cold");
+    assert_eq!(under_mutex, 0, "of {loads} loads");
+}
+
+/// Who looks for what changed since it last looked (an incremental backup) must find what had not happened yet.
+#[tokio::test]
+async fn what_waits_to_be_loaded_has_the_time_at_which_it_happens() {
+    let (fs, cold, directory) = with_cold_directory().await;
+    // So that what the next one needs is in memory.
+    fs.file(ROOT, "warm").await;
+    cold.set_open(false);
+    let create = Create {
+        parent: directory,
+        name: b"late".to_vec(),
+        kind: NodeKind::Regular,
+        mode: 0o644,
+        umask: 0,
+        layout: None,
+        open: None,
+    };
+    let request = Request::Mdt(MdtRequest::Create(root(), create));
+    let call = Call { client: ALICE, slot: Slot(5), xid: Xid(1), trace: 0, request, bulk: Bytes::new() };
+    let slow = tokio::spawn(fs.mdt.clone().handle(call));
+    tokio::time::sleep(Duration::from_millis(50)).await;
+    assert!(!slow.is_finished(), "it waits for the cold store");
+    let warm = fs.lookup(&root(), ROOT, "warm").await.unwrap().attributes.inode;
+    let touch = SetAttributes { mode: Some(0o600), ..SetAttributes::default() };
+    fs.call(ALICE, MdtRequest::SetAttributes(root(), warm, touch)).await.unwrap();
+    let seen = fs.stat(warm).await.unwrap().attributes.ctime;
+    cold.set_open(true);
+    match slow.await.unwrap().reply.unwrap() {
+        Reply::Mdt(MdtReply::Created(created)) => assert!(created.entry.attributes.ctime >= seen),
+        other => panic!("{other:?}"),
+    }
+}
+
+/// The read of one request is slow; another one, of what is in memory, is answered meanwhile, and one that changes what the
+/// first has read before it goes on.
+#[tokio::test]
+async fn a_slow_read_of_one_request_holds_up_no_other() {
+    let (fs, cold, directory) = with_cold_directory().await;
+    let warm = fs.file(ROOT, "warm").await;
+    cold.set_open(false);
+    let request = MdtRequest::Lookup(root(), Lookup { parent: directory, name: b"f2000".to_vec() });
+    let call = Call {
+        client: ALICE,
+        slot: Slot(5),
+        xid: Xid(1),
+        trace: 0,
+        request: Request::Mdt(request),
+        bulk: Bytes::new(),
+    };
+    let slow = tokio::spawn(fs.mdt.clone().handle(call));
+    tokio::time::sleep(Duration::from_millis(50)).await;
+    assert!(!slow.is_finished(), "it waits for the cold store");
+    fs.stat(warm).await.expect("another request is answered");
+    let (open, _) = fs.open(ALICE, &root(), warm, WRITE).await.expect("and changes something");
+    fs.close(ALICE, warm, open, None).await.unwrap();
+    assert!(!slow.is_finished());
+    cold.set_open(true);
+    match slow.await.unwrap().reply.unwrap() {
+        Reply::Mdt(MdtReply::Entry(_)) => {}
+        other => panic!("{other:?}"),
+    }
+}
+
+/// Whether a file has capabilities must be known where it is opened for writing or truncated.
+#[tokio::test]
+async fn capabilities_of_a_file_that_changes_are_not_read_under_the_mutex() {
+    let (fs, cold, _, files) = restarted_with_cold_directory().await;
+    fs.recover().await;
+    cold.take_counts();
+    let (opened, truncated) = (files[0], files[1]);
+    fs.open(ALICE, &root(), opened, WRITE).await.unwrap();
+    let begin = ExclusiveBegin { inode: truncated, open: None, purpose: ExclusivePurpose::Truncate(7) };
+    let reply = fs.call(ALICE, MdtRequest::ExclusiveBegin(root(), begin)).await;
+    assert!(matches!(reply, Ok(MdtReply::ExclusiveGranted(_))), "{reply:?}");
+    let (under_mutex, loads) = cold.take_counts();
+    assert!(loads > 0, "the files were not cold");
+    assert_eq!(under_mutex, 0, "of {loads} loads");
+}
+
+#[tokio::test]
+async fn what_a_client_claims_after_a_restart_is_loaded_together() {
+    let (fs, cold, _, files) = restarted_with_cold_directory().await;
+    cold.take_counts();
+    let opens = files.iter().map(|file| (*file, fs.open_id(), OpenFlags(READ))).collect();
+    let reply = fs.reclaim(ALICE, Reclaim { opens, done: true, ..Reclaim::default() }).await;
+    assert_eq!(reply, Ok(()));
+    assert_eq!(fs.mdt.open_files(), files.len());
+    let (under_mutex, loads) = cold.take_counts();
+    assert_eq!(under_mutex, 0);
+    assert!(loads < 10, "{loads} loads");
+    fs.event(SessionEvent::Closed(ALICE)).await;
+    assert_eq!(fs.mdt.open_files(), 0);
+    let (under_mutex, _) = cold.take_counts();
+    assert!(under_mutex < 10, "{under_mutex}: only the records of the session itself");
+}
+
+/// The attributes of one file can have half a gigabyte, which must not be in memory as a whole for each who lists them.
+#[tokio::test]
+async fn large_values_are_loaded_in_small_pages() {
+    const ATTRIBUTES: usize = 40;
+    let mut fs = Fixture::new().await;
+    fs.options.store.memory_bytes = 256 << 10;
+    fs.options.store.dirty_bytes = 256 << 10;
+    fs.restart_and_recover().await;
+    let file = fs.file(ROOT, "f").await;
+    for number in 0..ATTRIBUTES {
+        let (name, value) = (format!("user.{number}").into_bytes(), vec![7; XATTR_VALUE_BYTES_MAX]);
+        let set = SetXattr { inode: file, name, value, mode: XattrMode::Create };
+        fs.call(ALICE, MdtRequest::SetXattr(root(), set)).await.unwrap();
+    }
+    let cold = stop_and_start_cold(&mut fs).await;
+    fs.recover().await;
+    cold.take_counts();
+    match fs.call(ALICE, MdtRequest::ListXattr(root(), file)).await {
+        Ok(MdtReply::Names(names)) => {
+            assert_eq!(names.iter().filter(|name| name.starts_with(b"user.")).count(), ATTRIBUTES);
+        }
+        other => panic!("{other:?}"),
+    }
+    assert_eq!(cold.take_counts().0, 0, "reads under the mutex");
+    let longest = cold.longest_scan();
+    println!("{longest} bytes in the largest page");
+    assert!(((1 << 20)..(2 << 20)).contains(&longest), "{longest} bytes in one page");
+}

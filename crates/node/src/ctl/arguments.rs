@@ -1,0 +1,135 @@
+//! The command line of `stria ctl`.
+
+use std::path::PathBuf;
+
+use clap::{Args, Subcommand};
+
+/// Fields of the JSON lines of `stria ctl`.
+const CTL_JSON: &str = "\
+JSON (--json): one object per line. All have
+  fsname, source, role, pid    file system and daemon that answers
+Further fields:
+  get_param, set_param         name, value, writable, doc, min, max, default
+  list_param                   the same without value
+  dl                           state, kind, name, address
+  pool_list                    pool, osts
+
+What is unknown is null. Commands that only change something print nothing: their exit status tells.";
+
+/// Arguments of `stria ctl`.
+#[derive(Clone, Debug, Args)]
+#[command(after_help = CTL_JSON)]
+pub struct CtlArgs {
+    /// Directory with the control sockets of this host's daemons [default: /run/stria; of a user who is not root:
+    /// $XDG_RUNTIME_DIR/stria, or /tmp/stria-UID]
+    #[arg(long, value_name = "DIR", global = true)]
+    pub run_dir: Option<PathBuf>,
+    /// Only daemons of this file system: its name, or its mount source, as 10.0.0.1:988:/stria or /srv/data:/stria
+    #[arg(long, value_name = "NAME", global = true)]
+    pub fs: Option<String>,
+    /// Print answers as JSON lines
+    #[arg(long, global = true)]
+    pub json: bool,
+    /// What to do
+    #[command(subcommand)]
+    pub command: CtlCommand,
+}
+
+/// Commands of `stria ctl`.
+#[derive(Clone, Debug, Subcommand)]
+pub enum CtlCommand {
+    /// Show parameters and statistics: names with * and ?
+    #[command(name = "get_param")]
+    GetParam {
+        /// Values only
+        #[arg(short = 'n')]
+        values_only: bool,
+        /// The permanent settings of the file system as they are stored (set_param -P), in their order
+        #[arg(short = 'P', conflicts_with = "patterns")]
+        permanent: bool,
+        /// Names or patterns
+        #[arg(required_unless_present = "permanent", value_name = "NAME")]
+        patterns: Vec<String>,
+    },
+    /// List parameters with their meaning, range and default, and whether they can be set
+    #[command(name = "list_param")]
+    ListParam {
+        /// Names only, those that can be set marked with =
+        #[arg(short = 'F', long = "classify")]
+        mark: bool,
+        /// Names only, as lctl prints them
+        #[arg(short, long)]
+        names_only: bool,
+        /// Names or patterns
+        #[arg(default_value = "*")]
+        patterns: Vec<String>,
+    },
+    /// Set parameters on this host, or (-P) permanently on the whole file system
+    ///
+    /// -P stores the setting at the management service; all daemons and mounts of the file system follow it, also those that
+    /// start later. get_param -P shows what is stored, and set_param -P -d NAME removes it: what is set now stays until the
+    /// daemons end, or until it is set anew.
+    #[command(name = "set_param")]
+    SetParam {
+        /// Permanently, for all daemons and mounts, through the management service
+        #[arg(short = 'P')]
+        permanent: bool,
+        /// Remove permanent settings: give their NAMEs as get_param -P shows them
+        #[arg(short = 'd', requires = "permanent")]
+        delete: bool,
+        /// NAME=VALUE; the name may be a pattern
+        #[arg(required = true, value_name = "NAME=VALUE")]
+        assignments: Vec<String>,
+    },
+    /// List targets and their states as known to the daemons of this host (Lustre's dl)
+    Dl,
+    /// Create an empty pool of OSTs
+    #[command(name = "pool_new")]
+    PoolNew {
+        /// FSNAME.POOL
+        pool: String,
+    },
+    /// Add OSTs to a pool
+    #[command(name = "pool_add")]
+    PoolAdd {
+        /// FSNAME.POOL
+        pool: String,
+        /// OSTs, as stria-OST0003 or stria-OST[0-6/2,a] (hexadecimal)
+        #[arg(required = true)]
+        osts: Vec<String>,
+    },
+    /// Remove OSTs from a pool; files keep their objects there
+    #[command(name = "pool_remove")]
+    PoolRemove {
+        /// FSNAME.POOL
+        pool: String,
+        /// OSTs, as stria-OST0003 or stria-OST[0-6/2,a] (hexadecimal)
+        #[arg(required = true)]
+        osts: Vec<String>,
+    },
+    /// Remove an empty pool
+    #[command(name = "pool_destroy")]
+    PoolDestroy {
+        /// FSNAME.POOL
+        pool: String,
+    },
+    /// List the pools of a file system, or the OSTs of one
+    #[command(name = "pool_list")]
+    PoolList {
+        /// FSNAME or FSNAME.POOL
+        name: String,
+    },
+    /// Deactivate a target: no client or server uses it any more
+    ///
+    /// Nobody asks it any more, nobody waits for it, and it gets no new files; access to what is on it fails at once with an
+    /// input/output error. The metadata target with the root directory stays in use.
+    Deactivate {
+        /// Target, as stria-OST0003
+        target: String,
+    },
+    /// Activate a target again
+    Activate {
+        /// Target, as stria-OST0003
+        target: String,
+    },
+}

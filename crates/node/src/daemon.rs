@@ -1,0 +1,42 @@
+//! What the processes of `stria up`, `serve` and `mount` have in common: how they wait for their end, and how they end.
+
+use std::sync::Arc;
+
+use anyhow::Context;
+use fuse::{Mount, Unmounted};
+use rt::real::Cores;
+use tokio::sync::watch;
+
+use crate::{Node, holders, status::say};
+
+/// Serves a mount until `stop`, or until somebody else unmounts it: then true.
+pub fn serve_mount(cores: &Cores, mount: &Mount, stop: &mut watch::Receiver<bool>) -> bool {
+    let mut ended = mount.ended();
+    cores.block_on(async {
+        tokio::select! {
+            _ = stop.wait_for(|stop| *stop) => false,
+            _ = ended.wait_for(|ended| *ended) => true,
+        }
+    })
+}
+
+/// Takes a mount out of the name space, unless somebody else has done so. Tells what used it.
+pub fn unmount(mount: Mount) -> anyhow::Result<()> {
+    let holders = holders::describe(mount.point());
+    match mount.unmount()? {
+        Unmounted::Detached => {
+            say(format_args!("the mount was {holders}; it is detached, and its users get errors"));
+        }
+        Unmounted::Clean | Unmounted::Before => {}
+    }
+    Ok(())
+}
+
+/// Ends clients and targets of a node that nobody uses any more, and its threads. Fails with what it has failed with before, if it has.
+pub fn stop(node: Arc<Node>, result: anyhow::Result<()>) -> anyhow::Result<()> {
+    let node = Arc::into_inner(node).context("the node is still in use")?;
+    let cores = node.cores().clone();
+    let stopped = cores.block_on(node.stop());
+    cores.shutdown();
+    result.and(stopped)
+}

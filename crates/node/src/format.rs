@@ -1,0 +1,174 @@
+//! `stria format`: makes the targets of a configuration.
+
+use std::{
+    io,
+    os::fd::OwnedFd,
+    path::{Path, PathBuf},
+};
+
+use anyhow::{Context, bail};
+use clap::Args;
+use host::accounts;
+use rt::{Entropy, real::SystemEntropy};
+use rustix::{
+    fs::{AtFlags, CWD, Dir, Gid, Mode, OFlags, Uid, chownat, fchown, openat, statat},
+    io::Errno,
+    process::geteuid,
+};
+
+use super::{
+    config::{Config, Role, TargetConfig},
+    identity::{Identity, IdentityError, UNFINISHED_NAME},
+    parameter_names, preflight,
+    status::say,
+    target,
+};
+
+/// Numbers of a user and of that user's group.
+type Owner = (u32, u32);
+
+/// Arguments of `stria format`.
+#[derive(Clone, Debug, Args)]
+pub struct FormatArgs {
+    /// Configuration file of the daemon whose targets to format
+    #[arg(value_name = "CONFIG.toml")]
+    pub config: PathBuf,
+    /// Only targets of this role
+    #[arg(long)]
+    pub role: Option<Role>,
+    /// Skip targets that are already formatted, to add new ones
+    #[arg(long)]
+    pub missing_only: bool,
+    /// Make this user the owner of the targets, to serve them as this user (packages: stria)
+    #[arg(long, value_name = "USER")]
+    pub user: Option<String>,
+}
+
+/// Runs `stria format`.
+pub fn run(arguments: &FormatArgs) -> anyhow::Result<()> {
+    let config = Config::read(&arguments.config)?;
+    parameter_names::check(&config.assignments(), &config.targets, &config.fsname, false)
+        .with_context(|| format!("configuration {}", arguments.config.display()))?;
+    let chosen: Vec<&TargetConfig> =
+        config.targets.iter().filter(|target| arguments.role.is_none_or(|role| role == target.role)).collect();
+    if chosen.is_empty() {
+        bail!("{} has no target of that role", arguments.config.display());
+    }
+    let owner = arguments.user.as_deref().map(owner).transpose()?;
+    let is_new = |target: &&&TargetConfig| !(arguments.missing_only && Identity::load(&target.dir).is_ok());
+    preflight::check_targets(&chosen.iter().filter(is_new).copied().collect::<Vec<_>>(), &config.fsname)?;
+    for target in chosen {
+        match format_target(target, &config.fsname, owner) {
+            Err(error) if arguments.missing_only && is_formatted(&error) => {
+                say(format_args!("{} in {}: already there", target.name(&config.fsname), target.dir.display()));
+            }
+            formatted => {
+                formatted.with_context(|| format!("cannot format {}", target.name(&config.fsname)))?;
+                say(format_args!("{} in {}: formatted", target.name(&config.fsname), target.dir.display()));
+            }
+        }
+    }
+    Ok(())
+}
+
+fn is_formatted(error: &anyhow::Error) -> bool {
+    matches!(error.downcast_ref(), Some(IdentityError::Formatted(..)))
+}
+
+fn owner(user: &str) -> anyhow::Result<Owner> {
+    accounts::user(user).with_context(|| format!("there is no user '{user}' on this host"))
+}
+
+/// Formats one target; its directory must be new, empty, or left behind by an interrupted formatting. Everything in it belongs to
+/// `owner` afterwards, else to who runs this.
+pub fn format_target(target: &TargetConfig, fsname: &str, owner: Option<Owner>) -> anyhow::Result<()> {
+    let identity = Identity::new(fsname, target.role, target.index, uuid());
+    let _lock = Identity::begin(&target.dir)?;
+    let cores = rt::real::Cores::start(1)?;
+    let made = cores.block_on(target::format(&cores, target, fsname));
+    cores.shutdown();
+    made?;
+    // Before it is complete: a target is never half somebody else's.
+    if let Some(owner) = owner {
+        hand_over(&target.dir, owner)
+            .with_context(|| format!("cannot change the owner of {}", target.dir.display()))?;
+    }
+    identity.store(&target.dir)?;
+    Ok(())
+}
+
+/// Gives the directory of a target that is being made to a user, with all that is in it.
+fn hand_over(directory: &Path, (uid, gid): Owner) -> io::Result<()> {
+    let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
+    let directory = openat(CWD, directory, flags, Mode::empty())?;
+    // The one that was begun, not what somebody has put in its place: its mark is of this process's user.
+    if statat(&directory, UNFINISHED_NAME, AtFlags::SYMLINK_NOFOLLOW)?.st_uid != geteuid().as_raw() {
+        return Err(io::Error::new(io::ErrorKind::PermissionDenied, "it was replaced while it was formatted"));
+    }
+    Ok(give(&directory, (Uid::from_raw(uid), Gid::from_raw(gid)))?)
+}
+
+/// Each directory after its contents, and no path twice: who gets them may already change what is above, and could put a link to
+/// something else in the way.
+fn give(directory: &OwnedFd, owner: (Uid, Gid)) -> rustix::io::Result<()> {
+    let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+    let (uid, gid) = (Some(owner.0), Some(owner.1));
+    for entry in Dir::read_from(directory)? {
+        let entry = entry?;
+        let name = entry.file_name();
+        if name == c"." || name == c".." {
+            continue;
+        }
+        match openat(directory, name, flags, Mode::empty()) {
+            Ok(below) => give(&below, owner)?,
+            Err(Errno::NOTDIR | Errno::LOOP) => chownat(directory, name, uid, gid, AtFlags::SYMLINK_NOFOLLOW)?,
+            Err(error) => return Err(error),
+        }
+    }
+    fchown(directory, uid, gid)
+}
+
+/// Whether a directory already holds a target.
+pub fn is_target(directory: &Path) -> bool {
+    !matches!(Identity::load(directory), Err(IdentityError::NotFormatted(_)))
+}
+
+fn uuid() -> String {
+    let random = SystemEntropy;
+    format!("{:016x}{:016x}", random.next_u64(), random.next_u64())
+}
+
+#[cfg(test)]
+mod tests {
+    use std::{
+        fs,
+        os::unix::fs::{MetadataExt, symlink},
+    };
+
+    use super::*;
+
+    #[test]
+    fn only_a_target_that_is_being_made_is_handed_over_and_nothing_it_links_to() {
+        let place = tempfile::tempdir().unwrap();
+        let (made, precious) = (place.path().join("made"), place.path().join("precious"));
+        for directory in [&made, &precious] {
+            fs::create_dir(directory).unwrap();
+            fs::write(directory.join("file"), "text").unwrap();
+        }
+        fs::create_dir(made.join("below")).unwrap();
+        symlink(&precious, made.join("below/link")).unwrap();
+        fs::write(made.join(UNFINISHED_NAME), "").unwrap();
+        // Only root gives files away.
+        let me = fs::metadata(place.path()).unwrap();
+        let owner = if me.uid() == 0 { (4711, 4712) } else { (me.uid(), me.gid()) };
+        assert!(hand_over(&precious, owner).is_err());
+        hand_over(&made, owner).unwrap();
+        for name in ["", "file", "below", "below/link", UNFINISHED_NAME] {
+            let found = fs::symlink_metadata(made.join(name)).unwrap();
+            assert_eq!((found.uid(), found.gid()), owner, "{name}");
+        }
+        for path in [&precious, &precious.join("file")] {
+            assert_eq!(fs::metadata(path).unwrap().uid(), me.uid());
+        }
+    }
+}

@@ -1,0 +1,31 @@
+//! The command line of `stria fsck`.
+
+use std::ffi::OsString;
+
+use clap::Args;
+
+/// Output of `stria fsck`.
+const FSCK_OUTPUT: &str = "\
+The last line says clean, or how many problems are left. Exit status: 0 if none is left, else 1.
+
+JSON (--json): one object per line. A problem has inode, fid, problem, repaired; a stray file beside the objects of a \
+stopped file system has file, problem, removed. The last line has summary (clean; no problems, but stray files or targets \
+that could not be checked fully; not clean), complete, inodes, files, objects, problems, repaired, damaged_objects, \
+unsettled, strays and unchecked (targets that could not be checked fully).";
+
+/// Arguments of `stria fsck`.
+#[derive(Clone, Debug, Args)]
+#[command(after_help = FSCK_OUTPUT)]
+pub struct FsckArgs {
+    /// HOST[:PORT]:/FSNAME of a running file system, or the directory of a stopped `stria up`
+    pub source: OsString,
+    /// Repair what can be repaired
+    #[arg(long)]
+    pub repair: bool,
+    /// Also read all data and verify checksums
+    #[arg(long)]
+    pub data: bool,
+    /// Print findings as JSON lines, the last of which is a summary
+    #[arg(long)]
+    pub json: bool,
+}

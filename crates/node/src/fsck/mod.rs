@@ -1,0 +1,445 @@
+//! `stria fsck`: the namespace against itself and against the objects, on a running file system or a stopped `up`.
+//!
+//! Everything goes through the servers' own requests, so it works on any number of hosts and while the file system is in use:
+//! a finding that another client's work could explain is looked at again before it is reported.
+
+mod arguments;
+mod objects;
+mod progress;
+mod verdict;
+
+use std::{
+    collections::BTreeMap,
+    ffi::OsStr,
+    path::{Path, PathBuf},
+};
+
+use anyhow::{Context, bail};
+use bytes::Bytes;
+use fuse::MountSource;
+use oss::directory::host_files::StrayFile;
+use rpc::{
+    Endpoint, Import, ImportOptions,
+    message::{
+        MdtReply, MdtRequest, OstReply, OstRequest, Reply, Request,
+        mdt::{Finding, ScannedInode},
+        mgs::{ClusterMap, MapTarget, TargetRole},
+        ost::CHECK_OBJECTS_MAX,
+    },
+};
+use rt::{Clock, real::Cores};
+use serde::Serialize;
+use types::{ClientId, Credentials, Fid, FsError, FsResult, InodeNumber, OstIndex, counted};
+
+use crate::{
+    Node, NodeOptions,
+    reachability::{tell_while, tell_while_any},
+    signals, up,
+};
+pub use arguments::FsckArgs;
+use objects::ObjectCheck;
+use progress::Progress;
+
+/// Inodes or objects asked for at a time.
+const PAGE: u32 = 1024;
+
+const _: () = assert!(PAGE <= CHECK_OBJECTS_MAX, "a page of objects can be checked at once");
+
+/// What a check counted and found.
+#[derive(Debug, Default)]
+pub struct Summary {
+    /// Inodes seen.
+    pub inodes: u64,
+    /// Of these, regular files.
+    pub files: u64,
+    /// Objects seen.
+    pub objects: u64,
+    /// Files without writers whose size only their objects know.
+    pub unsettled: u64,
+    /// Inodes whose records do not decode; the check of the namespace reports each. Any object may be theirs.
+    pub damaged: u64,
+    /// Objects that have lost data: only a copy can bring them back.
+    pub damaged_objects: u64,
+    /// Targets of another version, which cannot tell whether host files are whole, and what they say instead.
+    pub unchecked: Vec<(OstIndex, String)>,
+    /// Files beside the objects of the targets of this process.
+    pub strays: Vec<Stray>,
+    /// What is wrong.
+    pub findings: Vec<Finding>,
+}
+
+/// A file that is none of an object, beside the objects of a target of this process.
+#[derive(Debug)]
+pub struct Stray {
+    path: PathBuf,
+    kind: StrayKind,
+    removed: bool,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum StrayKind {
+    /// Somebody else put it there.
+    Foreign,
+    /// A host file once, of an object that nobody knows any more.
+    OfNobody,
+    /// The host file of an object that a file has and its target does not know: the only copy of its data.
+    OfLostRecord,
+}
+
+impl Stray {
+    fn problem(&self) -> &'static str {
+        match self.kind {
+            StrayKind::Foreign => "does not belong to StriaFS",
+            StrayKind::OfNobody => "host file of no object",
+            StrayKind::OfLostRecord => {
+                "host file of an object whose record is lost; kept, because it is the only copy of its data"
+            }
+        }
+    }
+}
+
+/// A stray file as a JSON line.
+#[derive(Serialize)]
+struct JsonStray<'a> {
+    file: &'a str,
+    problem: &'a str,
+    removed: bool,
+}
+
+/// What was counted, as the last JSON line.
+#[derive(Serialize)]
+struct JsonSummary {
+    summary: &'static str,
+    complete: bool,
+    inodes: u64,
+    files: u64,
+    objects: u64,
+    problems: usize,
+    repaired: usize,
+    damaged_objects: u64,
+    unsettled: u64,
+    strays: usize,
+    unchecked: Vec<String>,
+}
+
+impl JsonSummary {
+    fn new(summary: &Summary, complete: bool) -> Self {
+        let problems = summary.findings.len();
+        Self {
+            summary: summary.word(complete),
+            complete,
+            inodes: summary.inodes,
+            files: summary.files,
+            objects: summary.objects,
+            problems,
+            repaired: problems - summary.problems_left(),
+            damaged_objects: summary.damaged_objects,
+            unsettled: summary.unsettled,
+            strays: summary.strays.iter().filter(|stray| !stray.removed).count(),
+            unchecked: summary.unchecked.iter().map(|(ost, _)| ost.to_string()).collect(),
+        }
+    }
+}
+
+/// A finding as a JSON line.
+#[derive(Serialize)]
+struct JsonFinding<'a> {
+    inode: u64,
+    fid: String,
+    problem: &'a str,
+    repaired: bool,
+}
+
+/// Runs `stria fsck`. Exit status 0: clean; otherwise an error that counts what is left.
+pub fn run(arguments: &FsckArgs) -> anyhow::Result<()> {
+    let cores = Cores::start_all()?;
+    let options = options(&arguments.source)?;
+    let node = cores.block_on(Node::start(cores.clone(), options))?;
+    let (mut summary, mut progress) = (Summary::default(), Progress::new());
+    let checked = cores.block_on(async {
+        let objects = check(&node, arguments, &mut summary, &mut progress).await?;
+        find_strays(&node, &objects, arguments.repair, &mut summary).await
+    });
+    progress.end();
+    let stopped = cores.block_on(node.stop());
+    cores.shutdown();
+    signals::end_by_closed_pipes();
+    // What was found before the check failed is as true, and what was repaired is done.
+    let reported = report(&summary, checked.is_ok(), arguments);
+    checked.context("the check ended early")?;
+    stopped?;
+    reported
+}
+
+/// A running file system by its source, or the directory of a stopped one.
+fn options(source: &OsStr) -> anyhow::Result<NodeOptions> {
+    if let Some(source) = source.to_str().filter(|source| source.contains(":/")) {
+        let MountSource { mgs, fsname } = source.parse()?;
+        return Ok(NodeOptions::client(mgs.first().context("a source names a host")?, &fsname));
+    }
+    let directory = Path::new(source);
+    let osts = up::existing_osts(directory)?;
+    if osts == 0 {
+        bail!(
+            "{} holds no StriaFS file system; give the directory of a stopped `stria up`, or HOST:/FSNAME",
+            directory.display()
+        );
+    }
+    let mut options = NodeOptions::up(directory.to_owned(), osts);
+    options.fsname = crate::identity::Identity::load(&directory.join("mgs"))?.fsname;
+    Ok(options)
+}
+
+fn report(summary: &Summary, is_complete: bool, arguments: &FsckArgs) -> anyhow::Result<()> {
+    for finding in &summary.findings {
+        let fid = Fid::from(finding.inode).to_string();
+        if arguments.json {
+            let line =
+                JsonFinding { inode: finding.inode.0, fid, problem: &finding.problem, repaired: finding.repaired };
+            println!("{}", serde_json::to_string(&line)?);
+        } else {
+            println!("{fid}: {}{}", finding.problem, if finding.repaired { " (repaired)" } else { "" });
+        }
+    }
+    for stray in &summary.strays {
+        let (file, problem, removed) = (stray.path.to_string_lossy(), stray.problem(), stray.removed);
+        if arguments.json {
+            println!("{}", serde_json::to_string(&JsonStray { file: &file, problem, removed })?);
+        } else {
+            println!("{file}: {problem}{}", if removed { " (removed)" } else { "" });
+        }
+    }
+    for (ost, reason) in &summary.unchecked {
+        eprintln!("stria: warning: {}", unchecked(*ost, reason, arguments.data));
+    }
+    let left = summary.problems_left();
+    if !arguments.json {
+        if summary.unsettled > 0 {
+            println!(
+                "{} not settled after a writer died: the next reader asks the objects for the size; --repair does so now",
+                counted(summary.unsettled, "file size")
+            );
+        }
+        if summary.damaged_objects > 0 {
+            println!(
+                "{} with lost data: restore the files (lfs fid2path) from a copy, or remove them",
+                counted(summary.damaged_objects, "object")
+            );
+        }
+        let foreign = summary.strays.iter().filter(|stray| stray.kind == StrayKind::Foreign).count();
+        if foreign > 0 {
+            println!("{} not of StriaFS, which never removes such files", counted(foreign, "file"));
+        }
+        if summary.damaged > 0 && arguments.repair {
+            println!(
+                "{} cannot be decoded: orphan objects may belong there and are not destroyed",
+                counted(summary.damaged, "inode")
+            );
+        }
+        println!(
+            "{}{}, {}, {}: {}, {} repaired",
+            if is_complete { "" } else { "incomplete: " },
+            counted(summary.inodes, "inode"),
+            counted(summary.files, "file"),
+            counted(summary.objects, "object"),
+            counted(summary.findings.len(), "problem"),
+            summary.findings.len() - left
+        );
+        println!("{}", summary.verdict(is_complete));
+    } else {
+        println!("{}", serde_json::to_string(&JsonSummary::new(summary, is_complete))?);
+    }
+    match left {
+        0 => Ok(()),
+        count if arguments.repair => bail!("{} could not be repaired", counted(count, "problem")),
+        count if count as u64 == summary.damaged_objects => {
+            bail!("{}; --repair cannot bring lost data back", counted(count, "problem"))
+        }
+        count => bail!("{}; --repair repairs what can be repaired", counted(count, "problem")),
+    }
+}
+
+/// That a target was not asked everything.
+fn unchecked(ost: OstIndex, reason: &str, data_are_read: bool) -> String {
+    let otherwise = match data_are_read {
+        true => "all of its data were read instead",
+        false => "--data, which reads everything, can",
+    };
+    format!("{ost} runs another version and cannot report missing or truncated host files ({reason}); {otherwise}")
+}
+
+/// Looks for files of nobody where the targets are of this process. Only those that were host files are removed: what else is
+/// there somebody has put there. What may be a file's stays, as orphan objects do.
+async fn find_strays(node: &Node, objects: &ObjectCheck, repair: bool, summary: &mut Summary) -> anyhow::Result<()> {
+    for (ost, directory) in node.osts.iter().zip(node.ost_directories()) {
+        for StrayFile { file, object } in ost.target.stray_files().await? {
+            let kind = match object {
+                None => StrayKind::Foreign,
+                Some(object) if objects.is_expected(object, ost.role) => StrayKind::OfLostRecord,
+                Some(_) => StrayKind::OfNobody,
+            };
+            let removed = object.filter(|_| repair && kind == StrayKind::OfNobody && summary.damaged == 0);
+            if let Some(object) = removed {
+                ost.target.remove_stray(object).await?;
+            }
+            summary.strays.push(Stray { path: directory.join(file), kind, removed: removed.is_some() });
+        }
+    }
+    Ok(())
+}
+
+async fn check(
+    node: &Node,
+    arguments: &FsckArgs,
+    summary: &mut Summary,
+    progress: &mut Progress,
+) -> anyhow::Result<ObjectCheck> {
+    progress.begin("connecting to all targets".to_owned(), None);
+    let tell = progress.teller();
+    let (targets, _) = tell_while(node, Targets::connect(node), &tell).await;
+    let targets = targets?;
+    let work = check_targets(&targets, &*node.seams().clock, arguments, summary, progress);
+    let (checked, _) = tell_while_any(targets.imports(), work, &tell).await;
+    targets.close().await;
+    checked
+}
+
+async fn check_targets(
+    targets: &Targets,
+    clock: &dyn Clock,
+    arguments: &FsckArgs,
+    summary: &mut Summary,
+    progress: &mut Progress,
+) -> anyhow::Result<ObjectCheck> {
+    let mut objects = ObjectCheck::default();
+    for (role, mdt) in &targets.mdts {
+        progress.begin(format!("{role}: checking names"), None);
+        let findings = mdt_call(mdt, MdtRequest::Check(Credentials::root(), arguments.repair)).await?;
+        let MdtReply::Findings(findings) = findings else { bail!("unexpected answer to Check") };
+        summary.findings.extend(findings);
+        progress.begin(format!("{role}: reading inodes"), None);
+        scan(mdt, summary, &mut objects, progress).await?;
+    }
+    for (role, _) in targets.mdts.iter().chain(&targets.osts) {
+        progress.begin(format!("{role}: reading {}objects", if arguments.data { "data of " } else { "" }), None);
+        summary.objects += objects.read_target(targets, *role, arguments.data, summary, progress).await?;
+    }
+    objects.judge(targets, clock, arguments.repair, summary, progress).await?;
+    Ok(objects)
+}
+
+async fn scan(
+    mdt: &Import,
+    summary: &mut Summary,
+    objects: &mut ObjectCheck,
+    progress: &mut Progress,
+) -> anyhow::Result<()> {
+    let visit = |inode: ScannedInode| {
+        progress.advance(1);
+        summary.inodes += 1;
+        summary.damaged += u64::from(inode.damaged);
+        summary.files += u64::from(inode.layout.is_some());
+        objects.expect(inode);
+    };
+    Ok(visit_inodes(mdt, visit).await?)
+}
+
+/// All inodes of an MDT, in order.
+async fn visit_inodes(mdt: &Import, mut visit: impl FnMut(ScannedInode)) -> FsResult<()> {
+    let mut after = InodeNumber(0);
+    loop {
+        let request = MdtRequest::ScanInodes(Credentials::root(), after, PAGE);
+        let MdtReply::Scanned(page) = mdt_call(mdt, request).await? else {
+            return Err(FsError::Protocol("unexpected answer to ScanInodes".to_owned()));
+        };
+        let Some(last) = page.last() else { return Ok(()) };
+        after = last.entry.attributes.inode;
+        page.into_iter().for_each(&mut visit);
+    }
+}
+
+/// Connections to all targets.
+struct Targets {
+    mdts: Vec<(TargetRole, Import)>,
+    osts: Vec<(TargetRole, Import)>,
+}
+
+impl Targets {
+    async fn connect(node: &Node) -> anyhow::Result<Self> {
+        node.registered().await?;
+        let map = node.known_map().await?;
+        let client = ClientId(node.seams().entropy.next_u64());
+        let resolve = node.resolver();
+        let import = |target: &MapTarget| {
+            let name = target.role.target_name(&map.fsname);
+            let endpoint: Endpoint = resolve(target);
+            let options = ImportOptions::default();
+            (target.role, Import::new(node.seams().clone(), &name, endpoint, client, "stria fsck", options, None))
+        };
+        let of = |map: &ClusterMap, mdt: bool| -> Vec<_> {
+            let wanted = |target: &&MapTarget| matches!(target.role, TargetRole::Mdt(_)) == mdt;
+            map.targets.iter().filter(wanted).map(import).collect()
+        };
+        Ok(Self { mdts: of(&map, true), osts: of(&map, false) })
+    }
+
+    fn imports(&self) -> impl Iterator<Item = &Import> {
+        self.mdts.iter().chain(&self.osts).map(|(_, import)| import)
+    }
+
+    fn mdt_of(&self, inode: InodeNumber) -> FsResult<&Import> {
+        let role = TargetRole::Mdt(inode.mdt());
+        self.mdts.iter().find(|(known, _)| *known == role).map(|(_, import)| import).ok_or(FsError::NoDevice)
+    }
+
+    /// A request to an OST, or one for data on an MDT.
+    async fn objects(&self, role: TargetRole, request: OstRequest) -> FsResult<OstReply> {
+        let mut all = self.mdts.iter().chain(&self.osts);
+        let import = all.find(|(known, _)| *known == role).map(|(_, import)| import).ok_or(FsError::NoDevice)?;
+        let request = match role {
+            TargetRole::Mdt(_) => Request::Mdt(MdtRequest::ReadData(request)),
+            TargetRole::Ost(_) => Request::Ost(request),
+        };
+        match import.call(request, Bytes::new()).await? {
+            (Reply::Ost(reply) | Reply::Mdt(MdtReply::Data(reply)), _) => Ok(reply),
+            _ => Err(FsError::Protocol("an answer of another family".to_owned())),
+        }
+    }
+
+    /// The inode as it is now; `None` if there is none.
+    async fn look_again(&self, inode: InodeNumber) -> FsResult<Option<ScannedInode>> {
+        let before = InodeNumber(inode.0.saturating_sub(1));
+        let request = MdtRequest::ScanInodes(Credentials::root(), before, 1);
+        match mdt_call(self.mdt_of(inode)?, request).await? {
+            MdtReply::Scanned(page) => Ok(page.into_iter().find(|found| found.entry.attributes.inode == inode)),
+            _ => Err(FsError::Protocol("unexpected answer to ScanInodes".to_owned())),
+        }
+    }
+
+    /// The files whose objects bear the number of another one, by that number, as they are now.
+    async fn holders(&self) -> FsResult<BTreeMap<InodeNumber, ScannedInode>> {
+        let mut holders = BTreeMap::new();
+        for (_, mdt) in &self.mdts {
+            let note = |inode: ScannedInode| {
+                if let Some(namer) = inode.layout.as_ref().and_then(|layout| layout.named_by) {
+                    holders.insert(namer, inode);
+                }
+            };
+            visit_inodes(mdt, note).await?;
+        }
+        Ok(holders)
+    }
+
+    async fn close(&self) {
+        for import in self.imports() {
+            import.close().await;
+        }
+    }
+}
+
+async fn mdt_call(import: &Import, request: MdtRequest) -> FsResult<MdtReply> {
+    match import.call(Request::Mdt(request), Bytes::new()).await? {
+        (Reply::Mdt(reply), _) => Ok(reply),
+        _ => Err(FsError::Protocol("an answer of another family".to_owned())),
+    }
+}

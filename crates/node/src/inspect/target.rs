@@ -1,0 +1,148 @@
+//! One target: identity, store, journal, tables, host files.
+
+use std::{
+    fs::File,
+    path::{Path, PathBuf},
+};
+
+use anyhow::bail;
+use kv::{Table, inspect::Schema, superblock::Superblock};
+
+use super::{Fact, InspectionReport, device::ReadOnlyDirectory, host_files::HostFiles, journal, tables};
+use crate::{
+    config::Role,
+    identity::{DirectoryLock, Identity},
+};
+
+/// Inspects the target in a directory.
+pub async fn inspect(directory: &Path, report: &mut InspectionReport<'_>) -> anyhow::Result<()> {
+    let _lock = DirectoryLock::share(directory)?;
+    let role = show_identity(directory, report)?;
+    let schema = schema(role);
+    let mut complete = true;
+    for part in ["journal", "cold"] {
+        if !directory.join(part).is_dir() {
+            complete = false;
+            report.damage(format_args!("{} is missing", directory.join(part).display()))?;
+        }
+    }
+    let superblock = show_superblock(directory, report).await?;
+    if directory.join("journal").is_dir() {
+        report.heading(format_args!("journal:"))?;
+        journal::inspect(&directory.join("journal"), &*schema, report).await?;
+    }
+    let mut files = HostFiles::new(directory, report.inode);
+    if complete {
+        let visit: tables::Visitor<'_> = &mut |table, key, value| files.note(table, key, value);
+        tables::inspect(directory, superblock.as_ref(), &*schema, report, visit).await?;
+    }
+    if role == Some(Role::Ost) {
+        files.inspect(report)?;
+    }
+    Ok(())
+}
+
+fn show_identity(directory: &Path, report: &mut InspectionReport<'_>) -> anyhow::Result<Option<Role>> {
+    match Identity::load(directory) {
+        Ok(identity) => {
+            let Identity { format_version, fsname, role, uuid, .. } = &identity;
+            let fact = || Fact::Identity {
+                name: identity.name(),
+                fsname: fsname.clone(),
+                format_version: *format_version,
+                uuid: uuid.clone(),
+            };
+            report.line(
+                fact,
+                format_args!(
+                    "{}: {}\nformat version {format_version}, uuid {uuid}",
+                    directory.display(),
+                    identity.describe()
+                ),
+            )?;
+            Ok(Some(*role))
+        }
+        Err(error) => {
+            report.heading(format_args!("{}:", directory.display()))?;
+            report.damage(format_args!("identity: {error}"))?;
+            Ok(None)
+        }
+    }
+}
+
+async fn show_superblock(directory: &Path, report: &mut InspectionReport<'_>) -> anyhow::Result<Option<Superblock>> {
+    match Superblock::read(&ReadOnlyDirectory::new(&directory.join("journal"))).await {
+        Ok(Some(superblock)) => {
+            let Superblock { version, store, segment_bytes, opens } = superblock;
+            report.line(
+                || Fact::Store { store: format!("{store:016x}"), version, segment_bytes, opened: opens },
+                format_args!(
+                    "store {store:016x}: version {version}, segments of {segment_bytes} bytes, opened {opens} times"
+                ),
+            )?;
+            Ok(Some(superblock))
+        }
+        Ok(None) => {
+            report.damage(format_args!("store: its file is missing or was never completed"))?;
+            Ok(None)
+        }
+        Err(error) => {
+            report.damage(format_args!("store: {error}"))?;
+            Ok(None)
+        }
+    }
+}
+
+/// What the tables of a role mean.
+fn schema(role: Option<Role>) -> Box<dyn Schema + Sync> {
+    match role {
+        Some(Role::Mgs) => Box::new(mgs::inspect::MgsSchema),
+        Some(Role::Mdt) => Box::new(mds::inspect::MdtSchema),
+        Some(Role::Ost) => Box::new(oss::inspect::OstSchema),
+        None => Box::new(Unknown),
+    }
+}
+
+/// The tables of the target that a journal directory belongs to.
+pub fn schema_above(journal: &Path) -> Box<dyn Schema + Sync> {
+    let identity = journal.canonicalize().ok().and_then(|path| Identity::load(path.parent()?).ok());
+    schema(identity.map(|identity| identity.role))
+}
+
+/// Tables of nobody known: bytes as they are.
+struct Unknown;
+
+impl Schema for Unknown {
+    fn table(&self, _table: Table) -> Option<&'static str> {
+        Some("table")
+    }
+
+    fn key(&self, table: Table, key: &[u8]) -> Result<String, String> {
+        Ok(format!("{} {}", table.0, key.escape_ascii()))
+    }
+
+    fn value(&self, _table: Table, _key: &[u8], value: &[u8]) -> Result<String, String> {
+        Ok(format!("{} bytes", value.len()))
+    }
+
+    fn concerns(&self, _table: Table, _key: &[u8], _value: &[u8], _inode: u64) -> bool {
+        false
+    }
+}
+
+impl DirectoryLock {
+    /// Keeps servers away while a target is looked at, and creates nothing: without a lock file nobody ever served it.
+    fn share(directory: &Path) -> anyhow::Result<Option<File>> {
+        let path: PathBuf = directory.join(Self::FILE_NAME);
+        let Ok(file) = File::open(&path) else { return Ok(None) };
+        match file.try_lock_shared() {
+            Ok(()) => Ok(Some(file)),
+            Err(std::fs::TryLockError::WouldBlock) => bail!(
+                "{} is in use by another stria process; stop it first, or inspect a segment of {}",
+                directory.display(),
+                directory.join("journal").display()
+            ),
+            Err(std::fs::TryLockError::Error(error)) => bail!("{}: {error}", path.display()),
+        }
+    }
+}

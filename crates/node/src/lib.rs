@@ -1,0 +1,535 @@
+//! A process of the file system: its targets, its server, its clients, put together.
+//!
+//! Life cycle: [`Node::start`] locks and opens the targets, serves them, registers them at the management service and follows
+//! the cluster map; [`Node::mount_client`] adds a client; [`Node::stop`] ends everything in the opposite order.
+
+mod background;
+pub mod config;
+mod control;
+pub mod ctl;
+mod daemon;
+pub mod format;
+pub mod fsck;
+mod holders;
+mod identity;
+pub mod inspect;
+mod mdt_parameters;
+pub mod mount;
+pub mod mount_options;
+mod mover;
+mod parameter_names;
+mod parameters;
+mod pool_parameters;
+mod preflight;
+pub mod reachability;
+pub mod serve;
+mod service_manager;
+pub mod signals;
+mod status;
+pub mod system_log;
+mod target;
+pub mod up;
+
+use std::{
+    collections::BTreeSet,
+    path::{Path, PathBuf},
+    sync::{Arc, Mutex},
+    time::Duration,
+};
+
+use anyhow::{Context, bail};
+use client::{FileSystem, MountOptions, Resolver};
+use mds::Mdt;
+use mgs::{Mgs, Registrar, Watcher, registrar};
+use oss::{Ost, RateLimit};
+use rpc::{
+    Endpoint, Import, ImportOptions, Server, ServerOptions,
+    message::mgs::{ClusterMap, MapTarget, TargetRole, TargetState},
+};
+use rt::{
+    Address, Seams,
+    buffer::BufferPool,
+    real::{Cores, TcpOptions, TcpTransport},
+};
+use tokio::sync::watch;
+use types::{ClientId, FsError, MdtIndex, OstIndex};
+
+use config::{Config, Role, TargetConfig};
+use identity::{DirectoryLock, Identity};
+use mover::Mover;
+use target::{OpenTarget, Threads};
+
+/// A session that sends nothing for this long is evicted.
+const LEASE: Duration = Duration::from_secs(30);
+/// Address of targets that only their own process can reach.
+const LOCAL_ADDRESS: &str = "0@lo";
+
+/// What a process runs.
+#[derive(Clone, Debug)]
+pub struct NodeOptions {
+    /// File system.
+    pub fsname: String,
+    /// Where to listen; `None`: only this process uses the targets.
+    pub listen: Option<Address>,
+    /// Where others reach this process, if not at `listen`.
+    pub advertise: Option<Address>,
+    /// The management service; `None`: a target of this process.
+    pub mgs: Option<Address>,
+    /// Memory for the tables of each target.
+    pub memory_bytes: u64,
+    /// Targets.
+    pub targets: Vec<TargetConfig>,
+}
+
+impl NodeOptions {
+    /// A whole file system below `directory`: for `up`, benchmarks and the demo.
+    pub fn up(directory: PathBuf, osts: u16) -> Self {
+        let target = |role: Role, index: u16| {
+            let name = if role == Role::Mgs { "mgs".to_owned() } else { format!("{role}{index}") };
+            TargetConfig { role, index, dir: directory.join(name) }
+        };
+        let mut targets = vec![target(Role::Mgs, 0), target(Role::Mdt, 0)];
+        targets.extend((0..osts).map(|index| target(Role::Ost, index)));
+        Self { fsname: "stria".to_owned(), listen: None, advertise: None, mgs: None, memory_bytes: 256 << 20, targets }
+    }
+
+    /// What a daemon's configuration says.
+    pub fn daemon(config: &Config) -> Self {
+        Self {
+            fsname: config.fsname.clone(),
+            listen: Some(Address::with_port(&config.listen)),
+            advertise: config.advertise.as_deref().map(Address::with_port),
+            mgs: config.mgs.as_deref().map(Address::with_port),
+            memory_bytes: config.memory_mib << 20,
+            targets: config.targets.clone(),
+        }
+    }
+
+    /// A process with clients only.
+    pub fn client(mgs: &Address, fsname: &str) -> Self {
+        Self {
+            fsname: fsname.to_owned(),
+            listen: None,
+            advertise: None,
+            mgs: Some(mgs.clone()),
+            memory_bytes: 0,
+            targets: Vec::new(),
+        }
+    }
+
+    /// Targets that are not there yet.
+    fn missing(&self) -> Vec<&TargetConfig> {
+        self.targets.iter().filter(|target| !format::is_target(&target.dir)).collect()
+    }
+
+    /// Formats the targets that are not there yet; returns how many. Makes nothing if that cannot be. Formatting of all begins before any is complete, with
+    /// the last: whoever finds one unfinished knows how many there were to be.
+    pub fn format_missing(&self) -> anyhow::Result<usize> {
+        let missing = self.missing();
+        preflight::check_targets(&missing, &self.fsname)?;
+        for target in missing.iter().rev() {
+            Identity::begin(&target.dir).with_context(|| format!("cannot format {}", target.name(&self.fsname)))?;
+        }
+        for target in &missing {
+            format::format_target(target, &self.fsname, None)
+                .with_context(|| format!("cannot format {}", target.name(&self.fsname)))?;
+        }
+        Ok(missing.len())
+    }
+}
+
+/// A target of this process, as the cluster map knows it.
+pub struct Served<T> {
+    /// Role and index.
+    pub role: TargetRole,
+    /// Identity.
+    pub uuid: String,
+    /// The target.
+    pub target: Arc<T>,
+}
+
+/// A running process.
+pub struct Node {
+    options: NodeOptions,
+    cores: Cores,
+    seams: Seams,
+    /// Blocking threads of the targets.
+    pub threads: Threads,
+    /// The server of this process's targets.
+    pub server: Arc<Server>,
+    /// Where it listens.
+    pub address: Option<Address>,
+    /// Management service.
+    pub mgs: Option<Arc<Mgs>>,
+    /// Metadata targets.
+    pub mdts: Vec<Served<Mdt>>,
+    /// Object storage targets.
+    pub osts: Vec<Served<Ost>>,
+    /// How slow this server pretends to be for all of them together.
+    pub oss_limit: Arc<RateLimit>,
+    /// The way to the management service.
+    pub mgs_import: Import,
+    /// The cluster map.
+    pub watcher: Watcher,
+    /// Mounted clients.
+    pub clients: Mutex<Vec<Arc<FileSystem>>>,
+    /// Who moves the files of each metadata target, in their order.
+    movers: Vec<Mover>,
+    registrars: Vec<Registrar>,
+    /// Version of the map that the metadata targets of this process know.
+    applied: watch::Receiver<u64>,
+    _locks: Vec<DirectoryLock>,
+}
+
+impl Node {
+    /// Starts everything in `options`. The targets must be formatted.
+    pub async fn start(cores: Cores, options: NodeOptions) -> anyhow::Result<Self> {
+        let seams = seams(&cores);
+        let mut locks = Vec::new();
+        let mut identities = Vec::new();
+        for target in &options.targets {
+            identities.push(Identity::expect(target, &options.fsname)?);
+            locks.push(DirectoryLock::take(&target.dir)?);
+        }
+        let server = Server::new(seams.clone(), ServerOptions::default());
+        let threads = Threads::start()?;
+        let (mut mgs, mut mdts, mut osts) = (None, Vec::new(), Vec::new());
+        let oss_limit: Arc<RateLimit> = Arc::default();
+        for (target, identity) in options.targets.iter().zip(identities) {
+            let name = target.name(&options.fsname);
+            let uuid = identity.uuid;
+            let opened = target::open(&seams, target, &options.fsname, &threads, options.memory_bytes).await;
+            match opened.with_context(|| format!("cannot open {name} in {}", target.dir.display()))? {
+                OpenTarget::Mgs(opened) => {
+                    server.add_target(mgs::TARGET_NAME, opened.clone(), LEASE);
+                    mgs = Some(opened);
+                }
+                OpenTarget::Mdt(opened) => {
+                    server.add_target(&name, opened.clone(), LEASE);
+                    let role = TargetRole::Mdt(MdtIndex(target.index));
+                    mdts.push(Served { role, uuid, target: opened });
+                }
+                OpenTarget::Ost(opened) => {
+                    server.add_target(&name, opened.clone(), LEASE);
+                    let role = TargetRole::Ost(OstIndex(target.index));
+                    opened.share_limit(Arc::clone(&oss_limit));
+                    osts.push(Served { role, uuid, target: opened });
+                }
+            }
+        }
+        let address = match &options.listen {
+            Some(listen) => Some(server.listen(listen).await.with_context(|| format!("cannot listen on {listen}"))?),
+            None => None,
+        };
+        let endpoint = match &options.mgs {
+            Some(remote) => Endpoint::Remote(remote.clone()),
+            None => Endpoint::Local(Arc::clone(&server)),
+        };
+        let mgs_import = import(&seams, mgs::TARGET_NAME, endpoint);
+        let watcher = match &mgs {
+            Some(mgs) => Watcher::of(mgs.subscribe()),
+            None => Watcher::start(&seams, mgs_import.clone()),
+        };
+        let mut node = Self {
+            options,
+            cores,
+            seams,
+            threads,
+            server,
+            address,
+            mgs,
+            mdts,
+            osts,
+            oss_limit,
+            mgs_import,
+            watcher,
+            clients: Mutex::default(),
+            movers: Vec::new(),
+            registrars: Vec::new(),
+            applied: watch::channel(0).1,
+            _locks: locks,
+        };
+        if !node.options.targets.is_empty() {
+            node.end_with_targets();
+        }
+        node.register();
+        node.applied = node.follow_map();
+        node.movers = node.start_movers();
+        Ok(node)
+    }
+
+    /// A process with one client of a remote file system.
+    pub async fn connect(cores: Cores, mgs: &Address, fsname: &str) -> anyhow::Result<(Self, Arc<FileSystem>)> {
+        let node = Self::start(cores, NodeOptions::client(mgs, fsname)).await?;
+        let file_system = node.mount_client().await?;
+        Ok((node, file_system))
+    }
+
+    /// Ends the process once all its targets are out of service because they panicked: whoever started it starts it again, and
+    /// they are taken up from their journals.
+    fn end_with_targets(&self) {
+        let server = Arc::clone(&self.server);
+        let watch = async move {
+            server.all_failed().await;
+            tracing::error!("all targets of this process are out of service; exiting");
+            std::process::abort();
+        };
+        self.seams.spawn.spawn("end_with_targets", Box::pin(watch));
+    }
+
+    /// File system of this process.
+    pub fn fsname(&self) -> &str {
+        &self.options.fsname
+    }
+
+    /// Directories of the object storage targets of this process.
+    pub fn ost_directories(&self) -> impl Iterator<Item = &Path> {
+        let osts = self.options.targets.iter().filter(|target| target.role == Role::Ost);
+        osts.map(|target| target.dir.as_path())
+    }
+
+    /// The process's cores.
+    pub fn cores(&self) -> &Cores {
+        &self.cores
+    }
+
+    /// The process's seams.
+    pub fn seams(&self) -> &Seams {
+        &self.seams
+    }
+
+    /// Adds a client. Waits until the management service knows the metadata target.
+    pub async fn mount_client(&self) -> anyhow::Result<Arc<FileSystem>> {
+        self.registered().await?;
+        self.known_map().await?;
+        let options = MountOptions::new(self.watcher.subscribe(), self.resolver(), &client_name());
+        let file_system = FileSystem::mount(self.seams.clone(), options).await?;
+        self.clients.lock().expect("no panic while locked").push(Arc::clone(&file_system));
+        Ok(file_system)
+    }
+
+    /// The cluster map, once it has the first metadata target.
+    pub async fn known_map(&self) -> anyhow::Result<Arc<ClusterMap>> {
+        let root = TargetRole::Mdt(MdtIndex(0));
+        let known = self.watcher.wait_for(|map| map.targets.iter().any(|target| target.role == root));
+        let deadline = self.seams.clock.now() + reachability::PATIENCE;
+        let Some(map) = rt::clock::timeout_at(&*self.seams.clock, deadline, known).await else {
+            match self.watcher.map().version {
+                0 => bail!("{}", reachability::cannot_reach(&self.mgs_import)),
+                _ => bail!("no metadata target has registered at MGS {}", self.mgs_import.endpoint()),
+            }
+        };
+        let map = map?;
+        if map.fsname != self.options.fsname {
+            bail!("the file system there is '{}', not '{}'", map.fsname, self.options.fsname);
+        }
+        Ok(map)
+    }
+
+    /// Names of the targets of this process.
+    fn own_targets(&self) -> BTreeSet<TargetRole> {
+        self.options.targets.iter().filter_map(TargetConfig::map_role).collect()
+    }
+
+    /// Names of targets that this process has served and serves no more: who looks for them at its address finds nothing. Of those
+    /// that it served under another address nothing is known, unless it had none then: they may be another host's.
+    pub fn missing_targets(&self) -> Vec<String> {
+        missing_targets(&self.watcher.map(), &self.own_targets(), &self.place())
+    }
+
+    /// Where the targets of this process are, as the cluster map has it.
+    fn place(&self) -> String {
+        match (&self.options.advertise, &self.address) {
+            (Some(advertised), _) => advertised.to_string(),
+            (None, Some(address)) => address.to_string(),
+            (None, None) => LOCAL_ADDRESS.to_owned(),
+        }
+    }
+
+    /// Where the management service is; `None` if only this process reaches it.
+    pub fn mgs_address(&self) -> Option<String> {
+        let own = || self.address.as_ref().map(|_| self.place());
+        self.options.mgs.as_ref().map(ToString::to_string).or_else(own)
+    }
+
+    /// The way to a target: directly if it is of this process, else over the network.
+    pub fn resolver(&self) -> Resolver {
+        let (own, server) = (self.own_targets(), Arc::clone(&self.server));
+        Arc::new(move |target: &MapTarget| match own.contains(&target.role) {
+            true => Endpoint::Local(Arc::clone(&server)),
+            false => Endpoint::Remote(Address::from(target.address.as_str())),
+        })
+    }
+
+    fn start_movers(&self) -> Vec<Mover> {
+        let start = |mdt: &Served<Mdt>| {
+            let (maps, resolver, name) = (self.watcher.subscribe(), self.resolver(), client_name());
+            Mover::start(&self.seams, &mdt.target, move || {
+                MountOptions::new(maps.clone(), Arc::clone(&resolver), &name)
+            })
+        };
+        self.mdts.iter().map(start).collect()
+    }
+
+    /// Reports this process's targets to the management service from now on.
+    fn register(&mut self) {
+        let address = self.place();
+        let identity = |role, uuid: &str| registrar::Identity {
+            fsname: self.options.fsname.clone(),
+            role,
+            uuid: uuid.to_owned(),
+            address: address.clone(),
+        };
+        let mut registrars = Vec::new();
+        for mdt in &self.mdts {
+            let measured = Arc::clone(&mdt.target);
+            let measure: registrar::Measure = Arc::new(move || {
+                let mdt = Arc::clone(&measured);
+                Box::pin(async move { (mdt.space().await.unwrap_or_default(), Default::default()) })
+            });
+            let import = self.mgs_import.clone();
+            registrars.push(Registrar::start(&self.seams, import, identity(mdt.role, &mdt.uuid), measure));
+        }
+        for ost in &self.osts {
+            let measured = Arc::clone(&ost.target);
+            let measure: registrar::Measure = Arc::new(move || {
+                let ost = Arc::clone(&measured);
+                Box::pin(async move { (ost.space().await.unwrap_or_default(), ost.condition()) })
+            });
+            let import = self.mgs_import.clone();
+            registrars.push(Registrar::start(&self.seams, import, identity(ost.role, &ost.uuid), measure));
+        }
+        self.registrars = registrars;
+    }
+
+    /// Tells the metadata targets where the object storage targets are, now and whenever it changes.
+    fn follow_map(&self) -> watch::Receiver<u64> {
+        let (applied, versions) = watch::channel(0);
+        let (mut maps, mdts, resolve) = (
+            self.watcher.subscribe(),
+            self.mdts.iter().map(|mdt| Arc::clone(&mdt.target)).collect::<Vec<_>>(),
+            self.resolver(),
+        );
+        self.seams.spawn.spawn(
+            "map_follower",
+            Box::pin(async move {
+                loop {
+                    let map = maps.borrow_and_update().clone();
+                    // Version 0 says that nothing is known yet, not that there are no OSTs.
+                    if map.version > 0 {
+                        let osts = ost_endpoints(&map, &resolve);
+                        for mdt in &mdts {
+                            mdt.update_pools(&map.pools);
+                            mdt.update_map(&osts);
+                        }
+                    }
+                    applied.send_replace(map.version);
+                    if maps.changed().await.is_err() {
+                        return;
+                    }
+                }
+            }),
+        );
+        versions
+    }
+
+    /// Waits until all targets of this process are registered and its metadata targets know of them; an error says which
+    /// is not and why.
+    pub async fn registered(&self) -> anyhow::Result<()> {
+        for registrar in &self.registrars {
+            registrar.first().await.context("cannot register a target at the management service")?;
+        }
+        if !self.registrars.is_empty() {
+            let known = self.watcher.map().version;
+            let mut applied = self.applied.clone();
+            applied.wait_for(|version| *version >= known).await.context("the cluster map is not followed")?;
+        }
+        Ok(())
+    }
+
+    /// Waits until all targets of this process are registered, however often that fails before.
+    pub async fn all_registered(&self) {
+        for registrar in &self.registrars {
+            registrar.succeeded().await;
+        }
+    }
+
+    /// Completes only if the management service refuses one of the targets, with the reason.
+    pub async fn refused(&self) -> anyhow::Error {
+        for registrar in &self.registrars {
+            if let Err(FsError::Refused(reason)) = registrar.first().await {
+                return anyhow::anyhow!("the management service refuses a target of this host: {reason}");
+            }
+        }
+        std::future::pending().await
+    }
+
+    /// Ends clients, then the server, then the targets. Everything acknowledged is durable afterwards, and the targets'
+    /// directories are nobody's any more, whoever still has a client of this process, or a target.
+    pub async fn stop(mut self) -> anyhow::Result<()> {
+        for mover in std::mem::take(&mut self.movers) {
+            mover.stop().await;
+        }
+        let clients = std::mem::take(&mut *self.clients.lock().expect("no panic while locked"));
+        for client in clients {
+            client.unmount().await;
+        }
+        self.registrars.clear();
+        self.mgs_import.close().await;
+        self.server.stop().await;
+        // Every target is stopped, whatever became of the others.
+        let mut outcome = Ok(());
+        for mdt in &self.mdts {
+            outcome = outcome.and(mdt.target.stop().await.context("stopping a metadata target"));
+        }
+        for ost in &self.osts {
+            outcome = outcome.and(ost.target.stop().await.context("stopping an object storage target"));
+        }
+        if let Some(mgs) = &self.mgs {
+            outcome = outcome.and(mgs.close().await.context("stopping the management service"));
+        }
+        // What was given up half way may still write.
+        self.threads.ost_io.rest().await;
+        self.threads.ost_flush.rest().await;
+        self.threads.flush.rest().await;
+        outcome
+    }
+}
+
+fn ost_endpoints(map: &ClusterMap, resolve: &Resolver) -> Vec<(OstIndex, Endpoint, bool)> {
+    map.targets
+        .iter()
+        .filter_map(|target| match target.role {
+            TargetRole::Ost(index) => Some((index, resolve(target), target.state == TargetState::Active)),
+            TargetRole::Mdt(_) => None,
+        })
+        .collect()
+}
+
+/// Names of targets that lie where this process is, or were served by a process that no other host reaches, and are not its own.
+fn missing_targets(map: &ClusterMap, own: &BTreeSet<TargetRole>, place: &str) -> Vec<String> {
+    let here = |target: &&MapTarget| target.address == place || target.address == LOCAL_ADDRESS;
+    let lost = map.targets.iter().filter(here).filter(|target| !own.contains(&target.role));
+    lost.map(|target| target.role.target_name(&map.fsname)).collect()
+}
+
+fn import(seams: &Seams, name: &str, endpoint: Endpoint) -> Import {
+    let client = ClientId(seams.entropy.next_u64());
+    Import::new(seams.clone(), name, endpoint, client, &client_name(), ImportOptions::default(), None)
+}
+
+/// The seams of a process that runs on `cores`.
+pub fn seams(cores: &Cores) -> Seams {
+    /// Idle receive buffers kept for reuse.
+    const BUFFERS_BYTES_MAX: usize = 64 << 20;
+    rt::real::seams(cores, TcpTransport::new(TcpOptions::default(), BufferPool::new(BUFFERS_BYTES_MAX)))
+}
+
+/// Host and process, for people.
+fn client_name() -> String {
+    let host = rustix::system::uname().nodename().to_string_lossy().into_owned();
+    format!("{host}:{}", std::process::id())
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,210 @@
+//! Parameters of a metadata target, under Lustre's names (`mdt.*`, `lod.*`).
+
+use std::{sync::Arc, time::Duration};
+
+use layout::ResolvedCount;
+use mds::{Mdt, Parameters};
+use rt::parameters::{Parameter, ParameterError, ParameterTree, parse_number, parse_size};
+use types::limits;
+
+/// A number among [`Parameters`]: name below the target, explanation, range, unit, and how to read and change it.
+struct Number {
+    name: &'static str,
+    doc: &'static str,
+    range: std::ops::RangeInclusive<u64>,
+    /// Values are multiples of this.
+    unit: u64,
+    /// Bytes that one of the number stands for, if it is a size: then it may have a unit of its own.
+    size_bytes: Option<u64>,
+    get: fn(&Parameters) -> u64,
+    set: fn(&mut Parameters, u64),
+}
+
+const NUMBERS: [Number; 11] = [
+    Number {
+        name: "lod.automatic",
+        doc: "1: layouts that were not set explicitly grow with the file; 0: stripecount and stripesize apply",
+        range: 0..=1,
+        unit: 1,
+        size_bytes: None,
+        get: |parameters| u64::from(parameters.default_layout.automatic),
+        set: |parameters, value| parameters.default_layout.automatic = value == 1,
+    },
+    Number {
+        name: "lod.stripecount",
+        doc: "stripes of files without an explicit layout; setting it switches automatic layouts off",
+        range: 1..=limits::STRIPE_COUNT_MAX as u64,
+        unit: 1,
+        size_bytes: None,
+        get: |parameters| match parameters.default_layout.stripe_count {
+            ResolvedCount::AtMost(count) | ResolvedCount::Overstriped(count) | ResolvedCount::PerOst(count) => {
+                u64::from(count)
+            }
+            ResolvedCount::All => u64::from(limits::STRIPE_COUNT_MAX),
+        },
+        set: |parameters, value| {
+            parameters.default_layout.stripe_count = ResolvedCount::AtMost(value as u32);
+            parameters.default_layout.automatic = false;
+        },
+    },
+    Number {
+        name: "lod.stripesize",
+        doc: "bytes per stripe of files without an explicit layout, a multiple of 65536; setting it switches automatic layouts off",
+        range: limits::STRIPE_BYTES_MIN..=limits::STRIPE_BYTES_MAX,
+        unit: limits::STRIPE_BYTES_MIN,
+        size_bytes: Some(1),
+        get: |parameters| parameters.default_layout.stripe_bytes,
+        set: |parameters, value| {
+            parameters.default_layout.stripe_bytes = value;
+            parameters.default_layout.automatic = false;
+        },
+    },
+    Number {
+        name: "lod.dom_stripesize",
+        doc: "largest number of bytes of a file on the metadata target; a multiple of 65536, 0: none",
+        range: 0..=limits::BULK_BYTES_MAX as u64,
+        unit: limits::STRIPE_BYTES_MIN,
+        size_bytes: Some(1),
+        get: |parameters| parameters.bytes_on_mdt_max,
+        set: |parameters, value| parameters.bytes_on_mdt_max = value,
+    },
+    Number {
+        name: "lod.migrate_mbps",
+        doc: "bandwidth in MB/s for migrating finished files with a poor layout in the background; 0: none are migrated",
+        range: 0..=1_000_000,
+        unit: 1,
+        size_bytes: None,
+        get: |parameters| parameters.migration_bytes_per_second / 1_000_000,
+        set: |parameters, value| parameters.migration_bytes_per_second = value * 1_000_000,
+    },
+    Number {
+        name: "lod.qos_threshold_rr",
+        doc: "percent by which free space may differ before placement takes it into account",
+        range: 0..=100,
+        unit: 1,
+        size_bytes: None,
+        get: |parameters| u64::from(parameters.placement.qos_threshold_rr),
+        set: |parameters, value| parameters.placement.qos_threshold_rr = value as u32,
+    },
+    Number {
+        name: "lod.qos_prio_free",
+        doc: "percent by which free space counts more than even distribution",
+        range: 0..=100,
+        unit: 1,
+        size_bytes: None,
+        get: |parameters| u64::from(parameters.placement.qos_prio_free),
+        set: |parameters, value| parameters.placement.qos_prio_free = value as u32,
+    },
+    Number {
+        name: "lod.reserved_permille",
+        doc: "thousandths of an OST's space; with less free space, others get new objects first",
+        range: 0..=1000,
+        unit: 1,
+        size_bytes: None,
+        get: |parameters| u64::from(parameters.placement.reserved_permille),
+        set: |parameters, value| parameters.placement.reserved_permille = value as u32,
+    },
+    Number {
+        name: "lod.reserved_mib",
+        doc: "free space of an OST in MiB; with less, others get new objects first",
+        range: 0..=1 << 30,
+        unit: 1,
+        size_bytes: Some(1 << 20),
+        get: |parameters| parameters.placement.reserved_bytes >> 20,
+        set: |parameters, value| parameters.placement.reserved_bytes = value << 20,
+    },
+    Number {
+        name: "osp.maxage_ms",
+        doc: "milliseconds between queries of the space of the OSTs; shorter while one fills up",
+        range: 10..=3_600_000,
+        unit: 1,
+        size_bytes: None,
+        get: |parameters| parameters.ost_refresh.as_millis() as u64,
+        set: |parameters, value| parameters.ost_refresh = Duration::from_millis(value),
+    },
+    Number {
+        name: "mdt.removal_grace_ms",
+        doc: "milliseconds during which a process that looked up a file before its removal can still open it",
+        range: 0..=60_000,
+        unit: 1,
+        size_bytes: None,
+        get: |parameters| parameters.removal_grace.as_millis() as u64,
+        set: |parameters, value| parameters.removal_grace = Duration::from_millis(value),
+    },
+];
+
+impl Number {
+    /// The name of the parameter at a target.
+    fn at(&self, target: &str) -> String {
+        let (kind, leaf) = self.name.split_once('.').expect("names have two parts");
+        let part = if kind == "mdt" { "" } else { "-mdtlov" };
+        format!("{kind}.{target}{part}.{leaf}")
+    }
+
+    /// The value that a text stands for, or what is wrong with it.
+    fn parse(&self, text: &str) -> Result<u64, String> {
+        let value = match self.size_bytes {
+            Some(bytes) => parse_size(text, bytes, &self.range)?,
+            None => parse_number(text, &self.range)?,
+        };
+        match value.is_multiple_of(self.unit) {
+            true => Ok(value),
+            false => Err(format!("expected a multiple of {}", self.unit)),
+        }
+    }
+}
+
+/// Registers the numbers of a target that is not there yet: they check values, and keep none.
+pub fn register_checks(tree: &ParameterTree, target: &str) -> Result<(), ParameterError> {
+    NUMBERS.into_iter().try_for_each(|number| {
+        let (name, range) = (number.at(target), number.range.clone());
+        let check = move |text: &str| number.parse(text).map(drop);
+        tree.register(&name, Parameter::writable("", String::new, check).within(range))
+    })
+}
+
+/// Registers what `mdt` has.
+pub fn register(tree: &ParameterTree, mdt: &Arc<Mdt>) -> Result<(), ParameterError> {
+    for number in NUMBERS {
+        let (shown, changed, get) = (Arc::clone(mdt), Arc::clone(mdt), number.get);
+        let (name, doc, range) = (number.at(mdt.name()), number.doc, number.range.clone());
+        let parameter = Parameter::writable(
+            doc,
+            move || get(&shown.parameters()).to_string(),
+            move |text| {
+                let value = number.parse(text)?;
+                let mut parameters = changed.parameters();
+                (number.set)(&mut parameters, value);
+                changed.set_parameters(parameters);
+                Ok(())
+            },
+        )
+        .within(range);
+        tree.register(&name, parameter)?;
+    }
+    let prefix = format!("mdt.{}", mdt.name());
+    let (shown, reset) = (Arc::clone(mdt), Arc::clone(mdt));
+    let get = move || {
+        let lines = shown.statistics().read().into_iter().filter(|(_, count)| *count > 0);
+        lines.map(|(name, count)| format!("{name:<24} {count} samples [reqs]\n")).collect()
+    };
+    let set = move |_: &str| {
+        reset.statistics().clear();
+        Ok(())
+    };
+    let doc = "operations; writing anything resets them";
+    tree.register(&format!("{prefix}.md_stats"), Parameter::writable(doc, get, set))?;
+    let shown = Arc::clone(mdt);
+    let get = move || shown.open_files().to_string();
+    tree.register(&format!("{prefix}.open_files"), Parameter::read_only("files open on this target", get))?;
+    let shown = Arc::clone(mdt);
+    let get = move || shown.undurable_age().as_millis().to_string();
+    let doc = "age of the oldest change that a power loss could take";
+    tree.register(&format!("{prefix}.undurable_age_ms"), Parameter::read_only(doc, get))?;
+    let shown = Arc::clone(mdt);
+    let status = move || match shown.recovering_clients().len() {
+        0 => "status: COMPLETE".to_owned(),
+        count => format!("status: RECOVERING\nclients_missing: {count}"),
+    };
+    tree.register(&format!("{prefix}.recovery_status"), Parameter::read_only("recovery after a restart", status))
+}

@@ -1,0 +1,182 @@
+//! `stria mount` and `stria umount`: a client of a file system that is served elsewhere.
+
+use std::{ffi::OsString, path::PathBuf, sync::Arc, time::Duration};
+
+use anyhow::{Context, bail};
+use clap::Args;
+use fuse::{
+    Mount, MountOptions, MountSource,
+    mount::{MountError, helper::HelperRequest},
+};
+use rt::real::Cores;
+
+use super::{
+    Node, NodeOptions, background,
+    control::{NodeControl, Presence},
+    daemon, holders, preflight,
+    reachability::{PATIENCE, tell_while},
+    service_manager::ServiceManager,
+    signals,
+    status::say,
+};
+use crate::ctl::run_dir;
+
+/// Arguments of `stria mount`.
+#[derive(Clone, Debug, Args)]
+pub struct MountArgs {
+    /// HOST[:PORT]:/FSNAME
+    pub source: String,
+    /// Mount point
+    pub mount_point: PathBuf,
+    /// Mount options as for mount(8), separated by commas; see below
+    #[arg(short = 'o', value_name = "OPTIONS")]
+    pub options: Vec<String>,
+    /// Ignore unknown mount options
+    #[arg(short, long)]
+    pub sloppy: bool,
+    /// Stay in the foreground
+    #[arg(short, long)]
+    pub foreground: bool,
+    /// Log file of the background process [default: the system's log; without /dev/log, a file in the run directory]
+    #[arg(long, value_name = "FILE")]
+    pub log: Option<PathBuf>,
+    /// Started by another `stria mount`, which waits
+    #[arg(long, hide = true, requires = "foreground")]
+    pub detached: bool,
+}
+
+impl MountArgs {
+    /// Whether the process logs to the system's log: nobody sees its standard error.
+    pub fn uses_system_log(&self) -> bool {
+        self.detached && self.log.is_none()
+    }
+}
+
+/// Arguments of `stria umount`.
+#[derive(Clone, Debug, Args)]
+pub struct UmountArgs {
+    /// Mount point
+    pub mount_point: PathBuf,
+    /// Detach even if files are open
+    #[arg(short, long)]
+    pub lazy: bool,
+}
+
+/// Runs `stria mount`.
+pub fn run(arguments: &MountArgs) -> anyhow::Result<()> {
+    let (options, client) = options(arguments)?;
+    if options.remount {
+        return Ok(fuse::mount::remount(&arguments.mount_point, &options)?);
+    }
+    let source: MountSource = arguments.source.parse()?;
+    preflight::check_mount_point(&arguments.mount_point, false)?;
+    match arguments.foreground {
+        true => foreground(&source, arguments, &options, &client).inspect_err(|error| {
+            if arguments.uses_system_log() {
+                tracing::error!("{error:#}");
+            }
+        }),
+        false => background::start(arguments),
+    }
+}
+
+/// Does what mount(8) asks for.
+pub fn run_as_helper(arguments: impl Iterator<Item = OsString>) -> anyhow::Result<()> {
+    let HelperRequest { source, point, options, fake, sloppy } = HelperRequest::parse(arguments)?;
+    let arguments =
+        MountArgs { source, mount_point: point, options, sloppy, foreground: false, log: None, detached: false };
+    if fake {
+        return self::options(&arguments).map(drop);
+    }
+    run(&arguments)
+}
+
+/// Runs `stria umount`.
+pub fn unmount(arguments: &UmountArgs) -> anyhow::Result<()> {
+    match fuse::mount::unmount(&arguments.mount_point, arguments.lazy) {
+        Err(MountError::Busy { point }) => {
+            let holders = holders::describe(&point);
+            bail!("{} is {holders}; end that first, or detach the mount all the same with --lazy", point.display())
+        }
+        unmounted => Ok(unmounted?),
+    }
+}
+
+/// Options of this crate: the rest was understood by the mount.
+struct ClientOptions {
+    patience: Option<Duration>,
+}
+
+fn options(arguments: &MountArgs) -> anyhow::Result<(MountOptions, ClientOptions)> {
+    let mut options = MountOptions::default();
+    for text in &arguments.options {
+        options.add(text)?;
+    }
+    let mut client = ClientOptions { patience: None };
+    for (name, value) in &options.others {
+        match (name.as_str(), value.as_deref()) {
+            ("timeout", Some(value)) => {
+                let seconds = value.parse().ok().filter(|seconds| *seconds > 0);
+                let seconds =
+                    seconds.with_context(|| format!("mount option timeout={value}: expected seconds, 1 or more"))?;
+                client.patience = Some(Duration::from_secs(seconds));
+            }
+            (name, _) if arguments.sloppy => tracing::warn!("mount option '{name}' is unknown and ignored"),
+            (name, _) => bail!("unknown mount option '{name}'"),
+        }
+    }
+    Ok((options, client))
+}
+
+fn foreground(
+    source: &MountSource,
+    arguments: &MountArgs,
+    mount_options: &MountOptions,
+    client_options: &ClientOptions,
+) -> anyhow::Result<()> {
+    let mut stop = signals::stop_requested()?;
+    let cores = Cores::start_all()?;
+    let mgs = source.mgs.first().context("a source names a host")?;
+    let node = cores.block_on(Node::start(cores.clone(), NodeOptions::client(mgs, &source.fsname)))?;
+    let tell = |waiting: &str| say(format_args!("{waiting} (giving up after {} s)", PATIENCE.as_secs()));
+    let file_system = cores.block_on(async {
+        tokio::select! {
+            (mounted, _) = tell_while(&node, node.mount_client(), tell) => mounted,
+            _ = stop.wait_for(|stop| *stop) => bail!("asked to stop before {source} was mounted"),
+        }
+    })?;
+    if let Some(patience) = client_options.patience {
+        file_system.set_patience(patience);
+    }
+    let node = Arc::new(node);
+    // Others ask for it from other working directories.
+    let point = std::path::absolute(&arguments.mount_point)?;
+    let presence = Presence {
+        run_dir: &run_dir::default_path(),
+        source: source.to_string(),
+        role: format!("stria mount at {}", point.display()),
+    };
+    let control = match NodeControl::open(&node, presence, &[]) {
+        Ok(control) => Some(control),
+        Err(error) => {
+            tracing::warn!("stria ctl will not see this mount: {error:#}");
+            None
+        }
+    };
+    let mount = Mount::new(file_system, &source.to_string(), &arguments.mount_point, mount_options, cores.clone())?;
+    if arguments.detached {
+        background::stand_alone()?;
+    }
+    let mounted = format!("{} {source} at {}", background::READY, mount.point().display());
+    say(&mounted);
+    let manager = ServiceManager::of_this_process();
+    manager.ready(&mounted);
+    if arguments.detached {
+        background::fall_silent(arguments.log.is_some())?;
+    }
+    daemon::serve_mount(&cores, &mount, &mut stop);
+    drop(control);
+    manager.stopping("unmounting");
+    daemon::unmount(mount)?;
+    daemon::stop(node, Ok(()))
+}

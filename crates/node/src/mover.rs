@@ -1,0 +1,166 @@
+//! Moves finished files that lie badly for how they are read ([`mds::Mdt::next_move`]), in the background, with a client of
+//! its own in the process of the metadata target. The client is mounted while there is something to move, so that a restart
+//! waits for nobody who cannot come back.
+//!
+//! Life cycle: [`Mover::start`]; [`Mover::stop`] before clients and targets end: a move under way is given up, and what it
+//! made goes with its session.
+
+use std::{fmt, sync::Arc, time::Duration};
+
+use client::{
+    FileSystem, MountOptions,
+    migration::{Background, Courtesy, Rest, Restraint},
+};
+use layout::LayoutSpec;
+use mds::Mdt;
+use parking_lot::Mutex;
+use rt::{BoxFuture, Seams};
+use tokio::sync::watch;
+use types::{Credentials, FsError, FsResult, InodeNumber};
+
+/// How long a file that is in use when it is copied is left alone before the swap is tried again: the reader that made it worth
+/// a move may have it open still. In all a minute, in which the copy takes space and other files wait.
+const PAUSES_WHILE_IN_USE: [Duration; 6] = [
+    Duration::from_secs(1),
+    Duration::from_secs(2),
+    Duration::from_secs(4),
+    Duration::from_secs(8),
+    Duration::from_secs(16),
+    Duration::from_secs(32),
+];
+
+/// What was done since the start.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct MoverCounters {
+    /// Files moved.
+    files: u64,
+    /// Their bytes.
+    bytes: u64,
+    /// Files that were written to, or open at the end.
+    in_use: u64,
+    /// Files given up for want of space, or because `migrate_mbps` became 0.
+    given_up: u64,
+    /// Files that could not be moved for any other reason.
+    failed: u64,
+}
+
+impl fmt::Display for MoverCounters {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        writeln!(f, "{:<24} {} samples [files] {} bytes", "moved", self.files, self.bytes)?;
+        writeln!(f, "{:<24} {} samples [files]", "in_use", self.in_use)?;
+        writeln!(f, "{:<24} {} samples [files]", "given_up", self.given_up)?;
+        writeln!(f, "{:<24} {} samples [files]", "failed", self.failed)
+    }
+}
+
+/// See the module documentation.
+pub struct Mover {
+    stop: watch::Sender<bool>,
+    ended: watch::Receiver<bool>,
+    figures: Arc<Mutex<MoverCounters>>,
+}
+
+impl Mover {
+    /// Begins to work for `mdt`, with clients mounted with these options.
+    pub fn start(seams: &Seams, mdt: &Arc<Mdt>, options: impl Fn() -> MountOptions + Send + Sync + 'static) -> Self {
+        let (stop, stopping) = watch::channel(false);
+        let (end, ended) = watch::channel(false);
+        let figures: Arc<Mutex<MoverCounters>> = Arc::default();
+        let work =
+            Work { seams: seams.clone(), mdt: Arc::clone(mdt), options: Box::new(options), figures: figures.clone() };
+        seams.spawn.spawn(
+            "mover",
+            Box::pin(async move {
+                work.run(stopping).await;
+                end.send_replace(true);
+            }),
+        );
+        Self { stop, ended, figures }
+    }
+
+    /// What was done, for a parameter.
+    pub fn figures(&self) -> Arc<Mutex<MoverCounters>> {
+        self.figures.clone()
+    }
+
+    /// Ends it.
+    pub async fn stop(mut self) {
+        self.stop.send_replace(true);
+        // It has ended as well if the task is gone.
+        let _ = self.ended.wait_for(|ended| *ended).await;
+    }
+}
+
+struct Work {
+    seams: Seams,
+    mdt: Arc<Mdt>,
+    options: Box<dyn Fn() -> MountOptions + Send + Sync>,
+    figures: Arc<Mutex<MoverCounters>>,
+}
+
+impl Work {
+    async fn run(self, mut stopping: watch::Receiver<bool>) {
+        let mut mounted: Option<Arc<FileSystem>> = None;
+        loop {
+            tokio::select! {
+                biased;
+                _ = stopping.wait_for(|stop| *stop) => break,
+                () = self.move_next(&mut mounted) => {}
+            }
+            if self.mdt.moves_waiting() == 0
+                && let Some(client) = mounted.take()
+            {
+                client.unmount().await;
+            }
+        }
+        if let Some(client) = mounted {
+            client.unmount().await;
+        }
+    }
+
+    /// Waits for a file and moves it.
+    async fn move_next(&self, mounted: &mut Option<Arc<FileSystem>>) {
+        let inode = self.mdt.next_move().await;
+        let moved = self.try_move(inode, mounted).await;
+        // Or it was removed since.
+        self.mdt.move_ended(inode, matches!(moved, Ok(_) | Err(FsError::NotFound | FsError::Stale)));
+        tracing::info!(target = %self.mdt.name(), %inode, outcome = ?moved, "tried to migrate a file with a poor layout");
+        self.count(&moved);
+    }
+
+    async fn try_move(&self, inode: InodeNumber, mounted: &mut Option<Arc<FileSystem>>) -> FsResult<u64> {
+        if self.mdt.parameters().migration_bytes_per_second == 0 {
+            return Err(FsError::Interrupted);
+        }
+        let client = match mounted {
+            Some(client) => client,
+            None => mounted.insert(FileSystem::mount(self.seams.clone(), (self.options)()).await?),
+        };
+        let mut background =
+            Background { courtesy: Courtesy::default(), restraint: self, swap_pauses: &PAUSES_WHILE_IN_USE };
+        client.migrate(&Credentials::root(), inode, LayoutSpec::Automatic, false, Some(&mut background)).await
+    }
+
+    fn count(&self, moved: &FsResult<u64>) {
+        let mut figures = self.figures.lock();
+        match moved {
+            Ok(bytes) => {
+                figures.files += 1;
+                figures.bytes += bytes;
+            }
+            Err(FsError::Busy) => figures.in_use += 1,
+            Err(FsError::Interrupted) => figures.given_up += 1,
+            // Removed since.
+            Err(FsError::NotFound | FsError::Stale) => {}
+            Err(_) => figures.failed += 1,
+        }
+    }
+}
+
+impl Restraint for Work {
+    fn allowance(&self, rest: Rest) -> BoxFuture<'_, u64> {
+        let has_room = self.mdt.has_room_for_copy(rest.start, rest.size, &rest.osts);
+        let bytes_per_second = self.mdt.parameters().migration_bytes_per_second;
+        Box::pin(async move { if has_room { bytes_per_second } else { 0 } })
+    }
+}

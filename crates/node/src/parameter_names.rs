@@ -1,0 +1,341 @@
+//! The names of the parameters that a process will have, before there is anything of it: so that who asks for one that does not
+//! exist is refused before targets are made.
+//!
+//! The same names tell of a permanent parameter whether anything in the file system has it.
+//!
+//! Downside: names and ranges stand here a second time. A test compares them with those that a process registers.
+
+use std::{ops::RangeInclusive, path::PathBuf};
+
+use anyhow::Context;
+use oss::parameters::{INTERVALS_MS, LIMIT_LATENCY_US, LIMIT_MBPS, MEBIBYTES};
+use rpc::message::mgs::{ClusterMap, TargetRole};
+use rt::parameters::{Parameter, ParameterError, ParameterTree, near, parse_number, parse_size};
+use types::{MdtIndex, OstIndex};
+
+use super::{
+    config::{Role, TargetConfig},
+    control::split_assignment,
+    mdt_parameters,
+    parameters::{self, SERVICES},
+    pool_parameters::PERCENT,
+};
+
+/// A parameter below the name of its owner, and what it takes.
+struct Leaf {
+    name: &'static str,
+    takes: Takes,
+}
+
+/// What a parameter can be set to.
+enum Takes {
+    /// Nothing: it can only be read.
+    Nothing,
+    /// Any text.
+    Text,
+    /// A number.
+    Number(RangeInclusive<u64>),
+    /// A number of MiB, or a size with a unit of its own.
+    Mebibytes(RangeInclusive<u64>),
+}
+
+const fn shown(name: &'static str) -> Leaf {
+    Leaf { name, takes: Takes::Nothing }
+}
+
+const fn text(name: &'static str) -> Leaf {
+    Leaf { name, takes: Takes::Text }
+}
+
+const fn number(name: &'static str, range: RangeInclusive<u64>) -> Leaf {
+    Leaf { name, takes: Takes::Number(range) }
+}
+
+const fn mebibytes(name: &'static str, range: RangeInclusive<u64>) -> Leaf {
+    Leaf { name, takes: Takes::Mebibytes(range) }
+}
+
+/// Of a process.
+const OF_PROCESS: &[Leaf] = &[shown("panics"), shown("version")];
+/// Below a service.
+const OF_SERVICE: &[Leaf] = &[text("stats"), number("threads_max", parameters::SERVICE_THREADS)];
+/// Of all object storage targets of a process.
+const OF_OSS: &[Leaf] = &[number("limit_mbps", LIMIT_MBPS)];
+/// Of a metadata target, besides the numbers that its module has.
+const OF_MDT: &[Leaf] = &[
+    text("md_stats"),
+    shown("migration"),
+    shown("open_files"),
+    shown("panics"),
+    shown("recovery_status"),
+    shown("undurable_age_ms"),
+];
+/// Of a pool, at a metadata target.
+const OF_POOL: &[Leaf] = &[shown("spill_hit"), text("spill_target"), number("spill_threshold_pct", PERCENT)];
+/// Of an object storage target.
+const OF_OST: &[Leaf] = &[
+    text("brw_stats"),
+    number("commit_interval_ms", INTERVALS_MS),
+    number("degraded", 0..=1),
+    shown("dirty_files"),
+    shown("evicted_clients"),
+    shown("failure"),
+    shown("filesfree"),
+    shown("filestotal"),
+    shown("kbytesavail"),
+    shown("kbytesfree"),
+    shown("kbytestotal"),
+    number("limit_latency_us", LIMIT_LATENCY_US),
+    number("limit_mbps", LIMIT_MBPS),
+    number("no_create", 0..=1),
+    shown("panics"),
+    number("readonly", 0..=1),
+    mebibytes("reserved_mb", MEBIBYTES),
+    text("stats"),
+    shown("undurable_age_ms"),
+    shown("uuid"),
+    number("writeback_idle_ms", INTERVALS_MS),
+    mebibytes("writeback_mb", MEBIBYTES),
+    shown("writeback_pending_bytes"),
+];
+/// Of a client, and of each of its connections.
+const OF_CLIENT: &[Leaf] = &[shown("opencount"), text("stats")];
+const OF_CONNECTION: &[Leaf] =
+    &[number("max_rpcs_in_flight", parameters::RPCS_IN_FLIGHT), shown("rpc_stats"), shown("state")];
+const OF_MOUNTS: &[Leaf] = &[number("timeout", parameters::TIMEOUT_SECONDS)];
+
+/// The name of a client that is not there yet: the digits are drawn when it is.
+pub const CLIENT: &str = "stria-0000000000000000";
+
+/// Refuses assignments (`NAME=VALUE`) whose names nothing will have, or nobody can set, in a process that serves these targets
+/// and, with `has_client`, mounts the file system.
+pub fn check(assignments: &[String], targets: &[TargetConfig], fsname: &str, has_client: bool) -> anyhow::Result<()> {
+    let tree = tree(targets, fsname, has_client)?;
+    for assignment in assignments {
+        let (name, value) = split_assignment(assignment)?;
+        tree.set(name, value).with_context(|| format!("cannot set {assignment}"))?;
+    }
+    Ok(())
+}
+
+/// Refuses a permanent parameter that nothing in the file system has, neither a target, also one that is still to come if it
+/// is named, nor a mount; that nobody can set; or whose value its owners refuse.
+pub fn check_permanent(pattern: &str, value: &str, map: &ClusterMap) -> Result<(), String> {
+    let mut roles: Vec<TargetRole> = map.targets.iter().map(|target| target.role).collect();
+    roles.extend(named_target(pattern, &map.fsname).filter(|named| !roles.contains(named)));
+    let of_role = |role: &TargetRole| match role {
+        TargetRole::Mdt(mdt) => TargetConfig { role: Role::Mdt, index: mdt.0, dir: PathBuf::new() },
+        TargetRole::Ost(ost) => TargetConfig { role: Role::Ost, index: ost.0, dir: PathBuf::new() },
+    };
+    let service = TargetConfig { role: Role::Mgs, index: 0, dir: PathBuf::new() };
+    let targets: Vec<TargetConfig> = std::iter::once(service).chain(roles.iter().map(of_role)).collect();
+    let tree = tree(&targets, &map.fsname, true).map_err(|error| error.to_string())?;
+    for mdt in targets.iter().filter(|target| target.role == Role::Mdt) {
+        for pool in &map.pools {
+            let prefix = format!("lod.{}-mdtlov.pool.{}.", mdt.name(&map.fsname), pool.name);
+            // A pool whose name cannot be part of a parameter's has none.
+            let _ = add(&tree, &prefix, OF_POOL);
+        }
+    }
+    match tree.set(pattern, value) {
+        Ok(_) => Ok(()),
+        Err(ParameterError::Unknown(_)) => Err(unknown(pattern, &tree)),
+        Err(error) => Err(error.to_string()),
+    }
+}
+
+/// The target that the second part of a name is of, as `stria-OST0007` or `stria-OST0007-osc`.
+fn named_target(pattern: &str, fsname: &str) -> Option<TargetRole> {
+    let rest = pattern.split(['.', '/']).nth(1)?.strip_prefix(fsname)?.strip_prefix('-')?;
+    let (kind, rest) = rest.split_at_checked(3)?;
+    let (digits, rest) = rest.split_at_checked(4)?;
+    let is_whole = (rest.is_empty() || rest.starts_with('-')) && digits.bytes().all(|byte| byte.is_ascii_hexdigit());
+    let index = u16::from_str_radix(digits, 16).ok().filter(|index| is_whole && *index != u16::MAX)?;
+    match kind {
+        "MDT" => Some(TargetRole::Mdt(MdtIndex(index))),
+        "OST" => Some(TargetRole::Ost(OstIndex(index))),
+        _ => None,
+    }
+}
+
+/// That nothing has such a name, with what may be meant.
+fn unknown(pattern: &str, tree: &ParameterTree) -> String {
+    let nodes = tree.list_recursive("*").unwrap_or_default();
+    let near = near(pattern, nodes.iter().map(|node| node.name.as_str()));
+    let meant = if near.is_empty() { String::new() } else { format!(" (did you mean {}?)", near.join(", ")) };
+    format!("no target or mount of this file system has a parameter '{pattern}'{meant}; see: stria ctl list_param")
+}
+
+/// Adds parameters below `prefix` to a tree.
+fn add(tree: &ParameterTree, prefix: &str, leaves: &[Leaf]) -> Result<(), ParameterError> {
+    leaves.iter().try_for_each(|Leaf { name, takes }| {
+        let parameter = match takes {
+            Takes::Nothing => Parameter::read_only("", String::new),
+            Takes::Text => Parameter::writable("", String::new, |_| Ok(())),
+            Takes::Number(range) => checked(range, parse_number),
+            Takes::Mebibytes(range) => checked(range, |text, range| parse_size(text, 1 << 20, range)),
+        };
+        tree.register(&[prefix, name].concat(), parameter)
+    })
+}
+
+/// A parameter that takes what its owner would take, and keeps nothing.
+fn checked(range: &RangeInclusive<u64>, parse: fn(&str, &RangeInclusive<u64>) -> Result<u64, String>) -> Parameter {
+    let allowed = range.clone();
+    Parameter::writable("", String::new, move |text| parse(text, &allowed).map(drop)).within(range.clone())
+}
+
+/// The names as parameters that check their values and keep none.
+fn tree(targets: &[TargetConfig], fsname: &str, has_client: bool) -> Result<ParameterTree, ParameterError> {
+    let tree = ParameterTree::new();
+    let add = |prefix: &str, leaves: &[Leaf]| add(&tree, prefix, leaves);
+    let serves = |role: Role| targets.iter().any(|target| target.role == role);
+    add("", OF_PROCESS)?;
+    for (_, prefix) in SERVICES {
+        let role = match prefix.split('.').next() {
+            Some("ost") => Role::Ost,
+            Some("mds") => Role::Mdt,
+            _ => Role::Mgs,
+        };
+        if serves(role) {
+            add(&format!("{prefix}."), OF_SERVICE)?;
+        }
+    }
+    if serves(Role::Ost) {
+        add("oss.OSS.", OF_OSS)?;
+    }
+    for target in targets {
+        let name = target.name(fsname);
+        let kind = match target.role {
+            Role::Mgs => continue,
+            Role::Mdt => {
+                add(&format!("mdt.{name}."), OF_MDT)?;
+                mdt_parameters::register_checks(&tree, &name)?;
+                "mdc"
+            }
+            Role::Ost => {
+                add(&format!("obdfilter.{name}."), OF_OST)?;
+                "osc"
+            }
+        };
+        if has_client {
+            add(&format!("{kind}.{name}-{kind}."), OF_CONNECTION)?;
+        }
+    }
+    if has_client {
+        add("", OF_MOUNTS)?;
+        add(&format!("llite.{CLIENT}."), OF_CLIENT)?;
+    }
+    Ok(tree)
+}
+
+#[cfg(test)]
+mod tests {
+    use rpc::message::mgs::{MapTarget, Pool, TargetState};
+    use rt::{parameters::NodeKind, real::Cores};
+
+    use super::*;
+    use crate::{Node, NodeOptions, parameters};
+
+    /// Names of values, with whether they can be set and to what.
+    fn names(tree: &ParameterTree) -> Vec<(String, bool, Option<RangeInclusive<u64>>)> {
+        let nodes = tree.list_recursive("*").unwrap().into_iter();
+        let mut names: Vec<_> = nodes
+            .filter(|node| node.kind != NodeKind::Branch)
+            .map(|node| (node.name, node.kind == NodeKind::Writable, node.range))
+            .collect();
+        names.sort_by(|one, other| one.0.cmp(&other.0));
+        names
+    }
+
+    #[test]
+    fn a_process_has_the_names_that_are_expected() {
+        let place = tempfile::tempdir().unwrap();
+        let options = NodeOptions::up(place.path().join("data"), 2);
+        options.format_missing().unwrap();
+        let cores = Cores::start(2).unwrap();
+        let node = cores.block_on(Node::start(cores.clone(), options.clone())).unwrap();
+        for has_client in [false, true] {
+            let mut client_name = CLIENT.to_owned();
+            if has_client {
+                client_name = cores.block_on(node.mount_client()).unwrap().name();
+            }
+            let found = ParameterTree::new();
+            parameters::register(&found, &node).unwrap();
+            let renamed =
+                |(name, writable, range): (String, _, _)| (name.replace(&client_name, CLIENT), writable, range);
+            let found: Vec<_> = names(&found).into_iter().map(renamed).collect();
+            let expected = names(&tree(&options.targets, "stria", has_client).unwrap());
+            assert_eq!(found, expected);
+        }
+        cores.block_on(node.stop()).unwrap();
+        cores.shutdown();
+    }
+
+    #[test]
+    fn wrong_names_are_refused_before_there_is_anything() {
+        let targets = NodeOptions::up("/nonexistent".into(), 2).targets;
+        let refusal = |assignment: &str, has_client: bool| {
+            let refused = check(&[assignment.to_owned()], &targets, "stria", has_client);
+            refused.map_err(|error| format!("{error:#}"))
+        };
+        for good in ["obdfilter.*.readonly=0", "ost.OSS.ost_io.threads_max=2", "lod/stria-MDT0000-mdtlov/stripesize=4M"]
+        {
+            assert_eq!(refusal(good, false), Ok(()), "{good}");
+        }
+        for (wrong, said) in [
+            ("no.such=1", "cannot set no.such=1: no parameter matches 'no.such'"),
+            ("version=2", "cannot set version=2: 'version' is read-only"),
+            ("obdfilter.*OST0002.readonly=0", "no parameter matches 'obdfilter.*OST0002.readonly'"),
+            ("timeout=3", "no parameter matches 'timeout'"),
+            ("timeout", "expected NAME=VALUE"),
+            ("obdfilter.*.readonly=2", "expected a number from 0 to 1"),
+            ("obdfilter.*.reserved_mb=1X", "'1X' is not a value for 'obdfilter.stria-OST0000.reserved_mb'"),
+            ("ost.OSS.ost_io.threads_max=many", "expected a number from 1 to 4096"),
+            ("lod.*.stripesize=65537", "expected a multiple of 65536"),
+            ("osp.*.maxage_ms=1", "expected a number from 10 to 3600000"),
+        ] {
+            let refused = refusal(wrong, false).unwrap_err();
+            assert!(refused.contains(said), "{refused}");
+        }
+        assert_eq!(refusal("timeout=3", true), Ok(()));
+        assert!(refusal("timeout=soon", true).unwrap_err().contains("expected a number from 1 to 86400"));
+        assert_eq!(refusal("llite.*.stats=0", true), Ok(()));
+    }
+
+    fn map() -> ClusterMap {
+        let target = |role| MapTarget { role, uuid: String::new(), address: String::new(), state: TargetState::Active };
+        let targets = [TargetRole::Mdt(MdtIndex(0)), TargetRole::Ost(OstIndex(0))].map(target).to_vec();
+        let pools = vec![Pool { name: "fast".to_owned(), osts: Vec::new() }];
+        ClusterMap { version: 1, fsname: "stria".to_owned(), targets, parameters: Vec::new(), pools }
+    }
+
+    #[test]
+    fn permanent_parameters_are_those_of_any_process_of_the_file_system() {
+        for good in [
+            "lod.*.migrate_mbps",
+            "osc/*/max_rpcs_in_flight",
+            "timeout",
+            "mgs.MGS.mgs.threads_max",
+            "lod.*.pool.fast.spill_target",
+            "obdfilter.stria-OST0007.no_create",
+            "osc.stria-OST0007-osc.max_rpcs_in_flight",
+        ] {
+            assert_eq!(check_permanent(good, "1", &map()), Ok(()), "{good}");
+        }
+        let refused = check_permanent("osc.*.max_rpcs_in_flight", "0", &map()).unwrap_err();
+        assert!(refused.contains("'0' is not a value for 'osc.stria-OST0000-osc.max_rpcs_in_flight'"), "{refused}");
+        for (wrong, said) in [
+            ("lod.*.nonsense", "has a parameter 'lod.*.nonsense'; see: stria ctl list_param"),
+            ("lod.*.stripcount", "(did you mean lod.*.stripecount?)"),
+            ("obdfilter.stria-OST0007.nonsense", "no target or mount"),
+            ("obdfilter.other-OST0007.no_create", "no target or mount"),
+            ("obdfilter.stria-OSTffff.no_create", "no target or mount"),
+            ("lod.*.pool.fats.spill_target", "(did you mean lod.*.pool.fast.spill_target?)"),
+            ("obdfilter.*.uuid", "'obdfilter.stria-OST0000.uuid' is read-only"),
+        ] {
+            let refused = check_permanent(wrong, "1", &map()).unwrap_err();
+            assert!(refused.contains(said), "{wrong}: {refused}");
+        }
+    }
+}

@@ -1,0 +1,221 @@
+//! The parameter tree of a process: Lustre's names for what its parts can show and change.
+
+use std::{ops::RangeInclusive, sync::Arc, time::Duration};
+
+use client::{FileSystem, Operation};
+use rpc::{ImportStatistics, Service, message::mgs::TargetRole};
+use rt::parameters::{Parameter, ParameterError, ParameterTree, parse_number};
+
+use super::{Node, target::Threads};
+
+/// Service threads an administrator may ask for.
+pub const SERVICE_THREADS: RangeInclusive<u64> = 1..=4096;
+/// Seconds a call may wait for a server.
+pub const TIMEOUT_SECONDS: RangeInclusive<u64> = 1..=86400;
+/// Requests outstanding on one connection.
+pub const RPCS_IN_FLIGHT: RangeInclusive<u64> = 1..=types::limits::SESSION_SLOTS_MAX as u64;
+
+/// Services by the names their parameters have in Lustre; `ost_io` comes with the threads that do its disk I/O.
+pub const SERVICES: &[(&str, &str)] = &[
+    ("ost", "ost.OSS.ost"),
+    ("ost_io", "ost.OSS.ost_io"),
+    ("mdt", "mds.MDS.mdt"),
+    ("mdt_readpage", "mds.MDS.mdt_readpage"),
+    ("mdt_io", "mds.MDS.mdt_io"),
+    ("mdt_wait", "mds.MDS.mdt_wait"),
+    ("mdt_recovery", "mds.MDS.mdt_recovery"),
+    ("ldlm", "mds.MDS.ldlm"),
+    ("mgs", "mgs.MGS.mgs"),
+];
+
+/// Registers everything `node` has.
+pub fn register(tree: &ParameterTree, node: &Node) -> Result<(), ParameterError> {
+    tree.register("version", Parameter::read_only("version of this program", || env!("CARGO_PKG_VERSION").to_owned()))?;
+    let doc = "panics in requests that this process contained, in its targets and its mount";
+    tree.register("panics", Parameter::read_only(doc, || rt::contain::count().to_string()))?;
+    for (service, prefix) in SERVICES {
+        let serves_ost = prefix.starts_with("ost") && !node.osts.is_empty();
+        let serves_mdt = prefix.starts_with("mds") && !node.mdts.is_empty();
+        let serves_mgs = prefix.starts_with("mgs") && node.mgs.is_some();
+        if serves_ost || serves_mdt || serves_mgs {
+            let threads = (*service == "ost_io").then(|| node.threads.clone());
+            register_service(tree, prefix, node.server.service(service), threads)?;
+        }
+    }
+    if !node.osts.is_empty() {
+        let doc = "limit in MiB/s of all targets of this server together, for studies; 0: none";
+        tree.register("oss.OSS.limit_mbps", node.oss_limit.rate_parameter(doc))?;
+    }
+    for ost in &node.osts {
+        ost.target.register_parameters(tree)?;
+    }
+    let of_mdts = node.mdts.iter().map(|mdt| ("mdt", mdt.target.name()));
+    let of_osts = node.osts.iter().map(|ost| ("obdfilter", ost.target.name()));
+    for (prefix, name) in of_mdts.chain(of_osts) {
+        let (server, target) = (Arc::clone(&node.server), name.to_owned());
+        let doc = "panics in requests of this target; above 0 it is out of service until its process is restarted";
+        let get = move || server.panics(&target).to_string();
+        tree.register(&format!("{prefix}.{name}.panics"), Parameter::read_only(doc, get))?;
+    }
+    for (mdt, mover) in node.mdts.iter().zip(&node.movers) {
+        super::mdt_parameters::register(tree, &mdt.target)?;
+        let (waiting, figures) = (Arc::clone(&mdt.target), mover.figures());
+        let get = move || format!("{:<24} {} samples [files]\n{}", "waiting", waiting.moves_waiting(), figures.lock());
+        let doc = "files migrated in the background because of a poor layout";
+        tree.register(&format!("mdt.{}.migration", mdt.target.name()), Parameter::read_only(doc, get))?;
+    }
+    for client in node.clients.lock().expect("no panic while locked").iter() {
+        register_client(tree, node, client)?;
+    }
+    Ok(())
+}
+
+fn register_service(
+    tree: &ParameterTree,
+    prefix: &str,
+    service: Arc<Service>,
+    threads: Option<Threads>,
+) -> Result<(), ParameterError> {
+    let (shown, changed) = (Arc::clone(&service), Arc::clone(&service));
+    let set = move |text: &str| {
+        let number = parse_number(text, &SERVICE_THREADS)? as usize;
+        if let Some(threads) = &threads {
+            threads.ost_io.set_threads(number).map_err(|error| error.to_string())?;
+        }
+        changed.set_threads(number);
+        Ok(())
+    };
+    let doc = "service threads: number of requests of this service executed at the same time";
+    let get = move || shown.threads().to_string();
+    tree.register(&format!("{prefix}.threads_max"), Parameter::writable(doc, get, set).within(SERVICE_THREADS))?;
+    let doc = "requests, waiting and in service, with times; writing anything resets them";
+    let (shown, reset) = (Arc::clone(&service), service);
+    let get = move || {
+        let figures = shown.statistics();
+        let line = |name: &str, times: &rpc::Histogram| {
+            format!(
+                "{name:<24} {} samples [usec] mean {} p50 {} p99 {}\n",
+                times.count,
+                times.mean_ns() / 1000,
+                times.quantile_us(0.5),
+                times.quantile_us(0.99)
+            )
+        };
+        let mut text = format!("req_active               {} samples [reqs]\n", figures.in_flight);
+        text.push_str(&format!(
+            "req_qdepth               {} waiting, {} at most [reqs]\n",
+            figures.waiting, figures.waiting_max
+        ));
+        text.push_str(&format!("req_refused              {} samples [reqs]\n", figures.refused));
+        text.push_str(&line("req_waittime", &figures.queue_time));
+        text.push_str(&line("req_servicetime", &figures.service_time));
+        text
+    };
+    let reset = move |_: &str| {
+        reset.reset_statistics();
+        Ok(())
+    };
+    tree.register(&format!("{prefix}.stats"), Parameter::writable(doc, get, reset))
+}
+
+fn register_client(tree: &ParameterTree, node: &Node, client: &Arc<FileSystem>) -> Result<(), ParameterError> {
+    let prefix = format!("llite.{}", client.name());
+    let (shown, reset) = (Arc::clone(client), Arc::clone(client));
+    let doc = "operations of this mount; writing anything resets them";
+    let get = move || client_statistics(&shown);
+    let set = move |_: &str| {
+        reset.statistics().reset();
+        Ok(())
+    };
+    tree.register(&format!("{prefix}.stats"), Parameter::writable(doc, get, set))?;
+    let shown = Arc::clone(client);
+    let get = move || shown.open_count().to_string();
+    tree.register(&format!("{prefix}.opencount"), Parameter::read_only("files this mount has open", get))?;
+    let (seconds, changed) = (Arc::new(std::sync::atomic::AtomicU64::new(100)), Arc::clone(client));
+    let shown = Arc::clone(&seconds);
+    let get = move || shown.load(std::sync::atomic::Ordering::Relaxed).to_string();
+    let set = move |text: &str| {
+        let value = parse_number(text, &TIMEOUT_SECONDS)?;
+        seconds.store(value, std::sync::atomic::Ordering::Relaxed);
+        changed.set_patience(Duration::from_secs(value));
+        Ok(())
+    };
+    let doc = "seconds a call waits for a server that does not answer";
+    tree.register("timeout", Parameter::writable(doc, get, set).within(TIMEOUT_SECONDS))?;
+    for (role, ..) in client.connections() {
+        register_connection(tree, node, client, role)?;
+    }
+    Ok(())
+}
+
+fn register_connection(
+    tree: &ParameterTree,
+    node: &Node,
+    client: &Arc<FileSystem>,
+    role: TargetRole,
+) -> Result<(), ParameterError> {
+    let kind = match role {
+        TargetRole::Mdt(_) => "mdc",
+        TargetRole::Ost(_) => "osc",
+    };
+    let prefix = format!("{kind}.{}-{kind}", role.target_name(node.fsname()));
+    let shown = Arc::clone(client);
+    let state = move || {
+        let found = shown.connections().into_iter().find(|(known, ..)| *known == role);
+        found.map(|(_, state, _)| state.to_string()).unwrap_or_default()
+    };
+    tree.register(&format!("{prefix}.state"), Parameter::read_only("state of the connection", state))?;
+    let shown = Arc::clone(client);
+    let statistics = move || {
+        let found = shown.connections().into_iter().find(|(known, ..)| *known == role);
+        found.map(|(_, _, figures)| connection_statistics(&figures)).unwrap_or_default()
+    };
+    tree.register(&format!("{prefix}.rpc_stats"), Parameter::read_only("requests to this target", statistics))?;
+    let count =
+        Arc::new(std::sync::atomic::AtomicU64::new(u64::from(rpc::ImportOptions::default().rpcs_in_flight_max)));
+    let (shown, changed) = (Arc::clone(&count), Arc::clone(client));
+    let get = move || shown.load(std::sync::atomic::Ordering::Relaxed).to_string();
+    let set = move |text: &str| {
+        let value = parse_number(text, &RPCS_IN_FLIGHT)?;
+        count.store(value, std::sync::atomic::Ordering::Relaxed);
+        changed.set_rpcs_in_flight_max(role, value as u16);
+        Ok(())
+    };
+    let doc = "requests to this target outstanding at once";
+    let parameter = Parameter::writable(doc, get, set).within(RPCS_IN_FLIGHT);
+    tree.register(&format!("{prefix}.max_rpcs_in_flight"), parameter)
+}
+
+fn client_statistics(client: &FileSystem) -> String {
+    let mut text = String::new();
+    for operation in Operation::ALL {
+        let count = client.statistics().get(operation);
+        if count.samples == 0 {
+            continue;
+        }
+        text.push_str(&format!("{:<24} {} samples", operation.name(), count.samples));
+        if count.max > 0 {
+            text.push_str(&format!(" [bytes] {} {} {}", count.min, count.max, count.sum));
+        }
+        text.push('\n');
+    }
+    text
+}
+
+fn connection_statistics(figures: &ImportStatistics) -> String {
+    let mut text = format!(
+        "in_flight {}\nresent {}\nconnections {}\nevictions {}\n",
+        figures.in_flight, figures.resent, figures.connections, figures.evictions
+    );
+    for opcode in &figures.opcodes {
+        text.push_str(&format!(
+            "{:<24} {} samples, {} errors [usec] mean {} p99 {}\n",
+            opcode.name,
+            opcode.calls,
+            opcode.errors,
+            opcode.time.mean_ns() / 1000,
+            opcode.time.quantile_us(0.99)
+        ));
+    }
+    text
+}

@@ -1,0 +1,342 @@
+//! `stria up`: a whole file system in this process, mounted.
+
+use std::{
+    collections::BTreeSet,
+    os::unix::fs::MetadataExt,
+    path::{Path, PathBuf},
+    sync::Arc,
+    time::Instant,
+};
+
+use anyhow::{Context, bail};
+use clap::Args;
+use fuse::{Mount, MountOptions};
+use mds::Parameters;
+use rpc::message::mgs::ClusterMap;
+use rt::{Address, real::Cores};
+use types::counted;
+
+use super::{
+    Node, NodeOptions,
+    config::{self, Role, TargetConfig},
+    control::{self, NodeControl, Presence},
+    daemon, format,
+    identity::{DirectoryLock, Identity},
+    parameter_names, preflight,
+    service_manager::ServiceManager,
+    signals,
+    status::say,
+    target::{self, OpenTarget, Threads},
+};
+
+/// OSTs of a new file system where nobody says how many.
+const OSTS_DEFAULT: u16 = 4;
+
+/// Arguments of `stria up`.
+#[derive(Clone, Debug, Args)]
+pub struct UpArgs {
+    /// Directory for all data; created if missing
+    #[arg(long, default_value = "./stria-data", value_name = "DIR")]
+    pub dir: PathBuf,
+    /// Number of object storage targets (of a new file system; later runs may add some)
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=2000))]
+    pub osts: Option<u16>,
+    /// Number of metadata targets; one for now
+    #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u16).range(1..=1))]
+    pub mdts: u16,
+    /// Mount point [default: DIR/mnt]
+    #[arg(long, value_name = "PATH")]
+    pub mount: Option<PathBuf>,
+    /// Also serve other hosts, at this address
+    #[arg(long, value_name = "HOST:PORT")]
+    pub listen: Option<String>,
+    /// Name of a new file system [default: stria]
+    #[arg(long, value_name = "NAME")]
+    pub fsname: Option<String>,
+    /// Set a parameter at start; may be repeated
+    #[arg(short, long = "set", value_name = "NAME=VALUE")]
+    pub parameters: Vec<String>,
+}
+
+/// Runs `stria up`.
+pub fn run(arguments: UpArgs) -> anyhow::Result<()> {
+    let begun = Instant::now();
+    let stop = signals::stop_requested()?;
+    let manager = ServiceManager::of_this_process();
+    let options = options(&arguments)?;
+    refuse_lost_targets(&options)?;
+    refuse_wrong_parameters(&arguments, &options)?;
+    preflight::check_mount_point(&mount_point(&arguments), true)?;
+    manager.status(format_args!("opening {}", counted(options.targets.len(), "target")));
+    let formatted = options.format_missing()?;
+    let cores = Cores::start_all()?;
+    let node = Arc::new(cores.block_on(Node::start(cores.clone(), options))?);
+    spare_shared_disk(&node)?;
+    let result = serve(&arguments, &node, &manager, formatted, begun, stop);
+    say("stopping: writing data and closing targets ...");
+    manager.stopping("writing data and closing targets");
+    daemon::stop(node, result)?;
+    say("stopped cleanly");
+    Ok(())
+}
+
+fn serve(
+    arguments: &UpArgs,
+    node: &Arc<Node>,
+    manager: &ServiceManager,
+    formatted: usize,
+    begun: Instant,
+    mut stop: tokio::sync::watch::Receiver<bool>,
+) -> anyhow::Result<()> {
+    let cores = node.cores().clone();
+    cores.block_on(node.registered())?;
+    let file_system = cores.block_on(node.mount_client())?;
+    let directory = arguments.dir.canonicalize().with_context(|| format!("cannot use {}", arguments.dir.display()))?;
+    let presence = Presence {
+        run_dir: &directory.join("run"),
+        source: format!("{}:/{}", directory.display(), node.fsname()),
+        role: "stria up".to_owned(),
+    };
+    let control = NodeControl::open(node, presence, &arguments.parameters)?;
+    let mount_point = make_mount_point(arguments)?;
+    let source = match &node.address {
+        Some(address) => format!("{address}:/{}", node.fsname()),
+        None => format!("{}:/{}", arguments.dir.display(), node.fsname()),
+    };
+    let mount = Mount::new(file_system, &source, &mount_point, &MountOptions::default(), cores.clone())?;
+    let made = if formatted > 0 { format!(" ({} made)", counted(formatted, "target")) } else { String::new() };
+    say(format_args!(
+        "file system '{}': MGS, {}, {} in {}{made}",
+        node.fsname(),
+        counted(node.mdts.len(), "MDT"),
+        counted(node.osts.len(), "OST"),
+        arguments.dir.display()
+    ));
+    for target in node.missing_targets() {
+        say(format_args!(
+            "warning: {target} is not in {}: its data cannot be read until it is put back",
+            arguments.dir.display()
+        ));
+    }
+    if let Some(address) = &node.address {
+        say(format_args!("serving other hosts at {address}: stria mount {source} DIR"));
+    }
+    match control.is_found() {
+        true => say("parameters: stria ctl get_param '*'"),
+        false => say(format_args!("parameters: stria ctl --run-dir {}/run get_param '*'", arguments.dir.display())),
+    }
+    say(format_args!(
+        "mounted at {} after {} ms; Ctrl-C unmounts and stops",
+        mount.point().display(),
+        begun.elapsed().as_millis()
+    ));
+    manager.ready(format_args!("mounted at {}", mount.point().display()));
+    if daemon::serve_mount(&cores, &mount, &mut stop) {
+        say("unmounted by another program");
+    }
+    drop(control);
+    daemon::unmount(mount)
+}
+
+/// Makes nothing for who asks for parameters that do not exist.
+fn refuse_wrong_parameters(arguments: &UpArgs, options: &NodeOptions) -> anyhow::Result<()> {
+    if options.targets.iter().all(|target| format::is_target(&target.dir)) {
+        return Ok(());
+    }
+    parameter_names::check(&arguments.parameters, &options.targets, &options.fsname, true)
+}
+
+/// Makes no target anew that the file system has had: there are files on it, and its directory must be put back. Asks the
+/// management service's tables before anything is formatted.
+fn refuse_lost_targets(options: &NodeOptions) -> anyhow::Result<()> {
+    let Some(service) = options.targets.iter().find(|target| target.role == Role::Mgs) else { return Ok(()) };
+    let mut missing = options.targets.iter().filter(|target| !format::is_target(&target.dir)).peekable();
+    if missing.peek().is_none() || !format::is_target(&service.dir) {
+        return Ok(());
+    }
+    let cores = Cores::start(1)?;
+    let map = cores.block_on(last_map(&cores, service, &options.fsname));
+    cores.shutdown();
+    let map = map?;
+    let is_known = |target: &&TargetConfig| map.targets.iter().any(|known| Some(known.role) == target.map_role());
+    match missing.find(is_known) {
+        None => Ok(()),
+        Some(lost) => bail!(
+            "{} was in this file system, and {} is missing: put it back; it is not created again, because files are on it",
+            lost.name(&options.fsname),
+            lost.dir.display()
+        ),
+    }
+}
+
+/// The cluster map as a management service that nobody runs has left it.
+async fn last_map(cores: &Cores, service: &TargetConfig, fsname: &str) -> anyhow::Result<Arc<ClusterMap>> {
+    /// For a table of targets.
+    const MEMORY_BYTES: u64 = 64 << 20;
+    Identity::expect(service, fsname)?;
+    let _lock = DirectoryLock::take(&service.dir)?;
+    let (seams, threads) = (super::seams(cores), Threads::start()?);
+    match target::open(&seams, service, fsname, &threads, MEMORY_BYTES).await? {
+        OpenTarget::Mgs(mgs) => {
+            mgs.close().await?;
+            Ok(mgs.map())
+        }
+        OpenTarget::Mdt(_) | OpenTarget::Ost(_) => unreachable!("opened as a management service"),
+    }
+}
+
+/// Where all OSTs are directories on one disk, no file is read faster from more of them: none is moved for that.
+fn spare_shared_disk(node: &Node) -> anyhow::Result<()> {
+    let mut disks = BTreeSet::new();
+    for directory in node.ost_directories() {
+        let found = std::fs::metadata(directory).with_context(|| format!("cannot look at {}", directory.display()))?;
+        disks.insert(found.dev());
+    }
+    for mdt in node.mdts.iter().filter(|_| disks.len() < 2) {
+        mdt.target.set_parameters(Parameters { migration_bytes_per_second: 0, ..mdt.target.parameters() });
+    }
+    Ok(())
+}
+
+/// Targets that exist and those asked for. Fewer than exist cannot be asked for: files lie on them.
+fn options(arguments: &UpArgs) -> anyhow::Result<NodeOptions> {
+    arguments.fsname.as_deref().map_or(Ok(()), config::check_fsname)?;
+    if std::fs::metadata(&arguments.dir).is_ok_and(|found| !found.is_dir()) {
+        bail!(
+            "--dir {} is not a directory; name a new or empty one, or that of an earlier stria up",
+            arguments.dir.display()
+        );
+    }
+    arguments.parameters.iter().try_for_each(|assignment| control::split_assignment(assignment).map(drop))?;
+    let (osts, is_new) = osts(&arguments.dir, arguments.osts)?;
+    let mut options = NodeOptions::up(arguments.dir.clone(), osts);
+    if is_new {
+        refuse_foreign_directory(arguments)?;
+    }
+    // The directory knows its name. If another one was given, opening the targets tells.
+    let mgs = arguments.dir.join("mgs");
+    if !is_new || format::is_target(&mgs) {
+        options.fsname = Identity::load(&mgs)?.fsname;
+    }
+    if let Some(fsname) = &arguments.fsname {
+        options.fsname.clone_from(fsname);
+    }
+    options.listen = arguments.listen.as_deref().map(Address::with_port);
+    if let Some(listen) = options.listen.as_ref().filter(|listen| !listen.is_complete()) {
+        bail!("--listen {listen}: expected HOST:PORT");
+    }
+    Ok(options)
+}
+
+/// How many OSTs to serve, and whether there is none yet. A start that was interrupted while it made targets is completed.
+fn osts(directory: &Path, wanted: Option<u16>) -> anyhow::Result<(u16, bool)> {
+    let (existing, begun) = (existing_osts(directory)?, begun_osts(directory));
+    let osts = match wanted {
+        None if existing.max(begun) == 0 => OSTS_DEFAULT,
+        None => existing.max(begun),
+        Some(wanted) if wanted < existing => {
+            bail!(
+                "{} has {} with files there; --osts {wanted} would lose some",
+                directory.display(),
+                counted(existing, "OST")
+            )
+        }
+        Some(wanted) => wanted,
+    };
+    Ok((osts, existing == 0))
+}
+
+fn ost(directory: &Path, index: u16) -> PathBuf {
+    directory.join(format!("{}{index}", Role::Ost))
+}
+
+/// The numbers in the names of directories `ost0`, `ost1` and so on, whatever is in them.
+fn ost_numbers(directory: &Path) -> impl Iterator<Item = u16> {
+    let entries = std::fs::read_dir(directory).into_iter().flatten().flatten();
+    entries.filter_map(|entry| entry.file_name().to_str()?.strip_prefix("ost")?.parse().ok())
+}
+
+/// How many OSTs there were to be when making them was interrupted; 0 if it was not.
+fn begun_osts(directory: &Path) -> u16 {
+    let begun = ost_numbers(directory).filter(|index| Identity::is_unfinished(&ost(directory, *index)));
+    begun.max().map_or(0, |highest| highest.saturating_add(1))
+}
+
+/// How many OSTs there are, from their directories `ost0`, `ost1` and so on, none of which may be missing.
+pub fn existing_osts(directory: &Path) -> anyhow::Result<u16> {
+    let is_target = |index: &u16| format::is_target(&ost(directory, *index));
+    let count = (0..u16::MAX).take_while(is_target).count() as u16;
+    if let Some(higher) = ost_numbers(directory).filter(|index| *index > count && is_target(index)).min() {
+        let (missing, there) = (ost(directory, count), ost(directory, higher));
+        bail!("{} is missing, but {} exists: files are on both", missing.display(), there.display());
+    }
+    Ok(count)
+}
+
+/// A new file system goes into a new or empty directory only (a mount point `mnt` in it is fine).
+fn refuse_foreign_directory(arguments: &UpArgs) -> anyhow::Result<()> {
+    let entries = match std::fs::read_dir(&arguments.dir) {
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(()),
+        entries => entries.with_context(|| format!("cannot use {}", arguments.dir.display()))?,
+    };
+    for entry in entries {
+        let name = entry?.file_name();
+        let ours = ["mgs", "mnt", "run"].contains(&name.to_string_lossy().as_ref())
+            || name.to_string_lossy().starts_with("mdt")
+            || name.to_string_lossy().starts_with("ost");
+        if !ours {
+            bail!(
+                "{} is not empty and holds no StriaFS file system (found '{}'); choose another --dir",
+                arguments.dir.display(),
+                name.display()
+            );
+        }
+    }
+    Ok(())
+}
+
+fn mount_point(arguments: &UpArgs) -> PathBuf {
+    arguments.mount.clone().unwrap_or_else(|| arguments.dir.join("mnt"))
+}
+
+fn make_mount_point(arguments: &UpArgs) -> anyhow::Result<PathBuf> {
+    let point = mount_point(arguments);
+    match std::fs::create_dir_all(&point) {
+        // A dead mount of an earlier run is there and cannot be looked at; the mount cleans it up.
+        Err(error) if error.kind() == std::io::ErrorKind::AlreadyExists => {}
+        Err(error) if error.raw_os_error() == Some(libc::ENOTCONN) => {}
+        made => made.with_context(|| format!("cannot make the mount point {}", point.display()))?,
+    }
+    Ok(point)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn make(directory: &Path, role: Role, index: u16) {
+        drop(Identity::begin(directory).unwrap());
+        Identity::new("stria", role, index, "u".into()).store(directory).unwrap();
+    }
+
+    #[test]
+    fn an_interrupted_start_is_completed_with_as_many_osts_as_it_was_to_have() {
+        let place = tempfile::tempdir().unwrap();
+        assert_eq!(osts(place.path(), None).unwrap(), (OSTS_DEFAULT, true));
+        // Interrupted as early as can be: the last one was begun, nothing else.
+        drop(Identity::begin(&ost(place.path(), 5)).unwrap());
+        assert_eq!(osts(place.path(), None).unwrap(), (6, true));
+        (0..2).for_each(|index| make(&ost(place.path(), index), Role::Ost, index));
+        assert_eq!(osts(place.path(), None).unwrap(), (6, false));
+        assert_eq!(osts(place.path(), Some(8)).unwrap(), (8, false));
+        osts(place.path(), Some(1)).unwrap_err();
+        let options = NodeOptions::up(place.path().to_owned(), 6);
+        std::fs::create_dir(ost(place.path(), 5).join("objects")).unwrap();
+        assert_eq!(options.format_missing().unwrap(), 6, "the MGS, the MDT and four OSTs");
+        assert_eq!(osts(place.path(), None).unwrap(), (6, false));
+        assert_eq!(options.format_missing().unwrap(), 0);
+        std::fs::remove_dir_all(ost(place.path(), 4)).unwrap();
+        let refused = osts(place.path(), None).unwrap_err().to_string();
+        assert!(refused.contains("ost4 is missing"), "{refused}");
+    }
+}

@@ -1,0 +1,12 @@
+//! Errors of the tables, as users of the target see them.
+
+use types::FsError;
+
+/// An error of the kv store as users of the target see it.
+pub(crate) fn kv_error(target: &str, error: kv::Error) -> FsError {
+    match error {
+        kv::Error::NoSpace => FsError::NoSpace,
+        kv::Error::Corrupt { .. } => FsError::Damaged(format!("tables of {target}: {error}")),
+        error => FsError::Device { target: target.to_owned(), detail: error.to_string() },
+    }
+}

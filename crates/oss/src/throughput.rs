@@ -1,0 +1,147 @@
+//! How fast a device was lately: bytes moved, and the time it was busy with that, reads and writes apart. The time counts while any
+//! request with data is in work, and for writes also while written files are flushed: a write that only reached the host's memory
+//! says nothing of the device. What waits for the network does not count.
+//!
+//! All targets of a process on one device share one of these, so the figures are the device's, as those of its space are.
+//!
+//! Lately: when the busy time reaches [`WINDOW`], both are halved, so what is older weighs less. Time without work changes nothing.
+//!
+//! Downside: reads that the host's memory answers count as the device's; targets of other processes on the device are not seen.
+
+use std::time::Duration;
+
+use parking_lot::Mutex;
+use rpc::message::ost::Moved;
+use rt::{Clock, Instant};
+
+/// Busy time that is remembered at most.
+const WINDOW: Duration = Duration::from_secs(20);
+
+/// Which way data go.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Direction {
+    /// From the device.
+    Read,
+    /// To the device.
+    Write,
+}
+
+/// See the module documentation.
+#[derive(Debug, Default)]
+pub struct Throughput {
+    read: Mutex<Busy>,
+    write: Mutex<Busy>,
+}
+
+#[derive(Debug, Default)]
+struct Busy {
+    running: u32,
+    /// Up to when `nanoseconds` holds.
+    since: Instant,
+    nanoseconds: u64,
+    bytes: u64,
+}
+
+impl Busy {
+    fn advance(&mut self, now: Instant) {
+        if self.running > 0 {
+            let passed = u64::try_from(now.since(self.since).as_nanos()).unwrap_or(u64::MAX);
+            self.nanoseconds = self.nanoseconds.saturating_add(passed);
+        }
+        self.since = self.since.max(now);
+        while u128::from(self.nanoseconds) >= WINDOW.as_nanos() {
+            self.nanoseconds /= 2;
+            self.bytes /= 2;
+        }
+    }
+
+    fn moved(&mut self, now: Instant) -> Moved {
+        self.advance(now);
+        Moved { bytes: self.bytes, busy_us: self.nanoseconds / 1000 }
+    }
+}
+
+/// Something that keeps the device busy, until it is dropped.
+pub(crate) struct Work<'a> {
+    busy: &'a Mutex<Busy>,
+    clock: &'a dyn Clock,
+}
+
+impl Work<'_> {
+    /// So many bytes were moved.
+    pub fn moved(&self, bytes: u64) {
+        let mut busy = self.busy.lock();
+        busy.bytes = busy.bytes.saturating_add(bytes);
+    }
+}
+
+impl Drop for Work<'_> {
+    fn drop(&mut self) {
+        let mut busy = self.busy.lock();
+        busy.advance(self.clock.now());
+        busy.running -= 1;
+    }
+}
+
+impl Throughput {
+    /// Work begins.
+    pub(crate) fn begin<'a>(&'a self, direction: Direction, clock: &'a dyn Clock) -> Work<'a> {
+        let busy = self.of(direction);
+        let mut state = busy.lock();
+        state.advance(clock.now());
+        state.running += 1;
+        drop(state);
+        Work { busy, clock }
+    }
+
+    /// What was moved lately, and in which time.
+    pub(crate) fn moved(&self, direction: Direction, now: Instant) -> Moved {
+        self.of(direction).lock().moved(now)
+    }
+
+    fn of(&self, direction: Direction) -> &Mutex<Busy> {
+        match direction {
+            Direction::Read => &self.read,
+            Direction::Write => &self.write,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn at(milliseconds: u64) -> Instant {
+        Instant(milliseconds * 1_000_000)
+    }
+
+    #[test]
+    fn time_counts_once_while_any_work_is_going_on() {
+        let mut busy = Busy::default();
+        busy.advance(at(1000));
+        busy.running = 2;
+        busy.advance(at(1010));
+        busy.running = 1;
+        busy.bytes = 5000;
+        assert_eq!(
+            busy.moved(at(1020)),
+            Moved { bytes: 5000, busy_us: 20_000 },
+            "twice at a time is not twice as long"
+        );
+        busy.running = 0;
+        assert_eq!(busy.moved(at(9_999_999)), Moved { bytes: 5000, busy_us: 20_000 }, "idle");
+    }
+
+    #[test]
+    fn what_is_long_ago_weighs_less() {
+        let mut busy = Busy { running: 1, ..Busy::default() };
+        for second in 1..=100u64 {
+            busy.bytes += if second <= 50 { 100 << 20 } else { 10 << 20 };
+            busy.advance(at(second * 1000));
+        }
+        let Moved { bytes, busy_us } = busy.moved(at(100_000));
+        assert!(busy_us < 20_000_000);
+        let speed = bytes / (busy_us / 1000) * 1000;
+        assert!((10 << 20..13 << 20).contains(&speed), "{speed}");
+    }
+}

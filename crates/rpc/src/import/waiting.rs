@@ -1,0 +1,67 @@
+//! Callers that wait before their requests are sent, by trace id: so that whoever waits long can say for which target.
+
+use std::collections::BTreeMap;
+
+use rt::trace;
+
+use super::Inner;
+
+/// How many calls wait, by the trace id of their request.
+#[derive(Default)]
+pub(super) struct Waiting(BTreeMap<u64, usize>);
+
+impl Waiting {
+    /// Whether a call with this trace id waits.
+    pub(super) fn contains(&self, trace: u64) -> bool {
+        self.0.contains_key(&trace)
+    }
+
+    fn begin(&mut self, trace: u64) {
+        *self.0.entry(trace).or_default() += 1;
+    }
+
+    fn end(&mut self, trace: u64) {
+        if let Some(count) = self.0.get_mut(&trace) {
+            *count -= 1;
+            if *count == 0 {
+                self.0.remove(&trace);
+            }
+        }
+    }
+}
+
+/// A caller that waits, until this is dropped.
+pub(super) struct Waits<'a> {
+    inner: &'a Inner,
+    trace: u64,
+}
+
+impl<'a> Waits<'a> {
+    pub(super) fn begin(inner: &'a Inner) -> Self {
+        let trace = trace::current();
+        inner.guarded.lock().waiting.begin(trace);
+        Self { inner, trace }
+    }
+}
+
+impl Drop for Waits<'_> {
+    fn drop(&mut self) {
+        self.inner.guarded.lock().waiting.end(self.trace);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_trace_waits_until_all_its_calls_have_ended() {
+        let mut waiting = Waiting::default();
+        waiting.begin(7);
+        waiting.begin(7);
+        waiting.end(7);
+        assert!(waiting.contains(7) && !waiting.contains(8));
+        waiting.end(7);
+        assert!(!waiting.contains(7) && waiting.0.is_empty());
+    }
+}

@@ -1,0 +1,294 @@
+//! How much one request may ask for: the limits that hold whatever the state of a target, checked before its handler sees
+//! the request. What depends on state (how many files a client has open, say) is the handler's to bound.
+//!
+//! Every request is named here, so that a new one has to say what bounds its lists, lengths and sizes. Names, symbolic links
+//! and extended attributes are left to the MDT: which error a program gets for one that is too long depends on what else is
+//! wrong with the call.
+
+use layout::Layout;
+use types::{
+    Credentials, DataChanges, FsError, FsResult, Timestamp,
+    limits::{
+        CLIENT_NAME_BYTES_MAX, EXCLUSIVES_PER_CLIENT_MAX, FENCE_GENERATION_MAX, FENCE_OBJECTS_MAX, FILE_BLOCKS_MAX,
+        FILE_BYTES_MAX, FILE_CHANGES_MAX, GROUPS_MAX, OBJECTS_PER_REQUEST_MAX, RECLAIM_ENTRIES_MAX,
+        TARGET_NAME_BYTES_MAX,
+    },
+};
+
+use super::{
+    MdtRequest, OstRequest, Request,
+    mdt::{Reclaim, SizeUpdate},
+    ost::CHECK_OBJECTS_MAX,
+    session::Connect,
+};
+
+/// Nanoseconds of a second: those of a time are fewer.
+const NANOSECONDS: u32 = 1_000_000_000;
+/// OSTs there can be.
+const OSTS_MAX: usize = 1 << 16;
+
+/// Fails if a request asks for more than any may.
+pub fn check(request: &Request) -> FsResult<()> {
+    match request {
+        Request::Mdt(request) => check_mdt(request),
+        Request::Ost(request) => check_ost(request),
+        // The MGS bounds what it keeps (crate mgs, `cluster`), and all of that is text.
+        Request::Mgs(_) => Ok(()),
+    }
+}
+
+fn check_mdt(request: &MdtRequest) -> FsResult<()> {
+    use MdtRequest as R;
+    match request {
+        R::Lookup(who, _)
+        | R::Access(who, ..)
+        | R::Create(who, _)
+        | R::CreateUnnamed(who, _)
+        | R::Open(who, _)
+        | R::ExclusiveBegin(who, _)
+        | R::Unlink(who, _)
+        | R::Rename(who, _)
+        | R::Link(who, _)
+        | R::GetXattr(who, ..)
+        | R::ListXattr(who, _)
+        | R::SetXattr(who, _)
+        | R::RemoveXattr(who, ..)
+        | R::SetDefaultLayout(who, ..)
+        | R::InodePaths(who, _)
+        | R::Check(who, _)
+        | R::ScanInodes(who, ..)
+        | R::CreateWithData(who, _)
+        | R::ReadFile(who, _)
+        | R::ChangeLayout(who, ..)
+        | R::DropPrivileges(who, _)
+        | R::DataVersion(who, _) => check_groups(who),
+        R::SetAttributes(who, _, set) => {
+            check_groups(who)?;
+            let seen = set.seen.as_ref().map(|seen| &seen.changes);
+            let is_possible = |seen: &DataChanges| seen.count <= FILE_CHANGES_MAX && is_time(&seen.last);
+            if seen.is_none_or(is_possible) { Ok(()) } else { Err(FsError::Invalid) }
+        }
+        R::RepairSize(who, _, update) => check_groups(who).and_then(|()| check_figures(update)),
+        R::SwapLayouts(who, swap) => {
+            check_groups(who)?;
+            check_figures(&swap.first.known)?;
+            check_figures(&swap.second.known)
+        }
+        R::Settle(settle) => check_figures(&settle.update),
+        // They end something whatever they tell beside it: what is impossible of that is not believed (`SizeUpdate::possible`).
+        R::Close(_) | R::ExclusiveEnd(_) => Ok(()),
+        R::Reclaim(reclaim) => check_reclaim(reclaim),
+        R::PlaceElsewhere(place) => {
+            within("slots", place.slots.len(), OBJECTS_PER_REQUEST_MAX)?;
+            within("OSTs", place.refused.len(), OSTS_MAX)
+        }
+        R::RenewLayout(renew) if renew.generation > Layout::GENERATION_MAX => Err(FsError::Overflow),
+        R::ChangeData(request) | R::ReadData(request) => check_ost(request),
+        R::GetAttributes(_)
+        | R::ClearPrivileges(_)
+        | R::ReadLink(_)
+        | R::ReadDirectory(_)
+        | R::GetLayout(_)
+        | R::SetLock(_)
+        | R::CancelLock(_)
+        | R::GetLock(_)
+        | R::StatFs
+        | R::Commit
+        | R::Ping
+        | R::Disconnect
+        | R::Instantiate(_)
+        | R::ReportFull(_)
+        | R::RenewLayout(_)
+        | R::LeaveOut(_) => Ok(()),
+    }
+}
+
+fn check_ost(request: &OstRequest) -> FsResult<()> {
+    use OstRequest as R;
+    match request {
+        R::Glimpse(objects) | R::Sync(objects) | R::Destroy(objects) => {
+            within("objects", objects.len(), OBJECTS_PER_REQUEST_MAX)
+        }
+        R::Check(objects) => within("objects", objects.len(), CHECK_OBJECTS_MAX as usize),
+        R::Fence(_, generation) if *generation > FENCE_GENERATION_MAX => Err(FsError::Overflow),
+        R::Fence(objects, _) => within("objects", objects.len(), FENCE_OBJECTS_MAX),
+        // Ranges and sizes depend on what they are of: an OST's object can be as large as a file, one on an MDT cannot.
+        R::Write(_)
+        | R::Read(_)
+        | R::Space(..)
+        | R::Seek(..)
+        | R::StatFs
+        | R::ListObjects(..)
+        | R::Verify(_)
+        | R::Evict(_)
+        | R::Ping
+        | R::Disconnect => Ok(()),
+    }
+}
+
+fn check_groups(who: &Credentials) -> FsResult<()> {
+    within("groups", who.groups.as_ref().map_or(0, Vec::len), GROUPS_MAX)
+}
+
+fn check_figures(update: &SizeUpdate) -> FsResult<()> {
+    if update.is_possible() { Ok(()) } else { Err(FsError::FileTooLarge) }
+}
+
+fn is_time(time: &Timestamp) -> bool {
+    time.nanoseconds < NANOSECONDS
+}
+
+fn check_reclaim(reclaim: &Reclaim) -> FsResult<()> {
+    within("opens", reclaim.opens.len(), RECLAIM_ENTRIES_MAX)?;
+    within("locks", reclaim.locks.len(), RECLAIM_ENTRIES_MAX)?;
+    within("exclusive locks", reclaim.exclusives.len(), EXCLUSIVES_PER_CLIENT_MAX)?;
+    within("layouts", reclaim.layouts.len(), RECLAIM_ENTRIES_MAX)
+}
+
+fn within(what: &str, count: usize, max: usize) -> FsResult<()> {
+    if count <= max {
+        return Ok(());
+    }
+    tracing::debug!(what, count, max, "a request names too many");
+    Err(FsError::TooBig)
+}
+
+impl SizeUpdate {
+    /// Whether a file can have these figures.
+    pub fn is_possible(&self) -> bool {
+        self.size <= FILE_BYTES_MAX
+            && self.blocks <= FILE_BLOCKS_MAX
+            && self.changes <= FILE_CHANGES_MAX
+            && self.mtime.as_ref().is_none_or(is_time)
+    }
+
+    /// The figures, if a file can have them.
+    pub fn possible(update: Option<&Self>) -> Option<&Self> {
+        update.filter(|update| update.is_possible())
+    }
+}
+
+impl Connect {
+    /// Fails if its names are none that a client or a target can have.
+    pub fn check(&self) -> FsResult<()> {
+        let named =
+            [("client", &self.client_name, CLIENT_NAME_BYTES_MAX), ("target", &self.target, TARGET_NAME_BYTES_MAX)];
+        for (whose, name, bytes_max) in named {
+            if name.len() > bytes_max || name.chars().any(char::is_control) {
+                let bytes = name.len();
+                return Err(FsError::Refused(format!(
+                    "the {whose}'s name has {bytes} bytes; it must have at most {bytes_max}, all of them printable"
+                )));
+            }
+        }
+        Ok(())
+    }
+}
+
+/// A client's name as it can be sent: long ones are cut, and what is not printable becomes `?`.
+pub(crate) fn client_name(name: &str) -> String {
+    let printable = name.chars().map(|one| if one.is_control() { '?' } else { one });
+    let mut sent = String::new();
+    for one in printable {
+        if sent.len() + one.len_utf8() > CLIENT_NAME_BYTES_MAX {
+            break;
+        }
+        sent.push(one);
+    }
+    sent
+}
+
+#[cfg(test)]
+mod tests {
+    use types::{ClientId, Generation, InodeNumber, ObjectId};
+
+    use super::*;
+    use crate::message::mdt::{RenewLayout, Settle};
+
+    fn objects(count: usize) -> Vec<ObjectId> {
+        vec![ObjectId::default(); count]
+    }
+
+    fn update(size: u64, blocks: u64, nanoseconds: u32) -> SizeUpdate {
+        let mtime = Some(Timestamp { seconds: i64::MAX, nanoseconds });
+        SizeUpdate { epoch: 1, size, blocks, mtime, changes: FILE_CHANGES_MAX }
+    }
+
+    #[test]
+    fn lists_are_as_long_as_they_may_be_and_no_longer() {
+        type Asks = fn(usize) -> Request;
+        let cases: [(Asks, usize); 8] = [
+            (|count| Request::Ost(OstRequest::Glimpse(objects(count))), OBJECTS_PER_REQUEST_MAX),
+            (|count| Request::Ost(OstRequest::Sync(objects(count))), OBJECTS_PER_REQUEST_MAX),
+            (|count| Request::Ost(OstRequest::Destroy(objects(count))), OBJECTS_PER_REQUEST_MAX),
+            (|count| Request::Ost(OstRequest::Check(objects(count))), CHECK_OBJECTS_MAX as usize),
+            (|count| Request::Ost(OstRequest::Fence(objects(count), 1)), FENCE_OBJECTS_MAX),
+            (|count| Request::Mdt(MdtRequest::ReadData(OstRequest::Glimpse(objects(count)))), OBJECTS_PER_REQUEST_MAX),
+            (
+                |count| {
+                    let who = Credentials { groups: Some(vec![1; count]), ..Credentials::root() };
+                    Request::Mdt(MdtRequest::ListXattr(who, InodeNumber(1)))
+                },
+                GROUPS_MAX,
+            ),
+            (
+                |count| {
+                    let exclusives = vec![(InodeNumber(1), None); count];
+                    Request::Mdt(MdtRequest::Reclaim(Reclaim { exclusives, ..Reclaim::default() }))
+                },
+                EXCLUSIVES_PER_CLIENT_MAX,
+            ),
+        ];
+        for (asks, max) in cases {
+            assert_eq!(check(&asks(max)), Ok(()));
+            assert_eq!(check(&asks(max + 1)), Err(FsError::TooBig));
+        }
+    }
+
+    #[test]
+    fn sizes_and_generations_end_where_arithmetic_is_still_safe() {
+        let settle = |update| check(&Request::Mdt(MdtRequest::Settle(Settle { inode: InodeNumber(1), update })));
+        assert_eq!(settle(update(FILE_BYTES_MAX, FILE_BLOCKS_MAX, NANOSECONDS - 1)), Ok(()));
+        for impossible in [
+            update(FILE_BYTES_MAX + 1, 0, 0),
+            update(u64::MAX, 0, 0),
+            update(0, FILE_BLOCKS_MAX + 1, 0),
+            update(0, 0, NANOSECONDS),
+            SizeUpdate { changes: FILE_CHANGES_MAX + 1, ..update(0, 0, 0) },
+        ] {
+            assert_eq!(settle(impossible), Err(FsError::FileTooLarge), "{impossible:?}");
+            assert_eq!(SizeUpdate::possible(Some(&impossible)), None);
+        }
+        let fence = |generation| check(&Request::Ost(OstRequest::Fence(objects(1), generation)));
+        assert_eq!((fence(FENCE_GENERATION_MAX), fence(u64::MAX)), (Ok(()), Err(FsError::Overflow)));
+        let renew = |generation| {
+            let (inode, generation) = (InodeNumber(1), Generation(generation));
+            check(&Request::Mdt(MdtRequest::RenewLayout(RenewLayout { inode, generation, exclusive: false })))
+        };
+        assert_eq!((renew(Layout::GENERATION_MAX.0), renew(u64::MAX)), (Ok(()), Err(FsError::Overflow)));
+    }
+
+    #[test]
+    fn names_of_clients_are_short_and_printable() {
+        let connect = |client_name: &str, target: &str| Connect {
+            version_min: 1,
+            version_max: 1,
+            features: 0,
+            target: target.to_owned(),
+            client: ClientId(1),
+            client_name: client_name.to_owned(),
+            connection: Generation(1),
+            resume: false,
+            incarnation: 0,
+        };
+        let long = "ü".repeat(CLIENT_NAME_BYTES_MAX);
+        assert_eq!(connect("host:1", "stria-OST0003").check(), Ok(()));
+        for (name, target) in [(&long[..], "MGS"), ("two\nlines", "MGS"), ("host:1", &long[..])] {
+            assert!(matches!(connect(name, target).check(), Err(FsError::Refused(_))), "{name} {target}");
+        }
+        assert_eq!(client_name("host:1"), "host:1");
+        for name in [&long[..], "two\nlines"] {
+            assert_eq!(connect(&client_name(name), "MGS").check(), Ok(()));
+        }
+    }
+}

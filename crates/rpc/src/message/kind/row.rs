@@ -1,0 +1,135 @@
+//! What is known of a request before it is executed.
+//!
+//! Of most requests their kind says it all: `row()` of a kind is its line in one of the three tables beside this file. What
+//! depends on the contents of a request is filled in by `row()` of the request.
+
+use types::{ObjectId, limits::BULK_BYTES_MAX};
+
+/// What a request changes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Effect {
+    /// Nothing that matters: its reply is not kept, and a repetition executes it again.
+    Nothing,
+    /// Something that no sync has to make durable: opens and locks are claimed again, sizes are found by the objects, layouts
+    /// are durable when they are answered. It is executed once.
+    State,
+    /// Names or attributes, permanently: executed twice it would not be the same, and a sync must make it durable.
+    Namespace,
+    /// Data of the object that it names ([`DataAccess::Changes`]); a sync must make it durable.
+    Data,
+}
+
+/// The most a reply can take.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ReplySize {
+    /// Little, whoever asks.
+    Small,
+    /// The value of an extended attribute.
+    Xattr,
+    /// A frame's whole body.
+    Body,
+    /// Checksums, and so many bytes of data beside them.
+    Data(u32),
+}
+
+impl ReplySize {
+    /// As much data as one request can ask for.
+    pub const DATA_MAX: ReplySize = ReplySize::Data(BULK_BYTES_MAX as u32);
+}
+
+/// Data of objects that a request is about.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum DataAccess<'a> {
+    /// None, or of no object in particular.
+    None,
+    /// It changes data, size or space of this object.
+    Changes(ObjectId),
+    /// It reads this object.
+    Reads(ObjectId),
+    /// It asks for the attributes of these objects.
+    Looks(&'a [ObjectId]),
+}
+
+impl DataAccess<'_> {
+    /// Without a change: what asks for one where only questions are answered is refused.
+    pub(super) const fn unchanging(self) -> Self {
+        match self {
+            DataAccess::Changes(_) => DataAccess::None,
+            DataAccess::None | DataAccess::Reads(_) | DataAccess::Looks(_) => self,
+        }
+    }
+
+    /// Whether it concerns this object.
+    pub fn concerns(&self, object: ObjectId) -> bool {
+        match self {
+            DataAccess::None => false,
+            DataAccess::Changes(accessed) | DataAccess::Reads(accessed) => *accessed == object,
+            DataAccess::Looks(objects) => objects.contains(&object),
+        }
+    }
+}
+
+/// See the module documentation.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct RequestRow<'a> {
+    /// Place of its kind among those of the same target: the lower byte of the opcode.
+    pub number: u8,
+    /// For statistics and logs.
+    pub name: &'static str,
+    /// What it changes.
+    pub effect: Effect,
+    /// The most its reply can take.
+    pub reply: ReplySize,
+    /// The target keeps it, for up to a second, until somebody gives something up that may be as good as anybody's: another
+    /// user's of the same client, too. The client sends it again until it gets what it asks for.
+    pub waits: bool,
+    /// Data it is about.
+    pub data: DataAccess<'a>,
+    /// What it changes is durable when it is answered.
+    pub durable: bool,
+}
+
+impl<'a> RequestRow<'a> {
+    pub(super) const fn new(number: u8, name: &'static str, effect: Effect, reply: ReplySize) -> Self {
+        Self { number, name, effect, reply, waits: false, data: DataAccess::None, durable: false }
+    }
+
+    pub(super) const fn waits_if(self, waits: bool) -> Self {
+        Self { waits, ..self }
+    }
+
+    pub(super) const fn of_data(self, data: DataAccess<'a>) -> Self {
+        Self { data, ..self }
+    }
+
+    pub(super) const fn durable_if(self, durable: bool) -> Self {
+        Self { durable, ..self }
+    }
+
+    pub(super) const fn answered_by(self, reply: ReplySize) -> Self {
+        Self { reply, ..self }
+    }
+
+    /// Whether its reply is not kept, because a repetition may execute it again.
+    pub const fn is_repeatable(&self) -> bool {
+        matches!(self.effect, Effect::Nothing)
+    }
+
+    /// The object whose data it changes.
+    pub const fn changed_object(&self) -> Option<ObjectId> {
+        match self.data {
+            DataAccess::Changes(object) => Some(object),
+            DataAccess::None | DataAccess::Reads(_) | DataAccess::Looks(_) => None,
+        }
+    }
+
+    /// Whether a sync must make durable what is acknowledged with it.
+    pub const fn needs_sync(&self) -> bool {
+        let changes = match self.effect {
+            Effect::Namespace => true,
+            Effect::Data => self.changed_object().is_some(),
+            Effect::Nothing | Effect::State => false,
+        };
+        changes && !self.durable
+    }
+}

@@ -1,0 +1,77 @@
+//! A target whose code panics, in a request or in an event of a session.
+//!
+//! A panic is a bug, and what the target has in memory may be half changed by it. So from that moment, before any lock is
+//! released, the target changes nothing more on its devices ([`Handler::halt`]), and none of its answers leaves but the error
+//! for the request that panicked: an answer could be made of half a change. It is out of service, as if its process had died,
+//! and is taken up from its journal by the next process that opens it. The other targets of the process go on. The request that
+//! panicked is answered: were it asked again, it would bring the next start down, too.
+//!
+//! Downside: requests of this target that wait when it fails are answered by nobody; their clients wait for its next start.
+
+use std::sync::{
+    Arc,
+    atomic::{AtomicBool, AtomicU64, Ordering},
+};
+
+use rt::{
+    BoxFuture,
+    contain::{Contained, OnPanic},
+};
+
+use crate::handler::{Answer, Handler};
+
+/// Whether a target has failed.
+pub(super) struct Failure {
+    handler: Arc<dyn Handler>,
+    has_failed: AtomicBool,
+    panics: AtomicU64,
+}
+
+impl OnPanic for Failure {
+    fn panicked(&self) {
+        self.has_failed.store(true, Ordering::SeqCst);
+        self.handler.halt();
+    }
+}
+
+impl Failure {
+    /// Of a target that works.
+    pub fn new(handler: Arc<dyn Handler>) -> Arc<Self> {
+        Arc::new(Self { handler, has_failed: AtomicBool::new(false), panics: AtomicU64::new(0) })
+    }
+
+    /// Whether something of the target has panicked.
+    pub fn has_failed(&self) -> bool {
+        self.has_failed.load(Ordering::SeqCst)
+    }
+
+    /// How often.
+    pub fn panics(&self) -> u64 {
+        self.panics.load(Ordering::Relaxed)
+    }
+
+    /// Counts a panic; true for the first.
+    pub fn note(&self) -> bool {
+        self.panics.fetch_add(1, Ordering::Relaxed) == 0
+    }
+
+    /// Contains work of the target.
+    pub fn contain<'a, T>(self: &Arc<Self>, work: BoxFuture<'a, T>) -> Contained<'a, T> {
+        let owner: Arc<dyn OnPanic> = self.clone();
+        Contained::new(Some(owner), work)
+    }
+}
+
+/// What came of a request.
+#[expect(
+    clippy::large_enum_variant,
+    reason = "the large one is the usual one; a box would cost each call an allocation"
+)]
+pub(super) enum Outcome {
+    /// Its answer.
+    Answered(Answer),
+    /// It panicked.
+    Panicked,
+    /// It is not answered: the target has failed meanwhile.
+    Unanswered,
+}

@@ -1,0 +1,469 @@
+//! One target: its handler, its sessions, and the way a request takes once its session admitted it.
+
+use std::{
+    collections::BTreeMap,
+    future::poll_fn,
+    pin::Pin,
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+    },
+    task::Poll,
+    time::Duration,
+};
+
+use bytes::Bytes;
+use parking_lot::Mutex;
+use rt::{Beat, BoxFuture, Instant, Tick, contain::Panicked, trace};
+use tokio::sync::watch;
+use types::{ClientId, FsError, Generation, Slot, counted};
+
+use super::{
+    SessionInfo, Shared,
+    failing::{Failure, Outcome},
+    overdue::Overdue,
+};
+use crate::{
+    codec::{
+        self,
+        opcode::{self, Opcode},
+    },
+    handler::{Answer, Call, Handler, SessionEvent},
+    message::{
+        Reply, Request, bounds,
+        session::{Connect, Connected},
+    },
+    service::{Admission, Permit, QueueFull},
+    session::{ConnectPlan, KeptReply, Phase, Resumable, Session, SessionCell, SlotTable, plan_connect},
+};
+
+/// Leases are checked this many times per lease; a session ends at most that fraction late.
+const LEASE_CHECKS: u32 = 8;
+const LEASE_CHECK_MIN: Duration = Duration::from_millis(1);
+
+/// One target of the server.
+pub(super) struct ServedTarget {
+    pub(super) name: String,
+    pub(super) handler: Arc<dyn Handler>,
+    lease: Duration,
+    /// Random number of this start of the target.
+    incarnation: u64,
+    shared: Arc<Shared>,
+    sessions: Mutex<BTreeMap<ClientId, Arc<SessionCell>>>,
+    /// Completes when the server serves this target no more.
+    retired: watch::Sender<bool>,
+    is_retired: AtomicBool,
+    pub(super) overdue: Overdue,
+    pub(super) failure: Arc<Failure>,
+}
+
+/// A session as a connection holds it.
+#[derive(Clone)]
+pub(super) struct Bound {
+    pub(super) target: Arc<ServedTarget>,
+    pub(super) cell: Arc<SessionCell>,
+    pub(super) generation: Generation,
+}
+
+impl ServedTarget {
+    pub(super) fn new(shared: Arc<Shared>, name: &str, handler: Arc<dyn Handler>, lease: Duration) -> Arc<Self> {
+        Arc::new(Self {
+            name: name.to_owned(),
+            failure: Failure::new(handler.clone()),
+            handler,
+            lease,
+            incarnation: shared.seams.entropy.next_u64(),
+            shared,
+            sessions: Mutex::default(),
+            retired: watch::Sender::new(false),
+            is_retired: AtomicBool::new(false),
+            overdue: Overdue::default(),
+        })
+    }
+
+    fn session(&self, client: ClientId) -> Option<Arc<SessionCell>> {
+        self.sessions.lock().get(&client).cloned()
+    }
+
+    pub(super) fn sessions(&self) -> Vec<SessionInfo> {
+        let now = self.shared.now();
+        let describe = |cell: &Arc<SessionCell>| {
+            cell.with(|session| SessionInfo {
+                client: cell.client,
+                client_name: cell.client_name.clone(),
+                running: session.running(),
+                idle: now.since(session.last_activity()),
+            })
+        };
+        self.sessions.lock().values().map(describe).collect()
+    }
+
+    /// Executes the plans for a `Connect` until it is answered.
+    pub(super) async fn connect(
+        self: &Arc<Self>,
+        connect: &Connect,
+        in_process: bool,
+    ) -> Result<(Bound, Connected), FsError> {
+        let version = self.negotiate(connect)?;
+        loop {
+            if self.is_stopping() {
+                return Err(FsError::NoDevice);
+            }
+            let (plan, cell) = self.plan(connect);
+            match (plan, cell) {
+                (ConnectPlan::Refuse(error), _) => return Err(error),
+                (ConnectPlan::Open { resumed }, _) => self.open(connect, resumed, in_process).await?,
+                (ConnectPlan::Replace, Some(cell)) => {
+                    self.end(&cell, SessionEvent::Closed(cell.client)).await;
+                }
+                (ConnectPlan::Wait, Some(cell)) => cell.until(|session| self.may_go_on(session, connect)).await,
+                (ConnectPlan::Ready { resumed }, Some(cell)) => {
+                    let connected = Connected {
+                        version,
+                        features: connect.features & self.shared.options.features,
+                        incarnation: self.incarnation,
+                        resumed,
+                        slots: cell.with(|session| session.slots()),
+                        lease_ms: u32::try_from(self.lease.as_millis()).unwrap_or(u32::MAX),
+                        losses: self.handler.losses(),
+                    };
+                    let bound = Bound { target: self.clone(), cell, generation: connect.connection };
+                    return Ok((bound, connected));
+                }
+                (ConnectPlan::Wait | ConnectPlan::Replace | ConnectPlan::Ready { .. }, None) => {
+                    unreachable!("these plans are made for an existing session only")
+                }
+            }
+        }
+    }
+
+    fn negotiate(&self, connect: &Connect) -> Result<u16, FsError> {
+        let options = &self.shared.options;
+        let version = connect.version_max.min(options.version_max);
+        if version < connect.version_min.max(options.version_min) {
+            let error = format!(
+                "{} speaks protocol versions {} to {}, {} speaks {} to {}",
+                connect.client_name,
+                connect.version_min,
+                connect.version_max,
+                self.name,
+                options.version_min,
+                options.version_max
+            );
+            tracing::warn!(client = %connect.client, error, "version mismatch");
+            return Err(FsError::Protocol(error));
+        }
+        Ok(version)
+    }
+
+    fn plan(&self, connect: &Connect) -> (ConnectPlan, Option<Arc<SessionCell>>) {
+        let (now, incarnation) = (self.shared.now(), self.incarnation);
+        match self.session(connect.client) {
+            Some(cell) => {
+                let (plan, superseded) = cell.with(|session| {
+                    let before = session.generation();
+                    let plan = plan_connect(Some(session), now, connect, incarnation, Resumable::None);
+                    (plan, session.generation() > before)
+                });
+                if superseded {
+                    cell.detach();
+                    cell.notify();
+                }
+                (plan, Some(cell))
+            }
+            None => {
+                let resumable = match connect.resume && self.handler.may_resume(connect.client) {
+                    true if self.handler.stores_replies_of_sessions_that_ended() => Resumable::All,
+                    true => Resumable::OfEarlierStarts,
+                    false => Resumable::None,
+                };
+                (plan_connect(None, now, connect, incarnation, resumable), None)
+            }
+        }
+    }
+
+    /// Whether a waiting `Connect` should plan again: it was overtaken, or nothing is in its way any more, or its
+    /// session is gone (which is told by another call of this after the session's removal).
+    fn may_go_on(&self, session: &mut Session, connect: &Connect) -> Option<()> {
+        let overtaken = session.generation() > connect.connection;
+        let ready = session.phase() == Phase::Open && session.running() == 0;
+        let ended = session.phase() == Phase::Ended;
+        (overtaken || ready || ended).then_some(())
+    }
+
+    /// Opens a session, unless another connection just did, or there is no room for one more.
+    async fn open(self: &Arc<Self>, connect: &Connect, resumed: bool, in_process: bool) -> Result<(), FsError> {
+        let mut slots = SlotTable::new(self.shared.options.slots);
+        if resumed {
+            self.restore(connect.client, &mut slots);
+        }
+        let session = Session::new(self.shared.now(), connect.connection, slots, resumed);
+        let cell = SessionCell::new(connect.client, &connect.client_name, session);
+        {
+            let mut sessions = self.sessions.lock();
+            if sessions.contains_key(&connect.client) {
+                return Ok(());
+            }
+            let room = self.shared.options.sessions_max.saturating_mul(if resumed { 2 } else { 1 });
+            if !in_process && sessions.len() >= room {
+                return Err(self.full(sessions.len()));
+            }
+            sessions.insert(connect.client, cell.clone());
+        }
+        tracing::info!(target = %self.name, client = %cell.client, name = cell.client_name, resumed, "session opened");
+        self.tell(SessionEvent::Opened { client: cell.client, resumed, in_process }).await;
+        cell.with(Session::opened);
+        cell.notify();
+        Ok(())
+    }
+
+    /// Why a newcomer gets no session.
+    fn full(&self, sessions: usize) -> FsError {
+        let name = &self.name;
+        FsError::TooMany(format!(
+            "{name} has {}, as many as it may have: unmount some, or try again when the leases of clients that are gone \
+             have ended",
+            counted(sessions, "client")
+        ))
+    }
+
+    /// Takes over what the target remembers of an earlier incarnation's session.
+    fn restore(&self, client: ClientId, slots: &mut SlotTable) {
+        for slot in (0..slots.len()).map(Slot) {
+            if let Some((xid, reply)) = self.handler.persistent_reply(client, slot) {
+                slots.restore(slot, xid, keep(&Ok(reply), Bytes::new()));
+            } else if let Some(xid) = self.handler.answers_repetition(client, slot) {
+                slots.restore_earlier(slot, xid);
+            }
+        }
+    }
+
+    /// Ends a session: no new requests, the running ones finish, the target is told, the connection is closed.
+    /// False if it ends already.
+    async fn end(&self, cell: &Arc<SessionCell>, event: SessionEvent) -> bool {
+        if !cell.with(Session::end) {
+            return false;
+        }
+        self.conclude(cell, event).await;
+        true
+    }
+
+    /// The rest of a session whose end has begun.
+    async fn conclude(&self, cell: &Arc<SessionCell>, event: SessionEvent) {
+        tracing::info!(target = %self.name, ?event, name = cell.client_name, "session ends");
+        cell.until(|session| (session.running() == 0).then_some(())).await;
+        self.tell(event).await;
+        let mut sessions = self.sessions.lock();
+        if sessions.get(&cell.client).is_some_and(|present| Arc::ptr_eq(present, cell)) {
+            sessions.remove(&cell.client);
+        }
+        drop(sessions);
+        cell.with(Session::ended);
+        cell.notify();
+    }
+
+    /// Ends a client's session at once. False if there is none.
+    pub(super) async fn evict(&self, client: ClientId) -> bool {
+        let Some(cell) = self.session(client) else { return false };
+        let ended = self.end(&cell, SessionEvent::Evicted(client)).await;
+        cell.detach();
+        ended
+    }
+
+    /// After a client's farewell was executed: ends its session. The connection stays, for the reply.
+    pub(super) async fn close(&self, cell: &Arc<SessionCell>) {
+        self.end(cell, SessionEvent::Closed(cell.client)).await;
+    }
+
+    /// Waits until no request is running.
+    pub(super) async fn drain(&self) {
+        let cells: Vec<_> = self.sessions.lock().values().cloned().collect();
+        for cell in cells {
+            cell.until(|session| (session.running() == 0).then_some(())).await;
+        }
+    }
+
+    /// Ends this target's service: no request begins any more, the running ones finish, connections are closed.
+    pub(super) async fn retire(&self) {
+        self.is_retired.store(true, Ordering::SeqCst);
+        self.retired.send_replace(true);
+        self.drain().await;
+        self.detach_all();
+    }
+
+    /// Completes when no request begins here any more.
+    pub(super) fn stopped(&self) -> impl Future<Output = ()> + Send + 'static {
+        let (server, mut retired) = (self.shared.stopped(), self.retired.subscribe());
+        async move {
+            tokio::select! {
+                biased;
+                () = server => {}
+                // An error means that the target is gone altogether.
+                _ = retired.wait_for(|retired| *retired) => {}
+            }
+        }
+    }
+
+    /// Evicts sessions whose lease has run out, until the target's service ends.
+    pub(super) async fn watch_leases(self: Arc<Self>) {
+        let clock = self.shared.seams.clock.clone();
+        let mut beat = Beat::new(clock.now(), (self.lease / LEASE_CHECKS).max(LEASE_CHECK_MIN));
+        let mut stopped = std::pin::pin!(self.stopped());
+        loop {
+            let tick = tokio::select! {
+                biased;
+                () = &mut stopped => return,
+                tick = beat.tick(&*clock) => tick,
+            };
+            self.check_leases(tick);
+        }
+    }
+
+    /// Begins the end of all sessions whose lease has run out. Each ends in a task of its own: one that takes long, because its
+    /// requests do or the target's device hangs, holds up no other.
+    fn check_leases(self: &Arc<Self>, Tick { now, stalled, may_judge }: Tick) {
+        let cells: Vec<_> = self.sessions.lock().values().cloned().collect();
+        if !stalled.is_zero() {
+            tracing::warn!(target = %self.name, ?stalled, "the server was suspended; leases are extended");
+            cells.iter().for_each(|cell| cell.with(|session| session.excuse(now, stalled)));
+        }
+        if !may_judge {
+            return;
+        }
+        for cell in cells {
+            if !cell.with(|session| session.expired(now, self.lease) && session.end()) {
+                continue;
+            }
+            tracing::warn!(target = %self.name, client = %cell.client, name = cell.client_name, "lease expired");
+            let target = self.clone();
+            let end = async move {
+                target.conclude(&cell, SessionEvent::Evicted(cell.client)).await;
+                cell.detach();
+            };
+            self.shared.seams.spawn.spawn("eviction", Box::pin(end));
+        }
+    }
+
+    /// Asks the request's service for execution.
+    pub(super) fn admit(&self, now: Instant, request: &Request) -> Result<Admission, QueueFull> {
+        let threads = self.shared.options.service_threads;
+        self.shared.service(self.handler.service(request), threads).admit(now)
+    }
+
+    /// As [`ServedTarget::admit`], and waits in the queue.
+    pub(super) async fn admitted(&self, now: Instant, request: &Request) -> Result<Permit, QueueFull> {
+        match self.admit(now, request)? {
+            Admission::Now(permit) => Ok(permit),
+            Admission::Queued(granted) => Ok(granted.await.expect("a service outlives the targets that use it")),
+        }
+    }
+
+    /// Executes a request that holds its permit.
+    pub(super) async fn execute(self: &Arc<Self>, call: Call) -> Outcome {
+        self.handle(call).await
+    }
+
+    /// The handler at work, on what it may be asked. It is dropped where it stands when the target fails.
+    pub(super) fn handle(self: &Arc<Self>, call: Call) -> BoxFuture<'static, Outcome> {
+        if let Err(error) = bounds::check(&call.request) {
+            return Box::pin(std::future::ready(Outcome::Answered(Answer::new(Err(error)))));
+        }
+        let (target, client, opcode, trace) = (self.clone(), call.client, opcode::of(&call.request), call.trace);
+        if !self.shared.options.contain_panics {
+            let work = trace::scoped(trace, self.handler.clone().handle(call));
+            return Box::pin(async move { Outcome::Answered(work.await) });
+        }
+        // Also the making of the future is the handler's.
+        let handler = self.handler.clone();
+        let work = Box::pin(async move { handler.handle(call).await });
+        let mut work = self.failure.contain(Box::pin(trace::scoped(trace, work)));
+        Box::pin(async move {
+            let answered = poll_fn(|context| match target.failure.has_failed() {
+                true => Poll::Ready(None),
+                false => Pin::new(&mut work).poll(context).map(Some),
+            });
+            match answered.await {
+                Some(Err(Panicked { what, trace })) => {
+                    tracing::error!(target = %target.name, %client, %opcode, trace, what, "a request panicked");
+                    target.fail();
+                    Outcome::Panicked
+                }
+                Some(Ok(answer)) if !target.failure.has_failed() => Outcome::Answered(answer),
+                Some(Ok(_)) | None => Outcome::Unanswered,
+            }
+        })
+    }
+
+    /// Tells the handler of a session's milestone.
+    async fn tell(&self, event: SessionEvent) {
+        let (handler, contains) = (self.handler.clone(), self.shared.options.contain_panics);
+        let work: BoxFuture<'_, ()> = Box::pin(async move { handler.session_event(event).await });
+        if self.failure.has_failed() {
+            return;
+        }
+        if !contains {
+            return work.await;
+        }
+        if let Err(Panicked { what, .. }) = self.failure.contain(work).await {
+            tracing::error!(target = %self.name, ?event, what, "an event of a session panicked");
+            self.fail();
+            self.detach_all();
+        }
+    }
+
+    /// Out of service after a panic. The connections stay for the answer to the request that panicked, see
+    /// [`ServedTarget::detach_all`].
+    fn fail(&self) {
+        if !self.failure.note() {
+            return;
+        }
+        tracing::error!(target = %self.name, "out of service; the next start recovers from its journal");
+        self.is_retired.store(true, Ordering::SeqCst);
+        self.retired.send_replace(true);
+        self.shared.failed.send_modify(|failed| *failed += 1);
+    }
+
+    /// Closes all connections to this target.
+    pub(super) fn detach_all(&self) {
+        let cells: Vec<_> = self.sessions.lock().values().cloned().collect();
+        for cell in cells {
+            cell.detach();
+        }
+    }
+
+    /// The error for a request that panicked.
+    pub(super) fn panic_error(&self, opcode: Opcode) -> FsError {
+        FsError::Device { target: self.name.clone(), detail: format!("{opcode} ended in a panic") }
+    }
+
+    pub(super) fn now(&self) -> Instant {
+        self.shared.now()
+    }
+
+    pub(super) fn is_stopping(&self) -> bool {
+        self.is_retired.load(Ordering::SeqCst) || self.shared.is_stopping()
+    }
+}
+
+/// The reply as it goes out.
+pub(super) fn keep(reply: &Result<Reply, FsError>, bulk: Bytes) -> KeptReply {
+    let encoded = match reply {
+        Ok(reply) => codec::encode_reply(reply),
+        Err(error) => return keep_error(error),
+    };
+    match encoded {
+        Ok(body) => KeptReply { error: false, body, bulk },
+        Err(error) => keep_error(&FsError::from(error)),
+    }
+}
+
+/// An error as it goes out.
+pub(super) fn keep_error(error: &FsError) -> KeptReply {
+    let body = codec::encode(error).or_else(|_| codec::encode(&FsError::TooBig));
+    KeptReply { error: true, body: body.expect("a bare error fits any frame"), bulk: Bytes::new() }
+}
+
+/// Whether this request is a client's farewell.
+pub(super) fn is_farewell(request: &Request) -> bool {
+    opcode::of(request).family().and_then(opcode::Family::disconnect).as_ref() == Some(request)
+}

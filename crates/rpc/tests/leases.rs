@@ -1,0 +1,63 @@
+//! Whose lease runs out, and whose does not although the server heard nothing.
+
+mod common;
+
+use std::{sync::Arc, time::Duration};
+
+use common::{raw::Raw, *};
+use rpc::{Server, SessionEvent};
+use rt::{
+    Address, Clock, Seams,
+    memory::{self, JumpingClock, MemoryTransport},
+};
+use tokio::sync::Semaphore;
+use types::ClientId;
+
+const LEASE: Duration = Duration::from_millis(800);
+
+async fn serve(handler: &Arc<Counter>, lease: Duration) -> (Seams, JumpingClock, Arc<Server>, Address) {
+    let clock = JumpingClock::default();
+    let seams = Seams { clock: Arc::new(clock.clone()), ..memory::seams(&MemoryTransport::new(), 1) };
+    let server = server(&seams, handler, lease);
+    let address = server.listen(&Address::from("mds:1")).await.unwrap();
+    (seams, clock, server, address)
+}
+
+/// It was silent for no longer than others may be; the server was not there to hear it.
+#[tokio::test]
+async fn a_server_that_stood_still_evicts_nobody_who_speaks_afterwards() {
+    let handler = Counter::new(&Arc::default());
+    let (seams, clock, server, address) = serve(&handler, LEASE).await;
+    let mut raw = Raw::connect(&seams, &address).await;
+    raw.hello(|_| ()).await;
+    for xid in 1..=3 {
+        clock.jump(10 * LEASE);
+        // What a client that lives does several times per lease, the first time later than the server's next check.
+        let before = clock.now();
+        until(|| clock.now().since(before) > LEASE / 3).await;
+        raw.request(0, xid, &read()).await;
+        assert!(raw.receive().await.is_some(), "it was evicted");
+    }
+    assert_eq!(server.sessions(TARGET).len(), 1);
+    assert!(raw.receive().await.is_none(), "the lease of who is silent from then on runs out");
+    until(|| server.sessions(TARGET).is_empty()).await;
+    assert!(handler.events().contains(&SessionEvent::Evicted(CLIENT)));
+}
+
+#[tokio::test]
+async fn an_eviction_that_takes_long_holds_up_no_other() {
+    let others = [ClientId(2), ClientId(3)];
+    let handler = Arc::new(Counter { events_gate: Some(Semaphore::new(3)), ..Counter::base(&Arc::default()) });
+    let (seams, _, server, address) = serve(&handler, Duration::from_millis(50)).await;
+    let mut clients = Vec::new();
+    for client in [CLIENT].into_iter().chain(others) {
+        let mut raw = Raw::connect(&seams, &address).await;
+        raw.hello(|connect| connect.client = client).await;
+        clients.push(raw);
+    }
+    let evicted = |client: ClientId| handler.events().contains(&SessionEvent::Evicted(client));
+    until(|| evicted(CLIENT) && others.into_iter().all(evicted)).await;
+    assert_eq!(server.sessions(TARGET).len(), 3, "the target is still being told of each");
+    handler.events_gate.as_ref().unwrap().add_permits(3);
+    until(|| server.sessions(TARGET).is_empty()).await;
+}

@@ -1,0 +1,92 @@
+//! A target that has as many clients as it may have.
+
+mod common;
+
+use bytes::Bytes;
+use common::{raw::Raw, *};
+use rpc::{Endpoint, Import, Server, ServerOptions, codec, message::session::frame_flag};
+use rt::{
+    Address, Seams,
+    memory::{self, MemoryTransport},
+};
+use types::{ClientId, FsError, Generation};
+
+async fn serve(seams: &Seams, sessions_max: usize) -> (std::sync::Arc<Server>, Address) {
+    let server = Server::new(seams.clone(), ServerOptions { sessions_max, ..ServerOptions::default() });
+    server.add_target(TARGET, Counter::new(&Default::default()), LONG_LEASE);
+    let address = server.listen(&Address::from("mds:1")).await.unwrap();
+    (server, address)
+}
+
+#[tokio::test]
+async fn a_newcomer_is_refused_and_those_who_are_there_go_on() {
+    let seams = memory::seams(&MemoryTransport::new(), 1);
+    let (server, address) = serve(&seams, 2).await;
+    let client = |number, endpoint| Import::new(seams.clone(), TARGET, endpoint, ClientId(number), "c", quick(), None);
+    let remote = |number| client(number, Endpoint::Remote(address.clone()));
+    let (first, second) = (remote(1), remote(2));
+    for import in [&first, &second] {
+        assert_eq!(call(import, effect(1)).await, Ok(done()));
+    }
+    let third = remote(3);
+    let refused = call(&third, effect(2)).await;
+    let Err(FsError::TooMany(text)) = refused else { panic!("{refused:?}") };
+    assert!(text.starts_with("stria-MDT0000 has 2 clients") && text.contains("unmount some"), "{text}");
+    for import in [&first, &second] {
+        assert_eq!(call(import, effect(3)).await, Ok(done()));
+    }
+    let mount = client(4, Endpoint::Local(server.clone()));
+    assert_eq!(call(&mount, effect(4)).await, Ok(done()), "the server's own process is no newcomer");
+    // Closed first: else they would come back as newcomers.
+    for (import, client) in [(first, 1), (mount, 4)] {
+        import.close().await;
+        server.evict(TARGET, ClientId(client)).await;
+    }
+    until(|| server.sessions(TARGET).len() < 2).await;
+    // It asks again by itself.
+    while call(&third, effect(5)).await.is_err() {
+        tokio::task::yield_now().await;
+    }
+}
+
+/// As many newcomers as there may be must not keep a client out that comes back after a restart.
+#[tokio::test]
+async fn who_comes_back_finds_room() {
+    let seams = memory::seams(&MemoryTransport::new(), 1);
+    let (_server, address) = serve(&seams, 1).await;
+    let mut newcomer = Raw::connect(&seams, &address).await;
+    assert_eq!(newcomer.hello(|connect| connect.client = ClientId(7)).await.header.flags, frame_flag::REPLY);
+    let mut back = Raw::connect(&seams, &address).await;
+    let answer = back
+        .hello(|connect| {
+            connect.resume = true;
+            connect.incarnation = 99;
+            connect.connection = Generation(5);
+        })
+        .await;
+    assert_eq!(answer.header.flags, frame_flag::REPLY);
+}
+
+#[tokio::test]
+async fn names_are_bounded_before_anything_is_kept() {
+    let seams = memory::seams(&MemoryTransport::new(), 1);
+    let (server, address) = serve(&seams, 10).await;
+    let long = "x".repeat(100_000);
+    for (client_name, target) in [(&long[..], TARGET), ("two\nlines", TARGET), ("c", &long[..])] {
+        let mut raw = Raw::connect(&seams, &address).await;
+        let answer = raw
+            .hello(|connect| {
+                connect.client_name = client_name.to_owned();
+                connect.target = target.to_owned();
+            })
+            .await;
+        assert_eq!(answer.header.flags, frame_flag::REPLY | frame_flag::ERROR);
+        let error: FsError = codec::decode(&answer.body).unwrap();
+        assert!(matches!(&error, FsError::Refused(text) if text.len() < 200), "{error}");
+        assert!(server.sessions(TARGET).is_empty());
+    }
+    // A host that has a long name is served under the part that fits.
+    let import = Import::new(seams, TARGET, Endpoint::Remote(address), CLIENT, &long, quick(), None);
+    assert_eq!(import.call(effect(1), Bytes::new()).await.map(|(reply, _)| reply), Ok(done()));
+    assert_eq!(server.sessions(TARGET)[0].client_name.len(), 255);
+}

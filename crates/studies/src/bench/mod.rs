@@ -1,0 +1,415 @@
+//! `stria bench`: measurements beside a local file system on the same disk, in the same run, interleaved, because machines
+//! are shared and disks moody: only ratios of neighbouring runs mean something.
+//!
+//! Results are JSON lines (one per measurement) and a table of medians. Every durable figure stands beside the disk's
+//! fdatasync rate at that moment.
+
+mod ior;
+pub mod leftovers;
+mod mdtest;
+mod random;
+mod records;
+pub mod report;
+pub mod study;
+pub mod systems;
+mod target;
+pub mod tree;
+mod workers;
+
+use std::{
+    fs::File,
+    io::{self, Write},
+    path::{Path, PathBuf},
+    process::Command,
+    sync::Once,
+    time::{Duration, Instant},
+};
+
+use anyhow::Context;
+use clap::{Args, Subcommand, builder::RangedU64ValueParser};
+use host::progress;
+use serde::Serialize;
+
+use leftovers::Place;
+use systems::{System, SystemKind};
+use target::BenchTarget;
+
+/// Benchmarks.
+#[derive(Clone, Debug, Subcommand)]
+pub enum BenchCommand {
+    /// Metadata rates: create, stat, read, remove (easy: own directories; hard: one shared, 3901-byte files)
+    Mdtest {
+        /// Common options.
+        #[command(flatten)]
+        common: Common,
+        /// Files of each worker
+        #[arg(long, default_value_t = 2000)]
+        files: usize,
+        /// Hard variant: put this many KiB of each file on the metadata target; files are made and read whole
+        #[arg(long, value_name = "KIB", value_parser = clap::value_parser!(u64).range(64..=4096))]
+        on_mdt: Option<u64>,
+    },
+    /// Transfer rates (easy: own files, large transfers; hard: one shared file, 47008-byte records)
+    Ior {
+        /// Common options.
+        #[command(flatten)]
+        common: Common,
+        /// MiB each worker writes and reads
+        #[arg(long, default_value_t = 256)]
+        mib: u64,
+        /// KiB per transfer of the easy variant
+        #[arg(long, default_value_t = 1024, value_parser = RangedU64ValueParser::<usize>::new().range(1..=1 << 20))]
+        transfer_kib: usize,
+        /// Instead: one shared file in segments, as 4x1M:1G,8x1M:1G,16x1M:rest, of --mib in all; may be repeated, to
+        /// compare. Segments that are directories (DIR:SIZE) need --emulate
+        #[arg(long, value_name = "LIST", conflicts_with = "systems")]
+        segments: Vec<String>,
+        /// With --segments: each is a file in a directory of its own, shown as one file; on any mounted file system
+        #[arg(long, requires = "segments")]
+        emulate: bool,
+        /// With --segments: where to run.
+        #[command(flatten)]
+        place: study::Place,
+    },
+    /// Study E1, dynamic striping, in miniature: named configurations and expected results
+    E1 {
+        /// Which part.
+        #[command(subcommand)]
+        command: study::E1Command,
+    },
+    /// Study E3, advice on striping, in miniature: file per process against a shared file, all layouts in every cell
+    E3(study::PresetOptions),
+    /// Random reads and writes of 4 KiB
+    Random {
+        /// Common options.
+        #[command(flatten)]
+        common: Common,
+        /// Records of each worker
+        #[arg(long, default_value_t = 8192)]
+        records: u64,
+    },
+    /// Unpack, walk and remove a source tree (through mounts only)
+    Tree {
+        /// Common options.
+        #[command(flatten)]
+        common: Common,
+        /// Directory whose tree is used [default: Rust's or C's sources and headers of this host]
+        #[arg(long)]
+        source: Option<PathBuf>,
+    },
+    /// All of the above, at a size for a few minutes
+    All {
+        /// Common options.
+        #[command(flatten)]
+        common: Common,
+    },
+}
+
+/// Options of all benchmarks.
+#[derive(Clone, Debug, Args)]
+pub struct Common {
+    /// Systems to compare; local is the baseline
+    #[arg(long, value_delimiter = ',', default_values = ["local", "mount", "tcp-mount", "native", "tcp-native"])]
+    pub systems: Vec<SystemKind>,
+    /// Numbers of workers
+    #[arg(long, value_delimiter = ',', default_values_t = [1, 2, 8], value_parser = RangedU64ValueParser::<usize>::new().range(1..))]
+    pub workers: Vec<usize>,
+    /// Repetitions, interleaved between systems; the table shows medians
+    #[arg(long, default_value_t = 3, value_parser = RangedU64ValueParser::<usize>::new().range(1..))]
+    pub repeat: usize,
+    /// Directory on the disk to be measured [default: the temporary directory]
+    #[arg(long)]
+    pub dir: Option<PathBuf>,
+    /// Object storage targets
+    #[arg(long, default_value_t = 4)]
+    pub osts: u16,
+    /// Write every measurement to this file as a JSON line
+    #[arg(long)]
+    pub json: Option<PathBuf>,
+}
+
+/// One measurement.
+#[derive(Clone, Debug, Serialize)]
+pub struct Measurement {
+    /// Benchmark.
+    pub bench: &'static str,
+    /// Phase of it.
+    pub phase: &'static str,
+    /// File system.
+    pub system: &'static str,
+    /// Workers.
+    pub workers: usize,
+    /// Operations done.
+    pub operations: u64,
+    /// Bytes moved; 0 for metadata.
+    pub bytes: u64,
+    /// Seconds from start to end.
+    pub seconds: f64,
+    /// Processor seconds of workers, client and servers together.
+    pub cpu_seconds: f64,
+    /// fdatasyncs per second of the disk just before this run.
+    pub fdatasync_per_second: f64,
+}
+
+impl Measurement {
+    /// MiB per second for transfers, operations per second for the rest.
+    pub fn rate(&self) -> f64 {
+        let amount = if self.is_transfer() { self.bytes as f64 / f64::from(1 << 20) } else { self.operations as f64 };
+        amount / self.seconds.max(1e-9)
+    }
+
+    /// Whether bytes count rather than operations.
+    pub fn is_transfer(&self) -> bool {
+        self.bench.starts_with("ior")
+    }
+
+    /// Processor time per operation in microseconds, or per GiB in seconds.
+    pub fn cpu_cost(&self) -> f64 {
+        match self.is_transfer() {
+            true => self.cpu_seconds / (self.bytes as f64 / f64::from(1 << 30)),
+            false => self.cpu_seconds * 1e6 / self.operations.max(1) as f64,
+        }
+    }
+}
+
+/// One run of a benchmark on one system.
+pub struct Run<'a> {
+    /// What operations go to.
+    pub target: &'a dyn BenchTarget,
+    /// Workers.
+    pub workers: usize,
+    system: &'a System,
+    fdatasync_per_second: f64,
+}
+
+impl Run<'_> {
+    /// Processor time used so far.
+    pub fn cpu(&self) -> Duration {
+        self.system.cpu()
+    }
+
+    /// A result; `cpu_before` was taken when the phase began.
+    pub fn measurement(
+        &self,
+        bench: &'static str,
+        phase: &'static str,
+        operations: u64,
+        bytes: u64,
+        wall: Duration,
+        cpu_before: Duration,
+    ) -> Measurement {
+        Measurement {
+            bench,
+            phase,
+            system: self.system.kind.name(),
+            workers: self.workers,
+            operations,
+            bytes,
+            seconds: wall.as_secs_f64(),
+            cpu_seconds: self.cpu().saturating_sub(cpu_before).as_secs_f64(),
+            fdatasync_per_second: self.fdatasync_per_second,
+        }
+    }
+}
+
+type Workload<'w> = dyn Fn(&Run<'_>) -> io::Result<Vec<Measurement>> + 'w;
+
+/// Runs `stria bench`.
+pub fn run(command: BenchCommand) -> anyhow::Result<()> {
+    match command {
+        BenchCommand::Mdtest { common, files, on_mdt } => {
+            Session::new(common)?.mdtest(files, on_mdt.map(|kib| kib << 10))?.finish()
+        }
+        BenchCommand::Ior { common, mib, transfer_kib, segments, emulate, place } => match segments.is_empty() {
+            true => {
+                anyhow::ensure!(place.at.is_none(), "--at goes with --segments");
+                Session::new(common)?.ior(mib, transfer_kib)?.finish()
+            }
+            false => ior_in_segments(&common, mib, transfer_kib, &segments, emulate, place),
+        },
+        BenchCommand::E1 { command } => study::run_e1(&command),
+        BenchCommand::E3(options) => study::run_e3(&options),
+        BenchCommand::Random { common, records } => Session::new(common)?.random(records)?.finish(),
+        BenchCommand::Tree { common, source } => Session::new(common)?.tree(source)?.finish(),
+        BenchCommand::All { common } => {
+            Session::new(common)?.mdtest(1000, None)?.ior(128, 1024)?.random(4096)?.tree(None)?.finish()
+        }
+    }
+}
+
+/// `ior --segments`: as many tasks as the largest number of workers.
+fn ior_in_segments(
+    common: &Common,
+    mib: u64,
+    transfer_kib: usize,
+    segments: &[String],
+    emulate: bool,
+    place: study::Place,
+) -> anyhow::Result<()> {
+    let tasks = common.workers.iter().copied().max().unwrap_or(1);
+    let sizes = study::Sizes {
+        tasks: u32::try_from(tasks).context("too many workers")?,
+        bytes: mib << 20,
+        transfer_bytes: (transfer_kib as u64) << 10,
+    };
+    let (dir, json) = (common.dir.clone(), common.json.clone());
+    let session = study::Session { place, dir, repeat: common.repeat, json, emulate };
+    study::run_segments(&session, segments, &sizes, common.osts)
+}
+
+/// Benchmarks that share systems and results.
+struct Session {
+    common: Common,
+    place: Place,
+    json: Option<File>,
+    results: Vec<Measurement>,
+}
+
+impl Session {
+    fn new(common: Common) -> anyhow::Result<Self> {
+        let place = Place::new("stria-bench-", common.dir.as_deref())?;
+        let create = |path: &PathBuf| File::create(path).with_context(|| format!("cannot create {}", path.display()));
+        let json = common.json.as_ref().map(create).transpose()?;
+        Ok(Self { common, place, json, results: Vec::new() })
+    }
+
+    fn mdtest(mut self, files: usize, on_mdt: Option<u64>) -> anyhow::Result<Self> {
+        for hard in [false, true] {
+            let workload = mdtest::Mdtest { hard, files, on_mdt };
+            self.interleave(
+                &|run| mdtest::Mdtest { files: workload.files.div_ceil(run.workers), ..workload }.run(run),
+                false,
+            )?;
+        }
+        Ok(self)
+    }
+
+    fn ior(mut self, mib: u64, transfer_kib: usize) -> anyhow::Result<Self> {
+        for hard in [false, true] {
+            let all = mib << 20;
+            self.interleave(
+                &|run| {
+                    let worker_bytes = all / run.workers as u64;
+                    ior::Ior { hard, transfer_bytes: transfer_kib << 10, worker_bytes }.run(run)
+                },
+                false,
+            )?;
+        }
+        Ok(self)
+    }
+
+    fn random(mut self, records: u64) -> anyhow::Result<Self> {
+        self.interleave(&|run| random::RandomIo { records: records / run.workers as u64 }.run(run), false)?;
+        Ok(self)
+    }
+
+    fn tree(mut self, source: Option<PathBuf>) -> anyhow::Result<Self> {
+        let source = source.map_or_else(crate::demo::find_tree, Ok)?;
+        let archive = self.place.path().join("tree.tar");
+        let status = Command::new("tar").arg("-cf").arg(&archive).arg("-C").arg(&source).arg(".").status();
+        anyhow::ensure!(status.context("cannot run tar")?.success(), "tar cannot pack {}", source.display());
+        let entries = tree::walk(&source)?;
+        let workload = |run: &Run<'_>| match &run.system.directory {
+            Some(directory) => tree::run(run, directory, &archive, entries),
+            None => Ok(Vec::new()),
+        };
+        self.interleave(&workload, true)?;
+        Ok(self)
+    }
+
+    /// Runs the workload on every system in turn, again and again, for each number of workers (or one).
+    fn interleave(&mut self, workload: &Workload<'_>, single: bool) -> anyhow::Result<()> {
+        let kinds = self.common.systems.clone();
+        let counts = if single { vec![1] } else { self.common.workers.clone() };
+        for workers in counts {
+            for repetition in 0..self.common.repeat {
+                for kind in &kinds {
+                    let (round, of) = (repetition + 1, self.common.repeat);
+                    progress::show(format_args!("{} x{workers}, round {round} of {of}", kind.name()));
+                    let fdatasync_per_second = fdatasync_rate(self.place.path())?;
+                    let place = self.place.path().join(kind.name());
+                    let system = System::start(*kind, place, self.common.osts)?;
+                    let run = Run { target: &*system.target, workers, system: &system, fdatasync_per_second };
+                    let results = workload(&run).with_context(|| format!("on {}", kind.name()))?;
+                    self.record(results)?;
+                }
+            }
+        }
+        progress::done();
+        Ok(())
+    }
+
+    fn record(&mut self, results: Vec<Measurement>) -> anyhow::Result<()> {
+        if let Some(file) = &mut self.json {
+            for result in &results {
+                writeln!(file, "{}", serde_json::to_string(result)?)?;
+            }
+        }
+        self.results.extend(results);
+        Ok(())
+    }
+
+    fn finish(self) -> anyhow::Result<()> {
+        println!("{}", report::table(&self.results));
+        if self.results.iter().any(|result| result.bench == random::NAME) {
+            println!("{}", random::NOTE);
+        }
+        if let Some(path) = &self.common.json {
+            println!("every measurement: {}", path.display());
+        }
+        Ok(())
+    }
+}
+
+/// How often per second the disk below `directory` makes a 4 KiB overwrite durable.
+pub fn fdatasync_rate(directory: &Path) -> io::Result<f64> {
+    use std::os::unix::fs::FileExt;
+    const ROUNDS: u32 = 20;
+    let path = directory.join("fdatasync.probe");
+    let file = File::create(&path)?;
+    file.write_all_at(&[0; 4096], 0)?;
+    file.sync_all()?;
+    let start = Instant::now();
+    for round in 0..ROUNDS {
+        file.write_all_at(&[round as u8; 4096], 0)?;
+        file.sync_data()?;
+    }
+    let elapsed = start.elapsed();
+    std::fs::remove_file(&path)?;
+    Ok(f64::from(ROUNDS) / elapsed.as_secs_f64())
+}
+
+/// Empties the kernel's page cache, so that reads come from the disk; only root can, others read what is cached and are told.
+pub fn drop_caches() {
+    static TOLD: Once = Once::new();
+    rustix::fs::sync();
+    if let Err(error) = std::fs::write("/proc/sys/vm/drop_caches", "1") {
+        TOLD.call_once(|| {
+            progress::tell(format_args!(
+                "reads may be of cached data: the kernel's page cache cannot be emptied: {error}"
+            ));
+        });
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::Parser;
+
+    use super::*;
+
+    #[derive(Parser)]
+    struct Line {
+        #[command(subcommand)]
+        _command: BenchCommand,
+    }
+
+    #[test]
+    fn segments_run_on_one_system_and_others_are_refused() {
+        let parse = |words: &str| Line::try_parse_from(["bench"].into_iter().chain(words.split(' '))).map(drop);
+        parse("ior --segments 4x1M:rest --emulate").unwrap();
+        parse("ior --systems local").unwrap();
+        let refused = parse("ior --segments 4x1M:rest --systems local").unwrap_err();
+        assert_eq!(refused.kind(), clap::error::ErrorKind::ArgumentConflict);
+    }
+}
