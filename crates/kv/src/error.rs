@@ -25,6 +25,9 @@ pub enum Error {
     /// [`crate::Store::ready`]. Nothing of the batch was applied.
     #[error("the store is waiting for checkpoints")]
     Overloaded,
+    /// An attempt that must not wait needs what is not in memory, see [`crate::Store::reads`]. No user is to see it.
+    #[error("it is to be loaded first")]
+    Missed,
     /// The store was closed.
     #[error("the store is closed")]
     Closed,

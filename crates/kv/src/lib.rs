@@ -24,5 +24,5 @@ pub use cold::{Checkpoint, ColdStore, fjall::FjallCold, memory::MemoryCold};
 pub use config::{Config, KEY_BYTES_MAX, VALUE_BYTES_MAX};
 pub use error::{Error, Result};
 pub use losses::Losses;
-pub use store::{Loaded, Statistics, Store, Wanted};
+pub use store::{Loading, Reads, Statistics, Store};
 pub use supply::Supply;

@@ -13,10 +13,11 @@
 //! be cut.
 //!
 //! Downside: one lock per store; its users are expected to be one state machine each. A read that misses memory blocks the
-//! core while the cold store looks it up, and whoever waits for a lock that its caller holds; who holds one reads with
-//! [`Store::get_loaded`] and [`Store::scan_loaded`].
+//! core while the cold store looks it up, and everybody that waits for a lock of its caller; callers with a lock read with
+//! [`Store::reads`].
 
 mod age;
+mod attempt;
 mod checkpoint;
 mod loading;
 mod opening;
@@ -32,7 +33,7 @@ use rt::{Device, Instant, Seams};
 
 use self::shared::Shared;
 pub use self::{
-    loading::{Loaded, Wanted},
+    attempt::{Loading, Reads},
     shared::Statistics,
 };
 use crate::{
@@ -81,27 +82,15 @@ impl Store {
         self.shared.scan(table, from, to, visit)
     }
 
-    /// As [`Store::get`], but never reads the cold store: `None` if neither memory knows nor what was loaded.
-    pub fn get_loaded(&self, table: Table, key: &[u8], loaded: &Loaded) -> Option<Option<Bytes>> {
-        self.shared.get_loaded(table, key, loaded)
+    /// Reads for an attempt of an operation: what neither memory knows nor `loading` is noted there, and the read fails with
+    /// [`Error::Missed`]. Without `loading` everything is read at once.
+    pub fn reads<'a>(&'a self, loading: Option<&'a Loading>) -> Reads<'a> {
+        Reads::new(&self.shared, loading)
     }
 
-    /// As [`Store::scan`], but never reads the cold store: ends with what is wanted where neither memory goes on nor what was
-    /// loaded.
-    pub fn scan_loaded(
-        &self,
-        table: Table,
-        from: &[u8],
-        to: Option<&[u8]>,
-        loaded: &Loaded,
-        visit: &mut dyn FnMut(&[u8], &Bytes) -> bool,
-    ) -> Result<Option<Wanted>> {
-        self.shared.scan_loaded(table, from, to, loaded, visit)
-    }
-
-    /// Adds what is wanted to what was loaded. The cold store is read where that holds up nobody.
-    pub async fn load(&self, wanted: Vec<Wanted>, loaded: Loaded) -> Result<Loaded> {
-        loading::load(&self.shared, wanted, loaded).await
+    /// Loads what the last attempt of an operation missed. The cold store is read where that holds up nobody.
+    pub async fn load_missed(&self, loading: &mut Loading) -> Result<()> {
+        loading.load_missed(&self.shared).await
     }
 
     /// Applies a batch: visible at once, in the order of calls. An error means that nothing was applied. An empty batch

@@ -44,6 +44,8 @@ pub(crate) fn store_error(target: &str, error: &kv::Error) -> FsError {
     match error {
         kv::Error::Corrupt { .. } => FsError::Damaged(error.to_string()),
         kv::Error::TooLarge { .. } => FsError::TooBig,
+        // Of an attempt that is given up.
+        kv::Error::Missed => FsError::WouldBlock,
         _ => FsError::Device { target: target.to_owned(), detail: error.to_string() },
     }
 }

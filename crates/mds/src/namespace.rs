@@ -8,7 +8,7 @@
 
 use std::{collections::BTreeMap, sync::Arc};
 
-use kv::{Batch, Lsn, Store};
+use kv::{Batch, Loading, Lsn, Store};
 use rpc::stored_reply;
 use tokio::sync::{Notify, futures::OwnedNotified};
 use types::{ClientId, FsError, FsResult, MdtIndex, OstIndex};
@@ -26,7 +26,7 @@ use crate::{
         outbox::{self, Errand},
         session::SessionRecord,
     },
-    transaction::{Changes, Context, Loading, Transaction},
+    transaction::{Changes, Context, Transaction},
     volatile::Volatile,
 };
 

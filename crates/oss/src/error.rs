@@ -6,6 +6,8 @@ use types::FsError;
 pub(crate) fn kv_error(target: &str, error: kv::Error) -> FsError {
     match error {
         kv::Error::NoSpace => FsError::NoSpace,
+        // Of an attempt that is given up.
+        kv::Error::Missed => FsError::WouldBlock,
         kv::Error::Corrupt { .. } => FsError::Damaged(format!("tables of {target}: {error}")),
         error => FsError::Device { target: target.to_owned(), detail: error.to_string() },
     }

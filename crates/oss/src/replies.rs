@@ -25,7 +25,7 @@ use std::{
 };
 
 use bytes::Bytes;
-use kv::{Batch, Store};
+use kv::{Batch, Loading, Store};
 use parking_lot::Mutex;
 use rpc::{
     Call, SessionEvent,
@@ -159,16 +159,29 @@ impl Replies {
         over
     }
 
-    /// Removes a client's replies. Durable, lest a loss of power brings them back for a session that counts anew.
-    pub async fn forget(&self, client: ClientId) -> Result<(), kv::Error> {
+    /// The removal of a client's replies.
+    fn removal(&self, client: ClientId, loading: &Loading) -> Result<Batch, kv::Error> {
         let mut batch = Batch::default();
-        self.kv.scan(REPLIES, &stored_reply::key(client, Slot(0)), None, &mut |key, _| {
+        let from = stored_reply::key(client, Slot(0));
+        self.kv.reads(Some(loading)).scan(REPLIES, &from, None, &mut |key, _| {
             let is_of_client = stored_reply::parse_key(key).is_ok_and(|(of, _)| of == client);
             if is_of_client {
                 batch.delete(REPLIES, Bytes::copy_from_slice(key));
             }
             is_of_client
         })?;
+        Ok(batch)
+    }
+
+    /// Removes a client's replies. Durable, lest a loss of power brings them back for a session that counts anew.
+    pub async fn forget(&self, client: ClientId) -> Result<(), kv::Error> {
+        let mut loading = Loading::default();
+        let batch = loop {
+            match self.removal(client, &loading) {
+                Err(kv::Error::Missed) => self.kv.load_missed(&mut loading).await?,
+                batch => break batch?,
+            }
+        };
         if batch.is_empty() {
             return Ok(());
         }

@@ -2,8 +2,8 @@
 //! the block engine will be the second.
 //!
 //! Contract of every implementation:
-//! - Changes of overlapping ranges of one object happen one after the other, in order of arrival; a read sees each of them
-//!   whole or not at all.
+//! - Changes of overlapping ranges of one object happen one after the other, in order of arrival, except that one that has to
+//!   wait for records lets others pass; a read sees each of them whole or not at all.
 //! - When a change returns, it survives the death of the process; after `sync` (or with `Write::sync`) the loss of power.
 //!   Unsynced changes survive a loss of power in whole blocks of 4096 bytes or not at all.
 //! - Data that do not match their checksum are never returned, nor used to compute new data.
@@ -37,14 +37,18 @@ pub trait ObjectStore: Send + Sync + 'static {
     fn fence<'a>(&'a self, objects: &'a [ObjectId], generation: u64) -> BoxFuture<'a, FsResult<()>>;
     /// Next data (true) or hole (false) at or after an offset.
     fn seek(&self, object: ObjectId, offset: u64, data: bool) -> BoxFuture<'_, FsResult<Option<u64>>>;
-    /// Attributes; zeros if there is no such object.
-    fn attributes(&self, object: ObjectId) -> FsResult<ObjectAttributes>;
+    /// Attributes of objects; zeros for one that does not exist.
+    fn attributes<'a>(&'a self, objects: &'a [ObjectId]) -> BoxFuture<'a, FsResult<Vec<ObjectAttributes>>>;
     /// Makes everything acknowledged for these objects durable; empty: for all.
     fn sync<'a>(&'a self, objects: &'a [ObjectId]) -> BoxFuture<'a, FsResult<()>>;
     /// Removes objects; missing ones are fine. Durable when it returns.
     fn destroy<'a>(&'a self, objects: &'a [ObjectId]) -> BoxFuture<'a, FsResult<()>>;
-    /// Objects behind this one, in order.
-    fn list(&self, after: Option<ObjectId>, objects_max: usize) -> FsResult<Vec<(ObjectId, ObjectAttributes)>>;
+    /// Objects after this one, in order.
+    fn list(
+        &self,
+        after: Option<ObjectId>,
+        objects_max: usize,
+    ) -> BoxFuture<'_, FsResult<Vec<(ObjectId, ObjectAttributes)>>>;
     /// Reads everything of an object and compares checksums.
     fn verify(&self, object: ObjectId) -> BoxFuture<'_, FsResult<()>>;
     /// What is missing of objects, as far as that is seen without reading them: each in words.

@@ -395,9 +395,7 @@ impl Ost {
             }
             OstRequest::Glimpse(objects) => {
                 self.statistics.record(|figures| figures.glimpse += objects.len() as u64);
-                let attributes: FsResult<Vec<_>> =
-                    objects.iter().map(|object| self.store.attributes(*object)).collect();
-                attributes.map(OstReply::Attributes)
+                self.store.attributes(&objects).await.map(OstReply::Attributes)
             }
             OstRequest::Sync(objects) => {
                 self.statistics.record(|figures| figures.sync += 1);
@@ -417,8 +415,7 @@ impl Ost {
                 Ok(OstReply::Space(self.store.space().await?, condition))
             }
             OstRequest::ListObjects(after, objects_max) => {
-                let objects = self.store.list(after, objects_max.min(LIST_OBJECTS_MAX) as usize)?;
-                Ok(OstReply::Objects(objects))
+                self.store.list(after, objects_max.min(LIST_OBJECTS_MAX) as usize).await.map(OstReply::Objects)
             }
             OstRequest::Verify(object) => self.store.verify(object).await.map(|()| OstReply::Done),
             OstRequest::Check(objects) if objects.len() > CHECK_OBJECTS_MAX as usize => Err(FsError::Invalid),
@@ -438,7 +435,7 @@ impl Ost {
         }
         verify(write.offset, &data, &write.checksums)?;
         if data.is_empty() {
-            let attributes = self.store.attributes(write.object)?;
+            let attributes = self.store.attributes(&[write.object]).await?[0];
             return Ok(Changed { before: attributes, after: attributes });
         }
         let bytes = data.len() as u64;

@@ -30,7 +30,16 @@ async fn open(root: &std::path::Path) -> TestOst {
     // The memory devices of the common target stand unused beside it.
     let objects = MemoryDevice::new();
     let (probe, journal) = (Probe::new(objects.clone()), MemoryDevice::new());
-    TestOst { seams, objects, probe, journal, cold: MemoryCold::new(), options: quiet_options(), ost }
+    TestOst {
+        seams,
+        objects,
+        probe,
+        journal,
+        cold: MemoryCold::new(),
+        options: quiet_options(),
+        config: quiet_config(),
+        ost,
+    }
 }
 
 #[test]

@@ -440,7 +440,7 @@ fn a_target_with_an_unreadable_unflushed_block_opens() {
         let (objects, journal, cold) = (target.objects.crash(), target.journal.crash(), target.cold.crash());
         let probe = common::probe::Probe::new(objects.clone());
         *probe.unreadable.lock() = Some((host_file(object(1)), 5 * BLOCK));
-        let ost = common::open(&target.seams, devices(&probe, &journal, &cold), quiet_options()).await;
+        let ost = common::open(&target.seams, devices(&probe, &journal, &cold), quiet_options(), quiet_config()).await;
         assert_eq!((ost.recovery().blocks_reset, ost.losses()), (0, 0));
         let target = TestOst { objects, probe, journal, cold, ost, ..target };
         assert_eq!(target.read(object(1), 0, 5 * BLOCK).await, pattern(1, 0, 5 * BLOCK));

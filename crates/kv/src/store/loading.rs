@@ -1,5 +1,5 @@
 //! Reads that never touch the cold store, for users that hold a lock of their own: what memory does not know is named
-//! ([`Wanted`]), loaded without the lock ([`crate::Store::load`]), and found in what was loaded ([`Loaded`]) at the next attempt.
+//! ([`Wanted`]), loaded without the lock, and found in what was loaded ([`Loaded`]) at the next attempt (module `attempt`).
 //!
 //! Invariant: what was loaded is used only as long as no entry became clean since: a newer value may have come, gone to the cold
 //! store and been dropped from memory meanwhile. Then it is wanted again. Downside: an attempt during a checkpoint may load in vain.
@@ -24,7 +24,7 @@ const PAGE_BYTES: usize = 1 << 20;
 
 /// What an attempt needs from the cold store.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Wanted {
+pub(super) enum Wanted {
     /// One key.
     Key(Table, Bytes),
     /// Keys from the first on, in order, before the second (`None`: to the table's end); as many as fit into a page.
@@ -44,7 +44,7 @@ struct Page {
 
 /// What was loaded for the attempts of one operation.
 #[derive(Debug, Default)]
-pub struct Loaded {
+pub(super) struct Loaded {
     keys: BTreeMap<(Table, Bytes), Option<Bytes>>,
     pages: Vec<Page>,
     cleanings: u64,
@@ -54,7 +54,7 @@ pub struct Loaded {
 pub(super) type ColdPart = (Vec<(Bytes, Bytes)>, bool);
 
 impl Page {
-    /// Whether it says what comes behind `start`, up to `to`.
+    /// Whether it says what comes after `start`, up to `to`.
     fn covers(&self, table: Table, start: &Bound<Bytes>, to: Option<&[u8]>) -> bool {
         let (Bound::Included(start) | Bound::Excluded(start)) = start else { return false };
         let ends_late = match (&self.to, to) {
@@ -64,6 +64,23 @@ impl Page {
         };
         let begins_within = !self.more || self.entries.last().is_some_and(|(last, _)| start < last);
         self.table == table && self.from <= *start && ends_late && begins_within
+    }
+
+    /// Value of a key of the cold store, `None`: it does not say.
+    fn get(&self, table: Table, key: &[u8]) -> Option<Option<Bytes>> {
+        let within = self.table == table
+            && self.from.as_ref() <= key
+            && self.to.as_ref().is_none_or(|to| key < to.as_ref())
+            && (!self.more || self.entries.last().is_some_and(|(last, _)| key <= last.as_ref()));
+        let find = || self.entries.binary_search_by(|(entry, _)| entry.as_ref().cmp(key)).ok();
+        within.then(|| find().map(|index| self.entries[index].1.clone()))
+    }
+
+    /// Whether all it says is of keys before this one.
+    fn ends_before(&self, key: &[u8]) -> bool {
+        let last = self.entries.last().map(|(last, _)| last.as_ref());
+        let is_behind_to = self.to.as_ref().is_some_and(|to| to.as_ref() <= key);
+        is_behind_to || (self.more && last.is_some_and(|last| last < key))
     }
 
     fn part(&self, start: &Bound<Bytes>, to: Option<&[u8]>, limit: Option<&Key>) -> ColdPart {
@@ -81,6 +98,21 @@ impl Page {
     }
 }
 
+impl Loaded {
+    /// Value of a key; `None`: it was not loaded.
+    fn get(&self, table: Table, key: &[u8]) -> Option<Option<Bytes>> {
+        let single = || self.keys.get(&(table, Bytes::copy_from_slice(key))).cloned();
+        self.pages.iter().find_map(|page| page.get(table, key)).or_else(single)
+    }
+
+    /// Lets go of the pages of a table that end before a key. Whether there were any.
+    pub(super) fn forget_before(&mut self, table: Table, key: &[u8]) -> bool {
+        let before = self.pages.len();
+        self.pages.retain(|page| page.table != table || !page.ends_before(key));
+        self.pages.len() < before
+    }
+}
+
 impl Shared {
     /// Value of a key as memory or what was loaded know it; `None`: neither does.
     pub(super) fn get_loaded(&self, table: Table, key: &[u8], loaded: &Loaded) -> Option<Option<Bytes>> {
@@ -89,7 +121,7 @@ impl Shared {
             Lookup::Found(value) => Some(Some(value)),
             Lookup::Absent => Some(None),
             Lookup::Unknown if state.tables.cleanings() != loaded.cleanings => None,
-            Lookup::Unknown => loaded.keys.get(&(table, Bytes::copy_from_slice(key))).cloned(),
+            Lookup::Unknown => loaded.get(table, key),
         }
     }
 
@@ -143,12 +175,12 @@ impl Shared {
     }
 }
 
-/// See [`crate::Store::load`].
+/// Adds what is wanted to what was loaded. The cold store is read where that holds up nobody.
 pub(super) async fn load(shared: &Arc<Shared>, wanted: Vec<Wanted>, loaded: Loaded) -> Result<Loaded> {
     let (reply, answer) = oneshot::channel();
     let reader = Arc::clone(shared);
     shared.cold.run_blocking(Box::new(move || {
-        // Nobody waits any more if the operation was given up.
+        // Nobody waits any more if the operation was dropped.
         let _ = reply.send(reader.load(wanted, loaded));
     }));
     answer.await.map_err(|_| Error::Closed)?

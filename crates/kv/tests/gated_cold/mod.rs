@@ -1,4 +1,4 @@
-//! A cold store whose reads tests can hold up and count. The tests of the MDT use it, too.
+//! A cold store whose reads tests can hold up and count, for the tests of MDTs and OSTs.
 #![allow(dead_code, reason = "each test file uses its part")]
 
 use std::{
@@ -28,6 +28,8 @@ struct Shared {
     core: ThreadId,
     reads_on_core: AtomicU64,
     loads: AtomicU64,
+    /// Loads that wait for the gate.
+    waiting: AtomicU64,
     /// Bytes of the longest scan in the background.
     longest_scan: AtomicU64,
 }
@@ -41,6 +43,7 @@ impl GatedCold {
             core: std::thread::current().id(),
             reads_on_core: AtomicU64::new(0),
             loads: AtomicU64::new(0),
+            waiting: AtomicU64::new(0),
             longest_scan: AtomicU64::new(0),
         };
         Self { inner, shared: Arc::new(shared) }
@@ -55,6 +58,11 @@ impl GatedCold {
         if std::thread::current().id() == self.shared.core {
             self.shared.reads_on_core.fetch_add(1, Ordering::Relaxed);
         }
+    }
+
+    /// Loads that wait for the gate.
+    pub fn waiting(&self) -> u64 {
+        self.shared.waiting.load(Ordering::Relaxed)
     }
 
     /// Bytes of the longest scan in the background.
@@ -96,9 +104,11 @@ impl ColdStore for GatedCold {
 
     fn run_blocking(&self, work: Box<dyn FnOnce() + Send>) {
         let shared = self.shared.clone();
+        shared.waiting.fetch_add(1, Ordering::Relaxed);
         std::thread::spawn(move || {
             let open = shared.opened.wait_while(shared.open.lock().unwrap(), |open| !*open).unwrap();
             drop(open);
+            shared.waiting.fetch_sub(1, Ordering::Relaxed);
             shared.loads.fetch_add(1, Ordering::Relaxed);
             work();
         });

@@ -7,6 +7,7 @@
 //! (`lod.*.dom_stripesize`).
 
 use bytes::Bytes;
+use kv::Loading;
 use rpc::{
     Call,
     message::{
@@ -22,7 +23,7 @@ use crate::{
     error::store_error,
     namespace::{Attempt, Namespace},
     ops::data,
-    transaction::{Loading, Transaction},
+    transaction::Transaction,
 };
 
 /// Most bytes of a file on an MDT whose store has these segments: what one request can write is one

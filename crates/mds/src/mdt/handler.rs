@@ -4,6 +4,7 @@
 use std::sync::Arc;
 
 use bytes::Bytes;
+use kv::Loading;
 use rpc::{
     Answer, Call, Handler, SessionEvent,
     message::{MdtReply, MdtRequest, Reply, Request},
@@ -24,7 +25,6 @@ use crate::{
         row::{Answering, LOCK_SERVICE, MdtRow, SERVICE, WAIT_SERVICE, row},
     },
     tables::REPLIES,
-    transaction::Loading,
 };
 
 /// Service threads for requests that wait: there they take memory, as in a queue, and little else. Who waits in the queue

@@ -19,7 +19,7 @@ mod space;
 
 use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
-use kv::{Losses, Lsn, Store};
+use kv::{Loading, Losses, Lsn, Store};
 use parking_lot::{Mutex, MutexGuard};
 use rpc::message::mgs::Pool;
 use rt::{Device, Seams, clock};
@@ -34,14 +34,11 @@ use crate::{
     placement::OstView,
     pools::{Spill, SpillError},
     statistics::Statistics,
-    transaction::{Context, Loading, Transaction},
+    transaction::{Context, Transaction},
 };
 
 /// Longest time a request waits for a lock within its handler, before it is answered `Waiting`.
 pub(crate) const WAIT_MAX: Duration = Duration::from_secs(1);
-/// How often an operation is tried again because it needs what is not in memory; then it reads
-/// under the mutex.
-const LOADS_MAX: u32 = 64;
 /// Space one inode takes in the store, by rule of thumb: record, entry, journal.
 const INODE_BYTES: u64 = 1024;
 /// Bytes of a batch, without data: the largest are layouts and long extended attributes.
@@ -219,20 +216,16 @@ impl Mdt {
         mut attempt: impl FnMut(&mut Namespace, Option<&Loading>) -> Option<T>,
     ) -> FsResult<T> {
         let mut loading = Loading::default();
-        for loads in 0.. {
-            let limit = (loads < LOADS_MAX).then_some(&loading);
+        loop {
             let done = match data_bytes {
-                Some(bytes) => self.with_room(bytes, |namespace| attempt(namespace, limit)).await,
-                None => attempt(&mut self.namespace(), limit),
+                Some(bytes) => self.with_room(bytes, |namespace| attempt(namespace, Some(&loading))).await,
+                None => attempt(&mut self.namespace(), Some(&loading)),
             };
             if let Some(done) = done {
                 return Ok(done);
             }
-            let missed = loading.take_missed();
-            let loaded = self.store.load(missed, std::mem::take(&mut loading.loaded)).await;
-            loading.loaded = loaded.map_err(|error| store_error(&self.target, &error))?;
+            self.store.load_missed(&mut loading).await.map_err(|error| store_error(&self.target, &error))?;
         }
-        unreachable!("without a limit to its reads no attempt is given up")
     }
 
     /// Waits until everything changed so far survives power loss.

@@ -12,19 +12,19 @@ mod data;
 pub(crate) mod entries;
 mod inodes;
 mod layouts;
-mod loading;
+mod tracked;
 pub(crate) mod xattrs;
 
 use std::cell::Cell;
 
 use bytes::Bytes;
-use kv::{Lsn, Operation, Store, Supply, Table, Wanted};
+use kv::{Loading, Lsn, Operation, Reads, Store, Supply, Table};
 use rpc::{Call, message::MdtReply, stored_reply};
 use rt::Instant;
 use tokio::sync::futures::OwnedNotified;
 use types::{ClientId, FileKind, FsError, FsResult, InodeNumber, MdtIndex, OstIndex, Timestamp};
 
-pub(crate) use loading::{Loading, Tracked};
+use tracked::Tracked;
 
 use crate::{
     error::store_error,
@@ -242,37 +242,23 @@ impl<'n> Transaction<'n> {
         }
     }
 
-    /// What the attempt must not wait for the cold store for; `None`: it may.
-    fn loading(&self) -> Option<&'n Loading> {
-        self.loading.filter(|_| !self.volatile.touched)
-    }
-
-    /// The attempt is given up: this is to be loaded. The error is nobody's to see.
-    fn miss(&self, loading: &Loading, wanted: Wanted) -> FsError {
-        loading.missed.lock().push(wanted);
-        FsError::WouldBlock
+    /// The store as this attempt reads it: it must not wait for the cold store while it can still be given up.
+    fn reads(&self) -> Reads<'n> {
+        let reads = self.store.reads(self.loading);
+        if self.volatile.touched { reads.at_once() } else { reads }
     }
 
     /// Value of a key as the store has it.
     fn stored(&self, table: Table, key: &[u8]) -> FsResult<Option<Bytes>> {
-        if let Some(known) = self.loading.and_then(|loading| self.store.get_loaded(table, key, &loading.loaded)) {
-            return Ok(known);
-        }
-        match self.loading() {
-            Some(loading) => Err(self.miss(loading, Wanted::Key(table, Bytes::copy_from_slice(key)))),
-            None => self.store.get(table, key).map_err(|error| store_error(self.target, &error)),
-        }
+        self.reads().get(table, key).map_err(|error| store_error(self.target, &error))
     }
 
     /// Makes sure that these keys can be read: what is missing is loaded together, not one by one.
     pub fn need(&self, table: Table, keys: impl Iterator<Item = Vec<u8>>) -> FsResult<()> {
-        let mut outcome = Ok(());
+        let (reads, mut outcome) = (self.reads(), Ok(()));
         for key in keys {
-            if self.changed(table, &key).is_none()
-                && let Some(loading) = self.loading()
-                && self.store.get_loaded(table, &key, &loading.loaded).is_none()
-            {
-                outcome = Err(self.miss(loading, Wanted::Key(table, key.into())));
+            if self.changed(table, &key).is_none() {
+                outcome = reads.need(table, &key).map_err(|error| store_error(self.target, &error)).and(outcome);
             }
         }
         outcome
@@ -291,12 +277,7 @@ impl<'n> Transaction<'n> {
         to: Option<&[u8]>,
         visit: &mut dyn FnMut(&[u8], &Bytes) -> bool,
     ) -> FsResult<()> {
-        let error = |error: kv::Error| store_error(self.target, &error);
-        let Some(loading) = self.loading() else { return self.store.scan(table, from, to, visit).map_err(error) };
-        match self.store.scan_loaded(table, from, to, &loading.loaded, visit).map_err(error)? {
-            None => Ok(()),
-            Some(wanted) => Err(self.miss(loading, wanted)),
-        }
+        self.reads().scan(table, from, to, visit).map_err(|error| store_error(self.target, &error))
     }
 
     /// Creates or replaces.

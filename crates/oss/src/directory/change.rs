@@ -1,16 +1,29 @@
 //! Truncating, allocating, punching, zeroing and destroying. All of them change records; the host file follows when the
 //! change is durable (`commit`).
 //!
-//! Removing more blocks than one batch takes happens in parts, from the front; the size and the object itself go last. A
-//! crash between the parts leaves holes in an object whose truncation was never acknowledged.
+//! Removing more blocks than one batch takes, or one load, happens in parts, from the front; the size and the object itself go
+//! last. A crash between the parts leaves holes in an object whose truncation was never acknowledged.
 
 use std::ops::Range;
 
+use kv::Loading;
 use rpc::message::ost::{Changed, ObjectAttributes, SpaceChange};
 use types::{FsError, FsResult, ObjectId, Timestamp, limits::BLOCK_BYTES, limits::FILE_BYTES_MAX};
 
-use super::{DirectoryStore, blocks_of, host_file, host_file_state::HostWork, transaction::Applied, write::NewBlock};
-use crate::{chunk_record::BlockState, object_record::ObjectRecord, options::IN_PLACE_BYTES_MIN, replies::Origin};
+use super::{
+    DirectoryStore, blocks_of, host_file,
+    host_file_state::HostWork,
+    records::{Access, Edge, Records, check_fence},
+    transaction::Applied,
+    write::NewBlock,
+};
+use crate::{
+    chunk_record::{BlockState, ChunkRecord},
+    object_record::ObjectRecord,
+    options::IN_PLACE_BYTES_MIN,
+    replies::Origin,
+    tables::{CHUNKS, part_key},
+};
 
 /// Commits that a reservation waits for before it gives up on what others keep removing.
 const KEEP_COMMITS_MAX: usize = 3;
@@ -34,6 +47,22 @@ enum Finish {
     SetSize(u64),
     ExtendSize(u64),
     Destroy,
+}
+
+/// What is to be removed of an object.
+struct Removal {
+    blocks: Range<u64>,
+    /// Blocks that stay, and become zeros in part.
+    edges: Vec<NewBlock>,
+    work: HostWork,
+    finish: Finish,
+}
+
+impl Removal {
+    /// All of it.
+    fn of_object() -> Self {
+        Self { blocks: 0..u64::MAX, edges: Vec::new(), work: HostWork::GiveBack, finish: Finish::Destroy }
+    }
 }
 
 fn checked_end(offset: u64, bytes: u64) -> FsResult<u64> {
@@ -67,33 +96,37 @@ impl DirectoryStore {
         if size > FILE_BYTES_MAX {
             return Err(FsError::FileTooLarge);
         }
-        let object = by.object;
-        let guard = self.locks.exclusive(object, size / BLOCK_BYTES..u64::MAX).await;
-        self.check_fence(object, by.layout_generation)?;
-        let Some(record) = self.load_object(object)? else {
-            return if size == 0 { Ok(UNCHANGED) } else { self.grow(by, size).await };
+        let (object, loading) = (by.object, &mut Loading::default());
+        let gone = size.div_ceil(BLOCK_BYTES)..u64::MAX;
+        let look = |records: &Records<'_>| {
+            let record = records.object(object)?;
+            check_fence(record.as_ref(), by.layout_generation)?;
+            let Some(record) = record else { return Ok(None) };
+            // Reserved space after the object's end goes with a truncation to the size it has, too, as on ext4.
+            let gives_back = size == record.size && !record.reserved.ends_before(gone.start);
+            let removes = size < record.size || gives_back;
+            Ok(Some(if removes { Some(records.removal(object, &gone, &[size..u64::MAX])?) } else { None }))
         };
-        // Reserved space behind the object's end goes with a truncation to the size it has, too, as on ext4.
-        let gives_back = size == record.size && !record.reserved.ends_before(size.div_ceil(BLOCK_BYTES));
-        let applied = if size < record.size || gives_back {
-            let edge = self.zeroed_edge(object, size..u64::MAX).await?;
-            let gone = size.div_ceil(BLOCK_BYTES)..u64::MAX;
-            self.remove(object, gone, edge, HostWork::GiveBack, Finish::SetSize(size), by.origin).await?
-        } else {
-            return self.grow(by, size).await;
+        let tail = (object, size / BLOCK_BYTES..u64::MAX);
+        let (guard, found) = self.lock_and_look(Access::Exclusive, tail, loading, look).await?;
+        let edges = match found {
+            None if size == 0 => return Ok(UNCHANGED),
+            None | Some(None) => return self.grow(loading, by, size).await,
+            Some(Some(edges)) => self.zeroed(object, edges).await?,
         };
+        let removal = Removal { blocks: gone, edges, work: HostWork::GiveBack, finish: Finish::SetSize(size) };
+        let applied = self.remove(loading, object, removal, by.origin).await?;
         drop(guard);
         self.written(applied).await?;
         Ok(applied.changed())
     }
 
     /// Sets a size that is not smaller than the present one.
-    async fn grow(&self, by: By, size: u64) -> FsResult<Changed> {
-        let now = self.seams.clock.wall();
+    async fn grow(&self, loading: &mut Loading, by: By, size: u64) -> FsResult<Changed> {
         let applied = self
-            .update(by.object, |transaction| {
+            .update(loading, by.object, |transaction| {
                 transaction.extend_size(size);
-                transaction.change(now);
+                transaction.change(self.seams.clock.wall());
                 transaction.answer(by.origin, None);
                 Ok(())
             })
@@ -108,63 +141,66 @@ impl DirectoryStore {
         if work == HostWork::Keep {
             self.give_back_before(object, &blocks_of(offset, bytes)).await?;
         }
-        let guard = self.locks.exclusive(object, blocks_of(offset, bytes)).await;
-        self.check_fence(object, by.layout_generation)?;
-        let finish = Finish::ExtendSize(if extend { end } else { 0 });
-        let Some(record) = self.load_object(object)? else {
-            return if extend { self.grow(by, end).await } else { Ok(UNCHANGED) };
+        let loading = &mut Loading::default();
+        let look = |records: &Records<'_>| {
+            let record = records.object(object)?;
+            check_fence(record.as_ref(), by.layout_generation)?;
+            let Some(record) = record else { return Ok(None) };
+            // What follows the object's end in its last block is zeros already: the whole block may go.
+            let last = if end >= record.size { end.div_ceil(BLOCK_BYTES) } else { end / BLOCK_BYTES };
+            let gone = offset.div_ceil(BLOCK_BYTES)..last;
+            let mut ranges = vec![offset..end];
+            if end < record.size && end / BLOCK_BYTES != offset / BLOCK_BYTES {
+                ranges.push(end / BLOCK_BYTES * BLOCK_BYTES..end);
+            }
+            ranges.retain(|range| !gone.contains(&(range.start / BLOCK_BYTES)));
+            let edges = records.removal(object, &gone, &ranges)?;
+            Ok(Some((gone, edges)))
         };
-        let mut edges = self.zeroed_edge(object, offset..end).await?;
-        // What lies behind the object's end in its last block is zeros already: the whole block may go.
-        let last = if end >= record.size { end.div_ceil(BLOCK_BYTES) } else { end / BLOCK_BYTES };
-        let gone = offset.div_ceil(BLOCK_BYTES)..last;
-        if end < record.size && end / BLOCK_BYTES != offset / BLOCK_BYTES {
-            edges.extend(self.zeroed_edge(object, end / BLOCK_BYTES * BLOCK_BYTES..end).await?);
-        }
-        edges.retain(|edge| !gone.contains(&edge.block));
-        let applied = self.remove(object, gone, edges, work, finish, by.origin).await?;
+        let range = (object, blocks_of(offset, bytes));
+        let (guard, found) = self.lock_and_look(Access::Exclusive, range, loading, look).await?;
+        let Some((gone, edges)) = found else {
+            return if extend { self.grow(loading, by, end).await } else { Ok(UNCHANGED) };
+        };
+        let edges = self.zeroed(object, edges).await?;
+        let finish = Finish::ExtendSize(if extend { end } else { 0 });
+        let applied = self.remove(loading, object, Removal { blocks: gone, edges, work, finish }, by.origin).await?;
         drop(guard);
         self.written(applied).await?;
         Ok(applied.changed())
     }
 
-    /// The block in which `range` begins, with its part of the range zeroed; nothing if the range begins or covers it
-    /// whole, or if it is zeros anyway.
-    async fn zeroed_edge(&self, object: ObjectId, range: Range<u64>) -> FsResult<Vec<NewBlock>> {
-        let block = range.start / BLOCK_BYTES;
-        let start = (range.start % BLOCK_BYTES) as usize;
-        let end = (range.end - block * BLOCK_BYTES).min(BLOCK_BYTES) as usize;
-        if (start == 0 && end as u64 == BLOCK_BYTES) || start == end {
-            return Ok(Vec::new());
+    /// New contents of blocks that become zeros in part; none for those that are zeros there anyway.
+    async fn zeroed(&self, object: ObjectId, edges: Vec<Edge>) -> FsResult<Vec<NewBlock>> {
+        let mut blocks = Vec::with_capacity(edges.len());
+        for Edge { block, bytes, state, stored } in edges {
+            if state == BlockState::Absent {
+                continue;
+            }
+            let mut contents = self.load_block(object, block, state, &stored).await?;
+            if contents[bytes.clone()].iter().any(|byte| *byte != 0) {
+                contents[bytes].fill(0);
+                blocks.push(NewBlock::inline(block, contents));
+            }
         }
-        let state = self.block_states(object, block..block + 1)?[0];
-        if state == BlockState::Absent {
-            return Ok(Vec::new());
-        }
-        let mut contents = self.load_block(object, block, state).await?;
-        if contents[start..end].iter().all(|byte| *byte == 0) {
-            return Ok(Vec::new());
-        }
-        contents[start..end].fill(0);
-        Ok(vec![NewBlock::inline(block, contents)])
+        Ok(blocks)
     }
 
-    /// Replaces `edges`, makes the blocks absent, in parts if need be, and finishes.
+    /// Replaces the edges, makes the blocks absent, in parts if need be, and finishes.
     async fn remove(
         &self,
+        loading: &mut Loading,
         object: ObjectId,
-        blocks: Range<u64>,
-        edges: Vec<NewBlock>,
-        work: HostWork,
-        finish: Finish,
+        removal: Removal,
         origin: Option<Origin>,
     ) -> FsResult<Applied> {
-        let now = self.seams.clock.wall();
+        let Removal { blocks, edges, work, finish } = removal;
         let mut next = Some(blocks.start);
         let mut outcome: Option<Applied> = None;
         while let Some(start) = next {
+            loading.forget_before(CHUNKS, &part_key(object, ChunkRecord::of_block(start)));
             let applied = self
-                .update(object, |transaction| {
+                .update(loading, object, |transaction| {
                     transaction.use_reserve();
                     if start == blocks.start {
                         for edge in &edges {
@@ -172,7 +208,7 @@ impl DirectoryStore {
                         }
                     }
                     next = transaction.remove(start..blocks.end, work, self.batch_bytes)?;
-                    transaction.change(now);
+                    transaction.change(self.seams.clock.wall());
                     if next.is_none() {
                         transaction.answer(origin, outcome.as_ref());
                     }
@@ -213,16 +249,18 @@ impl DirectoryStore {
             self.give_back_before(object, &blocks).await?;
         }
         let _grant = self.reserve_or_write_back(bytes).await?;
+        let loading = &mut Loading::default();
+        let is_missing = |records: &Records<'_>| Ok(records.object(object)?.is_none());
         // An object that is made for this goes again if it fails, before anybody else can make use of it.
-        let may_make = in_file && self.load_object(object)?.is_none();
-        let guard = self.locks.exclusive(object, if may_make { 0..u64::MAX } else { blocks.clone() }).await;
-        self.check_fence(object, by.layout_generation)?;
-        let now = self.seams.clock.wall();
+        let may_make = in_file && self.look(loading, is_missing).await?;
+        let range = (object, if may_make { 0..u64::MAX } else { blocks.clone() });
+        let look = |records: &Records<'_>| check_fence(records.object(object)?.as_ref(), by.layout_generation);
+        let (guard, ()) = self.lock_and_look(Access::Exclusive, range, loading, look).await?;
         let mut noted = None;
         if in_file {
             let made = self
-                .update(object, |transaction| {
-                    transaction.make(now);
+                .update(loading, object, |transaction| {
+                    transaction.make(self.seams.clock.wall());
                     transaction.note_host_file();
                     Ok(())
                 })
@@ -230,19 +268,19 @@ impl DirectoryStore {
             noted = Some(made);
             if let Err(error) = self.device.allocate(&host_file(object), offset, bytes).await {
                 if may_make && made.before == ObjectRecord::default() {
-                    self.remove(object, 0..u64::MAX, Vec::new(), HostWork::GiveBack, Finish::Destroy, None).await?;
+                    self.remove(loading, object, Removal::of_object(), None).await?;
                 }
                 return Err(self.device_error("reserving space", &error));
             }
         }
         let last = self
-            .update(object, |transaction| {
+            .update(loading, object, |transaction| {
                 if in_file {
                     transaction.reserve(&blocks)?;
                 }
                 if extend && transaction.record().size < end {
                     transaction.extend_size(end);
-                    transaction.change(now);
+                    transaction.change(self.seams.clock.wall());
                 }
                 transaction.answer(by.origin, noted.as_ref());
                 Ok(())
@@ -256,11 +294,17 @@ impl DirectoryStore {
     pub(super) async fn destroy_objects(&self, objects: &[ObjectId]) -> FsResult<()> {
         let mut destroyed = None;
         for &object in objects {
-            let _guard = self.locks.exclusive(object, 0..u64::MAX).await;
-            if self.load_object(object)?.is_some() {
-                let removed =
-                    self.remove(object, 0..u64::MAX, Vec::new(), HostWork::GiveBack, Finish::Destroy, None).await?;
-                destroyed = Some(removed.lsn);
+            let (loading, removal) = (&mut Loading::default(), Removal::of_object());
+            let look = |records: &Records<'_>| {
+                let record = records.object(object);
+                // Together with the record.
+                let edges = records.removal(object, &removal.blocks, &[]);
+                Ok(record?.is_some() && edges?.is_empty())
+            };
+            let whole = (object, removal.blocks.clone());
+            let (_guard, exists) = self.lock_and_look(Access::Exclusive, whole, loading, look).await?;
+            if exists {
+                destroyed = Some(self.remove(loading, object, removal, None).await?.lsn);
             }
         }
         // Also if nothing was left to destroy: an earlier, repeated request may have done it without becoming durable.
@@ -296,7 +340,7 @@ mod tests {
                 }
                 Ok(())
             };
-            store.update(OBJECT, change).await.unwrap();
+            store.update(&mut Loading::default(), OBJECT, change).await.unwrap();
             store.commit().await.unwrap();
             next
         };

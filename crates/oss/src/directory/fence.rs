@@ -14,27 +14,25 @@
 //!
 //! Downside: an object without anything else takes a record, and a time, for its fence.
 
-use types::{FsError, FsResult, ObjectId};
+use kv::Loading;
+use types::{FsResult, ObjectId};
 
-use super::DirectoryStore;
+use super::{
+    DirectoryStore,
+    records::{Access, Records},
+};
 
 impl DirectoryStore {
-    /// Whether a request by a layout of this generation may go on; asked under the lock of its range, so that a fence waits
-    /// for those that may.
-    pub(super) fn check_fence(&self, object: ObjectId, layout_generation: u64) -> FsResult<()> {
-        let fence = self.load_object(object)?.map_or(0, |record| record.fence);
-        if layout_generation < fence { Err(FsError::LayoutChanged) } else { Ok(()) }
-    }
-
     /// Refuses requests by layouts older than this from now on.
     pub(super) async fn fence_objects(&self, objects: &[ObjectId], generation: u64) -> FsResult<()> {
         for &object in objects {
-            let _guard = self.locks.exclusive(object, 0..u64::MAX).await;
-            let now = self.seams.clock.wall();
-            self.update(object, |transaction| {
+            let (mut loading, whole) = (Loading::default(), (object, 0..u64::MAX));
+            let look = |records: &Records<'_>| records.object(object);
+            let _guard = self.lock_and_look(Access::Exclusive, whole, &mut loading, look).await?;
+            self.update(&mut loading, object, |transaction| {
                 // What makes room elsewhere must be possible where there is none.
                 transaction.use_reserve();
-                transaction.fence(generation, now);
+                transaction.fence(generation, self.seams.clock.wall());
                 Ok(())
             })
             .await?;
@@ -48,8 +46,8 @@ impl DirectoryStore {
 #[cfg(test)]
 mod tests {
     use rpc::message::ost::{Read, SpaceChange};
+    use types::FsError;
 
-    use super::*;
     use crate::directory::test_store::{OBJECT, TestStore, quiet};
 
     #[tokio::test]
@@ -57,7 +55,7 @@ mod tests {
         let test = TestStore::new(quiet()).await;
         let store = test.store();
         test.write(OBJECT, 0, vec![7; 8192]).await;
-        let before = store.load_object(OBJECT).unwrap().unwrap();
+        let before = store.records(None).object(OBJECT).unwrap().unwrap();
         store.fence_objects(&[OBJECT], 5).await.unwrap();
         store.fence_objects(&[OBJECT], 4).await.unwrap();
         let read = |layout_generation| Read { object: OBJECT, offset: 0, bytes: 8192, layout_generation };
@@ -75,7 +73,7 @@ mod tests {
             assert_eq!(test.try_write(OBJECT, 0, vec![8; 10], generation).await, Err(FsError::LayoutChanged));
             assert_eq!(store.read_object(read(generation)).await.err(), Some(FsError::LayoutChanged));
         }
-        let fenced = store.load_object(OBJECT).unwrap().unwrap();
+        let fenced = store.records(None).object(OBJECT).unwrap().unwrap();
         assert_eq!((fenced.fence, fenced.attributes()), (5, before.attributes()));
         assert_eq!(store.read_object(read(5)).await.unwrap().1, vec![7; 8192]);
         test.try_write(OBJECT, 0, vec![8; 10], 6).await.unwrap();
@@ -88,10 +86,10 @@ mod tests {
         let store = test.store();
         store.fence_objects(&[OBJECT], 2).await.unwrap();
         assert_eq!(test.try_write(OBJECT, 0, vec![1; 10], 1).await, Err(FsError::LayoutChanged));
-        let record = store.load_object(OBJECT).unwrap().unwrap();
+        let record = store.records(None).object(OBJECT).unwrap().unwrap();
         assert!(record.size == 0 && record.mtime.seconds > 0, "it is told from a missing one: {record:?}");
         store.verify_object(OBJECT).await.unwrap();
         store.destroy_objects(&[OBJECT]).await.unwrap();
-        assert_eq!(store.load_object(OBJECT), Ok(None));
+        assert_eq!(store.records(None).object(OBJECT), Ok(None));
     }
 }

@@ -5,10 +5,14 @@
 
 use std::sync::atomic::Ordering;
 
+use kv::Loading;
 use rpc::message::ost::DAMAGE_BYTES_MAX;
 use types::{FsError, FsResult, ObjectId, limits::BLOCK_BYTES};
 
-use super::{DirectoryStore, OBJECT_DIRECTORY, host_file, parse_host_file};
+use super::{
+    DirectoryStore, OBJECT_DIRECTORY, host_file, parse_host_file,
+    records::{Access, Records},
+};
 use crate::chunk_record::CHUNK_BLOCKS;
 
 /// A file below the directory of host files that is none of an object.
@@ -21,7 +25,8 @@ pub struct StrayFile {
 }
 
 impl DirectoryStore {
-    /// What of these objects' host files is missing, in words that an answer has room for. Objects that nobody knows (any more) miss nothing.
+    /// What of these objects' host files is missing, in words that an answer has room for. Objects that nobody knows (any more)
+    /// miss nothing.
     pub(super) async fn check_files(&self, objects: &[ObjectId]) -> FsResult<Vec<(ObjectId, String)>> {
         let mut problems = Vec::new();
         for object in objects {
@@ -39,10 +44,10 @@ impl DirectoryStore {
     }
 
     async fn check_file(&self, object: ObjectId) -> FsResult<Option<String>> {
-        let _guard = self.locks.shared(object, 0..u64::MAX).await;
-        let Some(record) = self.load_object(object)?.filter(|record| record.blocks > record.inline_blocks) else {
-            return Ok(None);
-        };
+        let (loading, whole) = (&mut Loading::default(), (object, 0..u64::MAX));
+        let look = |records: &Records<'_>| records.object(object);
+        let (_guard, record) = self.lock_and_look(Access::Shared, whole, loading, look).await?;
+        let Some(record) = record.filter(|record| record.blocks > record.inline_blocks) else { return Ok(None) };
         let file = host_file(object);
         let length = self.device.length(&file).await;
         let length = length.map_err(|error| self.device_error("looking at an object", &error))?;
@@ -50,7 +55,7 @@ impl DirectoryStore {
         if length.is_some_and(|length| length >= record.size) {
             return Ok(None);
         }
-        let end = self.end_in_place(object)?;
+        let end = self.end_in_place(loading, object).await?;
         Ok(match length {
             None => Some(format!("object {object} on {}: its host file {file} is missing", self.target)),
             Some(length) if length < end => Some(format!(
@@ -62,10 +67,9 @@ impl DirectoryStore {
     }
 
     /// Where the object's last block in the host file ends, in bytes.
-    fn end_in_place(&self, object: ObjectId) -> FsResult<u64> {
+    async fn end_in_place(&self, loading: &mut Loading, object: ObjectId) -> FsResult<u64> {
         let (mut end, mut next) = (0, 0);
-        while let Some(chunk) = self.next_chunk(object, next)? {
-            let states = self.load_chunk(object, chunk)?.unwrap_or_default();
+        while let Some((chunk, states)) = self.next_chunk(loading, object, next).await? {
             let last = states.states().iter().rposition(|state| state.is_in_place());
             end = last.map_or(end, |last| (chunk * CHUNK_BLOCKS + last as u64 + 1) * BLOCK_BYTES);
             next = chunk + 1;
@@ -81,7 +85,7 @@ impl DirectoryStore {
         for file in names.map_err(|error| self.device_error("listing objects", &error))? {
             let object = parse_host_file(&file).filter(|object| host_file(*object) == file);
             let is_stray = match object {
-                Some(object) => swept && self.is_stray(object)?,
+                Some(object) => swept && self.is_stray(object).await?,
                 None => true,
             };
             if is_stray {

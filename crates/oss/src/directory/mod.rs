@@ -5,6 +5,7 @@
 //!
 //! | file | concern |
 //! |---|---|
+//! | `records` | reading records: load first, then lock |
 //! | `transaction` | one atomic change of an object's records |
 //! | `write`, `read`, `change`, `seek` | the requests |
 //! | `fence` | refusing those by old layouts |
@@ -56,6 +57,7 @@ pub mod host_files;
 mod overlap;
 mod overwrite;
 mod read;
+mod records;
 pub mod recovery;
 mod seek;
 mod space;
@@ -76,7 +78,7 @@ use std::{
 };
 
 use bytes::Bytes;
-use kv::Store;
+use kv::{Loading, Store};
 use parking_lot::Mutex;
 use rpc::message::ost::{Changed, ObjectAttributes, Read, ReadDone, SpaceChange, Write};
 use rt::{BoxFuture, Device, Seams};
@@ -87,11 +89,12 @@ use types::{
 
 use self::{
     host_file_state::HostFileState,
+    records::Records,
     space::SpaceGuard,
     transaction::{Applied, Transaction},
 };
 use crate::{
-    chunk_record::{CHUNK_BLOCKS, ChunkRecord},
+    chunk_record::CHUNK_BLOCKS,
     error::kv_error,
     object_record::ObjectRecord,
     options::OstOptions,
@@ -100,7 +103,7 @@ use crate::{
     replies::Origin,
     store::ObjectStore,
     superblock::Superblock,
-    tables::{CHUNKS, OBJECTS, object_key, parse_object_key, parse_part_key, part_key},
+    tables::{OBJECTS, object_key, parse_object_key},
     throughput::Throughput,
 };
 
@@ -214,54 +217,58 @@ impl DirectoryStore {
         FsError::Corrupt { object, ost: self.superblock.index, offset: block * BLOCK_BYTES }
     }
 
-    fn load_object(&self, object: ObjectId) -> FsResult<Option<ObjectRecord>> {
-        let bytes = self.kv.get(OBJECTS, &object_key(object)).map_err(|error| self.kv_error(error))?;
-        let decode = |bytes: Bytes| ObjectRecord::decode(&bytes).map_err(|error| self.damaged(object, error.damage));
-        bytes.map(decode).transpose()
-    }
-
-    fn load_chunk(&self, object: ObjectId, chunk: u64) -> FsResult<Option<ChunkRecord>> {
-        let bytes = self.kv.get(CHUNKS, &part_key(object, chunk)).map_err(|error| self.kv_error(error))?;
-        let decode = |bytes: Bytes| ChunkRecord::decode(&bytes).map_err(|error| self.damaged(object, error.damage));
-        bytes.map(decode).transpose()
-    }
-
-    /// The first chunk at or after `from` that has a record.
-    fn next_chunk(&self, object: ObjectId, from: u64) -> FsResult<Option<u64>> {
-        let mut found = None;
-        let (from, to) = (part_key(object, from), part_key(object, u64::MAX));
-        self.kv
-            .scan(CHUNKS, &from, Some(&to), &mut |key, _| {
-                found = Some(parse_part_key(key).map_or(u64::MAX, |(_, chunk)| chunk));
-                false
-            })
-            .map_err(|error| self.kv_error(error))?;
-        match found {
-            Some(chunk) if chunk > CHUNK_MAX => {
-                Err(self.damaged(object, RecordDamage::OutOfRange("number of a chunk")))
-            }
-            found => Ok(found),
-        }
-    }
-
-    /// Builds and applies one change, again if the journal was behind.
+    /// Builds and applies one change: again if it missed what is to be loaded first, or if the journal was behind.
     async fn update(
         &self,
+        loading: &mut Loading,
         object: ObjectId,
         mut build: impl FnMut(&mut Transaction<'_>) -> FsResult<()> + Send,
     ) -> FsResult<Applied> {
         loop {
             let outcome = {
-                let mut transaction = Transaction::begin(self, object)?;
-                build(&mut transaction)?;
-                transaction.commit()
+                let mut transaction = Transaction::begin(self, object, loading);
+                let built = transaction.as_mut().map_err(|error| error.clone()).and_then(&mut build);
+                // Whatever it was built from.
+                if loading.is_given_up() { None } else { Some(built.and(transaction)?.commit()) }
             };
             match outcome {
-                Ok(applied) => return Ok(applied),
-                Err(kv::Error::Overloaded) => self.kv.ready().await.map_err(|error| self.kv_error(error))?,
-                Err(error) => return Err(self.kv_error(error)),
+                None => self.load_missed(loading).await?,
+                Some(Ok(applied)) => return Ok(applied),
+                Some(Err(kv::Error::Overloaded)) => self.kv.ready().await.map_err(|error| self.kv_error(error))?,
+                Some(Err(error)) => return Err(self.kv_error(error)),
             }
         }
+    }
+
+    /// Objects after this one, in order.
+    async fn list_objects(
+        &self,
+        after: Option<ObjectId>,
+        objects_max: usize,
+    ) -> FsResult<Vec<(ObjectId, ObjectAttributes)>> {
+        let mut from = after.map_or(Vec::new(), |after| object_key(after).to_vec());
+        if after.is_some() {
+            from.push(0);
+        }
+        if objects_max == 0 {
+            return Ok(Vec::new());
+        }
+        let find = |records: &Records<'_>| {
+            let mut found: Vec<(Vec<u8>, Bytes)> = Vec::new();
+            records.scan(OBJECTS, &from, None, &mut |key, value| {
+                found.push((key.to_vec(), value.clone()));
+                found.len() < objects_max
+            })?;
+            Ok(found)
+        };
+        let found = self.look(&mut Loading::default(), find).await?;
+        let parse = |(key, value): (Vec<u8>, Bytes)| {
+            let object = parse_object_key(&key)
+                .ok_or_else(|| FsError::Damaged(format!("key {key:02x?} of an object on {}", self.target)))?;
+            let record = ObjectRecord::decode(&value).map_err(|error| self.damaged(object, error.damage))?;
+            Ok((object, record.attributes()))
+        };
+        found.into_iter().map(parse).collect()
     }
 
     /// Waits until a change survives the death of this process.
@@ -328,8 +335,11 @@ impl ObjectStore for DirectoryStore {
         Box::pin(self.seek_object(object, offset, data))
     }
 
-    fn attributes(&self, object: ObjectId) -> FsResult<ObjectAttributes> {
-        Ok(self.load_object(object)?.unwrap_or_default().attributes())
+    fn attributes<'a>(&'a self, objects: &'a [ObjectId]) -> BoxFuture<'a, FsResult<Vec<ObjectAttributes>>> {
+        Box::pin(async move {
+            let records = self.look(&mut Loading::default(), |records| records.objects(objects)).await?;
+            Ok(records.into_iter().map(|record| record.unwrap_or_default().attributes()).collect())
+        })
     }
 
     fn sync<'a>(&'a self, objects: &'a [ObjectId]) -> BoxFuture<'a, FsResult<()>> {
@@ -340,28 +350,12 @@ impl ObjectStore for DirectoryStore {
         Box::pin(self.destroy_objects(objects))
     }
 
-    fn list(&self, after: Option<ObjectId>, objects_max: usize) -> FsResult<Vec<(ObjectId, ObjectAttributes)>> {
-        let mut from = after.map_or(Vec::new(), |after| object_key(after).to_vec());
-        if after.is_some() {
-            from.push(0);
-        }
-        let mut found: Vec<(Vec<u8>, Bytes)> = Vec::new();
-        if objects_max == 0 {
-            return Ok(Vec::new());
-        }
-        self.kv
-            .scan(OBJECTS, &from, None, &mut |key, value| {
-                found.push((key.to_vec(), value.clone()));
-                found.len() < objects_max
-            })
-            .map_err(|error| self.kv_error(error))?;
-        let parse = |(key, value): (Vec<u8>, Bytes)| {
-            let object = parse_object_key(&key)
-                .ok_or_else(|| FsError::Damaged(format!("key {key:02x?} of an object on {}", self.target)))?;
-            let record = ObjectRecord::decode(&value).map_err(|error| self.damaged(object, error.damage))?;
-            Ok((object, record.attributes()))
-        };
-        found.into_iter().map(parse).collect()
+    fn list(
+        &self,
+        after: Option<ObjectId>,
+        objects_max: usize,
+    ) -> BoxFuture<'_, FsResult<Vec<(ObjectId, ObjectAttributes)>>> {
+        Box::pin(self.list_objects(after, objects_max))
     }
 
     fn verify(&self, object: ObjectId) -> BoxFuture<'_, FsResult<()>> {

@@ -18,11 +18,11 @@
 
 use std::ops::Range;
 
+use kv::Loading;
 use tokio::sync::MutexGuard;
 use types::{FsError, FsResult, ObjectId, limits::BLOCK_BYTES};
 
 use super::{DirectoryStore, space::Grant};
-use crate::chunk_record::BlockState;
 
 /// How often a write is tried.
 pub(super) const OVERWRITE_ATTEMPTS: usize = 4;
@@ -49,14 +49,19 @@ pub(super) enum WriteSpace<'a> {
 
 impl DirectoryStore {
     /// Room for a write of these blocks.
-    pub(super) async fn room_for(&self, object: ObjectId, blocks: &Range<u64>) -> FsResult<WriteSpace<'_>> {
+    pub(super) async fn room_for(
+        &self,
+        loading: &mut Loading,
+        object: ObjectId,
+        blocks: &Range<u64>,
+    ) -> FsResult<WriteSpace<'_>> {
         let bytes = (blocks.end - blocks.start) * BLOCK_BYTES;
         match self.reserve(bytes).await {
             Ok(grant) => return Ok(WriteSpace::Granted(grant)),
             Err(FsError::NoSpace) => {}
             Err(error) => return Err(error),
         }
-        if !self.hold_data(object, blocks)? {
+        if !self.hold_data(loading, object, blocks).await? {
             return match self.reserve_or_write_back(bytes).await {
                 Ok(grant) => Ok(WriteSpace::Granted(grant)),
                 Err(FsError::NoSpace) => Ok(WriteSpace::None),
@@ -75,8 +80,13 @@ impl DirectoryStore {
     }
 
     /// Whether all these blocks hold data.
-    pub(super) fn hold_data(&self, object: ObjectId, blocks: &Range<u64>) -> FsResult<bool> {
-        Ok(self.block_states(object, blocks.clone())?.iter().all(|state| *state != BlockState::Absent))
+    pub(super) async fn hold_data(
+        &self,
+        loading: &mut Loading,
+        object: ObjectId,
+        blocks: &Range<u64>,
+    ) -> FsResult<bool> {
+        self.look(loading, |records| records.hold_data(object, blocks)).await
     }
 
     /// Room for `bytes` more, if need be after writing back what waits. `NoSpace` if there is none then either.

@@ -7,17 +7,18 @@
 use std::ops::Range;
 
 use bytes::Bytes;
+use kv::Loading;
 use rpc::{
     checksum::{ZERO_BLOCK, crc32c, pieces},
     message::ost::{Read, ReadDone},
 };
 use types::{FsError, FsResult, ObjectId, limits::BLOCK_BYTES, limits::BULK_BYTES_MAX};
 
-use super::{BLOCK, DirectoryStore, blocks_of, host_file};
-use crate::{
-    chunk_record::{BlockState, CHUNK_BLOCKS},
-    tables::{INLINE, part_key},
+use super::{
+    BLOCK, DirectoryStore, blocks_of, host_file,
+    records::{Access, Records},
 };
+use crate::chunk_record::{BlockState, CHUNK_BLOCKS};
 
 impl DirectoryStore {
     pub(super) async fn read_object(&self, read: Read) -> FsResult<(ReadDone, Bytes)> {
@@ -25,16 +26,21 @@ impl DirectoryStore {
         if bytes as usize > BULK_BYTES_MAX {
             return Err(FsError::Invalid);
         }
-        let _guard = self.locks.shared(object, blocks_of(offset, u64::from(bytes))).await;
-        self.check_fence(object, layout_generation)?;
-        let size = self.load_object(object)?.map_or(0, |record| record.size);
-        let bytes = size.saturating_sub(offset).min(u64::from(bytes));
+        let asked = blocks_of(offset, u64::from(bytes));
+        let look = |records: &Records<'_>| {
+            let size = records.permitted(object, &asked, layout_generation)?.map_or(0, |record| record.size);
+            let bytes = size.saturating_sub(offset).min(u64::from(bytes));
+            let blocks = if bytes == 0 { 0..0 } else { blocks_of(offset, bytes) };
+            let states = records.block_states(object, blocks.clone())?;
+            let inline = records.inlines(object, blocks.start, &states)?;
+            Ok((size, bytes, blocks, states, inline))
+        };
+        let locked = self.lock_and_look(Access::Shared, (object, asked.clone()), &mut Loading::default(), look).await?;
+        let (_guard, (size, bytes, blocks, states, inline)) = locked;
         if bytes == 0 {
             return Ok((ReadDone { checksums: Vec::new(), size }, Bytes::new()));
         }
-        let blocks = blocks_of(offset, bytes);
-        let states = self.block_states(object, blocks.clone())?;
-        let data = self.load_blocks(object, blocks.clone(), &states).await?;
+        let data = self.load_blocks(object, blocks.clone(), &states, &inline).await?;
         let skip = (offset - blocks.start * BLOCK_BYTES) as usize;
         let data = data.slice(skip..skip + bytes as usize);
         let sum = |(piece, state): (Range<usize>, &BlockState)| {
@@ -44,8 +50,14 @@ impl DirectoryStore {
         Ok((ReadDone { checksums, size }, data))
     }
 
-    /// Verified contents of blocks, whose states are given.
-    async fn load_blocks(&self, object: ObjectId, blocks: Range<u64>, states: &[BlockState]) -> FsResult<Bytes> {
+    /// Verified contents of blocks, whose states are given, and what table INLINE has of each ([`Records::inlines`]).
+    async fn load_blocks(
+        &self,
+        object: ObjectId,
+        blocks: Range<u64>,
+        states: &[BlockState],
+        inline: &[Bytes],
+    ) -> FsResult<Bytes> {
         if states.iter().all(BlockState::is_in_place) {
             return self.load_in_place(object, blocks, states).await.map(|data| self.buffers.share(data));
         }
@@ -62,8 +74,9 @@ impl DirectoryStore {
                     target.copy_from_slice(&loaded);
                 }
                 BlockState::Inline { .. } => {
-                    for ((block, state), target) in (start..).zip(run).zip(target.chunks_exact_mut(BLOCK)) {
-                        self.load_inline(object, block, *state, target)?;
+                    let stored = (start..).zip(run).zip(&inline[at..]);
+                    for (((block, state), stored), target) in stored.zip(target.chunks_exact_mut(BLOCK)) {
+                        self.fill_inline(object, block, (*state, stored), target)?;
                     }
                 }
             }
@@ -72,14 +85,20 @@ impl DirectoryStore {
         Ok(data.into())
     }
 
-    /// Verified contents of one block, whose state is given.
-    pub(super) async fn load_block(&self, object: ObjectId, block: u64, state: BlockState) -> FsResult<Vec<u8>> {
+    /// Verified contents of one block, whose state is given, and what table INLINE has of it.
+    pub(super) async fn load_block(
+        &self,
+        object: ObjectId,
+        block: u64,
+        state: BlockState,
+        stored: &[u8],
+    ) -> FsResult<Vec<u8>> {
         match state {
             BlockState::Absent => Ok(vec![0; BLOCK]),
             BlockState::InPlace { .. } => self.load_in_place(object, block..block + 1, &[state]).await,
             BlockState::Inline { .. } => {
                 let mut contents = vec![0; BLOCK];
-                self.load_inline(object, block, state, &mut contents)?;
+                self.fill_inline(object, block, (state, stored), &mut contents)?;
                 Ok(contents)
             }
         }
@@ -105,29 +124,34 @@ impl DirectoryStore {
         Ok(data)
     }
 
-    /// Fills `target`, a block of zeros, from table INLINE.
-    pub(super) fn load_inline(
+    /// Fills `target`, a block of zeros, with what table INLINE has of a block, and compares it with its checksum.
+    pub(super) fn fill_inline(
         &self,
         object: ObjectId,
         block: u64,
-        state: BlockState,
+        (state, stored): (BlockState, &[u8]),
         target: &mut [u8],
     ) -> FsResult<()> {
-        let stored = self.kv.get(INLINE, &part_key(object, block)).map_err(|error| self.kv_error(error))?;
-        let stored = stored.unwrap_or_default();
         let target_part = target.get_mut(..stored.len()).ok_or_else(|| self.corrupt(object, block))?;
-        target_part.copy_from_slice(&stored);
+        target_part.copy_from_slice(stored);
         if state.checksum() == Some(crc32c(target)) { Ok(()) } else { Err(self.corrupt(object, block)) }
     }
 
     /// Reads everything, chunk by chunk, and compares checksums and counts.
     pub(super) async fn verify_object(&self, object: ObjectId) -> FsResult<()> {
-        let mut next = 0;
-        while let Some(chunk) = self.next_chunk(object, next)? {
+        let (loading, mut next) = (&mut Loading::default(), 0);
+        while let Some((chunk, _)) = self.next_chunk(loading, object, next).await? {
             let blocks = chunk * CHUNK_BLOCKS..(chunk + 1) * CHUNK_BLOCKS;
-            let _guard = self.locks.shared(object, blocks.clone()).await;
-            let states = self.block_states(object, blocks.clone())?;
-            self.load_blocks(object, blocks, &states).await?;
+            let look = |records: &Records<'_>| {
+                let states = records.block_states(object, blocks.clone())?;
+                let inline = records.inlines(object, blocks.start, &states)?;
+                Ok((states, inline))
+            };
+            // Of its own, lest it grows to the size of the object.
+            let contents = &mut Loading::default();
+            let locked = self.lock_and_look(Access::Shared, (object, blocks.clone()), contents, look).await?;
+            let (_guard, (states, inline)) = locked;
+            self.load_blocks(object, blocks, &states, &inline).await?;
             next = chunk + 1;
         }
         self.verify_counts(object).await
@@ -135,12 +159,13 @@ impl DirectoryStore {
 
     /// The object's counts against its chunks.
     async fn verify_counts(&self, object: ObjectId) -> FsResult<()> {
-        let _guard = self.locks.shared(object, 0..u64::MAX).await;
-        let record = self.load_object(object)?.unwrap_or_default();
+        let (loading, whole) = (&mut Loading::default(), (object, 0..u64::MAX));
+        let look = |records: &Records<'_>| records.object(object);
+        let (_guard, record) = self.lock_and_look(Access::Shared, whole, loading, look).await?;
+        let record = record.unwrap_or_default();
         let reserved: Vec<_> = record.reserved.ranges().collect();
         let (mut held, mut inline, mut filled, mut next) = (0, 0, 0, 0);
-        while let Some(chunk) = self.next_chunk(object, next)? {
-            let states = self.load_chunk(object, chunk)?.unwrap_or_default();
+        while let Some((chunk, states)) = self.next_chunk(loading, object, next).await? {
             held += states.states().iter().filter(|state| **state != BlockState::Absent).count() as u64;
             inline += states.states().iter().filter(|state| state.is_inline()).count() as u64;
             let blocks =

@@ -1,5 +1,7 @@
 //! Opening: what a crash left is verified and completed before the first request.
 //!
+//! Nobody waits for a lock yet: what is in the cold store is read there at once.
+//!
 //! 1. Volatile state is rebuilt from META, DIRTY, FLUSHED, PENDING and BACKLOG.
 //! 2. In-place blocks with an epoch above the mark (and above their object's FLUSHED) are compared with their checksums.
 //!    Those that arrived are written again, for a flush that failed before may have left them in the kernel's cache as
@@ -15,7 +17,7 @@ use std::{
 };
 
 use bytes::Bytes;
-use kv::{Batch, Losses, Store, Table};
+use kv::{Batch, Loading, Losses, Store, Table};
 use parking_lot::Mutex;
 use rpc::checksum::crc32c;
 use rt::{Device, Seams};
@@ -28,6 +30,7 @@ use super::{
     host_file,
     host_file_state::{DirtyFile, HostFileState, HostWork, Taint},
     parse_host_file,
+    records::Records,
 };
 use crate::{
     chunk_record::{BlockState, CHUNK_BLOCKS},
@@ -185,7 +188,7 @@ impl DirectoryStore {
 
         let mut epoch = flushed.iter().map(|(_, epoch)| *epoch).fold(mark.epoch, u64::max);
         for (object, chunk) in &dirty {
-            let record = self.load_chunk(*object, *chunk)?.unwrap_or_default();
+            let record = self.records(None).chunk(*object, *chunk)?.unwrap_or_default();
             let epochs = record.states().iter().map(|state| match state {
                 BlockState::InPlace { epoch, .. } => *epoch,
                 BlockState::Absent | BlockState::Inline { .. } => 0,
@@ -218,7 +221,7 @@ impl DirectoryStore {
             volatile.pending_next = volatile.pending_next.max(number.saturating_add(1));
         }
         for object in backlog {
-            let blocks = self.load_object(object)?.map_or(0, |record| record.inline_blocks);
+            let blocks = self.records(None).object(object)?.map_or(0, |record| record.inline_blocks);
             volatile.set_backlog(object, Some(blocks));
         }
         Ok(dirty)
@@ -232,7 +235,7 @@ impl DirectoryStore {
     ) -> FsResult<Vec<(ObjectId, BTreeSet<u64>)>> {
         let mut missing = Vec::new();
         for &(object, chunk) in dirty {
-            let Some(record) = self.load_chunk(object, chunk)? else { continue };
+            let Some(record) = self.records(None).chunk(object, chunk)? else { continue };
             let flushed = self.volatile.lock().flushed_epoch(object);
             let doubtful: Vec<(u64, u32)> = (chunk * CHUNK_BLOCKS..)
                 .zip(record.states())
@@ -316,7 +319,7 @@ impl DirectoryStore {
                 transaction.use_reserve();
                 blocks.iter().try_for_each(|block| transaction.reset(*block))
             };
-            self.update(object, reset).await?;
+            self.update(&mut Loading::default(), object, reset).await?;
         }
         Ok(())
     }
@@ -375,12 +378,12 @@ impl DirectoryStore {
 
     /// Removes the host file of an object that has none by its record.
     pub(super) async fn sweep(&self, object: ObjectId) -> FsResult<()> {
-        if !self.is_stray(object)? {
+        if !self.is_stray(object).await? {
             return Ok(());
         }
         // Under the lock: a first write that is under way has its bytes there before its record.
         let _guard = self.locks.exclusive(object, 0..u64::MAX).await;
-        if !self.is_stray(object)? {
+        if !self.is_stray(object).await? {
             return Ok(());
         }
         self.device.remove(&host_file(object)).await.map_err(|error| self.device_error("removing an object", &error))
@@ -388,9 +391,12 @@ impl DirectoryStore {
 
     /// Whether no record, present or durable, knows of the object's host file. (After a destroy the range is tainted until
     /// the commit that removes the file.)
-    pub(super) fn is_stray(&self, object: ObjectId) -> FsResult<bool> {
-        let volatile = self.volatile.lock();
-        let known = self.load_object(object)?.is_some_and(|record| record.host_file);
-        Ok(!known && !volatile.taints.contains_key(&object))
+    pub(super) async fn is_stray(&self, object: ObjectId) -> FsResult<bool> {
+        let look = |records: &Records<'_>| {
+            let volatile = self.volatile.lock();
+            let known = records.object(object)?.is_some_and(|record| record.host_file);
+            Ok(!known && !volatile.taints.contains_key(&object))
+        };
+        self.look(&mut Loading::default(), look).await
     }
 }

@@ -9,13 +9,18 @@
 //! - BACKLOG has exactly the large objects with inline blocks.
 //!
 //! Life cycle: begin (takes the store's short mutex) -> changes -> commit (applies the batch, then the volatile state) or
-//! drop (nothing happened). Never lives across an await. Downside: records are read and decoded under the mutex; where ranges are
-//! reserved over data, all their chunks are.
+//! drop (nothing happened). Never lives across an await. It reads as an attempt does (module `records`): where something is
+//! missed, it is dropped, and begun again with what was loaded. After the changes nothing is read any more.
+//!
+//! Downside: records are decoded under the mutex; where ranges are reserved over data, all their chunks are.
 
-use std::{collections::BTreeMap, ops::Range};
+use std::{
+    collections::{BTreeMap, btree_map::Entry},
+    ops::Range,
+};
 
 use bytes::Bytes;
-use kv::{Batch, Lsn};
+use kv::{Batch, Loading, Lsn};
 use parking_lot::MutexGuard;
 use rpc::message::ost::Changed;
 use types::{FsResult, ObjectId, Timestamp};
@@ -23,6 +28,7 @@ use types::{FsResult, ObjectId, Timestamp};
 use super::{
     DirectoryStore,
     host_file_state::{HostFileState, HostWork, Taint},
+    records::Records,
 };
 use crate::{
     chunk_record::{BlockState, CHUNK_BLOCKS, ChunkRecord},
@@ -58,6 +64,8 @@ struct Answers {
 /// A change under construction.
 pub(super) struct Transaction<'a> {
     store: &'a DirectoryStore,
+    records: Records<'a>,
+    loading: &'a Loading,
     volatile: MutexGuard<'a, HostFileState>,
     object: ObjectId,
     before: Option<ObjectRecord>,
@@ -105,12 +113,15 @@ impl Applied {
 
 impl<'a> Transaction<'a> {
     /// Begins a change of one object, which need not exist. Fails if the store takes no changes.
-    pub fn begin(store: &'a DirectoryStore, object: ObjectId) -> FsResult<Self> {
+    pub fn begin(store: &'a DirectoryStore, object: ObjectId, loading: &'a Loading) -> FsResult<Self> {
+        let records = store.records(Some(loading));
         let volatile = store.volatile.lock();
         store.check_usable(&volatile)?;
-        let before = store.load_object(object)?;
+        let before = records.object(object)?;
         Ok(Self {
             store,
+            records,
+            loading,
             volatile,
             object,
             before,
@@ -203,6 +214,13 @@ impl<'a> Transaction<'a> {
         }
     }
 
+    /// These blocks, in order, are to be changed: what is missing of their chunks is loaded together.
+    pub fn need(&self, blocks: impl Iterator<Item = u64>) -> FsResult<()> {
+        let mut chunks: Vec<u64> = blocks.map(ChunkRecord::of_block).collect();
+        chunks.dedup();
+        self.records.need_chunks(self.object, chunks.into_iter())
+    }
+
     /// State of a block.
     pub fn state(&mut self, block: u64) -> FsResult<BlockState> {
         Ok(self.open_chunk(ChunkRecord::of_block(block))?.record.state(block))
@@ -240,15 +258,23 @@ impl<'a> Transaction<'a> {
         self.set_state(block, BlockState::Absent).map(drop)
     }
 
-    /// Makes blocks absent, in order, until the batch has `bytes_max`; returns where to go on. Tainted is what was removed,
-    /// and nothing behind it: there the records still name the host file's bytes. One range per transaction.
+    /// Makes blocks absent, in order, until the batch has `bytes_max` or the next chunk is to be loaded; returns where to go on.
+    /// Tainted is what was removed, and nothing after it: there the records still name the host file's bytes. One range per
+    /// transaction.
     pub fn remove(&mut self, blocks: Range<u64>, work: HostWork, bytes_max: usize) -> FsResult<Option<u64>> {
         assert!(self.taint.is_none(), "one removal per transaction");
         if blocks.is_empty() {
             return Ok(None);
         }
         let mut next = blocks.start;
-        while let Some(chunk) = self.store.next_chunk(self.object, ChunkRecord::of_block(next))? {
+        loop {
+            let found = self.records.next_chunk(self.object, ChunkRecord::of_block(next));
+            if found.is_err() && self.loading.is_given_up() && next > blocks.start {
+                self.loading.do_without();
+                self.vacate(blocks.start..next, work)?;
+                return Ok(Some(next));
+            }
+            let Some((chunk, record)) = found? else { break };
             let start = next.max(chunk * CHUNK_BLOCKS);
             let end = blocks.end.min((chunk + 1) * CHUNK_BLOCKS);
             if start >= end {
@@ -258,6 +284,7 @@ impl<'a> Transaction<'a> {
                 self.vacate(blocks.start..start, work)?;
                 return Ok(Some(start));
             }
+            self.open_found(chunk, record);
             for block in start..end {
                 if self.state(block)? != BlockState::Absent {
                     self.set_state(block, BlockState::Absent)?;
@@ -302,9 +329,11 @@ impl<'a> Transaction<'a> {
         let open = self.chunks.range(chunks.clone());
         let mut held: u64 = open.map(|(number, chunk)| held_of(*number, &chunk.record)).sum();
         let mut next = chunks.start;
-        while let Some(number) = self.store.next_chunk(self.object, next)?.filter(|number| *number < chunks.end) {
+        while let Some((number, record)) = self.records.next_chunk(self.object, next)?
+            && number < chunks.end
+        {
             if !self.chunks.contains_key(&number) {
-                held += held_of(number, &self.store.load_chunk(self.object, number)?.unwrap_or_default());
+                held += held_of(number, &record);
             }
             next = number + 1;
         }
@@ -460,11 +489,18 @@ impl<'a> Transaction<'a> {
 
     fn open_chunk(&mut self, number: u64) -> FsResult<&mut OpenChunk> {
         if !self.chunks.contains_key(&number) {
-            let mut record = self.store.load_chunk(self.object, number)?.unwrap_or_default();
-            record.settle(self.volatile.flushed_epoch(self.object));
-            self.chunks.insert(number, OpenChunk { record, changed: false });
+            let record = self.records.chunk(self.object, number)?.unwrap_or_default();
+            self.open_found(number, record);
         }
         Ok(self.chunks.entry(number).or_default())
+    }
+
+    /// Opens a chunk by its record, unless it is open.
+    fn open_found(&mut self, number: u64, mut record: ChunkRecord) {
+        if let Entry::Vacant(place) = self.chunks.entry(number) {
+            record.settle(self.volatile.flushed_epoch(self.object));
+            place.insert(OpenChunk { record, changed: false });
+        }
     }
 
     fn put_chunks(&mut self) {

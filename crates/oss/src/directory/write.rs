@@ -3,15 +3,16 @@
 //! 1. Room on the device. What is there already may be overwritten on the reserve ([`super::overwrite`]). The block that an
 //!    object ends in may be filled up from it: one block per object, so that what goes on elsewhere (see the layout) can begin
 //!    at a block's boundary.
-//! 2. The range lock, and under it the fence.
+//! 2. The range lock, and under it the fence and the records (without the lock, if they have to be loaded).
 //! 3. Contents: blocks written in part are read, verified and merged.
 //! 4. Blocks that may go in place are written to the host file.
 //! 5. One change of the records (several for a large inline write).
 //! 6. After the lock: wait until the journal has it.
 
-use std::sync::atomic::Ordering;
+use std::{ops::Range, sync::atomic::Ordering};
 
 use bytes::Bytes;
+use kv::Loading;
 use rpc::{
     checksum::{crc32c, pieces},
     message::ost::{Changed, Write},
@@ -21,13 +22,10 @@ use types::{FsError, FsResult, ObjectId, limits::BLOCK_BYTES, limits::FILE_BYTES
 use super::{
     BLOCK, DirectoryStore, blocks_of, host_file,
     overwrite::{OVERWRITE_ATTEMPTS, WriteSpace},
+    records::{Access, Edge, Records},
     transaction::Applied,
 };
-use crate::{
-    chunk_record::{BlockState, ChunkRecord},
-    options::IN_PLACE_BYTES_MIN,
-    replies::Origin,
-};
+use crate::{chunk_record::BlockState, options::IN_PLACE_BYTES_MIN, replies::Origin};
 
 /// New contents of one block.
 pub(super) struct NewBlock {
@@ -66,21 +64,39 @@ impl Drop for BytesWithoutRecord<'_> {
     }
 }
 
+/// What a write finds under its lock.
+struct Before {
+    size: u64,
+    /// Of the blocks it touches.
+    states: Vec<BlockState>,
+    /// The blocks it writes in part, in order.
+    edges: Vec<Edge>,
+}
+
+impl Before {
+    /// Whether these blocks are the one that the object ends in, with bytes of its in it.
+    fn ends_in(&self, blocks: &Range<u64>) -> bool {
+        let last = self.size / BLOCK_BYTES;
+        !self.size.is_multiple_of(BLOCK_BYTES) && *blocks == (last..last + 1)
+    }
+}
+
 impl DirectoryStore {
     pub(super) async fn write_object(&self, write: &Write, data: Bytes, origin: Option<Origin>) -> FsResult<Changed> {
         let (object, offset, bytes) = (write.object, write.offset, data.len() as u64);
         assert!(bytes > 0, "the target answers empty writes");
         let end = offset.checked_add(bytes).filter(|end| *end <= FILE_BYTES_MAX).ok_or(FsError::FileTooLarge)?;
         let blocks = blocks_of(offset, bytes);
+        let loading = &mut Loading::default();
         let mut attempts = 1;
         let applied = loop {
-            match self.try_write(write, &data, (end, &blocks), origin).await {
-                Err(FsError::NoSpace) if attempts < OVERWRITE_ATTEMPTS && self.hold_data(object, &blocks)? => {
-                    attempts += 1;
-                    self.make_room_to_overwrite().await?;
-                }
-                outcome => break outcome?,
+            let outcome = self.try_write(loading, write, &data, (end, &blocks), origin).await;
+            let is_refused = matches!(outcome, Err(FsError::NoSpace)) && attempts < OVERWRITE_ATTEMPTS;
+            if !is_refused || !self.hold_data(loading, object, &blocks).await? {
+                break outcome?;
             }
+            attempts += 1;
+            self.make_room_to_overwrite().await?;
         };
         self.written(applied).await?;
         if write.sync {
@@ -92,43 +108,44 @@ impl DirectoryStore {
     /// Steps 1 to 5, with the end of the write and the blocks it touches.
     async fn try_write(
         &self,
+        loading: &mut Loading,
         write: &Write,
         data: &Bytes,
-        (end, blocks): (u64, &std::ops::Range<u64>),
+        (end, blocks): (u64, &Range<u64>),
         origin: Option<Origin>,
     ) -> FsResult<Applied> {
         let object = write.object;
-        let room = self.room_for(object, blocks).await?;
-        let _guard = self.locks.exclusive(object, blocks.clone()).await;
-        self.check_fence(object, write.layout_generation)?;
+        let room = self.room_for(loading, object, blocks).await?;
+        let look = |records: &Records<'_>| {
+            let record = records.permitted(object, blocks, write.layout_generation)?;
+            let states = records.block_states(object, blocks.clone())?;
+            let edges = records.written_in_part(object, write.offset, data.len() as u64)?;
+            Ok(Before { size: record.map_or(0, |record| record.size), states, edges })
+        };
+        let (_guard, before) = self.lock_and_look(Access::Exclusive, (object, blocks.clone()), loading, look).await?;
         let use_reserve = match room {
             WriteSpace::Granted(_) => false,
-            WriteSpace::ToOverwrite(..) if self.hold_data(object, blocks)? => false,
-            WriteSpace::ToOverwrite(..) | WriteSpace::None if self.ends_in(object, blocks)? => true,
+            WriteSpace::ToOverwrite(..) if before.states.iter().all(|state| *state != BlockState::Absent) => false,
+            WriteSpace::ToOverwrite(..) | WriteSpace::None if before.ends_in(blocks) => true,
             WriteSpace::ToOverwrite(..) | WriteSpace::None => return Err(FsError::NoSpace),
         };
-        let contents = self.new_contents(write, data).await?;
+        let contents = self.new_contents(write, data, before).await?;
         let bytes_without_record = BytesWithoutRecord::of(self, &contents);
-        self.write_in_place(object, write.offset, data, &contents).await?;
-        let recorded = self.record_write(object, end, &contents, use_reserve, origin).await?;
+        self.write_in_place(loading, object, write.offset, data, &contents).await?;
+        let recorded = self.record_write(loading, (object, end), &contents, use_reserve, origin).await?;
         bytes_without_record.recorded();
         Ok(recorded)
     }
 
-    /// Whether these blocks are the one that the object ends in, with bytes of its in it.
-    fn ends_in(&self, object: ObjectId, blocks: &std::ops::Range<u64>) -> FsResult<bool> {
-        let size = self.load_object(object)?.map_or(0, |record| record.size);
-        Ok(!size.is_multiple_of(BLOCK_BYTES) && *blocks == (size / BLOCK_BYTES..size / BLOCK_BYTES + 1))
-    }
-
     /// Contents and place of every block the write touches.
-    async fn new_contents(&self, write: &Write, data: &Bytes) -> FsResult<Vec<NewBlock>> {
+    async fn new_contents(&self, write: &Write, data: &Bytes, before: Before) -> FsResult<Vec<NewBlock>> {
         let (object, blocks) = (write.object, blocks_of(write.offset, data.len() as u64));
-        let states = self.block_states(object, blocks.clone())?;
+        let Before { states, edges, .. } = before;
         let large = data.len() as u64 >= IN_PLACE_BYTES_MIN;
         let taints = if large { self.volatile.lock().taints.get(&object).cloned() } else { None };
         let tainted = |block: u64| taints.as_ref().is_some_and(|taints| taints.contains_key(&block));
         let mut contents = Vec::with_capacity(states.len());
+        let mut edges = edges.into_iter();
         let mut waits_for_commit = false;
         for (((block, state), piece), &sum) in
             blocks.zip(states).zip(pieces(write.offset, data.len())).zip(&write.checksums)
@@ -140,9 +157,9 @@ impl DirectoryStore {
                 let data = if in_place { data.slice(piece) } else { without_zeros(data.slice(piece)) };
                 contents.push(NewBlock { block, checksum: sum, data, in_place });
             } else {
-                let mut merged = self.load_block(object, block, state).await?;
-                let within = ((write.offset + piece.start as u64) % BLOCK_BYTES) as usize;
-                merged[within..within + piece.len()].copy_from_slice(&data[piece]);
+                let edge = edges.next().expect("an edge for each block that is written in part");
+                let mut merged = self.load_block(object, block, state, &edge.stored).await?;
+                merged[edge.bytes].copy_from_slice(&data[piece]);
                 contents.push(NewBlock::inline(block, merged));
             }
         }
@@ -152,23 +169,16 @@ impl DirectoryStore {
         Ok(contents)
     }
 
-    /// States of blocks, in order.
-    pub(super) fn block_states(&self, object: ObjectId, blocks: std::ops::Range<u64>) -> FsResult<Vec<BlockState>> {
-        let mut states = Vec::with_capacity((blocks.end - blocks.start) as usize);
-        let mut chunk: Option<(u64, ChunkRecord)> = None;
-        for block in blocks {
-            let number = ChunkRecord::of_block(block);
-            if chunk.as_ref().is_none_or(|(open, _)| *open != number) {
-                chunk = Some((number, self.load_chunk(object, number)?.unwrap_or_default()));
-            }
-            states.extend(chunk.as_ref().map(|(_, record)| record.state(block)));
-        }
-        Ok(states)
-    }
-
     /// Writes what goes to the host file, one write per run of blocks. If that fails, the space of what was written is given
     /// back: no record will name it.
-    async fn write_in_place(&self, object: ObjectId, offset: u64, data: &Bytes, contents: &[NewBlock]) -> FsResult<()> {
+    async fn write_in_place(
+        &self,
+        loading: &mut Loading,
+        object: ObjectId,
+        offset: u64,
+        data: &Bytes,
+        contents: &[NewBlock],
+    ) -> FsResult<()> {
         let runs = || contents.chunk_by(|a, b| a.in_place == b.in_place).filter(|run| run[0].in_place);
         for (number, run) in runs().enumerate() {
             let start = run[0].block * BLOCK_BYTES;
@@ -183,7 +193,7 @@ impl DirectoryStore {
                     continue;
                 }
                 let blocks = blocks_of(start, bytes);
-                self.update(object, |transaction| {
+                self.update(loading, object, |transaction| {
                     transaction.use_reserve();
                     transaction.no_longer_reserved(&blocks)
                 })
@@ -197,13 +207,12 @@ impl DirectoryStore {
     /// Records the new blocks: all at once, or in parts if there is more inline than one batch takes.
     async fn record_write(
         &self,
-        object: ObjectId,
-        end: u64,
+        loading: &mut Loading,
+        (object, end): (ObjectId, u64),
         contents: &[NewBlock],
         use_reserve: bool,
         origin: Option<Origin>,
     ) -> FsResult<Applied> {
-        let now = self.seams.clock.wall();
         let mut outcome: Option<Applied> = None;
         let mut in_place = contents.iter().filter(|new| new.in_place).map(|new| new.block);
         let in_place = in_place.next().map(|first| first..in_place.next_back().unwrap_or(first) + 1);
@@ -214,10 +223,11 @@ impl DirectoryStore {
             let part_end = part.last().map_or(0, |last| (last.block + 1) * BLOCK_BYTES);
             let begun = outcome.is_some();
             let applied = self
-                .update(object, |transaction| {
+                .update(loading, object, |transaction| {
                     if begun || use_reserve {
                         transaction.use_reserve();
                     }
+                    transaction.need(part.iter().map(|new| new.block))?;
                     for new in part {
                         if new.in_place {
                             transaction.put_in_place(new.block, new.checksum)?;
@@ -226,7 +236,7 @@ impl DirectoryStore {
                         }
                     }
                     transaction.extend_size(end.min(part_end));
-                    transaction.change(now);
+                    transaction.change(self.seams.clock.wall());
                     if rest.is_empty() {
                         transaction.answer_write(origin, outcome.as_ref(), in_place.clone());
                     }

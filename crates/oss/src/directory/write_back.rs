@@ -16,18 +16,24 @@
 use std::{ops::Bound, time::Duration};
 
 use bytes::Bytes;
+use kv::Loading;
 use types::{FsError, FsResult, ObjectId, limits::BLOCK_BYTES};
 
-use super::{BLOCK, DirectoryStore, host_file, host_file_state::HostFileState, transaction::Transaction};
+use super::{
+    BLOCK, DirectoryStore, host_file, host_file_state::HostFileState, records::Records, transaction::Transaction,
+};
 use crate::{
     chunk_record::{CHUNK_BLOCKS, CHUNK_RECORD_BYTES_MAX, ChunkRecord},
-    tables::{INLINE, parse_part_key, part_key},
+    tables::{INLINE, part_key},
 };
 
 /// Blocks copied in one round: 16 MiB, so that a commit waits for one flush of that at most.
 const ROUND_BLOCKS_MAX: usize = 4096;
 /// What moving a block adds to a batch beside the record of its chunk: a key of INLINE to delete.
 const MOVED_BLOCK_BYTES: usize = 64;
+
+/// Inline blocks whose chunks are loaded together: about as many as a load has of them.
+const BLOCKS_AHEAD: usize = 256;
 
 /// Rounds that fail are logged this often at most.
 const COMPLAINT_INTERVAL: Duration = Duration::from_secs(60);
@@ -134,11 +140,12 @@ impl DirectoryStore {
     /// One round for one object, from this chunk on.
     async fn write_back(&self, object: ObjectId, chunk: u64, blocks_max: usize) -> FsResult<Round> {
         let _turn = self.committing.lock().await;
-        if self.load_object(object)?.is_none() {
+        let loading = &mut Loading::default();
+        if self.look(loading, |records| records.object(object)).await?.is_none() {
             return Ok(Round { moved: 0, next: None });
         }
         // First, so that from now on removed blocks are tainted.
-        self.update(object, |transaction| {
+        self.update(loading, object, |transaction| {
             transaction.in_background();
             if transaction.exists() {
                 transaction.note_host_file();
@@ -153,7 +160,7 @@ impl DirectoryStore {
     }
 
     async fn write_back_round(&self, object: ObjectId, chunk: u64, blocks_max: usize) -> FsResult<Round> {
-        let (copied, next) = self.collect_inline(object, chunk, blocks_max)?;
+        let (copied, next) = self.collect_inline(object, chunk, blocks_max).await?;
         let (Some(first), Some(last)) = (copied.first(), copied.last()) else { return Ok(Round { moved: 0, next }) };
         let blocks = first.block..last.block + 1;
         let lsn = self.volatile.lock().last_lsn;
@@ -175,45 +182,58 @@ impl DirectoryStore {
 
     /// Contents of inline blocks that may be written to the host file, in order, and the chunk at which to go on. Damaged ones
     /// stay where they are: reading them names them.
-    fn collect_inline(&self, object: ObjectId, from: u64, blocks_max: usize) -> FsResult<(Vec<Copied>, Option<u64>)> {
+    async fn collect_inline(
+        &self,
+        object: ObjectId,
+        from: u64,
+        blocks_max: usize,
+    ) -> FsResult<(Vec<Copied>, Option<u64>)> {
+        let loading = &mut Loading::default();
         let mut copied = Vec::new();
-        let mut next = from;
-        while let Some(chunk) = self.next_inline_chunk(object, next)? {
-            if copied.len() >= blocks_max {
-                return Ok((copied, Some(chunk)));
-            }
-            next = chunk + 1;
-            // Under the mutex, so that states and contents belong together.
-            let volatile = self.volatile.lock();
-            let record = self.load_chunk(object, chunk)?.unwrap_or_default();
-            for (block, state) in (chunk * CHUNK_BLOCKS..).zip(record.states()) {
-                let Some(checksum) = state.checksum().filter(|_| state.is_inline()) else { continue };
-                if volatile.is_tainted(object, &(block..block + 1)) {
-                    continue;
+        let mut next = from.saturating_mul(CHUNK_BLOCKS);
+        loop {
+            loading.forget_before(INLINE, &part_key(object, next));
+            let find = |records: &Records<'_>| {
+                let chunks = records.inline_chunks(object, next, BLOCKS_AHEAD)?;
+                records.need_chunks(object, chunks.iter().copied())?;
+                Ok(chunks)
+            };
+            let chunks = self.look(loading, find).await?;
+            let Some(last) = chunks.last().copied() else { return Ok((copied, None)) };
+            for chunk in chunks {
+                if copied.len() >= blocks_max {
+                    return Ok((copied, Some(chunk)));
                 }
-                let mut contents = vec![0; BLOCK];
-                if self.load_inline(object, block, *state, &mut contents).is_ok() {
-                    copied.push(Copied { block, checksum, data: contents.into() });
-                }
+                copied.extend(self.look(loading, |records| self.copy_chunk(records, object, chunk)).await?);
             }
+            next = (last + 1) * CHUNK_BLOCKS;
         }
-        Ok((copied, None))
     }
 
-    /// The first chunk at or after `from` that has an inline block.
-    fn next_inline_chunk(&self, object: ObjectId, from: u64) -> FsResult<Option<u64>> {
-        let mut found = None;
-        let (from, to) = (part_key(object, from.saturating_mul(CHUNK_BLOCKS)), part_key(object, u64::MAX));
-        let scanned = self.kv.scan(INLINE, &from, Some(&to), &mut |key, _| {
-            found = parse_part_key(key).map(|(_, block)| ChunkRecord::of_block(block));
-            false
-        });
-        scanned.map_err(|error| self.kv_error(error))?;
-        Ok(found)
+    /// What [`DirectoryStore::collect_inline`] takes of one chunk.
+    fn copy_chunk(&self, records: &Records<'_>, object: ObjectId, chunk: u64) -> FsResult<Vec<Copied>> {
+        // Under the mutex, so that states and contents belong together.
+        let volatile = self.volatile.lock();
+        let record = records.chunk(object, chunk)?.unwrap_or_default();
+        let first = chunk * CHUNK_BLOCKS;
+        let inline = records.inlines(object, first, record.states())?;
+        let mut copied = Vec::new();
+        for ((block, state), stored) in (first..).zip(record.states()).zip(&inline) {
+            let Some(checksum) = state.checksum().filter(|_| state.is_inline()) else { continue };
+            if volatile.is_tainted(object, &(block..block + 1)) {
+                continue;
+            }
+            let mut contents = vec![0; BLOCK];
+            if self.fill_inline(object, block, (*state, stored), &mut contents).is_ok() {
+                copied.push(Copied { block, checksum, data: contents.into() });
+            }
+        }
+        Ok(copied)
     }
 
     /// Records the copies whose blocks did not change; returns how many.
     async fn record_moved(&self, object: ObjectId, copied: &[Copied]) -> FsResult<usize> {
+        let loading = &mut Loading::default();
         let mut moved = 0;
         let mut rest = copied;
         while !rest.is_empty() {
@@ -225,6 +245,7 @@ impl DirectoryStore {
                 // The table gets smaller by it.
                 transaction.use_reserve();
                 moved_now = 0;
+                transaction.need(part.iter().map(|copy| copy.block))?;
                 for copy in part {
                     if !transaction.changed_during_write_back(copy.block) {
                         transaction.move_in_place(copy.block, copy.checksum)?;
@@ -233,7 +254,7 @@ impl DirectoryStore {
                 }
                 Ok(())
             };
-            self.update(object, record).await?;
+            self.update(loading, object, record).await?;
             moved += moved_now;
         }
         Ok(moved)

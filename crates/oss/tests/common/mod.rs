@@ -47,6 +47,11 @@ pub fn quiet_config() -> Config {
     Config { commit_interval: hour, checkpoint_interval: hour, ..Config::small() }
 }
 
+/// Tables of which next to nothing is in memory.
+pub fn cold_config() -> Config {
+    Config { memory_bytes: 16 << 10, dirty_bytes: 64 << 10, ..quiet_config() }
+}
+
 pub struct TestOst {
     pub seams: Seams,
     pub objects: MemoryDevice,
@@ -54,6 +59,7 @@ pub struct TestOst {
     pub journal: MemoryDevice,
     pub cold: MemoryCold,
     pub options: OstOptions,
+    pub config: Config,
     pub ost: Arc<Ost>,
 }
 
@@ -63,13 +69,18 @@ impl TestOst {
     }
 
     pub async fn with(seed: u64, objects: MemoryDevice, options: OstOptions) -> Self {
+        Self::with_tables(seed, objects, options, quiet_config()).await
+    }
+
+    /// With tables of this configuration.
+    pub async fn with_tables(seed: u64, objects: MemoryDevice, options: OstOptions, config: Config) -> Self {
         let seams = Seams { clock: Arc::new(HostClock { boot: 1 }), ..seams(&MemoryTransport::new(), seed) };
         let (journal, cold) = (MemoryDevice::new(), MemoryCold::new());
         let probe = Probe::new(objects.clone());
         let devices = devices(&probe, &journal, &cold);
-        Ost::format(&seams, &devices, "stria", INDEX, quiet_config()).await.unwrap();
-        let ost = open(&seams, devices, options.clone()).await;
-        Self { seams, objects, probe, journal, cold, options, ost }
+        Ost::format(&seams, &devices, "stria", INDEX, config.clone()).await.unwrap();
+        let ost = open(&seams, devices, options.clone(), config.clone()).await;
+        Self { seams, objects, probe, journal, cold, options, config, ost }
     }
 
     /// The process dies; the target is opened again on what the kernel has.
@@ -97,11 +108,11 @@ impl TestOst {
 
     async fn reopen_on(self, fate: impl FnOnce(&Self) -> (MemoryDevice, MemoryDevice, MemoryCold)) -> Self {
         let (objects, journal, cold) = fate(&self);
-        let Self { seams, options, ost, .. } = self;
+        let Self { seams, options, config, ost, .. } = self;
         drop(ost);
         let probe = Probe::new(objects.clone());
-        let ost = open(&seams, devices(&probe, &journal, &cold), options.clone()).await;
-        Self { seams, objects, probe, journal, cold, options, ost }
+        let ost = open(&seams, devices(&probe, &journal, &cold), options.clone(), config.clone()).await;
+        Self { seams, objects, probe, journal, cold, options, config, ost }
     }
 
     pub async fn answer(&self, client: ClientId, request: OstRequest, bulk: Bytes) -> Answer {
@@ -191,8 +202,8 @@ pub fn devices(objects: &Probe, journal: &MemoryDevice, cold: &MemoryCold) -> Os
     }
 }
 
-pub async fn open(seams: &Seams, devices: OstDevices, options: OstOptions) -> Arc<Ost> {
-    Ost::open(seams.clone(), devices, "stria", INDEX, options, quiet_config()).await.expect("the target opens")
+pub async fn open(seams: &Seams, devices: OstDevices, options: OstOptions, config: Config) -> Arc<Ost> {
+    Ost::open(seams.clone(), devices, "stria", INDEX, options, config).await.expect("the target opens")
 }
 
 /// Data that differ from block to block and from version to version, without zeros.
