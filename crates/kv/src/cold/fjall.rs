@@ -14,9 +14,11 @@
 //! fjall syncs its journal in the background, too, and tells of a failure there a moment after it let go of the journal: a
 //! commit may sync in between, which finds nothing to write. So a commit asks once more behind its sync.
 //!
-//! Space of what was deleted comes back by rewriting the tree, see [`super::reclaim`], on a thread of its own. It needs to know
-//! that nobody reads the past: it starts where no scan is under way, and everything deleted until then goes. Opening again
-//! and closing wait for its end. If it fails, fjall is opened again, which removes the files it left.
+//! Tables are merged by this store, on a thread of its own, not by fjall, whose merges fail for good where there is no room
+//! (module `levels`). Space of what was deleted comes back by rewriting the tree on the same thread, see
+//! [`super::reclaim`]. Nobody reads the past: a read takes the newest of all that there is, and a scan holds the tables it
+//! began with. So everything that was deleted or replaced until a merge begins goes with it. Opening again and closing
+//! wait for its end. If it fails, fjall is opened again, which removes the files it left.
 //!
 //! What fjall takes by itself must have room on a full device as well, or removals end there: a store keeps it free
 //! ([`ColdStore::growth_bytes`]). Its journal grows to 64 MiB whatever is in tables already; then the next one begins, and the old
@@ -24,9 +26,8 @@
 //! back, so tables are small on small devices, and what is not merged yet is kept small while a device is nearly full (module `levels`).
 //!
 //! fjall keeps each table that a compaction replaced until a buffer is full the next time (its versions are let go of there, up
-//! to the number of a write before the last compaction), which on a full device is never. Nobody asks it for the past: reads
-//! are of the newest version, and a scan holds the one it began with by itself. So behind every compaction all versions
-//! before the newest are let go of. fjall tells when a compaction begins (it makes a filter) and whether any is under way.
+//! to the number of a write before the last compaction), which on a full device is never. So after every compaction all
+//! versions before the newest are let go of.
 //!
 //! Life cycle: [`FjallCold::open`] (two threads here and those of module `readers`, one of fjall's) -> use -> [`ColdStore::close`], by the writing thread behind all
 //! that was queued; or the handle's drop, which does the same and waits for it.
@@ -37,6 +38,7 @@
 //! the commit behind it has asked goes unseen, for as long as a thread takes from the one to the other.
 
 mod checkpoint;
+mod compactor;
 mod descriptors;
 mod fault;
 mod journals;
@@ -44,7 +46,6 @@ mod keyspaces;
 mod levels;
 mod options;
 mod readers;
-mod reclaimer;
 mod reopenings;
 mod shared;
 mod wakes;
@@ -64,9 +65,9 @@ use tokio::sync::oneshot;
 
 pub use self::options::FjallOptions;
 use self::{
+    compactor::Compactor,
     keyspaces::{data_key, failed},
     readers::Readers,
-    reclaimer::Reclaimer,
     shared::Shared,
     wakes::Wakes,
     writer::{Job, Order, Writer},
@@ -89,11 +90,13 @@ impl FjallCold {
     pub fn open(directory: &Path, options: FjallOptions) -> io::Result<FjallCold> {
         let (wake, woken) = mpsc::sync_channel(1);
         let shared = Arc::new(Shared::open(directory.to_owned(), options, Wakes::new(wake))?);
-        let reclaimer = Reclaimer::new(shared.clone());
-        let thread = std::thread::Builder::new().name("kv_reclaim".to_owned());
-        let reclaimer = thread.spawn(move || reclaimer.work(&woken))?;
+        let compactor = Compactor::new(shared.clone());
+        let thread = std::thread::Builder::new().name("kv_compact".to_owned());
+        let compactor = thread.spawn(move || compactor.work(&woken))?;
+        // What a store had to merge when it was closed.
+        shared.wakes.wake();
         let (jobs, queue) = mpsc::channel();
-        let writer = Writer::new(shared.clone(), reclaimer, queue);
+        let writer = Writer::new(shared.clone(), compactor, queue);
         let thread = std::thread::Builder::new().name("kv_cold".to_owned());
         let writer = thread.spawn(move || writer.work())?;
         Ok(FjallCold { shared, jobs: Some(jobs), writer: Some(writer), readers: Readers::start()? })

@@ -105,7 +105,8 @@ impl DirectoryStore {
             // Reserved space after the object's end goes with a truncation to the size it has, too, as on ext4.
             let gives_back = size == record.size && !record.reserved.ends_before(gone.start);
             let removes = size < record.size || gives_back;
-            Ok(Some(if removes { Some(records.removal(object, &gone, &[size..u64::MAX])?) } else { None }))
+            let cut = size..u64::MAX;
+            Ok(Some(if removes { Some(records.removal(object, &gone, std::slice::from_ref(&cut))?) } else { None }))
         };
         let tail = (object, size / BLOCK_BYTES..u64::MAX);
         let (guard, found) = self.lock_and_look(Access::Exclusive, tail, loading, look).await?;
@@ -149,12 +150,11 @@ impl DirectoryStore {
             // What follows the object's end in its last block is zeros already: the whole block may go.
             let last = if end >= record.size { end.div_ceil(BLOCK_BYTES) } else { end / BLOCK_BYTES };
             let gone = offset.div_ceil(BLOCK_BYTES)..last;
-            let mut ranges = vec![offset..end];
-            if end < record.size && end / BLOCK_BYTES != offset / BLOCK_BYTES {
-                ranges.push(end / BLOCK_BYTES * BLOCK_BYTES..end);
-            }
-            ranges.retain(|range| !gone.contains(&(range.start / BLOCK_BYTES)));
-            let edges = records.removal(object, &gone, &ranges)?;
+            let is_in_two = end < record.size && end / BLOCK_BYTES != offset / BLOCK_BYTES;
+            let second = is_in_two.then_some(end / BLOCK_BYTES * BLOCK_BYTES..end);
+            let ranges = std::iter::once(offset..end).chain(second);
+            let kept = ranges.filter(|range| !gone.contains(&(range.start / BLOCK_BYTES)));
+            let edges = records.removal(object, &gone, &kept.collect::<Vec<_>>())?;
             Ok(Some((gone, edges)))
         };
         let range = (object, blocks_of(offset, bytes));

@@ -218,7 +218,7 @@ fn fewer_osts_than_exist_are_refused_by_up() {
     up.stop();
     site.refused(&["up", "--dir", &dir, "--osts", "2"]).says(&["has 3 OSTs", "--osts 2"]);
     fs::rename(site.place("up/ost1"), site.place("away")).unwrap();
-    site.refused(&["up", "--dir", &dir]).says(&["up/ost1 is missing", "up/ost2 is there"]);
+    site.refused(&["up", "--dir", &dir]).says(&["up/ost1 is missing", "up/ost2 exists"]);
     fs::rename(site.place("away"), site.place("up/ost1")).unwrap();
     // The last one: nothing in the directory says that it is missing, but the file system does.
     fs::rename(site.place("up/ost2"), site.place("away")).unwrap();

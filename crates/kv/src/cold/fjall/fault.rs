@@ -6,6 +6,8 @@ use std::io;
 pub(super) enum Fault {
     /// Background work failed before, for want of space as it seems: nothing was tried.
     Background,
+    /// What was written before is to be merged, for which there is no room: nothing was tried.
+    NoRoomToMerge,
     /// The write itself.
     Now(io::Error),
 }
@@ -17,6 +19,9 @@ impl Fault {
             Fault::Background => {
                 let text = "background work of the cold store failed, and its device is nearly full";
                 io::Error::new(io::ErrorKind::StorageFull, text)
+            }
+            Fault::NoRoomToMerge => {
+                io::Error::new(io::ErrorKind::StorageFull, "there is no room to merge the tables of the cold store")
             }
             Fault::Now(error) => error,
         }

@@ -4,12 +4,9 @@
 
 use std::{io, path::Path, sync::Arc};
 
-use fjall::{
-    Database, Keyspace, KeyspaceCreateOptions,
-    compaction::{Leveled, filter::Factory},
-};
+use fjall::{Database, Keyspace, KeyspaceCreateOptions, PersistMode, compaction::Leveled};
 
-use super::{descriptors, journals, options::FjallOptions, wakes::Wakes};
+use super::{descriptors, journals, options::FjallOptions};
 use crate::batch::Table;
 
 /// Size of a table file: a quarter of fjall's default, since a compaction's memory grows with it.
@@ -19,7 +16,7 @@ const TABLE_BYTES: u64 = 16 << 20;
 const TABLE_BYTES_SMALL: u64 = 2 << 20;
 const SMALL_DEVICE_BYTES: u64 = 16 << 30;
 /// One table, and those of the next level that it overlaps, ten times as large; or all of level 0 and 1.
-const COMPACTION_TABLES: u64 = 12;
+pub(super) const COMPACTION_TABLES: u64 = 12;
 
 /// How large table files are on a device of this size.
 pub(super) fn table_bytes(device_bytes: u64) -> u64 {
@@ -30,7 +27,10 @@ pub(super) fn table_bytes(device_bytes: u64) -> u64 {
 pub(super) fn compaction_bytes(device_bytes: u64) -> u64 {
     COMPACTION_TABLES * (table_bytes(device_bytes) - TABLE_BYTES_SMALL)
 }
-const DATA: &str = "data";
+/// So few tables, or so little data, fjall may have that it merges any by itself: never. This store merges them, see
+/// [`super::levels`].
+const FJALL_LEVEL_TABLES: u8 = u8::MAX;
+const FJALL_TABLE_BYTES: u64 = 1 << 40;
 /// Table files kept open, 1.5 GiB of them: the process has other uses for its descriptors, and several stores.
 const FILES_OPEN_MAX: usize = 96;
 
@@ -47,10 +47,8 @@ pub(super) struct Keyspaces {
 
 impl Keyspaces {
     /// Opens or creates it.
-    pub fn open(directory: &Path, options: &FjallOptions, wakes: &Wakes) -> io::Result<Keyspaces> {
-        let factory: Arc<dyn Factory> = Arc::new(wakes.share());
+    pub fn open(directory: &Path, options: &FjallOptions) -> io::Result<Keyspaces> {
         let database = Database::builder(directory)
-            .with_compaction_filter_factories(Arc::new(move |keyspace| (keyspace == DATA).then(|| factory.clone())))
             .cache_size(options.cache_bytes)
             .max_cached_files(Some(FILES_OPEN_MAX))
             .max_journaling_size((4 * options.write_buffer_bytes).max(64 << 20))
@@ -61,8 +59,9 @@ impl Keyspaces {
         let space = rustix::fs::statvfs(directory)?;
         let table_bytes = table_bytes(space.f_blocks.saturating_mul(space.f_frsize));
         let data = database
-            .keyspace(DATA, || {
-                let strategy = Leveled::default().with_table_target_size(table_bytes);
+            .keyspace("data", || {
+                let strategy =
+                    Leveled::default().with_l0_threshold(FJALL_LEVEL_TABLES).with_table_target_size(FJALL_TABLE_BYTES);
                 KeyspaceCreateOptions::default()
                     .max_memtable_size(write_buffer_bytes)
                     .compaction_strategy(Arc::new(strategy))
@@ -74,6 +73,11 @@ impl Keyspaces {
         // Behind fjall's lock.
         journals::write_again(directory)?;
         Ok(Keyspaces { database, data, meta, table_bytes })
+    }
+
+    /// Its background work failed: it takes no more writes, and nothing that it has to do is done any more.
+    pub fn is_poisoned(&self) -> bool {
+        matches!(self.database.persist(PersistMode::Buffer), Err(fjall::Error::Poisoned))
     }
 
     /// Closes what is open in this directory.

@@ -1,13 +1,17 @@
-//! How much a fjall store has waiting to be merged, and the room that merging it takes.
+//! How much a fjall store has waiting to be merged, the room that merging it takes, and the merges themselves.
 //!
-//! fjall runs one compaction per flushed buffer and prefers the level that is most over its size. A fast writer on a slow
-//! machine therefore piles up tables in level 0, each as large as all buffers that waited for the flush (up to 64 MiB). The
-//! merge of that level takes all of its tables and those of the next level at once, and writes as much again before it
-//! gives anything back. On a device without that much room it fails, fjall takes no more writes, and it fails again each
-//! time the store is opened: no space ever comes back.
+//! fjall's own thread merges nothing ([`super::keyspaces`]): it runs one merge per flushed buffer, whatever waits; on a
+//! device without room for it the merge fails, fjall takes no more writes, and it fails again each time the store is
+//! opened. So this store merges, by fjall's leveled strategy: on the thread that looks after space, as soon as something is
+//! flushed, if there is room for it.
 //!
-//! So the pile is kept small while little of the device is free ([`Shared::make_room_to_merge`]): the writing thread merges
-//! before it writes more.
+//! A fast writer nevertheless piles up tables in level 0, each as large as all buffers that waited for the flush (up to
+//! 64 MiB). The merge of that level takes all of its tables and those of the next level at once, and writes as much again
+//! before it gives anything back. So the pile is kept small while little of the device is free
+//! ([`Shared::make_room_to_write`]): the writing thread merges before it writes more.
+//!
+//! fjall holds up a writer while more than three buffers wait to be flushed, or thirty runs to be merged, without looking
+//! whether its thread is alive. The writing thread waits before, and looks.
 //!
 //! Downside: near a full device, checkpoints proceed at the speed of merges. The levels are those of fjall's leveled
 //! strategy, whose choice is repeated here because fjall does not offer it.
@@ -15,14 +19,14 @@
 use std::{io, sync::Arc, time::Duration};
 
 use fjall::{AbstractTree, compaction::Leveled};
-use parking_lot::RwLockWriteGuard;
 
 use super::{
-    keyspaces::{Keyspaces, failed},
+    fault::Fault,
+    keyspaces::{COMPACTION_TABLES, Keyspaces, failed},
     shared::Shared,
 };
 
-/// Tables in level 0 that fjall merges, and target size of the first level below, in tables.
+/// Tables in level 0 that are merged, and target size of the first level below, in tables.
 const LEVEL_TABLES: u64 = 4;
 /// Each level is as many times as large as the one before.
 const LEVEL_RATIO: u64 = 10;
@@ -30,10 +34,27 @@ const LEVEL_RATIO: u64 = 10;
 const PILE_TABLES_MAX: u64 = 8;
 /// Free space, beside twice what merging takes, from which on a pile may grow.
 const PLENTY_BYTES: u64 = 512 << 20;
-/// Pause while fjall's own thread merges.
+/// Full buffers that may wait to be flushed while more is written, and runs of level 0 to be merged: fewer than hold up a
+/// writer in fjall, even if each buffer that is there becomes one.
+const SEALED_MAX: usize = 1;
+const RUNS_MAX: usize = 16;
+/// Runs of level 0 with which nothing more is written if there is no room to merge them.
+const RUNS_WITHOUT_ROOM_MAX: usize = 24;
+/// Pause while another thread flushes or merges.
 const POLL: Duration = Duration::from_millis(5);
-/// Merges, or pauses, after which the writer goes on in any case: fjall may choose other merges first.
-const ATTEMPTS_MAX: u32 = 2000;
+
+/// What came of an attempt to merge.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Merge {
+    /// Something was merged, and more may be due.
+    Done,
+    /// Nothing is due.
+    NotDue,
+    /// There is too little room.
+    NoRoom,
+    /// Another thread merges.
+    Busy,
+}
 
 /// What waits to be merged.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -44,6 +65,10 @@ pub(super) struct Pile {
     pub level_bytes: Vec<u64>,
     /// Size of a table file.
     pub table_bytes: u64,
+    /// Runs of level 0: that many flushes of buffers.
+    pub runs: usize,
+    /// Full buffers that wait to be flushed.
+    pub sealed: usize,
 }
 
 impl Pile {
@@ -54,6 +79,8 @@ impl Pile {
             buffered_bytes: keyspaces.database.write_buffer_size(),
             level_bytes: version.iter_levels().map(|level| level.size()).collect(),
             table_bytes: keyspaces.table_bytes,
+            runs: keyspaces.data.tree.l0_run_count(),
+            sealed: keyspaces.data.tree.sealed_memtable_count(),
         }
     }
 
@@ -66,6 +93,14 @@ impl Pile {
     /// before it.
     pub fn merge_bytes(&self) -> u64 {
         self.unmerged_bytes().saturating_add(self.next_level_bytes())
+    }
+
+    /// What the next merge writes, at most, before it gives anything back.
+    fn next_merge_bytes(&self) -> u64 {
+        let level_0 = self.level_bytes.first().copied().unwrap_or_default();
+        let is_due = self.runs as u64 >= LEVEL_TABLES;
+        let pile_bytes = if is_due { level_0.saturating_add(self.next_level_bytes()) } else { 0 };
+        pile_bytes.max(self.table_bytes * COMPACTION_TABLES).min(self.level_bytes.iter().sum())
     }
 
     /// Size of the level that level 0 is merged with: the first one with tables, or an empty one above it if all are as
@@ -89,48 +124,80 @@ impl Pile {
 }
 
 impl Shared {
-    /// Merges what is piled up while little of the device is free. If there is no room to merge, nothing is done: the
-    /// write that follows finds that out.
-    pub fn make_room_to_merge(&self) -> io::Result<()> {
-        for _ in 0..ATTEMPTS_MAX {
-            let free_bytes = self.free_bytes()?;
-            let (pile, is_busy) = {
-                let keyspaces = self.keyspaces()?;
-                let database = &keyspaces.database;
-                let tree = &keyspaces.data.tree;
-                let is_flushing = database.outstanding_flushes() > 0 || tree.sealed_memtable_count() > 0;
-                (Pile::of(&keyspaces), is_flushing || database.active_compactions() > 0)
+    /// Merges what is piled up before more is written, if that is needed.
+    pub fn make_room_to_write(&self) -> Result<(), Fault> {
+        while !self.is_stopping() {
+            let free_bytes = self.free_bytes().map_err(Fault::Now)?;
+            let pile = {
+                let keyspaces = self.keyspaces().map_err(Fault::Now)?;
+                if keyspaces.is_poisoned() {
+                    // The write tells why.
+                    return Ok(());
+                }
+                Pile::of(&keyspaces)
             };
-            if self.is_stopping() || !pile.is_too_large(free_bytes) || pile.merge_bytes() > free_bytes {
+            if pile.sealed > SEALED_MAX {
+                // fjall does not tell the end.
+                std::thread::sleep(POLL);
+                continue;
+            }
+            if pile.runs <= RUNS_MAX && !pile.is_too_large(free_bytes) {
                 return Ok(());
             }
-            if is_busy {
-                // fjall tells neither its end nor its failure.
-                std::thread::sleep(POLL);
-            } else if pile.level_bytes.first().is_none_or(|bytes| *bytes == 0) {
-                // All of it is in the present buffer, which goes on filling.
-                return Ok(());
-            } else {
-                self.merge_once()?;
+            match self.merge().map_err(Fault::Now)? {
+                Merge::Done => {}
+                Merge::Busy => std::thread::sleep(POLL),
+                Merge::NoRoom if pile.runs > RUNS_WITHOUT_ROOM_MAX => return Err(Fault::NoRoomToMerge),
+                // The write that follows finds out whether there is room for it.
+                Merge::NoRoom | Merge::NotDue => return Ok(()),
             }
         }
         Ok(())
     }
 
-    /// One merge of fjall's choice.
-    fn merge_once(&self) -> io::Result<()> {
+    /// One merge of the leveled strategy's choice.
+    pub fn merge(&self) -> io::Result<Merge> {
+        let Some(_merging) = self.merging.try_lock() else { return Ok(Merge::Busy) };
         let merged = {
-            // While nobody else is here, nobody reads, so that nobody who reads later reads the past.
-            let open = self.open.write();
-            let Some(keyspaces) = open.as_ref() else { return Ok(()) };
-            let present = keyspaces.database.visible_seqno().saturating_sub(1);
-            // From here on others may read and write, but not close it.
-            let open = RwLockWriteGuard::downgrade(open);
-            let Some(keyspaces) = open.as_ref() else { return Ok(()) };
+            let keyspaces = self.keyspaces()?;
+            if Pile::of(&keyspaces).next_merge_bytes() > self.free_bytes()? {
+                return Ok(Merge::NoRoom);
+            }
+            let tree = &keyspaces.data.tree;
+            let version = tree.current_version().id();
             let strategy = Leveled::default().with_table_target_size(keyspaces.table_bytes);
-            keyspaces.data.tree.compact(Arc::new(strategy), present)
+            // Nobody reads the past: what is replaced may go at once.
+            let present = keyspaces.database.visible_seqno().saturating_sub(1);
+            let merged = tree.compact(Arc::new(strategy), present);
+            merged.map(|()| if tree.current_version().id() == version { Merge::NotDue } else { Merge::Done })
         };
-        merged.map_err(|error| failed(error.into()))
+        match merged {
+            Ok(Merge::Done) => {
+                self.forget_versions()?;
+                Ok(Merge::Done)
+            }
+            Ok(other) => Ok(other),
+            Err(error) if self.is_nearly_full()? => {
+                tracing::debug!(%error, "no room to merge tables");
+                // The files that it left go when it is opened.
+                self.open_again()?;
+                Ok(Merge::NoRoom)
+            }
+            Err(error) => Err(failed(error.into())),
+        }
+    }
+
+    /// Lets go of the versions of the tree before the newest, and with them of their files.
+    pub fn forget_versions(&self) -> io::Result<()> {
+        let keyspaces = self.keyspaces()?;
+        let Keyspaces { database, data, .. } = &*keyspaces;
+        if data.tree.version_free_list_len() == 0 {
+            return Ok(());
+        }
+        let mut versions = data.tree.get_version_history_lock();
+        // No version is made without the lock, and each has a number below what is visible from then on.
+        let newest = database.visible_seqno();
+        versions.maintenance(data.path(), newest).map_err(|error| failed(error.into()))
     }
 }
 
@@ -145,6 +212,8 @@ mod tests {
             buffered_bytes: buffered_mib * MIB,
             level_bytes: level_mib.map(|mib| mib * MIB).to_vec(),
             table_bytes: 2 * MIB,
+            runs: 4,
+            sealed: 0,
         }
     }
 
@@ -156,6 +225,13 @@ mod tests {
         assert_eq!(pile(3, [20, 0, 0, 0, 0, 0, 7]).merge_bytes(), 30 * MIB, "not full");
         assert_eq!(pile(3, [20, 0, 0, 0, 0, 0, 400]).merge_bytes(), 23 * MIB, "full: a level above it is begun");
         assert_eq!(pile(3, [20, 0, 0, 0, 0, 9, 70]).merge_bytes(), 32 * MIB, "the last one is not full");
+    }
+
+    #[test]
+    fn a_merge_needs_room_for_what_it_writes() {
+        assert_eq!(pile(3, [20, 5, 70, 0, 0, 0, 300]).next_merge_bytes(), 25 * MIB);
+        assert_eq!(pile(3, [8, 5, 70, 0, 0, 0, 300]).next_merge_bytes(), 24 * MIB, "two levels below");
+        assert_eq!(pile(3, [8, 5, 0, 0, 0, 0, 0]).next_merge_bytes(), 13 * MIB, "no more than there is");
     }
 
     #[test]

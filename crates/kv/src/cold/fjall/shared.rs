@@ -61,6 +61,8 @@ pub(super) struct Shared {
     /// Keys deleted since the buffers were last flushed on purpose: at least as many tombstones as they have.
     pub deleted: AtomicU64,
     pub rewriting: Mutex<Option<Rewriting>>,
+    /// Held by the thread that merges, or rewrites the tree: one at a time, so that what it takes is known.
+    pub merging: Mutex<()>,
     stopping: AtomicBool,
     reopenings: Mutex<Reopenings>,
 }
@@ -68,7 +70,7 @@ pub(super) struct Shared {
 impl Shared {
     /// Opens fjall.
     pub fn open(directory: PathBuf, options: FjallOptions, wakes: Wakes) -> io::Result<Shared> {
-        let keyspaces = Keyspaces::open(&directory, &options, &wakes)?;
+        let keyspaces = Keyspaces::open(&directory, &options)?;
         Ok(Shared {
             directory,
             options,
@@ -77,6 +79,7 @@ impl Shared {
             open: RwLock::new(Some(keyspaces)),
             deleted: AtomicU64::new(0),
             rewriting: Mutex::new(None),
+            merging: Mutex::new(()),
             stopping: AtomicBool::new(false),
             reopenings: Mutex::default(),
         })
@@ -145,7 +148,7 @@ impl Shared {
         if let Some(keyspaces) = open.take() {
             keyspaces.close(&self.directory);
         }
-        *open = Some(Keyspaces::open(&self.directory, &self.options, &self.wakes)?);
+        *open = Some(Keyspaces::open(&self.directory, &self.options)?);
         if let Some(times) = self.reopenings.lock().note(Instant::now()) {
             let directory = self.directory.display();
             tracing::info!(%directory, times, "reopened the cold store after its device was full");
@@ -162,13 +165,19 @@ impl Shared {
             keyspaces.data.rotate_memtable().map_err(failed)?;
             keyspaces.meta.rotate_memtable().map_err(failed)?;
         }
+        self.wakes.wake();
         for _ in 0..FLUSH_POLLS_MAX {
             if self.is_stopping() {
                 return Ok(false);
             }
-            if self.keyspaces()?.data.tree.sealed_memtable_count() == 0 {
+            let keyspaces = self.keyspaces()?;
+            if keyspaces.data.tree.sealed_memtable_count() == 0 {
                 return Ok(true);
             }
+            if keyspaces.is_poisoned() {
+                return Ok(false);
+            }
+            drop(keyspaces);
             // fjall tells neither its end nor its failure.
             std::thread::sleep(FLUSH_POLL);
         }

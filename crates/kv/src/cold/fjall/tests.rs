@@ -36,14 +36,12 @@ fn tables(cold: &FjallCold) -> (usize, usize) {
 /// Writes the same keys over and over: each buffer makes a table that overlaps all others, until they are merged.
 async fn overwrite_until_merged(cold: &FjallCold) {
     const ROUNDS: u8 = 12;
-    let merges = || cold.shared.keyspaces().unwrap().database.compactions_completed();
-    let before = merges();
     for round in 0..ROUNDS {
         let puts = (0..KEYS).map(|number| Operation::Put(T, key(number), vec![round; 8 << 10].into()));
         cold.write(puts.collect()).await.unwrap();
         assert!(cold.shared.flush_buffers().unwrap());
     }
-    eventually("merges", || merges() > before && tables(cold).1 < usize::from(ROUNDS));
+    eventually("merges", || tables(cold).1 < usize::from(ROUNDS));
 }
 
 /// fjall itself keeps them until a buffer is full the next time, which on a full device is never.

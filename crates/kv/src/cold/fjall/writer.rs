@@ -38,7 +38,7 @@ pub(super) enum Job {
 pub(super) struct Writer {
     shared: Arc<Shared>,
     /// Ends before fjall is closed; taken when this is dropped.
-    reclaimer: Option<JoinHandle<()>>,
+    compactor: Option<JoinHandle<()>>,
     /// A write failed: fjall is to be opened again before the next.
     failed: bool,
     /// Dropped behind closing: whoever waits for an order waits for that.
@@ -48,17 +48,17 @@ pub(super) struct Writer {
 impl Drop for Writer {
     fn drop(&mut self) {
         self.shared.stop();
-        if let Some(reclaimer) = self.reclaimer.take() {
+        if let Some(compactor) = self.compactor.take() {
             // A panic of the thread has been reported where it happened.
-            let _ = reclaimer.join();
+            let _ = compactor.join();
         }
         self.shared.close();
     }
 }
 
 impl Writer {
-    pub fn new(shared: Arc<Shared>, reclaimer: JoinHandle<()>, queue: mpsc::Receiver<Job>) -> Writer {
-        Writer { shared, reclaimer: Some(reclaimer), failed: false, queue }
+    pub fn new(shared: Arc<Shared>, compactor: JoinHandle<()>, queue: mpsc::Receiver<Job>) -> Writer {
+        Writer { shared, compactor: Some(compactor), failed: false, queue }
     }
 
     /// Does what is queued until it is told to close, or the store is dropped, and closes.
@@ -74,6 +74,8 @@ impl Writer {
             match job {
                 Job::Write(order, reply) => {
                     let result = self.perform(&order);
+                    // There may be something to merge.
+                    self.shared.wakes.wake();
                     // Nobody waits any more after a cancelled checkpoint.
                     let _ = reply.send(result);
                 }
@@ -103,7 +105,7 @@ impl Writer {
             Order::Commit(checkpoint) => self.commit(*checkpoint),
         };
         self.failed = match &outcome {
-            Ok(()) => false,
+            Ok(()) | Err(Fault::NoRoomToMerge) => false,
             Err(Fault::Background) => true,
             Err(Fault::Now(error)) => is_no_space(error),
         };
@@ -119,7 +121,7 @@ impl Writer {
     }
 
     fn write(&self, operations: &[Operation]) -> Result<(), Fault> {
-        self.shared.make_room_to_merge().map_err(Fault::Now)?;
+        self.shared.make_room_to_write()?;
         let keyspaces = self.shared.keyspaces().map_err(Fault::Now)?;
         let mut batch = keyspaces.database.batch().durability(Some(PersistMode::Buffer));
         let mut deleted = 0;

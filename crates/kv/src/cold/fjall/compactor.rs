@@ -1,5 +1,5 @@
-//! The thread that gives back the space of a fjall store: of replaced tables behind every compaction, of deleted keys when asked.
-//! Why both are needed, and how, see the module above.
+//! The thread that merges the tables of a fjall store, and gives the space of deleted keys back when asked. Why both are
+//! needed, and how, see the module above.
 //!
 //! Downside: it cannot be interrupted while it rewrites the tree. Opening again and closing wait for it.
 
@@ -8,13 +8,13 @@ use std::{
     sync::{Arc, atomic::Ordering, mpsc},
 };
 
-use fjall::{AbstractTree, PersistMode};
-use parking_lot::RwLockWriteGuard;
+use fjall::AbstractTree;
 
 use super::{
     super::reclaim::Estimate,
     journals,
-    keyspaces::{Keyspaces, failed},
+    keyspaces::failed,
+    levels::Merge,
     shared::{FLUSH_POLL, Rewriting, Shared},
 };
 
@@ -37,39 +37,50 @@ impl Reclaimed {
 }
 
 /// See the module documentation.
-pub(super) struct Reclaimer {
+pub(super) struct Compactor {
     shared: Arc<Shared>,
 }
 
-impl Reclaimer {
-    pub fn new(shared: Arc<Shared>) -> Reclaimer {
-        Reclaimer { shared }
+impl Compactor {
+    pub fn new(shared: Arc<Shared>) -> Compactor {
+        Compactor { shared }
     }
 
-    /// Lets go of replaced tables whenever there may be some, and gives space back when asked to, until the store is closed.
+    /// Merges whenever something may be due, and gives space back when asked to, until the store is closed.
     pub fn work(&self, woken: &mpsc::Receiver<()>) {
         let mut is_wanted = false;
+        let mut has_failed = false;
         while woken.recv().is_ok() && !self.shared.is_stopping() {
-            self.forget_replaced().unwrap_or_else(|error| tracing::warn!(%error, "cannot remove replaced tables"));
+            let merged = self.merge_all();
+            if let Err(error) = &merged
+                && !has_failed
+            {
+                tracing::warn!(%error, "cannot merge tables");
+            }
+            has_failed = merged.is_err();
             is_wanted |= self.shared.reclaim_asked.swap(false, Ordering::AcqRel);
             if is_wanted {
-                // What compactions give back may be the room that is missing.
+                // What merges give back may be the room that is missing.
                 is_wanted = self.reclaim_while_due() == Reclaimed::NoRoom;
             }
         }
     }
 
-    /// Lets go of the tables that compactions replace, until none is under way.
-    fn forget_replaced(&self) -> io::Result<()> {
-        loop {
-            let is_compacting = self.shared.keyspaces()?.database.active_compactions() > 0;
-            self.forget_versions()?;
-            if !is_compacting || self.shared.is_stopping() {
-                return Ok(());
+    /// Merges until nothing is due, or there is no room, and nothing is about to be flushed.
+    fn merge_all(&self) -> io::Result<()> {
+        while !self.shared.is_stopping() {
+            let is_flushing = {
+                let keyspaces = self.shared.keyspaces()?;
+                keyspaces.data.tree.sealed_memtable_count() > 0 && !keyspaces.is_poisoned()
+            };
+            match self.shared.merge()? {
+                Merge::Done => {}
+                Merge::NotDue | Merge::NoRoom if !is_flushing => return Ok(()),
+                // fjall does not tell the end.
+                Merge::NotDue | Merge::NoRoom | Merge::Busy => std::thread::sleep(FLUSH_POLL),
             }
-            // fjall does not tell the end.
-            std::thread::sleep(FLUSH_POLL);
         }
+        Ok(())
     }
 
     /// Gives space back until there is nothing worth it, or no room, or a failure.
@@ -103,8 +114,7 @@ impl Reclaimer {
     /// Opens fjall again if background work failed: what it left takes space until then, so that there may be too little for
     /// the next write, which would open it as well.
     fn clear_failure(&self) -> io::Result<()> {
-        let is_poisoned =
-            matches!(self.shared.keyspaces()?.database.persist(PersistMode::Buffer), Err(fjall::Error::Poisoned));
+        let is_poisoned = self.shared.keyspaces()?.is_poisoned();
         if is_poisoned && self.shared.is_nearly_full()? { self.shared.open_again() } else { Ok(()) }
     }
 
@@ -122,16 +132,14 @@ impl Reclaimer {
             return Ok(Reclaimed::nothing(&before));
         }
         let compacted = {
-            // While nobody else is here, nobody reads, so that nobody who reads later reads the past.
-            let open = self.shared.open.write();
-            let Some(keyspaces) = open.as_ref() else { return Ok(Reclaimed::Nothing) };
+            let _merging = self.shared.merging.lock();
+            let keyspaces = self.shared.keyspaces()?;
+            let tree = &keyspaces.data.tree;
+            // Nobody reads the past: what is deleted may go at once.
             let present = keyspaces.database.visible_seqno().saturating_sub(1);
-            // From here on others may read and write, but not close it.
-            let open = RwLockWriteGuard::downgrade(open);
-            let Some(keyspaces) = open.as_ref() else { return Ok(Reclaimed::Nothing) };
-            let first_table = keyspaces.data.tree.next_table_id();
+            let first_table = tree.next_table_id();
             *self.shared.rewriting.lock() = Some(Rewriting { bytes: before.rewritten_bytes(), first_table });
-            let compacted = keyspaces.data.tree.major_compact(keyspaces.table_bytes, present);
+            let compacted = tree.major_compact(keyspaces.table_bytes, present);
             *self.shared.rewriting.lock() = None;
             compacted
         };
@@ -140,22 +148,9 @@ impl Reclaimer {
             self.shared.open_again()?;
             return Err(failed(error.into()));
         }
-        self.forget_versions()?;
+        self.shared.forget_versions()?;
         let after = self.estimate()?;
         tracing::info!(?before, ?after, "freed the space of deleted keys");
         Ok(if after.tables_bytes < before.tables_bytes { Reclaimed::Some } else { Reclaimed::Nothing })
-    }
-
-    /// Lets go of the versions of the tree before the newest, and with them of their files.
-    fn forget_versions(&self) -> io::Result<()> {
-        let keyspaces = self.shared.keyspaces()?;
-        let Keyspaces { database, data, .. } = &*keyspaces;
-        if data.tree.version_free_list_len() == 0 {
-            return Ok(());
-        }
-        let mut versions = data.tree.get_version_history_lock();
-        // No version is made without the lock, and each has a number below what is visible from then on.
-        let newest = database.visible_seqno();
-        versions.maintenance(data.path(), newest).map_err(|error| failed(error.into()))
     }
 }
