@@ -7,7 +7,7 @@ use rpc::message::{
 };
 use types::{Attributes, Credentials, FileKind, FsError, FsResult, InodeNumber, NodeKind};
 
-use crate::{FileSystem, NewNode};
+use crate::{FileSystem, NewNode, targets::connection::done};
 
 /// Executes a request for the caller of the ioctl on `inode`. A reply `Error(GroupsNeeded)` means what it means
 /// everywhere: ask again with the caller's supplementary groups. `open` is the open file the ioctl came through, where known.
@@ -35,7 +35,7 @@ impl FileSystem {
             }
             ControlRequest::SetDefaultLayout(spec) => {
                 let request = MdtRequest::SetDefaultLayout(credentials.clone(), inode, spec);
-                self.mdt_done(inode, request).await?;
+                self.call(inode, request).await.and_then(done)?;
                 Ok(ControlReply::Done)
             }
             ControlRequest::GetLayout(subject) => {

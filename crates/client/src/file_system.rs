@@ -10,10 +10,10 @@ use std::sync::{
 };
 
 use rpc::{
-    ImportStatistics,
+    Answered, ImportStatistics, Question,
     message::{
         MdtReply, MdtRequest,
-        mdt::{Entry, OpenId},
+        mdt::OpenId,
         mgs::{ClusterMap, TargetRole},
     },
 };
@@ -27,7 +27,7 @@ use crate::{
     options::MountOptions,
     statistics::{Operation, Statistics},
     targets::{
-        connection::{TargetConnection, target_name, unexpected},
+        connection::{TargetConnection, stale_if_evicted, target_name},
         target_table::{Connector, TargetTable},
     },
 };
@@ -155,25 +155,13 @@ impl FileSystem {
         self.statistics.count(operation);
     }
 
-    /// Calls the MDT that holds `inode`.
-    pub(crate) async fn mdt(&self, inode: InodeNumber, request: MdtRequest) -> FsResult<MdtReply> {
-        self.targets.mdt_of(inode)?.mdt(request).await
-    }
-
-    /// Calls the MDT that holds `inode`, for a reply without data.
-    pub(crate) async fn mdt_done(&self, inode: InodeNumber, request: MdtRequest) -> FsResult<()> {
-        match self.mdt(inode, request).await? {
-            MdtReply::Done => Ok(()),
-            reply => Err(unexpected(reply)),
-        }
-    }
-
-    /// Calls the MDT that holds `inode`, for an inode.
-    pub(crate) async fn mdt_entry(&self, inode: InodeNumber, request: MdtRequest) -> FsResult<Entry> {
-        match self.mdt(inode, request).await? {
-            MdtReply::Entry(entry) => Ok(entry),
-            reply => Err(unexpected(reply)),
-        }
+    /// Asks the MDT that holds `inode`. A session lost meanwhile is `Stale`.
+    pub(crate) async fn call<'a>(
+        &self,
+        inode: InodeNumber,
+        question: impl Into<Question<'a, MdtRequest>>,
+    ) -> FsResult<Answered<MdtReply>> {
+        self.targets.mdt_of(inode)?.call(question).await.map_err(stale_if_evicted)
     }
 }
 

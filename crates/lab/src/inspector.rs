@@ -2,12 +2,11 @@
 
 use std::collections::BTreeMap;
 
-use bytes::Bytes;
 use layout::Location;
 use rpc::{
     Endpoint, Import,
     message::{
-        MdtReply, MdtRequest, OstReply, OstRequest, Reply, Request,
+        MdtReply, MdtRequest, OstReply, OstRequest,
         mdt::{Finding, GetLock, HeldLock, LockMode, LockRange, ScannedInode},
         ost::ObjectAttributes,
     },
@@ -58,28 +57,18 @@ impl Inspector {
         std::iter::once(Location::Mdt).chain(osts).collect()
     }
 
-    async fn mdt(&self, request: MdtRequest) -> FsResult<MdtReply> {
-        match self.mdt.call(Request::Mdt(request), Bytes::new()).await? {
-            (Reply::Mdt(reply), _) => Ok(reply),
-            (reply, _) => Err(FsError::Protocol(format!("unexpected answer {reply:?}"))),
-        }
-    }
-
     /// Asks for objects: those of an OST, or data on the MDT.
     async fn ask(&self, holder: Location, request: OstRequest) -> FsResult<OstReply> {
-        let answer = match holder {
-            Location::Ost(ost) => self.osts[&ost].call(Request::Ost(request), Bytes::new()).await,
-            Location::Mdt => self.mdt.call(Request::Mdt(MdtRequest::ReadData(request)), Bytes::new()).await,
+        let import = match holder {
+            Location::Ost(ost) => &self.osts[&ost],
+            Location::Mdt => &self.mdt,
         };
-        match answer? {
-            (Reply::Ost(reply) | Reply::Mdt(MdtReply::Data(reply)), _) => Ok(reply),
-            (reply, _) => Err(FsError::Protocol(format!("unexpected answer {reply:?}"))),
-        }
+        Ok(import.call(request).await?.reply)
     }
 
     /// What the MDT's own check finds; nothing is repaired.
     pub async fn findings(&self) -> FsResult<Vec<Finding>> {
-        match self.mdt(MdtRequest::Check(Credentials::root(), false)).await? {
+        match self.mdt.call(MdtRequest::Check(Credentials::root(), false)).await?.reply {
             MdtReply::Findings(findings) => Ok(findings),
             reply => Err(FsError::Protocol(format!("unexpected answer {reply:?}"))),
         }
@@ -89,7 +78,7 @@ impl Inspector {
     pub async fn inodes(&self) -> FsResult<Vec<ScannedInode>> {
         let (mut inodes, mut after) = (Vec::new(), InodeNumber(0));
         loop {
-            match self.mdt(MdtRequest::ScanInodes(Credentials::root(), after, PAGE)).await? {
+            match self.mdt.call(MdtRequest::ScanInodes(Credentials::root(), after, PAGE)).await?.reply {
                 MdtReply::Scanned(page) => match page.last() {
                     None => return Ok(inodes),
                     Some(last) => {
@@ -133,7 +122,7 @@ impl Inspector {
     pub async fn lock_on(&self, inode: InodeNumber) -> FsResult<Option<HeldLock>> {
         let (range, mode) = (LockRange::WHOLE, LockMode::Exclusive);
         loop {
-            match self.mdt(MdtRequest::GetLock(GetLock { inode, owner: 1, range, mode })).await? {
+            match self.mdt.call(MdtRequest::GetLock(GetLock { inode, owner: 1, range, mode })).await?.reply {
                 MdtReply::Lock(held) => return Ok(held),
                 MdtReply::Waiting => {}
                 reply => return Err(FsError::Protocol(format!("unexpected answer {reply:?}"))),

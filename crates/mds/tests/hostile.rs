@@ -8,10 +8,10 @@ use bytes::Bytes;
 use common::*;
 use layout::{BackingSpec, ComponentSpec, END_OF_FILE, LayoutSpec, StripeSpec};
 use rpc::{
-    Endpoint, Import, ImportOptions, Server, ServerOptions,
+    Endpoint, Import, ImportOptions, Question, Server, ServerOptions,
     checksum::checksums,
     message::{
-        MdtReply, MdtRequest, OstRequest, Reply, Request,
+        MdtReply, MdtRequest, OstRequest,
         mdt::{
             Close, Create, ExclusiveBegin, ExclusiveEnd, ExclusivePurpose, HeldLock, LockFamily, LockMode, LockRange,
             Open, OpenFlags, OpenId, ReadDirectory, Reclaim, RenewLayout, SetLock, Settle, SizeUpdate,
@@ -54,10 +54,7 @@ fn connect(fs: &Fixture, server: &Arc<Server>, client: ClientId) -> Import {
 }
 
 async fn ask_with(import: &Import, request: MdtRequest, bulk: Bytes) -> FsResult<MdtReply> {
-    match import.call(Request::Mdt(request), bulk).await?.0 {
-        Reply::Mdt(reply) => Ok(reply),
-        other => panic!("an MDT answered {other:?}"),
-    }
+    Ok(import.call(Question::with_bulk(request, bulk)).await?.reply)
 }
 
 async fn ask(import: &Import, request: MdtRequest) -> FsResult<MdtReply> {

@@ -5,11 +5,10 @@ mod common;
 
 use std::{sync::Arc, time::Duration};
 
-use bytes::Bytes;
 use common::*;
 use rpc::{
     Endpoint, Import, ImportOptions, Server, ServerOptions,
-    message::{MdtReply, MdtRequest, Reply, Request, mdt::Lookup},
+    message::{MdtReply, MdtRequest, mdt::Lookup},
 };
 use types::{ClientId, FsError, FsResult, InodeNumber, NodeKind};
 
@@ -22,10 +21,7 @@ fn connect(fs: &Fixture, server: &Arc<Server>, target: &str, client: ClientId) -
 }
 
 async fn ask(import: &Import, request: MdtRequest) -> FsResult<MdtReply> {
-    match import.call(Request::Mdt(request), Bytes::new()).await?.0 {
-        Reply::Mdt(reply) => Ok(reply),
-        other => panic!("an MDT answered {other:?}"),
-    }
+    Ok(import.call(request).await?.reply)
 }
 
 async fn mkdir(import: &Import, parent: InodeNumber, name: &str) -> FsResult<MdtReply> {

@@ -4,13 +4,12 @@ mod common;
 
 use std::{sync::Arc, time::Duration};
 
-use bytes::Bytes;
 use common::*;
 use parking_lot::Mutex;
 use rpc::{
     Endpoint, Import, ImportOptions, Recovery, Server, ServerOptions,
     message::{
-        MdtReply, MdtRequest, Reply, Request,
+        MdtReply, MdtRequest,
         mdt::{
             ExclusiveBegin, ExclusiveEnd, ExclusivePurpose, Instantiate, LockFamily, LockMode, LockRange, Open,
             OpenFlags, OpenId, Reclaim, RenewLayout, SetLock, open_flag,
@@ -36,10 +35,7 @@ fn connect(fs: &Fixture, server: &Arc<Server>, client: ClientId, recovery: Optio
 }
 
 async fn call(import: &Import, request: MdtRequest) -> FsResult<MdtReply> {
-    match import.call(Request::Mdt(request), Bytes::new()).await?.0 {
-        Reply::Mdt(reply) => Ok(reply),
-        other => panic!("an MDT answered {other:?}"),
-    }
+    Ok(import.call(request).await?.reply)
 }
 
 /// Asks until it need not wait.

@@ -6,11 +6,10 @@
 
 use std::{sync::Arc, time::Duration};
 
-use bytes::Bytes;
 use rpc::{
     Import,
     message::{
-        MgsReply, MgsRequest, Reply, Request,
+        MgsReply, MgsRequest,
         mgs::{ClusterMap, Register, TargetRole},
         ost::TargetCondition,
     },
@@ -130,8 +129,8 @@ pub async fn register(
 ) -> FsResult<ClusterMap> {
     let Identity { fsname, role, uuid, address } = identity.clone();
     let register = Register { fsname, role, uuid, address, space, condition };
-    match import.call(Request::Mgs(MgsRequest::Register(register)), Bytes::new()).await? {
-        (Reply::Mgs(MgsReply::Map(map)), _) => Ok(map),
-        (other, _) => Err(FsError::Protocol(format!("unexpected answer to Register: {other:?}"))),
+    match import.call(MgsRequest::Register(register)).await?.reply {
+        MgsReply::Map(map) => Ok(map),
+        other => Err(FsError::Protocol(format!("unexpected answer to Register: {other:?}"))),
     }
 }

@@ -7,11 +7,10 @@
 
 use std::{sync::Arc, time::Duration};
 
-use bytes::Bytes;
 use rpc::{
     Import,
     message::{
-        MgsReply, MgsRequest, Reply, Request,
+        MgsReply, MgsRequest,
         mgs::{ClusterMap, TargetRole},
     },
 };
@@ -100,8 +99,8 @@ async fn follow(clock: Arc<dyn Clock>, import: Import, sender: watch::Sender<Arc
 /// Asks the management service for its map, once; it answers when its version differs from `known`, or after a
 /// second.
 pub async fn get_map(import: &Import, known: u64) -> FsResult<ClusterMap> {
-    match import.call(Request::Mgs(MgsRequest::GetMap(known)), Bytes::new()).await? {
-        (Reply::Mgs(MgsReply::Map(map)), _) => Ok(map),
-        (other, _) => Err(FsError::Protocol(format!("unexpected answer to GetMap: {other:?}"))),
+    match import.call(MgsRequest::GetMap(known)).await?.reply {
+        MgsReply::Map(map) => Ok(map),
+        other => Err(FsError::Protocol(format!("unexpected answer to GetMap: {other:?}"))),
     }
 }

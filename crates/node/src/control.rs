@@ -3,12 +3,11 @@
 use std::{collections::BTreeMap, path::Path, sync::Arc, time::Duration};
 
 use anyhow::Context;
-use bytes::Bytes;
 use mgs::Watcher;
 use rpc::{
     Import,
     message::{
-        MgsReply, MgsRequest, Reply, Request,
+        MgsReply, MgsRequest,
         mgs::{ClusterMap, Pool, TargetRole, TargetState},
     },
 };
@@ -333,7 +332,7 @@ impl NodeResponder {
         /// No map has it, so the answer comes at once.
         const NONE: u64 = 0;
         match self.call_mgs(MgsRequest::GetMap(NONE)) {
-            Some(Ok(Reply::Mgs(MgsReply::Map(map)))) => Ok(map),
+            Some(Ok(MgsReply::Map(map))) => Ok(map),
             Some(Ok(_)) => Err(CtlReply::Error("the management service answered something else".to_owned())),
             Some(Err(error)) => Err(CtlReply::Error(error.to_string())),
             None => Err(CtlReply::Error(reachability::cannot_reach(&self.mgs))),
@@ -341,14 +340,13 @@ impl NodeResponder {
     }
 
     /// `None` if no answer came.
-    fn call_mgs(&self, request: MgsRequest) -> Option<FsResult<Reply>> {
+    fn call_mgs(&self, request: MgsRequest) -> Option<FsResult<MgsReply>> {
         /// How long a person waits for an answer.
         const PATIENCE: Duration = Duration::from_secs(10);
         let seams = super::seams(&self.cores);
         let deadline = seams.clock.now() + PATIENCE;
-        let call = self.mgs.call(Request::Mgs(request), Bytes::new());
-        let answer = self.cores.block_on(rt::clock::timeout_at(&*seams.clock, deadline, call))?;
-        Some(answer.map(|(reply, _)| reply))
+        let answer = self.cores.block_on(rt::clock::timeout_at(&*seams.clock, deadline, self.mgs.call(request)))?;
+        Some(answer.map(|answered| answered.reply))
     }
 }
 

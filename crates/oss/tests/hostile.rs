@@ -7,10 +7,10 @@ use std::{sync::Arc, time::Duration};
 use bytes::Bytes;
 use common::{CLIENT, TestOst, object, run};
 use rpc::{
-    Endpoint, Import, ImportOptions, Server, ServerOptions,
+    Endpoint, Import, ImportOptions, Question, Server, ServerOptions,
     checksum::checksums,
     message::{
-        OstReply, OstRequest, Reply, Request,
+        OstReply, OstRequest,
         ost::{CHECK_OBJECTS_MAX, Read, SpaceChange, Write},
     },
 };
@@ -35,10 +35,7 @@ fn connect(target: &TestOst) -> Import {
 }
 
 async fn ask(import: &Import, request: OstRequest, bulk: Bytes) -> FsResult<OstReply> {
-    match import.call(Request::Ost(request), bulk).await?.0 {
-        Reply::Ost(reply) => Ok(reply),
-        other => panic!("an OST answered {other:?}"),
-    }
+    Ok(import.call(Question::with_bulk(request, bulk)).await?.reply)
 }
 
 fn objects(count: usize) -> Vec<ObjectId> {

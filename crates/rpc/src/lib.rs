@@ -13,6 +13,8 @@ pub mod stored_reply;
 
 pub use handler::{Answer, Call, Handler, SessionEvent};
 pub use histogram::Histogram;
-pub use import::{Answered, Cause, Endpoint, Fate, Import, ImportOptions, ImportState, ImportStatistics, Recovery};
+pub use import::{
+    Answered, Ask, Cause, Endpoint, Fate, Import, ImportOptions, ImportState, ImportStatistics, Question, Recovery,
+};
 pub use server::{Server, ServerOptions};
 pub use service::{Service, ServiceStatistics};

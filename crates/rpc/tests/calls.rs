@@ -7,7 +7,7 @@ use std::sync::Arc;
 use bytes::Bytes;
 use common::*;
 use rpc::{
-    Endpoint, Import, ImportState, SessionEvent,
+    Endpoint, Import, ImportState, Question, SessionEvent,
     message::{MdtRequest, Request, mdt::Unlink},
 };
 use rt::{
@@ -28,8 +28,8 @@ async fn ordinary_life(seams: &rt::Seams, endpoint: Endpoint, handler: &Arc<Coun
     let in_process = matches!(endpoint, Endpoint::Local(_));
     let import = import(seams, endpoint, quick());
     let bulk = Bytes::from(vec![7; 100_000]);
-    let (reply, back) = import.call(effect(1), bulk.clone()).await.unwrap();
-    assert_eq!((reply, back), (done(), bulk));
+    let answered = import.call(Question::with_bulk(effect(1), bulk.clone())).await.unwrap();
+    assert_eq!((answered.reply, answered.bulk), (done(), bulk));
     assert_eq!(call(&import, unlink()).await, Err(FsError::NotFound));
     assert_eq!(call(&import, read()).await, Ok(done()));
     let calls = (2..200).map(|n| {
@@ -94,7 +94,7 @@ async fn an_in_process_call_completes_in_one_poll() {
     let server = server(&seams, &handler, LONG_LEASE);
     let import = import(&seams, Endpoint::Local(server), quick());
     import.connected().await.unwrap();
-    let mut call = Box::pin(import.call(effect(1), Bytes::new()));
+    let mut call = Box::pin(import.call(effect(1)));
     let mut context = std::task::Context::from_waker(std::task::Waker::noop());
     assert!(call.as_mut().poll(&mut context).is_ready());
 }
@@ -106,7 +106,7 @@ async fn a_dropped_in_process_call_runs_to_its_end_and_keeps_its_slot_until_then
     let server = server(&seams, &handler, LONG_LEASE);
     let import = import(&seams, Endpoint::Local(server), quick());
     import.connected().await.unwrap();
-    let mut dropped = Box::pin(import.call(gated(), Bytes::new()));
+    let mut dropped = Box::pin(import.call(gated()));
     let mut context = std::task::Context::from_waker(std::task::Waker::noop());
     assert!(dropped.as_mut().poll(&mut context).is_pending());
     drop(dropped);
@@ -178,7 +178,7 @@ async fn a_reply_says_which_losses_what_it_acknowledges_has_survived() {
         .collect();
     for losses in [0, 3] {
         for import in &imports {
-            let answered = import.call_counted(effect(1), Bytes::new()).await.unwrap();
+            let answered = import.call(effect(1)).await.unwrap();
             assert_eq!((answered.reply, answered.losses), (done(), losses));
         }
         assert!(server.remove_target(TARGET).await);

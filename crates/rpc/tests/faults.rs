@@ -6,7 +6,7 @@ use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
 use bytes::Bytes;
 use common::*;
-use rpc::{Endpoint, Import, ImportOptions, Server};
+use rpc::{Endpoint, Import, ImportOptions, Question, Server};
 use rt::{
     Address, BoxFuture, Entropy, Seams, Spawn, Transport,
     buffer::BufferPool,
@@ -81,7 +81,7 @@ async fn work(import: Import, seed: u64, worker: u64) -> Outcome {
     for call in 0..CALLS {
         let number = worker * CALLS + call;
         let bulk = Bytes::from(vec![number as u8; chance.below(5000) as usize]);
-        let calling = import.call(effect(number), bulk.clone());
+        let calling = import.call(Question::with_bulk(effect(number), bulk.clone()));
         if chance.below(10) == 0 {
             let brief = Duration::from_millis(chance.below(3));
             match tokio::time::timeout(brief, calling).await {
@@ -92,9 +92,10 @@ async fn work(import: Import, seed: u64, worker: u64) -> Outcome {
                 }
             }
         } else {
-            let (reply, back) = calling.await.expect("no call fails");
-            assert_eq!(reply, done(), "seed {seed}");
+            let answered = calling.await.expect("no call fails");
+            assert_eq!(answered.reply, done(), "seed {seed}");
             // A reply kept across a restart has no bulk data.
+            let back = answered.bulk;
             assert!(back == bulk || back.is_empty(), "seed {seed}: bulk data of another call");
         }
         outcome.answered.push(number);

@@ -11,7 +11,6 @@ use std::{
     time::Duration,
 };
 
-use bytes::Bytes;
 use common::{raw::Raw, *};
 use parking_lot::Mutex;
 use rpc::{
@@ -157,7 +156,7 @@ async fn a_dropped_request_is_not_executed_by_its_repetition() {
     let import = stage.gated(quick()).await;
     stage.gate.set(Way::Lost);
     {
-        let mut dropped = Box::pin(import.call(effect(1), Bytes::new()));
+        let mut dropped = Box::pin(import.call(effect(1)));
         let mut context = std::task::Context::from_waker(std::task::Waker::noop());
         assert!(dropped.as_mut().poll(&mut context).is_pending());
     }

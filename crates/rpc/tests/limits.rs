@@ -2,7 +2,6 @@
 
 mod common;
 
-use bytes::Bytes;
 use common::{raw::Raw, *};
 use rpc::{Endpoint, Import, Server, ServerOptions, codec, message::session::frame_flag};
 use rt::{
@@ -87,6 +86,6 @@ async fn names_are_bounded_before_anything_is_kept() {
     }
     // A host that has a long name is served under the part that fits.
     let import = Import::new(seams, TARGET, Endpoint::Remote(address), CLIENT, &long, quick(), None);
-    assert_eq!(import.call(effect(1), Bytes::new()).await.map(|(reply, _)| reply), Ok(done()));
+    assert_eq!(import.call(effect(1)).await.map(|answered| answered.reply), Ok(done()));
     assert_eq!(server.sessions(TARGET)[0].client_name.len(), 255);
 }

@@ -10,7 +10,7 @@
 use std::{sync::Arc, time::Duration};
 
 use rpc::{
-    Answered, Fate, ImportState,
+    Answered, Fate, ImportState, Question,
     message::{
         MdtReply, MdtRequest, Reply,
         mdt::{Close, ExclusiveEnd, OpenId},
@@ -120,9 +120,11 @@ impl GivenUp {
     /// Says this until the MDT has heard it.
     async fn tell(&self, request: MdtRequest) {
         while self.client_state.opens.life() == self.life && self.target.import().state() != ImportState::Closed {
-            let Err((FsError::Unreachable { .. }, fate)) = self.target.mdt_with_fate(request.clone()).await else {
+            let mut fate = None;
+            let outcome = self.target.call(Question::with_fate(request.clone(), &mut fate)).await;
+            if !matches!(outcome, Err(FsError::Unreachable { .. })) {
                 return;
-            };
+            }
             if self.has_ended(fate).await {
                 return;
             }

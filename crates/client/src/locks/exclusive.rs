@@ -20,9 +20,12 @@ use std::{
 };
 
 use parking_lot::Mutex;
-use rpc::message::{
-    MdtReply, MdtRequest,
-    mdt::{ExclusiveBegin, ExclusiveEnd, ExclusiveGranted, ExclusivePurpose, SizeUpdate, open_flag},
+use rpc::{
+    Question,
+    message::{
+        MdtReply, MdtRequest,
+        mdt::{ExclusiveBegin, ExclusiveEnd, ExclusiveGranted, ExclusivePurpose, SizeUpdate, open_flag},
+    },
 };
 use rt::clock;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
@@ -156,13 +159,15 @@ impl FileSystem {
         loop {
             let restarts = target.restarts();
             let request = MdtRequest::ExclusiveBegin(credentials.clone(), begin.clone());
-            let answer = match (self.given_up(inode), target.mdt_with_fate(request).await) {
-                (_, Ok(reply)) => interruption.ends_at(reply),
-                (Ok(given_up), Err((error, Some(fate)))) => {
+            let (given_up, mut fate) = (self.given_up(inode), None);
+            let answered = self.call(inode, Question::with_fate(request, &mut fate)).await;
+            let answer = match (given_up, fate, answered) {
+                (_, _, Ok(answered)) => interruption.ends_at(answered.reply),
+                (Ok(given_up), Some(fate), Err(error)) => {
                     given_up.exclusive(Some(fate), inode, turn);
                     return Err((error, None));
                 }
-                (_, Err((error, _))) => Err(error),
+                (_, _, Err(error)) => Err(error),
             };
             let granted = match answer {
                 Ok(MdtReply::ExclusiveGranted(granted)) => granted,
@@ -239,14 +244,15 @@ impl FileSystem {
         self.client_state.exclusives.lock().remove(&inode);
         let given_up = self.given_up(inode)?;
         let end = MdtRequest::ExclusiveEnd(ExclusiveEnd { inode, update });
-        match self.targets.mdt_of(inode)?.mdt_with_fate(end).await {
+        let mut fate = None;
+        match self.call(inode, Question::with_fate(end, &mut fate)).await {
             Ok(_) => Ok(turn),
-            Err((error @ FsError::Unreachable { .. }, fate)) => {
+            Err(error @ FsError::Unreachable { .. }) => {
                 tracing::warn!(%inode, %error, "the exclusive data lock will be released later");
                 given_up.exclusive(fate, inode, turn);
                 Err(error)
             }
-            Err((error, _)) => {
+            Err(error) => {
                 // It ends with the session.
                 tracing::warn!(%inode, %error, "the exclusive data lock was not released");
                 Ok(turn)

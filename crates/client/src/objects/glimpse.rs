@@ -5,7 +5,6 @@
 
 use std::collections::BTreeMap;
 
-use bytes::Bytes;
 use layout::Layout;
 use rpc::message::{OstReply, OstRequest, mdt::Entry, mgs::TargetRole, ost::ObjectAttributes};
 use types::{Attributes, FsError, FsResult, InodeNumber, ObjectId, limits::OBJECTS_PER_REQUEST_MAX};
@@ -15,7 +14,7 @@ use crate::{
     join::join_all,
     objects::{data_attributes::DataAttributes, object::holder_of},
     open_state::open_inode::verified,
-    targets::connection::unexpected,
+    targets::connection::{done, unexpected},
 };
 
 /// What one target is asked.
@@ -32,12 +31,12 @@ impl FileSystem {
         let target = self.targets.get(role)?;
         let mut attributes = Vec::with_capacity(objects.len());
         for batch in objects.chunks(OBJECTS_PER_REQUEST_MAX) {
-            let mut outcome = target.objects(OstRequest::Glimpse(batch.to_vec()), Bytes::new()).await;
-            if outcome == Err(FsError::Evicted) {
+            let mut outcome = target.call(OstRequest::Glimpse(batch.to_vec())).await;
+            if matches!(outcome, Err(FsError::Evicted)) {
                 // Looking changes nothing: once more, in the new session.
-                outcome = target.objects(OstRequest::Glimpse(batch.to_vec()), Bytes::new()).await;
+                outcome = target.call(OstRequest::Glimpse(batch.to_vec())).await;
             }
-            match outcome?.0 {
+            match outcome?.reply {
                 OstReply::Attributes(found) if found.len() == batch.len() => attributes.extend(found),
                 reply => return Err(unexpected(reply)),
             }
@@ -103,7 +102,7 @@ impl FileSystem {
     async fn settle_found(&self, entry: &Entry, figures: DataAttributes) {
         let Some(epoch) = entry.quiet else { return };
         let inode = entry.attributes.inode;
-        if let Err(error) = self.mdt_done(inode, figures.settle(inode, epoch)).await {
+        if let Err(error) = self.call(inode, figures.settle(inode, epoch)).await.and_then(done) {
             tracing::debug!(%inode, %error, "the MDT did not accept the reported size");
         }
     }

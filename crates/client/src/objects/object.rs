@@ -11,7 +11,7 @@ use std::sync::Arc;
 use bytes::Bytes;
 use layout::{Layout, Location};
 use rpc::{
-    checksum,
+    Answered, Question, checksum,
     message::{
         MdtRequest, OstReply, OstRequest,
         mgs::TargetRole,
@@ -23,7 +23,7 @@ use types::{FsError, FsResult, InodeNumber, ObjectId};
 use crate::{
     FileSystem,
     open_state::open_inode::OpenInode,
-    targets::connection::{TargetConnection, unexpected},
+    targets::connection::{TargetConnection, done, unexpected},
 };
 
 /// How often data that arrive damaged, or a session lost on the way, are tried again.
@@ -124,14 +124,13 @@ impl FileSystem {
         self.targets.get(holder_of(object.inode, object.location))
     }
 
-    /// One request to an object; `make` builds it for each attempt, `take` judges the reply, its data and its target's count of
-    /// losses.
+    /// One request to an object; `make` builds it for each attempt, `take` judges the answer.
     async fn object_call<T>(
         &self,
         object: Object<'_>,
         bulk: &Bytes,
         make: impl Fn() -> OstRequest,
-        take: impl Fn(OstReply, Bytes, u64) -> FsResult<T>,
+        take: impl Fn(Answered<OstReply>) -> FsResult<T>,
     ) -> FsResult<T> {
         let target = self.holder(object)?;
         let mut outcome = Err(FsError::Transfer);
@@ -142,15 +141,15 @@ impl FileSystem {
             if object.life.is_some_and(|life| life != self.client_state.opens.life()) {
                 return Err(FsError::Stale);
             }
-            let reply = target.objects_by(&import, make(), bulk.clone()).await;
-            outcome = reply.and_then(|(reply, bulk, losses)| take(reply, bulk, losses));
+            let answered = target.call_by(&import, Question::with_bulk(make(), bulk.clone())).await;
+            outcome = answered.and_then(&take);
             match &outcome {
                 Err(FsError::Transfer) => tracing::warn!(object = %object.id, "data arrived damaged; trying again"),
                 Err(FsError::Evicted) => {
                     let Some(open) = object.open else { return Err(FsError::Stale) };
                     // What it did is unknown, whatever comes of its repetition.
                     open.state().tracker.forget();
-                    self.mdt_done(object.inode, MdtRequest::Ping).await?;
+                    self.call(object.inode, MdtRequest::Ping).await.and_then(done)?;
                 }
                 _ => return outcome,
             }
@@ -168,7 +167,7 @@ impl FileSystem {
     ) -> FsResult<ObjectData> {
         let layout_generation = layout.generation.0;
         let request = Read { object: object.id, offset, bytes: bytes as u32, layout_generation };
-        let take = |reply, data: Bytes, _| match reply {
+        let take = |Answered { reply, bulk: data, .. }: Answered<OstReply>| match reply {
             OstReply::Read(ReadDone { checksums, size }) => {
                 if data.len() as u64 != bytes.min(size.saturating_sub(offset)) {
                     let problem = format!("{} of {bytes} bytes at {offset} of an object of {size}", data.len());
@@ -227,7 +226,7 @@ impl FileSystem {
         let target = self.holder(object)?;
         let restarts = target.restarts();
         let in_flight = InFlight::begin(object.open);
-        let take = |reply, _, losses| match reply {
+        let take = |Answered { reply, losses, .. }: Answered<OstReply>| match reply {
             OstReply::Changed(changed) => Ok((changed, losses)),
             reply => Err(unexpected(reply)),
         };
@@ -244,7 +243,7 @@ impl FileSystem {
 
     /// Next data (or hole) of an object at or after `offset`.
     pub(crate) async fn seek_object(&self, object: Object<'_>, offset: u64, data: bool) -> FsResult<Option<u64>> {
-        let take = |reply, _, _| match reply {
+        let take = |answered: Answered<OstReply>| match answered.reply {
             OstReply::Found(found) => Ok(found),
             reply => Err(unexpected(reply)),
         };

@@ -24,7 +24,7 @@ use crate::{
     locks::held_locks::Released,
     open_state::open_inode::OpenInode,
     statistics::Operation,
-    targets::connection::unexpected,
+    targets::connection::{done, unexpected},
 };
 
 /// How the MDT answered one request.
@@ -136,7 +136,7 @@ impl FileSystem {
         let target = self.targets.mdt_of(inode)?;
         let restarts = target.restarts();
         let set = SetLock { inode, family, owner, pid, range, mode, wait };
-        match target.mdt(MdtRequest::SetLock(set)).await? {
+        match self.call(inode, MdtRequest::SetLock(set)).await?.reply {
             MdtReply::Done => {
                 self.client_state.locks.granted(inode, &request);
                 Ok(if target.restarts() == restarts { Asked::Granted } else { Asked::Doubtful })
@@ -149,7 +149,7 @@ impl FileSystem {
     /// Ends the waits of an owner, also those within the MDT's handlers.
     async fn cancel_lock(&self, inode: InodeNumber, request: &LockRequest) -> FsResult<()> {
         let LockRequest { family, owner, .. } = *request;
-        self.mdt_done(inode, MdtRequest::CancelLock(CancelLock { inode, family, owner })).await
+        self.call(inode, MdtRequest::CancelLock(CancelLock { inode, family, owner })).await.and_then(done)
     }
 
     /// Releases all locks of an owner, if it may have any.
@@ -183,7 +183,7 @@ impl FileSystem {
     ) -> FsResult<Option<HeldLock>> {
         self.count(Operation::Flock);
         loop {
-            match self.mdt(inode, MdtRequest::GetLock(GetLock { inode, owner, range, mode })).await? {
+            match self.call(inode, MdtRequest::GetLock(GetLock { inode, owner, range, mode })).await?.reply {
                 MdtReply::Lock(lock) => return Ok(lock),
                 MdtReply::Waiting => {}
                 reply => return Err(unexpected(reply)),

@@ -6,9 +6,12 @@
 use std::sync::Arc;
 
 use layout::Layout;
-use rpc::message::{
-    MdtReply, MdtRequest,
-    mdt::{Close, LockFamily, OpenId},
+use rpc::{
+    Question,
+    message::{
+        MdtReply, MdtRequest,
+        mdt::{Close, LockFamily, OpenId},
+    },
 };
 use types::{FileKind, FsError, FsResult};
 
@@ -17,7 +20,7 @@ use crate::{
     cancellation::finish::finish,
     open_state::open_inode::{OpenInode, verified},
     statistics::Operation,
-    targets::connection::unexpected,
+    targets::connection::{done, unexpected},
 };
 
 impl FileSystem {
@@ -62,7 +65,9 @@ impl FileSystem {
         let close = MdtRequest::Close(Close { inode, open: id, update, flock_owner });
         let outcome = loop {
             let restarts = target.restarts();
-            let reply = target.mdt_with_fate(close.clone()).await;
+            let mut fate = None;
+            let reply =
+                self.call(inode, Question::with_fate(close.clone(), &mut fate)).await.map(|answered| answered.reply);
             if let Some(owner) = flock_owner {
                 self.client_state.locks.released(inode, LockFamily::Flock, owner);
             }
@@ -73,7 +78,7 @@ impl FileSystem {
                 Ok(MdtReply::Closed(_)) if target.restarts() != restarts => {}
                 Ok(MdtReply::Closed(closed)) => break Ok(closed),
                 Ok(reply) => break Err(unexpected(reply)),
-                Err((error, fate)) => {
+                Err(error) => {
                     if matches!(error, FsError::Unreachable { .. }) {
                         given_up.close(fate, inode, id);
                     }
@@ -95,7 +100,7 @@ impl FileSystem {
     async fn settle(&self, open: &OpenInode, epoch: u64, layout: &Layout) -> FsResult<()> {
         let inode = open.inode();
         let figures = self.glimpse(inode, verified(layout)?).await?;
-        self.mdt_done(inode, figures.settle(inode, epoch)).await
+        self.call(inode, figures.settle(inode, epoch)).await.and_then(done)
     }
 
     /// One descriptor of an open file was closed (FUSE FLUSH): its owner's fcntl locks on the file end.

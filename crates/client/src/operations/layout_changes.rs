@@ -26,7 +26,7 @@ use crate::{FileSystem, open_state::open_inode::OpenInode, targets::connection::
 impl FileSystem {
     /// Layout of an inode, and of a directory the defaults for new files.
     pub async fn layout_info(&self, inode: InodeNumber) -> FsResult<LayoutInfo> {
-        match self.mdt(inode, MdtRequest::GetLayout(inode)).await? {
+        match self.call(inode, MdtRequest::GetLayout(inode)).await?.reply {
             MdtReply::Layout(info) => Ok(info),
             reply => Err(unexpected(reply)),
         }

@@ -13,8 +13,11 @@ use types::{
 };
 
 use crate::{
-    DirectoryItem, DirectoryPage, FileSystem, NewNode, OpenFile, open_state::open_inode::verified,
-    operations::write::CAPABILITIES_NAME, statistics::Operation, targets::connection::unexpected,
+    DirectoryItem, DirectoryPage, FileSystem, NewNode, OpenFile,
+    open_state::open_inode::verified,
+    operations::write::CAPABILITIES_NAME,
+    statistics::Operation,
+    targets::connection::{done, entry, unexpected},
 };
 
 impl FileSystem {
@@ -22,7 +25,7 @@ impl FileSystem {
     pub async fn lookup(&self, credentials: &Credentials, parent: InodeNumber, name: &[u8]) -> FsResult<Attributes> {
         self.count(Operation::Lookup);
         let lookup = Lookup { parent, name: name.to_vec() };
-        let entry = self.mdt_entry(parent, MdtRequest::Lookup(credentials.clone(), lookup)).await?;
+        let entry = self.call(parent, MdtRequest::Lookup(credentials.clone(), lookup)).await.and_then(entry)?;
         self.complete(&entry).await
     }
 
@@ -30,7 +33,7 @@ impl FileSystem {
     pub async fn get_attributes(&self, inode: InodeNumber, file: Option<&OpenFile>) -> FsResult<Attributes> {
         self.count(Operation::Getattr);
         file.map_or(Ok(()), |file| file.open.check())?;
-        let entry = self.mdt_entry(inode, MdtRequest::GetAttributes(inode)).await?;
+        let entry = self.call(inode, MdtRequest::GetAttributes(inode)).await.and_then(entry)?;
         self.complete(&entry).await
     }
 
@@ -66,7 +69,7 @@ impl FileSystem {
         };
         loop {
             let request = MdtRequest::SetAttributes(credentials.clone(), inode, changes);
-            let layout = match self.mdt(inode, request).await? {
+            let layout = match self.call(inode, request).await?.reply {
                 MdtReply::Entry(entry) => return Ok(entry),
                 MdtReply::AskObjects(layout) => layout,
                 reply => return Err(unexpected(reply)),
@@ -80,7 +83,7 @@ impl FileSystem {
     /// access(2): `mask` of 4 read, 2 write, 1 execute.
     pub async fn access(&self, credentials: &Credentials, inode: InodeNumber, mask: u32) -> FsResult<()> {
         self.count(Operation::Access);
-        self.mdt_done(inode, MdtRequest::Access(credentials.clone(), inode, mask)).await
+        self.call(inode, MdtRequest::Access(credentials.clone(), inode, mask)).await.and_then(done)
     }
 
     /// Creates a node of any kind (mknod, mkdir, symlink).
@@ -102,14 +105,14 @@ impl FileSystem {
     pub async fn unlink(&self, credentials: &Credentials, parent: InodeNumber, name: &[u8]) -> FsResult<()> {
         self.count(Operation::Unlink);
         let unlink = Unlink { parent, name: name.to_vec(), directory: false };
-        self.mdt_done(parent, MdtRequest::Unlink(credentials.clone(), unlink)).await
+        self.call(parent, MdtRequest::Unlink(credentials.clone(), unlink)).await.and_then(done)
     }
 
     /// rmdir(2).
     pub async fn remove_directory(&self, credentials: &Credentials, parent: InodeNumber, name: &[u8]) -> FsResult<()> {
         self.count(Operation::Rmdir);
         let unlink = Unlink { parent, name: name.to_vec(), directory: true };
-        self.mdt_done(parent, MdtRequest::Unlink(credentials.clone(), unlink)).await
+        self.call(parent, MdtRequest::Unlink(credentials.clone(), unlink)).await.and_then(done)
     }
 
     /// renameat2(2): `from` and `to` are a directory and a name in it. What was written to a file is durable on its OSTs before
@@ -130,7 +133,7 @@ impl FileSystem {
         let mdt_losses = self.targets.mdt_of(parent)?.import().losses();
         let mut rename = Rename { parent, name, new_parent, new_name, mode, source_data, mdt_losses };
         for _ in 0..ATTEMPTS {
-            match self.mdt(parent, MdtRequest::Rename(credentials.clone(), rename.clone())).await? {
+            match self.call(parent, MdtRequest::Rename(credentials.clone(), rename.clone())).await?.reply {
                 MdtReply::Done => return Ok(()),
                 MdtReply::SyncFirst(SyncFirst { inode, layout }) => {
                     self.sync_objects(inode, verified(&layout)?, losses).await?;
@@ -152,14 +155,14 @@ impl FileSystem {
     ) -> FsResult<Attributes> {
         self.count(Operation::Link);
         let link = Link { inode, parent, name: name.to_vec() };
-        let entry = self.mdt_entry(parent, MdtRequest::Link(credentials.clone(), link)).await?;
+        let entry = self.call(parent, MdtRequest::Link(credentials.clone(), link)).await.and_then(entry)?;
         self.complete(&entry).await
     }
 
     /// Target of a symbolic link.
     pub async fn read_link(&self, inode: InodeNumber) -> FsResult<Vec<u8>> {
         self.count(Operation::Readlink);
-        match self.mdt(inode, MdtRequest::ReadLink(inode)).await? {
+        match self.call(inode, MdtRequest::ReadLink(inode)).await?.reply {
             MdtReply::Target(target) => Ok(target),
             reply => Err(unexpected(reply)),
         }
@@ -180,7 +183,7 @@ impl FileSystem {
         directory.open.check()?;
         let (inode, open) = (directory.inode(), directory.id());
         let request = ReadDirectory { inode, open, cookie, entries_max, attributes };
-        let (entries, end) = match self.mdt(inode, MdtRequest::ReadDirectory(request)).await? {
+        let (entries, end) = match self.call(inode, MdtRequest::ReadDirectory(request)).await?.reply {
             MdtReply::Directory(entries, end) => (entries, end),
             reply => return Err(unexpected(reply)),
         };
@@ -199,7 +202,7 @@ impl FileSystem {
     /// Value of an extended attribute.
     pub async fn get_xattr(&self, credentials: &Credentials, inode: InodeNumber, name: &[u8]) -> FsResult<Vec<u8>> {
         self.count(Operation::Getxattr);
-        match self.mdt(inode, MdtRequest::GetXattr(credentials.clone(), inode, name.to_vec())).await? {
+        match self.call(inode, MdtRequest::GetXattr(credentials.clone(), inode, name.to_vec())).await?.reply {
             MdtReply::Value(value) => Ok(value),
             reply => Err(unexpected(reply)),
         }
@@ -208,7 +211,7 @@ impl FileSystem {
     /// Names of extended attributes.
     pub async fn list_xattr(&self, credentials: &Credentials, inode: InodeNumber) -> FsResult<Vec<Vec<u8>>> {
         self.count(Operation::Listxattr);
-        match self.mdt(inode, MdtRequest::ListXattr(credentials.clone(), inode)).await? {
+        match self.call(inode, MdtRequest::ListXattr(credentials.clone(), inode)).await?.reply {
             MdtReply::Names(names) => Ok(names),
             reply => Err(unexpected(reply)),
         }
@@ -241,12 +244,12 @@ impl FileSystem {
     /// Removes an extended attribute.
     pub async fn remove_xattr(&self, credentials: &Credentials, inode: InodeNumber, name: &[u8]) -> FsResult<()> {
         self.count(Operation::Removexattr);
-        self.mdt_done(inode, MdtRequest::RemoveXattr(credentials.clone(), inode, name.to_vec())).await
+        self.call(inode, MdtRequest::RemoveXattr(credentials.clone(), inode, name.to_vec())).await.and_then(done)
     }
 
     /// All paths of an inode, relative to the root, without a leading slash.
     pub async fn paths(&self, credentials: &Credentials, inode: InodeNumber) -> FsResult<Vec<Vec<u8>>> {
-        match self.mdt(inode, MdtRequest::InodePaths(credentials.clone(), inode)).await? {
+        match self.call(inode, MdtRequest::InodePaths(credentials.clone(), inode)).await?.reply {
             MdtReply::Paths(paths) => Ok(paths),
             reply => Err(unexpected(reply)),
         }

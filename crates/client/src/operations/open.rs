@@ -6,7 +6,7 @@
 use std::{sync::Arc, time::Duration};
 
 use rpc::{
-    Fate,
+    Fate, Question,
     message::{
         MdtReply, MdtRequest,
         mdt::{Close, Create, CreateUnnamed, Created, Open, OpenFlags, OpenId, Opened, open_flag},
@@ -100,9 +100,10 @@ impl FileSystem {
             this.begin(parent, &abandoned).await?;
             let before = this.before_open(parent)?;
             let given_up = this.given_up(parent)?;
-            let reply = match this.ask_open_unless(parent, request, &interruption).await {
+            let mut fate = None;
+            let reply = match this.ask_open_unless(parent, request, &interruption, &mut fate).await {
                 Ok(reply) => reply,
-                Err((error, fate)) => {
+                Err(error) => {
                     if let Some(fate) = fate {
                         given_up.open(fate, (parent, id), flags.has(open_flag::TRUNCATE), None);
                     }
@@ -151,10 +152,11 @@ impl FileSystem {
             };
             let before = this.before_open(inode)?;
             let given_up = this.given_up(inode)?;
-            match this.ask_open_unless(inode, request, &interruption).await {
+            let mut fate = None;
+            match this.ask_open_unless(inode, request, &interruption, &mut fate).await {
                 Ok(MdtReply::Opened(opened)) => this.opened((id, flags), &opened, false, before, turn).await,
                 Ok(reply) => Err(unexpected(reply)),
-                Err((error, fate)) => {
+                Err(error) => {
                     if let Some(fate) = fate {
                         given_up.open(fate, (inode, id), flags.has(open_flag::TRUNCATE), turn);
                     }
@@ -168,24 +170,24 @@ impl FileSystem {
     /// Sends an open, a creation or a change of layouts, again as long as it has to wait: for a file's exclusive data lock or
     /// the end of a migration, or for an MDT that recovers or does not know the OSTs yet.
     pub(crate) async fn ask_open(&self, at: InodeNumber, request: MdtRequest) -> FsResult<MdtReply> {
-        self.ask_open_unless(at, request, &Interruption::default()).await.map_err(|(error, _)| error)
+        self.ask_open_unless(at, request, &Interruption::default(), &mut None).await
     }
 
-    /// With the error comes the fate of a request that may have been, or be, executed nevertheless.
+    /// As [`FileSystem::ask_open`], until that is raised; `fate` as in [`Question`].
     async fn ask_open_unless(
         &self,
         at: InodeNumber,
         request: MdtRequest,
         interruption: &Interruption,
-    ) -> Result<MdtReply, (FsError, Option<Fate>)> {
+        fate: &mut Option<Fate>,
+    ) -> FsResult<MdtReply> {
         /// Between two requests: some are told to wait at once.
         const INTERVAL: Duration = Duration::from_millis(50);
         let clock = &*self.seams.clock;
-        let target = self.targets.mdt_of(at).map_err(|error| (error, None))?;
         loop {
             let begun = clock.now();
-            let reply = target.mdt_with_fate(request.clone()).await?;
-            match interruption.ends_at(reply).map_err(|error| (error, None))? {
+            let answered = self.call(at, Question::with_fate(request.clone(), fate)).await?;
+            match interruption.ends_at(answered.reply)? {
                 MdtReply::Waiting => clock::sleep(clock, INTERVAL.saturating_sub(clock.now().since(begun))).await,
                 reply => return Ok(reply),
             }
@@ -217,7 +219,7 @@ impl FileSystem {
                 Ok(open) => open,
                 Err(error) => {
                     let close = Close { inode, open: id, update: None, flock_owner: None };
-                    if let Err(error) = self.mdt(inode, MdtRequest::Close(close)).await {
+                    if let Err(error) = self.call(inode, MdtRequest::Close(close)).await {
                         tracing::debug!(%error, "an open from before the eviction was not closed");
                     }
                     if opened.truncate {

@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use rpc::{
-    checksum,
+    Answered, Question, checksum,
     message::{
         MdtReply, MdtRequest,
         mdt::{CreateWithData, FileRead, OpenFlags, ReadFile, open_flag},
@@ -45,14 +45,14 @@ impl FileSystem {
         let checksums = checksum::checksums(0, data);
         let create = CreateWithData { parent, name, mode, umask, checksums };
         let request = MdtRequest::CreateWithData(credentials.clone(), create);
-        let target = self.targets.mdt_of(parent)?;
         let mut outcome = Err(FsError::Transfer);
         for _ in 0..ATTEMPTS {
             outcome = loop {
-                match target.mdt_with(request.clone(), data.clone()).await {
-                    Ok((MdtReply::Waiting, _)) => {}
-                    Ok((MdtReply::Created(created), _)) => break Ok(created.entry.attributes),
-                    Ok((reply, _)) => break Err(unexpected(reply)),
+                let answered = self.call(parent, Question::with_bulk(request.clone(), data.clone())).await;
+                match answered.map(|answered| answered.reply) {
+                    Ok(MdtReply::Waiting) => {}
+                    Ok(MdtReply::Created(created)) => break Ok(created.entry.attributes),
+                    Ok(reply) => break Err(unexpected(reply)),
                     Err(error) => break Err(error),
                 }
             };
@@ -135,12 +135,12 @@ impl FileSystem {
         bytes_max: usize,
     ) -> FsResult<(Attributes, Option<ReadData>)> {
         let read = ReadFile { inode, name: name.map(<[u8]>::to_vec), bytes_max: bytes_max as u32 };
-        let target = self.targets.mdt_of(inode)?;
         for _ in 0..ATTEMPTS {
             let request = MdtRequest::ReadFile(credentials.clone(), read.clone());
-            let (FileRead { entry, checksums }, bulk) = match target.mdt_with(request, Bytes::new()).await? {
-                (MdtReply::File(file), bulk) => (file, bulk),
-                (reply, _) => return Err(unexpected(reply)),
+            let Answered { reply, bulk, .. } = self.call(inode, request).await?;
+            let FileRead { entry, checksums } = match reply {
+                MdtReply::File(file) => file,
+                reply => return Err(unexpected(reply)),
             };
             let Some(checksums) = checksums else { return Ok((entry.attributes, None)) };
             if bulk.len() as u64 != entry.attributes.size {

@@ -33,6 +33,7 @@ use crate::{
     operations::truncate::adopted,
     placement::no_space::{Refusals, Search},
     statistics::Operation,
+    targets::connection::{done, entry},
 };
 
 /// The attribute in which Linux keeps a file's capabilities.
@@ -86,7 +87,7 @@ impl FileSystem {
             true => MdtRequest::ClearPrivileges(inode),
             false => MdtRequest::RemoveXattr(Credentials::root(), inode, CAPABILITIES_NAME.to_vec()),
         };
-        match self.mdt_done(inode, request).await {
+        match self.call(inode, request).await.and_then(done) {
             // Somebody was faster.
             Ok(()) | Err(FsError::NoData) => {}
             Err(error) => return Err(error),
@@ -107,7 +108,7 @@ impl FileSystem {
             return Ok(());
         }
         let inode = open.inode();
-        let entry = self.mdt_entry(inode, MdtRequest::DropPrivileges(who.clone(), inode)).await?;
+        let entry = self.call(inode, MdtRequest::DropPrivileges(who.clone(), inode)).await.and_then(entry)?;
         let mut state = open.state();
         state.set_id = entry.attributes.mode & (mode::S_ISUID | mode::S_ISGID) != 0;
         state.capabilities = false;

@@ -52,7 +52,7 @@ impl FileSystem {
         let target = self.targets.mdt_of(file.inode())?;
         let layout = loop {
             let restarts = target.restarts();
-            let layout = match target.mdt(MdtRequest::Instantiate(request)).await? {
+            let layout = match self.call(file.inode(), MdtRequest::Instantiate(request)).await?.reply {
                 MdtReply::Layout(LayoutInfo { layout: Some(layout), .. }) => layout,
                 MdtReply::Waiting => continue,
                 reply => return Err(unexpected(reply)),

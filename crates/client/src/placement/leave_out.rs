@@ -18,7 +18,6 @@
 
 use std::{collections::BTreeMap, sync::Arc};
 
-use bytes::Bytes;
 use layout::{Component, Extent, Layout, Location, extension};
 use rpc::message::{
     MdtReply, MdtRequest, OstReply, OstRequest,
@@ -59,7 +58,7 @@ impl FileSystem {
             hole,
         };
         loop {
-            match self.mdt(open.inode(), MdtRequest::LeaveOut(request)).await {
+            match self.call(open.inode(), MdtRequest::LeaveOut(request)).await.map(|answered| answered.reply) {
                 Ok(MdtReply::Layout(LayoutInfo { layout: Some(layout), .. })) => {
                     // Durable: no start of the MDT can have lost it.
                     open.adopt(&layout, || true)?;
@@ -83,7 +82,7 @@ impl FileSystem {
         let generation = layout.generation.next().0;
         let fence = async |role, objects: Vec<ObjectId>| {
             let target = self.targets.get(role)?;
-            match target.objects(OstRequest::Fence(objects, generation), Bytes::new()).await?.0 {
+            match target.call(OstRequest::Fence(objects, generation)).await?.reply {
                 OstReply::Done => Ok(()),
                 reply => Err(unexpected(reply)),
             }
@@ -137,7 +136,7 @@ impl FileSystem {
     ) -> FsResult<Arc<Layout>> {
         let request = RenewLayout { inode, generation, exclusive };
         loop {
-            let layout = match self.mdt(inode, MdtRequest::RenewLayout(request)).await? {
+            let layout = match self.call(inode, MdtRequest::RenewLayout(request)).await?.reply {
                 MdtReply::Layout(LayoutInfo { layout: Some(layout), .. }) => layout,
                 MdtReply::Waiting => continue,
                 reply => return Err(unexpected(reply)),

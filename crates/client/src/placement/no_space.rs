@@ -29,8 +29,12 @@ use rpc::message::{
 use types::{Credentials, DataChanges, FsError, FsResult, Generation, OstIndex};
 
 use crate::{
-    FileSystem, Interruption, OpenFile, cancellation::finish::finish, locks::exclusive::Section,
-    objects::renewals::Renewals, open_state::open_inode::OpenInode, targets::connection::unexpected,
+    FileSystem, Interruption, OpenFile,
+    cancellation::finish::finish,
+    locks::exclusive::Section,
+    objects::renewals::Renewals,
+    open_state::open_inode::OpenInode,
+    targets::connection::{done, unexpected},
 };
 
 /// A change that an OST refused for want of space.
@@ -149,7 +153,7 @@ impl FileSystem {
         }
         let Some(full) = search.turn(&refusals) else { return false };
         for ost in full {
-            if let Err(error) = self.mdt_done(file.inode(), MdtRequest::ReportFull(ost)).await {
+            if let Err(error) = self.call(file.inode(), MdtRequest::ReportFull(ost)).await.and_then(done) {
                 tracing::debug!(%ost, %error, "could not tell the MDT that an OST is full");
             }
         }
@@ -228,16 +232,17 @@ impl FileSystem {
             slots,
             refused: search.refused.iter().copied().collect(),
         };
-        let error = match self.mdt(open.inode(), MdtRequest::PlaceElsewhere(request)).await {
-            Ok(MdtReply::Layout(LayoutInfo { layout: Some(layout), .. })) => {
-                // Durable: no start of the MDT can have lost it.
-                open.adopt(&layout, || true)?;
-                return Ok(true);
-            }
-            Err(FsError::NoSpace) => return Ok(false),
-            Ok(reply) => unexpected(reply),
-            Err(error) => error,
-        };
+        let error =
+            match self.call(open.inode(), MdtRequest::PlaceElsewhere(request)).await.map(|answered| answered.reply) {
+                Ok(MdtReply::Layout(LayoutInfo { layout: Some(layout), .. })) => {
+                    // Durable: no start of the MDT can have lost it.
+                    open.adopt(&layout, || true)?;
+                    return Ok(true);
+                }
+                Err(FsError::NoSpace) => return Ok(false),
+                Ok(reply) => unexpected(reply),
+                Err(error) => error,
+            };
         open.doubt_layout();
         Err(error)
     }

@@ -5,13 +5,13 @@ use std::sync::{
     atomic::{AtomicBool, AtomicU64, Ordering},
 };
 
-use bytes::Bytes;
 use parking_lot::{Mutex, RwLock};
 use rpc::{
-    Answered, Fate, Import, ImportState,
+    Answered, Ask, Import, ImportState, Question,
     message::{
-        MdtReply, MdtRequest, OstReply, OstRequest, Reply, Request,
+        MdtReply, MdtRequest, OstReply, OstRequest,
         control::TargetStatus,
+        mdt::Entry,
         mgs::{MapTarget, TargetRole, TargetState},
         ost::TargetCondition,
     },
@@ -31,6 +31,31 @@ pub(crate) fn target_name(fsname: &str, role: TargetRole) -> String {
 /// What a reply of the wrong kind becomes.
 pub(crate) fn unexpected(reply: impl std::fmt::Debug) -> FsError {
     FsError::Protocol(format!("unexpected reply {reply:?}"))
+}
+
+/// A reply that must be without data.
+pub(crate) fn done(answered: Answered<MdtReply>) -> FsResult<()> {
+    match answered.reply {
+        MdtReply::Done => Ok(()),
+        reply => Err(unexpected(reply)),
+    }
+}
+
+/// A reply that must be an inode.
+pub(crate) fn entry(answered: Answered<MdtReply>) -> FsResult<Entry> {
+    match answered.reply {
+        MdtReply::Entry(entry) => Ok(entry),
+        reply => Err(unexpected(reply)),
+    }
+}
+
+/// A session lost while a request was outstanding: whether it took effect is unknown, and what was open is gone. (The kernel tries
+/// operations on paths once more after `Stale`.)
+pub(crate) fn stale_if_evicted(error: FsError) -> FsError {
+    match error {
+        FsError::Evicted => FsError::Stale,
+        error => error,
+    }
 }
 
 /// Counts restarts of one target as this client notices them, before it sends anything to the new start.
@@ -126,10 +151,6 @@ impl TargetConnection {
         moved
     }
 
-    async fn call(&self, request: Request, bulk: Bytes, changes: bool) -> FsResult<Answered> {
-        self.call_by(&self.import(), request, bulk, changes).await
-    }
-
     fn check_active(&self, import: &Import) -> FsResult<()> {
         match self.is_active() {
             true => Ok(()),
@@ -140,62 +161,34 @@ impl TargetConnection {
         }
     }
 
-    /// `changes`: what a sync must make durable.
-    async fn call_by(&self, import: &Import, request: Request, bulk: Bytes, changes: bool) -> FsResult<Answered> {
+    /// Asks this target. [`FileSystem::call`](crate::FileSystem) is for requests about an inode.
+    pub async fn call<'a, R: Ask>(&self, question: impl Into<Question<'a, R>>) -> FsResult<Answered<R::Reply>> {
+        self.call_by(&self.import(), question).await
+    }
+
+    /// As [`TargetConnection::call`], by a connection that was the present one when the caller made sure that its life goes on.
+    pub async fn call_by<'a, R: Ask>(
+        &self,
+        import: &Import,
+        question: impl Into<Question<'a, R>>,
+    ) -> FsResult<Answered<R::Reply>> {
         self.check_active(import)?;
-        let answered = import.call_counted(request, bulk).await?;
-        if changes {
+        let question = question.into();
+        let needs_sync = question.request.row().needs_sync();
+        let answered = import.call(question).await?;
+        if needs_sync {
             self.uncommitted.changed(answered.losses);
         }
         Ok(answered)
     }
 
-    /// Calls this MDT. A session lost meanwhile is `Stale`: whether the request took effect is unknown, and what was
-    /// open is gone. (The kernel tries operations on paths once more after it.)
-    pub async fn mdt(&self, request: MdtRequest) -> FsResult<MdtReply> {
-        Ok(self.mdt_with(request, Bytes::new()).await?.0)
-    }
-
-    /// As [`TargetConnection::mdt`]; with the error comes the fate of a request that may have been, or be, executed nevertheless.
-    pub async fn mdt_with_fate(&self, request: MdtRequest) -> Result<MdtReply, (FsError, Option<Fate>)> {
-        let import = self.import();
-        self.check_active(&import).map_err(|error| (error, None))?;
-        let changes = request.row().needs_sync();
-        match import.call_with_fate(Request::Mdt(request), Bytes::new()).await {
-            Ok(Answered { reply: Reply::Mdt(reply), losses, .. }) => {
-                if changes {
-                    self.uncommitted.changed(losses);
-                }
-                Ok(reply)
-            }
-            Ok(answered) => Err((unexpected(answered.reply), None)),
-            Err((FsError::Evicted, _)) => Err((FsError::Stale, None)),
-            Err(failed) => Err(failed),
-        }
-    }
-
-    /// As [`TargetConnection::mdt`], with data beside request and reply.
-    pub async fn mdt_with(&self, request: MdtRequest, bulk: Bytes) -> FsResult<(MdtReply, Bytes)> {
-        self.mdt_counted(request, bulk).await.map(|(reply, bulk, _)| (reply, bulk))
-    }
-
-    /// As [`TargetConnection::mdt_with`]; with the losses of [`rpc::Answered`].
-    async fn mdt_counted(&self, request: MdtRequest, bulk: Bytes) -> FsResult<(MdtReply, Bytes, u64)> {
-        let changes = request.row().needs_sync();
-        match self.call(Request::Mdt(request), bulk, changes).await {
-            Ok(Answered { reply: Reply::Mdt(reply), bulk, losses }) => Ok((reply, bulk, losses)),
-            Ok(answered) => Err(unexpected(answered.reply)),
-            Err(FsError::Evicted) => Err(FsError::Stale),
-            Err(error) => Err(error),
-        }
-    }
-
     /// Everything this MDT has acknowledged is durable afterwards. Returns [`Uncommitted::lost`].
     pub async fn commit(&self) -> FsResult<u64> {
         let changes = self.uncommitted.begin();
-        match self.mdt_counted(MdtRequest::Commit, Bytes::new()).await? {
-            (MdtReply::Done, _, losses) => Ok(self.uncommitted.committed(changes, losses)),
-            (reply, ..) => Err(unexpected(reply)),
+        let Answered { reply, losses, .. } = self.call(MdtRequest::Commit).await.map_err(stale_if_evicted)?;
+        match reply {
+            MdtReply::Done => Ok(self.uncommitted.committed(changes, losses)),
+            reply => Err(unexpected(reply)),
         }
     }
 
@@ -217,21 +210,20 @@ impl TargetConnection {
     }
 
     async fn flush_some(&self, objects: Vec<ObjectId>) -> FsResult<u64> {
-        match self.ost_counted(OstRequest::Sync(objects), Bytes::new()).await {
-            Ok((OstReply::Done, _, losses)) => Ok(losses),
-            Ok((reply, ..)) => Err(unexpected(reply)),
-            Err(FsError::Evicted) => Err(FsError::Stale),
-            Err(error) => Err(error),
-        }
+        self.losses_after(OstRequest::Sync(objects)).await
     }
 
     /// How often this OST has lost what was not durable.
     pub async fn losses(&self) -> FsResult<u64> {
-        match self.ost_counted(OstRequest::Ping, Bytes::new()).await {
-            Ok((OstReply::Done, _, losses)) => Ok(losses),
-            Ok((reply, ..)) => Err(unexpected(reply)),
-            Err(FsError::Evicted) => Err(FsError::Stale),
-            Err(error) => Err(error),
+        self.losses_after(OstRequest::Ping).await
+    }
+
+    /// The losses of [`rpc::Answered`] with the answer to a request to an OST.
+    async fn losses_after(&self, request: OstRequest) -> FsResult<u64> {
+        let Answered { reply, losses, .. } = self.call(request).await.map_err(stale_if_evicted)?;
+        match reply {
+            OstReply::Done => Ok(losses),
+            reply => Err(unexpected(reply)),
         }
     }
 
@@ -246,59 +238,14 @@ impl TargetConnection {
         FsError::Device { target: self.import().target().to_owned(), detail }
     }
 
-    /// Calls this OST.
-    pub async fn ost(&self, request: OstRequest, bulk: Bytes) -> FsResult<(OstReply, Bytes)> {
-        self.ost_counted(request, bulk).await.map(|(reply, bulk, _)| (reply, bulk))
-    }
-
-    /// As [`TargetConnection::ost`]; with the losses of [`rpc::Answered`].
-    async fn ost_counted(&self, request: OstRequest, bulk: Bytes) -> FsResult<(OstReply, Bytes, u64)> {
-        let changes = request.row().needs_sync();
-        match self.call(Request::Ost(request), bulk, changes).await? {
-            Answered { reply: Reply::Ost(reply), bulk, losses } => Ok((reply, bulk, losses)),
-            answered => Err(unexpected(answered.reply)),
-        }
-    }
-
-    /// A request for objects of this target: those of an OST, or data on an MDT. With the losses of [`rpc::Answered`].
-    pub async fn objects(&self, request: OstRequest, bulk: Bytes) -> FsResult<(OstReply, Bytes, u64)> {
-        self.objects_by(&self.import(), request, bulk).await
-    }
-
-    /// As [`TargetConnection::objects`], by a connection that was the present one when the caller made sure that its life goes on.
-    pub async fn objects_by(
-        &self,
-        import: &Import,
-        request: OstRequest,
-        bulk: Bytes,
-    ) -> FsResult<(OstReply, Bytes, u64)> {
-        let (request, changes) = if matches!(self.role, TargetRole::Ost(_)) {
-            let changes = request.row().needs_sync();
-            (Request::Ost(request), changes)
-        } else {
-            let request = match request.row().changed_object() {
-                Some(_) => MdtRequest::ChangeData(request),
-                None => MdtRequest::ReadData(request),
-            };
-            let changes = request.row().needs_sync();
-            (Request::Mdt(request), changes)
-        };
-        match self.call_by(import, request, bulk, changes).await? {
-            Answered { reply: Reply::Ost(reply) | Reply::Mdt(MdtReply::Data(reply)), bulk, losses } => {
-                Ok((reply, bulk, losses))
-            }
-            answered => Err(unexpected(answered.reply)),
-        }
-    }
-
     /// Asks for the target's space.
     pub async fn ask_space(&self) -> FsResult<()> {
         let (space, condition) = match self.role {
-            TargetRole::Mdt(_) => match self.mdt(MdtRequest::StatFs).await? {
+            TargetRole::Mdt(_) => match self.call(MdtRequest::StatFs).await.map_err(stale_if_evicted)?.reply {
                 MdtReply::Space(space) => (space, TargetCondition::default()),
                 reply => return Err(unexpected(reply)),
             },
-            TargetRole::Ost(_) => match self.ost(OstRequest::StatFs, Bytes::new()).await?.0 {
+            TargetRole::Ost(_) => match self.call(OstRequest::StatFs).await?.reply {
                 OstReply::Space(space, condition) => (space, condition),
                 reply => return Err(unexpected(reply)),
             },

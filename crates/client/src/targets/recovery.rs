@@ -25,7 +25,7 @@ use std::sync::{Arc, Weak};
 use layout::Layout;
 use rpc::{
     Import, Recovery,
-    message::{MdtReply, MdtRequest, Reply, Request, mdt::Reclaim},
+    message::{MdtReply, MdtRequest, mdt::Reclaim},
 };
 use rt::BoxFuture;
 use types::{
@@ -81,9 +81,9 @@ impl MdtRecovery {
     }
 
     async fn reclaim(&self, import: &Import, has_lost: bool, reclaim: Reclaim) -> FsResult<()> {
-        match import.call(Request::Mdt(MdtRequest::Reclaim(reclaim)), bytes::Bytes::new()).await?.0 {
-            Reply::Mdt(MdtReply::Done) => Ok(()),
-            Reply::Mdt(MdtReply::NotReclaimed(refused)) => {
+        match import.call(MdtRequest::Reclaim(reclaim)).await?.reply {
+            MdtReply::Done => Ok(()),
+            MdtReply::NotReclaimed(refused) => {
                 self.client_state.not_reclaimed(&refused, has_lost);
                 Ok(())
             }

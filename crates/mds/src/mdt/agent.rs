@@ -19,10 +19,9 @@ use std::{
     },
 };
 
-use bytes::Bytes;
 use rpc::{
     Endpoint, Import,
-    message::{OstReply, OstRequest, Reply, Request},
+    message::{OstReply, OstRequest},
 };
 use rt::clock;
 use tokio::sync::{Notify, watch};
@@ -175,10 +174,7 @@ impl Agent {
     }
 
     async fn call(&self, request: OstRequest) -> FsResult<OstReply> {
-        match self.import.call(Request::Ost(request), Bytes::new()).await? {
-            (Reply::Ost(reply), _) => Ok(reply),
-            _ => Err(FsError::Protocol(format!("{} is no object storage target", self.import.target()))),
-        }
+        Ok(self.import.call(request).await?.reply)
     }
 
     async fn watch_space(self: Arc<Self>, mdt: Arc<Mdt>) {

@@ -15,13 +15,12 @@ use std::{
 };
 
 use anyhow::{Context, bail};
-use bytes::Bytes;
 use fuse::MountSource;
 use oss::directory::host_files::StrayFile;
 use rpc::{
     Endpoint, Import, ImportOptions,
     message::{
-        MdtReply, MdtRequest, OstReply, OstRequest, Reply, Request,
+        MdtReply, MdtRequest, OstReply, OstRequest,
         mdt::{Finding, ScannedInode},
         mgs::{ClusterMap, MapTarget, TargetRole},
         ost::CHECK_OBJECTS_MAX,
@@ -314,7 +313,7 @@ async fn check_targets(
     let mut objects = ObjectCheck::default();
     for (role, mdt) in &targets.mdts {
         progress.begin(format!("{role}: checking names"), None);
-        let findings = mdt_call(mdt, MdtRequest::Check(Credentials::root(), arguments.repair)).await?;
+        let findings = mdt.call(MdtRequest::Check(Credentials::root(), arguments.repair)).await?.reply;
         let MdtReply::Findings(findings) = findings else { bail!("unexpected answer to Check") };
         summary.findings.extend(findings);
         progress.begin(format!("{role}: reading inodes"), None);
@@ -349,7 +348,7 @@ async fn visit_inodes(mdt: &Import, mut visit: impl FnMut(ScannedInode)) -> FsRe
     let mut after = InodeNumber(0);
     loop {
         let request = MdtRequest::ScanInodes(Credentials::root(), after, PAGE);
-        let MdtReply::Scanned(page) = mdt_call(mdt, request).await? else {
+        let MdtReply::Scanned(page) = mdt.call(request).await?.reply else {
             return Err(FsError::Protocol("unexpected answer to ScanInodes".to_owned()));
         };
         let Some(last) = page.last() else { return Ok(()) };
@@ -396,21 +395,14 @@ impl Targets {
     async fn objects(&self, role: TargetRole, request: OstRequest) -> FsResult<OstReply> {
         let mut all = self.mdts.iter().chain(&self.osts);
         let import = all.find(|(known, _)| *known == role).map(|(_, import)| import).ok_or(FsError::NoDevice)?;
-        let request = match role {
-            TargetRole::Mdt(_) => Request::Mdt(MdtRequest::ReadData(request)),
-            TargetRole::Ost(_) => Request::Ost(request),
-        };
-        match import.call(request, Bytes::new()).await? {
-            (Reply::Ost(reply) | Reply::Mdt(MdtReply::Data(reply)), _) => Ok(reply),
-            _ => Err(FsError::Protocol("an answer of another family".to_owned())),
-        }
+        Ok(import.call(request).await?.reply)
     }
 
     /// The inode as it is now; `None` if there is none.
     async fn look_again(&self, inode: InodeNumber) -> FsResult<Option<ScannedInode>> {
         let before = InodeNumber(inode.0.saturating_sub(1));
         let request = MdtRequest::ScanInodes(Credentials::root(), before, 1);
-        match mdt_call(self.mdt_of(inode)?, request).await? {
+        match self.mdt_of(inode)?.call(request).await?.reply {
             MdtReply::Scanned(page) => Ok(page.into_iter().find(|found| found.entry.attributes.inode == inode)),
             _ => Err(FsError::Protocol("unexpected answer to ScanInodes".to_owned())),
         }
@@ -434,12 +426,5 @@ impl Targets {
         for import in self.imports() {
             import.close().await;
         }
-    }
-}
-
-async fn mdt_call(import: &Import, request: MdtRequest) -> FsResult<MdtReply> {
-    match import.call(Request::Mdt(request), Bytes::new()).await? {
-        (Reply::Mdt(reply), _) => Ok(reply),
-        _ => Err(FsError::Protocol("an answer of another family".to_owned())),
     }
 }

@@ -12,7 +12,7 @@ use rpc::message::{
 use rt::Clock;
 use types::{Credentials, FsError, FsResult, InodeNumber, ObjectId};
 
-use super::{PAGE, Progress, Summary, Targets, mdt_call};
+use super::{PAGE, Progress, Summary, Targets};
 
 /// What files say, then what objects say, then the verdict.
 #[derive(Default)]
@@ -256,7 +256,7 @@ async fn holds(targets: &Targets, inode: InodeNumber, update: SizeUpdate, repair
         let now = targets.look_again(inode).await?;
         return Ok(now.is_some_and(|now| now.entry.quiet == Some(update.epoch)));
     }
-    match mdt_call(targets.mdt_of(inode)?, MdtRequest::RepairSize(Credentials::root(), inode, update)).await {
+    match targets.mdt_of(inode)?.call(MdtRequest::RepairSize(Credentials::root(), inode, update)).await {
         Ok(_) => Ok(true),
         Err(FsError::Busy | FsError::Stale) => Ok(false),
         Err(error) => Err(error),

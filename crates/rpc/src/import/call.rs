@@ -8,10 +8,12 @@ use tokio::sync::{Semaphore, SemaphorePermit, oneshot};
 use types::{FsError, FsResult, Slot, Xid, limits::BULK_BYTES_MAX};
 
 use super::{
-    Answered, CallResult, Guarded, Import, ImportState, Inner, Link,
-    core::{Caller, Purpose, busy_pause},
+    core::{Purpose, busy_pause},
+    handle::Import,
+    inner::{Guarded, Inner, Link},
+    options::ImportState,
     permits::Held,
-    waiting::Waits,
+    question::{Answered, CallResult, Caller},
 };
 use crate::{
     codec::{
@@ -19,11 +21,11 @@ use crate::{
         opcode::{self, Opcode},
     },
     message::Request,
-    server::{LocalLink, LocalOutcome},
+    server::{LocalLink, LocalOutcome, SlotToken},
 };
 
 /// A taken slot of an in-process call. Dropped when the request no longer runs: the slot is free again.
-pub(crate) struct SlotToken {
+struct LocalSlot {
     inner: Arc<Inner>,
     slot: Slot,
     opcode: Opcode,
@@ -31,19 +33,17 @@ pub(crate) struct SlotToken {
     executed: bool,
 }
 
-impl SlotToken {
-    /// The slot.
-    pub(crate) fn slot(&self) -> Slot {
+impl SlotToken for LocalSlot {
+    fn slot(&self) -> Slot {
         self.slot
     }
 
-    /// The request begins to execute: it counts.
-    pub(crate) fn executed(&mut self) {
+    fn executed(&mut self) {
         self.executed = true;
     }
 }
 
-impl Drop for SlotToken {
+impl Drop for LocalSlot {
     fn drop(&mut self) {
         let now = self.inner.now();
         {
@@ -57,9 +57,29 @@ impl Drop for SlotToken {
     }
 }
 
+/// A caller that waits, until this is dropped.
+struct Waits<'a> {
+    inner: &'a Inner,
+    trace: u64,
+}
+
+impl<'a> Waits<'a> {
+    fn begin(inner: &'a Inner) -> Self {
+        let trace = trace::current();
+        inner.guarded.lock().waiting.begin(trace);
+        Self { inner, trace }
+    }
+}
+
+impl Drop for Waits<'_> {
+    fn drop(&mut self) {
+        self.inner.guarded.lock().waiting.end(self.trace);
+    }
+}
+
 /// What a call may do now.
 enum Entry {
-    Local(Arc<LocalLink>, SlotToken, Xid),
+    Local(Arc<LocalLink>, LocalSlot, Xid),
     Remote(Arc<dyn Sender>, Frame, oneshot::Receiver<CallResult>),
     /// The body must be encoded first.
     Encode,
@@ -175,7 +195,7 @@ impl Import {
         let Some(slot) = core.take_slot(purpose) else { return Entry::NoSlot };
         match link {
             Link::Local(link) => {
-                let token = SlotToken { inner: self.inner.clone(), slot: slot.0, opcode, started, executed: false };
+                let token = LocalSlot { inner: self.inner.clone(), slot: slot.0, opcode, started, executed: false };
                 Entry::Local(link.clone(), token, slot.1)
             }
             Link::Remote(sender) => {

@@ -15,10 +15,15 @@ use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
 use bytes::Bytes;
 use rt::{Frame, FrameHeader, Instant};
-use tokio::sync::oneshot;
 use types::{FsError, FsResult, Generation, Slot, Xid, limits::SESSION_SLOTS_MAX};
 
-use super::{Answered, ImportOptions, ImportState, slots::Slots, statistics::Counters, trouble::Trouble};
+use super::{
+    options::{ImportOptions, ImportState},
+    question::{Answered, CallResult, Caller},
+    slots::Slots,
+    statistics::Counters,
+    trouble::Trouble,
+};
 use crate::{
     codec::{self, MessageDecodeError, opcode::Opcode},
     message::{
@@ -42,12 +47,6 @@ const BUSY_PAUSE: Duration = Duration::from_millis(2);
 const BUSY_DOUBLINGS: u32 = 8;
 /// Pings per lease.
 const PINGS_PER_LEASE: u32 = 3;
-
-/// Outcome of a call, as it reaches the caller.
-pub(super) type CallResult = FsResult<Answered>;
-
-/// To whom the result of a call goes.
-pub(super) type Caller = oneshot::Sender<CallResult>;
 
 /// What a request is for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

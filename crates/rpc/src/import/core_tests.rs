@@ -1,5 +1,7 @@
 //! Every decision of the client's half of a session.
 
+use tokio::sync::oneshot;
+
 use super::*;
 use crate::{
     codec::opcode,

@@ -7,8 +7,10 @@ use rt::{Address, Connection, Frame, FrameHeader, Instant, Receiver, Sender, clo
 use types::{FsError, Generation};
 
 use super::{
-    Endpoint, Import, ImportState, Inner, Link,
     core::{Purpose, Received},
+    handle::Import,
+    inner::{Inner, Link},
+    options::{Endpoint, ImportState},
     trouble::Cause,
 };
 use crate::{

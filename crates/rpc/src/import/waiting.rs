@@ -2,10 +2,6 @@
 
 use std::collections::BTreeMap;
 
-use rt::trace;
-
-use super::Inner;
-
 /// How many calls wait, by the trace id of their request.
 #[derive(Default)]
 pub(super) struct Waiting(BTreeMap<u64, usize>);
@@ -16,37 +12,17 @@ impl Waiting {
         self.0.contains_key(&trace)
     }
 
-    fn begin(&mut self, trace: u64) {
+    pub(super) fn begin(&mut self, trace: u64) {
         *self.0.entry(trace).or_default() += 1;
     }
 
-    fn end(&mut self, trace: u64) {
+    pub(super) fn end(&mut self, trace: u64) {
         if let Some(count) = self.0.get_mut(&trace) {
             *count -= 1;
             if *count == 0 {
                 self.0.remove(&trace);
             }
         }
-    }
-}
-
-/// A caller that waits, until this is dropped.
-pub(super) struct Waits<'a> {
-    inner: &'a Inner,
-    trace: u64,
-}
-
-impl<'a> Waits<'a> {
-    pub(super) fn begin(inner: &'a Inner) -> Self {
-        let trace = trace::current();
-        inner.guarded.lock().waiting.begin(trace);
-        Self { inner, trace }
-    }
-}
-
-impl Drop for Waits<'_> {
-    fn drop(&mut self) {
-        self.inner.guarded.lock().waiting.end(self.trace);
     }
 }
 

@@ -19,11 +19,11 @@ use rt::{BoxFuture, Connection, Frame, FrameHeader, Instant, Receiver, Sender, c
 use types::{FsError, Generation, Slot, Xid};
 
 use super::{
-    Shared,
     budget::{Budget, Share},
     failing::Outcome,
     overdue,
     served_target::{Bound, ServedTarget, is_farewell, keep, keep_error},
+    shared::Shared,
 };
 use crate::{
     codec::{

@@ -17,14 +17,13 @@ use tokio::sync::oneshot;
 use types::{FsError, Slot, Xid};
 
 use super::{
-    Shared,
     failing::Outcome,
     served_target::{Bound, is_farewell},
+    shared::Shared,
 };
 use crate::{
     codec::opcode,
     handler::{Answer, Call},
-    import::SlotToken,
     message::{
         Request,
         session::{Connect, Connected},
@@ -32,6 +31,15 @@ use crate::{
     service::Permit,
     session::Arrival,
 };
+
+/// A client's slot, taken for an in-process call; dropped when the request no longer runs.
+pub(crate) trait SlotToken: Send + Unpin + 'static {
+    /// The slot.
+    fn slot(&self) -> Slot;
+
+    /// The request begins to execute: it counts.
+    fn executed(&mut self);
+}
 
 /// An in-process session.
 pub(crate) struct LocalLink {
@@ -103,7 +111,7 @@ impl LocalLink {
         xid: Xid,
         request: Request,
         bulk: Bytes,
-        mut token: SlotToken,
+        mut token: impl SlotToken,
     ) -> LocalOutcome {
         let slot = token.slot();
         let Bound { target, cell, generation } = &self.bound;
@@ -185,16 +193,16 @@ impl Drop for Arrived<'_> {
 }
 
 /// What a running request holds; ends with it.
-struct Running {
+struct Running<T> {
     bound: Bound,
     slot: Slot,
     xid: Xid,
     permit: Option<Permit>,
-    token: Option<SlotToken>,
+    token: Option<T>,
     now: Instant,
 }
 
-impl Drop for Running {
+impl<T> Drop for Running<T> {
     /// In this order: the next request may start, the session knows, the client's slot is free.
     fn drop(&mut self) {
         self.permit.take();
@@ -204,13 +212,13 @@ impl Drop for Running {
 }
 
 /// A handler at work for an in-process caller.
-struct Executing<'a> {
+struct Executing<'a, T: SlotToken> {
     shared: &'a Arc<Shared>,
-    parts: Option<(BoxFuture<'static, Outcome>, Running)>,
+    parts: Option<(BoxFuture<'static, Outcome>, Running<T>)>,
     trace: u64,
 }
 
-impl Future for Executing<'_> {
+impl<T: SlotToken> Future for Executing<'_, T> {
     type Output = Outcome;
 
     fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Outcome> {
@@ -221,7 +229,7 @@ impl Future for Executing<'_> {
     }
 }
 
-impl Drop for Executing<'_> {
+impl<T: SlotToken> Drop for Executing<'_, T> {
     fn drop(&mut self) {
         let Some((future, running)) = self.parts.take() else { return };
         let rest = async move {

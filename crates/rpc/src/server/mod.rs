@@ -16,136 +16,38 @@ mod budget;
 mod connection;
 mod failing;
 mod local;
+mod options;
 mod overdue;
 mod served_target;
+mod shared;
 
 use std::{
     collections::BTreeMap,
     io,
-    sync::{
-        Arc, Weak,
-        atomic::{AtomicBool, AtomicU64, Ordering},
-    },
+    sync::{Arc, atomic::Ordering},
     time::Duration,
 };
 
 use parking_lot::Mutex;
-use rt::{Address, Instant, Listener, Seams, Sender, clock};
-use tokio::sync::watch;
-use types::{ClientId, FsError, limits::SESSION_SLOTS_MAX, limits::SESSIONS_PER_TARGET_MAX};
+use rt::{Address, Listener, Seams, clock};
+use types::{ClientId, FsError, limits::SESSION_SLOTS_MAX};
 
 use crate::{
     handler::Handler,
-    message::session::{SLOTS_MIN, VERSION_MAX, VERSION_MIN, feature},
+    message::session::SLOTS_MIN,
     service::{SERVICE_THREADS_MAX, Service},
 };
 pub use budget::BYTES_MAX as BYTES_IN_WORK_MAX;
-pub(crate) use local::{LocalLink, LocalOutcome};
+pub(crate) use local::{LocalLink, LocalOutcome, SlotToken};
+pub use options::ServerOptions;
 use served_target::ServedTarget;
-
-/// Settings of a [`Server`].
-#[derive(Clone, Debug)]
-pub struct ServerOptions {
-    /// Slots each session gets, [`SLOTS_MIN`]..=[`SESSION_SLOTS_MAX`].
-    pub slots: u16,
-    /// Oldest protocol version this server speaks.
-    pub version_min: u16,
-    /// Newest protocol version this server speaks.
-    pub version_max: u16,
-    /// Feature bits this server supports.
-    pub features: u64,
-    /// Service threads of a service at its creation, unless its target says otherwise ([`Handler::service_threads`]).
-    pub service_threads: usize,
-    /// Requests that may wait in one service.
-    pub queue_max: usize,
-    /// Sessions of clients in other processes that one target keeps. Those who come back to a session of an earlier start have
-    /// as much room again, so that newcomers cannot take their places.
-    pub sessions_max: usize,
-    /// A panic in a target's work takes this target out of service, and nothing else (module `failing`). Without it, it goes on
-    /// to whoever polls: a simulation wants to stop where it is.
-    pub contain_panics: bool,
-}
-
-impl Default for ServerOptions {
-    fn default() -> Self {
-        Self {
-            slots: SESSION_SLOTS_MAX,
-            version_min: VERSION_MIN,
-            version_max: VERSION_MAX,
-            features: feature::ALL,
-            service_threads: 256,
-            queue_max: 65536,
-            sessions_max: SESSIONS_PER_TARGET_MAX,
-            contain_panics: true,
-        }
-    }
-}
-
-/// One session, for people.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct SessionInfo {
-    /// The client.
-    pub client: ClientId,
-    /// Its host and process.
-    pub client_name: String,
-    /// Requests executing now.
-    pub running: usize,
-    /// Time since the last sign of life.
-    pub idle: Duration,
-}
-
-/// What all tasks of a server share.
-struct Shared {
-    seams: Seams,
-    options: ServerOptions,
-    services: Mutex<BTreeMap<&'static str, Arc<Service>>>,
-    /// Weak, because targets share this: a server that ends with its process, as in the lab, leaves nothing behind.
-    targets: Mutex<BTreeMap<String, Weak<ServedTarget>>>,
-    /// Open connections, to close them at the end.
-    connections: Mutex<BTreeMap<u64, Arc<dyn Sender>>>,
-    connection_next: AtomicU64,
-    stopping: watch::Sender<bool>,
-    /// The same, for every request to look at.
-    is_stopping: AtomicBool,
-    /// Tasks that accept connections.
-    accepting: watch::Sender<usize>,
-    /// Targets that are out of service because they panicked.
-    failed: watch::Sender<usize>,
-}
+pub use served_target::SessionInfo;
+use shared::Shared;
 
 /// The targets of one process.
 pub struct Server {
     shared: Arc<Shared>,
     targets: Mutex<BTreeMap<String, Arc<ServedTarget>>>,
-}
-
-impl Shared {
-    fn now(&self) -> Instant {
-        self.seams.clock.now()
-    }
-
-    fn is_stopping(&self) -> bool {
-        self.is_stopping.load(Ordering::SeqCst)
-    }
-
-    /// Completes when the server stops.
-    fn stopped(&self) -> impl Future<Output = ()> + Send + 'static {
-        let mut stopping = self.stopping.subscribe();
-        async move {
-            // An error means that the server is gone altogether.
-            let _ = stopping.wait_for(|stopping| *stopping).await;
-        }
-    }
-
-    /// The service of this name; made on first use, with so many service threads.
-    fn service(&self, name: &'static str, threads: usize) -> Arc<Service> {
-        let make = || Service::new(self.seams.clock.clone(), name, threads, self.options.queue_max);
-        self.services.lock().entry(name).or_insert_with(make).clone()
-    }
-
-    fn target(&self, name: &str) -> Option<Arc<ServedTarget>> {
-        self.targets.lock().get(name)?.upgrade()
-    }
 }
 
 impl Server {
@@ -154,19 +56,7 @@ impl Server {
         assert!((SLOTS_MIN..=SESSION_SLOTS_MAX).contains(&options.slots), "slots per session out of range");
         assert!(options.service_threads <= SERVICE_THREADS_MAX, "more service threads than any service may have");
         assert!(options.version_min <= options.version_max, "no protocol version is left");
-        let shared = Shared {
-            seams,
-            options,
-            services: Mutex::default(),
-            targets: Mutex::default(),
-            connections: Mutex::default(),
-            connection_next: AtomicU64::new(0),
-            stopping: watch::Sender::new(false),
-            is_stopping: AtomicBool::new(false),
-            accepting: watch::Sender::new(0),
-            failed: watch::Sender::new(0),
-        };
-        Arc::new(Self { shared: Arc::new(shared), targets: Mutex::default() })
+        Arc::new(Self { shared: Shared::new(seams, options), targets: Mutex::default() })
     }
 
     /// Serves `handler` under `name`, which must not be served yet; sessions without a request for `lease` are evicted.

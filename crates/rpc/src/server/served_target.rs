@@ -19,9 +19,9 @@ use tokio::sync::watch;
 use types::{ClientId, FsError, Generation, Slot, counted};
 
 use super::{
-    SessionInfo, Shared,
     failing::{Failure, Outcome},
     overdue::Overdue,
+    shared::Shared,
 };
 use crate::{
     codec::{
@@ -40,6 +40,19 @@ use crate::{
 /// Leases are checked this many times per lease; a session ends at most that fraction late.
 const LEASE_CHECKS: u32 = 8;
 const LEASE_CHECK_MIN: Duration = Duration::from_millis(1);
+
+/// One session, for people.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct SessionInfo {
+    /// The client.
+    pub client: ClientId,
+    /// Its host and process.
+    pub client_name: String,
+    /// Requests executing now.
+    pub running: usize,
+    /// Time since the last sign of life.
+    pub idle: Duration,
+}
 
 /// One target of the server.
 pub(super) struct ServedTarget {

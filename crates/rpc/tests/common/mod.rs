@@ -13,7 +13,6 @@ use std::{
     time::Duration,
 };
 
-use bytes::Bytes;
 use parking_lot::Mutex;
 use rpc::{
     Answer, Call, Endpoint, Handler, Import, ImportOptions, Server, ServerOptions, SessionEvent,
@@ -206,7 +205,7 @@ pub fn import(seams: &Seams, endpoint: Endpoint, options: ImportOptions) -> Impo
 }
 
 pub async fn call(import: &Import, request: Request) -> Result<Reply, FsError> {
-    import.call(request, Bytes::new()).await.map(|(reply, _)| reply)
+    import.call(request).await.map(|answered| answered.reply)
 }
 
 /// Waits until `condition` holds; the test's own time limit is the bound.

@@ -1,0 +1,259 @@
+//! The handle of an import: what its users see and set.
+
+use std::{sync::Arc, time::Duration};
+
+use parking_lot::Mutex;
+use rt::{BoxFuture, Seams};
+use tokio::sync::{Notify, Semaphore, oneshot};
+use types::{ClientId, FsError, FsResult, limits::SESSION_SLOTS_MAX};
+
+use super::{
+    core::Core,
+    driver,
+    inner::{Guarded, Inner, waiting_max},
+    options::{Endpoint, ImportOptions, ImportState},
+    permits::Permits,
+    question::{Answered, Ask, Fate, Question},
+    statistics::ImportStatistics,
+    trouble::Cause,
+    waiting::Waiting,
+};
+use crate::{codec::opcode::Family, message::bounds};
+
+/// Told by an import when the server lost its memory of this client. An implementation that holds the import should hold
+/// it weakly, since the import holds the implementation.
+pub trait Recovery: Send + Sync {
+    /// The server restarted: claim again what was open there. Calls through `import` (or its clones) pass the gate
+    /// that holds all others back until this returns; they go out one at a time, and fail with [`FsError::Unreachable`] as
+    /// soon as the connection breaks. An error closes the connection and everything is tried again, except
+    /// [`FsError::Evicted`], which is an eviction. `has_lost`: [`Connected::losses`] has grown since all this was as the
+    /// server knew it, so the target may have lost changes that were not durable.
+    ///
+    /// [`Connected::losses`]: crate::message::session::Connected::losses
+    /// [`FsError::Unreachable`]: types::FsError::Unreachable
+    /// [`FsError::Evicted`]: types::FsError::Evicted
+    fn recover(&self, import: &Import, has_lost: bool) -> BoxFuture<'_, FsResult<()>>;
+
+    /// The server evicted this client: everything that was open there is lost. Comes before any call of the new session.
+    fn evicted(&self) {}
+}
+
+/// A client's view of one target. Cheap to clone; the last clone dropped closes it without a farewell.
+#[derive(Clone)]
+pub struct Import {
+    pub(super) inner: Arc<Inner>,
+    /// `None` in the handle given to the recovery hook.
+    pub(super) _closer: Option<Arc<Closer>>,
+    pub(super) recovering: bool,
+}
+
+/// Closes the import with its last handle.
+pub(super) struct Closer(Arc<Inner>);
+
+impl Drop for Closer {
+    fn drop(&mut self) {
+        self.0.begin_close();
+    }
+}
+
+impl Import {
+    /// An import that begins to connect. The target's name says which requests it understands (and so how to ping it):
+    /// `MGS`, `<fsname>-MDT<index>` or `<fsname>-OST<index>`.
+    pub fn new(
+        seams: Seams,
+        target: &str,
+        endpoint: Endpoint,
+        client: ClientId,
+        client_name: &str,
+        options: ImportOptions,
+        recovery: Option<Arc<dyn Recovery>>,
+    ) -> Import {
+        let target: Arc<str> = target.into();
+        let permits = options.rpcs_in_flight_max.clamp(1, SESSION_SLOTS_MAX - 1);
+        let guarded = Guarded {
+            core: Core::new(target.clone(), &options),
+            link: None,
+            endpoint,
+            readdressed: false,
+            link_lost: false,
+            session_lost: false,
+            worked: false,
+            closing: false,
+            wanted: permits,
+            waiting: Waiting::default(),
+        };
+        let inner = Arc::new(Inner {
+            family: Family::of_target(&target),
+            seams,
+            target,
+            client,
+            client_name: bounds::client_name(client_name),
+            options,
+            recovery,
+            guarded: Mutex::new(guarded),
+            permits: Permits::new(permits),
+            waiting: Permits::new(waiting_max(permits)),
+            control: Semaphore::new(1),
+            changed: Notify::new(),
+            wake: Notify::new(),
+            resend: Notify::new(),
+            impatient: Notify::new(),
+        });
+        inner.seams.spawn.spawn_spread("import", Box::pin(driver::run(inner.clone())));
+        Import { _closer: Some(Arc::new(Closer(inner.clone()))), inner, recovering: false }
+    }
+
+    /// Name of the target.
+    pub fn target(&self) -> &str {
+        &self.inner.target
+    }
+
+    /// Who this side is.
+    pub fn client(&self) -> ClientId {
+        self.inner.client
+    }
+
+    /// Sends a request and waits for its reply. The trace id is the caller's ([`rt::trace`]).
+    ///
+    /// Errors of its own, beside those of the target:
+    /// - [`FsError::Unreachable`](types::FsError::Unreachable): no sign of life from the server for the patience, or the import was closed; whether the
+    ///   request took effect is unknown.
+    /// - [`FsError::Evicted`](types::FsError::Evicted): the session was lost while the request was outstanding; whether it took effect is unknown,
+    ///   and everything that was open in the session is gone. Later calls belong to a new session. The client repeats
+    ///   what is safe to repeat and tells its user `Stale` for what went through an open file.
+    /// - [`FsError::Protocol`](types::FsError::Protocol): the server speaks no version that this side speaks.
+    /// - [`FsError::TooBig`](types::FsError::TooBig): the request is larger than a frame.
+    pub async fn call<'a, R: Ask>(&self, question: impl Into<Question<'a, R>>) -> FsResult<Answered<R::Reply>> {
+        let Question { request, bulk, fate } = question.into();
+        let request = request.addressed_to(self.inner.family);
+        let (mut late, known) = fate.is_some().then(oneshot::channel).unzip();
+        let outcome = self.exchange(request, bulk, &mut late).await;
+        if let (Some(fate), Some(known)) = (fate, known) {
+            let is_open = late.is_none() && matches!(outcome, Err(FsError::Unreachable { .. }));
+            *fate = is_open.then_some(Fate(known));
+        }
+        let Answered { reply, bulk, losses } = outcome?;
+        Ok(Answered { reply: R::reply(reply)?, bulk, losses })
+    }
+
+    /// The target is served there now. Reconnects if that is another place.
+    pub fn set_address(&self, endpoint: Endpoint) {
+        let mut guarded = self.inner.guarded.lock();
+        let same = match (&guarded.endpoint, &endpoint) {
+            (Endpoint::Local(old), Endpoint::Local(new)) => Arc::ptr_eq(old, new),
+            (Endpoint::Remote(old), Endpoint::Remote(new)) => old == new,
+            _ => false,
+        };
+        if !same {
+            guarded.endpoint = endpoint;
+            guarded.readdressed = true;
+            drop(guarded);
+            self.inner.wake.notify_one();
+        }
+    }
+
+    /// Where the target is expected.
+    pub fn endpoint(&self) -> Endpoint {
+        self.inner.guarded.lock().endpoint.clone()
+    }
+
+    /// Changes the number of requests that may be outstanding at once, 1 to the number of slots the server grants less 1.
+    pub fn set_max_rpcs_in_flight(&self, count: u16) {
+        self.inner.guarded.lock().wanted = count;
+        self.inner.adjust_permits();
+    }
+
+    /// Number of requests that may be outstanding at once.
+    pub fn max_rpcs_in_flight(&self) -> u16 {
+        self.inner.permits.count()
+    }
+
+    /// Changes how long callers wait for a silent server.
+    pub fn set_patience(&self, patience: Duration) {
+        self.inner.guarded.lock().core.patience = patience;
+        self.inner.impatient.notify_one();
+        self.inner.changed.notify_waiters();
+    }
+
+    /// Present state.
+    pub fn state(&self) -> ImportState {
+        self.inner.guarded.lock().core.state
+    }
+
+    /// [`losses`] of the target as of the last connection by which calls could go out; `None`: there was none.
+    ///
+    /// [`losses`]: crate::message::session::Connected::losses
+    pub fn losses(&self) -> Option<u64> {
+        self.inner.guarded.lock().core.losses_known()
+    }
+
+    /// Waits until the import is in state [`ImportState::Full`]; errors as those of a call.
+    pub async fn connected(&self) -> FsResult<()> {
+        self.ready(self.inner.now()).await
+    }
+
+    /// Waits until calls cannot go out: the import is not in state [`ImportState::Full`].
+    pub async fn disconnected(&self) {
+        loop {
+            let mut changed = std::pin::pin!(self.inner.changed.notified());
+            changed.as_mut().enable();
+            if self.state() != ImportState::Full {
+                return;
+            }
+            changed.await;
+        }
+    }
+
+    /// Whether a call with this trace id waits for this target: for a connection, a slot or a reply from afar.
+    pub fn is_awaited(&self, trace: u64) -> bool {
+        let guarded = self.inner.guarded.lock();
+        guarded.waiting.contains(trace) || guarded.core.awaits_reply(trace)
+    }
+
+    /// Why the target cannot be reached at present: what ended the last attempt to connect; `None` while it is connected, and before
+    /// the first attempt has ended.
+    pub fn cause(&self) -> Option<Cause> {
+        self.inner.guarded.lock().core.trouble.cause().cloned()
+    }
+
+    /// Waits until the target cannot be reached for another cause than `known`.
+    pub async fn trouble(&self, known: Option<&Cause>) -> Cause {
+        loop {
+            let mut changed = std::pin::pin!(self.inner.changed.notified());
+            changed.as_mut().enable();
+            match self.cause() {
+                Some(cause) if Some(&cause) != known => return cause,
+                _ => changed.await,
+            }
+        }
+    }
+
+    /// Figures up to now.
+    pub fn statistics(&self) -> ImportStatistics {
+        let guarded = self.inner.guarded.lock();
+        guarded.core.counters.snapshot(guarded.core.slots.used())
+    }
+
+    /// Ends the session, if the server can be reached, and the connection. Outstanding and later calls fail with
+    /// [`FsError::Unreachable`](types::FsError::Unreachable).
+    pub async fn close(&self) {
+        let farewell = self.inner.family.and_then(Family::disconnect);
+        if let (ImportState::Full, Some(farewell)) = (self.state(), farewell) {
+            let deadline = self.inner.now() + self.inner.options.connect_timeout;
+            let call = self.call(farewell);
+            match rt::clock::timeout_at(&*self.inner.seams.clock, deadline, call).await {
+                Some(Ok(_)) => {}
+                Some(Err(error)) => tracing::debug!(target = %self.inner.target, %error, "farewell failed"),
+                None => tracing::debug!(target = %self.inner.target, "no answer to the farewell"),
+            }
+        }
+        self.inner.begin_close();
+        self.inner.until_closed().await;
+    }
+}
+
+impl std::fmt::Debug for Import {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Import").field("target", &self.inner.target).field("state", &self.state()).finish()
+    }
+}

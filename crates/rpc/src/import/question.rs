@@ -1,0 +1,169 @@
+//! One call: what is asked, and what comes of it.
+
+use bytes::Bytes;
+use tokio::sync::oneshot;
+use types::{FsError, FsResult};
+
+use crate::{
+    codec::opcode::Family,
+    message::{MdtReply, MdtRequest, MgsReply, MgsRequest, OstReply, OstRequest, Reply, Request, kind::RequestRow},
+};
+
+/// A request that has replies of one type.
+pub trait Ask: Send {
+    /// Its replies.
+    type Reply: Send;
+
+    /// What is known of it.
+    fn row(&self) -> RequestRow<'_>;
+
+    /// The request as a target of this family understands it.
+    fn addressed_to(self, family: Option<Family>) -> Request;
+
+    /// The reply to it; an error if the target answered something else.
+    fn reply(reply: Reply) -> FsResult<Self::Reply>;
+}
+
+impl Ask for Request {
+    type Reply = Reply;
+
+    fn row(&self) -> RequestRow<'_> {
+        self.row()
+    }
+
+    fn addressed_to(self, _: Option<Family>) -> Request {
+        self
+    }
+
+    fn reply(reply: Reply) -> FsResult<Reply> {
+        Ok(reply)
+    }
+}
+
+impl Ask for MdtRequest {
+    type Reply = MdtReply;
+
+    fn row(&self) -> RequestRow<'_> {
+        self.row()
+    }
+
+    fn addressed_to(self, _: Option<Family>) -> Request {
+        Request::Mdt(self)
+    }
+
+    fn reply(reply: Reply) -> FsResult<MdtReply> {
+        match reply {
+            Reply::Mdt(reply) => Ok(reply),
+            other => Err(unexpected(&other)),
+        }
+    }
+}
+
+/// An MDT is asked too, for data on it.
+impl Ask for OstRequest {
+    type Reply = OstReply;
+
+    fn row(&self) -> RequestRow<'_> {
+        self.row()
+    }
+
+    fn addressed_to(self, family: Option<Family>) -> Request {
+        match family {
+            Some(Family::Mdt) if self.row().changed_object().is_some() => Request::Mdt(MdtRequest::ChangeData(self)),
+            Some(Family::Mdt) => Request::Mdt(MdtRequest::ReadData(self)),
+            Some(Family::Ost | Family::Mgs) | None => Request::Ost(self),
+        }
+    }
+
+    fn reply(reply: Reply) -> FsResult<OstReply> {
+        match reply {
+            Reply::Ost(reply) | Reply::Mdt(MdtReply::Data(reply)) => Ok(reply),
+            other => Err(unexpected(&other)),
+        }
+    }
+}
+
+impl Ask for MgsRequest {
+    type Reply = MgsReply;
+
+    fn row(&self) -> RequestRow<'_> {
+        self.row()
+    }
+
+    fn addressed_to(self, _: Option<Family>) -> Request {
+        Request::Mgs(self)
+    }
+
+    fn reply(reply: Reply) -> FsResult<MgsReply> {
+        match reply {
+            Reply::Mgs(reply) => Ok(reply),
+            other => Err(unexpected(&other)),
+        }
+    }
+}
+
+fn unexpected(reply: &Reply) -> FsError {
+    FsError::Protocol(format!("unexpected reply {reply:?}"))
+}
+
+/// A request, and how to call with it. A request alone is a question without anything else.
+#[derive(Debug)]
+pub struct Question<'a, R> {
+    /// The request.
+    pub request: R,
+    /// Data beside it, at most [`types::limits::BULK_BYTES_MAX`] bytes.
+    pub bulk: Bytes,
+    /// Where the fate is left of a request that may have been, or be, executed although its caller was told that the server does
+    /// not answer.
+    pub fate: Option<&'a mut Option<Fate>>,
+}
+
+impl<R: Ask> From<R> for Question<'_, R> {
+    fn from(request: R) -> Self {
+        Self { request, bulk: Bytes::new(), fate: None }
+    }
+}
+
+impl<'a, R: Ask> Question<'a, R> {
+    /// With data beside the request.
+    pub fn with_bulk(request: R, bulk: Bytes) -> Self {
+        Self { request, bulk, fate: None }
+    }
+
+    /// With interest in the fate of the request.
+    pub fn with_fate(request: R, fate: &'a mut Option<Fate>) -> Self {
+        Self { request, bulk: Bytes::new(), fate: Some(fate) }
+    }
+}
+
+/// What a call brought back.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Answered<R = Reply> {
+    /// The reply.
+    pub reply: R,
+    /// Bulk data that came with it.
+    pub bulk: Bytes,
+    /// [`losses`] of the connection through which it came. What the reply acknowledges survived these losses; it may not
+    /// survive the next one.
+    ///
+    /// [`losses`]: crate::message::session::Connected::losses
+    pub losses: u64,
+}
+
+/// Outcome of a call, as it reaches the caller.
+pub(super) type CallResult = FsResult<Answered>;
+
+/// To whom the result of a call goes.
+pub(super) type Caller = oneshot::Sender<CallResult>;
+
+/// What becomes of a request whose caller was told that the server does not answer.
+#[derive(Debug)]
+pub struct Fate(pub(super) oneshot::Receiver<CallResult>);
+
+impl Fate {
+    /// Waits until the request is under way no more: its answer, if the server gave one after all; `None`: it was executed or never
+    /// will be, and nobody knows which.
+    pub async fn known(self) -> Option<FsResult<Answered>> {
+        self.0.await.ok()
+    }
+}
