@@ -34,6 +34,8 @@ use std::{
     time::{Duration, Instant},
 };
 
+use rt::parameters::near;
+
 use self::{
     channel::{CallError, Errno, Mount},
     layout_options::LAYOUT_OPTIONS,
@@ -205,7 +207,11 @@ fn dispatch(arguments: &[OsString], output: &mut dyn Write) -> Outcome {
                     Err(Failure::new(libc::EOPNOTSUPP, format!("lfs {name}: not supported yet: {reason}")))
                 }
                 (None, None) => {
-                    Err(Failure::new(1, format!("lfs: '{name}' is not a valid command. See 'lfs --list-commands'.")))
+                    let near = near(&name, COMMANDS.iter().map(|command| command.name));
+                    let meant =
+                        if near.is_empty() { String::new() } else { format!(" Did you mean {}?", near.join(", ")) };
+                    let problem = format!("lfs: '{name}' is not a valid command.{meant} See 'lfs --list-commands'.");
+                    Err(Failure::new(1, problem))
                 }
             }
         }

@@ -8,7 +8,7 @@ use rpc::{
     Import,
     message::{
         MgsReply, MgsRequest,
-        mgs::{ClusterMap, Pool, TargetRole, TargetState},
+        mgs::{ClusterMap, MapTarget, Pool, TargetRole, TargetState},
     },
 };
 use rt::{
@@ -315,7 +315,17 @@ impl NodeResponder {
             return CtlReply::Error(format!("there is no target '{name}'; see: stria ctl dl"));
         };
         let state = if active { TargetState::Active } else { TargetState::Inactive };
-        self.ask_mgs(MgsRequest::SetState(target.role, state), |error| error.to_string())
+        let reply = self.ask_mgs(MgsRequest::SetState(target.role, state), |error| error.to_string());
+        let is_used = |other: &MapTarget| {
+            matches!(other.role, TargetRole::Ost(_)) && other.role != target.role && other.state == TargetState::Active
+        };
+        let is_last = matches!(target.role, TargetRole::Ost(_)) && !map.targets.iter().any(is_used);
+        match reply {
+            CtlReply::Done if !active && is_last => CtlReply::Warned(format!(
+                "{plain} was the last active OST: until one is activated, files get no data beyond what fits on the MDT"
+            )),
+            reply => reply,
+        }
     }
 
     /// `describe` says what a refusal means.

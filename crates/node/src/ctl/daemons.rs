@@ -226,7 +226,12 @@ pub fn done_by_any(daemons: &[&Daemon], request: &CtlRequest) -> anyhow::Result<
     let mut last = None;
     for daemon in daemons {
         match daemon.ask(request) {
-            Ok(_) => return Ok(()),
+            Ok(reply) => {
+                if let CtlReply::Warned(warning) = reply {
+                    eprintln!("stria: warning: {warning}");
+                }
+                return Ok(());
+            }
             Err(error) => last = Some(error),
         }
     }

@@ -120,6 +120,8 @@ pub enum CtlReply {
     Daemon(DaemonInfo),
     /// Success.
     Done,
+    /// Success, of which something should be known.
+    Warned(String),
     /// Failure, in words.
     Error(String),
 }

@@ -22,7 +22,7 @@ use rpc::{
     message::{
         MdtReply, MdtRequest, OstReply, OstRequest,
         mdt::{Finding, ScannedInode},
-        mgs::{ClusterMap, MapTarget, TargetRole},
+        mgs::{ClusterMap, MapTarget, TargetRole, TargetState},
         ost::CHECK_OBJECTS_MAX,
     },
 };
@@ -61,6 +61,10 @@ pub struct Summary {
     pub damaged_objects: u64,
     /// Targets of another version, which cannot tell whether host files are whole, and what they say instead.
     pub unchecked: Vec<(OstIndex, String)>,
+    /// Targets that administrators took out of use: neither asked nor waited for.
+    pub deactivated: Vec<TargetRole>,
+    /// Files that have objects there, whose sizes cannot be compared.
+    pub uncompared: u64,
     /// Files beside the objects of the targets of this process.
     pub strays: Vec<Stray>,
     /// What is wrong.
@@ -119,6 +123,8 @@ struct JsonSummary {
     unsettled: u64,
     strays: usize,
     unchecked: Vec<String>,
+    deactivated: Vec<String>,
+    uncompared: u64,
 }
 
 impl JsonSummary {
@@ -136,6 +142,8 @@ impl JsonSummary {
             unsettled: summary.unsettled,
             strays: summary.strays.iter().filter(|stray| !stray.removed).count(),
             unchecked: summary.unchecked.iter().map(|(ost, _)| ost.to_string()).collect(),
+            deactivated: summary.deactivated.iter().map(ToString::to_string).collect(),
+            uncompared: summary.uncompared,
         }
     }
 }
@@ -210,6 +218,11 @@ fn report(summary: &Summary, is_complete: bool, arguments: &FsckArgs) -> anyhow:
     }
     for (ost, reason) in &summary.unchecked {
         eprintln!("stria: warning: {}", unchecked(*ost, reason, arguments.data));
+    }
+    for role in &summary.deactivated {
+        eprintln!(
+            "stria: warning: {role} is deactivated and was not checked; to check it, activate it first (stria ctl activate)"
+        );
     }
     let left = summary.problems_left();
     if !arguments.json {
@@ -297,6 +310,7 @@ async fn check(
     let tell = progress.teller();
     let (targets, _) = tell_while(node, Targets::connect(node), &tell).await;
     let targets = targets?;
+    summary.deactivated.clone_from(&targets.deactivated);
     let work = check_targets(&targets, &*node.seams().clock, arguments, summary, progress);
     let (checked, _) = tell_while_any(targets.imports(), work, &tell).await;
     targets.close().await;
@@ -357,10 +371,11 @@ async fn visit_inodes(mdt: &Import, mut visit: impl FnMut(ScannedInode)) -> FsRe
     }
 }
 
-/// Connections to all targets.
+/// Connections to all targets in use.
 struct Targets {
     mdts: Vec<(TargetRole, Import)>,
     osts: Vec<(TargetRole, Import)>,
+    deactivated: Vec<TargetRole>,
 }
 
 impl Targets {
@@ -369,6 +384,7 @@ impl Targets {
         let map = node.known_map().await?;
         let client = ClientId(node.seams().entropy.next_u64());
         let resolve = node.resolver();
+        let is_active = |target: &&MapTarget| target.state == TargetState::Active;
         let import = |target: &MapTarget| {
             let name = target.role.target_name(&map.fsname);
             let endpoint: Endpoint = resolve(target);
@@ -377,9 +393,10 @@ impl Targets {
         };
         let of = |map: &ClusterMap, mdt: bool| -> Vec<_> {
             let wanted = |target: &&MapTarget| matches!(target.role, TargetRole::Mdt(_)) == mdt;
-            map.targets.iter().filter(wanted).map(import).collect()
+            map.targets.iter().filter(is_active).filter(wanted).map(import).collect()
         };
-        Ok(Self { mdts: of(&map, true), osts: of(&map, false) })
+        let deactivated = map.targets.iter().filter(|target| !is_active(target)).map(|target| target.role);
+        Ok(Self { mdts: of(&map, true), osts: of(&map, false), deactivated: deactivated.collect() })
     }
 
     fn imports(&self) -> impl Iterator<Item = &Import> {

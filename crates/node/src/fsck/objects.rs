@@ -132,6 +132,10 @@ impl ObjectCheck {
         /// A file that changes under every look is in use.
         const LOOKS_MAX: usize = 3;
         let inode = file.entry.attributes.inode;
+        if is_partly_deactivated(file, &targets.deactivated) {
+            summary.uncompared += 1;
+            return Ok(());
+        }
         if file.busy || self.implied(file) == Some(file.entry.attributes.size) && file.entry.unsettled.is_none() {
             return Ok(());
         }
@@ -294,6 +298,13 @@ async fn still_there(targets: &Targets, object: ObjectId, role: TargetRole) -> F
     }
 }
 
+/// Whether some of a file's objects are on these targets.
+fn is_partly_deactivated(file: &ScannedInode, deactivated: &[TargetRole]) -> bool {
+    let inode = file.entry.attributes.inode;
+    let mut objects = file.layout.iter().flat_map(|layout| layout.objects());
+    !deactivated.is_empty() && objects.any(|(_, location)| deactivated.contains(&holder(inode, location)))
+}
+
 /// Figures of a file by its objects, now.
 async fn glimpse(targets: &Targets, file: &ScannedInode, epoch: u64) -> FsResult<SizeUpdate> {
     let mut update = SizeUpdate { epoch, size: 0, blocks: 0, mtime: None, changes: 0 };
@@ -416,7 +427,7 @@ mod tests {
                 server.add_target("stria-OST0003", Arc::new(OlderOst), Duration::from_secs(30));
                 let (endpoint, options) = (Endpoint::Local(server), ImportOptions::default());
                 let import = Import::new(seams.clone(), "stria-OST0003", endpoint, ClientId(1), "fsck", options, None);
-                let targets = Targets { mdts: Vec::new(), osts: vec![(role, import)] };
+                let targets = Targets { mdts: Vec::new(), osts: vec![(role, import)], deactivated: Vec::new() };
                 let mut summary = Summary::default();
                 let count = ObjectCheck::default()
                     .read_target(&targets, role, verify, &mut summary, &mut Progress::new())

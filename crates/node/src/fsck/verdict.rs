@@ -44,6 +44,11 @@ impl Summary {
             reservations
                 .push(format!("{} not checked for missing host files", counted(self.unchecked.len(), "target")));
         }
+        if !self.deactivated.is_empty() {
+            let (targets, files) =
+                (counted(self.deactivated.len(), "deactivated target"), counted(self.uncompared, "file"));
+            reservations.push(format!("{targets} not checked, with objects of {files}"));
+        }
         let strays = self.strays.iter().filter(|stray| !stray.removed).count();
         if strays > 0 {
             reservations.push(format!("{} beside the objects", counted(strays, "stray file")));
@@ -54,7 +59,7 @@ impl Summary {
 
 #[cfg(test)]
 mod tests {
-    use rpc::message::mdt::Finding;
+    use rpc::message::{mdt::Finding, mgs::TargetRole};
     use types::{InodeNumber, OstIndex};
 
     use super::{
@@ -80,6 +85,9 @@ mod tests {
     fn what_was_not_judged_is_not_called_clean() {
         let unchecked = Summary { unchecked: vec![(OstIndex(1), String::new())], ..Summary::default() };
         assert_eq!(unchecked.verdict(true), "no problems; 1 target not checked for missing host files");
+        let deactivated = [OstIndex(1), OstIndex(2)].map(TargetRole::Ost).to_vec();
+        let partly = Summary { deactivated, uncompared: 1, ..Summary::default() };
+        assert_eq!(partly.verdict(true), "no problems; 2 deactivated targets not checked, with objects of 1 file");
         let stray = |removed| Stray { path: "x".into(), kind: StrayKind::Foreign, removed };
         let strays = Summary { strays: vec![stray(false), stray(false), stray(true)], ..Summary::default() };
         assert_eq!(strays.verdict(true), "no problems; 2 stray files beside the objects");

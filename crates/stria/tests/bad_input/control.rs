@@ -94,6 +94,11 @@ fn a_target_out_of_use_gets_no_files_and_fails_at_once() {
     let (written, took) = timed(|| File::options().write(true).open(&path).and_then(|file| file.write_at(b"x", 0)));
     assert_eq!(written.unwrap_err().raw_os_error(), Some(libc::EIO));
     assert!(took < SOON, "{took:?}");
+    let (checked, took) = timed(|| site.output(&["fsck", "10.77.0.1:/stria"]));
+    assert!(took < SOON, "{took:?}");
+    assert!(checked.stderr.contains("OST0001 is deactivated and was not checked"), "{checked:?}");
+    let verdict = "no problems; 1 deactivated target not checked, with objects of 1 file";
+    assert_eq!((checked.status, checked.stdout.lines().last()), (0, Some(verdict)), "{checked:?}");
     site.ctl(&["activate", "stria-OST0001"]);
     site.wait_for_osts(3);
     assert_eq!(fs::read_to_string(&path).unwrap(), "there");

@@ -34,7 +34,7 @@ const LAW: &[(&str, &[&str])] = &[
     ("client", &["types", "layout", "lock", "rt", "rpc"]),
     ("host", &["types", "layout", "lock", "rt", "rpc"]),
     ("fuse", &["types", "layout", "lock", "rt", "rpc", "client", "host"]),
-    ("lfs", &["types", "layout", "rpc", "host"]),
+    ("lfs", &["types", "layout", "rt", "rpc", "host"]),
     ("node", &["types", "layout", "lock", "rt", "rpc", "kv", "mgs", "mds", "oss", "client", "host", "fuse"]),
     ("lab", &["types", "layout", "lock", "rt", "rpc", "kv", "mgs", "mds", "oss", "client"]),
     (
