@@ -17,6 +17,15 @@ impl Instant {
     }
 }
 
+/// As [`Instant::since`].
+impl std::ops::Sub for Instant {
+    type Output = Duration;
+
+    fn sub(self, earlier: Instant) -> Duration {
+        self.since(earlier)
+    }
+}
+
 impl std::ops::Add<Duration> for Instant {
     type Output = Instant;
 

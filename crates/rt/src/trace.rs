@@ -3,13 +3,20 @@
 //! The entrance (a mount, a tool) wraps its future in [`scoped`]; whoever sends something on for it reads [`current`]. The
 //! id is set around every poll of that future and of nothing else, so it follows the work from thread to thread without
 //! standing in every argument list. Downside: a task spawned for a request carries no id unless wrapped again.
+//!
+//! Logs show it as [`shown`], in the span of each request ([`observed`]) on both sides.
 
 use std::{
     cell::Cell,
+    fmt::{self, Display},
     future::Future,
+    ops::Sub,
     pin::Pin,
     task::{Context, Poll},
+    time::Duration,
 };
+
+use tracing::{Instrument, Span};
 
 use crate::BoxFuture;
 
@@ -25,6 +32,32 @@ pub fn current() -> u64 {
 /// Runs `future` under `trace`.
 pub fn scoped<'a, T>(trace: u64, future: BoxFuture<'a, T>) -> Traced<'a, T> {
     Traced { trace, future }
+}
+
+/// A trace id as all logs show it.
+pub fn shown(trace: u64) -> impl Display {
+    fmt::from_fn(move |f| write!(f, "{trace:016x}"))
+}
+
+/// Does the work of a request in its span, with one event at the end that tells how long it took and how it ended. If
+/// nobody listens to the span, it is the work alone.
+pub async fn observed<T, I: Sub<Output = Duration>>(
+    span: Span,
+    now: impl Fn() -> I,
+    work: impl Future<Output = T>,
+    error: fn(&T) -> Option<&dyn Display>,
+) -> T {
+    if span.is_disabled() {
+        return work.await;
+    }
+    let begun = now();
+    let outcome = work.instrument(span.clone()).await;
+    let micros = (now() - begun).as_micros();
+    span.in_scope(|| match error(&outcome) {
+        None => tracing::debug!(micros, result = "ok", "done"),
+        Some(error) => tracing::debug!(micros, result = %error, "done"),
+    });
+    outcome
 }
 
 /// A future under a trace id.

@@ -10,7 +10,7 @@ use std::{
     path::{Path, PathBuf},
 };
 
-use common::{Daemon, Output, PATIENCE, Place, Program, file_system::stria, wait_for};
+use common::{Daemon, FileSystem, Output, PATIENCE, Place, Program, Transport, file_system::stria, wait_for};
 use serde_json::Value;
 
 /// A `stria up` of its own.
@@ -167,4 +167,35 @@ fn damage(path: &Path) {
     let mut byte = [0];
     file.read_exact_at(&mut byte, 0).unwrap();
     file.write_all_at(&[!byte[0]], 0).unwrap();
+}
+
+/// The end of one request in a log: its line, and its trace id.
+fn request<'l>(log: &'l str, parts: &[&str]) -> Option<(&'l str, &'l str)> {
+    let line =
+        log.lines().find(|line| line.contains("done micros=") && parts.iter().all(|part| line.contains(part)))?;
+    let (_, rest) = line.split_once("trace=")?;
+    Some((line, &rest[..16]))
+}
+
+#[test]
+fn a_request_is_found_by_its_trace_id_in_the_logs_of_both_sides() {
+    let mut system = FileSystem::start(Transport::Tcp, 1);
+    system.set_log("debug");
+    system.unmount(0);
+    system.kill_server(0);
+    system.start_server(0);
+    system.mount(0);
+    let directory = system.root().join("made");
+    fs::create_dir_all(directory.join("inside")).unwrap();
+    fs::remove_dir(&directory).unwrap_err();
+    for (operation, result) in [("mkdir", "result=\"ok\""), ("rmdir", "result=directory not empty")] {
+        let asked = wait_for("the end of a request in the mount's log", PATIENCE, || {
+            let log = system.client_log(0);
+            request(&log, &[operation, result]).map(|(_, trace)| trace.to_owned())
+        });
+        wait_for("the same request in the server's log", PATIENCE, || {
+            request(&system.server_log(0), &["stria-MDT0000", &asked, result]).map(|_| ())
+        });
+    }
+    system.finish();
 }

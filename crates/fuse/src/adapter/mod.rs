@@ -27,13 +27,12 @@ mod lock;
 mod namespace;
 mod xattr;
 
-use std::sync::Arc;
+use std::{fmt::Display, sync::Arc, time::Instant};
 
 use bytes::Bytes;
 use client::FileSystem;
 use rt::BoxFuture;
 use rustix::mount::MountFlags;
-use tracing::Instrument;
 use types::{FsResult, InodeNumber};
 
 use crate::mount::writability::Writability;
@@ -121,7 +120,12 @@ impl Handler for Adapter {
                 let (caller, inode, unique) = (Caller::new(&header), InodeNumber(header.node), header.unique);
                 let wait = Wait { adapter: self.clone(), opcode: incoming.opcode, caller, inode, unique, trace };
                 let work = dispatch(Call { adapter: self, caller, inode, unique }, operation, data);
-                let work = attend(wait, rt::trace::scoped(trace, work)).instrument(span);
+                let work = attend(wait, rt::trace::scoped(trace, work));
+                let error: fn(&FsResult<Answer>) -> Option<&dyn Display> = |answer| match answer {
+                    Ok(_) => None,
+                    Err(error) => Some(error),
+                };
+                let work = rt::trace::observed(span, Instant::now, work, error);
                 return Some(Box::pin(async move { responder.send(work.await) }));
             }
         }
@@ -133,7 +137,7 @@ fn span(opcode: Opcode, trace: u64, node: u64) -> tracing::Span {
     tracing::debug_span!(
         "fuse",
         operation = opcode.label(),
-        trace = format_args!("{trace:016x}"),
+        trace = %rt::trace::shown(trace),
         inode = %types::InodeNumber(node)
     )
 }

@@ -2,6 +2,7 @@
 
 use std::{
     collections::BTreeMap,
+    fmt::Display,
     future::poll_fn,
     pin::Pin,
     sync::{
@@ -16,6 +17,7 @@ use bytes::Bytes;
 use parking_lot::Mutex;
 use rt::{Beat, BoxFuture, Instant, Tick, contain::Panicked, trace};
 use tokio::sync::watch;
+use tracing::Span;
 use types::{ClientId, FsError, Generation, Slot, counted};
 
 use super::{
@@ -382,13 +384,20 @@ impl ServedTarget {
             return Box::pin(std::future::ready(Outcome::Answered(Answer::new(Err(error)))));
         }
         let (target, client, opcode, trace) = (self.clone(), call.client, opcode::of(&call.request), call.trace);
+        let span = tracing::debug_span!(
+            "request",
+            target = %self.name,
+            %client,
+            operation = %opcode,
+            trace = %trace::shown(trace)
+        );
         if !self.shared.options.contain_panics {
-            let work = trace::scoped(trace, self.handler.clone().handle(call));
+            let work = trace::scoped(trace, self.observe(span, self.handler.clone().handle(call)));
             return Box::pin(async move { Outcome::Answered(work.await) });
         }
         // Also the making of the future is the handler's.
         let handler = self.handler.clone();
-        let work = Box::pin(async move { handler.handle(call).await });
+        let work = self.observe(span, Box::pin(async move { handler.handle(call).await }));
         let mut work = self.failure.contain(Box::pin(trace::scoped(trace, work)));
         Box::pin(async move {
             let answered = poll_fn(|context| match target.failure.has_failed() {
@@ -397,7 +406,8 @@ impl ServedTarget {
             });
             match answered.await {
                 Some(Err(Panicked { what, trace })) => {
-                    tracing::error!(target = %target.name, %client, %opcode, trace, what, "a request panicked");
+                    let trace = trace::shown(trace);
+                    tracing::error!(target = %target.name, %client, %opcode, %trace, what, "a request panicked");
                     target.fail();
                     Outcome::Panicked
                 }
@@ -405,6 +415,19 @@ impl ServedTarget {
                 Some(Ok(_)) | None => Outcome::Unanswered,
             }
         })
+    }
+
+    /// The work of a request in its span, if anybody listens.
+    fn observe(self: &Arc<Self>, span: Span, work: BoxFuture<'static, Answer>) -> BoxFuture<'static, Answer> {
+        if span.is_disabled() {
+            return work;
+        }
+        let target = self.clone();
+        let error: fn(&Answer) -> Option<&dyn Display> = |answer| match &answer.reply {
+            Ok(_) => None,
+            Err(error) => Some(error),
+        };
+        Box::pin(trace::observed(span, move || target.now(), work, error))
     }
 
     /// Tells the handler of a session's milestone.

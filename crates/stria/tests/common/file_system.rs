@@ -32,6 +32,8 @@ pub struct FileSystem {
     osts: u16,
     /// Options of mounts over TCP, as after `-o`.
     mount_options: String,
+    /// What daemons log, as in `STRIA_LOG`.
+    log: Option<&'static str>,
     finished: bool,
 }
 
@@ -68,6 +70,7 @@ impl FileSystem {
             place,
             osts: OSTS,
             mount_options: "rw".to_owned(),
+            log: None,
             finished: false,
         };
         if transport == Transport::Tcp {
@@ -92,6 +95,17 @@ impl FileSystem {
         options.clone_into(&mut self.mount_options);
     }
 
+    /// From their next start on, daemons log this.
+    pub fn set_log(&mut self, filter: &'static str) {
+        self.log = Some(filter);
+    }
+
+    fn daemon_command(&self) -> Command {
+        let mut command = stria();
+        command.envs(self.log.map(|filter| ("STRIA_LOG", filter)));
+        command
+    }
+
     /// Mount point of a client.
     pub fn path(&self, client: usize) -> &Path {
         &self.clients[client].point
@@ -110,7 +124,7 @@ impl FileSystem {
     /// Mounts a client (again); `up` starts everything.
     pub fn mount(&mut self, client: usize) {
         let point = &self.clients[client].point;
-        let mut command = stria();
+        let mut command = self.daemon_command();
         match self.transport {
             Transport::InProcess => {
                 command.arg("up").args(["--osts", &self.osts.to_string()]);
@@ -151,10 +165,15 @@ impl FileSystem {
         self.servers[server].daemon.as_ref().expect("it runs").pid()
     }
 
+    /// What a server has logged since it started.
+    pub fn server_log(&self, server: usize) -> String {
+        self.servers[server].daemon.as_ref().expect("it runs").logged()
+    }
+
     /// Starts a server, after it was killed at its old address.
     pub fn start_server(&mut self, server: usize) {
         let Server { config, name, .. } = &self.servers[server];
-        let mut command = stria();
+        let mut command = self.daemon_command();
         command.arg("serve").arg(config);
         let mut daemon = Daemon::start(name, command, &self.place.data(&format!("{name}.log")));
         daemon.wait_for("serving");
