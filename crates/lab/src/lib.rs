@@ -6,6 +6,7 @@
 pub mod checkers;
 pub mod cluster;
 pub mod device;
+pub mod drawn;
 pub mod executor;
 pub mod faults;
 pub mod hardware;
@@ -21,6 +22,7 @@ pub mod seed;
 pub mod server;
 pub mod workload;
 
+pub use drawn::Drawn;
 pub use executor::Simulation;
 pub use process::{Process, ProcessId};
 pub use random::Random;

@@ -8,9 +8,9 @@ use lab::{
     Simulation,
     cluster::{Cluster, ClusterOptions},
     device::DiskPart,
+    drawn::settings,
     executor::RunLimits,
     log::EventLog,
-    seed::settings,
     server::Role,
 };
 use rpc::message::mdt::{OpenFlags, open_flag};

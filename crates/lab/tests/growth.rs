@@ -10,10 +10,7 @@ use bytes::Bytes;
 use client::{AllocateMode, FileSystem, OpenFile, WriteOptions};
 use common::{READ_WRITE, on, with_cluster};
 use lab::{
-    Random, checkers,
-    cluster::Cluster,
-    inspector::Inspector,
-    seed::{growing_layout, set_default_layout},
+    Random, checkers, cluster::Cluster, drawn::growing_layout, inspector::Inspector, seed::set_default_layout,
     server::Role,
 };
 use layout::{BackingSpec, ComponentSpec, END_OF_FILE, LayoutSpec, Location, StripeSpec, automatic::BYTES_ON_MDT};

@@ -7,7 +7,7 @@ use std::{
 
 use anyhow::bail;
 use indicatif::{ProgressBar, ProgressStyle};
-use lab::{Mode, SeedOptions, SeedReport, run_seed};
+use lab::{Drawn, Mode, SeedOptions, SeedReport, run_seed};
 use types::counted;
 
 use crate::cli::LabCommand;
@@ -32,6 +32,7 @@ pub fn run(command: &LabCommand) -> anyhow::Result<()> {
 
 /// One seed, with its event log.
 fn run_one(options: SeedOptions) -> anyhow::Result<()> {
+    println!("{}", Drawn::by(&options));
     match run_seed(options) {
         Ok(report) => {
             print!("{}", report.log);

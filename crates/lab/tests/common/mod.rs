@@ -7,9 +7,9 @@ use client::FileSystem;
 use lab::{
     Simulation,
     cluster::{Cluster, ClusterOptions},
+    drawn::settings,
     executor::RunLimits,
     log::{self, EventLog},
-    seed::settings,
 };
 use rpc::message::mdt::{OpenFlags, open_flag};
 use rt::BoxFuture;

@@ -1,0 +1,147 @@
+//! What a seed decides before its run begins: everything that can be said in advance.
+
+use std::{fmt, time::Duration};
+
+use layout::{
+    BackingSpec, ComponentSpec, END_OF_FILE, FileSystemDefault, LayoutSpec, ResolvedCount, StripeCount, StripeSpec,
+};
+use oss::OstOptions;
+use rpc::ImportOptions;
+use rt::Entropy;
+
+use crate::{
+    Random,
+    cluster::ClusterOptions,
+    faults::{FaultPlan, LEASE_LONG, LeasePlan},
+    seed::{Mode, SeedOptions},
+    server::Settings,
+};
+
+/// Every option of a run. `Display` shows all of them, one group to a line.
+#[derive(Clone, Debug)]
+pub struct Drawn {
+    /// The seed.
+    pub seed: u64,
+    /// Operations of the workload.
+    pub operations: u64,
+    /// Kind of workload.
+    pub mode: Mode,
+    /// What goes wrong.
+    pub faults: FaultPlan,
+    /// How long leases and silences are.
+    pub lease: LeasePlan,
+    /// Default layout of the root directory, if it gets one.
+    pub default_layout: Option<LayoutSpec>,
+    /// The cluster.
+    pub cluster: ClusterOptions,
+}
+
+impl Drawn {
+    /// What the seed of these options decides.
+    pub fn by(options: &SeedOptions) -> Drawn {
+        let SeedOptions { seed, operations, mode, faults } = *options;
+        let mode = mode.unwrap_or_else(|| Mode::of_seed(seed));
+        let faults = faults.unwrap_or_else(|| match mode {
+            Mode::Impatient => FaultPlan::of_impatient_seed(seed),
+            Mode::Serial | Mode::Concurrent | Mode::Power => FaultPlan::of_seed(seed),
+        });
+        let mut settings = settings(seed);
+        if mode == Mode::Impatient {
+            make_impatient(&mut settings.import, seed);
+        }
+        let lease = LeasePlan::of_seed(seed, faults, settings.import.patience);
+        settings.lease = lease.lease;
+        let cluster = ClusterOptions { osts: 4, clients: 3, settings };
+        Drawn { seed, operations, mode, faults, lease, default_layout: layout_of(seed), cluster }
+    }
+}
+
+impl fmt::Display for Drawn {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Drawn { seed, operations, mode, faults, lease, default_layout, cluster } = self;
+        let ClusterOptions { osts, clients, settings: Settings { lease: _, import, store, ost, layout } } = cluster;
+        writeln!(f, "seed {seed}, mode {mode}, {operations} operations, {osts} OSTs, {clients} clients")?;
+        writeln!(f, "  faults: {faults:?}")?;
+        writeln!(f, "  leases: {lease:?}")?;
+        writeln!(f, "  default layout: {default_layout:?}, of the file system: {layout:?}")?;
+        writeln!(f, "  connections: {import:?}")?;
+        writeln!(f, "  tables: {store:?}")?;
+        write!(f, "  OSTs: {ost:?}")
+    }
+}
+
+/// A layout whose watermarks the workloads' files cross: 64 KiB on one OST, 256 KiB on two, then all.
+pub fn growing_layout() -> LayoutSpec {
+    let component = |end, stripe_count| {
+        let stripes = StripeSpec { stripe_count, stripe_bytes: Some(64 << 10), ..StripeSpec::default() };
+        ComponentSpec { end, backing: BackingSpec::Striped(stripes) }
+    };
+    LayoutSpec::Composite(vec![
+        component(64 << 10, StripeCount::Exactly(1)),
+        component(256 << 10, StripeCount::Exactly(2)),
+        component(END_OF_FILE, StripeCount::All),
+    ])
+}
+
+/// As [`growing_layout`], with the first 64 KiB on the MDT.
+pub fn layout_on_mdt() -> LayoutSpec {
+    let LayoutSpec::Composite(mut components) = growing_layout() else { unreachable!("it has components") };
+    components[0].backing = BackingSpec::Mdt;
+    LayoutSpec::Composite(components)
+}
+
+/// A layout whose second component grows step by step, behind a beginning on the MDT.
+fn layout_extended() -> LayoutSpec {
+    let stripes = StripeSpec { stripe_bytes: Some(64 << 10), ..StripeSpec::default() };
+    let extended = ComponentSpec { end: END_OF_FILE, backing: BackingSpec::Extended(stripes, 128 << 10) };
+    LayoutSpec::Composite(vec![ComponentSpec { end: 64 << 10, backing: BackingSpec::Mdt }, extended])
+}
+
+/// The default layout of the root, if the seed has one: else files are automatic or plain, as [`settings`] says.
+fn layout_of(seed: u64) -> Option<LayoutSpec> {
+    match Random::for_purpose(seed, "layout").below(8) {
+        0..=3 => None,
+        4 | 5 => Some(growing_layout()),
+        6 => Some(layout_on_mdt()),
+        _ => Some(layout_extended()),
+    }
+}
+
+/// Callers of [`Mode::Impatient`] wait for seconds, on connections that end sooner or later than that.
+fn make_impatient(import: &mut ImportOptions, seed: u64) {
+    let random = Random::for_purpose(seed, "patience");
+    import.patience = *random.pick(&[Duration::from_millis(700), Duration::from_secs(2), Duration::from_secs(5)]);
+    import.resend = *random.pick(&[Duration::from_millis(100), Duration::from_secs(5)]);
+}
+
+/// Settings of a seed: everything small, so that little work reaches checkpoints, write-back and full journals; patience
+/// practically endless, so that operations end well once the faults are over.
+pub fn settings(seed: u64) -> Settings {
+    let random = Random::for_purpose(seed, "settings");
+    let import = ImportOptions {
+        patience: Duration::from_secs(100_000),
+        resend: Duration::from_millis(100),
+        connect_timeout: Duration::from_millis(500),
+        backoff_min: Duration::from_millis(5),
+        backoff_max: Duration::from_millis(300),
+        rpcs_in_flight_max: *random.pick(&[2, 8, 64]),
+        ..ImportOptions::default()
+    };
+    let store = kv::Config {
+        segment_bytes: *random.pick(&[128 << 10, 512 << 10]),
+        memory_bytes: *random.pick(&[64 << 10, 4 << 20]),
+        commit_interval: *random.pick(&[Duration::from_millis(20), Duration::from_secs(1)]),
+        checkpoint_interval: *random.pick(&[Duration::from_millis(300), Duration::from_secs(300)]),
+        ..kv::Config::small()
+    };
+    let ost = OstOptions {
+        commit_interval: *random.pick(&[Duration::from_millis(50), Duration::from_secs(1)]),
+        write_back_bytes: *random.pick(&[32 << 10, 64 << 20]),
+        write_back_idle: *random.pick(&[Duration::from_millis(100), Duration::from_secs(5)]),
+        ..OstOptions::default()
+    };
+    let stripe_count = *random.pick(&[ResolvedCount::AtMost(1), ResolvedCount::AtMost(2), ResolvedCount::All]);
+    // As shipped, but for one in four: these have stripes that the workloads' files cross.
+    let layout = FileSystemDefault { automatic: random.below(4) > 0, stripe_count, stripe_bytes: 64 << 10 };
+    Settings { lease: LEASE_LONG, import, store, ost, layout }
+}
