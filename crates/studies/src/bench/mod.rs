@@ -1,9 +1,10 @@
 //! `stria bench`: measurements beside a local file system on the same disk, in the same run, interleaved, because machines
 //! are shared and disks moody: only ratios of neighbouring runs mean something.
 //!
-//! Results are JSON lines (one per measurement) and a table of medians. Every durable figure stands beside the disk's
-//! fdatasync rate at that moment.
+//! Results are JSON lines (one per measurement), a table of medians, and a line in the history of runs. Every durable figure
+//! stands beside the disk's fdatasync rate at that moment.
 
+pub mod history;
 mod ior;
 pub mod leftovers;
 mod mdtest;
@@ -30,6 +31,7 @@ use clap::{Args, Subcommand, builder::RangedU64ValueParser};
 use host::progress;
 use serde::Serialize;
 
+use history::History;
 use leftovers::Place;
 use systems::{System, SystemKind};
 use target::BenchTarget;
@@ -103,6 +105,18 @@ pub enum BenchCommand {
         #[command(flatten)]
         common: Common,
     },
+    /// Compare two earlier runs: ratios to the local file system, processor time, and the changes of both
+    Compare {
+        /// Numbers of two runs [default: the last two]
+        #[arg(num_args = 0..=2)]
+        runs: Vec<usize>,
+        /// List the runs instead
+        #[arg(long, conflicts_with = "runs")]
+        list: bool,
+        /// History file [default: stria/bench.jsonl in $XDG_STATE_HOME or ~/.local/state]
+        #[arg(long, value_name = "FILE")]
+        history: Option<PathBuf>,
+    },
 }
 
 /// Options of all benchmarks.
@@ -126,6 +140,10 @@ pub struct Common {
     /// Write every measurement to this file as a JSON line
     #[arg(long)]
     pub json: Option<PathBuf>,
+    /// History file to which the medians are appended, see `stria bench compare` [default: stria/bench.jsonl in $XDG_STATE_HOME
+    /// or ~/.local/state]
+    #[arg(long, value_name = "FILE")]
+    pub history: Option<PathBuf>,
 }
 
 /// One measurement.
@@ -217,6 +235,14 @@ type Workload<'w> = dyn Fn(&Run<'_>) -> io::Result<Vec<Measurement>> + 'w;
 /// Runs `stria bench`.
 pub fn run(command: BenchCommand) -> anyhow::Result<()> {
     match command {
+        BenchCommand::Compare { runs, list, history } => {
+            let history = History::at(history)?;
+            match list {
+                true => println!("{}", history.list()?),
+                false => println!("{}", history.compare(&runs)?),
+            }
+            Ok(())
+        }
         BenchCommand::Mdtest { common, files, on_mdt } => {
             Session::new(common)?.mdtest(files, on_mdt.map(|kib| kib << 10))?.finish()
         }
@@ -350,12 +376,18 @@ impl Session {
     }
 
     fn finish(self) -> anyhow::Result<()> {
-        println!("{}", report::table(&self.results));
+        let lines = report::lines(&self.results);
+        println!("{}", report::table(&lines));
         if self.results.iter().any(|result| result.bench == random::NAME) {
             println!("{}", random::NOTE);
         }
         if let Some(path) = &self.common.json {
             println!("every measurement: {}", path.display());
+        }
+        // The measurements stand above in any case.
+        match History::at(self.common.history).and_then(|history| history.append(lines)) {
+            Ok(number) => println!("run {number} of the history; compare with: stria bench compare"),
+            Err(error) => progress::tell(format_args!("the run is not in the history: {error:#}")),
         }
         Ok(())
     }

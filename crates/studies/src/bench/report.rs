@@ -1,6 +1,7 @@
 //! The table: medians of repetitions, each beside the local file system's in the same session.
 
 use comfy_table::{CellAlignment, ContentLineStyle, LineStyle, Table, TableStyle};
+use serde::{Deserialize, Serialize};
 
 use super::Measurement;
 
@@ -12,16 +13,46 @@ pub const STYLE: TableStyle = TableStyle::new()
 
 type Key = (&'static str, &'static str, usize, &'static str);
 
-/// All results as a table, in the order they were first measured.
-pub fn table(results: &[Measurement]) -> Table {
-    let mut table = Table::new();
-    table.load_style(STYLE);
-    table.set_header(["benchmark", "phase", "workers", "system", "rate", "unit", "ratio", "CPU", "fdatasync/s"]);
-    for column in [2, 4, 6, 7, 8] {
-        if let Some(column) = table.column_mut(column) {
-            column.set_cell_alignment(CellAlignment::Right);
+/// Medians of one phase of a benchmark on one system.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Line {
+    /// Benchmark.
+    pub bench: String,
+    /// Phase of it.
+    pub phase: String,
+    /// Workers.
+    pub workers: usize,
+    /// File system.
+    pub system: String,
+    /// MiB per second for transfers, operations per second for the rest.
+    pub rate: f64,
+    /// Whether bytes count rather than operations.
+    pub is_transfer: bool,
+    /// Rate as a multiple of the local file system's, if that was measured too.
+    pub ratio: Option<f64>,
+    /// Processor time per operation in microseconds, or per GiB in seconds.
+    pub cpu_cost: f64,
+    /// fdatasyncs per second of the disk.
+    pub fdatasync_per_second: f64,
+}
+
+impl Line {
+    /// Unit of the rate.
+    pub fn unit(&self) -> &'static str {
+        if self.is_transfer { "MiB/s" } else { "ops/s" }
+    }
+
+    /// Processor time, with its unit.
+    pub fn cpu(&self) -> String {
+        match self.is_transfer {
+            true => format!("{:.2} s/GiB", self.cpu_cost),
+            false => format!("{:.0} us/op", self.cpu_cost),
         }
     }
+}
+
+/// Medians of all results, in the order they were first measured.
+pub fn lines(results: &[Measurement]) -> Vec<Line> {
     let mut keys: Vec<Key> = Vec::new();
     for result in results {
         if !keys.contains(&key(result)) {
@@ -29,10 +60,45 @@ pub fn table(results: &[Measurement]) -> Table {
         }
     }
     keys.sort_by_key(|(bench, phase, workers, _)| position(results, bench, phase, *workers));
-    for key in keys {
-        table.add_row(row(results, key));
+    keys.into_iter().map(|key| line(results, key)).collect()
+}
+
+/// A table with this header; numbers are in these columns.
+pub fn empty_table(header: &[&str], numbers: &[usize]) -> Table {
+    let mut table = Table::new();
+    table.load_style(STYLE);
+    table.set_header(header.to_vec());
+    for column in numbers {
+        if let Some(column) = table.column_mut(*column) {
+            column.set_cell_alignment(CellAlignment::Right);
+        }
     }
     table
+}
+
+/// The lines as a table.
+pub fn table(lines: &[Line]) -> Table {
+    let header = ["benchmark", "phase", "workers", "system", "rate", "unit", "ratio", "CPU", "fdatasync/s"];
+    let mut table = empty_table(&header, &[2, 4, 6, 7, 8]);
+    for line in lines {
+        table.add_row([
+            line.bench.clone(),
+            line.phase.clone(),
+            line.workers.to_string(),
+            line.system.clone(),
+            format!("{:.0}", line.rate),
+            line.unit().to_owned(),
+            shown_ratio(line.ratio),
+            line.cpu(),
+            format!("{:.0}", line.fdatasync_per_second),
+        ]);
+    }
+    table
+}
+
+/// A ratio, or that there is none.
+pub fn shown_ratio(ratio: Option<f64>) -> String {
+    ratio.map_or_else(|| "-".to_owned(), |ratio| format!("{ratio:.2}"))
 }
 
 fn key(result: &Measurement) -> Key {
@@ -44,30 +110,24 @@ fn position(results: &[Measurement], bench: &str, phase: &str, workers: usize) -
     results.iter().position(same).unwrap_or(usize::MAX)
 }
 
-fn row(results: &[Measurement], (bench, phase, workers, system): Key) -> [String; 9] {
+fn line(results: &[Measurement], (bench, phase, workers, system): Key) -> Line {
     let of = |system: &str| -> Vec<&Measurement> {
         results.iter().filter(|result| key(result) == (bench, phase, workers, system_name(results, system))).collect()
     };
     let (own, local) = (of(system), of("local"));
-    let rate = median(own.iter().map(|result| result.rate()));
-    let ratio = match median(local.iter().map(|result| result.rate())) {
-        Some(base) if base > 0.0 => rate.map(|rate| format!("{:.2}", rate / base)),
-        _ => None,
-    };
-    let transfer = own.first().is_some_and(|result| result.is_transfer());
-    let cost = median(own.iter().map(|result| result.cpu_cost())).unwrap_or_default();
-    let sync = median(own.iter().map(|result| result.fdatasync_per_second)).unwrap_or_default();
-    [
-        bench.to_owned(),
-        phase.to_owned(),
-        workers.to_string(),
-        system.to_owned(),
-        format!("{:.0}", rate.unwrap_or_default()),
-        if transfer { "MiB/s" } else { "ops/s" }.to_owned(),
-        ratio.unwrap_or_else(|| "-".to_owned()),
-        if transfer { format!("{cost:.2} s/GiB") } else { format!("{cost:.0} us/op") },
-        format!("{sync:.0}"),
-    ]
+    let rate = median(own.iter().map(|result| result.rate())).unwrap_or_default();
+    let base = median(local.iter().map(|result| result.rate()));
+    Line {
+        bench: bench.to_owned(),
+        phase: phase.to_owned(),
+        workers,
+        system: system.to_owned(),
+        rate,
+        is_transfer: own.first().is_some_and(|result| result.is_transfer()),
+        ratio: base.filter(|base| *base > 0.0).map(|base| rate / base),
+        cpu_cost: median(own.iter().map(|result| result.cpu_cost())).unwrap_or_default(),
+        fdatasync_per_second: median(own.iter().map(|result| result.fdatasync_per_second)).unwrap_or_default(),
+    }
 }
 
 /// The static name equal to `name`, for comparing keys.
@@ -109,7 +169,7 @@ mod tests {
             result("local", 1.0),
             result("mount", 2.0),
         ];
-        let text = table(&results).to_string();
+        let text = table(&lines(&results)).to_string();
         assert!(text.contains("0.50") && text.contains("500 us/op"), "{text}");
     }
 }
