@@ -5,6 +5,26 @@
 //! make stale: no attributes, no names, no data. The price is a request for every operation; it goes when locks with
 //! callbacks come.
 //!
+//! ```
+//! use std::sync::Arc;
+//!
+//! use client::{FileSystem, WriteOptions};
+//! use rpc::message::mdt::{OpenFlags, open_flag};
+//! use types::{Credentials, FsResult, InodeNumber};
+//!
+//! /// Writes a file of the root directory, makes it durable, and reads it.
+//! async fn write_and_read(file_system: &Arc<FileSystem>) -> FsResult<()> {
+//!     let root = Credentials::root();
+//!     let flags = OpenFlags(open_flag::READ | open_flag::WRITE);
+//!     let made = file_system.create_open(&root, InodeNumber::ROOT, b"greeting", 0o644, 0o022, flags).await?;
+//!     let written = file_system.write(&made.file, 0, "hello".into(), WriteOptions::default()).await?;
+//!     file_system.fsync(&made.file, false).await?;
+//!     let data = file_system.read(&made.file, 0, written).await?;
+//!     assert_eq!(data.into_bytes(), "hello");
+//!     file_system.close(made.file, None).await
+//! }
+//! ```
+//!
 //! The way of an operation through the folders: `operations` has one file for each family of system calls; `open_state`
 //! is what this client knows of the files it has open; `placement` keeps their layouts and finds space for what a full
 //! OST refuses; `objects` asks single objects; `targets` sends the requests and recovers after a restart.
