@@ -221,7 +221,7 @@ async fn circles_of_directories_are_cut() {
         batch.put(ENTRIES, entry_key(b, "a"), entry_record("a", a, FileKind::Directory));
     })
     .await;
-    finds_and_repairs(&fs, "circle").await;
+    finds_and_repairs(&fs, "cycle").await;
     let lost = fs.lookup(&root(), ROOT, "lost+found").await.unwrap().attributes.inode;
     assert_eq!(fs.names(lost).await.len(), 1);
 }

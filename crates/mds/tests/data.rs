@@ -195,11 +195,11 @@ async fn blocks_that_are_not_counted_or_lie_behind_the_end_are_found_and_repaire
     restart(&mut fixture, object, open).await;
     let verified = ask(&fixture, OstRequest::Verify(object)).await;
     assert!(
-        matches!(&verified, Err(FsError::Damaged(problem)) if problem.contains("1 of them behind")),
+        matches!(&verified, Err(FsError::Damaged(problem)) if problem.contains("1 of them after its end")),
         "{verified:?}"
     );
     let findings = fixture.check(true).await;
-    assert!(matches!(&findings[..], [finding] if finding.repaired && finding.problem.contains("1 behind its end")));
+    assert!(matches!(&findings[..], [finding] if finding.repaired && finding.problem.contains("1 after its end")));
     assert_eq!(ask(&fixture, OstRequest::Verify(object)).await, Ok((OstReply::Done, Bytes::new())));
     assert_eq!(attributes(&fixture, object).await.blocks, 8);
     assert_eq!(fixture.check(false).await, []);

@@ -88,13 +88,21 @@ pub struct FjallCold {
 impl FjallCold {
     /// Opens or creates the store in a directory.
     pub fn open(directory: &Path, options: FjallOptions) -> io::Result<FjallCold> {
-        let (wake, woken) = mpsc::sync_channel(1);
-        let shared = Arc::new(Shared::open(directory.to_owned(), options, Wakes::new(wake))?);
+        let (shared, woken) = FjallCold::opened(directory, options)?;
         let compactor = Compactor::new(shared.clone());
         let thread = std::thread::Builder::new().name("kv_compact".to_owned());
         let compactor = thread.spawn(move || compactor.work(&woken))?;
         // What a store had to merge when it was closed.
         shared.wakes.wake();
+        FjallCold::start(shared, Some(compactor))
+    }
+
+    fn opened(directory: &Path, options: FjallOptions) -> io::Result<(Arc<Shared>, mpsc::Receiver<()>)> {
+        let (wake, woken) = mpsc::sync_channel(1);
+        Ok((Arc::new(Shared::open(directory.to_owned(), options, Wakes::new(wake))?), woken))
+    }
+
+    fn start(shared: Arc<Shared>, compactor: Option<JoinHandle<()>>) -> io::Result<FjallCold> {
         let (jobs, queue) = mpsc::channel();
         let writer = Writer::new(shared.clone(), compactor, queue);
         let thread = std::thread::Builder::new().name("kv_cold".to_owned());
@@ -103,14 +111,16 @@ impl FjallCold {
     }
 
     /// Opens a copy of the store in `directory`, made below `scratch`, which the caller removes afterwards: fjall cannot
-    /// be opened without changing files. For inspecting a store that no process has open; needs as much space again.
+    /// be opened without changing files. For inspecting a store that no process has open; needs as much space again, and no
+    /// more: nothing is merged there.
     pub fn open_copy(directory: &Path, scratch: &Path, options: FjallOptions) -> io::Result<FjallCold> {
         if !directory.is_dir() {
             let text = format!("{} is not a directory", directory.display());
             return Err(io::Error::new(io::ErrorKind::NotFound, text));
         }
         copy_directory(directory, scratch)?;
-        FjallCold::open(scratch, options)
+        let (shared, _) = FjallCold::opened(scratch, options)?;
+        FjallCold::start(shared, None)
     }
 
     fn send(&self, job: Job) {

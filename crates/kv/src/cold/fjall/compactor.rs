@@ -5,7 +5,12 @@
 
 use std::{
     io,
-    sync::{Arc, atomic::Ordering, mpsc},
+    sync::{
+        Arc,
+        atomic::Ordering,
+        mpsc::{self, RecvTimeoutError},
+    },
+    time::Duration,
 };
 
 use fjall::AbstractTree;
@@ -17,6 +22,9 @@ use super::{
     levels::Merge,
     shared::{FLUSH_POLL, Rewriting, Shared},
 };
+
+/// It looks at least that often: a flush ends after the write that was the last to wake it.
+const LOOK_INTERVAL: Duration = Duration::from_secs(5);
 
 /// How an attempt to give space back ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -50,8 +58,11 @@ impl Compactor {
     pub fn work(&self, woken: &mpsc::Receiver<()>) {
         let mut is_wanted = false;
         let mut has_failed = false;
-        while woken.recv().is_ok() && !self.shared.is_stopping() {
-            let merged = self.merge_all();
+        while !matches!(woken.recv_timeout(LOOK_INTERVAL), Err(RecvTimeoutError::Disconnected)) {
+            if self.shared.is_stopping() {
+                return;
+            }
+            let merged = self.reopened().and_then(|()| self.merge_all());
             if let Err(error) = &merged
                 && !has_failed
             {
@@ -66,9 +77,15 @@ impl Compactor {
         }
     }
 
-    /// Merges until nothing is due, or there is no room, and nothing is about to be flushed.
+    /// Opens fjall if it could not be opened again before.
+    fn reopened(&self) -> io::Result<()> {
+        if self.shared.is_missing() { self.shared.open_again() } else { Ok(()) }
+    }
+
+    /// Merges until nothing is due, or there is no room, and nothing is about to be flushed; or until space is to be given
+    /// back, which may help more.
     fn merge_all(&self) -> io::Result<()> {
-        while !self.shared.is_stopping() {
+        while !self.shared.is_stopping() && !self.shared.reclaim_asked.load(Ordering::Acquire) {
             let is_flushing = {
                 let keyspaces = self.shared.keyspaces()?;
                 keyspaces.data.tree.sealed_memtable_count() > 0 && !keyspaces.is_poisoned()

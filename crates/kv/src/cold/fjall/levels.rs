@@ -16,15 +16,20 @@
 //! Downside: near a full device, checkpoints proceed at the speed of merges. The levels are those of fjall's leveled
 //! strategy, whose choice is repeated here because fjall does not offer it.
 
-use std::{io, sync::Arc, time::Duration};
+use std::{
+    io,
+    sync::Arc,
+    time::{Duration, Instant},
+};
 
-use fjall::{AbstractTree, compaction::Leveled};
+use fjall::{AbstractTree, Keyspace, compaction::Leveled};
 
 use super::{
     fault::Fault,
     keyspaces::{COMPACTION_TABLES, Keyspaces, failed},
     shared::Shared,
 };
+use crate::error::is_no_space;
 
 /// Tables in level 0 that are merged, and target size of the first level below, in tables.
 const LEVEL_TABLES: u64 = 4;
@@ -42,6 +47,10 @@ const RUNS_MAX: usize = 16;
 const RUNS_WITHOUT_ROOM_MAX: usize = 24;
 /// Pause while another thread flushes or merges.
 const POLL: Duration = Duration::from_millis(5);
+/// How long so many runs may wait while the strategy sees nothing to merge: others merge what it would.
+const STUCK: Duration = Duration::from_secs(60);
+/// After a merge that failed for another reason than space, none is tried for so long.
+const FAILURE_PAUSE: Duration = Duration::from_secs(60);
 
 /// What came of an attempt to merge.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -56,6 +65,33 @@ pub(super) enum Merge {
     Busy,
 }
 
+/// What earlier merges leave to be minded.
+#[derive(Debug, Default)]
+pub(super) struct Merging {
+    /// So much was free, and was not enough.
+    too_little_bytes: u64,
+    /// When the last one failed for another reason than space, and why.
+    failure: Option<(Instant, String)>,
+}
+
+impl Merging {
+    /// Notes how one ended that began with so much free.
+    fn note(&mut self, free_bytes: u64, outcome: &io::Result<Merge>) {
+        match outcome {
+            Ok(Merge::Done) => *self = Merging::default(),
+            Ok(_) => self.failure = None,
+            Err(error) if is_no_space(error) => self.too_little_bytes = free_bytes,
+            Err(error) => self.failure = Some((Instant::now(), error.to_string())),
+        }
+    }
+
+    /// The failure that is too recent to try again.
+    fn recent_failure(&self) -> Option<io::Error> {
+        let (failed, reason) = self.failure.as_ref()?;
+        (failed.elapsed() < FAILURE_PAUSE).then(|| io::Error::other(format!("cannot merge tables: {reason}")))
+    }
+}
+
 /// What waits to be merged.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Pile {
@@ -65,8 +101,9 @@ pub(super) struct Pile {
     pub level_bytes: Vec<u64>,
     /// Size of a table file.
     pub table_bytes: u64,
-    /// Runs of level 0: that many flushes of buffers.
+    /// Runs of level 0, which most flushes of buffers add one to, and its tables.
     pub runs: usize,
+    pub tables: u64,
     /// Full buffers that wait to be flushed.
     pub sealed: usize,
 }
@@ -80,6 +117,7 @@ impl Pile {
             level_bytes: version.iter_levels().map(|level| level.size()).collect(),
             table_bytes: keyspaces.table_bytes,
             runs: keyspaces.data.tree.l0_run_count(),
+            tables: keyspaces.data.tree.level_table_count(0).unwrap_or_default() as u64,
             sealed: keyspaces.data.tree.sealed_memtable_count(),
         }
     }
@@ -98,7 +136,7 @@ impl Pile {
     /// What the next merge writes, at most, before it gives anything back.
     fn next_merge_bytes(&self) -> u64 {
         let level_0 = self.level_bytes.first().copied().unwrap_or_default();
-        let is_due = self.runs as u64 >= LEVEL_TABLES;
+        let is_due = self.tables >= LEVEL_TABLES;
         let pile_bytes = if is_due { level_0.saturating_add(self.next_level_bytes()) } else { 0 };
         pile_bytes.max(self.table_bytes * COMPACTION_TABLES).min(self.level_bytes.iter().sum())
     }
@@ -126,21 +164,14 @@ impl Pile {
 impl Shared {
     /// Merges what is piled up before more is written, if that is needed.
     pub fn make_room_to_write(&self) -> Result<(), Fault> {
+        let begun = Instant::now();
         while !self.is_stopping() {
-            let free_bytes = self.free_bytes().map_err(Fault::Now)?;
-            let pile = {
-                let keyspaces = self.keyspaces().map_err(Fault::Now)?;
-                if keyspaces.is_poisoned() {
-                    // The write tells why.
-                    return Ok(());
-                }
-                Pile::of(&keyspaces)
-            };
-            if pile.sealed > SEALED_MAX {
-                // fjall does not tell the end.
-                std::thread::sleep(POLL);
-                continue;
+            if !self.wait_for_flushes().map_err(Fault::Now)? {
+                // The write tells why.
+                return Ok(());
             }
+            let free_bytes = self.free_bytes().map_err(Fault::Now)?;
+            let pile = Pile::of(&*self.keyspaces().map_err(Fault::Now)?);
             if pile.runs <= RUNS_MAX && !pile.is_too_large(free_bytes) {
                 return Ok(());
             }
@@ -148,6 +179,13 @@ impl Shared {
                 Merge::Done => {}
                 Merge::Busy => std::thread::sleep(POLL),
                 Merge::NoRoom if pile.runs > RUNS_WITHOUT_ROOM_MAX => return Err(Fault::NoRoomToMerge),
+                Merge::NotDue if pile.runs > RUNS_WITHOUT_ROOM_MAX => {
+                    if begun.elapsed() > STUCK {
+                        let text = format!("{} runs of tables are not merged", pile.runs);
+                        return Err(Fault::Now(io::Error::other(text)));
+                    }
+                    std::thread::sleep(POLL);
+                }
                 // The write that follows finds out whether there is room for it.
                 Merge::NoRoom | Merge::NotDue => return Ok(()),
             }
@@ -155,36 +193,60 @@ impl Shared {
         Ok(())
     }
 
+    /// Waits until few buffers wait to be flushed; false if they never will be, because fjall's thread has ended.
+    pub fn wait_for_flushes(&self) -> io::Result<bool> {
+        while !self.is_stopping() {
+            let keyspaces = self.keyspaces()?;
+            if keyspaces.is_poisoned() {
+                return Ok(false);
+            }
+            let sealed = |keyspace: &Keyspace| keyspace.tree.sealed_memtable_count();
+            if sealed(&keyspaces.data).max(sealed(&keyspaces.meta)) <= SEALED_MAX {
+                break;
+            }
+            drop(keyspaces);
+            // fjall does not tell the end.
+            std::thread::sleep(POLL);
+        }
+        Ok(true)
+    }
+
     /// One merge of the leveled strategy's choice.
     pub fn merge(&self) -> io::Result<Merge> {
-        let Some(_merging) = self.merging.try_lock() else { return Ok(Merge::Busy) };
-        let merged = {
-            let keyspaces = self.keyspaces()?;
-            if Pile::of(&keyspaces).next_merge_bytes() > self.free_bytes()? {
-                return Ok(Merge::NoRoom);
-            }
-            let tree = &keyspaces.data.tree;
-            let version = tree.current_version().id();
-            let strategy = Leveled::default().with_table_target_size(keyspaces.table_bytes);
-            // Nobody reads the past: what is replaced may go at once.
-            let present = keyspaces.database.visible_seqno().saturating_sub(1);
-            let merged = tree.compact(Arc::new(strategy), present);
-            merged.map(|()| if tree.current_version().id() == version { Merge::NotDue } else { Merge::Done })
-        };
-        match merged {
+        let Some(mut merging) = self.merging.try_lock() else { return Ok(Merge::Busy) };
+        if let Some(failure) = merging.recent_failure() {
+            return Err(failure);
+        }
+        let free_bytes = self.free_bytes()?;
+        let room_bytes = Pile::of(&*self.keyspaces()?).next_merge_bytes();
+        if free_bytes < room_bytes || free_bytes <= merging.too_little_bytes {
+            return Ok(Merge::NoRoom);
+        }
+        let outcome = self.compact();
+        merging.note(free_bytes, &outcome);
+        match outcome {
             Ok(Merge::Done) => {
                 self.forget_versions()?;
                 Ok(Merge::Done)
             }
             Ok(other) => Ok(other),
-            Err(error) if self.is_nearly_full()? => {
-                tracing::debug!(%error, "no room to merge tables");
+            Err(error) => {
                 // The files that it left go when it is opened.
                 self.open_again()?;
-                Ok(Merge::NoRoom)
+                if is_no_space(&error) { Ok(Merge::NoRoom) } else { Err(error) }
             }
-            Err(error) => Err(failed(error.into())),
         }
+    }
+
+    fn compact(&self) -> io::Result<Merge> {
+        let keyspaces = self.keyspaces()?;
+        let tree = &keyspaces.data.tree;
+        let version = tree.current_version().id();
+        let strategy = Leveled::default().with_table_target_size(keyspaces.table_bytes);
+        // Nobody reads the past: what is replaced may go at once.
+        let present = keyspaces.database.visible_seqno().saturating_sub(1);
+        tree.compact(Arc::new(strategy), present).map_err(|error| failed(error.into()))?;
+        Ok(if tree.current_version().id() == version { Merge::NotDue } else { Merge::Done })
     }
 
     /// Lets go of the versions of the tree before the newest, and with them of their files.
@@ -212,7 +274,8 @@ mod tests {
             buffered_bytes: buffered_mib * MIB,
             level_bytes: level_mib.map(|mib| mib * MIB).to_vec(),
             table_bytes: 2 * MIB,
-            runs: 4,
+            runs: 2,
+            tables: 4,
             sealed: 0,
         }
     }
@@ -232,6 +295,17 @@ mod tests {
         assert_eq!(pile(3, [20, 5, 70, 0, 0, 0, 300]).next_merge_bytes(), 25 * MIB);
         assert_eq!(pile(3, [8, 5, 70, 0, 0, 0, 300]).next_merge_bytes(), 24 * MIB, "two levels below");
         assert_eq!(pile(3, [8, 5, 0, 0, 0, 0, 0]).next_merge_bytes(), 13 * MIB, "no more than there is");
+    }
+
+    #[test]
+    fn a_merge_that_failed_is_not_repeated_at_once() {
+        let mut merging = Merging::default();
+        merging.note(7, &Err(io::ErrorKind::StorageFull.into()));
+        assert_eq!((merging.too_little_bytes, merging.recent_failure().is_none()), (7, true));
+        merging.note(8, &Err(io::Error::other("bad checksum")));
+        assert!(merging.recent_failure().unwrap().to_string().contains("bad checksum"));
+        merging.note(9, &Ok(Merge::Done));
+        assert_eq!((merging.too_little_bytes, merging.recent_failure().is_none()), (0, true));
     }
 
     #[test]

@@ -17,7 +17,7 @@ use parking_lot::{Mutex, RwLock, RwLockReadGuard};
 use super::{
     journals,
     keyspaces::{Keyspaces, compaction_bytes, failed},
-    levels::Pile,
+    levels::{Merging, Pile},
     options::FjallOptions,
     reopenings::Reopenings,
     wakes::Wakes,
@@ -62,7 +62,7 @@ pub(super) struct Shared {
     pub deleted: AtomicU64,
     pub rewriting: Mutex<Option<Rewriting>>,
     /// Held by the thread that merges, or rewrites the tree: one at a time, so that what it takes is known.
-    pub merging: Mutex<()>,
+    pub merging: Mutex<Merging>,
     stopping: AtomicBool,
     reopenings: Mutex<Reopenings>,
 }
@@ -79,7 +79,7 @@ impl Shared {
             open: RwLock::new(Some(keyspaces)),
             deleted: AtomicU64::new(0),
             rewriting: Mutex::new(None),
-            merging: Mutex::new(()),
+            merging: Mutex::default(),
             stopping: AtomicBool::new(false),
             reopenings: Mutex::default(),
         })
@@ -113,6 +113,16 @@ impl Shared {
         if let Some(keyspaces) = keyspaces {
             keyspaces.close(&self.directory);
         }
+    }
+
+    /// It could not be opened again.
+    pub fn is_missing(&self) -> bool {
+        self.open.read_recursive().is_none()
+    }
+
+    /// Size at which a buffer is to be flushed.
+    pub fn write_buffer_bytes(&self) -> u64 {
+        self.options.write_buffer_bytes
     }
 
     pub fn free_bytes(&self) -> io::Result<u64> {

@@ -9,7 +9,7 @@ use std::{
     thread::JoinHandle,
 };
 
-use fjall::PersistMode;
+use fjall::{AbstractTree, PersistMode};
 use tokio::sync::oneshot;
 
 use super::{
@@ -57,8 +57,8 @@ impl Drop for Writer {
 }
 
 impl Writer {
-    pub fn new(shared: Arc<Shared>, compactor: JoinHandle<()>, queue: mpsc::Receiver<Job>) -> Writer {
-        Writer { shared, compactor: Some(compactor), failed: false, queue }
+    pub fn new(shared: Arc<Shared>, compactor: Option<JoinHandle<()>>, queue: mpsc::Receiver<Job>) -> Writer {
+        Writer { shared, compactor, failed: false, queue }
     }
 
     /// Does what is queued until it is told to close, or the store is dropped, and closes.
@@ -96,7 +96,7 @@ impl Writer {
 
     /// Opens fjall again if that is needed first.
     fn attempt(&mut self, order: &Order) -> Result<(), Fault> {
-        if self.failed {
+        if self.failed || self.shared.is_missing() {
             self.shared.open_again().map_err(Fault::Now)?;
             self.failed = false;
         }
@@ -137,10 +137,22 @@ impl Writer {
             }
         }
         self.shared.deleted.fetch_add(deleted, Ordering::Relaxed);
-        batch.commit().map_err(|error| self.judge(error))
+        batch.commit().map_err(|error| self.judge(error))?;
+        self.rotate_full_buffer(&keyspaces)
+    }
+
+    /// fjall only asks its thread to do that, which has no time for it while it flushes, or waits for the end of a rewriting: the
+    /// buffer would grow, and the journal with it, as long as that takes. So a full one is sealed here, and waited for before the
+    /// next write.
+    fn rotate_full_buffer(&self, keyspaces: &Keyspaces) -> Result<(), Fault> {
+        if keyspaces.data.tree.active_memtable().size() > self.shared.write_buffer_bytes() {
+            keyspaces.data.rotate_memtable().map_err(|error| self.judge(error))?;
+        }
+        Ok(())
     }
 
     fn commit(&self, checkpoint: Checkpoint) -> Result<(), Fault> {
+        self.shared.wait_for_flushes().map_err(Fault::Now)?;
         let keyspaces = self.shared.keyspaces().map_err(Fault::Now)?;
         keyspaces.meta.insert(checkpoint::KEY, checkpoint::encode(checkpoint)).map_err(|error| self.judge(error))?;
         let persist = |mode| {
