@@ -414,7 +414,8 @@ async fn locks_are_reclaimed_before_new_ones_are_granted() {
     fs.reclaim(BOB, Reclaim { done: true, ..Reclaim::default() }).await.unwrap();
     fs.open(BOB, &root(), file, READ).await.unwrap();
     let MdtReply::Lock(Some(found)) = fs.call(BOB, get()).await.unwrap() else { panic!() };
-    assert_eq!((found.client, found.owner, found.mode), (ALICE, 1, LockMode::Exclusive));
+    let nobody = ClientId(0);
+    assert_eq!((found.client, found.owner, found.mode), (nobody, 1, LockMode::Exclusive), "not ALICE's secret");
     let refused = fs.call(BOB, lock(file, 2, LockMode::Exclusive, false)).await;
     assert_eq!(refused, Err(FsError::WouldBlock));
     let truncate = rpc::message::mdt::ExclusivePurpose::Truncate(0);

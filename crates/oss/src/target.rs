@@ -348,6 +348,7 @@ impl Ost {
         // These concern no data, and an eviction waits for all others of its client.
         match request {
             OstRequest::Evict(client) => {
+                self.evictions.check(call.client)?;
                 let evicted = self.evictions.evict(&self.kv, client).await;
                 evicted.map_err(|error| kv_error(&self.name, error))?;
                 // What it asks again is refused, too.

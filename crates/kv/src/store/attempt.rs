@@ -12,7 +12,7 @@
 //! without progress nothing is missed any more, but read at once. Downside: an operation is executed about once for each read that
 //! depends on the one before.
 
-use std::sync::Arc;
+use std::{collections::BTreeSet, sync::Arc};
 
 use bytes::Bytes;
 use parking_lot::Mutex;
@@ -34,7 +34,7 @@ const LOADS_MAX: u32 = 64;
 #[derive(Debug, Default)]
 pub struct Loading {
     loaded: Loaded,
-    missed: Mutex<Vec<Wanted>>,
+    missed: Mutex<BTreeSet<Wanted>>,
     loads: u32,
 }
 
@@ -91,10 +91,7 @@ impl<'a> Reads<'a> {
 
     fn miss(&self, wanted: Wanted) -> Error {
         if let Some(loading) = self.loading {
-            let mut missed = loading.missed.lock();
-            if !missed.contains(&wanted) {
-                missed.push(wanted);
-            }
+            loading.missed.lock().insert(wanted);
         }
         Error::Missed
     }

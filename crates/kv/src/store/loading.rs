@@ -4,7 +4,11 @@
 //! Invariant: what was loaded is used only as long as no entry became clean since: a newer value may have come, gone to the cold
 //! store and been dropped from memory meanwhile. Then it is wanted again. Downside: an attempt during a checkpoint may load in vain.
 
-use std::{collections::BTreeMap, ops::Bound, sync::Arc};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    ops::Bound,
+    sync::Arc,
+};
 
 use bytes::Bytes;
 use tokio::sync::oneshot;
@@ -23,7 +27,7 @@ const PAGE_ENTRIES: usize = 1024;
 const PAGE_BYTES: usize = 1 << 20;
 
 /// What an attempt needs from the cold store.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Wanted {
     /// One key.
     Key(Table, Bytes),
@@ -83,18 +87,21 @@ impl Page {
         is_behind_to || (self.more && last.is_some_and(|last| last < key))
     }
 
-    fn part(&self, start: &Bound<Bytes>, to: Option<&[u8]>, limit: Option<&Key>) -> ColdPart {
-        let behind = |key: &Bytes| match start {
-            Bound::Included(start) => key >= start,
-            Bound::Excluded(start) => key > start,
-            Bound::Unbounded => true,
-        };
+    /// At most `count` entries from `start` on.
+    fn part(&self, start: &Bound<Bytes>, to: Option<&[u8]>, limit: Option<&Key>, count: usize) -> ColdPart {
+        let first = self.entries.partition_point(|(key, _)| match start {
+            Bound::Included(start) => key < start,
+            Bound::Excluded(start) => key <= start,
+            Bound::Unbounded => false,
+        });
         let within = |key: &Bytes| {
             limit.is_none_or(|limit| key.as_ref() <= limit.as_slice()) && to.is_none_or(|to| key.as_ref() < to)
         };
-        let entries: Vec<_> = self.entries.iter().filter(|(key, _)| behind(key) && within(key)).cloned().collect();
+        let rest = &self.entries[first..];
+        let part: Vec<_> = rest.iter().take_while(|(key, _)| within(key)).take(count).cloned().collect();
+        let is_cut = rest.get(part.len()).is_some_and(|(key, _)| within(key));
         let reaches_end = self.entries.last().is_some_and(|(last, _)| within(last));
-        (entries, self.more && reaches_end)
+        (part, is_cut || (self.more && reaches_end))
     }
 }
 
@@ -135,7 +142,7 @@ impl Shared {
         visit: &mut dyn FnMut(&[u8], &Bytes) -> bool,
     ) -> Result<Option<Wanted>> {
         let mut wanted = None;
-        let mut cold = |start: &Bound<Bytes>, limit: Option<&Key>, _count: usize, cleanings: u64| {
+        let mut cold = |start: &Bound<Bytes>, limit: Option<&Key>, count: usize, cleanings: u64| {
             let fresh = cleanings == loaded.cleanings;
             let page = loaded.pages.iter().find(|page| fresh && page.covers(table, start, to));
             if page.is_none() {
@@ -144,14 +151,14 @@ impl Shared {
                 };
                 wanted = Some(Wanted::Page(table, from.clone(), to.map(Bytes::copy_from_slice)));
             }
-            Ok(page.map(|page| page.part(start, to, limit)))
+            Ok(page.map(|page| page.part(start, to, limit, count)))
         };
         self.scan_by(table, from, to, &mut cold, visit)?;
         Ok(wanted)
     }
 
     /// Adds what is wanted. Reads the cold store, and blocks.
-    fn load(&self, wanted: Vec<Wanted>, mut loaded: Loaded) -> Result<Loaded> {
+    fn load(&self, wanted: BTreeSet<Wanted>, mut loaded: Loaded) -> Result<Loaded> {
         let cleanings = self.state.lock().tables.cleanings();
         if cleanings != loaded.cleanings {
             loaded = Loaded { cleanings, ..Loaded::default() };
@@ -176,7 +183,7 @@ impl Shared {
 }
 
 /// Adds what is wanted to what was loaded. The cold store is read where that holds up nobody.
-pub(super) async fn load(shared: &Arc<Shared>, wanted: Vec<Wanted>, loaded: Loaded) -> Result<Loaded> {
+pub(super) async fn load(shared: &Arc<Shared>, wanted: BTreeSet<Wanted>, loaded: Loaded) -> Result<Loaded> {
     let (reply, answer) = oneshot::channel();
     let reader = Arc::clone(shared);
     shared.cold.run_blocking(Box::new(move || {

@@ -1,6 +1,6 @@
 //! Advisory locks: fcntl and flock. A lock takes an open of the caller's client; giving one up, or asking who has one, does not.
 
-use lock::{LockAnswer, LockOwner, LockRequest};
+use lock::{HeldLock, LockAnswer, LockOwner, LockRequest};
 use rpc::message::{
     MdtReply,
     mdt::{CancelLock, GetLock, LockMode, SetLock},
@@ -68,5 +68,8 @@ pub(crate) fn get(txn: &mut Transaction<'_>, request: &GetLock) -> FsResult<MdtR
         return Ok(MdtReply::Waiting);
     }
     let owner = LockOwner { client: txn.context.client, owner: request.owner };
-    Ok(MdtReply::Lock(txn.volatile.locks.test(request.inode, owner, request.range, request.mode)?))
+    let held = txn.volatile.locks.test(request.inode, owner, request.range, request.mode)?;
+    // The name of another client's session is that client's secret.
+    let is_own = |held: &HeldLock| held.client == owner.client;
+    Ok(MdtReply::Lock(held.map(|held| if is_own(&held) { held } else { HeldLock { client: ClientId(0), ..held } })))
 }

@@ -24,6 +24,8 @@ use crate::{
 pub(crate) const OPENS_PER_BATCH: usize = 256;
 /// Changes of one layout that may be lost with the power at once, and more: a client that tells of later ones is wrong.
 const GENERATIONS_LOST_MAX: u64 = 1 << 32;
+/// Likewise numbers of components and of slots, which never come round.
+const NUMBERS_LOST_MAX: u32 = 1 << 20;
 
 /// Records a session, so that its client may come back after a restart; one that lives in a process, not after its end.
 pub(crate) fn begin(txn: &mut Transaction<'_>, client: ClientId, process: Option<ProcessId>) -> FsResult<()> {
@@ -127,7 +129,9 @@ fn reclaim_layout(txn: &mut Transaction<'_>, number: InodeNumber, told: &Layout)
         || txn.volatile.exclusive.holder(number) == Some(client);
     let Some(mut inode) = txn.find_inode(number)? else { return Ok(true) };
     let InodeData::Regular(known) = &mut inode.data else { return Ok(true) };
-    let possible = told.generation.0.saturating_sub(known.generation.0) <= GENERATIONS_LOST_MAX;
+    let possible = told.generation.0.saturating_sub(known.generation.0) <= GENERATIONS_LOST_MAX
+        && told.ids_next.saturating_sub(known.ids_next) <= NUMBERS_LOST_MAX
+        && told.slots_next.saturating_sub(known.slots_next) <= NUMBERS_LOST_MAX;
     if !holds || told.validate().is_err() || !possible {
         tracing::warn!(%client, inode = %number, "rejected a reclaimed layout that the client cannot have received");
         return Ok(true);

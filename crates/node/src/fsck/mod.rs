@@ -63,7 +63,7 @@ pub struct Summary {
     pub unchecked: Vec<(OstIndex, String)>,
     /// Targets that administrators took out of use: neither asked nor waited for.
     pub deactivated: Vec<TargetRole>,
-    /// Files that have objects there, whose sizes cannot be compared.
+    /// Files that have data on targets which were not asked: their sizes cannot be compared.
     pub uncompared: u64,
     /// Files beside the objects of the targets of this process.
     pub strays: Vec<Stray>,
@@ -285,6 +285,10 @@ fn unchecked(ost: OstIndex, reason: &str, data_are_read: bool) -> String {
 async fn find_strays(node: &Node, objects: &ObjectCheck, repair: bool, summary: &mut Summary) -> anyhow::Result<()> {
     for (ost, directory) in node.osts.iter().zip(node.ost_directories()) {
         for StrayFile { file, object } in ost.target.stray_files().await? {
+            // Of a deactivated MDT's files nothing is known.
+            if object.is_some_and(|object| summary.deactivated.contains(&TargetRole::Mdt(object.inode.mdt()))) {
+                continue;
+            }
             let kind = match object {
                 None => StrayKind::Foreign,
                 Some(object) if objects.is_expected(object, ost.role) => StrayKind::OfLostRecord,
@@ -406,6 +410,16 @@ impl Targets {
     fn mdt_of(&self, inode: InodeNumber) -> FsResult<&Import> {
         let role = TargetRole::Mdt(inode.mdt());
         self.mdts.iter().find(|(known, _)| *known == role).map(|(_, import)| import).ok_or(FsError::NoDevice)
+    }
+
+    /// Whether all targets that have data of a file are connected.
+    fn have_all_of(&self, file: &ScannedInode) -> bool {
+        let inode = file.entry.attributes.inode;
+        let mut objects = file.layout.iter().flat_map(|layout| layout.objects());
+        objects.all(|(_, location)| {
+            let role = objects::holder(inode, location);
+            self.mdts.iter().chain(&self.osts).any(|(known, _)| *known == role)
+        })
     }
 
     /// A request to an OST, or one for data on an MDT.

@@ -102,7 +102,10 @@ impl ObjectCheck {
         let places = self.objects.iter().flat_map(|(object, places)| places.iter().map(move |place| (*object, *place)));
         // Data on an MDT are part of its own check.
         let on_ost = places.filter(|(_, (role, _))| matches!(role, TargetRole::Ost(_)));
+        // Of a deactivated MDT's files nothing is known.
+        let is_known = |object: ObjectId| !targets.deactivated.contains(&TargetRole::Mdt(object.inode.mdt()));
         let suspects = on_ost
+            .filter(|(object, _)| is_known(*object))
             .filter(|(object, (role, _))| !self.is_expected(*object, *role))
             .map(|(object, (role, attributes))| Suspect { object, role, attributes });
         // Whose record does not decode may be who has them.
@@ -132,7 +135,7 @@ impl ObjectCheck {
         /// A file that changes under every look is in use.
         const LOOKS_MAX: usize = 3;
         let inode = file.entry.attributes.inode;
-        if is_partly_deactivated(file, &targets.deactivated) {
+        if !targets.have_all_of(file) {
             summary.uncompared += 1;
             return Ok(());
         }
@@ -141,6 +144,11 @@ impl ObjectCheck {
         }
         for _ in 0..LOOKS_MAX {
             let Some(now) = targets.look_again(inode).await?.filter(|now| !now.busy) else { return Ok(()) };
+            // It may have changed its objects since it was read.
+            if !targets.have_all_of(&now) {
+                summary.uncompared += 1;
+                return Ok(());
+            }
             // What a writer leaves behind that died: no damage, whoever looks asks the objects.
             if now.entry.unsettled.is_some() && !repair {
                 summary.unsettled += 1;
@@ -280,7 +288,7 @@ fn belongs(file: &ScannedInode, object: ObjectId, role: TargetRole) -> bool {
 }
 
 /// The target that holds an object of a file.
-fn holder(inode: InodeNumber, location: Location) -> TargetRole {
+pub(super) fn holder(inode: InodeNumber, location: Location) -> TargetRole {
     match location {
         Location::Ost(ost) => TargetRole::Ost(ost),
         Location::Mdt => TargetRole::Mdt(inode.mdt()),
@@ -296,13 +304,6 @@ async fn still_there(targets: &Targets, object: ObjectId, role: TargetRole) -> F
         OstReply::Objects(page) => Ok(page.first().is_some_and(|(found, _)| *found == object)),
         _ => Err(FsError::Protocol("unexpected answer to ListObjects".to_owned())),
     }
-}
-
-/// Whether some of a file's objects are on these targets.
-fn is_partly_deactivated(file: &ScannedInode, deactivated: &[TargetRole]) -> bool {
-    let inode = file.entry.attributes.inode;
-    let mut objects = file.layout.iter().flat_map(|layout| layout.objects());
-    !deactivated.is_empty() && objects.any(|(_, location)| deactivated.contains(&holder(inode, location)))
 }
 
 /// Figures of a file by its objects, now.

@@ -45,9 +45,10 @@ impl Summary {
                 .push(format!("{} not checked for missing host files", counted(self.unchecked.len(), "target")));
         }
         if !self.deactivated.is_empty() {
-            let (targets, files) =
-                (counted(self.deactivated.len(), "deactivated target"), counted(self.uncompared, "file"));
-            reservations.push(format!("{targets} not checked, with objects of {files}"));
+            reservations.push(format!("{} not checked", counted(self.deactivated.len(), "deactivated target")));
+        }
+        if self.uncompared > 0 {
+            reservations.push(format!("sizes of {} not compared", counted(self.uncompared, "file")));
         }
         let strays = self.strays.iter().filter(|stray| !stray.removed).count();
         if strays > 0 {
@@ -87,7 +88,10 @@ mod tests {
         assert_eq!(unchecked.verdict(true), "no problems; 1 target not checked for missing host files");
         let deactivated = [OstIndex(1), OstIndex(2)].map(TargetRole::Ost).to_vec();
         let partly = Summary { deactivated, uncompared: 1, ..Summary::default() };
-        assert_eq!(partly.verdict(true), "no problems; 2 deactivated targets not checked, with objects of 1 file");
+        assert_eq!(
+            partly.verdict(true),
+            "no problems; 2 deactivated targets not checked; sizes of 1 file not compared"
+        );
         let stray = |removed| Stray { path: "x".into(), kind: StrayKind::Foreign, removed };
         let strays = Summary { strays: vec![stray(false), stray(false), stray(true)], ..Summary::default() };
         assert_eq!(strays.verdict(true), "no problems; 2 stray files beside the objects");
