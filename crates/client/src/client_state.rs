@@ -1,8 +1,8 @@
-//! Client state, as NFS has the word: what MDTs keep for this client in memory only, opens and locks. After a restart of an MDT
-//! this client claims it again (see [`crate::targets::recovery`]).
+//! Client state, in the sense of NFS: the opens and locks that MDTs keep for this client in memory
+//! only. After a restart of an MDT this client reclaims it (see [`crate::targets::recovery`]).
 //!
-//! Life cycle: one per mount. When an MDT evicts this client, its life ends with all this state, and the next one begins
-//! under another client id.
+//! Life cycle: one per incarnation of a mount. When an MDT evicts this client, the incarnation ends
+//! with all this state, and the next one begins under another client id.
 
 use std::{
     collections::BTreeMap,

@@ -1,4 +1,5 @@
-//! Execution of the requests of the control channel (`rpc::message::control`): what `lfs` asks a mount for.
+//! Executes the requests of the control channel (`rpc::message::control`), which `lfs` sends to a
+//! mount.
 
 use rpc::message::{
     MdtRequest,

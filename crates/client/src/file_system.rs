@@ -1,8 +1,10 @@
-//! The mounted file system: its parts, its beginning and its end. The operations are in files of their own, by topic.
+//! The mounted file system: its parts, how it is started and stopped. The operations are in files
+//! of their own, by topic.
 //!
-//! Errors: every operation may fail with `Unreachable` (a target did not answer within the patience), `Stale` (the
-//! session in which a file was opened was evicted) and `GroupsNeeded`. The last means: nothing has happened, the decision
-//! depends on the caller's supplementary groups; call again with `credentials.groups` filled in.
+//! Errors: every operation may fail with `Unreachable` (a target did not answer within the
+//! timeout), `Stale` (the session in which a file was opened was evicted) and `GroupsNeeded`. The
+//! last means: nothing has happened, the decision depends on the caller's supplementary groups;
+//! call again with `credentials.groups` filled in.
 
 use std::sync::{
     Arc, Weak,

@@ -1,7 +1,8 @@
 //! Waiting for several futures at once, in one task.
 //!
-//! Each future is polled only when it was woken itself, so that waiting for the objects of a file with thousands of
-//! stripes costs one poll per reply and not one per reply and stripe. Downside: one allocation per future.
+//! A future is polled only after it was woken itself. So waiting for the objects of a file with
+//! thousands of stripes costs one poll per reply, not one per reply and stripe. Downside: one
+//! allocation per future.
 
 use std::{
     future::Future,

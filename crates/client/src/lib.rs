@@ -1,9 +1,9 @@
 //! The client: the file system as an API on inodes. The FUSE mount, the benchmarks and the lab are its users.
 //!
-//! [`FileSystem`] is the API: asynchronous, POSIX semantics, no kernel. It keeps one connection to each target of the
-//! cluster map, splits data by the layout into requests to the objects, and caches nothing that another client could
-//! make stale: no attributes, no names, no data. The price is a request for every operation; it goes when locks with
-//! callbacks come.
+//! [`FileSystem`] is the API: asynchronous, POSIX semantics, no kernel. It keeps one connection to
+//! each target of the cluster map, splits data by the layout into requests to the objects, and
+//! caches nothing that another client could make stale: no attributes, no names, no data. The price
+//! is a request for every operation, until there are locks with callbacks.
 //!
 //! ```
 //! use std::sync::Arc;
@@ -25,9 +25,11 @@
 //! }
 //! ```
 //!
-//! The way of an operation through the folders: `operations` has one file for each family of system calls; `open_state`
-//! is what this client knows of the files it has open; `placement` keeps their layouts and finds space for what a full
-//! OST refuses; `objects` asks single objects; `targets` sends the requests and recovers after a restart.
+//! The folders, in the order in which an operation uses them: `operations` has one file for each
+//! family of system calls; `open_state` has what this client knows about its open files;
+//! `placement` keeps their layouts and finds other space for data that a full OST refuses;
+//! `objects` sends requests to single objects; `targets` sends the requests and recovers after a
+//! restart.
 
 mod cancellation;
 mod client_state;

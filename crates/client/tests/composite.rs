@@ -1,5 +1,6 @@
-//! Files that get their objects as they grow, seen by several clients: whoever knows an old layout sees and keeps what
-//! others wrote behind it. On the shipped MDT and OSTs, on devices in memory.
+//! Files that get their objects as they grow, seen by several clients: a client that knows an old
+//! layout sees and keeps what others wrote beyond it. On the shipped MDT and OSTs, on devices in
+//! memory.
 
 mod support;
 

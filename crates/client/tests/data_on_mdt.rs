@@ -1,5 +1,5 @@
-//! Files whose beginning lies on their MDT, on the shipped servers: what they cost in requests, and that nobody sees where
-//! their bytes lie.
+//! Files whose beginning is on their MDT, on the shipped servers: what they cost in requests, and
+//! that programs do not notice where the bytes are.
 
 mod support;
 

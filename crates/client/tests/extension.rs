@@ -1,5 +1,5 @@
-//! Self-extending components whose OST refuses a write in the middle of a step, because what the MDT knew of it was old. Servers
-//! are the shipped ones.
+//! Self-extending components whose OST refuses a write in the middle of a step, because the MDT's
+//! knowledge of it was outdated. Servers are the shipped ones.
 
 mod support;
 

@@ -1,5 +1,6 @@
-//! Automatic layouts while OSTs fill up under files that several clients use: what is refused goes elsewhere, what lies where it
-//! lies stays readable, and nobody works by an old layout any more. Servers are the shipped ones.
+//! Automatic layouts while OSTs fill up under files that several clients use: refused data go
+//! elsewhere, existing data stay readable, and no client uses an old layout any more. Servers are
+//! the shipped ones.
 
 mod support;
 

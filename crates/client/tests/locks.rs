@@ -1,4 +1,4 @@
-//! Advisory locks that two clients ask for. Servers are fakes.
+//! Advisory locks requested by two clients. Servers are fakes.
 
 mod support;
 

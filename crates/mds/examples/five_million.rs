@@ -1,5 +1,5 @@
-//! More inodes than memory: creates 5 million files in an MDT whose tables may use 256 MiB, then looks files up at random
-//! and counts names, and prints rates and the process's memory.
+//! More inodes than memory: creates 5 million files in an MDT whose tables may use 256 MiB, then
+//! looks files up at random and counts names, and prints the rates and the memory of the process.
 //!
 //! `cargo run --release -p stria-mds --example five_million [-- FILES [DIRECTORY]]`
 

@@ -1,5 +1,5 @@
-//! POSIX access lists (POSIX.1e draft 17, withdrawn, as Linux has them: fs/posix_acl.c): decoding, validity, and what
-//! chmod, creation and setxattr do with them. Pure.
+//! POSIX access lists (POSIX.1e draft 17, withdrawn, as implemented in Linux: fs/posix_acl.c):
+//! decoding, validity, and what chmod, creation and setxattr do with them. Pure.
 //!
 //! The form is that of the xattrs `system.posix_acl_access` and `system.posix_acl_default` (Linux
 //! include/uapi/linux/posix_acl_xattr.h), little-endian: version 2 (4), then per entry tag (2), permissions (2), id (4).

@@ -1,10 +1,10 @@
-//! The check of what each commit leaves, for tests and simulations
-//! ([`MdtOptions::audits`](crate::MdtOptions::audits)): whatever a batch touched must be found
-//! sound by the check that an administrator runs ([`crate::ops::check`]), nothing must be left of
-//! what it removed, and the opens must add up.
+//! Checks the state after each commit, for tests and simulations
+//! ([`MdtOptions::audits`](crate::MdtOptions::audits)): everything that a batch touched must pass
+//! the check that an administrator runs ([`crate::ops::check`]), nothing must be left of what it
+//! removed, and the opens must be consistent.
 //!
-//! Downside: a commit takes as many reads as the check of its records, under the namespace's mutex;
-//! and damage that the tables had before counts as a breach. So it is off unless it is asked for.
+//! Downside: each commit costs the reads that check its records, under the namespace's mutex; and
+//! damage that the tables had before counts as a violation. So the audit is off by default.
 
 use std::collections::BTreeSet;
 

@@ -1,5 +1,5 @@
-//! Data on this MDT as requests carry them: cut into blocks and verified before the namespace is locked, put together and
-//! verified after it is released.
+//! Data on this MDT as requests carry them: split into blocks and verified before the namespace is
+//! locked, assembled and verified after it is released.
 
 use std::ops::Range;
 

@@ -1,4 +1,4 @@
-//! Errors of opening an MDT, and what errors of the store look like in replies.
+//! Errors when an MDT is opened, and how errors of the store appear in replies.
 
 use types::{FsError, MdtIndex};
 

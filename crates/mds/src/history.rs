@@ -1,13 +1,17 @@
-//! What files of a directory grew to, by the pattern of their names: what the next one of them will need. Volatile: after a
-//! restart nothing is known, and files grow step by step as the first ones did.
+//! The sizes that files of a directory grew to, by the pattern of their names: a prediction for the
+//! next one of them. Volatile: after a restart nothing is known, and files grow step by step as the
+//! first ones did.
 //!
-//! A pattern is a name whose numbers are left out (`step-0017.h5` and `step-0018.h5` are one). The size expected is the smaller one of
-//! the last two files, so that one large file among small ones misleads nobody.
+//! A pattern is a name without its numbers (`step-0017.h5` and `step-0018.h5` have the same one).
+//! The expected size is the smaller one of the last two files, so that one large file among small
+//! ones does not mislead.
 //!
-//! Invariants: at most [`PATTERNS_MAX`] patterns of names are known, the one that was used longest ago is forgotten first; two sizes of a pattern
-//! are of two files. Small files begin no pattern: they are many, and need no decision.
+//! Invariants: at most [`PATTERNS_MAX`] patterns of names are known, and the least recently used
+//! one is forgotten first; the two sizes of a pattern are those of two files. Small files do not
+//! create a pattern: there are many of them, and they need no decision.
 //!
-//! Downside: files that are renamed after they were written count under the names they are closed with.
+//! Downside: files that are renamed after they were written count under the names with which they
+//! are closed.
 
 use std::collections::BTreeMap;
 

@@ -1,21 +1,21 @@
-//! What holds of every batch and of the opens it meets, whatever a client asks and whatever the
-//! tables hold: asserted in all builds, before the batch is applied.
+//! What is true of every batch and of the opens that it concerns, whatever a client requests and
+//! whatever the tables contain: asserted in all builds, before the batch is applied.
 //!
-//! Only what this program alone makes is asserted. A record that comes from a disk may say anything
-//! that can be decoded, and a client may ask for anything: what is wrong with these is an error
-//! elsewhere. So a breach is a bug of an operation, and its panic comes before anything of the
+//! Only state that this program alone produces is asserted. A record from a disk may say anything
+//! that can be decoded, and a client may request anything: mistakes in these are errors, handled
+//! elsewhere. So a violation is a bug of an operation, and its panic comes before anything of the
 //! operation is visible or stored.
 //!
 //! | state | asserted |
 //! |---|---|
-//! | counters | no number is given twice; inodes in use are those before, those made and those removed |
+//! | counters | no number is assigned twice; inodes in use are those before, plus those created, minus those removed |
 //! | names | an inode that gets a name is not removed, and has the kind that the name says |
 //! | orphans | an inode that is recorded as one exists and has no links; one that is kept after its last name went is recorded |
 //! | opens | the inode of a new open exists; if the open writes a regular file, the size is not known |
 //! | sizes | a size becomes known only of a file that nobody has open for writing |
 //!
-//! Downside: what a batch leaves in the tables beside itself is not looked at; module `audit` does
-//! that where it may take time.
+//! Downside: the rest of the tables is not checked against the batch; module `audit` does that
+//! where it may take time.
 
 use kv::{Operation, Table};
 use types::{FileKind, InodeNumber};

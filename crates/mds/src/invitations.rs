@@ -1,8 +1,10 @@
-//! Who may report the size of a file: clients that this MDT told to ask the objects, because nobody writes to it. They were
-//! told with an inode ([`Entry::quiet`]) or with their own close of it, each under an epoch.
+//! The clients that may report the size of a file: this MDT told them to ask the objects, because
+//! no client is writing to it. They were told with an inode ([`Entry::quiet`]) or in the reply to
+//! their own close of it, each under an epoch.
 //!
-//! Volatile: after a restart nobody is invited any more, and the next client that looks at such a file is. So is what is
-//! forgotten because a client was invited to too many.
+//! Volatile: after a restart no client is invited any more, and the next client that looks at such
+//! a file will be. The same applies to invitations that are forgotten because a client has too
+//! many.
 
 use std::collections::{BTreeMap, VecDeque};
 

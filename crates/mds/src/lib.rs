@@ -3,18 +3,18 @@
 //! - [`tables`]: what is stored, byte by byte.
 //! - `transaction`: what one operation sees and changes; `ops`: the operations, one file each.
 //! - `settlement`: when the MDT knows a file's size; [`permission`] and [`access_list`]: who may do
-//!   what; `protection`: what nobody may. Pure.
+//!   what; `protection`: what no user may do. Pure.
 //! - `namespace`: tables and volatile state, to be held in one mutex.
 //! - `invariants`: what is asserted of every batch; `audit`: what is checked after each one in
 //!   tests.
-//! - `data`: bytes of files that lie on this MDT.
+//! - `data`: bytes of files that are stored on this MDT.
 //! - `mdt`: [`Mdt`], the handler around the namespace; in it `recovery`: sessions, restarts,
-//!   evictions; `agent`, `space`: what OSTs are told and asked. Nothing outside of `mdt` names
-//!   `Mdt`.
+//!   evictions; `agent`, `space`: what the MDT tells OSTs and asks them. Nothing outside of `mdt`
+//!   names `Mdt`.
 //!
-//! Invariants: an operation happens whole or not at all; the batch of a mutation holds its reply,
-//! so that a repetition has no second effect even after a crash; nothing is answered that a killed
-//! process could forget.
+//! Invariants: an operation happens whole or not at all; the batch of a mutation contains its
+//! reply, so that a repetition has no second effect even after a crash; no reply shows anything
+//! that a killed process could forget.
 //!
 //! Downside: one mutex and one journal per MDT: more metadata operations than one core can do need
 //! more MDTs.

@@ -1,7 +1,9 @@
-//! Which OSTs are being written to, as far as this MDT gave their objects: what the next objects avoid. Volatile.
+//! Which OSTs are being written to, as far as this MDT assigned the objects: new objects avoid
+//! these OSTs. Volatile.
 //!
-//! A file that is open for writing counts on the OSTs of the component that it was given last: there it grows. Downside: what
-//! was there when it was opened is not counted, nor what readers and other MDTs do.
+//! A file that is open for writing counts on the OSTs of the component that it was given last,
+//! because it grows there. Downside: components that existed when it was opened do not count, nor
+//! does the load of readers and other MDTs.
 //!
 //! Invariant: `objects` is the sum of `files`, and has no zero entries.
 

@@ -1,9 +1,10 @@
-//! Which finished files are worth a move to another layout, by how they are read ([`layout::migration`]). Volatile: after a
-//! restart the count begins anew.
+//! Which finished files are worth migrating to another layout, judged by how they are read
+//! ([`layout::migration`]). Volatile: after a restart the count starts again.
 //!
-//! Files are taken from here one by one ([`Moves::take`]), with word of how it ended ([`Moves::forget`], [`Moves::failed`]). A
-//! file that could not be moved comes again when it has been read twice as often as before: one that always has a reader or lies
-//! where there is no room is tried ever more seldom.
+//! Files are taken from here one by one ([`Moves::take`]), and the outcome is reported back
+//! ([`Moves::forget`], [`Moves::failed`]). A file that could not be moved is tried again when it
+//! has been read twice as often as before. So a file that always has a reader, or that there is no
+//! space to move, is tried less and less often.
 //!
 //! Invariants: an inode waits at most once; at most [`COUNTED_MAX`] files are counted and [`WAITING_MAX`] wait.
 

@@ -1,10 +1,10 @@
-//! The state of one MDT: its tables, what it keeps in memory, and the one way to change both.
+//! The state of one MDT: its tables, its volatile state, and the only way to change both.
 //!
-//! Held in one mutex by [`crate::Mdt`]; nothing here waits, except for reads of the cold store,
-//! from which an operation is kept by giving up its attempt ([`Namespace::attempt`]). A change is
-//! visible as soon as [`Namespace::transact`] returns; whoever answers for it awaits `written` of
-//! [`Namespace::last`] first, readers included: nobody is told of a change that a killed process
-//! could forget.
+//! Held in one mutex by [`crate::Mdt`]. Nothing here waits, except for reads of the cold store,
+//! which operations avoid by giving up their attempt ([`Namespace::attempt`]). A change is visible
+//! as soon as [`Namespace::transact`] returns. Before a reply is sent, even to a reader, `written`
+//! of [`Namespace::last`] is awaited, so that no reply shows a change that a killed process could
+//! forget.
 
 use std::{collections::BTreeMap, sync::Arc};
 

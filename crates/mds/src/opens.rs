@@ -1,4 +1,5 @@
-//! Which files are open, by whom. Volatile: after a restart clients tell it again (reclaim).
+//! Which files are open, and for which clients. Volatile: after a restart clients report it again
+//! (reclaim).
 
 use std::collections::BTreeMap;
 

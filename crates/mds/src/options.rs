@@ -1,4 +1,4 @@
-//! How an MDT is set up, and the parameters that may change while it runs.
+//! The options with which an MDT is opened, and the parameters that may change while it runs.
 
 use std::{num::NonZeroU64, time::Duration};
 

@@ -1,8 +1,9 @@
-//! When to ask an OST for its space again: often enough to see it fill up, and to see soon that a full one has room again.
-//! Pure.
+//! When to ask an OST for its space again: often enough to notice that it fills up, and to notice
+//! soon that a full one has space again. Pure.
 //!
-//! At the speed at which free space went down between the last two answers, several more come before the OST is full. An
-//! OST that has been quiet is asked at the ordinary interval; if it then fills at once, its refusal of a write tells.
+//! At the rate at which free space decreased between the last two answers, the MDT gets several
+//! more answers before the OST is full. An idle OST is asked at the ordinary interval; if it then
+//! fills up suddenly, its refusal of a write shows this.
 
 use std::time::Duration;
 

@@ -1,8 +1,9 @@
 //! Who may do what: the decisions of POSIX and Linux, as pure functions.
 //!
-//! A decision may depend on supplementary groups that were not looked up yet ([`Credentials::groups`] of `None`). Then,
-//! and only then, the answer is [`Decision::GroupsNeeded`]: where every way the groups could turn out leads to the same
-//! result, that result is given at once.
+//! A decision may depend on supplementary groups that were not looked up yet
+//! ([`Credentials::groups`] of `None`). Then, and only then, the answer is
+//! [`Decision::GroupsNeeded`]: if the result is the same whatever the groups are, it is returned at
+//! once.
 
 use types::{
     Attributes, Credentials, FileKind, FsError, FsResult,

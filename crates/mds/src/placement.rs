@@ -1,8 +1,9 @@
-//! What the MDT knows of the OSTs, and where it puts new files. Volatile; refreshed in the background ([`crate::agent`]), so
-//! a creation never waits for an OST.
+//! What the MDT knows about the OSTs, and where it puts new files. Volatile; refreshed in the
+//! background ([`crate::agent`]), so a creation never waits for an OST.
 //!
-//! A target of the map that has not answered yet since this MDT started counts as usable and as free as the freest known
-//! one: a fresh cluster must be able to create files at once.
+//! A target of the map that has not answered yet since this MDT started counts as usable and as
+//! free as the known target with the most free space: a new cluster must be able to create files at
+//! once.
 
 use std::{
     collections::{BTreeMap, BTreeSet},

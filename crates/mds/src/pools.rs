@@ -1,10 +1,12 @@
 //! Pools of OSTs as placement sees them, and where their files go when they fill up (`lod.*.pool.*.spill_*`, lctl(8)).
 //!
-//! A pool that is used to its threshold spills: what asks for it gets the pool it spills to instead, and shows that one from
-//! then on. Nothing ends in a pool none of whose OSTs takes new objects (an empty one, say). Pools may spill one into the next;
-//! there are no circles.
+//! A pool whose used space reaches its threshold spills: a file that asks for it gets the pool to
+//! which it spills instead, and shows that one from then on. No file spills to a pool of which no
+//! OST accepts new objects (an empty one, for example). Pools may spill in chains; there are no
+//! cycles.
 //!
-//! What is set for a pool is kept as long as the pool; it is volatile, and comes back as a permanent parameter.
+//! The settings of a pool are kept as long as the pool exists. They are volatile, and are restored
+//! from permanent parameters.
 
 use std::collections::BTreeMap;
 

@@ -1,9 +1,11 @@
-//! What the flags of a file or directory forbid everybody, root too (chattr +i and +a): the rules of Linux's VFS and of ext4,
-//! in whose terms they are written. Nothing here depends on who asks; only root sets the flags.
+//! What the flags of a file or directory (chattr +i and +a) forbid to every user, including root:
+//! the rules of Linux's VFS and of ext4, in their terms. Nothing here depends on who the caller is;
+//! only root sets the flags.
 //!
-//! An immutable file is not changed, removed, renamed or linked, and in an immutable directory no name is made or removed. An
-//! append-only file is opened for writing with O_APPEND only, and in an append-only directory names are only made.
-//! What was open before a flag was set goes on, as long as it is open.
+//! An immutable file cannot be changed, removed, renamed or linked, and in an immutable directory
+//! no name can be created or removed. An append-only file can be opened for writing only with
+//! O_APPEND, and in an append-only directory names can only be created. A file that was open before
+//! a flag was set can still be used as before, as long as it is open.
 
 use rpc::message::mdt::{OpenFlags, open_flag};
 use types::{

@@ -1,16 +1,20 @@
-//! Inodes whose last name went a moment ago: they stay for a while, so that who looked the name up before still finds what
-//! it led to.
+//! Inodes whose last name was removed a moment ago: they are kept for a while, so that a process
+//! that looked the name up before still finds the inode.
 //!
-//! A path is looked up first and used then, in two requests: between them the name may be replaced by rename. POSIX knows
-//! no error for that; a local file system keeps the inode as long as anybody holds it. Here nobody says that he holds it,
-//! so every inode that lost its last name is kept for [`Parameters::removal_grace`](crate::Parameters::removal_grace),
-//! as an orphan (table ORPHANS), open or not.
+//! A path is looked up first and used then, in two requests: between them the name may be replaced
+//! by rename. POSIX has no error for that; a local file system keeps the inode as long as a process
+//! holds it. Here processes do not announce that they hold an inode, so every inode that lost its
+//! last name is kept for [`Parameters::removal_grace`](crate::Parameters::removal_grace), as an
+//! orphan (table ORPHANS), open or not.
 //!
-//! Life cycle: [`Removed::add`] with the batch that takes the last name; a task of the MDT takes those whose time is over
-//! ([`Removed::take_due`]) and ends them, unless they are open: then their last close does. Volatile: after a restart, the end of recovery ends all orphans.
+//! Life cycle: [`Removed::add`] with the batch that removes the last name; a task of the MDT takes
+//! those whose time is over ([`Removed::take_due`]) and deletes them, unless they are open: then
+//! their last close does. Volatile: after a restart, all orphans are deleted at the end of
+//! recovery.
 //!
-//! Invariant: an inode in here has a record in ORPHANS, and whoever else would end it leaves it. Downside: the space of a
-//! removed file is free that much later, and a client that needs longer for the second request than the grace is stale.
+//! Invariant: an inode in here has a record in ORPHANS, and no other code deletes it. Downside: the
+//! space of a removed file is free later by that time, and a client that sends its second request
+//! after the grace period gets `Stale`.
 
 use std::{
     collections::{BTreeMap, VecDeque},

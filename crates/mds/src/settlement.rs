@@ -1,14 +1,18 @@
-//! When the MDT knows a file's size: the states of a regular file's figures (size, blocks, mtime), and the epochs that
-//! decide whose report is believed. Pure: changes an inode record, decides nothing else.
+//! When the MDT knows a file's size: the states of a regular file's data attributes (size, blocks,
+//! mtime), and the epochs that decide whose report is accepted. Pure: it only changes an inode
+//! record.
 //!
-//! An inode is *settled* (figures exact) or *unsettled* (ask the objects), and has a write *epoch*. Invariant:
-//! **an epoch that somebody was given equals the inode's epoch only as long as he has been the file's only source of
-//! change since he was given it.** So a report under the inode's epoch is always exact, and any other is ignored. To keep
-//! it, whoever comes while others may change the file gets an epoch that never matches (one below the new one).
+//! An inode is *settled* (attributes exact) or *unsettled* (ask the objects), and has a write
+//! *epoch*. Invariant: **an epoch given to a client equals the inode's epoch only as long as that
+//! client has been the file's only source of changes since.** So a report under the inode's epoch
+//! is always exact, and any other report is ignored. To keep the invariant, a client that comes
+//! while others may change the file gets an epoch that never matches (one below the new one).
 //!
-//! *Quiet* means: nobody else may change the file's data now or later without asking the MDT first. Not quiet are: another
-//! open for writing; the exclusive data lock in other hands (an append or truncation under way); a recovery in which an
-//! unknown writer may still come back; an evicted client that an OST of the file has not been told to refuse yet.
+//! *Quiet* means: no other client can change the file's data now or later without asking the MDT
+//! first. A file is not quiet if there is another open for writing; if another client holds the
+//! exclusive data lock (an append or truncation is in progress); during a recovery in which an
+//! unknown writer may still come back; or if an OST of the file has not yet been told to refuse an
+//! evicted client.
 //!
 //! | event | quiet | settled after | epoch after | epoch given |
 //! |---|---|---|---|---|
@@ -24,18 +28,18 @@
 //! | close of the last writer, no such report | yes | no | same | same, with `settle` |
 //! | look at an unsettled file (stat, look-up, directory) | yes | no | same | same |
 //! | settle, report under the inode's epoch | yes | yes | +1 | |
-//! | end of a truncation by nobody's open, report under the inode's epoch | yes | yes | +1 | |
-//! | a writer is evicted | - | no | +1 | none: his reports never match again |
+//! | end of a truncation without an open, report under the inode's epoch | yes | yes | +1 | |
+//! | a writer is evicted | - | no | +1 | none: its reports never match again |
 //! | the MDT lost power | - | no | second of the new era | none of an earlier era matches |
 //! | any other report | - | same | same | |
 //!
-//! *Eras*: the upper bits of an epoch. What a loss of power took away may include epochs given, openings for writing and
-//! settlements since the record was last durable, while the objects kept what was written. So every loss begins an era, and
-//! the record of an earlier one is read as that of an unsettled file, whose objects are asked; the first who does so
-//! settles it again.
+//! *Eras*: the upper bits of an epoch. A power loss may have taken away epochs given, opens for
+//! writing and settlements since the record was last durable, while the objects kept what was
+//! written. So every loss starts a new era, and a record of an earlier era is read as that of an
+//! unsettled file, whose objects must be asked; the first client that does so settles it again.
 //!
-//! Downsides: two writers of one client count as strangers, and the file is settled by a glimpse after the last close. After
-//! a loss of power the first stat of every file costs a glimpse.
+//! Downsides: two writers of one client count as two clients, and the file is settled by a glimpse
+//! after the last close. After a power loss the first stat of every file costs a glimpse.
 
 use rpc::message::{
     mdt::{Entry, SizeUpdate},

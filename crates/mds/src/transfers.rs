@@ -1,9 +1,10 @@
-//! How many transfers an OST has had in work on average, from what it adds up (`TargetCondition::work_us`). Pure.
+//! The average number of transfers in progress on an OST, computed from the sum that it reports
+//! (`TargetCondition::work_us`). Pure.
 //!
-//! Reports come at an interval, and at once when somebody must know of the space: those that come within a second of the one
-//! that is compared with change nothing, because a moment says little.
+//! Reports come at an interval, and at once when a request needs to know the space. A report within
+//! a second of the one that it is compared with changes nothing, because a moment says little.
 //!
-//! Downside: it is as old as the report, some seconds.
+//! Downside: the average is as old as the report, a few seconds.
 
 use std::time::Duration;
 

@@ -1,4 +1,5 @@
-//! What an MDT forgets when it stops: opens, locks, who waits, who may still come back, what it knows of OSTs.
+//! What an MDT forgets when it stops: opens, locks, waiting requests, clients that may still come
+//! back, and its knowledge of OSTs.
 
 use std::{
     collections::{BTreeMap, BTreeSet},

@@ -1,4 +1,4 @@
-//! Data on an MDT: what an OST promises of its objects holds for those of an MDT.
+//! Data on an MDT: the guarantees of an OST for its objects also hold for those of an MDT.
 
 mod common;
 

@@ -1,4 +1,5 @@
-//! Layouts that grow: automatic ones by who writes and what the OSTs have, self-extending ones by steps.
+//! Layouts that grow: automatic ones according to the writers and the space of the OSTs,
+//! self-extending ones in steps.
 
 mod common;
 

@@ -1,4 +1,4 @@
-//! Layouts that grow: instantiation, its repetition, and what a loss of power takes away from it.
+//! Layouts that grow: instantiation, its repetition, and what a power loss takes away from it.
 
 mod common;
 

@@ -1,4 +1,4 @@
-//! What a client that does not keep to the rules is refused, through sessions as any client has them.
+//! What is refused to a client that does not follow the rules, through ordinary sessions.
 
 mod common;
 

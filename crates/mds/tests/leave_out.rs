@@ -1,4 +1,5 @@
-//! Parts of components whose OSTs are full: who may leave them out, and what those wait for whom a fence refuses.
+//! Ranges of components whose OSTs are full: who may leave them out, and what clients refused by a
+//! fence wait for.
 
 mod common;
 

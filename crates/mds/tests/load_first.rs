@@ -1,4 +1,4 @@
-//! Load first, then lock: what one request reads from the cold store holds up no other.
+//! Load first, then lock: a request that reads from the cold store delays no other request.
 
 mod common;
 #[path = "../../kv/tests/gated_cold/mod.rs"]

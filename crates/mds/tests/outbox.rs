@@ -1,4 +1,4 @@
-//! What OSTs are told, and what they say of themselves.
+//! What OSTs are told, and what they report about themselves.
 
 mod common;
 

@@ -1,5 +1,5 @@
-//! An MDT that panics in the middle of a change: nobody is told of it, another target of the process goes on, and the next start
-//! finds what was acknowledged.
+//! An MDT that panics in the middle of a change: no reply shows the change, another target of the
+//! process continues, and the next start finds what was acknowledged.
 
 mod common;
 

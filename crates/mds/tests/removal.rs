@@ -1,4 +1,5 @@
-//! What becomes of inodes that lose their last name: who looked them up before can still use them, for a while.
+//! What happens to inodes that lose their last name: processes that looked them up before can still
+//! use them for a while.
 
 mod common;
 

@@ -1,4 +1,5 @@
-//! Who waits for others holds nobody up who could end that wait: with two service threads where a cluster has hundreds.
+//! Requests that wait for other clients do not delay the requests that could end the wait: tested
+//! with two service threads where a cluster has hundreds.
 
 mod common;
 

@@ -1,6 +1,7 @@
-//! Random lives of one file: several clients open, write, append, truncate, close, look, glimpse late, die and come back
-//! after a crash or a loss of the MDT's power, in any order. Whenever the MDT says that the size is exact, it is the size
-//! of the data; and when everybody is gone in order, it says so.
+//! Random histories of one file: several clients open, write, append, truncate, close, stat,
+//! glimpse late, die and come back after a crash or a power loss of the MDT, in any order. Whenever
+//! the MDT says that the size is exact, it is the size of the data; and when all clients have left
+//! cleanly, it says so.
 
 mod common;
 

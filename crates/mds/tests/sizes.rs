@@ -1,4 +1,4 @@
-//! Sizes: who is believed, and who has to ask the OSTs.
+//! Sizes: whose reports are accepted, and who has to ask the OSTs.
 
 mod common;
 

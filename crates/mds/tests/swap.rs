@@ -1,4 +1,4 @@
-//! Layouts swapped between files: what moves, who is in the way, what survives.
+//! Layouts swapped between files: what moves, what prevents it, what survives.
 
 mod common;
 

@@ -30,16 +30,16 @@ type Owner = (u32, u32);
 /// Arguments of `stria format`.
 #[derive(Clone, Debug, Args)]
 pub struct FormatArgs {
-    /// Configuration file of the daemon whose targets to format
+    /// Configuration file of the daemon whose targets are to be formatted
     #[arg(value_name = "CONFIG.toml")]
     pub config: PathBuf,
     /// Only targets of this role
     #[arg(long)]
     pub role: Option<Role>,
-    /// Skip targets that are already formatted, to add new ones
+    /// Skip targets that are already formatted; used to add new ones
     #[arg(long)]
     pub missing_only: bool,
-    /// Make this user the owner of the targets, to serve them as this user (packages: stria)
+    /// Make this user the owner of the targets, so that it can serve them (packages: stria)
     #[arg(long, value_name = "USER")]
     pub user: Option<String>,
 }

@@ -38,10 +38,10 @@ pub struct UpArgs {
     /// Directory for all data; created if missing
     #[arg(long, default_value = "./stria-data", value_name = "DIR")]
     pub dir: PathBuf,
-    /// Number of object storage targets (of a new file system; later runs may add some)
+    /// Number of object storage targets (of a new file system; later runs may add more)
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=2000))]
     pub osts: Option<u16>,
-    /// Number of metadata targets; one for now
+    /// Number of metadata targets; only one for now
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u16).range(1..=1))]
     pub mdts: u16,
     /// Mount point [default: DIR/mnt]

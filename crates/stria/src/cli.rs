@@ -1,4 +1,4 @@
-//! The command line of `stria`: what people can ask for, in the words of a manual page.
+//! The command line of `stria`: its commands, in the words of a manual page.
 
 use std::{ffi::OsString, path::PathBuf};
 
@@ -15,7 +15,7 @@ use node::{
 };
 use studies::{BenchCommand, DemoArgs, E1Workload, ExperimentArgs};
 
-/// StriaFS: a parallel file system in user space that stripes itself.
+/// StriaFS: a parallel file system in user space that chooses file layouts by itself.
 #[derive(Debug, Parser)]
 #[command(name = "stria", version, propagate_version = true)]
 #[command(
@@ -32,20 +32,22 @@ pub struct Cli {
 pub enum Command {
     /// Run a whole file system in this process and mount it
     ///
-    /// Management service, metadata targets, object storage targets and a client, all data under one directory. Formats
-    /// the directory the first time and finds its data afterwards. Stays in the foreground; Ctrl-C unmounts and stops.
-    /// Formatting needs 100 MiB for each target, plus 144 MiB: 744 MiB with 4 object storage targets.
+    /// Runs the management service, metadata targets, object storage targets and a client, with all
+    /// data under one directory. The first run formats the directory; later runs find its data
+    /// again. Stays in the foreground; Ctrl-C unmounts the file system and stops the process.
+    /// Formatting needs 100 MiB for each target, plus 144 MiB: 744 MiB with 4 object storage
+    /// targets.
     Up(UpArgs),
     /// Show the file system at work: copy, stripe, read back, compare, clean up
     Demo(DemoArgs),
-    /// Format the targets of this host that a configuration file names
+    /// Format the targets of this host that are named in a configuration file
     Format(FormatArgs),
     /// Serve the targets of this host until Ctrl-C or SIGTERM
     Serve(ServeArgs),
     /// Mount a file system
     ///
-    /// SOURCE is HOST[:PORT]:/FSNAME, the address of the management service and the file system's name. Goes to the
-    /// background once the mount works, unless --foreground.
+    /// SOURCE is HOST[:PORT]:/FSNAME, the address of the management service and the name of the
+    /// file system. Continues in the background once the mount works, unless --foreground is given.
     #[command(after_help = node::mount_options::help())]
     Mount(MountArgs),
     /// Unmount
@@ -59,15 +61,16 @@ pub enum Command {
     },
     /// Parameters, statistics and states of the daemons of this host (Lustre's lctl)
     ///
-    /// Asks all daemons of this user on this host: stria up, stria serve and stria mount. If several answer, a line
-    /// "# SOURCE: DAEMON, process PID" precedes each answer. Commands that change something apply to one file system only:
-    /// if there are daemons of several, select one with --fs or --run-dir.
+    /// Asks all daemons of this user on this host: stria up, stria serve and stria mount. If
+    /// several answer, a line "# SOURCE: DAEMON, process PID" precedes each answer. Commands that
+    /// change something apply to one file system only: if there are daemons of several file
+    /// systems, select one with --fs or --run-dir.
     Ctl(CtlArgs),
     /// Decode what is on disk, read only
     ///
-    /// Shows the identity, journal, tables and host files of targets that no process serves, and any damage. The tables are
-    /// read from a copy in a temporary directory (set TMPDIR to choose it). A journal segment can also be inspected while
-    /// its target is in use.
+    /// Shows the identity, journal, tables and host files of targets that are not being served, and
+    /// any damage. The tables are read from a copy in a temporary directory (set TMPDIR to choose
+    /// it). A journal segment can also be inspected while its target is in use.
     Inspect(InspectArgs),
     /// Explain the layout of files: the reasons for it, its cost and speed, and what would be better
     Explain(ExplainArgs),
@@ -80,7 +83,7 @@ pub enum Command {
     Fsck(FsckArgs),
     /// Measure performance, compared with a local file system on the same disk
     Bench(BenchArgs),
-    /// Run whole clusters in virtual time from seeds, to find faults
+    /// Run whole clusters in virtual time from seeds, to find bugs
     Lab(LabArgs),
     /// Write manual pages and completions, for packages
     #[command(hide = true)]
@@ -132,12 +135,13 @@ pub enum LabCommand {
         #[arg(long)]
         mode: Option<lab::Mode>,
     },
-    /// Study E1, dynamic striping, on 64 OSTs and 16 clients in virtual time, with the servers' cache and without
+    /// Study E1, dynamic striping, on 64 OSTs and 16 clients in virtual time, with and without the
+    /// servers' cache
     E1 {
         /// Table 3 (ior), 4 (netflow) or 5 (blast)
         #[arg(value_enum, default_value_t = E1Workload::Ior)]
         workload: E1Workload,
-        /// Of blast-nodes: no more nodes than this
+        /// For blast-nodes: largest number of nodes
         #[arg(long, default_value_t = 512, value_name = "N", value_parser = clap::value_parser!(u32).range(16..))]
         nodes_max: u32,
         /// Arguments of all experiments.
@@ -158,8 +162,8 @@ mod tests {
 
     use super::*;
 
-    /// Below the options clap breaks lines at the width of the terminal: what is broken by hand fits the smallest usual one,
-    /// and longer lines are whole paragraphs.
+    /// Below the options clap breaks lines at the width of the terminal: lines broken by hand must
+    /// fit the narrowest usual terminal, and longer lines must be whole paragraphs.
     #[test]
     fn lines_of_help_are_broken_in_one_place_only() {
         const COLUMNS: usize = 80;

@@ -1,8 +1,8 @@
 //! Operations that must not stop half-way.
 //!
-//! A caller may drop the future of any operation (a signal interrupted it). An operation that holds something at a
-//! server between its steps, such as a file's exclusive data lock, must then still come to its end: [`finish`] hands
-//! the rest of it to a task of its own.
+//! A caller may drop the future of any operation (a signal interrupted it). An operation that holds
+//! something at a server between its steps, such as a file's exclusive data lock, must still be
+//! completed then: [`finish`] moves the rest of it to a task of its own.
 
 use std::{
     future::Future,

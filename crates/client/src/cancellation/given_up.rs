@@ -1,11 +1,13 @@
 //! What an MDT may keep for a caller that has given up: an open, the exclusive data lock of a file.
 //!
-//! The caller was told that the MDT does not answer, and uses nothing of it. But the MDT may have granted it, or not have heard that it
-//! was given back, and everybody else would wait for it as long as this mount lives. So it is given back behind the caller's
-//! back: once the fate of what he asked is known (nothing may be granted after it was given back), and again and again until
-//! the MDT has heard it or this life of the mount is over, which ends all that it had.
+//! The caller was told that the MDT does not answer, and uses nothing of it. But the MDT may have
+//! granted it, or may not have received its release, and all other clients would wait for it as
+//! long as this mount exists. So it is returned without the caller: once the outcome of the
+//! caller's request is known (nothing may be granted after it was returned), and repeatedly until
+//! the MDT has confirmed it or this incarnation of the mount ends, and with it all that it held.
 //!
-//! Downside: what a creation that truncates took of a file whose inode nobody was told stays until the mount ends.
+//! Downside: a creation that truncates may have taken a lock on a file whose inode number did not
+//! reach this client. Such a lock stays until the mount ends.
 
 use std::{sync::Arc, time::Duration};
 

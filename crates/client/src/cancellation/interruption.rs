@@ -1,11 +1,13 @@
-//! Waits that the caller may end: an open, or a truncation by path, that waits for somebody else, perhaps for as long as a
-//! migration takes; and the search of a reservation for space, between its turns.
+//! Waits that the caller may end: an open, or a truncation by path, that waits for another user of
+//! the file, perhaps for as long as a migration takes; and a reservation's search for space,
+//! between its steps.
 //!
-//! A wait for somebody is a request repeated while the answer is `Waiting`. Whoever is interrupted hears `Interrupted` at the next such
-//! answer, when nothing has happened at the MDT; it keeps no request for longer than a second. What was granted is not given
-//! up: the operation comes to its end then, as if nobody had asked.
+//! To wait for another user means to repeat the request while the answer is `Waiting`. An
+//! interrupted caller gets `Interrupted` at the next such answer, when nothing has happened at the
+//! MDT; the MDT holds no request for longer than a second. If the request was granted, the
+//! operation is completed as if it had not been interrupted.
 //!
-//! Downside: that second.
+//! Downside: an interruption takes up to that second.
 
 use std::sync::Arc;
 

@@ -1,4 +1,5 @@
-//! Callers that go away: operations that must come to their end, waits that may be interrupted, and grants that nobody uses.
+//! Callers that go away: operations that must be completed, waits that may be interrupted, and
+//! grants that are not used.
 
 pub(crate) mod finish;
 pub(crate) mod given_up;

@@ -1,15 +1,19 @@
 //! The exclusive data lock of a file: appends and truncations of all clients happen one after the other.
 //!
-//! The MDT grants the lock to a client, once at a time, whoever of its users asks. Within a client a queue per file lets
-//! one user at a time ask, in order of arrival. An open that truncates is granted the lock with the open, so it takes its
-//! turn before; where it cannot (a creation that finds the name taken does not know the file), it takes its turn afterwards
-//! and asks again, because another user of this client may have given the lock back meanwhile.
+//! The MDT grants the lock to a client, at most once at a time, whichever of its users asks. Within
+//! a client a queue per file lets one user at a time ask, in order of arrival. An open that
+//! truncates is granted the lock with the open, so it takes its turn in the queue before it opens;
+//! where it cannot (a creation that finds the name taken does not know the file), it takes its turn
+//! afterwards and asks again, because another user of this client may have released the lock
+//! meanwhile.
 //!
-//! Life cycle of a section: own queue, MDT's queue (`ExclusiveBegin`, asked again while the answer is `Waiting`), data
-//! requests, `ExclusiveEnd`. A section always comes to its end (see [`crate::cancellation::finish`]); if the MDT restarts meanwhile, the
-//! lock is claimed again (see [`crate::targets::recovery`]). If the MDT does not answer, the turn is kept until it has heard that the lock
-//! is free (see [`crate::cancellation::given_up`]), for that would free the next user's too; who waits for such a turn waits no longer than
-//! for the MDT.
+//! Life cycle of a section: own queue, MDT's queue (`ExclusiveBegin`, asked again while the answer
+//! is `Waiting`), data requests, `ExclusiveEnd`. A section is always completed (see
+//! [`crate::cancellation::finish`]); if the MDT restarts meanwhile, the lock is reclaimed (see
+//! [`crate::targets::recovery`]). If the MDT does not answer, the turn is kept until the MDT has
+//! confirmed the release (see [`crate::cancellation::given_up`]), because a late release would also
+//! release the lock of the next user. A user who waits for such a turn waits no longer than for the
+//! MDT itself.
 
 use std::{
     collections::BTreeMap,

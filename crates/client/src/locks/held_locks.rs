@@ -1,11 +1,14 @@
-//! The advisory locks this client holds: to claim them again when the MDT restarts, to know whether a close must release
-//! any, and to restore what an owner held when a granted request turns out to be unwanted.
+//! The advisory locks that this client holds. They are needed to reclaim them when the MDT
+//! restarts, to know whether a close must release any, and to restore what an owner held when a
+//! granted request turns out to be unwanted.
 //!
-//! Invariant: the ranges of one owner on one file are disjoint and ordered. A later request of an owner replaces what its
-//! earlier ones said of the same bytes, as POSIX asks. The MDT decides about conflicts; here are only granted locks.
+//! Invariant: the ranges of one owner on one file are disjoint and ordered. A later request of an
+//! owner replaces its earlier ones for the same bytes, as POSIX requires. The MDT decides about
+//! conflicts; this table has only granted locks.
 //!
-//! Answers to several threads of one owner may arrive in another order than the MDT gave them, so what is noted last may be
-//! wrong. Hence a close goes by who has asked for locks at all.
+//! Answers to several threads of one owner may arrive in another order than the MDT sent them, so
+//! the last state noted here may be wrong. Therefore a close decides by whether the owner has asked
+//! for locks at all.
 
 use std::{
     collections::BTreeMap,

@@ -1,11 +1,13 @@
-//! How work in the background gives way. Pure.
+//! How background work yields to other load. Pure.
 //!
-//! By its own progress (Douceur and Bolosky, "Progress-based regulation of low-importance processes", 1999): whoever
-//! shares a disk or a link with somebody makes less progress than alone. So a piece that took twice as long as the best of
-//! late tells that somebody else is at work, whoever it is and whatever he uses; the work pauses, twice as long each time it
-//! happens again. No counter of any server is needed. Besides, there is a budget of bytes per second.
+//! It watches its own progress (Douceur and Bolosky, "Progress-based regulation of low-importance
+//! processes", 1999): work that shares a disk or a link makes less progress than alone. If a piece
+//! takes twice as long as the best of the recent ones, there is other load, whatever its source;
+//! then the work pauses, twice as long each time this happens again. No counters of servers are
+//! needed. In addition there is a budget of bytes per second.
 //!
-//! Downside: a disk whose speed varies by itself counts as used by others; the work then takes longer than it must.
+//! Downside: a disk whose speed varies by itself counts as used by others; the work then takes
+//! longer than necessary.
 
 use std::time::Duration;
 

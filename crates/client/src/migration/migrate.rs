@@ -1,8 +1,10 @@
-//! Moving a finished file to another layout: the steps of [`crate::operations::layout_changes`], for a file that nobody writes to, in pieces.
+//! Moves a finished file to another layout: the steps of [`crate::operations::layout_changes`], in
+//! pieces, for a file that is not being written.
 //!
-//! In the background ([`Background`]) it gives way to whoever else uses the targets ([`crate::migration::courtesy`]), asks before each piece
-//! whether it may go on, and gives up early: as soon as somebody has begun to write, the rest is not copied. A finished copy is
-//! kept for a while if the file is in use: only the swap is tried again.
+//! In the background ([`Background`]) it yields to other users of the targets
+//! ([`crate::migration::courtesy`]), asks before each piece whether it may continue, and gives up
+//! early: as soon as a client has started to write, the rest is not copied. If the file is in use
+//! when the copy is finished, the copy is kept for a while and only the swap is tried again.
 
 use std::{sync::Arc, time::Duration};
 

@@ -1,4 +1,4 @@
-//! Moving files to other layouts, in the background or because a user asks.
+//! Moves files to other layouts, in the background or at a user's request.
 
 mod courtesy;
 mod migrate;

@@ -1,4 +1,4 @@
-//! The attributes of a file that its data determine: size, blocks, and what changed last.
+//! The attributes of a file that depend on its data: size, blocks, and the time of the last change.
 
 use layout::Layout;
 use rpc::message::{

@@ -1,7 +1,8 @@
-//! Sizes of files whose objects are the only ones to know them.
+//! Sizes of files that only their objects know.
 //!
-//! While a file may be open for writing anywhere, its size, blocks and modification time are those of its objects: one
-//! `Glimpse` request to each target, all at once, whatever the number of files and stripes.
+//! While a file may be open for writing anywhere, its size, blocks and modification time come from
+//! its objects. One `Glimpse` request is sent to each target, to all targets at once, whatever the
+//! number of files and stripes.
 
 use std::collections::BTreeMap;
 

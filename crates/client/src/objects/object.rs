@@ -1,10 +1,11 @@
-//! Requests to single objects, with what a data path needs around them: checksums, repetition of what arrived damaged,
-//! and the fence after an eviction.
+//! Requests to single objects, and what a data path needs around them: checksums, repetition of
+//! requests whose data arrived damaged, and the fence after an eviction.
 //!
-//! An OST that evicted this client refuses what is outstanding. If only that session was lost (the network between them
-//! was cut), the request may be tried again in a new one: it is idempotent. If the OST did so on behalf of an MDT that
-//! evicted this client, locks are gone and a late write must not happen. So before a repetition the MDT is pinged: if it
-//! evicted us the file is stale by the time it answers.
+//! An OST that evicted this client refuses its outstanding requests. If only that session was lost
+//! (the network between them was cut), the request may be tried again in a new session: it is
+//! idempotent. If the OST evicted the client on behalf of an MDT, locks are gone and a late write
+//! must not happen. So the MDT is pinged before a repetition: if it has evicted this client, the
+//! file is stale by the time it answers.
 
 use std::sync::Arc;
 

@@ -1,10 +1,11 @@
-//! How one operation goes on when objects refuse its layout as too old ([`FsError::LayoutChanged`]): with a newer layout each
-//! time, but not for ever.
+//! How an operation continues when objects refuse its layout as too old
+//! ([`FsError::LayoutChanged`]): with a newer layout each time, for a limited number of times.
 //!
-//! Whoever fences an object changes the layout next, or dies in between; so the first renewal, or one of a few if others go on
-//! changing the layout, is enough. An object that still refuses was fenced further than any layout goes, by a client that is
-//! broken or hostile: then the MDT is asked for a generation ever farther ahead, which gets past every fence there can be
-//! ([`FENCE_GENERATION_MAX`]) in a few steps. The operation fails if that does not help either.
+//! A client that fences an object changes the layout next, or dies in between. So the first renewal
+//! is enough, or a few if others keep changing the layout. If an object still refuses, a broken or
+//! hostile client has fenced it beyond all layouts. Then the MDT is asked for generations further
+//! and further ahead, which passes every possible fence ([`FENCE_GENERATION_MAX`]) in a few steps.
+//! If that does not help either, the operation fails.
 
 use types::{FsError, FsResult, Generation, InodeNumber, limits::FENCE_GENERATION_MAX};
 

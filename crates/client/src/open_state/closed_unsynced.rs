@@ -1,9 +1,10 @@
-//! Which objects of closed files this client wrote and nobody synced: a program may write, close, open again and fsync, and a
-//! server may lose its power anywhere in between.
+//! Objects of closed files that this client wrote and that were not synced: a program may write,
+//! close, open again and fsync, and a server may lose power at any time in between.
 //!
-//! An inode's entry begins with its last close here and ends when it is opened again (then its fsync tells), or with a sync
-//! of everything that succeeds. Downsides: changes that became durable by themselves long ago are remembered, too, so the alarm may be
-//! false; of more than [`SLOTS_MAX`] objects those closed first are history.
+//! An inode's entry is made by its last close here. It is removed when the inode is opened again
+//! (then its fsync reports a loss), or by a successful sync of everything. Downsides: changes that
+//! became durable by themselves long ago are remembered too, so the reported loss may not have
+//! happened; beyond [`SLOTS_MAX`] objects, those closed first are forgotten.
 
 use std::collections::{BTreeMap, VecDeque};
 

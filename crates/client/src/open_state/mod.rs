@@ -1,4 +1,5 @@
-//! What this client knows of the files it has open: handles, layouts, sizes, and what is still to be synced.
+//! What this client knows about its open files: handles, layouts, sizes, and the changes that still
+//! have to be synced.
 
 pub(crate) mod closed_unsynced;
 pub(crate) mod open_file;

@@ -1,7 +1,9 @@
-//! What all opens of one inode in this client share: the layout, what is known of the size, what is to be synced.
+//! What all opens of one inode in this client share: the layout, what is known about the size, and
+//! the changes to be synced.
 //!
-//! Life cycle: [`OpenTable`](super::open_table::OpenTable) makes it for an inode's first open and drops it after the last
-//! close. When the life of the mount ends, or the MDT has lost the file, it becomes stale for ever.
+//! Life cycle: [`OpenTable`](super::open_table::OpenTable) makes it for an inode's first open and
+//! drops it after the last close. When this incarnation of the mount ends, or the MDT has lost the
+//! file, it becomes stale permanently.
 
 use std::{
     collections::BTreeMap,

@@ -1,8 +1,9 @@
 //! The table of open inodes.
 //!
-//! Invariants: an inode is in the table while at least one of its opens is registered; every open in the table belongs to
-//! the mount's present life (see [`crate::targets::recovery`]). Its end empties the table and marks all inodes stale, so that later
-//! opens begin with new state and old handles fail.
+//! Invariants: an inode is in the table while at least one of its opens is registered; every open
+//! in the table belongs to the mount's present incarnation (see [`crate::targets::recovery`]). The
+//! end of the incarnation empties the table and marks all inodes stale, so that later opens start
+//! with new state and old handles fail.
 
 use std::{collections::BTreeMap, sync::Arc};
 

@@ -1,6 +1,7 @@
 //! Which changes of a record at the MDT are durable.
 //!
-//! A commit covers what happened before it was asked for; what happened while it was under way needs another one.
+//! A commit covers the changes before it was requested; changes made while it was in progress need
+//! another one.
 
 /// See the module documentation.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

@@ -1,15 +1,18 @@
-//! What this client knows of the size of a file it writes.
+//! What this client knows about the size of a file that it writes.
 //!
-//! As long as this client is the only source of changes, it knows the file's figures without asking an OST: those it had
-//! when it was settled, plus what its own writes changed. It tells the MDT at the last close, so that a file that is
-//! created, written and closed costs no request for its size. The MDT's write epoch guards this: an epoch that was given
-//! to somebody stays the file's epoch only while he is the only one to change the file.
+//! As long as this client is the only source of changes, it knows the file's data attributes
+//! without asking an OST: those that the MDT knew, plus the changes by its own writes. It reports
+//! them to the MDT at the last close, so that a file that is created, written and closed costs no
+//! request for its size. The MDT's write epoch guards this: an epoch given to a client stays the
+//! file's epoch only while that client is the only one to change the file.
 //!
-//! Invariants: `known` is `Some` only if the figures were exact when epoch `known.epoch` was given to this client or when
-//! it truncated the file under it, and every change this client made since is in them. Whenever anything is in doubt (a
-//! second writer, a request whose effect is unknown, a server that lost changes with its host's power) `known` becomes
-//! `None`, and the MDT asks for a glimpse at the end. So a wrong size cannot arise here, only a further request. Life cycle: one per open inode; empty while it has no
-//! writer. Downside: after any doubt, knowledge returns only with a truncation or the next open.
+//! Invariants: `known` is `Some` only if the attributes were exact when epoch `known.epoch` was
+//! given to this client or when it truncated the file under it, and they include every change that
+//! this client made since. Whenever anything is in doubt (a second writer, a request whose effect
+//! is unknown, a server that lost changes when its host lost power) `known` becomes `None`, and the
+//! MDT asks for a glimpse at the end. So errors here cannot cause a wrong size, only an additional
+//! request. Life cycle: one per open inode; empty while it has no writer. Downside: after any
+//! doubt, knowledge returns only with a truncation or the next open.
 
 use rpc::message::{
     mdt::{Entry, SizeUpdate},

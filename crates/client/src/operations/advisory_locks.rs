@@ -1,14 +1,16 @@
 //! Advisory locks: fcntl and flock, decided by the MDT that holds the file.
 //!
-//! A waiting request is repeated while the MDT answers `Waiting` (it keeps its place in the queue). Who is interrupted
-//! meanwhile hears of it only when nothing of the request is left at the MDT: the kernel may repeat the same call at once,
-//! and what is undone behind its back would be undone of the repetition. So the MDT is asked to end the wait, and its answer
-//! decides: if it granted the lock at that very moment, the caller has it. While the MDT is away that takes as long as
-//! any other call.
+//! A waiting request is repeated while the MDT answers `Waiting` (it keeps its place in the queue).
+//! An interrupted caller is told so only when nothing of the request is left at the MDT: the kernel
+//! may repeat the same call at once, and undoing the first call in the background would undo the
+//! repetition. So the MDT is asked to end the wait, and its answer decides: if it granted the lock
+//! at that moment, the caller has it. While the MDT does not answer, this takes as long as any
+//! other call.
 //!
-//! A caller that drops the future does not come back: if the lock is granted nevertheless, the owner gets back what it held
-//! before, since nobody will ever release what nobody knows of. If the owner was closed meanwhile, as files of a process that was
-//! killed are, it gets nothing back: the MDT may execute the release first.
+//! A caller that drops the future does not come back. If the lock is granted nevertheless, the
+//! state that the owner had before is restored, since no caller knows of the new lock and would
+//! release it. If the owner's file was closed meanwhile, as happens when a process is killed,
+//! nothing is restored: the MDT may execute the release first.
 
 use std::{future::Future, pin::pin, sync::Arc};
 

@@ -1,9 +1,11 @@
 //! fallocate(2), over stripes.
 //!
-//! What OSTs refuse to reserve goes elsewhere if it can (see [`crate::placement::no_space`]); what was reserved is not asked for again. A
-//! large request that all OSTs together have no space for is refused before anything is reserved.
+//! Ranges that OSTs refuse to reserve go to other OSTs if possible (see
+//! [`crate::placement::no_space`]); reserved ranges are not requested again. A large request is
+//! refused before anything is reserved if all OSTs together do not have enough space for it.
 //!
-//! Downside: what was reserved by a request that failed in the end stays so until the file is removed.
+//! Downside: space reserved by a request that fails in the end stays reserved until the file is
+//! removed.
 
 use std::{collections::BTreeMap, sync::Arc};
 

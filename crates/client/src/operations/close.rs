@@ -1,7 +1,8 @@
 //! Closing.
 //!
-//! An open whose handle is dropped is closed in the background. The close of a file's last writer settles its size: with what
-//! this client knows, or, if the MDT asks for it, with the outcome of a glimpse.
+//! An open whose handle is dropped is closed in the background. At the close of a file's last
+//! writer the MDT learns the size: from what this client knows, or, if the MDT asks for it, from a
+//! glimpse.
 
 use std::sync::Arc;
 

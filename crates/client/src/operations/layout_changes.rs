@@ -1,16 +1,19 @@
-//! Layouts as users see and change them: what `lfs getstripe`, `lfs setstripe`, `lfs swap_layouts` and `lfs migrate` are
-//! made of.
+//! Layouts as users see and change them: the operations behind `lfs getstripe`, `lfs setstripe`,
+//! `lfs swap_layouts` and `lfs migrate`.
 //!
-//! A file's data move to another layout in these steps, each of them safe to stop after:
+//! A file's data move to another layout in these steps; it is safe to stop after any of them:
 //!
-//! 1. [`FileSystem::data_version`]: the file's write epoch, while nobody writes to it;
-//! 2. a file without a name is made and opened (O_TMPFILE), and [`FileSystem::begin_layout`] gives it the layout;
+//! 1. [`FileSystem::data_version`]: the file's write epoch, while no client writes to it;
+//! 2. an unnamed file is created and opened (O_TMPFILE), and [`FileSystem::begin_layout`] gives it
+//!    the layout;
 //! 3. the data are copied into it;
 //! 4. [`FileSystem::swap_layouts`]: both are made durable, and the MDT swaps the layouts if the epoch still holds;
-//! 5. the unnamed file is closed, and with it the old objects go. Whoever dies on the way leaves an unnamed file that ends.
+//! 5. the unnamed file is closed, and the old objects are removed with it. If the client dies on
+//!    the way, the unnamed file is removed.
 //!
-//! What this client has open of the two files, once each, adopts the new layouts: no operation is under way while the MDT
-//! swaps ([`crate::open_state::open_inode::OpenInode::changing`]), and the layouts are asked for before they are used again.
+//! The opens that this client has of the two files, one each, adopt the new layouts: no operation
+//! is in progress while the MDT swaps ([`crate::open_state::open_inode::OpenInode::changing`]), and
+//! the client asks for the layouts before it uses them again.
 
 use std::sync::Arc;
 

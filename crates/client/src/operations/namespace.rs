@@ -1,5 +1,5 @@
-//! Operations on names and attributes: one request to the MDT that holds the directory or inode. Sizes of files that
-//! somebody may be writing are completed from their objects.
+//! Operations on names and attributes: one request to the MDT that holds the directory or inode.
+//! Sizes of files that may be open for writing are completed from their objects.
 
 use rpc::message::{
     MdtReply, MdtRequest,

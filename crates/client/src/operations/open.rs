@@ -1,7 +1,8 @@
 //! Opening, with or without a creation.
 //!
-//! What is opened at the MDT is closed there: an open whose caller is gone, whose truncation fails or whose handle is
-//! dropped is closed in the background, and so is what the MDT may have opened for a caller that has given up.
+//! Every open at the MDT is closed there: an open whose caller is gone, whose truncation fails or
+//! whose handle is dropped is closed in the background, and so is an open that the MDT may have
+//! made for a caller that has given up.
 
 use std::{sync::Arc, time::Duration};
 

@@ -1,10 +1,11 @@
 //! Reading.
 //!
-//! A read is cut by the layout into one request per object (several beyond 4 MiB), all in flight at once; what arrives is
-//! put in file order without copying.
+//! The layout splits a read into one request per object (several above 4 MiB), all in flight at
+//! once; the replies are put in file order without copying.
 //!
-//! Where does the file end? Only the objects know. An object gives fewer bytes than asked for at its own end, and then
-//! the missing bytes are a hole if the file goes on in another object, or lie behind the end of the file:
+//! Where does the file end? Only the objects know. An object returns fewer bytes than requested at
+//! its own end. The missing bytes are a hole if the file continues in another object; otherwise
+//! they are beyond the end of the file:
 //!
 //! ```text
 //! stripe         0        1        2        3        read of stripes 0..2:
@@ -14,12 +15,16 @@
 //! object 3                              (untouched)  if it has bytes, object 2's missing bytes are a hole too
 //! ```
 //!
-//! 1. Every byte has an object and every request was answered in full: the range is within the file; nothing else to ask.
-//!    This is the common case. (Bytes without objects: the layout is asked for anew, for others may have given them some.)
+//! 1. Every byte has an object and every request was answered in full: the range is within the
+//!    file, and no other request is needed. This is the common case. (For bytes without objects the
+//!    client asks for the layout again, because other clients may have instantiated their
+//!    component.)
 //! 2. Else each answer carries its object's size, which implies a lower bound of the file's size. If the bound reaches
 //!    the end of the range, all missing bytes are holes.
-//! 3. Else, if the read touched every object of the layout (always so with one stripe), the bound is the size.
-//! 4. Else the sizes of the untouched objects are glimpsed. Only reads at the end of a striped file come here.
+//! 3. Else, if the read touched every object of the layout (always true with one stripe), the bound
+//!    is the size.
+//! 4. Else the sizes of the untouched objects are glimpsed. Only reads at the end of a striped file
+//!    need this.
 
 use std::collections::BTreeSet;
 

@@ -1,7 +1,7 @@
 //! Space of the whole file system.
 //!
-//! All targets are asked at once; of one that does not answer soon the last known figures count, so that `df` works while
-//! a target is down.
+//! All targets are asked at once. For a target that does not answer soon, the last known figures
+//! are used, so that `df` works while a target is down.
 
 use std::{collections::BTreeSet, sync::Arc, time::Duration};
 

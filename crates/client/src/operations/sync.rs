@@ -1,23 +1,25 @@
 //! Making data and metadata durable.
 //!
-//! fsync flushes the objects this client wrote since the last fsync of the open inode; the first fsync flushes all objects
-//! of a file that existed before the open, because a program may write, close, open again and fsync. Together with them
-//! the MDT commits, so that the file and its layout are there to find the data by.
+//! fsync flushes the objects this client wrote since the last fsync of the open inode; the first
+//! fsync flushes all objects of a file that existed before the open, because a program may write,
+//! close, open again and fsync. At the same time the MDT commits, so that the file and its layout,
+//! which are needed to find the data, are durable too.
 //!
-//! Lost changes are not silent: a target whose host loses power forgets what was not durable, and says how often that
-//! happened ([`rpc::message::session::Connected::losses`]). If it happened between a change and its sync, the sync fails,
-//! once, and the caller knows that what was done before may be gone. (A target whose process dies forgets nothing.) What
-//! was closed without a sync is told by the fsync of whoever opens it again here ([`crate::open_state::closed_unsynced`]), unless a
-//! [`FileSystem::sync_all`] succeeded before.
+//! Lost changes are reported: a target whose host loses power forgets what was not durable, and
+//! says how often that has happened ([`rpc::message::session::Connected::losses`]). If it happened
+//! between a change and its sync, the sync fails, once, and the caller knows that earlier changes
+//! may be lost. (A target whose process dies forgets nothing.) For files that were closed without a
+//! sync, the next fsync after they are opened again on this client reports the loss
+//! ([`crate::open_state::closed_unsynced`]), unless a [`FileSystem::sync_all`] succeeded before.
 //!
-//! What an MDT has lost with its power although it is open here, and does not know any more when this client comes back, is
-//! stale: no sync of it succeeds again. If it lost a change of the layout, data written since may be found by nobody: the
-//! next sync of the file fails, too.
+//! If an MDT lost a file in a power loss although it is open here, the open is stale: no sync of it
+//! succeeds again. If the MDT lost a change of the layout, it may be impossible to find data
+//! written since: the next sync of the file fails, too.
 //!
 //! A file that replaces another one by a rename has its objects made durable first, whichever client wrote them: [`FileSystem::sync_objects`].
 //!
-//! One fsync of an open inode at a time: the next one finds what the one before could not make durable, and does not return
-//! before what that took over is.
+//! Only one fsync of an open inode runs at a time: the next one takes over what the previous one
+//! could not make durable, and returns only when that is durable.
 
 use std::collections::BTreeMap;
 

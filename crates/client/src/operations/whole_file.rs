@@ -1,7 +1,9 @@
-//! Whole small files in one request, where their layout has them on the MDT: for programs that use this client directly, and for
-//! whom a file is a value that is made once and read as a whole. Where the data lie elsewhere the usual requests follow.
+//! Whole small files in one request, if their layout has them on the MDT: for programs that use
+//! this client directly and treat a file as a value that is created once and read as a whole. If
+//! the data are elsewhere, the usual requests follow.
 //!
-//! A mount cannot use them: what came with an open could be changed by another client before the kernel asks for it.
+//! A mount cannot use them: another client could change the data returned with an open before the
+//! kernel asks for them.
 
 use std::sync::Arc;
 

@@ -1,13 +1,16 @@
 //! Writing.
 //!
-//! A write is cut by the layout into one request per object (several beyond 4 MiB), all in flight at once. What is
-//! contiguous in the caller's buffer is sent from there; stripes of one object that are apart in the buffer are gathered,
-//! because one request and a copy cost less than several requests.
+//! The layout splits a write into one request per object (several above 4 MiB), all in flight at
+//! once. Data that are contiguous in the caller's buffer are sent from there; stripes of one object
+//! that are apart in the buffer are gathered, because one request and a copy cost less than several
+//! requests.
 //!
-//! What an OST refuses for want of space goes elsewhere if it can (see [`crate::placement::no_space`]).
+//! Data that an OST refuses for lack of space go to another OST if possible (see
+//! [`crate::placement::no_space`]).
 //!
-//! If some requests fail, the bytes before the first failed one are reported as written: a short write, as POSIX has it.
-//! Bytes behind may have been written too; the next write or the caller's error handling finds out.
+//! If some requests fail, the bytes before the first failed one are reported as written: a short
+//! write, as in POSIX. Bytes after it may have been written too; the next write or the caller's
+//! error handling finds out.
 
 use std::sync::Arc;
 

@@ -1,9 +1,11 @@
 //! The layout of an open file, as it grows.
 //!
-//! This client learns a layout with the open and asks again only where its own knowledge cannot be trusted to be whole:
-//! before a write into a component that has no objects (the MDT gives it some, once, whoever asks first), and before it
-//! answers from a hole or an end that another client's objects could fill. What it knows of objects stays true as long as
-//! the file is open: they are added, and moved before they are made only, by this client alone (see [`crate::placement::no_space`]).
+//! This client learns a layout with the open and asks again only where its own layout may be
+//! incomplete: before a write into a component that has no objects (the MDT instantiates it once,
+//! for the first client that asks), and before it answers from a hole or an end that another
+//! client's objects could fill. Its knowledge of objects stays true as long as the file is open:
+//! objects are added; they are moved only before they are created, and only by this client (see
+//! [`crate::placement::no_space`]).
 
 use std::sync::Arc;
 

@@ -1,20 +1,25 @@
-//! Room for what lies in objects that exist: the part of a file that a full OST refuses is left out of its component and gets
-//! other objects. For automatic layouts, and components that grow by steps (`layout::extension`); so their files meet `NoSpace`
-//! only where no OST has space.
+//! Space for ranges whose objects already exist: the range of a file that a full OST refuses is
+//! left out of its component and gets other objects. This applies to automatic layouts and to
+//! components that grow in steps (`layout::extension`); so their files get `NoSpace` only if no OST
+//! has space.
 //!
-//! Other clients may read and write the file meanwhile. In order:
+//! Other clients may read and write the file meanwhile. The steps:
 //!
-//! 1. the exclusive data lock: no truncation is under way, and whoever is refused by step 2 waits for step 4;
-//! 2. the fence: all objects of the component refuse layouts as old as the present one, for good; what they had let in is done;
-//! 3. the part: from the first block of the refused change that holds no data to the next data of any of these objects. Nobody
-//!    can put any there now. What holds data is overwritten where it is, and the block an object ends in is filled up: OSTs
-//!    keep room for that;
-//! 4. the request to the MDT, which gives the layout the generation that the fence asks for, durably.
+//! 1. the exclusive data lock: no truncation is in progress, and clients refused by step 2 wait for
+//!    step 4;
+//! 2. the fence: all objects of the component permanently refuse layouts up to the present one; the
+//!    requests that they had accepted are finished;
+//! 3. the range: from the first block of the refused change that holds no data to the next data of
+//!    any of these objects. No client can write there now. Blocks that hold data are overwritten
+//!    where they are, and the block in which an object ends is filled up: OSTs keep space for that;
+//! 4. the request to the MDT, which durably gives the layout the generation that the fence
+//!    requires.
 //!
 //! A request that a fence refused has had no effect; its sender asks for the layout and tries again ([`FileSystem::renew_layout`]).
 //! If this client dies after step 2, the next one that is refused gets the layout's next generation, without another change.
 //!
-//! Downside: while data lie densely behind the refused byte, each part is small, and a layout takes some hundred components.
+//! Downside: if there are many small pieces of data after the refused byte, each range is small,
+//! and a layout holds only a few hundred components.
 
 use std::{collections::BTreeMap, sync::Arc};
 

@@ -1,20 +1,24 @@
-//! Room elsewhere: what happens when an OST refuses a change for want of space.
+//! Space elsewhere: what happens when an OST refuses a change for lack of space.
 //!
-//! The MDT is told, so that it asks the OST and new files avoid it. If the object was never made, it may as well lie on
-//! another OST: the MDT changes the layout, and the change is tried again. So a new file fails only when no OST has space.
-//! An object that exists stays where it is; what it refused goes elsewhere if the layout is automatic or
-//! grows by steps (see [`crate::placement::leave_out`]), else the caller gets `NoSpace`.
+//! The MDT is told, so that it asks the OST and new files avoid it. If the object was never
+//! created, it may as well be on another OST: the MDT changes the layout, and the change is tried
+//! again. So a new file fails only when no OST has space. An object that exists stays where it is;
+//! the refused range goes elsewhere if the layout is automatic or grows in steps (see
+//! [`crate::placement::leave_out`]), otherwise the caller gets `NoSpace`.
 //!
-//! The old layout must not be in use by anybody when an object moves. Other clients the MDT knows of; within this one:
+//! The old layout must not be in use when an object moves. The MDT knows about other clients;
+//! within this one, the steps are:
 //!
-//! 1. the exclusive data lock: no truncation is under way;
-//! 2. [`OpenInode::changing`], alone: no other change is;
-//! 3. the file's figures are known exactly: no change of this client has an unknown outcome, and nobody else changes the
-//!    file (see [`crate::open_state::size_tracker`]);
+//! 1. the exclusive data lock: no truncation is in progress;
+//! 2. [`OpenInode::changing`], alone: no other change is in progress;
+//! 3. the file's data attributes are known exactly: no change of this client has an unknown
+//!    outcome, and no other client changes the file (see [`crate::open_state::size_tracker`]);
 //! 4. the objects do not exist;
-//! 5. the request to the MDT. If its outcome is unknown, the layout is asked for before it is used again.
+//! 5. the request to the MDT. If its outcome is unknown, the client asks for the layout before it
+//!    uses it again.
 //!
-//! Downside: a file that this client has open for writing twice is not known exactly; its objects stay.
+//! Downside: if this client has a file open for writing twice, its data attributes are not known
+//! exactly, and its objects stay where they are.
 
 use std::{
     collections::{BTreeMap, BTreeSet},

@@ -1,4 +1,5 @@
-//! One target as this client sees it: its connection, whether it is in use, and what it last said of its space.
+//! One target as this client sees it: its connection, whether it is in use, and its last report of
+//! its space.
 
 use std::sync::{
     Arc,

@@ -1,24 +1,27 @@
 //! What happens when a server forgets this client.
 //!
-//! An MDT keeps opens and locks in memory only. After it restarted, this client claims again all it had there before any
-//! other request goes on. There is nothing to claim at an OST; its restarts are only counted, for one that died may have done a
-//! part of the change that its next start is asked for again.
+//! An MDT keeps opens and locks in memory only. After it has restarted, this client reclaims
+//! everything that it had there before any other request continues. There is nothing to reclaim at
+//! an OST; its restarts are only counted, because an OST that died may have executed part of a
+//! change that is requested again after its next start.
 //!
-//! A server that lost power may have lost changes by which this client knows the size of a file. What is known is forgotten then, so
-//! that no close cuts off what a truncation took away that was lost, or tells of more than there is.
+//! A server that lost power may have lost changes from which this client knows the size of a file.
+//! Then this client forgets the size, so that no close reports too small a size after a truncation
+//! that was lost, or too large a size after a write that was lost.
 //!
-//! If an MDT evicted this client, what was open there is lost, and every OST refuses this client permanently, so that its late
-//! writes cannot touch what others may have locked since. The client learns it from the first answer of any of them, be it to a
-//! ping. The mount then begins a new life: under a new client id, with new connections to all targets. Files opened in the
-//! old life are stale.
+//! If an MDT evicted this client, what was open there is lost, and every OST refuses this client
+//! permanently, so that its late writes cannot touch what others may have locked since. The client
+//! learns this from the first answer of any of them, even to a ping. The mount then starts a new
+//! incarnation: under a new client id, with new connections to all targets. Files opened in the old
+//! incarnation are stale.
 //!
-//! An MDT that lost power may not know what this client has open: then those opens are stale, as if their life had ended.
-//! Where another layout holds than the one this client worked by, it is asked for, and the next sync fails: see
-//! [`crate::operations::sync`].
+//! An MDT that lost power may not know some of the files that this client has open: then those
+//! opens are stale, as after an eviction. If a file has another layout than the one that this
+//! client used, the client asks for it, and the next sync fails: see [`crate::operations::sync`].
 //!
-//! A grant whose reply arrives while the MDT restarts may be missing in what was claimed. So whoever takes something
-//! volatile compares the number of restarts before its request with that after it has noted the grant, and asks again if
-//! they differ.
+//! A grant whose reply arrives while the MDT restarts may be missing in the reclaimed state. So an
+//! operation that acquires volatile state compares the number of restarts before its request with
+//! the number after it has noted the grant, and asks again if they differ.
 
 use std::sync::{Arc, Weak};
 

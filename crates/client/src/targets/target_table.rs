@@ -1,7 +1,8 @@
 //! All targets of the cluster map, by index.
 //!
-//! Targets are added as the map grows and never removed: files lie on them, and an index is never given to another
-//! target. Life cycle: filled at the mount, then updated by a task that follows the map.
+//! Targets are added as the map grows and never removed: they hold files, and an index is never
+//! given to another target. Life cycle: filled at the mount, then updated by a task that follows
+//! the map.
 
 use std::{
     collections::BTreeMap,

@@ -1,13 +1,15 @@
 //! Whether a target may have forgotten changes of this client that were never made durable.
 //!
-//! A commit that succeeds says that what the target knows is durable; the target cannot know what it forgot. So the client
-//! remembers under which count of losses ([`rpc::Answered::losses`]) its oldest uncommitted change was acknowledged. If the
-//! count has grown when the next commit succeeds, the change may be gone, and whoever syncs hears so: each file or directory
-//! that was open by then, once, and [`crate::FileSystem::sync_all`], once. (Linux tells of failed write-back in the same way.)
+//! A successful commit means that everything the target knows is durable; the target cannot know
+//! what it forgot. So the client remembers in which power-loss era ([`rpc::Answered::losses`]) its
+//! oldest uncommitted change was acknowledged. If the era is a later one when the next commit
+//! succeeds, the change may be lost, and syncs report it: each file or directory that was open by
+//! then, once, and [`crate::FileSystem::sync_all`], once. (Linux reports failed write-back in the
+//! same way.)
 //!
-//! Downsides: a change that had become durable by itself before the loss raises the alarm too (and at an OST one that an
-//! fsync of its file had made durable: only the sync of everything asks here, files know better); who opens a file after
-//! the first alarm hears nothing.
+//! Downsides: a loss is also reported for a change that had become durable by itself before (and,
+//! at an OST, for one that an fsync of its file had made durable: only the sync of everything asks
+//! here, files know better); nothing is reported for a file that is opened after the first report.
 
 use parking_lot::Mutex;
 

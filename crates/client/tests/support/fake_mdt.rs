@@ -1,6 +1,6 @@
 //! An MDT in a few lines: one directory, plain files, write epochs and the exclusive data lock as
-//! docs/decisions/0001-foundations.md and the message documentation have them; advisory locks from the lock crate.
-//! Everybody may do everything.
+//! described in docs/decisions/0001-foundations.md and the message documentation; advisory locks
+//! from the lock crate. It checks no permissions.
 
 use std::{
     collections::BTreeMap,

@@ -17,7 +17,8 @@ pub struct AdviseArgs {
     /// Number of processes that write at the same time
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=10_000_000))]
     pub processes: u32,
-    /// Total size of all files, as 100G; K, M, G, T are powers of 1024, KB, MB, GB, TB powers of 1000
+    /// Total size of all files, such as 100G; K, M, G, T are powers of 1024, KB, MB, GB, TB powers
+    /// of 1000
     #[arg(long, value_name = "SIZE", value_parser = parse_size)]
     pub size: u64,
     /// One file shared by all processes
@@ -26,7 +27,7 @@ pub struct AdviseArgs {
     /// One file per process
     #[arg(long, group = "files")]
     pub per_process: bool,
-    /// Number of nodes that they run on [default: 16 processes on each]
+    /// Number of nodes that the processes run on [default: one for every 16 processes]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=10_000_000))]
     pub clients: Option<u32>,
     /// Number of OSTs of the file system

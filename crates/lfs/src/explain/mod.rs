@@ -43,13 +43,13 @@ pub struct ExplainArgs {
     pub speeds: Speeds,
 }
 
-/// Speeds that the estimates are made with.
+/// Speeds that the estimates are based on.
 #[derive(Clone, Copy, Debug, Args)]
 pub struct Speeds {
-    /// MB/s of the device of an OST [default: the measured speed, else 350]
+    /// Speed of an OST's device in MB/s [default: the measured speed, else 350]
     #[arg(long, value_name = "MB/S", value_parser = clap::value_parser!(u64).range(1..=10_000_000))]
     pub ost_speed: Option<u64>,
-    /// MB/s of a client's link
+    /// Speed of a client's link in MB/s
     #[arg(long, default_value_t = Speeds::default().client_speed, value_name = "MB/S", value_parser = clap::value_parser!(u64).range(1..=10_000_000))]
     pub client_speed: u64,
 }

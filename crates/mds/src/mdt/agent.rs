@@ -1,15 +1,16 @@
-//! The MDT's agent at one OST: delivers what the outbox has for it, and asks for its space and
-//! condition. One per OST, each with its own connection and tasks, so that an OST that is gone
-//! holds up nobody else.
+//! The MDT's proxy for one OST: delivers the deferred operations (outbox), and asks for the OST's
+//! space and condition. One per OST, each with its own connection and tasks, so that an OST that is
+//! down delays nothing else.
 //!
-//! Delivery is at least once, in order: records are removed after the OST has answered. Both
-//! errands may be repeated.
+//! Delivery is at least once, in order: records are removed after the OST has answered. Both kinds
+//! of operations may be repeated.
 //!
-//! The OST is asked for its space at an interval (module `pace`), and at once when somebody must
-//! know: a client says that it is full, or no OST seems to have room (module `space`). However many
-//! want to know, one question is under way, and one more for all who came since it began; nobody's
-//! patience ends it for the others. And it is asked as soon as its connection is interrupted: until
-//! it answers, new files prefer other OSTs; after `ost_silence` they avoid it.
+//! The OST is asked for its space at an interval (module `pace`), and at once when a request needs
+//! to know: a client says that the OST is full, or no OST seems to have space (module `space`).
+//! However many requests need to know, one query is in progress, and one more for all that came
+//! since it started; the timeout of one request does not end it for the others. The OST is also
+//! asked as soon as its connection is interrupted: until it answers, new files prefer other OSTs;
+//! after `ost_silence` they avoid it.
 
 use std::{
     convert::Infallible,

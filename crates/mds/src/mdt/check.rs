@@ -1,5 +1,5 @@
-//! Check (and repair) of the namespace, record by record ([`ops::check`](crate::ops::check)), while
-//! requests pass in between.
+//! Checks (and repairs) the namespace, record by record ([`ops::check`](crate::ops::check)), while
+//! other requests are executed in between.
 
 use std::{future::poll_fn, task::Poll};
 

@@ -1,9 +1,8 @@
-//! Requests for data: what costs time (checksums, copies) happens outside of the namespace's mutex,
-//! what must be one happens in one batch: data, attributes of the object and the reply for a
-//! repetition.
+//! Requests for data: checksums and copies, which take time, are made outside of the namespace's
+//! mutex; the data, the attributes of the object and the reply for a repetition are one batch.
 //!
-//! Downside: the bytes go through the journal and into the tables: written twice, and they take
-//! memory that the namespace would need. So only the beginnings of files belong here
+//! Downside: the bytes go through the journal and into the tables. They are written twice, and take
+//! memory that the namespace needs. So only the beginnings of files belong here
 //! (`lod.*.dom_stripesize`).
 
 use bytes::Bytes;

@@ -1,5 +1,5 @@
-//! Requests and events of sessions as an [`rpc::Server`] hands them to the MDT: which service they wait in, what answers them,
-//! and what must be written or durable before the answer leaves.
+//! Requests and session events as an [`rpc::Server`] passes them to the MDT: in which service they
+//! wait, what executes them, and what must be written or durable before the answer is sent.
 
 use std::sync::Arc;
 

@@ -1,5 +1,5 @@
-//! Life cycle of an MDT: its store is formatted once, opened, told of the OSTs whenever the map
-//! changes, and closed.
+//! Life cycle of an MDT: its store is formatted once, opened, updated with the OSTs whenever the
+//! map changes, and closed.
 
 use std::sync::Arc;
 

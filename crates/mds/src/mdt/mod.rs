@@ -2,10 +2,10 @@
 //!
 //! Life cycle: [`Mdt::format`] once per store; [`Mdt::open`]; [`Mdt::update_map`] with the OSTs,
 //! again whenever the map changes; served by an [`rpc::Server`]; [`Mdt::stop`]. Dropping it instead
-//! is what a crash is.
+//! is equivalent to a crash.
 //!
-//! Invariants: the namespace's mutex is never held across an await; an answer leaves only when
-//! everything it shows is with the kernel.
+//! Invariants: the namespace's mutex is never held across an await; an answer is sent only when
+//! everything it shows has been written to the kernel.
 
 mod agent;
 mod check;

@@ -1,5 +1,5 @@
-//! Files that are worth a move to another layout (module `moves`), as an MDT gives them to a client
-//! that moves them.
+//! Passes files that are worth migrating to another layout (module `moves`) to the client that
+//! migrates them.
 
 use layout::migration;
 use types::{InodeNumber, OstIndex};

@@ -1,12 +1,12 @@
 //! Sessions over time: the recovery after a restart, the end of clients, and who must be told
-//! before their locks go on.
+//! before their locks are granted to others.
 //!
 //! After a restart, clients with a recorded session are *expected*. Each reclaims what it had open
-//! and locked; meanwhile no lock is granted and no unlinked file ends. Recovery is over when nobody
-//! is expected any more: all came back, left, or were evicted when the window closed; at once, if
-//! they lived in the MDT's former process, which cannot come back. An eviction tells all OSTs to
-//! refuse the client (outbox); until those in use have heard it, the client's locks stay, so that
-//! nobody reads or writes what a late write could still change.
+//! and locked; meanwhile no lock is granted and no unlinked file is deleted. Recovery is over when
+//! no client is expected any more: all came back, left, or were evicted when the window closed.
+//! Clients in the MDT's former process, which cannot come back, are evicted at once. An eviction
+//! tells all OSTs to refuse the client (outbox); until those in use have confirmed it, the client's
+//! locks are kept, so that no other client reads or writes what a late write could still change.
 
 use std::{pin::pin, sync::Arc};
 

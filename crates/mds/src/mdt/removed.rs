@@ -1,4 +1,4 @@
-//! Ends inodes whose last name went a moment ago (module `removed`) when their time is over.
+//! Deletes inodes whose last name was removed (module `removed`) when their grace period is over.
 
 use std::{sync::Arc, time::Duration};
 

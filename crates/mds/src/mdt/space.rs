@@ -1,14 +1,14 @@
-//! What the MDT asks OSTs about their space beside the questions at intervals (module `agent`):
-//! when a client says that one is full, and before anybody is told that there is no space. What it
-//! knows may be as old as the interval, so an OST that has room again, or takes new objects again,
-//! would be passed over meanwhile.
+//! How the MDT asks OSTs about their space in addition to the queries at intervals (module
+//! `agent`): when a client says that one is full, and before any client is told that there is no
+//! space. The MDT's knowledge may be as old as the interval, so an OST that has space again, or
+//! accepts new objects again, would be passed over meanwhile.
 //!
-//! Bounds: a request asks once and waits [`WAIT_MAX`]; each OST gets one question at a time,
-//! however many wait for it. An OST that does not answer is not waited for: its agent asks it all
+//! Bounds: a request asks once and waits [`WAIT_MAX`]; each OST gets one query at a time, however
+//! many requests wait for it. An OST that does not answer is not waited for: its proxy asks it all
 //! the time, and knows as soon as it is back.
 //!
-//! Downside: where no OST has room, every creation costs a question to each, together with all that
-//! come meanwhile.
+//! Downside: if no OST has space, every creation costs a query to each OST, shared by all creations
+//! that come meanwhile.
 
 use std::{collections::BTreeSet, sync::Arc};
 

@@ -1,4 +1,4 @@
-//! Reading attributes, access(2), readlink, and when an access counts as one (atime).
+//! Reading attributes, access(2), readlink, and which accesses update atime.
 
 use rpc::message::{MdtReply, mdt::Entry};
 use types::{Credentials, FsError, FsResult, InodeNumber};

@@ -1,16 +1,17 @@
 //! Check (and repair) of the namespace.
 //!
-//! Every invariant checked is local: a record against the few records it names, read in one transaction. So the check goes
-//! through the tables page by page and lets requests pass in between; what it reports is true of the moment it looked.
+//! Every invariant checked is local: a record against the few records that it names, read in one
+//! transaction. So the check goes through the tables page by page, and other requests are executed
+//! in between; a finding was true at the moment of the check.
 //!
 //! | pass | checked | repaired by |
 //! |---|---|---|
-//! | entries | the directory exists; the inode exists, has the kind, knows the name | removing the entry, or telling the inode |
-//! | inodes | each name it knows exists and leads to it; count of links; directories: count of subdirectories, no circle; without a name: recorded as an orphan | forgetting the name, setting the count, a name in `lost+found`, the record |
+//! | entries | the directory exists; the inode exists, has the kind, knows the name | removing the entry, or adding the name to the inode |
+//! | inodes | each name it knows exists and leads to it; count of links; directories: count of subdirectories, no cycle; without a name: recorded as an orphan | forgetting the name, setting the count, a name in `lost+found`, the record |
 //! | links | the inode exists and is no directory | removing the link |
 //! | xattrs | the inode exists | removing the attribute |
 //! | orphans | the inode exists without a name | removing the record |
-//! | data | an object's file exists and its layout has it; a block has its object; the object's count of blocks, none behind its end | removing object or block, counting again |
+//! | data | an object's file exists and its layout has it; a block has its object; the object's count of blocks, none after its end | removing object or block, counting again |
 //!
 //! Entries come before inodes, so that a name the inode did not know counts as one of its names afterwards.
 

@@ -1,4 +1,5 @@
-//! Close and Settle: the end of an open, what the closer knows of the size, and the end of unlinked files.
+//! Close and Settle: the end of an open, what the closing client knows about the size, and the
+//! deletion of unlinked files.
 
 use layout::{Layout, automatic::BEGINNING_BYTES};
 use lock::{LockFamily, LockOwner};

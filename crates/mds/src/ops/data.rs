@@ -1,8 +1,10 @@
-//! Data on this MDT: what an OST does for its objects, for the object that a file's first component has here.
+//! Data on this MDT: does for the object of a file's first component what an OST does for its
+//! objects.
 //!
-//! An object belongs to the component that names its slot, as long as the file's layout has it: a request under a layout that
-//! was replaced, or for a file that is gone, is `Stale` and leaves nothing behind. Only a client that has the file open for
-//! writing, or its exclusive data lock, changes data; which of its users may is the client's to keep, as at an OST.
+//! An object belongs to the component that names its slot, as long as the file's layout has it: a
+//! request under a layout that was replaced, or for a file that is gone, is `Stale` and leaves
+//! nothing behind. Only a client that has the file open for writing, or holds its exclusive data
+//! lock, changes data; the client checks which of its users may do so, as with an OST.
 
 use layout::{Backing, Location};
 use rpc::message::{

@@ -1,10 +1,13 @@
-//! Changes of a file's layout by somebody's wish: components added or deleted, another layout for a file without data.
+//! Changes of a file's layout by request: components added or deleted, another layout for a file
+//! without data.
 //!
-//! What other clients know of a layout must stay true while they have the file open (decision 0008): components are only
-//! added under them. Deletion of what may hold data and replacement wait for nobody, they are refused.
+//! What other clients know about a layout must stay true while they have the file open (decision
+//! 0008): components are only added meanwhile. Deletion of components that may hold data, and
+//! replacement, do not wait for other clients: they are refused.
 //!
-//! While the MDT recovers, somebody may come back whose layout has grown to a generation that this MDT lost with its power, and
-//! that a change would give to something else: so additions and deletions wait for the end of the recovery.
+//! While the MDT recovers, a client may come back whose layout has grown to a generation that this
+//! MDT lost in a power loss, and that a change would assign to another layout: so additions and
+//! deletions wait for the end of the recovery.
 
 use layout::{Backing, Component, ComponentId, ComponentSpec, Form, Layout, LayoutSpec, Location};
 use rpc::message::{MdtReply, mdt::LayoutChange};

@@ -1,11 +1,14 @@
 //! The attributes that are layouts: `lustre.lov` and `trusted.lov` in Lustre's binary form, `stria.layout` as YAML.
 //!
-//! They are not stored: reading shows the layout (of a directory its default), setting changes it. So tools that copy
-//! attributes copy layouts. As in Lustre, a file's layout can be set until the file is first opened for writing; afterwards
-//! setting is ignored, because rsync and cp set attributes when the data are there and would fail otherwise. Only who asks
-//! for it (XATTR_CREATE) is told. Removing is ignored for the same reason: a file always has a layout.
+//! They are not stored: reading one shows the layout (for a directory, its default), setting one
+//! changes it. So tools that copy attributes copy layouts. As in Lustre, a file's layout can be set
+//! until the file is first opened for writing; afterwards setting is ignored, because rsync and cp
+//! set attributes when the data are there and would fail otherwise. Only callers that ask for it
+//! (XATTR_CREATE) get an error. Removing is ignored for the same reason: a file always has a
+//! layout.
 //!
-//! `stria.layout` is not listed: whoever copies what is listed copies the layout once.
+//! `stria.layout` is not listed, so that programs that copy the listed attributes copy the layout
+//! once.
 
 use layout::{LayoutSpec, lov, text};
 use rpc::message::{

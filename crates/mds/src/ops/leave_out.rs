@@ -1,12 +1,15 @@
-//! Parts of components whose OSTs are full: they are decided anew, so that what is written there goes to OSTs with room.
+//! Ranges of components whose OSTs are full: they are decided again, so that data written there go
+//! to OSTs with space.
 //!
-//! Who works by the old layout is kept from the component's objects by a fence at each of them, which the caller raised to the
-//! generation that the layout gets here, before he looked for data in the part. So from the fence on nobody can have put data
-//! there, and nobody reads there what belongs elsewhere; and since the fence is one above the present generation, it refuses
-//! all layouts that ever had this part, and no later one.
+//! A fence at each of the component's objects keeps out clients that use the old layout. The caller
+//! raised the fences to the generation that the layout gets here, before it looked for data in the
+//! range. So after the fence no client can have written data there, and no client reads stale data
+//! there. Since the fence is one above the present generation, it refuses all layouts that ever had
+//! this range, and no later one.
 //!
-//! The exclusive data lock orders this against truncations, and lets those whom a fence refused wait for the new layout. If
-//! the caller dies in between, the fences stand above the layout's generation: then it gets the next one as it is.
+//! The exclusive data lock orders this with respect to truncations, and makes clients that a fence
+//! refused wait for the new layout. If the caller dies in between, the fences are above the
+//! layout's generation: then the layout gets the next generation without another change.
 
 use layout::{Backing, Extent, Layout, automatic, extension};
 use rpc::message::{

@@ -1,4 +1,5 @@
-//! Advisory locks: fcntl and flock. A lock takes an open of the caller's client; giving one up, or asking who has one, does not.
+//! Advisory locks: fcntl and flock. Taking a lock requires an open by the caller's client;
+//! releasing one, or asking who holds one, does not.
 
 use lock::{HeldLock, LockAnswer, LockOwner, LockRequest};
 use rpc::message::{

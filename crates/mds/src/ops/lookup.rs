@@ -1,8 +1,9 @@
 //! Lookup: a name to an inode.
 //!
-//! `.` and `..` are no names of a path: clients resolve these themselves, after a lookup that needed search permission. They
-//! ask for them to come back to an inode of which they know nothing but its number, from a file handle (open_by_handle_at, NFS).
-//! So `.` is understood of every kind of inode, and neither needs a permission: whoever decodes handles has decided that.
+//! `.` and `..` are not used to walk a path: clients resolve these themselves, after a lookup that
+//! needed search permission. They look them up to get back to an inode of which they know only the
+//! number, from a file handle (open_by_handle_at, NFS). So `.` is accepted for every kind of inode,
+//! and neither needs a permission: the code that decodes handles has already checked it.
 
 use rpc::message::{MdtReply, mdt::Lookup};
 use types::{Credentials, FsError, FsResult, InodeNumber};

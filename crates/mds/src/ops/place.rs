@@ -1,14 +1,17 @@
-//! Other OSTs for objects that were never made, because theirs turned out to be full.
+//! Other OSTs for objects that were never created, because theirs turned out to be full.
 //!
-//! Safe because the new layout is the file's only one from then on: whoever opens the file later is given it, and nobody
-//! but the caller has the old one. So it takes all of this, else the objects stay where they are:
-//! - the caller holds the exclusive data lock: no truncation is under way that was granted with the old layout;
-//! - he reports under the inode's epoch (module `settlement`): he is the only source of changes, and none is under way;
+//! This is safe because the new layout is the file's only one from then on: clients that open the
+//! file later get it, and only the caller has the old one. All of the following is required,
+//! otherwise the objects stay where they are:
+//! - the caller holds the exclusive data lock: no truncation is in progress that was granted with
+//!   the old layout;
+//! - it reports under the inode's epoch (module `settlement`): it is the only source of changes,
+//!   and none is in progress;
 //! - no other client has the file open, not even for reading;
 //! - no late write of an evicted client can reach the file's OSTs.
 //!
-//! That the objects do not exist, the caller has found out himself. Downside: a file that two clients have open keeps its
-//! objects, and its writers get `NoSpace`.
+//! The caller itself has found out that the objects do not exist. Downside: a file that two clients
+//! have open keeps its objects, and its writers get `NoSpace`.
 
 use std::collections::BTreeSet;
 

@@ -1,14 +1,16 @@
 //! Rename, with RENAME_NOREPLACE and RENAME_EXCHANGE.
 //!
-//! A rename that replaces a file is how programs change a file as a whole, often without fsync. So that a loss of power leaves the
-//! old data or the new, the source's objects on OSTs must be durable before the rename can be (ext4: auto_da_alloc). The MDT
-//! decides whether that is so and has the client do it ([`MdtReply::SyncFirst`]), because the client knows what it wrote and which
-//! losses of power it has noticed. Data on the MDT are in the same journal as the rename, before it; if the MDT lost some after the
-//! rename was asked for, the rename fails.
+//! A rename that replaces a file is how programs change a file as a whole, often without fsync. So
+//! that a power loss leaves either the old data or the new, the source's objects on OSTs must be
+//! durable before the rename can be (ext4: auto_da_alloc). The MDT decides whether they are and has
+//! the client make them durable ([`MdtReply::SyncFirst`]), because the client knows what it wrote
+//! and which power losses it has noticed. Data on the MDT are in the same journal as the rename,
+//! before it; if the MDT lost some of them after the rename was requested, the rename fails.
 //!
-//! Both directories may be the same. All checks come first (order of do_renameat2 and vfs_rename of Linux); then, in order:
-//! the old name goes, the target's name is taken over or made, the moved inodes learn their new names, directories get
-//! their new link counts, the replaced inode loses a link, the directories get their times.
+//! Both directories may be the same. All checks come first (order of do_renameat2 and vfs_rename of
+//! Linux); then, in order: the old name is removed, the target's name is replaced or created, the
+//! moved inodes get their new names, directories get their new link counts, the replaced inode
+//! loses a link, and the directories get their times.
 
 use layout::{Layout, Location};
 use rpc::message::{

@@ -1,5 +1,5 @@
-//! The table of what the MDT alone knows of each request: how it is counted, served, answered and stored. What its clients
-//! know too is in [`rpc::message::kind`].
+//! The table of facts about each request that only the MDT knows: how it is counted, served,
+//! answered and stored. Facts that its clients know too are in [`rpc::message::kind`].
 
 use rpc::message::{
     MdtRequest, OstRequest,

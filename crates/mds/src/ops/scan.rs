@@ -1,9 +1,11 @@
-//! What fsck needs to compare files with their objects: all inodes in order, and setting a size it found.
+//! What fsck needs to compare files with their objects: all inodes in order, and setting a size
+//! that it found.
 //!
-//! A size that the objects told is true of the moment they were asked. So each file that nobody can be writing to is told with
-//! its write epoch, and a size is set only under that epoch: whoever opened the file for writing since, or truncated it, made
-//! the epoch grow, also if he is gone again (module `settlement`). A record that does not decode is told as such, and the scan
-//! goes on behind it.
+//! A size reported by the objects was true at the moment they were asked. So each file that no
+//! client can be writing to is listed with its write epoch, and a size is set only under that
+//! epoch: a client that has opened the file for writing since, or truncated it, has increased the
+//! epoch, even if it has left again (module `settlement`). A record that does not decode is
+//! reported as such, and the scan continues after it.
 
 use layout::Layout;
 use rpc::message::{

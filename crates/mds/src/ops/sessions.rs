@@ -1,4 +1,4 @@
-//! Sessions: their beginning, their end, and what a client claims back after a restart.
+//! Sessions: their start, their end, and what a client reclaims after a restart.
 
 use layout::Layout;
 use rpc::message::{

@@ -1,4 +1,4 @@
-//! Changing attributes: chmod, chown, utimensat, and the loss of set-id bits by writing.
+//! Changing attributes: chmod, chown, utimensat, and the removal of set-id bits by writes.
 
 use rpc::message::MdtReply;
 use types::{

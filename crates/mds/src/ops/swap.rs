@@ -1,23 +1,28 @@
-//! Two files swap their layouts, and with them their data: `lfs swap_layouts`; and `lfs migrate`, whose second file is one
-//! without a name into which the data were copied.
+//! Two files swap their layouts, and with them their data: `lfs swap_layouts`; and `lfs migrate`,
+//! whose second file is an unnamed one into which the data were copied.
 //!
-//! Nobody may work by a layout that is a file's no longer. So it takes all of this for either file, else nothing happens
-//! (`Busy`):
-//! - the epoch the caller learned earlier is still the file's (module `settlement`): nobody began to write since;
-//! - nobody has it open but the caller, once: who opens it later is given the new layout, and the caller adopts it;
-//! - no truncation is under way, and no late write of an evicted client can reach its OSTs.
+//! No client may use a layout that no longer belongs to a file. So all of the following is required
+//! of both files, otherwise nothing happens (`Busy`):
+//! - the epoch that the caller learned earlier is still the file's (module `settlement`): no client
+//!   has started to write since;
+//! - only the caller has it open, once: clients that open it later get the new layout, and the
+//!   caller adopts it;
+//! - no truncation is in progress, and no late write of an evicted client can reach its OSTs.
 //!
-//! Who swaps reads one file through the other and writes to both: so it takes both permissions on either, and, since a file
-//! is named by its number, a path whose directories he may search; a file without a name he must have open.
+//! A swap allows the caller to read one file through the other, and writes to both: so it requires
+//! read and write permission on both, and, since a file is named by its number, a path whose
+//! directories the caller may search; an unnamed file must be open for the caller.
 //!
-//! One open at a time holds writers off. Its owner waits for everybody who has the file open, so whoever is refused the same
-//! (`WouldBlock`) must not wait with the file open; and a client that has it open besides is not held off (`must_wait` of
-//! module `volatile`): a program that reads a file and then opens it for writing would wait for itself.
+//! One open at a time holds writers off. Its owner waits for all clients that have the file open,
+//! so a client that is refused the same (`WouldBlock`) must not wait with the file open. A client
+//! that also has the file open is not held off (`must_wait` of module `volatile`): a program that
+//! reads a file and then opens it for writing would wait for itself.
 //!
-//! While the MDT recovers, nobody knows who has what open: then the answer is to wait.
+//! While the MDT recovers, it is not known which files are open: then the answer is to wait.
 //!
-//! Objects keep their names (module `layout::swap`). Data on this MDT are named by their file, so they are moved from key to
-//! key, in the same batch as the layouts. Times stay with the files: what the objects say of their past is history.
+//! Objects keep their names (module `layout::swap`). Data on this MDT are named by their file, so
+//! they are moved from key to key, in the same batch as the layouts. Times stay with the files: the
+//! earlier times of the objects no longer count.
 //!
 //! Downside: a reader who keeps a file open keeps its layout from being swapped. The data of both files on this MDT must fit
 //! into one batch together.

@@ -1,4 +1,4 @@
-//! Fields of keys, and of values what [`types::record`] does not have.
+//! Fields of keys, and those fields of values that [`types::record`] does not have.
 
 use types::{ClientId, FileKind, FsError, FsResult, InodeNumber, OstIndex};
 

@@ -1,4 +1,4 @@
-//! DATA: objects that lie on this MDT (data on MDT), and their bytes.
+//! DATA: objects that are stored on this MDT (data on MDT), and their bytes.
 //!
 //! | key | value |
 //! |---|---|

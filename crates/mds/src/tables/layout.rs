@@ -11,8 +11,8 @@
 //! | 0 or 1 | reason: why an automatic layout's component has so many stripes (`layout::Reason`) |
 //! | .. | pending: request; striped: first slot (4), stripes, request; MDT: slot (4); extension: step in bytes (8) |
 //!
-//! Forms 3 and 4 are 1 and 2 of a layout whose objects are named by another inode (layouts were swapped): its number (8)
-//! stands behind the form.
+//! Forms 3 and 4 are forms 1 and 2 of a layout whose objects are named by another inode (layouts
+//! were swapped): its number (8) follows the form.
 //!
 //! Stripes: stripe bytes (8), count (2), OST indices (2 each). Form 1 is followed by the request too.
 //! Request for stripes: count kind 0 default, 1 exactly, 2 all, 3 overstriped, 4 per OST (1), count (4), stripe bytes or 0

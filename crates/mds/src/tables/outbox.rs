@@ -1,4 +1,5 @@
-//! OUTBOX: what OSTs still have to be told, per OST in order. Key: OST (2), sequence (8). Value, version 1:
+//! OUTBOX: the deferred operation log, in order for each OST. Key: OST (2), sequence (8). Value,
+//! version 1:
 //!
 //! | offset | bytes | field |
 //! |---|---|---|

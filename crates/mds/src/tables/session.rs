@@ -1,8 +1,9 @@
-//! SESSIONS and REPLIES: who may come back after a restart, and what the last mutations were answered.
+//! SESSIONS and REPLIES: the clients that may come back after a restart, and the replies to their
+//! last mutations.
 //!
 //! | table | key | value |
 //! |---|---|---|
-//! | SESSIONS | client (8) | version 2 (1), time of opening (12), the MDT's process if the client lives in it (8), else 0 |
+//! | SESSIONS | client (8) | version 2 (1), time of opening (12), the MDT's process if the client runs in it (8), else 0 |
 //! | REPLIES | client (8), slot (2) | see [`rpc::stored_reply`] |
 //!
 //! Version 1 of a session, before 2026-11-20, says nothing of processes.

@@ -1,4 +1,5 @@
-//! Making inodes within a transaction: owner, group, mode, access lists and layout of what is new.
+//! Creating inodes within a transaction: owner, group, mode, access lists and layout of the new
+//! inode.
 
 use layout::LayoutSpec;
 use types::{

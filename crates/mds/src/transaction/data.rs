@@ -1,5 +1,5 @@
-//! Objects on this MDT within a transaction. What each change does is what an OST does to an object (crate oss, `directory`),
-//! so that nobody who uses a file sees where a byte of it lies.
+//! Objects on this MDT within a transaction. Each change does what an OST does to an object (crate
+//! oss, `directory`), so that users of a file do not notice where its bytes are.
 //!
 //! Reads come before puts: a transaction's own changes are searched one by one.
 

@@ -1,11 +1,13 @@
 //! A transaction: what one operation sees and changes. Reads see the store and the transaction's own changes; changes are
 //! collected and become visible together at commit, or not at all. So an operation that fails leaves nothing behind.
 //!
-//! Life cycle: [`crate::namespace::Namespace::transact`] begins it under the namespace's mutex, runs the operation, and
-//! commits if it succeeded. Volatile state that a success changes ([`Transaction::open_at_commit`]) changes then; what an
-//! operation changes in `volatile` directly holds whatever becomes of the batch (a close closes).
+//! Life cycle: [`crate::namespace::Namespace::transact`] begins it under the namespace's mutex,
+//! runs the operation, and commits if it succeeded. Volatile state that a success changes
+//! ([`Transaction::open_at_commit`]) changes at commit; direct changes of `volatile` by an
+//! operation persist whatever happens to the batch (a close closes).
 //!
-//! Downside: changes are searched one by one; a transaction is meant to hold tens of them, a few thousand at most.
+//! Downside: changes are searched one by one; a transaction is meant to have tens of them, a few
+//! thousand at most.
 
 pub(crate) mod creation;
 mod data;

@@ -1,10 +1,12 @@
-//! Load first, then lock: an attempt of an operation under the namespace's mutex never waits for the cold store. What memory does
-//! not know ends the attempt; it is loaded without the mutex ([`kv::Loading`]), and the operation is tried again
+//! Load first, then lock: an attempt of an operation under the namespace's mutex never waits for
+//! the cold store. An entry that is not in memory ends the attempt; it is loaded without the mutex
+//! ([`kv::Loading`]), and the operation is tried again
 //! ([docs/decisions/0015](../../../../docs/decisions/0015-load-first.md)).
 //!
-//! An attempt can be given up as long as it has changed nothing that a failure keeps: batches, counters and opens come into being
-//! at commit, but the volatile state is changed directly. So an attempt that takes that for a change ([`Tracked`]) is not
-//! given up any more: what it misses from then on is read under the mutex.
+//! An attempt can be given up as long as it has changed nothing that would persist: batches,
+//! counters and opens are created at commit, but the volatile state is changed directly. So an
+//! attempt that takes the volatile state for a change ([`Tracked`]) is not given up any more:
+//! entries that it misses from then on are read under the mutex.
 
 use std::ops::{Deref, DerefMut};
 

@@ -1,4 +1,4 @@
-//! An OST that only takes notes.
+//! An OST that only records its requests.
 
 use std::sync::Arc;
 

@@ -20,11 +20,12 @@ What is unknown is null. Commands that only change something print nothing: thei
 #[derive(Clone, Debug, Args)]
 #[command(after_help = CTL_JSON)]
 pub struct CtlArgs {
-    /// Directory with the control sockets of this host's daemons [default: /run/stria; of a user who is not root:
-    /// $XDG_RUNTIME_DIR/stria, or /tmp/stria-UID]
+    /// Directory with the control sockets of this host's daemons [default: /run/stria; for users
+    /// other than root: $XDG_RUNTIME_DIR/stria, or /tmp/stria-UID]
     #[arg(long, value_name = "DIR", global = true)]
     pub run_dir: Option<PathBuf>,
-    /// Only daemons of this file system: its name, or its mount source, as 10.0.0.1:988:/stria or /srv/data:/stria
+    /// Only daemons of this file system: its name, or its mount source, such as 10.0.0.1:988:/stria
+    /// or /srv/data:/stria
     #[arg(long, value_name = "NAME", global = true)]
     pub fs: Option<String>,
     /// Print answers as JSON lines
@@ -44,7 +45,8 @@ pub enum CtlCommand {
         /// Values only
         #[arg(short = 'n')]
         values_only: bool,
-        /// The permanent settings of the file system as they are stored (set_param -P), in their order
+        /// The permanent settings of the file system (set_param -P) as they are stored, in their
+        /// order
         #[arg(short = 'P', conflicts_with = "patterns")]
         permanent: bool,
         /// Names or patterns
@@ -54,7 +56,7 @@ pub enum CtlCommand {
     /// List parameters with their meaning, range and default, and whether they can be set
     #[command(name = "list_param")]
     ListParam {
-        /// Names only, those that can be set marked with =
+        /// Names only; = marks those that can be set
         #[arg(short = 'F', long = "classify")]
         mark: bool,
         /// Names only, as lctl prints them
@@ -66,9 +68,10 @@ pub enum CtlCommand {
     },
     /// Set parameters on this host, or (-P) permanently on the whole file system
     ///
-    /// -P stores the setting at the management service; all daemons and mounts of the file system follow it, also those that
-    /// start later. get_param -P shows what is stored, and set_param -P -d NAME removes it: what is set now stays until the
-    /// daemons end, or until it is set anew.
+    /// -P stores the setting at the management service; all daemons and mounts of the file system
+    /// adopt it, including those that start later. get_param -P shows the stored settings, and
+    /// set_param -P -d NAME removes one: running daemons keep its value until they stop, or until
+    /// it is set again.
     #[command(name = "set_param")]
     SetParam {
         /// Permanently, for all daemons and mounts, through the management service
@@ -94,7 +97,7 @@ pub enum CtlCommand {
     PoolAdd {
         /// FSNAME.POOL
         pool: String,
-        /// OSTs, as stria-OST0003 or stria-OST[0-6/2,a] (hexadecimal)
+        /// OSTs, such as stria-OST0003 or stria-OST[0-6/2,a] (hexadecimal)
         #[arg(required = true)]
         osts: Vec<String>,
     },
@@ -103,7 +106,7 @@ pub enum CtlCommand {
     PoolRemove {
         /// FSNAME.POOL
         pool: String,
-        /// OSTs, as stria-OST0003 or stria-OST[0-6/2,a] (hexadecimal)
+        /// OSTs, such as stria-OST0003 or stria-OST[0-6/2,a] (hexadecimal)
         #[arg(required = true)]
         osts: Vec<String>,
     },
@@ -121,15 +124,16 @@ pub enum CtlCommand {
     },
     /// Deactivate a target: no client or server uses it any more
     ///
-    /// Nobody asks it any more, nobody waits for it, and it gets no new files; access to what is on it fails at once with an
-    /// input/output error. The metadata target with the root directory stays in use.
+    /// Clients and servers stop sending requests to it and waiting for it, and it gets no new
+    /// files; access to data on it fails at once with an input/output error. The metadata target
+    /// with the root directory cannot be deactivated.
     Deactivate {
-        /// Target, as stria-OST0003
+        /// Target, such as stria-OST0003
         target: String,
     },
     /// Activate a target again
     Activate {
-        /// Target, as stria-OST0003
+        /// Target, such as stria-OST0003
         target: String,
     },
 }

@@ -44,10 +44,11 @@ pub enum BenchCommand {
         /// Common options.
         #[command(flatten)]
         common: Common,
-        /// Files of each worker
+        /// Number of files per worker
         #[arg(long, default_value_t = 2000)]
         files: usize,
-        /// Hard variant: put this many KiB of each file on the metadata target; files are made and read whole
+        /// Hard variant: put this many KiB of each file on the metadata target; each file is
+        /// created and read with one call
         #[arg(long, value_name = "KIB", value_parser = clap::value_parser!(u64).range(64..=4096))]
         on_mdt: Option<u64>,
     },
@@ -56,17 +57,18 @@ pub enum BenchCommand {
         /// Common options.
         #[command(flatten)]
         common: Common,
-        /// MiB each worker writes and reads
+        /// MiB that each worker writes and reads
         #[arg(long, default_value_t = 256)]
         mib: u64,
         /// KiB per transfer of the easy variant
         #[arg(long, default_value_t = 1024, value_parser = RangedU64ValueParser::<usize>::new().range(1..=1 << 20))]
         transfer_kib: usize,
-        /// Instead: one shared file in segments, as 4x1M:1G,8x1M:1G,16x1M:rest, of --mib in all; may be repeated, to
-        /// compare. Segments that are directories (DIR:SIZE) need --emulate
+        /// Instead: one shared file of --mib in segments, such as 4x1M:1G,8x1M:1G,16x1M:rest;
+        /// repeat the option to compare. Segments that are directories (DIR:SIZE) need --emulate
         #[arg(long, value_name = "LIST", conflicts_with = "systems")]
         segments: Vec<String>,
-        /// With --segments: each is a file in a directory of its own, shown as one file; on any mounted file system
+        /// With --segments: each segment is a file in a directory of its own, and all are shown as
+        /// one file; works on any mounted file system
         #[arg(long, requires = "segments")]
         emulate: bool,
         /// With --segments: where to run.
@@ -86,7 +88,7 @@ pub enum BenchCommand {
         /// Common options.
         #[command(flatten)]
         common: Common,
-        /// Records of each worker
+        /// Number of records per worker
         #[arg(long, default_value_t = 8192)]
         records: u64,
     },
@@ -95,11 +97,12 @@ pub enum BenchCommand {
         /// Common options.
         #[command(flatten)]
         common: Common,
-        /// Directory whose tree is used [default: Rust's or C's sources and headers of this host]
+        /// Directory whose tree is used [default: sources or headers of Rust or C found on this
+        /// host]
         #[arg(long)]
         source: Option<PathBuf>,
     },
-    /// All of the above, at a size for a few minutes
+    /// All of the above, with sizes for a run of a few minutes
     All {
         /// Common options.
         #[command(flatten)]

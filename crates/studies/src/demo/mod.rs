@@ -37,7 +37,7 @@ pub struct DemoArgs {
     /// Size of the large file in MiB
     #[arg(long, default_value_t = 1024, value_name = "MIB")]
     pub large_mib: u64,
-    /// Object storage targets
+    /// Number of object storage targets
     #[arg(long, default_value_t = 4, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=64))]
     pub osts: u16,
 }

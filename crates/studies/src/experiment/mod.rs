@@ -24,18 +24,18 @@ use crate::{
 pub enum E1Workload {
     /// One shared file, written and read in large calls
     Ior,
-    /// Flow records, read in large calls, then one by one
+    /// Flow records, read first in large calls, then one by one
     Netflow,
-    /// A database of fragments, which every process searches
+    /// A database in fragments, searched by every process
     Blast,
-    /// The same on 16 to 512 nodes and 128 OSTs
+    /// The same database on 16 to 512 nodes and 128 OSTs
     BlastNodes,
 }
 
 /// Arguments of experiments in virtual time.
 #[derive(Clone, Debug, Args)]
 pub struct ExperimentArgs {
-    /// Divide sizes of files by this
+    /// Divide file sizes by this
     #[arg(long, default_value_t = 1024, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
     pub scale: u64,
     /// Seed of interleavings and placements
@@ -47,13 +47,15 @@ pub struct ExperimentArgs {
     /// Write every result to this file as a JSON line, as soon as it is known
     #[arg(long)]
     pub json: Option<PathBuf>,
-    /// Only configurations whose line of progress contains this, as "IOR.4", "64 nodes", "1 MiB" or "shared x160"
+    /// Only configurations whose progress line contains this, such as "IOR.4", "64 nodes", "1 MiB"
+    /// or "shared x160"
     #[arg(long, value_name = "TEXT")]
     pub only: Option<String>,
     /// Continue an interrupted run: take its results from the --json file, and run the rest
     #[arg(long, requires = "json")]
     pub resume: bool,
-    /// Number of configurations to run in parallel; by default one on each core. Each takes memory; results do not depend on it
+    /// Number of configurations to run in parallel; by default one per core. Each takes memory;
+    /// results do not depend on it
     #[arg(long, value_name = "N")]
     pub threads: Option<NonZero<usize>>,
 }

@@ -35,7 +35,7 @@ use crate::study::{
 /// Where a study runs.
 #[derive(Clone, Debug, Args)]
 pub struct Place {
-    /// Use this directory of a mounted file system, instead of starting one
+    /// Use this directory of a mounted file system instead of starting a file system
     #[arg(long, value_name = "DIR", conflicts_with_all = ["ost_mbps", "ost_latency_us", "oss_mbps"])]
     pub at: Option<PathBuf>,
     /// Limit of each object storage target in MiB/s; 0: none
@@ -70,7 +70,7 @@ pub struct PresetOptions {
     /// Where to run.
     #[command(flatten)]
     pub place: Place,
-    /// Divide sizes of files by this [default: a file of 128 MiB]
+    /// Divide file sizes by this [default: depends on the study; for IOR, a file of 128 MiB]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
     pub scale: Option<u64>,
     /// Divide numbers of targets and stripe counts by this
@@ -96,15 +96,17 @@ pub struct PresetOptions {
 /// Parts of study E1, dynamic striping.
 #[derive(Clone, Debug, Subcommand)]
 pub enum E1Command {
-    /// Table 3: IOR on one shared file, static layouts against layouts that widen at watermarks
+    /// Table 3: IOR on one shared file, static layouts against layouts with more stripes after
+    /// watermarks
     Ior(PresetOptions),
-    /// Table 4: flow records, indexed in large reads, then modelled host by host in very small random ones
+    /// Table 4: flow records, indexed in large reads, then modelled host by host in very small
+    /// random reads
     Netflow {
         /// Options of all presets.
         #[command(flatten)]
         options: PresetOptions,
-        /// Files of nfdump (which must be installed), or of records of NetFlow version 5, 48 bytes each [default: generated
-        /// records]
+        /// Files of nfdump (which must be installed), or files of NetFlow version 5 records of 48
+        /// bytes each [default: generated records]
         #[arg(long, value_name = "FILE", num_args = 1..)]
         input: Vec<PathBuf>,
     },
