@@ -24,7 +24,7 @@ pub(crate) struct ClientState {
     /// Exclusive data locks.
     pub exclusives: Mutex<BTreeMap<InodeNumber, HeldExclusive>>,
     /// Losses of undurable changes by OSTs that this client has noticed.
-    losses_noticed: AtomicU64,
+    era_noticed: AtomicU64,
 }
 
 /// An exclusive data lock of this client.
@@ -41,7 +41,7 @@ impl ClientState {
         Self {
             client: AtomicU64::new(client.0),
             opens: OpenTable::default(),
-            losses_noticed: AtomicU64::new(0),
+            era_noticed: AtomicU64::new(0),
             locks: HeldLocks::default(),
             exclusives: Mutex::default(),
         }
@@ -53,7 +53,7 @@ impl ClientState {
     }
 
     /// Ends the life of `client`: all that was open is stale, all locks are lost. False if it had ended before.
-    pub fn end_life(&self, client: ClientId, successor: ClientId) -> bool {
+    pub fn end_incarnation(&self, client: ClientId, successor: ClientId) -> bool {
         if self.client.compare_exchange(client.0, successor.0, Ordering::AcqRel, Ordering::Acquire).is_err() {
             return false;
         }
@@ -64,13 +64,13 @@ impl ClientState {
     }
 
     /// Number of losses of undurable changes by OSTs that this client has noticed.
-    pub fn losses_noticed(&self) -> u64 {
-        self.losses_noticed.load(Ordering::Acquire)
+    pub fn era_noticed(&self) -> u64 {
+        self.era_noticed.load(Ordering::Acquire)
     }
 
     /// An OST has lost undurable changes; the number of this loss.
     pub fn notice_loss(&self) -> u64 {
-        self.losses_noticed.fetch_add(1, Ordering::AcqRel) + 1
+        self.era_noticed.fetch_add(1, Ordering::AcqRel) + 1
     }
 
     /// An MDT did not take over all that was claimed. If it lost nothing, a layout that it knows better was replaced by a

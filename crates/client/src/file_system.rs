@@ -54,10 +54,10 @@ impl FileSystem {
         let MountOptions { mut map, resolve, client, client_name, import } = options;
         let client = client.unwrap_or_else(|| ClientId(seams.entropy.next_u64()));
         let root = TargetRole::Mdt(InodeNumber::ROOT.mdt());
-        let deadline = seams.clock.now() + import.patience;
+        let deadline = seams.clock.now() + import.timeout;
         let Some(Some(first)) = rt::clock::timeout_at(&*seams.clock, deadline, map_with(&mut map, root)).await else {
             let target = target_name(&map.borrow().fsname, root);
-            return Err(FsError::Unreachable { target, seconds: import.patience.as_secs() as u32, cause: None });
+            return Err(FsError::Unreachable { target, seconds: import.timeout.as_secs() as u32, cause: None });
         };
         let client_state = Arc::new(ClientState::new(client));
         let connector = Connector {
@@ -138,8 +138,8 @@ impl FileSystem {
     }
 
     /// Changes how long operations wait for a silent target (the `timeout` parameter).
-    pub fn set_patience(&self, patience: std::time::Duration) {
-        self.targets.set_patience(patience);
+    pub fn set_timeout(&self, timeout: std::time::Duration) {
+        self.targets.set_timeout(timeout);
     }
 
     /// Changes how many requests may be outstanding at one target (`max_rpcs_in_flight`).

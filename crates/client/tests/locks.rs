@@ -67,7 +67,7 @@ async fn a_waiting_lock_is_granted_and_a_dropped_one_leaves_the_queue() {
 }
 
 /// Far longer than anything here takes.
-const PATIENCE: Duration = Duration::from_secs(20);
+const TIMEOUT: Duration = Duration::from_secs(20);
 
 /// A request whose caller drops it after the MDT has granted the lock and before the answer arrives.
 async fn granted_to_nobody(cluster: &Cluster, fs: &Arc<FileSystem>, file: &Arc<OpenFile>, request: LockRequest) {
@@ -87,7 +87,7 @@ async fn a_lock_granted_to_who_is_gone_is_given_back_also_if_it_did_not_wait() {
         granted_to_nobody(&cluster, &other, &others, lock(2, LockMode::Exclusive, wait)).await;
         cluster.mdt.hold_answers(None);
         let next = one.set_lock(&file, lock(1, LockMode::Exclusive, true));
-        assert_eq!(tokio::time::timeout(PATIENCE, next).await, Ok(Ok(())), "waits: {wait}");
+        assert_eq!(tokio::time::timeout(TIMEOUT, next).await, Ok(Ok(())), "waits: {wait}");
     }
 }
 
@@ -103,7 +103,7 @@ async fn what_an_owner_held_is_not_given_back_to_it_after_it_was_closed() {
     flush.await.unwrap().unwrap();
     others_run().await;
     let next = one.set_lock(&file, lock(1, LockMode::Exclusive, true));
-    assert_eq!(tokio::time::timeout(PATIENCE, next).await, Ok(Ok(())));
+    assert_eq!(tokio::time::timeout(TIMEOUT, next).await, Ok(Ok(())));
 }
 
 /// A waiting request and what interrupts it.

@@ -6,7 +6,7 @@ use std::{sync::Arc, time::Duration};
 
 use client::{
     FileSystem, OpenFile,
-    migration::{Background, Courtesy, Rest, Restraint},
+    migration::{Background, Rest, Restraint, Throttle},
 };
 use layout::LayoutSpec;
 use parking_lot::Mutex;
@@ -55,8 +55,8 @@ impl Fixture {
     /// Moves the file. `allowance` is told how often it was asked before.
     async fn migrate<'a>(&'a self, allowance: impl Fn(usize) -> BoxFuture<'a, u64> + Send + Sync) -> FsResult<u64> {
         let restraint = Asked { places: &self.asked, allowance };
-        let courtesy = Courtesy::default();
-        let mut background = Background { courtesy, restraint: &restraint, swap_pauses: &PAUSES };
+        let throttle = Throttle::default();
+        let mut background = Background { throttle, restraint: &restraint, swap_pauses: &PAUSES };
         self.mover.migrate(&root(), self.inode, LayoutSpec::Automatic, false, Some(&mut background)).await
     }
 

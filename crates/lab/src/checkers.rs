@@ -19,7 +19,7 @@ use crate::{cluster::Cluster, inspector::Inspector, server::Role, workload::Verd
 /// are free when its lease has run out and all OSTs refuse it; if the MDT restarted meanwhile, the lease begins anew.
 pub const LIVENESS_BOUND: Duration = Duration::from_secs(300);
 /// Objects without a file that stay for so long do not go by themselves.
-const ORPHANS_PATIENCE: Duration = Duration::from_secs(5);
+const ORPHANS_TIMEOUT: Duration = Duration::from_secs(5);
 /// Time between two looks at something that is expected to come.
 const LOOK_AGAIN: Duration = Duration::from_millis(200);
 
@@ -44,7 +44,7 @@ pub async fn at_rest(cluster: &Cluster) -> Verdict {
         if cluster.lost_power(Role::Mds) {
             destroy_orphans(cluster, &inspector).await?;
         }
-        outbox_drains(cluster, &inspector).await?;
+        deferred_log_drains(cluster, &inspector).await?;
         if !cluster.roles().into_iter().any(|role| matches!(role, Role::Oss(_)) && cluster.lost_power(role)) {
             figures_agree(&inspector).await?;
         }
@@ -140,7 +140,7 @@ async fn destroy_orphans(cluster: &Cluster, inspector: &Inspector) -> Result<usi
     };
     let mut known = look().await?;
     loop {
-        cluster.simulation().sleep(ORPHANS_PATIENCE).await;
+        cluster.simulation().sleep(ORPHANS_TIMEOUT).await;
         let now = look().await?;
         if now == known {
             break;
@@ -154,7 +154,7 @@ async fn destroy_orphans(cluster: &Cluster, inspector: &Inspector) -> Result<usi
 }
 
 /// No object is left without its file once the MDT has told the OSTs what to destroy.
-pub async fn outbox_drains(cluster: &Cluster, inspector: &Inspector) -> Verdict {
+pub async fn deferred_log_drains(cluster: &Cluster, inspector: &Inspector) -> Verdict {
     let deadline = cluster.simulation().now() + LIVENESS_BOUND / 2;
     loop {
         let inodes = failed("scan of inodes", inspector.inodes().await)?;

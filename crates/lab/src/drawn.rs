@@ -49,7 +49,7 @@ impl Drawn {
         if mode == Mode::Impatient {
             make_impatient(&mut settings.import, seed);
         }
-        let lease = LeasePlan::of_seed(seed, faults, settings.import.patience);
+        let lease = LeasePlan::of_seed(seed, faults, settings.import.timeout);
         settings.lease = lease.lease;
         let cluster = ClusterOptions { osts: 4, clients: 3, settings };
         Drawn { seed, operations, mode, faults, lease, default_layout: layout_of(seed), cluster }
@@ -110,7 +110,7 @@ fn layout_of(seed: u64) -> Option<LayoutSpec> {
 /// Callers of [`Mode::Impatient`] wait for seconds, on connections that end sooner or later than that.
 fn make_impatient(import: &mut ImportOptions, seed: u64) {
     let random = Random::for_purpose(seed, "patience");
-    import.patience = *random.pick(&[Duration::from_millis(700), Duration::from_secs(2), Duration::from_secs(5)]);
+    import.timeout = *random.pick(&[Duration::from_millis(700), Duration::from_secs(2), Duration::from_secs(5)]);
     import.resend = *random.pick(&[Duration::from_millis(100), Duration::from_secs(5)]);
 }
 
@@ -119,7 +119,7 @@ fn make_impatient(import: &mut ImportOptions, seed: u64) {
 pub fn settings(seed: u64) -> Settings {
     let random = Random::for_purpose(seed, "settings");
     let import = ImportOptions {
-        patience: Duration::from_secs(100_000),
+        timeout: Duration::from_secs(100_000),
         resend: Duration::from_millis(100),
         connect_timeout: Duration::from_millis(500),
         backoff_min: Duration::from_millis(5),

@@ -90,9 +90,9 @@ impl LeasePlan {
     /// For callers of this patience. Where only servers fall silent, leases are shorter than their silences: a server that
     /// stood still must not evict clients that were there all the time. Where the network fails, too, an eviction would be right,
     /// so leases are longer than any fault.
-    pub fn of_seed(seed: u64, faults: FaultPlan, patience: Duration) -> Self {
+    pub fn of_seed(seed: u64, faults: FaultPlan, timeout: Duration) -> Self {
         if faults.weather || faults.cuts {
-            return Self { lease: LEASE_LONG, silence_max: patience.min(LEASE_LONG) * SILENCE_FACTOR };
+            return Self { lease: LEASE_LONG, silence_max: timeout.min(LEASE_LONG) * SILENCE_FACTOR };
         }
         let random = Random::for_purpose(seed, "lease");
         let lease = *random.pick(&[Duration::from_secs(3), Duration::from_secs(10), Duration::from_secs(40)]);
@@ -137,8 +137,8 @@ struct Lane {
 impl Chaos {
     /// Begins to break things.
     pub fn begin(cluster: &Cluster, plan: FaultPlan) -> Self {
-        let patience = cluster.options().settings.import.patience;
-        let silence_max = LeasePlan::of_seed(cluster.seed(), plan, patience).silence_max;
+        let timeout = cluster.options().settings.import.timeout;
+        let silence_max = LeasePlan::of_seed(cluster.seed(), plan, timeout).silence_max;
         let stop = watch::Sender::new(false);
         let mut chaos = Self { cluster: cluster.clone(), silence_max, stop, lanes: Vec::new(), faults: Arc::default() };
         cluster.log().event("chaos", format_args!("{plan:?}"));
@@ -264,8 +264,8 @@ impl Lane {
     /// How long servers run before they are stopped or their devices hang, and how long that lasts.
     fn silences(&self) -> [(Duration, Duration); 2] {
         let longest = self.silence_max;
-        let patience = self.cluster.options().settings.import.patience;
-        let runs_max = if patience < LEASE_LONG { patience / 2 } else { QUIET.1 };
+        let timeout = self.cluster.options().settings.import.timeout;
+        let runs_max = if timeout < LEASE_LONG { timeout / 2 } else { QUIET.1 };
         [(QUIET.0, runs_max), (longest / 300, longest)]
     }
 
@@ -344,12 +344,12 @@ mod tests {
 
     #[test]
     fn servers_are_silent_for_longer_than_leases_unless_the_network_fails_too() {
-        let patience = Duration::from_secs(5);
+        let timeout = Duration::from_secs(5);
         for seed in 0..16 {
             let stops = FaultPlan { stops: true, ..FaultPlan::NONE };
-            let plan = LeasePlan::of_seed(seed, stops, patience);
+            let plan = LeasePlan::of_seed(seed, stops, timeout);
             assert!(plan.silence_max > 2 * plan.lease, "{plan:?}");
-            let plan = LeasePlan::of_seed(seed, FaultPlan { weather: true, ..stops }, patience);
+            let plan = LeasePlan::of_seed(seed, FaultPlan { weather: true, ..stops }, timeout);
             assert!(plan.lease > plan.silence_max + LASTS.1, "{plan:?}");
         }
     }

@@ -4,7 +4,7 @@ use std::{sync::Arc, time::Duration};
 
 use client::{
     FileSystem,
-    migration::{Background, Courtesy, Rest, Restraint},
+    migration::{Background, Rest, Restraint, Throttle},
 };
 use layout::{BackingSpec, ComponentSpec, END_OF_FILE, LayoutSpec, StripeCount, StripeSpec};
 use rt::BoxFuture;
@@ -68,7 +68,7 @@ pub async fn migrate(
     };
     for _ in 0..attempts {
         let mut background = (manner == Manner::Background).then(|| Background {
-            courtesy: Courtesy::default(),
+            throttle: Throttle::default(),
             restraint: &Budget,
             swap_pauses: &SWAP_PAUSES,
         });

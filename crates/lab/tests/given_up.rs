@@ -17,7 +17,7 @@ use rpc::message::mdt::{OpenFlags, open_flag};
 use types::{Credentials, FsError, FsResult, InodeNumber};
 
 const SEED: u64 = 1;
-const PATIENCE: Duration = Duration::from_secs(2);
+const TIMEOUT: Duration = Duration::from_secs(2);
 const READ_WRITE: OpenFlags = OpenFlags(open_flag::READ | open_flag::WRITE);
 
 async fn truncate(file_system: Arc<FileSystem>, inode: InodeNumber, size: u64) -> FsResult<()> {
@@ -61,7 +61,7 @@ fn a_lock_granted_to_who_gave_up_is_in_nobodys_way() {
         let inner = simulation.clone();
         let outcome = simulation.run(RunLimits::default(), async move {
             let mut settings = settings(SEED);
-            settings.import.patience = PATIENCE;
+            settings.import.timeout = TIMEOUT;
             let options = ClusterOptions { osts: 1, clients: 2, settings };
             let cluster = Cluster::start(&inner, &log, SEED, options).await?;
             truncations(&cluster).await

@@ -131,7 +131,7 @@ async fn change(cluster: &Cluster, change: Change, death: Death) -> Result<(), S
         // One that opens the file anew sees the growth that was lost once those who know of it are back.
         checkers::at_rest(cluster).await?;
         let inspector = Inspector::open(cluster);
-        checkers::finishes(cluster, "a look at objects", checkers::outbox_drains(cluster, &inspector)).await??;
+        checkers::finishes(cluster, "a look at objects", checkers::deferred_log_drains(cluster, &inspector)).await??;
         inspector.close().await;
     }
     // What lay on the MDT and was not synced may be gone with its power.

@@ -411,11 +411,11 @@ impl Layout {
     }
 
     /// The next objects get other slots than any that a growth of this layout can have given that was lost with the MDT's
-    /// power: nobody knows what is, or is still being, written to those. `losses`: how often it lost power. Each loss begins a
+    /// power: nobody knows what is, or is still being, written to those. `era`: how often it lost power. Each loss begins a
     /// range of slots of its own; there are some 8,000.
-    pub fn skip_lost_slots(&mut self, losses: u64) {
+    pub fn skip_lost_slots(&mut self, era: u64) {
         const SLOTS_LOST_MAX: u64 = COMPONENTS_MAX as u64 * STRIPE_COUNT_MAX as u64;
-        let first = u32::try_from(losses.saturating_mul(SLOTS_LOST_MAX)).unwrap_or(u32::MAX);
+        let first = u32::try_from(era.saturating_mul(SLOTS_LOST_MAX)).unwrap_or(u32::MAX);
         self.slots_next = self.slots_next.max(first);
     }
 

@@ -20,7 +20,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use types::{ClientId, InodeNumber, limits::LOCK_PARTIES_PER_FILE_MAX};
 
 use crate::{
-    HeldLock, LockError, LockFamily, LockMode, LockOwner, LockRange, PATIENCE_NS, Wake,
+    HeldLock, LockError, LockFamily, LockMode, LockOwner, LockRange, TIMEOUT_NS, Wake,
     file::{FileLocks, Waiter},
 };
 
@@ -48,7 +48,7 @@ pub struct LockRequest {
 pub enum LockAnswer {
     /// The owner has what it wanted.
     Granted,
-    /// Queued; ask the same again, at the latest within [`PATIENCE_NS`].
+    /// Queued; ask the same again, at the latest within [`TIMEOUT_NS`].
     Waiting,
 }
 
@@ -258,9 +258,9 @@ impl AdvisoryLocks {
         Ok(())
     }
 
-    /// Takes queued requests out that were not asked again for [`PATIENCE_NS`].
+    /// Takes queued requests out that were not asked again for [`TIMEOUT_NS`].
     pub fn expire(&mut self, now_ns: u64, wake: &mut Vec<Wake>) {
-        let stale = |waiter: &Waiter| now_ns.saturating_sub(waiter.last_asked_ns) >= PATIENCE_NS;
+        let stale = |waiter: &Waiter| now_ns.saturating_sub(waiter.last_asked_ns) >= TIMEOUT_NS;
         let files: Vec<FileKey> =
             self.files.iter().filter(|(_, file)| file.waiters.iter().any(stale)).map(|(key, _)| *key).collect();
         for key in files {

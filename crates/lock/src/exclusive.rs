@@ -10,14 +10,14 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use types::{ClientId, InodeNumber, limits::EXCLUSIVES_PER_CLIENT_MAX};
 
-use crate::{LockError, PATIENCE_NS};
+use crate::{LockError, TIMEOUT_NS};
 
 /// Answer to a request for the lock.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ExclusiveAnswer {
     /// The client holds it.
     Granted,
-    /// Somebody else holds it or comes first; ask again, at the latest within [`PATIENCE_NS`].
+    /// Somebody else holds it or comes first; ask again, at the latest within [`TIMEOUT_NS`].
     Waiting,
 }
 
@@ -117,9 +117,9 @@ impl ExclusiveLocks {
             .collect()
     }
 
-    /// Takes those out of queues who did not ask again for [`PATIENCE_NS`]. Returns whom to tell.
+    /// Takes those out of queues who did not ask again for [`TIMEOUT_NS`]. Returns whom to tell.
     pub fn expire(&mut self, now_ns: u64) -> Vec<(InodeNumber, ClientId)> {
-        let stale = |asked: u64| now_ns.saturating_sub(asked) >= PATIENCE_NS;
+        let stale = |asked: u64| now_ns.saturating_sub(asked) >= TIMEOUT_NS;
         let gone: Vec<(InodeNumber, ClientId)> = self
             .files
             .iter()

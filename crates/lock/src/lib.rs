@@ -6,7 +6,7 @@
 //!
 //! Both queue by *asking again*: a lock is granted only to a request that is present. When a queued request becomes
 //! grantable the machine says so in a wake-up, its owner asks again, and gets the lock then. A request that stops
-//! asking leaves the queue after [`PATIENCE_NS`]. So no lock is ever held by somebody who gave up or died while waiting;
+//! asking leaves the queue after [`TIMEOUT_NS`]. So no lock is ever held by somebody who gave up or died while waiting;
 //! the price is one more step per contended grant, and a queue that stands still for up to that time behind a waiter
 //! that died.
 
@@ -22,4 +22,4 @@ pub use vocabulary::{HeldLock, LAST_BYTE, LockError, LockFamily, LockMode, LockO
 
 /// Nanoseconds after which a queued request that was not asked again leaves the queue: several times the second within
 /// which a waiting client hears `Waiting` and asks again.
-pub const PATIENCE_NS: u64 = 5_000_000_000;
+pub const TIMEOUT_NS: u64 = 5_000_000_000;

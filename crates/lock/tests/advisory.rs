@@ -2,7 +2,7 @@
 
 use lock::{
     AdvisoryLocks, HeldLock, LAST_BYTE, LockAnswer, LockError, LockFamily, LockMode, LockOwner, LockRange, LockRequest,
-    PATIENCE_NS, Wake,
+    TIMEOUT_NS, Wake,
 };
 use types::{ClientId, InodeNumber};
 
@@ -200,7 +200,7 @@ fn those_who_leave_make_room() {
     assert_eq!(table.woken, [], "1 still holds it");
     table.call(|locks, _, wake| locks.drop_client(ClientId(1), wake));
     assert_eq!(table.woken, [(FILE, 3), (FILE, 4)]);
-    table.now_ns = PATIENCE_NS - 1;
+    table.now_ns = TIMEOUT_NS - 1;
     assert_eq!(table.shared(4, (0, 9)), GRANTED);
     table.call(|locks, now_ns, wake| locks.expire(now_ns + 1, wake));
     assert_eq!(table.locks.queued(), 0, "3 was silent");
@@ -213,9 +213,9 @@ fn silence_of_the_first_lets_the_next_go_on() {
     let mut table = Table::new();
     assert_eq!(table.shared(1, (0, 9)), GRANTED);
     assert_eq!(table.exclusive(2, (0, 9)), WAITING);
-    table.now_ns = PATIENCE_NS / 2;
+    table.now_ns = TIMEOUT_NS / 2;
     assert_eq!(table.shared(3, (0, 9)), WAITING);
-    table.call(|locks, _, wake| locks.expire(PATIENCE_NS, wake));
+    table.call(|locks, _, wake| locks.expire(TIMEOUT_NS, wake));
     assert_eq!(table.woken, [(FILE, 3)]);
 }
 

@@ -80,7 +80,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     options.store.memory_bytes = MEMORY_BYTES / 2;
     // The OST never answers, and shall not be given up for it.
     options.parameters.ost_silence = Duration::from_secs(86_400);
-    options.import.patience = Duration::from_secs(86_400);
+    options.import.timeout = Duration::from_secs(86_400);
     let config = options.store.clone();
     cores.block_on(async {
         Mdt::format(&seams, journal.clone(), cold.clone(), config, "stria", MdtIndex(0), &Credentials::root()).await?;

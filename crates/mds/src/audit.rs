@@ -16,9 +16,9 @@ use crate::{
     tables::{
         DATA, INODES, LINKS, ORPHANS, XATTRS,
         codec::inode_of_key,
+        deferred_log::DeferredOperation,
         inode::{Brief, Inode},
         orphan,
-        outbox::Errand,
     },
     transaction::{Changes, Transaction},
 };
@@ -26,13 +26,13 @@ use crate::{
 /// What a batch touches, noted before it is applied.
 pub(crate) struct Touched {
     operations: Vec<Operation>,
-    errands: Vec<(OstIndex, Errand)>,
+    deferred_operations: Vec<(OstIndex, DeferredOperation)>,
 }
 
 impl Touched {
     /// By these changes.
     pub fn by(changes: &Changes) -> Self {
-        Self { operations: changes.operations.clone(), errands: changes.errands.clone() }
+        Self { operations: changes.operations.clone(), deferred_operations: changes.deferred_operations.clone() }
     }
 
     /// Asserts that what the batch left is sound; `txn` begins after it. Where the tables cannot be
@@ -101,7 +101,7 @@ impl Touched {
         let is_written = inode.layout().is_some() && txn.volatile.opens.written_by_others(number, None);
         assert!(!is_written || !inode.settled, "the size of inode {number} is known, and it is open for writing");
         for (ost, object) in inode.objects() {
-            let is_destroyed = self.errands.contains(&(ost, Errand::Destroy(object)));
+            let is_destroyed = self.deferred_operations.contains(&(ost, DeferredOperation::Destroy(object)));
             assert!(!is_destroyed, "object {object} of inode {number} is destroyed on {ost}");
         }
     }

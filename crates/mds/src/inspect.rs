@@ -11,14 +11,14 @@ use types::{Fid, FileKind, FsError, FsResult, InodeNumber, Timestamp, attributes
 use crate::{
     settlement,
     tables::{
-        ALL, COUNTERS, DATA, ENTRIES, INODES, LINKS, ORPHANS, OUTBOX, REPLIES, SESSIONS, XATTRS,
+        ALL, COUNTERS, DATA, DEFERRED_LOG, ENTRIES, INODES, LINKS, ORPHANS, REPLIES, SESSIONS, XATTRS,
         codec::{client_of_key, inode_of_key},
         counter::{self, Counters, Identity},
         data::{self, BLOCK, DataKey, ObjectRecord},
+        deferred_log::{self, DeferredOperation},
         entry::EntryRecord,
         inode::{Inode, InodeData},
         link, orphan,
-        outbox::{self, Errand},
         session::SessionRecord,
         xattr,
     },
@@ -52,7 +52,9 @@ impl Schema for MdtSchema {
                 let target = EntryRecord::decode(value).ok().and_then(|record| record.target);
                 leads(key) || target.is_some_and(|target| target.inode.0 == inode)
             }
-            OUTBOX => matches!(Errand::decode(value), Ok(Errand::Destroy(object)) if object.inode.0 == inode),
+            DEFERRED_LOG => {
+                matches!(DeferredOperation::decode(value), Ok(DeferredOperation::Destroy(object)) if object.inode.0 == inode)
+            }
             _ => false,
         }
     }
@@ -79,8 +81,8 @@ fn describe_key(table: Table, key: &[u8]) -> FsResult<String> {
             format!("{client} slot {}", slot.0)
         }
         ORPHANS => fid(orphan::decode_key(key)?),
-        OUTBOX => {
-            let (ost, sequence) = outbox::decode_key(key)?;
+        DEFERRED_LOG => {
+            let (ost, sequence) = deferred_log::decode_key(key)?;
             format!("{ost} number {sequence}")
         }
         COUNTERS if key == counter::IDENTITY => "identity".to_owned(),
@@ -89,7 +91,7 @@ fn describe_key(table: Table, key: &[u8]) -> FsResult<String> {
             DataKey::Object(object) => format!("object {object}"),
             DataKey::Block(object, block) => format!("object {object} block {block}"),
         },
-        COUNTERS if key == counter::LOSSES => "losses".to_owned(),
+        COUNTERS if key == counter::ERA => "losses".to_owned(),
         _ => format!("{key:02x?}"),
     })
 }
@@ -113,9 +115,9 @@ fn describe_value(table: Table, key: &[u8], value: &[u8]) -> FsResult<String> {
             format!("xid {}: {}", xid.0, cut(format!("{reply:?}")))
         }
         ORPHANS => orphan::decode_value(value).map(|()| String::new())?,
-        OUTBOX => match Errand::decode(value)? {
-            Errand::Destroy(object) => format!("destroy object {object}"),
-            Errand::Evict(client) => format!("refuse client {client}"),
+        DEFERRED_LOG => match DeferredOperation::decode(value)? {
+            DeferredOperation::Destroy(object) => format!("destroy object {object}"),
+            DeferredOperation::Evict(client) => format!("refuse client {client}"),
         },
         COUNTERS if key == counter::IDENTITY => {
             let identity = Identity::decode(value)?;
@@ -126,9 +128,9 @@ fn describe_value(table: Table, key: &[u8], value: &[u8]) -> FsResult<String> {
             format!("next inode {:#x}, {} in use", counters.next_inode, counted(counters.inodes, "inode"))
         }
         DATA => describe_data(key, value)?,
-        COUNTERS if key == counter::LOSSES => {
-            let losses = kv::Losses::decode(value);
-            losses.map_err(|error| types::FsError::Damaged(error.to_string()))?.to_string()
+        COUNTERS if key == counter::ERA => {
+            let era = kv::PowerLossEra::decode(value);
+            era.map_err(|error| types::FsError::Damaged(error.to_string()))?.to_string()
         }
         _ => format!("{value:02x?}"),
     })

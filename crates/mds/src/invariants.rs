@@ -167,7 +167,7 @@ mod tests {
             operations: Vec::new(),
             counters: BEFORE,
             named: Vec::new(),
-            errands: Vec::new(),
+            deferred_operations: Vec::new(),
             open: None,
             removed: Vec::new(),
             exclusive: None,

@@ -9,7 +9,7 @@
 //!   tests.
 //! - `data`: bytes of files that are stored on this MDT.
 //! - `mdt`: [`Mdt`], the handler around the namespace; in it `recovery`: sessions, restarts,
-//!   evictions; `agent`, `space`: what the MDT tells OSTs and asks them. Nothing outside of `mdt`
+//!   evictions; `ost_proxy`, `space`: what the MDT tells OSTs and asks them. Nothing outside of `mdt`
 //!   names `Mdt`.
 //!
 //! Invariants: an operation happens whole or not at all; the batch of a mutation contains its

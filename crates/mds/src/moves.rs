@@ -38,7 +38,7 @@ struct Count {
 pub(crate) struct Moves {
     counted: BTreeMap<InodeNumber, Count>,
     waiting: VecDeque<InodeNumber>,
-    bell: Arc<Notify>,
+    wakeup: Arc<Notify>,
 }
 
 impl Moves {
@@ -56,7 +56,7 @@ impl Moves {
                 _ => self.count(inode, Count { lost_us: 0, failures }),
             }
             self.waiting.push_back(inode);
-            self.bell.notify_one();
+            self.wakeup.notify_one();
             return;
         }
         self.count(inode, Count { lost_us, failures });
@@ -92,8 +92,8 @@ impl Moves {
     }
 
     /// Rung when a file waits.
-    pub fn bell(&self) -> Arc<Notify> {
-        self.bell.clone()
+    pub fn wakeup(&self) -> Arc<Notify> {
+        self.wakeup.clone()
     }
 }
 

@@ -19,11 +19,11 @@ use crate::{
     invariants,
     options::ProcessId,
     tables::{
-        COUNTERS, INODES, OUTBOX, REPLIES, SESSIONS,
+        COUNTERS, DEFERRED_LOG, INODES, REPLIES, SESSIONS,
         codec::client_of_key,
         counter::{self, Counters},
+        deferred_log::{self, DeferredOperation},
         inode::{Brief, Inode},
-        outbox::{self, Errand},
         session::SessionRecord,
     },
     transaction::{Changes, Context, Transaction},
@@ -38,8 +38,8 @@ pub(crate) struct Namespace {
     mdt: MdtIndex,
     target: String,
     counters: Counters,
-    outbox_next: BTreeMap<OstIndex, u64>,
-    bells: BTreeMap<OstIndex, Arc<Notify>>,
+    deferred_log_next: BTreeMap<OstIndex, u64>,
+    wakeups: BTreeMap<OstIndex, Arc<Notify>>,
     audits: bool,
     last: Lsn,
 }
@@ -64,11 +64,11 @@ impl Namespace {
     ) -> FsResult<Self> {
         let error = |error: kv::Error| store_error(&target, &error);
         let counters = Counters::found(store.get(COUNTERS, counter::COUNTERS).map_err(error)?)?;
-        let mut outbox_next = BTreeMap::new();
-        scan(&store, &target, OUTBOX, |key, value| {
-            let (ost, sequence) = outbox::decode_key(key)?;
-            outbox_next.insert(ost, sequence + 1);
-            if let Errand::Evict(client) = Errand::decode(value)? {
+        let mut deferred_log_next = BTreeMap::new();
+        scan(&store, &target, DEFERRED_LOG, |key, value| {
+            let (ost, sequence) = deferred_log::decode_key(key)?;
+            deferred_log_next.insert(ost, sequence + 1);
+            if let DeferredOperation::Evict(client) = DeferredOperation::decode(value)? {
                 volatile.fences.raise(client, [ost]);
             }
             Ok(())
@@ -88,7 +88,17 @@ impl Namespace {
             Ok(())
         })?;
         let last = store.last();
-        Ok(Self { volatile, store, mdt, target, counters, outbox_next, bells: BTreeMap::new(), audits: false, last })
+        Ok(Self {
+            volatile,
+            store,
+            mdt,
+            target,
+            counters,
+            deferred_log_next,
+            wakeups: BTreeMap::new(),
+            audits: false,
+            last,
+        })
     }
 
     /// From now on what each commit leaves is checked, see module `audit`.
@@ -112,8 +122,8 @@ impl Namespace {
     }
 
     /// Rung when an OST has something to be told.
-    pub fn bell(&mut self, ost: OstIndex) -> Arc<Notify> {
-        self.bells.entry(ost).or_default().clone()
+    pub fn wakeup(&mut self, ost: OstIndex) -> Arc<Notify> {
+        self.wakeups.entry(ost).or_default().clone()
     }
 
     /// Refuses a client that was evicted while it had a connection.
@@ -184,12 +194,12 @@ impl Namespace {
     fn commit(&mut self, changes: Changes) -> FsResult<()> {
         let stored = |inode| self.store.get(INODES, &Inode::key(inode)).ok()?.and_then(|value| Brief::of(&value).ok());
         invariants::assert_batch(&changes, self.counters, &self.volatile.opens, stored);
-        let Changes { operations, counters, errands, open, removed, releases, lengthened, .. } = changes;
+        let Changes { operations, counters, deferred_operations, open, removed, releases, lengthened, .. } = changes;
         let mut batch = Batch { operations };
         // A number that is skipped because the batch fails does no harm.
-        for (ost, errand) in &errands {
-            let sequence = self.outbox_next.entry(*ost).or_insert(1);
-            batch.put(OUTBOX, outbox::key(*ost, *sequence), errand.encode());
+        for (ost, deferred_operation) in &deferred_operations {
+            let sequence = self.deferred_log_next.entry(*ost).or_insert(1);
+            batch.put(DEFERRED_LOG, deferred_log::key(*ost, *sequence), deferred_operation.encode());
             *sequence += 1;
         }
         if counters != self.counters {
@@ -203,8 +213,8 @@ impl Namespace {
         if let Some(inode) = lengthened {
             self.volatile.lengthened.insert(inode, self.last);
         }
-        for (ost, _) in errands {
-            self.bell(ost).notify_one();
+        for (ost, _) in deferred_operations {
+            self.wakeup(ost).notify_one();
         }
         if let Some((key, file)) = open {
             self.volatile.opens.insert(key, file);

@@ -1,5 +1,5 @@
 //! What the MDT knows about the OSTs, and where it puts new files. Volatile; refreshed in the
-//! background ([`crate::agent`]), so a creation never waits for an OST.
+//! background ([`crate::ost_proxy`]), so a creation never waits for an OST.
 //!
 //! A target of the map that has not answered yet since this MDT started counts as usable and as
 //! free as the known target with the most free space: a new cluster must be able to create files at

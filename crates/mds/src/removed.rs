@@ -34,7 +34,7 @@ pub(crate) struct Removed {
     deadlines: BTreeMap<InodeNumber, Instant>,
     /// As `deadlines`, in the order of their coming; entries that are not (any more) in `deadlines` do not count.
     queue: VecDeque<(Instant, InodeNumber)>,
-    bell: Arc<Notify>,
+    wakeup: Arc<Notify>,
 }
 
 impl Removed {
@@ -42,12 +42,12 @@ impl Removed {
     pub fn add(&mut self, number: InodeNumber, deadline: Instant) {
         self.deadlines.insert(number, deadline);
         self.queue.push_back((deadline, number));
-        self.bell.notify_one();
+        self.wakeup.notify_one();
     }
 
     /// Rung when an inode is added.
-    pub fn bell(&self) -> Arc<Notify> {
-        self.bell.clone()
+    pub fn wakeup(&self) -> Arc<Notify> {
+        self.wakeup.clone()
     }
 
     /// Whether the inode is kept.

@@ -71,8 +71,8 @@ pub(crate) fn lose_writer(inode: &mut Inode) {
 const EPOCHS_PER_ERA: u64 = 1 << 40;
 
 /// The first epoch after this many losses: that of new files, which have no objects yet.
-pub(crate) fn first_epoch(losses: u64) -> u64 {
-    losses.saturating_mul(EPOCHS_PER_ERA)
+pub(crate) fn first_epoch(era: u64) -> u64 {
+    era.saturating_mul(EPOCHS_PER_ERA)
 }
 
 /// Whether the file has objects, for all that is known: it was opened for writing or truncated, or may have been.
@@ -89,8 +89,8 @@ pub(crate) fn describe(epoch: u64) -> String {
 }
 
 /// Takes account of losses of power since the record was written (module documentation).
-pub(crate) fn doubt(inode: &mut Inode, losses: u64) {
-    let first = first_epoch(losses);
+pub(crate) fn doubt(inode: &mut Inode, era: u64) {
+    let first = first_epoch(era);
     if inode.layout().is_some() && inode.epoch < first {
         inode.settled = false;
         inode.epoch = first + 1;

@@ -68,7 +68,7 @@ pub(crate) struct Recovery {
     pub replies: BTreeMap<(ClientId, Slot), Xid>,
     /// How often this MDT lost power, and with it growth of files that nobody may have claimed: because their clients did not
     /// come back, or had closed them.
-    pub losses: u64,
+    pub era: u64,
     /// Whether what nobody claimed has ended, too.
     pub ended: bool,
 }

@@ -16,7 +16,7 @@ const NAME: &str = "test-MDT0000";
 const OTHER: &str = "other-MDT0000";
 
 fn connect(fs: &Fixture, server: &Arc<Server>, target: &str, client: ClientId) -> Import {
-    let options = ImportOptions { patience: Duration::from_millis(300), ..ImportOptions::default() };
+    let options = ImportOptions { timeout: Duration::from_millis(300), ..ImportOptions::default() };
     Import::new(fs.seams.clone(), target, Endpoint::Local(server.clone()), client, "test", options, None)
 }
 

@@ -21,7 +21,7 @@ fn rename(name: &str, new_name: &str, source_data: SourceData) -> Rename {
         new_name: new_name.as_bytes().to_vec(),
         mode: RenameMode::Replace,
         source_data,
-        mdt_losses: None,
+        mdt_era: None,
     }
 }
 
@@ -92,15 +92,15 @@ async fn a_rename_that_began_before_a_loss_of_power_replaces_nothing_after_it() 
     let old = written(&fs, "file").await;
     let new = written(&fs, "new").await;
     fs.commit().await;
-    let mdt_losses = Some(fs.mdt.losses());
+    let mdt_era = Some(fs.mdt.era());
     fs.lose_power().await;
     fs.recover().await;
-    let late = Rename { mdt_losses, ..rename("new", "file", SourceData::Synced(new)) };
+    let late = Rename { mdt_era, ..rename("new", "file", SourceData::Synced(new)) };
     assert!(matches!(ask(&fs, late.clone()).await, Err(FsError::Device { .. })));
     assert_eq!(inode_of(&fs, "file").await, Ok(old));
     let elsewhere = Rename { new_name: b"free".to_vec(), ..late };
     assert_eq!(ask(&fs, elsewhere).await, Ok(MdtReply::Done), "it replaces nothing");
-    let again = Rename { mdt_losses: Some(fs.mdt.losses()), ..rename("free", "file", SourceData::Synced(new)) };
+    let again = Rename { mdt_era: Some(fs.mdt.era()), ..rename("free", "file", SourceData::Synced(new)) };
     assert_eq!(ask(&fs, again).await, Ok(MdtReply::Done));
     assert_eq!(inode_of(&fs, "file").await, Ok(new));
 }

@@ -507,16 +507,16 @@ async fn a_full_device_refuses_creation_and_allows_removal() {
 #[tokio::test]
 async fn only_the_end_of_the_host_without_an_end_of_the_mdt_is_a_loss() {
     let mut fs = Fixture::new().await;
-    assert_eq!(fs.mdt.losses(), 0);
+    assert_eq!(fs.mdt.era(), 0);
     fs.restart().await;
-    assert_eq!(fs.mdt.losses(), 0, "the process died");
+    assert_eq!(fs.mdt.era(), 0, "the process died");
     fs.lose_power().await;
-    assert_eq!(fs.mdt.losses(), 1);
+    assert_eq!(fs.mdt.era(), 1);
     fs.mdt.stop().await.unwrap();
     fs.lose_power().await;
-    assert_eq!(fs.mdt.losses(), 1, "it had stopped in good order");
+    assert_eq!(fs.mdt.era(), 1, "it had stopped in good order");
     fs.lose_power().await;
-    assert_eq!(fs.mdt.losses(), 2, "the count itself is durable");
+    assert_eq!(fs.mdt.era(), 2, "the count itself is durable");
 }
 
 #[tokio::test]

@@ -352,9 +352,9 @@ impl NodeResponder {
     /// `None` if no answer came.
     fn call_mgs(&self, request: MgsRequest) -> Option<FsResult<MgsReply>> {
         /// How long a person waits for an answer.
-        const PATIENCE: Duration = Duration::from_secs(10);
+        const TIMEOUT: Duration = Duration::from_secs(10);
         let seams = super::seams(&self.cores);
-        let deadline = seams.clock.now() + PATIENCE;
+        let deadline = seams.clock.now() + TIMEOUT;
         let answer = self.cores.block_on(rt::clock::timeout_at(&*seams.clock, deadline, self.mgs.call(request)))?;
         Some(answer.map(|answered| answered.reply))
     }

@@ -312,7 +312,7 @@ impl Node {
     pub async fn known_map(&self) -> anyhow::Result<Arc<ClusterMap>> {
         let root = TargetRole::Mdt(MdtIndex(0));
         let known = self.watcher.wait_for(|map| map.targets.iter().any(|target| target.role == root));
-        let deadline = self.seams.clock.now() + reachability::PATIENCE;
+        let deadline = self.seams.clock.now() + reachability::TIMEOUT;
         let Some(map) = rt::clock::timeout_at(&*self.seams.clock, deadline, known).await else {
             match self.watcher.map().version {
                 0 => bail!("{}", reachability::cannot_reach(&self.mgs_import)),

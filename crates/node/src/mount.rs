@@ -14,7 +14,7 @@ use super::{
     Node, NodeOptions, background,
     control::{NodeControl, Presence},
     daemon, holders, preflight,
-    reachability::{PATIENCE, tell_while},
+    reachability::{TIMEOUT, tell_while},
     service_manager::ServiceManager,
     signals,
     status::say,
@@ -104,7 +104,7 @@ pub fn unmount(arguments: &UmountArgs) -> anyhow::Result<()> {
 
 /// Options of this crate: the rest was understood by the mount.
 struct ClientOptions {
-    patience: Option<Duration>,
+    timeout: Option<Duration>,
 }
 
 fn options(arguments: &MountArgs) -> anyhow::Result<(MountOptions, ClientOptions)> {
@@ -112,14 +112,14 @@ fn options(arguments: &MountArgs) -> anyhow::Result<(MountOptions, ClientOptions
     for text in &arguments.options {
         options.add(text)?;
     }
-    let mut client = ClientOptions { patience: None };
+    let mut client = ClientOptions { timeout: None };
     for (name, value) in &options.others {
         match (name.as_str(), value.as_deref()) {
             ("timeout", Some(value)) => {
                 let seconds = value.parse().ok().filter(|seconds| *seconds > 0);
                 let seconds =
                     seconds.with_context(|| format!("mount option timeout={value}: expected seconds, 1 or more"))?;
-                client.patience = Some(Duration::from_secs(seconds));
+                client.timeout = Some(Duration::from_secs(seconds));
             }
             (name, _) if arguments.sloppy => tracing::warn!("mount option '{name}' is unknown and ignored"),
             (name, _) => bail!("unknown mount option '{name}'"),
@@ -138,15 +138,15 @@ fn foreground(
     let cores = Cores::start_all()?;
     let mgs = source.mgs.first().context("a source names a host")?;
     let node = cores.block_on(Node::start(cores.clone(), NodeOptions::client(mgs, &source.fsname)))?;
-    let tell = |waiting: &str| say(format_args!("{waiting} (giving up after {} s)", PATIENCE.as_secs()));
+    let tell = |waiting: &str| say(format_args!("{waiting} (giving up after {} s)", TIMEOUT.as_secs()));
     let file_system = cores.block_on(async {
         tokio::select! {
             (mounted, _) = tell_while(&node, node.mount_client(), tell) => mounted,
             _ = stop.wait_for(|stop| *stop) => bail!("asked to stop before {source} was mounted"),
         }
     })?;
-    if let Some(patience) = client_options.patience {
-        file_system.set_patience(patience);
+    if let Some(timeout) = client_options.timeout {
+        file_system.set_timeout(timeout);
     }
     let node = Arc::new(node);
     // Others ask for it from other working directories.

@@ -9,7 +9,7 @@ use std::{fmt, sync::Arc, time::Duration};
 
 use client::{
     FileSystem, MountOptions,
-    migration::{Background, Courtesy, Rest, Restraint},
+    migration::{Background, Rest, Restraint, Throttle},
 };
 use layout::LayoutSpec;
 use mds::Mdt;
@@ -137,7 +137,7 @@ impl Work {
             None => mounted.insert(FileSystem::mount(self.seams.clone(), (self.options)()).await?),
         };
         let mut background =
-            Background { courtesy: Courtesy::default(), restraint: self, swap_pauses: &PAUSES_WHILE_IN_USE };
+            Background { throttle: Throttle::default(), restraint: self, swap_pauses: &PAUSES_WHILE_IN_USE };
         client.migrate(&Credentials::root(), inode, LayoutSpec::Automatic, false, Some(&mut background)).await
     }
 

@@ -137,7 +137,7 @@ fn register_client(tree: &ParameterTree, node: &Node, client: &Arc<FileSystem>) 
     let set = move |text: &str| {
         let value = parse_number(text, &TIMEOUT_SECONDS)?;
         seconds.store(value, std::sync::atomic::Ordering::Relaxed);
-        changed.set_patience(Duration::from_secs(value));
+        changed.set_timeout(Duration::from_secs(value));
         Ok(())
     };
     let doc = "seconds a call waits for a server that does not answer";

@@ -7,7 +7,7 @@ use rpc::{Cause, Import};
 use super::{Node, background};
 
 /// How long a command waits for the management service and the first metadata target.
-pub const PATIENCE: Duration = Duration::from_secs(30);
+pub const TIMEOUT: Duration = Duration::from_secs(30);
 
 /// `cannot reach MGS 10.0.0.1:988: connection refused; is stria serve running there?`
 pub fn cannot_reach(import: &Import) -> String {

@@ -22,7 +22,7 @@ use std::{
 /// The variable that names the socket.
 const VARIABLE: &str = "NOTIFY_SOCKET";
 /// How long a message may wait for a manager that does not read.
-const PATIENCE: Duration = Duration::from_secs(1);
+const TIMEOUT: Duration = Duration::from_secs(1);
 
 /// See the module documentation.
 #[derive(Debug)]
@@ -50,7 +50,7 @@ impl ServiceManager {
         };
         let socket = UnixDatagram::unbound()?;
         socket.connect_addr(&address)?;
-        socket.set_write_timeout(Some(PATIENCE))?;
+        socket.set_write_timeout(Some(TIMEOUT))?;
         Ok(socket)
     }
 

@@ -9,7 +9,7 @@ use crate::{
     object_record::ObjectRecord,
     pending_record::PendingRecord,
     replies::StoredReply,
-    superblock::{CLEAN_KEY, LOSSES_KEY, MARK_KEY, Mark, SUPERBLOCK_KEY, Superblock, TOTALS_KEY, Totals},
+    superblock::{CLEAN_KEY, ERA_KEY, MARK_KEY, Mark, SUPERBLOCK_KEY, Superblock, TOTALS_KEY, Totals},
     tables::{
         BACKLOG, CHUNKS, DIRTY, EVICTED, FLUSHED, INLINE, META, NAMES, OBJECTS, PENDING, REPLIES, object_key,
         parse_client_key, parse_object_key, parse_part_key, part_key,
@@ -112,8 +112,8 @@ fn describe_meta(key: &[u8], value: &[u8]) -> Result<String, DecodeError> {
             format!("{}, {}", counted(totals.objects, "object"), counted(totals.blocks, "block"))
         }
         CLEAN_KEY => "closed well".to_owned(),
-        LOSSES_KEY => match kv::Losses::decode(value) {
-            Ok(losses) => losses.to_string(),
+        ERA_KEY => match kv::PowerLossEra::decode(value) {
+            Ok(era) => era.to_string(),
             Err(error) => error.to_string(),
         },
         _ => format!("{value:02x?}"),

@@ -16,7 +16,7 @@ use std::{
 };
 
 use bytes::Bytes;
-use kv::{Batch, ColdStore, Losses, Store};
+use kv::{Batch, ColdStore, PowerLossEra, Store};
 use parking_lot::Mutex;
 use rpc::{
     Answer, Call, Handler, SessionEvent,
@@ -46,7 +46,7 @@ use crate::{
     replies::{Origin, Replies},
     statistics::Statistics,
     store::ObjectStore,
-    superblock::{CLEAN_KEY, LOSSES_KEY, SUPERBLOCK_KEY, Superblock, target_name},
+    superblock::{CLEAN_KEY, ERA_KEY, SUPERBLOCK_KEY, Superblock, target_name},
     tables::META,
     throughput::{Direction, Throughput},
     work::Work,
@@ -122,7 +122,7 @@ pub struct Ost {
     pub(crate) directory: Arc<DirectoryStore>,
     pub(crate) options: Arc<Mutex<OstOptions>>,
     /// As of this start.
-    losses: Losses,
+    era: PowerLossEra,
     pub(crate) evictions: Evictions,
     replies: Replies,
     pub(crate) statistics: Statistics,
@@ -187,16 +187,16 @@ impl Ost {
                 return Err(error);
             }
         };
-        let found = Losses::load(&kv, META, LOSSES_KEY)?;
-        let losses = found.at_start(seams.clock.boot());
-        if losses != found {
-            losses.save(&kv, META, LOSSES_KEY).await?;
+        let found = PowerLossEra::load(&kv, META, ERA_KEY)?;
+        let era = found.at_start(seams.clock.boot());
+        if era != found {
+            era.save(&kv, META, ERA_KEY).await?;
         }
         let evictions = Evictions::load(&kv)?;
         let options = Arc::new(Mutex::new(options));
         let clock = seams.clock.clone();
         // A start counts once.
-        let if_missing = if losses.count() == found.count() { losses.with_missing() } else { losses };
+        let if_missing = if era.count() == found.count() { era.with_missing() } else { era };
         let throughput = devices.throughput;
         let parts = Parts {
             device: devices.objects,
@@ -207,7 +207,7 @@ impl Ost {
         };
         let replies = Replies::load(kv.clone(), clock.clone())?;
         let (directory, recovery) = DirectoryStore::open(seams, parts, options.clone(), batch_bytes).await?;
-        let losses = if recovery.blocks_reset > 0 { if_missing } else { losses };
+        let era = if recovery.blocks_reset > 0 { if_missing } else { era };
         Ok(Arc::new(Self {
             superblock,
             name: wanted,
@@ -215,7 +215,7 @@ impl Ost {
             store: directory.clone(),
             directory,
             options,
-            losses,
+            era,
             evictions,
             replies,
             statistics: Statistics::default(),
@@ -235,7 +235,7 @@ impl Ost {
     pub async fn stop(&self) -> FsResult<()> {
         let mut stopped = self.store.stop().await;
         if stopped.is_ok() {
-            let rested = self.losses.at_rest().save(&self.kv, META, LOSSES_KEY).await;
+            let rested = self.era.at_rest().save(&self.kv, META, ERA_KEY).await;
             stopped = rested.map_err(|error| kv_error(&self.name, error));
         }
         self.kv.close().await.map_err(|error| kv_error(&self.name, error))?;
@@ -525,8 +525,8 @@ impl Handler for Ost {
         true
     }
 
-    fn losses(&self) -> u64 {
-        self.losses.count()
+    fn era(&self) -> u64 {
+        self.era.count()
     }
 
     fn halt(&self) {

@@ -441,7 +441,7 @@ fn a_target_with_an_unreadable_unflushed_block_opens() {
         let probe = common::probe::Probe::new(objects.clone());
         *probe.unreadable.lock() = Some((host_file(object(1)), 5 * BLOCK));
         let ost = common::open(&target.seams, devices(&probe, &journal, &cold), quiet_options(), quiet_config()).await;
-        assert_eq!((ost.recovery().blocks_reset, ost.losses()), (0, 0));
+        assert_eq!((ost.recovery().blocks_reset, ost.era()), (0, 0));
         let target = TestOst { objects, probe, journal, cold, ost, ..target };
         assert_eq!(target.read(object(1), 0, 5 * BLOCK).await, pattern(1, 0, 5 * BLOCK));
         let read = target.try_read(object(1), 0, MIB).await;
@@ -528,16 +528,16 @@ fn a_block_found_missing_is_a_loss_even_if_the_host_lives_on() {
         target.write(object(1), 0, &pattern(1, 0, MIB)).await;
         target.objects.flip_bit(&host_file(object(1)), 5 * BLOCK, 0);
         let target = target.crash().await;
-        assert_eq!((target.ost.recovery().blocks_reset, target.ost.losses()), (1, 1));
+        assert_eq!((target.ost.recovery().blocks_reset, target.ost.era()), (1, 1));
         let mut expected = pattern(1, 0, MIB);
         expected[5 * BLOCK as usize..6 * BLOCK as usize].fill(0);
         assert_eq!(target.read(object(1), 0, MIB).await, expected);
         let target = target.crash().await;
-        assert_eq!((target.ost.recovery().blocks_reset, target.ost.losses()), (0, 1), "it is durable, and counts once");
+        assert_eq!((target.ost.recovery().blocks_reset, target.ost.era()), (0, 1), "it is durable, and counts once");
         target.write(object(2), 0, &pattern(2, 0, MIB)).await;
         target.objects.flip_bit(&host_file(object(2)), 5 * BLOCK, 0);
         let target = target.power_loss(1).await;
-        assert_eq!(target.ost.losses(), 2, "a start counts once, whatever the reasons");
+        assert_eq!(target.ost.era(), 2, "a start counts once, whatever the reasons");
     });
 }
 
@@ -964,15 +964,15 @@ fn services_and_inspection() {
 fn only_the_end_of_the_host_without_an_end_of_the_target_is_a_loss() {
     run(async {
         let mut target = TestOst::new(1).await;
-        assert_eq!(target.ost.losses(), 0);
+        assert_eq!(target.ost.era(), 0);
         target = target.crash().await;
-        assert_eq!(target.ost.losses(), 0, "the process died");
+        assert_eq!(target.ost.era(), 0, "the process died");
         target = target.power_loss(1).await;
-        assert_eq!(target.ost.losses(), 1);
+        assert_eq!(target.ost.era(), 1);
         target.ost.stop().await.unwrap();
         target = target.power_loss(2).await;
-        assert_eq!(target.ost.losses(), 1, "it had stopped in good order");
+        assert_eq!(target.ost.era(), 1, "it had stopped in good order");
         target = target.power_loss(3).await;
-        assert_eq!(target.ost.losses(), 2, "the count itself is durable");
+        assert_eq!(target.ost.era(), 2, "the count itself is durable");
     });
 }

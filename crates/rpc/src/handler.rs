@@ -107,11 +107,11 @@ pub trait Handler: Send + Sync + 'static {
         false
     }
 
-    /// [`Connected::losses`]: the same for the whole life of the handler. A target that acknowledges nothing before it is
+    /// [`Connected::era`]: the same for the whole life of the handler. A target that acknowledges nothing before it is
     /// durable says 0.
     ///
-    /// [`Connected::losses`]: crate::message::session::Connected::losses
-    fn losses(&self) -> u64 {
+    /// [`Connected::era`]: crate::message::session::Connected::losses
+    fn era(&self) -> u64 {
         0
     }
 

@@ -14,7 +14,8 @@ pub mod stored_reply;
 pub use handler::{Answer, Call, Handler, SessionEvent};
 pub use histogram::Histogram;
 pub use import::{
-    Answered, Ask, Cause, Endpoint, Fate, Import, ImportOptions, ImportState, ImportStatistics, Question, Recovery,
+    Answered, Ask, Cause, Endpoint, Import, ImportOptions, ImportState, ImportStatistics, LateOutcome, Question,
+    Recovery,
 };
 pub use server::{Server, ServerOptions};
 pub use service::{Service, ServiceStatistics};

@@ -176,13 +176,13 @@ async fn a_reply_says_which_losses_what_it_acknowledges_has_survived() {
         .zip(endpoints)
         .map(|(client, endpoint)| Import::new(seams.clone(), TARGET, endpoint, ClientId(client), "test", quick(), None))
         .collect();
-    for losses in [0, 3] {
+    for era in [0, 3] {
         for import in &imports {
             let answered = import.call(effect(1)).await.unwrap();
-            assert_eq!((answered.reply, answered.losses), (done(), losses));
+            assert_eq!((answered.reply, answered.era), (done(), era));
         }
         assert!(server.remove_target(TARGET).await);
-        server.add_target(TARGET, Arc::new(Counter { losses: 3, ..Counter::base(&disk) }), LONG_LEASE);
+        server.add_target(TARGET, Arc::new(Counter { era: 3, ..Counter::base(&disk) }), LONG_LEASE);
     }
 }
 

@@ -240,7 +240,7 @@ async fn a_server_that_stays_dead_is_reported() {
     let (_, seams) = faulty(Arc::new(MemoryTransport::new()), 1);
     let address = Address::from("mds:1");
     let process = Process::start(&seams, &address, &Arc::default()).await;
-    let options = ImportOptions { patience: Duration::from_millis(150), ..options() };
+    let options = ImportOptions { timeout: Duration::from_millis(150), ..options() };
     let import = import(&seams, Endpoint::Remote(address), options);
     assert_eq!(call(&import, effect(1)).await, Ok(done()));
     process.kill().await;

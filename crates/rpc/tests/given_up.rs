@@ -139,10 +139,10 @@ async fn a_request_given_up_is_not_executed_after_a_later_one() {
     // One connection for all of the test: what is held is the next thing that the server reads.
     let one = stage.gated(ImportOptions { resend: LONG_LEASE, ..quick() }).await;
     stage.gate.set(Way::Held(Vec::new()));
-    one.set_patience(Duration::from_millis(20));
+    one.set_timeout(Duration::from_millis(20));
     assert!(matches!(call(&one, effect(1)).await, Err(FsError::Unreachable { .. })));
     assert_eq!(call(&stage.other(), effect(2)).await, Ok(done()));
-    one.set_patience(LONG_LEASE);
+    one.set_timeout(LONG_LEASE);
     stage.gate.open().await;
     assert_eq!(call(&one, effect(3)).await, Ok(done()), "behind the first one on its connection");
     assert_eq!(stage.effects(), [2, 3]);

@@ -18,7 +18,7 @@ use types::FsError;
 /// Answers every `Connect` that comes, and says so of as many slots.
 async fn grant(mut listener: Box<dyn Listener>, slots: u16) {
     let connected =
-        Connected { version: 1, features: 0, incarnation: 1, resumed: false, slots, lease_ms: 60_000, losses: 0 };
+        Connected { version: 1, features: 0, incarnation: 1, resumed: false, slots, lease_ms: 60_000, era: 0 };
     let body = codec::encode(&connected).unwrap();
     let mut held = Vec::new();
     while let Ok(mut connection) = listener.accept().await {

@@ -86,7 +86,7 @@ fn serve(seams: &Seams) -> (Arc<Server>, Arc<Panics>) {
 
 fn connect(seams: &Seams, target: &str, endpoint: &Endpoint, client: u64) -> Import {
     let mut options = quick();
-    options.patience = Duration::from_millis(300);
+    options.timeout = Duration::from_millis(300);
     Import::new(seams.clone(), target, endpoint.clone(), ClientId(client), "test", options, None)
 }
 

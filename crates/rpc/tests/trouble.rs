@@ -134,7 +134,7 @@ async fn a_version_mismatch_is_a_clear_error_at_once() {
 #[tokio::test]
 async fn patience_ends_without_a_server_and_not_before() {
     let seams = seams(&MemoryTransport::new());
-    let options = ImportOptions { patience: Duration::from_millis(100), ..quick() };
+    let options = ImportOptions { timeout: Duration::from_millis(100), ..quick() };
     let import = import(&seams, Endpoint::Remote(Address::from("nowhere:1")), options);
     let started = seams.clock.now();
     let error = call(&import, read()).await.unwrap_err();
@@ -156,7 +156,7 @@ async fn a_server_that_accepts_and_says_nothing_exhausts_the_patience() {
         }
     });
     let options =
-        ImportOptions { patience: Duration::from_millis(200), connect_timeout: Duration::from_millis(30), ..quick() };
+        ImportOptions { timeout: Duration::from_millis(200), connect_timeout: Duration::from_millis(30), ..quick() };
     let import = import(&seams, Endpoint::Remote(Address::from("mute:1")), options);
     assert!(matches!(call(&import, read()).await, Err(FsError::Unreachable { .. })));
     held.abort();

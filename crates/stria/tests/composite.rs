@@ -10,7 +10,7 @@ use std::{
 };
 
 use common::{
-    FileSystem, PATIENCE, Transport,
+    FileSystem, TIMEOUT, Transport,
     layouts::{WATERMARKS, grow_in, instantiated, layout_of},
     wait_for,
 };
@@ -89,14 +89,14 @@ fn a_writer_waits_at_a_watermark_for_a_killed_server() {
     std::thread::scope(|scope| {
         scope.spawn(|| {
             for (piece, offset) in data.chunks(PIECE).zip((0..).step_by(PIECE)) {
-                wait_for("leave to write", PATIENCE, || (allowed.load(Ordering::Acquire) >= offset).then_some(()));
+                wait_for("leave to write", TIMEOUT, || (allowed.load(Ordering::Acquire) >= offset).then_some(()));
                 file.write_all_at(piece, offset).expect("write");
                 written.store(offset + piece.len() as u64, Ordering::Release);
             }
         });
         for watermark in WATERMARKS {
             allowed.store(watermark - PIECE as u64, Ordering::Release);
-            wait_for("writes", PATIENCE, || (written.load(Ordering::Acquire) == watermark).then_some(()));
+            wait_for("writes", TIMEOUT, || (written.load(Ordering::Acquire) == watermark).then_some(()));
             system.kill_server(MDS);
             // The next piece needs objects that nobody can give.
             allowed.store(watermark, Ordering::Release);

@@ -92,7 +92,7 @@ fn estimates_rest_on_what_the_targets_did() {
     assert!(told.contains("4 OSTs on 1 device of 100 MB/s (--ost-speed)"), "{told}");
     // An OST that nobody can reach.
     system.ctl("deactivate stria-OST0002");
-    let waits = common::wait_for("the deactivation", common::PATIENCE, || {
+    let waits = common::wait_for("the deactivation", common::TIMEOUT, || {
         let text = system.shell("stria explain $A/file").succeed();
         text.contains("3 OSTs on 1 device").then_some(text)
     });
@@ -142,7 +142,7 @@ fn a_length_given_first_needs_no_object_and_lasts() {
 }
 
 /// A move gives way to other work, by pauses of up to a minute between two pieces, and gives up a file that is in use.
-const PATIENCE_FOR_A_MOVE: Duration = Duration::from_secs(600);
+const TIMEOUT_FOR_A_MOVE: Duration = Duration::from_secs(600);
 /// After this, it is read again, for a move that was given up to be begun again. Far more than reading takes, so that it is
 /// mostly not in use.
 const BETWEEN_READS: Duration = Duration::from_secs(30);
@@ -166,7 +166,7 @@ fn a_finished_file_that_is_read_often_is_moved_in_the_background() {
     let migration = || system.ctl("get_param -n 'mdt.*.migration'");
     let moved = |figures: &String| figures.lines().any(|line| line.starts_with("moved") && line.contains(" 1 samples"));
     let mut read_at: Option<Instant> = None;
-    wait_for("the file is moved", PATIENCE_FOR_A_MOVE, || {
+    wait_for("the file is moved", TIMEOUT_FOR_A_MOVE, || {
         if read_at.is_none_or(|at| at.elapsed() > BETWEEN_READS) {
             for _ in 0..2 {
                 assert!(fs::read(&path).expect("read") == data);

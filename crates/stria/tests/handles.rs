@@ -13,7 +13,7 @@ use std::{
     path::{Path, PathBuf},
 };
 
-use common::{FileSystem, PATIENCE, Transport, wait_for};
+use common::{FileSystem, TIMEOUT, Transport, wait_for};
 
 /// Bytes of the longest handle (MAX_HANDLE_SZ).
 const BYTES_MAX: usize = 128;
@@ -160,11 +160,11 @@ fn stale_and_forged_handles_are_refused() {
         assert!(is_stale(handle.open(mount)), "{handle:?}");
     }
     // This mount knew it, and may open it for a moment.
-    wait_for("the end of a removed file", PATIENCE, || is_stale(elsewhere.open(&a)).then_some(()));
+    wait_for("the end of a removed file", TIMEOUT, || is_stale(elsewhere.open(&a)).then_some(()));
     assert_eq!(text(open.open(&a).expect("it is open")), "open");
     assert_eq!(text(linked.open(&a).expect("it has another name")), "linked");
     drop(kept);
-    wait_for("the end of a removed file", PATIENCE, || is_stale(open.open(&b)).then_some(()));
+    wait_for("the end of a removed file", TIMEOUT, || is_stale(open.open(&b)).then_some(()));
     // Another inode, another generation, no metadata server.
     for position in 0..linked.bytes as usize {
         assert!(is_stale(linked.forged(position).open(&b)), "byte {position} of {linked:?}");

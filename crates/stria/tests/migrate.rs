@@ -15,7 +15,7 @@ use std::{
 };
 
 use common::{
-    FileSystem, Output, PATIENCE, Transport,
+    FileSystem, Output, TIMEOUT, Transport,
     file_system::stria,
     load::{Random, compare_file},
     programs::copy_program,
@@ -247,7 +247,7 @@ fn writers_wait_until_a_file_has_moved() {
     // Two seconds of copying.
     let mut moving = start(&system, &["migrate", "-W", "4", "-c", "4"], &path);
     let there = system.path(1).join("file");
-    wait_for("the migration holds writers off", PATIENCE, || is_held(&system).then_some(()));
+    wait_for("the migration holds writers off", TIMEOUT, || is_held(&system).then_some(()));
     let mut writer = File::options().append(true).open(&there).expect("open");
     assert_eq!(succeed(&system, "getstripe -c file"), "4\n", "it has moved by now");
     writer.write_all(b"the end").expect("write");
@@ -267,12 +267,12 @@ fn several_migrations_of_one_file_come_one_after_the_other() {
     fs::write(&path, &data).expect("write");
     // Long enough for the others to come while it copies.
     let mut moving = vec![start(&system, &["migrate", "-W", "2", "-c", "2"], &path)];
-    wait_for("the migration holds writers off", PATIENCE, || is_held(&system).then_some(()));
+    wait_for("the migration holds writers off", TIMEOUT, || is_held(&system).then_some(()));
     for client in 0..2 {
         moving.push(start(&system, &["migrate", "-c", "3"], &system.path(client).join("file")));
     }
     for tool in &mut moving {
-        let status = wait_for("the migration ends", PATIENCE, || tool.try_wait().expect("it is a child"));
+        let status = wait_for("the migration ends", TIMEOUT, || tool.try_wait().expect("it is a child"));
         assert!(status.success(), "{status}");
     }
     assert_eq!(succeed(&system, "getstripe -c file"), "3\n", "of the last ones");
@@ -289,13 +289,13 @@ fn a_program_that_reads_a_file_and_then_writes_it_does_not_wait_for_a_migration(
     let data = Random(3).bytes(4 << 20);
     fs::write(&path, &data).expect("write");
     let mut moving = start(&system, &["migrate", "-W", "2", "-c", "4"], &path);
-    wait_for("the migration holds writers off", PATIENCE, || is_held(&system).then_some(()));
+    wait_for("the migration holds writers off", TIMEOUT, || is_held(&system).then_some(()));
     let there = system.path(1).join("file");
     let reader = File::open(&there).expect("open for reading");
     let mut writer = File::options().append(true).open(&there).expect("open for writing");
     writer.write_all(b"the end").expect("write");
     drop((reader, writer));
-    let status = wait_for("the migration ends", PATIENCE, || moving.try_wait().expect("it is a child"));
+    let status = wait_for("the migration ends", TIMEOUT, || moving.try_wait().expect("it is a child"));
     assert!(status.success(), "{status}");
     assert_eq!(succeed(&system, "getstripe -c file"), "4\n", "copied once more");
     assert!(fs::read(&path).expect("read") == [&data[..], b"the end"].concat());
@@ -313,7 +313,7 @@ fn who_waits_for_a_migration_can_be_interrupted() {
     fs::write(&path, &data).expect("write");
     // It would take longer than anything in a test does.
     let mut moving = start(&system, &["migrate", "-W", "1", "-c", "4"], &path);
-    wait_for("the migration holds writers off", PATIENCE, || is_held(&system).then_some(()));
+    wait_for("the migration holds writers off", TIMEOUT, || is_held(&system).then_some(()));
     // SAFETY: it is this process's child, which has not been waited for.
     assert_eq!(unsafe { libc::kill(moving.id().cast_signed(), libc::SIGSTOP) }, 0);
     let waits: [Wait; 3] = [
@@ -363,7 +363,7 @@ fn interrupted(call: impl FnOnce() -> io::Result<()> + Send + 'static) -> io::Er
     });
     let number = receiver.recv().expect("the thread says who it is");
     // A signal before the call waits does nothing, so it is sent until the call has ended.
-    wait_for("the call has ended", PATIENCE, || {
+    wait_for("the call has ended", TIMEOUT, || {
         // SAFETY: the thread has not been joined.
         unsafe { libc::pthread_kill(number, libc::SIGUSR1) };
         thread.is_finished().then_some(())
@@ -389,7 +389,7 @@ fn an_end_in_the_middle_leaves_the_file_as_it_was() {
     let data = Random(4).bytes(8 << 20);
     fs::write(&path, &data).expect("write");
     let mut moving = start(&system, &["migrate", "-W", "1", "-c", "4"], &path);
-    wait_for("the migration copies", PATIENCE, || is_held(&system).then_some(()));
+    wait_for("the migration copies", TIMEOUT, || is_held(&system).then_some(()));
     moving.kill().expect("kill");
     moving.wait().expect("it ended");
     // Writers go on, and everything of the attempt goes.
@@ -399,7 +399,7 @@ fn an_end_in_the_middle_leaves_the_file_as_it_was() {
     system.check();
     // The servers in the middle of another: the tool finds its way.
     let mut moving = start(&system, &["migrate", "-W", "4", "-c", "4"], &path);
-    wait_for("the migration copies", PATIENCE, || is_held(&system).then_some(()));
+    wait_for("the migration copies", TIMEOUT, || is_held(&system).then_some(()));
     for server in [0, 1] {
         system.kill_server(server);
         system.start_server(server);

@@ -10,7 +10,7 @@ use std::{
     path::{Path, PathBuf},
 };
 
-use common::{Daemon, FileSystem, Output, PATIENCE, Place, Program, Transport, file_system::stria, wait_for};
+use common::{Daemon, FileSystem, Output, Place, Program, TIMEOUT, Transport, file_system::stria, wait_for};
 use serde_json::Value;
 
 /// A `stria up` of its own.
@@ -101,7 +101,7 @@ obdfilter.stria-OST0000.commit_interval_ms
     assert!(text.ends_with(expected), "{text}");
     // Nothing changes for a while.
     let ages = ["mdt.*.undurable_age_ms", "obdfilter.*.undurable_age_ms"];
-    wait_for("everything to be durable", PATIENCE, || {
+    wait_for("everything to be durable", TIMEOUT, || {
         (up.ctl(&[&["get_param", "-n"], &ages[..]].concat()) == "0\n0\n0\n").then_some(())
     });
     for line in lines(&up.ctl(&["--json", "list_param"])) {
@@ -189,11 +189,11 @@ fn a_request_is_found_by_its_trace_id_in_the_logs_of_both_sides() {
     fs::create_dir_all(directory.join("inside")).unwrap();
     fs::remove_dir(&directory).unwrap_err();
     for (operation, result) in [("mkdir", "result=\"ok\""), ("rmdir", "result=directory not empty")] {
-        let asked = wait_for("the end of a request in the mount's log", PATIENCE, || {
+        let asked = wait_for("the end of a request in the mount's log", TIMEOUT, || {
             let log = system.client_log(0);
             request(&log, &[operation, result]).map(|(_, trace)| trace.to_owned())
         });
-        wait_for("the same request in the server's log", PATIENCE, || {
+        wait_for("the same request in the server's log", TIMEOUT, || {
             request(&system.server_log(0), &["stria-MDT0000", &asked, result]).map(|_| ())
         });
     }

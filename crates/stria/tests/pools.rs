@@ -4,7 +4,7 @@ mod common;
 
 use std::fs::File;
 
-use common::{FileSystem, PATIENCE, Place, Transport, wait_for};
+use common::{FileSystem, Place, TIMEOUT, Transport, wait_for};
 use rustix::fs::{FallocateFlags, fallocate};
 
 #[test]
@@ -118,13 +118,13 @@ fn pools_are_asked_for_inherited_ignored_and_spilled() {
     shell(&system, &format!("CTL set_param -P '{spill}_threshold_pct=1'")).succeed();
     let spilled = |system: &FileSystem, name: &str| layout(system, "touch", name) == (slow.clone(), "slow".to_owned());
     let mut attempt = 0;
-    wait_for("spilling", PATIENCE, || {
+    wait_for("spilling", TIMEOUT, || {
         attempt += 1;
         spilled(&system, &format!("spilled{attempt}")).then_some(())
     });
     system.unmount(0);
     system.mount(0);
-    wait_for("spilling after a restart", PATIENCE, || {
+    wait_for("spilling after a restart", TIMEOUT, || {
         attempt += 1;
         spilled(&system, &format!("spilled{attempt}")).then_some(())
     });

@@ -10,7 +10,7 @@ use std::{
 };
 
 use common::{
-    Daemon, FileSystem, PATIENCE, Place, Transport,
+    Daemon, FileSystem, Place, TIMEOUT, Transport,
     file_system::stria,
     load::{Load, Random},
     programs::program,
@@ -158,7 +158,7 @@ fn open_files_and_locks_outlive_servers() {
     drop((kept, removed, locked));
     // The kernel tells of a close a moment later.
     let b_locked = open(&b.join("locked"));
-    common::wait_for("closed is unlocked", PATIENCE, || {
+    common::wait_for("closed is unlocked", TIMEOUT, || {
         rustix::fs::flock(&b_locked, rustix::fs::FlockOperation::NonBlockingLockExclusive).ok()
     });
     drop(b_locked);
@@ -178,13 +178,13 @@ fn a_server_that_stays_away_is_an_error_in_the_end() {
     let failed = fs::metadata(root.join("file")).expect_err("nobody answers");
     assert_eq!(failed.raw_os_error(), Some(libc::EIO), "{failed}");
     system.start_server(0);
-    common::wait_for("the mount works again", PATIENCE, || fs::read(root.join("file")).ok());
+    common::wait_for("the mount works again", TIMEOUT, || fs::read(root.join("file")).ok());
     // Whoever waits can be interrupted.
     system.kill_server(0);
     let line = format!("timeout --signal=INT 0.5 stat {}; test $? = 124", root.join("file").display());
     program("bash").args(["-c", &line]).succeed();
     system.start_server(0);
-    common::wait_for("the mount works again", PATIENCE, || fs::read(root.join("file")).ok());
+    common::wait_for("the mount works again", TIMEOUT, || fs::read(root.join("file")).ok());
     system.finish();
 }
 

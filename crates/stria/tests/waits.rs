@@ -10,7 +10,7 @@ use std::{
     time::Duration,
 };
 
-use common::{FileSystem, PATIENCE, Transport, programs::program, wait_for};
+use common::{FileSystem, TIMEOUT, Transport, programs::program, wait_for};
 use rustix::process::{Pid, Signal, kill_process};
 
 /// How long a process that is killed may take to end: far less than the mount waits for a server.
@@ -77,7 +77,7 @@ fn told(system: &FileSystem) -> Vec<String> {
 /// Waits until the log tells of so many waits.
 #[track_caller]
 fn wait_until_told(system: &FileSystem, count: usize) {
-    wait_for("lines about waits", PATIENCE, || (told(system).len() >= count).then_some(()));
+    wait_for("lines about waits", TIMEOUT, || (told(system).len() >= count).then_some(()));
 }
 
 #[test]
@@ -118,7 +118,7 @@ fn a_fatal_signal_ends_a_wait_for_a_dead_target_and_no_other_signal_does() {
     }
 
     system.start_server(1);
-    let status = wait_for("the end of the patient reader", PATIENCE, || patient.child.try_wait().expect("a child"));
+    let status = wait_for("the end of the patient reader", TIMEOUT, || patient.child.try_wait().expect("a child"));
     let output = patient.child.wait_with_output().expect("output");
     assert!(status.success() && output.stdout == b"text", "{output:?}");
     // Nothing is left of them that others would wait for, and what they did happened once or not at all.
@@ -175,7 +175,7 @@ fn a_fatal_signal_ends_waits_for_a_dead_metadata_server() {
         process.dies_of(Signal::KILL);
     }
     system.start_server(0);
-    wait_for("the mount works again", PATIENCE, || fs::read(&file).ok());
+    wait_for("the mount works again", TIMEOUT, || fs::read(&file).ok());
     let mut next = Waiting::start("perl", &["-e", LOCKER, &file, "0"]);
     assert!(next.ends_soon().success(), "the lock is released");
     system.shell("flock $A/d touch $A/d/other && rm -r $A/d").succeed();

@@ -12,7 +12,7 @@
 use std::{sync::Arc, time::Duration};
 
 use rpc::{
-    Answered, Fate, ImportState, Question,
+    Answered, ImportState, LateOutcome, Question,
     message::{
         MdtReply, MdtRequest, Reply,
         mdt::{Close, ExclusiveEnd, OpenId},
@@ -36,7 +36,7 @@ pub(crate) struct GivenUp {
     target: Arc<TargetConnection>,
     client_state: Arc<ClientState>,
     /// The life of the mount with which everything ends.
-    life: u64,
+    incarnation: u64,
     queues: ExclusiveQueues,
     seams: Seams,
 }
@@ -46,7 +46,7 @@ impl FileSystem {
     pub(crate) fn given_up(&self, inode: InodeNumber) -> FsResult<GivenUp> {
         let target = self.targets.mdt_of(inode)?;
         let (client_state, queues, seams) = (self.client_state.clone(), self.exclusive.clone(), self.seams.clone());
-        Ok(GivenUp { target, life: client_state.opens.life(), client_state, queues, seams })
+        Ok(GivenUp { target, incarnation: client_state.opens.incarnation(), client_state, queues, seams })
     }
 }
 
@@ -57,9 +57,15 @@ fn close(inode: InodeNumber, open: OpenId) -> MdtRequest {
 
 impl GivenUp {
     /// An open or a creation with one. `turn`: if it truncates and the file is known, in which the exclusive data lock is granted.
-    pub fn open(self, fate: Fate, (inode, open): (InodeNumber, OpenId), truncates: bool, turn: Option<Turn>) {
+    pub fn open(
+        self,
+        late_outcome: LateOutcome,
+        (inode, open): (InodeNumber, OpenId),
+        truncates: bool,
+        turn: Option<Turn>,
+    ) {
         self.in_background(move |this| async move {
-            let (inode, truncates) = match fate.known().await {
+            let (inode, truncates) = match late_outcome.known().await {
                 Some(Ok(Answered { reply: Reply::Mdt(MdtReply::Opened(opened)), .. })) => {
                     (opened.entry.attributes.inode, opened.truncate)
                 }
@@ -82,9 +88,9 @@ impl GivenUp {
     }
 
     /// The end of an open.
-    pub fn close(self, fate: Option<Fate>, inode: InodeNumber, open: OpenId) {
+    pub fn close(self, late_outcome: Option<LateOutcome>, inode: InodeNumber, open: OpenId) {
         self.in_background(move |this| async move {
-            if !this.has_ended(fate).await {
+            if !this.has_ended(late_outcome).await {
                 this.tell(close(inode, open)).await;
             }
         });
@@ -92,11 +98,11 @@ impl GivenUp {
 
     /// The exclusive data lock, asked for or given back in this turn: nobody of this mount can take it before the MDT has heard that
     /// it is free.
-    pub fn exclusive(self, fate: Option<Fate>, inode: InodeNumber, turn: Turn) {
+    pub fn exclusive(self, late_outcome: Option<LateOutcome>, inode: InodeNumber, turn: Turn) {
         turn.owe();
         self.in_background(move |this| async move {
-            if let Some(fate) = fate {
-                fate.known().await;
+            if let Some(late_outcome) = late_outcome {
+                late_outcome.known().await;
             }
             this.tell(MdtRequest::ExclusiveEnd(ExclusiveEnd { inode, update: None })).await;
             drop(turn);
@@ -112,22 +118,26 @@ impl GivenUp {
     }
 
     /// Whether what was said was heard after all.
-    async fn has_ended(&self, fate: Option<Fate>) -> bool {
-        match fate {
-            Some(fate) => fate.known().await.is_some_and(|answer| !matches!(answer, Err(FsError::Unreachable { .. }))),
+    async fn has_ended(&self, late_outcome: Option<LateOutcome>) -> bool {
+        match late_outcome {
+            Some(late_outcome) => {
+                late_outcome.known().await.is_some_and(|answer| !matches!(answer, Err(FsError::Unreachable { .. })))
+            }
             None => false,
         }
     }
 
     /// Says this until the MDT has heard it.
     async fn tell(&self, request: MdtRequest) {
-        while self.client_state.opens.life() == self.life && self.target.import().state() != ImportState::Closed {
-            let mut fate = None;
-            let outcome = self.target.call(Question::with_fate(request.clone(), &mut fate)).await;
+        while self.client_state.opens.incarnation() == self.incarnation
+            && self.target.import().state() != ImportState::Closed
+        {
+            let mut late_outcome = None;
+            let outcome = self.target.call(Question::with_late_outcome(request.clone(), &mut late_outcome)).await;
             if !matches!(outcome, Err(FsError::Unreachable { .. })) {
                 return;
             }
-            if self.has_ended(fate).await {
+            if self.has_ended(late_outcome).await {
                 return;
             }
             clock::sleep(&*self.seams.clock, INTERVAL).await;

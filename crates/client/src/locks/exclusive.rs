@@ -110,7 +110,7 @@ pub(crate) struct Section {
     /// The write epoch it was granted under.
     pub epoch: u64,
     /// The life of the mount in which it was asked for: the lock ends with it.
-    pub life: u64,
+    pub incarnation: u64,
     /// Lets the next user of this client ask when dropped.
     turn: Turn,
 }
@@ -124,24 +124,24 @@ impl FileSystem {
         interruption: &Interruption,
     ) -> FsResult<(Section, ExclusiveGranted)> {
         let turn = self.take_turn(begin.inode, interruption).await?;
-        let life = self.client_state.opens.life();
+        let incarnation = self.client_state.opens.incarnation();
         let (turn, granted) =
             self.ask_exclusive(credentials, begin, interruption, turn).await.map_err(|(error, _)| error)?;
-        Ok((Section { inode: begin.inode, epoch: granted.epoch, life, turn }, granted))
+        Ok((Section { inode: begin.inode, epoch: granted.epoch, incarnation, turn }, granted))
     }
 
     /// Waits for a turn; for one that is kept until the MDT answers, no longer than for that.
     pub(crate) async fn take_turn(&self, inode: InodeNumber, interruption: &Interruption) -> FsResult<Turn> {
         let mut enter = std::pin::pin!(self.exclusive.enter(inode));
         loop {
-            let (clock, patience) = (&*self.seams.clock, self.targets.patience_of_callers());
-            let turn = clock::timeout_at(clock, clock.now() + patience, enter.as_mut());
+            let (clock, timeout) = (&*self.seams.clock, self.targets.timeout_of_callers());
+            let turn = clock::timeout_at(clock, clock.now() + timeout, enter.as_mut());
             if let Some(turn) = interruption.ends(turn).await? {
                 return Ok(turn);
             }
             if self.exclusive.is_owed(inode) {
                 let target = self.targets.mdt_of(inode)?.import().target().to_owned();
-                return Err(FsError::Unreachable { target, seconds: patience.as_secs() as u32, cause: None });
+                return Err(FsError::Unreachable { target, seconds: timeout.as_secs() as u32, cause: None });
             }
         }
     }
@@ -163,12 +163,12 @@ impl FileSystem {
         loop {
             let restarts = target.restarts();
             let request = MdtRequest::ExclusiveBegin(credentials.clone(), begin.clone());
-            let (given_up, mut fate) = (self.given_up(inode), None);
-            let answered = self.call(inode, Question::with_fate(request, &mut fate)).await;
-            let answer = match (given_up, fate, answered) {
+            let (given_up, mut late_outcome) = (self.given_up(inode), None);
+            let answered = self.call(inode, Question::with_late_outcome(request, &mut late_outcome)).await;
+            let answer = match (given_up, late_outcome, answered) {
                 (_, _, Ok(answered)) => interruption.ends_at(answered.reply),
-                (Ok(given_up), Some(fate), Err(error)) => {
-                    given_up.exclusive(Some(fate), inode, turn);
+                (Ok(given_up), Some(late_outcome), Err(error)) => {
+                    given_up.exclusive(Some(late_outcome), inode, turn);
                     return Err((error, None));
                 }
                 (_, _, Err(error)) => Err(error),
@@ -200,14 +200,14 @@ impl FileSystem {
     ) -> FsResult<Section> {
         let inode = file.inode();
         // Of a former life, in which the open was granted, the open tells by itself.
-        let life = self.client_state.opens.life();
+        let incarnation = self.client_state.opens.incarnation();
         let target = self.targets.mdt_of(inode)?;
         let turn = match turn {
             Some(turn) => {
                 let held = HeldExclusive { open: Some(file.id()), layout: None };
                 self.client_state.exclusives.lock().insert(inode, held);
                 if target.restarts() == restarts {
-                    return Ok(Section { inode, epoch, life, turn });
+                    return Ok(Section { inode, epoch, incarnation, turn });
                 }
                 self.give_back_exclusive(inode, None, turn).await?
             }
@@ -217,7 +217,7 @@ impl FileSystem {
         let open = file.flags().has(open_flag::WRITE).then(|| file.id());
         let begin = ExclusiveBegin { inode, open, purpose: ExclusivePurpose::Truncate(0) };
         match self.ask_exclusive(&Credentials::root(), &begin, &Interruption::default(), turn).await {
-            Ok((turn, granted)) => Ok(Section { inode, epoch: granted.epoch, life, turn }),
+            Ok((turn, granted)) => Ok(Section { inode, epoch: granted.epoch, incarnation, turn }),
             Err((error, turn)) => {
                 if let Some(turn) = turn {
                     self.decline_exclusive(inode, Some(turn)).await;
@@ -248,12 +248,12 @@ impl FileSystem {
         self.client_state.exclusives.lock().remove(&inode);
         let given_up = self.given_up(inode)?;
         let end = MdtRequest::ExclusiveEnd(ExclusiveEnd { inode, update });
-        let mut fate = None;
-        match self.call(inode, Question::with_fate(end, &mut fate)).await {
+        let mut late_outcome = None;
+        match self.call(inode, Question::with_late_outcome(end, &mut late_outcome)).await {
             Ok(_) => Ok(turn),
             Err(error @ FsError::Unreachable { .. }) => {
                 tracing::warn!(%inode, %error, "the exclusive data lock will be released later");
-                given_up.exclusive(fate, inode, turn);
+                given_up.exclusive(late_outcome, inode, turn);
                 Err(error)
             }
             Err(error) => {

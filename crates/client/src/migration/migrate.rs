@@ -2,7 +2,7 @@
 //! pieces, for a file that is not being written.
 //!
 //! In the background ([`Background`]) it yields to other users of the targets
-//! ([`crate::migration::courtesy`]), asks before each piece whether it may continue, and gives up
+//! ([`crate::migration::throttle`]), asks before each piece whether it may continue, and gives up
 //! early: as soon as a client has started to write, the rest is not copied. If the file is in use
 //! when the copy is finished, the copy is kept for a while and only the swap is tried again.
 
@@ -13,7 +13,7 @@ use rpc::message::mdt::{OpenFlags, open_flag};
 use rt::{BoxFuture, clock};
 use types::{Credentials, FsError, FsResult, InodeNumber, OstIndex};
 
-use crate::{FileSystem, OpenFile, SeekTarget, WriteOptions, migration::courtesy::Courtesy};
+use crate::{FileSystem, OpenFile, SeekTarget, WriteOptions, migration::throttle::Throttle};
 
 /// Bytes copied at once.
 const PIECE_BYTES: u64 = 4 << 20;
@@ -38,7 +38,7 @@ pub trait Restraint: Send + Sync {
 /// How a move in the background goes about it.
 pub struct Background<'a> {
     /// How it gives way.
-    pub courtesy: Courtesy,
+    pub throttle: Throttle,
     /// What it may take.
     pub restraint: &'a dyn Restraint,
     /// Before the swap is tried again of a file that is in use.
@@ -170,7 +170,7 @@ impl FileSystem {
         self.require_version(moving).await?;
         let begun = self.seams.clock.now();
         let bytes = self.copy_range((moving.from, at), (moving.to, at), wanted, WriteOptions::default()).await?;
-        let pause = background.courtesy.after_piece(bytes, self.seams.clock.now().since(begun), bytes_per_second);
+        let pause = background.throttle.after_piece(bytes, self.seams.clock.now().since(begun), bytes_per_second);
         if pause > Duration::ZERO {
             clock::sleep(&*self.seams.clock, pause).await;
         }

@@ -1,7 +1,7 @@
 //! Moves files to other layouts, in the background or at a user's request.
 
-mod courtesy;
 mod migrate;
+mod throttle;
 
-pub use courtesy::Courtesy;
 pub use migrate::{Background, Rest, Restraint};
+pub use throttle::Throttle;

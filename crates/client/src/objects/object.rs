@@ -40,7 +40,7 @@ pub(crate) struct Object<'a> {
     pub location: Location,
     pub open: Option<&'a OpenInode>,
     /// The life of the mount with which the right to this request ends, if it rests on a lock and not on an open file.
-    pub life: Option<u64>,
+    pub incarnation: Option<u64>,
 }
 
 impl<'a> Object<'a> {
@@ -51,12 +51,12 @@ impl<'a> Object<'a> {
         (slot, location): (u32, Location),
         open: Option<&'a OpenInode>,
     ) -> Self {
-        Self { inode, id: layout.object(inode, slot), location, open, life: None }
+        Self { inode, id: layout.object(inode, slot), location, open, incarnation: None }
     }
 
     /// Requests to it are made in this life of the mount or not at all.
-    pub fn within(self, life: u64) -> Self {
-        Self { life: Some(life), ..self }
+    pub fn within(self, incarnation: u64) -> Self {
+        Self { incarnation: Some(incarnation), ..self }
     }
 }
 
@@ -96,8 +96,8 @@ impl<'a> InFlight<'a> {
         let mut state = open.state();
         state.tracker.changed(layout.file_size(slot, change.after.size), change);
         state.tracker.end(whole);
-        if let (Some(losses), Some(location)) = (unsynced_since, layout.location(slot)) {
-            state.dirty((slot, location), losses);
+        if let (Some(era), Some(location)) = (unsynced_since, layout.location(slot)) {
+            state.dirty((slot, location), era);
         }
     }
 }
@@ -139,7 +139,7 @@ impl FileSystem {
             // Before the check: a later life's connection would carry the request under an id that no OST refuses.
             let import = target.import();
             object.open.map_or(Ok(()), OpenInode::check)?;
-            if object.life.is_some_and(|life| life != self.client_state.opens.life()) {
+            if object.incarnation.is_some_and(|incarnation| incarnation != self.client_state.opens.incarnation()) {
                 return Err(FsError::Stale);
             }
             let answered = target.call_by(&import, Question::with_bulk(make(), bulk.clone())).await;
@@ -227,15 +227,15 @@ impl FileSystem {
         let target = self.holder(object)?;
         let restarts = target.restarts();
         let in_flight = InFlight::begin(object.open);
-        let take = |Answered { reply, losses, .. }: Answered<OstReply>| match reply {
-            OstReply::Changed(changed) => Ok((changed, losses)),
+        let take = |Answered { reply, era, .. }: Answered<OstReply>| match reply {
+            OstReply::Changed(changed) => Ok((changed, era)),
             reply => Err(unexpected(reply)),
         };
         let outcome = self.object_call(object, bulk, make, take).await;
         // A start of the target that ended may have done a part, of which what its next start answers tells nothing.
         let whole = target.restarts() == restarts;
         match &outcome {
-            Ok((changed, losses)) => in_flight.done(layout, object.id.slot, changed, (!sync).then_some(*losses), whole),
+            Ok((changed, era)) => in_flight.done(layout, object.id.slot, changed, (!sync).then_some(*era), whole),
             Err(FsError::NoSpace | FsError::LayoutChanged) if whole => in_flight.refused(),
             Err(_) => {}
         }

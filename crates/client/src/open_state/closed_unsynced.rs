@@ -19,9 +19,9 @@ pub(crate) type Unsynced = BTreeMap<(u32, Location), u64>;
 const SLOTS_MAX: usize = 1 << 16;
 
 /// Notes that an object was changed when its holder had lost unsynced changes so often; the oldest change counts.
-pub(crate) fn note(unsynced: &mut Unsynced, object: (u32, Location), losses: u64) {
-    let since = unsynced.entry(object).or_insert(losses);
-    *since = losses.min(*since);
+pub(crate) fn note(unsynced: &mut Unsynced, object: (u32, Location), era: u64) {
+    let since = unsynced.entry(object).or_insert(era);
+    *since = era.min(*since);
 }
 
 /// See the module documentation.
@@ -41,7 +41,7 @@ impl ClosedUnsynced {
             return;
         }
         let mut all = self.take(inode);
-        unsynced.into_iter().for_each(|(object, losses)| note(&mut all, object, losses));
+        unsynced.into_iter().for_each(|(object, era)| note(&mut all, object, era));
         self.slots += all.len();
         self.inodes.insert(inode, all);
         self.order.push_back(inode);

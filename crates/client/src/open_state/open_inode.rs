@@ -65,8 +65,8 @@ impl OpenState {
     }
 
     /// An object was changed and its data may not be durable.
-    pub fn dirty(&mut self, object: (u32, Location), losses: u64) {
-        closed_unsynced::note(&mut self.unsynced, object, losses);
+    pub fn dirty(&mut self, object: (u32, Location), era: u64) {
+        closed_unsynced::note(&mut self.unsynced, object, era);
     }
 }
 

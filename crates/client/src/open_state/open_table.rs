@@ -23,7 +23,7 @@ struct Table {
     /// Of inodes that are not open.
     closed: ClosedUnsynced,
     /// Number of the mount's present life.
-    life: u64,
+    incarnation: u64,
 }
 
 impl Table {
@@ -38,7 +38,7 @@ impl Table {
         match self.inodes.get(&inode) {
             Some(open) => {
                 let mut state = open.state();
-                unsynced.iter().for_each(|(object, losses)| state.dirty(*object, *losses));
+                unsynced.iter().for_each(|(object, era)| state.dirty(*object, *era));
             }
             None => self.closed.add(inode, unsynced),
         }
@@ -53,8 +53,8 @@ pub(crate) struct OpenTable {
 
 impl OpenTable {
     /// Number of the mount's present life, to be given to [`OpenTable::register`].
-    pub fn life(&self) -> u64 {
-        self.table.lock().life
+    pub fn incarnation(&self) -> u64 {
+        self.table.lock().incarnation
     }
 
     /// The open inode, if this client has it open.
@@ -62,7 +62,7 @@ impl OpenTable {
         self.table.lock().inodes.get(&inode).cloned()
     }
 
-    /// Registers an open that was asked for in `life`; `Stale` if that has ended. `created`: the file is new,
+    /// Registers an open that was asked for in `incarnation`; `Stale` if that has ended. `created`: the file is new,
     /// so nothing of it is anywhere else. `lost`: the last loss of uncommitted changes, which is history for this open.
     /// `current`: as in [`OpenInode::adopt`]; if not, the layout is still to be learned.
     pub fn register(
@@ -71,13 +71,13 @@ impl OpenTable {
         flags: OpenFlags,
         opened: &Opened,
         created: bool,
-        (life, lost): (u64, u64),
+        (incarnation, lost): (u64, u64),
         current: impl FnOnce() -> bool,
     ) -> FsResult<Arc<OpenInode>> {
         let inode = opened.entry.attributes.inode;
         opened.layout.as_ref().map(verified).transpose()?;
         let mut table = self.table.lock();
-        if table.life != life {
+        if table.incarnation != incarnation {
             return Err(FsError::Stale);
         }
         let Table { inodes, closed, .. } = &mut *table;
@@ -138,7 +138,7 @@ impl OpenTable {
     /// A life ended: all that was open is stale.
     pub fn lost(&self) {
         let mut table = self.table.lock();
-        table.life += 1;
+        table.incarnation += 1;
         for open in std::mem::take(&mut table.inodes).into_values() {
             open.end();
         }

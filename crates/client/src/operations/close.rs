@@ -66,9 +66,11 @@ impl FileSystem {
         let close = MdtRequest::Close(Close { inode, open: id, update, flock_owner });
         let outcome = loop {
             let restarts = target.restarts();
-            let mut fate = None;
-            let reply =
-                self.call(inode, Question::with_fate(close.clone(), &mut fate)).await.map(|answered| answered.reply);
+            let mut late_outcome = None;
+            let reply = self
+                .call(inode, Question::with_late_outcome(close.clone(), &mut late_outcome))
+                .await
+                .map(|answered| answered.reply);
             if let Some(owner) = flock_owner {
                 self.client_state.locks.released(inode, LockFamily::Flock, owner);
             }
@@ -81,7 +83,7 @@ impl FileSystem {
                 Ok(reply) => break Err(unexpected(reply)),
                 Err(error) => {
                     if matches!(error, FsError::Unreachable { .. }) {
-                        given_up.close(fate, inode, id);
+                        given_up.close(late_outcome, inode, id);
                     }
                     break Err(error);
                 }

@@ -127,16 +127,16 @@ impl FileSystem {
         /// Each time but the first, somebody else has renamed another file to the old name meanwhile.
         const ATTEMPTS: usize = 16;
         self.count(Operation::Rename);
-        let losses = self.client_state.losses_noticed();
+        let era = self.client_state.era_noticed();
         let (parent, name, source_data) = (from.0, from.1.to_vec(), SourceData::SyncIfAsked);
         let (new_parent, new_name) = (to.0, to.1.to_vec());
-        let mdt_losses = self.targets.mdt_of(parent)?.import().losses();
-        let mut rename = Rename { parent, name, new_parent, new_name, mode, source_data, mdt_losses };
+        let mdt_era = self.targets.mdt_of(parent)?.import().era();
+        let mut rename = Rename { parent, name, new_parent, new_name, mode, source_data, mdt_era };
         for _ in 0..ATTEMPTS {
             match self.call(parent, MdtRequest::Rename(credentials.clone(), rename.clone())).await?.reply {
                 MdtReply::Done => return Ok(()),
                 MdtReply::SyncFirst(SyncFirst { inode, layout }) => {
-                    self.sync_objects(inode, verified(&layout)?, losses).await?;
+                    self.sync_objects(inode, verified(&layout)?, era).await?;
                     rename.source_data = SourceData::Synced(inode);
                 }
                 reply => return Err(unexpected(reply)),

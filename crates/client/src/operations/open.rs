@@ -7,7 +7,7 @@
 use std::{sync::Arc, time::Duration};
 
 use rpc::{
-    Fate, Question,
+    LateOutcome, Question,
     message::{
         MdtReply, MdtRequest,
         mdt::{Close, Create, CreateUnnamed, Created, Open, OpenFlags, OpenId, Opened, open_flag},
@@ -28,7 +28,7 @@ use crate::{
 /// What was so before an open was asked for; see [`crate::targets::recovery`].
 #[derive(Clone, Copy)]
 struct Before {
-    life: u64,
+    incarnation: u64,
     restarts: u64,
     /// The last loss of uncommitted changes at the MDT.
     lost: u64,
@@ -101,12 +101,12 @@ impl FileSystem {
             this.begin(parent, &abandoned).await?;
             let before = this.before_open(parent)?;
             let given_up = this.given_up(parent)?;
-            let mut fate = None;
-            let reply = match this.ask_open_unless(parent, request, &interruption, &mut fate).await {
+            let mut late_outcome = None;
+            let reply = match this.ask_open_unless(parent, request, &interruption, &mut late_outcome).await {
                 Ok(reply) => reply,
                 Err(error) => {
-                    if let Some(fate) = fate {
-                        given_up.open(fate, (parent, id), flags.has(open_flag::TRUNCATE), None);
+                    if let Some(late_outcome) = late_outcome {
+                        given_up.open(late_outcome, (parent, id), flags.has(open_flag::TRUNCATE), None);
                     }
                     return Err(error);
                 }
@@ -153,13 +153,13 @@ impl FileSystem {
             };
             let before = this.before_open(inode)?;
             let given_up = this.given_up(inode)?;
-            let mut fate = None;
-            match this.ask_open_unless(inode, request, &interruption, &mut fate).await {
+            let mut late_outcome = None;
+            match this.ask_open_unless(inode, request, &interruption, &mut late_outcome).await {
                 Ok(MdtReply::Opened(opened)) => this.opened((id, flags), &opened, false, before, turn).await,
                 Ok(reply) => Err(unexpected(reply)),
                 Err(error) => {
-                    if let Some(fate) = fate {
-                        given_up.open(fate, (inode, id), flags.has(open_flag::TRUNCATE), turn);
+                    if let Some(late_outcome) = late_outcome {
+                        given_up.open(late_outcome, (inode, id), flags.has(open_flag::TRUNCATE), turn);
                     }
                     Err(error)
                 }
@@ -174,20 +174,20 @@ impl FileSystem {
         self.ask_open_unless(at, request, &Interruption::default(), &mut None).await
     }
 
-    /// As [`FileSystem::ask_open`], until that is raised; `fate` as in [`Question`].
+    /// As [`FileSystem::ask_open`], until that is raised; `late_outcome` as in [`Question`].
     async fn ask_open_unless(
         &self,
         at: InodeNumber,
         request: MdtRequest,
         interruption: &Interruption,
-        fate: &mut Option<Fate>,
+        late_outcome: &mut Option<LateOutcome>,
     ) -> FsResult<MdtReply> {
         /// Between two requests: some are told to wait at once.
         const INTERVAL: Duration = Duration::from_millis(50);
         let clock = &*self.seams.clock;
         loop {
             let begun = clock.now();
-            let answered = self.call(at, Question::with_fate(request.clone(), fate)).await?;
+            let answered = self.call(at, Question::with_late_outcome(request.clone(), late_outcome)).await?;
             match interruption.ends_at(answered.reply)? {
                 MdtReply::Waiting => clock::sleep(clock, INTERVAL.saturating_sub(clock.now().since(begun))).await,
                 reply => return Ok(reply),
@@ -197,9 +197,9 @@ impl FileSystem {
 
     /// What to remember before an open at the MDT of `inode`.
     fn before_open(&self, inode: InodeNumber) -> FsResult<Before> {
-        let life = self.client_state.opens.life();
+        let incarnation = self.client_state.opens.incarnation();
         let target = self.targets.mdt_of(inode)?;
-        Ok(Before { life, restarts: target.restarts(), lost: target.uncommitted().lost() })
+        Ok(Before { incarnation, restarts: target.restarts(), lost: target.uncommitted().lost() })
     }
 
     /// Takes over an open that the MDT granted, and does what O_TRUNC leaves to the client: within `turn`, if it could be
@@ -215,20 +215,26 @@ impl FileSystem {
         let inode = opened.entry.attributes.inode;
         let target = self.targets.mdt_of(inode)?;
         let current = || target.restarts() == before.restarts;
-        let open =
-            match self.client_state.opens.register(id, flags, opened, created, (before.life, before.lost), current) {
-                Ok(open) => open,
-                Err(error) => {
-                    let close = Close { inode, open: id, update: None, flock_owner: None };
-                    if let Err(error) = self.call(inode, MdtRequest::Close(close)).await {
-                        tracing::debug!(%error, "an open from before the eviction was not closed");
-                    }
-                    if opened.truncate {
-                        self.decline_exclusive(inode, turn).await;
-                    }
-                    return Err(error);
+        let open = match self.client_state.opens.register(
+            id,
+            flags,
+            opened,
+            created,
+            (before.incarnation, before.lost),
+            current,
+        ) {
+            Ok(open) => open,
+            Err(error) => {
+                let close = Close { inode, open: id, update: None, flock_owner: None };
+                if let Err(error) = self.call(inode, MdtRequest::Close(close)).await {
+                    tracing::debug!(%error, "an open from before the eviction was not closed");
                 }
-            };
+                if opened.truncate {
+                    self.decline_exclusive(inode, turn).await;
+                }
+                return Err(error);
+            }
+        };
         let file = Arc::new(OpenFile::new(open, &opened.entry.attributes, id, flags, Arc::downgrade(self)));
         if !current()
             && let Err(error) = self.open_again(&file, &target).await

@@ -6,7 +6,7 @@
 //! which are needed to find the data, are durable too.
 //!
 //! Lost changes are reported: a target whose host loses power forgets what was not durable, and
-//! says how often that has happened ([`rpc::message::session::Connected::losses`]). If it happened
+//! says how often that has happened ([`rpc::message::session::Connected::era`]). If it happened
 //! between a change and its sync, the sync fails, once, and the caller knows that earlier changes
 //! may be lost. (A target whose process dies forgets nothing.) For files that were closed without a
 //! sync, the next fsync after they are opened again on this client reports the loss
@@ -35,7 +35,7 @@ use crate::{
 };
 
 /// How often each OST has lost what was not durable.
-type Losses = BTreeMap<OstIndex, u64>;
+type Eras = BTreeMap<OstIndex, u64>;
 
 /// What one fsync takes over from the open inode. Given back when dropped before [`Pending::flushed`]: the fsync failed, or
 /// its caller gave up.
@@ -49,8 +49,8 @@ struct Pending<'a> {
 impl Drop for Pending<'_> {
     fn drop(&mut self) {
         let mut state = self.open.state();
-        for (object, losses) in std::mem::take(&mut self.unsynced) {
-            state.dirty(object, losses);
+        for (object, era) in std::mem::take(&mut self.unsynced) {
+            state.dirty(object, era);
         }
         state.unsynced_before |= self.whole;
     }
@@ -140,12 +140,12 @@ impl FileSystem {
         let pending = Pending::take(open);
         // Asked for afterwards: what is pending lies where this layout says, even if it changed a moment ago.
         let layout = self.layout_of(open).await?;
-        let (losses, lost) = self.flush_and_commit(open, &layout, &pending, data_only).await?;
+        let (era, lost) = self.flush_and_commit(open, &layout, &pending, data_only).await?;
         // The MDT may have come back without the file meanwhile.
         open.check()?;
         // Nothing is given back: losses are told once, to the fsync that finds them.
         let here = self.tell_lost(open, lost);
-        here.and(self.check_lost(&pending.flushed(), &losses))
+        here.and(self.check_lost(&pending.flushed(), &era))
     }
 
     /// Losses of the OSTs, and the last loss of the MDT's.
@@ -155,15 +155,15 @@ impl FileSystem {
         layout: &Layout,
         pending: &Pending<'_>,
         data_only: bool,
-    ) -> FsResult<(Losses, u64)> {
+    ) -> FsResult<(Eras, u64)> {
         let by_ost = pending.by_ost(layout);
         let commit = async {
             let durable = open.state().record.is_durable();
             if data_only && durable && !pending.touches_mdt() { Ok(0) } else { self.commit(open).await }
         };
         let flush = self.flush_slots(open.inode(), layout, &by_ost, &pending.unsynced);
-        let (losses, committed) = join_both(flush, commit).await;
-        Ok((losses?, committed?))
+        let (era, committed) = join_both(flush, commit).await;
+        Ok((era?, committed?))
     }
 
     /// Makes objects durable. Losses of their OSTs, and of those where something was written that lies elsewhere now: whoever
@@ -174,12 +174,12 @@ impl FileSystem {
         layout: &Layout,
         by_ost: &ByOst,
         unsynced: &Unsynced,
-    ) -> FsResult<Losses> {
+    ) -> FsResult<Eras> {
         let flushes = by_ost.iter().map(|(&ost, slots)| async move {
             let objects = slots.iter().map(|&slot| layout.object(inode, slot)).collect();
             Ok((ost, self.targets.ost(ost)?.flush_objects(objects).await?))
         });
-        let mut losses = join_all(flushes.collect()).await.into_iter().collect::<FsResult<Losses>>()?;
+        let mut era = join_all(flushes.collect()).await.into_iter().collect::<FsResult<Eras>>()?;
         let written = unsynced.keys().filter_map(|(_, location)| match location {
             Location::Ost(ost) => Some(*ost),
             Location::Mdt => None,
@@ -187,17 +187,17 @@ impl FileSystem {
         for ost in written {
             let target = self.targets.ost(ost)?;
             // Of one that was taken out of use nobody will know.
-            if !losses.contains_key(&ost) && target.is_active() {
-                losses.insert(ost, target.losses().await?);
+            if !era.contains_key(&ost) && target.is_active() {
+                era.insert(ost, target.era().await?);
             }
         }
-        Ok(losses)
+        Ok(era)
     }
 
-    /// Makes all objects of a file durable on their OSTs, whichever client wrote them, before a rename that began at `losses`
-    /// ([`crate::client_state::ClientState::losses_noticed`]) puts the file in the place of another one. Fails, once, if an OST has lost what this client
+    /// Makes all objects of a file durable on their OSTs, whichever client wrote them, before a rename that began at `era`
+    /// ([`crate::client_state::ClientState::era_noticed`]) puts the file in the place of another one. Fails, once, if an OST has lost what this client
     /// wrote, or has lost changes since: then what others wrote may be gone as well. OSTs out of use are left out.
-    pub(crate) async fn sync_objects(&self, inode: InodeNumber, layout: &Layout, losses: u64) -> FsResult<()> {
+    pub(crate) async fn sync_objects(&self, inode: InodeNumber, layout: &Layout, era: u64) -> FsResult<()> {
         let open = self.client_state.opens.find(inode);
         let _turn = match &open {
             Some(open) => Some(open.syncing.lock().await),
@@ -210,7 +210,7 @@ impl FileSystem {
         self.check_lost(&source.flushed(), &flushed)?;
         for ost in by_ost.into_keys() {
             let target = self.targets.ost(ost)?;
-            if target.last_loss() > losses {
+            if target.last_loss() > era {
                 return Err(target.lost_changes());
             }
         }
@@ -219,10 +219,10 @@ impl FileSystem {
 
     /// Fails if the OST of one of these objects, of which all are flushed now, lost power between its change and the flush.
     /// (What an MDT lost of its objects, it lost with the rest.)
-    fn check_lost(&self, flushed: &Unsynced, losses: &Losses) -> FsResult<()> {
+    fn check_lost(&self, flushed: &Unsynced, era: &Eras) -> FsResult<()> {
         for ((_, location), &before) in flushed {
             let Location::Ost(ost) = location else { continue };
-            if losses.get(ost).is_some_and(|&losses| losses > before) {
+            if era.get(ost).is_some_and(|&era| era > before) {
                 return Err(self.targets.ost(*ost)?.lost_changes());
             }
         }

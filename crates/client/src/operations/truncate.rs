@@ -141,7 +141,7 @@ impl FileSystem {
         section: &Section,
     ) -> FsResult<DataAttributes> {
         let begun = open.map_or(0, |open| open.state().tracker.begun());
-        let object = |found| Object::new(inode, layout, found, open).within(section.life);
+        let object = |found| Object::new(inode, layout, found, open).within(section.incarnation);
         let outcome = match self.to_truncate(inode, layout, size).await {
             Ok((kept, truncated)) => {
                 let expected = begun + truncated.len() as u64;

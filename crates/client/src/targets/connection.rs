@@ -178,7 +178,7 @@ impl TargetConnection {
         let needs_sync = question.request.row().needs_sync();
         let answered = import.call(question).await?;
         if needs_sync {
-            self.uncommitted.changed(answered.losses);
+            self.uncommitted.changed(answered.era);
         }
         Ok(answered)
     }
@@ -186,9 +186,9 @@ impl TargetConnection {
     /// Everything this MDT has acknowledged is durable afterwards. Returns [`Uncommitted::lost`].
     pub async fn commit(&self) -> FsResult<u64> {
         let changes = self.uncommitted.begin();
-        let Answered { reply, losses, .. } = self.call(MdtRequest::Commit).await.map_err(stale_if_evicted)?;
+        let Answered { reply, era, .. } = self.call(MdtRequest::Commit).await.map_err(stale_if_evicted)?;
         match reply {
-            MdtReply::Done => Ok(self.uncommitted.committed(changes, losses)),
+            MdtReply::Done => Ok(self.uncommitted.committed(changes, era)),
             reply => Err(unexpected(reply)),
         }
     }
@@ -196,34 +196,34 @@ impl TargetConnection {
     /// Everything this OST has acknowledged is durable afterwards. Returns [`Uncommitted::lost`].
     pub async fn flush(&self) -> FsResult<u64> {
         let changes = self.uncommitted.begin();
-        let losses = self.flush_objects(Vec::new()).await?;
-        Ok(self.uncommitted.committed(changes, losses))
+        let era = self.flush_objects(Vec::new()).await?;
+        Ok(self.uncommitted.committed(changes, era))
     }
 
     /// These objects of this OST are durable afterwards; all, if there are none. Returns the losses of [`rpc::Answered`].
     pub async fn flush_objects(&self, mut objects: Vec<ObjectId>) -> FsResult<u64> {
-        let mut losses = 0;
+        let mut era = 0;
         while objects.len() > OBJECTS_PER_REQUEST_MAX {
             let some = objects.split_off(objects.len() - OBJECTS_PER_REQUEST_MAX);
-            losses = self.flush_some(some).await?.max(losses);
+            era = self.flush_some(some).await?.max(era);
         }
-        Ok(self.flush_some(objects).await?.max(losses))
+        Ok(self.flush_some(objects).await?.max(era))
     }
 
     async fn flush_some(&self, objects: Vec<ObjectId>) -> FsResult<u64> {
-        self.losses_after(OstRequest::Sync(objects)).await
+        self.era_after(OstRequest::Sync(objects)).await
     }
 
     /// How often this OST has lost what was not durable.
-    pub async fn losses(&self) -> FsResult<u64> {
-        self.losses_after(OstRequest::Ping).await
+    pub async fn era(&self) -> FsResult<u64> {
+        self.era_after(OstRequest::Ping).await
     }
 
     /// The losses of [`rpc::Answered`] with the answer to a request to an OST.
-    async fn losses_after(&self, request: OstRequest) -> FsResult<u64> {
-        let Answered { reply, losses, .. } = self.call(request).await.map_err(stale_if_evicted)?;
+    async fn era_after(&self, request: OstRequest) -> FsResult<u64> {
+        let Answered { reply, era, .. } = self.call(request).await.map_err(stale_if_evicted)?;
         match reply {
-            OstReply::Done => Ok(losses),
+            OstReply::Done => Ok(era),
             reply => Err(unexpected(reply)),
         }
     }

@@ -130,7 +130,7 @@ impl Recovery for MdtRecovery {
         self.restarts.noticed();
         tracing::warn!(mdt = %self.mdt, client = %self.client, "evicted: open files are stale, locks are lost");
         if let Some(targets) = self.targets.upgrade() {
-            targets.begin_new_life(self.client);
+            targets.begin_new_incarnation(self.client);
         }
     }
 }
@@ -170,7 +170,7 @@ impl Recovery for OstRecovery {
     fn evicted(&self) {
         tracing::warn!(ost = %self.ost, client = %self.client, "refused since an MDT evicted this client: open files are stale");
         if let Some(targets) = self.targets.upgrade() {
-            targets.begin_new_life(self.client);
+            targets.begin_new_incarnation(self.client);
         }
     }
 }

@@ -64,7 +64,7 @@ impl TargetTable {
                 if target.update(entry) {
                     target.import().set_address((self.connector.resolve)(entry));
                 }
-                target.import().set_patience(self.patience(entry));
+                target.import().set_timeout(self.timeout(entry));
                 continue;
             }
             let restarts = Arc::new(Restarts::default());
@@ -76,9 +76,9 @@ impl TargetTable {
 
     /// The life of `client` is over: an MDT evicted it, and OSTs refuse it. Connects anew to all targets, as another client. Does
     /// nothing if that has happened already.
-    pub fn begin_new_life(&self, client: ClientId) {
+    pub fn begin_new_incarnation(&self, client: ClientId) {
         let successor = ClientId(self.connector.seams.entropy.next_u64());
-        if !self.connector.client_state.end_life(client, successor) {
+        if !self.connector.client_state.end_incarnation(client, successor) {
             return;
         }
         let by_role = self.by_role.read();
@@ -91,25 +91,25 @@ impl TargetTable {
     }
 
     /// How long calls to targets in use wait.
-    pub fn patience_of_callers(&self) -> Duration {
-        self.connector.options.lock().patience
+    pub fn timeout_of_callers(&self) -> Duration {
+        self.connector.options.lock().timeout
     }
 
     /// How long calls to a target wait. Not at all for one that is out of use, so that those under way end too.
-    fn patience(&self, entry: &MapTarget) -> Duration {
+    fn timeout(&self, entry: &MapTarget) -> Duration {
         match entry.state {
-            TargetState::Active => self.patience_of_callers(),
+            TargetState::Active => self.timeout_of_callers(),
             TargetState::Inactive => Duration::ZERO,
         }
     }
 
     /// Changes how long calls wait for a silent target.
-    pub fn set_patience(&self, patience: Duration) {
-        self.connector.options.lock().patience = patience;
+    pub fn set_timeout(&self, timeout: Duration) {
+        self.connector.options.lock().timeout = timeout;
         let by_role = self.by_role.read();
         for entry in &self.map.lock().targets {
             if let Some(target) = by_role.get(&entry.role) {
-                target.import().set_patience(self.patience(entry));
+                target.import().set_timeout(self.timeout(entry));
             }
         }
     }
@@ -135,7 +135,7 @@ impl TargetTable {
             (connector.resolve)(entry),
             client,
             &connector.client_name,
-            ImportOptions { patience: self.patience(entry), ..connector.options.lock().clone() },
+            ImportOptions { timeout: self.timeout(entry), ..connector.options.lock().clone() },
             Some(recovery),
         )
     }

@@ -1,7 +1,7 @@
 //! Whether a target may have forgotten changes of this client that were never made durable.
 //!
 //! A successful commit means that everything the target knows is durable; the target cannot know
-//! what it forgot. So the client remembers in which power-loss era ([`rpc::Answered::losses`]) its
+//! what it forgot. So the client remembers in which power-loss era ([`rpc::Answered::era`]) its
 //! oldest uncommitted change was acknowledged. If the era is a later one when the next commit
 //! succeeds, the change may be lost, and syncs report it: each file or directory that was open by
 //! then, once, and [`crate::FileSystem::sync_all`], once. (Linux reports failed write-back in the
@@ -33,10 +33,10 @@ pub(crate) struct Uncommitted {
 
 impl Uncommitted {
     /// A change was acknowledged under this count of losses.
-    pub fn changed(&self, losses: u64) {
+    pub fn changed(&self, era: u64) {
         let mut state = self.state.lock();
         state.changes += 1;
-        state.since = Some(state.since.map_or(losses, |since| since.min(losses)));
+        state.since = Some(state.since.map_or(era, |since| since.min(era)));
     }
 
     /// A commit begins; to be given to [`Uncommitted::committed`].
@@ -45,12 +45,12 @@ impl Uncommitted {
     }
 
     /// The commit that began at `changes` succeeded under this count of losses. Returns [`Uncommitted::lost`].
-    pub fn committed(&self, changes: u64, losses: u64) -> u64 {
+    pub fn committed(&self, changes: u64, era: u64) -> u64 {
         let mut state = self.state.lock();
         assert!(changes <= state.changes, "a commit begins after the changes it covers");
-        if state.since.is_some_and(|since| since < losses) {
-            state.lost = losses;
-            state.since = Some(losses);
+        if state.since.is_some_and(|since| since < era) {
+            state.lost = era;
+            state.since = Some(era);
         }
         if state.changes == changes {
             state.since = None;
@@ -76,8 +76,8 @@ impl Uncommitted {
 mod tests {
     use super::*;
 
-    fn commit(uncommitted: &Uncommitted, losses: u64) -> u64 {
-        uncommitted.committed(uncommitted.begin(), losses)
+    fn commit(uncommitted: &Uncommitted, era: u64) -> u64 {
+        uncommitted.committed(uncommitted.begin(), era)
     }
 
     #[test]

@@ -81,7 +81,7 @@ struct State {
     /// Opens are answered with layouts that cannot be.
     damaged: bool,
     now: i64,
-    losses: u64,
+    era: u64,
 }
 
 /// See the module documentation.
@@ -108,7 +108,7 @@ impl FakeMdt {
             counts: BTreeMap::new(),
             damaged: false,
             now: 0,
-            losses: 0,
+            era: 0,
         };
         state.add(InodeNumber::ROOT, FileKind::Directory, 0o755, None);
         let (state, loses_answer) = (Mutex::new(state), AtomicBool::new(false));
@@ -137,7 +137,7 @@ impl FakeMdt {
 
     /// A loss of power, to be followed by a restart. For all that clients know, everything unsynced is gone.
     pub fn lose_power(&self) {
-        self.state.lock().losses += 1;
+        self.state.lock().era += 1;
     }
 
     /// Holds back what answers requests of this name from now on, after they took effect; `None`: nothing any more.
@@ -466,8 +466,8 @@ impl Handler for FakeMdt {
         None
     }
 
-    fn losses(&self) -> u64 {
-        self.state.lock().losses
+    fn era(&self) -> u64 {
+        self.state.lock().era
     }
 
     fn session_event(self: Arc<Self>, _event: SessionEvent) -> BoxFuture<'static, ()> {

@@ -86,7 +86,7 @@ impl Object {
 
 #[derive(Default)]
 struct State {
-    losses: u64,
+    era: u64,
     objects: BTreeMap<ObjectId, Object>,
     now: i64,
     counts: BTreeMap<&'static str, usize>,
@@ -158,7 +158,7 @@ impl FakeOst {
     pub fn lose_power(&self) {
         let mut state = self.state.lock();
         state.objects.clear();
-        state.losses += 1;
+        state.era += 1;
     }
 
     fn execute(&self, request: OstRequest, bulk: &Bytes) -> FsResult<(OstReply, Bytes)> {
@@ -254,8 +254,8 @@ impl Handler for FakeOst {
         None
     }
 
-    fn losses(&self) -> u64 {
-        self.state.lock().losses
+    fn era(&self) -> u64 {
+        self.state.lock().era
     }
 
     fn session_event(self: Arc<Self>, _event: SessionEvent) -> BoxFuture<'static, ()> {

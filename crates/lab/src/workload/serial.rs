@@ -25,7 +25,7 @@ struct Serial {
 }
 
 /// An operation that takes longer than this under faults gets a calm network and all servers.
-const PATIENCE: Duration = Duration::from_secs(120);
+const TIMEOUT: Duration = Duration::from_secs(120);
 
 /// Runs the workload; returns the number of faults.
 pub async fn run(cluster: &Cluster, plan: FaultPlan, operations: u64) -> Result<u64, String> {
@@ -46,7 +46,7 @@ pub async fn run(cluster: &Cluster, plan: FaultPlan, operations: u64) -> Result<
         let operation = generator.operation();
         let described = format!("{operation:?}");
         let mut work = pin!(serial.compare(operation));
-        if let Some(compared) = cluster.within(PATIENCE, work.as_mut()).await {
+        if let Some(compared) = cluster.within(TIMEOUT, work.as_mut()).await {
             compared?;
             continue;
         }

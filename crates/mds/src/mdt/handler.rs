@@ -75,8 +75,8 @@ impl Handler for Mdt {
         self.namespace().volatile.recovery.replies.get(&(client, slot)).copied()
     }
 
-    fn losses(&self) -> u64 {
-        self.losses.count()
+    fn era(&self) -> u64 {
+        self.era.count()
     }
 
     fn halt(&self) {
@@ -207,7 +207,7 @@ impl Mdt {
                 self.lengthened_for_good(lsn).await?;
             }
             if row.reclaims.is_some() {
-                self.recovery_bell.notify_one();
+                self.recovery_wakeup.notify_one();
             }
             match waiter {
                 None => return Ok(reply),

@@ -3,7 +3,7 @@
 
 use std::sync::Arc;
 
-use kv::{Batch, ColdStore, Losses, Store};
+use kv::{Batch, ColdStore, PowerLossEra, Store};
 use parking_lot::Mutex;
 use rpc::Endpoint;
 use rt::{Device, Seams};
@@ -12,7 +12,7 @@ use types::{
     Accounted, Attributes, ClientId, Credentials, FileKind, FsResult, InodeNumber, MdtIndex, OstIndex, Timestamp,
 };
 
-use super::{Mdt, agent::Agent, recovery, removed};
+use super::{Mdt, ost_proxy::OstProxy, recovery, removed};
 use crate::{
     error::{OpenError, store_error},
     namespace::Namespace,
@@ -81,9 +81,9 @@ impl Mdt {
         check_identity(&store, &options)?;
         let target = format!("{}-{}", options.fsname, options.index);
         let store = Arc::new(store);
-        let losses = begin(&store, seams.clock.boot()).await?;
+        let era = begin(&store, seams.clock.boot()).await?;
         let mut volatile = Volatile::new(seams.entropy.next_u64(), options.opens_per_client_max);
-        volatile.recovery.losses = losses.count();
+        volatile.recovery.era = era.count();
         let mut namespace = Namespace::load(store.clone(), options.index, options.process, target.clone(), volatile)?;
         if options.audits {
             namespace.audit();
@@ -97,11 +97,11 @@ impl Mdt {
             target,
             store,
             device,
-            losses,
+            era,
             namespace: Mutex::new(namespace),
             statistics: Statistics::default(),
-            agents: Mutex::default(),
-            recovery_bell: Notify::new(),
+            ost_proxies: Mutex::default(),
+            recovery_wakeup: Notify::new(),
             map_known: watch::Sender::new(false),
             stopping: watch::Sender::new(false),
             tasks: watch::Sender::new(0),
@@ -124,23 +124,23 @@ impl Mdt {
             let idle = namespace.volatile.fences.pending_osts().into_iter().filter(|ost| !active.contains(ost));
             idle.for_each(|ost| namespace.volatile.release_fences(ost));
         }
-        let mut agents = self.agents.lock();
-        agents.retain(|ost, agent| {
+        let mut ost_proxies = self.ost_proxies.lock();
+        ost_proxies.retain(|ost, ost_proxy| {
             let kept = osts.iter().any(|(known, ..)| known == ost);
             if !kept {
-                agent.retire();
+                ost_proxy.retire();
             }
             kept
         });
         for (ost, endpoint, active) in osts {
-            match agents.get(ost) {
-                Some(agent) => agent.update(endpoint.clone(), *active),
+            match ost_proxies.get(ost) {
+                Some(ost_proxy) => ost_proxy.update(endpoint.clone(), *active),
                 None => {
-                    agents.insert(*ost, Agent::start(self, *ost, endpoint.clone(), *active));
+                    ost_proxies.insert(*ost, OstProxy::start(self, *ost, endpoint.clone(), *active));
                 }
             }
         }
-        drop(agents);
+        drop(ost_proxies);
         // A map without OSTs is that of a cluster whose OSTs have not registered yet.
         if !osts.is_empty() {
             self.map_known.send_replace(true);
@@ -151,14 +151,14 @@ impl Mdt {
     /// afterwards.
     pub async fn stop(&self) -> FsResult<()> {
         self.stopping.send_replace(true);
-        let agents: Vec<Arc<Agent>> = std::mem::take(&mut *self.agents.lock()).into_values().collect();
-        for agent in agents {
-            agent.stop().await;
+        let ost_proxies: Vec<Arc<OstProxy>> = std::mem::take(&mut *self.ost_proxies.lock()).into_values().collect();
+        for ost_proxy in ost_proxies {
+            ost_proxy.stop().await;
         }
         let mut tasks = self.tasks.subscribe();
         // The sender lives in `self`: waiting cannot fail.
         let _ = tasks.wait_for(|running| *running == 0).await;
-        let rested = self.losses.at_rest().save(&self.store, COUNTERS, counter::LOSSES).await;
+        let rested = self.era.at_rest().save(&self.store, COUNTERS, counter::ERA).await;
         let closed = self.store.close().await;
         rested.and(closed).map_err(|error| store_error(&self.target, &error))
     }
@@ -167,19 +167,19 @@ impl Mdt {
 /// What every start writes down before it serves: whether changes may have been lost. If so,
 /// numbers that the former start may have given to files that are lost are not given again: OSTs
 /// may still hold their objects.
-async fn begin(store: &Store, boot: u64) -> Result<Losses, OpenError> {
+async fn begin(store: &Store, boot: u64) -> Result<PowerLossEra, OpenError> {
     /// More than the creations that fit into a journal of a gigabyte, had it never been flushed.
     const NUMBERS_PER_LOSS: u64 = 1 << 24;
-    let found = Losses::load(store, COUNTERS, counter::LOSSES)?;
-    let losses = found.at_start(boot);
-    if losses == found {
-        return Ok(losses);
+    let found = PowerLossEra::load(store, COUNTERS, counter::ERA)?;
+    let era = found.at_start(boot);
+    if era == found {
+        return Ok(era);
     }
     let mut batch = Batch::default();
-    batch.put(COUNTERS, counter::LOSSES.to_vec(), losses.encode());
-    if losses.count() > found.count() {
+    batch.put(COUNTERS, counter::ERA.to_vec(), era.encode());
+    if era.count() > found.count() {
         tracing::warn!(
-            losses = losses.count(),
+            era = era.count(),
             "the host had crashed or lost power: changes that were not durable may be lost"
         );
         let mut counters = Counters::found(store.get(COUNTERS, counter::COUNTERS)?)?;
@@ -187,7 +187,7 @@ async fn begin(store: &Store, boot: u64) -> Result<Losses, OpenError> {
         batch.put(COUNTERS, counter::COUNTERS.to_vec(), counters.encode());
     }
     store.durable(store.apply_reserved(batch)?).await?;
-    Ok(losses)
+    Ok(era)
 }
 
 fn check_identity(store: &Store, options: &MdtOptions) -> Result<(), OpenError> {

@@ -7,26 +7,26 @@
 //! Invariants: the namespace's mutex is never held across an await; an answer is sent only when
 //! everything it shows has been written to the kernel.
 
-mod agent;
 mod check;
 mod data;
 mod handler;
 mod life_cycle;
 mod moves;
+mod ost_proxy;
 mod recovery;
 mod removed;
 mod space;
 
 use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
-use kv::{Loading, Losses, Lsn, Store};
+use kv::{Loading, Lsn, PowerLossEra, Store};
 use parking_lot::{Mutex, MutexGuard};
 use rpc::message::mgs::Pool;
 use rt::{Device, Seams, clock};
 use tokio::sync::{Notify, watch};
 use types::{ClientId, FsError, FsResult, OstIndex, SpaceUsage};
 
-use self::agent::Agent;
+use self::ost_proxy::OstProxy;
 use crate::{
     error::store_error,
     namespace::{Attempt, Namespace},
@@ -54,15 +54,15 @@ pub struct Mdt {
     pub(crate) store: Arc<Store>,
     device: Arc<dyn Device>,
     /// As of this start.
-    losses: Losses,
+    era: PowerLossEra,
     namespace: Mutex<Namespace>,
     parameters: Mutex<Parameters>,
     statistics: Statistics,
-    agents: Mutex<BTreeMap<OstIndex, Arc<Agent>>>,
+    ost_proxies: Mutex<BTreeMap<OstIndex, Arc<OstProxy>>>,
     /// This MDT as a client of OSTs.
     pub(crate) client: ClientId,
     /// Rung when a client finished its recovery, or the map is known.
-    pub(crate) recovery_bell: Notify,
+    pub(crate) recovery_wakeup: Notify,
     pub(crate) map_known: watch::Sender<bool>,
     pub(crate) stopping: watch::Sender<bool>,
     /// Background tasks that still run.
@@ -169,7 +169,7 @@ impl Mdt {
             now: self.seams.clock.wall(),
             now_ns: self.seams.clock.now().0,
             parameters: self.possible(self.parameters()),
-            losses: self.losses.count(),
+            era: self.era.count(),
             moved_bytes_max: self.moved_bytes_limit(),
             supply: self.store.supply(),
         }
@@ -243,8 +243,8 @@ impl Mdt {
     }
 
     /// What works for this MDT at the OSTs of the map.
-    pub(crate) fn agents(&self) -> Vec<(OstIndex, Arc<Agent>)> {
-        self.agents.lock().iter().map(|(ost, agent)| (*ost, agent.clone())).collect()
+    pub(crate) fn ost_proxies(&self) -> Vec<(OstIndex, Arc<OstProxy>)> {
+        self.ost_proxies.lock().iter().map(|(ost, ost_proxy)| (*ost, ost_proxy.clone())).collect()
     }
 
     /// Runs an operation of the MDT itself and waits until the kernel has it.

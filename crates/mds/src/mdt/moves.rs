@@ -10,9 +10,9 @@ impl Mdt {
     /// Waits for the next finished file that lies badly for how it is read. Files are told once;
     /// whoever takes one moves it, and tells [`Mdt::move_ended`].
     pub async fn next_move(&self) -> InodeNumber {
-        let bell = self.namespace().volatile.moves.bell();
+        let wakeup = self.namespace().volatile.moves.wakeup();
         loop {
-            let rung = bell.notified();
+            let rung = wakeup.notified();
             if let Some(inode) = self.namespace().volatile.moves.take() {
                 return inode;
             }

@@ -33,7 +33,7 @@ pub(crate) async fn run(mdt: Arc<Mdt>) {
         return;
     }
     loop {
-        let recovered = mdt.recovery_bell.notified();
+        let recovered = mdt.recovery_wakeup.notified();
         if !mdt.namespace().volatile.recovery.running() {
             break;
         }
@@ -166,7 +166,7 @@ pub(crate) async fn end_session(mdt: &Arc<Mdt>, client: ClientId, ending: Ending
             volatile.release_locks(client);
         }
     }
-    mdt.recovery_bell.notify_one();
+    mdt.recovery_wakeup.notify_one();
     while mdt.transact(mdt.client, |txn| sessions::abandon_some(txn, client)).await? {}
     Ok(())
 }

@@ -12,14 +12,14 @@ const RETRY: Duration = Duration::from_secs(1);
 
 /// Ends removed inodes when their time is over.
 pub(crate) async fn run(mdt: Arc<Mdt>) {
-    let bell = mdt.namespace().volatile.removed.bell();
+    let wakeup = mdt.namespace().volatile.removed.wakeup();
     let mut stopping = mdt.stopping.subscribe();
     loop {
         let next = mdt.namespace().volatile.removed.next_deadline();
         let due = async {
             match next {
                 Some(deadline) => mdt.seams.clock.sleep_until(deadline).await,
-                None => bell.notified().await,
+                None => wakeup.notified().await,
             }
         };
         tokio::select! {

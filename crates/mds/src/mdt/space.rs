@@ -1,5 +1,5 @@
 //! How the MDT asks OSTs about their space in addition to the queries at intervals (module
-//! `agent`): when a client says that one is full, and before any client is told that there is no
+//! `ost_proxy`): when a client says that one is full, and before any client is told that there is no
 //! space. The MDT's knowledge may be as old as the interval, so an OST that has space again, or
 //! accepts new objects again, would be passed over meanwhile.
 //!
@@ -15,26 +15,26 @@ use std::{collections::BTreeSet, sync::Arc};
 use rt::clock;
 use types::OstIndex;
 
-use super::{Mdt, WAIT_MAX, agent::Agent};
+use super::{Mdt, WAIT_MAX, ost_proxy::OstProxy};
 
 impl Mdt {
     /// Asks an OST for its space now, and waits a while for the answer.
     pub(crate) async fn refresh_space(&self, ost: OstIndex) {
-        let agents = self.agents().into_iter().filter(|(of, _)| *of == ost);
-        self.refresh(agents.map(|(_, agent)| agent).collect()).await;
+        let ost_proxies = self.ost_proxies().into_iter().filter(|(of, _)| *of == ost);
+        self.refresh(ost_proxies.map(|(_, ost_proxy)| ost_proxy).collect()).await;
     }
 
     /// Asks all OSTs that answer, at once.
     pub(crate) async fn refresh_all_space(&self) {
         let silent: BTreeSet<OstIndex> =
             self.osts().into_iter().filter(|(_, view)| !view.connected).map(|(ost, _)| ost).collect();
-        let agents = self.agents().into_iter().filter(|(ost, _)| !silent.contains(ost));
-        self.refresh(agents.map(|(_, agent)| agent).collect()).await;
+        let ost_proxies = self.ost_proxies().into_iter().filter(|(ost, _)| !silent.contains(ost));
+        self.refresh(ost_proxies.map(|(_, ost_proxy)| ost_proxy).collect()).await;
     }
 
-    async fn refresh(&self, agents: Vec<Arc<Agent>>) {
+    async fn refresh(&self, ost_proxies: Vec<Arc<OstProxy>>) {
         // All questions begin here; their answers are waited for one after the other.
-        let answers: Vec<_> = agents.into_iter().map(Agent::refresh_space).collect();
+        let answers: Vec<_> = ost_proxies.into_iter().map(OstProxy::refresh_space).collect();
         let deadline = self.seams.clock.now() + WAIT_MAX;
         let all = async {
             for answer in answers {

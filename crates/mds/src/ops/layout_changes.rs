@@ -16,8 +16,8 @@ use types::{Credentials, FsError, FsResult, Generation, InodeNumber};
 use crate::{
     permission, protection, settlement,
     tables::{
+        deferred_log::DeferredOperation,
         inode::{Inode, InodeData, Link},
-        outbox::Errand,
     },
     transaction::Transaction,
 };
@@ -132,7 +132,7 @@ fn destroy_objects(
     }
     for slot in component.slots() {
         if let Some(Location::Ost(ost)) = layout.location(slot) {
-            txn.tell(ost, Errand::Destroy(layout.object(inode, slot)));
+            txn.tell(ost, DeferredOperation::Destroy(layout.object(inode, slot)));
         }
     }
     Ok(())

@@ -61,9 +61,9 @@ impl Plan<'_> {
     }
 
     /// Whether the MDT may have lost data of the source since the rename was asked for.
-    fn may_have_lost(&self, losses: u64) -> bool {
-        let known = self.request.mdt_losses.unwrap_or(losses);
-        self.replaces() && self.source.kind() == FileKind::Regular && known < losses
+    fn may_have_lost(&self, era: u64) -> bool {
+        let known = self.request.mdt_era.unwrap_or(era);
+        self.replaces() && self.source.kind() == FileKind::Regular && known < era
     }
 
     /// The layout of the source, if its objects must be made durable first: see the module documentation.
@@ -105,7 +105,7 @@ pub(crate) fn run(txn: &mut Transaction<'_>, who: &Credentials, request: &Rename
     }
     check_permission(txn, who, &plan)?;
     check_counts(txn, &plan)?;
-    if plan.may_have_lost(txn.context.losses) {
+    if plan.may_have_lost(txn.context.era) {
         return Err(txn.lost_changes());
     }
     if let Some(layout) = plan.undurable_layout() {

@@ -13,8 +13,8 @@ use crate::{
     options::ProcessId,
     tables::{
         REPLIES, SESSIONS,
+        deferred_log::DeferredOperation,
         inode::InodeData,
-        outbox::Errand,
         session::{self, SessionRecord},
     },
     transaction::Transaction,
@@ -47,7 +47,7 @@ pub(crate) fn forget(txn: &mut Transaction<'_>, client: ClientId, fence: bool) -
     txn.delete_prefix(REPLIES, &key)?;
     if fence {
         let osts: Vec<_> = txn.volatile.targets.views().map(|(ost, _)| ost).collect();
-        osts.into_iter().for_each(|ost| txn.tell(ost, Errand::Evict(client)));
+        osts.into_iter().for_each(|ost| txn.tell(ost, DeferredOperation::Evict(client)));
     }
     Ok(())
 }

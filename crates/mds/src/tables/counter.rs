@@ -4,7 +4,7 @@
 //! |---|---|
 //! | 1 | version (1), MDT index (2), name of the file system (rest) |
 //! | 2 | version (1), counter of the next inode (8), inodes in use (8) |
-//! | 3 | how often unsynced changes may have been lost: [`kv::losses`] |
+//! | 3 | how often unsynced changes may have been lost: [`kv::era`] |
 
 use bytes::Bytes;
 use types::{
@@ -18,7 +18,7 @@ pub const IDENTITY: &[u8] = &[1];
 /// Key of the counters.
 pub const COUNTERS: &[u8] = &[2];
 /// Key of the record of losses.
-pub const LOSSES: &[u8] = &[3];
+pub const ERA: &[u8] = &[3];
 
 /// What a store was formatted as.
 #[derive(Clone, Debug, PartialEq, Eq)]

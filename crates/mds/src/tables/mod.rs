@@ -14,7 +14,7 @@
 //! | SESSIONS | client | when it was opened ([`session`]) |
 //! | REPLIES | client, slot | xid and reply of the last mutation ([`session`]) |
 //! | ORPHANS | inode | nothing: unlinked, but open ([`orphan`]) |
-//! | OUTBOX | OST, sequence | deferred operations for that OST ([`outbox`]) |
+//! | OUTBOX | OST, sequence | deferred operations for that OST ([`deferred_log`]) |
 //! | COUNTERS | which | identity, next inode, inodes in use ([`counter`]) |
 //! | DATA | inode, slot | size, blocks and time of an object on this MDT ([`data`]) |
 //! | DATA | inode, slot, block | checksum and bytes of a block of it ([`data`]) |
@@ -22,12 +22,12 @@
 pub mod codec;
 pub mod counter;
 pub mod data;
+pub mod deferred_log;
 pub mod entry;
 pub mod inode;
 mod layout;
 pub mod link;
 pub mod orphan;
-pub mod outbox;
 pub mod session;
 pub mod xattr;
 
@@ -48,7 +48,7 @@ pub const REPLIES: Table = Table(6);
 /// Unlinked inodes that were open.
 pub const ORPHANS: Table = Table(7);
 /// Work for OSTs.
-pub const OUTBOX: Table = Table(8);
+pub const DEFERRED_LOG: Table = Table(8);
 /// Identity and counters.
 pub const COUNTERS: Table = Table(9);
 /// Data of files: objects on this MDT and their blocks.
@@ -62,7 +62,7 @@ pub const ALL: [(Table, &str); 10] = [
     (SESSIONS, "sessions"),
     (REPLIES, "replies"),
     (ORPHANS, "orphans"),
-    (OUTBOX, "outbox"),
+    (DEFERRED_LOG, "outbox"),
     (COUNTERS, "counters"),
     (DATA, "data"),
 ];

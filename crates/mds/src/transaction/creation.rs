@@ -136,7 +136,7 @@ impl Transaction<'_> {
                 flags: 0,
             },
             settled: true,
-            epoch: settlement::first_epoch(self.context.losses),
+            epoch: settlement::first_epoch(self.context.era),
             accounted: Accounted { time: now, ..Accounted::default() },
             access_list: false,
             default_list: false,

@@ -190,7 +190,7 @@ pub(super) mod tests {
             now: Timestamp::default(),
             now_ns: 0,
             parameters: Parameters::default(),
-            losses: 0,
+            era: 0,
             moved_bytes_max: 0,
             supply: kv::Supply::default(),
         };

@@ -8,7 +8,9 @@ use crate::{
     access_list::{ACCESS_NAME, AccessList},
     opens::OpenKey,
     permission, protection, settlement,
-    tables::{self, INODES, LINKS, ORPHANS, XATTRS, inode::Inode, inode::Link, link, orphan, outbox::Errand},
+    tables::{
+        self, INODES, LINKS, ORPHANS, XATTRS, deferred_log::DeferredOperation, inode::Inode, inode::Link, link, orphan,
+    },
 };
 
 impl Transaction<'_> {
@@ -22,7 +24,7 @@ impl Transaction<'_> {
     pub fn decode_inode(&self, number: InodeNumber, value: &[u8]) -> FsResult<Inode> {
         let mut inode = Inode::decode(number, value)?;
         self.note_lengthened(number);
-        settlement::doubt(&mut inode, self.context.losses);
+        settlement::doubt(&mut inode, self.context.era);
         Ok(inode)
     }
 
@@ -175,7 +177,7 @@ impl Transaction<'_> {
             self.delete_prefix(XATTRS, &number.0.to_be_bytes())?;
         }
         for (ost, object) in inode.objects() {
-            self.tell(ost, Errand::Destroy(object));
+            self.tell(ost, DeferredOperation::Destroy(object));
         }
         if inode.may_have_data_here() {
             self.delete_data(number)?;

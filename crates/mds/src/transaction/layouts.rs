@@ -275,7 +275,7 @@ impl Transaction<'_> {
             return Err(FsError::NoData);
         }
         let mut grown = layout.clone();
-        grown.skip_lost_slots(self.volatile.recovery.losses);
+        grown.skip_lost_slots(self.volatile.recovery.era);
         if self.instantiate_range(&mut grown, start, end, growth)? {
             grown.generation = grown.generation.next();
             self.changes.lengthened = has_lengthened(layout, &grown).then_some(number);

@@ -32,7 +32,7 @@ use crate::{
     error::store_error,
     opens::{OpenFile, OpenKey},
     options::Parameters,
-    tables::{self, REPLIES, counter::Counters, inode::Inode, outbox::Errand},
+    tables::{self, REPLIES, counter::Counters, deferred_log::DeferredOperation, inode::Inode},
     volatile::Volatile,
 };
 
@@ -54,7 +54,7 @@ pub(crate) struct Context {
     /// Parameters.
     pub parameters: Parameters,
     /// How often this MDT lost power: see [`crate::settlement`].
-    pub losses: u64,
+    pub era: u64,
     /// Most bytes of data that can be moved from file to file in one batch.
     pub moved_bytes_max: u64,
     /// What the store has room for. Where that is scarce, it is for names: new files that nobody asked to have data on the MDT get
@@ -97,7 +97,7 @@ pub(crate) struct Changes {
     /// Inodes that a name leads to from now on, and the kind that it says.
     pub named: Vec<(InodeNumber, FileKind)>,
     /// Work for OSTs.
-    pub errands: Vec<(OstIndex, Errand)>,
+    pub deferred_operations: Vec<(OstIndex, DeferredOperation)>,
     /// An open that exists once the batch does.
     pub open: Option<(OpenKey, OpenFile)>,
     /// Inodes that lost their last name, kept until then.
@@ -127,7 +127,7 @@ impl<'n> Transaction<'n> {
             operations: Vec::new(),
             counters,
             named: Vec::new(),
-            errands: Vec::new(),
+            deferred_operations: Vec::new(),
             open: None,
             removed: Vec::new(),
             exclusive: None,
@@ -162,7 +162,7 @@ impl<'n> Transaction<'n> {
 
     /// Whether any table changes.
     pub fn changes_tables(&self) -> bool {
-        !self.changes.operations.is_empty() || !self.changes.errands.is_empty()
+        !self.changes.operations.is_empty() || !self.changes.deferred_operations.is_empty()
     }
 
     /// The reply of a change joins its batch, so that a repetition after a restart finds it. Nothing is kept for what changed
@@ -231,8 +231,8 @@ impl<'n> Transaction<'n> {
     }
 
     /// Something an OST must be told.
-    pub fn tell(&mut self, ost: OstIndex, errand: Errand) {
-        self.changes.errands.push((ost, errand));
+    pub fn tell(&mut self, ost: OstIndex, deferred_operation: DeferredOperation) {
+        self.changes.deferred_operations.push((ost, deferred_operation));
     }
 
     /// Value of a key.

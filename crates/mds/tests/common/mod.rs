@@ -342,7 +342,7 @@ impl Fixture {
     ) -> FsResult<()> {
         let (name, new_name) = (name.as_bytes().to_vec(), new_name.as_bytes().to_vec());
         let source_data = SourceData::AsIs;
-        let rename = Rename { parent, name, new_parent, new_name, mode, source_data, mdt_losses: None };
+        let rename = Rename { parent, name, new_parent, new_name, mode, source_data, mdt_era: None };
         done(self.call(ALICE, MdtRequest::Rename(who.clone(), rename)).await?)
     }
 

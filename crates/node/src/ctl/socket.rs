@@ -24,7 +24,7 @@ use super::{
 /// Longest request or reply line.
 const LINE_BYTES_MAX: u64 = 64 << 20;
 /// How long a silent peer is waited for.
-pub const PATIENCE: Duration = Duration::from_secs(30);
+pub const TIMEOUT: Duration = Duration::from_secs(30);
 
 /// Answers requests.
 pub trait Responder: Send + Sync + 'static {
@@ -73,8 +73,8 @@ impl Drop for ControlSocket {
 }
 
 fn answer(mut stream: UnixStream, responder: &dyn Responder) -> io::Result<()> {
-    stream.set_read_timeout(Some(PATIENCE))?;
-    stream.set_write_timeout(Some(PATIENCE))?;
+    stream.set_read_timeout(Some(TIMEOUT))?;
+    stream.set_write_timeout(Some(TIMEOUT))?;
     let mut line = String::new();
     BufReader::new(&stream).take(LINE_BYTES_MAX).read_line(&mut line)?;
     let reply = match serde_json::from_str(&line) {
@@ -120,13 +120,13 @@ pub fn daemons(run_dir: &Path) -> io::Result<Vec<(u32, PathBuf)>> {
 
 /// Sends one request to the daemon at `path`.
 pub fn ask(path: &Path, request: &CtlRequest) -> io::Result<CtlReply> {
-    ask_for(path, request, PATIENCE)
+    ask_for(path, request, TIMEOUT)
 }
 
-/// As [`ask`]; `TimedOut` if the daemon is silent for longer than `patience`.
-pub fn ask_for(path: &Path, request: &CtlRequest, patience: Duration) -> io::Result<CtlReply> {
+/// As [`ask`]; `TimedOut` if the daemon is silent for longer than `timeout`.
+pub fn ask_for(path: &Path, request: &CtlRequest, timeout: Duration) -> io::Result<CtlReply> {
     let mut stream = UnixStream::connect(path)?;
-    stream.set_read_timeout(Some(patience))?;
+    stream.set_read_timeout(Some(timeout))?;
     let mut text = serde_json::to_string(request)?;
     text.push('\n');
     stream.write_all(text.as_bytes())?;
@@ -134,7 +134,7 @@ pub fn ask_for(path: &Path, request: &CtlRequest, patience: Duration) -> io::Res
     BufReader::new(stream).take(LINE_BYTES_MAX).read_line(&mut line).map_err(|error| match error.kind() {
         // What a time-out of a socket is.
         io::ErrorKind::WouldBlock => {
-            io::Error::new(io::ErrorKind::TimedOut, format!("nothing within {} s", patience.as_secs_f32()))
+            io::Error::new(io::ErrorKind::TimedOut, format!("nothing within {} s", timeout.as_secs_f32()))
         }
         _ => error,
     })?;

@@ -216,8 +216,8 @@ impl Suspect {
 /// Those that do belong to none: their file is not merely younger than the list of inodes, nor is their removal on the way.
 async fn orphans(targets: &Targets, clock: &dyn Clock, mut suspects: Vec<Suspect>) -> FsResult<Vec<Suspect>> {
     /// Removed files' objects are destroyed within moments; as long as some go, the rest is waited for.
-    const PATIENCE: Duration = Duration::from_secs(5);
-    let mut deadline = clock.now() + PATIENCE;
+    const TIMEOUT: Duration = Duration::from_secs(5);
+    let mut deadline = clock.now() + TIMEOUT;
     loop {
         let before = suspects.len();
         let mut left = Vec::new();
@@ -232,12 +232,12 @@ async fn orphans(targets: &Targets, clock: &dyn Clock, mut suspects: Vec<Suspect
         }
         suspects = left;
         if suspects.len() < before {
-            deadline = clock.now() + PATIENCE;
+            deadline = clock.now() + TIMEOUT;
         }
         if suspects.is_empty() || clock.now() >= deadline {
             break;
         }
-        rt::clock::sleep(clock, PATIENCE / 10).await;
+        rt::clock::sleep(clock, TIMEOUT / 10).await;
     }
     // Layouts may have been swapped since the list of inodes was made, and while it is made anew: who is overlooked once is
     // found by the second look.

@@ -17,7 +17,7 @@ use std::{
 };
 
 use bytes::Bytes;
-use kv::{Batch, Loading, Losses, Store, Table};
+use kv::{Batch, Loading, PowerLossEra, Store, Table};
 use parking_lot::Mutex;
 use rpc::checksum::crc32c;
 use rt::{Device, Seams};
@@ -37,7 +37,7 @@ use crate::{
     options::OstOptions,
     pending_record::PendingRecord,
     replies,
-    superblock::{CLEAN_KEY, LOSSES_KEY, MARK_KEY, Mark, Superblock, TOTALS_KEY, Totals},
+    superblock::{CLEAN_KEY, ERA_KEY, MARK_KEY, Mark, Superblock, TOTALS_KEY, Totals},
     tables::{BACKLOG, DIRTY, FLUSHED, META, PENDING, REPLIES, parse_object_key, parse_part_key},
     throughput::Throughput,
 };
@@ -58,7 +58,7 @@ pub struct Parts {
     /// Whose they are.
     pub superblock: Superblock,
     /// The target's record of losses if blocks are found missing.
-    pub if_missing: Losses,
+    pub if_missing: PowerLossEra,
     /// Of the device.
     pub throughput: Arc<Throughput>,
 }
@@ -298,11 +298,11 @@ impl DirectoryStore {
     }
 
     /// Makes blocks absent whose bytes never arrived, once the loss is durable: clients are to hear of it.
-    async fn reset_missing(&self, missing: Vec<(ObjectId, BTreeSet<u64>)>, losses: Losses) -> FsResult<()> {
+    async fn reset_missing(&self, missing: Vec<(ObjectId, BTreeSet<u64>)>, era: PowerLossEra) -> FsResult<()> {
         if missing.is_empty() {
             return Ok(());
         }
-        losses.save(&self.kv, META, LOSSES_KEY).await.map_err(|error| self.kv_error(error))?;
+        era.save(&self.kv, META, ERA_KEY).await.map_err(|error| self.kv_error(error))?;
         // Who asks for one of these changes again makes it again.
         let answered = replies::whose_blocks(&self.kv, &missing).map_err(|error| self.kv_error(error))?;
         for part in answered.chunks(DELETES_PER_BATCH) {

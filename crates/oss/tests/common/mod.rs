@@ -106,8 +106,8 @@ impl TestOst {
         self.reopen_on(|target| (target.objects.clone(), target.journal.clone(), target.cold.clone())).await
     }
 
-    async fn reopen_on(self, fate: impl FnOnce(&Self) -> (MemoryDevice, MemoryDevice, MemoryCold)) -> Self {
-        let (objects, journal, cold) = fate(&self);
+    async fn reopen_on(self, late_outcome: impl FnOnce(&Self) -> (MemoryDevice, MemoryDevice, MemoryCold)) -> Self {
+        let (objects, journal, cold) = late_outcome(&self);
         let Self { seams, options, config, ost, .. } = self;
         drop(ost);
         let probe = Probe::new(objects.clone());

@@ -143,7 +143,7 @@ fn mdt_requests() -> Vec<MdtRequest> {
                 new_name: name(),
                 mode: RenameMode::Exchange,
                 source_data: SourceData::Synced(INODE),
-                mdt_losses: Some(3),
+                mdt_era: Some(3),
             },
         ),
         R::Link(root(), Link { inode: INODE, parent: INODE, name: name() }),
@@ -395,7 +395,7 @@ fn errors_and_greetings_survive_the_wire() {
     };
     assert_eq!(decode(&encode(&connect).unwrap()), Ok(connect));
     let connected =
-        Connected { version: 1, features: 0, incarnation: 2, resumed: true, slots: 256, lease_ms: 30_000, losses: 3 };
+        Connected { version: 1, features: 0, incarnation: 2, resumed: true, slots: 256, lease_ms: 30_000, era: 3 };
     assert_eq!(decode(&encode(&connected).unwrap()), Ok(connected));
 }
 
@@ -495,7 +495,7 @@ fn a_rename_of_an_old_client_is_carried_out_at_once() {
     let old = OldRename { parent, name: name.clone(), new_parent: parent, new_name: name.clone(), mode };
     let source_data = SourceData::AsIs;
     let new =
-        Rename { parent, name: name.clone(), new_parent: parent, new_name: name, mode, source_data, mdt_losses: None };
+        Rename { parent, name: name.clone(), new_parent: parent, new_name: name, mode, source_data, mdt_era: None };
     assert_eq!(decode::<Rename>(&encode(&old).unwrap()), Ok(new.clone()));
     let new = Rename { source_data: SourceData::SyncIfAsked, ..new };
     assert_eq!(decode::<OldRename>(&encode(&new).unwrap()), Ok(old), "an old MDT does as it always did");

@@ -134,8 +134,8 @@ impl Import {
                     match link.call(started, xid, request, bulk, token).await {
                         LocalOutcome::Answered(answer) => {
                             self.note_error(&link, opcode, &answer.reply);
-                            let (bulk, losses) = (answer.bulk, link.connected().losses);
-                            return answer.reply.map(|reply| Answered { reply, bulk, losses });
+                            let (bulk, era) = (answer.bulk, link.connected().era);
+                            return answer.reply.map(|reply| Answered { reply, bulk, era });
                         }
                         LocalOutcome::Busy(request_back, bulk_back) => {
                             (request, bulk) = (request_back, bulk_back);
@@ -206,7 +206,7 @@ impl Import {
                 if let Some(late) = late.take() {
                     core.tell_late(slot.0, late);
                 }
-                if core.patience.is_zero() {
+                if core.timeout.is_zero() {
                     self.inner.impatient.notify_one();
                 }
                 Entry::Remote(sender.clone(), frame, reply)

@@ -37,7 +37,7 @@ const RESEND_MAX: Duration = Duration::from_secs(60);
 /// Without any sign of life for this many resend intervals, a connection with outstanding requests is given up.
 const SILENCE_INTERVALS: u32 = 4;
 /// The server is asked for a sign of life this many times within the callers' patience, if something is outstanding.
-const PROBES_PER_PATIENCE: u32 = 4;
+const PROBES_PER_TIMEOUT: u32 = 4;
 /// ... but not more often than this, however short the patience: an import whose callers do not wait at all (its target is
 /// out of use) still watches its connection, and must not do nothing else.
 const PROBE_AFTER_MIN: Duration = Duration::from_millis(100);
@@ -152,9 +152,9 @@ pub(super) struct Core {
     /// Incarnation of the server that knows our session; `None`: there is no session.
     pub(super) session: Option<u64>,
     /// Losses of the target as of the newest connection.
-    losses: u64,
+    era: u64,
     /// The same as of the last connection that became full.
-    losses_known: u64,
+    era_known: u64,
     version: u16,
     slot_count: u16,
     lease: Duration,
@@ -168,7 +168,7 @@ pub(super) struct Core {
     /// `None`: the target does not tell.
     target_clock: Option<TargetClock>,
     pub(super) trouble: Trouble,
-    pub(super) patience: Duration,
+    pub(super) timeout: Duration,
     resend: Duration,
     pub(super) counters: Counters,
 }
@@ -181,8 +181,8 @@ impl Core {
             refused: None,
             generation: Generation(0),
             session: None,
-            losses: 0,
-            losses_known: 0,
+            era: 0,
+            era_known: 0,
             version: 0,
             slot_count: SESSION_SLOTS_MAX,
             lease: Duration::MAX,
@@ -193,7 +193,7 @@ impl Core {
             last_sent: Instant(0),
             target_clock: None,
             trouble: Trouble::default(),
-            patience: options.patience,
+            timeout: options.timeout,
             resend: options.resend,
             counters: Counters::new(),
         }
@@ -201,7 +201,7 @@ impl Core {
 
     /// When a caller that came at `started` gives up, unless the server gives a sign of life.
     pub(super) fn deadline(&self, started: Instant) -> Instant {
-        started.max(self.last_heard) + self.patience
+        started.max(self.last_heard) + self.timeout
     }
 
     /// What a caller is told that came at `started` and gives up now.
@@ -327,7 +327,7 @@ impl Core {
         self.slots.give_back(slot);
         self.counters.answered(request.opcode, now.since(request.started));
         let result = match decode_result(request.opcode, header.flags, &frame.body) {
-            Ok(result) => result.map(|reply| Answered { reply, bulk: frame.bulk, losses: self.losses }),
+            Ok(result) => result.map(|reply| Answered { reply, bulk: frame.bulk, era: self.era }),
             Err(error) => {
                 tracing::warn!(target = %self.target, opcode = %request.opcode, %error, "undecodable reply");
                 Err(error.into())
@@ -346,7 +346,7 @@ impl Core {
     /// than a caller waits for a sign of life would only fill the link.
     fn expired(&mut self, now: Instant, slot: Slot, jitter: u64) -> Received {
         let request = self.outstanding.get_mut(&slot).expect("it was just found");
-        if request.is_wanted() && now.since(request.started) <= self.patience * EXPIRED_PATIENCES {
+        if request.is_wanted() && now.since(request.started) <= self.timeout * EXPIRED_PATIENCES {
             request.xid = self.slots.renew(slot);
             request.resend_after = self.resend;
             request.resend_at = now + busy_pause(request.refusals, jitter);
@@ -368,19 +368,19 @@ impl Core {
     }
 
     /// Whether nobody's patience can end before another call begins or the patience changes.
-    pub(super) fn nobody_to_lose_patience(&self) -> bool {
-        self.patience.is_zero() && self.outstanding.values().all(|request| request.caller.is_none())
+    pub(super) fn nobody_to_lose_timeout(&self) -> bool {
+        self.timeout.is_zero() && self.outstanding.values().all(|request| request.caller.is_none())
     }
 
     /// Callers who have waited long enough, and what to tell them. Their slots stay in use.
     pub(super) fn impatient(&mut self, now: Instant) -> Vec<(Caller, FsError)> {
-        let (patience, last_heard) = (self.patience, self.last_heard);
+        let (timeout, last_heard) = (self.timeout, self.last_heard);
         let mut gone = Vec::new();
         let late: Vec<Slot> = self
             .outstanding
             .iter()
             .filter(|(_, request)| request.caller.is_some())
-            .filter(|(_, request)| request.started.max(last_heard) + patience <= now)
+            .filter(|(_, request)| request.started.max(last_heard) + timeout <= now)
             .map(|(slot, _)| *slot)
             .collect();
         for slot in late {
@@ -424,7 +424,7 @@ impl Core {
     }
 
     fn probe_after(&self) -> Duration {
-        self.resend.min((self.patience / PROBES_PER_PATIENCE).max(PROBE_AFTER_MIN))
+        self.resend.min((self.timeout / PROBES_PER_TIMEOUT).max(PROBE_AFTER_MIN))
     }
 
     /// Whether a ping should be sent.
@@ -452,7 +452,7 @@ impl Core {
     /// A `Connect` was answered: the fate of everything nobody waits for is known. Returns the slots that are free now.
     pub(super) fn connected(&mut self, now: Instant, connected: &Connected) -> Vec<Slot> {
         self.version = connected.version;
-        self.losses = connected.losses;
+        self.era = connected.era;
         self.slot_count = connected.slots.min(SESSION_SLOTS_MAX);
         self.lease = Duration::from_millis(u64::from(connected.lease_ms));
         self.refused = None;
@@ -480,20 +480,20 @@ impl Core {
     }
 
     /// Losses of the target as of the last connection that became full.
-    pub(super) fn losses_known(&self) -> Option<u64> {
-        self.session.map(|_| self.losses_known)
+    pub(super) fn era_known(&self) -> Option<u64> {
+        self.session.map(|_| self.era_known)
     }
 
     /// Whether the target lost something since a connection was full.
     pub(super) fn has_lost(&self) -> bool {
-        self.losses > self.losses_known
+        self.era > self.era_known
     }
 
     /// Recovery is over: everything outstanding goes out again.
     pub(super) fn full(&mut self, now: Instant, incarnation: u64) -> Vec<Frame> {
         self.state = ImportState::Full;
         self.session = Some(incarnation);
-        self.losses_known = self.losses;
+        self.era_known = self.era;
         self.last_heard = now;
         for request in self.outstanding.values_mut() {
             request.sent = now;

@@ -15,11 +15,11 @@ fn seconds(count: u64) -> Duration {
 }
 
 fn options() -> ImportOptions {
-    ImportOptions { patience: seconds(100), resend: seconds(5), ..ImportOptions::default() }
+    ImportOptions { timeout: seconds(100), resend: seconds(5), ..ImportOptions::default() }
 }
 
 fn greeting(incarnation: u64) -> Connected {
-    Connected { version: 1, features: 0, incarnation, resumed: false, slots: 16, lease_ms: 60_000, losses: 0 }
+    Connected { version: 1, features: 0, incarnation, resumed: false, slots: 16, lease_ms: 60_000, era: 0 }
 }
 
 /// An import's core that was connected at `START`.
@@ -72,7 +72,7 @@ fn a_reply_ends_its_call_and_frees_its_slot() {
     assert_eq!((sent.frame.header.slot, sent.frame.header.xid, sent.frame.header.connection), (1, 1, 1));
     assert_eq!((sent.frame.header.version, sent.frame.header.trace), (1, 5));
     let completion = complete(core.receive(START, done(&sent.frame), 0));
-    assert_eq!(completion.result, Ok(Answered { reply: Reply::Mdt(MdtReply::Done), bulk: Bytes::new(), losses: 0 }));
+    assert_eq!(completion.result, Ok(Answered { reply: Reply::Mdt(MdtReply::Done), bulk: Bytes::new(), era: 0 }));
     assert_eq!(core.slots.used(), 0);
     assert!(is_nothing(core.receive(START, done(&sent.frame), 0)), "a copy of the reply");
     let next = send(&mut core, START, Purpose::Ordinary);
@@ -139,18 +139,21 @@ fn the_fate_of_a_request_given_up_is_told_when_it_is_known() {
     for answered in [true, false] {
         let mut core = full();
         let sent = send(&mut core, START, Purpose::Ordinary);
-        let (late, mut fate) = oneshot::channel();
+        let (late, mut late_outcome) = oneshot::channel();
         core.tell_late(Slot(1), late);
         assert_eq!(core.impatient(START + seconds(101)).len(), 1);
-        assert!(fate.try_recv().is_err());
+        assert!(late_outcome.try_recv().is_err());
         if answered {
             complete(core.receive(START + seconds(102), done(&sent.frame), 0)).deliver();
-            assert!(matches!(fate.try_recv(), Ok(Ok(_))));
+            assert!(matches!(late_outcome.try_recv(), Ok(Ok(_))));
         } else {
             core.disconnected(START + seconds(102));
             core.generation = Generation(2);
             core.connected(START + seconds(103), &greeting(7));
-            assert!(matches!(fate.try_recv(), Err(oneshot::error::TryRecvError::Closed)), "nobody will ever know");
+            assert!(
+                matches!(late_outcome.try_recv(), Err(oneshot::error::TryRecvError::Closed)),
+                "nobody will ever know"
+            );
         }
     }
 }
@@ -283,14 +286,14 @@ fn frames_that_are_no_replies_end_the_connection() {
 #[test]
 fn without_patience_a_connection_is_watched_at_a_measured_pace() {
     let mut core = full();
-    core.patience = Duration::ZERO;
-    assert!(core.nobody_to_lose_patience());
+    core.timeout = Duration::ZERO;
+    assert!(core.nobody_to_lose_timeout());
     assert!(core.next_due(START) >= START + PROBE_AFTER_MIN / 2);
     let sent = send(&mut core, START, Purpose::Ordinary);
-    assert!(!core.nobody_to_lose_patience());
+    assert!(!core.nobody_to_lose_timeout());
     assert!(core.next_due(START) >= START + PROBE_AFTER_MIN / 2);
     assert_eq!(core.impatient(START).len(), 1);
-    assert!(core.nobody_to_lose_patience(), "its fate is unknown, and nobody waits for it");
+    assert!(core.nobody_to_lose_timeout(), "its fate is unknown, and nobody waits for it");
     complete(core.receive(START, done(&sent.frame), 0));
 }
 
@@ -301,10 +304,10 @@ fn a_loss_is_known_until_a_recovery_after_it_is_over() {
     core.connected(START, &greeting(8));
     assert!(!core.has_lost(), "the process died, the host did not");
     core.full(START, 8);
-    core.connected(START, &Connected { losses: 1, ..greeting(9) });
+    core.connected(START, &Connected { era: 1, ..greeting(9) });
     assert!(core.has_lost());
     core.disconnected(START);
-    core.connected(START, &Connected { losses: 1, ..greeting(10) });
+    core.connected(START, &Connected { era: 1, ..greeting(10) });
     assert!(core.has_lost(), "the process died in the middle");
     core.full(START, 10);
     assert!(!core.has_lost());

@@ -23,9 +23,9 @@ use crate::{
 };
 
 /// Callers' patience is checked this many times over its length.
-const PATIENCE_CHECKS: u32 = 32;
-const PATIENCE_CHECK_MIN: Duration = Duration::from_millis(1);
-const PATIENCE_CHECK_MAX: Duration = Duration::from_secs(1);
+const TIMEOUT_CHECKS: u32 = 32;
+const TIMEOUT_CHECK_MIN: Duration = Duration::from_millis(1);
+const TIMEOUT_CHECK_MAX: Duration = Duration::from_secs(1);
 /// Most doublings of the pause between attempts to connect.
 const BACKOFF_DOUBLINGS: u32 = 16;
 
@@ -61,7 +61,7 @@ pub(super) async fn run(inner: Arc<Inner>) {
     tokio::select! {
         biased;
         () = keep_connected(&inner) => {}
-        () = watch_patience(&inner) => {}
+        () = watch_timeout(&inner) => {}
     }
     inner.finish();
 }
@@ -120,17 +120,17 @@ async fn told(inner: &Arc<Inner>) -> End {
 }
 
 /// Tells callers who have waited too long. Without patience there is nothing to look at between two calls.
-async fn watch_patience(inner: &Arc<Inner>) {
+async fn watch_timeout(inner: &Arc<Inner>) {
     loop {
-        let (patience, rests) = {
+        let (timeout, rests) = {
             let core = &inner.guarded.lock().core;
-            (core.patience, core.nobody_to_lose_patience())
+            (core.timeout, core.nobody_to_lose_timeout())
         };
         if rests {
             inner.impatient.notified().await;
             continue;
         }
-        let pause = (patience / PATIENCE_CHECKS).clamp(PATIENCE_CHECK_MIN, PATIENCE_CHECK_MAX);
+        let pause = (timeout / TIMEOUT_CHECKS).clamp(TIMEOUT_CHECK_MIN, TIMEOUT_CHECK_MAX);
         clock::sleep(&*inner.seams.clock, pause).await;
         let impatient = {
             let now = inner.now();

@@ -13,7 +13,7 @@ use super::{
     inner::{Guarded, Inner, waiting_max},
     options::{Endpoint, ImportOptions, ImportState},
     permits::Permits,
-    question::{Answered, Ask, Fate, Question},
+    question::{Answered, Ask, LateOutcome, Question},
     statistics::ImportStatistics,
     trouble::Cause,
     waiting::Waiting,
@@ -26,10 +26,10 @@ pub trait Recovery: Send + Sync {
     /// The server restarted: claim again what was open there. Calls through `import` (or its clones) pass the gate
     /// that holds all others back until this returns; they go out one at a time, and fail with [`FsError::Unreachable`] as
     /// soon as the connection breaks. An error closes the connection and everything is tried again, except
-    /// [`FsError::Evicted`], which is an eviction. `has_lost`: [`Connected::losses`] has grown since all this was as the
+    /// [`FsError::Evicted`], which is an eviction. `has_lost`: [`Connected::era`] has grown since all this was as the
     /// server knew it, so the target may have lost changes that were not durable.
     ///
-    /// [`Connected::losses`]: crate::message::session::Connected::losses
+    /// [`Connected::era`]: crate::message::session::Connected::losses
     /// [`FsError::Unreachable`]: types::FsError::Unreachable
     /// [`FsError::Evicted`]: types::FsError::Evicted
     fn recover(&self, import: &Import, has_lost: bool) -> BoxFuture<'_, FsResult<()>>;
@@ -124,16 +124,16 @@ impl Import {
     /// - [`FsError::Protocol`](types::FsError::Protocol): the server speaks no version that this side speaks.
     /// - [`FsError::TooBig`](types::FsError::TooBig): the request is larger than a frame.
     pub async fn call<'a, R: Ask>(&self, question: impl Into<Question<'a, R>>) -> FsResult<Answered<R::Reply>> {
-        let Question { request, bulk, fate } = question.into();
+        let Question { request, bulk, late_outcome } = question.into();
         let request = request.addressed_to(self.inner.family);
-        let (mut late, known) = fate.is_some().then(oneshot::channel).unzip();
+        let (mut late, known) = late_outcome.is_some().then(oneshot::channel).unzip();
         let outcome = self.exchange(request, bulk, &mut late).await;
-        if let (Some(fate), Some(known)) = (fate, known) {
+        if let (Some(late_outcome), Some(known)) = (late_outcome, known) {
             let is_open = late.is_none() && matches!(outcome, Err(FsError::Unreachable { .. }));
-            *fate = is_open.then_some(Fate(known));
+            *late_outcome = is_open.then_some(LateOutcome(known));
         }
-        let Answered { reply, bulk, losses } = outcome?;
-        Ok(Answered { reply: R::reply(reply)?, bulk, losses })
+        let Answered { reply, bulk, era } = outcome?;
+        Ok(Answered { reply: R::reply(reply)?, bulk, era })
     }
 
     /// The target is served there now. Reconnects if that is another place.
@@ -169,8 +169,8 @@ impl Import {
     }
 
     /// Changes how long callers wait for a silent server.
-    pub fn set_patience(&self, patience: Duration) {
-        self.inner.guarded.lock().core.patience = patience;
+    pub fn set_timeout(&self, timeout: Duration) {
+        self.inner.guarded.lock().core.timeout = timeout;
         self.inner.impatient.notify_one();
         self.inner.changed.notify_waiters();
     }
@@ -180,11 +180,11 @@ impl Import {
         self.inner.guarded.lock().core.state
     }
 
-    /// [`losses`] of the target as of the last connection by which calls could go out; `None`: there was none.
+    /// [`era`] of the target as of the last connection by which calls could go out; `None`: there was none.
     ///
-    /// [`losses`]: crate::message::session::Connected::losses
-    pub fn losses(&self) -> Option<u64> {
-        self.inner.guarded.lock().core.losses_known()
+    /// [`era`]: crate::message::session::Connected::losses
+    pub fn era(&self) -> Option<u64> {
+        self.inner.guarded.lock().core.era_known()
     }
 
     /// Waits until the import is in state [`ImportState::Full`]; errors as those of a call.

@@ -44,6 +44,6 @@ mod waiting;
 
 pub use handle::{Import, Recovery};
 pub use options::{Endpoint, ImportOptions, ImportState};
-pub use question::{Answered, Ask, Fate, Question};
+pub use question::{Answered, Ask, LateOutcome, Question};
 pub use statistics::{ImportStatistics, OpcodeStatistics};
 pub use trouble::Cause;

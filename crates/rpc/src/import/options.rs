@@ -31,7 +31,7 @@ impl fmt::Display for Endpoint {
 #[derive(Clone, Debug)]
 pub struct ImportOptions {
     /// How long a caller waits for a server that gives no sign of life (the `timeout` parameter).
-    pub patience: Duration,
+    pub timeout: Duration,
     /// A request without a reply for this long is sent again; doubles with each repetition.
     pub resend: Duration,
     /// How long one attempt to connect may take.
@@ -53,7 +53,7 @@ pub struct ImportOptions {
 impl Default for ImportOptions {
     fn default() -> Self {
         Self {
-            patience: Duration::from_secs(100),
+            timeout: Duration::from_secs(100),
             resend: Duration::from_secs(5),
             connect_timeout: Duration::from_secs(5),
             backoff_min: Duration::from_millis(50),

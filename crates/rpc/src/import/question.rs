@@ -115,24 +115,24 @@ pub struct Question<'a, R> {
     pub bulk: Bytes,
     /// Where the fate is left of a request that may have been, or be, executed although its caller was told that the server does
     /// not answer.
-    pub fate: Option<&'a mut Option<Fate>>,
+    pub late_outcome: Option<&'a mut Option<LateOutcome>>,
 }
 
 impl<R: Ask> From<R> for Question<'_, R> {
     fn from(request: R) -> Self {
-        Self { request, bulk: Bytes::new(), fate: None }
+        Self { request, bulk: Bytes::new(), late_outcome: None }
     }
 }
 
 impl<'a, R: Ask> Question<'a, R> {
     /// With data beside the request.
     pub fn with_bulk(request: R, bulk: Bytes) -> Self {
-        Self { request, bulk, fate: None }
+        Self { request, bulk, late_outcome: None }
     }
 
     /// With interest in the fate of the request.
-    pub fn with_fate(request: R, fate: &'a mut Option<Fate>) -> Self {
-        Self { request, bulk: Bytes::new(), fate: Some(fate) }
+    pub fn with_late_outcome(request: R, late_outcome: &'a mut Option<LateOutcome>) -> Self {
+        Self { request, bulk: Bytes::new(), late_outcome: Some(late_outcome) }
     }
 }
 
@@ -143,11 +143,11 @@ pub struct Answered<R = Reply> {
     pub reply: R,
     /// Bulk data that came with it.
     pub bulk: Bytes,
-    /// [`losses`] of the connection through which it came. What the reply acknowledges survived these losses; it may not
+    /// [`era`] of the connection through which it came. What the reply acknowledges survived these losses; it may not
     /// survive the next one.
     ///
-    /// [`losses`]: crate::message::session::Connected::losses
-    pub losses: u64,
+    /// [`era`]: crate::message::session::Connected::losses
+    pub era: u64,
 }
 
 /// Outcome of a call, as it reaches the caller.
@@ -158,9 +158,9 @@ pub(super) type Caller = oneshot::Sender<CallResult>;
 
 /// What becomes of a request whose caller was told that the server does not answer.
 #[derive(Debug)]
-pub struct Fate(pub(super) oneshot::Receiver<CallResult>);
+pub struct LateOutcome(pub(super) oneshot::Receiver<CallResult>);
 
-impl Fate {
+impl LateOutcome {
     /// Waits until the request is under way no more: its answer, if the server gave one after all; `None`: it was executed or never
     /// will be, and nobody knows which.
     pub async fn known(self) -> Option<FsResult<Answered>> {

@@ -451,7 +451,7 @@ pub struct Rename {
     /// Losses of the MDT that the sender knew of when the rename began. If there are more, data of the source on this MDT may be
     /// lost, and it replaces no file.
     #[serde(default)]
-    pub mdt_losses: Option<u64>,
+    pub mdt_era: Option<u64>,
 }
 
 /// The objects of this file must be durable before it replaces another one: nothing has been renamed.

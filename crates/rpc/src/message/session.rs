@@ -78,5 +78,5 @@ pub struct Connected {
     /// How often the target has started after its host had ended with changes that were not durable. If this grew since a
     /// change was acknowledged, and nothing made the change durable before, it may be gone.
     #[serde(default)]
-    pub losses: u64,
+    pub era: u64,
 }

@@ -40,7 +40,7 @@ use crate::{
 };
 
 /// How long a new connection may take to say what it wants.
-const CONNECT_PATIENCE: Duration = Duration::from_secs(30);
+const CONNECT_TIMEOUT: Duration = Duration::from_secs(30);
 
 /// Serves one connection until it ends.
 pub(super) async fn serve(shared: Arc<Shared>, connection: Connection) {
@@ -106,7 +106,7 @@ struct Reader {
 impl Reader {
     async fn run(&mut self, receiver: &mut dyn Receiver) -> End {
         let clock = self.shared.seams.clock.clone();
-        let deadline = clock.now() + CONNECT_PATIENCE;
+        let deadline = clock.now() + CONNECT_TIMEOUT;
         loop {
             // A server that stops closes the connection, after the replies of running requests.
             let received = match self.session {

@@ -140,7 +140,7 @@ impl ServedTarget {
                         resumed,
                         slots: cell.with(|session| session.slots()),
                         lease_ms: u32::try_from(self.lease.as_millis()).unwrap_or(u32::MAX),
-                        losses: self.handler.losses(),
+                        era: self.handler.era(),
                     };
                     let bound = Bound { target: self.clone(), cell, generation: connect.connection };
                     return Ok((bound, connected));

@@ -53,7 +53,7 @@ pub struct Counter {
     pub yields: usize,
     /// Clients that may resume after a restart; `None`: all.
     pub known: Option<Vec<ClientId>>,
-    pub losses: u64,
+    pub era: u64,
     /// Repetitions of what a former start executed are answered by the handler.
     pub answers_repetitions: bool,
 }
@@ -73,7 +73,7 @@ impl Counter {
             events_gate: None,
             yields: 0,
             known: None,
-            losses: 0,
+            era: 0,
             answers_repetitions: false,
         }
     }
@@ -160,8 +160,8 @@ impl Handler for Counter {
         if self.answers_repetitions { self.last(client, slot) } else { None }
     }
 
-    fn losses(&self) -> u64 {
-        self.losses
+    fn era(&self) -> u64 {
+        self.era
     }
 
     fn may_resume(&self, client: ClientId) -> bool {
@@ -191,7 +191,7 @@ pub fn server(seams: &Seams, handler: &Arc<Counter>, lease: Duration) -> Arc<Ser
 /// Options for tests: everything happens soon.
 pub fn quick() -> ImportOptions {
     ImportOptions {
-        patience: Duration::from_secs(20),
+        timeout: Duration::from_secs(20),
         resend: Duration::from_millis(40),
         connect_timeout: Duration::from_millis(500),
         backoff_min: Duration::from_millis(2),

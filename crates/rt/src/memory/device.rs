@@ -216,12 +216,12 @@ impl File {
     fn lose_power(&mut self, entropy: &dyn Entropy, unflushed: Unflushed) {
         let mut image = self.durable.take();
         for change in self.unflushed.drain(..) {
-            let fate = match unflushed {
+            let late_outcome = match unflushed {
                 Unflushed::Lost => 0,
                 Unflushed::KeptOrLost => entropy.below(2),
                 Unflushed::Torn => entropy.below(3),
             };
-            match (fate, &change) {
+            match (late_outcome, &change) {
                 // The name still belongs to what was there before: later changes were made to a file that is gone.
                 (0, Change::Create | Change::Remove) => break,
                 (0, _) => {}

@@ -38,7 +38,7 @@ use crate::{BoxFuture, Spawn};
 /// Most cores that can be asked for.
 pub const CORES_MAX: usize = 1024;
 /// How long a stopping core waits for name look-ups that tokio runs on threads of its own.
-const LOOKUP_PATIENCE: Duration = Duration::from_secs(1);
+const LOOKUP_TIMEOUT: Duration = Duration::from_secs(1);
 
 thread_local! {
     /// The core whose tasks this thread runs at present: identity of its `Cores`, index.
@@ -85,7 +85,7 @@ impl Cores {
                 PLACE.set(Some((identity, index)));
                 // An error means that the sender is gone, and with it whoever could have spawned.
                 let _ = runtime.block_on(stopped.wait_for(|stop| *stop));
-                runtime.shutdown_timeout(LOOKUP_PATIENCE);
+                runtime.shutdown_timeout(LOOKUP_TIMEOUT);
             })?;
             shared.threads.lock().push(thread);
         }

@@ -7,7 +7,7 @@ use std::{
 };
 
 use crate::{
-    common::{Output, PATIENCE, Program, wait_for},
+    common::{Output, Program, TIMEOUT, wait_for},
     site::{STRIA, Site, timed},
 };
 
@@ -46,13 +46,13 @@ fn wrong_parameters_are_refused_with_name_and_reason() {
     site.ctl_refused(&["set_param", "-P", "-d", "osc.*.max_rpcs_in_flight"]).says(&["is stored", "get_param -P"]);
     let before = site.ctl(&["get_param", "-n", threads]);
     site.ctl(&["set_param", "-P", &format!("{threads}=5")]);
-    wait_for("the permanent parameter", PATIENCE, || {
+    wait_for("the permanent parameter", TIMEOUT, || {
         (site.ctl(&["get_param", "-n", threads]).trim() == "5").then_some(())
     });
     assert_ne!(before.trim(), "5");
     site.stop();
     site.serve();
-    wait_for("the permanent parameter after a restart", PATIENCE, || {
+    wait_for("the permanent parameter after a restart", TIMEOUT, || {
         (site.ctl(&["get_param", "-n", threads]).trim() == "5").then_some(())
     });
     let nobody = site.place("nobody");
@@ -78,7 +78,7 @@ fn a_target_out_of_use_gets_no_files_and_fails_at_once() {
     let df = site.stria(&["lfs", "df", &site.name("")]);
     assert!(df.lines().any(|line| line.contains("OST0001") && line.contains("inactive")), "{df}");
     // The MDT learns it from the same map.
-    wait_for("placement without the target", PATIENCE, || {
+    wait_for("placement without the target", TIMEOUT, || {
         let refused = site.output(&["lfs", "setstripe", "-i", "1", &site.name("refused")]);
         let _ = fs::remove_file(site.path("refused"));
         (refused.status != 0).then_some(())

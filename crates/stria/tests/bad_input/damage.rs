@@ -8,7 +8,7 @@ use std::{
 };
 
 use crate::{
-    common::{PATIENCE, programs::program, wait_for},
+    common::{TIMEOUT, programs::program, wait_for},
     site::Site,
 };
 
@@ -110,7 +110,7 @@ fn missing_objects_are_errors_with_their_name() {
     assert!(found.status == 1 && found.stdout.contains(&missing), "{found:?}");
     // Deleting what is broken works.
     fs::remove_file(&path).unwrap();
-    wait_for("the end of the object", PATIENCE, || {
+    wait_for("the end of the object", TIMEOUT, || {
         (site.output(&["fsck", "10.77.0.1:/stria"]).status == 0).then_some(())
     });
 }

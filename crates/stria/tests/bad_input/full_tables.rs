@@ -15,7 +15,7 @@ use rt::{
 };
 
 use crate::{
-    common::{PATIENCE, programs::program},
+    common::{TIMEOUT, programs::program},
     tables::Device,
 };
 
@@ -83,7 +83,7 @@ async fn apply(store: &Store, batch: Batch, reserved: bool) {
             Err(Error::Overloaded) => store.ready().await.unwrap(),
             Err(error) => {
                 assert!(error.is_no_space(), "{error}");
-                assert!(begun.elapsed() < PATIENCE, "no space comes back: {:?}", store.statistics());
+                assert!(begun.elapsed() < TIMEOUT, "no space comes back: {:?}", store.statistics());
                 tokio::time::sleep(Duration::from_millis(100)).await;
             }
         }

@@ -8,7 +8,7 @@ use std::{
 };
 
 use crate::common::{
-    Daemon, Output, PATIENCE, Place, Program,
+    Daemon, Output, Place, Program, TIMEOUT,
     network::{Host, Network},
     programs::program,
     wait_for,
@@ -181,7 +181,7 @@ impl Site {
     /// Waits until this many OSTs are active.
     #[track_caller]
     pub fn wait_for_osts(&self, count: usize) {
-        wait_for("active targets", PATIENCE, || {
+        wait_for("active targets", TIMEOUT, || {
             let list = self.stria(&["lfs", "osts", &self.name("")]);
             (list.matches(" ACTIVE").count() == count).then_some(())
         });

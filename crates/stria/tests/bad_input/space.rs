@@ -13,7 +13,7 @@ use rustix::{
 };
 
 use crate::{
-    common::{PATIENCE, programs::program, wait_for},
+    common::{TIMEOUT, programs::program, wait_for},
     site::Site,
 };
 
@@ -56,7 +56,7 @@ fn fill(path: &Path) -> u64 {
 /// Waits until `lfs df` shows a target as full: what work in the background takes for a moment may have come back just now.
 #[track_caller]
 fn expect_full(site: &Site, target: &str) {
-    wait_for("a full target", PATIENCE, || {
+    wait_for("a full target", TIMEOUT, || {
         let df = site.stria(&["lfs", "df", &site.name("")]);
         df.lines().any(|line| line.contains(target) && line.contains("100%")).then_some(())
     });
@@ -77,7 +77,7 @@ fn a_full_target_says_so_keeps_what_it_has_and_recovers_by_deleting() {
     site.serve();
     assert_eq!(fs::read(site.path("big")).unwrap(), vec![0x5a; filled as usize]);
     fs::remove_file(site.path("big")).unwrap();
-    wait_for("the space of the deleted file", PATIENCE, || fs::write(site.path("after"), vec![2; 8 << 20]).ok());
+    wait_for("the space of the deleted file", TIMEOUT, || fs::write(site.path("after"), vec![2; 8 << 20]).ok());
     assert_eq!(fs::read(site.path("after")).unwrap(), vec![2; 8 << 20]);
     site.expect_clean();
 }
@@ -111,7 +111,7 @@ fn targets_in_directories_of_one_device_show_its_space_once_and_fill_it() {
     let df = site.stria(&["lfs", "df", &site.name("")]);
     assert!(df.ends_with("\none device, counted once: MDT:0 OST:0 OST:1 OST:2 OST:3\n"), "{df}");
     fs::remove_file(site.path("big")).unwrap();
-    wait_for("the space of the deleted file", PATIENCE, || (space_of(&site.path("")).1 > promised / 2).then_some(()));
+    wait_for("the space of the deleted file", TIMEOUT, || (space_of(&site.path("")).1 > promised / 2).then_some(()));
     site.expect_clean();
 }
 
@@ -160,7 +160,7 @@ fn a_reservation_larger_than_the_file_system_is_refused_and_leaves_it_usable() {
     assert_eq!(fs::read_dir(site.path("")).unwrap().count(), 1);
     drop(file);
     fs::remove_file(path).unwrap();
-    wait_for("the space of the deleted file", PATIENCE, || fs::write(site.path("after"), vec![2; 8 << 20]).ok());
+    wait_for("the space of the deleted file", TIMEOUT, || fs::write(site.path("after"), vec![2; 8 << 20]).ok());
     assert_eq!(fs::read(site.path("after")).unwrap(), vec![2; 8 << 20]);
     site.expect_clean();
 }
@@ -171,7 +171,7 @@ const MADE_BYTES: usize = 3_000_100;
 /// A file with an automatic layout and its data, all of ones, whose first stripe is on this OST.
 #[track_caller]
 fn make_on(site: &Site, name: &str, ost: u16) {
-    wait_for("placement on the target", PATIENCE, || {
+    wait_for("placement on the target", TIMEOUT, || {
         let _ = fs::remove_file(site.path(name));
         // The other target may be full of what was just removed, before the metadata server knows of this one.
         fs::write(site.path(name), vec![1; MADE_BYTES]).ok()?;
@@ -278,7 +278,7 @@ fn a_metadata_target_without_space_says_so_and_goes_on_when_it_has_some() {
             fs::remove_file(&path).unwrap();
         }
         fs::remove_file(&ballast).unwrap();
-        wait_for("creating", PATIENCE, || make(&directory, 200_000).ok());
+        wait_for("creating", TIMEOUT, || make(&directory, 200_000).ok());
         (200_001..201_000).for_each(|number| make(&directory, number).unwrap());
     }
     let names = |directory: &str| fs::read_dir(site.path(directory)).unwrap().count();
@@ -310,7 +310,7 @@ fn a_metadata_target_with_little_space_keeps_it_for_names() {
     let filled = fill(&ballast);
     File::options().write(true).open(&ballast).unwrap().set_len(filled - (130 << 20)).unwrap();
     let mut number = 0;
-    wait_for("a file without data on the metadata target", PATIENCE, || {
+    wait_for("a file without data on the metadata target", TIMEOUT, || {
         number += 1;
         // For a moment it may be known as full.
         (!try_write(&format!("after{number}")).ok()?).then_some(())
@@ -319,7 +319,7 @@ fn a_metadata_target_with_little_space_keeps_it_for_names() {
     site.stria(&["lfs", "setstripe", "-E", "64K", "-L", "mdt", "-E", "-1", &site.name("asked")]);
     assert!(on_mdt("asked"));
     fs::remove_file(&ballast).unwrap();
-    wait_for("data on the metadata target", PATIENCE, || {
+    wait_for("data on the metadata target", TIMEOUT, || {
         number += 1;
         on_mdt(&format!("after{number}")).then_some(())
     });
@@ -364,7 +364,7 @@ fn a_device_full_of_small_files_takes_as_many_again_once_they_are_deleted() {
                     break;
                 }
                 // Rewriting tables is work that waits for others on a busy machine.
-                wait_for("the space of deleted files", PATIENCE * 4, || {
+                wait_for("the space of deleted files", TIMEOUT * 4, || {
                     let written = write(round, number);
                     let is_full = written.as_ref().is_err_and(|error| error.raw_os_error() == Some(libc::ENOSPC));
                     (!is_full).then_some(written)
@@ -397,16 +397,16 @@ fn a_device_that_turns_read_only_is_shown_and_avoided_and_its_files_stay_readabl
     // As the kernel does it when the device fails.
     fs::write(format!("/sys/fs/ext4/{device}/trigger_fs_error"), "test").unwrap();
 
-    let error = wait_for("the error of the device", PATIENCE, || file.write_at(&[4; 100_000], 0).err());
+    let error = wait_for("the error of the device", TIMEOUT, || file.write_at(&[4; 100_000], 0).err());
     assert!([Some(libc::EROFS), Some(libc::EIO)].contains(&error.raw_os_error()), "{error}");
-    wait_for("R in lfs df", PATIENCE, || {
+    wait_for("R in lfs df", TIMEOUT, || {
         let df = site.stria(&["lfs", "df", &site.name("")]);
         df.lines().any(|line| line.contains("OST:0]") && line.trim_end().ends_with('R')).then_some(())
     });
     let failure = site.ctl(&["get_param", "-n", "obdfilter.stria-OST0000.failure"]);
     assert!(failure.contains("Read-only file system") || failure.contains("os error 30"), "{failure}");
     // The MDT hears of it when it asks the next time.
-    wait_for("placement without the target", PATIENCE, || {
+    wait_for("placement without the target", TIMEOUT, || {
         let refused = site.output(&["lfs", "setstripe", "-i", "0", &site.name("refused")]);
         let _ = fs::remove_file(site.path("refused"));
         (refused.status != 0).then_some(())

@@ -21,7 +21,7 @@ use rt::{
 };
 use rustix::mount::{MountFlags, UnmountFlags};
 
-use crate::common::PATIENCE;
+use crate::common::TIMEOUT;
 
 const T: Table = Table(1);
 /// Of which the first test's journals, tables and fjall's journals take up to two thirds.
@@ -184,7 +184,7 @@ async fn tables_on_a_device_that_is_full_now_and_then_go_on() {
             Ok(lsn) => break store.durable(lsn).await.unwrap(),
             Err(error) => assert!(matches!(error, Error::NoSpace | Error::Overloaded), "{error}"),
         }
-        assert!(started.elapsed() < PATIENCE, "there is space, but it is not used");
+        assert!(started.elapsed() < TIMEOUT, "there is space, but it is not used");
         tokio::time::sleep(Duration::from_millis(10)).await;
     }
     model.insert(KEYS, 1);
@@ -206,8 +206,8 @@ fn small(number: u32) -> Batch {
     batch
 }
 
-/// Puts values until there is no space, which may come as late as `patience` if there are less than `expected`; how many.
-async fn fill(store: &Store, expected: u32, patience: Duration) -> u32 {
+/// Puts values until there is no space, which may come as late as `timeout` if there are less than `expected`; how many.
+async fn fill(store: &Store, expected: u32, timeout: Duration) -> u32 {
     let started = Instant::now();
     let mut number = 0;
     loop {
@@ -217,7 +217,7 @@ async fn fill(store: &Store, expected: u32, patience: Duration) -> u32 {
                 number += 1;
             }
             Err(Error::Overloaded) => store.ready().await.unwrap(),
-            Err(Error::NoSpace) if number >= expected || started.elapsed() > patience => return number,
+            Err(Error::NoSpace) if number >= expected || started.elapsed() > timeout => return number,
             Err(Error::NoSpace) => tokio::time::sleep(Duration::from_millis(5)).await,
             Err(error) => panic!("{error}"),
         }
@@ -244,12 +244,12 @@ async fn remove(store: &Store, numbers: impl Iterator<Item = u32>) {
 async fn a_device_full_of_small_values_has_room_for_as_many_once_they_are_deleted() {
     let device = Device::new(LARGE_DEVICE);
     let mut store = open(device.path(), LARGE_RESERVE).await;
-    let filled = fill(&store, 0, PATIENCE).await;
+    let filled = fill(&store, 0, TIMEOUT).await;
     assert!(filled > 20_000, "{filled} values of 4 KiB on a device of 512 MiB");
     for round in 0..3 {
         remove(&store, 0..filled).await;
         // Journals of up to 64 MiB are of different lengths each time.
-        let again = fill(&store, filled / 2, PATIENCE).await;
+        let again = fill(&store, filled / 2, TIMEOUT).await;
         assert!(again >= filled / 2, "round {round}: {again} of {filled} before");
         remove(&store, filled..again).await;
         let expected: BTreeMap<u32, u32> = (0..filled.min(again)).map(|number| (number, number)).collect();

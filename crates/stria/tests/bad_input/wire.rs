@@ -20,7 +20,7 @@ use rt::{Frame, FrameHeader, frame::HEADER_BYTES, transport::QUEUED_BYTES_MAX};
 use types::{ClientId, Generation, InodeNumber, ObjectId, limits};
 
 use crate::{
-    common::{PATIENCE, wait_for},
+    common::{TIMEOUT, wait_for},
     site::{Site, timed},
 };
 
@@ -28,8 +28,8 @@ const SERVER: &str = "10.77.0.1:988";
 
 fn connect(site: &Site) -> TcpStream {
     let stream = site.host.within(|| TcpStream::connect(SERVER)).unwrap();
-    stream.set_read_timeout(Some(PATIENCE)).unwrap();
-    stream.set_write_timeout(Some(PATIENCE)).unwrap();
+    stream.set_read_timeout(Some(TIMEOUT)).unwrap();
+    stream.set_write_timeout(Some(TIMEOUT)).unwrap();
     stream
 }
 
@@ -153,7 +153,7 @@ fn a_client_that_stops_reading_holds_up_nobody_and_little_memory() {
     let site = Site::running(1);
     let path = site.file_on("large", 0);
     fs::write(&path, crate::large_contents().repeat(4)).unwrap();
-    let inode = wait_for("the object", PATIENCE, || object_of(&site));
+    let inode = wait_for("the object", TIMEOUT, || object_of(&site));
     let before = site.daemon_memory();
     let mut streams = Vec::new();
     for client in 0..4 {

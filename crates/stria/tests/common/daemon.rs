@@ -13,7 +13,7 @@ use std::{
 use rustix::process::{Pid, Signal, kill_process, set_parent_process_death_signal};
 
 /// How long a daemon may take to say something, or to end. Far more than any takes: it ends tests that hang.
-const PATIENCE: Duration = Duration::from_secs(120);
+const TIMEOUT: Duration = Duration::from_secs(120);
 
 /// A running `stria up`, `serve` or `mount`. Killed when dropped, and when the thread that started it is gone: a killed
 /// test leaves no daemons behind. One that panics fails the test.
@@ -56,7 +56,7 @@ impl Daemon {
     /// Reads lines up to one that contains `wanted`; `None` if the process ends without.
     #[track_caller]
     pub fn comes_to(&mut self, wanted: &str) -> Option<String> {
-        let deadline = Instant::now() + PATIENCE;
+        let deadline = Instant::now() + TIMEOUT;
         loop {
             match self.lines.recv_timeout(deadline.saturating_duration_since(Instant::now())) {
                 Ok(line) if line.contains(wanted) => return Some(line),
@@ -119,7 +119,7 @@ impl Daemon {
 
     /// Its standard output closes when it ends, so waiting needs no polling.
     fn wait(&mut self) -> ExitStatus {
-        let deadline = Instant::now() + PATIENCE;
+        let deadline = Instant::now() + TIMEOUT;
         loop {
             match self.lines.recv_timeout(deadline.saturating_duration_since(Instant::now())) {
                 Ok(_) => {}

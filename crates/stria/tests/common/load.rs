@@ -20,7 +20,7 @@ use std::{
 
 use types::SplitMix64;
 
-use super::{PATIENCE, wait_for};
+use super::{TIMEOUT, wait_for};
 
 /// Files a worker has at a time.
 const FILES_MAX: usize = 8;
@@ -106,7 +106,7 @@ impl Load {
     pub fn wait_for_progress(&self, count: u64) {
         for worker in &self.workers {
             let goal = worker.operations.load(Ordering::Relaxed) + count;
-            wait_for(&format!("progress of the worker in {}", worker.name), PATIENCE, || {
+            wait_for(&format!("progress of the worker in {}", worker.name), TIMEOUT, || {
                 let done = worker.operations.load(Ordering::Relaxed) >= goal;
                 (done || worker.thread.is_finished()).then_some(())
             });
@@ -130,7 +130,7 @@ impl Load {
     fn join(self, expected: impl Fn(&Option<String>) -> bool) -> Written {
         let mut models = Vec::new();
         for worker in self.workers {
-            wait_for(&format!("the end of the worker in {}", worker.name), PATIENCE + Duration::from_secs(60), || {
+            wait_for(&format!("the end of the worker in {}", worker.name), TIMEOUT + Duration::from_secs(60), || {
                 worker.thread.is_finished().then_some(())
             });
             let (model, failure) = worker.thread.join().expect("workers do not panic");

@@ -22,7 +22,7 @@ pub use file_system::{FileSystem, Transport};
 pub use place::Place;
 pub use port::Port;
 pub use programs::{Output, Program};
-pub use wait::{PATIENCE, wait_for};
+pub use wait::{TIMEOUT, wait_for};
 
 /// Whether the longer forms of tests are asked for.
 pub fn long() -> bool {

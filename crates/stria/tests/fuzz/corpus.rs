@@ -241,7 +241,7 @@ fn mdt_requests() -> Vec<MdtRequest> {
                 new_name: name.clone(),
                 mode: RenameMode::Exchange,
                 source_data: SourceData::Synced(INODE),
-                mdt_losses: Some(3),
+                mdt_era: Some(3),
             },
         ),
         MdtRequest::ReadDirectory(ReadDirectory { inode: INODE, open, cookie: 2, entries_max: 3, attributes: true }),
@@ -383,7 +383,7 @@ pub fn greetings() -> Vec<Vec<u8>> {
         incarnation: 7,
     };
     let connected =
-        Connected { version: 1, features: 0, incarnation: 9, resumed: true, slots: 256, lease_ms: 30_000, losses: 0 };
+        Connected { version: 1, features: 0, incarnation: 9, resumed: true, slots: 256, lease_ms: 30_000, era: 0 };
     let errors = [
         FsError::NotFound,
         FsError::Corrupt { object: OBJECT, ost: OstIndex(1), offset: 4096 },

@@ -14,7 +14,7 @@ use std::{
 };
 
 use crate::common::{
-    Daemon, PATIENCE, Place, Program,
+    Daemon, Place, Program, TIMEOUT,
     network::{Host, Network},
     wait_for,
 };
@@ -158,7 +158,7 @@ impl Cluster {
     /// Waits until every client sees all targets.
     pub fn wait_for_targets(&self) {
         for client in &self.clients {
-            wait_for("all targets active", PATIENCE, || {
+            wait_for("all targets active", TIMEOUT, || {
                 let list = client.lfs(&["osts", &client.point.to_string_lossy()]);
                 (list.matches(" ACTIVE").count() == 4).then_some(())
             });

@@ -17,7 +17,7 @@ use std::{
 
 use cluster::{Client, Cluster, LEASE};
 use common::{
-    PATIENCE,
+    TIMEOUT,
     load::{self, Load, Written},
     wait_for,
 };
@@ -158,7 +158,7 @@ fn try_lock(path: &Path) -> Option<File> {
 fn inherit_lock(path: &Path) -> File {
     let begun = Instant::now();
     assert!(try_lock(path).is_none(), "a client that may come back keeps its locks");
-    let file = wait_for("the lock of the lost client", LEASE + PATIENCE, || try_lock(path));
+    let file = wait_for("the lock of the lost client", LEASE + TIMEOUT, || try_lock(path));
     // Clients say something at least every third of a lease; busy hosts need some of the rest.
     let waited = begun.elapsed();
     assert!(waited > LEASE / 4, "the lease was cut short: {waited:?}");
@@ -204,7 +204,7 @@ fn a_client_cut_off_for_longer_than_its_lease_is_fenced_and_works_again() {
     file.write_all(b"theirs").unwrap();
     assert!(!late.is_finished(), "the late write waits for its server");
     one.host.mend();
-    wait_for("the end of the late write", PATIENCE, || late.is_finished().then_some(()));
+    wait_for("the end of the late write", TIMEOUT, || late.is_finished().then_some(()));
     late.join().unwrap().expect_err("a write under a lock that was lost succeeded");
     assert_eq!(fs::read_to_string(two.path("ledger")).unwrap(), "theirs");
     held.write_all_at(b"later!", 0).expect_err("a file opened before the eviction can be written");
@@ -212,7 +212,7 @@ fn a_client_cut_off_for_longer_than_its_lease_is_fenced_and_works_again() {
 
     assert_eq!(fs::read_to_string(one.path("ledger")).unwrap(), "theirs");
     drop(file);
-    let mut again = wait_for("the lock", PATIENCE, || try_lock(&one.path("ledger")));
+    let mut again = wait_for("the lock", TIMEOUT, || try_lock(&one.path("ledger")));
     again.write_all(b"after!").unwrap();
     assert_eq!(fs::read_to_string(two.path("ledger")).unwrap(), "after!");
     cluster.expect_clean();
@@ -268,13 +268,13 @@ fn striped_file(client: &Client, name: &str, first_ost: u16) -> File {
 
 #[test]
 fn patience_ends_with_an_error_that_names_the_target() {
-    const TIMEOUT: Duration = Duration::from_secs(5);
+    const MOUNT_TIMEOUT: Duration = Duration::from_secs(5);
     let mut cluster = Cluster::start(&["timeout=5"]);
     let [lost, fine] = [("lost", 0), ("fine", 2)].map(|(name, ost)| striped_file(&cluster.clients[0], name, ost));
     lost.write_all_at(b"kept", 0).unwrap();
     cluster.oss[0].kill();
     let waited = fails_after(|| lost.write_all_at(b"lost", 0));
-    assert!(waited >= TIMEOUT && waited < PATIENCE, "{waited:?}");
+    assert!(waited >= MOUNT_TIMEOUT && waited < TIMEOUT, "{waited:?}");
     let client = &cluster.clients[0];
     let log = client.log();
     assert!(log.contains("stria-OST0000") && log.contains("did not answer for 5 s"), "{log}");
@@ -285,7 +285,7 @@ fn patience_ends_with_an_error_that_names_the_target() {
 
     // A check says at once what it waits for, into a file too.
     let checking = cluster.begin_check();
-    wait_for("what the check waits for", PATIENCE, || {
+    wait_for("what the check waits for", TIMEOUT, || {
         let said = checking.logged();
         let lost = ["stria-OST0000", "stria-OST0001"]
             .map(|ost| format!("waiting for {ost} 10.77.0.2:988: connection refused"));
@@ -295,7 +295,7 @@ fn patience_ends_with_an_error_that_names_the_target() {
 
     cluster.mds.kill();
     let waited = fails_after(|| fs::metadata(cluster.clients[0].path("fine")));
-    assert!(waited >= TIMEOUT && waited < PATIENCE, "{waited:?}");
+    assert!(waited >= MOUNT_TIMEOUT && waited < TIMEOUT, "{waited:?}");
     let log = cluster.clients[0].log();
     assert!(log.contains("stria-MDT0000 did not answer for 5 s"), "{log}");
 
@@ -303,7 +303,7 @@ fn patience_ends_with_an_error_that_names_the_target() {
     cluster.oss[0].start();
     cluster.wait_for_targets();
     let mut text = [0; 4];
-    wait_for("the object of the lost server", PATIENCE, || lost.read_exact_at(&mut text, 0).ok());
+    wait_for("the object of the lost server", TIMEOUT, || lost.read_exact_at(&mut text, 0).ok());
     assert_eq!(&text, b"kept");
     drop((lost, fine));
     cluster.expect_clean();

@@ -17,7 +17,7 @@ use std::{
 };
 
 use common::{
-    Daemon, Output, PATIENCE, Place, Program,
+    Daemon, Output, Place, Program, TIMEOUT,
     file_system::stria,
     programs::{program, shell},
     wait_for,
@@ -253,7 +253,7 @@ fn make_image() {
     fs::remove_dir_all(directory.join("run")).unwrap();
     let image = directory.with_file_name("image");
     fs::rename(directory, &image).unwrap();
-    wait_for("the mount to be detached", PATIENCE, || {
+    wait_for("the mount to be detached", TIMEOUT, || {
         rustix::mount::unmount(&mount, rustix::mount::UnmountFlags::DETACH).ok()
     });
     let parent = image.parent().unwrap();

@@ -3,7 +3,7 @@
 use std::{fs, net::TcpListener};
 
 use crate::{
-    common::{FileSystem, Output, PATIENCE, Transport, wait_for},
+    common::{FileSystem, Output, TIMEOUT, Transport, wait_for},
     namespace::{Namespace, besides_log, refused},
 };
 
@@ -14,7 +14,7 @@ fn mounting(namespace: &Namespace) -> usize {
 }
 
 fn expect_no_mounting(namespace: &Namespace) {
-    wait_for("the end of the mounting process", PATIENCE, || (mounting(namespace) == 0).then_some(()));
+    wait_for("the end of the mounting process", TIMEOUT, || (mounting(namespace) == 0).then_some(()));
 }
 
 #[test]
@@ -82,7 +82,7 @@ fn without_a_system_log_it_says_where_it_logs_instead() {
     assert!(log.starts_with("/run/stria/mount-") && log.ends_with("-mnt.log"), "{log}");
     // Its servers go away: that it says, and why it cannot reach them.
     system.finish();
-    wait_for("lines in the log", PATIENCE, || {
+    wait_for("lines in the log", TIMEOUT, || {
         let text = namespace.shell(&format!("cat {log}")).succeed();
         text.contains("connection refused").then_some(())
     });
@@ -117,7 +117,7 @@ fn a_mount_that_was_given_up_does_not_come_later() {
     namespace.set("SILENT", format!("{}:/stria", silent.local_addr().unwrap()));
     let log = system.place().data("given-up.log");
     let waiting = namespace.daemon("mount", false, "stria mount $SILENT $S/mnt", &log);
-    wait_for("the mounting process", PATIENCE, || (mounting(&namespace) == 1).then_some(()));
+    wait_for("the mounting process", TIMEOUT, || (mounting(&namespace) == 1).then_some(()));
     waiting.kill();
     expect_no_mounting(&namespace);
     drop(namespace);

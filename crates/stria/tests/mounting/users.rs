@@ -3,7 +3,7 @@
 use std::fs;
 
 use crate::{
-    common::{FileSystem, PATIENCE, Place, Program, Transport, wait_for},
+    common::{FileSystem, Place, Program, TIMEOUT, Transport, wait_for},
     namespace::{NOBODY, Namespace, refused},
 };
 
@@ -91,7 +91,7 @@ fn a_killed_mount_of_a_user_is_replaced() {
     for _ in 0..2 {
         assert_eq!(namespace.as_nobody("stria mount $SOURCE $S/own && cat $S/own/file").succeed(), "there");
         namespace.shell("pkill -KILL $MOUNTING").succeed();
-        wait_for("the end of the mounting process", PATIENCE, || {
+        wait_for("the end of the mounting process", TIMEOUT, || {
             namespace.as_nobody("ls $S/own").output().stderr.contains("not connected").then_some(())
         });
     }
@@ -134,7 +134,7 @@ fn ctl_finds_the_mounts_of_its_user() {
         let value = own(prefix, "stria ctl set_param timeout=50 && stria ctl get_param -n timeout").succeed();
         assert!(value.ends_with("50\n"), "{value}");
         own(prefix, "stria umount $S/own").succeed();
-        wait_for("the end of the mount", PATIENCE, || (own(prefix, "stria ctl dl").output().status != 0).then_some(()));
+        wait_for("the end of the mount", TIMEOUT, || (own(prefix, "stria ctl dl").output().status != 0).then_some(()));
     }
     // Root's mounts are root's.
     namespace.shell("stria mount $SOURCE $S/mnt && stria ctl dl").succeed();

@@ -14,7 +14,7 @@ use std::{
 };
 
 use common::{
-    Daemon, PATIENCE, Place, Program,
+    Daemon, Place, Program, TIMEOUT,
     programs::{program, shell},
 };
 use debian::{Debian, Unit};
@@ -94,7 +94,7 @@ fn the_package_installs_serves_mounts_and_goes() {
 
     let socket = debian.path("/notify");
     let manager = UnixDatagram::bind(&socket).expect("a socket");
-    manager.set_read_timeout(Some(PATIENCE)).expect("an option of every socket");
+    manager.set_read_timeout(Some(TIMEOUT)).expect("an option of every socket");
     fs::set_permissions(&socket, fs::Permissions::from_mode(0o666)).expect("its own file");
     let unit = Unit::read(&debian.path("/usr/lib/systemd/system/stria-serve@.service"), "fs");
     assert_eq!(unit.value("Type"), "notify");

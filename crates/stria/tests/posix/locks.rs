@@ -3,7 +3,7 @@
 use std::{fs::File, io, path::Path, process::Child, sync::mpsc::channel, time::Duration};
 
 use super::calls::{errno, flock, lock, open};
-use crate::common::{FileSystem, PATIENCE, Program, Transport, programs::program, wait_for};
+use crate::common::{FileSystem, Program, TIMEOUT, Transport, programs::program, wait_for};
 
 const SET: i32 = libc::F_SETLK;
 const WAIT: i32 = libc::F_SETLKW;
@@ -55,13 +55,13 @@ fn whole_files_are_locked_across_clients_apart_from_ranges() {
     assert_eq!(errno(flock(&second, libc::LOCK_SH | libc::LOCK_NB)), libc::EWOULDBLOCK);
     drop(b);
     // Child processes that other tests start hold copies of all descriptors until they execute their program.
-    wait_for("closed is unlocked", PATIENCE, || flock(&second, libc::LOCK_EX | libc::LOCK_NB).ok());
+    wait_for("closed is unlocked", TIMEOUT, || flock(&second, libc::LOCK_EX | libc::LOCK_NB).ok());
     // Locks of open file descriptions.
     lock(&a, libc::F_OFD_SETLK, WRITE, 0, 10).expect("free");
     let third = open(&system.path(0).join("file"), 0);
     assert_eq!(errno(lock(&third, libc::F_OFD_SETLK, READ, 9, 1)), libc::EAGAIN);
     drop(a);
-    wait_for("closed is unlocked", PATIENCE, || lock(&third, libc::F_OFD_SETLK, WRITE, 0, 10).ok());
+    wait_for("closed is unlocked", TIMEOUT, || lock(&third, libc::F_OFD_SETLK, WRITE, 0, 10).ok());
     drop((second, third));
     system.finish();
 }
@@ -231,24 +231,24 @@ fn locks_end_with_their_process_and_with_their_client() {
     let mut process = holder(&system.path(0).join("file"));
     let is_held = || flock(&b, libc::LOCK_EX | libc::LOCK_NB).is_err();
     let free = || flock(&b, libc::LOCK_UN).expect("unlock");
-    wait_for("the process has the lock", PATIENCE, || {
+    wait_for("the process has the lock", TIMEOUT, || {
         let held = is_held();
         free();
         held.then_some(())
     });
     process.kill().expect("own child");
     process.wait().expect("own child");
-    wait_for("the lock ends with its process", PATIENCE, || (!is_held()).then_some(()));
+    wait_for("the lock ends with its process", TIMEOUT, || (!is_held()).then_some(()));
     free();
     // The whole client dies: its lease runs out, and others get the lock.
     let mut process = holder(&system.path(0).join("file"));
-    wait_for("the process has the lock", PATIENCE, || {
+    wait_for("the process has the lock", TIMEOUT, || {
         let held = is_held();
         free();
         held.then_some(())
     });
     system.kill_client(0);
-    wait_for("the lock ends with its client", PATIENCE, || (!is_held()).then_some(()));
+    wait_for("the lock ends with its client", TIMEOUT, || (!is_held()).then_some(()));
     process.kill().expect("own child");
     process.wait().expect("own child");
     drop(b);

@@ -290,10 +290,10 @@ async fn set_length(cluster: &Cluster, inode: InodeNumber, bytes: u64) -> Result
 
 /// Settings as shipped, but for patience: a queue of modelled disks may be longer than any real one.
 fn settings() -> Settings {
-    let patience = Duration::from_secs(100_000);
+    let timeout = Duration::from_secs(100_000);
     Settings {
-        lease: patience,
-        import: ImportOptions { patience, resend: Duration::from_secs(1000), ..ImportOptions::default() },
+        lease: timeout,
+        import: ImportOptions { timeout, resend: Duration::from_secs(1000), ..ImportOptions::default() },
         store: kv::Config { zero_segments: false, ..kv::Config::default() },
         ost: OstOptions::default(),
         layout: FileSystemDefault { stripe_count: ResolvedCount::AtMost(1), stripe_bytes: 1 << 20, automatic: false },

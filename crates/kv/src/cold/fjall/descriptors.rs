@@ -17,7 +17,7 @@ use std::{
 /// Pause between two looks.
 const POLL: Duration = Duration::from_millis(1);
 /// What is still open then belongs to somebody else.
-const PATIENCE: Duration = Duration::from_secs(10);
+const TIMEOUT: Duration = Duration::from_secs(10);
 
 /// Waits until no file of a directory is open in this process.
 pub(super) fn wait_for_none_below(directory: &Path) {
@@ -25,7 +25,7 @@ pub(super) fn wait_for_none_below(directory: &Path) {
     let Ok(directory) = fs::canonicalize(directory) else { return };
     let begin = Instant::now();
     while is_any_below(&directory).unwrap_or(false) {
-        if begin.elapsed() > PATIENCE {
+        if begin.elapsed() > TIMEOUT {
             tracing::warn!(directory = %directory.display(), "files of the closed cold store are still open");
             return;
         }

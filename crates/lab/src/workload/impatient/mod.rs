@@ -74,7 +74,7 @@ pub async fn run(cluster: &Cluster, plan: FaultPlan, operations: u64) -> Result<
         None => finishes(cluster, "the clients' work", working).await??,
     }
     // Whatever was left behind by those who gave up would arrive until then.
-    cluster.simulation().sleep(cluster.options().settings.import.patience * 2).await;
+    cluster.simulation().sleep(cluster.options().settings.import.timeout * 2).await;
     for client in cluster.clients() {
         let user = User::new(cluster, client, &files);
         let judged = finishes(cluster, "looking at the files", cluster.on_client(client, user.judge())).await?;
@@ -125,7 +125,7 @@ impl User {
             files: files.clone(),
             open: BTreeMap::new(),
             random,
-            pause_max: cluster.options().settings.import.patience / 4,
+            pause_max: cluster.options().settings.import.timeout / 4,
             simulation: cluster.simulation().clone(),
             log: cluster.log().clone(),
             who,

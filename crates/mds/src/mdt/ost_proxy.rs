@@ -32,7 +32,7 @@ use super::Mdt;
 use crate::{
     pace::Pace,
     placement::OstReport,
-    tables::{OUTBOX, codec::ost_key, outbox::Errand},
+    tables::{DEFERRED_LOG, codec::ost_key, deferred_log::DeferredOperation},
 };
 
 /// Objects destroyed by one request.
@@ -41,10 +41,10 @@ const OBJECTS_MAX: usize = 256;
 const RETRY: std::time::Duration = std::time::Duration::from_secs(1);
 
 /// See the module documentation.
-pub(crate) struct Agent {
+pub(crate) struct OstProxy {
     ost: OstIndex,
     import: Import,
-    bell: Arc<Notify>,
+    wakeup: Arc<Notify>,
     /// Whether the map says that the OST is in use; `None` once the agent is to end.
     active: watch::Sender<Option<bool>>,
     /// Questions for space begun.
@@ -61,32 +61,32 @@ enum Parcel {
     Evict(ClientId),
 }
 
-impl Agent {
+impl OstProxy {
     /// Begins to work.
     pub fn start(mdt: &Arc<Mdt>, ost: OstIndex, endpoint: Endpoint, active: bool) -> Arc<Self> {
         let target = format!("{}-{ost}", mdt.options.fsname);
         let options = mdt.options.import.clone();
         let import = Import::new(mdt.seams.clone(), &target, endpoint, mdt.client, mdt.name(), options, None);
-        let bell = mdt.namespace().bell(ost);
+        let wakeup = mdt.namespace().wakeup(ost);
         let active = watch::Sender::new(Some(active));
         let (asked, answered, space_wanted) = (AtomicU64::new(0), watch::Sender::new(0), Notify::new());
-        let agent = Arc::new(Agent { ost, import, bell, active, asked, answered, space_wanted });
-        mdt.spawn("mdt_outbox", agent.clone().deliver(mdt.clone()));
-        mdt.spawn("mdt_statfs", agent.clone().watch_space(mdt.clone()));
-        agent
+        let ost_proxy = Arc::new(OstProxy { ost, import, wakeup, active, asked, answered, space_wanted });
+        mdt.spawn("mdt_outbox", ost_proxy.clone().deliver(mdt.clone()));
+        mdt.spawn("mdt_statfs", ost_proxy.clone().watch_space(mdt.clone()));
+        ost_proxy
     }
 
     /// The map changed.
     pub fn update(&self, endpoint: Endpoint, active: bool) {
         self.import.set_address(endpoint);
         self.active.send_replace(Some(active));
-        self.bell.notify_one();
+        self.wakeup.notify_one();
     }
 
     /// Ends the agent without waiting.
     pub fn retire(&self) {
         self.active.send_replace(None);
-        self.bell.notify_one();
+        self.wakeup.notify_one();
     }
 
     /// Ends the agent and its session at the OST.
@@ -118,7 +118,7 @@ impl Agent {
             let parcel = if self.is_active() { self.next_parcel(&mdt).await } else { Ok(None) };
             let delivered = match parcel {
                 Ok(None) => {
-                    self.unless_ended(self.bell.notified()).await;
+                    self.unless_ended(self.wakeup.notified()).await;
                     continue;
                 }
                 Ok(Some((parcel, keys))) => self.unless_ended(self.hand_over(&mdt, parcel, keys)).await,
@@ -139,11 +139,11 @@ impl Agent {
             objects.clear();
             keys.clear();
             evicted = None;
-            txn.scan_prefix(OUTBOX, &ost_key(self.ost), &mut |key, value| {
-                match Errand::decode(value)? {
-                    Errand::Destroy(object) => objects.push(object),
-                    Errand::Evict(client) if objects.is_empty() => evicted = Some(client),
-                    Errand::Evict(_) => return Ok(false),
+            txn.scan_prefix(DEFERRED_LOG, &ost_key(self.ost), &mut |key, value| {
+                match DeferredOperation::decode(value)? {
+                    DeferredOperation::Destroy(object) => objects.push(object),
+                    DeferredOperation::Evict(client) if objects.is_empty() => evicted = Some(client),
+                    DeferredOperation::Evict(_) => return Ok(false),
                 }
                 keys.push(key.to_vec());
                 Ok(evicted.is_none() && objects.len() < OBJECTS_MAX)
@@ -164,7 +164,7 @@ impl Agent {
         self.call(request).await?;
         mdt.transact(mdt.client, |txn| {
             txn.release_space();
-            keys.iter().for_each(|key| txn.delete(OUTBOX, key.clone()));
+            keys.iter().for_each(|key| txn.delete(DEFERRED_LOG, key.clone()));
             Ok(())
         })
         .await?;

@@ -23,13 +23,13 @@ const FORGETTING: u64 = 64;
 
 /// See the module documentation.
 #[derive(Clone, Copy, Debug, Default)]
-pub struct Courtesy {
+pub struct Throttle {
     /// Nanoseconds per MiB.
     best: Option<u64>,
     pause: Duration,
 }
 
-impl Courtesy {
+impl Throttle {
     /// A piece was done in this time: how long to pause before the next, with the budget there is now.
     pub fn after_piece(&mut self, bytes: u64, took: Duration, bytes_per_second: u64) -> Duration {
         let nanoseconds = u64::try_from(took.as_nanos()).unwrap_or(u64::MAX).max(1);
@@ -57,28 +57,28 @@ mod tests {
 
     #[test]
     fn alone_it_keeps_to_its_budget() {
-        let mut courtesy = Courtesy::default();
+        let mut throttle = Throttle::default();
         for _ in 0..100 {
-            assert_eq!(courtesy.after_piece(4 * MIB, ms(25), 32 * MIB), ms(100));
+            assert_eq!(throttle.after_piece(4 * MIB, ms(25), 32 * MIB), ms(100));
         }
-        assert_eq!(courtesy.after_piece(4 * MIB, ms(25), u64::MAX), Duration::ZERO);
+        assert_eq!(throttle.after_piece(4 * MIB, ms(25), u64::MAX), Duration::ZERO);
     }
 
     #[test]
     fn it_pauses_longer_and_longer_while_others_work_and_goes_on_when_they_end() {
-        let mut courtesy = Courtesy::default();
-        courtesy.after_piece(4 * MIB, ms(20), u64::MAX);
-        let pauses: Vec<u64> = (0..8).map(|_| courtesy.after_piece(4 * MIB, ms(90), u64::MAX).as_secs()).collect();
+        let mut throttle = Throttle::default();
+        throttle.after_piece(4 * MIB, ms(20), u64::MAX);
+        let pauses: Vec<u64> = (0..8).map(|_| throttle.after_piece(4 * MIB, ms(90), u64::MAX).as_secs()).collect();
         assert_eq!(pauses, [1, 2, 4, 8, 16, 32, 60, 60]);
-        assert_eq!(courtesy.after_piece(4 * MIB, ms(21), u64::MAX), Duration::ZERO);
-        assert_eq!(courtesy.after_piece(4 * MIB, ms(90), u64::MAX).as_secs(), 1);
+        assert_eq!(throttle.after_piece(4 * MIB, ms(21), u64::MAX), Duration::ZERO);
+        assert_eq!(throttle.after_piece(4 * MIB, ms(90), u64::MAX).as_secs(), 1);
     }
 
     #[test]
     fn a_disk_that_became_slower_for_good_is_not_taken_for_a_busy_one_for_ever() {
-        let mut courtesy = Courtesy::default();
-        courtesy.after_piece(4 * MIB, ms(20), u64::MAX);
-        let pieces = (0..).find(|_| courtesy.after_piece(4 * MIB, ms(80), u64::MAX) == Duration::ZERO);
+        let mut throttle = Throttle::default();
+        throttle.after_piece(4 * MIB, ms(20), u64::MAX);
+        let pieces = (0..).find(|_| throttle.after_piece(4 * MIB, ms(80), u64::MAX) == Duration::ZERO);
         assert!(pieces.is_some_and(|pieces| (20..80).contains(&pieces)), "{pieces:?}");
     }
 }

@@ -20,7 +20,7 @@ const WHAT: &str = "outbox";
 
 /// One thing to tell an OST. Both may be told any number of times.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Errand {
+pub enum DeferredOperation {
     /// The file is gone.
     Destroy(ObjectId),
     /// This client's session ended by force: refuse it.
@@ -44,13 +44,13 @@ pub fn decode_key(key: &[u8]) -> FsResult<(OstIndex, u64)> {
     }
 }
 
-impl Errand {
+impl DeferredOperation {
     /// The value.
     pub fn encode(&self) -> Vec<u8> {
         let mut writer = RecordWriter::new(VERSION);
         match self {
-            Errand::Destroy(object) => writer.u8(1).u64(object.inode.0).u32(object.slot),
-            Errand::Evict(client) => writer.u8(2).u64(client.0).u32(0),
+            DeferredOperation::Destroy(object) => writer.u8(1).u64(object.inode.0).u32(object.slot),
+            DeferredOperation::Evict(client) => writer.u8(2).u64(client.0).u32(0),
         };
         writer.finish()
     }
@@ -59,13 +59,13 @@ impl Errand {
     pub fn decode(value: &[u8]) -> FsResult<Self> {
         let mut reader = RecordReader::new(WHAT, value, VERSION)?;
         let (kind, number, slot) = (reader.u8()?, reader.u64()?, reader.u32()?);
-        let errand = match kind {
-            1 => Errand::Destroy(ObjectId { inode: InodeNumber(number), slot }),
-            2 => Errand::Evict(ClientId(number)),
+        let deferred_operation = match kind {
+            1 => DeferredOperation::Destroy(ObjectId { inode: InodeNumber(number), slot }),
+            2 => DeferredOperation::Evict(ClientId(number)),
             _ => return Err(reader.invalid("unknown errand").into()),
         };
         reader.finish()?;
-        Ok(errand)
+        Ok(deferred_operation)
     }
 }
 
@@ -79,10 +79,10 @@ mod tests {
         assert_eq!(decode_key(&key), Ok((OstIndex(513), 1 << 40)));
         assert!(decode_key(&key[..9]).is_err());
         let object = ObjectId { inode: InodeNumber(7), slot: 1999 };
-        for errand in [Errand::Destroy(object), Errand::Evict(ClientId(u64::MAX))] {
-            assert_eq!(Errand::decode(&errand.encode()), Ok(errand));
+        for deferred_operation in [DeferredOperation::Destroy(object), DeferredOperation::Evict(ClientId(u64::MAX))] {
+            assert_eq!(DeferredOperation::decode(&deferred_operation.encode()), Ok(deferred_operation));
         }
-        assert!(Errand::decode(&[1, 3, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0]).is_err());
-        assert!(Errand::decode(&[1, 1]).is_err());
+        assert!(DeferredOperation::decode(&[1, 3, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0]).is_err());
+        assert!(DeferredOperation::decode(&[1, 1]).is_err());
     }
 }

@@ -39,7 +39,7 @@ impl Clock for Noting {
 }
 
 fn impatient() -> ImportOptions {
-    ImportOptions { patience: Duration::ZERO, ..quick() }
+    ImportOptions { timeout: Duration::ZERO, ..quick() }
 }
 
 /// Its driver looked every millisecond whether somebody had waited too long.
@@ -67,7 +67,7 @@ async fn a_call_that_is_not_answered_at_once_is_given_up_whenever_it_begins() {
     for _ in 0..2 {
         assert!(matches!(call(&import, gated()).await, Err(FsError::Unreachable { .. })));
     }
-    import.set_patience(LONG_LEASE);
+    import.set_timeout(LONG_LEASE);
     assert_eq!(call(&import, effect(1)).await, Ok(done()));
     handler.gate.add_permits(3);
     assert_eq!(call(&import, gated()).await, Ok(done()));
@@ -85,6 +85,6 @@ async fn a_call_that_waits_is_given_up_when_its_target_goes_out_of_use() {
         async move { call(&import, gated()).await }
     });
     until(|| import.statistics().in_flight == 1).await;
-    import.set_patience(Duration::ZERO);
+    import.set_timeout(Duration::ZERO);
     assert!(matches!(waiting.await.unwrap(), Err(FsError::Unreachable { .. })));
 }

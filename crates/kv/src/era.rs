@@ -5,7 +5,7 @@
 //! not flushed. So a start counts a loss if the host runs anew and the last user of the store did not end in good order. Its
 //! owner counts one as well if it finds something missing otherwise, as it may after a flush that failed.
 //!
-//! Life cycle: [`Losses::at_start`], durable before anything is acknowledged; [`Losses::at_rest`], durable as the last change
+//! Life cycle: [`PowerLossEra::at_start`], durable before anything is acknowledged; [`PowerLossEra::at_rest`], durable as the last change
 //! of an orderly end. Downside: a store that another host opens counts a loss too; that is on the safe side.
 
 use std::fmt;
@@ -15,33 +15,33 @@ use bytes::Bytes;
 use crate::{Batch, Error, Result, Store, Table};
 
 /// Bytes of the record: version (1), run of the host (8; 0: at rest), losses (8); little endian.
-pub const LOSSES_BYTES: usize = 17;
+pub const ERA_BYTES: usize = 17;
 
 const VERSION: u8 = 1;
 
 /// The record. The default is that of a new store.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Losses {
+pub struct PowerLossEra {
     /// Run of the host in which the store is used ([`rt::Clock::boot`]); 0 while it is not.
     boot: u64,
     count: u64,
 }
 
-impl Losses {
+impl PowerLossEra {
     /// The record of a start, from the one found. `boot`: present run of the host.
-    pub fn at_start(self, boot: u64) -> Losses {
+    pub fn at_start(self, boot: u64) -> PowerLossEra {
         let lossy = self.boot != 0 && self.boot != boot;
-        Losses { boot, count: self.count + u64::from(lossy) }
+        PowerLossEra { boot, count: self.count + u64::from(lossy) }
     }
 
     /// The record of a start that finds changes missing, although the host's run says nothing of it: a flush had failed.
-    pub fn with_missing(self) -> Losses {
-        Losses { count: self.count + 1, ..self }
+    pub fn with_missing(self) -> PowerLossEra {
+        PowerLossEra { count: self.count + 1, ..self }
     }
 
     /// The record of an orderly end.
-    pub fn at_rest(self) -> Losses {
-        Losses { boot: 0, ..self }
+    pub fn at_rest(self) -> PowerLossEra {
+        PowerLossEra { boot: 0, ..self }
     }
 
     /// Starts so far that may have found changes missing.
@@ -50,8 +50,8 @@ impl Losses {
     }
 
     /// The record found in a store.
-    pub fn load(store: &Store, table: Table, key: &[u8]) -> Result<Losses> {
-        store.get(table, key)?.map_or(Ok(Losses::default()), |value| Losses::decode(&value))
+    pub fn load(store: &Store, table: Table, key: &[u8]) -> Result<PowerLossEra> {
+        store.get(table, key)?.map_or(Ok(PowerLossEra::default()), |value| PowerLossEra::decode(&value))
     }
 
     /// Makes the record durable, and with it everything applied before.
@@ -67,7 +67,7 @@ impl Losses {
     }
 
     /// From stored bytes.
-    pub fn decode(value: &[u8]) -> Result<Losses> {
+    pub fn decode(value: &[u8]) -> Result<PowerLossEra> {
         let damaged = |reason: &str| Error::Corrupt {
             file: "the record of losses".to_owned(),
             offset: 0,
@@ -79,11 +79,11 @@ impl Losses {
         }
         let (boot, count) = rest.split_first_chunk().ok_or_else(|| damaged("cut off"))?;
         let count = count.try_into().map_err(|_| damaged("wrong length"))?;
-        Ok(Losses { boot: u64::from_le_bytes(*boot), count: u64::from_le_bytes(count) })
+        Ok(PowerLossEra { boot: u64::from_le_bytes(*boot), count: u64::from_le_bytes(count) })
     }
 }
 
-impl fmt::Display for Losses {
+impl fmt::Display for PowerLossEra {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self.boot {
             0 => write!(f, "at rest")?,
@@ -99,7 +99,7 @@ mod tests {
 
     #[test]
     fn only_a_new_run_of_the_host_loses_and_only_without_an_orderly_end() {
-        let first = Losses::default().at_start(7);
+        let first = PowerLossEra::default().at_start(7);
         assert_eq!(first.count(), 0);
         assert_eq!(first.at_start(7).count(), 0, "the process died");
         let second = first.at_start(8);
@@ -109,11 +109,11 @@ mod tests {
 
     #[test]
     fn records_survive_the_trip() {
-        let record = Losses { boot: 1 << 60, count: 3 };
+        let record = PowerLossEra { boot: 1 << 60, count: 3 };
         let bytes = record.encode();
-        assert_eq!((bytes.len(), bytes[0]), (LOSSES_BYTES, VERSION));
-        assert_eq!(Losses::decode(&bytes).unwrap(), record);
-        assert!(Losses::decode(&bytes[1..]).is_err() && Losses::decode(&bytes[..16]).is_err());
-        assert!(Losses::decode(&[9; LOSSES_BYTES]).is_err() && Losses::decode(&[]).is_err());
+        assert_eq!((bytes.len(), bytes[0]), (ERA_BYTES, VERSION));
+        assert_eq!(PowerLossEra::decode(&bytes).unwrap(), record);
+        assert!(PowerLossEra::decode(&bytes[1..]).is_err() && PowerLossEra::decode(&bytes[..16]).is_err());
+        assert!(PowerLossEra::decode(&[9; ERA_BYTES]).is_err() && PowerLossEra::decode(&[]).is_err());
     }
 }
