@@ -22,7 +22,7 @@ async fn run(stripe_count: u16, script: Vec<(bool, Step)>) {
     let (model, [one, two]) = play(clients, &script).await;
     one.fs.close(one.file, None).await.unwrap();
     two.fs.close(two.file, None).await.unwrap();
-    assert!(cluster.mdt.settled(inode));
+    assert!(cluster.mdt.size_known(inode));
     assert_eq!(size(&one.fs, inode).await, model.len() as u64);
 }
 
@@ -63,9 +63,9 @@ proptest! {
             if sole {
                 assert_eq!(cluster.requests_since(&before).len(), 1, "the close alone");
             }
-            assert!(cluster.mdt.settled(inode));
-            let settled = client.fs.get_attributes(inode, None).await.unwrap();
-            assert_eq!((settled.size, settled.blocks), (model.len() as u64, expected.blocks));
+            assert!(cluster.mdt.size_known(inode));
+            let size_known = client.fs.get_attributes(inode, None).await.unwrap();
+            assert_eq!((size_known.size, size_known.blocks), (model.len() as u64, expected.blocks));
         });
     }
 }

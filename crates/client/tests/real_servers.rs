@@ -20,7 +20,7 @@ fn root() -> Credentials {
     Credentials::root()
 }
 
-async fn settled_size(fs: &FileSystem, inode: InodeNumber) -> (u64, usize) {
+async fn known_size(fs: &FileSystem, inode: InodeNumber) -> (u64, usize) {
     let before = glimpses(fs);
     let size = size(fs, inode).await;
     (size, glimpses(fs) - before)
@@ -46,13 +46,13 @@ async fn a_sole_writer_settles_its_file() {
     fs.truncate(&root(), inode, Some(&file), 4 * STRIPE + 1).await.unwrap();
     let open = fs.get_attributes(inode, None).await.unwrap();
     fs.close(file, None).await.unwrap();
-    assert_eq!(settled_size(&fs, inode).await, (4 * STRIPE + 1, 0));
+    assert_eq!(known_size(&fs, inode).await, (4 * STRIPE + 1, 0));
     let closed = fs.get_attributes(inode, None).await.unwrap();
     assert_eq!((closed.blocks, closed.mtime, closed.ctime), (open.blocks, open.mtime, open.ctime));
     let again = create(&fs, "file", READ_WRITE | open_flag::TRUNCATE).await;
     write(&fs, &again, 0, b"short").await;
     fs.close(again, None).await.unwrap();
-    assert_eq!(settled_size(&fs, inode).await, (5, 0));
+    assert_eq!(known_size(&fs, inode).await, (5, 0));
 }
 
 #[tokio::test]
@@ -65,9 +65,9 @@ async fn writers_that_met_are_settled_at_the_last_close() {
     write(&one, &file, STRIPE, b"one").await;
     write(&other, &second, 2 * STRIPE, b"two").await;
     one.close(file, None).await.unwrap();
-    assert_eq!(settled_size(&one, inode).await, (2 * STRIPE + 3, 2));
+    assert_eq!(known_size(&one, inode).await, (2 * STRIPE + 3, 2));
     other.close(second, None).await.unwrap();
-    assert_eq!(settled_size(&one, inode).await, (2 * STRIPE + 3, 0));
+    assert_eq!(known_size(&one, inode).await, (2 * STRIPE + 3, 0));
 }
 
 #[tokio::test]
@@ -207,10 +207,10 @@ async fn whoever_looks_settles_the_file_of_a_dead_writer() {
     let file = create(&writer, "file", READ_WRITE).await;
     let inode = file.inode();
     write(&writer, &file, 0, &vec![1; STRIPE as usize + 5]).await;
-    assert_eq!(settled_size(&other, inode).await, (STRIPE + 5, 2));
+    assert_eq!(known_size(&other, inode).await, (STRIPE + 5, 2));
     cluster.evict(writer.client_id()).await;
     for _ in 0..10_000 {
-        let (size, asked) = settled_size(&other, inode).await;
+        let (size, asked) = known_size(&other, inode).await;
         assert_eq!(size, STRIPE + 5);
         if asked == 0 {
             return;
@@ -259,7 +259,7 @@ proptest! {
             let (model, [one, two]) = play(clients, &script).await;
             one.fs.close(one.file, None).await.unwrap();
             two.fs.close(two.file, None).await.unwrap();
-            assert_eq!(settled_size(&one.fs, inode).await, (model.len() as u64, 0));
+            assert_eq!(known_size(&one.fs, inode).await, (model.len() as u64, 0));
         });
     }
 }

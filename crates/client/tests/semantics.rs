@@ -38,7 +38,7 @@ async fn small_files_cost_three_requests() {
     fs.flush(&file, 1).await.unwrap();
     fs.close(file, None).await.unwrap();
     assert_eq!(cluster.requests_since(&before), counts(&[("create", 1), ("write", 1), ("close", 1)]));
-    assert!(cluster.mdt.settled(inode));
+    assert!(cluster.mdt.size_known(inode));
 
     let before = cluster.requests();
     let attributes = fs.get_attributes(inode, None).await.unwrap();
@@ -105,11 +105,11 @@ async fn writers_that_meet_are_settled_by_a_glimpse() {
     write(&other, &second, 3 * STRIPE, &[2; 10]).await;
     assert_eq!((size(&one, inode).await, size(&other, inode).await), (3 * STRIPE + 10, 3 * STRIPE + 10));
     one.close(file, None).await.unwrap();
-    assert!(!cluster.mdt.settled(inode));
+    assert!(!cluster.mdt.size_known(inode));
     let before = cluster.requests();
     other.close(second, None).await.unwrap();
     assert_eq!(cluster.requests_since(&before), counts(&[("close", 1), ("glimpse", 2), ("settle", 1)]));
-    assert!(cluster.mdt.settled(inode));
+    assert!(cluster.mdt.size_known(inode));
     assert_eq!(size(&one, inode).await, 3 * STRIPE + 10);
 }
 
@@ -141,7 +141,7 @@ async fn a_truncation_by_path_settles_the_file() {
     let inode = file.inode();
     fs.close(file, None).await.unwrap();
     fs.truncate(&root(), inode, None, 100).await.unwrap();
-    assert!(cluster.mdt.settled(inode));
+    assert!(cluster.mdt.size_known(inode));
     assert_eq!(fs.truncate(&root(), inode, None, FILE_BYTES_MAX + 1).await, Err(FsError::FileTooLarge));
 }
 
@@ -157,7 +157,7 @@ async fn an_open_for_reading_that_truncates_settles_the_file() {
     for by_name in [false, true] {
         let flags = open_flag::READ | open_flag::TRUNCATE;
         let file = if by_name { create(&fs, "file", flags).await } else { open(&fs, inode, flags).await };
-        assert!(cluster.mdt.settled(inode));
+        assert!(cluster.mdt.size_known(inode));
         assert_eq!(size(&fs, inode).await, 0);
         fs.close(file, None).await.unwrap();
     }
@@ -193,13 +193,13 @@ async fn who_looks_at_a_file_of_a_dead_writer_settles_it() {
     write(&fs, &file, 0, &[1; 100_000]).await;
     let inode = file.inode();
     assert_eq!(size(&other, inode).await, 100_000);
-    assert!(!cluster.mdt.settled(inode), "somebody writes to it");
+    assert!(!cluster.mdt.size_known(inode), "somebody writes to it");
     fs.close(file, None).await.unwrap();
     for look in [Look::Inode, Look::Name, Look::Directory] {
         cluster.mdt.unsettle(inode);
         let before = cluster.requests();
         assert_eq!(size_by(&other, inode, look).await, 100_000);
-        assert!(cluster.mdt.settled(inode));
+        assert!(cluster.mdt.size_known(inode));
         assert_eq!(cluster.requests_since(&before)["settle"], 1);
         let before = cluster.requests();
         assert_eq!(size_by(&other, inode, look).await, 100_000);
@@ -219,7 +219,7 @@ async fn opening_with_truncation_empties_all_objects() {
     assert_eq!(size(&one, inode).await, 0);
     write(&other, &again, 10, &[6; 5]).await;
     other.close(again, None).await.unwrap();
-    assert!(cluster.mdt.settled(inode), "the sole writer knows the size");
+    assert!(cluster.mdt.size_known(inode), "the sole writer knows the size");
     let found = create(&one, "file", open_flag::READ).await;
     assert_eq!(found.inode(), inode);
     assert_eq!(read(&one, &found, 0, 100).await, [&[0; 10][..], &[6; 5]].concat());
@@ -504,7 +504,7 @@ async fn the_data_sync_of_a_file_opened_for_writing_anew_commits_that_open() {
     let _reader = open(&fs, inode, open_flag::READ).await;
     fs.close(first, None).await.unwrap();
     // From here on the MDT says that it knows the size, and would say so again if it forgot the next open.
-    assert!(cluster.mdt.settled(inode));
+    assert!(cluster.mdt.size_known(inode));
     let second = open(&fs, inode, READ_WRITE).await;
     write(&fs, &second, 7, b" and more").await;
     let before = cluster.requests();

@@ -202,7 +202,7 @@ async fn figures_agree(inspector: &Inspector) -> Verdict {
     let inodes = failed("scan of inodes", inspector.inodes().await)?;
     let objects = all_objects(inspector).await?;
     for ScannedInode { entry, layout, busy, .. } in &inodes {
-        let Some(layout) = layout.as_ref().filter(|_| entry.unsettled.is_none() && !busy) else { continue };
+        let Some(layout) = layout.as_ref().filter(|_| entry.size_unknown.is_none() && !busy) else { continue };
         let number = entry.attributes.inode;
         let implied = figures_of_objects(number, layout, &objects);
         let known = (entry.attributes.size, entry.attributes.blocks);
@@ -220,16 +220,16 @@ async fn every_size_settles(cluster: &Cluster, inspector: &Inspector) -> Verdict
     let deadline = cluster.simulation().now() + LIVENESS_BOUND / 2;
     loop {
         let inodes = failed("scan of inodes", inspector.inodes().await)?;
-        let unsettled = inodes.iter().filter(|scanned| scanned.entry.unsettled.is_some() && !scanned.busy);
-        let unsettled: Vec<InodeNumber> = unsettled.map(|scanned| scanned.entry.attributes.inode).collect();
-        let Some(first) = unsettled.first() else { return Ok(()) };
+        let size_unknown = inodes.iter().filter(|scanned| scanned.entry.size_unknown.is_some() && !scanned.busy);
+        let size_unknown: Vec<InodeNumber> = size_unknown.map(|scanned| scanned.entry.attributes.inode).collect();
+        let Some(first) = size_unknown.first() else { return Ok(()) };
         let client = cluster.clients().first().copied().ok_or("no client is there to look")?;
         let (file_system, _) = cluster.file_system(client).ok_or("no client is there to look")?;
         if cluster.simulation().now() > deadline {
             return Err(format!("inode {first}: closed everywhere, but its size is never settled"));
         }
         let look = async move {
-            for inode in unsettled {
+            for inode in size_unknown {
                 file_system.get_attributes(inode, None).await?;
             }
             FsResult::Ok(())

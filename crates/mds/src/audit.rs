@@ -99,7 +99,7 @@ impl Touched {
     fn assert_inode(&self, txn: &Transaction<'_>, inode: &Inode) {
         let number = inode.number();
         let is_written = inode.layout().is_some() && txn.volatile.opens.written_by_others(number, None);
-        assert!(!is_written || !inode.settled, "the size of inode {number} is known, and it is open for writing");
+        assert!(!is_written || !inode.size_known, "the size of inode {number} is known, and it is open for writing");
         for (ost, object) in inode.objects() {
             let is_destroyed = self.deferred_operations.contains(&(ost, DeferredOperation::Destroy(object)));
             assert!(!is_destroyed, "object {object} of inode {number} is destroyed on {ost}");

@@ -160,8 +160,8 @@ fn describe_inode(inode: &Inode) -> String {
         parts.push(format!("device {:#x}", attributes.device));
     }
     if attributes.kind == FileKind::Regular {
-        let settled = if inode.settled { "settled" } else { "not settled" };
-        parts.push(format!("{settled}, {}", settlement::describe(inode.epoch)));
+        let size_known = if inode.size_known { "settled" } else { "not settled" };
+        parts.push(format!("{size_known}, {}", settlement::describe(inode.epoch)));
     }
     for (present, what) in [
         (inode.access_list, "access list"),

@@ -101,7 +101,7 @@ fn assert_open(changes: &Changes) {
         Left::Stored(brief) => {
             let is_written = file.writes() && brief.kind == FileKind::Regular;
             assert!(
-                !is_written || !brief.settled,
+                !is_written || !brief.size_known,
                 "the size of inode {} is known, and it is opened to be written",
                 file.inode
             );
@@ -113,12 +113,12 @@ fn assert_sizes(changes: &Changes, opens: &OpenTable, stored: impl Fn(InodeNumbe
     for operation in &changes.operations {
         let Operation::Put(INODES, key, value) = operation else { continue };
         let after = brief(value);
-        if after.kind != FileKind::Regular || !after.settled {
+        if after.kind != FileKind::Regular || !after.size_known {
             continue;
         }
         let inode = inode_of_key("inode", key).expect("keys are made by this program");
         // A client may claim an open of a file whose size is known.
-        if opens.written_by_others(inode, None) && stored(inode).is_some_and(|before| !before.settled) {
+        if opens.written_by_others(inode, None) && stored(inode).is_some_and(|before| !before.size_known) {
             panic!("the size of inode {inode} becomes known while it is open for writing");
         }
     }
@@ -195,8 +195,8 @@ mod tests {
         inode
     }
 
-    fn settled() -> Inode {
-        Inode { settled: true, ..sample(FileKind::Regular) }
+    fn size_known() -> Inode {
+        Inode { size_known: true, ..sample(FileKind::Regular) }
     }
 
     fn for_writing(inode: &Inode) -> OpenFile {
@@ -206,7 +206,7 @@ mod tests {
     /// What is asserted of these changes and opens, of an inode whose size was not known; empty if
     /// all of it holds.
     fn breach(changes: &Changes, opens: &OpenTable) -> String {
-        let stored = |_| Some(Brief { kind: FileKind::Regular, settled: false, links: 1 });
+        let stored = |_| Some(Brief { kind: FileKind::Regular, size_known: false, links: 1 });
         let Err(panic) = catch_unwind(AssertUnwindSafe(|| assert_batch(changes, BEFORE, opens, stored))) else {
             return String::new();
         };
@@ -242,7 +242,7 @@ mod tests {
                 ..nothing()
             },
             Changes { operations: vec![put(&file)], open: Some((KEY, for_writing(&file))), ..nothing() },
-            Changes { operations: vec![put(&settled())], ..nothing() },
+            Changes { operations: vec![put(&size_known())], ..nothing() },
         ];
         for changes in sound {
             assert_eq!(breach_alone(changes), "");
@@ -286,12 +286,13 @@ mod tests {
 
     #[test]
     fn no_size_is_known_of_a_file_that_is_written() {
-        let settled = settled();
-        let opened = Changes { operations: vec![put(&settled)], open: Some((KEY, for_writing(&settled))), ..nothing() };
+        let size_known = size_known();
+        let opened =
+            Changes { operations: vec![put(&size_known)], open: Some((KEY, for_writing(&size_known))), ..nothing() };
         assert!(breach_alone(opened).contains("opened to be written"));
         let mut opens = OpenTable::new(10);
-        opens.insert(KEY, for_writing(&settled));
-        let put = Changes { operations: vec![put(&settled)], ..nothing() };
+        opens.insert(KEY, for_writing(&size_known));
+        let put = Changes { operations: vec![put(&size_known)], ..nothing() };
         assert!(breach(&put, &opens).contains("becomes known while it is open"));
     }
 

@@ -51,19 +51,19 @@ use crate::tables::inode::Inode;
 
 /// Somebody begins to write.
 pub(crate) fn open_for_write(inode: &mut Inode, quiet: bool) -> u64 {
-    inode.settled = false;
+    inode.size_known = false;
     next_epoch(inode, quiet)
 }
 
 /// A truncation begins. `sole`: through an open for writing that was given the inode's present epoch.
 pub(crate) fn begin_truncation(inode: &mut Inode, sole: bool, quiet: bool) -> u64 {
-    inode.settled = false;
+    inode.size_known = false;
     if sole && quiet { inode.epoch } else { next_epoch(inode, quiet) }
 }
 
 /// A writer is gone without having told anything, and is not believed if it does so later.
 pub(crate) fn lose_writer(inode: &mut Inode) {
-    inode.settled = false;
+    inode.size_known = false;
     inode.epoch += 1;
 }
 
@@ -92,7 +92,7 @@ pub(crate) fn describe(epoch: u64) -> String {
 pub(crate) fn doubt(inode: &mut Inode, era: u64) {
     let first = first_epoch(era);
     if inode.layout().is_some() && inode.epoch < first {
-        inode.settled = false;
+        inode.size_known = false;
         inode.epoch = first + 1;
     }
 }
@@ -100,7 +100,7 @@ pub(crate) fn doubt(inode: &mut Inode, era: u64) {
 /// Believes a report or ignores it; true if the file is settled by it. `quiet` is what the event asks for (module table);
 /// a closing writer under the inode's epoch is alone by the invariant.
 pub(crate) fn settle(inode: &mut Inode, update: &SizeUpdate, quiet: bool) -> bool {
-    if inode.settled || !quiet || update.epoch != inode.epoch {
+    if inode.size_known || !quiet || update.epoch != inode.epoch {
         return false;
     }
     apply(inode, update);
@@ -112,7 +112,7 @@ pub(crate) fn apply(inode: &mut Inode, update: &SizeUpdate) {
     inode.attributes.size = update.size;
     inode.attributes.blocks = update.blocks;
     account(inode, &update.data_changes());
-    inode.settled = true;
+    inode.size_known = true;
     inode.epoch += 1;
 }
 
@@ -122,12 +122,12 @@ pub(crate) fn account(inode: &mut Inode, found: &DataChanges) {
     let stored = DataTimes { mtime: attributes.mtime, ctime: attributes.ctime };
     let times = inode.accounted.times(stored, found);
     (attributes.mtime, attributes.ctime) = (times.mtime, times.ctime);
-    inode.accounted = inode.accounted.settled(times, found);
+    inode.accounted = inode.accounted.size_known(times, found);
 }
 
 /// What an unsettled file shows when all of it is in one object.
 pub(crate) fn complete(entry: &mut Entry, object: &ObjectAttributes) {
-    if entry.unsettled.take().is_none() {
+    if entry.size_unknown.take().is_none() {
         return;
     }
     let found = DataChanges { count: object.changes, last: object.mtime };
@@ -136,7 +136,7 @@ pub(crate) fn complete(entry: &mut Entry, object: &ObjectAttributes) {
 
 /// Whether it is known what a time set now would account for. If not, the objects are to be asked.
 pub(crate) fn may_set_mtime(inode: &Inode, seen: Option<&SeenChanges>) -> bool {
-    inode.settled
+    inode.size_known
         || seen.is_some_and(|seen| match seen.proof {
             SeenProof::Alone { epoch } => epoch == inode.epoch,
             SeenProof::Asked { generation } => inode.layout().is_some_and(|layout| layout.generation == generation),
@@ -146,7 +146,8 @@ pub(crate) fn may_set_mtime(inode: &Inode, seen: Option<&SeenChanges>) -> bool {
 /// Sets mtime by hand, ctime having become the present time by it: the changes that were seen, and those that are
 /// accounted for already, are history from here on, and whatever else comes is not.
 pub(crate) fn set_mtime(inode: &mut Inode, mtime: SetTime, seen: Option<&SeenChanges>, now: Timestamp) {
-    let further = seen.map(|seen| seen.changes).filter(|seen| !inode.settled && seen.count > inode.accounted.changes);
+    let further =
+        seen.map(|seen| seen.changes).filter(|seen| !inode.size_known && seen.count > inode.accounted.changes);
     if let Some(seen) = further {
         account(inode, &seen);
     }
@@ -173,7 +174,7 @@ mod tests {
 
     fn file() -> Inode {
         let mut inode = sample(FileKind::Regular);
-        inode.settled = true;
+        inode.size_known = true;
         inode.epoch = 0;
         inode.attributes.size = 10;
         inode.accounted = Accounted { time: at(100), changes: 1, records: 0 };
@@ -194,9 +195,9 @@ mod tests {
     fn a_sole_writer_settles_at_close() {
         let mut inode = file();
         let epoch = open_for_write(&mut inode, true);
-        assert!(!inode.settled && epoch == 1);
+        assert!(!inode.size_known && epoch == 1);
         assert!(settle(&mut inode, &report(epoch, 4096, Some(at(200))), true));
-        assert!(inode.settled);
+        assert!(inode.size_known);
         assert_eq!((inode.attributes.size, inode.attributes.mtime, inode.attributes.ctime), (4096, at(200), at(200)));
         assert!(!settle(&mut inode, &report(epoch, 1, None), true), "a report counts once");
     }
@@ -235,7 +236,7 @@ mod tests {
         assert!(by_path != inode.epoch && own != inode.epoch);
         let mut idle = file();
         let epoch = begin_truncation(&mut idle, false, true);
-        assert!(!idle.settled);
+        assert!(!idle.size_known);
         assert!(settle(&mut idle, &report(epoch, 3, None), true));
     }
 
@@ -254,16 +255,16 @@ mod tests {
         // The record of before is what is left.
         let mut inode = file();
         doubt(&mut inode, 1);
-        assert!(!inode.settled && may_have_objects(&inode));
+        assert!(!inode.size_known && may_have_objects(&inode));
         assert!(!settle(&mut inode, &report(lost, 5, None), true));
         let epoch = inode.epoch;
         doubt(&mut inode, 1);
         assert_eq!(inode.epoch, epoch, "once for each loss");
         assert!(settle(&mut inode, &report(epoch, 7, None), true));
         doubt(&mut inode, 1);
-        assert!(inode.settled, "settled since");
+        assert!(inode.size_known, "settled since");
         doubt(&mut inode, 2);
-        assert!(!inode.settled);
+        assert!(!inode.size_known);
     }
 
     #[test]

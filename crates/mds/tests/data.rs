@@ -539,7 +539,7 @@ async fn a_file_is_made_with_its_data_and_read_whole() {
         let made = create_whole(&fixture, &name, vec![5; bytes]).await.unwrap();
         let attributes = made.entry.attributes;
         let expected = (bytes as u64, (bytes as u64).div_ceil(BLOCK) * 8);
-        assert_eq!((attributes.size, attributes.blocks, made.entry.unsettled), (expected.0, expected.1, None));
+        assert_eq!((attributes.size, attributes.blocks, made.entry.size_unknown), (expected.0, expected.1, None));
         let (entry, data) = read_whole(&fixture, root(), ROOT, Some(&name), ON_MDT as u32).await.unwrap();
         assert_eq!((entry.attributes.size, data), (expected.0, Some(vec![5; bytes])));
         let (_, data) = read_whole(&fixture, root(), attributes.inode, None, ON_MDT as u32).await.unwrap();

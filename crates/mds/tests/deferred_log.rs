@@ -115,7 +115,7 @@ async fn locks_of_an_evicted_writer_wait_until_osts_refuse_it() {
     eventually("the OST was asked", async || *osts[0].refusals.lock() > 0).await;
     let (_, opened) = fs.open(ALICE, &root(), file, WRITE).await.unwrap();
     assert_eq!(fs.call(ALICE, lock.clone()).await, Err(FsError::WouldBlock));
-    assert!(opened.entry.unsettled.is_some());
+    assert!(opened.entry.size_unknown.is_some());
     *osts[0].refuses.lock() = false;
     eventually("the lock is free", async || fs.call(ALICE, lock.clone()).await == Ok(MdtReply::Done)).await;
     assert_eq!(*osts[0].evicted.lock(), [BOB]);
@@ -170,7 +170,7 @@ async fn a_dead_writers_file_is_quiet_once_no_late_write_can_come() {
     let settle = Settle { inode: file, update: figures(epoch, 4711) };
     done(fs.call(ALICE, MdtRequest::Settle(settle)).await.unwrap()).unwrap();
     let entry = fs.stat(file).await.unwrap();
-    assert_eq!((entry.attributes.size, entry.unsettled, entry.quiet), (4711, None, None));
+    assert_eq!((entry.attributes.size, entry.size_unknown, entry.quiet), (4711, None, None));
 }
 
 #[tokio::test]

@@ -126,7 +126,7 @@ async fn impossible_figures_are_not_believed_and_the_file_is_closed() {
     let MdtReply::Closed(closed) = close(&honest, file, 1, Some(impossible)).await else { panic!("a close") };
     assert!(closed.settle.is_some(), "its objects are to be asked");
     let entry = fs.stat(file).await.unwrap();
-    assert!(entry.attributes.size == 0 && entry.unsettled.is_some());
+    assert!(entry.attributes.size == 0 && entry.size_unknown.is_some());
     assert_eq!(fs.mdt.open_files(), 0);
 }
 
@@ -140,13 +140,13 @@ async fn the_end_of_a_truncation_is_told_by_who_began_it() {
     let (epoch, _) = closed.settle.expect("it is unsettled");
     let end = |update| MdtRequest::ExclusiveEnd(ExclusiveEnd { inode: file, update: Some(update) });
     done(ask(&hostile, end(figures(epoch, 1 << 40))).await.unwrap()).unwrap();
-    assert!(fs.stat(file).await.unwrap().unsettled.is_some());
+    assert!(fs.stat(file).await.unwrap().size_unknown.is_some());
     let begin = ExclusiveBegin { inode: file, open: None, purpose: ExclusivePurpose::Truncate(10) };
     let granted = ask(&honest, MdtRequest::ExclusiveBegin(root(), begin)).await.unwrap();
     let MdtReply::ExclusiveGranted(granted) = granted else { panic!("{granted:?}") };
     done(ask(&honest, end(figures(granted.epoch, 10))).await.unwrap()).unwrap();
     let entry = fs.stat(file).await.unwrap();
-    assert_eq!((entry.unsettled, entry.attributes.size), (None, 10));
+    assert_eq!((entry.size_unknown, entry.attributes.size), (None, 10));
 }
 
 #[tokio::test]

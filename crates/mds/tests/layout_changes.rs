@@ -120,7 +120,7 @@ async fn data_go_with_their_component_once_nobody_has_the_file_open() {
     };
     eventually("its objects go, and no other", async || slots() == [1, 2, 3]).await;
     let entry = fs.stat(inode).await.unwrap();
-    assert!(entry.unsettled.is_some(), "what is left must say how long the file is");
+    assert!(entry.size_unknown.is_some(), "what is left must say how long the file is");
     assert_eq!(layout(&fs, inode).await.slots_next, 4, "names of objects are not used twice");
 }
 

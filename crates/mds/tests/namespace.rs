@@ -18,7 +18,7 @@ async fn a_new_file_is_found_with_its_attributes() {
     let entry = fs.lookup(&user(5), ROOT, "f").await.unwrap();
     let attributes = entry.attributes;
     assert_eq!((attributes.inode, attributes.kind, attributes.mode), (file, FileKind::Regular, 0o644));
-    assert_eq!((attributes.links, attributes.size, entry.unsettled), (1, 0, None));
+    assert_eq!((attributes.links, attributes.size, entry.size_unknown), (1, 0, None));
     assert_eq!(fs.lookup(&root(), ROOT, "g").await, Err(FsError::NotFound));
     assert_eq!(fs.lookup(&root(), file, "g").await, Err(FsError::NotDirectory));
     assert_eq!(fs.lookup(&root(), InodeNumber(0x999), "g").await, Err(FsError::Stale));

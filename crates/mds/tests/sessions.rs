@@ -177,7 +177,7 @@ async fn an_evicted_client_is_not_believed_and_holds_nothing() {
     fs.close(BOB, file, open, Some(figures(epoch, 5))).await.unwrap();
     let named_epoch = named.opened.unwrap().epoch;
     fs.close(BOB, named_file, open, Some(figures(named_epoch, 5))).await.unwrap();
-    assert!(fs.stat(named_file).await.unwrap().unsettled.is_some());
+    assert!(fs.stat(named_file).await.unwrap().size_unknown.is_some());
     let late = Reclaim { opens: vec![(named_file, open, OpenFlags(WRITE))], done: true, ..Reclaim::default() };
     assert_eq!(fs.reclaim(BOB, late).await, Err(FsError::Evicted));
 }
@@ -199,7 +199,7 @@ async fn a_client_that_ended_with_the_servers_process_is_not_waited_for() {
     fs.begin_in_process(BOB).await;
     fs.restart().await;
     assert!(fs.mdt.recovering_clients().contains(&BOB), "it lives in the new process");
-    assert!(fs.stat(file).await.unwrap().unsettled.is_some(), "its size is not known");
+    assert!(fs.stat(file).await.unwrap().size_unknown.is_some(), "its size is not known");
 }
 
 #[tokio::test]

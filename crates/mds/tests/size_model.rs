@@ -143,7 +143,7 @@ impl World {
     async fn open(&mut self, client: ClientId, truncate: bool) {
         let flags = if truncate { WRITE | open_flag::TRUNCATE } else { WRITE };
         let (open, opened): (OpenId, Opened) = self.fs.open(client, &root(), self.file, flags).await.expect("it opens");
-        let exact = opened.entry.unsettled.is_none();
+        let exact = opened.entry.size_unknown.is_none();
         if opened.truncate {
             self.truth = 0;
             self.end(client, None).await;
@@ -288,11 +288,11 @@ impl World {
 
     async fn check(&self) {
         let entry = self.fs.stat(self.file).await.expect("the file exists");
-        if entry.unsettled.is_none() {
+        if entry.size_unknown.is_none() {
             assert_eq!(entry.attributes.size, self.truth, "a settled size is exact");
         }
         let quiet = self.writers.is_empty() && self.truncation.is_none() && !self.dead;
-        assert_eq!(entry.quiet.is_some(), entry.unsettled.is_some() && quiet, "nobody can be writing");
+        assert_eq!(entry.quiet.is_some(), entry.size_unknown.is_some() && quiet, "nobody can be writing");
     }
 
     /// Everybody closes in order and tells what he is asked: the size is exact, unless the dead may still write.
@@ -314,7 +314,7 @@ impl World {
         }
         self.check().await;
         let entry = self.fs.stat(self.file).await.expect("the file exists");
-        assert_eq!(entry.unsettled.is_some(), self.dead);
+        assert_eq!(entry.size_unknown.is_some(), self.dead);
     }
 }
 

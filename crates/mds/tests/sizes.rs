@@ -41,13 +41,13 @@ async fn a_sole_writer_settles_with_its_close() {
     let (open, created) = fs.create_open(ALICE, ROOT, "f", WRITE).await.unwrap();
     let opened = created.opened.unwrap();
     let inode = opened.entry.attributes.inode;
-    assert_eq!(opened.entry.unsettled, None, "the writer starts from an exact size");
+    assert_eq!(opened.entry.size_unknown, None, "the writer starts from an exact size");
     assert!(!opened.truncate);
-    assert_eq!(fs.stat(inode).await.unwrap().unsettled, opened.layout, "others must ask the OSTs");
+    assert_eq!(fs.stat(inode).await.unwrap().size_unknown, opened.layout, "others must ask the OSTs");
     let closed = fs.close(ALICE, inode, open, Some(figures(opened.epoch, 5000))).await.unwrap();
     assert_eq!(closed.settle, None);
     let entry = fs.stat(inode).await.unwrap();
-    assert_eq!((entry.unsettled, entry.attributes.size, entry.attributes.blocks), (None, 5000, 10));
+    assert_eq!((entry.size_unknown, entry.attributes.size, entry.attributes.blocks), (None, 5000, 10));
 }
 
 #[tokio::test]
@@ -55,7 +55,7 @@ async fn readers_change_nothing() {
     let fs = Fixture::new().await;
     let file = fs.file(ROOT, "f").await;
     let (open, opened) = fs.open(ALICE, &root(), file, READ).await.unwrap();
-    assert_eq!(opened.entry.unsettled, None);
+    assert_eq!(opened.entry.size_unknown, None);
     let closed = fs.close(ALICE, file, open, Some(figures(opened.epoch, 99))).await.unwrap();
     assert_eq!(closed.settle, None);
     assert_eq!(fs.stat(file).await.unwrap().attributes.size, 0);
@@ -68,15 +68,15 @@ async fn writers_that_meet_leave_the_size_to_a_glimpse() {
     let file = fs.file(ROOT, "f").await;
     let (first, one) = fs.open(ALICE, &root(), file, WRITE).await.unwrap();
     let (second, two) = fs.open(BOB, &root(), file, WRITE).await.unwrap();
-    assert!(two.entry.unsettled.is_some());
+    assert!(two.entry.size_unknown.is_some());
     assert_eq!(fs.close(ALICE, file, first, Some(figures(one.epoch, 1))).await.unwrap().settle, None);
-    assert!(fs.stat(file).await.unwrap().unsettled.is_some(), "the report of a mixed epoch is ignored");
+    assert!(fs.stat(file).await.unwrap().size_unknown.is_some(), "the report of a mixed epoch is ignored");
     let closed = fs.close(BOB, file, second, Some(figures(two.epoch, 2))).await.unwrap();
     let (epoch, layout) = closed.settle.expect("the last writer is asked for a glimpse");
     assert_eq!(Some(layout), two.layout);
     settle(&fs, BOB, file, figures(epoch, 700)).await;
     let entry = fs.stat(file).await.unwrap();
-    assert_eq!((entry.unsettled, entry.attributes.size), (None, 700));
+    assert_eq!((entry.size_unknown, entry.attributes.size), (None, 700));
     settle(&fs, BOB, file, figures(epoch, 1)).await;
     assert_eq!(fs.stat(file).await.unwrap().attributes.size, 700, "a report counts once");
 }
@@ -89,7 +89,7 @@ async fn a_late_glimpse_does_not_settle_what_is_written_again() {
     let (epoch, _) = fs.close(ALICE, file, first, None).await.unwrap().settle.unwrap();
     let (second, opened) = fs.open(ALICE, &root(), file, WRITE).await.unwrap();
     settle(&fs, ALICE, file, figures(epoch, 1)).await;
-    assert!(fs.stat(file).await.unwrap().unsettled.is_some());
+    assert!(fs.stat(file).await.unwrap().size_unknown.is_some());
     fs.close(ALICE, file, second, Some(figures(opened.epoch, 9))).await.unwrap();
     assert_eq!(fs.stat(file).await.unwrap().attributes.size, 9);
 }
@@ -100,15 +100,15 @@ async fn truncation_by_path_settles_unless_somebody_writes() {
     fs.begin(BOB).await;
     let file = fs.file(ROOT, "f").await;
     let granted = begin(&fs, ALICE, file, None, ExclusivePurpose::Truncate(10)).await.unwrap();
-    assert!(fs.stat(file).await.unwrap().unsettled.is_some());
+    assert!(fs.stat(file).await.unwrap().size_unknown.is_some());
     end(&fs, ALICE, file, Some(figures(granted.epoch, 10))).await;
     let entry = fs.stat(file).await.unwrap();
-    assert_eq!((entry.unsettled, entry.attributes.size), (None, 10));
+    assert_eq!((entry.size_unknown, entry.attributes.size), (None, 10));
     let granted = begin(&fs, ALICE, file, None, ExclusivePurpose::Truncate(20)).await.unwrap();
     let (open, opened) = fs.open(BOB, &root(), file, WRITE).await.unwrap();
-    assert!(opened.entry.unsettled.is_some(), "a truncation is under way");
+    assert!(opened.entry.size_unknown.is_some(), "a truncation is under way");
     end(&fs, ALICE, file, Some(figures(granted.epoch, 20))).await;
-    assert!(fs.stat(file).await.unwrap().unsettled.is_some());
+    assert!(fs.stat(file).await.unwrap().size_unknown.is_some());
     let closed = fs.close(BOB, file, open, Some(figures(opened.epoch, 30))).await.unwrap();
     assert!(closed.settle.is_some(), "its epoch began during the truncation: it knows nothing");
 }
@@ -159,12 +159,12 @@ async fn opening_with_truncation_takes_the_lock_and_starts_from_nothing() {
     fs.close(ALICE, file, open, Some(figures(first.epoch, 4096))).await.unwrap();
     let (open, opened) = fs.open(ALICE, &root(), file, WRITE | open_flag::TRUNCATE).await.unwrap();
     assert!(opened.truncate);
-    assert_eq!((opened.entry.unsettled, opened.entry.attributes.size), (None, 0));
+    assert_eq!((opened.entry.size_unknown, opened.entry.attributes.size), (None, 0));
     assert_eq!(begin(&fs, BOB, file, None, ExclusivePurpose::Truncate(1)).await.err(), Some(FsError::WouldBlock));
     end(&fs, ALICE, file, None).await;
     fs.close(ALICE, file, open, Some(figures(opened.epoch, 7))).await.unwrap();
     let entry = fs.stat(file).await.unwrap();
-    assert_eq!((entry.unsettled, entry.attributes.size), (None, 7));
+    assert_eq!((entry.size_unknown, entry.attributes.size), (None, 7));
     let empty = fs.file(ROOT, "empty").await;
     let (_, opened) = fs.open(ALICE, &root(), empty, WRITE | open_flag::TRUNCATE).await.unwrap();
     assert!(!opened.truncate, "there is nothing to cut off");
@@ -224,12 +224,12 @@ async fn unsettledness_survives_a_crash_and_so_does_the_word_of_its_sole_writer(
     let opened = created.opened.unwrap();
     let inode = opened.entry.attributes.inode;
     fs.restart().await;
-    assert!(fs.stat(inode).await.unwrap().unsettled.is_some());
+    assert!(fs.stat(inode).await.unwrap().size_unknown.is_some());
     reclaim_open(&fs, ALICE, inode, open).await;
     let closed = fs.close(ALICE, inode, open, Some(figures(opened.epoch, 123))).await.unwrap();
     assert_eq!(closed.settle, None, "nothing was lost: the sole writer knows");
     let entry = fs.stat(inode).await.unwrap();
-    assert_eq!((entry.unsettled, entry.attributes.size), (None, 123));
+    assert_eq!((entry.size_unknown, entry.attributes.size), (None, 123));
 }
 
 /// A program rewrites a file; the objects keep it, the MDT forgets that the file was open and what size it had then.
@@ -240,22 +240,22 @@ async fn after_power_loss_the_objects_are_asked_for_the_size_of_a_file_that_seem
     let write = async |fs: &Fixture, size| {
         let (open, opened) = fs.open(ALICE, &root(), file, WRITE).await.unwrap();
         fs.close(ALICE, file, open, Some(figures(opened.epoch, size))).await.unwrap();
-        assert_eq!(fs.stat(file).await.unwrap().unsettled, None);
+        assert_eq!(fs.stat(file).await.unwrap().size_unknown, None);
     };
     write(&fs, 4096).await;
     fs.commit().await;
     write(&fs, 8192).await;
     fs.lose_power().await;
     let entry = fs.stat(file).await.unwrap();
-    assert!(entry.unsettled.is_some());
+    assert!(entry.size_unknown.is_some());
     assert_eq!(entry.quiet, None, "a writer may still come back");
     fs.recover().await;
     let epoch = fs.stat(file).await.unwrap().quiet.expect("nobody writes: whoever looks settles");
     settle(&fs, ALICE, file, figures(epoch, 8192)).await;
     let entry = fs.stat(file).await.unwrap();
-    assert_eq!((entry.unsettled, entry.quiet, entry.attributes.size), (None, None, 8192));
+    assert_eq!((entry.size_unknown, entry.quiet, entry.attributes.size), (None, None, 8192));
     fs.restart_and_recover().await;
-    assert_eq!(fs.stat(file).await.unwrap().unsettled, None, "the death of a process loses nothing");
+    assert_eq!(fs.stat(file).await.unwrap().size_unknown, None, "the death of a process loses nothing");
 }
 
 #[tokio::test]
@@ -292,7 +292,7 @@ async fn a_writer_is_not_believed_after_power_loss_took_its_rivals_epoch_back() 
         fs.close(BOB, file, second, None).await.unwrap();
         let closed = fs.close(ALICE, file, first, Some(figures(one.epoch, 1))).await.unwrap();
         assert!(closed.settle.is_some(), "only the objects know what Bob wrote");
-        assert!(fs.stat(file).await.unwrap().unsettled.is_some());
+        assert!(fs.stat(file).await.unwrap().size_unknown.is_some());
     }
 }
 
@@ -310,7 +310,7 @@ async fn a_truncation_under_way_when_power_is_lost_leaves_the_size_to_the_object
     let exclusives = vec![(file, None)];
     fs.reclaim(ALICE, rpc::message::mdt::Reclaim { exclusives, done: true, ..Default::default() }).await.unwrap();
     end(&fs, ALICE, file, Some(figures(granted.epoch, 10))).await;
-    assert!(fs.stat(file).await.unwrap().unsettled.is_some());
+    assert!(fs.stat(file).await.unwrap().size_unknown.is_some());
 }
 
 #[tokio::test]
@@ -329,7 +329,7 @@ async fn a_size_that_fsck_found_is_set_while_nobody_writes() {
     assert!(scanned.iter().all(|inode| !inode.busy));
     repair(root(), scanned[1].entry.quiet.unwrap()).await.unwrap();
     let entry = fs.stat(inode).await.unwrap();
-    assert_eq!((entry.unsettled, entry.attributes.size), (None, 42));
+    assert_eq!((entry.size_unknown, entry.attributes.size), (None, 42));
 }
 
 /// fsck asks the objects of an unsettled file; before it reports, somebody appends to it and closes it.

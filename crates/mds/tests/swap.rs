@@ -111,7 +111,7 @@ async fn figures_go_with_the_data_and_times_stay() {
     swap_closed(&fs, one, two).await.unwrap();
     fs.restart_and_recover().await;
     let after = (fs.stat(one).await.unwrap(), fs.stat(two).await.unwrap());
-    assert!(after.0.unsettled.is_none() && after.1.unsettled.is_none());
+    assert!(after.0.size_unknown.is_none() && after.1.size_unknown.is_none());
     let figures = |found: &types::Attributes| (found.size, found.blocks);
     assert_eq!(figures(&after.0.attributes), figures(&before.1));
     assert_eq!(figures(&after.1.attributes), figures(&before.0));
@@ -346,7 +346,7 @@ async fn a_file_moves_into_an_unnamed_one_and_back_out() {
     assert_eq!(swap(&fs, &root(), first, other).await, Err(FsError::Busy));
     swap(&fs, &root(), first, second).await.unwrap();
     let moved = fs.stat(inode).await.unwrap();
-    assert!(moved.unsettled.is_none() && moved.accounted >= at(1 << 40));
+    assert!(moved.size_unknown.is_none() && moved.accounted >= at(1 << 40));
     assert_eq!(moved.changes, 3, "those of the objects that it has now");
     assert_eq!((moved.attributes.size, moved.attributes.blocks, moved.attributes.mtime), (5 << 20, 99, mtime));
     assert_eq!((layout(&fs, inode).await.object_count(), layout(&fs, inode).await.named_by), (3, Some(volatile)));

@@ -85,7 +85,7 @@ impl Accounted {
     }
 
     /// After the stored times became `times`, because the objects said `found`.
-    pub fn settled(&self, times: DataTimes, found: &DataChanges) -> Accounted {
+    pub fn size_known(&self, times: DataTimes, found: &DataChanges) -> Accounted {
         let time = if found.count == self.changes { self.time } else { self.time.max(times.mtime) };
         Accounted { time, changes: found.count, records: 0 }
     }
@@ -129,9 +129,9 @@ mod tests {
         let first = SET.times(STORED, &found(6, 300));
         let second = SET.times(STORED, &found(7, 300));
         assert!(second.mtime > first.mtime && second.ctime > first.ctime);
-        let settled = SET.settled(first, &found(6, 300));
-        assert_eq!(settled.times(first, &found(6, 300)), first);
-        let third = settled.times(first, &found(8, 300));
+        let size_known = SET.size_known(first, &found(6, 300));
+        assert_eq!(size_known.times(first, &found(6, 300)), first);
+        let third = size_known.times(first, &found(8, 300));
         assert!(third.mtime > second.mtime && third.ctime > second.ctime);
     }
 

@@ -92,7 +92,7 @@ impl FileSystem {
 
     /// Attributes with the size as of now.
     pub(crate) async fn complete(&self, entry: &Entry) -> FsResult<Attributes> {
-        let Some(layout) = &entry.unsettled else { return Ok(entry.attributes) };
+        let Some(layout) = &entry.size_unknown else { return Ok(entry.attributes) };
         let figures = self.glimpse(entry.attributes.inode, verified(layout)?).await?;
         self.settle_found(entry, figures).await;
         Ok(figures.complete(entry))
@@ -114,7 +114,7 @@ impl FileSystem {
         let mut places = Vec::new();
         let mut files = Vec::new();
         for (index, entry) in entries.iter().enumerate() {
-            match entry.unsettled.as_ref().map(verified) {
+            match entry.size_unknown.as_ref().map(verified) {
                 None => {}
                 Some(Err(error)) => completed[index] = Err(error),
                 Some(Ok(layout)) => {

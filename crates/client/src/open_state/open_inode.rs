@@ -127,8 +127,8 @@ impl OpenInode {
         if flags.has(open_flag::WRITE) {
             // The MDT's record changed: only now does it say that the objects are to be asked for the size.
             state.record.changed();
-            let settled = (created || opened.entry.unsettled.is_none()).then_some(&opened.entry);
-            state.tracker.opened(opened.epoch, settled);
+            let size_known = (created || opened.entry.size_unknown.is_none()).then_some(&opened.entry);
+            state.tracker.opened(opened.epoch, size_known);
         }
     }
 

@@ -46,9 +46,9 @@ pub(crate) struct SizeTracker {
 }
 
 impl SizeTracker {
-    /// An open for writing was given epoch `epoch`. `settled`: the inode, if it was exact at this moment.
-    pub fn opened(&mut self, epoch: u64, settled: Option<&Entry>) {
-        self.known = settled.map(|entry| {
+    /// An open for writing was given epoch `epoch`. `size_known`: the inode, if it was exact at this moment.
+    pub fn opened(&mut self, epoch: u64, size_known: Option<&Entry>) {
+        self.known = size_known.map(|entry| {
             let attributes = &entry.attributes;
             Known { epoch, size: attributes.size, blocks: blocks(attributes.blocks), changes: entry.changes }
         });
@@ -166,7 +166,7 @@ mod tests {
             btime: at(1),
             flags: 0,
         };
-        Entry { attributes, unsettled: None, accounted: at(1), quiet: None, changes: 3, records: 0 }
+        Entry { attributes, size_unknown: None, accounted: at(1), quiet: None, changes: 3, records: 0 }
     }
 
     /// The change of an object that changed seven times before.

@@ -116,15 +116,15 @@ impl FileSystem {
             // What the old objects of the other go for must not be lost.
             self.sync_inode(open, false).await?;
         }
-        let settled = |epoch: u64| SizeUpdate { epoch, size: 0, blocks: 0, mtime: None, changes: 0 };
+        let size_known = |epoch: u64| SizeUpdate { epoch, size: 0, blocks: 0, mtime: None, changes: 0 };
         let known = match (second_version, &second_open) {
-            (Some(epoch), _) => settled(epoch),
+            (Some(epoch), _) => size_known(epoch),
             (None, Some((open, _))) => open.state().tracker.update().ok_or(FsError::WouldBlock)?,
             (None, None) => return Err(FsError::BadHandle),
         };
         let id = |open: &Option<(Arc<OpenInode>, OpenId)>| open.as_ref().map(|(_, id)| *id);
         let swap = SwapLayouts {
-            first: SwapSide { inode: first, open: id(&first_open), known: settled(version) },
+            first: SwapSide { inode: first, open: id(&first_open), known: size_known(version) },
             second: SwapSide { inode: second, open: id(&second_open), known },
         };
         opens.iter().for_each(|open| open.doubt_layout());

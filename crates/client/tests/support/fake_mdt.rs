@@ -34,31 +34,31 @@ use types::{
 struct Inode {
     attributes: Attributes,
     layout: Option<Layout>,
-    settled: bool,
+    size_known: bool,
     accounted: Accounted,
     epoch: u64,
 }
 
 impl Inode {
     fn entry(&self) -> Entry {
-        let unsettled = if self.settled { None } else { self.layout.clone() };
+        let size_unknown = if self.size_known { None } else { self.layout.clone() };
         let Accounted { time: accounted, changes, records } = self.accounted;
-        Entry { attributes: self.attributes, unsettled, accounted, quiet: None, changes, records }
+        Entry { attributes: self.attributes, size_unknown, accounted, quiet: None, changes, records }
     }
 
     /// A change begins; the epoch that the one who changes is given.
     fn next_epoch(&mut self, quiet: bool) -> u64 {
-        self.settled = false;
+        self.size_known = false;
         self.epoch += if quiet { 1 } else { 2 };
         if quiet { self.epoch } else { self.epoch - 1 }
     }
 
     fn settle(&mut self, update: &SizeUpdate) -> bool {
-        let believed = !self.settled && self.epoch == update.epoch;
+        let believed = !self.size_known && self.epoch == update.epoch;
         if believed {
             (self.attributes.size, self.attributes.blocks) = (update.size, update.blocks);
             self.account(&update.data_changes());
-            (self.settled, self.epoch) = (true, self.epoch + 1);
+            (self.size_known, self.epoch) = (true, self.epoch + 1);
         }
         believed
     }
@@ -66,7 +66,7 @@ impl Inode {
     fn account(&mut self, found: &DataChanges) {
         let Attributes { mtime, ctime, .. } = self.attributes;
         let times = self.accounted.times(DataTimes { mtime, ctime }, found);
-        self.accounted = self.accounted.settled(times, found);
+        self.accounted = self.accounted.size_known(times, found);
         (self.attributes.mtime, self.attributes.ctime) = (times.mtime, times.ctime);
     }
 }
@@ -121,8 +121,8 @@ impl FakeMdt {
     }
 
     /// Whether the MDT knows the file's size.
-    pub fn settled(&self, inode: InodeNumber) -> bool {
-        self.state.lock().inodes[&inode].settled
+    pub fn size_known(&self, inode: InodeNumber) -> bool {
+        self.state.lock().inodes[&inode].size_known
     }
 
     /// The MDT does not know the file's size, as after the death of a writer.
@@ -189,7 +189,7 @@ impl FakeMdt {
                 let alone = !state.written(inode, None);
                 let file = state.inodes.get_mut(&inode).ok_or(FsError::Stale)?;
                 let told = close.update.is_some_and(|update| file.settle(&update));
-                let settle = flags.has(open_flag::WRITE) && alone && !told && !file.settled;
+                let settle = flags.has(open_flag::WRITE) && alone && !told && !file.size_known;
                 let settle = settle.then(|| (file.epoch, file.layout.clone().expect("a file has a layout")));
                 Ok(MdtReply::Closed(Closed { settle }))
             }
@@ -289,8 +289,8 @@ impl State {
                 let file = self.file(inode)?;
                 if let Some(SetTime::To(mtime)) = set.mtime {
                     match set.seen {
-                        Some(seen) if !file.settled => file.account(&seen.changes),
-                        None if !file.settled => {
+                        Some(seen) if !file.size_known => file.account(&seen.changes),
+                        None if !file.size_known => {
                             return Ok(MdtReply::AskObjects(file.layout.clone().ok_or(FsError::Invalid)?));
                         }
                         _ => {}
@@ -358,7 +358,7 @@ impl State {
     /// For who looks at the file: told if it is quiet.
     fn entry(&self, inode: InodeNumber) -> FsResult<Entry> {
         let file = self.inodes.get(&inode).ok_or(FsError::Stale)?;
-        let quiet = !file.settled && !self.written(inode, None) && self.exclusive.holder(inode).is_none();
+        let quiet = !file.size_known && !self.written(inode, None) && self.exclusive.holder(inode).is_none();
         Ok(Entry { quiet: quiet.then_some(file.epoch), ..file.entry() })
     }
 
@@ -385,7 +385,7 @@ impl State {
             flags: 0,
         };
         let accounted = Accounted::default();
-        self.inodes.insert(inode, Inode { attributes, layout, settled: true, accounted, epoch: 0 });
+        self.inodes.insert(inode, Inode { attributes, layout, size_known: true, accounted, epoch: 0 });
     }
 
     /// Whether anybody but `except` has the file open for writing.

@@ -222,7 +222,7 @@ fn root_directory(now: Timestamp, owner: &Credentials) -> Inode {
             btime: now,
             flags: 0,
         },
-        settled: true,
+        size_known: true,
         epoch: 0,
         accounted: Accounted { time: now, ..Accounted::default() },
         access_list: false,

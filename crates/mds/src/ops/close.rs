@@ -58,7 +58,7 @@ fn end_open(
         // Open before a restart, and not reclaimed because it was closing.
         None => update.is_some() && txn.volatile.recovery.in_good_standing(txn.context.client),
     };
-    if !wrote || inode.settled {
+    if !wrote || inode.size_known {
         return Ok(None);
     }
     let alone = !txn.volatile.opens.written_by_others(inode.number(), None);

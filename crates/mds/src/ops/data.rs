@@ -73,7 +73,7 @@ pub(crate) fn read_file(txn: &mut Transaction<'_>, who: &Credentials, request: &
         settlement::complete(&mut entry, &record);
     }
     let size = entry.attributes.size;
-    let fits = entry.unsettled.is_none() && size <= u64::from(request.bytes_max).min(BULK_BYTES_MAX as u64);
+    let fits = entry.size_unknown.is_none() && size <= u64::from(request.bytes_max).min(BULK_BYTES_MAX as u64);
     let stored = match object_for(&inode, size).filter(|_| fits) {
         Some(object) => Some(load(txn, object, size, 0, size)?),
         None => None,

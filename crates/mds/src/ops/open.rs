@@ -66,7 +66,7 @@ pub(crate) fn open_inode(
     }
     let truncates = flags.has(open_flag::TRUNCATE) && inode.kind() == FileKind::Regular;
     // A file that is exactly empty has nothing to cut off, but counts as truncated.
-    let empty = inode.settled && inode.attributes.size == 0 && inode.attributes.blocks == 0;
+    let empty = inode.size_known && inode.attributes.size == 0 && inode.attributes.blocks == 0;
     if truncates && !empty && !exclusive::take(txn, inode.number())? {
         return Ok(Opening::Waiting);
     }
@@ -89,7 +89,7 @@ pub(crate) fn open_inode(
 /// Counts what a reader loses because a finished file does not lie as it would now, if there is room for a second copy.
 fn note_reader(txn: &mut Transaction<'_>, inode: &Inode) {
     let size = inode.attributes.size;
-    let finished = inode.settled && size > BEGINNING_BYTES;
+    let finished = inode.size_known && size > BEGINNING_BYTES;
     let Some(layout) = inode.layout().filter(|layout| finished && automatic::is_automatic(layout)) else { return };
     if txn.context.parameters.migration_bytes_per_second == 0 {
         return;
@@ -116,7 +116,7 @@ pub(crate) fn register(
     let key = OpenKey { client: txn.context.client, open };
     let writes = inode.kind() == FileKind::Regular && flags.has(open_flag::WRITE);
     let quiet = is_quiet(txn, inode, Some(key), truncate);
-    let exact = quiet && (inode.settled || truncate);
+    let exact = quiet && (inode.size_known || truncate);
     let began = writes && !settlement::may_have_objects(inode);
     let epoch = match (writes, truncate) {
         (true, _) => settlement::open_for_write(inode, quiet),
@@ -129,7 +129,7 @@ pub(crate) fn register(
     }
     let mut entry = inode.entry();
     if writes && exact {
-        entry.unsettled = None;
+        entry.size_unknown = None;
     }
     txn.open_at_commit(key, OpenFile { inode: inode.number(), flags, epoch: Some(epoch), began });
     Opened { entry, layout: inode.layout().cloned(), epoch, truncate, capabilities: false }

@@ -54,7 +54,7 @@ fn is_alone(txn: &Transaction<'_>, inode: &Inode, key: OpenKey, epoch: u64) -> b
     let volatile = &txn.volatile;
     volatile.opens.get(key).is_some_and(OpenFile::writes)
         && volatile.exclusive.holder(inode.number()) == Some(key.client)
-        && !inode.settled
+        && !inode.size_known
         && inode.epoch == epoch
         && !volatile.opens.opened_by_others(inode.number(), key.client)
         && is_quiet(txn, inode, Some(key), true)

@@ -73,7 +73,7 @@ impl Plan<'_> {
             SourceData::SyncIfAsked => true,
             SourceData::Synced(inode) => inode != self.source.number(),
         };
-        let empty = self.source.settled && self.source.attributes.size == 0 && self.source.attributes.blocks == 0;
+        let empty = self.source.size_known && self.source.attributes.size == 0 && self.source.attributes.blocks == 0;
         if !self.replaces() || !asked || empty || !settlement::may_have_objects(&self.source) {
             return None;
         }

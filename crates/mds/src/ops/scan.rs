@@ -49,7 +49,11 @@ pub(crate) fn run(txn: &mut Transaction<'_>, who: &Credentials, after: InodeNumb
             Err(error) => return Err(error),
         };
         bytes += INODE_BYTES
-            + [&found.layout, &found.entry.unsettled].into_iter().flatten().map(Layout::bytes_estimate).sum::<usize>();
+            + [&found.layout, &found.entry.size_unknown]
+                .into_iter()
+                .flatten()
+                .map(Layout::bytes_estimate)
+                .sum::<usize>();
         scanned.push(found);
         if bytes >= ANSWER_BYTES_MAX {
             break;
@@ -84,7 +88,7 @@ fn damaged(inode: InodeNumber) -> ScannedInode {
         btime: never,
         flags: 0,
     };
-    let entry = Entry { attributes, unsettled: None, accounted: never, quiet: None, changes: 0, records: 0 };
+    let entry = Entry { attributes, size_unknown: None, accounted: never, quiet: None, changes: 0, records: 0 };
     ScannedInode { entry, layout: None, busy: true, damaged: true }
 }
 

@@ -52,7 +52,7 @@ pub(crate) fn version(txn: &mut Transaction<'_>, who: &Credentials, request: &Da
     if holder.is_some_and(|key| !txn.volatile.opens.hold(key)) {
         return Err(FsError::WouldBlock);
     }
-    if !inode.settled || !is_quiet(txn, &inode, None, false) {
+    if !inode.size_known || !is_quiet(txn, &inode, None, false) {
         return Err(FsError::Busy);
     }
     Ok(MdtReply::Version(inode.epoch))
@@ -120,7 +120,7 @@ fn side(txn: &Transaction<'_>, who: &Credentials, side: &SwapSide) -> FsResult<I
     if inode.epoch != side.known.epoch || !alone || !is_at_rest(txn, &inode) {
         return Err(FsError::Busy);
     }
-    if !inode.settled {
+    if !inode.size_known {
         // The caller has been the only source of changes since he was given the epoch, so he knows.
         if !open.and_then(|key| txn.volatile.opens.get(key)).is_some_and(OpenFile::writes) {
             return Err(FsError::Busy);
@@ -147,7 +147,7 @@ fn finish(txn: &mut Transaction<'_>, who: &Credentials, inode: &mut Inode, side:
     settlement::lose_writer(inode);
     let key = side.open.map(|open| OpenKey { client: txn.context.client, open });
     let writes = key.and_then(|key| txn.volatile.opens.get(key)).is_some_and(OpenFile::writes);
-    inode.settled = !writes;
+    inode.size_known = !writes;
     txn.put_inode(inode);
     txn.volatile.end_hold(inode.number());
     Ok(())

@@ -33,7 +33,7 @@ use crate::settlement;
 
 const VERSION: u8 = 2;
 const WHAT: &str = "inode";
-const FLAG_SETTLED: u16 = 1;
+const FLAG_SIZE_KNOWN: u16 = 1;
 const FLAG_ACCESS_LIST: u16 = 2;
 const FLAG_DEFAULT_LIST: u16 = 4;
 const FLAG_XATTRS: u16 = 8;
@@ -71,7 +71,7 @@ pub struct Inode {
     /// What stat shows.
     pub attributes: Attributes,
     /// Size, blocks and mtime are exact (always true of anything but regular files).
-    pub settled: bool,
+    pub size_known: bool,
     /// Write epoch ([`crate::settlement`]).
     pub epoch: u64,
     /// Changes of objects that `attributes.mtime` accounts for.
@@ -96,7 +96,7 @@ pub struct Brief {
     /// What it is.
     pub kind: FileKind,
     /// Size, blocks and mtime are exact.
-    pub settled: bool,
+    pub size_known: bool,
     /// Names that lead to it; of a directory: 2, and its subdirectories.
     pub links: u32,
 }
@@ -106,9 +106,9 @@ impl Brief {
     pub fn of(value: &[u8]) -> FsResult<Brief> {
         let mut reader = RecordReader::new(WHAT, value, VERSION)?;
         let kind = kind_of(reader.u8()?)?;
-        let settled = reader.u16()? & FLAG_SETTLED != 0;
+        let size_known = reader.u16()? & FLAG_SIZE_KNOWN != 0;
         let (_mode, links) = (reader.u32()?, reader.u32()?);
-        Ok(Brief { kind, settled, links })
+        Ok(Brief { kind, size_known, links })
     }
 }
 
@@ -169,15 +169,15 @@ impl Inode {
 
     /// As messages carry it.
     pub fn entry(&self) -> Entry {
-        let unsettled = if self.settled { None } else { self.layout().cloned() };
+        let size_unknown = if self.size_known { None } else { self.layout().cloned() };
         let Accounted { time: accounted, changes, records } = self.accounted;
-        Entry { attributes: self.attributes, unsettled, accounted, quiet: None, changes, records }
+        Entry { attributes: self.attributes, size_unknown, accounted, quiet: None, changes, records }
     }
 
     /// Something of it changes: its ctime becomes later than anybody has seen it, also if this MDT's clock was set back.
     pub fn change(&mut self, now: Timestamp) {
         self.attributes.ctime = now.max(self.attributes.ctime.next());
-        if !self.settled {
+        if !self.size_known {
             self.accounted.records = self.accounted.records.saturating_add(1);
         }
     }
@@ -232,7 +232,7 @@ impl Inode {
 
     fn flags(&self) -> u16 {
         let bit = |set: bool, flag: u16| if set { flag } else { 0 };
-        bit(self.settled, FLAG_SETTLED)
+        bit(self.size_known, FLAG_SIZE_KNOWN)
             | bit(self.access_list, FLAG_ACCESS_LIST)
             | bit(self.default_list, FLAG_DEFAULT_LIST)
             | bit(self.xattrs, FLAG_XATTRS)
@@ -291,7 +291,7 @@ impl Inode {
         };
         Ok(Inode {
             attributes,
-            settled: flags & FLAG_SETTLED != 0,
+            size_known: flags & FLAG_SIZE_KNOWN != 0,
             epoch,
             accounted: Accounted { time, changes, records },
             access_list: flags & FLAG_ACCESS_LIST != 0,
@@ -340,7 +340,7 @@ pub(crate) mod tests {
                 btime: time(1),
                 flags: file_flag::ALL,
             },
-            settled: false,
+            size_known: false,
             epoch: 77,
             accounted: Accounted { time: time(5), changes: 6, records: 7 },
             access_list: true,

@@ -135,7 +135,7 @@ impl Transaction<'_> {
                 btime: now,
                 flags: 0,
             },
-            settled: true,
+            size_known: true,
             epoch: settlement::first_epoch(self.context.era),
             accounted: Accounted { time: now, ..Accounted::default() },
             access_list: false,

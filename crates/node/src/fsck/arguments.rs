@@ -11,7 +11,8 @@ The last line says clean, or how many problems are left. Exit status: 0 if none 
 JSON (--json): one object per line. A problem has inode, fid, problem, repaired; a stray file beside the objects of a \
 stopped file system has file, problem, removed. The last line has summary (clean; no problems, but stray files or targets \
 that could not be checked fully; not clean), complete, inodes, files, objects, problems, repaired, damaged_objects, \
-unsettled, strays and unchecked (targets that could not be checked fully).";
+size_unknown, strays, unchecked (targets that could not be checked fully), deactivated (targets that were not asked) and \
+uncompared (files with data on targets that were not asked).";
 
 /// Arguments of `stria fsck`.
 #[derive(Clone, Debug, Args)]

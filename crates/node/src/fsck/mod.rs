@@ -54,7 +54,7 @@ pub struct Summary {
     /// Objects seen.
     pub objects: u64,
     /// Files without writers whose size only their objects know.
-    pub unsettled: u64,
+    pub size_unknown: u64,
     /// Inodes whose records do not decode; the check of the namespace reports each. Any object may be theirs.
     pub damaged: u64,
     /// Objects that have lost data: only a copy can bring them back.
@@ -120,7 +120,7 @@ struct JsonSummary {
     problems: usize,
     repaired: usize,
     damaged_objects: u64,
-    unsettled: u64,
+    size_unknown: u64,
     strays: usize,
     unchecked: Vec<String>,
     deactivated: Vec<String>,
@@ -139,7 +139,7 @@ impl JsonSummary {
             problems,
             repaired: problems - summary.problems_left(),
             damaged_objects: summary.damaged_objects,
-            unsettled: summary.unsettled,
+            size_unknown: summary.size_unknown,
             strays: summary.strays.iter().filter(|stray| !stray.removed).count(),
             unchecked: summary.unchecked.iter().map(|(ost, _)| ost.to_string()).collect(),
             deactivated: summary.deactivated.iter().map(ToString::to_string).collect(),
@@ -226,10 +226,10 @@ fn report(summary: &Summary, is_complete: bool, arguments: &FsckArgs) -> anyhow:
     }
     let left = summary.problems_left();
     if !arguments.json {
-        if summary.unsettled > 0 {
+        if summary.size_unknown > 0 {
             println!(
                 "{} not settled after a writer died: the next reader asks the objects for the size; --repair does so now",
-                counted(summary.unsettled, "file size")
+                counted(summary.size_unknown, "file size")
             );
         }
         if summary.damaged_objects > 0 {

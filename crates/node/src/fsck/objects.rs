@@ -139,7 +139,7 @@ impl ObjectCheck {
             summary.uncompared += 1;
             return Ok(());
         }
-        if file.busy || self.implied(file) == Some(file.entry.attributes.size) && file.entry.unsettled.is_none() {
+        if file.busy || self.implied(file) == Some(file.entry.attributes.size) && file.entry.size_unknown.is_none() {
             return Ok(());
         }
         for _ in 0..LOOKS_MAX {
@@ -150,8 +150,8 @@ impl ObjectCheck {
                 return Ok(());
             }
             // What a writer leaves behind that died: no damage, whoever looks asks the objects.
-            if now.entry.unsettled.is_some() && !repair {
-                summary.unsettled += 1;
+            if now.entry.size_unknown.is_some() && !repair {
+                summary.size_unknown += 1;
                 return Ok(());
             }
             let Some(epoch) = now.entry.quiet else { return Ok(()) };
@@ -253,7 +253,7 @@ async fn orphans(targets: &Targets, clock: &dyn Clock, mut suspects: Vec<Suspect
 /// What is wrong with the size of a file whose objects end at `size`.
 fn size_problem(file: &ScannedInode, size: u64) -> Option<String> {
     let known = file.entry.attributes.size;
-    match file.entry.unsettled {
+    match file.entry.size_unknown {
         Some(_) => Some(format!("the size was not reported to the MDT: {size} bytes by the objects")),
         None if known == size => None,
         None if known > size => Some(format!("data are missing: the size is {known} bytes, the objects end at {size}")),
@@ -366,7 +366,7 @@ mod tests {
         let plain = PlainLayout { stripe_bytes: 65536, osts: vec![OstIndex(0)] };
         let layout = Layout::plain(Layout::FIRST_GENERATION, plain, StripeSpec::default());
         let layout = Some(Layout { named_by: Some(NAMER), ..layout });
-        let entry = Entry { attributes, unsettled: None, accounted: never, quiet: None, changes: 0, records: 0 };
+        let entry = Entry { attributes, size_unknown: None, accounted: never, quiet: None, changes: 0, records: 0 };
         ScannedInode { entry, layout, busy, damaged: false }
     }
 

@@ -58,7 +58,7 @@ fn attributes() -> Attributes {
 fn entry() -> Entry {
     Entry {
         attributes: attributes(),
-        unsettled: Some(layout()),
+        size_unknown: Some(layout()),
         accounted: TIME,
         quiet: Some(3),
         changes: 4,

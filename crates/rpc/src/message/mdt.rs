@@ -49,12 +49,12 @@ pub struct OpenId(pub u64);
 /// An inode as the MDT knows it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Entry {
-    /// Attributes. `size`, `blocks` and `mtime` are exact unless `unsettled` is set.
+    /// Attributes. `size`, `blocks` and `mtime` are exact unless `size_unknown` is set.
     pub attributes: Attributes,
     /// Somebody has (or died having) the file open for writing: size, blocks and mtime are those of the objects of
     /// this layout; ask the OSTs (glimpse). In the answer to an open for writing it is `None` if the figures were exact
     /// when the file was opened: the sole writer of an epoch starts from them.
-    pub unsettled: Option<Layout>,
+    pub size_unknown: Option<Layout>,
     /// Not earlier than what `attributes.mtime` accounts for: [`Accounted::time`].
     pub accounted: Timestamp,
     /// Of an unsettled file that nobody can be writing to: the write epoch under which who asks the OSTs after this answer
