@@ -13,7 +13,7 @@ use node::{
     serve::ServeArgs,
     up::UpArgs,
 };
-use studies::{BenchCommand, DemoArgs, E1Workload, ExperimentArgs};
+use studies::{BenchCommand, DemoArgs, E1Workload, ExperimentArgs, StudyCommand};
 
 /// StriaFS: a parallel file system in user space that chooses file layouts by itself.
 #[derive(Debug, Parser)]
@@ -83,6 +83,8 @@ pub enum Command {
     Fsck(FsckArgs),
     /// Measure performance, compared with a local file system on the same disk
     Bench(BenchArgs),
+    /// Repeat published studies of striping, live or in virtual time
+    Study(StudyArgs),
     /// Run whole clusters in virtual time from seeds, to find bugs
     Lab(LabArgs),
     /// Write manual pages and completions, for packages
@@ -104,6 +106,14 @@ pub struct BenchArgs {
     /// Benchmark to run
     #[command(subcommand)]
     pub command: BenchCommand,
+}
+
+/// Arguments of `stria study`.
+#[derive(Clone, Debug, Args)]
+pub struct StudyArgs {
+    /// Study to run
+    #[command(subcommand)]
+    pub command: StudyCommand,
 }
 
 /// Arguments of `stria lab`.
@@ -135,8 +145,8 @@ pub enum LabCommand {
         #[arg(long)]
         mode: Option<lab::Mode>,
     },
-    /// Study E1, dynamic striping, on 64 OSTs and 16 clients in virtual time, with and without the
-    /// servers' cache
+    /// `stria study`, in virtual time
+    #[command(hide = true)]
     E1 {
         /// Table 3 (ior), 4 (netflow) or 5 (blast)
         #[arg(value_enum, default_value_t = E1Workload::Ior)]
@@ -148,7 +158,8 @@ pub enum LabCommand {
         #[command(flatten)]
         arguments: ExperimentArgs,
     },
-    /// Study E3, advice on striping, on 80 OSTs in virtual time
+    /// `stria study stripe-advice lab`
+    #[command(hide = true)]
     E3 {
         /// Arguments of all experiments.
         #[command(flatten)]

@@ -70,6 +70,7 @@ fn is_tool(command: &Command) -> bool {
         | Command::Umount(_)
         | Command::Fsck(_)
         | Command::Bench(_)
+        | Command::Study(_)
         | Command::Generate(_) => false,
     }
 }
@@ -103,6 +104,7 @@ fn run(command: Command) -> anyhow::Result<()> {
         }
         Command::Fsck(arguments) => node::fsck::run(&arguments),
         Command::Bench(arguments) => studies::run_bench(arguments.command),
+        Command::Study(arguments) => studies::run_study(arguments.command),
         Command::Lab(arguments) => lab_command::run(&arguments.command),
         Command::Generate(arguments) => generate::run(&arguments),
     }

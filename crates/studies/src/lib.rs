@@ -1,6 +1,7 @@
 //! Measurements and studies: what this file system reaches, beside a local one, on a mount and in virtual time.
 //!
 //! - `bench`: rates of a file system that this process starts, or of a mounted one, and studies in miniature on it;
+//! - `command`: `stria study`, which runs a study on either;
 //! - `study`: the published studies as jobs, and their models in virtual time on the cluster of the crate `lab`;
 //! - `model`: disks and links that the cluster of the lab stands on in `study`;
 //! - `experiment`: those, run and shown as tables, figures and JSON lines;
@@ -10,6 +11,7 @@
 //! (docs/decisions/0011-models.md); `bench` says what this machine does at this moment.
 
 mod bench;
+mod command;
 mod demo;
 mod experiment;
 mod figure;
@@ -17,5 +19,6 @@ mod model;
 mod study;
 
 pub use bench::{BenchCommand, run as run_bench};
+pub use command::{StudyCommand, run as run_study};
 pub use demo::{DemoArgs, run as run_demo};
 pub use experiment::{E1Workload, ExperimentArgs, e1, e3};

@@ -75,13 +75,15 @@ pub enum BenchCommand {
         #[command(flatten)]
         place: study::Place,
     },
-    /// Study E1, dynamic striping, in miniature: named configurations and expected results
+    /// `stria study`, live
+    #[command(hide = true)]
     E1 {
         /// Which part.
         #[command(subcommand)]
         command: study::E1Command,
     },
-    /// Study E3, advice on striping, in miniature: file per process against a shared file, all layouts in every cell
+    /// `stria study stripe-advice live`
+    #[command(hide = true)]
     E3(study::PresetOptions),
     /// Random reads and writes of 4 KiB
     Random {

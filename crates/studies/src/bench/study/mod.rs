@@ -101,24 +101,32 @@ pub enum E1Command {
     Ior(PresetOptions),
     /// Table 4: flow records, indexed in large reads, then modelled host by host in very small
     /// random reads
-    Netflow {
-        /// Options of all presets.
-        #[command(flatten)]
-        options: PresetOptions,
-        /// Files of nfdump (which must be installed), or files of NetFlow version 5 records of 48
-        /// bytes each [default: generated records]
-        #[arg(long, value_name = "FILE", num_args = 1..)]
-        input: Vec<PathBuf>,
-    },
+    Netflow(NetflowOptions),
     /// Table 5: blastn over a database in fragments, by many processes (needs ncbi-blast+)
-    Blast {
-        /// Options of all presets.
-        #[command(flatten)]
-        options: PresetOptions,
-        /// Sequences for the database [default: random ones]
-        #[arg(long, value_name = "FILE")]
-        fasta: Option<PathBuf>,
-    },
+    Blast(BlastOptions),
+}
+
+/// Options of the study with flow records.
+#[derive(Clone, Debug, Args)]
+pub struct NetflowOptions {
+    /// Options of all presets.
+    #[command(flatten)]
+    options: PresetOptions,
+    /// Files of nfdump (which must be installed), or files of NetFlow version 5 records of 48
+    /// bytes each [default: generated records]
+    #[arg(long, value_name = "FILE", num_args = 1..)]
+    input: Vec<PathBuf>,
+}
+
+/// Options of the study with BLAST.
+#[derive(Clone, Debug, Args)]
+pub struct BlastOptions {
+    /// Options of all presets.
+    #[command(flatten)]
+    options: PresetOptions,
+    /// Sequences for the database [default: random ones]
+    #[arg(long, value_name = "FILE")]
+    fasta: Option<PathBuf>,
 }
 
 impl PresetOptions {
@@ -144,8 +152,8 @@ pub fn run_e1(command: &E1Command) -> anyhow::Result<()> {
     const IOR_BYTES: u64 = 1 << 15;
     match command {
         E1Command::Ior(options) => run_study(&e1::ior(options.scale(IOR_BYTES)), &options.session()),
-        E1Command::Netflow { options, input } => run_netflow(options, input),
-        E1Command::Blast { options, fasta } => run_blast(options, fasta.as_deref()),
+        E1Command::Netflow(NetflowOptions { options, input }) => run_netflow(options, input),
+        E1Command::Blast(BlastOptions { options, fasta }) => run_blast(options, fasta.as_deref()),
     }
 }
 

@@ -1,0 +1,82 @@
+//! `stria study`: the published studies by what they are about, live on this machine or in virtual time. `bench e1`, `bench e3`,
+//! `lab e1` and `lab e3` are older names of the same.
+
+use clap::{Args, Subcommand};
+
+use crate::{
+    bench::study::{self, BlastOptions, E1Command, NetflowOptions, PresetOptions},
+    experiment::{self, E1Workload, ExperimentArgs},
+};
+
+/// A study.
+#[derive(Clone, Debug, Subcommand)]
+pub enum StudyCommand {
+    /// IOR on one shared file: fixed numbers of stripes against layouts with more stripes after
+    /// watermarks (dynamic striping, table 3)
+    IorSegments {
+        /// Where.
+        #[command(subcommand)]
+        on: On<PresetOptions>,
+    },
+    /// Flow records: indexed in large reads, then modelled host by host in very small random reads
+    /// (dynamic striping, table 4)
+    FlowRecords {
+        /// Where.
+        #[command(subcommand)]
+        on: On<NetflowOptions>,
+    },
+    /// BLAST over a database in fragments, by many processes (dynamic striping, table 5)
+    Blast {
+        /// Where.
+        #[command(subcommand)]
+        on: On<BlastOptions>,
+    },
+    /// BLAST on 16 to 512 nodes and 128 OSTs, in virtual time only
+    BlastNodes(BlastNodes),
+    /// Advice on stripe counts: a file per process against a shared file, all layouts in every cell
+    StripeAdvice {
+        /// Where.
+        #[command(subcommand)]
+        on: On<PresetOptions>,
+    },
+}
+
+/// What a study runs on.
+#[derive(Clone, Debug, Subcommand)]
+pub enum On<L: Args> {
+    /// In miniature on this machine: on targets with limited rates, or on a mounted file system
+    Live(L),
+    /// In virtual time: the shipped code on a model of the study's cluster
+    Lab(ExperimentArgs),
+}
+
+/// Arguments of BLAST on many nodes.
+#[derive(Clone, Debug, Args)]
+pub struct BlastNodes {
+    /// Largest number of nodes
+    #[arg(long, default_value_t = 512, value_name = "N", value_parser = clap::value_parser!(u32).range(16..))]
+    nodes_max: u32,
+    /// Arguments of all experiments.
+    #[command(flatten)]
+    arguments: ExperimentArgs,
+}
+
+/// Runs `stria study`.
+pub fn run(command: StudyCommand) -> anyhow::Result<()> {
+    /// Of workloads that have a fixed number of nodes.
+    const NODES_MAX: u32 = 512;
+    let lab = |workload, arguments| experiment::e1(workload, NODES_MAX, &arguments);
+    match command {
+        StudyCommand::IorSegments { on: On::Live(options) } => study::run_e1(&E1Command::Ior(options)),
+        StudyCommand::IorSegments { on: On::Lab(arguments) } => lab(E1Workload::Ior, arguments),
+        StudyCommand::FlowRecords { on: On::Live(options) } => study::run_e1(&E1Command::Netflow(options)),
+        StudyCommand::FlowRecords { on: On::Lab(arguments) } => lab(E1Workload::Netflow, arguments),
+        StudyCommand::Blast { on: On::Live(options) } => study::run_e1(&E1Command::Blast(options)),
+        StudyCommand::Blast { on: On::Lab(arguments) } => lab(E1Workload::Blast, arguments),
+        StudyCommand::BlastNodes(BlastNodes { nodes_max, arguments }) => {
+            experiment::e1(E1Workload::BlastNodes, nodes_max, &arguments)
+        }
+        StudyCommand::StripeAdvice { on: On::Live(options) } => study::run_e3(&options),
+        StudyCommand::StripeAdvice { on: On::Lab(arguments) } => experiment::e3(&arguments),
+    }
+}
