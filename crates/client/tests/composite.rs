@@ -2,7 +2,7 @@
 //! layout sees and keeps what others wrote beyond it. On the shipped MDT and OSTs, on devices in
 //! memory.
 
-mod support;
+use crate::support;
 
 use std::sync::Arc;
 

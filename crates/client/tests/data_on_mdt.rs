@@ -1,7 +1,7 @@
 //! Files whose beginning is on their MDT, on the shipped servers: what they cost in requests, and
 //! that programs do not notice where the bytes are.
 
-mod support;
+use crate::support;
 
 use std::collections::BTreeMap;
 

@@ -1,7 +1,7 @@
 //! OSTs that turn out to be full: where the objects of new files go, and where those that exist stay. Servers are the
 //! shipped ones, but for a test of lost answers.
 
-mod support;
+use crate::support;
 
 use std::sync::{Arc, atomic::Ordering};
 

@@ -1,7 +1,7 @@
 //! Self-extending components whose OST refuses a write in the middle of a step, because the MDT's
 //! knowledge of it was outdated. Servers are the shipped ones.
 
-mod support;
+use crate::support;
 
 use std::sync::Arc;
 

@@ -2,7 +2,7 @@
 //! elsewhere, existing data stay readable, and no client uses an old layout any more. Servers are
 //! the shipped ones.
 
-mod support;
+use crate::support;
 
 use std::sync::Arc;
 

@@ -1,6 +1,6 @@
 //! Advisory locks requested by two clients. Servers are fakes.
 
-mod support;
+use crate::support;
 
 use std::{sync::Arc, time::Duration};
 

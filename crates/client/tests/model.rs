@@ -1,6 +1,6 @@
 //! Random operations of two clients on one striped file, against a vector of bytes. Servers are fakes.
 
-mod support;
+use crate::support;
 
 use proptest::prelude::*;
 use rpc::message::mdt::OpenFlags;

@@ -1,6 +1,6 @@
 //! Moving a file in the background: when it gives up, and what it does not do twice.
 
-mod support;
+use crate::support;
 
 use std::{sync::Arc, time::Duration};
 

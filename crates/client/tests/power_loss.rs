@@ -1,6 +1,6 @@
 //! Servers lose power: what was not synced may be gone, and the next sync says so, once.
 
-mod support;
+use crate::support;
 
 use std::sync::Arc;
 

@@ -1,6 +1,6 @@
 //! The client on the shipped MDT and OSTs, on devices in memory.
 
-mod support;
+use crate::support;
 
 use std::sync::Arc;
 

@@ -1,6 +1,6 @@
 //! What programs see through several clients of one file system, and what it costs in requests. Servers are fakes.
 
-mod support;
+use crate::support;
 
 use std::{collections::BTreeMap, sync::Arc, time::Duration};
 

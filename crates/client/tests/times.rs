@@ -1,7 +1,7 @@
 //! Times of a file whose MDT and OSTs have clocks that differ by up to 75 seconds: whatever order things happen in, each
 //! change of the data shows in mtime and ctime, and nothing else changes mtime.
 
-mod support;
+use crate::support;
 
 use std::sync::Arc;
 

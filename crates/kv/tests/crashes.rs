@@ -1,7 +1,7 @@
 //! Random lives of a store against a model: batches, checkpoints, clean and unclean ends, torn writes, cancelled waits.
 //! After each start the store must show exactly the first `n` batches for some `n` that includes every promise made.
 
-mod common;
+use crate::common;
 
 use std::{
     pin::pin,

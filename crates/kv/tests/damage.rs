@@ -1,6 +1,6 @@
 //! Bad input: damaged, foreign, missing and outdated files, devices that fail or are full. Each has its clear error.
 
-mod common;
+use crate::common;
 
 use std::{
     io,

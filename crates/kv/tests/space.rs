@@ -1,6 +1,6 @@
 //! A device that fills up, by whatever, and has space again.
 
-mod common;
+use crate::common;
 
 use std::time::Duration;
 

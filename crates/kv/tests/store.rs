@@ -1,6 +1,6 @@
 //! The store's promises, one by one, on devices in memory.
 
-mod common;
+use crate::common;
 
 use common::{Host, contents, put};
 use kv::{Batch, Error, Lsn, Table};

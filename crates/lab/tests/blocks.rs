@@ -1,7 +1,7 @@
 //! An OST dies in the middle of a write that it does in several batches, at many moments in virtual time: the client asks its
 //! next start for the whole of it, and the blocks of the file are those of its objects all the same.
 
-mod common;
+use crate::common;
 
 use std::{future::pending, sync::Arc, time::Duration};
 

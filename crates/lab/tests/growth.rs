@@ -2,7 +2,7 @@
 //! in virtual time. They cross its watermarks; or the OST below both of them fills up. And a component that got longer for a
 //! file that nobody has open any more, when the MDT's host loses power.
 
-mod common;
+use crate::common;
 
 use std::{future::pending, sync::Arc, time::Duration};
 

@@ -1,7 +1,7 @@
 //! A file that another client moves before it was synced: its writer hears what became of his data where they were, and nothing
 //! of what happened where they lie now.
 
-mod common;
+use crate::common;
 
 use bytes::Bytes;
 use client::WriteOptions;

@@ -1,6 +1,6 @@
 //! One OST that is ten times as slow as the others, in virtual time: how many of the new files go there.
 
-mod common;
+use crate::common;
 
 use std::sync::Arc;
 

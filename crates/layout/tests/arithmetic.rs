@@ -3,7 +3,7 @@
 
 #![allow(missing_docs)]
 
-mod common;
+use crate::common;
 
 use std::collections::BTreeSet;
 

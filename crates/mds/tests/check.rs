@@ -1,6 +1,6 @@
 //! Check and repair: every kind of damage is found, repaired, and gone afterwards.
 
-mod common;
+use crate::common;
 
 use std::sync::Arc;
 

@@ -1,6 +1,6 @@
 //! Data on an MDT: the guarantees of an OST for its objects also hold for those of an MDT.
 
-mod common;
+use crate::common;
 
 use std::sync::Arc;
 

@@ -1,6 +1,6 @@
 //! What OSTs are told, and what they report about themselves.
 
-mod common;
+use crate::common;
 
 use std::sync::Arc;
 

@@ -1,6 +1,6 @@
 //! OSTs that are full: what the MDT learns from clients, and when it gives objects other places.
 
-mod common;
+use crate::common;
 
 use std::{sync::Arc, time::Duration};
 

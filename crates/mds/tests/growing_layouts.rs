@@ -1,7 +1,7 @@
 //! Layouts that grow: automatic ones according to the writers and the space of the OSTs,
 //! self-extending ones in steps.
 
-mod common;
+use crate::common;
 
 use std::{sync::Arc, time::Duration};
 

@@ -1,6 +1,6 @@
 //! Layouts that grow: instantiation, its repetition, and what a power loss takes away from it.
 
-mod common;
+use crate::common;
 
 use std::collections::BTreeSet;
 

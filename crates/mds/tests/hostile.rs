@@ -1,6 +1,6 @@
 //! What is refused to a client that does not follow the rules, through ordinary sessions.
 
-mod common;
+use crate::common;
 
 use std::{sync::Arc, time::Duration};
 

@@ -1,6 +1,6 @@
 //! Components added to files and deleted from them, and layouts replaced.
 
-mod common;
+use crate::common;
 
 use std::sync::Arc;
 

@@ -1,7 +1,7 @@
 //! Ranges of components whose OSTs are full: who may leave them out, and what clients refused by a
 //! fence wait for.
 
-mod common;
+use crate::common;
 
 use common::{ALICE, BOB, Fixture, READ, ROOT, WRITE, absent_osts, done, root};
 use layout::{Backing, ComponentId, Extent, Layout};

@@ -1,6 +1,6 @@
 //! Load first, then lock: a request that reads from the cold store delays no other request.
 
-mod common;
+use crate::common;
 #[path = "../../kv/tests/gated_cold/mod.rs"]
 mod gated_cold;
 

@@ -1,7 +1,7 @@
 //! Random operations against a model of a directory tree: same results, same errors, and a clean check at the end; the
 //! same after a crash.
 
-mod common;
+use crate::common;
 
 use std::collections::BTreeMap;
 

@@ -1,6 +1,6 @@
 //! Names, links, renames, directories.
 
-mod common;
+use crate::common;
 
 use common::*;
 use rpc::message::{

@@ -1,7 +1,7 @@
 //! An MDT that panics in the middle of a change: no reply shows the change, another target of the
 //! process continues, and the next start finds what was acknowledged.
 
-mod common;
+use crate::common;
 
 use std::{sync::Arc, time::Duration};
 

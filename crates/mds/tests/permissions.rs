@@ -1,6 +1,6 @@
 //! Who may do what, through the handler: errors as a local file system gives them.
 
-mod common;
+use crate::common;
 
 use common::*;
 use rpc::message::{

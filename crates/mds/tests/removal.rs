@@ -1,7 +1,7 @@
 //! What happens to inodes that lose their last name: processes that looked them up before can still
 //! use them for a while.
 
-mod common;
+use crate::common;
 
 use std::time::Duration;
 

@@ -1,6 +1,6 @@
 //! Renames over files: when the source's objects must be durable first.
 
-mod common;
+use crate::common;
 
 use common::*;
 use layout::Layout;

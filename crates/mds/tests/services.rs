@@ -1,7 +1,7 @@
 //! Requests that wait for other clients do not delay the requests that could end the wait: tested
 //! with two service threads where a cluster has hundreds.
 
-mod common;
+use crate::common;
 
 use std::{sync::Arc, time::Duration};
 

@@ -1,6 +1,6 @@
 //! Sessions, restarts, exactly-once, unlinked files, locks.
 
-mod common;
+use crate::common;
 
 use std::{sync::Arc, time::Duration};
 

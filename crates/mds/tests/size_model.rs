@@ -3,7 +3,7 @@
 //! the MDT says that the size is exact, it is the size of the data; and when all clients have left
 //! cleanly, it says so.
 
-mod common;
+use crate::common;
 
 use std::collections::BTreeMap;
 

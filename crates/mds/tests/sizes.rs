@@ -1,6 +1,6 @@
 //! Sizes: whose reports are accepted, and who has to ask the OSTs.
 
-mod common;
+use crate::common;
 
 use common::*;
 use rpc::message::{

@@ -1,6 +1,6 @@
 //! Layouts swapped between files: what moves, what prevents it, what survives.
 
-mod common;
+use crate::common;
 
 use std::{sync::Arc, time::Duration};
 

@@ -1,6 +1,6 @@
 //! What a client that does not keep to the rules is refused, through a session as any client has it.
 
-mod common;
+use crate::common;
 
 use std::{sync::Arc, time::Duration};
 

@@ -1,7 +1,7 @@
 //! Load first, then lock: what one request reads from the cold store holds up no other, and an attempt that is given up leaves
 //! nothing.
 
-mod common;
+use crate::common;
 #[path = "../../kv/tests/gated_cold/mod.rs"]
 mod gated_cold;
 

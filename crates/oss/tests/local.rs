@@ -1,6 +1,6 @@
 //! The target on a real directory: local files, I/O threads, the real cold store.
 
-mod common;
+use crate::common;
 
 use std::sync::Arc;
 

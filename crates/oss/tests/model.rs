@@ -4,7 +4,7 @@
 //! Promises: after the death of the process everything acknowledged is there; after a loss of power every block is some
 //! version no older than the last synced one, never a mixture, and reading it never fails.
 
-mod common;
+use crate::common;
 
 use std::collections::BTreeMap;
 

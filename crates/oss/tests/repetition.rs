@@ -1,6 +1,6 @@
 //! Requests that are sent again because their replies were lost: one effect, also across a restart of the server.
 
-mod common;
+use crate::common;
 
 use std::{sync::Arc, time::Duration};
 

@@ -1,6 +1,6 @@
 //! What an OST answers, request by request, and what it does when a device fails it.
 
-mod common;
+use crate::common;
 
 use std::{sync::atomic::Ordering, time::Duration};
 

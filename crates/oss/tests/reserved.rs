@@ -1,7 +1,7 @@
 //! Space that fallocate reserved counts beside the blocks that hold data, against two sets of blocks. Data and holes stay what
 //! they are.
 
-mod common;
+use crate::common;
 
 use std::{collections::BTreeSet, ops::Range};
 

@@ -1,6 +1,6 @@
 //! Calls over the reliable transports and in process: the ordinary life of an import.
 
-mod common;
+use crate::common;
 
 use std::sync::Arc;
 

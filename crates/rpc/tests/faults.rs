@@ -1,6 +1,6 @@
 //! Every call has exactly one effect, whatever the network does and however often the server is killed.
 
-mod common;
+use crate::common;
 
 use std::{collections::BTreeMap, sync::Arc, time::Duration};
 

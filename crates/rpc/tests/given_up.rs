@@ -1,6 +1,6 @@
 //! What becomes of requests that nobody waits for any more: they are executed before they are given up, or never.
 
-mod common;
+use crate::common;
 
 use std::{
     io,

@@ -1,6 +1,6 @@
 //! What a client makes of a server's answer to `Connect`.
 
-mod common;
+use crate::common;
 
 use bytes::Bytes;
 use common::*;

@@ -1,6 +1,6 @@
 //! Whose lease runs out, and whose does not although the server heard nothing.
 
-mod common;
+use crate::common;
 
 use std::{sync::Arc, time::Duration};
 

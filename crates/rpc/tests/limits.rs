@@ -1,6 +1,6 @@
 //! A target that has as many clients as it may have.
 
-mod common;
+use crate::common;
 
 use common::{raw::Raw, *};
 use rpc::{Endpoint, Import, Server, ServerOptions, codec, message::session::frame_flag};

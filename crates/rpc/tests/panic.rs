@@ -1,6 +1,6 @@
 //! A handler that panics: its request has failed, its target is out of service, and all others go on.
 
-mod common;
+use crate::common;
 
 use std::{
     sync::{

@@ -1,6 +1,6 @@
 //! Imports whose callers have no patience: those of targets that are out of use.
 
-mod common;
+use crate::common;
 
 use std::{sync::Arc, time::Duration};
 

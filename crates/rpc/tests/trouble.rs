@@ -1,6 +1,6 @@
 //! What goes wrong at one end, and what the other makes of it.
 
-mod common;
+use crate::common;
 
 use std::{
     sync::{

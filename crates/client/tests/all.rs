@@ -1,0 +1,15 @@
+//! All tests of this crate, in one program: each program would compile what it uses of the crates again.
+
+mod composite;
+mod data_on_mdt;
+mod elsewhere;
+mod extension;
+mod leave_out;
+mod locks;
+mod model;
+mod moving;
+mod power_loss;
+mod real_servers;
+mod semantics;
+mod support;
+mod times;

@@ -1,0 +1,12 @@
+//! All tests of this crate, in one program: each program would compile what it uses of the crates again.
+
+mod blocks;
+mod commits;
+mod common;
+mod given_up;
+mod growth;
+mod moved;
+mod rate_limit;
+mod reference_model;
+mod seeds;
+mod slow;

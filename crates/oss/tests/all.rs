@@ -1,0 +1,10 @@
+//! All tests of this crate, in one program: each program would compile what it uses of the crates again.
+
+mod common;
+mod hostile;
+mod load_first;
+mod local;
+mod model;
+mod repetition;
+mod requests;
+mod reserved;
