@@ -1,4 +1,4 @@
-//! Errors of the tables, as users of the target see them.
+//! Errors of the tables, as clients of the target see them.
 
 use types::FsError;
 

@@ -1,8 +1,9 @@
-//! Clients that an MDT evicted: what they still send must not touch data that others may have locked since.
+//! Clients that an MDT evicted: their late requests must not touch data that others may have locked
+//! since.
 //!
-//! An eviction is durable before it is acknowledged, and acknowledged after the last running request of the client has
-//! ended. Client ids are never used again, so evictions are never taken back. Downside: 8 bytes per evicted client for
-//! good.
+//! An eviction is durable before it is acknowledged, and acknowledged after the last running
+//! request of the client has ended. Client ids are never reused, so evictions are never undone.
+//! Downside: 8 bytes per evicted client, permanently.
 
 use std::{
     collections::{BTreeMap, BTreeSet},

@@ -1,4 +1,5 @@
-//! Decoding what is stored, for `stria inspect`: read only, and tolerant of damage, which is described in its place.
+//! Decodes the stored records, for `stria inspect`: read only, and tolerant of damage, which is
+//! described where it is found.
 
 use kv::{Store, Table, inspect::Schema};
 use rpc::stored_reply;

@@ -1,12 +1,14 @@
 //! The object storage target (OST): keeps the objects that files are striped over.
 //!
-//! [`Ost`] answers the requests of [`rpc::message::ost`]; behind it stands an [`ObjectStore`], which today is the
-//! [`DirectoryStore`](directory::DirectoryStore): records and small data in kv, large data in one host file per object.
-//! Its rules, and the table of what a crash finds, are in [`directory`].
+//! [`Ost`] answers the requests of [`rpc::message::ost`]; it uses an [`ObjectStore`], at present
+//! the [`DirectoryStore`](directory::DirectoryStore): records and small data in kv, large data in
+//! one host file per object. Its rules, and the table of states after a crash, are in
+//! [`directory`].
 //!
-//! Invariants: data are verified on arrival, stored with their checksums and verified when read; what was acknowledged
-//! survives the death of the process; nothing is ever torn. Life cycle: [`Ost::format`] once, then [`Ost::open`], requests,
-//! [`Ost::stop`]. Downside: overwritten data go through the journal and are written twice.
+//! Invariants: data are verified on arrival, stored with their checksums and verified when read;
+//! acknowledged changes survive the death of the process; nothing is ever torn. Life cycle:
+//! [`Ost::format`] once, then [`Ost::open`], requests, [`Ost::stop`]. Downside: overwritten data go
+//! through the journal and are written twice.
 
 pub mod chunk_record;
 pub mod directory;

@@ -1,4 +1,4 @@
-//! The record of an object: what a glimpse answers, and what decides about its host file.
+//! The record of an object: the answer to a glimpse, and the state of its host file.
 //!
 //! ```text
 //! offset bytes

@@ -1,4 +1,4 @@
-//! What an administrator may decide about an OST.
+//! The settings of an OST.
 
 use std::time::Duration;
 

@@ -1,4 +1,4 @@
-//! A range of a host file whose space is to be given back, once the removal of its blocks is durable.
+//! A range of a host file whose space is to be freed once the removal of its blocks is durable.
 //!
 //! ```text
 //! offset bytes

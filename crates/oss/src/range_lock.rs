@@ -1,8 +1,9 @@
 //! Order among operations on one object: locks on ranges of blocks, granted in order of arrival.
 //!
-//! A request waits for every earlier request whose range overlaps, unless both are shared. So two writes never mix, a
-//! read sees a write whole or not at all, nobody starves, and requests on different blocks or objects run side by side.
-//! The lock orders; it is not what makes updates of records atomic (that is the short mutex of the store).
+//! A request waits for every earlier request whose range overlaps, unless both are shared. So two
+//! writes never mix, a read sees a write whole or not at all, no request starves, and requests on
+//! different blocks or objects run in parallel. The lock only orders; updates of records are atomic
+//! because of the store's mutex.
 //!
 //! Life cycle: `lock` queues at once (the order is that of the calls), the returned future waits, the guard unlocks when
 //! dropped; a future dropped while it waits leaves the queue.

@@ -1,13 +1,14 @@
-//! A slower device than there is: requests pass one after the other, each in the time that the device it stands for would
-//! take. So stripe counts matter on a machine whose targets all share one disk, and a study can be run in miniature.
+//! Imitates a slower device: requests pass one after the other, each in the time that the imitated
+//! device would take. So stripe counts matter on a machine whose targets all share one disk, and a
+//! study can be run in miniature.
 //!
 //! A token bucket with a queue. A request costs `latency + bytes / rate`; requests are served in order of arrival, one at
 //! a time; a device that was idle has saved up at most [`BURST`], which absorbs the coarseness of real timers, so that the
 //! rate is met on average. Time comes from the clock's seam: in virtual time a limit is exact.
 //!
-//! Life cycle: off until a rate or a latency is set; settings count for requests that begin to be served after them. A
-//! request dropped while it waits leaves the queue and has cost nothing. Downside: what it delays has been done already
-//! or is yet to be done, so what the real device takes comes on top.
+//! Life cycle: off until a rate or a latency is set; settings apply to requests that start to be
+//! served after them. A request dropped while it waits leaves the queue and costs nothing.
+//! Downside: the delay is added to the time of the real device.
 
 use std::{
     sync::atomic::{AtomicU64, Ordering},

@@ -1,7 +1,9 @@
-//! Buffers for device reads, used again: the first touch of fresh memory costs more than copying into it.
+//! Reusable buffers for device reads: the first touch of fresh memory costs more than copying into
+//! it.
 //!
-//! A buffer leaves as [`Bytes`] and comes back when the last slice of them is gone. The pool is bounded by what it keeps
-//! idle. Downside: a buffer keeps its largest size.
+//! A buffer is handed out as [`Bytes`] and returns when the last slice of them is dropped. The
+//! number of idle buffers that the pool keeps is bounded. Downside: a buffer keeps its largest
+//! size.
 
 use std::sync::{Arc, Weak};
 

@@ -1,21 +1,27 @@
-//! The replies of changes, so that a repetition has one effect also across a restart of the server: whoever changed an object without
-//! hearing so, and asks again when others have changed it since, gets the reply that was lost.
+//! The replies of changes, so that a repetition has one effect also across a restart of the server:
+//! a client that changed an object without receiving the reply, and asks again after others have
+//! changed it, gets the reply that was lost.
 //!
-//! The reply is put in the batch of the change ([`Origin::keep`]), in the last one if there are several: it is there if, and only
-//! if, the change is there whole, whether the process was killed or the host lost power. What changes nothing, or failed, leaves no reply:
-//! its repetition is its first effect. A restarted server makes everything it finds durable before it serves (see `directory`), so a
-//! repetition of a synchronous write may be answered at once. Bytes that were written in place are not in the batch: if they were lost
-//! without it, the reply is removed before the blocks are reset ([`whose_blocks`]), and the repetition writes them again. Whoever
-//! overwrote some of them and synced had flushed all of them, so it undoes nothing that is promised.
+//! The reply is put in the batch of the change ([`Origin::keep`]), in the last one if there are
+//! several: it exists if, and only if, the whole change exists, whether the process was killed or
+//! the host lost power. A request that changes nothing, or failed, leaves no reply: its repetition
+//! is its first effect. A restarted server makes everything it finds durable before it serves (see
+//! `directory`), so a repetition of a synchronous write may be answered at once. Bytes that were
+//! written in place are not in the batch: if they were lost but the batch was not, the reply is
+//! removed before the blocks are reset ([`whose_blocks`]), and the repetition writes them again. A
+//! later write that overwrote some of them and was synced has flushed all of them, so the
+//! repetition undoes nothing that was promised.
 //!
 //! The value is that of [`rpc::stored_reply`], with a [`StoredReply`].
 //!
-//! Replies of a client end when it ends its session or begins another one, and when an MDT has it refused. A session that merely was
-//! not heard of for its lease, or was of a former start, may be continued: its replies end after [`ABSENT_MAX`]. A client that
-//! lives in this process ends with it and has nothing kept.
+//! Replies of a client are deleted when it ends its session or starts another one, and when an MDT
+//! has it refused. A session whose lease has expired, or that comes from an earlier start of the
+//! server, may be continued: its replies are deleted after [`ABSENT_MAX`]. A client in this process
+//! ends with it, so nothing is kept for it.
 //!
-//! Bounded by slots times clients, below 100 bytes each. Downside: as many bytes in the journal for each change; and of a
-//! change in several batches (an overwrite of more than a megabyte, a large removal) those that were applied are applied again.
+//! Bounded by slots times clients, below 100 bytes each. Downside: each change takes as many bytes
+//! in the journal; and if a change has several batches (an overwrite of more than a megabyte, a
+//! large removal), those that were applied are applied again.
 
 use std::{
     collections::{BTreeMap, BTreeSet},

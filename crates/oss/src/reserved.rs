@@ -1,10 +1,11 @@
-//! What `fallocate` reserved of an object's host file: a few ranges of blocks, and how many blocks in them hold no data. These
-//! count as space of the object beside the blocks that hold data, so that a write into a reservation takes nothing more.
+//! The space that `fallocate` reserved in an object's host file: a few ranges of blocks, and the
+//! number of blocks in them that hold no data. These count as space of the object in addition to
+//! the blocks that hold data, so that a write into a reservation takes no more space.
 //!
 //! Invariants: the ranges are in order, not empty, and neither overlap nor touch; the blocks without data are in them.
 //!
-//! Downside: of more than [`RANGES_MAX`] ranges the smallest is forgotten. The host file keeps its space, which then counts only
-//! where it holds data.
+//! Downside: beyond [`RANGES_MAX`] ranges the smallest is forgotten. The host file keeps its space,
+//! which then counts only where it holds data.
 
 use std::ops::Range;
 

@@ -1,4 +1,4 @@
-//! What an OST did: counts, bytes and sizes, in the manner of Lustre's `brw_stats` and `stats`.
+//! Statistics of an OST: counts, bytes and sizes, like Lustre's `brw_stats` and `stats`.
 
 use std::fmt;
 

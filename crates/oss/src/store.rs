@@ -1,16 +1,18 @@
-//! The object store: what an OST needs of whatever keeps its objects. The directory store is the first implementation;
-//! the block engine will be the second.
+//! The object store: the interface between an OST and the storage of its objects. The directory
+//! store is the first implementation; the block engine will be the second.
 //!
 //! Contract of every implementation:
-//! - Changes of overlapping ranges of one object happen one after the other, in order of arrival, except that one that has to
-//!   wait for records lets others pass; a read sees each of them whole or not at all.
-//! - When a change returns, it survives the death of the process; after `sync` (or with `Write::sync`) the loss of power.
-//!   Unsynced changes survive a loss of power in whole blocks of 4096 bytes or not at all.
+//! - Changes of overlapping ranges of one object happen one after the other, in order of arrival,
+//!   except that others may pass a change that has to wait for records; a read sees each of them
+//!   whole or not at all.
+//! - When a change returns, it survives the death of the process; after `sync` (or with
+//!   `Write::sync`) it survives a power loss. Unsynced changes survive a power loss in whole blocks
+//!   of 4096 bytes or not at all.
 //! - Data that do not match their checksum are never returned, nor used to compute new data.
-//! - A full device refuses a change whole (`NoSpace`: the object is what it was, or still missing), and still takes
-//!   truncations, punches, destroys, fences, what goes on in the block that the object ends in, and (in the reserve) changes
-//!   of blocks that all hold data.
-//! - Requests by a layout older than an object's fence have no effect (`LayoutChanged`).
+//! - A full device refuses a change as a whole (`NoSpace`: the object is unchanged, or still
+//!   missing). It still accepts truncations, punches, destroys, fences, data that continue the
+//!   block in which the object ends, and (in the reserve) changes of blocks that all hold data.
+//! - Requests under a layout older than an object's fence have no effect (`LayoutChanged`).
 
 use bytes::Bytes;
 use rpc::message::ost::{Changed, ObjectAttributes, Read, ReadDone, SpaceChange, Write};

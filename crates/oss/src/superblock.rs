@@ -10,7 +10,7 @@
 //! 20  n  name
 //! ```
 //!
-//! Key "clean" with nothing in it exists while the store is closed and was closed well.
+//! Key "clean", with an empty value, exists while the store is closed and was closed cleanly.
 //!
 //! Numbers are little endian. The superblock is written once, by `format`; its version is the version of the whole store:
 //! the tables, their keys and the names of host files.

@@ -1,6 +1,6 @@
-//! Every table an OST keeps in its kv store, and the keys of each. Keys are big endian, so that order of keys is order of
-//! objects and blocks. Byte tables of the values stand with the types that encode them; docs/disk_format.md, section OST,
-//! has all of them.
+//! Every table an OST keeps in its kv store, and the keys of each. Keys are big endian, so that
+//! order of keys is order of objects and blocks. Byte tables of the values are next to the types
+//! that encode them; docs/disk_format.md, section OST, has all of them.
 //!
 //! | table | key | value |
 //! |---|---|---|

@@ -1,11 +1,11 @@
 //! The target: a request handler over an object store.
 //!
-//! Checks what concerns the request as such (who asks, limits, checksums, conditions), lets the store do the work, counts.
-//! `Write`, `Read` and `Space` belong to service `ost_io`, whose number of threads is that of the disk's I/O threads; all
-//! others to `ost`.
+//! Checks the request itself (its sender, limits, checksums, conditions), lets the store do the
+//! work, and counts. `Write`, `Read` and `Space` belong to service `ost_io`, whose number of
+//! threads is that of the disk's I/O threads; all others to `ost`.
 //!
-//! What changes an object is executed once: its reply is stored with the change (module `replies`). All other requests may be
-//! executed again.
+//! A request that changes an object is executed once: its reply is stored with the change (module
+//! `replies`). All other requests may be executed again.
 
 use std::{
     sync::{

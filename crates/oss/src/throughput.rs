@@ -1,12 +1,15 @@
-//! How fast a device was lately: bytes moved, and the time it was busy with that, reads and writes apart. The time counts while any
-//! request with data is in work, and for writes also while written files are flushed: a write that only reached the host's memory
-//! says nothing of the device. What waits for the network does not count.
+//! How fast a device was recently: bytes moved, and the time it was busy with that, separately for
+//! reads and writes. The time counts while any request with data is in progress, and for writes
+//! also while written files are flushed: a write that only reached the host's memory says nothing
+//! about the device. Waiting for the network does not count.
 //!
 //! All targets of a process on one device share one of these, so the figures are the device's, as those of its space are.
 //!
-//! Lately: when the busy time reaches [`WINDOW`], both are halved, so what is older weighs less. Time without work changes nothing.
+//! "Recently" means: when the busy time reaches [`WINDOW`], both are halved, so older values weigh
+//! less. Idle time changes nothing.
 //!
-//! Downside: reads that the host's memory answers count as the device's; targets of other processes on the device are not seen.
+//! Downside: reads served from the host's memory count as reads of the device; targets of other
+//! processes on the device are not taken into account.
 
 use std::time::Duration;
 

@@ -1,10 +1,11 @@
-//! How much an OST has to do: the transfers in work, added up over time. Who asks twice knows how many there were on average
-//! in between, whoever they are for: readers, writers, files of any metadata target. Statistics do not tell: a target that
-//! moves few bytes may be slow, or idle.
+//! How much an OST has to do: the transfers in progress, summed over time. Two readings give the
+//! average number in between, for all users: readers, writers, files of any metadata target.
+//! Statistics of bytes do not show this: a target that moves few bytes may be slow, or idle.
 //!
-//! Invariant: `total` holds for `since`, from which on `running` transfers are in work.
+//! Invariant: `total` is valid at time `since`; from then on `running` transfers are in progress.
 //!
-//! Life cycle: one per start of a target, from 0. Downside: what waits in the server's queue is not counted yet.
+//! Life cycle: one per start of a target, from 0. Downside: requests that wait in the server's
+//! queue are not counted yet.
 
 use parking_lot::Mutex;
 use rt::{Clock, Instant};

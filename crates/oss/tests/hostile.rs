@@ -1,4 +1,4 @@
-//! What a client that does not keep to the rules is refused, through a session as any client has it.
+//! What is refused to a client that does not follow the rules, through an ordinary session.
 
 use crate::common;
 

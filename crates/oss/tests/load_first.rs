@@ -1,5 +1,5 @@
-//! Load first, then lock: what one request reads from the cold store holds up no other, and an attempt that is given up leaves
-//! nothing.
+//! Load first, then lock: a request that reads from the cold store delays no other request, and an
+//! attempt that is given up leaves nothing behind.
 
 use crate::common;
 #[path = "../../kv/tests/gated_cold/mod.rs"]

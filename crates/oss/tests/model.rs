@@ -1,8 +1,9 @@
-//! Random operations, crashes and losses of power against a model: an array of bytes with, per block, the versions that
-//! may come back.
+//! Random operations, crashes and power losses against a model: an array of bytes with, per block,
+//! the versions that may come back.
 //!
-//! Promises: after the death of the process everything acknowledged is there; after a loss of power every block is some
-//! version no older than the last synced one, never a mixture, and reading it never fails.
+//! Promises: after the death of the process everything acknowledged is there; after a power loss
+//! every block is some version no older than the last synced one, never a mixture, and reading it
+//! never fails.
 
 use crate::common;
 

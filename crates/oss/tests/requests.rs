@@ -1,4 +1,4 @@
-//! What an OST answers, request by request, and what it does when a device fails it.
+//! What an OST answers, request by request, and what it does when its device fails.
 
 use crate::common;
 

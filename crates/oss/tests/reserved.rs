@@ -1,5 +1,5 @@
-//! Space that fallocate reserved counts beside the blocks that hold data, against two sets of blocks. Data and holes stay what
-//! they are.
+//! Space that fallocate reserved counts in addition to the blocks that hold data, compared with a
+//! model of two sets of blocks. Data and holes do not change.
 
 use crate::common;
 

@@ -1,9 +1,11 @@
-//! CRC-32C of bulk data, piece by piece, as [`message::ost`](crate::message::ost) defines the pieces: cut at multiples
-//! of 4096 bytes of the object's offset. The client computes them once, the OST verifies them on arrival, stores those of
-//! whole blocks, and passes the stored ones back with the data.
+//! CRC-32C of bulk data, piece by piece, as [`message::ost`](crate::message::ost) defines the
+//! pieces: split at multiples of 4096 bytes of the object's offset. The client computes them once,
+//! the OST verifies them on arrival, stores those of whole blocks, and passes the stored ones back
+//! with the data.
 //!
-//! Invariant: `checksums(offset, data).len() == piece_count(offset, data.len())`, also for no data at all.
-//! Downside: 32 bits find every burst up to 32 bits and miss one random corruption in four thousand million.
+//! Invariant: `checksums(offset, data).len() == piece_count(offset, data.len())`, also for no data
+//! at all. Downside: 32 bits detect every burst of up to 32 bits and miss one random corruption in
+//! four billion.
 
 use std::ops::Range;
 

@@ -1,4 +1,5 @@
-//! What a target gives to this crate, and what it gets: the server half of a call, without sessions or networks.
+//! The interface between a target and this crate: the server half of a call, without sessions or
+//! networks.
 
 use std::sync::Arc;
 

@@ -1,12 +1,14 @@
-//! The reply of a change as a target keeps it in its tables, in the batch of the change: so that a repetition has one effect also
-//! across a restart of the server ([`Handler::persistent_reply`](crate::Handler::persistent_reply)).
+//! The reply of a change as a target stores it in its tables, in the batch of the change, so that a
+//! repetition has one effect also across a restart of the server
+//! ([`Handler::persistent_reply`](crate::Handler::persistent_reply)).
 //!
 //! | part | bytes |
 //! |---|---|
 //! | key | client (8) and slot (2), big endian |
 //! | value | version 1 (1), xid (8, little endian), reply as on the wire |
 //!
-//! A slot has one request at a time, so its last reply is all that can be asked for again: the next one takes its place.
+//! A slot has one request at a time, so only its last reply can be requested again: the next one
+//! replaces it.
 
 use serde::{Serialize, de::DeserializeOwned};
 use types::{ClientId, FsError, FsResult, Slot, Xid};

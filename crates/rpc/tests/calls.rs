@@ -1,4 +1,4 @@
-//! Calls over the reliable transports and in process: the ordinary life of an import.
+//! Calls over the reliable transports and in process: an import in ordinary use.
 
 use crate::common;
 

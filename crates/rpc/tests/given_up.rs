@@ -1,4 +1,5 @@
-//! What becomes of requests that nobody waits for any more: they are executed before they are given up, or never.
+//! What happens to requests that no caller waits for any more: they are executed before they are
+//! given up, or never.
 
 use crate::common;
 

@@ -1,4 +1,4 @@
-//! What a client makes of a server's answer to `Connect`.
+//! How a client reacts to a server's answer to `Connect`.
 
 use crate::common;
 

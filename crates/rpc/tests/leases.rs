@@ -1,4 +1,4 @@
-//! Whose lease runs out, and whose does not although the server heard nothing.
+//! Which leases expire, and which do not although the server received nothing.
 
 use crate::common;
 

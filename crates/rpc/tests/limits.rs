@@ -1,4 +1,4 @@
-//! A target that has as many clients as it may have.
+//! A target with the largest allowed number of clients.
 
 use crate::common;
 

@@ -1,4 +1,4 @@
-//! A handler that panics: its request has failed, its target is out of service, and all others go on.
+//! A handler that panics: its request fails, its target is out of service, and all others continue.
 
 use crate::common;
 

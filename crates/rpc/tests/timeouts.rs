@@ -1,4 +1,4 @@
-//! Imports whose callers have no patience: those of targets that are out of use.
+//! Imports whose callers do not wait: those of deactivated targets.
 
 use crate::common;
 

@@ -1,4 +1,4 @@
-//! What goes wrong at one end, and what the other makes of it.
+//! Errors at one end, and how the other end reports them.
 
 use crate::common;
 

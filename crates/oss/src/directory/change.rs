@@ -1,8 +1,9 @@
-//! Truncating, allocating, punching, zeroing and destroying. All of them change records; the host file follows when the
-//! change is durable (`commit`).
+//! Truncating, allocating, punching, zeroing and destroying. All of them change records; the host
+//! file is changed when the change is durable (`commit`).
 //!
-//! Removing more blocks than one batch takes, or one load, happens in parts, from the front; the size and the object itself go
-//! last. A crash between the parts leaves holes in an object whose truncation was never acknowledged.
+//! If there are more blocks to remove than fit into one batch, or one load, they are removed in
+//! parts, from the front; the size and the object itself are changed last. A crash between the
+//! parts leaves holes in an object whose truncation was never acknowledged.
 
 use std::ops::Range;
 

@@ -1,17 +1,20 @@
-//! Making things durable: the commit, `sync` of single objects, and what follows a commit in the host files.
+//! Making changes durable: the commit, `sync` of single objects, and the changes of host files
+//! after a commit.
 //!
-//! A commit ends the epoch, flushes every file written in it, applies the mark, makes the journal durable, and only then
-//! gives back the space of what was removed before it began.
+//! A commit ends the epoch, flushes every file written in it, applies the mark, makes the journal
+//! durable, and only then frees the space of blocks that were removed before it started.
 //!
-//! What the mark makes obsolete is deleted in batches of bounded size behind it: keys that a crash leaves name what is
-//! flushed already.
+//! Records that the mark makes obsolete are deleted after it, in batches of bounded size: keys that
+//! a crash leaves name files that are flushed already.
 //!
-//! A commit waits for each file that was written before it began, [`FLUSHES_MAX`] at a time; writers wait for none of it. So
-//! what is acknowledged is durable after no more than the interval, or the time of the commit under way if that is longer, and
-//! the time of the next commit ([`DirectoryStore::undurable_age`] tells the age).
+//! A commit waits for each file that was written before it started, [`FLUSHES_MAX`] at a time;
+//! writers do not wait for it. So an acknowledged change is durable after no more than the interval
+//! (or the duration of the commit in progress, if that is longer) plus the duration of the next
+//! commit. [`DirectoryStore::undurable_age`] returns the age.
 //!
-//! A failed flush ends all changes: the kernel may have dropped the data and forgotten the error, so flushing again would
-//! lie. Space for the mark comes from the journal's reserve.
+//! After a failed flush no more changes are accepted: the kernel may have dropped the data and
+//! forgotten the error, so a second flush could succeed falsely. Space for the mark comes from the
+//! journal's reserve.
 
 use std::{
     collections::BTreeMap,

@@ -1,18 +1,22 @@
-//! The fence of an object: the oldest generation of its file's layout by which it may still be read and changed.
+//! The fence of an object: the oldest generation of its file's layout under which it may still be
+//! read and changed.
 //!
-//! When a part of a file moves from objects that exist to others, whoever still maps it by the old layout would read what is
-//! old there and write where nobody looks. So before the layout changes, all objects it has there are fenced: from the answer
-//! on, nothing is done any more by an older layout, and what was let in before is done. Requests that the fence refuses have
-//! had no effect; their senders ask for the layout.
+//! When a range of a file moves from existing objects to others, a client that still uses the old
+//! layout would read stale data there and write where nobody reads. So before the layout changes,
+//! all objects that the file has there are fenced: after the answer, no request under an older
+//! layout is executed, and the requests accepted before are finished. Requests that the fence
+//! refuses have had no effect; their senders ask for the layout.
 //!
-//! Invariants: a fence only rises, and it is durable before it is told. It ends with its object, so an object that is fenced
-//! stays until the file's last layout is gone. Looking for data or at attributes needs no layout, and is not refused.
+//! Invariants: a fence only rises, and it is durable before it is acknowledged. It exists as long
+//! as its object, so a fenced object is kept until the file's last layout is gone. Seeking data and
+//! reading attributes need no layout, and are not refused.
 //!
-//! An OST does not know the layouts, so it cannot tell whether who fences holds the lock for it. A fence that no layout of the
-//! file has come to keeps nobody out for long: who is refused asks the MDT for a layout beyond it, in a few steps, since no
-//! fence is above [`types::limits::FENCE_GENERATION_MAX`].
+//! An OST does not know the layouts, so it cannot check whether the client that sets a fence holds
+//! the lock for it. A fence above all layouts of the file does not keep clients out for long: a
+//! refused client asks the MDT for a layout beyond it, in a few steps, since no fence is above
+//! [`types::limits::FENCE_GENERATION_MAX`].
 //!
-//! Downside: an object without anything else takes a record, and a time, for its fence.
+//! Downside: an object that has nothing else needs a record, with a time, for its fence.
 
 use kv::Loading;
 use types::{FsResult, ObjectId};

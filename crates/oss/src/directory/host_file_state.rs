@@ -1,9 +1,10 @@
-//! What the directory store knows beyond its records: which host files are unflushed, where the host file must not be
-//! written yet, what is to be given back or written back. All of it is rebuilt at open from the tables DIRTY, FLUSHED,
-//! PENDING and BACKLOG.
+//! What the directory store knows beyond its records: which host files are unflushed, which of
+//! their ranges must not be written yet, and what is to be freed or written back. All of it is
+//! rebuilt at open from the tables DIRTY, FLUSHED, PENDING and BACKLOG.
 //!
-//! Epochs number the intervals between flushes. A block written in place carries the epoch in which its record was made;
-//! its bytes were then already with the kernel. A flush that begins after the epoch was advanced covers all of them.
+//! Epochs number the intervals between flushes. A block written in place carries the epoch in which
+//! its record was made; its bytes were already written to the kernel at that time. A flush that
+//! starts after the epoch was advanced covers all of them.
 
 use std::{
     collections::{BTreeMap, BTreeSet},

@@ -1,7 +1,8 @@
-//! Host files against the records, without reading data: those that are missing or too short, and those that nobody knows.
+//! Compares host files with the records, without reading data: finds those that are missing or too
+//! short, and stray ones.
 //!
-//! Downside: what the files hold is not looked at; that is what reading everything (`verify_object`) is for. The list of
-//! strays has the names of all host files in memory at once.
+//! Downside: the contents of the files are not checked; for this, everything has to be read
+//! (`verify_object`). To list stray files, the names of all host files are held in memory at once.
 
 use std::sync::atomic::Ordering;
 

@@ -1,25 +1,27 @@
 //! The directory store: objects as records in kv and host files on a local file system.
 //!
-//! The record is the truth. Per block of 4096 bytes it says: absent (zeros), inline (the bytes are in kv), or in place
-//! (the bytes are in the host file at the same offset); with the block's CRC-32C. One file per concern:
+//! The record is authoritative. For each block of 4096 bytes it says: absent (zeros), inline (the
+//! bytes are in kv), or in place (the bytes are in the host file at the same offset); with the
+//! block's CRC-32C. One file per concern:
 //!
 //! | file | concern |
 //! |---|---|
 //! | `records` | reading records: load first, then lock |
 //! | `transaction` | one atomic change of an object's records |
 //! | `write`, `read`, `change`, `seek` | the requests |
-//! | `fence` | refusing those by old layouts |
-//! | `commit` | flushing, the mark, giving space back |
+//! | `fence` | refusing requests under old layouts |
+//! | `commit` | flushing, the mark, freeing space |
 //! | `write_back` | inline blocks of large objects move to their files |
-//! | `recovery` | opening, verifying what a crash left |
-//! | `host_files` | host files that are missing, too short, or of nobody |
+//! | `recovery` | opening, verifying the state after a crash |
+//! | `host_files` | host files that are missing, too short, or stray |
 //! | `volatile`, `space` | state in memory |
 //!
 //! # Rules
 //!
 //! 1. A block is written in place only while its state is absent and its range is not tainted. Then no record, present or
 //!    durable, names the bytes that are overwritten. Everything else goes inline.
-//! 2. The record of an in-place block is made after its bytes are with the kernel. It carries the present epoch.
+//! 2. The record of an in-place block is made after its bytes have been written to the kernel. It
+//!    carries the present epoch.
 //! 3. The mark of an epoch is made after every file with blocks of that epoch was flushed.
 //! 4. Removing blocks of an object that has a host file taints the range until the removal is durable and the host file
 //!    was punched.
@@ -27,7 +29,7 @@
 //!    becomes in place, without an epoch, after the file was flushed.
 //! 6. At open, before anything else, the recovered records are made durable.
 //!
-//! # What a crash finds
+//! # States after a crash
 //!
 //! | moment | process killed | power lost |
 //! |---|---|---|
@@ -38,16 +40,17 @@
 //! | an in-place block is overwritten (inline) | old or new record, each with its own bytes | same: the file still has the old bytes |
 //! | write-back is copying into the file | record still inline | same; the record is durable (rule 5) |
 //! | after write-back changed the record | kept | old record (inline) or new one (file flushed before) |
-//! | blocks removed, removal not durable | removed | may come back, with their bytes: the range was tainted, nobody wrote there |
+//! | blocks removed, removal not durable | removed | may come back, with their bytes: the range was tainted, so nothing was written there |
 //! | after the removal is durable, before the host file is punched | PENDING repeats the punch at the next open; the range is tainted until then | same |
-//! | host file punched, not flushed | reads use the record: zeros | old bytes may come back under absent blocks; nobody reads them |
+//! | host file punched, not flushed | reads use the record: zeros | old bytes may come back under absent blocks; they are never read |
 //! | a removal recovered by a restart was not durable, then power is lost | - | cannot happen: rule 6 |
 //! | first write of an object, before its record | an empty or useless host file, removed by the sweep after the restart | same |
 //! | a request too large for one batch | a part of its blocks, each whole; not acknowledged, the client repeats it | same |
 //!
-//! Downside: overwritten data are written twice; a file truncated and written anew within a commit interval goes through
-//! the journal until the commit that the first such write asks for; rot that hits an unflushed block's bytes before a
-//! crash cannot be told from bytes that never arrived.
+//! Downside: overwritten data are written twice; a file that is truncated and written again within
+//! a commit interval goes through the journal until the commit that the first such write requests;
+//! bit rot in an unflushed block before a crash cannot be distinguished from bytes that never
+//! arrived.
 
 mod change;
 pub mod commit;

@@ -1,4 +1,4 @@
-//! Many operations of a device, a bounded number of them at a time.
+//! Runs many operations on a device, a bounded number of them at a time.
 
 use std::{pin::Pin, task::Poll};
 

@@ -1,20 +1,22 @@
 //! Overwriting on a full device.
 //!
-//! What is overwritten has its place in a host file, or in the table. New contents go to the journal and the table first, so
-//! that a loss of power tears nothing, and by write-back to where the old ones lie. So overwriting needs room for a time only,
-//! and where new data are refused, it goes on in the reserve: down to what the tables keep for themselves
-//! ([`kv::Store::device_reserve`]), one write after the other, with little waiting for write-back. When even that is used up,
-//! everything is written back and the table's changes go to their place, which gives the room back; then it is tried again.
+//! Overwritten data have their place in a host file, or in the table. New contents go to the
+//! journal and the table first, so that a power loss tears nothing, and are then written back to
+//! the place of the old ones. So overwriting needs space only temporarily, and where new data are
+//! refused, it continues in the reserve: down to what the tables keep for themselves
+//! ([`kv::Store::device_reserve`]), one write after the other, with little data waiting for
+//! write-back. When even that is used up, everything is written back and the table's changes go to
+//! the cold store, which frees the space; then the write is tried again.
 //!
-//! New data, too, are refused only after what waits for write-back is where it belongs: until then it counts as used, and so
-//! does the room that a checkpoint of it may take.
+//! New data, too, are refused only after all waiting data were written back: until then these count
+//! as used, and so does the space that a checkpoint of them may take.
 //!
-//! A write counts if all blocks it touches hold data. A write that also touches others is refused, and what they are to hold
-//! goes elsewhere (`client::leave_out`).
+//! A write is an overwrite if all blocks that it touches hold data. A write that also touches other
+//! blocks is refused, and their data go elsewhere (`client::leave_out`).
 //!
-//! Downside: this takes a device that overwrites in place. On a host file system that writes everything anew (btrfs), or if
-//! somebody else fills the device beyond the reserve, overwriting is refused. And it is slow: each some megabytes wait for
-//! flushes.
+//! Downside: this requires a device that overwrites in place. On a host file system that never
+//! writes in place (btrfs), or if another program fills the device beyond the reserve, overwriting
+//! is refused. It is also slow: every few megabytes wait for flushes.
 
 use std::ops::Range;
 

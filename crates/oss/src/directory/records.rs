@@ -1,18 +1,20 @@
-//! What requests read from the tables, and how: load first, then lock
+//! How requests read from the tables: load first, then lock
 //! ([docs/decisions/0015](../../../../docs/decisions/0015-load-first.md)).
 //!
-//! A request never waits for the cold store while it holds the mutex, or before others on its core. It looks at records in
-//! attempts ([`DirectoryStore::look`], [`DirectoryStore::lock_and_look`], [`DirectoryStore::update`]), which read memory and what was
-//! loaded for the request. An attempt that misses something ends; mutex and range lock are released, what it missed is loaded, and it
-//! is made again.
+//! A request never waits for the cold store while it holds the mutex, or on a core that other
+//! requests need. It looks at records in attempts ([`DirectoryStore::look`],
+//! [`DirectoryStore::lock_and_look`], [`DirectoryStore::update`]), which read memory and the
+//! entries loaded for the request. An attempt that misses an entry ends; mutex and range lock are
+//! released, the missing entries are loaded, and the attempt is repeated.
 //!
-//! Invariants: an attempt that is given up has changed nothing: changes are collected in a transaction, which ends with it. What a
-//! request has seen under its range lock stays, as changes of the range take the lock: so what it reads later, in the mutex, is
-//! seldom missed. Only then a load holds up requests on the same range, and so do the later parts of long walks over the chunks
-//! of an object.
+//! Invariants: an attempt that is given up has changed nothing: changes are collected in a
+//! transaction, which is dropped with it. Records that a request has seen under its range lock do
+//! not change, because changes of the range take the lock: so entries that it reads later, under
+//! the mutex, are seldom missing. Only in that case does a load delay requests on the same range,
+//! and so do the later parts of long walks over the chunks of an object.
 //!
-//! Downside: what is cold is looked at several times. Absent keys are cold always, unless all of the tables is in memory: a new
-//! object costs a load.
+//! Downside: cold entries are looked up several times. Absent keys are always cold, unless all
+//! tables are in memory: a new object costs a load.
 
 use std::ops::Range;
 

@@ -1,14 +1,15 @@
-//! Opening: what a crash left is verified and completed before the first request.
+//! Opening: the state after a crash is verified and completed before the first request.
 //!
-//! Nobody waits for a lock yet: what is in the cold store is read there at once.
+//! No request waits for a lock yet, so entries in the cold store are read at once.
 //!
 //! 1. Volatile state is rebuilt from META, DIRTY, FLUSHED, PENDING and BACKLOG.
-//! 2. In-place blocks with an epoch above the mark (and above their object's FLUSHED) are compared with their checksums.
-//!    Those that arrived are written again, for a flush that failed before may have left them in the kernel's cache as
-//!    clean; those whose bytes never arrived become absent, which is what they durably were, and count as a loss.
+//! 2. In-place blocks with an epoch above the mark (and above their object's FLUSHED) are compared
+//!    with their checksums. Those whose bytes arrived are written again, because an earlier failed
+//!    flush may have left them in the kernel's cache as clean; those whose bytes never arrived
+//!    become absent, their last durable state, and count as a loss.
 //! 3. The files of all dirty objects are flushed, the mark is made, and everything recovered becomes durable.
-//! 4. The task starts; after an unclean end another one removes host files without a record, which are left when a
-//!    process dies between an object's first bytes and its record.
+//! 4. The task starts; after an unclean shutdown another task removes host files without a record.
+//!    Such files are left when a process dies between an object's first bytes and its record.
 
 use std::{
     collections::BTreeSet,

@@ -1,5 +1,5 @@
-//! Finding data and holes. Absent blocks are holes, all others data, in units of 4096 bytes; the object's end counts as
-//! the beginning of a hole.
+//! Finding data and holes. Absent blocks are holes, all others data, in units of 4096 bytes; the
+//! object's end counts as the start of a hole.
 
 use kv::Loading;
 use types::{FsResult, ObjectId, limits::BLOCK_BYTES};

@@ -1,8 +1,10 @@
-//! Room on the device: writes are refused before anything of them is written when what they need, with all others under
-//! way, would eat into the reserve that the journal, the tables and deleting live on.
+//! Space on the device: a write is refused before any part of it is written if the space that it
+//! and all other writes in progress need would reduce the reserve for the journal, the tables and
+//! deletions.
 //!
-//! Asking the device costs a system call, so its answer is used for a while: until it is old, or a good part of what it
-//! promised was granted. Downside: space taken by others on the same device is noticed late, which the reserve absorbs.
+//! Asking the device costs a system call, so its answer is used for a while: until it is old, or a
+//! good part of the reported space was granted. Downside: space taken by other programs on the same
+//! device is noticed late, which the reserve absorbs.
 
 use std::time::Duration;
 

@@ -4,15 +4,18 @@
 //! - an object's counts of blocks are the sums over its chunks, the totals are the sums over the objects;
 //! - the count of reserved blocks without data is the number of absent blocks in the reserved ranges;
 //! - INLINE has exactly the blocks whose state is inline;
-//! - a chunk with in-place blocks of a present epoch has a key in DIRTY;
-//! - blocks removed from an object that has a host file are tainted, and pending if their space is to be given back;
+//! - a chunk with in-place blocks of an unflushed epoch has a key in DIRTY;
+//! - blocks removed from an object that has a host file are tainted, and pending if their space is
+//!   to be freed;
 //! - BACKLOG has exactly the large objects with inline blocks.
 //!
-//! Life cycle: begin (takes the store's short mutex) -> changes -> commit (applies the batch, then the volatile state) or
-//! drop (nothing happened). Never lives across an await. It reads as an attempt does (module `records`): where something is
-//! missed, it is dropped, and begun again with what was loaded. After the changes nothing is read any more.
+//! Life cycle: begin (takes the store's short mutex) -> changes -> commit (applies the batch, then
+//! the volatile state) or drop (nothing happened). Never lives across an await. It reads as an
+//! attempt does (module `records`): if an entry is missing, it is dropped, and started again with
+//! the loaded entries. After the changes nothing is read any more.
 //!
-//! Downside: records are decoded under the mutex; where ranges are reserved over data, all their chunks are.
+//! Downside: records are decoded under the mutex; if ranges are reserved over data, this applies to
+//! all their chunks.
 
 use std::{
     collections::{BTreeMap, btree_map::Entry},

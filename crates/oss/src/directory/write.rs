@@ -1,8 +1,8 @@
 //! Writing: new contents of each block, bytes to the host file, then the records.
 //!
-//! 1. Room on the device. What is there already may be overwritten on the reserve ([`super::overwrite`]). The block that an
-//!    object ends in may be filled up from it: one block per object, so that what goes on elsewhere (see the layout) can begin
-//!    at a block's boundary.
+//! 1. Space on the device. Existing data may be overwritten in the reserve ([`super::overwrite`]).
+//!    The block in which an object ends may be filled up from it: one block per object, so that
+//!    data that continue elsewhere (see the layout) can start at a block's boundary.
 //! 2. The range lock, and under it the fence and the records (without the lock, if they have to be loaded).
 //! 3. Contents: blocks written in part are read, verified and merged.
 //! 4. Blocks that may go in place are written to the host file.

@@ -1,17 +1,19 @@
-//! Write-back: inline blocks of large objects move to their host files, when there are many of them or nothing else
-//! happens. Small objects stay inline.
+//! Write-back: inline blocks of large objects move to their host files when there are many of them
+//! or the target is idle. Small objects stay inline.
 //!
-//! A hand goes over all objects and their chunks, in order and around, as over a clock: what is written again and again, or
-//! cannot be moved, holds up nothing behind it.
+//! A hand goes over all objects and their chunks in order, round and round, like that of a clock:
+//! blocks that are written again and again, or cannot be moved, do not delay others.
 //!
-//! A round copies some megabytes of one object: 1. collect inline blocks outside of tainted ranges; 2. make their records
-//! durable; 3. write them to the host file; 4. flush it; 5. under the range lock, record those that did not change
-//! meanwhile as in place. Requests go on during 1-4: they never write such blocks in place (rule 1), and what they change
-//! is noted in `writing_back`. Nothing is punched meanwhile, because a round and a commit exclude each other. Between
-//! rounds, commits are made in time.
+//! A round copies a few megabytes of one object: (1) collect inline blocks outside of tainted
+//! ranges; (2) make their records durable; (3) write them to the host file; (4) flush it; (5) under
+//! the range lock, record those that did not change meanwhile as in place. Requests continue during
+//! 1-4: they never write such blocks in place (rule 1), and their changes are noted in
+//! `writing_back`. Nothing is punched meanwhile, because a round and a commit exclude each other.
+//! Between rounds, commits are made in time.
 //!
-//! A round that fails does no harm: the blocks stay inline, and the hand goes on to the next object. (A host's file system may
-//! have files shorter than an object; a record may be damaged.) A full device ends the turn.
+//! A round that fails does no harm: the blocks stay inline, and the hand goes on to the next
+//! object. (The host's file system may not support files as long as the object; a record may be
+//! damaged.) A full device ends the turn.
 
 use std::{ops::Bound, time::Duration};
 

@@ -12,12 +12,13 @@
 //! | struct with named fields, also as an enum variant | length of the fields in bytes as LEB128, then the fields |
 //! | enum | number of the variant as LEB128, then its contents |
 //!
-//! So a struct grows at its end: a receiver skips fields behind those it knows, and fields missing at the end become their
-//! default if they carry `#[serde(default)]`, else it is an error. Every field must encode to at least one byte, and
-//! `skip_serializing_if` must not be used: both would make an absent field ambiguous.
+//! So a struct grows at its end: a receiver skips fields after those that it knows, and fields
+//! missing at the end become their default if they have `#[serde(default)]`, otherwise it is an
+//! error. Every field must encode to at least one byte, and `skip_serializing_if` must not be used:
+//! both would make an absent field ambiguous.
 //!
-//! Decoding never panics and never allocates out of proportion: counts are checked against the bytes that remain, and
-//! nesting is bounded by [`DEPTH_MAX`].
+//! Decoding never panics and never allocates more than the input justifies: counts are checked
+//! against the bytes that remain, and nesting is bounded by [`DEPTH_MAX`].
 
 mod decode;
 mod encode;

@@ -1,5 +1,5 @@
-//! Opcodes: `family << 8 | number`, where the number is the place of the request in its enum ([`RequestKind`]). A reply carries its
-//! request's opcode.
+//! Opcodes: `family << 8 | number`, where the number is the position of the request in its enum
+//! ([`RequestKind`]). A reply carries its request's opcode.
 
 use std::fmt;
 

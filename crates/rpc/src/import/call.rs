@@ -1,4 +1,4 @@
-//! The way of one call: a permit, a slot, the request out, the reply in.
+//! The steps of one call: a permit, a slot, the request out, the reply in.
 
 use std::sync::Arc;
 

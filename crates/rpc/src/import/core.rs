@@ -1,15 +1,20 @@
-//! The client's half of sessions as a plain state machine: what is outstanding, what to send when, who has waited long
-//! enough. It decides; the tasks in `driver` and the callers in `call` do.
+//! The client's half of sessions as a plain state machine: which requests are outstanding, what to
+//! send when, which callers have waited long enough. It decides; the tasks in `driver` and the
+//! callers in `call` act.
 //!
 //! Invariants:
-//! - A slot is in use from the moment its request may have been sent until its fate is known: its reply arrived, or a
-//!   later `Connect` was answered (then whatever had arrived before has been executed, and nothing else will be).
+//! - A slot is in use from the moment when its request may have been sent until the outcome is
+//!   known: its reply arrived, or a later `Connect` was answered (then all requests that arrived
+//!   before have been executed, and no others will be).
 //! - A request keeps its (slot, xid) however often it is sent.
-//! - A request says when its caller gives up, on the target's clock (reckoned from what the target last told of it), and is not
-//!   executed if it arrives later: an answer that did not come in time stands for a request that was executed by then, or
-//!   never will be. This rests on two clocks that run at about one pace, on the target's also while its process is stopped. Who leaves
-//!   earlier than his patience (drops his call, closes the import, shortens the patience) leaves behind what may yet arrive.
-//! - A request whose caller gave up is repeated on the same connection only, to learn its fate, and as one that is late.
+//! - A request says when its caller gives up, on the target's clock (estimated from the target's
+//!   last report of it), and is not executed if it arrives later: if no answer came in time, the
+//!   request was executed by then or never will be. This requires that both clocks run at about the
+//!   same rate, and that the target's clock runs while its process is stopped. If a caller leaves
+//!   before its timeout (drops its call, closes the import, shortens the timeout), its request may
+//!   still arrive.
+//! - A request whose caller gave up is repeated only on the same connection, to learn its outcome,
+//!   and marked as late.
 
 use std::{collections::BTreeMap, sync::Arc, time::Duration};
 

@@ -1,4 +1,5 @@
-//! The task of an import: connects, recovers, reads replies, repeats, pings, and tells callers who have waited too long.
+//! The task of an import: connects, recovers, reads replies, repeats requests, pings, and ends
+//! calls that have waited too long.
 
 use std::{sync::Arc, time::Duration};
 

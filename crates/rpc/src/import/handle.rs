@@ -1,4 +1,4 @@
-//! The handle of an import: what its users see and set.
+//! The handle of an import: its interface for users.
 
 use std::{sync::Arc, time::Duration};
 

@@ -1,4 +1,4 @@
-//! What the handles of an import and its task share.
+//! State shared by the handles of an import and its task.
 
 use std::sync::Arc;
 

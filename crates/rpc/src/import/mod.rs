@@ -1,22 +1,25 @@
-//! The client half: an import is a client's view of one target (Lustre's word).
+//! The client half: an import (Lustre's term) is a client's view of one target.
 //!
-//! A call takes a slot, sends its request with the slot's next transaction number, and waits. What the network does to
-//! frames and connections is invisible to the caller, as long as the server gives a sign of life within the patience:
+//! A call takes a slot, sends its request with the slot's next transaction number, and waits. The
+//! caller does not notice what the network does to frames and connections, as long as the server
+//! gives a sign of life within the timeout:
 //!
 //! - A request without a reply is sent again on the same connection, at growing intervals. A server that still executes
 //!   it says so.
-//! - A broken or silent connection is opened anew, with back-off. What is outstanding is sent again with its old (slot,
-//!   xid), so it takes effect once.
-//! - After a restart of the server the [`Recovery`] hook claims again what was open there; other calls wait for it.
+//! - A broken or silent connection is reopened, with back-off. Outstanding requests are sent again
+//!   with their old (slot, xid), so they take effect once.
+//! - After a restart of the server the [`Recovery`] hook reclaims what was open there; other calls
+//!   wait for it.
 //! - After an eviction every outstanding call ends with [`FsError::Evicted`](types::FsError::Evicted), the hook is told, and a new session begins.
 //!
-//! A caller that drops its call gives up the result, not the slot: that stays taken until the request's fate is known. A caller
-//! that is told that the server does not answer may go on: what he asked has been executed by then, or never will be (see
-//! `core`).
+//! A caller that drops its call gives up the result, not the slot: the slot stays in use until the
+//! outcome of the request is known. A caller that is told that the server does not answer may
+//! continue: its request has been executed by then, or never will be (see `core`).
 //!
-//! Requests that the server keeps until somebody else gives something up ([`RequestRow::waits`]) get at most three quarters of
-//! the slots: what they wait for may be this client's, and must find a slot. Not fewer, because a lock goes to who asked
-//! first, and he has to be asking then.
+//! Requests that the server holds until another request releases something ([`RequestRow::waits`])
+//! get at most three quarters of the slots: that other request may come from this client, and must
+//! find a slot. They do not get fewer, because a lock goes to the client that asked first, and its
+//! request must be present then.
 //!
 //! [`RequestRow::waits`]: crate::message::kind::RequestRow::waits
 //!

@@ -1,4 +1,4 @@
-//! Where a target is, how patiently to talk to it, and what state that is in.
+//! Where a target is, how long to wait for it, and the state of the import.
 
 use std::{fmt, sync::Arc, time::Duration};
 

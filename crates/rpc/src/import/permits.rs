@@ -1,4 +1,5 @@
-//! A number of permits that can be changed while some are out: more are there at once, fewer as they come back.
+//! A number of permits that can be changed while some are in use: an increase takes effect at once,
+//! a decrease as permits are returned.
 
 use parking_lot::Mutex;
 use tokio::sync::{Semaphore, SemaphorePermit};

@@ -1,4 +1,4 @@
-//! One call: what is asked, and what comes of it.
+//! One call: the request, and its result.
 
 use bytes::Bytes;
 use tokio::sync::oneshot;

@@ -1,7 +1,8 @@
-//! The client's side of the slots: which are free, and how far each has counted.
+//! The client's side of the slots: which are free, and the last xid of each.
 //!
-//! Slot 0 is the control slot: pings, and the calls of a recovery, which must not wait for the slots of the requests that
-//! wait for the recovery. The lowest free slot is used first, so that a quiet client touches few.
+//! Slot 0 is the control slot: pings, and the calls of a recovery, which must not wait for the
+//! slots of the requests that wait for the recovery. The lowest free slot is used first, so that a
+//! client with few requests uses few slots.
 
 use types::{Slot, Xid, limits::SESSION_SLOTS_MAX};
 

@@ -1,4 +1,4 @@
-//! What an import counted.
+//! Statistics of an import.
 
 use std::time::Duration;
 

@@ -1,6 +1,7 @@
-//! Why a target cannot be reached: named for the user, and logged when it is news.
+//! Why a target cannot be reached: described for the user, and logged when it changes.
 //!
-//! Life cycle: the driver notes each failed attempt to connect; a connection that works ends the trouble.
+//! Life cycle: the driver notes each failed attempt to connect; a connection that works clears the
+//! reason.
 
 use std::{fmt, io, time::Duration};
 

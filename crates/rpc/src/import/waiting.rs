@@ -1,4 +1,5 @@
-//! Callers that wait before their requests are sent, by trace id: so that whoever waits long can say for which target.
+//! Callers that wait before their requests are sent, by trace id, so that the log of a long wait
+//! can name the target.
 
 use std::collections::BTreeMap;
 

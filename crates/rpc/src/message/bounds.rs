@@ -1,9 +1,10 @@
-//! How much one request may ask for: the limits that hold whatever the state of a target, checked before its handler sees
-//! the request. What depends on state (how many files a client has open, say) is the handler's to bound.
+//! How much one request may ask for: the limits that do not depend on the state of a target,
+//! checked before its handler sees the request. Limits that depend on state (for example, how many
+//! files a client has open) are checked by the handler.
 //!
-//! Every request is named here, so that a new one has to say what bounds its lists, lengths and sizes. Names, symbolic links
-//! and extended attributes are left to the MDT: which error a program gets for one that is too long depends on what else is
-//! wrong with the call.
+//! Every request is listed here, so that a new one has to declare the bounds of its lists, lengths
+//! and sizes. Names, symbolic links and extended attributes are checked by the MDT: which error a
+//! program gets for one that is too long depends on the other errors of the call.
 
 use layout::Layout;
 use types::{

@@ -1,4 +1,5 @@
-//! The control channel of a mount: what `lfs` asks through an ioctl on any file or directory of the mount.
+//! The control channel of a mount: requests that `lfs` sends through an ioctl on any file or
+//! directory of the mount.
 //!
 //! One ioctl carries an encoded [`ControlRequest`] in and one page of the encoded result out; long results are fetched
 //! page by page (the crate `host` has the number and the framing). Permission is checked as for the caller of the ioctl.

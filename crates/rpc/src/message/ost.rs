@@ -1,7 +1,8 @@
 //! Requests to an object storage target.
 //!
-//! Checksums: CRC-32C (Castagnoli) of each piece of the bulk data, pieces being cut at multiples of 4096 bytes of the
-//! *object's* offset. So a request of 10000 bytes at object offset 4000 carries pieces of 96, 4096, 4096 and 1712 bytes.
+//! Checksums: CRC-32C (Castagnoli) of each piece of the bulk data, which is split at multiples of
+//! 4096 bytes of the *object's* offset. So a request of 10000 bytes at object offset 4000 carries
+//! pieces of 96, 4096, 4096 and 1712 bytes.
 
 use serde::{Deserialize, Serialize};
 use types::{ClientId, ObjectId, SpaceUsage, Timestamp, limits::BODY_BYTES_MAX};

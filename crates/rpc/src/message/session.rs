@@ -1,4 +1,5 @@
-//! Messages that open and keep a session. They are handled by the rpc crate itself, before any target sees them.
+//! Messages that open and maintain a session. They are handled by the rpc crate itself, before any
+//! target sees them.
 
 use serde::{Deserialize, Serialize};
 use types::{ClientId, Generation};

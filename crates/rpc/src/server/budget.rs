@@ -1,26 +1,34 @@
-//! What the requests of one connection may take between their arrival and the sending of their replies.
+//! How much the requests of one connection may take between their arrival and the sending of their
+//! replies.
 //!
-//! Their number is bounded, by more than a client that keeps to the protocol ever has; and so is the memory of those that
-//! need much: a request is let in when there is room for itself and for the largest reply it may get. So a client that asks
-//! for more than it reads stops being read from, and holds no more than [`BYTES_MAX`], what small requests take, and the
-//! transport's queue ([`rt::transport::QUEUED_BYTES_MAX`]).
+//! Their number is bounded, above what a client that follows the protocol ever has. The memory of
+//! large ones is bounded too: a request is admitted when there is room for itself and for the
+//! largest reply it may get. So a client that requests more than it reads is no longer read from,
+//! and occupies at most [`BYTES_MAX`], the memory of small requests, and the transport's queue
+//! ([`rt::transport::QUEUED_BYTES_MAX`]).
 //!
-//! Small requests pass without: a client can always give a lock back or say that it lives, as long as it is read from.
+//! Small requests need no room in this budget: a client can always release a lock or ping, as long
+//! as it is read from.
 //!
-//! While a large request waits for room, nothing behind it on its connection is read, be it what gives a lock back. This ends,
-//! whatever is behind it:
+//! While a large request waits for room, nothing after it on its connection is read, not even the
+//! release of a lock. This wait always ends, whatever comes after the request:
 //!
-//! 1. It waits for requests only that were let in earlier. Each holds its room until its reply is with the transport.
-//! 2. None of them waits for a request behind it. What takes part in locks and what gives them back is small and has no room to
-//!    hold (a test here lists it); beyond that, handlers wait for their own devices and for earlier requests, and for
-//!    anything else no longer than they can name, see [`crate::Handler::handle`].
-//! 3. Their replies leave as long as the client reads, and a client reads whatever it waits for (`import/driver.rs`). If it
-//!    does not, its connection ends, at the latest with its next one, and all room with it.
-//! 4. Credits do not run out under a client that keeps to the protocol: each slot has one request in work, and a copy of it is
-//!    answered before the next frame is read.
+//! 1. It waits only for requests that were admitted earlier. Each holds its room until its reply
+//!    has been passed to the transport.
+//! 2. None of them waits for a request after it. Requests that take or release locks are small and
+//!    hold no room (a test here lists them); other handlers wait for their own devices and for
+//!    earlier requests, and for anything else only for a bounded time, see
+//!    [`crate::Handler::handle`].
+//! 3. Their replies are sent as long as the client reads, and a client always reads, whatever it
+//!    waits for (`import/driver.rs`). If it does not, its connection ends, at the latest when it
+//!    opens the next one, and all its room is freed.
+//! 4. Credits do not run out for a client that follows the protocol: each slot has one request in
+//!    progress, and a copy of it is answered before the next frame is read.
 //!
-//! Downside: what a reply may take is declared by kind of request ([`crate::message::kind`]), not by who makes it. What is behind a large request
-//! comes as late as what is before it needs; a client that wants to be quick shares its connection with less.
+//! Downside: the largest size of a reply is declared by the kind of request
+//! ([`crate::message::kind`]), not by the code that makes it. A request after a large one is
+//! delayed by all that is before it; a client that needs low latency should share its connection
+//! with less traffic.
 
 use std::sync::Arc;
 

@@ -1,7 +1,8 @@
 //! One connection of a remote client: reads frames, lets the session decide, executes, replies.
 //!
-//! The first frame must be a `Connect`. Anything that is not a valid frame of this protocol ends this connection, with the
-//! reason in the log, and nothing else: the session stays, and its client may come back.
+//! The first frame must be a `Connect`. Anything that is not a valid frame of this protocol ends
+//! this connection, with the reason in the log, but nothing else: the session stays, and its client
+//! may come back.
 //!
 //! Back-pressure: the requests of one connection between their arrival and the sending of their reply are bounded, in number
 //! and in memory (module `budget`); a client that does not read its replies is not read from either. Replies wait for it

@@ -1,12 +1,14 @@
 //! A target whose code panics, in a request or in an event of a session.
 //!
-//! A panic is a bug, and what the target has in memory may be half changed by it. So from that moment, before any lock is
-//! released, the target changes nothing more on its devices ([`Handler::halt`]), and none of its answers leaves but the error
-//! for the request that panicked: an answer could be made of half a change. It is out of service, as if its process had died,
-//! and is taken up from its journal by the next process that opens it. The other targets of the process go on. The request that
-//! panicked is answered: were it asked again, it would bring the next start down, too.
+//! A panic is a bug, and the target's memory may contain half of a change. So from that moment,
+//! before any lock is released, the target changes nothing more on its devices ([`Handler::halt`]),
+//! and sends no answer except the error for the request that panicked: an answer could be based on
+//! half a change. It is out of service, as if its process had died; the next process that opens it
+//! continues from its journal. The other targets of the process continue. The request that panicked
+//! is answered, because a repetition of it would bring the next start down, too.
 //!
-//! Downside: requests of this target that wait when it fails are answered by nobody; their clients wait for its next start.
+//! Downside: requests that are waiting in this target when it fails get no answer; their clients
+//! wait for its next start.
 
 use std::sync::{
     Arc,

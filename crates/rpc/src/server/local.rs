@@ -1,9 +1,10 @@
 //! The server's side of an in-process session: the same slots and services, no encoding, no task.
 //!
-//! The handler is awaited in the caller's task and may complete in the caller's first poll. Nothing is lost between
-//! caller and server, so no reply is kept. A caller that gives up does not take the handler with it: the rest of the
-//! request becomes a task. Sessions open and end in tasks of their own, for the same reason: one that is left half open or
-//! half ended would keep its client out for good.
+//! The handler is awaited in the caller's task and may complete in the caller's first poll. Nothing
+//! is lost between caller and server, so no reply is kept. If a caller gives up, the handler is not
+//! dropped: the rest of the request becomes a task. For the same reason sessions open and end in
+//! tasks of their own: a session that is left half open or half ended would keep its client out
+//! permanently.
 
 use std::{
     pin::Pin,

@@ -1,16 +1,18 @@
 //! The server half: the targets of one process, where they listen, their sessions and services.
 //!
-//! Life cycle: [`Server::new`], [`Server::add_target`], [`Server::listen`] (any number of times), [`Server::stop`]. A stopped
-//! server is not started again; a new one shows its clients another incarnation.
+//! Life cycle: [`Server::new`], [`Server::add_target`], [`Server::listen`] (any number of times),
+//! [`Server::stop`]. A stopped server is not started again; a new server has another incarnation,
+//! which its clients see.
 //!
-//! One task per listening address accepts; one task per connection reads (`connection`). A request is polled once where
-//! it was read and becomes a task of its own only if it has to wait. Per target one task evicts sessions whose lease
-//! has run out.
+//! One task per listening address accepts; one task per connection reads (`connection`). A request
+//! is polled once in the task that read it and becomes a task of its own only if it has to wait.
+//! Per target one task evicts sessions whose lease has run out.
 //!
-//! What arrives after its caller has given up is not executed (module `session`), and what concerns an object waits for changes
-//! of it whose callers may have given up since they arrived (module `overdue`).
+//! A request that arrives after its caller has given up is not executed (module `session`), and a
+//! request that concerns an object waits for changes of it whose callers may have given up since
+//! they arrived (module `overdue`).
 //!
-//! Downside: a connection stays on the core that its reader was given to, busy or not.
+//! Downside: a connection stays on the core to which its reader was assigned, busy or not.
 
 mod budget;
 mod connection;

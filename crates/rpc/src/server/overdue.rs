@@ -1,17 +1,21 @@
-//! Changes of data that arrived in time and are still under way after their deadlines, on a device that hangs, say, or because the
-//! process was stopped: their callers may have given up and gone on.
+//! Changes of data that arrived in time and are still in progress after their deadlines, for
+//! example because a device hangs or the process was stopped: their callers may have given up and
+//! continued.
 //!
-//! A client that asks for an object's size then may tell it to the MDT as final, one that reads does not expect the data to change
-//! afterwards, and one that changes the object does not expect the older change to come later, as it could from wherever in its
-//! handler it hangs: also before it has locked its range. So such requests are executed only after all changes of their objects
-//! that are overdue when they arrive have ended. Nothing waits otherwise: a change whose deadline is to
-//! come has a caller who waits for it.
+//! A client that then asks for an object's size may report it to the MDT as final; a client that
+//! reads does not expect the data to change afterwards; and a client that changes the object does
+//! not expect the older change to take effect later. The older change could do so from any point of
+//! its handler, even before it has locked its range. So such requests are executed only after all
+//! changes of their objects that are overdue at their arrival have ended. Other changes are not
+//! waited for: a change whose deadline has not passed has a caller that waits for it.
 //!
-//! Who waits holds no service thread, and on a connection no slot for longer than [`WAIT_MAX`]: then it is told to come back. What is
-//! overdue arrived before those that wait for it, and what it waits for itself arrived still earlier, so there is no deadlock.
+//! A waiting request holds no service thread, and on a connection no slot for longer than
+//! [`WAIT_MAX`]: then its client is told to come back. An overdue change arrived before the
+//! requests that wait for it, and the requests that it waits for arrived still earlier, so there is
+//! no deadlock.
 //!
-//! Life cycle: a change is noted from its arrival until its handler has answered. A copy of it that arrives meanwhile shows that its
-//! caller waits until the copy's deadline.
+//! Life cycle: a change is noted from its arrival until its handler has answered. If a copy of it
+//! arrives meanwhile, its caller waits until the copy's deadline.
 
 use std::{
     collections::{BTreeMap, BTreeSet},

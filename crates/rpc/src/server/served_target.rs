@@ -1,4 +1,4 @@
-//! One target: its handler, its sessions, and the way a request takes once its session admitted it.
+//! One target: its handler, its sessions, and the path of a request that its session has admitted.
 
 use std::{
     collections::BTreeMap,

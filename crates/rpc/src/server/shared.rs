@@ -1,4 +1,5 @@
-//! What all tasks of a server share: its seams and options, its services, and the targets and connections that it has at present.
+//! State shared by all tasks of a server: its seams and options, its services, and its current
+//! targets and connections.
 //!
 //! Life cycle: made with its [`Server`](super::Server); every target and connection holds it.
 

@@ -1,4 +1,5 @@
-//! A session where the server's tasks share it: the state machine behind its lock, and what must be done when it changes.
+//! A session as the server's tasks share it: the state machine under its lock, and the actions when
+//! it changes.
 
 use std::sync::Arc;
 

@@ -1,7 +1,7 @@
-//! Sessions, server side: what makes a call happen exactly once.
+//! Sessions, server side: the reason why a call happens exactly once.
 //!
-//! A [`Session`] is the state one target keeps for one client. It is a plain state machine: it decides, the server
-//! does. Per slot it knows the last transaction number and its reply:
+//! A [`Session`] is the state that one target keeps for one client. It is a plain state machine: it
+//! decides, the server acts. For each slot it knows the last transaction number and its reply:
 //!
 //! | slot state | xid arrives | what happens |
 //! |---|---|---|
@@ -14,21 +14,24 @@
 //! | executed by an earlier start, reply not kept here | equal | the handler answers it, however late |
 //! | free, done, expired | above | executed, if in time; else expired from then on |
 //!
-//! Deadlines: a request says when its caller gives up, on this target's clock. One that arrives later, from the buffers of a
-//! server that was stopped or of a network that was cut, is not executed: its caller has been told that it failed, and
-//! what he or others did since must not be undone by it. What has arrived in time is executed, in order of arrival.
+//! Deadlines: a request says when its caller gives up, on this target's clock. A request that
+//! arrives later, from the buffers of a server that was stopped or of a network that was cut, is
+//! not executed: its caller has been told that it failed, and it must not undo what the caller or
+//! others have done since. Requests that have arrived in time are executed, in order of arrival.
 //!
-//! Connections: each carries a generation. A newer `Connect` ends the older connection at once (its frames are dropped from
-//! then on) but is answered only after the requests running on it have finished; so nothing old can overtake anything
-//! new, and a client that sees the answer knows the fate of what it had sent before: executed, or never to be.
+//! Connections: each carries a generation. A newer `Connect` ends the older connection at once (its
+//! frames are dropped from then on) but is answered only after the requests running on it have
+//! finished; so no old request can overtake a new one, and a client that gets the answer knows the
+//! outcome of its earlier requests: executed, or never to be executed.
 //!
 //! Life cycle: [`Phase::Opening`] (the target is told) -> [`Phase::Open`] -> [`Phase::Ending`] (drained, the target is told) -> gone.
 //! While a session opens or ends, a `Connect` of the same client waits.
 //!
-//! Leases: a client that is silent for longer than its lease is evicted. Time that the server did not run itself does not count,
-//! and what arrived meanwhile is read before anybody is judged (module [`rt::beat`]).
+//! Leases: a client that is silent for longer than its lease is evicted. Time during which the
+//! server itself did not run does not count, and requests that arrived meanwhile are read before
+//! any client is evicted (module [`rt::beat`]).
 //!
-//! Downside: a request that runs long delays its client's reconnection.
+//! Downside: a request that runs for a long time delays its client's reconnection.
 
 mod cell;
 mod slot;

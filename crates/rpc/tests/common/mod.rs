@@ -1,4 +1,4 @@
-//! A target that counts effects, and what every test here needs.
+//! A target that counts effects, and helpers for all tests here.
 
 #![allow(dead_code, reason = "each test file uses a part")]
 

@@ -1,11 +1,13 @@
-//! Kinds of requests: one row for each, from which everything derives that depends on which request it is: its opcode, whether
-//! its reply is kept, what a sync has to wait for, what memory its reply may take. What only one side needs to know of a
-//! request is in that side's own table (crate mds, `ops/row.rs`).
+//! Kinds of requests: one row for each. Everything that depends on the kind of a request derives
+//! from its row: its opcode, whether its reply is kept, what a sync has to wait for, how much
+//! memory its reply may take. Facts that only one side needs are in that side's own table (crate
+//! mds, `ops/row.rs`).
 //!
-//! Invariant: a kind's place is that of its variant in the request's enum, and so its number on the wire.
+//! Invariant: a kind has the same position as its variant in the request's enum, which is its
+//! number on the wire.
 //!
-//! A new request is a variant at the end of its enum and of its enum of kinds; the compiler asks for its row, and
-//! a test here compares the enums.
+//! A new request is a variant at the end of its enum and of its enum of kinds; the compiler
+//! requires its row, and a test here compares the enums.
 
 mod mdt;
 mod mgs;

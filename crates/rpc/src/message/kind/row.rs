@@ -1,7 +1,8 @@
-//! What is known of a request before it is executed.
+//! What is known about a request before it is executed.
 //!
-//! Of most requests their kind says it all: `row()` of a kind is its line in one of the three tables beside this file. What
-//! depends on the contents of a request is filled in by `row()` of the request.
+//! For most requests this depends only on the kind: `row()` of a kind is its line in one of the
+//! three tables next to this file. Facts that depend on the contents of a request are filled in by
+//! `row()` of the request.
 
 use types::{ObjectId, limits::BULK_BYTES_MAX};
 
