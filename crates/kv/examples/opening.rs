@@ -1,9 +1,11 @@
-//! What opening costs behind a crash, when both journals are long: `cargo run --release -p stria-kv --example opening [MiB] [directory]`.
+//! What opening costs after a crash, when both journals are long:
+//! `cargo run --release -p stria-kv --example opening [MiB] [directory]`.
 //!
-//! The journal of a store has so many MiB (240 is what a target's may have), in values of 64 KiB as an OST has them, and in
-//! values of 160 bytes as an MDT has them; fjall's is about as long as it gets. Opening reads both, applies what is in them,
-//! and writes them again: once while the kernel has the files in memory, as when a process was killed, and once when it has
-//! not, as behind a loss of power. Prints one JSON line per opening.
+//! The journal of a store has the given size in MiB (at most 240 for a target), in values of 64 KiB
+//! as in an OST, and in values of 160 bytes as in an MDT; fjall's journal has about its maximum
+//! length. Opening reads both, applies their contents, and writes them again: once while the kernel
+//! has the files in memory, as after the death of a process, and once when it has not, as after a
+//! power loss. Prints one JSON line per opening.
 
 use std::{
     fs::File,

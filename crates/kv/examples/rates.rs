@@ -1,7 +1,7 @@
 //! Rates of a store whose tables are in memory: `cargo run --release -p stria-kv --example rates [keys] [directory]`.
 //!
-//! Keys of 24 bytes, values of 160, as inodes have them; one thread; the journal on a local directory. Prints one JSON line
-//! per measurement.
+//! Keys of 24 bytes and values of 160, like those of inodes; one thread; the journal in a local
+//! directory. Prints one JSON line per measurement.
 
 use std::{path::PathBuf, sync::Arc, time::Instant};
 

@@ -1,4 +1,4 @@
-//! What is applied atomically: a list of puts and deletes.
+//! The unit of atomic change: a list of puts and deletes.
 
 use bytes::Bytes;
 

@@ -1,4 +1,4 @@
-//! The cold store: where checkpoints go, and what exceeds the memory budget.
+//! The cold store: it holds checkpoints, and entries that exceed the memory budget.
 
 pub mod fjall;
 pub mod memory;

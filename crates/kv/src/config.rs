@@ -1,4 +1,4 @@
-//! What an owner decides about its store, and the limits that hold for all.
+//! The settings of a store, and the limits of all stores.
 
 use std::{fmt, io, sync::Arc, time::Duration};
 

@@ -1,12 +1,15 @@
-//! How often a host may have taken changes with it that were not durable: a record that the owner of a store keeps in it, to
-//! know by itself, and to tell its clients, that such changes may be gone.
+//! How often changes that were not durable may have been lost with the host: a record that the user
+//! of a store keeps in it, so that it knows, and can tell its clients, that such changes may be
+//! lost.
 //!
-//! A process that dies loses nothing: what it wrote is with the kernel. A host that ends (power, crash, reboot) loses what was
-//! not flushed. So a start counts a loss if the host runs anew and the last user of the store did not end in good order. Its
-//! owner counts one as well if it finds something missing otherwise, as it may after a flush that failed.
+//! A process that dies loses nothing: the kernel has what it wrote. A host that fails (power,
+//! crash, reboot) loses what was not flushed. So a start counts a loss if the host was restarted
+//! and the last user of the store did not shut down cleanly. The user also counts a loss if it
+//! finds data missing for another reason, for example after a flush that failed.
 //!
-//! Life cycle: [`PowerLossEra::at_start`], durable before anything is acknowledged; [`PowerLossEra::at_rest`], durable as the last change
-//! of an orderly end. Downside: a store that another host opens counts a loss too; that is on the safe side.
+//! Life cycle: [`Losses::at_start`], durable before anything is acknowledged; [`Losses::at_rest`],
+//! durable as the last change of a clean shutdown. Downside: a store that is opened on another host
+//! counts a loss too, which is safe.
 
 use std::fmt;
 

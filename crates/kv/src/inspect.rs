@@ -1,8 +1,9 @@
 //! Read-only decoding of a store's files, tolerant of corruption, for `stria inspect`.
 //!
-//! Nothing here changes anything, and damage is a finding, never the end: the walk goes on with the next record that
-//! verifies. For the cold store see [`crate::cold::fjall::FjallCold::open_copy`], since fjall itself cannot be opened
-//! without changes. Downside: a segment is read whole into memory.
+//! Nothing here changes anything. Damage is reported as a finding and never ends the walk, which
+//! continues with the next record that verifies. For the cold store see
+//! [`crate::cold::fjall::FjallCold::open_copy`], since fjall itself cannot be opened without
+//! changes. Downside: a segment is read whole into memory.
 
 use bytes::Bytes;
 use rt::Device;

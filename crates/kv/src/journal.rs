@@ -1,20 +1,23 @@
-//! The journal: where every batch is before anything else, and the truth after a crash.
+//! The journal: every batch is written here first, and after a crash it is authoritative.
 //!
-//! It consists of segments, files `journal.<slot>` of one size, allocated ahead and used again when a checkpoint has made
-//! their batches obsolete. What a segment holds is said by its header, not by its name. Byte tables: [`format`].
+//! It consists of segments, files `journal.<slot>` of the same size, allocated ahead and reused
+//! when a checkpoint has made their batches obsolete. The header of a segment, not its name, says
+//! what it contains. Byte tables: [`format`].
 //!
 //! Invariants:
-//! - Batches are numbered 1, 2, 3...; a record is valid only with the number its position demands, the store's id and its
-//!   segment's sequence number. So what an earlier use left behind in a segment never verifies.
-//! - The end is the first record that does not verify. From there on bytes are a torn tail, unless a later record says
-//!   that what is missing had been flushed: that is damage and reported ([`recovery`]).
-//! - Nothing is appended behind a recovered end. Writing goes on in a new segment, whose header says where the journal
-//!   was cut; the recovered part is flushed before.
-//! - A batch is accepted only if allocated segments have room for it.
+//! - Batches are numbered 1, 2, 3...; a record is valid only with the number that its position
+//!   requires, the store's id and its segment's sequence number. So bytes of an earlier use of a
+//!   segment never verify.
+//! - The journal ends at the first record that does not verify. The bytes after it are a torn tail,
+//!   unless a later record says that a missing batch had been flushed: that is damage and is
+//!   reported ([`recovery`]).
+//! - Nothing is appended after a recovered end. Writing continues in a new segment, whose header
+//!   says where the journal was cut off; the recovered part is flushed before.
+//! - A batch is accepted only if allocated segments have space for it.
 //!
-//! Life cycle of a segment: prepared (allocated, zeroed) -> current (written) -> sealed (full) -> obsolete after a
-//! checkpoint -> prepared. Downside: a batch never spans segments, so that up to the size of the largest batch is left
-//! unused at a segment's end.
+//! Life cycle of a segment: prepared (allocated, zeroed) -> current (written) -> sealed (full) ->
+//! obsolete after a checkpoint -> prepared. Downside: a batch never spans segments, so up to the
+//! size of the largest batch is left unused at the end of a segment.
 
 pub mod format;
 pub(crate) mod recovery;

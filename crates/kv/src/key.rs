@@ -1,5 +1,6 @@
-//! A key as the tables hold it: short ones, which nearly all are, lie in the tree's nodes themselves, so that a look-up
-//! follows no pointer per comparison, and the first 16 bytes are compared as one number.
+//! A key as the tables hold it: short keys (nearly all are short) are stored in the tree's nodes
+//! themselves, so that a look-up follows no pointer per comparison, and the first 16 bytes are
+//! compared as one number.
 
 use std::cmp::Ordering;
 

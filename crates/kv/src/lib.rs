@@ -1,9 +1,10 @@
-//! Journaled tables: the truth is a journal with group commit, memory holds what changed and as much of the rest as
-//! fits, a cold store takes checkpoints.
+//! Journaled tables: a journal with group commit is authoritative, memory holds the changed entries
+//! and as many of the others as fit, a cold store holds checkpoints.
 //!
-//! A [`Batch`] is applied in memory at once ([`Store::apply`]); [`Store::written`] hands the journal to the kernel, so that
-//! it survives the death of the process; [`Store::durable`] flushes it, so that it survives power loss. A checkpoint
-//! moves what changed to the [`ColdStore`] and frees the journal. Formats: [`journal::format`], [`superblock`].
+//! A [`Batch`] is applied in memory at once ([`Store::apply`]); [`Store::written`] hands the
+//! journal to the kernel, so that it survives the death of the process; [`Store::durable`] flushes
+//! it, so that it survives a power loss. A checkpoint copies changed entries to the [`ColdStore`]
+//! and frees the journal. Formats: [`journal::format`], [`superblock`].
 
 pub mod batch;
 pub mod cold;

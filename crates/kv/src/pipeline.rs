@@ -1,8 +1,9 @@
-//! A queue of one: an operation that many may wait for and only one at a time performs.
+//! A queue of one: an operation that many tasks may wait for, and only one at a time performs.
 //!
-//! Whoever comes first starts the operation and drives it; others wait and are all served by it, or one of them starts
-//! the next. If the driver is dropped (a cancelled request), the half-done operation is kept and the next comer drives it
-//! to its end: nothing that was handed to the device is ever forgotten. No lock is held while it runs.
+//! The first task starts the operation and drives it; the others wait and are all served by it, or
+//! one of them starts the next. If the driver is dropped (a cancelled request), the half-done
+//! operation is kept and the next task completes it: nothing that was passed to the device is ever
+//! forgotten. No lock is held while it runs.
 
 use std::{
     pin::Pin,

@@ -1,20 +1,21 @@
 //! The store: journal, tables and cold store put together.
 //!
-//! Order of events of a batch: checked against limits and room -> numbered, encoded into the journal's buffer and applied
-//! to the tables, all under one short lock -> written (one writer at a time, whose group takes everybody's batches along)
-//! -> flushed (likewise) -> in the cold store with a checkpoint -> its journal segment is used again.
+//! Order of events of a batch: checked against limits and space -> numbered, encoded into the
+//! journal's buffer and applied to the tables, all under one short lock -> written (one writer at a
+//! time, which writes the batches of all waiting tasks) -> flushed (likewise) -> in the cold store
+//! with a checkpoint -> its journal segment is reused.
 //!
-//! Invariants: the tables show exactly the batches that the journal accepted; nothing reaches the cold store before it is
-//! durable in the journal; after the first failed write or flush nothing changes any more. No lock is held across an
-//! await, and none while the cold store is read.
+//! Invariants: the tables show exactly the batches that the journal accepted; no batch reaches the
+//! cold store before it is durable in the journal; after the first failed write or flush nothing
+//! changes any more. No lock is held across an await, and none while the cold store is read.
 //!
-//! Life cycle: [`Store::open`] (recovery, four background tasks) -> use -> [`Store::close`] (checkpoint, tasks ended, cold
-//! store closed). Dropping a store without closing it is what a crash of the process is, except that a write in progress may
-//! be cut.
+//! Life cycle: [`Store::open`] (recovery, four background tasks) -> use -> [`Store::close`]
+//! (checkpoint, tasks ended, cold store closed). Dropping a store without closing it is equivalent
+//! to a crash of the process, except that a write in progress may be cut off.
 //!
-//! Downside: one lock per store; its users are expected to be one state machine each. A read that misses memory blocks the
-//! core while the cold store looks it up, and everybody that waits for a lock of its caller; callers with a lock read with
-//! [`Store::reads`].
+//! Downside: one lock per store; its users are expected to be one state machine each. A read that
+//! misses memory blocks the core while the cold store looks it up, and also all tasks that wait for
+//! a lock of its caller; callers that hold a lock read with [`Store::reads`].
 
 mod age;
 mod attempt;

@@ -1,4 +1,4 @@
-//! The store's own file: what this directory of files is, in which format, and which store.
+//! The store's own file: it identifies this directory as a store, its format and its id.
 //!
 //! | offset | bytes | content |
 //! |---|---|---|
@@ -11,9 +11,9 @@
 //! | 40 | 20 | 0 |
 //! | 60 | 4 | CRC-32C of bytes 0..60 |
 //!
-//! It is written at creation and with each opening, within one sector. The number of openings is the upper half of the
-//! sequence numbers of the segments begun then: so no number is given twice, whatever was lost in between. Version
-//! history: 1, first.
+//! It is written at creation and with each opening, within one sector. The number of openings is
+//! the upper half of the sequence numbers of the segments started during that time, so no number is
+//! used twice, whatever was lost in between. Version history: 1, first.
 
 use bytes::Bytes;
 use rt::{Device, Entropy};

@@ -1,4 +1,4 @@
-//! What a store has room for.
+//! The space that a store has left.
 
 /// What a store has room for, as far as is known. Of a store without limits: everything.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

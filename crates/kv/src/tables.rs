@@ -1,17 +1,20 @@
 //! The tables in memory: everything that changed since the last checkpoint, and as much of the rest as fits.
 //!
-//! One ordered map per table. An entry is *dirty* while its latest value is not in the cold store: it carries the epoch in
-//! which it changed. A checkpoint *freezes*: it begins a new epoch, then walks the maps for what changed before; entries
-//! become clean when their value is in the cold store and they did not change in between. Clean entries may be dropped
-//! when memory is short; from then on the tables are no longer *complete* and a missing key must be asked for in the cold
+//! One ordered map per table. An entry is *dirty* while its latest value is not in the cold store:
+//! it carries the epoch in which it changed. A checkpoint *freezes*: it starts a new epoch, then
+//! walks the maps for entries changed before; entries become clean when their value is in the cold
+//! store and they did not change in between. Clean entries may be dropped when memory is short;
+//! from then on the tables are no longer *complete* and a missing key must be looked up in the cold
 //! store.
 //!
-//! Invariants: a dirty entry is never dropped; a clean entry equals the cold store's; removed keys stay as dirty
-//! entries without a value until the cold store knows; complete means that a missing key does not exist.
+//! Invariants: a dirty entry is never dropped; a clean entry equals the cold store's; removed keys
+//! stay as dirty entries without a value until they are removed from the cold store; complete means
+//! that a missing key does not exist.
 //!
-//! Downside of one map instead of a stack of tables: a checkpoint reads the newest values, so they must be durable in the
-//! journal first, and a busy key is written although it is dirty again. In return a read is one look-up. A walk looks at
-//! clean entries as well, some ten nanoseconds each; in return the cold store gets its keys in order.
+//! Downside of one map instead of a stack of tables: a checkpoint reads the newest values, so they
+//! must be durable in the journal first, and a busy key is written although it is dirty again. In
+//! return a read is one look-up. A walk looks at clean entries as well, at about ten nanoseconds
+//! each; in return the cold store gets its keys in order.
 
 use std::{collections::BTreeMap, ops::Bound};
 

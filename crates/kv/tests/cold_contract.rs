@@ -1,4 +1,4 @@
-//! What every cold store must do, tried on all of them.
+//! What every cold store must do, tested on all of them.
 
 use std::sync::Arc;
 

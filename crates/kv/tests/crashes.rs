@@ -1,5 +1,6 @@
-//! Random lives of a store against a model: batches, checkpoints, clean and unclean ends, torn writes, cancelled waits.
-//! After each start the store must show exactly the first `n` batches for some `n` that includes every promise made.
+//! Random histories of a store against a model: batches, checkpoints, clean and unclean shutdowns,
+//! torn writes, cancelled waits. After each start the store must show exactly the first `n` batches
+//! for some `n` that includes every promise made.
 
 use crate::common;
 

@@ -1,4 +1,5 @@
-//! Bad input: damaged, foreign, missing and outdated files, devices that fail or are full. Each has its clear error.
+//! Bad input: damaged, foreign, missing and outdated files, devices that fail or are full. Each
+//! gives a clear error.
 
 use crate::common;
 

@@ -1,4 +1,4 @@
-//! A device that fills up, by whatever, and has space again.
+//! A device that fills up, from any cause, and has space again.
 
 use crate::common;
 

@@ -6,36 +6,43 @@
 //!
 //! The checkpoint is a record of its own (module `checkpoint`).
 //!
-//! A full device: fjall takes no more writes after one that failed, nor after its background work failed, and cannot be
-//! told to try again. If space is what was missing, it is closed and opened again before the next write, which recovers
-//! what it had taken: every batch is with the kernel when it is acknowledged. Reads wait meanwhile, which is as long as
-//! opening takes. A failed sync is final, until the store is opened again: nobody knows what it left out (module `journals`).
+//! A full device: fjall accepts no more writes after one has failed, or after its background work
+//! has failed, and cannot be told to try again. If the cause was a lack of space, it is closed and
+//! opened again before the next write, which recovers what it had accepted: every batch has been
+//! written to the kernel when it is acknowledged. Reads wait while it is opened. A failed sync is
+//! final until the store is opened again: it is unknown what was not written (module `journals`).
 //!
-//! fjall syncs its journal in the background, too, and tells of a failure there a moment after it let go of the journal: a
-//! commit may sync in between, which finds nothing to write. So a commit asks once more behind its sync.
+//! fjall syncs its journal in the background, too, and reports a failure of that a moment after it
+//! has released the journal: a commit may sync in between and find nothing to write. So a commit
+//! checks once more after its sync.
 //!
-//! Tables are merged by this store, on a thread of its own, not by fjall, whose merges fail for good where there is no room
-//! (module `levels`). Space of what was deleted comes back by rewriting the tree on the same thread, see
-//! [`super::reclaim`]. Nobody reads the past: a read takes the newest of all that there is, and a scan holds the tables it
-//! began with. So everything that was deleted or replaced until a merge begins goes with it. Opening again and closing
-//! wait for its end. If it fails, fjall is opened again, which removes the files it left.
+//! This store merges tables itself, on a thread of its own. fjall does not, because its merges fail
+//! permanently if there is no space (module `levels`). Space of deleted entries is freed by
+//! rewriting the tree on the same thread, see [`super::reclaim`]. Old versions are never read: a
+//! read takes the newest value, and a scan holds the tables with which it started. So a merge
+//! removes everything that was deleted or replaced before it started. Reopening and closing wait
+//! for its end. If it fails, fjall is opened again, which removes the files that it left.
 //!
-//! What fjall takes by itself must have room on a full device as well, or removals end there: a store keeps it free
-//! ([`ColdStore::growth_bytes`]). Its journal grows to 64 MiB whatever is in tables already; then the next one begins, and the old
-//! one goes as soon as both buffers have been written, which is seen to behind each commit. A compaction writes all of its tables before it gives any
-//! back, so tables are small on small devices, and what is not merged yet is kept small while a device is nearly full (module `levels`).
+//! The space that fjall takes by itself must be available on a full device as well, or removals
+//! would fail: a store keeps it free ([`ColdStore::growth_bytes`]). Its journal grows to 64 MiB
+//! whatever is in tables already; then the next one is started, and the old one is deleted as soon
+//! as both buffers have been written, which is done after each commit. A compaction writes all of
+//! its tables before it frees any, so tables are small on small devices, and the amount of unmerged
+//! data is kept small while a device is nearly full (module `levels`).
 //!
-//! fjall keeps each table that a compaction replaced until a buffer is full the next time (its versions are let go of there, up
-//! to the number of a write before the last compaction), which on a full device is never. So after every compaction all
-//! versions before the newest are let go of.
+//! fjall keeps each table that a compaction replaced until a buffer is full the next time (then it
+//! releases versions, up to the number of a write before the last compaction), which never happens
+//! on a full device. So after every compaction all versions before the newest are released.
 //!
-//! Life cycle: [`FjallCold::open`] (two threads here and those of module `readers`, one of fjall's) -> use -> [`ColdStore::close`], by the writing thread behind all
-//! that was queued; or the handle's drop, which does the same and waits for it.
+//! Life cycle: [`FjallCold::open`] (two threads here and those of module `readers`, one of fjall's)
+//! -> use -> [`ColdStore::close`], by the writing thread after all that was queued; or the handle's
+//! drop, which does the same and waits for it.
 //!
-//! Downside: while the tree is rewritten, fjall puts nothing else into tables: checkpoints wait when its buffers are full.
-//! fjall has a journal of its own, so that checkpoints are written twice. Why its background work failed it does
-//! not tell; it is taken to be the lack of space if the device is nearly full. A failure of its background sync that is told later than
-//! the commit behind it has asked goes unseen, for as long as a thread takes from the one to the other.
+//! Downside: while the tree is rewritten, fjall writes no other tables: checkpoints wait when its
+//! buffers are full. fjall has a journal of its own, so checkpoints are written twice. It does not
+//! say why its background work failed; a lack of space is assumed if the device is nearly full. A
+//! failure of its background sync goes unnoticed if it is reported after the commit that follows it
+//! has checked, which is possible only for the moment that fjall's thread takes between the two.
 
 mod checkpoint;
 mod compactor;

@@ -1,9 +1,10 @@
 //! A cold store in memory, for tests and the lab, that can lose power.
 //!
-//! It keeps two images: what is visible, and what was durable at the last commit, with the list of operations between
-//! them. [`MemoryCold::power_loss`] goes back to the durable image plus a prefix of the list: the contract promises no
-//! more. [`MemoryCold::crash`] keeps everything. Both fence the old handle: tasks of the dead process that still run get
-//! errors and change nothing. Downside: everything is held twice.
+//! It keeps two images: what is visible, and what was durable at the last commit, with the list of
+//! operations between them. [`MemoryCold::power_loss`] goes back to the durable image plus a prefix
+//! of the list: the contract promises no more. [`MemoryCold::crash`] keeps everything. Both fence
+//! the old handle: tasks of the dead process that are still running get errors and change nothing.
+//! Downside: everything is stored twice.
 
 use std::{
     collections::BTreeMap,

@@ -1,14 +1,17 @@
-//! When deleted space comes back from an LSM tree: deleted keys and their tombstones are dropped by rewriting what is left.
+//! When to free the space of deleted entries of an LSM tree: deleted keys and their tombstones are
+//! dropped by rewriting the remaining entries.
 //!
-//! The tree's own compactions look at sizes of levels only. Deleting everything writes next to nothing, so they do
-//! nothing, and a device filled with small values stays full. So when what is dead in the tree matters, beside what is free,
-//! and there is room to write down what is left, the whole tree is rewritten.
+//! The tree's own compactions consider only the sizes of levels. Deleting everything writes next to
+//! nothing, so they do nothing, and a device filled with small values stays full. So the whole tree
+//! is rewritten when the dead entries are large compared with the free space, and there is space to
+//! write the remaining entries.
 //!
-//! How much is dead is estimated from counts: each tombstone hides a value of average size, and takes nothing itself. Keys
-//! deleted that were never on disk make the estimate too high, by no more than one rewriting: the tombstones go with it.
+//! The size of dead entries is estimated from counts: each tombstone hides a value of average size,
+//! and takes no space itself. Deleted keys that were never on disk make the estimate too high,
+//! which costs at most one rewrite: their tombstones disappear with it.
 //!
-//! Downside: what is left must fit into what is free. From a device that is full, half of it deleted, the tree's own
-//! compactions give back what they come across.
+//! Downside: the remaining entries must fit into the free space. On a full device of which half was
+//! deleted, only the tree's own compactions free space, where they happen to find dead entries.
 
 /// Dead bytes below which rewriting is not worth it.
 const DEAD_BYTES_MIN: u64 = 16 << 20;

@@ -1,6 +1,6 @@
 //! Bytes of the journal. All numbers are little-endian; all checksums are CRC-32C (iSCSI).
 //!
-//! Segment header, at offset 0, [`SEGMENT_HEADER_BYTES`] long, zeros behind byte 64:
+//! Segment header, at offset 0, [`SEGMENT_HEADER_BYTES`] long, zeros after byte 64:
 //!
 //! | offset | bytes | content |
 //! |---|---|---|
@@ -8,7 +8,7 @@
 //! | 8 | 4 | format version, 1 |
 //! | 12 | 4 | 0 |
 //! | 16 | 8 | store id |
-//! | 24 | 8 | sequence number of the segment: grows with each segment that is begun, never given twice |
+//! | 24 | 8 | sequence number of the segment: grows with each segment that is started, never reused |
 //! | 32 | 8 | number of the first batch; batches of earlier segments from here on were cut |
 //! | 40 | 8 | size of the segment |
 //! | 48 | 12 | 0 |
@@ -26,7 +26,7 @@
 //! | 32 | 8 | every batch up to this one had been flushed when the record was made |
 //! | 40 | n | payload |
 //!
-//! Payload: operations one behind the other:
+//! Payload: operations one after the other:
 //!
 //! | offset | bytes | content |
 //! |---|---|---|

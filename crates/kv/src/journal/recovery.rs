@@ -1,15 +1,18 @@
 //! Reading the journal back after a start, clean or not.
 //!
-//! Segments are read in the order of their sequence numbers, from the one that holds the first batch after the
-//! checkpoint. In each, records must carry consecutive numbers; a segment is left when the next one's first batch is
-//! reached, whatever follows in it was cut by an earlier recovery. The first record that does not verify ends the journal.
+//! Segments are read in the order of their sequence numbers, from the one that holds the first
+//! batch after the checkpoint. In each, records must carry consecutive numbers; a segment is left
+//! when the next one's first batch is reached, because the rest of it was cut off by an earlier
+//! recovery. The first record that does not verify ends the journal.
 //!
-//! Then the bytes after the end, later segments, and segments without a readable header are searched for any record of
-//! this store that was made when a missing batch had already been flushed. Power loss cannot leave one behind; so if
-//! there is one, the medium lost or changed durable data, and recovery refuses to go on.
+//! Then the bytes after the end, later segments, and segments without a readable header are
+//! searched for any record of this store that was made when a missing batch had already been
+//! flushed. A power loss cannot cause this; so if there is such a record, the medium lost or
+//! changed durable data, and recovery refuses to continue.
 //!
-//! Downside: damage to the last durable batches is taken for a torn tail if nothing was ever written after their flush.
-//! Marks, written after a flush when the store falls idle, make that window small.
+//! Downside: damage to the last durable batches is taken for a torn tail if nothing was ever
+//! written after their flush. Marks, written after a flush when the store becomes idle, make that
+//! window small.
 
 use std::collections::VecDeque;
 

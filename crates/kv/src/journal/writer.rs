@@ -1,5 +1,5 @@
-//! The writing side of the journal: where the next record goes, what waits to be written, what is flushed. Pure
-//! bookkeeping without I/O; `store` performs what it hands out.
+//! The writing side of the journal: where the next record goes, what waits to be written, what is
+//! flushed. Pure bookkeeping without I/O; `store` performs the I/O that it requests.
 
 use std::collections::VecDeque;
 

@@ -1,16 +1,18 @@
-//! Attempts of an operation that must not wait for the cold store, because its user holds a lock meanwhile.
+//! Attempts of an operation that must not wait for the cold store, because its caller holds a lock
+//! meanwhile.
 //!
-//! An attempt reads with [`Reads`]: memory, and what was loaded for its operation. What neither knows is noted in the operation's
-//! [`Loading`], and the read fails with [`Error::Missed`]: the attempt is given up. The user releases its lock, has loaded what was
-//! missed ([`crate::Store::load_missed`]), and tries again:
+//! An attempt reads with [`Reads`]: from memory, and from entries loaded for its operation. A key
+//! that is in neither is noted in the operation's [`Loading`], and the read fails with
+//! [`Error::Missed`]: the attempt is given up. The caller releases its lock, has the missing
+//! entries loaded ([`crate::Store::load_missed`]), and tries again:
 //!
 //! ```text
 //! loop { lock -> attempt with Reads -> unlock -> given up? -> load_missed }
 //! ```
 //!
-//! Invariants: an attempt that missed something has failed, whatever the operation made of the error; after [`LOADS_MAX`] loads
-//! without progress nothing is missed any more, but read at once. Downside: an operation is executed about once for each read that
-//! depends on the one before.
+//! Invariants: an attempt that missed a key has failed, however the operation handled the error;
+//! after [`LOADS_MAX`] loads without progress, missing entries are read at once. Downside: an
+//! operation is executed about once for each read that depends on the previous one.
 
 use std::{collections::BTreeSet, sync::Arc};
 

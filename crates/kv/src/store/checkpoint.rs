@@ -1,14 +1,16 @@
-//! Checkpoints: what changed goes to the cold store, then the journal before it is obsolete.
+//! Checkpoints: changed entries go to the cold store, then the journal up to that point is
+//! obsolete.
 //!
 //! One at a time, always on the checkpoint task, so that a cancelled caller leaves nothing half done. Steps:
-//! 1. freeze: note the last batch, begin a new epoch of changes;
-//! 2. the owner's hook; everything up to the freeze durable in the journal;
-//! 3. walk the tables in steps: take the newest values of what changed, make sure that they are durable in the journal,
-//!    write them, mark them clean;
+//! 1. freeze: note the last batch, start a new epoch of changes;
+//! 2. call the hook of the store's user; make everything up to the freeze durable in the journal;
+//! 3. walk the tables in steps: take the newest values of changed entries, make sure that they are
+//!    durable in the journal, write them, mark them clean;
 //! 4. commit the cold store with the noted number;
 //! 5. release the journal's segments.
 //!
-//! A crash between any of them repeats work and loses nothing: the journal still has it, and values are absolute.
+//! After a crash between any of these steps, work is repeated and nothing is lost: the journal
+//! still has the changes, and values are absolute.
 
 use std::sync::Arc;
 

@@ -1,8 +1,10 @@
-//! Reads that never touch the cold store, for users that hold a lock of their own: what memory does not know is named
-//! ([`Wanted`]), loaded without the lock, and found in what was loaded ([`Loaded`]) at the next attempt (module `attempt`).
+//! Reads that never touch the cold store, for callers that hold a lock of their own: entries that
+//! are not in memory are noted ([`Wanted`]), loaded without the lock, and found among the loaded
+//! entries ([`Loaded`]) at the next attempt (module `attempt`).
 //!
-//! Invariant: what was loaded is used only as long as no entry became clean since: a newer value may have come, gone to the cold
-//! store and been dropped from memory meanwhile. Then it is wanted again. Downside: an attempt during a checkpoint may load in vain.
+//! Invariant: a loaded entry is used only as long as no entry has become clean since: otherwise a
+//! newer value may have been written, moved to the cold store and dropped from memory meanwhile.
+//! Then the entry is loaded again. Downside: an attempt during a checkpoint may load in vain.
 
 use std::{
     collections::{BTreeMap, BTreeSet},

@@ -1,7 +1,7 @@
-//! Reads: memory first, the cold store for what memory does not know.
+//! Reads: memory first, then the cold store for entries that are not in memory.
 //!
-//! The cold store is read without the lock. A key may therefore change between the look into memory and the one into the
-//! cold store; either answer was true at a moment during the call.
+//! The cold store is read without the lock. A key may therefore change between the look-up in
+//! memory and the one in the cold store; either answer was true at some moment during the call.
 
 use std::ops::Bound;
 

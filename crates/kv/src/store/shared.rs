@@ -1,8 +1,8 @@
-//! What a store shares with its background tasks, and the way of a batch through it: applied,
-//! written, flushed.
+//! State that a store shares with its background tasks, and the path of a batch through it:
+//! applied, written, flushed.
 //!
-//! Invariant: what [`State`] holds changes together under one short lock, which is never held
-//! across an await, nor while the cold store is read.
+//! Invariant: the contents of [`State`] change together under one lock, which is held briefly,
+//! never across an await, and never while the cold store is read.
 
 use std::sync::{
     Arc,

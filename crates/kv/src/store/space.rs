@@ -1,17 +1,23 @@
-//! Room on the device.
+//! Space on the device.
 //!
-//! The journal's segments have their space, but a checkpoint takes new space in the cold store, which takes more by itself
-//! ([`crate::ColdStore::growth_bytes`]), and a cold store that finds none may not get up again. So free space is kept back for
-//! all of it: below that, only batches that free space are taken ([`crate::Store::apply_reserved`]), and no segment is added. A
-//! checkpoint goes as far as there is room for its next step. What it has written is done, so that the next one is
-//! smaller: were room for all of it asked for, each removal would put it farther away. When space comes back, everything goes on where it was.
+//! The journal's segments have their space, but a checkpoint takes new space in the cold store,
+//! which takes more by itself ([`crate::ColdStore::growth_bytes`]), and a cold store that finds no
+//! space may not recover. So free space is reserved for all of this: below the reserve, only
+//! batches that free space are accepted ([`crate::Store::apply_reserved`]), and no segment is
+//! added. A checkpoint proceeds as long as there is space for its next step. Completed steps need
+//! not be repeated, so the next checkpoint is smaller. If a checkpoint required space for
+//! everything at once, each removal would increase what it requires. When space is available again,
+//! everything continues where it stopped.
 //!
-//! The device is asked at every commit, before each checkpoint and each new segment, and after a refusal. Downside: what
-//! others put on the device in between is seen late; the reserve absorbs it, or the cold store's own care does.
+//! The device is queried at every commit, before each checkpoint and each new segment, and after a
+//! refusal. Downside: data that others write to the device in between are noticed late; the reserve
+//! absorbs them, or else the cold store recovers by itself.
 //!
-//! What is removed comes back as space only when the cold store knows, and has rewritten what it has. So when space is short,
-//! a checkpoint follows removals soon, and after each the cold store may give back ([`crate::ColdStore::reclaim`]). Removals
-//! take space themselves until then: on a full device, checkpoints of them are small, so that there is room for each.
+//! The space of removed entries is freed only when the removal has reached the cold store, and the
+//! cold store has been rewritten. So when space is short, a checkpoint soon follows removals, and
+//! after each checkpoint the cold store may free space ([`crate::ColdStore::reclaim`]). Removals
+//! take space themselves until then: on a full device, their checkpoints are small, so that there
+//! is space for each.
 
 use std::time::Duration;
 

@@ -1,5 +1,5 @@
-//! Background tasks: flushing at the commit interval, checkpoints, segments prepared ahead, asking for space after a refusal.
-//! An idle store has no timer.
+//! Background tasks: flushing at the commit interval, checkpoints, preparing segments ahead,
+//! querying the space after a refusal. An idle store has no timer.
 
 use std::sync::Arc;
 

@@ -1,4 +1,4 @@
-//! What the tests of the store share: a store on devices in memory that survives its process.
+//! Shared by the tests of the store: a store on devices in memory that survive its process.
 
 #![allow(dead_code, reason = "every test file uses another part")]
 

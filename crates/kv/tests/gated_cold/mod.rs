@@ -1,4 +1,4 @@
-//! A cold store whose reads tests can hold up and count, for the tests of MDTs and OSTs.
+//! A cold store whose reads can be held up and counted, for the tests of MDTs and OSTs.
 #![allow(dead_code, reason = "each test file uses its part")]
 
 use std::{

@@ -1,7 +1,8 @@
-//! The thread that merges the tables of a fjall store, and gives the space of deleted keys back when asked. Why both are
-//! needed, and how, see the module above.
+//! The thread that merges the tables of a fjall store, and frees the space of deleted keys on
+//! request. The parent module explains why both are needed, and how they work.
 //!
-//! Downside: it cannot be interrupted while it rewrites the tree. Opening again and closing wait for it.
+//! Downside: it cannot be interrupted while it rewrites the tree. Reopening and closing wait for
+//! it.
 
 use std::{
     io,

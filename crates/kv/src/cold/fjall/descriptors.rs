@@ -1,12 +1,13 @@
-//! Whether this process still has anything of a closed fjall database open.
+//! Whether this process still has files of a closed fjall database open.
 //!
-//! Dropping a database waits for fjall's thread, which counts as ended a moment before it lets go of what it holds. If that is
-//! the last of the journal, then the thread writes what is left of it in memory, and closes it: behind a write that failed that is
-//! not nothing, and whoever has opened the database again by then writes to the same place. fjall does not tell, but the
-//! system knows which files are open.
+//! Dropping a database waits for fjall's thread, which counts as ended a moment before it drops
+//! what it holds. If it holds the last reference to the journal, the thread then writes the rest of
+//! the journal from memory, and closes it. After a failed write there is such a rest, and a caller
+//! that has opened the database again by then writes to the same place. fjall does not report this,
+//! but the operating system knows which files are open.
 //!
-//! Downside: all descriptors of the process are looked through, some microseconds for each. Without /proc nothing is known, and
-//! nothing waited for.
+//! Downside: all descriptors of the process are examined, at a few microseconds each. Without /proc
+//! nothing is known, and nothing is waited for.
 
 use std::{
     fs, io,

@@ -1,11 +1,13 @@
-//! fjall's journals and the kernel's page cache: what a sync that failed left there looks written, is marked as clean, and no later sync
-//! writes it. So whoever opens fjall writes what it finds in the journals again, in place, as a store does with its own journal: then
-//! the next sync covers it, or fails.
+//! fjall's journals and the kernel's page cache: data that a failed sync left there look written
+//! and are marked as clean, and no later sync writes them. So when fjall is opened, the contents of
+//! its journals are written again, in place, as a store does with its own journal: then the next
+//! sync covers them, or fails.
 //!
-//! Tables need none of it: fjall takes no table into use whose sync failed.
+//! Tables do not need this: fjall does not use a table whose sync failed.
 //!
-//! Downside: journals of up to 64 MiB are read and written at each opening. A host file system that writes nothing in place may have
-//! no room for it on a full device: then the log says so, and the journals are believed.
+//! Downside: journals of up to 64 MiB are read and written at each opening. A host file system that
+//! never writes in place may have no space for it on a full device: then this is logged, and the
+//! journals are trusted.
 
 use std::{
     ffi::OsStr,

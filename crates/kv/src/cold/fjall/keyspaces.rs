@@ -1,6 +1,7 @@
-//! An open fjall database: its two keyspaces, their keys, and what its errors mean to the system.
+//! An open fjall database: its two keyspaces, their keys, and the meaning of its errors.
 //!
-//! It is closed with [`Keyspaces::close`]: then fjall's thread has ended, nothing writes, no file is open, the lock is free.
+//! It is closed with [`Keyspaces::close`]: after that, fjall's thread has ended, nothing writes, no
+//! file is open, and the lock is free.
 
 use std::{io, path::Path, sync::Arc};
 

@@ -1,17 +1,21 @@
-//! How much a fjall store has waiting to be merged, the room that merging it takes, and the merges themselves.
+//! How much of a fjall store waits to be merged, the space that merging it takes, and the merges
+//! themselves.
 //!
-//! fjall's own thread merges nothing ([`super::keyspaces`]): it runs one merge per flushed buffer, whatever waits; on a
-//! device without room for it the merge fails, fjall takes no more writes, and it fails again each time the store is
-//! opened. So this store merges, by fjall's leveled strategy: on the thread that looks after space, as soon as something is
-//! flushed, if there is room for it.
+//! fjall's own thread merges nothing ([`super::keyspaces`]): it runs one merge per flushed buffer,
+//! however much is waiting; on a device without space for it the merge fails, fjall accepts no more
+//! writes, and the merge fails again each time the store is opened. So this store merges, by
+//! fjall's leveled strategy: on the thread that manages space, as soon as a buffer is flushed, if
+//! there is space for it.
 //!
-//! A fast writer nevertheless piles up tables in level 0, each as large as all buffers that waited for the flush (up to
-//! 64 MiB). The merge of that level takes all of its tables and those of the next level at once, and writes as much again
-//! before it gives anything back. So the pile is kept small while little of the device is free
-//! ([`Shared::make_room_to_write`]): the writing thread merges before it writes more.
+//! A fast writer nevertheless piles up tables in level 0, each as large as all buffers that waited
+//! for the flush (up to 64 MiB). The merge of that level takes all of its tables and those of the
+//! next level at once, and writes as much again before it frees anything. So the number of these
+//! tables is kept small while little of the device is free ([`Shared::make_room_to_write`]): the
+//! writing thread merges before it writes more.
 //!
-//! fjall holds up a writer while more than three buffers wait to be flushed, or thirty runs to be merged, without looking
-//! whether its thread is alive. The writing thread waits before, and looks.
+//! fjall delays a writer while more than three buffers wait to be flushed, or thirty runs to be
+//! merged, without checking whether its own thread is alive. The writing thread waits before it
+//! calls fjall, and does check.
 //!
 //! Downside: near a full device, checkpoints proceed at the speed of merges. The levels are those of fjall's leveled
 //! strategy, whose choice is repeated here because fjall does not offer it.

@@ -1,7 +1,7 @@
 //! Threads that read a fjall store for those who must not wait on a core.
 //!
-//! Life cycle: they start with the store and end when its handle is gone and the queue is empty; nobody waits for them: what
-//! they read of a closed store fails.
+//! Life cycle: they start with the store and end when its handle is gone and the queue is empty.
+//! Nothing waits for them: their reads of a closed store fail.
 
 use std::{
     io,

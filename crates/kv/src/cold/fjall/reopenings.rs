@@ -1,4 +1,5 @@
-//! When it is logged that the cold store was opened again: on a device that stays full that happens with every write.
+//! When to log that the cold store was opened again: on a device that stays full this happens with
+//! every write.
 
 use std::time::{Duration, Instant};
 

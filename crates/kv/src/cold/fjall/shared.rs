@@ -1,7 +1,9 @@
-//! What the threads of a fjall store and its readers share: fjall, which may be closed and opened again under them.
+//! State shared by the threads of a fjall store and its readers: fjall, which may be closed and
+//! opened again meanwhile.
 //!
-//! Readers and writers hold the lock shared while they use fjall. Whoever opens it again, or closes it for good, holds it
-//! alone. It is opened again only by the two threads, and closed when neither does that any more: so closed it stays.
+//! Readers and writers hold the lock in shared mode while they use fjall. A thread that reopens it,
+//! or closes it permanently, holds the lock exclusively. Only the two threads reopen it, and it is
+//! closed when neither does so any more: so it stays closed.
 
 use std::{
     io,

@@ -1,4 +1,4 @@
-//! What wakes the thread that looks after a fjall store's space.
+//! Wakes the thread that manages a fjall store's space.
 
 use std::sync::mpsc;
 

@@ -1,7 +1,8 @@
-//! The thread that writes to a fjall store, one order after another; the last one closes fjall.
+//! The thread that writes to a fjall store, one command after another; the last one closes fjall.
 //!
-//! Life cycle: starts with the store, owns the thread that looks after space, and is the only one to close fjall: when it
-//! is told to, when the store is dropped, and when it panics. Orders left in its queue fail behind that.
+//! Life cycle: starts with the store, owns the thread that manages space, and is the only one to
+//! close fjall: on request, when the store is dropped, and when it panics. Commands left in its
+//! queue fail after that.
 
 use std::{
     io,
