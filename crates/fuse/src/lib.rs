@@ -1,14 +1,15 @@
-//! Between the kernel and the client: mounts, and serves what the kernel asks for from a [`client::FileSystem`]. Nothing
-//! else in the workspace names FUSE.
+//! The FUSE server, between the kernel and the client: mounts a file system, and serves the
+//! kernel's requests from a [`client::FileSystem`]. No other crate knows the FUSE protocol.
 //!
 //! ```text
 //!  program --system call--> kernel --/dev/fuse--> session --Operation--> adapter --> client::FileSystem
 //!                                                   |                       |
 //!                                 workers, buffers, answers      one function per operation
 //! ```
-//! - [`mount`] puts the file system into the name space and takes it out again;
+//! - [`mount`] mounts the file system and unmounts it;
 //! - [`session`] reads requests and writes answers, one worker per core; [`protocol`] is their encoding;
-//! - [`Adapter`] translates each operation to the client's API and back; `host::errno` its errors. `host::ioctl` is how `lfs` talks to a mount.
+//! - [`Adapter`] translates each operation to the client's API and back, and `host::errno` its
+//!   errors. `lfs` talks to a mount through `host::ioctl`.
 //!
 //! Use: build a `FileSystem` on its [`Cores`](rt::real::Cores), then [`Mount::new`], wait for [`Mount::ended`] or a signal,
 //! [`Mount::unmount`], and only then unmount the `FileSystem` itself.

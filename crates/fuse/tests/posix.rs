@@ -1,6 +1,6 @@
-//! A first smoke of POSIX calls through the kernel: the shipped client, MDT and OSTs in this process over devices in
-//! memory, mounted on a directory. Needs root and `/dev/fuse`. The full test is pjdfstest; here stands what the adapter
-//! itself decides.
+//! A smoke test of POSIX calls through the kernel: the shipped client, MDT and OSTs in this process
+//! over devices in memory, mounted on a directory. Needs root and `/dev/fuse`. The full test is
+//! pjdfstest; this one tests what the adapter itself decides.
 
 mod cluster;
 

@@ -1,5 +1,5 @@
-//! Mounts and sessions against the kernel, with a handler of a few lines instead of a file system. Needs root and
-//! `/dev/fuse`; without them the tests fail, they do not skip.
+//! Mounts and sessions with the real kernel, and a handler of a few lines instead of a file system.
+//! Needs root and `/dev/fuse`; without them the tests fail, they do not skip.
 
 #[path = "cluster/free.rs"]
 mod free;

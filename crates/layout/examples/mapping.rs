@@ -1,4 +1,5 @@
-//! What mapping a file range to its objects costs: nanoseconds per object range, one JSON line per layout.
+//! The cost of mapping a file range to its objects: nanoseconds per object range, one JSON line per
+//! layout.
 //!
 //! `cargo run --release -p stria-layout --example mapping`
 

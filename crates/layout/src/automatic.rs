@@ -1,7 +1,7 @@
 //! Automatic layouts: which component a growing file gets next. Pure.
 //!
-//! The part of a file that nobody decided yet is an *automatic* component. When a write needs objects in it, the next
-//! component is cut out of it by what is known at that moment:
+//! The part of a file whose layout is not decided yet is an *automatic* component. When a write
+//! needs objects in it, the next component is cut out of it, based on what is known at that moment:
 //!
 //! ```text
 //! created      | 1: on the MDT to 64 KiB | 2: automatic ...
@@ -10,34 +10,43 @@
 //! ```
 //!
 //! Principles and their sources (Reed et al.: layouts by watermark; Antypas: striping advice; docs/decisions/0010):
-//! - The beginning lies on the MDT, if it may (`lod.*.dom_stripesize`): a small file costs no OST anything. Else it is a
-//!   stripe of 4 MiB that goes on to 64 MiB.
-//! - A file that grows by small writes is one object up to 64 MiB: creation, stat and removal cost one request each (Antypas: file
-//!   per process, one stripe). Who writes in large requests moves data, and gets four stripes from the beginning on: of those
-//!   only what is written to is made.
-//! - The larger the file, the more stripes ([`WATERMARKS`]): a transfer that lasts long pays for its objects, and what is
-//!   written later is read by more OSTs (Reed: 4, 8, 16 beat the fixed counts).
-//! - Several clients on one file need as many OSTs as they are writers, at once (Antypas: four stripes cap a shared file at
-//!   a tenth of what the OSTs can do). How many they are is known when the file has grown over its beginning. What they get is
-//!   one component as far as the decision would be the same: each has objects of its own, and each writer syncs them.
-//! - Writers of a shared file whose length is known have blocks of one length. Were a block a whole number of rounds of stripes, all
-//!   of them would begin on one OST and go on in step: the count is one that has no divisor in common with a block's stripes.
-//! - What the last files with such names became counts as a size that was announced, as a truncation before the first write does.
-//! - Many files written at a time share the OSTs among them: stripes beyond the fair share only make each of them wait for
-//!   more OSTs (Antypas: beyond OSTs / 4 writers, four stripes are worse than one). Some stripes more are given where files would
-//!   leave OSTs uneven: of 128 files on 80 OSTs, half of the OSTs would have one and half two.
-//! - No stripe goes where its share of the component does not fit; a component ends where its OSTs would be half used up, so
-//!   that the next decision comes before they are full. If one fills up first, what it refuses is decided anew
-//!   ([`crate::Layout::leave_out`]).
-//! - While the connections of OSTs are interrupted that the file would have got stripes on, a component is as narrow as those that
-//!   answer make it, and short: if they are back in a moment, what is written then goes wide; if they are dead, it goes on.
+//! - The beginning is on the MDT, if allowed (`lod.*.dom_stripesize`): a small file costs no
+//!   request to an OST. Otherwise the file starts with one stripe of 4 MiB, up to 64 MiB.
+//! - A file that grows by small writes is one object up to 64 MiB: creation, stat and removal cost
+//!   one request each (Antypas: file per process, one stripe). A file that is written in large
+//!   requests gets four stripes from the start; objects are created only when they are written to.
+//! - The larger the file, the more stripes ([`WATERMARKS`]): in a long transfer the cost of
+//!   additional objects is small, and later parts of a file are read from more OSTs (Reed: 4, 8, 16
+//!   beat the fixed counts).
+//! - Several clients that write one file need as many OSTs as there are writers, at once (Antypas:
+//!   four stripes limit a shared file to a tenth of what the OSTs can do). The number of writers is
+//!   known when the file has grown beyond its first component. They get one component as far as the
+//!   decision would be the same, because each component has objects of its own, and each writer has
+//!   to sync them.
+//! - Writers of a shared file whose length is known have blocks of one length. If a block were a
+//!   whole number of rounds of stripes, all writers would start on one OST and stay in step: so the
+//!   count has no divisor in common with a block's stripes.
+//! - The size of the last files with similar names counts as an announced size, like a truncation
+//!   before the first write.
+//! - Files written at the same time share the OSTs: stripes beyond the fair share only make each
+//!   file wait for more OSTs (Antypas: beyond OSTs / 4 writers, four stripes are worse than one). A
+//!   few more stripes are given where files would load OSTs unevenly: of 128 files on 80 OSTs, half
+//!   of the OSTs would have one and half two.
+//! - No stripe goes where its share of the component does not fit; a component ends where its OSTs
+//!   would be half used up, so that the next decision comes before they are full. If one fills up
+//!   earlier, the refused range is decided again ([`crate::Layout::leave_out`]).
+//! - While the connections of OSTs that would get stripes of the file are interrupted, a component
+//!   has stripes only on the OSTs that answer, and is short: if the others are back in a moment,
+//!   the next component uses them; if they are dead, the component is extended.
 //!
-//! Invariants: what is cut lies within the automatic component and covers the first byte asked for; components end at
-//! watermarks or are at least one round of stripes long; an automatic component remains behind the largest possible file,
-//! which is how an automatic layout is known as one. A file has at most [`COMPONENTS_SHORTENED_MAX`] components ended early
-//! for want of space or of OSTs that answer, and two for each watermark.
+//! Invariants: the new component is within the automatic component and covers the first requested
+//! byte; components end at watermarks or are at least one round of stripes long; an automatic
+//! component remains after the largest possible file, so that the layout remains recognisable as
+//! automatic. A file has at most [`COMPONENTS_SHORTENED_MAX`] components that ended early for lack
+//! of space or of OSTs that answer, and two for each watermark.
 //!
-//! Downside: watermarks are positions in the file, so one that is written at its far end first is wide from there on.
+//! Downside: watermarks are positions in the file, so a file that is written at its end first gets
+//! many stripes there.
 
 use types::limits::{FILE_BYTES_MAX, STRIPE_COUNT_MAX};
 

@@ -6,12 +6,13 @@
 //! slots          0            1              none yet
 //! ```
 //!
-//! Life cycle: a component is *pending* until a write or truncation needs it; then the MDT *instantiates* it: chooses its OSTs
-//! and gives it slots. Slots are numbered through the whole file and never used twice, so that the name of an object,
-//! (inode, slot), means one object on one target for ever, from the moment it is made. Pending components read as holes.
+//! Life cycle: a component is *pending* until a write or truncation needs it; then the MDT
+//! *instantiates* it: chooses its OSTs and gives it slots. Slots are numbered throughout the file
+//! and never reused, so that the name of an object, (inode, slot), means one object on one target
+//! forever, from its creation on. Pending components read as holes.
 //!
-//! Downside: stripes are counted from the beginning of the file, not of the component (as in Lustre), so an object of a
-//! late component begins with a hole.
+//! Downside: stripes are counted from the beginning of the file, not of the component (as in
+//! Lustre), so an object of a late component starts with a hole.
 
 use serde::{Deserialize, Serialize};
 use types::{

@@ -1,11 +1,12 @@
-//! What a layout costs and serves, by a simple model in whole numbers. Pure.
+//! The cost and speed of a layout, by a simple model in integers. Pure.
 //!
-//! The model: an OST writes or reads so many bytes a second, and loses a moment whenever it turns from one stream to another; a
-//! client's link carries so many bytes a second; each object costs a request before anything else. A transfer is over when
-//! the busiest OST and the busiest link are. Streams are spread over OSTs round robin.
+//! The model: an OST writes or reads a given number of bytes per second, and loses a moment
+//! whenever it changes from one stream to another; a client's link carries a given number of bytes
+//! per second; each object costs a request before anything else. A transfer is finished when the
+//! busiest OST and the busiest link are. Streams are distributed over OSTs round robin.
 //!
-//! It answers which of two layouts is better and by about how much, not how fast a given cluster is. Downside: no caches, no
-//! network between, no other load; all OSTs alike.
+//! It tells which of two layouts is better and by about how much, not how fast a given cluster is.
+//! Downside: no caches, no network in between, no other load; all OSTs are alike.
 
 use std::collections::BTreeSet;
 

@@ -1,4 +1,5 @@
-//! Self-extending components (`-z`): how a component grows into the room kept for it, step by step. Pure.
+//! Self-extending components (`-z`): how a component grows into the space kept for it, step by
+//! step. Pure.
 //!
 //! ```text
 //! asked for   -E 1G -z 64M -c 1      -E -1 -c 4
@@ -8,20 +9,24 @@
 //! or          | 1: to 128 MiB | 4: the same stripes elsewhere | 2: room ...    none follows
 //! ```
 //!
-//! A step is as in Lustre (lustre/lod/lod_object.c, lod_sel_handler; manual, "Self-Extending Layout"): the component before
-//! the room *extends* as long as its OSTs have space for its share of a step. If not, what follows the room begins earlier
-//! (*spillover*); if nothing follows, the component is *repeated* on other OSTs; if there are none, it extends all the same,
-//! until an OST refuses. What was asked for to begin on a certain OST is repeated elsewhere all the same, as in Lustre: the
-//! first OST is where the component begins, not where it ends.
+//! A step is as in Lustre (lustre/lod/lod_object.c, lod_sel_handler; manual, "Self-Extending
+//! Layout"): the component before the extension space *extends* as long as its OSTs have space for
+//! its share of a step. If not, the next component starts earlier (*spillover*); if there is no
+//! next component, the component is *repeated* on other OSTs; if there are none, it extends
+//! nevertheless, until an OST refuses. A component for which a first OST was requested is repeated
+//! elsewhere too, as in Lustre: the first OST is where the component starts, not where it ends.
 //!
-//! What the OSTs have is known from reports, which may be older than a step takes to be written. So a refusal counts like a
-//! report: the part of the component from there on that has no data is left out ([`may_leave_out`]) and goes where the step
-//! would have led to, had it been known. (Lustre returns `ENOSPC` there.)
+//! The space of the OSTs is known from reports, which may be older than the time in which a step is
+//! written. So a refusal counts like a report: the range of the component from there on that has no
+//! data is left out ([`may_leave_out`]) and goes where it would have gone if the MDT had known.
+//! (Lustre returns `ENOSPC` there.)
 //!
-//! Downside: in its last step a component has used up its room; what is refused there is not known to have had any.
+//! Downside: in its last step a component has used up its extension space; for data refused there
+//! it is no longer known that there was any.
 //!
-//! Invariants: bytes with objects keep them; every step gives the first byte asked for to a component that can have objects,
-//! or brings it nearer: a component of no bytes is extended at once, and room is only removed once.
+//! Invariants: bytes with objects keep them; every step assigns the first requested byte to a
+//! component that can have objects, or makes progress towards that: an empty component is extended
+//! at once, and extension space is removed only once.
 
 use crate::{
     automatic::{self, COMPONENTS_SHORTENED_MAX},

@@ -1,15 +1,20 @@
-//! The layout of a file: components one behind the other, and all arithmetic between file ranges and objects.
+//! The layout of a file: components one after the other, and all arithmetic between file ranges and
+//! objects.
 //!
 //! A plain layout is one component for the whole file, instantiated from the start; everything below knows components only.
 //!
-//! Invariants: components are contiguous from byte 0 in ascending order (a component without bytes may stand before the
-//! extension it grows into, or have objects that nothing lies in any more; there are none at all after the last one was deleted); ids are unique; slots are below `slots_next` and
-//! belong to one component, or to the parts of one that was cut out of ([`Layout::leave_out`]), with the same stripes in all. A byte that lies in an instantiated
-//! component is in bijection with a byte of one of its objects; a byte that does not is a hole. All functions are total on
-//! valid layouts ([`Layout::validate`], to be called on whatever comes from disk or wire) as long as the slot exists.
+//! Invariants: components are contiguous from byte 0 in ascending order (an empty component may
+//! precede the extension into which it grows, or have objects that hold no range any more; there
+//! are no components at all after the last one was deleted); ids are unique; slots are below
+//! `slots_next` and belong to one component, or to the parts of a component from which a range was
+//! left out ([`Layout::leave_out`]), with the same stripes in all parts. A byte that lies in an
+//! instantiated component is in bijection with a byte of one of its objects; a byte that does not
+//! is a hole. All functions are total on valid layouts ([`Layout::validate`], to be called on
+//! whatever comes from disk or wire) as long as the slot exists.
 //!
-//! Life cycle: made by the MDT with the file; every change (instantiation, addition, deletion, migration) makes the
-//! generation grow. A holder of an older generation misses later components: before he answers from a hole he asks again.
+//! Life cycle: made by the MDT with the file; every change (instantiation, addition, deletion,
+//! migration) increases the generation. A client with an older generation lacks later components:
+//! before it answers from a hole it asks again.
 
 use serde::{Deserialize, Serialize};
 use types::{

@@ -1,4 +1,4 @@
-//! Limits of layouts that requests, layouts and their binary form share.
+//! Limits shared by requests for layouts, layouts and their binary form.
 
 /// The end of the last extent of a layout that covers the whole file.
 pub const END_OF_FILE: u64 = u64::MAX;

@@ -12,12 +12,14 @@
 //!          24 4 offset of its stripes    28 4 their size    32 16 zero
 //! ```
 //!
-//! Objects are shown by FIDs (inode number : slot : 0). Reading gives a request: objects are ignored, because a layout that
-//! is set on another file gets its own. Reading never panics, whatever the bytes.
+//! Objects are shown as FIDs (inode number : slot : 0). Decoding gives a request: objects are
+//! ignored, because a layout that is set on another file gets its own. Decoding never panics,
+//! whatever the bytes.
 //!
-//! Components that the file system decides, or decided, bear a flag of StriaFS's own: whoever knows it asks for an automatic
-//! layout again, also of a file whose components have their stripes by now. Who does not sees these, or for what is not decided
-//! yet stripes of the default count.
+//! Components that the file system decides, or has decided, have a flag of StriaFS's own: programs
+//! that know it request an automatic layout again, also for a file whose components already have
+//! their stripes. Other programs see these stripes, or, for components that are not decided yet,
+//! stripes of the default count.
 
 use std::ops::Range;
 

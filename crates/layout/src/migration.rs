@@ -1,14 +1,17 @@
-//! Whether a finished file should be moved to another layout. Pure.
+//! Whether a finished file should be migrated to another layout. Pure.
 //!
-//! A file that grew step by step lies on fewer objects at its beginning than one whose size was known when it was begun;
-//! or OSTs were added since. That costs time whenever it is read, and moving it costs time once. Nobody knows how often it
-//! will be read, so the rule is that of the ski rental (Karlin, Manasse, Rudolph and Sleator 1988): move when the time that
-//! readers have lost is what moving costs. Whatever comes, at most twice as much time goes as with knowledge of the future.
+//! A file that grew step by step has fewer objects at its beginning than one whose size was known
+//! from the start; or OSTs were added later. This costs time whenever the file is read, and
+//! migrating it costs time once. It is unknown how often it will be read, so the rule is that of
+//! the ski rental problem (Karlin, Manasse, Rudolph and Sleator 1988): migrate when the time that
+//! readers have lost equals the cost of migration. So at most twice as much time is spent as if the
+//! future were known.
 //!
-//! A move takes space for a second copy while it lasts. It must not hurt: a copy takes at most half of what is free on any OST
-//! ([`has_room`]).
+//! A migration temporarily takes space for a second copy. This must not cause a lack of space: a
+//! copy takes at most half of the free space of any OST ([`has_room`]).
 //!
-//! Times are those of [`crate::cost`]. Downside: each opening for reading counts as one reading of the whole file.
+//! Times are those of [`crate::cost`]. Downside: each open for reading counts as one reading of the
+//! whole file.
 
 use crate::{
     automatic::{self, Situation},

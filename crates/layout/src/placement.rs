@@ -2,36 +2,44 @@
 //!
 //! Two regimes, as in Lustre's LOD (lustre/lod/lod_qos.c and obdclass/lu_tgt_descs.c; manual, chapter "Managing Free
 //! Space"):
-//! - *Round robin* while the fullest usable target has at least `100 - qos_threshold_rr` percent of the emptiest one's
-//!   free space. Each file takes the targets behind the last one's; its first stripe moves within that group, so that
-//!   first stripes are spread as evenly as all stripes. Targets with fewer objects that are being written to come before
-//!   others (not in Lustre): a round goes on over what is idle, of equals with those first that were not at work much more of
-//!   the time than the others: they are slow, or have more to do. Those that do far more than the others, for
-//!   whomever, are taken if these do not suffice.
+//! - *Round robin* while the fullest usable target has at least `100 - qos_threshold_rr` percent of
+//!   the emptiest one's free space. Each file takes the targets after those of the previous file;
+//!   its first stripe rotates within that group, so that first stripes are distributed as evenly as
+//!   all stripes. Targets with fewer objects that are being written to come before others (not in
+//!   Lustre): a round continues over idle targets. Among equals, targets that were busy much more
+//!   of the time than the others come last: they are slow, or have more to do. Targets with far
+//!   more transfers than the others, whoever causes them, are used only if the others do not
+//!   suffice.
 //! - *Weighted* otherwise: stripes are drawn without replacement with probability proportional to
 //!   `weight = available - penalty` (never below 0). A chosen target's penalty becomes
-//!   `penalty / 2 + available * (100 - qos_prio_free) / 100`; with every stripe placed, each penalty falls by
-//!   `available * (100 - qos_prio_free) / 100 / (targets - 1)`. So `qos_prio_free` 100 looks at space alone, and smaller
-//!   values push away from targets chosen recently. Penalties are forgotten when round robin takes over again.
-//!   (Lustre has a second penalty per server; here a target stands for itself.) A target with objects that are being written
-//!   to counts as if its weight were shared among them and the new one (not in Lustre; at `qos_prio_free` 90, more below it,
-//!   not at all at 100): the emptiest one does not get every stripe while it is the busiest.
+//!   `penalty / 2 + available * (100 - qos_prio_free) / 100`; with every stripe placed, each
+//!   penalty falls by `available * (100 - qos_prio_free) / 100 / (targets - 1)`. So `qos_prio_free`
+//!   100 considers only space, and smaller values avoid targets chosen recently. Penalties are
+//!   forgotten when round robin takes over again. (Lustre has a second penalty per server; here a
+//!   target stands for itself.) A target with objects that are being written to counts as if its
+//!   weight were shared among them and the new one (not in Lustre; at `qos_prio_free` 90, more
+//!   below it, not at all at 100), so that the emptiest target does not get every stripe while it
+//!   is the busiest.
 //!
-//! Targets on one device share its free space: each counts with its part, so a device gets data by its space, not by its
-//! number of targets, and round robin takes targets of different devices by turns.
+//! Targets on one device share its free space: each counts with its share, so a device gets data
+//! according to its space, not its number of targets, and round robin alternates between devices.
 //!
-//! Left out: targets that are inactive, not connected, read-only, without creation, or without any space; and, as long as there
-//! are others, those with less free than their reserve (`reserved_permille` of the capacity, Lustre's `reserved_mb_low` of 0.1%,
-//! or `reserved_bytes`). Where all are below it, the one with most space takes the whole file: there must be no `NoSpace` while
-//! any target has space, and stripes on several that have next to none only find more ends. Behind these come targets that refused
-//! something for want of space a moment ago, or can make no objects: of inodes or a quota their bytes say nothing. Of these the
-//! one whose refusal is the oldest is tried. Degraded targets are taken only if
-//! the others do not suffice. Targets whose connection is interrupted come last, since nobody knows yet whether they are back in
-//! a moment or dead: only a number of stripes that somebody asked for, or want of any other, leads there. A requested first OST
-//! is honoured or refused, never replaced; the stripes after it follow in the order of indices, as in Lustre.
+//! Not used: targets that are inactive, not connected, read-only, closed for creation, or without
+//! any space; and, as long as there are others, those with less free than their reserve
+//! (`reserved_permille` of the capacity, Lustre's `reserved_mb_low` of 0.1%, or `reserved_bytes`).
+//! If all are below it, the one with the most space gets the whole file: there must be no `NoSpace`
+//! while any target has space, and stripes on several almost full targets would only fail sooner.
+//! After these come targets that recently refused a request for lack of space, or cannot create
+//! objects: their free bytes say nothing about inodes or a quota. Of these, the one with the oldest
+//! refusal is tried. Degraded targets are used only if the others do not suffice. Targets whose
+//! connection is interrupted come last, since it is not known yet whether they will be back in a
+//! moment or are dead: they are used only for an explicitly requested number of stripes, or if
+//! there are no others. A requested first OST is used or refused, never replaced; the stripes after
+//! it follow in the order of indices, as in Lustre.
 //!
-//! Life cycle: one [`Placement`] per MDT, volatile; after a restart the round starts anew, which nobody notices.
-//! Downside: MDTs do not know of each other's placements, only of the space that results.
+//! Life cycle: one [`Placement`] per MDT, volatile; after a restart the round starts again, which
+//! has no visible effect. Downside: MDTs do not know each other's placements, only the resulting
+//! space.
 
 use std::{cmp::Reverse, collections::BTreeMap};
 

@@ -1,4 +1,4 @@
-//! Parts of a file range: what lies in one object, in which pieces, in which requests.
+//! Parts of a file range: what is in one object, in which pieces, in which requests.
 
 use types::limits::BLOCK_BYTES;
 

@@ -1,10 +1,11 @@
-//! Why a component of an automatic layout has as many stripes as it has: what decided, of all that was known then
-//! ([`crate::automatic`]). It is kept with the component, because what was known is gone when somebody asks.
+//! Why a component of an automatic layout has its number of stripes: the fact that decided it
+//! ([`crate::automatic`]). It is stored with the component, because the facts are no longer known
+//! when a user asks.
 //!
-//! Life cycle: given when the component is cut out of an automatic one; it stays as long as the component, also when that
-//! takes the room behind it over. A component that somebody asked for has none.
+//! Life cycle: set when the component is cut out of an automatic one; it is kept as long as the
+//! component, also when the component is extended. An explicitly requested component has none.
 //!
-//! Downside: one reason, the last one that changed the number; the figures behind it are not kept.
+//! Downside: only one reason is stored, the last one that changed the number, without its figures.
 
 use serde::{Deserialize, Serialize};
 

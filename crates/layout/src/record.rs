@@ -1,11 +1,13 @@
-//! Whether the record of an inode has room for what its layout may become. Pure.
+//! Whether the record of an inode has space for the growth of its layout. Pure.
 //!
-//! A record has a largest size: components of very many stripes fill it long before there are [`COMPONENTS_MAX`] of them. Growth must never
-//! fail for that. So what a layout can do without (ending a component early, leaving a part out of one, repeating one) is
-//! done only as long as all fits that may follow: every component without objects gets them, on as many OSTs as there are, and
-//! so does one for each watermark.
+//! A record has a largest size: components of very many stripes fill it long before there are
+//! [`COMPONENTS_MAX`] of them. Growth must never fail for this reason. So optional changes (ending
+//! a component early, leaving a range out of one, repeating one) are made only as long as
+//! everything fits that may follow: objects for every component without them, on all OSTs that
+//! exist, and a component for each watermark.
 //!
-//! Downside: OSTs that are added later are not counted. A layout on more than a thousand OSTs has few parts.
+//! Downside: OSTs that are added later are not counted. A layout on more than a thousand OSTs can
+//! have only a few parts.
 
 use types::limits::STRIPE_COUNT_MAX;
 

@@ -1,7 +1,8 @@
-//! From a layout back to the request that makes another like it: for copies of files, and for defaults taken from files.
+//! Converts a layout back into the request for an equal one: for copies of files, and for defaults
+//! taken from files.
 //!
-//! Counts, sizes, extents and pools are kept; OSTs that were chosen are not, those that were asked for are. What was decided
-//! automatically is decided anew.
+//! Counts, sizes, extents, pools and requested OSTs are kept; chosen OSTs are not. Automatic
+//! decisions are made again.
 
 use crate::{
     automatic,

@@ -1,7 +1,9 @@
-//! What a user asks of a layout (`lfs setstripe`), before targets are chosen: a file's request or a directory's default.
+//! A user's request for a layout (`lfs setstripe`), before targets are chosen: for a file, or as a
+//! directory's default.
 //!
-//! [`resolve`] decides which request holds for a new file (its own, its directory's, the file system's) and fills what was
-//! left open; what comes out ([`Resolved`]) is complete and valid. Stripes go on to [`crate::placement`].
+//! [`resolve`] decides which request applies to a new file (its own, its directory's, the file
+//! system's) and fills in what was not specified; the result ([`Resolved`]) is complete and valid.
+//! [`crate::placement`] then chooses the targets of the stripes.
 
 use serde::{Deserialize, Serialize};
 use types::{

@@ -1,5 +1,5 @@
-//! RAID-0 striping: which byte of a file is which byte of which object. Numbers only: who holds the objects is
-//! [`crate::PlainLayout`]'s to say.
+//! RAID-0 striping: which byte of a file is which byte of which object. Numbers only:
+//! [`crate::PlainLayout`] says which targets hold the objects.
 //!
 //! ```text
 //! stripe_bytes = S, stripe_count = 3           object offsets
@@ -7,10 +7,10 @@
 //! object       0     1     2     0     1       object 1: stripe 1 at 0, stripe 4 at S
 //! ```
 //!
-//! Invariants: file bytes and object bytes are in bijection; the bytes a contiguous file range has in one object are
-//! contiguous there; the file's size is the largest of the sizes its objects imply. All functions are total: no
-//! argument overflows or panics as long as both numbers are positive and the object exists. Limits on file sizes are the
-//! caller's to check.
+//! Invariants: file bytes and object bytes are in bijection; the bytes a contiguous file range has
+//! in one object are contiguous there; the file's size is the largest of the sizes its objects
+//! imply. All functions are total: no argument overflows or panics as long as both numbers are
+//! positive and the object exists. The caller checks limits on file sizes.
 
 /// Stripe `n` of the file (bytes `n*stripe_bytes..(n+1)*stripe_bytes`) lies in object `n % stripe_count`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -1,10 +1,11 @@
 //! Swapping the layouts of two files, and with them their data.
 //!
-//! Objects keep their names, which are of the file they were made for; each layout says whose number its objects bear
-//! (`named_by`), and takes the count of slots along. So a name still means one object for ever: a number is in the names of
-//! one layout's objects at a time, wherever that layout is, and nothing else gives out slots for it.
+//! Objects keep their names, which contain the number of the file for which they were created; each
+//! layout says which number its objects have (`named_by`), and the count of slots moves with the
+//! layout. So a name still means one object forever: a number is in the names of one layout's
+//! objects at a time, wherever that layout is, and only that layout assigns slots for it.
 //!
-//! Data on the MDT are always named by their file: whoever swaps moves them.
+//! Data on the MDT are always named by their file: a swap moves them.
 
 use types::{Generation, InodeNumber};
 

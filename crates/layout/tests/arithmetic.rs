@@ -1,5 +1,6 @@
-//! The arithmetic of layouts holds for every valid layout: file bytes and object bytes are in bijection wherever there are
-//! objects, ranges cover them once, sizes agree, and growth leaves what was there where it was.
+//! The arithmetic of layouts holds for every valid layout: file bytes and object bytes are in
+//! bijection wherever there are objects, ranges cover them once, sizes agree, and growth leaves
+//! existing data in place.
 
 #![allow(missing_docs)]
 

@@ -1,6 +1,6 @@
-//! Any sequence of writes, truncations, allocations, punches and instantiations on a composite file reads back as it would
-//! from one array of bytes: objects are sparse vectors here, and everything is decided by [`Layout`] alone, in the way of
-//! the client.
+//! Any sequence of writes, truncations, allocations, punches and instantiations on a composite file
+//! reads back as it would from one array of bytes: objects are sparse vectors here, and [`Layout`]
+//! alone decides everything, used as the client uses it.
 
 #![allow(missing_docs)]
 

@@ -1,4 +1,5 @@
-//! Layouts that no MDT makes are refused by name, so that nothing from disk or wire reaches the arithmetic broken.
+//! Layouts that no MDT makes are refused by name, so that no invalid layout from disk or wire
+//! reaches the arithmetic.
 
 #![allow(missing_docs)]
 

@@ -1,16 +1,19 @@
-//! What happens around the work of a request that is pending: it ends when its caller is being killed, and says in the log, once,
-//! what a long wait is for.
+//! Attends to a pending request: ends it when its caller is being killed, and logs once what a long
+//! wait is for.
 //!
-//! The kernel sends INTERRUPT once per request, at the first signal, which need not be the one that kills, and which `/proc` may
-//! show a moment later. So from then on the caller's signals are looked at again and again, at growing intervals, until the
-//! request is answered. If one is fatal, the caller hears EINTR, and the work is dropped. That is what the client expects of callers
-//! that give up: what has not been sent is not sent; what has been sent takes effect once or not at all; what must come to its end
-//! (opens, closes, appends) does so in the background.
+//! The kernel sends INTERRUPT once per request, at the first signal, which need not be the fatal
+//! one, and which `/proc` may show a moment later. So from then on the caller's signals are checked
+//! repeatedly, at growing intervals, until the request is answered. If one is fatal, the caller
+//! gets EINTR, and the work is dropped. The client is made for callers that give up: unsent
+//! requests are not sent; sent requests take effect once or not at all; operations that must be
+//! completed (opens, closes, appends) are completed in the background.
 //!
-//! A process that ends closes its files, and for that (FLUSH, which releases fcntl locks) the kernel takes no signal for an
-//! interruption. It waits until the log tells of it, and no longer.
+//! A process that exits closes its files, and the kernel does not interrupt this (FLUSH, which
+//! releases fcntl locks) for any signal. Such a process waits until its wait is logged, and no
+//! longer.
 //!
-//! Downside: a write that was sent may take effect after its process has ended, as long as its server may wait for it (`timeout`).
+//! Downside: a write that was sent may take effect after its process has ended, within the
+//! `timeout`.
 
 use std::{fs, sync::Arc, time::Duration};
 

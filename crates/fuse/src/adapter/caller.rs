@@ -1,4 +1,5 @@
-//! Who asks: credentials from the request's header, supplementary groups from `/proc` when a decision depends on them.
+//! The caller of a request: credentials from its header, supplementary groups from `/proc` when a
+//! decision depends on them.
 
 use types::{Credentials, FsError, FsResult};
 

@@ -1,4 +1,4 @@
-//! Between the kernel's structures and the client's: attributes, kinds, flags.
+//! Converts between the kernel's structures and the client's: attributes, kinds, flags.
 
 use rpc::message::mdt::{OpenFlags, open_flag};
 use rustix::mount::MountFlags;

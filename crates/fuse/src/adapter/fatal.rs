@@ -1,12 +1,15 @@
-//! Whether a thread is being killed, by what `/proc` shows of its signals.
+//! Whether a thread is being killed, judged by its signals in `/proc`.
 //!
-//! The kernel interrupts a request for any signal, once, and does not say which. If it is fatal, the request must be answered for the
-//! process to end. Mostly that is SIGKILL: Linux also gives it to each thread when one of them ends the process, and when another
-//! signal does that writes no core dump. The others are judged by what the process does with them.
+//! The kernel interrupts a request for any signal, once, and does not say which. If it is fatal,
+//! the request must be answered so that the process can end. Usually it is SIGKILL: Linux also
+//! sends it to each thread when one thread ends the process, and when another signal without a core
+//! dump does. For other signals it matters how the process handles them.
 //!
-//! A process that is ending already closes its files; these requests the kernel does not interrupt at all.
+//! A process that is already exiting closes its files; the kernel does not interrupt these requests
+//! at all.
 //!
-//! Downside: a caller that `/proc` does not show (another pid namespace) counts as not being killed.
+//! Downside: a caller that is not visible in `/proc` (in another pid namespace) counts as not being
+//! killed.
 
 use std::fs;
 

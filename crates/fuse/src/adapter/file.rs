@@ -1,8 +1,9 @@
 //! Operations on open files.
 //!
-//! Files are opened for direct I/O: every read and write of a program is a request, and nothing stays in the page cache
-//! where other clients' writes would not reach it. Mappings use the page cache nevertheless (DIRECT_IO_ALLOW_MMAP); what
-//! they change comes back as WRITE with the CACHE bit, through any handle open for writing.
+//! Files are opened for direct I/O: every read and write of a program is a request, and nothing
+//! stays in the page cache, where other clients' writes would not reach it. Mappings use the page
+//! cache nevertheless (DIRECT_IO_ALLOW_MMAP); their changes arrive as WRITE with the CACHE bit,
+//! through any handle open for writing.
 
 use std::sync::Arc;
 

@@ -1,9 +1,10 @@
-//! Flags of files (chattr, lsattr): Linux turns FS_IOC_GETFLAGS, FS_IOC_SETFLAGS, FS_IOC_FSGETXATTR and FS_IOC_FSSETXATTR into
-//! IOCTL requests with the same numbers, on a file or directory that it opens for them. It has checked by then that who
-//! changes immutable or append-only may (CAP_LINUX_IMMUTABLE), and the MDT asks for root.
+//! Flags of files (chattr, lsattr): Linux turns FS_IOC_GETFLAGS, FS_IOC_SETFLAGS, FS_IOC_FSGETXATTR
+//! and FS_IOC_FSSETXATTR into IOCTL requests with the same numbers, on a file or directory that it
+//! opens for them. By then it has checked that a caller that changes immutable or append-only may
+//! do so (CAP_LINUX_IMMUTABLE), and the MDT requires root.
 //!
-//! Downside: the kernel does not learn what they are, so `statx` does not show them, and mapping an append-only file for
-//! writing fails when it is written back only.
+//! Downside: the kernel does not learn the flags, so `statx` does not show them, and mapping an
+//! append-only file for writing fails only when it is written back.
 
 use types::{
     FsError, FsResult, SetAttributes,

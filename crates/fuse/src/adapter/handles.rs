@@ -1,4 +1,4 @@
-//! Open files by the number the kernel knows them by.
+//! Open files by the number that the kernel uses for them.
 
 use std::{
     collections::{BTreeMap, BTreeSet, HashMap},

@@ -1,9 +1,10 @@
-//! Requests that the kernel may interrupt, by its number of the request.
+//! Requests that the kernel may interrupt, by the kernel's number of the request.
 //!
-//! A mount has two registries. In one are requests that any signal ends: waiting locks, reservations that look for space, opens, and
-//! truncations by path, which can wait as long as a migration takes. In the other is every request that is pending: a signal
-//! that kills the caller ends it (module [`super::attend`]). No other signal does, as on a local file system, since programs do
-//! not expect EINTR from reading or writing a regular file.
+//! A mount has two registries. One has requests that any signal ends: waiting locks, reservations
+//! that look for space, opens, and truncations by path, which can wait as long as a migration
+//! takes. The other has every pending request: it is ended by a signal that kills the caller
+//! (module [`super::attend`]), and by no other, as on a local file system, since programs do not
+//! expect EINTR from reads or writes of a regular file.
 
 use std::{
     collections::{BTreeMap, VecDeque},

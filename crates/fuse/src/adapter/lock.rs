@@ -1,4 +1,4 @@
-//! Advisory locks: fcntl(2) and flock(2), told apart by a flag.
+//! Advisory locks: fcntl(2) and flock(2), distinguished by a flag.
 
 use client::LockRequest;
 use rpc::message::mdt::{HeldLock, LockFamily, LockMode, LockRange};

@@ -4,15 +4,16 @@
 //! |---|---|---|
 //! | node id | inode number (the root is 1 in both) | [`InodeNumber`] |
 //! | file handle | number of an entry in [`Handles`](handles::Handles) | `OpenFile` |
-//! | uid, gid, thread id | [`Caller`](caller::Caller) | [`Credentials`](types::Credentials), groups only when asked for |
+//! | uid, gid, thread id | [`Caller`](caller::Caller) | [`Credentials`](types::Credentials), groups only on request |
 //! | INTERRUPT | [`Interrupts`](interrupts::Interrupts) | a lock, an open or a truncation that waits is given up, and the search for space to reserve; everything, if the caller is being killed ([`attend`](attend::attend)) |
 //! | errno | [`host::errno`] | [`FsError`](types::FsError) |
 //!
-//! Since node ids are inode numbers, nothing is kept per inode: FORGET does nothing. The price: an inode that is
-//! unlinked while only a path descriptor (O_PATH) or a working directory refers to it is gone at once.
+//! Since node ids are inode numbers, nothing is kept per inode: FORGET does nothing. Downside: an
+//! inode that is unlinked while only a path descriptor (O_PATH) or a working directory refers to it
+//! is gone at once.
 //!
-//! Names and attributes are answered with a validity of 0 and absent names with an error, which the kernel does not cache;
-//! so nothing another client changes is ever seen stale.
+//! Names and attributes are answered with a validity of 0 and absent names with an error, which the
+//! kernel does not cache; so changes by other clients are always visible.
 
 mod attend;
 mod caller;

@@ -1,4 +1,4 @@
-//! Extended attributes. Access lists are attributes like others here; the MDT understands them.
+//! Extended attributes. Access lists are ordinary attributes here; the MDT interprets them.
 
 use client::CAPABILITIES_NAME;
 use rpc::message::mdt::XattrMode;

@@ -1,4 +1,5 @@
-//! Mounting without being root: the set-uid helper `fusermount3` of libfuse mounts and passes the opened device back.
+//! Mounting by users other than root: the set-uid helper `fusermount3` of libfuse mounts and passes
+//! the opened device back.
 
 use std::{
     io::{self, IoSliceMut},

@@ -1,13 +1,16 @@
-//! Being called by mount(8), for `mount -t fuse.stria SOURCE DIR -o OPTIONS` and lines of /etc/fstab.
+//! The mount helper, called by mount(8) for `mount -t fuse.stria SOURCE DIR -o OPTIONS` and lines
+//! of /etc/fstab.
 //!
-//! mount(8) looks for `/sbin/mount.fuse.stria` and calls it as `mount.fuse.stria SOURCE DIR [-sfnv] [-o OPTIONS]
-//! [-t TYPE] [-N NAMESPACE]`. Without that program it calls libfuse's `mount.fuse3`, which runs the program named after
-//! the dot, through a shell and the shell's own PATH (mount(8) takes away the user's): `stria SOURCE DIR -o OPTIONS`. Both
-//! expect the program to return, with status 0, when the mount is usable: the binary serves it from a process of its own.
+//! mount(8) looks for `/sbin/mount.fuse.stria` and calls it as
+//! `mount.fuse.stria SOURCE DIR [-sfnv] [-o OPTIONS] [-t TYPE] [-N NAMESPACE]`. Without that
+//! program it calls libfuse's `mount.fuse3`, which runs the program named after the dot, through a
+//! shell and the shell's own PATH (mount(8) takes away the user's): `stria SOURCE DIR -o OPTIONS`.
+//! Both expect the program to return, with status 0, when the mount is usable: the binary serves
+//! the mount from a process of its own.
 //!
-//! Only the form of the call is understood here: sources and options are parsed where those of `stria mount` are. One option
-//! is dropped: `mount.fuse3` adds `dev` to every mount that is not `nodev`, so it says nothing about what the user wants
-//! (`allow_dev` does).
+//! Only the form of the call is parsed here: sources and options are parsed in the same place as
+//! those of `stria mount`. One option is dropped: `mount.fuse3` adds `dev` to every mount that is
+//! not `nodev`, so it says nothing about what the user wants (`allow_dev` does).
 
 use std::{
     ffi::{OsStr, OsString},

@@ -1,8 +1,9 @@
 //! A mount: the entry in the system's mount table, and the session that serves it.
 //!
-//! Life cycle: [`Mount::new`] checks the mount point, removes what a killed process left there, mounts, and serves until
-//! [`Mount::unmount`], or until somebody else unmounts it (then [`Mount::ended`] says so). Root mounts by mount(2);
-//! everybody else through `fusermount3`. A mount dropped without `unmount` is unmounted lazily.
+//! Life cycle: [`Mount::new`] checks the mount point, removes a mount that a killed process left
+//! there, mounts, and serves until [`Mount::unmount`], or until another program unmounts it (then
+//! [`Mount::ended`] says so). Root mounts by mount(2); other users through `fusermount3`. A mount
+//! dropped without `unmount` is unmounted lazily.
 //!
 //! Invariant: only mounts of type `fuse.stria` are ever removed, and by [`Mount::unmount`] only the one it made. Downside: the checks and the mount are separate steps; a mount made between them is mounted over.
 

@@ -1,4 +1,4 @@
-//! Mount options and sources as mount(8) and /etc/fstab give them.
+//! Mount options and sources as given by mount(8) and /etc/fstab.
 //!
 //! ```text
 //! mgs.example:/stria  /mnt/stria  fuse.stria  rw,nosuid,_netdev,timeout=30  0 0

@@ -1,13 +1,14 @@
-//! Whether a mount may be written to: `-o ro`, and what remounts made of it.
+//! Whether a mount may be written to: `-o ro`, and changes of it by remounts.
 //!
-//! The kernel keeps programs from changing a read-only mount, except through ioctls, which it passes on whatever they do. So
-//! the adapter asks here before an ioctl changes something.
+//! The kernel prevents changes through a read-only mount, except by ioctls, which it passes on
+//! whatever they do. So the adapter checks here before an ioctl changes something.
 //!
-//! Life cycle: [`Writability::new`] with the options, [`Writability::mounted`] when the device has its number. From then on the
-//! mount table decides, which remounts change.
+//! Life cycle: [`Writability::new`] with the options, [`Writability::mounted`] when the device has
+//! its number. From then on the mount table, which remounts change, decides.
 //!
-//! Downside: a read-only bind mount of a mount that may be written to is not seen: an ioctl does not say which way it came. Of
-//! a mount that was taken out of the name space while in use, the options of its beginning count.
+//! Downside: a read-only bind mount of a writable mount is not noticed: an ioctl does not say
+//! through which mount it came. For a mount that was detached while in use, its original options
+//! count.
 
 use std::sync::OnceLock;
 

@@ -1,4 +1,4 @@
-//! From the bytes of one request to its [`Operation`].
+//! Decodes the bytes of one request into its [`Operation`].
 //!
 //! ```text
 //! | InHeader, 40 bytes | fixed structure of the opcode | name\0 [name\0] or data |

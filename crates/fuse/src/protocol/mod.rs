@@ -1,12 +1,14 @@
-//! The language of `/dev/fuse`: what the kernel writes, and what it accepts as an answer.
+//! The protocol of `/dev/fuse`: what the kernel writes, and what it accepts as an answer.
 //!
-//! Source: `include/uapi/linux/fuse.h` of Linux 6.18, protocol 7.45; names follow it, in full words, and every item
-//! says which kernel name it stands for. Only what this file system negotiates is here. Integers are in the host's byte
-//! order, and structures have no implicit padding (the derives check it).
+//! Source: `include/uapi/linux/fuse.h` of Linux 6.18, protocol 7.45; names follow it, in full
+//! words, and every item gives its name in the kernel. Only features that this file system
+//! negotiates are included. Integers are in the host's byte order, and structures have no implicit
+//! padding (the derives check it).
 //!
-//! The oldest kernel spoken to is one of protocol 7.31 (Linux 5.4), so the compatibility sizes of older protocols do not
-//! exist here. Decoding copies structures out of the buffer, asks for no alignment and never panics: whatever is too short
-//! or lacks its NUL is a [`RequestDecodeError`]. Nothing here does I/O; another session (io_uring) shares it whole.
+//! The oldest supported kernel protocol is 7.31 (Linux 5.4), so the compatibility sizes of older
+//! protocols are not included. Decoding copies structures out of the buffer, needs no alignment and
+//! never panics: input that is too short or lacks its NUL is a [`RequestDecodeError`]. Nothing here
+//! does I/O, so another session (io_uring) can share all of it.
 
 pub mod decode;
 pub mod directory;

@@ -1,4 +1,4 @@
-//! Operations the kernel asks for (`enum fuse_opcode`).
+//! Operations that the kernel requests (`enum fuse_opcode`).
 
 macro_rules! opcodes {
     ($($(#[$doc:meta])* $name:ident = $number:literal, $label:literal;)*) => {

@@ -5,9 +5,9 @@
 //! |            free          | header+write_in, 80 bytes || data, up to 1 MiB          |
 //!                            ^ reads begin here          ^ a page boundary
 //! ```
-//! So the data of a WRITE lie on a page boundary and can be handed on without a copy: the buffer then becomes
-//! [`Bytes`] and returns to its pool when the last user drops them. Reuse matters because the first touch of fresh memory
-//! costs more than a copy into it.
+//! So the data of a WRITE start on a page boundary and can be passed on without a copy: the buffer
+//! then becomes [`Bytes`] and returns to its pool when the last user drops them. Reuse matters
+//! because the first touch of fresh memory costs more than a copy into it.
 
 use std::{mem, sync::Arc};
 

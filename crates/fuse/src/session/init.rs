@@ -1,4 +1,5 @@
-//! INIT: what both sides can, and what is switched on. A pure function, so that it can be read and tested as a table.
+//! INIT: what both sides support, and what is enabled. A pure function, so that it can be read and
+//! tested as a table.
 
 use crate::protocol::decode::Init;
 use crate::protocol::flags::init::{

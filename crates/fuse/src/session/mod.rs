@@ -1,14 +1,16 @@
-//! A session with the kernel: reads requests from the device, hands them to a [`Handler`], ends with the mount.
+//! A session with the kernel: reads requests from the device, passes them to a [`Handler`], and
+//! ends with the mount.
 //!
-//! Life cycle: [`Session::start`] answers INIT on the first descriptor, clones it once per further worker and starts the
-//! workers, one thread per core. Each worker reads one request at a time into its own buffer, decodes it and polls the
-//! handler's future once, on the spot: an operation that needs nobody else is answered by the thread that read it. What is
-//! pending goes to a core of the process ([`Cores::run_inline_or_spawn`]), so a worker never blocks but in its read. The session ends when the
-//! kernel says so (unmounted), or by [`Session::stop`].
+//! Life cycle: [`Session::start`] answers INIT on the first descriptor, clones it once per further
+//! worker and starts the workers, one thread per core. Each worker reads one request at a time into
+//! its own buffer, decodes it and polls the handler's future once, immediately: an operation that
+//! does not have to wait is answered by the thread that read it. A pending operation goes to a core
+//! of the process ([`Cores::run_inline_or_spawn`]), so a worker blocks only in its read. The
+//! session ends when the kernel says so (unmounted), or by [`Session::stop`].
 //!
-//! Invariants: every request is answered exactly once, on the descriptor it came from ([`Responder`]). Downside: a
-//! worker whose inline poll computes for long delays the next request that only it would have read; the kernel gives
-//! requests to whichever worker reads first, so the others go on.
+//! Invariants: every request is answered exactly once, on the descriptor it came from
+//! ([`Responder`]). Downside: a worker whose inline poll takes long reads no requests meanwhile;
+//! the kernel gives requests to the worker that reads first, so the others continue.
 
 pub mod buffer;
 pub mod device;

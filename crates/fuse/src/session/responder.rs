@@ -1,4 +1,4 @@
-//! The duty to answer one request.
+//! The obligation to answer one request.
 
 use std::sync::Arc;
 

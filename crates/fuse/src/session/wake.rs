@@ -1,9 +1,10 @@
-//! Waking threads that are blocked in a read of the device.
+//! Wakes threads that are blocked in a read of the device.
 //!
-//! An unmount ends those reads by itself; a lazy unmount of a busy mount does not, and there is no other way out of a
-//! blocking read than a signal. (Waiting with poll(2) instead would cost every request further system calls and wake all
-//! workers for each.) The signal is a real-time one nobody else in the process uses; its handler does nothing, its arrival
-//! makes the read return EINTR.
+//! An unmount ends those reads by itself; a lazy unmount of a busy mount does not, and there is no
+//! other way out of a blocking read than a signal. (Waiting with poll(2) instead would cost
+//! additional system calls for every request and wake all workers for each.) The signal is a
+//! real-time signal that nothing else in the process uses; its handler does nothing, and its
+//! arrival makes the read return EINTR.
 
 use std::os::unix::thread::JoinHandleExt;
 use std::sync::Once;

@@ -1,4 +1,4 @@
-//! Waiting until nobody has anything open on a mount.
+//! Waits until no process has files open on a mount.
 
 use std::{
     path::Path,

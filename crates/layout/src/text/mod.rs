@@ -1,7 +1,8 @@
 //! Layouts as text: the formats of `lfs getstripe`, column for column, of files and of directories' defaults.
 //!
-//! What is shown comes from [`Row`]s, one per component, so that files, defaults and the one component that a filter left
-//! are printed by the same functions. [`yaml::parse`] reads what [`composite`] and [`plain`] write as YAML.
+//! The output is made from [`Row`]s, one per component, so that files, defaults and a single
+//! filtered component are printed by the same functions. [`yaml::parse`] reads what [`composite`]
+//! and [`plain`] write as YAML.
 //!
 //! Downside: YAML is written and read line by line, for these fields only; comments and other styles of YAML are refused.
 

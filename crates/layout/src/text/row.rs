@@ -1,4 +1,4 @@
-//! A component as tools show it, be it of a file or of a directory's default.
+//! A component as tools show it, of a file or of a directory's default.
 
 use types::{InodeNumber, OstIndex, limits::STRIPE_BYTES_DEFAULT};
 

@@ -1,8 +1,9 @@
 //! Reads layouts that were written as YAML: by `lfs getstripe -y`, or by people who edited that.
 //!
-//! Understood: `key: value` lines in any order within a component, components in order, each begun by `- lcme_id` (or by
-//! any other key behind a dash below `components:`). Objects, generations, flags and verbose fields are understood and
-//! ignored. Unknown keys are refused, so that a misspelt one is not silently lost.
+//! Accepted: `key: value` lines in any order within a component, components in order, each starting
+//! with `- lcme_id` (or with any other key after a dash below `components:`). Objects, generations,
+//! flags and verbose fields are accepted and ignored. Unknown keys are refused, so that a misspelt
+//! one is not silently lost.
 
 use types::{OstIndex, limits::STRIPE_COUNT_MAX};
 

@@ -1,4 +1,5 @@
-//! Valid layouts of every kind, as an MDT would make them: asked for, then instantiated in any order.
+//! Valid layouts of every kind, as an MDT would make them: requested, then instantiated in any
+//! order.
 
 #![allow(dead_code)]
 
