@@ -1,8 +1,10 @@
-//! What must hold once all faults are over: one checker per invariant, each a function that says in words what does not.
+//! What must be true once all faults are over: one checker per invariant, each a function that
+//! describes violations in words.
 //!
-//! A checker looks from outside, through the requests that `stria fsck` uses, and judges by its own arithmetic. To add one: write a
-//! function `async fn name(cluster, inspector) -> Verdict`, say in its documentation which promise it guards, and call it
-//! from [`at_rest`] (clients mounted, nothing running) or [`abandoned`] (no client left).
+//! A checker looks from outside, through the requests that `stria fsck` uses, and uses its own
+//! arithmetic. To add one: write a function `async fn name(cluster, inspector) -> Verdict`, state
+//! in its documentation which promise it checks, and call it from [`at_rest`] (clients mounted,
+//! nothing running) or [`abandoned`] (no client left).
 
 use std::{
     collections::{BTreeMap, BTreeSet},

@@ -1,10 +1,10 @@
 //! A whole cluster in one simulation: one MGS, one MDS, several OSS and several clients, each a process on a host of its own.
 //!
-//! All of it is the shipped code; the lab only starts processes, ends them and keeps their disks. A server is reached at the
-//! same address before and after a restart.
+//! All of it is the shipped code; the lab only starts processes, ends them and keeps their disks. A
+//! server has the same address before and after a restart.
 //!
-//! States of a server: *down* (no process), *starting* (its process opens the target), *ready*. A target that does not open
-//! is a failure of the run: see [`Cluster::failed`].
+//! States of a server: *down* (no process), *starting* (its process opens the target), *ready*. If
+//! a target does not open, the run fails: see [`Cluster::failed`].
 
 use std::{
     collections::BTreeMap,

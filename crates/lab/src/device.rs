@@ -1,11 +1,13 @@
-//! Simulated storage of one host: what processes write to, and what is left of it when they die or the power goes.
+//! Simulated storage of one host: the disks to which processes write, and their state after the
+//! death of a process or a power loss.
 //!
-//! A [`Disk`] holds the files of a target (journal and objects) and its cold store. A process gets [`Devices`]: handles whose
-//! operations take virtual time. When the process dies, the next one gets what was written; after a loss of power, what was
-//! flushed and, of the rest, what the seed leaves: unflushed writes are kept, lost or torn. Handles of dead processes are
-//! fenced.
+//! A [`Disk`] holds the files of a target (journal and objects) and its cold store. A process gets
+//! [`Devices`]: handles whose operations take virtual time. When the process dies, the next one
+//! gets everything that was written; after a power loss, it gets everything that was flushed, while
+//! the seed decides about the rest: unflushed writes are kept, lost or torn. Handles of dead
+//! processes are fenced.
 //!
-//! Devices can hang: what is under way on them and what begins ends only after the hang.
+//! Devices can hang: operations that are in progress or start during the hang end only after it.
 //!
 //! An operation takes effect in the middle of its time, so that a death can come before or after it; a large write may
 //! take effect in two parts.

@@ -1,8 +1,9 @@
 //! The executor: tasks, timers and virtual time.
 //!
-//! Invariants: time never goes back; it advances only when no task is ready, and then to the earliest timer; of the tasks
-//! that are ready one is picked by the seed, whatever the order in which they became so: interleavings vary between
-//! seeds and repeat within one. Nothing here reads a real clock.
+//! Invariants: time never goes back; it advances only when no task is ready, and then to the
+//! earliest timer; the seed picks one of the ready tasks, whatever the order in which they became
+//! ready: interleavings vary between seeds and are repeatable for the same seed. Nothing here reads
+//! a real clock.
 //!
 //! Downside: a task that never yields stops everything; the step limit turns that into a report.
 

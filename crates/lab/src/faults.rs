@@ -1,13 +1,16 @@
-//! Chaos: what goes wrong while a workload runs, when, and for how long, all chosen by the seed.
+//! Chaos: which faults happen while a workload runs, when, and for how long, all chosen by the
+//! seed.
 //!
-//! Independent lanes run side by side, each with its own stream of chance: *weather* (frames lost, doubled, reordered, late,
-//! connections broken), *cuts* (hosts that do not reach each other), *kills* (server processes that end and come back), *stops*
-//! (server processes that are stopped and go on) and *hangs* (devices that hang for a while).
-//! Power losses belong to the workload that knows what must survive them.
+//! Independent lanes run in parallel, each with its own random stream: *weather* (frames lost,
+//! doubled, reordered, late, connections broken), *cuts* (hosts that cannot reach each other),
+//! *kills* (server processes that end and are started again), *stops* (server processes that are
+//! suspended and resumed) and *hangs* (devices that hang for a while). Power losses are part of the
+//! workload that knows what must survive them.
 //!
-//! Times are chosen on a logarithmic scale, from about one request to about one time-out, so that faults hit the middle of
-//! operations, restarts hit restarts, and quiet times exist too. [`Chaos::end`] ends all faults and waits until every server
-//! is back: from there on the cluster must heal.
+//! Times are chosen on a logarithmic scale, from about one request to about one time-out, so that
+//! faults hit the middle of operations, restarts hit restarts, and quiet times exist too.
+//! [`Chaos::end`] ends all faults and waits until every server is back: from then on the cluster
+//! must heal.
 
 use std::{
     sync::{

@@ -1,5 +1,6 @@
-//! Hardware that a cluster may be given, to predict its performance. Without it links have bandwidth without end and disks have no
-//! queues, which is all that finding faults needs; the models are in the crate `studies`.
+//! Hardware that a cluster may be given, to predict its performance. Without it links have
+//! unlimited bandwidth and disks have no queues, which is sufficient to find bugs; the models are
+//! in the crate `studies`.
 
 use std::sync::Arc;
 

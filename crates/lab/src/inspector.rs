@@ -1,4 +1,4 @@
-//! A tool's connection to every target: asks what `stria fsck` asks.
+//! A tool's connection to every target: sends the requests that `stria fsck` sends.
 
 use std::collections::BTreeMap;
 

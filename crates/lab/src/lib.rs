@@ -1,7 +1,8 @@
 //! The lab: whole clusters of the shipped code in one thread, in virtual time, from one seed.
 //!
-//! The seams of `rt` stand on a simulation: a clock that jumps to the next event, tasks that one executor polls, a
-//! network and devices that misbehave as the seed says. The same seed gives the same event log, byte for byte.
+//! The seams of `rt` are implemented by a simulation: a clock that jumps to the next event, tasks
+//! that one executor polls, a network and devices that misbehave as the seed says. The same seed
+//! gives the same event log, byte for byte.
 
 pub mod checkers;
 pub mod cluster;

@@ -1,6 +1,6 @@
-//! The event log: what happened when, as text. The same seed gives the same log, byte for byte.
+//! The event log: what happened and when, as text. The same seed gives the same log, byte for byte.
 //!
-//! One line per event: virtual seconds, who, what. Data appear as their length and a checksum.
+//! One line per event: virtual seconds, process, event. Data appear as their length and a checksum.
 
 use std::{fmt::Write, sync::Arc};
 

@@ -1,4 +1,5 @@
-//! Moving a file's data to another layout, in the steps of `lfs migrate`, or as the metadata target does it in the background.
+//! Moves a file's data to another layout, in the steps of `lfs migrate`, or as the metadata target
+//! does it in the background.
 
 use std::{sync::Arc, time::Duration};
 

@@ -1,8 +1,8 @@
 //! Operations by path on a client's [`FileSystem`]: what the kernel does between a system call and the client.
 //!
-//! Paths are resolved by look-ups; the errors that the kernel itself finds (a pipe without a reader, a directory opened for
-//! writing) are found here. Some files stay open from one operation to the next, as the seed says, so that operations
-//! go through opens of all ages.
+//! Paths are resolved by look-ups; the errors that the kernel itself finds (a pipe without a
+//! reader, a directory opened for writing) are found here. Some files stay open from one operation
+//! to the next, as the seed says, so that operations use opens of all ages.
 
 use std::{collections::BTreeMap, sync::Arc};
 

@@ -1,9 +1,9 @@
 //! The simulated network: hosts joined by links with delay, and what can go wrong on them.
 //!
-//! Frames of a connection are delayed, lost, duplicated and reordered as [`NetworkFaults`] say; partitions drop everything
-//! between two hosts until healed; a host without power answers nobody; a killed process breaks its connections, of which
-//! the peer learns only if the network between them works, at once or when it sends the next frame. Everything follows one
-//! random stream.
+//! Frames of a connection are delayed, lost, duplicated and reordered as [`NetworkFaults`] say;
+//! partitions drop everything between two hosts until healed; a host without power does not answer;
+//! a killed process breaks its connections, which the peer notices only if the network between them
+//! works, at once or when it sends the next frame. Everything follows one random stream.
 
 use std::{
     collections::{BTreeMap, BTreeSet, VecDeque},

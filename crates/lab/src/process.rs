@@ -1,5 +1,6 @@
-//! Simulated processes: the seams as one process sees them. A process can be killed: its tasks end, its
-//! connections break; or stopped for a while: it does nothing, and finds what arrived meanwhile when it goes on.
+//! Simulated processes: the seams as one process sees them. A process can be killed: its tasks end
+//! and its connections break. Or it can be suspended for a while: it does nothing, and receives
+//! what arrived meanwhile when it is resumed.
 
 use std::{fmt, sync::Arc, time::Duration};
 

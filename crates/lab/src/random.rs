@@ -1,5 +1,6 @@
-//! Chance from a seed: xoshiro256** (Blackman and Vigna, 2018), seeded by SplitMix64. Streams split off a parent stay the
-//! same however much other streams draw, so adding a fault does not change the workload.
+//! Random numbers from a seed: xoshiro256** (Blackman and Vigna, 2018), seeded by SplitMix64.
+//! Streams split off a parent stay the same however much other streams draw, so adding a fault does
+//! not change the workload.
 
 use parking_lot::Mutex;
 use rt::Entropy;

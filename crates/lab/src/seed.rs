@@ -1,4 +1,4 @@
-//! One seed: a cluster, a workload, faults, checks, all of it decided by one number.
+//! One seed: a cluster, a workload, faults and checks, all decided by one number.
 
 use std::{fmt, panic::AssertUnwindSafe, str::FromStr, time::Duration};
 

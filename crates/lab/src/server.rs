@@ -1,7 +1,7 @@
 //! One server process of a simulated cluster: how each role opens its target, serves it and registers it.
 //!
-//! The same steps as in the daemons, over simulated devices. Life cycle: [`format`] once, then [`open`] by every process;
-//! what [`open`] returns lives as long as the process.
+//! The same steps as in the daemons, over simulated devices. Life cycle: [`format`] once, then
+//! [`open`] by every process; the value that [`open`] returns lives as long as the process.
 
 use std::{fmt, sync::Arc, time::Duration};
 

@@ -1,5 +1,6 @@
-//! An OST dies in the middle of a write that it does in several batches, at many moments in virtual time: the client asks its
-//! next start for the whole of it, and the blocks of the file are those of its objects all the same.
+//! An OST dies in the middle of a write that takes several batches, at many moments in virtual
+//! time: the client repeats the whole write after the next start, and the blocks of the file are
+//! still those of its objects.
 
 use crate::common;
 

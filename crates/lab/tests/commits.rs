@@ -1,4 +1,4 @@
-//! What a loss of power could take from an OST whose device flushes slowly, in virtual time.
+//! What an OST whose device flushes slowly could lose in a power loss, in virtual time.
 
 use std::{sync::Arc, time::Duration};
 

@@ -1,5 +1,6 @@
-//! A metadata server was stopped while it granted something; its client gave up, and the server went on and granted it. Nobody
-//! used it, and everybody else waited for it until that client unmounted.
+//! A metadata server was suspended while it granted something; its client gave up, and the server
+//! resumed and granted it. The grant was not used, and all other clients waited for it until that
+//! client unmounted.
 
 use std::{sync::Arc, time::Duration};
 

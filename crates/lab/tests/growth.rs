@@ -1,6 +1,7 @@
-//! Two clients make a file's layout change at the same moment, and somebody dies in the middle: each death at many moments,
-//! in virtual time. They cross its watermarks; or the OST below both of them fills up. And a component that got longer for a
-//! file that nobody has open any more, when the MDT's host loses power.
+//! Two clients change a file's layout at the same moment, and a process dies in the middle: each
+//! death at many moments, in virtual time. The clients cross watermarks of the file, or the OST
+//! that both use fills up. Also tested: a component that was lengthened, for a file that no client
+//! has open any more, when the MDT's host loses power.
 
 use crate::common;
 

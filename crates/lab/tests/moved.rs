@@ -1,5 +1,5 @@
-//! A file that another client moves before it was synced: its writer hears what became of his data where they were, and nothing
-//! of what happened where they lie now.
+//! A file that another client migrates before it was synced: its writer learns about losses of its
+//! data at their old place, and not about losses at their new place.
 
 use crate::common;
 

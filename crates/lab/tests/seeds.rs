@@ -1,4 +1,4 @@
-//! Seeds that every change must hold. More of them: `stria lab run --seeds 1000`.
+//! Seeds that must pass after every change. More of them: `stria lab run --seeds 1000`.
 
 use lab::{Failure, Mode, SeedOptions, SeedReport};
 

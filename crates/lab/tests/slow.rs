@@ -1,4 +1,5 @@
-//! One OST that is ten times as slow as the others, in virtual time: how many of the new files go there.
+//! One OST that is ten times as slow as the others, in virtual time: how many of the new files are
+//! placed there.
 
 use crate::common;
 

@@ -1,10 +1,12 @@
-//! Periodic checks of how long others have been silent, by a process that may itself have stood still: stopped (SIGSTOP), swapped
-//! out, moved with its virtual machine. Then everybody seems to have been silent, and what they sent is still to be read.
+//! Periodic checks of how long others have been silent, by a process that may itself have been
+//! suspended: stopped (SIGSTOP), swapped out, migrated with its virtual machine. Then all others
+//! seem to have been silent, and their messages still have to be read.
 //!
-//! A [`Beat`] measures how much longer than its interval it took. Two rules follow for who judges by it: time that this process
-//! did not run does not count ([`Tick::stalled`]), and nothing is judged at the first tick after it ([`Tick::may_judge`]): until
-//! the next one, what has arrived is read. The second of two late ticks in a row may judge, lest a process that is always late
-//! never does.
+//! A [`Beat`] measures by how much its interval was exceeded. Users must follow two rules: time
+//! during which this process did not run does not count ([`Tick::stalled`]), and nothing is decided
+//! at the first tick after it ([`Tick::may_judge`]), because messages that have arrived are read
+//! before the next tick. Decisions are allowed at the second of two late ticks in a row, because
+//! otherwise a process that is always late would never decide.
 
 use std::time::Duration;
 

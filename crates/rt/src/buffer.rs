@@ -3,12 +3,12 @@
 //! The first touch of fresh memory costs more than copying into it, so large buffers are kept for their next use. A
 //! [`Buffer`] becomes [`Bytes`] without a copy, and its memory returns to the pool when the last slice of them is gone.
 //!
-//! Sizes are powers of two from 4 KiB to 4 MiB, and 64 KiB beyond that for whoever puts something in front of or behind
-//! the largest bulk data. Longer ones are not pooled. The pool is bounded by the bytes it keeps idle, not by what is in use:
-//! whoever takes buffers bounds that.
+//! Sizes are powers of two from 4 KiB to 4 MiB, and 4 MiB + 64 KiB for users that add a header or
+//! trailer to the largest bulk data. Longer buffers are not pooled. The pool limits the bytes that
+//! it keeps idle, not those in use: the users of buffers limit these.
 //!
-//! Downside: a buffer holds up to twice the memory asked for, and what was in it before: every byte is initialised, but
-//! with old contents. Fill what you pass on.
+//! Downside: a buffer has up to twice the requested size, and contains old data: every byte is
+//! initialised, but with earlier contents. Overwrite all bytes that you pass on.
 
 use std::{
     alloc::{Layout, alloc_zeroed, dealloc, handle_alloc_error},

@@ -1,4 +1,5 @@
-//! Time: a monotonic clock with nanoseconds, the wall clock, the host's present run, and sleeping.
+//! Time: a monotonic clock with nanoseconds, the wall clock, the id of the host's present boot, and
+//! sleeping.
 
 use std::time::Duration;
 

@@ -1,14 +1,17 @@
-//! Panics that end the work they happen in, and not the process: of a request, say, whose target goes out of service.
+//! Panics that end only the work in which they happen, not the process: for example a request,
+//! whose target goes out of service.
 //!
-//! Work runs in a scope ([`catch`], or [`Contained`] around every poll of a future). A panic in it is caught at the scope's
-//! edge, and comes back with what was said, where, and for which request. Before anything is unwound, while every lock that
-//! the work holds is still held, the scope's owner is told ([`OnPanic`]): so nobody who takes one of these locks next can
-//! mistake what is behind it for whole.
+//! Work runs in a scope ([`catch`], or [`Contained`] around every poll of a future). A panic in it
+//! is caught at the boundary of the scope, and returned with its message, its location and its
+//! request. Before anything is unwound, while every lock that the work holds is still held, the
+//! scope's owner is told ([`OnPanic`]): so code that takes one of these locks next cannot mistake
+//! the state under it for consistent.
 //!
-//! Scopes nest: a mount's request that is served by a target of the same process is the target's as long as it is there.
+//! Scopes nest: a mount's request that is served by a target of the same process is in the target's
+//! scope as long as the target executes it.
 //!
-//! Downside: what happens outside of all scopes (background tasks) is the binary's to decide, with a panic hook that asks
-//! [`is_contained`].
+//! Downside: for panics outside of all scopes (background tasks), the binary decides what happens,
+//! with a panic hook that asks [`is_contained`].
 
 use std::{
     cell::RefCell,

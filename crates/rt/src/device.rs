@@ -6,9 +6,10 @@
 //! flushed; bits may rot. A file name is a relative path of `[A-Za-z0-9._:-]` parts, none of them `.` or `..`; no name
 //! may be a directory part of another.
 //!
-//! Errors keep the kind the system gave them: `StorageFull`, `ReadOnlyFilesystem`; a bad name is `InvalidInput`, a range
-//! that no file can hold is `FileTooLarge`, and `ResourceBusy` says that nothing was tried: later it may succeed. A failed write leaves the range undefined. Nothing happens before a future's
-//! first poll.
+//! Errors keep the kind that the system gave them: `StorageFull`, `ReadOnlyFilesystem`; a bad name
+//! is `InvalidInput`, a range that no file can hold is `FileTooLarge`, and `ResourceBusy` means
+//! that nothing was tried and a later attempt may succeed. A failed write leaves the range
+//! undefined. Nothing happens before a future's first poll.
 
 use std::io;
 

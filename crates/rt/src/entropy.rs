@@ -1,4 +1,4 @@
-//! Chance: random numbers from the system, or from a seed.
+//! Random numbers from the system, or from a seed.
 
 /// The seam for random numbers.
 pub trait Entropy: Send + Sync {

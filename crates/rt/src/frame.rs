@@ -1,4 +1,5 @@
-//! The frame: what a connection carries. A 64-byte header, a body (encoded message), and bulk data out of line.
+//! The frame: the unit that a connection carries. A 64-byte header, a body (encoded message), and
+//! bulk data out of line.
 //!
 //! Byte table of the header, version 1, little endian:
 //!
@@ -19,8 +20,9 @@
 //! | 56 | 4 | reserved, 0 when sent, not interpreted when received |
 //! | 60 | 4 | CRC-32C of bytes 0..60 |
 //!
-//! The header's own checksum is verified before its lengths are believed, so garbage on a port never makes a receiver
-//! wait for, or allocate, what nobody sends. Downside: a frame costs one more pass over 60 bytes at each end (some 10 ns).
+//! The header's own checksum is verified before its lengths are used, so garbage on a port never
+//! makes a receiver wait for, or allocate memory for, data that are never sent. Downside: a frame
+//! costs one more pass over 60 bytes at each end (about 10 ns).
 
 use bytes::Bytes;
 use types::limits::{BODY_BYTES_MAX, BULK_BYTES_MAX};

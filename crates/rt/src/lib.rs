@@ -1,8 +1,9 @@
 //! The seams: everything through which the file system touches the outside world.
 //!
-//! Code in client, mds, oss, mgs, rpc, kv and lock knows time, tasks, chance, the network and storage only through the
-//! traits here (and `tokio::sync`, which is free of any runtime). So the same code runs on real hosts ([`real`]), in
-//! memory for tests ([`memory`]), under injected faults ([`fault`]) and, in the lab, in virtual time.
+//! Code in client, mds, oss, mgs, rpc, kv and lock uses time, tasks, randomness, the network and
+//! storage only through the traits here (and `tokio::sync`, which is free of any runtime). So the
+//! same code runs on real hosts ([`real`]), in memory for tests ([`memory`]), under injected faults
+//! ([`fault`]) and, in the lab, in virtual time.
 
 pub mod beat;
 pub mod buffer;

@@ -1,10 +1,9 @@
-//! Trace ids: which user's request the code now running works for.
+//! Trace ids: for which user's request the current code is running.
 //!
-//! The entrance (a mount, a tool) wraps its future in [`scoped`]; whoever sends something on for it reads [`current`]. The
-//! id is set around every poll of that future and of nothing else, so it follows the work from thread to thread without
-//! standing in every argument list. Downside: a task spawned for a request carries no id unless wrapped again.
-//!
-//! Logs show it as [`shown`], in the span of each request ([`observed`]) on both sides.
+//! The entry point (a mount, a tool) wraps its future in [`scoped`]; code that sends a message for
+//! it reads [`current`]. The id is set only around every poll of that future, so it follows the
+//! work from thread to thread without being in every argument list. Downside: a task spawned for a
+//! request carries no id unless wrapped again.
 
 use std::{
     cell::Cell,

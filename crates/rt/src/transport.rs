@@ -1,13 +1,15 @@
 //! The network: connections that carry frames.
 //!
-//! Contract: frames of one connection arrive whole, and in order if the transport is reliable (TCP). The layers above do
-//! not rely on it: the lab loses, duplicates, delays and reorders frames, and sessions (rpc) make calls exactly-once
-//! nevertheless. An error ends the connection for good; nothing is known about frames sent before it.
+//! Contract: frames of one connection arrive whole, and in order if the transport is reliable
+//! (TCP). The layers above do not rely on it: the lab loses, duplicates, delays and reorders
+//! frames, and sessions (rpc) make calls exactly-once nevertheless. An error ends the connection
+//! permanently; nothing is known about frames sent before it.
 //!
-//! Life of a connection: it ends when either side calls [`Sender::close`], drops the last handle of its sender or drops
-//! its receiver, or when the network breaks. What was sent before an orderly end is still received, then comes `None`;
-//! sending on an ended connection is a `BrokenPipe` error. Frames must be sealed ([`Frame::new`]): a sender refuses
-//! false lengths with `InvalidInput`, a receiver a false body checksum with `InvalidData`.
+//! Life of a connection: it ends when either side calls [`Sender::close`], drops the last handle of
+//! its sender or drops its receiver, or when the network breaks. Frames sent before an orderly end
+//! are still received, followed by `None`; sending on an ended connection is a `BrokenPipe` error.
+//! Frames must be sealed ([`Frame::new`]): a sender refuses wrong lengths with `InvalidInput`, a
+//! receiver refuses a wrong body checksum with `InvalidData`.
 
 use std::{fmt, io, sync::Arc};
 

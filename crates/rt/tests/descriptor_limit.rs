@@ -1,4 +1,5 @@
-//! What a device does when its process may open no more files. Alone in its process, whose limit it lowers.
+//! What a device does when its process cannot open more files. This test has a process of its own,
+//! because it lowers the limit of the process.
 
 use std::{
     fs::File,

@@ -1,4 +1,4 @@
-//! The wrappers break what they are told to break, and nothing else.
+//! The wrappers cause the requested faults, and no others.
 
 use std::{io::ErrorKind, sync::Arc, time::Duration};
 

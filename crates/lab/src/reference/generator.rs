@@ -1,4 +1,5 @@
-//! Generates operations: few names, so that they meet; sizes around stripe and block borders, where mistakes live.
+//! Generates operations: few names, so that operations conflict; sizes near stripe and block
+//! boundaries, where mistakes are likely.
 
 use rt::Entropy;
 

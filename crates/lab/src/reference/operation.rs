@@ -1,4 +1,4 @@
-//! One operation of a file system by path, and what it gives.
+//! One operation of a file system by path, and its result.
 
 use types::{FileKind, FsError};
 

@@ -1,4 +1,4 @@
-//! Workloads: what clients do while things go wrong, and what must then hold.
+//! Workloads: what clients do while faults happen, and what must be true afterwards.
 
 pub mod concurrent;
 pub mod impatient;

@@ -1,8 +1,9 @@
 //! Serial mode: generated operations one after the other, each by a client chosen at random, each compared with the reference
 //! model at once, while servers die and the network fails.
 //!
-//! Every operation has exactly the effect and the result that POSIX says: whatever was lost, doubled or repeated on the way.
-//! Power is not lost here: what was acknowledged must stay.
+//! Every operation has exactly the effect and the result that POSIX requires, whatever was lost,
+//! duplicated or repeated on the way. There are no power losses here: acknowledged changes must be
+//! kept.
 
 use std::{collections::BTreeMap, pin::pin, sync::Arc, time::Duration};
 

@@ -1,7 +1,8 @@
-//! Seams that fail on demand: wrappers around a transport or a device that break what the contracts let break.
+//! Seams that fail on demand: wrappers around a transport or a device that cause the failures that
+//! the contracts allow.
 //!
-//! With no faults switched on they behave as what they wrap, and pass the same contract suites. All chance comes from the
-//! [`Entropy`](crate::Entropy) given, so a run can be repeated.
+//! Without faults they behave like the wrapped object, and pass the same contract suites. All
+//! randomness comes from the given [`Entropy`](crate::Entropy), so a run can be repeated.
 
 mod device;
 mod network;

@@ -1,9 +1,10 @@
 //! A network that loses, repeats, delays and reorders frames, and that can be cut.
 //!
-//! Faults happen on the way out of a wrapped sender. Both sides of a connection are wrapped if both use the same
-//! [`FaultyTransport`], as the processes of a test do; then requests and replies suffer alike. An address that is cut
-//! swallows all frames of its connections, also those already on their way; their ends are not seen, and new connections
-//! time out: what a pulled cable looks like from both sides. Healing it lets connections go on.
+//! Faults happen on the way out of a wrapped sender. Both sides of a connection are wrapped if both
+//! use the same [`FaultyTransport`], as the processes of a test do; then requests and replies are
+//! affected alike. An address that is cut off loses all frames of its connections, including those
+//! already on their way; ends of connections are not noticed, and new connections time out, as with
+//! a pulled cable. After it is healed, connections continue.
 //!
 //! Each connection with delayed frames has one task that sends them when they are due. Downside: a delayed frame is
 //! acknowledged at once, so a bad network slows its senders less than a real one; beyond 1024 frames on

@@ -1,4 +1,4 @@
-//! The host's clocks, on a host that ends when a test says so, or whose wall clock is wrong.
+//! The host's clocks, on a host that reboots when a test says so, or whose wall clock is wrong.
 
 use types::Timestamp;
 

@@ -1,11 +1,13 @@
-//! Files in memory, with what a crash and a loss of power do to them.
+//! Files in memory, with the effects of a crash and of a power loss.
 //!
-//! Every file has two images: the live one, which operations see, and the durable one, which the last flush left. Between
-//! them stands the list of changes since. [`MemoryDevice::crash`] keeps the live images (the data are with the kernel);
-//! [`MemoryDevice::power_loss`] goes back to the durable ones and makes of each unflushed change what [`crate::device`]
-//! allows. Both fence the old handle: tasks of the dead process that still run get errors and change nothing.
+//! Every file has two images: the live one, which operations see, and the durable one, which the
+//! last flush left. Between them there is a list of the changes since. [`MemoryDevice::crash`]
+//! keeps the live images (the kernel has the data); [`MemoryDevice::power_loss`] goes back to the
+//! durable ones and applies each unflushed change as far as [`crate::device`] allows. Both fence
+//! the old handle: tasks of the dead process that are still running get errors and change nothing.
 //!
-//! Downside: unflushed changes are kept in memory as they came, so that a test that never flushes keeps all it wrote.
+//! Downside: unflushed changes are kept in memory, so a test that never flushes keeps everything
+//! that it wrote.
 
 use std::{
     collections::BTreeMap,

@@ -1,6 +1,7 @@
-//! The bytes of one file in memory, and what may happen to them.
+//! The bytes of one file in memory, and operations on them.
 //!
-//! Blocks are shared until they are written: reserved space and the copy that survives power loss cost no memory.
+//! Blocks are shared until they are written: reserved space and the copy that survives a power loss
+//! cost no memory.
 
 use std::{
     collections::BTreeMap,

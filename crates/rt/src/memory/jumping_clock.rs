@@ -1,4 +1,5 @@
-//! The host's clocks as a process sees them that is stopped (SIGSTOP, a virtual machine that is moved) and continues.
+//! The host's clocks as seen by a process that is suspended (SIGSTOP, a virtual machine that is
+//! migrated) and resumed.
 
 use std::{sync::Arc, time::Duration};
 

@@ -1,7 +1,7 @@
-//! The seams in memory, for tests: a network of named addresses, a device that knows what power loss does, numbers from
-//! a seed, and tasks on the tokio runtime the test runs in.
+//! The seams in memory, for tests: a network of named addresses, a device that simulates power
+//! loss, numbers from a seed, and tasks on the tokio runtime the test runs in.
 //!
-//! Deterministic where the caller is: nothing here asks the host for anything but time.
+//! Deterministic if the caller is: time is the only thing that is taken from the host.
 
 mod clock;
 mod device;

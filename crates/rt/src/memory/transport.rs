@@ -1,7 +1,8 @@
 //! A network within one process: named addresses, reliable ordered connections, no encoding.
 //!
-//! Frames are handed over as they are (bodies and bulk data are shared, not copied). What is sent before a close is
-//! received; then both sides see the end. Nothing is lost, delayed or damaged: [`crate::fault`] wraps it for that.
+//! Frames are passed on as they are (bodies and bulk data are shared, not copied). Frames sent
+//! before a close are received; then both sides see the end. Nothing is lost, delayed or damaged:
+//! for that, wrap it with [`crate::fault`].
 
 use std::{
     collections::{BTreeMap, VecDeque},

@@ -1,4 +1,5 @@
-//! Globs over dotted names: `*` is any characters and `?` one, within a part; parts are separated by `.` or `/`.
+//! Globs over dotted names: `*` stands for any characters and `?` for one, within a part; parts are
+//! separated by `.` or `/`.
 
 /// A pattern, by parts.
 pub(super) struct Glob<'a> {

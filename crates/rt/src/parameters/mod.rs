@@ -1,8 +1,9 @@
 //! The parameter tree: what `get_param`, `set_param` and `list_param` show and change (lctl(8)).
 //!
-//! Components register what they want to be seen and tuned, by dotted name, as
-//! `osc.stria-OST0000-osc.max_rpcs_in_flight`. The tree knows names only; values stay with their owners, behind closures
-//! that must be short and must not wait. They are called without the tree's lock, so they may use the tree.
+//! Components register the values that users may see and tune, by dotted name, such as
+//! `osc.stria-OST0000-osc.max_rpcs_in_flight`. The tree knows only names; values stay with their
+//! owners and are accessed by closures, which must be short and must not wait. They are called
+//! without the tree's lock, so they may use the tree.
 //!
 //! Invariant: no parameter's name is the beginning of another's, part by part: a node has a value or children.
 //!

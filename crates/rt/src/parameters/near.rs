@@ -1,6 +1,6 @@
-//! Names near to one that nothing has, for people who mistyped it.
+//! Existing names similar to an unknown one, for people who mistyped it.
 //!
-//! Downside: a name with a part too few or too many has none.
+//! Downside: no similar names are found for a name with too few or too many parts.
 
 use super::glob::{matches, parts};
 

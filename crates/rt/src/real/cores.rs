@@ -1,17 +1,19 @@
 //! One thread per core, each with a single-threaded tokio runtime, sharing nothing: a task stays on the core it was
 //! spawned on, so it never waits for another core and its wake-ups cost no system call.
 //!
-//! Threads that are not cores (FUSE threads, `main`) come in through two doors. [`Cores::block_on`] waits for a future,
-//! polling it on the calling thread. [`Cores::run_inline_or_spawn`] polls once on the calling thread, which is all that an
-//! operation needs that never waits, and hands the future to a core only if it is pending; each such thread keeps to one
-//! core.
+//! Threads that are not cores (FUSE threads, `main`) have two ways to run futures.
+//! [`Cores::block_on`] waits for a future, polling it on the calling thread.
+//! [`Cores::run_inline_or_spawn`] polls once on the calling thread, which is sufficient for an
+//! operation that never waits, and passes the future to a core only if it is pending; each such
+//! thread always uses the same core.
 //!
 //! Life: [`Cores::start`], then [`Cores::shutdown`], which drops every task where it stands. Tasks hold `Cores` as their
 //! `Spawn`, so nothing stops by itself when the last handle outside goes.
 //!
-//! Downside: nothing balances. A core with long tasks delays its other tasks while another core idles; threads are not
-//! pinned, so that the kernel can at least move them away from other work. A task that panics is logged and gone; whether
-//! its process should go too is for the binary to decide, with a panic hook.
+//! Downside: there is no load balancing. A core with long tasks delays its other tasks while
+//! another core is idle; threads are not pinned, so that the kernel can at least move them away
+//! from other work. A task that panics is logged and gone; the binary decides, with a panic hook,
+//! whether the process should end too.
 
 use std::{
     cell::Cell,

@@ -1,13 +1,16 @@
 //! A bounded cache of open files of one directory, by name.
 //!
-//! The caches of a process share a part of the descriptors it may have; the rest is for connections, tables, and files
-//! that are in use without being cached. What one may hold shrinks when others come, at its next addition.
+//! The caches of a process share a part of the descriptors it may have; the rest is for
+//! connections, tables, and files that are in use without being cached. The share of a cache
+//! shrinks when other caches are created, at its next addition.
 //!
-//! Which one goes when it is full is decided by second chance (Corbató 1969): a file used since the hand last passed
-//! stays. A file in use stays open through its `Arc`, wherever the hand is.
+//! When the cache is full, a file is chosen for eviction by second chance (Corbató 1969): a file
+//! used since the hand last passed stays. A file in use stays open through its `Arc`, wherever the
+//! hand is.
 //!
-//! Invariant: a cached file is the one its name means. Whoever removes a file does so first and then calls
-//! [`Descriptors::forget`]; a file opened before that and offered after it is not kept.
+//! Invariant: a cached file is the one to which its name refers. To remove a file, remove it first
+//! and then call [`Descriptors::forget`]; a file opened before that and offered after it is not
+//! kept.
 
 use std::{
     collections::{HashMap, VecDeque},

@@ -1,11 +1,14 @@
-//! Which device a directory lies on, so that what several targets say of one device is counted once.
+//! Which device a directory is on, so that space reported by several targets on one device is
+//! counted once.
 //!
-//! A device is a mounted file system of the host: the number its superblock has in the kernel, together with the kernel's boot
-//! id, which differs between hosts and is the same in all containers and namespaces of one. The number comes from
-//! /proc/self/mountinfo: stat(2) has another one for each subvolume of btrfs.
+//! A device is a mounted file system of the host: the number its superblock has in the kernel,
+//! together with the kernel's boot id, which differs between hosts and is the same in all
+//! containers and namespaces of one. The number comes from /proc/self/mountinfo: stat(2) returns
+//! another one for each subvolume of btrfs.
 //!
-//! Downside: what shares space below the level of file systems is not seen: overlays over one disk, data sets of a ZFS pool,
-//! volumes of a thin pool, an NFS export that two hosts mount. Each of these counts by itself.
+//! Downside: space that is shared below the level of file systems is not detected: overlays over
+//! one disk, data sets of a ZFS pool, volumes of a thin pool, an NFS export that two hosts mount.
+//! Each of these counts separately.
 
 use std::{fs, path::Path};
 

@@ -1,19 +1,22 @@
-//! A device that is a directory of the host: every file of the device is a file below its root, directories are made as
-//! names need them.
+//! A device that is a directory of the host: every file of the device is a file below its root;
+//! directories are created as names need them.
 //!
-//! Two ways to execute the same operations: *inline*, within the poll that asks (for journals: a write(2) into the page
-//! cache is cheaper than a thread switch), or *pooled*, on [`IoThreads`] (for objects, whose reads may wait for the disk).
-//! Flushing always goes to a pool, which may be one of its own.
+//! There are two ways to execute the same operations: *inline*, within the poll that requests them
+//! (for journals: a write(2) into the page cache is cheaper than a thread switch), or *pooled*, on
+//! [`IoThreads`] (for objects, whose reads may wait for the disk). Flushes always go to a pool,
+//! which may be a separate one.
 //!
-//! Durability: a flush is fdatasync(2) of the file, then fsync(2) of every directory in which names were added or removed
-//! since that directory was last synced, those above a root made for the device among them. One that fails, of a file or of
-//! a directory, fails all later ones of the device: Linux tells a failed write to one fdatasync per open file, forgets it,
-//! and takes what was not written for clean. So flushes of one file take turns: who comes behind the failed one must not be
-//! told that all is well.
+//! Durability: a flush is fdatasync(2) of the file, then fsync(2) of every directory in which names
+//! were added or removed since that directory was last synced, including those above a root that
+//! was created for the device. After a failed flush of a file or a directory, all later flushes of
+//! the device fail: Linux reports a failed write to one fdatasync per open file, forgets it, and
+//! treats the unwritten data as clean. So flushes of one file take turns: a flush after a failed
+//! one must not succeed.
 //!
-//! A flush that finds no descriptor has done nothing yet, and waits for one. Everything else fails then, as `ResourceBusy`.
+//! A flush that finds no free descriptor has done nothing yet, and waits for one. All other
+//! operations fail in this case, with `ResourceBusy`.
 //!
-//! Downside: in the first flush after many creations one caller pays for the directories of all.
+//! Downside: in the first flush after many creations one caller waits for the directories of all.
 
 use std::{
     collections::BTreeSet,

@@ -1,8 +1,9 @@
 //! A pool of threads for system calls that block, with one FIFO queue. How many threads there are is a run-time
 //! parameter, like the service threads of Lustre's `ost_io`.
 //!
-//! Life: threads start with the pool and when their number is raised; superfluous ones end after their present job; when
-//! the pool is dropped they finish the queue and end. Downside: every job costs two thread switches (5-20 us).
+//! Life cycle: threads start with the pool and when their number is increased; superfluous ones end
+//! after their current job; when the pool is dropped they finish the queue and end. Downside: every
+//! job costs two thread switches (5-20 us).
 
 use std::{collections::VecDeque, io, panic::AssertUnwindSafe, sync::Arc};
 

@@ -1,4 +1,5 @@
-//! Appends of all clients to one file: each record is there exactly once, whole, in its client's order.
+//! Appends of all clients to one file: each record is in it exactly once, whole, in its client's
+//! order.
 
 use std::collections::BTreeMap;
 

@@ -1,5 +1,5 @@
-//! Files come and go: linked and unlinked under other clients' feet, used after they were unlinked. At the end nothing is
-//! left, and (say the checkers) no object either.
+//! Files come and go: linked and unlinked while other clients use them, and used after they were
+//! unlinked. At the end no file is left, and (as the checkers verify) no object either.
 
 use rt::{BoxFuture, Entropy};
 use types::{FsError, FsResult};

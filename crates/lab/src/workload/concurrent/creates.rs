@@ -1,4 +1,5 @@
-//! All clients try to create the same names exclusively: each name has one winner, who knows it.
+//! All clients try to create the same names exclusively: each name has exactly one winner, which
+//! knows that it won.
 
 use std::collections::BTreeMap;
 

@@ -1,5 +1,6 @@
-//! Concurrent mode: all clients at once, on shared files and on their own, while servers die and the network fails; in some
-//! seeds a client dies too. When the faults are over everybody must finish, and each scenario judges what is there.
+//! Concurrent mode: all clients at once, on shared files and on their own, while servers die and
+//! the network fails; in some seeds a client dies too. When the faults are over all clients must
+//! finish, and each scenario checks the result.
 //!
 //! One scenario per file. A scenario keeps its evidence (what clients were told) outside of the simulated processes, so that
 //! it outlives them.

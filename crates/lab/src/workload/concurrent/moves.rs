@@ -1,5 +1,5 @@
-//! Clients write their own records of a shared file, closing it each time, while any of them gives it other layouts: what was
-//! acknowledged is in whatever layout the file has.
+//! Clients write their own records of a shared file, closing it each time, while any of them gives
+//! it other layouts: acknowledged data are there, whatever layout the file has.
 
 use rt::{BoxFuture, Entropy};
 

@@ -1,5 +1,5 @@
-//! Records of a file that clients write, each at places of its own: what every place was told to hold, and what it may hold
-//! because a write is under way. Outlives the clients.
+//! Records of a file that clients write, each at its own places: the acknowledged contents of every
+//! place, and the contents that it may have because a write is in progress. Outlives the clients.
 
 use std::collections::BTreeMap;
 

@@ -1,12 +1,13 @@
-//! What a file may hold whose users are told of failures: outside of all simulated processes.
+//! The possible contents of a file whose users get errors: kept outside of all simulated processes.
 //!
-//! A change that failed may have happened, or not, until its user was told: from then on the file is as it is. So after a failure
-//! several contents are possible; whoever looks finds one of them, and from there on it is that one for everybody, until the
-//! next change. A change that was acknowledged is what is there, whatever failed before it.
+//! A change that failed may have happened, or not, until its user gets the error: from then on the
+//! file does not change by itself. So after a failure several contents are possible; the first
+//! reader finds one of them, and from then on all clients see the same one, until the next change.
+//! An acknowledged change is in the file, whatever failed before it.
 //!
-//! Places of a file lie each in one stripe: a change of a place is one request to one target, whole or not at all. Sizes are an
-//! interval: of a truncation that failed, some objects may have been cut off, and the one that was to hold the new size not made
-//! longer.
+//! Each place of a file is within one stripe: a change of a place is one request to one target,
+//! whole or not at all. Sizes are an interval: a failed truncation may have shortened some objects,
+//! but not extended the one that was to hold the new size.
 
 use std::{collections::BTreeSet, ops::Range};
 

@@ -1,9 +1,10 @@
-//! Impatient mode: callers give up before faults are over. Server processes are stopped and go on, devices hang, and at times
-//! all the rest happens too; clients change and look at shared files, and go on from what they were told.
+//! Impatient mode: callers give up before faults are over. Server processes are suspended and
+//! resumed, devices hang, and sometimes all other faults happen too; clients change and read shared
+//! files, and continue according to the results.
 //!
-//! Who was told that a change failed may rely on it: either it has happened by then or it never will, so what he or others see and
-//! write from then on stays ([`ledger`]). Everybody sees the same. One client at a time uses a file, as programs do that lock
-//! it.
+//! A client that gets an error for a change may rely on it: either the change has happened by then
+//! or it never will, so what this client or others see and write from then on stays ([`ledger`]).
+//! All clients see the same. One client at a time uses a file, as with programs that lock it.
 
 mod ledger;
 

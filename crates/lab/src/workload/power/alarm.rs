@@ -1,5 +1,5 @@
-//! Whether syncs tell of losses: a sync that succeeds vouches for everything acknowledged before it. If some of that was lost
-//! with a server's power, the first sync afterwards must fail, once.
+//! Whether syncs report losses: a successful sync guarantees everything acknowledged before it. If
+//! some of that was lost in a power loss of a server, the first sync afterwards must fail, once.
 
 use types::{FsError, FsResult};
 

@@ -1,4 +1,4 @@
-//! What is known of one block: which version is durable, and which were written since.
+//! What is known about one block: which version is durable, and which were written since.
 
 use std::time::Duration;
 

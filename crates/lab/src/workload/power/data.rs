@@ -1,12 +1,15 @@
-//! Data under loss of power: a client writes numbered versions of blocks to its files, cuts them off, removes them, and syncs
-//! at times. It gives its files other layouts, and those of its neighbour ([`super::moves`]).
+//! Data under power loss: a client writes numbered versions of blocks to its files, truncates them,
+//! removes them, and syncs from time to time. It also gives its own files, and those of its
+//! neighbour, other layouts ([`super::moves`]).
 //!
-//! After a loss of power every block holds, whole, one of the versions that it may hold: on an OST that kept its power the
-//! last one acknowledged; else the last one that was synced, or that is older than the commit interval, or any later one. A
-//! version under way may be there in any case. A file is there if it was synced; one that was removed is gone for good if
-//! that was synced or is older than the commit interval, else it may be back: then with all its data.
+//! After a power loss every block holds one of the versions that it may hold, whole: on an OST that
+//! kept its power the last one acknowledged; else the last one that was synced, or that is older
+//! than the commit interval, or any later one. A version whose write is in progress is possible in
+//! any case. A file exists if it was synced; one that was removed is gone permanently if the
+//! removal was synced or is older than the commit interval, else it may be back: then with all its
+//! data.
 //!
-//! Looking at it all is [`super::judge`].
+//! [`super::judge`] checks all this.
 
 use std::{ops::Range, sync::Arc, time::Duration};
 

@@ -1,4 +1,5 @@
-//! Looking at data files after a loss of power: is everything there that must be, and nothing that cannot be?
+//! Checks data files after a power loss: everything that must be there is there, and nothing that
+//! cannot be.
 
 use std::time::Duration;
 

@@ -1,4 +1,5 @@
-//! What a client knows of its data files, outside of all simulated processes, so that it outlives them.
+//! What a client knows about its data files, kept outside of all simulated processes, so that it
+//! outlives them.
 
 use std::{collections::BTreeMap, ops::Range, sync::Arc, time::Duration};
 

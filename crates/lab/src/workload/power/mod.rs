@@ -1,11 +1,13 @@
 //! Power mode: clients work, servers lose power with torn writes, and what was synced must be there.
 //!
-//! In rounds: clients change names and data and sync at times; then one server, several or all lose power, now and then the
-//! clients with them; everything is started again and looked at, at times once more after `stria fsck --repair` has removed what it finds. Synced changes are there; changes on hosts that kept
-//! their power are there; changes older than the commit interval are there; of all others each is there whole or not at
-//! all ([`names`] and [`data`] say exactly what that means for them). A file that is replaced as a whole by a rename, without
-//! any sync, is there in its old form or its new one ([`replace`]). What was lost without having been synced, the next
-//! sync tells ([`alarm`]).
+//! In rounds: clients change names and data and sync from time to time; then one server, several or
+//! all lose power, sometimes together with the clients; everything is started again and checked,
+//! sometimes once more after `stria fsck --repair` has removed what it finds. Synced changes are
+//! present; changes on hosts that kept their power are present; changes older than the commit
+//! interval are present; every other change is present whole or not at all ([`names`] and [`data`]
+//! say exactly what this means for them). A file that is replaced as a whole by a rename, without
+//! any sync, has its old or its new contents ([`replace`]). The next sync reports the loss of
+//! unsynced changes ([`alarm`]).
 
 mod alarm;
 mod block;

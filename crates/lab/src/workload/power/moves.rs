@@ -1,8 +1,10 @@
-//! Files get other layouts under loss of power: by their client, by another one, and by swapping two files' layouts.
+//! Files get other layouts under power loss: from their client, from another one, and by swapping
+//! two files' layouts.
 //!
-//! What a migration has moved is durable when it succeeds, and nothing of it was lost on the way. One that the loss of power
-//! interrupts may have copied what was left of the file; then that lies where nothing may have been lost, or all lies as before.
-//! A swap that succeeds is durable; one that is interrupted has happened as a whole or not at all.
+//! When a migration succeeds, the moved data are durable, and none of them were lost on the way. A
+//! migration that is interrupted by the power loss may have copied the rest of the file; then the
+//! data are either at their new place, where nothing may have been lost, or all at the old one. A
+//! swap that succeeds is durable; one that is interrupted has happened as a whole or not at all.
 
 use rt::Entropy;
 use types::{Credentials, FsError, FsResult, InodeNumber};

@@ -1,9 +1,11 @@
-//! Names under loss of power: one client changes the namespace step by step, with a model for each step since the last sync.
+//! Names under power loss: one client changes the namespace step by step, with a model for each
+//! step since the last sync.
 //!
-//! The MDT has one journal, so what is left after a loss of power is the namespace as it was after some step: not before the
-//! last sync, nor more than the commit interval ago. If the MDT kept its power it is the last step. The operation under
-//! way may have happened, before the loss or (its client repeats it) after it, on what was left. If acknowledged steps are
-//! gone, the next sync says so.
+//! The MDT has one journal, so after a power loss the namespace is as it was after some step: not
+//! before the last sync, nor more than the commit interval ago. If the MDT kept its power it is the
+//! last step. The operation in progress may have happened before the loss, or after it (its client
+//! repeats it), on the remaining namespace. If acknowledged steps are lost, the next sync reports
+//! it.
 
 use std::{collections::BTreeMap, sync::Arc, time::Duration};
 

@@ -1,8 +1,9 @@
-//! A file is replaced as a whole under loss of power: a client writes a new file, without a sync, closes it or not, and it or another
-//! client renames it over the old one.
+//! A file is replaced as a whole under power loss: a client writes a new file without a sync,
+//! closes it or not, and this client or another one renames it over the old one.
 //!
-//! After a loss of power the name holds one version, whole: if the MDT kept its power the last one whose rename was acknowledged;
-//! else one that is durable or later. The rename under way may have happened in any case.
+//! After a power loss the name refers to one whole version: if the MDT kept its power, the last one
+//! whose rename was acknowledged; else one that is durable or later. The rename in progress may
+//! have happened in any case.
 //!
 //! A client that notices only during a rename that a server has lost power cannot know whether the data were written before: the
 //! rename fails, once for each client and loss, and has not happened.

@@ -4,8 +4,9 @@
 //! registered with that core's poller, and its writer task runs there. Until then, and from other threads, sending needs
 //! no core: frames are written directly to the socket.
 //!
-//! Many frames per system call in both directions: see `sender.rs` and `receiver.rs`. A peer that vanished is noticed by
-//! keepalive probes when the connection is idle and by TCP_USER_TIMEOUT when data are unacknowledged.
+//! Many frames per system call in both directions: see `sender.rs` and `receiver.rs`. A peer that
+//! has vanished is detected by keepalive probes when the connection is idle and by TCP_USER_TIMEOUT
+//! when data are unacknowledged.
 //!
 //! Futures must be polled within a tokio runtime. Downside: one writer task and one registered socket per connection.
 

@@ -1,11 +1,12 @@
 //! The receiving half: large reads, many frames per system call.
 //!
-//! Frames are cut from a read buffer: bodies are slices of it, so they should be decoded and let go. Bulk data of a page or
-//! more get a page-aligned buffer of the pool; what the read buffer already has of them is copied, the rest is read
-//! straight into place together with what follows in one system call. Smaller bulk data are copied. So bulk data may be kept
+//! Frames are taken from a read buffer: bodies are slices of it, so they should be decoded and
+//! dropped. Bulk data of a page or more get a page-aligned buffer of the pool; the part that is
+//! already in the read buffer is copied, and the rest is read directly into place, together with
+//! the following frames, in one system call. Smaller bulk data are copied. So bulk data may be kept
 //! at the cost of at most twice their size.
 //!
-//! A receive that is dropped half-way loses nothing: what was read stays here.
+//! A receive that is dropped half-way loses nothing: bytes that were read stay here.
 
 use std::{
     io::{self, ErrorKind},

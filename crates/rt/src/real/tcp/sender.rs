@@ -1,4 +1,4 @@
-//! The sending half: a bounded queue of frames, and who writes it.
+//! The sending half: a bounded queue of frames, and the thread that writes it.
 //!
 //! ```text
 //!   send() on the connection's core:   queue -> wake the writer task, which runs behind the tasks that are ready now and
@@ -10,7 +10,8 @@
 //! Invariants: at any time at most one thread writes ([`Writer`] says who); frames leave in the order they were queued; a
 //! frame's bytes count against the bound until the kernel has all of them.
 //!
-//! Life: [`Queue::close`] ends it; what is queued by then is still written, for [`LINGER`] at most. An error ends it at once.
+//! Life cycle: [`Queue::close`] ends it; frames queued by then are still written, for [`LINGER`] at
+//! most. An error ends it at once.
 
 use std::{
     collections::VecDeque,

@@ -1,4 +1,4 @@
-//! The socket that the two halves of a connection share, and how it gets its core.
+//! The socket shared by the two halves of a connection, and how it is assigned to a core.
 
 use std::{
     io::{self, ErrorKind, IoSlice},
