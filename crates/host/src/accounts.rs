@@ -1,4 +1,5 @@
-//! Names of users and groups, as the C library knows them (files, LDAP and what else the host asks).
+//! Names of users and groups, as the C library knows them (from files, LDAP and other sources of
+//! the host).
 
 use std::ffi::{CStr, CString, c_char};
 

@@ -1,5 +1,5 @@
-//! From [`FsError`] to errno: the only place that knows errno values. The way back (for tools that get an errno from a
-//! system call) is `std::io::Error`.
+//! Converts [`FsError`] to errno: the only place that knows errno values. The opposite direction
+//! (for tools that get an errno from a system call) is `std::io::Error`.
 
 use types::FsError;
 

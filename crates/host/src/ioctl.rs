@@ -1,7 +1,8 @@
 //! The control channel: one ioctl that carries [`ControlRequest`]s of tools into a mount and [`ControlReply`]s back.
 //!
-//! FUSE passes ioctls of unprivileged file systems only if their number says how many bytes go in and out, so the argument
-//! is a page of fixed size. On a file of another file system the ioctl fails with ENOTTY.
+//! FUSE passes on ioctls of unprivileged file systems only if their number says how many bytes are
+//! passed in and out, so the argument is a page of fixed size. On a file of another file system the
+//! ioctl fails with ENOTTY.
 //!
 //! ```text
 //! offset bytes  request                            reply
@@ -14,10 +15,12 @@
 //!     20     4  bytes of the request               bytes of the reply in this page
 //!     24   8168 request, as on the wire            reply from the offset on, likewise
 //! ```
-//! Requests and replies are encoded as messages of the wire are (`rpc::codec`): structs can grow, so tools of one version understand
-//! mounts of another, which go on while a package is upgraded. Integers are in the host's byte order: the page never leaves it. A reply longer than a page is kept at the mount and
-//! fetched page by page with its ticket, by the same user only. So a request is executed once however long its reply is.
-//! Downside: a caller that dies between two pages leaves its reply behind, until [`PENDING_MAX`] younger ones exist.
+//! Requests and replies are encoded like messages on the wire (`rpc::codec`): structs can grow, so
+//! tools of one version understand mounts of another, which keep running while a package is
+//! upgraded. Integers are in the host's byte order: the page never leaves it. A reply longer than a
+//! page is kept at the mount and fetched page by page with its ticket, only by the same user. So a
+//! request is executed once however long its reply is. Downside: if a caller dies between two
+//! pages, its reply is kept until there are [`PENDING_MAX`] newer ones.
 //!
 //! The mount's side is [`PendingReplies`], the tools' side [`call`].
 

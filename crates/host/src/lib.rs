@@ -1,14 +1,15 @@
-//! What the programs on one host share: a mount, the daemons, and the tools that ask them. It stands below the FUSE server and the
-//! tools of users, so that neither needs the other.
+//! Code shared by the programs on one host: a mount, the daemons, and the tools that query them. It
+//! is below the FUSE server and the users' tools, so that neither needs the other.
 //!
 //! - [`ioctl`] is the control channel by which `lfs` talks to a mount, both ends;
-//! - [`errno`] are the numbers of errors, for the kernel and for tools that print what a system call would say;
+//! - [`errno`] has the numbers of errors, for the kernel and for tools that print errors like those
+//!   of system calls;
 //! - [`mount_table`] finds mounts;
-//! - [`accounts`] are the names of users and groups;
-//! - [`progress`] shows on a terminal how far long work is.
+//! - [`accounts`] has the names of users and groups;
+//! - [`progress`] shows the progress of long work on a terminal.
 //!
-//! Downside: it touches the system directly (ioctl, `/proc`, the C library), not through the seams of `rt`; nothing that the lab
-//! runs may use it.
+//! Downside: it uses the system directly (ioctl, `/proc`, the C library), not through the seams of
+//! `rt`; code that the lab runs must not use it.
 
 pub mod accounts;
 pub mod errno;

@@ -1,5 +1,5 @@
-//! How far long work is, on standard error: one line that is written over on a terminal, and lines of their own in files and pipes,
-//! where nothing can be written over.
+//! The progress of long work, on standard error: one line that is overwritten on a terminal, and
+//! separate lines in files and pipes, where lines cannot be overwritten.
 
 use std::{fmt::Display, io::IsTerminal};
 

@@ -1,4 +1,5 @@
-//! The way from a path to its mount: opens what the control ioctl needs and turns its errors into errno values.
+//! The connection from a path to its mount: opens the file for the control ioctl and converts its
+//! errors to errno values.
 
 use std::{
     fs::File,

@@ -1,4 +1,5 @@
-//! Comparisons as `lfs getstripe` and `lfs find` take them: `N` equal, `+N` more, `-N` less, `!` before any of them the opposite.
+//! Comparisons as `lfs getstripe` and `lfs find` accept them: `N` equal to, `+N` more than, `-N`
+//! less than; `!` before any of them negates it.
 
 use std::cmp::Ordering;
 

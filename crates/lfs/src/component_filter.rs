@@ -1,5 +1,5 @@
-//! Which components of a layout a command is about: `-I`, `--component-start`, `-E`, `--component-flags`, `--mirror-id`,
-//! `--mirror-index`. Pure.
+//! Selects the components of a layout to which a command applies: `-I`, `--component-start`, `-E`,
+//! `--component-flags`, `--mirror-id`, `--mirror-index`. Pure.
 
 use layout::text::Row;
 

@@ -1,5 +1,6 @@
-//! The command line of `lfs` as others need it: for completions as a [`clap::Command`], for manual pages as the text of its help.
-//! `lfs` itself parses by [`super::options`], as getopt_long(3) would.
+//! The command line of `lfs` in the forms that others need: for completions a [`clap::Command`],
+//! for manual pages the text of its help. `lfs` itself parses with [`super::options`], as
+//! getopt_long(3) would.
 
 use std::ffi::OsString;
 

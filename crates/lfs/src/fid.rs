@@ -1,7 +1,7 @@
 //! `lfs path2fid`, `lfs fid2path` and `lfs rmfid`.
 //!
-//! Downside: `rmfid` removes a file's names one by one, each after a look whether it still is that file's; a rename in between
-//! goes unnoticed, as with rm(1).
+//! Downside: `rmfid` removes a file's names one by one, each after a check that it still belongs to
+//! that file; a rename in between goes unnoticed, as with rm(1).
 
 use std::{
     ffi::{OsStr, OsString},

@@ -1,6 +1,8 @@
-//! `lfs data_version`, `lfs getsom`, `lfs hsm_state`: what Lustre's tools ask of one file beside its layout.
+//! `lfs data_version`, `lfs getsom`, `lfs hsm_state`: what Lustre's tools show about one file
+//! besides its layout.
 //!
-//! Sizes are exact and nothing is archived, so two of these always say the same; scripts that ask for them go on working.
+//! Sizes are exact and nothing is archived, so two of these always print the same; scripts that use
+//! them keep working.
 
 use std::{
     ffi::{OsStr, OsString},

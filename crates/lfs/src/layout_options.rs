@@ -1,8 +1,8 @@
 //! The options that describe a layout (`lfs setstripe`, `lfs migrate`), and how they become a request. Pure.
 //!
-//! Options are taken in the order in which they stand: `-E` begins a component, what follows is about it, and the next
-//! component inherits count, size and pool. What stands before the first `-E` is about the first component. `-E 0` begins
-//! nothing, as in Lustre.
+//! Options are processed in order: `-E` starts a component, the options after it apply to this
+//! component, and the next component inherits count, size and pool. Options before the first `-E`
+//! apply to the first component. `-E 0` does not start a component, as in Lustre.
 
 use layout::{BackingSpec, ComponentSpec, END_OF_FILE, LayoutSpec, StripeCount, StripeSpec, spec};
 use types::{OstIndex, limits};

@@ -1,8 +1,10 @@
-//! `lfs`: the commands Lustre's users know, with its options, formats, exit statuses and errors (captured from 2.17).
+//! `lfs`: the commands that Lustre's users know, with the same options, formats, exit statuses and
+//! errors (captured from 2.17).
 //!
 //! Everything goes through the mount by the control ioctl, so it works for any user and needs no connection.
 //!
-//! Paths are bytes: they are taken and printed as they are. Only messages on standard error replace what is not text.
+//! Paths are bytes: they are accepted and printed as they are. Only messages on standard error
+//! replace bytes that are not text.
 
 pub mod channel;
 mod compare;

@@ -1,4 +1,5 @@
-//! Says of a refused layout which OSTs it asks for that the file system does not have: the errno (22, EINVAL) tells nothing.
+//! For a refused layout, names the requested OSTs that the file system does not have: the errno
+//! (22, EINVAL) does not say this.
 
 use layout::{LayoutSpec, StripeSpec, spec::BackingSpec};
 use rpc::message::{control::TargetStatus, mgs::TargetRole};

@@ -1,8 +1,9 @@
-//! Option parsing in the manner of getopt_long(3), because `lfs` users rely on it: options and operands in any order,
-//! clustered short options, `--long=value`, unambiguous abbreviations, negative numbers as values, `--` ends options.
+//! Option parsing like that of getopt_long(3), because `lfs` users rely on it: options and operands
+//! in any order, clustered short options, `--long=value`, unambiguous abbreviations, negative
+//! numbers as values, `--` ends options.
 //!
-//! Operands are paths: any bytes. Options and their values are words and numbers: what is not text in them is shown as such
-//! and refused by whoever reads the value.
+//! Operands are paths: any bytes. Options and their values are words and numbers: bytes in them
+//! that are not text are replaced, and the code that reads the value refuses them.
 
 use std::{
     ffi::{OsStr, OsString},

@@ -1,4 +1,5 @@
-//! Sizes as `lfs` reads and prints them. What units mean is said in [`types::size`]; printed sizes have units of 1024.
+//! Sizes as `lfs` reads and prints them. [`types::size`] explains the units; printed sizes use
+//! powers of 1024.
 
 use types::size::{self, SizeError};
 

@@ -1,4 +1,5 @@
-//! `lfs swap_layouts FILE1 FILE2`: the files swap their layouts and data; names, owners and times stay.
+//! `lfs swap_layouts FILE1 FILE2`: the files swap their layouts and data; names, owners and times
+//! stay the same.
 
 use std::{
     ffi::OsString,

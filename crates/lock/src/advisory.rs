@@ -1,19 +1,21 @@
 //! Advisory locks of all clients on the files of one MDT: fcntl(2) record locks and flock(2) locks.
 //!
 //! Rules
-//! - Requests are granted in order of arrival: never past an earlier queued request that they conflict with. Exception: an
-//!   owner whose locks that earlier request waits for, directly or through others, would wait for itself; it passes.
+//! - Requests are granted in order of arrival: never past an earlier queued request that they
+//!   conflict with. Exception: if that earlier request waits, directly or through others, for locks
+//!   of the new request's owner, the owner would wait for itself; its request passes.
 //! - What an owner already has it may keep, weaken or release at any time.
-//! - fcntl: ranges are split and merged as POSIX says, an upgrade is atomic, and a request that can never end (the holder
-//!   waits, through any chain over the files of this MDT, for the requester) is refused with `Deadlock`.
-//! - flock: the whole file; an upgrade first gives the old lock up, as flock(2) warns, so two upgraders cannot block each
-//!   other. A lock of a lesser family never meets one of the other.
+//! - fcntl: ranges are split and merged as POSIX requires, an upgrade is atomic, and a request that
+//!   could never be granted (the holder waits, through any chain over the files of this MDT, for
+//!   the requester) is refused with `Deadlock`.
+//! - flock: the whole file; an upgrade first releases the old lock, as flock(2) warns, so two
+//!   upgraders cannot block each other. Locks of the two families never conflict with each other.
 //!
 //! Life cycle: volatile. After a restart of the MDT clients [`reclaim`](AdvisoryLocks::reclaim) what they hold, before
 //! anything new is granted.
 //!
-//! Downside: a request looks at every owner that has locks on its file, so files with many thousands of lock owners
-//! cost; a deadlock over files of several MDTs is not seen.
+//! Downside: a request looks at every owner that has locks on its file, so files with many
+//! thousands of lock owners are slow; a deadlock over files of several MDTs is not detected.
 
 use std::collections::{BTreeMap, BTreeSet};
 

@@ -1,10 +1,12 @@
 //! The exclusive data lock of a file: appends and truncations of all clients, one after the other, in order of
 //! arrival.
 //!
-//! Invariants: at most one holder per file; whoever is first in the queue of a free file is the only one it is granted
-//! to. A client stands for all its users: it orders them among itself, and asking again while holding is granted again.
+//! Invariants: at most one holder per file; if the lock is free, it is granted only to the first
+//! client in the queue. A client represents all its users: it orders them itself, and a repeated
+//! request of the holder is granted again.
 //!
-//! Life cycle: volatile; after a restart of the MDT a holder claims it again with `try_begin` before others are let in.
+//! Life cycle: volatile; after a restart of the MDT a holder reclaims it with `try_begin` before
+//! others are admitted.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 

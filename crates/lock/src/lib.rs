@@ -4,11 +4,11 @@
 //! - [`advisory`]: fcntl record locks and flock locks of all clients, with queues and deadlock detection.
 //! - [`exclusive`]: one exclusive lock per file in order of arrival, for appends and truncations.
 //!
-//! Both queue by *asking again*: a lock is granted only to a request that is present. When a queued request becomes
-//! grantable the machine says so in a wake-up, its owner asks again, and gets the lock then. A request that stops
-//! asking leaves the queue after [`TIMEOUT_NS`]. So no lock is ever held by somebody who gave up or died while waiting;
-//! the price is one more step per contended grant, and a queue that stands still for up to that time behind a waiter
-//! that died.
+//! Both queue by *asking again*: a lock is granted only to a request that is present. When a queued
+//! request becomes grantable the state machine returns a wake-up, the owner asks again, and gets
+//! the lock then. A request that stops asking leaves the queue after [`PATIENCE_NS`]. So no lock is
+//! ever held by an owner that gave up or died while waiting; the price is one more step per
+//! contended grant, and a queue that stands still for up to that time if the first waiter has died.
 
 pub mod advisory;
 pub mod exclusive;

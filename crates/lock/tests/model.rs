@@ -1,5 +1,5 @@
-//! Random histories against naive models: a table of bytes for what is held, and the promise that whoever waits gets its
-//! turn when those before it are done.
+//! Random histories against naive models: a table of bytes for what is held, and the promise that
+//! each waiter gets its turn when those before it are done.
 
 use std::collections::{BTreeMap, BTreeSet};
 

@@ -1,7 +1,8 @@
 //! The cluster map as a state machine: requests in, decisions and records to store out. No I/O.
 //!
-//! Invariants: targets are MDTs by index, then OSTs by index; an index belongs to one uuid and a uuid to one index for
-//! ever; the version grows with every change and with nothing else; the map fits a message.
+//! Invariants: targets are MDTs by index, then OSTs by index; an index belongs to one uuid and a
+//! uuid to one index, permanently; the version grows with every change and with nothing else; the
+//! map fits a message.
 
 use kv::Batch;
 use layout::spec::{POOL_NAME_BYTES_MAX, is_pool_name};

@@ -1,13 +1,16 @@
-//! Which process serves each target: tells a target that was started again, here or elsewhere, from one that lives twice.
+//! Which process serves each target: distinguishes a target that was started again, here or
+//! elsewhere, from one that is running twice.
 //!
-//! A target is started where it is to be served, so the process that reported first the latest is believed at once: a restart
-//! on another port and a failover to another host cost no time. The process it took the place of is believed no more as
-//! long as the newer one reports: of two copies of a target (a directory that was copied, or a host that was taken for dead)
-//! one is in the map, always the same, and the other is told. Without that, each report of either would send all
-//! clients from the one to the other.
+//! A target is started where it is to be served, so the process with the most recent first report
+//! is accepted at once: a restart on another port and a failover to another host cost no time. The
+//! process that it replaced is no longer accepted as long as the newer one reports: of two copies
+//! of a target (a directory that was copied, or a host that was taken for dead) one is in the map,
+//! always the same, and the other one is refused. Otherwise each report of either would send all
+//! clients from one to the other.
 //!
-//! Life cycle: volatile. After a start of the MGS the first reports decide anew. Downside: which of two copies is the
-//! right one is not known here; whoever started the second has said so.
+//! Life cycle: volatile. After a start of the MGS the first reports decide again. Downside: it is
+//! not known here which of two copies is the right one; the one that was started last is assumed to
+//! be.
 
 use std::{
     collections::{BTreeMap, VecDeque},

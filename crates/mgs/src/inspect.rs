@@ -1,4 +1,5 @@
-//! The tables of the management service in words, for `stria inspect`: read only, damage described in its place.
+//! The tables of the management service in words, for `stria inspect`: read only, with damage
+//! described where it is found.
 
 use kv::{Table, inspect::Schema};
 use rpc::message::mgs::TargetRole;

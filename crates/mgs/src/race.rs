@@ -1,4 +1,4 @@
-//! Two futures at once, the first one counts.
+//! Runs two futures at once and returns the result of the first one.
 
 use std::{
     future::{Future, poll_fn},

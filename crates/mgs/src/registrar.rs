@@ -1,8 +1,9 @@
-//! Keeps a target registered at the management service: reports it at its start and then regularly, with its space and
-//! condition, so that the MGS knows it is seen.
+//! Keeps a target registered at the management service: reports it at its start and then regularly,
+//! with its space and condition, so that the MGS knows that it is alive.
 //!
-//! Life cycle: one task per target, from [`Registrar::start`] until the registrar is dropped. A refusal (wrong file
-//! system, index taken) is shown by [`Registrar::state`] and tried again: an administrator may put it right.
+//! Life cycle: one task per target, from [`Registrar::start`] until the registrar is dropped. A
+//! refusal (wrong file system, index taken) is shown by [`Registrar::state`] and tried again: an
+//! administrator may correct it.
 
 use std::{sync::Arc, time::Duration};
 

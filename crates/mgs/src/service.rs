@@ -1,9 +1,12 @@
-//! The management service as a target: takes requests, stores the map, tells those who wait for it.
+//! The management service as a target: executes requests, stores the map, and informs clients that
+//! wait for it.
 //!
-//! Invariants: a map is shown only once it is durable, so a version that anybody has seen is never given to another
-//! map; decisions are sequential, under a mutex that is never held across an await.
+//! Invariants: a map is shown only once it is durable, so a version that a client has seen never
+//! stands for another map; decisions are sequential, under a mutex that is never held across an
+//! await.
 //!
-//! Life cycle: [`Mgs::open`] on an open store, creating the file system's record in an empty one; [`Mgs::close`]. What targets report of their space is volatile.
+//! Life cycle: [`Mgs::open`] on an open store, creating the file system's record in an empty one;
+//! [`Mgs::close`]. The targets' reports of their space are volatile.
 
 use std::{collections::BTreeMap, sync::Arc, time::Duration};
 

@@ -1,7 +1,8 @@
 //! A copy of the cluster map that follows the management service's.
 //!
-//! One task asks for the map with the version it has; the MGS answers when there is another one, or after a second. Errors
-//! are waited out: the last map stays valid until a newer one comes.
+//! One task asks for the map with its current version; the MGS answers when there is a newer one,
+//! or after a second. After errors it tries again: the last map stays valid until a newer one
+//! arrives.
 //!
 //! Life cycle: the task ends when the watcher and all its subscriptions are dropped.
 

@@ -1,4 +1,5 @@
-//! The management service on a store in memory: what it answers, what survives, and when those who wait hear of it.
+//! The management service on a store in memory: its answers, what survives, and when waiting
+//! clients are informed.
 
 mod common;
 

@@ -1,11 +1,13 @@
 //! The background process of a mount: the same program again, in its foreground mode and in a session of its own.
 //!
-//! Life cycle: [`start`] starts it and waits. As long as somebody waits, the process ends with the one who does, so that a
-//! mount that was given up does not appear later. When the mount works, it lets go of that ([`stand_alone`]), says
-//! [`READY`], which ends the wait, and from then on writes to its log alone ([`fall_silent`]). If it ends before, the
-//! reason it gave becomes the error of the one who waits.
+//! Life cycle: [`start`] starts it and waits. As long as the starter waits, the process ends
+//! together with it, so that a mount that was given up does not appear later. When the mount works,
+//! the process becomes independent ([`stand_alone`]), prints [`READY`], which ends the wait, and
+//! from then on writes only to its log ([`fall_silent`]). If it ends before, its error message
+//! becomes the error of the starter.
 //!
-//! It keeps nothing of its starter that others may wait for: no descriptors, no terminal, no working directory.
+//! It keeps nothing of its starter for which other programs may wait: no descriptors, no terminal,
+//! no working directory.
 
 use std::{
     fmt::Display,

@@ -1,4 +1,5 @@
-//! What the processes of `stria up`, `serve` and `mount` have in common: how they wait for their end, and how they end.
+//! Common to the processes of `stria up`, `serve` and `mount`: how they wait for a signal to stop,
+//! and how they stop.
 
 use std::sync::Arc;
 

@@ -1,4 +1,4 @@
-//! `stria format`: makes the targets of a configuration.
+//! `stria format`: formats the targets of a configuration.
 
 use std::{
     io,

@@ -1,7 +1,8 @@
-//! The processes that use a mount, for messages about a busy one: by their working directories, open files, programs and roots,
-//! as /proc shows them.
+//! The processes that use a mount, for messages about a busy one: found by their working
+//! directories, open files, programs and roots in /proc.
 //!
-//! Downside: a user who is not root sees own processes only, and mapped files that are closed are not found.
+//! Downside: a user other than root sees only processes of that user, and mapped files that are
+//! closed are not found.
 
 use std::path::Path;
 

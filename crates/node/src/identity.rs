@@ -1,9 +1,10 @@
-//! Identity of a formatted target: the file `stria-target.toml` in its directory, and the lock that keeps a second process
-//! out.
+//! Identity of a formatted target: the file `stria-target.toml` in its directory, and the lock that
+//! excludes a second process.
 //!
-//! Formatting begins and ends with it: first its temporary file is there, durably, last it is renamed to its own name. So a
-//! directory with the temporary file and without the other is one whose formatting was interrupted; nobody ever stored
-//! anything in it, and it is formatted anew. A directory that has lost its identity looks different, and is refused.
+//! Formatting starts and ends with it: the temporary file is created first, durably; at the end it
+//! is renamed to its final name. So if a directory has the temporary file and not the final one,
+//! its formatting was interrupted; it never held data, and is formatted again. A directory that has
+//! lost its identity looks different, and is refused.
 
 use std::{
     fs::File,

@@ -1,9 +1,10 @@
-//! Moves finished files that lie badly for how they are read ([`mds::Mdt::next_move`]), in the background, with a client of
-//! its own in the process of the metadata target. The client is mounted while there is something to move, so that a restart
-//! waits for nobody who cannot come back.
+//! Migrates finished files whose layout is poor for the way they are read
+//! ([`mds::Mdt::next_move`]), in the background, with a client of its own in the process of the
+//! metadata target. The client is mounted only while there are files to migrate, so that a restart
+//! does not wait for a client that cannot come back.
 //!
-//! Life cycle: [`Mover::start`]; [`Mover::stop`] before clients and targets end: a move under way is given up, and what it
-//! made goes with its session.
+//! Life cycle: [`Mover::start`]; [`Mover::stop`] before clients and targets end: a migration in
+//! progress is given up, and its copy is removed with its session.
 
 use std::{fmt, sync::Arc, time::Duration};
 

@@ -1,9 +1,10 @@
-//! The names of the parameters that a process will have, before there is anything of it: so that who asks for one that does not
-//! exist is refused before targets are made.
+//! The names of the parameters that a process will have, known before it starts, so that unknown
+//! names are refused before targets are formatted.
 //!
-//! The same names tell of a permanent parameter whether anything in the file system has it.
+//! The same names show whether any part of the file system has a permanent parameter.
 //!
-//! Downside: names and ranges stand here a second time. A test compares them with those that a process registers.
+//! Downside: names and ranges are repeated here. A test compares them with those that a process
+//! registers.
 
 use std::{ops::RangeInclusive, path::PathBuf};
 

@@ -1,6 +1,7 @@
-//! What is refused before anything is formatted or mounted, so that a refusal leaves nothing behind.
+//! Checks before anything is formatted or mounted, so that a refusal leaves nothing behind.
 //!
-//! Downside: what changes between the check and the work is seen by the work alone, which may then leave a part.
+//! Downside: changes between the check and the work are noticed only by the work, which may then
+//! leave an incomplete result.
 
 use std::{
     collections::BTreeMap,

@@ -1,4 +1,4 @@
-//! What a user is told of a server that cannot be reached, and when.
+//! What a user is told about a server that cannot be reached, and when.
 
 use std::{cell::Cell, convert::Infallible, future::poll_fn, pin::Pin, task::Poll, time::Duration};
 

@@ -1,9 +1,11 @@
-//! Tells the service manager how a daemon is doing, by the protocol of sd_notify(3): one datagram of `NAME=VALUE` lines to the
-//! socket that `$NOTIFY_SOCKET` names. Without that variable, under a shell or in a test, nothing is sent.
+//! Reports the state of a daemon to the service manager, by the protocol of sd_notify(3): one
+//! datagram of `NAME=VALUE` lines to the socket that `$NOTIFY_SOCKET` names. Without that variable,
+//! under a shell or in a test, nothing is sent.
 //!
-//! The manager waits for `READY=1` before it starts what comes after the daemon, and shows the last `STATUS=` to whoever asks
-//! (`systemctl status`). A message that cannot be sent is dropped: the daemon serves all the same, and a manager that never
-//! hears of readiness says so itself.
+//! The manager waits for `READY=1` before it starts units that come after the daemon, and shows the
+//! last `STATUS=` on request (`systemctl status`). A message that cannot be sent is dropped: the
+//! daemon serves nevertheless, and a manager that never receives the readiness message reports this
+//! itself.
 
 use std::{
     ffi::OsStr,

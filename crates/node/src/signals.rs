@@ -1,8 +1,9 @@
 //! Signals: the first Ctrl-C, SIGTERM or end of the terminal asks for a clean stop, a second Ctrl-C or SIGTERM ends the
 //! process at once.
 //!
-//! The end of a terminal (SIGHUP) is told by the kernel and once more by the shell, so it never counts as a second wish. Who
-//! was started to outlive his terminal (`nohup`) has it ignored from the beginning, and goes on.
+//! The end of a terminal (SIGHUP) is signalled by the kernel and once more by the shell, so it
+//! never counts as a second request. A process that was started to outlive its terminal (`nohup`)
+//! ignores it from the start, and continues.
 //!
 //! A closed pipe (SIGPIPE) ends tools only, see [`end_by_closed_pipes`].
 

@@ -1,4 +1,4 @@
-//! What a daemon tells its operator: a few lines on standard output, the rest goes to the log.
+//! Messages of a daemon to its operator: a few lines on standard output; the rest goes to the log.
 
 use std::{fmt::Display, io::Write};
 

@@ -1,8 +1,9 @@
-//! Where a process in the background logs: the system's log, by the datagram socket `/dev/log` that syslogd and journald
-//! serve (RFC 3164, section 4.1, without time and host, which they add).
+//! The log of a background process: the system's log, through the datagram socket `/dev/log` of
+//! syslogd and journald (RFC 3164, section 4.1, without time and host, which they add).
 //!
-//! One event, one datagram. Nothing is waited for: what the log does not take at once is lost, as is everything while
-//! nobody serves the socket. Downside: a process that must not lose lines needs a file of its own (`--log`).
+//! One event is one datagram. The process never waits: events that the log does not accept at once
+//! are lost, as are all events while no daemon serves the socket. Downside: a process that must not
+//! lose lines needs a file of its own (`--log`).
 
 use std::{
     io::{self, Write},

@@ -1,4 +1,4 @@
-//! Targets on directories of this host: where each keeps its journal, its tables and its objects.
+//! Targets in directories of this host: where each keeps its journal, its tables and its objects.
 //!
 //! ```text
 //! DIR/stria-target.toml   identity       DIR/stria-target.lock  held while a process serves it

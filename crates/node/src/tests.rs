@@ -1,4 +1,4 @@
-//! The life of a whole process, within the test's.
+//! The life cycle of a whole process, within the process of the test.
 
 use kv::{FjallCold, cold::fjall::FjallOptions};
 

@@ -1,4 +1,4 @@
-//! `stria lab`: the simulation for people.
+//! `stria lab`: the command line of the simulation.
 
 use std::{
     collections::BTreeMap,

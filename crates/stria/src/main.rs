@@ -1,4 +1,5 @@
-//! `stria`: every role of StriaFS in one binary. This crate holds commands only; what they do is in the crates below.
+//! `stria`: every role of StriaFS in one binary. This crate contains only the commands; their
+//! implementations are in the crates below.
 
 mod cli;
 mod generate;

@@ -1,4 +1,5 @@
-//! Files whose beginning lies on the MDT, through the kernel: they are files like others, also after their server was killed.
+//! Files whose beginning is on the MDT, through the kernel: they behave like other files, even
+//! after their server was killed.
 
 mod common;
 

@@ -1,4 +1,5 @@
-//! A process that may open fewer files than it keeps objects. Alone in its process, whose limit it lowers: daemons inherit it.
+//! A process that may open fewer files than it has objects. This test has a process of its own,
+//! because it lowers the limit of the process, which daemons inherit.
 
 mod common;
 

@@ -1,4 +1,5 @@
-//! fsx: random operations on one file, every read compared with what must be there; on one client and on two.
+//! fsx: random operations on one file, every read is compared with the expected data; on one client
+//! and on two.
 //!
 //! `STRIA_TEST_LONG=1` runs every seed with every mix of operations, and five times as many of them.
 

@@ -1,5 +1,5 @@
-//! Automatic layouts on mounts: files that grow through watermarks read back right, and `stria explain` says why they lie
-//! as they do.
+//! Automatic layouts on mounts: files that grow past watermarks read back correctly, and
+//! `stria explain` gives the reasons for their layouts.
 
 mod common;
 

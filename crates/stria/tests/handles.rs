@@ -1,4 +1,5 @@
-//! File handles: name_to_handle_at(2) and open_by_handle_at(2), which NFS servers use in the kernel.
+//! File handles: name_to_handle_at(2) and open_by_handle_at(2), which NFS servers in the kernel
+//! use.
 
 mod common;
 

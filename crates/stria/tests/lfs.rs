@@ -1,4 +1,4 @@
-//! `lfs` on mounts: formats, exit statuses and errors, for root and for everybody else.
+//! `lfs` on mounts: formats, exit statuses and errors, for root and for other users.
 
 mod common;
 

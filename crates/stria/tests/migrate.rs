@@ -1,5 +1,5 @@
-//! `lfs migrate` and `lfs swap_layouts` on mounts: data, layouts and attributes afterwards, who is in the way, and what an end
-//! in the middle leaves behind.
+//! `lfs migrate` and `lfs swap_layouts` on mounts: data, layouts and attributes afterwards, what
+//! prevents it, and what an interruption leaves behind.
 
 mod common;
 

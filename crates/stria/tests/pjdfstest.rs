@@ -1,4 +1,4 @@
-//! pjdfstest: what POSIX asks of a file system, 400 tests, on mounts over both transports.
+//! pjdfstest: what POSIX requires of a file system, 400 tests, on mounts over both transports.
 
 mod common;
 

@@ -1,4 +1,5 @@
-//! Stopping, starting again and killing: what was acknowledged is there afterwards, and who waits goes on.
+//! Stopping, restarting and killing servers: acknowledged changes are there afterwards, and waiting
+//! programs continue.
 
 mod common;
 

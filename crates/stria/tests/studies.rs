@@ -1,6 +1,7 @@
 //! Studies in miniature on real mounts: `stria bench ior --segments`, the emulation, and rate-limited targets.
 //!
-//! Rates have an upper bound here, by the limits, and none below: how fast a machine is, no test may depend on.
+//! Rates have an upper bound here, from the limits, and no lower bound: no test may depend on the
+//! speed of a machine.
 
 mod common;
 

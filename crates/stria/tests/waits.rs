@@ -1,4 +1,5 @@
-//! Processes that wait for a server that is away: what ends their waits, what does not, and what the log says of them.
+//! Processes that wait for a server that is down: what ends their waits, what does not, and what
+//! the log says about them.
 
 mod common;
 

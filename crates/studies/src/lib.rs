@@ -1,14 +1,16 @@
-//! Measurements and studies: what this file system reaches, beside a local one, on a mount and in virtual time.
+//! Measurements and studies: the performance of this file system, compared with a local one, on a
+//! mount and in virtual time.
 //!
 //! - `bench`: rates of a file system that this process starts, or of a mounted one, and studies in miniature on it;
 //! - `command`: `stria study`, which runs a study on either;
 //! - `study`: the published studies as jobs, and their models in virtual time on the cluster of the crate `lab`;
-//! - `model`: disks and links that the cluster of the lab stands on in `study`;
-//! - `experiment`: those, run and shown as tables, figures and JSON lines;
-//! - `demo`: the main job on real input.
+//! - `model`: disks and links on which the lab's cluster runs in `study`;
+//! - `experiment`: runs the studies and shows the results as tables, figures and JSON lines;
+//! - `demo`: the demonstration on real files.
 //!
-//! Nothing here is needed to use the file system. Downside: a model says what its assumptions say
-//! (docs/decisions/0011-models.md); `bench` says what this machine does at this moment.
+//! Nothing here is needed to use the file system. Downside: a model is only as good as its
+//! assumptions (docs/decisions/0011-models.md); `bench` shows what this machine does at this
+//! moment.
 
 mod bench;
 mod command;

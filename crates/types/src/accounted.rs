@@ -1,10 +1,11 @@
-//! Which changes of a file's data its times account for. What decides is the order of changes at each object, which its holder
-//! counts, not the clocks of different hosts (docs/decisions/0016-times.md).
+//! Which changes of a file's data are included in its times. The order of changes at each object,
+//! which its target counts, decides this, not the clocks of different hosts
+//! (docs/decisions/0016-times.md).
 //!
-//! The data of a file have changed since its times were set or settled if, and only if, the counts of its objects add up to
-//! another number than they did then. Then mtime and ctime follow from what is stored and what the objects say, such that
-//! each further change makes both later than anybody has seen them before, however far behind the clock of its target is.
-//! Pure; MDTs and clients compute the same.
+//! The data of a file have changed since its times were set or settled if, and only if, the sum of
+//! the counts of its objects has changed. Then mtime and ctime are computed from the stored values
+//! and those of the objects, such that each further change makes both later than any value seen
+//! before, however far behind the clock of its target is. Pure; MDTs and clients compute the same.
 
 use serde::{Deserialize, Serialize};
 

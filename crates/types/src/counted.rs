@@ -1,6 +1,6 @@
 //! A count and what is counted, in words for people: `1 problem`, `2 problems`.
 //!
-//! Downside: it knows the regular plurals of English only.
+//! Downside: it knows only regular English plurals.
 
 use std::fmt::Display;
 

@@ -1,5 +1,5 @@
-//! Errors of file system operations, one variant per cause. They travel in replies; only the `fuse` crate turns them
-//! into errno values, and only the tools turn them into text for people.
+//! Errors of file system operations, one variant per cause. They are sent in replies; only the
+//! crate `host` converts them to errno values, and only the tools convert them to text for people.
 
 use serde::{Deserialize, Serialize};
 

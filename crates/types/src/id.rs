@@ -1,6 +1,6 @@
 //! Identifiers. Each is a newtype, so that an OST index can never be passed where an MDT index is meant.
 //!
-//! Whatever names a thing to people has one form, in messages and in logs, by `{}` and by `{:?}`:
+//! Each identifier has one form for people, in messages and in logs, with `{}` and with `{:?}`:
 //!
 //! | id | form |
 //! |---|---|

@@ -1,8 +1,8 @@
 //! The vocabulary every other crate shares: identifiers, units, attributes, errors and limits.
 //!
-//! Nothing here does I/O, takes a lock or knows a format on disk. Values are plain data that travel
-//! through messages (serde) and through journals (each store encodes them by its own byte tables, with the cursors of
-//! [`record`]).
+//! Nothing here does I/O, takes a lock or knows a format on disk. Values are plain data that are
+//! sent in messages (serde) and stored in journals (each store encodes them by its own byte tables,
+//! with the cursors of [`record`]).
 
 pub mod accounted;
 pub mod attributes;

@@ -3,8 +3,9 @@
 //! Every record begins with one byte, the version of its format; numbers are little endian. Which fields follow is in the
 //! byte tables of the crate that owns the record (docs/disk_format.md); nothing here knows a format.
 //!
-//! Reading never panics and never reads past the end: what is missing or out of range is a [`DecodeError`], which names
-//! the record. Downside: an offset is not in the error; `stria inspect` shows the bytes.
+//! Reading never panics and never reads past the end: a field that is missing or out of range is a
+//! [`DecodeError`], which names the record. Downside: an offset is not in the error;
+//! `stria inspect` shows the bytes.
 
 use crate::{FsError, Timestamp};
 

@@ -1,5 +1,5 @@
-//! Sizes as people write them: the only place where units of bytes have a meaning, for commands, configuration files and
-//! parameters alike.
+//! Sizes as people write them: the only place that defines units of bytes, for commands,
+//! configuration files and parameters alike.
 //!
 //! | unit | bytes |
 //! |---|---|

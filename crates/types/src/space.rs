@@ -1,7 +1,7 @@
 //! Space of targets and of the devices below them.
 //!
-//! Several targets may live on one device. Each reports the figures of the whole device, and what it is: sums count a device
-//! once ([`SpaceUsage::sum`]).
+//! Several targets may be on one device. Each reports the figures and the identity of the whole
+//! device; sums count a device once ([`SpaceUsage::sum`]).
 
 use std::{collections::BTreeMap, fmt};
 

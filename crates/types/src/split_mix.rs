@@ -1,7 +1,8 @@
-//! Numbers that look random, from a seed: SplitMix64 (Steele, Lea, Flood: "Fast splittable pseudorandom number generators", 2014).
+//! Pseudo-random numbers from a seed: SplitMix64 (Steele, Lea, Flood: "Fast splittable pseudorandom
+//! number generators", 2014).
 //!
-//! The same seed gives the same sequence, on every host and in every version. Downside: not for secrets; who knows one number knows
-//! the next.
+//! The same seed gives the same sequence, on every host and in every version. Downside: not for
+//! secrets; the next number can be computed from one number.
 
 /// The odd number nearest 2^64 divided by the golden ratio: from one state to the next.
 pub const STEP: u64 = 0x9e37_79b9_7f4a_7c15;

@@ -1,4 +1,4 @@
-//! A directory: what new files in it get, and what that serves at which size.
+//! A directory: the layout of new files in it, and its speed for files of different sizes.
 
 use std::fmt::Write as _;
 

@@ -1,5 +1,6 @@
-//! `stria explain` and `stria advise`: why a layout is as it is, what it costs and serves, and what would be better, in
-//! plain words. The arithmetic is `layout::cost`, the policy `layout::automatic`; here are only words.
+//! `stria explain` and `stria advise`: why a layout is as it is, its cost and speed, and what would
+//! be better, in plain words. The arithmetic is in `layout::cost`, the policy in
+//! `layout::automatic`; this module has only the words.
 
 mod advise;
 mod directory;

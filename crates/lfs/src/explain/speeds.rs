@@ -1,8 +1,9 @@
-//! How fast the OSTs are that an estimate is made for, and how that is known: told by the user, measured by the targets in what they
-//! did lately, measured by reading some of the file, or assumed.
+//! How fast the OSTs of an estimate are, and where the speeds come from: given by the user,
+//! measured by the targets during recent transfers, measured by reading some of the file, or
+//! assumed.
 //!
-//! OSTs on one device share its speed. Stripes are alike, so a transfer is over when the device is that has most of them for
-//! its speed.
+//! OSTs on one device share its speed. Stripes are alike, so a transfer ends when the device with
+//! the most stripes relative to its speed is finished.
 
 use std::collections::{BTreeMap, BTreeSet};
 

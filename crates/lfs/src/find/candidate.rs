@@ -1,4 +1,4 @@
-//! What the walk came upon: its attributes, and its layout once somebody asks.
+//! A file that the walk found: its attributes, and its layout once it is needed.
 
 use std::{
     cell::OnceCell,

@@ -1,4 +1,4 @@
-//! Times as `lfs find` reads and prints them: ages with units, points in local time.
+//! Times as `lfs find` reads and prints them: ages with units, and points in local time.
 
 use std::{fs::Metadata, os::unix::fs::MetadataExt, time::SystemTime};
 

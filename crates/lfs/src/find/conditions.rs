@@ -1,4 +1,4 @@
-//! The tests of `lfs find`: what is asked of a file, read from the options, and whether it is so.
+//! The tests of `lfs find`: parsed from the options, and applied to a file.
 
 use std::{cmp::Ordering, ffi::CString, os::unix::fs::MetadataExt, path::Path};
 

@@ -1,4 +1,4 @@
-//! `--printf`: a format, parsed once and then applied to whatever is found.
+//! `--printf`: a format, parsed once and then applied to every file found.
 
 use std::os::unix::{ffi::OsStrExt, fs::MetadataExt};
 

@@ -1,7 +1,8 @@
-//! `lfs find`: walks directories and shows what passes all tests, of attributes and of layouts.
+//! `lfs find`: walks directories and shows the files that pass all tests of attributes and layouts.
 //!
-//! A test is decided by what lstat(2) says where that is enough; the layout is asked for only when a test or the format needs it.
-//! Sizes are exact: the MDT knows those of files that nobody writes, and asks for the others.
+//! A test is decided by the result of lstat(2) if that is sufficient; the layout is requested only
+//! if a test or the format needs it. Sizes are exact: the MDT knows those of files that are not
+//! being written, and asks for the others.
 
 mod candidate;
 mod clock;

@@ -1,4 +1,4 @@
-//! `--perm`: permission bits, octal or symbolic, as find(1) has it.
+//! `--perm`: permission bits, octal or symbolic, as in find(1).
 
 /// How the bits shall be.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -1,10 +1,11 @@
-//! The walk: directories that are still to be read, read by one thread or several, depth first.
+//! The walk: directories still to be read, by one or several threads, depth first.
 //!
-//! Every thread takes the directory that was found last, tests its entries, and puts the directories among them back. The
-//! walk is over when none is left and no thread has one. What passes goes through a bounded channel to the one thread
-//! that writes, so a slow reader of the output slows the walk down. Errors go to standard error; the walk goes on.
+//! Every thread takes the directory that was found last, tests its entries, and puts the
+//! directories among them back. The walk is over when none is left and no thread has one. Files
+//! that pass go through a bounded channel to the one thread that writes, so a slow reader of the
+//! output slows the walk down. Errors go to standard error; the walk continues.
 //!
-//! Downside: an entry's attributes are asked for one by one, so a single thread waits for each.
+//! Downside: attributes are requested entry by entry, so a single thread waits for each.
 
 use std::{
     collections::hash_map::RandomState,

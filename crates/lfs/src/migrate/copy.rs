@@ -1,7 +1,8 @@
 //! The migration of one file.
 //!
-//! Whoever holds writers off waits at the end for everybody who has the file open. So this waits with the file open only
-//! while it is the one who holds them off, and closes it to wait for another migration.
+//! A migration that holds writers off waits at the end for all others that have the file open. So
+//! this code waits with the file open only while it is the one that holds them off, and closes it
+//! to wait for another migration.
 
 use std::{
     fs::{File, OpenOptions},

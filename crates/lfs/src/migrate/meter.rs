@@ -1,4 +1,5 @@
-//! How far the copy of a large file is, on standard error: one line that is written over, on a terminal only.
+//! The progress of the copy of a large file, on standard error: one line that is overwritten, on a
+//! terminal only.
 
 use std::{
     path::Path,

@@ -1,7 +1,8 @@
 //! `lfs migrate`: gives files another layout, with their data, under the same inode.
 //!
-//! The data are copied into a file without a name that has the new layout; then the two swap their layouts, if the data are
-//! still what was copied (`client::swap` says how). A file that is not whole by then just ends, whatever ended the tool.
+//! The data are copied into an unnamed file that has the new layout; then the two files swap their
+//! layouts, if the data have not changed since the copy (see `client::swap`). However the tool
+//! ends, an incomplete unnamed file is removed.
 
 mod copy;
 mod meter;

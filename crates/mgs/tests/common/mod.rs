@@ -1,4 +1,5 @@
-//! What the tests of the management service share: a clock moved by hand, and a host to start the service on.
+//! Shared by the tests of the management service: a clock that tests advance, and a host on which
+//! to start the service.
 
 #![allow(dead_code, reason = "every test file uses another part")]
 

@@ -1,8 +1,10 @@
-//! The daemons of this host and the file systems they are of: who is asked, and who is meant where only one may be.
+//! The daemons of this host and their file systems: which daemons are asked, and which file system
+//! is meant where only one is allowed.
 //!
-//! Two file systems can have one name (`stria up` twice, without `--fsname`), so a name does not tell them apart: the identity
-//! of the first metadata target does. A daemon that has not heard from its management service yet does not know it, and
-//! counts as of the file system whose service has the address it was told.
+//! Two file systems can have the same name (`stria up` twice, without `--fsname`), so they are
+//! distinguished by the identity of the first metadata target. A daemon that has not reached its
+//! management service yet does not know it, and counts as part of the file system whose service has
+//! the configured address.
 
 use std::{
     io,

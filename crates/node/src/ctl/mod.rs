@@ -1,4 +1,4 @@
-//! `stria ctl`: parameters, statistics and target states of the daemons of this host, in the manner of `lctl`.
+//! `stria ctl`: parameters, statistics and target states of the daemons of this host, like `lctl`.
 
 mod arguments;
 mod daemons;

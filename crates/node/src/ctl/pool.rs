@@ -1,4 +1,5 @@
-//! Names of pools and of the OSTs in them, as `lctl pool_add` takes them: `stria.fast`, `stria-OST[0-6/2,a]`, `OST0003_UUID`.
+//! Names of pools and of the OSTs in them, as `lctl pool_add` accepts them: `stria.fast`,
+//! `stria-OST[0-6/2,a]`, `OST0003_UUID`.
 
 use types::OstIndex;
 

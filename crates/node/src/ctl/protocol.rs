@@ -1,4 +1,5 @@
-//! What `stria ctl` and a daemon say to each other over the control socket: one JSON object per line, a request, a reply.
+//! The protocol between `stria ctl` and a daemon on the control socket: one JSON object per line, a
+//! request, a reply.
 
 use serde::{Deserialize, Serialize};
 

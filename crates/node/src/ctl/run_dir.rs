@@ -1,10 +1,13 @@
-//! Where the control sockets of this host's daemons are when nobody says: one place for root, one for each other user.
+//! Where the control sockets of this host's daemons are by default: one place for root, one for
+//! each other user.
 //!
-//! Root's is `/run/stria`. Another user's is `stria` in `$XDG_RUNTIME_DIR`, which login makes for that user alone; without
-//! one, `/tmp/stria-UID`. Anybody can make a directory of that name, so a place that is not the user's own, or that others
-//! may write to, is refused: who controls it would be asked in the daemon's place.
+//! Root's is `/run/stria`. Another user's is `stria` in `$XDG_RUNTIME_DIR`, which login creates for
+//! that user alone; without one, `/tmp/stria-UID`. Any user can create a directory of that name, so
+//! a place that does not belong to the user, or that others may write to, is refused: its owner
+//! could answer in place of the daemon.
 //!
-//! A daemon whose socket is elsewhere (`stria up`, `run_dir` of a configuration) has a link here, so that it is found too.
+//! A daemon whose socket is elsewhere (`stria up`, `run_dir` in a configuration) has a link here,
+//! so that it is found too.
 
 use std::{
     ffi::OsString,

@@ -1,5 +1,5 @@
-//! What `stria ctl` prints: lines as lctl prints them, under a heading for each daemon where there could be a doubt whose they
-//! are; or JSON lines, each with the daemon and its file system.
+//! The output of `stria ctl`: lines like those of lctl, under a heading for each daemon if it might
+//! be unclear which daemon they come from; or JSON lines, each with the daemon and its file system.
 
 use std::{
     fmt::Display,

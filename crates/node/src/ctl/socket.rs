@@ -1,8 +1,9 @@
-//! The control socket of a daemon: `<run dir>/<pid>.sock`, for root and the user whose daemon it is.
+//! The control socket of a daemon: `<run dir>/<pid>.sock`, for root and the daemon's user.
 //!
-//! One thread accepts and answers one request after the other: control is rare, and must work when everything else is busy.
-//! Life cycle: made when the daemon is ready, removed when it stops; a file left by a dead daemon is recognised by nobody
-//! listening, and removed by whoever looks.
+//! One thread accepts and answers one request after the other: control is rare, and must work when
+//! everything else is busy. Life cycle: made when the daemon is ready, removed when it stops; a
+//! file left by a dead daemon is recognised because nothing listens on it, and is removed by the
+//! next program that looks.
 
 use std::{
     fs::Permissions,

@@ -1,7 +1,9 @@
-//! `stria fsck`: the namespace against itself and against the objects, on a running file system or a stopped `up`.
+//! `stria fsck`: checks the namespace for consistency with itself and with the objects, on a
+//! running file system or a stopped `up`.
 //!
-//! Everything goes through the servers' own requests, so it works on any number of hosts and while the file system is in use:
-//! a finding that another client's work could explain is looked at again before it is reported.
+//! Everything goes through the servers' own requests, so it works on any number of hosts and while
+//! the file system is in use: a finding that another client's work could explain is checked again
+//! before it is reported.
 
 mod arguments;
 mod objects;

@@ -1,4 +1,5 @@
-//! Files against their objects: orphans, data that are missing, sizes that do not fit, damaged blocks.
+//! Compares files with their objects: orphans, missing data, sizes that do not match, damaged
+//! blocks.
 
 use std::{collections::BTreeMap, time::Duration};
 

@@ -1,5 +1,5 @@
-//! How far a check is, on standard error: a line that is written over on a terminal, and elsewhere a line now and then, if the
-//! check takes long.
+//! The progress of a check, on standard error: a line that is overwritten on a terminal, and
+//! elsewhere an occasional line if the check takes long.
 
 use std::{
     io::IsTerminal,

@@ -1,4 +1,4 @@
-//! A directory as a device that is only read: whatever would change it is refused.
+//! A directory as a read-only device: operations that would change it are refused.
 
 use std::{
     fs::{self, File},

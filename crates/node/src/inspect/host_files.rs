@@ -1,5 +1,5 @@
-//! Host files of an OST's objects against its tables: files that belong to nothing, files that are missing, and, for a single
-//! inode, every block against its checksum.
+//! Compares host files of an OST's objects with its tables: stray files, missing files, and, for a
+//! single inode, every block with its checksum.
 
 use std::{
     collections::BTreeMap,

@@ -1,15 +1,18 @@
-//! `stria inspect`: what is on disk, decoded, read only.
+//! `stria inspect`: decodes what is on disk, read only.
 //!
-//! Shows a target's identity, its journal, its tables as opening the target would find them, and an OST's host files; with
-//! `--verbose` every record and entry, with `--inode` all that is stored about one inode. Damage is described in its place
-//! and counted, and the rest is shown all the same.
+//! Shows a target's identity, its journal, its tables as opening the target would find them, and an
+//! OST's host files; with `--verbose` every record and entry, with `--inode` everything that is
+//! stored about one inode. Damage is described where it is found and counted, and the rest is shown
+//! nevertheless.
 //!
-//! Nothing is changed: files are read through a device that refuses writing, and the cold store, which its library cannot
-//! open without changing files, is copied to a temporary directory (TMPDIR) first. A target that is in use is refused, because
-//! its files contradict each other while they change; a single journal segment can be looked at any time, and may then end in
-//! a record that is just being written.
+//! Nothing is changed: files are read through a device that refuses writes, and the cold store,
+//! which its library cannot open without changing files, is copied to a temporary directory
+//! (TMPDIR) first. A target that is in use is refused, because its files contradict each other
+//! while they change; a single journal segment can be inspected at any time, and may then end in a
+//! record that is just being written.
 //!
-//! Downside: the copy needs as much space as the cold store has, and what is in the journal is held in memory.
+//! Downside: the copy needs as much space as the cold store, and the contents of the journal are
+//! held in memory.
 
 mod device;
 mod host_files;

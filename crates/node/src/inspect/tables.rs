@@ -1,4 +1,5 @@
-//! The tables of a target as opening it would find them: the cold store, with the journal behind its checkpoint on top.
+//! The tables of a target as opening it would find them: the cold store, plus the journal after its
+//! checkpoint.
 
 use std::{collections::BTreeMap, io, path::Path};
 

@@ -1,5 +1,5 @@
-//! Manual pages, one for each command: sections of `stria`'s pages come from clap's definition, those of `lfs` are its help as it
-//! is. Text that is laid out in columns stays so.
+//! Manual pages, one for each command: sections of `stria`'s pages come from clap's definition,
+//! those of `lfs` are its help text. The layout of text in columns is kept.
 
 use std::{fmt::Write as _, fs, path::Path};
 

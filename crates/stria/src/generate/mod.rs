@@ -1,5 +1,6 @@
-//! `stria generate DIR`: manual pages and completions of `stria` and `lfs`, from the definition of their command lines. Packages
-//! hold what it writes; the command is hidden, since nobody else needs it.
+//! `stria generate DIR`: manual pages and completions of `stria` and `lfs`, from the definition of
+//! their command lines. Packages contain its output; the command is hidden, since only packages
+//! need it.
 //!
 //! ```text
 //! DIR/man/man1/     stria.1, a page for each subcommand (stria-ctl-get_param.1), lfs.1, lfs-find.1, ...

@@ -1,4 +1,4 @@
-//! Configuration files, ports and mounts that cannot be.
+//! Invalid configuration files, ports and mounts.
 
 use std::{fs, net::TcpListener, time::Duration};
 

@@ -1,4 +1,4 @@
-//! `stria ctl`: parameters that do not exist or cannot be, targets out of use.
+//! `stria ctl`: unknown parameters, invalid values, deactivated targets.
 
 use std::{
     fs::{self, File},

@@ -1,4 +1,4 @@
-//! Directories that are not what the configuration takes them for.
+//! Directories that do not contain what the configuration says.
 
 use std::{fs, time::Duration};
 

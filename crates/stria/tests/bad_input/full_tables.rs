@@ -1,6 +1,7 @@
-//! Tables alone on a small device, filled to the last byte: everything can be removed, also after a crash, and the space comes
-//! back. (Through a mount, names fill a device much slower.) Once with records like names, which cost processor time, and
-//! once with records like small files, which come faster than they are merged.
+//! Tables alone on a small device, filled to the last byte: everything can be removed, also after a
+//! crash, and the space is freed. (Through a mount, names fill a device much more slowly.) Tested
+//! with records like names, which cost processor time, and with records like small files, which
+//! arrive faster than they are merged.
 
 use std::{
     path::Path,

@@ -1,5 +1,6 @@
-//! Bad input: wrong configurations, foreign directories, full and failing devices, damaged files, garbage on the port, names
-//! out of bounds, wrong options. Each has its clear error, and nothing is lost.
+//! Bad input: wrong configurations, foreign directories, full and failing devices, damaged files,
+//! garbage on the port, names out of bounds, wrong options. Each gives a clear error, and nothing
+//! is lost.
 //!
 //! Needs root: every test has a network namespace and a mount of its own.
 

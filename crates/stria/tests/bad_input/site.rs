@@ -1,4 +1,4 @@
-//! A file system of one daemon and one mount on a host of its own, to be maltreated.
+//! A file system of one daemon and one mount on a host of its own, for destructive tests.
 
 use std::{
     fs,

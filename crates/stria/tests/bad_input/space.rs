@@ -1,4 +1,4 @@
-//! Devices that are full or turn read-only.
+//! Devices that are full or become read-only.
 
 use std::{
     fs::{self, File},

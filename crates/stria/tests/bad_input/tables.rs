@@ -1,6 +1,7 @@
-//! The tables of a target on a device that becomes full: somebody else fills and empties it, again and again, while they
-//! change, so that fjall's background work fails for want of space at any moment; or they fill it themselves. Nothing but
-//! `NoSpace` is seen, nothing is lost, what is deleted comes back as space, and no restart is needed.
+//! The tables of a target on a device that becomes full: another program fills and empties it
+//! repeatedly while they change, so that fjall's background work fails for lack of space at any
+//! moment; or they fill it themselves. `NoSpace` is the only error, nothing is lost, the space of
+//! deleted records is freed, and no restart is needed.
 
 use std::{
     collections::BTreeMap,

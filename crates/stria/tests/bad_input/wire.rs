@@ -1,4 +1,5 @@
-//! Peers that do not speak the protocol, or stop in the middle: they lose their connection, nobody else notices.
+//! Peers that do not speak the protocol, or stop in the middle: they lose their connection, and
+//! others are not affected.
 
 use std::{
     fs,

@@ -1,7 +1,8 @@
-//! Sessions at a shell as documents show them: what is typed, and what comes out.
+//! Shell sessions as documents show them: commands and their output.
 //!
-//! `$ ` begins a command, `> ` continues it, the lines below are what it prints, on either output, in the order in which a
-//! terminal shows it. `$A`, `$B`, ... stand for the mounts, in commands and in what they print.
+//! `$ ` starts a command, `> ` continues it, and the lines below are its output (standard output
+//! and standard error), in the order in which a terminal shows it. `$A`, `$B`, ... stand for the
+//! mounts, in commands and in their output.
 
 use super::FileSystem;
 

@@ -1,4 +1,4 @@
-//! A child process that runs until it is told to stop, and whose lines say how far it is.
+//! A child process that runs until it is told to stop, and whose output lines show its progress.
 
 use std::{
     fs::File,

@@ -1,8 +1,8 @@
 //! Writers that remember what was acknowledged.
 //!
-//! Each worker has a directory of its own and a model of it: names and contents. Whatever a system call acknowledged goes
-//! into the model, so that afterwards the directory must equal it exactly: StriaFS promises that the death of a server loses
-//! nothing that was acknowledged, synced or not.
+//! Each worker has a directory of its own and a model of it: names and contents. Every acknowledged
+//! change goes into the model, and afterwards the directory must equal the model exactly: StriaFS
+//! promises that the death of a server loses nothing that was acknowledged, synced or not.
 
 use std::{
     collections::BTreeMap,

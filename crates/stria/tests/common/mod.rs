@@ -1,8 +1,10 @@
-//! What the end-to-end tests share: file systems of the shipped binary, started, mounted, checked and removed again.
+//! Shared by the end-to-end tests: file systems of the shipped binary, started, mounted, checked
+//! and removed again.
 //!
-//! A test starts a [`FileSystem`], works on its mounts and calls [`FileSystem::finish`], which stops everything and lets
-//! `stria fsck` judge what is left. Whatever a test needs and does not find (root, `/dev/fuse`, a program) fails it by name:
-//! nothing is skipped. Nothing sleeps to be right: daemons are waited for by the lines they print.
+//! A test starts a [`FileSystem`], works on its mounts and calls [`FileSystem::finish`], which
+//! stops everything and lets `stria fsck` check the result. If something that a test needs is
+//! missing (root, `/dev/fuse`, a program), the test fails and names it: nothing is skipped. No test
+//! sleeps to be right: tests wait for the lines that daemons print.
 
 #![allow(dead_code, unused_imports, reason = "every test binary compiles this module and uses a part of it")]
 

@@ -1,8 +1,9 @@
-//! Hosts made of network namespaces: each has its own port space and one link to a bridge that stands in a namespace of
-//! its own. Nothing is added to the namespace the tests run in, so no traffic can take another way.
+//! Hosts made of network namespaces: each has its own port space and one link to a bridge in a
+//! namespace of its own. Nothing is added to the namespace in which the tests run, so no traffic
+//! can take another path.
 //!
-//! Names are `stria-<pid>-<n>-<host>`; they go with the [`Network`], also when a test panics, and what a killed test
-//! process left behind is removed by the next one.
+//! Names are `stria-<pid>-<n>-<host>`; they are removed with the [`Network`], even when a test
+//! panics, and the next test process removes what a killed one left behind.
 
 use std::{
     fs::File,

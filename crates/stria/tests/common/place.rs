@@ -1,4 +1,5 @@
-//! Where a test happens: data on the disk of the target directory, mount points on short paths that anybody may enter.
+//! Where a test runs: data on the disk of the target directory, mount points on short paths that
+//! every user may enter.
 
 use std::{
     os::unix::fs::{PermissionsExt, symlink},

@@ -1,8 +1,9 @@
-//! A port that stays the test's while the server on it is stopped and started again.
+//! A port that stays reserved for the test while the server on it is stopped and started again.
 //!
-//! The system gives what nobody is bound to to the next who asks for any port: another test's server, or a connection. So
-//! the test is bound to the port itself, from before the server starts until the end, without listening; as long as nobody
-//! listens, and all say SO_REUSEADDR as servers do, several may be bound to one port (Linux).
+//! The system assigns a port to which no socket is bound to the next socket that asks for any port:
+//! another test's server, or a connection. So the test itself binds to the port, from before the
+//! server starts until the end, without listening; as long as no socket listens, and all set
+//! SO_REUSEADDR as servers do, several sockets may be bound to one port (Linux).
 
 use std::{
     net::{Ipv4Addr, SocketAddrV4},

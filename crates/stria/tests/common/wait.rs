@@ -1,4 +1,4 @@
-//! Waiting for what must happen, without knowing when.
+//! Waiting for events that must happen at an unknown time.
 
 use std::time::{Duration, Instant};
 

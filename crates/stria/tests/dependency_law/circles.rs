@@ -1,4 +1,4 @@
-//! Circles of imports within crates: files that can only be understood together.
+//! Cycles of imports within crates: files that can only be understood together.
 //!
 //! A file depends on another one if it names it or something in it, in a `use` or in a longer path;
 //! `mod` alone is no dependency. A re-export counts as the file that re-exports. Downside: calls of

@@ -10,8 +10,8 @@
 //! ```
 //!
 //! The sources are read as text: comments, literals and test modules are dropped, `use` trees are
-//! written out, and what is left must not name a forbidden path. A macro could hide one; nobody
-//! here writes such macros.
+//! written out, and what is left must not name a forbidden path. A macro could hide one, but no
+//! such macros are used here.
 
 mod circles;
 mod reader;

@@ -1,4 +1,5 @@
-//! Damage: bits flipped, bytes replaced by telling ones, pieces cut out, repeated, swapped between inputs.
+//! Damage: bits flipped, bytes replaced by interesting ones, pieces cut out, repeated, swapped
+//! between inputs.
 
 use rt::{Entropy, memory::SeededEntropy};
 

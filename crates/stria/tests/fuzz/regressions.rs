@@ -1,4 +1,4 @@
-//! Inputs that once made a target fail, each under the name of what was wrong.
+//! Inputs that once made a target fail, each named after the bug.
 
 use kv::{Lsn, journal::format::SegmentHeader};
 

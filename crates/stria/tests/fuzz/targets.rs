@@ -1,4 +1,4 @@
-//! What is fed: one function per decoder.
+//! The targets: one function per decoder.
 
 use std::{
     ffi::{OsStr, OsString},

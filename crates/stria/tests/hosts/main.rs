@@ -1,4 +1,5 @@
-//! Several hosts: what one client does another sees, and what is left when servers, clients and cables die under load.
+//! Several hosts: changes of one client are visible to another, and what is left when servers,
+//! clients and cables fail under load.
 //!
 //! Every test has a cluster of its own in network namespaces. Needs root.
 

@@ -1,9 +1,11 @@
-//! `stria inspect` on a small file system that was written once and is kept as it was: the output is that of the golden
-//! files, damage is found without an end of the decoding, nothing is changed, and today's program can still use the data.
+//! `stria inspect` on a small file system that was written once and is kept unchanged: the output
+//! is that of the golden files, damage does not stop the decoding, nothing is changed, and the
+//! current program can still use the data.
 //!
-//! `STRIA_UPDATE_GOLDEN=1 cargo test -p stria --test inspect` writes the golden files anew, for the same image: what is printed
-//! changed. `STRIA_UPDATE_GOLDEN=image` makes another image first (as root, with FUSE): needed when a format changes so that old
-//! images do not open, which must then be said in docs/disk_format.md.
+//! `STRIA_UPDATE_GOLDEN=1 cargo test -p stria --test inspect` rewrites the golden files for the
+//! same image: use it when the output has changed. `STRIA_UPDATE_GOLDEN=image` makes a new image
+//! first (as root, with FUSE): needed when a format changes so that old images do not open, which
+//! must then be stated in docs/disk_format.md.
 
 #[path = "../common/mod.rs"]
 mod common;

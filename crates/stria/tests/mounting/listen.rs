@@ -1,4 +1,4 @@
-//! `stria up --listen`: a file system of one process that others mount over TCP.
+//! `stria up --listen`: a file system in one process that other hosts mount over TCP.
 
 use crate::{
     common::{Daemon, Place, Port},

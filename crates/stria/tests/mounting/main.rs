@@ -1,5 +1,5 @@
-//! Mounting as administrators and users do it: in the background, from /etc/fstab, by mount(8), without being root, and
-//! from another host's point of view.
+//! Mounting as administrators and users do it: in the background, from /etc/fstab, by mount(8), by
+//! users other than root, and as seen from another host.
 //!
 //! Every test works in a mount namespace of its own, so that it can have its own /etc and its own helpers in /sbin. Needs
 //! root and FUSE.

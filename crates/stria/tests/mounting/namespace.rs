@@ -1,7 +1,9 @@
-//! A mount namespace of one test: what is mounted, bound or configured in it, no other process of the host sees.
+//! A mount namespace of one test: no other process of the host sees what is mounted, bound or
+//! configured in it.
 //!
-//! It has an `/etc` of its own (fstab, fuse.conf), a `/run/stria` in which only its own daemons are found, and a `/dev/fuse` that everybody may open, as udev makes it. What is still
-//! mounted in it is unmounted when it is dropped, and the processes that serve it end.
+//! It has an `/etc` of its own (fstab, fuse.conf), a `/run/stria` in which only its own daemons are
+//! found, and a `/dev/fuse` that every user may open, as udev creates it. Remaining mounts in it
+//! are unmounted when it is dropped, and the processes that serve them end.
 
 use std::{
     fs,

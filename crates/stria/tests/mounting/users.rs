@@ -1,4 +1,4 @@
-//! Mounts by users who are not root: through fusermount3, for themselves.
+//! Mounts by users other than root: through fusermount3, for themselves.
 
 use std::fs;
 

@@ -1,4 +1,5 @@
-//! A host with nothing but a minimal Debian: a directory, entered by chroot, with mounts and a network of its own.
+//! A host with only a minimal Debian: a directory, entered by chroot, with mounts and a network of
+//! its own.
 
 use std::{
     fs,

@@ -1,5 +1,6 @@
-//! The Debian package, as users meet it: built from the binary under test, installed in a minimal Debian, served as its unit says,
-//! mounted by fstab, operated as docs/operating.md says, purged.
+//! The Debian package, as users meet it: built from the binary under test, installed in a minimal
+//! Debian, served as defined in its unit, mounted by fstab, operated as described in
+//! docs/operating.md, purged.
 
 #[path = "../common/mod.rs"]
 mod common;

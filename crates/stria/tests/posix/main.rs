@@ -1,4 +1,5 @@
-//! POSIX on mounts where pjdfstest does not look: many names and large files, locks, open files, mappings, several clients.
+//! POSIX on mounts, in areas that pjdfstest does not cover: many names and large files, locks, open
+//! files, mappings, several clients.
 //!
 //! One file per area; each test has a file system of its own, which is checked at the end.
 

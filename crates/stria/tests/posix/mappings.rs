@@ -1,4 +1,5 @@
-//! Mapped files: between processes of one client, and between clients as far as docs/semantics.md promises.
+//! Mapped files: between processes of one client, and between clients as far as docs/semantics.md
+//! guarantees it.
 
 use std::{
     fs::{self, File},

@@ -1,4 +1,4 @@
-//! chattr +i and +a: what each operation says, as the same lines do on ext4.
+//! chattr +i and +a: the result of each operation, which is the same as on ext4.
 
 use crate::common::{FileSystem, Transport, programs::program};
 

@@ -1,7 +1,8 @@
-//! ior: transfer rates, by the definitions of the tool of that name (as the IO500 uses it).
+//! ior: transfer rates, as defined by the tool of that name (as used by the IO500).
 //!
-//! easy: a file per worker, large transfers. hard: one shared file, records of 47008 bytes interleaved by worker. Writing ends
-//! with fsync, which is part of the time. Reading starts with a dropped page cache where the process may drop it.
+//! easy: a file per worker, large transfers. hard: one shared file, records of 47008 bytes
+//! interleaved by worker. Writing ends with fsync, which is part of the time. Reading starts with
+//! an empty page cache if the process may drop it.
 
 use std::io;
 

@@ -1,13 +1,15 @@
-//! What a benchmark or the demo must not leave behind, however it ends: servers that run, and the directory they work in.
+//! What a benchmark or the demo must not leave behind, however it ends: running servers, and their
+//! directory.
 //!
-//! Both are listed here as long as they exist. Who drops them stops and removes them; a signal (Ctrl-C, SIGTERM, the end of the
-//! terminal) does so for all, and ends the process. One lock covers each making and each removal: the signal finds
-//! everything that was made, and whoever cleans up at the same moment waits, instead of ending the process in the middle.
+//! Both are listed here as long as they exist. Dropping them stops and removes them; a signal
+//! (Ctrl-C, SIGTERM, the end of the terminal) does so for all, and ends the process. One lock
+//! covers each creation and each removal: the signal handler finds everything that was created, and
+//! code that cleans up at the same moment waits instead of ending the process in the middle.
 //!
 //! Servers are in process groups of their own, so that Ctrl-C does not reach them a second time, which would end them
 //! without unmounting; the kernel tells them to stop if this process is killed.
 //!
-//! Downside: only then its directory stays.
+//! Downside: only in that case the directory remains.
 
 use std::{
     ffi::c_int,

@@ -1,4 +1,4 @@
-//! mdtest: metadata rates, by the definitions of the tool of that name (as the IO500 uses it).
+//! mdtest: metadata rates, as defined by the tool of that name (as used by the IO500).
 //!
 //! easy: every worker has a directory of its own with empty files. hard: all share one directory with files of 3901
 //! bytes, written at creation and read in a phase of their own. Rates are operations per second over all workers.

@@ -1,8 +1,9 @@
-//! `stria bench`: measurements beside a local file system on the same disk, in the same run, interleaved, because machines
-//! are shared and disks moody: only ratios of neighbouring runs mean something.
+//! `stria bench`: measurements compared with a local file system on the same disk, in the same run,
+//! interleaved. Machines are shared and the speed of disks varies, so only ratios of neighbouring
+//! runs mean something.
 //!
-//! Results are JSON lines (one per measurement), a table of medians, and a line in the history of runs. Every durable figure
-//! stands beside the disk's fdatasync rate at that moment.
+//! Results are JSON lines (one per measurement) and a table of medians. Every figure that includes
+//! durability is shown with the disk's fdatasync rate at that moment.
 
 pub mod history;
 mod ior;

@@ -1,6 +1,7 @@
 //! Random I/O: records of 4 KiB at random places of a file per worker, every record once, in a fixed pseudo-random order.
 //!
-//! Downside: the read phase follows the overwriting, and the servers go on running: what they keep in memory is read from there.
+//! Downside: the read phase follows the overwriting, and the servers keep running: records that
+//! they have in memory are read from there.
 
 use std::io;
 

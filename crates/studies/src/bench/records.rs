@@ -1,4 +1,4 @@
-//! Phases that write or read records: what ior and random I/O have in common.
+//! Phases that write or read records, common to ior and random I/O.
 
 use std::{io, time::Duration};
 

@@ -1,4 +1,5 @@
-//! The table: medians of repetitions, each beside the local file system's in the same session.
+//! The table: medians of repetitions, each next to that of the local file system in the same
+//! session.
 
 use comfy_table::{CellAlignment, ContentLineStyle, LineStyle, Table, TableStyle};
 use serde::{Deserialize, Serialize};

@@ -1,4 +1,5 @@
-//! `stria demo`: the main job on real input, with progress, beside the same work on the local disk; cleans up behind itself.
+//! `stria demo`: the demonstration on real files, with progress, compared with the same work on the
+//! local disk; cleans up afterwards.
 
 mod work;
 

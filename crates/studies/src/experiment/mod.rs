@@ -1,4 +1,5 @@
-//! Experiments in virtual time: a study's jobs on a modelled testbed, as a table, figures, JSON lines and the study's sentences.
+//! Experiments in virtual time: a study's jobs on a modelled testbed, as a table, figures, JSON
+//! lines and the study's statements.
 
 mod runner;
 

@@ -1,11 +1,13 @@
-//! Runs the cells of a study - every job on every testbed - and keeps what comes out as soon as it is there.
+//! Runs the cells of a study - every job on every testbed - and stores each result as soon as it is
+//! known.
 //!
-//! A cell is a world of its own, which is gone when it is done, so cells run on as many threads as wanted, and their results do not
-//! depend on it. Each says on standard error that it is done, and what came out; by then `--json` has it on disk, so that a
-//! run that is ended has lost what was under way only, and `--resume` goes on with the rest.
+//! A cell is a world of its own, which is dropped when it is finished, so cells can run on any
+//! number of threads, and their results do not depend on that number. Each reports on standard
+//! error that it is finished, with its result; by then the `--json` file has the result, so an
+//! interrupted run loses only the cells in progress, and `--resume` continues with the rest.
 //!
-//! Downside: lines of `--json` are in the order in which cells were done, with several threads not that of the study; and each
-//! thread has the memory of its cell.
+//! Downside: lines of `--json` are in the order in which cells finished, which with several threads
+//! is not that of the study; and each thread needs the memory of its cell.
 
 use std::{
     collections::BTreeMap,

@@ -1,7 +1,9 @@
-//! What a server's memory holds of its targets' files: records of a fixed size, the least recently used leave first.
+//! The part of its targets' files that a server holds in memory: records of a fixed size, of which
+//! the least recently used are evicted first.
 //!
-//! Only which records are held is kept, and from when on, no contents: a record is held as soon as it is being fetched, so that
-//! whoever else wants it waits for the same. Downside: a record is held or not; none is partly read.
+//! Only the identity of the records and the time when each is available are stored, not their
+//! contents: a record is in the cache as soon as it is being fetched, so that others that want it
+//! wait for the same fetch. Downside: a record is held as a whole or not at all.
 
 use std::{collections::BTreeMap, sync::Arc};
 

@@ -1,8 +1,9 @@
-//! Links with bandwidth: what a network costs beyond its delay.
+//! Links with bandwidth: the cost of a network beyond its delay.
 //!
-//! Every machine has a link with a direction each way; between machines stand routers, which take turns frame by frame.
-//! A frame occupies everything on its way at once (cut-through) and arrives when the slowest part is through with it.
-//! Each part serves frames in order. Frames within a machine cost nothing.
+//! Every machine has a link in each direction; routers connect machines and take turns frame by
+//! frame. A frame occupies all parts of its path at once (cut-through) and arrives when the slowest
+//! part has finished with it. Each part serves frames in order. Frames within a machine cost
+//! nothing.
 //!
 //! Downside: a frame that waits for one part already holds its place on the others, as with link-level flow control, but
 //! no congestion spreads backwards.

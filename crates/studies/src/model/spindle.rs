@@ -1,5 +1,6 @@
-//! A model of a target's disks for predicting performance: one arm that positions and streams, a queue, and what a
-//! server's cache does for it. Contents are not kept: bulk data of an experiment are zeros, and everything reads as zeros.
+//! A model of a target's disks for predicting performance: one arm that positions and streams, a
+//! queue, and the effect of a server's cache. Contents are not stored: bulk data of an experiment
+//! are zeros, and everything reads as zeros.
 //!
 //! | operation | occupies the disks for |
 //! |---|---|
@@ -9,12 +10,14 @@
 //! | any other read | a positioning and its bytes |
 //! | flush | a positioning |
 //!
-//! Operations are served in order. A stream is a file read in order of offsets; the cache follows the `streams_max` used
-//! last, so that more readers than that, taking turns, find nothing read ahead: each evicts what another comes back for.
+//! Operations are served in order. A stream is a file read in order of offsets; the cache follows
+//! the `streams_max` most recently used ones. If more readers than that take turns, they find
+//! nothing read ahead: each evicts data that another will need.
 //!
-//! A stream's window is as large as what the stream has read so far, within the bounds of [`ReadAhead`], and the next one is
-//! fetched when half a window is left (ZFS fetches twice what is read of a stream, until it is `zfetch_max_distance` ahead). What
-//! is fetched is in the server's memory too, for other readers of the same.
+//! A stream's window is as large as what the stream has read so far, within the bounds of
+//! [`ReadAhead`], and the next one is fetched when half a window is left (ZFS fetches twice what is
+//! read of a stream, until it is `zfetch_max_distance` ahead). Fetched data are in the server's
+//! memory too, for other readers of the same data.
 //!
 //! Downside: one arm for all drives of a target; no seek distance; nothing is evicted by writes. Writing anything but zeros
 //! fails, so that no experiment can lose data without noticing.

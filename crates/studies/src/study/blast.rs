@@ -1,14 +1,17 @@
-//! E1's BLAST workload in virtual time: processes that search a database of fragments, each all of it.
+//! E1's BLAST workload in virtual time: processes each of which searches a whole database of
+//! fragments.
 //!
-//! A fragment is a file, which lies as the part of the database says in which its middle falls. A process maps one fragment
-//! after the other and alternates between computing for what it has and waiting for what comes next. In the place of the
-//! kernel stands [`NodePages`]: what a process of a node has touched is there for the others of it, and when a quarter of a
-//! window is left to compute, the next one is fetched (Linux reads around a fault of a mapping, and asynchronously from
-//! the last quarter on). With [`Testbed::mapping_ahead_bytes`] as many windows are under way ahead of the foremost process as
-//! it has touched in the fragment, up to so many bytes (Lustre's clients read up to 40 MiB ahead).
+//! A fragment is a file, which has the layout of the part of the database that contains its middle.
+//! A process maps one fragment after the other and alternates between computing on the data it has
+//! and waiting for the next data. [`NodePages`] replaces the kernel: pages that a process of a node
+//! has touched are available to the other processes of the node, and when a quarter of a window is
+//! left to compute, the next one is fetched (Linux reads around a fault of a mapping, and
+//! asynchronously from the last quarter on). With [`Testbed::mapping_ahead_bytes`], as many windows
+//! are being fetched ahead of the foremost process as it has touched in the fragment, up to that
+//! many bytes (Lustre's clients read up to 40 MiB ahead).
 //!
-//! Downside: a node's memory forgets nothing, so a database is read once by every node; [`COMPUTE_NS_PER_KIB`] is the same for every
-//! query but for some percent.
+//! Downside: a node's memory evicts nothing, so a database is read once by every node;
+//! [`COMPUTE_NS_PER_KIB`] is the same for every query except for a few percent.
 
 use std::{
     sync::{

@@ -1,6 +1,6 @@
-//! E1, dynamic striping (Reed et al., Oak Ridge): a file whose stripes change at watermarks, against files with one
-//! layout. Testbed: 8 OSS with 8 OSTs each, 16 clients; table 3 is IOR, table 4 a
-//! workload on flow records, table 5 BLAST.
+//! E1, dynamic striping (Reed et al., Oak Ridge): a file whose stripes change at watermarks,
+//! compared with files with one layout. Testbed: 8 OSS with 8 OSTs each, 16 clients; table 3 is
+//! IOR, table 4 a workload on flow records, table 5 BLAST.
 
 use layout::{END_OF_FILE, StripeCount};
 

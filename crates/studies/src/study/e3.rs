@@ -1,9 +1,10 @@
-//! E3, advice on striping (Antypas, NERSC): file per process against one shared file, over numbers of processes and stripe
-//! counts, on 80 OSTs of 20 OSS, where the default is 4 stripes of 1 MB.
+//! E3, advice on striping (Antypas, NERSC): file per process compared with one shared file, for
+//! different numbers of processes and stripe counts, on 80 OSTs of 20 OSS, where the default is 4
+//! stripes of 1 MB.
 //!
-//! What users of that system had to know, as cells: (pattern, processes, bytes of all together), each with every fixed layout
-//! and the automatic one. Numbers of OSTs and processes are scaled together; the default of 4 stripes stays, for it is what
-//! collides.
+//! What users of that system had to know, as cells: (pattern, processes, bytes of all together),
+//! each with every fixed layout and the automatic one. Numbers of OSTs and processes are scaled
+//! together; the default of 4 stripes is not scaled, because it is what causes the collisions.
 
 use layout::StripeCount;
 

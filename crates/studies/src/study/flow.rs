@@ -10,8 +10,9 @@
 //!                                 34     2  destination port 44     4  masks, 0
 //! ```
 //!
-//! [`Generator`] makes them: record `n` of a seed is always the same, so that a file of any size needs no memory. Hosts of
-//! the own network (10.0.0.0/8) appear by a power law, as in real traffic: few of them in most flows.
+//! [`Generator`] makes them: record `n` of a seed is always the same, so a file of any size needs
+//! no memory. Hosts of the local network (10.0.0.0/8) appear according to a power law, as in real
+//! traffic: a few of them are in most flows.
 
 use std::net::Ipv4Addr;
 

@@ -1,10 +1,11 @@
-//! Published studies as data: what they ran, at which size, and what must come out.
+//! Published studies as data: what they ran, at which size, and the expected results.
 //!
-//! A [`Study`] is a list of [`Job`]s with the sentences to hold against their results ([`shape`]). The same jobs run live, in
-//! miniature (`stria bench e1`), and in virtual time ([`run`](mod@run), `stria lab e1`). Rates are compared within one run only.
+//! A [`Study`] is a list of [`Job`]s with statements to compare with their results ([`shape`]). The
+//! same jobs run live, in miniature (`stria bench e1`), and in virtual time ([`run`](mod@run),
+//! `stria lab e1`). Rates are compared within one run only.
 //!
-//! Downside: sizes are divided to fit the time there is ([`Scale`]); what depends on absolute sizes, such as a cache that a
-//! file does not fit into, has to be divided with them.
+//! Downside: sizes are divided to limit the run time ([`Scale`]); effects that depend on absolute
+//! sizes, such as a cache that a file does not fit into, have to be scaled with them.
 
 pub mod blast;
 pub mod e1;

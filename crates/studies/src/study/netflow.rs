@@ -1,7 +1,8 @@
 //! E1's netflow workload in virtual time: where and how much both phases read, for both schedules.
 //!
-//! Modelled disks keep no records, so that which record belongs to which host is taken from the generator, not from what was
-//! read. The order is the live workload's: hosts by number, their records by offset.
+//! Modelled disks store no records, so the generator, not the data read, determines which record
+//! belongs to which host. The order is that of the live workload: hosts by number, their records by
+//! offset.
 //!
 //! Downside: neither indexing nor modelling costs processor time; what remains is the time of the reads.
 

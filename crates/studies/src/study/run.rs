@@ -1,8 +1,8 @@
 //! Running a job in virtual time: the shipped client and server code on modelled disks and links.
 //!
-//! Every job gets a cluster of its own. Tasks are spread over clients in blocks of ranks, as MPI does by default. A phase
-//! begins when every task has the file open, and ends when the last one is done; writing ends with fsync. All data are zeros
-//! ([`crate::model::spindle`]).
+//! Every job gets a cluster of its own. Tasks are spread over clients in blocks of ranks, as MPI
+//! does by default. A phase starts when every task has the file open, and ends when the last one
+//! has finished; writing ends with fsync. All data are zeros ([`crate::model::spindle`]).
 //!
 //! Downside: processors cost nothing, so a cluster is only as slow as its disks and links.
 

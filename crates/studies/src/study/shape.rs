@@ -1,5 +1,6 @@
-//! What must come out of a study: its sentences, held against measured rates. Absolute numbers are the hardware's; a
-//! sentence that does not hold is reported with its figures, never bent.
+//! The expected results of a study: its statements, compared with measured rates. Absolute numbers
+//! depend on the hardware; a statement that does not hold is reported with its figures, never
+//! adjusted.
 
 use std::collections::BTreeMap;
 

@@ -1,9 +1,10 @@
 //! E1's BLAST workload: `blastn` over a nucleotide database of fragments, memory mapped, by many processes at once.
 //!
-//! The database is made once by `makeblastdb` on the local disk, from generated or given FASTA, in volumes of at most a
-//! given size, and copied to the mount for every configuration: a volume lies as the segment says in which its first byte
-//! falls, if all volumes stood one behind the other. That is what the study did with directories. Every process searches
-//! a query of its own in the whole database, and must find it: it was cut out of there.
+//! The database is made once by `makeblastdb` on the local disk, from generated or given FASTA, in
+//! volumes of at most a given size, and copied to the mount for every configuration: a volume gets
+//! the layout of the segment that contains its first byte, if all volumes are concatenated. The
+//! study did this with directories. Every process searches for a query of its own in the whole
+//! database, and must find it, because it was taken from the database.
 //!
 //! Needs Debian's ncbi-blast+.
 

@@ -1,5 +1,6 @@
-//! The emulation of dynamic striping: the segments of a file are files in directories of their own, and this shows them as
-//! one. What the study did under IOR with a layer between it and the C library.
+//! The emulation of dynamic striping: the segments of a file are files in directories of their own,
+//! and this shows them as one. The study did this under IOR with a layer between it and the C
+//! library.
 //!
 //! Segment `i` holds the bytes from where segment `i - 1` ends to its own end, from its offset 0 on.
 

@@ -1,7 +1,8 @@
 //! Running a [`Job`] on a directory of a mounted file system: real files with their layouts, or the emulation.
 //!
-//! Life cycle: [`Files::create`] makes the files, tasks open them, [`Files::remove`] takes them away. Writing ends with
-//! fsync, which is part of the time; before reading the page cache is dropped where the process may.
+//! Life cycle: [`Files::create`] creates the files, tasks open them, [`Files::remove`] removes
+//! them. Writing ends with fsync, which is part of the time; before reading, the page cache is
+//! dropped if the process may do so.
 
 use std::{
     fs::File,

@@ -1,7 +1,9 @@
-//! Studies, live and in miniature: the jobs of [`crate::study`] on a mount whose targets are rate-limited, or on any mounted
-//! file system. Configurations take turns, so that what else the machine does hits all of them.
+//! Studies, live and in miniature: the jobs of [`crate::study`] on a mount whose targets are
+//! rate-limited, or on any mounted file system. Configurations take turns, so that other load on
+//! the machine affects all of them.
 //!
-//! Results are JSON lines (one per measurement), a table of medians, and the study's sentences with whether they hold.
+//! Results are JSON lines (one per measurement), a table of medians, and the study's statements
+//! with whether they hold.
 
 mod blast;
 mod interposed;

@@ -1,8 +1,9 @@
 //! E1's netflow workload: one large file of flow records, read in two phases.
 //!
-//! 1. *index*: tasks read parts of the file in large calls and note, for every host that is modelled, where its records are.
-//! 2. *model*: for every such host its records are read again, one by one at their offsets (very small random reads), and a
-//!    model of its traffic is made: mean and deviation of octets.
+//! 1. *index*: tasks read parts of the file in large calls and note where the records of every
+//!    modelled host are.
+//! 2. *model*: the records of every such host are read again, one by one at their offsets (very
+//!    small random reads), and a model of its traffic is computed: mean and deviation of octets.
 //!
 //! Synchronous: every task has an equal share of parts, then of hosts. Asynchronous: a task takes the next part, or the next
 //! host, when it is ready. The models of both must agree.

@@ -1,8 +1,9 @@
 //! Files of nfdump (`nfcapd`, `nfpcapd`) as records of NetFlow version 5.
 //!
-//! nfdump reads them itself: its blocks have records of several forms and versions, often compressed, and nobody decodes
-//! them better. It prints a flow per line, in a format that is asked for, and each line becomes a record of [`Flow`].
-//! Flows of IPv6 have no such record and are left out; counts that do not fit into 32 bits are the largest that do.
+//! nfdump itself reads them: their blocks have records of several forms and versions, often
+//! compressed, and no other program decodes them better. It prints a flow per line, in the
+//! requested format, and each line becomes a record of [`Flow`]. Flows of IPv6 have no such record
+//! and are left out; counts that do not fit into 32 bits are the largest that do.
 //!
 //! Needs Debian's nfdump.
 

@@ -1,5 +1,5 @@
-//! An ordered list of (layout or directory, size) segments, as the dynamic striping study gave to IOR:
-//! `4x1M:1G,8x1M:1G,16x1M:rest`, or `/mnt/a:1G,/mnt/b:rest`.
+//! An ordered list of (layout or directory, size) segments, as the dynamic striping study passed to
+//! IOR: `4x1M:1G,8x1M:1G,16x1M:rest`, or `/mnt/a:1G,/mnt/b:rest`.
 
 use std::{fmt, path::PathBuf};
 
