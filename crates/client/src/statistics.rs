@@ -196,7 +196,7 @@ impl Statistics {
         }
     }
 
-    /// Begins to count anew.
+    /// Begins to count again.
     pub fn reset(&self) {
         for counter in &self.counters {
             counter.samples.store(0, Ordering::Relaxed);

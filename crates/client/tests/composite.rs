@@ -273,7 +273,8 @@ async fn growth_that_the_mdt_lost_is_claimed_back() {
     assert!(read(&late, &reader, SECOND, 1 << 20).await == expected);
 }
 
-/// The program goes on writing to a file that nobody can find any more: it must not be told that this is durable.
+/// The program continues writing to a file that nobody can find any more: it must not be told that
+/// this is durable.
 #[tokio::test]
 async fn a_file_whose_creation_was_lost_is_stale_for_who_has_it_open() {
     let mut cluster = RealCluster::new(STRIPE, 3).await;

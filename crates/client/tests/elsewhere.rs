@@ -192,7 +192,8 @@ async fn writes_at_the_same_time_move_an_object_once() {
     assert!((0..8usize).all(|number| data[number * STRIPE as usize..][..STRIPE as usize] == stripe(number as u8)));
 }
 
-/// The MDT loses power right after it moved an object: the client goes on under the layout it was given.
+/// The MDT loses power right after it moved an object: the client continues under the layout it was
+/// given.
 #[tokio::test]
 async fn a_moved_object_is_found_again_after_the_mdt_lost_power() {
     let mut cluster = one_stripe(2).await;

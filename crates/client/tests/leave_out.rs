@@ -269,7 +269,8 @@ async fn a_fence_without_a_new_layout_holds_nobody_up() {
     assert_eq!((after.generation.0, after.components), (before.generation.0 + 2, before.components));
 }
 
-/// A client that is broken or hostile fences as far as it can: readers, writers and truncations asked for the layout for ever.
+/// A client that is broken or hostile fences as far as it can: readers, writers and truncations
+/// asked for the layout forever.
 #[tokio::test]
 async fn a_fence_beyond_all_layouts_holds_nobody_up() {
     let cluster = RealCluster::automatic(1).await;

@@ -101,7 +101,7 @@ async fn the_death_of_processes_loses_nothing() {
     assert_eq!(fs.fsync(&file, false).await, Ok(()));
 }
 
-/// A new name, loss of power, open of the directory, fsync of it: the way of every careful program.
+/// A new name, power loss, open of the directory, fsync of it: the way of every careful program.
 #[tokio::test]
 async fn the_sync_of_a_directory_reports_names_lost_with_the_mdts_power() {
     let cluster = Cluster::new(STRIPE, 1);

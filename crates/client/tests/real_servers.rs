@@ -96,7 +96,7 @@ async fn appends_and_truncations_of_many_take_turns() {
         let records = data.chunks(BYTES).filter(|record| record.iter().all(|byte| *byte == mark)).count();
         assert_eq!(records, RECORDS, "records of writer {mark}");
     }
-    // Truncating opens beside appends of the same client: neither waits for ever.
+    // Truncating opens beside appends of the same client: neither waits forever.
     let appender = clients[0].open(&root(), inode, OpenFlags(open_flag::WRITE | open_flag::APPEND)).await.unwrap();
     let credentials = root();
     for _ in 0..5 {

@@ -26,7 +26,7 @@ use rt::{
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
 const TABLE: Table = Table(1);
-/// fjall goes on in another file behind 64 MB.
+/// fjall continues in another file behind 64 MB.
 const COLD_BYTES: u64 = 60 << 20;
 /// What a value takes in the journal beside its bytes, roughly.
 const RECORD_BYTES: u64 = 80;

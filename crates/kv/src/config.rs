@@ -23,9 +23,9 @@ pub const SEGMENT_BYTES_MAX: u64 = 1 << 30;
 const _: () = assert!(KEY_BYTES_MAX <= u16::MAX as usize, "the length of a key is a u16 on disk");
 const _: () = assert!((VALUE_BYTES_MAX as u64) < BATCH_BYTES_MAX, "a value must fit in a batch");
 
-/// Called before a checkpoint with the last batch it covers; the checkpoint goes on when the future completes. An owner
-/// whose records speak of other files makes those durable here: then only batches seen by `replay` can be ahead of them.
-/// It must not wait for a checkpoint.
+/// Called before a checkpoint with the last batch it covers; the checkpoint continues when the
+/// future completes. An owner whose records speak of other files makes those durable here: then
+/// only batches seen by `replay` can be ahead of them. It must not wait for a checkpoint.
 pub type CheckpointHook = Arc<dyn Fn(Lsn) -> BoxFuture<'static, io::Result<()>> + Send + Sync>;
 
 /// Configuration of a store. It may change with every open, except for the size of segments, which is that of the

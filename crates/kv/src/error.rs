@@ -10,9 +10,10 @@ pub type Result<T> = std::result::Result<T, Error>;
 /// Why a store operation failed.
 #[derive(Clone, Debug, thiserror::Error)]
 pub enum Error {
-    /// An earlier write or flush failed: what is on the device is unknown from there on, so nothing is changed any more.
-    /// Reads go on. Reopening the store recovers what was durable, and whatever else can still be read without a gap, which it
-    /// writes again: after a failed flush the kernel may show what it will never write.
+    /// An earlier write or flush failed: what is on the device is unknown from there on, so nothing
+    /// is changed any more. Reads continue. Reopening the store recovers what was durable, and
+    /// whatever else can still be read without a gap, which it writes again: after a failed flush
+    /// the kernel may show what it will never write.
     #[error("the store refuses changes after an earlier failure: {first}")]
     Poisoned {
         /// The first failure.

@@ -74,7 +74,7 @@ pub async fn journal(device: &dyn Device, visit: &mut (dyn FnMut(Finding) -> boo
     Ok(())
 }
 
-/// Walks one segment's bytes; whether to go on.
+/// Walks one segment's bytes; whether to continue.
 fn segment(content: &Bytes, header: HeaderState, visit: &mut (dyn FnMut(Finding) -> bool + Send)) -> bool {
     let (store, sequence, mut next) = match header {
         HeaderState::Valid(header) => (Some(header.store), header.sequence, header.first),
@@ -100,7 +100,7 @@ fn segment(content: &Bytes, header: HeaderState, visit: &mut (dyn FnMut(Finding)
     unknown(content, end, content.len() as u64, visit)
 }
 
-/// Reports the bytes between two records if they are not zeros; whether to go on.
+/// Reports the bytes between two records if they are not zeros; whether to continue.
 fn unknown(content: &[u8], from: u64, to: u64, visit: &mut (dyn FnMut(Finding) -> bool + Send)) -> bool {
     let gap = content.get(from as usize..to as usize).unwrap_or(&[]);
     let Some(first) = gap.iter().position(|byte| *byte != 0) else { return true };

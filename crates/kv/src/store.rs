@@ -170,7 +170,7 @@ impl Store {
         self.shared.halted.store(true, Ordering::SeqCst);
     }
 
-    /// When the oldest batch was written that a loss of power could take; `None` if there is none.
+    /// When the oldest batch was written that a power loss could take; `None` if there is none.
     pub fn oldest_unflushed(&self) -> Option<Instant> {
         self.shared.state.lock().ages.oldest()
     }

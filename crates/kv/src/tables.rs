@@ -68,7 +68,7 @@ pub(crate) struct Step {
     pub operations: Vec<Operation>,
     /// One of them changed after the freeze as well.
     pub newer: bool,
-    /// Where to go on, `None` at the end.
+    /// Where to continue, `None` at the end.
     pub next: Option<Cursor>,
 }
 
@@ -88,7 +88,7 @@ pub(crate) struct Tables {
     dirty: Dirty,
     epoch: u32,
     complete: bool,
-    /// Where eviction goes on.
+    /// Where eviction continues.
     hand: Cursor,
     /// Counts the times that entries became clean; see [`Tables::fill`].
     cleanings: u64,

@@ -26,7 +26,7 @@ enum Step {
     Checkpoint,
     /// Lets the background tasks run for so many turns.
     Rest(u8),
-    /// Asks for a checkpoint and goes on before it is done.
+    /// Asks for a checkpoint and continues before it is done.
     CheckpointCancelled,
     Crash,
     PowerLoss(u64, bool),

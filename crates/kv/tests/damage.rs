@@ -335,7 +335,7 @@ async fn what_a_failed_flush_left_in_the_cache_is_written_again() {
     host.crash();
     let store = host.open().await;
     assert_eq!(contents(&store).len(), 4);
-    // The journal goes on behind it, and says that all before is flushed.
+    // The journal continues behind it, and says that all before is flushed.
     for number in 0..3u32 {
         let lsn = store.apply(put(2, &number.to_be_bytes(), b"1")).unwrap();
         store.durable(lsn).await.unwrap();
@@ -362,8 +362,9 @@ async fn a_failed_cold_store_poisons_but_a_full_one_only_waits() {
     assert!(matches!(store.apply(put(1, b"d", b"1")), Err(Error::Poisoned { .. })));
 }
 
-/// The device takes no further segment and the cold store nothing at all: batches are refused before they are visible,
-/// those that free space still find some, and when there is room again everything goes on.
+/// The device takes no further segment and the cold store nothing at all: batches are refused
+/// before they are visible, those that free space still find some, and when there is room again
+/// everything continues.
 #[tokio::test]
 async fn a_full_device_refuses_batches_before_they_are_visible() {
     let mut host = Host::new();

@@ -31,7 +31,7 @@ fn host() -> Host {
     host
 }
 
-/// Applies until it is refused, which must happen for want of space; the number of batches applied.
+/// Applies until it is refused, which must happen for lack of space; the number of batches applied.
 async fn fill(store: &Store, first: u32, bytes: usize) -> u32 {
     for number in first.. {
         let lsn = loop {
@@ -102,7 +102,7 @@ async fn a_device_without_any_room_is_left_alone_until_it_has_some() {
     assert!(matches!(store.checkpoint().await, Err(Error::NoSpace)), "the cold store was not asked");
     host.cold.fail_writes(None);
     fill(&store, 100, 1000).await;
-    // Removals go on as long as the journal has room, and then end cleanly as well.
+    // Removals continue as long as the journal has room, and then end cleanly as well.
     let mut removed = 0;
     let error = loop {
         match store.apply_reserved(removal(removed)) {

@@ -17,8 +17,9 @@ use types::{FsResult, InodeNumber, ObjectId};
 
 use crate::{cluster::Cluster, inspector::Inspector, server::Role, workload::Verdict};
 
-/// How long anything may take once all faults are over. The longest wait is for the end of a client that died: its locks
-/// are free when its lease has run out and all OSTs refuse it; if the MDT restarted meanwhile, the lease begins anew.
+/// How long anything may take once all faults are over. The longest wait is for the end of a client
+/// that died: its locks are free when its lease has run out and all OSTs refuse it; if the MDT
+/// restarted meanwhile, the lease begins again.
 pub const LIVENESS_BOUND: Duration = Duration::from_secs(300);
 /// Objects without a file that stay for so long do not go by themselves.
 const ORPHANS_TIMEOUT: Duration = Duration::from_secs(5);
@@ -33,9 +34,10 @@ pub async fn finishes<T>(cluster: &Cluster, what: &str, work: impl Future<Output
 
 /// All checks of a cluster at rest: a client is mounted at least, and nothing runs.
 ///
-/// A loss of power may take changes that were not synced from one server, while another keeps what belongs to them: then
-/// objects of files whose creation the MDT lost stay behind ([`orphans_go`] removes them), and an OST may have less than was
-/// settled. `stria fsck` repairs both; what does hold is checked all the same.
+/// A power loss may take changes that were not synced from one server, while another keeps what
+/// belongs to them: then objects of files whose creation the MDT lost stay behind ([`orphans_go`]
+/// removes them), and an OST may have less than was settled. `stria fsck` repairs both; what does
+/// hold is checked all the same.
 pub async fn at_rest(cluster: &Cluster) -> Verdict {
     let checks = async {
         recovery_ends(cluster).await?;

@@ -78,7 +78,7 @@ struct Inner {
     next_process: AtomicU32,
     servers: Mutex<BTreeMap<Role, ServerHost>>,
     clients: Mutex<BTreeMap<u16, ClientHost>>,
-    /// Why the run cannot go on, once it cannot.
+    /// Why the run cannot continue, once it cannot.
     failure: watch::Sender<Option<String>>,
 }
 
@@ -231,7 +231,7 @@ impl Cluster {
         result
     }
 
-    /// Starts a server that is down. Its disk is as the last process or the loss of power left it.
+    /// Starts a server that is down. Its disk is as the last process or the power loss left it.
     pub fn start_server(&self, role: Role) {
         let (starting, boot) = watch::channel(Boot::Starting);
         let serving = Arc::new(Mutex::new(None));
@@ -274,7 +274,7 @@ impl Cluster {
         true
     }
 
-    /// Stops a server's process (SIGSTOP); whoever gets it lets it go on. `None` if it is down.
+    /// Stops a server's process (SIGSTOP); whoever gets it lets it continue. `None` if it is down.
     pub fn stop_server(&self, role: Role) -> Option<Process> {
         let process = self.0.servers.lock()[&role].running.as_ref()?.process.clone();
         self.0.log.event(&role.host(), "stopped");
@@ -282,7 +282,7 @@ impl Cluster {
         Some(process)
     }
 
-    /// From now on operations on these devices of a server hang, or those that hang go on.
+    /// From now on operations on these devices of a server hang, or those that hang continue.
     pub fn hang(&self, role: Role, part: DiskPart, hangs: bool) {
         self.0.servers.lock()[&role].disk.hang(part, hangs);
     }
@@ -316,15 +316,15 @@ impl Cluster {
         serving.as_ref().map(look)
     }
 
-    /// Completes when the run cannot go on, with the reason: a target does not open.
+    /// Completes when the run cannot continue, with the reason: a target does not open.
     pub async fn failed(&self) -> String {
         let mut failure = self.0.failure.subscribe();
         let failed = failure.wait_for(Option::is_some).await.map(|reason| reason.clone());
         failed.ok().flatten().unwrap_or_default()
     }
 
-    /// Starts every server that is down and waits until all are ready. Waits for ever if a target does not open: see
-    /// [`Cluster::failed`].
+    /// Starts every server that is down and waits until all are ready. Waits forever if a target
+    /// does not open: see [`Cluster::failed`].
     pub async fn ready(&self) -> Result<(), String> {
         for role in self.roles() {
             if !self.is_up(role) {

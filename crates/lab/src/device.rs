@@ -114,7 +114,7 @@ impl Disk {
         }
     }
 
-    /// Operations on a part of the disk hang from now on, or go on.
+    /// Operations on a part of the disk hang from now on, or continue.
     pub fn hang(&self, part: DiskPart, hangs: bool) {
         let hang = match part {
             DiskPart::Tables => &self.tables_hang,

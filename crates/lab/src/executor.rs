@@ -46,7 +46,7 @@ struct State {
     dead: BTreeSet<ProcessId>,
     /// Processes that are stopped, ...
     stopped: BTreeSet<ProcessId>,
-    /// ... and which of their tasks are ready when they go on.
+    /// ... and which of their tasks are ready when they continue.
     held: BTreeSet<TaskId>,
     ended: bool,
 }
@@ -144,8 +144,8 @@ impl Simulation {
         drop(futures);
     }
 
-    /// Stops a process (SIGSTOP): none of its tasks is polled until [`Simulation::resume`], while time goes on and what its tasks
-    /// wait for happens.
+    /// Stops a process (SIGSTOP): none of its tasks is polled until [`Simulation::resume`], while
+    /// time continues and what its tasks wait for happens.
     pub fn stop(&self, process: ProcessId) {
         assert_ne!(process, ProcessId::DRIVER, "the driver cannot be stopped");
         let state = &mut *self.state.lock();
@@ -158,7 +158,7 @@ impl Simulation {
         state.held.extend(state.ready.extract_if(.., |id| of_process(id)));
     }
 
-    /// Lets a stopped process go on (SIGCONT).
+    /// Lets a stopped process continue (SIGCONT).
     pub fn resume(&self, process: ProcessId) {
         let mut state = self.state.lock();
         if !state.stopped.remove(&process) {

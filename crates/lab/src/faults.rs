@@ -199,7 +199,7 @@ impl Chaos {
 }
 
 impl Lane {
-    /// Sleeps; true if chaos goes on.
+    /// Sleeps; true if chaos continues.
     async fn pause(&mut self, (least, most): (Duration, Duration)) -> bool {
         let duration = spread(&self.random, least, most);
         let sleep = self.cluster.simulation().sleep(duration);

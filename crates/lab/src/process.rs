@@ -11,7 +11,7 @@ use crate::{Random, Simulation, network::Network};
 
 /// Wall-clock time at virtual time zero: 2026-01-01 UTC.
 const WALL_ORIGIN_SECONDS: i64 = 1_767_225_600;
-/// Number of a host's first run; the next one begins with every loss of power.
+/// Number of a host's first run; the next one begins with every power loss.
 pub const FIRST_BOOT: u64 = 1;
 
 /// Identifies one run of one process: a restarted server is another process.
@@ -68,7 +68,7 @@ impl Process {
         self.simulation.stop(self.id);
     }
 
-    /// Lets it go on (SIGCONT).
+    /// Lets it continue (SIGCONT).
     pub fn resume(&self) {
         self.simulation.resume(self.id);
     }

@@ -37,7 +37,7 @@ async fn truncations(cluster: &Cluster) -> Result<[Option<FsResult<()>>; 3], Str
     };
     let inode = cluster.on_client(0, create).await.ok_or("died")?.map_err(|error| error.to_string())?;
 
-    // It is at work when it is stopped: what it has begun it ends when it goes on.
+    // It is at work when it is stopped: what it has begun it ends when it continues.
     cluster.hang(Role::Mds, DiskPart::Tables, true);
     let first = cluster.begin_on_client(0, truncate(one.clone(), inode, 1));
     cluster.simulation().sleep(Duration::from_millis(50)).await;

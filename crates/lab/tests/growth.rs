@@ -129,7 +129,8 @@ async fn change(cluster: &Cluster, change: Change, death: Death) -> Result<(), S
         }
     }
     if death == Death::MdtPower {
-        // One that opens the file anew sees the growth that was lost once those who know of it are back.
+        // One that opens the file again sees the growth that was lost once those who know of it are
+        // back.
         checkers::at_rest(cluster).await?;
         let inspector = Inspector::open(cluster);
         checkers::finishes(cluster, "a look at objects", checkers::deferred_log_drains(cluster, &inspector)).await??;
@@ -144,7 +145,8 @@ async fn change(cluster: &Cluster, change: Change, death: Death) -> Result<(), S
     judge(&contents(cluster, 1).await?, client_died, kept_from)
 }
 
-/// Everything that was acknowledged is there, from `kept_from` on; of what a client that died had under way, any part.
+/// Everything that was acknowledged is there, from `kept_from` on; of what a client that died had
+/// in progress, any part.
 fn judge(data: &[u8], client_died: bool, kept_from: usize) -> Result<(), String> {
     let [(first, first_bytes), (second, second_bytes)] = PARTS.map(|(offset, bytes)| (offset as usize, bytes));
     if data.len() != second + second_bytes {
@@ -161,8 +163,8 @@ fn judge(data: &[u8], client_died: bool, kept_from: usize) -> Result<(), String>
     }
 }
 
-/// A component gets longer for a write without a sync; the file is closed, and the MDT's host loses power. What reads as zeros
-/// then does so for good, also when the component grows there again.
+/// A component gets longer for a write without a sync; the file is closed, and the MDT's host loses
+/// power. What reads as zeros then does so permanently, also when the component grows there again.
 async fn lengthen_without_claim(cluster: &Cluster) -> Result<(), String> {
     const STEP: u64 = 128 << 10;
     let stripes = StripeSpec { stripe_bytes: Some(64 << 10), ..StripeSpec::default() };

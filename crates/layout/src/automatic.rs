@@ -71,7 +71,7 @@ pub const BEGINNING_BYTES: u64 = 4 * MIB;
 /// Bytes at the beginning of a file that its MDT keeps, if it may: what one request carries with room to spare, and most small
 /// files are smaller (half of those on supercomputers' file systems, by several surveys, are below 64 KiB).
 pub const BYTES_ON_MDT: u64 = 64 << 10;
-/// Beyond this many components, none is ended early for want of space.
+/// Beyond this many components, none is ended early for lack of space.
 pub const COMPONENTS_SHORTENED_MAX: usize = COMPONENTS_MAX / 2;
 /// OSTs that fill the network link of one client: so many stripes for each client of a shared file.
 const OSTS_PER_CLIENT: u32 = 4;

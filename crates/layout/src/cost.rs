@@ -191,7 +191,7 @@ pub fn automatic(hardware: &Hardware, job: &Job) -> Estimate {
         });
         let end = next.extent.end.min(bytes);
         match layout.last_mut() {
-            // The same objects go on ([`automatic::may_continue`]).
+            // The same objects continue ([`automatic::may_continue`]).
             Some((held, count, stripe)) if (*count, *stripe) == (next.stripe_count, next.stripe_bytes) => {
                 *held += end - start;
             }

@@ -122,7 +122,7 @@ mod tests {
         StripeSpec { stripe_count: StripeCount::Exactly(count), stripe_bytes: Some(MIB), ..StripeSpec::default() }
     }
 
-    /// One stripe that grows to 1 GiB (or for ever), then four stripes (or nothing).
+    /// One stripe that grows to 1 GiB (or forever), then four stripes (or nothing).
     fn extended(has_next: bool) -> Layout {
         let end = if has_next { 1 << 30 } else { END_OF_FILE };
         let mut asked = vec![ComponentSpec { end, backing: BackingSpec::Extended(stripes(1), STEP) }];

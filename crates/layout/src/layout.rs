@@ -534,9 +534,10 @@ impl Layout {
         assert!(found, "slot {slot} is not one of an OST's");
     }
 
-    /// Leaves `hole` out of the component at `position`, whose objects have nothing there: it is decided anew where that part
-    /// lies. What the component has before and behind it stays in its objects, which the layout keeps, if in a component
-    /// without bytes: they are to be destroyed with the file, and the fence before them stands until then.
+    /// Leaves `hole` out of the component at `position`, whose objects have nothing there: it is
+    /// decided again where that part lies. What the component has before and behind it stays in its
+    /// objects, which the layout keeps, if in a component without bytes: they are to be destroyed
+    /// with the file, and the fence before them stands until then.
     ///
     /// Not growth: who works by the old layout must be kept from the objects before.
     pub fn leave_out(&mut self, position: usize, hole: Extent) -> Result<(), LayoutError> {

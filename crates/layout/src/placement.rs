@@ -105,8 +105,8 @@ pub struct TargetStatus {
     pub connected: bool,
     /// Its connection is interrupted, but not for so long that it counts as dead.
     pub interrupted: bool,
-    /// When it refused something for want of space, if that was a moment ago: nanoseconds on any clock; the largest number if it
-    /// has no room for another object.
+    /// When it refused something for lack of space, if that was a moment ago: nanoseconds on any
+    /// clock; the largest number if it has no room for another object.
     pub refused_ns: Option<u64>,
     /// It creates no new objects.
     pub no_create: bool,
@@ -346,9 +346,9 @@ impl Placement {
         Ok(chosen)
     }
 
-    /// Takes the next `wanted` targets of the round. Where the stripe count and the number of targets have a common
-    /// divisor, files would begin with the same few targets for ever: so when the starts have come full circle, files
-    /// begin one further within their group.
+    /// Takes the next `wanted` targets of the round. Where the stripe count and the number of
+    /// targets have a common divisor, files would begin with the same few targets forever: so when
+    /// the starts have come full circle, files begin one further within their group.
     fn round_robin(&mut self, targets: &[&TargetStatus], wanted: usize, chosen: &mut Vec<OstIndex>) {
         let targets = &by_turns_of_devices(targets);
         let (count, wanted) = (targets.len() as u64, wanted as u64);

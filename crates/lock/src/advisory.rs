@@ -301,7 +301,8 @@ impl AdvisoryLocks {
         self.files.is_empty()
     }
 
-    /// Changes a file on behalf of `owner`, then brings the accounts up to date and wakes who can go on.
+    /// Changes a file on behalf of `owner`, then brings the accounts up to date and wakes who can
+    /// continue.
     fn change(&mut self, key: FileKey, owner: LockOwner, wake: &mut Vec<Wake>, change: impl FnOnce(&mut FileLocks)) {
         let Some(file) = self.files.get_mut(&key) else { return };
         change(file);
@@ -342,7 +343,7 @@ impl AdvisoryLocks {
         if total.saturating_add(more) > self.limit { Err(LockError::NoLocks) } else { Ok(()) }
     }
 
-    /// Whether one more owner or request may come to a file; those who are there may go on.
+    /// Whether one more owner or request may come to a file; those who are there may continue.
     fn room_in_file(&self, key: FileKey, is_there: bool) -> Result<(), LockError> {
         let parties = self.files.get(&key).map_or(0, FileLocks::parties);
         if is_there || parties < self.parties_max { Ok(()) } else { Err(LockError::NoLocks) }

@@ -19,7 +19,7 @@ use types::InodeNumber;
 
 /// Files counted. Beyond, the one that lost least is forgotten.
 const COUNTED_MAX: usize = 4096;
-/// Files that wait. Beyond, files go on being counted.
+/// Files that wait. Beyond, files continue being counted.
 const WAITING_MAX: usize = 256;
 /// Beyond so many failures, the threshold of a file is not doubled any more.
 const FAILURES_MAX: u32 = 20;

@@ -46,7 +46,7 @@ pub(crate) struct Namespace {
 
 /// How an attempt of an operation ended.
 pub(crate) enum Attempt<T> {
-    /// It is done, or failed; with it what an operation that could not go on waits for.
+    /// It is done, or failed; with it what an operation that could not continue waits for.
     Done(FsResult<(T, Option<OwnedNotified>)>),
     /// It needs what is not in memory: nothing has happened, and it is to be tried again once
     /// [`Loading`] has what it missed.
@@ -142,7 +142,7 @@ impl Namespace {
         self.transact_or_wait(context, operate).map(|(value, _)| value)
     }
 
-    /// As [`Namespace::transact`]; with it, what an operation that could not go on waits for.
+    /// As [`Namespace::transact`]; with it, what an operation that could not continue waits for.
     pub fn transact_or_wait<T>(
         &mut self,
         context: &Context,

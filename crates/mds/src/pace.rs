@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use rt::Instant;
 
-/// Questions that come before the OST is full, if it goes on filling as fast.
+/// Questions that come before the OST is full, if it continues filling as fast.
 const QUESTIONS_BEFORE_FULL: u32 = 4;
 /// Questions per ordinary interval, at most.
 const QUESTIONS_MAX: u32 = 50;

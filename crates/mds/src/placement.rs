@@ -20,8 +20,9 @@ use crate::{load::Load, pools::Pools, transfers::Transfers};
 /// Free space a target is taken to have while nothing is known of any.
 const UNKNOWN_BYTES: u64 = 1 << 40;
 
-/// How long an OST comes behind others after it refused something for want of space: what it says of its bytes may be true, and
-/// inodes or a quota be used up. Some reports later somebody tries again.
+/// How long an OST comes behind others after it refused something for lack of space: what it says
+/// of its bytes may be true, and inodes or a quota be used up. Some reports later somebody tries
+/// again.
 const REFUSAL_LASTS: Duration = Duration::from_secs(10);
 /// By so much its free space must have grown for this to end earlier: two of the largest writes.
 const FREED_BYTES: u64 = 2 * BULK_BYTES_MAX as u64;
@@ -35,7 +36,7 @@ pub struct OstReport {
     pub condition: TargetCondition,
 }
 
-/// That an OST refused something for want of space.
+/// That an OST refused something for lack of space.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Refusal {
     /// When.
@@ -146,8 +147,8 @@ impl Targets {
         self.count_sharing();
     }
 
-    /// A client was refused by an OST for want of space. That is believed without proof: it costs the OST its turn for a moment,
-    /// while others have room.
+    /// A client was refused by an OST for lack of space. That is believed without proof: it costs
+    /// the OST its turn for a moment, while others have room.
     pub fn refused(&mut self, ost: OstIndex, now: Instant) {
         if let Some(view) = self.osts.get_mut(&ost) {
             let bytes_available = view.report.map_or(0, |report| report.space.bytes_available);

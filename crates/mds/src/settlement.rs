@@ -67,7 +67,8 @@ pub(crate) fn lose_writer(inode: &mut Inode) {
     inode.epoch += 1;
 }
 
-/// Epochs of an era: more than one file can be given in years. That leaves 2^24 eras, one for each loss of power.
+/// Epochs of an era: more than one file can be given in years. That leaves 2^24 eras, one for each
+/// power loss.
 const EPOCHS_PER_ERA: u64 = 1 << 40;
 
 /// The first epoch after this many losses: that of new files, which have no objects yet.
@@ -88,9 +89,9 @@ pub(crate) fn describe(epoch: u64) -> String {
     }
 }
 
-/// Takes account of losses of power since the record was written (module documentation).
-pub(crate) fn doubt(inode: &mut Inode, era: u64) {
-    let first = first_epoch(era);
+/// Takes account of power losses since the record was written (module documentation).
+pub(crate) fn doubt(inode: &mut Inode, losses: u64) {
+    let first = first_epoch(losses);
     if inode.layout().is_some() && inode.epoch < first {
         inode.size_known = false;
         inode.epoch = first + 1;

@@ -46,7 +46,7 @@ impl Waiters {
         }
     }
 
-    /// Wakes those who can go on.
+    /// Wakes those who can continue.
     pub fn wake_granted(&mut self, granted: &[Wake]) {
         granted.iter().for_each(|wake| self.wake(wake.inode));
     }
@@ -213,7 +213,7 @@ impl Volatile {
         }
     }
 
-    /// An open ends; who waited for its end goes on.
+    /// An open ends; who waited for its end continues.
     pub fn remove_open(&mut self, key: OpenKey) -> Option<OpenFile> {
         let file = self.opens.get(key)?;
         let (inode, held) = (file.inode, self.opens.is_held(file.inode));
@@ -243,7 +243,7 @@ impl Volatile {
         }
     }
 
-    /// Releases all locks of a client and wakes who can go on.
+    /// Releases all locks of a client and wakes who can continue.
     pub fn release_locks(&mut self, client: ClientId) {
         let mut wake = Vec::new();
         self.locks.drop_client(client, &mut wake);

@@ -93,7 +93,7 @@ async fn an_audit_finds_what_a_commit_leaves() {
     fs.call(ALICE, MdtRequest::SetAttributes(root(), file, touch)).await.unwrap();
 }
 
-/// Of what is in the cold store alone, a record is looked at anew with each of those it names.
+/// Of what is in the cold store alone, a record is looked at again with each of those it names.
 #[tokio::test]
 async fn what_several_attempts_find_is_reported_once() {
     let mut fs = Fixture::new().await;
@@ -293,7 +293,8 @@ async fn data_that_no_file_has_are_found() {
     }
 }
 
-/// Anybody can make files with layouts as heavy as this; what is asked for all inodes must go on.
+/// Anybody can make files with layouts as heavy as this; what is asked for all inodes must
+/// continue.
 #[tokio::test]
 async fn a_scan_goes_on_however_heavy_the_layouts_are() {
     const FILES: usize = 12;

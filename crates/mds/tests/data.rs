@@ -368,7 +368,7 @@ fn steps() -> impl Strategy<Value = Step> {
     prop_oneof![
         6 => ranges().prop_map(|(offset, bytes)| Step::Write { offset, bytes }),
         2 => offsets().prop_map(|size| Step::Space(SpaceChange::Truncate { size })),
-        // It may keep the length of a file that goes on.
+        // It may keep the length of a file that continues.
         1 => (ON_MDT..3 * ON_MDT).prop_map(|size| Step::Space(SpaceChange::Truncate { size })),
         1 => (ranges(), any::<bool>())
             .prop_map(|((offset, bytes), extend)| Step::Space(SpaceChange::Allocate { offset, bytes, extend })),

@@ -307,7 +307,7 @@ async fn a_chosen_first_ost_is_not_exchanged() {
     assert_eq!(elsewhere(&fs, request(inode, open, epoch, &[1])).await, Err(FsError::NoSpace));
 }
 
-/// The client goes on under the new layout, so it must outlast whatever happens to the MDT.
+/// The client continues under the new layout, so it must outlast whatever happens to the MDT.
 #[tokio::test]
 async fn a_move_is_durable_when_it_is_answered() {
     let (mut fs, _osts) = with_osts(2).await;

@@ -76,7 +76,7 @@ async fn a_file_grows_through_the_watermarks() {
     assert_eq!(info.layout, Some(wider));
 }
 
-/// No component can be cut there: the MDT once looked for one for ever.
+/// No component can be cut there: the MDT once looked for one forever.
 #[tokio::test]
 async fn no_objects_are_given_for_nothing_or_behind_the_largest_file() {
     let fs = with_osts(8).await;

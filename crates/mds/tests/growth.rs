@@ -292,8 +292,8 @@ async fn slots_of_a_closed_file_that_were_lost_are_not_given_again() {
     assert!(slots(&grown).difference(&known).all(|slot| !slots(&lost).contains(slot)), "{grown:?}");
 }
 
-/// The one who grew the file died with the power of the MDT: its objects, to which late writes of it may still be under way,
-/// are nobody's.
+/// The one who grew the file died with the power of the MDT: its objects, to which late writes of
+/// it may still be in progress, are nobody's.
 #[tokio::test]
 async fn slots_that_nobody_claims_are_not_given_again() {
     let mut fs = Fixture::new().await;

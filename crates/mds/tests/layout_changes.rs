@@ -154,7 +154,7 @@ async fn changes_need_write_permission_and_pools_that_exist() {
     assert_eq!(change(&fs, inode, add).await, Err(FsError::Refused("pool 'nopool' does not exist".to_owned())));
 }
 
-/// New files begin with the first epoch of their era, which is not 0 after a loss of power.
+/// New files begin with the first epoch of their era, which is not 0 after a power loss.
 #[tokio::test]
 async fn a_layout_is_replaced_after_a_loss_of_power_too() {
     let (mut fs, _osts) = with_osts(2).await;

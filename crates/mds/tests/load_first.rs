@@ -149,8 +149,8 @@ async fn what_waits_to_be_loaded_has_the_time_at_which_it_happens() {
     }
 }
 
-/// The read of one request is slow; another one, of what is in memory, is answered meanwhile, and one that changes what the
-/// first has read before it goes on.
+/// The read of one request is slow; another one, of what is in memory, is answered meanwhile, and
+/// one that changes what the first has read before it continues.
 #[tokio::test]
 async fn a_slow_read_of_one_request_holds_up_no_other() {
     let (fs, cold, directory) = with_cold_directory().await;

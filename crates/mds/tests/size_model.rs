@@ -135,7 +135,8 @@ impl World {
         done(self.fs.call(client, MdtRequest::ExclusiveEnd(end)).await.expect("it ends")).expect("done");
     }
 
-    /// Steps that take the exclusive lock wait for a truncation under way, and for the locks of the dead.
+    /// Steps that take the exclusive lock wait for a truncation in progress, and for the locks of
+    /// the dead.
     fn locked(&self) -> bool {
         self.truncation.is_some() || self.dead
     }
@@ -231,7 +232,7 @@ impl World {
         self.fs.event(SessionEvent::Evicted(client)).await;
         let reborn = ClientId(client.0 + 1000);
         self.fs.begin(reborn).await;
-        // Else a loss of power might bring the session back, and the MDT would wait for its client.
+        // Else a power loss might bring the session back, and the MDT would wait for its client.
         self.fs.commit().await;
         self.clients[(number % CLIENTS) as usize] = reborn;
     }

@@ -195,7 +195,7 @@ async fn whoever_has_a_file_open_keeps_its_layout() {
         let update = SizeUpdate { epoch: opened.epoch, size: 9, blocks: 0, mtime: None, changes: 0 };
         fs.close(client, one, open, (flags == WRITE).then_some(update)).await.unwrap();
     }
-    // A truncation under way, and a version that is over.
+    // A truncation in progress, and a version that is over.
     let old = version(&fs, one).await.unwrap();
     let begin = ExclusiveBegin { inode: one, open: None, purpose: ExclusivePurpose::Truncate(4) };
     fs.call(BOB, MdtRequest::ExclusiveBegin(root(), begin)).await.unwrap();
@@ -256,7 +256,7 @@ async fn an_open_that_is_repeated_does_not_wait_for_who_waits_for_it() {
     assert_eq!(fs.call(ALICE, again(fs.open_id())).await, Ok(MdtReply::Waiting));
 }
 
-/// Each would wait for the other to close the file, and writers for both, for ever.
+/// Each would wait for the other to close the file, and writers for both, forever.
 #[tokio::test]
 async fn one_open_at_a_time_holds_writers_off() {
     let fs = Fixture::new().await;
@@ -350,7 +350,7 @@ async fn a_file_moves_into_an_unnamed_one_and_back_out() {
     assert_eq!(moved.changes, 3, "those of the objects that it has now");
     assert_eq!((moved.attributes.size, moved.attributes.blocks, moved.attributes.mtime), (5 << 20, 99, mtime));
     assert_eq!((layout(&fs, inode).await.object_count(), layout(&fs, inode).await.named_by), (3, Some(volatile)));
-    // The writer goes on; with the end of the unnamed file its layout, the old one, goes.
+    // The writer continues; with the end of the unnamed file its layout, the old one, goes.
     assert!(matches!(fs.call(BOB, write).await, Ok(MdtReply::Opened(_))));
     fs.close(ALICE, volatile, open, None).await.unwrap();
     assert_eq!(fs.stat(volatile).await, Err(FsError::Stale));

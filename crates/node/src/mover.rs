@@ -39,7 +39,7 @@ pub struct MoverCounters {
     bytes: u64,
     /// Files that were written to, or open at the end.
     in_use: u64,
-    /// Files given up for want of space, or because `migrate_mbps` became 0.
+    /// Files given up for lack of space, or because `migrate_mbps` became 0.
     given_up: u64,
     /// Files that could not be moved for any other reason.
     failed: u64,

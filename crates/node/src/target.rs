@@ -36,7 +36,8 @@ pub struct Threads {
     pub flush: Arc<IoThreads>,
     /// I/O on objects: the service threads of `ost_io`.
     pub ost_io: Arc<IoThreads>,
-    /// Flushes of objects: as many as a target's commit has under way, so that reads and writes wait for none.
+    /// Flushes of objects: as many as a target's commit has in progress, so that reads and writes
+    /// wait for none.
     pub ost_flush: Arc<IoThreads>,
     /// How fast the devices below are that targets of this process share.
     throughputs: Arc<Mutex<BTreeMap<DeviceId, Arc<Throughput>>>>,
@@ -129,7 +130,8 @@ pub async fn format(cores: &Cores, target: &TargetConfig, fsname: &str) -> anyho
     Ok(())
 }
 
-/// Refuses a target that has lost a part, which opening would make anew: a directory of its own that is not mounted.
+/// Refuses a target that has lost a part, which opening would make again: a directory of its own
+/// that is not mounted.
 fn expect_whole(target: &TargetConfig) -> anyhow::Result<()> {
     let objects = (target.role == Role::Ost).then_some("objects");
     for part in ["journal", "cold"].into_iter().chain(objects) {

@@ -146,8 +146,8 @@ fn refuse_wrong_parameters(arguments: &UpArgs, options: &NodeOptions) -> anyhow:
     parameter_names::check(&arguments.parameters, &options.targets, &options.fsname, true)
 }
 
-/// Makes no target anew that the file system has had: there are files on it, and its directory must be put back. Asks the
-/// management service's tables before anything is formatted.
+/// Creates no target again that the file system has had: there are files on it, and its directory
+/// must be put back. Asks the management service's tables before anything is formatted.
 fn refuse_lost_targets(options: &NodeOptions) -> anyhow::Result<()> {
     let Some(service) = options.targets.iter().find(|target| target.role == Role::Mgs) else { return Ok(()) };
     let mut missing = options.targets.iter().filter(|target| !format::is_target(&target.dir)).peekable();

@@ -37,7 +37,7 @@ pub(crate) struct Evictions {
     drained: Notify,
 }
 
-/// A request of a client under way.
+/// A request of a client in progress.
 pub(crate) struct Running<'a> {
     evictions: &'a Evictions,
     client: ClientId,

@@ -5,13 +5,13 @@ use std::time::Duration;
 /// Writes of at least this many bytes may go to the host file at once; smaller ones go inline. One page-cache write and a
 /// flush of a host file cost about what journaling 64 KiB costs.
 pub const IN_PLACE_BYTES_MIN: u64 = 64 << 10;
-/// Objects up to this size keep their blocks inline for good.
+/// Objects up to this size keep their blocks inline permanently.
 pub const INLINE_OBJECT_BYTES_MAX: u64 = 64 << 10;
 
 /// Settings of an OST. All can be changed at run time through the parameter tree.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct OstOptions {
-    /// Longest time in-place data stay unflushed; bounds what a loss of power takes.
+    /// Longest time in-place data stay unflushed; bounds what a power loss takes.
     pub commit_interval: Duration,
     /// Inline bytes of large objects beyond which they are copied into their files.
     pub write_back_bytes: u64,

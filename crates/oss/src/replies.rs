@@ -179,7 +179,8 @@ impl Replies {
         Ok(batch)
     }
 
-    /// Removes a client's replies. Durable, lest a loss of power brings them back for a session that counts anew.
+    /// Removes a client's replies. Durable, lest a power loss brings them back for a session that
+    /// counts again.
     pub async fn forget(&self, client: ClientId) -> Result<(), kv::Error> {
         let mut loading = Loading::default();
         let batch = loop {

@@ -71,7 +71,7 @@ impl Statistics {
         *self.figures.lock()
     }
 
-    /// Starts anew.
+    /// Starts again.
     pub fn reset(&self) {
         *self.figures.lock() = OstCounters::default();
     }

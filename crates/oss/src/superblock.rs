@@ -39,7 +39,7 @@ const VERSION: u8 = 1;
 pub struct Superblock {
     /// Index in the cluster map.
     pub index: OstIndex,
-    /// Random identity: a target formatted anew is another one.
+    /// Random identity: a target formatted again is another one.
     pub identity: [u8; 16],
     /// File system it belongs to.
     pub fsname: String,

@@ -310,7 +310,7 @@ impl Ost {
         self.directory.remove_stray(object).await
     }
 
-    /// Age of the oldest change that a loss of power could take; zero if there is none.
+    /// Age of the oldest change that a power loss could take; zero if there is none.
     pub fn undurable_age(&self) -> Duration {
         self.directory.undurable_age()
     }

@@ -67,7 +67,7 @@ fn any_step() -> impl Strategy<Value = Step> {
     ]
 }
 
-/// What an object is, and what it may become by a loss of power.
+/// What an object is, and what it may become by a power loss.
 #[derive(Default)]
 struct Model {
     contents: Vec<u8>,
@@ -133,7 +133,7 @@ impl Model {
         });
     }
 
-    /// Takes over what a loss of power left, if it is allowed.
+    /// Takes over what a power loss left, if it is allowed.
     fn accept(&mut self, found: Vec<u8>) {
         let size = found.len() as u64;
         let sizes = if self.sizes.is_empty() { vec![self.contents.len() as u64] } else { self.sizes.clone() };

@@ -30,7 +30,7 @@ struct Link {
 }
 
 impl Link {
-    /// Connects; `after`: the session goes on that was this one.
+    /// Connects; `after`: the session continues that was this one.
     async fn connect(target: &TestOst, address: &Address, after: Option<&Link>) -> Self {
         let generation = after.map_or(1, |after| after.generation + 1);
         let connect = Connect {
@@ -134,14 +134,14 @@ fn a_repetition_after_a_restart_gets_the_lost_reply_and_undoes_nothing() {
             assert_eq!(again, lost, "{request:?}");
             assert_eq!(target.attributes(object(1)).await, before, "{request:?}");
             assert!(target.read(object(1), 0, 4 * MIB).await == answer, "{request:?}");
-            // The slot goes on.
+            // The slot continues.
             link.ask(Slot(3), Xid(2), &request, &bulk).await.unwrap();
             assert_ne!(target.attributes(object(1)).await, before, "{request:?}");
         });
     }
 }
 
-/// The reply of what a loss of power took went with it: the repetition is the only effect.
+/// The reply of what a power loss took went with it: the repetition is the only effect.
 #[test]
 fn a_reply_is_lost_if_and_only_if_its_change_is() {
     let mut kept = 0;

@@ -205,7 +205,7 @@ fn a_full_device_refuses_writes_whole_and_takes_deletes() {
     });
 }
 
-/// So that what a full target refuses can go on elsewhere at a block's boundary.
+/// So that what a full target refuses can continue elsewhere at a block's boundary.
 #[test]
 fn a_full_device_fills_up_the_block_that_an_object_ends_in() {
     run(async {

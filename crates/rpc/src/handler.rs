@@ -14,7 +14,7 @@ use crate::message::{Reply, Request};
 pub struct Call {
     /// Who asks.
     pub client: ClientId,
-    /// Slot of the client's session; with `xid` it names the request for good.
+    /// Slot of the client's session; with `xid` it names the request permanently.
     pub slot: Slot,
     /// Transaction number within the slot.
     pub xid: Xid,
@@ -48,8 +48,8 @@ impl From<FsResult<Reply>> for Answer {
     }
 }
 
-/// Milestones of a client's session. Events of one client arrive one after the other; each is awaited before the
-/// session goes on.
+/// Milestones of a client's session. Events of one client arrive one after the other; each is
+/// awaited before the session continues.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum SessionEvent {
     /// A session begins; the client's first request comes after this.
@@ -102,8 +102,9 @@ pub trait Handler: Send + Sync + 'static {
         true
     }
 
-    /// Whether [`Handler::persistent_reply`] knows the last change of a session also after its lease ran out, and nothing else was
-    /// kept for it: then its client may go on with it, so that what it asks again has no second effect.
+    /// Whether [`Handler::persistent_reply`] knows the last change of a session also after its
+    /// lease ran out, and nothing else was kept for it: then its client may continue with it, so
+    /// that what it asks again has no second effect.
     fn stores_replies_of_sessions_that_ended(&self) -> bool {
         false
     }

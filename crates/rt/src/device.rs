@@ -26,9 +26,10 @@ pub trait Device: Send + Sync {
     /// Writes all pieces one behind the other from `offset`, creating the file if missing. A gap reads as zeros. After
     /// completion the data survive the death of this process.
     fn write(&self, file: &str, offset: u64, pieces: Vec<Bytes>) -> BoxFuture<'static, io::Result<()>>;
-    /// Makes everything written to `file`, its length and its existence durable. A missing file is fine. After an error the file's unflushed
-    /// data are undefined and the caller must not try again. What can be read of them may be gone after a loss of power, even
-    /// if a later flush succeeds, unless it is written again: whoever opens the device anew after an error does so.
+    /// Makes everything written to `file`, its length and its existence durable. A missing file is
+    /// fine. After an error the file's unflushed data are undefined and the caller must not try
+    /// again. What can be read of them may be gone after a power loss, even if a later flush
+    /// succeeds, unless it is written again: whoever opens the device again after an error does so.
     fn flush(&self, file: &str) -> BoxFuture<'static, io::Result<()>>;
     /// Length, or `None` if the file does not exist.
     fn length(&self, file: &str) -> BoxFuture<'static, io::Result<Option<u64>>>;

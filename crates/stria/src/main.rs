@@ -53,8 +53,9 @@ fn main() -> ExitCode {
     status(run(cli.command))
 }
 
-/// Whether a command only looks or asks, so that it may end where its reader has gone away. All others serve, mount or make
-/// something: they go on when nobody reads what they say. (`fsck` serves until it reports.)
+/// Whether a command only looks or asks, so that it may end where its reader has gone away. All
+/// others serve, mount or make something: they continue when nobody reads what they say. (`fsck`
+/// serves until it reports.)
 fn is_tool(command: &Command) -> bool {
     match command {
         Command::Lfs { .. }
@@ -111,10 +112,11 @@ fn run(command: Command) -> anyhow::Result<()> {
     }
 }
 
-/// A server and a mount log what their operator wants to know, everything else only what is wrong; `STRIA_LOG` overrides
-/// (tracing's filter syntax). A panic outside of requests ends a server: it is a bug, and a process that goes on without one of
-/// its tasks would leave others waiting for ever, while one that is gone is recovered from. One in a request ends the service
-/// of its target only (docs/decisions/0017-panics.md).
+/// A server and a mount log what their operator wants to know, everything else only what is wrong;
+/// `STRIA_LOG` overrides (tracing's filter syntax). A panic outside of requests ends a server: it
+/// is a bug, and a process that continues without one of its tasks would leave others waiting
+/// forever, while one that is gone is recovered from. One in a request ends the service of its
+/// target only (docs/decisions/0017-panics.md).
 fn start_log(command: &Command) {
     let filter = tracing_subscriber::EnvFilter::try_from_env("STRIA_LOG").unwrap_or_else(|_| {
         tracing_subscriber::EnvFilter::new(if matches!(command, Command::Serve(_) | Command::Mount(_)) {

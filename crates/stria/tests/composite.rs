@@ -74,7 +74,7 @@ fn sixteen_tebibytes_are_sparse() {
     system.finish();
 }
 
-/// The MDS dies shortly before each watermark; the writer waits for it there and goes on.
+/// The MDS dies shortly before each watermark; the writer waits for it there and continues.
 #[test]
 fn a_writer_waits_at_a_watermark_for_a_killed_server() {
     const PIECE: usize = 8 << 10;

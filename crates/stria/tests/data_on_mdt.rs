@@ -16,7 +16,7 @@ use rpc::message::control::{ControlReply, ControlRequest};
 /// Where the part on the MDT ends.
 const ON_MDT: u64 = 64 << 10;
 
-/// Makes a directory whose files begin on the MDT and go on in stripes.
+/// Makes a directory whose files begin on the MDT and continue in stripes.
 fn directory(root: &Path) -> std::path::PathBuf {
     let directory = root.join("directory");
     fs::create_dir(&directory).unwrap();

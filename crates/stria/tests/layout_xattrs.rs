@@ -114,8 +114,8 @@ fn tar_keeps_the_layouts_of_files_and_directories() {
     system.finish();
 }
 
-/// How wide it becomes is decided anew; so are new files of a directory whose default is automatic where that of the file system
-/// is not.
+/// How wide it becomes is decided again; so are new files of a directory whose default is automatic
+/// where that of the file system is not.
 #[test]
 fn copies_of_automatic_layouts_are_automatic() {
     let system = FileSystem::start(Transport::Tcp, 2);

@@ -163,7 +163,7 @@ fn layouts_are_swapped_with_the_data() {
         system.check();
     }
     assert_eq!(succeed(&system, "getstripe --component-count one two"), "2\n0\n");
-    // Each goes on for itself, and takes its own objects along when it goes.
+    // Each continues for itself, and takes its own objects along when it goes.
     File::options().append(true).open(&paths[0]).expect("open").write_all(&data[0]).expect("write");
     assert!(fs::read(&paths[0]).expect("read") == [&data[1][..], &data[0]].concat());
     assert!(fs::read(&paths[1]).expect("read") == data[0]);
@@ -257,7 +257,7 @@ fn writers_wait_until_a_file_has_moved() {
     system.finish();
 }
 
-/// Each would wait until the other has closed the file, and writers for both, for ever.
+/// Each would wait until the other has closed the file, and writers for both, forever.
 #[test]
 fn several_migrations_of_one_file_come_one_after_the_other() {
     let system = FileSystem::start(Transport::Tcp, 2);
@@ -346,7 +346,7 @@ fn truncate_by_path(path: &Path) -> io::Result<()> {
     }
 }
 
-/// How a call that waits for ever fails under signals.
+/// How a call that waits forever fails under signals.
 fn interrupted(call: impl FnOnce() -> io::Result<()> + Send + 'static) -> io::Error {
     extern "C" fn nothing(_: i32) {}
     // SAFETY: the handler does nothing; without SA_RESTART the call ends.
@@ -392,7 +392,7 @@ fn an_end_in_the_middle_leaves_the_file_as_it_was() {
     wait_for("the migration copies", TIMEOUT, || is_held(&system).then_some(()));
     moving.kill().expect("kill");
     moving.wait().expect("it ended");
-    // Writers go on, and everything of the attempt goes.
+    // Writers continue, and everything of the attempt goes.
     File::options().append(true).open(&path).expect("open").write_all(b"!").expect("write");
     assert_eq!(succeed(&system, "getstripe -c file"), "1\n");
     assert!(fs::read(&path).expect("read") == [&data[..], b"!"].concat());

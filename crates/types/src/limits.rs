@@ -43,8 +43,8 @@ pub const CLIENT_NAME_BYTES_MAX: usize = 255;
 pub const TARGET_NAME_BYTES_MAX: usize = 32;
 /// Files one client may have open at one MDT (fs.nr_open of Linux; some 200 bytes of memory each).
 pub const OPENS_PER_CLIENT_MAX: usize = 1 << 20;
-/// Exclusive data locks one client may hold or wait for at one MDT: one for each append or truncation under way. All are
-/// claimed in one message after a restart.
+/// Exclusive data locks one client may hold or wait for at one MDT: one for each append or
+/// truncation in progress. All are claimed in one message after a restart.
 pub const EXCLUSIVES_PER_CLIENT_MAX: usize = 1 << 14;
 /// Opens or locks in one message of a client that claims what it had before a restart.
 pub const RECLAIM_ENTRIES_MAX: usize = 4096;

@@ -79,10 +79,11 @@ impl Move<'_> {
 }
 
 impl FileSystem {
-    /// Moves the file to the layout; returns the bytes copied. `Busy` if somebody writes to it, has changed it meanwhile, or
-    /// has it open at the end; `Interrupted` if `background` has given up. It keeps its layout then, and all that is left is a file
-    /// without a name that ends. With `hold_writers` those who come meanwhile wait. Without `background` it goes on as fast as it
-    /// can, and tries the swap once.
+    /// Moves the file to the layout; returns the bytes copied. `Busy` if somebody writes to it, has
+    /// changed it meanwhile, or has it open at the end; `Interrupted` if `background` has given up.
+    /// It keeps its layout then, and all that is left is a file without a name that ends. With
+    /// `hold_writers` those who come meanwhile wait. Without `background` it continues as fast as
+    /// it can, and tries the swap once.
     pub async fn migrate(
         self: &Arc<Self>,
         credentials: &Credentials,

@@ -18,7 +18,8 @@ const PAUSE_MIN: Duration = Duration::from_secs(1);
 const PAUSE_MAX: Duration = Duration::from_secs(60);
 /// So many times as long as the best is too long.
 const SLOW: u64 = 2;
-/// By one part in so many the best gets worse with each piece: what was long ago does not count for ever.
+/// By one part in so many the best gets worse with each piece: what was long ago does not count
+/// forever.
 const FORGETTING: u64 = 64;
 
 /// See the module documentation.

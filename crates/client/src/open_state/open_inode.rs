@@ -33,7 +33,7 @@ pub(crate) fn verified(layout: &Layout) -> FsResult<&Layout> {
 /// Changing state of an open inode.
 #[derive(Debug)]
 pub(crate) struct OpenState {
-    /// Registered opens; `true` once a close is under way.
+    /// Registered opens; `true` once a close is in progress.
     opens: BTreeMap<OpenId, (OpenFlags, bool)>,
     /// What is known of the size.
     pub tracker: SizeTracker,

@@ -91,10 +91,11 @@ impl FileSystem {
         self.change_layout(credentials, inode, LayoutChange::Begin { epoch, spec, like }).await
     }
 
-    /// Swaps the layouts of two files, and so their data. Of the first the version must still hold; `opened`: the caller has
-    /// it open, once. The second either has a version likewise, and nobody has it open; or the caller has it open, once, and
-    /// alone writes to it: the caller of this function has seen his descriptor, for the MDT asks for no path to a file without
-    /// a name. `WouldBlock`: what became of one of its changes is unknown; it must be written anew.
+    /// Swaps the layouts of two files, and so their data. Of the first the version must still hold;
+    /// `opened`: the caller has it open, once. The second either has a version likewise, and nobody
+    /// has it open; or the caller has it open, once, and alone writes to it: the caller of this
+    /// function has seen his descriptor, for the MDT asks for no path to a file without a name.
+    /// `WouldBlock`: what became of one of its changes is unknown; it must be written again.
     pub async fn swap_layouts(
         &self,
         credentials: &Credentials,

@@ -41,7 +41,7 @@ use crate::{
     targets::connection::{done, unexpected},
 };
 
-/// A change that an OST refused for want of space.
+/// A change that an OST refused for lack of space.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Refused {
     pub slot: u32,
@@ -103,9 +103,10 @@ const REFUSALS_OF_BYTE_MAX: u32 = 8;
 /// Turns in which only OSTs refuse that did so before: as many as the parts that a layout takes.
 const TURNS_REPEATED_MAX: usize = COMPONENTS_MAX;
 
-/// One operation's search for room. It ends: a turn in which no other OST refuses than before is one of a number, and an OST
-/// refuses a byte a number of times. Who is refused a layout that is too old waits for somebody else's search, which ends; and
-/// no layout is renewed for ever (module `renewals`).
+/// One operation's search for room. It ends: a turn in which no other OST refuses than before is
+/// one of a number, and an OST refuses a byte a number of times. Who is refused a layout that is
+/// too old waits for somebody else's search, which ends; and no layout is renewed forever (module
+/// `renewals`).
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Search {
     /// OSTs that refused.

@@ -167,7 +167,8 @@ impl TargetConnection {
         self.call_by(&self.import(), question).await
     }
 
-    /// As [`TargetConnection::call`], by a connection that was the present one when the caller made sure that its life goes on.
+    /// As [`TargetConnection::call`], by a connection that was the present one when the caller made
+    /// sure that its life continues.
     pub async fn call_by<'a, R: Ask>(
         &self,
         import: &Import,

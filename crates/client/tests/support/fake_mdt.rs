@@ -135,7 +135,8 @@ impl FakeMdt {
         self.state.lock().damaged = damaged;
     }
 
-    /// A loss of power, to be followed by a restart. For all that clients know, everything unsynced is gone.
+    /// A power loss, to be followed by a restart. For all that clients know, everything unsynced is
+    /// gone.
     pub fn lose_power(&self) {
         self.state.lock().era += 1;
     }

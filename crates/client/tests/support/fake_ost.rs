@@ -135,7 +135,7 @@ impl FakeOst {
         self.state.lock().held = Some(name);
     }
 
-    /// All requests go on.
+    /// All requests continue.
     pub fn release(&self) {
         self.state.lock().held = None;
         self.released.notify_waiters();
@@ -154,7 +154,8 @@ impl FakeOst {
         }
     }
 
-    /// A loss of power, to be followed by a restart: everything is what it was before anything was written.
+    /// A power loss, to be followed by a restart: everything is what it was before anything was
+    /// written.
     pub fn lose_power(&self) {
         let mut state = self.state.lock();
         state.objects.clear();

@@ -193,7 +193,7 @@ pub async fn size(fs: &FileSystem, inode: InodeNumber) -> u64 {
     fs.get_attributes(inode, None).await.expect("the file exists").size
 }
 
-/// Lets everything go on that does not wait for somebody else.
+/// Lets everything continue that does not wait for somebody else.
 pub async fn others_run() {
     for _ in 0..100 {
         tokio::task::yield_now().await;

@@ -80,8 +80,9 @@ pub fn entry_out(attributes: &Attributes) -> EntryOut {
     EntryOut { node, generation, attributes: attr(attributes), ..EntryOut::default() }
 }
 
-/// What tells a file from another one of the same number. A metadata server gives a number once; but handles outlive file
-/// systems, and one that was made anew, or restored from a copy, gives the same numbers to other files. Their times of creation differ.
+/// What tells a file from another one of the same number. A metadata server gives a number once;
+/// but handles outlive file systems, and one that was made again, or restored from a copy, gives
+/// the same numbers to other files. Their times of creation differ.
 ///
 /// File handles carry it, and outlive this program: it must stay the same function of the inode. The kernel keeps 32 bits, and
 /// expects 0 of the root.

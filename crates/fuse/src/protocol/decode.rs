@@ -157,7 +157,7 @@ pub enum Operation<'a> {
     },
     Init(Init),
     Destroy,
-    /// Known, and refused for good with ENOSYS: the kernel does without.
+    /// Known, and refused permanently with ENOSYS: the kernel does without.
     Refused,
 }
 

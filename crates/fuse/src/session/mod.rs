@@ -193,8 +193,9 @@ fn work(shared: &Shared, device: &Arc<Device>) {
     while !shared.stop.load(Ordering::Acquire) {
         match device.receive(&mut buffer) {
             Ok(Received::Request) => {
-                // A defect in one operation must not take the mount down: its request is answered with EIO by the
-                // responder's drop, and the worker goes on. State is behind locks that do not poison.
+                // A defect in one operation must not take the mount down: its request is answered
+                // with EIO by the responder's drop, and the worker continues. State is behind locks
+                // that do not poison.
                 if let Err(panicked) = contain::catch(None, || serve(shared, device, &mut buffer)) {
                     report(&panicked);
                 }

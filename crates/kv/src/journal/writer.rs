@@ -80,7 +80,7 @@ pub(crate) struct Writer {
     unflushed: Vec<u32>,
 }
 
-/// What recovery found, for the writer to go on from.
+/// What recovery found, for the writer to continue from.
 pub(crate) struct Start {
     pub store: u64,
     pub segment_bytes: u64,

@@ -28,8 +28,9 @@ use crate::{
     error::{Error, Result},
 };
 
-/// Loads of one operation before it reads the cold store under the lock: each loads all that the attempt before it missed, so that
-/// only a checkpoint under way, which makes loads useless, or a very long scan gets there.
+/// Loads of one operation before it reads the cold store under the lock: each loads all that the
+/// attempt before it missed, so that only a checkpoint in progress, which makes loads useless, or a
+/// very long scan gets there.
 const LOADS_MAX: u32 = 64;
 
 /// What one operation has loaded, and what its last attempt missed.
@@ -46,7 +47,8 @@ impl Loading {
         !self.missed.lock().is_empty()
     }
 
-    /// The attempt goes on without what it missed: it has done a part of its work, and ends there.
+    /// The attempt continues without what it missed: it has done a part of its work, and ends
+    /// there.
     pub fn do_without(&self) {
         self.missed.lock().clear();
     }

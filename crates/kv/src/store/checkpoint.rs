@@ -138,7 +138,7 @@ impl Shared {
         self.is_device_short(&self.state.lock())
     }
 
-    /// Takes one step of the walk to the cold store; where to go on.
+    /// Takes one step of the walk to the cold store; where to continue.
     async fn write_step(&self, from: &Cursor, frozen: u32) -> Result<Option<Cursor>> {
         let (step, applied) = {
             let state = self.state.lock();

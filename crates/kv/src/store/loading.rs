@@ -134,7 +134,8 @@ impl Shared {
         }
     }
 
-    /// As [`Shared::scan`]; ends with what is wanted where neither memory nor what was loaded goes on.
+    /// As [`Shared::scan`]; ends with what is wanted where neither memory nor what was loaded
+    /// continues.
     pub(super) fn scan_loaded(
         &self,
         table: Table,

@@ -189,7 +189,7 @@ async fn secure(device: &dyn Device, recovered: &Recovered) -> Result<()> {
     Ok(())
 }
 
-/// Prepares a segment if there is none, and goes on in it.
+/// Prepares a segment if there is none, and continues in it.
 async fn start_writer(
     device: &dyn Device,
     superblock: &Superblock,

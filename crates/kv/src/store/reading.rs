@@ -149,7 +149,7 @@ impl Shared {
     }
 }
 
-/// Entries of a scan, and the key behind which it goes on.
+/// Entries of a scan, and the key behind which it continues.
 struct Part {
     entries: Vec<(Bytes, Bytes)>,
     end: Option<Bytes>,

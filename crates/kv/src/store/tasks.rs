@@ -151,7 +151,7 @@ impl Shared {
         }
     }
 
-    /// Asks for space when something was refused for want of it.
+    /// Asks for space when something was refused for lack of it.
     async fn space_task(&self) {
         loop {
             self.space_wanted.notified().await;

@@ -115,7 +115,7 @@ impl Mdt {
         self.store.statistics()
     }
 
-    /// Age of the oldest change that a loss of power could take; zero if there is none.
+    /// Age of the oldest change that a power loss could take; zero if there is none.
     pub fn undurable_age(&self) -> Duration {
         self.store.oldest_unflushed().map_or(Duration::ZERO, |oldest| self.seams.clock.now().since(oldest))
     }
@@ -153,7 +153,7 @@ impl Mdt {
         );
     }
 
-    /// Waits, and says whether to go on: false when the MDT stops.
+    /// Waits, and says whether to continue: false when the MDT stops.
     pub(crate) async fn pause(&self, duration: Duration) -> bool {
         let mut stopping = self.stopping.subscribe();
         let deadline = self.seams.clock.now() + duration;

@@ -155,7 +155,7 @@ impl OstProxy {
     }
 
     async fn hand_over(&self, mdt: &Mdt, parcel: Parcel, keys: Vec<Vec<u8>>) -> FsResult<()> {
-        // The names must be gone for good before the data are: an OST does not forget with us.
+        // The names must be gone permanently before the data are: an OST does not forget with us.
         mdt.durable().await?;
         let (request, evicted) = match parcel {
             Parcel::Destroy(objects) => (OstRequest::Destroy(objects), None),

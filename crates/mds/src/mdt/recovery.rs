@@ -108,7 +108,7 @@ pub(crate) async fn begin_session(mdt: &Arc<Mdt>, client: ClientId, in_process: 
     }
     let process = in_process.then_some(mdt.options.process);
     mdt.transact(client, |txn| sessions::begin(txn, client, process)).await?;
-    // A loss of power right after the mount must not make a stranger of the client.
+    // A power loss right after the mount must not make a stranger of the client.
     mdt.durable().await
 }
 

@@ -48,8 +48,9 @@ pub(crate) fn read_link(txn: &mut Transaction<'_>, inode: InodeNumber) -> FsResu
     Ok(reply)
 }
 
-/// Relatime: sets atime if it is not later than the last change, or more than a day old. True if the inode changed. Where there is
-/// no space for it nothing is noted: reading goes on, and who looks for what to delete must read.
+/// Relatime: sets atime if it is not later than the last change, or more than a day old. True if
+/// the inode changed. Where there is no space for it nothing is noted: reading continues, and who
+/// looks for what to delete must read.
 pub(crate) fn note_access(txn: &Transaction<'_>, inode: &mut Inode) -> bool {
     let attributes = &mut inode.attributes;
     let fresh = attributes.atime > attributes.mtime

@@ -15,8 +15,9 @@ use crate::{
     transaction::Transaction,
 };
 
-/// Asks for the lock on behalf of the caller; false: queued. Asking again while holding is granted again: a client orders
-/// its own users. None is granted anew while a holder of a former start may come back.
+/// Asks for the lock on behalf of the caller; false: queued. Asking again while holding is granted
+/// again: a client orders its own users. None is newly granted while a holder of a former start may
+/// come back.
 pub(crate) fn take(txn: &mut Transaction<'_>, inode: InodeNumber) -> FsResult<bool> {
     let client = txn.context.client;
     let volatile = &mut txn.volatile;

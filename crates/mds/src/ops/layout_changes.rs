@@ -113,7 +113,7 @@ fn is_free(txn: &Transaction<'_>, inode: &Inode) -> bool {
     !txn.is_open(inode.number()) && is_at_rest(txn, inode)
 }
 
-/// Whether nothing is under way that changes the file's data without an open of it.
+/// Whether nothing is in progress that changes the file's data without an open of it.
 pub(super) fn is_at_rest(txn: &Transaction<'_>, inode: &Inode) -> bool {
     let volatile = &txn.volatile;
     !volatile.recovery.running()

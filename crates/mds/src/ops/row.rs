@@ -62,13 +62,14 @@ pub(crate) struct MdtRow<'a> {
     pub service: &'static str,
     /// How it is answered.
     pub answering: Answering<'a>,
-    /// Its reply is stored with its changes, because a repetition after a restart must not be executed again. Not stored: what
-    /// only opens (the repetition opens anew), reads, what holds under one epoch or generation only, and instantiations (the
-    /// repetition finds them done); and closes: a client that did not hear of its close has claimed the open back, so the
-    /// repetition has something to close.
+    /// Its reply is stored with its changes, because a repetition after a restart must not be
+    /// executed again. Not stored: what only opens (the repetition opens again), reads, what holds
+    /// under one epoch or generation only, and instantiations (the repetition finds them done); and
+    /// closes: a client that did not hear of its close has claimed the open back, so the repetition
+    /// has something to close.
     pub stored: bool,
-    /// Its reply waits until its changes are durable: a client goes on writing under a new layout although this MDT loses power and
-    /// restarts.
+    /// Its reply waits until its changes are durable: a client continues writing under a new layout
+    /// although this MDT loses power and restarts.
     pub durable: bool,
     /// It may give a file objects, so it needs OSTs.
     pub places_objects: bool,

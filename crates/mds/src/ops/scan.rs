@@ -36,7 +36,7 @@ const _: () = assert!(
     "the last inode of an answer fits too, with its layout and that of its unsettled entry"
 );
 
-/// At least one inode, if there are any: whatever their layouts weigh, the scan goes on.
+/// At least one inode, if there are any: whatever their layouts weigh, the scan continues.
 pub(crate) fn run(txn: &mut Transaction<'_>, who: &Credentials, after: InodeNumber, count: u32) -> FsResult<MdtReply> {
     require_root(who)?;
     let count = (count as usize).clamp(1, INODES_MAX);

@@ -52,7 +52,7 @@ pub(crate) fn forget(txn: &mut Transaction<'_>, client: ClientId, fence: bool) -
     Ok(())
 }
 
-/// Whether a client may have writes under way that nobody waits for.
+/// Whether a client may have writes in progress that nobody waits for.
 pub(crate) fn may_write(txn: &Transaction<'_>, client: ClientId) -> bool {
     txn.volatile.recovery.expected.contains(&client)
         || txn.volatile.opens.of_client(client).any(|(_, file)| file.writes())
@@ -77,8 +77,8 @@ pub(crate) fn abandon_some(txn: &mut Transaction<'_>, client: ClientId) -> FsRes
 pub(crate) fn reclaim(txn: &mut Transaction<'_>, request: &Reclaim) -> FsResult<MdtReply> {
     let client = txn.context.client;
     if txn.volatile.recovery.recovered.contains(&client) {
-        // It has all of this: the connection broke before the client heard so, and on the next one it begins anew. What it
-        // has not, it heard before it said that it was done.
+        // It has all of this: the connection broke before the client heard so, and on the next one
+        // it begins again. What it has not, it heard before it said that it was done.
         return Ok(MdtReply::Done);
     }
     if !txn.volatile.recovery.expected.contains(&client) {

@@ -140,7 +140,8 @@ fn exchange_figures(one: &mut Inode, other: &mut Inode) {
     (one.accounted.time, other.accounted.time) = (time, time);
 }
 
-/// Stores one of the files, whose figures are exact now. Nobody's earlier report is believed any more, and writers go on.
+/// Stores one of the files, whose figures are exact now. Nobody's earlier report is believed any
+/// more, and writers continue.
 fn finish(txn: &mut Transaction<'_>, who: &Credentials, inode: &mut Inode, side: &SwapSide) -> FsResult<()> {
     txn.drop_privileges(who, inode)?;
     inode.change(txn.now());

@@ -167,7 +167,7 @@ impl Transaction<'_> {
         self.destroy(inode)
     }
 
-    /// Removes an inode for good, and its objects.
+    /// Removes an inode permanently, and its objects.
     pub fn destroy(&mut self, inode: &Inode) -> FsResult<()> {
         let number = inode.number();
         assert_ne!(number, InodeNumber::ROOT, "the root is never removed");

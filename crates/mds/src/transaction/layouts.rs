@@ -130,7 +130,7 @@ impl Transaction<'_> {
         });
         let asked = request.start.max(rest.start);
         if next.extent.intersection(asked, asked.saturating_add(1)).is_none() {
-            // The caller would ask for the same byte for ever.
+            // The caller would ask for the same byte forever.
             return Err(FsError::Damaged(format!("no component of an automatic layout holds byte {asked}")));
         }
         if let Some(before) = position.checked_sub(1)

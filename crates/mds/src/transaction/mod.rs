@@ -154,7 +154,7 @@ impl<'n> Transaction<'n> {
         self.context.now
     }
 
-    /// What an operation fails with that relies on changes which a loss of power may have taken.
+    /// What an operation fails with that relies on changes which a power loss may have taken.
     pub fn lost_changes(&self) -> FsError {
         let detail = "changes that were not synced may have been lost when its host lost power".to_owned();
         FsError::Device { target: self.target.to_owned(), detail }
@@ -201,7 +201,7 @@ impl<'n> Transaction<'n> {
         self.changes.exclusive = Some(inode);
     }
 
-    /// The operation cannot go on before this inode's locks change.
+    /// The operation cannot continue before this inode's locks change.
     pub fn wait_for(&mut self, inode: InodeNumber) {
         self.changes.waiter = Some(self.volatile.waiters.wait(inode));
     }

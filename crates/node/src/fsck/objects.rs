@@ -240,8 +240,8 @@ async fn orphans(targets: &Targets, clock: &dyn Clock, mut suspects: Vec<Suspect
         }
         rt::clock::sleep(clock, TIMEOUT / 10).await;
     }
-    // Layouts may have been swapped since the list of inodes was made, and while it is made anew: who is overlooked once is
-    // found by the second look.
+    // Layouts may have been swapped since the list of inodes was made, and while it is made again:
+    // who is overlooked once is found by the second look.
     for _ in 0..2 {
         if !suspects.is_empty() {
             let holders = targets.holders().await?;

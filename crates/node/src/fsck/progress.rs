@@ -50,7 +50,7 @@ impl Progress {
         }
     }
 
-    /// Tells something that is to stay, at any time while the work goes on.
+    /// Tells something that is to stay, at any time while the work continues.
     pub fn teller(&self) -> impl Fn(&str) + use<> {
         let bar = self.bar.clone();
         move |text| match &bar {

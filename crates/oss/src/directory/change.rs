@@ -228,8 +228,8 @@ impl DirectoryStore {
         Ok(outcome.expect("at least one part"))
     }
 
-    /// Space of the range that is still to be given back must be gone before the range is reserved, or it would take the
-    /// reservation with it: now, or after a loss of power.
+    /// Space of the range that is still to be given back must be gone before the range is reserved,
+    /// or it would take the reservation with it: now, or after a power loss.
     async fn give_back_before(&self, object: ObjectId, blocks: &Range<u64>) -> FsResult<()> {
         for _ in 0..KEEP_COMMITS_MAX {
             if !self.volatile.lock().is_given_back(object, blocks) {
@@ -359,7 +359,7 @@ mod tests {
         );
     }
 
-    /// Else a loss of power would bring the removal back, and with it take what was reserved since.
+    /// Else a power loss would bring the removal back, and with it take what was reserved since.
     #[tokio::test]
     async fn what_is_reserved_waits_for_what_is_given_back() {
         let test = TestStore::new(quiet()).await;

@@ -54,11 +54,11 @@ pub(super) struct HostFileState {
     pub marked: u64,
     /// Files written since the last commit began.
     pub dirty: BTreeMap<ObjectId, DirtyFile>,
-    /// Files the commit under way is flushing.
+    /// Files the commit in progress is flushing.
     pub flushing: BTreeMap<ObjectId, DirtyFile>,
     /// Time of the oldest change that waits for the next commit: no commit that began covers it.
     pub unmarked_since: Option<Instant>,
-    /// Time of the oldest change that the commit under way covers.
+    /// Time of the oldest change that the commit in progress covers.
     pub flushing_since: Option<Instant>,
     /// Files flushed by themselves since the last mark: through which epoch. Same as table FLUSHED.
     pub flushed: BTreeMap<ObjectId, u64>,
@@ -72,7 +72,8 @@ pub(super) struct HostFileState {
     pub backlog: BTreeMap<ObjectId, u64>,
     /// Sum over `backlog`.
     pub backlog_blocks: u64,
-    /// Where write-back was last: an object, and the chunk at which to go on in it; `None`: behind it.
+    /// Where write-back was last: an object, and the chunk at which to continue in it; `None`:
+    /// behind it.
     pub write_back_hand: (ObjectId, Option<u64>),
     /// When it was last logged that a round of it failed.
     pub write_back_told: Option<Instant>,
@@ -124,7 +125,7 @@ impl HostFileState {
         self.epoch - 1
     }
 
-    /// A block range changed: a copy of it under way is not to be recorded.
+    /// A block range changed: a copy of it in progress is not to be recorded.
     pub fn touch(&mut self, object: ObjectId, blocks: Range<u64>) {
         if let Some((writing_back, touched)) = &mut self.writing_back
             && *writing_back == object

@@ -179,8 +179,8 @@ impl DirectoryStore {
         }
     }
 
-    /// A failed flush: the state of the host files is unknown, so nothing is changed any more until the target is
-    /// opened anew, which verifies.
+    /// A failed flush: the state of the host files is unknown, so nothing is changed any more until
+    /// the target is opened again, which verifies.
     fn poison(&self, what: &str, error: &io::Error) -> FsError {
         let detail = format!("{what}: {error}");
         tracing::error!(target = %self.target, %detail, "refusing changes from now on");
@@ -293,8 +293,8 @@ impl DirectoryStore {
         self.volatile.lock().last_space
     }
 
-    /// Age of the oldest change that a loss of power could take; zero if there is none. (A change of a file that was synced by
-    /// itself counts until the next commit.)
+    /// Age of the oldest change that a power loss could take; zero if there is none. (A change of a
+    /// file that was synced by itself counts until the next commit.)
     pub fn undurable_age(&self) -> Duration {
         let files = {
             let volatile = self.volatile.lock();
@@ -402,7 +402,8 @@ mod tests {
         *,
     };
 
-    /// A sweep that goes on behind it would remove a file that the target's next process has just made.
+    /// A sweep that continues behind it would remove a file that the target's next process has just
+    /// made.
     #[tokio::test]
     async fn a_stop_waits_for_the_tasks() {
         let target = TestStore::new(quiet()).await;

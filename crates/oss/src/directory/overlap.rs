@@ -2,8 +2,8 @@
 
 use std::{pin::Pin, task::Poll};
 
-/// Completes all futures, up to `count_max` at a time, begun in their order. Ends with the first error; what is under way then
-/// is dropped.
+/// Completes all futures, up to `count_max` at a time, begun in their order. Ends with the first
+/// error; what is in progress then is dropped.
 pub(super) async fn overlap<F, E>(futures: impl IntoIterator<Item = F>, count_max: usize) -> Result<(), E>
 where
     F: Future<Output = Result<(), E>>,

@@ -57,8 +57,8 @@ pub(super) struct Edge {
     pub stored: Bytes,
 }
 
-/// Whether a request by a layout of this generation may go on; asked under the lock of its range, so that a fence waits for
-/// those that may.
+/// Whether a request by a layout of this generation may continue; asked under the lock of its
+/// range, so that a fence waits for those that may.
 pub(super) fn check_fence(record: Option<&ObjectRecord>, layout_generation: u64) -> FsResult<()> {
     let fence = record.map_or(0, |record| record.fence);
     if layout_generation < fence { Err(FsError::LayoutChanged) } else { Ok(()) }

@@ -382,7 +382,7 @@ impl DirectoryStore {
         if !self.is_stray(object).await? {
             return Ok(());
         }
-        // Under the lock: a first write that is under way has its bytes there before its record.
+        // Under the lock: a first write that is in progress has its bytes there before its record.
         let _guard = self.locks.exclusive(object, 0..u64::MAX).await;
         if !self.is_stray(object).await? {
             return Ok(());

@@ -83,7 +83,7 @@ impl TestStore {
         &self.ost.directory
     }
 
-    /// Time goes on.
+    /// Time continues.
     pub fn pass(&self, time: Duration) {
         self.ahead_ns.fetch_add(time.as_nanos() as u64, Ordering::Relaxed);
     }

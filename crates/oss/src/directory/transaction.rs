@@ -261,9 +261,9 @@ impl<'a> Transaction<'a> {
         self.set_state(block, BlockState::Absent).map(drop)
     }
 
-    /// Makes blocks absent, in order, until the batch has `bytes_max` or the next chunk is to be loaded; returns where to go on.
-    /// Tainted is what was removed, and nothing after it: there the records still name the host file's bytes. One range per
-    /// transaction.
+    /// Makes blocks absent, in order, until the batch has `bytes_max` or the next chunk is to be
+    /// loaded; returns where to continue. Tainted is what was removed, and nothing after it: there
+    /// the records still name the host file's bytes. One range per transaction.
     pub fn remove(&mut self, blocks: Range<u64>, work: HostWork, bytes_max: usize) -> FsResult<Option<u64>> {
         assert!(self.taint.is_none(), "one removal per transaction");
         if blocks.is_empty() {

@@ -52,7 +52,7 @@ struct Copied {
 struct Round {
     /// Blocks that are in place now.
     moved: usize,
-    /// The chunk at which to go on; `None`: the object has no more.
+    /// The chunk at which to continue; `None`: the object has no more.
     next: Option<u64>,
 }
 
@@ -182,8 +182,8 @@ impl DirectoryStore {
         Ok(Round { moved, next })
     }
 
-    /// Contents of inline blocks that may be written to the host file, in order, and the chunk at which to go on. Damaged ones
-    /// stay where they are: reading them names them.
+    /// Contents of inline blocks that may be written to the host file, in order, and the chunk at
+    /// which to continue. Damaged ones stay where they are: reading them names them.
     async fn collect_inline(
         &self,
         object: ObjectId,
@@ -263,7 +263,8 @@ impl DirectoryStore {
     }
 }
 
-/// How many of these blocks are recorded by one batch, at least one: each chunk among them has its record written anew.
+/// How many of these blocks are recorded by one batch, at least one: each chunk among them has its
+/// record written again.
 fn moved_part(copied: &[Copied], bytes_max: usize) -> usize {
     let (mut bytes, mut chunk) = (0, None);
     let fits = copied.iter().take_while(|copy| {

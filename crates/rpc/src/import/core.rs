@@ -95,8 +95,8 @@ struct TargetClock {
 const CLOCK_MARGIN: u32 = 500;
 
 impl TargetClock {
-    /// What the target's clock does not show before this time here: its reply was under way, and its clock may run slower than
-    /// this one by the margin.
+    /// What the target's clock does not show before this time here: its reply was in flight, and
+    /// its clock may run slower than this one by the margin.
     fn at(self, here: Instant) -> Instant {
         let passed = here.since(self.heard);
         self.told + (passed - passed / CLOCK_MARGIN)
@@ -150,7 +150,7 @@ pub(super) enum Received {
 pub(super) struct Core {
     target: Arc<str>,
     pub(super) state: ImportState,
-    /// Why the server refuses this client for good.
+    /// Why the server refuses this client permanently.
     pub(super) refused: Option<FsError>,
     /// Generation of the newest connection.
     pub(super) generation: Generation,
@@ -346,9 +346,10 @@ impl Core {
         if evicted { Received::Evicted(completion) } else { Received::Complete(completion) }
     }
 
-    /// A request arrived after its deadline, and never will be executed. If its caller still waits (it took long on its way, and
-    /// the target gave a sign of life meanwhile), it is sent under another number, but not for ever: what takes longer to arrive
-    /// than a caller waits for a sign of life would only fill the link.
+    /// A request arrived after its deadline, and never will be executed. If its caller still waits
+    /// (it took long on its way, and the target gave a sign of life meanwhile), it is sent under
+    /// another number, but not forever: what takes longer to arrive than a caller waits for a sign
+    /// of life would only fill the link.
     fn expired(&mut self, now: Instant, slot: Slot, jitter: u64) -> Received {
         let request = self.outstanding.get_mut(&slot).expect("it was just found");
         if request.is_wanted() && now.since(request.started) <= self.timeout * EXPIRED_PATIENCES {

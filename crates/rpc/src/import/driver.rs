@@ -263,7 +263,7 @@ async fn greet(
     }
 }
 
-/// Refuses an answer that leaves no slot to call in: calls would wait for one for ever.
+/// Refuses an answer that leaves no slot to call in: calls would wait for one forever.
 fn accept(connected: Connected) -> Result<Connected, End> {
     match connected.slots {
         SLOTS_MIN.. => Ok(connected),

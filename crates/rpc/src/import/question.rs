@@ -160,9 +160,9 @@ pub(super) type Caller = oneshot::Sender<CallResult>;
 #[derive(Debug)]
 pub struct LateOutcome(pub(super) oneshot::Receiver<CallResult>);
 
-impl LateOutcome {
-    /// Waits until the request is under way no more: its answer, if the server gave one after all; `None`: it was executed or never
-    /// will be, and nobody knows which.
+impl Fate {
+    /// Waits until the request is no longer in flight: its answer, if the server gave one after
+    /// all; `None`: it was executed or never will be, and nobody knows which.
     pub async fn known(self) -> Option<FsResult<Answered>> {
         self.0.await.ok()
     }

@@ -263,9 +263,10 @@ pub struct ExclusiveEnd {
     pub update: Option<SizeUpdate>,
 }
 
-/// Give other OSTs to objects of a file that were never made, because theirs refused the first change of them for want of
-/// space. The caller holds the file's exclusive data lock, is the only client to have the file open, has no change of it
-/// under way, and found that the objects do not exist.
+/// Give other OSTs to objects of a file that were never made, because theirs refused the first
+/// change of them for lack of space. The caller holds the file's exclusive data lock, is the only
+/// client to have the file open, has no change of it in progress, and found that the objects do not
+/// exist.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct PlaceElsewhere {
     /// The file.
@@ -282,9 +283,10 @@ pub struct PlaceElsewhere {
     pub refused: Vec<OstIndex>,
 }
 
-/// Learn the write epoch of a file that nobody writes to: as long as it holds, the data are what they were. `Busy` if somebody
-/// has the file open for writing or a truncation is under way, or if its size is not settled (look at it, and ask again);
-/// `WouldBlock` if writers were to be held off and another open does that already: its owner waits for this one's end.
+/// Learn the write epoch of a file that nobody writes to: as long as it holds, the data are what
+/// they were. `Busy` if somebody has the file open for writing or a truncation is in progress, or
+/// if its size is not settled (look at it, and ask again); `WouldBlock` if writers were to be held
+/// off and another open does that already: its owner waits for this one's end.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct DataVersion {
     /// The file.
@@ -420,7 +422,8 @@ pub enum RenameMode {
     Exchange,
 }
 
-/// What the sender of a [`Rename`] does about data of the source that a loss of power could take, if the rename replaces a file.
+/// What the sender of a [`Rename`] does about data of the source that a power loss could take, if
+/// the rename replaces a file.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub enum SourceData {
     /// Nothing: it does not know of [`MdtReply::SyncFirst`].
@@ -627,7 +630,8 @@ pub struct Reclaim {
     pub locks: Vec<HeldLock>,
     /// Last batch: the MDT ends this client's part of the recovery.
     pub done: bool,
-    /// Exclusive data locks the client holds (an append or truncation under way), each with the open it goes through.
+    /// Exclusive data locks the client holds (an append or truncation in progress), each with the
+    /// open it goes through.
     pub exclusives: Vec<(InodeNumber, Option<OpenId>)>,
     /// Layouts of files it has open or locked, as far as the growth in them may not be durable: the MDT takes them over where
     /// it knows an older one. After the opens.
@@ -757,7 +761,8 @@ pub enum MdtRequest {
     ReadFile(Credentials, ReadFile),
     /// Write permission. -> Done; Waiting while the MDT does not know yet where objects can lie (ask again)
     ChangeLayout(Credentials, InodeNumber, LayoutChange),
-    /// This OST refused a write for want of space: the MDT asks it at once, so that new files avoid it. -> Done
+    /// This OST refused a write for lack of space: the MDT asks it at once, so that new files avoid
+    /// it. -> Done
     ReportFull(OstIndex),
     /// -> Layout, durable; `NoSpace` if the objects stay where they are
     PlaceElsewhere(PlaceElsewhere),

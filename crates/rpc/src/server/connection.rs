@@ -206,7 +206,8 @@ impl Reader {
             }
             Arrival::Expired => self.send_note(&header, frame_flag::EXPIRED).await,
             Arrival::Ignore => Ok(()),
-            // On the next connection the client goes on with its session: nothing was lost with it.
+            // On the next connection the client continues with its session: nothing was lost with
+            // it.
             Arrival::Gone if bound.target.handler.stores_replies_of_sessions_that_ended() => Err(End::Closed),
             Arrival::Gone => self.send(&header, keep_error(&FsError::Evicted)).await,
             Arrival::Violation(reason) => Err(End::Garbage(reason.to_owned())),

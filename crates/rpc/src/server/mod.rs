@@ -111,8 +111,8 @@ impl Server {
         self.shared.target(target).map(|target| target.sessions()).unwrap_or_default()
     }
 
-    /// Panics in requests of this target since it is served. After the first it is out of service: a process that opens it anew
-    /// takes it up from its journal.
+    /// Panics in requests of this target since it is served. After the first it is out of service:
+    /// a process that opens it again takes it up from its journal.
     pub fn panics(&self, target: &str) -> u64 {
         self.shared.target(target).map_or(0, |target| target.failure.panics())
     }

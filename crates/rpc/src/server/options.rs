@@ -22,8 +22,9 @@ pub struct ServerOptions {
     /// Sessions of clients in other processes that one target keeps. Those who come back to a session of an earlier start have
     /// as much room again, so that newcomers cannot take their places.
     pub sessions_max: usize,
-    /// A panic in a target's work takes this target out of service, and nothing else (module `failing`). Without it, it goes on
-    /// to whoever polls: a simulation wants to stop where it is.
+    /// A panic in a target's work takes this target out of service, and nothing else (module
+    /// `failing`). Without it, it continues to whoever polls: a simulation wants to stop where it
+    /// is.
     pub contain_panics: bool,
 }
 

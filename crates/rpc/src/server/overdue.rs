@@ -38,7 +38,7 @@ pub(super) type Origin = (ClientId, Slot, Xid);
 /// Number of a noted change, which tells it from others.
 pub(super) type Number = u64;
 
-/// Changes of data under way that have deadlines, of one target.
+/// Changes of data in progress that have deadlines, of one target.
 #[derive(Default)]
 pub(super) struct Overdue {
     table: Mutex<Table>,
@@ -59,7 +59,7 @@ struct Noted {
     origin: Origin,
 }
 
-/// A change under way.
+/// A change in progress.
 pub(super) struct Change<'a> {
     overdue: &'a Overdue,
     number: Number,
@@ -87,7 +87,7 @@ impl Overdue {
         Some(Change { overdue: self, number })
     }
 
-    /// A copy of a request under way arrived: its caller waits until this deadline at least.
+    /// A copy of a request in progress arrived: its caller waits until this deadline at least.
     pub(super) fn extend(&self, origin: Origin, deadline: Instant) {
         let table = &mut *self.table.lock();
         for (number, noted) in &mut table.changes {

@@ -17,7 +17,7 @@ pub struct SessionCell {
     /// The client's host and process, for people.
     pub client_name: String,
     state: Mutex<CellState>,
-    /// Told whenever a waiting `Connect` or the session's end may go on.
+    /// Told whenever a waiting `Connect` or the session's end may continue.
     changed: Notify,
 }
 

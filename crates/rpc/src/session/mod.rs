@@ -71,7 +71,8 @@ pub enum ConnectPlan {
     Wait,
     /// End the present session as closed by its client, then plan again.
     Replace,
-    /// Answer: connected; the flag says whether the client's session goes on with its volatile state.
+    /// Answer: connected; the flag says whether the client's session continues with its volatile
+    /// state.
     Ready {
         /// As in [`crate::message::session::Connected::resumed`].
         resumed: bool,
@@ -80,7 +81,7 @@ pub enum ConnectPlan {
     Refuse(FsError),
 }
 
-/// Which sessions that are not there any more a target lets a client go on with.
+/// Which sessions that are not there any more a target lets a client continue with.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Resumable {
     /// None: the client was evicted.

@@ -111,7 +111,8 @@ impl Cores {
         self.shared.handles[index].block_on(future)
     }
 
-    /// Polls `future` once on the calling thread; if it is pending, its core goes on with it. `name` appears in logs.
+    /// Polls `future` once on the calling thread; if it is pending, its core continues with it.
+    /// `name` appears in logs.
     pub fn run_inline_or_spawn(&self, name: &'static str, future: impl Future<Output = ()> + Send + 'static) {
         let index = self.index_for_this_thread();
         let mut future: BoxFuture<'static, ()> = Box::pin(future);

@@ -128,7 +128,7 @@ impl Descriptors {
         drop(evicted);
     }
 
-    /// Closes the file of this name, which was removed or is to be opened anew.
+    /// Closes the file of this name, which was removed or is to be opened again.
     pub fn forget(&self, name: &str) {
         let mut state = self.state.lock();
         state.removals += 1;

@@ -80,7 +80,7 @@ fn flipped_bits_in_an_object_are_errors_with_its_name() {
     let (path, object) = large_file(&site);
     flip(&object, 500_000, 3);
     expect_damage(&site, &path, &object, 499_712, "checksum mismatch in object");
-    // Written anew, the block is good again.
+    // Written again, the block is good again.
     let file = File::options().write(true).open(&path).unwrap();
     file.write_all_at(&crate::large_contents()[499_712..503_808], 499_712).unwrap();
     assert_eq!(fs::read(&path).unwrap(), crate::large_contents());

@@ -74,7 +74,8 @@ fn remove(number: u64) -> Batch {
     batch
 }
 
-/// Applies a batch as soon as there is room; one that frees space may have to wait for it, but not for ever.
+/// Applies a batch as soon as there is room; one that frees space may have to wait for it, but not
+/// forever.
 async fn apply(store: &Store, batch: Batch, reserved: bool) {
     let begun = Instant::now();
     loop {

@@ -248,8 +248,9 @@ fn a_file_on_a_full_target_is_overwritten_and_grows() {
     site.expect_clean();
 }
 
-/// The tables of a metadata target have their device to themselves until somebody else fills it: creating ends with ENOSPC
-/// and nothing else, reading and removing go on, and so does everything once there is space, without a restart.
+/// The tables of a metadata target have their device to themselves until somebody else fills it:
+/// creating ends with ENOSPC and nothing else, reading and removing continue, and so does
+/// everything once there is space, without a restart.
 #[test]
 fn a_metadata_target_without_space_says_so_and_goes_on_when_it_has_some() {
     let mut site = site_with_small(1, &["mdt0"]);

@@ -135,7 +135,7 @@ fn garbage_ends_its_own_connection_only() {
         // The server may hang up before it has read everything.
         let _ = stream.write_all(&bytes);
         if ["a frame cut off", "an unknown request", "an opcode of another family"].contains(&what) {
-            // These leave a connection that could go on.
+            // These leave a connection that could continue.
             let _ = stream.shutdown(std::net::Shutdown::Write);
         }
         expect_hang_up(stream, what);

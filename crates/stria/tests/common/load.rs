@@ -60,7 +60,7 @@ struct Worker {
     random: Random,
     model: Model,
     next_name: u64,
-    /// Names of the operation under way.
+    /// Names of the operation in progress.
     touched: Vec<String>,
 }
 
@@ -101,7 +101,7 @@ impl Load {
         Load { stop, workers }
     }
 
-    /// Waits until every worker has done `count` operations more: the load goes on.
+    /// Waits until every worker has done `count` operations more: the load continues.
     #[track_caller]
     pub fn wait_for_progress(&self, count: u64) {
         for worker in &self.workers {

@@ -171,7 +171,7 @@ fn locks_of_a_dead_client_go_to_others_after_its_lease() {
     let mut cluster = Cluster::start(&["rw", "rw"]);
     fs::write(cluster.clients[0].path("ledger"), "one").unwrap();
     let held = try_lock(&cluster.clients[0].path("ledger")).expect("nobody else has the lock");
-    // Removed while it is open: its objects must not stay behind for ever.
+    // Removed while it is open: its objects must not stay behind forever.
     let orphan = cluster.clients[0].path("orphan");
     let open_orphan = File::create(&orphan).unwrap();
     open_orphan.write_all_at(&[7; 100_000], 0).unwrap();

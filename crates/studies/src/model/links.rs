@@ -127,7 +127,8 @@ mod tests {
         assert_eq!(send("oss0", "client0"), 1000, "the other way is free");
     }
 
-    /// A run with many nodes held each of the zeros that were under way to them in memory of their own, and was ended for it.
+    /// A run with many nodes held each of the zeros in flight to them in memory of their own, and
+    /// was ended for it.
     #[test]
     fn zeros_under_way_on_links_share_their_memory_and_other_data_arrive_as_they_are() {
         let simulation = Simulation::new(1);

@@ -72,8 +72,8 @@ pub fn zeros(bytes: usize) -> Bytes {
     ZEROS.get(..bytes).map_or_else(|| vec![0; bytes].into(), Bytes::from_static)
 }
 
-/// The same bytes; if all of them are zeros, those that [`zeros`] shares. So memory that holds what is under way does not
-/// grow with the number of machines.
+/// The same bytes; if all of them are zeros, those that [`zeros`] shares. So memory that holds what
+/// is in progress does not grow with the number of machines.
 pub fn share_zeros(bytes: Bytes) -> Bytes {
     if is_zeros(&bytes) { zeros(bytes.len()) } else { bytes }
 }
@@ -106,8 +106,8 @@ impl Stream {
         self.windows.back().map_or(self.next, |(end, _)| *end)
     }
 
-    /// Whether a read there goes on with it: calls that are under way at a time may pass each other, as far as it was
-    /// read ahead (ZFS: `zfetch_max_reorder`).
+    /// Whether a read there continues with it: calls that are in progress at a time may pass each
+    /// other, as far as it was read ahead (ZFS: `zfetch_max_reorder`).
     fn continues_at(&self, offset: u64) -> bool {
         (self.next..=self.fetched()).contains(&offset)
     }
@@ -170,7 +170,7 @@ impl State {
         self.streams.push_back(stream);
     }
 
-    /// A read that goes on where a stream is: when it is there. The stream is read ahead.
+    /// A read that continues where a stream is: when it is there. The stream is read ahead.
     fn follow(&mut self, reading: &mut Reading<'_>) -> Option<Instant> {
         let ahead = reading.model.read_ahead?;
         let Reading { now, file, offset, bytes, .. } = *reading;

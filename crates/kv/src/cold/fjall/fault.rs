@@ -4,7 +4,7 @@ use std::io;
 
 /// Why a write failed.
 pub(super) enum Fault {
-    /// Background work failed before, for want of space as it seems: nothing was tried.
+    /// Background work failed before, for lack of space as it seems: nothing was tried.
     Background,
     /// What was written before is to be merged, for which there is no room: nothing was tried.
     NoRoomToMerge,

@@ -25,8 +25,8 @@ use super::{
     wakes::Wakes,
 };
 
-/// Free space below which background work is taken to have failed for want of it: more than any compaction of tables of
-/// the larger size gives back when it fails.
+/// Free space below which background work is taken to have failed for lack of it: more than any
+/// compaction of tables of the larger size gives back when it fails.
 const NEARLY_FULL_BYTES: u64 = 1 << 30;
 /// So large a merge has room in what a store keeps free anyway ([`crate::Config::device_reserve_bytes`]).
 const MERGED_IN_RESERVE_BYTES: u64 = 24 << 20;
@@ -108,7 +108,7 @@ impl Shared {
         self.stopping.load(Ordering::Acquire)
     }
 
-    /// Closes fjall for good, behind whoever reads at the moment.
+    /// Closes fjall permanently, behind whoever reads at the moment.
     pub fn close(&self) {
         // Outside the lock: readers are told at once.
         let keyspaces = self.open.write().take();

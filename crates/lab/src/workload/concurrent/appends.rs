@@ -86,7 +86,8 @@ impl Scenario for Appends {
     }
 }
 
-/// Whether a file holds what was acknowledged. What a client that died had under way may be there, whole or in part.
+/// Whether a file holds what was acknowledged. What a client that died had in progress may be
+/// there, whole or in part.
 fn judge(data: &[u8], acknowledged: &BTreeMap<u16, u32>, dead: Option<u16>) -> Verdict {
     let mut found: BTreeMap<u16, u32> = BTreeMap::new();
     let (mut position, mut garbage) = (0, 0);

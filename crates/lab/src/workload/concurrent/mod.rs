@@ -40,7 +40,7 @@ trait Scenario: Send + Sync {
     fn judge<'a>(&'a self, actor: &'a Actor, dead: Option<u16>) -> BoxFuture<'a, Verdict>;
 }
 
-/// Faults go on for this long at most; whoever is not done by then finishes in peace.
+/// Faults continue for this long at most; whoever is not done by then finishes in peace.
 const FAULTS_LAST: Duration = Duration::from_secs(30);
 /// When a client that is to die dies.
 const DEATH: (Duration, Duration) = (Duration::from_millis(1), Duration::from_secs(5));

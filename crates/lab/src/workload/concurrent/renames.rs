@@ -19,7 +19,7 @@ const SIDES: [&str; 2] = ["left", "right"];
 pub struct Renames {
     /// Successful moves of the token to the right and to the left.
     pushed: Mutex<[u64; 2]>,
-    /// Side on which each client's file is, and whether a move is under way.
+    /// Side on which each client's file is, and whether a move is in progress.
     own: Mutex<BTreeMap<u16, (usize, bool)>>,
 }
 

@@ -29,7 +29,7 @@ use crate::{
 
 /// Files that all clients use: about as many as clients, so that they often wait for each other's failures.
 const FILES: usize = 4;
-/// Faults go on for this long at most; whoever is not done by then finishes in peace.
+/// Faults continue for this long at most; whoever is not done by then finishes in peace.
 const FAULTS_LAST: Duration = Duration::from_secs(120);
 /// Shortest pause between operations.
 const PAUSE_MIN: Duration = Duration::from_micros(10);

@@ -22,7 +22,7 @@ struct Written {
     version: Version,
     /// Number of the open that it went through.
     open: u32,
-    /// `None`: under way.
+    /// `None`: in progress.
     acknowledged: Option<Instant>,
 }
 
@@ -55,7 +55,7 @@ impl Block {
         }
     }
 
-    /// The version that a read must see while nothing is under way.
+    /// The version that a read must see while nothing is in progress.
     pub fn last(&self) -> Version {
         let acknowledged = self.later.iter().rev().find(|written| written.acknowledged.is_some());
         acknowledged.map_or(self.durable, |written| written.version)
@@ -66,8 +66,8 @@ impl Block {
         self.later.last().map_or(self.durable, |written| written.version)
     }
 
-    /// Versions that may be there after a loss of power at `at`. `lost`: the block's OST was hit; then what was acknowledged
-    /// longer than `bound` before is there nevertheless.
+    /// Versions that may be there after a power loss at `at`. `lost`: the block's OST was hit; then
+    /// what was acknowledged longer than `bound` before is there nevertheless.
     pub fn possible(&self, lost: bool, at: Instant, bound: Duration) -> Vec<Version> {
         let old = |written: &Written| written.acknowledged.is_some_and(|time| at.since(time) > bound);
         let first = match lost {
@@ -96,9 +96,10 @@ impl Block {
         self.later[behind..].iter().any(|written| written.open == open && written.acknowledged.is_some())
     }
 
-    /// `version` was found at `at`, after a loss of power. `lost_at`: the block's OST was hit then; so nobody has promised that it
-    /// stays, and nothing between it and the durable one is left, unless it came after the loss, over whatever had survived.
-    /// Else all that could come back at the next loss still can.
+    /// `version` was found at `at`, after a power loss. `lost_at`: the block's OST was hit then; so
+    /// nobody has promised that it stays, and nothing between it and the durable one is left,
+    /// unless it came after the loss, over whatever had survived. Else all that could come back at
+    /// the next loss still can.
     pub fn adopt(&mut self, version: Version, lost_at: Option<Instant>, at: Instant) {
         let found = self.later.iter().rposition(|written| written.version == version);
         self.later.truncate(found.map_or(0, |position| position + 1));

@@ -90,7 +90,7 @@ impl Data {
         Box::pin(cluster.begin_on_client(self.client, async move { worker.run().await }))
     }
 
-    /// Looks at what is left, and goes on from there.
+    /// Looks at what is left, and continues from there.
     pub async fn judge(&self, cluster: &Cluster, loss: &Loss) -> Verdict {
         let (worker, loss, bound) = (self.worker(cluster, &Blackout::default()), loss.clone(), loss.danger_max);
         let judged = cluster.on_client(self.client, async move { worker.judge(&loss, bound).await }).await;

@@ -34,8 +34,9 @@ fn is_hit(loss: &Loss, holder: Location) -> bool {
 }
 
 impl Worker {
-    /// Finds out whether a swap has happened that the loss of power interrupted: then what the files hold shows it. It is
-    /// durable or has not happened at all; so if one of the files is gone, it has not.
+    /// Finds out whether a swap has happened that the power loss interrupted: then what the files
+    /// hold shows it. It is durable or has not happened at all; so if one of the files is gone, it
+    /// has not.
     async fn resolve_swap(&self, loss: &Loss, bound: Duration) -> Verdict {
         let Some((one, other)) = self.ledger.lock().swapping.take() else { return Ok(()) };
         let mut as_before = true;
@@ -56,7 +57,8 @@ impl Worker {
         Ok(())
     }
 
-    /// Looks at all files, and goes on from what is there. `bound`: longest time that an acknowledged change is in danger.
+    /// Looks at all files, and continues from what is there. `bound`: longest time that an
+    /// acknowledged change is in danger.
     pub async fn judge(&self, loss: &Loss, bound: Duration) -> Verdict {
         self.resolve_swap(loss, bound).await?;
         let (files, removed) = {
@@ -94,7 +96,7 @@ impl Worker {
         if !self.is_there(name, expected).await? {
             self.note(format_args!("{name} is gone"));
             if let Some(open) = file.open {
-                // The file is gone for good; so may be the open.
+                // The file is gone permanently; so may be the open.
                 drop(self.file_system.close(open, None).await);
             }
             return Ok(());
@@ -125,7 +127,7 @@ impl Worker {
                         Some(Location::Ost(_)) => lost.at_ost |= gone,
                         Some(Location::Mdt) | None => lost.at_mdt |= gone,
                     }
-                    // What was under way may have come after the loss, as late as now.
+                    // What was in progress may have come after the loss, as late as now.
                     block.adopt(version, hit.then_some(loss.at), self.simulation.now());
                 }
                 found => {

@@ -79,7 +79,8 @@ impl FileLedger {
         self.open.take()
     }
 
-    /// A sync that began at `begun` succeeded. Where a move that is under way leaves what is written from now on is open.
+    /// A sync that began at `begun` succeeded. Where a move that is in progress leaves what is
+    /// written from now on is open.
     pub fn synced(&mut self, begun: Instant) {
         self.made_durable(begun);
         self.strewn = self.movers > 0;
@@ -91,12 +92,12 @@ impl FileLedger {
         self.unsynced = false;
     }
 
-    /// Whether a loss of power may take something that nobody has synced.
+    /// Whether a power loss may take something that nobody has synced.
     pub fn is_dirty(&self) -> bool {
         self.unsynced || self.blocks.iter().any(Block::is_dirty)
     }
 
-    /// Whether the file may hold these data after a loss of power at `at`, wherever it lies.
+    /// Whether the file may hold these data after a power loss at `at`, wherever it lies.
     pub fn may_hold(&self, data: &[u8], at: Instant, bound: Duration) -> bool {
         let may = |(number, block): (u64, &Block)| {
             version_of(number, data, 0).is_some_and(|found| block.possible(true, at, bound).contains(&found))
@@ -112,7 +113,7 @@ impl FileLedger {
 /// A file whose name was removed.
 pub struct Removed {
     pub file: FileLedger,
-    /// When that was acknowledged; `None`: under way.
+    /// When that was acknowledged; `None`: in progress.
     pub acknowledged: Option<Instant>,
 }
 

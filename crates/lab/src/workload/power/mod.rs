@@ -42,11 +42,12 @@ use crate::{
 
 /// Who changes names.
 const NAMES_CLIENT: u16 = 0;
-/// Time between the begin of a round and the loss of power.
+/// Time between the begin of a round and the power loss.
 const CALM: (Duration, Duration) = (Duration::from_millis(2), Duration::from_secs(2));
 /// How long hosts are without power.
 const DARK: (Duration, Duration) = (Duration::from_millis(1), Duration::from_secs(1));
-/// After one loss of power in so many, objects without a file are removed, and everything is looked at once more.
+/// After one power loss in so many, objects without a file are removed, and everything is looked at
+/// once more.
 const REPAIR_ONE_IN: u64 = 3;
 /// Operations of the workload to one round.
 const OPERATIONS_PER_ROUND: u64 = 50;
@@ -94,7 +95,8 @@ impl Loss {
     }
 }
 
-/// Tells the workers of a round that the power is gone: what they have under way has an unknown end.
+/// Tells the workers of a round that the power is gone: what they have in progress has an unknown
+/// end.
 #[derive(Clone, Default)]
 pub struct Blackout(Arc<AtomicBool>);
 

@@ -52,7 +52,7 @@ struct Ledger {
 struct Candidate {
     /// Number of its last acknowledged step.
     step: usize,
-    /// With the operation under way.
+    /// With the operation in progress.
     more: bool,
     model: Model,
 }
@@ -88,7 +88,8 @@ impl Names {
         }
     }
 
-    /// The client's file system, with what is open in it; a new one if the client was mounted anew.
+    /// The client's file system, with what is open in it; a new one if the client was mounted
+    /// again.
     fn native(&self, cluster: &Cluster) -> Native {
         let (file_system, _) = cluster.file_system(NAMES_CLIENT).expect("clients are mounted between rounds");
         let mut native = self.native.lock();
@@ -125,7 +126,7 @@ impl Names {
         Box::pin(cluster.begin_on_client(NAMES_CLIENT, async move { worker.run().await }))
     }
 
-    /// Looks at what is left, and goes on from there.
+    /// Looks at what is left, and continues from there.
     pub async fn judge(&self, cluster: &Cluster, loss: &Loss) -> Verdict {
         let native = self.native(cluster);
         let seen = cluster.on_client(NAMES_CLIENT, async move { dump_file_system(&native).await }).await;

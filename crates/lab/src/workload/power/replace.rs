@@ -55,7 +55,7 @@ pub struct Replacement {
 struct State {
     /// Which version the name holds.
     name: Block,
-    /// Renames that may fail because a client notices a loss of power.
+    /// Renames that may fail because a client notices a power loss.
     alarms: usize,
 }
 
@@ -95,7 +95,7 @@ impl Replacement {
         Box::pin(cluster.begin_on_client(self.writer, async move { worker.run().await }))
     }
 
-    /// Looks at what is left, and goes on from there.
+    /// Looks at what is left, and continues from there.
     pub async fn judge(&self, cluster: &Cluster, loss: &Loss) -> Verdict {
         let (worker, loss, bound) = (self.worker(cluster, &Blackout::default()), loss.clone(), loss.danger_max);
         let judged = cluster.on_client(self.writer, async move {

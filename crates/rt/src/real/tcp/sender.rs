@@ -4,7 +4,7 @@
 //!   send() on the connection's core:   queue -> wake the writer task, which runs behind the tasks that are ready now and
 //!                                      finds the frames of all of them: one system call
 //!   send() on any other thread:        queue -> write at once on this thread (no wake-up on the way of a request);
-//!                                      if the socket is full, the writer task goes on
+//!                                      if the socket is full, the writer task continues
 //! ```
 //!
 //! Invariants: at any time at most one thread writes ([`Writer`] says who); frames leave in the order they were queued; a

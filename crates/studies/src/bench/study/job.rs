@@ -179,8 +179,9 @@ pub fn measure<T>(
     outcomes.and_then(|outcomes| removed.map(|()| outcomes))
 }
 
-/// Writes, then reads everything. All have written before the first syncs: for an fsync Linux waits until no write to the
-/// file is under way through its mount, and holds others back meanwhile, and here all tasks share a mount.
+/// Writes, then reads everything. All have written before the first syncs: for an fsync Linux waits
+/// until no write to the file is in progress through its mount, and holds others back meanwhile,
+/// and here all tasks share a mount.
 pub fn run(job: &Job, files: &Files) -> io::Result<Vec<Outcome>> {
     let pattern = |index: usize| (index % 251) as u8 | 1;
     let data = Bytes::from_iter((0..job.transfer_bytes as usize).map(pattern));

@@ -102,7 +102,8 @@ fn parse(line: &str) -> Option<Flow> {
     field().is_none().then_some(flow)
 }
 
-/// Seconds since 1970 with a fraction, as milliseconds of a router's clock, which begins anew every 49 days.
+/// Seconds since 1970 with a fraction, as milliseconds of a router's clock, which begins again
+/// every 49 days.
 fn milliseconds(text: &str) -> Option<u32> {
     let (seconds, fraction) = text.split_once('.')?;
     if fraction.len() != 3 {
