@@ -26,7 +26,7 @@ pub mod open_flag {
     pub const EXECUTE: u32 = 32;
     /// The access time stays as it is (O_NOATIME), also when names of a directory are read.
     pub const NO_ACCESS_TIME: u32 = 64;
-    /// The file system's own reading: who decides by how files are read does not count it.
+    /// The file system's own reading: it does not count when the MDT decides by how files are read.
     pub const UNCOUNTED: u32 = 128;
 }
 
@@ -51,18 +51,20 @@ pub struct OpenId(pub u64);
 pub struct Entry {
     /// Attributes. `size`, `blocks` and `mtime` are exact unless `size_unknown` is set.
     pub attributes: Attributes,
-    /// Somebody has (or died having) the file open for writing: size, blocks and mtime are those of the objects of
-    /// this layout; ask the OSTs (glimpse). In the answer to an open for writing it is `None` if the figures were exact
-    /// when the file was opened: the sole writer of an epoch starts from them.
-    pub size_unknown: Option<Layout>,
-    /// Not earlier than what `attributes.mtime` accounts for: [`Accounted::time`].
+    /// A client has the file open for writing, or died while it had: size, blocks and mtime are
+    /// those of the objects of this layout; ask the OSTs (glimpse). In the answer to an open for
+    /// writing it is `None` if the attributes were exact when the file was opened: the sole writer
+    /// of an epoch starts from them.
+    pub unsettled: Option<Layout>,
+    /// Not earlier than any change that `attributes.mtime` includes: [`Accounted::time`].
     pub accounted: Timestamp,
-    /// Of an unsettled file that nobody can be writing to: the write epoch under which who asks the OSTs after this answer
-    /// may report what they say ([`Settle`]). Told where attributes are asked for; in a scan of every such file, settled or
-    /// not ([`MdtRequest::RepairSize`]).
+    /// For an unsettled file that no client can be writing to: the write epoch under which a client
+    /// that asks the OSTs after this answer may report the result ([`Settle`]). Present in answers
+    /// to requests for attributes; in a scan, for every such file, settled or not
+    /// ([`MdtRequest::RepairSize`]).
     #[serde(default)]
     pub quiet: Option<u64>,
-    /// Changes of objects that `attributes.mtime` accounts for: [`Accounted::changes`].
+    /// Changes of objects that `attributes.mtime` includes: [`Accounted::changes`].
     #[serde(default)]
     pub changes: u64,
     /// [`Accounted::records`].
@@ -71,7 +73,7 @@ pub struct Entry {
 }
 
 impl Entry {
-    /// Attributes as the MDT will settle them, if the objects say this.
+    /// Attributes as the MDT will settle them if the objects report these values.
     pub fn completed(&self, size: u64, blocks: u64, found: &DataChanges) -> Attributes {
         let accounted = Accounted { time: self.accounted, changes: self.changes, records: self.records };
         let Attributes { mtime, ctime, .. } = self.attributes;
@@ -93,8 +95,8 @@ pub struct Opened {
     /// O_TRUNC on a file that may have objects: the MDT holds the file's exclusive data lock for this open; the client
     /// truncates all objects to 0, then sends [`ExclusiveEnd`].
     pub truncate: bool,
-    /// Of an open for writing: the file has capabilities, which its first write must take away, whoever writes
-    /// (`security.capability`; set-id bits are seen in the mode).
+    /// For an open for writing: the file has capabilities, which its first write must remove,
+    /// whichever user writes (`security.capability`; set-id bits are seen in the mode).
     #[serde(default)]
     pub capabilities: bool,
 }
@@ -104,7 +106,7 @@ pub struct Opened {
 pub struct Lookup {
     /// Directory; with `.`, any inode.
     pub parent: InodeNumber,
-    /// Name within it; `.` and `..` are understood, and need no permission.
+    /// Name within it; `.` and `..` are accepted, and need no permission.
     pub name: Vec<u8>,
 }
 
@@ -117,11 +119,11 @@ pub struct Create {
     pub name: Vec<u8>,
     /// What to create.
     pub kind: NodeKind,
-    /// Permission bits asked for (12 bits), before the umask.
+    /// Requested permission bits (12 bits), before the umask.
     pub mode: u32,
     /// Bits to clear, unless the directory has a default access list.
     pub umask: u32,
-    /// Layout asked for; `None` inherits. Regular files only.
+    /// Requested layout; `None` inherits. Regular files only.
     pub layout: Option<LayoutSpec>,
     /// Open the file too. If the name exists and [`open_flag::EXCLUSIVE`] is not set, that file is opened instead,
     /// with the permission checks of an open. Without `open`, an existing name is always `Exists`.
@@ -135,7 +137,7 @@ pub struct Created {
     pub entry: Entry,
     /// False if an existing file was opened.
     pub created: bool,
-    /// The open, if asked for.
+    /// The open, if requested.
     pub opened: Option<Opened>,
 }
 
@@ -164,7 +166,7 @@ pub struct Open {
     pub flags: OpenFlags,
 }
 
-/// What a writer knows of a file's data when it closes or settles it.
+/// What a writer knows about a file's data when it closes or settles it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct SizeUpdate {
     /// The epoch under which this was computed; the MDT ignores the update if it no longer holds.
@@ -181,7 +183,7 @@ pub struct SizeUpdate {
 }
 
 impl SizeUpdate {
-    /// What it says of changes.
+    /// What it says about changes.
     pub fn data_changes(&self) -> DataChanges {
         DataChanges { count: self.changes, last: self.mtime.unwrap_or_default() }
     }
@@ -194,8 +196,9 @@ pub struct Close {
     pub inode: InodeNumber,
     /// Which open.
     pub open: OpenId,
-    /// For an open for writing that was the only writer throughout (epoch unchanged as far as the client knows): the
-    /// final figures. `None` from readers, and from writers that need a glimpse to know.
+    /// For an open for writing that was the only writer throughout (epoch unchanged as far as the
+    /// client knows): the final attributes. `None` from readers, and from writers that need a
+    /// glimpse to know them.
     pub update: Option<SizeUpdate>,
     /// Lock owner whose flock (BSD) locks end with this close, if any.
     pub flock_owner: Option<u64>,
@@ -209,7 +212,8 @@ pub struct Closed {
     pub settle: Option<(u64, Layout)>,
 }
 
-/// Report the size of an unsettled file without writers, found by a glimpse begun under `update.epoch`.
+/// Report the size of an unsettled file without writers, found by a glimpse that was started under
+/// `update.epoch`.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Settle {
     /// The file.
@@ -223,8 +227,9 @@ pub struct Settle {
 pub enum ExclusivePurpose {
     /// An O_APPEND write: find the end, write there.
     Append,
-    /// A truncation to this size. With an open id the open must be for writing; without, write permission is checked.
-    /// The MDT marks the file unsettled, sets mtime and ctime and clears set-id bits as POSIX asks.
+    /// A truncation to this size. With an open id the open must be for writing; without, write
+    /// permission is checked. The MDT marks the file unsettled, sets mtime and ctime and clears
+    /// set-id bits as POSIX requires.
     Truncate(u64),
 }
 
@@ -241,16 +246,18 @@ pub struct ExclusiveBegin {
     pub purpose: ExclusivePurpose,
 }
 
-/// Answer to [`ExclusiveBegin`] when the lock is granted; while somebody else holds it the answer is
-/// [`MdtReply::Waiting`], after at most a second, and the client asks again (it keeps its place in the queue).
+/// Answer to [`ExclusiveBegin`] when the lock is granted; while another client holds it the answer
+/// is [`MdtReply::Waiting`], after at most a second, and the client asks again (it keeps its place
+/// in the queue).
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ExclusiveGranted {
     /// The inode as of now.
     pub entry: Entry,
     /// Its layout.
     pub layout: Layout,
-    /// The write epoch as of now. For [`ExclusivePurpose::Append`], if it equals the epoch of the caller's own open, no
-    /// other client has written since, and the caller's own idea of the size is exact: no glimpse needed.
+    /// The write epoch as of now. For [`ExclusivePurpose::Append`], if it equals the epoch of the
+    /// caller's own open, no other client has written since, and the size that the caller knows is
+    /// exact: no glimpse is needed.
     pub epoch: u64,
 }
 
@@ -259,11 +266,12 @@ pub struct ExclusiveGranted {
 pub struct ExclusiveEnd {
     /// The file.
     pub inode: InodeNumber,
-    /// After a truncation of a file nobody else has open for writing: its new figures, so that it is settled at once.
+    /// After a truncation of a file that no other client has open for writing: its new attributes,
+    /// so that it is settled at once.
     pub update: Option<SizeUpdate>,
 }
 
-/// Give other OSTs to objects of a file that were never made, because theirs refused the first
+/// Assign other OSTs to objects of a file that were never created, because theirs refused the first
 /// change of them for lack of space. The caller holds the file's exclusive data lock, is the only
 /// client to have the file open, has no change of it in progress, and found that the objects do not
 /// exist.
@@ -273,7 +281,8 @@ pub struct PlaceElsewhere {
     pub inode: InodeNumber,
     /// The caller's open for writing.
     pub open: OpenId,
-    /// The epoch under which the caller knows the file exactly: it proves that he is the only source of changes.
+    /// The epoch under which the caller knows the file exactly: it proves that the caller is the
+    /// only source of changes.
     pub epoch: u64,
     /// Generation of the layout that is to be changed. If the file has another, that one is the answer.
     pub generation: Generation,
@@ -283,16 +292,17 @@ pub struct PlaceElsewhere {
     pub refused: Vec<OstIndex>,
 }
 
-/// Learn the write epoch of a file that nobody writes to: as long as it holds, the data are what
-/// they were. `Busy` if somebody has the file open for writing or a truncation is in progress, or
-/// if its size is not settled (look at it, and ask again); `WouldBlock` if writers were to be held
-/// off and another open does that already: its owner waits for this one's end.
+/// Get the write epoch of a file that is not being written: as long as the epoch is the same, the
+/// data have not changed. `Busy` if a client has the file open for writing or a truncation is in
+/// progress, or if its size is not settled (stat it, and ask again); `WouldBlock` if writers were
+/// to be held off and another open already does that: its owner waits for the end of this one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct DataVersion {
     /// The file.
     pub inode: InodeNumber,
-    /// Until this open of the caller ends, or the layout is swapped, whoever wants to open the file for writing or to truncate it
-    /// waits; unless his client has the file open besides, which ends it: he would wait for himself.
+    /// Until this open of the caller ends, or the layout is swapped, opens of the file for writing
+    /// and truncations wait. But if such a request comes from a client that also has the file open,
+    /// it ends the hold, because the client would wait for itself.
     pub hold_writers: Option<OpenId>,
 }
 
@@ -301,14 +311,15 @@ pub struct DataVersion {
 pub struct SwapSide {
     /// The file.
     pub inode: InodeNumber,
-    /// The only open there may be of it: the caller's.
+    /// The only open of it that may exist: the caller's.
     pub open: Option<OpenId>,
-    /// The epoch that must still hold; and, of a file the caller alone writes to, the figures.
+    /// The epoch that the file must still have; and, for a file that only the caller writes, its
+    /// data attributes.
     pub known: SizeUpdate,
 }
 
-/// Swap the layouts of two files, and so their data. `Busy` if the data of one may have changed since its epoch was learned, or
-/// if somebody else has it open.
+/// Swap the layouts of two files, and so their data. `Busy` if the data of one may have changed
+/// since its epoch was learned, or if another client has it open.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct SwapLayouts {
     /// One.
@@ -317,22 +328,24 @@ pub struct SwapLayouts {
     pub second: SwapSide,
 }
 
-/// Ask for the layout of a file after an object refused the caller's, whose generation this is. Whoever fenced the object holds
-/// the exclusive data lock until the layout has changed: while somebody else does, the answer is [`MdtReply::Waiting`], after at
-/// most a second. If the layout is as old then (he died), it gets the next generation.
+/// Ask for the layout of a file after an object refused the caller's, whose generation this is. The
+/// client that fenced the object holds the exclusive data lock until the layout has changed: while
+/// another client holds it, the answer is [`MdtReply::Waiting`], after at most a second. If the
+/// layout is still as old after that (the client died), it gets the next generation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct RenewLayout {
     /// The file.
     pub inode: InodeNumber,
     /// Of the layout that was refused.
     pub generation: Generation,
-    /// The caller is who holds the exclusive data lock in his client.
+    /// The caller is the holder of the exclusive data lock within its client.
     pub exclusive: bool,
 }
 
-/// Leave a part out of a component of an automatic layout, because an OST it lies on is full: it gets other objects when it is
-/// written next. The caller holds the file's exclusive data lock, has fenced all objects of the component against layouts up to
-/// `generation`, and found since that they have no data in that part.
+/// Leave a range out of a component of an automatic layout, because an OST of it is full: the range
+/// gets other objects when it is written next. The caller holds the file's exclusive data lock, has
+/// fenced all objects of the component against layouts up to `generation`, and found after that
+/// that they have no data in the range.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct LeaveOut {
     /// The file.
@@ -343,7 +356,7 @@ pub struct LeaveOut {
     pub generation: Generation,
     /// The component.
     pub component: ComponentId,
-    /// The part, in whole blocks of 4096 bytes.
+    /// The range, in whole blocks of 4096 bytes.
     pub hole: Extent,
 }
 
@@ -369,14 +382,15 @@ pub struct SetLock {
 }
 
 impl SetLock {
-    /// Whether it waits for others if it conflicts. Nothing conflicts with giving up.
+    /// Whether it waits for others if it conflicts. A release never conflicts.
     pub fn queues(&self) -> bool {
         self.wait && self.mode != LockMode::Unlock
     }
 }
 
-/// Give up the queued lock requests of this owner on the file: those that wait are answered [`MdtReply::Waiting`] at once. One
-/// that has not arrived yet is not given up; so who wants to be sure asks again after the last answer.
+/// Give up the queued lock requests of this owner on the file: those that wait are answered
+/// [`MdtReply::Waiting`] at once. A request that has not arrived yet is not given up; to be sure,
+/// send this again after the last answer.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct CancelLock {
     /// The file.
@@ -426,7 +440,7 @@ pub enum RenameMode {
 /// the rename replaces a file.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub enum SourceData {
-    /// Nothing: it does not know of [`MdtReply::SyncFirst`].
+    /// Nothing: it does not know [`MdtReply::SyncFirst`].
     #[default]
     AsIs,
     /// It makes them durable if the MDT asks for it.
@@ -451,8 +465,8 @@ pub struct Rename {
     /// What the sender does about the source's data.
     #[serde(default)]
     pub source_data: SourceData,
-    /// Losses of the MDT that the sender knew of when the rename began. If there are more, data of the source on this MDT may be
-    /// lost, and it replaces no file.
+    /// The power-loss era of the MDT that the sender knew when the rename started. If the era is a
+    /// later one, data of the source on this MDT may be lost, and it replaces no file.
     #[serde(default)]
     pub mdt_era: Option<u64>,
 }
@@ -480,12 +494,12 @@ pub struct Link {
 /// Read a directory from a position on.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ReadDirectory {
-    /// The directory; it must be open (`open`), which is what permission is checked at.
+    /// The directory; it must be open (`open`): permission was checked at the open.
     pub inode: InodeNumber,
     /// The open.
     pub open: OpenId,
-    /// Start behind this cookie; 0 at the beginning. Cookies are stable: they are never reused for another name while
-    /// the directory is read, and survive restarts.
+    /// Start after this cookie; 0 at the beginning. Cookies are stable: they are never reused for
+    /// another name while the directory is read, and survive restarts.
     pub cookie: u64,
     /// At most this many entries.
     pub entries_max: u32,
@@ -502,9 +516,9 @@ pub struct DirectoryEntry {
     pub inode: InodeNumber,
     /// Its kind.
     pub kind: FileKind,
-    /// Position behind it.
+    /// Position after it.
     pub cookie: u64,
-    /// The inode, if asked for (never for `.` and `..`).
+    /// The inode, if requested (never for `.` and `..`).
     pub entry: Option<Entry>,
 }
 
@@ -519,7 +533,8 @@ pub enum XattrMode {
     Replace,
 }
 
-/// Set an extended attribute; `system.posix_acl_access` and `_default` are understood as access lists.
+/// Set an extended attribute; `system.posix_acl_access` and `_default` are interpreted as access
+/// lists.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct SetXattr {
     /// The inode.
@@ -539,12 +554,13 @@ pub struct LayoutInfo {
     pub layout: Option<Layout>,
     /// Of a directory: the default set on itself.
     pub own_default: Option<LayoutSpec>,
-    /// Of a directory: what a new file in it gets, after inheritance and the file system's default.
+    /// Of a directory: the layout of a new file in it, after inheritance and the file system's
+    /// default.
     pub effective_default: Option<LayoutSpec>,
 }
 
-/// Give the components in a range their objects, so that it can be written (the watermark). Whoever asks first decides;
-/// the others get what he got.
+/// Give the components in a range their objects, so that it can be written (the watermark). The
+/// first request decides; the others get the same result.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Instantiate {
     /// The file.
@@ -553,19 +569,19 @@ pub struct Instantiate {
     pub open: OpenId,
     /// First byte.
     pub start: u64,
-    /// Behind the last byte.
+    /// The byte after the last one.
     pub end: u64,
 }
 
-/// Create a regular file with all its data beside the request, where they fit on this MDT: one request, all or nothing. The
-/// file is closed and settled.
+/// Create a regular file with all its data in bulk, if they fit on this MDT: one request, all or
+/// nothing. The file is closed and settled.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct CreateWithData {
     /// Directory.
     pub parent: InodeNumber,
     /// Name; it must not exist.
     pub name: Vec<u8>,
-    /// Permission bits asked for.
+    /// Requested permission bits.
     pub mode: u32,
     /// Bits to clear, unless the directory has a default access list.
     pub umask: u32,
@@ -573,34 +589,36 @@ pub struct CreateWithData {
     pub checksums: Vec<u32>,
 }
 
-/// Read a whole file that lies on this MDT: one request for open, read and close. Read permission is checked, atime changes
-/// as with an open for reading.
+/// Read a whole file that is on this MDT: one request for open, read and close. Read permission is
+/// checked, atime changes as with an open for reading.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ReadFile {
     /// The file, or the directory that `name` is in.
     pub inode: InodeNumber,
     /// Name of the file; search permission on the directory is checked.
     pub name: Option<Vec<u8>>,
-    /// Most bytes wanted: a larger file is answered without data.
+    /// The largest number of bytes wanted: a larger file is answered without data.
     pub bytes_max: u32,
 }
 
 /// Answer to [`ReadFile`].
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct FileRead {
-    /// The inode. With data its size is theirs, whoever has it open.
+    /// The inode. If there are data, its size is their length, whichever clients have it open.
     pub entry: Entry,
-    /// CRC-32C per piece of the data beside it; `None`: not all of them are here, or they are too many. Open the file.
+    /// CRC-32C per piece of the bulk data; `None`: not all data are on this MDT, or there are too
+    /// many. Open the file.
     pub checksums: Option<Vec<u32>>,
 }
 
-/// A change of a file's layout by somebody's wish.
+/// A change of a file's layout by request.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum LayoutChange {
-    /// Components behind the last one.
+    /// Components after the last one.
     Add(Vec<ComponentSpec>),
-    /// Delete these components, which must be the last ones, with the data in them. `WouldBlock` if the layout is not of
-    /// this generation any more; `Busy` if there may be data in them and somebody has the file open.
+    /// Delete these components, which must be the last ones, with the data in them. `WouldBlock` if
+    /// the layout no longer has this generation; `Busy` if there may be data in them and another
+    /// client has the file open.
     Delete {
         /// Their numbers.
         components: Vec<ComponentId>,
@@ -609,14 +627,14 @@ pub enum LayoutChange {
     },
     /// Another layout for a file that was never opened for writing. `Exists` if it was, `Busy` if it is open.
     Replace(LayoutSpec),
-    /// Another layout for a file without a name that the caller alone has open, once, and in which he never changed anything.
-    /// `Busy` if that is not so.
+    /// Another layout for an unnamed file that only the caller has open, once, and in which it has
+    /// not changed anything. `Busy` otherwise.
     Begin {
-        /// The epoch he was given with the open.
+        /// The epoch that the caller got with the open.
         epoch: u64,
         /// The layout.
         spec: LayoutSpec,
-        /// What the request leaves open, the directory of this file fills.
+        /// Fields that the request does not specify are taken from the directory of this file.
         like: InodeNumber,
     },
 }
@@ -633,20 +651,22 @@ pub struct Reclaim {
     /// Exclusive data locks the client holds (an append or truncation in progress), each with the
     /// open it goes through.
     pub exclusives: Vec<(InodeNumber, Option<OpenId>)>,
-    /// Layouts of files it has open or locked, as far as the growth in them may not be durable: the MDT takes them over where
-    /// it knows an older one. After the opens.
+    /// Layouts of files that it has open or locked, if growth in them may not be durable: the MDT
+    /// adopts them where it knows an older one. After the opens.
     pub layouts: Vec<(InodeNumber, Layout)>,
 }
 
-/// What of a [`Reclaim`] was not taken over, because the MDT lost what it was built on with its power.
+/// The parts of a [`Reclaim`] that were not accepted, because the MDT lost the underlying state in
+/// a power loss.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct NotReclaimed {
-    /// Files and directories that were claimed as open, and are unknown: their creation was lost. Nothing that is done
-    /// through these opens can last.
+    /// Files and directories that were reclaimed as open, and are unknown: their creation was lost.
+    /// Nothing that is done through these opens can last.
     pub lost: Vec<InodeNumber>,
-    /// Files of which another layout holds than the one that was told, which cannot have come from it by growth. If the MDT
-    /// has lost something, a change of it was lost, and data that were written by it may be where nobody finds them;
-    /// otherwise another client has given the file another layout meanwhile, and nothing is lost.
+    /// Files that have another layout than the reclaimed one, which cannot result from it by
+    /// growth. If the MDT lost power, a change of the layout was lost, and it may be impossible to
+    /// find data written under it; otherwise another client has given the file another layout
+    /// meanwhile, and nothing is lost.
     pub undone: Vec<InodeNumber>,
 }
 
@@ -668,9 +688,9 @@ pub struct ScannedInode {
     pub entry: Entry,
     /// Layout of a regular file.
     pub layout: Option<Layout>,
-    /// Open somewhere, waiting for its objects' destruction, or damaged: not to be judged.
+    /// Open somewhere, waiting for the destruction of its objects, or damaged: not to be checked.
     pub busy: bool,
-    /// The record does not decode: of all of this only the inode's number is true.
+    /// The record does not decode: only the inode's number is valid.
     pub damaged: bool,
 }
 
@@ -681,16 +701,18 @@ pub enum MdtRequest {
     Lookup(Credentials, Lookup),
     /// -> Entry
     GetAttributes(InodeNumber),
-    /// -> Entry; AskObjects if mtime is to be set and the MDT does not know what it must account for
+    /// -> Entry; AskObjects if mtime is to be set and the MDT does not know which changes it
+    /// includes
     SetAttributes(Credentials, InodeNumber, SetAttributes),
     /// access(2): mask of 4 read, 2 write, 1 execute. -> Done
     Access(Credentials, InodeNumber, u32),
-    /// -> Created; Waiting like `Open`, and while the MDT does not know yet where new files can lie (ask again)
+    /// -> Created; Waiting like `Open`, and while the MDT does not know yet where it can place new
+    /// files (ask again)
     Create(Credentials, Create),
     /// -> Created
     CreateUnnamed(Credentials, CreateUnnamed),
-    /// -> Opened; with TRUNCATE, Waiting while another client holds the exclusive data lock; for writing, while somebody holds
-    /// writers off ([`DataVersion`]) (ask again)
+    /// -> Opened; with TRUNCATE, Waiting while another client holds the exclusive data lock; for
+    /// writing, while another open holds writers off ([`DataVersion`]) (ask again)
     Open(Credentials, Open),
     /// -> Closed
     Close(Close),
@@ -700,7 +722,7 @@ pub enum MdtRequest {
     ExclusiveBegin(Credentials, ExclusiveBegin),
     /// -> Done
     ExclusiveEnd(ExclusiveEnd),
-    /// A write by somebody who is not privileged: clear set-id bits (file_remove_privs). -> Done
+    /// A write by an unprivileged user: clear set-id bits (file_remove_privs). -> Done
     ClearPrivileges(InodeNumber),
     /// -> Done
     Unlink(Credentials, Unlink),
@@ -736,30 +758,34 @@ pub enum MdtRequest {
     StatFs,
     /// Everything acknowledged before this is durable when it returns (fsync of metadata). -> Done
     Commit,
-    /// -> Done, or NotReclaimed if something of it was not taken over
+    /// -> Done, or NotReclaimed if parts of it were not accepted
     Reclaim(Reclaim),
     /// Keep the session's lease. -> Done
     Ping,
     /// Check (and repair) the namespace of this MDT. Root only. -> Findings
     Check(Credentials, bool),
-    /// Inodes behind this one, in order. Root only. -> Scanned
+    /// Inodes after this one, in order. Root only. -> Scanned
     ScanInodes(Credentials, InodeNumber, u32),
-    /// Set a settled size found by fsck under the epoch that a scan told. Root only. -> Done, or `Busy` if the file changed
+    /// Set a settled size found by fsck, under the epoch from a scan. Root only. -> Done, or `Busy`
+    /// if the file changed
     RepairSize(Credentials, InodeNumber, SizeUpdate),
     /// End the session: closes all opens, releases all locks. -> Done
     Disconnect,
     /// `NoData` beyond the last component. -> Layout
     Instantiate(Instantiate),
-    /// Change data on this MDT: `Write` (bulk data beside it) or `Space`; anything else is refused. -> Data
+    /// Change data on this MDT: `Write` (with bulk data) or `Space`; anything else is refused. ->
+    /// Data
     ChangeData(OstRequest),
-    /// Ask for data on this MDT: `Read` (bulk data beside the reply), `Seek`, `Glimpse`, `ListObjects` or `Verify`; anything
-    /// else is refused. -> Data
+    /// Ask for data on this MDT: `Read` (bulk data in the reply), `Seek`, `Glimpse`, `ListObjects`
+    /// or `Verify`; anything else is refused. -> Data
     ReadData(OstRequest),
-    /// Bulk data beside it. `NotSupported` if the layout does not put them on the MDT; nothing has happened then. -> Created
+    /// With bulk data. `NotSupported` if the layout does not put them on the MDT; then nothing has
+    /// happened. -> Created
     CreateWithData(Credentials, CreateWithData),
-    /// -> File, bulk data beside it
+    /// -> File, with bulk data
     ReadFile(Credentials, ReadFile),
-    /// Write permission. -> Done; Waiting while the MDT does not know yet where objects can lie (ask again)
+    /// Write permission. -> Done; Waiting while the MDT does not know yet where it can place
+    /// objects (ask again)
     ChangeLayout(Credentials, InodeNumber, LayoutChange),
     /// This OST refused a write for lack of space: the MDT asks it at once, so that new files avoid
     /// it. -> Done
@@ -768,15 +794,15 @@ pub enum MdtRequest {
     PlaceElsewhere(PlaceElsewhere),
     /// Write permission. -> Version; Waiting while the MDT recovers (ask again)
     DataVersion(Credentials, DataVersion),
-    /// Read and write permission on both, and search permission along a path to what has a name. -> Done, durable;
-    /// Waiting while the MDT recovers (ask again)
+    /// Read and write permission on both, and search permission along a path to each file that has
+    /// a name. -> Done, durable; Waiting while the MDT recovers (ask again)
     SwapLayouts(Credentials, SwapLayouts),
     /// -> Layout, durable; Waiting
     RenewLayout(RenewLayout),
-    /// -> Layout, durable; Waiting; `NoSpace` if the layout takes no more components
+    /// -> Layout, durable; Waiting; `NoSpace` if the layout cannot have more components
     LeaveOut(LeaveOut),
-    /// A change of data through an open for writing of the caller's client, by this user: take away what it does not keep
-    /// (setattr_should_drop_suidgid of Linux). -> Entry
+    /// A change of data through an open for writing of the caller's client, by this user: remove
+    /// the privileges that do not survive it (setattr_should_drop_suidgid of Linux). -> Entry
     DropPrivileges(Credentials, InodeNumber),
 }
 
@@ -799,11 +825,11 @@ pub enum MdtReply {
     Closed(Closed),
     /// The exclusive data lock.
     ExclusiveGranted(ExclusiveGranted),
-    /// A lock is held by somebody else; ask again.
+    /// Another client holds a lock; ask again.
     Waiting,
     /// Target of a symbolic link.
     Target(Vec<u8>),
-    /// Entries in order, and whether the directory ends behind them.
+    /// Entries in order, and whether the directory ends after them.
     Directory(Vec<DirectoryEntry>, bool),
     /// Value of an extended attribute.
     Value(Vec<u8>),
@@ -821,13 +847,13 @@ pub enum MdtReply {
     Findings(Vec<Finding>),
     /// Inodes in order; empty at the end.
     Scanned(Vec<ScannedInode>),
-    /// What an OST would answer: of an object on this MDT.
+    /// What an OST would answer, for an object on this MDT.
     Data(OstReply),
     /// A whole file.
     File(FileRead),
     /// A write epoch.
     Version(u64),
-    /// What of a claim was not taken over.
+    /// The parts of a reclaim that were not accepted.
     NotReclaimed(NotReclaimed),
     /// What a rename needs first.
     SyncFirst(SyncFirst),
