@@ -13,7 +13,7 @@ use std::{
 
 use parking_lot::Mutex;
 
-/// What the wakers of one join share: who was woken, and whom to wake then.
+/// State shared by the wakers of one join: which futures were woken, and which task to wake.
 #[derive(Default)]
 struct Woken {
     indices: Vec<usize>,

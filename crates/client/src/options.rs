@@ -15,7 +15,7 @@ pub type Resolver = Arc<dyn Fn(&MapTarget) -> Endpoint + Send + Sync>;
 /// Settings of a mount.
 #[derive(Clone)]
 pub struct MountOptions {
-    /// The cluster map, kept up to date by whoever made this.
+    /// The cluster map, kept up to date by the creator of these options.
     pub map: watch::Receiver<Arc<ClusterMap>>,
     /// The way to each target.
     pub resolve: Resolver,

@@ -118,7 +118,7 @@ pub struct LockRequest {
     pub range: LockRange,
     /// Wanted state.
     pub mode: LockMode,
-    /// Wait while somebody else holds a conflicting lock; else fail with `WouldBlock`.
+    /// Wait while another owner holds a conflicting lock; otherwise fail with `WouldBlock`.
     pub wait: bool,
 }
 

@@ -160,7 +160,8 @@ fn reply_page(ticket: u64, reply: &[u8], offset: usize) -> Vec<u8> {
     [Head::new(ticket, reply.len(), payload.len()).as_bytes(), payload].concat()
 }
 
-/// Asks the mount in which `file` (an open file or directory) lies. Fails with ENOTTY if that is another file system.
+/// Asks the mount that contains `file` (an open file or directory). Fails with ENOTTY if that is
+/// another file system.
 pub fn call(file: impl AsFd, request: &ControlRequest) -> io::Result<ControlReply> {
     let file = file.as_fd();
     call_through(request, |page| {

@@ -125,8 +125,9 @@ impl Store {
         self.shared.check_usable()
     }
 
-    /// Whether a batch of up to `payload_bytes` finds room now, or waiting for it is useless: [`Store::apply`] tells why. For
-    /// users that apply one batch at a time, whoever else waits for his to be written.
+    /// Whether a batch of up to `payload_bytes` finds room now, or waiting for it is useless:
+    /// [`Store::apply`] tells why. For users that apply one batch at a time, whichever other tasks
+    /// wait for theirs to be written.
     pub fn has_room(&self, payload_bytes: u64) -> bool {
         let state = self.shared.state.lock();
         state.is_waiting_useless() || !self.shared.is_too_full(&state, payload_bytes)

@@ -5,6 +5,6 @@
 pub struct Supply {
     /// [`crate::Store::apply`] refuses: only what frees space is taken.
     pub full: bool,
-    /// The rest of the device should be kept for what cannot lie elsewhere.
+    /// The rest of the device should be kept for data that cannot be stored elsewhere.
     pub scarce: bool,
 }

@@ -274,7 +274,7 @@ impl Cluster {
         true
     }
 
-    /// Stops a server's process (SIGSTOP); whoever gets it lets it continue. `None` if it is down.
+    /// Stops a server's process (SIGSTOP); the caller has to resume it. `None` if it is down.
     pub fn stop_server(&self, role: Role) -> Option<Process> {
         let process = self.0.servers.lock()[&role].running.as_ref()?.process.clone();
         self.0.log.event(&role.host(), "stopped");

@@ -118,7 +118,7 @@ impl Inspector {
         self.ask(holder, OstRequest::Destroy(vec![object])).await.map(drop)
     }
 
-    /// An fcntl lock that somebody holds on a file.
+    /// An fcntl lock that is held on a file.
     pub async fn lock_on(&self, inode: InodeNumber) -> FsResult<Option<HeldLock>> {
         let (range, mode) = (LockRange::WHOLE, LockMode::Exclusive);
         loop {

@@ -30,9 +30,9 @@ const SWAP_PAUSES: [Duration; 2] = [Duration::from_millis(20), Duration::from_mi
 /// How a move goes about it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Manner {
-    /// Writers are held off, and who is in the way is waited for, to a degree.
+    /// Writers are held off, and other users of the file are waited for, for a limited time.
     Tool,
-    /// Gives way to everybody, and is not tried again.
+    /// Yields to all others, and is not tried again.
     Background,
 }
 
@@ -56,7 +56,8 @@ pub fn layout(choice: u8) -> LayoutSpec {
     }
 }
 
-/// Moves the file, which this client has not open; true if it has moved, false if somebody was in the way.
+/// Moves the file, which this client does not have open; true if it has moved, false if other users
+/// prevented it.
 pub async fn migrate(
     file_system: &Arc<FileSystem>,
     inode: InodeNumber,

@@ -71,7 +71,7 @@ pub enum Location {
     Mdt,
 }
 
-/// What lies behind a component. Variants are only appended (wire format).
+/// The backing of a component. Variants are only appended (wire format).
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Backing {
     /// No objects yet; so striped when it is instantiated.

@@ -302,7 +302,7 @@ impl Layout {
         parts.filter_map(|part| part.extent.intersection(offset, u64::MAX)).map(|rest| rest.start).next()
     }
 
-    /// The component that the byte at `offset` lies in.
+    /// The component that contains the byte at `offset`.
     pub fn component_at(&self, offset: u64) -> Option<&Component> {
         self.position_at(offset).map(|position| &self.components[position])
     }
@@ -539,7 +539,7 @@ impl Layout {
     /// objects, which the layout keeps, if in a component without bytes: they are to be destroyed
     /// with the file, and the fence before them stands until then.
     ///
-    /// Not growth: who works by the old layout must be kept from the objects before.
+    /// Not growth: clients with the old layout must be kept from the objects before.
     pub fn leave_out(&mut self, position: usize, hole: Extent) -> Result<(), LayoutError> {
         self.leave_out_to(position, hole, Backing::Automatic)
     }

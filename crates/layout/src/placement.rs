@@ -478,8 +478,8 @@ fn is_balanced(usable: &[&TargetStatus], policy: &PlacementPolicy) -> bool {
     most * u128::from(100 - policy.qos_threshold_rr.min(100)) <= least * 100
 }
 
-/// The targets in an order in which neighbours lie on different devices as far as possible: the first of each device, then the
-/// second of each.
+/// The targets in an order in which neighbours are on different devices as far as possible: the
+/// first of each device, then the second of each.
 fn by_turns_of_devices<'a>(targets: &[&'a TargetStatus]) -> Vec<&'a TargetStatus> {
     let mut seen: BTreeMap<DeviceId, u32> = BTreeMap::new();
     let mut turn = |target: &TargetStatus| {

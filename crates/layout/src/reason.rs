@@ -12,11 +12,11 @@ use serde::{Deserialize, Serialize};
 /// See the module documentation. Variants are only appended (wire format), codes never used twice (disk format).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Reason {
-    /// Where it lies in the file.
+    /// Its position in the file.
     Position,
     /// It was written in large requests.
     LargeRequests,
-    /// The file was known to be larger than where it lies.
+    /// The file was known to be larger than this position.
     Size,
     /// The last files of such a name became larger.
     Names,

@@ -60,11 +60,11 @@ pub struct StripeSpec {
 pub struct ComponentSpec {
     /// `-E`: where it ends; [`END_OF_FILE`] for `-1`. It begins where the one before it ends.
     pub end: u64,
-    /// What lies behind it.
+    /// Its backing.
     pub backing: BackingSpec,
 }
 
-/// What a component asked for lies on. Variants are only appended (wire format).
+/// The backing of a requested component. Variants are only appended (wire format).
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum BackingSpec {
     /// Stripes over OSTs.

@@ -13,7 +13,7 @@ use crate::Layout;
 
 /// The layouts that the first and the second file have after swapping.
 pub fn swapped(first: (InodeNumber, &Layout), second: (InodeNumber, &Layout)) -> (Layout, Layout) {
-    // Beyond both, so that whoever knows the old layout of either learns of the new one.
+    // Beyond both, so that clients that know the old layout of either learn of the new one.
     let generation = first.1.generation.max(second.1.generation).next();
     (moved(second, first.0, generation), moved(first, second.0, generation))
 }

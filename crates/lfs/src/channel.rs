@@ -69,7 +69,7 @@ pub fn ask(path: &Path, request: &ControlRequest) -> Result<ControlReply, CallEr
     }
 }
 
-/// [`ask`], for callers to whom the errno value says enough.
+/// [`ask`], for callers that need only the errno value.
 pub fn call(path: &Path, request: &ControlRequest) -> Result<ControlReply, Errno> {
     ask(path, request).map_err(|error| error.errno())
 }
@@ -147,7 +147,7 @@ pub fn mounts() -> io::Result<Vec<Mount>> {
     Ok(mount_table::read()?.into_iter().filter_map(ours).collect())
 }
 
-/// The mount `path` lies on, if it is one of StriaFS.
+/// The mount that `path` is on, if it is one of StriaFS.
 pub fn mount_of(path: &Path) -> Result<Option<Mount>, Errno> {
     let absolute = std::fs::canonicalize(path)?;
     let inside = mounts()?.into_iter().filter(|mount| absolute.starts_with(&mount.point));

@@ -301,8 +301,8 @@ impl AdvisoryLocks {
         self.files.is_empty()
     }
 
-    /// Changes a file on behalf of `owner`, then brings the accounts up to date and wakes who can
-    /// continue.
+    /// Changes a file on behalf of `owner`, then brings the accounts up to date and wakes the
+    /// requests that can continue.
     fn change(&mut self, key: FileKey, owner: LockOwner, wake: &mut Vec<Wake>, change: impl FnOnce(&mut FileLocks)) {
         let Some(file) = self.files.get_mut(&key) else { return };
         change(file);

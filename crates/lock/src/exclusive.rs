@@ -88,7 +88,8 @@ impl ExclusiveLocks {
         Ok(())
     }
 
-    /// Gives the lock back. Returns who is next, to be told; fails with `Invalid` if the client does not hold it.
+    /// Releases the lock. Returns the next client, to be told; fails with `Invalid` if the client
+    /// does not hold it.
     pub fn end(&mut self, inode: InodeNumber, client: ClientId) -> Result<Option<ClientId>, LockError> {
         if self.holder(inode) != Some(client) {
             return Err(LockError::Invalid);
@@ -107,7 +108,7 @@ impl ExclusiveLocks {
         self.next(inode)
     }
 
-    /// Takes everything of a client away: its session ended. Returns whom to tell.
+    /// Removes everything of a client: its session has ended. Returns the clients to be told.
     pub fn drop_client(&mut self, client: ClientId) -> Vec<(InodeNumber, ClientId)> {
         let inodes = self.clients.get(&client).cloned().unwrap_or_default();
         inodes
@@ -119,7 +120,8 @@ impl ExclusiveLocks {
             .collect()
     }
 
-    /// Takes those out of queues who did not ask again for [`TIMEOUT_NS`]. Returns whom to tell.
+    /// Removes requests from queues that did not ask again for [`PATIENCE_NS`]. Returns the clients
+    /// to be told.
     pub fn expire(&mut self, now_ns: u64) -> Vec<(InodeNumber, ClientId)> {
         let stale = |asked: u64| now_ns.saturating_sub(asked) >= TIMEOUT_NS;
         let gone: Vec<(InodeNumber, ClientId)> = self

@@ -85,14 +85,14 @@ impl FileLocks {
         self.waiters.iter().any(|waiter| waiter.owner == owner)
     }
 
-    /// Whether somebody waits for what `owner` holds.
+    /// Whether a request waits for a lock that `owner` holds.
     pub fn is_waited_for(&self, owner: LockOwner) -> bool {
         let Some(held) = self.segments(owner) else { return false };
         let mut others = self.waiters.iter().filter(|waiter| waiter.owner != owner);
         others.any(|waiter| held.conflict(waiter.range, waiter.mode).is_some())
     }
 
-    /// Whether somebody is queued behind a request of `owner` that it conflicts with.
+    /// Whether a request is queued after a request of `owner` with which it conflicts.
     pub fn is_waited_behind(&self, owner: LockOwner) -> bool {
         let mut own = self.waiters.iter().enumerate().filter(|(_, waiter)| waiter.owner == owner);
         own.any(|(position, first)| {

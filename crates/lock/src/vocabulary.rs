@@ -67,7 +67,7 @@ impl LockMode {
     }
 }
 
-/// A lock that somebody holds.
+/// A lock that is held.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct HeldLock {
     /// The file.

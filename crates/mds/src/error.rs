@@ -14,7 +14,7 @@ pub enum OpenError {
     /// The store was never formatted as an MDT.
     #[error("the store is empty: format it first")]
     NotFormatted,
-    /// The store is somebody else's.
+    /// The store belongs to another target.
     #[error("the store belongs to {found_fsname}-{found}, expected {fsname}-{index}")]
     OtherIdentity {
         /// File system of the store.

@@ -25,7 +25,7 @@ pub(crate) struct Invitations {
 }
 
 impl Invitations {
-    /// Notes whom this reply invites to report, and to what.
+    /// Notes which client this reply invites to report, and for which file.
     pub fn note(&mut self, client: ClientId, reply: &MdtReply) {
         for (inode, epoch) in invited(reply) {
             self.invite(client, inode, epoch);

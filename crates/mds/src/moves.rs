@@ -42,7 +42,7 @@ pub(crate) struct Moves {
 }
 
 impl Moves {
-    /// Somebody reads a file that lies so.
+    /// A client reads a file with this layout.
     pub fn read(&mut self, inode: InodeNumber, compared: &Comparison) {
         if !compared.is_worth_naming() || self.waiting.contains(&inode) {
             return;

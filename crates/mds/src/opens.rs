@@ -192,8 +192,9 @@ impl OpenTable {
         }
     }
 
-    /// Until this open ends, whoever else wants to write to its inode has to wait ([`OpenTable::is_held`]). A restart forgets it.
-    /// False if another open holds writers off already: two of them would wait for each other's end.
+    /// Until this open ends, other clients that want to write to its inode have to wait
+    /// ([`OpenTable::is_held`]). A restart forgets it. False if another open holds writers off
+    /// already: two of them would wait for each other's end.
     pub fn hold(&mut self, key: OpenKey) -> bool {
         let Some(file) = self.files.get(&key) else { return false };
         *self.held.entry(file.inode).or_insert(key) == key

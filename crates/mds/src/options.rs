@@ -80,7 +80,7 @@ impl Default for Parameters {
             placement: PlacementPolicy::default(),
             ost_refresh: Duration::from_secs(5),
             ost_silence: Duration::from_secs(15),
-            // A tenth of what one disk does: whoever uses it meanwhile hardly notices.
+            // A tenth of the rate of one disk: other users of it hardly notice.
             migration_bytes_per_second: 32_000_000,
             // Some hundred times what lies between two requests for one path on a busy host. The kernel tries once more.
             removal_grace: Duration::from_secs(1),

@@ -73,7 +73,8 @@ pub fn access(who: &Credentials, attributes: &Attributes, list: Option<&AccessLi
     if outcomes.iter().all(|outcome| *outcome == first) { Decision::of(first) } else { Decision::GroupsNeeded }
 }
 
-/// What a list says to somebody who is not the owner: one outcome per way the unknown groups may turn out; at least one.
+/// The decision of a list for a user other than the owner: one outcome for each possible result of
+/// the unknown groups; at least one.
 fn list_outcomes(who: &Credentials, owning_group: u32, list: &AccessList, wanted: u32) -> Vec<bool> {
     let grants = |permissions: u32| permissions & wanted == wanted;
     let within_mask = grants(list.mask());

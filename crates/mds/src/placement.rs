@@ -21,7 +21,7 @@ use crate::{load::Load, pools::Pools, transfers::Transfers};
 const UNKNOWN_BYTES: u64 = 1 << 40;
 
 /// How long an OST comes behind others after it refused something for lack of space: what it says
-/// of its bytes may be true, and inodes or a quota be used up. Some reports later somebody tries
+/// of its bytes may be true, and inodes or a quota be used up. After a few reports it is tried
 /// again.
 const REFUSAL_LASTS: Duration = Duration::from_secs(10);
 /// By so much its free space must have grown for this to end earlier: two of the largest writes.

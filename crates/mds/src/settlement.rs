@@ -108,7 +108,7 @@ pub(crate) fn settle(inode: &mut Inode, update: &SizeUpdate, quiet: bool) -> boo
     true
 }
 
-/// Takes figures over, whoever found them.
+/// Takes over data attributes, whichever client found them.
 pub(crate) fn apply(inode: &mut Inode, update: &SizeUpdate) {
     inode.attributes.size = update.size;
     inode.attributes.blocks = update.blocks;

@@ -32,14 +32,14 @@ impl Waiters {
         self.inodes.entry(inode).or_default().clone().notified_owned()
     }
 
-    /// Wakes those who wait for this inode; they ask again.
+    /// Wakes the requests that wait for this inode; they ask again.
     pub fn wake(&mut self, inode: InodeNumber) {
         if let Some(notify) = self.inodes.remove(&inode) {
             notify.notify_waiters();
         }
     }
 
-    /// Wakes everybody.
+    /// Wakes all waiting requests.
     pub fn wake_all(&mut self) {
         for notify in std::mem::take(&mut self.inodes).into_values() {
             notify.notify_waiters();
@@ -184,7 +184,7 @@ pub(crate) struct Volatile {
     pub removed: Removed,
     /// OSTs.
     pub targets: Targets,
-    /// Files that lie badly for how they are read.
+    /// Files whose layout is poor for the way they are read.
     pub moves: Moves,
     /// What finished files grew to.
     pub history: History,
@@ -213,7 +213,7 @@ impl Volatile {
         }
     }
 
-    /// An open ends; who waited for its end continues.
+    /// An open ends; requests that waited for its end continue.
     pub fn remove_open(&mut self, key: OpenKey) -> Option<OpenFile> {
         let file = self.opens.get(key)?;
         let (inode, held) = (file.inode, self.opens.is_held(file.inode));

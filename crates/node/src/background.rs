@@ -89,7 +89,7 @@ pub fn start(arguments: &MountArgs) -> anyhow::Result<()> {
     }
 }
 
-/// Tells the one who waits; who does not read it gets the outcome all the same.
+/// Tells the starter; a starter that does not read it gets the outcome nevertheless.
 fn tell(text: impl Display) {
     let _ = writeln!(io::stderr(), "stria: {text}");
 }
@@ -134,7 +134,7 @@ fn command(arguments: &MountArgs, log: Option<&Path>) -> anyhow::Result<Command>
     Ok(command)
 }
 
-/// In the background process: it outlives the one who waits, and holds no directory.
+/// In the background process: it outlives the starter, and holds no directory.
 pub fn stand_alone() -> anyhow::Result<()> {
     set_parent_process_death_signal(None)?;
     std::env::set_current_dir("/").context("cannot leave the working directory")

@@ -10,7 +10,7 @@ use tokio::sync::watch;
 
 use crate::{Node, holders, status::say};
 
-/// Serves a mount until `stop`, or until somebody else unmounts it: then true.
+/// Serves a mount until `stop`, or until another program unmounts it: then true.
 pub fn serve_mount(cores: &Cores, mount: &Mount, stop: &mut watch::Receiver<bool>) -> bool {
     let mut ended = mount.ended();
     cores.block_on(async {
@@ -21,7 +21,7 @@ pub fn serve_mount(cores: &Cores, mount: &Mount, stop: &mut watch::Receiver<bool
     })
 }
 
-/// Takes a mount out of the name space, unless somebody else has done so. Tells what used it.
+/// Unmounts a mount, unless another program has done so. Reports which processes used it.
 pub fn unmount(mount: Mount) -> anyhow::Result<()> {
     let holders = holders::describe(mount.point());
     match mount.unmount()? {

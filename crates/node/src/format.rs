@@ -79,8 +79,9 @@ fn owner(user: &str) -> anyhow::Result<Owner> {
     accounts::user(user).with_context(|| format!("there is no user '{user}' on this host"))
 }
 
-/// Formats one target; its directory must be new, empty, or left behind by an interrupted formatting. Everything in it belongs to
-/// `owner` afterwards, else to who runs this.
+/// Formats one target; its directory must be new, empty, or left behind by an interrupted
+/// formatting. Everything in it belongs to `owner` afterwards, if given, otherwise to the user who
+/// runs this.
 pub fn format_target(target: &TargetConfig, fsname: &str, owner: Option<Owner>) -> anyhow::Result<()> {
     let identity = Identity::new(fsname, target.role, target.index, uuid());
     let _lock = Identity::begin(&target.dir)?;
@@ -97,7 +98,8 @@ pub fn format_target(target: &TargetConfig, fsname: &str, owner: Option<Owner>) 
     Ok(())
 }
 
-/// Gives the directory of a target that is being made to a user, with all that is in it.
+/// Makes a user the owner of the directory of a target that is being formatted, and of everything
+/// in it.
 fn hand_over(directory: &Path, (uid, gid): Owner) -> io::Result<()> {
     let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
     let directory = openat(CWD, directory, flags, Mode::empty())?;
@@ -108,8 +110,8 @@ fn hand_over(directory: &Path, (uid, gid): Owner) -> io::Result<()> {
     Ok(give(&directory, (Uid::from_raw(uid), Gid::from_raw(gid)))?)
 }
 
-/// Each directory after its contents, and no path twice: who gets them may already change what is above, and could put a link to
-/// something else in the way.
+/// Each directory after its contents, and no path twice: the new owner may already change the
+/// directories above, and could insert a link to something else.
 fn give(directory: &OwnedFd, owner: (Uid, Gid)) -> rustix::io::Result<()> {
     let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
     let (uid, gid) = (Some(owner.0), Some(owner.1));

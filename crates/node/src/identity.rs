@@ -231,7 +231,7 @@ impl DirectoryLock {
     /// Name of the lock's file within a target's directory.
     pub const FILE_NAME: &str = "stria-target.lock";
 
-    /// Takes the lock, or tells that somebody has it.
+    /// Takes the lock, or reports that another process has it.
     pub fn take(directory: &Path) -> Result<Self, IdentityError> {
         let path = directory.join(Self::FILE_NAME);
         let file = File::options().create(true).write(true).truncate(false).open(&path).map_err(io_error(&path))?;

@@ -15,7 +15,7 @@ use signal_hook::{
 };
 use tokio::sync::watch;
 
-/// Becomes true when somebody asks the process to stop.
+/// Becomes true when the process is asked to stop.
 pub fn stop_requested() -> io::Result<watch::Receiver<bool>> {
     let (sender, receiver) = watch::channel(false);
     let mut signals = Signals::new(stopping(&std::fs::read_to_string("/proc/self/status")?))?;

@@ -34,7 +34,7 @@ impl SystemLog {
         Self::at(Path::new(SOCKET))
     }
 
-    /// Whether somebody takes what is logged: containers have no `/dev/log`.
+    /// Whether a log daemon accepts messages: containers have no `/dev/log`.
     pub fn is_served() -> bool {
         Self::is_served_at(Path::new(SOCKET))
     }

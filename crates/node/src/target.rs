@@ -115,7 +115,8 @@ pub async fn format(cores: &Cores, target: &TargetConfig, fsname: &str) -> anyho
         }
         Role::Mdt => {
             let (journal, cold) = (journal(directory, &threads)?, cold(directory, MEMORY_BYTES)?);
-            // Who makes a file system must be able to use it: without root, nobody else could let him in.
+            // The user who creates a file system must be able to use it: without root, no other
+            // user could grant access.
             let owner = Credentials { uid: geteuid().as_raw(), gid: getegid().as_raw(), groups: None };
             let index = MdtIndex(target.index);
             Mdt::format(&seams, journal, cold, config(MEMORY_BYTES), fsname, index, &owner).await?;

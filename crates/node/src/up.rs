@@ -29,7 +29,7 @@ use super::{
     target::{self, OpenTarget, Threads},
 };
 
-/// OSTs of a new file system where nobody says how many.
+/// Number of OSTs of a new file system by default.
 const OSTS_DEFAULT: u16 = 4;
 
 /// Arguments of `stria up`.
@@ -138,7 +138,7 @@ fn serve(
     daemon::unmount(mount)
 }
 
-/// Makes nothing for who asks for parameters that do not exist.
+/// Creates nothing if requested parameters do not exist.
 fn refuse_wrong_parameters(arguments: &UpArgs, options: &NodeOptions) -> anyhow::Result<()> {
     if options.targets.iter().all(|target| format::is_target(&target.dir)) {
         return Ok(());
@@ -169,7 +169,7 @@ fn refuse_lost_targets(options: &NodeOptions) -> anyhow::Result<()> {
     }
 }
 
-/// The cluster map as a management service that nobody runs has left it.
+/// The cluster map as stored by a management service that is not running.
 async fn last_map(cores: &Cores, service: &TargetConfig, fsname: &str) -> anyhow::Result<Arc<ClusterMap>> {
     /// For a table of targets.
     const MEMORY_BYTES: u64 = 64 << 20;
@@ -198,7 +198,8 @@ fn spare_shared_disk(node: &Node) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Targets that exist and those asked for. Fewer than exist cannot be asked for: files lie on them.
+/// Targets that exist and those asked for. Fewer than exist cannot be requested, because they hold
+/// files.
 fn options(arguments: &UpArgs) -> anyhow::Result<NodeOptions> {
     arguments.fsname.as_deref().map_or(Ok(()), config::check_fsname)?;
     if std::fs::metadata(&arguments.dir).is_ok_and(|found| !found.is_dir()) {

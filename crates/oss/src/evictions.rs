@@ -30,7 +30,7 @@ impl State {
     }
 }
 
-/// Who is refused, and who is being served.
+/// The clients that are refused, and those that are being served.
 #[derive(Default)]
 pub(crate) struct Evictions {
     state: Mutex<State>,

@@ -27,7 +27,7 @@ pub struct RateLimit {
     /// 0: no limit.
     bytes_per_second: AtomicU64,
     latency_ns: AtomicU64,
-    /// When the device has served everything before; whoever holds it is being served.
+    /// When the device has served everything before; the holder of the lock is being served.
     free_at: tokio::sync::Mutex<Instant>,
 }
 

@@ -110,7 +110,8 @@ impl Replies {
         Ok(Self { kv, clock, state: Mutex::new(State { absent, ..State::default() }) })
     }
 
-    /// For whom the change is made that a call asks for; `None` if nobody can ask for its reply again.
+    /// The origin of the change that a call requests; `None` if its reply cannot be requested
+    /// again.
     pub fn origin(&self, call: &Call) -> Option<Origin> {
         let in_process = self.state.lock().in_process.contains(&call.client);
         (!in_process).then_some(Origin { client: call.client, slot: call.slot, xid: call.xid })

@@ -132,8 +132,8 @@ impl Service {
         Ok(Admission::Queued(granted))
     }
 
-    /// Hands free service threads to those who wait. Grants outside the lock, because a waiter that is gone gives its
-    /// permit back.
+    /// Gives free service threads to waiting requests. Grants outside the lock, because a waiter
+    /// that is gone gives its permit back.
     fn start_waiting(self: &Arc<Self>) {
         loop {
             let mut state = self.state.lock();

@@ -194,7 +194,7 @@ mod tests {
         assert!(seen.told.load(Ordering::SeqCst) && count() > 0 && !is_contained());
     }
 
-    /// The next who takes the lock must find the owner told.
+    /// When the lock is taken next, the owner must have been told.
     #[test]
     fn the_owner_is_told_while_locks_are_held() {
         struct Held(Arc<Owner>, Arc<AtomicBool>);

@@ -236,7 +236,7 @@ fn permission_is_that_to_write() {
     system.finish();
 }
 
-/// A writer that comes while a file is moved waits until it has moved; what he then writes is there.
+/// A writer that comes while a file is moved waits until it has moved; what it writes then is kept.
 #[test]
 fn writers_wait_until_a_file_has_moved() {
     let system = FileSystem::start(Transport::Tcp, 2);

@@ -89,7 +89,7 @@ pub enum FsError {
     /// ENODEV: no such target.
     #[error("no such device")]
     NoDevice,
-    /// EAGAIN: a lock is held by somebody else.
+    /// EAGAIN: another owner holds a lock.
     #[error("resource temporarily unavailable")]
     WouldBlock,
     /// EDEADLK
@@ -165,7 +165,8 @@ pub enum FsError {
     /// Never reaches a user: the object was fenced against layouts as old as the caller's; ask for the layout again.
     #[error("the layout of the file has changed")]
     LayoutChanged,
-    /// ENFILE: a table of a server is full; the text says which, and what to do. Those who are in it keep their places.
+    /// ENFILE: a table of a server is full; the text says which, and what to do. Existing entries
+    /// keep their places.
     #[error("{0}")]
     TooMany(String),
 }

@@ -15,7 +15,7 @@ use rpc::message::MdtReply;
 use tokio::sync::watch;
 use types::{FsError, FsResult};
 
-/// Set once, by whoever wants the wait to end. Clones are the same one.
+/// Set once, by the code that wants the wait to end. Clones share the state.
 #[derive(Clone, Debug, Default)]
 pub struct Interruption(Arc<watch::Sender<bool>>);
 

@@ -33,7 +33,7 @@ struct Held {
     pid: u32,
 }
 
-/// Tells who asked for a lock that all locks of its owner have been released since.
+/// Tells a request for a lock that all locks of its owner have been released since.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Released(Arc<AtomicBool>);
 
@@ -92,7 +92,7 @@ impl HeldLocks {
         self.end_asking(key) || locks.contains_key(&key)
     }
 
-    /// Tells those who ask for locks of this owner; false if nobody has asked.
+    /// Tells the requests for locks of this owner; false if there are none.
     fn end_asking(&self, key: Key) -> bool {
         let asker = self.askers.lock().remove(&key);
         asker.inspect(|released| released.0.store(true, Ordering::Release)).is_some()

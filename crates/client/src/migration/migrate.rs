@@ -25,7 +25,7 @@ pub struct Rest {
     pub start: u64,
     /// Size of the file.
     pub size: u64,
-    /// OSTs that the copy lies on by now, as far as the client knows: none once a swap was tried.
+    /// OSTs that the copy is on by now, as far as the client knows: none once a swap was tried.
     pub osts: Vec<OstIndex>,
 }
 
@@ -79,9 +79,9 @@ impl Move<'_> {
 }
 
 impl FileSystem {
-    /// Moves the file to the layout; returns the bytes copied. `Busy` if somebody writes to it, has
-    /// changed it meanwhile, or has it open at the end; `Interrupted` if `background` has given up.
-    /// It keeps its layout then, and all that is left is a file without a name that ends. With
+    /// Moves the file to the layout; returns the bytes copied. `Busy` if a client is writing to it,
+    /// has changed it meanwhile, or has it open at the end; `Interrupted` if `background` has given
+    /// up. It keeps its layout then, and all that is left is a file without a name that ends. With
     /// `hold_writers` those who come meanwhile wait. Without `background` it continues as fast as
     /// it can, and tries the swap once.
     pub async fn migrate(
@@ -178,7 +178,7 @@ impl FileSystem {
         Ok(bytes)
     }
 
-    /// `Busy` if somebody has begun to write since the version was told.
+    /// `Busy` if a client has started to write since the version was read.
     async fn require_version(&self, moving: &Move<'_>) -> FsResult<()> {
         let now = self.data_version(moving.credentials, moving.from.inode(), None).await?;
         if now == moving.version { Ok(()) } else { Err(FsError::Busy) }

@@ -22,7 +22,7 @@ pub struct OpenFile {
     flags: OpenFlags,
     /// It could only be appended to when it was opened.
     append_only: bool,
-    /// Whether somebody closes it or has closed it.
+    /// Whether it is being closed or has been closed.
     closed: AtomicBool,
     file_system: Weak<FileSystem>,
 }

@@ -128,7 +128,7 @@ impl OpenTable {
         std::mem::take(&mut self.table.lock().closed)
     }
 
-    /// It failed, so that somebody else is to tell.
+    /// It failed, so another sync has to report it.
     pub fn give_closed_back(&self, before: ClosedUnsynced) {
         let mut table = self.table.lock();
         let since = std::mem::replace(&mut table.closed, before);

@@ -77,7 +77,8 @@ impl FileSystem {
             // Before anything else: a restarted MDT must not be told again of an open that it has closed.
             self.client_state.opens.unregister(open, id);
             match reply {
-                // It may have been told since it answered: whoever recovers counts the restart first, then looks what is open.
+                // It may have been told since it answered: the recovery counts the restart first,
+                // then looks which files are open.
                 Ok(MdtReply::Closed(_)) if target.restarts() != restarts => {}
                 Ok(MdtReply::Closed(closed)) => break Ok(closed),
                 Ok(reply) => break Err(unexpected(reply)),
@@ -93,7 +94,7 @@ impl FileSystem {
         if let Some((epoch, layout)) = settle
             && let Err(error) = self.settle(open, *epoch, layout).await
         {
-            // It stays unsettled: who looks at it next settles it.
+            // It stays unsettled: the next client that looks at it settles it.
             tracing::debug!(%inode, %error, "the size was not reported to the MDT");
         }
         outcome.map(|_| ())

@@ -48,9 +48,10 @@ impl FileSystem {
         }
     }
 
-    /// The number that changes whenever the file's data may have changed; `Busy` while somebody has it open for writing.
-    /// With `hold_writers`, an open of the caller, writers wait for that open's end from now on, even after `Busy`. `WouldBlock`
-    /// if another open holds them off: that one's owner waits for this one's end.
+    /// The number that changes whenever the file's data may have changed; `Busy` while a client has
+    /// it open for writing. With `hold_writers`, an open of the caller, writers wait for that
+    /// open's end from now on, even after `Busy`. `WouldBlock` if another open holds them off: that
+    /// one's owner waits for this one's end.
     pub async fn data_version(
         &self,
         credentials: &Credentials,

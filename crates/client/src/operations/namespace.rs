@@ -124,7 +124,8 @@ impl FileSystem {
         to: (InodeNumber, &[u8]),
         mode: RenameMode,
     ) -> FsResult<()> {
-        /// Each time but the first, somebody else has renamed another file to the old name meanwhile.
+        /// Each time but the first, another client has renamed another file to the old name
+        /// meanwhile.
         const ATTEMPTS: usize = 16;
         self.count(Operation::Rename);
         let era = self.client_state.era_noticed();

@@ -75,8 +75,9 @@ impl FileSystem {
         Ok(written)
     }
 
-    /// Clears set-id bits before the first write of somebody who may not keep them, and capabilities before anybody's. The
-    /// same goes for the other changes of data through an open file.
+    /// Clears set-id bits before the first write of a user who may not keep them, and capabilities
+    /// before the first write of any user. The same goes for the other changes of data through an
+    /// open file.
     pub(crate) async fn clear_privileges(&self, open: &OpenInode, keep_set_id: bool) -> FsResult<()> {
         let (set_id, capabilities) = {
             let state = open.state();
@@ -101,8 +102,9 @@ impl FileSystem {
         Ok(())
     }
 
-    /// As [`FileSystem::clear_privileges`], on behalf of this user: who is no member of the file's group takes its set-group-id
-    /// bit away even where the group may not execute it. (The kernel does not say for whom it writes.)
+    /// As [`FileSystem::clear_privileges`], on behalf of this user: a writer that is not a member
+    /// of the file's group clears its set-group-id bit even if the group may not execute the file.
+    /// (The kernel does not say on whose behalf it writes.)
     pub(crate) async fn drop_privileges(&self, open: &OpenInode, who: &Credentials) -> FsResult<()> {
         if who.is_root() {
             return self.clear_privileges(open, true).await;
@@ -122,7 +124,7 @@ impl FileSystem {
     async fn append(self: &Arc<Self>, file: &Arc<OpenFile>, data: Bytes, options: WriteOptions) -> FsResult<usize> {
         let open = &file.open;
         let begin = ExclusiveBegin { inode: file.inode(), open: Some(file.id()), purpose: ExclusivePurpose::Append };
-        // The open file was checked when it was opened; nothing depends on who writes.
+        // The open file was checked when it was opened; nothing depends on the writing user.
         let (section, granted) = self.begin_exclusive(&Credentials::root(), &begin, &Interruption::default()).await?;
         let outcome = match self.end_of_file(open, &granted).await {
             Ok(end) => self.write_at(file, end, data, options, Some(&section)).await,

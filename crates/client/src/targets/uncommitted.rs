@@ -63,7 +63,7 @@ impl Uncommitted {
         self.state.lock().lost
     }
 
-    /// Whether this loss is news for those who sync everything.
+    /// Whether this loss has not been reported to a sync of everything yet.
     pub fn is_news(&self, lost: u64) -> bool {
         let mut state = self.state.lock();
         let news = lost > state.told;

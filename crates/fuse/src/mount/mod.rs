@@ -80,7 +80,8 @@ impl MountError {
 pub enum Unmounted {
     /// Nobody used it.
     Clean,
-    /// It was in use: it has left the name space, and whoever still had files open gets ENOTCONN.
+    /// It was in use: it has left the name space, and programs that still have files open get
+    /// ENOTCONN.
     Detached,
     /// Somebody else had unmounted it before.
     Before,

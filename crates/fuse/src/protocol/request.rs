@@ -182,7 +182,7 @@ pub struct LinkIn {
 pub struct OpenIn {
     /// O_ bits of open(2).
     pub flags: u32,
-    /// FUSE_OPEN_ bits: 1, O_TRUNC by somebody who is not privileged.
+    /// FUSE_OPEN_ bits: 1, O_TRUNC by an unprivileged process.
     pub open_flags: u32,
 }
 
@@ -344,7 +344,7 @@ pub struct AccessIn {
 #[derive(Clone, Copy, Debug, Default, FromBytes, IntoBytes, KnownLayout, Immutable)]
 #[repr(C)]
 pub struct InterruptIn {
-    /// The request somebody no longer wants to wait for.
+    /// The request whose caller no longer wants to wait.
     pub unique: u64,
 }
 

@@ -131,7 +131,8 @@ impl FjallCold {
     }
 
     fn send(&self, job: Job) {
-        // If the thread ended, the job is dropped here, which whoever waits for its reply is told.
+        // If the thread has ended, the job is dropped here, and the task that waits for its reply
+        // is told.
         let _ = self.jobs.as_ref().expect("present until the drop").send(job);
     }
 

@@ -103,7 +103,7 @@ pub(super) struct Shared {
     pub(super) store: u64,
     pub(super) segment_bytes: u64,
     pub(super) state: Mutex<State>,
-    /// The same as in `state`, for those who must not wait for that.
+    /// The same as in `state`, for code that must not wait for the lock.
     pub(super) halted: Arc<AtomicBool>,
     pub(super) writing: Pipeline<(Group, Result<()>)>,
     pub(super) flushing: Pipeline<(Lsn, Result<()>)>,

@@ -77,7 +77,7 @@ impl Shared {
         state.device_space.is_some_and(|space| space.bytes_available < short.max(space.bytes_total / SHORT))
     }
 
-    /// Whether so little is free that what can lie elsewhere should.
+    /// Whether so little is free that data that can be stored elsewhere should be.
     pub(super) fn is_device_scarce(&self, state: &State) -> bool {
         state.device_space.is_some_and(|space| {
             let kept = (space.bytes_total / SCARCE).min(SCARCE_BYTES_MAX);

@@ -9,7 +9,7 @@ use crate::{
     spec::{ComponentSpec, StripeCount, StripeSpec},
 };
 
-/// What a component's bytes lie on.
+/// Where a component's bytes are stored.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Pattern {
     /// Stripes, on one OST each.

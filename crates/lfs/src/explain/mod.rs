@@ -71,12 +71,12 @@ impl Speeds {
         }
     }
 
-    /// What was told, or what many hard disks can do.
+    /// The given speed, or that of a typical hard disk.
     fn ost_bytes_per_second(self) -> u64 {
         self.ost_speed.map_or(Hardware::with_osts(1).ost_bytes_per_second, |megabytes| megabytes * 1_000_000)
     }
 
-    /// What the estimates for a planned job rest on, as one line.
+    /// The assumptions of the estimates for a planned job, as one line.
     fn assumption(self, osts: u32) -> String {
         let speed = megabytes(self.ost_bytes_per_second());
         format!(
@@ -113,7 +113,7 @@ pub fn run(arguments: &ExplainArgs) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Explains what is at `path`; a symbolic link stands for what it leads to.
+/// Explains the file at `path`; symbolic links are followed.
 fn explain(path: &Path, speeds: Speeds) -> anyhow::Result<Explanation> {
     let name = path.to_string_lossy();
     let path = &std::fs::canonicalize(path).with_context(|| name.to_string())?;
@@ -166,7 +166,7 @@ fn elsewhere(path: &Path, error: Errno) -> bool {
     error == Errno(libc::ENOTTY) || matches!(channel::mount_of(path), Ok(None))
 }
 
-/// Where StriaFS is, for who looked elsewhere.
+/// Where StriaFS is mounted, for users who named another path.
 fn mounted() -> String {
     let mounts = channel::mounts().unwrap_or_default();
     let points: Vec<String> = mounts.iter().map(|mount| mount.point.display().to_string()).collect();
@@ -203,7 +203,7 @@ fn range(extent: Extent) -> String {
     format!("{} .. {} {unit}", extent.start >> shift, extent.end >> shift)
 }
 
-/// Stripes that somebody asked for, in words.
+/// Requested stripes, in words.
 fn stripes_asked(stripes: &StripeSpec) -> String {
     let listed: Vec<String> = stripes.osts.iter().map(|ost| ost.0.to_string()).collect();
     let (count, place) = match stripes.stripe_count {

@@ -97,7 +97,7 @@ impl<'a> Walk<'a> {
 
     fn work(&self, lines: &SyncSender<Vec<u8>>) {
         while let Some(place) = self.take() {
-            // A send fails when the output is gone; then everybody stops.
+            // A send fails when the output is gone; then all threads stop.
             let found = if place.operand { self.begin(&place, lines) } else { self.read(&place, lines) };
             if let Err(error) = found {
                 self.report(&place.path, error);

@@ -137,7 +137,7 @@ pub fn run(arguments: &[OsString], output: &mut dyn Write) -> Outcome {
         };
         if let Err(error) = moved {
             let failure = setstripe::explained(file, &spec, failure(file, &error));
-            // The last one is printed by who called.
+            // The caller prints the last one.
             if let Err(earlier) = std::mem::replace(&mut outcome, Err(failure)) {
                 let Failure { message, .. } = earlier;
                 eprintln!("{message}");

@@ -44,7 +44,7 @@ impl Handler for Mdt {
         })
     }
 
-    /// Nobody who could end a wait is served after those who wait.
+    /// No request that could end a wait is served after the waiting requests.
     fn service(&self, request: &Request) -> &'static str {
         match request {
             Request::Mdt(request) => row(request).service,

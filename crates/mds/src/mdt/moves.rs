@@ -7,8 +7,8 @@ use types::{InodeNumber, OstIndex};
 use super::Mdt;
 
 impl Mdt {
-    /// Waits for the next finished file that lies badly for how it is read. Files are told once;
-    /// whoever takes one moves it, and tells [`Mdt::move_ended`].
+    /// Waits for the next finished file whose layout is poor for the way it is read. Files are told
+    /// once; whoever takes one moves it, and tells [`Mdt::move_ended`].
     pub async fn next_move(&self) -> InodeNumber {
         let wakeup = self.namespace().volatile.moves.wakeup();
         loop {

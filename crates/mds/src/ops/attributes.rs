@@ -49,8 +49,8 @@ pub(crate) fn read_link(txn: &mut Transaction<'_>, inode: InodeNumber) -> FsResu
 }
 
 /// Relatime: sets atime if it is not later than the last change, or more than a day old. True if
-/// the inode changed. Where there is no space for it nothing is noted: reading continues, and who
-/// looks for what to delete must read.
+/// the inode changed. Where there is no space for it nothing is noted: reading continues, because
+/// users must be able to read in order to find what to delete.
 pub(crate) fn note_access(txn: &Transaction<'_>, inode: &mut Inode) -> bool {
     let attributes = &mut inode.attributes;
     let fresh = attributes.atime > attributes.mtime

@@ -270,7 +270,7 @@ fn check_nameless(txn: &mut Transaction<'_>, report: &mut CheckReport, inode: &m
     Ok(())
 }
 
-/// A directory must lie below the root.
+/// A directory must be below the root.
 fn check_anchor(txn: &mut Transaction<'_>, report: &mut CheckReport, inode: &mut Inode) -> FsResult<()> {
     let number = inode.number();
     let (mut way, mut at) = (vec![number], txn.parent_of(inode));

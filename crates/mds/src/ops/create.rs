@@ -106,7 +106,7 @@ fn existing(txn: &mut Transaction<'_>, who: &Credentials, request: &Create, foun
     }
     match found.target.kind {
         FileKind::Directory => return Err(FsError::IsDirectory),
-        // The caller looked before and found nothing: he looks again and follows the link.
+        // The caller looked before and found nothing: it looks again and follows the link.
         FileKind::Symlink => return Err(FsError::Stale),
         _ => {}
     }

@@ -42,7 +42,7 @@ pub(crate) fn begin(txn: &mut Transaction<'_>, who: &Credentials, request: &Excl
         // Needed below, when what is missing is not loaded any more: the lock changes the volatile state.
         txn.has_capabilities(&inode)?;
     }
-    // By path: who has it open for writing was there before.
+    // By path: clients that have it open for writing were there before.
     if open.is_none() && txn.volatile.must_wait(request.inode, txn.context.client) {
         txn.wait_for(request.inode);
         return Ok(MdtReply::Waiting);
@@ -109,7 +109,8 @@ fn truncate(txn: &mut Transaction<'_>, inode: &mut Inode, open: Option<OpenKey>)
     epoch
 }
 
-/// Succeeds without the lock too: it may have ended with the session. Only who had it is believed.
+/// Succeeds without the lock too: it may have ended with the session. Only the report of the holder
+/// is accepted.
 pub(crate) fn end(txn: &mut Transaction<'_>, request: &ExclusiveEnd) -> FsResult<MdtReply> {
     let client = txn.context.client;
     if txn.volatile.exclusive.end(request.inode, client).is_err() {

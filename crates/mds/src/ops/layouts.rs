@@ -29,8 +29,9 @@ pub(crate) fn get(txn: &mut Transaction<'_>, inode: InodeNumber) -> FsResult<Mdt
     }))
 }
 
-/// Makes a range writable; answers with the layout as it is then, whoever changed it. Nothing is given out while somebody
-/// may come back who knows of more than this MDT does (see `reclaim_layout`).
+/// Makes a range writable; answers with the resulting layout, whichever client changed it. Nothing
+/// is assigned while a client may come back that knows a newer layout than this MDT (see
+/// `reclaim_layout`).
 pub(crate) fn instantiate(txn: &mut Transaction<'_>, request: &Instantiate) -> FsResult<MdtReply> {
     if request.start >= request.end {
         return Err(FsError::Invalid);

@@ -25,7 +25,8 @@ pub(crate) fn run(txn: &mut Transaction<'_>, who: &Credentials, request: &mdt::L
     }
     if inode.attributes.links == 0 {
         if inode.not_linkable {
-            // Who did not open it has a name for it that leads elsewhere by now, or nowhere: he looks again.
+            // A caller that did not open it has a name for it that leads elsewhere by now, or
+            // nowhere: it looks again.
             let passed_by = txn.volatile.removed.contains(inode.number()) && !txn.is_open(inode.number());
             return Err(if passed_by { FsError::Stale } else { FsError::NotFound });
         }

@@ -47,7 +47,7 @@ pub(crate) fn cancel(txn: &mut Transaction<'_>, request: &CancelLock) -> FsResul
     let mut wake = Vec::new();
     txn.volatile.locks.cancel(request.inode, request.family, owner, &mut wake);
     txn.volatile.waiters.wake_granted(&wake);
-    // Those who were cancelled go, too.
+    // Cancelled requests are removed, too.
     txn.volatile.waiters.wake(request.inode);
     Ok(MdtReply::Done)
 }

@@ -56,7 +56,8 @@ pub(crate) fn open_inode(
         // Needed below, when what is missing is not loaded any more: waits change the volatile state.
         txn.has_capabilities(&inode)?;
     }
-    // Whoever is asked for again is open already: who holds writers off waits for him.
+    // A repeated request is for a file that is already open here: the open that holds writers off
+    // waits for this client.
     let key = OpenKey { client: txn.context.client, open };
     txn.room_to_open(key)?;
     let again = txn.volatile.opens.get(key).is_some_and(|file| file.inode == inode.number() && file.writes());
@@ -104,8 +105,8 @@ fn note_reader(txn: &mut Transaction<'_>, inode: &Inode) {
     txn.volatile.moves.read(inode.number(), &compared);
 }
 
-/// Gives an open its epoch and enters it, of a file that is taken to have no capabilities. The caller stores the inode.
-/// `truncate`: he took the exclusive data lock.
+/// Gives an open its epoch and enters it, of a file that is taken to have no capabilities. The
+/// caller stores the inode. `truncate`: it took the exclusive data lock.
 pub(crate) fn register(
     txn: &mut Transaction<'_>,
     inode: &mut Inode,

@@ -143,7 +143,8 @@ fn reclaim_layout(txn: &mut Transaction<'_>, number: InodeNumber, told: &Layout)
     if grown {
         *known = told.clone();
     } else {
-        // A change that removed something was lost. What is known here holds; who knows otherwise learns so.
+        // A change that removed something was lost. The state known here is valid; clients with
+        // another state learn this.
         tracing::warn!(%client, inode = %number, "undoing a change of the layout that was lost");
         known.generation = told.generation.next();
     }

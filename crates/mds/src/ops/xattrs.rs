@@ -37,7 +37,7 @@ enum Space {
     User,
     /// `trusted.`: root only, invisible to others.
     Trusted,
-    /// `security.`: everybody reads, root writes.
+    /// `security.`: all users may read, root may write.
     Security,
     /// The two access lists.
     List,

@@ -28,7 +28,7 @@ impl Transaction<'_> {
         Ok(inode)
     }
 
-    /// An inode that the caller learned of earlier: if it is gone, he is stale.
+    /// An inode that the caller looked up earlier: if it is gone, the answer is `Stale`.
     pub fn inode(&self, number: InodeNumber) -> FsResult<Inode> {
         self.find_inode(number)?.ok_or(FsError::Stale)
     }
@@ -39,7 +39,7 @@ impl Transaction<'_> {
         if inode.is_directory() { Ok(inode) } else { Err(FsError::NotDirectory) }
     }
 
-    /// A directory that `who` may search: every name is looked up through here.
+    /// A directory that `who` may search: every look-up of a name goes through here.
     pub fn searchable(&self, who: &Credentials, number: InodeNumber) -> FsResult<Inode> {
         let directory = self.directory(number)?;
         self.require(who, &directory, permission::EXECUTE)?;

@@ -52,7 +52,7 @@ impl Transaction<'_> {
         components.iter().map(|component| self.context.parameters.default_layout.sized(component)).collect()
     }
 
-    /// Whether all OSTs and pools that somebody names exist.
+    /// Whether all requested OSTs and pools exist.
     pub fn check_named(&self, spec: &LayoutSpec) -> FsResult<()> {
         let targets = &self.volatile.targets;
         if !spec.named_osts().all(|ost| targets.is_known(ost)) {

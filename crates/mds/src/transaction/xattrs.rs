@@ -54,8 +54,8 @@ impl Transaction<'_> {
         Ok(had)
     }
 
-    /// What a change of a file's data by `who` takes away: set-id bits that he may not keep, and capabilities. The caller
-    /// stores the inode. True if there were capabilities.
+    /// What a change of a file's data by `who` removes: set-id bits that this user may not keep,
+    /// and capabilities. The caller stores the inode. True if there were capabilities.
     pub fn drop_privileges(&mut self, who: &Credentials, inode: &mut Inode) -> FsResult<bool> {
         if !inode.is_directory() {
             inode.attributes.mode = permission::mode_after_write(who, &inode.attributes)?;

@@ -174,7 +174,8 @@ mod tests {
         let found = daemons(registry.path()).unwrap();
         assert_eq!(found.len(), 1);
         assert!(ask(&found[0].1, &CtlRequest::Targets).is_ok());
-        // A killed daemon leaves both; whoever looks takes the link away when the socket is dead or gone.
+        // A killed daemon leaves both; the next program that looks removes the link when the socket
+        // is dead or gone.
         let dead = place.path().join("4294967295.sock");
         drop(UnixListener::bind(&dead).unwrap());
         for _ in 0..2 {

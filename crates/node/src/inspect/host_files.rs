@@ -137,7 +137,7 @@ impl HostFiles {
     }
 }
 
-/// A block of a host file; what lies behind its end is zeros.
+/// A block of a host file; bytes after the end of the file are zeros.
 fn read_block(file: &File, offset: u64) -> io::Result<Vec<u8>> {
     let mut contents = vec![0; BLOCK_BYTES as usize];
     let mut filled = 0;

@@ -34,7 +34,7 @@ const UNCHANGED: Changed = Changed { before: MISSING, after: MISSING };
 const MISSING: ObjectAttributes =
     ObjectAttributes { size: 0, blocks: 0, mtime: Timestamp { seconds: 0, nanoseconds: 0 }, changes: 0 };
 
-/// Whose space is changed, by what layout, and for whom.
+/// The object whose space is changed, the layout generation, and the origin of the change.
 #[derive(Clone, Copy, Debug)]
 struct By {
     object: ObjectId,

@@ -85,7 +85,7 @@ pub(super) struct HostFileState {
     pub totals: Totals,
     /// The last batch applied.
     pub last_lsn: Lsn,
-    /// Time of the last change that somebody asked for.
+    /// Time of the last requested change.
     pub last_change: Instant,
     /// The first failed flush: nothing is changed any more.
     pub failure: Option<String>,

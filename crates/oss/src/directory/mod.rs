@@ -132,7 +132,7 @@ pub struct DirectoryStore {
     volatile: Mutex<HostFileState>,
     /// Held by a commit and by a round of write-back: both write to host files where requests do not.
     committing: tokio::sync::Mutex<()>,
-    /// Held by who overwrites in the reserve, and by who makes room for that.
+    /// Held by writes that overwrite in the reserve, and while space is made for them.
     overwriting: tokio::sync::Mutex<()>,
     /// Wakes the task before its interval ends.
     wanted: Arc<Notify>,

@@ -329,7 +329,7 @@ mod tests {
         assert_eq!(at((OBJECT, Some(2))), Some((OTHER, 0)), "done with");
     }
 
-    /// Write-back is no change that somebody waits for the end of.
+    /// Write-back is not a change whose end others wait for.
     #[tokio::test]
     async fn an_idle_store_writes_back_everything_at_once() {
         let test = TestStore::new(OstOptions { write_back_idle: Duration::from_secs(5), ..quiet() }).await;

@@ -116,7 +116,7 @@ impl Outstanding {
     }
 }
 
-/// A call that is over: whom to tell what.
+/// A finished call: its caller and the result.
 pub(super) struct Completion {
     pub(super) slot: Slot,
     pub(super) caller: Option<Caller>,
@@ -258,8 +258,8 @@ impl Core {
         frame
     }
 
-    /// `late` is told what the caller of a request just begun is not told any more, if he gives up; dropped, if nobody will ever
-    /// know.
+    /// `late` is told what the caller of a request just started is not told any more, if it gives
+    /// up; dropped, if nobody will ever know.
     pub(super) fn tell_late(&mut self, slot: Slot, late: Caller) {
         self.outstanding.get_mut(&slot).expect("it was just begun").late = Some(late);
     }
@@ -378,7 +378,7 @@ impl Core {
         self.timeout.is_zero() && self.outstanding.values().all(|request| request.caller.is_none())
     }
 
-    /// Callers who have waited long enough, and what to tell them. Their slots stay in use.
+    /// Callers that have waited long enough, and their results. Their slots stay in use.
     pub(super) fn impatient(&mut self, now: Instant) -> Vec<(Caller, FsError)> {
         let (timeout, last_heard) = (self.timeout, self.last_heard);
         let mut gone = Vec::new();

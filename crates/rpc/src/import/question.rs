@@ -153,7 +153,7 @@ pub struct Answered<R = Reply> {
 /// Outcome of a call, as it reaches the caller.
 pub(super) type CallResult = FsResult<Answered>;
 
-/// To whom the result of a call goes.
+/// The receiver of the result of a call.
 pub(super) type Caller = oneshot::Sender<CallResult>;
 
 /// What becomes of a request whose caller was told that the server does not answer.

@@ -50,41 +50,44 @@ pub enum ControlRequest {
     Name,
     /// Change the layout of a file (`lfs setstripe --component-add`, `--component-del`). -> Done
     ChangeLayout(Subject, LayoutChange),
-    /// Make everything acknowledged by any target durable. The kernel tells user-space file systems nothing of sync(2) and
-    /// syncfs(2), so this is their way. -> Done
+    /// Make everything acknowledged by any target durable. The kernel does not forward sync(2) and
+    /// syncfs(2) to file systems in user space, so this replaces them. -> Done
     SyncAll,
     /// Pools of OSTs (`lfs pool_list`). -> Pools
     Pools,
-    /// The number that changes whenever the data of a file may have changed; nobody may have it open for writing. -> Version
+    /// The number that changes whenever the data of a file may have changed; no client may have it
+    /// open for writing. -> Version
     DataVersion {
         /// The file.
         subject: Subject,
-        /// As long as the open file lasts that the ioctl is called on ([`Subject::This`]), writers wait. `WouldBlock` if they wait
-        /// for another one's end already.
+        /// As long as the file on which the ioctl is called ([`Subject::This`]) is open, writers
+        /// wait. `WouldBlock` if they already wait for the end of another open.
         hold_writers: bool,
     },
-    /// Another layout for the open unnamed file, in which nothing was ever changed, as if it were in the place of `like`. -> Done
+    /// Another layout for the open unnamed file, in which nothing was ever changed, as if it were
+    /// next to `like`. -> Done
     BeginLayout {
         /// The layout.
         spec: LayoutSpec,
-        /// The file whose directory fills what is left open.
+        /// The file whose directory provides the unspecified fields.
         like: InodeNumber,
     },
     /// Swap the layouts, and so the data, of two files. -> Done
     SwapLayouts {
-        /// One, and the version of its data that must still hold.
+        /// One, and the version that its data must still have.
         first: (Subject, u64),
-        /// The other, and the version of its data likewise. Without one it would be a file that the caller has open, which a
-        /// number does not prove: `Invalid`, see [`ControlRequest::TakeLayout`].
+        /// The other, and the version of its data likewise. Without a version it would be a file
+        /// that the caller has open, which a number does not prove: `Invalid`, see
+        /// [`ControlRequest::TakeLayout`].
         second: (InodeNumber, Option<u64>),
     },
-    /// Swap the layouts, and so the data, of the open file itself, to which the caller alone writes and which may have no
-    /// name, and of another that the caller has open too. A file without a name is reached only by who holds it open, so
-    /// the ioctl is called on it. -> Done
+    /// Swap the layouts, and so the data, of the open file itself, which only the caller writes and
+    /// which may be unnamed, and of another that the caller has open too. An unnamed file can be
+    /// reached only through an open descriptor, so the ioctl is called on it. -> Done
     TakeLayout {
         /// The other file; the caller needs a path to it.
         of: InodeNumber,
-        /// The version of its data that must still hold.
+        /// The version that its data must still have.
         version: u64,
     },
 }
@@ -118,13 +121,13 @@ pub struct TargetStatus {
     pub role: TargetRole,
     /// `stria-OST0003_UUID`, as Lustre names targets; not the random identity that the cluster map has.
     pub uuid: String,
-    /// Address it is reached at.
+    /// Its address.
     pub address: String,
-    /// Whether the administrators want it used.
+    /// Whether the administrators want it to be used.
     pub active: bool,
     /// Whether this client has a working connection.
     pub connected: bool,
-    /// What it says of itself.
+    /// Its report of its condition.
     pub condition: TargetCondition,
     /// Space; `None` if it cannot be reached.
     pub space: Option<SpaceUsage>,

@@ -17,7 +17,7 @@ pub enum TargetRole {
 }
 
 impl TargetRole {
-    /// The target's name, as `stria-OST0003`.
+    /// The target's name, such as `stria-OST0003`.
     pub fn target_name(self, fsname: &str) -> String {
         format!("{fsname}-{self}")
     }
@@ -38,12 +38,13 @@ impl fmt::Debug for TargetRole {
     }
 }
 
-/// Whether the administrators want a target used.
+/// Whether the administrators want a target to be used.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum TargetState {
     /// In use.
     Active,
-    /// Taken out by hand: clients do not wait for it; its files answer with an error.
+    /// Deactivated by an administrator: clients do not wait for it; access to its data returns an
+    /// error.
     Inactive,
 }
 
@@ -69,7 +70,7 @@ pub struct Pool {
     pub osts: Vec<OstIndex>,
 }
 
-/// The cluster map. Grows by versions; whoever holds an old one asks for the new one.
+/// The cluster map. It has versions; a client with an old one asks for the new one.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ClusterMap {
     /// Version; grows with every change.
@@ -107,7 +108,7 @@ pub struct Register {
 pub enum MgsRequest {
     /// -> Map
     Register(Register),
-    /// The map, as soon as its version differs from this one, or after a second as it is. -> Map
+    /// The map, as soon as its version differs from this one, or unchanged after a second. -> Map
     GetMap(u64),
     /// Set a permanent parameter; an empty value removes it. -> Done
     SetParameter(String, String),
@@ -115,11 +116,13 @@ pub enum MgsRequest {
     SetState(TargetRole, TargetState),
     /// Keep the session. -> Done
     Ping,
-    /// Make an empty pool. -> Done; `Exists`
+    /// Create an empty pool. -> Done; `Exists`
     PoolNew(String),
-    /// Add OSTs to a pool. -> Done, also for those that are in it; `NotFound` without the pool, `NoDevice` without an OST
+    /// Add OSTs to a pool. -> Done, also for those that are already in it; `NotFound` without the
+    /// pool, `NoDevice` without an OST
     PoolAdd(String, Vec<OstIndex>),
-    /// Take OSTs out of a pool; files keep their objects. -> Done, also for those that are not in it; `NotFound`
+    /// Remove OSTs from a pool; files keep their objects. -> Done, also for those that are not in
+    /// it; `NotFound`
     PoolRemove(String, Vec<OstIndex>),
     /// Remove an empty pool. -> Done; `NotFound`, `NotEmpty`
     PoolDestroy(String),

@@ -7,7 +7,7 @@
 use serde::{Deserialize, Serialize};
 use types::{ClientId, ObjectId, SpaceUsage, Timestamp, limits::BODY_BYTES_MAX};
 
-/// What an OST knows of an object. A missing object is all zeros.
+/// What an OST knows about an object. A missing object is all zeros.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ObjectAttributes {
     /// Bytes up to the last one written or set by truncation.
@@ -16,13 +16,13 @@ pub struct ObjectAttributes {
     pub blocks: u64,
     /// Time of the last change, by the OST's clock.
     pub mtime: Timestamp,
-    /// Changes of the object's data and size so far; what decides which came after a time was set
-    /// ([`types::Accounted`]).
+    /// Changes of the object's data and size so far; they decide which changes came after a time
+    /// was set ([`types::Accounted`]).
     #[serde(default)]
     pub changes: u64,
 }
 
-/// Write. Bulk data beside it, at most 4 MiB.
+/// Write. With bulk data, at most 4 MiB.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Write {
     /// The object; created if missing.
@@ -33,7 +33,8 @@ pub struct Write {
     pub checksums: Vec<u32>,
     /// Reply only when the data are durable (O_SYNC, O_DSYNC).
     pub sync: bool,
-    /// Layout generation under which the client maps; `LayoutChanged` if the object was fenced at a newer one.
+    /// Generation of the layout that the client uses; `LayoutChanged` if the object was fenced at a
+    /// newer one.
     pub layout_generation: u64,
 }
 
@@ -46,7 +47,8 @@ pub struct Changed {
     pub after: ObjectAttributes,
 }
 
-/// Read up to `bytes` (at most 4 MiB) from `offset`. Bulk data beside the reply; short only at the object's end.
+/// Read up to `bytes` (at most 4 MiB) from `offset`. Bulk data in the reply; short only at the
+/// object's end.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Read {
     /// The object; a missing one reads as empty.
@@ -64,14 +66,15 @@ pub struct Read {
 pub struct ReadDone {
     /// CRC-32C per piece of the bulk data.
     pub checksums: Vec<u32>,
-    /// The object's size at the time of the read, so that a short read can be told from a hole.
+    /// The object's size at the time of the read, so that a short read can be distinguished from a
+    /// hole.
     pub size: u64,
 }
 
 /// Changes of an object's space.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum SpaceChange {
-    /// Set the size; what lies beyond is gone, what is new reads as zeros.
+    /// Set the size; data beyond it are removed, new ranges read as zeros.
     Truncate {
         /// New size in bytes.
         size: u64,
@@ -85,7 +88,7 @@ pub enum SpaceChange {
         /// Grow the size.
         extend: bool,
     },
-    /// Make a range read as zeros and give its space back; the size stays.
+    /// Make a range read as zeros and free its space; the size does not change.
     Punch {
         /// Byte offset.
         offset: u64,
@@ -103,9 +106,9 @@ pub enum SpaceChange {
     },
 }
 
-/// Most objects of one [`OstRequest::Check`].
+/// The largest number of objects in one [`OstRequest::Check`].
 pub const CHECK_OBJECTS_MAX: u32 = 1024;
-/// Most bytes said of one object in [`OstReply::Damage`].
+/// The largest number of bytes about one object in [`OstReply::Damage`].
 pub const DAMAGE_BYTES_MAX: usize = 512;
 /// An object's name and the length of a text, encoded.
 const DAMAGE_HEAD_BYTES_MAX: usize = 32;
@@ -122,11 +125,11 @@ pub enum OstRequest {
     Write(Write),
     /// -> Read
     Read(Read),
-    /// Last the layout generation, as in [`Write`]. -> Changed
+    /// The layout generation comes last, as in [`Write`]. -> Changed
     Space(ObjectId, SpaceChange, u64),
     /// Next data (true) or hole (false) at or after an offset; the object's end counts as a hole. -> Found
     Seek(ObjectId, u64, bool),
-    /// Attributes of objects, in the order asked. -> Attributes
+    /// Attributes of objects, in the requested order. -> Attributes
     Glimpse(Vec<ObjectId>),
     /// Everything acknowledged for these objects is durable when it returns; empty: for all. -> Done
     Sync(Vec<ObjectId>),
@@ -134,7 +137,7 @@ pub enum OstRequest {
     Destroy(Vec<ObjectId>),
     /// -> Space
     StatFs,
-    /// Objects behind this one in order, at most this many. From fsck. -> Objects
+    /// Objects after this one in order, at most this many. From fsck. -> Objects
     ListObjects(Option<ObjectId>, u32),
     /// Read everything of an object and compare checksums; answers `Corrupt` if damaged. From fsck. -> Done
     Verify(ObjectId),
@@ -144,11 +147,12 @@ pub enum OstRequest {
     Ping,
     /// End the session. -> Done
     Disconnect,
-    /// From now on nothing is read from or changed in these objects by layouts older than this generation, and what was begun
-    /// before is done. They are made if they are missing. Durable. -> Done
+    /// From now on nothing is read from or changed in these objects under layouts older than this
+    /// generation, and requests that were started before are finished. Missing objects are created.
+    /// Durable. -> Done
     Fence(Vec<ObjectId>, u64),
-    /// What is missing of objects, at most [`CHECK_OBJECTS_MAX`], as far as that is seen without reading them. From fsck.
-    /// -> Damage
+    /// Which of these objects (at most [`CHECK_OBJECTS_MAX`]) have missing parts, as far as this
+    /// can be found without reading them. From fsck. -> Damage
     Check(Vec<ObjectId>),
 }
 
@@ -159,11 +163,11 @@ pub enum OstReply {
     Done,
     /// An object changed.
     Changed(Changed),
-    /// Data beside it.
+    /// With bulk data.
     Read(ReadDone),
     /// Offset found by a seek; `None`: nothing there up to the object's end.
     Found(Option<u64>),
-    /// Attributes in the order asked.
+    /// Attributes in the requested order.
     Attributes(Vec<ObjectAttributes>),
     /// Space of the target, and its state.
     Space(SpaceUsage, TargetCondition),
@@ -173,7 +177,7 @@ pub enum OstReply {
     Damage(Vec<(ObjectId, String)>),
 }
 
-/// What an OST says of its own fitness for new objects (the letters of `lfs df`).
+/// An OST's report of its condition for new objects (the letters of `lfs df`).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct TargetCondition {
     /// D: works, but a device below it is degraded.
@@ -182,13 +186,15 @@ pub struct TargetCondition {
     pub no_create: bool,
     /// R: refuses writes.
     pub read_only: bool,
-    /// Transfers in work, added up since the target started: times microseconds. 0 where nobody asked for it (`StatFs` does).
+    /// Transfers in progress, summed over time since the target started, in microseconds. 0 if not
+    /// requested (`StatFs` requests it).
     #[serde(default)]
     pub work_us: u64,
-    /// What was read from its device lately, by targets of its process. Nothing where nobody asked for it, as above.
+    /// What targets of its process recently read from its device. Nothing if not requested, as
+    /// above.
     #[serde(default)]
     pub read: Moved,
-    /// Likewise what was written.
+    /// The same for writes.
     #[serde(default)]
     pub written: Moved,
 }
@@ -203,10 +209,10 @@ pub struct Moved {
 }
 
 impl Moved {
-    /// Less says nothing of a device.
+    /// Fewer bytes say nothing about a device.
     const BYTES_MIN: u64 = 8 << 20;
 
-    /// Bytes per second; `None` if it was too little to tell.
+    /// Bytes per second; `None` if there were too few.
     pub fn bytes_per_second(&self) -> Option<u64> {
         let is_enough = self.bytes >= Self::BYTES_MIN && self.busy_us > 0;
         let speed = || u128::from(self.bytes) * 1_000_000 / u128::from(self.busy_us);

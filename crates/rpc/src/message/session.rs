@@ -22,14 +22,15 @@ pub mod frame_flag {
     pub const RUNNING: u16 = 4;
     /// With `REPLY`, without a body: the service's queue is full; the request was not executed, send it again later.
     pub const BUSY: u16 = 8;
-    /// With `REPLY`, without a body: the request arrived after its deadline. It was not executed and never will be; who still
-    /// wants it sends it under the slot's next xid.
+    /// With `REPLY`, without a body: the request arrived after its deadline. It was not executed
+    /// and never will be; a client that still wants it sends it under the slot's next xid.
     pub const EXPIRED: u16 = 16;
 }
 
 /// Bits of [`Connect::features`].
 pub mod feature {
-    /// Replies tell the target's clock, and requests say on it when their callers give up.
+    /// Replies carry the time of the target's clock, and requests the time on that clock at which
+    /// their callers give up.
     pub const DEADLINES: u64 = 1;
 
     /// All that this build supports.
@@ -45,9 +46,9 @@ pub struct Connect {
     pub version_max: u16,
     /// Feature bits this side supports.
     pub features: u64,
-    /// The target wanted, as `stria-OST0003`, or `MGS`.
+    /// The requested target, such as `stria-OST0003`, or `MGS`.
     pub target: String,
-    /// Who connects.
+    /// The client that connects.
     pub client: ClientId,
     /// The client's host and process, for people (`ctl`, logs).
     pub client_name: String,

@@ -78,7 +78,8 @@ pub(super) async fn connect(shared: &Arc<Shared>, connect: &Connect) -> Result<L
     Ok(LocalLink { bound, connected, shared: shared.clone() })
 }
 
-/// The output of `work`, which runs to its end whoever gives up waiting for it; an error if its task was ended.
+/// The output of `work`, which is completed even if its caller gives up; an error if its task was
+/// ended.
 fn unabandoned<T: Send + 'static>(
     shared: &Shared,
     name: &'static str,

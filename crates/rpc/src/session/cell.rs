@@ -39,7 +39,7 @@ impl SessionCell {
         act(&mut self.state.lock().session)
     }
 
-    /// Wakes those who wait in [`SessionCell::until`].
+    /// Wakes the tasks that wait in [`SessionCell::until`].
     pub fn notify(&self) {
         self.changed.notify_waiters();
     }

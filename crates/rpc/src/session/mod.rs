@@ -143,7 +143,8 @@ impl Session {
         self.phase = Phase::Open;
     }
 
-    /// Begins the session's end. False if it ends already (or is still opening): somebody else sees to it.
+    /// Starts the session's end. False if it is already ending (or is still opening): another task
+    /// handles it.
     pub fn end(&mut self) -> bool {
         let begins = self.phase == Phase::Open;
         if begins {

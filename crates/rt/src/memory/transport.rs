@@ -17,7 +17,7 @@ use crate::{
     Address, BoxFuture, Connection, Frame, Listener, Receiver, Sender, Transport, transport::QUEUED_BYTES_MAX,
 };
 
-/// First port given to who listens on port 0 (the first of IANA's dynamic ports).
+/// First port assigned to a listener on port 0 (the first of IANA's dynamic ports).
 const PORT_FIRST: u32 = 49152;
 
 /// A network. Clones are the same network.

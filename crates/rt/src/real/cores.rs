@@ -85,7 +85,8 @@ impl Cores {
             let mut stopped = stopped.clone();
             let thread = std::thread::Builder::new().name(format!("core-{index}")).spawn(move || {
                 PLACE.set(Some((identity, index)));
-                // An error means that the sender is gone, and with it whoever could have spawned.
+                // An error means that the sender is gone, and with it all code that could have
+                // spawned tasks.
                 let _ = runtime.block_on(stopped.wait_for(|stop| *stop));
                 runtime.shutdown_timeout(LOOKUP_TIMEOUT);
             })?;

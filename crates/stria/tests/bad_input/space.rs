@@ -236,7 +236,8 @@ fn a_file_on_a_full_target_is_overwritten_and_grows() {
         expected[start..start + bytes].fill(mark);
     }
     assert!(fs::read(site.path("file")).unwrap() == expected);
-    // Where somebody chose the target, it is as he chose: what lies there can be overwritten, and no more fits.
+    // If the target was chosen explicitly, the choice is kept: data there can be overwritten, and
+    // no more fit.
     let chosen = File::options().read(true).write(true).open(site.path("chosen")).unwrap();
     chosen.write_all_at(&vec![9; 4 << 20], 0).unwrap();
     chosen.sync_all().unwrap();

@@ -29,7 +29,7 @@ fn an_ordinary_user_mounts_for_himself() {
     let shown = namespace.as_nobody("findmnt -n -o OPTIONS $S/own").succeed();
     assert!(shown.contains("nosuid,nodev") && !shown.contains("allow_other"), "{shown}");
     assert!(shown.contains("default_permissions"), "{shown}");
-    // Nobody else is let in, and only he takes it away.
+    // No other user has access, and only its user can unmount it.
     let said = refused(namespace.shell("cat $S/own/file"));
     assert!(said.contains("Permission denied"), "{said}");
     let other = "setpriv --reuid=12345 --regid=12345 --clear-groups";
@@ -141,7 +141,7 @@ fn ctl_finds_the_mounts_of_its_user() {
     let said = refused(namespace.as_nobody("stria ctl --run-dir /run/stria dl"));
     assert!(said.contains("/run/stria"), "{said}");
     namespace.shell("stria umount $S/mnt").succeed();
-    // Somebody else was first with the name of the directory: he is not asked.
+    // Another user created a directory of this name first: it is not used.
     namespace.shell(&format!("rm -r /tmp/stria-{NOBODY} && mkdir -m 777 /tmp/stria-{NOBODY}")).succeed();
     let said = refused(own("XDG_RUNTIME_DIR=", "stria ctl dl"));
     assert!(said.contains("it belongs to another user, or others can write to it"), "{said}");

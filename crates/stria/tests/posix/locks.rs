@@ -113,7 +113,7 @@ fn a_deadlock_is_found() {
     let (system, a, b) = two_clients();
     lock(&a, SET, WRITE, 0, 1).expect("free");
     lock(&b, SET, WRITE, 1, 1).expect("free");
-    // Whoever asks second is told; the other one continues when he gives up.
+    // The second request gets the error; the first one continues when the second gives up.
     let ask = |file: &File, wanted: i64, own: i64| {
         let outcome = lock(file, WAIT, WRITE, wanted, 1);
         lock(file, SET, FREE, own, 1).expect("unlock");

@@ -213,7 +213,7 @@ impl<'a> Ledger<'a> {
         Ok(Self { study, seed: arguments.seed, json, cells, done: 0, begun: Instant::now() })
     }
 
-    /// A cell is done: its results go to the file, then to who watches.
+    /// A cell is finished: its results go to the file, then to the terminal.
     fn note(&mut self, job: &Job, series: &str, measured: &Measured) -> anyhow::Result<()> {
         self.done += 1;
         let kept = measured.as_deref().map_or(Ok(()), |outcomes| self.keep(series, outcomes));

@@ -49,7 +49,7 @@ pub struct Segment {
     pub stripe_bytes: u64,
 }
 
-/// How a file is to lie.
+/// The requested layout of a file.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Striping {
     /// In segments, one behind the other.
@@ -105,7 +105,7 @@ pub enum Pattern {
 pub struct Job {
     /// Name in the study.
     pub name: String,
-    /// How its files lie.
+    /// The layout of its files.
     pub striping: Striping,
     /// Who writes what.
     pub pattern: Pattern,

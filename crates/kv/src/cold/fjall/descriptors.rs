@@ -17,8 +17,8 @@ use std::{
 
 /// Pause between two looks.
 const POLL: Duration = Duration::from_millis(1);
-/// What is still open then belongs to somebody else.
-const TIMEOUT: Duration = Duration::from_secs(10);
+/// Files that are still open then belong to other code.
+const PATIENCE: Duration = Duration::from_secs(10);
 
 /// Waits until no file of a directory is open in this process.
 pub(super) fn wait_for_none_below(directory: &Path) {

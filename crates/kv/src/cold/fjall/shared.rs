@@ -108,7 +108,7 @@ impl Shared {
         self.stopping.load(Ordering::Acquire)
     }
 
-    /// Closes fjall permanently, behind whoever reads at the moment.
+    /// Closes fjall permanently, after the reads in progress.
     pub fn close(&self) {
         // Outside the lock: readers are told at once.
         let keyspaces = self.open.write().take();

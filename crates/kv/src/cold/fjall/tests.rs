@@ -17,7 +17,7 @@ async fn open(directory: &Path) -> FjallCold {
     cold
 }
 
-/// Waits for what fjall does behind everybody's back.
+/// Waits for fjall's background work.
 fn eventually(what: &str, mut condition: impl FnMut() -> bool) {
     let begin = Instant::now();
     while !condition() {

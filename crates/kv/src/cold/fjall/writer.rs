@@ -42,7 +42,7 @@ pub(super) struct Writer {
     compactor: Option<JoinHandle<()>>,
     /// A write failed: fjall is to be opened again before the next.
     failed: bool,
-    /// Dropped behind closing: whoever waits for an order waits for that.
+    /// Dropped after closing: a task that waits for a command waits for that too.
     queue: mpsc::Receiver<Job>,
 }
 
@@ -69,7 +69,7 @@ impl Writer {
         drop(closing);
     }
 
-    /// Does what is queued; who asked to close.
+    /// Executes the queued commands; returns the sender of a request to close.
     fn write_all(&mut self) -> Option<oneshot::Sender<()>> {
         while let Ok(job) = self.queue.recv() {
             match job {
@@ -158,7 +158,7 @@ impl Writer {
         keyspaces.meta.insert(checkpoint::KEY, checkpoint::encode(checkpoint)).map_err(|error| self.judge(error))?;
         let persist = |mode| {
             keyspaces.database.persist(mode).map_err(|error| match error {
-                // Background work failed before: who knows what was synced.
+                // Background work failed before: it is unknown what was synced.
                 error @ fjall::Error::Poisoned => self.judge(error),
                 // Never tried again, whatever was missing: what a failed sync left out is not known.
                 error => Fault::Now(io::Error::other(format!("sync: {}", failed(error)))),

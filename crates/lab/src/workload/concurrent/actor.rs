@@ -167,7 +167,8 @@ impl Actor {
         data
     }
 
-    /// Another layout for a file that this actor has not open; false if somebody is in the way.
+    /// Another layout for a file that this actor does not have open; false if another user prevents
+    /// it.
     pub async fn migrate(&self, path: &str, layout: u8) -> FsResult<bool> {
         let inode = self.stat(path).await?.inode;
         migration::migrate(&self.file_system, inode, migration::layout(layout), Manner::Tool).await

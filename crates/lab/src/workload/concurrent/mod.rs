@@ -40,7 +40,8 @@ trait Scenario: Send + Sync {
     fn judge<'a>(&'a self, actor: &'a Actor, dead: Option<u16>) -> BoxFuture<'a, Verdict>;
 }
 
-/// Faults continue for this long at most; whoever is not done by then finishes in peace.
+/// Faults continue for this long at most; clients that have not finished by then finish without
+/// faults.
 const FAULTS_LAST: Duration = Duration::from_secs(30);
 /// When a client that is to die dies.
 const DEATH: (Duration, Duration) = (Duration::from_millis(1), Duration::from_secs(5));

@@ -29,13 +29,14 @@ use crate::{
 
 /// Files that all clients use: about as many as clients, so that they often wait for each other's failures.
 const FILES: usize = 4;
-/// Faults continue for this long at most; whoever is not done by then finishes in peace.
+/// Faults continue for this long at most; clients that have not finished by then finish without
+/// faults.
 const FAULTS_LAST: Duration = Duration::from_secs(120);
 /// Shortest pause between operations.
 const PAUSE_MIN: Duration = Duration::from_micros(10);
 const READ_WRITE: OpenFlags = OpenFlags(open_flag::READ | open_flag::WRITE);
 
-/// A file, and who may use it now.
+/// A file, and the client that may use it now.
 struct Shared {
     name: String,
     inode: InodeNumber,

@@ -72,7 +72,8 @@ impl FileLedger {
         }
     }
 
-    /// The open ends: who closes without a sync does not hear of losses, but the next one may.
+    /// The open ends: a client that closes without a sync gets no report of losses, but the next
+    /// one may.
     pub fn take_open(&mut self) -> Option<Arc<OpenFile>> {
         self.open_number += 1;
         self.loss_untold |= std::mem::take(&mut self.alarm).is_pending();

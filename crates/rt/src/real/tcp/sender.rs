@@ -50,7 +50,7 @@ fn this_thread() -> usize {
     THREAD.with(|place| std::ptr::from_ref(place) as usize)
 }
 
-/// Frames to send and who sends them.
+/// Frames to send, and the thread that sends them.
 pub(super) struct Queue {
     state: Mutex<State>,
     /// Bytes that may still be queued; closed when nothing is accepted any more.

@@ -38,7 +38,7 @@ pub enum SegmentsError {
 }
 
 impl Segments {
-    /// How a real file lies like this; `None` for directories.
+    /// The layout of a real file with these segments; `None` for directories.
     pub fn striping(&self) -> Option<Striping> {
         match self {
             Segments::Layouts(segments) => Some(Striping::Segments(segments.clone())),
