@@ -48,8 +48,9 @@ pub struct FileSystem {
 }
 
 impl FileSystem {
-    /// Mounts: connects to the targets of the cluster map (waiting until it has the first MDT) and looks at the root
-    /// directory. Fails with `Unreachable` if that MDT does not answer within the patience.
+    /// Mounts: connects to the targets of the cluster map (waiting until it has the first MDT) and
+    /// looks at the root directory. Fails with `Unreachable` if that MDT does not answer within the
+    /// timeout.
     pub async fn mount(seams: Seams, options: MountOptions) -> FsResult<Arc<FileSystem>> {
         let MountOptions { mut map, resolve, client, client_name, import } = options;
         let client = client.unwrap_or_else(|| ClientId(seams.entropy.next_u64()));
@@ -85,8 +86,8 @@ impl FileSystem {
         Ok(file_system)
     }
 
-    /// Ends all sessions. Files still open are closed by the servers. Targets that do not answer are not waited for
-    /// longer than a connection tries to say farewell.
+    /// Ends all sessions. Files still open are closed by the servers. Targets that do not answer
+    /// are waited for no longer than a connection tries to disconnect.
     pub async fn unmount(&self) {
         self.mounted.send_replace(false);
         let close = |target: &Arc<TargetConnection>| {
@@ -121,8 +122,8 @@ impl FileSystem {
         self.client_state.opens.len()
     }
 
-    /// Every target with its connection's state and figures, MDTs by index, then OSTs by index: for the parameter tree
-    /// (`mdc.*`, `osc.*`).
+    /// Every target with the state and statistics of its connection, MDTs by index, then OSTs by
+    /// index: for the parameter tree (`mdc.*`, `osc.*`).
     pub fn connections(&self) -> Vec<(TargetRole, rpc::ImportState, ImportStatistics)> {
         let connection =
             |target: &Arc<TargetConnection>| (target.role(), target.import().state(), target.import().statistics());
@@ -157,7 +158,8 @@ impl FileSystem {
         self.statistics.count(operation);
     }
 
-    /// Asks the MDT that holds `inode`. A session lost meanwhile is `Stale`.
+    /// Sends a request to the MDT that holds `inode`. If the session is lost meanwhile, the error
+    /// is `Stale`.
     pub(crate) async fn call<'a>(
         &self,
         inode: InodeNumber,
@@ -167,7 +169,7 @@ impl FileSystem {
     }
 }
 
-/// The cluster map as soon as it has this target; `None` if its keeper is gone.
+/// The cluster map as soon as it has this target; `None` if its source is gone.
 async fn map_with(map: &mut watch::Receiver<Arc<ClusterMap>>, role: TargetRole) -> Option<Arc<ClusterMap>> {
     let has_role = |map: &Arc<ClusterMap>| map.targets.iter().any(|target| target.role == role);
     let found = map.wait_for(has_role).await.ok()?;

@@ -79,8 +79,8 @@ pub enum AllocateMode {
 }
 
 impl AllocateMode {
-    /// From the `mode` of Linux's fallocate(2). What would shift data within the file (COLLAPSE_RANGE, INSERT_RANGE) is
-    /// `NotSupported`, and so is everything unknown.
+    /// From the `mode` of Linux's fallocate(2). Modes that shift data within the file
+    /// (COLLAPSE_RANGE, INSERT_RANGE) are `NotSupported`, and so are unknown ones.
     pub fn from_linux(mode: u32) -> FsResult<Self> {
         const KEEP_SIZE: u32 = 0x01;
         const PUNCH_HOLE: u32 = 0x02;
@@ -101,7 +101,7 @@ impl AllocateMode {
 pub enum SeekTarget {
     /// The next byte that was written (SEEK_DATA).
     Data,
-    /// The next byte that was not (SEEK_HOLE); the end of the file counts.
+    /// The next byte that was not (SEEK_HOLE); the end of the file counts as one.
     Hole,
 }
 
@@ -131,9 +131,10 @@ pub struct DirectoryItem {
     pub inode: InodeNumber,
     /// Its kind.
     pub kind: FileKind,
-    /// Position behind it.
+    /// Position after it.
     pub cookie: u64,
-    /// Attributes, if asked for; `None` for `.`, `..` and files whose size cannot be found out now.
+    /// Attributes, if requested; `None` for `.`, `..` and files whose size cannot be determined
+    /// now.
     pub attributes: Option<Attributes>,
 }
 
@@ -142,7 +143,7 @@ pub struct DirectoryItem {
 pub struct DirectoryPage {
     /// The names; `.` and `..` come first.
     pub items: Vec<DirectoryItem>,
-    /// Whether the directory ends behind them.
+    /// Whether the directory ends after them.
     pub end: bool,
 }
 
@@ -184,12 +185,12 @@ impl ReadData {
         self.pieces
     }
 
-    /// Number of bytes; fewer than asked for only at the end of the file.
+    /// Number of bytes; fewer than requested only at the end of the file.
     pub fn len(&self) -> usize {
         self.bytes
     }
 
-    /// Whether nothing was read: the offset is at or behind the end of the file.
+    /// Whether nothing was read: the offset is at or after the end of the file.
     pub fn is_empty(&self) -> bool {
         self.bytes == 0
     }

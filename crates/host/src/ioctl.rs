@@ -165,8 +165,8 @@ fn reply_page(ticket: u64, reply: &[u8], offset: usize) -> Vec<u8> {
 pub fn call(file: impl AsFd, request: &ControlRequest) -> io::Result<ControlReply> {
     let file = file.as_fd();
     call_through(request, |page| {
-        // SAFETY: the number says that the kernel reads and writes PAGE_BYTES at the pointer, which is the size of the
-        // array behind it; the descriptor is borrowed for the call.
+        // SAFETY: the number says that the kernel reads and writes PAGE_BYTES at the pointer, which
+        // is the size of the array after it; the descriptor is borrowed for the call.
         let result = unsafe {
             libc::ioctl(file.as_raw_fd(), libc::c_ulong::from(STRIA_IOC_CALL) as libc::Ioctl, page.as_mut_ptr())
         };

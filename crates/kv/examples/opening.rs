@@ -26,9 +26,9 @@ use rt::{
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
 const TABLE: Table = Table(1);
-/// fjall continues in another file behind 64 MB.
+/// fjall continues in another file after 64 MB.
 const COLD_BYTES: u64 = 60 << 20;
-/// What a value takes in the journal beside its bytes, roughly.
+/// What a value takes in the journal besides its bytes, roughly.
 const RECORD_BYTES: u64 = 80;
 
 fn value_key(number: u64) -> Vec<u8> {
@@ -55,7 +55,8 @@ async fn open(directory: &Path, cold: FjallCold) -> Store {
     Store::open(seams, Arc::new(device), Arc::new(cold), config, &mut |_, _| {}).await.expect("the store opens")
 }
 
-/// Runs it in a runtime that is dropped behind it, with all tasks: what is not closed then has crashed.
+/// Runs it in a runtime that is dropped after it, with all tasks: what is not closed then has
+/// crashed.
 fn until_crash<T>(future: impl Future<Output = T>) -> T {
     tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime").block_on(future)
 }

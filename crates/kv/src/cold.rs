@@ -11,7 +11,7 @@ use rt::BoxFuture;
 
 use crate::batch::{Lsn, Operation, Table};
 
-/// What a cold store remembers about the journal, durable together with the data it speaks of.
+/// What a cold store records about the journal, durable together with the data to which it refers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Checkpoint {
     /// The store these data belong to.
@@ -47,16 +47,18 @@ pub trait ColdStore: Send + Sync {
     fn commit(&self, checkpoint: Checkpoint) -> BoxFuture<'static, io::Result<()>>;
     /// The last durable commit, `None` in a new store. Later writes may be present as well, in any part.
     fn checkpoint(&self) -> io::Result<Option<Checkpoint>>;
-    /// Begins to give back the space of what was deleted or overwritten, if it should; does not wait. Called behind
-    /// commits, and when there was no room for one.
+    /// Starts to free the space of deleted or overwritten entries, if it should; does not wait.
+    /// Called after commits, and when there was no space for one.
     fn reclaim(&self) {}
-    /// Space that it may take beside what it is given to write, because of how it works.
+    /// Space that it may take besides what it is given to write, because of how it works.
     fn growth_bytes(&self) -> u64 {
         0
     }
-    /// Ends everything and lets go of it: when this completes, no file is touched any more, and the store can be opened again,
-    /// whoever still has this handle. What was asked for before is done first. Calls afterwards fail, except this one; a store
-    /// that works only while it is called, and holds nothing, need not care. Dropping the handle closes as well, and blocks.
+    /// Ends all work and releases everything: when this completes, no file is touched any more, and
+    /// the store can be opened again, even if this handle still exists. Earlier requests are
+    /// completed first. Calls afterwards fail, except this one; a store that works only while it is
+    /// called, and holds nothing, need not do anything. Dropping the handle closes as well, and
+    /// blocks.
     fn close(&self) -> BoxFuture<'static, ()> {
         Box::pin(async {})
     }

@@ -24,7 +24,7 @@ const _: () = assert!(KEY_BYTES_MAX <= u16::MAX as usize, "the length of a key i
 const _: () = assert!((VALUE_BYTES_MAX as u64) < BATCH_BYTES_MAX, "a value must fit in a batch");
 
 /// Called before a checkpoint with the last batch it covers; the checkpoint continues when the
-/// future completes. An owner whose records speak of other files makes those durable here: then
+/// future completes. An owner whose records refer to other files makes those durable here: then
 /// only batches seen by `replay` can be ahead of them. It must not wait for a checkpoint.
 pub type CheckpointHook = Arc<dyn Fn(Lsn) -> BoxFuture<'static, io::Result<()>> + Send + Sync>;
 
@@ -38,8 +38,9 @@ pub struct Config {
     pub segments_max: u32,
     /// Journal space that only [`crate::Store::apply_reserved`] may use.
     pub reserve_bytes: u64,
-    /// Free space of the journal's device, which must be the cold store's as well, that only [`crate::Store::apply_reserved`]
-    /// and checkpoints may use, beside what a checkpoint of all that has changed needs. 0: the device is not looked after.
+    /// Free space of the journal's device, which must be the cold store's as well, that only
+    /// [`crate::Store::apply_reserved`] and checkpoints may use, besides what a checkpoint of all
+    /// that has changed needs. 0: the device is not monitored.
     pub device_reserve_bytes: u64,
     /// New segments are written with zeros, so that a flush never has to change their metadata.
     pub zero_segments: bool,
@@ -48,11 +49,11 @@ pub struct Config {
     /// Memory of changed entries that starts a checkpoint. At twice as much, `written` waits; at four times, `apply`
     /// refuses.
     pub dirty_bytes: u64,
-    /// Longest time a batch stays unflushed when nobody asks.
+    /// Longest time for which a batch stays unflushed when no caller requests a flush.
     pub commit_interval: Duration,
     /// Longest time between checkpoints while there are changes.
     pub checkpoint_interval: Duration,
-    /// Entries that a checkpoint looks at, and at most writes, before it lets others work.
+    /// Entries that a checkpoint looks at, and at most writes, before it lets other tasks run.
     pub step_entries: usize,
     /// See [`CheckpointHook`].
     pub before_checkpoint: Option<CheckpointHook>,
@@ -84,7 +85,7 @@ impl Config {
         Config { memory_bytes: bytes / 16 * 3, dirty_bytes: bytes / 16, ..Config::default() }
     }
 
-    /// A store that is at home in a simulation: segments of 256 KiB, 4 MiB of tables.
+    /// A store for simulations: segments of 256 KiB, 4 MiB of tables.
     pub fn small() -> Config {
         Config {
             segment_bytes: 256 << 10,
@@ -98,7 +99,7 @@ impl Config {
         }
     }
 
-    /// Refuses contradictions.
+    /// Refuses contradictory settings.
     pub(crate) fn check(&self) -> Result<()> {
         let complaint = if self.segment_bytes < SEGMENT_BYTES_MIN {
             "segment_bytes is too small"

@@ -211,8 +211,9 @@ pub fn describe(
     }
 }
 
-/// Calls `replay` with the batches behind `checkpoint`, as opening the store would, without changing anything. An error
-/// tells why opening would refuse; by then, everything before the damage has been replayed.
+/// Calls `replay` with the batches after `checkpoint`, as opening the store would, without changing
+/// anything. An error tells why opening would refuse; by then, everything before the damage has
+/// been replayed.
 pub async fn replay(
     device: &dyn Device,
     store: u64,

@@ -38,8 +38,9 @@ impl Key {
         }
     }
 
-    /// The first bytes as a number, with zeros behind short keys: where two keys' numbers differ, they are ordered as the
-    /// keys, for the shorter key is then either different in its own bytes or a beginning of the longer one.
+    /// The first bytes as a number, with zeros after short keys: where two keys' numbers differ,
+    /// they are ordered as the keys, for the shorter key is then either different in its own bytes
+    /// or a beginning of the longer one.
     fn prefix(&self) -> u128 {
         let bytes = match self {
             Key::Inline { bytes, .. } => &bytes[..PREFIX_BYTES],

@@ -83,13 +83,15 @@ impl Store {
         self.shared.scan(table, from, to, visit)
     }
 
-    /// Reads for an attempt of an operation: what neither memory knows nor `loading` is noted there, and the read fails with
-    /// [`Error::Missed`]. Without `loading` everything is read at once.
+    /// Reads for an attempt of an operation: entries that are neither in memory nor in `loading`
+    /// are noted there, and the read fails with [`Error::Missed`]. Without `loading` everything is
+    /// read at once.
     pub fn reads<'a>(&'a self, loading: Option<&'a Loading>) -> Reads<'a> {
         Reads::new(&self.shared, loading)
     }
 
-    /// Loads what the last attempt of an operation missed. The cold store is read where that holds up nobody.
+    /// Loads the entries that the last attempt of an operation missed. The cold store is read where
+    /// this delays no other task.
     pub async fn load_missed(&self, loading: &mut Loading) -> Result<()> {
         loading.load_missed(&self.shared).await
     }
@@ -100,13 +102,14 @@ impl Store {
         self.shared.apply(&batch, self.shared.reserve_bytes())
     }
 
-    /// Like [`Store::apply`], but may use the space kept back for batches that free some: removals, truncations.
+    /// Like [`Store::apply`], but may use the space reserved for batches that free space: removals,
+    /// truncations.
     pub fn apply_reserved(&self, batch: Batch) -> Result<Lsn> {
         self.shared.apply(&batch, 0)
     }
 
-    /// Waits until the kernel has the batch: it survives the death of this process. Also slows callers down while
-    /// checkpoints are behind.
+    /// Waits until the kernel has the batch: it survives the death of this process. Also slows
+    /// callers down while checkpoints lag behind.
     pub async fn written(&self, lsn: Lsn) -> Result<()> {
         self.shared.written(lsn).await?;
         self.shared.wait_while(|state| self.shared.is_behind(state)).await;
@@ -118,16 +121,17 @@ impl Store {
         self.shared.durable(lsn).await
     }
 
-    /// Waits until there is room for any batch, or no hope for it: the next [`Store::apply`] tells. For users that apply
-    /// many batches without waiting for any of them, and after [`Error::Overloaded`].
+    /// Waits until there is space for any batch, or no prospect of it: the next [`Store::apply`]
+    /// returns which. For users that apply many batches without waiting for any of them, and after
+    /// [`Error::Overloaded`].
     pub async fn ready(&self) -> Result<()> {
         self.shared.wait_while(|state| self.shared.is_without_room(state)).await;
         self.shared.check_usable()
     }
 
-    /// Whether a batch of up to `payload_bytes` finds room now, or waiting for it is useless:
-    /// [`Store::apply`] tells why. For users that apply one batch at a time, whichever other tasks
-    /// wait for theirs to be written.
+    /// Whether there is space for a batch of up to `payload_bytes` now, or waiting for it is
+    /// useless: [`Store::apply`] returns the reason. For users that apply one batch at a time,
+    /// whichever other tasks wait for theirs to be written.
     pub fn has_room(&self, payload_bytes: u64) -> bool {
         let state = self.shared.state.lock();
         state.is_waiting_useless() || !self.shared.is_too_full(&state, payload_bytes)
@@ -153,20 +157,21 @@ impl Store {
         self.shared.device_reserve(&self.shared.state.lock())
     }
 
-    /// How much more there is room for, as far as is known.
+    /// How much space is left, as far as is known.
     pub fn supply(&self) -> Supply {
         let state = self.shared.state.lock();
         let full = state.cold_full || state.journal_full || self.shared.is_device_full(&state);
         Supply { full, scarce: self.shared.is_device_scarce(&state) }
     }
 
-    /// Why the store takes no more changes, if it does not.
+    /// Why the store accepts no more changes, if it does not.
     pub fn failure(&self) -> Option<Arc<str>> {
         self.shared.state.lock().poison.clone()
     }
 
-    /// Takes no more changes and writes nothing more, from now on: its user has panicked, perhaps in the middle of a change, and
-    /// only what is written already can be relied on. Takes no lock, so that the panicking thread may call it.
+    /// From now on the store accepts no more changes and writes nothing: its user has panicked,
+    /// perhaps in the middle of a change, and only data that are already written can be relied on.
+    /// Takes no lock, so that the panicking thread may call it.
     pub fn halt(&self) {
         self.shared.halted.store(true, Ordering::SeqCst);
     }
@@ -181,9 +186,10 @@ impl Store {
         self.shared.statistics()
     }
 
-    /// Makes everything durable, checkpoints, ends the background tasks, closes the cold store: afterwards the store can be
-    /// opened again, and no file is touched any more, whoever still has this one. Later calls fail. A checkpoint that fails
-    /// is no error: the journal has everything.
+    /// Makes everything durable, checkpoints, ends the background tasks, closes the cold store:
+    /// afterwards the store can be opened again, and no file is touched any more, even if this
+    /// handle still exists. Later calls fail. A failed checkpoint is not an error: the journal has
+    /// everything.
     pub async fn close(&self) -> Result<()> {
         let result = self.shared.settle().await;
         self.shared.stop();

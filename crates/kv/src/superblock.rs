@@ -97,8 +97,8 @@ impl Superblock {
         Ok(superblock)
     }
 
-    /// Counts an opening, durably; the sequence number behind which its segments are numbered. `used` is the highest in
-    /// use.
+    /// Counts an opening, durably; the sequence number after which its segments are numbered.
+    /// `used` is the highest in use.
     pub(crate) async fn count_open(&mut self, device: &dyn Device, used: u64) -> Result<u64> {
         self.opens += 1;
         let base = self.opens << 32;

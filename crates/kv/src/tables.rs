@@ -75,7 +75,7 @@ pub(crate) struct Step {
 /// A part of a table in order, removed keys included.
 pub(crate) struct Range {
     pub entries: Vec<(Key, Option<Bytes>)>,
-    /// There is more in memory behind the last entry.
+    /// There is more in memory after the last entry.
     pub more: bool,
     /// Nothing is missing between the entries.
     pub complete: bool,

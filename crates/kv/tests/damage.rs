@@ -103,7 +103,8 @@ async fn records_behind_a_cut_never_come_back() {
     store.durable(lsn).await.unwrap();
     host.crash();
     drop(store);
-    // The medium heals: the old third record verifies again, and the old fourth fits behind the new third.
+    // The medium heals: the old third record verifies again, and the old fourth fits after the new
+    // third.
     host.device.flip_bit("journal.0", offset_of(2), 0);
     let store = host.open().await;
     assert_eq!(store.last(), Lsn(3));
@@ -335,7 +336,7 @@ async fn what_a_failed_flush_left_in_the_cache_is_written_again() {
     host.crash();
     let store = host.open().await;
     assert_eq!(contents(&store).len(), 4);
-    // The journal continues behind it, and says that all before is flushed.
+    // The journal continues after it, and says that all before is flushed.
     for number in 0..3u32 {
         let lsn = store.apply(put(2, &number.to_be_bytes(), b"1")).unwrap();
         store.durable(lsn).await.unwrap();

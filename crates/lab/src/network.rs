@@ -158,8 +158,8 @@ impl Network {
         LINK_DELAY + Duration::from_nanos(self.random.within(0..LINK_DELAY.as_nanos() as u64 / 2))
     }
 
-    /// The end of a connection travels like a frame, behind all frames; a cut network swallows it, and the peer has to find
-    /// out itself.
+    /// The end of a connection travels like a frame, after all frames; a cut network swallows it,
+    /// and the peer has to find out itself.
     fn close_later(&self, pipe: Arc<Pipe>) {
         let now = self.simulation.now();
         let deadline = (now + self.link_delay()).max(rt::Instant(pipe.queue.lock().last_arrival.0 + 1));

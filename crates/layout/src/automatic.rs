@@ -66,7 +66,8 @@ const TIB: u64 = 1 << 40;
 const STRIPE_BYTES_LARGEST: u64 = 4 * MIB;
 /// The end of the last component that is cut: no file is larger.
 const LAST_END: u64 = FILE_BYTES_MAX.next_multiple_of(STRIPE_BYTES_LARGEST);
-/// Where the first component of a new file ends. Files up to here never ask for more; at its end, who writes is known.
+/// Where the first component of a new file ends. Files up to here never request more; at its end,
+/// the writers are known.
 pub const BEGINNING_BYTES: u64 = 4 * MIB;
 /// Bytes at the beginning of a file that its MDT keeps, if it may: what one request carries with room to spare, and most small
 /// files are smaller (half of those on supercomputers' file systems, by several surveys, are below 64 KiB).
@@ -128,7 +129,7 @@ const _: () = assert!(LAST_END < END_OF_FILE, "the mark of an automatic layout r
 pub struct Situation<'a> {
     /// The automatic component.
     pub rest: Extent,
-    /// What is to be written; it begins within `rest` or before it, and ends behind its start.
+    /// What is to be written; it begins within `rest` or before it, and ends after its start.
     pub request: Extent,
     /// The file's size as far as the MDT knows it; 0 if it knows nothing.
     pub size: u64,
@@ -525,7 +526,7 @@ mod tests {
 
     #[test]
     fn counts_by_writers_files_and_osts() {
-        // (size, OSTs, writers, clients, files being written) -> stripes behind the beginning.
+        // (size, OSTs, writers, clients, files being written) -> stripes after the beginning.
         let table = [
             ((5 * MIB, 80, 1, 1, 1), 1),
             ((65 * MIB, 80, 1, 1, 1), 4),

@@ -40,7 +40,8 @@ use crate::{
 pub enum Step {
     /// The component before it grows to this end.
     Extend(u64),
-    /// The room is removed; the component behind it begins where the one before ends. What has no bytes is removed with it.
+    /// The room is removed; the component after it begins where the one before ends. What has no
+    /// bytes is removed with it.
     Spill,
     /// A component like the one before, still without bytes, on other OSTs, stands between it and the room.
     Repeat,
@@ -72,7 +73,7 @@ pub fn may_leave_out(layout: &Layout, position: usize) -> bool {
     automatic::is_automatic(layout) || is_growing(layout, position)
 }
 
-/// Whether room follows the component at `position`, behind nothing but parts and repetitions of it.
+/// Whether room follows the component at `position`, after nothing but parts and repetitions of it.
 pub fn is_growing(layout: &Layout, position: usize) -> bool {
     let anywhere = |position: usize| match &layout.components.get(position)?.backing {
         Backing::Striped { spec, .. } => Some(StripeSpec { first_ost: None, ..spec.clone() }),

@@ -84,7 +84,7 @@ pub enum LayoutError {
     /// A generation that no layout comes to by changing: there would be none after it.
     #[error("generation {}", .0.0)]
     Generation(Generation),
-    /// Data on the MDT behind the first component.
+    /// Data on the MDT after the first component.
     #[error("component {}: only the first one can be on the MDT", .0.0)]
     MdtNotFirst(ComponentId),
     /// Not what a plain layout is.
@@ -140,8 +140,8 @@ impl Layout {
         layout
     }
 
-    /// Adds a component behind the last one. One that is extended step by step becomes two: itself, without bytes yet, and
-    /// the room it grows into.
+    /// Adds a component after the last one. One that is extended step by step becomes two: itself,
+    /// without bytes yet, and the room it grows into.
     pub fn append(&mut self, asked: &ComponentSpec) {
         let start = self.end();
         match &asked.backing {
@@ -289,14 +289,15 @@ impl Layout {
         (component, slot - component.slots().start)
     }
 
-    /// The extent whose bytes the object of `slot` holds: from the first one on to behind the last one.
+    /// The extent whose bytes the object of `slot` holds: from the first one on to after the last
+    /// one.
     pub fn extent_of(&self, slot: u32) -> Extent {
         let (first, _) = self.owner(slot);
         let last = self.components.iter().rfind(|component| component.slots().contains(&slot));
         Extent { start: first.extent.start, end: last.map_or(first.extent.end, |last| last.extent.end) }
     }
 
-    /// The first byte at or behind `offset` whose component has this slot.
+    /// The first byte at or after `offset` whose component has this slot.
     pub fn next_of(&self, slot: u32, offset: u64) -> Option<u64> {
         let parts = self.components.iter().filter(|component| component.slots().contains(&slot));
         parts.filter_map(|part| part.extent.intersection(offset, u64::MAX)).map(|rest| rest.start).next()
@@ -348,8 +349,9 @@ impl Layout {
         })
     }
 
-    /// The size of the object of `slot` in a file of `file_size` bytes; a truncation truncates each object to this. Bytes of
-    /// the file before the object's component count (they are a hole in it), bytes behind do not.
+    /// The size of the object of `slot` in a file of `file_size` bytes; a truncation truncates each
+    /// object to this. Bytes of the file before the object's component count (they are a hole in
+    /// it), bytes after do not.
     pub fn object_size(&self, slot: u32, file_size: u64) -> u64 {
         let (component, index) = self.owner(slot);
         if file_size <= component.extent.start {
@@ -370,7 +372,8 @@ impl Layout {
         self.striping_of(component).file_offset(index, object_offset)
     }
 
-    /// How many bytes before `offset` of the file the object of `slot` can hold: its first byte at or behind `offset` is there.
+    /// How many bytes before `offset` of the file the object of `slot` can hold: its first byte at
+    /// or after `offset` is there.
     pub fn object_position(&self, slot: u32, offset: u64) -> u64 {
         let (component, index) = self.owner(slot);
         self.striping_of(component).object_size(index, offset.max(component.extent.start))
@@ -390,7 +393,7 @@ impl Layout {
         component.striping().expect("a component with slots has stripes")
     }
 
-    /// The first byte at or behind `offset` that has no object, within the layout.
+    /// The first byte at or after `offset` that has no object, within the layout.
     pub fn next_gap(&self, offset: u64) -> Option<u64> {
         let gaps = self.components.iter().filter(|component| !component.is_instantiated());
         let gap = gaps.filter_map(|component| component.extent.intersection(offset, u64::MAX)).next();
@@ -479,8 +482,8 @@ impl Layout {
         Ok(cut)
     }
 
-    /// Lets the component at `position` grow to `end`, into the one behind it, which has no objects. Objects keep what
-    /// they have: a holder of an older layout merely misses bytes.
+    /// Lets the component at `position` grow to `end`, into the one after it, which has no objects.
+    /// Objects keep what they have: a holder of an older layout merely misses bytes.
     pub fn extend(&mut self, position: usize, end: u64) -> Result<(), LayoutError> {
         let next = self.components.get(position + 1).ok_or(LayoutError::Count(self.components.len()))?;
         assert!(!next.is_instantiated() && next.extent.end >= end, "a component grows into room without objects");
@@ -493,8 +496,8 @@ impl Layout {
         Ok(())
     }
 
-    /// Removes the room at `position` in favour of the component behind it, which begins where the one before ends; that
-    /// one is removed too if it has neither bytes nor objects.
+    /// Removes the room at `position` in favour of the component after it, which begins where the
+    /// one before ends; that one is removed too if it has neither bytes nor objects.
     pub fn spill(&mut self, position: usize) {
         assert!(matches!(self.components[position].backing, Backing::Extension { .. }), "only room is given away");
         let room = self.components.remove(position);
@@ -535,16 +538,17 @@ impl Layout {
     }
 
     /// Leaves `hole` out of the component at `position`, whose objects have nothing there: it is
-    /// decided again where that part lies. What the component has before and behind it stays in its
-    /// objects, which the layout keeps, if in a component without bytes: they are to be destroyed
-    /// with the file, and the fence before them stands until then.
+    /// decided again where that part lies. The data of the component before and after it stay in
+    /// its objects, which the layout keeps, if in a component without bytes: they are to be
+    /// destroyed with the file, and the fence before them stands until then.
     ///
     /// Not growth: clients with the old layout must be kept from the objects before.
     pub fn leave_out(&mut self, position: usize, hole: Extent) -> Result<(), LayoutError> {
         self.leave_out_to(position, hole, Backing::Automatic)
     }
 
-    /// Likewise; the hole gets this backing, without objects. It becomes part of the component behind it if that has the same.
+    /// Likewise; the hole gets this backing, without objects. It becomes part of the component
+    /// after it if that has the same.
     pub fn leave_out_to(&mut self, position: usize, hole: Extent, backing: Backing) -> Result<(), LayoutError> {
         let whole = self.components[position].clone();
         assert!(whole.extent.start <= hole.start && hole.end <= whole.extent.end, "the hole lies in the component");

@@ -57,7 +57,7 @@ const LOAD_SCALE: u32 = 10;
 /// Fewer transfers in work than this beyond twice the average, in thousandths, do not make a target the last choice: one client
 /// may have as many.
 const BUSY_TRANSFERS_PERMILLE_MIN: u64 = 8000;
-/// From so many on it comes behind others that are as good: a quarter of the time with one transfer.
+/// From so many on it comes after others that are as good: a quarter of the time with one transfer.
 const STRAINED_TRANSFERS_PERMILLE_MIN: u64 = 250;
 
 /// The parameters of placement, under Lustre's names.
@@ -69,8 +69,9 @@ pub struct PlacementPolicy {
     pub qos_prio_free: u32,
     /// A target with less than this many thousandths of its capacity free gets new objects only if all are like that.
     pub reserved_permille: u32,
-    /// So does one with less than this many bytes free. More than the largest write takes: a target that refused one for want
-    /// of space must come behind others, or the next file is placed where its first write fails.
+    /// So does one with less than this many bytes free. More than the largest write takes: a target
+    /// that refused one for want of space must come after others, or the next file is placed where
+    /// its first write fails.
     pub reserved_bytes: u64,
 }
 
@@ -87,7 +88,7 @@ impl Default for PlacementPolicy {
 }
 
 impl PlacementPolicy {
-    /// Free bytes below which a target of this capacity comes behind others.
+    /// Free bytes below which a target of this capacity comes after others.
     pub fn bytes_reserved(&self, bytes_total: u64) -> u64 {
         let share = u128::from(bytes_total) * u128::from(self.reserved_permille) / 1000;
         u64::try_from(share).unwrap_or(u64::MAX).max(self.reserved_bytes)
@@ -214,7 +215,8 @@ pub fn preferred<'a>(targets: &'a [TargetStatus], policy: &PlacementPolicy) -> V
     usable
 }
 
-/// The targets behind those that are preferred: so many stripes were asked for that they are better than none.
+/// The targets after those that are preferred: so many stripes were asked for that they are better
+/// than none.
 fn last_resort<'a>(
     count: ResolvedCount,
     targets: &'a [TargetStatus],
@@ -441,7 +443,8 @@ fn listed(spec: &ResolvedSpec, targets: &[TargetStatus]) -> Result<Vec<OstIndex>
     Ok(spec.osts.iter().copied().cycle().skip(start).take(spec.osts.len()).collect())
 }
 
-/// The requested first OST, then the preferred ones behind it by index, around the end, then the last resort likewise.
+/// The requested first OST, then the preferred ones after it by index, around the end, then the
+/// last resort likewise.
 fn choose_from(
     first: OstIndex,
     count: ResolvedCount,

@@ -21,9 +21,9 @@ use crate::{
 
 /// Most bytes of a layout in a record (docs/disk_format.md), if it grows by these rules.
 pub const RECORD_BYTES_MAX: usize = 126 << 10;
-/// What a layout takes beside its components, and more.
+/// What a layout takes besides its components, and more.
 const LAYOUT_BYTES: usize = 64;
-/// What a component takes beside its OSTs, with the longest name of a pool, and more.
+/// What a component takes besides its OSTs, with the longest name of a pool, and more.
 const COMPONENT_BYTES: usize = 80;
 const OST_BYTES: usize = 2;
 

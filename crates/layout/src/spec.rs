@@ -107,7 +107,7 @@ pub enum SpecError {
     /// More stripes on one OST than 32, or 0.
     #[error("{0} stripes per OST are not within 1..=32")]
     StripesPerOst(u32),
-    /// A count beside a list of OSTs of another length.
+    /// A count together with a list of OSTs of another length.
     #[error("stripe count {count} does not fit {osts} OSTs")]
     CountOfOsts {
         /// Stripes asked for.
@@ -143,7 +143,7 @@ pub enum SpecError {
         /// Its stripe size.
         stripe_bytes: u64,
     },
-    /// Data on the MDT behind the first component.
+    /// Data on the MDT after the first component.
     #[error("only the first component can be on the MDT")]
     MdtNotFirst,
     /// More on the MDT than `dom_stripesize`.
@@ -332,7 +332,7 @@ impl LayoutSpec {
     }
 }
 
-/// Adds a component behind the others. What is automatic behind what is automatic is one component.
+/// Adds a component after the others. Consecutive automatic components become one.
 pub(crate) fn push(components: &mut Vec<ComponentSpec>, next: ComponentSpec) {
     match components.last_mut() {
         Some(last) if last.backing == BackingSpec::Automatic && next.backing == BackingSpec::Automatic => {
@@ -468,8 +468,9 @@ fn greatest_common_divisor(one: u64, other: u64) -> u64 {
     if other == 0 { one } else { greatest_common_divisor(other, one % other) }
 }
 
-/// What a new file gets: its own request, else its directory's default, else the file system's. Plain requests are filled
-/// field by field from a plain default; anything else replaces what stands behind it as a whole.
+/// What a new file gets: its own request, else its directory's default, else the file system's.
+/// Plain requests are filled field by field from a plain default; anything else replaces what
+/// stands after it as a whole.
 pub fn resolve(
     request: Option<&LayoutSpec>,
     directory: Option<&LayoutSpec>,

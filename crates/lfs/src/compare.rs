@@ -38,7 +38,7 @@ impl Compare {
     }
 }
 
-/// What a sign asks for, and the text behind it.
+/// What a sign asks for, and the text after it.
 pub fn sign(text: &str) -> (Ordering, &str) {
     match text.as_bytes() {
         [b'+', ..] => (Ordering::Greater, &text[1..]),

@@ -17,7 +17,7 @@ use super::{
 /// How often a change is tried again because the file grew between the question and the change.
 const ATTEMPTS_MAX: usize = 16;
 
-/// Adds components behind the last one.
+/// Adds components after the last one.
 pub fn add(operand: &OsStr, spec: &LayoutSpec) -> Outcome {
     let LayoutSpec::Composite(components) = spec else {
         return Err(usage_error("--component-add needs components, which begin with -E"));

@@ -204,7 +204,7 @@ fn line(output: &mut dyn Write, name: &str, row: Row, point: &Path, columns: Col
     print_path(output, point, format_args!(""))
 }
 
-/// State letters behind the mount point, in brackets, as Lustre's `lfs df` marks targets.
+/// State letters after the mount point, in brackets, as Lustre's `lfs df` marks targets.
 fn letters(target: &TargetStatus, space: &SpaceUsage) -> String {
     let mut letters = String::new();
     let condition = target.condition;

@@ -123,7 +123,7 @@ pub fn fid2path(arguments: &[OsString], output: &mut dyn Write) -> Outcome {
 /// Options of `lfs rmfid`.
 pub const RMFID_OPTIONS: &[OptionSpec] = &[long_option(&["help"], Takes::Nothing)];
 
-/// Runs `lfs rmfid MOUNT FID...`. Goes on behind what cannot be removed.
+/// Runs `lfs rmfid MOUNT FID...`. Continues after files that cannot be removed.
 pub fn rmfid(arguments: &[OsString], output: &mut dyn Write) -> Outcome {
     let parsed = parse(RMFID_OPTIONS, arguments).map_err(|error| Failure::new(USAGE, format!("lfs rmfid: {error}")))?;
     if parsed.has("help") {

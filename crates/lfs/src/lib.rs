@@ -252,7 +252,7 @@ fn print(output: &mut dyn Write, text: std::fmt::Arguments<'_>) -> Outcome {
     output.write_fmt(text).map_err(write_failure)
 }
 
-/// Writes a path as it is, and `rest` behind it.
+/// Writes a path as it is, and `rest` after it.
 fn print_path(output: &mut dyn Write, path: impl AsRef<OsStr>, rest: std::fmt::Arguments<'_>) -> Outcome {
     output.write_all(path.as_ref().as_bytes()).map_err(write_failure)?;
     print(output, rest)

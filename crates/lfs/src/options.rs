@@ -10,7 +10,8 @@ use std::{
     os::unix::ffi::OsStrExt,
 };
 
-/// The option that negates the one behind it: a `!` of its own. Commands that understand it have it in their table.
+/// The option that negates the one after it: a `!` of its own. Commands that understand it have it
+/// in their table.
 pub const NOT: &str = "!";
 
 /// Whether an option takes a value.
@@ -20,7 +21,7 @@ pub enum Takes {
     Nothing,
     /// It needs a value.
     Value,
-    /// It may have one: attached (`-c4`) or behind `=`.
+    /// It may have one: attached (`-c4`) or after `=`.
     OptionalValue,
 }
 
@@ -132,7 +133,8 @@ fn parse_by(specs: &[OptionSpec], arguments: &[OsString], long_only: bool) -> Re
     Ok(parsed)
 }
 
-/// Whether `text`, what stands behind a single `-`, is a long option in full, with or without a value.
+/// Whether `text`, what stands after a single `-`, is a long option in full, with or without a
+/// value.
 fn is_long(specs: &[OptionSpec], text: &str) -> bool {
     let name = text.split_once('=').map_or(text, |(name, _)| name);
     name.len() > 1 && specs.iter().any(|spec| spec.long.contains(&name))

@@ -398,7 +398,7 @@ impl AdvisoryLocks {
         reached
     }
 
-    /// Whether anybody waits for a record lock that `owner` holds, or behind one that it waits for.
+    /// Whether anybody waits for a record lock that `owner` holds, or after one that it waits for.
     fn is_waited_for(&self, owner: LockOwner) -> bool {
         let file = |inode: &InodeNumber| &self.files[&(*inode, LockFamily::Posix)];
         let mut held = self.holding.get(&owner).into_iter().flatten().map(file);

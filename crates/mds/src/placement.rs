@@ -20,7 +20,7 @@ use crate::{load::Load, pools::Pools, transfers::Transfers};
 /// Free space a target is taken to have while nothing is known of any.
 const UNKNOWN_BYTES: u64 = 1 << 40;
 
-/// How long an OST comes behind others after it refused something for lack of space: what it says
+/// How long an OST comes after others once it has refused something for lack of space: what it says
 /// of its bytes may be true, and inodes or a quota be used up. After a few reports it is tried
 /// again.
 const REFUSAL_LASTS: Duration = Duration::from_secs(10);

@@ -105,8 +105,9 @@ impl Pools {
         Ok(())
     }
 
-    /// The pool that a request for `pool` gets; `used_pct` says how much of some OSTs' space is in use, `takes_objects` whether
-    /// one of them takes new objects: else nothing ends there, but goes on to a pool behind it, or stays.
+    /// The pool that a request for `pool` gets; `used_pct` says how much of some OSTs' space is in
+    /// use, `takes_objects` whether one of them takes new objects: else nothing ends there, but
+    /// goes on to a pool after it, or stays.
     pub fn pass_on(
         &mut self,
         pool: &str,

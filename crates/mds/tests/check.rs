@@ -21,7 +21,7 @@ use rpc::message::{
 use types::{FileKind, FsError, InodeNumber, NodeKind, ObjectId, SetAttributes, Timestamp, limits::BODY_BYTES_MAX};
 
 impl Fixture {
-    /// Changes the tables behind the MDT's back.
+    /// Changes the tables without the MDT's knowledge.
     async fn damage(&mut self, change: impl FnOnce(&Store, &mut Batch)) {
         // They would find it.
         self.options.audits = false;

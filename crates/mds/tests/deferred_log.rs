@@ -140,7 +140,7 @@ async fn locks_are_free_although_the_ost_was_told_at_once() {
     gate.open();
     first.await;
     eventually("the OST was told", async || *osts[0].evicted.lock() == [BOB]).await;
-    // What it is told behind that shows that the answer has been heeded.
+    // What it is told after that shows that the answer has been heeded.
     let (open, marker) = striped(&fs, "marker", 1).await;
     fs.close(ALICE, marker, open, None).await.unwrap();
     fs.unlink(&root(), ROOT, "marker").await.unwrap();

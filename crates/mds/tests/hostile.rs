@@ -27,7 +27,7 @@ use types::{
 const MALLORY: ClientId = ClientId(0x666);
 const WHOLE: LockRange = LockRange { start: 0, end: u64::MAX };
 
-/// An MDT behind a server, and two clients of it.
+/// An MDT behind a server, and two of its clients.
 struct Scene {
     fs: Fixture,
     server: Arc<Server>,

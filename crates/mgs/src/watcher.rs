@@ -31,7 +31,8 @@ pub struct Watcher {
 }
 
 impl Watcher {
-    /// Begins to follow the management service behind `import`. Until the first answer the map is empty, version 0.
+    /// Starts to follow the management service that `import` reaches. Until the first answer the
+    /// map is empty, version 0.
     pub fn start(seams: &Seams, import: Import) -> Watcher {
         let (sender, maps) = watch::channel(Arc::new(ClusterMap::default()));
         let clock = seams.clock.clone();

@@ -47,7 +47,8 @@ use crate::tables::REPLIES;
 /// set otherwise, and an MDT that has not heard of one for its lease has it refused here.
 const ABSENT_MAX: Duration = Duration::from_secs(3600);
 
-/// A reply, and where its change has bytes in place: object, first block and the one behind the last, or nothing.
+/// A reply, and where its change has bytes in place: object, first block and the one after the
+/// last, or nothing.
 pub type StoredReply = (OstReply, Option<(ObjectId, u64, u64)>);
 
 /// The request that a change is made for.

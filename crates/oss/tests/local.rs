@@ -27,7 +27,7 @@ fn devices(root: &std::path::Path) -> OstDevices {
 async fn open(root: &std::path::Path) -> TestOst {
     let seams = seams(&MemoryTransport::new(), 1);
     let ost = Ost::open(seams.clone(), devices(root), "stria", INDEX, quiet_options(), quiet_config()).await.unwrap();
-    // The memory devices of the common target stand unused beside it.
+    // The memory devices of the common target are not used.
     let objects = MemoryDevice::new();
     let (probe, journal) = (Probe::new(objects.clone()), MemoryDevice::new());
     TestOst {

@@ -300,7 +300,7 @@ fn data_that_wait_for_write_back_are_no_reason_to_refuse_others() {
         for piece in 0..64 {
             target.write(object(1), piece * 32 * KIB, &pattern(2, piece * 32 * KIB, 32 * KIB)).await;
         }
-        // Room for what follows beside the reserve, but not beside twice what waits.
+        // Room for what follows besides the reserve, but not besides twice what waits.
         let space = target.objects.space().await.unwrap();
         target.objects.set_capacity(space.bytes_total - space.bytes_available + reserve + MIB);
         let OstReply::Space(space, _) = target.ask(OstRequest::StatFs).await.unwrap() else { panic!() };
@@ -934,7 +934,8 @@ fn what_a_target_has_to_do_adds_up_while_it_does_it() {
         target.ost.limit().set_latency(Duration::from_millis(100));
         tokio::join!(target.write(object(1), 0, b"x"), target.write(object(2), 0, b"y"));
         let written = work().await;
-        // Of 100 ms each, the second one behind the first, less what a device that was idle has saved up.
+        // Of 100 ms each, the second one after the first, less what a device that was idle has
+        // saved up.
         assert!(written - before >= 150_000, "{} us", written - before);
         rt::clock::sleep(&*target.seams.clock, Duration::from_millis(10)).await;
         assert_eq!(work().await, written, "idle");

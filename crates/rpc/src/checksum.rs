@@ -23,7 +23,8 @@ pub fn crc32c(data: &[u8]) -> u32 {
     crc_fast::crc32_iscsi(data)
 }
 
-/// Checksum of two parts one behind the other, from the checksum of each and the length of the second in bytes.
+/// Checksum of two parts one after the other, from the checksum of each and the length of the
+/// second in bytes.
 pub fn combine(first: u32, second: u32, second_bytes: u64) -> u32 {
     crc_fast::checksum_combine(CrcAlgorithm::Crc32Iscsi, u64::from(first), u64::from(second), second_bytes) as u32
 }

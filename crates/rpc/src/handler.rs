@@ -22,7 +22,7 @@ pub struct Call {
     pub trace: u64,
     /// What to do.
     pub request: Request,
-    /// Data beside the request.
+    /// Bulk data of the request.
     pub bulk: Bytes,
 }
 
@@ -31,7 +31,7 @@ pub struct Call {
 pub struct Answer {
     /// Reply or error.
     pub reply: FsResult<Reply>,
-    /// Data beside the reply; empty with an error.
+    /// Bulk data of the reply; empty with an error.
     pub bulk: Bytes,
 }
 
@@ -69,9 +69,10 @@ pub enum SessionEvent {
 
 /// A target's request handler: implemented by the MDT, the OST and the MGS.
 pub trait Handler: Send + Sync + 'static {
-    /// Executes one request. The future is never dropped before it completes, except with the whole process. It may hold up what
-    /// its client sends next: whatever it waits for beside this target's devices and earlier requests, it waits for no longer than
-    /// a time of its own, and answers so that the client asks again.
+    /// Executes one request. The future is never dropped before it completes, except with the whole
+    /// process. It may hold up what its client sends next: whatever it waits for besides this
+    /// target's devices and earlier requests, it waits for no longer than a time of its own, and
+    /// answers so that the client asks again.
     fn handle(self: Arc<Self>, call: Call) -> BoxFuture<'static, Answer>;
 
     /// Name of the service (queue and service threads) that executes this request.

@@ -250,8 +250,8 @@ async fn replies_that_nobody_reads_take_bounded_memory() {
     assert_eq!(handler.reads.load(Ordering::SeqCst), u64::from(REQUESTS));
 }
 
-/// What is read behind large requests waits for those before it, one by one, and for nothing else: in the end a request that
-/// gives something back is executed, whoever waits for what it gives.
+/// What is read after large requests waits for those before it, one by one, and for nothing else:
+/// in the end a request that gives something back is executed, whoever waits for what it gives.
 #[tokio::test]
 async fn a_small_request_behind_large_ones_is_executed_when_earlier_ones_end() {
     let seams = seams(&MemoryTransport::new());

@@ -23,8 +23,8 @@ pub trait Device: Send + Sync {
     /// Fills `buffer` from `offset`; returns it with the number of bytes read, short only at the file's end. A missing
     /// file is empty.
     fn read(&self, file: &str, offset: u64, buffer: Vec<u8>) -> BoxFuture<'static, io::Result<(Vec<u8>, usize)>>;
-    /// Writes all pieces one behind the other from `offset`, creating the file if missing. A gap reads as zeros. After
-    /// completion the data survive the death of this process.
+    /// Writes all pieces one after the other from `offset`, creating the file if missing. A gap
+    /// reads as zeros. After completion the data survive the death of this process.
     fn write(&self, file: &str, offset: u64, pieces: Vec<Bytes>) -> BoxFuture<'static, io::Result<()>>;
     /// Makes everything written to `file`, its length and its existence durable. A missing file is
     /// fine. After an error the file's unflushed data are undefined and the caller must not try

@@ -90,7 +90,7 @@ fn the_same_seed_gives_the_same_numbers() {
     assert_ne!(numbers(7), numbers(8));
 }
 
-/// Tasks run, may spawn, and run beside each other: each waits for the next one.
+/// Tasks run, may spawn, and run concurrently: each waits for the next one.
 async fn tasks_run_concurrently(spawn: Arc<dyn Spawn>) {
     let (tell, mut told) = tokio::sync::mpsc::unbounded_channel();
     let mut previous = None;

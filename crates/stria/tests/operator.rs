@@ -148,7 +148,7 @@ fn what_is_shown_to_people_is_there_for_programs() {
     let inspected = lines(&Program(stria()).args(["inspect", "--json"]).arg(&directory).succeed());
     let summary = inspected.last().unwrap();
     assert_eq!((&summary["kind"], &summary["targets"], &summary["damage"]), (&"summary".into(), &4.into(), &0.into()));
-    // A file beside the objects: no problem, and not clean either, in both forms.
+    // A stray file next to the objects: no problem, and not clean either, in both forms.
     fs::write(directory.join("ost0/objects/stray"), "not ours").unwrap();
     let fsck = Program(stria()).arg("fsck").arg(&directory).succeed();
     assert!(fsck.ends_with("\nno problems; 1 stray file beside the objects\n"), "{fsck}");

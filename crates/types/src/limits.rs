@@ -12,7 +12,7 @@ pub const FILE_BYTES_MAX: u64 = i64::MAX as u64 - STRIPE_BYTES_MAX;
 pub const STRIPE_BYTES_MIN: u64 = 64 * 1024;
 /// Largest stripe, in bytes: multiples of 64 KiB below 4 GiB (Lustre).
 pub const STRIPE_BYTES_MAX: u64 = (4 << 30) - STRIPE_BYTES_MIN;
-/// Stripe size where nobody chose one (Lustre 2.17's default).
+/// Default stripe size (that of Lustre 2.17).
 pub const STRIPE_BYTES_DEFAULT: u64 = 4 << 20;
 /// Most stripes of a plain layout (Lustre's LOV_MAX_STRIPE_COUNT).
 pub const STRIPE_COUNT_MAX: u32 = 2000;

@@ -93,9 +93,9 @@ impl FileSystem {
     }
 
     /// Swaps the layouts of two files, and so their data. Of the first the version must still hold;
-    /// `opened`: the caller has it open, once. The second either has a version likewise, and nobody
-    /// has it open; or the caller has it open, once, and alone writes to it: the caller of this
-    /// function has seen his descriptor, for the MDT asks for no path to a file without a name.
+    /// `opened`: the caller has it open, once. The second either has a version too, and no client
+    /// has it open; or the caller has it open, once, and is its only writer: the caller of this
+    /// function has checked the descriptor, because the MDT requires no path to an unnamed file.
     /// `WouldBlock`: what became of one of its changes is unknown; it must be written again.
     pub async fn swap_layouts(
         &self,

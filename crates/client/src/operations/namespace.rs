@@ -169,7 +169,8 @@ impl FileSystem {
         }
     }
 
-    /// Names of an open directory behind `cookie` (0: from the beginning), with attributes if asked for.
+    /// Names of an open directory after `cookie` (0: from the beginning), with attributes if asked
+    /// for.
     pub async fn read_directory(
         &self,
         directory: &OpenFile,

@@ -25,7 +25,7 @@ use crate::{
     targets::connection::{TargetConnection, unexpected},
 };
 
-/// What was so before an open was asked for; see [`crate::targets::recovery`].
+/// The state before an open was requested; see [`crate::targets::recovery`].
 #[derive(Clone, Copy)]
 struct Before {
     incarnation: u64,
@@ -49,7 +49,8 @@ impl FileSystem {
         self.create_open_unless(credentials, parent, name, (mode, umask), flags, interruption).await
     }
 
-    /// As [`FileSystem::create_open`], with `mode` and `umask`; a wait for others ends with `Interrupted` when that is raised.
+    /// As [`FileSystem::create_open`], with `mode` and `umask`; a wait for others ends with
+    /// `Interrupted` when the interruption is raised.
     pub async fn create_open_unless(
         self: &Arc<Self>,
         credentials: &Credentials,
@@ -133,7 +134,8 @@ impl FileSystem {
         self.open_unless(credentials, inode, flags, Interruption::default()).await
     }
 
-    /// As [`FileSystem::open`]; a wait for others ends with `Interrupted` when that is raised.
+    /// As [`FileSystem::open`]; a wait for others ends with `Interrupted` when the interruption is
+    /// raised.
     pub async fn open_unless(
         self: &Arc<Self>,
         credentials: &Credentials,

@@ -48,13 +48,14 @@ impl FileSystem {
         while let Some(at) = from {
             let start = layout.object_position(object.id.slot, at);
             let found = self.seek_object(object, start, wants_data).await?;
-            // Nothing found when looking for a hole: `start` is at or behind the object's end.
-            // Found at `start`: it is within a hole, in the middle of a block perhaps. Else a block
-            // that an object ends in is data as a whole if the file continues.
+            // Nothing found when looking for a hole: `start` is at or after the object's end. Found
+            // at `start`: it is within a hole, in the middle of a block perhaps. Else a block that
+            // an object ends in is data as a whole if the file continues.
             let hole = |found| if found == start { start } else { next_block(found) };
             let found = if wants_data { found } else { Some(found.map_or(start, hole)) };
             let Some(position) = found.map(|found| layout.file_offset(object.id.slot, found)) else { return Ok(None) };
-            // Between parts of a component, and behind its extent, the object's hole or end is not the file's.
+            // Between parts of a component, and after its extent, the object's hole or end is not
+            // the file's.
             from = layout.next_of(object.id.slot, position);
             if from == Some(position) {
                 return Ok(from);

@@ -34,11 +34,11 @@ use crate::{
     statistics::Operation,
 };
 
-/// How often each OST has lost what was not durable.
-type Eras = BTreeMap<OstIndex, u64>;
+/// The power-loss era of each OST.
+type Losses = BTreeMap<OstIndex, u64>;
 
-/// What one fsync takes over from the open inode. Given back when dropped before [`Pending::flushed`]: the fsync failed, or
-/// its caller gave up.
+/// The state that one fsync takes over from the open inode. Returned when dropped before
+/// [`Pending::flushed`]: the fsync failed, or its caller gave up.
 struct Pending<'a> {
     open: &'a OpenInode,
     unsynced: Unsynced,
@@ -84,7 +84,8 @@ impl<'a> Pending<'a> {
 /// Slots of a file by the OST that holds them.
 type ByOst = BTreeMap<OstIndex, Vec<u32>>;
 
-/// Those of a layout's objects on OSTs that are wanted. (What lies on an MDT is durable with its commit.)
+/// Those of a layout's objects on OSTs that are wanted. (Data on an MDT are durable with its
+/// commit.)
 fn by_ost(layout: &Layout, wanted: impl Fn(&(u32, Location)) -> bool) -> ByOst {
     let mut by_ost = ByOst::new();
     for (slot, location) in layout.objects().filter(wanted) {

@@ -57,7 +57,8 @@ impl FileSystem {
         self.truncate_unless(credentials, inode, file, size, Interruption::default()).await
     }
 
-    /// As [`FileSystem::truncate`]; a wait for others ends with `Interrupted` when that is raised.
+    /// As [`FileSystem::truncate`]; a wait for others ends with `Interrupted` when the interruption
+    /// is raised.
     pub async fn truncate_unless(
         self: &Arc<Self>,
         credentials: &Credentials,
@@ -106,8 +107,9 @@ impl FileSystem {
         Ok(DataAttributes { size, ..figures }.complete(&granted.entry))
     }
 
-    /// Truncates objects to their shares of `size`, within a section of the exclusive data lock: `Stale` once the life of the
-    /// mount in which it was taken is over, for others may have it since. The figures are exact if nobody writes meanwhile.
+    /// Truncates objects to their shares of `size`, within a section of the exclusive data lock:
+    /// `Stale` once the incarnation of the mount in which the lock was taken is over, because
+    /// others may have taken it since. The attributes are exact if no client writes meanwhile.
     ///
     /// Objects of components that end before `size` keep what they have: nothing of it is cut off, and what follows them in
     /// the file holds its size. Such a component may have been extended since the layout was told, and another client may
@@ -177,8 +179,8 @@ impl FileSystem {
         if figures.size <= size {
             return Ok((figures, truncated));
         }
-        // One of them was truncated to a size behind its end: it kept the file's length, or that part was left out of its
-        // component since.
+        // One of them was truncated to a size after its end: it kept the file's length, or that
+        // part was left out of its component since.
         let mut kept = DataAttributes::default();
         for object in before {
             let own = self.glimpse_some(inode, layout, vec![object.0]).await?;

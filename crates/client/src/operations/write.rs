@@ -43,8 +43,8 @@ use crate::{
 pub const CAPABILITIES_NAME: &[u8] = b"security.capability";
 
 impl FileSystem {
-    /// Writes; returns the bytes written, fewer than given only if an object failed behind them or the largest file
-    /// size is reached. Nothing to write succeeds.
+    /// Writes; returns the number of bytes written, fewer than given only if an object failed after
+    /// them or the largest file size is reached. An empty write succeeds.
     pub async fn write(
         self: &Arc<Self>,
         file: &Arc<OpenFile>,
@@ -134,7 +134,8 @@ impl FileSystem {
         outcome
     }
 
-    /// The end of the file while the exclusive data lock is held: known, if nobody else wrote, else by glimpse.
+    /// The end of the file while the exclusive data lock is held: known if no other client wrote,
+    /// otherwise by glimpse.
     async fn end_of_file(&self, open: &OpenInode, granted: &ExclusiveGranted) -> FsResult<u64> {
         let known = open.state().tracker.size_under(granted.epoch);
         match known {
@@ -229,7 +230,7 @@ impl FileSystem {
     }
 }
 
-/// The bytes of one request, from a buffer that lies at `offset` of the file.
+/// The bytes of one request, from a buffer that starts at `offset` of the file.
 fn gather(chunk: &ObjectRange, offset: u64, data: &Bytes) -> Bytes {
     let part = |piece: layout::Piece| {
         let start = (piece.file_offset - offset) as usize;

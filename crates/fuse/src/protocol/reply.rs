@@ -300,7 +300,7 @@ pub struct SeekOut {
 pub struct DirentHead {
     /// Inode number.
     pub inode: u64,
-    /// Cookie of the position behind this entry.
+    /// Cookie of the position after this entry.
     pub offset: u64,
     /// Bytes of the name.
     pub name_bytes: u32,

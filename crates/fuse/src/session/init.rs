@@ -65,7 +65,7 @@ pub enum UnsupportedKernel {
     Features(u64),
 }
 
-/// Decides on versions and features. `further`: features wanted beside those of every session.
+/// Decides on versions and features. `further`: features wanted besides those of every session.
 pub fn negotiate(request: &Init, further: u64) -> Result<Negotiated, UnsupportedKernel> {
     let (major, minor) = (request.init.major, request.init.minor);
     if major > MAJOR {

@@ -84,8 +84,8 @@ pub struct Session {
 }
 
 impl Session {
-    /// Starts serving a mounted device with `threads` workers (at least one). `features`: bits of INIT that are switched on
-    /// beside those of every session.
+    /// Starts serving a mounted device with `threads` workers (at least one). `features`: bits of
+    /// INIT that are switched on besides those of every session.
     pub fn start(
         device: Device,
         threads: usize,

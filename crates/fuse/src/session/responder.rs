@@ -14,7 +14,7 @@ use host::errno::{self, Errno};
 pub struct Answer {
     /// Structures and small data.
     pub head: Vec<u8>,
-    /// Data behind them.
+    /// Data after them.
     pub pieces: Vec<Bytes>,
 }
 
@@ -29,7 +29,7 @@ impl Answer {
         Self { head: structure.as_bytes().to_vec(), pieces: Vec::new() }
     }
 
-    /// Two structures, one behind the other.
+    /// Two structures, one after the other.
     pub fn pair<T: IntoBytes + Immutable, U: IntoBytes + Immutable>(first: &T, second: &U) -> Self {
         Self { head: [first.as_bytes(), second.as_bytes()].concat(), pieces: Vec::new() }
     }

@@ -19,7 +19,8 @@ const DEAD_BYTES_MIN: u64 = 16 << 20;
 const FREE_PER_DEAD: u64 = 2;
 /// unless it is so little that a target may refuse to write: it keeps back some of it.
 const FREE_BYTES_SHORT: u64 = 512 << 20;
-/// Space that is left free beside what is written: for indices and filters, and for a checkpoint meanwhile.
+/// Space that is left free besides what is written: for indices and filters, and for a checkpoint
+/// meanwhile.
 const MARGIN_BYTES: u64 = 4 << 20;
 
 /// What is known of a tree without reading it.
@@ -55,7 +56,7 @@ impl Estimate {
         live.saturating_add(live / 8).saturating_add(MARGIN_BYTES)
     }
 
-    /// Whether what is dead matters, beside what is free.
+    /// Whether the dead entries are large compared with the free space.
     pub fn is_worth_it(&self) -> bool {
         let dead = self.dead_bytes();
         dead >= DEAD_BYTES_MIN && self.free_bytes <= dead.saturating_mul(FREE_PER_DEAD).max(FREE_BYTES_SHORT)

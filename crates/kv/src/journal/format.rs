@@ -111,7 +111,7 @@ pub(crate) fn read_u64(buffer: &[u8], offset: usize) -> u64 {
 }
 
 impl SegmentHeader {
-    /// The header's bytes with the zeros behind.
+    /// The header's bytes with the zeros after.
     pub fn encode(&self) -> [u8; SEGMENT_HEADER_BYTES as usize] {
         let mut page = [0; SEGMENT_HEADER_BYTES as usize];
         page[0..8].copy_from_slice(MAGIC);

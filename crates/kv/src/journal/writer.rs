@@ -94,7 +94,7 @@ pub(crate) struct Start {
 }
 
 impl Writer {
-    /// Goes on behind what was recovered, in the first ready segment. There must be one.
+    /// Goes on after what was recovered, in the first ready segment. There must be one.
     pub fn new(start: Start) -> Writer {
         let mut ready = start.ready;
         let slot = ready.pop_front().expect("recovery prepares a segment");
@@ -146,7 +146,7 @@ impl Writer {
         self.segment_bytes - self.offset + ready
     }
 
-    /// Where a batch would go if `reserve` bytes must stay free behind it.
+    /// Where a batch would go if `reserve` bytes must stay free after it.
     pub fn room(&self, batch: &Batch, reserve: u64) -> BatchPlace {
         self.room_for(payload_bytes(batch), reserve)
     }

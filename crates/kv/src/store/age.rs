@@ -14,7 +14,8 @@ const RESOLUTION: Duration = Duration::from_millis(10);
 /// See the module documentation.
 #[derive(Debug, Default)]
 pub(super) struct Ages {
-    /// Every batch behind the mark before, up to this one, began to be written at this time or later.
+    /// Every batch after the mark before, up to this one, began to be written at this time or
+    /// later.
     marks: VecDeque<(Lsn, Instant)>,
 }
 

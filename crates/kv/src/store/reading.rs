@@ -59,8 +59,9 @@ impl Shared {
         self.scan_by(table, from, to, &mut cold, visit)
     }
 
-    /// A scan that asks `cold` for what memory does not know: for entries behind a key, none behind another one, of about so many, with the number
-    /// of cleanings when memory was looked at. Ends where `cold` knows nothing.
+    /// A scan that asks `cold` for what memory does not know: for entries after a key, none after
+    /// another one, of about so many, with the number of cleanings when memory was looked at. Ends
+    /// where `cold` knows nothing.
     pub(super) fn scan_by(
         &self,
         table: Table,
@@ -149,7 +150,7 @@ impl Shared {
     }
 }
 
-/// Entries of a scan, and the key behind which it continues.
+/// Entries of a scan, and the key after which it continues.
 struct Part {
     entries: Vec<(Bytes, Bytes)>,
     end: Option<Bytes>,

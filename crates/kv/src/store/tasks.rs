@@ -12,7 +12,7 @@ use crate::{
     journal::segment_name,
 };
 
-/// Prepared segments kept beside the current one.
+/// Prepared segments kept besides the current one.
 const SEGMENTS_AHEAD: usize = 1;
 /// Zeros are written in pieces of this size.
 const ZERO_BYTES: usize = 1 << 20;

@@ -274,7 +274,7 @@ fn yaml_of_what_the_file_system_decides_asks_it_to_decide_again() {
     let style = Style { yaml: true, ..Style::default() };
     let mut grown = Layout::composite(&crate::automatic::components(crate::automatic::BYTES_ON_MDT));
     let spec = StripeSpec { stripe_count: StripeCount::Exactly(1), ..StripeSpec::default() };
-    // An end that nobody could ask for: what lay behind it was left out.
+    // An end that nobody could ask for: what lay after it was left out.
     let extent = Extent { start: 65536, end: (1 << 20) + 4096 };
     let decided = grown.cut(1, extent, spec.clone(), Reason::Position).unwrap();
     grown.instantiate(decided, PlainLayout { stripe_bytes: 1 << 20, osts: vec![OstIndex(1)] }, spec).unwrap();

@@ -7,7 +7,7 @@ use types::{counted, size};
 
 use super::{Speeds, bytes, duration, megabytes};
 
-/// Processes on one client where nobody says how many.
+/// Processes on one client by default.
 const PROCESSES_PER_CLIENT: u32 = 16;
 
 /// Arguments of `stria advise`.

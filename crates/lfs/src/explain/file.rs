@@ -28,7 +28,7 @@ impl Extents {
         self.data < self.size / 2
     }
 
-    /// Bytes that are moved by who moves all of it.
+    /// Bytes moved by a client that moves all of it.
     fn moved(self) -> u64 {
         if self.is_sparse() { self.data } else { self.size }
     }
@@ -226,7 +226,8 @@ fn why(layout: &Layout, component: &Component) -> String {
     }
 }
 
-/// What is to be said of a component that went on behind a watermark where more stripes were due: it keeps the reason it began with.
+/// The note for a component that was extended beyond a watermark where more stripes were due: it
+/// keeps its first reason.
 fn why_it_went_on(component: &Component, stripes: u32) -> String {
     let passed = |watermark: &&automatic::Watermark| watermark.end >= component.extent.end;
     let first = WATERMARKS.iter().find(|watermark| component.extent.start < watermark.end);

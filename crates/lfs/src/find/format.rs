@@ -29,9 +29,9 @@ pub struct Format {
     pieces: Vec<Piece>,
 }
 
-/// Letters behind `%`.
+/// Letters after `%`.
 const FIELDS: &str = "abcgGikmMnpstuUwy";
-/// Letters behind `%L`.
+/// Letters after `%L`.
 const LAYOUT_FIELDS: &str = "aAcFhiopPS";
 
 impl Format {
@@ -93,7 +93,7 @@ impl Format {
     }
 }
 
-/// What stands behind a backslash; an unknown one stands for itself.
+/// What stands after a backslash; an unknown one stands for itself.
 fn escaped(rest: &mut std::str::Chars<'_>) -> Vec<u8> {
     let byte = match rest.next() {
         None => b'\\',
@@ -111,7 +111,7 @@ fn escaped(rest: &mut std::str::Chars<'_>) -> Vec<u8> {
     vec![byte]
 }
 
-/// What stands behind `%`; `None` is a percent sign.
+/// What stands after `%`; `None` is a percent sign.
 fn directive(rest: &mut std::str::Chars<'_>) -> Result<Option<Piece>, String> {
     let letter = rest.next().ok_or("%")?;
     let clock = match letter {

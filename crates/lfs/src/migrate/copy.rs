@@ -230,7 +230,7 @@ fn copy(from: &File, to: &File, size: u64, pace: &mut Pace, output: &mut dyn Wri
     Ok(())
 }
 
-/// The data at or behind `offset`: start and end.
+/// The data at or after `offset`: start and end.
 fn next_data(file: &File, offset: u64, size: u64) -> io::Result<Option<(u64, u64)>> {
     if offset >= size {
         return Ok(None);

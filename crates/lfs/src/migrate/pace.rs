@@ -51,8 +51,8 @@ impl Pace {
         self.bytes_per_second.map_or(PIECE_BYTES, limit)
     }
 
-    /// So much was copied behind a hole: waits as long as the limit asks for, and reports what is to be reported of `size`
-    /// bytes.
+    /// So much was copied after a hole: waits as long as the limit asks for, and reports what is to
+    /// be reported of `size` bytes.
     pub fn copied(&mut self, bytes: u64, hole: u64, size: u64, output: &mut dyn Write) -> Outcome {
         self.copied += bytes;
         self.position += hole + bytes;

@@ -33,7 +33,7 @@ pub(crate) enum Found {
     Data(StoredData),
 }
 
-/// Where the component of an object ends: it has no byte there or behind.
+/// Where the component of an object ends: it has no byte there or after.
 fn end_of(txn: &Transaction<'_>, object: ObjectId) -> FsResult<u64> {
     let inode = txn.find_inode(object.inode)?.ok_or(FsError::Stale)?;
     let layout = inode.layout().ok_or(FsError::Stale)?;

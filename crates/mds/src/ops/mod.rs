@@ -34,8 +34,8 @@ use types::{ClientId, Credentials, FsError, FsResult};
 use crate::{data::NewData, transaction::Transaction, volatile::Volatile};
 use row::MdtRow;
 
-/// Runs one request whose row says [`row::Answering::Operation`] or [`row::Answering::OperationWithData`]; `new` is what came
-/// beside it.
+/// Runs one request whose row says [`row::Answering::Operation`] or
+/// [`row::Answering::OperationWithData`]; `new` is the data that came with it.
 pub(crate) fn run(txn: &mut Transaction<'_>, request: &MdtRequest, new: &NewData) -> FsResult<MdtReply> {
     match request {
         MdtRequest::Lookup(who, lookup) => lookup::run(txn, who, lookup),

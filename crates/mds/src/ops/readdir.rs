@@ -19,7 +19,7 @@ use crate::{
 
 /// Bytes of names and attributes in one answer: far below what a message may have, whatever the layouts.
 const ANSWER_BYTES_MAX: usize = limits::BODY_BYTES_MAX / 4;
-/// Estimate of an entry beside its name, and of one with attributes.
+/// Estimate of an entry besides its name, and of one with attributes.
 const ENTRY_BYTES: usize = 32;
 const ATTRIBUTES_BYTES: usize = 128;
 /// Entries in one answer, whatever the caller asks for: one transaction does not hold the MDT for long.
@@ -60,7 +60,7 @@ fn dots(txn: &Transaction<'_>, directory: &Inode, cookie: u64, count: usize) -> 
     both.into_iter().filter(|entry| entry.cookie > cookie).take(count).collect()
 }
 
-/// Inodes of names behind the cookie are loaded together.
+/// Inodes of names after the cookie are loaded together.
 fn need_inodes(txn: &Transaction<'_>, request: &ReadDirectory, count: usize) -> FsResult<()> {
     let mut inodes = Vec::new();
     txn.visit_entries(request.inode, Position(request.cookie.max(COOKIE_PARENT)), &mut |found| {
@@ -70,7 +70,7 @@ fn need_inodes(txn: &Transaction<'_>, request: &ReadDirectory, count: usize) -> 
     txn.need_inodes(inodes.into_iter())
 }
 
-/// Adds names behind the cookie; true if the directory ends behind them.
+/// Adds names after the cookie; true if the directory ends after them.
 fn names(
     txn: &Transaction<'_>,
     request: &ReadDirectory,

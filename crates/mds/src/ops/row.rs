@@ -33,7 +33,7 @@ const RECOVERY_SERVICE: &str = "mdt_recovery";
 pub(crate) enum Answering<'a> {
     /// By its operation, in a transaction ([`super::run`]).
     Operation,
-    /// The same, with the data beside the request.
+    /// The same, with the bulk data of the request.
     OperationWithData(&'a CreateWithData),
     /// With the space of the target.
     Space,

@@ -25,7 +25,7 @@ use crate::{
 const INODES_MAX: usize = 64;
 /// Bytes of inodes in one answer from which on it takes no further one: as estimated, far below what a message may have.
 const ANSWER_BYTES_MAX: usize = limits::BODY_BYTES_MAX / 4;
-/// Estimate of an inode beside its layout.
+/// Estimate of an inode besides its layout.
 const INODE_BYTES: usize = 256;
 /// The heaviest layout, as estimated ([`Layout::bytes_estimate`]): what its inode's record has room for, where an OST takes
 /// two bytes and not three, and a component, of which there are 256 at most, 128 bytes less.

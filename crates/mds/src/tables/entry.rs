@@ -73,7 +73,7 @@ pub struct NamedInode {
 pub struct EntryRecord {
     /// Records with the same hash and higher numbers exist. Only in number 0.
     pub more: bool,
-    /// The name; `None` if it is gone and the record only stands for those behind it.
+    /// The name; `None` if it is gone and the record only stands for those after it.
     pub target: Option<NamedInode>,
 }
 

@@ -43,7 +43,7 @@ const BACKING_AUTOMATIC: u8 = 4;
 /// Added to the backing of a component: its reason follows.
 const HAS_REASON: u8 = 128;
 
-/// What an inode's record takes beside its layout, and more.
+/// What an inode's record takes besides its layout, and more.
 const INODE_BYTES_MAX: usize = 1 << 10;
 
 const _: () = assert!(

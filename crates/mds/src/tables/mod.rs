@@ -67,7 +67,7 @@ pub const ALL: [(Table, &str); 10] = [
     (DATA, "data"),
 ];
 
-/// The first key behind all keys that start with `prefix`; `None` if there is none.
+/// The first key after all keys that start with `prefix`; `None` if there is none.
 pub fn prefix_end(prefix: &[u8]) -> Option<Vec<u8>> {
     let mut end = prefix.to_vec();
     while let Some(last) = end.pop() {

@@ -176,7 +176,8 @@ impl Transaction<'_> {
     /// Makes `start..end` of an object zeros: whole blocks go, the blocks at its edges are changed. The number of blocks
     /// removed.
     fn remove_range(&mut self, object: ObjectId, record: &ObjectRecord, start: u64, end: u64) -> FsResult<u64> {
-        // What lies behind the object's end in its last block is zeros already: the whole block may go.
+        // What lies after the object's end in its last block is zeros already: the whole block may
+        // go.
         let whole_end = if end >= record.size { u64::MAX } else { end / BLOCK_BYTES };
         let whole = start.div_ceil(BLOCK_BYTES)..whole_end;
         let mut edges = Vec::new();
@@ -220,7 +221,7 @@ impl Transaction<'_> {
         Ok(if data { held.map(at).filter(|at| *at < size) } else { Some(at(hole).min(size)) })
     }
 
-    /// Objects behind `after` in order, at most `count`.
+    /// Objects after `after` in order, at most `count`.
     pub fn list_objects(&self, after: Option<ObjectId>, count: usize) -> FsResult<Vec<(ObjectId, ObjectRecord)>> {
         let mut objects = Vec::new();
         let mut from = match after {

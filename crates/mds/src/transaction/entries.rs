@@ -59,7 +59,7 @@ impl Transaction<'_> {
         value.map(|value| EntryRecord::decode(&value)).transpose()
     }
 
-    /// The names behind number 0 of a hash.
+    /// The names after number 0 of a hash.
     fn chain(&self, directory: InodeNumber, first: Position) -> FsResult<Vec<FoundEntry>> {
         let from = EntryRecord::key(directory, first.with_number(1));
         let to = EntryRecord::key(directory, Position(first.with_number(COLLISIONS_MAX - 1).0 + 1));
@@ -134,7 +134,7 @@ impl Transaction<'_> {
         self.put(ENTRIES, EntryRecord::key(directory, position), record.encode());
     }
 
-    /// Visits the names of a directory behind a position, in order, until `visit` returns false.
+    /// Visits the names of a directory after a position, in order, until `visit` returns false.
     pub fn visit_entries(
         &self,
         directory: InodeNumber,

@@ -236,7 +236,7 @@ impl Transaction<'_> {
         directory.first_link.as_ref().map_or(directory.number(), |link| link.parent)
     }
 
-    /// All keys of a table behind `after`, at most `count`, with their values.
+    /// All keys of a table after `after`, at most `count`, with their values.
     pub fn page(&self, table: kv::Table, after: Option<&[u8]>, count: usize) -> FsResult<Vec<(Vec<u8>, Vec<u8>)>> {
         let from = after.map_or(Vec::new(), |key| [key, &[0]].concat());
         let mut page = Vec::new();
@@ -247,7 +247,7 @@ impl Transaction<'_> {
         Ok(page)
     }
 
-    /// Orphans behind `after`, at most `count`.
+    /// Orphans after `after`, at most `count`.
     pub fn orphans(&self, after: Option<&[u8]>, count: usize) -> FsResult<Vec<InodeNumber>> {
         let page = self.page(tables::ORPHANS, after, count)?;
         page.iter().map(|(key, _)| orphan::decode_key(key)).collect()

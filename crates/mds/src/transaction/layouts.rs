@@ -150,7 +150,7 @@ impl Transaction<'_> {
         layout.instantiate(position, plain, stripes).map_err(refused)
     }
 
-    /// One step of a component into the room behind it, at `position`, that `request` needs.
+    /// One step of a component into the room after it, at `position`, that `request` needs.
     fn grow_into_room(&mut self, layout: &mut Layout, position: usize, request: Extent) -> FsResult<()> {
         let no_component = || FsError::Damaged("no component grows into the room of a layout".to_owned());
         let (before, spec, step_bytes) = extension::growing(layout, position).ok_or_else(no_component)?;

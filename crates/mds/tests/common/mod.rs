@@ -216,7 +216,7 @@ impl Fixture {
         Ok(self.call_with(client, slot, xid, request, Bytes::new()).await?.0)
     }
 
-    /// A call with data beside it, and beside its answer.
+    /// A call with bulk data in the request and in the answer.
     pub async fn call_with(
         &self,
         client: ClientId,

@@ -85,7 +85,7 @@ fn is_of_the_copy(error: &io::Error) -> bool {
     [FileTooLarge, PermissionDenied, QuotaExceeded, ReadOnlyFilesystem, StorageFull].contains(&error.kind())
 }
 
-/// The changes behind the checkpoint.
+/// The changes after the checkpoint.
 async fn replay(
     directory: &Path,
     superblock: &Superblock,

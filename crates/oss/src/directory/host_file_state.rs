@@ -73,7 +73,7 @@ pub(super) struct HostFileState {
     /// Sum over `backlog`.
     pub backlog_blocks: u64,
     /// Where write-back was last: an object, and the chunk at which to continue in it; `None`:
-    /// behind it.
+    /// after it.
     pub write_back_hand: (ObjectId, Option<u64>),
     /// When it was last logged that a round of it failed.
     pub write_back_told: Option<Instant>,

@@ -124,7 +124,7 @@ mod tests {
         target.write(OBJECT, 0, vec![1; 4 * MIB as usize]).await;
         target.write(small, 0, vec![1; 100]).await;
         target.write(sparse, 0, vec![1; MIB as usize]).await;
-        // The object continues behind its host file's end.
+        // The object continues after its host file's end.
         target.write(sparse, 9 * MIB, vec![1; 100]).await;
         let all = [OBJECT, small, sparse, ObjectId { slot: 3, ..OBJECT }];
         let check = || target.store().check_files(&all);

@@ -402,7 +402,7 @@ mod tests {
         *,
     };
 
-    /// A sweep that continues behind it would remove a file that the target's next process has just
+    /// A sweep that continues after it would remove a file that the target's next process has just
     /// made.
     #[tokio::test]
     async fn a_stop_waits_for_the_tasks() {

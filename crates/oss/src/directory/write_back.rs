@@ -31,7 +31,7 @@ use crate::{
 
 /// Blocks copied in one round: 16 MiB, so that a commit waits for one flush of that at most.
 const ROUND_BLOCKS_MAX: usize = 4096;
-/// What moving a block adds to a batch beside the record of its chunk: a key of INLINE to delete.
+/// What moving a block adds to a batch besides the record of its chunk: a key of INLINE to delete.
 const MOVED_BLOCK_BYTES: usize = 64;
 
 /// Inline blocks whose chunks are loaded together: about as many as a load has of them.

@@ -76,7 +76,7 @@ pub enum MessageDecodeError {
     /// Nested deeper than [`DEPTH_MAX`].
     #[error("nested deeper than {DEPTH_MAX}")]
     TooDeep,
-    /// Bytes behind the message.
+    /// Bytes after the message.
     #[error("{0} bytes after the message")]
     Trailing(usize),
     /// No such message in this version.

@@ -90,8 +90,9 @@ struct TargetClock {
     heard: Instant,
 }
 
-/// A target's clock may lag behind by one in so many: four times what a clock is slewed by at most (500 ppm), as either of two may be,
-/// in opposite directions, beside the errors of their quartzes.
+/// A target's clock may lag behind by one in so many: four times what a clock is slewed by at most
+/// (500 ppm), as either of two may be, in opposite directions, besides the errors of their
+/// quartzes.
 const CLOCK_MARGIN: u32 = 500;
 
 impl TargetClock {

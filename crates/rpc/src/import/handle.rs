@@ -115,7 +115,7 @@ impl Import {
 
     /// Sends a request and waits for its reply. The trace id is the caller's ([`rt::trace`]).
     ///
-    /// Errors of its own, beside those of the target:
+    /// Errors of its own, besides those of the target:
     /// - [`FsError::Unreachable`](types::FsError::Unreachable): no sign of life from the server for the patience, or the import was closed; whether the
     ///   request took effect is unknown.
     /// - [`FsError::Evicted`](types::FsError::Evicted): the session was lost while the request was outstanding; whether it took effect is unknown,

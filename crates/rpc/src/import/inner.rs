@@ -61,7 +61,7 @@ pub(super) struct Inner {
     pub(super) guarded: Mutex<Guarded>,
     /// One permit per ordinary request that may be outstanding; held until its slot is free again.
     pub(super) permits: Permits,
-    /// One permit per call that waits for others, beside that for its slot.
+    /// One permit per call that waits for others, besides that for its slot.
     pub(super) waiting: Permits,
     /// One permit for the control slot.
     pub(super) control: Semaphore,

@@ -111,7 +111,7 @@ fn unexpected(reply: &Reply) -> FsError {
 pub struct Question<'a, R> {
     /// The request.
     pub request: R,
-    /// Data beside it, at most [`types::limits::BULK_BYTES_MAX`] bytes.
+    /// Bulk data, at most [`types::limits::BULK_BYTES_MAX`] bytes.
     pub bulk: Bytes,
     /// Where the fate is left of a request that may have been, or be, executed although its caller was told that the server does
     /// not answer.
@@ -125,7 +125,7 @@ impl<R: Ask> From<R> for Question<'_, R> {
 }
 
 impl<'a, R: Ask> Question<'a, R> {
-    /// With data beside the request.
+    /// With bulk data.
     pub fn with_bulk(request: R, bulk: Bytes) -> Self {
         Self { request, bulk, late_outcome: None }
     }

@@ -76,7 +76,8 @@ fn check_mdt(request: &MdtRequest) -> FsResult<()> {
             check_figures(&swap.second.known)
         }
         R::Settle(settle) => check_figures(&settle.update),
-        // They end something whatever they tell beside it: what is impossible of that is not believed (`SizeUpdate::possible`).
+        // They end something whatever they tell with it: what is impossible of that is not believed
+        // (`SizeUpdate::possible`).
         R::Close(_) | R::ExclusiveEnd(_) => Ok(()),
         R::Reclaim(reclaim) => check_reclaim(reclaim),
         R::PlaceElsewhere(place) => {

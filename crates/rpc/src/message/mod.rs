@@ -18,7 +18,8 @@ pub use mdt::{MdtReply, MdtRequest};
 pub use mgs::{MgsReply, MgsRequest};
 pub use ost::{OstReply, OstRequest};
 
-/// A request to a target, as handlers see it and as the in-process transport passes it. Bulk data travel beside it.
+/// A request to a target, as handlers see it and as the in-process transport passes it. Bulk data
+/// travel with it.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub enum Request {
     /// To a metadata target.

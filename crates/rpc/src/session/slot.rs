@@ -10,7 +10,7 @@ pub struct KeptReply {
     pub error: bool,
     /// Encoded reply.
     pub body: Bytes,
-    /// Data beside it.
+    /// Its bulk data.
     pub bulk: Bytes,
 }
 
@@ -55,7 +55,8 @@ const UNTOUCHED: State = State::Free { after: Xid(0) };
 #[derive(Clone, Debug)]
 pub struct SlotTable {
     count: u16,
-    /// Up to the highest that a request has come to; those behind are free, and nothing has come to them.
+    /// Up to the highest that a request has come to; those after are free, and nothing has come to
+    /// them.
     touched: Vec<State>,
     running: usize,
 }

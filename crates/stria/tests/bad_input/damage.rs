@@ -147,8 +147,8 @@ fn stray_host_files_are_removed_and_files_of_others_are_not() {
     assert!(json.starts_with(r#"{"summary":"clean""#) && json.lines().count() == 1, "{json}");
 }
 
-/// The journal segment with the most bytes used: its path and a place behind the end of its last record, which may be
-/// zeros.
+/// The journal segment with the most bytes used: its path and a place after the end of its last
+/// record, which may be zeros.
 fn journal_end(target: &Path) -> (PathBuf, u64) {
     let used = |path: &Path| {
         let bytes = fs::read(path).unwrap();
@@ -237,7 +237,7 @@ fn flipped_bits_in_the_cold_store_never_give_wrong_data() {
         copy_tree(&cold, &saved);
         for file in files_below(&saved) {
             let bytes = fs::read(&file).unwrap();
-            // Space behind the contents does not count.
+            // Space after the contents does not count.
             let Some(last) = bytes.iter().rposition(|byte| *byte != 0) else { continue };
             let name = file.strip_prefix(&saved).unwrap();
             for part in [1, 2, 3] {

@@ -99,7 +99,7 @@ impl Site {
         text
     }
 
-    /// Writes the configuration with `more` behind it.
+    /// Writes the configuration with `more` after it.
     pub fn configure(&self, more: &str) {
         fs::write(self.place("site.toml"), self.config_text() + more).expect("the place is ours");
     }

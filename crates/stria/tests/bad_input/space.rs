@@ -17,7 +17,7 @@ use crate::{
     site::Site,
 };
 
-/// A device on which little is left beside the reserve that a target keeps for itself.
+/// A device on which little is left besides the reserve that a target keeps for itself.
 const SMALL: &str = "size=300m";
 
 /// Formats, serves and mounts a site with a small device below each of `small`.
@@ -210,8 +210,8 @@ fn a_file_goes_on_elsewhere_when_its_target_fills_up() {
     fs::remove_file(site.path("log")).unwrap();
 }
 
-/// What it has is overwritten where it lies, as often as one likes; what it gets lies elsewhere, behind its end, in holes and
-/// behind these.
+/// What it has is overwritten where it lies, as often as one likes; what it gets lies elsewhere,
+/// after its end, in holes and after these.
 #[test]
 fn a_file_on_a_full_target_is_overwritten_and_grows() {
     let site = site_with_small(2, &["ost0"]);
@@ -298,7 +298,7 @@ fn a_metadata_target_without_space_says_so_and_goes_on_when_it_has_some() {
 /// directory's default would put their beginning on the metadata target; only who asks for that still gets it.
 #[test]
 fn a_metadata_target_with_little_space_keeps_it_for_names() {
-    // Room beside the journal, the reserve of up to 96 MiB and what is kept for names, an eighth.
+    // Room besides the journal, the reserve of up to 96 MiB and what is kept for names, an eighth.
     let site = site_with(1, &["mdt0"], "size=700m");
     let try_write = |name: &str| {
         fs::write(site.path(name), vec![7; 50_000])?;

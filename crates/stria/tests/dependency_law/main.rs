@@ -78,7 +78,7 @@ const INSIDE_PATHS: &[&str] = &["std::thread::panicking"];
 const KNOW_FUSE: &[&str] = &["fuse", "node", "stria"];
 const FUSE_PATHS: &[&str] = &["fuse", "fuser"];
 
-/// Sources, or directories of them, that stand for the outside world themselves: behind a trait,
+/// Sources, or directories of them, that represent the outside world themselves: behind a trait,
 /// with an in-memory twin that the lab uses.
 const IMPLEMENTATIONS_OF_SEAMS: &[&str] = &["kv/src/cold/fjall.rs", "kv/src/cold/fjall/"];
 

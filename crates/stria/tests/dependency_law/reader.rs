@@ -122,7 +122,7 @@ pub fn paths(text: &str) -> BTreeSet<String> {
     paths
 }
 
-/// Reads one branch of a `use` tree; returns the position behind it.
+/// Reads one branch of a `use` tree; returns the position after it.
 fn use_tree(tokens: &[&str], mut position: usize, prefix: &str, paths: &mut BTreeSet<String>) -> usize {
     let mut path = prefix.to_owned();
     while let Some(token) = tokens.get(position) {
@@ -171,8 +171,8 @@ fn tokens(text: &str) -> Vec<&str> {
     tokens
 }
 
-/// Whether `forbidden` or something in it is named, or everything around it is imported (`use
-/// std::time;`). A path of one word is a crate: it counts only with something behind it.
+/// Whether `forbidden` or something in it is named, or everything around it is imported
+/// (`use std::time;`). A path of one word is a crate: it counts only with something after it.
 pub fn names(paths: &BTreeSet<String>, forbidden: &str) -> bool {
     paths.iter().any(|path| {
         let inside = path.strip_prefix(forbidden).is_some_and(|rest| rest.starts_with("::"));

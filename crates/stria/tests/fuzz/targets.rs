@@ -72,7 +72,7 @@ fn put_u32(input: &mut [u8], offset: usize, value: u32) {
     }
 }
 
-/// Makes the checksum right that stands behind 60 bytes: of frames, segments and store files.
+/// Makes the checksum right that stands after 60 bytes: of frames, segments and store files.
 fn seal_60(input: &mut [u8]) {
     if let Some(content) = input.get(..60) {
         let sum = crc_fast::crc32_iscsi(content);

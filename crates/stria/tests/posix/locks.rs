@@ -66,8 +66,8 @@ fn whole_files_are_locked_across_clients_apart_from_ranges() {
     system.finish();
 }
 
-/// The kernel tells of the last close behind the program's back. Each round is a process of its own, whose descriptors
-/// nobody else has copies of.
+/// The kernel reports the last close without the program's knowledge. Each round is a process of
+/// its own, whose descriptors nobody else has copies of.
 #[test]
 fn what_was_closed_is_unlocked_for_whoever_comes_next_on_the_mount() {
     let (system, a, b) = two_clients();

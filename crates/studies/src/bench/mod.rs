@@ -417,7 +417,8 @@ pub fn fdatasync_rate(directory: &Path) -> io::Result<f64> {
     Ok(f64::from(ROUNDS) / elapsed.as_secs_f64())
 }
 
-/// Empties the kernel's page cache, so that reads come from the disk; only root can, others read what is cached and are told.
+/// Empties the kernel's page cache, so that reads come from the disk; only root can do so; for
+/// other users a message says that cached data may be read.
 pub fn drop_caches() {
     static TOLD: Once = Once::new();
     rustix::fs::sync();

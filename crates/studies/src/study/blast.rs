@@ -147,7 +147,8 @@ impl NodePages {
         })
     }
 
-    /// Begins to read what lies behind a window that is touched, the more the further it is from the beginning.
+    /// Begins to read what lies after a window that is touched, the more the further it is from the
+    /// beginning.
     fn ahead_of(self: &Arc<Self>, file: &Arc<OpenFile>, fragment: usize, window: usize) {
         let end = (window + 1 + window.min(self.ahead_max)).min(self.windows[fragment].len());
         let begun = self.read_ahead[fragment].fetch_max(end, Ordering::Relaxed);

@@ -52,7 +52,7 @@ pub struct Segment {
 /// The requested layout of a file.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Striping {
-    /// In segments, one behind the other.
+    /// In segments, one after the other.
     Segments(Vec<Segment>),
     /// As the file system decides.
     Automatic,

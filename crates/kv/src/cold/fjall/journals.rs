@@ -24,8 +24,8 @@ const JOURNAL_BYTES: u64 = 64 << 20;
 /// Copied in pieces of this size.
 const PIECE_BYTES: usize = 1 << 20;
 
-/// Space that the journals in a directory may take beside what they have: what is written stays in them, although tables have it too,
-/// until the next one begins.
+/// Space that the journals in a directory may take besides what they have: what is written stays in
+/// them, although tables have it too, until the next one begins.
 pub(super) fn growth_bytes(directory: &Path) -> io::Result<u64> {
     let mut taken = 0;
     for entry in fs::read_dir(directory)? {

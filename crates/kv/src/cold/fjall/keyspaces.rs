@@ -12,8 +12,8 @@ use crate::batch::Table;
 
 /// Size of a table file: a quarter of fjall's default, since a compaction's memory grows with it.
 const TABLE_BYTES: u64 = 16 << 20;
-/// On a small device: a compaction writes about [`COMPACTION_TABLES`] before it gives anything back, and these must have room beside
-/// what a store keeps free.
+/// On a small device: a compaction writes about [`COMPACTION_TABLES`] before it gives anything
+/// back, and these must have room besides what a store keeps free.
 const TABLE_BYTES_SMALL: u64 = 2 << 20;
 const SMALL_DEVICE_BYTES: u64 = 16 << 30;
 /// One table, and those of the next level that it overlaps, ten times as large; or all of level 0 and 1.
@@ -24,7 +24,8 @@ pub(super) fn table_bytes(device_bytes: u64) -> u64 {
     if device_bytes < SMALL_DEVICE_BYTES { TABLE_BYTES_SMALL } else { TABLE_BYTES }
 }
 
-/// What compactions may take for a time beside what a store keeps free anyway ([`crate::Config::device_reserve_bytes`]).
+/// What compactions may take for a time besides what a store keeps free anyway
+/// ([`crate::Config::device_reserve_bytes`]).
 pub(super) fn compaction_bytes(device_bytes: u64) -> u64 {
     COMPACTION_TABLES * (table_bytes(device_bytes) - TABLE_BYTES_SMALL)
 }

@@ -41,7 +41,7 @@ const LEVEL_TABLES: u64 = 4;
 const LEVEL_RATIO: u64 = 10;
 /// A pile that is larger than so many tables is merged before more is written.
 const PILE_TABLES_MAX: u64 = 8;
-/// Free space, beside twice what merging takes, from which on a pile may grow.
+/// Free space, besides twice what merging takes, from which on a pile may grow.
 const PLENTY_BYTES: u64 = 512 << 20;
 /// Full buffers that may wait to be flushed while more is written, and runs of level 0 to be merged: fewer than hold up a
 /// writer in fjall, even if each buffer that is there becomes one.

@@ -23,7 +23,7 @@ pub const PLACE_BYTES: u64 = 9_001;
 const STRIPE_BYTES: u64 = 64 << 10;
 const PLACES_PER_STRIPE: u64 = STRIPE_BYTES / PLACE_BYTES;
 
-/// Number of a write; 0 is a hole, or behind the end of the file.
+/// Number of a write; 0 is a hole, or after the end of the file.
 pub type Version = u32;
 
 /// Where a place lies in its file.

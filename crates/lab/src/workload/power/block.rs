@@ -10,7 +10,7 @@ use crate::reference::pattern;
 /// Bytes of a block.
 pub const BLOCK: usize = BLOCK_BYTES as usize;
 
-/// Number of a write; larger is later. 0 is a hole, or behind the end of the file.
+/// Number of a write; larger is later. 0 is a hole, or after the end of the file.
 pub type Version = u32;
 
 /// Not the number of any open that is still there.

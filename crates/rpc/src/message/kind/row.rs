@@ -29,7 +29,7 @@ pub enum ReplySize {
     Xattr,
     /// A frame's whole body.
     Body,
-    /// Checksums, and so many bytes of data beside them.
+    /// Checksums, and so many bytes of data with them.
     Data(u32),
 }
 

@@ -51,7 +51,7 @@ pub struct Place {
     pub oss_mbps: u64,
 }
 
-/// What a study does beside its jobs.
+/// What a study does besides its jobs.
 #[derive(Clone, Debug)]
 pub struct Session {
     /// Where.

@@ -66,8 +66,8 @@ pub enum Source {
 }
 
 impl Source {
-    /// The files that were given, one behind the other, or a generator for so many bytes; and the bytes of its records.
-    /// What has to be copied for that is in `place` while the source lives.
+    /// The files that were given, one after the other, or a generator for so many bytes; and the
+    /// bytes of its records. What has to be copied for that is in `place` while the source lives.
     pub fn new(inputs: &[PathBuf], bytes: u64, place: Option<&Path>) -> anyhow::Result<(Self, u64)> {
         let file = match inputs {
             [] => return Ok((Source::Generated(Generator::for_bytes(bytes)), whole_records(bytes))),
