@@ -47,7 +47,7 @@ impl ClientState {
         }
     }
 
-    /// Who this mount is in its present life.
+    /// The identity of this mount in its present incarnation.
     pub fn client(&self) -> ClientId {
         ClientId(self.client.load(Ordering::Acquire))
     }

@@ -153,7 +153,8 @@ pub(crate) fn is_no_space(error: &io::Error) -> bool {
 mod tests {
     use super::*;
 
-    /// Who prints an error with its sources, as `stria` does, must not tell the same twice.
+    /// A program that prints an error with its sources, as `stria` does, must not print the same
+    /// text twice.
     #[test]
     fn a_cause_that_the_text_tells_is_no_source() {
         let cause = || io::Error::other("broken");

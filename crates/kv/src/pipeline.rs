@@ -75,7 +75,8 @@ impl<T: Send + 'static> Pipeline<T> {
         Some(Driver { pipeline: self, future })
     }
 
-    /// Forgets an operation that nobody drives. Whoever waits for it must be told otherwise.
+    /// Forgets an operation that no task drives. Tasks that wait for it must be told in another
+    /// way.
     pub fn abandon(&self) {
         let mut slot = self.slot.lock();
         if matches!(*slot, DriverState::Parked(_)) {

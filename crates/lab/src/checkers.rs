@@ -219,7 +219,8 @@ async fn figures_agree(inspector: &Inspector) -> Verdict {
     Ok(())
 }
 
-/// Whoever looks at a file settles its size, if nobody has it open, however its writers ended.
+/// A client that looks at a file settles its size if no client has it open, however its writers
+/// ended.
 async fn every_size_settles(cluster: &Cluster, inspector: &Inspector) -> Verdict {
     let deadline = cluster.simulation().now() + LIVENESS_BOUND / 2;
     loop {

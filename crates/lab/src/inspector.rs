@@ -51,7 +51,7 @@ impl Inspector {
         self.process.kill();
     }
 
-    /// Who may hold objects: the MDT and the OSTs.
+    /// The targets that may hold objects: the MDT and the OSTs.
     pub fn holders(&self) -> Vec<Location> {
         let osts = self.osts.keys().map(|ost| Location::Ost(*ost));
         std::iter::once(Location::Mdt).chain(osts).collect()

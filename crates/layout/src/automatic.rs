@@ -76,8 +76,8 @@ pub const BYTES_ON_MDT: u64 = 64 << 10;
 pub const COMPONENTS_SHORTENED_MAX: usize = COMPONENTS_MAX / 2;
 /// OSTs that fill the network link of one client: so many stripes for each client of a shared file.
 const OSTS_PER_CLIENT: u32 = 4;
-/// A write of so many bytes comes from somebody who moves data: copies and simulations write from 256 KiB on, logs and databases
-/// less.
+/// A write of this size comes from a program that moves data: copies and simulations write from 256
+/// KiB on, logs and databases less.
 pub const LARGE_REQUEST_BYTES: u64 = 256 << 10;
 /// Stripes that such a file gets from its beginning on, if its fair share is as large.
 pub const LARGE_REQUEST_STRIPES: u32 = 4;

@@ -62,7 +62,7 @@ impl Extent {
     }
 }
 
-/// Who holds an object.
+/// The target that holds an object.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub enum Location {
     /// An object storage target.
@@ -164,7 +164,7 @@ impl Component {
         }
     }
 
-    /// Who holds the object of `slot`, which must be one of this component's.
+    /// The target that holds the object of `slot`, which must be one of this component's.
     pub(crate) fn location(&self, slot: u32) -> Location {
         match &self.backing {
             Backing::Striped { plain, first_slot, .. } => Location::Ost(plain.osts[(slot - first_slot) as usize]),

@@ -260,7 +260,7 @@ impl Layout {
         LAYOUT_BYTES + self.components.iter().map(Component::bytes_estimate).sum::<usize>()
     }
 
-    /// Who holds the object of a slot, if there is one.
+    /// The target that holds the object of a slot, if there is one.
     pub fn location(&self, slot: u32) -> Option<Location> {
         self.find(slot).map(|component| component.location(slot))
     }

@@ -96,7 +96,7 @@ fn requests_survive_the_way_there_and_back() {
     assert_eq!(decode(&encode_default(&LayoutSpec::Automatic)), Ok(LayoutSpec::Automatic));
 }
 
-/// Whatever it has become; its stripes are there to see, for whoever does not know the flag.
+/// Whatever its state; its stripes are visible to programs that do not know the flag.
 #[test]
 fn an_automatic_layout_is_read_as_one() {
     let mut layout = Layout::composite(&automatic::components(automatic::BYTES_ON_MDT));

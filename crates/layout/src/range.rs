@@ -9,7 +9,7 @@ use crate::{component::Location, striping::Striping};
 pub struct ObjectRange {
     /// Slot of the object.
     pub slot: u32,
-    /// Who holds it.
+    /// The target that holds it.
     pub location: Location,
     /// First byte within the object.
     pub offset: u64,

@@ -55,7 +55,7 @@ pub struct StripeSpec {
     pub pool: Option<String>,
 }
 
-/// A component asked for.
+/// A requested component.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ComponentSpec {
     /// `-E`: where it ends; [`END_OF_FILE`] for `-1`. It begins where the one before it ends.
@@ -411,7 +411,8 @@ impl From<ResolvedSpec> for StripeSpec {
     }
 }
 
-/// What the file system gives where nobody asked for anything (`lod.*.automatic`, `stripecount`, `stripesize`).
+/// The file system's default for files without a requested layout (`lod.*.automatic`,
+/// `stripecount`, `stripesize`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct FileSystemDefault {
     /// Let layouts grow with the file.

@@ -33,7 +33,7 @@ pub struct LockRequest {
     pub inode: InodeNumber,
     /// Family.
     pub family: LockFamily,
-    /// Who asks.
+    /// The owner that asks.
     pub owner: LockOwner,
     /// Process, reported to others by F_GETLK.
     pub pid: u32,
@@ -296,7 +296,7 @@ impl AdvisoryLocks {
         self.files.values().map(|file| file.waiters.len()).sum()
     }
 
-    /// Whether nobody holds or wants anything.
+    /// Whether no lock is held or wanted.
     pub fn is_empty(&self) -> bool {
         self.files.is_empty()
     }

@@ -73,7 +73,8 @@ impl ExclusiveLocks {
         if self.clients.get(&client).is_some_and(full) { Err(LockError::NoLocks) } else { Ok(()) }
     }
 
-    /// Takes the lock if it is free and nobody waits; never queues. Fails with `Conflict`, or as [`ExclusiveLocks::begin`].
+    /// Takes the lock if it is free and no client waits; never queues. Fails with `Conflict`, or as
+    /// [`ExclusiveLocks::begin`].
     pub fn try_begin(&mut self, inode: InodeNumber, client: ClientId) -> Result<(), LockError> {
         self.room(inode, client)?;
         let file = self.files.get(&inode);
@@ -136,7 +137,7 @@ impl ExclusiveLocks {
         inodes.into_iter().filter_map(|inode| self.next(inode).map(|next| (inode, next))).collect()
     }
 
-    /// Who holds a file's lock.
+    /// The holder of a file's lock.
     pub fn holder(&self, inode: InodeNumber) -> Option<ClientId> {
         self.files.get(&inode)?.holder
     }
@@ -151,7 +152,7 @@ impl ExclusiveLocks {
         self.files.values().map(|file| file.queue.len()).sum()
     }
 
-    /// Whether nobody holds or wants anything.
+    /// Whether no lock is held or wanted.
     pub fn is_empty(&self) -> bool {
         self.files.is_empty()
     }

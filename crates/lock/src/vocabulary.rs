@@ -86,7 +86,8 @@ pub struct HeldLock {
     pub mode: LockMode,
 }
 
-/// Who holds or wants a lock: a process (fcntl) or an open file description (flock) of a client.
+/// The holder or requester of a lock: a process (fcntl) or an open file description (flock) of a
+/// client.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct LockOwner {
     /// The client.

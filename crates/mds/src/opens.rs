@@ -87,7 +87,7 @@ impl Uses {
     }
 }
 
-/// Who writes: what automatic layouts go by.
+/// The writers, on which automatic layouts depend.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Writers {
     /// Opens of a file for writing.
@@ -224,12 +224,12 @@ impl OpenTable {
         opens == u32::from(own)
     }
 
-    /// Whether anybody has the inode open.
+    /// Whether any client has the inode open.
     pub fn is_open(&self, inode: InodeNumber) -> bool {
         self.uses.contains_key(&inode)
     }
 
-    /// Whether anybody but `except` has the inode open for writing.
+    /// Whether any client except `except` has the inode open for writing.
     pub fn written_by_others(&self, inode: InodeNumber, except: Option<OpenKey>) -> bool {
         let writers = self.uses.get(&inode).map_or(0, |uses| uses.all.writers);
         let own = except.and_then(|key| self.files.get(&key));

@@ -56,7 +56,8 @@ impl MdtOptions {
 /// What may change while an MDT runs ([`crate::Mdt::parameters`], [`crate::Mdt::set_parameters`]).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Parameters {
-    /// Layout of new files that nobody chose one for (`lod.*.automatic`, `stripecount`, `stripesize`).
+    /// Layout of new files without a requested one (`lod.*.automatic`, `stripecount`,
+    /// `stripesize`).
     pub default_layout: FileSystemDefault,
     /// Most bytes of a file on this MDT (`lod.*.dom_stripesize`).
     pub bytes_on_mdt_max: u64,

@@ -178,7 +178,7 @@ pub(crate) struct Volatile {
     pub recovery: Recovery,
     /// Evicted clients.
     pub fences: Fences,
-    /// Who may report sizes.
+    /// The clients that may report sizes.
     pub invitations: Invitations,
     /// Inodes whose last name went a moment ago.
     pub removed: Removed,

@@ -27,7 +27,7 @@ pub const REPORT_INTERVAL: Duration = Duration::from_secs(5);
 /// What a target says of its space and condition now.
 pub type Measure = Arc<dyn Fn() -> BoxFuture<'static, (SpaceUsage, TargetCondition)> + Send + Sync>;
 
-/// Who registers. Fixed for the life of the process.
+/// The target that registers. Fixed for the lifetime of the process.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Identity {
     /// File system it was formatted for.

@@ -81,7 +81,7 @@ impl Mgs {
         Ok(Arc::new(Mgs { clock: seams.clock.clone(), store, decided, reports, holders, published }))
     }
 
-    /// The map as everybody sees it.
+    /// The map as all clients see it.
     pub fn map(&self) -> Arc<ClusterMap> {
         self.published.borrow().clone()
     }

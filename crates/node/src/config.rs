@@ -12,7 +12,7 @@ use rt::Address;
 use serde::{Deserialize, Serialize};
 use types::{MdtIndex, OstIndex, limits};
 
-/// Memory of a target in MiB that makes sense: from what the tables need to work at all to 1 TiB.
+/// Allowed memory of a target in MiB: from the minimum that the tables need to 1 TiB.
 const MEMORY_MIB: RangeInclusive<u64> = 16..=1 << 20;
 
 /// What `stria serve` reads.
@@ -23,7 +23,7 @@ pub struct Config {
     pub fsname: String,
     /// `host:port` to listen on.
     pub listen: String,
-    /// `host:port` others reach this daemon at, if it is not `listen`.
+    /// `host:port` at which others reach this daemon, if it is not `listen`.
     #[serde(default)]
     pub advertise: Option<String>,
     /// `host:port` of the management service; not needed on the host that serves it.
@@ -49,14 +49,14 @@ pub struct Config {
 pub struct TargetConfig {
     /// Role.
     pub role: Role,
-    /// Index among the targets of its role, 0-65534; the MGS has none. That of an OST must be given: hosts that know nothing of
-    /// each other would all take the first.
+    /// Index among the targets of its role, 0-65534; the MGS has none. That of an OST must be
+    /// given: otherwise independent hosts would all take the first one.
     pub index: u16,
     /// Directory that holds everything of this target.
     pub dir: PathBuf,
 }
 
-/// A target as it is written.
+/// A target as written in the file.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 struct TargetTable {
@@ -204,7 +204,7 @@ impl Config {
     }
 }
 
-/// Whether an address is `host` or `host:port`; whether the host exists is seen when it is used.
+/// Whether an address is `host` or `host:port`; whether the host exists is checked when it is used.
 fn check_address(key: &str, address: &str) -> Result<(), ConfigError> {
     if Address::with_port(address).is_complete() {
         return Ok(());

@@ -33,7 +33,8 @@ pub fn unmount(mount: Mount) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Ends clients and targets of a node that nobody uses any more, and its threads. Fails with what it has failed with before, if it has.
+/// Ends clients and targets of a node that is no longer used, and its threads. Fails with what it
+/// has failed with before, if it has.
 pub fn stop(node: Arc<Node>, result: anyhow::Result<()>) -> anyhow::Result<()> {
     let node = Arc::into_inner(node).context("the node is still in use")?;
     let cores = node.cores().clone();

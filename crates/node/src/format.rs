@@ -89,7 +89,7 @@ pub fn format_target(target: &TargetConfig, fsname: &str, owner: Option<Owner>) 
     let made = cores.block_on(target::format(&cores, target, fsname));
     cores.shutdown();
     made?;
-    // Before it is complete: a target is never half somebody else's.
+    // Before it is complete, so that a target never belongs to two users.
     if let Some(owner) = owner {
         hand_over(&target.dir, owner)
             .with_context(|| format!("cannot change the owner of {}", target.dir.display()))?;
@@ -103,7 +103,8 @@ pub fn format_target(target: &TargetConfig, fsname: &str, owner: Option<Owner>) 
 fn hand_over(directory: &Path, (uid, gid): Owner) -> io::Result<()> {
     let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
     let directory = openat(CWD, directory, flags, Mode::empty())?;
-    // The one that was begun, not what somebody has put in its place: its mark is of this process's user.
+    // The directory that was started, not one that was put in its place: its mark belongs to this
+    // process's user.
     if statat(&directory, UNFINISHED_NAME, AtFlags::SYMLINK_NOFOLLOW)?.st_uid != geteuid().as_raw() {
         return Err(io::Error::new(io::ErrorKind::PermissionDenied, "it was replaced while it was formatted"));
     }

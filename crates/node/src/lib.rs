@@ -71,7 +71,7 @@ pub struct NodeOptions {
     pub fsname: String,
     /// Where to listen; `None`: only this process uses the targets.
     pub listen: Option<Address>,
-    /// Where others reach this process, if not at `listen`.
+    /// The address at which others reach this process, if not `listen`.
     pub advertise: Option<Address>,
     /// The management service; `None`: a target of this process.
     pub mgs: Option<Address>,
@@ -122,8 +122,9 @@ impl NodeOptions {
         self.targets.iter().filter(|target| !format::is_target(&target.dir)).collect()
     }
 
-    /// Formats the targets that are not there yet; returns how many. Makes nothing if that cannot be. Formatting of all begins before any is complete, with
-    /// the last: whoever finds one unfinished knows how many there were to be.
+    /// Formats the targets that are not there yet; returns how many. Creates nothing if that is
+    /// impossible. Formatting of all begins before any is complete, with the last: so an unfinished
+    /// one shows how many there were to be.
     pub fn format_missing(&self) -> anyhow::Result<usize> {
         let missing = self.missing();
         preflight::check_targets(&missing, &self.fsname)?;
@@ -165,7 +166,7 @@ pub struct Node {
     pub mdts: Vec<Served<Mdt>>,
     /// Object storage targets.
     pub osts: Vec<Served<Ost>>,
-    /// How slow this server pretends to be for all of them together.
+    /// The imitated speed of this server, for all of them together.
     pub oss_limit: Arc<RateLimit>,
     /// The way to the management service.
     pub mgs_import: Import,
@@ -173,7 +174,7 @@ pub struct Node {
     pub watcher: Watcher,
     /// Mounted clients.
     pub clients: Mutex<Vec<Arc<FileSystem>>>,
-    /// Who moves the files of each metadata target, in their order.
+    /// The movers of the metadata targets, in the same order.
     movers: Vec<Mover>,
     registrars: Vec<Registrar>,
     /// Version of the map that the metadata targets of this process know.
@@ -265,8 +266,8 @@ impl Node {
         Ok((node, file_system))
     }
 
-    /// Ends the process once all its targets are out of service because they panicked: whoever started it starts it again, and
-    /// they are taken up from their journals.
+    /// Ends the process once all its targets are out of service because they panicked: the service
+    /// manager or the administrator starts it again, and the targets continue from their journals.
     fn end_with_targets(&self) {
         let server = Arc::clone(&self.server);
         let watch = async move {
@@ -331,8 +332,9 @@ impl Node {
         self.options.targets.iter().filter_map(TargetConfig::map_role).collect()
     }
 
-    /// Names of targets that this process has served and serves no more: who looks for them at its address finds nothing. Of those
-    /// that it served under another address nothing is known, unless it had none then: they may be another host's.
+    /// Names of targets that this process has served and no longer serves: they cannot be found at
+    /// its address. Nothing is known about those that it served under another address, unless it
+    /// had none then: they may belong to another host.
     pub fn missing_targets(&self) -> Vec<String> {
         missing_targets(&self.watcher.map(), &self.own_targets(), &self.place())
     }
@@ -464,8 +466,9 @@ impl Node {
         std::future::pending().await
     }
 
-    /// Ends clients, then the server, then the targets. Everything acknowledged is durable afterwards, and the targets'
-    /// directories are nobody's any more, whoever still has a client of this process, or a target.
+    /// Ends clients, then the server, then the targets. Everything acknowledged is durable
+    /// afterwards, and the targets' directories are no longer in use, even if handles of a client
+    /// of this process, or of a target, still exist.
     pub async fn stop(mut self) -> anyhow::Result<()> {
         for mover in std::mem::take(&mut self.movers) {
             mover.stop().await;
@@ -506,7 +509,8 @@ fn ost_endpoints(map: &ClusterMap, resolve: &Resolver) -> Vec<(OstIndex, Endpoin
         .collect()
 }
 
-/// Names of targets that lie where this process is, or were served by a process that no other host reaches, and are not its own.
+/// Names of targets at the address of this process, or of a process that no other host can reach,
+/// that are not its own.
 fn missing_targets(map: &ClusterMap, own: &BTreeSet<TargetRole>, place: &str) -> Vec<String> {
     let here = |target: &&MapTarget| target.address == place || target.address == LOCAL_ADDRESS;
     let lost = map.targets.iter().filter(here).filter(|target| !own.contains(&target.role));

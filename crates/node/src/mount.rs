@@ -46,7 +46,7 @@ pub struct MountArgs {
 }
 
 impl MountArgs {
-    /// Whether the process logs to the system's log: nobody sees its standard error.
+    /// Whether the process logs to the system's log, because its standard error is not visible.
     pub fn uses_system_log(&self) -> bool {
         self.detached && self.log.is_none()
     }

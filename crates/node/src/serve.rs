@@ -62,9 +62,10 @@ pub fn run(arguments: &ServeArgs) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Tells the user and the service manager what targets wait for that cannot register, and when all are registered. The daemon is
-/// ready before: while the management service is away it serves the clients that know it, and a start that waited for another host
-/// would be given up.
+/// Tells the user and the service manager why targets cannot register yet, and when all are
+/// registered. The daemon is ready before that: while the management service is down it serves the
+/// clients that know it, and the service manager would give up a start that waited for another
+/// host.
 async fn report_registration(node: &Node, manager: &ServiceManager, serving: &str) -> Infallible {
     let tell = |waiting: &str| {
         say(waiting);

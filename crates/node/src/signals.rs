@@ -31,8 +31,9 @@ pub fn stop_requested() -> io::Result<watch::Receiver<bool>> {
     Ok(receiver)
 }
 
-/// From now on the process ends, as programs of a pipeline do, when it writes into a pipe that nobody reads. Rust ignores
-/// SIGPIPE from the beginning, which is right for whoever serves or holds a mount. Nothing that writes to TCP may run then.
+/// From now on the process ends, as programs of a pipeline do, when it writes into a pipe that
+/// nobody reads. Rust ignores SIGPIPE from the beginning, which is right for processes that serve
+/// or hold a mount. Nothing that writes to TCP may run then.
 pub fn end_by_closed_pipes() {
     // SAFETY: SIGPIPE exists, the default action is no function of this process, and no other thread changes it.
     unsafe {

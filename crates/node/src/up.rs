@@ -185,7 +185,8 @@ async fn last_map(cores: &Cores, service: &TargetConfig, fsname: &str) -> anyhow
     }
 }
 
-/// Where all OSTs are directories on one disk, no file is read faster from more of them: none is moved for that.
+/// If all OSTs are directories on one disk, no file is read faster from more of them, so none is
+/// migrated.
 fn spare_shared_disk(node: &Node) -> anyhow::Result<()> {
     let mut disks = BTreeSet::new();
     for directory in node.ost_directories() {
@@ -229,7 +230,8 @@ fn options(arguments: &UpArgs) -> anyhow::Result<NodeOptions> {
     Ok(options)
 }
 
-/// How many OSTs to serve, and whether there is none yet. A start that was interrupted while it made targets is completed.
+/// How many OSTs to serve, and whether there are none yet. A start that was interrupted while it
+/// formatted targets is completed.
 fn osts(directory: &Path, wanted: Option<u16>) -> anyhow::Result<(u16, bool)> {
     let (existing, begun) = (existing_osts(directory)?, begun_osts(directory));
     let osts = match wanted {
@@ -257,7 +259,7 @@ fn ost_numbers(directory: &Path) -> impl Iterator<Item = u16> {
     entries.filter_map(|entry| entry.file_name().to_str()?.strip_prefix("ost")?.parse().ok())
 }
 
-/// How many OSTs there were to be when making them was interrupted; 0 if it was not.
+/// The intended number of OSTs when formatting was interrupted; 0 if it was not.
 fn begun_osts(directory: &Path) -> u16 {
     let begun = ost_numbers(directory).filter(|index| Identity::is_unfinished(&ost(directory, *index)));
     begun.max().map_or(0, |highest| highest.saturating_add(1))

@@ -21,13 +21,13 @@ use types::{FsResult, ObjectId, SpaceUsage};
 
 use crate::replies::Origin;
 
-/// Keeps objects. A change that is made for an [`Origin`] has its reply kept with it.
+/// Keeps objects. The reply to a change that is made for an [`Origin`] is stored with the change.
 pub trait ObjectStore: Send + Sync + 'static {
     /// Writes `data`, whose checksums have been verified. `data` is not empty.
     fn write<'a>(&'a self, write: &'a Write, data: Bytes, origin: Option<Origin>) -> BoxFuture<'a, FsResult<Changed>>;
     /// Reads, with checksums per piece.
     fn read(&self, read: Read) -> BoxFuture<'_, FsResult<(ReadDone, Bytes)>>;
-    /// Truncates, allocates, punches or zeroes, by a layout of this generation.
+    /// Truncates, allocates, punches or zeroes, under a layout of this generation.
     fn change_space(
         &self,
         object: ObjectId,
@@ -35,7 +35,8 @@ pub trait ObjectStore: Send + Sync + 'static {
         layout_generation: u64,
         origin: Option<Origin>,
     ) -> BoxFuture<'_, FsResult<Changed>>;
-    /// Refuses what comes by older layouts than this from now on; what came before is done. Durable when it returns.
+    /// From now on refuses requests under layouts older than this; earlier requests are finished.
+    /// Durable when it returns.
     fn fence<'a>(&'a self, objects: &'a [ObjectId], generation: u64) -> BoxFuture<'a, FsResult<()>>;
     /// Next data (true) or hole (false) at or after an offset.
     fn seek(&self, object: ObjectId, offset: u64, data: bool) -> BoxFuture<'_, FsResult<Option<u64>>>;
@@ -53,11 +54,11 @@ pub trait ObjectStore: Send + Sync + 'static {
     ) -> BoxFuture<'_, FsResult<Vec<(ObjectId, ObjectAttributes)>>>;
     /// Reads everything of an object and compares checksums.
     fn verify(&self, object: ObjectId) -> BoxFuture<'_, FsResult<()>>;
-    /// What is missing of objects, as far as that is seen without reading them: each in words.
+    /// Missing parts of objects, as far as this can be found without reading them: each in words.
     fn check<'a>(&'a self, objects: &'a [ObjectId]) -> BoxFuture<'a, FsResult<Vec<(ObjectId, String)>>>;
     /// Space and objects.
     fn space(&self) -> BoxFuture<'_, FsResult<SpaceUsage>>;
-    /// Why the store takes no more changes, if it does not.
+    /// Why the store accepts no more changes, if it does not.
     fn failure(&self) -> Option<String>;
     /// Makes everything durable and ends the store's tasks.
     fn stop(&self) -> BoxFuture<'_, FsResult<()>>;

@@ -34,7 +34,7 @@ pub const TOTALS_KEY: &[u8] = b"totals";
 
 const VERSION: u8 = 1;
 
-/// Who this target is.
+/// The identity of this target.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Superblock {
     /// Index in the cluster map.

@@ -267,7 +267,7 @@ impl Ost {
         self.directory.work().await;
     }
 
-    /// The device's limit: how slow it pretends to be.
+    /// The device's limit: the imitated speed.
     pub fn limit(&self) -> &Arc<RateLimit> {
         &self.limit
     }
@@ -277,7 +277,8 @@ impl Ost {
         self.server_limit.get_or_init(|| limit);
     }
 
-    /// Waits as long as the device and the server pretend to need for these bytes, which stream through both at once.
+    /// Waits for the time that the imitated device and server need for these bytes, which pass
+    /// through both at once.
     async fn pass_limits(&self, bytes: u64) {
         let device = self.limit.pass(&*self.clock, bytes);
         match self.server_limit.get() {
@@ -299,12 +300,12 @@ impl Ost {
         lines.map_err(|error| kv_error(&self.name, error))
     }
 
-    /// Files among its host files that are none of an object.
+    /// Stray files among its host files.
     pub async fn stray_files(&self) -> FsResult<Vec<StrayFile>> {
         self.directory.stray_files().await
     }
 
-    /// Removes the host file of an object that nobody knows, durably; one that became known stays.
+    /// Removes the host file of an unknown object, durably; one that has become known is kept.
     pub async fn remove_stray(&self, object: ObjectId) -> FsResult<()> {
         self.check_writable()?;
         self.directory.remove_stray(object).await

@@ -12,7 +12,7 @@ use crate::message::{Reply, Request};
 /// One request, admitted by its session and its service, to be executed exactly once.
 #[derive(Clone, Debug)]
 pub struct Call {
-    /// Who asks.
+    /// The client that sent the request.
     pub client: ClientId,
     /// Slot of the client's session; with `xid` it names the request permanently.
     pub slot: Slot,

@@ -41,8 +41,9 @@ pub trait Clock: Send + Sync {
     fn now(&self) -> Instant;
     /// Wall-clock time, for file times only.
     fn wall(&self) -> Timestamp;
-    /// Identity of the host's present run, never 0: another one after every start of the host. Who wrote it down finds out
-    /// by it whether the host has ended since, and with it what was not flushed.
+    /// Identity of the host's present boot, never 0: another one after every start of the host. A
+    /// program that has stored it can find out whether the host has restarted since, and lost what
+    /// was not flushed.
     fn boot(&self) -> u64;
     /// Completes at or after `deadline`. Dropping the future cancels it.
     fn sleep_until(&self, deadline: Instant) -> BoxFuture<'static, ()>;

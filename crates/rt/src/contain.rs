@@ -29,16 +29,16 @@ use crate::{BoxFuture, trace};
 
 /// The owner of contained work.
 pub trait OnPanic: Send + Sync {
-    /// The work panics. Called where it does: must not take a lock, wait, or panic.
+    /// The work panics. Called at the place of the panic: must not take a lock, wait, or panic.
     fn panicked(&self);
 }
 
-/// What a panic said.
+/// The message of a panic.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Panicked {
     /// Message and place.
     pub what: String,
-    /// The request that was worked for; 0: none.
+    /// The request that was being executed; 0: none.
     pub trace: u64,
 }
 
@@ -51,7 +51,7 @@ impl fmt::Display for Panicked {
 thread_local! {
     /// Scopes of this thread, the innermost last.
     static SCOPES: RefCell<Vec<Option<Arc<dyn OnPanic>>>> = const { RefCell::new(Vec::new()) };
-    /// What the panic said that is being unwound.
+    /// The message of the panic that is being unwound.
     static LAST: RefCell<Option<Panicked>> = const { RefCell::new(None) };
 }
 
@@ -87,7 +87,7 @@ pub fn catch<T>(owner: Option<&Arc<dyn OnPanic>>, work: impl FnOnce() -> T) -> R
     })
 }
 
-/// Tells the innermost scope's owner, and keeps what is said.
+/// Tells the innermost scope's owner, and keeps the message.
 fn note(panic: &PanicHookInfo<'_>) {
     // Without the thread's variables, or while they are in use, there is nothing to contain.
     let _ = SCOPES.try_with(|scopes| {

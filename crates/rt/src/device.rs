@@ -28,17 +28,18 @@ pub trait Device: Send + Sync {
     fn write(&self, file: &str, offset: u64, pieces: Vec<Bytes>) -> BoxFuture<'static, io::Result<()>>;
     /// Makes everything written to `file`, its length and its existence durable. A missing file is
     /// fine. After an error the file's unflushed data are undefined and the caller must not try
-    /// again. What can be read of them may be gone after a power loss, even if a later flush
-    /// succeeds, unless it is written again: whoever opens the device again after an error does so.
+    /// again. Readable parts of them may be lost in a power loss, even if a later flush succeeds,
+    /// unless they are written again: code that opens the device again after an error does so.
     fn flush(&self, file: &str) -> BoxFuture<'static, io::Result<()>>;
     /// Length, or `None` if the file does not exist.
     fn length(&self, file: &str) -> BoxFuture<'static, io::Result<Option<u64>>>;
     /// Sets the length, creating the file if missing.
     fn truncate(&self, file: &str, length: u64) -> BoxFuture<'static, io::Result<()>>;
-    /// Gives a range's space back; it reads as zeros. The length stays; a missing file stays missing.
+    /// Frees the space of a range, which then reads as zeros. The length does not change; a missing
+    /// file stays missing.
     fn punch(&self, file: &str, offset: u64, bytes: u64) -> BoxFuture<'static, io::Result<()>>;
-    /// Reserves space for a range, so that writing it cannot fail for lack of space. Creates the file if missing; the
-    /// length stays, and what the range held stays.
+    /// Reserves space for a range, so that writing it cannot fail for lack of space. Creates the
+    /// file if missing; the length and the contents of the range do not change.
     fn allocate(&self, file: &str, offset: u64, bytes: u64) -> BoxFuture<'static, io::Result<()>>;
     /// Removes the file; a missing one is fine. The removal is durable after the next flush of any file.
     fn remove(&self, file: &str) -> BoxFuture<'static, io::Result<()>>;

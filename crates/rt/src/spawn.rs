@@ -2,8 +2,8 @@
 
 use crate::BoxFuture;
 
-/// The seam for concurrent tasks of one process. A task runs until it completes or its process ends; whoever needs the
-/// result or an early end passes a channel in.
+/// The seam for concurrent tasks of one process. A task runs until it completes or its process
+/// ends; callers that need the result or an early end pass a channel in.
 pub trait Spawn: Send + Sync {
     /// Runs `future` on this core if called on one, else on any. `name` appears in logs.
     fn spawn(&self, name: &'static str, future: BoxFuture<'static, ()>);

@@ -38,7 +38,7 @@ impl Address {
         if has_port { Self::from(text) } else { Self::from(format!("{text}:{}", Self::PORT_DEFAULT).as_str()) }
     }
 
-    /// Whether it is a host and a port. Whether the host exists is seen when it is used.
+    /// Whether it is a host and a port. Whether the host exists is checked when it is used.
     pub fn is_complete(&self) -> bool {
         let Some((host, port)) = self.0.rsplit_once(':') else { return false };
         let (bare, marks) = match host.strip_prefix('[').and_then(|rest| rest.strip_suffix(']')) {
@@ -74,10 +74,10 @@ pub struct Connection {
 
 /// The seam for the network.
 pub trait Transport: Send + Sync {
-    /// Opens a connection. Errors have the kind `NotFound` if the address has a name that does not resolve, else those of
-    /// connect(2): `ConnectionRefused` where nobody listens.
+    /// Opens a connection. Errors have the kind `NotFound` if the address has a name that does not
+    /// resolve, else those of connect(2): `ConnectionRefused` where no process listens.
     fn connect(&self, address: &Address) -> BoxFuture<'static, io::Result<Connection>>;
-    /// Starts to listen. Port 0 lets the system choose; [`Listener::address`] tells.
+    /// Starts to listen. With port 0 the system chooses one; [`Listener::address`] returns it.
     fn listen(&self, address: &Address) -> BoxFuture<'static, io::Result<Box<dyn Listener>>>;
 }
 
@@ -89,10 +89,10 @@ pub trait Listener: Send {
     fn address(&self) -> Address;
 }
 
-/// Sending half. Frames queued by several callers in a short time leave in one system call.
+/// Sending half. Frames queued by several callers in a short time are sent in one system call.
 pub trait Sender: Send + Sync {
-    /// Queues a frame, in order. Waits while more than the transport's bound of bytes is queued (a peer that does not
-    /// read slows its sender down and nobody else). Success means queued, not delivered.
+    /// Queues a frame, in order. Waits while more than the transport's bound of bytes is queued (a
+    /// peer that does not read slows down only its sender). Success means queued, not delivered.
     fn send(&self, frame: Frame) -> BoxFuture<'_, io::Result<()>>;
     /// Ends the connection in both directions; the receiver sees an end.
     fn close(&self);

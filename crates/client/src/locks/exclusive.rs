@@ -97,7 +97,7 @@ impl Drop for Turn {
             self.queue.is_owed.store(false, Ordering::Release);
         }
         let mut queues = self.queues.lock();
-        // The table's and this one: nobody else is in the queue.
+        // The table's reference and this one: no other user is in the queue.
         if Arc::strong_count(&self.queue) == 2 {
             queues.remove(&self.inode);
         }

@@ -48,7 +48,8 @@ impl Released {
 #[derive(Debug, Default)]
 pub(crate) struct HeldLocks {
     locks: Mutex<BTreeMap<Key, Vec<Held>>>,
-    /// Who has asked for a lock since its locks were last released as a whole. Locked after `locks`.
+    /// The owners that have asked for a lock since their locks were last released as a whole.
+    /// Locked after `locks`.
     askers: Mutex<BTreeMap<Key, Released>>,
 }
 

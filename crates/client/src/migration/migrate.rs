@@ -29,7 +29,7 @@ pub struct Rest {
     pub osts: Vec<OstIndex>,
 }
 
-/// Who says how much a move in the background may take.
+/// Decides how much a background migration may take.
 pub trait Restraint: Send + Sync {
     /// Bytes per second it may copy at the moment; 0: it gives up. Asked before each piece, and before each swap but the first.
     fn allowance(&self, rest: Rest) -> BoxFuture<'_, u64>;

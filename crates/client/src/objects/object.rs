@@ -60,7 +60,7 @@ impl<'a> Object<'a> {
     }
 }
 
-/// Who holds an object of a file.
+/// The target that holds an object of a file.
 pub(crate) fn holder_of(inode: InodeNumber, location: Location) -> TargetRole {
     match location {
         Location::Ost(ost) => TargetRole::Ost(ost),

@@ -114,7 +114,7 @@ impl FileSystem {
         }
     }
 
-    /// Takes back a lock that nobody wants any more.
+    /// Releases a lock that is no longer wanted.
     async fn undo(
         &self,
         inode: InodeNumber,

@@ -46,7 +46,7 @@ impl FileSystem {
     /// A layout in which `bytes` from `offset` have objects; `NoData` if they lie beyond its end.
     pub(crate) async fn writable(&self, file: &OpenFile, offset: u64, bytes: u64) -> FsResult<Arc<Layout>> {
         let layout = self.layout_of(&file.open).await?;
-        // Beyond the end too: somebody may have added components.
+        // Beyond the end too: another client may have added components.
         if layout.coverage(offset, bytes) == Coverage::Complete {
             return Ok(layout);
         }
@@ -69,7 +69,7 @@ impl FileSystem {
         }
     }
 
-    /// The layout with all components that anybody was given objects for up to now.
+    /// The layout with all components that have been instantiated up to now.
     pub(crate) async fn layout_as_of_now(&self, open: &OpenInode) -> FsResult<Arc<Layout>> {
         let layout = self.layout_of(open).await?;
         if layout.may_grow() { self.ask_layout(open).await } else { Ok(layout) }

@@ -61,7 +61,7 @@ pub async fn set_attributes(call: Call, set: SetAttributesIn) -> FsResult<Answer
     Ok(Answer::of(&attributes_out(&after)))
 }
 
-/// Through an open file it waits for nobody but truncations and appends that are in progress.
+/// Through an open file it waits only for truncations and appends that are in progress.
 async fn truncate(call: &Call, file: Option<&Arc<OpenFile>>, size: u64) -> FsResult<Attributes> {
     let truncate = |interruption: Interruption| {
         let truncate = move |credentials| {

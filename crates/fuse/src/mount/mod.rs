@@ -135,7 +135,7 @@ impl Mount {
         &self.point
     }
 
-    /// Becomes true when the mount is gone, whoever unmounted it.
+    /// Becomes true when the mount is gone, whichever program unmounted it.
     pub fn ended(&self) -> watch::Receiver<bool> {
         self.session.as_ref().expect("the session lives until the mount is consumed").ended()
     }

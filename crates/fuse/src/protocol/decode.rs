@@ -164,7 +164,7 @@ pub enum Operation<'a> {
 /// A decoded request.
 #[derive(Clone, Copy, Debug)]
 pub struct Incoming<'a> {
-    /// Who asks about which inode.
+    /// The caller, and the inode of the request.
     pub header: InHeader,
     /// Name of the operation, for spans and statistics.
     pub opcode: Opcode,

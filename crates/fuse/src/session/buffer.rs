@@ -79,8 +79,9 @@ impl Buffer {
         &self.pages.as_bytes()[START..START + self.filled]
     }
 
-    /// The data of the WRITE in this buffer: small ones copied, so that whoever keeps them long does not keep a whole
-    /// buffer; large ones without a copy, and the pool gives another buffer in place of this one.
+    /// The data of the WRITE in this buffer: small ones copied, so that code that keeps them long
+    /// does not keep a whole buffer; large ones without a copy, and the pool gives another buffer
+    /// in place of this one.
     pub fn take_write_data(&mut self, bytes: usize) -> Bytes {
         /// From here on handing the buffer over is cheaper than the copy and wastes little.
         const COPY_BYTES_MAX: usize = 64 * 1024;

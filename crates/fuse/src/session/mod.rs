@@ -44,8 +44,9 @@ pub use responder::{Answer, Responder};
 
 /// Answers requests. Implemented by the adapter; by tests too.
 pub trait Handler: Send + Sync + 'static {
-    /// The work a request asks for, or `None` if it was done at once. Whoever completes it uses `responder`. The data of a
-    /// WRITE come in `data` (and are not valid in `incoming` any more); for all others it is empty.
+    /// The work that a request asks for, or `None` if it was done at once. The code that completes
+    /// it uses `responder`. The data of a WRITE come in `data` (and are not valid in `incoming` any
+    /// more); for all others it is empty.
     fn handle(
         self: Arc<Self>,
         incoming: Incoming<'_>,
@@ -250,7 +251,7 @@ fn report(panicked: &Panicked) {
 /// Answers what could not be decoded.
 fn refuse(device: &Arc<Device>, error: &RequestDecodeError) {
     let (unique, errno) = match *error {
-        // Without a header there is nobody to answer.
+        // Without a header there is no request to answer.
         RequestDecodeError::NoHeader { .. } => return tracing::error!(%error, "malformed request"),
         RequestDecodeError::UnknownOpcode { unique, .. } => (unique, Errno::NO_SUCH_OPERATION),
         RequestDecodeError::Length { unique, .. } | RequestDecodeError::Malformed { unique, .. } => {

@@ -162,7 +162,7 @@ impl Shared {
         Ok(step.next)
     }
 
-    /// A full cold store is tried again later; after any other failure nobody knows what it holds.
+    /// A full cold store is tried again later; after any other failure its contents are unknown.
     fn cold_failed(&self, action: &'static str, source: std::io::Error) -> Error {
         let full = is_no_space(&source);
         let error = Error::cold(action, source);

@@ -77,7 +77,7 @@ pub(super) struct State {
     pub(super) closed: bool,
     /// It is about to be closed.
     pub(super) settling: bool,
-    /// The last checkpoint failed: nobody waits for the next.
+    /// The last checkpoint failed: no task waits for the next one.
     pub(super) checkpoint_failed: bool,
     /// It failed for lack of space.
     pub(super) cold_full: bool,
@@ -139,7 +139,7 @@ impl State {
         self.checkpoints.failure().unwrap_or(Error::Overloaded)
     }
 
-    /// Nobody waits for room any more, or nobody has to.
+    /// No task waits for space any more, or needs to.
     pub(super) fn is_waiting_useless(&self) -> bool {
         self.checkpoint_failed || self.journal_full || self.closed || self.poison.is_some()
     }

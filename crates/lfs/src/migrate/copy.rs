@@ -37,7 +37,7 @@ const PAUSE_MAX: Duration = Duration::from_secs(1);
 pub enum Stop {
     /// Because of the file: the next one may do better.
     File(CallError),
-    /// Because nobody reads the output.
+    /// Because no program reads the output.
     Output(Failure),
 }
 

@@ -70,12 +70,12 @@ pub struct Mdt {
 }
 
 impl Mdt {
-    /// Name of this target, as `stria-MDT0000`.
+    /// Name of this target, such as `stria-MDT0000`.
     pub fn name(&self) -> &str {
         &self.target
     }
 
-    /// Tells which pools there are.
+    /// Sets the existing pools.
     pub fn update_pools(&self, pools: &[Pool]) {
         self.namespace().volatile.targets.pools.set(pools);
     }
@@ -242,9 +242,9 @@ impl Mdt {
         Ok(())
     }
 
-    /// What works for this MDT at the OSTs of the map.
-    pub(crate) fn ost_proxies(&self) -> Vec<(OstIndex, Arc<OstProxy>)> {
-        self.ost_proxies.lock().iter().map(|(ost, ost_proxy)| (*ost, ost_proxy.clone())).collect()
+    /// The proxies of this MDT for the OSTs of the map.
+    pub(crate) fn agents(&self) -> Vec<(OstIndex, Arc<Agent>)> {
+        self.agents.lock().iter().map(|(ost, agent)| (*ost, agent.clone())).collect()
     }
 
     /// Runs an operation of the MDT itself and waits until the kernel has it.

@@ -8,7 +8,7 @@ use super::Mdt;
 
 impl Mdt {
     /// Waits for the next finished file whose layout is poor for the way it is read. Files are told
-    /// once; whoever takes one moves it, and tells [`Mdt::move_ended`].
+    /// once; the caller moves it, and reports the end with [`Mdt::move_ended`].
     pub async fn next_move(&self) -> InodeNumber {
         let wakeup = self.namespace().volatile.moves.wakeup();
         loop {

@@ -21,10 +21,11 @@ const RETRY: std::time::Duration = std::time::Duration::from_secs(1);
 /// Unlinked files ended in one transaction.
 const ORPHANS_PER_BATCH: usize = 256;
 
-/// Waits for the clients of the former start, then ends what nobody claimed.
+/// Waits for the clients of the former start, then ends the state that no client reclaimed.
 pub(crate) async fn run(mdt: Arc<Mdt>) {
     let clock = mdt.seams.clock.clone();
-    // Time that this process stands still is not part of the window: nobody could come back.
+    // Time during which this process is suspended is not part of the window: no client could come
+    // back.
     let mut window = pin!(beat::running_for(&*clock, mdt.options.recovery_window));
     let mut is_over = false;
     let mut stopping = mdt.stopping.subscribe();
@@ -69,7 +70,8 @@ async fn evict(mdt: &Arc<Mdt>, missing: impl FnOnce(&Recovery) -> Vec<ClientId>)
     true
 }
 
-/// Recovery is over: locks are granted again, unlinked files that nobody has open end.
+/// Recovery is over: locks are granted again, and unlinked files that no client has open are
+/// deleted.
 async fn finish(mdt: &Arc<Mdt>) {
     mdt.namespace().volatile.waiters.wake_all();
     let mut after: Option<Vec<u8>> = None;

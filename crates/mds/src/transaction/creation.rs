@@ -21,7 +21,7 @@ const BLOCK_UNIT_BYTES: u64 = 512;
 
 /// What to make, and by whose wish.
 pub(crate) struct NewInode<'a> {
-    /// Who asks.
+    /// The caller.
     pub who: &'a Credentials,
     /// What.
     pub kind: &'a NodeKind,

@@ -343,7 +343,8 @@ mod tests {
         assert!(has_lengthened(&before, &longer));
     }
 
-    /// Whoever looks at the file must wait for the change that made it longer to be durable, and nobody else.
+    /// Clients that look at the file must wait until the change that made it longer is durable;
+    /// others need not.
     #[tokio::test]
     async fn who_looks_at_a_file_that_got_longer_is_told_what_to_wait_for() {
         with_transaction(|txn| {

@@ -42,10 +42,10 @@ const OPERATIONS_LARGE: usize = 1024;
 /// Called with keys and values in order, until it returns false or an error.
 pub(crate) type Visit<'a> = &'a mut dyn FnMut(&[u8], &[u8]) -> FsResult<bool>;
 
-/// Who and when: what an operation does not take from the tables.
+/// Caller and time: the inputs of an operation that are not in the tables.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Context {
-    /// Who asks.
+    /// The caller.
     pub client: ClientId,
     /// Wall-clock time of the operation: one for all its timestamps.
     pub now: Timestamp,
@@ -63,7 +63,7 @@ pub(crate) struct Context {
 }
 
 impl Context {
-    /// Most bytes that a new file gets on the MDT without anybody having asked for it now.
+    /// The largest number of bytes that a new file gets on the MDT without an explicit request.
     pub fn bytes_on_mdt_by_default(&self) -> u64 {
         if self.supply.scarce { 0 } else { self.parameters.bytes_on_mdt_max }
     }
@@ -73,7 +73,7 @@ impl Context {
 pub(crate) struct Transaction<'n> {
     /// Opens, locks and so on.
     pub volatile: Tracked<'n>,
-    /// Who and when.
+    /// Caller and time.
     pub context: Context,
     /// This MDT.
     pub mdt: MdtIndex,

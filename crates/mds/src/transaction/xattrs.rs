@@ -44,8 +44,9 @@ impl Transaction<'_> {
         Ok(inode.xattrs && !inode.is_directory() && self.xattr(inode.number(), CAPABILITIES_NAME)?.is_some())
     }
 
-    /// Takes a file's capabilities away, whoever changes it: unlike set-id bits, not even root's writes, truncations and
-    /// changes of owner leave them (dentry_needs_remove_privs and chown_common of Linux). True if there were any.
+    /// Removes a file's capabilities, whichever user changes it: unlike set-id bits, not even
+    /// root's writes, truncations and changes of owner leave them (dentry_needs_remove_privs and
+    /// chown_common of Linux). True if there were any.
     pub fn drop_capabilities(&mut self, inode: &Inode) -> FsResult<bool> {
         let had = self.has_capabilities(inode)?;
         if had {

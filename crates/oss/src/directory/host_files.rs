@@ -96,7 +96,7 @@ impl DirectoryStore {
         Ok(strays)
     }
 
-    /// Removes the host file of an object that nobody knows; one that became known stays.
+    /// Removes the host file of an unknown object; one that has become known is kept.
     pub(crate) async fn remove_stray(&self, object: ObjectId) -> FsResult<()> {
         self.sweep(object).await?;
         let flushed = self.device.flush(&host_file(object)).await;

@@ -98,7 +98,7 @@ impl DirectoryStore {
             outcome => return outcome,
         }
         let turn = self.overwriting.lock().await;
-        // Else somebody else did it meanwhile.
+        // Otherwise another write did it meanwhile.
         if self.write_back_makes_room() {
             self.make_room().await?;
         }

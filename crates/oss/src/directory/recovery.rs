@@ -303,8 +303,8 @@ impl DirectoryStore {
         if missing.is_empty() {
             return Ok(());
         }
-        era.save(&self.kv, META, ERA_KEY).await.map_err(|error| self.kv_error(error))?;
-        // Who asks for one of these changes again makes it again.
+        losses.save(&self.kv, META, LOSSES_KEY).await.map_err(|error| self.kv_error(error))?;
+        // A repeated request for one of these changes executes it again.
         let answered = replies::whose_blocks(&self.kv, &missing).map_err(|error| self.kv_error(error))?;
         for part in answered.chunks(DELETES_PER_BATCH) {
             self.apply_marked(|_| {

@@ -60,7 +60,7 @@ pub(super) enum Purpose {
     Ordinary,
     /// A call of the recovery hook: lives and dies with its connection.
     Recovery,
-    /// A ping: nobody waits for it.
+    /// A ping: no caller waits for it.
     Ping,
 }
 
@@ -77,7 +77,7 @@ struct Outstanding {
     resend_at: Instant,
     resend_after: Duration,
     refusals: u32,
-    /// `None`: nobody waits any more.
+    /// `None`: no caller waits any more.
     caller: Option<Caller>,
     /// Told instead of a caller that has given up.
     late: Option<Caller>,
@@ -106,7 +106,7 @@ impl TargetClock {
 
 /// For how many times its patience a caller's request is sent again that always arrives after its deadline.
 const EXPIRED_PATIENCES: u32 = 4;
-/// The deadline of a request that nobody waits for: long past.
+/// The deadline of a request that no caller waits for: long past.
 const DEADLINE_PAST: u64 = 1;
 /// The deadline of a request that may be executed whenever it arrives.
 const DEADLINE_NEVER: u64 = 0;
@@ -456,7 +456,8 @@ impl Core {
         oldest.is_some_and(|sent| now.since(sent.max(self.last_frame)) > limit)
     }
 
-    /// A `Connect` was answered: the fate of everything nobody waits for is known. Returns the slots that are free now.
+    /// A `Connect` was answered: the outcome of all requests that no caller waits for is known.
+    /// Returns the slots that are free now.
     pub(super) fn connected(&mut self, now: Instant, connected: &Connected) -> Vec<Slot> {
         self.version = connected.version;
         self.era = connected.era;

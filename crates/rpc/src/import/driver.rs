@@ -97,7 +97,7 @@ async fn keep_connected(inner: &Arc<Inner>) {
     }
 }
 
-/// Completes when somebody outside ends the present connection.
+/// Completes when other code ends the present connection.
 async fn told(inner: &Arc<Inner>) -> End {
     loop {
         {

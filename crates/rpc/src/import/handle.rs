@@ -108,7 +108,7 @@ impl Import {
         &self.inner.target
     }
 
-    /// Who this side is.
+    /// The identity of this side.
     pub fn client(&self) -> ClientId {
         self.inner.client
     }

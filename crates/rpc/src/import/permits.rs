@@ -86,7 +86,7 @@ impl Permits {
         }
     }
 
-    /// Whoever waits for one is told that none will come.
+    /// Tasks that wait for one are told that none will come.
     pub(super) fn close(&self) {
         self.semaphore.close();
     }

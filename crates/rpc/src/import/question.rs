@@ -162,7 +162,7 @@ pub struct LateOutcome(pub(super) oneshot::Receiver<CallResult>);
 
 impl Fate {
     /// Waits until the request is no longer in flight: its answer, if the server gave one after
-    /// all; `None`: it was executed or never will be, and nobody knows which.
+    /// all; `None`: it was executed or never will be, and it is unknown which.
     pub async fn known(self) -> Option<FsResult<Answered>> {
         self.0.await.ok()
     }

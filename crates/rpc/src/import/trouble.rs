@@ -15,7 +15,7 @@ const LOG_INTERVAL: Duration = Duration::from_secs(60);
 pub enum Cause {
     /// The host's name has no address; what the resolver said.
     Unresolved(String),
-    /// The host answers, and nobody listens at the port.
+    /// The host answers, but no process listens on the port.
     Refused,
     /// Nothing came back in time.
     NoAnswer,

@@ -91,7 +91,7 @@ impl Share {
     }
 }
 
-/// The most a reply can take, for those that are not small whoever asks.
+/// The largest size of a reply, for replies that are not always small.
 fn reply_bytes_max(request: &Request) -> usize {
     match request.row().reply {
         ReplySize::Small => 0,

@@ -134,7 +134,8 @@ impl Lane {
     }
 }
 
-/// The two lanes of a connection as one side sees them; whoever drops its last handle ends both.
+/// The two lanes of a connection as one side sees them; dropping the last handle of a side ends
+/// both.
 struct Side {
     outgoing: Arc<Lane>,
     incoming: Arc<Lane>,

@@ -42,7 +42,7 @@ pub struct Parameter {
     pub doc: &'static str,
     /// Least and most value, of a number that can be set.
     pub range: Option<RangeInclusive<u64>>,
-    /// What it is as long as nobody sets it.
+    /// Its value unless it is set.
     pub default: Option<String>,
 }
 

@@ -48,7 +48,7 @@ pub struct SpindleModel {
     pub gather_bytes: u64,
     /// What the server's cache does for reads; `None`: it is off.
     pub read_ahead: Option<ReadAhead>,
-    /// Bytes that the server's memory keeps for whoever reads them again, of all its targets together.
+    /// Bytes that the server's memory keeps for repeated reads, for all its targets together.
     pub memory_bytes: u64,
 }
 

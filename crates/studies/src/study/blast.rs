@@ -160,7 +160,8 @@ impl NodePages {
         }
     }
 
-    /// Waits until a window is there; whoever comes first reads it. Behind the last one there is nothing.
+    /// Waits until a window is there; the first process reads it. After the last one there is
+    /// nothing.
     async fn fault(&self, file: &OpenFile, fragment: usize, window: usize) -> FsResult<()> {
         let Some(cell) = self.windows[fragment].get(window) else { return Ok(()) };
         let bytes = self.database.call_bytes;

@@ -35,9 +35,9 @@ pub fn whole_records(bytes: u64) -> u64 {
 /// What the study looks at in a record.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Flow {
-    /// Who sent.
+    /// The sender.
     pub source: u32,
-    /// Who received.
+    /// The receiver.
     pub destination: u32,
     /// Packets.
     pub packets: u32,

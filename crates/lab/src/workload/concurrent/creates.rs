@@ -12,7 +12,7 @@ use super::{
     actor::{Actor, CREATE_NEW, told},
 };
 
-/// Who was told that it made a name.
+/// The client that was told that it created a name.
 #[derive(Default)]
 pub struct Creates {
     winners: Mutex<BTreeMap<u64, Vec<u16>>>,

@@ -39,7 +39,8 @@ pub struct FileLedger {
     pub alarm: Alarm,
     /// Number of the open.
     pub open_number: u32,
-    /// Something was, or may have been, lost, and no sync has told before the last close: whoever opens it again may hear of it.
+    /// Something was, or may have been, lost, and no sync has reported it before the last close: a
+    /// client that opens it again may get a report.
     pub loss_untold: bool,
     /// How many give it another layout: what is copied may have been lost before, and lie where nothing is lost.
     pub movers: u32,
@@ -124,7 +125,8 @@ pub struct Ledger {
     pub files: BTreeMap<String, FileLedger>,
     /// Removals that may not be durable.
     pub removed: BTreeMap<String, Removed>,
-    /// The MDT lost power, and no sync of this client has noticed yet: whoever opens a file before one does may hear of it.
+    /// The MDT lost power, and no sync of this client has noticed yet: a client that opens a file
+    /// before one does may get a report.
     pub mdt_loss_unnoticed: bool,
     /// Two files whose layouts are being swapped.
     pub swapping: Option<(String, String)>,

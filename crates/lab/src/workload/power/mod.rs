@@ -40,7 +40,7 @@ use crate::{
     server::Role,
 };
 
-/// Who changes names.
+/// The client that changes names.
 const NAMES_CLIENT: u16 = 0;
 /// Time between the begin of a round and the power loss.
 const CALM: (Duration, Duration) = (Duration::from_millis(2), Duration::from_secs(2));

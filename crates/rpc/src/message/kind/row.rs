@@ -23,7 +23,7 @@ pub enum Effect {
 /// The most a reply can take.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ReplySize {
-    /// Little, whoever asks.
+    /// Always small.
     Small,
     /// The value of an extended attribute.
     Xattr,

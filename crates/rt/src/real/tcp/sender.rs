@@ -68,7 +68,7 @@ struct State {
     phase: Phase,
 }
 
-/// Who takes frames from the queue.
+/// The thread that takes frames from the queue.
 #[derive(Clone, Copy, Default, PartialEq, Eq)]
 enum Writer {
     /// Nobody: the queue is empty.
@@ -156,8 +156,8 @@ impl Queue {
         queue.wake.notify_one();
     }
 
-    /// What to write next, for whoever is the writer. `None`: there is nothing, the writer is idle now and, if the
-    /// connection was closed, it has ended.
+    /// What to write next, for the current writer. `None`: there is nothing, the writer is idle now
+    /// and, if the connection was closed, it has ended.
     fn next_batch(socket: &Socket) -> Option<VecDeque<Outgoing>> {
         let mut state = socket.queue.state.lock();
         if !state.frames.is_empty() && state.phase != Phase::Ended {
