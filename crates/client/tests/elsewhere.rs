@@ -112,7 +112,8 @@ async fn only_objects_that_do_not_exist_move() {
     assert_eq!(size(&fs, inode).await, 2 * STRIPE);
 }
 
-/// The first stripes lie where they lie; those of the next component were promised a full OST, and go elsewhere.
+/// The first stripes stay where they are; those of the next component were assigned to a full OST,
+/// and go elsewhere.
 #[tokio::test]
 async fn components_find_room_when_the_file_grows_into_them() {
     let cluster = RealCluster::new(STRIPE, 3).await;

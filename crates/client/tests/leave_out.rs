@@ -113,7 +113,7 @@ async fn osts_that_refuse_for_a_quota_do_not_hide_the_one_with_room() {
     assert_eq!(marks(&one, &file, 2).await, [1, 2]);
 }
 
-/// Three parts: what is before and after the part that moved lies in the same objects.
+/// Three parts: the data before and after the part that moved are in the same objects.
 #[tokio::test]
 async fn data_behind_the_refused_byte_stay_readable() {
     let cluster = RealCluster::automatic(2).await;

@@ -45,7 +45,7 @@ pub enum Error {
     /// The batch number was never given out.
     #[error("batch {} is unknown: the last one is {}", asked.0, last.0)]
     UnknownLsn {
-        /// What was asked for.
+        /// The requested number.
         asked: Lsn,
         /// The last applied.
         last: Lsn,

@@ -88,7 +88,7 @@ impl Life {
         let mut batch = Batch::default();
         let mut model = self.history.last().unwrap().clone();
         for (table, key, length) in operations {
-            // Some keys are too long to lie in place.
+            // Some keys are too long to be stored in place.
             let key = vec![key; 1 + usize::from(key)];
             match length {
                 Some(length) => {

@@ -367,7 +367,7 @@ impl Cluster {
         true
     }
 
-    /// Unmounts a client in good order and ends its process.
+    /// Unmounts a client cleanly and ends its process.
     pub async fn unmount(&self, client: u16) {
         let Some(host) = self.0.clients.lock().remove(&client) else { return };
         let file_system = host.file_system.clone();

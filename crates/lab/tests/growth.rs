@@ -136,7 +136,7 @@ async fn change(cluster: &Cluster, change: Change, death: Death) -> Result<(), S
         checkers::finishes(cluster, "a look at objects", checkers::deferred_log_drains(cluster, &inspector)).await??;
         inspector.close().await;
     }
-    // What lay on the MDT and was not synced may be gone with its power.
+    // Data on the MDT that were not synced may be lost with its power.
     let on_mdt = change == Change::FullOst && death == Death::MdtPower;
     let kept_from = if on_mdt { BYTES_ON_MDT as usize } else { 0 };
     judge(&contents(cluster, 2).await?, client_died, kept_from)?;

@@ -18,7 +18,7 @@ const SLOW: OstIndex = OstIndex(3);
 const FILE_BYTES: u64 = 1 << 20;
 const REQUEST_BYTES: u64 = 128 << 10;
 
-/// Writes a file with one stripe; where that lies.
+/// Writes a file with one stripe; returns its OST.
 async fn write_file(file_system: Arc<FileSystem>, name: String) -> FsResult<OstIndex> {
     let root = Credentials::root();
     let file = file_system.create_open(&root, InodeNumber::ROOT, name.as_bytes(), 0o644, 0, READ_WRITE).await?.file;

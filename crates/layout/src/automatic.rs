@@ -189,7 +189,7 @@ pub fn recognised(asked: Vec<ComponentSpec>) -> LayoutSpec {
     if is_beginning { LayoutSpec::Automatic } else { LayoutSpec::Composite(asked) }
 }
 
-/// The watermark below which the byte at `offset` lies, and where the one before it ends.
+/// The watermark above the byte at `offset`, and the watermark before that.
 fn watermark_of(offset: u64) -> (u64, Watermark) {
     let position = WATERMARKS.iter().position(|watermark| offset < watermark.end).unwrap_or(WATERMARKS.len() - 1);
     let start = position.checked_sub(1).map_or(0, |before| WATERMARKS[before].end);
@@ -361,7 +361,7 @@ impl Situation<'_> {
     }
 }
 
-/// The component to be cut for the first byte of the request that lies in the automatic component.
+/// The component to be cut for the first byte of the request that is in the automatic component.
 pub fn next_component(situation: &Situation<'_>) -> NextComponent {
     let Situation { rest, request, .. } = *situation;
     let asked = request.intersection(rest.start, rest.end).expect("the request needs this component");
@@ -394,7 +394,7 @@ fn fitting(whole: NextComponent, asked: Extent, available: &[u64], bytes_per_str
     let best = fits.or_else(|| counts.max_by_key(|count| (room(*count), *count)));
     let Some(stripe_count) = best else { return whole };
     let round = u64::from(stripe_count) * whole.stripe_bytes;
-    // From the stripe on that is asked for: what lies before it may never be written.
+    // From the requested stripe on: the stripes before it may never be written.
     let start = if asked.start - whole.extent.start > room(stripe_count) {
         whole.extent.start.max(asked.start / STRIPE_BYTES_LARGEST * STRIPE_BYTES_LARGEST)
     } else {
@@ -508,7 +508,8 @@ mod tests {
         assert!(is_automatic(&layout));
     }
 
-    /// Also where nothing lies on the MDT: a first component of several stripes could not ([`Layout::keeper_of_length`]).
+    /// Also if nothing is on the MDT: a first component of several stripes could not
+    /// ([`Layout::keeper_of_length`]).
     #[test]
     fn a_file_that_gets_its_length_first_takes_no_objects_for_it() {
         for (bytes_on_mdt, files_written) in [(0, 1), (0, 81), (BYTES_ON_MDT - 1, 1), (BYTES_ON_MDT, 1)] {

@@ -31,7 +31,7 @@ use crate::{
     spec::{BackingSpec, ComponentSpec, StripeSpec},
 };
 
-/// How the layout was asked for, and how tools show it. Variants are only appended (wire format).
+/// How the layout was requested, and how tools show it. Variants are only appended (wire format).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Form {
     /// One component for the whole file, shown without it.

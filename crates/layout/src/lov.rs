@@ -37,7 +37,7 @@ use crate::{
 pub const V1_MAGIC: u32 = 0x0BD1_0BD0;
 /// Magic of stripes in a pool.
 pub const V3_MAGIC: u32 = 0x0BD3_0BD0;
-/// Magic of stripes on OSTs that were asked for one by one.
+/// Magic of stripes on OSTs that were requested one by one.
 pub const SPECIFIC_MAGIC: u32 = 0x0BD5_0BD0;
 /// Magic of components.
 pub const COMPOSITE_MAGIC: u32 = 0x0BD6_0BD0;
@@ -102,7 +102,7 @@ struct Stripes<'a> {
     pool: Option<&'a str>,
     /// Slot and OST.
     objects: Vec<(u32, OstIndex)>,
-    /// OSTs that were asked for one by one.
+    /// OSTs that were requested one by one.
     specific: &'a [OstIndex],
 }
 

@@ -29,7 +29,7 @@ pub const WORTH_US: u64 = 10_000;
 /// What reading a file costs, and what it would cost.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Comparison {
-    /// Microseconds for one client to read it as it lies.
+    /// Microseconds for one client to read it with its present layout.
     pub own_us: u64,
     /// Likewise, if it were moved.
     pub moved_us: u64,
@@ -47,7 +47,8 @@ impl Comparison {
         self.own_us.saturating_sub(self.moved_us)
     }
 
-    /// Microseconds that moving takes: it is read once as it lies and written as it will.
+    /// Microseconds that migration takes: the file is read once with its present layout and written
+    /// with the new one.
     pub fn moving_us(&self) -> u64 {
         self.own_us.saturating_add(self.moved_us)
     }
@@ -59,8 +60,9 @@ impl Comparison {
     }
 }
 
-/// Whether a copy of the data from `start` on of a file of `size` bytes leaves at least half of what is free on each OST that it
-/// is likely to lie on. `available` are the free bytes of all OSTs, in any order: placement prefers those with more.
+/// Whether a copy of the data from `start` on of a file of `size` bytes leaves at least half of
+/// what is free on each OST that it is likely to be on. `available` are the free bytes of all OSTs,
+/// in any order: placement prefers those with more.
 pub fn has_room(start: u64, size: u64, available: &[u64]) -> bool {
     let parts = roomy_parts(size, available.len());
     let widest = parts.iter().map(|(_, stripes)| *stripes as usize).max().unwrap_or(0);
@@ -72,7 +74,8 @@ pub fn has_room(start: u64, size: u64, available: &[u64]) -> bool {
     }
 }
 
-/// As [`has_room`], of one OST with so many free bytes that the copy lies on, of so many OSTs in all.
+/// As [`has_room`], for one OST of the copy with this number of free bytes, of this number of OSTs
+/// in all.
 pub fn has_room_on(start: u64, size: u64, osts: usize, free: u64) -> bool {
     bytes_of_one_ost(start, &roomy_parts(size, osts)) <= free / 2
 }
@@ -97,7 +100,7 @@ fn moved_us(hardware: &Hardware, size: u64, available: &[u64]) -> u64 {
     moved_parts(size, available).iter().map(us).fold(0, u64::saturating_add)
 }
 
-/// The parts of such a file that lie on OSTs, and on how many.
+/// The parts of such a file that are on OSTs, and the numbers of OSTs.
 fn moved_parts(size: u64, available: &[u64]) -> Vec<(Extent, u32)> {
     let mut start = automatic::BYTES_ON_MDT;
     let (mut components, mut parts) = (2, Vec::new());

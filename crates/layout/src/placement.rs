@@ -250,7 +250,7 @@ pub enum PlacementError {
     /// No such OST.
     #[error("there is no {0}")]
     UnknownTarget(OstIndex),
-    /// The OST asked for takes no new objects.
+    /// The requested OST accepts no new objects.
     #[error("{0} takes no new objects ({1:?})")]
     TargetUnusable(OstIndex, Exclusion),
 }
@@ -431,7 +431,8 @@ fn stripes(count: ResolvedCount, usable: usize) -> usize {
     }
 }
 
-/// Exactly the OSTs asked for, from the first one asked for around the end of the list; each must be usable.
+/// Exactly the requested OSTs, from the requested first one around the end of the list; each must
+/// be usable.
 fn listed(spec: &ResolvedSpec, targets: &[TargetStatus]) -> Result<Vec<OstIndex>, PlacementError> {
     for wanted in &spec.osts {
         let target = targets.iter().find(|target| target.index == *wanted);

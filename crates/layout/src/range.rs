@@ -4,7 +4,8 @@ use types::limits::BLOCK_BYTES;
 
 use crate::{component::Location, striping::Striping};
 
-/// The part of a file range that lies in one object; contiguous there, cut into stripes in the file.
+/// The part of a file range that is in one object; contiguous there, split into stripes in the
+/// file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ObjectRange {
     /// Slot of the object.

@@ -23,7 +23,7 @@ pub const POOL_IGNORED: &str = "ignore";
 /// Most stripes per OST that overstriping by a negative count can ask for (`-C -32`).
 pub const STRIPES_PER_OST_MAX: u32 = 32;
 
-/// Number of stripes asked for. Variants are only appended (wire format).
+/// Requested number of stripes. Variants are only appended (wire format).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub enum StripeCount {
     /// The file system's default (`-c 0`).
@@ -39,8 +39,8 @@ pub enum StripeCount {
     PerOst(u32),
 }
 
-/// Stripes asked for. Fields left at their default are filled from the parent directory's default, then from the file
-/// system's.
+/// Requested stripes. Fields left at their default are filled from the parent directory's default,
+/// then from the file system's.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct StripeSpec {
     /// `-c`, `-C`
@@ -89,7 +89,7 @@ pub enum LayoutSpec {
 }
 
 impl Default for LayoutSpec {
-    /// Nothing asked for.
+    /// Nothing requested.
     fn default() -> Self {
         LayoutSpec::Plain(StripeSpec::default())
     }

@@ -12,7 +12,8 @@
 //! imply. All functions are total: no argument overflows or panics as long as both numbers are
 //! positive and the object exists. The caller checks limits on file sizes.
 
-/// Stripe `n` of the file (bytes `n*stripe_bytes..(n+1)*stripe_bytes`) lies in object `n % stripe_count`.
+/// Stripe `n` of the file (bytes `n*stripe_bytes..(n+1)*stripe_bytes`) is in object
+/// `n % stripe_count`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Striping {
     /// Bytes per stripe; not 0.
@@ -38,7 +39,7 @@ impl Striping {
         (offset / self.stripe_bytes % u64::from(self.stripe_count)) as u32
     }
 
-    /// Where the byte at `offset` of the file lies within its object.
+    /// The offset within its object of the byte at `offset` of the file.
     pub fn object_offset(self, offset: u64) -> u64 {
         let round = offset / self.stripe_bytes / u64::from(self.stripe_count);
         round * self.stripe_bytes + offset % self.stripe_bytes
@@ -57,8 +58,9 @@ impl Striping {
             .unwrap_or(u64::MAX)
     }
 
-    /// The size of an object if the file has `file_size` bytes: how many of the file's first `file_size` bytes lie
-    /// in it. A truncation of the file to a size truncates each object to this.
+    /// The size of an object if the file has `file_size` bytes: how many of the file's first
+    /// `file_size` bytes are in it. A truncation of the file to a size truncates each object to
+    /// this.
     pub fn object_size(self, index: u32, file_size: u64) -> u64 {
         self.check(index);
         let (stripes, rest) = (file_size / self.stripe_bytes, file_size % self.stripe_bytes);

@@ -74,7 +74,7 @@ impl File {
         self.layout.ranges(offset, bytes).collect()
     }
 
-    /// What of the range lies within the layout.
+    /// The part of the range within the layout.
     fn room(&self, offset: u64, bytes: u64) -> u64 {
         bytes.min(self.layout.end().saturating_sub(offset)).min(BYTES_MAX.saturating_sub(offset))
     }

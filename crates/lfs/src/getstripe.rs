@@ -115,7 +115,7 @@ size), pool, objects: ost, object.
 Exit status: 0; 4 for a wrong command line; else the error number (2: no such file, 25: not on StriaFS).
 ";
 
-/// What the server says of one path.
+/// The server's answer for one path.
 pub struct Found {
     /// Which.
     pub inode: InodeNumber,
@@ -123,9 +123,9 @@ pub struct Found {
     pub directory: bool,
     /// Of a file.
     pub layout: Option<Layout>,
-    /// What is set on a directory.
+    /// The default set on a directory.
     pub own_default: Option<LayoutSpec>,
-    /// What new files in it get.
+    /// The layout of new files in it.
     pub effective_default: Option<LayoutSpec>,
 }
 

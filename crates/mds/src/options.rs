@@ -83,7 +83,8 @@ impl Default for Parameters {
             ost_silence: Duration::from_secs(15),
             // A tenth of the rate of one disk: other users of it hardly notice.
             migration_bytes_per_second: 32_000_000,
-            // Some hundred times what lies between two requests for one path on a busy host. The kernel tries once more.
+            // Several hundred times the interval between two requests for one path on a busy host.
+            // The kernel tries once more.
             removal_grace: Duration::from_secs(1),
         }
     }

@@ -32,7 +32,7 @@ use types::{
 };
 
 const BLOCK: u64 = 4096;
-/// Bytes of a test's files that lie on the MDT.
+/// Bytes of a test's files that are on the MDT.
 const ON_MDT: u64 = 128 << 10;
 
 fn on_mdt() -> LayoutSpec {

@@ -179,7 +179,7 @@ async fn a_directory_gives_as_much_on_the_mdt_as_may_lie_there_now() {
     let alone = fs.mkdir(ROOT, "alone").await;
     let set = MdtRequest::SetDefaultLayout(root(), alone, Some(LayoutSpec::Composite(vec![on_mdt])));
     assert_eq!(fs.call(ALICE, set).await, Ok(MdtReply::Done));
-    // Limit -> how much lies on the MDT.
+    // Limit -> how much is on the MDT.
     for (bytes_on_mdt_max, expected) in [(ON_MDT, ON_MDT), (100_000, 65536), (65536, 65536), (65535, 0), (0, 0)] {
         fs.mdt.set_parameters(Parameters { bytes_on_mdt_max, ..fs.mdt.parameters() });
         for (parent, end) in [(directory, END_OF_FILE), (alone, ON_MDT)] {

@@ -345,7 +345,7 @@ async fn a_size_that_fsck_found_is_refused_when_somebody_wrote_since() {
     let repair = |epoch| fs.call(ALICE, MdtRequest::RepairSize(root(), inode, figures(epoch, 100)));
     assert_eq!(repair(told).await, Err(FsError::Busy));
     assert_eq!(fs.stat(inode).await.unwrap().attributes.size, 150);
-    // The size of a settled file can be wrong too, and is mended under the epoch it has.
+    // The size of a settled file can be wrong too, and is repaired under its epoch.
     repair(scan(&fs).await[1].entry.quiet.unwrap()).await.unwrap();
     assert_eq!(fs.stat(inode).await.unwrap().attributes.size, 100);
 }

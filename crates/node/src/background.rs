@@ -94,7 +94,7 @@ fn tell(text: impl Display) {
     let _ = writeln!(io::stderr(), "stria: {text}");
 }
 
-/// The log that was asked for.
+/// The requested log.
 fn opened(path: &Path) -> anyhow::Result<File> {
     File::options().read(true).append(true).create(true).open(path).context("cannot open the log file")
 }

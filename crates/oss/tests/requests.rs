@@ -245,7 +245,7 @@ async fn whole(target: &TestOst) -> Vec<u8> {
     }
 }
 
-/// New contents need room only until they are where the old ones lie.
+/// New contents need space only until they have replaced the old ones.
 #[test]
 fn what_a_full_device_holds_can_be_overwritten_again_and_again() {
     run(async {

@@ -52,7 +52,7 @@ pub fn piece_count(offset: u64, bytes: usize) -> usize {
     ((offset % BLOCK_BYTES) as usize + bytes).div_ceil(BLOCK)
 }
 
-/// Checksum of each piece of `data`, which lie at object offset `offset`.
+/// Checksum of each piece of `data`, which start at object offset `offset`.
 pub fn checksums(offset: u64, data: &[u8]) -> Vec<u32> {
     let mut sums = Vec::with_capacity(piece_count(offset, data.len()));
     sums.extend(pieces(offset, data.len()).map(|piece| crc32c(&data[piece])));

@@ -110,7 +110,7 @@ fn edge_cases_end_as_in_lustre_for_any_user() {
     system.end_automatic_layouts();
     run_edge_cases(&system, "root", 0, "");
     let nobody = format!("setpriv --reuid={NOBODY} --regid={NOBODY} --clear-groups");
-    // The binary itself may lie where others cannot read.
+    // The binary itself may be where others cannot read.
     let lfs = system.place().bin().join("lfs");
     std::fs::remove_file(&lfs).expect("the link of this test");
     copy_program(&lfs);

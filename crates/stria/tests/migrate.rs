@@ -222,7 +222,7 @@ fn permission_is_that_to_write() {
         system.shell(&format!("cd $A/open && {nobody} {} {line}", path.display())).output()
     };
     let lfs = system.place().bin().join("lfs");
-    // The binary itself may lie where others cannot read.
+    // The binary itself may be where others cannot read.
     fs::remove_file(&lfs).expect("the link of this test");
     copy_program(&lfs);
     assert_eq!(run("migrate -c 2 closed").status, libc::EACCES);

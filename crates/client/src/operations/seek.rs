@@ -35,8 +35,9 @@ impl FileSystem {
         }
     }
 
-    /// The first byte of the file at or after `offset` that lies in this object and is data (or, if not `wants_data`, is
-    /// not). Data and holes of the file are those of its objects, so the nearest over all of them is the file's.
+    /// The first byte of the file at or after `offset` that is in this object and is data (or, if
+    /// not `wants_data`, is not). Data and holes of the file are those of its objects, so the
+    /// nearest over all of them is the file's.
     pub(crate) async fn seek_slot(
         &self,
         object: Object<'_>,

@@ -139,7 +139,8 @@ impl FileSystem {
     pub(crate) async fn sync_inode(&self, open: &OpenInode, data_only: bool) -> FsResult<()> {
         let _turn = open.syncing.lock().await;
         let pending = Pending::take(open);
-        // Asked for afterwards: what is pending lies where this layout says, even if it changed a moment ago.
+        // The layout is requested afterwards: pending data are where this layout says, even if it
+        // changed a moment ago.
         let layout = self.layout_of(open).await?;
         let (era, lost) = self.flush_and_commit(open, &layout, &pending, data_only).await?;
         // The MDT may have come back without the file meanwhile.

@@ -19,9 +19,10 @@ use types::{Attributes, Credentials, FsError, FsResult, InodeNumber};
 
 use crate::{FileSystem, NewFile, ReadData, WriteOptions, statistics::Operation, targets::connection::unexpected};
 
-/// Most bytes that are sent with a creation, or asked for with an open, before it is known that they lie on the MDT.
+/// The largest number of bytes sent with a creation, or requested with an open, before it is known
+/// that they are on the MDT.
 pub const WHOLE_FILE_BYTES_MAX: usize = 64 * 1024;
-/// How often data that arrive damaged are asked for again.
+/// How often data that arrive damaged are requested again.
 const ATTEMPTS: usize = 4;
 
 impl FileSystem {

@@ -43,7 +43,7 @@ impl FileSystem {
         }
     }
 
-    /// A layout in which `bytes` from `offset` have objects; `NoData` if they lie beyond its end.
+    /// A layout in which `bytes` from `offset` have objects; `NoData` if they are beyond its end.
     pub(crate) async fn writable(&self, file: &OpenFile, offset: u64, bytes: u64) -> FsResult<Arc<Layout>> {
         let layout = self.layout_of(&file.open).await?;
         // Beyond the end too: another client may have added components.

@@ -9,7 +9,7 @@ use zerocopy::{Immutable, IntoBytes};
 use super::device::Device;
 use host::errno::{self, Errno};
 
-/// Body of a successful answer: structures, then data that are sent from where they lie.
+/// Body of a successful answer: structures, then data that are sent without a copy.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Answer {
     /// Structures and small data.

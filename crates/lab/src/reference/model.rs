@@ -287,7 +287,7 @@ impl Model {
         Ok(())
     }
 
-    /// Whether `directory` lies in the tree below `ancestor`, or is it.
+    /// Whether `directory` is in the tree below `ancestor`, or is `ancestor`.
     fn is_below(&self, directory: NodeId, ancestor: NodeId) -> bool {
         let mut pending = vec![ancestor];
         while let Some(id) = pending.pop() {

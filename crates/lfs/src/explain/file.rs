@@ -18,7 +18,7 @@ use super::{Explanation, bytes, duration, megabytes, range, speeds::OstSpeeds, s
 pub struct Extents {
     /// Its length.
     pub size: u64,
-    /// Bytes that take room; the rest are holes.
+    /// Bytes that take space; the rest are holes.
     pub data: u64,
 }
 
@@ -34,7 +34,8 @@ impl Extents {
     }
 }
 
-/// Microseconds in which one client moves the data of these parts: of a sparse file as if they lay evenly in them.
+/// Microseconds in which one client moves the data of these parts: for a sparse file as if the data
+/// were evenly distributed in them.
 fn own_us(parts: &[Part], extents: Extents) -> u64 {
     let on_osts = || parts.iter().filter(|part| part.osts > 0);
     let (us, bytes) = (on_osts().map(|part| part.one_client_us).sum(), on_osts().map(|part| part.extent.bytes()).sum());

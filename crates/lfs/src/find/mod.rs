@@ -147,7 +147,7 @@ Exit status: 0; 4 for a wrong command line; else the last error number (find con
 /// Most threads of a walk.
 const THREADS_MAX: usize = 256;
 
-/// What is done with what passes.
+/// What is done with files that pass.
 #[derive(Debug, PartialEq, Eq)]
 enum Action {
     /// Path and this byte.
@@ -156,7 +156,7 @@ enum Action {
     Formatted(Format),
 }
 
-/// Everything that is asked for.
+/// Everything that the command line requests.
 struct Search {
     tests: Tests,
     depth: std::ops::RangeInclusive<usize>,

@@ -59,16 +59,16 @@ impl From<Failure> for Stop {
     }
 }
 
-/// What a file is to become, and how.
+/// The new layout of a file, and how to migrate it.
 #[derive(Clone, Copy, Debug)]
 pub struct Migration<'a> {
-    /// The layout asked for.
+    /// The requested layout.
     pub spec: &'a LayoutSpec,
     /// Wait for others rather than fail.
     pub block: bool,
 }
 
-/// How an attempt came out.
+/// The outcome of an attempt.
 enum Attempt {
     Done,
     /// The data changed under it.

@@ -166,7 +166,7 @@ fn failure(file: &OsStr, error: &CallError) -> Failure {
     Failure::new(errno, message)
 }
 
-/// The layout asked for.
+/// The requested layout.
 fn asked(parsed: &Parsed) -> Result<LayoutSpec, Failure> {
     // What is understood as for setstripe is reported as of this command.
     let renamed = |failure: Failure| {

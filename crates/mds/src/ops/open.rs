@@ -87,7 +87,8 @@ pub(crate) fn open_inode(
     Ok(Opening::Opened(Box::new(opened)))
 }
 
-/// Counts what a reader loses because a finished file does not lie as it would now, if there is room for a second copy.
+/// Counts the time that a reader loses because a finished file does not have the layout that it
+/// would get now, if there is space for a second copy.
 fn note_reader(txn: &mut Transaction<'_>, inode: &Inode) {
     let size = inode.attributes.size;
     let finished = inode.size_known && size > BEGINNING_BYTES;

@@ -76,9 +76,9 @@ impl Transaction<'_> {
         })
     }
 
-    /// The default layout that holds for new files in a directory: its own (set on it, or inherited when it was made),
-    /// completed by the root's; with as much on the MDT as may lie there now, which may be less than when it was set: by
-    /// today's limit, or because the MDT runs out of space.
+    /// The default layout that holds for new files in a directory: its own (set on it, or inherited
+    /// when it was made), completed by the root's; with as much on the MDT as is allowed now, which
+    /// may be less than when it was set: by today's limit, or because the MDT runs out of space.
     pub fn default_layout(&self, directory: &Inode) -> FsResult<Option<LayoutSpec>> {
         let bytes_on_mdt_max = self.context.bytes_on_mdt_by_default();
         Ok(self.stored_default(directory)?.map(|default| default.with_at_most_on_mdt(bytes_on_mdt_max)))

@@ -176,7 +176,7 @@ impl Transaction<'_> {
     /// Makes `start..end` of an object zeros: whole blocks go, the blocks at its edges are changed. The number of blocks
     /// removed.
     fn remove_range(&mut self, object: ObjectId, record: &ObjectRecord, start: u64, end: u64) -> FsResult<u64> {
-        // What lies after the object's end in its last block is zeros already: the whole block may
+        // The bytes after the object's end in its last block are zeros already: the whole block may
         // go.
         let whole_end = if end >= record.size { u64::MAX } else { end / BLOCK_BYTES };
         let whole = start.div_ceil(BLOCK_BYTES)..whole_end;

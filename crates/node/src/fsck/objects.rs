@@ -44,7 +44,7 @@ impl ObjectCheck {
         progress: &mut Progress,
     ) -> FsResult<u64> {
         let (mut after, mut count) = (None, 0);
-        // What lies on an MDT is seen by reading alone.
+        // Data on an MDT can be checked only by reading them.
         let mut checker = match role {
             TargetRole::Ost(ost) => Some(ost),
             TargetRole::Mdt(_) => None,

@@ -27,7 +27,7 @@ struct Segment {
     stale: u64,
 }
 
-/// One segment by its path; its target, if it lies in one, knows what the tables are.
+/// One segment by its path; its target, if it belongs to one, determines the tables.
 pub async fn inspect_segment(path: &Path, report: &mut InspectionReport<'_>) -> anyhow::Result<()> {
     let name = path.file_name().and_then(|name| name.to_str()).filter(|name| segment_slot(name).is_some());
     let (Some(name), Some(directory)) = (name, path.parent()) else {

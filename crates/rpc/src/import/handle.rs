@@ -38,7 +38,8 @@ pub trait Recovery: Send + Sync {
     fn evicted(&self) {}
 }
 
-/// A client's view of one target. Cheap to clone; the last clone dropped closes it without a farewell.
+/// A client's view of one target. Cheap to clone; dropping the last clone closes it without a
+/// `Disconnect`.
 #[derive(Clone)]
 pub struct Import {
     pub(super) inner: Arc<Inner>,

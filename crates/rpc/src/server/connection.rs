@@ -340,7 +340,7 @@ fn note(now: Instant, request: &FrameHeader, note: u16) -> Frame {
     Frame::new(header, Bytes::new(), Bytes::new()).expect("an empty frame is within the limits")
 }
 
-/// `now`: what the client reckons its requests' deadlines from.
+/// `now`: the time from which the client computes the deadlines of its requests.
 fn reply_header(now: Instant, request: &FrameHeader, flags: u16) -> FrameHeader {
     FrameHeader { flags: frame_flag::REPLY | flags, deadline_ns: now.0, ..*request }
 }

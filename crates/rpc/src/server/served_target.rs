@@ -285,7 +285,8 @@ impl ServedTarget {
         ended
     }
 
-    /// After a client's farewell was executed: ends its session. The connection stays, for the reply.
+    /// After a client's `Disconnect` was executed: ends its session. The connection stays, for the
+    /// reply.
     pub(super) async fn close(&self, cell: &Arc<SessionCell>) {
         self.end(cell, SessionEvent::Closed(cell.client)).await;
     }
@@ -499,7 +500,7 @@ pub(super) fn keep_error(error: &FsError) -> KeptReply {
     KeptReply { error: true, body: body.expect("a bare error fits any frame"), bulk: Bytes::new() }
 }
 
-/// Whether this request is a client's farewell.
+/// Whether this request is a client's `Disconnect`.
 pub(super) fn is_farewell(request: &Request) -> bool {
     opcode::of(request).family().and_then(opcode::Family::disconnect).as_ref() == Some(request)
 }

@@ -157,7 +157,8 @@ impl Change {
     }
 }
 
-/// Visits the parts of a range that lie in one block each: block number, offset within the block, place in the range.
+/// Visits the parts of a range that are in one block each: block number, offset within the block,
+/// place in the range.
 fn for_each_part(offset: u64, bytes: u64, mut visit: impl FnMut(u64, usize, std::ops::Range<usize>)) {
     let mut done = 0;
     while done < bytes {

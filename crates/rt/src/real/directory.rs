@@ -79,7 +79,7 @@ pub struct LocalDirectory {
 /// The directory and what is known of it.
 struct Root {
     path: PathBuf,
-    /// What it lies on.
+    /// The device it is on.
     identity: Option<DeviceId>,
     open: Descriptors,
     /// Directories in which names were added or removed since they were last synced.
@@ -105,7 +105,7 @@ impl LocalDirectory {
         Ok(Self { root: Arc::new(root), flushers: threads.clone(), threads, execution })
     }
 
-    /// What it lies on, if the system tells.
+    /// The device it is on, if the system reports it.
     pub fn identity(&self) -> Option<DeviceId> {
         self.root.identity
     }

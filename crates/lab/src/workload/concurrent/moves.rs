@@ -10,7 +10,7 @@ use super::{
 };
 
 const FILE: &str = "moving";
-/// Not a multiple of anything: some records lie in two stripes, or in two components.
+/// Not a multiple of anything: some records span two stripes, or two components.
 const RECORD_BYTES: u64 = 23_003;
 /// Records of the file.
 const PLACES: u64 = 16;
@@ -64,7 +64,8 @@ impl Scenario for Moves {
 
     fn judge<'a>(&'a self, actor: &'a Actor, dead: Option<u16>) -> BoxFuture<'a, Verdict> {
         Box::pin(async move {
-            // Once more in peace: nobody is in the way, unless a dead client's open has not ended yet.
+            // Once more without faults: nothing prevents it, unless a dead client's open has not
+            // ended yet.
             if !told("migrate", actor.migrate(FILE, 2).await)? && dead.is_none() {
                 return Err("a file that nobody has open does not move".to_owned());
             }

@@ -8,7 +8,7 @@ use parking_lot::Mutex;
 use super::Verdict;
 use crate::reference::pattern;
 
-/// What may lie at a place: seeds of patterns.
+/// The possible contents of a place: seeds of patterns.
 #[derive(Clone, Copy, Default)]
 struct Place {
     /// The last that was acknowledged.

@@ -9,7 +9,7 @@ use super::{
 };
 
 const FILE: &str = "shared";
-/// Not a multiple of anything: records share blocks, and some lie in two stripes.
+/// Not a multiple of anything: records share blocks, and some span two stripes.
 const RECORD_BYTES: u64 = 9_001;
 /// Clients the file has room for.
 const CLIENTS: u64 = 4;

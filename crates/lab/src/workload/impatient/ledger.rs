@@ -26,7 +26,7 @@ const PLACES_PER_STRIPE: u64 = STRIPE_BYTES / PLACE_BYTES;
 /// Number of a write; 0 is a hole, or after the end of the file.
 pub type Version = u32;
 
-/// Where a place lies in its file.
+/// The position of a place in its file.
 pub fn range(place: u64) -> Range<u64> {
     let start = place / PLACES_PER_STRIPE * STRIPE_BYTES + place % PLACES_PER_STRIPE * PLACE_BYTES;
     start..start + PLACE_BYTES
@@ -106,7 +106,7 @@ impl Ledger {
         }
     }
 
-    /// Where the data end, at least, that lie before a place.
+    /// The minimum end of the data before a place.
     fn end_before(&self, place: u64) -> u64 {
         let holds_data = |number: &u64| !self.places[*number as usize].contains(&0);
         (0..place).rev().find(holds_data).map_or(0, |last| range(last).end)
@@ -121,7 +121,7 @@ impl Ledger {
         Ok(())
     }
 
-    /// These data were read where a place lies: fewer than asked for at the end of the file.
+    /// These data were read at a place: fewer than requested at the end of the file.
     pub fn saw_data(&mut self, place: u64, data: &[u8]) -> Verdict {
         let (range, bytes) = (range(place), data.len() as u64);
         let (least, most) = match bytes {

@@ -29,7 +29,8 @@ use crate::{
 
 const NAME: &[u8] = b"replaced";
 const NEW_NAME: &[u8] = b"replaced.new";
-/// Blocks of one version, at most: most versions reach beyond what lies on the MDT, and to several OSTs.
+/// Blocks of one version, at most: most versions reach beyond the part on the MDT, and to several
+/// OSTs.
 const BLOCKS_MAX: u64 = 60;
 /// One version in so many is renamed while its writer has it open.
 const OPEN_ONE_IN: u64 = 3;

@@ -63,7 +63,7 @@ pub struct TcpTransport {
 }
 
 impl TcpTransport {
-    /// TCP whose received bulk data lie in buffers of `pool`.
+    /// TCP whose received bulk data are in buffers of `pool`.
     pub fn new(options: TcpOptions, pool: BufferPool) -> Self {
         Self { options, pool }
     }
