@@ -7,7 +7,7 @@
 //! and the last user of the store did not shut down cleanly. The user also counts a loss if it
 //! finds data missing for another reason, for example after a flush that failed.
 //!
-//! Life cycle: [`Losses::at_start`], durable before anything is acknowledged; [`Losses::at_rest`],
+//! Life cycle: [`PowerLossEra::at_start`], durable before anything is acknowledged; [`PowerLossEra::at_rest`],
 //! durable as the last change of a clean shutdown. Downside: a store that is opened on another host
 //! counts a loss too, which is safe.
 

@@ -1,4 +1,4 @@
-//! One seed: a cluster, a workload, faults and checks, all decided by one number.
+//! One seed: a cluster, a workload, faults, checks, all of it decided by one number.
 
 use std::{fmt, panic::AssertUnwindSafe, str::FromStr, time::Duration};
 
@@ -24,7 +24,7 @@ pub enum Mode {
     Serial,
     /// All clients at once ([`workload::concurrent`]).
     Concurrent,
-    /// Power loss, with and without sync ([`workload::power`]).
+    /// Loss of power, with and without sync ([`workload::power`]).
     Power,
     /// Callers who do not wait for as long as faults last ([`workload::impatient`]).
     Impatient,
@@ -157,43 +157,6 @@ async fn run(simulation: Simulation, log: EventLog, drawn: Drawn) -> Result<u64,
         biased;
         reason = cluster.failed() => Err(reason),
         outcome = work => outcome,
-    }
-}
-
-/// A layout whose watermarks the workloads' files cross: 64 KiB on one OST, 256 KiB on two, then all.
-pub fn growing_layout() -> LayoutSpec {
-    let component = |end, stripe_count| {
-        let stripes = StripeSpec { stripe_count, stripe_bytes: Some(64 << 10), ..StripeSpec::default() };
-        ComponentSpec { end, backing: BackingSpec::Striped(stripes) }
-    };
-    LayoutSpec::Composite(vec![
-        component(64 << 10, StripeCount::Exactly(1)),
-        component(256 << 10, StripeCount::Exactly(2)),
-        component(END_OF_FILE, StripeCount::All),
-    ])
-}
-
-/// As [`growing_layout`], with the first 64 KiB on the MDT.
-pub fn layout_on_mdt() -> LayoutSpec {
-    let LayoutSpec::Composite(mut components) = growing_layout() else { unreachable!("it has components") };
-    components[0].backing = BackingSpec::Mdt;
-    LayoutSpec::Composite(components)
-}
-
-/// A layout whose second component grows step by step, after a beginning on the MDT.
-fn layout_extended() -> LayoutSpec {
-    let stripes = StripeSpec { stripe_bytes: Some(64 << 10), ..StripeSpec::default() };
-    let extended = ComponentSpec { end: END_OF_FILE, backing: BackingSpec::Extended(stripes, 128 << 10) };
-    LayoutSpec::Composite(vec![ComponentSpec { end: 64 << 10, backing: BackingSpec::Mdt }, extended])
-}
-
-/// The default layout of the root, if the seed has one: else files are automatic or plain, as [`settings`] says.
-fn layout_of(seed: u64) -> Option<LayoutSpec> {
-    match Random::for_purpose(seed, "layout").below(8) {
-        0..=3 => None,
-        4 | 5 => Some(growing_layout()),
-        6 => Some(layout_on_mdt()),
-        _ => Some(layout_extended()),
     }
 }
 

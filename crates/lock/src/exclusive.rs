@@ -121,7 +121,7 @@ impl ExclusiveLocks {
             .collect()
     }
 
-    /// Removes requests from queues that did not ask again for [`PATIENCE_NS`]. Returns the clients
+    /// Removes requests from queues that did not ask again for [`TIMEOUT_NS`]. Returns the clients
     /// to be told.
     pub fn expire(&mut self, now_ns: u64) -> Vec<(InodeNumber, ClientId)> {
         let stale = |asked: u64| now_ns.saturating_sub(asked) >= TIMEOUT_NS;

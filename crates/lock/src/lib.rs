@@ -6,7 +6,7 @@
 //!
 //! Both queue by *asking again*: a lock is granted only to a request that is present. When a queued
 //! request becomes grantable the state machine returns a wake-up, the owner asks again, and gets
-//! the lock then. A request that stops asking leaves the queue after [`PATIENCE_NS`]. So no lock is
+//! the lock then. A request that stops asking leaves the queue after [`TIMEOUT_NS`]. So no lock is
 //! ever held by an owner that gave up or died while waiting; the price is one more step per
 //! contended grant, and a queue that stands still for up to that time if the first waiter has died.
 

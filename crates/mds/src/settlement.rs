@@ -90,8 +90,8 @@ pub(crate) fn describe(epoch: u64) -> String {
 }
 
 /// Takes account of power losses since the record was written (module documentation).
-pub(crate) fn doubt(inode: &mut Inode, losses: u64) {
-    let first = first_epoch(losses);
+pub(crate) fn doubt(inode: &mut Inode, era: u64) {
+    let first = first_epoch(era);
     if inode.layout().is_some() && inode.epoch < first {
         inode.size_known = false;
         inode.epoch = first + 1;

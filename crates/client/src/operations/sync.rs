@@ -35,7 +35,7 @@ use crate::{
 };
 
 /// The power-loss era of each OST.
-type Losses = BTreeMap<OstIndex, u64>;
+type Eras = BTreeMap<OstIndex, u64>;
 
 /// The state that one fsync takes over from the open inode. Returned when dropped before
 /// [`Pending::flushed`]: the fsync failed, or its caller gave up.

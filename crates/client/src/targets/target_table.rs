@@ -76,7 +76,7 @@ impl TargetTable {
 
     /// The life of `client` is over: an MDT evicted it, and OSTs refuse it. Connects again to all
     /// targets, as another client. Does nothing if that has happened already.
-    pub fn begin_new_life(&self, client: ClientId) {
+    pub fn begin_new_incarnation(&self, client: ClientId) {
         let successor = ClientId(self.connector.seams.entropy.next_u64());
         if !self.connector.client_state.end_incarnation(client, successor) {
             return;
@@ -97,7 +97,7 @@ impl TargetTable {
 
     /// How long calls to a target wait. Not at all for one that is out of use, so that those in
     /// progress end too.
-    fn patience(&self, entry: &MapTarget) -> Duration {
+    fn timeout(&self, entry: &MapTarget) -> Duration {
         match entry.state {
             TargetState::Active => self.timeout_of_callers(),
             TargetState::Inactive => Duration::ZERO,

@@ -186,7 +186,7 @@ impl Shared {
 }
 
 /// Adds what is wanted to what was loaded. The cold store is read where this delays no other task.
-pub(super) async fn load(shared: &Arc<Shared>, wanted: Vec<Wanted>, loaded: Loaded) -> Result<Loaded> {
+pub(super) async fn load(shared: &Arc<Shared>, wanted: BTreeSet<Wanted>, loaded: Loaded) -> Result<Loaded> {
     let (reply, answer) = oneshot::channel();
     let reader = Arc::clone(shared);
     shared.cold.run_blocking(Box::new(move || {

@@ -243,8 +243,8 @@ impl Mdt {
     }
 
     /// The proxies of this MDT for the OSTs of the map.
-    pub(crate) fn agents(&self) -> Vec<(OstIndex, Arc<Agent>)> {
-        self.agents.lock().iter().map(|(ost, agent)| (*ost, agent.clone())).collect()
+    pub(crate) fn ost_proxies(&self) -> Vec<(OstIndex, Arc<OstProxy>)> {
+        self.ost_proxies.lock().iter().map(|(ost, ost_proxy)| (*ost, ost_proxy.clone())).collect()
     }
 
     /// Runs an operation of the MDT itself and waits until the kernel has it.

@@ -120,7 +120,7 @@ fn side(txn: &Transaction<'_>, who: &Credentials, side: &SwapSide) -> FsResult<I
     if inode.epoch != side.known.epoch || !alone || !is_at_rest(txn, &inode) {
         return Err(FsError::Busy);
     }
-    if !inode.settled {
+    if !inode.size_known {
         // The caller has been the only source of changes since it got the epoch, so it knows.
         if !open.and_then(|key| txn.volatile.opens.get(key)).is_some_and(OpenFile::writes) {
             return Err(FsError::Busy);

@@ -145,9 +145,14 @@ impl ObjectCheck {
         }
         for _ in 0..LOOKS_MAX {
             let Some(now) = targets.look_again(inode).await?.filter(|now| !now.busy) else { return Ok(()) };
+            // It may have changed its objects since it was read.
+            if !targets.have_all_of(&now) {
+                summary.uncompared += 1;
+                return Ok(());
+            }
             // State that a dead writer left behind: no damage, because readers ask the objects.
-            if now.entry.unsettled.is_some() && !repair {
-                summary.unsettled += 1;
+            if now.entry.size_unknown.is_some() && !repair {
+                summary.size_unknown += 1;
                 return Ok(());
             }
             let Some(epoch) = now.entry.quiet else { return Ok(()) };

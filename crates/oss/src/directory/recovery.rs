@@ -303,7 +303,7 @@ impl DirectoryStore {
         if missing.is_empty() {
             return Ok(());
         }
-        losses.save(&self.kv, META, LOSSES_KEY).await.map_err(|error| self.kv_error(error))?;
+        era.save(&self.kv, META, ERA_KEY).await.map_err(|error| self.kv_error(error))?;
         // A repeated request for one of these changes executes it again.
         let answered = replies::whose_blocks(&self.kv, &missing).map_err(|error| self.kv_error(error))?;
         for part in answered.chunks(DELETES_PER_BATCH) {

@@ -160,7 +160,7 @@ pub(super) type Caller = oneshot::Sender<CallResult>;
 #[derive(Debug)]
 pub struct LateOutcome(pub(super) oneshot::Receiver<CallResult>);
 
-impl Fate {
+impl LateOutcome {
     /// Waits until the request is no longer in flight: its answer, if the server gave one after
     /// all; `None`: it was executed or never will be, and it is unknown which.
     pub async fn known(self) -> Option<FsResult<Answered>> {

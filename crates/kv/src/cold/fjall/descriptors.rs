@@ -18,7 +18,7 @@ use std::{
 /// Pause between two looks.
 const POLL: Duration = Duration::from_millis(1);
 /// Files that are still open then belong to other code.
-const PATIENCE: Duration = Duration::from_secs(10);
+const TIMEOUT: Duration = Duration::from_secs(10);
 
 /// Waits until no file of a directory is open in this process.
 pub(super) fn wait_for_none_below(directory: &Path) {
