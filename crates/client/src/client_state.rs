@@ -52,7 +52,8 @@ impl ClientState {
         ClientId(self.client.load(Ordering::Acquire))
     }
 
-    /// Ends the life of `client`: all that was open is stale, all locks are lost. False if it had ended before.
+    /// Ends the life of `client`: all that was open is stale, all locks are lost. False if it had
+    /// ended before.
     pub fn end_incarnation(&self, client: ClientId, successor: ClientId) -> bool {
         if self.client.compare_exchange(client.0, successor.0, Ordering::AcqRel, Ordering::Acquire).is_err() {
             return false;
@@ -73,8 +74,9 @@ impl ClientState {
         self.era_noticed.fetch_add(1, Ordering::AcqRel) + 1
     }
 
-    /// An MDT did not take over all that was claimed. If it lost nothing, a layout that it knows better was replaced by a
-    /// change that this client has not heard of; it is asked for, and no write was lost by that.
+    /// An MDT did not take over all that was claimed. If it lost nothing, a layout that it knows
+    /// better was replaced by a change that this client has not heard of; it is asked for, and no
+    /// write was lost by that.
     pub fn not_reclaimed(&self, refused: &NotReclaimed, has_lost: bool) {
         for inode in &refused.lost {
             tracing::warn!(%inode, "the creation of an open file was lost in a power loss of its MDT");

@@ -10,8 +10,9 @@ use types::{Attributes, Credentials, FileKind, FsError, FsResult, InodeNumber, N
 
 use crate::{FileSystem, NewNode, targets::connection::done};
 
-/// Executes a request for the caller of the ioctl on `inode`. A reply `Error(GroupsNeeded)` means what it means
-/// everywhere: ask again with the caller's supplementary groups. `open` is the open file the ioctl came through, where known.
+/// Executes a request for the caller of the ioctl on `inode`. A reply `Error(GroupsNeeded)` means
+/// what it means everywhere: ask again with the caller's supplementary groups. `open` is the open
+/// file the ioctl came through, where known.
 pub async fn execute(
     file_system: &FileSystem,
     credentials: &Credentials,

@@ -130,8 +130,8 @@ impl FileSystem {
         self.targets.all().iter().map(connection).collect()
     }
 
-    /// Targets that work with this trace id waits for at this moment, with the states of their connections. Targets of this
-    /// process are not among them.
+    /// Targets that work with this trace id waits for at this moment, with the states of their
+    /// connections. Targets of this process are not among them.
     pub fn awaited(&self, trace: u64) -> Vec<(String, rpc::ImportState)> {
         let imports = self.targets.all().into_iter().map(|target| target.import());
         let awaited = imports.filter(|import| import.is_awaited(trace));

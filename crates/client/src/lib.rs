@@ -1,4 +1,5 @@
-//! The client: the file system as an API on inodes. The FUSE mount, the benchmarks and the lab are its users.
+//! The client: the file system as an API on inodes. The FUSE mount, the benchmarks and the lab are
+//! its users.
 //!
 //! [`FileSystem`] is the API: asynchronous, POSIX semantics, no kernel. It keeps one connection to
 //! each target of the cluster map, splits data by the layout into requests to the objects, and

@@ -53,7 +53,8 @@ pub struct CreatedFile {
 /// How a write is done.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct WriteOptions {
-    /// Write at the end of the file, atomically against the appends of all clients (O_APPEND); the offset is ignored.
+    /// Write at the end of the file, atomically against the appends of all clients (O_APPEND); the
+    /// offset is ignored.
     pub append: bool,
     /// Return only when the data are durable (O_SYNC, O_DSYNC).
     pub sync: bool,
@@ -147,7 +148,8 @@ pub struct DirectoryPage {
     pub end: bool,
 }
 
-/// Bytes read, as pieces in file order; holes are pieces of zeros. Pieces are those that arrived: nothing is copied.
+/// Bytes read, as pieces in file order; holes are pieces of zeros. Pieces are those that arrived:
+/// nothing is copied.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ReadData {
     pieces: Vec<Bytes>,

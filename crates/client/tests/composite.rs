@@ -214,8 +214,8 @@ async fn ranges_are_allocated_over_several_components() {
     assert!(data[FIRST as usize - 1..].iter().all(|byte| *byte == 0));
 }
 
-/// A component that ends before the new size may have been extended meanwhile by another client, whose writes there must
-/// not be cut off: its objects are left alone.
+/// A component that ends before the new size may have been extended meanwhile by another client,
+/// whose writes there must not be cut off: its objects are left alone.
 #[tokio::test]
 async fn a_truncation_changes_no_object_of_components_before_the_new_end() {
     let cluster = RealCluster::new(STRIPE, 3).await;
@@ -244,8 +244,8 @@ fn calls(fs: &FileSystem, name: &str) -> usize {
     opcodes.filter(|opcode| opcode.name == name).map(|opcode| opcode.calls as usize).sum()
 }
 
-/// The MDT gave objects to a component, and lost power before that was durable. Who writes to them still does, and whoever
-/// comes next gets the same ones.
+/// The MDT gave objects to a component, and lost power before that was durable. Who writes to them
+/// still does, and whoever comes next gets the same ones.
 #[tokio::test]
 async fn growth_that_the_mdt_lost_is_claimed_back() {
     let mut cluster = RealCluster::new(STRIPE, 3).await;
@@ -340,7 +340,8 @@ proptest! {
     }
 }
 
-/// A truncation to a size that no object of the layout holds: one that is there keeps it, for everybody.
+/// A truncation to a size that no object of the layout holds: one that is there keeps it, for
+/// everybody.
 #[tokio::test]
 async fn a_length_without_objects_is_seen_by_all_and_cut_again() {
     const MIB: u64 = 1 << 20;

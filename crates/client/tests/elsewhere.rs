@@ -1,5 +1,5 @@
-//! OSTs that turn out to be full: where the objects of new files go, and where those that exist stay. Servers are the
-//! shipped ones, but for a test of lost answers.
+//! OSTs that turn out to be full: where the objects of new files go, and where those that exist
+//! stay. Servers are the shipped ones, but for a test of lost answers.
 
 use crate::support;
 

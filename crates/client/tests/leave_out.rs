@@ -90,7 +90,8 @@ async fn two_writers_go_on_elsewhere_and_read_each_other() {
     third.unlink(&root(), support::ROOT, b"shared").await.unwrap();
 }
 
-/// The one with room has hardly any, and the others say that they have much: each decision would lead there again.
+/// The one with room has hardly any, and the others say that they have much: each decision would
+/// lead there again.
 #[tokio::test]
 async fn osts_that_refuse_for_a_quota_do_not_hide_the_one_with_room() {
     let cluster = RealCluster::automatic(3).await;
@@ -234,7 +235,8 @@ async fn the_last_space_is_used_and_then_there_is_none() {
     cluster.leave(OstIndex(0), 2 * MIB).await;
     cluster.leave(OstIndex(1), 3 * MIB).await;
     let (mut end, mut refusals) = (MIB, 0);
-    // On a machine that stands still for a second the MDT decides by older figures, and knows better the next time.
+    // On a machine that stands still for a second the MDT decides by older figures, and knows
+    // better the next time.
     while refusals < 3 {
         match fs.write(&file, end, vec![1; PIECE as usize].into(), WriteOptions::default()).await {
             Ok(bytes) => (end, refusals) = (end + bytes as u64, 0),

@@ -69,7 +69,8 @@ async fn a_waiting_lock_is_granted_and_a_dropped_one_leaves_the_queue() {
 /// Far longer than anything here takes.
 const TIMEOUT: Duration = Duration::from_secs(20);
 
-/// A request whose caller drops it after the MDT has granted the lock and before the answer arrives.
+/// A request whose caller drops it after the MDT has granted the lock and before the answer
+/// arrives.
 async fn granted_to_nobody(cluster: &Cluster, fs: &Arc<FileSystem>, file: &Arc<OpenFile>, request: LockRequest) {
     let sent = cluster.requests().get("lock").copied().unwrap_or(0);
     cluster.mdt.hold_answers(Some("lock"));

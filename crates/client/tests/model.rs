@@ -1,4 +1,5 @@
-//! Random operations of two clients on one striped file, against a vector of bytes. Servers are fakes.
+//! Random operations of two clients on one striped file, against a vector of bytes. Servers are
+//! fakes.
 
 use crate::support;
 

@@ -38,7 +38,8 @@ async fn fsync_reports_writes_lost_with_an_osts_power_once() {
     assert_eq!(size(&fs, file.inode()).await, 105);
 }
 
-/// A seed of the lab: the power went between the open and the fsync that was to make the data of an earlier open durable.
+/// A seed of the lab: the power went between the open and the fsync that was to make the data of an
+/// earlier open durable.
 #[tokio::test]
 async fn fsync_after_a_reopen_reports_what_was_written_before_the_close_and_lost() {
     let cluster = Cluster::new(STRIPE, 2);
@@ -75,7 +76,8 @@ async fn what_was_synced_before_a_loss_of_power_raises_no_alarm() {
     assert_eq!(fs.fsync(&file, false).await, Ok(()));
 }
 
-/// A seed of the lab: a truncation was lost, what it had cut off was there again, and the close cut it off once more.
+/// A seed of the lab: a truncation was lost, what it had cut off was there again, and the close cut
+/// it off once more.
 #[tokio::test]
 async fn a_close_after_a_loss_does_not_tell_a_size_of_before() {
     let cluster = Cluster::new(STRIPE, 2);

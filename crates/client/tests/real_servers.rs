@@ -178,7 +178,8 @@ async fn an_evicted_client_cannot_write_and_begins_anew() {
     assert_eq!(read(&other, &reader, 0, 100).await, b"kept and new");
 }
 
-/// Whatever an MDT thinks of it: a client that some OST refuses could write nothing there under its present id.
+/// Whatever an MDT thinks of it: a client that some OST refuses could write nothing there under its
+/// present id.
 #[tokio::test]
 async fn a_client_that_an_ost_refuses_begins_anew() {
     let cluster = RealCluster::new(STRIPE, 2).await;
@@ -199,7 +200,8 @@ async fn a_client_that_an_ost_refuses_begins_anew() {
     assert_eq!(fs.close(file, None).await, Ok(()));
 }
 
-/// Its writer is gone without a word; once the OSTs refuse it, the first who looks settles the size.
+/// Its writer is gone without a word; once the OSTs refuse it, the first who looks settles the
+/// size.
 #[tokio::test]
 async fn whoever_looks_settles_the_file_of_a_dead_writer() {
     let cluster = RealCluster::new(STRIPE, 2).await;

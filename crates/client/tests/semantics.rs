@@ -1,4 +1,5 @@
-//! What programs see through several clients of one file system, and what it costs in requests. Servers are fakes.
+//! What programs see through several clients of one file system, and what it costs in requests.
+//! Servers are fakes.
 
 use crate::support;
 
@@ -503,7 +504,8 @@ async fn the_data_sync_of_a_file_opened_for_writing_anew_commits_that_open() {
     let inode = first.inode();
     let _reader = open(&fs, inode, open_flag::READ).await;
     fs.close(first, None).await.unwrap();
-    // From here on the MDT says that it knows the size, and would say so again if it forgot the next open.
+    // From here on the MDT says that it knows the size, and would say so again if it forgot the
+    // next open.
     assert!(cluster.mdt.size_known(inode));
     let second = open(&fs, inode, READ_WRITE).await;
     write(&fs, &second, 7, b" and more").await;
@@ -580,7 +582,8 @@ async fn after_an_eviction_old_files_are_stale_and_new_ones_work() {
     assert_eq!(read(&fs, &again, 0, 9).await, b"new");
 }
 
-/// Its lock ended with the session, and no OST refuses the new life's requests: somebody else may write to the file by then.
+/// Its lock ended with the session, and no OST refuses the new life's requests: somebody else may
+/// write to the file by then.
 #[tokio::test]
 async fn a_truncation_by_path_does_not_go_on_in_a_new_life() {
     let cluster = Cluster::new(STRIPE, 1);
@@ -670,7 +673,8 @@ async fn copies_ranges_between_and_within_files() {
     assert_eq!(fs.copy_range((&to, 0), (&to, 100), 100, options).await, Ok(100));
 }
 
-/// Processes are killed while they wait for a server that is away: what comes to the file when it is back is not undone.
+/// Processes are killed while they wait for a server that is away: what comes to the file when it
+/// is back is not undone.
 #[tokio::test]
 async fn what_had_not_begun_when_its_caller_went_does_not_happen() {
     let cluster = Cluster::new(STRIPE, 1);

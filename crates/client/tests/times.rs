@@ -1,5 +1,6 @@
-//! Times of a file whose MDT and OSTs have clocks that differ by up to 75 seconds: whatever order things happen in, each
-//! change of the data shows in mtime and ctime, and nothing else changes mtime.
+//! Times of a file whose MDT and OSTs have clocks that differ by up to 75 seconds: whatever order
+//! things happen in, each change of the data shows in mtime and ctime, and nothing else changes
+//! mtime.
 
 use crate::support;
 

@@ -7,12 +7,13 @@
 //!                                 workers, buffers, answers      one function per operation
 //! ```
 //! - [`mount`] mounts the file system and unmounts it;
-//! - [`session`] reads requests and writes answers, one worker per core; [`protocol`] is their encoding;
+//! - [`session`] reads requests and writes answers, one worker per core; [`protocol`] is their
+//!   encoding;
 //! - [`Adapter`] translates each operation to the client's API and back, and `host::errno` its
 //!   errors. `lfs` talks to a mount through `host::ioctl`.
 //!
-//! Use: build a `FileSystem` on its [`Cores`](rt::real::Cores), then [`Mount::new`], wait for [`Mount::ended`] or a signal,
-//! [`Mount::unmount`], and only then unmount the `FileSystem` itself.
+//! Use: build a `FileSystem` on its [`Cores`](rt::real::Cores), then [`Mount::new`], wait for
+//! [`Mount::ended`] or a signal, [`Mount::unmount`], and only then unmount the `FileSystem` itself.
 
 mod adapter;
 pub mod mount;

@@ -1,5 +1,5 @@
-//! What the kernel does about permissions on a mount: device files, the option `default_permissions`, programs that may be
-//! executed but not read. Needs root and `/dev/fuse`.
+//! What the kernel does about permissions on a mount: device files, the option
+//! `default_permissions`, programs that may be executed but not read. Needs root and `/dev/fuse`.
 
 mod cluster;
 

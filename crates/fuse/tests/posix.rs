@@ -112,7 +112,8 @@ fn directories_of_a_thousand_are_read_whole() {
         entries.map(|entry| entry.unwrap().file_name().into_string().unwrap()).collect()
     };
     assert_eq!(read(), names);
-    // With attributes: the kernel switches to READDIRPLUS when entries are looked up as they are read.
+    // With attributes: the kernel switches to READDIRPLUS when entries are looked up as they are
+    // read.
     let with_attributes = fs::read_dir(&directory).unwrap();
     assert_eq!(with_attributes.filter(|entry| entry.as_ref().unwrap().metadata().unwrap().is_file()).count(), 1000);
     for entry in fs::read_dir(&directory).unwrap() {
@@ -141,7 +142,8 @@ impl Mapping {
     }
 
     fn bytes(&mut self) -> &mut [u8] {
-        // SAFETY: the mapping is this long and lives as long as self; nobody else in this process writes to it.
+        // SAFETY: the mapping is this long and lives as long as self; nobody else in this process
+        // writes to it.
         unsafe { slice::from_raw_parts_mut(self.address, self.bytes) }
     }
 
@@ -172,7 +174,8 @@ fn mappings_read_and_write_files() {
     let mut part = [0; 5];
     File::open(&path).unwrap().read_exact_at(&mut part, 1_048_576).unwrap();
     assert_eq!(&part, b"dirty");
-    // Written back after the descriptor is closed, by whatever handle the kernel still has, in nobody's name.
+    // Written back after the descriptor is closed, by whatever handle the kernel still has, in
+    // nobody's name.
     shared.bytes()[..5].copy_from_slice(b"later");
     drop(file);
     drop(shared);
@@ -275,7 +278,8 @@ fn unnamed_files_get_names_later() {
     assert_eq!(errno(link(&unnamed(libc::O_EXCL).unwrap(), "never")), libc::ENOENT);
 }
 
-/// Asks through an open file, until those who had the files open before are gone: the kernel releases files in the background.
+/// Asks through an open file, until those who had the files open before are gone: the kernel
+/// releases files in the background.
 fn when_free(file: &File, request: &ControlRequest) -> ControlReply {
     let busy = ControlReply::Error(types::FsError::Busy);
     let begun = Instant::now();
@@ -439,7 +443,8 @@ fn large_appends_of_one_mount_are_whole() {
     }
 }
 
-/// The kernel leaves access times to whoever serves a mount, and does not tell him the mount's options.
+/// The kernel leaves access times to whoever serves a mount, and does not tell him the mount's
+/// options.
 #[test]
 fn mounts_that_keep_access_times_keep_them() {
     let accessed = |path: &Path| {
@@ -479,7 +484,8 @@ fn ranges_are_copied_within_the_file_system() {
 /// Runs `work` in a thread of another identity.
 fn as_user<T: Send>(uid: libc::uid_t, gid: libc::gid_t, groups: &[libc::gid_t], work: impl FnOnce() -> T + Send) -> T {
     let change = || {
-        // SAFETY: the system calls themselves change this thread only (the C library's functions would change all).
+        // SAFETY: the system calls themselves change this thread only (the C library's functions
+        // would change all).
         unsafe {
             assert_eq!(libc::syscall(libc::SYS_setgroups, groups.len(), groups.as_ptr()), 0);
             assert_eq!(libc::syscall(libc::SYS_setresgid, gid, gid, gid), 0);
@@ -550,7 +556,8 @@ fn set_id_bits_do_not_survive_foreign_writes() {
 fn the_umask_is_applied_at_the_server() {
     let cluster = Cluster::mounted();
     let name = CString::new(cluster.path("masked").as_os_str().as_bytes()).unwrap();
-    // SAFETY: the mask belongs to the process; the directory of this test is its own, and others ask for 0o666 or less.
+    // SAFETY: the mask belongs to the process; the directory of this test is its own, and others
+    // ask for 0o666 or less.
     let file = unsafe {
         let before = libc::umask(0o027);
         let file = libc::open(name.as_ptr(), libc::O_CREAT | libc::O_WRONLY | libc::O_CLOEXEC, 0o666);

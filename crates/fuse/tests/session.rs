@@ -31,7 +31,8 @@ const SOURCE: &str = "mgs.test:9800:/test";
 const TEXT: &[u8] = b"hello, kernel\n";
 const FILE_NODE: u64 = 2;
 
-/// A root directory with one file `hello`. Looking up `panic` panics; looking up `slow...` waits until it is released.
+/// A root directory with one file `hello`. Looking up `panic` panics; looking up `slow...` waits
+/// until it is released.
 struct Toy {
     waiting: Semaphore,
     released: Semaphore,
@@ -244,7 +245,8 @@ fn pending_requests_do_not_hold_up_the_workers() {
     mount.unmount().unwrap();
 }
 
-/// The way of users who are not root, taken by root: whether others may open `/dev/fuse` depends on the host.
+/// The way of users who are not root, taken by root: whether others may open `/dev/fuse` depends on
+/// the host.
 #[test]
 fn the_helper_mounts_and_unmounts() {
     let fixture = Fixture::new();

@@ -14,7 +14,8 @@ pub fn user_id(name: &str) -> Option<u32> {
 /// The numbers of a user and of that user's own group.
 pub fn user(name: &str) -> Option<(u32, u32)> {
     let name = CString::new(name).ok()?;
-    // SAFETY: `passwd` is plain data; the pointers are to live memory of the sizes given, for the call only.
+    // SAFETY: `passwd` is plain data; the pointers are to live memory of the sizes given, for the
+    // call only.
     looked_up(|entry: *mut libc::passwd, buffer, bytes, found| unsafe {
         libc::getpwnam_r(name.as_ptr(), entry, buffer, bytes, found)
     })
@@ -58,7 +59,8 @@ fn looked_up<T>(ask: impl Fn(*mut T, *mut c_char, usize, *mut *mut T) -> i32) ->
         let mut found = std::ptr::null_mut();
         match ask(entry.as_mut_ptr(), buffer.as_mut_ptr(), buffer.len(), &mut found) {
             0 if found.is_null() => return None,
-            // SAFETY: it was zeroed, which is a value of these structs of numbers and pointers, and then filled.
+            // SAFETY: it was zeroed, which is a value of these structs of numbers and pointers, and
+            // then filled.
             0 => return Some((unsafe { entry.assume_init() }, buffer)),
             libc::ERANGE => bytes *= 2,
             _ => return None,

@@ -60,8 +60,8 @@ pub fn of(error: &FsError) -> Errno {
         | FsError::Transfer
         | FsError::Unreachable { .. }
         | FsError::Damaged(_) => libc::EIO,
-        // The last ones never get this far: the adapter asks again with groups, the client opens a new session or asks for
-        // the layout.
+        // The last ones never get this far: the adapter asks again with groups, the client opens a
+        // new session or asks for the layout.
         FsError::GroupsNeeded => libc::EACCES,
         FsError::Evicted | FsError::LayoutChanged => libc::ESTALE,
     })
@@ -75,7 +75,8 @@ mod tests {
 
     #[test]
     fn errors_mean_to_programs_what_they_say_to_people() {
-        // The texts of FsError are those of strerror(3), so the mapping can be checked against the C library.
+        // The texts of FsError are those of strerror(3), so the mapping can be checked against the
+        // C library.
         let plain = [
             FsError::NotFound,
             FsError::Exists,

@@ -1,4 +1,5 @@
-//! The control channel: one ioctl that carries [`ControlRequest`]s of tools into a mount and [`ControlReply`]s back.
+//! The control channel: one ioctl that carries [`ControlRequest`]s of tools into a mount and
+//! [`ControlReply`]s back.
 //!
 //! FUSE passes on ioctls of unprivileged file systems only if their number says how many bytes are
 //! passed in and out, so the argument is a page of fixed size. On a file of another file system the
@@ -43,7 +44,8 @@ pub const PAGE_BYTES: usize = 8192;
 pub const STRIA_IOC_CALL: u32 = (3 << 30) | ((PAGE_BYTES as u32) << 16) | ((b'S' as u32) << 8) | 0x17;
 /// Most bytes of a request or reply in one page.
 pub const PAYLOAD_BYTES_MAX: usize = PAGE_BYTES - size_of::<Head>();
-/// Largest reply, in bytes: status of as many targets as a file system can have, several times over.
+/// Largest reply, in bytes: status of as many targets as a file system can have, several times
+/// over.
 pub const REPLY_BYTES_MAX: usize = 32 << 20;
 /// Long replies kept at a mount for callers that have not fetched them to the end.
 pub const PENDING_MAX: usize = 16;
@@ -104,8 +106,9 @@ struct PendingReply {
 }
 
 impl PendingReplies {
-    /// Answers one page of `uid`. `execute` runs new requests. `Invalid`: not such a page. `Protocol`: another version,
-    /// or a request of a newer tool. `Stale`: the rest of this reply is no longer kept.
+    /// Answers one page of `uid`. `execute` runs new requests. `Invalid`: not such a page.
+    /// `Protocol`: another version, or a request of a newer tool. `Stale`: the rest of this reply
+    /// is no longer kept.
     pub async fn serve<F>(&self, uid: u32, page: &[u8], execute: impl FnOnce(ControlRequest) -> F) -> FsResult<Vec<u8>>
     where
         F: Future<Output = FsResult<ControlReply>>,
@@ -279,7 +282,8 @@ mod tests {
         assert_eq!(replies.state.lock().replies.len(), PENDING_MAX);
     }
 
-    /// Tools and mounts of one host need not be of one version: a package is upgraded below its mounts.
+    /// Tools and mounts of one host need not be of one version: a package is upgraded below its
+    /// mounts.
     #[test]
     fn replies_of_a_mount_that_knows_fewer_fields_are_understood() {
         /// `SpaceUsage` before targets told their devices.

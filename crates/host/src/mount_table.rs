@@ -12,7 +12,8 @@ use rustix::mount::MountFlags;
 /// Type of our mounts in the table.
 pub const FILE_SYSTEM_TYPE: &str = "fuse.stria";
 
-/// Flags that restrict what files on a mount can do. A remount that does not name them leaves them as they are.
+/// Flags that restrict what files on a mount can do. A remount that does not name them leaves them
+/// as they are.
 pub const RESTRICTIONS: MountFlags = MountFlags::NODEV.union(MountFlags::NOSUID).union(MountFlags::NOEXEC);
 
 /// One mount.
@@ -42,7 +43,8 @@ pub fn find(point: &Path) -> io::Result<Option<MountEntry>> {
     Ok(read()?.into_iter().rfind(|entry| entry.point == point))
 }
 
-/// Format: `id parent major:minor root point options [tag...] - type source superoptions` (proc_pid_mountinfo(5)).
+/// Format: `id parent major:minor root point options [tag...] - type source superoptions`
+/// (proc_pid_mountinfo(5)).
 fn parse(table: &[u8]) -> Vec<MountEntry> {
     table.split(|byte| *byte == b'\n').filter_map(parse_line).collect()
 }

@@ -1,4 +1,5 @@
-//! Rates of a store whose tables are in memory: `cargo run --release -p stria-kv --example rates [keys] [directory]`.
+//! Rates of a store whose tables are in memory: `cargo run --release -p stria-kv --example rates
+//! [keys] [directory]`.
 //!
 //! Keys of 24 bytes and values of 160, like those of inodes; one thread; the journal in a local
 //! directory. Prints one JSON line per measurement.

@@ -2,12 +2,13 @@
 
 use bytes::Bytes;
 
-/// A table within a store: keys of different tables never meet. Each user of kv lists its tables in one place.
+/// A table within a store: keys of different tables never meet. Each user of kv lists its tables in
+/// one place.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Table(pub u8);
 
-/// Number of a batch in the journal: 1, 2, 3 without gaps. A batch is durable when the journal is durable up to its
-/// number.
+/// Number of a batch in the journal: 1, 2, 3 without gaps. A batch is durable when the journal is
+/// durable up to its number.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Lsn(pub u64);
 

@@ -20,16 +20,17 @@ pub struct Checkpoint {
     pub lsn: Lsn,
 }
 
-/// An ordered map on disk that takes whole checkpoints. It is never the only copy of anything that is not durable in it:
-/// the journal keeps every batch until the checkpoint that contains it is durable.
+/// An ordered map on disk that takes whole checkpoints. It is never the only copy of anything that
+/// is not durable in it: the journal keeps every batch until the checkpoint that contains it is
+/// durable.
 ///
-/// Reads see all writes that completed. There is one writer at a time. Dropping a future of `write` or `commit` may leave
-/// it running; the next one comes after it.
+/// Reads see all writes that completed. There is one writer at a time. Dropping a future of `write`
+/// or `commit` may leave it running; the next one comes after it.
 pub trait ColdStore: Send + Sync {
     /// Value of a key. May block the core it runs on.
     fn get(&self, table: Table, key: &[u8]) -> io::Result<Option<Bytes>>;
-    /// Calls `visit` with keys in `from..to` in order until it returns false. `to` of `None` means to the table's end.
-    /// May block the core it runs on.
+    /// Calls `visit` with keys in `from..to` in order until it returns false. `to` of `None` means
+    /// to the table's end. May block the core it runs on.
     fn scan(
         &self,
         table: Table,
@@ -37,7 +38,8 @@ pub trait ColdStore: Send + Sync {
         to: Option<&[u8]>,
         visit: &mut dyn FnMut(&[u8], &[u8]) -> bool,
     ) -> io::Result<()>;
-    /// Runs work that reads this store, where it may block: at once, unless the store has threads for it.
+    /// Runs work that reads this store, where it may block: at once, unless the store has threads
+    /// for it.
     fn run_blocking(&self, work: Box<dyn FnOnce() + Send>) {
         work();
     }
@@ -45,7 +47,8 @@ pub trait ColdStore: Send + Sync {
     fn write(&self, operations: Vec<Operation>) -> BoxFuture<'static, io::Result<()>>;
     /// Makes everything written durable, together with the journal position it covers.
     fn commit(&self, checkpoint: Checkpoint) -> BoxFuture<'static, io::Result<()>>;
-    /// The last durable commit, `None` in a new store. Later writes may be present as well, in any part.
+    /// The last durable commit, `None` in a new store. Later writes may be present as well, in any
+    /// part.
     fn checkpoint(&self) -> io::Result<Option<Checkpoint>>;
     /// Starts to free the space of deleted or overwritten entries, if it should; does not wait.
     /// Called after commits, and when there was no space for one.

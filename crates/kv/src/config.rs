@@ -28,8 +28,8 @@ const _: () = assert!((VALUE_BYTES_MAX as u64) < BATCH_BYTES_MAX, "a value must 
 /// only batches seen by `replay` can be ahead of them. It must not wait for a checkpoint.
 pub type CheckpointHook = Arc<dyn Fn(Lsn) -> BoxFuture<'static, io::Result<()>> + Send + Sync>;
 
-/// Configuration of a store. It may change with every open, except for the size of segments, which is that of the
-/// store's creation.
+/// Configuration of a store. It may change with every open, except for the size of segments, which
+/// is that of the store's creation.
 #[derive(Clone)]
 pub struct Config {
     /// Size of a journal segment. At least [`SEGMENT_BYTES_MIN`].
@@ -44,10 +44,11 @@ pub struct Config {
     pub device_reserve_bytes: u64,
     /// New segments are written with zeros, so that a flush never has to change their metadata.
     pub zero_segments: bool,
-    /// Memory for the tables, estimated with overheads. Beyond it clean entries are dropped and read from the cold store.
+    /// Memory for the tables, estimated with overheads. Beyond it clean entries are dropped and
+    /// read from the cold store.
     pub memory_bytes: u64,
-    /// Memory of changed entries that starts a checkpoint. At twice as much, `written` waits; at four times, `apply`
-    /// refuses.
+    /// Memory of changed entries that starts a checkpoint. At twice as much, `written` waits; at
+    /// four times, `apply` refuses.
     pub dirty_bytes: u64,
     /// Longest time for which a batch stays unflushed when no caller requests a flush.
     pub commit_interval: Duration,
@@ -79,8 +80,9 @@ impl Default for Config {
 
 impl Config {
     /// A store whose process may use about `bytes` for it and for a fjall opened with
-    /// [`FjallOptions::for_budget`](crate::cold::fjall::FjallOptions::for_budget) of the same number. The tables get
-    /// three sixteenths: measured, fjall uses half for buffers, filters, indices and compactions, whatever it is told.
+    /// [`FjallOptions::for_budget`](crate::cold::fjall::FjallOptions::for_budget) of the same
+    /// number. The tables get three sixteenths: measured, fjall uses half for buffers, filters,
+    /// indices and compactions, whatever it is told.
     pub fn for_budget(bytes: u64) -> Config {
         Config { memory_bytes: bytes / 16 * 3, dirty_bytes: bytes / 16, ..Config::default() }
     }

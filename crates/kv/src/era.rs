@@ -7,9 +7,9 @@
 //! and the last user of the store did not shut down cleanly. The user also counts a loss if it
 //! finds data missing for another reason, for example after a flush that failed.
 //!
-//! Life cycle: [`PowerLossEra::at_start`], durable before anything is acknowledged; [`PowerLossEra::at_rest`],
-//! durable as the last change of a clean shutdown. Downside: a store that is opened on another host
-//! counts a loss too, which is safe.
+//! Life cycle: [`PowerLossEra::at_start`], durable before anything is acknowledged;
+//! [`PowerLossEra::at_rest`], durable as the last change of a clean shutdown. Downside: a store
+//! that is opened on another host counts a loss too, which is safe.
 
 use std::fmt;
 
@@ -37,7 +37,8 @@ impl PowerLossEra {
         PowerLossEra { boot, count: self.count + u64::from(lossy) }
     }
 
-    /// The record of a start that finds changes missing, although the host's run says nothing of it: a flush had failed.
+    /// The record of a start that finds changes missing, although the host's run says nothing of
+    /// it: a flush had failed.
     pub fn with_missing(self) -> PowerLossEra {
         PowerLossEra { count: self.count + 1, ..self }
     }

@@ -22,11 +22,12 @@ pub enum Error {
     /// The device has no room for further changes. Nothing of the batch was applied.
     #[error("no space left for the journal or the tables")]
     NoSpace,
-    /// Changes came faster than checkpoints or new segments, without waiting for [`crate::Store::written`] or
-    /// [`crate::Store::ready`]. Nothing of the batch was applied.
+    /// Changes came faster than checkpoints or new segments, without waiting for
+    /// [`crate::Store::written`] or [`crate::Store::ready`]. Nothing of the batch was applied.
     #[error("the store is waiting for checkpoints")]
     Overloaded,
-    /// An attempt that must not wait needs what is not in memory, see [`crate::Store::reads`]. No user is to see it.
+    /// An attempt that must not wait needs what is not in memory, see [`crate::Store::reads`]. No
+    /// user is to see it.
     #[error("it is to be loaded first")]
     Missed,
     /// The store was closed.

@@ -42,8 +42,8 @@ pub enum Finding {
         record: Record,
         /// Its batch, or what is wrong with it; empty for a mark.
         batch: std::result::Result<Batch, &'static str>,
-        /// It continues what was before: same segment sequence, next number. Records that do not were left behind by an
-        /// earlier use of the segment, or follow damage.
+        /// It continues what was before: same segment sequence, next number. Records that do not
+        /// were left behind by an earlier use of the segment, or follow damage.
         current: bool,
     },
     /// Bytes that are neither zeros nor a record.
@@ -179,7 +179,8 @@ fn table(cold: &dyn ColdStore, table: Table) -> Result<Option<TableReport>> {
     Ok((report.keys > 0).then_some(report))
 }
 
-/// What the owner of a store knows of its tables. Reads only, never panics; errors say what is wrong with the bytes.
+/// What the owner of a store knows of its tables. Reads only, never panics; errors say what is
+/// wrong with the bytes.
 pub trait Schema {
     /// Name of a table; `None` for one that should not be there.
     fn table(&self, table: Table) -> Option<&'static str>;
@@ -191,7 +192,8 @@ pub trait Schema {
     fn concerns(&self, table: Table, key: &[u8], value: &[u8], inode: u64) -> bool;
 }
 
-/// An entry, or its removal (`None`), in one line; an error has the line as well, with what is wrong.
+/// An entry, or its removal (`None`), in one line; an error has the line as well, with what is
+/// wrong.
 pub fn describe(
     schema: &dyn Schema,
     table: Table,

@@ -33,8 +33,8 @@ impl<T: Send + 'static> Pipeline<T> {
         Pipeline { slot: Mutex::new(DriverState::Idle), notify: Notify::new() }
     }
 
-    /// Runs operations until `done` says so. `start` begins the next operation, `None` if there is nothing to do, in
-    /// which case `done` must hold; `finish` takes its result.
+    /// Runs operations until `done` says so. `start` begins the next operation, `None` if there is
+    /// nothing to do, in which case `done` must hold; `finish` takes its result.
     pub async fn run<R>(
         &self,
         done: impl Fn() -> Option<R>,

@@ -51,9 +51,9 @@ pub struct Store {
 }
 
 impl Store {
-    /// Opens the store on `device` and `cold`, creates it if both are empty. Calls `replay` with every batch that is
-    /// newer than the last checkpoint, in order; they are durable when this returns. Damage is an error, see
-    /// [`Error::Corrupt`]; nothing is changed in that case.
+    /// Opens the store on `device` and `cold`, creates it if both are empty. Calls `replay` with
+    /// every batch that is newer than the last checkpoint, in order; they are durable when this
+    /// returns. Damage is an error, see [`Error::Corrupt`]; nothing is changed in that case.
     pub async fn open(
         seams: Seams,
         device: Arc<dyn Device>,
@@ -71,8 +71,9 @@ impl Store {
         self.shared.get(table, key)
     }
 
-    /// Calls `visit` with the keys of `from..to` in order until it returns false. `to` of `None` means to the table's end.
-    /// `visit` may use the store. Every key is seen as it is at some moment during the scan.
+    /// Calls `visit` with the keys of `from..to` in order until it returns false. `to` of `None`
+    /// means to the table's end. `visit` may use the store. Every key is seen as it is at some
+    /// moment during the scan.
     pub fn scan(
         &self,
         table: Table,
@@ -96,8 +97,8 @@ impl Store {
         loading.load_missed(&self.shared).await
     }
 
-    /// Applies a batch: visible at once, in the order of calls. An error means that nothing was applied. An empty batch
-    /// changes nothing and has the number of the one before.
+    /// Applies a batch: visible at once, in the order of calls. An error means that nothing was
+    /// applied. An empty batch changes nothing and has the number of the one before.
     pub fn apply(&self, batch: Batch) -> Result<Lsn> {
         self.shared.apply(&batch, self.shared.reserve_bytes())
     }
@@ -137,7 +138,8 @@ impl Store {
         state.is_waiting_useless() || !self.shared.is_too_full(&state, payload_bytes)
     }
 
-    /// Waits until [`Store::has_room`]. `payload_bytes` must not be above three quarters of a segment.
+    /// Waits until [`Store::has_room`]. `payload_bytes` must not be above three quarters of a
+    /// segment.
     pub async fn room(&self, payload_bytes: u64) {
         self.shared.wait_while(|state| self.shared.is_too_full(state, payload_bytes)).await;
     }

@@ -1,4 +1,5 @@
-//! The tables in memory: everything that changed since the last checkpoint, and as much of the rest as fits.
+//! The tables in memory: everything that changed since the last checkpoint, and as much of the rest
+//! as fits.
 //!
 //! One ordered map per table. An entry is *dirty* while its latest value is not in the cold store:
 //! it carries the epoch in which it changed. A checkpoint *freezes*: it starts a new epoch, then
@@ -25,10 +26,11 @@ use crate::{
     key::Key,
 };
 
-/// Estimated memory of an entry apart from its bytes: its place in a node that is 60% full, and the value's allocation
-/// with its share count.
+/// Estimated memory of an entry apart from its bytes: its place in a node that is 60% full, and the
+/// value's allocation with its share count.
 const ENTRY_OVERHEAD_BYTES: usize = 72 * 10 / 6 + 16 + 40;
-/// Estimated bytes of an entry in the cold store apart from its value: a key as they are, lengths and numbers.
+/// Estimated bytes of an entry in the cold store apart from its value: a key as they are, lengths
+/// and numbers.
 const COLD_OVERHEAD_BYTES: usize = 64;
 /// The epoch of clean entries.
 const CLEAN: u32 = 0;
@@ -38,8 +40,8 @@ struct Entry {
     value: Option<Bytes>,
     /// Epoch of the value.
     epoch: u32,
-    /// A value of an earlier epoch has not reached the cold store either: a checkpoint of that epoch must write the key,
-    /// even though it can only write the newest value.
+    /// A value of an earlier epoch has not reached the cold store either: a checkpoint of that
+    /// epoch must write the key, even though it can only write the newest value.
     overdue: bool,
     /// Read or written since eviction last came by.
     referenced: bool,
@@ -54,7 +56,8 @@ pub(crate) enum Lookup {
     Unknown,
 }
 
-/// How far a walk has come: all tables before this one, and the keys of this one up to and including this.
+/// How far a walk has come: all tables before this one, and the keys of this one up to and
+/// including this.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Cursor {
     table: u8,
@@ -208,7 +211,8 @@ impl Tables {
         frozen
     }
 
-    /// Looks at up to `steps` entries from `cursor` on for those that changed in epochs up to `frozen`, until these have `bytes`.
+    /// Looks at up to `steps` entries from `cursor` on for those that changed in epochs up to
+    /// `frozen`, until these have `bytes`.
     pub fn walk(&self, cursor: &Cursor, frozen: u32, steps: usize, bytes: usize) -> Step {
         let mut step = Step { next: Some(cursor.clone()), ..Step::default() };
         let (mut left, mut found) = (steps, 0);
@@ -275,8 +279,9 @@ impl Tables {
         self.cleanings
     }
 
-    /// Remembers what the cold store said of a key that memory did not know, unless the answer may be stale: if entries
-    /// became clean meanwhile, a newer value may have come, gone to the cold store and been dropped.
+    /// Remembers what the cold store said of a key that memory did not know, unless the answer may
+    /// be stale: if entries became clean meanwhile, a newer value may have come, gone to the cold
+    /// store and been dropped.
     pub fn fill(&mut self, table: Table, key: &[u8], value: Bytes, cleanings: u64) {
         if cleanings != self.cleanings {
             return;
@@ -299,8 +304,8 @@ impl Tables {
         self.complete = false;
     }
 
-    /// Drops clean entries that were not used since it last came by, until memory is within `budget`, looking at no more
-    /// than `steps` entries.
+    /// Drops clean entries that were not used since it last came by, until memory is within
+    /// `budget`, looking at no more than `steps` entries.
     pub fn evict(&mut self, budget: usize, mut steps: usize) {
         while self.bytes > budget && steps > 0 {
             let looked_at = self.evict_some(budget, steps.min(64));
@@ -308,7 +313,8 @@ impl Tables {
         }
     }
 
-    /// One run of the hand within one table; the number of entries looked at, at least 1 so that it ends.
+    /// One run of the hand within one table; the number of entries looked at, at least 1 so that it
+    /// ends.
     fn evict_some(&mut self, budget: usize, steps: usize) -> usize {
         let Cursor { table, key: from } = self.hand.clone();
         let map = &mut self.maps[usize::from(table)];

@@ -231,8 +231,8 @@ async fn live(slow: Option<u64>, steps: Vec<Step>) {
     life.perform(Step::PowerLoss(0, true)).await;
 }
 
-/// The header of a segment was lost with the power, its record was not, and the next segment had the same sequence
-/// number: the record came back to life in it.
+/// The header of a segment was lost with the power, its record was not, and the next segment had
+/// the same sequence number: the record came back to life in it.
 #[tokio::test]
 async fn sequence_numbers_are_never_given_twice() {
     let delete = || Step::Apply(vec![(0, 0, None)]);

@@ -26,7 +26,8 @@ use types::SpaceUsage;
 
 const T: Table = Table(1);
 
-/// Space of the records that [`filled`] writes: header, operation header, four bytes of key, 40 of value, rounded up.
+/// Space of the records that [`filled`] writes: header, operation header, four bytes of key, 40 of
+/// value, rounded up.
 const RECORD_SPACE: u64 = (RECORD_HEADER_BYTES as u64 + 8 + 4 + 40).next_multiple_of(8);
 
 fn offset_of(record: u64) -> u64 {
@@ -84,7 +85,8 @@ async fn a_flipped_bit_at_the_unmarked_end_is_a_torn_tail() {
     assert_eq!(contents(&host.open().await).len(), 10);
 }
 
-/// What was written after the cut must not be followed by what was there before it, although the numbers would fit.
+/// What was written after the cut must not be followed by what was there before it, although the
+/// numbers would fit.
 #[tokio::test]
 async fn records_behind_a_cut_never_come_back() {
     let mut host = Host::new();
@@ -324,7 +326,8 @@ async fn the_first_failure_poisons_and_is_never_retried() {
     }
 }
 
-/// The kernel shows what it failed to write, as clean: a flush after the start has nothing to do, and tells no error.
+/// The kernel shows what it failed to write, as clean: a flush after the start has nothing to do,
+/// and tells no error.
 #[tokio::test]
 async fn what_a_failed_flush_left_in_the_cache_is_written_again() {
     let mut host = filled(3).await;

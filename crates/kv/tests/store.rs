@@ -126,7 +126,8 @@ async fn a_store_larger_than_its_memory_answers_the_same() {
     assert_eq!(contents(&host.open().await), model);
 }
 
-/// Under a load that never pauses, checkpoints come by themselves and the journal stays within its segments.
+/// Under a load that never pauses, checkpoints come by themselves and the journal stays within its
+/// segments.
 #[tokio::test]
 async fn the_journal_is_used_again_and_again() {
     let host = Host::new();
@@ -147,7 +148,8 @@ async fn the_journal_is_used_again_and_again() {
     assert_eq!(store.statistics().dirty_bytes, 0);
 }
 
-/// Without anybody waiting, batches become durable within the commit interval and are checkpointed in time.
+/// Without anybody waiting, batches become durable within the commit interval and are checkpointed
+/// in time.
 #[tokio::test]
 async fn an_idle_store_flushes_and_checkpoints_by_itself() {
     let mut host = Host::new();
@@ -165,7 +167,8 @@ async fn an_idle_store_flushes_and_checkpoints_by_itself() {
     assert_eq!((batches.len(), contents(&store).len()), (0, 1));
 }
 
-/// The owner's hook runs before anything of the checkpoint is in the cold store; if it fails, nothing is.
+/// The owner's hook runs before anything of the checkpoint is in the cold store; if it fails,
+/// nothing is.
 #[tokio::test]
 async fn the_hook_comes_before_the_checkpoint() {
     use kv::ColdStore;
@@ -230,7 +233,8 @@ async fn files_and_fjall_keep_a_store() {
     store.close().await.unwrap();
 }
 
-/// Batches as large as a segment allows, without waiting for any, need nothing but `ready` after a refusal.
+/// Batches as large as a segment allows, without waiting for any, need nothing but `ready` after a
+/// refusal.
 #[tokio::test]
 async fn overloaded_users_wait_for_room_and_go_on() {
     let mut host = Host::new();

@@ -122,8 +122,8 @@ fn orphans(inodes: &[ScannedInode], objects: &Objects) -> BTreeSet<(Location, Ob
     each.filter(|(holder, object)| !belongs(*holder, *object)).collect()
 }
 
-/// Does what `stria fsck --repair` does about objects without a file. Nobody misses anything afterwards: that is for the caller
-/// to see.
+/// Does what `stria fsck --repair` does about objects without a file. Nobody misses anything
+/// afterwards: that is for the caller to see.
 pub async fn orphans_go(cluster: &Cluster) -> Verdict {
     let repair = async {
         recovery_ends(cluster).await?;
@@ -201,7 +201,8 @@ fn figures_of_objects(number: InodeNumber, layout: &Layout, objects: &Objects) -
     layout.objects().map(figures).fold((0, 0), |all, one| (all.0.max(one.0), all.1 + one.1))
 }
 
-/// What the MDT says are a file's size and blocks is what its objects say; so no object that the size needs is missing.
+/// What the MDT says are a file's size and blocks is what its objects say; so no object that the
+/// size needs is missing.
 async fn figures_agree(inspector: &Inspector) -> Verdict {
     let inodes = failed("scan of inodes", inspector.inodes().await)?;
     let objects = all_objects(inspector).await?;
@@ -244,7 +245,8 @@ async fn every_size_settles(cluster: &Cluster, inspector: &Inspector) -> Verdict
     }
 }
 
-/// Clients that unmounted have no session at any target. (Sessions at the MGS hold nothing and end with their lease.)
+/// Clients that unmounted have no session at any target. (Sessions at the MGS hold nothing and end
+/// with their lease.)
 fn no_sessions_are_left(cluster: &Cluster) -> Verdict {
     for role in cluster.roles().into_iter().filter(|role| *role != Role::Mgs) {
         let sessions = cluster.inspect(role, |serving| serving.server.sessions(&role.target_name()));

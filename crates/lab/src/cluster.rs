@@ -1,4 +1,5 @@
-//! A whole cluster in one simulation: one MGS, one MDS, several OSS and several clients, each a process on a host of its own.
+//! A whole cluster in one simulation: one MGS, one MDS, several OSS and several clients, each a
+//! process on a host of its own.
 //!
 //! All of it is the shipped code; the lab only starts processes, ends them and keeps their disks. A
 //! server has the same address before and after a restart.
@@ -287,7 +288,8 @@ impl Cluster {
         self.0.servers.lock()[&role].disk.hang(part, hangs);
     }
 
-    /// Takes a server's power away: its process ends, and of what it did not flush the seed decides what is left.
+    /// Takes a server's power away: its process ends, and of what it did not flush the seed decides
+    /// what is left.
     pub fn lose_power(&self, role: Role) {
         self.kill_server(role);
         self.0.network.set_power(&role.host(), false);
@@ -387,7 +389,8 @@ impl Cluster {
         clients.get(&client).map(|host| (host.file_system.clone(), host.seams.clone()))
     }
 
-    /// Runs `work` as a task of a client's process; `None` if the process is not there or dies before it completes.
+    /// Runs `work` as a task of a client's process; `None` if the process is not there or dies
+    /// before it completes.
     pub async fn on_client<T: Send + 'static>(
         &self,
         client: u16,

@@ -9,11 +9,11 @@
 //!
 //! Devices can hang: operations that are in progress or start during the hang end only after it.
 //!
-//! An operation takes effect in the middle of its time, so that a death can come before or after it; a large write may
-//! take effect in two parts.
+//! An operation takes effect in the middle of its time, so that a death can come before or after
+//! it; a large write may take effect in two parts.
 //!
-//! Downside: one operation does not slow another down; the disk has no queue. To predict performance, objects can be on a device of
-//! [`crate::hardware`] instead, which may have one.
+//! Downside: one operation does not slow another down; the disk has no queue. To predict
+//! performance, objects can be on a device of [`crate::hardware`] instead, which may have one.
 
 use std::{io, sync::Arc, time::Duration};
 
@@ -161,7 +161,8 @@ impl Disk {
         unflushed
     }
 
-    /// Flips one bit of one of the objects' host files, chosen by the seed; tells where. `None` if there is no file.
+    /// Flips one bit of one of the objects' host files, chosen by the seed; tells where. `None` if
+    /// there is no file.
     pub async fn rot(&self) -> Option<(String, u64)> {
         let files = self.objects.list("").await.ok().filter(|files| !files.is_empty())?;
         let file = self.random.pick(&files).clone();
@@ -300,7 +301,8 @@ impl Device for TimedDevice {
     }
 }
 
-/// A cold store whose writes take time. Reads block the core they run on, which takes no virtual time.
+/// A cold store whose writes take time. Reads block the core they run on, which takes no virtual
+/// time.
 struct TimedCold {
     timing: Timing,
     inner: MemoryCold,

@@ -70,7 +70,8 @@ impl fmt::Display for Drawn {
     }
 }
 
-/// A layout whose watermarks the workloads' files cross: 64 KiB on one OST, 256 KiB on two, then all.
+/// A layout whose watermarks the workloads' files cross: 64 KiB on one OST, 256 KiB on two, then
+/// all.
 pub fn growing_layout() -> LayoutSpec {
     let component = |end, stripe_count| {
         let stripes = StripeSpec { stripe_count, stripe_bytes: Some(64 << 10), ..StripeSpec::default() };
@@ -97,7 +98,8 @@ fn layout_extended() -> LayoutSpec {
     LayoutSpec::Composite(vec![ComponentSpec { end: 64 << 10, backing: BackingSpec::Mdt }, extended])
 }
 
-/// The default layout of the root, if the seed has one: else files are automatic or plain, as [`settings`] says.
+/// The default layout of the root, if the seed has one: else files are automatic or plain, as
+/// [`settings`] says.
 fn layout_of(seed: u64) -> Option<LayoutSpec> {
     match Random::for_purpose(seed, "layout").below(8) {
         0..=3 => None,
@@ -107,15 +109,17 @@ fn layout_of(seed: u64) -> Option<LayoutSpec> {
     }
 }
 
-/// Callers of [`Mode::Impatient`] wait for seconds, on connections that end sooner or later than that.
+/// Callers of [`Mode::Impatient`] wait for seconds, on connections that end sooner or later than
+/// that.
 fn make_impatient(import: &mut ImportOptions, seed: u64) {
     let random = Random::for_purpose(seed, "patience");
     import.timeout = *random.pick(&[Duration::from_millis(700), Duration::from_secs(2), Duration::from_secs(5)]);
     import.resend = *random.pick(&[Duration::from_millis(100), Duration::from_secs(5)]);
 }
 
-/// Settings of a seed: everything small, so that little work reaches checkpoints, write-back and full journals; patience
-/// practically endless, so that operations end well once the faults are over.
+/// Settings of a seed: everything small, so that little work reaches checkpoints, write-back and
+/// full journals; patience practically endless, so that operations end well once the faults are
+/// over.
 pub fn settings(seed: u64) -> Settings {
     let random = Random::for_purpose(seed, "settings");
     let import = ImportOptions {

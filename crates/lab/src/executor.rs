@@ -36,13 +36,14 @@ struct Task {
 struct State {
     now: Instant,
     tasks: BTreeMap<TaskId, Task>,
-    /// Sorted, so that the order in which one poll wakes others does not matter: tokio's watch channels wake their waiters
-    /// in an order of their own, which differs from run to run.
+    /// Sorted, so that the order in which one poll wakes others does not matter: tokio's watch
+    /// channels wake their waiters in an order of their own, which differs from run to run.
     ready: Vec<TaskId>,
     timers: BTreeMap<(Instant, u64), Waker>,
     sequence: u64,
     steps: u64,
-    /// Processes that were killed: whatever their remains spawn while they are torn down is dropped.
+    /// Processes that were killed: whatever their remains spawn while they are torn down is
+    /// dropped.
     dead: BTreeSet<ProcessId>,
     /// Processes that are stopped, ...
     stopped: BTreeSet<ProcessId>,
@@ -170,7 +171,8 @@ impl Simulation {
         }
     }
 
-    /// Drops every task. Tasks hold their world and their world holds them: without this a finished run stays in memory.
+    /// Drops every task. Tasks hold their world and their world holds them: without this a finished
+    /// run stays in memory.
     pub fn end(&self) {
         let mut state = self.state.lock();
         state.ended = true;
@@ -468,7 +470,8 @@ mod tests {
         assert_eq!((of(5), of(6)), (vec![1, 12, 13], vec![1, 2, 3]));
     }
 
-    /// Spawns a task when it is dropped, as code does that must finish something on behalf of a caller who is gone.
+    /// Spawns a task when it is dropped, as code does that must finish something on behalf of a
+    /// caller who is gone.
     struct SpawnsAtTheEnd(Simulation, Arc<Mutex<bool>>);
 
     impl Drop for SpawnsAtTheEnd {

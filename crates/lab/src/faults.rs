@@ -63,7 +63,8 @@ impl FaultPlan {
         FaultPlan { client_dies: random.below(3) == 0, ..plan }
     }
 
-    /// The plan of a seed whose callers have little patience: targets that take longer than that, and at times all the rest.
+    /// The plan of a seed whose callers have little patience: targets that take longer than that,
+    /// and at times all the rest.
     pub fn of_impatient_seed(seed: u64) -> Self {
         let random = Random::for_purpose(seed, "impatient fault plan");
         let plan = match random.below(3) {
@@ -90,9 +91,10 @@ pub struct LeasePlan {
 }
 
 impl LeasePlan {
-    /// For callers of this patience. Where only servers fall silent, leases are shorter than their silences: a server that
-    /// stood still must not evict clients that were there all the time. Where the network fails, too, an eviction would be right,
-    /// so leases are longer than any fault.
+    /// For callers of this patience. Where only servers fall silent, leases are shorter than their
+    /// silences: a server that stood still must not evict clients that were there all the time.
+    /// Where the network fails, too, an eviction would be right, so leases are longer than any
+    /// fault.
     pub fn of_seed(seed: u64, faults: FaultPlan, timeout: Duration) -> Self {
         if faults.weather || faults.cuts {
             return Self { lease: LEASE_LONG, silence_max: timeout.min(LEASE_LONG) * SILENCE_FACTOR };
@@ -114,9 +116,11 @@ pub fn spread(random: &Random, least: Duration, most: Duration) -> Duration {
 const QUIET: (Duration, Duration) = (Duration::from_millis(1), Duration::from_millis(400));
 /// How long a fault lasts.
 const LASTS: (Duration, Duration) = (Duration::from_micros(200), Duration::from_secs(3));
-/// The longest time that a process is stopped or a device hangs, in multiples of the callers' patience or of the lease.
+/// The longest time that a process is stopped or a device hangs, in multiples of the callers'
+/// patience or of the lease.
 const SILENCE_FACTOR: u32 = 3;
-/// Longer than any fault that keeps a living client from its servers, so that no such client is evicted.
+/// Longer than any fault that keeps a living client from its servers, so that no such client is
+/// evicted.
 pub const LEASE_LONG: Duration = Duration::from_secs(120);
 
 /// The faults of a running workload.

@@ -23,6 +23,7 @@ pub trait Hardware: Send + Sync {
     /// The links between all hosts. Asked for once per cluster.
     fn links(&self) -> Arc<dyn Links>;
 
-    /// The disks that this object storage server's objects are on. Asked for once per server; they survive its process.
+    /// The disks that this object storage server's objects are on. Asked for once per server; they
+    /// survive its process.
     fn objects(&self, simulation: &Simulation, server: u16) -> Arc<dyn Device>;
 }

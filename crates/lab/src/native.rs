@@ -1,4 +1,5 @@
-//! Operations by path on a client's [`FileSystem`]: what the kernel does between a system call and the client.
+//! Operations by path on a client's [`FileSystem`]: what the kernel does between a system call and
+//! the client.
 //!
 //! Paths are resolved by look-ups; the errors that the kernel itself finds (a pipe without a
 //! reader, a directory opened for writing) are found here. Some files stay open from one operation

@@ -63,7 +63,8 @@ impl Process {
         }
     }
 
-    /// Stops the process (SIGSTOP). What is sent to it waits, and its peers notice nothing but that it does not answer.
+    /// Stops the process (SIGSTOP). What is sent to it waits, and its peers notice nothing but that
+    /// it does not answer.
     pub fn stop(&self) {
         self.simulation.stop(self.id);
     }
@@ -73,7 +74,8 @@ impl Process {
         self.simulation.resume(self.id);
     }
 
-    /// Kills the process: tasks vanish in the middle of whatever they did, peers see broken connections.
+    /// Kills the process: tasks vanish in the middle of whatever they did, peers see broken
+    /// connections.
     pub fn kill(&self) {
         self.simulation.kill(self.id);
         self.network.drop_process(self.id);

@@ -88,7 +88,8 @@ pub struct SeedReport {
     pub faults: u64,
 }
 
-/// A run in which something did not hold. `Display` shows the reason, the last events, and how to repeat it.
+/// A run in which something did not hold. `Display` shows the reason, the last events, and how to
+/// repeat it.
 #[derive(Clone, Debug)]
 pub struct Failure {
     /// What the seed had decided before.

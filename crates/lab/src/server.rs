@@ -1,4 +1,5 @@
-//! One server process of a simulated cluster: how each role opens its target, serves it and registers it.
+//! One server process of a simulated cluster: how each role opens its target, serves it and
+//! registers it.
 //!
 //! The same steps as in the daemons, over simulated devices. Life cycle: [`format`] once, then
 //! [`open`] by every process; the value that [`open`] returns lives as long as the process.

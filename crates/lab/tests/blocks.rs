@@ -15,7 +15,8 @@ use rt::Entropy;
 use types::{Credentials, FsResult, InodeNumber, OstIndex, limits::BLOCK_BYTES};
 
 const SEEDS: u64 = 100;
-/// Blocks of the write: those with even numbers are there before, and the journal of the labs' OSTs takes a few of them at once.
+/// Blocks of the write: those with even numbers are there before, and the journal of the labs' OSTs
+/// takes a few of them at once.
 const BLOCKS: u64 = 100;
 /// The OST dies between these times after the begin of the write, which is at its batches then.
 const MOMENTS: (Duration, Duration) = (Duration::from_micros(1100), Duration::from_micros(1700));

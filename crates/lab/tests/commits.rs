@@ -23,8 +23,9 @@ const SECONDS: u64 = 6;
 /// Large enough to be written in place.
 const FILE_BYTES: usize = 128 << 10;
 
-/// A disk has a queue: what is acknowledged is durable after one interval and the time of one commit, which needs the time of a
-/// few flushes, whatever the number of files. Writers do not wait for it.
+/// A disk has a queue: what is acknowledged is durable after one interval and the time of one
+/// commit, which needs the time of a few flushes, whatever the number of files. Writers do not wait
+/// for it.
 #[test]
 fn what_a_loss_of_power_takes_does_not_grow_with_the_number_of_files() {
     let simulation = Simulation::new(5);

@@ -25,7 +25,8 @@ async fn truncate(file_system: Arc<FileSystem>, inode: InodeNumber, size: u64) -
     file_system.truncate(&Credentials::root(), inode, None, size).await.map(drop)
 }
 
-/// What becomes of a truncation that the MDT grants after its client gave up, and of those that both clients try then.
+/// What becomes of a truncation that the MDT grants after its client gave up, and of those that
+/// both clients try then.
 async fn truncations(cluster: &Cluster) -> Result<[Option<FsResult<()>>; 3], String> {
     let (one, other) = (cluster.file_system(0).ok_or("not mounted")?.0, cluster.file_system(1).ok_or("not mounted")?.0);
     let creator = one.clone();

@@ -19,7 +19,8 @@ use rt::{BoxFuture, Entropy, parameters::ParameterTree};
 use types::{Credentials, InodeNumber};
 
 const NAME: &[u8] = b"growing";
-/// The first client's part and the second one's: each has a component to itself, and they share one.
+/// The first client's part and the second one's: each has a component to itself, and they share
+/// one.
 const PARTS: [(u64, usize); 2] = [(60 << 10, 300 << 10), (360 << 10, 300 << 10)];
 const SEEDS: u64 = 12;
 

@@ -27,8 +27,8 @@ async fn lose_power(cluster: &Cluster, ost: u16) -> Result<(), String> {
     cluster.ready().await
 }
 
-/// What two syncs say of a file that was written on OST 0 and moved to OST 1. `lost`: OST 0 lost power in between; else OST 1 did
-/// before.
+/// What two syncs say of a file that was written on OST 0 and moved to OST 1. `lost`: OST 0 lost
+/// power in between; else OST 1 did before.
 async fn syncs(cluster: &Cluster, lost: bool) -> Result<[FsResult<()>; 2], String> {
     set_default_layout(cluster, on_ost(0)).await?;
     if !lost {

@@ -39,7 +39,8 @@ async fn served(seams: Seams, limit: Arc<RateLimit>, requests: Vec<u64>) -> Vec<
             drop(done);
         };
         seams.spawn.spawn("request", Box::pin(request));
-        // Let it queue before the next one: the executor draws which of several ready tasks runs first.
+        // Let it queue before the next one: the executor draws which of several ready tasks runs
+        // first.
         rt::clock::sleep(&*seams.clock, Duration::from_nanos(1)).await;
     }
     drop(done);

@@ -35,7 +35,8 @@ async fn write_file(file_system: Arc<FileSystem>, name: String) -> FsResult<OstI
     Ok(osts.last().expect("a file of this size has an object"))
 }
 
-/// Files on the slow OST, of all that so many writers wrote one after the other each, from the second half on.
+/// Files on the slow OST, of all that so many writers wrote one after the other each, from the
+/// second half on.
 async fn share(cluster: &Cluster, writers: u16, files: u16) -> Result<(usize, usize), String> {
     set_default_layout(cluster, LayoutSpec::Automatic).await?;
     for ost in 0..OSTS {

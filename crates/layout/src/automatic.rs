@@ -9,7 +9,8 @@
 //! at 64 MiB    | 1 | 3 | 4: four stripes to 1 GiB | 2: automatic ...
 //! ```
 //!
-//! Principles and their sources (Reed et al.: layouts by watermark; Antypas: striping advice; docs/decisions/0010):
+//! Principles and their sources (Reed et al.: layouts by watermark; Antypas: striping advice;
+//! docs/decisions/0010):
 //! - The beginning is on the MDT, if allowed (`lod.*.dom_stripesize`): a small file costs no
 //!   request to an OST. Otherwise the file starts with one stripe of 4 MiB, up to 64 MiB.
 //! - A file that grows by small writes is one object up to 64 MiB: creation, stat and removal cost
@@ -69,8 +70,9 @@ const LAST_END: u64 = FILE_BYTES_MAX.next_multiple_of(STRIPE_BYTES_LARGEST);
 /// Where the first component of a new file ends. Files up to here never request more; at its end,
 /// the writers are known.
 pub const BEGINNING_BYTES: u64 = 4 * MIB;
-/// Bytes at the beginning of a file that its MDT keeps, if it may: what one request carries with room to spare, and most small
-/// files are smaller (half of those on supercomputers' file systems, by several surveys, are below 64 KiB).
+/// Bytes at the beginning of a file that its MDT keeps, if it may: what one request carries with
+/// room to spare, and most small files are smaller (half of those on supercomputers' file systems,
+/// by several surveys, are below 64 KiB).
 pub const BYTES_ON_MDT: u64 = 64 << 10;
 /// Beyond this many components, none is ended early for lack of space.
 pub const COMPONENTS_SHORTENED_MAX: usize = COMPONENTS_MAX / 2;
@@ -81,10 +83,11 @@ const OSTS_PER_CLIENT: u32 = 4;
 pub const LARGE_REQUEST_BYTES: u64 = 256 << 10;
 /// Stripes that such a file gets from its beginning on, if its fair share is as large.
 pub const LARGE_REQUEST_STRIPES: u32 = 4;
-/// How much longer than necessary, in percent, the busiest OST may work before more stripes even it out.
+/// How much longer than necessary, in percent, the busiest OST may work before more stripes even it
+/// out.
 const UNEVEN_PERCENT: u32 = 10;
-/// What a stripe takes at most of a component that is narrower than it should be for the moment: a second's transfer of one disk,
-/// as below the first watermark.
+/// What a stripe takes at most of a component that is narrower than it should be for the moment: a
+/// second's transfer of one disk, as below the first watermark.
 const STRIPE_BYTES_MEANWHILE: u64 = 64 * MIB;
 /// By how many percent more stripes must be missing for this: for less, no component ends early.
 const MISSED_PERCENT: u64 = 10;
@@ -104,9 +107,9 @@ const fn watermark(end: u64, stripe_count: u32, stripe_bytes: u64) -> Watermark 
     Watermark { end, stripe_count, stripe_bytes }
 }
 
-/// The watermarks. One object suffices for a second's transfer of one disk (64 MiB); from 16 GiB on, a transfer lasts so
-/// long on any number of OSTs that the requests to all of them do not count. The later ones repeat the decision, so that OSTs
-/// added since are used.
+/// The watermarks. One object suffices for a second's transfer of one disk (64 MiB); from 16 GiB
+/// on, a transfer lasts so long on any number of OSTs that the requests to all of them do not
+/// count. The later ones repeat the decision, so that OSTs added since are used.
 pub const WATERMARKS: [Watermark; 7] = [
     watermark(64 * MIB, 1, MIB),
     watermark(GIB, 4, MIB),
@@ -120,7 +123,8 @@ pub const WATERMARKS: [Watermark; 7] = [
 /// Components that watermarks alone can make: what is cut, and what remains before it.
 pub(crate) const COMPONENTS_OF_WATERMARKS: usize = 2 * (WATERMARKS.len() + 1) + 1;
 const _: () = assert!(COMPONENTS_SHORTENED_MAX + COMPONENTS_OF_WATERMARKS < COMPONENTS_MAX, "any growth fits");
-/// Beyond this many components, no part is left out of one whose OST is full: any growth still fits.
+/// Beyond this many components, no part is left out of one whose OST is full: any growth still
+/// fits.
 pub const COMPONENTS_LEFT_OUT_MAX: usize = COMPONENTS_MAX - COMPONENTS_OF_WATERMARKS - 2;
 const _: () = assert!(LAST_END < END_OF_FILE, "the mark of an automatic layout remains");
 
@@ -174,7 +178,8 @@ pub fn is_automatic(layout: &Layout) -> bool {
     layout.components.last().is_some_and(|last| last.backing == Backing::Automatic && last.extent.end == END_OF_FILE)
 }
 
-/// A new file's components: its beginning on the MDT, if that may have so many bytes, and the automatic rest.
+/// A new file's components: its beginning on the MDT, if that may have so many bytes, and the
+/// automatic rest.
 pub fn components(bytes_on_mdt_max: u64) -> Vec<ComponentSpec> {
     let rest = ComponentSpec { end: END_OF_FILE, backing: BackingSpec::Automatic };
     if bytes_on_mdt_max < BYTES_ON_MDT {
@@ -222,8 +227,8 @@ impl OneWriter {
     }
 }
 
-/// The fewest stripes for each of more files than there are OSTs, with which the busiest OST has at most a tenth more than its share;
-/// if none is that even, the most even.
+/// The fewest stripes for each of more files than there are OSTs, with which the busiest OST has at
+/// most a tenth more than its share; if none is that even, the most even.
 fn evening_out(files: u32, osts: u32) -> u32 {
     let files = u64::from(files);
     let osts = u64::from(osts.max(1));
@@ -243,12 +248,13 @@ pub fn stripes_of_writers(writers: u32, clients: u32) -> u32 {
     if clients > 1 { writers.max(clients.saturating_mul(OSTS_PER_CLIENT)) } else { writers }
 }
 
-/// By how much, in percent, a count may differ from what writers need to let them begin on different OSTs, and by how much the
-/// busiest OST may have more bytes for it.
+/// By how much, in percent, a count may differ from what writers need to let them begin on
+/// different OSTs, and by how much the busiest OST may have more bytes for it.
 const OUT_OF_STEP_PERCENT: u64 = 10;
 
-/// The stripe count nearest to `stripes` with which writers of equal blocks of a file of `size` bytes do not go over the OSTs in
-/// step; `stripes` itself where their blocks are no whole number of stripes, or where any other count would cost too much.
+/// The stripe count nearest to `stripes` with which writers of equal blocks of a file of `size`
+/// bytes do not go over the OSTs in step; `stripes` itself where their blocks are no whole number
+/// of stripes, or where any other count would cost too much.
 fn out_of_step(stripes: u32, osts: u32, writers: u32, size: u64, stripe_bytes: u64) -> u32 {
     let (all, writers) = (size / stripe_bytes, u64::from(writers));
     if writers < 2 || size == 0 || !size.is_multiple_of(stripe_bytes * writers) {
@@ -291,7 +297,8 @@ impl Situation<'_> {
         self.interrupted > 0 && stripes(all) * 100 > stripes(self.osts()) * (100 + MISSED_PERCENT)
     }
 
-    /// Stripes for the byte at `offset` among so many OSTs, whether or not its writers go over them in step.
+    /// Stripes for the byte at `offset` among so many OSTs, whether or not its writers go over them
+    /// in step.
     fn stripes(&self, offset: u64, osts: u32) -> u32 {
         let wide = stripes_of_writers(self.writers, self.clients);
         self.alone(offset).stripes(osts).max(wide).min(osts).clamp(1, STRIPE_COUNT_MAX)
@@ -348,9 +355,9 @@ impl Situation<'_> {
         }
     }
 
-    /// Where what is decided alike as for the byte at `offset` begins: a watermark at which nothing changes is none.
-    /// (Upwards, the component grows when a write comes there.) Not where others that write at a time made it smaller: they
-    /// may be done by then.
+    /// Where what is decided alike as for the byte at `offset` begins: a watermark at which nothing
+    /// changes is none. (Upwards, the component grows when a write comes there.) Not where others
+    /// that write at a time made it smaller: they may be done by then.
     fn begin_of_width(&self, offset: u64) -> u64 {
         let width = self.width_at(offset);
         let (mut start, _) = watermark_of(offset);
@@ -382,11 +389,13 @@ pub fn next_component(situation: &Situation<'_>) -> NextComponent {
     fitting(whole, asked, situation.available, bytes_per_stripe_max)
 }
 
-/// `whole`, with fewer stripes or ended earlier if its OSTs would be more than half used up, or its objects get too large.
+/// `whole`, with fewer stripes or ended earlier if its OSTs would be more than half used up, or its
+/// objects get too large.
 fn fitting(whole: NextComponent, asked: Extent, available: &[u64], bytes_per_stripe_max: u64) -> NextComponent {
     let mut roomiest: Vec<u64> = available.to_vec();
     roomiest.sort_unstable_by(|a, b| b.cmp(a));
-    // The count for which the most bytes fit, the largest of them: an OST that is nearly full would end it for all.
+    // The count for which the most bytes fit, the largest of them: an OST that is nearly full would
+    // end it for all.
     let per_stripe = |count: u32| (roomiest[count as usize - 1] / 2).min(bytes_per_stripe_max);
     let room = |count: u32| u64::from(count).saturating_mul(per_stripe(count));
     let counts = 1..=whole.stripe_count.min(u32::try_from(roomiest.len()).unwrap_or(u32::MAX));
@@ -407,8 +416,9 @@ fn fitting(whole: NextComponent, asked: Extent, available: &[u64], bytes_per_str
     NextComponent { extent: Extent { start, end: end.min(whole.extent.end) }, stripe_count, reason, ..whole }
 }
 
-/// Whether the component before the one to be cut can take its place by growing, with the objects it has: then a file
-/// that crosses a watermark with nothing changed keeps its objects. Whether they have room is the caller's to say.
+/// Whether the component before the one to be cut can take its place by growing, with the objects
+/// it has: then a file that crosses a watermark with nothing changed keeps its objects. Whether
+/// they have room is the caller's to say.
 pub fn may_continue(before: &Component, next: &NextComponent) -> bool {
     let Backing::Striped { plain, spec, .. } = &before.backing else { return false };
     before.extent.end == next.extent.start
@@ -671,7 +681,8 @@ mod tests {
         assert_eq!(of_one_writer(BYTES_ON_MDT, 4096, 80, 128).stripe_count, 1, "not for small writes");
     }
 
-    /// The last rank of a shared file may be the first to write: its component begins where the file's part on OSTs does.
+    /// The last rank of a shared file may be the first to write: its component begins where the
+    /// file's part on OSTs does.
     #[test]
     fn writers_of_a_shared_file_get_one_component_whoever_comes_first() {
         let mut layout = Layout::composite(&components(1 << 20));

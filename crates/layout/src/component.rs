@@ -90,12 +90,14 @@ pub enum Backing {
         /// Its slot.
         slot: u32,
     },
-    /// Never instantiated: room into which the component before it grows, by steps (`-z`, extension component).
+    /// Never instantiated: room into which the component before it grows, by steps (`-z`, extension
+    /// component).
     Extension {
         /// Bytes of a step.
         step_bytes: u64,
     },
-    /// No objects yet; extent, stripe count and size are decided when a write needs them (automatic layouts).
+    /// No objects yet; extent, stripe count and size are decided when a write needs them (automatic
+    /// layouts).
     Automatic,
 }
 
@@ -144,7 +146,8 @@ impl Component {
         matches!(self.backing, Backing::Striped { .. } | Backing::Mdt { .. })
     }
 
-    /// About what it takes in a message, never less: itself, its stripes, and the OSTs that were asked for.
+    /// About what it takes in a message, never less: itself, its stripes, and the OSTs that were
+    /// asked for.
     pub(crate) fn bytes_estimate(&self) -> usize {
         const COMPONENT_BYTES: usize = 128;
         const OST_BYTES: usize = 3;

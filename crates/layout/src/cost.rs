@@ -104,7 +104,8 @@ pub fn parts(hardware: &Hardware, layout: &Layout, size: u64) -> Vec<Part> {
     parts_on(hardware, layout, size, alike)
 }
 
-/// As [`parts`]; `together`: bytes per second of the OSTs of so many stripes, an OST with several stripes occurring as often.
+/// As [`parts`]; `together`: bytes per second of the OSTs of so many stripes, an OST with several
+/// stripes occurring as often.
 pub fn parts_on(hardware: &Hardware, layout: &Layout, size: u64, together: impl Fn(&[OstIndex]) -> u64) -> Vec<Part> {
     let part = |component: &Component| {
         let extent = component.extent.intersection(0, size)?;
@@ -126,7 +127,8 @@ pub fn parts_on(hardware: &Hardware, layout: &Layout, size: u64, together: impl 
     layout.components.iter().filter_map(part).collect()
 }
 
-/// Microseconds in which one client moves `bytes` over so many OSTs. Its requests to all objects run at a time.
+/// Microseconds in which one client moves `bytes` over so many OSTs. Its requests to all objects
+/// run at a time.
 pub fn one_client_us(hardware: &Hardware, bytes: u64, osts: u32, objects: u32) -> u64 {
     one_client_at(hardware, bytes, u64::from(osts.max(1)).saturating_mul(hardware.ost_bytes_per_second), objects)
 }
@@ -169,7 +171,8 @@ pub fn fixed(hardware: &Hardware, job: &Job, stripes: u32, stripe_bytes: u64) ->
     estimate(hardware, job, &whole)
 }
 
-/// The job with automatic layouts, the beginning of each file on its MDT. No file is larger than files can be.
+/// The job with automatic layouts, the beginning of each file on its MDT. No file is larger than
+/// files can be.
 pub fn automatic(hardware: &Hardware, job: &Job) -> Estimate {
     let free = vec![u64::MAX; hardware.osts as usize];
     let bytes = file_bytes(job).min(FILE_BYTES_MAX);
@@ -202,7 +205,8 @@ pub fn automatic(hardware: &Hardware, job: &Job) -> Estimate {
     estimate(hardware, job, &layout)
 }
 
-/// The fixed stripe count that is best for the job: the fewest stripes within a tenth of the shortest time.
+/// The fixed stripe count that is best for the job: the fewest stripes within a tenth of the
+/// shortest time.
 pub fn best_fixed(hardware: &Hardware, job: &Job, stripe_bytes: u64) -> Estimate {
     let powers = (0..32).map(|shift| 1 << shift).take_while(|count| *count < hardware.osts);
     let counts = powers.chain([hardware.osts]);
@@ -228,7 +232,8 @@ fn estimate(hardware: &Hardware, job: &Job, parts: &[(u64, u32, u64)]) -> Estima
         let on_busiest = (bytes / used).saturating_mul(objects_per_ost);
         let streams = if job.shared { processes.div_ceil(used) } else { objects_per_ost };
         let of_part = hardware.ost_us(on_busiest, streams, *stripe_bytes);
-        // Objects are made by the requests of their writers, one after the other at each OST and for each file.
+        // Objects are made by the requests of their writers, one after the other at each OST and
+        // for each file.
         let made = hardware.request_us.saturating_mul(objects_per_ost.max(u64::from(*stripes) / 4));
         busiest_us = busiest_us.saturating_add(of_part).saturating_add(made);
     }
@@ -279,7 +284,8 @@ mod tests {
         assert!(speed(1) > speed(4) && speed(1) > 27 * GB, "all OSTs at full speed: {}", speed(1));
     }
 
-    /// Antypas: four stripes cap a shared file at 1,400 MB/s, all of them reach most of what the OSTs can do.
+    /// Antypas: four stripes cap a shared file at 1,400 MB/s, all of them reach most of what the
+    /// OSTs can do.
     #[test]
     fn a_large_shared_file_wants_all_osts() {
         let hardware = Hardware::with_osts(80);
@@ -289,7 +295,8 @@ mod tests {
         assert!(best_fixed(&hardware, &job(80, GB / 100, true), MIB).stripes < 80, "a small one does not");
     }
 
-    /// Antypas' matrices: processes by bytes of all together, a shared file and a file per process, 80 OSTs.
+    /// Antypas' matrices: processes by bytes of all together, a shared file and a file per process,
+    /// 80 OSTs.
     #[test]
     fn automatic_layouts_are_within_a_tenth_of_the_best() {
         let hardware = Hardware::with_osts(80);

@@ -43,21 +43,23 @@ pub enum Step {
     /// The room is removed; the component after it begins where the one before ends. What has no
     /// bytes is removed with it.
     Spill,
-    /// A component like the one before, still without bytes, on other OSTs, stands between it and the room.
+    /// A component like the one before, still without bytes, on other OSTs, stands between it and
+    /// the room.
     Repeat,
 }
 
 /// What the OSTs have.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct StepSpace {
-    /// Those of the component before can hold another step (of one without objects yet: some OSTs can).
+    /// Those of the component before can hold another step (of one without objects yet: some OSTs
+    /// can).
     pub before: bool,
     /// Others can.
     pub elsewhere: bool,
 }
 
-/// The component that grows into the room at `position`, how it was asked for, and the room's step. `None` if there is no
-/// room, or nothing with stripes before it.
+/// The component that grows into the room at `position`, how it was asked for, and the room's step.
+/// `None` if there is no room, or nothing with stripes before it.
 pub fn growing(layout: &Layout, position: usize) -> Option<(&Component, &StripeSpec, u64)> {
     let Backing::Extension { step_bytes } = layout.components.get(position)?.backing else { return None };
     let before = &layout.components[position.checked_sub(1)?];
@@ -67,8 +69,8 @@ pub fn growing(layout: &Layout, position: usize) -> Option<(&Component, &StripeS
     }
 }
 
-/// Whether what has no data in the component at `position` may go elsewhere when its OSTs refuse it: its place was not
-/// asked for, or it is one that grows.
+/// Whether what has no data in the component at `position` may go elsewhere when its OSTs refuse
+/// it: its place was not asked for, or it is one that grows.
 pub fn may_leave_out(layout: &Layout, position: usize) -> bool {
     automatic::is_automatic(layout) || is_growing(layout, position)
 }
@@ -85,7 +87,8 @@ pub fn is_growing(layout: &Layout, position: usize) -> bool {
     matches!(behind.map(|component| &component.backing), Some(Backing::Extension { .. }))
 }
 
-/// Decides about the room at `position`, into which `request` comes. `None` if that component has no room to give.
+/// Decides about the room at `position`, into which `request` comes. `None` if that component has
+/// no room to give.
 pub fn next_step(layout: &Layout, position: usize, request: Extent, room: StepSpace) -> Option<Step> {
     let (before, spec, step_bytes) = growing(layout, position)?;
     let extent = layout.components[position].extent;
@@ -145,7 +148,8 @@ mod tests {
 
     #[test]
     fn steps_by_room_and_what_follows() {
-        // (a component follows, its OSTs have room, others have) -> step at 70 MiB of a component that ends at 64 MiB.
+        // (a component follows, its OSTs have room, others have) -> step at 70 MiB of a component
+        // that ends at 64 MiB.
         let table = [
             ((true, true, true), Step::Extend(2 * STEP)),
             ((true, true, false), Step::Extend(2 * STEP)),

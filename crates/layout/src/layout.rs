@@ -1,7 +1,8 @@
 //! The layout of a file: components one after the other, and all arithmetic between file ranges and
 //! objects.
 //!
-//! A plain layout is one component for the whole file, instantiated from the start; everything below knows components only.
+//! A plain layout is one component for the whole file, instantiated from the start; everything
+//! below knows components only.
 //!
 //! Invariants: components are contiguous from byte 0 in ascending order (an empty component may
 //! precede the extension into which it grows, or have objects that hold no range any more; there
@@ -53,8 +54,8 @@ pub struct Layout {
     pub slots_next: u32,
     /// The first component number that was never used.
     pub ids_next: u32,
-    /// The inode number in the names of the objects on OSTs, where that is not the file's own: after layouts were swapped
-    /// (module `swap`). Slots are counted for this number.
+    /// The inode number in the names of the objects on OSTs, where that is not the file's own:
+    /// after layouts were swapped (module `swap`). Slots are counted for this number.
     pub named_by: Option<InodeNumber>,
 }
 
@@ -78,7 +79,8 @@ pub enum LayoutError {
     /// A component without bytes that nothing can give any.
     #[error("component {} has no bytes", .0.0)]
     Empty(ComponentId),
-    /// Two components with one number, or with common slots but other stripes, or one that is yet to be given.
+    /// Two components with one number, or with common slots but other stripes, or one that is yet
+    /// to be given.
     #[error("component {} shares its number or its slots with another", .0.0)]
     Shared(ComponentId),
     /// A generation that no layout comes to by changing: there would be none after it.
@@ -125,7 +127,8 @@ impl Layout {
         Self { generation, form: Form::Plain, components: vec![component], slots_next, ids_next: 2, named_by: None }
     }
 
-    /// Components as asked for, none with objects yet but data on the MDT. The request must be valid.
+    /// Components as asked for, none with objects yet but data on the MDT. The request must be
+    /// valid.
     pub fn composite(asked: &[ComponentSpec]) -> Self {
         let mut layout = Self {
             generation: Generation(0),
@@ -178,8 +181,9 @@ impl Layout {
         }
     }
 
-    /// Whether all functions of this layout may be used, and an MDT may store it. To be asked of every layout that comes from
-    /// disk or wire; nothing that a valid layout becomes by its own functions has to be asked again.
+    /// Whether all functions of this layout may be used, and an MDT may store it. To be asked of
+    /// every layout that comes from disk or wire; nothing that a valid layout becomes by its own
+    /// functions has to be asked again.
     pub fn validate(&self) -> Result<(), LayoutError> {
         if self.components.len() > COMPONENTS_MAX {
             return Err(LayoutError::Count(self.components.len()));
@@ -230,7 +234,8 @@ impl Layout {
         self.components.last().map_or(0, |component| component.extent.end)
     }
 
-    /// Whether a component has no objects yet, or could be added: then other holders of the layout may know of more.
+    /// Whether a component has no objects yet, or could be added: then other holders of the layout
+    /// may know of more.
     pub fn may_grow(&self) -> bool {
         !self.is_endless() || self.components.iter().any(|component| !component.is_instantiated())
     }
@@ -254,7 +259,8 @@ impl Layout {
         self.owners().map(|component| component.slots().len()).sum()
     }
 
-    /// About what it takes in a message: never less, so that whoever collects layouts knows when there is no room for more.
+    /// About what it takes in a message: never less, so that whoever collects layouts knows when
+    /// there is no room for more.
     pub fn bytes_estimate(&self) -> usize {
         const LAYOUT_BYTES: usize = 64;
         LAYOUT_BYTES + self.components.iter().map(Component::bytes_estimate).sum::<usize>()
@@ -265,8 +271,8 @@ impl Layout {
         self.find(slot).map(|component| component.location(slot))
     }
 
-    /// The name of the object of `slot`, which must exist, in the layout of the file `inode`. Data on the MDT are always
-    /// named by their file.
+    /// The name of the object of `slot`, which must exist, in the layout of the file `inode`. Data
+    /// on the MDT are always named by their file.
     pub fn object(&self, inode: InodeNumber, slot: u32) -> ObjectId {
         match self.owner(slot).0.location(slot) {
             Location::Ost(_) => ObjectId { inode: self.namer(inode), slot },
@@ -325,8 +331,9 @@ impl Layout {
         if self.components.iter().any(pending) { Coverage::Pending } else { Coverage::Complete }
     }
 
-    /// Splits the file range of `bytes` from `offset`: one entry per object touched, component by component, in the order in
-    /// which the range first touches them. Holes (what has no objects) are left out.
+    /// Splits the file range of `bytes` from `offset`: one entry per object touched, component by
+    /// component, in the order in which the range first touches them. Holes (what has no objects)
+    /// are left out.
     pub fn ranges(&self, offset: u64, bytes: u64) -> impl Iterator<Item = ObjectRange> + '_ {
         let end = offset.saturating_add(bytes);
         self.components.iter().flat_map(move |component| {
@@ -360,7 +367,8 @@ impl Layout {
         self.striping_of(component).object_size(index, file_size.min(self.extent_of(slot).end))
     }
 
-    /// The file size that an object of `object_size` bytes implies; the file's size is the largest over all objects.
+    /// The file size that an object of `object_size` bytes implies; the file's size is the largest
+    /// over all objects.
     pub fn file_size(&self, slot: u32, object_size: u64) -> u64 {
         let (component, index) = self.owner(slot);
         self.striping_of(component).file_size(index, object_size)
@@ -379,10 +387,11 @@ impl Layout {
         self.striping_of(component).object_size(index, offset.max(component.extent.start))
     }
 
-    /// The object that keeps the length of a file of `size` bytes whose end nobody decided on yet: that of the first component,
-    /// if it is its only one. Then an offset in the object is one in the file, so it may be longer than the component. A
-    /// truncation to such a size takes no objects; the first write decides, with all who write known. `None`: the end lies in
-    /// a component that has objects, or has to be given some.
+    /// The object that keeps the length of a file of `size` bytes whose end nobody decided on yet:
+    /// that of the first component, if it is its only one. Then an offset in the object is one in
+    /// the file, so it may be longer than the component. A truncation to such a size takes no
+    /// objects; the first write decides, with all who write known. `None`: the end lies in a
+    /// component that has objects, or has to be given some.
     pub fn keeper_of_length(&self, size: u64) -> Option<u32> {
         let end = self.component_at(size.checked_sub(1)?)?;
         let slots = self.components.first().filter(|first| first.extent.start < first.extent.end)?.slots();
@@ -418,17 +427,18 @@ impl Layout {
         Ok(())
     }
 
-    /// The next objects get other slots than any that a growth of this layout can have given that was lost with the MDT's
-    /// power: nobody knows what is, or is still being, written to those. `era`: how often it lost power. Each loss begins a
-    /// range of slots of its own; there are some 8,000.
+    /// The next objects get other slots than any that a growth of this layout can have given that
+    /// was lost with the MDT's power: nobody knows what is, or is still being, written to those.
+    /// `era`: how often it lost power. Each loss begins a range of slots of its own; there are some
+    /// 8,000.
     pub fn skip_lost_slots(&mut self, era: u64) {
         const SLOTS_LOST_MAX: u64 = COMPONENTS_MAX as u64 * STRIPE_COUNT_MAX as u64;
         let first = u32::try_from(era.saturating_mul(SLOTS_LOST_MAX)).unwrap_or(u32::MAX);
         self.slots_next = self.slots_next.max(first);
     }
 
-    /// Whether this is what `older` can have become by growth alone: objects were added, under slots that `older` has not
-    /// given, and all that were there are where they were.
+    /// Whether this is what `older` can have become by growth alone: objects were added, under
+    /// slots that `older` has not given, and all that were there are where they were.
     pub fn has_grown_from(&self, older: &Layout) -> bool {
         let kept = |known: &Component| {
             let same = |mine: &&Component| mine.id == known.id && mine.backing == known.backing;
@@ -450,8 +460,9 @@ impl Layout {
             && self.components.iter().all(added)
     }
 
-    /// Makes `extent`, a part of the automatic component at `position`, one of its own with these stripes asked for, for
-    /// this reason, and returns its position. What is left before and behind it stays automatic.
+    /// Makes `extent`, a part of the automatic component at `position`, one of its own with these
+    /// stripes asked for, for this reason, and returns its position. What is left before and behind
+    /// it stays automatic.
     pub fn cut(
         &mut self,
         position: usize,
@@ -508,8 +519,8 @@ impl Layout {
         }
     }
 
-    /// Puts a component like the one before the room at `position`, without bytes and objects, between them, and returns its
-    /// position.
+    /// Puts a component like the one before the room at `position`, without bytes and objects,
+    /// between them, and returns its position.
     pub fn repeat(&mut self, position: usize) -> Result<usize, LayoutError> {
         if self.components.len() >= COMPONENTS_MAX {
             return Err(LayoutError::Count(self.components.len() + 1));
@@ -525,7 +536,8 @@ impl Layout {
         Ok(position)
     }
 
-    /// Gives the object of `slot` another OST. Only for an object that was never made: its name means no other by then.
+    /// Gives the object of `slot` another OST. Only for an object that was never made: its name
+    /// means no other by then.
     pub fn relocate(&mut self, slot: u32, ost: OstIndex) {
         let mut found = false;
         for component in self.components.iter_mut().filter(|component| component.slots().contains(&slot)) {

@@ -1,5 +1,5 @@
-//! Layouts in Lustre's binary form, the value of the attributes `lustre.lov` and `trusted.lov` (lustre_user.h:
-//! `lov_user_md_v1`, `lov_user_md_v3`, `lov_comp_md_v1`). Little-endian, packed.
+//! Layouts in Lustre's binary form, the value of the attributes `lustre.lov` and `trusted.lov`
+//! (lustre_user.h: `lov_user_md_v1`, `lov_user_md_v3`, `lov_comp_md_v1`). Little-endian, packed.
 //!
 //! ```text
 //! stripes, v1 0x0BD10BD0, v3 0x0BD30BD0, with exact OSTs 0x0BD50BD0
@@ -80,7 +80,8 @@ pub enum LovError {
     /// More than one mirror.
     #[error("mirrored layouts are not supported")]
     Mirrored,
-    /// The stripes of a component begin within those of another one, or within the table of components.
+    /// The stripes of a component begin within those of another one, or within the table of
+    /// components.
     #[error("the stripes of a component begin at byte {0}, within something else")]
     Overlap(usize),
     /// A component does not begin where the one before it ends.
@@ -388,7 +389,8 @@ fn decode_stripes(bytes: &[u8]) -> Result<Decoded, LovError> {
     }
     let (pool, objects) = if magic == V1_MAGIC { (None, V1_BYTES) } else { (decode_pool(&fields)?, V3_BYTES) };
     let osts = if magic == SPECIFIC_MAGIC { decode_osts(&fields, objects, count)? } else { Vec::new() };
-    // The first OST of a file that has objects was chosen for it; it says nothing about the next one.
+    // The first OST of a file that has objects was chosen for it; it says nothing about the next
+    // one.
     let chosen = first == ANY_OST || bytes.len() > objects;
     let stripes = StripeSpec {
         stripe_count: if osts.is_empty() { decode_count(count, pattern)? } else { StripeCount::Default },

@@ -1,5 +1,5 @@
-//! The bytes that Lustre 2.17.0 gave for these layouts, read and written. Its objects have FIDs of their OSTs where ours have
-//! (inode, slot), so these are taken out of the comparison.
+//! The bytes that Lustre 2.17.0 gave for these layouts, read and written. Its objects have FIDs of
+//! their OSTs where ours have (inode, slot), so these are taken out of the comparison.
 
 use proptest::prelude::*;
 use types::{Generation, MdtIndex};
@@ -75,7 +75,8 @@ fn components_are_written_and_read_as_lustre_does() {
     assert_eq!(decode(&bytes(DOM)), Ok(LayoutSpec::Composite(asked.to_vec())));
 }
 
-/// What the captured layouts do not have: pools, exact OSTs, overstriping, extensions, in a default and back.
+/// What the captured layouts do not have: pools, exact OSTs, overstriping, extensions, in a default
+/// and back.
 #[test]
 fn requests_survive_the_way_there_and_back() {
     let pool = StripeSpec { pool: Some("flash".to_owned()), first_ost: Some(OstIndex(3)), ..count(2) };

@@ -21,7 +21,8 @@ use crate::{
     limits::END_OF_FILE,
 };
 
-/// By how much a layout must be faster to be worth a move, or a word of `stria explain`, in percent of the present time.
+/// By how much a layout must be faster to be worth a move, or a word of `stria explain`, in percent
+/// of the present time.
 pub const WORTH_PERCENT: u64 = 10;
 /// And in microseconds: the model knows nothing of less.
 pub const WORTH_US: u64 = 10_000;
@@ -36,7 +37,8 @@ pub struct Comparison {
 }
 
 impl Comparison {
-    /// Of a file of `size` bytes with its layout, and the layout it would get now; `available` as in [`Situation`].
+    /// Of a file of `size` bytes with its layout, and the layout it would get now; `available` as
+    /// in [`Situation`].
     pub fn new(hardware: &Hardware, layout: &Layout, size: u64, available: &[u64]) -> Self {
         let own_us = cost::parts(hardware, layout, size).iter().map(|part| part.one_client_us).sum();
         Self { own_us, moved_us: moved_us(hardware, size, available) }
@@ -94,7 +96,8 @@ fn bytes_of_one_ost(start: u64, parts: &[(Extent, u32)]) -> u64 {
     parts.iter().map(of_part).fold(0, u64::saturating_add)
 }
 
-/// Microseconds to read a file of `size` bytes whose size was known before it was written by one client.
+/// Microseconds to read a file of `size` bytes whose size was known before it was written by one
+/// client.
 fn moved_us(hardware: &Hardware, size: u64, available: &[u64]) -> u64 {
     let us = |(extent, stripes): &(Extent, u32)| cost::one_client_us(hardware, extent.bytes(), *stripes, *stripes);
     moved_parts(size, available).iter().map(us).fold(0, u64::saturating_add)

@@ -1,7 +1,7 @@
 //! Placement: on which OSTs the stripes of a new file go.
 //!
-//! Two regimes, as in Lustre's LOD (lustre/lod/lod_qos.c and obdclass/lu_tgt_descs.c; manual, chapter "Managing Free
-//! Space"):
+//! Two regimes, as in Lustre's LOD (lustre/lod/lod_qos.c and obdclass/lu_tgt_descs.c; manual,
+//! chapter "Managing Free Space"):
 //! - *Round robin* while the fullest usable target has at least `100 - qos_threshold_rr` percent of
 //!   the emptiest one's free space. Each file takes the targets after those of the previous file;
 //!   its first stripe rotates within that group, so that first stripes are distributed as evenly as
@@ -50,12 +50,12 @@ use types::{
 
 use crate::spec::{ResolvedCount, ResolvedSpec};
 
-/// What is left of 100 by the default priority of free space: with it, an object that is being written to counts as much as
-/// the one to be placed.
+/// What is left of 100 by the default priority of free space: with it, an object that is being
+/// written to counts as much as the one to be placed.
 const LOAD_SCALE: u32 = 10;
 
-/// Fewer transfers in work than this beyond twice the average, in thousandths, do not make a target the last choice: one client
-/// may have as many.
+/// Fewer transfers in work than this beyond twice the average, in thousandths, do not make a target
+/// the last choice: one client may have as many.
 const BUSY_TRANSFERS_PERMILLE_MIN: u64 = 8000;
 /// From so many on it comes after others that are as good: a quarter of the time with one transfer.
 const STRAINED_TRANSFERS_PERMILLE_MIN: u64 = 250;
@@ -63,11 +63,13 @@ const STRAINED_TRANSFERS_PERMILLE_MIN: u64 = 250;
 /// The parameters of placement, under Lustre's names.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PlacementPolicy {
-    /// Round robin while free space differs by less than this many percent (0..=100; 100: always round robin).
+    /// Round robin while free space differs by less than this many percent (0..=100; 100: always
+    /// round robin).
     pub qos_threshold_rr: u32,
     /// Priority of free space over wide distribution, in percent (0..=100).
     pub qos_prio_free: u32,
-    /// A target with less than this many thousandths of its capacity free gets new objects only if all are like that.
+    /// A target with less than this many thousandths of its capacity free gets new objects only if
+    /// all are like that.
     pub reserved_permille: u32,
     /// So does one with less than this many bytes free. More than the largest write takes: a target
     /// that refused one for want of space must come after others, or the next file is placed where
@@ -125,7 +127,8 @@ pub struct TargetStatus {
     pub sharing: u32,
     /// Objects on it that are being written to, as far as is known.
     pub objects_written: u32,
-    /// Thousandths of reads and writes that it has in work, on average of the last seconds, for whomever.
+    /// Thousandths of reads and writes that it has in work, on average of the last seconds, for
+    /// whomever.
     pub transfers_permille: u32,
 }
 
@@ -192,8 +195,9 @@ enum Shortage {
     OfBytes,
 }
 
-/// The targets that take new objects. If none does, and none is full: those that only do not answer. A write to them waits for
-/// its server, as a write to an existing file does; that there is no space would be wrong.
+/// The targets that take new objects. If none does, and none is full: those that only do not
+/// answer. A write to them waits for its server, as a write to an existing file does; that there is
+/// no space would be wrong.
 fn usable(targets: &[TargetStatus]) -> Vec<&TargetStatus> {
     let excluded = |reason| targets.iter().filter(move |target| target.exclusion() == reason);
     if excluded(None).next().is_none() && excluded(Some(Exclusion::Full)).next().is_none() {
@@ -277,14 +281,15 @@ pub struct Placement {
 }
 
 impl Placement {
-    /// Starts with the round at `cursor`, a random number: so MDTs do not all begin with the first OST.
+    /// Starts with the round at `cursor`, a random number: so MDTs do not all begin with the first
+    /// OST.
     pub fn new(cursor: u64) -> Self {
         Self { cursor: cursor % (1 << 32), ..Self::default() }
     }
 
-    /// Chooses an OST for each stripe in stripe order. Without overstriping they are distinct: as many as asked for, or as
-    /// there are usable ones. `targets` in ascending order of index (of a pool: only its own); `random` is a fresh random
-    /// number.
+    /// Chooses an OST for each stripe in stripe order. Without overstriping they are distinct: as
+    /// many as asked for, or as there are usable ones. `targets` in ascending order of index (of a
+    /// pool: only its own); `random` is a fresh random number.
     pub fn choose(
         &mut self,
         spec: &ResolvedSpec,
@@ -467,8 +472,8 @@ fn choose_from(
     Ok(std::iter::once(first).chain(others.into_iter().take(count - 1)).collect())
 }
 
-/// From how many thousandths of transfers in work on a target has far more than the others: `least_permille` beyond twice the
-/// average, so that most targets have fewer.
+/// From how many thousandths of transfers in work on a target has far more than the others:
+/// `least_permille` beyond twice the average, so that most targets have fewer.
 fn far_above(targets: &[&TargetStatus], least_permille: u64) -> u64 {
     let all: u64 = targets.iter().map(|target| u64::from(target.transfers_permille)).sum();
     let average = all / (targets.len() as u64).max(1);
@@ -651,7 +656,8 @@ mod tests {
         assert_eq!(all, [10; 6], "all means all");
     }
 
-    /// One writer's files, one after the other: a slow target is at work for most of the time, a fast one is done at once.
+    /// One writer's files, one after the other: a slow target is at work for most of the time, a
+    /// fast one is done at once.
     #[test]
     fn targets_that_are_at_work_more_of_the_time_come_behind_others_as_good() {
         let targets: Vec<_> = (0..8)

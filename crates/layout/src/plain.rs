@@ -17,7 +17,8 @@ use crate::striping::Striping;
 pub struct PlainLayout {
     /// Bytes per stripe; a multiple of 64 KiB below 4 GiB.
     pub stripe_bytes: u64,
-    /// The OST of each slot; 1..=2000 entries. An OST that is named twice holds two objects (overstriping).
+    /// The OST of each slot; 1..=2000 entries. An OST that is named twice holds two objects
+    /// (overstriping).
     pub osts: Vec<OstIndex>,
 }
 

@@ -55,8 +55,9 @@ impl ObjectRange {
         })
     }
 
-    /// The same range in requests of at most `bytes_max` (at least one block of 4096 bytes), cut at multiples of a block
-    /// within the object, so that no checksum block is split over two requests.
+    /// The same range in requests of at most `bytes_max` (at least one block of 4096 bytes), cut at
+    /// multiples of a block within the object, so that no checksum block is split over two
+    /// requests.
     pub fn chunks(&self, bytes_max: u64) -> impl Iterator<Item = ObjectRange> + use<> {
         assert!(bytes_max >= BLOCK_BYTES, "a request must hold at least one block");
         let mut rest = *self;

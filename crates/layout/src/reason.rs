@@ -9,7 +9,8 @@
 
 use serde::{Deserialize, Serialize};
 
-/// See the module documentation. Variants are only appended (wire format), codes never used twice (disk format).
+/// See the module documentation. Variants are only appended (wire format), codes never used twice
+/// (disk format).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Reason {
     /// Its position in the file.

@@ -51,8 +51,8 @@ fn bytes_of(component: &Component, osts: usize) -> usize {
 }
 
 impl Layout {
-    /// Components, as many as count against what a layout can have: all that are possible, once its record has room only for
-    /// what must follow. `osts`: as many as there are.
+    /// Components, as many as count against what a layout can have: all that are possible, once its
+    /// record has room only for what must follow. `osts`: as many as there are.
     pub fn components_counted(&self, osts: usize) -> usize {
         let known: usize = self.components.iter().map(|component| bytes_of(component, osts)).sum();
         let to_follow = (WATERMARKS.len() + 1) * bytes(osts) + (WATERMARKS.len() + 2) * bytes(0);

@@ -18,7 +18,8 @@ use crate::{
 
 /// Longest name of a pool of OSTs, in bytes (Lustre's LOV_MAXPOOLNAME).
 pub const POOL_NAME_BYTES_MAX: usize = 15;
-/// Asked for instead of a pool: none, whatever the directory says (`-p ignore`). No pool can be called so.
+/// Asked for instead of a pool: none, whatever the directory says (`-p ignore`). No pool can be
+/// called so.
 pub const POOL_IGNORED: &str = "ignore";
 /// Most stripes per OST that overstriping by a negative count can ask for (`-C -32`).
 pub const STRIPES_PER_OST_MAX: u32 = 32;
@@ -154,7 +155,8 @@ pub enum SpecError {
         /// The limit.
         bytes_max: u64,
     },
-    /// An extension size that is no positive multiple of 64 KiB, or of the stripe size, or that Lustre's binary form cannot hold.
+    /// An extension size that is no positive multiple of 64 KiB, or of the stripe size, or that
+    /// Lustre's binary form cannot hold.
     #[error("extension size {0} is not a positive multiple of 65536 and of the stripe size, below 4 TiB")]
     ExtensionBytes(u64),
 }
@@ -167,12 +169,14 @@ impl From<SpecError> for FsError {
 }
 
 impl StripeSpec {
-    /// Whether an OST may get several stripes: by the count, or because it is listed several times (which Lustre takes, too).
+    /// Whether an OST may get several stripes: by the count, or because it is listed several times
+    /// (which Lustre takes, too).
     pub fn is_overstriped(&self) -> bool {
         matches!(self.stripe_count, StripeCount::Overstriped(_) | StripeCount::PerOst(_)) || has_repeated(&self.osts)
     }
 
-    /// Whether every field that is set is within its limits. Whether OSTs and pool exist is for the placement to say.
+    /// Whether every field that is set is within its limits. Whether OSTs and pool exist is for the
+    /// placement to say.
     pub fn validate(&self) -> Result<(), SpecError> {
         match self.stripe_count {
             StripeCount::Exactly(count) | StripeCount::Overstriped(count)
@@ -279,7 +283,8 @@ impl LayoutSpec {
         *self == LayoutSpec::default()
     }
 
-    /// Whether everything that is set is within its limits; `bytes_on_mdt_max`: most a component on the MDT may have.
+    /// Whether everything that is set is within its limits; `bytes_on_mdt_max`: most a component on
+    /// the MDT may have.
     pub fn validate(&self, bytes_on_mdt_max: u64) -> Result<(), SpecError> {
         let components = match self {
             LayoutSpec::Plain(stripes) => return stripes.validate(),
@@ -289,8 +294,9 @@ impl LayoutSpec {
         check_components(components, 0, bytes_on_mdt_max)
     }
 
-    /// The same with at most so many bytes on the MDT: what follows there begins earlier; if nothing does, stripes of which all
-    /// is left open take the rest. (Lustre shortens and drops components on the MDT likewise, by `dom_stripesize`.)
+    /// The same with at most so many bytes on the MDT: what follows there begins earlier; if
+    /// nothing does, stripes of which all is left open take the rest. (Lustre shortens and drops
+    /// components on the MDT likewise, by `dom_stripesize`.)
     pub fn with_at_most_on_mdt(self, bytes_on_mdt_max: u64) -> LayoutSpec {
         let LayoutSpec::Composite(mut components) = self else { return self };
         let bytes_on_mdt = bytes_on_mdt_max / STRIPE_BYTES_MIN * STRIPE_BYTES_MIN;
@@ -424,8 +430,8 @@ pub struct FileSystemDefault {
 }
 
 impl Default for FileSystemDefault {
-    /// Automatic; where a request leaves stripes open, or automatic layouts are off: one stripe, 4 MiB, anywhere
-    /// (Lustre 2.17).
+    /// Automatic; where a request leaves stripes open, or automatic layouts are off: one stripe, 4
+    /// MiB, anywhere (Lustre 2.17).
     fn default() -> Self {
         Self { automatic: true, stripe_count: ResolvedCount::AtMost(1), stripe_bytes: STRIPE_BYTES_DEFAULT }
     }
@@ -449,8 +455,9 @@ impl FileSystemDefault {
         }
     }
 
-    /// A component with a stripe size. Where that is left open it is the default, or the largest divisor of it in which the
-    /// component's end, and the steps towards it, are whole stripes: so what is shown of it can be asked for again.
+    /// A component with a stripe size. Where that is left open it is the default, or the largest
+    /// divisor of it in which the component's end, and the steps towards it, are whole stripes: so
+    /// what is shown of it can be asked for again.
     pub fn sized(&self, asked: &ComponentSpec) -> ComponentSpec {
         let mut sized = asked.clone();
         let (stripes, step) = match &mut sized.backing {

@@ -45,8 +45,8 @@ impl Striping {
         round * self.stripe_bytes + offset % self.stripe_bytes
     }
 
-    /// The inverse: which byte of the file is the byte at `object_offset` of an object. Saturates at `u64::MAX`, which no
-    /// valid file reaches: an object that large is damaged.
+    /// The inverse: which byte of the file is the byte at `object_offset` of an object. Saturates
+    /// at `u64::MAX`, which no valid file reaches: an object that large is damaged.
     pub fn file_offset(self, index: u32, object_offset: u64) -> u64 {
         self.check(index);
         let (round, within) = (object_offset / self.stripe_bytes, object_offset % self.stripe_bytes);
@@ -74,8 +74,8 @@ impl Striping {
         rounds * self.stripe_bytes + last
     }
 
-    /// The file size that an object of `object_size` bytes implies: just past its last byte. The file's size is
-    /// the largest over all objects.
+    /// The file size that an object of `object_size` bytes implies: just past its last byte. The
+    /// file's size is the largest over all objects.
     pub fn file_size(self, index: u32, object_size: u64) -> u64 {
         match object_size.checked_sub(1) {
             None => 0,
@@ -83,8 +83,8 @@ impl Striping {
         }
     }
 
-    /// Splits the file range of `bytes` from `offset`: one entry per object touched, in the order in which the range first
-    /// touches them. A range that would pass `u64::MAX` ends there.
+    /// Splits the file range of `bytes` from `offset`: one entry per object touched, in the order
+    /// in which the range first touches them. A range that would pass `u64::MAX` ends there.
     pub fn ranges(self, offset: u64, bytes: u64) -> impl Iterator<Item = StripeRange> {
         let end = offset.saturating_add(bytes);
         let touched = match end.checked_sub(1) {

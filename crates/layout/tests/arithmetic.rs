@@ -202,8 +202,9 @@ fn one_stripe_is_one_piece() {
     assert_eq!(chunks.iter().map(|chunk| chunk.1).sum::<u64>(), 10 << 20);
 }
 
-/// A component of one stripe up to 64 KiB, then two stripes of 64 KiB: as in Lustre, stripes are counted from the file's
-/// beginning, so the second component begins in the middle of a round, on its second object.
+/// A component of one stripe up to 64 KiB, then two stripes of 64 KiB: as in Lustre, stripes are
+/// counted from the file's beginning, so the second component begins in the middle of a round, on
+/// its second object.
 #[test]
 fn a_late_component_begins_where_the_file_has_its_stripe() {
     let spec = LayoutSpec::Composite(vec![

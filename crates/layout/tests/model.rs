@@ -109,7 +109,8 @@ impl File {
         })
     }
 
-    /// What is free of data from `offset` on gets other objects when it is written next, if that is possible.
+    /// What is free of data from `offset` on gets other objects when it is written next, if that is
+    /// possible.
     fn leave_out(&mut self, offset: u64) {
         let holds = |component: &Component| {
             matches!(component.backing, Backing::Striped { .. })

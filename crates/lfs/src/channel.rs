@@ -74,8 +74,9 @@ pub fn call(path: &Path, request: &ControlRequest) -> Result<ControlReply, Errno
     ask(path, request).map_err(|error| error.errno())
 }
 
-/// Splits `path` into a directory to open and the subject there, so that a file need not be readable to be asked about.
-/// Symbolic links at the end are not followed unless they lead to a directory.
+/// Splits `path` into a directory to open and the subject there, so that a file need not be
+/// readable to be asked about. Symbolic links at the end are not followed unless they lead to a
+/// directory.
 pub fn subject(path: &Path) -> Result<(PathBuf, Subject), Errno> {
     if std::fs::metadata(path).is_ok_and(|metadata| metadata.is_dir()) {
         return Ok((path.to_owned(), Subject::This));

@@ -9,8 +9,8 @@ use super::{compare::Compare, layout_options::component_end, options::Parsed};
 const FLAGS: &[&str] =
     &["init", "extension", "stale", "prefer", "prefrd", "prefwr", "offline", "nosync", "parity", "compress"];
 
-/// Number and place of the mirror that every component belongs to: there is one, and it is none of those that mirrored files
-/// count from 1.
+/// Number and place of the mirror that every component belongs to: there is one, and it is none of
+/// those that mirrored files count from 1.
 const NO_MIRROR: u64 = 0;
 
 /// Flags that a component shall have, and shall not have (`^`).

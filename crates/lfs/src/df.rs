@@ -148,7 +148,8 @@ fn table(mount: &Mount, targets: &[&TargetStatus], osts: bool, columns: Columns,
     Ok(())
 }
 
-/// What these targets have together, each device counted once. `osts`: object storage targets are among them.
+/// What these targets have together, each device counted once. `osts`: object storage targets are
+/// among them.
 pub fn summary(targets: &[&TargetStatus], osts: bool) -> SpaceUsage {
     let of = |inodes: bool| {
         let counted = targets.iter().filter(move |target| counts(target.role, osts, inodes));
@@ -177,7 +178,8 @@ fn label(role: TargetRole) -> String {
     }
 }
 
-/// Whether the summary counts inodes, or bytes, of a target: bytes are the OSTs', where there are any.
+/// Whether the summary counts inodes, or bytes, of a target: bytes are the OSTs', where there are
+/// any.
 fn counts(role: TargetRole, osts: bool, inodes: bool) -> bool {
     match role {
         TargetRole::Mdt(_) => inodes || !osts,

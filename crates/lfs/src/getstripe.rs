@@ -57,7 +57,8 @@ pub const OPTIONS: &[OptionSpec] = &[
     long_option(&["help"], Takes::Nothing),
 ];
 
-/// Switches that show one value instead of everything, in the order they are printed, with the value's label.
+/// Switches that show one value instead of everything, in the order they are printed, with the
+/// value's label.
 const FIELDS: &[(&str, &str)] = &[
     ("component-count", "lcm_entry_count:   "),
     ("mirror-count", "lcm_mirror_count:  "),
@@ -221,7 +222,8 @@ impl<'a> Query<'a> {
         Ok(())
     }
 
-    /// Files of a directory; with `-r` everything below it. An explicit stack bounds memory by breadth, not by depth of calls.
+    /// Files of a directory; with `-r` everything below it. An explicit stack bounds memory by
+    /// breadth, not by depth of calls.
     fn show_contents(&self, directory: &Path, output: &mut dyn Write) -> Outcome {
         let mut pending: Vec<PathBuf> = vec![directory.to_owned()];
         while let Some(current) = pending.pop() {
@@ -321,8 +323,9 @@ impl<'a> Query<'a> {
         print(output, format_args!("{}", text::composite(&shown, self.style)))
     }
 
-    /// Fields of the components that are asked for; if none are, of the last one that `counts`, but the extension size, which
-    /// no component with objects has: that is of the first one that is room for another, as Lustre shows it.
+    /// Fields of the components that are asked for; if none are, of the last one that `counts`, but
+    /// the extension size, which no component with objects has: that is of the first one that is
+    /// room for another, as Lustre shows it.
     fn print_rows(
         &self,
         about: &About,

@@ -44,8 +44,8 @@ struct Object {
 }
 
 impl Shown {
-    /// What was found at `path`, with the components that `is_wanted`; `raw`: of a directory only what is set there. `None`:
-    /// what has no layout.
+    /// What was found at `path`, with the components that `is_wanted`; `raw`: of a directory only
+    /// what is set there. `None`: what has no layout.
     pub fn new(path: String, found: &Found, raw: bool, is_wanted: impl Fn(&Row) -> bool) -> Option<Self> {
         let (generation, own, rows) = match (&found.layout, found.directory) {
             (Some(layout), _) => (Some(layout.shown_generation()), None, text::rows(layout)),

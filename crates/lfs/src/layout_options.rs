@@ -1,4 +1,5 @@
-//! The options that describe a layout (`lfs setstripe`, `lfs migrate`), and how they become a request. Pure.
+//! The options that describe a layout (`lfs setstripe`, `lfs migrate`), and how they become a
+//! request. Pure.
 //!
 //! Options are processed in order: `-E` starts a component, the options after it apply to this
 //! component, and the next component inherits count, size and pool. Options before the first `-E`
@@ -46,7 +47,8 @@ pub const LAYOUT_HELP: &str =
   -z, --extension-size SIZE the component grows in steps of this size, as the file grows
 ";
 
-/// Largest component on the MDT that is sent to the server, which has a limit of its own (Lustre's lfs: 1 GiB).
+/// Largest component on the MDT that is sent to the server, which has a limit of its own (Lustre's
+/// lfs: 1 GiB).
 const MDT_BYTES_MAX: u64 = 1 << 30;
 
 /// A wrong command line, in Lustre's words.
@@ -257,7 +259,8 @@ pub fn component_end(text: &str) -> Result<u64, Failure> {
     end.ok_or_else(|| usage_error(format_args!("invalid component end '{text}'{}", multiple_hint(text))))
 }
 
-/// As [`size::hint`]; also of a size with a unit that is not a multiple of the smallest stripe, as `1MB` is not.
+/// As [`size::hint`]; also of a size with a unit that is not a multiple of the smallest stripe, as
+/// `1MB` is not.
 fn multiple_hint(text: &str) -> String {
     let has_unit = !types::size::split(text.trim()).1.is_empty();
     match size::of_stripes(text) {

@@ -1,7 +1,8 @@
 //! `lfs`: the commands that Lustre's users know, with the same options, formats, exit statuses and
 //! errors (captured from 2.17).
 //!
-//! Everything goes through the mount by the control ioctl, so it works for any user and needs no connection.
+//! Everything goes through the mount by the control ioctl, so it works for any user and needs no
+//! connection.
 //!
 //! Paths are bytes: they are accepted and printed as they are. Only messages on standard error
 //! replace bytes that are not text.
@@ -233,8 +234,8 @@ fn usage() -> String {
     text
 }
 
-/// Does the same at all mounts. One where it fails, because its servers or its process are gone, is no reason to leave out the
-/// others: each failure is reported, the last one as the outcome.
+/// Does the same at all mounts. One where it fails, because its servers or its process are gone, is
+/// no reason to leave out the others: each failure is reported, the last one as the outcome.
 fn at_each(mounts: &[Mount], mut work: impl FnMut(&Mount) -> Outcome) -> Outcome {
     let mut last: Option<Failure> = None;
     for mount in mounts {

@@ -5,7 +5,8 @@ use layout::{LayoutSpec, StripeSpec, spec::BackingSpec};
 use rpc::message::{control::TargetStatus, mgs::TargetRole};
 use types::{OstIndex, counted};
 
-/// `there is no OST 17 (0011); this file system has 4 OSTs: 0-3`; `None` if all that are asked for are there.
+/// `there is no OST 17 (0011); this file system has 4 OSTs: 0-3`; `None` if all that are asked for
+/// are there.
 pub fn refusal(spec: &LayoutSpec, targets: &[TargetStatus]) -> Option<String> {
     let mut present: Vec<u16> = targets.iter().filter_map(|target| ost(target.role)).collect();
     present.sort_unstable();

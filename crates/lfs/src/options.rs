@@ -102,7 +102,8 @@ pub fn parse(specs: &[OptionSpec], arguments: &[OsString]) -> Result<Parsed, Opt
     parse_by(specs, arguments, false)
 }
 
-/// As [`parse`], but long options may begin with a single `-` too, if they are written in full (`-name`), as find(1) has them.
+/// As [`parse`], but long options may begin with a single `-` too, if they are written in full
+/// (`-name`), as find(1) has them.
 pub fn parse_long_only(specs: &[OptionSpec], arguments: &[OsString]) -> Result<Parsed, OptionError> {
     parse_by(specs, arguments, true)
 }

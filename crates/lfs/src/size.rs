@@ -10,7 +10,8 @@ pub fn of_stripes(text: &str) -> Result<u64, SizeError> {
     Ok(if bare && bytes < 4096 { bytes << 10 } else { bytes })
 }
 
-/// What to add to a message about a size that was refused: nothing, unless its unit may mean several things.
+/// What to add to a message about a size that was refused: nothing, unless its unit may mean
+/// several things.
 pub fn hint(text: &str) -> String {
     match size::parse(text, 1) {
         Err(ambiguous @ SizeError::Ambiguous { .. }) => format!(": {ambiguous}"),

@@ -1,4 +1,5 @@
-//! `lfs osts`, `lfs mdts`, `lfs check`, `lfs getname`, `lfs sync`, `lfs flushctx`: the targets as this mount sees them.
+//! `lfs osts`, `lfs mdts`, `lfs check`, `lfs getname`, `lfs sync`, `lfs flushctx`: the targets as
+//! this mount sees them.
 
 use std::{ffi::OsString, io::Write, path::Path};
 
@@ -160,7 +161,8 @@ pub const FLUSHCTX_OPTIONS: &[OptionSpec] = &[
     long_option(&["help"], Takes::Nothing),
 ];
 
-/// Runs `lfs flushctx [MOUNT...]`: succeeds where there is a mount, which keeps nothing of who its users are.
+/// Runs `lfs flushctx [MOUNT...]`: succeeds where there is a mount, which keeps nothing of who its
+/// users are.
 pub fn flushctx(arguments: &[OsString], output: &mut dyn Write) -> Outcome {
     const HELP: &str = "usage: lfs flushctx [MOUNT...]\n\nDiscards cached credentials of the user. There are none: each request carries them. -k and -r are not supported.\n";
     let parsed =

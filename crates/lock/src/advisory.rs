@@ -11,8 +11,8 @@
 //! - flock: the whole file; an upgrade first releases the old lock, as flock(2) warns, so two
 //!   upgraders cannot block each other. Locks of the two families never conflict with each other.
 //!
-//! Life cycle: volatile. After a restart of the MDT clients [`reclaim`](AdvisoryLocks::reclaim) what they hold, before
-//! anything new is granted.
+//! Life cycle: volatile. After a restart of the MDT clients [`reclaim`](AdvisoryLocks::reclaim)
+//! what they hold, before anything new is granted.
 //!
 //! Downside: a request looks at every owner that has locks on its file, so files with many
 //! thousands of lock owners are slow; a deadlock over files of several MDTs is not detected.
@@ -93,13 +93,14 @@ impl AdvisoryLocks {
         }
     }
 
-    /// The same with this many owners and queued requests of a file, instead of [`LOCK_PARTIES_PER_FILE_MAX`].
+    /// The same with this many owners and queued requests of a file, instead of
+    /// [`LOCK_PARTIES_PER_FILE_MAX`].
     pub fn with_parties_max(self, parties_max: usize) -> Self {
         Self { parties_max, ..self }
     }
 
-    /// Sets or releases a lock, or queues the request. Queued requests that could be granted afterwards are added to
-    /// `wake`.
+    /// Sets or releases a lock, or queues the request. Queued requests that could be granted
+    /// afterwards are added to `wake`.
     pub fn set(&mut self, now_ns: u64, request: &LockRequest, wake: &mut Vec<Wake>) -> Result<LockAnswer, LockError> {
         let range = match request.family {
             LockFamily::Posix => request.range.normalised()?,
@@ -188,7 +189,8 @@ impl AdvisoryLocks {
         Ok(LockAnswer::Waiting)
     }
 
-    /// The lock that `owner`'s request would conflict with (F_GETLK); of several, the one that begins first.
+    /// The lock that `owner`'s request would conflict with (F_GETLK); of several, the one that
+    /// begins first.
     pub fn test(
         &self,
         inode: InodeNumber,
@@ -241,8 +243,8 @@ impl AdvisoryLocks {
         }
     }
 
-    /// Takes a lock back that was held before this MDT restarted. Fails with `Conflict` if another client has
-    /// reclaimed a conflicting one: then one of both lost its lock earlier.
+    /// Takes a lock back that was held before this MDT restarted. Fails with `Conflict` if another
+    /// client has reclaimed a conflicting one: then one of both lost its lock earlier.
     pub fn reclaim(&mut self, lock: &HeldLock) -> Result<(), LockError> {
         let range = lock.range.normalised()?;
         if lock.mode == LockMode::Unlock {
@@ -281,7 +283,8 @@ impl AdvisoryLocks {
         self.files.get(&(inode, family)).into_iter().flat_map(move |file| held_in(inode, family, file))
     }
 
-    /// Locks held by a client: what it reclaims after a restart of the MDT. (A client keeps such a table of its own.)
+    /// Locks held by a client: what it reclaims after a restart of the MDT. (A client keeps such a
+    /// table of its own.)
     pub fn held_by(&self, client: ClientId) -> impl Iterator<Item = HeldLock> + '_ {
         self.clients
             .get(&client)
@@ -331,8 +334,8 @@ impl AdvisoryLocks {
         }
     }
 
-    /// How many locks more `owner` has once this one is granted: a record lock in the middle of a longer one of another mode
-    /// makes two.
+    /// How many locks more `owner` has once this one is granted: a record lock in the middle of a
+    /// longer one of another mode makes two.
     fn growth(&self, key: FileKey, owner: LockOwner, range: LockRange, mode: LockMode) -> usize {
         let held = self.files.get(&key).and_then(|file| file.segments(owner));
         held.map_or(1, |held| held.growth(range, mode))
@@ -355,8 +358,9 @@ impl AdvisoryLocks {
         }
     }
 
-    /// Whether a request may be granted now: nobody holds a conflicting lock, and nobody who came before wants one, except
-    /// those who wait for `owner` itself. `position` is its place in the queue, if it has one.
+    /// Whether a request may be granted now: nobody holds a conflicting lock, and nobody who came
+    /// before wants one, except those who wait for `owner` itself. `position` is its place in the
+    /// queue, if it has one.
     fn admits(
         &self,
         key: FileKey,
@@ -379,8 +383,9 @@ impl AdvisoryLocks {
         self.waits_for(holders, false).contains(&owner)
     }
 
-    /// Everybody that `from` wait for, directly or through others, and `from` themselves. With `queues`, a queued request
-    /// also waits for the conflicting ones before it; without, only for locks that are held.
+    /// Everybody that `from` wait for, directly or through others, and `from` themselves. With
+    /// `queues`, a queued request also waits for the conflicting ones before it; without, only for
+    /// locks that are held.
     fn waits_for(&self, from: impl IntoIterator<Item = LockOwner>, queues: bool) -> BTreeSet<LockOwner> {
         let mut reached: BTreeSet<LockOwner> = from.into_iter().collect();
         let mut next: Vec<LockOwner> = reached.iter().copied().collect();
@@ -417,8 +422,9 @@ impl AdvisoryLocks {
         wake.extend(granted.map(|(_, waiter)| Wake { inode, family, owner: waiter.owner }));
     }
 
-    /// `owner` began to wait. Where that closed a circle through places in queues, those in the circle may now pass. There is
-    /// none if nobody waits for `owner`: so a long queue costs those who join it no search through all of it.
+    /// `owner` began to wait. Where that closed a circle through places in queues, those in the
+    /// circle may now pass. There is none if nobody waits for `owner`: so a long queue costs those
+    /// who join it no search through all of it.
     fn wake_passers(&self, owner: LockOwner, wake: &mut Vec<Wake>) {
         if !self.is_waited_for(owner) {
             return;

@@ -1,5 +1,5 @@
-//! The exclusive data lock of a file: appends and truncations of all clients, one after the other, in order of
-//! arrival.
+//! The exclusive data lock of a file: appends and truncations of all clients, one after the other,
+//! in order of arrival.
 //!
 //! Invariants: at most one holder per file; if the lock is free, it is granted only to the first
 //! client in the queue. A client represents all its users: it orders them itself, and a repeated
@@ -42,8 +42,8 @@ pub struct ExclusiveLocks {
 }
 
 impl ExclusiveLocks {
-    /// Asks for the lock, or asks again; queues if it is not free. Fails with `NoLocks` if the client has too many of other
-    /// files.
+    /// Asks for the lock, or asks again; queues if it is not free. Fails with `NoLocks` if the
+    /// client has too many of other files.
     pub fn begin(&mut self, now_ns: u64, inode: InodeNumber, client: ClientId) -> Result<ExclusiveAnswer, LockError> {
         self.room(inode, client)?;
         let file = self.files.entry(inode).or_default();

@@ -1,7 +1,8 @@
-//! The lock manager: who may do what to a file, and who comes next. Pure state machines: time and events come in as
-//! arguments, decisions and wake-ups come out; no clock, no task, no message.
+//! The lock manager: who may do what to a file, and who comes next. Pure state machines: time and
+//! events come in as arguments, decisions and wake-ups come out; no clock, no task, no message.
 //!
-//! - [`advisory`]: fcntl record locks and flock locks of all clients, with queues and deadlock detection.
+//! - [`advisory`]: fcntl record locks and flock locks of all clients, with queues and deadlock
+//!   detection.
 //! - [`exclusive`]: one exclusive lock per file in order of arrival, for appends and truncations.
 //!
 //! Both queue by *asking again*: a lock is granted only to a request that is present. When a queued
@@ -20,6 +21,6 @@ pub use advisory::{AdvisoryLocks, LockAnswer, LockRequest};
 pub use exclusive::{ExclusiveAnswer, ExclusiveLocks};
 pub use vocabulary::{HeldLock, LAST_BYTE, LockError, LockFamily, LockMode, LockOwner, LockRange, Wake};
 
-/// Nanoseconds after which a queued request that was not asked again leaves the queue: several times the second within
-/// which a waiting client hears `Waiting` and asks again.
+/// Nanoseconds after which a queued request that was not asked again leaves the queue: several
+/// times the second within which a waiting client hears `Waiting` and asks again.
 pub const TIMEOUT_NS: u64 = 5_000_000_000;

@@ -1,6 +1,7 @@
 //! The locks of one owner on one file: disjoint ranges, each shared or exclusive.
 //!
-//! Invariants: ranges do not overlap; neighbours that touch differ in mode (equal ones are merged, as fcntl does).
+//! Invariants: ranges do not overlap; neighbours that touch differ in mode (equal ones are merged,
+//! as fcntl does).
 
 use std::collections::BTreeMap;
 

@@ -3,8 +3,8 @@
 use serde::{Deserialize, Serialize};
 use types::{ClientId, FsError, InodeNumber};
 
-/// The last byte a lock can cover: the largest `off_t`. A range that ends here or beyond means "to the end of the file,
-/// however far it grows".
+/// The last byte a lock can cover: the largest `off_t`. A range that ends here or beyond means "to
+/// the end of the file, however far it grows".
 pub const LAST_BYTE: u64 = i64::MAX as u64;
 
 /// A range of an advisory lock, both ends inclusive, as FUSE and fcntl give it.

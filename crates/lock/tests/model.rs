@@ -100,7 +100,8 @@ impl Processes {
         assert_equal(&self.model, locks);
     }
 
-    /// Everybody who does not wait releases everything; everybody woken asks again; until nobody waits.
+    /// Everybody who does not wait releases everything; everybody woken asks again; until nobody
+    /// waits.
     fn drain(&mut self, locks: &mut AdvisoryLocks) {
         for _ in 0..1000 {
             if self.waiting.is_empty() {

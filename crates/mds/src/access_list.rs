@@ -2,7 +2,8 @@
 //! decoding, validity, and what chmod, creation and setxattr do with them. Pure.
 //!
 //! The form is that of the xattrs `system.posix_acl_access` and `system.posix_acl_default` (Linux
-//! include/uapi/linux/posix_acl_xattr.h), little-endian: version 2 (4), then per entry tag (2), permissions (2), id (4).
+//! include/uapi/linux/posix_acl_xattr.h), little-endian: version 2 (4), then per entry tag (2),
+//! permissions (2), id (4).
 
 use types::{FsError, FsResult};
 
@@ -47,7 +48,8 @@ pub struct AccessList {
 }
 
 impl AccessList {
-    /// From the xattr's value. `None`: an empty list, which means its removal. Invalid lists are `Invalid`.
+    /// From the xattr's value. `None`: an empty list, which means its removal. Invalid lists are
+    /// `Invalid`.
     pub fn decode(value: &[u8]) -> FsResult<Option<Self>> {
         let (version, mut rest) = value.split_first_chunk::<4>().ok_or(FsError::Invalid)?;
         if u32::from_le_bytes(*version) != VERSION {
@@ -84,7 +86,8 @@ impl AccessList {
         value
     }
 
-    /// Owner, users, owning group, groups, mask, others, in this order; each unnamed one once; a mask if anybody is named.
+    /// Owner, users, owning group, groups, mask, others, in this order; each unnamed one once; a
+    /// mask if anybody is named.
     fn is_valid(&self) -> bool {
         let rank = |tag: Tag| match tag {
             Tag::Owner => 0,
@@ -121,7 +124,8 @@ impl AccessList {
         self.get(Tag::Mask).unwrap_or(7)
     }
 
-    /// The entry that the group bits of the mode stand for: the mask, or the owning group if there is none.
+    /// The entry that the group bits of the mode stand for: the mask, or the owning group if there
+    /// is none.
     fn group_class(&mut self) -> &mut u32 {
         let tag = if self.get(Tag::Mask).is_some() { Tag::Mask } else { Tag::OwningGroup };
         self.get_mut(tag).expect("a valid list has an owning group")
@@ -147,8 +151,8 @@ impl AccessList {
         *self.get_mut(Tag::Other).expect("a valid list has others") = bits(0);
     }
 
-    /// Creation in a directory with this default list: the child's access list, and its nine bits, both restricted to the
-    /// mode asked for.
+    /// Creation in a directory with this default list: the child's access list, and its nine bits,
+    /// both restricted to the mode asked for.
     pub fn for_child(&self, mode: u32) -> (AccessList, u32) {
         let mut child = self.clone();
         let bits = |shift: u32| mode >> shift & 7;

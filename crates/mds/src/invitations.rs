@@ -57,7 +57,8 @@ impl Invitations {
     }
 }
 
-/// What the inodes of a reply invite to. (A close does not say of which inode it is; scans are for root.)
+/// What the inodes of a reply invite to. (A close does not say of which inode it is; scans are for
+/// root.)
 fn invited(reply: &MdtReply) -> impl Iterator<Item = (InodeNumber, u64)> {
     let (one, listed) = match reply {
         MdtReply::Entry(entry) => (Some(entry), &[][..]),

@@ -9,8 +9,8 @@
 //!   tests.
 //! - `data`: bytes of files that are stored on this MDT.
 //! - `mdt`: [`Mdt`], the handler around the namespace; in it `recovery`: sessions, restarts,
-//!   evictions; `ost_proxy`, `space`: what the MDT tells OSTs and asks them. Nothing outside of `mdt`
-//!   names `Mdt`.
+//!   evictions; `ost_proxy`, `space`: what the MDT tells OSTs and asks them. Nothing outside of
+//!   `mdt` names `Mdt`.
 //!
 //! Invariants: an operation happens whole or not at all; the batch of a mutation contains its
 //! reply, so that a repetition has no second effect even after a crash; no reply shows anything

@@ -6,7 +6,8 @@
 //! has been read twice as often as before. So a file that always has a reader, or that there is no
 //! space to move, is tried less and less often.
 //!
-//! Invariants: an inode waits at most once; at most [`COUNTED_MAX`] files are counted and [`WAITING_MAX`] wait.
+//! Invariants: an inode waits at most once; at most [`COUNTED_MAX`] files are counted and
+//! [`WAITING_MAX`] wait.
 
 use std::{
     collections::{BTreeMap, VecDeque},

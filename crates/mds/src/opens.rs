@@ -24,8 +24,8 @@ pub(crate) struct OpenFile {
     pub flags: OpenFlags,
     /// The write epoch the opener was given; `None` if it was reclaimed.
     pub epoch: Option<u64>,
-    /// It was the file's first opening for writing, and has truncated nothing: under the epoch given, what the opener says of
-    /// his writes is all that can have made an object of the file.
+    /// It was the file's first opening for writing, and has truncated nothing: under the epoch
+    /// given, what the opener says of his writes is all that can have made an object of the file.
     pub began: bool,
 }
 
@@ -98,8 +98,8 @@ pub(crate) struct Writers {
     pub files: u32,
 }
 
-/// All open files of an MDT. Invariant: `uses` and `clients` count exactly what `files` holds, and have no zero entries;
-/// `files_written` counts those with writers.
+/// All open files of an MDT. Invariant: `uses` and `clients` count exactly what `files` holds, and
+/// have no zero entries; `files_written` counts those with writers.
 #[derive(Debug)]
 pub(crate) struct OpenTable {
     /// Most opens of one client.
@@ -113,7 +113,8 @@ pub(crate) struct OpenTable {
 }
 
 impl OpenTable {
-    /// Nothing open. A client may have `limit` files open ([`types::limits::OPENS_PER_CLIENT_MAX`]).
+    /// Nothing open. A client may have `limit` files open
+    /// ([`types::limits::OPENS_PER_CLIENT_MAX`]).
     pub fn new(limit: usize) -> Self {
         Self {
             limit,
@@ -210,8 +211,8 @@ impl OpenTable {
         self.held.contains_key(&inode)
     }
 
-    /// Whether an open holds writers of the inode off and this client has another: the holder waits for the end of that, so the
-    /// client would wait for itself if it waited for the holder.
+    /// Whether an open holds writers of the inode off and this client has another: the holder waits
+    /// for the end of that, so the client would wait for itself if it waited for the holder.
     pub fn is_waited_for(&self, inode: InodeNumber, client: ClientId) -> bool {
         let Some(holder) = self.held.get(&inode) else { return false };
         self.of_client(client).any(|(key, file)| file.inode == inode && key != *holder)
@@ -265,7 +266,8 @@ impl OpenTable {
         self.files.range(first..=last).map(|(key, file)| (*key, file))
     }
 
-    /// Asserts that the counts are those of the open files: for audits, since it counts all of them.
+    /// Asserts that the counts are those of the open files: for audits, since it counts all of
+    /// them.
     pub fn assert_counted(&self) {
         let mut counted = Self::new(self.limit);
         self.files.iter().for_each(|(key, file)| counted.insert(*key, *file));

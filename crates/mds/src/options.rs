@@ -21,8 +21,8 @@ pub struct MdtOptions {
     pub index: MdtIndex,
     /// The process that opens it: of the clients that live in it, none outlives it.
     pub process: ProcessId,
-    /// How long clients of a former start have to come back. Not below the lease: a client that still has a session notices
-    /// a restart within it.
+    /// How long clients of a former start have to come back. Not below the lease: a client that
+    /// still has a session notices a restart within it.
     pub recovery_window: Duration,
     /// The tables' store: commit interval, memory budget and so on.
     pub store: kv::Config,
@@ -32,12 +32,14 @@ pub struct MdtOptions {
     pub parameters: Parameters,
     /// Files one client may have open.
     pub opens_per_client_max: usize,
-    /// Whether what each commit leaves is checked, and a breach is a panic: for tests and simulations, since it takes time.
+    /// Whether what each commit leaves is checked, and a breach is a panic: for tests and
+    /// simulations, since it takes time.
     pub audits: bool,
 }
 
 impl MdtOptions {
-    /// Defaults for this file system and index. Clients in one process with the MDT are taken to outlive it.
+    /// Defaults for this file system and index. Clients in one process with the MDT are taken to
+    /// outlive it.
     pub fn new(fsname: &str, index: MdtIndex) -> Self {
         Self {
             fsname: fsname.to_owned(),
@@ -67,7 +69,8 @@ pub struct Parameters {
     pub ost_refresh: Duration,
     /// How long an OST may be silent before new files avoid it.
     pub ost_silence: Duration,
-    /// Bytes per second that finished files are moved with in the background (`lod.*.migrate_mbps`); 0: none is moved.
+    /// Bytes per second that finished files are moved with in the background
+    /// (`lod.*.migrate_mbps`); 0: none is moved.
     pub migration_bytes_per_second: u64,
     /// How long an inode stays after its last name went (`mdt.*.removal_grace_ms`); 0: not at all.
     pub removal_grace: Duration,

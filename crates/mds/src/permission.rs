@@ -50,8 +50,8 @@ impl Decision {
     }
 }
 
-/// Whether `who` may do `wanted` (a mask of [`READ`], [`WRITE`], [`EXECUTE`]); `list` is the inode's access list, if it
-/// has one (generic_permission and posix_acl_permission of Linux).
+/// Whether `who` may do `wanted` (a mask of [`READ`], [`WRITE`], [`EXECUTE`]); `list` is the
+/// inode's access list, if it has one (generic_permission and posix_acl_permission of Linux).
 pub fn access(who: &Credentials, attributes: &Attributes, list: Option<&AccessList>, wanted: u32) -> Decision {
     let mode = attributes.mode;
     if who.is_root() {
@@ -121,15 +121,16 @@ pub fn may_set_group_id(who: &Credentials, gid: u32) -> Decision {
     if who.is_root() { Decision::Allow } else { Decision::of_membership(who.in_group(gid)) }
 }
 
-/// The mode without the set-id bits that a write, truncation or change of owner takes away (setattr_should_drop_suidgid of
-/// Linux): set-user-id always; set-group-id if the group may execute (else it meant mandatory locking).
+/// The mode without the set-id bits that a write, truncation or change of owner takes away
+/// (setattr_should_drop_suidgid of Linux): set-user-id always; set-group-id if the group may
+/// execute (else it meant mandatory locking).
 pub fn without_set_id(mode: u32) -> u32 {
     let mode = mode & !types::mode::S_ISUID;
     if mode & 0o010 != 0 { mode & !S_ISGID } else { mode }
 }
 
-/// The mode after `who` changed a file's contents: root may leave set-id bits as they are (CAP_FSETID), members of the group
-/// set-group-id without group execution.
+/// The mode after `who` changed a file's contents: root may leave set-id bits as they are
+/// (CAP_FSETID), members of the group set-group-id without group execution.
 pub fn mode_after_write(who: &Credentials, attributes: &Attributes) -> FsResult<u32> {
     if who.is_root() {
         return Ok(attributes.mode);

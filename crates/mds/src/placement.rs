@@ -81,8 +81,8 @@ pub(crate) struct Targets {
     placement: Placement,
     /// How many OSTs that take new objects live on each device.
     sharing: BTreeMap<DeviceId, u32>,
-    /// The random numbers of placement: one from the system at the start, which seeds the others, because asking the kernel would
-    /// cost more than the rest of a creation's decisions.
+    /// The random numbers of placement: one from the system at the start, which seeds the others,
+    /// because asking the kernel would cost more than the rest of a creation's decisions.
     dice: SplitMix64,
 }
 
@@ -119,7 +119,8 @@ impl Targets {
         });
     }
 
-    /// What a request for stripes gets: of no pool if it ignores pools, of another one if its pool spills.
+    /// What a request for stripes gets: of no pool if it ignores pools, of another one if its pool
+    /// spills.
     pub fn pass_on(&mut self, stripes: &StripeSpec) -> StripeSpec {
         let osts = &self.osts;
         let used_pct = |pool: &[OstIndex]| {
@@ -161,8 +162,8 @@ impl Targets {
         self.osts.get(&ost).and_then(|view| view.report)
     }
 
-    /// The connection to an OST is interrupted: until it answers, others come first. One that never answered is used as before:
-    /// nobody knows of anything that changed.
+    /// The connection to an OST is interrupted: until it answers, others come first. One that never
+    /// answered is used as before: nobody knows of anything that changed.
     pub fn interrupted(&mut self, ost: OstIndex) {
         if let Some(view) = self.osts.get_mut(&ost) {
             view.interrupted = view.report.is_some();
@@ -226,7 +227,8 @@ impl Targets {
         preferred.map(|status| (status.index, status.bytes_available)).collect()
     }
 
-    /// OSTs that new objects go to, with the part of its device's free bytes that is left to each if all are used.
+    /// OSTs that new objects go to, with the part of its device's free bytes that is left to each
+    /// if all are used.
     pub fn available_parts(&self, policy: &PlacementPolicy) -> Vec<(OstIndex, u64)> {
         self.preferred(None, policy).into_iter().map(|status| (status.index, status.bytes_of_own())).collect()
     }
@@ -242,7 +244,8 @@ impl Targets {
         u32::try_from(layout::awaited(&self.statuses(), policy).len()).unwrap_or(u32::MAX)
     }
 
-    /// Whether new objects go to each of these OSTs, and it has this many bytes free besides those of the others on its device.
+    /// Whether new objects go to each of these OSTs, and it has this many bytes free besides those
+    /// of the others on its device.
     pub fn have_room(&self, osts: &[OstIndex], bytes: u64, policy: &PlacementPolicy) -> bool {
         let preferred = self.preferred(None, policy);
         let distinct: BTreeSet<OstIndex> = osts.iter().copied().collect();

@@ -1,4 +1,5 @@
-//! Pools of OSTs as placement sees them, and where their files go when they fill up (`lod.*.pool.*.spill_*`, lctl(8)).
+//! Pools of OSTs as placement sees them, and where their files go when they fill up
+//! (`lod.*.pool.*.spill_*`, lctl(8)).
 //!
 //! A pool whose used space reaches its threshold spills: a file that asks for it gets the pool to
 //! which it spills instead, and shows that one from then on. No file spills to a pool of which no
@@ -21,7 +22,8 @@ const SPILLS_MAX: usize = 10;
 pub struct Spill {
     /// The pool used instead (`spill_target`).
     pub target: Option<String>,
-    /// Percent of the pool's space in use from which on it spills; 0: never (`spill_threshold_pct`).
+    /// Percent of the pool's space in use from which on it spills; 0: never
+    /// (`spill_threshold_pct`).
     pub threshold_pct: u32,
     /// Requests that were passed on (`spill_hit`).
     pub hits: u64,
@@ -69,7 +71,8 @@ impl Pools {
         self.pools.contains_key(name)
     }
 
-    /// Whether an OST is in a pool. A pool that was removed since it was asked for restricts nothing, as in Lustre.
+    /// Whether an OST is in a pool. A pool that was removed since it was asked for restricts
+    /// nothing, as in Lustre.
     pub fn contains(&self, ost: OstIndex, pool: Option<&str>) -> bool {
         pool.and_then(|name| self.pools.get(name)).is_none_or(|members| members.osts.binary_search(&ost).is_ok())
     }

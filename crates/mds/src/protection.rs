@@ -26,8 +26,8 @@ pub(crate) fn check_write(attributes: &Attributes) -> FsResult<()> {
     refuse(has(attributes, IMMUTABLE))
 }
 
-/// Changing or removing what is there: other names of it, extended attributes, truncation (may_delete, vfs_link,
-/// xattr_permission, vfs_truncate).
+/// Changing or removing what is there: other names of it, extended attributes, truncation
+/// (may_delete, vfs_link, xattr_permission, vfs_truncate).
 pub(crate) fn check_change(attributes: &Attributes) -> FsResult<()> {
     refuse(has(attributes, IMMUTABLE | APPEND_ONLY))
 }

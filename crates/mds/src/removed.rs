@@ -32,7 +32,8 @@ pub(crate) const BATCH: usize = 256;
 #[derive(Debug, Default)]
 pub(crate) struct Removed {
     deadlines: BTreeMap<InodeNumber, Instant>,
-    /// As `deadlines`, in the order of their coming; entries that are not (any more) in `deadlines` do not count.
+    /// As `deadlines`, in the order of their coming; entries that are not (any more) in `deadlines`
+    /// do not count.
     queue: VecDeque<(Instant, InodeNumber)>,
     wakeup: Arc<Notify>,
 }

@@ -55,7 +55,8 @@ pub(crate) fn open_for_write(inode: &mut Inode, quiet: bool) -> u64 {
     next_epoch(inode, quiet)
 }
 
-/// A truncation begins. `sole`: through an open for writing that was given the inode's present epoch.
+/// A truncation begins. `sole`: through an open for writing that was given the inode's present
+/// epoch.
 pub(crate) fn begin_truncation(inode: &mut Inode, sole: bool, quiet: bool) -> u64 {
     inode.size_known = false;
     if sole && quiet { inode.epoch } else { next_epoch(inode, quiet) }
@@ -76,7 +77,8 @@ pub(crate) fn first_epoch(era: u64) -> u64 {
     era.saturating_mul(EPOCHS_PER_ERA)
 }
 
-/// Whether the file has objects, for all that is known: it was opened for writing or truncated, or may have been.
+/// Whether the file has objects, for all that is known: it was opened for writing or truncated, or
+/// may have been.
 pub(crate) fn may_have_objects(inode: &Inode) -> bool {
     !inode.epoch.is_multiple_of(EPOCHS_PER_ERA)
 }
@@ -98,8 +100,8 @@ pub(crate) fn doubt(inode: &mut Inode, era: u64) {
     }
 }
 
-/// Believes a report or ignores it; true if the file is settled by it. `quiet` is what the event asks for (module table);
-/// a closing writer under the inode's epoch is alone by the invariant.
+/// Believes a report or ignores it; true if the file is settled by it. `quiet` is what the event
+/// asks for (module table); a closing writer under the inode's epoch is alone by the invariant.
 pub(crate) fn settle(inode: &mut Inode, update: &SizeUpdate, quiet: bool) -> bool {
     if inode.size_known || !quiet || update.epoch != inode.epoch {
         return false;
@@ -144,8 +146,8 @@ pub(crate) fn may_set_mtime(inode: &Inode, seen: Option<&SeenChanges>) -> bool {
         })
 }
 
-/// Sets mtime by hand, ctime having become the present time by it: the changes that were seen, and those that are
-/// accounted for already, are history from here on, and whatever else comes is not.
+/// Sets mtime by hand, ctime having become the present time by it: the changes that were seen, and
+/// those that are accounted for already, are history from here on, and whatever else comes is not.
 pub(crate) fn set_mtime(inode: &mut Inode, mtime: SetTime, seen: Option<&SeenChanges>, now: Timestamp) {
     let further =
         seen.map(|seen| seen.changes).filter(|seen| !inode.size_known && seen.count > inode.accounted.changes);

@@ -36,7 +36,8 @@ impl Transfers {
         }
     }
 
-    /// Thousandths of transfers in work, on average between the last two reports; 0 if nothing is known.
+    /// Thousandths of transfers in work, on average between the last two reports; 0 if nothing is
+    /// known.
     pub fn average_permille(&self) -> u32 {
         self.average_permille
     }

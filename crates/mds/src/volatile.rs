@@ -27,7 +27,8 @@ pub(crate) struct Waiters {
 }
 
 impl Waiters {
-    /// Completes at the next change of this inode's locks. Changes after this call count, even before the first poll.
+    /// Completes at the next change of this inode's locks. Changes after this call count, even
+    /// before the first poll.
     pub fn wait(&mut self, inode: InodeNumber) -> OwnedNotified {
         self.inodes.entry(inode).or_default().clone().notified_owned()
     }
@@ -61,13 +62,13 @@ pub(crate) struct Recovery {
     pub gone: BTreeSet<ClientId>,
     /// Clients that have.
     pub recovered: BTreeSet<ClientId>,
-    /// Clients of `expected` that were evicted and may still have a connection. Every request of theirs is refused, so that they
-    /// learn it.
+    /// Clients of `expected` that were evicted and may still have a connection. Every request of
+    /// theirs is refused, so that they learn it.
     pub evicted: BTreeSet<ClientId>,
     /// Last mutations of the former start: a repeat of one is answered from REPLIES.
     pub replies: BTreeMap<(ClientId, Slot), Xid>,
-    /// How often this MDT lost power, and with it growth of files that nobody may have claimed: because their clients did not
-    /// come back, or had closed them.
+    /// How often this MDT lost power, and with it growth of files that nobody may have claimed:
+    /// because their clients did not come back, or had closed them.
     pub era: u64,
     /// Whether what nobody claimed has ended, too.
     pub ended: bool,
@@ -79,7 +80,8 @@ impl Recovery {
         !self.expected.is_empty()
     }
 
-    /// Whether the client has a session that lasted over the restart: what it says of before is believed.
+    /// Whether the client has a session that lasted over the restart: what it says of before is
+    /// believed.
     pub fn in_good_standing(&self, client: ClientId) -> bool {
         self.expected.contains(&client) || self.recovered.contains(&client)
     }
@@ -91,7 +93,8 @@ impl Recovery {
         }
     }
 
-    /// Whether the client did not come back, so that it is to be evicted; also if that has begun and the store failed.
+    /// Whether the client did not come back, so that it is to be evicted; also if that has begun
+    /// and the store failed.
     pub fn is_missing(&self, client: ClientId) -> bool {
         self.expected.contains(&client) || self.evicted.contains(&client)
     }
@@ -115,7 +118,8 @@ impl Recovery {
     }
 }
 
-/// Evicted clients that some OST has not been told to refuse yet: until then their late writes may arrive.
+/// Evicted clients that some OST has not been told to refuse yet: until then their late writes may
+/// arrive.
 #[derive(Debug, Default)]
 pub(crate) struct Fences {
     pending: BTreeMap<ClientId, BTreeSet<OstIndex>>,
@@ -131,7 +135,8 @@ impl Fences {
         }
     }
 
-    /// `ost` refuses `client` from now on, or is out of use; true if that was the client's last pending OST.
+    /// `ost` refuses `client` from now on, or is out of use; true if that was the client's last
+    /// pending OST.
     pub fn delivered(&mut self, client: ClientId, ost: OstIndex) -> bool {
         let Some(pending) = self.pending.get_mut(&client) else { return false };
         pending.remove(&ost);
@@ -188,14 +193,16 @@ pub(crate) struct Volatile {
     pub moves: Moves,
     /// What finished files grew to.
     pub history: History,
-    /// Files whose objects got bytes that they did not have, by a change that may not be durable yet. Nobody is told before it is:
-    /// if it were lost, what was written there without a sync would be back when the component grows there again. (New
-    /// objects need no such care: a lost one's slot is never given again.)
+    /// Files whose objects got bytes that they did not have, by a change that may not be durable
+    /// yet. Nobody is told before it is: if it were lost, what was written there without a sync
+    /// would be back when the component grows there again. (New objects need no such care: a lost
+    /// one's slot is never given again.)
     pub lengthened: BTreeMap<InodeNumber, Lsn>,
 }
 
 impl Volatile {
-    /// Nothing open, nothing known; `random` for placement. A client may have `opens_max` files open.
+    /// Nothing open, nothing known; `random` for placement. A client may have `opens_max` files
+    /// open.
     pub fn new(random: u64, opens_max: usize) -> Self {
         Self {
             opens: OpenTable::new(opens_max),
@@ -227,8 +234,9 @@ impl Volatile {
         file
     }
 
-    /// Whether this client has to wait before it writes to the inode, because an open holds writers off. If that open waits for
-    /// the client, it holds them off no more: what it copied by then, it copies again (the epoch tells).
+    /// Whether this client has to wait before it writes to the inode, because an open holds writers
+    /// off. If that open waits for the client, it holds them off no more: what it copied by then,
+    /// it copies again (the epoch tells).
     pub fn must_wait(&mut self, inode: InodeNumber, client: ClientId) -> bool {
         if self.opens.is_waited_for(inode, client) {
             self.end_hold(inode);

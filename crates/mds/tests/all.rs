@@ -1,4 +1,5 @@
-//! All tests of this crate, in one program: each program would compile what it uses of the crates again.
+//! All tests of this crate, in one program: each program would compile what it uses of the crates
+//! again.
 
 mod check;
 mod common;

@@ -194,7 +194,8 @@ async fn new_files_avoid_targets_that_take_none() {
     let mut parameters = fs.mdt.parameters();
     parameters.ost_refresh = std::time::Duration::from_millis(1);
     fs.mdt.set_parameters(parameters);
-    // The tasks sleep their first interval still: a new map starts none, so a new MDT takes the parameter.
+    // The tasks sleep their first interval still: a new map starts none, so a new MDT takes the
+    // parameter.
     let mut fs = fs;
     fs.options.parameters = parameters;
     fs.restart_and_recover().await;

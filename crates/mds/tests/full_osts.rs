@@ -117,7 +117,8 @@ async fn an_ost_that_is_said_to_be_full_is_asked_before_the_answer() {
     fs.file(ROOT, "still").await;
 }
 
-/// It has bytes, but perhaps no inodes, or a quota is used up: who asked it knows better than its figures.
+/// It has bytes, but perhaps no inodes, or a quota is used up: who asked it knows better than its
+/// figures.
 #[tokio::test]
 async fn an_ost_that_refuses_although_it_has_bytes_comes_behind_others() {
     let (fs, osts) = with_writers(2).await;
@@ -279,7 +280,8 @@ async fn objects_move_if_their_file_is_its_writers_alone() {
     assert_eq!(layout(&fs, inode).await, moved);
 }
 
-/// A truncation by path, even by the same client, ends what the writer knows: an object may exist by then.
+/// A truncation by path, even by the same client, ends what the writer knows: an object may exist
+/// by then.
 #[tokio::test]
 async fn a_truncation_in_between_keeps_objects_where_they_are() {
     let (fs, _osts) = with_osts(2).await;
@@ -350,7 +352,8 @@ async fn new_files_prefer_other_osts_as_soon_as_a_connection_is_interrupted() {
     assert_eq!(layout(&fs, wide).await.1.len(), 2);
 }
 
-/// An OST that was asked just before the MDT was stopped has not been silent for as long as that lasted.
+/// An OST that was asked just before the MDT was stopped has not been silent for as long as that
+/// lasted.
 #[tokio::test]
 async fn no_ost_counts_as_dead_because_the_mdt_stood_still() {
     let network = MemoryTransport::new();
@@ -410,7 +413,8 @@ async fn a_file_without_room_for_a_second_copy_is_not_moved() {
         assert_eq!(fs.mdt.moves_waiting(), usize::from(has_room), "{mebibytes} MiB free");
         assert_eq!(fs.mdt.has_room_for_copy(0, BYTES, &[]), has_room);
     }
-    // The less is still to be copied, the less is needed; and nothing goes on on an OST that takes nothing.
+    // The less is still to be copied, the less is needed; and nothing goes on on an OST that takes
+    // nothing.
     leave([512, 60, 512, 512]).await;
     for (start, osts, has_room) in [
         (0, vec![], false),

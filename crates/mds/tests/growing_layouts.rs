@@ -274,7 +274,8 @@ async fn a_component_grows_by_steps_into_the_room_behind_it() {
     assert_eq!(write(&fs, ALICE, inode, open, 0).await, far);
 }
 
-/// An MDT with two OSTs that answer, and a file that extends itself by 64 MiB at a time, on one of them.
+/// An MDT with two OSTs that answer, and a file that extends itself by 64 MiB at a time, on one of
+/// them.
 async fn extended(behind: Option<ComponentSpec>) -> (Fixture, Vec<Arc<NotingOst>>, InodeNumber, OpenId, OstIndex) {
     let network = MemoryTransport::new();
     let served: Vec<_> = (0..2).map(|index| NotingOst::serve(&network, OstIndex(index))).collect();

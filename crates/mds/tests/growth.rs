@@ -136,7 +136,8 @@ async fn growth_lost_with_the_power_is_taken_over_from_who_knows_it() {
     assert_eq!(fs.check(false).await, []);
 }
 
-/// Else they would be taken for what the layout of who comes back later has grown to, and its objects be nobody's.
+/// Else they would be taken for what the layout of who comes back later has grown to, and its
+/// objects be nobody's.
 #[tokio::test]
 async fn components_are_added_and_deleted_when_all_have_told_their_layouts() {
     let mut fs = Fixture::new().await;
@@ -163,7 +164,8 @@ async fn components_are_added_and_deleted_when_all_have_told_their_layouts() {
     assert!(layout(&fs, inode).await.generation > grown.generation);
 }
 
-/// Else what is written there without a sync, and closed, would be back when the component grows there again.
+/// Else what is written there without a sync, and closed, would be back when the component grows
+/// there again.
 #[tokio::test]
 async fn bytes_that_an_object_got_are_not_lost_with_the_power() {
     let mut fs = Fixture::new().await;
@@ -272,8 +274,9 @@ async fn a_layout_is_taken_over_only_from_who_has_the_file() {
     assert_eq!(layout(&fs, inode).await, durable);
 }
 
-/// Found by thinking about a seed of the lab: the file was closed when the MDT lost its growth, so that nobody claims it,
-/// then or after the next start. What is left in its objects must not come back.
+/// Found by thinking about a seed of the lab: the file was closed when the MDT lost its growth, so
+/// that nobody claims it, then or after the next start. What is left in its objects must not come
+/// back.
 #[tokio::test]
 async fn slots_of_a_closed_file_that_were_lost_are_not_given_again() {
     let mut fs = Fixture::new().await;

@@ -117,7 +117,8 @@ async fn requests_read_nothing_under_the_mutex() {
     assert_eq!(under_mutex, 0, "of {loads} loads");
 }
 
-/// Who looks for what changed since it last looked (an incremental backup) must find what had not happened yet.
+/// Who looks for what changed since it last looked (an incremental backup) must find what had not
+/// happened yet.
 #[tokio::test]
 async fn what_waits_to_be_loaded_has_the_time_at_which_it_happens() {
     let (fs, cold, directory) = with_cold_directory().await;
@@ -212,7 +213,8 @@ async fn what_a_client_claims_after_a_restart_is_loaded_together() {
     assert!(under_mutex < 10, "{under_mutex}: only the records of the session itself");
 }
 
-/// The attributes of one file can have half a gigabyte, which must not be in memory as a whole for each who lists them.
+/// The attributes of one file can have half a gigabyte, which must not be in memory as a whole for
+/// each who lists them.
 #[tokio::test]
 async fn large_values_are_loaded_in_small_pages() {
     const ATTRIBUTES: usize = 40;

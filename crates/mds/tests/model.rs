@@ -1,5 +1,5 @@
-//! Random operations against a model of a directory tree: same results, same errors, and a clean check at the end; the
-//! same after a crash.
+//! Random operations against a model of a directory tree: same results, same errors, and a clean
+//! check at the end; the same after a crash.
 
 use crate::common;
 

@@ -65,7 +65,8 @@ async fn symbolic_links_and_directories_are_kept_as_files_are() {
     assert_eq!(fs.check(false).await, []);
 }
 
-/// The kernel looks a name up again when it hears that what it led to is stale. A file without a name that is open has none.
+/// The kernel looks a name up again when it hears that what it led to is stale. A file without a
+/// name that is open has none.
 #[tokio::test]
 async fn a_removed_file_gets_no_new_name() {
     let fs = fixture(LONG).await;

@@ -85,7 +85,8 @@ async fn no_rename_waits_for_data_without_need() {
     assert_eq!(ask(&fs, rename("new", "file", SourceData::SyncIfAsked)).await, Ok(MdtReply::Done));
 }
 
-/// A seed of the lab: the rename was sent again to an MDT that had lost what was written to the new file before.
+/// A seed of the lab: the rename was sent again to an MDT that had lost what was written to the new
+/// file before.
 #[tokio::test]
 async fn a_rename_that_began_before_a_loss_of_power_replaces_nothing_after_it() {
     let mut fs = Fixture::new().await.with_plain_files();

@@ -219,7 +219,8 @@ async fn who_does_not_come_back_in_time_is_forgotten() {
     assert_eq!(fs.mdt.recovering_clients(), [ALICE], "the other session is gone");
 }
 
-/// Who is missing is decided when the map is there and the sessions end, not when the window closes.
+/// Who is missing is decided when the map is there and the sessions end, not when the window
+/// closes.
 #[tokio::test]
 async fn a_client_that_comes_back_while_the_map_is_awaited_stays() {
     let mut fs = Fixture::new().await;
@@ -240,7 +241,8 @@ async fn a_client_that_comes_back_while_the_map_is_awaited_stays() {
     assert!(fs.mdt.recovering_clients().contains(&BOB), "its session is recorded");
 }
 
-/// While the server stood still nobody could come back: that time is not part of the recovery window.
+/// While the server stood still nobody could come back: that time is not part of the recovery
+/// window.
 #[tokio::test]
 async fn a_recovery_window_does_not_pass_while_the_server_stands_still() {
     let mut fs = Fixture::new().await;
@@ -439,7 +441,8 @@ async fn a_failed_operation_leaves_nothing_behind() {
     assert_eq!(unknown, Ok(MdtReply::Done));
 }
 
-/// The store refuses for a while: nobody gets the lock before the end of its holder is written down.
+/// The store refuses for a while: nobody gets the lock before the end of its holder is written
+/// down.
 #[tokio::test]
 async fn a_lock_outlives_its_holder_until_the_store_takes_the_end_of_the_session() {
     let fs = Fixture::that_commits().await;
@@ -448,7 +451,8 @@ async fn a_lock_outlives_its_holder_until_the_store_takes_the_end_of_the_session
     fs.open(ALICE, &root(), file, READ).await.unwrap();
     fs.open(BOB, &root(), file, READ).await.unwrap();
     fs.call(BOB, lock(file, 1, LockMode::Exclusive, false)).await.unwrap();
-    // With a reply in each of these slots, the end of the session takes more room than anything that fills the journal.
+    // With a reply in each of these slots, the end of the session takes more room than anything
+    // that fills the journal.
     for slot in 1..50 {
         let request = create_request(ROOT, &format!("b{slot}"), NodeKind::Regular, 0o644, None);
         fs.call_as(BOB, Slot(slot), Xid(1), MdtRequest::Create(root(), request)).await.unwrap();

@@ -42,7 +42,8 @@ enum Step {
     EndTruncate,
     /// Close one of the opens; if the MDT asks for a glimpse, it is taken at once but told later.
     Close(usize),
-    /// Look at the file: if the MDT says that it is quiet, a glimpse is taken at once but told later.
+    /// Look at the file: if the MDT says that it is quiet, a glimpse is taken at once but told
+    /// later.
     Look,
     /// Tell a glimpse taken earlier.
     Settle(usize),
@@ -195,7 +196,8 @@ impl World {
         let (client, epoch, size) = self.glimpses.remove(number % self.glimpses.len());
         let settle = Settle { inode: self.file, update: figures(epoch, size) };
         let told = self.fs.call(client, MdtRequest::Settle(settle)).await;
-        // The MDT may have told the client before a restart, something else since, or ended its session.
+        // The MDT may have told the client before a restart, something else since, or ended its
+        // session.
         assert!(matches!(told, Ok(MdtReply::Done) | Err(FsError::NotPermitted | FsError::Evicted)), "{told:?}");
     }
 
@@ -296,7 +298,8 @@ impl World {
         assert_eq!(entry.quiet.is_some(), entry.size_unknown.is_some() && quiet, "nobody can be writing");
     }
 
-    /// Everybody closes in order and tells what he is asked: the size is exact, unless the dead may still write.
+    /// Everybody closes in order and tells what he is asked: the size is exact, unless the dead may
+    /// still write.
     async fn finish(&mut self) {
         self.run(Step::EndTruncate).await;
         let opens: Vec<OpenId> = self.writers.keys().copied().collect();

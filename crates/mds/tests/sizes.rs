@@ -232,7 +232,8 @@ async fn unsettledness_survives_a_crash_and_so_does_the_word_of_its_sole_writer(
     assert_eq!((entry.size_unknown, entry.attributes.size), (None, 123));
 }
 
-/// A program rewrites a file; the objects keep it, the MDT forgets that the file was open and what size it had then.
+/// A program rewrites a file; the objects keep it, the MDT forgets that the file was open and what
+/// size it had then.
 #[tokio::test]
 async fn after_power_loss_the_objects_are_asked_for_the_size_of_a_file_that_seems_settled() {
     let mut fs = Fixture::new().await;
@@ -270,7 +271,8 @@ async fn a_number_that_power_loss_took_back_is_not_given_again() {
     assert!(new > lost, "its objects may be left: {lost}, {new}");
 }
 
-/// Alice and Bob write one file; the MDT forgets that they met, both come back, and the record has Alice's epoch again.
+/// Alice and Bob write one file; the MDT forgets that they met, both come back, and the record has
+/// Alice's epoch again.
 #[tokio::test]
 async fn a_writer_is_not_believed_after_power_loss_took_its_rivals_epoch_back() {
     for durable in [false, true] {
@@ -332,7 +334,8 @@ async fn a_size_that_fsck_found_is_set_while_nobody_writes() {
     assert_eq!((entry.size_unknown, entry.attributes.size), (None, 42));
 }
 
-/// fsck asks the objects of an unsettled file; before it reports, somebody appends to it and closes it.
+/// fsck asks the objects of an unsettled file; before it reports, somebody appends to it and closes
+/// it.
 #[tokio::test]
 async fn a_size_that_fsck_found_is_refused_when_somebody_wrote_since() {
     let fs = Fixture::new().await;

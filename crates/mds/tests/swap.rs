@@ -241,7 +241,8 @@ async fn a_swap_is_a_way_to_write() {
     assert_eq!(swap(&fs, &root(), sides.0, side(directory, 0)).await, Err(FsError::IsDirectory));
 }
 
-/// A client repeats an open when the MDT restarted while it granted it. Whoever holds writers off waits for that one.
+/// A client repeats an open when the MDT restarted while it granted it. Whoever holds writers off
+/// waits for that one.
 #[tokio::test]
 async fn an_open_that_is_repeated_does_not_wait_for_who_waits_for_it() {
     let fs = Fixture::new().await;
@@ -277,8 +278,8 @@ async fn one_open_at_a_time_holds_writers_off() {
     assert_eq!(version_held(&fs, inode, Some(same_client)).await, Err(FsError::WouldBlock));
 }
 
-/// The holder waits until all others have closed the file, so a program that reads it, and then opens it for writing, would
-/// wait for itself.
+/// The holder waits until all others have closed the file, so a program that reads it, and then
+/// opens it for writing, would wait for itself.
 #[tokio::test]
 async fn who_has_the_file_open_besides_is_not_held_off() {
     let fs = Fixture::new().await;
@@ -356,7 +357,8 @@ async fn a_file_moves_into_an_unnamed_one_and_back_out() {
     assert_eq!(fs.stat(volatile).await, Err(FsError::Stale));
 }
 
-/// Its slots would be given once more, and name objects that are there: after a swap, those of another file.
+/// Its slots would be given once more, and name objects that are there: after a swap, those of
+/// another file.
 #[tokio::test]
 async fn a_file_that_was_truncated_or_swapped_does_not_begin_anew() {
     let fs = Fixture::new().await;

@@ -67,7 +67,8 @@ impl Cluster {
         Ok((cluster, batch))
     }
 
-    /// The file system as stored: the cluster record, targets by key, parameters by key, pools by name.
+    /// The file system as stored: the cluster record, targets by key, parameters by key, pools by
+    /// name.
     pub fn load(
         record: (u64, String),
         targets: Vec<MapTarget>,
@@ -122,8 +123,8 @@ impl Cluster {
         Ok(Some(self.put_target(target)))
     }
 
-    /// The administrators want a target used, or not. `None` if it is so. The MDT with the root directory is always used:
-    /// without it no name is found.
+    /// The administrators want a target used, or not. `None` if it is so. The MDT with the root
+    /// directory is always used: without it no name is found.
     pub fn set_state(&mut self, role: TargetRole, state: TargetState) -> FsResult<Option<Batch>> {
         let position = self.position(role).map_err(|_| FsError::NoDevice)?;
         if (role, state) == (ROOT_MDT, TargetState::Inactive) {
@@ -141,7 +142,8 @@ impl Cluster {
         Ok(Some(self.put_target(target)))
     }
 
-    /// Sets a permanent parameter, or removes it if `value` is empty. It becomes the last in order. `None` if it is so.
+    /// Sets a permanent parameter, or removes it if `value` is empty. It becomes the last in order.
+    /// `None` if it is so.
     pub fn set_parameter(&mut self, pattern: &str, value: &str) -> FsResult<Option<Batch>> {
         check_text("parameter", "name", pattern, PARAMETER_BYTES_MAX)?;
         if value.len() > PARAMETER_BYTES_MAX {

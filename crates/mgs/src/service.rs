@@ -40,7 +40,8 @@ pub struct TargetReport {
     pub condition: TargetCondition,
 }
 
-/// The newest map, and the batch that stores it; `None` if it was durable when the store was opened.
+/// The newest map, and the batch that stores it; `None` if it was durable when the store was
+/// opened.
 struct Decided {
     cluster: Cluster,
     lsn: Option<Lsn>,
@@ -57,8 +58,8 @@ pub struct Mgs {
 }
 
 impl Mgs {
-    /// Serves the file system in `store`, creating it there if the store is empty. Another file system's store is
-    /// refused.
+    /// Serves the file system in `store`, creating it there if the store is empty. Another file
+    /// system's store is refused.
     pub async fn open(seams: &Seams, store: Store, fsname: &str) -> FsResult<Arc<Mgs>> {
         let cluster = match load(&store)? {
             Some(cluster) if cluster.map().fsname == fsname => cluster,
@@ -137,8 +138,8 @@ impl Mgs {
         ClusterMap::clone(&self.map())
     }
 
-    /// Decides, stores, and shows the map that results once it is durable. The answer to a request that changes nothing
-    /// waits as well: what it finds may not be durable yet.
+    /// Decides, stores, and shows the map that results once it is durable. The answer to a request
+    /// that changes nothing waits as well: what it finds may not be durable yet.
     async fn change(&self, decide: impl FnOnce(&mut Cluster) -> FsResult<Option<Batch>>) -> FsResult<MgsReply> {
         let (lsn, map) = self.decide(decide)?;
         if let Some(lsn) = lsn {
@@ -189,7 +190,8 @@ impl Handler for Mgs {
         self.store.halt();
     }
 
-    /// Requests that wait for another map have service threads of their own, so that they hold nobody up.
+    /// Requests that wait for another map have service threads of their own, so that they hold
+    /// nobody up.
     fn service(&self, request: &Request) -> &'static str {
         match request {
             Request::Mgs(MgsRequest::GetMap(_)) => "mgs_map",

@@ -1,7 +1,8 @@
 //! What the management service stores: four kv tables and the bytes in them.
 //!
-//! All integers are little-endian unless they are part of a key; those are big-endian, so that keys sort by value. A `text`
-//! is a u16 length in bytes and that much UTF-8. Every value begins with a format version.
+//! All integers are little-endian unless they are part of a key; those are big-endian, so that keys
+//! sort by value. A `text` is a u16 length in bytes and that much UTF-8. Every value begins with a
+//! format version.
 //!
 //! | table | key | value, version 1 |
 //! |---|---|---|

@@ -21,7 +21,8 @@ use types::{FsError, FsResult};
 
 use crate::race::unless;
 
-/// Pause after a request that failed. The import has waited already; this keeps a refusing server from being flooded.
+/// Pause after a request that failed. The import has waited already; this keeps a refusing server
+/// from being flooded.
 const PAUSE: Duration = Duration::from_secs(1);
 
 /// Keeps a cluster map up to date. Cheap to clone.
@@ -98,8 +99,8 @@ async fn follow(clock: Arc<dyn Clock>, import: Import, sender: watch::Sender<Arc
     }
 }
 
-/// Asks the management service for its map, once; it answers when its version differs from `known`, or after a
-/// second.
+/// Asks the management service for its map, once; it answers when its version differs from `known`,
+/// or after a second.
 pub async fn get_map(import: &Import, known: u64) -> FsResult<ClusterMap> {
     match import.call(MgsRequest::GetMap(known)).await?.reply {
         MgsReply::Map(map) => Ok(map),

@@ -115,7 +115,8 @@ async fn a_watcher_follows_a_service_that_moved() {
     let import = connect(&host.seams, &address, 1);
     let watcher = Watcher::start(&host.seams, import.clone());
     watcher.first().await.unwrap();
-    // A stopping server lets requests finish: the watcher's may wait for up to a second of the service's clock.
+    // A stopping server lets requests finish: the watcher's may wait for up to a second of the
+    // service's clock.
     let mut stopped = std::pin::pin!(server.stop());
     loop {
         tokio::select! {

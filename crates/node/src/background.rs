@@ -1,4 +1,5 @@
-//! The background process of a mount: the same program again, in its foreground mode and in a session of its own.
+//! The background process of a mount: the same program again, in its foreground mode and in a
+//! session of its own.
 //!
 //! Life cycle: [`start`] starts it and waits. As long as the starter waits, the process ends
 //! together with it, so that a mount that was given up does not appear later. When the mount works,
@@ -57,13 +58,15 @@ pub fn start(arguments: &MountArgs) -> anyhow::Result<()> {
     let begin = errors.metadata()?.len();
     let mut command = command(arguments, log.as_deref())?;
     command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(errors.try_clone()?);
-    // SAFETY: setsid, prctl and close_range are async-signal-safe and touch no memory of this process.
+    // SAFETY: setsid, prctl and close_range are async-signal-safe and touch no memory of this
+    // process.
     unsafe {
         command.pre_exec(|| {
             setsid()?;
             set_parent_process_death_signal(Some(Signal::TERM))?;
-            // Rust's own descriptors close themselves; those that this process was given, and whoever waits for their
-            // end, must not live as long as the mount. A kernel without the call (before 5.11) leaves them open.
+            // Rust's own descriptors close themselves; those that this process was given, and
+            // whoever waits for their end, must not live as long as the mount. A kernel without the
+            // call (before 5.11) leaves them open.
             libc::syscall(libc::SYS_close_range, 3, libc::c_uint::MAX, libc::CLOSE_RANGE_CLOEXEC);
             Ok(())
         });
@@ -99,8 +102,9 @@ fn opened(path: &Path) -> anyhow::Result<File> {
     File::options().read(true).append(true).create(true).open(path).context("cannot open the log file")
 }
 
-/// A log of this mount alone in the run directory: `mount-mnt-data.log`, for its user to read. Root's run directory is that of the
-/// servers too, which run as another user: what that one may have put there in the log's place is refused.
+/// A log of this mount alone in the run directory: `mount-mnt-data.log`, for its user to read.
+/// Root's run directory is that of the servers too, which run as another user: what that one may
+/// have put there in the log's place is refused.
 fn own_log(run_dir: &Path, point: &Path) -> io::Result<(PathBuf, File)> {
     run_dir::prepare(run_dir)?;
     let point = std::path::absolute(point)?;
@@ -140,7 +144,8 @@ pub fn stand_alone() -> anyhow::Result<()> {
     std::env::set_current_dir("/").context("cannot leave the working directory")
 }
 
-/// In the background process: nobody reads its output any more. `logs`: except for its standard error, which is the log.
+/// In the background process: nobody reads its output any more. `logs`: except for its standard
+/// error, which is the log.
 pub fn fall_silent(logs: bool) -> anyhow::Result<()> {
     let nowhere = File::options().write(true).open("/dev/null").context("cannot open /dev/null")?;
     rustix::stdio::dup2_stdout(&nowhere)?;

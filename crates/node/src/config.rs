@@ -1,4 +1,5 @@
-//! Configuration of a daemon: one TOML file, parsed once, checked as a whole before anything is touched.
+//! Configuration of a daemon: one TOML file, parsed once, checked as a whole before anything is
+//! touched.
 
 use std::{
     collections::{BTreeMap, BTreeSet},

@@ -43,7 +43,8 @@ pub struct Presence<'a> {
 }
 
 impl NodeControl {
-    /// Opens the socket, after setting `assignments` (`NAME=VALUE`), and makes it known to its user's `stria ctl`.
+    /// Opens the socket, after setting `assignments` (`NAME=VALUE`), and makes it known to its
+    /// user's `stria ctl`.
     pub fn open(node: &Node, presence: Presence<'_>, assignments: &[String]) -> anyhow::Result<Self> {
         let Presence { run_dir, source, role } = presence;
         let tree = ParameterTree::new();
@@ -87,8 +88,9 @@ pub fn split_assignment(assignment: &str) -> anyhow::Result<(&str, &str)> {
     assignment.split_once('=').with_context(|| format!("'{assignment}': expected NAME=VALUE"))
 }
 
-/// Keeps the parameters of pools, and sets permanent ones, now and whenever the cluster map brings others. Names that this
-/// process does not have are for others. On a thread of its own, because reading a parameter may wait.
+/// Keeps the parameters of pools, and sets permanent ones, now and whenever the cluster map brings
+/// others. Names that this process does not have are for others. On a thread of its own, because
+/// reading a parameter may wait.
 fn follow_permanent(tree: &ParameterTree, node: &Node) -> anyhow::Result<watch::Sender<()>> {
     let (stop, stopped) = watch::channel(());
     let (tree, cores, mut maps) = (tree.clone(), node.cores().clone(), node.watcher.subscribe());
@@ -337,7 +339,8 @@ impl NodeResponder {
         }
     }
 
-    /// The map as the management service has it now: this process may not have heard of the last change yet.
+    /// The map as the management service has it now: this process may not have heard of the last
+    /// change yet.
     fn newest_map(&self) -> Result<ClusterMap, CtlReply> {
         /// No map has it, so the answer comes at once.
         const NONE: u64 = 0;

@@ -30,7 +30,8 @@ fn find(point: &Path) -> Vec<String> {
     users.map(|process| format!("{} ({process})", name(process))).collect()
 }
 
-/// Whether a link of the process leads below `point`. The links are read, not followed: nothing asks the mount.
+/// Whether a link of the process leads below `point`. The links are read, not followed: nothing
+/// asks the mount.
 fn uses(process: u32, point: &Path) -> bool {
     let directory = Path::new("/proc").join(process.to_string());
     let leads_there = |link: &Path| std::fs::read_link(link).is_ok_and(|found| found.starts_with(point));

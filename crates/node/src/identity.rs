@@ -112,14 +112,15 @@ impl Identity {
         TargetConfig { role: self.role, index: self.index, dir: PathBuf::new() }.name(&self.fsname)
     }
 
-    /// The identity of a target that is yet to be made. Formatting begins with [`Identity::begin`], ends with
-    /// [`Identity::store`].
+    /// The identity of a target that is yet to be made. Formatting begins with [`Identity::begin`],
+    /// ends with [`Identity::store`].
     pub fn new(fsname: &str, role: Role, index: u16, uuid: String) -> Self {
         Self { format_version: FORMAT_VERSION, fsname: fsname.to_owned(), role, index, uuid }
     }
 
-    /// Begins to make a target of a directory that is new, empty, or left behind by an interrupted formatting, of which
-    /// nothing stays. Nobody else does the same as long as the caller holds the lock.
+    /// Begins to make a target of a directory that is new, empty, or left behind by an interrupted
+    /// formatting, of which nothing stays. Nobody else does the same as long as the caller holds
+    /// the lock.
     pub fn begin(directory: &Path) -> Result<DirectoryLock, IdentityError> {
         make_durably(directory).map_err(io_error(directory))?;
         Self::check_vacant(directory)?;
@@ -165,7 +166,8 @@ impl Identity {
         Ok(())
     }
 
-    /// Writes the identity durably: the last step of format, so that a half-formatted directory is not taken for a target.
+    /// Writes the identity durably: the last step of format, so that a half-formatted directory is
+    /// not taken for a target.
     pub fn store(&self, directory: &Path) -> Result<(), IdentityError> {
         let path = directory.join(FILE_NAME);
         let temporary = directory.join(UNFINISHED_NAME);
@@ -221,7 +223,8 @@ impl Identity {
     }
 }
 
-/// Holds a target's directory for one process; released when dropped, also by the death of the process.
+/// Holds a target's directory for one process; released when dropped, also by the death of the
+/// process.
 #[derive(Debug)]
 pub struct DirectoryLock {
     _file: File,

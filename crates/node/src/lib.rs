@@ -1,7 +1,8 @@
 //! A process of the file system: its targets, its server, its clients, put together.
 //!
-//! Life cycle: [`Node::start`] locks and opens the targets, serves them, registers them at the management service and follows
-//! the cluster map; [`Node::mount_client`] adds a client; [`Node::stop`] ends everything in the opposite order.
+//! Life cycle: [`Node::start`] locks and opens the targets, serves them, registers them at the
+//! management service and follows the cluster map; [`Node::mount_client`] adds a client;
+//! [`Node::stop`] ends everything in the opposite order.
 
 mod background;
 pub mod config;
@@ -404,7 +405,8 @@ impl Node {
         self.registrars = registrars;
     }
 
-    /// Tells the metadata targets where the object storage targets are, now and whenever it changes.
+    /// Tells the metadata targets where the object storage targets are, now and whenever it
+    /// changes.
     fn follow_map(&self) -> watch::Receiver<u64> {
         let (applied, versions) = watch::channel(0);
         let (mut maps, mdts, resolve) = (
@@ -435,8 +437,8 @@ impl Node {
         versions
     }
 
-    /// Waits until all targets of this process are registered and its metadata targets know of them; an error says which
-    /// is not and why.
+    /// Waits until all targets of this process are registered and its metadata targets know of
+    /// them; an error says which is not and why.
     pub async fn registered(&self) -> anyhow::Result<()> {
         for registrar in &self.registrars {
             registrar.first().await.context("cannot register a target at the management service")?;

@@ -7,14 +7,16 @@ use mds::{Mdt, Parameters};
 use rt::parameters::{Parameter, ParameterError, ParameterTree, parse_number, parse_size};
 use types::limits;
 
-/// A number among [`Parameters`]: name below the target, explanation, range, unit, and how to read and change it.
+/// A number among [`Parameters`]: name below the target, explanation, range, unit, and how to read
+/// and change it.
 struct Number {
     name: &'static str,
     doc: &'static str,
     range: std::ops::RangeInclusive<u64>,
     /// Values are multiples of this.
     unit: u64,
-    /// Bytes that one of the number stands for, if it is a size: then it may have a unit of its own.
+    /// Bytes that one of the number stands for, if it is a size: then it may have a unit of its
+    /// own.
     size_bytes: Option<u64>,
     get: fn(&Parameters) -> u64,
     set: fn(&mut Parameters, u64),

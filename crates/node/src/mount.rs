@@ -37,7 +37,8 @@ pub struct MountArgs {
     /// Stay in the foreground
     #[arg(short, long)]
     pub foreground: bool,
-    /// Log file of the background process [default: the system's log; without /dev/log, a file in the run directory]
+    /// Log file of the background process [default: the system's log; without /dev/log, a file in
+    /// the run directory]
     #[arg(long, value_name = "FILE")]
     pub log: Option<PathBuf>,
     /// Started by another `stria mount`, which waits

@@ -19,8 +19,9 @@ use rt::{BoxFuture, Seams};
 use tokio::sync::watch;
 use types::{Credentials, FsError, FsResult, InodeNumber};
 
-/// How long a file that is in use when it is copied is left alone before the swap is tried again: the reader that made it worth
-/// a move may have it open still. In all a minute, in which the copy takes space and other files wait.
+/// How long a file that is in use when it is copied is left alone before the swap is tried again:
+/// the reader that made it worth a move may have it open still. In all a minute, in which the copy
+/// takes space and other files wait.
 const PAUSES_WHILE_IN_USE: [Duration; 6] = [
     Duration::from_secs(1),
     Duration::from_secs(2),

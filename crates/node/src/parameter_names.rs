@@ -108,8 +108,8 @@ const OF_MOUNTS: &[Leaf] = &[number("timeout", parameters::TIMEOUT_SECONDS)];
 /// The name of a client that is not there yet: the digits are drawn when it is.
 pub const CLIENT: &str = "stria-0000000000000000";
 
-/// Refuses assignments (`NAME=VALUE`) whose names nothing will have, or nobody can set, in a process that serves these targets
-/// and, with `has_client`, mounts the file system.
+/// Refuses assignments (`NAME=VALUE`) whose names nothing will have, or nobody can set, in a
+/// process that serves these targets and, with `has_client`, mounts the file system.
 pub fn check(assignments: &[String], targets: &[TargetConfig], fsname: &str, has_client: bool) -> anyhow::Result<()> {
     let tree = tree(targets, fsname, has_client)?;
     for assignment in assignments {
@@ -119,8 +119,9 @@ pub fn check(assignments: &[String], targets: &[TargetConfig], fsname: &str, has
     Ok(())
 }
 
-/// Refuses a permanent parameter that nothing in the file system has, neither a target, also one that is still to come if it
-/// is named, nor a mount; that nobody can set; or whose value its owners refuse.
+/// Refuses a permanent parameter that nothing in the file system has, neither a target, also one
+/// that is still to come if it is named, nor a mount; that nobody can set; or whose value its
+/// owners refuse.
 pub fn check_permanent(pattern: &str, value: &str, map: &ClusterMap) -> Result<(), String> {
     let mut roles: Vec<TargetRole> = map.targets.iter().map(|target| target.role).collect();
     roles.extend(named_target(pattern, &map.fsname).filter(|named| !roles.contains(named)));

@@ -15,7 +15,8 @@ pub const TIMEOUT_SECONDS: RangeInclusive<u64> = 1..=86400;
 /// Requests outstanding on one connection.
 pub const RPCS_IN_FLIGHT: RangeInclusive<u64> = 1..=types::limits::SESSION_SLOTS_MAX as u64;
 
-/// Services by the names their parameters have in Lustre; `ost_io` comes with the threads that do its disk I/O.
+/// Services by the names their parameters have in Lustre; `ost_io` comes with the threads that do
+/// its disk I/O.
 pub const SERVICES: &[(&str, &str)] = &[
     ("ost", "ost.OSS.ost"),
     ("ost_io", "ost.OSS.ost_io"),

@@ -23,7 +23,8 @@ impl PoolParameters {
         Self { tree: tree.clone(), mdts, registered: BTreeSet::new() }
     }
 
-    /// Takes over which pools there are, as the metadata targets know them already; whether there are new ones.
+    /// Takes over which pools there are, as the metadata targets know them already; whether there
+    /// are new ones.
     pub fn follow(&mut self, pools: &[Pool]) -> bool {
         let present: BTreeSet<String> = pools.iter().map(|pool| pool.name.clone()).collect();
         for gone in self.registered.difference(&present) {

@@ -21,12 +21,14 @@ use super::{
     identity::Identity,
 };
 
-/// What formatting takes for a target of any role: two journal segments of 16 MiB, fjall's journal of 64 MiB, and small files.
+/// What formatting takes for a target of any role: two journal segments of 16 MiB, fjall's journal
+/// of 64 MiB, and small files.
 const TARGET_BYTES: u64 = 100 << 20;
 /// Room beyond the reserves, without which a target is full from the beginning.
 const ROOM_BYTES: u64 = 16 << 20;
 
-/// Refuses targets that cannot be made where they are to be: something else is there, or there is not enough space.
+/// Refuses targets that cannot be made where they are to be: something else is there, or there is
+/// not enough space.
 pub fn check_targets(targets: &[&TargetConfig], fsname: &str) -> anyhow::Result<()> {
     let mut devices: BTreeMap<u64, Demand> = BTreeMap::new();
     for target in targets {
@@ -78,7 +80,8 @@ fn demand(target: &TargetConfig) -> anyhow::Result<Demand> {
     Ok(Demand { device, place, free_bytes, roles: vec![target.role] })
 }
 
-/// `path`, or the nearest directory above it that exists, which this process must be able to write to.
+/// `path`, or the nearest directory above it that exists, which this process must be able to write
+/// to.
 fn existing_above(path: &Path) -> anyhow::Result<PathBuf> {
     let absolute = std::path::absolute(path)?;
     for above in absolute.ancestors() {
@@ -98,8 +101,8 @@ fn existing_above(path: &Path) -> anyhow::Result<PathBuf> {
     bail!("{} has no root", absolute.display())
 }
 
-/// Whether a directory can be made in `above`: where the kernel makes all entries, as in /proc, permission to write does not
-/// tell. Leaves nothing behind.
+/// Whether a directory can be made in `above`: where the kernel makes all entries, as in /proc,
+/// permission to write does not tell. Leaves nothing behind.
 fn try_to_make(above: &Path) -> anyhow::Result<()> {
     let trial = above.join(format!(".stria-{}", std::process::id()));
     std::fs::create_dir(&trial).with_context(|| format!("nothing can be made in {}", above.display()))?;
@@ -125,7 +128,8 @@ impl Demand {
         self.roles.extend(&other.roles);
     }
 
-    /// Bytes to make the targets and to have any room in them: the reserves of targets on one device are the same bytes.
+    /// Bytes to make the targets and to have any room in them: the reserves of targets on one
+    /// device are the same bytes.
     fn needed_bytes(&self) -> u64 {
         let reserve = |role: &Role| match role {
             Role::Ost => OstOptions::default().reserve_bytes,

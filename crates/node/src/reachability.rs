@@ -25,8 +25,9 @@ pub async fn tell_while<T>(node: &Node, work: impl Future<Output = T>, tell: imp
     tell_while_any([&node.mgs_import], work, tell).await
 }
 
-/// Does work that needs servers. While one of them cannot be reached, tells so, each cause once, as soon as it is known:
-/// `waiting for MGS 10.0.0.1:988: no answer; ...`. Returns whether anything was told.
+/// Does work that needs servers. While one of them cannot be reached, tells so, each cause once, as
+/// soon as it is known: `waiting for MGS 10.0.0.1:988: no answer; ...`. Returns whether anything
+/// was told.
 pub async fn tell_while_any<'i, T>(
     imports: impl IntoIterator<Item = &'i Import>,
     work: impl Future<Output = T>,

@@ -1,5 +1,5 @@
-//! Signals: the first Ctrl-C, SIGTERM or end of the terminal asks for a clean stop, a second Ctrl-C or SIGTERM ends the
-//! process at once.
+//! Signals: the first Ctrl-C, SIGTERM or end of the terminal asks for a clean stop, a second Ctrl-C
+//! or SIGTERM ends the process at once.
 //!
 //! The end of a terminal (SIGHUP) is signalled by the kernel and once more by the shell, so it
 //! never counts as a second request. A process that was started to outlive its terminal (`nohup`)
@@ -35,7 +35,8 @@ pub fn stop_requested() -> io::Result<watch::Receiver<bool>> {
 /// nobody reads. Rust ignores SIGPIPE from the beginning, which is right for processes that serve
 /// or hold a mount. Nothing that writes to TCP may run then.
 pub fn end_by_closed_pipes() {
-    // SAFETY: SIGPIPE exists, the default action is no function of this process, and no other thread changes it.
+    // SAFETY: SIGPIPE exists, the default action is no function of this process, and no other
+    // thread changes it.
     unsafe {
         libc::signal(libc::SIGPIPE, libc::SIG_DFL);
     }

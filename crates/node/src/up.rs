@@ -265,7 +265,8 @@ fn begun_osts(directory: &Path) -> u16 {
     begun.max().map_or(0, |highest| highest.saturating_add(1))
 }
 
-/// How many OSTs there are, from their directories `ost0`, `ost1` and so on, none of which may be missing.
+/// How many OSTs there are, from their directories `ost0`, `ost1` and so on, none of which may be
+/// missing.
 pub fn existing_osts(directory: &Path) -> anyhow::Result<u16> {
     let is_target = |index: &u16| format::is_target(&ost(directory, *index));
     let count = (0..u16::MAX).take_while(is_target).count() as u16;

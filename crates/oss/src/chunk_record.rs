@@ -1,4 +1,5 @@
-//! The record of a chunk: the states of 256 consecutive blocks, 1 MiB of an object, as runs of equal kind.
+//! The record of a chunk: the states of 256 consecutive blocks, 1 MiB of an object, as runs of
+//! equal kind.
 //!
 //! ```text
 //! offset bytes

@@ -2,8 +2,8 @@
 
 use std::time::Duration;
 
-/// Writes of at least this many bytes may go to the host file at once; smaller ones go inline. One page-cache write and a
-/// flush of a host file cost about what journaling 64 KiB costs.
+/// Writes of at least this many bytes may go to the host file at once; smaller ones go inline. One
+/// page-cache write and a flush of a host file cost about what journaling 64 KiB costs.
 pub const IN_PLACE_BYTES_MIN: u64 = 64 << 10;
 /// Objects up to this size keep their blocks inline permanently.
 pub const INLINE_OBJECT_BYTES_MAX: u64 = 64 << 10;
@@ -15,9 +15,11 @@ pub struct OstOptions {
     pub commit_interval: Duration,
     /// Inline bytes of large objects beyond which they are copied into their files.
     pub write_back_bytes: u64,
-    /// Time without changes after which inline blocks of large objects are copied into their files anyway.
+    /// Time without changes after which inline blocks of large objects are copied into their files
+    /// anyway.
     pub write_back_idle: Duration,
-    /// Space kept free for the journal, the tables, for overwriting and for deleting: writes of what is new get `NoSpace` beyond it.
+    /// Space kept free for the journal, the tables, for overwriting and for deleting: writes of
+    /// what is new get `NoSpace` beyond it.
     pub reserve_bytes: u64,
 }
 

@@ -53,8 +53,8 @@ impl RateLimit {
 }
 
 impl Ost {
-    /// Adds this target's parameters to a tree; they keep the target alive until they are unregistered
-    /// ([`Ost::unregister_parameters`]).
+    /// Adds this target's parameters to a tree; they keep the target alive until they are
+    /// unregistered ([`Ost::unregister_parameters`]).
     pub fn register_parameters(self: &Arc<Self>, tree: &ParameterTree) -> Result<(), ParameterError> {
         let all =
             [self.conditions(), self.settings(), self.limits(), self.space_figures(), self.statistics_parameters()];

@@ -9,8 +9,8 @@
 //! 21     8    block behind the last; 2^64 - 1: to the end of the file
 //! ```
 //!
-//! Numbers are little endian. The record exists from the removal until the host file was punched; as long as it does, no
-//! block of the range is in place.
+//! Numbers are little endian. The record exists from the removal until the host file was punched;
+//! as long as it does, no block of the range is in place.
 
 use std::ops::Range;
 

@@ -5,9 +5,9 @@
 //! different blocks or objects run in parallel. The lock only orders; updates of records are atomic
 //! because of the store's mutex.
 //!
-//! Life cycle: `lock` queues at once (the order is that of the calls), the returned future waits, the guard unlocks when
-//! dropped; a future dropped while it waits leaves the queue.
-//! Downside: releasing is quadratic in the number of requests on one object, which service threads bound.
+//! Life cycle: `lock` queues at once (the order is that of the calls), the returned future waits,
+//! the guard unlocks when dropped; a future dropped while it waits leaves the queue. Downside:
+//! releasing is quadratic in the number of requests on one object, which service threads bound.
 
 use std::{collections::BTreeMap, ops::Range};
 
@@ -103,7 +103,8 @@ impl Queue {
                 continue;
             }
             if let Some(waiter) = self.requests.get_mut(&ticket).and_then(|request| request.waiter.take()) {
-                // A receiver that is gone belongs to a guard about to be dropped, which unlocks again.
+                // A receiver that is gone belongs to a guard about to be dropped, which unlocks
+                // again.
                 let _ = waiter.send(());
             }
         }

@@ -2,9 +2,10 @@
 //! device would take. So stripe counts matter on a machine whose targets all share one disk, and a
 //! study can be run in miniature.
 //!
-//! A token bucket with a queue. A request costs `latency + bytes / rate`; requests are served in order of arrival, one at
-//! a time; a device that was idle has saved up at most [`BURST`], which absorbs the coarseness of real timers, so that the
-//! rate is met on average. Time comes from the clock's seam: in virtual time a limit is exact.
+//! A token bucket with a queue. A request costs `latency + bytes / rate`; requests are served in
+//! order of arrival, one at a time; a device that was idle has saved up at most [`BURST`], which
+//! absorbs the coarseness of real timers, so that the rate is met on average. Time comes from the
+//! clock's seam: in virtual time a limit is exact.
 //!
 //! Life cycle: off until a rate or a latency is set; settings apply to requests that start to be
 //! served after them. A request dropped while it waits leaves the queue and costs nothing.
@@ -18,7 +19,8 @@ use std::{
 use rt::{Clock, Instant};
 use types::time::transfer_time;
 
-/// Time an idle device may have saved up: several times what a timer of an operating system is late.
+/// Time an idle device may have saved up: several times what a timer of an operating system is
+/// late.
 pub const BURST: Duration = Duration::from_millis(5);
 
 /// Limits one device, or the link of one server. Off by default.
@@ -66,7 +68,8 @@ impl RateLimit {
         if self.bytes_per_second() == 0 && self.latency_ns.load(Ordering::Relaxed) == 0 {
             return;
         }
-        // The queue itself: tokio's mutex is granted in order of arrival, and a waiter that is dropped leaves it.
+        // The queue itself: tokio's mutex is granted in order of arrival, and a waiter that is
+        // dropped leaves it.
         let mut free_at = self.free_at.lock().await;
         let end = served_at(*free_at, clock.now(), self.cost(bytes));
         if end > clock.now() {

@@ -2,7 +2,8 @@
 //! number of blocks in them that hold no data. These count as space of the object in addition to
 //! the blocks that hold data, so that a write into a reservation takes no more space.
 //!
-//! Invariants: the ranges are in order, not empty, and neither overlap nor touch; the blocks without data are in them.
+//! Invariants: the ranges are in order, not empty, and neither overlap nor touch; the blocks
+//! without data are in them.
 //!
 //! Downside: beyond [`RANGES_MAX`] ranges the smallest is forgotten. The host file keeps its space,
 //! which then counts only where it holds data.
@@ -50,8 +51,8 @@ fn length(range: &Range<u64>) -> u64 {
     range.end.saturating_sub(range.start)
 }
 
-/// The ranges as they are kept, and the one that there is no room for. Adding adds one range and giving back splits one, so it is
-/// one at most.
+/// The ranges as they are kept, and the one that there is no room for. Adding adds one range and
+/// giving back splits one, so it is one at most.
 fn bounded(mut ranges: Vec<Range<u64>>) -> ([(u64, u64); RANGES_MAX], Option<Range<u64>>) {
     let smallest = (0..ranges.len()).min_by_key(|index| length(&ranges[*index]));
     let forgotten = smallest.filter(|_| ranges.len() > RANGES_MAX).map(|index| ranges.remove(index));
@@ -81,7 +82,8 @@ impl Reserved {
     /// A block begins to hold data, or holds none any more.
     pub fn note(&mut self, block: u64, held: bool, holds: bool) {
         if held != holds && self.ranges().any(|range| range.contains(&block)) {
-            // A record that says less than its chunks is damaged; the difference shows in `verify`, not in a panic.
+            // A record that says less than its chunks is damaged; the difference shows in `verify`,
+            // not in a panic.
             self.empty = if holds { self.empty.saturating_sub(1) } else { self.empty + 1 };
         }
     }

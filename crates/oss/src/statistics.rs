@@ -5,8 +5,8 @@ use std::fmt;
 use parking_lot::Mutex;
 use types::limits::BLOCK_BYTES;
 
-/// Buckets of request sizes: bucket 0 counts requests of at most one block, bucket `n` those of more than 2^(n-1) and at
-/// most 2^n blocks; the last one takes what is larger.
+/// Buckets of request sizes: bucket 0 counts requests of at most one block, bucket `n` those of
+/// more than 2^(n-1) and at most 2^n blocks; the last one takes what is larger.
 pub const SIZE_BUCKETS: usize = 12;
 
 /// Requests with data, in one direction.

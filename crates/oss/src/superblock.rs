@@ -12,8 +12,8 @@
 //!
 //! Key "clean", with an empty value, exists while the store is closed and was closed cleanly.
 //!
-//! Numbers are little endian. The superblock is written once, by `format`; its version is the version of the whole store:
-//! the tables, their keys and the names of host files.
+//! Numbers are little endian. The superblock is written once, by `format`; its version is the
+//! version of the whole store: the tables, their keys and the names of host files.
 
 use types::{
     OstIndex,

@@ -262,7 +262,8 @@ impl Ost {
         self.recovery
     }
 
-    /// Commits and writes back now, as the target's task does at every interval. For simulations and tests.
+    /// Commits and writes back now, as the target's task does at every interval. For simulations
+    /// and tests.
     pub async fn work(&self) {
         self.directory.work().await;
     }
@@ -272,7 +273,8 @@ impl Ost {
         &self.limit
     }
 
-    /// Puts the target behind a limit that the server shares among its targets. The first one stays.
+    /// Puts the target behind a limit that the server shares among its targets. The first one
+    /// stays.
     pub fn share_limit(&self, limit: Arc<RateLimit>) {
         self.server_limit.get_or_init(|| limit);
     }
@@ -478,7 +480,8 @@ fn identify(kv: &Store, wanted: &str) -> Result<Superblock, OpenError> {
 }
 
 async fn open_tables(seams: &Seams, devices: &OstDevices, config: kv::Config) -> Result<Store, kv::Error> {
-    // What recovery needs is in the tables themselves (DIRTY, FLUSHED), whatever part of the journal is left.
+    // What recovery needs is in the tables themselves (DIRTY, FLUSHED), whatever part of the
+    // journal is left.
     let mut replay = |_, _: &Batch| {};
     Store::open(seams.clone(), devices.journal.clone(), devices.cold.clone(), config, &mut replay).await
 }

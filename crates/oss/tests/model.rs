@@ -73,9 +73,11 @@ struct Model {
     contents: Vec<u8>,
     /// Sizes since the last sync, the synced one included.
     sizes: Vec<u64>,
-    /// Growth by writes since then: one too large for one batch of the journal may survive in part, in whole blocks.
+    /// Growth by writes since then: one too large for one batch of the journal may survive in part,
+    /// in whole blocks.
     growths: Vec<(u64, u64)>,
-    /// Contents of each block since the last sync, the synced one included; a block not listed has not changed.
+    /// Contents of each block since the last sync, the synced one included; a block not listed has
+    /// not changed.
     versions: BTreeMap<u64, Vec<Vec<u8>>>,
     /// Space may be reserved for it. How much is the matter of another test.
     reserves: bool,

@@ -1,4 +1,5 @@
-//! Requests that are sent again because their replies were lost: one effect, also across a restart of the server.
+//! Requests that are sent again because their replies were lost: one effect, also across a restart
+//! of the server.
 
 use crate::common;
 
@@ -107,7 +108,8 @@ fn changes(object: ObjectId) -> Vec<(OstRequest, Bytes)> {
     spaces.into_iter().chain(writes).collect()
 }
 
-/// The request was executed and its reply lost with the server. Others saw what it did, and went on from there.
+/// The request was executed and its reply lost with the server. Others saw what it did, and went on
+/// from there.
 #[test]
 fn a_repetition_after_a_restart_gets_the_lost_reply_and_undoes_nothing() {
     for case in 0..changes(object(1)).len() {
@@ -159,7 +161,8 @@ fn a_reply_is_lost_if_and_only_if_its_change_is() {
     assert!((1..32).contains(&kept), "both happen: {kept}");
 }
 
-/// The journal was flushed, the host file was not: the record survives without its bytes, and the reply must not.
+/// The journal was flushed, the host file was not: the record survives without its bytes, and the
+/// reply must not.
 #[test]
 fn a_write_in_place_whose_bytes_are_lost_is_made_again() {
     let mut lost = 0;

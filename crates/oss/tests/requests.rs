@@ -151,7 +151,8 @@ fn a_flipped_bit_on_the_device_is_an_error_with_the_objects_name() {
         assert_eq!(target.try_read(object(1), 0, MIB).await, Err(expected.clone()));
         assert_eq!(target.try_read(object(1), 5 * BLOCK + 100, 1).await, Err(expected.clone()));
         assert_eq!(target.ask(OstRequest::Verify(object(1))).await, Err(expected.clone()));
-        // Neither are the damaged bytes used to make new data, nor does a restart take them for data that never arrived.
+        // Neither are the damaged bytes used to make new data, nor does a restart take them for
+        // data that never arrived.
         assert_eq!(target.write_with(object(1), 5 * BLOCK, b"x", false).await.unwrap_err(), expected);
         let target = target.power_loss(1).await;
         assert_eq!(target.try_read(object(1), 0, MIB).await, Err(expected));
@@ -277,7 +278,8 @@ fn what_a_full_device_holds_can_be_overwritten_again_and_again() {
     });
 }
 
-/// As long as they wait they are in the tables, and a checkpoint of them may take twice their bytes.
+/// As long as they wait they are in the tables, and a checkpoint of them may take twice their
+/// bytes.
 #[test]
 fn data_that_wait_for_write_back_are_no_reason_to_refuse_others() {
     run(async {
@@ -503,7 +505,8 @@ fn the_first_failed_flush_ends_all_changes_and_reopening_recovers() {
     });
 }
 
-/// The kernel shows what it failed to write, as clean: a flush after the start has nothing to do, and tells no error.
+/// The kernel shows what it failed to write, as clean: a flush after the start has nothing to do,
+/// and tells no error.
 #[test]
 fn what_a_failed_flush_left_in_the_cache_is_written_again() {
     run(async {
@@ -520,7 +523,8 @@ fn what_a_failed_flush_left_in_the_cache_is_written_again() {
     });
 }
 
-/// The same, but the kernel dropped a block meanwhile: nobody would know, since the host did not end.
+/// The same, but the kernel dropped a block meanwhile: nobody would know, since the host did not
+/// end.
 #[test]
 fn a_block_found_missing_is_a_loss_even_if_the_host_lives_on() {
     run(async {
@@ -619,8 +623,8 @@ fn concurrent_writes_to_one_range_never_mix_and_readers_see_one_of_them() {
     });
 }
 
-/// A truncation is durable, and the host file is to be cut where the object was, far behind the file's end. Meanwhile a write
-/// below the cut makes the file longer.
+/// A truncation is durable, and the host file is to be cut where the object was, far behind the
+/// file's end. Meanwhile a write below the cut makes the file longer.
 #[test]
 fn cutting_a_host_file_takes_nothing_that_is_written_meanwhile() {
     run(async {
@@ -690,7 +694,8 @@ fn changes_during_write_back_win() {
         }
         target.write(object(1), 0, &pattern(2, 0, 5000)).await;
         target.space(object(1), SpaceChange::Punch { offset: 64 * KIB, bytes: 128 * KIB }).await.unwrap();
-        // Small writes, which ask for no commit: what is tainted now must not be copied in the next round.
+        // Small writes, which ask for no commit: what is tainted now must not be copied in the next
+        // round.
         target.write(object(1), 64 * KIB, &pattern(3, 64 * KIB, 32 * KIB)).await;
         target.write(object(1), 96 * KIB, &pattern(3, 96 * KIB, 32 * KIB)).await;
         assert!(!worker.is_finished(), "the test means to change what is being copied");

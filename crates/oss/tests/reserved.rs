@@ -165,7 +165,8 @@ proptest! {
     }
 }
 
-/// More holes than the record has ranges: the smallest ones are forgotten, each with its blocks that hold no data.
+/// More holes than the record has ranges: the smallest ones are forgotten, each with its blocks
+/// that hold no data.
 #[test]
 fn a_reservation_in_many_pieces_is_counted_as_far_as_it_is_known() {
     run(async {

@@ -59,8 +59,8 @@ pub fn checksums(offset: u64, data: &[u8]) -> Vec<u32> {
     sums
 }
 
-/// Compares `data` with the checksums that travelled with them; `Transfer` if the data are damaged, `Protocol` if there
-/// is not one checksum per piece.
+/// Compares `data` with the checksums that travelled with them; `Transfer` if the data are damaged,
+/// `Protocol` if there is not one checksum per piece.
 pub fn verify(offset: u64, data: &[u8], checksums: &[u32]) -> FsResult<()> {
     let expected = piece_count(offset, data.len());
     if checksums.len() != expected {

@@ -56,12 +56,14 @@ pub enum SessionEvent {
     Opened {
         /// The client.
         client: ClientId,
-        /// It continues a session of an earlier start of this server, and will reclaim what it had open there.
+        /// It continues a session of an earlier start of this server, and will reclaim what it had
+        /// open there.
         resumed: bool,
         /// The client lives in the server's process, and ends with it.
         in_process: bool,
     },
-    /// The lease expired (or an administrator asked): nothing of this client may stay open or locked.
+    /// The lease expired (or an administrator asked): nothing of this client may stay open or
+    /// locked.
     Evicted(ClientId),
     /// The client ended its session.
     Closed(ClientId),
@@ -78,26 +80,28 @@ pub trait Handler: Send + Sync + 'static {
     /// Name of the service (queue and service threads) that executes this request.
     fn service(&self, request: &Request) -> &'static str;
 
-    /// Services that begin with another number of service threads than the server's options say, and that number.
+    /// Services that begin with another number of service threads than the server's options say,
+    /// and that number.
     fn service_threads(&self) -> &'static [(&'static str, usize)] {
         &[]
     }
 
-    /// The last mutation this target made durable (or wrote) for a slot, and its reply; consulted when a session of an
-    /// earlier start of this server is continued. `None` if there is none, or if nothing here needs it because every
-    /// request is idempotent.
+    /// The last mutation this target made durable (or wrote) for a slot, and its reply; consulted
+    /// when a session of an earlier start of this server is continued. `None` if there is none, or
+    /// if nothing here needs it because every request is idempotent.
     fn persistent_reply(&self, client: ClientId, slot: Slot) -> Option<(Xid, Reply)>;
 
-    /// The last mutation of a slot, if its reply is kept but is not all: the handler itself answers repetitions of it, once more
-    /// and without a second effect. Consulted as [`Handler::persistent_reply`] is, where that knows nothing.
+    /// The last mutation of a slot, if its reply is kept but is not all: the handler itself answers
+    /// repetitions of it, once more and without a second effect. Consulted as
+    /// [`Handler::persistent_reply`] is, where that knows nothing.
     fn answers_repetition(&self, client: ClientId, slot: Slot) -> Option<Xid> {
         let _ = (client, slot);
         None
     }
 
-    /// Whether this client may continue a session from before this server's start. A target that keeps its sessions
-    /// on disk says no for those it does not find: the client is then told that it was evicted, and does not repeat
-    /// requests whose replies were forgotten with the session.
+    /// Whether this client may continue a session from before this server's start. A target that
+    /// keeps its sessions on disk says no for those it does not find: the client is then told that
+    /// it was evicted, and does not repeat requests whose replies were forgotten with the session.
     fn may_resume(&self, client: ClientId) -> bool {
         let _ = client;
         true
@@ -118,9 +122,10 @@ pub trait Handler: Send + Sync + 'static {
         0
     }
 
-    /// A request or session event of this target panics: what the target has in memory may be half changed, so from now on it
-    /// must change nothing on its devices. It is asked nothing more, and its answers to what still runs are dropped. Called in
-    /// the panicking thread before anything is unwound: must not take a lock, wait, or panic.
+    /// A request or session event of this target panics: what the target has in memory may be half
+    /// changed, so from now on it must change nothing on its devices. It is asked nothing more, and
+    /// its answers to what still runs are dropped. Called in the panicking thread before anything
+    /// is unwound: must not take a lock, wait, or panic.
     fn halt(&self) {}
 
     /// Told of each milestone of a session.

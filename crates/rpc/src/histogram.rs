@@ -1,9 +1,10 @@
-//! Histograms in powers of two: exact counts, coarse values, constant size, cheap enough for every request.
+//! Histograms in powers of two: exact counts, coarse values, constant size, cheap enough for every
+//! request.
 
 use std::time::Duration;
 
-/// Number of buckets: bucket 0 counts values of 0 us, bucket `n` counts values of 2^(n-1)..2^n us. The last one, from
-/// 2^30 us (18 minutes), takes everything above.
+/// Number of buckets: bucket 0 counts values of 0 us, bucket `n` counts values of 2^(n-1)..2^n us.
+/// The last one, from 2^30 us (18 minutes), takes everything above.
 pub const BUCKETS: usize = 32;
 
 /// Distribution of durations in microseconds.
@@ -33,7 +34,8 @@ impl Histogram {
         ((u64::BITS - us.leading_zeros()) as usize).min(BUCKETS - 1)
     }
 
-    /// Upper bound in microseconds of the bucket that holds the `fraction` quantile; 0 if nothing was counted.
+    /// Upper bound in microseconds of the bucket that holds the `fraction` quantile; 0 if nothing
+    /// was counted.
     pub fn quantile_us(&self, fraction: f64) -> u64 {
         let rank = (self.count as f64 * fraction).ceil() as u64;
         let mut seen = 0;

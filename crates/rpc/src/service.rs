@@ -1,12 +1,14 @@
 //! Services: named request queues with a number of service threads, as in Portal RPC.
 //!
-//! A service thread is not an operating system thread but the right to execute: at most `threads` requests of a service
-//! execute at once, the others wait in order of arrival. So a target's disk or CPU sees a bounded number of requests
-//! whatever the number of clients, and the number can be changed while requests run.
+//! A service thread is not an operating system thread but the right to execute: at most `threads`
+//! requests of a service execute at once, the others wait in order of arrival. So a target's disk
+//! or CPU sees a bounded number of requests whatever the number of clients, and the number can be
+//! changed while requests run.
 //!
-//! Life cycle of a request: [`Service::admit`] gives a [`Permit`] at once, or queues; dropping the permit admits the next.
-//! The queue is bounded: beyond `queue_max` a request is refused (not executed) and its client tries again later.
-//! Downside: one FIFO per service, no fairness between clients.
+//! Life cycle of a request: [`Service::admit`] gives a [`Permit`] at once, or queues; dropping the
+//! permit admits the next. The queue is bounded: beyond `queue_max` a request is refused (not
+//! executed) and its client tries again later. Downside: one FIFO per service, no fairness between
+//! clients.
 
 use std::{collections::VecDeque, sync::Arc, time::Duration};
 
@@ -78,7 +80,8 @@ pub enum Admission {
 }
 
 impl Service {
-    /// A service with `threads` service threads (at least 1) and at most `queue_max` waiting requests.
+    /// A service with `threads` service threads (at least 1) and at most `queue_max` waiting
+    /// requests.
     pub fn new(clock: Arc<dyn Clock>, name: &'static str, threads: usize, queue_max: usize) -> Arc<Self> {
         let state = State { threads: clamp_threads(threads), waiting: VecDeque::new(), statistics: Default::default() };
         Arc::new(Self { name, queue_max, clock, state: Mutex::new(state) })
@@ -94,8 +97,8 @@ impl Service {
         self.state.lock().threads
     }
 
-    /// Changes the number of service threads, at least 1. More start waiting requests at once; fewer take effect as
-    /// running requests end.
+    /// Changes the number of service threads, at least 1. More start waiting requests at once;
+    /// fewer take effect as running requests end.
     pub fn set_threads(self: &Arc<Self>, threads: usize) {
         self.state.lock().threads = clamp_threads(threads);
         self.start_waiting();

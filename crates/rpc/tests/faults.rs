@@ -1,4 +1,5 @@
-//! Every call has exactly one effect, whatever the network does and however often the server is killed.
+//! Every call has exactly one effect, whatever the network does and however often the server is
+//! killed.
 
 use crate::common;
 

@@ -133,7 +133,8 @@ impl Stage {
     }
 }
 
-/// A server process that was stopped found an old write in its buffers, and executed it over a newer one of another client.
+/// A server process that was stopped found an old write in its buffers, and executed it over a
+/// newer one of another client.
 #[tokio::test]
 async fn a_request_given_up_is_not_executed_after_a_later_one() {
     let stage = Stage::new().await;
@@ -150,7 +151,8 @@ async fn a_request_given_up_is_not_executed_after_a_later_one() {
     until(|| one.statistics().in_flight == 0).await;
 }
 
-/// Its frame was lost, or never left; the repetition that asks for its fate executed it, whatever its user had done since.
+/// Its frame was lost, or never left; the repetition that asks for its fate executed it, whatever
+/// its user had done since.
 #[tokio::test]
 async fn a_dropped_request_is_not_executed_by_its_repetition() {
     let stage = Stage::new().await;
@@ -204,8 +206,9 @@ async fn a_request_that_arrives_after_its_deadline_is_refused_for_good() {
     );
 }
 
-/// The slot of a change whose repetition the handler answers was as new after a restart: a late repetition was told that it was never
-/// executed, and its client, who still waited, asked for it once more.
+/// The slot of a change whose repetition the handler answers was as new after a restart: a late
+/// repetition was told that it was never executed, and its client, who still waited, asked for it
+/// once more.
 #[tokio::test]
 async fn a_late_repetition_after_a_restart_learns_that_it_was_executed() {
     let disk = Arc::new(Disk::default());
@@ -254,7 +257,8 @@ impl Clock for Forward {
     }
 }
 
-/// A size was found, and told to the MDT as final, before a write had ended that its caller had given up.
+/// A size was found, and told to the MDT as final, before a write had ended that its caller had
+/// given up.
 #[tokio::test]
 async fn sizes_are_told_after_changes_whose_callers_may_have_given_up() {
     let seams = memory::seams(&MemoryTransport::new(), 1);

@@ -31,8 +31,8 @@ async fn grant(mut listener: Box<dyn Listener>, slots: u16) {
     }
 }
 
-/// One slot is for pings: with a server that granted no other, calls went round and round for a slot that never came; with
-/// none at all the number of slots fell below zero.
+/// One slot is for pings: with a server that granted no other, calls went round and round for a
+/// slot that never came; with none at all the number of slots fell below zero.
 #[tokio::test]
 async fn a_server_that_grants_no_slot_to_call_in_is_refused_by_name() {
     for slots in 0..2 {

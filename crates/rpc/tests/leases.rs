@@ -32,7 +32,8 @@ async fn a_server_that_stood_still_evicts_nobody_who_speaks_afterwards() {
     raw.hello(|_| ()).await;
     for xid in 1..=3 {
         clock.jump(10 * LEASE);
-        // What a client that lives does several times per lease, the first time later than the server's next check.
+        // What a client that lives does several times per lease, the first time later than the
+        // server's next check.
         let before = clock.now();
         until(|| clock.now().since(before) > LEASE / 3).await;
         raw.request(0, xid, &read()).await;

@@ -25,8 +25,8 @@ use types::{ClientId, FsError, InodeNumber, Slot, Xid};
 /// The other target of the process.
 const OTHER: &str = "stria-OST0000";
 
-/// Panics at `ClearPrivileges` of an even number at once, and of an odd one after it had to wait. `GetAttributes` waits for a
-/// permit, and whatever is answered then is wrong.
+/// Panics at `ClearPrivileges` of an even number at once, and of an odd one after it had to wait.
+/// `GetAttributes` waits for a permit, and whatever is answered then is wrong.
 struct Panics {
     gate: Semaphore,
     halted: AtomicBool,

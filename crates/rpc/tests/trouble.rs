@@ -219,8 +219,8 @@ async fn stop_lets_running_requests_finish() {
     until(|| import.state() != ImportState::Full).await;
 }
 
-/// Of one client that asks for much and reads nothing, a server holds what the connection's budget allows and what the
-/// transport queues, whatever the session's slots would add up to.
+/// Of one client that asks for much and reads nothing, a server holds what the connection's budget
+/// allows and what the transport queues, whatever the session's slots would add up to.
 #[tokio::test]
 async fn replies_that_nobody_reads_take_bounded_memory() {
     const REQUESTS: u16 = 200;
@@ -478,7 +478,8 @@ async fn requests_in_flight_are_bounded_and_the_bound_changes() {
     }
 }
 
-/// Five hundred processes of a client waited for a lock, and its holder, on the same client, for a slot to give it back in.
+/// Five hundred processes of a client waited for a lock, and its holder, on the same client, for a
+/// slot to give it back in.
 #[tokio::test]
 async fn who_waits_for_others_leaves_them_slots() {
     let seams = seams(&MemoryTransport::new());

@@ -28,7 +28,8 @@ pub struct Beat {
 pub struct Tick {
     /// When.
     pub now: Instant,
-    /// How much of the time since the last tick this process did not run; zero unless the tick is late.
+    /// How much of the time since the last tick this process did not run; zero unless the tick is
+    /// late.
     pub stalled: Duration,
     /// Whether what was sent to this process has probably been read.
     pub may_judge: bool,
@@ -60,8 +61,8 @@ impl Beat {
 /// Ticks into which [`running_for`] cuts its time.
 const PARTS: u32 = 8;
 
-/// Completes when this process has run for `duration`: time that it stood still does not count, and what arrived meanwhile is
-/// read before.
+/// Completes when this process has run for `duration`: time that it stood still does not count, and
+/// what arrived meanwhile is read before.
 pub async fn running_for(clock: &dyn Clock, duration: Duration) {
     let mut beat = Beat::new(clock.now(), duration / PARTS);
     let mut left = PARTS;

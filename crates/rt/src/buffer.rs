@@ -1,7 +1,8 @@
 //! A pool of reusable, page-aligned byte buffers.
 //!
-//! The first touch of fresh memory costs more than copying into it, so large buffers are kept for their next use. A
-//! [`Buffer`] becomes [`Bytes`] without a copy, and its memory returns to the pool when the last slice of them is gone.
+//! The first touch of fresh memory costs more than copying into it, so large buffers are kept for
+//! their next use. A [`Buffer`] becomes [`Bytes`] without a copy, and its memory returns to the
+//! pool when the last slice of them is gone.
 //!
 //! Sizes are powers of two from 4 KiB to 4 MiB, and 4 MiB + 64 KiB for users that add a header or
 //! trailer to the largest bulk data. Longer buffers are not pooled. The pool limits the bytes that
@@ -149,7 +150,8 @@ impl Deref for Buffer {
     fn deref(&self) -> &[u8] {
         let memory = self.memory();
         debug_assert!(self.length <= memory.bytes());
-        // SAFETY: the memory has at least `length` bytes, all initialised, and belongs to this buffer.
+        // SAFETY: the memory has at least `length` bytes, all initialised, and belongs to this
+        // buffer.
         unsafe { std::slice::from_raw_parts(memory.start.as_ptr(), self.length) }
     }
 }

@@ -1,10 +1,11 @@
 //! Storage: named byte arrays on one device, nothing more.
 //!
-//! Assumptions about the media, which the fault-injecting implementations violate no further than this:
-//! a flushed write survives power loss; an unflushed one may survive whole, in part (any subset of its 512-byte sectors)
-//! or not at all, independently of others; length changes, creations and removals behave likewise until the file is
-//! flushed; bits may rot. A file name is a relative path of `[A-Za-z0-9._:-]` parts, none of them `.` or `..`; no name
-//! may be a directory part of another.
+//! Assumptions about the media, which the fault-injecting implementations violate no further than
+//! this: a flushed write survives power loss; an unflushed one may survive whole, in part (any
+//! subset of its 512-byte sectors) or not at all, independently of others; length changes,
+//! creations and removals behave likewise until the file is flushed; bits may rot. A file name is a
+//! relative path of `[A-Za-z0-9._:-]` parts, none of them `.` or `..`; no name may be a directory
+//! part of another.
 //!
 //! Errors keep the kind that the system gave them: `StorageFull`, `ReadOnlyFilesystem`; a bad name
 //! is `InvalidInput`, a range that no file can hold is `FileTooLarge`, and `ResourceBusy` means
@@ -20,8 +21,8 @@ use crate::BoxFuture;
 
 /// The seam for storage. All offsets and lengths are bytes. Futures own what they need.
 pub trait Device: Send + Sync {
-    /// Fills `buffer` from `offset`; returns it with the number of bytes read, short only at the file's end. A missing
-    /// file is empty.
+    /// Fills `buffer` from `offset`; returns it with the number of bytes read, short only at the
+    /// file's end. A missing file is empty.
     fn read(&self, file: &str, offset: u64, buffer: Vec<u8>) -> BoxFuture<'static, io::Result<(Vec<u8>, usize)>>;
     /// Writes all pieces one after the other from `offset`, creating the file if missing. A gap
     /// reads as zeros. After completion the data survive the death of this process.
@@ -41,7 +42,8 @@ pub trait Device: Send + Sync {
     /// Reserves space for a range, so that writing it cannot fail for lack of space. Creates the
     /// file if missing; the length and the contents of the range do not change.
     fn allocate(&self, file: &str, offset: u64, bytes: u64) -> BoxFuture<'static, io::Result<()>>;
-    /// Removes the file; a missing one is fine. The removal is durable after the next flush of any file.
+    /// Removes the file; a missing one is fine. The removal is durable after the next flush of any
+    /// file.
     fn remove(&self, file: &str) -> BoxFuture<'static, io::Result<()>>;
     /// Names of all files whose name starts with `prefix`, sorted.
     fn list(&self, prefix: &str) -> BoxFuture<'static, io::Result<Vec<String>>>;
@@ -54,7 +56,8 @@ const PART_BYTES_MAX: usize = 255;
 /// Largest offset of a byte: what off_t holds.
 const OFFSET_MAX: u64 = i64::MAX as u64;
 
-/// `InvalidInput` unless `file` is a name that devices accept: what every implementation checks first.
+/// `InvalidInput` unless `file` is a name that devices accept: what every implementation checks
+/// first.
 pub fn check_file_name(file: &str) -> io::Result<()> {
     let allowed = |byte: u8| byte.is_ascii_alphanumeric() || b"._:-".contains(&byte);
     let good = |part: &str| {

@@ -127,8 +127,8 @@ pub struct FrameHeader {
     pub body_bytes: u32,
     /// Bytes of bulk data.
     pub bulk_bytes: u32,
-    /// On the target's clock, in nanoseconds. Of a request: when its caller gives up, so that it is not executed later; 0:
-    /// never. Of a reply: when it left; 0: not told.
+    /// On the target's clock, in nanoseconds. Of a request: when its caller gives up, so that it is
+    /// not executed later; 0: never. Of a reply: when it left; 0: not told.
     pub deadline_ns: u64,
     /// Identifies the user's request from the mount to the last server's log.
     pub trace: u64,
@@ -188,8 +188,8 @@ impl FrameHeader {
         Ok(header)
     }
 
-    /// Whether these first bytes can become a header, so that a peer of another protocol, which may never send as much
-    /// as a header, is told from a slow one.
+    /// Whether these first bytes can become a header, so that a peer of another protocol, which may
+    /// never send as much as a header, is told from a slow one.
     pub fn check_beginning(bytes: &[u8]) -> Result<(), FrameError> {
         match bytes.first_chunk() {
             Some(magic) if *magic != MAGIC => Err(FrameError::Magic(*magic)),
@@ -220,7 +220,8 @@ pub struct Frame {
 }
 
 impl Frame {
-    /// A sealed frame: lengths and body checksum of `header` are filled in here, the rest is the caller's.
+    /// A sealed frame: lengths and body checksum of `header` are filled in here, the rest is the
+    /// caller's.
     pub fn new(header: FrameHeader, body: Bytes, bulk: Bytes) -> Result<Self, FrameError> {
         if body.len() > BODY_BYTES_MAX {
             return Err(FrameError::BodyTooLarge(body.len()));

@@ -15,8 +15,9 @@ use std::{fmt, io, sync::Arc};
 
 use crate::{BoxFuture, Frame, frame::FRAME_BYTES_MAX};
 
-/// Bytes that may be queued in one direction of a connection before [`Sender::send`] waits: three of the largest
-/// frames, so that one waiting for the network never keeps the next from being encoded.
+/// Bytes that may be queued in one direction of a connection before [`Sender::send`] waits: three
+/// of the largest frames, so that one waiting for the network never keeps the next from being
+/// encoded.
 pub const QUEUED_BYTES_MAX: usize = 16 << 20;
 
 const _: () = assert!(QUEUED_BYTES_MAX >= 3 * FRAME_BYTES_MAX, "the largest frames can be queued");
@@ -29,7 +30,8 @@ impl Address {
     /// Port used where none is given (Lustre's).
     pub const PORT_DEFAULT: u16 = 988;
 
-    /// `host:port`, with the default port added where there is none. An IPv6 address stands in brackets.
+    /// `host:port`, with the default port added where there is none. An IPv6 address stands in
+    /// brackets.
     pub fn with_port(text: &str) -> Self {
         let has_port = match text.rsplit_once(']') {
             Some((_, behind)) => behind.starts_with(':'),
@@ -100,8 +102,8 @@ pub trait Sender: Send + Sync {
 
 /// Receiving half.
 pub trait Receiver: Send {
-    /// The next frame; `None` when the peer closed the connection between frames. A frame whose header is malformed or
-    /// too large is an `InvalidData` error.
+    /// The next frame; `None` when the peer closed the connection between frames. A frame whose
+    /// header is malformed or too large is an `InvalidData` error.
     fn receive(&mut self) -> BoxFuture<'_, io::Result<Option<Frame>>>;
 }
 

@@ -25,7 +25,8 @@ async fn network() -> (FaultyTransport, Box<dyn Listener>, Connection, Connectio
     (transport, listener, here, there)
 }
 
-/// Sends `count` frames under `rules`, and a last one without faults; the numbers that arrive before that.
+/// Sends `count` frames under `rules`, and a last one without faults; the numbers that arrive
+/// before that.
 async fn arrivals(rules: NetworkRules, count: u64) -> (Vec<u64>, FaultyTransport) {
     let (transport, _listener, here, mut there) = network().await;
     transport.set_rules(rules);

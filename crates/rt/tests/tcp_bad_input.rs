@@ -35,7 +35,8 @@ impl Server {
         (stream, connection)
     }
 
-    /// What the server makes of `bytes` followed by the end of the stream: frames, and how it ended.
+    /// What the server makes of `bytes` followed by the end of the stream: frames, and how it
+    /// ended.
     fn feed(&mut self, bytes: &[u8]) -> (usize, Result<(), ErrorKind>) {
         let (mut stream, mut connection) = self.connect();
         // The server may hang up before it has read everything.
@@ -132,7 +133,8 @@ fn frames_in_small_pieces_are_put_together() {
     writer.join().unwrap();
 }
 
-/// Random streams, and valid ones with one byte changed: never a panic, never a frame that was not sent.
+/// Random streams, and valid ones with one byte changed: never a panic, never a frame that was not
+/// sent.
 #[test]
 fn random_streams_end_in_errors() {
     let mut server = Server::start();

@@ -36,7 +36,8 @@ async fn pair(transport: &Arc<dyn Transport>, address: &str) -> Pair {
     Pair { here, there, listener }
 }
 
-/// Runs one clause over all implementations, in one thread and with both ends on cores of their own.
+/// Runs one clause over all implementations, in one thread and with both ends on cores of their
+/// own.
 fn check<F: Future<Output = ()> + Send + 'static>(clause: impl Fn(Arc<dyn Transport>, &'static str) -> F) {
     for (name, transport, address) in subjects() {
         eprintln!("transport: {name}, one thread");

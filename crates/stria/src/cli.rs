@@ -72,14 +72,15 @@ pub enum Command {
     /// any damage. The tables are read from a copy in a temporary directory (set TMPDIR to choose
     /// it). A journal segment can also be inspected while its target is in use.
     Inspect(InspectArgs),
-    /// Explain the layout of files: the reasons for it, its cost and speed, and what would be better
+    /// Explain the layout of files: the reasons for it, its cost and speed, and what would be
+    /// better
     Explain(ExplainArgs),
     /// Recommend a layout for a planned job
     Advise(AdviseArgs),
     /// Check a file system: namespace against objects; repair with --repair
     ///
-    /// Works through the servers, so it can check a running file system while it is in use. Shows its progress on standard
-    /// error.
+    /// Works through the servers, so it can check a running file system while it is in use. Shows
+    /// its progress on standard error.
     Fsck(FsckArgs),
     /// Measure performance, compared with a local file system on the same disk
     Bench(BenchArgs),

@@ -1,5 +1,5 @@
-//! Files whose layout has components, through the kernel: they grow over watermarks while servers die, are sparse up to the
-//! largest sizes, and are mapped across components.
+//! Files whose layout has components, through the kernel: they grow over watermarks while servers
+//! die, are sparse up to the largest sizes, and are mapped across components.
 
 mod common;
 

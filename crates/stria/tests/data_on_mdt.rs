@@ -70,7 +70,8 @@ fn what_was_written_is_there_after_the_server_was_killed() {
     system.finish();
 }
 
-/// Random operations over the end of the part on the MDT, by calls and by mappings, every read compared.
+/// Random operations over the end of the part on the MDT, by calls and by mappings, every read
+/// compared.
 #[test]
 fn fsx_finds_nothing_at_the_boundary() {
     let system = FileSystem::start(Transport::InProcess, 1);

@@ -14,7 +14,8 @@ const DESCRIPTORS: u64 = 256;
 const FILES: u64 = 600;
 const FILE_BYTES: u64 = 96 << 10;
 
-/// A target that ran out of descriptors while flushing took no changes any more until the process was started again.
+/// A target that ran out of descriptors while flushing took no changes any more until the process
+/// was started again.
 #[test]
 fn more_objects_than_descriptors_are_written_flushed_and_read() {
     setrlimit(Resource::Nofile, Rlimit { current: Some(DESCRIPTORS), maximum: Some(DESCRIPTORS) }).expect("setrlimit");

@@ -1,4 +1,5 @@
-//! fio writes at random and reads back what it wrote, with checksums: through system calls, directly and not, and mapped.
+//! fio writes at random and reads back what it wrote, with checksums: through system calls,
+//! directly and not, and mapped.
 
 mod common;
 

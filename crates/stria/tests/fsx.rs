@@ -1,7 +1,8 @@
 //! fsx: random operations on one file, every read is compared with the expected data; on one client
 //! and on two.
 //!
-//! `STRIA_TEST_LONG=1` runs every seed with every mix of operations, and five times as many of them.
+//! `STRIA_TEST_LONG=1` runs every seed with every mix of operations, and five times as many of
+//! them.
 
 mod common;
 
@@ -32,7 +33,8 @@ impl Run<'_> {
         let Program(mut command) = program("fsx");
         command.arg("-f").arg(config).args(["-S", &self.seed.to_string()]);
         command.args(["-N", &self.operations.to_string()]);
-        // The history of a failure is printed; the file it expected stays with the rest of the data and is removed.
+        // The history of a failure is printed; the file it expected stays with the rest of the data
+        // and is removed.
         command.args(["-P", env!("CARGO_TARGET_TMPDIR")]).arg(self.directory.join(name));
         let output = Program(command).output();
         let text = format!("{}{}", output.stdout, output.stderr);
@@ -102,8 +104,8 @@ fn two_clients_do_not_disturb_each_other() {
     system.finish();
 }
 
-/// A file goes from one client to the other and back, and each empties it before it begins. In between, each reads what a
-/// local file system has after the same operations.
+/// A file goes from one client to the other and back, and each empties it before it begins. In
+/// between, each reads what a local file system has after the same operations.
 #[test]
 fn a_file_is_handed_from_client_to_client() {
     const TURNS: u64 = 12;

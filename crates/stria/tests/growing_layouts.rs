@@ -120,7 +120,8 @@ fn directories_and_jobs_are_explained() {
     system.finish();
 }
 
-/// What MPI-IO, HDF5 and virtual machines do first. The length needs no object on an OST, wherever it is looked at.
+/// What MPI-IO, HDF5 and virtual machines do first. The length needs no object on an OST, wherever
+/// it is looked at.
 #[test]
 fn a_length_given_first_needs_no_object_and_lasts() {
     let mut system = FileSystem::start(Transport::Tcp, 2);
@@ -141,14 +142,15 @@ fn a_length_given_first_needs_no_object_and_lasts() {
     system.finish();
 }
 
-/// A move gives way to other work, by pauses of up to a minute between two pieces, and gives up a file that is in use.
+/// A move gives way to other work, by pauses of up to a minute between two pieces, and gives up a
+/// file that is in use.
 const TIMEOUT_FOR_A_MOVE: Duration = Duration::from_secs(600);
-/// After this, it is read again, for a move that was given up to be begun again. Far more than reading takes, so that it is
-/// mostly not in use.
+/// After this, it is read again, for a move that was given up to be begun again. Far more than
+/// reading takes, so that it is mostly not in use.
 const BETWEEN_READS: Duration = Duration::from_secs(30);
 
-/// A file that began with small writes has its first 64 MiB on one OST; read often, it is moved to where it would lie had its size
-/// been known.
+/// A file that began with small writes has its first 64 MiB on one OST; read often, it is moved to
+/// where it would lie had its size been known.
 #[test]
 fn a_finished_file_that_is_read_often_is_moved_in_the_background() {
     let system = FileSystem::start(Transport::Tcp, 1);

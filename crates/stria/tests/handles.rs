@@ -34,7 +34,8 @@ impl Handle {
         let mut handle = Handle { bytes: BYTES_MAX as u32, kind: 0, handle: [0; BYTES_MAX] };
         let name = CString::new(path.as_os_str().as_bytes()).expect("no NUL");
         let mut mount = 0_i32;
-        // SAFETY: the structure is the kernel's, with the room that it says it has; the name ends with NUL.
+        // SAFETY: the structure is the kernel's, with the room that it says it has; the name ends
+        // with NUL.
         let outcome = unsafe {
             let handle = &raw mut handle;
             libc::syscall(libc::SYS_name_to_handle_at, libc::AT_FDCWD, name.as_ptr(), handle, &raw mut mount, 0)

@@ -32,7 +32,8 @@ fn value(path: &Path, name: &str) -> Vec<u8> {
     buffer
 }
 
-/// What a layout was asked for, of every file and directory below `directory`, without what was chosen for it.
+/// What a layout was asked for, of every file and directory below `directory`, without what was
+/// chosen for it.
 fn layouts(system: &FileSystem, directory: &str) -> String {
     let skip = "-e l_ost -e l_fid -e offset -e objects -e layout_gen -e flags";
     succeed(
@@ -143,7 +144,8 @@ fn copies_of_automatic_layouts_are_automatic() {
     system.finish();
 }
 
-/// Both set attributes when the data are written: too late for files, in time for what is made in directories.
+/// Both set attributes when the data are written: too late for files, in time for what is made in
+/// directories.
 #[test]
 fn rsync_and_cp_copy_between_mounts_without_errors() {
     let system = FileSystem::start(Transport::Tcp, 2);

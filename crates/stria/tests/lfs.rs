@@ -119,7 +119,8 @@ fn edge_cases_end_as_in_lustre_for_any_user() {
     system.finish();
 }
 
-/// What others may not do they may not do through `lfs` either; asking needs no more than stat(2) does.
+/// What others may not do they may not do through `lfs` either; asking needs no more than stat(2)
+/// does.
 fn as_nobody_by_permissions(system: &FileSystem, nobody: &str) {
     let directory = system.root().join("closed");
     std::fs::create_dir(&directory).expect("directory");

@@ -209,7 +209,8 @@ fn who_is_in_use_is_not_swapped() {
     system.finish();
 }
 
-/// Who may not write to a file does not move it; the set-id bits of others' files do not survive what they could not write.
+/// Who may not write to a file does not move it; the set-id bits of others' files do not survive
+/// what they could not write.
 #[test]
 fn permission_is_that_to_write() {
     let system = FileSystem::start(Transport::InProcess, 1);
@@ -422,8 +423,9 @@ fn an_end_in_the_middle_leaves_the_file_as_it_was() {
     system.finish();
 }
 
-/// Moves and swaps, and at some moment in the middle the tools end, or the metadata server, or both: then fsck finds nothing
-/// wrong, has nothing to repair, and the files read back as they were.
+/// Moves and swaps, and at some moment in the middle the tools end, or the metadata server, or
+/// both: then fsck finds nothing wrong, has nothing to repair, and the files read back as they
+/// were.
 #[test]
 fn fsck_finds_nothing_wrong_whoever_ends_in_the_middle_of_moves() {
     const ROUNDS: u64 = 9;

@@ -1,4 +1,5 @@
-//! What an operator of one host does: several file systems side by side, `stria ctl` without a directory, answers for programs.
+//! What an operator of one host does: several file systems side by side, `stria ctl` without a
+//! directory, answers for programs.
 //!
 //! Needs root and FUSE.
 
@@ -110,7 +111,8 @@ obdfilter.stria-OST0000.commit_interval_ms
     up.daemon.stop();
 }
 
-/// Of a healthy file system: every line parses, what identifies things is there, and nothing is called damaged.
+/// Of a healthy file system: every line parses, what identifies things is there, and nothing is
+/// called damaged.
 #[test]
 fn what_is_shown_to_people_is_there_for_programs() {
     let mut place = Place::new();

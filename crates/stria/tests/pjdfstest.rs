@@ -18,8 +18,8 @@ struct Verdict {
 
 /// Runs the tests whose names contain `pattern`; none may fail.
 ///
-/// Those of read-only mounts remount through mount(8), which calls the binary by its name and a PATH of its own: hence the
-/// name space of mounts in which it is in /usr/local/sbin.
+/// Those of read-only mounts remount through mount(8), which calls the binary by its name and a
+/// PATH of its own: hence the name space of mounts in which it is in /usr/local/sbin.
 fn pjdfstest(system: &FileSystem, config: &str, pattern: &str) -> Verdict {
     let line = "exec unshare --mount --propagation private bash -c '
         mount --bind \"$BIN\" /usr/local/sbin && exec \"$TOOL\" -c \"$CONFIG\" -p \"$A\" -s \"$OTHER\" $PATTERN'";

@@ -10,8 +10,8 @@ use std::{
 
 use common::{FileSystem, Program, Transport, programs::program};
 
-/// Makes a tree like those of sources: small files in many directories, some larger ones, links of both kinds, modes, times, empty
-/// files and directories.
+/// Makes a tree like those of sources: small files in many directories, some larger ones, links of
+/// both kinds, modes, times, empty files and directories.
 fn make_tree(root: &Path, files: usize) {
     fs::create_dir(root).expect("mkdir");
     for number in 0..files {
@@ -196,7 +196,8 @@ fn sqlite_keeps_its_promises_with_a_rollback_journal_also_across_clients() {
     system.finish();
 }
 
-/// The shared memory of a write-ahead log is a mapped file: for the processes of one client, as on any network file system.
+/// The shared memory of a write-ahead log is a mapped file: for the processes of one client, as on
+/// any network file system.
 #[test]
 fn sqlite_keeps_its_promises_with_a_write_ahead_log() {
     let system = FileSystem::start(Transport::InProcess, 1);

@@ -1,5 +1,5 @@
-//! The same random operations on StriaFS mounts, on a local file system and on the reference model give the same results and
-//! errors; also where two clients take turns.
+//! The same random operations on StriaFS mounts, on a local file system and on the reference model
+//! give the same results and errors; also where two clients take turns.
 
 mod common;
 
@@ -17,7 +17,8 @@ struct Witness<'a> {
     answer: &'a Outcome,
 }
 
-/// Runs one seed. Each operation goes to one of `clients`, all of which have mounted the same file system.
+/// Runs one seed. Each operation goes to one of `clients`, all of which have mounted the same file
+/// system.
 fn compare(seed: u64, clients: &[Local]) {
     let place = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).expect("directory");
     let (local, mut model) = (Local::new(place.path()), Model::new());

@@ -189,7 +189,8 @@ fn a_server_that_stays_away_is_an_error_in_the_end() {
     system.finish();
 }
 
-/// A benchmark that would never end by itself: what unpacks its archive waits until the benchmark's directory is gone.
+/// A benchmark that would never end by itself: what unpacks its archive waits until the benchmark's
+/// directory is gone.
 #[test]
 fn an_interrupted_benchmark_leaves_neither_servers_nor_mounts_nor_data() {
     const TAR: &str = "#!/bin/sh\nif [ \"$1\" != -xf ]; then PATH=${PATH#*:}; exec tar \"$@\"; fi\necho unpacking\n\

@@ -1,4 +1,5 @@
-//! Studies in miniature on real mounts: `stria bench ior --segments`, the emulation, and rate-limited targets.
+//! Studies in miniature on real mounts: `stria bench ior --segments`, the emulation, and
+//! rate-limited targets.
 //!
 //! Rates have an upper bound here, from the limits, and no lower bound: no test may depend on the
 //! speed of a machine.
@@ -58,7 +59,8 @@ fn segments_are_as_fast_as_their_targets_may_be() {
     }
 }
 
-/// The emulation on a mount leaves a directory per segment with its layout, on any other file system plain directories.
+/// The emulation on a mount leaves a directory per segment with its layout, on any other file
+/// system plain directories.
 #[test]
 fn the_emulation_runs_on_a_mount_and_elsewhere_and_cleans_up() {
     let system = FileSystem::start(Transport::InProcess, 1);
@@ -191,7 +193,8 @@ fn files_of_nfdump_need_nfdump_and_flows() {
     assert!(unreadable.contains("nfdump") && unreadable.contains("broken"), "{unreadable}");
 }
 
-/// The database is made, copied and searched; blastn fails if it does not find what was cut out of it.
+/// The database is made, copied and searched; blastn fails if it does not find what was cut out of
+/// it.
 #[test]
 fn table_5_runs_in_miniature() {
     program("blastn").arg("-version").succeed();

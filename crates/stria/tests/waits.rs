@@ -122,7 +122,8 @@ fn a_fatal_signal_ends_a_wait_for_a_dead_target_and_no_other_signal_does() {
     let status = wait_for("the end of the patient reader", TIMEOUT, || patient.child.try_wait().expect("a child"));
     let output = patient.child.wait_with_output().expect("output");
     assert!(status.success() && output.stdout == b"text", "{output:?}");
-    // Nothing is left of them that others would wait for, and what they did happened once or not at all.
+    // Nothing is left of them that others would wait for, and what they did happened once or not at
+    // all.
     system.shell("printf end >> $A/appended").succeed();
     let text = fs::read_to_string(&appended).expect("read");
     assert!(["textend", "textmoreend"].contains(&text.as_str()), "{text}");

@@ -1,5 +1,5 @@
-//! `stria study`: the published studies by what they are about, live on this machine or in virtual time. `bench e1`, `bench e3`,
-//! `lab e1` and `lab e3` are older names of the same.
+//! `stria study`: the published studies by what they are about, live on this machine or in virtual
+//! time. `bench e1`, `bench e3`, `lab e1` and `lab e3` are older names of the same.
 
 use clap::{Args, Subcommand};
 

@@ -1,9 +1,11 @@
 //! Measurements and studies: the performance of this file system, compared with a local one, on a
 //! mount and in virtual time.
 //!
-//! - `bench`: rates of a file system that this process starts, or of a mounted one, and studies in miniature on it;
+//! - `bench`: rates of a file system that this process starts, or of a mounted one, and studies in
+//!   miniature on it;
 //! - `command`: `stria study`, which runs a study on either;
-//! - `study`: the published studies as jobs, and their models in virtual time on the cluster of the crate `lab`;
+//! - `study`: the published studies as jobs, and their models in virtual time on the cluster of the
+//!   crate `lab`;
 //! - `model`: disks and links on which the lab's cluster runs in `study`;
 //! - `experiment`: runs the studies and shows the results as tables, figures and JSON lines;
 //! - `demo`: the demonstration on real files.

@@ -16,7 +16,8 @@ use crate::{Generation, Timestamp};
 pub struct DataChanges {
     /// Changes ever made, of all objects together.
     pub count: u64,
-    /// Time of the latest of them, by the clock of its target; or of the latest that `Accounted::changes` does not cover.
+    /// Time of the latest of them, by the clock of its target; or of the latest that
+    /// `Accounted::changes` does not cover.
     pub last: Timestamp,
 }
 
@@ -37,7 +38,8 @@ pub enum SeenProof {
         /// The epoch.
         epoch: u64,
     },
-    /// All objects of the layout of this generation were asked since the caller wanted the times to be set.
+    /// All objects of the layout of this generation were asked since the caller wanted the times to
+    /// be set.
     Asked {
         /// The generation.
         generation: Generation,
@@ -47,7 +49,8 @@ pub enum SeenProof {
 /// What the stored times of a file account for.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Accounted {
-    /// Not earlier than the time of any change that is accounted for, nor than any time at which mtime was set.
+    /// Not earlier than the time of any change that is accounted for, nor than any time at which
+    /// mtime was set.
     pub time: Timestamp,
     /// Changes of objects that are accounted for.
     pub changes: u64,
@@ -67,7 +70,8 @@ pub struct DataTimes {
 impl Accounted {
     /// The times of a file whose objects say `found`, if `stored` are those of its record.
     ///
-    /// Both grow strictly with each change of an object, and ctime also with each change of the record.
+    /// Both grow strictly with each change of an object, and ctime also with each change of the
+    /// record.
     pub fn times(&self, stored: DataTimes, found: &DataChanges) -> DataTimes {
         if found.count == self.changes {
             return stored;
@@ -76,7 +80,8 @@ impl Accounted {
         let further = found.count.saturating_sub(self.changes).saturating_sub(1);
         let written = found.last.max(self.time.next());
         let mtime = written.plus(further);
-        // A time to come that was set by hand must not look as if nothing had happened when it comes.
+        // A time to come that was set by hand must not look as if nothing had happened when it
+        // comes.
         let passed = u64::from(stored.mtime > self.time && mtime >= stored.mtime);
         let changed = written.max(stored.ctime.next());
         DataTimes {

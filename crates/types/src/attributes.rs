@@ -70,8 +70,8 @@ pub struct SetAttributes {
     pub atime: Option<SetTime>,
     /// Last change of contents.
     pub mtime: Option<SetTime>,
-    /// With `mtime`, of a file whose size the MDT does not know: what its objects said, filled in by the client. The times that
-    /// are set account for these changes and no others.
+    /// With `mtime`, of a file whose size the MDT does not know: what its objects said, filled in
+    /// by the client. The times that are set account for these changes and no others.
     #[serde(default)]
     pub seen: Option<SeenChanges>,
     /// Bits of [`file_flag`]: these and no others.

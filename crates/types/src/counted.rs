@@ -4,8 +4,8 @@
 
 use std::fmt::Display;
 
-/// The count before its noun, which is given in the singular and gets its plural where the count is not 1. Of several words
-/// the last one is the noun. Also of abbreviations: `2 OSTs`.
+/// The count before its noun, which is given in the singular and gets its plural where the count is
+/// not 1. Of several words the last one is the noun. Also of abbreviations: `2 OSTs`.
 pub fn counted<N: Display + PartialEq + From<bool>>(count: N, noun: &str) -> String {
     if count == N::from(true) { format!("1 {noun}") } else { format!("{count} {}", plural(noun)) }
 }

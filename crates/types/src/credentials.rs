@@ -9,9 +9,10 @@ pub struct Credentials {
     pub uid: u32,
     /// Effective group.
     pub gid: u32,
-    /// Supplementary groups. `None`: not looked up yet, because the kernel does not send them and looking them up
-    /// costs more than most requests; a server whose decision depends on them answers
-    /// [`FsError::GroupsNeeded`](crate::FsError::GroupsNeeded) and the client asks again with them.
+    /// Supplementary groups. `None`: not looked up yet, because the kernel does not send them and
+    /// looking them up costs more than most requests; a server whose decision depends on them
+    /// answers [`FsError::GroupsNeeded`](crate::FsError::GroupsNeeded) and the client asks again
+    /// with them.
     pub groups: Option<Vec<u32>>,
 }
 

@@ -8,7 +8,8 @@ use crate::{MdtIndex, ObjectId, OstIndex};
 /// Result of a file system operation.
 pub type FsResult<T> = Result<T, FsError>;
 
-/// Why a file system operation failed. Variants are only ever appended: their order is the wire format.
+/// Why a file system operation failed. Variants are only ever appended: their order is the wire
+/// format.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, thiserror::Error)]
 pub enum FsError {
     /// ENOENT
@@ -136,20 +137,22 @@ pub enum FsError {
         #[serde(default)]
         cause: Option<String>,
     },
-    /// EIO (EUCLEAN for tools): a stored structure of a server does not decode or contradicts another.
+    /// EIO (EUCLEAN for tools): a stored structure of a server does not decode or contradicts
+    /// another.
     #[error("damaged metadata: {0}")]
     Damaged(String),
     /// EPROTO: the peer speaks a version or message this side does not know.
     #[error("protocol error: {0}")]
     Protocol(String),
-    /// Never reaches a user: the permission decision needs the caller's supplementary groups; ask again with them.
+    /// Never reaches a user: the permission decision needs the caller's supplementary groups; ask
+    /// again with them.
     #[error("supplementary groups needed")]
     GroupsNeeded,
     /// Never reaches a user: the session is unknown or its lease expired; open a new one.
     #[error("session evicted")]
     Evicted,
-    /// EINVAL: a server refuses what its administrators' decisions forbid, and says why (a target that registers under
-    /// a wrong file system or a taken index, an unknown parameter).
+    /// EINVAL: a server refuses what its administrators' decisions forbid, and says why (a target
+    /// that registers under a wrong file system or a taken index, an unknown parameter).
     #[error("{0}")]
     Refused(String),
     /// EIO: data stored on an MDT do not match their checksum. The data are not returned.
@@ -162,7 +165,8 @@ pub enum FsError {
         /// Offset of the damaged block within the object, in bytes.
         offset: u64,
     },
-    /// Never reaches a user: the object was fenced against layouts as old as the caller's; ask for the layout again.
+    /// Never reaches a user: the object was fenced against layouts as old as the caller's; ask for
+    /// the layout again.
     #[error("the layout of the file has changed")]
     LayoutChanged,
     /// ENFILE: a table of a server is full; the text says which, and what to do. Existing entries

@@ -1,4 +1,5 @@
-//! File identifiers in Lustre's notation, `[0x200000403:0x11f:0x0]`: how inode numbers are shown to people and tools.
+//! File identifiers in Lustre's notation, `[0x200000403:0x11f:0x0]`: how inode numbers are shown to
+//! people and tools.
 
 use std::{fmt, str::FromStr};
 
@@ -6,12 +7,14 @@ use serde::{Deserialize, Serialize};
 
 use crate::{InodeNumber, MdtIndex};
 
-/// First sequence of MDT 0 (Lustre's FID_SEQ_NORMAL, 0x200000400) and the distance from one MDT to the next.
+/// First sequence of MDT 0 (Lustre's FID_SEQ_NORMAL, 0x200000400) and the distance from one MDT to
+/// the next.
 const SEQUENCE_FIRST: u64 = 0x2_0000_0400;
 const SEQUENCES_PER_MDT: u64 = 0x4000_0000;
 
-/// Sequence, object id, version. The mapping to [`InodeNumber`] is a bijection: the sequence holds the MDT
-/// and the counter's upper 16 bits, the object id its lower 32 bits; the version is always 0.
+/// Sequence, object id, version. The mapping to [`InodeNumber`] is a bijection: the sequence holds
+/// the MDT and the counter's upper 16 bits, the object id its lower 32 bits; the version is always
+/// 0.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct Fid {
     /// Sequence.

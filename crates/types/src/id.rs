@@ -1,4 +1,5 @@
-//! Identifiers. Each is a newtype, so that an OST index can never be passed where an MDT index is meant.
+//! Identifiers. Each is a newtype, so that an OST index can never be passed where an MDT index is
+//! meant.
 //!
 //! Each identifier has one form for people, in messages and in logs, with `{}` and with `{:?}`:
 //!
@@ -38,8 +39,9 @@ impl fmt::Display for OstIndex {
     }
 }
 
-/// Number of an inode: the index of its home MDT (upper 16 bits) and that MDT's counter (lower 48 bits).
-/// Never reused. The root directory is number 1 of MDT 0, which is also what FUSE calls its root.
+/// Number of an inode: the index of its home MDT (upper 16 bits) and that MDT's counter (lower 48
+/// bits). Never reused. The root directory is number 1 of MDT 0, which is also what FUSE calls its
+/// root.
 #[derive(Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct InodeNumber(pub u64);
 
@@ -72,8 +74,8 @@ impl fmt::Display for InodeNumber {
     }
 }
 
-/// Name of an object: the file it was made for and the stripe slot within that file's layout. Another file has it after
-/// their layouts were swapped.
+/// Name of an object: the file it was made for and the stripe slot within that file's layout.
+/// Another file has it after their layouts were swapped.
 #[derive(Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct ObjectId {
     /// The file it was made for.
@@ -119,7 +121,8 @@ pub struct Slot(pub u16);
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct Xid(pub u64);
 
-/// A counter that fences what is older: of a layout, a session's connection, or a server's incarnation.
+/// A counter that fences what is older: of a layout, a session's connection, or a server's
+/// incarnation.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct Generation(pub u64);
 

@@ -6,7 +6,8 @@ pub const NAME_BYTES_MAX: usize = 255;
 pub const SYMLINK_BYTES_MAX: usize = 4095;
 /// Hard links to one file (u32 in `Attributes`, the bound is ext4's order of magnitude with room).
 pub const LINKS_MAX: u32 = 1_000_000;
-/// Largest file, in bytes: what off_t holds, less one maximal stripe so that stripe arithmetic cannot overflow.
+/// Largest file, in bytes: what off_t holds, less one maximal stripe so that stripe arithmetic
+/// cannot overflow.
 pub const FILE_BYTES_MAX: u64 = i64::MAX as u64 - STRIPE_BYTES_MAX;
 /// Smallest stripe and the unit of stripe sizes, in bytes (Lustre's LOV_MIN_STRIPE_SIZE).
 pub const STRIPE_BYTES_MIN: u64 = 64 * 1024;
@@ -32,12 +33,14 @@ pub const SESSION_SLOTS_MAX: u16 = 256;
 pub const FSNAME_BYTES_MAX: usize = 8;
 /// Advisory locks one client may hold at one MDT.
 pub const LOCKS_PER_CLIENT_MAX: usize = 1 << 20;
-/// Lock owners and queued requests of one file and family: every request for a lock looks at all of them, under the mutex
-/// of the whole MDT. More than one for each process of the largest programs.
+/// Lock owners and queued requests of one file and family: every request for a lock looks at all of
+/// them, under the mutex of the whole MDT. More than one for each process of the largest programs.
 pub const LOCK_PARTIES_PER_FILE_MAX: usize = 1 << 14;
-/// Sessions one target keeps: about 1 KiB of memory each at rest. The largest Lustre systems have some 20,000 clients.
+/// Sessions one target keeps: about 1 KiB of memory each at rest. The largest Lustre systems have
+/// some 20,000 clients.
 pub const SESSIONS_PER_TARGET_MAX: usize = 1 << 16;
-/// Longest name a client gives itself when it connects: a host name (64 bytes on Linux), a process, and room.
+/// Longest name a client gives itself when it connects: a host name (64 bytes on Linux), a process,
+/// and room.
 pub const CLIENT_NAME_BYTES_MAX: usize = 255;
 /// Longest name of a target: `FSNAME-OST0000`, with room.
 pub const TARGET_NAME_BYTES_MAX: usize = 32;
@@ -48,8 +51,8 @@ pub const OPENS_PER_CLIENT_MAX: usize = 1 << 20;
 pub const EXCLUSIVES_PER_CLIENT_MAX: usize = 1 << 14;
 /// Opens or locks in one message of a client that claims what it had before a restart.
 pub const RECLAIM_ENTRIES_MAX: usize = 4096;
-/// Files whose size one client was invited to report at a time; of more, the oldest are forgotten. Two full pages of a
-/// directory.
+/// Files whose size one client was invited to report at a time; of more, the oldest are forgotten.
+/// Two full pages of a directory.
 pub const SETTLE_INVITATIONS_MAX: usize = 8192;
 /// Supplementary groups of one caller (Linux NGROUPS_MAX).
 pub const GROUPS_MAX: usize = 65536;
@@ -59,10 +62,11 @@ pub const OBJECTS_PER_REQUEST_MAX: usize = 8192;
 pub const FENCE_OBJECTS_MAX: usize = STRIPE_COUNT_MAX as usize;
 /// Largest generation of a layout.
 pub const LAYOUT_GENERATION_MAX: u64 = 1 << 63;
-/// Largest generation an object can be fenced at. A file gets past any fence (`RenewLayout`), and still has more changes of
-/// its layout left than can be made.
+/// Largest generation an object can be fenced at. A file gets past any fence (`RenewLayout`), and
+/// still has more changes of its layout left than can be made.
 pub const FENCE_GENERATION_MAX: u64 = 1 << 62;
-/// Largest space of a file, in 512-byte blocks, that a client can report: in bytes it is still a u64.
+/// Largest space of a file, in 512-byte blocks, that a client can report: in bytes it is still a
+/// u64.
 pub const FILE_BLOCKS_MAX: u64 = u64::MAX / 512;
 /// Changes of the objects of a file that a client can report: one each microsecond for nine years.
 pub const FILE_CHANGES_MAX: u64 = 1 << 48;

@@ -1,7 +1,8 @@
 //! Byte cursors for records, the values of a store's tables.
 //!
-//! Every record begins with one byte, the version of its format; numbers are little endian. Which fields follow is in the
-//! byte tables of the crate that owns the record (docs/disk_format.md); nothing here knows a format.
+//! Every record begins with one byte, the version of its format; numbers are little endian. Which
+//! fields follow is in the byte tables of the crate that owns the record (docs/disk_format.md);
+//! nothing here knows a format.
 //!
 //! Reading never panics and never reads past the end: a field that is missing or out of range is a
 //! [`DecodeError`], which names the record. Downside: an offset is not in the error;

@@ -8,7 +8,8 @@
 //! | `K`, `Ki`, `KiB`, and so on with `M`, `G`, `T`, `P`, `E`; in any case | powers of 1024, as in Lustre's `lfs` |
 //! | `KB`, `MB`, and so on; `kB` too | powers of 1000, as in the International System of Units and Lustre's `lctl` |
 //!
-//! `kb`, `Mb` and the like are refused, because they may be bits; so is a lone `b`, which means a block in `find`.
+//! `kb`, `Mb` and the like are refused, because they may be bits; so is a lone `b`, which means a
+//! block in `find`.
 
 use std::str::FromStr;
 

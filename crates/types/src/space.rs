@@ -9,12 +9,14 @@ use serde::{Deserialize, Serialize};
 
 use crate::split_mix::mix;
 
-/// Identity of a device: two targets with the same one share its space. It holds for one boot of the host and is stored nowhere.
+/// Identity of a device: two targets with the same one share its space. It holds for one boot of
+/// the host and is stored nowhere.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct DeviceId(pub u64);
 
 impl DeviceId {
-    /// The device that `host` calls `number`. `host` is 128 random bits, so identities of different hosts are as good as random.
+    /// The device that `host` calls `number`. `host` is 128 random bits, so identities of different
+    /// hosts are as good as random.
     pub fn new(host: u128, number: u64) -> Self {
         let mixed = mix(number) ^ host as u64;
         Self(mix(mixed) ^ (host >> 64) as u64)
@@ -46,9 +48,9 @@ pub struct SpaceUsage {
 }
 
 impl SpaceUsage {
-    /// What targets have together. Of those on one device the figures are those of the target that may use most of it: what one
-    /// keeps in reserve, the others keep as well, in the same place. Inodes in use are each target's own; the free ones are
-    /// made of the device's space.
+    /// What targets have together. Of those on one device the figures are those of the target that
+    /// may use most of it: what one keeps in reserve, the others keep as well, in the same place.
+    /// Inodes in use are each target's own; the free ones are made of the device's space.
     pub fn sum(spaces: impl IntoIterator<Item = SpaceUsage>) -> SpaceUsage {
         let mut devices: BTreeMap<DeviceId, SpaceUsage> = BTreeMap::new();
         let mut sum = SpaceUsage::default();

@@ -34,7 +34,8 @@ impl Timestamp {
     }
 }
 
-/// The time that so many bytes take at so many per second; a rate of 0 counts as 1. At most about 584 years.
+/// The time that so many bytes take at so many per second; a rate of 0 counts as 1. At most about
+/// 584 years.
 pub fn transfer_time(bytes: u64, bytes_per_second: u64) -> Duration {
     let nanoseconds = u128::from(bytes) * u128::from(NANOSECONDS) / u128::from(bytes_per_second.max(1));
     Duration::from_nanos(u64::try_from(nanoseconds).unwrap_or(u64::MAX))

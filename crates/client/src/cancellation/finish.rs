@@ -38,8 +38,8 @@ pub(crate) struct Finish<T: Send + 'static> {
     spawn: Arc<dyn Spawn>,
 }
 
-/// Runs an operation in the caller's task; if the caller drops it, its rest runs in a task of its own and its output is
-/// dropped there.
+/// Runs an operation in the caller's task; if the caller drops it, its rest runs in a task of its
+/// own and its output is dropped there.
 pub(crate) fn finish<T, F>(spawn: &Arc<dyn Spawn>, operation: impl FnOnce(Abandoned) -> F) -> Finish<T>
 where
     T: Send + 'static,
@@ -71,8 +71,9 @@ impl<T: Send + 'static> Drop for Finish<T> {
 }
 
 impl FileSystem {
-    /// Waits until requests to the MDT of an inode can go out, before the first one of an operation that then must not stop.
-    /// `Interrupted` if the caller is gone by then: what a killed process had not begun must not undo what others did after its end.
+    /// Waits until requests to the MDT of an inode can go out, before the first one of an operation
+    /// that then must not stop. `Interrupted` if the caller is gone by then: what a killed process
+    /// had not begun must not undo what others did after its end.
     pub(crate) async fn begin(&self, inode: InodeNumber, abandoned: &Abandoned) -> FsResult<()> {
         self.targets.mdt_of(inode)?.import().connected().await?;
         if abandoned.is_set() { Err(FsError::Interrupted) } else { Ok(()) }

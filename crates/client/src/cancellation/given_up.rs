@@ -56,7 +56,8 @@ fn close(inode: InodeNumber, open: OpenId) -> MdtRequest {
 }
 
 impl GivenUp {
-    /// An open or a creation with one. `turn`: if it truncates and the file is known, in which the exclusive data lock is granted.
+    /// An open or a creation with one. `turn`: if it truncates and the file is known, in which the
+    /// exclusive data lock is granted.
     pub fn open(
         self,
         late_outcome: LateOutcome,
@@ -96,8 +97,8 @@ impl GivenUp {
         });
     }
 
-    /// The exclusive data lock, asked for or given back in this turn: nobody of this mount can take it before the MDT has heard that
-    /// it is free.
+    /// The exclusive data lock, asked for or given back in this turn: nobody of this mount can take
+    /// it before the MDT has heard that it is free.
     pub fn exclusive(self, late_outcome: Option<LateOutcome>, inode: InodeNumber, turn: Turn) {
         turn.owe();
         self.in_background(move |this| async move {

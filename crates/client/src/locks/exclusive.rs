@@ -1,4 +1,5 @@
-//! The exclusive data lock of a file: appends and truncations of all clients happen one after the other.
+//! The exclusive data lock of a file: appends and truncations of all clients happen one after the
+//! other.
 //!
 //! The MDT grants the lock to a client, at most once at a time, whichever of its users asks. Within
 //! a client a queue per file lets one user at a time ask, in order of arrival. An open that
@@ -146,8 +147,8 @@ impl FileSystem {
         }
     }
 
-    /// Asks the MDT for the lock in this turn; with an error the turn comes back, unless it is kept until the MDT has heard that the
-    /// lock is free.
+    /// Asks the MDT for the lock in this turn; with an error the turn comes back, unless it is kept
+    /// until the MDT has heard that the lock is free.
     async fn ask_exclusive(
         &self,
         credentials: &Credentials,
@@ -189,8 +190,8 @@ impl FileSystem {
         }
     }
 
-    /// Takes over the lock that the MDT granted with an open that truncates. `turn`: taken before that open. `restarts`: of
-    /// the MDT before it.
+    /// Takes over the lock that the MDT granted with an open that truncates. `turn`: taken before
+    /// that open. `restarts`: of the MDT before it.
     pub(crate) async fn adopt_exclusive(
         &self,
         file: &OpenFile,
@@ -227,8 +228,8 @@ impl FileSystem {
         }
     }
 
-    /// Gives back the lock that the MDT granted with an open that comes to nothing. In its turn: the MDT knows one holder
-    /// in this client, who may be another user by now.
+    /// Gives back the lock that the MDT granted with an open that comes to nothing. In its turn:
+    /// the MDT knows one holder in this client, who may be another user by now.
     pub(crate) async fn decline_exclusive(&self, inode: InodeNumber, turn: Option<Turn>) {
         let turn = match turn {
             Some(turn) => turn,
@@ -238,7 +239,8 @@ impl FileSystem {
         drop(self.give_back_exclusive(inode, None, turn).await);
     }
 
-    /// Gives the exclusive data lock back: at once, or as soon as the MDT answers again. The data are in place in any case.
+    /// Gives the exclusive data lock back: at once, or as soon as the MDT answers again. The data
+    /// are in place in any case.
     pub(crate) async fn end_exclusive(&self, section: Section, update: Option<SizeUpdate>) {
         drop(self.give_back_exclusive(section.inode, update, section.turn).await);
     }

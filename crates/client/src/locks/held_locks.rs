@@ -54,7 +54,8 @@ pub(crate) struct HeldLocks {
 }
 
 impl HeldLocks {
-    /// A lock is about to be asked for. A flock lock that does not include it is given up by that, whatever becomes of it.
+    /// A lock is about to be asked for. A flock lock that does not include it is given up by that,
+    /// whatever becomes of it.
     pub fn asking(&self, inode: InodeNumber, request: &LockRequest) -> Released {
         let mut locks = self.locks.lock();
         let key = (inode, request.family, request.owner);
@@ -86,7 +87,8 @@ impl HeldLocks {
         }
     }
 
-    /// All locks of this family that the owner has on the file are about to be released. False if it can have none.
+    /// All locks of this family that the owner has on the file are about to be released. False if
+    /// it can have none.
     pub fn releasing(&self, inode: InodeNumber, family: LockFamily, owner: u64) -> bool {
         let key = (inode, family, owner);
         let locks = self.locks.lock();
@@ -104,7 +106,8 @@ impl HeldLocks {
         self.askers.lock().entry((inode, family, owner)).or_default();
     }
 
-    /// What the owner of `request` holds within its range, as requests that cover the range and lead back to it.
+    /// What the owner of `request` holds within its range, as requests that cover the range and
+    /// lead back to it.
     pub fn restoring(&self, inode: InodeNumber, request: &LockRequest) -> Vec<LockRequest> {
         let locks = self.locks.lock();
         let held = locks.get(&(inode, request.family, request.owner)).map_or(&[][..], Vec::as_slice);

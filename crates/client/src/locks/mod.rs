@@ -1,4 +1,5 @@
-//! Locks that this client holds at MDTs: the exclusive data lock of a file, and the advisory locks of its users.
+//! Locks that this client holds at MDTs: the exclusive data lock of a file, and the advisory locks
+//! of its users.
 
 pub(crate) mod exclusive;
 pub(crate) mod held_locks;

@@ -31,7 +31,8 @@ pub struct Rest {
 
 /// Decides how much a background migration may take.
 pub trait Restraint: Send + Sync {
-    /// Bytes per second it may copy at the moment; 0: it gives up. Asked before each piece, and before each swap but the first.
+    /// Bytes per second it may copy at the moment; 0: it gives up. Asked before each piece, and
+    /// before each swap but the first.
     fn allowance(&self, rest: Rest) -> BoxFuture<'_, u64>;
 }
 

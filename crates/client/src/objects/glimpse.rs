@@ -45,7 +45,8 @@ impl FileSystem {
         Ok(attributes)
     }
 
-    /// DataAttributes of files from the given slots of each. A file fails if a target that holds one of its objects does.
+    /// DataAttributes of files from the given slots of each. A file fails if a target that holds
+    /// one of its objects does.
     async fn glimpse_slots(&self, files: &[(InodeNumber, &Layout, Vec<u32>)]) -> Vec<FsResult<DataAttributes>> {
         let mut by_target: BTreeMap<TargetRole, Question> = BTreeMap::new();
         for (index, (inode, layout, slots)) in files.iter().enumerate() {
@@ -98,8 +99,8 @@ impl FileSystem {
         Ok(figures.complete(entry))
     }
 
-    /// Tells the MDT what the objects say of a file that nobody writes to and whose size it does not know: who died while
-    /// writing leaves such files. The next to look asks the MDT alone.
+    /// Tells the MDT what the objects say of a file that nobody writes to and whose size it does
+    /// not know: who died while writing leaves such files. The next to look asks the MDT alone.
     async fn settle_found(&self, entry: &Entry, figures: DataAttributes) {
         let Some(epoch) = entry.quiet else { return };
         let inode = entry.attributes.inode;

@@ -39,7 +39,8 @@ pub(crate) struct Object<'a> {
     pub id: ObjectId,
     pub location: Location,
     pub open: Option<&'a OpenInode>,
-    /// The life of the mount with which the right to this request ends, if it rests on a lock and not on an open file.
+    /// The life of the mount with which the right to this request ends, if it rests on a lock and
+    /// not on an open file.
     pub incarnation: Option<u64>,
 }
 
@@ -77,7 +78,8 @@ pub(crate) struct ObjectData {
     pub size: u64,
 }
 
-/// A change of an object on its way: unless its outcome is reported, the file's figures are unknown from then on.
+/// A change of an object on its way: unless its outcome is reported, the file's figures are unknown
+/// from then on.
 struct InFlight<'a> {
     open: Option<&'a OpenInode>,
 }
@@ -136,7 +138,8 @@ impl FileSystem {
         let target = self.holder(object)?;
         let mut outcome = Err(FsError::Transfer);
         for _ in 0..ATTEMPTS {
-            // Before the check: a later life's connection would carry the request under an id that no OST refuses.
+            // Before the check: a later life's connection would carry the request under an id that
+            // no OST refuses.
             let import = target.import();
             object.open.map_or(Ok(()), OpenInode::check)?;
             if object.incarnation.is_some_and(|incarnation| incarnation != self.client_state.opens.incarnation()) {
@@ -232,7 +235,8 @@ impl FileSystem {
             reply => Err(unexpected(reply)),
         };
         let outcome = self.object_call(object, bulk, make, take).await;
-        // A start of the target that ended may have done a part, of which what its next start answers tells nothing.
+        // A start of the target that ended may have done a part, of which what its next start
+        // answers tells nothing.
         let whole = target.restarts() == restarts;
         match &outcome {
             Ok((changed, era)) => in_flight.done(layout, object.id.slot, changed, (!sync).then_some(*era), whole),

@@ -24,7 +24,8 @@ const _: () =
 pub(crate) struct Renewals(u32);
 
 impl Renewals {
-    /// The layout of this generation was refused once more: the generation that the next one must be beyond.
+    /// The layout of this generation was refused once more: the generation that the next one must
+    /// be beyond.
     pub fn next(&mut self, inode: InodeNumber, refused: Generation) -> FsResult<Generation> {
         let number = self.0;
         self.0 += 1;

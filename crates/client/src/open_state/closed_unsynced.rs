@@ -11,14 +11,16 @@ use std::collections::{BTreeMap, VecDeque};
 use layout::Location;
 use types::InodeNumber;
 
-/// Objects to sync: see [`crate::open_state::open_inode::OpenState::unsynced`]. By slot and holder, because another client may give the file
-/// another layout meanwhile: what was written may have been lost where it was by then, and what is in its slot now tells nothing.
+/// Objects to sync: see [`crate::open_state::open_inode::OpenState::unsynced`]. By slot and holder,
+/// because another client may give the file another layout meanwhile: what was written may have
+/// been lost where it was by then, and what is in its slot now tells nothing.
 pub(crate) type Unsynced = BTreeMap<(u32, Location), u64>;
 
 /// Objects remembered: some megabytes.
 const SLOTS_MAX: usize = 1 << 16;
 
-/// Notes that an object was changed when its holder had lost unsynced changes so often; the oldest change counts.
+/// Notes that an object was changed when its holder had lost unsynced changes so often; the oldest
+/// change counts.
 pub(crate) fn note(unsynced: &mut Unsynced, object: (u32, Location), era: u64) {
     let since = unsynced.entry(object).or_insert(era);
     *since = era.min(*since);
@@ -34,8 +36,8 @@ pub(crate) struct ClosedUnsynced {
 }
 
 impl ClosedUnsynced {
-    /// The last open of an inode ended with these objects not synced. Something may be remembered of it still: a sync of
-    /// everything that failed gave it back while the inode was open again.
+    /// The last open of an inode ended with these objects not synced. Something may be remembered
+    /// of it still: a sync of everything that failed gave it back while the inode was open again.
     pub fn closed(&mut self, inode: InodeNumber, unsynced: Unsynced) {
         if unsynced.is_empty() {
             return;
@@ -99,8 +101,9 @@ mod tests {
         assert_eq!(closed.take(InodeNumber(8)), unsynced(3));
     }
 
-    /// A sync of everything takes what was closed. Meanwhile the file is opened, written elsewhere and closed again; the sync
-    /// fails and gives back what it took. The next sync must tell of both parts of the file.
+    /// A sync of everything takes what was closed. Meanwhile the file is opened, written elsewhere
+    /// and closed again; the sync fails and gives back what it took. The next sync must tell of
+    /// both parts of the file.
     #[test]
     fn what_a_failed_sync_gave_back_stays_with_what_was_closed_since() {
         let object = |slot| BTreeMap::from([((slot, Location::Mdt), 1)]);

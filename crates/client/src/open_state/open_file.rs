@@ -13,8 +13,8 @@ use types::{Attributes, FileKind, FsError, FsResult, InodeNumber, attributes::fi
 
 use crate::{FileSystem, open_state::open_inode::OpenInode};
 
-/// An open file or directory. Ends with [`FileSystem::close`]; one that is dropped without it is closed in the
-/// background.
+/// An open file or directory. Ends with [`FileSystem::close`]; one that is dropped without it is
+/// closed in the background.
 pub struct OpenFile {
     pub(crate) open: Arc<OpenInode>,
     kind: FileKind,
@@ -84,8 +84,8 @@ impl OpenFile {
         if self.flags.has(open_flag::WRITE) { Ok(()) } else { Err(FsError::BadHandle) }
     }
 
-    /// As [`OpenFile::check_writable`], for a change of data that are there. The kernel does not know which files can only be
-    /// appended to, and lets programs clear O_APPEND.
+    /// As [`OpenFile::check_writable`], for a change of data that are there. The kernel does not
+    /// know which files can only be appended to, and lets programs clear O_APPEND.
     pub(crate) fn check_changeable(&self) -> FsResult<()> {
         self.check_writable()?;
         if self.append_only { Err(FsError::NotPermitted) } else { Ok(()) }

@@ -39,11 +39,13 @@ pub(crate) struct OpenState {
     pub tracker: SizeTracker,
     /// Objects to sync: how often their OST had lost unsynced changes before the oldest of these.
     pub unsynced: Unsynced,
-    /// Objects of before this open may be unsynced too (a program may write, close, open again and fsync).
+    /// Objects of before this open may be unsynced too (a program may write, close, open again and
+    /// fsync).
     pub unsynced_before: bool,
     /// Changes of the MDT's record of the file (creation, opens, growth) that its data depend on.
     pub record: RecordChanges,
-    /// The last loss of uncommitted changes that a sync has told: see [`crate::targets::uncommitted`].
+    /// The last loss of uncommitted changes that a sync has told: see
+    /// [`crate::targets::uncommitted`].
     pub loss_told: u64,
     /// What was written may not be found by the layout that holds now: to be told by the next sync.
     pub layout_undone: bool,
@@ -74,14 +76,16 @@ impl OpenState {
 #[derive(Debug)]
 pub(crate) struct OpenInode {
     inode: InodeNumber,
-    /// Of regular files: the newest one known; locked after the table's lock and before the state's.
+    /// Of regular files: the newest one known; locked after the table's lock and before the
+    /// state's.
     layout: Mutex<Option<Arc<Layout>>>,
     /// How often the MDT may have moved objects or not: it is to be asked.
     layout_doubts: AtomicU64,
     /// How many of these it has answered.
     layout_doubts_answered: AtomicU64,
-    /// Held, shared, by whatever changes data under a layout taken meanwhile; alone by who has objects moved (see
-    /// [`crate::placement::no_space`]). Truncations have the exclusive data lock instead.
+    /// Held, shared, by whatever changes data under a layout taken meanwhile; alone by who has
+    /// objects moved (see [`crate::placement::no_space`]). Truncations have the exclusive data lock
+    /// instead.
     pub changing: tokio::sync::RwLock<()>,
     stale: AtomicBool,
     state: Mutex<OpenState>,
@@ -90,8 +94,9 @@ pub(crate) struct OpenInode {
 }
 
 impl OpenInode {
-    /// An inode that gets its first open. `unsynced`: what this client wrote to it before. `created`: the file is new, so
-    /// nothing of it is anywhere else. `lost`: the last loss of uncommitted changes, which is history for this open.
+    /// An inode that gets its first open. `unsynced`: what this client wrote to it before.
+    /// `created`: the file is new, so nothing of it is anywhere else. `lost`: the last loss of
+    /// uncommitted changes, which is history for this open.
     pub(super) fn new(inode: InodeNumber, unsynced: Unsynced, created: bool, lost: u64) -> Self {
         let state = OpenState {
             opens: BTreeMap::new(),
@@ -125,7 +130,8 @@ impl OpenInode {
         state.set_id |= attributes.mode & (mode::S_ISUID | mode::S_ISGID) != 0 && attributes.kind == FileKind::Regular;
         state.capabilities |= opened.capabilities;
         if flags.has(open_flag::WRITE) {
-            // The MDT's record changed: only now does it say that the objects are to be asked for the size.
+            // The MDT's record changed: only now does it say that the objects are to be asked for
+            // the size.
             state.record.changed();
             let size_known = (created || opened.entry.size_unknown.is_none()).then_some(&opened.entry);
             state.tracker.opened(opened.epoch, size_known);
@@ -161,7 +167,8 @@ impl OpenInode {
         self.inode
     }
 
-    /// The layout of a regular file, as far as this client knows it; `None` if the MDT must be asked.
+    /// The layout of a regular file, as far as this client knows it; `None` if the MDT must be
+    /// asked.
     pub fn layout(&self) -> FsResult<Option<Arc<Layout>>> {
         let layout = self.layout.lock().clone().ok_or(FsError::Invalid)?;
         let answered = self.layout_doubts_answered.load(Ordering::Acquire);
@@ -184,17 +191,19 @@ impl OpenInode {
         self.layout_doubts.load(Ordering::Acquire)
     }
 
-    /// The MDT has told what it was asked after so many doubts. A doubt that came meanwhile remains.
+    /// The MDT has told what it was asked after so many doubts. A doubt that came meanwhile
+    /// remains.
     pub fn trust_layout(&self, doubts: u64) {
         assert!(doubts <= self.layout_doubts(), "no doubt is answered before it arose");
         self.layout_doubts_answered.fetch_max(doubts, Ordering::AcqRel);
     }
 
-    /// Takes over a layout that the MDT told, unless a newer one is known; returns the newest. What was written by it is to
-    /// be found only once the MDT has committed it.
+    /// Takes over a layout that the MDT told, unless a newer one is known; returns the newest. What
+    /// was written by it is to be found only once the MDT has committed it.
     ///
-    /// `None` if the MDT is not the one any more that told it, says `current`: it may have lost what it told, so it is to be
-    /// asked again. What is taken over while `current`, on the other hand, is claimed from the MDT's next start.
+    /// `None` if the MDT is not the one any more that told it, says `current`: it may have lost
+    /// what it told, so it is to be asked again. What is taken over while `current`, on the other
+    /// hand, is claimed from the MDT's next start.
     pub fn adopt(&self, told: &Layout, current: impl FnOnce() -> bool) -> FsResult<Option<Arc<Layout>>> {
         let told = verified(told)?;
         let mut layout = self.layout.lock();
@@ -210,7 +219,8 @@ impl OpenInode {
         Ok(Some(newest))
     }
 
-    /// The layout, if the MDT may lose it with its power: it grew, and that is not known to be durable.
+    /// The layout, if the MDT may lose it with its power: it grew, and that is not known to be
+    /// durable.
     pub(super) fn undurable_layout(&self) -> Option<(InodeNumber, Layout)> {
         let layout = self.layout.lock();
         let durable = self.state.lock().record.is_durable();
@@ -225,7 +235,8 @@ impl OpenInode {
         ids.next().copied().filter(|_| ids.next().is_none())
     }
 
-    /// Fails once the life of the mount in which it was opened is over, or its MDT has lost the file.
+    /// Fails once the life of the mount in which it was opened is over, or its MDT has lost the
+    /// file.
     pub fn check(&self) -> FsResult<()> {
         if self.stale.load(Ordering::Acquire) { Err(FsError::Stale) } else { Ok(()) }
     }
@@ -240,7 +251,8 @@ impl OpenInode {
         state.set_id || state.capabilities
     }
 
-    /// The close of an open begins: what it may tell of the size. Only the last writer knows, and only if it was alone.
+    /// The close of an open begins: what it may tell of the size. Only the last writer knows, and
+    /// only if it was alone.
     pub fn closing(&self, id: OpenId) -> Option<SizeUpdate> {
         let mut state = self.state.lock();
         let (flags, closing) = state.opens.get_mut(&id)?;

@@ -62,9 +62,10 @@ impl OpenTable {
         self.table.lock().inodes.get(&inode).cloned()
     }
 
-    /// Registers an open that was asked for in `incarnation`; `Stale` if that has ended. `created`: the file is new,
-    /// so nothing of it is anywhere else. `lost`: the last loss of uncommitted changes, which is history for this open.
-    /// `current`: as in [`OpenInode::adopt`]; if not, the layout is still to be learned.
+    /// Registers an open that was asked for in `incarnation`; `Stale` if that has ended. `created`:
+    /// the file is new, so nothing of it is anywhere else. `lost`: the last loss of uncommitted
+    /// changes, which is history for this open. `current`: as in [`OpenInode::adopt`]; if not, the
+    /// layout is still to be learned.
     pub fn register(
         &self,
         id: OpenId,
@@ -111,7 +112,8 @@ impl OpenTable {
         self.table.lock().add_unsynced(inode, unsynced);
     }
 
-    /// Two inodes have swapped their layouts, or perhaps, if that is not `certain`: what is to be synced goes with the objects.
+    /// Two inodes have swapped their layouts, or perhaps, if that is not `certain`: what is to be
+    /// synced goes with the objects.
     pub fn exchange_unsynced(&self, one: InodeNumber, other: InodeNumber, certain: bool) {
         let mut table = self.table.lock();
         let (of_one, of_other) = (table.take_unsynced(one), table.take_unsynced(other));

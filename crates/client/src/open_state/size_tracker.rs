@@ -27,7 +27,8 @@ use crate::objects::data_attributes::DataAttributes;
 struct Known {
     epoch: u64,
     size: u64,
-    /// May be momentarily off while replies of one object overtake each other; signed, so that the sum is right at the end.
+    /// May be momentarily off while replies of one object overtake each other; signed, so that the
+    /// sum is right at the end.
     blocks: i64,
     /// Changes of all objects.
     changes: u64,
@@ -46,7 +47,8 @@ pub(crate) struct SizeTracker {
 }
 
 impl SizeTracker {
-    /// An open for writing was given epoch `epoch`. `size_known`: the inode, if it was exact at this moment.
+    /// An open for writing was given epoch `epoch`. `size_known`: the inode, if it was exact at
+    /// this moment.
     pub fn opened(&mut self, epoch: u64, size_known: Option<&Entry>) {
         self.known = size_known.map(|entry| {
             let attributes = &entry.attributes;
@@ -91,8 +93,9 @@ impl SizeTracker {
         self.begun
     }
 
-    /// All objects were truncated under the exclusive lock and epoch `epoch`: the figures are `figures` unless this client
-    /// changed anything meanwhile, which shows in `begun`: the number of changes expected up to now.
+    /// All objects were truncated under the exclusive lock and epoch `epoch`: the figures are
+    /// `figures` unless this client changed anything meanwhile, which shows in `begun`: the number
+    /// of changes expected up to now.
     pub fn truncated(&mut self, epoch: u64, figures: &DataAttributes, begun: u64) {
         assert!(u64::from(self.in_flight) <= self.begun, "only a change that began is in flight");
         let alone = self.in_flight == 0 && self.begun == begun;
@@ -106,7 +109,8 @@ impl SizeTracker {
         self.known = None;
     }
 
-    /// A server lost changes that were acknowledged: whoever truncates meanwhile does not know the figures either.
+    /// A server lost changes that were acknowledged: whoever truncates meanwhile does not know the
+    /// figures either.
     pub fn lost(&mut self) {
         self.forget();
         self.begun += 1;

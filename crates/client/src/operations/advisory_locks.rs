@@ -40,15 +40,17 @@ enum Asked {
 }
 
 impl FileSystem {
-    /// Sets or releases an advisory lock on an open file. Through a stale one nothing can be locked: its close would not
-    /// release it. Dropping the future of a request for a lock undoes it: afterwards the owner holds what it held before (nothing,
-    /// if that was a flock lock to be converted, or if all its locks were released meanwhile).
+    /// Sets or releases an advisory lock on an open file. Through a stale one nothing can be
+    /// locked: its close would not release it. Dropping the future of a request for a lock undoes
+    /// it: afterwards the owner holds what it held before (nothing, if that was a flock lock to be
+    /// converted, or if all its locks were released meanwhile).
     pub async fn set_lock(self: &Arc<Self>, file: &OpenFile, request: LockRequest) -> FsResult<()> {
         self.set_lock_unless(file, request, std::future::pending()).await
     }
 
-    /// As [`FileSystem::set_lock`]; a request that waits when `interrupted` completes ends as soon as the MDT says how:
-    /// granted, or `Interrupted`. Then nothing of it is left, and the owner may ask again.
+    /// As [`FileSystem::set_lock`]; a request that waits when `interrupted` completes ends as soon
+    /// as the MDT says how: granted, or `Interrupted`. Then nothing of it is left, and the owner
+    /// may ask again.
     pub async fn set_lock_unless(
         self: &Arc<Self>,
         file: &OpenFile,

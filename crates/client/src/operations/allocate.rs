@@ -21,7 +21,8 @@ use crate::{
     statistics::Operation,
 };
 
-/// From so many bytes on, a reservation asks all OSTs for their space first: refused half-way, it would have taken all there is.
+/// From so many bytes on, a reservation asks all OSTs for their space first: refused half-way, it
+/// would have taken all there is.
 const ASKING_BYTES_MIN: u64 = 1 << 30;
 
 /// What one call has done so far: parts of objects, as offset and end.
@@ -55,9 +56,10 @@ fn object_change(mode: AllocateMode, range: &ObjectRange) -> SpaceChange {
 }
 
 impl FileSystem {
-    /// fallocate(2). Each object gets its part of the range, which is contiguous there. After an error some parts may
-    /// have been changed; what they read as is the same in any case except for `Punch` and `Zero`. As with a write, set-id
-    /// bits of a caller who may not keep them go before (root may), and everybody's capabilities.
+    /// fallocate(2). Each object gets its part of the range, which is contiguous there. After an
+    /// error some parts may have been changed; what they read as is the same in any case except for
+    /// `Punch` and `Zero`. As with a write, set-id bits of a caller who may not keep them go before
+    /// (root may), and everybody's capabilities.
     pub async fn allocate(
         self: &Arc<Self>,
         file: &Arc<OpenFile>,
@@ -68,8 +70,8 @@ impl FileSystem {
         self.allocate_unless(&Credentials::root(), file, mode, (offset, bytes), Interruption::default()).await
     }
 
-    /// As [`FileSystem::allocate`] by this user for `range`, offset and length. If `interruption` is raised before room is looked for elsewhere,
-    /// the outcome is `Interrupted`.
+    /// As [`FileSystem::allocate`] by this user for `range`, offset and length. If `interruption`
+    /// is raised before room is looked for elsewhere, the outcome is `Interrupted`.
     pub async fn allocate_unless(
         self: &Arc<Self>,
         credentials: &Credentials,

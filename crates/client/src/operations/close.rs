@@ -74,7 +74,8 @@ impl FileSystem {
             if let Some(owner) = flock_owner {
                 self.client_state.locks.released(inode, LockFamily::Flock, owner);
             }
-            // Before anything else: a restarted MDT must not be told again of an open that it has closed.
+            // Before anything else: a restarted MDT must not be told again of an open that it has
+            // closed.
             self.client_state.opens.unregister(open, id);
             match reply {
                 // It may have been told since it answered: the recovery counts the restart first,
@@ -107,7 +108,8 @@ impl FileSystem {
         self.call(inode, figures.settle(inode, epoch)).await.and_then(done)
     }
 
-    /// One descriptor of an open file was closed (FUSE FLUSH): its owner's fcntl locks on the file end.
+    /// One descriptor of an open file was closed (FUSE FLUSH): its owner's fcntl locks on the file
+    /// end.
     pub async fn flush(self: &Arc<Self>, file: &OpenFile, lock_owner: u64) -> FsResult<()> {
         let (inode, family) = (file.inode(), LockFamily::Posix);
         if file.kind() == FileKind::Regular {

@@ -10,8 +10,9 @@ use crate::{FileSystem, OpenFile, WriteOptions};
 const COPY_BYTES: u64 = 16 << 20;
 
 impl FileSystem {
-    /// copy_file_range(2): returns the bytes copied, fewer than asked for at the end of `from` or before an error. Ranges
-    /// that overlap within one file are `Invalid`. Holes are copied as zeros.
+    /// copy_file_range(2): returns the bytes copied, fewer than asked for at the end of `from` or
+    /// before an error. Ranges that overlap within one file are `Invalid`. Holes are copied as
+    /// zeros.
     pub async fn copy_range(
         self: &Arc<Self>,
         from: (&Arc<OpenFile>, u64),

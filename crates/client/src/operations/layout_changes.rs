@@ -7,7 +7,8 @@
 //! 2. an unnamed file is created and opened (O_TMPFILE), and [`FileSystem::begin_layout`] gives it
 //!    the layout;
 //! 3. the data are copied into it;
-//! 4. [`FileSystem::swap_layouts`]: both are made durable, and the MDT swaps the layouts if the epoch still holds;
+//! 4. [`FileSystem::swap_layouts`]: both are made durable, and the MDT swaps the layouts if the
+//!    epoch still holds;
 //! 5. the unnamed file is closed, and the old objects are removed with it. If the client dies on
 //!    the way, the unnamed file is removed.
 //!
@@ -110,7 +111,8 @@ impl FileSystem {
         let second_open = if second_version.is_none() { Some(self.only_open(second)?) } else { None };
         let open = |open: &Option<(Arc<OpenInode>, OpenId)>| open.as_ref().map(|(open, _)| open.clone());
         let mut opens: Vec<Arc<OpenInode>> = [open(&first_open), open(&second_open)].into_iter().flatten().collect();
-        // In one order, whichever is the first: two swaps of the same files wait for each other, not in a circle.
+        // In one order, whichever is the first: two swaps of the same files wait for each other,
+        // not in a circle.
         opens.sort_by_key(|open| open.inode());
         let mut alone = Vec::new();
         for open in &opens {

@@ -1,4 +1,5 @@
-//! The operations: each file has one family of system calls, as methods of [`FileSystem`](crate::FileSystem).
+//! The operations: each file has one family of system calls, as methods of
+//! [`FileSystem`](crate::FileSystem).
 //!
 //! An operation decides what to ask which target, and in what order; it keeps no state of its own.
 //! State that outlives it is in `open_state`, `locks` and `targets`.

@@ -29,7 +29,8 @@ impl FileSystem {
         self.complete(&entry).await
     }
 
-    /// Attributes of an inode; `Stale` if it was reached through an open file whose session is lost.
+    /// Attributes of an inode; `Stale` if it was reached through an open file whose session is
+    /// lost.
     pub async fn get_attributes(&self, inode: InodeNumber, file: Option<&OpenFile>) -> FsResult<Attributes> {
         self.count(Operation::Getattr);
         file.map_or(Ok(()), |file| file.open.check())?;
@@ -115,8 +116,8 @@ impl FileSystem {
         self.call(parent, MdtRequest::Unlink(credentials.clone(), unlink)).await.and_then(done)
     }
 
-    /// renameat2(2): `from` and `to` are a directory and a name in it. What was written to a file is durable on its OSTs before
-    /// it replaces another one.
+    /// renameat2(2): `from` and `to` are a directory and a name in it. What was written to a file
+    /// is durable on its OSTs before it replaces another one.
     pub async fn rename(
         &self,
         credentials: &Credentials,

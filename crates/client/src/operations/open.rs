@@ -35,7 +35,8 @@ struct Before {
 }
 
 impl FileSystem {
-    /// Creates and opens a regular file, or opens the one that exists unless `flags` has EXCLUSIVE (O_CREAT).
+    /// Creates and opens a regular file, or opens the one that exists unless `flags` has EXCLUSIVE
+    /// (O_CREAT).
     pub async fn create_open(
         self: &Arc<Self>,
         credentials: &Credentials,
@@ -74,7 +75,8 @@ impl FileSystem {
         self.finish_create(parent, request, (id, flags), interruption).await
     }
 
-    /// Creates an unnamed file and opens it (O_TMPFILE); `link` can name it unless `flags` has EXCLUSIVE.
+    /// Creates an unnamed file and opens it (O_TMPFILE); `link` can name it unless `flags` has
+    /// EXCLUSIVE.
     pub async fn create_unnamed(
         self: &Arc<Self>,
         credentials: &Credentials,
@@ -170,8 +172,9 @@ impl FileSystem {
         .await
     }
 
-    /// Sends an open, a creation or a change of layouts, again as long as it has to wait: for a file's exclusive data lock or
-    /// the end of a migration, or for an MDT that recovers or does not know the OSTs yet.
+    /// Sends an open, a creation or a change of layouts, again as long as it has to wait: for a
+    /// file's exclusive data lock or the end of a migration, or for an MDT that recovers or does
+    /// not know the OSTs yet.
     pub(crate) async fn ask_open(&self, at: InodeNumber, request: MdtRequest) -> FsResult<MdtReply> {
         self.ask_open_unless(at, request, &Interruption::default(), &mut None).await
     }
@@ -204,8 +207,8 @@ impl FileSystem {
         Ok(Before { incarnation, restarts: target.restarts(), lost: target.uncommitted().lost() })
     }
 
-    /// Takes over an open that the MDT granted, and does what O_TRUNC leaves to the client: within `turn`, if it could be
-    /// taken before.
+    /// Takes over an open that the MDT granted, and does what O_TRUNC leaves to the client: within
+    /// `turn`, if it could be taken before.
     async fn opened(
         self: &Arc<Self>,
         (id, flags): (OpenId, OpenFlags),
@@ -252,7 +255,8 @@ impl FileSystem {
         Ok(file)
     }
 
-    /// The MDT restarted while it granted an open: whether the new start knows of it is unknown. Permission was checked.
+    /// The MDT restarted while it granted an open: whether the new start knows of it is unknown.
+    /// Permission was checked.
     async fn open_again(&self, file: &OpenFile, target: &TargetConnection) -> FsResult<()> {
         let done = open_flag::TRUNCATE | open_flag::EXCLUSIVE | open_flag::EXECUTE;
         let flags = OpenFlags(file.flags().0 & !done);

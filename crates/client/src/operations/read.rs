@@ -19,8 +19,8 @@
 //!    file, and no other request is needed. This is the common case. (For bytes without objects the
 //!    client asks for the layout again, because other clients may have instantiated their
 //!    component.)
-//! 2. Else each answer carries its object's size, which implies a lower bound of the file's size. If the bound reaches
-//!    the end of the range, all missing bytes are holes.
+//! 2. Else each answer carries its object's size, which implies a lower bound of the file's size.
+//!    If the bound reaches the end of the range, all missing bytes are holes.
 //! 3. Else, if the read touched every object of the layout (always true with one stripe), the bound
 //!    is the size.
 //! 4. Else the sizes of the untouched objects are glimpsed. Only reads at the end of a striped file

@@ -6,8 +6,8 @@ use types::{FsError, FsResult, limits::BLOCK_BYTES};
 use crate::{FileSystem, OpenFile, SeekTarget, join::join_all, objects::object::Object, statistics::Operation};
 
 impl FileSystem {
-    /// Offset of the next data or hole at or after `offset`; `NoDeviceOrAddress` if there is none before the end of the
-    /// file. The end of the file counts as a hole.
+    /// Offset of the next data or hole at or after `offset`; `NoDeviceOrAddress` if there is none
+    /// before the end of the file. The end of the file counts as a hole.
     pub async fn seek(&self, file: &OpenFile, offset: u64, target: SeekTarget) -> FsResult<u64> {
         self.count(Operation::Seek);
         file.check_regular()?;

@@ -14,7 +14,8 @@ use crate::{FileSystem, join::join_all, statistics::Operation, targets::connecti
 const ANSWER_WITHIN: Duration = Duration::from_secs(5);
 
 impl FileSystem {
-    /// Space of all OSTs and inodes of all MDTs, each device counted once; of those that do not answer the last known figures.
+    /// Space of all OSTs and inodes of all MDTs, each device counted once; of those that do not
+    /// answer the last known figures.
     pub async fn statfs(&self) -> FsResult<SpaceUsage> {
         self.count(Operation::Statfs);
         let spaces = self.ask_spaces().await;
@@ -56,8 +57,8 @@ fn is_ost(role: TargetRole) -> bool {
     matches!(role, TargetRole::Ost(_))
 }
 
-/// What targets of some roles have together. What a target said that does not answer now is older than what others say of the
-/// same device.
+/// What targets of some roles have together. What a target said that does not answer now is older
+/// than what others say of the same device.
 fn sum(spaces: &[(Arc<TargetConnection>, bool)], wanted: impl Fn(TargetRole) -> bool) -> SpaceUsage {
     let of = |reached: bool| {
         let targets = spaces.iter().filter(move |(_, answered)| *answered == reached).map(|(target, _)| target);

@@ -16,7 +16,8 @@
 //! succeeds again. If the MDT lost a change of the layout, it may be impossible to find data
 //! written since: the next sync of the file fails, too.
 //!
-//! A file that replaces another one by a rename has its objects made durable first, whichever client wrote them: [`FileSystem::sync_objects`].
+//! A file that replaces another one by a rename has its objects made durable first, whichever
+//! client wrote them: [`FileSystem::sync_objects`].
 //!
 //! Only one fsync of an open inode runs at a time: the next one takes over what the previous one
 //! could not make durable, and returns only when that is durable.
@@ -96,7 +97,8 @@ fn by_ost(layout: &Layout, wanted: impl Fn(&(u32, Location)) -> bool) -> ByOst {
     by_ost
 }
 
-/// What a rename takes over of what this client wrote to its source. Given back when dropped before [`OfSource::flushed`].
+/// What a rename takes over of what this client wrote to its source. Given back when dropped before
+/// [`OfSource::flushed`].
 struct OfSource<'a> {
     opens: &'a OpenTable,
     inode: InodeNumber,
@@ -123,7 +125,8 @@ impl Drop for OfSource<'_> {
 }
 
 impl FileSystem {
-    /// Returns when everything this client wrote to the file is durable (of a directory: all its changes).
+    /// Returns when everything this client wrote to the file is durable (of a directory: all its
+    /// changes).
     pub async fn fsync(&self, file: &OpenFile, data_only: bool) -> FsResult<()> {
         self.count(Operation::Fsync);
         let open = &*file.open;
@@ -168,8 +171,9 @@ impl FileSystem {
         Ok((era?, committed?))
     }
 
-    /// Makes objects durable. Losses of their OSTs, and of those where something was written that lies elsewhere now: whoever
-    /// moved it made it durable there; whether it was lost before it was copied, only they can tell.
+    /// Makes objects durable. Losses of their OSTs, and of those where something was written that
+    /// lies elsewhere now: whoever moved it made it durable there; whether it was lost before it
+    /// was copied, only they can tell.
     async fn flush_slots(
         &self,
         inode: InodeNumber,
@@ -196,9 +200,11 @@ impl FileSystem {
         Ok(era)
     }
 
-    /// Makes all objects of a file durable on their OSTs, whichever client wrote them, before a rename that began at `era`
-    /// ([`crate::client_state::ClientState::era_noticed`]) puts the file in the place of another one. Fails, once, if an OST has lost what this client
-    /// wrote, or has lost changes since: then what others wrote may be gone as well. OSTs out of use are left out.
+    /// Makes all objects of a file durable on their OSTs, whichever client wrote them, before a
+    /// rename that began at `era` ([`crate::client_state::ClientState::era_noticed`]) puts the file
+    /// in the place of another one. Fails, once, if an OST has lost what this client wrote, or has
+    /// lost changes since: then what others wrote may be gone as well. OSTs out of use are left
+    /// out.
     pub(crate) async fn sync_objects(&self, inode: InodeNumber, layout: &Layout, era: u64) -> FsResult<()> {
         let open = self.client_state.opens.find(inode);
         let _turn = match &open {
@@ -219,8 +225,8 @@ impl FileSystem {
         Ok(())
     }
 
-    /// Fails if the OST of one of these objects, of which all are flushed now, lost power between its change and the flush.
-    /// (What an MDT lost of its objects, it lost with the rest.)
+    /// Fails if the OST of one of these objects, of which all are flushed now, lost power between
+    /// its change and the flush. (What an MDT lost of its objects, it lost with the rest.)
     fn check_lost(&self, flushed: &Unsynced, era: &Eras) -> FsResult<()> {
         for ((_, location), &before) in flushed {
             let Location::Ost(ost) = location else { continue };
@@ -231,7 +237,8 @@ impl FileSystem {
         Ok(())
     }
 
-    /// Makes durable what the MDT has acknowledged. Returns the last loss that took changes of this client before.
+    /// Makes durable what the MDT has acknowledged. Returns the last loss that took changes of this
+    /// client before.
     async fn commit(&self, open: &OpenInode) -> FsResult<u64> {
         let before = open.state().record;
         let lost = self.targets.mdt_of(open.inode())?.commit().await?;
@@ -251,7 +258,8 @@ impl FileSystem {
         Err(self.targets.mdt_of(open.inode())?.lost_changes())
     }
 
-    /// The file's creation and layout are durable afterwards, so that its data will be found. Asked once per change of them.
+    /// The file's creation and layout are durable afterwards, so that its data will be found. Asked
+    /// once per change of them.
     pub(crate) async fn commit_once(&self, open: &OpenInode) -> FsResult<()> {
         if open.state().record.is_durable() {
             return Ok(());
@@ -260,8 +268,9 @@ impl FileSystem {
         self.tell_lost(open, lost)
     }
 
-    /// sync(2): everything acknowledged by any target is durable when it returns; fails once if a target lost changes of
-    /// this client before. All targets are tried before the first error is returned; inactive ones are left out.
+    /// sync(2): everything acknowledged by any target is durable when it returns; fails once if a
+    /// target lost changes of this client before. All targets are tried before the first error is
+    /// returned; inactive ones are left out.
     pub async fn sync_all(&self) -> FsResult<()> {
         self.count(Operation::Sync);
         let closed = self.client_state.opens.take_closed();

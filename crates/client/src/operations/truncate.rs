@@ -19,8 +19,8 @@ use crate::{
     statistics::Operation,
 };
 
-/// The layout that came with the lock, verified and known to what this client has open. It is claimed with the lock from
-/// each new start of the MDT, so it is as good as a current one.
+/// The layout that came with the lock, verified and known to what this client has open. It is
+/// claimed with the lock from each new start of the MDT, so it is as good as a current one.
 pub(crate) fn adopted<'a>(open: Option<&OpenInode>, told: &'a Layout) -> FsResult<&'a Layout> {
     let layout = verified(told)?;
     if let Some(open) = open {
@@ -29,8 +29,8 @@ pub(crate) fn adopted<'a>(open: Option<&OpenInode>, told: &'a Layout) -> FsResul
     Ok(layout)
 }
 
-/// What the end of a truncation tells the MDT: the figures, unless this client has the file open for writing and tells them
-/// at its close.
+/// What the end of a truncation tells the MDT: the figures, unless this client has the file open
+/// for writing and tells them at its close.
 pub(crate) fn report(
     open: Option<&OpenInode>,
     epoch: u64,
@@ -46,7 +46,8 @@ pub(crate) fn report(
 type Truncated = Vec<((u32, Location), u64)>;
 
 impl FileSystem {
-    /// Sets the size; through a file open for writing if there is one, else write permission is checked.
+    /// Sets the size; through a file open for writing if there is one, else write permission is
+    /// checked.
     pub async fn truncate(
         self: &Arc<Self>,
         credentials: &Credentials,
@@ -111,10 +112,11 @@ impl FileSystem {
     /// `Stale` once the incarnation of the mount in which the lock was taken is over, because
     /// others may have taken it since. The attributes are exact if no client writes meanwhile.
     ///
-    /// Objects of components that end before `size` keep what they have: nothing of it is cut off, and what follows them in
-    /// the file holds its size. Such a component may have been extended since the layout was told, and another client may
-    /// write there: its share of `size` by this layout would cut that off. Where nothing follows that has objects, one of
-    /// them keeps the length ([`Layout::keeper_of_length`]).
+    /// Objects of components that end before `size` keep what they have: nothing of it is cut off,
+    /// and what follows them in the file holds its size. Such a component may have been extended
+    /// since the layout was told, and another client may write there: its share of `size` by this
+    /// layout would cut that off. Where nothing follows that has objects, one of them keeps the
+    /// length ([`Layout::keeper_of_length`]).
     pub(crate) async fn truncate_objects(
         &self,
         inode: InodeNumber,

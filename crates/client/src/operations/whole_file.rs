@@ -26,8 +26,9 @@ pub const WHOLE_FILE_BYTES_MAX: usize = 64 * 1024;
 const ATTEMPTS: usize = 4;
 
 impl FileSystem {
-    /// Creates a regular file with these contents; the name must not exist. Up to [`WHOLE_FILE_BYTES_MAX`] bytes on the MDT it is
-    /// there whole or not at all, whatever fails. Else it is created, written and closed, and removed again if that fails.
+    /// Creates a regular file with these contents; the name must not exist. Up to
+    /// [`WHOLE_FILE_BYTES_MAX`] bytes on the MDT it is there whole or not at all, whatever fails.
+    /// Else it is created, written and closed, and removed again if that fails.
     pub async fn create_with_data(
         self: &Arc<Self>,
         credentials: &Credentials,
@@ -103,8 +104,8 @@ impl FileSystem {
         Ok(())
     }
 
-    /// Attributes and all data of a file: `name` in the directory `inode`, or `inode` itself. `FileTooLarge` if it has more than
-    /// `bytes_max` bytes.
+    /// Attributes and all data of a file: `name` in the directory `inode`, or `inode` itself.
+    /// `FileTooLarge` if it has more than `bytes_max` bytes.
     pub async fn open_and_read(
         self: &Arc<Self>,
         credentials: &Credentials,

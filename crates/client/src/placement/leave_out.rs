@@ -15,8 +15,9 @@
 //! 4. the request to the MDT, which durably gives the layout the generation that the fence
 //!    requires.
 //!
-//! A request that a fence refused has had no effect; its sender asks for the layout and tries again ([`FileSystem::renew_layout`]).
-//! If this client dies after step 2, the next one that is refused gets the layout's next generation, without another change.
+//! A request that a fence refused has had no effect; its sender asks for the layout and tries again
+//! ([`FileSystem::renew_layout`]). If this client dies after step 2, the next one that is refused
+//! gets the layout's next generation, without another change.
 //!
 //! Downside: if there are many small pieces of data after the refused byte, each range is small,
 //! and a layout holds only a few hundred components.
@@ -41,7 +42,8 @@ use crate::{
 };
 
 impl FileSystem {
-    /// Lets what was refused have other objects; true if the layout is another one now than that of the refusal.
+    /// Lets what was refused have other objects; true if the layout is another one now than that of
+    /// the refusal.
     pub(crate) async fn leave_out(&self, file: &OpenFile, refused: Refused, _section: &Section) -> FsResult<bool> {
         let open = &*file.open;
         let layout = self.layout_as_of_now(open).await?;
@@ -130,8 +132,8 @@ impl FileSystem {
         Ok((!hole.is_empty()).then_some(hole))
     }
 
-    /// The layout after an object refused the one of this generation as too old. `exclusive`: the caller has the exclusive data
-    /// lock.
+    /// The layout after an object refused the one of this generation as too old. `exclusive`: the
+    /// caller has the exclusive data lock.
     pub(crate) async fn renew_layout(
         &self,
         inode: InodeNumber,

@@ -96,9 +96,9 @@ impl Refusals {
     }
 }
 
-/// How often the first byte without room may go to an OST that refused it: the MDT asks an OST that is said to be full, but one
-/// that has room, if not for so much, gets the byte again; and what leaves the byte out may find that somebody changed the layout
-/// meanwhile, which does not move it.
+/// How often the first byte without room may go to an OST that refused it: the MDT asks an OST that
+/// is said to be full, but one that has room, if not for so much, gets the byte again; and what
+/// leaves the byte out may find that somebody changed the layout meanwhile, which does not move it.
 const REFUSALS_OF_BYTE_MAX: u32 = 8;
 /// Turns in which only OSTs refuse that did so before: as many as the parts that a layout takes.
 const TURNS_REPEATED_MAX: usize = COMPONENTS_MAX;
@@ -119,7 +119,8 @@ pub(crate) struct Search {
 }
 
 impl Search {
-    /// Notes what was refused; the OSTs of which the MDT should hear, or `None` if the search is over.
+    /// Notes what was refused; the OSTs of which the MDT should hear, or `None` if the search is
+    /// over.
     fn turn(&mut self, refusals: &Refusals) -> Option<Vec<OstIndex>> {
         let first = refusals.first()?;
         let of_byte = self.first.entry((first.ost, first.offset)).or_default();
@@ -139,8 +140,8 @@ impl Search {
 }
 
 impl FileSystem {
-    /// Whether what was refused should be tried again, because it has another place now. `section`: of the caller, if he
-    /// has the exclusive data lock.
+    /// Whether what was refused should be tried again, because it has another place now. `section`:
+    /// of the caller, if he has the exclusive data lock.
     pub(crate) async fn find_room(
         self: &Arc<Self>,
         file: &Arc<OpenFile>,

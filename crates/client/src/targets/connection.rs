@@ -50,8 +50,8 @@ pub(crate) fn entry(answered: Answered<MdtReply>) -> FsResult<Entry> {
     }
 }
 
-/// A session lost while a request was outstanding: whether it took effect is unknown, and what was open is gone. (The kernel tries
-/// operations on paths once more after `Stale`.)
+/// A session lost while a request was outstanding: whether it took effect is unknown, and what was
+/// open is gone. (The kernel tries operations on paths once more after `Stale`.)
 pub(crate) fn stale_if_evicted(error: FsError) -> FsError {
     match error {
         FsError::Evicted => FsError::Stale,
@@ -59,11 +59,13 @@ pub(crate) fn stale_if_evicted(error: FsError) -> FsError {
     }
 }
 
-/// Counts restarts of one target as this client notices them, before it sends anything to the new start.
+/// Counts restarts of one target as this client notices them, before it sends anything to the new
+/// start.
 #[derive(Debug, Default)]
 pub(crate) struct Restarts {
     count: AtomicU64,
-    /// The last of the losses that this client has noticed, of any OST, that was this target's; 0: none was.
+    /// The last of the losses that this client has noticed, of any OST, that was this target's; 0:
+    /// none was.
     last_loss: AtomicU64,
 }
 
@@ -138,7 +140,8 @@ impl TargetConnection {
         self.restarts.count()
     }
 
-    /// Number of the last loss of undurable changes noticed of this target, among those of all OSTs; 0: none.
+    /// Number of the last loss of undurable changes noticed of this target, among those of all
+    /// OSTs; 0: none.
     pub fn last_loss(&self) -> u64 {
         self.restarts.last_loss.load(Ordering::Acquire)
     }
@@ -201,7 +204,8 @@ impl TargetConnection {
         Ok(self.uncommitted.committed(changes, era))
     }
 
-    /// These objects of this OST are durable afterwards; all, if there are none. Returns the losses of [`rpc::Answered`].
+    /// These objects of this OST are durable afterwards; all, if there are none. Returns the losses
+    /// of [`rpc::Answered`].
     pub async fn flush_objects(&self, mut objects: Vec<ObjectId>) -> FsResult<u64> {
         let mut era = 0;
         while objects.len() > OBJECTS_PER_REQUEST_MAX {

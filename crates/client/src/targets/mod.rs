@@ -1,4 +1,5 @@
-//! The targets of the cluster map: connections, recovery after a restart, and changes that are not durable yet.
+//! The targets of the cluster map: connections, recovery after a restart, and changes that are not
+//! durable yet.
 
 pub(crate) mod connection;
 pub(crate) mod recovery;

@@ -166,7 +166,8 @@ impl Recovery for OstRecovery {
         Box::pin(std::future::ready(Ok(())))
     }
 
-    /// An OST's sessions outlive their leases, so this comes from an MDT, which has told the OST before this client.
+    /// An OST's sessions outlive their leases, so this comes from an MDT, which has told the OST
+    /// before this client.
     fn evicted(&self) {
         tracing::warn!(ost = %self.ost, client = %self.client, "refused since an MDT evicted this client: open files are stale");
         if let Some(targets) = self.targets.upgrade() {

@@ -15,7 +15,8 @@ use parking_lot::Mutex;
 
 #[derive(Debug, Default)]
 struct State {
-    /// Losses of the target when the oldest uncommitted change was acknowledged; `None`: all is committed.
+    /// Losses of the target when the oldest uncommitted change was acknowledged; `None`: all is
+    /// committed.
     since: Option<u64>,
     /// Changes so far.
     changes: u64,
@@ -44,7 +45,8 @@ impl Uncommitted {
         self.state.lock().changes
     }
 
-    /// The commit that began at `changes` succeeded under this count of losses. Returns [`Uncommitted::lost`].
+    /// The commit that began at `changes` succeeded under this count of losses. Returns
+    /// [`Uncommitted::lost`].
     pub fn committed(&self, changes: u64, era: u64) -> u64 {
         let mut state = self.state.lock();
         assert!(changes <= state.changes, "a commit begins after the changes it covers");
@@ -58,7 +60,8 @@ impl Uncommitted {
         state.lost
     }
 
-    /// Number of the last loss that took uncommitted changes, as far as a commit has found out; 0: none did.
+    /// Number of the last loss that took uncommitted changes, as far as a commit has found out; 0:
+    /// none did.
     pub fn lost(&self) -> u64 {
         self.state.lock().lost
     }

@@ -141,7 +141,8 @@ impl FakeMdt {
         self.state.lock().era += 1;
     }
 
-    /// Holds back what answers requests of this name from now on, after they took effect; `None`: nothing any more.
+    /// Holds back what answers requests of this name from now on, after they took effect; `None`:
+    /// nothing any more.
     pub fn hold_answers(&self, name: Option<&'static str>) {
         self.held.send_replace(name);
     }

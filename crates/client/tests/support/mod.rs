@@ -51,7 +51,8 @@ impl Cluster {
         Self::with_osts(stripe_bytes, stripe_count, stripe_count)
     }
 
-    /// As [`Cluster::new`]; with twice as many OSTs as stripes, an object of the first half can go to the second.
+    /// As [`Cluster::new`]; with twice as many OSTs as stripes, an object of the first half can go
+    /// to the second.
     pub fn with_osts(stripe_bytes: u64, stripe_count: u16, ost_count: u16) -> Self {
         let mdt = Arc::new(FakeMdt::new(stripe_bytes, stripe_count, ost_count));
         let osts: Vec<Arc<FakeOst>> = (0..ost_count).map(|_| Arc::default()).collect();
@@ -104,7 +105,8 @@ impl Cluster {
         self.change_map(|target| target.address = seed.to_string());
     }
 
-    /// As [`Cluster::restart`], but the former start, which is returned, still answers what it has begun.
+    /// As [`Cluster::restart`], but the former start, which is returned, still answers what it has
+    /// begun.
     pub fn move_on(&self) -> Arc<Server> {
         let seed = self.next_seed();
         let old = std::mem::replace(&mut *self.server.lock(), serve(&self.network, seed, &self.mdt, &self.osts));

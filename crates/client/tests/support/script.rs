@@ -117,7 +117,8 @@ impl Client {
     }
 }
 
-/// Two clients apply a script in turn, each step by the one it names; after each step the other one looks.
+/// Two clients apply a script in turn, each step by the one it names; after each step the other one
+/// looks.
 pub async fn play(mut clients: [Client; 2], script: &[(bool, Step)]) -> (Vec<u8>, [Client; 2]) {
     let inode = clients[0].file.inode();
     let mut model = Vec::new();

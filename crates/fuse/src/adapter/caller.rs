@@ -22,9 +22,9 @@ impl Caller {
         Self { uid: header.uid, gid: header.gid, thread: header.pid }
     }
 
-    /// Runs an operation under the caller's credentials, first without supplementary groups; if the server answers that
-    /// it needs them (in which case nothing has happened), looks them up and runs it once more. The kernel does not send
-    /// them, and most decisions do without.
+    /// Runs an operation under the caller's credentials, first without supplementary groups; if the
+    /// server answers that it needs them (in which case nothing has happened), looks them up and
+    /// runs it once more. The kernel does not send them, and most decisions do without.
     pub async fn run<T, F>(&self, operation: impl Fn(Credentials) -> F) -> FsResult<T>
     where
         F: Future<Output = FsResult<T>>,
@@ -36,8 +36,8 @@ impl Caller {
         }
     }
 
-    /// The thread's supplementary groups. It waits for this request, so they cannot change meanwhile. Unknown threads
-    /// have none: that can only deny what would be allowed.
+    /// The thread's supplementary groups. It waits for this request, so they cannot change
+    /// meanwhile. Unknown threads have none: that can only deny what would be allowed.
     fn groups(&self) -> Vec<u32> {
         match std::fs::read_to_string(format!("/proc/{}/status", self.thread)) {
             Ok(status) => parse_groups(&status),

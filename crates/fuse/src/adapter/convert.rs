@@ -12,8 +12,9 @@ use crate::protocol::flags::set_attributes as valid;
 use crate::protocol::reply::{Attr, AttributesOut, EntryOut, StatFsOut, Statx, StatxOut, StatxTime};
 use crate::protocol::request::SetAttributesIn;
 
-/// `st_blksize`: what programs take as their buffer size. Large enough that copying programs need few requests, small
-/// enough that reading a small file through stdio does not make the kernel pin a megabyte of untouched memory.
+/// `st_blksize`: what programs take as their buffer size. Large enough that copying programs need
+/// few requests, small enough that reading a small file through stdio does not make the kernel pin
+/// a megabyte of untouched memory.
 const IO_BLOCK_BYTES: u32 = 128 * 1024;
 /// Unit in which statfs(2) counts; f_bsize and f_frsize alike, because programs mix them up.
 const SPACE_UNIT_BYTES: u32 = 4096;
@@ -52,7 +53,8 @@ pub fn node_kind(mode: u32, device: u32) -> FsResult<NodeKind> {
     }
 }
 
-/// Attributes for the kernel. Seconds are signed on both sides; the protocol merely calls them unsigned.
+/// Attributes for the kernel. Seconds are signed on both sides; the protocol merely calls them
+/// unsigned.
 pub fn attr(attributes: &Attributes) -> Attr {
     Attr {
         inode: attributes.inode.0,
@@ -84,8 +86,8 @@ pub fn entry_out(attributes: &Attributes) -> EntryOut {
 /// but handles outlive file systems, and one that was made again, or restored from a copy, gives
 /// the same numbers to other files. Their times of creation differ.
 ///
-/// File handles carry it, and outlive this program: it must stay the same function of the inode. The kernel keeps 32 bits, and
-/// expects 0 of the root.
+/// File handles carry it, and outlive this program: it must stay the same function of the inode.
+/// The kernel keeps 32 bits, and expects 0 of the root.
 fn generation(attributes: &Attributes) -> u64 {
     if attributes.inode == InodeNumber::ROOT {
         return 0;
@@ -161,8 +163,8 @@ pub fn changes(set: &SetAttributesIn) -> SetAttributes {
     }
 }
 
-/// Which access times the options of a mount leave as they are. The kernel passes O_NOATIME on, but not these options, and
-/// updates no access time of a FUSE file system itself.
+/// Which access times the options of a mount leave as they are. The kernel passes O_NOATIME on, but
+/// not these options, and updates no access time of a FUSE file system itself.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct AccessTimes {
     /// Those of everything but directories.
@@ -178,8 +180,8 @@ impl From<MountFlags> for AccessTimes {
     }
 }
 
-/// Open flags from those of open(2). Access mode 3 (Linux: neither, but checked for both) counts as both. `keeps_access_time`:
-/// whatever O_NOATIME says.
+/// Open flags from those of open(2). Access mode 3 (Linux: neither, but checked for both) counts as
+/// both. `keeps_access_time`: whatever O_NOATIME says.
 pub fn open_flags(linux: u32, keeps_access_time: bool) -> OpenFlags {
     let o = |flag: libc::c_int| linux & flag.cast_unsigned() != 0;
     let access = match (linux & libc::O_ACCMODE.cast_unsigned()).cast_signed() {

@@ -9,8 +9,8 @@ use crate::protocol::reply::{EntryOut, OpenOut};
 use crate::protocol::request::{OpenIn, ReadIn};
 use crate::session::Answer;
 
-/// Bytes of a name assumed when asking for as many entries as will fit: shorter ones leave room that the next request
-/// fills, longer ones are asked for twice.
+/// Bytes of a name assumed when asking for as many entries as will fit: shorter ones leave room
+/// that the next request fills, longer ones are asked for twice.
 const NAME_BYTES_ASSUMED: usize = 24;
 
 /// OPENDIR. Entries are not cached by the kernel.

@@ -41,7 +41,8 @@ pub fn is_ending(thread: u32) -> bool {
     stat.is_ok_and(|stat| has_ending_flag(&String::from_utf8_lossy(&stat)))
 }
 
-/// The decision, from the text of `/proc/<tid>/stat`: the seventh field after the name, which may contain anything.
+/// The decision, from the text of `/proc/<tid>/stat`: the seventh field after the name, which may
+/// contain anything.
 fn has_ending_flag(stat: &str) -> bool {
     /// PF_EXITING of Linux.
     const EXITING: u32 = 4;

@@ -25,7 +25,8 @@ use crate::protocol::request::{
 use crate::session::Answer;
 use host::ioctl::STRIA_IOC_CALL;
 
-/// Most bytes copied for one COPY_FILE_RANGE: the caller cannot be interrupted before the answer, and asks again.
+/// Most bytes copied for one COPY_FILE_RANGE: the caller cannot be interrupted before the answer,
+/// and asks again.
 const COPY_BYTES_MAX: u64 = 64 << 20;
 
 /// OPEN. O_TRUNC comes with it.
@@ -62,8 +63,9 @@ pub async fn create(call: Call, create: CreateIn, name: Vec<u8>) -> FsResult<Ans
     };
     let created = call.adapter.interrupts.unless_interrupted(call.unique, open).await?;
     if created.attributes.kind != FileKind::Regular {
-        // Another client made something else of this name meanwhile. The kernel accepts only a regular file here; a stale
-        // answer makes it look the name up again and do what is right for what it finds.
+        // Another client made something else of this name meanwhile. The kernel accepts only a
+        // regular file here; a stale answer makes it look the name up again and do what is right
+        // for what it finds.
         call.file_system().close(created.file, None).await?;
         return Err(FsError::Stale);
     }
@@ -100,8 +102,9 @@ pub async fn read(call: Call, read: ReadIn) -> FsResult<Answer> {
     Ok(Answer { head: Vec::new(), pieces: data.into_pieces() })
 }
 
-/// WRITE. For O_APPEND the kernel sends the end it knows of; the client appends to the end there is. What is written back
-/// from mappings has its place, and no writer whose privileges could matter.
+/// WRITE. For O_APPEND the kernel sends the end it knows of; the client appends to the end there
+/// is. What is written back from mappings has its place, and no writer whose privileges could
+/// matter.
 pub async fn write(call: Call, write: WriteIn, data: Bytes) -> FsResult<Answer> {
     let file = call.adapter.handles.get(write.handle)?;
     let has = |flags: libc::c_int| write.flags & flags.cast_unsigned() != 0;
@@ -143,8 +146,8 @@ pub async fn fsync(call: Call, fsync: FsyncIn) -> FsResult<Answer> {
     Ok(Answer::done())
 }
 
-/// FALLOCATE. The kernel says of writes only whether the caller may keep set-id bits; here its credentials do. While space is
-/// looked for, it can be interrupted.
+/// FALLOCATE. The kernel says of writes only whether the caller may keep set-id bits; here its
+/// credentials do. While space is looked for, it can be interrupted.
 pub async fn fallocate(call: Call, fallocate: FallocateIn) -> FsResult<Answer> {
     let file = call.adapter.handles.get(fallocate.handle)?;
     let mode = AllocateMode::from_linux(fallocate.mode)?;
@@ -188,7 +191,8 @@ pub async fn copy_range(call: Call, copy: CopyFileRangeIn, wide: bool) -> FsResu
     })
 }
 
-/// IOCTL: flags of files, the control channel, and nothing else. The kernel does not know what it changes, so a read-only mount is noticed here.
+/// IOCTL: flags of files, the control channel, and nothing else. The kernel does not know what it
+/// changes, so a read-only mount is noticed here.
 pub async fn ioctl(call: Call, request: IoctlIn, data: Vec<u8>) -> FsResult<Answer> {
     if let Some(flags) = file_flags::Request::of(request.command) {
         return file_flags::serve(call, flags, request, &data).await;

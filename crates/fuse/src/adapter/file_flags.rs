@@ -74,7 +74,8 @@ impl Form {
         bytes
     }
 
-    /// What the caller wrote; flags that files do not have here, and sizes of extents or projects, are not supported.
+    /// What the caller wrote; flags that files do not have here, and sizes of extents or projects,
+    /// are not supported.
     fn decode(self, data: &[u8]) -> FsResult<u32> {
         let (word, rest) = data.split_first_chunk::<4>().ok_or(FsError::Invalid)?;
         let mut given = u32::from_ne_bytes(*word);

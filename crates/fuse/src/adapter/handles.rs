@@ -17,18 +17,22 @@ use tokio::{
 };
 use types::{FsError, FsResult, InodeNumber};
 
-/// Longest wait for the RELEASE after a FLUSH to arrive. It follows at once if there is one to come at all.
+/// Longest wait for the RELEASE after a FLUSH to arrive. It follows at once if there is one to come
+/// at all.
 const RELEASE_WAIT_MAX: Duration = Duration::from_millis(250);
 
-/// Table of open files and directories. Numbers are never reused, so a late request cannot reach another file.
+/// Table of open files and directories. Numbers are never reused, so a late request cannot reach
+/// another file.
 ///
-/// With each file stands who may hold locks taken through it. The fcntl locks of a process end with FLUSH, which names
-/// their owner. Those of an open file description (F_OFD_SETLK) end when that is released, and of them the kernel says
-/// nothing: so owners are noted, and those that no FLUSH has named are unlocked with RELEASE, as flock locks are.
+/// With each file stands who may hold locks taken through it. The fcntl locks of a process end with
+/// FLUSH, which names their owner. Those of an open file description (F_OFD_SETLK) end when that is
+/// released, and of them the kernel says nothing: so owners are noted, and those that no FLUSH has
+/// named are unlocked with RELEASE, as flock locks are.
 ///
-/// close(2) waits for FLUSH, not for RELEASE. Lest a program find locked what it has just closed, a file that is flushed
-/// while locks of its description are held counts as being closed, and who is refused a lock waits for its RELEASE
-/// ([`Handles::closings`]). If the descriptor was a duplicate, none comes; that is waited for once.
+/// close(2) waits for FLUSH, not for RELEASE. Lest a program find locked what it has just closed, a
+/// file that is flushed while locks of its description are held counts as being closed, and who is
+/// refused a lock waits for its RELEASE ([`Handles::closings`]). If the descriptor was a duplicate,
+/// none comes; that is waited for once.
 #[derive(Default)]
 pub struct Handles {
     last: AtomicU64,
@@ -38,7 +42,8 @@ pub struct Handles {
 #[derive(Default)]
 struct Table {
     open: HashMap<u64, Handle>,
-    /// Inode and number of the files that are perhaps being closed, and what [`Handle::released`] tells of each.
+    /// Inode and number of the files that are perhaps being closed, and what [`Handle::released`]
+    /// tells of each.
     closing: BTreeMap<(InodeNumber, u64), watch::Receiver<()>>,
 }
 
@@ -86,7 +91,8 @@ impl Handles {
         }
     }
 
-    /// A descriptor of this file is gone, and with it all fcntl locks of the owner. It may have been the last descriptor.
+    /// A descriptor of this file is gone, and with it all fcntl locks of the owner. It may have
+    /// been the last descriptor.
     pub fn flushed(&self, number: u64, owner: u64) {
         let table = &mut *self.table.lock();
         let Some(handle) = table.open.get_mut(&number) else { return };
@@ -96,8 +102,8 @@ impl Handles {
         }
     }
 
-    /// Waits until the files of this inode that are being closed, other than this one, have released their locks. False if
-    /// there are none.
+    /// Waits until the files of this inode that are being closed, other than this one, have
+    /// released their locks. False if there are none.
     pub async fn closings(&self, inode: InodeNumber, but: u64) -> bool {
         let closing: Vec<(u64, watch::Receiver<()>)> = {
             let table = self.table.lock();

@@ -16,8 +16,9 @@ use client::Interruption;
 use parking_lot::Mutex;
 use tokio::sync::oneshot;
 
-/// INTERRUPT requests remembered because their target is not (yet, or no longer) registered. Workers read the device
-/// concurrently, so an INTERRUPT can overtake its target; not by more than the workers there are.
+/// INTERRUPT requests remembered because their target is not (yet, or no longer) registered.
+/// Workers read the device concurrently, so an INTERRUPT can overtake its target; not by more than
+/// the workers there are.
 const EARLY_MAX: usize = 256;
 
 /// A registry.
@@ -88,7 +89,8 @@ pub struct Registration {
 }
 
 impl Registration {
-    /// Completes when the kernel interrupts the request, at once if it already has. Not to be called again then.
+    /// Completes when the kernel interrupts the request, at once if it already has. Not to be
+    /// called again then.
     pub async fn interrupted(&mut self) {
         // The other end is in the registry until it has told.
         let _ = (&mut self.receiver).await;

@@ -21,8 +21,9 @@ pub async fn get(call: Call, lock: LockIn) -> FsResult<Answer> {
     Ok(Answer::of(&LockOut { lock }))
 }
 
-/// SETLK and SETLKW. A waiting request can be interrupted from the moment it is decoded: it is registered before its
-/// future is first polled. The kernel hears EINTR only when nothing of the request is left: it may repeat it at once.
+/// SETLK and SETLKW. A waiting request can be interrupted from the moment it is decoded: it is
+/// registered before its future is first polled. The kernel hears EINTR only when nothing of the
+/// request is left: it may repeat it at once.
 pub fn set(call: Call, lock: LockIn, wait: bool) -> Work {
     let registration = wait.then(|| call.adapter.interrupts.register(call.unique));
     Box::pin(async move { set_lock(&call, &lock, registration).await.map(|()| Answer::done()) })
@@ -75,7 +76,8 @@ fn mode(kind: u32) -> FsResult<LockMode> {
     }
 }
 
-/// A lock as F_GETLK shows it. The process of a lock held through another mount means nothing here and is shown as 0.
+/// A lock as F_GETLK shows it. The process of a lock held through another mount means nothing here
+/// and is shown as 0.
 fn file_lock(held: &HeldLock, ours: bool) -> FileLock {
     let kind = match held.mode {
         LockMode::Shared => libc::F_RDLCK,

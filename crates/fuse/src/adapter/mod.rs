@@ -1,4 +1,5 @@
-//! The adapter: one function per operation of the kernel, translating to the [`client`] API and back, and nothing else.
+//! The adapter: one function per operation of the kernel, translating to the [`client`] API and
+//! back, and nothing else.
 //!
 //! | kernel | here | client |
 //! |---|---|---|
@@ -78,7 +79,8 @@ impl Call {
 type Work = BoxFuture<'static, FsResult<Answer>>;
 
 impl Adapter {
-    /// An adapter without open files, of a mount that was made with these flags, and of which `writability` tells.
+    /// An adapter without open files, of a mount that was made with these flags, and of which
+    /// `writability` tells.
     pub fn new(file_system: Arc<FileSystem>, flags: MountFlags, writability: Arc<Writability>) -> Arc<Self> {
         Arc::new(Self {
             file_system,
@@ -91,8 +93,9 @@ impl Adapter {
         })
     }
 
-    /// Identifies a request in the logs of this process and of every server that works for it: the mount's identity in
-    /// the upper half, the kernel's number of the request in the lower. Never 0, which means "no request".
+    /// Identifies a request in the logs of this process and of every server that works for it: the
+    /// mount's identity in the upper half, the kernel's number of the request in the lower. Never
+    /// 0, which means "no request".
     fn trace_of(&self, unique: u64) -> u64 {
         (1 << 63) | (self.file_system.client_id().0 << 32) | ((unique >> 1) & 0xffff_ffff)
     }

@@ -36,9 +36,9 @@ async fn attributes(call: &Call, flags: u32, handle: u64) -> FsResult<Attributes
     call.file_system().get_attributes(call.inode, file.as_deref()).await
 }
 
-/// SETATTR: chmod, chown, utimensat and truncate, in any combination. The size comes first: if it fails, nothing changed.
-/// Set-id bits need no care here: the MDT clears them with every change of owner, and with a truncation according to the
-/// caller's credentials.
+/// SETATTR: chmod, chown, utimensat and truncate, in any combination. The size comes first: if it
+/// fails, nothing changed. Set-id bits need no care here: the MDT clears them with every change of
+/// owner, and with a truncation according to the caller's credentials.
 pub async fn set_attributes(call: Call, set: SetAttributesIn) -> FsResult<Answer> {
     let call = &call;
     let file = if set.valid & valid::HANDLE != 0 { Some(call.adapter.handles.get(set.handle)?) } else { None };

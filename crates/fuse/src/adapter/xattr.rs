@@ -43,8 +43,9 @@ pub async fn list(call: Call, get: GetXattrIn) -> FsResult<Answer> {
     sized(joined, get.size)
 }
 
-/// REMOVEXATTR. Linux asks for no capability where it takes a file's capabilities away itself, because a user without
-/// privileges changes the file (`fallocate`); from a program it would have asked before it called.
+/// REMOVEXATTR. Linux asks for no capability where it takes a file's capabilities away itself,
+/// because a user without privileges changes the file (`fallocate`); from a program it would have
+/// asked before it called.
 pub async fn remove(call: Call, name: Vec<u8>) -> FsResult<Answer> {
     let (call, name) = (&call, &name);
     if name == CAPABILITIES_NAME {

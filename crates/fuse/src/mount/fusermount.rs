@@ -18,10 +18,12 @@ use crate::session::device::Device;
 /// Name of the helper, found through PATH.
 const HELPER: &str = "fusermount3";
 
-/// Mounts `point` with these options (`name,name=value`). The helper's complaint becomes the error's text.
+/// Mounts `point` with these options (`name,name=value`). The helper's complaint becomes the
+/// error's text.
 pub fn mount(point: &Path, options: &str) -> io::Result<Device> {
     let (ours, theirs) = rustix::net::socketpair(AddressFamily::UNIX, SocketType::STREAM, SocketFlags::CLOEXEC, None)?;
-    // The helper accepts any descriptor for the answer; its standard input needs no inheritance tricks.
+    // The helper accepts any descriptor for the answer; its standard input needs no inheritance
+    // tricks.
     let child = Command::new(HELPER)
         .args(["-o", options, "--"])
         .arg(point)

@@ -46,8 +46,8 @@ pub enum HelperError {
     Namespace,
 }
 
-/// Whether a program started under this name with this first argument is being called by mount(8), not by a person with
-/// a subcommand: no subcommand looks like a source.
+/// Whether a program started under this name with this first argument is being called by mount(8),
+/// not by a person with a subcommand: no subcommand looks like a source.
 pub fn is_helper_call(program: &OsStr, first_argument: Option<&OsStr>) -> bool {
     let name = Path::new(program).file_name().unwrap_or(program);
     let by_name = name == "mount.fuse.stria" || name == "mount.stria";

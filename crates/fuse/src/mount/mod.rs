@@ -5,7 +5,9 @@
 //! [`Mount::ended`] says so). Root mounts by mount(2); other users through `fusermount3`. A mount
 //! dropped without `unmount` is unmounted lazily.
 //!
-//! Invariant: only mounts of type `fuse.stria` are ever removed, and by [`Mount::unmount`] only the one it made. Downside: the checks and the mount are separate steps; a mount made between them is mounted over.
+//! Invariant: only mounts of type `fuse.stria` are ever removed, and by [`Mount::unmount`] only the
+//! one it made. Downside: the checks and the mount are separate steps; a mount made between them is
+//! mounted over.
 
 pub mod fusermount;
 pub mod helper;
@@ -95,7 +97,8 @@ pub struct Mount {
 }
 
 impl Mount {
-    /// Mounts `file_system` on the directory `point`. `source` is what `df` and `mount` show, as `mgs:9800:/stria`.
+    /// Mounts `file_system` on the directory `point`. `source` is what `df` and `mount` show, as
+    /// `mgs:9800:/stria`.
     pub fn new(
         file_system: Arc<FileSystem>,
         source: &str,
@@ -152,8 +155,8 @@ impl Mount {
         result
     }
 
-    /// Takes it out of the name space. Device numbers are reused, so a session that has ended is the first sign that the
-    /// mount is gone, and another number the second.
+    /// Takes it out of the name space. Device numbers are reused, so a session that has ended is
+    /// the first sign that the mount is gone, and another number the second.
     fn remove(&self, session: &Session) -> Result<Unmounted, MountError> {
         if *session.ended().borrow() {
             return Ok(Unmounted::Before);
@@ -178,8 +181,8 @@ impl Drop for Mount {
     }
 }
 
-/// Changes the flags of a StriaFS mount of any process, as `mount -o remount,ro` does. Everything but the flags stays as it
-/// is, and so do restrictions (`nodev`) that the options do not name.
+/// Changes the flags of a StriaFS mount of any process, as `mount -o remount,ro` does. Everything
+/// but the flags stays as it is, and so do restrictions (`nodev`) that the options do not name.
 pub fn remount(point: &Path, options: &MountOptions) -> Result<(), MountError> {
     let point = resolve(point)?;
     let restrictions = expect_ours(&point)?.restrictions;
@@ -187,7 +190,8 @@ pub fn remount(point: &Path, options: &MountOptions) -> Result<(), MountError> {
         .map_err(|error| MountError::system("remount", &point, error))
 }
 
-/// Unmounts a StriaFS mount of any process by its path (`stria umount`). `lazy`: also if it is in use.
+/// Unmounts a StriaFS mount of any process by its path (`stria umount`). `lazy`: also if it is in
+/// use.
 pub fn unmount(point: &Path, lazy: bool) -> Result<(), MountError> {
     let point = resolve(point)?;
     expect_ours(&point)?;
@@ -221,8 +225,8 @@ fn is_dead(error: &io::Error) -> bool {
     error.raw_os_error() == Some(libc::ENOTCONN)
 }
 
-/// Whether something can be mounted on `point`, as far as that is known before: it exists, is a directory, has no StriaFS mount that
-/// works, and root finds the device. Changes nothing.
+/// Whether something can be mounted on `point`, as far as that is known before: it exists, is a
+/// directory, has no StriaFS mount that works, and root finds the device. Changes nothing.
 pub fn check(point: &Path) -> Result<(), MountError> {
     examine(&resolve(point)?)?;
     if rustix::process::geteuid().is_root() {
@@ -329,8 +333,8 @@ fn detach(point: &Path, lazy: bool) -> Result<(), MountError> {
     result.map_err(|error| MountError::system("unmount", point, error))
 }
 
-/// The kernel reads mapped files ahead by 128 KiB whatever INIT says; only root can raise it. Without it, mapped reads are
-/// slower, nothing else.
+/// The kernel reads mapped files ahead by 128 KiB whatever INIT says; only root can raise it.
+/// Without it, mapped reads are slower, nothing else.
 fn raise_read_ahead(device_number: &str) {
     let path = format!("/sys/class/bdi/{device_number}/read_ahead_kb");
     if let Err(error) = std::fs::write(&path, (READ_AHEAD_BYTES / 1024).to_string()) {

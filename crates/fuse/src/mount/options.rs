@@ -64,7 +64,8 @@ impl FromStr for MountSource {
     }
 }
 
-/// Options of a mount that this crate acts on; what it does not know is left to the caller in `others`.
+/// Options of a mount that this crate acts on; what it does not know is left to the caller in
+/// `others`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct MountOptions {
     /// Flags of mount(2) that were switched on by name.
@@ -75,11 +76,13 @@ pub struct MountOptions {
     pub default_permissions: bool,
     /// Change the flags of what is mounted there already, as by [`remount`](super::remount).
     pub remount: bool,
-    /// Whether users other than the mounting one may enter. `None`: as far as possible, that is, if root mounts.
+    /// Whether users other than the mounting one may enter. `None`: as far as possible, that is, if
+    /// root mounts.
     pub allow_other: Option<bool>,
     /// Workers; `None`: one per core.
     pub threads: Option<usize>,
-    /// Options of other layers, in order, as `name` or `name=value`: for the caller to interpret or refuse.
+    /// Options of other layers, in order, as `name` or `name=value`: for the caller to interpret or
+    /// refuse.
     pub others: Vec<(String, Option<String>)>,
 }
 
@@ -105,7 +108,8 @@ const FLAGS: &[(&str, MountFlags, bool)] = &[
     ("suid", MountFlags::NOSUID, false),
     ("nodev", MountFlags::NODEV, true),
     ("dev", MountFlags::NODEV, false),
-    // mount(8) keeps "dev" to itself, and libfuse's mount.fuse adds it to every mount: this one reaches us as it was given.
+    // mount(8) keeps "dev" to itself, and libfuse's mount.fuse adds it to every mount: this one
+    // reaches us as it was given.
     ("allow_dev", MountFlags::NODEV, false),
     ("noexec", MountFlags::NOEXEC, true),
     ("exec", MountFlags::NOEXEC, false),
@@ -130,8 +134,8 @@ pub fn flag_names() -> impl Iterator<Item = &'static str> {
 const FOR_OTHERS: &[&str] =
     &["defaults", "auto", "noauto", "user", "nouser", "users", "owner", "group", "nofail", "_netdev", "_rnetdev"];
 
-/// Options with values that are decided elsewhere; the last three stand in the mount table, from where mount(8) repeats
-/// them at a remount.
+/// Options with values that are decided elsewhere; the last three stand in the mount table, from
+/// where mount(8) repeats them at a remount.
 const DECIDED: &[&str] = &["comment", "user", "fsname", "subtype", "user_id", "group_id", "max_read"];
 
 impl MountOptions {
@@ -143,8 +147,8 @@ impl MountOptions {
         Ok(())
     }
 
-    /// Flags for a new mount. Linux opens device files without asking the file system, so nobody's permission is checked
-    /// there: devices work only where `dev` or `allow_dev` asks for them.
+    /// Flags for a new mount. Linux opens device files without asking the file system, so nobody's
+    /// permission is checked there: devices work only where `dev` or `allow_dev` asks for them.
     pub fn flags_of_mount(&self) -> MountFlags {
         self.flags | (MountFlags::NODEV - self.flags_off)
     }

@@ -3,8 +3,8 @@
 //! ```text
 //! | InHeader, 40 bytes | fixed structure of the opcode | name\0 [name\0] or data |
 //! ```
-//! Structures are copied out; names and data are borrowed from the buffer. Bytes beyond what the opcode needs are
-//! ignored, so that newer kernels may append.
+//! Structures are copied out; names and data are borrowed from the buffer. Bytes beyond what the
+//! opcode needs are ignored, so that newer kernels may append.
 
 use zerocopy::{FromBytes, Immutable, KnownLayout};
 
@@ -62,7 +62,8 @@ pub struct Init {
     pub flags: u64,
 }
 
-/// What is asked, with names and data borrowed from the buffer. The inode it is about is in the header.
+/// What is asked, with names and data borrowed from the buffer. The inode it is about is in the
+/// header.
 #[derive(Clone, Copy, Debug)]
 #[allow(missing_docs, reason = "fields are named after what they hold; the structures document themselves")]
 pub enum Operation<'a> {

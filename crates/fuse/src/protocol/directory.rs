@@ -27,7 +27,8 @@ impl DirectoryBuffer {
         lookup + (size_of::<DirentHead>() + name_bytes).next_multiple_of(8)
     }
 
-    /// Appends an entry, with its lookup in READDIRPLUS answers. False, and nothing appended, if it does not fit.
+    /// Appends an entry, with its lookup in READDIRPLUS answers. False, and nothing appended, if it
+    /// does not fit.
     pub fn push(&mut self, lookup: Option<&EntryOut>, inode: u64, cookie: u64, kind: u32, name: &[u8]) -> bool {
         let needed = Self::entry_bytes(name.len(), lookup.is_some());
         if self.bytes.len() + needed > self.room {

@@ -8,7 +8,8 @@ pub mod init {
     pub const POSIX_LOCKS: u64 = 1 << 1;
     /// O_TRUNC comes with OPEN (FUSE_ATOMIC_O_TRUNC).
     pub const ATOMIC_O_TRUNC: u64 = 1 << 3;
-    /// LOOKUP of "." and ".." of inodes that the kernel knows by number only, for file handles (FUSE_EXPORT_SUPPORT).
+    /// LOOKUP of "." and ".." of inodes that the kernel knows by number only, for file handles
+    /// (FUSE_EXPORT_SUPPORT).
     pub const EXPORT_SUPPORT: u64 = 1 << 4;
     /// Writes beyond a page (FUSE_BIG_WRITES).
     pub const BIG_WRITES: u64 = 1 << 5;
@@ -26,12 +27,13 @@ pub mod init {
     pub const ASYNC_DIO: u64 = 1 << 15;
     /// Lookups and readdirs of one directory may be outstanding together (FUSE_PARALLEL_DIROPS).
     pub const PARALLEL_DIROPS: u64 = 1 << 18;
-    /// The kernel checks permissions (as with the mount option default_permissions) and access lists (FUSE_POSIX_ACL).
+    /// The kernel checks permissions (as with the mount option default_permissions) and access
+    /// lists (FUSE_POSIX_ACL).
     pub const POSIX_ACL: u64 = 1 << 20;
     /// `max_pages` of the answer counts (FUSE_MAX_PAGES).
     pub const MAX_PAGES: u64 = 1 << 22;
-    /// The file system removes set-id bits and capabilities; the kernel says when the caller is not privileged
-    /// (FUSE_HANDLE_KILLPRIV_V2, Linux 5.12).
+    /// The file system removes set-id bits and capabilities; the kernel says when the caller is not
+    /// privileged (FUSE_HANDLE_KILLPRIV_V2, Linux 5.12).
     pub const HANDLE_KILLPRIV_V2: u64 = 1 << 28;
     /// The `flags2` field exists (FUSE_INIT_EXT, Linux 5.17).
     pub const INIT_EXT: u64 = 1 << 30;
@@ -81,8 +83,8 @@ pub mod get_attributes {
 
 /// Bits of `write_flags` of WRITE.
 pub mod write {
-    /// Written back from the page cache: the handle is any that is open for writing, and the credentials are nobody's
-    /// (FUSE_WRITE_CACHE).
+    /// Written back from the page cache: the handle is any that is open for writing, and the
+    /// credentials are nobody's (FUSE_WRITE_CACHE).
     pub const CACHE: u32 = 1 << 0;
     /// The writer is not privileged: clear set-id bits (FUSE_WRITE_KILL_SUIDGID).
     pub const KILL_SUIDGID: u32 = 1 << 2;

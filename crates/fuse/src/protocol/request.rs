@@ -26,7 +26,8 @@ pub struct InHeader {
     pub padding: u16,
 }
 
-/// `fuse_init_in` up to protocol 7.35; `flags2` follows if [`INIT_EXT`](super::flags::init::INIT_EXT) is set.
+/// `fuse_init_in` up to protocol 7.35; `flags2` follows if
+/// [`INIT_EXT`](super::flags::init::INIT_EXT) is set.
 #[derive(Clone, Copy, Debug, Default, FromBytes, IntoBytes, KnownLayout, Immutable)]
 #[repr(C)]
 pub struct InitIn {
@@ -396,7 +397,8 @@ pub struct SeekIn {
     pub padding: u32,
 }
 
-/// `fuse_copy_file_range_in`, of COPY_FILE_RANGE and COPY_FILE_RANGE_64. The header's node is the source.
+/// `fuse_copy_file_range_in`, of COPY_FILE_RANGE and COPY_FILE_RANGE_64. The header's node is the
+/// source.
 #[derive(Clone, Copy, Debug, Default, FromBytes, IntoBytes, KnownLayout, Immutable)]
 #[repr(C)]
 pub struct CopyFileRangeIn {

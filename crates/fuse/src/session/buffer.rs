@@ -19,8 +19,8 @@ use crate::protocol::request::{InHeader, WriteIn};
 
 /// Bytes of a page.
 pub const PAGE_BYTES: usize = 4096;
-/// Most data of one WRITE and READ, in bytes: larger ones gained nothing when measured, and 256 pages are the kernel's
-/// default limit (fs.fuse.max_pages_limit).
+/// Most data of one WRITE and READ, in bytes: larger ones gained nothing when measured, and 256
+/// pages are the kernel's default limit (fs.fuse.max_pages_limit).
 pub const DATA_BYTES_MAX: usize = 1 << 20;
 /// Bytes before the data of a WRITE.
 const HEAD_BYTES: usize = size_of::<InHeader>() + size_of::<WriteIn>();

@@ -1,5 +1,6 @@
-//! One descriptor of `/dev/fuse`. Every worker has its own clone: a request must be answered on the descriptor it was
-//! read from, and clones spare the workers a common queue of requests in progress.
+//! One descriptor of `/dev/fuse`. Every worker has its own clone: a request must be answered on the
+//! descriptor it was read from, and clones spare the workers a common queue of requests in
+//! progress.
 
 use std::{
     fs::{File, OpenOptions},
@@ -52,7 +53,8 @@ impl Device {
     pub fn try_clone(&self) -> io::Result<Self> {
         let clone = Self::open()?;
         let mut original: u32 = self.file.as_raw_fd().unsigned_abs();
-        // SAFETY: the ioctl reads one u32 from the pointer, which is valid for the call; the descriptor is open.
+        // SAFETY: the ioctl reads one u32 from the pointer, which is valid for the call; the
+        // descriptor is open.
         let result = unsafe { libc::ioctl(clone.file.as_raw_fd(), IOCTL_CLONE, &raw mut original) };
         if result < 0 {
             return Err(io::Error::last_os_error());
@@ -79,8 +81,8 @@ impl Device {
         }
     }
 
-    /// Answers a request: `error` is 0 or a positive errno, in which case nothing else is sent. An answer the kernel no
-    /// longer waits for is success.
+    /// Answers a request: `error` is 0 or a positive errno, in which case nothing else is sent. An
+    /// answer the kernel no longer waits for is success.
     pub fn send(&self, unique: u64, error: i32, head: &[u8], pieces: &[Bytes]) -> io::Result<()> {
         if pieces.len() + 2 > PIECES_MAX {
             return self.send(unique, error, head, &[Bytes::from(pieces.concat())]);

@@ -12,13 +12,16 @@ use crate::protocol::{MAJOR, MINOR_MAX, MINOR_MIN};
 
 use super::buffer::{DATA_BYTES_MAX, PAGE_BYTES};
 
-/// Features without which the promises of this file system cannot be kept. All are older than [`MINOR_MIN`].
+/// Features without which the promises of this file system cannot be kept. All are older than
+/// [`MINOR_MIN`].
 const REQUIRED: u64 = BIG_WRITES | ATOMIC_O_TRUNC | DONT_MASK | POSIX_LOCKS | FLOCK_LOCKS | MAX_PAGES;
 
 /// Features used where the kernel has them. Deliberately absent:
-/// - WRITEBACK_CACHE, AUTO_INVAL_DATA, CACHE_SYMLINKS: nothing may be cached that another client can change.
-/// - POSIX_ACL, which makes the kernel check permissions and access lists by attributes that it asks for at each step:
-///   permission is decided at the MDT. Mounts with the option default_permissions add it ([`negotiate`]).
+/// - WRITEBACK_CACHE, AUTO_INVAL_DATA, CACHE_SYMLINKS: nothing may be cached that another client
+///   can change.
+/// - POSIX_ACL, which makes the kernel check permissions and access lists by attributes that it
+///   asks for at each step: permission is decided at the MDT. Mounts with the option
+///   default_permissions add it ([`negotiate`]).
 /// - NO_OPEN_SUPPORT: every open is known to the MDT.
 /// - HANDLE_KILLPRIV (the first version) does not say whether a writer is privileged. The second
 ///   one does, with WRITE, SETATTR and OPEN. Without either, the kernel would send a chmod on
@@ -35,7 +38,8 @@ const WANTED: u64 = REQUIRED
     | EXPORT_SUPPORT
     | INIT_EXT;
 
-/// Background requests in flight at most. The kernel's 12 would throttle asynchronous I/O over many targets.
+/// Background requests in flight at most. The kernel's 12 would throttle asynchronous I/O over many
+/// targets.
 const BACKGROUND_MAX: u16 = 512;
 /// Read-ahead of mapped files, in bytes.
 pub const READ_AHEAD_BYTES: u32 = 1 << 20;

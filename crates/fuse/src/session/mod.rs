@@ -123,8 +123,9 @@ impl Session {
         self.ended.clone()
     }
 
-    /// Ends all workers and waits for them. Requests that are pending on cores are still answered; when the last of them
-    /// is, the descriptors close, and a mount that still exists then answers ENOTCONN.
+    /// Ends all workers and waits for them. Requests that are pending on cores are still answered;
+    /// when the last of them is, the descriptors close, and a mount that still exists then answers
+    /// ENOTCONN.
     pub fn stop(mut self) {
         self.stop.store(true, Ordering::Release);
         for worker in self.workers.drain(..) {
@@ -144,8 +145,9 @@ struct Shared {
     ending: watch::Sender<bool>,
 }
 
-/// The device itself for the first worker, a clone for the others; where the device file may be opened by root only, they
-/// share the one that was passed to us, which costs them a common lock in the kernel.
+/// The device itself for the first worker, a clone for the others; where the device file may be
+/// opened by root only, they share the one that was passed to us, which costs them a common lock in
+/// the kernel.
 fn device_of_worker(number: usize, device: &Arc<Device>) -> Arc<Device> {
     if number == 0 {
         return device.clone();

@@ -40,8 +40,8 @@ impl Answer {
     }
 }
 
-/// Answers one request exactly once. Dropped without an answer (the work panicked, or its core is gone) it answers EIO,
-/// so that no process ever waits for nothing.
+/// Answers one request exactly once. Dropped without an answer (the work panicked, or its core is
+/// gone) it answers EIO, so that no process ever waits for nothing.
 #[derive(Debug)]
 #[must_use = "a request must be answered"]
 pub struct Responder {
@@ -75,7 +75,8 @@ impl Responder {
         }
     }
 
-    /// Answers with an errno for which there is no [`FsError`](types::FsError): what concerns only the kernel.
+    /// Answers with an errno for which there is no [`FsError`](types::FsError): what concerns only
+    /// the kernel.
     pub fn refuse(self, errno: Errno) {
         self.answer(errno, &Answer::default());
     }

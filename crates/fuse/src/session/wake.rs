@@ -21,8 +21,8 @@ fn signal() -> libc::c_int {
 pub fn prepare() {
     static INSTALLED: Once = Once::new();
     INSTALLED.call_once(|| {
-        // SAFETY: the structure is plain data for which zeros are valid; the handler does nothing and so is safe in any
-        // signal context. No SA_RESTART: system calls are to return.
+        // SAFETY: the structure is plain data for which zeros are valid; the handler does nothing
+        // and so is safe in any signal context. No SA_RESTART: system calls are to return.
         let result = unsafe {
             let mut action: libc::sigaction = std::mem::zeroed();
             action.sa_sigaction = nothing as extern "C" fn(libc::c_int) as libc::sighandler_t;
@@ -32,12 +32,14 @@ pub fn prepare() {
     });
 }
 
-/// Wakes a thread until it has ended. The thread must look at its stop flag before each blocking read; as a signal may
-/// arrive between that look and the read, it is sent again until the thread is gone.
+/// Wakes a thread until it has ended. The thread must look at its stop flag before each blocking
+/// read; as a signal may arrive between that look and the read, it is sent again until the thread
+/// is gone.
 pub fn wake_until_ended(thread: &JoinHandle<()>) {
     const PAUSE: Duration = Duration::from_millis(1);
     while !thread.is_finished() {
-        // SAFETY: the thread has not been joined (we hold its handle), so its id is valid, ended or not.
+        // SAFETY: the thread has not been joined (we hold its handle), so its id is valid, ended or
+        // not.
         unsafe { libc::pthread_kill(thread.as_pthread_t(), signal()) };
         std::thread::sleep(PAUSE);
     }

@@ -14,8 +14,9 @@ use rustix::{
 /// Far more than it takes: it ends tests that left something open.
 const TIMEOUT: Duration = Duration::from_secs(60);
 
-/// Waits until a mount could be unmounted. Child processes that other tests start hold copies of all descriptors of this
-/// process until they execute their program, so what a test has closed may be open for a moment still.
+/// Waits until a mount could be unmounted. Child processes that other tests start hold copies of
+/// all descriptors of this process until they execute their program, so what a test has closed may
+/// be open for a moment still.
 pub fn wait_until_free(point: &Path) {
     let begun = Instant::now();
     // Asked this way for the first time, the kernel says only whether it could be (umount(2)).

@@ -1,8 +1,9 @@
 //! The cold store of real deployments: fjall, an LSM tree.
 //!
-//! Two keyspaces: `data`, whose keys are the table's number followed by the key, and `meta` with the checkpoint. Writes go
-//! through one thread of this store, so that neither inserting nor syncing blocks a core; their order is that of the calls.
-//! The block cache and the write buffer are bounded, see [`FjallOptions`].
+//! Two keyspaces: `data`, whose keys are the table's number followed by the key, and `meta` with
+//! the checkpoint. Writes go through one thread of this store, so that neither inserting nor
+//! syncing blocks a core; their order is that of the calls. The block cache and the write buffer
+//! are bounded, see [`FjallOptions`].
 //!
 //! The checkpoint is a record of its own (module `checkpoint`).
 //!
@@ -117,9 +118,9 @@ impl FjallCold {
         Ok(FjallCold { shared, jobs: Some(jobs), writer: Some(writer), readers: Readers::start()? })
     }
 
-    /// Opens a copy of the store in `directory`, made below `scratch`, which the caller removes afterwards: fjall cannot
-    /// be opened without changing files. For inspecting a store that no process has open; needs as much space again, and no
-    /// more: nothing is merged there.
+    /// Opens a copy of the store in `directory`, made below `scratch`, which the caller removes
+    /// afterwards: fjall cannot be opened without changing files. For inspecting a store that no
+    /// process has open; needs as much space again, and no more: nothing is merged there.
     pub fn open_copy(directory: &Path, scratch: &Path, options: FjallOptions) -> io::Result<FjallCold> {
         if !directory.is_dir() {
             let text = format!("{} is not a directory", directory.display());
@@ -211,7 +212,8 @@ impl ColdStore for FjallCold {
         let (closing, closed) = oneshot::channel::<()>();
         self.send(Job::Close(closing));
         Box::pin(async move {
-            // Dropped by the thread once fjall is closed, or because it was before: there is nothing to be told.
+            // Dropped by the thread once fjall is closed, or because it was before: there is
+            // nothing to be told.
             let _ = closed.await;
         })
     }

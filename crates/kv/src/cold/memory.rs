@@ -55,15 +55,16 @@ impl MemoryCold {
         MemoryCold::default()
     }
 
-    /// The process dies: everything written is kept. This handle is dead, the new one sees the content.
+    /// The process dies: everything written is kept. This handle is dead, the new one sees the
+    /// content.
     pub fn crash(&self) -> MemoryCold {
         let _state = self.state.lock();
         self.attached.store(false, Ordering::Release);
         MemoryCold { state: Arc::clone(&self.state), attached: Arc::new(AtomicBool::new(true)) }
     }
 
-    /// The host loses power: the last commit and some of the operations written after it, in their order, survive. This
-    /// handle is dead, the new one sees what is left.
+    /// The host loses power: the last commit and some of the operations written after it, in their
+    /// order, survive. This handle is dead, the new one sees what is left.
     pub fn power_loss(&self, entropy: &dyn Entropy) -> MemoryCold {
         let next = self.crash();
         let mut guard = next.state.lock();

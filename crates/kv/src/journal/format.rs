@@ -193,7 +193,8 @@ impl Record {
         record_space(u64::from(self.payload_bytes))
     }
 
-    /// Appends the record, whose `payload_bytes` are encoded from `batch` (empty for a mark), with its padding.
+    /// Appends the record, whose `payload_bytes` are encoded from `batch` (empty for a mark), with
+    /// its padding.
     pub fn encode(&self, batch: &Batch, into: &mut BytesMut) {
         let start = into.len();
         into.reserve(self.space() as usize);

@@ -58,9 +58,11 @@ pub(crate) struct Recovered {
     pub sealed: VecDeque<Sealed>,
     /// Their slots, and how many bytes of each were read.
     pub contents: Vec<(u32, u64)>,
-    /// Segments without, and whether they have a header, which means that they were prepared in full.
+    /// Segments without, and whether they have a header, which means that they were prepared in
+    /// full.
     pub free: Vec<(u32, bool)>,
-    /// Those of them whose header speaks of batches that were cut, and must be wiped before anything is written.
+    /// Those of them whose header speaks of batches that were cut, and must be wiped before
+    /// anything is written.
     pub discarded: Vec<u32>,
     pub slots_end: u32,
 }
@@ -131,8 +133,8 @@ pub(crate) async fn recover(
 
 type Headed<'a> = (&'a Found, SegmentHeader);
 
-/// Sorts segments by sequence. Their first batches then grow as well, since headers of batches that were cut are wiped
-/// before a new segment is begun.
+/// Sorts segments by sequence. Their first batches then grow as well, since headers of batches that
+/// were cut are wiped before a new segment is begun.
 fn order_segments(mut live: Vec<Headed<'_>>) -> Result<Vec<Headed<'_>>> {
     live.sort_by_key(|(_, header)| header.sequence);
     for pair in live.windows(2) {

@@ -85,7 +85,8 @@ pub(crate) struct Start {
     pub store: u64,
     pub segment_bytes: u64,
     pub last: Lsn,
-    /// Segments are numbered from the next on. Must never have been given out, not even to a segment that was lost.
+    /// Segments are numbered from the next on. Must never have been given out, not even to a
+    /// segment that was lost.
     pub sequence: u64,
     pub sealed: VecDeque<Sealed>,
     pub ready: VecDeque<u32>,
@@ -179,7 +180,8 @@ impl Writer {
         self.applied
     }
 
-    /// Appends a mark that says what is flushed, if that is news and fits; the position to be written.
+    /// Appends a mark that says what is flushed, if that is news and fits; the position to be
+    /// written.
     pub fn append_mark(&mut self) -> Option<u64> {
         let news = self.announced < self.flushed && self.applied == self.flushed;
         if !news || record_space(0) > self.segment_bytes - self.offset {
@@ -209,7 +211,8 @@ impl Writer {
         assert!(self.offset <= self.segment_bytes, "records stay within their segment");
     }
 
-    /// Takes everything that waits to be written. A group is taken only after the one before it was written.
+    /// Takes everything that waits to be written. A group is taken only after the one before it was
+    /// written.
     pub fn take_group(&mut self) -> Option<Group> {
         if self.pending.is_empty() {
             return None;
@@ -251,7 +254,8 @@ impl Writer {
         self.flushed = lsn;
     }
 
-    /// A segment that may be prepared next if fewer than `segments_max` exist; it belongs to the caller.
+    /// A segment that may be prepared next if fewer than `segments_max` exist; it belongs to the
+    /// caller.
     pub fn claim_slot(&mut self, segments_max: u32) -> Option<u32> {
         let used = 1 + self.ready.len() + self.sealed.len();
         if used >= segments_max as usize {

@@ -1,6 +1,8 @@
-//! How long the oldest batch has waited for its flush: the times at which batches were handed to the kernel.
+//! How long the oldest batch has waited for its flush: the times at which batches were handed to
+//! the kernel.
 //!
-//! Downside: times closer together than [`RESOLUTION`] count as the first of them, so an age may be too high by that.
+//! Downside: times closer together than [`RESOLUTION`] count as the first of them, so an age may be
+//! too high by that.
 
 use std::{collections::VecDeque, time::Duration};
 
@@ -20,8 +22,8 @@ pub(super) struct Ages {
 }
 
 impl Ages {
-    /// Batches up to `last` are being written now, those up to `flushed` are durable. If these are the same, the write is a mark
-    /// only, which nobody waits for.
+    /// Batches up to `last` are being written now, those up to `flushed` are durable. If these are
+    /// the same, the write is a mark only, which nobody waits for.
     pub fn writing(&mut self, last: Lsn, flushed: Lsn, now: Instant) {
         if last <= flushed {
             return;

@@ -61,7 +61,8 @@ impl Loading {
         Ok(())
     }
 
-    /// The operation is done with this table up to `key`: what was loaded of that is let go of. For operations that read on and on.
+    /// The operation is done with this table up to `key`: what was loaded of that is let go of. For
+    /// operations that read on and on.
     pub fn forget_before(&mut self, table: Table, key: &[u8]) {
         if self.loaded.forget_before(table, key) {
             self.loads = 0;
@@ -84,7 +85,8 @@ impl<'a> Reads<'a> {
         Self { shared, loading, at_once }
     }
 
-    /// The same, but nothing is missed any more: for an attempt that cannot be given up from here on.
+    /// The same, but nothing is missed any more: for an attempt that cannot be given up from here
+    /// on.
     pub fn at_once(self) -> Self {
         Self { at_once: true, ..self }
     }
@@ -109,7 +111,8 @@ impl<'a> Reads<'a> {
         }
     }
 
-    /// Makes sure that a key can be read: for operations that know several at once, which are then loaded together.
+    /// Makes sure that a key can be read: for operations that know several at once, which are then
+    /// loaded together.
     pub fn need(&self, table: Table, key: &[u8]) -> Result<()> {
         if self.at_once || self.known(table, key).is_some() {
             return Ok(());

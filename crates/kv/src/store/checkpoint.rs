@@ -1,7 +1,8 @@
 //! Checkpoints: changed entries go to the cold store, then the journal up to that point is
 //! obsolete.
 //!
-//! One at a time, always on the checkpoint task, so that a cancelled caller leaves nothing half done. Steps:
+//! One at a time, always on the checkpoint task, so that a cancelled caller leaves nothing half
+//! done. Steps:
 //! 1. freeze: note the last batch, start a new epoch of changes;
 //! 2. call the hook of the store's user; make everything up to the freeze durable in the journal;
 //! 3. walk the tables in steps: take the newest values of changed entries, make sure that they are

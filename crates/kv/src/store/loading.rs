@@ -25,7 +25,8 @@ use crate::{
 
 /// Entries of a page: of a directory's names about 100 KiB.
 const PAGE_ENTRIES: usize = 1024;
-/// Bytes after which a page ends, for tables with large values: the pages of an operation stay in memory until it ends.
+/// Bytes after which a page ends, for tables with large values: the pages of an operation stay in
+/// memory until it ends.
 const PAGE_BYTES: usize = 1 << 20;
 
 /// What an attempt needs from the cold store.
@@ -33,7 +34,8 @@ const PAGE_BYTES: usize = 1 << 20;
 pub(super) enum Wanted {
     /// One key.
     Key(Table, Bytes),
-    /// Keys from the first on, in order, before the second (`None`: to the table's end); as many as fit into a page.
+    /// Keys from the first on, in order, before the second (`None`: to the table's end); as many as
+    /// fit into a page.
     Page(Table, Bytes, Option<Bytes>),
 }
 

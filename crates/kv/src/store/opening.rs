@@ -97,7 +97,8 @@ pub(super) async fn open(
     Ok(shared)
 }
 
-/// Finds out which store this is and whether its parts belong together; creates it if there is nothing at all.
+/// Finds out which store this is and whether its parts belong together; creates it if there is
+/// nothing at all.
 async fn identify(
     seams: &Seams,
     device: &dyn Device,
@@ -161,10 +162,12 @@ fn load(cold: &dyn ColdStore, tables: &mut Tables, budget: usize) -> Result<()> 
     Ok(())
 }
 
-/// Makes the recovered journal durable, and what was cut from it invisible to later recoveries, before anything new.
+/// Makes the recovered journal durable, and what was cut from it invisible to later recoveries,
+/// before anything new.
 ///
-/// What was read is written again first, in place: a flush that failed before this start may have left it in the kernel's
-/// cache alone, as clean, so that no flush would write it. The same bytes over the same bytes do no harm if they are torn.
+/// What was read is written again first, in place: a flush that failed before this start may have
+/// left it in the kernel's cache alone, as clean, so that no flush would write it. The same bytes
+/// over the same bytes do no harm if they are torn.
 async fn secure(device: &dyn Device, recovered: &Recovered) -> Result<()> {
     for &(slot, end) in &recovered.contents {
         let name = segment_name(slot);

@@ -114,8 +114,8 @@ impl Shared {
         Ok(Some(Part { entries: merge(range, cold, end.as_ref()), end }))
     }
 
-    /// Entries of the cold store, none after `limit`, and whether there may be more up to it. Ends at the given number of entries,
-    /// or once it has the given number of bytes.
+    /// Entries of the cold store, none after `limit`, and whether there may be more up to it. Ends
+    /// at the given number of entries, or once it has the given number of bytes.
     pub(super) fn cold_part(
         &self,
         table: Table,

@@ -24,19 +24,23 @@ use std::time::Duration;
 use super::shared::{Shared, State};
 use crate::error::{Error, Result};
 
-/// What a checkpoint takes for each byte of changed entries: once in the cold store's own journal, once in a table.
+/// What a checkpoint takes for each byte of changed entries: once in the cold store's own journal,
+/// once in a table.
 const CHECKPOINT_FACTOR: u64 = 2;
-/// Changed entries that a checkpoint takes to the cold store in one step, in bytes: so much room it needs at a time.
+/// Changed entries that a checkpoint takes to the cold store in one step, in bytes: so much room it
+/// needs at a time.
 pub(super) const STEP_BYTES: usize = 1 << 20;
 /// Part of the reserve that a checkpoint leaves to the cold store's work behind it.
 const RESERVE_LEFT: u64 = 8;
-/// Part of the reserve that changes may need for their checkpoint on a full device before one is due.
+/// Part of the reserve that changes may need for their checkpoint on a full device before one is
+/// due.
 const RESERVE_DUE: u64 = 8;
-/// Space is short when less than this part of the device is free, or less than this many reserves: the store's user may keep
-/// back more.
+/// Space is short when less than this part of the device is free, or less than this many reserves:
+/// the store's user may keep back more.
 const SHORT: u64 = 8;
 const SHORT_RESERVES: u64 = 16;
-/// Space is scarce when beyond the reserve less than this part of the device is free, or this many bytes of a large one.
+/// Space is scarce when beyond the reserve less than this part of the device is free, or this many
+/// bytes of a large one.
 const SCARCE: u64 = 8;
 const SCARCE_BYTES_MAX: u64 = 1 << 30;
 /// Commit intervals until a checkpoint follows a removal when space is short.
@@ -89,7 +93,8 @@ impl Shared {
         (state.tables.dirty_cold_bytes() as u64).saturating_mul(CHECKPOINT_FACTOR)
     }
 
-    /// Whether changes on a full device are to go to the cold store before they need more room than there is.
+    /// Whether changes on a full device are to go to the cold store before they need more room than
+    /// there is.
     pub(super) fn is_checkpoint_urgent(&self, state: &State) -> bool {
         self.is_device_full(state) && Self::checkpoint_bytes(state) > self.config.device_reserve_bytes / RESERVE_DUE
     }

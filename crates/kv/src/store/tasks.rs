@@ -176,7 +176,8 @@ impl Shared {
         slot
     }
 
-    /// Adds the segment, or notes that there is no space or no descriptor for it. Whether it was added.
+    /// Adds the segment, or notes that there is no space or no descriptor for it. Whether it was
+    /// added.
     fn segment_prepared(&self, slot: u32, prepared: Result<()>) -> bool {
         let added = match prepared {
             Ok(()) => {
@@ -204,8 +205,8 @@ impl Shared {
     }
 }
 
-/// Reserves a segment's space, and writes zeros if a flush shall never have to change its metadata. What the segment
-/// held becomes invalid. A segment that does not fit is removed.
+/// Reserves a segment's space, and writes zeros if a flush shall never have to change its metadata.
+/// What the segment held becomes invalid. A segment that does not fit is removed.
 pub(super) async fn prepare_segment(device: &dyn Device, slot: u32, segment_bytes: u64, zero: bool) -> Result<()> {
     let name = segment_name(slot);
     let prepared = reserve(device, &name, segment_bytes, zero).await;

@@ -85,8 +85,8 @@ pub fn contents(store: &Store) -> Model {
     model
 }
 
-/// A device and a cold store whose operations take a while, measured in polls: what else happens meanwhile is up to the
-/// executor, and a number from a seed.
+/// A device and a cold store whose operations take a while, measured in polls: what else happens
+/// meanwhile is up to the executor, and a number from a seed.
 pub struct Slow<T> {
     inner: T,
     entropy: SeededEntropy,

@@ -14,7 +14,8 @@ use bytes::Bytes;
 use kv::{Checkpoint, ColdStore, MemoryCold, Operation, Table};
 use rt::BoxFuture;
 
-/// A cold store whose reads in the background wait for a gate, and that counts reads on the thread of the requests.
+/// A cold store whose reads in the background wait for a gate, and that counts reads on the thread
+/// of the requests.
 #[derive(Clone)]
 pub struct GatedCold {
     inner: MemoryCold,

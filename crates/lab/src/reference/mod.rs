@@ -1,4 +1,5 @@
-//! Reference tests: the same generated operations on several file systems must give the same results and errors.
+//! Reference tests: the same generated operations on several file systems must give the same
+//! results and errors.
 //!
 //! [`Operation`]s come from the [`Generator`]; [`Model`] gives the result that POSIX requires, in
 //! the simplest way; [`Local`] runs them on a directory of any mounted file system (a local one, or

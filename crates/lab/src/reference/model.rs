@@ -1,4 +1,5 @@
-//! The reference model: POSIX in the simplest form, everything in two maps. Errors and their precedence are those of Linux.
+//! The reference model: POSIX in the simplest form, everything in two maps. Errors and their
+//! precedence are those of Linux.
 
 use std::collections::BTreeMap;
 

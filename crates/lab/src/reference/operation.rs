@@ -143,7 +143,8 @@ pub enum Outcome {
     Failed(FsError),
 }
 
-/// The bytes that writes put at `offset`: they depend on position and seed, so that misplaced data show.
+/// The bytes that writes put at `offset`: they depend on position and seed, so that misplaced data
+/// show.
 pub fn pattern(seed: u8, offset: u64, bytes: usize) -> Vec<u8> {
     (0..bytes as u64)
         .map(|index| {

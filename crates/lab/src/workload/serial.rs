@@ -1,5 +1,5 @@
-//! Serial mode: generated operations one after the other, each by a client chosen at random, each compared with the reference
-//! model at once, while servers die and the network fails.
+//! Serial mode: generated operations one after the other, each by a client chosen at random, each
+//! compared with the reference model at once, while servers die and the network fails.
 //!
 //! Every operation has exactly the effect and the result that POSIX requires, whatever was lost,
 //! duplicated or repeated on the way. There are no power losses here: acknowledged changes must be

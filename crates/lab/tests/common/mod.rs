@@ -16,8 +16,8 @@ use rt::BoxFuture;
 
 pub const READ_WRITE: OpenFlags = OpenFlags(open_flag::READ | open_flag::WRITE);
 
-/// Runs a scenario on a cluster of so many OSTs and clients, with the settings of this seed. What it says if it fails ends with the
-/// last events.
+/// Runs a scenario on a cluster of so many OSTs and clients, with the settings of this seed. What
+/// it says if it fails ends with the last events.
 pub fn with_cluster<T: Send + 'static>(
     seed: u64,
     (osts, clients): (u16, u16),

@@ -1,10 +1,12 @@
-//! Layouts as text: the formats of `lfs getstripe`, column for column, of files and of directories' defaults.
+//! Layouts as text: the formats of `lfs getstripe`, column for column, of files and of directories'
+//! defaults.
 //!
 //! The output is made from [`Row`]s, one per component, so that files, defaults and a single
 //! filtered component are printed by the same functions. [`yaml::parse`] reads what [`composite`]
 //! and [`plain`] write as YAML.
 //!
-//! Downside: YAML is written and read line by line, for these fields only; comments and other styles of YAML are refused.
+//! Downside: YAML is written and read line by line, for these fields only; comments and other
+//! styles of YAML are refused.
 
 mod row;
 pub mod yaml;
@@ -180,8 +182,8 @@ fn composite_header(text: &mut String, shown: &Composite<'_>, verbose: bool, das
     }
 }
 
-/// What a component is, without its stripes. A copy made of the YAML form leaves to the file system what it decided here, as
-/// copies of the binary form do: a flag of StriaFS's own says so.
+/// What a component is, without its stripes. A copy made of the YAML form leaves to the file system
+/// what it decided here, as copies of the binary form do: a flag of StriaFS's own says so.
 fn component(text: &mut String, row: &Row, verbose: bool, dashes: bool, yaml: bool) {
     let mut line = |indent: &str, label: &str, value: &dyn std::fmt::Display| {
         writeln!(text, "{indent}{label}{value}").expect("writing to a string");
@@ -257,14 +259,16 @@ pub fn default_yaml(own: &LayoutSpec) -> String {
     }
 }
 
-/// A directory's default layout of plain stripes as people see it: its own, or what applies, or (raw) zeros.
+/// A directory's default layout of plain stripes as people see it: its own, or what applies, or
+/// (raw) zeros.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct DirectoryDefault {
     /// -1: all; 0: not set.
     pub stripe_count: i64,
     /// Bytes.
     pub stripe_size: u64,
-    /// `raid0` if the directory itself has a default, `automatic` if layouts grow with the file, else `0`.
+    /// `raid0` if the directory itself has a default, `automatic` if layouts grow with the file,
+    /// else `0`.
     pub pattern: &'static str,
     /// -1: chosen.
     pub stripe_offset: i64,

@@ -99,8 +99,8 @@ impl Default for Draft {
     }
 }
 
-/// What the text asks for. Whether it is possible is [`LayoutSpec::validate`]'s to say. The OST of the first stripe of a file
-/// with objects is not taken over.
+/// What the text asks for. Whether it is possible is [`LayoutSpec::validate`]'s to say. The OST of
+/// the first stripe of a file with objects is not taken over.
 pub fn parse(text: &str) -> Result<LayoutSpec, YamlError> {
     let (mut drafts, mut composite, mut objects): (Vec<Draft>, bool, bool) = (Vec::new(), false, false);
     for (number, raw) in (1..).zip(text.lines()) {

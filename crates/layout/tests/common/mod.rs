@@ -72,7 +72,8 @@ fn built(components: &[Drawn], endless: bool) -> Layout {
     layout
 }
 
-/// Gives all components with stripes in `start..end` their objects, as the MDT does; false if one is of another kind.
+/// Gives all components with stripes in `start..end` their objects, as the MDT does; false if one
+/// is of another kind.
 pub fn instantiate(layout: &mut Layout, start: u64, end: u64, first_ost: usize) -> bool {
     for position in layout.pending(start, end) {
         let layout::Backing::Pending(spec) = layout.components[position].backing.clone() else { return false };

@@ -95,7 +95,8 @@ pub fn explain(name: &str, own: bool, effective: &LayoutSpec, speeds: &OstSpeeds
     Explanation { text, json }
 }
 
-/// A component of a default, for programs; stripe counts as Lustre's tools have them (-1: on all OSTs, -n: n on each).
+/// A component of a default, for programs; stripe counts as Lustre's tools have them (-1: on all
+/// OSTs, -n: n on each).
 fn component_json(end: u64, stripes: Option<&StripeSpec>, asked: &str) -> Value {
     let count = |stripes: &StripeSpec| match stripes.stripe_count {
         StripeCount::Default if stripes.osts.is_empty() => None,

@@ -144,7 +144,8 @@ fn explain(path: &Path, speeds: Speeds) -> anyhow::Result<Explanation> {
     }
 }
 
-/// Reads some of a file, so that its targets measure how fast they are: for half a second, at most. Whether anything was read.
+/// Reads some of a file, so that its targets measure how fast they are: for half a second, at most.
+/// Whether anything was read.
 fn read_some(path: &Path) -> bool {
     const BYTES: u64 = 64 << 20;
     const TIME: Duration = Duration::from_millis(500);
@@ -191,7 +192,8 @@ fn position(offset: u64) -> String {
     if offset == layout::END_OF_FILE { "the end".to_owned() } else { bytes(offset) }
 }
 
-/// From where to where a component reaches; with all digits where the short ones do not tell its ends apart.
+/// From where to where a component reaches; with all digits where the short ones do not tell its
+/// ends apart.
 fn range(extent: Extent) -> String {
     let (start, end) = (position(extent.start), position(extent.end));
     if start != end {

@@ -84,7 +84,8 @@ impl OstSpeeds {
             };
             let device = space.device.map_or(Device::Of(ost), Device::Known);
             usable.insert(ost, device);
-            // Targets of one process say the same; of others, the one that has done more is nearer to what the device can do.
+            // Targets of one process say the same; of others, the one that has done more is nearer
+            // to what the device can do.
             let of_device = measured.entry(device).or_default();
             of_device.read = of_device.read.max(target.condition.read.bytes_per_second());
             of_device.written = of_device.written.max(target.condition.written.bytes_per_second());
@@ -133,7 +134,8 @@ impl OstSpeeds {
         found.into_iter().collect()
     }
 
-    /// As many OSTs as there are devices, all as fast as these on average: stripes beyond that gain nothing.
+    /// As many OSTs as there are devices, all as fast as these on average: stripes beyond that gain
+    /// nothing.
     pub fn hardware(&self) -> Hardware {
         Hardware { ost_bytes_per_second: self.average(), ..self.speeds.hardware(self.devices()) }
     }

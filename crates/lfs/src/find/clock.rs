@@ -56,8 +56,8 @@ const DAY: u64 = 86400;
 /// Seconds of a minute.
 pub const MINUTE: u64 = 60;
 
-/// Reads an age; seconds, and the length of its smallest unit. Several units add up, as in `8h20m`; without one it is a number
-/// of `bare_unit`s.
+/// Reads an age; seconds, and the length of its smallest unit. Several units add up, as in `8h20m`;
+/// without one it is a number of `bare_unit`s.
 fn age_in(text: &str, bare_unit: u64) -> Option<(u64, u64)> {
     let (mut sum, mut smallest, mut rest) = (0_u64, u64::MAX, text);
     while smallest == u64::MAX || !rest.is_empty() {
@@ -91,8 +91,8 @@ pub fn age_in_minutes(text: &str) -> Option<(u64, u64)> {
     age_in(text, MINUTE)
 }
 
-/// Reads a point in time: seconds since 1970, with or without `@`, or local time as `2026-01-31[ 12:00[:00]]`, or today's
-/// `12:00[:00]`. `None`: it is none, or no day of the calendar.
+/// Reads a point in time: seconds since 1970, with or without `@`, or local time as `2026-01-31[
+/// 12:00[:00]]`, or today's `12:00[:00]`. `None`: it is none, or no day of the calendar.
 pub fn point(text: &str) -> Option<Moment> {
     let seconds = text.strip_prefix('@').unwrap_or(text);
     if let Ok(seconds) = seconds.parse() {
@@ -111,7 +111,8 @@ pub fn point(text: &str) -> Option<Moment> {
     Some((zoned.timestamp().as_second(), 0))
 }
 
-/// Local time in the manner of ctime(3), as find(1) prints it: `Sat Jan 31 12:00:00.0000000000 2026`.
+/// Local time in the manner of ctime(3), as find(1) prints it: `Sat Jan 31 12:00:00.0000000000
+/// 2026`.
 pub fn shown((seconds, nanoseconds): Moment) -> String {
     match Timestamp::new(seconds, 0) {
         Ok(time) => {

@@ -24,11 +24,11 @@ use crate::{
     when_free,
 };
 
-/// How often the data are copied because they changed although writers were held off: the MDT restarted, or one was let in who
-/// has the file open besides.
+/// How often the data are copied because they changed although writers were held off: the MDT
+/// restarted, or one was let in who has the file open besides.
 const COPIES_MAX: usize = 8;
-/// Between two looks whether another migration of the file has ended: the first, and the longest. Each look has the file open
-/// for an instant, which the other one waits for.
+/// Between two looks whether another migration of the file has ended: the first, and the longest.
+/// Each look has the file open for an instant, which the other one waits for.
 const PAUSE_MIN: Duration = Duration::from_millis(20);
 const PAUSE_MAX: Duration = Duration::from_secs(1);
 
@@ -95,8 +95,8 @@ impl Migration<'_> {
         Err(CallError::from(Errno(libc::EBUSY)).into())
     }
 
-    /// The file, open, and the version of its data, while nobody writes. Waits until it is alone if it may, closing the file as
-    /// long as another migration holds writers off.
+    /// The file, open, and the version of its data, while nobody writes. Waits until it is alone if
+    /// it may, closing the file as long as another migration holds writers off.
     fn begin(self, path: &Path, mut kept: Option<(File, InodeNumber)>) -> Result<(File, InodeNumber, u64), CallError> {
         let mut pause = PAUSE_MIN;
         loop {
@@ -174,7 +174,8 @@ fn is_busy(error: &CallError) -> bool {
     error.errno() == Errno(libc::EBUSY)
 }
 
-/// Whether writers wait for the end of another open: the answer to [`ControlRequest::DataVersion`] then.
+/// Whether writers wait for the end of another open: the answer to [`ControlRequest::DataVersion`]
+/// then.
 fn is_held_by_another(error: &CallError) -> bool {
     *error == CallError::Refused(FsError::WouldBlock)
 }
@@ -191,7 +192,8 @@ fn open_to_move(path: &Path) -> Result<(File, InodeNumber), CallError> {
     }
 }
 
-/// Opens a file to copy it: without a trace in its time of access, where the caller may (its owner and root).
+/// Opens a file to copy it: without a trace in its time of access, where the caller may (its owner
+/// and root).
 fn open(path: &Path) -> io::Result<File> {
     let open = |flags: i32| OpenOptions::new().read(true).custom_flags(flags).open(path);
     // A pipe's other end is not waited for.

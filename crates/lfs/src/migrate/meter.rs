@@ -25,7 +25,8 @@ pub struct Meter {
 }
 
 impl Meter {
-    /// Of the file `path`; `is_wanted`: standard error is a terminal, and nothing else tells how far it is.
+    /// Of the file `path`; `is_wanted`: standard error is a terminal, and nothing else tells how
+    /// far it is.
     pub fn new(path: &Path, is_wanted: bool) -> Self {
         Self { name: path.display().to_string(), is_wanted, is_shown: false, next: Instant::now() + SHORT }
     }

@@ -208,8 +208,8 @@ fn files(parsed: &Parsed) -> Result<Vec<OsString>, Failure> {
     Ok(files)
 }
 
-/// The MDTs that directories shall be on, -1 for any; `None`: files are meant. Refuses what goes with directories only, or
-/// with files only, and what needs several MDTs.
+/// The MDTs that directories shall be on, -1 for any; `None`: files are meant. Refuses what goes
+/// with directories only, or with files only, and what needs several MDTs.
 fn mdts(parsed: &Parsed) -> Result<Option<Vec<i32>>, Failure> {
     /// Hash functions of Lustre's striped directories.
     const HASHES: [&str; 4] = ["all_char", "fnv_1a_64", "crush", "crush2"];
@@ -242,7 +242,8 @@ fn mdts(parsed: &Parsed) -> Result<Option<Vec<i32>>, Failure> {
     Err(Failure::new(libc::EOPNOTSUPP, problem))
 }
 
-/// A directory and all below it are on the file system's MDT; there is nothing to be moved to but that.
+/// A directory and all below it are on the file system's MDT; there is nothing to be moved to but
+/// that.
 fn move_directory(path: &Path, wanted: &[i32]) -> Result<(), CallError> {
     let present = i32::from(channel::inode(path)?.mdt().0);
     if wanted.iter().all(|wanted| *wanted == -1 || *wanted == present) {

@@ -27,8 +27,8 @@ use crate::{
     tables::REPLIES,
 };
 
-/// Service threads for requests that wait: there they take memory, as in a queue, and little else. Who waits in the queue
-/// instead is not asking when it is his turn.
+/// Service threads for requests that wait: there they take memory, as in a queue, and little else.
+/// Who waits in the queue instead is not asking when it is his turn.
 const WAITING_THREADS: usize = 4096;
 
 impl Handler for Mdt {
@@ -157,15 +157,16 @@ impl Mdt {
         Ok((reply, Bytes::new()))
     }
 
-    /// Waits for the first map since this start, for up to [`WAIT_MAX`]: until then there is no OST to place a file on.
+    /// Waits for the first map since this start, for up to [`WAIT_MAX`]: until then there is no OST
+    /// to place a file on.
     async fn map_is_known(&self) -> bool {
         let mut known = self.map_known.subscribe();
         let deadline = self.seams.clock.now() + WAIT_MAX;
         clock::timeout_at(&*self.seams.clock, deadline, known.wait_for(|known| *known)).await.is_some()
     }
 
-    /// Runs a request in the namespace, again whenever what it waits for changes, for up to [`WAIT_MAX`]; and once more, by
-    /// fresh news, if no OST seems to have room.
+    /// Runs a request in the namespace, again whenever what it waits for changes, for up to
+    /// [`WAIT_MAX`]; and once more, by fresh news, if no OST seems to have room.
     async fn run(&self, call: &Call, request: &MdtRequest, row: &MdtRow<'_>, new: &NewData) -> FsResult<MdtReply> {
         if let Some(reply) = self.repeated(call).await? {
             return Ok(reply);
@@ -221,8 +222,9 @@ impl Mdt {
         }
     }
 
-    /// The stored reply, if this is the repetition of a mutation that a former start of this MDT answered or was about to.
-    /// An open that was part of it is entered again: the client did not know of it when it reclaimed.
+    /// The stored reply, if this is the repetition of a mutation that a former start of this MDT
+    /// answered or was about to. An open that was part of it is entered again: the client did not
+    /// know of it when it reclaimed.
     pub(super) async fn repeated(&self, call: &Call) -> FsResult<Option<MdtReply>> {
         let context = self.context(call.client);
         let mut namespace = self.namespace();
@@ -240,8 +242,8 @@ impl Mdt {
                 && let (Some(opened), Some(open)) = (&created.opened, row(request).opens)
             {
                 match ops::create::enter_again(txn, open, opened) {
-                    // It ended before its creator came back: without a name as an orphan, else somebody removed it. The
-                    // creator never saw it: another one will do.
+                    // It ended before its creator came back: without a name as an orphan, else
+                    // somebody removed it. The creator never saw it: another one will do.
                     Err(FsError::Stale) => return Ok(None),
                     entered => entered?,
                 }

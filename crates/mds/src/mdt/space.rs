@@ -1,6 +1,6 @@
 //! How the MDT asks OSTs about their space in addition to the queries at intervals (module
-//! `ost_proxy`): when a client says that one is full, and before any client is told that there is no
-//! space. The MDT's knowledge may be as old as the interval, so an OST that has space again, or
+//! `ost_proxy`): when a client says that one is full, and before any client is told that there is
+//! no space. The MDT's knowledge may be as old as the interval, so an OST that has space again, or
 //! accepts new objects again, would be passed over meanwhile.
 //!
 //! Bounds: a request asks once and waits [`WAIT_MAX`]; each OST gets one query at a time, however

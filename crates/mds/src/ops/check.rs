@@ -13,7 +13,8 @@
 //! | orphans | the inode exists without a name | removing the record |
 //! | data | an object's file exists and its layout has it; a block has its object; the object's count of blocks, none after its end | removing object or block, counting again |
 //!
-//! Entries come before inodes, so that a name the inode did not know counts as one of its names afterwards.
+//! Entries come before inodes, so that a name the inode did not know counts as one of its names
+//! afterwards.
 
 use std::collections::BTreeSet;
 
@@ -308,7 +309,8 @@ fn cut_circle(txn: &mut Transaction<'_>, inode: &mut Inode) -> FsResult<()> {
     rescue(txn, inode)
 }
 
-/// Gives a nameless inode a name in `lost+found`, which is made if need be. The caller stores the inode.
+/// Gives a nameless inode a name in `lost+found`, which is made if need be. The caller stores the
+/// inode.
 fn rescue(txn: &mut Transaction<'_>, inode: &mut Inode) -> FsResult<()> {
     let mut directory = lost_and_found(txn)?;
     let name = format!("#{:x}", inode.number().0).into_bytes();

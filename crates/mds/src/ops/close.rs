@@ -17,7 +17,8 @@ use crate::{
     transaction::Transaction,
 };
 
-/// Never fails for an open or inode that is not known: a close that is repeated after a restart has happened.
+/// Never fails for an open or inode that is not known: a close that is repeated after a restart has
+/// happened.
 pub(crate) fn run(txn: &mut Transaction<'_>, request: &Close) -> FsResult<MdtReply> {
     let client = txn.context.client;
     txn.release_space();
@@ -73,8 +74,8 @@ fn end_open(
     Ok(inode.layout().filter(|_| ask).map(|layout| (inode.epoch, layout.clone())))
 }
 
-/// A report of a file without writers, by a client that was told to make it: a size that nobody wrote would be taken by
-/// everybody.
+/// A report of a file without writers, by a client that was told to make it: a size that nobody
+/// wrote would be taken by everybody.
 pub(crate) fn settle(txn: &mut Transaction<'_>, request: &Settle) -> FsResult<MdtReply> {
     if !txn.volatile.invitations.is_invited(txn.context.client, request.inode, request.update.epoch) {
         return Err(FsError::NotPermitted);

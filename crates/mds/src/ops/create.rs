@@ -1,4 +1,5 @@
-//! Create: a new node with a name (open with O_CREAT, mkdir, mknod, symlink), or an unnamed file (O_TMPFILE).
+//! Create: a new node with a name (open with O_CREAT, mkdir, mknod, symlink), or an unnamed file
+//! (O_TMPFILE).
 
 use rpc::message::{
     MdtReply,
@@ -142,7 +143,8 @@ pub(crate) fn unnamed(txn: &mut Transaction<'_>, who: &Credentials, request: &Cr
     Ok(MdtReply::Created(Created { entry: opened.entry.clone(), created: true, opened: Some(opened) }))
 }
 
-/// The repetition of a creation whose reply a former start of this MDT stored: its open is entered again.
+/// The repetition of a creation whose reply a former start of this MDT stored: its open is entered
+/// again.
 pub(crate) fn enter_again(
     txn: &mut Transaction<'_>,
     (open, flags): (OpenId, OpenFlags),

@@ -52,7 +52,8 @@ pub(crate) fn object_for(inode: &Inode, bytes: u64) -> Option<ObjectId> {
     }
 }
 
-/// Reads a whole file, if all of it is here and it is not too large: the size is known, or this MDT holds its only object.
+/// Reads a whole file, if all of it is here and it is not too large: the size is known, or this MDT
+/// holds its only object.
 pub(crate) fn read_file(txn: &mut Transaction<'_>, who: &Credentials, request: &ReadFile) -> FsResult<WholeFile> {
     let number = match &request.name {
         None => request.inode,

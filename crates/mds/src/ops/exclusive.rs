@@ -39,7 +39,8 @@ pub(crate) fn begin(txn: &mut Transaction<'_>, who: &Credentials, request: &Excl
     let open = request.open.map(|open| txn.own_open(request.inode, open)).transpose()?;
     check(txn, who, &inode, open, request.purpose)?;
     if matches!(request.purpose, ExclusivePurpose::Truncate(_)) {
-        // Needed below, when what is missing is not loaded any more: the lock changes the volatile state.
+        // Needed below, when what is missing is not loaded any more: the lock changes the volatile
+        // state.
         txn.has_capabilities(&inode)?;
     }
     // By path: clients that have it open for writing were there before.
@@ -53,7 +54,8 @@ pub(crate) fn begin(txn: &mut Transaction<'_>, who: &Credentials, request: &Excl
     let epoch = match request.purpose {
         ExclusivePurpose::Append => inode.epoch,
         ExclusivePurpose::Truncate(size) => {
-            // An object must keep the size: one that the file has, or one of the component that it will end in.
+            // An object must keep the size: one that the file has, or one of the component that it
+            // will end in.
             if inode.layout().is_none_or(|layout| layout.keeper_of_length(size).is_none()) {
                 txn.instantiate(&mut inode, size.saturating_sub(1), size)?;
             }

@@ -138,8 +138,8 @@ fn destroy_objects(
     Ok(())
 }
 
-/// Another layout for a file that was never opened for writing, and so has no objects. What the request leaves open its
-/// directory fills.
+/// Another layout for a file that was never opened for writing, and so has no objects. What the
+/// request leaves open its directory fills.
 fn replacement(txn: &mut Transaction<'_>, inode: &Inode, spec: &LayoutSpec) -> FsResult<Layout> {
     let known = inode.layout().ok_or(FsError::Invalid)?;
     if settlement::may_have_objects(inode) || inode.attributes.size > 0 {
@@ -151,9 +151,10 @@ fn replacement(txn: &mut Transaction<'_>, inode: &Inode, spec: &LayoutSpec) -> F
     new_layout(txn, spec, inode, known.generation)
 }
 
-/// Another layout for a file without a name, in which the only one who has it open never changed anything: so no object of
-/// its present layout was ever made, and its slots may be given once more. He says that he has not written; that nothing was cut
-/// off again, and that the layout did not come from another file, is known here.
+/// Another layout for a file without a name, in which the only one who has it open never changed
+/// anything: so no object of its present layout was ever made, and its slots may be given once
+/// more. He says that he has not written; that nothing was cut off again, and that the layout did
+/// not come from another file, is known here.
 fn beginning(
     txn: &mut Transaction<'_>,
     inode: &Inode,
@@ -173,7 +174,8 @@ fn beginning(
     new_layout(txn, spec, &like, known.generation)
 }
 
-/// A layout by request; what it leaves open the directory of `like` fills. Its generation is beyond `before`.
+/// A layout by request; what it leaves open the directory of `like` fills. Its generation is beyond
+/// `before`.
 fn new_layout(txn: &mut Transaction<'_>, spec: &LayoutSpec, like: &Inode, before: Generation) -> FsResult<Layout> {
     txn.check_named(spec)?;
     let directory = match &like.first_link {

@@ -1,4 +1,5 @@
-//! The attributes that are layouts: `lustre.lov` and `trusted.lov` in Lustre's binary form, `stria.layout` as YAML.
+//! The attributes that are layouts: `lustre.lov` and `trusted.lov` in Lustre's binary form,
+//! `stria.layout` as YAML.
 //!
 //! They are not stored: reading one shows the layout (for a directory, its default), setting one
 //! changes it. So tools that copy attributes copy layouts. As in Lustre, a file's layout can be set
@@ -74,7 +75,8 @@ pub(crate) fn names(who: &Credentials, inode: &Inode) -> Vec<Vec<u8>> {
     listed.iter().map(|name| name.to_vec()).collect()
 }
 
-/// Sets the layout of a file without data, or the default of a directory; an empty value removes as [`remove`] does.
+/// Sets the layout of a file without data, or the default of a directory; an empty value removes as
+/// [`remove`] does.
 pub(crate) fn set(txn: &mut Transaction<'_>, who: &Credentials, request: &SetXattr) -> FsResult<MdtReply> {
     let SetXattr { inode, name, value, mode } = request;
     let found = txn.inode(*inode)?;

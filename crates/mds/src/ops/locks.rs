@@ -52,8 +52,9 @@ pub(crate) fn cancel(txn: &mut Transaction<'_>, request: &CancelLock) -> FsResul
     Ok(MdtReply::Done)
 }
 
-/// Whether a request that waited in its handler has no place in the queue any more: it was cancelled. To run it again would
-/// queue it again, and nobody waits for it. (One that waits for the end of recovery has no place either; it asks again.)
+/// Whether a request that waited in its handler has no place in the queue any more: it was
+/// cancelled. To run it again would queue it again, and nobody waits for it. (One that waits for
+/// the end of recovery has no place either; it asks again.)
 pub(crate) fn is_cancelled(volatile: &Volatile, client: ClientId, request: &SetLock) -> bool {
     let owner = LockOwner { client, owner: request.owner };
     request.queues() && !volatile.locks.is_queued(request.inode, request.family, owner)

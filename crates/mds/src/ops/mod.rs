@@ -1,6 +1,7 @@
-//! The operations of an MDT, one file each. An operation is a function of a transaction, the caller and the request; it
-//! changes tables only through the transaction, so that an error leaves nothing behind. Order of checks and errors: those
-//! of Linux (fs/namei.c, fs/attr.c, fs/xattr.c) on a local file system.
+//! The operations of an MDT, one file each. An operation is a function of a transaction, the caller
+//! and the request; it changes tables only through the transaction, so that an error leaves nothing
+//! behind. Order of checks and errors: those of Linux (fs/namei.c, fs/attr.c, fs/xattr.c) on a
+//! local file system.
 
 pub(crate) mod attributes;
 pub(crate) mod check;

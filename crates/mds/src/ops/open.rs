@@ -23,7 +23,8 @@ use crate::{
 pub(crate) enum Opening {
     /// It is open.
     Opened(Box<Opened>),
-    /// O_TRUNC must wait for the exclusive data lock, or a writer for the end of an open that holds writers off.
+    /// O_TRUNC must wait for the exclusive data lock, or a writer for the end of an open that holds
+    /// writers off.
     Waiting,
 }
 
@@ -53,7 +54,8 @@ pub(crate) fn open_inode(
     }
     let changes = flags.has(open_flag::WRITE) || flags.has(open_flag::TRUNCATE);
     if changes {
-        // Needed below, when what is missing is not loaded any more: waits change the volatile state.
+        // Needed below, when what is missing is not loaded any more: waits change the volatile
+        // state.
         txn.has_capabilities(&inode)?;
     }
     // A repeated request is for a file that is already open here: the open that holds writers off
@@ -137,8 +139,8 @@ pub(crate) fn register(
     Opened { entry, layout: inode.layout().cloned(), epoch, truncate, capabilities: false }
 }
 
-/// Whether nobody but `except` may change the file's data without asking first (module `settlement`). `own_lock`: the
-/// exclusive data lock is the caller's.
+/// Whether nobody but `except` may change the file's data without asking first (module
+/// `settlement`). `own_lock`: the exclusive data lock is the caller's.
 pub(crate) fn is_quiet(txn: &Transaction<'_>, inode: &Inode, except: Option<OpenKey>, own_lock: bool) -> bool {
     let volatile = &txn.volatile;
     !volatile.recovery.running()

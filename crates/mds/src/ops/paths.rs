@@ -16,7 +16,8 @@ const ANSWER_BYTES_MAX: usize = limits::BODY_BYTES_MAX / 2;
 /// Directories above a name: more than the kernel's longest path can name.
 const DEPTH_MAX: usize = 65536;
 
-/// Root sees all; others need search permission on every directory of a path, and see those paths only.
+/// Root sees all; others need search permission on every directory of a path, and see those paths
+/// only.
 pub(crate) fn run(txn: &mut Transaction<'_>, who: &Credentials, inode: InodeNumber) -> FsResult<MdtReply> {
     let inode = txn.inode(inode)?;
     if inode.number() == InodeNumber::ROOT {

@@ -1,5 +1,6 @@
-//! Reading a directory: `.` and `..`, then names in the order of their positions, which are also their cookies. So a name
-//! that stays is seen exactly once however the directory changes between two requests.
+//! Reading a directory: `.` and `..`, then names in the order of their positions, which are also
+//! their cookies. So a name that stays is seen exactly once however the directory changes between
+//! two requests.
 
 use layout::Layout;
 use rpc::message::{
@@ -17,12 +18,14 @@ use crate::{
     transaction::Transaction,
 };
 
-/// Bytes of names and attributes in one answer: far below what a message may have, whatever the layouts.
+/// Bytes of names and attributes in one answer: far below what a message may have, whatever the
+/// layouts.
 const ANSWER_BYTES_MAX: usize = limits::BODY_BYTES_MAX / 4;
 /// Estimate of an entry besides its name, and of one with attributes.
 const ENTRY_BYTES: usize = 32;
 const ATTRIBUTES_BYTES: usize = 128;
-/// Entries in one answer, whatever the caller asks for: one transaction does not hold the MDT for long.
+/// Entries in one answer, whatever the caller asks for: one transaction does not hold the MDT for
+/// long.
 const ENTRIES_MAX: usize = 4096;
 
 pub(crate) fn run(txn: &mut Transaction<'_>, request: &ReadDirectory) -> FsResult<MdtReply> {

@@ -66,7 +66,8 @@ impl Plan<'_> {
         self.replaces() && self.source.kind() == FileKind::Regular && known < era
     }
 
-    /// The layout of the source, if its objects must be made durable first: see the module documentation.
+    /// The layout of the source, if its objects must be made durable first: see the module
+    /// documentation.
     fn undurable_layout(&self) -> Option<&Layout> {
         let asked = match self.request.source_data {
             SourceData::AsIs => false,

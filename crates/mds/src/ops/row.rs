@@ -21,9 +21,10 @@ const PAGE_SERVICE: &str = "mdt_readpage";
 const DATA_SERVICE: &str = "mdt_io";
 /// The service of requests for advisory locks that wait for others, as long as these like.
 pub(crate) const LOCK_SERVICE: &str = "ldlm";
-/// The service of other requests that may be kept in their handlers: until a file's exclusive data lock is free, until recovery is
-/// over, or for an OST. Not of what ends such waits; that of these a LeaveOut, and the RenewLayout of the holder of the lock,
-/// wait during recovery holds nobody up, since clients that come back have a service of their own.
+/// The service of other requests that may be kept in their handlers: until a file's exclusive data
+/// lock is free, until recovery is over, or for an OST. Not of what ends such waits; that of these
+/// a LeaveOut, and the RenewLayout of the holder of the lock, wait during recovery holds nobody up,
+/// since clients that come back have a service of their own.
 pub(crate) const WAIT_SERVICE: &str = "mdt_wait";
 /// The service of clients that come back: others wait for them.
 const RECOVERY_SERVICE: &str = "mdt_recovery";

@@ -23,12 +23,14 @@ use crate::{
 
 /// Inodes in one answer.
 const INODES_MAX: usize = 64;
-/// Bytes of inodes in one answer from which on it takes no further one: as estimated, far below what a message may have.
+/// Bytes of inodes in one answer from which on it takes no further one: as estimated, far below
+/// what a message may have.
 const ANSWER_BYTES_MAX: usize = limits::BODY_BYTES_MAX / 4;
 /// Estimate of an inode besides its layout.
 const INODE_BYTES: usize = 256;
-/// The heaviest layout, as estimated ([`Layout::bytes_estimate`]): what its inode's record has room for, where an OST takes
-/// two bytes and not three, and a component, of which there are 256 at most, 128 bytes less.
+/// The heaviest layout, as estimated ([`Layout::bytes_estimate`]): what its inode's record has room
+/// for, where an OST takes two bytes and not three, and a component, of which there are 256 at
+/// most, 128 bytes less.
 const LAYOUT_BYTES_MAX: usize = kv::VALUE_BYTES_MAX / 2 * 3 + 256 * 128;
 
 const _: () = assert!(
@@ -92,7 +94,8 @@ fn damaged(inode: InodeNumber) -> ScannedInode {
     ScannedInode { entry, layout: None, busy: true, damaged: true }
 }
 
-/// Believed as long as nobody writes or wrote since the epoch was told; else the objects have to be asked again.
+/// Believed as long as nobody writes or wrote since the epoch was told; else the objects have to be
+/// asked again.
 pub(crate) fn repair_size(
     txn: &mut Transaction<'_>,
     who: &Credentials,

@@ -22,12 +22,14 @@ use crate::{
 
 /// Opens ended in one transaction.
 pub(crate) const OPENS_PER_BATCH: usize = 256;
-/// Changes of one layout that may be lost with the power at once, and more: a client that tells of later ones is wrong.
+/// Changes of one layout that may be lost with the power at once, and more: a client that tells of
+/// later ones is wrong.
 const GENERATIONS_LOST_MAX: u64 = 1 << 32;
 /// Likewise numbers of components and of slots, which never come round.
 const NUMBERS_LOST_MAX: u32 = 1 << 20;
 
-/// Records a session, so that its client may come back after a restart; one that lives in a process, not after its end.
+/// Records a session, so that its client may come back after a restart; one that lives in a
+/// process, not after its end.
 pub(crate) fn begin(txn: &mut Transaction<'_>, client: ClientId, process: Option<ProcessId>) -> FsResult<()> {
     let key = session::session_key(client);
     if txn.get(SESSIONS, &key)?.is_none() {
@@ -82,10 +84,12 @@ pub(crate) fn reclaim(txn: &mut Transaction<'_>, request: &Reclaim) -> FsResult<
         return Ok(MdtReply::Done);
     }
     if !txn.volatile.recovery.expected.contains(&client) {
-        // Also if it has nothing to claim: an answer that all is well would make it use opens and locks that are gone.
+        // Also if it has nothing to claim: an answer that all is well would make it use opens and
+        // locks that are gone.
         return Err(FsError::Evicted);
     }
-    // After a restart hardly any inode is in memory, and the first open that is entered ends the loading.
+    // After a restart hardly any inode is in memory, and the first open that is entered ends the
+    // loading.
     let claimed = request.opens.iter().map(|(inode, ..)| *inode);
     txn.need_inodes(claimed.chain(request.layouts.iter().map(|(inode, _)| *inode)))?;
     let mut refused = NotReclaimed::default();
@@ -119,10 +123,11 @@ pub(crate) fn reclaim(txn: &mut Transaction<'_>, request: &Reclaim) -> FsResult<
     Ok(if refused == NotReclaimed::default() { MdtReply::Done } else { MdtReply::NotReclaimed(refused) })
 }
 
-/// A layout that grew, and whose growth this MDT may have lost with its power: the client, and others who will tell the
-/// same, may have written to the new objects. Their slots must not be given again. False if the layout that holds is not
-/// one that this can have grown to, also if that was so before, since the client may not have heard: a change it knows of
-/// is undone, or another client has replaced the layout.
+/// A layout that grew, and whose growth this MDT may have lost with its power: the client, and
+/// others who will tell the same, may have written to the new objects. Their slots must not be
+/// given again. False if the layout that holds is not one that this can have grown to, also if that
+/// was so before, since the client may not have heard: a change it knows of is undone, or another
+/// client has replaced the layout.
 fn reclaim_layout(txn: &mut Transaction<'_>, number: InodeNumber, told: &Layout) -> FsResult<bool> {
     let client = txn.context.client;
     let holds = txn.volatile.opens.of_client(client).any(|(_, file)| file.inode == number)

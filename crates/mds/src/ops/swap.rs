@@ -24,8 +24,8 @@
 //! they are moved from key to key, in the same batch as the layouts. Times stay with the files: the
 //! earlier times of the objects no longer count.
 //!
-//! Downside: a reader who keeps a file open keeps its layout from being swapped. The data of both files on this MDT must fit
-//! into one batch together.
+//! Downside: a reader who keeps a file open keeps its layout from being swapped. The data of both
+//! files on this MDT must fit into one batch together.
 
 use rpc::message::{
     MdtReply,
@@ -101,7 +101,8 @@ pub(crate) fn run(txn: &mut Transaction<'_>, who: &Credentials, request: &SwapLa
     Ok(MdtReply::Done)
 }
 
-/// What nobody may change keeps its data: only root moves them, from the unnamed copy that it has made.
+/// What nobody may change keeps its data: only root moves them, from the unnamed copy that it has
+/// made.
 fn check_flags(who: &Credentials, one: &Inode, other: &Inode) -> FsResult<()> {
     let protected = [one, other].into_iter().find_map(|inode| protection::check_change(&inode.attributes).err());
     let moves = who.is_root() && (one.attributes.links == 0) != (other.attributes.links == 0);

@@ -34,7 +34,8 @@ pub(crate) fn run(txn: &mut Transaction<'_>, who: &Credentials, request: &Unlink
     Ok(MdtReply::Done)
 }
 
-/// Whether a name may be taken out of a directory (may_delete of Linux). `as_directory`: the caller expects one.
+/// Whether a name may be taken out of a directory (may_delete of Linux). `as_directory`: the caller
+/// expects one.
 pub(crate) fn may_remove(
     txn: &Transaction<'_>,
     who: &Credentials,

@@ -23,8 +23,8 @@ const fn listed_bytes(name: &[u8]) -> usize {
     name.len() + 1
 }
 
-/// Most bytes of the names that programs choose: with those that come otherwise, a list is as long as Linux takes it. A longer
-/// one could never be shown again.
+/// Most bytes of the names that programs choose: with those that come otherwise, a list is as long
+/// as Linux takes it. A longer one could never be shown again.
 const NAMES_BYTES_MAX: usize = limits::XATTR_VALUE_BYTES_MAX
     - listed_bytes(ACCESS_NAME)
     - listed_bytes(DEFAULT_NAME)
@@ -151,7 +151,8 @@ pub(crate) fn remove(
     Ok(MdtReply::Done)
 }
 
-/// Only regular files and directories take `user.` attributes: the modes of others mean something else.
+/// Only regular files and directories take `user.` attributes: the modes of others mean something
+/// else.
 fn takes_user_attributes(inode: &Inode) -> bool {
     matches!(inode.kind(), FileKind::Regular | FileKind::Directory)
 }
@@ -173,8 +174,8 @@ fn may_write(txn: &Transaction<'_>, who: &Credentials, inode: &Inode, space: Spa
     }
 }
 
-/// Sets or removes an access list (set_posix_acl of Linux). An access list sets the mode; a member of neither the group nor
-/// root loses set-group-id with it.
+/// Sets or removes an access list (set_posix_acl of Linux). An access list sets the mode; a member
+/// of neither the group nor root loses set-group-id with it.
 fn set_list(
     txn: &mut Transaction<'_>,
     who: &Credentials,

@@ -1,4 +1,5 @@
-//! COUNTERS: who this MDT is, and its counters. Key: which (1): 1 identity, 2 counters, 3 losses. Values, version 1:
+//! COUNTERS: who this MDT is, and its counters. Key: which (1): 1 identity, 2 counters, 3 losses.
+//! Values, version 1:
 //!
 //! | key | value |
 //! |---|---|

@@ -5,8 +5,8 @@
 //! | inode (8), slot (4) | the object: version (1) = 2, size in bytes (8), time of the last change (12), blocks held (8), changes so far (8; not in version 1) |
 //! | inode (8), slot (4), block (8) | a block of 4096 bytes: version (1) = 1, CRC-32C of the whole block (4), its bytes; zeros at its end are left out |
 //!
-//! Invariants: a block has its object; the object counts its blocks; bytes of a block beyond the object's size are zeros.
-//! A block that is absent reads as zeros.
+//! Invariants: a block has its object; the object counts its blocks; bytes of a block beyond the
+//! object's size are zeros. A block that is absent reads as zeros.
 
 use std::ops::Range;
 
@@ -129,7 +129,8 @@ pub fn decode_block(value: &[u8]) -> FsResult<(u32, &[u8])> {
     if bytes.len() > BLOCK { Err(reader.invalid("too long").into()) } else { Ok((checksum, bytes)) }
 }
 
-/// Fills `target`, zeros of a block's length, from a block's value; its checksum, or `None` if they do not match.
+/// Fills `target`, zeros of a block's length, from a block's value; its checksum, or `None` if they
+/// do not match.
 pub fn load_block(value: &[u8], target: &mut [u8]) -> FsResult<Option<u32>> {
     let (checksum, bytes) = decode_block(value)?;
     target[..bytes.len()].copy_from_slice(bytes);

@@ -8,10 +8,11 @@
 //! | 3 | 8 | inode; 0 if the name is gone |
 //! | 11 | rest | name |
 //!
-//! Position: `hash56 << 7 | number`: 63 bits, so that it is a positive readdir cookie. The hash is the upper 56 bits of
-//! XXH3-64 of the name, at least 1, so that positions begin above the cookies of `.` and `..`. The number separates names
-//! with equal hashes. Number 0 always exists while a higher one does (flag 2 if its own name is gone), so that a look-up
-//! of a missing name is one read.
+//! Position: `hash56 << 7 | number`: 63 bits, so that it is a positive readdir cookie. The hash is
+//! the upper 56 bits of XXH3-64 of the name, at least 1, so that positions begin above the cookies
+//! of `.` and `..`. The number separates names with equal hashes. Number 0 always exists while a
+//! higher one does (flag 2 if its own name is gone), so that a look-up of a missing name is one
+//! read.
 
 use types::{
     FileKind, FsError, FsResult, InodeNumber,

@@ -84,7 +84,8 @@ pub struct Inode {
     pub xattrs: bool,
     /// Made by O_TMPFILE with O_EXCL: it can never get a name.
     pub not_linkable: bool,
-    /// The first name, or `None` while it has none. Of a directory its only one; of the root itself, with no name.
+    /// The first name, or `None` while it has none. Of a directory its only one; of the root
+    /// itself, with no name.
     pub first_link: Option<Link>,
     /// By kind.
     pub data: InodeData,
@@ -174,7 +175,8 @@ impl Inode {
         Entry { attributes: self.attributes, size_unknown, accounted, quiet: None, changes, records }
     }
 
-    /// Something of it changes: its ctime becomes later than anybody has seen it, also if this MDT's clock was set back.
+    /// Something of it changes: its ctime becomes later than anybody has seen it, also if this
+    /// MDT's clock was set back.
     pub fn change(&mut self, now: Timestamp) {
         self.attributes.ctime = now.max(self.attributes.ctime.next());
         if !self.size_known {

@@ -1,7 +1,7 @@
 //! Layouts within inode records.
 //!
-//! Layout, form 1 = plain: generation (8), form (1), stripes.
-//! Layout, form 2 = composite: generation (8), form (1), next slot (4), next component number (4), count (2), components:
+//! Layout, form 1 = plain: generation (8), form (1), stripes. Layout, form 2 = composite:
+//! generation (8), form (1), next slot (4), next component number (4), count (2), components:
 //!
 //! | bytes | field |
 //! |---|---|
@@ -14,12 +14,13 @@
 //! Forms 3 and 4 are forms 1 and 2 of a layout whose objects are named by another inode (layouts
 //! were swapped): its number (8) follows the form.
 //!
-//! Stripes: stripe bytes (8), count (2), OST indices (2 each). Form 1 is followed by the request too.
-//! Request for stripes: count kind 0 default, 1 exactly, 2 all, 3 overstriped, 4 per OST (1), count (4), stripe bytes or 0
-//! (8), whether a first OST is given (1), first OST (2), number of OSTs asked for (2), their indices (2 each), length of the
-//! pool's name (1), name.
-//! Default layout: 0 none; 1 plain: request; 2 composite: count (2), components; 3 automatic (1 each). Component: end (8),
-//! backing 0 striped, 2 MDT, 3 extended, 4 automatic (1); striped: request; extended: request, step in bytes (8).
+//! Stripes: stripe bytes (8), count (2), OST indices (2 each). Form 1 is followed by the request
+//! too. Request for stripes: count kind 0 default, 1 exactly, 2 all, 3 overstriped, 4 per OST (1),
+//! count (4), stripe bytes or 0 (8), whether a first OST is given (1), first OST (2), number of
+//! OSTs asked for (2), their indices (2 each), length of the pool's name (1), name. Default layout:
+//! 0 none; 1 plain: request; 2 composite: count (2), components; 3 automatic (1 each). Component:
+//! end (8), backing 0 striped, 2 MDT, 3 extended, 4 automatic (1); striped: request; extended:
+//! request, step in bytes (8).
 
 use layout::{
     Backing, BackingSpec, Component, ComponentId, ComponentSpec, Extent, Form, Layout, LayoutSpec, PlainLayout, Reason,

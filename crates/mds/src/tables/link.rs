@@ -1,5 +1,5 @@
-//! LINKS: names of an inode beyond the first, which is in its own record. Key: inode (8), directory (8), name. Value:
-//! version 1 (1).
+//! LINKS: names of an inode beyond the first, which is in its own record. Key: inode (8), directory
+//! (8), name. Value: version 1 (1).
 
 use types::{
     FsResult, InodeNumber,

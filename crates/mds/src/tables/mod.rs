@@ -1,9 +1,10 @@
-//! The tables of an MDT: every key and value format, one file per family. The byte tables are in docs/disk_format.md,
-//! section MDT; this module is their implementation.
+//! The tables of an MDT: every key and value format, one file per family. The byte tables are in
+//! docs/disk_format.md, section MDT; this module is their implementation.
 //!
-//! Conventions: integers in keys are big-endian, so that keys sort by number; integers in values are little-endian.
-//! Every value begins with a version byte. A value that does not decode exactly (unknown version, short, bytes left
-//! over, field out of range) is [`FsError::Damaged`] with its table and key, never a panic and never a guess.
+//! Conventions: integers in keys are big-endian, so that keys sort by number; integers in values
+//! are little-endian. Every value begins with a version byte. A value that does not decode exactly
+//! (unknown version, short, bytes left over, field out of range) is [`FsError::Damaged`] with its
+//! table and key, never a panic and never a guess.
 //!
 //! | table | key | value |
 //! |---|---|---|

@@ -1,4 +1,5 @@
-//! ORPHANS: inodes without a name that live until their last close. Key: inode (8). Value: version 1 (1).
+//! ORPHANS: inodes without a name that live until their last close. Key: inode (8). Value: version
+//! 1 (1).
 
 use types::{
     FsResult, InodeNumber,

@@ -1,5 +1,6 @@
-//! XATTRS: extended attributes, access lists among them (under their names `system.posix_acl_access` and `_default`, in
-//! the form the Linux system calls use). Key: inode (8), name. Value: version 1 (1), then the attribute's bytes.
+//! XATTRS: extended attributes, access lists among them (under their names
+//! `system.posix_acl_access` and `_default`, in the form the Linux system calls use). Key: inode
+//! (8), name. Value: version 1 (1), then the attribute's bytes.
 
 use types::{
     FsError, FsResult, InodeNumber, limits,

@@ -36,7 +36,8 @@ pub(crate) struct NewInode<'a> {
 }
 
 impl Transaction<'_> {
-    /// Makes an inode by the rules of `directory` and stores its access lists. Inode and name are the caller's to store.
+    /// Makes an inode by the rules of `directory` and stores its access lists. Inode and name are
+    /// the caller's to store.
     pub fn make_inode(&mut self, directory: &Inode, new: NewInode<'_>) -> FsResult<Inode> {
         let kind = new.kind.file_kind();
         let (gid, mode) = group_and_mode(directory, &new)?;
@@ -96,7 +97,8 @@ impl Transaction<'_> {
         })
     }
 
-    /// What a new file gets that asks for `request` where `default` holds, complete as far as it is plain.
+    /// What a new file gets that asks for `request` where `default` holds, complete as far as it is
+    /// plain.
     pub fn effective(&self, request: Option<&LayoutSpec>, default: Option<&LayoutSpec>) -> LayoutSpec {
         let file_system = &self.context.parameters.default_layout;
         match layout::resolve(request, default, file_system) {
@@ -174,8 +176,9 @@ fn device_of(kind: &NodeKind) -> u32 {
     }
 }
 
-/// Group and mode of what is made in `directory` (inode_init_owner and mode_strip_sgid of Linux): a directory with the
-/// set-group-id bit gives its group on, and to directories the bit; a file keeps the bit only for a member.
+/// Group and mode of what is made in `directory` (inode_init_owner and mode_strip_sgid of Linux): a
+/// directory with the set-group-id bit gives its group on, and to directories the bit; a file keeps
+/// the bit only for a member.
 fn group_and_mode(directory: &Inode, new: &NewInode<'_>) -> FsResult<(u32, u32)> {
     let mode = new.mode & PERMISSIONS;
     let inherits = directory.attributes.mode & S_ISGID != 0;

@@ -39,7 +39,8 @@ impl Transaction<'_> {
         value.map_or(Ok(ObjectRecord::default()), |value| ObjectRecord::decode(&value))
     }
 
-    /// Visits the blocks an object has in a range, in order, with their stored values, until `visit` returns false.
+    /// Visits the blocks an object has in a range, in order, with their stored values, until
+    /// `visit` returns false.
     pub fn visit_blocks(
         &self,
         object: ObjectId,
@@ -173,8 +174,8 @@ impl Transaction<'_> {
         Ok(self.put_object(object, before, record))
     }
 
-    /// Makes `start..end` of an object zeros: whole blocks go, the blocks at its edges are changed. The number of blocks
-    /// removed.
+    /// Makes `start..end` of an object zeros: whole blocks go, the blocks at its edges are changed.
+    /// The number of blocks removed.
     fn remove_range(&mut self, object: ObjectId, record: &ObjectRecord, start: u64, end: u64) -> FsResult<u64> {
         // The bytes after the object's end in its last block are zeros already: the whole block may
         // go.

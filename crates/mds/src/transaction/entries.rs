@@ -1,4 +1,5 @@
-//! Names of a directory within a transaction: one hash chain per 56-bit hash (see [`crate::tables::entry`]).
+//! Names of a directory within a transaction: one hash chain per 56-bit hash (see
+//! [`crate::tables::entry`]).
 
 use types::{FileKind, FsError, FsResult, InodeNumber, limits};
 

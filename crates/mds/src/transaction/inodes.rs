@@ -100,8 +100,8 @@ impl Transaction<'_> {
         if opens > 0 { Ok(()) } else { Err(FsError::BadHandle) }
     }
 
-    /// Fails unless the caller's client may change the inode's data: it has it open for writing, or the exclusive data lock
-    /// (a truncation by path).
+    /// Fails unless the caller's client may change the inode's data: it has it open for writing, or
+    /// the exclusive data lock (a truncation by path).
     pub fn require_writer(&self, number: InodeNumber) -> FsResult<()> {
         let client = self.context.client;
         let writes = self.volatile.opens.of_inode(number, client).writers > 0;
@@ -144,7 +144,8 @@ impl Transaction<'_> {
         Ok(links)
     }
 
-    /// A name of `inode` was removed: it lives on with the others, or for the grace and until its last close.
+    /// A name of `inode` was removed: it lives on with the others, or for the grace and until its
+    /// last close.
     pub fn drop_link(&mut self, inode: &mut Inode, old: &Link) -> FsResult<()> {
         self.remove_link(inode, old)?;
         inode.attributes.links = if inode.is_directory() { 0 } else { inode.attributes.links.saturating_sub(1) };
@@ -254,5 +255,6 @@ impl Transaction<'_> {
     }
 }
 
-/// Directories above each other before a circle is suspected: more than any path the kernel can name one by one.
+/// Directories above each other before a circle is suspected: more than any path the kernel can
+/// name one by one.
 const DEPTH_MAX: usize = 1 << 20;

@@ -28,8 +28,8 @@ struct Growth {
 }
 
 impl Transaction<'_> {
-    /// The layout of a new file. The first component has its objects from the start, so that the first write finds them; data
-    /// on the MDT need none.
+    /// The layout of a new file. The first component has its objects from the start, so that the
+    /// first write finds them; data on the MDT need none.
     pub fn new_layout(&mut self, spec: &LayoutSpec) -> FsResult<Layout> {
         spec.validate(self.context.parameters.bytes_on_mdt_max)?;
         let components = match spec {
@@ -62,7 +62,8 @@ impl Transaction<'_> {
         unknown.map_or(Ok(()), |pool| Err(FsError::Refused(format!("pool '{pool}' does not exist"))))
     }
 
-    /// Chooses targets, and says what was asked for in the end: of another pool, if that one spills.
+    /// Chooses targets, and says what was asked for in the end: of another pool, if that one
+    /// spills.
     fn place(&mut self, stripes: &StripeSpec) -> FsResult<(PlainLayout, StripeSpec)> {
         let default: FileSystemDefault = self.context.parameters.default_layout;
         let targets = &mut self.volatile.targets;
@@ -84,11 +85,12 @@ impl Transaction<'_> {
         }
     }
 
-    /// Gives all components that `start..end` of the file touches their objects; true if anything changed.
+    /// Gives all components that `start..end` of the file touches their objects; true if anything
+    /// changed.
     fn instantiate_range(&mut self, layout: &mut Layout, start: u64, end: u64, growth: Growth) -> FsResult<bool> {
         let mut changed = false;
-        // Each turn gives objects to the first byte of the range that has none; or prepares that within room to grow into,
-        // by a step that is taken once for each component.
+        // Each turn gives objects to the first byte of the range that has none; or prepares that
+        // within room to grow into, by a step that is taken once for each component.
         while let Some(position) = layout.pending(start, end).first().copied() {
             match layout.components[position].backing.clone() {
                 Backing::Pending(stripes) => {
@@ -104,7 +106,8 @@ impl Transaction<'_> {
         Ok(changed)
     }
 
-    /// Cuts the component that `request` needs next out of an automatic one; or the one before it takes its place.
+    /// Cuts the component that `request` needs next out of an automatic one; or the one before it
+    /// takes its place.
     fn instantiate_automatic(
         &mut self,
         layout: &mut Layout,
@@ -187,8 +190,9 @@ impl Transaction<'_> {
         }
     }
 
-    /// Leaves `hole`, which has no data, out of the component at `position`, which grows by steps: its OSTs have no room for it,
-    /// whatever they say. At the component's end what follows the room begins there; else other OSTs get the hole.
+    /// Leaves `hole`, which has no data, out of the component at `position`, which grows by steps:
+    /// its OSTs have no room for it, whatever they say. At the component's end what follows the
+    /// room begins there; else other OSTs get the hole.
     pub fn end_growth(&mut self, layout: &mut Layout, position: usize, hole: Extent) -> FsResult<()> {
         let component = &layout.components[position];
         let Backing::Striped { plain, spec, .. } = component.backing.clone() else { return Err(FsError::Invalid) };
@@ -224,8 +228,8 @@ impl Transaction<'_> {
         layout.instantiate(position, chosen, spec).map_err(refused)
     }
 
-    /// Gives the objects of these slots, all on OSTs, others that are none of `refused`. `NoSpace` if there are too few, or
-    /// if somebody chose the present ones.
+    /// Gives the objects of these slots, all on OSTs, others that are none of `refused`. `NoSpace`
+    /// if there are too few, or if somebody chose the present ones.
     pub fn relocate(
         &mut self,
         layout: &mut Layout,
@@ -297,8 +301,8 @@ fn osts_at(layout: &Layout, end: u64) -> Vec<OstIndex> {
     }
 }
 
-/// Whether growth gave an object bytes that it did not have. Of a component in several parts, because some were left out, it is
-/// always said: the parts are not told apart.
+/// Whether growth gave an object bytes that it did not have. Of a component in several parts,
+/// because some were left out, it is always said: the parts are not told apart.
 fn has_lengthened(before: &Layout, grown: &Layout) -> bool {
     grown.components.iter().any(|component| {
         let slot = component.slots().start;
@@ -306,7 +310,8 @@ fn has_lengthened(before: &Layout, grown: &Layout) -> bool {
     })
 }
 
-/// A layout with as many components as it can have has no room; anything else does not come from a valid layout.
+/// A layout with as many components as it can have has no room; anything else does not come from a
+/// valid layout.
 fn refused(error: LayoutError) -> FsError {
     match error {
         LayoutError::Count(_) => FsError::NoSpace,

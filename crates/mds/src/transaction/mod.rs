@@ -1,5 +1,6 @@
-//! A transaction: what one operation sees and changes. Reads see the store and the transaction's own changes; changes are
-//! collected and become visible together at commit, or not at all. So an operation that fails leaves nothing behind.
+//! A transaction: what one operation sees and changes. Reads see the store and the transaction's
+//! own changes; changes are collected and become visible together at commit, or not at all. So an
+//! operation that fails leaves nothing behind.
 //!
 //! Life cycle: [`crate::namespace::Namespace::transact`] begins it under the namespace's mutex,
 //! runs the operation, and commits if it succeeded. Volatile state that a success changes
@@ -36,7 +37,8 @@ use crate::{
     volatile::Volatile,
 };
 
-/// Changes from which on a transaction is large: with the data of one more file, it is still a batch for any store.
+/// Changes from which on a transaction is large: with the data of one more file, it is still a
+/// batch for any store.
 const OPERATIONS_LARGE: usize = 1024;
 
 /// Called with keys and values in order, until it returns false or an error.
@@ -57,8 +59,8 @@ pub(crate) struct Context {
     pub era: u64,
     /// Most bytes of data that can be moved from file to file in one batch.
     pub moved_bytes_max: u64,
-    /// What the store has room for. Where that is scarce, it is for names: new files that nobody asked to have data on the MDT get
-    /// none there.
+    /// What the store has room for. Where that is scarce, it is for names: new files that nobody
+    /// asked to have data on the MDT get none there.
     pub supply: Supply,
 }
 
@@ -82,7 +84,8 @@ pub(crate) struct Transaction<'n> {
     changes: Changes,
     /// Of an operation that can be given up; else everything is read at once.
     loading: Option<&'n Loading>,
-    /// The last change that lengthened objects of an inode that was looked at, see [`Volatile::lengthened`].
+    /// The last change that lengthened objects of an inode that was looked at, see
+    /// [`Volatile::lengthened`].
     lengthened_before: Cell<Option<Lsn>>,
     /// Placement found too few OSTs with room.
     lacks_osts: bool,
@@ -106,7 +109,8 @@ pub(crate) struct Changes {
     pub exclusive: Option<InodeNumber>,
     /// The next change of the locks that this operation must wait for.
     pub waiter: Option<OwnedNotified>,
-    /// Takes space away from the store rather than adding to it: may use the reserve of a full device.
+    /// Takes space away from the store rather than adding to it: may use the reserve of a full
+    /// device.
     pub releases: bool,
     /// A file whose objects get bytes that they did not have.
     pub lengthened: Option<InodeNumber>,
@@ -165,8 +169,8 @@ impl<'n> Transaction<'n> {
         !self.changes.operations.is_empty() || !self.changes.deferred_operations.is_empty()
     }
 
-    /// The reply of a change joins its batch, so that a repetition after a restart finds it. Nothing is kept for what changed
-    /// nothing.
+    /// The reply of a change joins its batch, so that a repetition after a restart finds it.
+    /// Nothing is kept for what changed nothing.
     pub fn keep_reply(&mut self, call: &Call, reply: &MdtReply) -> FsResult<()> {
         if self.changes_tables() {
             let key = stored_reply::key(call.client, call.slot).to_vec();
@@ -216,7 +220,8 @@ impl<'n> Transaction<'n> {
         self.lacks_osts
     }
 
-    /// What must be durable before anybody is told of the layouts seen here: `Some(None)` if that is this transaction.
+    /// What must be durable before anybody is told of the layouts seen here: `Some(None)` if that
+    /// is this transaction.
     pub fn lengthened(&self) -> Option<Option<Lsn>> {
         match self.changes.lengthened {
             Some(_) => Some(None),
@@ -244,7 +249,8 @@ impl<'n> Transaction<'n> {
         }
     }
 
-    /// The store as this attempt reads it: it must not wait for the cold store while it can still be given up.
+    /// The store as this attempt reads it: it must not wait for the cold store while it can still
+    /// be given up.
     fn reads(&self) -> Reads<'n> {
         let reads = self.store.reads(self.loading);
         if self.volatile.touched { reads.at_once() } else { reads }
@@ -292,7 +298,8 @@ impl<'n> Transaction<'n> {
         self.changes.operations.push(Operation::Delete(table, key.into()));
     }
 
-    /// Visits keys in `from..to` in order until `visit` returns false or an error. `to` of `None`: the table's end.
+    /// Visits keys in `from..to` in order until `visit` returns false or an error. `to` of `None`:
+    /// the table's end.
     pub fn scan(&self, table: Table, from: &[u8], to: Option<&[u8]>, visit: Visit<'_>) -> FsResult<()> {
         let mut own = self.own_puts(table, from, to).into_iter().peekable();
         let mut outcome = Ok(true);

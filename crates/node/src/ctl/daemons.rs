@@ -66,7 +66,8 @@ fn accepted(reply: CtlReply) -> anyhow::Result<CtlReply> {
 /// The daemons of this host, by file system; never empty.
 pub struct Daemons {
     file_systems: Vec<Vec<Daemon>>,
-    /// Processes that are there and do not say what they are, unless a file system is named: each may be of the one that is meant.
+    /// Processes that are there and do not say what they are, unless a file system is named: each
+    /// may be of the one that is meant.
     silent: Vec<u32>,
 }
 
@@ -110,8 +111,8 @@ impl Daemons {
         self.file_systems.len() > 1
     }
 
-    /// Those of the only file system there is, of the name `fsname` if that is known. What changes something may not guess
-    /// which one is meant.
+    /// Those of the only file system there is, of the name `fsname` if that is known. What changes
+    /// something may not guess which one is meant.
     pub fn of_one(&self, command: &str, fsname: Option<&str>) -> anyhow::Result<Vec<&Daemon>> {
         let is_named = |daemons: &&Vec<Daemon>| fsname.is_none_or(|name| daemons[0].info.fsname == name);
         let meant: Vec<&Vec<Daemon>> = self.file_systems.iter().filter(is_named).collect();
@@ -166,8 +167,8 @@ enum Described {
     Gone,
 }
 
-/// Asks a daemon what it is. One that does not answer is left out with a warning; one of another version, which does not
-/// understand the question, is of a file system of its own without a name.
+/// Asks a daemon what it is. One that does not answer is left out with a warning; one of another
+/// version, which does not understand the question, is of a file system of its own without a name.
 fn described(pid: u32, path: PathBuf) -> Described {
     let daemon = Daemon { pid, path, info: DaemonInfo::default() };
     match socket::ask(&daemon.path, &CtlRequest::Describe) {
@@ -203,8 +204,9 @@ fn by_file_system(daemons: Vec<Daemon>) -> Vec<Vec<Daemon>> {
     file_systems
 }
 
-/// What all daemons answer. One that ended since it was found, or hangs, is left out with a warning: the others, which know
-/// nothing of it, can be looked at and set all the same. That none answers is an error, and so is a refusal of any.
+/// What all daemons answer. One that ended since it was found, or hangs, is left out with a
+/// warning: the others, which know nothing of it, can be looked at and set all the same. That none
+/// answers is an error, and so is a refusal of any.
 pub fn ask_all<'d>(daemons: &[&'d Daemon], request: &CtlRequest) -> anyhow::Result<Vec<(&'d Daemon, CtlReply)>> {
     let mut replies = Vec::new();
     let mut silent = Vec::new();

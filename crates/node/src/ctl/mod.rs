@@ -105,8 +105,8 @@ struct Change<F> {
     done: &'static str,
 }
 
-/// Changes a pool OST by OST, as lctl does, so that each is answered for; what is refused of one is no reason to leave out
-/// the others. The last refusal is the outcome.
+/// Changes a pool OST by OST, as lctl does, so that each is answered for; what is refused of one is
+/// no reason to leave out the others. The last refusal is the outcome.
 fn change_members(
     daemons: &Daemons,
     name: &str,
@@ -133,7 +133,8 @@ fn change_members(
     refused.map_or(Ok(()), Err)
 }
 
-/// Pools of a file system, or the OSTs of one, in lctl's words. All daemons of a file system know the same pools: one answers.
+/// Pools of a file system, or the OSTs of one, in lctl's words. All daemons of a file system know
+/// the same pools: one answers.
 fn list_pools(daemons: &[&Daemon], name: &str, style: Style) -> anyhow::Result<()> {
     let fsname = name.split('.').next().unwrap_or_default();
     let mut answers: Vec<(&Daemon, Vec<PoolLine>)> = Vec::new();

@@ -18,7 +18,8 @@ pub enum Question {
     Names,
 }
 
-/// Shows what matches, daemon by daemon. A pattern that matches nothing is an error, after what the others have found.
+/// Shows what matches, daemon by daemon. A pattern that matches nothing is an error, after what the
+/// others have found.
 pub fn show(
     daemons: &[&Daemon],
     patterns: &[String],
@@ -80,7 +81,8 @@ pub fn set(daemons: &[&Daemon], assigned: &str, permanent: bool, style: Style) -
         (false, true) => Err(no_match(daemons, &name)),
         (false, false) => style.print(&changed, Entry::valued, assignment),
         (true, unknown) => {
-            // The value was good for this host's daemons; other hosts may have parameters that these do not.
+            // The value was good for this host's daemons; other hosts may have parameters that
+            // these do not.
             done_by_any(daemons, &CtlRequest::SetPermanent { name: name.clone(), value })?;
             if unknown {
                 eprintln!("stria: no daemon of this host has '{name}'; it was stored for other hosts");

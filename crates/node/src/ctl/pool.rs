@@ -11,7 +11,8 @@ pub fn parse_pool(text: &str) -> Result<(&str, &str), String> {
     }
 }
 
-/// The indices of `[FSNAME-]OSTxxxx[_UUID]` or `[FSNAME-]OST[x-y/step,z]`, all in hexadecimal but the step.
+/// The indices of `[FSNAME-]OSTxxxx[_UUID]` or `[FSNAME-]OST[x-y/step,z]`, all in hexadecimal but
+/// the step.
 pub fn parse_osts(fsname: &str, text: &str) -> Result<Vec<OstIndex>, String> {
     let problem = || format!("'{text}': expected an OST of {fsname}, as {fsname}-OST0003 or {fsname}-OST[0-6/2,a]");
     let name = text.strip_suffix("_UUID").unwrap_or(text);

@@ -37,12 +37,14 @@ pub enum CtlRequest {
 pub struct DaemonInfo {
     /// Name of its file system.
     pub fsname: String,
-    /// Identity of its file system: two of one name differ in it. `None` until the daemon has heard from the management
-    /// service.
+    /// Identity of its file system: two of one name differ in it. `None` until the daemon has heard
+    /// from the management service.
     pub file_system: Option<String>,
-    /// Where the management service is, as this daemon was told; `None` if only its own process reaches it.
+    /// Where the management service is, as this daemon was told; `None` if only its own process
+    /// reaches it.
     pub mgs: Option<String>,
-    /// Its file system as a mount names it: `10.0.0.1:988:/stria`, or of `stria up` `/srv/stria:/stria`.
+    /// Its file system as a mount names it: `10.0.0.1:988:/stria`, or of `stria up`
+    /// `/srv/stria:/stria`.
     pub source: String,
     /// What it does: `stria serve`, `stria up`, `stria mount at /mnt/stria`.
     pub role: String,

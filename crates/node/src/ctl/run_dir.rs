@@ -29,8 +29,8 @@ pub fn default_path() -> PathBuf {
     place(geteuid(), std::env::var_os("XDG_RUNTIME_DIR"))
 }
 
-/// Where daemons of `user` have their sockets. A directory that is not absolute counts as none (XDG Base Directory
-/// Specification).
+/// Where daemons of `user` have their sockets. A directory that is not absolute counts as none (XDG
+/// Base Directory Specification).
 fn place(user: Uid, runtime: Option<OsString>) -> PathBuf {
     let runtime = runtime.map(PathBuf::from).filter(|path| path.is_absolute());
     match (user.is_root(), runtime) {

@@ -91,8 +91,8 @@ impl Style {
         }
     }
 
-    /// Prints the answers of each daemon: for programs as `json` makes them, for people as `text` does. Daemons without
-    /// an answer are left out.
+    /// Prints the answers of each daemon: for programs as `json` makes them, for people as `text`
+    /// does. Daemons without an answer are left out.
     pub fn print<'a, T: 'a, J: Serialize>(
         self,
         answers: &'a [(&Daemon, Vec<T>)],

@@ -87,7 +87,8 @@ fn answer(mut stream: UnixStream, responder: &dyn Responder) -> io::Result<()> {
     stream.write_all(text.as_bytes())
 }
 
-/// The daemons of this host that answer in `run_dir`, by process id; sockets of dead ones are removed.
+/// The daemons of this host that answer in `run_dir`, by process id; sockets of dead ones are
+/// removed.
 pub fn daemons(run_dir: &Path) -> io::Result<Vec<(u32, PathBuf)>> {
     let mut found = Vec::new();
     let entries = match run_dir::check(run_dir).and_then(|()| std::fs::read_dir(run_dir)) {
@@ -109,7 +110,8 @@ pub fn daemons(run_dir: &Path) -> io::Result<Vec<(u32, PathBuf)>> {
             }
             Err(error) => Err(error),
         };
-        // Daemons come and go while this looks: one that has just ended has removed its file, or somebody else has.
+        // Daemons come and go while this looks: one that has just ended has removed its file, or
+        // somebody else has.
         match gone {
             Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
             _ => {}

@@ -57,11 +57,13 @@ pub struct Summary {
     pub objects: u64,
     /// Files without writers whose size only their objects know.
     pub size_unknown: u64,
-    /// Inodes whose records do not decode; the check of the namespace reports each. Any object may be theirs.
+    /// Inodes whose records do not decode; the check of the namespace reports each. Any object may
+    /// be theirs.
     pub damaged: u64,
     /// Objects that have lost data: only a copy can bring them back.
     pub damaged_objects: u64,
-    /// Targets of another version, which cannot tell whether host files are whole, and what they say instead.
+    /// Targets of another version, which cannot tell whether host files are whole, and what they
+    /// say instead.
     pub unchecked: Vec<(OstIndex, String)>,
     /// Targets that administrators took out of use: neither asked nor waited for.
     pub deactivated: Vec<TargetRole>,
@@ -87,7 +89,8 @@ enum StrayKind {
     Foreign,
     /// A host file once, of an object that nobody knows any more.
     OfNobody,
-    /// The host file of an object that a file has and its target does not know: the only copy of its data.
+    /// The host file of an object that a file has and its target does not know: the only copy of
+    /// its data.
     OfLostRecord,
 }
 
@@ -282,8 +285,9 @@ fn unchecked(ost: OstIndex, reason: &str, data_are_read: bool) -> String {
     format!("{ost} runs another version and cannot report missing or truncated host files ({reason}); {otherwise}")
 }
 
-/// Looks for files of nobody where the targets are of this process. Only those that were host files are removed: what else is
-/// there somebody has put there. What may be a file's stays, as orphan objects do.
+/// Looks for files of nobody where the targets are of this process. Only those that were host files
+/// are removed: what else is there somebody has put there. What may be a file's stays, as orphan
+/// objects do.
 async fn find_strays(node: &Node, objects: &ObjectCheck, repair: bool, summary: &mut Summary) -> anyhow::Result<()> {
     for (ost, directory) in node.osts.iter().zip(node.ost_directories()) {
         for StrayFile { file, object } in ost.target.stray_files().await? {

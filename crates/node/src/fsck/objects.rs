@@ -19,7 +19,8 @@ use super::{PAGE, Progress, Summary, Targets};
 #[derive(Default)]
 pub struct ObjectCheck {
     files: BTreeMap<InodeNumber, ScannedInode>,
-    /// Files whose objects on OSTs bear another number than theirs (layouts were swapped), by that number.
+    /// Files whose objects on OSTs bear another number than theirs (layouts were swapped), by that
+    /// number.
     holders: BTreeMap<InodeNumber, InodeNumber>,
     objects: BTreeMap<ObjectId, Vec<(TargetRole, ObjectAttributes)>>,
 }
@@ -34,7 +35,8 @@ impl ObjectCheck {
         }
     }
 
-    /// Reads the list of a target's objects and looks for what holds them; with `verify` reads all their data too.
+    /// Reads the list of a target's objects and looks for what holds them; with `verify` reads all
+    /// their data too.
     pub(super) async fn read_target(
         &mut self,
         targets: &Targets,
@@ -59,7 +61,8 @@ impl ObjectCheck {
             let mut damaged = BTreeMap::new();
             if let Some(ost) = checker {
                 match check(targets, role, &page).await {
-                    // No such request there, or no such answer: what else is to be looked at is known to all versions.
+                    // No such request there, or no such answer: what else is to be looked at is
+                    // known to all versions.
                     Err(FsError::Protocol(reason)) => {
                         summary.unchecked.push((ost, reason));
                         checker = None;
@@ -202,8 +205,8 @@ struct Suspect {
 }
 
 impl Suspect {
-    /// Whether the file has it, or will once its client has told: an MDT that recovers may know an older layout than who wrote
-    /// to it, and has nobody's file open.
+    /// Whether the file has it, or will once its client has told: an MDT that recovers may know an
+    /// older layout than who wrote to it, and has nobody's file open.
     fn may_be_of(&self, file: &ScannedInode) -> bool {
         file.busy || belongs(file, self.object, self.role)
     }
@@ -214,9 +217,11 @@ impl Suspect {
     }
 }
 
-/// Those that do belong to none: their file is not merely younger than the list of inodes, nor is their removal on the way.
+/// Those that do belong to none: their file is not merely younger than the list of inodes, nor is
+/// their removal on the way.
 async fn orphans(targets: &Targets, clock: &dyn Clock, mut suspects: Vec<Suspect>) -> FsResult<Vec<Suspect>> {
-    /// Removed files' objects are destroyed within moments; as long as some go, the rest is waited for.
+    /// Removed files' objects are destroyed within moments; as long as some go, the rest is waited
+    /// for.
     const TIMEOUT: Duration = Duration::from_secs(5);
     let mut deadline = clock.now() + TIMEOUT;
     loop {
@@ -262,8 +267,8 @@ fn size_problem(file: &ScannedInode, size: u64) -> Option<String> {
     }
 }
 
-/// Whether nobody changed the file since the epoch was told, so that what its objects said holds. With `repair` the MDT
-/// takes it over in the same step.
+/// Whether nobody changed the file since the epoch was told, so that what its objects said holds.
+/// With `repair` the MDT takes it over in the same step.
 async fn holds(targets: &Targets, inode: InodeNumber, update: SizeUpdate, repair: bool) -> FsResult<bool> {
     if !repair {
         let now = targets.look_again(inode).await?;
@@ -371,7 +376,8 @@ mod tests {
         ScannedInode { entry, layout, busy, damaged: false }
     }
 
-    /// While an MDT recovers, which has lost the growth that gave it: its file is busy then, as all are.
+    /// While an MDT recovers, which has lost the growth that gave it: its file is busy then, as all
+    /// are.
     #[test]
     fn an_object_that_a_migrated_file_may_yet_claim_is_no_orphan() {
         let suspect = |slot: u32| {

@@ -10,7 +10,8 @@ impl Summary {
         self.findings.iter().filter(|finding| !finding.repaired).count()
     }
 
-    /// The verdict in a word, for programs: "clean", "no problems" (but not all could be judged), or "not clean".
+    /// The verdict in a word, for programs: "clean", "no problems" (but not all could be judged),
+    /// or "not clean".
     pub fn word(&self, is_complete: bool) -> &'static str {
         match (is_complete && self.problems_left() == 0, self.reservations().is_empty()) {
             (true, true) => "clean",
@@ -19,7 +20,8 @@ impl Summary {
         }
     }
 
-    /// "clean", or how many problems are left; what else the lines above tell is not taken for clean.
+    /// "clean", or how many problems are left; what else the lines above tell is not taken for
+    /// clean.
     pub fn verdict(&self, is_complete: bool) -> String {
         let (left, repaired) = (self.problems_left(), self.findings.len() - self.problems_left());
         let reservations = self.reservations();

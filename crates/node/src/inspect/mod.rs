@@ -69,7 +69,8 @@ pub struct InspectArgs {
     /// Show every record and key, not only totals
     #[arg(short, long)]
     pub verbose: bool,
-    /// Only this inode (a FID or a number): all its records, and a check of its blocks against their checksums
+    /// Only this inode (a FID or a number): all its records, and a check of its blocks against
+    /// their checksums
     #[arg(long, value_name = "FID")]
     pub inode: Option<String>,
     /// Print findings as JSON lines

@@ -5,7 +5,8 @@ use std::{fmt::Arguments, io::Write, path::Path};
 use serde::Serialize;
 use types::InodeNumber;
 
-/// A finding, for programs. `text` is what people are told; its wording may change, the other fields do not.
+/// A finding, for programs. `text` is what people are told; its wording may change, the other
+/// fields do not.
 #[derive(Debug, Serialize)]
 #[serde(tag = "kind", rename_all = "snake_case")]
 #[allow(missing_docs, reason = "the fields are described in the help of the command")]

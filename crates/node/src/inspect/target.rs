@@ -131,7 +131,8 @@ impl Schema for Unknown {
 }
 
 impl DirectoryLock {
-    /// Keeps servers away while a target is looked at, and creates nothing: without a lock file nobody ever served it.
+    /// Keeps servers away while a target is looked at, and creates nothing: without a lock file
+    /// nobody ever served it.
     fn share(directory: &Path) -> anyhow::Result<Option<File>> {
         let path: PathBuf = directory.join(Self::FILE_NAME);
         let Ok(file) = File::open(&path) else { return Ok(None) };

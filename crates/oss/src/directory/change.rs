@@ -103,7 +103,8 @@ impl DirectoryStore {
             let record = records.object(object)?;
             check_fence(record.as_ref(), by.layout_generation)?;
             let Some(record) = record else { return Ok(None) };
-            // Reserved space after the object's end goes with a truncation to the size it has, too, as on ext4.
+            // Reserved space after the object's end goes with a truncation to the size it has, too,
+            // as on ext4.
             let gives_back = size == record.size && !record.reserved.ends_before(gone.start);
             let removes = size < record.size || gives_back;
             let cut = size..u64::MAX;
@@ -148,7 +149,8 @@ impl DirectoryStore {
             let record = records.object(object)?;
             check_fence(record.as_ref(), by.layout_generation)?;
             let Some(record) = record else { return Ok(None) };
-            // What follows the object's end in its last block is zeros already: the whole block may go.
+            // What follows the object's end in its last block is zeros already: the whole block may
+            // go.
             let last = if end >= record.size { end.div_ceil(BLOCK_BYTES) } else { end / BLOCK_BYTES };
             let gone = offset.div_ceil(BLOCK_BYTES)..last;
             let is_in_two = end < record.size && end / BLOCK_BYTES != offset / BLOCK_BYTES;
@@ -171,7 +173,8 @@ impl DirectoryStore {
         Ok(applied.changed())
     }
 
-    /// New contents of blocks that become zeros in part; none for those that are zeros there anyway.
+    /// New contents of blocks that become zeros in part; none for those that are zeros there
+    /// anyway.
     async fn zeroed(&self, object: ObjectId, edges: Vec<Edge>) -> FsResult<Vec<NewBlock>> {
         let mut blocks = Vec::with_capacity(edges.len());
         for Edge { block, bytes, state, stored } in edges {
@@ -240,8 +243,8 @@ impl DirectoryStore {
         Ok(())
     }
 
-    /// Reserves space. Small ranges are not worth a host file: what is written there goes inline, into space that the
-    /// target reserves as a whole, and that counts as nobody's.
+    /// Reserves space. Small ranges are not worth a host file: what is written there goes inline,
+    /// into space that the target reserves as a whole, and that counts as nobody's.
     async fn allocate(&self, by: By, offset: u64, bytes: u64, extend: bool) -> FsResult<Changed> {
         let (end, object) = (checked_end(offset, bytes)?, by.object);
         let blocks = blocks_of(offset, bytes);
@@ -252,7 +255,8 @@ impl DirectoryStore {
         let _grant = self.reserve_or_write_back(bytes).await?;
         let loading = &mut Loading::default();
         let is_missing = |records: &Records<'_>| Ok(records.object(object)?.is_none());
-        // An object that is made for this goes again if it fails, before anybody else can make use of it.
+        // An object that is made for this goes again if it fails, before anybody else can make use
+        // of it.
         let may_make = in_file && self.look(loading, is_missing).await?;
         let range = (object, if may_make { 0..u64::MAX } else { blocks.clone() });
         let look = |records: &Records<'_>| check_fence(records.object(object)?.as_ref(), by.layout_generation);
@@ -308,7 +312,8 @@ impl DirectoryStore {
                 destroyed = Some(self.remove(loading, object, removal, None).await?.lsn);
             }
         }
-        // Also if nothing was left to destroy: an earlier, repeated request may have done it without becoming durable.
+        // Also if nothing was left to destroy: an earlier, repeated request may have done it
+        // without becoming durable.
         let lsn = destroyed.unwrap_or_else(|| self.volatile.lock().last_lsn);
         self.kv.durable(lsn).await.map_err(|error| self.kv_error(error))
     }

@@ -41,11 +41,12 @@ use crate::{
 /// Keys deleted by one batch: 200 KiB, far below what a batch may have.
 pub(super) const DELETES_PER_BATCH: usize = 4096;
 
-/// Host files that are flushed at a time. Measured on ext4 with 500 files of 128 KiB, fdatasync one after the other takes 0.7 to
-/// 1.5 s, 8 at a time 0.13 to 0.19 s, 32 at a time 0.05 to 0.18 s, one syncfs 0.06 to 0.08 s, which also waits for whatever
-/// else the file system holds.
+/// Host files that are flushed at a time. Measured on ext4 with 500 files of 128 KiB, fdatasync one
+/// after the other takes 0.7 to 1.5 s, 8 at a time 0.13 to 0.19 s, 32 at a time 0.05 to 0.18 s, one
+/// syncfs 0.06 to 0.08 s, which also waits for whatever else the file system holds.
 pub const FLUSHES_MAX: usize = 32;
-/// Host files whose space is given back at a time: few, since these are jobs of the threads that serve requests.
+/// Host files whose space is given back at a time: few, since these are jobs of the threads that
+/// serve requests.
 const REMOVALS_MAX: usize = 4;
 
 /// What a commit has to do, decided under the mutex.
@@ -72,7 +73,8 @@ impl DirectoryStore {
         self.finish_removals(epoch).await
     }
 
-    /// Flushes host files, several at a time: a commit takes no longer than the device needs, however many they are.
+    /// Flushes host files, several at a time: a commit takes no longer than the device needs,
+    /// however many they are.
     async fn flush_files(&self, objects: Vec<ObjectId>) -> FsResult<()> {
         if objects.is_empty() {
             return Ok(());
@@ -138,7 +140,8 @@ impl DirectoryStore {
         self.durable(lsn).await
     }
 
-    /// Remembers that a file was flushed by itself. Without room in the journal it is only flushed once more.
+    /// Remembers that a file was flushed by itself. Without room in the journal it is only flushed
+    /// once more.
     fn note_flushed(&self, object: ObjectId, epoch: u64) {
         let mut volatile = self.volatile.lock();
         if volatile.flushed_epoch(object) >= epoch {
@@ -175,7 +178,8 @@ impl DirectoryStore {
         }
     }
 
-    /// The removals of `epoch` and before are durable: the host files follow, then their ranges may be written again.
+    /// The removals of `epoch` and before are durable: the host files follow, then their ranges may
+    /// be written again.
     async fn finish_removals(&self, epoch: u64) -> FsResult<()> {
         let removals = self.volatile.lock().taints_through(epoch);
         let due = removals.into_iter().filter(|(_, _, taint)| taint.work == HostWork::GiveBack);
@@ -214,7 +218,8 @@ impl DirectoryStore {
         let done = if blocks == (0..u64::MAX) {
             self.device.remove(&file).await
         } else if blocks.end == u64::MAX {
-            // A write below the cut may make the file longer between the look and the cut, and would be cut off.
+            // A write below the cut may make the file longer between the look and the cut, and
+            // would be cut off.
             let _guard = self.locks.exclusive(object, 0..u64::MAX).await;
             match self.device.length(&file).await? {
                 Some(length) => self.device.truncate(&file, length.min(start)).await,
@@ -236,8 +241,8 @@ impl DirectoryStore {
         let running = store.tasks.subscribe();
         let task = async move {
             let _running = running;
-            // A turn begins an interval after the one before began: else the time that a turn takes would add to the age of
-            // what waits for the next.
+            // A turn begins an interval after the one before began: else the time that a turn takes
+            // would add to the age of what waits for the next.
             let mut begun = clock.now();
             loop {
                 let Some(store) = weak.upgrade() else { return };
@@ -270,8 +275,8 @@ impl DirectoryStore {
         }
     }
 
-    /// One turn of the task: what it does at every interval, and whenever it is woken. Failures have been recorded where
-    /// they happened; what can be repeated is, next time.
+    /// One turn of the task: what it does at every interval, and whenever it is woken. Failures
+    /// have been recorded where they happened; what can be repeated is, next time.
     pub async fn work(&self) {
         self.note_table_failure();
         self.commit_due().await;

@@ -41,7 +41,8 @@ impl DirectoryStore {
             })
             .await?;
         }
-        // Also if nothing changed: an earlier, repeated request may have fenced without becoming durable.
+        // Also if nothing changed: an earlier, repeated request may have fenced without becoming
+        // durable.
         let lsn = self.volatile.lock().last_lsn;
         self.kv.durable(lsn).await.map_err(|error| self.kv_error(error))
     }

@@ -36,7 +36,8 @@ pub(super) enum HostWork {
     Keep,
 }
 
-/// Why a range of a host file must not be written in place: the last durable records may still name its bytes.
+/// Why a range of a host file must not be written in place: the last durable records may still name
+/// its bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Taint {
     /// Epoch of the removal; the commit that ends this epoch (or a later one) lifts the taint.
@@ -77,7 +78,8 @@ pub(super) struct HostFileState {
     pub write_back_hand: (ObjectId, Option<u64>),
     /// When it was last logged that a round of it failed.
     pub write_back_told: Option<Instant>,
-    /// The object whose inline blocks are being copied to its file, and the blocks changed since the copy began.
+    /// The object whose inline blocks are being copied to its file, and the blocks changed since
+    /// the copy began.
     pub writing_back: Option<(ObjectId, RangeSet<u64>)>,
     /// Space as it was last asked for, for parameters.
     pub last_space: SpaceUsage,

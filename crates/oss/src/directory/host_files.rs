@@ -26,8 +26,8 @@ pub struct StrayFile {
 }
 
 impl DirectoryStore {
-    /// What of these objects' host files is missing, in words that an answer has room for. Objects that nobody knows (any more)
-    /// miss nothing.
+    /// What of these objects' host files is missing, in words that an answer has room for. Objects
+    /// that nobody knows (any more) miss nothing.
     pub(super) async fn check_files(&self, objects: &[ObjectId]) -> FsResult<Vec<(ObjectId, String)>> {
         let mut problems = Vec::new();
         for object in objects {
@@ -78,7 +78,8 @@ impl DirectoryStore {
         Ok(end)
     }
 
-    /// Files that are none of an object. As long as the target looks itself for what a crash left, that is not among them.
+    /// Files that are none of an object. As long as the target looks itself for what a crash left,
+    /// that is not among them.
     pub(crate) async fn stray_files(&self) -> FsResult<Vec<StrayFile>> {
         let swept = self.swept.load(Ordering::Acquire);
         let names = self.device.list(OBJECT_DIRECTORY).await;

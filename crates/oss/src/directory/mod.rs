@@ -18,15 +18,16 @@
 //!
 //! # Rules
 //!
-//! 1. A block is written in place only while its state is absent and its range is not tainted. Then no record, present or
-//!    durable, names the bytes that are overwritten. Everything else goes inline.
+//! 1. A block is written in place only while its state is absent and its range is not tainted. Then
+//!    no record, present or durable, names the bytes that are overwritten. Everything else goes
+//!    inline.
 //! 2. The record of an in-place block is made after its bytes have been written to the kernel. It
 //!    carries the present epoch.
 //! 3. The mark of an epoch is made after every file with blocks of that epoch was flushed.
-//! 4. Removing blocks of an object that has a host file taints the range until the removal is durable and the host file
-//!    was punched.
-//! 5. Write-back copies an inline block only after its record is durable, and only outside of tainted ranges; its record
-//!    becomes in place, without an epoch, after the file was flushed.
+//! 4. Removing blocks of an object that has a host file taints the range until the removal is
+//!    durable and the host file was punched.
+//! 5. Write-back copies an inline block only after its record is durable, and only outside of
+//!    tainted ranges; its record becomes in place, without an epoch, after the file was flushed.
 //! 6. At open, before anything else, the recovered records are made durable.
 //!
 //! # States after a crash
@@ -130,7 +131,8 @@ pub struct DirectoryStore {
     options: Arc<Mutex<OstOptions>>,
     locks: RangeLocks,
     volatile: Mutex<HostFileState>,
-    /// Held by a commit and by a round of write-back: both write to host files where requests do not.
+    /// Held by a commit and by a round of write-back: both write to host files where requests do
+    /// not.
     committing: tokio::sync::Mutex<()>,
     /// Held by writes that overwrite in the reserve, and while space is made for them.
     overwriting: tokio::sync::Mutex<()>,
@@ -220,7 +222,8 @@ impl DirectoryStore {
         FsError::Corrupt { object, ost: self.superblock.index, offset: block * BLOCK_BYTES }
     }
 
-    /// Builds and applies one change: again if it missed what is to be loaded first, or if the journal was behind.
+    /// Builds and applies one change: again if it missed what is to be loaded first, or if the
+    /// journal was behind.
     async fn update(
         &self,
         loading: &mut Loading,
@@ -382,7 +385,8 @@ impl ObjectStore for DirectoryStore {
         Box::pin(async move {
             self.stopping.store(true, Ordering::Release);
             self.wanted.notify_one();
-            // From here on nobody touches host files but this commit: the next process may have its own.
+            // From here on nobody touches host files but this commit: the next process may have its
+            // own.
             self.tasks.closed().await;
             self.commit().await?;
             self.mark_clean().await

@@ -30,8 +30,8 @@ use super::{DirectoryStore, space::Grant};
 pub(super) const OVERWRITE_ATTEMPTS: usize = 4;
 /// Inline bytes that may wait for write-back while the reserve is used.
 const BACKLOG_BYTES_MAX: u64 = 8 << 20;
-/// So much must wait for write-back that it is done before new data are refused: a full device that is written to all the
-/// time must not flush for every refusal.
+/// So much must wait for write-back that it is done before new data are refused: a full device that
+/// is written to all the time must not flush for every refusal.
 const ROOM_BYTES_MIN: u64 = 1 << 20;
 /// What a checkpoint takes for each byte of changed contents.
 const CHECKPOINT_FACTOR: u64 = 2;
@@ -91,7 +91,8 @@ impl DirectoryStore {
         self.look(loading, |records| records.hold_data(object, blocks)).await
     }
 
-    /// Room for `bytes` more, if need be after writing back what waits. `NoSpace` if there is none then either.
+    /// Room for `bytes` more, if need be after writing back what waits. `NoSpace` if there is none
+    /// then either.
     pub(super) async fn reserve_or_write_back(&self, bytes: u64) -> FsResult<Grant<'_>> {
         match self.reserve(bytes).await {
             Err(FsError::NoSpace) if self.write_back_makes_room() => {}
@@ -111,8 +112,8 @@ impl DirectoryStore {
         self.write_back_bytes() >= ROOM_BYTES_MIN
     }
 
-    /// Gives back what overwriting took. Without success where there is no room for that either: then the next attempt is
-    /// refused.
+    /// Gives back what overwriting took. Without success where there is no room for that either:
+    /// then the next attempt is refused.
     pub(super) async fn make_room_to_overwrite(&self) -> FsResult<()> {
         let _turn = self.overwriting.lock().await;
         self.make_room().await

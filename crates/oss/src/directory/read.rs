@@ -51,7 +51,8 @@ impl DirectoryStore {
         Ok((ReadDone { checksums, size }, data))
     }
 
-    /// Verified contents of blocks, whose states are given, and what table INLINE has of each ([`Records::inlines`]).
+    /// Verified contents of blocks, whose states are given, and what table INLINE has of each
+    /// ([`Records::inlines`]).
     async fn load_blocks(
         &self,
         object: ObjectId,
@@ -125,7 +126,8 @@ impl DirectoryStore {
         Ok(data)
     }
 
-    /// Fills `target`, a block of zeros, with what table INLINE has of a block, and compares it with its checksum.
+    /// Fills `target`, a block of zeros, with what table INLINE has of a block, and compares it
+    /// with its checksum.
     pub(super) fn fill_inline(
         &self,
         object: ObjectId,

@@ -104,7 +104,8 @@ impl<'a> Records<'a> {
         all(objects.iter().map(|object| self.object(*object)))
     }
 
-    /// As [`Records::object`], for a request that needs the states of these blocks as well: they are loaded together.
+    /// As [`Records::object`], for a request that needs the states of these blocks as well: they
+    /// are loaded together.
     pub fn object_with(&self, object: ObjectId, blocks: &Range<u64>) -> FsResult<Option<ObjectRecord>> {
         let record = self.object(object);
         if record.is_err() {
@@ -169,7 +170,8 @@ impl<'a> Records<'a> {
         Ok(self.block_states(object, blocks.clone())?.iter().all(|state| *state != BlockState::Absent))
     }
 
-    /// What table INLINE has of a block whose state is given, unverified; nothing if it is not inline.
+    /// What table INLINE has of a block whose state is given, unverified; nothing if it is not
+    /// inline.
     pub fn inline(&self, object: ObjectId, block: u64, state: BlockState) -> FsResult<Bytes> {
         if !state.is_inline() {
             return Ok(Bytes::new());
@@ -219,8 +221,9 @@ impl<'a> Records<'a> {
         Ok(Some(Edge { block, bytes: start..end, state, stored: self.inline(object, block, state)? }))
     }
 
-    /// What a removal of blocks begins with: the edges of these ranges of bytes, which are in the blocks beside, and the first
-    /// chunk of which it removes some, which is for the removal to find it loaded.
+    /// What a removal of blocks begins with: the edges of these ranges of bytes, which are in the
+    /// blocks beside, and the first chunk of which it removes some, which is for the removal to
+    /// find it loaded.
     pub fn removal(&self, object: ObjectId, blocks: &Range<u64>, edges: &[Range<u64>]) -> FsResult<Vec<Edge>> {
         let edges = all(edges.iter().map(|range| self.edge(object, range.clone())));
         if !blocks.is_empty() {
@@ -265,7 +268,8 @@ impl DirectoryStore {
         }
     }
 
-    /// Locks blocks and looks at records under the lock, which nobody has to wait for while they are loaded.
+    /// Locks blocks and looks at records under the lock, which nobody has to wait for while they
+    /// are loaded.
     pub(super) async fn lock_and_look<T>(
         &self,
         access: Access,
@@ -287,7 +291,8 @@ impl DirectoryStore {
         }
     }
 
-    /// As [`Records::next_chunk`], for walks over the chunks of an object: those before `from` are done with.
+    /// As [`Records::next_chunk`], for walks over the chunks of an object: those before `from` are
+    /// done with.
     pub(super) async fn next_chunk(
         &self,
         loading: &mut Loading,

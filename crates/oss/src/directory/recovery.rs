@@ -7,7 +7,8 @@
 //!    with their checksums. Those whose bytes arrived are written again, because an earlier failed
 //!    flush may have left them in the kernel's cache as clean; those whose bytes never arrived
 //!    become absent, their last durable state, and count as a loss.
-//! 3. The files of all dirty objects are flushed, the mark is made, and everything recovered becomes durable.
+//! 3. The files of all dirty objects are flushed, the mark is made, and everything recovered
+//!    becomes durable.
 //! 4. The task starts; after an unclean shutdown another task removes host files without a record.
 //!    Such files are left when a process dies between an object's first bytes and its record.
 
@@ -67,7 +68,8 @@ pub struct Parts {
 /// What opening found.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Recovery {
-    /// The last user of the store did not close it, or did so before the sweep after such an end was through.
+    /// The last user of the store did not close it, or did so before the sweep after such an end
+    /// was through.
     pub unclean: bool,
     /// In-place blocks compared with their checksums.
     pub blocks_verified: u64,
@@ -124,12 +126,14 @@ impl DirectoryStore {
         Ok((store, recovery))
     }
 
-    /// Writes down that the store ended well and has no stray files. The last change before the journal is closed.
+    /// Writes down that the store ended well and has no stray files. The last change before the
+    /// journal is closed.
     pub(super) async fn mark_clean(&self) -> FsResult<()> {
         if !self.swept.load(Ordering::Acquire) || self.strayed.load(Ordering::Acquire) {
             return Ok(());
         }
-        // Removals by the last commit are to stay: nobody looks for stray files after a clean end. Any name does.
+        // Removals by the last commit are to stay: nobody looks for stray files after a clean end.
+        // Any name does.
         let flushed = self.device.flush(OBJECTS_UNUSED).await;
         flushed.map_err(|error| self.poison("flushing removals", &error))?;
         let lsn = self.apply_marked(|_| {
@@ -228,7 +232,8 @@ impl DirectoryStore {
         Ok(dirty)
     }
 
-    /// Compares the unflushed blocks of dirty chunks with their checksums; writes again what arrived, returns what did not.
+    /// Compares the unflushed blocks of dirty chunks with their checksums; writes again what
+    /// arrived, returns what did not.
     async fn find_missing(
         &self,
         dirty: &[(ObjectId, u64)],
@@ -258,8 +263,9 @@ impl DirectoryStore {
         Ok(missing)
     }
 
-    /// Writes those of adjacent blocks that have their checksums to where they are, so that the next flush covers them.
-    /// Returns the others. What cannot be read keeps its record: reading it will say so.
+    /// Writes those of adjacent blocks that have their checksums to where they are, so that the
+    /// next flush covers them. Returns the others. What cannot be read keeps its record: reading it
+    /// will say so.
     async fn write_again(&self, object: ObjectId, run: &[(u64, u32)]) -> FsResult<Vec<u64>> {
         let data = match self.read_host_file(object, run[0].0..run[0].0 + run.len() as u64).await {
             Ok(data) => Bytes::from(data),
@@ -298,7 +304,8 @@ impl DirectoryStore {
         Ok(missing)
     }
 
-    /// Makes blocks absent whose bytes never arrived, once the loss is durable: clients are to hear of it.
+    /// Makes blocks absent whose bytes never arrived, once the loss is durable: clients are to hear
+    /// of it.
     async fn reset_missing(&self, missing: Vec<(ObjectId, BTreeSet<u64>)>, era: PowerLossEra) -> FsResult<()> {
         if missing.is_empty() {
             return Ok(());
@@ -390,8 +397,8 @@ impl DirectoryStore {
         self.device.remove(&host_file(object)).await.map_err(|error| self.device_error("removing an object", &error))
     }
 
-    /// Whether no record, present or durable, knows of the object's host file. (After a destroy the range is tainted until
-    /// the commit that removes the file.)
+    /// Whether no record, present or durable, knows of the object's host file. (After a destroy the
+    /// range is tainted until the commit that removes the file.)
     pub(super) async fn is_stray(&self, object: ObjectId) -> FsResult<bool> {
         let look = |records: &Records<'_>| {
             let volatile = self.volatile.lock();

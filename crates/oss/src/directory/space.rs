@@ -16,7 +16,8 @@ use super::DirectoryStore;
 
 /// Age at which the device is asked again.
 const ANSWER_AGE_MAX: Duration = Duration::from_millis(500);
-/// Objects a target may hold where the device does not say: keys are 96 bits, so this is for statfs only.
+/// Objects a target may hold where the device does not say: keys are 96 bits, so this is for statfs
+/// only.
 const OBJECTS_MAX: u64 = 1 << 40;
 
 #[derive(Debug, Default)]
@@ -91,7 +92,8 @@ impl State {
 }
 
 impl DirectoryStore {
-    /// Free space that is kept: what the administrator wants, and what the tables need to take anything.
+    /// Free space that is kept: what the administrator wants, and what the tables need to take
+    /// anything.
     fn reserve_bytes(&self) -> u64 {
         self.options.lock().reserve_bytes.max(self.kv.device_reserve())
     }
@@ -111,13 +113,15 @@ impl DirectoryStore {
         self.space.grant_fresh(space.bytes_available, bytes, reserve, now).ok_or(FsError::NoSpace)
     }
 
-    /// Space as clients may use it: the reserve counts as used, and so does what was granted and is not written yet.
+    /// Space as clients may use it: the reserve counts as used, and so does what was granted and is
+    /// not written yet.
     pub(super) async fn space_usage(&self) -> FsResult<SpaceUsage> {
         let space = self.device.space().await.map_err(|error| self.device_error("statfs", &error))?;
         let reserve = self.reserve_bytes().saturating_add(self.space.in_flight());
         let objects = self.volatile.lock().totals.objects;
         let bytes_available = space.bytes_available.saturating_sub(reserve);
-        // An object may cost a host file; small ones share the tables, so free blocks bound them as well.
+        // An object may cost a host file; small ones share the tables, so free blocks bound them as
+        // well.
         let inodes_free = space.inodes_free.min(bytes_available / BLOCK_BYTES).min(OBJECTS_MAX);
         let usage = SpaceUsage {
             bytes_total: space.bytes_total,

@@ -1,8 +1,11 @@
-//! One atomic change of an object's records: the only code that writes the tables OBJECTS, CHUNKS, INLINE, DIRTY, PENDING
-//! and BACKLOG while objects change, so that their relations hold by construction:
+//! One atomic change of an object's records: the only code that writes the tables OBJECTS, CHUNKS,
+//! INLINE, DIRTY, PENDING and BACKLOG while objects change, so that their relations hold by
+//! construction:
 //!
-//! - an object's counts of blocks are the sums over its chunks, the totals are the sums over the objects;
-//! - the count of reserved blocks without data is the number of absent blocks in the reserved ranges;
+//! - an object's counts of blocks are the sums over its chunks, the totals are the sums over the
+//!   objects;
+//! - the count of reserved blocks without data is the number of absent blocks in the reserved
+//!   ranges;
 //! - INLINE has exactly the blocks whose state is inline;
 //! - a chunk with in-place blocks of an unflushed epoch has a key in DIRTY;
 //! - blocks removed from an object that has a host file are tainted, and pending if their space is
@@ -97,12 +100,14 @@ pub(super) struct Applied {
 }
 
 impl Applied {
-    /// This and a later change as one, of one request: what others changed between them is not its doing.
+    /// This and a later change as one, of one request: what others changed between them is not its
+    /// doing.
     pub fn and(self, later: Applied) -> Applied {
         Applied { before: self.before_as_of(&later.before), ..later }
     }
 
-    /// The object before this change, as if what others changed between it and `next` had been there before.
+    /// The object before this change, as if what others changed between it and `next` had been
+    /// there before.
     fn before_as_of(&self, next: &ObjectRecord) -> ObjectRecord {
         let others = next.changes.saturating_sub(self.after.changes);
         ObjectRecord { changes: self.before.changes.saturating_add(others), ..self.before }
@@ -167,7 +172,8 @@ impl<'a> Transaction<'a> {
         self.record.change(now);
     }
 
-    /// Gives an object that has nothing else yet a time, by which it is told from a missing one. That is no change.
+    /// Gives an object that has nothing else yet a time, by which it is told from a missing one.
+    /// That is no change.
     pub fn make(&mut self, now: Timestamp) {
         if self.record == ObjectRecord::default() {
             self.record.mtime = now;
@@ -201,8 +207,8 @@ impl<'a> Transaction<'a> {
         *object != self.object || touched.contains(&block)
     }
 
-    /// The change is the last one made for a request, whose reply it takes along. `earlier`: the request's changes before this
-    /// one, if there were any.
+    /// The change is the last one made for a request, whose reply it takes along. `earlier`: the
+    /// request's changes before this one, if there were any.
     pub fn answer(&mut self, origin: Option<Origin>, earlier: Option<&Applied>) {
         let own = self.before.unwrap_or_default();
         let before = earlier.map_or(own, |earlier| earlier.before_as_of(&own));
@@ -217,7 +223,8 @@ impl<'a> Transaction<'a> {
         }
     }
 
-    /// These blocks, in order, are to be changed: what is missing of their chunks is loaded together.
+    /// These blocks, in order, are to be changed: what is missing of their chunks is loaded
+    /// together.
     pub fn need(&self, blocks: impl Iterator<Item = u64>) -> FsResult<()> {
         let mut chunks: Vec<u64> = blocks.map(ChunkRecord::of_block).collect();
         chunks.dedup();
@@ -305,7 +312,8 @@ impl<'a> Transaction<'a> {
         self.change_reserved(&self.record.reserved.with(blocks))
     }
 
-    /// The host file gives back its space for these blocks, or has done so. None of them holds data.
+    /// The host file gives back its space for these blocks, or has done so. None of them holds
+    /// data.
     pub fn no_longer_reserved(&mut self, blocks: &Range<u64>) -> FsResult<()> {
         self.change_reserved(&self.record.reserved.without(blocks))
     }
@@ -358,8 +366,8 @@ impl<'a> Transaction<'a> {
         }
     }
 
-    /// Removes the object's record, after its blocks; the host file goes as a whole. (A count that disagrees with the
-    /// chunks ends here.)
+    /// Removes the object's record, after its blocks; the host file goes as a whole. (A count that
+    /// disagrees with the chunks ends here.)
     pub fn destroy(&mut self) {
         self.taint(0..u64::MAX, HostWork::GiveBack);
         self.record.blocks = 0;
@@ -435,7 +443,8 @@ impl<'a> Transaction<'a> {
         }
     }
 
-    /// Keys of DIRTY for chunks that get in-place blocks; those that have theirs already are left out.
+    /// Keys of DIRTY for chunks that get in-place blocks; those that have theirs already are left
+    /// out.
     fn note_dirty_chunks(&mut self) {
         for chunk in std::mem::take(&mut self.fresh_chunks) {
             let known = self.volatile.dirty.get(&self.object).is_some_and(|file| file.chunks.contains(&chunk));
@@ -476,7 +485,8 @@ impl<'a> Transaction<'a> {
         let count = |held: bool| u64::from(held);
         let held = (count(state != BlockState::Absent), count(old != BlockState::Absent));
         let inline = (count(state.is_inline()), count(old.is_inline()));
-        // A record that says less than its chunks is damaged; the difference shows in `verify`, not in a panic.
+        // A record that says less than its chunks is damaged; the difference shows in `verify`, not
+        // in a panic.
         self.record.blocks = (self.record.blocks + held.0).saturating_sub(held.1);
         self.record.inline_blocks = (self.record.inline_blocks + inline.0).saturating_sub(inline.1);
         self.record.reserved.note(block, old != BlockState::Absent, state != BlockState::Absent);

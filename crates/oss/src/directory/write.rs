@@ -3,7 +3,8 @@
 //! 1. Space on the device. Existing data may be overwritten in the reserve ([`super::overwrite`]).
 //!    The block in which an object ends may be filled up from it: one block per object, so that
 //!    data that continue elsewhere (see the layout) can start at a block's boundary.
-//! 2. The range lock, and under it the fence and the records (without the lock, if they have to be loaded).
+//! 2. The range lock, and under it the fence and the records (without the lock, if they have to be
+//!    loaded).
 //! 3. Contents: blocks written in part are read, verified and merged.
 //! 4. Blocks that may go in place are written to the host file.
 //! 5. One change of the records (several for a large inline write).
@@ -42,8 +43,9 @@ pub(super) fn without_zeros(data: Bytes) -> Bytes {
     data.slice(..bytes)
 }
 
-/// Bytes that are on their way to a host file, until their records are made. If that fails, or the write is given up half way,
-/// the file may be one that no record knows: the next start looks for such files.
+/// Bytes that are on their way to a host file, until their records are made. If that fails, or the
+/// write is given up half way, the file may be one that no record knows: the next start looks for
+/// such files.
 struct BytesWithoutRecord<'a>(Option<&'a DirectoryStore>);
 
 impl<'a> BytesWithoutRecord<'a> {
@@ -169,8 +171,8 @@ impl DirectoryStore {
         Ok(contents)
     }
 
-    /// Writes what goes to the host file, one write per run of blocks. If that fails, the space of what was written is given
-    /// back: no record will name it.
+    /// Writes what goes to the host file, one write per run of blocks. If that fails, the space of
+    /// what was written is given back: no record will name it.
     async fn write_in_place(
         &self,
         loading: &mut Loading,
@@ -204,7 +206,8 @@ impl DirectoryStore {
         Ok(())
     }
 
-    /// Records the new blocks: all at once, or in parts if there is more inline than one batch takes.
+    /// Records the new blocks: all at once, or in parts if there is more inline than one batch
+    /// takes.
     async fn record_write(
         &self,
         loading: &mut Loading,

@@ -72,7 +72,8 @@ impl DirectoryStore {
         Ok(())
     }
 
-    /// A round failed: its object stays as it is. Said once in a while only, for it will be tried again and again.
+    /// A round failed: its object stays as it is. Said once in a while only, for it will be tried
+    /// again and again.
     fn note_fruitless(&self, object: ObjectId, error: &FsError) -> Round {
         // If the tables or the device are done for, so is write-back.
         self.note_table_failure();
@@ -125,7 +126,8 @@ impl DirectoryStore {
         if idle || over { self.hand(&volatile, fruitless) } else { None }
     }
 
-    /// Where the hand is; `None` if nothing waits, or if so many rounds moved nothing that all objects had one.
+    /// Where the hand is; `None` if nothing waits, or if so many rounds moved nothing that all
+    /// objects had one.
     fn hand(&self, volatile: &HostFileState, fruitless: usize) -> Option<(ObjectId, u64)> {
         if volatile.failure.is_some() || self.is_stopping() || fruitless > volatile.backlog.len() {
             return None;

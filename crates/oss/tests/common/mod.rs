@@ -1,4 +1,5 @@
-//! A target on devices in memory, driven through its request handler, that can crash and lose power.
+//! A target on devices in memory, driven through its request handler, that can crash and lose
+//! power.
 #![allow(dead_code, reason = "each test file uses its part")]
 
 pub mod probe;
@@ -32,7 +33,8 @@ pub fn object(number: u64) -> ObjectId {
     ObjectId { inode: InodeNumber(0x100 + number), slot: 0 }
 }
 
-/// Nothing happens by itself; what is inline is written back whenever the test lets the target work.
+/// Nothing happens by itself; what is inline is written back whenever the test lets the target
+/// work.
 pub fn quiet_options() -> OstOptions {
     OstOptions {
         commit_interval: Duration::from_secs(3600),

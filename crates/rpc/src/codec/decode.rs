@@ -1,4 +1,5 @@
-//! The deserializer. It reads a slice; a struct narrows the slice to its own bytes while it is read.
+//! The deserializer. It reads a slice; a struct narrows the slice to its own bytes while it is
+//! read.
 
 use std::fmt;
 

@@ -1,5 +1,6 @@
-//! The serializer. Struct lengths are filled in when the struct ends; a struct of 128 bytes or more is then moved to make
-//! room for the longer length, which costs one short copy per level and saves a second pass over every message.
+//! The serializer. Struct lengths are filled in when the struct ends; a struct of 128 bytes or more
+//! is then moved to make room for the longer length, which costs one short copy per level and saves
+//! a second pass over every message.
 
 use std::fmt;
 

@@ -1,4 +1,5 @@
-//! How messages become bytes: postcard's encoding of primitives, with every named struct length-prefixed.
+//! How messages become bytes: postcard's encoding of primitives, with every named struct
+//! length-prefixed.
 //!
 //! | serde type | bytes |
 //! |---|---|

@@ -27,7 +27,8 @@ pub enum Family {
 }
 
 impl Family {
-    /// The family that a target of this name understands: `MGS`, `<fsname>-MDT<index>`, `<fsname>-OST<index>`.
+    /// The family that a target of this name understands: `MGS`, `<fsname>-MDT<index>`,
+    /// `<fsname>-OST<index>`.
     pub fn of_target(name: &str) -> Option<Family> {
         let role = name.rsplit('-').next().unwrap_or(name);
         match role.get(..3)? {

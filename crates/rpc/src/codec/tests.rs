@@ -501,7 +501,8 @@ fn a_rename_of_an_old_client_is_carried_out_at_once() {
     assert_eq!(decode::<OldRename>(&encode(&new).unwrap()), Ok(old), "an old MDT does as it always did");
 }
 
-/// The answer to `StatFs`, byte by byte, and as it was before targets named their devices and the speeds of these.
+/// The answer to `StatFs`, byte by byte, and as it was before targets named their devices and the
+/// speeds of these.
 #[test]
 fn space_names_its_device_and_is_understood_without() {
     let space = SpaceUsage {

@@ -24,7 +24,8 @@ use crate::{
     server::{LocalLink, LocalOutcome, SlotToken},
 };
 
-/// A taken slot of an in-process call. Dropped when the request no longer runs: the slot is free again.
+/// A taken slot of an in-process call. Dropped when the request no longer runs: the slot is free
+/// again.
 struct LocalSlot {
     inner: Arc<Inner>,
     slot: Slot,
@@ -100,7 +101,8 @@ impl Import {
         }
     }
 
-    /// `late`: who is told the fate of the request if its caller gives up after it was sent; taken when it is.
+    /// `late`: who is told the fate of the request if its caller gives up after it was sent; taken
+    /// when it is.
     pub(super) async fn exchange(
         &self,
         mut request: Request,
@@ -214,7 +216,8 @@ impl Import {
         }
     }
 
-    /// Sends a request and waits for its reply. A frame that could not be sent goes out again later.
+    /// Sends a request and waits for its reply. A frame that could not be sent goes out again
+    /// later.
     async fn send_and_wait(
         &self,
         sender: &dyn Sender,
@@ -222,7 +225,8 @@ impl Import {
         mut reply: oneshot::Receiver<CallResult>,
         started: Instant,
     ) -> CallResult {
-        // The reply first: it also says that a caller has waited too long for a peer that does not read.
+        // The reply first: it also says that a caller has waited too long for a peer that does not
+        // read.
         let early = tokio::select! {
             biased;
             early = &mut reply => Some(early),

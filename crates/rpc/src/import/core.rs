@@ -37,14 +37,18 @@ use crate::{
     },
 };
 
-/// A request is repeated at least this often, so that one whose frames got lost is executed in bounded time.
+/// A request is repeated at least this often, so that one whose frames got lost is executed in
+/// bounded time.
 const RESEND_MAX: Duration = Duration::from_secs(60);
-/// Without any sign of life for this many resend intervals, a connection with outstanding requests is given up.
+/// Without any sign of life for this many resend intervals, a connection with outstanding requests
+/// is given up.
 const SILENCE_INTERVALS: u32 = 4;
-/// The server is asked for a sign of life this many times within the callers' patience, if something is outstanding.
+/// The server is asked for a sign of life this many times within the callers' patience, if
+/// something is outstanding.
 const PROBES_PER_TIMEOUT: u32 = 4;
-/// ... but not more often than this, however short the patience: an import whose callers do not wait at all (its target is
-/// out of use) still watches its connection, and must not do nothing else.
+/// ... but not more often than this, however short the patience: an import whose callers do not
+/// wait at all (its target is out of use) still watches its connection, and must not do nothing
+/// else.
 const PROBE_AFTER_MIN: Duration = Duration::from_millis(100);
 /// First pause after a server's refusal; doubles with each further one.
 const BUSY_PAUSE: Duration = Duration::from_millis(2);
@@ -104,7 +108,8 @@ impl TargetClock {
     }
 }
 
-/// For how many times its patience a caller's request is sent again that always arrives after its deadline.
+/// For how many times its patience a caller's request is sent again that always arrives after its
+/// deadline.
 const EXPIRED_PATIENCES: u32 = 4;
 /// The deadline of a request that no caller waits for: long past.
 const DEADLINE_PAST: u64 = 1;
@@ -312,7 +317,8 @@ impl Core {
         }
         let slot = Slot(header.slot);
         let Some(request) = self.outstanding.get_mut(&slot) else { return Received::Nothing };
-        // The opcode too: a late copy of the answer to Connect carries numbers that a ping may have.
+        // The opcode too: a late copy of the answer to Connect carries numbers that a ping may
+        // have.
         let answers = request.xid.0 == header.xid && request.opcode.0 == header.opcode;
         if !answers || self.generation.0 != header.connection {
             return Received::Nothing;
@@ -420,7 +426,8 @@ impl Core {
         due.iter().map(|slot| self.frame(*slot, &self.outstanding[slot])).collect()
     }
 
-    /// When a ping is due: to keep the lease, or because something is outstanding and nothing is heard.
+    /// When a ping is due: to keep the lease, or because something is outstanding and nothing is
+    /// heard.
     fn ping_at(&self) -> Instant {
         let lease = self.last_sent + self.lease / PINGS_PER_LEASE;
         if self.outstanding.is_empty() {
@@ -439,8 +446,8 @@ impl Core {
         self.state == ImportState::Full && self.ping_at() <= now
     }
 
-    /// When [`Core::due`] and [`Core::needs_ping`] should be asked next: often enough for requests yet to come, and never
-    /// at once (the control slot may be taken when a ping is due).
+    /// When [`Core::due`] and [`Core::needs_ping`] should be asked next: often enough for requests
+    /// yet to come, and never at once (the control slot may be taken when a ping is due).
     pub(super) fn next_due(&self, now: Instant) -> Instant {
         let often = self.probe_after() / 2;
         let resend = self.sent().map(|(_, request)| request.resend_at).min();
@@ -543,8 +550,8 @@ impl Core {
     }
 }
 
-/// How long to wait after the n-th refusal of a request in a row: half of it by chance, so that those who were refused
-/// together do not come back together.
+/// How long to wait after the n-th refusal of a request in a row: half of it by chance, so that
+/// those who were refused together do not come back together.
 pub(super) fn busy_pause(refusals: u32, random: u64) -> Duration {
     let pause = BUSY_PAUSE * (1 << refusals.min(BUSY_DOUBLINGS));
     pause / 2 + pause / 2 * (random % 1024) as u32 / 1024

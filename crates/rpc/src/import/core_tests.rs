@@ -322,7 +322,8 @@ fn full_with_clock() -> Core {
 
 const NANOSECONDS: u64 = 1_000_000_000;
 
-/// What a target's clock shows for sure so many seconds after it showed `told` seconds, in nanoseconds: it may be slow.
+/// What a target's clock shows for sure so many seconds after it showed `told` seconds, in
+/// nanoseconds: it may be slow.
 fn shown(told: u64, passed: u64) -> u64 {
     told * NANOSECONDS + passed * (NANOSECONDS - NANOSECONDS / 500)
 }

@@ -120,7 +120,8 @@ async fn told(inner: &Arc<Inner>) -> End {
     }
 }
 
-/// Tells callers who have waited too long. Without patience there is nothing to look at between two calls.
+/// Tells callers who have waited too long. Without patience there is nothing to look at between two
+/// calls.
 async fn watch_timeout(inner: &Arc<Inner>) {
     loop {
         let (timeout, rests) = {
@@ -212,8 +213,8 @@ impl Drop for CloseOnDrop {
     }
 }
 
-/// Sends `Connect`, repeatedly in case it gets lost, and waits for the answer; with it comes the target's clock, in
-/// nanoseconds.
+/// Sends `Connect`, repeatedly in case it gets lost, and waits for the answer; with it comes the
+/// target's clock, in nanoseconds.
 async fn greet(
     inner: &Arc<Inner>,
     sender: &dyn Sender,
@@ -404,7 +405,8 @@ impl Inner {
             self.slot_freed(slot);
         }
         self.adjust_permits();
-        // The server grants fewer slots than before its restart, so some requests cannot be repeated.
+        // The server grants fewer slots than before its restart, so some requests cannot be
+        // repeated.
         if lost_slots { Err(End::Evicted) } else { Ok(()) }
     }
 
@@ -496,8 +498,8 @@ impl Inner {
         }
     }
 
-    /// Requests that went out over a network cannot be repeated in process: their callers are told that the server
-    /// they were sent to is gone.
+    /// Requests that went out over a network cannot be repeated in process: their callers are told
+    /// that the server they were sent to is gone.
     fn fail_remote_requests(&self) {
         let now = self.now();
         let callers = self.guarded.lock().core.abandon_all();

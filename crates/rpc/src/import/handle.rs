@@ -20,21 +20,23 @@ use super::{
 };
 use crate::{codec::opcode::Family, message::bounds};
 
-/// Told by an import when the server lost its memory of this client. An implementation that holds the import should hold
-/// it weakly, since the import holds the implementation.
+/// Told by an import when the server lost its memory of this client. An implementation that holds
+/// the import should hold it weakly, since the import holds the implementation.
 pub trait Recovery: Send + Sync {
-    /// The server restarted: claim again what was open there. Calls through `import` (or its clones) pass the gate
-    /// that holds all others back until this returns; they go out one at a time, and fail with [`FsError::Unreachable`] as
-    /// soon as the connection breaks. An error closes the connection and everything is tried again, except
-    /// [`FsError::Evicted`], which is an eviction. `has_lost`: [`Connected::era`] has grown since all this was as the
-    /// server knew it, so the target may have lost changes that were not durable.
+    /// The server restarted: claim again what was open there. Calls through `import` (or its
+    /// clones) pass the gate that holds all others back until this returns; they go out one at a
+    /// time, and fail with [`FsError::Unreachable`] as soon as the connection breaks. An error
+    /// closes the connection and everything is tried again, except [`FsError::Evicted`], which is
+    /// an eviction. `has_lost`: [`Connected::era`] has grown since all this was as the server knew
+    /// it, so the target may have lost changes that were not durable.
     ///
     /// [`Connected::era`]: crate::message::session::Connected::losses
     /// [`FsError::Unreachable`]: types::FsError::Unreachable
     /// [`FsError::Evicted`]: types::FsError::Evicted
     fn recover(&self, import: &Import, has_lost: bool) -> BoxFuture<'_, FsResult<()>>;
 
-    /// The server evicted this client: everything that was open there is lost. Comes before any call of the new session.
+    /// The server evicted this client: everything that was open there is lost. Comes before any
+    /// call of the new session.
     fn evicted(&self) {}
 }
 
@@ -58,8 +60,8 @@ impl Drop for Closer {
 }
 
 impl Import {
-    /// An import that begins to connect. The target's name says which requests it understands (and so how to ping it):
-    /// `MGS`, `<fsname>-MDT<index>` or `<fsname>-OST<index>`.
+    /// An import that begins to connect. The target's name says which requests it understands (and
+    /// so how to ping it): `MGS`, `<fsname>-MDT<index>` or `<fsname>-OST<index>`.
     pub fn new(
         seams: Seams,
         target: &str,
@@ -117,12 +119,14 @@ impl Import {
     /// Sends a request and waits for its reply. The trace id is the caller's ([`rt::trace`]).
     ///
     /// Errors of its own, besides those of the target:
-    /// - [`FsError::Unreachable`](types::FsError::Unreachable): no sign of life from the server for the patience, or the import was closed; whether the
-    ///   request took effect is unknown.
-    /// - [`FsError::Evicted`](types::FsError::Evicted): the session was lost while the request was outstanding; whether it took effect is unknown,
-    ///   and everything that was open in the session is gone. Later calls belong to a new session. The client repeats
-    ///   what is safe to repeat and tells its user `Stale` for what went through an open file.
-    /// - [`FsError::Protocol`](types::FsError::Protocol): the server speaks no version that this side speaks.
+    /// - [`FsError::Unreachable`](types::FsError::Unreachable): no sign of life from the server for
+    ///   the patience, or the import was closed; whether the request took effect is unknown.
+    /// - [`FsError::Evicted`](types::FsError::Evicted): the session was lost while the request was
+    ///   outstanding; whether it took effect is unknown, and everything that was open in the
+    ///   session is gone. Later calls belong to a new session. The client repeats what is safe to
+    ///   repeat and tells its user `Stale` for what went through an open file.
+    /// - [`FsError::Protocol`](types::FsError::Protocol): the server speaks no version that this
+    ///   side speaks.
     /// - [`FsError::TooBig`](types::FsError::TooBig): the request is larger than a frame.
     pub async fn call<'a, R: Ask>(&self, question: impl Into<Question<'a, R>>) -> FsResult<Answered<R::Reply>> {
         let Question { request, bulk, late_outcome } = question.into();
@@ -158,7 +162,8 @@ impl Import {
         self.inner.guarded.lock().endpoint.clone()
     }
 
-    /// Changes the number of requests that may be outstanding at once, 1 to the number of slots the server grants less 1.
+    /// Changes the number of requests that may be outstanding at once, 1 to the number of slots the
+    /// server grants less 1.
     pub fn set_max_rpcs_in_flight(&self, count: u16) {
         self.inner.guarded.lock().wanted = count;
         self.inner.adjust_permits();
@@ -181,7 +186,8 @@ impl Import {
         self.inner.guarded.lock().core.state
     }
 
-    /// [`era`] of the target as of the last connection by which calls could go out; `None`: there was none.
+    /// [`era`] of the target as of the last connection by which calls could go out; `None`: there
+    /// was none.
     ///
     /// [`era`]: crate::message::session::Connected::losses
     pub fn era(&self) -> Option<u64> {
@@ -205,14 +211,15 @@ impl Import {
         }
     }
 
-    /// Whether a call with this trace id waits for this target: for a connection, a slot or a reply from afar.
+    /// Whether a call with this trace id waits for this target: for a connection, a slot or a reply
+    /// from afar.
     pub fn is_awaited(&self, trace: u64) -> bool {
         let guarded = self.inner.guarded.lock();
         guarded.waiting.contains(trace) || guarded.core.awaits_reply(trace)
     }
 
-    /// Why the target cannot be reached at present: what ended the last attempt to connect; `None` while it is connected, and before
-    /// the first attempt has ended.
+    /// Why the target cannot be reached at present: what ended the last attempt to connect; `None`
+    /// while it is connected, and before the first attempt has ended.
     pub fn cause(&self) -> Option<Cause> {
         self.inner.guarded.lock().core.trouble.cause().cloned()
     }
@@ -235,8 +242,8 @@ impl Import {
         guarded.core.counters.snapshot(guarded.core.slots.used())
     }
 
-    /// Ends the session, if the server can be reached, and the connection. Outstanding and later calls fail with
-    /// [`FsError::Unreachable`](types::FsError::Unreachable).
+    /// Ends the session, if the server can be reached, and the connection. Outstanding and later
+    /// calls fail with [`FsError::Unreachable`](types::FsError::Unreachable).
     pub async fn close(&self) {
         let farewell = self.inner.family.and_then(Family::disconnect);
         if let (ImportState::Full, Some(farewell)) = (self.state(), farewell) {

@@ -4,13 +4,14 @@
 //! caller does not notice what the network does to frames and connections, as long as the server
 //! gives a sign of life within the timeout:
 //!
-//! - A request without a reply is sent again on the same connection, at growing intervals. A server that still executes
-//!   it says so.
+//! - A request without a reply is sent again on the same connection, at growing intervals. A server
+//!   that still executes it says so.
 //! - A broken or silent connection is reopened, with back-off. Outstanding requests are sent again
 //!   with their old (slot, xid), so they take effect once.
 //! - After a restart of the server the [`Recovery`] hook reclaims what was open there; other calls
 //!   wait for it.
-//! - After an eviction every outstanding call ends with [`FsError::Evicted`](types::FsError::Evicted), the hook is told, and a new session begins.
+//! - After an eviction every outstanding call ends with
+//!   [`FsError::Evicted`](types::FsError::Evicted), the hook is told, and a new session begins.
 //!
 //! A caller that drops its call gives up the result, not the slot: the slot stays in use until the
 //! outcome of the request is known. A caller that is told that the server does not answer may
@@ -27,8 +28,8 @@
 //! NEW -> CONNECTING -> [RECOVER ->] FULL -> DISCONN -> CONNECTING ...      any -> EVICTED -> CONNECTING, any -> CLOSED
 //! ```
 //!
-//! One task per import connects, reads replies, repeats and pings; callers send their requests themselves. In process,
-//! a call awaits the handler itself, in the caller's task.
+//! One task per import connects, reads replies, repeats and pings; callers send their requests
+//! themselves. In process, a call awaits the handler itself, in the caller's task.
 //!
 //! Downside: one connection per import, so one core reads all replies of a target.
 

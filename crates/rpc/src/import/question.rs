@@ -113,8 +113,8 @@ pub struct Question<'a, R> {
     pub request: R,
     /// Bulk data, at most [`types::limits::BULK_BYTES_MAX`] bytes.
     pub bulk: Bytes,
-    /// Where the fate is left of a request that may have been, or be, executed although its caller was told that the server does
-    /// not answer.
+    /// Where the fate is left of a request that may have been, or be, executed although its caller
+    /// was told that the server does not answer.
     pub late_outcome: Option<&'a mut Option<LateOutcome>>,
 }
 
@@ -143,8 +143,8 @@ pub struct Answered<R = Reply> {
     pub reply: R,
     /// Bulk data that came with it.
     pub bulk: Bytes,
-    /// [`era`] of the connection through which it came. What the reply acknowledges survived these losses; it may not
-    /// survive the next one.
+    /// [`era`] of the connection through which it came. What the reply acknowledges survived these
+    /// losses; it may not survive the next one.
     ///
     /// [`era`]: crate::message::session::Connected::losses
     pub era: u64,

@@ -1,8 +1,9 @@
 //! The control channel of a mount: requests that `lfs` sends through an ioctl on any file or
 //! directory of the mount.
 //!
-//! One ioctl carries an encoded [`ControlRequest`] in and one page of the encoded result out; long results are fetched
-//! page by page (the crate `host` has the number and the framing). Permission is checked as for the caller of the ioctl.
+//! One ioctl carries an encoded [`ControlRequest`] in and one page of the encoded result out; long
+//! results are fetched page by page (the crate `host` has the number and the framing). Permission
+//! is checked as for the caller of the ioctl.
 
 use layout::{Layout, LayoutSpec};
 use serde::{Deserialize, Serialize};
@@ -14,8 +15,8 @@ use super::{
     ost::TargetCondition,
 };
 
-/// Which inode a request is about: the one the ioctl was called on, or a name in it (so that a file can be asked about
-/// without being opened).
+/// Which inode a request is about: the one the ioctl was called on, or a name in it (so that a file
+/// can be asked about without being opened).
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Subject {
     /// The open file or directory itself.
@@ -119,7 +120,8 @@ impl ControlRequest {
 pub struct TargetStatus {
     /// Role and index.
     pub role: TargetRole,
-    /// `stria-OST0003_UUID`, as Lustre names targets; not the random identity that the cluster map has.
+    /// `stria-OST0003_UUID`, as Lustre names targets; not the random identity that the cluster map
+    /// has.
     pub uuid: String,
     /// Its address.
     pub address: String,

@@ -41,8 +41,8 @@ impl OpenFlags {
     }
 }
 
-/// Names one open file of one client; chosen by the client, unique within its session, so that a repeated open is
-/// recognised and an open can be reclaimed after the server restarted.
+/// Names one open file of one client; chosen by the client, unique within its session, so that a
+/// repeated open is recognised and an open can be reclaimed after the server restarted.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct OpenId(pub u64);
 
@@ -85,15 +85,17 @@ impl Entry {
 /// What an open gives the client.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Opened {
-    /// The inode, after the open's effects (O_TRUNC has not punched any object yet: see `truncate`).
+    /// The inode, after the open's effects (O_TRUNC has not punched any object yet: see
+    /// `truncate`).
     pub entry: Entry,
     /// The layout; `None` for anything but regular files.
     pub layout: Option<Layout>,
-    /// The file's write epoch: changes whenever another open for writing, truncation or settlement intervenes. A size
-    /// the client computed under this epoch is exact at close if the epoch still holds.
+    /// The file's write epoch: changes whenever another open for writing, truncation or settlement
+    /// intervenes. A size the client computed under this epoch is exact at close if the epoch still
+    /// holds.
     pub epoch: u64,
-    /// O_TRUNC on a file that may have objects: the MDT holds the file's exclusive data lock for this open; the client
-    /// truncates all objects to 0, then sends [`ExclusiveEnd`].
+    /// O_TRUNC on a file that may have objects: the MDT holds the file's exclusive data lock for
+    /// this open; the client truncates all objects to 0, then sends [`ExclusiveEnd`].
     pub truncate: bool,
     /// For an open for writing: the file has capabilities, which its first write must remove,
     /// whichever user writes (`security.capability`; set-id bits are seen in the mode).
@@ -125,8 +127,9 @@ pub struct Create {
     pub umask: u32,
     /// Requested layout; `None` inherits. Regular files only.
     pub layout: Option<LayoutSpec>,
-    /// Open the file too. If the name exists and [`open_flag::EXCLUSIVE`] is not set, that file is opened instead,
-    /// with the permission checks of an open. Without `open`, an existing name is always `Exists`.
+    /// Open the file too. If the name exists and [`open_flag::EXCLUSIVE`] is not set, that file is
+    /// opened instead, with the permission checks of an open. Without `open`, an existing name is
+    /// always `Exists`.
     pub open: Option<(OpenId, OpenFlags)>,
 }
 
@@ -141,8 +144,8 @@ pub struct Created {
     pub opened: Option<Opened>,
 }
 
-/// Create an unnamed file in `parent`'s file system and open it (O_TMPFILE). [`Link`] can name it later unless
-/// `exclusive`.
+/// Create an unnamed file in `parent`'s file system and open it (O_TMPFILE). [`Link`] can name it
+/// later unless `exclusive`.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct CreateUnnamed {
     /// Directory whose rules (layout, setgid, access list) apply.
@@ -207,8 +210,9 @@ pub struct Close {
 /// Answer to [`Close`].
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Closed {
-    /// The last writer is gone but the size is not settled: glimpse the objects of this layout and send [`Settle`]
-    /// under this epoch. (If the client dies first, the file stays unsettled and any client may settle it.)
+    /// The last writer is gone but the size is not settled: glimpse the objects of this layout and
+    /// send [`Settle`] under this epoch. (If the client dies first, the file stays unsettled and
+    /// any client may settle it.)
     pub settle: Option<(u64, Layout)>,
 }
 
@@ -233,9 +237,10 @@ pub enum ExclusivePurpose {
     Truncate(u64),
 }
 
-/// Take the exclusive data lock of a file: appends and truncations of all clients happen one after the other.
-/// Granted in order of arrival. Ends with [`ExclusiveEnd`], or with the session. A client holds it at most once per file:
-/// it serialises its own users, or asks again when it is told to wait.
+/// Take the exclusive data lock of a file: appends and truncations of all clients happen one after
+/// the other. Granted in order of arrival. Ends with [`ExclusiveEnd`], or with the session. A
+/// client holds it at most once per file: it serialises its own users, or asks again when it is
+/// told to wait.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ExclusiveBegin {
     /// The file.
@@ -284,7 +289,8 @@ pub struct PlaceElsewhere {
     /// The epoch under which the caller knows the file exactly: it proves that the caller is the
     /// only source of changes.
     pub epoch: u64,
-    /// Generation of the layout that is to be changed. If the file has another, that one is the answer.
+    /// Generation of the layout that is to be changed. If the file has another, that one is the
+    /// answer.
     pub generation: Generation,
     /// The objects' slots.
     pub slots: Vec<u32>,
@@ -352,7 +358,8 @@ pub struct LeaveOut {
     pub inode: InodeNumber,
     /// The caller's open for writing.
     pub open: OpenId,
-    /// Generation of the layout that is to be changed. If the file has another, that one is the answer.
+    /// Generation of the layout that is to be changed. If the file has another, that one is the
+    /// answer.
     pub generation: Generation,
     /// The component.
     pub component: ComponentId,
@@ -375,9 +382,9 @@ pub struct SetLock {
     pub range: LockRange,
     /// Wanted state.
     pub mode: LockMode,
-    /// Queue if it conflicts. The answer is then [`MdtReply::Waiting`] within a second and the client repeats the same
-    /// request (new xid) until it is granted, or sends [`CancelLock`]. A queued request not repeated for several
-    /// seconds leaves the queue.
+    /// Queue if it conflicts. The answer is then [`MdtReply::Waiting`] within a second and the
+    /// client repeats the same request (new xid) until it is granted, or sends [`CancelLock`]. A
+    /// queued request not repeated for several seconds leaves the queue.
     pub wait: bool,
 }
 
@@ -421,7 +428,8 @@ pub struct Unlink {
     pub parent: InodeNumber,
     /// Name.
     pub name: Vec<u8>,
-    /// True: rmdir (the name must be an empty directory). False: unlink (it must not be a directory).
+    /// True: rmdir (the name must be an empty directory). False: unlink (it must not be a
+    /// directory).
     pub directory: bool,
 }
 
@@ -471,7 +479,8 @@ pub struct Rename {
     pub mdt_era: Option<u64>,
 }
 
-/// The objects of this file must be durable before it replaces another one: nothing has been renamed.
+/// The objects of this file must be durable before it replaces another one: nothing has been
+/// renamed.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct SyncFirst {
     /// The source of the rename.
@@ -625,7 +634,8 @@ pub enum LayoutChange {
         /// The layout they were chosen from.
         generation: Generation,
     },
-    /// Another layout for a file that was never opened for writing. `Exists` if it was, `Busy` if it is open.
+    /// Another layout for a file that was never opened for writing. `Exists` if it was, `Busy` if
+    /// it is open.
     Replace(LayoutSpec),
     /// Another layout for an unnamed file that only the caller has open, once, and in which it has
     /// not changed anything. `Busy` otherwise.
@@ -746,7 +756,8 @@ pub enum MdtRequest {
     GetLayout(InodeNumber),
     /// Set or clear a directory's default layout (owner or root). -> Done
     SetDefaultLayout(Credentials, InodeNumber, Option<LayoutSpec>),
-    /// All paths of an inode, relative to the root, without a leading slash (root or search permission). -> Paths
+    /// All paths of an inode, relative to the root, without a leading slash (root or search
+    /// permission). -> Paths
     InodePaths(Credentials, InodeNumber),
     /// -> Done or Waiting (without `wait`, only while the MDT recovers: ask again)
     SetLock(SetLock),
@@ -857,6 +868,7 @@ pub enum MdtReply {
     NotReclaimed(NotReclaimed),
     /// What a rename needs first.
     SyncFirst(SyncFirst),
-    /// Nothing was done yet: the objects of this layout are to be asked first ([`SetAttributes::seen`]).
+    /// Nothing was done yet: the objects of this layout are to be asked first
+    /// ([`SetAttributes::seen`]).
     AskObjects(Layout),
 }

@@ -38,7 +38,8 @@ pub struct Write {
     pub layout_generation: u64,
 }
 
-/// Answer to everything that changes an object. `changes` before and after differ by those of this request only.
+/// Answer to everything that changes an object. `changes` before and after differ by those of this
+/// request only.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Changed {
     /// Attributes before this request.
@@ -127,11 +128,13 @@ pub enum OstRequest {
     Read(Read),
     /// The layout generation comes last, as in [`Write`]. -> Changed
     Space(ObjectId, SpaceChange, u64),
-    /// Next data (true) or hole (false) at or after an offset; the object's end counts as a hole. -> Found
+    /// Next data (true) or hole (false) at or after an offset; the object's end counts as a hole.
+    /// -> Found
     Seek(ObjectId, u64, bool),
     /// Attributes of objects, in the requested order. -> Attributes
     Glimpse(Vec<ObjectId>),
-    /// Everything acknowledged for these objects is durable when it returns; empty: for all. -> Done
+    /// Everything acknowledged for these objects is durable when it returns; empty: for all. ->
+    /// Done
     Sync(Vec<ObjectId>),
     /// Remove objects; missing ones are fine. From MDTs. -> Done
     Destroy(Vec<ObjectId>),
@@ -139,7 +142,8 @@ pub enum OstRequest {
     StatFs,
     /// Objects after this one in order, at most this many. From fsck. -> Objects
     ListObjects(Option<ObjectId>, u32),
-    /// Read everything of an object and compare checksums; answers `Corrupt` if damaged. From fsck. -> Done
+    /// Read everything of an object and compare checksums; answers `Corrupt` if damaged. From fsck.
+    /// -> Done
     Verify(ObjectId),
     /// Refuse this client from now on; its lease expired at an MDT. -> Done
     Evict(ClientId),

@@ -18,9 +18,11 @@ pub mod frame_flag {
     pub const REPLY: u16 = 1;
     /// The body is an encoded error.
     pub const ERROR: u16 = 2;
-    /// With `REPLY`, without a body: the request arrived and is being executed; the reply will follow.
+    /// With `REPLY`, without a body: the request arrived and is being executed; the reply will
+    /// follow.
     pub const RUNNING: u16 = 4;
-    /// With `REPLY`, without a body: the service's queue is full; the request was not executed, send it again later.
+    /// With `REPLY`, without a body: the service's queue is full; the request was not executed,
+    /// send it again later.
     pub const BUSY: u16 = 8;
     /// With `REPLY`, without a body: the request arrived after its deadline. It was not executed
     /// and never will be; a client that still wants it sends it under the slot's next xid.
@@ -52,12 +54,13 @@ pub struct Connect {
     pub client: ClientId,
     /// The client's host and process, for people (`ctl`, logs).
     pub client_name: String,
-    /// Grows with each connection of this client to this target; requests of older connections are dropped.
+    /// Grows with each connection of this client to this target; requests of older connections are
+    /// dropped.
     pub connection: Generation,
     /// True when the client believes it has a session here that should be continued.
     pub resume: bool,
-    /// With `resume`: incarnation of the server that the session was opened at, so that a lost answer to an earlier
-    /// attempt cannot hide a restart or an eviction. Else 0.
+    /// With `resume`: incarnation of the server that the session was opened at, so that a lost
+    /// answer to an earlier attempt cannot hide a restart or an eviction. Else 0.
     #[serde(default)]
     pub incarnation: u64,
 }
@@ -69,7 +72,8 @@ pub struct Connected {
     pub version: u16,
     /// Features both sides support.
     pub features: u64,
-    /// Random number of this start of the target: differs after every restart, so that the client knows to reclaim.
+    /// Random number of this start of the target: differs after every restart, so that the client
+    /// knows to reclaim.
     pub incarnation: u64,
     /// Whether the server still had this client's session (volatile state intact).
     pub resumed: bool,
@@ -77,8 +81,9 @@ pub struct Connected {
     pub slots: u16,
     /// The session is evicted unless a request arrives at least this often, in milliseconds.
     pub lease_ms: u32,
-    /// How often the target has started after its host had ended with changes that were not durable. If this grew since a
-    /// change was acknowledged, and nothing made the change durable before, it may be gone.
+    /// How often the target has started after its host had ended with changes that were not
+    /// durable. If this grew since a change was acknowledged, and nothing made the change durable
+    /// before, it may be gone.
     #[serde(default)]
     pub era: u64,
 }

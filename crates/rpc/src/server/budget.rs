@@ -155,7 +155,8 @@ mod tests {
         assert_eq!(budget.room.available_permits(), BYTES_MAX);
     }
 
-    /// Else one that waits for a lock could hold the room that what is read before its release waits for.
+    /// Else one that waits for a lock could hold the room that what is read before its release
+    /// waits for.
     #[test]
     fn what_takes_part_in_locks_never_holds_room() {
         let (inode, open, generation) = (InodeNumber(u64::MAX), OpenId(u64::MAX), Generation(u64::MAX));

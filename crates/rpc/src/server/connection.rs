@@ -4,9 +4,10 @@
 //! this connection, with the reason in the log, but nothing else: the session stays, and its client
 //! may come back.
 //!
-//! Back-pressure: the requests of one connection between their arrival and the sending of their reply are bounded, in number
-//! and in memory (module `budget`); a client that does not read its replies is not read from either. Replies wait for it
-//! outside of any service, so it holds no service thread.
+//! Back-pressure: the requests of one connection between their arrival and the sending of their
+//! reply are bounded, in number and in memory (module `budget`); a client that does not read its
+//! replies is not read from either. Replies wait for it outside of any service, so it holds no
+//! service thread.
 
 use std::{
     future::poll_fn,
@@ -214,7 +215,8 @@ impl Reader {
         }
     }
 
-    /// Executes an admitted request here as far as it goes without waiting, else in a task of its own.
+    /// Executes an admitted request here as far as it goes without waiting, else in a task of its
+    /// own.
     async fn execute(
         &self,
         bound: Bound,
@@ -296,7 +298,8 @@ async fn work(
 ) {
     let (slot, xid) = (call.slot, call.xid);
     let change = bound.target.overdue.note(&call.request, (bound.cell.client, slot, xid), deadline);
-    // Who found nothing overdue between the request's arrival and the note, because the process was stopped there, goes first.
+    // Who found nothing overdue between the request's arrival and the note, because the process was
+    // stopped there, goes first.
     let is_late = change.is_some() && deadline.is_some_and(|deadline| deadline < bound.target.now());
     let permit = if is_late { None } else { way.permit(&shared, &bound.target, &call.request).await };
     let Some(permit) = permit else {

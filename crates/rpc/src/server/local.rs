@@ -61,7 +61,8 @@ pub(crate) enum LocalOutcome {
     Busy(Request, Bytes),
     /// It was not executed: the session was evicted or closed.
     Gone,
-    /// It was not executed: the server stops, or a newer connection of this client replaced this one.
+    /// It was not executed: the server stops, or a newer connection of this client replaced this
+    /// one.
     Disconnected(Request, Bytes),
 }
 
@@ -105,8 +106,8 @@ impl LocalLink {
         self.bound.target.stopped()
     }
 
-    /// Executes a request that arrives at `now`. `token` is dropped when the request no longer runs, also if this
-    /// future is dropped before.
+    /// Executes a request that arrives at `now`. `token` is dropped when the request no longer
+    /// runs, also if this future is dropped before.
     pub(crate) async fn call(
         &self,
         now: Instant,
@@ -178,7 +179,8 @@ impl Drop for LocalLink {
     }
 }
 
-/// A request between its arrival and its execution: withdrawn if its caller gives up while it waits.
+/// A request between its arrival and its execution: withdrawn if its caller gives up while it
+/// waits.
 struct Arrived<'a> {
     bound: &'a Bound,
     slot: Slot,

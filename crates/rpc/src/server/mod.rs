@@ -61,7 +61,8 @@ impl Server {
         Arc::new(Self { shared: Shared::new(seams, options), targets: Mutex::default() })
     }
 
-    /// Serves `handler` under `name`, which must not be served yet; sessions without a request for `lease` are evicted.
+    /// Serves `handler` under `name`, which must not be served yet; sessions without a request for
+    /// `lease` are evicted.
     pub fn add_target(self: &Arc<Self>, name: &str, handler: Arc<dyn Handler>, lease: Duration) {
         for (service, threads) in handler.service_threads() {
             self.shared.service(service, *threads);
@@ -73,8 +74,8 @@ impl Server {
         self.shared.seams.spawn.spawn("leases", Box::pin(target.watch_leases()));
     }
 
-    /// Serves this target no more: running requests finish, its clients' connections are closed. Clients wait for it to
-    /// come back, here or elsewhere. False if there is none.
+    /// Serves this target no more: running requests finish, its clients' connections are closed.
+    /// Clients wait for it to come back, here or elsewhere. False if there is none.
     pub async fn remove_target(&self, name: &str) -> bool {
         self.shared.targets.lock().remove(name);
         let Some(target) = self.targets.lock().remove(name) else { return false };
@@ -117,7 +118,8 @@ impl Server {
         self.shared.target(target).map_or(0, |target| target.failure.panics())
     }
 
-    /// Completes when all targets of this server, of which it has some, are out of service because they panicked.
+    /// Completes when all targets of this server, of which it has some, are out of service because
+    /// they panicked.
     pub async fn all_failed(&self) {
         let mut failed = self.shared.failed.subscribe();
         loop {
@@ -138,12 +140,14 @@ impl Server {
         }
     }
 
-    /// Stops accepting, lets running requests finish, closes every connection. Clients wait for a server that comes
-    /// back. In-process calls in progress finish; later ones wait like those of remote clients.
+    /// Stops accepting, lets running requests finish, closes every connection. Clients wait for a
+    /// server that comes back. In-process calls in progress finish; later ones wait like those of
+    /// remote clients.
     pub async fn stop(&self) {
         self.shared.is_stopping.store(true, Ordering::SeqCst);
         self.shared.stopping.send_replace(true);
-        // The addresses are free again when this returns. The sender is not dropped before this borrow of it ends.
+        // The addresses are free again when this returns. The sender is not dropped before this
+        // borrow of it ends.
         let _ = self.shared.accepting.subscribe().wait_for(|count| *count == 0).await;
         let targets: Vec<_> = self.targets.lock().values().cloned().collect();
         for target in targets {

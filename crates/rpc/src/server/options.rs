@@ -7,7 +7,8 @@ use crate::message::session::{VERSION_MAX, VERSION_MIN, feature};
 /// Settings of a [`Server`](super::Server).
 #[derive(Clone, Debug)]
 pub struct ServerOptions {
-    /// Slots each session gets, [`SLOTS_MIN`](crate::message::session::SLOTS_MIN)..=[`SESSION_SLOTS_MAX`].
+    /// Slots each session gets,
+    /// [`SLOTS_MIN`](crate::message::session::SLOTS_MIN)..=[`SESSION_SLOTS_MAX`].
     pub slots: u16,
     /// Oldest protocol version this server speaks.
     pub version_min: u16,
@@ -15,12 +16,14 @@ pub struct ServerOptions {
     pub version_max: u16,
     /// Feature bits this server supports.
     pub features: u64,
-    /// Service threads of a service at its creation, unless its target says otherwise ([`Handler::service_threads`](crate::Handler::service_threads)).
+    /// Service threads of a service at its creation, unless its target says otherwise
+    /// ([`Handler::service_threads`](crate::Handler::service_threads)).
     pub service_threads: usize,
     /// Requests that may wait in one service.
     pub queue_max: usize,
-    /// Sessions of clients in other processes that one target keeps. Those who come back to a session of an earlier start have
-    /// as much room again, so that newcomers cannot take their places.
+    /// Sessions of clients in other processes that one target keeps. Those who come back to a
+    /// session of an earlier start have as much room again, so that newcomers cannot take their
+    /// places.
     pub sessions_max: usize,
     /// A panic in a target's work takes this target out of service, and nothing else (module
     /// `failing`). Without it, it continues to whoever polls: a simulation wants to stop where it

@@ -197,8 +197,9 @@ impl ServedTarget {
         }
     }
 
-    /// Whether a waiting `Connect` should plan again: it was overtaken, or nothing is in its way any more, or its
-    /// session is gone (which is told by another call of this after the session's removal).
+    /// Whether a waiting `Connect` should plan again: it was overtaken, or nothing is in its way
+    /// any more, or its session is gone (which is told by another call of this after the session's
+    /// removal).
     fn may_go_on(&self, session: &mut Session, connect: &Connect) -> Option<()> {
         let overtaken = session.generation() > connect.connection;
         let ready = session.phase() == Phase::Open && session.running() == 0;
@@ -253,8 +254,8 @@ impl ServedTarget {
         }
     }
 
-    /// Ends a session: no new requests, the running ones finish, the target is told, the connection is closed.
-    /// False if it ends already.
+    /// Ends a session: no new requests, the running ones finish, the target is told, the connection
+    /// is closed. False if it ends already.
     async fn end(&self, cell: &Arc<SessionCell>, event: SessionEvent) -> bool {
         if !cell.with(Session::end) {
             return false;
@@ -299,7 +300,8 @@ impl ServedTarget {
         }
     }
 
-    /// Ends this target's service: no request begins any more, the running ones finish, connections are closed.
+    /// Ends this target's service: no request begins any more, the running ones finish, connections
+    /// are closed.
     pub(super) async fn retire(&self) {
         self.is_retired.store(true, Ordering::SeqCst);
         self.retired.send_replace(true);
@@ -335,8 +337,8 @@ impl ServedTarget {
         }
     }
 
-    /// Begins the end of all sessions whose lease has run out. Each ends in a task of its own: one that takes long, because its
-    /// requests do or the target's device hangs, holds up no other.
+    /// Begins the end of all sessions whose lease has run out. Each ends in a task of its own: one
+    /// that takes long, because its requests do or the target's device hangs, holds up no other.
     fn check_leases(self: &Arc<Self>, Tick { now, stalled, may_judge }: Tick) {
         let cells: Vec<_> = self.sessions.lock().values().cloned().collect();
         if !stalled.is_zero() {
@@ -379,7 +381,8 @@ impl ServedTarget {
         self.handle(call).await
     }
 
-    /// The handler at work, on what it may be asked. It is dropped where it stands when the target fails.
+    /// The handler at work, on what it may be asked. It is dropped where it stands when the target
+    /// fails.
     pub(super) fn handle(self: &Arc<Self>, call: Call) -> BoxFuture<'static, Outcome> {
         if let Err(error) = bounds::check(&call.request) {
             return Box::pin(std::future::ready(Outcome::Answered(Answer::new(Err(error)))));
@@ -448,8 +451,8 @@ impl ServedTarget {
         }
     }
 
-    /// Out of service after a panic. The connections stay for the answer to the request that panicked, see
-    /// [`ServedTarget::detach_all`].
+    /// Out of service after a panic. The connections stay for the answer to the request that
+    /// panicked, see [`ServedTarget::detach_all`].
     fn fail(&self) {
         if !self.failure.note() {
             return;

@@ -23,7 +23,8 @@ pub(super) struct Shared {
     pub(super) seams: Seams,
     pub(super) options: ServerOptions,
     pub(super) services: Mutex<BTreeMap<&'static str, Arc<Service>>>,
-    /// Weak, because targets share this: a server that ends with its process, as in the lab, leaves nothing behind.
+    /// Weak, because targets share this: a server that ends with its process, as in the lab, leaves
+    /// nothing behind.
     pub(super) targets: Mutex<BTreeMap<String, Weak<ServedTarget>>>,
     /// Open connections, to close them at the end.
     pub(super) connections: Mutex<BTreeMap<u64, Arc<dyn Sender>>>,

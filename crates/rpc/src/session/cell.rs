@@ -56,7 +56,8 @@ impl SessionCell {
         }
     }
 
-    /// Makes `sender` the session's connection and closes the one before, if `generation` is still the newest.
+    /// Makes `sender` the session's connection and closes the one before, if `generation` is still
+    /// the newest.
     pub fn attach(&self, generation: Generation, sender: Option<Arc<dyn Sender>>) -> bool {
         let mut state = self.state.lock();
         if state.session.generation() != generation {

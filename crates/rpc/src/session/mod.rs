@@ -24,8 +24,9 @@
 //! finished; so no old request can overtake a new one, and a client that gets the answer knows the
 //! outcome of its earlier requests: executed, or never to be executed.
 //!
-//! Life cycle: [`Phase::Opening`] (the target is told) -> [`Phase::Open`] -> [`Phase::Ending`] (drained, the target is told) -> gone.
-//! While a session opens or ends, a `Connect` of the same client waits.
+//! Life cycle: [`Phase::Opening`] (the target is told) -> [`Phase::Open`] -> [`Phase::Ending`]
+//! (drained, the target is told) -> gone. While a session opens or ends, a `Connect` of the same
+//! client waits.
 //!
 //! Leases: a client that is silent for longer than its lease is evicted. Time during which the
 //! server itself did not run does not count, and requests that arrived meanwhile are read before
@@ -77,7 +78,8 @@ pub enum ConnectPlan {
         /// As in [`crate::message::session::Connected::resumed`].
         resumed: bool,
     },
-    /// Answer with this error: `Evicted` if the client's session is gone, `Busy` if the connection was overtaken.
+    /// Answer with this error: `Evicted` if the client's session is gone, `Busy` if the connection
+    /// was overtaken.
     Refuse(FsError),
 }
 
@@ -88,7 +90,8 @@ pub enum Resumable {
     None,
     /// Those of earlier starts.
     OfEarlierStarts,
-    /// Also one of this start, whose lease ran out: nothing was lost with it that its stored replies do not restore.
+    /// Also one of this start, whose lease ran out: nothing was lost with it that its stored
+    /// replies do not restore.
     All,
 }
 
@@ -169,8 +172,8 @@ impl Session {
         self.last_activity = now.min(self.last_activity + stalled);
     }
 
-    /// A request arrives on the connection of `generation`. After its deadline its caller may have been told that it failed, and
-    /// have gone on.
+    /// A request arrives on the connection of `generation`. After its deadline its caller may have
+    /// been told that it failed, and have gone on.
     pub fn arrive(
         &mut self,
         now: Instant,
@@ -189,16 +192,16 @@ impl Session {
         self.slots.arrive(slot, xid, deadline.is_none_or(|deadline| now <= deadline))
     }
 
-    /// A request finished; `reply` is what to answer copies of it with (`None`: execute them again). Returns whether
-    /// this was the last one running.
+    /// A request finished; `reply` is what to answer copies of it with (`None`: execute them
+    /// again). Returns whether this was the last one running.
     pub fn finish(&mut self, now: Instant, slot: Slot, xid: Xid, reply: Option<KeptReply>) -> bool {
         self.last_activity = now;
         self.slots.finish(slot, xid, reply);
         self.running() == 0
     }
 
-    /// A request that arrived will not be executed after all; its client sends it again. Returns whether this was the
-    /// last one running.
+    /// A request that arrived will not be executed after all; its client sends it again. Returns
+    /// whether this was the last one running.
     pub fn withdraw(&mut self, slot: Slot, xid: Xid) -> bool {
         self.slots.withdraw(slot, xid);
         self.running() == 0
@@ -210,8 +213,8 @@ impl Session {
     }
 }
 
-/// Decides about a `Connect`, and notes its generation in the session. Called again after each step it asks for, so it
-/// must give the same connection the same answer until something changed.
+/// Decides about a `Connect`, and notes its generation in the session. Called again after each step
+/// it asks for, so it must give the same connection the same answer until something changed.
 pub fn plan_connect(
     session: Option<&mut Session>,
     now: Instant,

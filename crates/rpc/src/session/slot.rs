@@ -41,7 +41,8 @@ enum State {
     Running { xid: Xid },
     /// Executed.
     Done { xid: Xid, reply: Option<KeptReply> },
-    /// Executed by an earlier start of the server; the handler answers its repetition, however late that comes.
+    /// Executed by an earlier start of the server; the handler answers its repetition, however late
+    /// that comes.
     Earlier { xid: Xid },
     /// Arrived after its caller had given up: not executed, nor are copies of it that arrive yet.
     Expired { xid: Xid },
@@ -50,8 +51,8 @@ enum State {
 /// What no request has come to.
 const UNTOUCHED: State = State::Free { after: Xid(0) };
 
-/// All slots of one session. A client uses the lowest free slot, so that one with little to do at a time leaves most of
-/// them untouched: memory is for those it has used.
+/// All slots of one session. A client uses the lowest free slot, so that one with little to do at a
+/// time leaves most of them untouched: memory is for those it has used.
 #[derive(Clone, Debug)]
 pub struct SlotTable {
     count: u16,
@@ -101,7 +102,8 @@ impl SlotTable {
         self.set(slot, State::Done { xid, reply: Some(reply) });
     }
 
-    /// As [`SlotTable::restore`], of a request whose repetition the handler answers without a second effect.
+    /// As [`SlotTable::restore`], of a request whose repetition the handler answers without a
+    /// second effect.
     pub fn restore_earlier(&mut self, slot: Slot, xid: Xid) {
         self.set(slot, State::Earlier { xid });
     }
@@ -227,7 +229,8 @@ mod tests {
         assert!(matches!(table.arrive(Slot(2), Xid(1), true), Arrival::Violation(_)));
     }
 
-    /// Memory of a server with many clients: 256 slots were 20 KiB for each client that ever said hello.
+    /// Memory of a server with many clients: 256 slots were 20 KiB for each client that ever said
+    /// hello.
     #[test]
     fn a_session_that_uses_few_slots_holds_few() {
         let mut table = SlotTable::new(256);

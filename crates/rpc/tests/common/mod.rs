@@ -38,7 +38,8 @@ pub struct Disk {
     pub replies: Mutex<BTreeMap<(ClientId, Slot), (Xid, Reply)>>,
 }
 
-/// A target whose mutation `ClearPrivileges(n)` counts effect `n` and answers with that many bytes of bulk.
+/// A target whose mutation `ClearPrivileges(n)` counts effect `n` and answers with that many bytes
+/// of bulk.
 pub struct Counter {
     pub disk: Arc<Disk>,
     pub events: Mutex<Vec<SessionEvent>>,
@@ -49,7 +50,8 @@ pub struct Counter {
     pub gate: Semaphore,
     /// Session events take until they get a permit of this.
     pub events_gate: Option<Semaphore>,
-    /// Mutations yield this often before they take effect, so that they overlap with everything else.
+    /// Mutations yield this often before they take effect, so that they overlap with everything
+    /// else.
     pub yields: usize,
     /// Clients that may resume after a restart; `None`: all.
     pub known: Option<Vec<ClientId>>,

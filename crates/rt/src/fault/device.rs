@@ -52,12 +52,14 @@ impl Countdown {
 }
 
 impl DeviceFaults {
-    /// The `nth` write from now on (1 is the next) fails with an error of this kind, after the first half of its bytes.
+    /// The `nth` write from now on (1 is the next) fails with an error of this kind, after the
+    /// first half of its bytes.
     pub fn fail_write(&self, nth: u64, kind: ErrorKind) {
         self.state.lock().writes.arm(nth, kind);
     }
 
-    /// The `nth` flush from now on (1 is the next) fails with an error of this kind and flushes nothing.
+    /// The `nth` flush from now on (1 is the next) fails with an error of this kind and flushes
+    /// nothing.
     pub fn fail_flush(&self, nth: u64, kind: ErrorKind) {
         self.state.lock().flushes.arm(nth, kind);
     }
@@ -67,7 +69,8 @@ impl DeviceFaults {
         self.state.lock().full = full;
     }
 
-    /// While set, whatever may need space fails with `QuotaExceeded`, and the device says that it has room.
+    /// While set, whatever may need space fails with `QuotaExceeded`, and the device says that it
+    /// has room.
     pub fn set_quota_used_up(&self, used_up: bool) {
         self.state.lock().quota_used_up = used_up;
     }

@@ -6,9 +6,9 @@
 //! already on their way; ends of connections are not noticed, and new connections time out, as with
 //! a pulled cable. After it is healed, connections continue.
 //!
-//! Each connection with delayed frames has one task that sends them when they are due. Downside: a delayed frame is
-//! acknowledged at once, so a bad network slows its senders less than a real one; beyond 1024 frames on
-//! the way, further ones are lost.
+//! Each connection with delayed frames has one task that sends them when they are due. Downside: a
+//! delayed frame is acknowledged at once, so a bad network slows its senders less than a real one;
+//! beyond 1024 frames on the way, further ones are lost.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -75,7 +75,8 @@ impl FaultyTransport {
         self.network.cut.send_if_modified(|cut| cut.remove(address));
     }
 
-    /// Breaks all connections of a listening address, as if it had been restarted. New ones are possible.
+    /// Breaks all connections of a listening address, as if it had been restarted. New ones are
+    /// possible.
     pub fn reset(&self, address: &Address) {
         let lines = self.network.connections.lock().remove(address).unwrap_or_default();
         lines.iter().filter_map(Weak::upgrade).for_each(|line| line.close());

@@ -93,30 +93,32 @@ impl MemoryDevice {
         self.storage.lock().read_only = read_only;
     }
 
-    /// Flips one bit of a file in both images, as bit rot does. Nothing happens beyond the file's data.
+    /// Flips one bit of a file in both images, as bit rot does. Nothing happens beyond the file's
+    /// data.
     pub fn flip_bit(&self, file: &str, offset: u64, bit: u8) {
         if let Some(file) = self.storage.lock().files.get_mut(file) {
             file.live.iter_mut().chain(&mut file.durable).for_each(|image| image.flip_bit(offset, bit));
         }
     }
 
-    /// What Linux does when it cannot write data back: what was written and not flushed can still be read, but no flush
-    /// makes it durable any more unless it is written again.
+    /// What Linux does when it cannot write data back: what was written and not flushed can still
+    /// be read, but no flush makes it durable any more unless it is written again.
     pub fn fail_writeback(&self) {
         for file in self.storage.lock().files.values_mut() {
             file.unflushed.retain(|change| !matches!(change, Change::Write { .. }));
         }
     }
 
-    /// The process dies, the host lives on: everything written is kept. This handle is dead, the new one sees the files.
+    /// The process dies, the host lives on: everything written is kept. This handle is dead, the
+    /// new one sees the files.
     pub fn crash(&self) -> MemoryDevice {
         let _storage = self.storage.lock();
         self.attached.store(false, Ordering::Release);
         MemoryDevice { storage: self.storage.clone(), attached: Arc::new(AtomicBool::new(true)) }
     }
 
-    /// The host loses power: flushed data are kept, of unflushed changes what `unflushed` says. This handle is dead, the
-    /// new one sees the files.
+    /// The host loses power: flushed data are kept, of unflushed changes what `unflushed` says.
+    /// This handle is dead, the new one sees the files.
     pub fn power_loss(&self, entropy: &dyn Entropy, unflushed: Unflushed) -> MemoryDevice {
         let next = self.crash();
         let mut storage = next.storage.lock();
@@ -224,7 +226,8 @@ impl File {
                 Unflushed::Torn => entropy.below(3),
             };
             match (late_outcome, &change) {
-                // The name still belongs to what was there before: later changes were made to a file that is gone.
+                // The name still belongs to what was there before: later changes were made to a
+                // file that is gone.
                 (0, Change::Create | Change::Remove) => break,
                 (0, _) => {}
                 (1, _) => change.apply(&mut image),

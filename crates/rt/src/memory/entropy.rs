@@ -1,4 +1,5 @@
-//! Random numbers from a seed: the same seed gives the same sequence, on every host and in every version.
+//! Random numbers from a seed: the same seed gives the same sequence, on every host and in every
+//! version.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -6,7 +7,8 @@ use types::split_mix::{STEP, mix};
 
 use crate::Entropy;
 
-/// [`types::SplitMix64`] for several threads: one addition of state, so it needs no lock. Not for secrets.
+/// [`types::SplitMix64`] for several threads: one addition of state, so it needs no lock. Not for
+/// secrets.
 #[derive(Debug)]
 pub struct SeededEntropy {
     state: AtomicU64,

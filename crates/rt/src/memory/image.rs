@@ -22,7 +22,8 @@ type Block = [u8; BLOCK_BYTES as usize];
 /// Shared by everything that reads as zeros but has its space.
 static ZEROS: LazyLock<Arc<Block>> = LazyLock::new(|| Arc::new([0; BLOCK_BYTES as usize]));
 
-/// Contents of a file. Blocks that are missing read as zeros; bytes of a block beyond `length` are zeros.
+/// Contents of a file. Blocks that are missing read as zeros; bytes of a block beyond `length` are
+/// zeros.
 #[derive(Clone, Default)]
 pub(super) struct Image {
     pub length: u64,
@@ -136,7 +137,8 @@ impl Change {
         }
     }
 
-    /// Makes an arbitrary part of the change: any subset of the sectors of a write, and its length or not.
+    /// Makes an arbitrary part of the change: any subset of the sectors of a write, and its length
+    /// or not.
     pub fn apply_torn(&self, file: &mut Option<Image>, entropy: &dyn Entropy) {
         let (Change::Write { offset, pieces }, Some(image)) = (self, file.as_mut()) else {
             return self.apply(file);

@@ -2,7 +2,8 @@
 
 use crate::{BoxFuture, Spawn};
 
-/// Spawns onto the tokio runtime of the calling thread; outside one it panics, as tests should. Tasks end with it.
+/// Spawns onto the tokio runtime of the calling thread; outside one it panics, as tests should.
+/// Tasks end with it.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct RuntimeSpawn;
 

@@ -31,7 +31,8 @@ impl<'a> Glob<'a> {
     }
 }
 
-/// Whether `pattern` matches the whole of `text`. Linear in practice: only the last `*` is ever tried again.
+/// Whether `pattern` matches the whole of `text`. Linear in practice: only the last `*` is ever
+/// tried again.
 pub(super) fn matches(pattern: &str, text: &str) -> bool {
     let (pattern, text) = (pattern.as_bytes(), text.as_bytes());
     let (mut p, mut t) = (0, 0);

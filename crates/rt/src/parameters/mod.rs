@@ -5,9 +5,11 @@
 //! owners and are accessed by closures, which must be short and must not wait. They are called
 //! without the tree's lock, so they may use the tree.
 //!
-//! Invariant: no parameter's name is the beginning of another's, part by part: a node has a value or children.
+//! Invariant: no parameter's name is the beginning of another's, part by part: a node has a value
+//! or children.
 //!
-//! Downside: values are text, and each owner parses its own; [`Parameter::number`] does it for the usual ones.
+//! Downside: values are text, and each owner parses its own; [`Parameter::number`] does it for the
+//! usual ones.
 
 mod glob;
 mod near;
@@ -61,7 +63,8 @@ impl Parameter {
         Self { get: Box::new(get), set: Some(Box::new(set)), doc, range: None, default: None }
     }
 
-    /// The same, described as a number within `range`, which its setter enforces. Its present value is its default.
+    /// The same, described as a number within `range`, which its setter enforces. Its present value
+    /// is its default.
     pub fn within(self, range: RangeInclusive<u64>) -> Self {
         Self { range: Some(range), ..self.with_default() }
     }
@@ -88,8 +91,8 @@ pub fn parse_number(text: &str, range: &RangeInclusive<u64>) -> Result<u64, Stri
     text.trim().parse().ok().filter(|number| range.contains(number)).ok_or_else(expected)
 }
 
-/// A size within `range` in units of `unit_bytes`, a power of two: a bare number of these units, or one with a unit of its own
-/// ([`types::size`]). What is not a whole number of units is refused.
+/// A size within `range` in units of `unit_bytes`, a power of two: a bare number of these units, or
+/// one with a unit of its own ([`types::size`]). What is not a whole number of units is refused.
 pub fn parse_size(text: &str, unit_bytes: u64, range: &RangeInclusive<u64>) -> Result<u64, String> {
     let text = text.trim();
     if size::split(text).1.is_empty() {
@@ -132,7 +135,8 @@ pub enum ParameterError {
         /// Why, as its owner says.
         reason: String,
     },
-    /// A name to register that is empty or holds other than letters, digits, `_`, `-`, `:`, `@` between separators.
+    /// A name to register that is empty or holds other than letters, digits, `_`, `-`, `:`, `@`
+    /// between separators.
     #[error("'{0}' cannot be the name of a parameter")]
     BadName(String),
     /// The name is taken, or is the beginning of another, or the other way round.
@@ -200,7 +204,8 @@ impl ParameterTree {
         Ok(())
     }
 
-    /// Removes the parameters that match `glob` and all below what matches: an owner's when it ends. How many there were.
+    /// Removes the parameters that match `glob` and all below what matches: an owner's when it
+    /// ends. How many there were.
     pub fn unregister(&self, glob: &str) -> usize {
         let glob = Glob::new(glob);
         let mut parameters = self.parameters.write();
@@ -215,8 +220,9 @@ impl ParameterTree {
         Ok(matching.into_iter().map(|(name, parameter)| (name, (parameter.get)())).collect())
     }
 
-    /// Sets all parameters that match, and returns their names with the values they now have. If one of them is
-    /// read-only, none is changed; at the first that refuses the value the rest stay as they are.
+    /// Sets all parameters that match, and returns their names with the values they now have. If
+    /// one of them is read-only, none is changed; at the first that refuses the value the rest stay
+    /// as they are.
     pub fn set(&self, glob: &str, value: &str) -> Result<Vec<(String, String)>, ParameterError> {
         let matching = self.matching(glob)?;
         if let Some((name, _)) = matching.iter().find(|(_, parameter)| parameter.set.is_none()) {
@@ -234,7 +240,8 @@ impl ParameterTree {
         Ok(changed)
     }
 
-    /// The nodes that match, sorted by name: values, and branches if the glob ends above values. At least one.
+    /// The nodes that match, sorted by name: values, and branches if the glob ends above values. At
+    /// least one.
     pub fn list(&self, glob: &str) -> Result<Vec<Node>, ParameterError> {
         self.list_nodes(glob, false)
     }

@@ -6,10 +6,12 @@ use super::glob::{matches, parts};
 
 /// Most names that are offered.
 const NEAR_MAX: usize = 3;
-/// Share of a part's letters that must agree: `stripcount` is near to `stripecount`, `nonsense` to nothing.
+/// Share of a part's letters that must agree: `stripcount` is near to `stripecount`, `nonsense` to
+/// nothing.
 const SIMILARITY_MIN: f64 = 0.6;
 
-/// The names near to a pattern, nearest first: the pattern with the parts corrected in which it differs from one of `names`.
+/// The names near to a pattern, nearest first: the pattern with the parts corrected in which it
+/// differs from one of `names`.
 pub fn near<'n>(pattern: &str, names: impl IntoIterator<Item = &'n str>) -> Vec<String> {
     let mut found: Vec<(f64, String)> = Vec::new();
     for (similarity, corrected) in names.into_iter().filter_map(|name| corrected(pattern, name)) {
@@ -21,7 +23,8 @@ pub fn near<'n>(pattern: &str, names: impl IntoIterator<Item = &'n str>) -> Vec<
     found.into_iter().take(NEAR_MAX).map(|(_, corrected)| corrected).collect()
 }
 
-/// The pattern such that it matches `name`, and how near it was; `None` if some part is too far off.
+/// The pattern such that it matches `name`, and how near it was; `None` if some part is too far
+/// off.
 fn corrected(pattern: &str, name: &str) -> Option<(f64, String)> {
     let (wanted, present): (Vec<&str>, Vec<&str>) = (parts(pattern).collect(), parts(name).collect());
     if wanted.len() != present.len() {

@@ -1,7 +1,8 @@
 //! The host's clocks.
 //!
-//! Sleeping goes through tokio's timer wheel: its granularity is 1 ms, and a sleeping future must be polled within a
-//! tokio runtime (on a core, or on a thread that has entered one). Sleeps never end early, but up to 1 ms late.
+//! Sleeping goes through tokio's timer wheel: its granularity is 1 ms, and a sleeping future must
+//! be polled within a tokio runtime (on a core, or on a thread that has entered one). Sleeps never
+//! end early, but up to 1 ms late.
 
 use std::{
     sync::LazyLock,
@@ -15,7 +16,8 @@ use crate::{BoxFuture, Clock, Entropy, Instant, real::SystemEntropy};
 /// The origin of this process's monotonic time: all clocks of a process agree.
 static ORIGIN: LazyLock<std::time::Instant> = LazyLock::new(std::time::Instant::now);
 
-/// Linux's random identity of its present run. A host that does not tell has another one in every process.
+/// Linux's random identity of its present run. A host that does not tell has another one in every
+/// process.
 static BOOT: LazyLock<u64> = LazyLock::new(|| {
     let told = std::fs::read_to_string("/proc/sys/kernel/random/boot_id").ok();
     let digits = told.map(|text| text.chars().filter(char::is_ascii_hexdigit).take(16).collect::<String>());
@@ -38,7 +40,8 @@ impl Clock for SystemClock {
                 let seconds = i64::try_from(since.as_secs()).unwrap_or(i64::MAX);
                 Timestamp { seconds, nanoseconds: since.subsec_nanos() }
             }
-            // A host whose clock was never set and runs before 1970: files get the earliest time that is not negative.
+            // A host whose clock was never set and runs before 1970: files get the earliest time
+            // that is not negative.
             Err(_) => Timestamp::default(),
         }
     }

@@ -1,5 +1,6 @@
-//! One thread per core, each with a single-threaded tokio runtime, sharing nothing: a task stays on the core it was
-//! spawned on, so it never waits for another core and its wake-ups cost no system call.
+//! One thread per core, each with a single-threaded tokio runtime, sharing nothing: a task stays on
+//! the core it was spawned on, so it never waits for another core and its wake-ups cost no system
+//! call.
 //!
 //! Threads that are not cores (FUSE threads, `main`) have two ways to run futures.
 //! [`Cores::block_on`] waits for a future, polling it on the calling thread.
@@ -7,8 +8,8 @@
 //! operation that never waits, and passes the future to a core only if it is pending; each such
 //! thread always uses the same core.
 //!
-//! Life: [`Cores::start`], then [`Cores::shutdown`], which drops every task where it stands. Tasks hold `Cores` as their
-//! `Spawn`, so nothing stops by itself when the last handle outside goes.
+//! Life: [`Cores::start`], then [`Cores::shutdown`], which drops every task where it stands. Tasks
+//! hold `Cores` as their `Spawn`, so nothing stops by itself when the last handle outside goes.
 //!
 //! Downside: there is no load balancing. A core with long tasks delays its other tasks while
 //! another core is idle; threads are not pinned, so that the kernel can at least move them away
@@ -105,7 +106,8 @@ impl Cores {
         self.shared.handles.len()
     }
 
-    /// Waits for `future`, polling it on the calling thread, which must not be a core: a core would wait for itself.
+    /// Waits for `future`, polling it on the calling thread, which must not be a core: a core would
+    /// wait for itself.
     pub fn block_on<T>(&self, future: impl Future<Output = T>) -> T {
         let index = self.index_for_this_thread();
         let _visit = Visit::begin(self.identity(), index);
@@ -120,7 +122,8 @@ impl Cores {
         {
             let _visit = Visit::begin(self.identity(), index);
             let _entered = self.shared.handles[index].enter();
-            // The waker is not needed: whatever the future waits for is asked again when its core polls it.
+            // The waker is not needed: whatever the future waits for is asked again when its core
+            // polls it.
             if future.as_mut().poll(&mut Context::from_waker(Waker::noop())).is_ready() {
                 return;
             }
@@ -128,13 +131,15 @@ impl Cores {
         self.spawn_on(index, name, future);
     }
 
-    /// Runs `future` on the given core (modulo their number): for loops that should be spread evenly, one per core.
+    /// Runs `future` on the given core (modulo their number): for loops that should be spread
+    /// evenly, one per core.
     pub fn spawn_on(&self, index: usize, name: &'static str, future: BoxFuture<'static, ()>) {
         self.shared.handles[index % self.count()].spawn(Task { name, future });
     }
 
-    /// Stops all cores and waits until their threads have ended. Tasks are dropped where they stand; what is spawned
-    /// afterwards never runs. Must not be called on a core. A second call does nothing.
+    /// Stops all cores and waits until their threads have ended. Tasks are dropped where they
+    /// stand; what is spawned afterwards never runs. Must not be called on a core. A second call
+    /// does nothing.
     pub fn shutdown(&self) {
         assert!(PLACE.get().is_none_or(|(cores, _)| cores != self.identity()), "a core cannot wait for its own end");
         self.shared.stop.send_replace(true);

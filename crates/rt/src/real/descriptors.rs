@@ -25,7 +25,8 @@ use std::{
 use parking_lot::Mutex;
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
-/// Files that a cache holds however many caches there are: all segments of a journal, which is never to miss one.
+/// Files that a cache holds however many caches there are: all segments of a journal, which is
+/// never to miss one.
 const FILES_MIN: usize = 32;
 /// Files that a cache holds at most: more saves nothing that can be measured.
 const FILES_MAX: usize = 512;
@@ -35,8 +36,8 @@ const DESCRIPTORS_PER_CACHED: usize = 4;
 /// The caches of this process.
 static CACHES: AtomicUsize = AtomicUsize::new(0);
 
-/// Lets this process open as many files as its user may (the hard limit): the usual soft one of 1024 is for programs that use
-/// select(2).
+/// Lets this process open as many files as its user may (the hard limit): the usual soft one of
+/// 1024 is for programs that use select(2).
 pub fn raise_open_files_limit() -> io::Result<()> {
     let limit = getrlimit(Resource::Nofile);
     Ok(setrlimit(Resource::Nofile, Rlimit { current: limit.maximum, ..limit })?)

@@ -31,7 +31,8 @@ fn parse_boot_id(text: &str) -> Option<u128> {
     u128::from_str_radix(&text.trim().replace('-', ""), 16).ok()
 }
 
-/// Major and minor number of the superblock of a mount, by proc_pid_mountinfo(5): `36 35 98:0 /root /point ...`.
+/// Major and minor number of the superblock of a mount, by proc_pid_mountinfo(5): `36 35 98:0 /root
+/// /point ...`.
 fn superblock_of(mounts: &str, mount: u64) -> Option<(u32, u32)> {
     let mount = mount.to_string();
     let line = mounts.lines().find(|line| line.split(' ').next() == Some(&mount))?;

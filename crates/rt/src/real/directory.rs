@@ -84,12 +84,14 @@ struct Root {
     open: Descriptors,
     /// Directories in which names were added or removed since they were last synced.
     changed: Mutex<BTreeSet<PathBuf>>,
-    /// Held for reading from before a name is made until it is noted. Others may write to a file as soon as it has its name:
-    /// their flush must not miss the note.
+    /// Held for reading from before a name is made until it is noted. Others may write to a file as
+    /// soon as it has its name: their flush must not miss the note.
     naming: RwLock<()>,
-    /// Held while a file is flushed, by its name. (Not by its open file: there may be two of a name.)
+    /// Held while a file is flushed, by its name. (Not by its open file: there may be two of a
+    /// name.)
     flushing: [Mutex<()>; FLUSH_TURNS],
-    /// Held while directories are synced, so that nobody's flush returns while another's still syncs what both need.
+    /// Held while directories are synced, so that nobody's flush returns while another's still
+    /// syncs what both need.
     syncing: Mutex<()>,
     /// A flush failed. Set before its turn ends, looked at within a turn.
     failed: AtomicBool,
@@ -115,7 +117,8 @@ impl LocalDirectory {
         Self { execution, ..self.clone() }
     }
 
-    /// The same device whose flushes are executed by threads of their own: then nobody's read or write waits behind them.
+    /// The same device whose flushes are executed by threads of their own: then nobody's read or
+    /// write waits behind them.
     pub fn with_flushers(&self, flushers: Arc<IoThreads>) -> Self {
         Self { flushers, ..self.clone() }
     }
@@ -442,7 +445,8 @@ impl Root {
         Ok(())
     }
 
-    /// Names below the root that start with `prefix`; directories and whatever else is not a file of a device are skipped.
+    /// Names below the root that start with `prefix`; directories and whatever else is not a file
+    /// of a device are skipped.
     fn list(&self, prefix: &str) -> io::Result<Vec<String>> {
         let mut found = Vec::new();
         let start = prefix.rfind('/').map_or("", |slash| &prefix[..slash]);
@@ -473,8 +477,8 @@ impl Root {
     }
 }
 
-/// Makes `path` and the directories above it that are missing. Returns those in which names were made: what lies below is there
-/// after power loss only if they are synced.
+/// Makes `path` and the directories above it that are missing. Returns those in which names were
+/// made: what lies below is there after power loss only if they are synced.
 pub fn create_directories(path: &Path) -> io::Result<BTreeSet<PathBuf>> {
     let missing: Vec<&Path> =
         path.ancestors().take_while(|path| !path.as_os_str().is_empty() && !path.is_dir()).collect();
@@ -534,7 +538,8 @@ mod tests {
         assert!(create_directories(&path("file/below")).is_err());
     }
 
-    /// Else a journal could be gone after power loss together with the directory it is in, whatever was flushed.
+    /// Else a journal could be gone after power loss together with the directory it is in, whatever
+    /// was flushed.
     #[test]
     fn the_first_flush_syncs_what_is_above_a_new_root() {
         let place = tempfile::tempdir().unwrap();
@@ -547,7 +552,8 @@ mod tests {
         assert!(open().root.changed.lock().is_empty(), "nothing was made");
     }
 
-    /// One thread has made a file and not noted its name yet; another has found it, written to it, and flushes.
+    /// One thread has made a file and not noted its name yet; another has found it, written to it,
+    /// and flushes.
     #[test]
     fn a_flush_waits_for_names_that_are_being_made() {
         let directory = tempfile::tempdir().unwrap();
@@ -567,7 +573,8 @@ mod tests {
         assert!(root.changed.lock().is_empty(), "the flush covered the new name");
     }
 
-    /// As Linux does: the first fdatasync on an open file is told that writing failed, every other that all is well.
+    /// As Linux does: the first fdatasync on an open file is told that writing failed, every other
+    /// that all is well.
     #[test]
     fn a_failed_flush_is_reported_to_everybody() {
         let directory = tempfile::tempdir().unwrap();

@@ -4,7 +4,8 @@ use rustix::rand::{GetRandomFlags, getrandom};
 
 use crate::Entropy;
 
-/// getrandom(2): unpredictable, never the same twice. Identifiers of clients and sessions come from it.
+/// getrandom(2): unpredictable, never the same twice. Identifiers of clients and sessions come from
+/// it.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct SystemEntropy;
 

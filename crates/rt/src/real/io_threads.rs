@@ -1,5 +1,5 @@
-//! A pool of threads for system calls that block, with one FIFO queue. How many threads there are is a run-time
-//! parameter, like the service threads of Lustre's `ost_io`.
+//! A pool of threads for system calls that block, with one FIFO queue. How many threads there are
+//! is a run-time parameter, like the service threads of Lustre's `ost_io`.
 //!
 //! Life cycle: threads start with the pool and when their number is increased; superfluous ones end
 //! after their current job; when the pool is dropped they finish the queue and end. Downside: every
@@ -64,8 +64,8 @@ impl IoThreads {
         Ok(pool)
     }
 
-    /// Changes the number of threads (1..=[`IO_THREADS_MAX`]). More start at once; fewer as jobs end. If the host refuses
-    /// further threads, the number is what could be started.
+    /// Changes the number of threads (1..=[`IO_THREADS_MAX`]). More start at once; fewer as jobs
+    /// end. If the host refuses further threads, the number is what could be started.
     pub fn set_threads(&self, threads: usize) -> io::Result<()> {
         if !(1..=IO_THREADS_MAX).contains(&threads) {
             let text = format!("{threads} threads requested; the limit is 1 to {IO_THREADS_MAX}");
@@ -109,8 +109,8 @@ impl IoThreads {
         }
     }
 
-    /// Executes `job` on a thread of the pool; queued at the future's first poll, and then executed even if the future is
-    /// dropped. A job that panics is an error.
+    /// Executes `job` on a thread of the pool; queued at the future's first poll, and then executed
+    /// even if the future is dropped. A job that panics is an error.
     pub fn run<T: Send + 'static>(
         &self,
         job: impl FnOnce() -> io::Result<T> + Send + 'static,
@@ -147,7 +147,8 @@ impl Shared {
     fn serve(&self) {
         let mut state = self.state.lock();
         loop {
-            // Of a dropped pool every thread helps with what is left; else superfluous ones leave it to the others.
+            // Of a dropped pool every thread helps with what is left; else superfluous ones leave
+            // it to the others.
             let ends = state.alive > state.wanted && (state.wanted > 0 || state.queue.is_empty());
             if ends {
                 state.alive -= 1;

@@ -38,7 +38,8 @@ pub fn run(arguments: &GenerateArgs) -> anyhow::Result<()> {
     completions(&arguments.directory.join("completions"))
 }
 
-/// What people see of the command line of `stria`, with that of `lfs` where clap only knows that something else parses it.
+/// What people see of the command line of `stria`, with that of `lfs` where clap only knows that
+/// something else parses it.
 fn stria() -> Command {
     let defined = Cli::command();
     let visible = defined.get_subcommands().filter(|command| !command.is_hide_set());

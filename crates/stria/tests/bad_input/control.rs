@@ -60,7 +60,8 @@ fn wrong_parameters_are_refused_with_name_and_reason() {
     site.refused(&["ctl", "--run-dir", &nobody.to_string_lossy(), "get_param", "*"]).says(&["no stria daemon answers"]);
 }
 
-/// Far less than a client waits for a server that does not answer, and far more than an answer takes.
+/// Far less than a client waits for a server that does not answer, and far more than an answer
+/// takes.
 const SOON: Duration = Duration::from_secs(30);
 
 #[test]
@@ -105,7 +106,8 @@ fn a_target_out_of_use_gets_no_files_and_fails_at_once() {
     site.expect_clean();
 }
 
-/// Runs a line of the shell whose descriptor 4 is a pipe that nobody reads any more, and nobody can begin to.
+/// Runs a line of the shell whose descriptor 4 is a pipe that nobody reads any more, and nobody can
+/// begin to.
 fn with_closed_pipe(site: &Site, line: &str) -> Output {
     let pipe = site.place("pipe").display().to_string();
     let _ = fs::remove_file(&pipe);

@@ -52,7 +52,8 @@ fn large_file(site: &Site) -> (PathBuf, PathBuf) {
     (path, objects.remove(0))
 }
 
-/// The damage is an error that names the object, in both logs and, with what is `found` there, in fsck, and only there.
+/// The damage is an error that names the object, in both logs and, with what is `found` there, in
+/// fsck, and only there.
 #[track_caller]
 fn expect_damage(site: &Site, path: &Path, object: &Path, offset: usize, found: &str) {
     let mut piece = vec![0; 4096];
@@ -221,8 +222,8 @@ fn copy_tree(from: &Path, to: &Path) {
     program("cp").args(["-a", "--sparse=always"]).args([from, to]).succeed();
 }
 
-/// Every flipped bit in the cold store is noticed: the target is refused, an operation fails, or the bit did not matter.
-/// What must never happen is that something else is read.
+/// Every flipped bit in the cold store is noticed: the target is refused, an operation fails, or
+/// the bit did not matter. What must never happen is that something else is read.
 #[test]
 fn flipped_bits_in_the_cold_store_never_give_wrong_data() {
     let mut site = Site::running(1);

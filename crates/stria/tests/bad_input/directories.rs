@@ -46,7 +46,8 @@ fn what_cannot_be_is_refused_before_anything_is_made() {
     program("mount").args(["-o", "remount,size=744m"]).arg(&small).succeed();
     site.refused(&[&up[..], &[&file_name]].concat()).says(&["file is not a directory"]);
     site.refused(&[&up[..], &[&format!("{file_name}/below")]].concat()).says(&["is not a directory"]);
-    // Where the kernel makes all entries; parameters that no process takes; a file in place of the directory.
+    // Where the kernel makes all entries; parameters that no process takes; a file in place of the
+    // directory.
     site.refused(&[&up[..], &["/proc/stria"]].concat())
         .says(&["cannot make the mount point", "nothing can be made in /proc"]);
     for wrong in ["timeout=soon", "obdfilter.*.readonly=2", "lod.*.nonsense=1"] {

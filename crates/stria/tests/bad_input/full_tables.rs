@@ -173,8 +173,8 @@ async fn a_device_full_of_names_takes_their_removal_and_as_many_again() {
     store.close().await.unwrap();
 }
 
-/// Records came faster than they were merged. The merge of all that had piled up found no room, and was tried again and again,
-/// so that no space came back.
+/// Records came faster than they were merged. The merge of all that had piled up found no room, and
+/// was tried again and again, so that no space came back.
 #[tokio::test]
 async fn a_device_full_of_small_files_takes_their_removal_and_half_as_many_again() {
     let device = Device::new("size=700m");

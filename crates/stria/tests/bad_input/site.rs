@@ -204,7 +204,8 @@ impl Site {
         Program(self.command(arguments)).output()
     }
 
-    /// Runs `stria` with these arguments, which must fail on its own in words of one or a few lines.
+    /// Runs `stria` with these arguments, which must fail on its own in words of one or a few
+    /// lines.
     #[track_caller]
     pub fn refused(&self, arguments: &[&str]) -> Refusal {
         let Output { status, stdout, stderr } = self.output(arguments);

@@ -37,7 +37,8 @@ fn site_with(osts: u16, limited: &[&str], size: &str) -> Site {
     site
 }
 
-/// Writes pieces until there is no space; returns how many bytes were written. Anything but ENOSPC is a failure.
+/// Writes pieces until there is no space; returns how many bytes were written. Anything but ENOSPC
+/// is a failure.
 fn fill(path: &Path) -> u64 {
     let mut file = File::options().create(true).append(true).open(path).unwrap();
     let piece = vec![0x5a; 1 << 20];
@@ -53,7 +54,8 @@ fn fill(path: &Path) -> u64 {
     }
 }
 
-/// Waits until `lfs df` shows a target as full: what work in the background takes for a moment may have come back just now.
+/// Waits until `lfs df` shows a target as full: what work in the background takes for a moment may
+/// have come back just now.
 #[track_caller]
 fn expect_full(site: &Site, target: &str) {
     wait_for("a full target", TIMEOUT, || {
@@ -134,7 +136,8 @@ fn new_files_find_space_as_long_as_any_target_has_some() {
     fill(&site.path("big"));
     let write = |number: u8| fs::write(site.path(format!("f{number}")), vec![number; 1 << 20]).unwrap();
     (0..100).for_each(write);
-    // Filled by somebody else: neither the metadata server nor the target knows before a write is refused.
+    // Filled by somebody else: neither the metadata server nor the target knows before a write is
+    // refused.
     let ballast = site.place("ost1/ballast");
     fill(&ballast);
     (100..200).for_each(write);
@@ -173,13 +176,15 @@ const MADE_BYTES: usize = 3_000_100;
 fn make_on(site: &Site, name: &str, ost: u16) {
     wait_for("placement on the target", TIMEOUT, || {
         let _ = fs::remove_file(site.path(name));
-        // The other target may be full of what was just removed, before the metadata server knows of this one.
+        // The other target may be full of what was just removed, before the metadata server knows
+        // of this one.
         fs::write(site.path(name), vec![1; MADE_BYTES]).ok()?;
         (site.ost_of(name) == ost).then_some(())
     });
 }
 
-/// Its data stay where they are, and what is written from then on lies elsewhere, whoever has it open.
+/// Its data stay where they are, and what is written from then on lies elsewhere, whoever has it
+/// open.
 #[test]
 fn a_file_goes_on_elsewhere_when_its_target_fills_up() {
     let site = site_with_small(2, &["ost0"]);
@@ -269,7 +274,8 @@ fn a_metadata_target_without_space_says_so_and_goes_on_when_it_has_some() {
         let refused = (0..100_000).find_map(|number| make(&directory, number).err());
         assert_eq!(refused.expect("the device is full").raw_os_error(), Some(libc::ENOSPC));
         expect_full(&site, "MDT0000");
-        // Whoever reads the directory would note it there; who removes everything reads it again and again.
+        // Whoever reads the directory would note it there; who removes everything reads it again
+        // and again.
         let read = || fs::read_dir(site.path("before")).unwrap().map(Result::unwrap).count();
         assert_eq!(read(), 2000 - 1000 * round);
         fs::remove_file(site.path(format!("before/{}-{}", 1000 * round, "x".repeat(200)))).unwrap();
@@ -294,8 +300,9 @@ fn a_metadata_target_without_space_says_so_and_goes_on_when_it_has_some() {
     site.expect_clean();
 }
 
-/// What is left of a metadata target's device is for names: files go to the object storage targets from their first byte on, also where a
-/// directory's default would put their beginning on the metadata target; only who asks for that still gets it.
+/// What is left of a metadata target's device is for names: files go to the object storage targets
+/// from their first byte on, also where a directory's default would put their beginning on the
+/// metadata target; only who asks for that still gets it.
 #[test]
 fn a_metadata_target_with_little_space_keeps_it_for_names() {
     // Room besides the journal, the reserve of up to 96 MiB and what is kept for names, an eighth.
@@ -340,8 +347,9 @@ fn attach_ext4(site: &mut Site, directory: &str, mib: u64) -> String {
     device.trim().trim_start_matches("/dev/").to_owned()
 }
 
-/// Small files live in the tables of their target, whose space comes back by rewriting them. (What comes back of the tables'
-/// journals, which may have half of this small a device, differs from time to time.)
+/// Small files live in the tables of their target, whose space comes back by rewriting them. (What
+/// comes back of the tables' journals, which may have half of this small a device, differs from
+/// time to time.)
 #[test]
 fn a_device_full_of_small_files_takes_as_many_again_once_they_are_deleted() {
     let mut site = Site::new(1);

@@ -83,8 +83,8 @@ async fn open(directory: &Path, device_reserve_bytes: u64) -> Store {
     Store::open(seams, Arc::new(device), Arc::new(cold), config, &mut |_, _| {}).await.unwrap()
 }
 
-/// Takes all space there is, however long that takes, holds it for a while, gives it back; until told to end. Counts how
-/// often there was none.
+/// Takes all space there is, however long that takes, holds it for a while, gives it back; until
+/// told to end. Counts how often there was none.
 fn fill_and_empty(path: &Path, end: &AtomicBool, filled: &AtomicUsize) {
     let piece = vec![1; 256 << 10];
     let ended = || end.load(Ordering::Relaxed);
@@ -207,7 +207,8 @@ fn small(number: u32) -> Batch {
     batch
 }
 
-/// Puts values until there is no space, which may come as late as `timeout` if there are less than `expected`; how many.
+/// Puts values until there is no space, which may come as late as `timeout` if there are less than
+/// `expected`; how many.
 async fn fill(store: &Store, expected: u32, timeout: Duration) -> u32 {
     let started = Instant::now();
     let mut number = 0;

@@ -181,7 +181,8 @@ fn a_client_that_stops_reading_holds_up_nobody_and_little_memory() {
     for number in 0..5 {
         expect_service(&site, &format!("probe{number}"));
     }
-    // What a connection may have in work, and what the transport queues, bounds what its unread replies take.
+    // What a connection may have in work, and what the transport queues, bounds what its unread
+    // replies take.
     let bound = (streams.len() * (BYTES_IN_WORK_MAX + QUEUED_BYTES_MAX)) as u64;
     let grown = site.daemon_memory().saturating_sub(before);
     assert!(grown < bound * 5 / 4, "{} MiB for clients that do not read", grown >> 20);

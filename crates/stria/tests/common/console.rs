@@ -47,7 +47,8 @@ pub fn console_blocks(document: &str) -> Vec<(usize, &str)> {
     lines
 }
 
-/// The examples as one script for `bash`, whose output [`check_session`] reads: variables, functions and jobs stay from one to the next.
+/// The examples as one script for `bash`, whose output [`check_session`] reads: variables,
+/// functions and jobs stay from one to the next.
 pub fn session(examples: &[Example]) -> String {
     let marked = |Example { line, command, .. }: &Example| format!("{command}\nprintf '\\n{MARK}%s\\n' {line}\n");
     format!("exec 2>&1\n{}", examples.iter().map(marked).collect::<String>())

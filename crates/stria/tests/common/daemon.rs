@@ -12,11 +12,12 @@ use std::{
 
 use rustix::process::{Pid, Signal, kill_process, set_parent_process_death_signal};
 
-/// How long a daemon may take to say something, or to end. Far more than any takes: it ends tests that hang.
+/// How long a daemon may take to say something, or to end. Far more than any takes: it ends tests
+/// that hang.
 const TIMEOUT: Duration = Duration::from_secs(120);
 
-/// A running `stria up`, `serve` or `mount`. Killed when dropped, and when the thread that started it is gone: a killed
-/// test leaves no daemons behind. One that panics fails the test.
+/// A running `stria up`, `serve` or `mount`. Killed when dropped, and when the thread that started
+/// it is gone: a killed test leaves no daemons behind. One that panics fails the test.
 pub struct Daemon {
     name: String,
     child: Child,
@@ -27,7 +28,8 @@ pub struct Daemon {
 }
 
 impl Daemon {
-    /// Starts `command`; its standard error goes to `log`, after what an earlier life has written there.
+    /// Starts `command`; its standard error goes to `log`, after what an earlier life has written
+    /// there.
     pub fn start(name: &str, mut command: Command, log: &Path) -> Self {
         let errors = File::options().create(true).append(true).open(log).expect("log file");
         let log_begin = errors.metadata().expect("the log is open").len() as usize;

@@ -185,7 +185,8 @@ impl FileSystem {
         format!("{}:/stria", self.servers[0].port.address())
     }
 
-    /// Stops everything, and lets `stria fsck` look at it: the stopped directory, or the servers without clients.
+    /// Stops everything, and lets `stria fsck` look at it: the stopped directory, or the servers
+    /// without clients.
     pub fn finish(mut self) {
         for client in 0..self.clients.len() {
             if self.clients[client].daemon.is_some() {
@@ -232,7 +233,8 @@ impl FileSystem {
         self.shell(&format!("stria ctl --run-dir {} {command}", run_dir.display())).succeed()
     }
 
-    /// Files that nobody chooses a layout for have one stripe from now on, as Lustre's users expect without a default.
+    /// Files that nobody chooses a layout for have one stripe from now on, as Lustre's users expect
+    /// without a default.
     pub fn end_automatic_layouts(&self) {
         self.ctl("set_param 'lod.*.automatic=0'");
     }

@@ -8,7 +8,8 @@ use rpc::message::control::{ControlReply, ControlRequest, Subject};
 /// Watermarks of [`grow_in`].
 pub const WATERMARKS: [u64; 2] = [64 << 10, 384 << 10];
 
-/// What is made in `directory` from now on gets one stripe up to the first watermark, two up to the second, then all.
+/// What is made in `directory` from now on gets one stripe up to the first watermark, two up to the
+/// second, then all.
 pub fn grow_in(directory: &Path) {
     let component = |end, stripe_count| {
         let stripes = StripeSpec { stripe_count, stripe_bytes: Some(64 << 10), ..StripeSpec::default() };

@@ -181,7 +181,8 @@ pub fn compare_file(path: &Path, expected: &[u8]) {
 }
 
 impl Worker {
-    /// One operation, its effect noted when it was acknowledged. An error says which operation failed and how.
+    /// One operation, its effect noted when it was acknowledged. An error says which operation
+    /// failed and how.
     fn step(&mut self) -> Result<(), String> {
         self.touched.clear();
         let choice = self.random.below(100);

@@ -65,7 +65,8 @@ pub struct Host {
 }
 
 impl Host {
-    /// A command that runs on this host. Only its network is the host's; files and mounts are everybody's.
+    /// A command that runs on this host. Only its network is the host's; files and mounts are
+    /// everybody's.
     pub fn command(&self, program: impl AsRef<Path>) -> Command {
         let mut command = Command::new(program.as_ref());
         let namespace = File::open(self.namespace.path()).expect("the namespace exists as long as the host");
@@ -77,7 +78,8 @@ impl Host {
         command
     }
 
-    /// Runs `operation` on a thread of this process that is on this host; sockets it makes stay there.
+    /// Runs `operation` on a thread of this process that is on this host; sockets it makes stay
+    /// there.
     pub fn within<T: Send>(&self, operation: impl FnOnce() -> T + Send) -> T {
         let namespace = File::open(self.namespace.path()).expect("the namespace exists as long as the host");
         let enter = move || move_into_link_name_space(namespace.as_fd(), Some(LinkNameSpaceType::Network));

@@ -9,7 +9,8 @@ use std::{
 use rustix::mount::{MountFlags, UnmountFlags};
 use tempfile::TempDir;
 
-/// Directories of one test. Mounts that are left in it are detached, and everything is removed, when it is dropped.
+/// Directories of one test. Mounts that are left in it are detached, and everything is removed,
+/// when it is dropped.
 pub struct Place {
     data: TempDir,
     /// `/tmp/stria-XXXXXX`: short, of one length everywhere, and open to all users.
@@ -39,7 +40,8 @@ impl Place {
         self.data.path().join(name)
     }
 
-    /// Mounts a tmpfs with these options on a new directory for data: a device of known size with nothing else on it.
+    /// Mounts a tmpfs with these options on a new directory for data: a device of known size with
+    /// nothing else on it.
     pub fn mount_device(&mut self, name: &str, options: &str) -> PathBuf {
         let point = self.data(name);
         std::fs::create_dir(&point).expect("the directory is new");

@@ -1,4 +1,5 @@
-//! Running other programs: their output, their exit status, and a clear failure if they are not installed.
+//! Running other programs: their output, their exit status, and a clear failure if they are not
+//! installed.
 
 use std::{
     path::{Path, PathBuf},
@@ -70,8 +71,9 @@ pub fn program(name: &str) -> Program {
     Program(Command::new(installed(name)))
 }
 
-/// Makes a copy of the binary under test that anybody may run. Not by this process: children that other tests start would
-/// hold the copy open for writing until they execute their program, and it could not be run.
+/// Makes a copy of the binary under test that anybody may run. Not by this process: children that
+/// other tests start would hold the copy open for writing until they execute their program, and it
+/// could not be run.
 pub fn copy_program(to: &Path) {
     program("install").args(["-m", "755", env!("CARGO_BIN_EXE_stria")]).arg(to).succeed();
 }

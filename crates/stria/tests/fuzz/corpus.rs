@@ -1,4 +1,5 @@
-//! Valid inputs to start from: records of the image that `tests/inspect` keeps, and messages of every kind.
+//! Valid inputs to start from: records of the image that `tests/inspect` keeps, and messages of
+//! every kind.
 
 use std::{
     path::{Path, PathBuf},

@@ -1,11 +1,14 @@
-//! Fuzz targets: everything that decodes bytes from a disk, a wire, the kernel or a user, fed with valid encodings that were
-//! damaged at random. Nothing may panic, hang or allocate without bound; what decodes must survive being encoded again.
+//! Fuzz targets: everything that decodes bytes from a disk, a wire, the kernel or a user, fed with
+//! valid encodings that were damaged at random. Nothing may panic, hang or allocate without bound;
+//! what decodes must survive being encoded again.
 //!
-//! A run is a fixed number of inputs from a seed, so it finds the same every time; `STRIA_FUZZ_SEED` chooses another seed and
-//! `STRIA_FUZZ_FACTOR` multiplies the number. A failing input is printed; it becomes a named test in `regressions`.
+//! A run is a fixed number of inputs from a seed, so it finds the same every time;
+//! `STRIA_FUZZ_SEED` chooses another seed and `STRIA_FUZZ_FACTOR` multiplies the number. A failing
+//! input is printed; it becomes a named test in `regressions`.
 //!
-//! (cargo-fuzz needs a nightly compiler or flags that defeat the stable one, a C++ compiler and minutes of building; for
-//! decoders as small as these, mutation of a good corpus reaches the same places.)
+//! (cargo-fuzz needs a nightly compiler or flags that defeat the stable one, a C++ compiler and
+//! minutes of building; for decoders as small as these, mutation of a good corpus reaches the same
+//! places.)
 
 mod corpus;
 mod mutate;

@@ -52,7 +52,8 @@ impl Mutator {
             4 => input.insert(at, TELLING[self.below(TELLING.len())]),
             5 if !input.is_empty() => drop(input.drain(at..(at + 1 + self.below(8)).min(input.len()))),
             6 => {
-                // A number of two, four or eight bytes that is as large or small as can be, or nearly.
+                // A number of two, four or eight bytes that is as large or small as can be, or
+                // nearly.
                 let bytes = [2, 4, 8][self.below(3)];
                 let value = [u64::MAX, u64::MAX >> 1, 1 << 63, 0, u64::MAX - self.below(16) as u64][self.below(5)];
                 for (place, byte) in input.iter_mut().skip(at).zip(&value.to_le_bytes()[..bytes]) {

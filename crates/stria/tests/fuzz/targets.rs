@@ -219,7 +219,8 @@ pub fn store_files() -> FuzzTarget {
     FuzzTarget { seal: Some(seal_60), ..target("store_files", 2_000, run) }
 }
 
-/// A whole store, whose only segment is the input: it opens and works, or is refused; inspecting it never ends early.
+/// A whole store, whose only segment is the input: it opens and works, or is refused; inspecting it
+/// never ends early.
 pub fn stores() -> FuzzTarget {
     fn run(input: &[u8]) {
         block_on(async {
@@ -233,7 +234,8 @@ pub fn stores() -> FuzzTarget {
     FuzzTarget { seal: Some(seal_segment), ..target("stores", 400, run) }
 }
 
-/// Makes the checksums of the header and of all records right that are where the records of the small store are.
+/// Makes the checksums of the header and of all records right that are where the records of the
+/// small store are.
 fn seal_segment(input: &mut [u8]) {
     seal_60(input);
     for offset in &SMALL_STORE.records {
@@ -248,7 +250,8 @@ fn seal_segment(input: &mut [u8]) {
     }
 }
 
-/// Table, length of the key, key, value: what the schemas of `stria inspect` decode, and the servers with them.
+/// Table, length of the key, key, value: what the schemas of `stria inspect` decode, and the
+/// servers with them.
 fn record(schema: &dyn Schema, input: &[u8]) -> Option<(Table, Vec<u8>, Vec<u8>)> {
     let (&[table, key_bytes], rest) = input.split_first_chunk()?;
     let (key, value) = rest.split_at_checked(usize::from(key_bytes))?;

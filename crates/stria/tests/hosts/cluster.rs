@@ -1,4 +1,5 @@
-//! One metadata server, two object storage servers with two targets each, and clients, each on a host of its own.
+//! One metadata server, two object storage servers with two targets each, and clients, each on a
+//! host of its own.
 //!
 //! ```text
 //! mds 10.77.0.1: MGS, MDT0000     oss1 10.77.0.2: OST0000, OST0001     oss2 10.77.0.3: OST0002, OST0003
@@ -165,7 +166,8 @@ impl Cluster {
         }
     }
 
-    /// Checks the file system from a client's host; panics with the findings if it is not clean. What was said.
+    /// Checks the file system from a client's host; panics with the findings if it is not clean.
+    /// What was said.
     #[track_caller]
     pub fn expect_clean(&self) -> String {
         let fsck = Program(stria(&self.clients[0].host)).args(["fsck", "--data", &source()]);
@@ -174,7 +176,8 @@ impl Cluster {
         said
     }
 
-    /// Begins a check from a client's host that may not end by itself; what it says on standard error is its log.
+    /// Begins a check from a client's host that may not end by itself; what it says on standard
+    /// error is its log.
     pub fn begin_check(&self) -> Daemon {
         let mut command = stria(&self.clients[0].host);
         command.args(["fsck", &source()]);

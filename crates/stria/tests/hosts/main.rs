@@ -23,7 +23,8 @@ use common::{
     wait_for,
 };
 
-/// Directories for workers on both clients: some with files over all targets, some with the default layout.
+/// Directories for workers on both clients: some with files over all targets, some with the default
+/// layout.
 fn prepare_load(cluster: &Cluster) {
     let client = &cluster.clients[0];
     for name in ["a0", "a1", "b0", "b1"] {
@@ -49,7 +50,8 @@ impl Loads {
         self.0.iter().for_each(|load| load.wait_for_progress(20));
     }
 
-    /// Ends the load; everything acknowledged is there, seen from both clients, and the file system is clean.
+    /// Ends the load; everything acknowledged is there, seen from both clients, and the file system
+    /// is clean.
     #[track_caller]
     fn verify(self, cluster: &Cluster) {
         let written: Vec<Written> = self.0.into_iter().map(Load::stop).collect();
@@ -154,7 +156,8 @@ fn try_lock(path: &Path) -> Option<File> {
     }
 }
 
-/// Waits until the lock of a client that is gone falls to another; checks that it did not do so at once.
+/// Waits until the lock of a client that is gone falls to another; checks that it did not do so at
+/// once.
 #[track_caller]
 fn inherit_lock(path: &Path) -> File {
     let begun = Instant::now();
@@ -198,7 +201,8 @@ fn a_client_cut_off_for_longer_than_its_lease_is_fenced_and_works_again() {
     fs::write(one.path("ledger"), "before").unwrap();
     let held = try_lock(&one.path("ledger")).expect("nobody else has the lock");
     one.host.cut();
-    // On its way when the cable is pulled, and delivered only after others took over: it must not be executed.
+    // On its way when the cable is pulled, and delivered only after others took over: it must not
+    // be executed.
     let late_file = held.try_clone().unwrap();
     let late = thread::spawn(move || late_file.write_all_at(b"late!!", 0));
     let mut file = inherit_lock(&two.path("ledger"));

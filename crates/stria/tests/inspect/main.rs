@@ -144,7 +144,8 @@ fn damage_is_described_in_its_place_and_the_rest_is_shown() {
         assert!(stdout.contains(expected), "'{expected}' is missing in: {stdout}");
     }
     assert!(stderr.contains("damaged places"), "{stderr}");
-    // What is not damaged is there as before: the tables of the MDT as the cold store has them, those of the MGS.
+    // What is not damaged is there as before: the tables of the MDT as the cold store has them,
+    // those of the MGS.
     for line in whole.lines().filter(|line| line.contains("  targets: ") || line.contains("  cluster: ")) {
         assert!(stdout.contains(line), "'{line}' is missing in: {stdout}");
     }
@@ -228,7 +229,8 @@ fn start(place: &mut Place, options: &[&str]) -> (PathBuf, Daemon) {
     (directory, daemon)
 }
 
-/// One life that ends well, and one that is killed: there is something in the cold stores and in the journals.
+/// One life that ends well, and one that is killed: there is something in the cold stores and in
+/// the journals.
 fn make_image() {
     let mut place = Place::new();
     let (directory, daemon) = start(&mut place, &[]);
@@ -248,7 +250,8 @@ fn make_image() {
     fs::write(mount.join("gone"), "removed by the second life").unwrap();
     fs::remove_file(mount.join("gone")).unwrap();
     shell("chmod 600 small; mv fifo directory; setfattr -x user.colour small").within(&mount).succeed();
-    // The journal's last record says that those before it are durable: damage in them is no torn end.
+    // The journal's last record says that those before it are durable: damage in them is no torn
+    // end.
     Program(stria()).args(["lfs", "sync"]).arg(&mount).succeed();
     shell("chmod 755 directory").within(&mount).succeed();
     daemon.kill();

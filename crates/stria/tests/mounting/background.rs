@@ -1,4 +1,5 @@
-//! `stria mount` and `stria umount` from a shell: it returns when the mount works, or says why it does not.
+//! `stria mount` and `stria umount` from a shell: it returns when the mount works, or says why it
+//! does not.
 
 use std::{fs, net::TcpListener};
 
@@ -88,7 +89,8 @@ fn without_a_system_log_it_says_where_it_logs_instead() {
     });
 }
 
-/// A script that holds a lock in a descriptor, as with flock(1), does not hand it to a daemon that outlives it.
+/// A script that holds a lock in a descriptor, as with flock(1), does not hand it to a daemon that
+/// outlives it.
 #[test]
 fn it_keeps_nothing_of_its_starter() {
     let system = FileSystem::start(Transport::Tcp, 0);

@@ -27,8 +27,9 @@ pub struct Namespace {
 }
 
 impl Namespace {
-    /// A new namespace. Its commands have `$S`, a directory that anybody may enter, with the mount points `mnt` and, of
-    /// nobody, `own` and the private `runtime`; `stria` and `lfs` are on their PATH; `pgrep $MOUNTING` finds the background processes of mounts.
+    /// A new namespace. Its commands have `$S`, a directory that anybody may enter, with the mount
+    /// points `mnt` and, of nobody, `own` and the private `runtime`; `stria` and `lfs` are on their
+    /// PATH; `pgrep $MOUNTING` finds the background processes of mounts.
     pub fn new(place: &Place) -> Self {
         let root = tempfile::Builder::new().prefix("stria-").tempdir_in("/tmp").expect("directory");
         fs::set_permissions(root.path(), fs::Permissions::from_mode(0o755)).expect("own directory");
@@ -58,7 +59,8 @@ impl Namespace {
         namespace
     }
 
-    /// From now on `/tmp` has nothing but `$S`, and what is made there no other process of the host sees.
+    /// From now on `/tmp` has nothing but `$S`, and what is made there no other process of the host
+    /// sees.
     pub fn make_tmp_private(&self) {
         let line = "set -e; mkdir $S/tmp; mount -t tmpfs -o mode=1777 tmp $S/tmp; mkdir $S/tmp/${S#/tmp/}
             mount --rbind $S $S/tmp/${S#/tmp/}; mount --move $S/tmp /tmp; cd /tmp; test \"$(ls -A)\" = \"${S#/tmp/}\"";

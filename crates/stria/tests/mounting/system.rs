@@ -7,7 +7,8 @@ use crate::{
     namespace::{Namespace, besides_log, refused},
 };
 
-/// How mount(8) finds the program: by a link of its own in /sbin, or through libfuse's mount.fuse by its name.
+/// How mount(8) finds the program: by a link of its own in /sbin, or through libfuse's mount.fuse
+/// by its name.
 const WAYS: [&str; 2] = [
     "mkdir $S/sbin && ln -s $S/bin/stria $S/sbin/mount.fuse.stria && mount --bind $S/sbin $(readlink -f /sbin)",
     // Within mount(8) a shell looks for it, on a PATH of its own.
@@ -118,7 +119,8 @@ fn nothing_is_changed_through_ioctls_of_a_read_only_mount() {
     system.finish();
 }
 
-/// `mount -f` does everything but the mount, `-s` tolerates options of other systems. mount.fuse passes neither on.
+/// `mount -f` does everything but the mount, `-s` tolerates options of other systems. mount.fuse
+/// passes neither on.
 #[test]
 fn the_helper_fakes_and_tolerates() {
     let system = FileSystem::start(Transport::Tcp, 0);

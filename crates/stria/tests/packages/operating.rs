@@ -1,4 +1,5 @@
-//! Runs the examples of docs/operating.md: one session of a shell, as root, on a minimal Debian with the package.
+//! Runs the examples of docs/operating.md: one session of a shell, as root, on a minimal Debian
+//! with the package.
 
 use crate::{
     build,

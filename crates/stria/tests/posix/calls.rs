@@ -74,9 +74,11 @@ impl Mapping {
         if address == libc::MAP_FAILED { Err(io::Error::last_os_error()) } else { Ok(Self { address, bytes }) }
     }
 
-    /// Its bytes. Other mappings of the file may change them, as they do in every program that maps files.
+    /// Its bytes. Other mappings of the file may change them, as they do in every program that maps
+    /// files.
     pub fn bytes(&mut self) -> &mut [u8] {
-        // SAFETY: the mapping is as long as that and lives as long as the slice; the file is not cut meanwhile.
+        // SAFETY: the mapping is as long as that and lives as long as the slice; the file is not
+        // cut meanwhile.
         unsafe { std::slice::from_raw_parts_mut(self.address.cast(), self.bytes) }
     }
 

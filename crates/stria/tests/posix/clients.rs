@@ -73,7 +73,8 @@ fn exclusive_creation_and_links_have_one_winner() {
     system.finish();
 }
 
-/// A name that is replaced by rename, again and again, is always there, with one of its contents whole.
+/// A name that is replaced by rename, again and again, is always there, with one of its contents
+/// whole.
 #[test]
 fn replacing_by_rename_is_atomic_to_others() {
     const ROUNDS: u32 = 300;
@@ -105,7 +106,8 @@ fn replacing_by_rename_is_atomic_to_others() {
     system.finish();
 }
 
-/// Whatever is done to a name by its path: between look-up and use it is replaced, and nobody notices.
+/// Whatever is done to a name by its path: between look-up and use it is replaced, and nobody
+/// notices.
 #[test]
 fn names_replaced_without_pause_are_always_there() {
     const ROUNDS: u32 = 1500;
@@ -147,7 +149,8 @@ fn names_replaced_without_pause_are_always_there() {
     system.finish();
 }
 
-/// Interleaved records of several writers, as parallel programs write them; none disturbs its neighbours.
+/// Interleaved records of several writers, as parallel programs write them; none disturbs its
+/// neighbours.
 #[test]
 fn disjoint_writes_of_all_clients_meet_in_one_file() {
     const RECORD: usize = 47_008;

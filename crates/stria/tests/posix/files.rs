@@ -87,7 +87,8 @@ fn fallocate_allocates_keeps_punches_and_zeroes() {
     system.finish();
 }
 
-/// As on ext4, which gives these figures. (The first 64 KiB of a file without a chosen layout are not reserved.)
+/// As on ext4, which gives these figures. (The first 64 KiB of a file without a chosen layout are
+/// not reserved.)
 #[test]
 fn what_fallocate_reserves_is_in_st_blocks() {
     let system = FileSystem::start(Transport::Tcp, 2);
@@ -201,7 +202,8 @@ fn a_removed_file_lives_until_its_last_close_on_any_client() {
     assert_eq!(there.metadata().expect("stat").nlink(), 0);
     drop(here);
     there.read_exact_at(&mut found, 500_000).expect("read");
-    // A new file of that name is another one; replacing by rename keeps the old one for those who have it.
+    // A new file of that name is another one; replacing by rename keeps the old one for those who
+    // have it.
     fs::write(&a, b"new").expect("write");
     fs::write(a.with_extension("tmp"), b"newest").expect("write");
     let old = File::open(&b).expect("open");

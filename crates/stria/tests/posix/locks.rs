@@ -54,7 +54,8 @@ fn whole_files_are_locked_across_clients_apart_from_ranges() {
     let second = open(&system.path(1).join("file"), 0);
     assert_eq!(errno(flock(&second, libc::LOCK_SH | libc::LOCK_NB)), libc::EWOULDBLOCK);
     drop(b);
-    // Child processes that other tests start hold copies of all descriptors until they execute their program.
+    // Child processes that other tests start hold copies of all descriptors until they execute
+    // their program.
     wait_for("closed is unlocked", TIMEOUT, || flock(&second, libc::LOCK_EX | libc::LOCK_NB).ok());
     // Locks of open file descriptions.
     lock(&a, libc::F_OFD_SETLK, WRITE, 0, 10).expect("free");

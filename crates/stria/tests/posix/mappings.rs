@@ -21,7 +21,8 @@ fn shared_mappings_are_one_memory_and_reach_other_clients_when_synchronised() {
     let mut two = Mapping::new(&open(&a, 0), BYTES, libc::MAP_SHARED).expect("mmap");
     one.bytes()[4000..5000].fill(1);
     assert!(two.bytes()[4000..5000] == [1; 1000], "one memory");
-    // System calls of the same client see it at once, also those of another process; other clients after msync.
+    // System calls of the same client see it at once, also those of another process; other clients
+    // after msync.
     let mut found = [0; 1000];
     open(&a, 0).read_exact_at(&mut found, 4000).expect("read");
     assert_eq!(found, [1; 1000]);

@@ -1,8 +1,9 @@
-//! The history of benchmarks, so that a change can be compared with what was before it: a file of JSON lines, one for each
-//! run, appended and never rewritten.
+//! The history of benchmarks, so that a change can be compared with what was before it: a file of
+//! JSON lines, one for each run, appended and never rewritten.
 //!
-//! Downside: rates of different hours are not comparable on shared machines. So the comparison is of ratios to the local
-//! file system of the same run, and shows the disk's fdatasync rates beside them.
+//! Downside: rates of different hours are not comparable on shared machines. So the comparison is
+//! of ratios to the local file system of the same run, and shows the disk's fdatasync rates beside
+//! them.
 
 use std::{
     fs::File,

@@ -6,8 +6,9 @@
 //! covers each creation and each removal: the signal handler finds everything that was created, and
 //! code that cleans up at the same moment waits instead of ending the process in the middle.
 //!
-//! Servers are in process groups of their own, so that Ctrl-C does not reach them a second time, which would end them
-//! without unmounting; the kernel tells them to stop if this process is killed.
+//! Servers are in process groups of their own, so that Ctrl-C does not reach them a second time,
+//! which would end them without unmounting; the kernel tells them to stop if this process is
+//! killed.
 //!
 //! Downside: only in that case the directory remains.
 
@@ -95,7 +96,8 @@ fn remove(place: &Path) -> io::Result<()> {
     std::fs::remove_dir_all(place)
 }
 
-/// A server, or a client that mounts, in a process of its own; told to stop and waited for when dropped.
+/// A server, or a client that mounts, in a process of its own; told to stop and waited for when
+/// dropped.
 pub struct Server(Child);
 
 impl Server {
@@ -140,7 +142,8 @@ impl Drop for Server {
     }
 }
 
-/// From now on the first signal that asks this process to stop removes everything and ends it, a second one ends it at once.
+/// From now on the first signal that asks this process to stop removes everything and ends it, a
+/// second one ends it at once.
 fn clean_up_on_signals() -> io::Result<()> {
     static WATCHED: OnceLock<()> = OnceLock::new();
     if WATCHED.set(()).is_err() {
@@ -156,7 +159,8 @@ fn clean_up_on_signals() -> io::Result<()> {
                 false => {
                     is_ending = true;
                     std::thread::spawn(move || {
-                        // Held to the end: nobody makes anything, or ends the process, before all is removed.
+                        // Held to the end: nobody makes anything, or ends the process, before all
+                        // is removed.
                         let leftovers = LEFTOVERS.lock();
                         leftovers.remove();
                         std::process::exit(status_of(signal));

@@ -1,7 +1,8 @@
 //! mdtest: metadata rates, as defined by the tool of that name (as used by the IO500).
 //!
-//! easy: every worker has a directory of its own with empty files. hard: all share one directory with files of 3901
-//! bytes, written at creation and read in a phase of their own. Rates are operations per second over all workers.
+//! easy: every worker has a directory of its own with empty files. hard: all share one directory
+//! with files of 3901 bytes, written at creation and read in a phase of their own. Rates are
+//! operations per second over all workers.
 
 use std::{fmt::Write, io};
 
@@ -19,8 +20,8 @@ pub struct Mdtest {
     pub hard: bool,
     /// Files of each worker.
     pub files: usize,
-    /// Bytes of each file of the hard variant that its layout puts on the MDT; files are then made and read whole, which
-    /// the native client does in one request each.
+    /// Bytes of each file of the hard variant that its layout puts on the MDT; files are then made
+    /// and read whole, which the native client does in one request each.
     pub on_mdt: Option<u64>,
 }
 

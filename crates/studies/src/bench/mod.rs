@@ -40,7 +40,8 @@ use target::BenchTarget;
 /// Benchmarks.
 #[derive(Clone, Debug, Subcommand)]
 pub enum BenchCommand {
-    /// Metadata rates: create, stat, read, remove (easy: own directories; hard: one shared, 3901-byte files)
+    /// Metadata rates: create, stat, read, remove (easy: own directories; hard: one shared,
+    /// 3901-byte files)
     Mdtest {
         /// Common options.
         #[command(flatten)]
@@ -111,7 +112,8 @@ pub enum BenchCommand {
         #[command(flatten)]
         common: Common,
     },
-    /// Compare two earlier runs: ratios to the local file system, processor time, and the changes of both
+    /// Compare two earlier runs: ratios to the local file system, processor time, and the changes
+    /// of both
     Compare {
         /// Numbers of two runs [default: the last two]
         #[arg(num_args = 0..=2)]
@@ -146,8 +148,8 @@ pub struct Common {
     /// Write every measurement to this file as a JSON line
     #[arg(long)]
     pub json: Option<PathBuf>,
-    /// History file to which the medians are appended, see `stria bench compare` [default: stria/bench.jsonl in $XDG_STATE_HOME
-    /// or ~/.local/state]
+    /// History file to which the medians are appended, see `stria bench compare` [default:
+    /// stria/bench.jsonl in $XDG_STATE_HOME or ~/.local/state]
     #[arg(long, value_name = "FILE")]
     pub history: Option<PathBuf>,
 }
@@ -349,7 +351,8 @@ impl Session {
         Ok(self)
     }
 
-    /// Runs the workload on every system in turn, again and again, for each number of workers (or one).
+    /// Runs the workload on every system in turn, again and again, for each number of workers (or
+    /// one).
     fn interleave(&mut self, workload: &Workload<'_>, single: bool) -> anyhow::Result<()> {
         let kinds = self.common.systems.clone();
         let counts = if single { vec![1] } else { self.common.workers.clone() };

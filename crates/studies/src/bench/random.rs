@@ -1,4 +1,5 @@
-//! Random I/O: records of 4 KiB at random places of a file per worker, every record once, in a fixed pseudo-random order.
+//! Random I/O: records of 4 KiB at random places of a file per worker, every record once, in a
+//! fixed pseudo-random order.
 //!
 //! Downside: the read phase follows the overwriting, and the servers keep running: records that
 //! they have in memory are read from there.
@@ -54,7 +55,8 @@ fn path(rank: usize) -> String {
     format!("random.{rank}")
 }
 
-/// A fixed permutation of `0..count`: multiplication by a number prime to `count`, far from its divisors.
+/// A fixed permutation of `0..count`: multiplication by a number prime to `count`, far from its
+/// divisors.
 fn shuffled(index: u64, count: u64) -> u64 {
     let mut factor = (count as f64 * 0.618) as u64 | 1;
     while gcd(factor, count) != 1 {

@@ -1,4 +1,5 @@
-//! The file systems a benchmark compares: a local directory, and StriaFS in its different forms, started for the run.
+//! The file systems a benchmark compares: a local directory, and StriaFS in its different forms,
+//! started for the run.
 
 use std::{
     io::{BufRead, BufReader},
@@ -153,7 +154,8 @@ fn up(place: &Path, osts: u16, mount: &Path, parameters: &[String]) -> anyhow::R
     Ok(start(command, "mounted")?.0)
 }
 
-/// Servers of all roles in one process of their own, on a loopback port; returns the address of the MGS.
+/// Servers of all roles in one process of their own, on a loopback port; returns the address of the
+/// MGS.
 fn serve(place: &Path, osts: u16) -> anyhow::Result<(Server, String)> {
     let mut config = format!("fsname = \"stria\"\nlisten = \"127.0.0.1:0\"\nrun_dir = {:?}\n", place.join("run"));
     for (role, count) in [("mgs", 1), ("mdt", 1), ("ost", osts)] {

@@ -1,4 +1,5 @@
-//! What benchmarks run on: a directory of any mounted file system by system calls, or the native client by function calls.
+//! What benchmarks run on: a directory of any mounted file system by system calls, or the native
+//! client by function calls.
 
 use std::{
     collections::BTreeMap,
@@ -20,7 +21,8 @@ use rpc::message::{
 use rt::real::Cores;
 use types::{Credentials, FsError, InodeNumber, NodeKind};
 
-/// A file system under measurement. Paths are relative and use existing directories made through the same target.
+/// A file system under measurement. Paths are relative and use existing directories made through
+/// the same target.
 pub trait BenchTarget: Send + Sync {
     /// mkdir
     fn make_directory(&self, path: &str) -> io::Result<()>;
@@ -28,7 +30,8 @@ pub trait BenchTarget: Send + Sync {
     fn create(&self, path: &str) -> io::Result<Box<dyn TargetFile>>;
     /// open(O_RDWR)
     fn open(&self, path: &str) -> io::Result<Box<dyn TargetFile>>;
-    /// From now on, files made in a directory have this many bytes on the MDT. A file system without MDTs is left as it is.
+    /// From now on, files made in a directory have this many bytes on the MDT. A file system
+    /// without MDTs is left as it is.
     fn keep_on_mdt(&self, directory: &str, bytes: u64) -> io::Result<()>;
     /// Makes a file with these contents.
     fn create_with(&self, path: &str, contents: &Bytes) -> io::Result<()> {
@@ -155,7 +158,8 @@ impl TargetFile for PosixFile {
     }
 }
 
-/// The native client. Directories made through it are remembered, as an application would keep them open.
+/// The native client. Directories made through it are remembered, as an application would keep them
+/// open.
 pub struct NativeTarget {
     file_system: Arc<FileSystem>,
     cores: Cores,

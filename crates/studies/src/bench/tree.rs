@@ -1,4 +1,5 @@
-//! A source tree: unpacked with tar, walked with attributes, removed; the work of every build and check-out.
+//! A source tree: unpacked with tar, walked with attributes, removed; the work of every build and
+//! check-out.
 
 use std::{io, path::Path, process::Command, time::Instant};
 

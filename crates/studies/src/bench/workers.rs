@@ -1,4 +1,5 @@
-//! Workers: threads that start a phase together, do their share, and are timed by the slowest, as MPI ranks are.
+//! Workers: threads that start a phase together, do their share, and are timed by the slowest, as
+//! MPI ranks are.
 
 use std::{
     io,
@@ -6,7 +7,8 @@ use std::{
     time::{Duration, Instant},
 };
 
-/// Runs `work(rank)` on `workers` threads at once; the time from the first one's start to the last one's end.
+/// Runs `work(rank)` on `workers` threads at once; the time from the first one's start to the last
+/// one's end.
 pub fn run(workers: usize, work: impl Fn(usize) -> io::Result<()> + Sync) -> io::Result<Duration> {
     let barrier = Barrier::new(workers);
     std::thread::scope(|scope| {

@@ -226,7 +226,8 @@ impl Work {
     }
 }
 
-/// Makes everything durable: by the control channel where there is one, for the kernel does not pass syncfs(2) on.
+/// Makes everything durable: by the control channel where there is one, for the kernel does not
+/// pass syncfs(2) on.
 fn sync(place: &Path) -> anyhow::Result<()> {
     match channel::sync(place) {
         Err(Errno(libc::ENOTTY)) => Ok(rustix::fs::syncfs(File::open(place)?)?),

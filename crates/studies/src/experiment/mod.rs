@@ -104,11 +104,11 @@ fn e1_netflow(arguments: &ExperimentArgs) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Table 5, with memory for all of the database in the servers, as there was; and once more with the read-ahead of a mount of
-/// StriaFS.
+/// Table 5, with memory for all of the database in the servers, as there was; and once more with
+/// the read-ahead of a mount of StriaFS.
 fn e1_blast(arguments: &ExperimentArgs) -> anyhow::Result<()> {
-    /// One for each part of a dynamic layout: few fragments as large as the published ones show more than many small ones,
-    /// whose objects have hardly begun when they end.
+    /// One for each part of a dynamic layout: few fragments as large as the published ones show
+    /// more than many small ones, whose objects have hardly begun when they end.
     const FRAGMENTS_MIN: u64 = 3;
     let study = e1::blast(Scale { bytes: arguments.scale, ..Scale::FULL });
     let mount = Testbed::e1_with_memory(SERVER_MEMORY_BYTES / arguments.scale);
@@ -132,7 +132,8 @@ fn e1_blast(arguments: &ExperimentArgs) -> anyhow::Result<()> {
     write_bars(&directory.join("e1-blast.svg"), title, "times as fast", &groups, &bars)
 }
 
-/// BLAST on growing numbers of nodes, with the read-ahead of the study's clients, and with that of a mount of StriaFS.
+/// BLAST on growing numbers of nodes, with the read-ahead of the study's clients, and with that of
+/// a mount of StriaFS.
 fn e1_blast_nodes(nodes_max: u32, arguments: &ExperimentArgs) -> anyhow::Result<()> {
     /// One for each part of the dynamic layout: a fragment must have a stripe for every OST.
     const FRAGMENTS_MIN: u64 = 3;

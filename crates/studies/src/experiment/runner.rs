@@ -58,8 +58,8 @@ struct Line<'a> {
 /// What a cell came to.
 type Measured = Result<Vec<Outcome>, String>;
 
-/// Runs every job on every testbed (or what of it `--only` asks for, and an earlier run has not measured) and shows what came out,
-/// with the study's sentences for the first of them.
+/// Runs every job on every testbed (or what of it `--only` asks for, and an earlier run has not
+/// measured) and shows what came out, with the study's sentences for the first of them.
 pub(super) fn run_all<const N: usize>(
     study: &Study,
     testbeds: [(&'static str, Testbed); N],
@@ -162,7 +162,8 @@ impl Earlier {
             outcome.job.strip_prefix(&job.name).is_some_and(|rest| rest.is_empty() || rest.starts_with(' '))
         };
         let lines = self.0.iter().filter(|line| line.series == series && is_of(&line.outcome));
-        // By what they are of: of a cell that was run again after a part of it was kept, some are there twice.
+        // By what they are of: of a cell that was run again after a part of it was kept, some are
+        // there twice.
         let found: BTreeMap<(&str, &str), &EarlierLine> =
             lines.map(|line| ((line.outcome.job.as_str(), line.outcome.phase), line)).collect();
         if found.values().any(|line| line.results != found.len()) {

@@ -10,7 +10,8 @@ use std::{collections::BTreeMap, sync::Arc};
 use parking_lot::Mutex;
 use rt::Instant;
 
-/// Bytes of a record: what a read of a single byte brings into memory (the default recordsize of ZFS).
+/// Bytes of a record: what a read of a single byte brings into memory (the default recordsize of
+/// ZFS).
 pub const RECORD_BYTES: u64 = 128 << 10;
 
 /// The memory of a server, which its targets share.
@@ -42,7 +43,8 @@ impl BlockCache {
         Self { bytes_max, records: BTreeMap::new(), order: BTreeMap::new(), uses: 0 }
     }
 
-    /// When all of `offset..offset + bytes` is there, if it is held or on its way; then it has just been used.
+    /// When all of `offset..offset + bytes` is there, if it is held or on its way; then it has just
+    /// been used.
     pub fn hit(&mut self, file: &Arc<str>, offset: u64, bytes: u64) -> Option<Instant> {
         let keys = || records(offset, bytes).map(|record| (file.clone(), record));
         let ready: Option<Vec<Instant>> = keys().map(|key| self.records.get(&key).map(|record| record.ready)).collect();
@@ -51,7 +53,8 @@ impl BlockCache {
         Some(ready)
     }
 
-    /// How far from `offset` on all is held (and when that is there), or nothing is (`None`), within `bytes`.
+    /// How far from `offset` on all is held (and when that is there), or nothing is (`None`),
+    /// within `bytes`.
     pub fn run(&mut self, file: &Arc<str>, offset: u64, bytes: u64) -> (u64, Option<Instant>) {
         let is_held = |record| self.records.contains_key(&(file.clone(), record));
         let mut all = records(offset, bytes).map(|record| (record, is_held(record)));

@@ -5,8 +5,8 @@
 //! part has finished with it. Each part serves frames in order. Frames within a machine cost
 //! nothing.
 //!
-//! Downside: a frame that waits for one part already holds its place on the others, as with link-level flow control, but
-//! no congestion spreads backwards.
+//! Downside: a frame that waits for one part already holds its place on the others, as with
+//! link-level flow control, but no congestion spreads backwards.
 
 use std::collections::BTreeMap;
 

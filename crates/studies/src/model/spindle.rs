@@ -19,8 +19,8 @@
 //! read of a stream, until it is `zfetch_max_distance` ahead). Fetched data are in the server's
 //! memory too, for other readers of the same data.
 //!
-//! Downside: one arm for all drives of a target; no seek distance; nothing is evicted by writes. Writing anything but zeros
-//! fails, so that no experiment can lose data without noticing.
+//! Downside: one arm for all drives of a target; no seek distance; nothing is evicted by writes.
+//! Writing anything but zeros fails, so that no experiment can lose data without noticing.
 
 use std::{
     collections::{BTreeMap, VecDeque},
@@ -66,8 +66,8 @@ pub struct ReadAhead {
 /// Zeros to compare with, and to write from.
 static ZEROS: [u8; 4 << 20] = [0; 4 << 20];
 
-/// Zeros to be written, as many as a study's largest call has at most: all of them are the same memory, which stays in the
-/// processor's cache.
+/// Zeros to be written, as many as a study's largest call has at most: all of them are the same
+/// memory, which stays in the processor's cache.
 pub fn zeros(bytes: usize) -> Bytes {
     ZEROS.get(..bytes).map_or_else(|| vec![0; bytes].into(), Bytes::from_static)
 }
@@ -244,8 +244,8 @@ impl Spindle {
 }
 
 impl Device for Spindle {
-    /// Thousands of reads wait at a time for the disks of a large experiment, so none of them keeps its buffer meanwhile: it gets
-    /// another one in the end.
+    /// Thousands of reads wait at a time for the disks of a large experiment, so none of them keeps
+    /// its buffer meanwhile: it gets another one in the end.
     fn read(&self, file: &str, offset: u64, buffer: Vec<u8>) -> BoxFuture<'static, io::Result<(Vec<u8>, usize)>> {
         let wanted = buffer.len();
         drop(buffer);

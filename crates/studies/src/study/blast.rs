@@ -35,7 +35,8 @@ use super::{
 };
 use crate::model::spindle::zeros;
 
-/// Time that a process computes for a KiB of the database, on average. Calibrated, see docs/decisions/0011-models.md.
+/// Time that a process computes for a KiB of the database, on average. Calibrated, see
+/// docs/decisions/0011-models.md.
 const COMPUTE_NS_PER_KIB: u64 = 925;
 /// Per cent of that which a process takes with a fragment: queries differ.
 const COMPUTE_PERCENT: std::ops::Range<u64> = 90..111;
@@ -59,8 +60,8 @@ fn fragments(job: &Job, count_min: u64) -> Result<Vec<Fragment>, String> {
     (0..job.task_bytes.div_ceil(bytes)).map(fragment).collect::<Option<_>>().ok_or_else(|| "no segments".to_owned())
 }
 
-/// Runs one job, with [`BLAST_PROCESSES_PER_NODE`] on every client. The database has `fragments_min` fragments at least, and is
-/// written before, unmeasured.
+/// Runs one job, with [`BLAST_PROCESSES_PER_NODE`] on every client. The database has
+/// `fragments_min` fragments at least, and is written before, unmeasured.
 pub fn run(job: &Job, testbed: Testbed, seed: u64, fragments_min: u64) -> Result<Vec<Outcome>, String> {
     let clients =
         u16::try_from(job.tasks.div_ceil(BLAST_PROCESSES_PER_NODE)).map_err(|_| "too many nodes".to_owned())?;

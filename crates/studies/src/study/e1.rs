@@ -57,8 +57,8 @@ fn striping(types: &str, watermarks: &[u64], scale: Scale) -> Striping {
     in_parts(types.chars().map(stripes), watermarks, scale)
 }
 
-/// Parts of so many stripes of so many MiB, with these watermarks between them. Watermarks are rounded up to whole stripes;
-/// a part that a small scale leaves nothing of gets one.
+/// Parts of so many stripes of so many MiB, with these watermarks between them. Watermarks are
+/// rounded up to whole stripes; a part that a small scale leaves nothing of gets one.
 fn in_parts(stripes: impl Iterator<Item = (u32, u64)>, watermarks: &[u64], scale: Scale) -> Striping {
     let mut start = 0;
     let mut segment = |(number, (count, mebibytes)): (usize, (u32, u64))| {
@@ -126,7 +126,8 @@ pub fn scheduled(job: &str, synchronous: bool) -> String {
     format!("{job} {}", if synchronous { "sync" } else { "async" })
 }
 
-/// Random reads are close if the slowest has this part of the fastest's rate. The study says "close" in a figure only.
+/// Random reads are close if the slowest has this part of the fastest's rate. The study says
+/// "close" in a figure only.
 const CLOSE: f64 = 0.75;
 
 fn netflow_shape(study: &Study, rates: &Rates) -> Vec<Finding> {
@@ -244,7 +245,8 @@ pub fn on_nodes(nodes: u32, layout: &str) -> String {
     format!("{nodes} nodes, {layout}")
 }
 
-/// BLAST on 16 to 512 nodes: three stripe counts, and all three at 26 and 52 GB. Stripes of 1 MB (assumed).
+/// BLAST on 16 to 512 nodes: three stripe counts, and all three at 26 and 52 GB. Stripes of 1 MB
+/// (assumed).
 pub fn blast_nodes(scale: Scale, nodes_max: u32) -> Study {
     const WATERMARKS: [u64; 2] = [26_000_000_000, 52_000_000_000];
     let striping = |layout: &str| match layout.parse::<u32>() {

@@ -125,8 +125,8 @@ pub fn cells(study: &Study) -> Vec<Cell> {
     all_cells(study.osts).filter(has).collect()
 }
 
-/// Numbers of processes around the two that matter, a quarter of the OSTs (4 stripes each use all) and all OSTs, and the largest
-/// jobs of the study: 512 and 4096 on 80 OSTs.
+/// Numbers of processes around the two that matter, a quarter of the OSTs (4 stripes each use all)
+/// and all OSTs, and the largest jobs of the study: 512 and 4096 on 80 OSTs.
 fn processes(osts: u32) -> [u32; 6] {
     [(osts / 8).max(1), (osts / 4).max(1), osts, 2 * osts, osts * 32 / 5, osts * 256 / 5]
 }
@@ -136,8 +136,8 @@ fn share(cell: Cell, scale: Scale) -> u64 {
     cell.aggregate.bytes() / scale.bytes / u64::from(cell.processes)
 }
 
-/// All cells of these columns with all layouts. A process writes a call at least; where it has less at this scale, the largest jobs
-/// are left out, for they would be the same in every column.
+/// All cells of these columns with all layouts. A process writes a call at least; where it has less
+/// at this scale, the largest jobs are left out, for they would be the same in every column.
 pub fn matrix(scale: Scale, aggregates: &[Aggregate]) -> Study {
     let osts = (OSTS / scale.osts).max(4);
     let mut jobs = Vec::new();

@@ -1,4 +1,5 @@
-//! Flow records: the 48 bytes that a router reports of one flow in NetFlow version 5 (Cisco), all numbers big endian.
+//! Flow records: the 48 bytes that a router reports of one flow in NetFlow version 5 (Cisco), all
+//! numbers big endian.
 //!
 //! ```text
 //! offset bytes               offset bytes               offset bytes
@@ -59,7 +60,8 @@ pub struct Flow {
 const INTERNAL: u32 = 10 << 24;
 
 impl Flow {
-    /// The host of the own network that the flow belongs to: of 10.0.0.0/8, or else of another private network.
+    /// The host of the own network that the flow belongs to: of 10.0.0.0/8, or else of another
+    /// private network.
     pub fn internal(&self) -> Option<u32> {
         let ends = [self.source, self.destination];
         let own = ends.into_iter().find(|host| host >> 24 == INTERNAL >> 24);

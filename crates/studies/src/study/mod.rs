@@ -194,8 +194,9 @@ impl Study {
         (self.shape)(self, &shape::Rates::of(outcomes))
     }
 
-    /// Configurations that this scale leaves no difference between but their names, together: where stripe counts or numbers of
-    /// tasks are divided, those that were published as different may become the same.
+    /// Configurations that this scale leaves no difference between but their names, together: where
+    /// stripe counts or numbers of tasks are divided, those that were published as different may
+    /// become the same.
     pub fn indistinguishable(&self) -> Vec<Vec<&Job>> {
         let mut kinds: Vec<Vec<&Job>> = Vec::new();
         for job in &self.jobs {

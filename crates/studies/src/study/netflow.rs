@@ -4,7 +4,8 @@
 //! belongs to which host. The order is that of the live workload: hosts by number, their records by
 //! offset.
 //!
-//! Downside: neither indexing nor modelling costs processor time; what remains is the time of the reads.
+//! Downside: neither indexing nor modelling costs processor time; what remains is the time of the
+//! reads.
 
 use std::{
     collections::BTreeMap,
@@ -26,8 +27,8 @@ use super::{
 /// Reads that belong together: one call of the first phase, or all records of one host.
 type Item = Vec<(u64, u64)>;
 
-/// Runs one job of table 4 under both schedules, each in a world of its own: what a server has in its memory from one must
-/// not help the other.
+/// Runs one job of table 4 under both schedules, each in a world of its own: what a server has in
+/// its memory from one must not help the other.
 pub fn run(job: &Job, testbed: Testbed, seed: u64) -> Result<Vec<Outcome>, String> {
     let mut outcomes = run_scheduled(job, testbed, seed, true)?;
     outcomes.extend(run_scheduled(job, testbed, seed, false)?);

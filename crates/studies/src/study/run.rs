@@ -40,13 +40,14 @@ pub struct Testbed {
     pub clients: u16,
     /// Disks and links.
     pub hardware: HardwareModel,
-    /// How far clients read ahead of what is touched of a mapped file, at most; 0: the next window, late.
+    /// How far clients read ahead of what is touched of a mapped file, at most; 0: the next window,
+    /// late.
     pub mapping_ahead_bytes: u64,
 }
 
 impl Testbed {
-    /// E1's: 64 OSTs of three drives on 8 OSS, 16 clients, 6 routers, FDR InfiniBand. What the paper does not say is
-    /// assumed; docs/decisions/0011-models.md says from what.
+    /// E1's: 64 OSTs of three drives on 8 OSS, 16 clients, 6 routers, FDR InfiniBand. What the
+    /// paper does not say is assumed; docs/decisions/0011-models.md says from what.
     pub fn e1(cache: bool) -> Self {
         let links = LinkModel {
             machine_bytes_per_second: 6_000_000_000,
@@ -77,8 +78,8 @@ impl Testbed {
         testbed
     }
 
-    /// E3's: 80 OSTs of 350 MB/s on 20 OSS of 700 MB/s. Its clients sit on a torus that was not the limit: one per OST
-    /// here, with fast links.
+    /// E3's: 80 OSTs of 350 MB/s on 20 OSS of 700 MB/s. Its clients sit on a torus that was not the
+    /// limit: one per OST here, with fast links.
     pub fn e3() -> Self {
         let links = LinkModel {
             machine_bytes_per_second: 700_000_000,
@@ -237,8 +238,8 @@ impl Task {
     }
 }
 
-/// Makes the files and opens them for every task, on the client it runs on. A shared file gets its length before, as in the
-/// live runs (`stria bench`).
+/// Makes the files and opens them for every task, on the client it runs on. A shared file gets its
+/// length before, as in the live runs (`stria bench`).
 async fn open(cluster: &Cluster, job: &Job) -> Result<Vec<Task>, String> {
     let clients = cluster.clients();
     let mut inodes = Vec::new();
@@ -288,7 +289,8 @@ async fn set_length(cluster: &Cluster, inode: InodeNumber, bytes: u64) -> Result
     outcome.map(drop).map_err(|error| format!("setting a file's length: {error}"))
 }
 
-/// Settings as shipped, but for patience: a queue of modelled disks may be longer than any real one.
+/// Settings as shipped, but for patience: a queue of modelled disks may be longer than any real
+/// one.
 fn settings() -> Settings {
     let timeout = Duration::from_secs(100_000);
     Settings {

@@ -55,7 +55,8 @@ impl Compactor {
         Compactor { shared }
     }
 
-    /// Merges whenever something may be due, and gives space back when asked to, until the store is closed.
+    /// Merges whenever something may be due, and gives space back when asked to, until the store is
+    /// closed.
     pub fn work(&self, woken: &mpsc::Receiver<()>) {
         let mut is_wanted = false;
         let mut has_failed = false;
@@ -83,8 +84,8 @@ impl Compactor {
         if self.shared.is_missing() { self.shared.open_again() } else { Ok(()) }
     }
 
-    /// Merges until nothing is due, or there is no room, and nothing is about to be flushed; or until space is to be given
-    /// back, which may help more.
+    /// Merges until nothing is due, or there is no room, and nothing is about to be flushed; or
+    /// until space is to be given back, which may help more.
     fn merge_all(&self) -> io::Result<()> {
         while !self.shared.is_stopping() && !self.shared.reclaim_asked.load(Ordering::Acquire) {
             let is_flushing = {
@@ -129,8 +130,8 @@ impl Compactor {
         })
     }
 
-    /// Opens fjall again if background work failed: what it left takes space until then, so that there may be too little for
-    /// the next write, which would open it as well.
+    /// Opens fjall again if background work failed: what it left takes space until then, so that
+    /// there may be too little for the next write, which would open it as well.
     fn clear_failure(&self) -> io::Result<()> {
         let is_poisoned = self.shared.keyspaces()?.is_poisoned();
         if is_poisoned && self.shared.is_nearly_full()? { self.shared.open_again() } else { Ok(()) }

@@ -19,7 +19,8 @@ use std::{
 
 use crate::error::is_no_space;
 
-/// fjall begins another journal, and removes the one before, when one is larger than this; nothing makes it do so earlier.
+/// fjall begins another journal, and removes the one before, when one is larger than this; nothing
+/// makes it do so earlier.
 const JOURNAL_BYTES: u64 = 64 << 20;
 /// Copied in pieces of this size.
 const PIECE_BYTES: usize = 1 << 20;
@@ -38,7 +39,8 @@ pub(super) fn growth_bytes(directory: &Path) -> io::Result<u64> {
     Ok(JOURNAL_BYTES.saturating_sub(taken))
 }
 
-/// Writes the journals in an open database's directory again, and syncs them. Others may append meanwhile, and remove journals.
+/// Writes the journals in an open database's directory again, and syncs them. Others may append
+/// meanwhile, and remove journals.
 pub(super) fn write_again(directory: &Path) -> io::Result<()> {
     let mut piece = Vec::new();
     for entry in fs::read_dir(directory)? {

@@ -16,7 +16,8 @@ const TABLE_BYTES: u64 = 16 << 20;
 /// back, and these must have room besides what a store keeps free.
 const TABLE_BYTES_SMALL: u64 = 2 << 20;
 const SMALL_DEVICE_BYTES: u64 = 16 << 30;
-/// One table, and those of the next level that it overlaps, ten times as large; or all of level 0 and 1.
+/// One table, and those of the next level that it overlaps, ten times as large; or all of level 0
+/// and 1.
 pub(super) const COMPACTION_TABLES: u64 = 12;
 
 /// How large table files are on a device of this size.
@@ -29,11 +30,12 @@ pub(super) fn table_bytes(device_bytes: u64) -> u64 {
 pub(super) fn compaction_bytes(device_bytes: u64) -> u64 {
     COMPACTION_TABLES * (table_bytes(device_bytes) - TABLE_BYTES_SMALL)
 }
-/// So few tables, or so little data, fjall may have that it merges any by itself: never. This store merges them, see
-/// [`super::levels`].
+/// So few tables, or so little data, fjall may have that it merges any by itself: never. This store
+/// merges them, see [`super::levels`].
 const FJALL_LEVEL_TABLES: u8 = u8::MAX;
 const FJALL_TABLE_BYTES: u64 = 1 << 40;
-/// Table files kept open, 1.5 GiB of them: the process has other uses for its descriptors, and several stores.
+/// Table files kept open, 1.5 GiB of them: the process has other uses for its descriptors, and
+/// several stores.
 const FILES_OPEN_MAX: usize = 96;
 
 /// See the module documentation.
@@ -77,7 +79,8 @@ impl Keyspaces {
         Ok(Keyspaces { database, data, meta, table_bytes })
     }
 
-    /// Its background work failed: it takes no more writes, and nothing that it has to do is done any more.
+    /// Its background work failed: it takes no more writes, and nothing that it has to do is done
+    /// any more.
     pub fn is_poisoned(&self) -> bool {
         matches!(self.database.persist(PersistMode::Buffer), Err(fjall::Error::Poisoned))
     }

@@ -17,8 +17,8 @@
 //! merged, without checking whether its own thread is alive. The writing thread waits before it
 //! calls fjall, and does check.
 //!
-//! Downside: near a full device, checkpoints proceed at the speed of merges. The levels are those of fjall's leveled
-//! strategy, whose choice is repeated here because fjall does not offer it.
+//! Downside: near a full device, checkpoints proceed at the speed of merges. The levels are those
+//! of fjall's leveled strategy, whose choice is repeated here because fjall does not offer it.
 
 use std::{
     io,
@@ -43,15 +43,16 @@ const LEVEL_RATIO: u64 = 10;
 const PILE_TABLES_MAX: u64 = 8;
 /// Free space, besides twice what merging takes, from which on a pile may grow.
 const PLENTY_BYTES: u64 = 512 << 20;
-/// Full buffers that may wait to be flushed while more is written, and runs of level 0 to be merged: fewer than hold up a
-/// writer in fjall, even if each buffer that is there becomes one.
+/// Full buffers that may wait to be flushed while more is written, and runs of level 0 to be
+/// merged: fewer than hold up a writer in fjall, even if each buffer that is there becomes one.
 const SEALED_MAX: usize = 1;
 const RUNS_MAX: usize = 16;
 /// Runs of level 0 with which nothing more is written if there is no room to merge them.
 const RUNS_WITHOUT_ROOM_MAX: usize = 24;
 /// Pause while another thread flushes or merges.
 const POLL: Duration = Duration::from_millis(5);
-/// How long so many runs may wait while the strategy sees nothing to merge: others merge what it would.
+/// How long so many runs may wait while the strategy sees nothing to merge: others merge what it
+/// would.
 const STUCK: Duration = Duration::from_secs(60);
 /// After a merge that failed for another reason than space, none is tried for so long.
 const FAILURE_PAUSE: Duration = Duration::from_secs(60);
@@ -131,8 +132,8 @@ impl Pile {
         self.buffered_bytes + self.level_bytes.first().copied().unwrap_or_default()
     }
 
-    /// What is written, at most, before the merge of level 0 gives anything back; buffers included, which are written
-    /// before it.
+    /// What is written, at most, before the merge of level 0 gives anything back; buffers included,
+    /// which are written before it.
     pub fn merge_bytes(&self) -> u64 {
         self.unmerged_bytes().saturating_add(self.next_level_bytes())
     }
@@ -145,8 +146,8 @@ impl Pile {
         pile_bytes.max(self.table_bytes * COMPACTION_TABLES).min(self.level_bytes.iter().sum())
     }
 
-    /// Size of the level that level 0 is merged with: the first one with tables, or an empty one above it if all are as
-    /// large as they should be.
+    /// Size of the level that level 0 is merged with: the first one with tables, or an empty one
+    /// above it if all are as large as they should be.
     fn next_level_bytes(&self) -> u64 {
         let Some(first) = (1..self.level_bytes.len()).find(|level| self.level_bytes[*level] > 0) else { return 0 };
         let mut target = self.table_bytes * LEVEL_TABLES;
@@ -197,7 +198,8 @@ impl Shared {
         Ok(())
     }
 
-    /// Waits until few buffers wait to be flushed; false if they never will be, because fjall's thread has ended.
+    /// Waits until few buffers wait to be flushed; false if they never will be, because fjall's
+    /// thread has ended.
     pub fn wait_for_flushes(&self) -> io::Result<bool> {
         while !self.is_stopping() {
             let keyspaces = self.keyspaces()?;
@@ -261,7 +263,8 @@ impl Shared {
             return Ok(());
         }
         let mut versions = data.tree.get_version_history_lock();
-        // No version is made without the lock, and each has a number below what is visible from then on.
+        // No version is made without the lock, and each has a number below what is visible from
+        // then on.
         let newest = database.visible_seqno();
         versions.maintenance(data.path(), newest).map_err(|error| failed(error.into()))
     }

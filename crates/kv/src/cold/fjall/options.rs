@@ -16,7 +16,8 @@ impl Default for FjallOptions {
 }
 
 impl FjallOptions {
-    /// For a store with [`crate::Config::for_budget`] of the same number. Little for blocks: the kernel caches them too.
+    /// For a store with [`crate::Config::for_budget`] of the same number. Little for blocks: the
+    /// kernel caches them too.
     pub fn for_budget(bytes: u64) -> FjallOptions {
         FjallOptions { cache_bytes: bytes / 16, write_buffer_bytes: (bytes / 64).max(1 << 20) }
     }

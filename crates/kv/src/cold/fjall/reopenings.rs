@@ -14,7 +14,8 @@ pub(super) struct Reopenings {
 }
 
 impl Reopenings {
-    /// It was opened again. How often since the last line, if a line is due: the first time at once, then after a pause.
+    /// It was opened again. How often since the last line, if a line is due: the first time at
+    /// once, then after a pause.
     pub fn note(&mut self, now: Instant) -> Option<u64> {
         self.unlogged += 1;
         if self.logged.is_some_and(|logged| now.saturating_duration_since(logged) < PAUSE) {

@@ -28,9 +28,11 @@ use super::{
 /// Free space below which background work is taken to have failed for lack of it: more than any
 /// compaction of tables of the larger size gives back when it fails.
 const NEARLY_FULL_BYTES: u64 = 1 << 30;
-/// So large a merge has room in what a store keeps free anyway ([`crate::Config::device_reserve_bytes`]).
+/// So large a merge has room in what a store keeps free anyway
+/// ([`crate::Config::device_reserve_bytes`]).
 const MERGED_IN_RESERVE_BYTES: u64 = 24 << 20;
-/// How often the end of fjall's background work is looked for, which does not tell, and how many times.
+/// How often the end of fjall's background work is looked for, which does not tell, and how many
+/// times.
 pub(super) const FLUSH_POLL: Duration = Duration::from_millis(20);
 const FLUSH_POLLS_MAX: u32 = 1500;
 
@@ -60,10 +62,12 @@ pub(super) struct Shared {
     pub reclaim_asked: AtomicBool,
     /// `None` while it is opened again, if that failed, and once it is closed.
     pub open: RwLock<Option<Keyspaces>>,
-    /// Keys deleted since the buffers were last flushed on purpose: at least as many tombstones as they have.
+    /// Keys deleted since the buffers were last flushed on purpose: at least as many tombstones as
+    /// they have.
     pub deleted: AtomicU64,
     pub rewriting: Mutex<Option<Rewriting>>,
-    /// Held by the thread that merges, or rewrites the tree: one at a time, so that what it takes is known.
+    /// Held by the thread that merges, or rewrites the tree: one at a time, so that what it takes
+    /// is known.
     pub merging: Mutex<Merging>,
     stopping: AtomicBool,
     reopenings: Mutex<Reopenings>,
@@ -132,7 +136,8 @@ impl Shared {
         Ok(space.f_bavail.saturating_mul(space.f_frsize))
     }
 
-    /// What fjall may take by itself: its journals until the next one begins, and compactions and rewriting until they end.
+    /// What fjall may take by itself: its journals until the next one begins, and compactions and
+    /// rewriting until they end.
     pub fn growth_bytes(&self) -> io::Result<u64> {
         let space = rustix::fs::statvfs(&self.directory)?;
         let compactions = compaction_bytes(space.f_blocks.saturating_mul(space.f_frsize));
@@ -140,7 +145,8 @@ impl Shared {
         Ok(journals::growth_bytes(&self.directory)?.saturating_add(compactions.max(pile_bytes)))
     }
 
-    /// What merging, or rewriting, takes for a time. 0 while fjall is opened again: callers must not wait for that.
+    /// What merging, or rewriting, takes for a time. 0 while fjall is opened again: callers must
+    /// not wait for that.
     fn merge_bytes(&self) -> u64 {
         let open = self.open.try_read_recursive();
         let Some(keyspaces) = open.as_ref().and_then(|open| open.as_ref()) else { return 0 };
@@ -168,8 +174,8 @@ impl Shared {
         Ok(())
     }
 
-    /// Sends what is buffered to tables, so that tombstones meet what they hide, and fjall's journals may end. Whether all of
-    /// it is there.
+    /// Sends what is buffered to tables, so that tombstones meet what they hide, and fjall's
+    /// journals may end. Whether all of it is there.
     pub fn flush_buffers(&self) -> io::Result<bool> {
         self.deleted.store(0, Ordering::Relaxed);
         {

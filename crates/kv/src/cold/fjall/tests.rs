@@ -33,7 +33,8 @@ fn tables(cold: &FjallCold) -> (usize, usize) {
     (files, keyspaces.data.table_count())
 }
 
-/// Writes the same keys over and over: each buffer makes a table that overlaps all others, until they are merged.
+/// Writes the same keys over and over: each buffer makes a table that overlaps all others, until
+/// they are merged.
 async fn overwrite_until_merged(cold: &FjallCold) {
     const ROUNDS: u8 = 12;
     for round in 0..ROUNDS {
@@ -84,7 +85,8 @@ async fn a_scan_goes_on_while_its_tables_are_replaced() {
     });
 }
 
-/// What a failed sync left in the page cache as clean would never be written, and a checkpoint that rests on it be believed.
+/// What a failed sync left in the page cache as clean would never be written, and a checkpoint that
+/// rests on it be believed.
 #[tokio::test]
 async fn journals_are_written_again_whenever_fjall_is_opened() {
     let directory = tempfile::tempdir().unwrap();

@@ -2,7 +2,8 @@
 
 use std::sync::mpsc;
 
-/// Wakes the thread that looks after space. One wake-up is kept while it works: what it has not seen, it sees after that.
+/// Wakes the thread that looks after space. One wake-up is kept while it works: what it has not
+/// seen, it sees after that.
 pub(super) struct Wakes(mpsc::SyncSender<()>);
 
 impl Wakes {

@@ -142,9 +142,9 @@ impl Writer {
         self.rotate_full_buffer(&keyspaces)
     }
 
-    /// fjall only asks its thread to do that, which has no time for it while it flushes, or waits for the end of a rewriting: the
-    /// buffer would grow, and the journal with it, as long as that takes. So a full one is sealed here, and waited for before the
-    /// next write.
+    /// fjall only asks its thread to do that, which has no time for it while it flushes, or waits
+    /// for the end of a rewriting: the buffer would grow, and the journal with it, as long as that
+    /// takes. So a full one is sealed here, and waited for before the next write.
     fn rotate_full_buffer(&self, keyspaces: &Keyspaces) -> Result<(), Fault> {
         if keyspaces.data.tree.active_memtable().size() > self.shared.write_buffer_bytes() {
             keyspaces.data.rotate_memtable().map_err(|error| self.judge(error))?;
@@ -160,7 +160,8 @@ impl Writer {
             keyspaces.database.persist(mode).map_err(|error| match error {
                 // Background work failed before: it is unknown what was synced.
                 error @ fjall::Error::Poisoned => self.judge(error),
-                // Never tried again, whatever was missing: what a failed sync left out is not known.
+                // Never tried again, whatever was missing: what a failed sync left out is not
+                // known.
                 error => Fault::Now(io::Error::other(format!("sync: {}", failed(error)))),
             })
         };
@@ -170,8 +171,8 @@ impl Writer {
         self.let_journals_go(&keyspaces)
     }
 
-    /// A journal that is full goes when all that it has is in tables. What is in the buffer of `meta` never fills it, so that without
-    /// this the next journal would have to be full as well.
+    /// A journal that is full goes when all that it has is in tables. What is in the buffer of
+    /// `meta` never fills it, so that without this the next journal would have to be full as well.
     fn let_journals_go(&self, keyspaces: &Keyspaces) -> Result<(), Fault> {
         if keyspaces.database.journal_count() > 1 {
             keyspaces.meta.rotate_memtable().map_err(|error| self.judge(error))?;

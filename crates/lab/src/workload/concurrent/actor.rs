@@ -1,4 +1,5 @@
-//! One client in a scenario: the file system as seen from the scenario's directory, with errors in words.
+//! One client in a scenario: the file system as seen from the scenario's directory, with errors in
+//! words.
 
 use std::sync::Arc;
 

@@ -1,4 +1,5 @@
-//! Counters in files, each guarded by a lock: no increment is lost, so the lock excludes and data are coherent under it.
+//! Counters in files, each guarded by a lock: no increment is lost, so the lock excludes and data
+//! are coherent under it.
 
 use parking_lot::Mutex;
 use rpc::message::mdt::LockFamily;

@@ -2,8 +2,8 @@
 //! the network fails; in some seeds a client dies too. When the faults are over all clients must
 //! finish, and each scenario checks the result.
 //!
-//! One scenario per file. A scenario keeps its evidence (what clients were told) outside of the simulated processes, so that
-//! it outlives them.
+//! One scenario per file. A scenario keeps its evidence (what clients were told) outside of the
+//! simulated processes, so that it outlives them.
 
 mod actor;
 mod appends;

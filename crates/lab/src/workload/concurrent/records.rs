@@ -66,7 +66,8 @@ impl Records {
         last.map_or(0, |(number, _)| self.offset(number + 1))
     }
 
-    /// Every place of a file with these data holds what it was told to, unless a write there never ended.
+    /// Every place of a file with these data holds what it was told to, unless a write there never
+    /// ended.
     pub fn judge(&self, data: &[u8]) -> Verdict {
         for (number, place) in &*self.places.lock() {
             let range = self.offset(*number) as usize..self.offset(number + 1) as usize;

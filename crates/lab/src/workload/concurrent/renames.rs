@@ -1,5 +1,5 @@
-//! Renames back and forth between two directories: of files of one client each, which always succeed, and of a token that
-//! all clients push around.
+//! Renames back and forth between two directories: of files of one client each, which always
+//! succeed, and of a token that all clients push around.
 
 use std::collections::BTreeMap;
 

@@ -1,4 +1,5 @@
-//! Clients write their own records of a shared file, interleaved, and read them back at once: no write spoils a neighbour's.
+//! Clients write their own records of a shared file, interleaved, and read them back at once: no
+//! write spoils a neighbour's.
 
 use rt::{BoxFuture, Entropy};
 

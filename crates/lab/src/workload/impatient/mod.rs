@@ -27,7 +27,8 @@ use crate::{
     log::EventLog,
 };
 
-/// Files that all clients use: about as many as clients, so that they often wait for each other's failures.
+/// Files that all clients use: about as many as clients, so that they often wait for each other's
+/// failures.
 const FILES: usize = 4;
 /// Faults continue for this long at most; clients that have not finished by then finish without
 /// faults.

@@ -52,7 +52,8 @@ impl Alarm {
         self.allowed || self.owed.certainly()
     }
 
-    /// Whether the error of a synchronous write tells of a loss; if so it is the MDT's, which the write asks to commit.
+    /// Whether the error of a synchronous write tells of a loss; if so it is the MDT's, which the
+    /// write asks to commit.
     pub fn judge_write(&mut self, error: &FsError) -> bool {
         let told = self.allowed && is_loss(error);
         if told {
@@ -61,7 +62,8 @@ impl Alarm {
         told
     }
 
-    /// Judges a sync; true if it vouches for what was acknowledged before. `dark`: the power is gone since.
+    /// Judges a sync; true if it vouches for what was acknowledged before. `dark`: the power is
+    /// gone since.
     pub fn judge(&mut self, outcome: &FsResult<()>, dark: bool) -> Result<bool, String> {
         let (owed, allowed) = (std::mem::take(&mut self.owed), std::mem::take(&mut self.allowed));
         match outcome {

@@ -214,7 +214,8 @@ impl Worker {
         start..(start + 1 + self.random.below(WRITE_BLOCKS_MAX)).min(BLOCKS)
     }
 
-    /// The change was acknowledged, if the power is still there. `durable`: with the promise to survive.
+    /// The change was acknowledged, if the power is still there. `durable`: with the promise to
+    /// survive.
     fn end(&self, name: &str, blocks: Range<u64>, version: Version, durable: bool) {
         if self.blackout.happened() && !durable {
             return;
@@ -244,7 +245,8 @@ impl Worker {
             Ok(count) if count == bytes => self.end(name, blocks, version, sync),
             Ok(count) if !self.blackout.happened() => return Err(format!("wrote {count} of {bytes} bytes")),
             Ok(_) => {}
-            // Written, but without the promise: the file's name may be lost, for all the client knows.
+            // Written, but without the promise: the file's name may be lost, for all the client
+            // knows.
             Err(error) if sync && self.ledger.lock().file(name).alarm.judge_write(&error) => {
                 self.end(name, blocks, version, false);
             }

@@ -42,12 +42,14 @@ pub struct FileLedger {
     /// Something was, or may have been, lost, and no sync has reported it before the last close: a
     /// client that opens it again may get a report.
     pub loss_untold: bool,
-    /// How many give it another layout: what is copied may have been lost before, and lie where nothing is lost.
+    /// How many give it another layout: what is copied may have been lost before, and lie where
+    /// nothing is lost.
     pub movers: u32,
-    /// Somebody else may have moved it since its last sync: what this client wrote may have been on any OST.
+    /// Somebody else may have moved it since its last sync: what this client wrote may have been on
+    /// any OST.
     pub strewn: bool,
-    /// Something was changed without a promise since its last sync: a loss may be told of it, even if a synchronous write
-    /// has overwritten every block of it before.
+    /// Something was changed without a promise since its last sync: a loss may be told of it, even
+    /// if a synchronous write has overwritten every block of it before.
     pub unsynced: bool,
 }
 
@@ -135,7 +137,8 @@ pub struct Ledger {
 }
 
 impl Ledger {
-    /// A file of this client; files leave the ledger between rounds only, and when their removal begins.
+    /// A file of this client; files leave the ledger between rounds only, and when their removal
+    /// begins.
     pub fn file(&mut self, name: &str) -> &mut FileLedger {
         self.files.get_mut(name).expect("the worker knows which files there are")
     }
@@ -148,7 +151,8 @@ impl Ledger {
         }
     }
 
-    /// Two closed files have swapped their layouts, and so what they hold; what was lost of it is told with it.
+    /// Two closed files have swapped their layouts, and so what they hold; what was lost of it is
+    /// told with it.
     pub fn swapped(&mut self, one: &str, other: &str) {
         let mut first = std::mem::take(&mut self.file(one).blocks);
         std::mem::swap(&mut first, &mut self.file(other).blocks);
@@ -201,8 +205,9 @@ mod tests {
         Ledger { files: BTreeMap::from([(NAME.to_owned(), file)]), ..Ledger::default() }
     }
 
-    /// What is written between the sync and the end of the move was on an OST that may hold nothing of the file afterwards;
-    /// if that OST loses power then, the next sync cannot know that it lost nothing of this.
+    /// What is written between the sync and the end of the move was on an OST that may hold nothing
+    /// of the file afterwards; if that OST loses power then, the next sync cannot know that it lost
+    /// nothing of this.
     #[test]
     fn a_sync_during_a_move_does_not_say_where_the_file_will_be() {
         let mut ledger = ledger();

@@ -1,4 +1,5 @@
-//! Power mode: clients work, servers lose power with torn writes, and what was synced must be there.
+//! Power mode: clients work, servers lose power with torn writes, and what was synced must be
+//! there.
 //!
 //! In rounds: clients change names and data and sync from time to time; then one server, several or
 //! all lose power, sometimes together with the clients; everything is started again and checked,
@@ -107,7 +108,8 @@ impl Blackout {
     }
 }
 
-/// Longest time that an acknowledged change may stay in danger. A server that stands still, or whose device does, commits nothing.
+/// Longest time that an acknowledged change may stay in danger. A server that stands still, or
+/// whose device does, commits nothing.
 fn danger_max(cluster: &Cluster, plan: FaultPlan) -> Duration {
     if plan.stops || plan.hangs {
         return Duration::MAX;

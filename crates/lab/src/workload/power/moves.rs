@@ -101,7 +101,8 @@ impl Worker {
                 Ok(())
             }
             Err(_) if self.blackout.happened() => Ok(()),
-            // A neighbour moves one of them; or both have too much on the MDT for one batch of a small journal.
+            // A neighbour moves one of them; or both have too much on the MDT for one batch of a
+            // small journal.
             Err(FsError::Busy | FsError::TooBig) => {
                 ledger.swapping = None;
                 Ok(())

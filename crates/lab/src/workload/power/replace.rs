@@ -5,8 +5,8 @@
 //! whose rename was acknowledged; else one that is durable or later. The rename in progress may
 //! have happened in any case.
 //!
-//! A client that notices only during a rename that a server has lost power cannot know whether the data were written before: the
-//! rename fails, once for each client and loss, and has not happened.
+//! A client that notices only during a rename that a server has lost power cannot know whether the
+//! data were written before: the rename fails, once for each client and loss, and has not happened.
 
 use std::sync::Arc;
 
@@ -34,7 +34,8 @@ const NEW_NAME: &[u8] = b"replaced.new";
 const BLOCKS_MAX: u64 = 60;
 /// One version in so many is renamed while its writer has it open.
 const OPEN_ONE_IN: u64 = 3;
-/// After one rename in so many the names are synced: then they are durable long before the OSTs commit by themselves.
+/// After one rename in so many the names are synced: then they are durable long before the OSTs
+/// commit by themselves.
 const SYNC_ONE_IN: u64 = 2;
 
 /// The whole of a version.

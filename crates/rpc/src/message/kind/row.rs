@@ -11,10 +11,11 @@ use types::{ObjectId, limits::BULK_BYTES_MAX};
 pub enum Effect {
     /// Nothing that matters: its reply is not kept, and a repetition executes it again.
     Nothing,
-    /// Something that no sync has to make durable: opens and locks are claimed again, sizes are found by the objects, layouts
-    /// are durable when they are answered. It is executed once.
+    /// Something that no sync has to make durable: opens and locks are claimed again, sizes are
+    /// found by the objects, layouts are durable when they are answered. It is executed once.
     State,
-    /// Names or attributes, permanently: executed twice it would not be the same, and a sync must make it durable.
+    /// Names or attributes, permanently: executed twice it would not be the same, and a sync must
+    /// make it durable.
     Namespace,
     /// Data of the object that it names ([`DataAccess::Changes`]); a sync must make it durable.
     Data,
@@ -81,8 +82,9 @@ pub struct RequestRow<'a> {
     pub effect: Effect,
     /// The most its reply can take.
     pub reply: ReplySize,
-    /// The target keeps it, for up to a second, until somebody gives something up that may be as good as anybody's: another
-    /// user's of the same client, too. The client sends it again until it gets what it asks for.
+    /// The target keeps it, for up to a second, until somebody gives something up that may be as
+    /// good as anybody's: another user's of the same client, too. The client sends it again until
+    /// it gets what it asks for.
     pub waits: bool,
     /// Data it is about.
     pub data: DataAccess<'a>,

@@ -11,7 +11,8 @@ use serde::{
 use super::*;
 use crate::message::{MdtRequest, MgsRequest, OstRequest};
 
-/// Decodes nothing: it fails with the names of the variants that it is asked for, separated by spaces.
+/// Decodes nothing: it fails with the names of the variants that it is asked for, separated by
+/// spaces.
 struct Variants;
 
 impl<'de> Deserializer<'de> for Variants {

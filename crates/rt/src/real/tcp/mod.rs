@@ -1,14 +1,15 @@
 //! Frames over TCP.
 //!
-//! A connection belongs to the core that first waits for it (usually the one that runs its reader): its socket is
-//! registered with that core's poller, and its writer task runs there. Until then, and from other threads, sending needs
-//! no core: frames are written directly to the socket.
+//! A connection belongs to the core that first waits for it (usually the one that runs its reader):
+//! its socket is registered with that core's poller, and its writer task runs there. Until then,
+//! and from other threads, sending needs no core: frames are written directly to the socket.
 //!
 //! Many frames per system call in both directions: see `sender.rs` and `receiver.rs`. A peer that
 //! has vanished is detected by keepalive probes when the connection is idle and by TCP_USER_TIMEOUT
 //! when data are unacknowledged.
 //!
-//! Futures must be polled within a tokio runtime. Downside: one writer task and one registered socket per connection.
+//! Futures must be polled within a tokio runtime. Downside: one writer task and one registered
+//! socket per connection.
 
 mod receiver;
 mod sender;
@@ -30,8 +31,8 @@ use crate::{Address, BoxFuture, Connection, Listener, Transport, buffer::BufferP
 /// Pause after the host refused a connection for lack of descriptors or memory.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 
-/// How a vanished peer is noticed. The defaults find one within 30 s, idle or not: well within the 100 s a client waits for
-/// a server.
+/// How a vanished peer is noticed. The defaults find one within 30 s, idle or not: well within the
+/// 100 s a client waits for a server.
 #[derive(Clone, Copy, Debug)]
 pub struct TcpOptions {
     /// Idle time before the first keepalive probe; whole seconds.
@@ -40,7 +41,8 @@ pub struct TcpOptions {
     pub keepalive_interval: Duration,
     /// Unanswered probes that end a connection.
     pub keepalive_probes: u32,
-    /// How long sent data may stay unacknowledged (or the peer's window closed) before the connection ends.
+    /// How long sent data may stay unacknowledged (or the peer's window closed) before the
+    /// connection ends.
     pub unacknowledged_max: Duration,
 }
 

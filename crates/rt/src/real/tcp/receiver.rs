@@ -24,7 +24,8 @@ use crate::{
     frame::HEADER_BYTES,
 };
 
-/// Room offered to a read: hundreds of small frames, and a bounded part of large bulk data that is copied.
+/// Room offered to a read: hundreds of small frames, and a bounded part of large bulk data that is
+/// copied.
 const READ_BYTES: usize = 64 << 10;
 /// Room below which the read buffer is renewed.
 const READ_BYTES_MIN: usize = 16 << 10;
@@ -113,7 +114,8 @@ impl TcpReceiver {
             partial.filled += bytes.min(ahead_bytes);
         }
         let length = self.read.len() + bytes.saturating_sub(ahead_bytes);
-        // SAFETY: the kernel initialised `bytes` bytes, those beyond `ahead_bytes` in the spare capacity from its start.
+        // SAFETY: the kernel initialised `bytes` bytes, those beyond `ahead_bytes` in the spare
+        // capacity from its start.
         unsafe { self.read.set_len(length) };
         self.eager = bytes == ahead_bytes + behind_bytes;
         Ok(bytes)

@@ -7,8 +7,9 @@
 //!                                      if the socket is full, the writer task continues
 //! ```
 //!
-//! Invariants: at any time at most one thread writes ([`Writer`] says who); frames leave in the order they were queued; a
-//! frame's bytes count against the bound until the kernel has all of them.
+//! Invariants: at any time at most one thread writes ([`Writer`] says who); frames leave in the
+//! order they were queued; a frame's bytes count against the bound until the kernel has all of
+//! them.
 //!
 //! Life cycle: [`Queue::close`] ends it; frames queued by then are still written, for [`LINGER`] at
 //! most. An error ends it at once.
@@ -34,9 +35,11 @@ use tokio::{
 use super::socket::Socket;
 use crate::{BoxFuture, Frame, Sender, frame::HEADER_BYTES, transport::QUEUED_BYTES_MAX};
 
-/// Pieces of memory in one system call: about forty frames. Beyond that a call's own cost no longer matters.
+/// Pieces of memory in one system call: about forty frames. Beyond that a call's own cost no longer
+/// matters.
 const PIECES_MAX: usize = 128;
-/// Times a thread that is not the connection's core writes what others queued meanwhile, before the core takes over.
+/// Times a thread that is not the connection's core writes what others queued meanwhile, before the
+/// core takes over.
 const INLINE_ROUNDS: usize = 4;
 /// How long a closed connection tries to write what was queued.
 const LINGER: Duration = Duration::from_secs(2);

@@ -14,7 +14,8 @@ use super::sender::Queue;
 
 /// A connected, non-blocking socket with its queue of frames to send.
 ///
-/// Not registered with any poller at first; [`Socket::adopt`] registers it with the runtime it is called in, once.
+/// Not registered with any poller at first; [`Socket::adopt`] registers it with the runtime it is
+/// called in, once.
 pub(super) struct Socket {
     stream: Arc<TcpStream>,
     registered: OnceLock<AsyncFd<Arc<TcpStream>>>,
@@ -34,8 +35,8 @@ impl Socket {
         }
     }
 
-    /// The socket as the poller of its core sees it. The first call chooses the core: the one of the runtime that the
-    /// calling thread is in; the connection's writer task starts there.
+    /// The socket as the poller of its core sees it. The first call chooses the core: the one of
+    /// the runtime that the calling thread is in; the connection's writer task starts there.
     pub fn adopt(self: &Arc<Self>) -> io::Result<&AsyncFd<Arc<TcpStream>>> {
         if let Some(registered) = self.registered.get() {
             return Ok(registered);
@@ -45,7 +46,8 @@ impl Socket {
             return Ok(registered);
         }
         let core = Handle::try_current().map_err(io::Error::other)?;
-        // SAFETY: the stream is open, and the reference that goes in with it keeps it so; nobody changes its descriptor.
+        // SAFETY: the stream is open, and the reference that goes in with it keeps it so; nobody
+        // changes its descriptor.
         let descriptor = unsafe { AsyncFd::register(self.stream.clone()) }?;
         let registered = self.registered.get_or_init(|| descriptor);
         core.spawn(super::sender::write_queue(self.clone()));

@@ -1,4 +1,5 @@
-//! E1's BLAST workload: `blastn` over a nucleotide database of fragments, memory mapped, by many processes at once.
+//! E1's BLAST workload: `blastn` over a nucleotide database of fragments, memory mapped, by many
+//! processes at once.
 //!
 //! The database is made once by `makeblastdb` on the local disk, from generated or given FASTA, in
 //! volumes of at most a given size, and copied to the mount for every configuration: a volume gets

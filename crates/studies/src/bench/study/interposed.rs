@@ -2,7 +2,8 @@
 //! and this shows them as one. The study did this under IOR with a layer between it and the C
 //! library.
 //!
-//! Segment `i` holds the bytes from where segment `i - 1` ends to its own end, from its offset 0 on.
+//! Segment `i` holds the bytes from where segment `i - 1` ends to its own end, from its offset 0
+//! on.
 
 use std::io;
 

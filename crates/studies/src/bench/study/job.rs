@@ -1,4 +1,5 @@
-//! Running a [`Job`] on a directory of a mounted file system: real files with their layouts, or the emulation.
+//! Running a [`Job`] on a directory of a mounted file system: real files with their layouts, or the
+//! emulation.
 //!
 //! Life cycle: [`Files::create`] creates the files, tasks open them, [`Files::remove`] removes
 //! them. Writing ends with fsync, which is part of the time; before reading, the page cache is
@@ -54,8 +55,8 @@ fn name(file: u32) -> String {
 }
 
 impl Files {
-    /// Makes the files of `job` in a directory below `root`, each with its layout. The directory is new, so that automatic
-    /// layouts know nothing of the files of other jobs.
+    /// Makes the files of `job` in a directory below `root`, each with its layout. The directory is
+    /// new, so that automatic layouts know nothing of the files of other jobs.
     pub fn create(root: &Path, job: &Job) -> io::Result<Self> {
         let spec = job.striping.spec();
         let directory = root.join("stria-bench.files");
@@ -124,8 +125,9 @@ impl Files {
         }
     }
 
-    /// Gives a shared file its length before anybody writes. Linux lets writes that make a file longer pass one by one
-    /// through a mount, and here all tasks share one, which on the studies' testbeds have hosts of their own.
+    /// Gives a shared file its length before anybody writes. Linux lets writes that make a file
+    /// longer pass one by one through a mount, and here all tasks share one, which on the studies'
+    /// testbeds have hosts of their own.
     fn set_length(&self, job: &Job) -> io::Result<()> {
         let set = |directory: &Path, bytes: u64| {
             let file = File::options().write(true).create(true).truncate(false).open(directory.join(name(0)))?;
@@ -216,7 +218,8 @@ pub fn run(job: &Job, files: &Files) -> io::Result<Vec<Outcome>> {
     Ok(vec![outcome("write", written + synced), outcome("read", read)])
 }
 
-/// Opens its file for each task, before any begins, as with MPI and in virtual time: opening is not timed.
+/// Opens its file for each task, before any begins, as with MPI and in virtual time: opening is not
+/// timed.
 pub(super) fn open_all(job: &Job, files: &Files) -> io::Result<Vec<Box<dyn TargetFile>>> {
     (0..job.tasks).map(|rank| files.open(job.place(rank).0)).collect()
 }

@@ -275,7 +275,8 @@ fn run_jobs(
     Ok(())
 }
 
-/// What the scale takes away from a study, a line each: to be said before anybody waits for its results.
+/// What the scale takes away from a study, a line each: to be said before anybody waits for its
+/// results.
 pub fn warnings(study: &Study) -> Vec<String> {
     let line = |kind: Vec<&Job>| {
         let names: Vec<&str> = kind.iter().map(|job| job.name.as_str()).collect();
@@ -362,7 +363,8 @@ pub fn table<'a>(jobs: impl IntoIterator<Item = &'a Job>, outcomes: &[Outcome]) 
     table_of(jobs, outcomes, |job| Described(&job.striping).to_string())
 }
 
-/// [`table`] with layouts as somebody else tells them. What is the job's name already is not said twice.
+/// [`table`] with layouts as somebody else tells them. What is the job's name already is not said
+/// twice.
 fn table_of<'a>(
     jobs: impl IntoIterator<Item = &'a Job>,
     outcomes: &[Outcome],

@@ -5,8 +5,8 @@
 //! 2. *model*: the records of every such host are read again, one by one at their offsets (very
 //!    small random reads), and a model of its traffic is computed: mean and deviation of octets.
 //!
-//! Synchronous: every task has an equal share of parts, then of hosts. Asynchronous: a task takes the next part, or the next
-//! host, when it is ready. The models of both must agree.
+//! Synchronous: every task has an equal share of parts, then of hosts. Asynchronous: a task takes
+//! the next part, or the next host, when it is ready. The models of both must agree.
 
 use std::{
     collections::BTreeMap,

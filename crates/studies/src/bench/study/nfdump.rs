@@ -19,7 +19,8 @@ use anyhow::{Context, bail, ensure};
 
 use crate::study::flow::Flow;
 
-/// First two bytes of nfdump's files, versions 1 and 2, as a little or a big endian host writes them.
+/// First two bytes of nfdump's files, versions 1 and 2, as a little or a big endian host writes
+/// them.
 const MAGIC: u16 = 0xa50c;
 
 /// What nfdump is asked for: plain numbers, in the order of [`parse`].
@@ -117,7 +118,8 @@ fn address(text: &str) -> Option<u32> {
     text.parse::<Ipv4Addr>().ok().map(u32::from)
 }
 
-/// A port; of ICMP, type and code with a point between them, which version 5 has in the two bytes of a port.
+/// A port; of ICMP, type and code with a point between them, which version 5 has in the two bytes
+/// of a port.
 fn port(text: &str) -> Option<u16> {
     match text.split_once('.') {
         None => text.parse().ok(),
