@@ -178,6 +178,7 @@ impl Shared {
             self.checkpoint_wanted.notify_one();
             return Err(error);
         }
+        let was_dirty = self.is_dirty(state);
         let lsn = state.journal.append(batch);
         for operation in &batch.operations {
             state.tables.apply(operation);
@@ -185,6 +186,12 @@ impl Shared {
         let steps = batch.operations.len() * EVICTION_STEPS;
         state.tables.evict(self.config.memory_bytes as usize, steps);
         self.wake_tasks(state);
+        let is_relieved = was_dirty && !self.is_dirty(state);
+        drop(guard);
+        if is_relieved {
+            // It removed what callers wait for a checkpoint of.
+            self.changed.notify_waiters();
+        }
         Ok(lsn)
     }
 

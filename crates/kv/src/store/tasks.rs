@@ -96,10 +96,15 @@ impl Shared {
                 return;
             }
             let (due, interval) = {
-                let state = self.state.lock();
+                let mut state = self.state.lock();
                 let requested = state.checkpoints.is_requested();
                 let useful = state.journal.live_segments() > 1;
                 let due = self.checkpoint_due(&state) || (useful && state.journal_full);
+                if !due {
+                    // What was large was removed before this task came to it. The next change that
+                    // makes one due has to tell again.
+                    state.checkpoints.wanted = false;
+                }
                 // After a failure only time or a request makes it try again.
                 let dirty = state.tables.dirty_bytes() > 0;
                 let interval = dirty.then(|| self.checkpoint_interval(&state));
