@@ -244,8 +244,8 @@ fn calls(fs: &FileSystem, name: &str) -> usize {
     opcodes.filter(|opcode| opcode.name == name).map(|opcode| opcode.calls as usize).sum()
 }
 
-/// The MDT gave objects to a component, and lost power before that was durable. Who writes to them
-/// still does, and whoever comes next gets the same ones.
+/// The MDT gave objects to a component, and lost power before that was durable. Its
+/// present writers still write to them, and later writers get the same ones.
 #[tokio::test]
 async fn growth_that_the_mdt_lost_is_claimed_back() {
     let mut cluster = RealCluster::new(STRIPE, 3).await;

@@ -163,18 +163,7 @@ mod tests {
     const KEY: OpenKey = OpenKey { client: ClientId(1), open: OpenId(1) };
 
     fn nothing() -> Changes {
-        Changes {
-            operations: Vec::new(),
-            counters: BEFORE,
-            named: Vec::new(),
-            deferred_operations: Vec::new(),
-            open: None,
-            removed: Vec::new(),
-            exclusive: None,
-            waiter: None,
-            releases: false,
-            lengthened: None,
-        }
+        Changes::none(BEFORE)
     }
 
     fn put(inode: &Inode) -> Operation {

@@ -15,7 +15,7 @@ pub use handler::{Answer, Call, Handler, SessionEvent};
 pub use histogram::Histogram;
 pub use import::{
     Answered, Ask, Cause, Endpoint, Import, ImportOptions, ImportState, ImportStatistics, LateOutcome, Question,
-    Recovery,
+    Recovery, unexpected,
 };
 pub use server::{Server, ServerOptions};
 pub use service::{Service, ServiceStatistics};

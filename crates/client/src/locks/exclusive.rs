@@ -13,8 +13,8 @@
 //! [`crate::cancellation::finish`]); if the MDT restarts meanwhile, the lock is reclaimed (see
 //! [`crate::targets::recovery`]). If the MDT does not answer, the turn is kept until the MDT has
 //! confirmed the release (see [`crate::cancellation::given_up`]), because a late release would also
-//! release the lock of the next user. A user who waits for such a turn waits no longer than for the
-//! MDT itself.
+//! release the lock of the next user. Waiting for such a turn takes no longer than waiting for
+//! the MDT itself.
 
 use std::{
     collections::BTreeMap,

@@ -83,9 +83,9 @@ pub(crate) struct OpenInode {
     layout_doubts: AtomicU64,
     /// How many of these it has answered.
     layout_doubts_answered: AtomicU64,
-    /// Held, shared, by whatever changes data under a layout taken meanwhile; alone by who has
-    /// objects moved (see [`crate::placement::no_space`]). Truncations have the exclusive data lock
-    /// instead.
+    /// Held shared by operations that change data under the layout that they have read, and
+    /// exclusively while objects are moved (see [`crate::placement::no_space`]). Truncations have
+    /// the exclusive data lock instead.
     pub changing: tokio::sync::RwLock<()>,
     stale: AtomicBool,
     state: Mutex<OpenState>,

@@ -109,8 +109,8 @@ impl SizeTracker {
         self.known = None;
     }
 
-    /// A server lost changes that were acknowledged: whoever truncates meanwhile does not know the
-    /// figures either.
+    /// A server lost changes that were acknowledged: a truncation in progress does not know the
+    /// size, blocks and times either.
     pub fn lost(&mut self) {
         self.forget();
         self.begun += 1;

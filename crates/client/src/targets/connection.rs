@@ -7,6 +7,7 @@ use std::sync::{
 };
 
 use parking_lot::{Mutex, RwLock};
+pub(crate) use rpc::unexpected;
 use rpc::{
     Answered, Ask, Import, ImportState, Question,
     message::{
@@ -27,11 +28,6 @@ pub(crate) fn target_name(fsname: &str, role: TargetRole) -> String {
         TargetRole::Mdt(index) => format!("{fsname}-{index}"),
         TargetRole::Ost(index) => format!("{fsname}-{index}"),
     }
-}
-
-/// What a reply of the wrong kind becomes.
-pub(crate) fn unexpected(reply: impl std::fmt::Debug) -> FsError {
-    FsError::Protocol(format!("unexpected reply {reply:?}"))
 }
 
 /// A reply that must be without data.

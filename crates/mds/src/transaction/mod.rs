@@ -116,6 +116,24 @@ pub(crate) struct Changes {
     pub lengthened: Option<InodeNumber>,
 }
 
+impl Changes {
+    /// Nothing is changed yet.
+    pub fn none(counters: Counters) -> Self {
+        Changes {
+            operations: Vec::new(),
+            counters,
+            named: Vec::new(),
+            deferred_operations: Vec::new(),
+            open: None,
+            removed: Vec::new(),
+            exclusive: None,
+            waiter: None,
+            releases: false,
+            lengthened: None,
+        }
+    }
+}
+
 impl<'n> Transaction<'n> {
     /// Begins with nothing changed.
     pub fn new(
@@ -127,18 +145,7 @@ impl<'n> Transaction<'n> {
         counters: Counters,
         loading: Option<&'n Loading>,
     ) -> Self {
-        let changes = Changes {
-            operations: Vec::new(),
-            counters,
-            named: Vec::new(),
-            deferred_operations: Vec::new(),
-            open: None,
-            removed: Vec::new(),
-            exclusive: None,
-            waiter: None,
-            releases: false,
-            lengthened: None,
-        };
+        let changes = Changes::none(counters);
         let (volatile, lengthened_before) = (Tracked::new(volatile), Cell::new(None));
         Self { volatile, context, mdt, store, target, changes, loading, lengthened_before, lacks_osts: false }
     }

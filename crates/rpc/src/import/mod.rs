@@ -48,6 +48,6 @@ mod waiting;
 
 pub use handle::{Import, Recovery};
 pub use options::{Endpoint, ImportOptions, ImportState};
-pub use question::{Answered, Ask, LateOutcome, Question};
+pub use question::{Answered, Ask, LateOutcome, Question, unexpected};
 pub use statistics::{ImportStatistics, OpcodeStatistics};
 pub use trouble::Cause;

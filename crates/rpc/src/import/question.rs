@@ -54,7 +54,7 @@ impl Ask for MdtRequest {
     fn reply(reply: Reply) -> FsResult<MdtReply> {
         match reply {
             Reply::Mdt(reply) => Ok(reply),
-            other => Err(unexpected(&other)),
+            other => Err(unexpected(other)),
         }
     }
 }
@@ -78,7 +78,7 @@ impl Ask for OstRequest {
     fn reply(reply: Reply) -> FsResult<OstReply> {
         match reply {
             Reply::Ost(reply) | Reply::Mdt(MdtReply::Data(reply)) => Ok(reply),
-            other => Err(unexpected(&other)),
+            other => Err(unexpected(other)),
         }
     }
 }
@@ -97,12 +97,13 @@ impl Ask for MgsRequest {
     fn reply(reply: Reply) -> FsResult<MgsReply> {
         match reply {
             Reply::Mgs(reply) => Ok(reply),
-            other => Err(unexpected(&other)),
+            other => Err(unexpected(other)),
         }
     }
 }
 
-fn unexpected(reply: &Reply) -> FsError {
+/// What a reply of the wrong kind becomes.
+pub fn unexpected(reply: impl std::fmt::Debug) -> FsError {
     FsError::Protocol(format!("unexpected reply {reply:?}"))
 }
 

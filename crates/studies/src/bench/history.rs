@@ -64,13 +64,17 @@ impl History {
             file.write_all(format!("{}\n", serde_json::to_string(&record)?).as_bytes())
         };
         add().with_context(|| format!("cannot append to {}", self.path.display()))?;
-        Ok(self.read()?.len())
+        // Only counted: the run is in the history, whatever the lines before it are.
+        Ok(self.text()?.lines().count())
+    }
+
+    fn text(&self) -> anyhow::Result<String> {
+        std::fs::read_to_string(&self.path).with_context(|| format!("cannot read {}", self.path.display()))
     }
 
     /// All runs, the oldest first.
     fn read(&self) -> anyhow::Result<Vec<Record>> {
-        let path = self.path.display();
-        let text = std::fs::read_to_string(&self.path).with_context(|| format!("cannot read {path}"))?;
+        let (path, text) = (self.path.display(), self.text()?);
         let parse = |(number, line): (usize, &str)| {
             let number = number + 1;
             serde_json::from_str(line).with_context(|| format!("{path}: line {number} is not a run; remove it"))
@@ -199,7 +203,9 @@ mod tests {
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path().join("bench.jsonl");
         std::fs::write(&path, "torn\n").unwrap();
-        let error = History::at(Some(path)).unwrap().list().unwrap_err();
+        let history = History::at(Some(path)).unwrap();
+        assert_eq!(history.append(vec![line("mount", None)]).unwrap(), 2, "a run is kept nevertheless");
+        let error = history.list().unwrap_err();
         assert!(error.to_string().contains("line 1 is not a run; remove it"), "{error}");
     }
 }

@@ -109,8 +109,6 @@ pub(super) struct Pile {
     /// Runs of level 0, which most flushes of buffers add one to, and its tables.
     pub runs: usize,
     pub tables: u64,
-    /// Full buffers that wait to be flushed.
-    pub sealed: usize,
 }
 
 impl Pile {
@@ -123,7 +121,6 @@ impl Pile {
             table_bytes: keyspaces.table_bytes,
             runs: keyspaces.data.tree.l0_run_count(),
             tables: keyspaces.data.tree.level_table_count(0).unwrap_or_default() as u64,
-            sealed: keyspaces.data.tree.sealed_memtable_count(),
         }
     }
 
@@ -283,7 +280,6 @@ mod tests {
             table_bytes: 2 * MIB,
             runs: 2,
             tables: 4,
-            sealed: 0,
         }
     }
 

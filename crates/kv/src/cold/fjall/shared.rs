@@ -169,7 +169,7 @@ impl Shared {
         *open = Some(Keyspaces::open(&self.directory, &self.options)?);
         if let Some(times) = self.reopenings.lock().note(Instant::now()) {
             let directory = self.directory.display();
-            tracing::info!(%directory, times, "reopened the cold store after its device was full");
+            tracing::info!(%directory, times, "reopened the cold store after a failure");
         }
         Ok(())
     }
