@@ -4,7 +4,7 @@ use crate::common;
 #[path = "../../kv/tests/gated_cold/mod.rs"]
 mod gated_cold;
 
-use std::{sync::Arc, time::Duration};
+use std::sync::Arc;
 
 use bytes::Bytes;
 use common::*;
@@ -67,6 +67,13 @@ async fn stop_and_start_cold(fs: &mut Fixture) -> GatedCold {
         .unwrap();
     fs.mdt.update_map(&absent_osts(4));
     cold
+}
+
+/// Returns when a request waits for what is loaded from the cold store, whose gate is closed.
+async fn wait_for_a_load(cold: &GatedCold) {
+    while cold.waiting() == 0 {
+        tokio::task::yield_now().await;
+    }
 }
 
 /// All pages of a directory, with attributes as `ls -l` asks for them; how many names.
@@ -137,7 +144,7 @@ async fn what_waits_to_be_loaded_has_the_time_at_which_it_happens() {
     let request = Request::Mdt(MdtRequest::Create(root(), create));
     let call = Call { client: ALICE, slot: Slot(5), xid: Xid(1), trace: 0, request, bulk: Bytes::new() };
     let slow = tokio::spawn(fs.mdt.clone().handle(call));
-    tokio::time::sleep(Duration::from_millis(50)).await;
+    wait_for_a_load(&cold).await;
     assert!(!slow.is_finished(), "it waits for the cold store");
     let warm = fs.lookup(&root(), ROOT, "warm").await.unwrap().attributes.inode;
     let touch = SetAttributes { mode: Some(0o600), ..SetAttributes::default() };
@@ -167,7 +174,7 @@ async fn a_slow_read_of_one_request_holds_up_no_other() {
         bulk: Bytes::new(),
     };
     let slow = tokio::spawn(fs.mdt.clone().handle(call));
-    tokio::time::sleep(Duration::from_millis(50)).await;
+    wait_for_a_load(&cold).await;
     assert!(!slow.is_finished(), "it waits for the cold store");
     fs.stat(warm).await.expect("another request is answered");
     let (open, _) = fs.open(ALICE, &root(), warm, WRITE).await.expect("and changes something");

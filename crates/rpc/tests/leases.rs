@@ -2,15 +2,21 @@
 
 use crate::common;
 
-use std::{sync::Arc, time::Duration};
+use std::{
+    sync::{
+        Arc,
+        atomic::{AtomicUsize, Ordering},
+    },
+    time::Duration,
+};
 
 use common::{raw::Raw, *};
 use rpc::{Server, SessionEvent};
 use rt::{
-    Address, Clock, Seams,
-    memory::{self, JumpingClock, MemoryTransport},
+    Address, BoxFuture, Clock, Seams, Spawn,
+    memory::{self, JumpingClock, MemoryTransport, RuntimeSpawn},
 };
-use tokio::sync::Semaphore;
+use tokio::sync::{Notify, Semaphore};
 use types::ClientId;
 
 const LEASE: Duration = Duration::from_millis(800);
@@ -41,6 +47,47 @@ async fn a_server_that_stood_still_evicts_nobody_who_speaks_afterwards() {
     }
     assert_eq!(server.sessions(TARGET).len(), 1);
     assert!(raw.receive().await.is_none(), "the lease of who is silent from then on runs out");
+    until(|| server.sessions(TARGET).is_empty()).await;
+    assert!(handler.events().contains(&SessionEvent::Evicted(CLIENT)));
+}
+
+/// Cores that say that all have run only where a test allows it.
+#[derive(Default)]
+struct HeldUpCores {
+    asked: AtomicUsize,
+    ran: Arc<Notify>,
+}
+
+impl Spawn for HeldUpCores {
+    fn spawn(&self, name: &'static str, future: BoxFuture<'static, ()>) {
+        RuntimeSpawn.spawn(name, future);
+    }
+
+    fn all_cores_ran(&self) -> BoxFuture<'static, ()> {
+        self.asked.fetch_add(1, Ordering::SeqCst);
+        let ran = self.ran.clone();
+        Box::pin(async move { ran.notified().await })
+    }
+}
+
+/// The request of a client may have arrived at a core that has not run since.
+#[tokio::test]
+async fn no_lease_is_judged_before_every_core_has_read_what_arrived() {
+    let handler = Counter::new(&Arc::default());
+    let cores = Arc::new(HeldUpCores::default());
+    let seams = Seams { spawn: cores.clone(), ..memory::seams(&MemoryTransport::new(), 1) };
+    let server = server(&seams, &handler, Duration::from_millis(50));
+    let address = server.listen(&Address::from("mds:1")).await.unwrap();
+    let mut raw = Raw::connect(&seams, &address).await;
+    raw.hello(|_| ()).await;
+    let asked = |times| cores.asked.load(Ordering::SeqCst) == times;
+    until(|| asked(1)).await;
+    raw.request(0, 1, &read()).await;
+    assert!(raw.receive().await.is_some());
+    cores.ran.notify_one();
+    until(|| asked(2)).await;
+    assert_eq!(server.sessions(TARGET).len(), 1, "it was silent for long when it was judged first");
+    cores.ran.notify_one();
     until(|| server.sessions(TARGET).is_empty()).await;
     assert!(handler.events().contains(&SessionEvent::Evicted(CLIENT)));
 }

@@ -5,12 +5,13 @@
 //! A [`Beat`] measures by how much its interval was exceeded. Users must follow two rules: time
 //! during which this process did not run does not count ([`Tick::stalled`]), and nothing is decided
 //! at the first tick after it ([`Tick::may_judge`]), because messages that have arrived are read
-//! before the next tick. Decisions are allowed at the second of two late ticks in a row, because
-//! otherwise a process that is always late would never decide.
+//! before the next tick. (That is true of the core that ticks; [`Spawn::all_cores_ran`] asks the
+//! others.) Decisions are allowed at the second of two late ticks in a row, because otherwise a
+//! process that is always late would never decide.
 
 use std::time::Duration;
 
-use crate::{Clock, Instant};
+use crate::{Clock, Instant, Spawn};
 
 /// A tick is late if it comes later than due by one in so many of its interval.
 const LATE_PART: u32 = 4;
@@ -62,25 +63,29 @@ impl Beat {
 const PARTS: u32 = 8;
 
 /// Completes when this process has run for `duration`: time that it stood still does not count, and
-/// what arrived meanwhile is read before.
-pub async fn running_for(clock: &dyn Clock, duration: Duration) {
+/// what arrived meanwhile is read before, on all cores.
+pub async fn running_for(clock: &dyn Clock, spawn: &dyn Spawn, duration: Duration) {
     let mut beat = Beat::new(clock.now(), duration / PARTS);
     let mut left = PARTS;
     while left > 0 {
         left -= u32::from(beat.tick(clock).await.may_judge);
     }
+    spawn.all_cores_ran().await;
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{clock, memory::JumpingClock};
+    use crate::{
+        clock,
+        memory::{JumpingClock, RuntimeSpawn},
+    };
 
     #[tokio::test]
     async fn time_that_a_process_stands_still_is_not_time_it_runs() {
         let jumping = JumpingClock::default();
         let duration = Duration::from_secs(80);
-        let mut passes = std::pin::pin!(running_for(&jumping, duration));
+        let mut passes = std::pin::pin!(running_for(&jumping, &RuntimeSpawn, duration));
         let mut passed =
             async |pause: Duration| clock::timeout_at(&jumping, jumping.now() + pause, passes.as_mut()).await.is_some();
         for _ in 0..3 {

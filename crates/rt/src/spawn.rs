@@ -13,4 +13,11 @@ pub trait Spawn: Send + Sync {
     fn spawn_spread(&self, name: &'static str, future: BoxFuture<'static, ()>) {
         self.spawn(name, future);
     }
+
+    /// Completes when every core has run since this call and has seen what had arrived for its
+    /// tasks before it. Code that is about to judge the silence of others waits for this first,
+    /// because a core that was held up has not yet read what others sent.
+    fn all_cores_ran(&self) -> BoxFuture<'static, ()> {
+        Box::pin(std::future::ready(()))
+    }
 }

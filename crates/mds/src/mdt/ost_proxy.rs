@@ -231,7 +231,7 @@ impl OstProxy {
             std::future::pending::<Infallible>().await
         };
         // If this process stands still, that is no silence of the OST.
-        let silence = rt::beat::running_for(&*mdt.seams.clock, mdt.parameters().ost_silence);
+        let silence = rt::beat::running_for(&*mdt.seams.clock, &*mdt.seams.spawn, mdt.parameters().ost_silence);
         let answer = async {
             loop {
                 match self.call(OstRequest::StatFs).await {

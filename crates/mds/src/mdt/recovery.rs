@@ -23,10 +23,10 @@ const ORPHANS_PER_BATCH: usize = 256;
 
 /// Waits for the clients of the former start, then ends the state that no client reclaimed.
 pub(crate) async fn run(mdt: Arc<Mdt>) {
-    let clock = mdt.seams.clock.clone();
+    let (clock, spawn) = (mdt.seams.clock.clone(), mdt.seams.spawn.clone());
     // Time during which this process is suspended is not part of the window: no client could come
     // back.
-    let mut window = pin!(beat::running_for(&*clock, mdt.options.recovery_window));
+    let mut window = pin!(beat::running_for(&*clock, &*spawn, mdt.options.recovery_window));
     let mut is_over = false;
     let mut stopping = mdt.stopping.subscribe();
     let are_gone = !mdt.namespace().volatile.recovery.gone.is_empty();

@@ -333,21 +333,41 @@ impl ServedTarget {
                 () = &mut stopped => return,
                 tick = beat.tick(&*clock) => tick,
             };
-            self.check_leases(tick);
+            self.note_stall(&tick);
+            if !tick.may_judge || !self.has_expired(tick.now) {
+                continue;
+            }
+            // This core ran in time. Another one may not have, and may have to read yet what the
+            // clients of its connections sent.
+            tokio::select! {
+                biased;
+                () = &mut stopped => return,
+                () = self.shared.seams.spawn.all_cores_ran() => {}
+            }
+            self.evict_expired(tick.now);
         }
     }
 
-    /// Begins the end of all sessions whose lease has run out. Each ends in a task of its own: one
-    /// that takes long, because its requests do or the target's device hangs, holds up no other.
-    fn check_leases(self: &Arc<Self>, Tick { now, stalled, may_judge }: Tick) {
-        let cells: Vec<_> = self.sessions.lock().values().cloned().collect();
-        if !stalled.is_zero() {
-            tracing::warn!(target = %self.name, ?stalled, "the server was suspended; leases are extended");
-            cells.iter().for_each(|cell| cell.with(|session| session.excuse(now, stalled)));
-        }
-        if !may_judge {
+    /// Time during which this process did not run does not count against its clients.
+    fn note_stall(&self, &Tick { now, stalled, .. }: &Tick) {
+        if stalled.is_zero() {
             return;
         }
+        tracing::warn!(target = %self.name, ?stalled, "the server was suspended; leases are extended");
+        for cell in self.sessions.lock().values() {
+            cell.with(|session| session.excuse(now, stalled));
+        }
+    }
+
+    fn has_expired(&self, now: Instant) -> bool {
+        self.sessions.lock().values().any(|cell| cell.with(|session| session.expired(now, self.lease)))
+    }
+
+    /// Begins the end of all sessions whose lease had run out at `now`. Each ends in a task of its
+    /// own: one that takes long, because its requests do or the target's device hangs, holds up no
+    /// other.
+    fn evict_expired(self: &Arc<Self>, now: Instant) {
+        let cells: Vec<_> = self.sessions.lock().values().cloned().collect();
         for cell in cells {
             if !cell.with(|session| session.expired(now, self.lease) && session.end()) {
                 continue;

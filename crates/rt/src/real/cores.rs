@@ -18,6 +18,7 @@
 
 use std::{
     cell::Cell,
+    convert::Infallible,
     io,
     panic::AssertUnwindSafe,
     pin::Pin,
@@ -33,13 +34,17 @@ use std::{
 use parking_lot::Mutex;
 use tokio::{
     runtime::{Builder, Handle},
-    sync::watch,
+    sync::{mpsc, watch},
 };
 
 use crate::{BoxFuture, Spawn};
 
 /// Most cores that can be asked for.
 pub const CORES_MAX: usize = 1024;
+/// What [`Spawn::all_cores_ran`] asks of each core: so many timers, one after the other.
+const TURNS: u32 = 3;
+/// The shortest time that tokio's timers know.
+const TURN: Duration = Duration::from_millis(1);
 /// How long a stopping core waits for name look-ups that tokio runs on threads of its own.
 const LOOKUP_TIMEOUT: Duration = Duration::from_secs(1);
 
@@ -175,6 +180,27 @@ impl Spawn for Cores {
     fn spawn_spread(&self, name: &'static str, future: BoxFuture<'static, ()>) {
         self.spawn_on(self.shared.next.fetch_add(1, Ordering::Relaxed), name, future);
     }
+
+    fn all_cores_ran(&self) -> BoxFuture<'static, ()> {
+        let (running, mut ran) = mpsc::channel::<Infallible>(1);
+        for index in 0..self.count() {
+            let running = running.clone();
+            let turns = async move {
+                // A timer fires only after the core has asked the kernel what arrived; the tasks
+                // that this wakes have run when the next one fires.
+                for _ in 0..TURNS {
+                    tokio::time::sleep(TURN).await;
+                }
+                drop(running);
+            };
+            self.spawn_on(index, "turn of a core", Box::pin(turns));
+        }
+        drop(running);
+        Box::pin(async move {
+            // Ends when all senders are gone, also those of cores that are shut down.
+            ran.recv().await;
+        })
+    }
 }
 
 /// While it lives, what this thread spawns goes to one core.
@@ -265,6 +291,30 @@ mod tests {
         assert_eq!(told.try_recv().unwrap(), thread_name(), "the first poll is inline");
         release.send(()).unwrap();
         assert!(told.recv().unwrap().starts_with("core-"));
+        cores.shutdown();
+    }
+
+    #[test]
+    fn a_core_that_is_held_up_has_not_run() {
+        let cores = Cores::start(2).unwrap();
+        cores.block_on(cores.all_cores_ran());
+        // Not the one whose timers this thread uses.
+        let other = cores.index_for_this_thread() + 1;
+        let (release, released) = mpsc::channel::<()>();
+        let (tell, told) = oneshot::channel();
+        let hold_up = async move {
+            tell.send(()).unwrap();
+            released.recv().unwrap();
+        };
+        cores.spawn_on(other, "holds up its core", Box::pin(hold_up));
+        cores.block_on(told).unwrap();
+        cores.block_on(async {
+            let mut ran = cores.all_cores_ran();
+            let still_waiting = tokio::time::timeout(20 * TURNS * TURN, &mut ran).await;
+            assert!(still_waiting.is_err(), "one core has not run");
+            release.send(()).unwrap();
+            ran.await;
+        });
         cores.shutdown();
     }
 
