@@ -12,7 +12,7 @@ use std::sync::{
 };
 
 use rpc::{
-    Answered, ImportStatistics, Question,
+    Answered, Import, ImportStatistics, Question,
     message::{
         MdtReply, MdtRequest,
         mdt::OpenId,
@@ -52,6 +52,14 @@ impl FileSystem {
     /// looks at the root directory. Fails with `Unreachable` if that MDT does not answer within the
     /// timeout.
     pub async fn mount(seams: Seams, options: MountOptions) -> FsResult<Arc<FileSystem>> {
+        let file_system = Self::connect(seams, options).await?;
+        file_system.find_root().await?;
+        Ok(file_system)
+    }
+
+    /// The first part of [`FileSystem::mount`], for callers that tell what it waits for: begins to
+    /// connect to the targets of the cluster map. [`FileSystem::find_root`] is the second.
+    pub async fn connect(seams: Seams, options: MountOptions) -> FsResult<Arc<FileSystem>> {
         let MountOptions { mut map, resolve, client, client_name, import } = options;
         let client = client.unwrap_or_else(|| ClientId(seams.entropy.next_u64()));
         let root = TargetRole::Mdt(InodeNumber::ROOT.mdt());
@@ -80,10 +88,19 @@ impl FileSystem {
             next_open: AtomicU64::new(1),
             mounted: watch::Sender::new(true),
         });
-        file_system.get_attributes(InodeNumber::ROOT, None).await?;
         let follow = follow_map(Arc::downgrade(&file_system), map, file_system.mounted.subscribe());
         file_system.seams.spawn.spawn("client map", Box::pin(follow));
         Ok(file_system)
+    }
+
+    /// Looks at the root directory.
+    pub async fn find_root(&self) -> FsResult<()> {
+        self.get_attributes(InodeNumber::ROOT, None).await.map(drop)
+    }
+
+    /// The connection to the MDT of the root directory.
+    pub fn root_import(&self) -> FsResult<Import> {
+        Ok(self.targets.mdt_of(InodeNumber::ROOT)?.import())
     }
 
     /// Ends all sessions. Files still open are closed by the servers. Targets that do not answer

@@ -300,12 +300,27 @@ impl Node {
         &self.seams
     }
 
-    /// Adds a client. Waits until the management service knows the metadata target.
+    /// Adds a client. Waits for the management service and the first metadata target.
     pub async fn mount_client(&self) -> anyhow::Result<Arc<FileSystem>> {
-        self.registered().await?;
-        self.known_map().await?;
+        self.mount_client_telling(|_| ()).await
+    }
+
+    /// The same, and tells what it waits for.
+    pub async fn mount_client_telling(&self, tell: impl Fn(&str)) -> anyhow::Result<Arc<FileSystem>> {
+        let known = async {
+            self.registered().await?;
+            self.known_map().await
+        };
+        reachability::tell_while(self, known, &tell).await.0?;
         let options = MountOptions::new(self.watcher.subscribe(), self.resolver(), &client_name());
-        let file_system = FileSystem::mount(self.seams.clone(), options).await?;
+        let file_system = FileSystem::connect(self.seams.clone(), options).await?;
+        let root = file_system.root_import()?;
+        let deadline = self.seams.clock.now() + reachability::TIMEOUT;
+        let found = rt::clock::timeout_at(&*self.seams.clock, deadline, file_system.find_root());
+        match reachability::tell_while_any([&root], found, &tell).await.0 {
+            Some(found) => found?,
+            None => bail!("{}", reachability::cannot_reach(&root)),
+        }
         self.clients.lock().expect("no panic while locked").push(Arc::clone(&file_system));
         Ok(file_system)
     }

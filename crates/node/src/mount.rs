@@ -14,7 +14,7 @@ use super::{
     Node, NodeOptions, background,
     control::{NodeControl, Presence},
     daemon, holders, preflight,
-    reachability::{TIMEOUT, tell_while},
+    reachability::TIMEOUT,
     service_manager::ServiceManager,
     signals,
     status::say,
@@ -142,7 +142,7 @@ fn foreground(
     let tell = |waiting: &str| say(format_args!("{waiting} (giving up after {} s)", TIMEOUT.as_secs()));
     let file_system = cores.block_on(async {
         tokio::select! {
-            (mounted, _) = tell_while(&node, node.mount_client(), tell) => mounted,
+            mounted = node.mount_client_telling(tell) => mounted,
             _ = stop.wait_for(|stop| *stop) => bail!("asked to stop before {source} was mounted"),
         }
     })?;

@@ -165,6 +165,35 @@ fn what_keeps_a_mount_or_a_server_from_its_management_service_is_named_at_once()
 }
 
 #[test]
+fn a_mount_names_the_metadata_target_it_waits_for() {
+    let mut site = Site::new(1);
+    let place = site.place("").display().to_string();
+    let config = site.place("mds.toml").to_string_lossy().into_owned();
+    let text = format!(
+        "fsname = \"stria\"\nlisten = \"10.77.0.1:989\"\nmgs = \"10.77.0.1:988\"\nrun_dir = \"{place}/run2\"\n\
+         [[target]]\nrole = \"mdt\"\ndir = \"{place}/mdt\"\n"
+    );
+    fs::write(&config, text).unwrap();
+    let service = site.config_text().split("[[target]]").take(2).collect::<Vec<_>>().join("[[target]]");
+    assert!(service.contains("\"mgs\"") && !service.contains("\"mdt\""), "{service}");
+    fs::write(site.config(), service).unwrap();
+    for config in [&site.config(), &config] {
+        site.stria(&["format", config]);
+    }
+    let mut server = site.daemon("mds", &["serve", &config]);
+    server.wait_for("waiting for MGS");
+    site.serve();
+    server.wait_for("registered at MGS 10.77.0.1:988");
+    server.stop();
+    let mounting = site.output(&["mount", "10.77.0.1:/stria", &site.name("")]);
+    assert_eq!(mounting.status, 1, "{mounting:?}");
+    let cause = "stria-MDT0000 10.77.0.1:989: connection refused; is stria serve running there?";
+    assert!(mounting.stderr.contains(&format!("stria: cannot reach {cause}")), "{mounting:?}");
+    let said = mounting.stdout + &mounting.stderr;
+    assert!(said.contains(&format!("waiting for {cause} (giving up after 30 s)")), "{said}");
+}
+
+#[test]
 fn wrong_sources_mount_points_and_options_are_refused() {
     let mut site = Site::running(1);
     let source = "10.77.0.1:/stria";
