@@ -29,7 +29,7 @@ const LOOK_AGAIN: Duration = Duration::from_millis(200);
 /// Liveness: what is waited for comes within [`LIVENESS_BOUND`] once all faults are over.
 pub async fn finishes<T>(cluster: &Cluster, what: &str, work: impl Future<Output = T>) -> Result<T, String> {
     let finished = cluster.within(LIVENESS_BOUND, work).await;
-    finished.ok_or_else(|| format!("{what}: not finished {LIVENESS_BOUND:?} after the faults were over"))
+    finished.ok_or_else(|| format!("{what}: not finished {LIVENESS_BOUND:?} after the last fault"))
 }
 
 /// All checks of a cluster at rest: a client is mounted at least, and nothing runs.

@@ -235,7 +235,7 @@ impl Lane {
             if !goes_on {
                 break;
             }
-            self.cluster.log().event("chaos", "fair weather");
+            self.cluster.log().event("chaos", "no faults");
         }
     }
 
@@ -247,14 +247,14 @@ impl Lane {
                 0 => hosts.iter().filter(|host| **host != one).collect(),
                 _ => vec![self.random.pick(&hosts)],
             };
-            self.fault(format_args!("cut between {one} and {others:?}"));
+            self.fault(format_args!("partition between {one} and {others:?}"));
             others.iter().for_each(|other| self.cluster.network().cut(&one, other));
             let goes_on = self.pause(LASTS).await;
             self.cluster.network().heal();
             if !goes_on {
                 break;
             }
-            self.cluster.log().event("chaos", "cuts are healed");
+            self.cluster.log().event("chaos", "partitions are healed");
         }
     }
 
@@ -281,10 +281,10 @@ impl Lane {
         while self.pause(quiet).await {
             let stopped: Vec<Process> =
                 self.victims().into_iter().filter_map(|role| self.cluster.stop_server(role)).collect();
-            self.fault(format_args!("{} processes stopped", stopped.len()));
+            self.fault(format_args!("{} processes suspended", stopped.len()));
             let goes_on = self.pause(lasts).await;
             stopped.iter().for_each(Process::resume);
-            self.cluster.log().event("chaos", "stopped processes go on");
+            self.cluster.log().event("chaos", "suspended processes resume");
             if !goes_on {
                 break;
             }
@@ -300,7 +300,7 @@ impl Lane {
             victims.iter().for_each(|victim| self.cluster.hang(*victim, part, true));
             let goes_on = self.pause(lasts).await;
             victims.iter().for_each(|victim| self.cluster.hang(*victim, part, false));
-            self.cluster.log().event("chaos", "devices go on");
+            self.cluster.log().event("chaos", "devices resume");
             if !goes_on {
                 break;
             }

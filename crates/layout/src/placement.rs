@@ -246,7 +246,7 @@ pub fn awaited<'a>(targets: &'a [TargetStatus], policy: &PlacementPolicy) -> Vec
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum PlacementError {
     /// There is no OST, or none that takes new objects for reasons other than space.
-    #[error("no OST takes new objects")]
+    #[error("no OST accepts new objects")]
     NoUsableTarget,
     /// Every OST that would take new objects is full.
     #[error("all OSTs are full")]
@@ -255,7 +255,7 @@ pub enum PlacementError {
     #[error("there is no {0}")]
     UnknownTarget(OstIndex),
     /// The requested OST accepts no new objects.
-    #[error("{0} takes no new objects ({1:?})")]
+    #[error("{0} does not accept new objects ({1:?})")]
     TargetUnusable(OstIndex, Exclusion),
 }
 

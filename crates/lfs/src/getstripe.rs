@@ -108,9 +108,9 @@ No file has mirrors yet: number and index of the mirror are 0 everywhere.
   -y, --yaml           YAML                             --hex-idx       OST indices in hexadecimal
       --json           JSON lines: one object per file and directory
 
-Fields of JSON: path, kind (file, directory), fid, mdt, generation (null of a default), own (whether the
+Fields of JSON: path, kind (file, directory), fid, mdt, generation (null for a default), own (whether the
 directory has a default of its own), automatic, components: id, start, end (null: end of file),
-instantiated, extension, pattern, stripe_count (-1: all OSTs), stripe_bytes (of room for extension: its
+instantiated, extension, pattern, stripe_count (-1: all OSTs), stripe_bytes (for extension: the step
 size), pool, objects: ost, object.
 
 Exit status: 0; 4 for a wrong command line; else the error number (2: no such file, 25: not on StriaFS).

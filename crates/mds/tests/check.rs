@@ -283,7 +283,7 @@ async fn data_that_no_file_has_are_found() {
             batch.put(DATA, data::block_key(object, 0), data::encode_block(0, b"stray"));
         })
         .await;
-        finds_and_repairs(&fs, "5 bytes that no file has").await;
+        finds_and_repairs(&fs, "5 bytes that belong to no file").await;
         fs.damage(|store, batch| {
             assert_eq!(store.get(DATA, &data::block_key(object, 0)).unwrap(), None);
             batch.put(DATA, data::block_key(object, 7), data::encode_block(0, b"stray"));

@@ -49,7 +49,7 @@ pub fn check_mount_point(point: &Path, makes: bool) -> anyhow::Result<()> {
     match fuse::mount::check(point) {
         Err(MountError::NotFound { .. }) if makes => {
             let made = existing_above(point).and_then(|above| try_to_make(&above));
-            made.with_context(|| format!("cannot make the mount point {}", point.display()))
+            made.with_context(|| format!("cannot create the mount point {}", point.display()))
         }
         checked => Ok(checked?),
     }
@@ -74,7 +74,7 @@ fn demand(target: &TargetConfig) -> anyhow::Result<Demand> {
         // Of an interrupted formatting nothing stays.
         given_back = bytes_below(&place);
     }
-    let space = statvfs(&place).with_context(|| format!("cannot look at {}", place.display()))?;
+    let space = statvfs(&place).with_context(|| format!("cannot access {}", place.display()))?;
     let device = std::fs::metadata(&place)?.dev();
     let free_bytes = (space.f_bavail * space.f_frsize).saturating_add(given_back);
     Ok(Demand { device, place, free_bytes, roles: vec![target.role] })
@@ -95,7 +95,7 @@ fn existing_above(path: &Path) -> anyhow::Result<PathBuf> {
             Ok(_) => bail!("{} is not a directory", above.display()),
             // A file in the middle of the path: it is the next one above.
             Err(error) if error.kind() == ErrorKind::NotADirectory => continue,
-            Err(error) => return Err(error).with_context(|| format!("cannot look at {}", above.display())),
+            Err(error) => return Err(error).with_context(|| format!("cannot access {}", above.display())),
         }
     }
     bail!("{} has no root", absolute.display())
@@ -105,7 +105,7 @@ fn existing_above(path: &Path) -> anyhow::Result<PathBuf> {
 /// permission to write does not tell. Leaves nothing behind.
 fn try_to_make(above: &Path) -> anyhow::Result<()> {
     let trial = above.join(format!(".stria-{}", std::process::id()));
-    std::fs::create_dir(&trial).with_context(|| format!("nothing can be made in {}", above.display()))?;
+    std::fs::create_dir(&trial).with_context(|| format!("cannot create anything in {}", above.display()))?;
     std::fs::remove_dir(&trial).with_context(|| format!("cannot remove {}", trial.display()))
 }
 

@@ -83,8 +83,8 @@ impl Ost {
             .within(0..=1)
         };
         vec![
-            ("degraded", flag("1: a device below works, but is degraded", |ost| &ost.degraded)),
-            ("no_create", flag("1: new files get no objects here", |ost| &ost.no_create)),
+            ("degraded", flag("1: an underlying device works, but is degraded", |ost| &ost.degraded)),
+            ("no_create", flag("1: this target gets no objects of new files", |ost| &ost.no_create)),
             ("readonly", flag("1: changes are refused", |ost| &ost.read_only)),
             ("failure", self.shown("why changes are refused after a device failure", |ost| ost.failure())),
         ]
@@ -145,7 +145,7 @@ impl Ost {
             ("kbytesfree", figure("free KiB", |space| space.bytes_free / 1024)),
             ("kbytesavail", figure("free KiB for users", |space| space.bytes_available / 1024)),
             ("filestotal", figure("objects it can hold", |space| space.inodes_total)),
-            ("filesfree", figure("objects it can still take", |space| space.inodes_free)),
+            ("filesfree", figure("objects it can still hold besides", |space| space.inodes_free)),
         ]
     }
 
@@ -165,7 +165,7 @@ impl Ost {
             ("dirty_files", self.shown("files with unflushed data", |ost| ost.directory.dirty_files().to_string())),
             (
                 "undurable_age_ms",
-                self.shown("age of the oldest change that a power loss could take", |ost| {
+                self.shown("age of the oldest change that a power loss could lose", |ost| {
                     ost.undurable_age().as_millis().to_string()
                 }),
             ),

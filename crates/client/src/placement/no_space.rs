@@ -155,12 +155,12 @@ impl FileSystem {
                 Ok(refused) => self.renew_layout(open.inode(), Some(open), refused, section.is_some()).await,
                 Err(error) => Err(error),
             };
-            return renewed.map_err(|error| tracing::warn!(inode = %open.inode(), %error, "no newer layout")).is_ok();
+            return renewed.map_err(|error| tracing::warn!(inode = %open.inode(), %error, "cannot get a newer layout")).is_ok();
         }
         let Some(full) = search.turn(&refusals) else { return false };
         for ost in full {
             if let Err(error) = self.call(file.inode(), MdtRequest::ReportFull(ost)).await.and_then(done) {
-                tracing::debug!(%ost, %error, "could not tell the MDT that an OST is full");
+                tracing::debug!(%ost, %error, "cannot tell the MDT that an OST is full");
             }
         }
         let moved = match section {
@@ -172,7 +172,7 @@ impl FileSystem {
             }
         };
         moved.unwrap_or_else(|error| {
-            tracing::warn!(inode = %file.inode(), %error, "found no other OST for refused objects");
+            tracing::warn!(inode = %file.inode(), %error, "cannot place refused objects on another OST");
             false
         })
     }

@@ -169,7 +169,7 @@ impl Recovery for OstRecovery {
     /// An OST's sessions outlive their leases, so this comes from an MDT, which has told the OST
     /// before this client.
     fn evicted(&self) {
-        tracing::warn!(ost = %self.ost, client = %self.client, "refused since an MDT evicted this client: open files are stale");
+        tracing::warn!(ost = %self.ost, client = %self.client, "an MDT evicted this client: requests are refused, open files are stale");
         if let Some(targets) = self.targets.upgrade() {
             targets.begin_new_incarnation(self.client);
         }

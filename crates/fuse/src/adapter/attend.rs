@@ -94,7 +94,7 @@ impl Wait {
 /// What a request waits for, in words.
 fn describe(awaited: &[(String, ImportState)]) -> String {
     let words = |(target, state): &(String, ImportState)| match state {
-        ImportState::Full => format!("an answer of {target}"),
+        ImportState::Full => format!("an answer from {target}"),
         ImportState::Recover => format!("the recovery of {target}"),
         _ => format!("a connection to {target}"),
     };

@@ -361,7 +361,7 @@ impl Shared {
     pub(super) fn poison(&self, error: &Error) {
         let mut state = self.state.lock();
         if state.poison.is_none() {
-            tracing::error!(%error, "the store takes no more changes");
+            tracing::error!(%error, "the store no longer accepts changes");
             state.poison = Some(error.to_string().into());
         }
         drop(state);

@@ -68,7 +68,7 @@ impl Shared {
                 growth_bytes: self.cold.growth_bytes(),
             }),
             Err(error) => {
-                tracing::warn!(%error, "the journal's device does not tell its space");
+                tracing::warn!(%error, "cannot query the free space of the journal's device");
                 None
             }
         };

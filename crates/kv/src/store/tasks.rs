@@ -192,7 +192,7 @@ impl Shared {
                 true
             }
             Err(error) if error.is_no_space() || error.is_busy() => {
-                tracing::warn!(%error, "no further journal segment for now");
+                tracing::warn!(%error, "cannot prepare a journal segment now; trying again later");
                 let mut state = self.state.lock();
                 state.journal.give_back(slot);
                 state.journal_full = true;

@@ -76,7 +76,7 @@ pub fn explain(name: &str, layout: &Layout, extents: Extents, speeds: &OstSpeeds
         };
         let _ = writeln!(
             text,
-            "               costs {objects}: each is one more request to stat, to sync and to remove it"
+            "               costs {objects}: each adds a request to stat, sync and remove the file"
         );
         let _ = writeln!(text, "  better       {}", better_text(better.as_ref(), own_us));
         let _ = writeln!(text, "  {}", speeds.assumption());
@@ -278,7 +278,7 @@ fn better(hardware: &Hardware, extents: Extents, own_us: u64, osts: u32) -> Opti
 fn better_text(better: Option<&Better>, own_us: u64) -> String {
     match better {
         None => format!(
-            "no plain layout would save one client more than {WORTH_PERCENT}% of the time, and {} at least",
+            "no plain layout would save one client more than {WORTH_PERCENT}% of the time and at least {}",
             duration(WORTH_US)
         ),
         Some(better) => format!(
@@ -331,7 +331,7 @@ f: 200 MiB in 5 objects; automatic: the layout grows with the file
   1 GiB .. the end: not decided yet
                why: decided when the file is written beyond 1 GiB
   whole file   one client reads or writes it in 294 ms (713 MB/s)
-               costs 5 objects: each is one more request to stat, to sync and to remove it
+               costs 5 objects: each adds a request to stat, sync and remove the file
   better       for one client that reads or writes the whole file: 8 stripes from the start, 75 ms instead of 294 ms
   Estimated with 8 OSTs of 350 MB/s (--ost-speed) and a link of 3000 MB/s per client (--client-speed).
 ";

@@ -140,7 +140,7 @@ fn explain(path: &Path, speeds: Speeds) -> anyhow::Result<Explanation> {
         ControlReply::Layout { directory: true, own_default, effective_default: Some(effective), .. } => {
             Ok(directory::explain(&name, own_default.is_some(), &effective, &osts))
         }
-        _ => bail!("{name}: neither a regular file nor a directory: it has no layout"),
+        _ => bail!("{name} has no layout: it is neither a regular file nor a directory"),
     }
 }
 

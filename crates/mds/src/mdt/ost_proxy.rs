@@ -125,7 +125,7 @@ impl OstProxy {
                 Err(error) => Some(Err(error)),
             };
             if let Some(Err(error)) = delivered {
-                tracing::debug!(target = %mdt.name(), ost = %self.ost, %error, "outbox waits");
+                tracing::debug!(target = %mdt.name(), ost = %self.ost, %error, "cannot deliver deferred operations; trying again later");
                 self.unless_ended(clock::sleep(&*mdt.seams.clock, RETRY)).await;
             }
         }

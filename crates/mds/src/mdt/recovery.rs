@@ -189,7 +189,7 @@ fn forget(namespace: &mut Namespace, context: &Context, client: ClientId, ending
     }
     if ending == Ending::NotRecovered {
         volatile.recovery.evict(client);
-        tracing::warn!(target = %namespace.target(), %client, "evicted: the client did not come back");
+        tracing::warn!(target = %namespace.target(), %client, "evicted: the client did not reconnect after the restart");
     }
     Ok(())
 }

@@ -62,7 +62,7 @@ impl DeferredOperation {
         let deferred_operation = match kind {
             1 => DeferredOperation::Destroy(ObjectId { inode: InodeNumber(number), slot }),
             2 => DeferredOperation::Evict(ClientId(number)),
-            _ => return Err(reader.invalid("unknown errand").into()),
+            _ => return Err(reader.invalid("unknown kind of deferred operation").into()),
         };
         reader.finish()?;
         Ok(deferred_operation)

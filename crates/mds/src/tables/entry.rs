@@ -114,7 +114,7 @@ impl EntryRecord {
         let name = reader.rest().to_vec();
         let gone = flags & FLAG_GONE != 0;
         if gone != name.is_empty() {
-            return Err(reader.invalid("name present and gone, or absent").into());
+            return Err(reader.invalid("a name is both present and removed, or neither").into());
         }
         let target =
             if gone { None } else { Some(NamedInode { name, inode: InodeNumber(inode), kind: kind_of(kind)? }) };

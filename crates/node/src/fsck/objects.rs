@@ -118,7 +118,7 @@ impl ObjectCheck {
             if destroy {
                 targets.objects(role, OstRequest::Destroy(vec![object])).await?;
             }
-            let problem = format!("orphan object {object} on {role}: {} bytes that no file has", attributes.size);
+            let problem = format!("orphan object {object} on {role}: {} bytes that belong to no file", attributes.size);
             summary.findings.push(finding(object.inode, problem, destroy));
         }
         progress.begin("comparing sizes of files with their objects".to_owned(), Some(self.files.len() as u64));

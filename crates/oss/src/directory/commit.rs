@@ -286,7 +286,7 @@ impl DirectoryStore {
             tracing::warn!(target = %self.target, %error, "write-back failed");
         }
         if let Err(error) = self.space_usage().await {
-            tracing::warn!(target = %self.target, %error, "space unknown");
+            tracing::warn!(target = %self.target, %error, "cannot determine the free space");
         }
     }
 }

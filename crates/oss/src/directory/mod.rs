@@ -176,7 +176,7 @@ impl DirectoryStore {
             None => Ok(()),
             Some(first) => Err(FsError::Device {
                 target: self.target.clone(),
-                detail: format!("no changes are taken since an earlier failure: {first}"),
+                detail: format!("changes are refused since an earlier failure: {first}"),
             }),
         }
     }

@@ -359,7 +359,7 @@ impl DirectoryStore {
                 let files = match store.device.list(&prefix).await {
                     Ok(files) => files,
                     Err(error) => {
-                        return tracing::warn!(target = %store.target, %error, "the sweep of host files ended early");
+                        return tracing::warn!(target = %store.target, %error, "the sweep of host files stopped early");
                     }
                 };
                 for (number, file) in files.iter().enumerate() {

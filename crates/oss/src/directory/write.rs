@@ -260,7 +260,7 @@ impl DirectoryStore {
         match error {
             FsError::NoSpace => FsError::Device {
                 target: self.target.clone(),
-                detail: "there was room for a part of a write only".to_owned(),
+                detail: "there was space for only a part of a write".to_owned(),
             },
             error => error,
         }

@@ -139,7 +139,7 @@ async fn watch_timeout(inner: &Arc<Inner>) {
             inner.guarded.lock().core.impatient(now)
         };
         for (caller, error) in impatient {
-            tracing::warn!(target = %inner.target, %error, "giving up a request");
+            tracing::warn!(target = %inner.target, %error, "a request timed out");
             // A caller that is gone needs no answer.
             let _ = caller.send(Err(error));
         }

@@ -251,8 +251,8 @@ impl Import {
             let call = self.call(farewell);
             match rt::clock::timeout_at(&*self.inner.seams.clock, deadline, call).await {
                 Some(Ok(_)) => {}
-                Some(Err(error)) => tracing::debug!(target = %self.inner.target, %error, "farewell failed"),
-                None => tracing::debug!(target = %self.inner.target, "no answer to the farewell"),
+                Some(Err(error)) => tracing::debug!(target = %self.inner.target, %error, "cannot disconnect"),
+                None => tracing::debug!(target = %self.inner.target, "no answer when disconnecting"),
             }
         }
         self.inner.begin_close();

@@ -115,7 +115,7 @@ impl Reader {
                 Some(_) => receiver.receive().await,
                 None => match timeout_at(&*clock, deadline, receiver.receive()).await {
                     Some(received) => received,
-                    None => return End::Garbage("no Connect in time".to_owned()),
+                    None => return End::Garbage("no Connect request in time".to_owned()),
                 },
             };
             let frame = match received {

@@ -266,7 +266,7 @@ impl ServedTarget {
 
     /// The rest of a session whose end has begun.
     async fn conclude(&self, cell: &Arc<SessionCell>, event: SessionEvent) {
-        tracing::info!(target = %self.name, ?event, name = cell.client_name, "session ends");
+        tracing::info!(target = %self.name, ?event, name = cell.client_name, "session ended");
         cell.until(|session| (session.running() == 0).then_some(())).await;
         self.tell(event).await;
         let mut sessions = self.sessions.lock();

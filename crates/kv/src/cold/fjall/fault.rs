@@ -21,7 +21,7 @@ impl Fault {
                 io::Error::new(io::ErrorKind::StorageFull, text)
             }
             Fault::NoRoomToMerge => {
-                io::Error::new(io::ErrorKind::StorageFull, "there is no room to merge the tables of the cold store")
+                io::Error::new(io::ErrorKind::StorageFull, "there is no space to merge the tables of the cold store")
             }
             Fault::Now(error) => error,
         }
