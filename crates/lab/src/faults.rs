@@ -63,7 +63,7 @@ impl FaultPlan {
         FaultPlan { client_dies: random.below(3) == 0, ..plan }
     }
 
-    /// The plan of a seed whose callers have little patience: targets that take longer than that,
+    /// The plan of a seed whose calls have short timeouts: targets that take longer than that,
     /// and at times all the rest.
     pub fn of_impatient_seed(seed: u64) -> Self {
         let random = Random::for_purpose(seed, "impatient fault plan");
@@ -91,7 +91,7 @@ pub struct LeasePlan {
 }
 
 impl LeasePlan {
-    /// For callers of this patience. Where only servers fall silent, leases are shorter than their
+    /// For calls with this timeout. Where only servers fall silent, leases are shorter than their
     /// silences: a server that stood still must not evict clients that were there all the time.
     /// Where the network fails, too, an eviction would be right, so leases are longer than any
     /// fault.
@@ -117,7 +117,7 @@ const QUIET: (Duration, Duration) = (Duration::from_millis(1), Duration::from_mi
 /// How long a fault lasts.
 const LASTS: (Duration, Duration) = (Duration::from_micros(200), Duration::from_secs(3));
 /// The longest time that a process is stopped or a device hangs, in multiples of the callers'
-/// patience or of the lease.
+/// timeout or of the lease.
 const SILENCE_FACTOR: u32 = 3;
 /// Longer than any fault that keeps a living client from its servers, so that no such client is
 /// evicted.

@@ -235,10 +235,10 @@ fn last_resort<'a>(
 /// The targets that would be preferred, were their connections not interrupted at the moment.
 pub fn awaited<'a>(targets: &'a [TargetStatus], policy: &PlacementPolicy) -> Vec<&'a TargetStatus> {
     let preferred = preferred(targets, policy);
-    let has_room = |target: &&TargetStatus| {
+    let has_space = |target: &&TargetStatus| {
         target.exclusion().is_none() && target.refused_ns.is_none() && target.shortage(policy) == Shortage::None
     };
-    let usable = targets.iter().filter(|target| target.interrupted).filter(has_room);
+    let usable = targets.iter().filter(|target| target.interrupted).filter(has_space);
     usable.filter(|target| preferred.iter().all(|other| other.index != target.index)).collect()
 }
 
@@ -402,7 +402,7 @@ impl Placement {
             }
             point -= weight;
         }
-        unreachable!("the point lies below the sum of the weights")
+        unreachable!("the point is below the sum of the weights")
     }
 
     fn weight(&self, target: &TargetStatus, policy: &PlacementPolicy) -> u64 {

@@ -340,13 +340,13 @@ impl<'a> Query<'a> {
         if rows.is_empty() {
             return self.print_fields(output, |field| about.value(field).unwrap_or_default());
         }
-        let room = rows.iter().find(|row| row.extension && self.components.is_open());
+        let extension = rows.iter().find(|row| row.extension && self.components.is_open());
         for (position, row) in chosen.into_iter().enumerate() {
             if position > 0 {
                 print(output, format_args!("\n"))?;
             }
             self.print_fields(output, |field| {
-                let row = room.filter(|_| field == "extension-size").unwrap_or(row);
+                let row = extension.filter(|_| field == "extension-size").unwrap_or(row);
                 about.value(field).unwrap_or_else(|| value_of(row, about, field))
             })?;
         }
@@ -443,7 +443,7 @@ mod tests {
     }
 
     #[test]
-    fn the_extension_size_is_that_of_the_first_component_with_room() {
+    fn the_extension_size_is_that_of_the_first_component_that_can_grow() {
         let striped = |count| StripeSpec { stripe_count: StripeCount::Exactly(count), ..StripeSpec::default() };
         let mut layout = Layout::composite(&[
             ComponentSpec { end: 1 << 30, backing: BackingSpec::Extended(striped(1), 64 << 20) },

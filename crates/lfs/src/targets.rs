@@ -41,7 +41,7 @@ fn list(
         return print(
             output,
             format_args!(
-                "usage: lfs {command} [PATH]\n\nLists index, name and state of the targets of the file system at PATH, or of all mounted. INACTIVE targets were\ndeactivated (stria ctl deactivate) or do not answer this mount; lfs check shows which.\n"
+                "usage: lfs {command} [PATH]\n\nLists index, name and state of the targets of the file system at PATH, or of all mounted\nones. INACTIVE targets were deactivated (stria ctl deactivate) or do not answer this mount; lfs check shows which.\n"
             ),
         );
     }
@@ -245,7 +245,8 @@ mod tests {
         let line = |active, connected| checked(&target(active, connected), "osc", "0123");
         assert_eq!(line(true, true), "stria-OST0000-osc-0123 active.");
         assert_eq!(line(true, false), "stria-OST0000-osc-0123 not answering.");
-        let out = "stria-OST0000-osc-0123 inactive: it was deactivated; to activate it: stria ctl activate stria-OST0000";
+        let out =
+            "stria-OST0000-osc-0123 inactive: it was deactivated; to activate it: stria ctl activate stria-OST0000";
         assert_eq!((line(false, true).as_str(), line(false, false).as_str()), (out, out));
     }
 

@@ -325,7 +325,7 @@ async fn a_scan_goes_on_however_heavy_the_layouts_are() {
 
 /// Else the file could be written, but neither opened nor checked afterwards.
 #[tokio::test]
-async fn messages_carry_the_heaviest_layout_that_a_record_has_room_for() {
+async fn messages_carry_the_heaviest_layout_that_fits_a_record() {
     let mut fs = Fixture::with_osts(absent_osts(2000)).await;
     // As large as a real one, so that its batches are not what ends the growth.
     fs.options.store.segment_bytes = kv::Config::default().segment_bytes;

@@ -198,7 +198,9 @@ impl Config {
         }
         let serves_mgs = self.targets.iter().any(|target| target.role == Role::Mgs);
         match (&self.mgs, serves_mgs) {
-            (None, false) => wrong("mgs = \"HOST:PORT\" is missing: name the address of the management service".to_owned()),
+            (None, false) => {
+                wrong("mgs = \"HOST:PORT\" is missing: name the address of the management service".to_owned())
+            }
             (Some(_), true) => wrong("mgs is given, but this daemon serves the MGS itself: remove one".to_owned()),
             _ => Ok(()),
         }

@@ -346,7 +346,9 @@ impl NodeResponder {
         const NONE: u64 = 0;
         match self.call_mgs(MgsRequest::GetMap(NONE)) {
             Some(Ok(MgsReply::Map(map))) => Ok(map),
-            Some(Ok(_)) => Err(CtlReply::Error("unexpected answer from the management service; does it run another version of stria?".to_owned())),
+            Some(Ok(_)) => Err(CtlReply::Error(
+                "unexpected answer from the management service; does it run another version of stria?".to_owned(),
+            )),
             Some(Err(error)) => Err(CtlReply::Error(error.to_string())),
             None => Err(CtlReply::Error(reachability::cannot_reach(&self.mgs))),
         }

@@ -318,7 +318,10 @@ impl Node {
         let Some(map) = rt::clock::timeout_at(&*self.seams.clock, deadline, known).await else {
             match self.watcher.map().version {
                 0 => bail!("{}", reachability::cannot_reach(&self.mgs_import)),
-                _ => bail!("no metadata target has registered with MGS {}; is stria serve running on its host?", self.mgs_import.endpoint()),
+                _ => bail!(
+                    "no metadata target has registered with MGS {}; is stria serve running on its host?",
+                    self.mgs_import.endpoint()
+                ),
             }
         };
         let map = map?;
@@ -446,7 +449,10 @@ impl Node {
         if !self.registrars.is_empty() {
             let known = self.watcher.map().version;
             let mut applied = self.applied.clone();
-            applied.wait_for(|version| *version >= known).await.context("this process no longer follows the cluster map")?;
+            applied
+                .wait_for(|version| *version >= known)
+                .await
+                .context("this process no longer follows the cluster map")?;
         }
         Ok(())
     }

@@ -99,7 +99,7 @@ const NUMBERS: [Number; 11] = [
     },
     Number {
         name: "lod.reserved_permille",
-        doc: "thousandths of an OST's space; with less free space, others get new objects first",
+        doc: "thousandths of an OST's space; while it has less free, other OSTs get new objects first",
         range: 0..=1000,
         unit: 1,
         size_bytes: None,
@@ -108,7 +108,7 @@ const NUMBERS: [Number; 11] = [
     },
     Number {
         name: "lod.reserved_mib",
-        doc: "free space of an OST in MiB; with less, others get new objects first",
+        doc: "free space of an OST in MiB; while it has less, other OSTs get new objects first",
         range: 0..=1 << 30,
         unit: 1,
         size_bytes: Some(1 << 20),

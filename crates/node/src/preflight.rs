@@ -24,8 +24,8 @@ use super::{
 /// What formatting takes for a target of any role: two journal segments of 16 MiB, fjall's journal
 /// of 64 MiB, and small files.
 const TARGET_BYTES: u64 = 100 << 20;
-/// Room beyond the reserves, without which a target is full from the beginning.
-const ROOM_BYTES: u64 = 16 << 20;
+/// Space beyond the reserves, without which a target is full from the beginning.
+const HEADROOM_BYTES: u64 = 16 << 20;
 
 /// Refuses targets that cannot be made where they are to be: something else is there, or there is
 /// not enough space.
@@ -135,7 +135,7 @@ impl Demand {
             Role::Ost => OstOptions::default().reserve_bytes,
             Role::Mgs | Role::Mdt => kv::Config::default().device_reserve_bytes,
         };
-        TARGET_BYTES * self.roles.len() as u64 + self.roles.iter().map(reserve).max().unwrap_or(0) + ROOM_BYTES
+        TARGET_BYTES * self.roles.len() as u64 + self.roles.iter().map(reserve).max().unwrap_or(0) + HEADROOM_BYTES
     }
 
     fn refusal(&self) -> Option<String> {

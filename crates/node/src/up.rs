@@ -239,7 +239,7 @@ fn osts(directory: &Path, wanted: Option<u16>) -> anyhow::Result<(u16, bool)> {
         None => existing.max(begun),
         Some(wanted) if wanted < existing => {
             bail!(
-                "{} has {} with files there; --osts {wanted} would lose some",
+                "{} has {} that hold files; --osts {wanted} would lose some",
                 directory.display(),
                 counted(existing, "OST")
             )
@@ -272,7 +272,11 @@ pub fn existing_osts(directory: &Path) -> anyhow::Result<u16> {
     let count = (0..u16::MAX).take_while(is_target).count() as u16;
     if let Some(higher) = ost_numbers(directory).filter(|index| *index > count && is_target(index)).min() {
         let (missing, there) = (ost(directory, count), ost(directory, higher));
-        bail!("{} is missing, but {} exists: put it back; both hold files", missing.display(), there.display());
+        bail!(
+            "{} is missing, but {} exists: put the missing directory back; both hold files",
+            missing.display(),
+            there.display()
+        );
     }
     Ok(count)
 }

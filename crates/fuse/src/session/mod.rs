@@ -243,11 +243,7 @@ fn serve(shared: &Shared, device: &Arc<Device>, buffer: &mut Buffer) {
 
 /// The request is answered by the drop of its responder.
 fn report(panicked: &Panicked) {
-    tracing::error!(
-        trace = panicked.trace,
-        what = panicked.what,
-        "a request of the mount panicked; it fails with EIO"
-    );
+    tracing::error!(trace = panicked.trace, what = panicked.what, "a request of the mount panicked; it fails with EIO");
 }
 
 /// Answers what could not be decoded.

@@ -138,7 +138,7 @@ impl Shared {
         loop {
             self.segment_wanted.notified().await;
             while let Some(slot) = self.claim_slot() {
-                let prepared = match self.check_room_for_segment().await {
+                let prepared = match self.check_space_for_segment().await {
                     Ok(()) => prepare_segment(&*self.device, slot, self.segment_bytes, self.config.zero_segments).await,
                     refused => refused,
                 };

@@ -74,10 +74,7 @@ pub fn explain(name: &str, layout: &Layout, extents: Extents, speeds: &OstSpeeds
             true => writeln!(text, "  whole file   {moves}"),
             false => writeln!(text, "  whole file   waits for {}; then {moves}", not_answering(&unusable)),
         };
-        let _ = writeln!(
-            text,
-            "               costs {objects}: each adds a request to stat, sync and remove the file"
-        );
+        let _ = writeln!(text, "               costs {objects}: each adds a request to stat, sync and remove the file");
         let _ = writeln!(text, "  better       {}", better_text(better.as_ref(), own_us));
         let _ = writeln!(text, "  {}", speeds.assumption());
     }
@@ -214,7 +211,7 @@ fn why(layout: &Layout, component: &Component) -> String {
         }
         Backing::Automatic => "nothing was written here yet; decided at the first write".to_owned(),
         Backing::Pending(_) => "gets objects with the first write to it".to_owned(),
-        Backing::Extension { .. } => "asked for with -z".to_owned(),
+        Backing::Extension { .. } => "requested with -z".to_owned(),
         Backing::Mdt { .. } => "a small file costs one request to the metadata server and none to an OST".to_owned(),
         Backing::Striped { .. } if !automatic::is_automatic(layout) => "requested, or the default here".to_owned(),
         Backing::Striped { plain, .. } => match component.reason {
@@ -256,7 +253,7 @@ fn why_automatic(reason: Reason, start: u64, stripes: u32) -> String {
         Reason::OutOfStep => format!("with {osts}, writers of equal blocks do not all use the same one at a time"),
         Reason::Share => format!("{osts} was the fair share among all files being written"),
         Reason::Osts => format!("no more than {osts} accepted new objects"),
-        Reason::Room => format!("no more than {osts} had space for it"),
+        Reason::Space => format!("no more than {osts} had space for it"),
     }
 }
 

@@ -175,16 +175,16 @@ impl OstSpeeds {
         };
         let of =
             |pick: fn(&Measured) -> Option<u64>| mean(&self.measured.values().filter_map(pick).collect::<Vec<_>>());
-        let figures: Vec<String> =
+        let measurements: Vec<String> =
             [("writes", of(|measured| measured.written)), ("reads", of(|measured| measured.read))]
                 .into_iter()
                 .filter_map(|(what, speed)| Some(format!("{what} {}", megabytes(speed?))))
                 .collect();
-        let slower = if figures.len() > 1 { "; the slower one counts" } else { "" };
+        let slower = if measurements.len() > 1 { "; the slower one counts" } else { "" };
         let source = match self.source {
             Source::Told => "--ost-speed".to_owned(),
-            Source::Lately => format!("measured recently: {}{slower}", figures.join(", ")),
-            Source::Reading => format!("measured by reading this file: {}{slower}", figures.join(", ")),
+            Source::Lately => format!("measured recently: {}{slower}", measurements.join(", ")),
+            Source::Reading => format!("measured by reading this file: {}{slower}", measurements.join(", ")),
             Source::Assumed => "assumed, because nothing was measured recently; set it with --ost-speed".to_owned(),
         };
         let speed = megabytes(self.average());

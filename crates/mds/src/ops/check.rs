@@ -431,7 +431,7 @@ fn data_object(
         return Ok(());
     }
     let problem = format!(
-        "object {object} on {} records {} blocks, but has {held}, of which {} are after its end",
+        "object {object} on {} records {} blocks, but has {held}, and {} after its end",
         txn.mdt,
         record.blocks,
         behind.len()

@@ -162,7 +162,7 @@ fn reclaim_open(txn: &mut Transaction<'_>, inode: InodeNumber, open: OpenId, fla
     let known = txn.find_inode(inode)?.is_some();
     if known {
         let key = OpenKey { client: txn.context.client, open };
-        txn.room_to_open(key)?;
+        txn.check_open_limit(key)?;
         txn.volatile.opens.insert(key, OpenFile { inode, flags, epoch: None, began: false });
     }
     Ok(known)

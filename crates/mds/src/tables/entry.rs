@@ -34,7 +34,7 @@ pub const COOKIE_PARENT: u64 = 2;
 /// Names with equal hashes that one directory can hold.
 pub const COLLISIONS_MAX: u64 = 1 << NUMBER_BITS;
 
-const _: () = assert!(COOKIE_PARENT < 1 << NUMBER_BITS, "the first position lies above the cookies of . and ..");
+const _: () = assert!(COOKIE_PARENT < 1 << NUMBER_BITS, "the first position is above the cookies of . and ..");
 
 /// Where a name is in its directory; also its readdir cookie.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]

@@ -98,7 +98,11 @@ impl Daemons {
         if self.file_systems.iter().any(|daemons| is_named(daemons, wanted)) {
             return Ok(());
         }
-        bail!("no daemon in {} belongs to file system '{wanted}'; running here:{}", run_dir.display(), self.candidates())
+        bail!(
+            "no daemon in {} belongs to file system '{wanted}'; running here:{}",
+            run_dir.display(),
+            self.candidates()
+        )
     }
 
     /// All of them.

@@ -249,7 +249,7 @@ fn report(summary: &Summary, is_complete: bool, arguments: &FsckArgs) -> anyhow:
         }
         if summary.damaged > 0 && arguments.repair {
             println!(
-                "{} cannot be decoded: orphan objects may belong there and are not destroyed",
+                "{} cannot be decoded: orphan objects may belong to such inodes and are not destroyed",
                 counted(summary.damaged, "inode")
             );
         }
@@ -280,7 +280,7 @@ fn report(summary: &Summary, is_complete: bool, arguments: &FsckArgs) -> anyhow:
 fn unchecked(ost: OstIndex, reason: &str, data_are_read: bool) -> String {
     let otherwise = match data_are_read {
         true => "all of its data were read instead",
-        false => "--data, which reads everything, can",
+        false => "to check them, read all data with --data",
     };
     format!("{ost} runs another version and cannot report missing or truncated host files ({reason}); {otherwise}")
 }

@@ -110,8 +110,9 @@ async fn replay(
             || Fact::Replay { batches, last: last.0 },
             format_args!("to be replayed: {}, through {}", counted(batches, "batch"), last.0),
         )?,
-        Err(error) => report
-            .damage(format_args!("journal: {error}; only {} before that are shown", counted(batches, "batch")))?,
+        Err(error) => {
+            report.damage(format_args!("journal: {error}; only {} before that are shown", counted(batches, "batch")))?
+        }
     }
     Ok(overlay)
 }

@@ -148,7 +148,7 @@ pub struct DirectoryStore {
     /// Host files without a record from before the opening are gone.
     swept: AtomicBool,
     /// A host file may have been left without a record since, wherever the sweep is.
-    strayed: AtomicBool,
+    has_strays: AtomicBool,
 }
 
 /// Name of an object's host file. 256 directories keep each of them short.

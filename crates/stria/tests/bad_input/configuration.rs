@@ -226,7 +226,8 @@ fn fewer_osts_than_exist_are_refused_by_up() {
     up.wait_for("warning: stria-OST0002 is not in");
     up.wait_for("mounted at");
     up.stop();
-    site.refused(&["up", "--dir", &dir, "--osts", "4"]).says(&["stria-OST0002 belongs to this file system", "put it back"]);
+    site.refused(&["up", "--dir", &dir, "--osts", "4"])
+        .says(&["stria-OST0002 belongs to this file system", "put it back"]);
     assert!(!site.place("up/ost2").exists() && !site.place("up/ost3").exists(), "nothing was made in its place");
     fs::rename(site.place("away"), site.place("up/ost2")).unwrap();
     for (arguments, expected) in [

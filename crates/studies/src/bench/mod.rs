@@ -427,9 +427,7 @@ pub fn drop_caches() {
     rustix::fs::sync();
     if let Err(error) = std::fs::write("/proc/sys/vm/drop_caches", "1") {
         TOLD.call_once(|| {
-            progress::tell(format_args!(
-                "reads may be served from the page cache, which cannot be emptied: {error}"
-            ));
+            progress::tell(format_args!("reads may be served from the page cache, which cannot be emptied: {error}"));
         });
     }
 }

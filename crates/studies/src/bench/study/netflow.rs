@@ -167,7 +167,10 @@ pub fn run(
     })?;
     let hosts: Vec<(u32, Vec<u64>)> = index.into_inner().expect("no panic while locked").into_iter().collect();
     if hosts.is_empty() {
-        return Err(io::Error::new(io::ErrorKind::InvalidData, "no flow comes from one of the private addresses that are modelled"));
+        return Err(io::Error::new(
+            io::ErrorKind::InvalidData,
+            "no flow comes from one of the private addresses that are modelled",
+        ));
     }
     drop_caches();
     let models = Mutex::new(BTreeMap::new());
