@@ -112,7 +112,7 @@ mod tests {
     fn what_is_awaited_is_named() {
         let target = |name: &str, state| (name.to_owned(), state);
         let both = [target("s-MDT0000", ImportState::Full), target("s-OST0001", ImportState::Disconnected)];
-        assert_eq!(describe(&both), "an answer of s-MDT0000, a connection to s-OST0001");
+        assert_eq!(describe(&both), "an answer from s-MDT0000, a connection to s-OST0001");
         assert_eq!(describe(&[target("s-MDT0000", ImportState::Recover)]), "the recovery of s-MDT0000");
         assert!(describe(&[]).contains("other users"));
     }
