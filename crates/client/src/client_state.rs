@@ -79,7 +79,7 @@ impl ClientState {
     /// write was lost by that.
     pub fn not_reclaimed(&self, refused: &NotReclaimed, has_lost: bool) {
         for inode in &refused.lost {
-            tracing::warn!(%inode, "the creation of an open file was lost in a power loss of its MDT");
+            tracing::warn!(%inode, "the creation of an open file was lost when its MDT lost power");
             self.opens.lost_inode(*inode);
             self.locks.lost_inode(*inode);
         }

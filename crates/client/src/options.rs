@@ -23,7 +23,7 @@ pub struct MountOptions {
     pub client: Option<ClientId>,
     /// Host and process, for people.
     pub client_name: String,
-    /// Settings of the connections: patience, requests in flight and so on.
+    /// Settings of the connections: timeout, requests in flight and so on.
     pub import: ImportOptions,
 }
 

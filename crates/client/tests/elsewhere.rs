@@ -41,20 +41,20 @@ async fn one_stripe(osts: u16) -> RealCluster {
 }
 
 #[tokio::test]
-async fn a_new_file_finds_room_wherever_there_is_some() {
+async fn a_new_file_finds_space_wherever_there_is_some() {
     let cluster = one_stripe(4).await;
     let (fs, other) = (cluster.mount().await, cluster.mount().await);
     let written = create(&fs, "written", READ_WRITE).await;
     let appended = create(&fs, "appended", READ_WRITE).await;
     let allocated = create(&fs, "allocated", READ_WRITE).await;
-    let (inodes, room) = ([written.inode(), appended.inode(), allocated.inode()], OstIndex(2));
-    (0..4).map(OstIndex).filter(|ost| *ost != room).for_each(|ost| cluster.fill(ost));
+    let (inodes, with_space) = ([written.inode(), appended.inode(), allocated.inode()], OstIndex(2));
+    (0..4).map(OstIndex).filter(|ost| *ost != with_space).for_each(|ost| cluster.fill(ost));
     write(&fs, &written, 0, &stripe(1)).await;
     append(&fs, &appended, &stripe(2)).await;
     let allocate = AllocateMode::Allocate { extend: true };
     fs.allocate(&allocated, allocate, 0, STRIPE).await.unwrap();
     for inode in inodes {
-        assert_eq!(layout(&fs, inode).await.1, [room]);
+        assert_eq!(layout(&fs, inode).await.1, [with_space]);
         let reader = open(&other, inode, open_flag::READ).await;
         assert_eq!(read(&other, &reader, 0, 1 << 20).await.len() as u64, STRIPE);
     }
@@ -64,7 +64,7 @@ async fn a_new_file_finds_room_wherever_there_is_some() {
         fs.close(file, None).await.unwrap();
         assert_eq!(size(&other, inode).await, STRIPE);
     }
-    assert_eq!(cluster.objects(room).await.len(), 3);
+    assert_eq!(cluster.objects(with_space).await.len(), 3);
     for full in [0, 1, 3] {
         assert_eq!(cluster.objects(OstIndex(full)).await, [], "nothing is left where there was no room");
     }
@@ -115,7 +115,7 @@ async fn only_objects_that_do_not_exist_move() {
 /// The first stripes stay where they are; those of the next component were assigned to a full OST,
 /// and go elsewhere.
 #[tokio::test]
-async fn components_find_room_when_the_file_grows_into_them() {
+async fn components_find_space_when_the_file_grows_into_them() {
     let cluster = RealCluster::new(STRIPE, 3).await;
     let fs = cluster.mount().await;
     let stripes = StripeSpec { stripe_count: StripeCount::Exactly(1), ..StripeSpec::default() };

@@ -93,7 +93,7 @@ async fn two_writers_go_on_elsewhere_and_read_each_other() {
 /// The one with room has hardly any, and the others say that they have much: each decision would
 /// lead there again.
 #[tokio::test]
-async fn osts_that_refuse_for_a_quota_do_not_hide_the_one_with_room() {
+async fn osts_that_refuse_for_a_quota_do_not_hide_the_one_with_space() {
     let cluster = RealCluster::automatic(3).await;
     let (one, two) = (cluster.mount().await, cluster.mount().await);
     let file = create(&one, "shared", READ_WRITE).await;
@@ -308,7 +308,7 @@ async fn what_was_left_out_outlasts_the_mdts_loss_of_power() {
 }
 
 #[tokio::test]
-async fn writers_that_are_refused_at_the_same_time_all_find_room() {
+async fn writers_that_are_refused_at_the_same_time_all_find_space() {
     let cluster = RealCluster::automatic(3).await;
     let clients = [cluster.mount().await, cluster.mount().await];
     let file = create(&clients[0], "file", READ_WRITE).await;
@@ -375,7 +375,7 @@ async fn a_large_reservation_asks_all_osts_before_it_takes_anything() {
 }
 
 #[tokio::test]
-async fn a_reservation_is_spread_over_osts_that_each_have_room_for_a_part() {
+async fn a_reservation_is_spread_over_osts_that_each_have_space_for_a_part() {
     let cluster = RealCluster::automatic(2).await;
     let fs = cluster.mount().await;
     let file = create(&fs, "file", READ_WRITE).await;

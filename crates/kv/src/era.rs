@@ -81,7 +81,7 @@ impl PowerLossEra {
         if version != VERSION {
             return Err(damaged("unknown version"));
         }
-        let (boot, count) = rest.split_first_chunk().ok_or_else(|| damaged("cut off"))?;
+        let (boot, count) = rest.split_first_chunk().ok_or_else(|| damaged("truncated"))?;
         let count = count.try_into().map_err(|_| damaged("wrong length"))?;
         Ok(PowerLossEra { boot: u64::from_le_bytes(*boot), count: u64::from_le_bytes(count) })
     }

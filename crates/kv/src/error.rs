@@ -28,7 +28,7 @@ pub enum Error {
     Overloaded,
     /// An attempt that must not wait needs what is not in memory, see [`crate::Store::reads`]. No
     /// user is to see it.
-    #[error("it is to be loaded first")]
+    #[error("an entry must be loaded first")]
     Missed,
     /// The store was closed.
     #[error("the store is closed")]

@@ -201,7 +201,7 @@ pub fn describe(
     value: Option<&[u8]>,
 ) -> std::result::Result<String, String> {
     let Some(name) = schema.table(table) else {
-        return Err(format!("table {}, which is not known, key {}", table.0, hexadecimal(key)));
+        return Err(format!("unknown table {}, key {}", table.0, hexadecimal(key)));
     };
     let key_text = schema.key(table, key).map_err(|problem| format!("{name} {}: {problem}", hexadecimal(key)))?;
     let entry = if key_text.is_empty() { name.to_owned() } else { format!("{name} {key_text}") };

@@ -126,21 +126,21 @@ impl Store {
     /// returns which. For users that apply many batches without waiting for any of them, and after
     /// [`Error::Overloaded`].
     pub async fn ready(&self) -> Result<()> {
-        self.shared.wait_while(|state| self.shared.is_without_room(state)).await;
+        self.shared.wait_while(|state| self.shared.is_without_space(state)).await;
         self.shared.check_usable()
     }
 
     /// Whether there is space for a batch of up to `payload_bytes` now, or waiting for it is
     /// useless: [`Store::apply`] returns the reason. For users that apply one batch at a time,
     /// whichever other tasks wait for theirs to be written.
-    pub fn has_room(&self, payload_bytes: u64) -> bool {
+    pub fn has_space(&self, payload_bytes: u64) -> bool {
         let state = self.shared.state.lock();
         state.is_waiting_useless() || !self.shared.is_too_full(&state, payload_bytes)
     }
 
-    /// Waits until [`Store::has_room`]. `payload_bytes` must not be above three quarters of a
+    /// Waits until [`Store::has_space`]. `payload_bytes` must not be above three quarters of a
     /// segment.
-    pub async fn room(&self, payload_bytes: u64) {
+    pub async fn wait_for_space(&self, payload_bytes: u64) {
         self.shared.wait_while(|state| self.shared.is_too_full(state, payload_bytes)).await;
     }
 

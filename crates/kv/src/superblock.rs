@@ -75,7 +75,7 @@ impl Superblock {
             opens: read_u64(&bytes, 32),
         };
         if !superblock.is_possible() {
-            let reason = "its figures are none that a store can have".to_owned();
+            let reason = "its values are not possible for a store".to_owned();
             return Err(Error::Corrupt { file: STORE_FILE.to_owned(), offset: 16, reason });
         }
         Ok(Some(superblock))
@@ -103,7 +103,7 @@ impl Superblock {
         self.opens += 1;
         let base = self.opens << 32;
         if used >= base {
-            let reason = format!("the store was opened {} times, but there is a segment {used:x}", self.opens - 1);
+            let reason = format!("the store was opened {} times, but segment {used:x} exists", self.opens - 1);
             return Err(Error::Corrupt { file: STORE_FILE.to_owned(), offset: 32, reason });
         }
         self.write(device).await?;

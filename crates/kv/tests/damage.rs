@@ -440,7 +440,7 @@ async fn inspection_shows_batches_and_damage_and_changes_nothing() {
     let line = inspect::describe(&Plain, operation.table(), operation.key(), Some(b"value")).unwrap();
     assert_eq!(line, "table [00, 00, 00, 00]: 5 bytes");
     let line = inspect::describe(&Plain, Table(9), b"key", None).unwrap_err();
-    assert_eq!(line, "table 9, which is not known, key 6b6579");
+    assert_eq!(line, "unknown table 9, key 6b6579");
     let mut replayed = Vec::new();
     let store = report_store(&host).await;
     let end = inspect::replay(&host.device, store, Lsn(1), &mut |lsn, _| replayed.push(lsn.0)).await;

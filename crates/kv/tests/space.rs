@@ -9,7 +9,7 @@ use kv::{Batch, Config, Error, Store, Table};
 
 const T: Table = Table(1);
 const RESERVE: u64 = 8 << 20;
-const ROOMY: u64 = 1 << 30;
+const AMPLE_BYTES: u64 = 1 << 30;
 
 fn put(number: u32, bytes: usize) -> Batch {
     let mut batch = Batch::default();
@@ -27,7 +27,7 @@ fn host() -> Host {
     let mut host = Host::new();
     let commit_interval = Duration::from_millis(5);
     host.config = Config { device_reserve_bytes: RESERVE, commit_interval, ..Config::small() };
-    host.device.set_capacity(ROOMY);
+    host.device.set_capacity(AMPLE_BYTES);
     host
 }
 
@@ -79,7 +79,7 @@ async fn below_the_reserve_only_removals_are_taken_and_space_that_returns_is_use
         }
         store.checkpoint().await.expect("the reserve has room for a checkpoint");
         assert!(matches!(store.apply(put(7, 1)), Err(Error::NoSpace)), "still full");
-        host.device.set_capacity(ROOMY);
+        host.device.set_capacity(AMPLE_BYTES);
         apply_in_the_end(&store, || put(first - 1, 1)).await;
     }
     assert!(store.failure().is_none());
@@ -91,7 +91,7 @@ async fn below_the_reserve_only_removals_are_taken_and_space_that_returns_is_use
 
 /// Without room for a checkpoint none is begun: the cold store might not get up again.
 #[tokio::test]
-async fn a_device_without_any_room_is_left_alone_until_it_has_some() {
+async fn a_device_without_free_space_is_left_alone_until_it_has_some() {
     let mut host = host();
     host.config.segments_max = 4;
     let store = host.open().await;
@@ -115,7 +115,7 @@ async fn a_device_without_any_room_is_left_alone_until_it_has_some() {
     assert!(matches!(error, Error::NoSpace), "{error}");
     assert!(removed > 100);
     let before = contents(&store);
-    host.device.set_capacity(ROOMY);
+    host.device.set_capacity(AMPLE_BYTES);
     apply_in_the_end(&store, || put(5, 5)).await;
     store.checkpoint().await.unwrap();
     assert_eq!(contents(&store).len(), before.len() + 1);

@@ -236,7 +236,7 @@ async fn files_and_fjall_keep_a_store() {
 /// Batches as large as a segment allows, without waiting for any, need nothing but `ready` after a
 /// refusal.
 #[tokio::test]
-async fn overloaded_users_wait_for_room_and_go_on() {
+async fn overloaded_users_wait_for_space_and_go_on() {
     let mut host = Host::new();
     host.config.segment_bytes = 160 << 10;
     host.config.segments_max = 3;

@@ -29,7 +29,7 @@ const LOOK_AGAIN: Duration = Duration::from_millis(200);
 /// Liveness: what is waited for comes within [`LIVENESS_BOUND`] once all faults are over.
 pub async fn finishes<T>(cluster: &Cluster, what: &str, work: impl Future<Output = T>) -> Result<T, String> {
     let finished = cluster.within(LIVENESS_BOUND, work).await;
-    finished.ok_or_else(|| format!("{what}: not finished {LIVENESS_BOUND:?} after the faults were over"))
+    finished.ok_or_else(|| format!("{what}: not finished {LIVENESS_BOUND:?} after the last fault"))
 }
 
 /// All checks of a cluster at rest: a client is mounted at least, and nothing runs.
@@ -50,7 +50,7 @@ pub async fn at_rest(cluster: &Cluster) -> Verdict {
         }
         deferred_log_drains(cluster, &inspector).await?;
         if !cluster.roles().into_iter().any(|role| matches!(role, Role::Oss(_)) && cluster.lost_power(role)) {
-            figures_agree(&inspector).await?;
+            sizes_agree(&inspector).await?;
         }
         inspector.close().await;
         Ok(())
@@ -192,24 +192,24 @@ async fn objects_verify(inspector: &Inspector) -> Verdict {
 }
 
 /// The size and the blocks that the objects of a file imply.
-fn figures_of_objects(number: InodeNumber, layout: &Layout, objects: &Objects) -> (u64, u64) {
-    let figures = |(slot, location)| {
+fn implied_by_objects(number: InodeNumber, layout: &Layout, objects: &Objects) -> (u64, u64) {
+    let size_and_blocks = |(slot, location)| {
         let id = layout.object(number, slot);
         let found = objects[&location].iter().find(|(object, _)| *object == id);
         found.map_or((0, 0), |(_, attributes)| (layout.file_size(slot, attributes.size), attributes.blocks))
     };
-    layout.objects().map(figures).fold((0, 0), |all, one| (all.0.max(one.0), all.1 + one.1))
+    layout.objects().map(size_and_blocks).fold((0, 0), |all, one| (all.0.max(one.0), all.1 + one.1))
 }
 
 /// What the MDT says are a file's size and blocks is what its objects say; so no object that the
 /// size needs is missing.
-async fn figures_agree(inspector: &Inspector) -> Verdict {
+async fn sizes_agree(inspector: &Inspector) -> Verdict {
     let inodes = failed("scan of inodes", inspector.inodes().await)?;
     let objects = all_objects(inspector).await?;
     for ScannedInode { entry, layout, busy, .. } in &inodes {
         let Some(layout) = layout.as_ref().filter(|_| entry.size_unknown.is_none() && !busy) else { continue };
         let number = entry.attributes.inode;
-        let implied = figures_of_objects(number, layout, &objects);
+        let implied = implied_by_objects(number, layout, &objects);
         let known = (entry.attributes.size, entry.attributes.blocks);
         if implied != known {
             return Err(format!(

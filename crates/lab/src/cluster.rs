@@ -239,7 +239,7 @@ impl Cluster {
         self.0.network.set_power(&role.host(), true);
         let mut servers = self.0.servers.lock();
         let host = servers.get_mut(&role).expect("every role has a host");
-        assert!(host.running.is_none(), "{role} runs already");
+        assert!(host.running.is_none(), "{role} is already running");
         let process = self.process(&role.host()).in_run(host.boot);
         let (devices, settings, seams) = (host.disk.open(), self.0.options.settings.clone(), process.seams());
         let (slot, log, failure) = (serving.clone(), self.0.log.clone(), self.0.failure.clone());

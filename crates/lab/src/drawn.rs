@@ -118,7 +118,7 @@ fn make_impatient(import: &mut ImportOptions, seed: u64) {
 }
 
 /// Settings of a seed: everything small, so that little work reaches checkpoints, write-back and
-/// full journals; patience practically endless, so that operations end well once the faults are
+/// full journals; timeouts practically endless, so that operations end well once the faults are
 /// over.
 pub fn settings(seed: u64) -> Settings {
     let random = Random::for_purpose(seed, "settings");

@@ -81,7 +81,7 @@ pub enum Stuck {
     #[error("not finished after {0:?} of virtual time; waiting: {1}")]
     TimeLimit(Duration, String),
     /// Too many polls.
-    #[error("not finished after {0} steps: some task is busy without end; tasks: {1}")]
+    #[error("not finished after {0} steps: some task never becomes idle; tasks: {1}")]
     StepLimit(u64, String),
 }
 

@@ -63,7 +63,7 @@ impl FaultPlan {
         FaultPlan { client_dies: random.below(3) == 0, ..plan }
     }
 
-    /// The plan of a seed whose callers have little patience: targets that take longer than that,
+    /// The plan of a seed whose calls have short timeouts: targets that take longer than that,
     /// and at times all the rest.
     pub fn of_impatient_seed(seed: u64) -> Self {
         let random = Random::for_purpose(seed, "impatient fault plan");
@@ -91,7 +91,7 @@ pub struct LeasePlan {
 }
 
 impl LeasePlan {
-    /// For callers of this patience. Where only servers fall silent, leases are shorter than their
+    /// For calls with this timeout. Where only servers fall silent, leases are shorter than their
     /// silences: a server that stood still must not evict clients that were there all the time.
     /// Where the network fails, too, an eviction would be right, so leases are longer than any
     /// fault.
@@ -117,7 +117,7 @@ const QUIET: (Duration, Duration) = (Duration::from_millis(1), Duration::from_mi
 /// How long a fault lasts.
 const LASTS: (Duration, Duration) = (Duration::from_micros(200), Duration::from_secs(3));
 /// The longest time that a process is stopped or a device hangs, in multiples of the callers'
-/// patience or of the lease.
+/// timeout or of the lease.
 const SILENCE_FACTOR: u32 = 3;
 /// Longer than any fault that keeps a living client from its servers, so that no such client is
 /// evicted.
@@ -235,7 +235,7 @@ impl Lane {
             if !goes_on {
                 break;
             }
-            self.cluster.log().event("chaos", "fair weather");
+            self.cluster.log().event("chaos", "no faults");
         }
     }
 
@@ -247,14 +247,14 @@ impl Lane {
                 0 => hosts.iter().filter(|host| **host != one).collect(),
                 _ => vec![self.random.pick(&hosts)],
             };
-            self.fault(format_args!("cut between {one} and {others:?}"));
+            self.fault(format_args!("partition between {one} and {others:?}"));
             others.iter().for_each(|other| self.cluster.network().cut(&one, other));
             let goes_on = self.pause(LASTS).await;
             self.cluster.network().heal();
             if !goes_on {
                 break;
             }
-            self.cluster.log().event("chaos", "cuts are healed");
+            self.cluster.log().event("chaos", "partitions are healed");
         }
     }
 
@@ -281,10 +281,10 @@ impl Lane {
         while self.pause(quiet).await {
             let stopped: Vec<Process> =
                 self.victims().into_iter().filter_map(|role| self.cluster.stop_server(role)).collect();
-            self.fault(format_args!("{} processes stopped", stopped.len()));
+            self.fault(format_args!("{} processes suspended", stopped.len()));
             let goes_on = self.pause(lasts).await;
             stopped.iter().for_each(Process::resume);
-            self.cluster.log().event("chaos", "stopped processes go on");
+            self.cluster.log().event("chaos", "suspended processes resume");
             if !goes_on {
                 break;
             }
@@ -300,7 +300,7 @@ impl Lane {
             victims.iter().for_each(|victim| self.cluster.hang(*victim, part, true));
             let goes_on = self.pause(lasts).await;
             victims.iter().for_each(|victim| self.cluster.hang(*victim, part, false));
-            self.cluster.log().event("chaos", "devices go on");
+            self.cluster.log().event("chaos", "devices resume");
             if !goes_on {
                 break;
             }

@@ -33,7 +33,7 @@ async fn prepare(file_system: Arc<FileSystem>) -> FsResult<Arc<OpenFile>> {
 }
 
 /// What somebody else finds as the file's size and blocks (of 512 bytes).
-async fn figures(cluster: &Cluster) -> Result<(u64, u64), String> {
+async fn size_and_blocks(cluster: &Cluster) -> Result<(u64, u64), String> {
     set_default_layout(cluster, LayoutSpec::Plain(StripeSpec { osts: vec![OstIndex(0)], ..StripeSpec::default() }))
         .await?;
     let file = on(cluster, 0, prepare).await.map_err(|error| format!("a file with every other block: {error}"))?;
@@ -61,7 +61,7 @@ async fn figures(cluster: &Cluster) -> Result<(u64, u64), String> {
 #[test]
 fn an_ost_dies_in_the_middle_of_a_write_of_several_batches() {
     for seed in 0..SEEDS {
-        let found = with_cluster(seed, (1, 2), |cluster| Box::pin(figures(cluster)));
+        let found = with_cluster(seed, (1, 2), |cluster| Box::pin(size_and_blocks(cluster)));
         assert_eq!(found, Ok((BLOCKS * BLOCK_BYTES, BLOCKS * BLOCK_BYTES / 512)), "seed {seed}");
     }
 }

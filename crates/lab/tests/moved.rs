@@ -48,7 +48,7 @@ async fn syncs(cluster: &Cluster, lost: bool) -> Result<[FsResult<()>; 2], Strin
     }
     let move_it = |file_system| async move { migration::migrate(&file_system, inode, on_ost(1), Manner::Tool).await };
     if !on(cluster, 1, move_it).await? {
-        return Err("a file that nobody has open does not move".to_owned());
+        return Err("cannot migrate a file that nobody has open".to_owned());
     }
     on(cluster, 0, |file_system| async move {
         let file = file_system.open(&Credentials::root(), inode, READ_WRITE).await?;

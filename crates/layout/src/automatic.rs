@@ -392,27 +392,27 @@ pub fn next_component(situation: &Situation<'_>) -> NextComponent {
 /// `whole`, with fewer stripes or ended earlier if its OSTs would be more than half used up, or its
 /// objects get too large.
 fn fitting(whole: NextComponent, asked: Extent, available: &[u64], bytes_per_stripe_max: u64) -> NextComponent {
-    let mut roomiest: Vec<u64> = available.to_vec();
-    roomiest.sort_unstable_by(|a, b| b.cmp(a));
+    let mut most_free: Vec<u64> = available.to_vec();
+    most_free.sort_unstable_by(|a, b| b.cmp(a));
     // The count for which the most bytes fit, the largest of them: an OST that is nearly full would
     // end it for all.
-    let per_stripe = |count: u32| (roomiest[count as usize - 1] / 2).min(bytes_per_stripe_max);
-    let room = |count: u32| u64::from(count).saturating_mul(per_stripe(count));
-    let counts = 1..=whole.stripe_count.min(u32::try_from(roomiest.len()).unwrap_or(u32::MAX));
-    let fits = counts.clone().rev().find(|count| room(*count) >= whole.extent.bytes());
-    let best = fits.or_else(|| counts.max_by_key(|count| (room(*count), *count)));
+    let per_stripe = |count: u32| (most_free[count as usize - 1] / 2).min(bytes_per_stripe_max);
+    let capacity = |count: u32| u64::from(count).saturating_mul(per_stripe(count));
+    let counts = 1..=whole.stripe_count.min(u32::try_from(most_free.len()).unwrap_or(u32::MAX));
+    let fits = counts.clone().rev().find(|count| capacity(*count) >= whole.extent.bytes());
+    let best = fits.or_else(|| counts.max_by_key(|count| (capacity(*count), *count)));
     let Some(stripe_count) = best else { return whole };
     let round = u64::from(stripe_count) * whole.stripe_bytes;
     // From the requested stripe on: the stripes before it may never be written.
-    let start = if asked.start - whole.extent.start > room(stripe_count) {
+    let start = if asked.start - whole.extent.start > capacity(stripe_count) {
         whole.extent.start.max(asked.start / STRIPE_BYTES_LARGEST * STRIPE_BYTES_LARGEST)
     } else {
         whole.extent.start
     };
-    let bytes = room(stripe_count).max(round).max(STRIPE_BYTES_LARGEST);
+    let bytes = capacity(stripe_count).max(round).max(STRIPE_BYTES_LARGEST);
     let end = start.saturating_add(bytes) / STRIPE_BYTES_LARGEST * STRIPE_BYTES_LARGEST;
     let end = end.max(asked.start / STRIPE_BYTES_LARGEST * STRIPE_BYTES_LARGEST + STRIPE_BYTES_LARGEST);
-    let reason = if stripe_count < whole.stripe_count { Reason::Room } else { whole.reason };
+    let reason = if stripe_count < whole.stripe_count { Reason::Space } else { whole.reason };
     NextComponent { extent: Extent { start, end: end.min(whole.extent.end) }, stripe_count, reason, ..whole }
 }
 
@@ -590,7 +590,7 @@ mod tests {
             (Situation { available: &[TIB; 3], interrupted: 1, ..far(65 * MIB) }, 3, Reason::Osts),
             (Situation { available: &[TIB; 40], interrupted: 40, ..far(20 * GIB) }, 40, Reason::Osts),
             (Situation { available: &[TIB; 79], interrupted: 1, ..far(20 * GIB) }, 79, Reason::Position),
-            (Situation { available: &uneven, ..far(65 * MIB) }, 2, Reason::Room),
+            (Situation { available: &uneven, ..far(65 * MIB) }, 2, Reason::Space),
         ];
         for (situation, stripes, reason) in table {
             let next = next_component(&situation);
@@ -694,7 +694,7 @@ mod tests {
     }
 
     #[test]
-    fn stripes_avoid_osts_without_room_and_components_end_before_them() {
+    fn stripes_avoid_osts_without_space_and_components_end_before_them() {
         let next = |available: &[u64]| {
             let next = next_component(&Situation {
                 rest: bytes(64 * MIB, END_OF_FILE),

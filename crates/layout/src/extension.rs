@@ -89,7 +89,7 @@ pub fn is_growing(layout: &Layout, position: usize) -> bool {
 
 /// Decides about the room at `position`, into which `request` comes. `None` if that component has
 /// no room to give.
-pub fn next_step(layout: &Layout, position: usize, request: Extent, room: StepSpace) -> Option<Step> {
+pub fn next_step(layout: &Layout, position: usize, request: Extent, space: StepSpace) -> Option<Step> {
     let (before, spec, step_bytes) = growing(layout, position)?;
     let extent = layout.components[position].extent;
     let asked = request.intersection(extent.start, extent.end)?;
@@ -100,7 +100,7 @@ pub fn next_step(layout: &Layout, position: usize, request: Extent, room: StepSp
         && before.is_instantiated()
         && !before.extent.is_empty()
         && layout.components_counted(before.slots().len()) < COMPONENTS_SHORTENED_MAX;
-    Some(match room {
+    Some(match space {
         StepSpace { before: true, .. } => Step::Extend(end),
         _ if has_next => Step::Spill,
         StepSpace { elsewhere: true, .. } if may_repeat => Step::Repeat,
@@ -147,7 +147,7 @@ mod tests {
     }
 
     #[test]
-    fn steps_by_room_and_what_follows() {
+    fn steps_by_space_and_what_follows() {
         // (a component follows, its OSTs have room, others have) -> step at 70 MiB of a component
         // that ends at 64 MiB.
         let table = [
@@ -169,7 +169,7 @@ mod tests {
     }
 
     #[test]
-    fn steps_cover_the_request_and_end_with_the_room() {
+    fn steps_cover_the_request_and_end_with_the_extension() {
         let layout = extended(true);
         assert_eq!(step(&layout, 0, true, true), Some(Step::Extend(STEP)));
         assert_eq!(step(&layout, 10 * STEP, true, true), Some(Step::Extend(11 * STEP)));
@@ -208,9 +208,9 @@ mod tests {
         instantiate(&mut layout, 0);
         assert_eq!([0, 1, 2].map(|position| may_leave_out(&layout, position)), [true, false, false]);
         // The end goes back to the room, and from there on.
-        let room = layout.components[1].backing.clone();
+        let space = layout.components[1].backing.clone();
         let mut ended = layout.clone();
-        ended.leave_out_to(0, Extent { start: 10 * MIB, end: STEP }, room.clone()).unwrap();
+        ended.leave_out_to(0, Extent { start: 10 * MIB, end: STEP }, space.clone()).unwrap();
         assert_eq!(ended.validate(), Ok(()));
         assert_eq!(ended.components[1].extent, Extent { start: 10 * MIB, end: 1 << 30 });
         ended.spill(1);
@@ -225,7 +225,7 @@ mod tests {
         assert!((0..3).all(|position| may_leave_out(&parts, position)), "{parts:?}");
         // Without data at all it stays for its objects.
         let mut whole = layout;
-        whole.leave_out_to(0, Extent { start: 0, end: STEP }, room).unwrap();
+        whole.leave_out_to(0, Extent { start: 0, end: STEP }, space).unwrap();
         whole.spill(1);
         assert_eq!(whole.validate(), Ok(()));
         assert_eq!((whole.objects().count(), whole.components.len()), (1, 2));

@@ -511,8 +511,8 @@ impl Layout {
     /// one before ends; that one is removed too if it has neither bytes nor objects.
     pub fn spill(&mut self, position: usize) {
         assert!(matches!(self.components[position].backing, Backing::Extension { .. }), "only room is given away");
-        let room = self.components.remove(position);
-        self.components[position].extent.start = room.extent.start;
+        let extension = self.components.remove(position);
+        self.components[position].extent.start = extension.extent.start;
         let is_void = |component: &Component| component.extent.is_empty() && !component.is_instantiated();
         if position > 0 && is_void(&self.components[position - 1]) {
             self.components.remove(position - 1);
@@ -563,9 +563,9 @@ impl Layout {
     /// after it if that has the same.
     pub fn leave_out_to(&mut self, position: usize, hole: Extent, backing: Backing) -> Result<(), LayoutError> {
         let whole = self.components[position].clone();
-        assert!(whole.extent.start <= hole.start && hole.end <= whole.extent.end, "the hole lies in the component");
+        assert!(whole.extent.start <= hole.start && hole.end <= whole.extent.end, "the hole is within the component");
         assert!(!hole.is_empty(), "a part is left out");
-        assert!(!matches!(backing, Backing::Striped { .. } | Backing::Mdt { .. }), "nothing lies there yet");
+        assert!(!matches!(backing, Backing::Striped { .. } | Backing::Mdt { .. }), "nothing is stored there yet");
         let mut parts = Vec::new();
         let is_last = |other: &Component| other.id == whole.id || other.slots() != whole.slots();
         if whole.extent.start < hole.start || (hole == whole.extent && self.components.iter().all(is_last)) {

@@ -82,13 +82,13 @@ pub enum LovError {
     Mirrored,
     /// The stripes of a component begin within those of another one, or within the table of
     /// components.
-    #[error("the stripes of a component begin at byte {0}, within something else")]
+    #[error("the stripes of a component begin at byte {0}, inside another structure")]
     Overlap(usize),
     /// A component does not begin where the one before it ends.
     #[error("a component begins at {0}, not where the one before it ends")]
     Gap(u64),
     /// The pool's name.
-    #[error("the pool's name is not text")]
+    #[error("the pool's name is not UTF-8")]
     PoolName,
 }
 

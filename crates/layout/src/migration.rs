@@ -8,7 +8,7 @@
 //! future were known.
 //!
 //! A migration temporarily takes space for a second copy. This must not cause a lack of space: a
-//! copy takes at most half of the free space of any OST ([`has_room`]).
+//! copy takes at most half of the free space of any OST ([`has_space`]).
 //!
 //! Times are those of [`crate::cost`]. Downside: each open for reading counts as one reading of the
 //! whole file.
@@ -65,25 +65,25 @@ impl Comparison {
 /// Whether a copy of the data from `start` on of a file of `size` bytes leaves at least half of
 /// what is free on each OST that it is likely to be on. `available` are the free bytes of all OSTs,
 /// in any order: placement prefers those with more.
-pub fn has_room(start: u64, size: u64, available: &[u64]) -> bool {
-    let parts = roomy_parts(size, available.len());
+pub fn has_space(start: u64, size: u64, available: &[u64]) -> bool {
+    let parts = parts_given_space(size, available.len());
     let widest = parts.iter().map(|(_, stripes)| *stripes as usize).max().unwrap_or(0);
-    let mut roomiest = available.to_vec();
-    roomiest.sort_unstable_by(|one, other| other.cmp(one));
-    match widest.min(roomiest.len()).checked_sub(1) {
-        Some(last) => bytes_of_one_ost(start, &parts) <= roomiest[last] / 2,
+    let mut most_free = available.to_vec();
+    most_free.sort_unstable_by(|one, other| other.cmp(one));
+    match widest.min(most_free.len()).checked_sub(1) {
+        Some(last) => bytes_of_one_ost(start, &parts) <= most_free[last] / 2,
         None => parts.is_empty(),
     }
 }
 
-/// As [`has_room`], for one OST of the copy with this number of free bytes, of this number of OSTs
+/// As [`has_space`], for one OST of the copy with this number of free bytes, of this number of OSTs
 /// in all.
-pub fn has_room_on(start: u64, size: u64, osts: usize, free: u64) -> bool {
-    bytes_of_one_ost(start, &roomy_parts(size, osts)) <= free / 2
+pub fn has_space_on(start: u64, size: u64, osts: usize, free: u64) -> bool {
+    bytes_of_one_ost(start, &parts_given_space(size, osts)) <= free / 2
 }
 
 /// As [`moved_parts`] if space were no matter.
-fn roomy_parts(size: u64, osts: usize) -> Vec<(Extent, u32)> {
+fn parts_given_space(size: u64, osts: usize) -> Vec<(Extent, u32)> {
     moved_parts(size, &vec![u64::MAX; osts])
 }
 
@@ -184,18 +184,18 @@ mod tests {
     fn a_copy_leaves_at_least_half_of_what_is_free() {
         // Its parts have four stripes, a quarter on each OST.
         let size = 1000 * MIB;
-        assert!(has_room(0, size, &[500 * MIB; 4]));
-        assert!(!has_room(0, size, &[499 * MIB; 4]));
-        assert!(has_room(0, size, &[500 * MIB, 500 * MIB, 0, 500 * MIB, 500 * MIB]), "that one need not be chosen");
-        assert!(!has_room(0, size, &[u64::MAX, u64::MAX, 499 * MIB, u64::MAX]));
-        assert!(has_room_on(0, size, 4, 500 * MIB) && !has_room_on(0, size, 4, 499 * MIB));
+        assert!(has_space(0, size, &[500 * MIB; 4]));
+        assert!(!has_space(0, size, &[499 * MIB; 4]));
+        assert!(has_space(0, size, &[500 * MIB, 500 * MIB, 0, 500 * MIB, 500 * MIB]), "that one need not be chosen");
+        assert!(!has_space(0, size, &[u64::MAX, u64::MAX, 499 * MIB, u64::MAX]));
+        assert!(has_space_on(0, size, 4, 500 * MIB) && !has_space_on(0, size, 4, 499 * MIB));
         // It is not in its own way: what it has taken it needs no more.
         for copied in (0..1000).step_by(40) {
-            assert!(has_room(copied * MIB, size, &[(500 - copied / 4) * MIB; 4]), "{copied}");
+            assert!(has_space(copied * MIB, size, &[(500 - copied / 4) * MIB; 4]), "{copied}");
         }
-        assert!(has_room(0, 1000, &[]) && !has_room(0, size, &[]), "on the MDT, and not");
+        assert!(has_space(0, 1000, &[]) && !has_space(0, size, &[]), "on the MDT, and not");
         // A fifth of the capacity of OSTs that are 85% full.
-        assert!(!has_room(0, (8 * 200) << 30, &[150 << 30; 8]));
+        assert!(!has_space(0, (8 * 200) << 30, &[150 << 30; 8]));
     }
 
     #[test]

@@ -235,10 +235,10 @@ fn last_resort<'a>(
 /// The targets that would be preferred, were their connections not interrupted at the moment.
 pub fn awaited<'a>(targets: &'a [TargetStatus], policy: &PlacementPolicy) -> Vec<&'a TargetStatus> {
     let preferred = preferred(targets, policy);
-    let has_room = |target: &&TargetStatus| {
+    let has_space = |target: &&TargetStatus| {
         target.exclusion().is_none() && target.refused_ns.is_none() && target.shortage(policy) == Shortage::None
     };
-    let usable = targets.iter().filter(|target| target.interrupted).filter(has_room);
+    let usable = targets.iter().filter(|target| target.interrupted).filter(has_space);
     usable.filter(|target| preferred.iter().all(|other| other.index != target.index)).collect()
 }
 
@@ -246,7 +246,7 @@ pub fn awaited<'a>(targets: &'a [TargetStatus], policy: &PlacementPolicy) -> Vec
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum PlacementError {
     /// There is no OST, or none that takes new objects for reasons other than space.
-    #[error("no OST takes new objects")]
+    #[error("no OST accepts new objects")]
     NoUsableTarget,
     /// Every OST that would take new objects is full.
     #[error("all OSTs are full")]
@@ -255,7 +255,7 @@ pub enum PlacementError {
     #[error("there is no {0}")]
     UnknownTarget(OstIndex),
     /// The requested OST accepts no new objects.
-    #[error("{0} takes no new objects ({1:?})")]
+    #[error("{0} does not accept new objects ({1:?})")]
     TargetUnusable(OstIndex, Exclusion),
 }
 
@@ -402,7 +402,7 @@ impl Placement {
             }
             point -= weight;
         }
-        unreachable!("the point lies below the sum of the weights")
+        unreachable!("the point is below the sum of the weights")
     }
 
     fn weight(&self, target: &TargetStatus, policy: &PlacementPolicy) -> u64 {

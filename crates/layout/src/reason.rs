@@ -29,8 +29,8 @@ pub enum Reason {
     Share,
     /// There were no more OSTs that took new objects.
     Osts,
-    /// No more OSTs had room for their part of it.
-    Room,
+    /// No more OSTs had space for their part of it.
+    Space,
 }
 
 impl Reason {
@@ -44,7 +44,7 @@ impl Reason {
         Reason::OutOfStep,
         Reason::Share,
         Reason::Osts,
-        Reason::Room,
+        Reason::Space,
     ];
 
     /// Its number on disk.
@@ -68,7 +68,7 @@ impl Reason {
             Reason::OutOfStep => "out_of_step",
             Reason::Share => "share",
             Reason::Osts => "osts",
-            Reason::Room => "room",
+            Reason::Space => "room",
         }
     }
 }

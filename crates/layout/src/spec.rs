@@ -117,7 +117,7 @@ pub enum SpecError {
         osts: usize,
     },
     /// A first OST that is not in the list of OSTs.
-    #[error("{0} is not among the OSTs asked for")]
+    #[error("{0} is not one of the requested OSTs")]
     FirstNotListed(OstIndex),
     /// A pool's name.
     #[error("'{0}' is not a pool name (1..=15 bytes)")]
@@ -148,7 +148,7 @@ pub enum SpecError {
     #[error("only the first component can be on the MDT")]
     MdtNotFirst,
     /// More on the MDT than `dom_stripesize`.
-    #[error("a component of {end} bytes on the MDT; {bytes_max} are possible")]
+    #[error("a component of {end} bytes on the MDT is too large: at most {bytes_max}")]
     MdtTooLarge {
         /// Where it ends.
         end: u64,

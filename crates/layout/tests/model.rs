@@ -75,7 +75,7 @@ impl File {
     }
 
     /// The part of the range within the layout.
-    fn room(&self, offset: u64, bytes: u64) -> u64 {
+    fn space(&self, offset: u64, bytes: u64) -> u64 {
         bytes.min(self.layout.end().saturating_sub(offset)).min(BYTES_MAX.saturating_sub(offset))
     }
 
@@ -191,15 +191,15 @@ impl File {
 }
 
 /// The same on one array.
-fn expect(data: &mut Vec<u8>, step: &Step, room: u64) {
+fn expect(data: &mut Vec<u8>, step: &Step, space: u64) {
     let resized = |data: &mut Vec<u8>, end: u64| data.resize(data.len().max(end as usize), 0);
     match *step {
         Step::Write { offset, fill, .. } => {
-            resized(data, offset + room);
-            data[offset as usize..(offset + room) as usize].fill(fill);
+            resized(data, offset + space);
+            data[offset as usize..(offset + space) as usize].fill(fill);
         }
         Step::Truncate(size) => data.resize(size as usize, 0),
-        Step::Allocate { offset, .. } => resized(data, offset + room),
+        Step::Allocate { offset, .. } => resized(data, offset + space),
         Step::Punch { offset, bytes } => {
             let (start, end) = (data.len().min(offset as usize), data.len().min((offset + bytes) as usize));
             data[start..end].fill(0);
@@ -212,27 +212,27 @@ fn run(layout: Layout, steps: &[Step]) -> Result<(), TestCaseError> {
     let mut file = File { layout, objects: BTreeMap::new() };
     let mut data = Vec::new();
     for (number, step) in steps.iter().enumerate() {
-        let room = match *step {
+        let space = match *step {
             Step::Write { offset, bytes, .. }
             | Step::Allocate { offset, bytes }
-            | Step::Instantiate { offset, bytes } => file.room(offset, bytes),
+            | Step::Instantiate { offset, bytes } => file.space(offset, bytes),
             Step::Truncate(size) => u64::from(size <= file.layout.end()),
             Step::Punch { bytes, .. } => bytes,
             Step::LeaveOut(_) => 1,
         };
         // Refused: beyond the last component.
-        if room == 0 {
+        if space == 0 {
             continue;
         }
         match *step {
-            Step::Write { offset, fill, .. } => file.write(offset, room, fill),
+            Step::Write { offset, fill, .. } => file.write(offset, space, fill),
             Step::Truncate(size) => file.truncate(size),
-            Step::Allocate { offset, .. } => file.allocate(offset, room),
+            Step::Allocate { offset, .. } => file.allocate(offset, space),
             Step::Punch { offset, bytes } => file.punch(offset, bytes),
-            Step::Instantiate { offset, .. } => file.grow(offset, room),
+            Step::Instantiate { offset, .. } => file.grow(offset, space),
             Step::LeaveOut(offset) => file.leave_out(offset),
         }
-        expect(&mut data, step, room);
+        expect(&mut data, step, space);
         prop_assert_eq!(file.size(), data.len() as u64, "size after step {} {:?} of {:?}", number, step, file.layout);
         prop_assert!(file.read() == data, "data after step {} {:?} of {:?}", number, step, file.layout);
     }

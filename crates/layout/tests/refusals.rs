@@ -67,7 +67,7 @@ fn components_must_follow_each_other() {
 }
 
 #[test]
-fn a_component_without_bytes_needs_room_to_grow_into() {
+fn a_component_without_bytes_needs_an_extension() {
     let with = |next: Backing| {
         broken(move |layout| {
             layout.components[2] = component(3, 4 * UNIT, 4 * UNIT, Backing::Pending(StripeSpec::default()));

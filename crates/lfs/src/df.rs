@@ -49,7 +49,7 @@ A target shows the space of its device, less its own reserve. The summary counts
 targets with the same `device` share it, and without --json a line after the summary names them.
 ";
 
-/// Which figures to print.
+/// Which numbers to print.
 #[derive(Clone, Copy)]
 struct Columns {
     /// Sizes have units, which are powers of this.
@@ -311,8 +311,8 @@ filesystem_summary:      5765420        1528     5432936   1%  /mnt/lustre
         table(&mount, &targets, true, Columns { units: None, inodes: false }, &mut output).unwrap();
         let shown = String::from_utf8(output).unwrap();
         let (_, end) = shown.split_once("filesystem_summary:").unwrap();
-        let figures: Vec<&str> = end.lines().next().unwrap().split_whitespace().take(3).collect();
-        assert_eq!(figures, ["1500", "500", "1000"], "{shown}");
+        let numbers: Vec<&str> = end.lines().next().unwrap().split_whitespace().take(3).collect();
+        assert_eq!(numbers, ["1500", "500", "1000"], "{shown}");
         assert!(end.ends_with("\none device, counted once: MDT:0 OST:0 OST:1\n"), "{shown}");
         assert_eq!(summary(&targets[..1], false).bytes_total, 1000 << 10, "lfs df -m counts bytes of MDTs");
     }

@@ -32,7 +32,7 @@ pub fn path2fid(arguments: &[OsString], output: &mut dyn Write) -> Outcome {
         return print(
             output,
             format_args!(
-                "usage: lfs path2fid [-p] PATH...\n\nShows the FID of each path; with -p, --parents the FIDs of its directories and its names there.\n"
+                "usage: lfs path2fid [-p] PATH...\n\nShows the FID of each path; with -p, --parents the FID of each parent directory and the name in it.\n"
             ),
         );
     }
@@ -90,7 +90,7 @@ pub fn fid2path(arguments: &[OsString], output: &mut dyn Write) -> Outcome {
         return print(
             output,
             format_args!(
-                "usage: lfs fid2path [-l N] MOUNT FID...\n\nShows every path of each FID, or with -l, --link the one of that number, from 0; MOUNT is the mount point, any path below it, or the file system's name.\n"
+                "usage: lfs fid2path [-l N] MOUNT FID...\n\nShows every path of each FID, or with -l, --link only path number N, counted from 0; MOUNT is the mount point, any path below it, or the file system's name.\n"
             ),
         );
     }
@@ -127,7 +127,7 @@ pub const RMFID_OPTIONS: &[OptionSpec] = &[long_option(&["help"], Takes::Nothing
 pub fn rmfid(arguments: &[OsString], output: &mut dyn Write) -> Outcome {
     let parsed = parse(RMFID_OPTIONS, arguments).map_err(|error| Failure::new(USAGE, format!("lfs rmfid: {error}")))?;
     if parsed.has("help") {
-        let help = "usage: lfs rmfid MOUNT FID...\n\nRemoves files by their FIDs, with all their names. It takes permission to remove each name. MOUNT is the mount\npoint, any path below it, or the file system's name. Directories are not removed (21, Is a directory).\n";
+        let help = "usage: lfs rmfid MOUNT FID...\n\nRemoves files by their FIDs, with all their names. Needs permission to remove each name. MOUNT is the mount\npoint, any path below it, or the file system's name. Directories are not removed (21, Is a directory).\n";
         return print(output, format_args!("{help}"));
     }
     let (place, fids) = match parsed.operands.split_first() {

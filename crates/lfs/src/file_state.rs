@@ -37,8 +37,8 @@ pub fn data_version(arguments: &[OsString], output: &mut dyn Write) -> Outcome {
     const HELP: &str = "\
 usage: lfs data_version [-n|-r|-w] FILE
 
-Shows a number that changes whenever the data of FILE may have changed. Nobody may have FILE open for
-writing (16, Device or resource busy). -n, -r and -w change nothing: data are never cached.
+Shows a number that changes whenever the data of FILE may have changed. Fails if FILE is open for
+writing (16, Device or resource busy). -n, -r and -w have no effect: data are never cached.
 ";
     let command = "data_version";
     let Some(file) = one_file(command, DATA_VERSION_OPTIONS, HELP, arguments, output)? else { return Ok(()) };

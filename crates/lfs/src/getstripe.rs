@@ -108,9 +108,9 @@ No file has mirrors yet: number and index of the mirror are 0 everywhere.
   -y, --yaml           YAML                             --hex-idx       OST indices in hexadecimal
       --json           JSON lines: one object per file and directory
 
-Fields of JSON: path, kind (file, directory), fid, mdt, generation (null of a default), own (whether the
+Fields of JSON: path, kind (file, directory), fid, mdt, generation (null for a default), own (whether the
 directory has a default of its own), automatic, components: id, start, end (null: end of file),
-instantiated, extension, pattern, stripe_count (-1: all OSTs), stripe_bytes (of room for extension: its
+instantiated, extension, pattern, stripe_count (-1: all OSTs), stripe_bytes (for extension: the step
 size), pool, objects: ost, object.
 
 Exit status: 0; 4 for a wrong command line; else the error number (2: no such file, 25: not on StriaFS).
@@ -340,13 +340,13 @@ impl<'a> Query<'a> {
         if rows.is_empty() {
             return self.print_fields(output, |field| about.value(field).unwrap_or_default());
         }
-        let room = rows.iter().find(|row| row.extension && self.components.is_open());
+        let extension = rows.iter().find(|row| row.extension && self.components.is_open());
         for (position, row) in chosen.into_iter().enumerate() {
             if position > 0 {
                 print(output, format_args!("\n"))?;
             }
             self.print_fields(output, |field| {
-                let row = room.filter(|_| field == "extension-size").unwrap_or(row);
+                let row = extension.filter(|_| field == "extension-size").unwrap_or(row);
                 about.value(field).unwrap_or_else(|| value_of(row, about, field))
             })?;
         }
@@ -443,7 +443,7 @@ mod tests {
     }
 
     #[test]
-    fn the_extension_size_is_that_of_the_first_component_with_room() {
+    fn the_extension_size_is_that_of_the_first_component_that_can_grow() {
         let striped = |count| StripeSpec { stripe_count: StripeCount::Exactly(count), ..StripeSpec::default() };
         let mut layout = Layout::composite(&[
             ComponentSpec { end: 1 << 30, backing: BackingSpec::Extended(striped(1), 64 << 20) },

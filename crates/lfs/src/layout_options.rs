@@ -30,8 +30,8 @@ pub const LAYOUT_OPTIONS: &[OptionSpec] = &[
 
 /// The part of the help that is about them.
 pub const LAYOUT_HELP: &str =
-    "  -c, --stripe-count COUNT  stripes, 1-2000; 0: the default; -1: one on every OST. A number above that
-                            of the usable OSTs means all of them
+    "  -c, --stripe-count COUNT  stripes, 1-2000; 0: the default; -1: one on every OST. A count above the
+                            number of usable OSTs means all of them
   -C, --overstripe-count N  stripes, several on one OST if there are fewer OSTs; -1 to -32: that many
                             on every OST
   -S, --stripe-size SIZE    bytes per stripe: a multiple of 64K below 4G; K, M, G (also KiB, ...)
@@ -43,7 +43,7 @@ pub const LAYOUT_HELP: &str =
   -L, --layout PATTERN      raid0: stripes on OSTs; mdt: data on the MDT (the first component only)
   -E, --component-end END   starts a component of the file that ends there: a multiple of 64K, or -1
                             or 'eof'. The options after it apply to this component; the next one
-                            inherits count, size and pool. Nothing can be written after the last one
+                            inherits count, size and pool. Nothing can be written after the last end
   -z, --extension-size SIZE the component grows in steps of this size, as the file grows
 ";
 

@@ -13,7 +13,7 @@ use super::{
 const HELP: &str = "\
 usage: lfs pool_list FSNAME[.POOL] | PATH
 
-Lists the pools of a mounted file system, or the OSTs of one. Pools are made with stria ctl pool_new.
+Lists the pools of a mounted file system, or the OSTs of one. To create a pool: stria ctl pool_new.
 ";
 
 /// Runs `lfs pool_list`.

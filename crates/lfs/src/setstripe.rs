@@ -58,8 +58,8 @@ const HELP_END: &str = "
       --component-add       adds components after the last one of FILE
       --component-del       deletes components, which must be the last ones, and the data in them
   -I, --component-id ID     the component to delete
-      --component-flags F   deletes those that are: init, ^init (without objects yet), extension
-  -d, --delete              clear DIRECTORY's default
+      --component-flags F   deletes those with flag init, ^init (no objects yet) or extension
+  -d, --delete              clears DIRECTORY's default
       --mode MODE           permission bits of a new file, octal
 
 Example: lfs setstripe -E 4M -c 1 -E 64M -c 4 -E -1 -c -1 FILE

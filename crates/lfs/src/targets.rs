@@ -41,7 +41,7 @@ fn list(
         return print(
             output,
             format_args!(
-                "usage: lfs {command} [PATH]\n\nLists index, name and state of the targets of the file system at PATH, or of all mounted. INACTIVE targets were\ndeactivated (stria ctl deactivate) or do not answer this mount; lfs check shows which.\n"
+                "usage: lfs {command} [PATH]\n\nLists index, name and state of the targets of the file system at PATH, or of all mounted\nones. INACTIVE targets were deactivated (stria ctl deactivate) or do not answer this mount; lfs check shows which.\n"
             ),
         );
     }
@@ -65,7 +65,7 @@ fn state(target: &TargetStatus) -> &'static str {
 
 /// Runs `lfs check {mds|osts|servers|all} [PATH]`.
 pub fn check(arguments: &[OsString], output: &mut dyn Write) -> Outcome {
-    const HELP: &str = "usage: lfs check {mds|osts|servers|all} [PATH]\n\nShows for each server whether this host's mount has a working connection to it. Those that were taken out of use (stria ctl\ndeactivate) are named as inactive; they are no failure.\n\nExit status: 0; 110 if a server that is in use does not answer.\n";
+    const HELP: &str = "usage: lfs check {mds|osts|servers|all} [PATH]\n\nShows for each server whether this host's mount has a working connection to it. Targets that were\ndeactivated (stria ctl deactivate) are listed as inactive and are not a failure.\n\nExit status: 0; 110 if a server that is in use does not answer.\n";
     let Some((kind, rest)) = arguments.split_first() else {
         return Err(Failure::new(USAGE, "lfs check: server type must be specified: mds, osts, servers or all"));
     };
@@ -109,7 +109,7 @@ pub fn check(arguments: &[OsString], output: &mut dyn Write) -> Outcome {
 fn checked(target: &TargetStatus, kind: &str, client: &str) -> String {
     let device = target.uuid.trim_end_matches("_UUID");
     let state = match (target.active, target.connected) {
-        (false, _) => format!("inactive: taken out of use; back into use: stria ctl activate {device}"),
+        (false, _) => format!("inactive: it was deactivated; to activate it: stria ctl activate {device}"),
         (true, true) => "active.".to_owned(),
         (true, false) => "not answering.".to_owned(),
     };
@@ -245,7 +245,8 @@ mod tests {
         let line = |active, connected| checked(&target(active, connected), "osc", "0123");
         assert_eq!(line(true, true), "stria-OST0000-osc-0123 active.");
         assert_eq!(line(true, false), "stria-OST0000-osc-0123 not answering.");
-        let out = "stria-OST0000-osc-0123 inactive: taken out of use; back into use: stria ctl activate stria-OST0000";
+        let out =
+            "stria-OST0000-osc-0123 inactive: it was deactivated; to activate it: stria ctl activate stria-OST0000";
         assert_eq!((line(false, true).as_str(), line(false, false).as_str()), (out, out));
     }
 

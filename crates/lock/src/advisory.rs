@@ -118,7 +118,7 @@ impl AdvisoryLocks {
         let Some(file) = self.files.get_mut(&key) else { return Ok(LockAnswer::Granted) };
         let splits = file.segments(request.owner).is_some_and(|segments| segments.unlock_splits(request.range));
         if splits {
-            self.room(request.owner.client, 1)?;
+            self.check_limit(request.owner.client, 1)?;
         }
         self.change(key, request.owner, wake, |file| file.unlock(request.owner, request.range));
         Ok(LockAnswer::Granted)
@@ -140,7 +140,8 @@ impl AdvisoryLocks {
             // Its place in the queue counted, too.
             let growth = self.growth(key, owner, range, mode).saturating_sub(usize::from(position.is_some()));
             let is_party = own_party || position.is_some();
-            if let Err(error) = self.room_in_file(key, is_party).and_then(|()| self.room(owner.client, growth)) {
+            if let Err(error) = self.check_parties(key, is_party).and_then(|()| self.check_limit(owner.client, growth))
+            {
                 self.discard_if_empty(key);
                 return Err(error);
             }
@@ -179,8 +180,8 @@ impl AdvisoryLocks {
             file.waiters[position].last_asked_ns = now_ns;
             return Ok(LockAnswer::Waiting);
         }
-        self.room_in_file(key, false)?;
-        self.room(waiter.owner.client, 1)?;
+        self.check_parties(key, false)?;
+        self.check_limit(waiter.owner.client, 1)?;
         self.files.get_mut(&key).expect("a file with a conflict exists").waiters.push(waiter);
         self.account(key, waiter.owner);
         if key.1 == LockFamily::Posix {
@@ -255,8 +256,8 @@ impl AdvisoryLocks {
         if self.files.get(&key).is_some_and(|file| file.conflicts(owner, range, lock.mode).next().is_some()) {
             return Err(LockError::Conflict);
         }
-        self.room_in_file(key, self.files.get(&key).is_some_and(|file| file.segments(owner).is_some()))?;
-        self.room(lock.client, self.growth(key, owner, range, lock.mode))?;
+        self.check_parties(key, self.files.get(&key).is_some_and(|file| file.segments(owner).is_some()))?;
+        self.check_limit(lock.client, self.growth(key, owner, range, lock.mode))?;
         self.files.entry(key).or_default().lock(owner, range, lock.mode, lock.pid);
         self.account(key, owner);
         Ok(())
@@ -341,13 +342,13 @@ impl AdvisoryLocks {
         held.map_or(1, |held| held.growth(range, mode))
     }
 
-    fn room(&self, client: ClientId, more: usize) -> Result<(), LockError> {
+    fn check_limit(&self, client: ClientId, more: usize) -> Result<(), LockError> {
         let total = self.clients.get(&client).map_or(0, |state| state.total);
         if total.saturating_add(more) > self.limit { Err(LockError::NoLocks) } else { Ok(()) }
     }
 
     /// Whether one more owner or request may come to a file; those who are there may continue.
-    fn room_in_file(&self, key: FileKey, is_there: bool) -> Result<(), LockError> {
+    fn check_parties(&self, key: FileKey, is_there: bool) -> Result<(), LockError> {
         let parties = self.files.get(&key).map_or(0, FileLocks::parties);
         if is_there || parties < self.parties_max { Ok(()) } else { Err(LockError::NoLocks) }
     }

@@ -45,7 +45,7 @@ impl ExclusiveLocks {
     /// Asks for the lock, or asks again; queues if it is not free. Fails with `NoLocks` if the
     /// client has too many of other files.
     pub fn begin(&mut self, now_ns: u64, inode: InodeNumber, client: ClientId) -> Result<ExclusiveAnswer, LockError> {
-        self.room(inode, client)?;
+        self.check_limit(inode, client)?;
         let file = self.files.entry(inode).or_default();
         self.clients.entry(client).or_default().insert(inode);
         if file.holder == Some(client) {
@@ -68,7 +68,7 @@ impl ExclusiveLocks {
     }
 
     /// Whether the client may come to this file, or is there.
-    fn room(&self, inode: InodeNumber, client: ClientId) -> Result<(), LockError> {
+    fn check_limit(&self, inode: InodeNumber, client: ClientId) -> Result<(), LockError> {
         let full = |inodes: &BTreeSet<InodeNumber>| inodes.len() >= FILES_MAX && !inodes.contains(&inode);
         if self.clients.get(&client).is_some_and(full) { Err(LockError::NoLocks) } else { Ok(()) }
     }
@@ -76,7 +76,7 @@ impl ExclusiveLocks {
     /// Takes the lock if it is free and no client waits; never queues. Fails with `Conflict`, or as
     /// [`ExclusiveLocks::begin`].
     pub fn try_begin(&mut self, inode: InodeNumber, client: ClientId) -> Result<(), LockError> {
-        self.room(inode, client)?;
+        self.check_limit(inode, client)?;
         let file = self.files.get(&inode);
         let free =
             file.is_none_or(|file| file.holder == Some(client) || (file.holder.is_none() && file.queue.is_empty()));
@@ -235,7 +235,7 @@ mod tests {
     }
 
     #[test]
-    fn the_dead_and_the_silent_make_room() {
+    fn clients_that_die_or_fall_silent_free_their_places() {
         let mut locks = ExclusiveLocks::default();
         assert_eq!(locks.try_begin(FILE, client(1)), Ok(()));
         (2..=4).for_each(|number| assert_eq!(locks.begin(number, FILE, client(number)), Ok(ExclusiveAnswer::Waiting)));

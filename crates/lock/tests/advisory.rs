@@ -190,7 +190,7 @@ fn test_reports_the_first_conflict() {
 }
 
 #[test]
-fn those_who_leave_make_room() {
+fn clients_that_leave_free_their_places() {
     let mut table = Table::new();
     assert_eq!(table.exclusive(1, (0, 9)), GRANTED);
     assert_eq!(table.exclusive(2, (0, 9)), WAITING);

@@ -225,7 +225,7 @@ fn describe_component(component: &Component) -> String {
         Backing::Pending(stripes) => format!("not instantiated ({})", describe_request(stripes)),
         Backing::Striped { plain, first_slot, .. } => format!("{} from slot {first_slot}", describe_stripes(plain)),
         Backing::Mdt { slot } => format!("on the MDT, slot {slot}"),
-        Backing::Extension { step_bytes } => format!("room to extend by {step_bytes}"),
+        Backing::Extension { step_bytes } => format!("space for extension by {step_bytes}"),
         Backing::Automatic => "automatic".to_owned(),
     };
     let why = component.reason.map_or(String::new(), |reason| format!(", for {}", reason.name()));

@@ -127,7 +127,7 @@ impl OpenTable {
     }
 
     /// Fails if this open would be one more than its client may have. `target`: for the text.
-    pub fn room_for(&self, target: &str, key: OpenKey) -> FsResult<()> {
+    pub fn check_limit(&self, target: &str, key: OpenKey) -> FsResult<()> {
         let opens = self.of(key.client).opens;
         if (opens as usize) < self.limit || self.files.contains_key(&key) {
             return Ok(());
@@ -340,12 +340,12 @@ mod tests {
         table.insert(key(1, 1), file(5, open_flag::WRITE));
         table.insert(key(1, 2), file(5, open_flag::READ));
         assert_eq!(table.of_inode(InodeNumber(5), ClientId(1)), ClientUse { opens: 2, writers: 1 });
-        let full = table.room_for("stria-MDT0000", key(1, 3)).unwrap_err().to_string();
+        let full = table.check_limit("stria-MDT0000", key(1, 3)).unwrap_err().to_string();
         assert!(full.contains("2 files open on stria-MDT0000") && full.contains("close some"), "{full}");
-        assert_eq!(table.room_for("", key(1, 2)), Ok(()), "it is open already");
-        assert_eq!(table.room_for("", key(2, 1)), Ok(()), "another client's");
+        assert_eq!(table.check_limit("", key(1, 2)), Ok(()), "it is open already");
+        assert_eq!(table.check_limit("", key(2, 1)), Ok(()), "another client's");
         table.remove(key(1, 1)).unwrap();
-        assert_eq!(table.room_for("", key(1, 3)), Ok(()));
+        assert_eq!(table.check_limit("", key(1, 3)), Ok(()));
         assert_eq!(table.of(ClientId(1)), ClientUse { opens: 1, writers: 0 });
     }
 

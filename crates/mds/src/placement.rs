@@ -246,7 +246,7 @@ impl Targets {
 
     /// Whether new objects go to each of these OSTs, and it has this many bytes free besides those
     /// of the others on its device.
-    pub fn have_room(&self, osts: &[OstIndex], bytes: u64, policy: &PlacementPolicy) -> bool {
+    pub fn have_space(&self, osts: &[OstIndex], bytes: u64, policy: &PlacementPolicy) -> bool {
         let preferred = self.preferred(None, policy);
         let distinct: BTreeSet<OstIndex> = osts.iter().copied().collect();
         let on: Vec<&TargetStatus> = preferred.iter().filter(|status| distinct.contains(&status.index)).collect();
@@ -335,7 +335,7 @@ mod tests {
         }
         let policy = PlacementPolicy::default();
         assert_eq!(targets.available(None, &policy), [(OstIndex(1), 900 << 20)]);
-        assert!(!targets.have_room(&[OstIndex(0)], 1, &policy), "nor does a file grow there");
+        assert!(!targets.have_space(&[OstIndex(0)], 1, &policy), "nor does a file grow there");
         assert_eq!(targets.awaited(&policy), 1, "but a file is not narrow for long because of it");
         targets.lost(OstIndex(1));
         assert_eq!(targets.awaited(&policy), 0, "it is all there is");
@@ -416,9 +416,9 @@ mod tests {
         };
         assert_eq!(parts(&targets), [200, 200, 400]);
         assert_eq!(targets.available(None, &policy)[0].1, 400 << 20, "one file may use it all");
-        assert!(targets.have_room(&[OstIndex(0)], 300 << 20, &policy));
-        assert!(!targets.have_room(&[OstIndex(0), OstIndex(1)], 300 << 20, &policy));
-        assert!(targets.have_room(&[OstIndex(0), OstIndex(2)], 300 << 20, &policy));
+        assert!(targets.have_space(&[OstIndex(0)], 300 << 20, &policy));
+        assert!(!targets.have_space(&[OstIndex(0), OstIndex(1)], 300 << 20, &policy));
+        assert!(targets.have_space(&[OstIndex(0), OstIndex(2)], 300 << 20, &policy));
         targets.lost(OstIndex(1));
         assert_eq!(parts(&targets), [400, 400], "a dead target takes no part");
         targets.report(OstIndex(1), report_of(7, 400), NOW);

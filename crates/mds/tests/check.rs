@@ -283,7 +283,7 @@ async fn data_that_no_file_has_are_found() {
             batch.put(DATA, data::block_key(object, 0), data::encode_block(0, b"stray"));
         })
         .await;
-        finds_and_repairs(&fs, "5 bytes that no file has").await;
+        finds_and_repairs(&fs, "5 bytes that belong to no file").await;
         fs.damage(|store, batch| {
             assert_eq!(store.get(DATA, &data::block_key(object, 0)).unwrap(), None);
             batch.put(DATA, data::block_key(object, 7), data::encode_block(0, b"stray"));
@@ -325,7 +325,7 @@ async fn a_scan_goes_on_however_heavy_the_layouts_are() {
 
 /// Else the file could be written, but neither opened nor checked afterwards.
 #[tokio::test]
-async fn messages_carry_the_heaviest_layout_that_a_record_has_room_for() {
+async fn messages_carry_the_heaviest_layout_that_fits_a_record() {
     let mut fs = Fixture::with_osts(absent_osts(2000)).await;
     // As large as a real one, so that its batches are not what ends the growth.
     fs.options.store.segment_bytes = kv::Config::default().segment_bytes;

@@ -84,7 +84,7 @@ async fn a_file_never_written_may_have_something_to_destroy_after_a_loss_of_powe
 }
 
 #[tokio::test]
-async fn errands_survive_a_restart_and_a_dead_ost_holds_up_nobody() {
+async fn deferred_operations_survive_a_restart_and_a_dead_ost_holds_up_nobody() {
     let (mut fs, osts) = with_osts(2).await;
     *osts[0].refuses.lock() = true;
     let mut files = Vec::new();
@@ -144,7 +144,7 @@ async fn locks_are_free_although_the_ost_was_told_at_once() {
     let (open, marker) = striped(&fs, "marker", 1).await;
     fs.close(ALICE, marker, open, None).await.unwrap();
     fs.unlink(&root(), ROOT, "marker").await.unwrap();
-    eventually("later errands arrive", async || destroyed(&osts, marker) == 1).await;
+    eventually("later operations arrive", async || destroyed(&osts, marker) == 1).await;
     eviction.await;
     fs.open(ALICE, &root(), created.entry.attributes.inode, READ).await.unwrap();
     assert_eq!(fs.call(ALICE, lock).await, Ok(MdtReply::Done));
@@ -167,7 +167,7 @@ async fn a_dead_writers_file_is_quiet_once_no_late_write_can_come() {
     eventually("it is quiet", async || quiet(&fs).await.0.is_some()).await;
     let epoch = fs.stat(file).await.unwrap().quiet.unwrap();
     assert_eq!(quiet(&fs).await, (Some(epoch), Some(epoch)));
-    let settle = Settle { inode: file, update: figures(epoch, 4711) };
+    let settle = Settle { inode: file, update: size_update(epoch, 4711) };
     done(fs.call(ALICE, MdtRequest::Settle(settle)).await.unwrap()).unwrap();
     let entry = fs.stat(file).await.unwrap();
     assert_eq!((entry.attributes.size, entry.size_unknown, entry.quiet), (4711, None, None));
@@ -183,7 +183,7 @@ async fn a_client_without_writes_needs_no_fence() {
     let (open, marker) = striped(&fs, "marker", 1).await;
     fs.close(ALICE, marker, open, None).await.unwrap();
     fs.unlink(&root(), ROOT, "marker").await.unwrap();
-    eventually("later errands arrive", async || destroyed(&osts, marker) == 1).await;
+    eventually("later operations arrive", async || destroyed(&osts, marker) == 1).await;
     assert!(osts[0].evicted.lock().is_empty());
 }
 

@@ -5,9 +5,9 @@ use crate::common;
 use std::{sync::Arc, time::Duration};
 
 use common::{
-    ALICE, BOB, Fixture, READ, ROOT, WRITE, create_request, created, done, eventually, figures,
+    ALICE, BOB, Fixture, READ, ROOT, WRITE, create_request, created, done, eventually,
     ost::{GIB, NotingOst},
-    root,
+    root, size_update,
 };
 use layout::{LayoutSpec, StripeCount, StripeSpec};
 use mds::{Mdt, Parameters};
@@ -183,7 +183,7 @@ async fn the_last_space_is_used() {
 }
 
 /// No OST takes objects as far as the MDT knows, until it asks.
-async fn without_room(count: u16) -> (Fixture, Vec<Arc<NotingOst>>) {
+async fn without_space(count: u16) -> (Fixture, Vec<Arc<NotingOst>>) {
     let (fs, osts) = with_writers(count).await;
     for (index, ost) in (0..).map(OstIndex).zip(&osts) {
         match index {
@@ -210,7 +210,7 @@ async fn try_create(mdt: &Arc<Mdt>, name: &str, slot: u16) -> FsResult<MdtReply>
 /// What it knows may be as old as the interval between its questions, an hour here.
 #[tokio::test]
 async fn all_osts_are_asked_before_anybody_is_told_that_there_is_no_space() {
-    let (fs, osts) = without_room(3).await;
+    let (fs, osts) = without_space(3).await;
     assert_eq!(try_create(&fs.mdt, "none", 1).await, Err(FsError::NoSpace));
     *osts[0].condition.lock() = Default::default();
     let inode = common::created(try_create(&fs.mdt, "again", 2).await.unwrap()).entry.attributes.inode;
@@ -225,7 +225,7 @@ async fn all_osts_are_asked_before_anybody_is_told_that_there_is_no_space() {
 
 #[tokio::test]
 async fn many_who_find_no_space_ask_each_ost_twice_at_most() {
-    let (fs, osts) = without_room(2).await;
+    let (fs, osts) = without_space(2).await;
     let asked = || osts.iter().map(|ost| *ost.questions.lock()).collect::<Vec<_>>();
     let before = asked();
     let hold = osts[1].hold.lock().await;
@@ -369,7 +369,7 @@ async fn no_ost_counts_as_dead_because_the_mdt_stood_still() {
     eventually("the OST has answered", async || fs.mdt.osts()[0].1.report.is_some()).await;
     server.stop().await;
     eventually("a question is under way", async || fs.mdt.osts()[0].1.interrupted).await;
-    // Less than the patience of calls.
+    // Less than the timeout of calls.
     clock.jump(2 * silence);
     let later = clock.now() + Duration::from_millis(50);
     eventually("time for a decision", async || clock.now() > later).await;
@@ -383,7 +383,7 @@ async fn no_ost_counts_as_dead_because_the_mdt_stood_still() {
 
 /// A copy in the background must not take what others need.
 #[tokio::test]
-async fn a_file_without_room_for_a_second_copy_is_not_moved() {
+async fn a_file_without_space_for_a_second_copy_is_not_moved() {
     const BYTES: u64 = 144 << 20;
     let (fs, osts) = with_refresh(4, Duration::from_millis(5)).await;
     fs.mdt.set_parameters(Parameters { bytes_on_mdt_max: 0, ..fs.mdt.parameters() });
@@ -396,7 +396,7 @@ async fn a_file_without_room_for_a_second_copy_is_not_moved() {
         let grow = Instantiate { inode, open, start, end: start + 1 };
         fs.call(ALICE, MdtRequest::Instantiate(grow)).await.unwrap();
     }
-    fs.close(ALICE, inode, open, Some(figures(opened.epoch, BYTES))).await.unwrap();
+    fs.close(ALICE, inode, open, Some(size_update(opened.epoch, BYTES))).await.unwrap();
     let leave = async |mebibytes: [u64; 4]| {
         let bytes = mebibytes.map(|mebibytes| mebibytes << 20);
         osts.iter().zip(bytes).for_each(|(ost, bytes)| *ost.bytes_available.lock() = bytes);
@@ -404,24 +404,24 @@ async fn a_file_without_room_for_a_second_copy_is_not_moved() {
         eventually("the MDT knows", async || known()).await;
     };
     // 36 MiB of it come to each OST.
-    for (mebibytes, has_room) in [(60, false), (512, true)] {
+    for (mebibytes, has_space) in [(60, false), (512, true)] {
         leave([mebibytes; 4]).await;
         for _ in 0..8 {
             let (reader, _) = fs.open(ALICE, &root(), inode, READ).await.unwrap();
             fs.close(ALICE, inode, reader, None).await.unwrap();
         }
-        assert_eq!(fs.mdt.moves_waiting(), usize::from(has_room), "{mebibytes} MiB free");
-        assert_eq!(fs.mdt.has_room_for_copy(0, BYTES, &[]), has_room);
+        assert_eq!(fs.mdt.moves_waiting(), usize::from(has_space), "{mebibytes} MiB free");
+        assert_eq!(fs.mdt.has_space_for_copy(0, BYTES, &[]), has_space);
     }
     // The less is still to be copied, the less is needed; and nothing goes on on an OST that takes
     // nothing.
     leave([512, 60, 512, 512]).await;
-    for (start, osts, has_room) in [
+    for (start, osts, has_space) in [
         (0, vec![], false),
         (80 << 20, vec![OstIndex(1)], true),
         (80 << 20, vec![OstIndex(0), OstIndex(9)], false),
         (BYTES, vec![OstIndex(9)], true),
     ] {
-        assert_eq!(fs.mdt.has_room_for_copy(start, BYTES, &osts), has_room, "{start}, {osts:?}");
+        assert_eq!(fs.mdt.has_space_for_copy(start, BYTES, &osts), has_space, "{start}, {osts:?}");
     }
 }

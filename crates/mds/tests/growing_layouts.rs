@@ -171,7 +171,7 @@ async fn finish_file(fs: &Fixture, name: &str, size: u64) {
     let opened = created.opened.unwrap();
     let inode = opened.entry.attributes.inode;
     write(fs, ALICE, inode, open, MIB).await;
-    fs.close(ALICE, inode, open, Some(common::figures(opened.epoch, size))).await.unwrap();
+    fs.close(ALICE, inode, open, Some(common::size_update(opened.epoch, size))).await.unwrap();
 }
 
 #[tokio::test]
@@ -257,7 +257,7 @@ async fn the_far_end_of_a_sparse_file_leaves_the_middle_open() {
 }
 
 #[tokio::test]
-async fn a_component_grows_by_steps_into_the_room_behind_it() {
+async fn a_component_grows_by_steps_into_its_extension() {
     let fs = Fixture::with_osts(absent_osts(4)).await;
     let stripes = StripeSpec { stripe_count: StripeCount::Exactly(2), ..StripeSpec::default() };
     let backing = BackingSpec::Extended(stripes, 64 * MIB);
@@ -307,7 +307,7 @@ async fn close_down(fs: &Fixture, osts: &[Arc<NotingOst>], ost: OstIndex) {
 }
 
 #[tokio::test]
-async fn a_component_without_room_is_repeated_on_other_osts() {
+async fn a_component_without_space_is_repeated_on_other_osts() {
     let (fs, osts, inode, open, first) = extended(None).await;
     close_down(&fs, &osts, first).await;
     let layout = write(&fs, ALICE, inode, open, 64 * MIB).await;
@@ -317,7 +317,7 @@ async fn a_component_without_room_is_repeated_on_other_osts() {
 }
 
 #[tokio::test]
-async fn a_component_without_room_spills_over_to_the_next() {
+async fn a_component_without_space_spills_over_to_the_next() {
     let next = ComponentSpec { end: END_OF_FILE, backing: BackingSpec::Striped(StripeSpec::default()) };
     let (fs, osts, inode, open, first) = extended(Some(next)).await;
     close_down(&fs, &osts, first).await;

@@ -109,20 +109,20 @@ async fn only_who_was_told_to_reports_a_size() {
     let MdtReply::Closed(closed) = close(&honest, file, 1, None).await else { panic!("a close") };
     let (epoch, _) = closed.settle.expect("the last writer is asked");
     for guessed in [epoch - 1, epoch, epoch + 1] {
-        assert_eq!(ask(&hostile, settle(file, figures(guessed, 1 << 40))).await, Err(FsError::NotPermitted));
+        assert_eq!(ask(&hostile, settle(file, size_update(guessed, 1 << 40))).await, Err(FsError::NotPermitted));
     }
-    let impossible = SizeUpdate { size: FILE_BYTES_MAX + 1, ..figures(epoch, 0) };
+    let impossible = SizeUpdate { size: FILE_BYTES_MAX + 1, ..size_update(epoch, 0) };
     assert_eq!(ask(&honest, settle(file, impossible)).await, Err(FsError::FileTooLarge));
-    done(ask(&honest, settle(file, figures(epoch, 700))).await.unwrap()).unwrap();
+    done(ask(&honest, settle(file, size_update(epoch, 700))).await.unwrap()).unwrap();
     assert_eq!(fs.stat(file).await.unwrap().attributes.size, 700);
 }
 
 #[tokio::test]
-async fn impossible_figures_are_not_believed_and_the_file_is_closed() {
+async fn impossible_sizes_are_not_believed_and_the_file_is_closed() {
     let Scene { honest, fs, .. } = Scene::new().await;
     let file = fs.file(ROOT, "f").await;
     let MdtReply::Opened(opened) = open(&honest, file, 1, WRITE).await.unwrap() else { panic!("an open") };
-    let impossible = SizeUpdate { size: u64::MAX, ..figures(opened.epoch, 0) };
+    let impossible = SizeUpdate { size: u64::MAX, ..size_update(opened.epoch, 0) };
     let MdtReply::Closed(closed) = close(&honest, file, 1, Some(impossible)).await else { panic!("a close") };
     assert!(closed.settle.is_some(), "its objects are to be asked");
     let entry = fs.stat(file).await.unwrap();
@@ -139,12 +139,12 @@ async fn the_end_of_a_truncation_is_told_by_who_began_it() {
     let MdtReply::Closed(closed) = close(&honest, file, 1, None).await else { panic!("a close") };
     let (epoch, _) = closed.settle.expect("it is unsettled");
     let end = |update| MdtRequest::ExclusiveEnd(ExclusiveEnd { inode: file, update: Some(update) });
-    done(ask(&hostile, end(figures(epoch, 1 << 40))).await.unwrap()).unwrap();
+    done(ask(&hostile, end(size_update(epoch, 1 << 40))).await.unwrap()).unwrap();
     assert!(fs.stat(file).await.unwrap().size_unknown.is_some());
     let begin = ExclusiveBegin { inode: file, open: None, purpose: ExclusivePurpose::Truncate(10) };
     let granted = ask(&honest, MdtRequest::ExclusiveBegin(root(), begin)).await.unwrap();
     let MdtReply::ExclusiveGranted(granted) = granted else { panic!("{granted:?}") };
-    done(ask(&honest, end(figures(granted.epoch, 10))).await.unwrap()).unwrap();
+    done(ask(&honest, end(size_update(granted.epoch, 10))).await.unwrap()).unwrap();
     let entry = fs.stat(file).await.unwrap();
     assert_eq!((entry.size_unknown, entry.attributes.size), (None, 10));
 }

@@ -125,7 +125,7 @@ async fn a_file_takes_a_bounded_number_of_parts() {
 
 /// Of many stripes, far fewer components fit into the inode's record than a layout can have.
 #[tokio::test]
-async fn parts_of_wide_components_are_left_out_as_long_as_their_record_has_room() {
+async fn parts_of_wide_components_are_left_out_as_long_as_they_fit_the_record() {
     let fs = Fixture::with_osts(absent_osts(1000)).await;
     let wide = 20 << 30;
     let mut file = file(&fs).await;

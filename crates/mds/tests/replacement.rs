@@ -38,7 +38,7 @@ async fn laid_out(fs: &Fixture, name: &str) -> (InodeNumber, Layout) {
     let (open, created) = fs.create_open(ALICE, ROOT, name, WRITE).await.unwrap();
     let opened = created.opened.unwrap();
     let inode = opened.entry.attributes.inode;
-    fs.close(ALICE, inode, open, Some(figures(opened.epoch, 100_000))).await.unwrap();
+    fs.close(ALICE, inode, open, Some(size_update(opened.epoch, 100_000))).await.unwrap();
     (inode, opened.layout.unwrap())
 }
 

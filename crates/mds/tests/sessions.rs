@@ -157,7 +157,7 @@ async fn a_close_that_was_under_way_when_the_server_died_still_settles() {
     let (file, epoch) = (opened.entry.attributes.inode, opened.opened.unwrap().epoch);
     fs.restart().await;
     fs.reclaim(ALICE, Reclaim { done: true, ..Reclaim::default() }).await.unwrap();
-    fs.close(ALICE, file, open, Some(figures(epoch, 77))).await.unwrap();
+    fs.close(ALICE, file, open, Some(size_update(epoch, 77))).await.unwrap();
     assert_eq!(fs.stat(file).await.unwrap().attributes.size, 77);
 }
 
@@ -174,9 +174,9 @@ async fn an_evicted_client_is_not_believed_and_holds_nothing() {
     assert_eq!(fs.mdt.open_files(), 0);
     assert_eq!(fs.stat(file).await, Err(FsError::Stale));
     fs.begin(BOB).await;
-    fs.close(BOB, file, open, Some(figures(epoch, 5))).await.unwrap();
+    fs.close(BOB, file, open, Some(size_update(epoch, 5))).await.unwrap();
     let named_epoch = named.opened.unwrap().epoch;
-    fs.close(BOB, named_file, open, Some(figures(named_epoch, 5))).await.unwrap();
+    fs.close(BOB, named_file, open, Some(size_update(named_epoch, 5))).await.unwrap();
     assert!(fs.stat(named_file).await.unwrap().size_unknown.is_some());
     let late = Reclaim { opens: vec![(named_file, open, OpenFlags(WRITE))], done: true, ..Reclaim::default() };
     assert_eq!(fs.reclaim(BOB, late).await, Err(FsError::Evicted));

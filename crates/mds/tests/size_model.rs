@@ -184,7 +184,7 @@ impl World {
 
     async fn close(&mut self, open: OpenId) {
         let Writer { client, epoch, size } = self.writers.remove(&open).expect("it was chosen from there");
-        let update = size.map(|size| figures(epoch, size));
+        let update = size.map(|size| size_update(epoch, size));
         let closed = self.fs.close(client, self.file, open, update).await.expect("a close never fails");
         self.glimpses.extend(closed.settle.map(|(epoch, _)| (client, epoch, self.truth)));
     }
@@ -194,7 +194,7 @@ impl World {
             return;
         }
         let (client, epoch, size) = self.glimpses.remove(number % self.glimpses.len());
-        let settle = Settle { inode: self.file, update: figures(epoch, size) };
+        let settle = Settle { inode: self.file, update: size_update(epoch, size) };
         let told = self.fs.call(client, MdtRequest::Settle(settle)).await;
         // The MDT may have told the client before a restart, something else since, or ended its
         // session.
@@ -270,7 +270,7 @@ impl World {
             }
             Step::EndTruncate => {
                 if let Some((client, epoch, size, cut)) = self.truncation.take() {
-                    self.end(client, cut.then(|| figures(epoch, size))).await;
+                    self.end(client, cut.then(|| size_update(epoch, size))).await;
                 }
             }
             Step::Close(number) => {

@@ -44,7 +44,7 @@ async fn a_sole_writer_settles_with_its_close() {
     assert_eq!(opened.entry.size_unknown, None, "the writer starts from an exact size");
     assert!(!opened.truncate);
     assert_eq!(fs.stat(inode).await.unwrap().size_unknown, opened.layout, "others must ask the OSTs");
-    let closed = fs.close(ALICE, inode, open, Some(figures(opened.epoch, 5000))).await.unwrap();
+    let closed = fs.close(ALICE, inode, open, Some(size_update(opened.epoch, 5000))).await.unwrap();
     assert_eq!(closed.settle, None);
     let entry = fs.stat(inode).await.unwrap();
     assert_eq!((entry.size_unknown, entry.attributes.size, entry.attributes.blocks), (None, 5000, 10));
@@ -56,7 +56,7 @@ async fn readers_change_nothing() {
     let file = fs.file(ROOT, "f").await;
     let (open, opened) = fs.open(ALICE, &root(), file, READ).await.unwrap();
     assert_eq!(opened.entry.size_unknown, None);
-    let closed = fs.close(ALICE, file, open, Some(figures(opened.epoch, 99))).await.unwrap();
+    let closed = fs.close(ALICE, file, open, Some(size_update(opened.epoch, 99))).await.unwrap();
     assert_eq!(closed.settle, None);
     assert_eq!(fs.stat(file).await.unwrap().attributes.size, 0);
 }
@@ -69,15 +69,15 @@ async fn writers_that_meet_leave_the_size_to_a_glimpse() {
     let (first, one) = fs.open(ALICE, &root(), file, WRITE).await.unwrap();
     let (second, two) = fs.open(BOB, &root(), file, WRITE).await.unwrap();
     assert!(two.entry.size_unknown.is_some());
-    assert_eq!(fs.close(ALICE, file, first, Some(figures(one.epoch, 1))).await.unwrap().settle, None);
+    assert_eq!(fs.close(ALICE, file, first, Some(size_update(one.epoch, 1))).await.unwrap().settle, None);
     assert!(fs.stat(file).await.unwrap().size_unknown.is_some(), "the report of a mixed epoch is ignored");
-    let closed = fs.close(BOB, file, second, Some(figures(two.epoch, 2))).await.unwrap();
+    let closed = fs.close(BOB, file, second, Some(size_update(two.epoch, 2))).await.unwrap();
     let (epoch, layout) = closed.settle.expect("the last writer is asked for a glimpse");
     assert_eq!(Some(layout), two.layout);
-    settle(&fs, BOB, file, figures(epoch, 700)).await;
+    settle(&fs, BOB, file, size_update(epoch, 700)).await;
     let entry = fs.stat(file).await.unwrap();
     assert_eq!((entry.size_unknown, entry.attributes.size), (None, 700));
-    settle(&fs, BOB, file, figures(epoch, 1)).await;
+    settle(&fs, BOB, file, size_update(epoch, 1)).await;
     assert_eq!(fs.stat(file).await.unwrap().attributes.size, 700, "a report counts once");
 }
 
@@ -88,9 +88,9 @@ async fn a_late_glimpse_does_not_settle_what_is_written_again() {
     let (first, _) = fs.open(ALICE, &root(), file, WRITE).await.unwrap();
     let (epoch, _) = fs.close(ALICE, file, first, None).await.unwrap().settle.unwrap();
     let (second, opened) = fs.open(ALICE, &root(), file, WRITE).await.unwrap();
-    settle(&fs, ALICE, file, figures(epoch, 1)).await;
+    settle(&fs, ALICE, file, size_update(epoch, 1)).await;
     assert!(fs.stat(file).await.unwrap().size_unknown.is_some());
-    fs.close(ALICE, file, second, Some(figures(opened.epoch, 9))).await.unwrap();
+    fs.close(ALICE, file, second, Some(size_update(opened.epoch, 9))).await.unwrap();
     assert_eq!(fs.stat(file).await.unwrap().attributes.size, 9);
 }
 
@@ -101,15 +101,15 @@ async fn truncation_by_path_settles_unless_somebody_writes() {
     let file = fs.file(ROOT, "f").await;
     let granted = begin(&fs, ALICE, file, None, ExclusivePurpose::Truncate(10)).await.unwrap();
     assert!(fs.stat(file).await.unwrap().size_unknown.is_some());
-    end(&fs, ALICE, file, Some(figures(granted.epoch, 10))).await;
+    end(&fs, ALICE, file, Some(size_update(granted.epoch, 10))).await;
     let entry = fs.stat(file).await.unwrap();
     assert_eq!((entry.size_unknown, entry.attributes.size), (None, 10));
     let granted = begin(&fs, ALICE, file, None, ExclusivePurpose::Truncate(20)).await.unwrap();
     let (open, opened) = fs.open(BOB, &root(), file, WRITE).await.unwrap();
     assert!(opened.entry.size_unknown.is_some(), "a truncation is under way");
-    end(&fs, ALICE, file, Some(figures(granted.epoch, 20))).await;
+    end(&fs, ALICE, file, Some(size_update(granted.epoch, 20))).await;
     assert!(fs.stat(file).await.unwrap().size_unknown.is_some());
-    let closed = fs.close(BOB, file, open, Some(figures(opened.epoch, 30))).await.unwrap();
+    let closed = fs.close(BOB, file, open, Some(size_update(opened.epoch, 30))).await.unwrap();
     assert!(closed.settle.is_some(), "its epoch began during the truncation: it knows nothing");
 }
 
@@ -156,13 +156,13 @@ async fn opening_with_truncation_takes_the_lock_and_starts_from_nothing() {
     let (open, created) = fs.create_open(ALICE, ROOT, "f", WRITE).await.unwrap();
     let first = created.opened.unwrap();
     let file = first.entry.attributes.inode;
-    fs.close(ALICE, file, open, Some(figures(first.epoch, 4096))).await.unwrap();
+    fs.close(ALICE, file, open, Some(size_update(first.epoch, 4096))).await.unwrap();
     let (open, opened) = fs.open(ALICE, &root(), file, WRITE | open_flag::TRUNCATE).await.unwrap();
     assert!(opened.truncate);
     assert_eq!((opened.entry.size_unknown, opened.entry.attributes.size), (None, 0));
     assert_eq!(begin(&fs, BOB, file, None, ExclusivePurpose::Truncate(1)).await.err(), Some(FsError::WouldBlock));
     end(&fs, ALICE, file, None).await;
-    fs.close(ALICE, file, open, Some(figures(opened.epoch, 7))).await.unwrap();
+    fs.close(ALICE, file, open, Some(size_update(opened.epoch, 7))).await.unwrap();
     let entry = fs.stat(file).await.unwrap();
     assert_eq!((entry.size_unknown, entry.attributes.size), (None, 7));
     let empty = fs.file(ROOT, "empty").await;
@@ -198,14 +198,14 @@ async fn an_explicit_mtime_survives_the_close() {
     for known in [SeenProof::Alone { epoch: opened.epoch }, SeenProof::Asked { generation }] {
         assert!(matches!(set(Some(known)).await, MdtReply::Entry(_)));
     }
-    let update = SizeUpdate { mtime: Some(written), changes: 2, ..figures(opened.epoch, 10) };
+    let update = SizeUpdate { mtime: Some(written), changes: 2, ..size_update(opened.epoch, 10) };
     fs.close(ALICE, inode, open, Some(update)).await.unwrap();
     let entry = fs.stat(inode).await.unwrap();
     assert_eq!(entry.attributes.mtime, time);
     assert!(entry.accounted >= written, "the object's time is history");
     let (open, opened) = fs.open(ALICE, &root(), inode, WRITE).await.unwrap();
     let behind = Timestamp { seconds: now.seconds - 86_400, ..now };
-    let update = SizeUpdate { mtime: Some(behind), changes: 3, ..figures(opened.epoch, 10) };
+    let update = SizeUpdate { mtime: Some(behind), changes: 3, ..size_update(opened.epoch, 10) };
     fs.close(ALICE, inode, open, Some(update)).await.unwrap();
     let after = fs.stat(inode).await.unwrap().attributes;
     assert!(after.mtime > written && after.ctime > entry.attributes.ctime, "a later change, whatever its clock says");
@@ -226,7 +226,7 @@ async fn unsettledness_survives_a_crash_and_so_does_the_word_of_its_sole_writer(
     fs.restart().await;
     assert!(fs.stat(inode).await.unwrap().size_unknown.is_some());
     reclaim_open(&fs, ALICE, inode, open).await;
-    let closed = fs.close(ALICE, inode, open, Some(figures(opened.epoch, 123))).await.unwrap();
+    let closed = fs.close(ALICE, inode, open, Some(size_update(opened.epoch, 123))).await.unwrap();
     assert_eq!(closed.settle, None, "nothing was lost: the sole writer knows");
     let entry = fs.stat(inode).await.unwrap();
     assert_eq!((entry.size_unknown, entry.attributes.size), (None, 123));
@@ -240,7 +240,7 @@ async fn after_power_loss_the_objects_are_asked_for_the_size_of_a_file_that_seem
     let file = fs.file(ROOT, "f").await;
     let write = async |fs: &Fixture, size| {
         let (open, opened) = fs.open(ALICE, &root(), file, WRITE).await.unwrap();
-        fs.close(ALICE, file, open, Some(figures(opened.epoch, size))).await.unwrap();
+        fs.close(ALICE, file, open, Some(size_update(opened.epoch, size))).await.unwrap();
         assert_eq!(fs.stat(file).await.unwrap().size_unknown, None);
     };
     write(&fs, 4096).await;
@@ -252,7 +252,7 @@ async fn after_power_loss_the_objects_are_asked_for_the_size_of_a_file_that_seem
     assert_eq!(entry.quiet, None, "a writer may still come back");
     fs.recover().await;
     let epoch = fs.stat(file).await.unwrap().quiet.expect("nobody writes: whoever looks settles");
-    settle(&fs, ALICE, file, figures(epoch, 8192)).await;
+    settle(&fs, ALICE, file, size_update(epoch, 8192)).await;
     let entry = fs.stat(file).await.unwrap();
     assert_eq!((entry.size_unknown, entry.quiet, entry.attributes.size), (None, None, 8192));
     fs.restart_and_recover().await;
@@ -292,7 +292,7 @@ async fn a_writer_is_not_believed_after_power_loss_took_its_rivals_epoch_back() 
         assert_ne!(granted.epoch, one.epoch, "Alice would append where she believes the end to be");
         end(&fs, ALICE, file, None).await;
         fs.close(BOB, file, second, None).await.unwrap();
-        let closed = fs.close(ALICE, file, first, Some(figures(one.epoch, 1))).await.unwrap();
+        let closed = fs.close(ALICE, file, first, Some(size_update(one.epoch, 1))).await.unwrap();
         assert!(closed.settle.is_some(), "only the objects know what Bob wrote");
         assert!(fs.stat(file).await.unwrap().size_unknown.is_some());
     }
@@ -304,14 +304,14 @@ async fn a_truncation_under_way_when_power_is_lost_leaves_the_size_to_the_object
     let (open, created) = fs.create_open(ALICE, ROOT, "f", WRITE).await.unwrap();
     let opened = created.opened.unwrap();
     let file = opened.entry.attributes.inode;
-    fs.close(ALICE, file, open, Some(figures(opened.epoch, 4096))).await.unwrap();
+    fs.close(ALICE, file, open, Some(size_update(opened.epoch, 4096))).await.unwrap();
     fs.commit().await;
     let granted = begin(&fs, ALICE, file, None, ExclusivePurpose::Truncate(10)).await.unwrap();
     fs.lose_power().await;
     assert_eq!(fs.stat(file).await.unwrap().attributes.size, 4096, "as it was durably");
     let exclusives = vec![(file, None)];
     fs.reclaim(ALICE, rpc::message::mdt::Reclaim { exclusives, done: true, ..Default::default() }).await.unwrap();
-    end(&fs, ALICE, file, Some(figures(granted.epoch, 10))).await;
+    end(&fs, ALICE, file, Some(size_update(granted.epoch, 10))).await;
     assert!(fs.stat(file).await.unwrap().size_unknown.is_some());
 }
 
@@ -320,7 +320,7 @@ async fn a_size_that_fsck_found_is_set_while_nobody_writes() {
     let fs = Fixture::new().await;
     let (open, created) = fs.create_open(ALICE, ROOT, "f", WRITE).await.unwrap();
     let inode = created.entry.attributes.inode;
-    let repair = |who, epoch| fs.call(ALICE, MdtRequest::RepairSize(who, inode, figures(epoch, 42)));
+    let repair = |who, epoch| fs.call(ALICE, MdtRequest::RepairSize(who, inode, size_update(epoch, 42)));
     let epoch = created.opened.unwrap().epoch;
     assert_eq!(scan(&fs).await[1].entry.quiet, None, "somebody writes");
     assert_eq!(repair(user(5), epoch).await, Err(FsError::NotPermitted));
@@ -344,8 +344,8 @@ async fn a_size_that_fsck_found_is_refused_when_somebody_wrote_since() {
     fs.close(ALICE, inode, open, None).await.unwrap();
     let told = scan(&fs).await[1].entry.quiet.unwrap();
     let (open, opened) = fs.open(ALICE, &root(), inode, WRITE).await.unwrap();
-    fs.close(ALICE, inode, open, Some(figures(opened.epoch, 150))).await.unwrap();
-    let repair = |epoch| fs.call(ALICE, MdtRequest::RepairSize(root(), inode, figures(epoch, 100)));
+    fs.close(ALICE, inode, open, Some(size_update(opened.epoch, 150))).await.unwrap();
+    let repair = |epoch| fs.call(ALICE, MdtRequest::RepairSize(root(), inode, size_update(epoch, 100)));
     assert_eq!(repair(told).await, Err(FsError::Busy));
     assert_eq!(fs.stat(inode).await.unwrap().attributes.size, 150);
     // The size of a settled file can be wrong too, and is repaired under its epoch.

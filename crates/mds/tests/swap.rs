@@ -102,7 +102,7 @@ async fn swap_closed(fs: &Fixture, first: InodeNumber, second: InodeNumber) -> F
 }
 
 #[tokio::test]
-async fn figures_go_with_the_data_and_times_stay() {
+async fn sizes_go_with_the_data_and_times_stay() {
     let mut fs = Fixture::new().await;
     let one = file(&fs, "one", LayoutSpec::Plain(stripes(1)), 1 << 20).await;
     let two = file(&fs, "two", LayoutSpec::Plain(stripes(3)), 3 << 20).await;
@@ -112,9 +112,9 @@ async fn figures_go_with_the_data_and_times_stay() {
     fs.restart_and_recover().await;
     let after = (fs.stat(one).await.unwrap(), fs.stat(two).await.unwrap());
     assert!(after.0.size_unknown.is_none() && after.1.size_unknown.is_none());
-    let figures = |found: &types::Attributes| (found.size, found.blocks);
-    assert_eq!(figures(&after.0.attributes), figures(&before.1));
-    assert_eq!(figures(&after.1.attributes), figures(&before.0));
+    let size_and_blocks = |found: &types::Attributes| (found.size, found.blocks);
+    assert_eq!(size_and_blocks(&after.0.attributes), size_and_blocks(&before.1));
+    assert_eq!(size_and_blocks(&after.1.attributes), size_and_blocks(&before.0));
     assert_eq!((after.0.attributes.mtime, after.1.attributes.mtime), (before.0.mtime, before.1.mtime));
     let (first, second) = (layout(&fs, one).await, layout(&fs, two).await);
     assert_eq!((first.named_by, second.named_by), (Some(two), Some(one)));
@@ -163,7 +163,7 @@ async fn write(fs: &Fixture, inode: InodeNumber, data: &[u8]) {
     let request = MdtRequest::ChangeData(OstRequest::Write(write));
     let (open, opened) = fs.open(ALICE, &root(), inode, WRITE).await.unwrap();
     fs.call_with(ALICE, Slot(0), fs.next_xid(ALICE), request, Bytes::copy_from_slice(data)).await.unwrap();
-    fs.close(ALICE, inode, open, Some(figures(opened.epoch, data.len() as u64))).await.unwrap();
+    fs.close(ALICE, inode, open, Some(size_update(opened.epoch, data.len() as u64))).await.unwrap();
 }
 
 async fn read(fs: &Fixture, inode: InodeNumber) -> FsResult<Vec<u8>> {

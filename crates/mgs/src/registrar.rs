@@ -110,7 +110,7 @@ async fn report_always(
         sender.send_if_modified(|published| {
             let differs = *published != state;
             if differs && let Registration::Failed(error) = &state {
-                tracing::warn!(target = %identity.role.target_name(&identity.fsname), %error, "not registered");
+                tracing::warn!(target = %identity.role.target_name(&identity.fsname), %error, "cannot register a target; retrying");
             }
             *published = state;
             differs

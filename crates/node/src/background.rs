@@ -45,14 +45,14 @@ pub fn start(arguments: &MountArgs) -> anyhow::Result<()> {
             })
             .map_err(|error| {
                 tell(format_args!(
-                    "there is no system log (/dev/log) here, and no log of its own ({error}): give one with --log"
+                    "there is no system log (/dev/log) here, and no log file can be opened ({error}): name one with --log"
                 ))
             })
             .ok(),
     };
     let (log, mut errors) = match log {
         Some((path, file)) => (Some(path), file),
-        None => (None, tempfile::tempfile().context("cannot make a temporary file")?),
+        None => (None, tempfile::tempfile().context("cannot create a temporary file")?),
     };
     // What earlier mounts have written into the file is not this one's reason.
     let begin = errors.metadata()?.len();
@@ -88,7 +88,7 @@ pub fn start(arguments: &MountArgs) -> anyhow::Result<()> {
     errors.read_to_end(&mut text)?;
     match String::from_utf8_lossy(&text).lines().rev().find_map(|line| line.strip_prefix(REASON)) {
         Some(reason) => bail!("{reason}"),
-        None => bail!("the background process gave no reason ({status})"),
+        None => bail!("the background process failed without giving a reason ({status})"),
     }
 }
 
@@ -119,7 +119,7 @@ fn own_log(run_dir: &Path, point: &Path) -> io::Result<(PathBuf, File)> {
     let file = options.custom_flags(libc::O_NOFOLLOW | libc::O_NONBLOCK).open(&path)?;
     let found = file.metadata()?;
     if !found.is_file() || found.uid() != geteuid().as_raw() || found.nlink() != 1 {
-        let text = format!("{} is not this user's file", path.display());
+        let text = format!("{} is not a regular file that this user alone owns", path.display());
         return Err(io::Error::new(io::ErrorKind::PermissionDenied, text));
     }
     Ok((path, file))
@@ -127,7 +127,7 @@ fn own_log(run_dir: &Path, point: &Path) -> io::Result<(PathBuf, File)> {
 
 /// The command line of the background process.
 fn command(arguments: &MountArgs, log: Option<&Path>) -> anyhow::Result<Command> {
-    let mut command = Command::new(std::env::current_exe().context("cannot find this program's file")?);
+    let mut command = Command::new(std::env::current_exe().context("cannot find this program's executable")?);
     command.args(["mount", "--foreground", "--detached"]);
     command.args(arguments.sloppy.then_some("--sloppy"));
     command.args(arguments.options.iter().map(|text| format!("-o{text}")));

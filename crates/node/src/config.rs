@@ -72,7 +72,7 @@ impl TryFrom<TargetTable> for TargetConfig {
     fn try_from(TargetTable { role, index, dir }: TargetTable) -> Result<Self, String> {
         match (role, index) {
             (Role::Ost, None) => Err(format!(
-                "missing field `index`: which of the file system's OSTs is the one in {}? Count all hosts' from 0",
+                "missing field `index` for the OST in {}: number the OSTs of all hosts from 0",
                 dir.display()
             )),
             (Role::Mgs | Role::Mdt, None) => Ok(Self { role, index: 0, dir }),
@@ -181,7 +181,7 @@ impl Config {
             return wrong(format!("memory_mib = {}: use {min} to {max}", self.memory_mib));
         }
         if self.targets.is_empty() {
-            return wrong("no [[target]]: say which targets this daemon serves".to_owned());
+            return wrong("no [[target]]: name the targets that this daemon serves".to_owned());
         }
         let (mut names, mut dirs) = (BTreeSet::new(), BTreeSet::new());
         for target in &self.targets {
@@ -198,7 +198,9 @@ impl Config {
         }
         let serves_mgs = self.targets.iter().any(|target| target.role == Role::Mgs);
         match (&self.mgs, serves_mgs) {
-            (None, false) => wrong("mgs = \"HOST:PORT\" is missing: where is the management service?".to_owned()),
+            (None, false) => {
+                wrong("mgs = \"HOST:PORT\" is missing: name the address of the management service".to_owned())
+            }
             (Some(_), true) => wrong("mgs is given, but this daemon serves the MGS itself: remove one".to_owned()),
             _ => Ok(()),
         }

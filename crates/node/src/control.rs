@@ -119,7 +119,7 @@ fn follow_permanent(tree: &ParameterTree, node: &Node) -> anyhow::Result<watch::
             for (pattern, value) in permanent.iter().filter(|setting| !known.contains(setting)) {
                 match tree.set(pattern, value) {
                     Ok(_) | Err(ParameterError::Unknown(_)) => {}
-                    Err(error) => tracing::warn!("permanent parameter {pattern}={value}: {error}"),
+                    Err(error) => tracing::warn!("cannot set permanent parameter {pattern}={value}: {error}"),
                 }
             }
             known = permanent;
@@ -221,7 +221,7 @@ impl NodeResponder {
         };
         if map.parameters.iter().all(|(stored, _)| *stored != name) {
             return CtlReply::Error(format!(
-                "no permanent parameter '{name}' is stored; those that are: stria ctl get_param -P"
+                "no permanent parameter '{name}' is stored; to list those that are: stria ctl get_param -P"
             ));
         }
         self.ask_mgs(MgsRequest::SetParameter(name, String::new()), |error| error.to_string())
@@ -346,7 +346,9 @@ impl NodeResponder {
         const NONE: u64 = 0;
         match self.call_mgs(MgsRequest::GetMap(NONE)) {
             Some(Ok(MgsReply::Map(map))) => Ok(map),
-            Some(Ok(_)) => Err(CtlReply::Error("the management service answered something else".to_owned())),
+            Some(Ok(_)) => Err(CtlReply::Error(
+                "unexpected answer from the management service; does it run another version of stria?".to_owned(),
+            )),
             Some(Err(error)) => Err(CtlReply::Error(error.to_string())),
             None => Err(CtlReply::Error(reachability::cannot_reach(&self.mgs))),
         }

@@ -26,7 +26,7 @@ pub fn unmount(mount: Mount) -> anyhow::Result<()> {
     let holders = holders::describe(mount.point());
     match mount.unmount()? {
         Unmounted::Detached => {
-            say(format_args!("the mount was {holders}; it is detached, and its users get errors"));
+            say(format_args!("the mount was {holders}; it was detached, and programs that still use it get errors"));
         }
         Unmounted::Clean | Unmounted::Before => {}
     }

@@ -60,7 +60,7 @@ pub fn run(arguments: &FormatArgs) -> anyhow::Result<()> {
     for target in chosen {
         match format_target(target, &config.fsname, owner) {
             Err(error) if arguments.missing_only && is_formatted(&error) => {
-                say(format_args!("{} in {}: already there", target.name(&config.fsname), target.dir.display()));
+                say(format_args!("{} in {}: already formatted", target.name(&config.fsname), target.dir.display()));
             }
             formatted => {
                 formatted.with_context(|| format!("cannot format {}", target.name(&config.fsname)))?;
@@ -106,7 +106,7 @@ fn hand_over(directory: &Path, (uid, gid): Owner) -> io::Result<()> {
     // The directory that was started, not one that was put in its place: its mark belongs to this
     // process's user.
     if statat(&directory, UNFINISHED_NAME, AtFlags::SYMLINK_NOFOLLOW)?.st_uid != geteuid().as_raw() {
-        return Err(io::Error::new(io::ErrorKind::PermissionDenied, "it was replaced while it was formatted"));
+        return Err(io::Error::new(io::ErrorKind::PermissionDenied, "it was replaced while it was being formatted"));
     }
     Ok(give(&directory, (Uid::from_raw(uid), Gid::from_raw(gid)))?)
 }

@@ -333,12 +333,15 @@ impl Node {
         let Some(map) = rt::clock::timeout_at(&*self.seams.clock, deadline, known).await else {
             match self.watcher.map().version {
                 0 => bail!("{}", reachability::cannot_reach(&self.mgs_import)),
-                _ => bail!("no metadata target has registered at MGS {}", self.mgs_import.endpoint()),
+                _ => bail!(
+                    "no metadata target has registered with MGS {}; is stria serve running on its host?",
+                    self.mgs_import.endpoint()
+                ),
             }
         };
         let map = map?;
         if map.fsname != self.options.fsname {
-            bail!("the file system there is '{}', not '{}'", map.fsname, self.options.fsname);
+            bail!("the file system at this address is '{}', not '{}'", map.fsname, self.options.fsname);
         }
         Ok(map)
     }
@@ -456,12 +459,15 @@ impl Node {
     /// them; an error says which is not and why.
     pub async fn registered(&self) -> anyhow::Result<()> {
         for registrar in &self.registrars {
-            registrar.first().await.context("cannot register a target at the management service")?;
+            registrar.first().await.context("cannot register a target with the management service")?;
         }
         if !self.registrars.is_empty() {
             let known = self.watcher.map().version;
             let mut applied = self.applied.clone();
-            applied.wait_for(|version| *version >= known).await.context("the cluster map is not followed")?;
+            applied
+                .wait_for(|version| *version >= known)
+                .await
+                .context("this process no longer follows the cluster map")?;
         }
         Ok(())
     }

@@ -90,7 +90,7 @@ const NUMBERS: [Number; 11] = [
     },
     Number {
         name: "lod.qos_prio_free",
-        doc: "percent by which free space counts more than even distribution",
+        doc: "percent by which free space outweighs even distribution",
         range: 0..=100,
         unit: 1,
         size_bytes: None,
@@ -99,7 +99,7 @@ const NUMBERS: [Number; 11] = [
     },
     Number {
         name: "lod.reserved_permille",
-        doc: "thousandths of an OST's space; with less free space, others get new objects first",
+        doc: "thousandths of an OST's space; while it has less free, other OSTs get new objects first",
         range: 0..=1000,
         unit: 1,
         size_bytes: None,
@@ -108,7 +108,7 @@ const NUMBERS: [Number; 11] = [
     },
     Number {
         name: "lod.reserved_mib",
-        doc: "free space of an OST in MiB; with less, others get new objects first",
+        doc: "free space of an OST in MiB; while it has less, other OSTs get new objects first",
         range: 0..=1 << 30,
         unit: 1,
         size_bytes: Some(1 << 20),
@@ -201,7 +201,7 @@ pub fn register(tree: &ParameterTree, mdt: &Arc<Mdt>) -> Result<(), ParameterErr
     tree.register(&format!("{prefix}.open_files"), Parameter::read_only("files open on this target", get))?;
     let shown = Arc::clone(mdt);
     let get = move || shown.undurable_age().as_millis().to_string();
-    let doc = "age of the oldest change that a power loss could take";
+    let doc = "age of the oldest change that a power loss could lose";
     tree.register(&format!("{prefix}.undurable_age_ms"), Parameter::read_only(doc, get))?;
     let shown = Arc::clone(mdt);
     let status = move || match shown.recovering_clients().len() {

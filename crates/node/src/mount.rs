@@ -97,7 +97,7 @@ pub fn unmount(arguments: &UmountArgs) -> anyhow::Result<()> {
     match fuse::mount::unmount(&arguments.mount_point, arguments.lazy) {
         Err(MountError::Busy { point }) => {
             let holders = holders::describe(&point);
-            bail!("{} is {holders}; end that first, or detach the mount all the same with --lazy", point.display())
+            bail!("{} is {holders}; stop that first, or detach the mount anyway with --lazy", point.display())
         }
         unmounted => Ok(unmounted?),
     }
@@ -143,7 +143,7 @@ fn foreground(
     let file_system = cores.block_on(async {
         tokio::select! {
             mounted = node.mount_client_telling(tell) => mounted,
-            _ = stop.wait_for(|stop| *stop) => bail!("asked to stop before {source} was mounted"),
+            _ = stop.wait_for(|stop| *stop) => bail!("stopped by a signal before {source} was mounted"),
         }
     })?;
     if let Some(timeout) = client_options.timeout {

@@ -59,7 +59,7 @@ impl fmt::Display for MoverCounters {
 pub struct Mover {
     stop: watch::Sender<bool>,
     ended: watch::Receiver<bool>,
-    figures: Arc<Mutex<MoverCounters>>,
+    counters: Arc<Mutex<MoverCounters>>,
 }
 
 impl Mover {
@@ -67,9 +67,9 @@ impl Mover {
     pub fn start(seams: &Seams, mdt: &Arc<Mdt>, options: impl Fn() -> MountOptions + Send + Sync + 'static) -> Self {
         let (stop, stopping) = watch::channel(false);
         let (end, ended) = watch::channel(false);
-        let figures: Arc<Mutex<MoverCounters>> = Arc::default();
+        let counters: Arc<Mutex<MoverCounters>> = Arc::default();
         let work =
-            Work { seams: seams.clone(), mdt: Arc::clone(mdt), options: Box::new(options), figures: figures.clone() };
+            Work { seams: seams.clone(), mdt: Arc::clone(mdt), options: Box::new(options), counters: counters.clone() };
         seams.spawn.spawn(
             "mover",
             Box::pin(async move {
@@ -77,12 +77,12 @@ impl Mover {
                 end.send_replace(true);
             }),
         );
-        Self { stop, ended, figures }
+        Self { stop, ended, counters }
     }
 
     /// What was done, for a parameter.
-    pub fn figures(&self) -> Arc<Mutex<MoverCounters>> {
-        self.figures.clone()
+    pub fn counters(&self) -> Arc<Mutex<MoverCounters>> {
+        self.counters.clone()
     }
 
     /// Ends it.
@@ -97,7 +97,7 @@ struct Work {
     seams: Seams,
     mdt: Arc<Mdt>,
     options: Box<dyn Fn() -> MountOptions + Send + Sync>,
-    figures: Arc<Mutex<MoverCounters>>,
+    counters: Arc<Mutex<MoverCounters>>,
 }
 
 impl Work {
@@ -144,25 +144,25 @@ impl Work {
     }
 
     fn count(&self, moved: &FsResult<u64>) {
-        let mut figures = self.figures.lock();
+        let mut counters = self.counters.lock();
         match moved {
             Ok(bytes) => {
-                figures.files += 1;
-                figures.bytes += bytes;
+                counters.files += 1;
+                counters.bytes += bytes;
             }
-            Err(FsError::Busy) => figures.in_use += 1,
-            Err(FsError::Interrupted) => figures.given_up += 1,
+            Err(FsError::Busy) => counters.in_use += 1,
+            Err(FsError::Interrupted) => counters.given_up += 1,
             // Removed since.
             Err(FsError::NotFound | FsError::Stale) => {}
-            Err(_) => figures.failed += 1,
+            Err(_) => counters.failed += 1,
         }
     }
 }
 
 impl Restraint for Work {
     fn allowance(&self, rest: Rest) -> BoxFuture<'_, u64> {
-        let has_room = self.mdt.has_room_for_copy(rest.start, rest.size, &rest.osts);
+        let has_space = self.mdt.has_space_for_copy(rest.start, rest.size, &rest.osts);
         let bytes_per_second = self.mdt.parameters().migration_bytes_per_second;
-        Box::pin(async move { if has_room { bytes_per_second } else { 0 } })
+        Box::pin(async move { if has_space { bytes_per_second } else { 0 } })
     }
 }

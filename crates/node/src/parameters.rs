@@ -60,8 +60,8 @@ pub fn register(tree: &ParameterTree, node: &Node) -> Result<(), ParameterError>
     }
     for (mdt, mover) in node.mdts.iter().zip(&node.movers) {
         super::mdt_parameters::register(tree, &mdt.target)?;
-        let (waiting, figures) = (Arc::clone(&mdt.target), mover.figures());
-        let get = move || format!("{:<24} {} samples [files]\n{}", "waiting", waiting.moves_waiting(), figures.lock());
+        let (waiting, counters) = (Arc::clone(&mdt.target), mover.counters());
+        let get = move || format!("{:<24} {} samples [files]\n{}", "waiting", waiting.moves_waiting(), counters.lock());
         let doc = "files migrated in the background because of a poor layout";
         tree.register(&format!("mdt.{}.migration", mdt.target.name()), Parameter::read_only(doc, get))?;
     }
@@ -92,7 +92,7 @@ fn register_service(
     let doc = "requests, waiting and in service, with times; writing anything resets them";
     let (shown, reset) = (Arc::clone(&service), service);
     let get = move || {
-        let figures = shown.statistics();
+        let statistics = shown.statistics();
         let line = |name: &str, times: &rpc::Histogram| {
             format!(
                 "{name:<24} {} samples [usec] mean {} p50 {} p99 {}\n",
@@ -102,14 +102,14 @@ fn register_service(
                 times.quantile_us(0.99)
             )
         };
-        let mut text = format!("req_active               {} samples [reqs]\n", figures.in_flight);
+        let mut text = format!("req_active               {} samples [reqs]\n", statistics.in_flight);
         text.push_str(&format!(
             "req_qdepth               {} waiting, {} at most [reqs]\n",
-            figures.waiting, figures.waiting_max
+            statistics.waiting, statistics.waiting_max
         ));
-        text.push_str(&format!("req_refused              {} samples [reqs]\n", figures.refused));
-        text.push_str(&line("req_waittime", &figures.queue_time));
-        text.push_str(&line("req_servicetime", &figures.service_time));
+        text.push_str(&format!("req_refused              {} samples [reqs]\n", statistics.refused));
+        text.push_str(&line("req_waittime", &statistics.queue_time));
+        text.push_str(&line("req_servicetime", &statistics.service_time));
         text
     };
     let reset = move |_: &str| {
@@ -169,7 +169,7 @@ fn register_connection(
     let shown = Arc::clone(client);
     let statistics = move || {
         let found = shown.connections().into_iter().find(|(known, ..)| *known == role);
-        found.map(|(_, _, figures)| connection_statistics(&figures)).unwrap_or_default()
+        found.map(|(_, _, statistics)| connection_statistics(&statistics)).unwrap_or_default()
     };
     tree.register(&format!("{prefix}.rpc_stats"), Parameter::read_only("requests to this target", statistics))?;
     let count =
@@ -203,12 +203,12 @@ fn client_statistics(client: &FileSystem) -> String {
     text
 }
 
-fn connection_statistics(figures: &ImportStatistics) -> String {
+fn connection_statistics(statistics: &ImportStatistics) -> String {
     let mut text = format!(
         "in_flight {}\nresent {}\nconnections {}\nevictions {}\n",
-        figures.in_flight, figures.resent, figures.connections, figures.evictions
+        statistics.in_flight, statistics.resent, statistics.connections, statistics.evictions
     );
-    for opcode in &figures.opcodes {
+    for opcode in &statistics.opcodes {
         text.push_str(&format!(
             "{:<24} {} samples, {} errors [usec] mean {} p99 {}\n",
             opcode.name,

@@ -24,8 +24,8 @@ use super::{
 /// What formatting takes for a target of any role: two journal segments of 16 MiB, fjall's journal
 /// of 64 MiB, and small files.
 const TARGET_BYTES: u64 = 100 << 20;
-/// Room beyond the reserves, without which a target is full from the beginning.
-const ROOM_BYTES: u64 = 16 << 20;
+/// Space beyond the reserves, without which a target is full from the beginning.
+const HEADROOM_BYTES: u64 = 16 << 20;
 
 /// Refuses targets that cannot be made where they are to be: something else is there, or there is
 /// not enough space.
@@ -49,7 +49,7 @@ pub fn check_mount_point(point: &Path, makes: bool) -> anyhow::Result<()> {
     match fuse::mount::check(point) {
         Err(MountError::NotFound { .. }) if makes => {
             let made = existing_above(point).and_then(|above| try_to_make(&above));
-            made.with_context(|| format!("cannot make the mount point {}", point.display()))
+            made.with_context(|| format!("cannot create the mount point {}", point.display()))
         }
         checked => Ok(checked?),
     }
@@ -74,7 +74,7 @@ fn demand(target: &TargetConfig) -> anyhow::Result<Demand> {
         // Of an interrupted formatting nothing stays.
         given_back = bytes_below(&place);
     }
-    let space = statvfs(&place).with_context(|| format!("cannot look at {}", place.display()))?;
+    let space = statvfs(&place).with_context(|| format!("cannot access {}", place.display()))?;
     let device = std::fs::metadata(&place)?.dev();
     let free_bytes = (space.f_bavail * space.f_frsize).saturating_add(given_back);
     Ok(Demand { device, place, free_bytes, roles: vec![target.role] })
@@ -95,7 +95,7 @@ fn existing_above(path: &Path) -> anyhow::Result<PathBuf> {
             Ok(_) => bail!("{} is not a directory", above.display()),
             // A file in the middle of the path: it is the next one above.
             Err(error) if error.kind() == ErrorKind::NotADirectory => continue,
-            Err(error) => return Err(error).with_context(|| format!("cannot look at {}", above.display())),
+            Err(error) => return Err(error).with_context(|| format!("cannot access {}", above.display())),
         }
     }
     bail!("{} has no root", absolute.display())
@@ -105,7 +105,7 @@ fn existing_above(path: &Path) -> anyhow::Result<PathBuf> {
 /// permission to write does not tell. Leaves nothing behind.
 fn try_to_make(above: &Path) -> anyhow::Result<()> {
     let trial = above.join(format!(".stria-{}", std::process::id()));
-    std::fs::create_dir(&trial).with_context(|| format!("nothing can be made in {}", above.display()))?;
+    std::fs::create_dir(&trial).with_context(|| format!("cannot create anything in {}", above.display()))?;
     std::fs::remove_dir(&trial).with_context(|| format!("cannot remove {}", trial.display()))
 }
 
@@ -135,7 +135,7 @@ impl Demand {
             Role::Ost => OstOptions::default().reserve_bytes,
             Role::Mgs | Role::Mdt => kv::Config::default().device_reserve_bytes,
         };
-        TARGET_BYTES * self.roles.len() as u64 + self.roles.iter().map(reserve).max().unwrap_or(0) + ROOM_BYTES
+        TARGET_BYTES * self.roles.len() as u64 + self.roles.iter().map(reserve).max().unwrap_or(0) + HEADROOM_BYTES
     }
 
     fn refusal(&self) -> Option<String> {

@@ -46,7 +46,7 @@ pub fn run(arguments: &ServeArgs) -> anyhow::Result<()> {
     let address = node.address.as_ref().map(ToString::to_string).unwrap_or_default();
     let serving = format!("serving {} at {address}", names.join(", "));
     say(format_args!("{serving}; Ctrl-C stops"));
-    manager.ready(format_args!("{serving}; not registered at the management service yet"));
+    manager.ready(format_args!("{serving}; not registered with the management service yet"));
     let result = cores.block_on(async {
         tokio::select! {
             _ = stop.wait_for(|stop| *stop) => Ok(()),
@@ -72,7 +72,7 @@ async fn report_registration(node: &Node, manager: &ServiceManager, serving: &st
         manager.status(format_args!("{serving}; {waiting}"));
     };
     if let ((), true) = tell_while(node, node.all_registered(), tell).await {
-        say(format_args!("registered at MGS {}", node.mgs_address().unwrap_or_default()));
+        say(format_args!("registered with MGS {}", node.mgs_address().unwrap_or_default()));
     }
     manager.status(serving);
     std::future::pending().await

@@ -75,7 +75,7 @@ impl ServiceManager {
         if let Some(socket) = &self.socket
             && let Err(error) = socket.send(message.as_bytes())
         {
-            tracing::debug!("the service manager does not hear: {error}");
+            tracing::debug!("cannot notify the service manager: {error}");
         }
     }
 }

@@ -123,7 +123,7 @@ pub async fn format(cores: &Cores, target: &TargetConfig, fsname: &str) -> anyho
         }
         Role::Ost => {
             let path = directory.join("objects");
-            std::fs::create_dir_all(&path).with_context(|| format!("cannot make {}", path.display()))?;
+            std::fs::create_dir_all(&path).with_context(|| format!("cannot create {}", path.display()))?;
             let devices = ost_devices(directory, &threads, MEMORY_BYTES)?;
             Ost::format(&seams, &devices, fsname, OstIndex(target.index), config(MEMORY_BYTES)).await?;
         }

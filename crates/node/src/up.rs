@@ -104,7 +104,7 @@ fn serve(
         None => format!("{}:/{}", arguments.dir.display(), node.fsname()),
     };
     let mount = Mount::new(file_system, &source, &mount_point, &MountOptions::default(), cores.clone())?;
-    let made = if formatted > 0 { format!(" ({} made)", counted(formatted, "target")) } else { String::new() };
+    let made = if formatted > 0 { format!(" ({} created)", counted(formatted, "target")) } else { String::new() };
     say(format_args!(
         "file system '{}': MGS, {}, {} in {}{made}",
         node.fsname(),
@@ -162,7 +162,7 @@ fn refuse_lost_targets(options: &NodeOptions) -> anyhow::Result<()> {
     match missing.find(is_known) {
         None => Ok(()),
         Some(lost) => bail!(
-            "{} was in this file system, and {} is missing: put it back; it is not created again, because files are on it",
+            "{} belongs to this file system, but {} is missing: put it back; it is not created again, because it holds files",
             lost.name(&options.fsname),
             lost.dir.display()
         ),
@@ -190,7 +190,7 @@ async fn last_map(cores: &Cores, service: &TargetConfig, fsname: &str) -> anyhow
 fn spare_shared_disk(node: &Node) -> anyhow::Result<()> {
     let mut disks = BTreeSet::new();
     for directory in node.ost_directories() {
-        let found = std::fs::metadata(directory).with_context(|| format!("cannot look at {}", directory.display()))?;
+        let found = std::fs::metadata(directory).with_context(|| format!("cannot access {}", directory.display()))?;
         disks.insert(found.dev());
     }
     for mdt in node.mdts.iter().filter(|_| disks.len() < 2) {
@@ -239,7 +239,7 @@ fn osts(directory: &Path, wanted: Option<u16>) -> anyhow::Result<(u16, bool)> {
         None => existing.max(begun),
         Some(wanted) if wanted < existing => {
             bail!(
-                "{} has {} with files there; --osts {wanted} would lose some",
+                "{} has {} that hold files; --osts {wanted} would lose some",
                 directory.display(),
                 counted(existing, "OST")
             )
@@ -272,7 +272,11 @@ pub fn existing_osts(directory: &Path) -> anyhow::Result<u16> {
     let count = (0..u16::MAX).take_while(is_target).count() as u16;
     if let Some(higher) = ost_numbers(directory).filter(|index| *index > count && is_target(index)).min() {
         let (missing, there) = (ost(directory, count), ost(directory, higher));
-        bail!("{} is missing, but {} exists: files are on both", missing.display(), there.display());
+        bail!(
+            "{} is missing, but {} exists: put the missing directory back; both hold files",
+            missing.display(),
+            there.display()
+        );
     }
     Ok(count)
 }
@@ -309,7 +313,7 @@ fn make_mount_point(arguments: &UpArgs) -> anyhow::Result<PathBuf> {
         // A dead mount of an earlier run is there and cannot be looked at; the mount cleans it up.
         Err(error) if error.kind() == std::io::ErrorKind::AlreadyExists => {}
         Err(error) if error.raw_os_error() == Some(libc::ENOTCONN) => {}
-        made => made.with_context(|| format!("cannot make the mount point {}", point.display()))?,
+        made => made.with_context(|| format!("cannot create the mount point {}", point.display()))?,
     }
     Ok(point)
 }

@@ -112,7 +112,7 @@ fn describe_meta(key: &[u8], value: &[u8]) -> Result<String, DecodeError> {
             let totals = Totals::decode(value)?;
             format!("{}, {}", counted(totals.objects, "object"), counted(totals.blocks, "block"))
         }
-        CLEAN_KEY => "closed well".to_owned(),
+        CLEAN_KEY => "closed cleanly".to_owned(),
         ERA_KEY => match kv::PowerLossEra::decode(value) {
             Ok(era) => era.to_string(),
             Err(error) => error.to_string(),

@@ -57,7 +57,7 @@ impl Ost {
     /// unregistered ([`Ost::unregister_parameters`]).
     pub fn register_parameters(self: &Arc<Self>, tree: &ParameterTree) -> Result<(), ParameterError> {
         let all =
-            [self.conditions(), self.settings(), self.limits(), self.space_figures(), self.statistics_parameters()];
+            [self.conditions(), self.settings(), self.limits(), self.space_parameters(), self.statistics_parameters()];
         for (name, parameter) in all.into_iter().flatten() {
             tree.register(&format!("obdfilter.{}.{name}", self.name()), parameter)?;
         }
@@ -83,8 +83,8 @@ impl Ost {
             .within(0..=1)
         };
         vec![
-            ("degraded", flag("1: a device below works, but is degraded", |ost| &ost.degraded)),
-            ("no_create", flag("1: new files get no objects here", |ost| &ost.no_create)),
+            ("degraded", flag("1: an underlying device works, but is degraded", |ost| &ost.degraded)),
+            ("no_create", flag("1: new files get no objects on this target", |ost| &ost.no_create)),
             ("readonly", flag("1: changes are refused", |ost| &ost.read_only)),
             ("failure", self.shown("why changes are refused after a device failure", |ost| ost.failure())),
         ]
@@ -136,16 +136,16 @@ impl Ost {
         ]
     }
 
-    fn space_figures(self: &Arc<Self>) -> Vec<(&'static str, Parameter)> {
-        let figure = |doc, figure: fn(SpaceUsage) -> u64| {
-            self.shown(doc, move |ost| figure(ost.directory.last_space()).to_string())
+    fn space_parameters(self: &Arc<Self>) -> Vec<(&'static str, Parameter)> {
+        let number = |doc, number: fn(SpaceUsage) -> u64| {
+            self.shown(doc, move |ost| number(ost.directory.last_space()).to_string())
         };
         vec![
-            ("kbytestotal", figure("size in KiB", |space| space.bytes_total / 1024)),
-            ("kbytesfree", figure("free KiB", |space| space.bytes_free / 1024)),
-            ("kbytesavail", figure("free KiB for users", |space| space.bytes_available / 1024)),
-            ("filestotal", figure("objects it can hold", |space| space.inodes_total)),
-            ("filesfree", figure("objects it can still take", |space| space.inodes_free)),
+            ("kbytestotal", number("size in KiB", |space| space.bytes_total / 1024)),
+            ("kbytesfree", number("free KiB", |space| space.bytes_free / 1024)),
+            ("kbytesavail", number("free KiB for users", |space| space.bytes_available / 1024)),
+            ("filestotal", number("objects it can hold", |space| space.inodes_total)),
+            ("filesfree", number("further objects it can hold", |space| space.inodes_free)),
         ]
     }
 
@@ -159,13 +159,21 @@ impl Ost {
             Parameter::writable(doc, move || table(&get), reset)
         };
         vec![
-            ("stats", table("requests and bytes; setting it resets", |ost| ost.statistics().figures().to_string())),
-            ("brw_stats", table("requests by size; setting it resets", |ost| ost.statistics().figures().brw_stats())),
+            (
+                "stats",
+                table("requests and bytes; writing anything resets them", |ost| {
+                    ost.statistics().counters().to_string()
+                }),
+            ),
+            (
+                "brw_stats",
+                table("requests by size; writing anything resets them", |ost| ost.statistics().counters().brw_stats()),
+            ),
             ("uuid", self.shown("identity", |ost| ost.uuid())),
             ("dirty_files", self.shown("files with unflushed data", |ost| ost.directory.dirty_files().to_string())),
             (
                 "undurable_age_ms",
-                self.shown("age of the oldest change that a power loss could take", |ost| {
+                self.shown("age of the oldest change that a power loss could lose", |ost| {
                     ost.undurable_age().as_millis().to_string()
                 }),
             ),

@@ -30,7 +30,7 @@ impl Transfers {
     }
 }
 
-/// Figures since the start, or since they were reset.
+/// Counters since the start, or since they were reset.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct OstCounters {
     /// Reads.
@@ -59,33 +59,33 @@ pub struct OstCounters {
     pub failed: u64,
 }
 
-/// Collects figures.
+/// Collects the counters.
 #[derive(Debug, Default)]
 pub struct Statistics {
-    figures: Mutex<OstCounters>,
+    counters: Mutex<OstCounters>,
 }
 
 impl Statistics {
-    /// Figures up to now.
-    pub fn figures(&self) -> OstCounters {
-        *self.figures.lock()
+    /// The counters up to now.
+    pub fn counters(&self) -> OstCounters {
+        *self.counters.lock()
     }
 
     /// Starts again.
     pub fn reset(&self) {
-        *self.figures.lock() = OstCounters::default();
+        *self.counters.lock() = OstCounters::default();
     }
 
     pub(crate) fn record(&self, change: impl FnOnce(&mut OstCounters)) {
-        change(&mut self.figures.lock());
+        change(&mut self.counters.lock());
     }
 
     pub(crate) fn record_read(&self, bytes: u64) {
-        self.record(|figures| figures.read.record(bytes));
+        self.record(|counters| counters.read.record(bytes));
     }
 
     pub(crate) fn record_write(&self, bytes: u64) {
-        self.record(|figures| figures.write.record(bytes));
+        self.record(|counters| counters.write.record(bytes));
     }
 }
 
@@ -151,13 +151,13 @@ mod tests {
         for bytes in [1, 4096, 4097, 8192, 12288, 4 << 20, 64 << 20] {
             statistics.record_write(bytes);
         }
-        let write = statistics.figures().write;
+        let write = statistics.counters().write;
         assert_eq!((write.sizes[0], write.sizes[1], write.sizes[2], write.sizes[10]), (2, 2, 1, 1));
         assert_eq!(write.sizes[SIZE_BUCKETS - 1], 1);
         assert_eq!(write.requests, 7);
-        let text = statistics.figures().brw_stats();
+        let text = statistics.counters().brw_stats();
         assert!(text.lines().any(|line| line.starts_with("2:") && line.contains(" 2 ")), "{text}");
         statistics.reset();
-        assert_eq!(statistics.figures(), OstCounters::default());
+        assert_eq!(statistics.counters(), OstCounters::default());
     }
 }

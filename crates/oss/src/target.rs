@@ -291,7 +291,7 @@ impl Ost {
         }
     }
 
-    /// Figures of the target.
+    /// Statistics of the target.
     pub fn statistics(&self) -> &Statistics {
         &self.statistics
     }
@@ -318,7 +318,7 @@ impl Ost {
         self.directory.undurable_age()
     }
 
-    /// Figures of the tables.
+    /// Statistics of the tables.
     pub fn table_statistics(&self) -> kv::Statistics {
         self.kv.statistics()
     }
@@ -386,7 +386,7 @@ impl Ost {
         match request {
             OstRequest::Space(object, change, layout_generation) => {
                 self.check_writable()?;
-                self.statistics.record(|figures| figures.space += 1);
+                self.statistics.record(|counters| counters.space += 1);
                 self.store.change_space(object, change, layout_generation, origin).await.map(OstReply::Changed)
             }
             OstRequest::Fence(objects, generation) => {
@@ -394,24 +394,24 @@ impl Ost {
                 self.store.fence(&objects, generation).await.map(|()| OstReply::Done)
             }
             OstRequest::Seek(object, offset, data) => {
-                self.statistics.record(|figures| figures.seek += 1);
+                self.statistics.record(|counters| counters.seek += 1);
                 self.store.seek(object, offset, data).await.map(OstReply::Found)
             }
             OstRequest::Glimpse(objects) => {
-                self.statistics.record(|figures| figures.glimpse += objects.len() as u64);
+                self.statistics.record(|counters| counters.glimpse += objects.len() as u64);
                 self.store.attributes(&objects).await.map(OstReply::Attributes)
             }
             OstRequest::Sync(objects) => {
-                self.statistics.record(|figures| figures.sync += 1);
+                self.statistics.record(|counters| counters.sync += 1);
                 self.store.sync(&objects).await.map(|()| OstReply::Done)
             }
             OstRequest::Destroy(objects) => {
                 self.check_writable()?;
-                self.statistics.record(|figures| figures.destroy += objects.len() as u64);
+                self.statistics.record(|counters| counters.destroy += objects.len() as u64);
                 self.store.destroy(&objects).await.map(|()| OstReply::Done)
             }
             OstRequest::StatFs => {
-                self.statistics.record(|figures| figures.statfs += 1);
+                self.statistics.record(|counters| counters.statfs += 1);
                 let work_us = self.work.total_us(self.clock.now());
                 let moved = |direction| self.throughput.moved(direction, self.clock.now());
                 let (read, written) = (moved(Direction::Read), moved(Direction::Write));
@@ -456,11 +456,11 @@ impl Ost {
     }
 
     fn count_failure(&self, error: &FsError) {
-        self.statistics.record(|figures| match error {
-            FsError::Transfer => figures.damaged_transfers += 1,
-            FsError::Corrupt { .. } => figures.corrupt += 1,
-            FsError::NoSpace => figures.no_space += 1,
-            _ => figures.failed += 1,
+        self.statistics.record(|counters| match error {
+            FsError::Transfer => counters.damaged_transfers += 1,
+            FsError::Corrupt { .. } => counters.corrupt += 1,
+            FsError::NoSpace => counters.no_space += 1,
+            _ => counters.failed += 1,
         });
     }
 }

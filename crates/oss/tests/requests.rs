@@ -136,7 +136,7 @@ fn damaged_transfers_are_refused_and_change_nothing() {
         let answer = target.answer(CLIENT, OstRequest::Write(write), data.into()).await;
         assert!(matches!(answer.reply.unwrap_err(), FsError::Protocol(_)));
         assert_eq!(target.read(object(1), 0, 8192).await, pattern(1, 0, 8192));
-        assert_eq!(target.ost.statistics().figures().damaged_transfers, 1);
+        assert_eq!(target.ost.statistics().counters().damaged_transfers, 1);
     });
 }
 
@@ -194,7 +194,7 @@ fn a_full_device_refuses_writes_whole_and_takes_deletes() {
         assert_eq!(refused, FsError::NoSpace);
         assert_eq!(written, 14, "up to the reserve");
         assert_eq!(target.read(object(1), 0, 4 * MIB).await, pattern(1, 0, 14 * 256 * KIB), "nothing half-written");
-        assert_eq!(target.ost.statistics().figures().no_space, 1);
+        assert_eq!(target.ost.statistics().counters().no_space, 1);
         let OstReply::Space(space, _) = target.ask(OstRequest::StatFs).await.unwrap() else { panic!() };
         assert_eq!((space.bytes_total, space.bytes_available), (4 * MIB, 0));
         target.truncate(object(1), MIB).await;
@@ -889,7 +889,7 @@ fn parameters_are_read_and_set() {
         target.write(object(1), 0, b"x").await;
         assert!(get("stats").contains("write_bytes               1 samples [bytes] 1\n"), "{}", get("stats"));
         set("stats", "clear").unwrap();
-        assert_eq!(target.ost.statistics().figures().write.requests, 0);
+        assert_eq!(target.ost.statistics().counters().write.requests, 0);
         assert_eq!(get("kbytestotal"), (1u64 << 40).to_string());
         target.ost.unregister_parameters(&tree);
         assert!(tree.list("obdfilter").is_err());

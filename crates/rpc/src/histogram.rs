@@ -75,7 +75,7 @@ mod tests {
     }
 
     #[test]
-    fn an_empty_histogram_has_no_figures() {
+    fn an_empty_histogram_has_no_values() {
         assert_eq!(Histogram::default().quantile_us(0.99), 0);
         assert_eq!(Histogram::default().mean_ns(), 0);
     }

@@ -110,7 +110,7 @@ impl Service {
         ServiceStatistics { waiting: state.waiting.len(), ..state.statistics.clone() }
     }
 
-    /// Forgets the figures gathered so far (not those of the present moment).
+    /// Forgets the statistics gathered so far (not those of the present moment).
     pub fn reset_statistics(&self) {
         let mut state = self.state.lock();
         let in_flight = state.statistics.in_flight;

@@ -151,8 +151,8 @@ async fn a_request_given_up_is_not_executed_after_a_later_one() {
     until(|| one.statistics().in_flight == 0).await;
 }
 
-/// Its frame was lost, or never left; the repetition that asks for its fate executed it, whatever
-/// its user had done since.
+/// Its frame was lost, or never left; the repetition that asks for its outcome executed it,
+/// whatever its user had done since.
 #[tokio::test]
 async fn a_dropped_request_is_not_executed_by_its_repetition() {
     let stage = Stage::new().await;
@@ -163,7 +163,7 @@ async fn a_dropped_request_is_not_executed_by_its_repetition() {
         let mut context = std::task::Context::from_waker(std::task::Waker::noop());
         assert!(dropped.as_mut().poll(&mut context).is_pending());
     }
-    assert_eq!(import.statistics().in_flight, 1, "its fate is unknown");
+    assert_eq!(import.statistics().in_flight, 1, "its outcome is unknown");
     stage.gate.open().await;
     until(|| import.statistics().in_flight == 0).await;
     assert_eq!(call(&import, effect(2)).await, Ok(done()));

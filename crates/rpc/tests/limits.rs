@@ -50,7 +50,7 @@ async fn a_newcomer_is_refused_and_those_who_are_there_go_on() {
 
 /// As many newcomers as there may be must not keep a client out that comes back after a restart.
 #[tokio::test]
-async fn who_comes_back_finds_room() {
+async fn a_returning_client_gets_a_session() {
     let seams = memory::seams(&MemoryTransport::new(), 1);
     let (_server, address) = serve(&seams, 1).await;
     let mut newcomer = Raw::connect(&seams, &address).await;

@@ -132,7 +132,7 @@ async fn a_version_mismatch_is_a_clear_error_at_once() {
 }
 
 #[tokio::test]
-async fn patience_ends_without_a_server_and_not_before() {
+async fn calls_time_out_without_a_server_and_not_before() {
     let seams = seams(&MemoryTransport::new());
     let options = ImportOptions { timeout: Duration::from_millis(100), ..quick() };
     let import = import(&seams, Endpoint::Remote(Address::from("nowhere:1")), options);
@@ -145,7 +145,7 @@ async fn patience_ends_without_a_server_and_not_before() {
 }
 
 #[tokio::test]
-async fn a_server_that_accepts_and_says_nothing_exhausts_the_patience() {
+async fn calls_to_a_server_that_accepts_and_says_nothing_time_out() {
     let network = MemoryTransport::new();
     let seams = seams(&network);
     let mut listener = seams.transport.listen(&Address::from("mute:1")).await.unwrap();
@@ -163,7 +163,7 @@ async fn a_server_that_accepts_and_says_nothing_exhausts_the_patience() {
 }
 
 #[tokio::test]
-async fn a_full_queue_is_retried_until_there_is_room() {
+async fn a_full_queue_is_retried_until_there_is_space() {
     let seams = seams(&MemoryTransport::new());
     let handler = Counter::new(&Arc::default());
     let options = ServerOptions { service_threads: 1, queue_max: 1, ..ServerOptions::default() };
@@ -560,7 +560,7 @@ async fn an_in_process_client_that_gives_up_connecting_leaves_no_half_open_sessi
 }
 
 #[tokio::test]
-async fn an_in_process_client_that_does_not_wait_for_its_farewell_is_gone_nevertheless() {
+async fn an_in_process_client_that_does_not_wait_for_its_disconnect_is_gone_nevertheless() {
     let seams = seams(&MemoryTransport::new());
     let handler = Arc::new(Counter { events_gate: Some(Semaphore::new(1)), ..Counter::base(&Arc::default()) });
     let server = server(&seams, &handler, LONG_LEASE);

@@ -68,7 +68,7 @@ struct WireHeader {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum FrameError {
     /// The first bytes are not those of this protocol.
-    #[error("the peer does not speak the StriaFS protocol, so it is no StriaFS client or server: it begins with \"{}\"", .0.escape_ascii())]
+    #[error("the peer does not speak the StriaFS protocol, so it is not a StriaFS client or server: it begins with \"{}\"", .0.escape_ascii())]
     Magic([u8; 4]),
     /// The header was damaged on its way.
     #[error("checksum mismatch in a frame header: stored {stored:#010x}, computed {computed:#010x}")]

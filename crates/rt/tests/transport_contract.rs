@@ -234,7 +234,7 @@ fn a_peer_that_does_not_read_stops_its_own_sender_only() {
 }
 
 #[test]
-fn closing_frees_a_sender_that_waits_for_room() {
+fn closing_frees_a_sender_that_waits_for_space() {
     check(|transport, address| async move {
         let Pair { here, there, .. } = pair(&transport, address).await;
         let bulk = pattern(BULK_BYTES_MAX, 1);

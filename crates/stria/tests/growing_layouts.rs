@@ -166,7 +166,7 @@ fn a_finished_file_that_is_read_often_is_moved_in_the_background() {
     let before = fs::metadata(&path).expect("stat");
     system.ctl("set_param 'lod.*.migrate_mbps=4000'");
     let migration = || system.ctl("get_param -n 'mdt.*.migration'");
-    let moved = |figures: &String| figures.lines().any(|line| line.starts_with("moved") && line.contains(" 1 samples"));
+    let moved = |text: &String| text.lines().any(|line| line.starts_with("moved") && line.contains(" 1 samples"));
     let mut read_at: Option<Instant> = None;
     wait_for("the file is moved", TIMEOUT_FOR_A_MOVE, || {
         if read_at.is_none_or(|at| at.elapsed() > BETWEEN_READS) {

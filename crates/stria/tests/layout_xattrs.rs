@@ -135,7 +135,7 @@ fn copies_of_automatic_layouts_are_automatic() {
         for file in ["large", "small", "empty", "d/new"] {
             let explained = succeed(&system, &format!("stria explain $B/{copy}/{file}"));
             assert!(explained.contains("automatic: the layout grows with the file"), "{copy}: {explained}");
-            assert!(!explained.contains("asked for"), "{copy}: {explained}");
+            assert!(!explained.contains("requested"), "{copy}: {explained}");
         }
     }
     // Of what it has become nothing is taken over.

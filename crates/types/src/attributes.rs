@@ -48,6 +48,29 @@ pub struct Attributes {
     pub flags: u32,
 }
 
+impl Attributes {
+    /// Those of an inode of which only the number and the kind are known: all others are zero.
+    pub fn zeroed(inode: InodeNumber, kind: FileKind) -> Self {
+        let never = Timestamp::default();
+        Self {
+            inode,
+            kind,
+            mode: 0,
+            links: 0,
+            uid: 0,
+            gid: 0,
+            device: 0,
+            size: 0,
+            blocks: 0,
+            atime: never,
+            mtime: never,
+            ctime: never,
+            btime: never,
+            flags: 0,
+        }
+    }
+}
+
 /// A time to set.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum SetTime {

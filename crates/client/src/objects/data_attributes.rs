@@ -48,7 +48,7 @@ impl DataAttributes {
         entry.completed(self.size, self.blocks, &self.changes)
     }
 
-    /// The report of all objects' figures to the MDT.
+    /// The report of the data attributes to the MDT.
     pub fn settle(self, inode: InodeNumber, epoch: u64) -> MdtRequest {
         MdtRequest::Settle(Settle { inode, update: self.update(epoch) })
     }

@@ -59,20 +59,21 @@ impl FileSystem {
         }
         let ask = |(role, question): (&TargetRole, &Question)| self.glimpse_target(*role, question.objects.clone());
         let answers = join_all(by_target.iter().map(ask).collect()).await;
-        let mut figures: Vec<FsResult<DataAttributes>> = files.iter().map(|_| Ok(DataAttributes::default())).collect();
+        let mut data_attributes: Vec<FsResult<DataAttributes>> =
+            files.iter().map(|_| Ok(DataAttributes::default())).collect();
         for (Question { places, .. }, answer) in by_target.values().zip(answers) {
             match answer {
                 Ok(attributes) => {
                     for (&(index, slot), object) in places.iter().zip(&attributes) {
-                        if let Ok(figures) = &mut figures[index] {
-                            figures.add(files[index].1, slot, object);
+                        if let Ok(data_attributes) = &mut data_attributes[index] {
+                            data_attributes.add(files[index].1, slot, object);
                         }
                     }
                 }
-                Err(error) => places.iter().for_each(|&(index, _)| figures[index] = Err(error.clone())),
+                Err(error) => places.iter().for_each(|&(index, _)| data_attributes[index] = Err(error.clone())),
             }
         }
-        figures
+        data_attributes
     }
 
     /// DataAttributes of a file from some of its slots.
@@ -82,8 +83,8 @@ impl FileSystem {
         layout: &Layout,
         slots: Vec<u32>,
     ) -> FsResult<DataAttributes> {
-        let mut figures = self.glimpse_slots(&[(inode, layout, slots)]).await;
-        figures.pop().expect("one answer for one file")
+        let mut data_attributes = self.glimpse_slots(&[(inode, layout, slots)]).await;
+        data_attributes.pop().expect("one answer for one file")
     }
 
     /// DataAttributes of a file.
@@ -94,17 +95,17 @@ impl FileSystem {
     /// Attributes with the size as of now.
     pub(crate) async fn complete(&self, entry: &Entry) -> FsResult<Attributes> {
         let Some(layout) = &entry.size_unknown else { return Ok(entry.attributes) };
-        let figures = self.glimpse(entry.attributes.inode, verified(layout)?).await?;
-        self.settle_found(entry, figures).await;
-        Ok(figures.complete(entry))
+        let data_attributes = self.glimpse(entry.attributes.inode, verified(layout)?).await?;
+        self.settle_found(entry, data_attributes).await;
+        Ok(data_attributes.complete(entry))
     }
 
     /// Tells the MDT what the objects say of a file that nobody writes to and whose size it does
     /// not know: who died while writing leaves such files. The next to look asks the MDT alone.
-    async fn settle_found(&self, entry: &Entry, figures: DataAttributes) {
+    async fn settle_found(&self, entry: &Entry, data_attributes: DataAttributes) {
         let Some(epoch) = entry.quiet else { return };
         let inode = entry.attributes.inode;
-        if let Err(error) = self.call(inode, figures.settle(inode, epoch)).await.and_then(done) {
+        if let Err(error) = self.call(inode, data_attributes.settle(inode, epoch)).await.and_then(done) {
             tracing::debug!(%inode, %error, "the MDT did not accept the reported size");
         }
     }
@@ -125,11 +126,13 @@ impl FileSystem {
             }
         }
         let found = self.glimpse_slots(&files).await;
-        let known =
-            places.iter().zip(&found).filter_map(|(index, figures)| Some((entries[*index], figures.clone().ok()?)));
-        join_all(known.map(|(entry, figures)| self.settle_found(entry, figures)).collect()).await;
-        for (index, figures) in places.into_iter().zip(found) {
-            completed[index] = figures.map(|figures| figures.complete(entries[index]));
+        let known = places
+            .iter()
+            .zip(&found)
+            .filter_map(|(index, data_attributes)| Some((entries[*index], data_attributes.clone().ok()?)));
+        join_all(known.map(|(entry, data_attributes)| self.settle_found(entry, data_attributes)).collect()).await;
+        for (index, data_attributes) in places.into_iter().zip(found) {
+            completed[index] = data_attributes.map(|data_attributes| data_attributes.complete(entries[index]));
         }
         completed
     }

@@ -78,8 +78,8 @@ pub(crate) struct ObjectData {
     pub size: u64,
 }
 
-/// A change of an object on its way: unless its outcome is reported, the file's figures are unknown
-/// from then on.
+/// A change of an object on its way: unless its outcome is reported, its data attributes are
+/// unknown from then on.
 struct InFlight<'a> {
     open: Option<&'a OpenInode>,
 }

@@ -22,7 +22,7 @@ use types::{SeenChanges, SeenProof, Timestamp};
 
 use crate::objects::data_attributes::DataAttributes;
 
-/// Exact figures.
+/// Exact data attributes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Known {
     epoch: u64,
@@ -93,14 +93,15 @@ impl SizeTracker {
         self.begun
     }
 
-    /// All objects were truncated under the exclusive lock and epoch `epoch`: the figures are
-    /// `figures` unless this client changed anything meanwhile, which shows in `begun`: the number
-    /// of changes expected up to now.
-    pub fn truncated(&mut self, epoch: u64, figures: &DataAttributes, begun: u64) {
+    /// All objects were truncated under the exclusive lock and epoch `epoch`: the file has these
+    /// data attributes unless this client changed anything meanwhile, which shows in `begun`: the
+    /// number of changes expected up to now.
+    pub fn truncated(&mut self, epoch: u64, data_attributes: &DataAttributes, begun: u64) {
         assert!(u64::from(self.in_flight) <= self.begun, "only a change that began is in flight");
         let alone = self.in_flight == 0 && self.begun == begun;
-        let DataAttributes { size, changes, .. } = *figures;
-        self.known = alone.then_some(Known { epoch, size, blocks: blocks(figures.blocks), changes: changes.count });
+        let DataAttributes { size, changes, .. } = *data_attributes;
+        self.known =
+            alone.then_some(Known { epoch, size, blocks: blocks(data_attributes.blocks), changes: changes.count });
         self.changed_at = self.changed_at.max(Some(changes.last));
     }
 
@@ -127,7 +128,7 @@ impl SizeTracker {
         self.known.filter(|known| known.epoch == epoch && self.in_flight == 0).map(|known| known.size)
     }
 
-    /// The figures to close with; `None` if they are not known exactly.
+    /// The data attributes to close with; `None` if they are not known exactly.
     pub fn update(&self) -> Option<SizeUpdate> {
         let known = self.known.filter(|_| self.in_flight == 0)?;
         let blocks = u64::try_from(known.blocks).ok()?;
@@ -180,7 +181,7 @@ mod tests {
     }
 
     #[test]
-    fn a_sole_writer_knows_the_figures() {
+    fn a_sole_writer_knows_the_data_attributes() {
         let mut tracker = SizeTracker::default();
         tracker.opened(5, Some(&entry(100, 8)));
         tracker.begin();
@@ -231,7 +232,7 @@ mod tests {
         let mut tracker = SizeTracker::default();
         tracker.opened(5, None);
         let changes = DataChanges { count: 9, last: at(4) };
-        let figures = DataAttributes { size: 10, blocks: 8, changes };
+        let data_attributes = DataAttributes { size: 10, blocks: 8, changes };
         for others in [0, 1] {
             let expected = tracker.begun() + 1;
             for _ in 0..1 + others {
@@ -239,7 +240,7 @@ mod tests {
                 tracker.changed(20, &change(0, 16, 3));
                 tracker.end(true);
             }
-            tracker.truncated(5, &figures, expected);
+            tracker.truncated(5, &data_attributes, expected);
             let update = SizeUpdate { epoch: 5, size: 10, blocks: 8, mtime: Some(at(4)), changes: 9 };
             assert_eq!(tracker.update(), (others == 0).then_some(update));
         }

@@ -108,7 +108,7 @@ impl FileSystem {
             if !refusals.is_empty() && interruption.is_raised() {
                 return Err(FsError::Interrupted);
             }
-            if !self.find_room(file, refusals, &mut search, None).await {
+            if !self.find_space(file, refusals, &mut search, None).await {
                 return outcome;
             }
         }

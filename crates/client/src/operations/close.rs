@@ -104,8 +104,8 @@ impl FileSystem {
     /// The last writer of a file is gone: reports the size that a glimpse finds.
     async fn settle(&self, open: &OpenInode, epoch: u64, layout: &Layout) -> FsResult<()> {
         let inode = open.inode();
-        let figures = self.glimpse(inode, verified(layout)?).await?;
-        self.call(inode, figures.settle(inode, epoch)).await.and_then(done)
+        let data_attributes = self.glimpse(inode, verified(layout)?).await?;
+        self.call(inode, data_attributes.settle(inode, epoch)).await.and_then(done)
     }
 
     /// One descriptor of an open file was closed (FUSE FLUSH): its owner's fcntl locks on the file

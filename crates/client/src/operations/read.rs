@@ -114,8 +114,8 @@ impl FileSystem {
         if untouched.is_empty() {
             return Ok(bound);
         }
-        let figures = self.glimpse_some(open.inode(), &layout, untouched).await?;
-        Ok(bound.max(figures.size).min(wanted))
+        let data_attributes = self.glimpse_some(open.inode(), &layout, untouched).await?;
+        Ok(bound.max(data_attributes.size).min(wanted))
     }
 }
 

@@ -29,8 +29,8 @@ pub(crate) fn adopted<'a>(open: Option<&OpenInode>, told: &'a Layout) -> FsResul
     Ok(layout)
 }
 
-/// What the end of a truncation tells the MDT: the figures, unless this client has the file open
-/// for writing and tells them at its close.
+/// What the end of a truncation tells the MDT: the data attributes, unless this client has the file
+/// open for writing and tells them at its close.
 pub(crate) fn report(
     open: Option<&OpenInode>,
     epoch: u64,
@@ -38,8 +38,8 @@ pub(crate) fn report(
     outcome: &FsResult<DataAttributes>,
 ) -> Option<SizeUpdate> {
     let written_here = open.is_some_and(|open| open.state().has_writers());
-    let figures = outcome.as_ref().ok().filter(|_| !written_here)?;
-    Some(DataAttributes { size, ..*figures }.update(epoch))
+    let data_attributes = outcome.as_ref().ok().filter(|_| !written_here)?;
+    Some(DataAttributes { size, ..*data_attributes }.update(epoch))
 }
 
 /// Objects and their new sizes.
@@ -104,8 +104,8 @@ impl FileSystem {
         };
         let update = report(open.as_deref(), section.epoch, size, &outcome);
         self.end_exclusive(section, update).await;
-        let figures = outcome?;
-        Ok(DataAttributes { size, ..figures }.complete(&granted.entry))
+        let data_attributes = outcome?;
+        Ok(DataAttributes { size, ..data_attributes }.complete(&granted.entry))
     }
 
     /// Truncates objects to their shares of `size`, within a section of the exclusive data lock:
@@ -151,21 +151,22 @@ impl FileSystem {
                 let expected = begun + truncated.len() as u64;
                 let truncated = truncated.into_iter().map(|(one, object_size)| (object(one), object_size)).collect();
                 let kept = DataAttributes { size, ..kept };
-                self.truncate_each(layout, truncated, kept).await.map(|figures| (figures, expected))
+                self.truncate_each(layout, truncated, kept).await.map(|data_attributes| (data_attributes, expected))
             }
             Err(error) => Err(error),
         };
         if let Some(open) = open {
             let mut state = open.state();
             match &outcome {
-                Ok((figures, expected)) => state.tracker.truncated(section.epoch, figures, *expected),
+                Ok((data_attributes, expected)) => state.tracker.truncated(section.epoch, data_attributes, *expected),
                 Err(_) => state.tracker.forget(),
             }
         }
-        outcome.map(|(figures, _)| figures)
+        outcome.map(|(data_attributes, _)| data_attributes)
     }
 
-    /// The figures of objects that keep what they have, and the others with their new sizes.
+    /// The data attributes of objects that keep what they have, and the others with their new
+    /// sizes.
     async fn to_truncate(
         &self,
         inode: InodeNumber,
@@ -177,9 +178,9 @@ impl FileSystem {
         let (before, behind): (Vec<_>, Vec<_>) = layout.objects().partition(ends_before);
         let share = |slot: u32| if keeper == Some(slot) { size } else { layout.object_size(slot, size) };
         let mut truncated: Truncated = behind.into_iter().map(|object| (object, share(object.0))).collect();
-        let figures = self.glimpse_some(inode, layout, before.iter().map(|(slot, _)| *slot).collect()).await?;
-        if figures.size <= size {
-            return Ok((figures, truncated));
+        let data_attributes = self.glimpse_some(inode, layout, before.iter().map(|(slot, _)| *slot).collect()).await?;
+        if data_attributes.size <= size {
+            return Ok((data_attributes, truncated));
         }
         // One of them was truncated to a size after its end: it kept the file's length, or that
         // part was left out of its component since.
@@ -205,12 +206,12 @@ impl FileSystem {
             self.space_object(object, layout, SpaceChange::Truncate { size: object_size })
         };
         let outcomes = join_all(truncated.into_iter().map(truncate).collect()).await;
-        let mut figures = kept;
+        let mut data_attributes = kept;
         for outcome in outcomes {
             let after = outcome?.after;
-            figures.blocks = figures.blocks.saturating_add(after.blocks);
-            figures.add_changes(&after);
+            data_attributes.blocks = data_attributes.blocks.saturating_add(after.blocks);
+            data_attributes.add_changes(&after);
         }
-        Ok(figures)
+        Ok(data_attributes)
     }
 }

@@ -153,25 +153,25 @@ impl FileSystem {
         options: WriteOptions,
         section: Option<&Section>,
     ) -> FsResult<usize> {
-        let room = FILE_BYTES_MAX.saturating_sub(offset);
-        if room == 0 {
+        let space = FILE_BYTES_MAX.saturating_sub(offset);
+        if space == 0 {
             return Err(FsError::FileTooLarge);
         }
         let open = &*file.open;
         let mut layout = self.layout_of(open).await?;
-        if layout.coverage(offset, room.min(data.len() as u64)) == Coverage::Beyond(layout.end()) {
+        if layout.coverage(offset, space.min(data.len() as u64)) == Coverage::Beyond(layout.end()) {
             // Somebody may have added a component.
             layout = self.layout_as_of_now(open).await?;
         }
-        let room = room.min(layout.end().saturating_sub(offset));
-        if room == 0 {
+        let space = space.min(layout.end().saturating_sub(offset));
+        if space == 0 {
             return Err(FsError::NoData);
         }
-        data.truncate(usize::try_from(room).unwrap_or(usize::MAX).min(data.len()));
+        data.truncate(usize::try_from(space).unwrap_or(usize::MAX).min(data.len()));
         let mut search = Search::default();
         let written = loop {
             let (written, refusals) = self.write_once(file, offset, &data, options.sync).await?;
-            if written == Ok(data.len()) || !self.find_room(file, refusals, &mut search, section).await {
+            if written == Ok(data.len()) || !self.find_space(file, refusals, &mut search, section).await {
                 break written?;
             }
         };

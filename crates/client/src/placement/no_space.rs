@@ -142,7 +142,7 @@ impl Search {
 impl FileSystem {
     /// Whether what was refused should be tried again, because it has another place now. `section`:
     /// of the caller, if he has the exclusive data lock.
-    pub(crate) async fn find_room(
+    pub(crate) async fn find_space(
         self: &Arc<Self>,
         file: &Arc<OpenFile>,
         refusals: Refusals,
@@ -155,12 +155,14 @@ impl FileSystem {
                 Ok(refused) => self.renew_layout(open.inode(), Some(open), refused, section.is_some()).await,
                 Err(error) => Err(error),
             };
-            return renewed.map_err(|error| tracing::warn!(inode = %open.inode(), %error, "no newer layout")).is_ok();
+            return renewed
+                .map_err(|error| tracing::warn!(inode = %open.inode(), %error, "cannot get a newer layout"))
+                .is_ok();
         }
         let Some(full) = search.turn(&refusals) else { return false };
         for ost in full {
             if let Err(error) = self.call(file.inode(), MdtRequest::ReportFull(ost)).await.and_then(done) {
-                tracing::debug!(%ost, %error, "could not tell the MDT that an OST is full");
+                tracing::debug!(%ost, %error, "cannot tell the MDT that an OST is full");
             }
         }
         let moved = match section {
@@ -172,7 +174,7 @@ impl FileSystem {
             }
         };
         moved.unwrap_or_else(|error| {
-            tracing::warn!(inode = %file.inode(), %error, "found no other OST for refused objects");
+            tracing::warn!(inode = %file.inode(), %error, "cannot place refused objects on another OST");
             false
         })
     }
@@ -255,8 +257,8 @@ impl FileSystem {
 
     /// Whether none of these objects exists. One that does has a time at least.
     async fn are_missing(&self, open: &OpenInode, layout: &Layout, slots: Vec<u32>) -> FsResult<bool> {
-        let figures = self.glimpse_some(open.inode(), layout, slots).await?;
-        Ok(figures.blocks == 0 && figures.changes == DataChanges::default())
+        let data_attributes = self.glimpse_some(open.inode(), layout, slots).await?;
+        Ok(data_attributes.blocks == 0 && data_attributes.changes == DataChanges::default())
     }
 }
 

@@ -50,14 +50,14 @@ const RECLAIM_LAYOUT_BYTES: usize = BODY_BYTES_MAX / 2;
 /// Cuts layouts into batches that fit a message each.
 fn layout_batches(layouts: Vec<(InodeNumber, Layout)>) -> Vec<Vec<(InodeNumber, Layout)>> {
     let mut batches: Vec<Vec<(InodeNumber, Layout)>> = Vec::new();
-    let mut room = 0;
+    let mut left_bytes = 0;
     for (inode, layout) in layouts {
         let bytes = layout.bytes_estimate();
-        if bytes > room || batches.last().is_some_and(|batch| batch.len() == RECLAIM_ENTRIES_MAX) {
+        if bytes > left_bytes || batches.last().is_some_and(|batch| batch.len() == RECLAIM_ENTRIES_MAX) {
             batches.push(Vec::new());
-            room = RECLAIM_LAYOUT_BYTES;
+            left_bytes = RECLAIM_LAYOUT_BYTES;
         }
-        room = room.saturating_sub(bytes);
+        left_bytes = left_bytes.saturating_sub(bytes);
         batches.last_mut().expect("the first one needs a batch").push((inode, layout));
     }
     batches
@@ -169,7 +169,7 @@ impl Recovery for OstRecovery {
     /// An OST's sessions outlive their leases, so this comes from an MDT, which has told the OST
     /// before this client.
     fn evicted(&self) {
-        tracing::warn!(ost = %self.ost, client = %self.client, "refused since an MDT evicted this client: open files are stale");
+        tracing::warn!(ost = %self.ost, client = %self.client, "an MDT evicted this client: requests are refused, open files are stale");
         if let Some(targets) = self.targets.upgrade() {
             targets.begin_new_incarnation(self.client);
         }

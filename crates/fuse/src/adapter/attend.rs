@@ -94,7 +94,7 @@ impl Wait {
 /// What a request waits for, in words.
 fn describe(awaited: &[(String, ImportState)]) -> String {
     let words = |(target, state): &(String, ImportState)| match state {
-        ImportState::Full => format!("an answer of {target}"),
+        ImportState::Full => format!("an answer from {target}"),
         ImportState::Recover => format!("the recovery of {target}"),
         _ => format!("a connection to {target}"),
     };
@@ -112,7 +112,7 @@ mod tests {
     fn what_is_awaited_is_named() {
         let target = |name: &str, state| (name.to_owned(), state);
         let both = [target("s-MDT0000", ImportState::Full), target("s-OST0001", ImportState::Disconnected)];
-        assert_eq!(describe(&both), "an answer of s-MDT0000, a connection to s-OST0001");
+        assert_eq!(describe(&both), "an answer from s-MDT0000, a connection to s-OST0001");
         assert_eq!(describe(&[target("s-MDT0000", ImportState::Recover)]), "the recovery of s-MDT0000");
         assert!(describe(&[]).contains("other users"));
     }

@@ -25,10 +25,10 @@ pub async fn open(call: Call, open: OpenIn) -> FsResult<Answer> {
 /// READDIR, and READDIRPLUS with attributes.
 pub async fn read(call: Call, read: ReadIn, plus: bool) -> FsResult<Answer> {
     let directory = call.adapter.handles.get(read.handle)?;
-    let room = read.size as usize;
-    let entries_max = (room / DirectoryBuffer::entry_bytes(NAME_BYTES_ASSUMED, plus)).max(1) as u32;
+    let capacity = read.size as usize;
+    let entries_max = (capacity / DirectoryBuffer::entry_bytes(NAME_BYTES_ASSUMED, plus)).max(1) as u32;
     let page = call.file_system().read_directory(&directory, read.offset, entries_max, plus).await?;
-    let mut buffer = DirectoryBuffer::new(room);
+    let mut buffer = DirectoryBuffer::new(capacity);
     for (number, item) in page.items.iter().enumerate() {
         let lookup = plus.then(|| item.attributes.as_ref().map_or_else(EntryOut::default, entry_out));
         if !buffer.push(lookup.as_ref(), item.inode.0, item.cookie, dirent_kind(item.kind), &item.name) {

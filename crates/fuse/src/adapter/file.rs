@@ -123,7 +123,7 @@ pub async fn release(call: Call, release: ReleaseIn) -> FsResult<Answer> {
     let released = call.adapter.handles.remove(release.handle)?;
     for owner in released.lock_owners() {
         if let Err(error) = call.file_system().flush(released.file(), *owner).await {
-            tracing::warn!(%error, "the locks of a closed file could not be released");
+            tracing::warn!(%error, "cannot release the locks of a closed file");
         }
     }
     let flock_owner = (release.release_flags & release_flag::FLOCK_UNLOCK != 0).then_some(release.lock_owner);

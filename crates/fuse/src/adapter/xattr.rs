@@ -58,11 +58,11 @@ pub async fn remove(call: Call, name: Vec<u8>) -> FsResult<Answer> {
 }
 
 /// The value if it fits the caller's room; its size if the room is 0.
-fn sized(value: Vec<u8>, room: u32) -> FsResult<Answer> {
-    if room == 0 {
+fn sized(value: Vec<u8>, capacity: u32) -> FsResult<Answer> {
+    if capacity == 0 {
         return Ok(Answer::of(&GetXattrOut { size: value.len() as u32, padding: 0 }));
     }
-    if value.len() > room as usize {
+    if value.len() > capacity as usize {
         return Err(FsError::Range);
     }
     Ok(Answer::bytes(value))

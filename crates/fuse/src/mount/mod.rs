@@ -291,7 +291,7 @@ fn attach_as_root(source: &str, point: &Path, options: &MountOptions) -> Result<
         device.descriptor(),
         mode & libc::S_IFMT,
     );
-    let data = CString::new(data).expect("figures and words contain no NUL");
+    let data = CString::new(data).expect("numbers and words contain no NUL");
     rustix::mount::mount(source, point, FILE_SYSTEM_TYPE, options.flags_of_mount(), data.as_c_str())
         .map_err(|error| MountError::system("mount on", point, error))?;
     Ok(device)

@@ -41,7 +41,7 @@ pub enum ParseError {
         max: usize,
     },
     /// An option's value is missing, unwanted or wrong.
-    #[error("mount option '{0}' has a wrong value")]
+    #[error("invalid value in mount option '{0}'")]
     Value(String),
 }
 

@@ -12,13 +12,13 @@ use super::reply::{DirentHead, EntryOut};
 /// Fills an answer up to the room the kernel gave.
 pub struct DirectoryBuffer {
     bytes: Vec<u8>,
-    room: usize,
+    capacity: usize,
 }
 
 impl DirectoryBuffer {
-    /// An empty answer of at most `room` bytes.
-    pub fn new(room: usize) -> Self {
-        Self { bytes: Vec::new(), room }
+    /// An empty answer of at most `capacity` bytes.
+    pub fn new(capacity: usize) -> Self {
+        Self { bytes: Vec::new(), capacity }
     }
 
     /// Bytes an entry needs.
@@ -31,11 +31,11 @@ impl DirectoryBuffer {
     /// does not fit.
     pub fn push(&mut self, lookup: Option<&EntryOut>, inode: u64, cookie: u64, kind: u32, name: &[u8]) -> bool {
         let needed = Self::entry_bytes(name.len(), lookup.is_some());
-        if self.bytes.len() + needed > self.room {
+        if self.bytes.len() + needed > self.capacity {
             return false;
         }
         if self.bytes.capacity() == 0 {
-            self.bytes.reserve_exact(self.room);
+            self.bytes.reserve_exact(self.capacity);
         }
         if let Some(lookup) = lookup {
             self.bytes.extend_from_slice(lookup.as_bytes());

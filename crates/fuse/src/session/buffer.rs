@@ -64,7 +64,7 @@ pub struct Buffer {
 
 impl Buffer {
     /// Where to read a request to: room for the largest.
-    pub fn room(&mut self) -> &mut [u8] {
+    pub fn space(&mut self) -> &mut [u8] {
         &mut self.pages.as_mut_bytes()[START..]
     }
 
@@ -118,8 +118,8 @@ mod tests {
     fn large_data_are_handed_over_and_their_buffer_returns() {
         let pool = BufferPool::new(4);
         let mut buffer = pool.take();
-        assert_eq!(buffer.room().len(), HEAD_BYTES + DATA_BYTES_MAX);
-        buffer.room().fill(7);
+        assert_eq!(buffer.space().len(), HEAD_BYTES + DATA_BYTES_MAX);
+        buffer.space().fill(7);
         buffer.set_filled(HEAD_BYTES + 100_000);
         let address = buffer.request()[HEAD_BYTES..].as_ptr();
         let data = buffer.take_write_data(100_000);
@@ -136,7 +136,7 @@ mod tests {
     fn small_data_are_copied() {
         let pool = BufferPool::new(1);
         let mut buffer = pool.take();
-        buffer.room()[HEAD_BYTES..HEAD_BYTES + 5].copy_from_slice(b"small");
+        buffer.space()[HEAD_BYTES..HEAD_BYTES + 5].copy_from_slice(b"small");
         buffer.set_filled(HEAD_BYTES + 5);
         assert_eq!(buffer.take_write_data(5), &b"small"[..]);
         assert_eq!(buffer.request().len(), HEAD_BYTES + 5);

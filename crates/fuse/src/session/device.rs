@@ -69,7 +69,7 @@ impl Device {
 
     /// Waits for the next request.
     pub fn receive(&self, buffer: &mut Buffer) -> io::Result<Received> {
-        match rustix::io::read(&self.file, buffer.room()) {
+        match rustix::io::read(&self.file, buffer.space()) {
             Ok(0) => Ok(Received::Ended),
             Ok(bytes) => {
                 buffer.set_filled(bytes);

@@ -167,7 +167,7 @@ fn initialise(device: &Device, pool: &Arc<BufferPool>, further: u64) -> Result<u
     loop {
         match device.receive(&mut buffer)? {
             Received::Again => continue,
-            Received::Ended => return Err(SessionError::NoInit("it was unmounted".to_owned())),
+            Received::Ended => return Err(SessionError::NoInit("the file system was unmounted".to_owned())),
             Received::Request => {}
         }
         let incoming = decode(buffer.request()).map_err(|error| SessionError::NoInit(error.to_string()))?;
@@ -178,7 +178,7 @@ fn initialise(device: &Device, pool: &Arc<BufferPool>, further: u64) -> Result<u
         match negotiate(&request, further) {
             Ok(Negotiated::Agreed(reply, features)) => {
                 device.send(unique, 0, &Answer::of(&reply).head, &[])?;
-                tracing::debug!(minor = reply.minor, features = format_args!("{features:#x}"), "FUSE session begins");
+                tracing::debug!(minor = reply.minor, features = format_args!("{features:#x}"), "FUSE session started");
                 return Ok(features);
             }
             Ok(Negotiated::TryOlder(reply)) => device.send(unique, 0, &Answer::of(&reply).head, &[])?,
@@ -206,7 +206,7 @@ fn work(shared: &Shared, device: &Arc<Device>) {
             Ok(Received::Again) => {}
             Ok(Received::Ended) => break,
             Err(error) => {
-                tracing::error!(%error, "reading /dev/fuse failed; this worker ends");
+                tracing::error!(%error, "cannot read /dev/fuse; this worker stops");
                 break;
             }
         }
@@ -243,11 +243,7 @@ fn serve(shared: &Shared, device: &Arc<Device>, buffer: &mut Buffer) {
 
 /// The request is answered by the drop of its responder.
 fn report(panicked: &Panicked) {
-    tracing::error!(
-        trace = panicked.trace,
-        what = panicked.what,
-        "a request of the mount panicked; it is answered EIO"
-    );
+    tracing::error!(trace = panicked.trace, what = panicked.what, "a request of the mount panicked; it fails with EIO");
 }
 
 /// Answers what could not be decoded.

@@ -68,7 +68,7 @@ impl Responder {
             Err(error) => {
                 let errno = errno::of(&error);
                 if errno == Errno::INPUT_OUTPUT {
-                    tracing::warn!(%error, "a call of a program failed");
+                    tracing::warn!(%error, "a system call failed with an input/output error");
                 }
                 self.refuse(errno);
             }
@@ -89,7 +89,7 @@ impl Responder {
     fn answer(mut self, errno: Errno, answer: &Answer) {
         let Some(device) = self.device.take() else { return };
         if let Err(error) = device.send(self.unique, errno.0, &answer.head, &answer.pieces) {
-            tracing::error!(unique = self.unique, ?errno, %error, "the kernel refused an answer");
+            tracing::error!(unique = self.unique, ?errno, %error, "the kernel rejected a reply");
         }
     }
 }
@@ -97,7 +97,7 @@ impl Responder {
 impl Drop for Responder {
     fn drop(&mut self) {
         if let Some(device) = self.device.take() {
-            tracing::error!(unique = self.unique, "a request was dropped without an answer");
+            tracing::error!(unique = self.unique, "a request was dropped without a reply; it fails with EIO");
             let _ = device.send(self.unique, Errno::INPUT_OUTPUT.0, &[], &[]);
         }
     }

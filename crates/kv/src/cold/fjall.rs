@@ -203,7 +203,7 @@ impl ColdStore for FjallCold {
 
     fn growth_bytes(&self) -> u64 {
         self.shared.growth_bytes().unwrap_or_else(|error| {
-            tracing::warn!(%error, "what the cold store may take is not known");
+            tracing::warn!(%error, "cannot determine how much the cold store may grow");
             0
         })
     }

@@ -91,7 +91,7 @@ mod tests {
     }
 
     #[test]
-    fn a_tree_is_rewritten_if_that_gives_back_what_matters_and_has_room() {
+    fn a_tree_is_rewritten_if_that_gives_back_what_matters_and_has_space() {
         assert!(estimate(500, 1000, 500, 30).is_due(), "everything was deleted from a full device");
         assert!(!estimate(500, 1000, 10, 30).is_due(), "10 MiB");
         assert!(!estimate(500, 1000, 500, 2000).is_due(), "there is space");

@@ -140,7 +140,10 @@ fn order_segments(mut live: Vec<Headed<'_>>) -> Result<Vec<Headed<'_>>> {
     for pair in live.windows(2) {
         let [(_, one), (found, other)] = pair else { unreachable!("windows of two") };
         if one.sequence == other.sequence || one.first >= other.first {
-            let reason = format!("segment {} begins before batch {}, as an earlier one", other.sequence, one.first.0);
+            let reason = format!(
+                "segment {} does not begin after batch {}, where an earlier one begins",
+                other.sequence, one.first.0
+            );
             return Err(corrupt(found, 0, reason));
         }
     }

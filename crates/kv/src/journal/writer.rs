@@ -142,18 +142,18 @@ impl Writer {
     }
 
     /// Bytes that can still be appended to allocated segments, waste at their ends not counted.
-    pub fn room_bytes(&self) -> u64 {
+    pub fn free_bytes(&self) -> u64 {
         let ready = self.ready.len() as u64 * (self.segment_bytes - SEGMENT_HEADER_BYTES);
         self.segment_bytes - self.offset + ready
     }
 
     /// Where a batch would go if `reserve` bytes must stay free after it.
-    pub fn room(&self, batch: &Batch, reserve: u64) -> BatchPlace {
-        self.room_for(payload_bytes(batch), reserve)
+    pub fn place(&self, batch: &Batch, reserve: u64) -> BatchPlace {
+        self.place_for(payload_bytes(batch), reserve)
     }
 
-    /// As [`Writer::room`], of a batch with this many bytes.
-    pub fn room_for(&self, payload_bytes: u64, reserve: u64) -> BatchPlace {
+    /// As [`Writer::place`], of a batch with this many bytes.
+    pub fn place_for(&self, payload_bytes: u64, reserve: u64) -> BatchPlace {
         let space = record_space(payload_bytes);
         let left = self.segment_bytes - self.offset;
         let ready = self.ready.len() as u64 * (self.segment_bytes - SEGMENT_HEADER_BYTES);

@@ -104,7 +104,7 @@ impl Shared {
     }
 
     async fn perform_checkpoint(&self) -> Result<Lsn> {
-        self.check_room_for_step().await?;
+        self.check_space_for_step().await?;
         let (frozen, lsn) = {
             let mut state = self.state.lock();
             state.check_usable()?;
@@ -117,7 +117,7 @@ impl Shared {
         let mut cursor = Some(Cursor::default());
         while let Some(from) = cursor {
             if self.is_short() {
-                self.check_room_for_step().await?;
+                self.check_space_for_step().await?;
             }
             cursor = self.write_step(&from, frozen).await?;
             yield_now().await;

@@ -126,7 +126,7 @@ async fn identify(
         Some(checkpoint) if checkpoint.lsn.0 > NUMBER_MAX => Err(Error::Corrupt {
             file: "the cold store".to_owned(),
             offset: 0,
-            reason: format!("its checkpoint of batch {} cannot be", checkpoint.lsn.0),
+            reason: format!("its checkpoint names batch {}, which is impossible", checkpoint.lsn.0),
         }),
         Some(checkpoint) if checkpoint.lsn > Lsn(0) && segments.is_empty() => {
             let reason = format!("the cold store has batches up to {}", checkpoint.lsn.0);

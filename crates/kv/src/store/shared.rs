@@ -132,7 +132,7 @@ impl State {
 
     /// What to tell a caller for whose batch there is no room. `Overloaded` promises that waiting
     /// helps.
-    pub(super) fn no_room(&self) -> Error {
+    pub(super) fn no_space(&self) -> Error {
         if self.cold_full || self.journal_full {
             return Error::NoSpace;
         }
@@ -164,15 +164,15 @@ impl Shared {
         check_limits(batch, state.journal.payload_bytes_max().min(BATCH_BYTES_MAX))?;
         let dirty_max = self.config.dirty_bytes.saturating_mul(DIRTY_FACTOR_REFUSE as u64);
         if state.tables.dirty_bytes() as u64 > dirty_max && reserve_bytes > 0 {
-            return Err(state.no_room());
+            return Err(state.no_space());
         }
         if reserve_bytes > 0 && self.is_device_full(state) {
             drop(guard);
             self.space_wanted.notify_one();
             return Err(Error::NoSpace);
         }
-        if state.journal.room(batch, reserve_bytes) == BatchPlace::None {
-            let error = state.no_room();
+        if state.journal.place(batch, reserve_bytes) == BatchPlace::None {
+            let error = state.no_space();
             drop(guard);
             self.segment_wanted.notify_one();
             self.checkpoint_wanted.notify_one();
@@ -344,24 +344,24 @@ impl Shared {
 
     /// Callers should slow down.
     pub(super) fn is_behind(&self, state: &State) -> bool {
-        self.is_dirty(state) || state.journal.room_bytes() < self.segment_bytes / 2
+        self.is_dirty(state) || state.journal.free_bytes() < self.segment_bytes / 2
     }
 
     /// Some batch might not find room.
-    pub(super) fn is_without_room(&self, state: &State) -> bool {
+    pub(super) fn is_without_space(&self, state: &State) -> bool {
         self.is_dirty(state) || state.journal.ready_segments() == 0
     }
 
     /// A batch of this size would not find room, or take what is kept for slowing callers down.
     pub(super) fn is_too_full(&self, state: &State, payload_bytes: u64) -> bool {
-        self.is_dirty(state) || state.journal.room_for(payload_bytes, self.reserve_bytes()) == BatchPlace::None
+        self.is_dirty(state) || state.journal.place_for(payload_bytes, self.reserve_bytes()) == BatchPlace::None
     }
 
     /// The first failure of a write or flush: nothing changes any more.
     pub(super) fn poison(&self, error: &Error) {
         let mut state = self.state.lock();
         if state.poison.is_none() {
-            tracing::error!(%error, "the store takes no more changes");
+            tracing::error!(%error, "the store no longer accepts changes");
             state.poison = Some(error.to_string().into());
         }
         drop(state);

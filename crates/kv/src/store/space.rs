@@ -68,7 +68,7 @@ impl Shared {
                 growth_bytes: self.cold.growth_bytes(),
             }),
             Err(error) => {
-                tracing::warn!(%error, "the journal's device does not tell its space");
+                tracing::warn!(%error, "cannot query the free space of the journal's device");
                 None
             }
         };
@@ -125,7 +125,7 @@ impl Shared {
     }
 
     /// Whether there is room for the next step of a checkpoint, as of now.
-    pub(super) async fn check_room_for_step(&self) -> Result<()> {
+    pub(super) async fn check_space_for_step(&self) -> Result<()> {
         self.ask_space().await;
         let state = self.state.lock();
         let step = Self::checkpoint_bytes(&state).min(STEP_BYTES as u64 * CHECKPOINT_FACTOR);
@@ -137,7 +137,7 @@ impl Shared {
     }
 
     /// Whether there is room for another journal segment, as of now.
-    pub(super) async fn check_room_for_segment(&self) -> Result<()> {
+    pub(super) async fn check_space_for_segment(&self) -> Result<()> {
         self.ask_space().await;
         let state = self.state.lock();
         let needed = self.device_reserve(&state).saturating_add(self.segment_bytes);

@@ -138,7 +138,7 @@ impl Shared {
         loop {
             self.segment_wanted.notified().await;
             while let Some(slot) = self.claim_slot() {
-                let prepared = match self.check_room_for_segment().await {
+                let prepared = match self.check_space_for_segment().await {
                     Ok(()) => prepare_segment(&*self.device, slot, self.segment_bytes, self.config.zero_segments).await,
                     refused => refused,
                 };
@@ -192,7 +192,7 @@ impl Shared {
                 true
             }
             Err(error) if error.is_no_space() || error.is_busy() => {
-                tracing::warn!(%error, "no further journal segment for now");
+                tracing::warn!(%error, "cannot prepare a journal segment now; trying again later");
                 let mut state = self.state.lock();
                 state.journal.give_back(slot);
                 state.journal_full = true;

@@ -38,7 +38,7 @@ pub enum YamlError {
     #[error("a component begins at {0}, not where the one before it ends")]
     Gap(u64),
     /// Nothing in it.
-    #[error("no layout in it")]
+    #[error("it contains no layout")]
     Empty,
     /// More than one mirror.
     #[error("mirrored layouts are not supported")]

@@ -43,7 +43,7 @@ pub struct AdviseArgs {
 
 fn parse_size(text: &str) -> Result<u64, String> {
     match size::parse(text, 1).map_err(|error| error.to_string())? {
-        0 => Err("expected more than 0 bytes".to_owned()),
+        0 => Err("expected at least 1 byte".to_owned()),
         bytes => Ok(bytes),
     }
 }

@@ -74,10 +74,7 @@ pub fn explain(name: &str, layout: &Layout, extents: Extents, speeds: &OstSpeeds
             true => writeln!(text, "  whole file   {moves}"),
             false => writeln!(text, "  whole file   waits for {}; then {moves}", not_answering(&unusable)),
         };
-        let _ = writeln!(
-            text,
-            "               costs {objects}: each is one more request to stat, to sync and to remove it"
-        );
+        let _ = writeln!(text, "               costs {objects}: each adds a request to stat, sync and remove the file");
         let _ = writeln!(text, "  better       {}", better_text(better.as_ref(), own_us));
         let _ = writeln!(text, "  {}", speeds.assumption());
     }
@@ -214,7 +211,7 @@ fn why(layout: &Layout, component: &Component) -> String {
         }
         Backing::Automatic => "nothing was written here yet; decided at the first write".to_owned(),
         Backing::Pending(_) => "gets objects with the first write to it".to_owned(),
-        Backing::Extension { .. } => "asked for with -z".to_owned(),
+        Backing::Extension { .. } => "requested with -z".to_owned(),
         Backing::Mdt { .. } => "a small file costs one request to the metadata server and none to an OST".to_owned(),
         Backing::Striped { .. } if !automatic::is_automatic(layout) => "requested, or the default here".to_owned(),
         Backing::Striped { plain, .. } => match component.reason {
@@ -256,7 +253,7 @@ fn why_automatic(reason: Reason, start: u64, stripes: u32) -> String {
         Reason::OutOfStep => format!("with {osts}, writers of equal blocks do not all use the same one at a time"),
         Reason::Share => format!("{osts} was the fair share among all files being written"),
         Reason::Osts => format!("no more than {osts} accepted new objects"),
-        Reason::Room => format!("no more than {osts} had space for it"),
+        Reason::Space => format!("no more than {osts} had space for it"),
     }
 }
 
@@ -278,7 +275,7 @@ fn better(hardware: &Hardware, extents: Extents, own_us: u64, osts: u32) -> Opti
 fn better_text(better: Option<&Better>, own_us: u64) -> String {
     match better {
         None => format!(
-            "no plain layout would save one client more than {WORTH_PERCENT}% of the time, and {} at least",
+            "no plain layout would save one client more than {WORTH_PERCENT}% of the time and at least {}",
             duration(WORTH_US)
         ),
         Some(better) => format!(
@@ -331,7 +328,7 @@ f: 200 MiB in 5 objects; automatic: the layout grows with the file
   1 GiB .. the end: not decided yet
                why: decided when the file is written beyond 1 GiB
   whole file   one client reads or writes it in 294 ms (713 MB/s)
-               costs 5 objects: each is one more request to stat, to sync and to remove it
+               costs 5 objects: each adds a request to stat, sync and remove the file
   better       for one client that reads or writes the whole file: 8 stripes from the start, 75 ms instead of 294 ms
   Estimated with 8 OSTs of 350 MB/s (--ost-speed) and a link of 3000 MB/s per client (--client-speed).
 ";

@@ -140,7 +140,7 @@ fn explain(path: &Path, speeds: Speeds) -> anyhow::Result<Explanation> {
         ControlReply::Layout { directory: true, own_default, effective_default: Some(effective), .. } => {
             Ok(directory::explain(&name, own_default.is_some(), &effective, &osts))
         }
-        _ => bail!("{name}: neither a regular file nor a directory: it has no layout"),
+        _ => bail!("{name} has no layout: it is neither a regular file nor a directory"),
     }
 }
 
@@ -241,7 +241,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn figures_are_short() {
+    fn numbers_are_short() {
         assert_eq!([bytes(0), bytes(1 << 20), bytes(1536 << 20)], ["0 B", "1 MiB", "1.5 GiB"]);
         assert_eq!([duration(150), duration(20_500), duration(2_500_000)], ["0.1 ms", "20 ms", "2.5 s"]);
         assert_eq!(position(u64::MAX), "the end");

@@ -175,17 +175,17 @@ impl OstSpeeds {
         };
         let of =
             |pick: fn(&Measured) -> Option<u64>| mean(&self.measured.values().filter_map(pick).collect::<Vec<_>>());
-        let figures: Vec<String> =
+        let measurements: Vec<String> =
             [("writes", of(|measured| measured.written)), ("reads", of(|measured| measured.read))]
                 .into_iter()
                 .filter_map(|(what, speed)| Some(format!("{what} {}", megabytes(speed?))))
                 .collect();
-        let slower = if figures.len() > 1 { "; the slower counts" } else { "" };
+        let slower = if measurements.len() > 1 { "; the slower one counts" } else { "" };
         let source = match self.source {
             Source::Told => "--ost-speed".to_owned(),
-            Source::Lately => format!("measured lately: {}{slower}", figures.join(", ")),
-            Source::Reading => format!("measured by reading this file: {}{slower}", figures.join(", ")),
-            Source::Assumed => "assumed, nothing was measured lately; or say --ost-speed".to_owned(),
+            Source::Lately => format!("measured recently: {}{slower}", measurements.join(", ")),
+            Source::Reading => format!("measured by reading this file: {}{slower}", measurements.join(", ")),
+            Source::Assumed => "assumed, because nothing was measured recently; set it with --ost-speed".to_owned(),
         };
         let speed = megabytes(self.average());
         let link = self.speeds.client_speed;
@@ -232,7 +232,7 @@ mod tests {
         assert_eq!(speeds.together(&osts(&[0, 1, 2, 3])), 246_000_000);
         assert_eq!(
             speeds.assumption(),
-            "Estimated with 4 OSTs on 1 device of 246 MB/s (measured lately: writes 246 MB/s, reads 812 MB/s; the slower \
+            "Estimated with 4 OSTs on 1 device of 246 MB/s (measured recently: writes 246 MB/s, reads 812 MB/s; the slower one \
              counts) and a link of 3000 MB/s per client (--client-speed)."
         );
         let apart: Vec<_> = (0..4).map(|index| ost(index, Some(u64::from(index)), 246, 0)).collect();
@@ -259,7 +259,7 @@ mod tests {
         let targets = [ost(0, None, 0, 0)];
         let assumed = OstSpeeds::of(&targets, SPEEDS);
         assert_eq!((assumed.source(), assumed.together(&osts(&[0]))), (Source::Assumed, 350_000_000));
-        assert!(assumed.assumption().contains("of 350 MB/s (assumed, nothing was measured lately"));
+        assert!(assumed.assumption().contains("of 350 MB/s (assumed, because nothing was measured recently"));
         let told = OstSpeeds::of(&[ost(0, None, 100, 0)], Speeds { ost_speed: Some(500), ..SPEEDS });
         assert_eq!((told.source(), told.together(&osts(&[0]))), (Source::Told, 500_000_000));
     }

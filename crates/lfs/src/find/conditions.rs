@@ -159,7 +159,7 @@ fn newer(letters: &str, value: &str) -> Result<Test, Failure> {
             let metadata = std::fs::metadata(Path::new(value)).map_err(|error| {
                 let Errno(errno) = error.into();
                 let problem = crate::channel::strerror(errno);
-                Failure::new(errno, format!("lfs find: cannot look at '{value}': {problem}"))
+                Failure::new(errno, format!("lfs find: cannot stat '{value}': {problem}"))
             })?;
             Clock::of_letter(letter).and_then(|clock| clock.read(&metadata))
         }

@@ -99,7 +99,7 @@ Shows everything below DIRECTORY that passes all tests. N is equal to, +N more t
 ! negates the test after it. Long options may start with one dash.
 
   -A, --atime [+-]N[smhdwy]     last read, changed (-M, --mtime), attributes changed (-C, --ctime),
-                                made (-B, --btime) so long ago; without a unit: days, with --amin,
+                                created (-B, --btime) that long ago; without a unit: days, with --amin,
                                 --mmin, --cmin, --bmin minutes. Units add up, as in 8h20m, and ages
                                 are rounded down to the smallest: +1 is 2 days and more, +24h 25 hours
       --newer[XY] FILE          changed later than FILE; X of what is found, Y of FILE: a, B, c, m;
@@ -114,17 +114,17 @@ Shows everything below DIRECTORY that passes all tests. N is equal to, +N more t
       --perm [-/]MODE           permission bits: exactly, - all of, / any of them; octal or symbolic
       --links [+-]N             number of names
       --projid N                project (0: there are no projects)
-      --xattr NAME[=VALUE]      has such an extended attribute; both are patterns
-  -D, --maxdepth N              at most so many levels below the operand; --mindepth N: at least
+      --xattr NAME[=VALUE]      has this extended attribute; both are patterns
+  -D, --maxdepth N              at most N levels below the operand; --mindepth N: at least
 
-Layouts (of a directory: its default; if one component counts, it is the last one that has objects):
+Layouts (for directories, the default layout; for one value, that of the last component with objects):
 
   -c, --stripe-count [+-]N      -S, --stripe-size [+-]N[KMG]      -z, --extension-size [+-]N[KMG]
   -i, --stripe-index OST,..     first OST         -O, --ost OST,..        any OST
   -L, --layout PATTERN          a component is: raid0, mdt, overstriped, automatic, released
-      --pool POOL               a component is of POOL; '' of none
+      --pool POOL               a component is in POOL; '': in no pool
   -m, --mdt-index MDT,..        -T, --mdt-count [+-]N             -H, --mdt-hash HASH
-      --component-count [+-]N   0: not of components
+      --component-count [+-]N   0: plain layouts
       --component-start [+-]N   -E, --component-end [+-]N         --component-flags FLAG,..
   -N, --mirror-count [+-]N      --mirror-state STATE              [^]ro, [^]wp, [^]sp
 

@@ -59,8 +59,8 @@ usage: lfs migrate [OPTIONS] [LAYOUT] FILE...
        lfs migrate -m MDT[,..] [-c COUNT] [-d] DIRECTORY...
 
 Moves the data of FILE to another layout. Name, inode, times and everything else stay. Without a
-LAYOUT, FILE gets that of new files in its directory. A file that changes meanwhile loses nothing:
-it keeps its old layout.
+LAYOUT, FILE gets that of new files in its directory. If FILE changes during the migration, it
+keeps its old layout and loses no data.
 
   -b, --block               waits for writers and other migrations of FILE, delays new writers until
                             it has moved, and waits for its readers at the end (default)
@@ -70,16 +70,16 @@ it keeps its old layout.
       --copy OTHER          a layout like that of OTHER, a file or a directory
   -y, --yaml FILE           the layout that 'lfs getstripe -y' wrote to FILE; - is standard input
       --restripe            the layout of new files in FILE's directory
-  -W, --bandwidth MIB       copies at most so many MiB per second
-      --stats               shows progress, every 5 seconds or as --stats-interval SECONDS says
-                            (without it a terminal shows how far a large file is)
+  -W, --bandwidth MIB       copies at most this many MiB per second
+      --stats               shows progress every 5 seconds, or every --stats-interval SECONDS
+                            (without it, a terminal shows the progress of large files)
   -v, --verbose             shows each FILE
-      --files-from LIST     FILEs are also the lines of LIST (- is standard input); with -0 or --null
-                            they end with NUL
+      --files-from LIST     also migrates the files named in LIST, one per line (- is standard
+                            input); with -0 or --null the names end with NUL
   -D, --non-direct          no effect: data are never cached
   -m, --mdt-index MDT[,..]  the MDT for a directory and everything below it (-d: the directory only);
-                            -1: any. There is one MDT so far: entries cannot be spread over several
-                            (-c, several MDT), nor by another hash (-H, --mdt-hash)
+                            -1: any. There is only one MDT so far: directories cannot be striped
+                            (-c, several MDTs), nor get another hash (-H, --mdt-hash)
 
 ";
 

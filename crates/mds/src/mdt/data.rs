@@ -32,7 +32,7 @@ fn bytes_on_mdt_limit(segment_bytes: u64) -> u64 {
 }
 
 /// Most bytes that one batch can move from file to file: with what the store is asked to have room
-/// for besides them ([`Mdt::with_room`]) at most three quarters of a segment, and a batch for any
+/// for besides them ([`Mdt::with_space`]) at most three quarters of a segment, and a batch for any
 /// store.
 fn moved_bytes_limit(segment_bytes: u64) -> u64 {
     (segment_bytes / 16 * 9).min(kv::config::BATCH_BYTES_MAX / 16 * 15)

@@ -91,7 +91,7 @@ impl Handler for Mdt {
         Box::pin(async move {
             match event {
                 SessionEvent::Opened { client, resumed: true, .. } => {
-                    tracing::info!(target = %self.target, %client, "client came back");
+                    tracing::info!(target = %self.target, %client, "client reconnected");
                 }
                 SessionEvent::Opened { client, resumed: false, in_process } => {
                     if let Err(error) = recovery::begin_session(&self, client, in_process).await {

@@ -194,16 +194,16 @@ impl Mdt {
     /// Runs `operate` on the namespace once the store has room for its batch, which has
     /// `data_bytes` of data: so that nothing is refused because many changed much before any of
     /// them waited.
-    pub(crate) async fn with_room<T>(&self, data_bytes: u64, operate: impl FnOnce(&mut Namespace) -> T) -> T {
+    pub(crate) async fn with_space<T>(&self, data_bytes: u64, operate: impl FnOnce(&mut Namespace) -> T) -> T {
         let bytes = data_bytes + data_bytes / DATA_OVERHEAD + self.batch_bytes();
         loop {
             {
                 let mut namespace = self.namespace();
-                if self.store.has_room(bytes) {
+                if self.store.has_space(bytes) {
                     return operate(&mut namespace);
                 }
             }
-            self.store.room(bytes).await;
+            self.store.wait_for_space(bytes).await;
         }
     }
 
@@ -218,7 +218,7 @@ impl Mdt {
         let mut loading = Loading::default();
         loop {
             let done = match data_bytes {
-                Some(bytes) => self.with_room(bytes, |namespace| attempt(namespace, Some(&loading))).await,
+                Some(bytes) => self.with_space(bytes, |namespace| attempt(namespace, Some(&loading))).await,
                 None => attempt(&mut self.namespace(), Some(&loading)),
             };
             if let Some(done) = done {
@@ -253,7 +253,7 @@ impl Mdt {
         client: ClientId,
         operate: impl FnMut(&mut Transaction<'_>) -> FsResult<T>,
     ) -> FsResult<T> {
-        self.transact_with_room(client, Some(0), operate).await
+        self.transact_with_space(client, Some(0), operate).await
     }
 
     /// As [`Mdt::transact`], for an operation that changes little or nothing, and waits for no
@@ -263,10 +263,10 @@ impl Mdt {
         client: ClientId,
         operate: impl FnMut(&mut Transaction<'_>) -> FsResult<T>,
     ) -> FsResult<T> {
-        self.transact_with_room(client, None, operate).await
+        self.transact_with_space(client, None, operate).await
     }
 
-    async fn transact_with_room<T>(
+    async fn transact_with_space<T>(
         &self,
         client: ClientId,
         data_bytes: Option<u64>,

@@ -34,16 +34,16 @@ impl Mdt {
 
     /// Whether a copy that lies on `osts` by now, of a file of `size` bytes whose data from `start`
     /// on are not copied yet, leaves half of what is free as far as is known here
-    /// ([`migration::has_room`]).
-    pub fn has_room_for_copy(&self, start: u64, size: u64, osts: &[OstIndex]) -> bool {
+    /// ([`migration::has_space`]).
+    pub fn has_space_for_copy(&self, start: u64, size: u64, osts: &[OstIndex]) -> bool {
         let policy = self.parameters().placement;
         let available = self.namespace().volatile.targets.available_parts(&policy);
         // One that gets no new objects now is full, or out of reach.
-        let has_room = |ost: &OstIndex| {
+        let has_space = |ost: &OstIndex| {
             let free = available.iter().find(|(index, _)| index == ost).map_or(0, |(_, free)| *free);
-            migration::has_room_on(start, size, available.len(), free)
+            migration::has_space_on(start, size, available.len(), free)
         };
         let free: Vec<u64> = available.iter().map(|(_, free)| *free).collect();
-        migration::has_room(start, size, &free) && osts.iter().all(has_room)
+        migration::has_space(start, size, &free) && osts.iter().all(has_space)
     }
 }

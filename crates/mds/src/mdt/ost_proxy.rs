@@ -1,4 +1,4 @@
-//! The MDT's proxy for one OST: delivers the deferred operations (outbox), and asks for the OST's
+//! The MDT's proxy for one OST: delivers the deferred operations, and asks for the OST's
 //! space and condition. One per OST, each with its own connection and tasks, so that an OST that is
 //! down delays nothing else.
 //!
@@ -71,7 +71,7 @@ impl OstProxy {
         let active = watch::Sender::new(Some(active));
         let (asked, answered, space_wanted) = (AtomicU64::new(0), watch::Sender::new(0), Notify::new());
         let ost_proxy = Arc::new(OstProxy { ost, import, wakeup, active, asked, answered, space_wanted });
-        mdt.spawn("mdt_outbox", ost_proxy.clone().deliver(mdt.clone()));
+        mdt.spawn("mdt_deferred", ost_proxy.clone().deliver(mdt.clone()));
         mdt.spawn("mdt_statfs", ost_proxy.clone().watch_space(mdt.clone()));
         ost_proxy
     }
@@ -125,7 +125,7 @@ impl OstProxy {
                 Err(error) => Some(Err(error)),
             };
             if let Some(Err(error)) = delivered {
-                tracing::debug!(target = %mdt.name(), ost = %self.ost, %error, "outbox waits");
+                tracing::debug!(target = %mdt.name(), ost = %self.ost, %error, "cannot deliver deferred operations; trying again later");
                 self.unless_ended(clock::sleep(&*mdt.seams.clock, RETRY)).await;
             }
         }

@@ -5,8 +5,9 @@
 //! and locked; meanwhile no lock is granted and no unlinked file is deleted. Recovery is over when
 //! no client is expected any more: all came back, left, or were evicted when the window closed.
 //! Clients in the MDT's former process, which cannot come back, are evicted at once. An eviction
-//! tells all OSTs to refuse the client (outbox); until those in use have confirmed it, the client's
-//! locks are kept, so that no other client reads or writes what a late write could still change.
+//! tells all OSTs to refuse the client (a deferred operation); until those in use have confirmed
+//! it, the client's locks are kept, so that no other client reads or writes what a late write could
+//! still change.
 
 use std::{pin::pin, sync::Arc};
 
@@ -150,7 +151,7 @@ pub(crate) async fn end_session(mdt: &Arc<Mdt>, client: ClientId, ending: Ending
         let forgotten = is_wanted.then(|| forget(namespace, &context, client, ending)).transpose();
         (forgotten, namespace.last())
     };
-    let (forgotten, lsn) = mdt.with_room(0, forget).await;
+    let (forgotten, lsn) = mdt.with_space(0, forget).await;
     mdt.written(lsn).await?;
     if forgotten?.is_none() {
         return Ok(());
@@ -189,7 +190,7 @@ fn forget(namespace: &mut Namespace, context: &Context, client: ClientId, ending
     }
     if ending == Ending::NotRecovered {
         volatile.recovery.evict(client);
-        tracing::warn!(target = %namespace.target(), %client, "evicted: the client did not come back");
+        tracing::warn!(target = %namespace.target(), %client, "evicted: the client did not reconnect after the restart");
     }
     Ok(())
 }

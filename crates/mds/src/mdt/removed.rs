@@ -28,7 +28,7 @@ pub(crate) async fn run(mdt: Arc<Mdt>) {
             () = due => {}
         }
         if let Err(error) = end_due(&mdt).await {
-            tracing::error!(target = %mdt.name(), %error, "cannot finish the removal of files");
+            tracing::error!(target = %mdt.name(), %error, "cannot finish removing files; retrying");
             if !mdt.pause(RETRY).await {
                 return;
             }

@@ -411,7 +411,7 @@ fn data_object(
     let inode = txn.find_inode(object.inode)?;
     let location = inode.as_ref().and_then(|inode| inode.layout()).and_then(|layout| layout.location(object.slot));
     if location != Some(Location::Mdt) {
-        let problem = format!("orphan object {object} on {}: {} bytes that no file has", txn.mdt, record.size);
+        let problem = format!("orphan object {object} on {}: {} bytes that belong to no file", txn.mdt, record.size);
         report.add(object.inode, problem, report.repair);
         if report.repair {
             txn.delete_prefix(DATA, &data::object_key(object))?;
@@ -431,7 +431,7 @@ fn data_object(
         return Ok(());
     }
     let problem = format!(
-        "object {object} on {} counts {} blocks, has {held}, and {} after its end",
+        "object {object} on {} records {} blocks, but has {held}, and {} after its end",
         txn.mdt,
         record.blocks,
         behind.len()

@@ -58,7 +58,7 @@ pub(crate) fn run(txn: &mut Transaction<'_>, who: &Credentials, request: &Create
         link: Some(Link { parent: request.parent, name: request.name.clone() }),
     };
     if let Some((open, _)) = request.open {
-        txn.room_to_open(OpenKey { client: txn.context.client, open })?;
+        txn.check_open_limit(OpenKey { client: txn.context.client, open })?;
     }
     let mut inode = txn.make_inode(&directory, new)?;
     let target = NamedInode { name: request.name.clone(), inode: inode.number(), kind };
@@ -132,7 +132,7 @@ pub(crate) fn unnamed(txn: &mut Transaction<'_>, who: &Credentials, request: &Cr
         return Err(FsError::NotFound);
     }
     txn.require(who, &directory, permission::WRITE | permission::EXECUTE)?;
-    txn.room_to_open(OpenKey { client: txn.context.client, open: request.open.0 })?;
+    txn.check_open_limit(OpenKey { client: txn.context.client, open: request.open.0 })?;
     let (mode, umask) = (request.mode, request.umask);
     let new = NewInode { who, kind: &NodeKind::Regular, mode, umask, layout: None, link: None };
     let mut inode = txn.make_inode(&directory, new)?;

@@ -61,7 +61,7 @@ pub(crate) fn open_inode(
     // A repeated request is for a file that is already open here: the open that holds writers off
     // waits for this client.
     let key = OpenKey { client: txn.context.client, open };
-    txn.room_to_open(key)?;
+    txn.check_open_limit(key)?;
     let again = txn.volatile.opens.get(key).is_some_and(|file| file.inode == inode.number() && file.writes());
     if changes && !again && txn.volatile.must_wait(inode.number(), key.client) {
         // At once: it may last long, and as many as wait here nobody else's request is executed.
@@ -100,7 +100,7 @@ fn note_reader(txn: &mut Transaction<'_>, inode: &Inode) {
     }
     let usable = txn.volatile.targets.available_parts(&txn.context.parameters.placement);
     let available: Vec<u64> = usable.into_iter().map(|(_, free)| free).collect();
-    if !migration::has_room(0, size, &available) {
+    if !migration::has_space(0, size, &available) {
         return;
     }
     let hardware = Hardware::with_osts(available.len() as u32);

@@ -73,24 +73,9 @@ fn look_at(txn: &Transaction<'_>, inode: &Inode) -> ScannedInode {
 
 /// What is left of an inode whose record does not decode.
 fn damaged(inode: InodeNumber) -> ScannedInode {
-    let never = Timestamp::default();
-    let attributes = Attributes {
-        inode,
-        kind: FileKind::Regular,
-        mode: 0,
-        links: 0,
-        uid: 0,
-        gid: 0,
-        device: 0,
-        size: 0,
-        blocks: 0,
-        atime: never,
-        mtime: never,
-        ctime: never,
-        btime: never,
-        flags: 0,
-    };
-    let entry = Entry { attributes, size_unknown: None, accounted: never, quiet: None, changes: 0, records: 0 };
+    let attributes = Attributes::zeroed(inode, FileKind::Regular);
+    let accounted = Timestamp::default();
+    let entry = Entry { attributes, size_unknown: None, accounted, quiet: None, changes: 0, records: 0 };
     ScannedInode { entry, layout: None, busy: true, damaged: true }
 }
 

@@ -95,7 +95,7 @@ pub(crate) fn reclaim(txn: &mut Transaction<'_>, request: &Reclaim) -> FsResult<
     let mut refused = NotReclaimed::default();
     for (inode, open, flags) in &request.opens {
         if !reclaim_open(txn, *inode, *open, *flags)? {
-            tracing::warn!(%client, %inode, "an open file was lost");
+            tracing::warn!(%client, %inode, "an open file was lost: its inode does not exist");
             refused.lost.push(*inode);
         }
     }
@@ -107,12 +107,12 @@ pub(crate) fn reclaim(txn: &mut Transaction<'_>, request: &Reclaim) -> FsResult<
             continue;
         }
         if let Err(error) = txn.volatile.locks.reclaim(&held) {
-            tracing::warn!(%client, inode = %held.inode, ?error, "a lock could not be reclaimed");
+            tracing::warn!(%client, inode = %held.inode, ?error, "cannot reclaim a lock");
         }
     }
     for (inode, _) in &request.exclusives {
         if txn.volatile.exclusive.try_begin(*inode, client).is_err() {
-            tracing::warn!(%client, %inode, "an exclusive data lock could not be reclaimed");
+            tracing::warn!(%client, %inode, "cannot reclaim an exclusive data lock");
         }
     }
     for (inode, layout) in &request.layouts {
@@ -162,7 +162,7 @@ fn reclaim_open(txn: &mut Transaction<'_>, inode: InodeNumber, open: OpenId, fla
     let known = txn.find_inode(inode)?.is_some();
     if known {
         let key = OpenKey { client: txn.context.client, open };
-        txn.room_to_open(key)?;
+        txn.check_open_limit(key)?;
         txn.volatile.opens.insert(key, OpenFile { inode, flags, epoch: None, began: false });
     }
     Ok(known)

@@ -94,7 +94,7 @@ pub(crate) fn run(txn: &mut Transaction<'_>, who: &Credentials, request: &SwapLa
     txn.give_data(one.number(), there);
     one.data = InodeData::Regular(to_one);
     other.data = InodeData::Regular(to_other);
-    exchange_figures(&mut one, &mut other);
+    exchange_data_attributes(&mut one, &mut other);
     for (inode, side) in [(&mut one, first), (&mut other, second)] {
         finish(txn, who, inode, side)?;
     }
@@ -109,7 +109,7 @@ fn check_flags(who: &Credentials, one: &Inode, other: &Inode) -> FsResult<()> {
     protected.filter(|_| !moves).map_or(Ok(()), Err)
 }
 
-/// One of the files, with its figures; see the module documentation for what is checked.
+/// One of the files, with its data attributes; see the module documentation for what is checked.
 fn side(txn: &Transaction<'_>, who: &Credentials, side: &SwapSide) -> FsResult<Inode> {
     let mut inode = regular(txn, who, side.inode, permission::READ | permission::WRITE)?;
     let open = side.open.map(|open| txn.own_open(side.inode, open)).transpose()?;
@@ -133,7 +133,7 @@ fn side(txn: &Transaction<'_>, who: &Credentials, side: &SwapSide) -> FsResult<I
 }
 
 /// Size and space go with the data; so does which changes of the objects are accounted for.
-fn exchange_figures(one: &mut Inode, other: &mut Inode) {
+fn exchange_data_attributes(one: &mut Inode, other: &mut Inode) {
     std::mem::swap(&mut one.attributes.size, &mut other.attributes.size);
     std::mem::swap(&mut one.attributes.blocks, &mut other.attributes.blocks);
     std::mem::swap(&mut one.accounted.changes, &mut other.accounted.changes);
@@ -141,8 +141,8 @@ fn exchange_figures(one: &mut Inode, other: &mut Inode) {
     (one.accounted.time, other.accounted.time) = (time, time);
 }
 
-/// Stores one of the files, whose figures are exact now. Nobody's earlier report is believed any
-/// more, and writers continue.
+/// Stores one of the files, whose data attributes are exact now. Nobody's earlier report is
+/// believed any more, and writers continue.
 fn finish(txn: &mut Transaction<'_>, who: &Credentials, inode: &mut Inode, side: &SwapSide) -> FsResult<()> {
     txn.drop_privileges(who, inode)?;
     inode.change(txn.now());

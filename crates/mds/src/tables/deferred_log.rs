@@ -1,5 +1,5 @@
-//! OUTBOX: the deferred operation log, in order for each OST. Key: OST (2), sequence (8). Value,
-//! version 1:
+//! DEFERRED_LOG: the deferred operation log, in order for each OST. Key: OST (2), sequence (8).
+//! Value, version 1:
 //!
 //! | offset | bytes | field |
 //! |---|---|---|
@@ -16,7 +16,7 @@ use types::{
 use super::codec::{ost_key, split_number};
 
 const VERSION: u8 = 1;
-const WHAT: &str = "outbox";
+const WHAT: &str = "deferred operation";
 
 /// One thing to tell an OST. Both may be told any number of times.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -62,7 +62,7 @@ impl DeferredOperation {
         let deferred_operation = match kind {
             1 => DeferredOperation::Destroy(ObjectId { inode: InodeNumber(number), slot }),
             2 => DeferredOperation::Evict(ClientId(number)),
-            _ => return Err(reader.invalid("unknown errand").into()),
+            _ => return Err(reader.invalid("unknown kind of deferred operation").into()),
         };
         reader.finish()?;
         Ok(deferred_operation)

@@ -34,7 +34,7 @@ pub const COOKIE_PARENT: u64 = 2;
 /// Names with equal hashes that one directory can hold.
 pub const COLLISIONS_MAX: u64 = 1 << NUMBER_BITS;
 
-const _: () = assert!(COOKIE_PARENT < 1 << NUMBER_BITS, "the first position lies above the cookies of . and ..");
+const _: () = assert!(COOKIE_PARENT < 1 << NUMBER_BITS, "the first position is above the cookies of . and ..");
 
 /// Where a name is in its directory; also its readdir cookie.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -114,7 +114,7 @@ impl EntryRecord {
         let name = reader.rest().to_vec();
         let gone = flags & FLAG_GONE != 0;
         if gone != name.is_empty() {
-            return Err(reader.invalid("name present and gone, or absent").into());
+            return Err(reader.invalid("a name is both present and removed, or neither").into());
         }
         let target =
             if gone { None } else { Some(NamedInode { name, inode: InodeNumber(inode), kind: kind_of(kind)? }) };

@@ -15,7 +15,7 @@
 //! | SESSIONS | client | when it was opened ([`session`]) |
 //! | REPLIES | client, slot | xid and reply of the last mutation ([`session`]) |
 //! | ORPHANS | inode | nothing: unlinked, but open ([`orphan`]) |
-//! | OUTBOX | OST, sequence | deferred operations for that OST ([`deferred_log`]) |
+//! | DEFERRED_LOG | OST, sequence | deferred operations for that OST ([`deferred_log`]) |
 //! | COUNTERS | which | identity, next inode, inodes in use ([`counter`]) |
 //! | DATA | inode, slot | size, blocks and time of an object on this MDT ([`data`]) |
 //! | DATA | inode, slot, block | checksum and bytes of a block of it ([`data`]) |

@@ -74,11 +74,11 @@ impl Transaction<'_> {
     }
 
     /// Chooses targets that have this much room and are connected, if there are any.
-    fn place_with_room(&mut self, stripes: &StripeSpec, bytes_per_stripe: u64) -> FsResult<PlainLayout> {
+    fn place_with_space(&mut self, stripes: &StripeSpec, bytes_per_stripe: u64) -> FsResult<PlainLayout> {
         let default: FileSystemDefault = self.context.parameters.default_layout;
         let policy = self.context.parameters.placement;
-        let roomy = |status: &TargetStatus| !status.interrupted && status.bytes_available >= bytes_per_stripe;
-        match self.volatile.targets.place_where(&default.fill(stripes), &policy, roomy) {
+        let has_space = |status: &TargetStatus| !status.interrupted && status.bytes_available >= bytes_per_stripe;
+        match self.volatile.targets.place_where(&default.fill(stripes), &policy, has_space) {
             // Stripes of automatic components are of no pool.
             Err(FsError::NoSpace) => self.place(stripes).map(|(plain, _)| plain),
             placed => placed,
@@ -98,7 +98,7 @@ impl Transaction<'_> {
                     layout.instantiate(position, plain, stripes).map_err(refused)?;
                 }
                 Backing::Automatic => self.instantiate_automatic(layout, position, Extent { start, end }, growth)?,
-                Backing::Extension { .. } => self.grow_into_room(layout, position, Extent { start, end })?,
+                Backing::Extension { .. } => self.grow_into_extension(layout, position, Extent { start, end })?,
                 Backing::Striped { .. } | Backing::Mdt { .. } => unreachable!("has objects"),
             }
             changed = true;
@@ -139,7 +139,7 @@ impl Transaction<'_> {
         if let Some(before) = position.checked_sub(1)
             && automatic::may_continue(&layout.components[before], &next)
             && let Backing::Striped { plain, .. } = &layout.components[before].backing
-            && self.volatile.targets.have_room(&plain.osts, next.bytes_per_stripe(), &policy)
+            && self.volatile.targets.have_space(&plain.osts, next.bytes_per_stripe(), &policy)
         {
             return layout.extend(before, next.extent.end).map_err(refused);
         }
@@ -148,13 +148,13 @@ impl Transaction<'_> {
             stripe_bytes: Some(next.stripe_bytes),
             ..StripeSpec::default()
         };
-        let plain = self.place_with_room(&stripes, next.bytes_per_stripe())?;
+        let plain = self.place_with_space(&stripes, next.bytes_per_stripe())?;
         let position = layout.cut(position, next.extent, stripes.clone(), next.reason).map_err(refused)?;
         layout.instantiate(position, plain, stripes).map_err(refused)
     }
 
     /// One step of a component into the room after it, at `position`, that `request` needs.
-    fn grow_into_room(&mut self, layout: &mut Layout, position: usize, request: Extent) -> FsResult<()> {
+    fn grow_into_extension(&mut self, layout: &mut Layout, position: usize, request: Extent) -> FsResult<()> {
         let no_component = || FsError::Damaged("no component grows into the room of a layout".to_owned());
         let (before, spec, step_bytes) = extension::growing(layout, position).ok_or_else(no_component)?;
         let spec = spec.clone();
@@ -168,7 +168,7 @@ impl Transaction<'_> {
         let spec = targets.pass_on(&spec);
         let others = targets.available(spec.pool.as_deref(), &policy).into_iter().filter(|(ost, _)| !own.contains(ost));
         let elsewhere = others.map(|(_, free)| free).any(|free| free >= share);
-        let before = if own.is_empty() { elsewhere } else { targets.have_room(&own, share, &policy) };
+        let before = if own.is_empty() { elsewhere } else { targets.have_space(&own, share, &policy) };
         match extension::next_step(layout, position, request, StepSpace { before, elsewhere })
             .ok_or_else(no_component)?
         {
@@ -180,8 +180,8 @@ impl Transaction<'_> {
             Step::Repeat => {
                 let default: FileSystemDefault = self.context.parameters.default_layout;
                 let spec = StripeSpec { first_ost: None, ..spec };
-                let roomy = |status: &TargetStatus| !own.contains(&status.index) && status.bytes_available >= share;
-                let plain = targets.place_where(&default.fill(&spec), &policy, roomy);
+                let has_space = |status: &TargetStatus| !own.contains(&status.index) && status.bytes_available >= share;
+                let plain = targets.place_where(&default.fill(&spec), &policy, has_space);
                 self.lacks_osts |= plain == Err(FsError::NoSpace);
                 let plain = plain?;
                 let repeated = layout.repeat(position).map_err(refused)?;
@@ -198,14 +198,14 @@ impl Transaction<'_> {
         let Backing::Striped { plain, spec, .. } = component.backing.clone() else { return Err(FsError::Invalid) };
         let ends = hole.end == component.extent.end;
         let has_next = position + 2 < layout.components.len();
-        if let Some(room @ Backing::Extension { .. }) =
+        if let Some(extension @ Backing::Extension { .. }) =
             layout.components.get(position + 1).map(|next| next.backing.clone())
             && ends
             && has_next
         {
-            layout.leave_out_to(position, hole, room).map_err(refused)?;
-            let room = layout.pending(hole.start, hole.end);
-            layout.spill(*room.first().expect("the hole is room now"));
+            layout.leave_out_to(position, hole, extension).map_err(refused)?;
+            let extension = layout.pending(hole.start, hole.end);
+            layout.spill(*extension.first().expect("the hole is an extension now"));
             return Ok(());
         }
         if !spec.osts.is_empty() {

@@ -192,8 +192,8 @@ impl<'n> Transaction<'n> {
     }
 
     /// Fails if this open would be one too many.
-    pub fn room_to_open(&self, key: OpenKey) -> FsResult<()> {
-        self.volatile.opens.room_for(self.target, key)
+    pub fn check_open_limit(&self, key: OpenKey) -> FsResult<()> {
+        self.volatile.opens.check_limit(self.target, key)
     }
 
     /// The open exists once the batch is applied.

@@ -442,8 +442,8 @@ pub fn done(reply: MdtReply) -> FsResult<()> {
     Ok(())
 }
 
-/// Figures for a report.
-pub fn figures(epoch: u64, size: u64) -> SizeUpdate {
+/// A report of a size.
+pub fn size_update(epoch: u64, size: u64) -> SizeUpdate {
     SizeUpdate { epoch, size, blocks: size.div_ceil(512), mtime: None, changes: 0 }
 }
 

@@ -14,7 +14,7 @@ Further fields:
   dl                           state, kind, name, address
   pool_list                    pool, osts
 
-What is unknown is null. Commands that only change something print nothing: their exit status tells.";
+Unknown values are null. Commands that only change something print nothing: see their exit status.";
 
 /// Arguments of `stria ctl`.
 #[derive(Clone, Debug, Args)]

@@ -98,7 +98,11 @@ impl Daemons {
         if self.file_systems.iter().any(|daemons| is_named(daemons, wanted)) {
             return Ok(());
         }
-        bail!("no daemon in {} is of file system '{wanted}'; there are:{}", run_dir.display(), self.candidates())
+        bail!(
+            "no daemon in {} belongs to file system '{wanted}'; running here:{}",
+            run_dir.display(),
+            self.candidates()
+        )
     }
 
     /// All of them.
@@ -120,8 +124,8 @@ impl Daemons {
             ([_], _) if !self.silent.is_empty() => {
                 let silent: Vec<String> = self.silent.iter().map(u32::to_string).collect();
                 bail!(
-                    "{command}: a daemon that does not answer may be of another file system (process {}); say which is \
-                     meant, by --fs or --run-dir:{}",
+                    "{command}: a daemon that does not answer (process {}) may belong to another file system; select \
+                     one with --fs or --run-dir:{}",
                     silent.join(", "),
                     self.candidates()
                 )
@@ -129,7 +133,7 @@ impl Daemons {
             ([only], _) => Ok(only.iter().collect()),
             ([], fsname) => bail!("no daemon on this host belongs to file system '{}'", fsname.unwrap_or_default()),
             _ => bail!(
-                "{command}: daemons of several file systems run here; say which is meant, by --fs or --run-dir:{}",
+                "{command}: daemons of several file systems run here; select one with --fs or --run-dir:{}",
                 self.candidates()
             ),
         }
@@ -326,7 +330,7 @@ mod tests {
         let several = daemons(vec![one(), daemon(2, "stria", Some("b"), None), daemon(3, "work", Some("c"), None)]);
         let refused = several.of_one("set_param", None).unwrap_err().to_string();
         let expected = "\
-set_param: daemons of several file systems run here; say which is meant, by --fs or --run-dir:
+set_param: daemons of several file systems run here; select one with --fs or --run-dir:
   --fs /srv:/stria          stria serve, process 2
   --fs work                 stria serve, process 3
   --fs 10.0.0.1:988:/stria  stria serve, process 1";
@@ -343,7 +347,7 @@ set_param: daemons of several file systems run here; say which is meant, by --fs
         let one = daemon(1, "stria", Some("a"), Some("10.0.0.1:988"));
         let daemons = Daemons { file_systems: by_file_system(vec![one]), silent: vec![7] };
         let expected = "\
-set_param: a daemon that does not answer may be of another file system (process 7); say which is meant, by --fs or --run-dir:
+set_param: a daemon that does not answer (process 7) may belong to another file system; select one with --fs or --run-dir:
   --fs stria  stria serve, process 1";
         assert_eq!(daemons.of_one("set_param", None).unwrap_err().to_string(), expected);
         daemons.of_one("pool_new", Some("stria")).unwrap_err();

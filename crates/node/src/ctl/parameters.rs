@@ -85,7 +85,7 @@ pub fn set(daemons: &[&Daemon], assigned: &str, permanent: bool, style: Style) -
             // these do not.
             done_by_any(daemons, &CtlRequest::SetPermanent { name: name.clone(), value })?;
             if unknown {
-                eprintln!("stria: no daemon of this host has '{name}'; it was stored for other hosts");
+                eprintln!("stria: no daemon on this host has '{name}'; it was stored for other hosts");
             }
             Ok(())
         }

@@ -80,7 +80,7 @@ fn answer(mut stream: UnixStream, responder: &dyn Responder) -> io::Result<()> {
     BufReader::new(&stream).take(LINE_BYTES_MAX).read_line(&mut line)?;
     let reply = match serde_json::from_str(&line) {
         Ok(request) => responder.respond(request),
-        Err(error) => CtlReply::Error(format!("not understood: {error}")),
+        Err(error) => CtlReply::Error(format!("cannot parse the request: {error}")),
     };
     let mut text = serde_json::to_string(&reply)?;
     text.push('\n');
@@ -137,7 +137,7 @@ pub fn ask_for(path: &Path, request: &CtlRequest, timeout: Duration) -> io::Resu
     BufReader::new(stream).take(LINE_BYTES_MAX).read_line(&mut line).map_err(|error| match error.kind() {
         // What a time-out of a socket is.
         io::ErrorKind::WouldBlock => {
-            io::Error::new(io::ErrorKind::TimedOut, format!("nothing within {} s", timeout.as_secs_f32()))
+            io::Error::new(io::ErrorKind::TimedOut, format!("no answer within {} s", timeout.as_secs_f32()))
         }
         _ => error,
     })?;

@@ -98,7 +98,7 @@ impl Stray {
     fn problem(&self) -> &'static str {
         match self.kind {
             StrayKind::Foreign => "does not belong to StriaFS",
-            StrayKind::OfNobody => "host file of no object",
+            StrayKind::OfNobody => "host file that belongs to no object",
             StrayKind::OfLostRecord => {
                 "host file of an object whose record is lost; kept, because it is the only copy of its data"
             }
@@ -178,7 +178,7 @@ pub fn run(arguments: &FsckArgs) -> anyhow::Result<()> {
     signals::end_by_closed_pipes();
     // What was found before the check failed is as true, and what was repaired is done.
     let reported = report(&summary, checked.is_ok(), arguments);
-    checked.context("the check ended early")?;
+    checked.context("the check stopped early")?;
     stopped?;
     reported
 }
@@ -245,11 +245,11 @@ fn report(summary: &Summary, is_complete: bool, arguments: &FsckArgs) -> anyhow:
         }
         let foreign = summary.strays.iter().filter(|stray| stray.kind == StrayKind::Foreign).count();
         if foreign > 0 {
-            println!("{} not of StriaFS, which never removes such files", counted(foreign, "file"));
+            println!("{} not from StriaFS, which never removes such files", counted(foreign, "file"));
         }
         if summary.damaged > 0 && arguments.repair {
             println!(
-                "{} cannot be decoded: orphan objects may belong there and are not destroyed",
+                "{} cannot be decoded: orphan objects may belong to such inodes and are not destroyed",
                 counted(summary.damaged, "inode")
             );
         }
@@ -280,7 +280,7 @@ fn report(summary: &Summary, is_complete: bool, arguments: &FsckArgs) -> anyhow:
 fn unchecked(ost: OstIndex, reason: &str, data_are_read: bool) -> String {
     let otherwise = match data_are_read {
         true => "all of its data were read instead",
-        false => "--data, which reads everything, can",
+        false => "to check them, read all data with --data",
     };
     format!("{ost} runs another version and cannot report missing or truncated host files ({reason}); {otherwise}")
 }

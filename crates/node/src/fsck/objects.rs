@@ -102,7 +102,7 @@ impl ObjectCheck {
         summary: &mut Summary,
         progress: &mut Progress,
     ) -> FsResult<()> {
-        progress.begin("looking for objects of no file".to_owned(), None);
+        progress.begin("looking for orphan objects".to_owned(), None);
         let places = self.objects.iter().flat_map(|(object, places)| places.iter().map(move |place| (*object, *place)));
         // Data on an MDT are part of its own check.
         let on_ost = places.filter(|(_, (role, _))| matches!(role, TargetRole::Ost(_)));
@@ -118,7 +118,7 @@ impl ObjectCheck {
             if destroy {
                 targets.objects(role, OstRequest::Destroy(vec![object])).await?;
             }
-            let problem = format!("orphan object {object} on {role}: {} bytes that no file has", attributes.size);
+            let problem = format!("orphan object {object} on {role}: {} bytes that belong to no file", attributes.size);
             summary.findings.push(finding(object.inode, problem, destroy));
         }
         progress.begin("comparing sizes of files with their objects".to_owned(), Some(self.files.len() as u64));
@@ -352,27 +352,18 @@ mod tests {
 
     /// A file with one object, which bears the number of another one that is gone.
     fn migrated(busy: bool) -> ScannedInode {
-        let never = Timestamp::default();
-        let attributes = Attributes {
-            inode: FILE,
-            kind: FileKind::Regular,
-            mode: 0o644,
-            links: 1,
-            uid: 0,
-            gid: 0,
-            device: 0,
-            size: 0,
-            blocks: 0,
-            atime: never,
-            mtime: never,
-            ctime: never,
-            btime: never,
-            flags: 0,
-        };
+        let attributes = Attributes { mode: 0o644, links: 1, ..Attributes::zeroed(FILE, FileKind::Regular) };
         let plain = PlainLayout { stripe_bytes: 65536, osts: vec![OstIndex(0)] };
         let layout = Layout::plain(Layout::FIRST_GENERATION, plain, StripeSpec::default());
         let layout = Some(Layout { named_by: Some(NAMER), ..layout });
-        let entry = Entry { attributes, size_unknown: None, accounted: never, quiet: None, changes: 0, records: 0 };
+        let entry = Entry {
+            attributes,
+            size_unknown: None,
+            accounted: Timestamp::default(),
+            quiet: None,
+            changes: 0,
+            records: 0,
+        };
         ScannedInode { entry, layout, busy, damaged: false }
     }
 

@@ -91,7 +91,7 @@ impl HostFiles {
         }
         report.line(
             || Fact::HostFiles { files, bytes, of_no_object: strays },
-            format_args!("  {} of {bytes} bytes in all, {strays} of no object", counted(files, "file")),
+            format_args!("  {} of {bytes} bytes in all, {strays} without an object", counted(files, "file")),
         )?;
         self.report_missing(report)?;
         self.verify(report)

@@ -77,7 +77,7 @@ async fn walk(
             // Whether something is lost by it is judged when the journal is replayed.
             Finding::Unknown { offset, bytes } if shown => {
                 let what = match followed {
-                    true => "that are no record, before records of the same use",
+                    true => "that are not a record, before records of the same use",
                     false => "after the journal's end, left by an earlier use or a write that was cut off",
                 };
                 report.line(

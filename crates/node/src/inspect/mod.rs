@@ -56,9 +56,9 @@ With --verbose, --inode or of a segment also:
   entry       table, text
   host_file   file, object, bytes, of_no_object
               (of its blocks: object, verified, blocks)
-text is meant for people: its wording may change.
+text is for human readers: its wording may change.
 
-Exit status: 0 if everything decodes, 1 if there is damage or it cannot be read.";
+Exit status: 0 if everything decodes, 1 if anything is damaged or cannot be read.";
 
 /// Arguments of `stria inspect`.
 #[derive(Clone, Debug, Args)]

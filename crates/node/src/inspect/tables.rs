@@ -29,7 +29,7 @@ pub async fn inspect(
     visit: Visitor<'_>,
 ) -> anyhow::Result<()> {
     let scratch = tempfile::Builder::new().prefix("stria-inspect-").tempdir();
-    let scratch = scratch.context("cannot make a temporary directory; TMPDIR names where")?;
+    let scratch = scratch.context("cannot create a temporary directory; set TMPDIR to choose another place")?;
     let cold: Box<dyn ColdStore> =
         match FjallCold::open_copy(&directory.join("cold"), &scratch.path().join("cold"), FjallOptions::default()) {
             Ok(cold) => Box::new(cold),
@@ -37,13 +37,13 @@ pub async fn inspect(
                 let (from, to) = (directory.join("cold"), scratch.path().display());
                 return Err(error).with_context(|| {
                     format!(
-                        "cannot copy {} to {to} to read it; TMPDIR can name a directory with room for it",
+                        "cannot copy {} to {to} to read it; set TMPDIR to a directory with enough space",
                         from.display()
                     )
                 });
             }
             Err(error) => {
-                report.damage(format_args!("cold store: it cannot be opened: {error}"))?;
+                report.damage(format_args!("cold store: cannot open it: {error}"))?;
                 Box::new(MemoryCold::new())
             }
         };
@@ -110,8 +110,9 @@ async fn replay(
             || Fact::Replay { batches, last: last.0 },
             format_args!("to be replayed: {}, through {}", counted(batches, "batch"), last.0),
         )?,
-        Err(error) => report
-            .damage(format_args!("journal: {error}; shown is what {} before that say", counted(batches, "batch")))?,
+        Err(error) => {
+            report.damage(format_args!("journal: {error}; only {} before that are shown", counted(batches, "batch")))?
+        }
     }
     Ok(overlay)
 }

@@ -187,7 +187,7 @@ impl DirectoryStore {
             if let Err(error) = self.give_back(object, blocks.clone()).await {
                 if blocks == (0..u64::MAX) {
                     // The next start looks for it.
-                    self.strayed.store(true, Ordering::Release);
+                    self.has_strays.store(true, Ordering::Release);
                 }
                 tracing::warn!(target = %self.target, %object, ?blocks, %error, "cannot free space");
             }
@@ -286,7 +286,7 @@ impl DirectoryStore {
             tracing::warn!(target = %self.target, %error, "write-back failed");
         }
         if let Err(error) = self.space_usage().await {
-            tracing::warn!(target = %self.target, %error, "space unknown");
+            tracing::warn!(target = %self.target, %error, "cannot determine the free space");
         }
     }
 }

@@ -51,7 +51,7 @@ impl DirectoryStore {
         let Some(record) = record.filter(|record| record.blocks > record.inline_blocks) else { return Ok(None) };
         let file = host_file(object);
         let length = self.device.length(&file).await;
-        let length = length.map_err(|error| self.device_error("looking at an object", &error))?;
+        let length = length.map_err(|error| self.device_error("checking an object", &error))?;
         // Most are as long as their object; where that ends inline or in a hole, the chunks tell.
         if length.is_some_and(|length| length >= record.size) {
             return Ok(None);

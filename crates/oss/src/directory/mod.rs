@@ -148,7 +148,7 @@ pub struct DirectoryStore {
     /// Host files without a record from before the opening are gone.
     swept: AtomicBool,
     /// A host file may have been left without a record since, wherever the sweep is.
-    strayed: AtomicBool,
+    has_strays: AtomicBool,
 }
 
 /// Name of an object's host file. 256 directories keep each of them short.
@@ -176,7 +176,7 @@ impl DirectoryStore {
             None => Ok(()),
             Some(first) => Err(FsError::Device {
                 target: self.target.clone(),
-                detail: format!("no changes are taken since an earlier failure: {first}"),
+                detail: format!("changes are refused since an earlier failure: {first}"),
             }),
         }
     }

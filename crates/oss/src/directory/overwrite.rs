@@ -32,7 +32,7 @@ pub(super) const OVERWRITE_ATTEMPTS: usize = 4;
 const BACKLOG_BYTES_MAX: u64 = 8 << 20;
 /// So much must wait for write-back that it is done before new data are refused: a full device that
 /// is written to all the time must not flush for every refusal.
-const ROOM_BYTES_MIN: u64 = 1 << 20;
+const FREED_BYTES_MIN: u64 = 1 << 20;
 /// What a checkpoint takes for each byte of changed contents.
 const CHECKPOINT_FACTOR: u64 = 2;
 
@@ -50,8 +50,8 @@ pub(super) enum WriteSpace<'a> {
 }
 
 impl DirectoryStore {
-    /// Room for a write of these blocks.
-    pub(super) async fn room_for(
+    /// Space for a write of these blocks.
+    pub(super) async fn space_for(
         &self,
         loading: &mut Loading,
         object: ObjectId,
@@ -95,32 +95,32 @@ impl DirectoryStore {
     /// then either.
     pub(super) async fn reserve_or_write_back(&self, bytes: u64) -> FsResult<Grant<'_>> {
         match self.reserve(bytes).await {
-            Err(FsError::NoSpace) if self.write_back_makes_room() => {}
+            Err(FsError::NoSpace) if self.write_back_frees_space() => {}
             outcome => return outcome,
         }
         let turn = self.overwriting.lock().await;
         // Otherwise another write did it meanwhile.
-        if self.write_back_makes_room() {
-            self.make_room().await?;
+        if self.write_back_frees_space() {
+            self.make_space().await?;
         }
         drop(turn);
         self.reserve(bytes).await
     }
 
     /// Whether what waits for write-back is worth it.
-    fn write_back_makes_room(&self) -> bool {
-        self.write_back_bytes() >= ROOM_BYTES_MIN
+    fn write_back_frees_space(&self) -> bool {
+        self.write_back_bytes() >= FREED_BYTES_MIN
     }
 
     /// Gives back what overwriting took. Without success where there is no room for that either:
     /// then the next attempt is refused.
-    pub(super) async fn make_room_to_overwrite(&self) -> FsResult<()> {
+    pub(super) async fn make_space_to_overwrite(&self) -> FsResult<()> {
         let _turn = self.overwriting.lock().await;
-        self.make_room().await
+        self.make_space().await
     }
 
     /// Writes everything back, and the table's changes to their place. The caller has the turn.
-    async fn make_room(&self) -> FsResult<()> {
+    async fn make_space(&self) -> FsResult<()> {
         match self.write_back_all().await {
             Ok(()) | Err(FsError::NoSpace) => {}
             Err(error) => return Err(error),

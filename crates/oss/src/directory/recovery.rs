@@ -108,7 +108,7 @@ impl DirectoryStore {
             stopping: false.into(),
             tasks: watch::Sender::new(()),
             swept: false.into(),
-            strayed: false.into(),
+            has_strays: false.into(),
         });
         let unclean = store.meta(CLEAN_KEY)?.is_none();
         store.swept.store(!unclean, Ordering::Release);
@@ -129,7 +129,7 @@ impl DirectoryStore {
     /// Writes down that the store ended well and has no stray files. The last change before the
     /// journal is closed.
     pub(super) async fn mark_clean(&self) -> FsResult<()> {
-        if !self.swept.load(Ordering::Acquire) || self.strayed.load(Ordering::Acquire) {
+        if !self.swept.load(Ordering::Acquire) || self.has_strays.load(Ordering::Acquire) {
             return Ok(());
         }
         // Removals by the last commit are to stay: nobody looks for stray files after a clean end.
@@ -359,7 +359,7 @@ impl DirectoryStore {
                 let files = match store.device.list(&prefix).await {
                     Ok(files) => files,
                     Err(error) => {
-                        return tracing::warn!(target = %store.target, %error, "the sweep of host files ended early");
+                        return tracing::warn!(target = %store.target, %error, "the sweep of host files stopped early");
                     }
                 };
                 for (number, file) in files.iter().enumerate() {
@@ -369,7 +369,7 @@ impl DirectoryStore {
                     if let Some(object) = parse_host_file(file)
                         && let Err(error) = store.sweep(object).await
                     {
-                        store.strayed.store(true, Ordering::Release);
+                        store.has_strays.store(true, Ordering::Release);
                         tracing::warn!(target = %store.target, %object, %error, "host file not swept");
                     }
                     if number % SWEEP_FILES_MAX == SWEEP_FILES_MAX - 1 {

@@ -61,7 +61,7 @@ impl<'a> BytesWithoutRecord<'a> {
 impl Drop for BytesWithoutRecord<'_> {
     fn drop(&mut self) {
         if let Some(store) = self.0 {
-            store.strayed.store(true, Ordering::Release);
+            store.has_strays.store(true, Ordering::Release);
         }
     }
 }
@@ -98,7 +98,7 @@ impl DirectoryStore {
                 break outcome?;
             }
             attempts += 1;
-            self.make_room_to_overwrite().await?;
+            self.make_space_to_overwrite().await?;
         };
         self.written(applied).await?;
         if write.sync {
@@ -117,7 +117,7 @@ impl DirectoryStore {
         origin: Option<Origin>,
     ) -> FsResult<Applied> {
         let object = write.object;
-        let room = self.room_for(loading, object, blocks).await?;
+        let space = self.space_for(loading, object, blocks).await?;
         let look = |records: &Records<'_>| {
             let record = records.permitted(object, blocks, write.layout_generation)?;
             let states = records.block_states(object, blocks.clone())?;
@@ -125,7 +125,7 @@ impl DirectoryStore {
             Ok(Before { size: record.map_or(0, |record| record.size), states, edges })
         };
         let (_guard, before) = self.lock_and_look(Access::Exclusive, (object, blocks.clone()), loading, look).await?;
-        let use_reserve = match room {
+        let use_reserve = match space {
             WriteSpace::Granted(_) => false,
             WriteSpace::ToOverwrite(..) if before.states.iter().all(|state| *state != BlockState::Absent) => false,
             WriteSpace::ToOverwrite(..) | WriteSpace::None if before.ends_in(blocks) => true,
@@ -260,7 +260,7 @@ impl DirectoryStore {
         match error {
             FsError::NoSpace => FsError::Device {
                 target: self.target.clone(),
-                detail: "there was room for a part of a write only".to_owned(),
+                detail: "there was space for only a part of a write".to_owned(),
             },
             error => error,
         }
@@ -298,18 +298,18 @@ mod tests {
     /// The sweep may have gone by already: then only the next one finds the file.
     #[tokio::test]
     async fn a_write_that_fails_while_the_sweep_is_under_way_is_not_forgotten_at_its_end() {
-        for strayed in [true, false] {
+        for has_strays in [true, false] {
             let test = TestStore::new(quiet()).await;
             let store = test.store();
             let bytes = BytesWithoutRecord(Some(store));
-            if strayed {
+            if has_strays {
                 drop(bytes);
             } else {
                 bytes.recorded();
             }
             store.swept.store(true, Ordering::Release);
             store.stop().await.unwrap();
-            assert_eq!(store.kv.get(META, CLEAN_KEY).unwrap().is_none(), strayed);
+            assert_eq!(store.kv.get(META, CLEAN_KEY).unwrap().is_none(), has_strays);
         }
     }
 }

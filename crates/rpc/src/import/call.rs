@@ -101,8 +101,8 @@ impl Import {
         }
     }
 
-    /// `late`: who is told the fate of the request if its caller gives up after it was sent; taken
-    /// when it is.
+    /// `late`: who is told the outcome of the request if its caller gives up after it was sent;
+    /// taken when it is.
     pub(super) async fn exchange(
         &self,
         mut request: Request,

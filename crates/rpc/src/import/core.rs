@@ -43,10 +43,10 @@ const RESEND_MAX: Duration = Duration::from_secs(60);
 /// Without any sign of life for this many resend intervals, a connection with outstanding requests
 /// is given up.
 const SILENCE_INTERVALS: u32 = 4;
-/// The server is asked for a sign of life this many times within the callers' patience, if
+/// The server is asked for a sign of life this many times within the timeout of calls, if
 /// something is outstanding.
 const PROBES_PER_TIMEOUT: u32 = 4;
-/// ... but not more often than this, however short the patience: an import whose callers do not
+/// ... but not more often than this, however short the timeout: an import whose callers do not
 /// wait at all (its target is out of use) still watches its connection, and must not do nothing
 /// else.
 const PROBE_AFTER_MIN: Duration = Duration::from_millis(100);
@@ -108,9 +108,9 @@ impl TargetClock {
     }
 }
 
-/// For how many times its patience a caller's request is sent again that always arrives after its
+/// For how many times its timeout a caller's request is sent again that always arrives after its
 /// deadline.
-const EXPIRED_PATIENCES: u32 = 4;
+const EXPIRED_TIMEOUTS: u32 = 4;
 /// The deadline of a request that no caller waits for: long past.
 const DEADLINE_PAST: u64 = 1;
 /// The deadline of a request that may be executed whenever it arrives.
@@ -359,7 +359,7 @@ impl Core {
     /// of life would only fill the link.
     fn expired(&mut self, now: Instant, slot: Slot, jitter: u64) -> Received {
         let request = self.outstanding.get_mut(&slot).expect("it was just found");
-        if request.is_wanted() && now.since(request.started) <= self.timeout * EXPIRED_PATIENCES {
+        if request.is_wanted() && now.since(request.started) <= self.timeout * EXPIRED_TIMEOUTS {
             request.xid = self.slots.renew(slot);
             request.resend_after = self.resend;
             request.resend_at = now + busy_pause(request.refusals, jitter);
@@ -380,7 +380,7 @@ impl Core {
         self.outstanding.values().any(|request| request.trace == trace && request.is_wanted())
     }
 
-    /// Whether nobody's patience can end before another call begins or the patience changes.
+    /// Whether no call can time out before another call begins or the timeout changes.
     pub(super) fn nobody_to_lose_timeout(&self) -> bool {
         self.timeout.is_zero() && self.outstanding.values().all(|request| request.caller.is_none())
     }

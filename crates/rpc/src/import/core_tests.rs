@@ -120,14 +120,14 @@ fn a_long_request_is_no_lost_request() {
 }
 
 #[test]
-fn a_silent_server_exhausts_the_patience_and_the_slot_stays_taken() {
+fn a_call_to_a_silent_server_times_out_and_its_slot_stays_taken() {
     let mut core = full();
     let sent = send(&mut core, START + seconds(1), Purpose::Ordinary);
     assert!(core.impatient(START + seconds(100)).is_empty());
     let impatient = core.impatient(START + seconds(101));
     assert_eq!(impatient.len(), 1);
     assert_eq!(impatient[0].1, FsError::Unreachable { target: "stria-MDT0000".to_owned(), seconds: 100, cause: None });
-    assert_eq!(core.slots.used(), 1, "its fate is not known");
+    assert_eq!(core.slots.used(), 1, "its outcome is not known");
     assert_eq!(core.due(START + seconds(101)).len(), 1, "so it goes on asking");
     let completion = complete(core.receive(START + seconds(102), done(&sent.frame), 0));
     assert!(completion.caller.is_none());
@@ -135,7 +135,7 @@ fn a_silent_server_exhausts_the_patience_and_the_slot_stays_taken() {
 }
 
 #[test]
-fn the_fate_of_a_request_given_up_is_told_when_it_is_known() {
+fn the_outcome_of_an_abandoned_request_is_reported_once_it_is_known() {
     for answered in [true, false] {
         let mut core = full();
         let sent = send(&mut core, START, Purpose::Ordinary);
@@ -284,7 +284,7 @@ fn frames_that_are_no_replies_end_the_connection() {
 
 /// The timer that repeats and pings was due at once, again and again.
 #[test]
-fn without_patience_a_connection_is_watched_at_a_measured_pace() {
+fn with_a_zero_timeout_a_connection_is_watched_at_a_measured_pace() {
     let mut core = full();
     core.timeout = Duration::ZERO;
     assert!(core.nobody_to_lose_timeout());
@@ -293,7 +293,7 @@ fn without_patience_a_connection_is_watched_at_a_measured_pace() {
     assert!(!core.nobody_to_lose_timeout());
     assert!(core.next_due(START) >= START + PROBE_AFTER_MIN / 2);
     assert_eq!(core.impatient(START).len(), 1);
-    assert!(core.nobody_to_lose_timeout(), "its fate is unknown, and nobody waits for it");
+    assert!(core.nobody_to_lose_timeout(), "its outcome is unknown, and nobody waits for it");
     complete(core.receive(START, done(&sent.frame), 0));
 }
 
@@ -338,7 +338,7 @@ fn a_request_says_on_the_targets_clock_when_its_caller_gives_up() {
     );
     let mut core = full_with_clock();
     let sent = send(&mut core, START + seconds(10), Purpose::Ordinary);
-    assert_eq!(sent.frame.header.deadline_ns, shown(50, 110), "10 s on, and then the patience");
+    assert_eq!(sent.frame.header.deadline_ns, shown(50, 110), "10 s on, and then the timeout");
     let mut running = answer(&sent.frame, frame_flag::RUNNING, Bytes::new());
     running.header.deadline_ns = NANOSECONDS * 90;
     assert!(is_nothing(core.receive(START + seconds(40), running, 0)));

@@ -23,7 +23,7 @@ use crate::{
     server::Server,
 };
 
-/// Callers' patience is checked this many times over its length.
+/// The timeout of calls is checked this many times over its length.
 const TIMEOUT_CHECKS: u32 = 32;
 const TIMEOUT_CHECK_MIN: Duration = Duration::from_millis(1);
 const TIMEOUT_CHECK_MAX: Duration = Duration::from_secs(1);
@@ -120,8 +120,8 @@ async fn told(inner: &Arc<Inner>) -> End {
     }
 }
 
-/// Tells callers who have waited too long. Without patience there is nothing to look at between two
-/// calls.
+/// Tells callers who have waited too long. With a zero timeout there is nothing to look at between
+/// two calls.
 async fn watch_timeout(inner: &Arc<Inner>) {
     loop {
         let (timeout, rests) = {
@@ -139,7 +139,7 @@ async fn watch_timeout(inner: &Arc<Inner>) {
             inner.guarded.lock().core.impatient(now)
         };
         for (caller, error) in impatient {
-            tracing::warn!(target = %inner.target, %error, "giving up a request");
+            tracing::warn!(target = %inner.target, %error, "a request timed out");
             // A caller that is gone needs no answer.
             let _ = caller.send(Err(error));
         }

@@ -120,7 +120,7 @@ impl Import {
     ///
     /// Errors of its own, besides those of the target:
     /// - [`FsError::Unreachable`](types::FsError::Unreachable): no sign of life from the server for
-    ///   the patience, or the import was closed; whether the request took effect is unknown.
+    ///   the timeout, or the import was closed; whether the request took effect is unknown.
     /// - [`FsError::Evicted`](types::FsError::Evicted): the session was lost while the request was
     ///   outstanding; whether it took effect is unknown, and everything that was open in the
     ///   session is gone. Later calls belong to a new session. The client repeats what is safe to
@@ -245,14 +245,14 @@ impl Import {
     /// Ends the session, if the server can be reached, and the connection. Outstanding and later
     /// calls fail with [`FsError::Unreachable`](types::FsError::Unreachable).
     pub async fn close(&self) {
-        let farewell = self.inner.family.and_then(Family::disconnect);
-        if let (ImportState::Full, Some(farewell)) = (self.state(), farewell) {
+        let disconnect = self.inner.family.and_then(Family::disconnect);
+        if let (ImportState::Full, Some(disconnect)) = (self.state(), disconnect) {
             let deadline = self.inner.now() + self.inner.options.connect_timeout;
-            let call = self.call(farewell);
+            let call = self.call(disconnect);
             match rt::clock::timeout_at(&*self.inner.seams.clock, deadline, call).await {
                 Some(Ok(_)) => {}
-                Some(Err(error)) => tracing::debug!(target = %self.inner.target, %error, "farewell failed"),
-                None => tracing::debug!(target = %self.inner.target, "no answer to the farewell"),
+                Some(Err(error)) => tracing::debug!(target = %self.inner.target, %error, "cannot disconnect"),
+                None => tracing::debug!(target = %self.inner.target, "no answer when disconnecting"),
             }
         }
         self.inner.begin_close();

@@ -71,8 +71,8 @@ pub(super) struct Inner {
     pub(super) wake: Notify,
     /// Wakes the part of the driver that sends again.
     pub(super) resend: Notify,
-    /// Wakes the part of the driver that ends calls when nobody has patience: a call began, or the
-    /// patience changed.
+    /// Wakes the part of the driver that ends calls when the timeout is zero: a call began, or the
+    /// timeout changed.
     pub(super) impatient: Notify,
 }
 

@@ -114,8 +114,8 @@ pub struct Question<'a, R> {
     pub request: R,
     /// Bulk data, at most [`types::limits::BULK_BYTES_MAX`] bytes.
     pub bulk: Bytes,
-    /// Where the fate is left of a request that may have been, or be, executed although its caller
-    /// was told that the server does not answer.
+    /// Where the outcome is left of a request that may have been, or be, executed although its
+    /// caller was told that the server does not answer.
     pub late_outcome: Option<&'a mut Option<LateOutcome>>,
 }
 
@@ -131,7 +131,7 @@ impl<'a, R: Ask> Question<'a, R> {
         Self { request, bulk, late_outcome: None }
     }
 
-    /// With interest in the fate of the request.
+    /// With interest in the outcome of the request.
     pub fn with_late_outcome(request: R, late_outcome: &'a mut Option<LateOutcome>) -> Self {
         Self { request, bulk: Bytes::new(), late_outcome: Some(late_outcome) }
     }

@@ -22,7 +22,7 @@ pub struct OpcodeStatistics {
 pub struct ImportStatistics {
     /// Per kind of request that was called, in order of opcodes.
     pub opcodes: Vec<OpcodeStatistics>,
-    /// Slots in use now: requests outstanding, and those whose callers gave up but whose fate is
+    /// Slots in use now: requests outstanding, and those whose callers gave up but whose outcome is
     /// not known yet.
     pub in_flight: usize,
     /// Requests sent again.

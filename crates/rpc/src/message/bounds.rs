@@ -69,13 +69,13 @@ fn check_mdt(request: &MdtRequest) -> FsResult<()> {
             let is_possible = |seen: &DataChanges| seen.count <= FILE_CHANGES_MAX && is_time(&seen.last);
             if seen.is_none_or(is_possible) { Ok(()) } else { Err(FsError::Invalid) }
         }
-        R::RepairSize(who, _, update) => check_groups(who).and_then(|()| check_figures(update)),
+        R::RepairSize(who, _, update) => check_groups(who).and_then(|()| check_size_update(update)),
         R::SwapLayouts(who, swap) => {
             check_groups(who)?;
-            check_figures(&swap.first.known)?;
-            check_figures(&swap.second.known)
+            check_size_update(&swap.first.known)?;
+            check_size_update(&swap.second.known)
         }
-        R::Settle(settle) => check_figures(&settle.update),
+        R::Settle(settle) => check_size_update(&settle.update),
         // They end something whatever they tell with it: what is impossible of that is not believed
         // (`SizeUpdate::possible`).
         R::Close(_) | R::ExclusiveEnd(_) => Ok(()),
@@ -133,7 +133,7 @@ fn check_groups(who: &Credentials) -> FsResult<()> {
     within("groups", who.groups.as_ref().map_or(0, Vec::len), GROUPS_MAX)
 }
 
-fn check_figures(update: &SizeUpdate) -> FsResult<()> {
+fn check_size_update(update: &SizeUpdate) -> FsResult<()> {
     if update.is_possible() { Ok(()) } else { Err(FsError::FileTooLarge) }
 }
 
@@ -157,7 +157,7 @@ fn within(what: &str, count: usize, max: usize) -> FsResult<()> {
 }
 
 impl SizeUpdate {
-    /// Whether a file can have these figures.
+    /// Whether a file can have this size and these blocks.
     pub fn is_possible(&self) -> bool {
         self.size <= FILE_BYTES_MAX
             && self.blocks <= FILE_BLOCKS_MAX
@@ -165,7 +165,7 @@ impl SizeUpdate {
             && self.mtime.as_ref().is_none_or(is_time)
     }
 
-    /// The figures, if a file can have them.
+    /// The update, if a file can have such a size.
     pub fn possible(update: Option<&Self>) -> Option<&Self> {
         update.filter(|update| update.is_possible())
     }

@@ -222,7 +222,7 @@ pub struct Closed {
 pub struct Settle {
     /// The file.
     pub inode: InodeNumber,
-    /// The figures.
+    /// The data attributes.
     pub update: SizeUpdate,
 }
 
@@ -685,7 +685,7 @@ pub struct NotReclaimed {
 pub struct Finding {
     /// The inode concerned.
     pub inode: InodeNumber,
-    /// In words: what is wrong, with figures.
+    /// In words: what is wrong, with numbers.
     pub problem: String,
     /// Whether it was repaired.
     pub repaired: bool,

@@ -51,42 +51,42 @@ const _: () = assert!(2 * (BODY_BYTES_MAX + BULK_BYTES_MAX) <= BYTES_MAX, "the l
 /// See the module documentation.
 pub(super) struct Budget {
     credits: Arc<Semaphore>,
-    room: Arc<Semaphore>,
+    memory: Arc<Semaphore>,
 }
 
 /// One request's part of the budget; given back when dropped.
 pub(super) struct Share {
     _credit: OwnedSemaphorePermit,
-    room: Option<OwnedSemaphorePermit>,
+    memory: Option<OwnedSemaphorePermit>,
 }
 
 impl Budget {
     /// Of a connection whose session has so many slots.
     pub fn new(slots: u16) -> Self {
         let credits = Semaphore::new(CREDITS_PER_SLOT * usize::from(slots));
-        Self { credits: Arc::new(credits), room: Arc::new(Semaphore::new(BYTES_MAX)) }
+        Self { credits: Arc::new(credits), memory: Arc::new(Semaphore::new(BYTES_MAX)) }
     }
 
     /// Waits until there is room for a request that arrived in so many bytes.
     pub async fn admit(&self, request: &Request, request_bytes: usize) -> Share {
         let credit = self.credits.clone().acquire_owned().await.expect("the semaphore is never closed");
         let bytes = request_bytes + reply_bytes_max(request);
-        let room = match u32::try_from(bytes) {
+        let memory = match u32::try_from(bytes) {
             Ok(bytes) if bytes as usize > SMALL_BYTES => {
-                Some(self.room.clone().acquire_many_owned(bytes).await.expect("the semaphore is never closed"))
+                Some(self.memory.clone().acquire_many_owned(bytes).await.expect("the semaphore is never closed"))
             }
             _ => None,
         };
-        Share { _credit: credit, room }
+        Share { _credit: credit, memory }
     }
 }
 
 impl Share {
     /// The request is gone, and its reply takes this much.
     pub fn shrink_to(&mut self, reply_bytes: usize) {
-        if let Some(room) = &mut self.room {
-            let surplus = room.num_permits().saturating_sub(reply_bytes);
-            drop(room.split(surplus));
+        if let Some(memory) = &mut self.memory {
+            let surplus = memory.num_permits().saturating_sub(reply_bytes);
+            drop(memory.split(surplus));
         }
     }
 }
@@ -140,7 +140,7 @@ mod tests {
     }
 
     #[test]
-    fn large_requests_wait_for_room_and_small_ones_do_not() {
+    fn large_requests_wait_for_memory_and_small_ones_do_not() {
         let budget = Budget::new(256);
         let mut held: Vec<Share> = std::iter::from_fn(|| admit(&budget, &read(u32::MAX))).collect();
         assert_eq!(held.len(), BYTES_MAX / (BULK_BYTES_MAX + READ_BODY_BYTES + 100));
@@ -152,13 +152,13 @@ mod tests {
         assert!(next.is_some(), "a short reply gave room back");
         held.clear();
         drop(next);
-        assert_eq!(budget.room.available_permits(), BYTES_MAX);
+        assert_eq!(budget.memory.available_permits(), BYTES_MAX);
     }
 
     /// Else one that waits for a lock could hold the room that what is read before its release
     /// waits for.
     #[test]
-    fn what_takes_part_in_locks_never_holds_room() {
+    fn what_takes_part_in_locks_never_holds_memory() {
         let (inode, open, generation) = (InodeNumber(u64::MAX), OpenId(u64::MAX), Generation(u64::MAX));
         let (owner, family, mode) = (u64::MAX, LockFamily::Posix, LockMode::Exclusive);
         let range = LockRange { start: 0, end: u64::MAX };

@@ -24,7 +24,7 @@ use super::{
     budget::{Budget, Share},
     failing::Outcome,
     overdue,
-    served_target::{Bound, ServedTarget, is_farewell, keep, keep_error},
+    served_target::{Bound, ServedTarget, is_disconnect, keep, keep_error},
     shared::Shared,
 };
 use crate::{
@@ -115,7 +115,7 @@ impl Reader {
                 Some(_) => receiver.receive().await,
                 None => match timeout_at(&*clock, deadline, receiver.receive()).await {
                     Some(received) => received,
-                    None => return End::Garbage("no Connect in time".to_owned()),
+                    None => return End::Garbage("no Connect request in time".to_owned()),
                 },
             };
             let frame = match received {
@@ -309,7 +309,7 @@ async fn work(
         let _ = sender.send(note(shared.now(), &header, frame_flag::BUSY)).await;
         return;
     };
-    let (farewell, repeatable) = (is_farewell(&call.request), call.request.row().is_repeatable());
+    let (disconnects, repeatable) = (is_disconnect(&call.request), call.request.row().is_repeatable());
     let (answer, is_panic) = match bound.target.execute(call).await {
         Outcome::Answered(answer) => (answer, false),
         Outcome::Panicked => (Answer::new(Err(bound.target.panic_error(Opcode(header.opcode)))), true),
@@ -325,7 +325,7 @@ async fn work(
     share.shrink_to(reply.body.len() + reply.bulk.len());
     let kept = (!repeatable).then(|| reply.clone());
     bound.cell.finish(bound.target.now(), slot, xid, kept);
-    if farewell && !is_panic {
+    if disconnects && !is_panic {
         bound.target.close(&bound.cell).await;
     }
     if let Err(error) = sender.send(reply_frame(bound.target.now(), &header, reply)).await {

@@ -19,7 +19,7 @@ use types::{FsError, Slot, Xid};
 
 use super::{
     failing::Outcome,
-    served_target::{Bound, is_farewell},
+    served_target::{Bound, is_disconnect},
     shared::Shared,
 };
 use crate::{
@@ -131,7 +131,7 @@ impl LocalLink {
         if target.is_stopping() {
             return LocalOutcome::Disconnected(request, bulk);
         }
-        let farewell = is_farewell(&request);
+        let disconnects = is_disconnect(&request);
         let overdue = target.overdue.before(&request, now);
         target.overdue.ended(&overdue).await;
         let Ok(permit) = target.admitted(target.now(), &request).await else {
@@ -158,7 +158,7 @@ impl LocalLink {
                 return LocalOutcome::Answered(Answer::new(Err(error)));
             }
         };
-        if farewell {
+        if disconnects {
             let (target, cell) = (target.clone(), cell.clone());
             // An error means that the server is gone altogether.
             let _ = unabandoned(&self.shared, "farewell", async move { target.close(&cell).await }).await;

@@ -69,7 +69,7 @@ impl Server {
         }
         let target = ServedTarget::new(self.shared.clone(), name, handler, lease);
         let before = self.targets.lock().insert(name.to_owned(), target.clone());
-        assert!(before.is_none(), "{name} is served already");
+        assert!(before.is_none(), "{name} is already served");
         self.shared.targets.lock().insert(name.to_owned(), Arc::downgrade(&target));
         self.shared.seams.spawn.spawn("leases", Box::pin(target.watch_leases()));
     }

@@ -220,8 +220,8 @@ impl ServedTarget {
             if sessions.contains_key(&connect.client) {
                 return Ok(());
             }
-            let room = self.shared.options.sessions_max.saturating_mul(if resumed { 2 } else { 1 });
-            if !in_process && sessions.len() >= room {
+            let sessions_max = self.shared.options.sessions_max.saturating_mul(if resumed { 2 } else { 1 });
+            if !in_process && sessions.len() >= sessions_max {
                 return Err(self.full(sessions.len()));
             }
             sessions.insert(connect.client, cell.clone());
@@ -266,7 +266,7 @@ impl ServedTarget {
 
     /// The rest of a session whose end has begun.
     async fn conclude(&self, cell: &Arc<SessionCell>, event: SessionEvent) {
-        tracing::info!(target = %self.name, ?event, name = cell.client_name, "session ends");
+        tracing::info!(target = %self.name, ?event, name = cell.client_name, "session ended");
         cell.until(|session| (session.running() == 0).then_some(())).await;
         self.tell(event).await;
         let mut sessions = self.sessions.lock();
@@ -524,6 +524,6 @@ pub(super) fn keep_error(error: &FsError) -> KeptReply {
 }
 
 /// Whether this request is a client's `Disconnect`.
-pub(super) fn is_farewell(request: &Request) -> bool {
+pub(super) fn is_disconnect(request: &Request) -> bool {
     opcode::of(request).family().and_then(opcode::Family::disconnect).as_ref() == Some(request)
 }

@@ -39,7 +39,7 @@ pub struct NetworkStatistics {
 
 impl NetworkRules {
     /// The delays of the copies of one frame: none if it is lost, two if it is duplicated.
-    pub(super) fn fate(&self, entropy: &dyn Entropy) -> Vec<Duration> {
+    pub(super) fn delays(&self, entropy: &dyn Entropy) -> Vec<Duration> {
         let happens = |ppm: u64| ppm > 0 && entropy.below(PPM) < ppm;
         if happens(self.loss_ppm) {
             return Vec::new();
@@ -73,13 +73,13 @@ mod tests {
             delay_max: Duration::from_millis(4),
             reorder: true,
         };
-        let fates: Vec<Vec<Duration>> = (0..10_000).map(|_| rules.fate(&entropy)).collect();
-        let count = |copies: usize| fates.iter().filter(|fate| fate.len() == copies).count();
+        let all: Vec<Vec<Duration>> = (0..10_000).map(|_| rules.delays(&entropy)).collect();
+        let count = |copies: usize| all.iter().filter(|delays| delays.len() == copies).count();
         assert!((900..1100).contains(&count(0)), "{} lost", count(0));
         assert!((1600..2000).contains(&count(2)), "{} duplicated", count(2));
-        let delays: Vec<Duration> = fates.concat().into_iter().filter(|delay| !delay.is_zero()).collect();
+        let delays: Vec<Duration> = all.concat().into_iter().filter(|delay| !delay.is_zero()).collect();
         assert!((4900..5900).contains(&delays.len()), "{} delayed", delays.len());
         assert!(delays.iter().all(|delay| (rules.delay_min..=rules.delay_max).contains(delay)));
-        assert_eq!(NetworkRules::default().fate(&entropy), [Duration::ZERO]);
+        assert_eq!(NetworkRules::default().delays(&entropy), [Duration::ZERO]);
     }
 }

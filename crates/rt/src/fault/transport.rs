@@ -266,22 +266,22 @@ impl Sender for FaultySender {
             if self.0.delayed.lock().closed {
                 return Err(ErrorKind::BrokenPipe.into());
             }
-            let (fate, reorder) = {
+            let (delays, reorder) = {
                 let rules = network.rules.lock();
-                (rules.fate(&*network.entropy), rules.reorder)
+                (rules.delays(&*network.entropy), rules.reorder)
             };
-            let lost = fate.is_empty() || network.is_cut(&self.0.address);
+            let lost = delays.is_empty() || network.is_cut(&self.0.address);
             {
                 let mut statistics = network.statistics.lock();
                 statistics.sent += 1;
                 statistics.lost += u64::from(lost);
-                statistics.duplicated += u64::from(!lost && fate.len() > 1);
+                statistics.duplicated += u64::from(!lost && delays.len() > 1);
             }
             if lost {
                 return Ok(());
             }
             let now = network.clock.now();
-            for delay in fate {
+            for delay in delays {
                 if !self.0.delay(&frame, now + delay, reorder) {
                     self.0.inner.send(frame.clone()).await?;
                 }

@@ -113,7 +113,7 @@ struct Lane {
     /// Wakes the one receiver.
     arrived: Notify,
     /// Bytes that may still be queued; closed when the connection has ended.
-    room: Semaphore,
+    space: Semaphore,
 }
 
 #[derive(Default)]
@@ -124,12 +124,12 @@ struct LaneState {
 
 impl Lane {
     fn new() -> Arc<Self> {
-        Arc::new(Lane { state: Mutex::default(), arrived: Notify::new(), room: Semaphore::new(QUEUED_BYTES_MAX) })
+        Arc::new(Lane { state: Mutex::default(), arrived: Notify::new(), space: Semaphore::new(QUEUED_BYTES_MAX) })
     }
 
     fn end(&self) {
         self.state.lock().ended = true;
-        self.room.close();
+        self.space.close();
         self.arrived.notify_one();
     }
 }
@@ -173,7 +173,7 @@ impl Sender for MemorySender {
             frame.check_lengths().map_err(|error| io::Error::new(ErrorKind::InvalidInput, error))?;
             let lane = &self.0.outgoing;
             let permits = u32::try_from(frame.wire_bytes()).expect("a frame within its limits is below 4 GiB");
-            let permit = lane.room.acquire_many(permits).await.map_err(|_| ErrorKind::BrokenPipe)?;
+            let permit = lane.space.acquire_many(permits).await.map_err(|_| ErrorKind::BrokenPipe)?;
             let mut state = lane.state.lock();
             if state.ended {
                 return Err(ErrorKind::BrokenPipe.into());
@@ -200,7 +200,7 @@ impl Receiver for MemoryReceiver {
                     let mut state = lane.state.lock();
                     if let Some(frame) = state.frames.pop_front() {
                         drop(state);
-                        lane.room.add_permits(frame.wire_bytes());
+                        lane.space.add_permits(frame.wire_bytes());
                         frame.check_body()?;
                         return Ok(Some(frame));
                     }

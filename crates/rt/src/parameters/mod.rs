@@ -137,10 +137,10 @@ pub enum ParameterError {
     },
     /// A name to register that is empty or holds other than letters, digits, `_`, `-`, `:`, `@`
     /// between separators.
-    #[error("'{0}' cannot be the name of a parameter")]
+    #[error("'{0}' is not a valid parameter name")]
     BadName(String),
     /// The name is taken, or is the beginning of another, or the other way round.
-    #[error("parameter '{0}' is registered already")]
+    #[error("parameter '{0}' is already registered")]
     Exists(String),
 }
 

@@ -249,7 +249,7 @@ impl Root {
     /// Refuses to flush after a failure.
     fn check_flushes(&self) -> io::Result<()> {
         if self.failed.load(Ordering::Acquire) {
-            return Err(io::Error::other("an earlier flush failed; it is unknown what it made durable"));
+            return Err(io::Error::other("an earlier flush failed; it is not known what it made durable"));
         }
         Ok(())
     }

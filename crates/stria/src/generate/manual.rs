@@ -26,7 +26,7 @@ pub fn write(mut stria: Command, directory: &Path) -> anyhow::Result<()> {
     for (name, text) in pages {
         let section = format!("man{}", name.rsplit('.').next().unwrap_or_default());
         let directory = directory.join(section);
-        fs::create_dir_all(&directory).with_context(|| format!("cannot make {}", directory.display()))?;
+        fs::create_dir_all(&directory).with_context(|| format!("cannot create {}", directory.display()))?;
         let path = directory.join(name);
         fs::write(&path, text).with_context(|| format!("cannot write {}", path.display()))?;
     }

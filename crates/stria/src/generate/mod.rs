@@ -59,7 +59,7 @@ fn stria() -> Command {
 fn completions(directory: &Path) -> anyhow::Result<()> {
     for (shell, name, file) in SHELLS {
         let directory = directory.join(name);
-        create_dir_all(&directory).with_context(|| format!("cannot make {}", directory.display()))?;
+        create_dir_all(&directory).with_context(|| format!("cannot create {}", directory.display()))?;
         for mut program in [stria(), definition::command_line()] {
             let name = program.get_name().to_owned();
             let path = directory.join(file(&name));

@@ -113,7 +113,7 @@ fn the_wrong_management_service_and_none_at_all_are_told_apart() {
     site.refused(&["serve", &config]).says(&["stria-OST0000", "the index is taken"]);
     // A port where something else listens, here an OST.
     let mount = |source: &str| site.refused(&["mount", "--foreground", source, &site.name("")]);
-    mount("10.77.0.1:/other").says(&["the file system there is 'stria', not 'other'"]);
+    mount("10.77.0.1:/other").says(&["the file system at this address is 'stria', not 'other'"]);
     // Who waits is told at once what for, also in the background.
     for arguments in [&["mount", "--foreground"][..], &["mount"]] {
         let mounting = site.output(&[arguments, &["10.77.0.1:1:/stria", &site.name("")]].concat());
@@ -158,7 +158,7 @@ fn what_keeps_a_mount_or_a_server_from_its_management_service_is_named_at_once()
         .says(&["cannot reach MGS 10.77.0.1:988: connection refused"]);
     site.stria(&["format", &site.config()]);
     site.serve();
-    waiting.wait_for("registered at MGS 10.77.0.1:988");
+    waiting.wait_for("registered with MGS 10.77.0.1:988");
     let log = waiting.logged();
     assert_eq!(log.matches("cannot reach MGS 10.77.0.1:988: connection refused").count(), 1, "not once per try: {log}");
     waiting.stop();
@@ -255,7 +255,8 @@ fn fewer_osts_than_exist_are_refused_by_up() {
     up.wait_for("warning: stria-OST0002 is not in");
     up.wait_for("mounted at");
     up.stop();
-    site.refused(&["up", "--dir", &dir, "--osts", "4"]).says(&["stria-OST0002 was in this file system", "put it back"]);
+    site.refused(&["up", "--dir", &dir, "--osts", "4"])
+        .says(&["stria-OST0002 belongs to this file system", "put it back"]);
     assert!(!site.place("up/ost2").exists() && !site.place("up/ost3").exists(), "nothing was made in its place");
     fs::rename(site.place("away"), site.place("up/ost2")).unwrap();
     for (arguments, expected) in [

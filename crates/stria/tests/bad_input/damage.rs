@@ -139,9 +139,12 @@ fn stray_host_files_are_removed_and_files_of_others_are_not() {
         assert!(found.contains(&line), "'{line}' is missing in: {found}");
     };
     foreign.iter().for_each(|file| named(file, "does not belong to StriaFS"));
-    named(&stray, "host file of no object");
+    named(&stray, "host file that belongs to no object");
     let repaired = site.stria(&["fsck", "--repair", &directory]);
-    assert!(repaired.contains("host file of no object (removed)") && repaired.contains("3 files not of StriaFS"));
+    assert!(
+        repaired.contains("host file that belongs to no object (removed)")
+            && repaired.contains("3 files not from StriaFS")
+    );
     assert!(!stray.exists() && foreign.iter().all(|file| file.exists()), "{repaired}");
     foreign.iter().for_each(|file| fs::remove_file(file).unwrap());
     let json = site.stria(&["fsck", "--data", "--json", &directory]);

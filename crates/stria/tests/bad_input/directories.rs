@@ -49,7 +49,7 @@ fn what_cannot_be_is_refused_before_anything_is_made() {
     // Where the kernel makes all entries; parameters that no process takes; a file in place of the
     // directory.
     site.refused(&[&up[..], &["/proc/stria"]].concat())
-        .says(&["cannot make the mount point", "nothing can be made in /proc"]);
+        .says(&["cannot create the mount point", "cannot create anything in /proc"]);
     for wrong in ["timeout=soon", "obdfilter.*.readonly=2", "lod.*.nonsense=1"] {
         site.refused(&[&up[..], &[&point_name, "-p", wrong]].concat()).says(&["cannot set", wrong]);
     }

@@ -243,7 +243,7 @@ async fn remove(store: &Store, numbers: impl Iterator<Item = u32>) {
 }
 
 #[tokio::test]
-async fn a_device_full_of_small_values_has_room_for_as_many_once_they_are_deleted() {
+async fn a_device_full_of_small_values_takes_as_many_once_they_are_deleted() {
     let device = Device::new(LARGE_DEVICE);
     let mut store = open(device.path(), LARGE_RESERVE).await;
     let filled = fill(&store, 0, TIMEOUT).await;

@@ -143,7 +143,7 @@ fn garbage_ends_its_own_connection_only() {
     }
     let log = site.log();
     assert!(
-        log.contains("connection closed because of invalid input") && log.contains("no StriaFS client or server"),
+        log.contains("connection closed because of invalid input") && log.contains("not a StriaFS client or server"),
         "{log}"
     );
     site.expect_clean();
@@ -212,6 +212,6 @@ fn many_silent_connections_hold_up_nobody_and_are_closed() {
     for stream in streams {
         expect_hang_up(stream, "silence");
     }
-    assert!(site.log().contains("no Connect in time"));
+    assert!(site.log().contains("no Connect request in time"));
     expect_service(&site, "probe");
 }

@@ -272,7 +272,7 @@ fn striped_file(client: &Client, name: &str, first_ost: u16) -> File {
 }
 
 #[test]
-fn patience_ends_with_an_error_that_names_the_target() {
+fn a_timeout_is_an_error_that_names_the_target() {
     const MOUNT_TIMEOUT: Duration = Duration::from_secs(5);
     let mut cluster = Cluster::start(&["timeout=5"]);
     let [lost, fine] = [("lost", 0), ("fine", 2)].map(|(name, ost)| striped_file(&cluster.clients[0], name, ost));

@@ -48,7 +48,10 @@ fn it_fails_with_the_reason_if_the_mount_fails() {
     let namespace = Namespace::beside(&system);
     let wrong_name = system.source().replace(":/stria", ":/other");
     for (line, expected) in [
-        (format!("stria mount {wrong_name} $S/mnt"), "stria: the file system there is 'stria', not 'other'\n"),
+        (
+            format!("stria mount {wrong_name} $S/mnt"),
+            "stria: the file system at this address is 'stria', not 'other'\n",
+        ),
         ("stria mount $SOURCE $S/absent".to_owned(), "/absent does not exist\n"),
         ("stria mount $SOURCE $S/fuse".to_owned(), "/fuse is not a directory\n"),
         ("stria mount -o frobnicate $SOURCE $S/mnt".to_owned(), "stria: unknown mount option 'frobnicate'\n"),
@@ -56,7 +59,7 @@ fn it_fails_with_the_reason_if_the_mount_fails() {
         // An earlier mount's reason is not this one's.
         (
             format!("echo 'stria: an old reason' > $S/log; stria mount --log $S/log {wrong_name} $S/mnt"),
-            "stria: the file system there is 'stria', not 'other'\n",
+            "stria: the file system at this address is 'stria', not 'other'\n",
         ),
     ] {
         let said = refused(namespace.shell(&line));

@@ -71,7 +71,10 @@ fn mount_of_the_type_takes_options_and_fails_with_the_reason() {
 
         let wrong_name = system.source().replace(":/stria", ":/other");
         for (line, expected) in [
-            (format!("mount -t fuse.stria {wrong_name} $S/mnt"), "the file system there is 'stria', not 'other'"),
+            (
+                format!("mount -t fuse.stria {wrong_name} $S/mnt"),
+                "the file system at this address is 'stria', not 'other'",
+            ),
             ("mount -t fuse.stria -o frobnicate $SOURCE $S/mnt".to_owned(), "unknown mount option 'frobnicate'"),
             ("mount -t fuse.stria -o timeout=soon $SOURCE $S/mnt".to_owned(), "mount option timeout"),
             ("mount -t fuse.stria /dev/null $S/mnt".to_owned(), "stria"),

@@ -98,7 +98,7 @@ impl History {
             [] if records.len() < 2 => bail!("{} has fewer than two runs", self.path.display()),
             [] => (records.len() - 1, records.len()),
             [one, other] => (one, other),
-            _ => bail!("two runs are compared: name two numbers, or none for the last two"),
+            _ => bail!("a comparison needs two runs: name two numbers, or none for the last two"),
         };
         let record = |number: usize| {
             let record = number.checked_sub(1).and_then(|index| records.get(index));

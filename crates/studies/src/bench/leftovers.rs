@@ -62,7 +62,7 @@ impl Place {
         builder.prefix(prefix);
         let mut leftovers = LEFTOVERS.lock();
         let made = parent.map_or_else(|| builder.tempdir(), |parent| builder.tempdir_in(parent));
-        let path = made.context("cannot make a temporary directory")?.keep();
+        let path = made.context("cannot create a temporary directory")?.keep();
         leftovers.places.push(path.clone());
         Ok(Self(path))
     }

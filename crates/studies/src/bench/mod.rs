@@ -256,7 +256,7 @@ pub fn run(command: BenchCommand) -> anyhow::Result<()> {
         }
         BenchCommand::Ior { common, mib, transfer_kib, segments, emulate, place } => match segments.is_empty() {
             true => {
-                anyhow::ensure!(place.at.is_none(), "--at goes with --segments");
+                anyhow::ensure!(place.at.is_none(), "--at can only be used with --segments");
                 Session::new(common)?.ior(mib, transfer_kib)?.finish()
             }
             false => ior_in_segments(&common, mib, transfer_kib, &segments, emulate, place),
@@ -391,12 +391,12 @@ impl Session {
             println!("{}", random::NOTE);
         }
         if let Some(path) = &self.common.json {
-            println!("every measurement: {}", path.display());
+            println!("all measurements: {}", path.display());
         }
         // The measurements stand above in any case.
         match History::at(self.common.history).and_then(|history| history.append(lines)) {
-            Ok(number) => println!("run {number} of the history; compare with: stria bench compare"),
-            Err(error) => progress::tell(format_args!("the run is not in the history: {error:#}")),
+            Ok(number) => println!("saved as run {number} of the history; to compare: stria bench compare"),
+            Err(error) => progress::tell(format_args!("cannot add the run to the history: {error:#}")),
         }
         Ok(())
     }
@@ -427,9 +427,7 @@ pub fn drop_caches() {
     rustix::fs::sync();
     if let Err(error) = std::fs::write("/proc/sys/vm/drop_caches", "1") {
         TOLD.call_once(|| {
-            progress::tell(format_args!(
-                "reads may be of cached data: the kernel's page cache cannot be emptied: {error}"
-            ));
+            progress::tell(format_args!("reads may be served from the page cache, which cannot be emptied: {error}"));
         });
     }
 }

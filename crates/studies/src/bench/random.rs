@@ -13,8 +13,8 @@ use super::{Measurement, Run, records::Records};
 /// Name in results.
 pub const NAME: &str = "random-4k";
 /// What a reader of the table must know.
-pub const NOTE: &str = "random-4k: reads are not measured alike. Blocks that were overwritten are in the servers' tables, partly in their \
-    memory, which nothing empties before they are read; the local file system reads from the disk.";
+pub const NOTE: &str = "random-4k: read rates are not comparable. Overwritten blocks are in the servers' tables, partly in memory, \
+    which is not emptied before the reads; the local file system reads from the disk.";
 
 const RECORD_BYTES: usize = 4096;
 

@@ -139,7 +139,7 @@ impl Drop for System {
 }
 
 fn own_command() -> anyhow::Result<Command> {
-    let mut command = Command::new(std::env::current_exe().context("cannot find this program's file")?);
+    let mut command = Command::new(std::env::current_exe().context("cannot find this program's executable")?);
     command.stdin(Stdio::null()).stdout(Stdio::piped()).env("STRIA_LOG", "warn");
     Ok(command)
 }

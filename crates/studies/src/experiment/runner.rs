@@ -75,7 +75,7 @@ pub(super) fn run_all<const N: usize>(
         study.jobs.retain(|job| wanted(name, job));
         Series { name, testbed, study, outcomes: Vec::new() }
     });
-    ensure!(series.iter().any(|one| !one.study.jobs.is_empty()), "no configuration has such a name");
+    ensure!(series.iter().any(|one| !one.study.jobs.is_empty()), "no configuration matches --only");
     println!("{} in virtual time: {}; sizes 1/{}", study.name, counted(study.osts, "OST"), study.scale.bytes);
     study::warnings(study).iter().for_each(|warning| println!("{warning}"));
     let earlier = Earlier::of(study, arguments)?;

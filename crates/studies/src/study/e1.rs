@@ -145,7 +145,7 @@ fn netflow_shape(study: &Study, rates: &Rates) -> Vec<Finding> {
     findings.push(Finding {
         sentence: "phase 2: all configurations are close".to_owned(),
         holds: lowest >= highest * CLOSE,
-        figures: format!("lowest {lowest:.2} MiB/s, highest {highest:.2} MiB/s"),
+        results: format!("lowest {lowest:.2} MiB/s, highest {highest:.2} MiB/s"),
     });
     findings.push(rates.beats("phase 2: smaller counts are favoured", "model", &[&sync(1)], &[&sync(3)]));
     let best = |names: &mut dyn Iterator<Item = String>| {
@@ -156,12 +156,12 @@ fn netflow_shape(study: &Study, rates: &Rates) -> Vec<Finding> {
     findings.push(Finding {
         sentence: "best of all: netflow.4 asynchronous".to_owned(),
         holds: overall == scheduled("netflow.4", false),
-        figures: overall,
+        results: overall,
     });
     findings.push(Finding {
         sentence: "best synchronous: netflow.3, with netflow.5 very close".to_owned(),
         holds: [sync(3), sync(5)].contains(&synchronous),
-        figures: synchronous,
+        results: synchronous,
     });
     findings
 }
@@ -211,7 +211,7 @@ pub fn speed_up(rates: &Rates, number: usize) -> f64 {
 }
 
 fn blast_shape(_: &Study, rates: &Rates) -> Vec<Finding> {
-    let figures = |numbers: &[usize]| {
+    let speed_ups = |numbers: &[usize]| {
         let each = numbers.iter().map(|number| format!("blast.{number} {:.2}", speed_up(rates, *number)));
         each.collect::<Vec<_>>().join(", ")
     };
@@ -223,12 +223,12 @@ fn blast_shape(_: &Study, rates: &Rates) -> Vec<Finding> {
         Finding {
             sentence: "static layouts other than the default gain".to_owned(),
             holds: fixed.iter().all(|number| speed_up(rates, *number) > 1.0),
-            figures: figures(&fixed),
+            results: speed_ups(&fixed),
         },
         Finding {
             sentence: "growing stripe sizes gain, the less the more stripes there are".to_owned(),
             holds: ups.iter().all(|up| *up > 1.0) && ups.is_sorted_by(|one, other| one >= other),
-            figures: figures(&growing),
+            results: speed_ups(&growing),
         },
     ]
 }
@@ -282,12 +282,12 @@ fn blast_nodes_shape(study: &Study, rates: &Rates) -> Vec<Finding> {
         Finding {
             sentence: "larger stripe counts increase the execution time".to_owned(),
             holds: !nodes.is_empty() && nodes.iter().all(grows),
-            figures: format!("{}; {}", times("64", "16"), times("128", "64")),
+            results: format!("{}; {}", times("64", "16"), times("128", "64")),
         },
         Finding {
             sentence: "dynamic striping beats 128 stripes on any number of nodes".to_owned(),
             holds: !nodes.is_empty() && nodes.iter().all(|nodes| is_longer(*nodes, "128", "dynamic")),
-            figures: times("128", "dynamic"),
+            results: times("128", "dynamic"),
         },
     ]
 }
@@ -304,7 +304,7 @@ pub fn cache_findings(with: &Rates, without: &Rates) -> Vec<Finding> {
     let below = |sentence: &str, percent: f64, range: std::ops::Range<f64>| Finding {
         sentence: sentence.to_owned(),
         holds: range.contains(&percent),
-        figures: format!("{percent:+.0}% on average"),
+        results: format!("{percent:+.0}% on average"),
     };
     vec![
         below("without cache writes lose little (-7%)", writes, -15.0..-1.0),
@@ -416,10 +416,10 @@ mod tests {
         assert_eq!(holding(&outcomes([1.0, 1.1, 1.2, 1.1])), [true, true]);
         assert_eq!(holding(&outcomes([1.0, 1.2, 1.1, 1.15])), [false, false]);
         assert_eq!(holding(&outcomes([1.0, 1.04, 1.2, 1.17])), [false, false], "within five percent is equal");
-        let figures = study.findings(&outcomes([1.0, 1.1, 1.21, 1.1])).remove(0).figures;
+        let results = study.findings(&outcomes([1.0, 1.1, 1.21, 1.1])).remove(0).results;
         let wanted =
             "time with 64 by time with 16: 16: 1.100, 32: 1.100; time with 128 by time with 64: 16: 1.100, 32: 1.100";
-        assert_eq!(figures, wanted);
+        assert_eq!(results, wanted);
         assert_eq!(holding(&[]), [false, false]);
     }
 

@@ -182,7 +182,7 @@ fn automatic(rates: &Rates, cell: Cell, phase: &'static str) -> Finding {
     Finding {
         sentence: format!("{}, {phase}: within 10% of the best fixed layout", cell.job(Choice::Automatic)),
         holds: rate(Choice::Automatic) >= rate(best) * (1.0 - AUTOMATIC_WITHIN),
-        figures: format!("{:.0} MiB/s, {} stripes {:.0} MiB/s", rate(Choice::Automatic), best.name(), rate(best)),
+        results: format!("{:.0} MiB/s, {} stripes {:.0} MiB/s", rate(Choice::Automatic), best.name(), rate(best)),
     }
 }
 

@@ -289,7 +289,7 @@ async fn set_length(cluster: &Cluster, inode: InodeNumber, bytes: u64) -> Result
     outcome.map(drop).map_err(|error| format!("setting a file's length: {error}"))
 }
 
-/// Settings as shipped, but for patience: a queue of modelled disks may be longer than any real
+/// Settings as shipped, but for timeouts: a queue of modelled disks may be longer than any real
 /// one.
 fn settings() -> Settings {
     let timeout = Duration::from_secs(100_000);

@@ -1,5 +1,5 @@
 //! The expected results of a study: its statements, compared with measured rates. Absolute numbers
-//! depend on the hardware; a statement that does not hold is reported with its figures, never
+//! depend on the hardware; a statement that does not hold is reported with its results, never
 //! adjusted.
 
 use std::collections::BTreeMap;
@@ -20,8 +20,8 @@ pub struct Finding {
     pub sentence: String,
     /// Whether it holds here.
     pub holds: bool,
-    /// The figures it was judged by.
-    pub figures: String,
+    /// The results it was judged by.
+    pub results: String,
 }
 
 impl Rates {
@@ -51,7 +51,7 @@ impl Rates {
         Finding {
             sentence: sentence.to_owned(),
             holds: lowest > highest * (1.0 + EQUAL_WITHIN),
-            figures: format!("lowest {}, highest of the others {}", shown(lowest), shown(highest)),
+            results: format!("lowest {}, highest of the others {}", shown(lowest), shown(highest)),
         }
     }
 
@@ -61,7 +61,7 @@ impl Rates {
         Finding {
             sentence: sentence.to_owned(),
             holds: mine >= theirs * (1.0 - EQUAL_WITHIN),
-            figures: format!("{one} {}, {other} {}", shown(mine), shown(theirs)),
+            results: format!("{one} {}, {other} {}", shown(mine), shown(theirs)),
         }
     }
 }

@@ -35,13 +35,13 @@ enum Reclaimed {
     /// Nothing is worth it.
     Nothing,
     /// It would be worth it, but there is no room to write down what is left.
-    NoRoom,
+    NoSpace,
 }
 
 impl Reclaimed {
     /// What it means that nothing was done.
     fn nothing(estimate: &Estimate) -> Reclaimed {
-        if estimate.is_worth_it() { Reclaimed::NoRoom } else { Reclaimed::Nothing }
+        if estimate.is_worth_it() { Reclaimed::NoSpace } else { Reclaimed::Nothing }
     }
 }
 
@@ -74,7 +74,7 @@ impl Compactor {
             is_wanted |= self.shared.reclaim_asked.swap(false, Ordering::AcqRel);
             if is_wanted {
                 // What merges give back may be the room that is missing.
-                is_wanted = self.reclaim_while_due() == Reclaimed::NoRoom;
+                is_wanted = self.reclaim_while_due() == Reclaimed::NoSpace;
             }
         }
     }
@@ -94,9 +94,9 @@ impl Compactor {
             };
             match self.shared.merge()? {
                 Merge::Done => {}
-                Merge::NotDue | Merge::NoRoom if !is_flushing => return Ok(()),
+                Merge::NotDue | Merge::NoSpace if !is_flushing => return Ok(()),
                 // fjall does not tell the end.
-                Merge::NotDue | Merge::NoRoom | Merge::Busy => std::thread::sleep(FLUSH_POLL),
+                Merge::NotDue | Merge::NoSpace | Merge::Busy => std::thread::sleep(FLUSH_POLL),
             }
         }
         Ok(())

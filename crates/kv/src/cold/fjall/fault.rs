@@ -7,7 +7,7 @@ pub(super) enum Fault {
     /// Background work failed before, for lack of space as it seems: nothing was tried.
     Background,
     /// What was written before is to be merged, for which there is no room: nothing was tried.
-    NoRoomToMerge,
+    NoSpaceToMerge,
     /// The write itself.
     Now(io::Error),
 }
@@ -20,8 +20,8 @@ impl Fault {
                 let text = "background work of the cold store failed, and its device is nearly full";
                 io::Error::new(io::ErrorKind::StorageFull, text)
             }
-            Fault::NoRoomToMerge => {
-                io::Error::new(io::ErrorKind::StorageFull, "there is no room to merge the tables of the cold store")
+            Fault::NoSpaceToMerge => {
+                io::Error::new(io::ErrorKind::StorageFull, "there is no space to merge the tables of the cold store")
             }
             Fault::Now(error) => error,
         }

@@ -10,7 +10,7 @@
 //! A fast writer nevertheless piles up tables in level 0, each as large as all buffers that waited
 //! for the flush (up to 64 MiB). The merge of that level takes all of its tables and those of the
 //! next level at once, and writes as much again before it frees anything. So the number of these
-//! tables is kept small while little of the device is free ([`Shared::make_room_to_write`]): the
+//! tables is kept small while little of the device is free ([`Shared::make_space_to_write`]): the
 //! writing thread merges before it writes more.
 //!
 //! fjall delays a writer while more than three buffers wait to be flushed, or thirty runs to be
@@ -48,7 +48,7 @@ const PLENTY_BYTES: u64 = 512 << 20;
 const SEALED_MAX: usize = 1;
 const RUNS_MAX: usize = 16;
 /// Runs of level 0 with which nothing more is written if there is no room to merge them.
-const RUNS_WITHOUT_ROOM_MAX: usize = 24;
+const RUNS_WITHOUT_SPACE_MAX: usize = 24;
 /// Pause while another thread flushes or merges.
 const POLL: Duration = Duration::from_millis(5);
 /// How long so many runs may wait while the strategy sees nothing to merge: others merge what it
@@ -65,7 +65,7 @@ pub(super) enum Merge {
     /// Nothing is due.
     NotDue,
     /// There is too little room.
-    NoRoom,
+    NoSpace,
     /// Another thread merges.
     Busy,
 }
@@ -165,7 +165,7 @@ impl Pile {
 
 impl Shared {
     /// Merges what is piled up before more is written, if that is needed.
-    pub fn make_room_to_write(&self) -> Result<(), Fault> {
+    pub fn make_space_to_write(&self) -> Result<(), Fault> {
         let begun = Instant::now();
         while !self.is_stopping() {
             if !self.wait_for_flushes().map_err(Fault::Now)? {
@@ -180,8 +180,8 @@ impl Shared {
             match self.merge().map_err(Fault::Now)? {
                 Merge::Done => {}
                 Merge::Busy => std::thread::sleep(POLL),
-                Merge::NoRoom if pile.runs > RUNS_WITHOUT_ROOM_MAX => return Err(Fault::NoRoomToMerge),
-                Merge::NotDue if pile.runs > RUNS_WITHOUT_ROOM_MAX => {
+                Merge::NoSpace if pile.runs > RUNS_WITHOUT_SPACE_MAX => return Err(Fault::NoSpaceToMerge),
+                Merge::NotDue if pile.runs > RUNS_WITHOUT_SPACE_MAX => {
                     if begun.elapsed() > STUCK {
                         let text = format!("{} runs of tables are not merged", pile.runs);
                         return Err(Fault::Now(io::Error::other(text)));
@@ -189,7 +189,7 @@ impl Shared {
                     std::thread::sleep(POLL);
                 }
                 // The write that follows finds out whether there is room for it.
-                Merge::NoRoom | Merge::NotDue => return Ok(()),
+                Merge::NoSpace | Merge::NotDue => return Ok(()),
             }
         }
         Ok(())
@@ -221,9 +221,9 @@ impl Shared {
             return Err(failure);
         }
         let free_bytes = self.free_bytes()?;
-        let room_bytes = Pile::of(&*self.keyspaces()?).next_merge_bytes();
-        if free_bytes < room_bytes || free_bytes <= merging.too_little_bytes {
-            return Ok(Merge::NoRoom);
+        let needed_bytes = Pile::of(&*self.keyspaces()?).next_merge_bytes();
+        if free_bytes < needed_bytes || free_bytes <= merging.too_little_bytes {
+            return Ok(Merge::NoSpace);
         }
         let outcome = self.compact();
         merging.note(free_bytes, &outcome);
@@ -236,7 +236,7 @@ impl Shared {
             Err(error) => {
                 // The files that it left go when it is opened.
                 self.open_again()?;
-                if is_no_space(&error) { Ok(Merge::NoRoom) } else { Err(error) }
+                if is_no_space(&error) { Ok(Merge::NoSpace) } else { Err(error) }
             }
         }
     }
@@ -294,7 +294,7 @@ mod tests {
     }
 
     #[test]
-    fn a_merge_needs_room_for_what_it_writes() {
+    fn a_merge_needs_space_for_what_it_writes() {
         assert_eq!(pile(3, [20, 5, 70, 0, 0, 0, 300]).next_merge_bytes(), 25 * MIB);
         assert_eq!(pile(3, [8, 5, 70, 0, 0, 0, 300]).next_merge_bytes(), 24 * MIB, "two levels below");
         assert_eq!(pile(3, [8, 5, 0, 0, 0, 0, 0]).next_merge_bytes(), 13 * MIB, "no more than there is");

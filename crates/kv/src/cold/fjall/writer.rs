@@ -106,7 +106,7 @@ impl Writer {
             Order::Commit(checkpoint) => self.commit(*checkpoint),
         };
         self.failed = match &outcome {
-            Ok(()) | Err(Fault::NoRoomToMerge) => false,
+            Ok(()) | Err(Fault::NoSpaceToMerge) => false,
             Err(Fault::Background) => true,
             Err(Fault::Now(error)) => is_no_space(error),
         };
@@ -122,7 +122,7 @@ impl Writer {
     }
 
     fn write(&self, operations: &[Operation]) -> Result<(), Fault> {
-        self.shared.make_room_to_write()?;
+        self.shared.make_space_to_write()?;
         let keyspaces = self.shared.keyspaces().map_err(Fault::Now)?;
         let mut batch = keyspaces.database.batch().durability(Some(PersistMode::Buffer));
         let mut deleted = 0;

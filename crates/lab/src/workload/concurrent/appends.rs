@@ -111,7 +111,7 @@ fn judge(data: &[u8], acknowledged: &BTreeMap<u16, u32>, dead: Option<u16>) -> V
         let there = found.get(client).copied().unwrap_or_default();
         let more = u32::from(dead == Some(*client));
         if !(*count..=count + more).contains(&there) {
-            return Err(format!("client {client} was told of {count} records, {there} are there"));
+            return Err(format!("client {client} got {count} records acknowledged, {there} are there"));
         }
     }
     Ok(())

@@ -67,7 +67,7 @@ impl Scenario for Moves {
             // Once more without faults: nothing prevents it, unless a dead client's open has not
             // ended yet.
             if !told("migrate", actor.migrate(FILE, 2).await)? && dead.is_none() {
-                return Err("a file that nobody has open does not move".to_owned());
+                return Err("cannot migrate a file that nobody has open".to_owned());
             }
             let data = told("read", actor.contents(FILE).await)?;
             self.records.judge(&data)?;

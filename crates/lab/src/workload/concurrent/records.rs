@@ -13,7 +13,7 @@ use crate::reference::pattern;
 struct Place {
     /// The last that was acknowledged.
     written: Option<u8>,
-    /// One whose fate is open.
+    /// One whose outcome is open.
     under_way: Option<u8>,
 }
 

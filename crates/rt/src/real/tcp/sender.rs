@@ -57,7 +57,7 @@ fn this_thread() -> usize {
 pub(super) struct Queue {
     state: Mutex<State>,
     /// Bytes that may still be queued; closed when nothing is accepted any more.
-    room: Semaphore,
+    space: Semaphore,
     /// Wakes the writer task.
     wake: Notify,
     /// The thread of the writer task; 0 before it ran.
@@ -120,7 +120,7 @@ impl Default for Queue {
     fn default() -> Self {
         Queue {
             state: Mutex::default(),
-            room: Semaphore::new(QUEUED_BYTES_MAX),
+            space: Semaphore::new(QUEUED_BYTES_MAX),
             wake: Notify::new(),
             core: AtomicUsize::new(0),
         }
@@ -141,7 +141,7 @@ impl Queue {
             state.phase = Phase::Ended;
         }
         drop(state);
-        queue.room.close();
+        queue.space.close();
         socket.shutdown(if idle { Shutdown::Both } else { Shutdown::Read });
         queue.wake.notify_one();
     }
@@ -154,7 +154,7 @@ impl Queue {
         let lost = std::mem::take(&mut state.frames);
         drop(state);
         drop(lost);
-        queue.room.close();
+        queue.space.close();
         socket.shutdown(Shutdown::Both);
         queue.wake.notify_one();
     }
@@ -209,7 +209,7 @@ impl Queue {
                 }
             }
             if finished > 0 {
-                socket.queue.room.add_permits(finished);
+                socket.queue.space.add_permits(finished);
             }
         }
         Ok(())
@@ -333,7 +333,7 @@ impl Sender for TcpSender {
             frame.check_lengths().map_err(|error| io::Error::new(ErrorKind::InvalidInput, error))?;
             let queue = &self.socket.queue;
             let permits = u32::try_from(frame.wire_bytes()).expect("a frame within its limits is below 4 GiB");
-            let permit = queue.room.acquire_many(permits).await.map_err(|_| ErrorKind::BrokenPipe)?;
+            let permit = queue.space.acquire_many(permits).await.map_err(|_| ErrorKind::BrokenPipe)?;
             let on_core = {
                 let mut state = queue.state.lock();
                 if state.phase != Phase::Open {

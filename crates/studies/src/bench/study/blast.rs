@@ -153,7 +153,11 @@ impl Database {
                 return Err(io::Error::other(String::from_utf8_lossy(&output.stderr).into_owned()));
             }
             // The query was cut out of the database, so it must be found.
-            if output.stdout.is_empty() { Err(io::Error::other("blastn did not find what is there")) } else { Ok(()) }
+            if output.stdout.is_empty() {
+                Err(io::Error::other("blastn did not find a sequence that is in the database"))
+            } else {
+                Ok(())
+            }
         })
     }
 }

@@ -90,7 +90,7 @@ impl Files {
             Ok(()) => Ok(Files::OwnParts(made)),
             Err(error) => {
                 made.iter().try_for_each(|(directory, _)| std::fs::remove_dir(directory))?;
-                let advice = "cannot give directories layouts here (directories of one's own, as DIR:SIZE, need none)";
+                let advice = "cannot set layouts of directories here (existing directories, as DIR:SIZE, need none)";
                 Err(io::Error::new(error.kind(), format!("{advice}: {error}")))
             }
         }
@@ -206,7 +206,7 @@ pub fn run(job: &Job, files: &Files) -> io::Result<Vec<Outcome>> {
             if *buffer == data[..bytes as usize] {
                 Ok(())
             } else {
-                Err(io::Error::other("read other data than written"))
+                Err(io::Error::other("the data read differ from the data written"))
             }
         })
     })?;
@@ -277,7 +277,7 @@ mod tests {
         let place = tempfile::tempdir().unwrap();
         let striping = Striping::plain(StripeCount::Exactly(2), 1 << 20);
         let error = Files::emulate(place.path(), &striping).unwrap_err();
-        assert!(error.to_string().starts_with("cannot give directories layouts"), "{error}");
+        assert!(error.to_string().starts_with("cannot set layouts of directories"), "{error}");
         assert_eq!(std::fs::read_dir(place.path()).unwrap().count(), 0, "nothing is left behind");
     }
 }

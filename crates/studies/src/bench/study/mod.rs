@@ -163,7 +163,7 @@ fn run_blast(options: &PresetOptions, fasta: Option<&Path>) -> anyhow::Result<()
     /// 78 GB become 8 MB, fragments of 1 GB 100 kB.
     const BLAST_BYTES: u64 = 10_000;
     blast::check_installed()?;
-    ensure!(!options.emulate, "fragments are files with layouts of their own: there is nothing to emulate");
+    ensure!(!options.emulate, "each fragment is a file with its own layout: there is nothing to emulate");
     let study = e1::blast(options.scale(BLAST_BYTES));
     let bytes = study.jobs.first().map_or(0, |job| job.task_bytes);
     let fasta = fasta.map_or(blast::Fasta::Generated(bytes), blast::Fasta::File);
@@ -212,7 +212,7 @@ pub fn run_segments(session: &Session, lists: &[String], sizes: &Sizes, osts: u1
         configurations.push((job, segments));
     }
     if configurations.iter().any(|(_, segments)| matches!(segments, Segments::Directories(_))) {
-        ensure!(session.emulate, "segments that are directories are an emulation: add --emulate");
+        ensure!(session.emulate, "segments that are directories need --emulate");
     }
     let (place, _system) = start(session, osts)?;
     let outcomes = interleave(session, None, &configurations, |(job, segments)| {
@@ -281,7 +281,10 @@ pub fn warnings(study: &Study) -> Vec<String> {
     let line = |kind: Vec<&Job>| {
         let names: Vec<&str> = kind.iter().map(|job| job.name.as_str()).collect();
         let layout = kind.first().map(|job| Described(&job.striping).to_string()).unwrap_or_default();
-        format!("warning: the same at this scale: {} ({layout}); between these only chance decides", names.join(", "))
+        format!(
+            "warning: identical at this scale: {} ({layout}); differences between them are chance",
+            names.join(", ")
+        )
     };
     study.indistinguishable().into_iter().map(line).collect()
 }
@@ -289,7 +292,7 @@ pub fn warnings(study: &Study) -> Vec<String> {
 /// A finding as a line.
 pub fn describe(finding: &Finding) -> String {
     let verdict = if finding.holds { "holds" } else { "DOES NOT HOLD" };
-    format!("{verdict:>13}: {} ({})", finding.sentence, finding.figures)
+    format!("{verdict:>13}: {} ({})", finding.sentence, finding.results)
 }
 
 /// The directory to work in; a file system is started for it, unless one is given.
@@ -399,15 +402,15 @@ fn table_of<'a>(
             names.push(job.name.clone());
         }
         for name in names {
-            let figures = phases.iter().map(|phase| figure(rates.get(&name, phase)));
-            table.add_row(row(&name).into_iter().chain(figures));
+            let cells = phases.iter().map(|phase| rate_cell(rates.get(&name, phase)));
+            table.add_row(row(&name).into_iter().chain(cells));
         }
     }
     table
 }
 
 /// A rate with three digits that mean something; nothing for what was not measured.
-fn figure(rate: f64) -> String {
+fn rate_cell(rate: f64) -> String {
     match rate {
         rate if rate.is_nan() => "-".to_owned(),
         rate if rate < 10.0 => format!("{rate:.2}"),
@@ -422,7 +425,8 @@ mod tests {
     #[test]
     fn a_scale_that_makes_two_configurations_one_is_told() {
         let warned = warnings(&e1::ior(Scale { osts: 8, ..Scale::FULL }));
-        let expected = "warning: the same at this scale: IOR.1, IOR.2 (1x1M:rest); between these only chance decides";
+        let expected =
+            "warning: identical at this scale: IOR.1, IOR.2 (1x1M:rest); differences between them are chance";
         assert_eq!(warned, [expected]);
         assert!(warnings(&e1::ior(Scale { osts: 4, ..Scale::FULL })).is_empty(), "the default");
     }

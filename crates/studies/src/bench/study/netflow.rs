@@ -75,7 +75,7 @@ impl Source {
             paths => gathered(paths, place)?,
         };
         let bytes = whole_records(file.metadata()?.len());
-        ensure!(bytes > 0, "there is no record of {RECORD_BYTES} bytes in the input");
+        ensure!(bytes > 0, "the input has no record of {RECORD_BYTES} bytes");
         Ok((Source::File(file), bytes))
     }
 
@@ -106,7 +106,7 @@ fn is_of_nfdump(path: &Path) -> anyhow::Result<bool> {
 /// The records of all files in one that has no name.
 fn gathered(paths: &[PathBuf], place: Option<&Path>) -> anyhow::Result<File> {
     let target = place.map_or_else(tempfile::tempfile, tempfile::tempfile_in);
-    let mut target = target.context("cannot make a temporary file")?;
+    let mut target = target.context("cannot create a temporary file")?;
     for path in paths {
         if is_of_nfdump(path)? {
             nfdump::convert(path, &target)?;
@@ -167,7 +167,10 @@ pub fn run(
     })?;
     let hosts: Vec<(u32, Vec<u64>)> = index.into_inner().expect("no panic while locked").into_iter().collect();
     if hosts.is_empty() {
-        return Err(io::Error::new(io::ErrorKind::InvalidData, "no flow is of a private address that is modelled"));
+        return Err(io::Error::new(
+            io::ErrorKind::InvalidData,
+            "no flow comes from one of the private addresses that are modelled",
+        ));
     }
     drop_caches();
     let models = Mutex::new(BTreeMap::new());

@@ -33,7 +33,7 @@ pub fn is_nfdump(magic: [u8; 2]) -> bool {
 
 /// Appends the flows of a file to `target`, as records.
 pub fn convert(path: &Path, target: &File) -> anyhow::Result<()> {
-    let mut complaints = tempfile::tempfile().context("cannot make a temporary file")?;
+    let mut complaints = tempfile::tempfile().context("cannot create a temporary file")?;
     let mut running = Command::new("nfdump")
         .args(["-C", "none", "-q", "-N", "-o", FORMAT, "-r"])
         .arg(path)
@@ -57,14 +57,14 @@ pub fn convert(path: &Path, target: &File) -> anyhow::Result<()> {
     ensure!(status.success(), failed());
     let flows = converted.with_context(failed)?;
     // It succeeds with some files that it cannot read.
-    ensure!(flows > 0, "{}; there is no flow of IPv4 in it", failed());
+    ensure!(flows > 0, "{}; it contains no IPv4 flow", failed());
     Ok(())
 }
 
 fn not_started(path: &Path, error: io::Error) -> anyhow::Error {
     if error.kind() == io::ErrorKind::NotFound {
         return anyhow::anyhow!(
-            "{} is a file of nfdump, which is not installed and has to read it: apt-get install nfdump",
+            "{} is an nfdump file, and nfdump is not installed: apt-get install nfdump",
             path.display()
         );
     }
@@ -77,7 +77,7 @@ fn append(lines: impl Iterator<Item = io::Result<String>>, target: &File) -> any
     let mut flows = 0;
     for line in lines {
         let line = line?;
-        let Some(flow) = parse(&line) else { bail!("nfdump printed what is not a flow: {line}") };
+        let Some(flow) = parse(&line) else { bail!("nfdump printed a line that is not a flow: {line}") };
         target.write_all(&flow.encode())?;
         flows += 1;
     }

@@ -24,13 +24,13 @@ pub enum SegmentsError {
     #[error("'{0}': expected LAYOUT:SIZE or DIRECTORY:SIZE, as in 4x1M:1G,8x1M:rest")]
     Form(String),
     /// A layout.
-    #[error("'{0}' is no layout: expected STRIPESxSIZE, as 4x1M or allx1M (a directory contains a '/')")]
+    #[error("'{0}' is not a layout: expected STRIPESxSIZE, as in 4x1M or allx1M (a directory contains a '/')")]
     Layout(String),
     /// A size.
-    #[error("'{0}' is no size: expected bytes with K, M, G or T, or rest")]
+    #[error("'{0}' is not a size: expected bytes with K, M, G or T, or rest")]
     Size(String),
     /// Something after the rest, or no rest.
-    #[error("the last segment, and no other, has size 'rest'")]
+    #[error("the last segment must have size 'rest', and no other may")]
     Rest,
     /// Both kinds.
     #[error("segments are layouts or directories, not both")]
