@@ -69,7 +69,7 @@ pub fn of(error: &FsError) -> Errno {
 
 #[cfg(test)]
 mod tests {
-    use types::{MdtIndex, ObjectId, OstIndex};
+    use types::{Damage, MdtIndex, ObjectId, OstIndex};
 
     use super::*;
 
@@ -122,7 +122,7 @@ mod tests {
             FsError::CorruptOnMdt { object: ObjectId::default(), mdt: MdtIndex(0), offset: 0 },
             FsError::Transfer,
             FsError::Unreachable { target: target(), seconds: 100, cause: Some("connection refused".to_owned()) },
-            FsError::Damaged(String::new()),
+            Damage::Told(String::new()).into(),
         ] {
             assert_eq!(of(&error), Errno::INPUT_OUTPUT);
         }

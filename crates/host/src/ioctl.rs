@@ -35,7 +35,7 @@ use bytes::Bytes;
 use parking_lot::Mutex;
 use rpc::codec;
 use rpc::message::control::{ControlReply, ControlRequest};
-use types::{FsError, FsResult};
+use types::{FsError, FsResult, ProtocolError};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 
 /// Bytes of the argument, in both directions. The number of an ioctl leaves 14 bits for it.
@@ -79,8 +79,7 @@ impl Head {
             return Err(FsError::Invalid);
         }
         if head.version != VERSION {
-            let version = head.version;
-            return Err(FsError::Protocol(format!("control channel version {version}, expected {VERSION}")));
+            return Err(ProtocolError::ControlVersion { found: head.version, expected: VERSION }.into());
         }
         let payload = rest.get(..head.bytes as usize).ok_or(FsError::Invalid)?;
         Ok((head, payload))
@@ -117,9 +116,11 @@ impl PendingReplies {
         if head.ticket != 0 {
             return self.fetch(uid, head.ticket, head.position as usize);
         }
-        let request = codec::decode(payload).map_err(|error| FsError::Protocol(format!("control request: {error}")))?;
+        let unknown = |error| ProtocolError::Codec(format!("control request: {error}"));
+        let request = codec::decode(payload).map_err(unknown)?;
         let reply = execute(request).await?;
-        let reply = codec::encode(&reply).map_err(|error| FsError::Protocol(format!("control reply: {error}")))?;
+        let unsendable = |error| ProtocolError::Codec(format!("control reply: {error}"));
+        let reply = codec::encode(&reply).map_err(unsendable)?;
         if reply.len() > REPLY_BYTES_MAX {
             return Err(FsError::TooBig);
         }

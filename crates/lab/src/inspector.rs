@@ -10,8 +10,9 @@ use rpc::{
         mdt::{Finding, GetLock, HeldLock, LockMode, LockRange, ScannedInode},
         ost::ObjectAttributes,
     },
+    unexpected,
 };
-use types::{ClientId, Credentials, FsError, FsResult, InodeNumber, ObjectId, OstIndex};
+use types::{ClientId, Credentials, FsResult, InodeNumber, ObjectId, OstIndex};
 
 use crate::{Process, cluster::Cluster, server::Role};
 
@@ -70,7 +71,7 @@ impl Inspector {
     pub async fn findings(&self) -> FsResult<Vec<Finding>> {
         match self.mdt.call(MdtRequest::Check(Credentials::root(), false)).await?.reply {
             MdtReply::Findings(findings) => Ok(findings),
-            reply => Err(FsError::Protocol(format!("unexpected answer {reply:?}"))),
+            reply => Err(unexpected(reply)),
         }
     }
 
@@ -86,7 +87,7 @@ impl Inspector {
                         inodes.extend(page);
                     }
                 },
-                reply => return Err(FsError::Protocol(format!("unexpected answer {reply:?}"))),
+                reply => return Err(unexpected(reply)),
             }
         }
     }
@@ -103,7 +104,7 @@ impl Inspector {
                         objects.extend(page);
                     }
                 },
-                reply => return Err(FsError::Protocol(format!("unexpected answer {reply:?}"))),
+                reply => return Err(unexpected(reply)),
             }
         }
     }
@@ -125,7 +126,7 @@ impl Inspector {
             match self.mdt.call(MdtRequest::GetLock(GetLock { inode, owner: 1, range, mode })).await?.reply {
                 MdtReply::Lock(held) => return Ok(held),
                 MdtReply::Waiting => {}
-                reply => return Err(FsError::Protocol(format!("unexpected answer {reply:?}"))),
+                reply => return Err(unexpected(reply)),
             }
         }
     }

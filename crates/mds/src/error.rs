@@ -1,6 +1,6 @@
 //! Errors when an MDT is opened, and how errors of the store appear in replies.
 
-use types::{FsError, MdtIndex};
+use types::{Damage, FsError, MdtIndex};
 
 /// Why an MDT does not open.
 #[derive(Debug, thiserror::Error)]
@@ -42,7 +42,7 @@ pub(crate) fn store_error(target: &str, error: &kv::Error) -> FsError {
         return FsError::NoSpace;
     }
     match error {
-        kv::Error::Corrupt { .. } => FsError::Damaged(error.to_string()),
+        kv::Error::Corrupt { .. } => Damage::new(format!("tables of {target}"), error.to_string()).into(),
         kv::Error::TooLarge { .. } => FsError::TooBig,
         // Of an attempt that is given up.
         kv::Error::Missed => FsError::WouldBlock,

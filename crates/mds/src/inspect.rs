@@ -6,7 +6,7 @@ use layout::{
     Backing, BackingSpec, Component, END_OF_FILE, Form, Layout, LayoutSpec, PlainLayout, StripeCount, StripeSpec,
 };
 use rpc::{message::MdtReply, stored_reply};
-use types::{Fid, FileKind, FsError, FsResult, InodeNumber, Timestamp, attributes::file_flag, counted};
+use types::{Damage, Fid, FileKind, FsResult, InodeNumber, Timestamp, attributes::file_flag, counted};
 
 use crate::{
     settlement,
@@ -130,7 +130,7 @@ fn describe_value(table: Table, key: &[u8], value: &[u8]) -> FsResult<String> {
         DATA => describe_data(key, value)?,
         COUNTERS if key == counter::ERA => {
             let era = kv::PowerLossEra::decode(value);
-            era.map_err(|error| types::FsError::Damaged(error.to_string()))?.to_string()
+            era.map_err(|error| Damage::new("era", error.to_string()))?.to_string()
         }
         _ => format!("{value:02x?}"),
     })
@@ -144,7 +144,7 @@ fn describe_data(key: &[u8], value: &[u8]) -> FsResult<String> {
     let (checksum, bytes) = data::decode_block(value)?;
     match data::load_block(value, &mut [0; BLOCK])? {
         Some(_) => Ok(format!("checksum {checksum:08x}, {} bytes: {}", bytes.len(), shown(bytes))),
-        None => Err(FsError::Damaged(format!("checksum {checksum:08x} is not that of the block"))),
+        None => Err(Damage::new("block", format!("checksum {checksum:08x} does not match its data")).into()),
     }
 }
 

@@ -4,7 +4,7 @@
 use std::collections::BTreeMap;
 
 use rpc::message::mdt::{OpenFlags, OpenId, open_flag};
-use types::{ClientId, FsError, FsResult, InodeNumber, counted};
+use types::{ClientId, FsResult, InodeNumber, TooMany};
 
 /// Names an open file among all clients.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -132,11 +132,7 @@ impl OpenTable {
         if (opens as usize) < self.limit || self.files.contains_key(&key) {
             return Ok(());
         }
-        Err(FsError::TooMany(format!(
-            "client {} has {} open on {target}, as many as it may have: close some",
-            key.client,
-            counted(opens, "file")
-        )))
+        Err(TooMany::OpenFiles { client: key.client, target: target.to_owned(), files: opens }.into())
     }
 
     /// Adds an open, replacing one of the same key.

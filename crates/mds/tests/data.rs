@@ -28,7 +28,8 @@ use rpc::{
     },
 };
 use types::{
-    Credentials, FsError, FsResult, InodeNumber, MdtIndex, NodeKind, ObjectId, Slot, Xid, limits::FILE_BYTES_MAX,
+    Credentials, Damage, FsError, FsResult, InodeNumber, MdtIndex, NodeKind, ObjectId, Slot, Xid,
+    limits::FILE_BYTES_MAX,
 };
 
 const BLOCK: u64 = 4096;
@@ -194,10 +195,14 @@ async fn blocks_that_are_not_counted_or_lie_behind_the_end_are_found_and_repaire
     .await;
     restart(&mut fixture, object, open).await;
     let verified = ask(&fixture, OstRequest::Verify(object)).await;
-    assert!(
-        matches!(&verified, Err(FsError::Damaged(problem)) if problem.contains("1 of them after its end")),
-        "{verified:?}"
-    );
+    let blocks = Damage::Blocks {
+        object,
+        target: "test-MDT0000".to_owned(),
+        part: "after its end",
+        counted: (2, 0),
+        found: (2, 1),
+    };
+    assert_eq!(verified, Err(blocks.into()));
     let findings = fixture.check(true).await;
     assert!(matches!(&findings[..], [finding] if finding.repaired && finding.problem.contains("1 after its end")));
     assert_eq!(ask(&fixture, OstRequest::Verify(object)).await, Ok((OstReply::Done, Bytes::new())));

@@ -91,7 +91,8 @@ async fn a_client_opens_as_many_files_as_it_may_and_others_go_on() {
     }
     let create = |open| create_request(ROOT, "new", NodeKind::Regular, 0o644, Some((OpenId(open), OpenFlags(WRITE))));
     for refused in [open(&hostile, file, 3, READ).await, ask(&hostile, MdtRequest::Create(root(), create(3))).await] {
-        let Err(FsError::TooMany(text)) = refused else { panic!("{refused:?}") };
+        let Err(FsError::TooMany(full)) = refused else { panic!("{refused:?}") };
+        let text = full.to_string();
         assert!(text.contains("3 files open on test-MDT0000") && text.contains("close some"), "{text}");
     }
     assert_eq!(fs.names(ROOT).await, ["f"], "what cannot be opened is not made");

@@ -18,7 +18,7 @@ use rpc::{
     },
 };
 use rt::memory::MemoryTransport;
-use types::{FsError, FsResult, InodeNumber, NodeKind, OstIndex};
+use types::{FsError, FsResult, InodeNumber, NodeKind, OstIndex, Refusal};
 
 const MIB: u64 = 1 << 20;
 
@@ -151,7 +151,7 @@ async fn changes_need_write_permission_and_pools_that_exist() {
     assert_eq!(fs.call(ALICE, request).await.unwrap_err(), FsError::AccessDenied);
     let pool = StripeSpec { pool: Some("nopool".to_owned()), ..StripeSpec::default() };
     let add = LayoutChange::Add(vec![ComponentSpec { end: 2 * MIB, backing: BackingSpec::Striped(pool) }]);
-    assert_eq!(change(&fs, inode, add).await, Err(FsError::Refused("pool 'nopool' does not exist".to_owned())));
+    assert_eq!(change(&fs, inode, add).await, Err(Refusal::UnknownPool("nopool".to_owned()).into()));
 }
 
 /// New files begin with the first epoch of their era, which is not 0 after a power loss.

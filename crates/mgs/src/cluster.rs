@@ -8,7 +8,7 @@ use kv::Batch;
 use layout::spec::{POOL_NAME_BYTES_MAX, is_pool_name};
 use rpc::message::mgs::{ClusterMap, MapTarget, Pool, Register, TargetRole, TargetState};
 use types::{
-    FsError, FsResult, MdtIndex, OstIndex,
+    FsError, FsResult, MdtIndex, OstIndex, Refusal,
     limits::{BODY_BYTES_MAX, FSNAME_BYTES_MAX},
 };
 
@@ -90,24 +90,26 @@ impl Cluster {
     pub fn register(&mut self, report: &Register) -> FsResult<Option<Batch>> {
         let name = report.role.target_name(&report.fsname);
         if report.fsname != self.map.fsname {
-            let own = &self.map.fsname;
-            return Err(FsError::Refused(format!("{name}: this management service serves file system '{own}'")));
+            return Err(Refusal::OtherFileSystem { target: name, served: self.map.fsname.clone() }.into());
         }
         check_text(&name, "uuid", &report.uuid, UUID_BYTES_MAX)?;
         check_text(&name, "address", &report.address, ADDRESS_BYTES_MAX)?;
         let (uuid, address) = (&report.uuid, &report.address);
         if let Some(known) = self.map.targets.iter().find(|target| target.uuid == *uuid && target.role != report.role) {
             let registered = known.role.target_name(&self.map.fsname);
-            return Err(FsError::Refused(format!("{name}: uuid {uuid} is registered as {registered}")));
+            return Err(Refusal::OtherIndex { target: name, uuid: uuid.clone(), registered }.into());
         }
         let state = match self.position(report.role) {
             Ok(position) => {
                 let known = &self.map.targets[position];
                 if known.uuid != *uuid {
-                    let (owner, place) = (&known.uuid, &known.address);
-                    return Err(FsError::Refused(format!(
-                        "{name}: the index is taken by uuid {owner} at {place}, this target has uuid {uuid}"
-                    )));
+                    return Err(Refusal::IndexTaken {
+                        target: name,
+                        uuid: uuid.clone(),
+                        owner: known.uuid.clone(),
+                        address: known.address.clone(),
+                    }
+                    .into());
                 }
                 if known.address == *address {
                     return Ok(None);
@@ -115,7 +117,7 @@ impl Cluster {
                 known.state
             }
             Err(_) if self.map.targets.len() >= TARGETS_MAX => {
-                return Err(FsError::Refused(format!("{name}: the file system has {TARGETS_MAX} targets already")));
+                return Err(Refusal::TooManyTargets { target: name, targets_max: TARGETS_MAX }.into());
             }
             Err(_) => TargetState::Active,
         };
@@ -128,11 +130,7 @@ impl Cluster {
     pub fn set_state(&mut self, role: TargetRole, state: TargetState) -> FsResult<Option<Batch>> {
         let position = self.position(role).map_err(|_| FsError::NoDevice)?;
         if (role, state) == (ROOT_MDT, TargetState::Inactive) {
-            return Err(FsError::Refused(format!(
-                "{} holds the root directory: without it every access to the file system fails. To take the whole file \
-                 system out of service, unmount it and stop its servers",
-                role.target_name(&self.map.fsname)
-            )));
+            return Err(Refusal::HoldsRoot(role.target_name(&self.map.fsname)).into());
         }
         let known = &self.map.targets[position];
         if known.state == state {
@@ -180,9 +178,7 @@ impl Cluster {
     /// Makes an empty pool.
     pub fn new_pool(&mut self, name: &str) -> FsResult<Option<Batch>> {
         if !is_pool_name(name) || POOL_NAMES_RESERVED.contains(&name) {
-            let problem =
-                format!("'{name}' cannot name a pool: 1-{POOL_NAME_BYTES_MAX} of [-_.a-zA-Z0-9], not a reserved word");
-            return Err(FsError::Refused(problem));
+            return Err(Refusal::PoolName { name: name.to_owned(), bytes_max: POOL_NAME_BYTES_MAX }.into());
         }
         match self.pool_position(name) {
             Ok(_) => Err(FsError::Exists),
@@ -283,12 +279,12 @@ pub fn check_fsname(fsname: &str) -> FsResult<()> {
     if (1..=FSNAME_BYTES_MAX).contains(&fsname.len()) && fsname.chars().all(good) {
         return Ok(());
     }
-    Err(FsError::Refused(format!("'{fsname}' cannot name a file system: 1-8 characters of [-_a-zA-Z0-9]")))
+    Err(Refusal::FileSystemName(fsname.to_owned()).into())
 }
 
-fn check_text(whose: &str, what: &str, text: &str, bytes_max: usize) -> FsResult<()> {
+fn check_text(whose: &str, what: &'static str, text: &str, bytes_max: usize) -> FsResult<()> {
     if text.is_empty() || text.len() > bytes_max || text.chars().any(char::is_control) {
-        return Err(FsError::Refused(format!("{whose}: the {what} must have 1-{bytes_max} printable characters")));
+        return Err(Refusal::Text { whose: whose.to_owned(), what, bytes_max }.into());
     }
     Ok(())
 }
@@ -317,7 +313,7 @@ mod tests {
 
     fn refusal(result: FsResult<Option<Batch>>) -> String {
         match result {
-            Err(FsError::Refused(text)) => text,
+            Err(FsError::Refused(refusal)) => refusal.to_string(),
             other => panic!("expected a refusal: {other:?}"),
         }
     }

@@ -19,7 +19,7 @@ use std::{
 
 use rpc::message::mgs::{Register, TargetRole};
 use rt::Instant;
-use types::{ClientId, FsError, FsResult};
+use types::{ClientId, FsResult, Refusal};
 
 use crate::registrar::REPORT_INTERVAL;
 
@@ -48,12 +48,13 @@ impl Holders {
         if !elsewhere || now.since(holder.seen) > HELD {
             return Ok(());
         }
-        let (name, uuid) = (report.role.target_name(&report.fsname), &report.uuid);
-        let (here, there) = (&report.address, &holder.address);
-        Err(FsError::Refused(format!(
-            "{name}: two processes serve uuid {uuid}, one at {here} and, started later, one at {there}, where clients \
-             go now; stop one of them: a target must not live twice"
-        )))
+        Err(Refusal::ServedTwice {
+            target: report.role.target_name(&report.fsname),
+            uuid: report.uuid.clone(),
+            address: report.address.clone(),
+            newer_address: holder.address.clone(),
+        }
+        .into())
     }
 
     /// A process has said where its target is.
@@ -110,8 +111,13 @@ mod tests {
         assert_eq!(reports(&mut holders, at(0), ORIGINAL), Ok(()));
         assert_eq!(reports(&mut holders, at(3), COPY), Ok(()));
         for seconds in [5, 10, 18] {
-            let Err(FsError::Refused(text)) = reports(&mut holders, at(seconds), ORIGINAL) else { panic!("refused") };
-            assert!(text.contains("a:1") && text.contains("b:1") && text.contains("u0"), "{text}");
+            let refused = Refusal::ServedTwice {
+                target: "stria-OST0000".to_owned(),
+                uuid: "u0".to_owned(),
+                address: ORIGINAL.1.to_owned(),
+                newer_address: COPY.1.to_owned(),
+            };
+            assert_eq!(reports(&mut holders, at(seconds), ORIGINAL), Err(refused.into()));
         }
         assert_eq!(reports(&mut holders, at(18), COPY), Ok(()));
         assert!(reports(&mut holders, at(33), ORIGINAL).is_err());

@@ -14,10 +14,11 @@ use rpc::{
         mgs::{ClusterMap, Register, TargetRole},
         ost::TargetCondition,
     },
+    unexpected,
 };
 use rt::{BoxFuture, Clock, Seams};
 use tokio::sync::watch;
-use types::{FsError, FsResult, SpaceUsage};
+use types::{FsError, FsResult, ProtocolError, SpaceUsage};
 
 use crate::race::unless;
 
@@ -85,7 +86,7 @@ impl Registrar {
         match state {
             Ok(Registration::Failed(error)) => Err(error),
             Ok(_) => Ok(()),
-            Err(_) => Err(FsError::Protocol("the target no longer registers".to_owned())),
+            Err(_) => Err(ProtocolError::NotRegistering.into()),
         }
     }
 }
@@ -132,6 +133,6 @@ pub async fn register(
     let register = Register { fsname, role, uuid, address, space, condition };
     match import.call(MgsRequest::Register(register)).await?.reply {
         MgsReply::Map(map) => Ok(map),
-        other => Err(FsError::Protocol(format!("unexpected answer to Register: {other:?}"))),
+        reply => Err(unexpected(reply)),
     }
 }

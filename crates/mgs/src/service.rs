@@ -22,7 +22,7 @@ use rpc::{
 };
 use rt::{BoxFuture, Clock, Instant, Seams};
 use tokio::sync::watch;
-use types::{ClientId, FsError, FsResult, Slot, SpaceUsage, Xid};
+use types::{ClientId, FsError, FsResult, ProtocolError, Refusal, Slot, SpaceUsage, Xid};
 
 use crate::{TARGET_NAME, cluster::Cluster, holders::Holders, tables};
 
@@ -64,10 +64,8 @@ impl Mgs {
         let cluster = match load(&store)? {
             Some(cluster) if cluster.map().fsname == fsname => cluster,
             Some(cluster) => {
-                let found = &cluster.map().fsname;
-                return Err(FsError::Refused(format!(
-                    "this management service was formatted for file system '{found}', not '{fsname}'"
-                )));
+                let (formatted, requested) = (cluster.map().fsname.clone(), fsname.to_owned());
+                return Err(Refusal::OtherStore { formatted, requested }.into());
             }
             None => {
                 let (cluster, batch) = Cluster::create(fsname)?;
@@ -180,7 +178,7 @@ impl Handler for Mgs {
         Box::pin(async move {
             let reply = match call.request {
                 Request::Mgs(request) => self.execute(call.client, request).await,
-                other => Err(FsError::Protocol(format!("the management service does not support {other:?}"))),
+                _ => Err(ProtocolError::misdirected(TARGET_NAME, "requests to the management service").into()),
             };
             Answer::new(reply.map(Reply::Mgs))
         })

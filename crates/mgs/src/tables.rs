@@ -15,7 +15,7 @@
 
 use rpc::message::mgs::{MapTarget, Pool, TargetRole, TargetState};
 use types::{
-    FsError, FsResult, MdtIndex, OstIndex,
+    Damage, FsError, FsResult, MdtIndex, OstIndex, RecordDamage,
     record::{DecodeError, RecordReader, RecordWriter},
 };
 
@@ -34,6 +34,10 @@ const ROLE_MDT: u8 = 1;
 const ROLE_OST: u8 = 2;
 const STATE_ACTIVE: u8 = 0;
 const STATE_INACTIVE: u8 = 1;
+
+fn malformed(what: &'static str, key: &[u8]) -> FsError {
+    Damage::new(what, RecordDamage::Key(key.to_vec())).into()
+}
 
 /// Value of the record in [`CLUSTER`].
 pub fn encode_cluster(map_version: u64, fsname: &str) -> Vec<u8> {
@@ -73,7 +77,7 @@ pub fn decode_role(key: &[u8]) -> FsResult<TargetRole> {
     match *key {
         [ROLE_MDT, high, low] => Ok(TargetRole::Mdt(MdtIndex(u16::from_be_bytes([high, low])))),
         [ROLE_OST, high, low] => Ok(TargetRole::Ost(OstIndex(u16::from_be_bytes([high, low])))),
-        _ => Err(FsError::Damaged(format!("target key {key:02x?}"))),
+        _ => Err(malformed("target", key)),
     }
 }
 
@@ -84,7 +88,7 @@ pub fn decode_target(key: &[u8], value: &[u8]) -> FsResult<MapTarget> {
     let state = match reader.u8()? {
         STATE_ACTIVE => TargetState::Active,
         STATE_INACTIVE => TargetState::Inactive,
-        other => return Err(FsError::Damaged(format!("target record: state {other}"))),
+        other => return Err(reader.invalid(format_args!("state {other}")).into()),
     };
     let target = MapTarget { role, state, uuid: reader.short_text()?, address: reader.short_text()? };
     reader.finish()?;
@@ -104,7 +108,7 @@ pub fn encode_parameter(pattern: &str, value: &str) -> Vec<u8> {
 
 /// A record of [`PARAMETERS`]: ordinal, pattern, value.
 pub fn decode_parameter(key: &[u8], value: &[u8]) -> FsResult<(u64, String, String)> {
-    let ordinal = key.try_into().map_err(|_| FsError::Damaged(format!("parameter key {key:02x?}")))?;
+    let ordinal = key.try_into().map_err(|_| malformed("parameter", key))?;
     let mut reader = RecordReader::new("parameter record", value, FORMAT_VERSION)?;
     let decoded = (u64::from_be_bytes(ordinal), reader.short_text()?, reader.short_text()?);
     reader.finish()?;
@@ -125,13 +129,13 @@ pub fn encode_pool(pool: &Pool) -> Vec<u8> {
 
 /// A record of [`POOLS`].
 pub fn decode_pool(key: &[u8], value: &[u8]) -> FsResult<Pool> {
-    let name = String::from_utf8(key.to_vec()).map_err(|_| FsError::Damaged(format!("pool key {key:02x?}")))?;
+    let name = String::from_utf8(key.to_vec()).map_err(|_| malformed("pool", key))?;
     let mut reader = RecordReader::new("pool record", value, FORMAT_VERSION)?;
     let count = reader.u16()?;
     let osts = (0..count).map(|_| reader.u16().map(OstIndex)).collect::<Result<Vec<_>, DecodeError>>()?;
     reader.finish()?;
     if !osts.is_sorted_by(|a, b| a < b) {
-        return Err(FsError::Damaged(format!("pool record '{name}': OSTs out of order")));
+        return Err(Damage::new(format!("pool record '{name}'"), "OSTs out of order").into());
     }
     Ok(Pool { name, osts })
 }
@@ -183,7 +187,8 @@ mod tests {
         assert!(matches!(decode_pool(b"p", b"\x01\x02\x00\x01\x00\x01\x00"), Err(FsError::Damaged(_))), "twice");
         assert!(matches!(decode_pool(b"p", b"\x01\xff\xff"), Err(FsError::Damaged(_))));
         assert!(matches!(decode_target(&[3, 0, 0], &value), Err(FsError::Damaged(_))));
-        assert!(matches!(decode_cluster(&[9, 0]), Err(FsError::Damaged(text)) if text.contains("version 9")));
+        let newer = RecordDamage::Version { found: 9, expected: FORMAT_VERSION };
+        assert_eq!(decode_cluster(&[9, 0]), Err(Damage::new("cluster record", newer).into()));
         assert!(matches!(decode_parameter(&[1], &[1]), Err(FsError::Damaged(_))));
     }
 }

@@ -14,10 +14,11 @@ use rpc::{
         MgsReply, MgsRequest,
         mgs::{ClusterMap, TargetRole},
     },
+    unexpected,
 };
 use rt::{Clock, Seams};
 use tokio::sync::watch;
-use types::{FsError, FsResult};
+use types::{FsResult, ProtocolError};
 
 use crate::race::unless;
 
@@ -60,7 +61,7 @@ impl Watcher {
     pub async fn wait_for(&self, mut wanted: impl FnMut(&ClusterMap) -> bool) -> FsResult<Arc<ClusterMap>> {
         let mut maps = self.maps.clone();
         let found = maps.wait_for(|map| wanted(map)).await.map(|map| map.clone());
-        found.map_err(|_| FsError::Protocol("the cluster map is no longer followed".to_owned()))
+        found.map_err(|_| ProtocolError::MapNotFollowed.into())
     }
 
     /// Waits for the first map.
@@ -104,6 +105,6 @@ async fn follow(clock: Arc<dyn Clock>, import: Import, sender: watch::Sender<Arc
 pub async fn get_map(import: &Import, known: u64) -> FsResult<ClusterMap> {
     match import.call(MgsRequest::GetMap(known)).await?.reply {
         MgsReply::Map(map) => Ok(map),
-        other => Err(FsError::Protocol(format!("unexpected answer to GetMap: {other:?}"))),
+        reply => Err(unexpected(reply)),
     }
 }

@@ -19,7 +19,7 @@ use rpc::{
 };
 use rt::{Address, BoxFuture, Seams, Spawn};
 use tokio::sync::watch;
-use types::{ClientId, FsError, OstIndex, SpaceUsage};
+use types::{ClientId, OstIndex, Refusal, SpaceUsage};
 
 /// Who asks.
 const PROCESS: ClientId = ClientId(9);
@@ -87,7 +87,7 @@ async fn a_refused_target_is_told_why() {
     assert_eq!(owner.first().await, Ok(()));
     let thief = start(2, "u1");
     let refusal = "stria-OST0000: the index is taken by uuid u0 at oss:1, this target has uuid u1";
-    assert_eq!(thief.first().await, Err(FsError::Refused(refusal.into())));
+    assert_eq!(thief.first().await, Err(Refusal::Told(refusal.to_owned()).into()));
 }
 
 #[tokio::test]

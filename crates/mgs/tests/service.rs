@@ -12,7 +12,7 @@ use rpc::message::{
     ost::TargetCondition,
 };
 use rt::Instant;
-use types::{ClientId, FsError, FsResult, MdtIndex, OstIndex, SpaceUsage};
+use types::{ClientId, FsError, FsResult, MdtIndex, OstIndex, Refusal, SpaceUsage};
 
 /// Who asks.
 const PROCESS: ClientId = ClientId(1);
@@ -86,8 +86,8 @@ async fn another_file_system_is_refused() {
     let mgs = host.open("stria").await.unwrap();
     mgs.close().await.unwrap();
     let refusal = host.open("other").await.err();
-    let expected = "this management service was formatted for file system 'stria', not 'other'";
-    assert_eq!(refusal, Some(FsError::Refused(expected.into())));
+    let expected = Refusal::OtherStore { formatted: "stria".to_owned(), requested: "other".to_owned() };
+    assert_eq!(refusal, Some(expected.into()));
     assert!(matches!(Host::new().open("much too long").await.err(), Some(FsError::Refused(_))));
 }
 
@@ -98,7 +98,7 @@ async fn reports_are_remembered_and_refusals_are_not() {
     host.clock.advance(Duration::from_secs(3));
     map(mgs.execute(PROCESS, register(ost(0), "u0", "a:1")).await);
     let taken = mgs.execute(PROCESS, register(ost(0), "thief", "b:1")).await;
-    assert!(matches!(taken, Err(FsError::Refused(text)) if text.contains("taken by uuid u0")));
+    assert!(matches!(taken, Err(FsError::Refused(refusal)) if refusal.to_string().contains("taken by uuid u0")));
     let report = mgs.reports()[&ost(0)];
     assert_eq!(report.seen, Instant(3_000_000_000));
     assert!(report.condition.degraded && report.space.bytes_total == 100);
@@ -113,7 +113,13 @@ async fn a_target_that_lives_twice_is_at_one_place_and_the_other_is_told() {
     assert_eq!(address(map(reports(1, "a:1").await)), "a:1");
     assert_eq!(address(map(reports(2, "b:1").await)), "b:1", "a failover takes effect at once");
     let refused = reports(1, "a:1").await;
-    assert!(matches!(&refused, Err(FsError::Refused(text)) if text.contains("must not live twice")), "{refused:?}");
+    let served_twice = Refusal::ServedTwice {
+        target: "stria-OST0000".to_owned(),
+        uuid: "u0".to_owned(),
+        address: "a:1".to_owned(),
+        newer_address: "b:1".to_owned(),
+    };
+    assert_eq!(refused, Err(served_twice.into()));
     assert_eq!((address((*mgs.map()).clone()), mgs.map().version), ("b:1".to_owned(), 3));
     host.clock.advance(Duration::from_secs(16));
     assert_eq!(address(map(reports(1, "a:1").await)), "a:1", "the other has not reported for long");

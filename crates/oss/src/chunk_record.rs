@@ -265,7 +265,7 @@ mod tests {
         let mut writer = RecordWriter::new(VERSION);
         let bytes = writer.varint(CHUNK_BLOCKS << 2).finish();
         let damage = ChunkRecord::decode(&bytes).unwrap_err().damage;
-        assert_eq!(damage, types::record::RecordDamage::OutOfRange("length of a run"));
+        assert_eq!(damage, types::RecordDamage::OutOfRange("length of a run"));
         let bytes = RecordWriter::new(VERSION).varint(CHUNK_BLOCKS << 2).varint(u64::MAX).finish();
         assert!(ChunkRecord::decode(&bytes).is_err());
     }

@@ -141,7 +141,7 @@ impl Totals {
 
 #[cfg(test)]
 mod tests {
-    use types::record::RecordDamage;
+    use types::RecordDamage;
 
     use super::*;
 

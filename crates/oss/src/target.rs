@@ -28,7 +28,7 @@ use rpc::{
 };
 use rt::{BoxFuture, Clock, Device, Seams};
 use types::{
-    ClientId, FsError, FsResult, ObjectId, OstIndex, Slot, SpaceUsage, Xid,
+    ClientId, FsError, FsResult, ObjectId, OstIndex, ProtocolError, Slot, SpaceUsage, Xid,
     limits::{BULK_BYTES_MAX, FSNAME_BYTES_MAX},
     record::DecodeError,
 };
@@ -346,7 +346,7 @@ impl Ost {
     async fn execute(&self, call: Call) -> FsResult<(OstReply, Bytes)> {
         let origin = self.replies.origin(&call);
         let Request::Ost(request) = call.request else {
-            return Err(FsError::Protocol(format!("{} answers requests to object storage targets only", self.name)));
+            return Err(ProtocolError::misdirected(&self.name, "requests to object storage targets").into());
         };
         // These concern no data, and an eviction waits for all others of its client.
         match request {

@@ -10,7 +10,7 @@
 use std::ops::Range;
 
 use crc_fast::CrcAlgorithm;
-use types::{FsError, FsResult, limits::BLOCK_BYTES};
+use types::{FsError, FsResult, ProtocolError, limits::BLOCK_BYTES};
 
 /// Bytes of a block, for slices.
 const BLOCK: usize = BLOCK_BYTES as usize;
@@ -62,9 +62,9 @@ pub fn checksums(offset: u64, data: &[u8]) -> Vec<u32> {
 /// Compares `data` with the checksums that travelled with them; `Transfer` if the data are damaged,
 /// `Protocol` if there is not one checksum per piece.
 pub fn verify(offset: u64, data: &[u8], checksums: &[u32]) -> FsResult<()> {
-    let expected = piece_count(offset, data.len());
-    if checksums.len() != expected {
-        return Err(FsError::Protocol(format!("{} checksums for {expected} pieces", checksums.len())));
+    let pieces_expected = piece_count(offset, data.len());
+    if checksums.len() != pieces_expected {
+        return Err(ProtocolError::Checksums { found: checksums.len(), pieces: pieces_expected }.into());
     }
     let good = pieces(offset, data.len()).zip(checksums).all(|(piece, &sum)| crc32c(&data[piece]) == sum);
     if good { Ok(()) } else { Err(FsError::Transfer) }

@@ -11,7 +11,7 @@
 //! replaces it.
 
 use serde::{Serialize, de::DeserializeOwned};
-use types::{ClientId, FsError, FsResult, Slot, Xid};
+use types::{ClientId, Damage, FsResult, RecordDamage, Slot, Xid};
 
 use crate::codec;
 
@@ -19,6 +19,8 @@ use crate::codec;
 pub const KEY_BYTES: usize = 10;
 
 const VERSION: u8 = 1;
+/// Of damaged ones.
+const WHAT: &str = "reply";
 
 /// The key of a slot's last reply. The keys of one client are together, in order of its slots.
 pub fn key(client: ClientId, slot: Slot) -> [u8; KEY_BYTES] {
@@ -34,7 +36,7 @@ pub fn parse_key(key: &[u8]) -> FsResult<(ClientId, Slot)> {
         let (client, slot) = key.split_first_chunk()?;
         Some((ClientId(u64::from_be_bytes(*client)), Slot(u16::from_be_bytes(slot.try_into().ok()?))))
     };
-    parse().ok_or_else(|| FsError::Damaged("reply: malformed key".to_owned()))
+    parse().ok_or_else(|| Damage::new(WHAT, "malformed key").into())
 }
 
 /// The value. Fails if the reply is too large to be sent.
@@ -51,19 +53,19 @@ pub fn decode_xid(value: &[u8]) -> FsResult<Xid> {
 /// Transaction number and reply.
 pub fn decode<R: DeserializeOwned>(value: &[u8]) -> FsResult<(Xid, R)> {
     let (xid, body) = split(value)?;
-    let reply = codec::decode(body).map_err(|error| FsError::Damaged(format!("reply: {error}")))?;
+    let reply = codec::decode(body).map_err(|error| Damage::new(WHAT, error.to_string()))?;
     Ok((xid, reply))
 }
 
 fn split(value: &[u8]) -> FsResult<(Xid, &[u8])> {
-    let damaged = |problem: String| Err(FsError::Damaged(format!("reply: {problem}")));
+    let damaged = |problem| Err(Damage::new(WHAT, problem).into());
     match value.split_first() {
         Some((&VERSION, rest)) => match rest.split_first_chunk() {
             Some((xid, body)) => Ok((Xid(u64::from_le_bytes(*xid)), body)),
-            None => damaged("too short".to_owned()),
+            None => damaged(RecordDamage::Short),
         },
-        Some((version, _)) => damaged(format!("version {version}, expected {VERSION}")),
-        None => damaged("too short".to_owned()),
+        Some((&found, _)) => damaged(RecordDamage::Version { found, expected: VERSION }),
+        None => damaged(RecordDamage::Short),
     }
 }
 

@@ -13,7 +13,7 @@ use rt::{
     Address, Frame, FrameHeader, Listener,
     memory::{self, MemoryTransport},
 };
-use types::FsError;
+use types::ProtocolError;
 
 /// Answers every `Connect` that comes, and says so of as many slots.
 async fn grant(mut listener: Box<dyn Listener>, slots: u16) {
@@ -41,8 +41,7 @@ async fn a_server_that_grants_no_slot_to_call_in_is_refused_by_name() {
         let granting = tokio::spawn(grant(listener, slots));
         let import = import(&seams, Endpoint::Remote(Address::from("mean:1")), quick());
         let error = call(&import, read()).await.unwrap_err();
-        let expected = format!("the server grants {slots} slots; a session needs at least 2");
-        assert_eq!(error, FsError::Protocol(expected));
+        assert_eq!(error, ProtocolError::Slots { granted: slots, needed: 2 }.into());
         assert_ne!(import.state(), ImportState::Full);
         granting.abort();
     }

@@ -23,7 +23,7 @@ pub use accounted::{Accounted, DataChanges, DataTimes, SeenChanges, SeenProof};
 pub use attributes::{Attributes, SetAttributes, SetTime};
 pub use counted::counted;
 pub use credentials::Credentials;
-pub use error::{FsError, FsResult};
+pub use error::{Damage, FsError, FsResult, ProtocolError, RecordDamage, Refusal, TooMany};
 pub use fid::Fid;
 pub use id::{ClientId, Generation, InodeNumber, MdtIndex, ObjectId, OstIndex, Slot, Xid};
 pub use mode::{FileKind, NodeKind};

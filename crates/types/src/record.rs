@@ -8,35 +8,10 @@
 //! [`DecodeError`], which names the record. Downside: an offset is not in the error;
 //! `stria inspect` shows the bytes.
 
-use crate::{FsError, Timestamp};
+use crate::{Damage, FsError, RecordDamage, Timestamp};
 
 /// A number's bits that are in one byte of its variable-length form.
 const VARINT_BITS: usize = 7;
-
-/// What is wrong with the bytes of a record.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum RecordDamage {
-    /// It ends in the middle of a field.
-    #[error("too short")]
-    Short,
-    /// It goes on after its last field, for so many bytes.
-    #[error("{0} bytes after the end")]
-    Trailing(usize),
-    /// Another version of the format.
-    #[error("version {found}, expected {expected}")]
-    Version {
-        /// In the record.
-        found: u8,
-        /// The version that this release reads.
-        expected: u8,
-    },
-    /// A field has a value it cannot have.
-    #[error("{0} out of range")]
-    OutOfRange(&'static str),
-    /// Fields contradict each other, or what they make up is not valid.
-    #[error("{0}")]
-    Invalid(String),
-}
 
 /// Bytes that are not the record they should be.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -50,7 +25,7 @@ pub struct DecodeError {
 
 impl From<DecodeError> for FsError {
     fn from(error: DecodeError) -> Self {
-        FsError::Damaged(error.to_string())
+        Damage::new(error.record, error.damage).into()
     }
 }
 
@@ -295,6 +270,6 @@ mod tests {
         assert!(matches!(reader(&late).time().unwrap_err().damage, RecordDamage::OutOfRange(_)));
         let name = RecordWriter::new(1).short_bytes(&[0xff]).finish();
         let error = FsError::from(reader(&name).short_text().unwrap_err());
-        assert_eq!(error, FsError::Damaged("test record: text is not UTF-8".to_owned()));
+        assert_eq!(error.to_string(), "damaged metadata: test record: text is not UTF-8");
     }
 }

@@ -19,7 +19,7 @@ use rpc::{
         ost::{Changed, Read, ReadDone, SpaceChange, Write},
     },
 };
-use types::{FsError, FsResult, InodeNumber, ObjectId};
+use types::{FsError, FsResult, InodeNumber, ObjectId, ProtocolError};
 
 use crate::{
     FileSystem,
@@ -173,9 +173,9 @@ impl FileSystem {
         let request = Read { object: object.id, offset, bytes: bytes as u32, layout_generation };
         let take = |Answered { reply, bulk: data, .. }: Answered<OstReply>| match reply {
             OstReply::Read(ReadDone { checksums, size }) => {
-                if data.len() as u64 != bytes.min(size.saturating_sub(offset)) {
-                    let problem = format!("{} of {bytes} bytes at {offset} of an object of {size}", data.len());
-                    return Err(FsError::Protocol(problem));
+                let (found, expected) = (data.len() as u64, bytes.min(size.saturating_sub(offset)));
+                if found != expected {
+                    return Err(ProtocolError::DataBytes { found, expected }.into());
                 }
                 checksum::verify(offset, &data, &checksums)?;
                 Ok(ObjectData { data, size })

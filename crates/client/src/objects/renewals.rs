@@ -7,7 +7,7 @@
 //! and further ahead, which passes every possible fence ([`FENCE_GENERATION_MAX`]) in a few steps.
 //! If that does not help either, the operation fails.
 
-use types::{FsError, FsResult, Generation, InodeNumber, limits::FENCE_GENERATION_MAX};
+use types::{Damage, FsResult, Generation, InodeNumber, limits::FENCE_GENERATION_MAX};
 
 /// Renewals that take the layout's own next generation.
 const PATIENT: u32 = 8;
@@ -31,7 +31,7 @@ impl Renewals {
         self.0 += 1;
         if number >= RENEWALS_MAX {
             tracing::error!(%inode, "the objects of the file refuse every layout");
-            return Err(FsError::Damaged(format!("the objects of file {inode} refuse every layout")));
+            return Err(Damage::LayoutsRefused(inode).into());
         }
         let Some(step) = number.checked_sub(PATIENT) else { return Ok(refused) };
         let ahead = 1u64.checked_shl((step + 1) * STEP_BITS).unwrap_or(FENCE_GENERATION_MAX);

@@ -16,7 +16,7 @@ use std::{
 use layout::{Layout, Location};
 use parking_lot::{Mutex, MutexGuard};
 use rpc::message::mdt::{OpenFlags, OpenId, Opened, SizeUpdate, open_flag};
-use types::{FileKind, FsError, FsResult, Generation, InodeNumber, mode};
+use types::{Damage, FileKind, FsError, FsResult, Generation, InodeNumber, mode};
 
 use crate::open_state::{
     closed_unsynced::{self, Unsynced},
@@ -26,7 +26,7 @@ use crate::open_state::{
 
 /// A layout from the wire, verified to be usable.
 pub(crate) fn verified(layout: &Layout) -> FsResult<&Layout> {
-    layout.validate().map_err(|error| FsError::Damaged(error.to_string()))?;
+    layout.validate().map_err(|error| Damage::new("layout", error.to_string()))?;
     Ok(layout)
 }
 

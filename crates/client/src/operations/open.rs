@@ -14,7 +14,7 @@ use rpc::{
     },
 };
 use rt::clock;
-use types::{Attributes, Credentials, FsError, FsResult, InodeNumber, NodeKind};
+use types::{Attributes, Credentials, FsResult, InodeNumber, NodeKind, ProtocolError};
 
 use crate::{
     CreatedFile, FileSystem, Interruption, OpenFile,
@@ -118,7 +118,7 @@ impl FileSystem {
                 MdtReply::Created(created) => created,
                 reply => return Err(unexpected(reply)),
             };
-            let opened = opened.ok_or_else(|| FsError::Protocol("created without the open asked for".to_owned()))?;
+            let opened = opened.ok_or(ProtocolError::NotOpened)?;
             let file = this.opened((id, flags), &opened, created, before, None).await?;
             let attributes = this.opened_attributes(&opened, created).await?;
             Ok(CreatedFile { attributes, file, created })

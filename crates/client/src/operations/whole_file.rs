@@ -15,7 +15,7 @@ use rpc::{
         mdt::{CreateWithData, FileRead, OpenFlags, ReadFile, open_flag},
     },
 };
-use types::{Attributes, Credentials, FsError, FsResult, InodeNumber};
+use types::{Attributes, Credentials, FsError, FsResult, InodeNumber, ProtocolError};
 
 use crate::{FileSystem, NewFile, ReadData, WriteOptions, statistics::Operation, targets::connection::unexpected};
 
@@ -147,8 +147,9 @@ impl FileSystem {
                 reply => return Err(unexpected(reply)),
             };
             let Some(checksums) = checksums else { return Ok((entry.attributes, None)) };
-            if bulk.len() as u64 != entry.attributes.size {
-                return Err(FsError::Protocol(format!("{} bytes of a file of {}", bulk.len(), entry.attributes.size)));
+            let (found, expected) = (bulk.len() as u64, entry.attributes.size);
+            if found != expected {
+                return Err(ProtocolError::DataBytes { found, expected }.into());
             }
             match checksum::verify(0, &bulk, &checksums) {
                 Ok(()) => {

@@ -14,7 +14,7 @@ use rpc::message::{
     MdtReply, MdtRequest,
     mdt::{Instantiate, LayoutInfo},
 };
-use types::{FsError, FsResult};
+use types::{FsError, FsResult, ProtocolError};
 
 use crate::{FileSystem, OpenFile, open_state::open_inode::OpenInode, targets::connection::unexpected};
 
@@ -65,7 +65,7 @@ impl FileSystem {
         };
         match layout.coverage(offset, bytes) {
             Coverage::Complete => Ok(layout),
-            _ => Err(FsError::Protocol("the layout did not grow as asked".to_owned())),
+            _ => Err(ProtocolError::LayoutNotGrown.into()),
         }
     }
 

@@ -29,7 +29,7 @@ use rpc::message::{
     MdtReply, MdtRequest, OstReply, OstRequest,
     mdt::{LayoutInfo, LeaveOut, RenewLayout},
 };
-use types::{FsError, FsResult, Generation, InodeNumber, ObjectId, limits::BLOCK_BYTES};
+use types::{FsError, FsResult, Generation, InodeNumber, ObjectId, ProtocolError, limits::BLOCK_BYTES};
 
 use crate::{
     FileSystem, OpenFile,
@@ -149,7 +149,7 @@ impl FileSystem {
                 reply => return Err(unexpected(reply)),
             };
             if verified(&layout)?.generation <= generation {
-                return Err(FsError::Protocol("a layout was not renewed".to_owned()));
+                return Err(ProtocolError::LayoutNotRenewed.into());
             }
             let Some(open) = open else { return Ok(Arc::new(layout)) };
             // Durable, as above.

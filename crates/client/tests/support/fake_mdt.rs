@@ -27,7 +27,7 @@ use rt::BoxFuture;
 use tokio::sync::watch;
 use types::{
     Accounted, Attributes, ClientId, DataChanges, DataTimes, FileKind, FsError, FsResult, Generation, InodeNumber,
-    OstIndex, SetTime, Slot, SpaceUsage, Timestamp, Xid,
+    OstIndex, ProtocolError, SetTime, Slot, SpaceUsage, Timestamp, Xid,
 };
 
 #[derive(Clone)]
@@ -343,7 +343,7 @@ impl State {
             MdtRequest::Commit | MdtRequest::Ping | MdtRequest::Disconnect | MdtRequest::ReportFull(_) => {
                 Ok(MdtReply::Done)
             }
-            request => Err(FsError::Protocol(format!("the fake does not know {request:?}"))),
+            request => Err(ProtocolError::Told(format!("the fake does not know {request:?}")).into()),
         }
     }
 
@@ -446,7 +446,7 @@ impl Handler for FakeMdt {
     fn handle(self: Arc<Self>, call: Call) -> BoxFuture<'static, Answer> {
         Box::pin(async move {
             let Request::Mdt(request) = call.request else {
-                return Answer::new(Err(FsError::Protocol("not for an MDT".to_owned())));
+                return Answer::new(Err(ProtocolError::misdirected("the fake", "requests to MDTs").into()));
             };
             let asked = name(&request);
             let reply = self.execute(call.client, request);

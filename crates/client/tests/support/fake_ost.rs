@@ -16,7 +16,9 @@ use rpc::{
 };
 use rt::BoxFuture;
 use tokio::sync::Notify;
-use types::{ClientId, FsError, FsResult, ObjectId, Slot, SpaceUsage, Timestamp, Xid, limits::BLOCK_BYTES};
+use types::{
+    ClientId, FsError, FsResult, ObjectId, ProtocolError, Slot, SpaceUsage, Timestamp, Xid, limits::BLOCK_BYTES,
+};
 
 #[derive(Clone, Default)]
 struct Object {
@@ -201,7 +203,7 @@ impl FakeOst {
                 Ok((OstReply::Space(space, TargetCondition::default()), nothing))
             }
             OstRequest::Sync(_) | OstRequest::Ping | OstRequest::Disconnect => Ok((OstReply::Done, nothing)),
-            request => Err(FsError::Protocol(format!("not for clients: {request:?}"))),
+            request => Err(ProtocolError::Told(format!("not for clients: {request:?}")).into()),
         }
     }
 }
@@ -237,7 +239,7 @@ impl Handler for FakeOst {
     fn handle(self: Arc<Self>, call: Call) -> BoxFuture<'static, Answer> {
         Box::pin(async move {
             let Request::Ost(request) = call.request else {
-                return Answer::new(Err(FsError::Protocol("not for an OST".to_owned())));
+                return Answer::new(Err(ProtocolError::misdirected("the fake", "requests to OSTs").into()));
             };
             self.pass(name(&request)).await;
             match self.execute(request, &call.bulk) {

@@ -34,8 +34,8 @@ pub(super) async fn run(mdt: &Mdt, repair: bool) -> FsResult<Vec<Finding>> {
 async fn check_one(mdt: &Mdt, table: kv::Table, key: &[u8], pass: Pass, report: &mut CheckReport) -> FsResult<()> {
     let checked = mdt.transact(mdt.client, |txn| check::record(txn, report, table, key, pass)).await;
     match checked {
-        Err(FsError::Damaged(problem)) => {
-            report.damaged(key, problem);
+        Err(FsError::Damaged(damage)) => {
+            report.damaged(key, damage.to_string());
             Ok(())
         }
         outcome => outcome,

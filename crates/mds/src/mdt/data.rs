@@ -14,7 +14,7 @@ use rpc::{
         mdt::{FileRead, ReadFile},
     },
 };
-use types::{Credentials, FsError, FsResult, limits::BULK_BYTES_MAX, limits::STRIPE_BYTES_MIN};
+use types::{Credentials, FsResult, limits::BULK_BYTES_MAX, limits::STRIPE_BYTES_MIN};
 
 use super::Mdt;
 use crate::{
@@ -65,7 +65,7 @@ impl Mdt {
                     data::check_writer(txn, *object)?;
                     data::space(txn, *object, *change)?
                 }
-                _ => return Err(FsError::Protocol("not a change of data on an MDT".to_owned())),
+                _ => return Err(txn.misdirected("changes of data on an MDT")),
             };
             let reply = MdtReply::Data(OstReply::Changed(changed));
             txn.keep_reply(call, &reply)?;

@@ -11,7 +11,7 @@ use rpc::{
     stored_reply,
 };
 use rt::{BoxFuture, clock};
-use types::{ClientId, FsError, FsResult, Slot, Xid};
+use types::{ClientId, FsError, FsResult, ProtocolError, Slot, Xid};
 
 use super::{
     Mdt, WAIT_MAX, check,
@@ -113,7 +113,7 @@ impl Handler for Mdt {
 impl Mdt {
     async fn serve(self: &Arc<Self>, call: &Call) -> FsResult<(MdtReply, Bytes)> {
         let Request::Mdt(request) = &call.request else {
-            return Err(FsError::Protocol(format!("{} is a metadata target", self.target)));
+            return Err(ProtocolError::misdirected(&self.target, "requests to metadata targets").into());
         };
         let row = row(request);
         self.statistics.count(row.counter);

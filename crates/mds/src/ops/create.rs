@@ -6,7 +6,7 @@ use rpc::message::{
     mdt::{Create, CreateUnnamed, CreateWithData, Created, OpenFlags, OpenId, Opened, SizeUpdate, open_flag},
     ost::ObjectAttributes,
 };
-use types::{Credentials, FileKind, FsError, FsResult, NodeKind};
+use types::{Credentials, Damage, FileKind, FsError, FsResult, NodeKind};
 
 use super::{
     data,
@@ -88,7 +88,7 @@ pub(crate) fn with_data(
         open: None,
     };
     let MdtReply::Created(created) = run(txn, who, &create)? else {
-        return Err(FsError::Damaged("a creation without an answer".to_owned()));
+        return Err(Damage::new("creation", "no answer").into());
     };
     let mut inode = txn.inode(created.entry.attributes.inode)?;
     let object = data::object_for(&inode, new.end()).ok_or(FsError::NotSupported)?;

@@ -156,7 +156,7 @@ pub(crate) fn find(txn: &Transaction<'_>, request: &OstRequest) -> FsResult<Foun
         | OstRequest::Ping
         | OstRequest::Disconnect
         | OstRequest::Fence(..)
-        | OstRequest::Check(_) => return Err(FsError::Protocol("not a question for data on an MDT".to_owned())),
+        | OstRequest::Check(_) => return Err(txn.misdirected("reads of data on an MDT")),
     };
     Ok(Found::Reply(reply))
 }

@@ -17,7 +17,7 @@ use rpc::message::{
     mdt::{LayoutInfo, LeaveOut, RenewLayout},
 };
 use types::{
-    FsError, FsResult, Generation,
+    Damage, FsError, FsResult, Generation,
     limits::{BLOCK_BYTES, FENCE_GENERATION_MAX},
 };
 
@@ -50,7 +50,7 @@ pub(crate) fn run(txn: &mut Transaction<'_>, request: &LeaveOut) -> FsResult<Mdt
         if extension::is_growing(&layout, position) {
             txn.end_growth(&mut layout, position, request.hole)?;
         } else {
-            layout.leave_out(position, request.hole).map_err(|error| FsError::Damaged(error.to_string()))?;
+            layout.leave_out(position, request.hole).map_err(|error| Damage::new("layout", error.to_string()))?;
         }
         put_next(txn, &mut inode, layout)?;
     }

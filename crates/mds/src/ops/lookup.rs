@@ -6,7 +6,7 @@
 //! and neither needs a permission: the code that decodes handles has already checked it.
 
 use rpc::message::{MdtReply, mdt::Lookup};
-use types::{Credentials, FsError, FsResult, InodeNumber};
+use types::{Credentials, Damage, FsError, FsResult, InodeNumber};
 
 use super::attributes;
 use crate::{tables::inode::Inode, transaction::Transaction};
@@ -29,7 +29,7 @@ pub(crate) fn find(txn: &Transaction<'_>, who: &Credentials, parent: InodeNumber
             txn.entry(parent, name)?.target.inode
         }
     };
-    let missing = || FsError::Damaged(format!("a name in directory {parent} refers to missing inode {number}"));
+    let missing = || Damage::MissingInode { directory: parent, inode: number }.into();
     txn.find_inode(number)?.ok_or_else(missing)
 }
 

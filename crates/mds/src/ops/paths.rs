@@ -1,7 +1,7 @@
 //! All paths of an inode (fid2path).
 
 use rpc::message::MdtReply;
-use types::{Credentials, FsError, FsResult, InodeNumber, limits};
+use types::{Credentials, Damage, FsError, FsResult, InodeNumber, limits};
 
 use crate::{
     permission,
@@ -74,5 +74,5 @@ fn path_of(txn: &Transaction<'_>, who: &Credentials, link: Link) -> FsResult<Vec
             None => return Err(FsError::NotFound),
         }
     }
-    Err(FsError::Damaged(format!("directory {at} is in a cycle")))
+    Err(Damage::Cycle(at).into())
 }

@@ -1,6 +1,6 @@
 //! Fields of keys, and those fields of values that [`types::record`] does not have.
 
-use types::{ClientId, FileKind, FsError, FsResult, InodeNumber, OstIndex};
+use types::{ClientId, Damage, FileKind, FsResult, InodeNumber, OstIndex};
 
 /// Kinds as stored.
 const KINDS: [(u8, FileKind); 7] = [
@@ -21,7 +21,7 @@ pub fn kind_number(kind: FileKind) -> u8 {
 /// The kind with this number.
 pub fn kind_of(number: u8) -> FsResult<FileKind> {
     let known = KINDS.iter().find(|(known, _)| *known == number);
-    known.map(|(_, kind)| *kind).ok_or_else(|| FsError::Damaged(format!("unknown kind of file {number}")))
+    known.map(|(_, kind)| *kind).ok_or_else(|| Damage::new("file", format!("unknown kind {number}")).into())
 }
 
 /// A key of big-endian parts.
@@ -31,8 +31,7 @@ pub fn key_of(numbers: &[u64]) -> Vec<u8> {
 
 /// Takes a big-endian number from the front of a key.
 pub fn split_number<'a>(what: &'static str, key: &'a [u8]) -> FsResult<(u64, &'a [u8])> {
-    let (number, rest) =
-        key.split_first_chunk::<8>().ok_or_else(|| FsError::Damaged(format!("{what}: key too short")))?;
+    let (number, rest) = key.split_first_chunk::<8>().ok_or_else(|| Damage::new(what, "key too short"))?;
     Ok((u64::from_be_bytes(*number), rest))
 }
 
@@ -40,7 +39,7 @@ pub fn split_number<'a>(what: &'static str, key: &'a [u8]) -> FsResult<(u64, &'a
 pub fn inode_of_key(what: &'static str, key: &[u8]) -> FsResult<InodeNumber> {
     match split_number(what, key)? {
         (number, []) => Ok(InodeNumber(number)),
-        _ => Err(FsError::Damaged(format!("{what}: key too long"))),
+        _ => Err(Damage::new(what, "key too long").into()),
     }
 }
 
@@ -56,6 +55,8 @@ pub fn ost_key(ost: OstIndex) -> [u8; 2] {
 
 #[cfg(test)]
 mod tests {
+    use types::FsError;
+
     use super::*;
 
     #[test]

@@ -9,7 +9,7 @@
 
 use bytes::Bytes;
 use types::{
-    FsError, FsResult, MdtIndex,
+    Damage, FsResult, MdtIndex,
     record::{RecordReader, RecordWriter},
 };
 
@@ -62,7 +62,7 @@ impl Counters {
 
     /// From what a formatted store has under their key.
     pub fn found(value: Option<Bytes>) -> FsResult<Self> {
-        Self::decode(&value.ok_or_else(|| FsError::Damaged("counters are missing".to_owned()))?)
+        Self::decode(&value.ok_or_else(|| Damage::new("counters", "missing"))?)
     }
 
     /// From the value.

@@ -12,7 +12,7 @@ use std::ops::Range;
 
 use rpc::{checksum::crc32c, message::ost::ObjectAttributes};
 use types::{
-    FsError, FsResult, InodeNumber, ObjectId, Timestamp,
+    Damage, FsResult, InodeNumber, ObjectId, Timestamp,
     limits::BLOCK_BYTES,
     record::{RecordReader, RecordWriter},
 };
@@ -57,7 +57,7 @@ pub fn block_key(object: ObjectId, block: u64) -> Vec<u8> {
 
 /// What a key names.
 pub fn decode_key(key: &[u8]) -> FsResult<DataKey> {
-    let malformed = || FsError::Damaged("data: malformed key".to_owned());
+    let malformed = || Damage::new("data", "malformed key");
     let (inode, rest) = split_number("data", key)?;
     let (slot, rest) = rest.split_first_chunk::<4>().ok_or_else(malformed)?;
     let object = ObjectId { inode: InodeNumber(inode), slot: u32::from_be_bytes(*slot) };

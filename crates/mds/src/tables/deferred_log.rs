@@ -9,7 +9,7 @@
 //! | 10 | 4 | slot of the object; 0 for a client |
 
 use types::{
-    ClientId, FsError, FsResult, InodeNumber, ObjectId, OstIndex,
+    ClientId, Damage, FsResult, InodeNumber, ObjectId, OstIndex,
     record::{RecordReader, RecordWriter},
 };
 
@@ -36,11 +36,11 @@ pub fn key(ost: OstIndex, sequence: u64) -> Vec<u8> {
 
 /// OST and sequence of a key.
 pub fn decode_key(key: &[u8]) -> FsResult<(OstIndex, u64)> {
-    let malformed = || FsError::Damaged(format!("{WHAT}: malformed key"));
+    let malformed = || Damage::new(WHAT, "malformed key");
     let (ost, rest) = key.split_first_chunk::<2>().ok_or_else(malformed)?;
     match split_number(WHAT, rest)? {
         (sequence, []) => Ok((OstIndex(u16::from_be_bytes(*ost)), sequence)),
-        _ => Err(malformed()),
+        _ => Err(malformed().into()),
     }
 }
 

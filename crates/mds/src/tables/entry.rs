@@ -15,7 +15,7 @@
 //! read.
 
 use types::{
-    FileKind, FsError, FsResult, InodeNumber,
+    Damage, FileKind, FsResult, InodeNumber,
     record::{RecordReader, RecordWriter},
 };
 use xxhash_rust::xxh3::xxh3_64;
@@ -89,7 +89,7 @@ impl EntryRecord {
         let (directory, rest) = split_number(WHAT, key)?;
         match split_number(WHAT, rest)? {
             (position, []) => Ok((InodeNumber(directory), Position(position))),
-            _ => Err(FsError::Damaged(format!("{WHAT}: key too long"))),
+            _ => Err(Damage::new(WHAT, "key too long").into()),
         }
     }
 

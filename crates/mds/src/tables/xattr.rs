@@ -3,7 +3,7 @@
 //! (8), name. Value: version 1 (1), then the attribute's bytes.
 
 use types::{
-    FsError, FsResult, InodeNumber, limits,
+    Damage, FsResult, InodeNumber, limits,
     record::{RecordReader, RecordWriter},
 };
 
@@ -25,7 +25,7 @@ pub fn key(inode: InodeNumber, name: &[u8]) -> Vec<u8> {
 /// Inode and name of a key.
 pub fn decode_key(key: &[u8]) -> FsResult<(InodeNumber, &[u8])> {
     match split_number(WHAT, key)? {
-        (_, []) => Err(FsError::Damaged(format!("{WHAT}: no name"))),
+        (_, []) => Err(Damage::new(WHAT, "no name").into()),
         (inode, name) => Ok((InodeNumber(inode), name)),
     }
 }

@@ -9,7 +9,7 @@ use rpc::{
     checksum::crc32c,
     message::ost::{Changed, ObjectAttributes, SpaceChange},
 };
-use types::{FsError, FsResult, InodeNumber, ObjectId, limits::BLOCK_BYTES};
+use types::{Damage, FsError, FsResult, InodeNumber, ObjectId, limits::BLOCK_BYTES};
 
 use super::Transaction;
 use crate::{
@@ -50,7 +50,7 @@ impl Transaction<'_> {
         let (from, to) = (data::block_key(object, blocks.start), data::block_key(object, blocks.end));
         self.scan(DATA, &from, Some(&to), &mut |key, value| match data::decode_key(key)? {
             DataKey::Block(_, block) => visit(block, value),
-            DataKey::Object(_) => Err(FsError::Damaged("data: an object among blocks".to_owned())),
+            DataKey::Object(_) => Err(Damage::new("data", "an object among blocks").into()),
         })
     }
 
@@ -273,18 +273,17 @@ impl Transaction<'_> {
     /// Compares everything stored of an object with its checksums and its record.
     pub fn verify_object(&self, object: ObjectId) -> FsResult<()> {
         let record = self.object(object)?;
-        let (mut held, mut behind) = (0, 0);
+        let (mut held, mut after_end) = (0, 0);
         self.visit_blocks(object, 0..u64::MAX, |block, value| {
             held += 1;
-            behind += u64::from(block >= record.size.div_ceil(BLOCK_BYTES));
+            after_end += u64::from(block >= record.size.div_ceil(BLOCK_BYTES));
             self.verified(object, block, value, &mut vec![0; BLOCK]).map(|_| true)
         })?;
-        if held != record.blocks || behind > 0 {
-            let problem = format!(
-                "object {object} on {} counts {} blocks and has {held}, {behind} of them after its end",
-                self.mdt, record.blocks
+        if held != record.blocks || after_end > 0 {
+            let (target, counted) = (self.target.to_owned(), (record.blocks, 0));
+            return Err(
+                Damage::Blocks { object, target, part: "after its end", counted, found: (held, after_end) }.into()
             );
-            return Err(FsError::Damaged(problem));
         }
         Ok(())
     }

@@ -1,7 +1,7 @@
 //! Inodes and their links within a transaction.
 
 use rpc::message::mdt::OpenId;
-use types::{Credentials, FsError, FsResult, InodeNumber, limits};
+use types::{Credentials, Damage, FsError, FsResult, InodeNumber, limits};
 
 use super::Transaction;
 use crate::{
@@ -229,7 +229,7 @@ impl Transaction<'_> {
                 None => return Ok(false),
             }
         }
-        Err(FsError::Damaged(format!("directory {directory} is in a cycle")))
+        Err(Damage::Cycle(directory).into())
     }
 
     /// The parent of a directory; the root is its own.

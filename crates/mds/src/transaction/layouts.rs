@@ -8,7 +8,7 @@ use layout::{
     automatic::{self, Situation},
     extension::{self, Step, StepSpace},
 };
-use types::{FsError, FsResult, OstIndex};
+use types::{Damage, FsError, FsResult, OstIndex, Refusal};
 
 use super::Transaction;
 use crate::{
@@ -59,7 +59,7 @@ impl Transaction<'_> {
             return Err(FsError::Invalid);
         }
         let unknown = spec.named_pools().find(|pool| !targets.pools.is_pool(pool));
-        unknown.map_or(Ok(()), |pool| Err(FsError::Refused(format!("pool '{pool}' does not exist"))))
+        unknown.map_or(Ok(()), |pool| Err(Refusal::UnknownPool(pool.to_owned()).into()))
     }
 
     /// Chooses targets, and says what was asked for in the end: of another pool, if that one
@@ -134,7 +134,7 @@ impl Transaction<'_> {
         let asked = request.start.max(rest.start);
         if next.extent.intersection(asked, asked.saturating_add(1)).is_none() {
             // The caller would ask for the same byte forever.
-            return Err(FsError::Damaged(format!("no component of an automatic layout holds byte {asked}")));
+            return Err(Damage::new("automatic layout", format!("no component holds byte {asked}")).into());
         }
         if let Some(before) = position.checked_sub(1)
             && automatic::may_continue(&layout.components[before], &next)
@@ -155,7 +155,7 @@ impl Transaction<'_> {
 
     /// One step of a component into the room after it, at `position`, that `request` needs.
     fn grow_into_extension(&mut self, layout: &mut Layout, position: usize, request: Extent) -> FsResult<()> {
-        let no_component = || FsError::Damaged("no component grows into the room of a layout".to_owned());
+        let no_component = || Damage::new("layout", "no component grows into the extension after it");
         let (before, spec, step_bytes) = extension::growing(layout, position).ok_or_else(no_component)?;
         let spec = spec.clone();
         let own = match &before.backing {
@@ -315,7 +315,7 @@ fn has_lengthened(before: &Layout, grown: &Layout) -> bool {
 fn refused(error: LayoutError) -> FsError {
     match error {
         LayoutError::Count(_) => FsError::NoSpace,
-        other => FsError::Damaged(other.to_string()),
+        other => Damage::new("layout", other.to_string()).into(),
     }
 }
 

@@ -25,7 +25,7 @@ use kv::{Loading, Lsn, Operation, Reads, Store, Supply, Table};
 use rpc::{Call, message::MdtReply, stored_reply};
 use rt::Instant;
 use tokio::sync::futures::OwnedNotified;
-use types::{ClientId, FileKind, FsError, FsResult, InodeNumber, MdtIndex, OstIndex, Timestamp};
+use types::{ClientId, FileKind, FsError, FsResult, InodeNumber, MdtIndex, OstIndex, ProtocolError, Timestamp};
 
 use tracked::Tracked;
 
@@ -169,6 +169,11 @@ impl<'n> Transaction<'n> {
     pub fn lost_changes(&self) -> FsError {
         let detail = "changes that were not synced may have been lost when its host lost power".to_owned();
         FsError::Device { target: self.target.to_owned(), detail }
+    }
+
+    /// What a request for data fails with that is none of `accepted`.
+    pub fn misdirected(&self, accepted: &'static str) -> FsError {
+        ProtocolError::misdirected(self.target, accepted).into()
     }
 
     /// Whether any table changes.

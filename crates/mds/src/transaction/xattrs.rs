@@ -1,6 +1,6 @@
 //! Extended attributes and access lists within a transaction.
 
-use types::{Credentials, FsResult, InodeNumber};
+use types::{Credentials, Damage, FsResult, InodeNumber};
 
 use super::Transaction;
 use crate::{
@@ -67,7 +67,7 @@ impl Transaction<'_> {
     /// A stored access list.
     pub fn stored_list(&self, inode: InodeNumber, name: &[u8]) -> FsResult<Option<AccessList>> {
         let Some(value) = self.xattr(inode, name)? else { return Ok(None) };
-        let damaged = |_| types::FsError::Damaged(format!("access list of inode {inode}"));
+        let damaged = |_| Damage::new(format!("access list of inode {inode}"), "malformed").into();
         AccessList::decode(&value).map_err(damaged)
     }
 

@@ -27,6 +27,7 @@ use rpc::{
         mgs::{ClusterMap, MapTarget, TargetRole, TargetState},
         ost::CHECK_OBJECTS_MAX,
     },
+    unexpected,
 };
 use rt::{Clock, real::Cores};
 use serde::Serialize;
@@ -372,8 +373,9 @@ async fn visit_inodes(mdt: &Import, mut visit: impl FnMut(ScannedInode)) -> FsRe
     let mut after = InodeNumber(0);
     loop {
         let request = MdtRequest::ScanInodes(Credentials::root(), after, PAGE);
-        let MdtReply::Scanned(page) = mdt.call(request).await?.reply else {
-            return Err(FsError::Protocol("unexpected answer to ScanInodes".to_owned()));
+        let page = match mdt.call(request).await?.reply {
+            MdtReply::Scanned(page) => page,
+            reply => return Err(unexpected(reply)),
         };
         let Some(last) = page.last() else { return Ok(()) };
         after = last.entry.attributes.inode;
@@ -441,7 +443,7 @@ impl Targets {
         let request = MdtRequest::ScanInodes(Credentials::root(), before, 1);
         match self.mdt_of(inode)?.call(request).await?.reply {
             MdtReply::Scanned(page) => Ok(page.into_iter().find(|found| found.entry.attributes.inode == inode)),
-            _ => Err(FsError::Protocol("unexpected answer to ScanInodes".to_owned())),
+            reply => Err(unexpected(reply)),
         }
     }
 

@@ -4,11 +4,14 @@
 use std::{collections::BTreeMap, time::Duration};
 
 use layout::Location;
-use rpc::message::{
-    MdtRequest, OstReply, OstRequest,
-    mdt::{Finding, ScannedInode, SizeUpdate},
-    mgs::TargetRole,
-    ost::ObjectAttributes,
+use rpc::{
+    message::{
+        MdtRequest, OstReply, OstRequest,
+        mdt::{Finding, ScannedInode, SizeUpdate},
+        mgs::TargetRole,
+        ost::ObjectAttributes,
+    },
+    unexpected,
 };
 use rt::Clock;
 use types::{Credentials, FsError, FsResult, InodeNumber, ObjectId};
@@ -52,8 +55,9 @@ impl ObjectCheck {
             TargetRole::Mdt(_) => None,
         };
         loop {
-            let OstReply::Objects(page) = targets.objects(role, OstRequest::ListObjects(after, PAGE)).await? else {
-                return Err(FsError::Protocol("unexpected answer to ListObjects".to_owned()));
+            let page = match targets.objects(role, OstRequest::ListObjects(after, PAGE)).await? {
+                OstReply::Objects(page) => page,
+                reply => return Err(unexpected(reply)),
             };
             let Some((last, _)) = page.last() else { return Ok(count) };
             after = Some(*last);
@@ -64,7 +68,7 @@ impl ObjectCheck {
                     // No such request there, or no such answer: what else is to be looked at is
                     // known to all versions.
                     Err(FsError::Protocol(reason)) => {
-                        summary.unchecked.push((ost, reason));
+                        summary.unchecked.push((ost, reason.to_string()));
                         checker = None;
                     }
                     found => damaged = found?,
@@ -193,7 +197,7 @@ async fn check(
     let objects = page.iter().map(|(object, _)| *object).collect();
     match targets.objects(role, OstRequest::Check(objects)).await? {
         OstReply::Damage(found) => Ok(found.into_iter().collect()),
-        _ => Err(FsError::Protocol("unexpected answer to Check".to_owned())),
+        reply => Err(unexpected(reply)),
     }
 }
 
@@ -308,7 +312,7 @@ async fn still_there(targets: &Targets, object: ObjectId, role: TargetRole) -> F
     };
     match targets.objects(role, OstRequest::ListObjects(Some(before), 1)).await? {
         OstReply::Objects(page) => Ok(page.first().is_some_and(|(found, _)| *found == object)),
-        _ => Err(FsError::Protocol("unexpected answer to ListObjects".to_owned())),
+        reply => Err(unexpected(reply)),
     }
 }
 
@@ -320,8 +324,9 @@ async fn glimpse(targets: &Targets, file: &ScannedInode, epoch: u64) -> FsResult
     for (slot, location) in layout.objects() {
         let role = holder(inode, location);
         let request = OstRequest::Glimpse(vec![layout.object(inode, slot)]);
-        let OstReply::Attributes(found) = targets.objects(role, request).await? else {
-            return Err(FsError::Protocol("unexpected answer to Glimpse".to_owned()));
+        let found = match targets.objects(role, request).await? {
+            OstReply::Attributes(found) => found,
+            reply => return Err(unexpected(reply)),
         };
         for attributes in found {
             update.size = update.size.max(layout.file_size(slot, attributes.size));
@@ -343,7 +348,7 @@ mod tests {
         message::{Reply, Request, mdt::Entry},
     };
     use rt::{BoxFuture, real::Cores};
-    use types::{Attributes, ClientId, FileKind, OstIndex, Slot, Timestamp, Xid};
+    use types::{Attributes, ClientId, FileKind, OstIndex, ProtocolError, Slot, Timestamp, Xid};
 
     use super::*;
 
@@ -397,7 +402,7 @@ mod tests {
                 Request::Ost(OstRequest::Verify(object)) => {
                     Err(FsError::Corrupt { object, ost: OstIndex(3), offset: 0 })
                 }
-                _ => Err(FsError::Protocol("unknown message 0x020e".to_owned())),
+                _ => Err(ProtocolError::UnknownMessage(0x020e).into()),
             };
             Box::pin(std::future::ready(Answer::new(reply.map(Reply::Ost))))
         }

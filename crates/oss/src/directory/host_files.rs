@@ -34,7 +34,7 @@ impl DirectoryStore {
             match self.check_file(*object).await {
                 Ok(problem) => problems.extend(problem.map(|problem| (*object, problem))),
                 // Also of its record.
-                Err(FsError::Damaged(problem)) => problems.push((*object, problem)),
+                Err(FsError::Damaged(damage)) => problems.push((*object, damage.to_string())),
                 Err(error) => return Err(error),
             }
         }

@@ -88,7 +88,7 @@ use rpc::message::ost::{Changed, ObjectAttributes, Read, ReadDone, SpaceChange, 
 use rt::{BoxFuture, Device, Seams};
 use tokio::sync::{Notify, watch};
 use types::{
-    FsError, FsResult, ObjectId, SpaceUsage, limits::BLOCK_BYTES, limits::FILE_BYTES_MAX, record::RecordDamage,
+    Damage, FsError, FsResult, ObjectId, RecordDamage, SpaceUsage, limits::BLOCK_BYTES, limits::FILE_BYTES_MAX,
 };
 
 use self::{
@@ -214,7 +214,7 @@ impl DirectoryStore {
     }
 
     fn damaged(&self, object: ObjectId, damage: RecordDamage) -> FsError {
-        FsError::Damaged(format!("record of object {object} on {}: {damage}", self.target))
+        Damage::new(format!("record of object {object} on {}", self.target), damage).into()
     }
 
     fn corrupt(&self, object: ObjectId, block: u64) -> FsError {
@@ -269,8 +269,8 @@ impl DirectoryStore {
         };
         let found = self.look(&mut Loading::default(), find).await?;
         let parse = |(key, value): (Vec<u8>, Bytes)| {
-            let object = parse_object_key(&key)
-                .ok_or_else(|| FsError::Damaged(format!("key {key:02x?} of an object on {}", self.target)))?;
+            let malformed = || Damage::new(format!("object on {}", self.target), RecordDamage::Key(key.clone()));
+            let object = parse_object_key(&key).ok_or_else(malformed)?;
             let record = ObjectRecord::decode(&value).map_err(|error| self.damaged(object, error.damage))?;
             Ok((object, record.attributes()))
         };

@@ -13,7 +13,7 @@ use rpc::{
     checksum::{ZERO_BLOCK, crc32c, pieces},
     message::ost::{Read, ReadDone},
 };
-use types::{FsError, FsResult, ObjectId, limits::BLOCK_BYTES, limits::BULK_BYTES_MAX};
+use types::{Damage, FsError, FsResult, ObjectId, limits::BLOCK_BYTES, limits::BULK_BYTES_MAX};
 
 use super::{
     BLOCK, DirectoryStore, blocks_of, host_file,
@@ -177,19 +177,15 @@ impl DirectoryStore {
             next = chunk + 1;
         }
         if (held, inline) != (record.blocks, record.inline_blocks) {
-            return Err(FsError::Damaged(format!(
-                "object {object} on {} counts {} blocks, {} of them inline, but has {held} and {inline}",
-                self.target, record.blocks, record.inline_blocks
-            )));
+            let counted = (record.blocks, record.inline_blocks);
+            let target = self.target.clone();
+            return Err(Damage::Blocks { object, target, part: "inline", counted, found: (held, inline) }.into());
         }
         let (empty, counted) =
             (reserved.iter().map(|range| range.end - range.start).sum::<u64>() - filled, record.reserved.empty());
         if empty == counted {
             return Ok(());
         }
-        Err(FsError::Damaged(format!(
-            "object {object} on {} counts {counted} reserved blocks without data, but has {empty}",
-            self.target
-        )))
+        Err(Damage::ReservedBlocks { object, target: self.target.clone(), counted, found: empty }.into())
     }
 }

@@ -20,7 +20,7 @@ use std::ops::Range;
 
 use bytes::Bytes;
 use kv::{Loading, Reads, Table};
-use types::{FsError, FsResult, ObjectId, limits::BLOCK_BYTES, record::RecordDamage};
+use types::{FsError, FsResult, ObjectId, RecordDamage, limits::BLOCK_BYTES};
 
 use super::{BLOCK, CHUNK_MAX, DirectoryStore, blocks_of};
 use crate::{

@@ -24,7 +24,7 @@ use parking_lot::Mutex;
 use rpc::checksum::crc32c;
 use rt::{Device, Seams};
 use tokio::sync::{Notify, watch};
-use types::{FsError, FsResult, ObjectId, limits::BLOCK_BYTES, record::DecodeError};
+use types::{Damage, FsError, FsResult, ObjectId, RecordDamage, limits::BLOCK_BYTES, record::DecodeError};
 
 use super::{
     BLOCK, DirectoryStore, OBJECT_DIRECTORY,
@@ -155,7 +155,7 @@ impl DirectoryStore {
     ) -> FsResult<Option<T>> {
         let damaged = |error: DecodeError| {
             let name = String::from_utf8_lossy(key);
-            FsError::Damaged(format!("record '{name}' of {}: {}", self.target, error.damage))
+            Damage::new(format!("record '{name}' of {}", self.target), error.damage).into()
         };
         self.meta(key)?.map(|bytes| decode(&bytes).map_err(damaged)).transpose()
     }
@@ -175,7 +175,10 @@ impl DirectoryStore {
             .map_err(|error| self.kv_error(error))?;
         match damaged {
             None => Ok(entries),
-            Some(key) => Err(FsError::Damaged(format!("entry {key:02x?} of table {} of {}", table.0, self.target))),
+            Some(key) => {
+                let what = format!("table {} of {}", table.0, self.target);
+                Err(Damage::new(what, format!("malformed entry {key:02x?}")).into())
+            }
         }
     }
 
@@ -202,7 +205,9 @@ impl DirectoryStore {
         }
         let mut volatile = self.volatile.lock();
         *volatile = HostFileState {
-            epoch: epoch.checked_add(1).ok_or_else(|| FsError::Damaged(format!("epoch of {}", self.target)))?,
+            epoch: epoch
+                .checked_add(1)
+                .ok_or_else(|| Damage::new(self.target.clone(), RecordDamage::OutOfRange("epoch")))?,
             marked: mark.epoch,
             flushed: flushed.into_iter().collect(),
             totals,

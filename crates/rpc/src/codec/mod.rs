@@ -27,7 +27,7 @@ pub mod opcode;
 
 use bytes::Bytes;
 use serde::{Serialize, de::DeserializeOwned};
-use types::{FsError, limits::BODY_BYTES_MAX};
+use types::{FsError, ProtocolError, limits::BODY_BYTES_MAX};
 
 use crate::message::{Reply, Request};
 use decode::Decoder;
@@ -103,14 +103,18 @@ impl From<EncodeError> for FsError {
     fn from(error: EncodeError) -> Self {
         match error {
             EncodeError::TooLarge => FsError::TooBig,
-            other => FsError::Protocol(other.to_string()),
+            other => ProtocolError::Codec(other.to_string()).into(),
         }
     }
 }
 
 impl From<MessageDecodeError> for FsError {
     fn from(error: MessageDecodeError) -> Self {
-        FsError::Protocol(error.to_string())
+        match error {
+            MessageDecodeError::UnknownOpcode(opcode) => ProtocolError::UnknownMessage(opcode),
+            other => ProtocolError::Codec(other.to_string()),
+        }
+        .into()
     }
 }
 

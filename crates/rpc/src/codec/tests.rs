@@ -5,8 +5,8 @@ use lock::{HeldLock, LockFamily, LockMode, LockRange};
 use proptest::prelude::*;
 use serde::{Deserialize, Serialize};
 use types::{
-    Attributes, ClientId, Credentials, DeviceId, FileKind, Generation, InodeNumber, MdtIndex, NodeKind, ObjectId,
-    OstIndex, SetAttributes, SetTime, SpaceUsage, Timestamp,
+    Attributes, ClientId, Credentials, Damage, DeviceId, FileKind, Generation, InodeNumber, MdtIndex, NodeKind,
+    ObjectId, OstIndex, ProtocolError, Refusal, SetAttributes, SetTime, SpaceUsage, Timestamp, TooMany,
 };
 
 use super::*;
@@ -375,7 +375,7 @@ fn errors_and_greetings_survive_the_wire() {
             cause: Some("connection refused".to_owned()),
         },
         FsError::Corrupt { object: ObjectId::default(), ost: OstIndex(3), offset: 4096 },
-        FsError::Damaged("why".to_owned()),
+        Damage::Told("why".to_owned()).into(),
         FsError::CorruptOnMdt { object: ObjectId::default(), mdt: MdtIndex(3), offset: 4096 },
         FsError::LayoutChanged,
     ];
@@ -397,6 +397,30 @@ fn errors_and_greetings_survive_the_wire() {
     let connected =
         Connected { version: 1, features: 0, incarnation: 2, resumed: true, slots: 256, lease_ms: 30_000, era: 3 };
     assert_eq!(decode(&encode(&connected).unwrap()), Ok(connected));
+}
+
+/// Those with contents. The numbers of all variants are in the tests of `types::error`.
+#[test]
+fn bytes_of_errors_are_the_published_ones() {
+    let (target, why) = (|| "T".to_owned(), || "why".to_owned());
+    let object = ObjectId { inode: InodeNumber(0x0001_0000_0000_0100), slot: 2 };
+    let published = [
+        (FsError::NotFound, "00"),
+        (FsError::Device { target: target(), detail: why() }, "1f06015403776879"),
+        (FsError::Corrupt { object, ost: OstIndex(3), offset: 4096 }, "200c088082808080804002038020"),
+        (FsError::Unreachable { target: target(), seconds: 100, cause: None }, "220401546400"),
+        (FsError::Unreachable { target: target(), seconds: 100, cause: Some(why()) }, "22080154640103776879"),
+        (Damage::new("data", "why").into(), "2309646174613a20776879"),
+        (ProtocolError::Codec(why()).into(), "2403776879"),
+        (Refusal::Told(why()).into(), "2703776879"),
+        (FsError::CorruptOnMdt { object, mdt: MdtIndex(3), offset: 4096 }, "280c088082808080804002038020"),
+        (FsError::LayoutChanged, "29"),
+        (TooMany::Told(why()).into(), "2a03776879"),
+    ];
+    for (error, hex) in published {
+        let found: String = encode(&error).unwrap().iter().map(|byte| format!("{byte:02x}")).collect();
+        assert_eq!(found, hex, "{error:?}");
+    }
 }
 
 #[test]

@@ -5,7 +5,7 @@ use std::{sync::Arc, time::Duration};
 
 use bytes::Bytes;
 use rt::{Address, Connection, Frame, FrameHeader, Instant, Receiver, Sender, clock};
-use types::{FsError, Generation};
+use types::{FsError, Generation, ProtocolError};
 
 use super::{
     core::{Purpose, Received},
@@ -268,10 +268,7 @@ async fn greet(
 fn accept(connected: Connected) -> Result<Connected, End> {
     match connected.slots {
         SLOTS_MIN.. => Ok(connected),
-        slots => {
-            let error = format!("the server grants {slots} slots; a session needs at least {SLOTS_MIN}");
-            Err(End::Refused(FsError::Protocol(error)))
-        }
+        granted => Err(End::Refused(ProtocolError::Slots { granted, needed: SLOTS_MIN }.into())),
     }
 }
 

@@ -2,7 +2,7 @@
 
 use bytes::Bytes;
 use tokio::sync::oneshot;
-use types::{FsError, FsResult};
+use types::{FsError, FsResult, ProtocolError};
 
 use crate::{
     codec::opcode::Family,
@@ -104,7 +104,7 @@ impl Ask for MgsRequest {
 
 /// What a reply of the wrong kind becomes.
 pub fn unexpected(reply: impl std::fmt::Debug) -> FsError {
-    FsError::Protocol(format!("unexpected reply {reply:?}"))
+    ProtocolError::UnexpectedReply(format!("{reply:?}")).into()
 }
 
 /// A request, and how to call with it. A request alone is a question without anything else.

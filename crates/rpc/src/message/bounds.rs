@@ -8,7 +8,7 @@
 
 use layout::Layout;
 use types::{
-    Credentials, DataChanges, FsError, FsResult, Timestamp,
+    Credentials, DataChanges, FsError, FsResult, Refusal, Timestamp,
     limits::{
         CLIENT_NAME_BYTES_MAX, EXCLUSIVES_PER_CLIENT_MAX, FENCE_GENERATION_MAX, FENCE_OBJECTS_MAX, FILE_BLOCKS_MAX,
         FILE_BYTES_MAX, FILE_CHANGES_MAX, GROUPS_MAX, OBJECTS_PER_REQUEST_MAX, RECLAIM_ENTRIES_MAX,
@@ -178,10 +178,7 @@ impl Connect {
             [("client", &self.client_name, CLIENT_NAME_BYTES_MAX), ("target", &self.target, TARGET_NAME_BYTES_MAX)];
         for (whose, name, bytes_max) in named {
             if name.len() > bytes_max || name.chars().any(char::is_control) {
-                let bytes = name.len();
-                return Err(FsError::Refused(format!(
-                    "the {whose}'s name has {bytes} bytes; it must have at most {bytes_max}, all of them printable"
-                )));
+                return Err(Refusal::ConnectName { whose, bytes: name.len(), bytes_max }.into());
             }
         }
         Ok(())

@@ -18,7 +18,7 @@ use parking_lot::Mutex;
 use rt::{Beat, BoxFuture, Instant, Tick, contain::Panicked, trace};
 use tokio::sync::watch;
 use tracing::Span;
-use types::{ClientId, FsError, Generation, Slot, counted};
+use types::{ClientId, FsError, Generation, ProtocolError, Slot, TooMany};
 
 use super::{
     failing::{Failure, Outcome},
@@ -156,17 +156,14 @@ impl ServedTarget {
         let options = &self.shared.options;
         let version = connect.version_max.min(options.version_max);
         if version < connect.version_min.max(options.version_min) {
-            let error = format!(
-                "{} speaks protocol versions {} to {}, {} speaks {} to {}",
-                connect.client_name,
-                connect.version_min,
-                connect.version_max,
-                self.name,
-                options.version_min,
-                options.version_max
-            );
-            tracing::warn!(client = %connect.client, error, "version mismatch");
-            return Err(FsError::Protocol(error));
+            let error = ProtocolError::Versions {
+                client: connect.client_name.clone(),
+                client_versions: connect.version_min..=connect.version_max,
+                server: self.name.clone(),
+                server_versions: options.version_min..=options.version_max,
+            };
+            tracing::warn!(client = %connect.client, %error, "version mismatch");
+            return Err(error.into());
         }
         Ok(version)
     }
@@ -222,7 +219,7 @@ impl ServedTarget {
             }
             let sessions_max = self.shared.options.sessions_max.saturating_mul(if resumed { 2 } else { 1 });
             if !in_process && sessions.len() >= sessions_max {
-                return Err(self.full(sessions.len()));
+                return Err(TooMany::Clients { target: self.name.clone(), clients: sessions.len() }.into());
             }
             sessions.insert(connect.client, cell.clone());
         }
@@ -231,16 +228,6 @@ impl ServedTarget {
         cell.with(Session::opened);
         cell.notify();
         Ok(())
-    }
-
-    /// Why a newcomer gets no session.
-    fn full(&self, sessions: usize) -> FsError {
-        let name = &self.name;
-        FsError::TooMany(format!(
-            "{name} has {}, as many as it may have: unmount some, or try again when the leases of clients that are gone \
-             have ended",
-            counted(sessions, "client")
-        ))
     }
 
     /// Takes over what the target remembers of an earlier incarnation's session.

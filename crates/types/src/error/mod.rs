@@ -1,16 +1,33 @@
 //! Errors of file system operations, one variant per cause. They are sent in replies; only the
 //! crate `host` converts them to errno values, and only the tools convert them to text for people.
+//!
+//! Damage, protocol errors, refusals and full tables have one errno each and many causes, which are
+//! enums of their own. Downside: the wire has only text for these causes (module `wire`), so they
+//! arrive from other processes as `Told`. Code that decides by one of them must run where the error
+//! arises.
+
+mod damage;
+mod protocol_error;
+mod refusal;
+mod too_many;
+mod wire;
 
 use serde::{Deserialize, Serialize};
 
 use crate::{MdtIndex, ObjectId, OstIndex};
+use wire::WireError;
+
+pub use damage::{Damage, RecordDamage};
+pub use protocol_error::ProtocolError;
+pub use refusal::Refusal;
+pub use too_many::TooMany;
 
 /// Result of a file system operation.
 pub type FsResult<T> = Result<T, FsError>;
 
-/// Why a file system operation failed. Variants are only ever appended: their order is the wire
-/// format.
+/// Why a file system operation failed.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, thiserror::Error)]
+#[serde(from = "WireError", into = "WireError")]
 pub enum FsError {
     /// ENOENT
     #[error("no such file or directory")]
@@ -134,16 +151,16 @@ pub enum FsError {
         /// How long the client waited.
         seconds: u32,
         /// Why it could not connect, in words; `None` if it was connected, or that is not known.
-        #[serde(default)]
         cause: Option<String>,
     },
     /// EIO (EUCLEAN for tools): a stored structure of a server does not decode or contradicts
     /// another.
     #[error("damaged metadata: {0}")]
-    Damaged(String),
-    /// EPROTO: the peer speaks a version or message this side does not know.
+    Damaged(Box<Damage>),
+    /// EPROTO: the peer speaks a version or message this side does not know, or its message is not
+    /// what it must be.
     #[error("protocol error: {0}")]
-    Protocol(String),
+    Protocol(Box<ProtocolError>),
     /// Never reaches a user: the permission decision needs the caller's supplementary groups; ask
     /// again with them.
     #[error("supplementary groups needed")]
@@ -152,9 +169,9 @@ pub enum FsError {
     #[error("session evicted")]
     Evicted,
     /// EINVAL: a server refuses what its administrators' decisions forbid, and says why (a target
-    /// that registers under a wrong file system or a taken index, an unknown parameter).
+    /// that registers under a wrong file system or a taken index, an unknown pool).
     #[error("{0}")]
-    Refused(String),
+    Refused(Box<Refusal>),
     /// EIO: data stored on an MDT do not match their checksum. The data are not returned.
     #[error("checksum mismatch in object {object} on {mdt} at byte {offset}")]
     CorruptOnMdt {
@@ -169,10 +186,37 @@ pub enum FsError {
     /// the layout again.
     #[error("the layout of the file has changed")]
     LayoutChanged,
-    /// ENFILE: a table of a server is full; the text says which, and what to do. Existing entries
-    /// keep their places.
+    /// ENFILE: a table of a server is full. Existing entries keep their places.
     #[error("{0}")]
-    TooMany(String),
+    TooMany(Box<TooMany>),
+}
+
+/// Every result of an operation has room for an error: three words for each of the two texts of
+/// `Unreachable`, and one for its seconds and the number of the variant. Larger contents are boxed.
+const _: () = assert!(size_of::<FsError>() <= 7 * size_of::<usize>());
+
+impl From<Damage> for FsError {
+    fn from(damage: Damage) -> Self {
+        FsError::Damaged(Box::new(damage))
+    }
+}
+
+impl From<ProtocolError> for FsError {
+    fn from(error: ProtocolError) -> Self {
+        FsError::Protocol(Box::new(error))
+    }
+}
+
+impl From<Refusal> for FsError {
+    fn from(refusal: Refusal) -> Self {
+        FsError::Refused(Box::new(refusal))
+    }
+}
+
+impl From<TooMany> for FsError {
+    fn from(full: TooMany) -> Self {
+        FsError::TooMany(Box::new(full))
+    }
 }
 
 /// The end of a message that names a cause.
