@@ -1,8 +1,8 @@
 //! Looks at a running cluster at times that the seed draws.
 //!
-//! The times are spread over all orders of magnitude, so that some looks follow each other within
-//! the steps of one request. The longest pause grows with the time that has passed: a long run has
-//! few more looks than a short one, most of them while the workload still runs.
+//! The pauses are spread over all orders of magnitude, up to the time that has passed: some looks
+//! follow each other within the steps of one request, a run without faults, which takes
+//! milliseconds, has several, and one that takes minutes has not many more.
 //!
 //! Life cycle: [`Watch::begin`] starts a task of the simulation; the first violation ends the run
 //! (see [`Cluster::failed`]) and the task.
@@ -19,11 +19,9 @@ use super::{Invariant, Snapshot, all};
 use crate::{ProcessId, Random, cluster::Cluster, faults::spread, workload::Verdict};
 
 /// Shortest pause between two looks.
-const PAUSE_MIN: Duration = Duration::from_millis(1);
+const PAUSE_MIN: Duration = Duration::from_micros(100);
 /// The longest pause at first.
-const PAUSE_MAX: Duration = Duration::from_millis(200);
-/// Later it is this part of the time that has passed.
-const PART_OF_TIME: u32 = 2;
+const FIRST_PAUSE_MAX: Duration = Duration::from_millis(1);
 
 /// A watch over a cluster.
 #[derive(Clone, Default)]
@@ -42,7 +40,7 @@ impl Watch {
             let begun = cluster.simulation().now();
             loop {
                 let passed = cluster.simulation().now().since(begun);
-                let pause = spread(&random, PAUSE_MIN, PAUSE_MAX.max(passed / PART_OF_TIME));
+                let pause = spread(&random, PAUSE_MIN, FIRST_PAUSE_MAX.max(passed));
                 cluster.simulation().sleep(pause).await;
                 if let Err(reason) = look(&cluster, &mut invariants) {
                     return cluster.fail(reason);
