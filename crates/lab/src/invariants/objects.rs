@@ -6,21 +6,20 @@ use crate::workload::Verdict;
 /// An object that nobody knows would take space forever; one on another OST than its layout names
 /// would be data that nobody reads.
 ///
-/// That it is on the OST that its layout names holds at every moment, after every fault: a slot is
-/// never given to another OST once its object may exist (`mds::ops::place`), and slots that a power
-/// loss of the MDT may have taken are not given again.
-///
-/// That it belongs to a file holds as long as the MDT has not lost power:
+/// Holds as long as the MDT has not lost power:
 /// - a client writes only by layouts that were answered to it, and an answer shows nothing that the
 ///   death of the MDT would undo; the file was marked as having objects when it was opened;
+/// - a slot is never given to another OST once its object may exist (`mds::ops::place`, and
+///   `beginning` of `mds::ops::layout_changes`);
 /// - a file is removed after the last of its opens has ended, and with it all requests of the
 ///   opener: those that were given up are not executed any more, and those of an evicted client are
 ///   refused, since each OST is told to refuse it before it is told to destroy;
 /// - the batch that removes a file adds its objects to the deferred operation log, and they leave
 ///   it after the OST has made their destruction durable.
 ///
-/// A power loss may take the MDT back to before a file was created or had grown; then its objects
-/// stay behind until `stria fsck` removes them.
+/// A power loss may take the MDT back to before a file was created, had grown, or was given another
+/// layout before anything was written to it; then objects stay behind until `stria fsck` removes
+/// them.
 pub(super) struct Objects;
 
 impl Invariant for Objects {
@@ -29,7 +28,7 @@ impl Invariant for Objects {
     }
 
     fn check(&mut self, now: &Snapshot) -> Verdict {
-        let Some(mdt) = &now.mdt else { return Ok(()) };
+        let Some(mdt) = now.mdt.as_ref().filter(|_| !now.mdt_lost_power()) else { return Ok(()) };
         let owners = mdt.owners();
         for (ost, state) in &now.osts {
             for object in state.objects.keys() {
@@ -41,8 +40,7 @@ impl Invariant for Objects {
                     ));
                 }
                 let is_in_use = owner.is_some_and(|(_, inode)| inode.may_have_objects());
-                let is_expected = is_in_use || mdt.to_destroy.contains(&(*ost, *object));
-                if !now.mdt_lost_power() && !is_expected {
+                if !is_in_use && !mdt.to_destroy.contains(&(*ost, *object)) {
                     return Err(format!(
                         "object {object} is on {ost}, but no file with objects names it and {ost} is not to destroy it"
                     ));
@@ -57,7 +55,7 @@ impl Invariant for Objects {
 mod tests {
     use super::*;
     use crate::{
-        invariants::sample::{FILE, FIRST, SECOND, inode, mdt, object, sound},
+        invariants::sample::{FILE, FIRST, SECOND, inode, mdt, object, ost, sound},
         server::Role,
     };
 
@@ -93,10 +91,20 @@ mod tests {
         let mut snapshot = sound();
         let moved = snapshot.osts[&FIRST].objects[&object(FILE, 0)];
         snapshot.osts.get_mut(&SECOND).unwrap().objects.insert(object(FILE, 0), moved);
-        for role in [Role::Mgs, Role::Mds] {
-            snapshot.lost_power.insert(role);
-            let violation = Objects.check(&snapshot).unwrap_err();
-            assert!(violation.contains("is on OST0001, but the layout"), "{violation}");
-        }
+        let violation = Objects.check(&snapshot).unwrap_err();
+        assert!(violation.contains("is on OST0001, but the layout"), "{violation}");
+    }
+
+    /// Seed 2291 of mode power: an unnamed file, made for a migration, got the layout that was
+    /// asked for and was copied to. The power loss took that layout, but not the file, whose first
+    /// layout had the same slot on another OST.
+    #[test]
+    fn a_power_loss_of_the_mdt_may_bring_back_the_layout_that_a_migration_replaced() {
+        let mut snapshot = sound();
+        let copied = ost(&mut snapshot).objects.remove(&object(FILE, 0)).unwrap();
+        snapshot.osts.get_mut(&SECOND).unwrap().objects.insert(object(FILE, 0), copied);
+        assert!(Objects.check(&snapshot).is_err());
+        snapshot.lost_power.insert(Role::Mds);
+        assert_eq!(Objects.check(&snapshot), Ok(()));
     }
 }
