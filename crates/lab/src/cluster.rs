@@ -68,6 +68,7 @@ struct ClientHost {
     process: Process,
     seams: Seams,
     file_system: Arc<FileSystem>,
+    maps: Watcher,
 }
 
 struct Inner {
@@ -318,7 +319,37 @@ impl Cluster {
         serving.as_ref().map(look)
     }
 
-    /// Completes when the run cannot continue, with the reason: a target does not open.
+    /// The process of a server; `None` if it has none.
+    pub fn process_of(&self, role: Role) -> Option<ProcessId> {
+        self.0.servers.lock()[&role].running.as_ref().map(|running| running.process.id)
+    }
+
+    /// The cluster maps that clients and servers follow, with the host and the process of each.
+    pub fn watchers(&self) -> Vec<(String, ProcessId, Watcher)> {
+        let clients = self.0.clients.lock();
+        let of_client =
+            |(client, host): (&u16, &ClientHost)| (client_host(*client), host.process.id, host.maps.clone());
+        let mut watchers: Vec<_> = clients.iter().map(of_client).collect();
+        drop(clients);
+        for role in self.roles() {
+            let Some(process) = self.process_of(role) else { continue };
+            let maps = self.inspect(role, |serving| serving.maps.clone()).flatten();
+            watchers.extend(maps.map(|maps| (role.host(), process, maps)));
+        }
+        watchers
+    }
+
+    /// The run cannot continue.
+    pub(crate) fn fail(&self, reason: String) {
+        self.0.failure.send_if_modified(|failure| {
+            let first = failure.is_none();
+            failure.get_or_insert(reason);
+            first
+        });
+    }
+
+    /// Completes when the run cannot continue, with the reason: a target does not open, or an
+    /// invariant does not hold.
     pub async fn failed(&self) -> String {
         let mut failure = self.0.failure.subscribe();
         let failed = failure.wait_for(Option::is_some).await.map(|reason| reason.clone());
@@ -352,12 +383,12 @@ impl Cluster {
             let watcher = Watcher::start(&inner, server::mgs_import(&inner, &name, &settings));
             let mut options = MountOptions::new(watcher.subscribe(), Arc::new(server::endpoint), &name);
             options.import = settings.import.clone();
-            FileSystem::mount(inner, options).await
+            FileSystem::mount(inner, options).await.map(|file_system| (file_system, watcher))
         };
         let mounted = self.run_in(&process, mounting).await.ok_or("the client died while it mounted")?;
-        let file_system = mounted.map_err(|error| format!("{host} cannot mount: {error}"))?;
+        let (file_system, maps) = mounted.map_err(|error| format!("{host} cannot mount: {error}"))?;
         self.0.log.event(&host, format_args!("mounted as {}", process.id));
-        self.0.clients.lock().insert(client, ClientHost { process, seams, file_system });
+        self.0.clients.lock().insert(client, ClientHost { process, seams, file_system, maps });
         Ok(())
     }
 

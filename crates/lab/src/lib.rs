@@ -12,6 +12,7 @@ pub mod executor;
 pub mod faults;
 pub mod hardware;
 pub mod inspector;
+pub mod invariants;
 pub mod log;
 pub mod migration;
 pub mod native;

@@ -13,6 +13,7 @@ use crate::{
     drawn::Drawn,
     executor::RunLimits,
     faults::FaultPlan,
+    invariants::Watch,
     log::{EventLog, tail},
     workload::{self, Verdict},
 };
@@ -86,6 +87,8 @@ pub struct SeedReport {
     pub steps: u64,
     /// Faults.
     pub faults: u64,
+    /// How often all invariants were checked while it ran.
+    pub looks: u64,
 }
 
 /// A run in which something did not hold. `Display` shows the reason, the last events, and how to
@@ -132,15 +135,17 @@ pub fn run_seed(options: SeedOptions) -> Result<SeedReport, Box<Failure>> {
     let (virtual_time, steps) = (Duration::from_nanos(simulation.now().0), simulation.steps());
     simulation.end();
     match outcome {
-        Ok(faults) => Ok(SeedReport { mode: drawn.mode, log: log.text(), virtual_time, steps, faults }),
+        Ok((faults, looks)) => Ok(SeedReport { mode: drawn.mode, log: log.text(), virtual_time, steps, faults, looks }),
         Err(reason) => Err(Box::new(Failure { drawn, reason, log: log.text() })),
     }
 }
 
-async fn run(simulation: Simulation, log: EventLog, drawn: Drawn) -> Result<u64, String> {
+/// Returns the number of faults and how often the invariants were checked.
+async fn run(simulation: Simulation, log: EventLog, drawn: Drawn) -> Result<(u64, u64), String> {
     let Drawn { seed, mode, faults, operations, .. } = drawn;
     log.event("lab", format_args!("seed {seed}, mode {mode}"));
     let cluster = Cluster::start(&simulation, &log, seed, drawn.cluster).await?;
+    let watch = Watch::begin(&cluster);
     let work = async {
         if let Some(layout) = drawn.default_layout {
             set_default_layout(&cluster, layout).await?;
@@ -152,7 +157,7 @@ async fn run(simulation: Simulation, log: EventLog, drawn: Drawn) -> Result<u64,
             Mode::Impatient => workload::impatient::run(&cluster, faults, operations).await,
         }?;
         check(&cluster).await?;
-        Ok(faults)
+        Ok((faults, watch.looks()))
     };
     tokio::select! {
         biased;

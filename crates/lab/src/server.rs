@@ -22,6 +22,8 @@ use crate::device::Devices;
 
 /// Name of the simulated file system.
 pub const FSNAME: &str = "lab";
+/// Its only MDT.
+pub const MDT: MdtIndex = MdtIndex(0);
 
 /// What a server process is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -49,7 +51,7 @@ impl Role {
     pub fn target(self) -> Option<TargetRole> {
         match self {
             Role::Mgs => None,
-            Role::Mds => Some(TargetRole::Mdt(MdtIndex(0))),
+            Role::Mds => Some(TargetRole::Mdt(MDT)),
             Role::Oss(index) => Some(TargetRole::Ost(OstIndex(index))),
         }
     }
@@ -93,6 +95,10 @@ pub struct Serving {
     pub ost: Option<Arc<Ost>>,
     /// Its metadata target, if it has one.
     pub mdt: Option<Arc<Mdt>>,
+    /// Its management service, if it has one.
+    pub mgs: Option<Arc<Mgs>>,
+    /// The cluster map as it knows it, if it follows it.
+    pub maps: Option<Watcher>,
     _registrar: Option<Registrar>,
 }
 
@@ -103,7 +109,7 @@ pub async fn format(role: Role, seams: &Seams, devices: &Devices, settings: &Set
         Role::Mgs => Ok(()),
         Role::Mds => {
             let (journal, cold, store) = (devices.journal.clone(), devices.cold.clone(), settings.store.clone());
-            let formatted = Mdt::format(seams, journal, cold, store, FSNAME, MdtIndex(0), &Credentials::root()).await;
+            let formatted = Mdt::format(seams, journal, cold, store, FSNAME, MDT, &Credentials::root()).await;
             formatted.map_err(|error| error.to_string())
         }
         Role::Oss(index) => {
@@ -117,9 +123,9 @@ pub async fn format(role: Role, seams: &Seams, devices: &Devices, settings: &Set
 /// Opens a role's target and serves it.
 pub async fn open(role: Role, seams: &Seams, devices: Devices, settings: &Settings) -> Result<Serving, String> {
     let server = Server::new(seams.clone(), ServerOptions { contain_panics: false, ..ServerOptions::default() });
-    let mut serving = Serving { server, ost: None, mdt: None, _registrar: None };
+    let mut serving = Serving { server, ost: None, mdt: None, mgs: None, maps: None, _registrar: None };
     let handler: Arc<dyn Handler> = match role {
-        Role::Mgs => open_mgs(seams, devices, settings).await?,
+        Role::Mgs => serving.mgs.insert(open_mgs(seams, devices, settings).await?).clone(),
         Role::Mds => {
             let opened = Mdt::open(seams.clone(), devices.journal, devices.cold, mdt_options(settings)).await;
             serving.mdt.insert(opened.map_err(|error| error.to_string())?).clone()
@@ -136,7 +142,9 @@ pub async fn open(role: Role, seams: &Seams, devices: Devices, settings: &Settin
         let import = mgs_import(seams, &role.host(), settings);
         serving._registrar = Some(register(seams, &serving, target, import.clone(), role));
         if let Some(mdt) = &serving.mdt {
-            follow_map(seams, mdt.clone(), &Watcher::start(seams, import));
+            let watcher = Watcher::start(seams, import);
+            follow_map(seams, mdt.clone(), &watcher);
+            serving.maps = Some(watcher);
         }
     }
     Ok(serving)
@@ -169,7 +177,7 @@ fn ost_devices(devices: &Devices) -> OstDevices {
 }
 
 fn mdt_options(settings: &Settings) -> MdtOptions {
-    let mut options = MdtOptions::new(FSNAME, MdtIndex(0));
+    let mut options = MdtOptions::new(FSNAME, MDT);
     options.recovery_window = settings.lease;
     options.store = settings.store.clone();
     options.import = settings.import.clone();

@@ -11,3 +11,4 @@ mod rate_limit;
 mod reference_model;
 mod seeds;
 mod slow;
+mod watched;

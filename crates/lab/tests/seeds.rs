@@ -3,6 +3,8 @@
 use lab::{Failure, Mode, SeedOptions, SeedReport};
 
 const SEEDS: u64 = 25;
+/// How often the invariants are checked while a seed runs, at least.
+const LOOKS_MIN: u64 = 5;
 
 fn options(seed: u64, mode: Mode) -> SeedOptions {
     SeedOptions { seed, operations: 80, mode: Some(mode), faults: None }
@@ -19,7 +21,10 @@ fn hold(mode: Mode) {
     let mut faults = 0;
     for seed in 0..SEEDS {
         match run_seed(options(seed, mode)) {
-            Ok(report) => faults += report.faults,
+            Ok(report) => {
+                faults += report.faults;
+                assert!(report.looks >= LOOKS_MIN, "seed {seed}: invariants were checked {} times", report.looks);
+            }
             Err(failure) => panic!("{failure}"),
         }
     }

@@ -147,6 +147,11 @@ impl Fences {
         last
     }
 
+    /// All of them, by client.
+    pub fn pending(&self) -> &BTreeMap<ClientId, BTreeSet<OstIndex>> {
+        &self.pending
+    }
+
     /// Clients that wait for `ost` to be told.
     pub fn waiting_for(&self, ost: OstIndex) -> Vec<ClientId> {
         self.pending.iter().filter(|(_, pending)| pending.contains(&ost)).map(|(client, _)| *client).collect()

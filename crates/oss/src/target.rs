@@ -16,7 +16,7 @@ use std::{
 };
 
 use bytes::Bytes;
-use kv::{Batch, ColdStore, PowerLossEra, Store};
+use kv::{Batch, ColdStore, PowerLossEra, Store, Table};
 use parking_lot::Mutex;
 use rpc::{
     Answer, Call, Handler, SessionEvent,
@@ -300,6 +300,18 @@ impl Ost {
     pub fn inspect_object(&self, object: ObjectId) -> FsResult<Vec<String>> {
         let lines = crate::inspect::describe_object_entries(&self.kv, object);
         lines.map_err(|error| kv_error(&self.name, error))
+    }
+
+    /// Calls `visit` with the key and value of every record of a table, in order, until it returns
+    /// an error. What is applied counts, whether or not a crash would take it. For simulations.
+    pub fn scan_table(&self, table: Table, mut visit: impl FnMut(&[u8], &[u8]) -> FsResult<()>) -> FsResult<()> {
+        let mut outcome = Ok(());
+        let scanned = self.kv.scan(table, &[], None, &mut |key, value| {
+            outcome = visit(key, value);
+            outcome.is_ok()
+        });
+        scanned.map_err(|error| kv_error(&self.name, error))?;
+        outcome
     }
 
     /// Stray files among its host files.

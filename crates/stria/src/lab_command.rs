@@ -51,6 +51,7 @@ fn run_one(options: SeedOptions) -> anyhow::Result<()> {
 struct Tally {
     seeds: u64,
     faults: u64,
+    looks: u64,
     virtual_time: Duration,
     real_time: Duration,
 }
@@ -74,6 +75,7 @@ fn run_many(all: impl Iterator<Item = SeedOptions>, seeds: u64) -> anyhow::Resul
         let tally = tallies.entry(report.mode).or_default();
         tally.seeds += 1;
         tally.faults += report.faults;
+        tally.looks += report.looks;
         tally.virtual_time += report.virtual_time;
         tally.real_time += begun.elapsed();
         progress.set_message(counted(tallies.values().map(|tally| tally.faults).sum::<u64>(), "fault"));
@@ -86,9 +88,10 @@ fn run_many(all: impl Iterator<Item = SeedOptions>, seeds: u64) -> anyhow::Resul
     progress.finish_and_clear();
     for (mode, tally) in &tallies {
         println!(
-            "{mode}: {} held: {} in {:.0} s of virtual time, {:.0} s of real time",
+            "{mode}: {} held: {}, {} at all invariants, in {:.0} s of virtual time, {:.0} s of real time",
             counted(tally.seeds, "seed"),
             counted(tally.faults, "fault"),
+            counted(tally.looks, "look"),
             tally.virtual_time.as_secs_f64(),
             tally.real_time.as_secs_f64()
         );
@@ -98,9 +101,10 @@ fn run_many(all: impl Iterator<Item = SeedOptions>, seeds: u64) -> anyhow::Resul
 
 fn describe(seed: u64, report: &SeedReport) -> String {
     format!(
-        "seed {seed} ({}) held: {}, {}, {:.3} s of virtual time",
+        "seed {seed} ({}) held: {}, {} at all invariants, {}, {:.3} s of virtual time",
         report.mode,
         counted(report.faults, "fault"),
+        counted(report.looks, "look"),
         counted(report.steps, "step"),
         report.virtual_time.as_secs_f64()
     )

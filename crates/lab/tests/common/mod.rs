@@ -9,6 +9,7 @@ use lab::{
     cluster::{Cluster, ClusterOptions},
     drawn::settings,
     executor::RunLimits,
+    invariants::Watch,
     log::{self, EventLog},
 };
 use rpc::message::mdt::{OpenFlags, open_flag};
@@ -16,8 +17,8 @@ use rt::BoxFuture;
 
 pub const READ_WRITE: OpenFlags = OpenFlags(open_flag::READ | open_flag::WRITE);
 
-/// Runs a scenario on a cluster of so many OSTs and clients, with the settings of this seed. What
-/// it says if it fails ends with the last events.
+/// Runs a scenario on a cluster of so many OSTs and clients, with the settings of this seed, while
+/// all invariants are watched. What it says if it fails ends with the last events.
 pub fn with_cluster<T: Send + 'static>(
     seed: u64,
     (osts, clients): (u16, u16),
@@ -33,6 +34,7 @@ pub fn with_cluster<T: Send + 'static>(
             async move {
                 let options = ClusterOptions { osts, clients, settings: settings(seed) };
                 let cluster = Cluster::start(&simulation, &log, seed, options).await?;
+                Watch::begin(&cluster);
                 tokio::select! {
                     biased;
                     reason = cluster.failed() => Err(reason),

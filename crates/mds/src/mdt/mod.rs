@@ -10,6 +10,7 @@
 mod check;
 mod data;
 mod handler;
+mod inspection;
 mod life_cycle;
 mod moves;
 mod ost_proxy;

@@ -137,6 +137,11 @@ impl Inode {
         }
     }
 
+    /// Whether the file has objects, for all that is known: it was opened for writing or truncated.
+    pub fn may_have_objects(&self) -> bool {
+        settlement::may_have_objects(self)
+    }
+
     /// All objects the file may have on OSTs: none before it was first opened for writing.
     pub fn objects(&self) -> Vec<(OstIndex, ObjectId)> {
         if !settlement::may_have_objects(self) {

@@ -1,0 +1,92 @@
+//! Invariants over several servers that hold at every moment of a run, not only once it is at rest.
+//!
+//! A [`Watch`] takes a [`Snapshot`] of all servers that are up, between two steps of the simulation
+//! and at times that the seed draws, and has every [`Invariant`] look at it. It reads the servers'
+//! tables directly: no message is sent, nothing waits, and nothing of a server changes. What a
+//! server has applied counts, even if a crash may still take it: no server tells others of changes
+//! that its own death would undo, so the states of all servers fit together all the time.
+//!
+//! To add an invariant: a file with a type that implements [`Invariant`], whose documentation says
+//! why it holds at every moment and after which faults it does not; a line in [`all`]; and a test
+//! that feeds it a contradiction.
+//!
+//! What is true of one server alone is asserted by the server itself (`mds::audit` after each
+//! commit); what needs requests, as reading data back, is in [`crate::checkers`].
+//!
+//! Downside: a contradiction that lasts for less than the time between two looks is seen in some
+//! seeds only.
+
+mod destroyed;
+mod layout_fences;
+mod maps;
+mod numbers;
+mod objects;
+mod refusals;
+#[cfg(test)]
+mod sample;
+mod sizes;
+mod slots;
+mod snapshot;
+mod space;
+mod watch;
+
+pub use self::{
+    snapshot::{KnownMap, MdtState, OstState, Snapshot},
+    watch::Watch,
+};
+use crate::workload::Verdict;
+
+/// What must be true at every moment. May remember what earlier looks saw.
+pub trait Invariant: Send {
+    /// Its name in failures.
+    fn name(&self) -> &'static str;
+
+    /// Describes a violation, with everything that is needed to find it.
+    fn check(&mut self, now: &Snapshot) -> Verdict;
+}
+
+/// All of them, with nothing seen yet.
+pub fn all() -> Vec<Box<dyn Invariant>> {
+    vec![
+        Box::new(slots::Slots),
+        Box::new(numbers::Numbers),
+        Box::new(objects::Objects),
+        Box::new(destroyed::Destroyed::default()),
+        Box::new(layout_fences::LayoutFences),
+        Box::new(sizes::Sizes),
+        Box::new(refusals::Refusals::default()),
+        Box::new(space::Space),
+        Box::new(maps::Maps::default()),
+    ]
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+
+    use super::{sample::sound, *};
+
+    #[test]
+    fn a_sound_cluster_passes_again_and_again() {
+        let (mut invariants, snapshot) = (all(), sound());
+        for _ in 0..3 {
+            for invariant in &mut invariants {
+                assert_eq!(invariant.check(&snapshot), Ok(()), "{}", invariant.name());
+            }
+        }
+    }
+
+    #[test]
+    fn nothing_is_said_of_servers_that_are_down() {
+        for invariant in &mut all() {
+            assert_eq!(invariant.check(&sound()), Ok(()));
+            assert_eq!(invariant.check(&Snapshot::default()), Ok(()), "{}", invariant.name());
+        }
+    }
+
+    #[test]
+    fn names_tell_invariants_apart() {
+        let names: BTreeSet<_> = all().iter().map(|invariant| invariant.name()).collect();
+        assert_eq!(names.len(), all().len());
+    }
+}

@@ -1,0 +1,68 @@
+//! Looks at a running cluster at times that the seed draws.
+//!
+//! The pauses are spread over all orders of magnitude, up to the time that has passed: some looks
+//! follow each other within the steps of one request, a run without faults, which takes
+//! milliseconds, has several, and one that takes minutes has not many more.
+//!
+//! Life cycle: [`Watch::begin`] starts a task of the simulation; the first violation ends the run
+//! (see [`Cluster::failed`]) and the task.
+
+use std::{
+    sync::{
+        Arc,
+        atomic::{AtomicU64, Ordering},
+    },
+    time::Duration,
+};
+
+use super::{Invariant, Snapshot, all};
+use crate::{ProcessId, Random, cluster::Cluster, faults::spread, workload::Verdict};
+
+/// Shortest pause between two looks.
+const PAUSE_MIN: Duration = Duration::from_micros(100);
+/// The longest pause at first.
+const FIRST_PAUSE_MAX: Duration = Duration::from_millis(1);
+
+/// A watch over a cluster.
+#[derive(Clone, Default)]
+pub struct Watch {
+    looks: Arc<AtomicU64>,
+}
+
+impl Watch {
+    /// From now on all invariants are checked again and again.
+    pub fn begin(cluster: &Cluster) -> Watch {
+        let watch = Watch::default();
+        let (looks, simulation, cluster) = (watch.looks.clone(), cluster.simulation().clone(), cluster.clone());
+        let random = Random::for_purpose(cluster.seed(), "invariants");
+        let task = async move {
+            let mut invariants = all();
+            let begun = cluster.simulation().now();
+            loop {
+                let passed = cluster.simulation().now().since(begun);
+                let pause = spread(&random, PAUSE_MIN, FIRST_PAUSE_MAX.max(passed));
+                cluster.simulation().sleep(pause).await;
+                if let Err(reason) = look(&cluster, &mut invariants) {
+                    return cluster.fail(reason);
+                }
+                looks.fetch_add(1, Ordering::Relaxed);
+            }
+        };
+        simulation.spawn(ProcessId::DRIVER, "invariants", Box::pin(task));
+        watch
+    }
+
+    /// How often it has looked.
+    pub fn looks(&self) -> u64 {
+        self.looks.load(Ordering::Relaxed)
+    }
+}
+
+fn look(cluster: &Cluster, invariants: &mut [Box<dyn Invariant>]) -> Verdict {
+    let snapshot = Snapshot::of(cluster)?;
+    for invariant in invariants {
+        let checked = invariant.check(&snapshot);
+        checked.map_err(|violation| format!("invariant \"{}\" is violated: {violation}", invariant.name()))?;
+    }
+    Ok(())
+}
