@@ -28,7 +28,7 @@ use oss::{
     tables::{CHUNKS, EVICTED, META, OBJECTS, parse_client_key, parse_object_key, parse_part_key},
 };
 use rpc::message::{mgs::ClusterMap, ost::ObjectAttributes};
-use types::{ClientId, FsError, FsResult, InodeNumber, ObjectId, OstIndex, SpaceUsage};
+use types::{ClientId, Damage, FsError, FsResult, InodeNumber, ObjectId, OstIndex, SpaceUsage};
 
 use crate::{ProcessId, cluster::Cluster, server::Role};
 
@@ -145,7 +145,7 @@ fn unreadable(role: Role, error: FsError) -> String {
 }
 
 fn damaged(error: impl Display) -> FsError {
-    FsError::Damaged(error.to_string())
+    FsError::from(Damage::new("table", error.to_string()))
 }
 
 impl MdtState {
