@@ -80,7 +80,9 @@ impl fmt::Display for InodeNumber {
 pub struct ObjectId {
     /// The file it was made for.
     pub inode: InodeNumber,
-    /// The stripe slot; unique within the file for its whole life, never given to another OST.
+    /// The stripe slot; unique within the file for its whole life, never given to another OST
+    /// (unless the MDT loses power and forgets that it gave it away; then the object is not the
+    /// file's, and `stria fsck` removes it).
     pub slot: u32,
 }
 
