@@ -1,24 +1,18 @@
-//! Fuzz targets: everything that decodes bytes from a disk, a wire, the kernel or a user, fed with
-//! valid encodings that were damaged at random. Nothing may panic, hang or allocate without bound;
-//! what decodes must survive being encoded again.
+//! The fuzz targets without a fuzzer: valid encodings, then what random damage makes of them.
 //!
 //! A run is a fixed number of inputs from a seed, so it finds the same every time;
-//! `STRIA_FUZZ_SEED` chooses another seed and `STRIA_FUZZ_FACTOR` multiplies the number. A failing
-//! input is printed; it becomes a named test in `regressions`.
-//!
-//! (cargo-fuzz needs a nightly compiler or flags that defeat the stable one, a C++ compiler and
-//! minutes of building; for decoders as small as these, mutation of a good corpus reaches the same
-//! places.)
+//! `STRIA_FUZZ_SEED` chooses another seed and `STRIA_FUZZ_FACTOR` multiplies the number. With
+//! `STRIA_FUZZ_INPUT`, a target gets only the contents of this file: the command that `./test fuzz`
+//! prints for an input that fails.
 
-mod corpus;
+mod configurations;
 mod mutate;
 mod regressions;
-mod targets;
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
+use fuzz::{FuzzTarget, targets};
 use mutate::Mutator;
-use targets::FuzzTarget;
 
 const SEED: u64 = 2026;
 
@@ -27,14 +21,19 @@ fn number(variable: &str, default: u64) -> u64 {
 }
 
 /// Feeds a target with its corpus as it is, then with what the mutator makes of it.
-fn run(target: &FuzzTarget, corpus: &[Vec<u8>]) {
+fn run(target: &FuzzTarget) {
+    if let Some(path) = std::env::var_os("STRIA_FUZZ_INPUT") {
+        let input = std::fs::read(&path).unwrap_or_else(|error| panic!("{}: {error}", path.display()));
+        return (target.run)(&input);
+    }
+    let corpus = (target.corpus)();
     assert!(!corpus.is_empty(), "{} has no corpus", target.name);
-    for input in corpus {
+    for input in &corpus {
         feed(target, input);
     }
     let mut mutator = Mutator::new(number("STRIA_FUZZ_SEED", SEED), target.name);
     for _ in 0..target.inputs * number("STRIA_FUZZ_FACTOR", 1) {
-        let mut input = mutator.input(corpus);
+        let mut input = mutator.input(&corpus);
         if let Some(seal) = target.seal
             && mutator.chance(3, 4)
         {
@@ -54,8 +53,14 @@ macro_rules! fuzz {
     ($($name:ident),*) => {
         $(#[test]
         fn $name() {
-            run(&targets::$name(), &corpus::$name());
+            run(&targets::$name());
         })*
+
+        #[test]
+        fn every_target_has_a_test_of_its_name() {
+            let names: Vec<&str> = fuzz::all().iter().map(|target| target.name).collect();
+            assert_eq!(names, [$(stringify!($name)),*]);
+        }
     };
 }
 
@@ -72,10 +77,10 @@ fuzz!(
     ost_records,
     mgs_records,
     access_lists,
+    layout_xattrs,
     kernel_requests,
     control_pages,
     mount_options,
     lfs_command_lines,
-    configurations,
     parameters
 );

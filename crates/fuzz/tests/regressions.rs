@@ -1,8 +1,7 @@
 //! Inputs that once made a target fail, each named after the bug.
 
+use fuzz::{corpus::SMALL_STORE, targets};
 use kv::{Lsn, journal::format::SegmentHeader};
-
-use crate::{corpus::SMALL_STORE, targets};
 
 #[test]
 fn an_option_of_mount_that_is_no_ascii_letter_was_cut_within_a_character() {

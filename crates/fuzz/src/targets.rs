@@ -15,6 +15,10 @@ use kv::{
     journal::format::{HeaderState, RECORD_HEADER_BYTES, Record, SegmentHeader, decode_batch},
     superblock::{STORE_FILE, Superblock},
 };
+use layout::{
+    lov,
+    text::{self, yaml},
+};
 use lfs::{
     options::{self, OptionSpec, Takes, long_option, option},
     size,
@@ -37,7 +41,10 @@ use rpc::{
         self,
         opcode::{Family, Opcode},
     },
-    message::session::{Connect, Connected},
+    message::{
+        bounds,
+        session::{Connect, Connected},
+    },
 };
 use rt::{
     Address, Device, Frame, FrameHeader,
@@ -48,22 +55,51 @@ use rt::{
 use serde::{Serialize, de::DeserializeOwned};
 use types::{Fid, FsError, InodeNumber};
 
-use crate::corpus::SMALL_STORE;
+use crate::corpus::{self, SMALL_STORE};
 
 /// A decoder to be fed.
 pub struct FuzzTarget {
     /// Name, which also chooses its random numbers.
     pub name: &'static str,
-    /// Inputs of one run.
+    /// Inputs of one run of `cargo test`.
     pub inputs: u64,
+    /// Makes valid inputs.
+    pub corpus: Corpus,
     /// Decodes; panics if something is wrong.
     pub run: fn(&[u8]),
     /// Makes checksums and lengths right, so that the input gets past them.
     pub seal: Option<fn(&mut [u8])>,
 }
 
-const fn target(name: &'static str, inputs: u64, run: fn(&[u8])) -> FuzzTarget {
-    FuzzTarget { name, inputs, run, seal: None }
+/// What makes valid inputs of a target.
+pub type Corpus = fn() -> Vec<Vec<u8>>;
+
+const fn target(name: &'static str, inputs: u64, corpus: Corpus, run: fn(&[u8])) -> FuzzTarget {
+    FuzzTarget { name, inputs, corpus, run, seal: None }
+}
+
+/// All targets.
+pub fn all() -> Vec<FuzzTarget> {
+    vec![
+        frames(),
+        requests(),
+        replies(),
+        greetings(),
+        journal_records(),
+        journal_segment_headers(),
+        store_files(),
+        stores(),
+        mdt_records(),
+        ost_records(),
+        mgs_records(),
+        access_lists(),
+        layout_xattrs(),
+        kernel_requests(),
+        control_pages(),
+        mount_options(),
+        lfs_command_lines(),
+        parameters(),
+    ]
 }
 
 fn put_u32(input: &mut [u8], offset: usize, value: u32) {
@@ -90,16 +126,17 @@ pub fn frames() -> FuzzTarget {
         let frame = Frame { header, body: Bytes::copy_from_slice(body), bulk: Bytes::new() };
         let _ = (frame.check_lengths(), frame.check_body());
     }
-    FuzzTarget { seal: Some(seal_60), ..target("frames", 40_000, run) }
+    FuzzTarget { seal: Some(seal_60), ..target("frames", 40_000, corpus::frames, run) }
 }
 
 /// Two bytes of opcode, then the body.
 pub fn requests() -> FuzzTarget {
-    target("requests", 60_000, |input| {
+    target("requests", 60_000, corpus::requests, |input| {
         let Some((opcode, body)) = input.split_first_chunk() else { return };
         let opcode = Opcode(u16::from_le_bytes(*opcode));
         let _ = (opcode.to_string(), opcode.kind());
         if let Ok(request) = codec::decode_request(opcode, body) {
+            let _ = (bounds::check(&request), request.row());
             let again = codec::encode_request(&request).expect("what was received can be sent");
             assert_eq!(codec::decode_request(opcode, &again).as_ref(), Ok(&request));
         }
@@ -108,7 +145,7 @@ pub fn requests() -> FuzzTarget {
 
 /// A byte that chooses the family, then the body.
 pub fn replies() -> FuzzTarget {
-    target("replies", 60_000, |input| {
+    target("replies", 60_000, corpus::replies, |input| {
         let Some((choice, body)) = input.split_first() else { return };
         let family = [Family::Mdt, Family::Ost, Family::Mgs][usize::from(choice % 3)];
         if let Ok(reply) = codec::decode_reply(family, body) {
@@ -126,7 +163,7 @@ pub fn greetings() -> FuzzTarget {
             assert_eq!(codec::decode::<T>(&again).as_ref(), Ok(&value));
         }
     }
-    target("greetings", 40_000, |input| match input.split_first() {
+    target("greetings", 40_000, corpus::greetings, |input| match input.split_first() {
         Some((choice, body)) if choice % 3 == 0 => round_trip::<Connect>(body),
         Some((choice, body)) if choice % 3 == 1 => round_trip::<Connected>(body),
         Some((_, body)) => round_trip::<FsError>(body),
@@ -148,7 +185,7 @@ pub fn journal_records() -> FuzzTarget {
         }
         let _ = decode_batch(Bytes::copy_from_slice(input));
     }
-    FuzzTarget { seal: Some(seal_record), ..target("journal_records", 40_000, run) }
+    FuzzTarget { seal: Some(seal_record), ..target("journal_records", 40_000, corpus::journal_records, run) }
 }
 
 /// Makes the first record's length and checksum right.
@@ -168,7 +205,10 @@ pub fn journal_segment_headers() -> FuzzTarget {
             assert_eq!(SegmentHeader::decode(&header.encode()), HeaderState::Valid(header));
         }
     }
-    FuzzTarget { seal: Some(seal_60), ..target("journal_segment_headers", 40_000, run) }
+    FuzzTarget {
+        seal: Some(seal_60),
+        ..target("journal_segment_headers", 40_000, corpus::journal_segment_headers, run)
+    }
 }
 
 /// A runtime for what is asynchronous.
@@ -216,7 +256,7 @@ pub fn store_files() -> FuzzTarget {
             }
         });
     }
-    FuzzTarget { seal: Some(seal_60), ..target("store_files", 2_000, run) }
+    FuzzTarget { seal: Some(seal_60), ..target("store_files", 2_000, corpus::store_files, run) }
 }
 
 /// A whole store, whose only segment is the input: it opens and works, or is refused; inspecting it
@@ -231,7 +271,7 @@ pub fn stores() -> FuzzTarget {
             open_and_use(device, small.store).await;
         });
     }
-    FuzzTarget { seal: Some(seal_segment), ..target("stores", 400, run) }
+    FuzzTarget { seal: Some(seal_segment), ..target("stores", 400, corpus::stores, run) }
 }
 
 /// Makes the checksums of the header and of all records right that are where the records of the
@@ -264,7 +304,7 @@ fn record(schema: &dyn Schema, input: &[u8]) -> Option<(Table, Vec<u8>, Vec<u8>)
 
 /// Records of an MDT.
 pub fn mdt_records() -> FuzzTarget {
-    target("mdt_records", 60_000, |input| {
+    target("mdt_records", 60_000, corpus::mdt_records, |input| {
         if let Some((INODES, _, value)) = record(&MdtSchema, input)
             && let Ok(inode) = Inode::decode(InodeNumber(7), &value)
         {
@@ -275,7 +315,7 @@ pub fn mdt_records() -> FuzzTarget {
 
 /// Records of an OST.
 pub fn ost_records() -> FuzzTarget {
-    target("ost_records", 60_000, |input| match record(&OstSchema, input) {
+    target("ost_records", 60_000, corpus::ost_records, |input| match record(&OstSchema, input) {
         Some((OBJECTS, _, value)) => {
             if let Ok(object) = ObjectRecord::decode(&value) {
                 assert_eq!(ObjectRecord::decode(&object.encode()), Ok(object));
@@ -292,14 +332,28 @@ pub fn ost_records() -> FuzzTarget {
 
 /// Records of the management service.
 pub fn mgs_records() -> FuzzTarget {
-    target("mgs_records", 40_000, |input| drop(record(&MgsSchema, input)))
+    target("mgs_records", 40_000, corpus::mgs_records, |input| drop(record(&MgsSchema, input)))
 }
 
 /// Values of `system.posix_acl_access`.
 pub fn access_lists() -> FuzzTarget {
-    target("access_lists", 40_000, |input| {
+    target("access_lists", 40_000, corpus::access_lists, |input| {
         if let Ok(Some(list)) = AccessList::decode(input) {
             assert_eq!(AccessList::decode(&list.encode()), Ok(Some(list)));
+        }
+    })
+}
+
+/// Values of `lustre.lov` and of the readable attribute, which users set: layouts in binary form and
+/// as text. What is possible can be shown and set again.
+pub fn layout_xattrs() -> FuzzTarget {
+    target("layout_xattrs", 40_000, corpus::layout_xattrs, |input| {
+        let text = std::str::from_utf8(input).ok().and_then(|text| yaml::parse(text).ok());
+        for spec in lov::decode(input).into_iter().chain(text) {
+            if spec.validate(u64::MAX).is_ok() {
+                lov::decode(&lov::encode_default(&spec)).expect("what was set can be set again");
+                yaml::parse(&text::default_yaml(&spec)).expect("what is shown can be set");
+            }
         }
     })
 }
@@ -315,12 +369,12 @@ pub fn kernel_requests() -> FuzzTarget {
         let bytes = input.len() as u32;
         put_u32(input, 0, bytes);
     }
-    FuzzTarget { seal: Some(seal), ..target("kernel_requests", 60_000, run) }
+    FuzzTarget { seal: Some(seal), ..target("kernel_requests", 60_000, corpus::kernel_requests, run) }
 }
 
 /// Pages of the control ioctl, which any user may send, and what comes back.
 pub fn control_pages() -> FuzzTarget {
-    target("control_pages", 40_000, |input| {
+    target("control_pages", 40_000, corpus::control_pages, |input| {
         let replies = PendingReplies::default();
         let execute = |request: ControlRequest| async move {
             let _ = format!("{request:?}");
@@ -334,7 +388,7 @@ pub fn control_pages() -> FuzzTarget {
 
 /// Options, sources and command lines of mount(8).
 pub fn mount_options() -> FuzzTarget {
-    target("mount_options", 40_000, |input| {
+    target("mount_options", 40_000, corpus::mount_options, |input| {
         let text = String::from_utf8_lossy(input);
         let mut options = MountOptions::default();
         let _ = options.add(&text);
@@ -360,7 +414,7 @@ const LFS_OPTIONS: &[OptionSpec] = &[
 
 /// Words of `lfs`, sizes, FIDs.
 pub fn lfs_command_lines() -> FuzzTarget {
-    target("lfs_command_lines", 40_000, |input| {
+    target("lfs_command_lines", 40_000, corpus::lfs_command_lines, |input| {
         let _ = options::parse(LFS_OPTIONS, &words(input));
         for word in String::from_utf8_lossy(input).split(' ') {
             let _ = (size::of_stripes(word), size::hint(word), types::size::parse(word, 512));
@@ -369,14 +423,6 @@ pub fn lfs_command_lines() -> FuzzTarget {
                 let _ = fid.inode();
             }
         }
-    })
-}
-
-/// Configuration files.
-pub fn configurations() -> FuzzTarget {
-    target("configurations", 3_000, |input| {
-        let text = String::from_utf8_lossy(input);
-        let _ = toml::from_str::<node::config::Config>(&text).map(|config| config.check());
     })
 }
 
@@ -389,7 +435,7 @@ pub fn parameters() -> FuzzTarget {
         }
         tree
     });
-    target("parameters", 40_000, |input| {
+    target("parameters", 40_000, corpus::parameters, |input| {
         let text = String::from_utf8_lossy(input);
         let (name, value) = text.split_once('=').unwrap_or((&text, ""));
         let _ = (TREE.get(name), TREE.list_recursive(name), TREE.set(name, value));

@@ -1,4 +1,4 @@
-//! Valid inputs to start from: records of the image that `tests/inspect` keeps, and messages of
+//! Valid inputs to start from: records of the image in `crates/stria/tests/inspect`, and messages of
 //! every kind.
 
 use std::{
@@ -15,7 +15,10 @@ use kv::{
     journal::format::{Record, SEGMENT_HEADER_BYTES, SegmentHeader, payload_bytes},
     superblock::STORE_FILE,
 };
-use layout::{ComponentId, Extent, Layout, LayoutSpec, PlainLayout, StripeCount, StripeSpec};
+use layout::{
+    BackingSpec, ComponentId, ComponentSpec, END_OF_FILE, Extent, Layout, LayoutSpec, PlainLayout, StripeCount,
+    StripeSpec, lov, text,
+};
 use lock::{LockFamily, LockMode, LockRange};
 use mds::tables::{DATA, REPLIES, data};
 use rpc::message::control::{ControlReply, ControlRequest};
@@ -53,8 +56,8 @@ fn block_on<T>(future: impl Future<Output = T>) -> T {
 
 /// Operations in the journals of the image's targets, by the beginning of the target's name.
 static IMAGE: LazyLock<Vec<(String, Operation)>> = LazyLock::new(|| {
-    let place = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).expect("a directory");
-    let image = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/inspect/image.tar.gz");
+    let place = tempfile::tempdir().expect("a directory");
+    let image = Path::new(env!("CARGO_MANIFEST_DIR")).join("../stria/tests/inspect/image.tar.gz");
     let unpacked = Command::new("tar").arg("-xzSf").arg(image).arg("-C").arg(place.path()).status();
     assert!(unpacked.expect("tar is installed").success(), "the image cannot be unpacked");
     let mut operations = Vec::new();
@@ -84,7 +87,7 @@ fn records_of(kind: &str) -> Vec<Vec<u8>> {
     records.collect()
 }
 
-pub fn mdt_records() -> Vec<Vec<u8>> {
+pub(crate) fn mdt_records() -> Vec<Vec<u8>> {
     let mut records = records_of("mdt");
     let object = data::ObjectRecord { size: 4000, mtime: Timestamp::default(), blocks: 1, changes: 1 }.encode();
     let block = data::encode_block(0x1234_5678, &[7; 300]);
@@ -94,19 +97,23 @@ pub fn mdt_records() -> Vec<Vec<u8>> {
     records
 }
 
-pub fn ost_records() -> Vec<Vec<u8>> {
+pub(crate) fn ost_records() -> Vec<Vec<u8>> {
     records_of("ost")
 }
 
-pub fn mgs_records() -> Vec<Vec<u8>> {
+pub(crate) fn mgs_records() -> Vec<Vec<u8>> {
     records_of("mgs")
 }
 
 /// A store with a few batches, and where they are.
 pub struct SmallStore {
+    /// Its number.
     pub store: u64,
+    /// The contents of the file that identifies it.
     pub store_file: Vec<u8>,
+    /// Its journal.
     pub segment: Vec<u8>,
+    /// Offsets of the records in `segment`.
     pub records: Vec<usize>,
 }
 
@@ -141,20 +148,20 @@ pub static SMALL_STORE: LazyLock<SmallStore> = LazyLock::new(|| {
     })
 });
 
-pub fn stores() -> Vec<Vec<u8>> {
+pub(crate) fn stores() -> Vec<Vec<u8>> {
     vec![SMALL_STORE.segment.clone()]
 }
 
-pub fn store_files() -> Vec<Vec<u8>> {
+pub(crate) fn store_files() -> Vec<Vec<u8>> {
     vec![SMALL_STORE.store_file.clone()]
 }
 
-pub fn journal_segment_headers() -> Vec<Vec<u8>> {
+pub(crate) fn journal_segment_headers() -> Vec<Vec<u8>> {
     let header = SegmentHeader { store: 7, sequence: 1 << 33, first: Lsn(9), segment_bytes: 16 << 20 };
     vec![header.encode().to_vec(), SMALL_STORE.segment[..64].to_vec()]
 }
 
-pub fn journal_records() -> Vec<Vec<u8>> {
+pub(crate) fn journal_records() -> Vec<Vec<u8>> {
     let batches = IMAGE
         .chunks(3)
         .map(|operations| Batch { operations: operations.iter().map(|(_, operation)| operation.clone()).collect() });
@@ -168,7 +175,7 @@ pub fn journal_records() -> Vec<Vec<u8>> {
     batches.map(encode).filter(|record| record.len() < 8192).collect()
 }
 
-pub fn frames() -> Vec<Vec<u8>> {
+pub(crate) fn frames() -> Vec<Vec<u8>> {
     let header = FrameHeader { version: 1, opcode: 0x0201, slot: 3, xid: 9, connection: 1, ..FrameHeader::default() };
     let frame = rt::Frame::new(header, Bytes::from_static(b"body"), Bytes::new()).expect("small");
     vec![[&frame.header.encode()[..], b"body"].concat()]
@@ -298,7 +305,7 @@ fn register() -> Register {
     }
 }
 
-pub fn requests() -> Vec<Vec<u8>> {
+pub(crate) fn requests() -> Vec<Vec<u8>> {
     let ost = [
         OstRequest::Write(ost::Write {
             object: OBJECT,
@@ -330,7 +337,7 @@ pub fn requests() -> Vec<Vec<u8>> {
     requests.map(encode).collect()
 }
 
-pub fn replies() -> Vec<Vec<u8>> {
+pub(crate) fn replies() -> Vec<Vec<u8>> {
     let target = MapTarget {
         role: TargetRole::Ost(OstIndex(2)),
         uuid: "u".to_owned(),
@@ -371,7 +378,7 @@ pub fn replies() -> Vec<Vec<u8>> {
         .collect()
 }
 
-pub fn greetings() -> Vec<Vec<u8>> {
+pub(crate) fn greetings() -> Vec<Vec<u8>> {
     let connect = Connect {
         version_min: 1,
         version_max: 1,
@@ -402,7 +409,7 @@ pub fn greetings() -> Vec<Vec<u8>> {
     inputs
 }
 
-pub fn access_lists() -> Vec<Vec<u8>> {
+pub(crate) fn access_lists() -> Vec<Vec<u8>> {
     let entry = |tag: u16, permissions: u16, id: u32| {
         [&tag.to_le_bytes()[..], &permissions.to_le_bytes(), &id.to_le_bytes()].concat()
     };
@@ -411,8 +418,21 @@ pub fn access_lists() -> Vec<Vec<u8>> {
     vec![[&2u32.to_le_bytes()[..], &entries.concat()].concat()]
 }
 
+pub(crate) fn layout_xattrs() -> Vec<Vec<u8>> {
+    let stripes = StripeSpec { stripe_count: StripeCount::Exactly(2), ..StripeSpec::default() };
+    let component = |end, backing| ComponentSpec { end, backing };
+    let composite = LayoutSpec::Composite(vec![
+        component(1 << 20, BackingSpec::Mdt),
+        component(1 << 30, BackingSpec::Extended(stripes.clone(), 64 << 20)),
+        component(END_OF_FILE, BackingSpec::Striped(StripeSpec { pool: Some("fast".to_owned()), ..stripes })),
+    ]);
+    let specs = [spec(), composite, LayoutSpec::Automatic];
+    let binary = specs.iter().map(lov::encode_default).chain([lov::encode(INODE, &layout())]);
+    binary.chain(specs.iter().map(|spec| text::default_yaml(spec).into_bytes())).collect()
+}
+
 /// A request of each kind with enough bytes for any structure, and names.
-pub fn kernel_requests() -> Vec<Vec<u8>> {
+pub(crate) fn kernel_requests() -> Vec<Vec<u8>> {
     let request = |opcode: KernelOpcode| {
         let mut bytes = vec![0; 40];
         bytes[4..8].copy_from_slice(&(opcode as u32).to_le_bytes());
@@ -436,7 +456,7 @@ pub fn kernel_requests() -> Vec<Vec<u8>> {
     KernelOpcode::ALL.iter().flat_map(|opcode| [request(*opcode), name_only(*opcode)]).collect()
 }
 
-pub fn control_pages() -> Vec<Vec<u8>> {
+pub(crate) fn control_pages() -> Vec<Vec<u8>> {
     let requests = [ControlRequest::Targets, ControlRequest::Name, ControlRequest::InodePaths(INODE)];
     let replies = [
         ControlReply::Paths(vec![b"a/b".to_vec()]),
@@ -468,7 +488,7 @@ fn texts(texts: &[&str]) -> Vec<Vec<u8>> {
     texts.iter().map(|text| text.as_bytes().to_vec()).collect()
 }
 
-pub fn mount_options() -> Vec<Vec<u8>> {
+pub(crate) fn mount_options() -> Vec<Vec<u8>> {
     texts(&[
         "defaults,ro,nosuid,_netdev,x-systemd.automount,timeout=30,threads=4,comment=a b",
         "mgs1:9800,[fe80::1]:9800:/stria",
@@ -477,7 +497,7 @@ pub fn mount_options() -> Vec<Vec<u8>> {
     ])
 }
 
-pub fn lfs_command_lines() -> Vec<Vec<u8>> {
+pub(crate) fn lfs_command_lines() -> Vec<Vec<u8>> {
     texts(&[
         "setstripe -c -1 -S4M --stripe-count=7 -vv file -- -c",
         "getstripe --hex --stripe 64k 16E 1048576",
@@ -485,15 +505,7 @@ pub fn lfs_command_lines() -> Vec<Vec<u8>> {
     ])
 }
 
-pub fn configurations() -> Vec<Vec<u8>> {
-    let file = |name: &str| {
-        let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../examples").join(name);
-        std::fs::read(path).expect("the examples are there")
-    };
-    ["mds.toml", "oss1.toml"].map(file).to_vec()
-}
-
-pub fn parameters() -> Vec<Vec<u8>> {
+pub(crate) fn parameters() -> Vec<Vec<u8>> {
     texts(&[
         "ost.OSS.ost_io.threads_max=4",
         "obdfilter.*.stats=",
