@@ -58,6 +58,7 @@ impl ClientState {
         if self.client.compare_exchange(client.0, successor.0, Ordering::AcqRel, Ordering::Acquire).is_err() {
             return false;
         }
+        assert_ne!(client, successor, "a new incarnation has a client id of its own");
         self.opens.lost();
         self.locks.lost();
         self.exclusives.lock().clear();

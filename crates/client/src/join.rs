@@ -71,6 +71,7 @@ pub(crate) async fn join_all<F: Future>(futures: Vec<F>) -> Vec<F::Output> {
                 && let Poll::Ready(output) = future.as_mut().poll(&mut Context::from_waker(waker))
             {
                 children[index] = Child::Done(output);
+                assert!(pending > 0, "a future is done once");
                 pending -= 1;
             }
         }

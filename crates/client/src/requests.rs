@@ -199,6 +199,8 @@ impl ReadData {
 
     /// All bytes in one buffer: without a copy if there is one piece.
     pub fn into_bytes(mut self) -> Bytes {
+        let bytes: usize = self.pieces.iter().map(Bytes::len).sum();
+        assert_eq!(bytes, self.bytes, "the length of a read is that of its pieces");
         match self.pieces.len() {
             0 => Bytes::new(),
             1 => self.pieces.remove(0),

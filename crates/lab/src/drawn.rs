@@ -142,6 +142,7 @@ pub fn settings(seed: u64) -> Settings {
         commit_interval: *random.pick(&[Duration::from_millis(50), Duration::from_secs(1)]),
         write_back_bytes: *random.pick(&[32 << 10, 64 << 20]),
         write_back_idle: *random.pick(&[Duration::from_millis(100), Duration::from_secs(5)]),
+        audits: true,
         ..OstOptions::default()
     };
     let stripe_count = *random.pick(&[ResolvedCount::AtMost(1), ResolvedCount::AtMost(2), ResolvedCount::All]);

@@ -76,6 +76,7 @@ impl History {
         {
             self.patterns.remove(&oldest);
         }
+        assert_eq!(self.patterns.len(), self.by_use.len(), "each pattern has its place in the order of uses");
     }
 }
 

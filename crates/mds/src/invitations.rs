@@ -44,6 +44,11 @@ impl Invitations {
         {
             of_client.epochs.remove(&oldest);
         }
+        assert_eq!(
+            of_client.epochs.len(),
+            of_client.order.len(),
+            "each invitation of a client has its place in the order"
+        );
     }
 
     /// Whether the client was told to report this file under this epoch.

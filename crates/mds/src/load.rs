@@ -32,6 +32,7 @@ impl Load {
     pub fn end(&mut self, file: InodeNumber) {
         for ost in self.files.remove(&file).unwrap_or_default() {
             let written = self.objects.get_mut(&ost).expect("an object of a file is counted");
+            assert!(*written > 0, "OSTs without objects are not in the table");
             *written -= 1;
             if *written == 0 {
                 self.objects.remove(&ost);

@@ -57,6 +57,7 @@ impl Moves {
                 _ => self.count(inode, Count { lost_us: 0, failures }),
             }
             self.waiting.push_back(inode);
+            assert!(self.waiting.len() <= WAITING_MAX, "the number of files that wait is bounded");
             self.wakeup.notify_one();
             return;
         }
@@ -69,6 +70,7 @@ impl Moves {
             let least = self.counted.iter().min_by_key(|(_, count)| count.lost_us).map(|(inode, _)| *inode);
             least.map(|inode| self.counted.remove(&inode));
         }
+        assert!(self.counted.len() <= COUNTED_MAX, "the number of files that are counted is bounded");
     }
 
     /// The file that has waited longest; it does not wait any more.

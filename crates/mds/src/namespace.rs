@@ -27,7 +27,7 @@ use crate::{
         session::SessionRecord,
     },
     transaction::{Changes, Context, Transaction},
-    volatile::Volatile,
+    volatile::{Recovery, Volatile},
 };
 
 /// See the module documentation.
@@ -87,6 +87,8 @@ impl Namespace {
             volatile.recovery.replies.insert(key, stored_reply::decode_xid(value)?);
             Ok(())
         })?;
+        let Recovery { expected, gone, .. } = &volatile.recovery;
+        assert!(gone.is_subset(expected), "only clients that are expected can be gone");
         let last = store.last();
         Ok(Self {
             volatile,
@@ -207,7 +209,9 @@ impl Namespace {
         }
         if !batch.operations.is_empty() {
             let applied = if releases { self.store.apply_reserved(batch) } else { self.store.apply(batch) };
-            self.last = applied.map_err(|error| store_error(&self.target, &error))?;
+            let applied = applied.map_err(|error| store_error(&self.target, &error))?;
+            assert!(applied > self.last, "batch {applied:?} is applied after batch {:?}", self.last);
+            self.last = applied;
         }
         self.counters = counters;
         if let Some(inode) = lengthened {

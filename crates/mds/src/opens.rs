@@ -52,6 +52,8 @@ impl ClientUse {
     }
 
     fn remove(&mut self, file: &OpenFile) {
+        assert!(self.opens > 0, "an open that ends is counted");
+        assert!(self.writers >= u32::from(file.writes()), "a writer that ends is counted");
         self.opens -= 1;
         self.writers -= u32::from(file.writes());
     }
@@ -84,6 +86,8 @@ impl Uses {
         if of_client.opens == 0 {
             self.clients.remove(&client);
         }
+        assert_eq!(self.all.opens == 0, self.clients.is_empty(), "an inode is open as long as a client has it open");
+        assert!(self.clients_writing <= self.all.writers, "a client that writes has an open for writing");
     }
 }
 

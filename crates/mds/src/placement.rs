@@ -218,6 +218,8 @@ impl Targets {
             .collect();
         let random = self.dice.next_u64();
         let osts = self.placement.choose(spec, &statuses, policy, random)?;
+        let is_possible = |ost: &OstIndex| statuses.iter().any(|status| status.index == *ost);
+        debug_assert!(osts.iter().all(is_possible), "objects go to OSTs that the request permits");
         Ok(PlainLayout { stripe_bytes: spec.stripe_bytes, osts })
     }
 

@@ -43,6 +43,7 @@ impl Removed {
     pub fn add(&mut self, number: InodeNumber, deadline: Instant) {
         self.deadlines.insert(number, deadline);
         self.queue.push_back((deadline, number));
+        assert!(self.deadlines.len() <= self.queue.len(), "each inode that is kept is in the queue");
         self.wakeup.notify_one();
     }
 
@@ -72,6 +73,7 @@ impl Removed {
                 due.push(number);
             }
         }
+        assert!(self.deadlines.len() <= self.queue.len(), "each inode that is kept is in the queue");
         due
     }
 }

@@ -164,8 +164,11 @@ pub(crate) fn set_mtime(inode: &mut Inode, mtime: SetTime, seen: Option<&SeenCha
 }
 
 fn next_epoch(inode: &mut Inode, quiet: bool) -> u64 {
+    let before = inode.epoch;
     inode.epoch += if quiet { 1 } else { 2 };
-    if quiet { inode.epoch } else { inode.epoch - 1 }
+    let given = if quiet { inode.epoch } else { inode.epoch - 1 };
+    assert!(given > before, "an epoch is given once");
+    given
 }
 
 #[cfg(test)]

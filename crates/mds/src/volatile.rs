@@ -89,7 +89,8 @@ impl Recovery {
     /// The client has reclaimed everything: it is not evicted for being late any more.
     pub fn client_recovered(&mut self, client: ClientId) {
         if self.expected.remove(&client) {
-            self.recovered.insert(client);
+            let is_new = self.recovered.insert(client);
+            assert!(is_new, "a client that is still expected has not recovered");
         }
     }
 
@@ -102,6 +103,7 @@ impl Recovery {
     /// The client is evicted: it may reclaim nothing any more.
     pub fn evict(&mut self, client: ClientId) {
         self.forget(client);
+        assert!(!self.in_good_standing(client), "nothing that an evicted client says of before is believed");
         self.evicted.insert(client);
     }
 
@@ -133,6 +135,7 @@ impl Fences {
         if pending.is_empty() {
             self.pending.remove(&client);
         }
+        debug_assert!(self.pending.values().all(|osts| !osts.is_empty()), "a fence that is raised waits for an OST");
     }
 
     /// `ost` refuses `client` from now on, or is out of use; true if that was the client's last
@@ -264,6 +267,7 @@ impl Volatile {
         for (inode, _) in self.exclusive.drop_client(client) {
             self.waiters.wake(inode);
         }
+        assert!(!self.exclusive.holds_any(client), "all locks of the client are released");
     }
 
     /// `ost` refuses `client` from now on.

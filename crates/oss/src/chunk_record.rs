@@ -146,7 +146,9 @@ impl ChunkRecord {
                 writer.u32(checksum);
             }
         }
-        writer.finish()
+        let bytes = writer.finish();
+        assert!(bytes.len() <= CHUNK_RECORD_BYTES_MAX, "no record is longer than the longest");
+        bytes
     }
 
     /// The record of these bytes.

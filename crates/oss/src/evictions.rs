@@ -46,12 +46,12 @@ pub(crate) struct Running<'a> {
 impl Drop for Running<'_> {
     fn drop(&mut self) {
         let mut state = self.evictions.state.lock();
-        if let Some(requests) = state.running.get_mut(&self.client) {
-            *requests -= 1;
-            if *requests == 0 {
-                state.running.remove(&self.client);
-                self.evictions.drained.notify_waiters();
-            }
+        let requests = state.running.get_mut(&self.client).expect("a running request is counted for its client");
+        assert!(*requests > 0, "clients without running requests are not in the table");
+        *requests -= 1;
+        if *requests == 0 {
+            state.running.remove(&self.client);
+            self.evictions.drained.notify_waiters();
         }
     }
 }
@@ -90,8 +90,12 @@ impl Evictions {
         loop {
             let mut drained = pin!(self.drained.notified());
             drained.as_mut().enable();
-            if !self.state.lock().running.contains_key(&client) {
-                return Ok(());
+            {
+                let state = self.state.lock();
+                assert!(state.evicted.contains(&client), "an eviction is never undone");
+                if !state.running.contains_key(&client) {
+                    return Ok(());
+                }
             }
             drained.await;
         }

@@ -66,6 +66,14 @@ impl ObjectRecord {
         self.changes = self.changes.saturating_add(1);
     }
 
+    /// Asserts that a change may have led here from `before`, for an object that goes on existing.
+    pub(crate) fn assert_follows(&self, before: &Self) {
+        assert!(self.fence >= before.fence, "a fence only rises: {} after {}", self.fence, before.fence);
+        assert!(self.changes >= before.changes, "changes are counted up: {} after {}", self.changes, before.changes);
+        assert!(self.mtime >= before.mtime, "the time of the last change does not go back");
+        assert!(self.host_file || !before.host_file, "an object keeps its host file");
+    }
+
     /// What clients see of it. Space is in 512-byte units.
     pub fn attributes(&self) -> ObjectAttributes {
         let blocks = self.blocks.saturating_add(self.reserved.empty()).saturating_mul(BLOCK_BYTES / 512);

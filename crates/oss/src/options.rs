@@ -8,7 +8,7 @@ pub const IN_PLACE_BYTES_MIN: u64 = 64 << 10;
 /// Objects up to this size keep their blocks inline permanently.
 pub const INLINE_OBJECT_BYTES_MAX: u64 = 64 << 10;
 
-/// Settings of an OST. All can be changed at run time through the parameter tree.
+/// Settings of an OST. All but `audits` can be changed at run time through the parameter tree.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct OstOptions {
     /// Longest time in-place data stay unflushed; bounds what a power loss takes.
@@ -21,6 +21,9 @@ pub struct OstOptions {
     /// Space kept free for the journal, the tables, for overwriting and for deleting: writes of
     /// what is new get `NoSpace` beyond it.
     pub reserve_bytes: u64,
+    /// Whether the records of an object are checked after each change of it, and a breach is a
+    /// panic: for tests and simulations, since it takes time. As of the opening of the target.
+    pub audits: bool,
 }
 
 impl Default for OstOptions {
@@ -30,6 +33,7 @@ impl Default for OstOptions {
             write_back_bytes: 64 << 20,
             write_back_idle: Duration::from_secs(5),
             reserve_bytes: 128 << 20,
+            audits: false,
         }
     }
 }

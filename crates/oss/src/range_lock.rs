@@ -72,6 +72,10 @@ impl RangeLocks {
         let queue = objects.entry(object).or_default();
         let ticket = queue.next_ticket;
         queue.next_ticket += 1;
+        assert!(
+            queue.requests.last_key_value().is_none_or(|(last, _)| *last < ticket),
+            "a request is the last in its queue"
+        );
         let mut request = Request { blocks, exclusive, waiter: None };
         let wait = queue.requests.values().any(|earlier| request.conflicts(earlier));
         request.waiter = wait.then_some(waiter);
@@ -108,14 +112,17 @@ impl Queue {
                 let _ = waiter.send(());
             }
         }
+        let first = self.requests.values().next();
+        assert!(first.is_none_or(|first| first.waiter.is_none()), "the first request of a queue waits for nothing");
     }
 }
 
 impl Drop for RangeGuard<'_> {
     fn drop(&mut self) {
         let mut objects = self.locks.objects.lock();
-        let Some(queue) = objects.get_mut(&self.object) else { return };
-        queue.requests.remove(&self.ticket);
+        let queue = objects.get_mut(&self.object).expect("the object of a lock has a queue");
+        let request = queue.requests.remove(&self.ticket);
+        assert!(request.is_some(), "a lock that is released was held or awaited");
         if queue.requests.is_empty() {
             objects.remove(&self.object);
         } else {

@@ -75,6 +75,7 @@ impl RateLimit {
         if end > clock.now() {
             clock.sleep_until(end).await;
         }
+        assert!(end >= *free_at, "the device serves one request after the other");
         *free_at = end;
     }
 }

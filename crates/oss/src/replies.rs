@@ -64,6 +64,7 @@ impl Origin {
     /// The request's reply joins the batch of its change, which wrote these blocks in place.
     pub(crate) fn keep(self, changed: Changed, in_place: Option<(ObjectId, Range<u64>)>, batch: &mut Batch) {
         let in_place = in_place.map(|(object, blocks)| (object, blocks.start, blocks.end));
+        assert!(in_place.is_none_or(|(_, start, end)| start < end), "a write in place concerns a block at least");
         let reply: StoredReply = (OstReply::Changed(changed), in_place);
         let value = stored_reply::encode(self.xid, &reply).expect("a few numbers fit any message");
         batch.put(REPLIES, Bytes::copy_from_slice(&stored_reply::key(self.client, self.slot)), value);
@@ -142,6 +143,10 @@ impl Replies {
     fn note(&self, event: SessionEvent) -> BTreeSet<ClientId> {
         let now = self.clock.now();
         let state = &mut *self.state.lock();
+        debug_assert!(
+            state.absent.keys().all(|client| !state.in_process.contains(client)),
+            "only clients elsewhere are absent"
+        );
         let mut over: BTreeSet<ClientId> =
             state.absent.extract_if(.., |_, since| now.since(*since) > ABSENT_MAX).map(|(client, _)| client).collect();
         match event {

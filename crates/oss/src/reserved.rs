@@ -54,6 +54,8 @@ fn length(range: &Range<u64>) -> u64 {
 /// The ranges as they are kept, and the one that there is no room for. Adding adds one range and
 /// giving back splits one, so it is one at most.
 fn bounded(mut ranges: Vec<Range<u64>>) -> ([(u64, u64); RANGES_MAX], Option<Range<u64>>) {
+    assert!(ranges.len() <= RANGES_MAX + 1, "a change adds one range at most");
+    debug_assert!(ranges.is_sorted_by(|one, next| one.end < next.start), "ranges neither overlap nor touch");
     let smallest = (0..ranges.len()).min_by_key(|index| length(&ranges[*index]));
     let forgotten = smallest.filter(|_| ranges.len() > RANGES_MAX).map(|index| ranges.remove(index));
     let mut kept = [(0, 0); RANGES_MAX];

@@ -189,6 +189,7 @@ impl Ost {
         };
         let found = PowerLossEra::load(&kv, META, ERA_KEY)?;
         let era = found.at_start(seams.clock.boot());
+        assert!(era.count() >= found.count(), "losses are counted up");
         if era != found {
             era.save(&kv, META, ERA_KEY).await?;
         }

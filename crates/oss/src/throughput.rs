@@ -83,6 +83,7 @@ impl Drop for Work<'_> {
     fn drop(&mut self) {
         let mut busy = self.busy.lock();
         busy.advance(self.clock.now());
+        assert!(busy.running > 0, "work that ends has begun");
         busy.running -= 1;
     }
 }

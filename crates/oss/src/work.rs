@@ -61,6 +61,7 @@ impl Drop for Transfer<'_> {
     fn drop(&mut self) {
         let mut state = self.work.state.lock();
         state.advance(self.clock.now());
+        assert!(state.running > 0, "a transfer that ends has begun");
         state.running -= 1;
     }
 }

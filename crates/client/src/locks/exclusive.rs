@@ -68,6 +68,7 @@ impl ExclusiveQueues {
     pub async fn enter(&self, inode: InodeNumber) -> Turn {
         let mut turn = self.line_up(inode);
         let permit = turn.queue.turn.clone().acquire_owned().await;
+        assert_eq!(turn.queue.turn.available_permits(), 0, "a file has one turn at a time");
         turn.permit = Some(permit.expect("the semaphore is never closed"));
         turn
     }
@@ -98,6 +99,8 @@ impl Drop for Turn {
             self.queue.is_owed.store(false, Ordering::Release);
         }
         let mut queues = self.queues.lock();
+        let is_in_table = queues.get(&self.inode).is_some_and(|queue| Arc::ptr_eq(queue, &self.queue));
+        assert!(is_in_table, "a queue is in the table as long as somebody is in it");
         // The table's reference and this one: no other user is in the queue.
         if Arc::strong_count(&self.queue) == 2 {
             queues.remove(&self.inode);
@@ -181,13 +184,19 @@ impl FileSystem {
                 Err(error) => return Err((error, Some(turn))),
             };
             let held = HeldExclusive { open: begin.open, layout: Some(granted.layout.clone()) };
-            self.client_state.exclusives.lock().insert(inode, held);
+            self.note_exclusive(inode, held);
             if target.restarts() == restarts {
                 return Ok((turn, granted));
             }
             // The new start may know of the lock or not.
             turn = self.give_back_exclusive(inode, None, turn).await.map_err(|error| (error, None))?;
         }
+    }
+
+    /// The MDT granted the lock, in a turn of this client.
+    fn note_exclusive(&self, inode: InodeNumber, held: HeldExclusive) {
+        let before = self.client_state.exclusives.lock().insert(inode, held);
+        assert!(before.is_none(), "a turn ends with its exclusive data lock: inode {inode}");
     }
 
     /// Takes over the lock that the MDT granted with an open that truncates. `turn`: taken before
@@ -206,7 +215,7 @@ impl FileSystem {
         let turn = match turn {
             Some(turn) => {
                 let held = HeldExclusive { open: Some(file.id()), layout: None };
-                self.client_state.exclusives.lock().insert(inode, held);
+                self.note_exclusive(inode, held);
                 if target.restarts() == restarts {
                     return Ok(Section { inode, epoch, incarnation, turn });
                 }

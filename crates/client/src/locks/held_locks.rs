@@ -80,6 +80,8 @@ impl HeldLocks {
             kept.push(Held { range: request.range, mode: request.mode, pid: request.pid });
         }
         kept.sort_by_key(|held| held.range.start);
+        let are_disjoint = kept.is_sorted_by(|one, next| one.range.end < next.range.start);
+        debug_assert!(are_disjoint, "the ranges of one owner on one file are disjoint");
         if kept.is_empty() {
             locks.remove(&key);
         } else {
@@ -125,6 +127,8 @@ impl HeldLocks {
         if let Some(start) = next {
             steps.push(step(start, request.range.end, LockMode::Unlock));
         }
+        let ends_at = steps.last().map(|step| step.range.end);
+        debug_assert_eq!(ends_at, Some(request.range.end), "the steps back cover the range of the request");
         steps
     }
 

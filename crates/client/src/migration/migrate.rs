@@ -154,6 +154,7 @@ impl FileSystem {
                     // Cut off meanwhile.
                     return Err(FsError::Busy);
                 }
+                assert!(bytes <= wanted, "no more is copied than the piece");
                 (at, copied) = (at + bytes, copied + bytes);
             }
         }

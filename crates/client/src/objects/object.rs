@@ -10,7 +10,7 @@
 use std::sync::Arc;
 
 use bytes::Bytes;
-use layout::{Layout, Location};
+use layout::{Coverage, Layout, Location, ObjectRange};
 use rpc::{
     Answered, Question, checksum,
     message::{
@@ -19,7 +19,7 @@ use rpc::{
         ost::{Changed, Read, ReadDone, SpaceChange, Write},
     },
 };
-use types::{FsError, FsResult, InodeNumber, ObjectId, ProtocolError};
+use types::{FsError, FsResult, InodeNumber, ObjectId, ProtocolError, limits::BULK_BYTES_MAX};
 
 use crate::{
     FileSystem,
@@ -52,6 +52,7 @@ impl<'a> Object<'a> {
         (slot, location): (u32, Location),
         open: Option<&'a OpenInode>,
     ) -> Self {
+        debug_assert_eq!(layout.location(slot), Some(location), "an object is where its layout says");
         Self { inode, id: layout.object(inode, slot), location, open, incarnation: None }
     }
 
@@ -59,6 +60,18 @@ impl<'a> Object<'a> {
     pub fn within(self, incarnation: u64) -> Self {
         Self { incarnation: Some(incarnation), ..self }
     }
+}
+
+/// The requests of a transfer of `bytes` from `offset` of a file, by the layout: one per object, or
+/// several if a message does not take it. Bytes without objects are in none of them.
+pub(crate) fn requests_of(layout: &Layout, offset: u64, bytes: u64) -> Vec<ObjectRange> {
+    let parts = layout.ranges(offset, bytes).flat_map(|range| range.chunks(BULK_BYTES_MAX as u64));
+    let parts: Vec<ObjectRange> = parts.collect();
+    let covered: u64 = parts.iter().map(|part| part.bytes).sum();
+    assert!(covered <= bytes, "requests for {covered} bytes overlap in a transfer of {bytes}");
+    let is_complete = || layout.coverage(offset, bytes) == Coverage::Complete;
+    assert!(covered == bytes || !is_complete(), "requests for {covered} bytes leave out some of {bytes}");
+    parts
 }
 
 /// The target that holds an object of a file.
@@ -169,6 +182,7 @@ impl FileSystem {
         offset: u64,
         bytes: u64,
     ) -> FsResult<ObjectData> {
+        assert!(bytes > 0 && bytes <= BULK_BYTES_MAX as u64, "a read of {bytes} bytes fits one request");
         let layout_generation = layout.generation.0;
         let request = Read { object: object.id, offset, bytes: bytes as u32, layout_generation };
         let take = |Answered { reply, bulk: data, .. }: Answered<OstReply>| match reply {
@@ -194,6 +208,7 @@ impl FileSystem {
         data: Bytes,
         sync: bool,
     ) -> FsResult<Changed> {
+        assert!(!data.is_empty() && data.len() <= BULK_BYTES_MAX, "a write of {} bytes fits one request", data.len());
         let checksums = checksum::checksums(offset, &data);
         let make = || {
             OstRequest::Write(Write {

@@ -48,9 +48,10 @@ impl ClosedUnsynced {
         self.inodes.insert(inode, all);
         self.order.push_back(inode);
         while self.slots > SLOTS_MAX || self.order.len() > SLOTS_MAX {
-            let Some(oldest) = self.order.pop_front() else { return };
+            let oldest = self.order.pop_front().expect("what is remembered is in the order of the closes");
             self.take(oldest);
         }
+        assert!(self.inodes.len() <= self.order.len(), "what is remembered is in the order of the closes");
     }
 
     /// The inode is opened again: what is to be synced with it.
@@ -71,6 +72,7 @@ impl ClosedUnsynced {
         for inode in std::mem::take(&mut later.order) {
             self.closed(inode, later.take(inode));
         }
+        assert_eq!(later.slots, 0, "all that was closed later is taken over");
     }
 }
 

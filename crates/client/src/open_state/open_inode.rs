@@ -144,6 +144,7 @@ impl OpenInode {
         state.opens.remove(&id);
         if !state.has_writers() {
             state.tracker.reset();
+            assert!(state.tracker.update().is_none(), "without a writer nothing is known of the size");
         }
         state.opens.is_empty().then(|| std::mem::take(&mut state.unsynced))
     }
@@ -172,7 +173,9 @@ impl OpenInode {
     pub fn layout(&self) -> FsResult<Option<Arc<Layout>>> {
         let layout = self.layout.lock().clone().ok_or(FsError::Invalid)?;
         let answered = self.layout_doubts_answered.load(Ordering::Acquire);
-        Ok((answered == self.layout_doubts()).then_some(layout))
+        let doubts = self.layout_doubts();
+        assert!(answered <= doubts, "no doubt is answered before it arose");
+        Ok((answered == doubts).then_some(layout))
     }
 
     /// The MDT may have moved objects or not: nothing is read or written before it has told.
@@ -213,6 +216,8 @@ impl OpenInode {
         if let Some(known) = layout.as_ref().filter(|known| told.generation <= known.generation) {
             return Ok(Some(known.clone()));
         }
+        let before = layout.as_ref().map(|known| known.generation);
+        assert!(before < Some(told.generation), "the generation of a layout never goes back");
         let newest = Arc::new(told.clone());
         *layout = Some(newest.clone());
         self.state.lock().record.changed();
@@ -256,6 +261,7 @@ impl OpenInode {
     pub fn closing(&self, id: OpenId) -> Option<SizeUpdate> {
         let mut state = self.state.lock();
         let (flags, closing) = state.opens.get_mut(&id)?;
+        assert!(!*closing, "an open is closed once");
         *closing = true;
         let writes = flags.has(open_flag::WRITE);
         if writes && !state.has_writers() { state.tracker.update() } else { None }

@@ -84,6 +84,7 @@ impl OpenTable {
         let Table { inodes, closed, .. } = &mut *table;
         let new = || Arc::new(OpenInode::new(inode, closed.take(inode), created, lost));
         let open = inodes.entry(inode).or_insert_with(new);
+        assert_eq!(open.inode(), inode, "an open inode is in the table under its own number");
         assert!(open.check().is_ok(), "what is in the table belongs to the present life");
         if let Some(layout) = &opened.layout {
             open.adopt(layout, current)?;
@@ -97,6 +98,7 @@ impl OpenTable {
         let mut table = self.table.lock();
         let Some(unsynced) = open.unregister(id) else { return };
         if table.inodes.get(&open.inode()).is_some_and(|found| Arc::ptr_eq(found, open)) {
+            assert_eq!(open.open_count(), 0, "an inode leaves the table after its last close");
             table.inodes.remove(&open.inode());
             table.closed.closed(open.inode(), unsynced);
         }

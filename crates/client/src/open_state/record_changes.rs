@@ -25,6 +25,7 @@ impl RecordChanges {
 
     /// Whether all of them are durable.
     pub fn is_durable(self) -> bool {
+        assert!(self.durable <= self.made, "only changes that were made are durable");
         self.made == self.durable
     }
 

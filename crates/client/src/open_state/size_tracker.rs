@@ -70,6 +70,7 @@ impl SizeTracker {
 
     /// An object changed; `file_size` is the file size its new size implies.
     pub fn changed(&mut self, file_size: u64, change: &Changed) {
+        assert!(self.in_flight > 0, "a change is noted before it ends");
         if let Some(known) = &mut self.known {
             known.size = known.size.max(file_size);
             known.blocks += blocks(change.after.blocks) - blocks(change.before.blocks);

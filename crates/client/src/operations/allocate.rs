@@ -33,6 +33,7 @@ struct Done {
 
 impl Done {
     fn note(&mut self, range: &ObjectRange) {
+        assert!(range.bytes > 0, "a part of a reservation has bytes");
         let part = (range.offset, range.offset + range.bytes);
         self.parts.entry((range.slot, range.location)).or_default().push(part);
     }

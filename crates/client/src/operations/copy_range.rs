@@ -33,6 +33,7 @@ impl FileSystem {
             match self.copy_piece((source, source_offset + copied), (sink, sink_offset + copied), wanted, options).await
             {
                 Ok(piece) => {
+                    assert!(piece <= wanted, "no more is copied than was asked for");
                     copied += piece;
                     if piece < wanted {
                         break;

@@ -30,13 +30,13 @@ use std::collections::BTreeSet;
 
 use bytes::Bytes;
 use layout::{Coverage, Layout, ObjectRange};
-use types::{FsError, FsResult, limits::BULK_BYTES_MAX, limits::FILE_BYTES_MAX};
+use types::{FsError, FsResult, limits::FILE_BYTES_MAX};
 
 use crate::{
     FileSystem, OpenFile, ReadData,
     join::join_all,
     objects::{
-        object::{Object, ObjectData},
+        object::{Object, ObjectData, requests_of},
         renewals::Renewals,
     },
     open_state::open_inode::OpenInode,
@@ -76,8 +76,7 @@ impl FileSystem {
     /// One attempt under this layout.
     async fn read_by(&self, open: &OpenInode, layout: &Layout, offset: u64, bytes: u64) -> FsResult<ReadData> {
         let inode = open.inode();
-        let chunks: Vec<ObjectRange> =
-            layout.ranges(offset, bytes).flat_map(|range| range.chunks(BULK_BYTES_MAX as u64)).collect();
+        let chunks = requests_of(layout, offset, bytes);
         let read = |chunk: &ObjectRange| {
             let object = Object::new(inode, layout, (chunk.slot, chunk.location), Some(open));
             self.read_object(object, layout, chunk.offset, chunk.bytes)
@@ -136,11 +135,13 @@ fn assemble(offset: u64, end: u64, chunks: &[ObjectRange], parts: &[ObjectData])
     let mut data = ReadData::default();
     let mut next = offset;
     for (file_offset, piece) in pieces {
+        assert!(file_offset >= next, "the parts of a read do not overlap");
         data.push_zeros((file_offset - next) as usize);
         next = file_offset + piece.len() as u64;
         data.push(piece);
     }
     data.push_zeros(end.saturating_sub(next) as usize);
+    assert_eq!(data.len() as u64, end - offset, "a read returns what there is up to its end");
     data
 }
 

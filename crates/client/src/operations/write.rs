@@ -20,18 +20,14 @@ use rpc::message::{
     MdtRequest,
     mdt::{ExclusiveBegin, ExclusiveGranted, ExclusivePurpose},
 };
-use types::{
-    Credentials, FsError, FsResult,
-    limits::{BULK_BYTES_MAX, FILE_BYTES_MAX},
-    mode,
-};
+use types::{Credentials, FsError, FsResult, limits::FILE_BYTES_MAX, mode};
 
 use crate::{
     FileSystem, Interruption, OpenFile, WriteOptions,
     cancellation::finish::finish,
     join::join_all,
     locks::exclusive::Section,
-    objects::object::Object,
+    objects::object::{Object, requests_of},
     open_state::open_inode::OpenInode,
     operations::truncate::adopted,
     placement::no_space::{Refusals, Search},
@@ -205,8 +201,7 @@ impl FileSystem {
         refusals: &mut Refusals,
     ) -> FsResult<usize> {
         let inode = open.inode();
-        let chunks: Vec<ObjectRange> =
-            layout.ranges(offset, data.len() as u64).flat_map(|range| range.chunks(BULK_BYTES_MAX as u64)).collect();
+        let chunks = requests_of(layout, offset, data.len() as u64);
         let write = |chunk: &ObjectRange| {
             let object = Object::new(inode, layout, (chunk.slot, chunk.location), Some(open));
             self.write_object(object, layout, chunk.offset, gather(chunk, offset, data), sync)
@@ -223,6 +218,7 @@ impl FileSystem {
                 }
             }
         }
+        assert!(written <= data.len() as u64, "no more is written than was given");
         match failure {
             Some(error) if written == 0 => Err(error),
             _ => Ok(written as usize),
@@ -244,6 +240,7 @@ fn gather(chunk: &ObjectRange, offset: u64, data: &Bytes) -> Bytes {
     let mut gathered = BytesMut::with_capacity(chunk.bytes as usize);
     gathered.extend_from_slice(&data[part(first)]);
     pieces.for_each(|piece| gathered.extend_from_slice(&data[part(piece)]));
+    assert_eq!(gathered.len() as u64, chunk.bytes, "the pieces of a request are all of it");
     gathered.freeze()
 }
 

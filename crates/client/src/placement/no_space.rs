@@ -68,6 +68,7 @@ impl Refusals {
             (Location::Ost(ost), Err(FsError::NoSpace)) => {
                 let offset = range.file_offset();
                 let end = range.pieces().last().map_or(offset, |piece| piece.file_offset + piece.bytes);
+                assert!(offset < end, "a change that is refused has bytes");
                 let refused = Refused { slot: range.slot, ost, offset, end };
                 let first = self.full.entry(range.slot).or_insert(refused);
                 if offset < first.offset {
@@ -130,6 +131,7 @@ impl Search {
         let refused: BTreeSet<OstIndex> = refusals.full.values().map(|one| one.ost).collect();
         let mut news: Vec<OstIndex> = refused.difference(&self.refused).copied().collect();
         self.refused.extend(&news);
+        assert!(self.turns_repeated <= TURNS_REPEATED_MAX, "a search that is over does not go on");
         self.turns_repeated += usize::from(news.is_empty());
         if of_byte > 1 && !news.contains(&first.ost) {
             // What the MDT was told of it meanwhile is not so any more.

@@ -145,6 +145,7 @@ impl TargetConnection {
     /// Takes over what a newer cluster map says; true if the address changed.
     pub fn update(&self, map: &MapTarget) -> bool {
         self.active.store(map.state == TargetState::Active, Ordering::Release);
+        assert_eq!(map.role, self.role, "a connection is updated with the entry of its own target");
         let mut known = self.known.lock();
         let moved = known.address != map.address;
         known.address.clone_from(&map.address);

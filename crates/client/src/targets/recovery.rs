@@ -60,6 +60,7 @@ fn layout_batches(layouts: Vec<(InodeNumber, Layout)>) -> Vec<Vec<(InodeNumber, 
         left_bytes = left_bytes.saturating_sub(bytes);
         batches.last_mut().expect("the first one needs a batch").push((inode, layout));
     }
+    assert!(batches.iter().all(|batch| batch.len() <= RECLAIM_ENTRIES_MAX), "a batch fits a message");
     batches
 }
 

@@ -69,7 +69,8 @@ impl TargetTable {
             }
             let restarts = Arc::new(Restarts::default());
             let import = self.connect(&map.fsname, entry, restarts.clone());
-            by_role.insert(entry.role, Arc::new(TargetConnection::new(entry, import, restarts)));
+            let before = by_role.insert(entry.role, Arc::new(TargetConnection::new(entry, import, restarts)));
+            assert!(before.is_none(), "a target keeps its connection as long as the mount exists");
         }
         *self.map.lock() = map;
     }
@@ -143,7 +144,9 @@ impl TargetTable {
 
     /// The target of this role.
     pub fn get(&self, role: TargetRole) -> FsResult<Arc<TargetConnection>> {
-        self.by_role.read().get(&role).cloned().ok_or(FsError::NoDevice)
+        let target = self.by_role.read().get(&role).cloned().ok_or(FsError::NoDevice)?;
+        assert_eq!(target.role(), role, "a target is in the table under its own role");
+        Ok(target)
     }
 
     /// The MDT that holds an inode.

@@ -149,7 +149,10 @@ impl Mdt {
             name,
             Box::pin(async move {
                 task.await;
-                mdt.tasks.send_modify(|running| *running -= 1);
+                mdt.tasks.send_modify(|running| {
+                    assert!(*running > 0, "a task that ends was counted");
+                    *running -= 1;
+                });
             }),
         );
     }

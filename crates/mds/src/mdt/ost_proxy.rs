@@ -150,6 +150,8 @@ impl OstProxy {
             })
         })
         .await?;
+        assert!(objects.is_empty() || evicted.is_none(), "a request to an OST is of one kind");
+        assert_eq!(keys.len(), objects.len() + usize::from(evicted.is_some()), "each deferred operation has its key");
         let destroy = (!objects.is_empty()).then_some(Parcel::Destroy(objects));
         Ok(evicted.map(Parcel::Evict).or(destroy).map(|parcel| (parcel, keys)))
     }
@@ -187,7 +189,8 @@ impl OstProxy {
             if self.is_active() {
                 let question = self.asked.fetch_add(1, Ordering::AcqRel) + 1;
                 answers = self.unless_ended(self.ask_space(&mdt)).await == Some(true);
-                self.answered.send_replace(question);
+                let before = self.answered.send_replace(question);
+                assert!(before < question, "questions for space end in order");
                 let report = mdt.namespace().volatile.targets.reported(self.ost);
                 if let Some(OstReport { space, .. }) = report {
                     let reserved = parameters.placement.bytes_reserved(space.bytes_total);

@@ -74,7 +74,12 @@ async fn evict(mdt: &Arc<Mdt>, missing: impl FnOnce(&Recovery) -> Vec<ClientId>)
 /// Recovery is over: locks are granted again, and unlinked files that no client has open are
 /// deleted.
 async fn finish(mdt: &Arc<Mdt>) {
-    mdt.namespace().volatile.waiters.wake_all();
+    {
+        let mut namespace = mdt.namespace();
+        let volatile = &mut namespace.volatile;
+        assert!(!volatile.recovery.running(), "recovery is over when no client is expected any more");
+        volatile.waiters.wake_all();
+    }
     let mut after: Option<Vec<u8>> = None;
     loop {
         let ended = mdt
@@ -101,7 +106,8 @@ async fn finish(mdt: &Arc<Mdt>) {
             }
         }
     }
-    mdt.namespace().volatile.recovery.ended = true;
+    let was_ended = std::mem::replace(&mut mdt.namespace().volatile.recovery.ended, true);
+    assert!(!was_ended, "recovery ends once");
 }
 
 /// A session begins. What the same client had in an earlier one is gone.

@@ -109,6 +109,7 @@ impl Transaction<'_> {
             }
         }
         let range = new.range();
+        assert!(held.len() as u64 <= range.end - range.start, "the blocks that are held are in the range");
         record.blocks += (range.end - range.start) - held.len() as u64;
         record.size = record.size.max(new.end());
         record.change(self.now());

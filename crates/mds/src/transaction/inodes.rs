@@ -172,6 +172,7 @@ impl Transaction<'_> {
     pub fn destroy(&mut self, inode: &Inode) -> FsResult<()> {
         let number = inode.number();
         assert_ne!(number, InodeNumber::ROOT, "the root is never removed");
+        assert!(!self.is_open(number), "inode {number} is removed, and it is open");
         self.release_space();
         self.delete(INODES, Inode::key(number));
         if inode.access_list || inode.default_list || inode.xattrs {

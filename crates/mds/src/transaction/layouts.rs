@@ -282,6 +282,12 @@ impl Transaction<'_> {
         grown.skip_lost_slots(self.volatile.recovery.era);
         if self.instantiate_range(&mut grown, start, end, growth)? {
             grown.generation = grown.generation.next();
+            assert!(grown.generation > layout.generation, "a layout that grows has a new generation");
+            debug_assert!(
+                grown.validate().is_ok(),
+                "a layout that grew is one that clients accept: {:?}",
+                grown.validate()
+            );
             self.changes.lengthened = has_lengthened(layout, &grown).then_some(number);
             if writers.opens > 0 {
                 self.volatile.targets.load.begin(number, osts_at(&grown, end));

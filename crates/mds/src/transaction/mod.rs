@@ -203,17 +203,21 @@ impl<'n> Transaction<'n> {
 
     /// The open exists once the batch is applied.
     pub fn open_at_commit(&mut self, key: OpenKey, file: OpenFile) {
+        assert!(self.changes.open.is_none(), "an operation opens one file at most");
         self.changes.open = Some((key, file));
     }
 
     /// The inode, which has no name any more, is kept for the grace once the batch is applied.
     pub fn keep_removed(&mut self, number: InodeNumber) {
+        let is_kept = self.changes.removed.iter().any(|(kept, _)| *kept == number);
+        assert!(!is_kept, "inode {number} loses its last name once");
         let deadline = Instant(self.context.now_ns) + self.context.parameters.removal_grace;
         self.changes.removed.push((number, deadline));
     }
 
     /// An exclusive data lock was taken: it is given back if the operation fails.
     pub fn took_exclusive(&mut self, inode: InodeNumber) {
+        assert!(self.changes.exclusive.is_none(), "an operation takes one exclusive data lock at most");
         self.changes.exclusive = Some(inode);
     }
 

@@ -116,8 +116,7 @@ impl DirectoryStore {
         let flushing = std::mem::take(&mut volatile.flushing);
         let since = volatile.flushing_since.take();
         if marked {
-            volatile.marked = epoch;
-            volatile.flushed.retain(|_, flushed| *flushed > epoch);
+            volatile.note_marked(epoch);
         } else {
             merge_dirty(&mut volatile.dirty, flushing);
             volatile.unmarked_since = since.or(volatile.unmarked_since);
@@ -150,8 +149,8 @@ impl DirectoryStore {
         let mut batch = Batch::default();
         batch.put(FLUSHED, Bytes::copy_from_slice(&object_key(object)), epoch.to_be_bytes().to_vec());
         if let Ok(lsn) = self.kv.apply(batch) {
-            volatile.last_lsn = lsn;
-            volatile.flushed.insert(object, epoch);
+            volatile.note_applied(lsn);
+            volatile.note_flushed(object, epoch);
         }
     }
 
@@ -166,7 +165,7 @@ impl DirectoryStore {
                 let mut volatile = self.volatile.lock();
                 let applied = self.kv.apply_reserved(build(&volatile));
                 if let Ok(lsn) = &applied {
-                    volatile.last_lsn = *lsn;
+                    volatile.note_applied(*lsn);
                 }
                 applied
             };
@@ -181,7 +180,11 @@ impl DirectoryStore {
     /// The removals of `epoch` and before are durable: the host files follow, then their ranges may
     /// be written again.
     async fn finish_removals(&self, epoch: u64) -> FsResult<()> {
-        let removals = self.volatile.lock().taints_through(epoch);
+        let removals = {
+            let volatile = self.volatile.lock();
+            assert!(epoch <= volatile.marked, "space is given back after the mark of its removal");
+            volatile.taints_through(epoch)
+        };
         let due = removals.into_iter().filter(|(_, _, taint)| taint.work == HostWork::GiveBack);
         let work = due.map(|(object, blocks, _)| async move {
             if let Err(error) = self.give_back(object, blocks.clone()).await {
@@ -213,6 +216,7 @@ impl DirectoryStore {
 
     /// Gives the space of a range of the host file back. A host that cannot punch keeps it.
     async fn give_back(&self, object: ObjectId, blocks: Range<u64>) -> io::Result<()> {
+        assert!(blocks.start < blocks.end, "the space of a range is given back, not that of nothing");
         let file = host_file(object);
         let start = blocks.start.saturating_mul(BLOCK_BYTES);
         let done = if blocks == (0..u64::MAX) {
@@ -301,6 +305,8 @@ fn plan_commit(volatile: &mut HostFileState) -> Option<Plan> {
     let abandoned = std::mem::take(&mut volatile.flushing);
     merge_dirty(&mut volatile.dirty, abandoned);
     volatile.flushing = std::mem::take(&mut volatile.dirty);
+    let is_of_ended = |file: &DirtyFile| file.written <= epoch;
+    assert!(volatile.flushing.values().all(is_of_ended), "a commit flushes what was written in epochs that have ended");
     volatile.flushing_since = volatile.flushing_since.or(volatile.unmarked_since);
     volatile.unmarked_since = None;
     let needs_flush =

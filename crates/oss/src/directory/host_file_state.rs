@@ -123,8 +123,30 @@ impl HostFileState {
 
     /// Ends the present epoch and returns it: what was recorded so far is in it or in earlier ones.
     pub fn end_epoch(&mut self) -> u64 {
+        assert!(self.epoch > self.marked, "the present epoch is not flushed");
         self.epoch += 1;
         self.epoch - 1
+    }
+
+    /// A batch was applied, under the mutex of this state.
+    pub fn note_applied(&mut self, lsn: Lsn) {
+        assert!(lsn > self.last_lsn, "batch {lsn:?} is applied after batch {:?}", self.last_lsn);
+        self.last_lsn = lsn;
+    }
+
+    /// The files that are being flushed are flushed, and the mark of `epoch` says so.
+    pub fn note_marked(&mut self, epoch: u64) {
+        assert!(epoch > self.marked, "epoch {epoch} is marked after epoch {}", self.marked);
+        assert!(epoch < self.epoch, "epoch {epoch} is marked, and it has not ended");
+        self.marked = epoch;
+        self.flushed.retain(|_, flushed| *flushed > epoch);
+    }
+
+    /// A file was flushed by itself after this epoch had ended.
+    pub fn note_flushed(&mut self, object: ObjectId, epoch: u64) {
+        assert!(epoch < self.epoch, "a file is flushed through epoch {epoch}, which has not ended");
+        let before = self.flushed.insert(object, epoch);
+        assert!(before.is_none_or(|before| before < epoch), "what is flushed of a file does not go back");
     }
 
     /// A block range changed: a copy of it in progress is not to be recorded.
@@ -143,6 +165,7 @@ impl HostFileState {
             Some(blocks) => self.backlog.insert(object, blocks),
             None => self.backlog.remove(&object),
         };
+        assert!(before.unwrap_or(0) <= self.backlog_blocks, "the blocks of an object are counted in the backlog");
         self.backlog_blocks = self.backlog_blocks - before.unwrap_or(0) + inline_blocks.unwrap_or(0);
     }
 
@@ -157,6 +180,7 @@ impl HostFileState {
 
     /// Lifts the taints of `epoch` and before.
     pub fn lift_taints(&mut self, epoch: u64) {
+        assert!(epoch < self.epoch, "taints are lifted once their epoch has ended");
         for (object, blocks, _) in self.taints_through(epoch) {
             if let Some(taints) = self.taints.get_mut(&object) {
                 taints.remove(blocks);
@@ -174,7 +198,7 @@ mod tests {
 
     #[test]
     fn taints_are_lifted_by_the_commit_of_their_epoch() {
-        let mut volatile = HostFileState { epoch: 1, ..HostFileState::default() };
+        let mut volatile = HostFileState { epoch: 3, ..HostFileState::default() };
         let taints = volatile.taints.entry(OBJECT).or_default();
         taints.insert(0..10, Taint { epoch: 1, work: HostWork::GiveBack });
         taints.insert(5..7, Taint { epoch: 2, work: HostWork::Keep });

@@ -8,6 +8,7 @@
 //! |---|---|
 //! | `records` | reading records: load first, then lock |
 //! | `transaction` | one atomic change of an object's records |
+//! | `audit`, `counts` | checking them after each change, in tests and simulations |
 //! | `write`, `read`, `change`, `seek` | the requests |
 //! | `fence` | refusing requests under old layouts |
 //! | `commit` | flushing, the mark, freeing space |
@@ -53,8 +54,10 @@
 //! bit rot in an unflushed block before a crash cannot be distinguished from bytes that never
 //! arrived.
 
+mod audit;
 mod change;
 pub mod commit;
+mod counts;
 mod fence;
 mod host_file_state;
 pub mod host_files;
@@ -129,6 +132,8 @@ pub struct DirectoryStore {
     superblock: Superblock,
     target: String,
     options: Arc<Mutex<OstOptions>>,
+    /// [`OstOptions::audits`] as of the opening.
+    audits: bool,
     locks: RangeLocks,
     volatile: Mutex<HostFileState>,
     /// Held by a commit and by a round of write-back: both write to host files where requests do

@@ -8,6 +8,7 @@ pub(super) async fn overlap<F, E>(futures: impl IntoIterator<Item = F>, count_ma
 where
     F: Future<Output = Result<(), E>>,
 {
+    assert!(count_max > 0, "something must run at a time");
     let mut waiting = futures.into_iter();
     let mut running: Vec<Pin<Box<F>>> = Vec::with_capacity(count_max);
     std::future::poll_fn(|context| {

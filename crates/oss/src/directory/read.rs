@@ -16,7 +16,9 @@ use rpc::{
 use types::{Damage, FsError, FsResult, ObjectId, limits::BLOCK_BYTES, limits::BULK_BYTES_MAX};
 
 use super::{
-    BLOCK, DirectoryStore, blocks_of, host_file,
+    BLOCK, DirectoryStore, blocks_of,
+    counts::Counts,
+    host_file,
     records::{Access, Records},
 };
 use crate::chunk_record::{BlockState, CHUNK_BLOCKS};
@@ -60,6 +62,8 @@ impl DirectoryStore {
         states: &[BlockState],
         inline: &[Bytes],
     ) -> FsResult<Bytes> {
+        assert_eq!(states.len() as u64, blocks.end - blocks.start, "each block to be read has a state");
+        assert_eq!(inline.len(), states.len(), "each block to be read has its part of table INLINE");
         if states.iter().all(BlockState::is_in_place) {
             return self.load_in_place(object, blocks, states).await.map(|data| self.buffers.share(data));
         }
@@ -107,6 +111,7 @@ impl DirectoryStore {
     }
 
     async fn load_in_place(&self, object: ObjectId, blocks: Range<u64>, states: &[BlockState]) -> FsResult<Vec<u8>> {
+        assert_eq!(states.len() as u64, blocks.end - blocks.start, "each block to be verified has a state");
         let data = self.read_host_file(object, blocks.clone()).await?;
         for ((block, state), contents) in blocks.zip(states).zip(data.chunks_exact(BLOCK)) {
             if state.checksum() != Some(crc32c(contents)) {
@@ -166,23 +171,17 @@ impl DirectoryStore {
         let look = |records: &Records<'_>| records.object(object);
         let (_guard, record) = self.lock_and_look(Access::Shared, whole, loading, look).await?;
         let record = record.unwrap_or_default();
-        let reserved: Vec<_> = record.reserved.ranges().collect();
-        let (mut held, mut inline, mut filled, mut next) = (0, 0, 0, 0);
+        let (mut counts, mut next) = (Counts::of(&record), 0);
         while let Some((chunk, states)) = self.next_chunk(loading, object, next).await? {
-            held += states.states().iter().filter(|state| **state != BlockState::Absent).count() as u64;
-            inline += states.states().iter().filter(|state| state.is_inline()).count() as u64;
-            let blocks =
-                (chunk * CHUNK_BLOCKS..).zip(states.states()).filter(|(_, state)| **state != BlockState::Absent);
-            filled += blocks.filter(|(block, _)| reserved.iter().any(|range| range.contains(block))).count() as u64;
+            counts.add(chunk, &states);
             next = chunk + 1;
         }
-        if (held, inline) != (record.blocks, record.inline_blocks) {
-            let counted = (record.blocks, record.inline_blocks);
+        let (counted, found) = ((record.blocks, record.inline_blocks), (counts.blocks, counts.inline));
+        if found != counted {
             let target = self.target.clone();
-            return Err(Damage::Blocks { object, target, part: "inline", counted, found: (held, inline) }.into());
+            return Err(Damage::Blocks { object, target, part: "inline", counted, found }.into());
         }
-        let (empty, counted) =
-            (reserved.iter().map(|range| range.end - range.start).sum::<u64>() - filled, record.reserved.empty());
+        let (empty, counted) = (counts.reserved_empty(), record.reserved.empty());
         if empty == counted {
             return Ok(());
         }

@@ -77,7 +77,8 @@ fn all<T>(results: impl Iterator<Item = FsResult<T>>) -> FsResult<Vec<T>> {
 }
 
 impl<'a> Records<'a> {
-    fn get(&self, table: Table, key: &[u8]) -> FsResult<Option<Bytes>> {
+    /// Value of a key.
+    pub fn get(&self, table: Table, key: &[u8]) -> FsResult<Option<Bytes>> {
         self.reads.get(table, key).map_err(|error| self.store.kv_error(error))
     }
 
@@ -211,6 +212,7 @@ impl<'a> Records<'a> {
 
     /// The block in which a range of bytes begins, if the range begins within it, or ends in it.
     pub fn edge(&self, object: ObjectId, range: Range<u64>) -> FsResult<Option<Edge>> {
+        assert!(range.start <= range.end, "an edge is one of a range");
         let block = range.start / BLOCK_BYTES;
         let start = (range.start % BLOCK_BYTES) as usize;
         let end = (range.end - block * BLOCK_BYTES).min(BLOCK_BYTES) as usize;
@@ -234,6 +236,7 @@ impl<'a> Records<'a> {
 
     /// The blocks that a write changes in part, at most its first and last.
     pub fn written_in_part(&self, object: ObjectId, offset: u64, bytes: u64) -> FsResult<Vec<Edge>> {
+        assert!(bytes > 0, "an empty write changes no block");
         let (end, blocks) = (offset + bytes, blocks_of(offset, bytes));
         let last = (blocks.end - 1) * BLOCK_BYTES;
         let first = self.edge(object, offset..end);

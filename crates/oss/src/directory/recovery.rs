@@ -89,6 +89,7 @@ impl DirectoryStore {
     ) -> FsResult<(Arc<Self>, Recovery)> {
         let Parts { device, kv, superblock, if_missing, throughput } = parts;
         let target = superblock.target();
+        let audits = options.lock().audits;
         let store = Arc::new(Self {
             seams,
             device,
@@ -97,6 +98,7 @@ impl DirectoryStore {
             superblock,
             target,
             options,
+            audits,
             locks: Default::default(),
             volatile: Mutex::default(),
             committing: Default::default(),
@@ -214,6 +216,7 @@ impl DirectoryStore {
             last_change: self.seams.clock.now(),
             ..HostFileState::default()
         };
+        assert!(volatile.epoch > volatile.marked, "the present epoch is not flushed");
         for (object, chunk) in &dirty {
             let file: &mut DirtyFile = volatile.dirty.entry(*object).or_default();
             file.chunks.insert(*chunk);
@@ -288,6 +291,7 @@ impl DirectoryStore {
         };
         let arrived: Vec<bool> =
             run.iter().zip(data.chunks_exact(BLOCK)).map(|(new, at)| crc32c(at) == new.1).collect();
+        assert_eq!(arrived.len(), run.len(), "each doubtful block is compared");
         let mut missing = Vec::new();
         let mut start = 0;
         for part in arrived.chunk_by(|a, b| a == b) {

@@ -46,7 +46,9 @@ pub(super) struct Grant<'a> {
 
 impl Drop for Grant<'_> {
     fn drop(&mut self) {
-        self.guard.state.lock().in_flight -= self.bytes;
+        let mut state = self.guard.state.lock();
+        assert!(self.bytes <= state.in_flight, "a grant that ends was in flight");
+        state.in_flight -= self.bytes;
     }
 }
 
@@ -68,6 +70,7 @@ impl SpaceGuard {
         let mut state = self.state.lock();
         state.available = Some(available);
         state.answered = now;
+        assert!(state.in_flight <= state.granted, "what is in flight was granted");
         state.granted = state.in_flight;
         ((state.granted + bytes).saturating_add(reserve) <= available).then(|| state.take(self, bytes))
     }

@@ -25,10 +25,16 @@ use crate::{Ost, OstDevices, OstOptions};
 /// The object of most tests.
 pub const OBJECT: ObjectId = ObjectId { inode: InodeNumber(9), slot: 0 };
 
-/// Options under which nothing happens by itself.
+/// Options under which nothing happens by itself, and all changes are audited.
 pub fn quiet() -> OstOptions {
     let hour = Duration::from_secs(3600);
-    OstOptions { reserve_bytes: 0, commit_interval: hour, write_back_idle: hour, write_back_bytes: u64::MAX }
+    OstOptions {
+        reserve_bytes: 0,
+        commit_interval: hour,
+        write_back_idle: hour,
+        write_back_bytes: u64::MAX,
+        audits: true,
+    }
 }
 
 /// Real time, ahead by what a test wants.

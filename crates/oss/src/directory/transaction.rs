@@ -12,6 +12,8 @@
 //!   to be freed;
 //! - BACKLOG has exactly the large objects with inline blocks.
 //!
+//! Tests and simulations check this after each change (module `audit`).
+//!
 //! Life cycle: begin (takes the store's short mutex) -> changes -> commit (applies the batch, then
 //! the volatile state) or drop (nothing happened). Never lives across an await. It reads as an
 //! attempt does (module `records`): if an entry is missing, it is dropped, and started again with
@@ -29,10 +31,11 @@ use bytes::Bytes;
 use kv::{Batch, Loading, Lsn};
 use parking_lot::MutexGuard;
 use rpc::message::ost::Changed;
-use types::{FsResult, ObjectId, Timestamp};
+use types::{FsResult, ObjectId, Timestamp, limits::BLOCK_BYTES, limits::FILE_BYTES_MAX};
 
 use super::{
     DirectoryStore,
+    audit::Audit,
     host_file_state::{HostFileState, HostWork, Taint},
     records::Records,
 };
@@ -159,11 +162,13 @@ impl<'a> Transaction<'a> {
 
     /// Sets the size.
     pub fn set_size(&mut self, size: u64) {
+        assert!(size <= FILE_BYTES_MAX, "the caller has checked the size");
         self.record.size = size;
     }
 
     /// Grows the size to at least this.
     pub fn extend_size(&mut self, size: u64) {
+        assert!(size <= FILE_BYTES_MAX, "the caller has checked the size");
         self.record.size = self.record.size.max(size);
     }
 
@@ -239,6 +244,10 @@ impl<'a> Transaction<'a> {
     /// The block's bytes were written to the host file in this epoch.
     pub fn put_in_place(&mut self, block: u64, checksum: u32) -> FsResult<()> {
         let epoch = self.volatile.epoch;
+        debug_assert!(
+            !self.volatile.is_tainted(self.object, &(block..block + 1)),
+            "no block is written in place where it is tainted"
+        );
         let old = self.set_state(block, BlockState::InPlace { checksum, epoch })?;
         assert_eq!(old, BlockState::Absent, "only absent blocks are written in place");
         self.record.host_file = true;
@@ -251,6 +260,7 @@ impl<'a> Transaction<'a> {
 
     /// The block's bytes go into the table.
     pub fn put_inline(&mut self, block: u64, checksum: u32, bytes: Bytes) -> FsResult<()> {
+        assert!(bytes.len() as u64 <= BLOCK_BYTES, "the bytes of a block fit it");
         self.set_state(block, BlockState::Inline { checksum })?;
         self.put(INLINE, Bytes::copy_from_slice(&part_key(self.object, block)), bytes);
         Ok(())
@@ -265,7 +275,9 @@ impl<'a> Transaction<'a> {
 
     /// The block reads as zeros. Only for blocks whose bytes never arrived: it taints nothing.
     pub fn reset(&mut self, block: u64) -> FsResult<()> {
-        self.set_state(block, BlockState::Absent).map(drop)
+        let old = self.set_state(block, BlockState::Absent)?;
+        assert!(old.is_in_place(), "only bytes that go to the host file can be missing there");
+        Ok(())
     }
 
     /// Makes blocks absent, in order, until the batch has `bytes_max` or the next chunk is to be
@@ -369,6 +381,7 @@ impl<'a> Transaction<'a> {
     /// Removes the object's record, after its blocks; the host file goes as a whole. (A count that
     /// disagrees with the chunks ends here.)
     pub fn destroy(&mut self) {
+        assert!(self.before.is_some(), "what is destroyed exists");
         self.taint(0..u64::MAX, HostWork::GiveBack);
         self.record.blocks = 0;
         self.record.inline_blocks = 0;
@@ -387,6 +400,9 @@ impl<'a> Transaction<'a> {
             self.delete(OBJECTS, &object_key(self.object));
         } else if self.record != before {
             self.put(OBJECTS, Bytes::copy_from_slice(&object_key(self.object)), self.record.encode().into());
+        }
+        if exists && before != ObjectRecord::default() {
+            self.record.assert_follows(&before);
         }
         let mut totals = self.volatile.totals;
         totals.objects = (totals.objects + u64::from(exists)).saturating_sub(u64::from(existed));
@@ -411,14 +427,17 @@ impl<'a> Transaction<'a> {
         self.volatile.totals = totals;
         self.volatile.set_backlog(self.object, backlog);
         self.applied(lsn);
+        if self.store.audits {
+            Audit::new(self.store, &self.volatile, self.object).assert_sound(&after);
+        }
         Ok(Applied { lsn, before, after })
     }
 
     /// Takes over into the volatile state what the batch made true.
-    fn applied(mut self, lsn: Lsn) {
+    fn applied(&mut self, lsn: Lsn) {
         let (object, epoch) = (self.object, self.volatile.epoch);
         let volatile = &mut *self.volatile;
-        volatile.last_lsn = lsn;
+        volatile.note_applied(lsn);
         let now = self.store.seams.clock.now();
         if !self.background {
             volatile.last_change = now;
@@ -428,17 +447,17 @@ impl<'a> Transaction<'a> {
         }
         if !self.fresh_chunks.is_empty() {
             let dirty = volatile.dirty.entry(object).or_default();
-            dirty.chunks.extend(self.fresh_chunks);
+            dirty.chunks.extend(self.fresh_chunks.drain(..));
             dirty.written = epoch;
         }
-        if let Some((blocks, work)) = self.taint {
+        if let Some((blocks, work)) = self.taint.take() {
             if work == HostWork::GiveBack {
                 volatile.pending.insert(volatile.pending_next, epoch);
                 volatile.pending_next += 1;
             }
             volatile.taints.entry(object).or_default().insert(blocks, Taint { epoch, work });
         }
-        for blocks in self.touched {
+        for blocks in self.touched.drain(..) {
             volatile.touch(object, blocks);
         }
     }

@@ -143,6 +143,8 @@ impl DirectoryStore {
     async fn new_contents(&self, write: &Write, data: &Bytes, before: Before) -> FsResult<Vec<NewBlock>> {
         let (object, blocks) = (write.object, blocks_of(write.offset, data.len() as u64));
         let Before { states, edges, .. } = before;
+        assert_eq!(states.len() as u64, blocks.end - blocks.start, "each block that is written has a state");
+        assert_eq!(states.len(), write.checksums.len(), "the target has compared a checksum for each block");
         let large = data.len() as u64 >= IN_PLACE_BYTES_MIN;
         let taints = if large { self.volatile.lock().taints.get(&object).cloned() } else { None };
         let tainted = |block: u64| taints.as_ref().is_some_and(|taints| taints.contains_key(&block));
@@ -165,6 +167,7 @@ impl DirectoryStore {
                 contents.push(NewBlock::inline(block, merged));
             }
         }
+        assert!(edges.next().is_none(), "only blocks that are written in part have edges");
         if waits_for_commit {
             self.wanted.notify_one();
         }
@@ -184,6 +187,7 @@ impl DirectoryStore {
         let runs = || contents.chunk_by(|a, b| a.in_place == b.in_place).filter(|run| run[0].in_place);
         for (number, run) in runs().enumerate() {
             let start = run[0].block * BLOCK_BYTES;
+            assert!(start >= offset, "only whole blocks of a write go in place");
             let within = (start - offset) as usize;
             let piece = data.slice(within..within + run.len() * BLOCK);
             let written = self.device.write(&host_file(object), start, vec![piece]).await;
@@ -280,6 +284,7 @@ impl DirectoryStore {
 impl NewBlock {
     /// A block whose bytes go into the table.
     pub fn inline(block: u64, contents: Vec<u8>) -> Self {
+        assert_eq!(contents.len(), BLOCK, "the checksum of a block is that of all its bytes");
         let checksum = crc32c(&contents);
         Self { block, checksum, data: without_zeros(contents.into()), in_place: false }
     }

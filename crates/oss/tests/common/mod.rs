@@ -41,6 +41,7 @@ pub fn quiet_options() -> OstOptions {
         write_back_bytes: u64::MAX,
         write_back_idle: Duration::ZERO,
         reserve_bytes: 0,
+        audits: true,
     }
 }
 
