@@ -21,6 +21,8 @@ use crate::{Batch, Error, Result, Store, Table};
 pub const ERA_BYTES: usize = 17;
 
 const VERSION: u8 = 1;
+/// More starts than any store has.
+const COUNT_MAX: u64 = 1 << 62;
 
 /// The record. The default is that of a new store.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -82,8 +84,11 @@ impl PowerLossEra {
             return Err(damaged("unknown version"));
         }
         let (boot, count) = rest.split_first_chunk().ok_or_else(|| damaged("truncated"))?;
-        let count = count.try_into().map_err(|_| damaged("wrong length"))?;
-        Ok(PowerLossEra { boot: u64::from_le_bytes(*boot), count: u64::from_le_bytes(count) })
+        let count = u64::from_le_bytes(count.try_into().map_err(|_| damaged("wrong length"))?);
+        if count > COUNT_MAX {
+            return Err(damaged("count out of range"));
+        }
+        Ok(PowerLossEra { boot: u64::from_le_bytes(*boot), count })
     }
 }
 

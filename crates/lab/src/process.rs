@@ -118,4 +118,9 @@ impl Spawn for ProcessSpawn {
     fn spawn(&self, name: &'static str, future: BoxFuture<'static, ()>) {
         self.simulation.spawn(self.process, name, future);
     }
+
+    /// A simulated process has one core, and it runs.
+    fn all_cores_ran(&self) -> BoxFuture<'static, ()> {
+        Box::pin(std::future::ready(()))
+    }
 }

@@ -1,4 +1,4 @@
-//! Keeps a target registered at the management service: reports it at its start and then regularly,
+//! Keeps a target registered with the management service: reports it at its start and then regularly,
 //! with its space and condition, so that the MGS knows that it is alive.
 //!
 //! Life cycle: one task per target, from [`Registrar::start`] until the registrar is dropped. A

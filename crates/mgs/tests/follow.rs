@@ -148,6 +148,10 @@ impl Spawn for CountingSpawn {
         };
         self.inner.spawn(name, Box::pin(counted));
     }
+
+    fn all_cores_ran(&self) -> BoxFuture<'static, ()> {
+        self.inner.all_cores_ran()
+    }
 }
 
 #[tokio::test]

@@ -18,15 +18,19 @@
 //! A checksum covers the block's 4096 bytes; those beyond the object's size are zeros.
 //! A chunk without a block that holds data has no record. 1 MiB in one piece costs 1027 bytes.
 
-use types::limits::BLOCK_BYTES;
-
-use types::record::{DecodeError, RecordReader, RecordWriter};
+use types::{
+    limits::{BLOCK_BYTES, FILE_BYTES_MAX},
+    record::{DecodeError, RecordReader, RecordWriter},
+};
 
 const VERSION: u8 = 1;
 const WHAT: &str = "chunk record";
 
 /// Blocks of a chunk.
 pub const CHUNK_BLOCKS: u64 = 256;
+
+/// Number of the last chunk an object may have.
+pub const CHUNK_MAX: u64 = FILE_BYTES_MAX / BLOCK_BYTES / CHUNK_BLOCKS;
 
 /// Longest record: every block a run of its own, with the longest epoch.
 pub const CHUNK_RECORD_BYTES_MAX: usize = 1 + CHUNK_BLOCKS as usize * (1 + 10 + 4);

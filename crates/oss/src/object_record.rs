@@ -21,7 +21,7 @@
 
 use types::{
     Timestamp,
-    limits::BLOCK_BYTES,
+    limits::{BLOCK_BYTES, FILE_BYTES_MAX},
     record::{DecodeError, RecordReader},
 };
 
@@ -35,6 +35,8 @@ const FLAG_FENCED: u8 = 2;
 const FLAG_COUNTED: u8 = 4;
 const FLAG_RESERVED: u8 = 8;
 const FLAGS_ALL: u8 = 15;
+/// Blocks of the largest object.
+const BLOCKS_MAX: u64 = FILE_BYTES_MAX.div_ceil(BLOCK_BYTES);
 /// With everything that may be left out.
 const RECORD_BYTES_MAX: usize = 54 + RESERVED_BYTES_MAX;
 
@@ -127,7 +129,7 @@ impl ObjectRecord {
         if (record.changes > 0) != (flags & FLAG_COUNTED != 0) {
             return Err(reader.out_of_range("number of changes"));
         }
-        if record.inline_blocks > record.blocks || record.blocks > u64::MAX / BLOCK_BYTES {
+        if record.inline_blocks > record.blocks || record.blocks > BLOCKS_MAX {
             return Err(reader.out_of_range("number of blocks"));
         }
         Ok(record)
@@ -149,7 +151,7 @@ mod tests {
     proptest! {
         #[test]
         fn round_trips(host_file: bool, size: u64, seconds: i64, nanoseconds in 0u32..1_000_000_000,
-                       blocks in 0u64..1 << 51, part in 0u64..1 << 51, fence in prop_oneof![Just(0), 1u64..],
+                       blocks in 0..=BLOCKS_MAX, part in 0..=BLOCKS_MAX, fence in prop_oneof![Just(0), 1u64..],
                        changes in prop_oneof![Just(0), 1u64..], reserves: bool) {
             let mtime = Timestamp { seconds, nanoseconds };
             let inline_blocks = part.min(blocks);

@@ -76,7 +76,7 @@ async fn no_lease_is_judged_before_every_core_has_read_what_arrived() {
     let handler = Counter::new(&Arc::default());
     let cores = Arc::new(HeldUpCores::default());
     let seams = Seams { spawn: cores.clone(), ..memory::seams(&MemoryTransport::new(), 1) };
-    let server = server(&seams, &handler, Duration::from_millis(50));
+    let server = server(&seams, &handler, LEASE);
     let address = server.listen(&Address::from("mds:1")).await.unwrap();
     let mut raw = Raw::connect(&seams, &address).await;
     raw.hello(|_| ()).await;
@@ -90,6 +90,21 @@ async fn no_lease_is_judged_before_every_core_has_read_what_arrived() {
     cores.ran.notify_one();
     until(|| server.sessions(TARGET).is_empty()).await;
     assert!(handler.events().contains(&SessionEvent::Evicted(CLIENT)));
+}
+
+/// A core whose device hangs, for example.
+#[tokio::test]
+async fn a_core_that_never_runs_does_not_keep_clients_that_are_gone() {
+    let handler = Counter::new(&Arc::default());
+    let cores = Arc::new(HeldUpCores::default());
+    let seams = Seams { spawn: cores.clone(), ..memory::seams(&MemoryTransport::new(), 1) };
+    let server = server(&seams, &handler, Duration::from_millis(50));
+    let address = server.listen(&Address::from("mds:1")).await.unwrap();
+    let mut raw = Raw::connect(&seams, &address).await;
+    raw.hello(|_| ()).await;
+    until(|| server.sessions(TARGET).is_empty()).await;
+    assert!(handler.events().contains(&SessionEvent::Evicted(CLIENT)));
+    assert!(cores.asked.load(Ordering::SeqCst) > 0);
 }
 
 #[tokio::test]

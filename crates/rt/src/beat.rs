@@ -11,7 +11,7 @@
 
 use std::time::Duration;
 
-use crate::{Clock, Instant, Spawn};
+use crate::{Clock, Instant, Spawn, clock};
 
 /// A tick is late if it comes later than due by one in so many of its interval.
 const LATE_PART: u32 = 4;
@@ -70,16 +70,19 @@ pub async fn running_for(clock: &dyn Clock, spawn: &dyn Spawn, duration: Duratio
     while left > 0 {
         left -= u32::from(beat.tick(clock).await.may_judge);
     }
-    spawn.all_cores_ran().await;
+    all_cores_ran_within(clock, spawn, duration).await;
+}
+
+/// Waits until all cores have read what had arrived, but no longer than `limit`: a core can be held
+/// up for any time. False if one did not run.
+pub async fn all_cores_ran_within(clock: &dyn Clock, spawn: &dyn Spawn, limit: Duration) -> bool {
+    clock::timeout_at(clock, clock.now() + limit, spawn.all_cores_ran()).await.is_some()
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{
-        clock,
-        memory::{JumpingClock, RuntimeSpawn},
-    };
+    use crate::memory::{JumpingClock, RuntimeSpawn};
 
     #[tokio::test]
     async fn time_that_a_process_stands_still_is_not_time_it_runs() {

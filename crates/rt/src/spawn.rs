@@ -16,8 +16,7 @@ pub trait Spawn: Send + Sync {
 
     /// Completes when every core has run since this call and has seen what had arrived for its
     /// tasks before it. Code that is about to judge the silence of others waits for this first,
-    /// because a core that was held up has not yet read what others sent.
-    fn all_cores_ran(&self) -> BoxFuture<'static, ()> {
-        Box::pin(std::future::ready(()))
-    }
+    /// because a core that was held up has not yet read what others sent. It may take as long as
+    /// the slowest core is held up: by a device that hangs, for example.
+    fn all_cores_ran(&self) -> BoxFuture<'static, ()>;
 }

@@ -82,21 +82,14 @@ impl FileSystem {
 
 #[cfg(test)]
 mod tests {
+    use rt::memory::RuntimeSpawn;
     use tokio::sync::oneshot;
 
     use super::*;
 
-    struct TokioSpawn;
-
-    impl Spawn for TokioSpawn {
-        fn spawn(&self, _name: &'static str, future: BoxFuture<'static, ()>) {
-            tokio::spawn(future);
-        }
-    }
-
     #[tokio::test]
     async fn a_dropped_operation_comes_to_its_end() {
-        let spawn: Arc<dyn Spawn> = Arc::new(TokioSpawn);
+        let spawn: Arc<dyn Spawn> = Arc::new(RuntimeSpawn);
         let (go, gate) = oneshot::channel::<()>();
         let (report, reported) = oneshot::channel::<bool>();
         let operation = finish(&spawn, |abandoned| async move {
@@ -110,7 +103,7 @@ mod tests {
 
     #[tokio::test]
     async fn an_awaited_operation_runs_here() {
-        let spawn: Arc<dyn Spawn> = Arc::new(TokioSpawn);
+        let spawn: Arc<dyn Spawn> = Arc::new(RuntimeSpawn);
         assert!(!finish(&spawn, |abandoned| async move { abandoned.is_set() }).await);
     }
 }

@@ -144,7 +144,6 @@ impl OpenInode {
         state.opens.remove(&id);
         if !state.has_writers() {
             state.tracker.reset();
-            assert!(state.tracker.update().is_none(), "without a writer nothing is known of the size");
         }
         state.opens.is_empty().then(|| std::mem::take(&mut state.unsynced))
     }

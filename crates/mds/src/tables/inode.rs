@@ -41,6 +41,8 @@ const FLAG_NOT_LINKABLE: u16 = 16;
 const FLAG_COUNTED: u16 = 32;
 const FLAG_IMMUTABLE: u16 = 64;
 const FLAG_APPEND_ONLY: u16 = 128;
+/// More than are ever given out.
+const EPOCH_MAX: u64 = 1 << 62;
 const FLAGS_ALL: u16 = 255;
 
 /// A name of an inode.
@@ -263,6 +265,9 @@ impl Inode {
         let (atime, mtime, ctime, btime) = (reader.time()?, reader.time()?, reader.time()?, reader.time()?);
         let time = reader.time()?;
         let epoch = reader.u64()?;
+        if epoch > EPOCH_MAX {
+            return Err(reader.out_of_range("write epoch").into());
+        }
         let parent = InodeNumber(reader.u64()?);
         let name = reader.short_bytes()?.to_vec();
         if name.len() > limits::NAME_BYTES_MAX {

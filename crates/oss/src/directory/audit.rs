@@ -20,22 +20,23 @@
 
 use std::fmt;
 
-use kv::Table;
-use types::{FsError, FsResult, ObjectId, limits::BLOCK_BYTES};
+use kv::{Store, Table};
+use types::{Damage, FsError, FsResult, ObjectId, limits::BLOCK_BYTES, record::DecodeError};
 
-use super::{CHUNK_MAX, DirectoryStore, counts::Counts, host_file_state::HostFileState, records::Records};
+use super::{counts::Counts, host_file_state::HostFileState};
 use crate::{
-    chunk_record::{BlockState, CHUNK_BLOCKS, ChunkRecord},
+    chunk_record::{BlockState, CHUNK_BLOCKS, CHUNK_MAX, ChunkRecord},
+    error::kv_error,
     object_record::ObjectRecord,
     options::INLINE_OBJECT_BYTES_MAX,
     superblock::{MARK_KEY, Mark, TOTALS_KEY, Totals},
-    tables::{BACKLOG, DIRTY, FLUSHED, INLINE, META, object_key, parse_part_key, part_key},
+    tables::{BACKLOG, CHUNKS, DIRTY, FLUSHED, INLINE, META, OBJECTS, object_key, parse_part_key, part_key},
 };
 
 /// An object whose records are to be checked.
 pub(super) struct Audit<'a> {
-    store: &'a DirectoryStore,
-    records: Records<'a>,
+    kv: &'a Store,
+    target: &'a str,
     volatile: &'a HostFileState,
     object: ObjectId,
 }
@@ -43,15 +44,15 @@ pub(super) struct Audit<'a> {
 /// The name of what is checked, as in messages.
 impl fmt::Display for Audit<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "object {} on {}", self.object, self.store.target)
+        write!(f, "object {} on {}", self.object, self.target)
     }
 }
 
 impl<'a> Audit<'a> {
     /// Of this object; the caller holds the store's mutex, so that the tables and `volatile` belong
     /// together.
-    pub fn new(store: &'a DirectoryStore, volatile: &'a HostFileState, object: ObjectId) -> Self {
-        Self { store, records: store.records(None), volatile, object }
+    pub fn new(kv: &'a Store, target: &'a str, volatile: &'a HostFileState, object: ObjectId) -> Self {
+        Self { kv, target, volatile, object }
     }
 
     /// Asserts that a change which left the object as `after` left sound records. Where the tables
@@ -66,7 +67,8 @@ impl<'a> Audit<'a> {
     }
 
     fn check(&self, after: &ObjectRecord) -> FsResult<()> {
-        let stored = self.records.object(self.object)?;
+        let stored = self.get(OBJECTS, &object_key(self.object))?.map(|bytes| ObjectRecord::decode(&bytes));
+        let stored = stored.transpose().map_err(|error| self.damaged(error))?;
         assert_eq!(stored.unwrap_or_default(), *after, "{self}: the stored record is the one that was computed");
         let chunks = self.chunks()?;
         assert!(stored.is_some() || chunks.is_empty(), "{self}: chunks are left of an object that does not exist");
@@ -79,24 +81,37 @@ impl<'a> Audit<'a> {
         self.assert_inline(after, &chunks)?;
         self.assert_backlog(after)?;
         let totals = self.get(META, TOTALS_KEY)?.map(|bytes| Totals::decode(&bytes));
-        let totals = totals.transpose().map_err(|error| self.store.damaged(self.object, error.damage))?;
+        let totals = totals.transpose().map_err(|error| self.damaged(error))?;
         assert_eq!(totals.unwrap_or_default(), self.volatile.totals, "{self}: the stored totals are those in memory");
         Ok(())
     }
 
     fn get(&self, table: Table, key: &[u8]) -> FsResult<Option<bytes::Bytes>> {
-        self.records.get(table, key)
+        self.kv.get(table, key).map_err(|error| kv_error(self.target, error))
+    }
+
+    fn scan(&self, table: Table, visit: &mut dyn FnMut(&[u8], &bytes::Bytes)) -> FsResult<()> {
+        let (from, to) = (part_key(self.object, 0), part_key(self.object, u64::MAX));
+        let scanned = self.kv.scan(table, &from, Some(&to), &mut |key, value| {
+            visit(key, value);
+            true
+        });
+        scanned.map_err(|error| kv_error(self.target, error))
+    }
+
+    fn damaged(&self, error: DecodeError) -> FsError {
+        Damage::new(self.to_string(), error.damage).into()
     }
 
     /// All chunk records of the object.
     fn chunks(&self) -> FsResult<Vec<(u64, ChunkRecord)>> {
-        let (mut chunks, mut next) = (Vec::new(), 0);
-        while let Some((number, chunk)) = self.records.next_chunk(self.object, next)? {
+        let mut chunks = Vec::new();
+        self.scan(CHUNKS, &mut |key, value| {
+            let number = parse_part_key(key).map_or(u64::MAX, |(_, chunk)| chunk);
             assert!(number <= CHUNK_MAX, "{self}: chunk {number} is one that an object may have");
-            chunks.push((number, chunk));
-            next = number + 1;
-        }
-        Ok(chunks)
+            chunks.push(ChunkRecord::decode(value).map(|chunk| (number, chunk)));
+        })?;
+        chunks.into_iter().collect::<Result<_, _>>().map_err(|error| self.damaged(error))
     }
 
     /// The epoch through which the tables say that the host file is flushed.
@@ -153,15 +168,13 @@ impl<'a> Audit<'a> {
             blocks
         };
         let mut wanted = chunks.iter().flat_map(blocks_of);
-        let (from, to) = (part_key(self.object, 0), part_key(self.object, u64::MAX));
-        self.records.scan(INLINE, &from, Some(&to), &mut |key, value| {
+        self.scan(INLINE, &mut |key, value| {
             let block = parse_part_key(key).map(|(_, block)| block);
             assert_eq!(block, wanted.next(), "{self}: INLINE has exactly the blocks whose state is inline");
             let end = block.unwrap_or(0) * BLOCK_BYTES + value.len() as u64;
             assert!(value.len() as u64 <= BLOCK_BYTES, "{self}: an inline block has {} bytes", value.len());
             assert!(value.last() != Some(&0), "{self}: zeros at the end of an inline block are left out");
             assert!(end <= after.size, "{self}: inline bytes end at {end}, after its end at {}", after.size);
-            true
         })?;
         assert_eq!(wanted.next(), None, "{self}: INLINE has the bytes of this inline block");
         Ok(())
@@ -185,12 +198,9 @@ mod tests {
     use kv::Batch;
 
     use super::*;
-    use crate::{
-        directory::{
-            host_file_state::{HostWork, Taint},
-            test_store::{OBJECT, TestStore, quiet},
-        },
-        tables::{CHUNKS, OBJECTS},
+    use crate::directory::{
+        host_file_state::{HostWork, Taint},
+        test_store::{OBJECT, TestStore, quiet},
     };
 
     /// A store with a large object: 64 KiB in place from 0, 32 KiB inline from 1 MiB.
@@ -205,7 +215,7 @@ mod tests {
     fn breach(test: &TestStore) -> String {
         let volatile = test.store().volatile.lock();
         let after = test.store().records(None).object(OBJECT).unwrap().unwrap_or_default();
-        let check = || Audit::new(test.store(), &volatile, OBJECT).assert_sound(&after);
+        let check = || Audit::new(&test.store().kv, &test.store().target, &volatile, OBJECT).assert_sound(&after);
         let Err(panic) = catch_unwind(AssertUnwindSafe(check)) else { return String::new() };
         panic.downcast_ref::<String>().expect("a panic with a text").clone()
     }

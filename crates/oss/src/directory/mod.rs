@@ -90,9 +90,7 @@ use parking_lot::Mutex;
 use rpc::message::ost::{Changed, ObjectAttributes, Read, ReadDone, SpaceChange, Write};
 use rt::{BoxFuture, Device, Seams};
 use tokio::sync::{Notify, watch};
-use types::{
-    Damage, FsError, FsResult, ObjectId, RecordDamage, SpaceUsage, limits::BLOCK_BYTES, limits::FILE_BYTES_MAX,
-};
+use types::{Damage, FsError, FsResult, ObjectId, RecordDamage, SpaceUsage, limits::BLOCK_BYTES};
 
 use self::{
     host_file_state::HostFileState,
@@ -101,7 +99,6 @@ use self::{
     transaction::{Applied, Transaction},
 };
 use crate::{
-    chunk_record::CHUNK_BLOCKS,
     error::kv_error,
     object_record::ObjectRecord,
     options::OstOptions,
@@ -116,9 +113,6 @@ use crate::{
 
 /// Directory of all host files.
 pub const OBJECT_DIRECTORY: &str = "objects/";
-
-/// Number of the last chunk an object may have.
-const CHUNK_MAX: u64 = FILE_BYTES_MAX / BLOCK_BYTES / CHUNK_BLOCKS;
 
 /// Bytes of a block, for slices.
 const BLOCK: usize = BLOCK_BYTES as usize;

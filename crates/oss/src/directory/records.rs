@@ -22,9 +22,9 @@ use bytes::Bytes;
 use kv::{Loading, Reads, Table};
 use types::{FsError, FsResult, ObjectId, RecordDamage, limits::BLOCK_BYTES};
 
-use super::{BLOCK, CHUNK_MAX, DirectoryStore, blocks_of};
+use super::{BLOCK, DirectoryStore, blocks_of};
 use crate::{
-    chunk_record::{BlockState, ChunkRecord},
+    chunk_record::{BlockState, CHUNK_MAX, ChunkRecord},
     object_record::ObjectRecord,
     range_lock::RangeGuard,
     tables::{CHUNKS, INLINE, OBJECTS, object_key, parse_part_key, part_key},

@@ -44,6 +44,9 @@ use crate::{
     throughput::Throughput,
 };
 
+/// More epochs than there ever are: about one per commit.
+const EPOCH_MAX: u64 = 1 << 62;
+
 /// A name that no host file has: a flush of it is one of removals alone.
 const OBJECTS_UNUSED: &str = "objects/unused";
 /// Host files looked at before the sweep lets others work.
@@ -205,11 +208,12 @@ impl DirectoryStore {
             });
             epoch = epochs.fold(epoch, u64::max);
         }
+        if epoch > EPOCH_MAX {
+            return Err(Damage::new(self.target.clone(), RecordDamage::OutOfRange("epoch")).into());
+        }
         let mut volatile = self.volatile.lock();
         *volatile = HostFileState {
-            epoch: epoch
-                .checked_add(1)
-                .ok_or_else(|| Damage::new(self.target.clone(), RecordDamage::OutOfRange("epoch")))?,
+            epoch: epoch + 1,
             marked: mark.epoch,
             flushed: flushed.into_iter().collect(),
             totals,

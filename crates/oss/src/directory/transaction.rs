@@ -428,7 +428,8 @@ impl<'a> Transaction<'a> {
         self.volatile.set_backlog(self.object, backlog);
         self.applied(lsn);
         if self.store.audits {
-            Audit::new(self.store, &self.volatile, self.object).assert_sound(&after);
+            let DirectoryStore { kv, target, .. } = self.store;
+            Audit::new(kv, target, &self.volatile, self.object).assert_sound(&after);
         }
         Ok(Applied { lsn, before, after })
     }

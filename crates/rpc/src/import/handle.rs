@@ -236,7 +236,7 @@ impl Import {
         }
     }
 
-    /// Figures up to now.
+    /// Counters since the import was made.
     pub fn statistics(&self) -> ImportStatistics {
         let guarded = self.inner.guarded.lock();
         guarded.core.counters.snapshot(guarded.core.slots.used())

@@ -161,7 +161,7 @@ impl LocalLink {
         if disconnects {
             let (target, cell) = (target.clone(), cell.clone());
             // An error means that the server is gone altogether.
-            let _ = unabandoned(&self.shared, "farewell", async move { target.close(&cell).await }).await;
+            let _ = unabandoned(&self.shared, "disconnect", async move { target.close(&cell).await }).await;
         }
         LocalOutcome::Answered(answer)
     }

@@ -15,7 +15,7 @@ use std::{
 
 use bytes::Bytes;
 use parking_lot::Mutex;
-use rt::{Beat, BoxFuture, Instant, Tick, contain::Panicked, trace};
+use rt::{Beat, BoxFuture, Instant, Tick, beat::all_cores_ran_within, contain::Panicked, trace};
 use tokio::sync::watch;
 use tracing::Span;
 use types::{ClientId, FsError, Generation, ProtocolError, Slot, TooMany};
@@ -253,8 +253,8 @@ impl ServedTarget {
 
     /// The rest of a session whose end has begun.
     async fn conclude(&self, cell: &Arc<SessionCell>, event: SessionEvent) {
-        tracing::info!(target = %self.name, ?event, name = cell.client_name, "session ended");
         cell.until(|session| (session.running() == 0).then_some(())).await;
+        tracing::info!(target = %self.name, ?event, name = cell.client_name, "session ended");
         self.tell(event).await;
         let mut sessions = self.sessions.lock();
         if sessions.get(&cell.client).is_some_and(|present| Arc::ptr_eq(present, cell)) {
@@ -312,7 +312,8 @@ impl ServedTarget {
     /// Evicts sessions whose lease has run out, until the target's service ends.
     pub(super) async fn watch_leases(self: Arc<Self>) {
         let clock = self.shared.seams.clock.clone();
-        let mut beat = Beat::new(clock.now(), (self.lease / LEASE_CHECKS).max(LEASE_CHECK_MIN));
+        let interval = (self.lease / LEASE_CHECKS).max(LEASE_CHECK_MIN);
+        let mut beat = Beat::new(clock.now(), interval);
         let mut stopped = std::pin::pin!(self.stopped());
         loop {
             let tick = tokio::select! {
@@ -325,12 +326,18 @@ impl ServedTarget {
                 continue;
             }
             // This core ran in time. Another one may not have, and may have to read yet what the
-            // clients of its connections sent.
-            tokio::select! {
+            // clients of its connections sent. One that does not run for a whole lease serves its
+            // clients no more than a server that is down does; it must not keep all others.
+            let all_ran = tokio::select! {
                 biased;
                 () = &mut stopped => return,
-                () = self.shared.seams.spawn.all_cores_ran() => {}
+                all_ran = all_cores_ran_within(&*clock, &*self.shared.seams.spawn, self.lease) => all_ran,
+            };
+            if !all_ran {
+                tracing::error!(target = %self.name, lease = ?self.lease, "a core of this server does not run");
             }
+            // The wait was no pause of this core.
+            beat = Beat::new(clock.now(), interval);
             self.evict_expired(tick.now);
         }
     }

@@ -11,4 +11,9 @@ impl Spawn for RuntimeSpawn {
     fn spawn(&self, _name: &'static str, future: BoxFuture<'static, ()>) {
         tokio::spawn(future);
     }
+
+    /// There is one core, and it runs.
+    fn all_cores_ran(&self) -> BoxFuture<'static, ()> {
+        Box::pin(std::future::ready(()))
+    }
 }

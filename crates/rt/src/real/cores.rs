@@ -41,7 +41,7 @@ use crate::{BoxFuture, Spawn};
 
 /// Most cores that can be asked for.
 pub const CORES_MAX: usize = 1024;
-/// What [`Spawn::all_cores_ran`] asks of each core: so many timers, one after the other.
+/// Timers that [`Spawn::all_cores_ran`] sets on each core, one after the other.
 const TURNS: u32 = 3;
 /// The shortest time that tokio's timers know.
 const TURN: Duration = Duration::from_millis(1);

@@ -183,7 +183,7 @@ fn a_mount_names_the_metadata_target_it_waits_for() {
     let mut server = site.daemon("mds", &["serve", &config]);
     server.wait_for("waiting for MGS");
     site.serve();
-    server.wait_for("registered at MGS 10.77.0.1:988");
+    server.wait_for("registered with MGS 10.77.0.1:988");
     server.stop();
     let mounting = site.output(&["mount", "10.77.0.1:/stria", &site.name("")]);
     assert_eq!(mounting.status, 1, "{mounting:?}");

@@ -80,7 +80,7 @@ pub enum RecordDamage {
     /// It ends in the middle of a field.
     #[error("too short")]
     Short,
-    /// It goes on after its last field, for so many bytes.
+    /// Bytes after its last field.
     #[error("{0} bytes after the end")]
     Trailing(usize),
     /// Another version of the format.
