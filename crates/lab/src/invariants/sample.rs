@@ -14,7 +14,7 @@ use mds::tables::{
 use oss::{object_record::ObjectRecord, superblock::Totals};
 use rpc::message::mgs::ClusterMap;
 use types::{
-    Accounted, Attributes, ClientId, FileKind, Generation, InodeNumber, ObjectId, OstIndex, SpaceUsage, Timestamp,
+    Accounted, Attributes, ClientId, FileKind, Generation, InodeNumber, ObjectId, OstIndex, SpaceUsage,
     limits::BLOCK_BYTES,
 };
 
@@ -93,24 +93,8 @@ fn sound_ost(process: ProcessId, object: ObjectId) -> OstState {
 /// A file without data, whose size is known.
 fn regular(number: InodeNumber) -> Inode {
     let plain = PlainLayout { stripe_bytes: STRIPE_BYTES, osts: vec![FIRST, SECOND] };
-    let never = Timestamp::default();
     Inode {
-        attributes: Attributes {
-            inode: number,
-            kind: FileKind::Regular,
-            mode: 0o644,
-            links: 1,
-            uid: 0,
-            gid: 0,
-            device: 0,
-            size: 0,
-            blocks: 0,
-            atime: never,
-            mtime: never,
-            ctime: never,
-            btime: never,
-            flags: 0,
-        },
+        attributes: Attributes { mode: 0o644, links: 1, ..Attributes::zeroed(number, FileKind::Regular) },
         size_known: true,
         epoch: 0,
         accounted: Accounted::default(),

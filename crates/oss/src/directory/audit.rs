@@ -220,7 +220,7 @@ mod tests {
         panic.downcast_ref::<String>().expect("a panic with a text").clone()
     }
 
-    /// The breach after this change of the tables behind the store's back.
+    /// What the audit reports after the tables were changed without the store's knowledge.
     async fn breach_after(change: impl FnOnce(&TestStore, &mut Batch)) -> String {
         let test = with_object().await;
         assert_eq!(breach(&test), "");
