@@ -11,14 +11,19 @@ use std::{
 
 use layout::Layout;
 use parking_lot::Mutex;
-use rpc::message::mdt::{NotReclaimed, OpenId};
+use rpc::{
+    Principal,
+    message::mdt::{NotReclaimed, OpenId},
+};
+use rt::Entropy;
 use types::{ClientId, InodeNumber, MdtIndex};
 
 use crate::{locks::held_locks::HeldLocks, open_state::open_table::OpenTable};
 
 /// See the module documentation.
 pub(crate) struct ClientState {
-    client: AtomicU64,
+    /// Of the present incarnation.
+    principal: Mutex<Principal>,
     pub opens: OpenTable,
     pub locks: HeldLocks,
     /// Exclusive data locks.
@@ -37,9 +42,9 @@ pub(crate) struct HeldExclusive {
 }
 
 impl ClientState {
-    pub fn new(client: ClientId) -> Self {
+    pub fn new(principal: Principal) -> Self {
         Self {
-            client: AtomicU64::new(client.0),
+            principal: Mutex::new(principal),
             opens: OpenTable::default(),
             era_noticed: AtomicU64::new(0),
             locks: HeldLocks::default(),
@@ -47,18 +52,27 @@ impl ClientState {
         }
     }
 
-    /// The identity of this mount in its present incarnation.
-    pub fn client(&self) -> ClientId {
-        ClientId(self.client.load(Ordering::Acquire))
+    /// Who this mount is in its present incarnation.
+    pub fn principal(&self) -> Principal {
+        self.principal.lock().clone()
     }
 
-    /// Ends the life of `client`: all that was open is stale, all locks are lost. False if it had
-    /// ended before.
-    pub fn end_incarnation(&self, client: ClientId, successor: ClientId) -> bool {
-        if self.client.compare_exchange(client.0, successor.0, Ordering::AcqRel, Ordering::Acquire).is_err() {
-            return false;
+    /// The id of the present incarnation.
+    pub fn client(&self) -> ClientId {
+        self.principal.lock().client()
+    }
+
+    /// Ends the incarnation of `client`: all that was open is stale, all locks are lost. False if
+    /// it had ended before.
+    pub fn end_incarnation(&self, client: ClientId, entropy: &dyn Entropy) -> bool {
+        {
+            let mut principal = self.principal.lock();
+            if principal.client() != client {
+                return false;
+            }
+            *principal = principal.renewed(entropy);
+            assert_ne!(client, principal.client(), "a new incarnation has a client id of its own");
         }
-        assert_ne!(client, successor, "a new incarnation has a client id of its own");
         self.opens.lost();
         self.locks.lost();
         self.exclusives.lock().clear();

@@ -60,22 +60,16 @@ impl FileSystem {
     /// The first part of [`FileSystem::mount`], for callers that tell what it waits for: begins to
     /// connect to the targets of the cluster map. [`FileSystem::find_root`] is the second.
     pub async fn connect(seams: Seams, options: MountOptions) -> FsResult<Arc<FileSystem>> {
-        let MountOptions { mut map, resolve, client, client_name, import } = options;
-        let client = client.unwrap_or_else(|| ClientId(seams.entropy.next_u64()));
+        let MountOptions { mut map, resolve, principal, import } = options;
         let root = TargetRole::Mdt(InodeNumber::ROOT.mdt());
         let deadline = seams.clock.now() + import.timeout;
         let Some(Some(first)) = rt::clock::timeout_at(&*seams.clock, deadline, map_with(&mut map, root)).await else {
             let target = target_name(&map.borrow().fsname, root);
             return Err(FsError::Unreachable { target, seconds: import.timeout.as_secs() as u32, cause: None });
         };
-        let client_state = Arc::new(ClientState::new(client));
-        let connector = Connector {
-            seams: seams.clone(),
-            client_name,
-            options: import.into(),
-            resolve,
-            client_state: client_state.clone(),
-        };
+        let client_state = Arc::new(ClientState::new(principal));
+        let connector =
+            Connector { seams: seams.clone(), options: import.into(), resolve, client_state: client_state.clone() };
         let targets = TargetTable::new(connector);
         targets.update(first.clone());
         let file_system = Arc::new(FileSystem {
@@ -119,7 +113,7 @@ impl FileSystem {
         &self.fsname
     }
 
-    /// This mount's identity; another one after an eviction.
+    /// This mount's principal; another one after an eviction.
     pub fn client_id(&self) -> ClientId {
         self.client_state.client()
     }

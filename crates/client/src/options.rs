@@ -3,11 +3,10 @@
 use std::sync::Arc;
 
 use rpc::{
-    Endpoint, ImportOptions,
+    Endpoint, ImportOptions, Principal,
     message::mgs::{ClusterMap, MapTarget, TargetRole, TargetState},
 };
 use tokio::sync::watch;
-use types::ClientId;
 
 /// Finds the way to a target of the cluster map: over the network, or within this process.
 pub type Resolver = Arc<dyn Fn(&MapTarget) -> Endpoint + Send + Sync>;
@@ -19,23 +18,20 @@ pub struct MountOptions {
     pub map: watch::Receiver<Arc<ClusterMap>>,
     /// The way to each target.
     pub resolve: Resolver,
-    /// Identity of the mount; `None` draws one. Never reuse one.
-    pub client: Option<ClientId>,
-    /// Host and process, for people.
-    pub client_name: String,
+    /// Who mounts. Never use one twice.
+    pub principal: Principal,
     /// Settings of the connections: timeout, requests in flight and so on.
     pub import: ImportOptions,
 }
 
 impl MountOptions {
     /// Mounts the file system of this cluster map, with `resolve` leading to its targets.
-    pub fn new(map: watch::Receiver<Arc<ClusterMap>>, resolve: Resolver, client_name: &str) -> Self {
-        let client_name = client_name.to_owned();
-        Self { map, resolve, client: None, client_name, import: ImportOptions::default() }
+    pub fn new(map: watch::Receiver<Arc<ClusterMap>>, resolve: Resolver, principal: Principal) -> Self {
+        Self { map, resolve, principal, import: ImportOptions::default() }
     }
 
     /// Mounts a fixed set of targets, without an MGS.
-    pub fn fixed(fsname: &str, targets: Vec<(TargetRole, Endpoint)>, client_name: &str) -> Self {
+    pub fn fixed(fsname: &str, targets: Vec<(TargetRole, Endpoint)>, principal: Principal) -> Self {
         let target = |(role, endpoint): &(TargetRole, Endpoint)| MapTarget {
             role: *role,
             uuid: format!("{}_UUID", crate::targets::connection::target_name(fsname, *role)),
@@ -53,6 +49,6 @@ impl MountOptions {
             let found = targets.iter().find(|(role, _)| *role == target.role);
             found.map(|(_, endpoint)| endpoint.clone()).expect("the map was made from these targets")
         };
-        Self::new(watch::channel(Arc::new(map)).1, Arc::new(resolve), client_name)
+        Self::new(watch::channel(Arc::new(map)).1, Arc::new(resolve), principal)
     }
 }

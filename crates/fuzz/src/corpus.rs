@@ -21,6 +21,7 @@ use layout::{
 };
 use lock::{LockFamily, LockMode, LockRange};
 use mds::tables::{DATA, REPLIES, data};
+use rpc::Role;
 use rpc::message::control::{ControlReply, ControlRequest};
 use rpc::{
     codec::{self, opcode},
@@ -33,7 +34,7 @@ use rpc::{
         },
         mgs::{ClusterMap, MapTarget, Register, TargetRole, TargetState},
         ost::{self, ObjectAttributes, ReadDone, SpaceChange, TargetCondition},
-        session::{Connect, Connected},
+        session::{Claim, Connect, Connected},
     },
     stored_reply,
 };
@@ -389,6 +390,9 @@ pub(crate) fn greetings() -> Vec<Vec<u8>> {
         connection: Generation(1),
         resume: true,
         incarnation: 7,
+        role: Role::Repair,
+        node: "host".to_owned(),
+        claim: Some(Claim::Key { nonce: [9; 32] }),
     };
     let connected =
         Connected { version: 1, features: 0, incarnation: 9, resumed: true, slots: 256, lease_ms: 30_000, era: 0 };

@@ -381,7 +381,11 @@ impl Cluster {
         let inner = seams.clone();
         let mounting = async move {
             let watcher = Watcher::start(&inner, server::mgs_import(&inner, &name, &settings));
-            let mut options = MountOptions::new(watcher.subscribe(), Arc::new(server::endpoint), &name);
+            let mut options = MountOptions::new(
+                watcher.subscribe(),
+                Arc::new(server::endpoint),
+                server::principal(&inner, rpc::Role::Client, &name),
+            );
             options.import = settings.import.clone();
             FileSystem::mount(inner, options).await.map(|file_system| (file_system, watcher))
         };

@@ -12,7 +12,7 @@ use rpc::{
     },
     unexpected,
 };
-use types::{ClientId, Credentials, FsResult, InodeNumber, ObjectId, OstIndex};
+use types::{Credentials, FsResult, InodeNumber, ObjectId, OstIndex};
 
 use crate::{Process, cluster::Cluster, server::Role};
 
@@ -33,11 +33,11 @@ impl Inspector {
     pub fn open(cluster: &Cluster) -> Self {
         let process = cluster.process(HOST);
         let seams = process.seams();
-        let client = ClientId(seams.entropy.next_u64());
+        let principal = crate::server::principal(&seams, rpc::Role::Repair, HOST);
         let import = |role: Role| {
             let options = cluster.options().settings.import.clone();
             let endpoint = Endpoint::Remote(role.address());
-            Import::new(seams.clone(), &role.target_name(), endpoint, client, HOST, options, None)
+            Import::new(seams.clone(), &role.target_name(), endpoint, principal.clone(), options, None)
         };
         let osts = (0..cluster.options().osts).map(|index| (OstIndex(index), import(Role::Oss(index)))).collect();
         Self { mdt: import(Role::Mds), osts, process }

@@ -13,7 +13,9 @@ use std::{
 };
 
 use parking_lot::Mutex;
-use rt::{Address, BoxFuture, Connection, Entropy, Frame, Listener, Receiver, Sender, Transport};
+use rt::{
+    Address, BoxFuture, Connection, Entropy, Frame, Listener, Receiver, Sender, Transport, frame::FRAME_BYTES_MAX,
+};
 use tokio::sync::{Notify, mpsc};
 
 use crate::{ProcessId, Random, Simulation, hardware::Links};
@@ -301,7 +303,12 @@ impl Network {
     fn half(&self, out: &Arc<Pipe>, back: &Arc<Pipe>, peer: String) -> Connection {
         Connection {
             sender: Arc::new(PipeSender { network: self.clone(), out: Arc::clone(out), back: Arc::clone(back) }),
-            receiver: Box::new(PipeReceiver { network: self.clone(), pipe: Arc::clone(back), out: Arc::clone(out) }),
+            receiver: Box::new(PipeReceiver {
+                network: self.clone(),
+                pipe: Arc::clone(back),
+                out: Arc::clone(out),
+                bytes_max: FRAME_BYTES_MAX,
+            }),
             peer,
         }
     }
@@ -404,6 +411,7 @@ struct PipeReceiver {
     network: Network,
     pipe: Arc<Pipe>,
     out: Arc<Pipe>,
+    bytes_max: usize,
 }
 
 impl Drop for PipeReceiver {
@@ -419,6 +427,7 @@ impl Receiver for PipeReceiver {
                 {
                     let mut queue = self.pipe.queue.lock();
                     if let Some(frame) = queue.frames.pop_front() {
+                        frame.header.check_limit(self.bytes_max)?;
                         return Ok(Some(frame));
                     }
                     if queue.closed {
@@ -428,6 +437,10 @@ impl Receiver for PipeReceiver {
                 self.pipe.arrived.notified().await;
             }
         })
+    }
+
+    fn limit(&mut self, bytes_max: usize) {
+        self.bytes_max = bytes_max;
     }
 }
 

@@ -12,11 +12,11 @@ use mds::{Mdt, MdtOptions};
 use mgs::{Mgs, Registrar, Watcher, registrar};
 use oss::{Ost, OstDevices, OstOptions};
 use rpc::{
-    Endpoint, Handler, Import, ImportOptions, Server, ServerOptions,
+    Endpoint, Handler, Import, ImportOptions, Keyring, Principal, Server, ServerOptions,
     message::mgs::{ClusterMap, MapTarget, TargetRole, TargetState},
 };
 use rt::{Address, Seams};
-use types::{ClientId, Credentials, MdtIndex, OstIndex};
+use types::{Credentials, MdtIndex, OstIndex};
 
 use crate::device::Devices;
 
@@ -122,7 +122,7 @@ pub async fn format(role: Role, seams: &Seams, devices: &Devices, settings: &Set
 
 /// Opens a role's target and serves it.
 pub async fn open(role: Role, seams: &Seams, devices: Devices, settings: &Settings) -> Result<Serving, String> {
-    let server = Server::new(seams.clone(), ServerOptions { contain_panics: false, ..ServerOptions::default() });
+    let server = Server::new(seams.clone(), ServerOptions { contain_panics: false, ..ServerOptions::new(keys()) });
     let mut serving = Serving { server, ost: None, mdt: None, mgs: None, maps: None, _registrar: None };
     let handler: Arc<dyn Handler> = match role {
         Role::Mgs => serving.mgs.insert(open_mgs(seams, devices, settings).await?).clone(),
@@ -150,11 +150,22 @@ pub async fn open(role: Role, seams: &Seams, devices: Devices, settings: &Settin
     Ok(serving)
 }
 
+/// The keys of the cluster.
+fn keys() -> Keyring {
+    Keyring::server("5a".repeat(32).parse().expect("a key has 64 digits"))
+}
+
+/// A new client of a role on this host.
+pub fn principal(seams: &Seams, role: rpc::Role, host: &str) -> Principal {
+    Principal::random(&*seams.entropy, role, host, host, keys())
+}
+
 /// A connection to the MGS.
 pub fn mgs_import(seams: &Seams, name: &str, settings: &Settings) -> Import {
-    let client = ClientId(seams.entropy.next_u64());
     let endpoint = Endpoint::Remote(Role::Mgs.address());
-    Import::new(seams.clone(), mgs::TARGET_NAME, endpoint, client, name, settings.import.clone(), None)
+    // Nobody here is hostile: all have the server key.
+    let principal = principal(seams, rpc::Role::Ost, name);
+    Import::new(seams.clone(), mgs::TARGET_NAME, endpoint, principal, settings.import.clone(), None)
 }
 
 /// The way to a target of the cluster map.
@@ -181,6 +192,7 @@ fn mdt_options(settings: &Settings) -> MdtOptions {
     options.recovery_window = settings.lease;
     options.store = settings.store.clone();
     options.import = settings.import.clone();
+    options.keys = keys();
     options.parameters.default_layout = settings.layout;
     options.audits = true;
     options

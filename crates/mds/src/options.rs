@@ -3,7 +3,7 @@
 use std::{num::NonZeroU64, time::Duration};
 
 use layout::{FileSystemDefault, PlacementPolicy};
-use rpc::ImportOptions;
+use rpc::{ImportOptions, Keyring};
 use types::{MdtIndex, limits::OPENS_PER_CLIENT_MAX};
 
 /// Lustre's default of `dom_stripesize`.
@@ -28,6 +28,10 @@ pub struct MdtOptions {
     pub store: kv::Config,
     /// Calls to OSTs.
     pub import: ImportOptions,
+    /// What it proves to OSTs.
+    pub keys: Keyring,
+    /// Name of its host, for people.
+    pub node: String,
     /// Parameters at the start.
     pub parameters: Parameters,
     /// Files one client may have open.
@@ -39,7 +43,7 @@ pub struct MdtOptions {
 
 impl MdtOptions {
     /// Defaults for this file system and index. Clients in one process with the MDT are taken to
-    /// outlive it.
+    /// outlive it. Without keys, the MDT reaches the OSTs of its own process only.
     pub fn new(fsname: &str, index: MdtIndex) -> Self {
         Self {
             fsname: fsname.to_owned(),
@@ -48,6 +52,8 @@ impl MdtOptions {
             recovery_window: Duration::from_secs(30),
             store: kv::Config::default(),
             import: ImportOptions::default(),
+            keys: Keyring::default(),
+            node: String::new(),
             parameters: Parameters::default(),
             opens_per_client_max: OPENS_PER_CLIENT_MAX,
             audits: false,

@@ -41,7 +41,7 @@ impl Scene {
     }
 
     fn with(fs: Fixture) -> Self {
-        let server = Server::new(fs.seams.clone(), ServerOptions::default());
+        let server = Server::new(fs.seams.clone(), ServerOptions::new(rpc::Keyring::of_test()));
         server.add_target("test-MDT0000", fs.mdt.clone(), Duration::from_secs(3600));
         let (honest, hostile) = (connect(&fs, &server, BOB), connect(&fs, &server, MALLORY));
         Self { fs, server, honest, hostile }
@@ -50,7 +50,7 @@ impl Scene {
 
 fn connect(fs: &Fixture, server: &Arc<Server>, client: ClientId) -> Import {
     let endpoint = Endpoint::Local(server.clone());
-    Import::new(fs.seams.clone(), "test-MDT0000", endpoint, client, "test", ImportOptions::default(), None)
+    Import::new(fs.seams.clone(), "test-MDT0000", endpoint, principal(client), ImportOptions::default(), None)
 }
 
 async fn ask_with(import: &Import, request: MdtRequest, bulk: Bytes) -> FsResult<MdtReply> {

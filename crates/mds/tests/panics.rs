@@ -17,7 +17,7 @@ const OTHER: &str = "other-MDT0000";
 
 fn connect(fs: &Fixture, server: &Arc<Server>, target: &str, client: ClientId) -> Import {
     let options = ImportOptions { timeout: Duration::from_millis(300), ..ImportOptions::default() };
-    Import::new(fs.seams.clone(), target, Endpoint::Local(server.clone()), client, "test", options, None)
+    Import::new(fs.seams.clone(), target, Endpoint::Local(server.clone()), principal(client), options, None)
 }
 
 async fn ask(import: &Import, request: MdtRequest) -> FsResult<MdtReply> {
@@ -33,7 +33,7 @@ async fn half_a_change_is_shown_to_nobody_and_gone_with_the_next_start() {
     let (mut fs, other_fs) = (Fixture::new().await, Fixture::new().await);
     let gate = fs.restart_behind_a_gate().await;
     fs.recover().await;
-    let server = Server::new(fs.seams.clone(), ServerOptions::default());
+    let server = Server::new(fs.seams.clone(), ServerOptions::new(rpc::Keyring::of_test()));
     server.add_target(NAME, fs.mdt.clone(), Duration::from_secs(3600));
     server.add_target(OTHER, other_fs.mdt.clone(), Duration::from_secs(3600));
     let (one, two) = (connect(&fs, &server, NAME, BOB), connect(&fs, &server, NAME, ClientId(0xc)));

@@ -25,14 +25,17 @@ use types::{ClientId, FsResult, Generation, InodeNumber, NodeKind};
 const WAITING: u64 = 5;
 
 fn serve(fs: &Fixture) -> Arc<Server> {
-    let server = Server::new(fs.seams.clone(), ServerOptions { service_threads: 2, ..ServerOptions::default() });
+    let server = Server::new(
+        fs.seams.clone(),
+        ServerOptions { service_threads: 2, ..ServerOptions::new(rpc::Keyring::of_test()) },
+    );
     server.add_target("test-MDT0000", fs.mdt.clone(), Duration::from_secs(3600));
     server
 }
 
 fn connect(fs: &Fixture, server: &Arc<Server>, client: ClientId, recovery: Option<Arc<dyn Recovery>>) -> Import {
     let endpoint = Endpoint::Local(server.clone());
-    Import::new(fs.seams.clone(), "test-MDT0000", endpoint, client, "test", ImportOptions::default(), recovery)
+    Import::new(fs.seams.clone(), "test-MDT0000", endpoint, principal(client), ImportOptions::default(), recovery)
 }
 
 async fn call(import: &Import, request: MdtRequest) -> FsResult<MdtReply> {

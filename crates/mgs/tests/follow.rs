@@ -26,7 +26,7 @@ const PROCESS: ClientId = ClientId(9);
 const OST: TargetRole = TargetRole::Ost(OstIndex(0));
 
 async fn serve(seams: &Seams, mgs: Arc<Mgs>) -> (Arc<Server>, Address) {
-    let server = Server::new(seams.clone(), ServerOptions::default());
+    let server = Server::new(seams.clone(), ServerOptions::new(rpc::Keyring::of_test()));
     server.add_target(TARGET_NAME, mgs, Duration::from_secs(60));
     let address = server.listen(&Address::from("mgs:0")).await.unwrap();
     (server, address)
@@ -35,7 +35,7 @@ async fn serve(seams: &Seams, mgs: Arc<Mgs>) -> (Arc<Server>, Address) {
 fn connect(seams: &Seams, address: &Address, client: u64) -> Import {
     let endpoint = Endpoint::Remote(address.clone());
     let options = ImportOptions { backoff_min: Duration::from_millis(1), ..ImportOptions::default() };
-    Import::new(seams.clone(), TARGET_NAME, endpoint, ClientId(client), "test", options, None)
+    Import::new(seams.clone(), TARGET_NAME, endpoint, rpc::Principal::of_test(client, rpc::Role::Ost), options, None)
 }
 
 fn identity(uuid: &str) -> Identity {

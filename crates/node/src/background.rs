@@ -130,6 +130,9 @@ fn command(arguments: &MountArgs, log: Option<&Path>) -> anyhow::Result<Command>
     let mut command = Command::new(std::env::current_exe().context("cannot find this program's executable")?);
     command.args(["mount", "--foreground", "--detached"]);
     command.args(arguments.sloppy.then_some("--sloppy"));
+    if let Some(key) = &arguments.key {
+        command.arg("--key").arg(std::path::absolute(key)?);
+    }
     command.args(arguments.options.iter().map(|text| format!("-o{text}")));
     if let Some(log) = log {
         command.arg("--log").arg(log);

@@ -30,6 +30,10 @@ pub struct Config {
     /// `host:port` of the management service; not needed on the host that serves it.
     #[serde(default)]
     pub mgs: Option<String>,
+    /// File of the server key, for `stria format` on hosts without the management service; `None`:
+    /// `/etc/stria/<fsname>.server.key`.
+    #[serde(default)]
+    pub key: Option<PathBuf>,
     /// Where the control socket of this daemon appears; `None`: where `stria ctl` looks by itself.
     #[serde(default)]
     pub run_dir: Option<PathBuf>,

@@ -334,6 +334,10 @@ impl NodeResponder {
     fn ask_mgs(&self, request: MgsRequest, describe: impl FnOnce(FsError) -> String) -> CtlReply {
         match self.call_mgs(request) {
             Some(Ok(_)) => CtlReply::Done,
+            Some(Err(FsError::NotPermitted)) => CtlReply::Error(
+                "this needs the server key, which a mount does not have: use stria ctl on a host that serves targets"
+                    .to_owned(),
+            ),
             Some(Err(error)) => CtlReply::Error(describe(error)),
             None => CtlReply::Error(reachability::cannot_reach(&self.mgs)),
         }

@@ -9,6 +9,7 @@ use std::{
 use anyhow::{Context, bail};
 use clap::Args;
 use host::accounts;
+use rpc::{Key, Keyring, auth::KeyKind};
 use rt::{Entropy, real::SystemEntropy};
 use rustix::{
     fs::{AtFlags, CWD, Dir, Gid, Mode, OFlags, Uid, chownat, fchown, openat, statat},
@@ -19,7 +20,8 @@ use rustix::{
 use super::{
     config::{Config, Role, TargetConfig},
     identity::{Identity, IdentityError, UNFINISHED_NAME},
-    parameter_names, preflight,
+    key_file::{self, CLIENT_KEY_FILE, SERVER_KEY_FILE},
+    parameter_names, preflight, server_key,
     status::say,
     target,
 };
@@ -55,10 +57,17 @@ pub fn run(arguments: &FormatArgs) -> anyhow::Result<()> {
         bail!("{} has no target of that role", arguments.config.display());
     }
     let owner = arguments.user.as_deref().map(owner).transpose()?;
-    let is_new = |target: &&&TargetConfig| !(arguments.missing_only && Identity::load(&target.dir).is_ok());
-    preflight::check_targets(&chosen.iter().filter(is_new).copied().collect::<Vec<_>>(), &config.fsname)?;
+    let is_new = |target: &TargetConfig| !(arguments.missing_only && Identity::load(&target.dir).is_ok());
+    let new: Vec<&TargetConfig> = chosen.iter().copied().filter(|target| is_new(target)).collect();
+    preflight::check_targets(&new, &config.fsname)?;
+    // If there is nothing to do, no key is needed.
+    let key = if new.is_empty() { None } else { Some(key_for(&config)?) };
     for target in chosen {
-        match format_target(target, &config.fsname, owner) {
+        let Some(key) = key.as_ref().filter(|_| is_new(target)) else {
+            say(format_args!("{} in {}: already formatted", target.name(&config.fsname), target.dir.display()));
+            continue;
+        };
+        match format_target(target, &config.fsname, key, owner) {
             Err(error) if arguments.missing_only && is_formatted(&error) => {
                 say(format_args!("{} in {}: already formatted", target.name(&config.fsname), target.dir.display()));
             }
@@ -69,6 +78,23 @@ pub fn run(arguments: &FormatArgs) -> anyhow::Result<()> {
         }
     }
     Ok(())
+}
+
+/// The server key of the targets that are to be made: that of the other targets of this host, or
+/// the one in the file that the configuration names, which must be the same. Where the management
+/// service is made, a new one.
+fn key_for(config: &Config) -> anyhow::Result<Key> {
+    let fsname = &config.fsname;
+    let existing = server_key::of_targets(&config.targets, fsname)?;
+    let named = config.key.as_deref().map(|path| server_key::find(Some(path), fsname)).transpose()?;
+    match (existing, named) {
+        (Some(existing), Some(named)) if existing != named => {
+            bail!("the server key that the configuration names is not that of the targets that are formatted already")
+        }
+        (Some(key), _) | (None, Some(key)) => Ok(key),
+        (None, None) if config.targets.iter().any(|target| target.role == Role::Mgs) => Ok(Key::random(&SystemEntropy)),
+        (None, None) => server_key::find(None, fsname),
+    }
 }
 
 fn is_formatted(error: &anyhow::Error) -> bool {
@@ -82,13 +108,19 @@ fn owner(user: &str) -> anyhow::Result<Owner> {
 /// Formats one target; its directory must be new, empty, or left behind by an interrupted
 /// formatting. Everything in it belongs to `owner` afterwards, if given, otherwise to the user who
 /// runs this.
-pub fn format_target(target: &TargetConfig, fsname: &str, owner: Option<Owner>) -> anyhow::Result<()> {
+pub fn format_target(target: &TargetConfig, fsname: &str, key: &Key, owner: Option<Owner>) -> anyhow::Result<()> {
     let identity = Identity::new(fsname, target.role, target.index, uuid());
     let _lock = Identity::begin(&target.dir)?;
     let cores = rt::real::Cores::start(1)?;
     let made = cores.block_on(target::format(&cores, target, fsname));
     cores.shutdown();
     made?;
+    key_file::write(&target.dir.join(SERVER_KEY_FILE), fsname, KeyKind::Server, key)?;
+    if target.role == Role::Mgs {
+        let keys = Keyring::server(key.clone());
+        let client = keys.key(KeyKind::Client).context("a server has the client key")?;
+        key_file::write(&target.dir.join(CLIENT_KEY_FILE), fsname, KeyKind::Client, client)?;
+    }
     // Before it is complete, so that a target never belongs to two users.
     if let Some(owner) = owner {
         hand_over(&target.dir, owner)

@@ -15,15 +15,19 @@ use std::{
 
 use serde::{Deserialize, Serialize};
 
-use super::config::{Role, TargetConfig};
+use super::{
+    config::{Role, TargetConfig},
+    key_file::{CLIENT_KEY_FILE, SERVER_KEY_FILE},
+};
 
 /// Version of the layout of a target's directory.
-pub const FORMAT_VERSION: u32 = 1;
+/// 2: keys; the formats of what is in it changed as well.
+pub const FORMAT_VERSION: u32 = 2;
 const FILE_NAME: &str = "stria-target.toml";
 /// The identity before formatting is complete.
 pub const UNFINISHED_NAME: &str = "stria-target.tmp";
 /// What formatting makes in a target's directory.
-const PARTS: [&str; 3] = ["journal", "cold", "objects"];
+const PARTS: [&str; 5] = ["journal", "cold", "objects", SERVER_KEY_FILE, CLIENT_KEY_FILE];
 
 /// What a target is; written once by format.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -63,7 +67,10 @@ pub enum IdentityError {
         expected: String,
     },
     /// Written by a version this one does not know.
-    #[error("{} has format version {found}; this stria reads version {FORMAT_VERSION}", .path.display())]
+    #[error(
+        "{} has format version {found}; this stria reads version {FORMAT_VERSION}: {}",
+        .path.display(), version_remedy(*.found)
+    )]
     Version {
         /// The directory.
         path: PathBuf,
@@ -89,6 +96,15 @@ pub enum IdentityError {
         /// Why.
         source: io::Error,
     },
+}
+
+/// What to do with a target of another version.
+fn version_remedy(found: u32) -> &'static str {
+    if found < FORMAT_VERSION {
+        "copy its files away with the stria that made it, then format a new target"
+    } else {
+        "use the stria that made it, or a later one"
+    }
 }
 
 /// Makes a directory, so that it and all above it are there after power loss.
@@ -131,7 +147,8 @@ impl Identity {
             File::create(directory.join(UNFINISHED_NAME))?.sync_all()?;
             File::open(directory)?.sync_all()?;
             for part in PARTS.map(|part| directory.join(part)) {
-                match std::fs::remove_dir_all(part) {
+                let removed = if part.is_dir() { std::fs::remove_dir_all(part) } else { std::fs::remove_file(part) };
+                match removed {
                     Err(error) if error.kind() == io::ErrorKind::NotFound => {}
                     removed => removed?,
                 }

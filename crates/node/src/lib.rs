@@ -14,6 +14,7 @@ pub mod fsck;
 mod holders;
 mod identity;
 pub mod inspect;
+pub mod key_file;
 mod mdt_parameters;
 pub mod mount;
 pub mod mount_options;
@@ -24,6 +25,7 @@ mod pool_parameters;
 mod preflight;
 pub mod reachability;
 pub mod serve;
+mod server_key;
 mod service_manager;
 pub mod signals;
 mod status;
@@ -44,16 +46,16 @@ use mds::Mdt;
 use mgs::{Mgs, Registrar, Watcher, registrar};
 use oss::{Ost, RateLimit};
 use rpc::{
-    Endpoint, Import, ImportOptions, Server, ServerOptions,
+    Endpoint, Import, ImportOptions, Key, Keyring, Principal, Server, ServerOptions,
     message::mgs::{ClusterMap, MapTarget, TargetRole, TargetState},
 };
 use rt::{
     Address, Seams,
     buffer::BufferPool,
-    real::{Cores, TcpOptions, TcpTransport},
+    real::{Cores, SystemEntropy, TcpOptions, TcpTransport},
 };
 use tokio::sync::watch;
-use types::{ClientId, FsError, MdtIndex, OstIndex};
+use types::{FsError, MdtIndex, OstIndex};
 
 use config::{Config, Role, TargetConfig};
 use identity::{DirectoryLock, Identity};
@@ -80,6 +82,10 @@ pub struct NodeOptions {
     pub memory_bytes: u64,
     /// Targets.
     pub targets: Vec<TargetConfig>,
+    /// The keys of a process without targets; targets have them in their directories.
+    pub keys: Keyring,
+    /// What a process without targets is.
+    pub role: rpc::Role,
 }
 
 impl NodeOptions {
@@ -91,7 +97,16 @@ impl NodeOptions {
         };
         let mut targets = vec![target(Role::Mgs, 0), target(Role::Mdt, 0)];
         targets.extend((0..osts).map(|index| target(Role::Ost, index)));
-        Self { fsname: "stria".to_owned(), listen: None, advertise: None, mgs: None, memory_bytes: 256 << 20, targets }
+        Self {
+            fsname: "stria".to_owned(),
+            listen: None,
+            advertise: None,
+            mgs: None,
+            memory_bytes: 256 << 20,
+            targets,
+            keys: Keyring::default(),
+            role: rpc::Role::Client,
+        }
     }
 
     /// What a daemon's configuration says.
@@ -103,11 +118,13 @@ impl NodeOptions {
             mgs: config.mgs.as_deref().map(Address::with_port),
             memory_bytes: config.memory_mib << 20,
             targets: config.targets.clone(),
+            keys: Keyring::default(),
+            role: rpc::Role::Client,
         }
     }
 
-    /// A process with clients only.
-    pub fn client(mgs: &Address, fsname: &str) -> Self {
+    /// A process with clients only, or a tool.
+    pub fn client(mgs: &Address, fsname: &str, role: rpc::Role, keys: Keyring) -> Self {
         Self {
             fsname: fsname.to_owned(),
             listen: None,
@@ -115,6 +132,18 @@ impl NodeOptions {
             mgs: Some(mgs.clone()),
             memory_bytes: 0,
             targets: Vec::new(),
+            keys,
+            role,
+        }
+    }
+
+    /// What this process is to the management service.
+    fn mgs_role(&self) -> rpc::Role {
+        match self.targets.iter().map(|target| target.role).max() {
+            None => self.role,
+            Some(Role::Mgs) => rpc::Role::Mgs,
+            Some(Role::Mdt) => rpc::Role::Mdt,
+            Some(Role::Ost) => rpc::Role::Ost,
         }
     }
 
@@ -129,11 +158,13 @@ impl NodeOptions {
     pub fn format_missing(&self) -> anyhow::Result<usize> {
         let missing = self.missing();
         preflight::check_targets(&missing, &self.fsname)?;
+        let existing = server_key::of_targets(&self.targets, &self.fsname)?;
+        let key = existing.unwrap_or_else(|| Key::random(&SystemEntropy));
         for target in missing.iter().rev() {
             Identity::begin(&target.dir).with_context(|| format!("cannot format {}", target.name(&self.fsname)))?;
         }
         for target in &missing {
-            format::format_target(target, &self.fsname, None)
+            format::format_target(target, &self.fsname, &key, None)
                 .with_context(|| format!("cannot format {}", target.name(&self.fsname)))?;
         }
         Ok(missing.len())
@@ -153,6 +184,7 @@ pub struct Served<T> {
 /// A running process.
 pub struct Node {
     options: NodeOptions,
+    keys: Keyring,
     cores: Cores,
     seams: Seams,
     /// Blocking threads of the targets.
@@ -193,14 +225,15 @@ impl Node {
             identities.push(Identity::expect(target, &options.fsname)?);
             locks.push(DirectoryLock::take(&target.dir)?);
         }
-        let server = Server::new(seams.clone(), ServerOptions::default());
+        let keys = keys(&options)?;
+        let server = Server::new(seams.clone(), ServerOptions::new(keys.clone()));
         let threads = Threads::start()?;
         let (mut mgs, mut mdts, mut osts) = (None, Vec::new(), Vec::new());
         let oss_limit: Arc<RateLimit> = Arc::default();
         for (target, identity) in options.targets.iter().zip(identities) {
             let name = target.name(&options.fsname);
             let uuid = identity.uuid;
-            let opened = target::open(&seams, target, &options.fsname, &threads, options.memory_bytes).await;
+            let opened = target::open(&seams, target, &options.fsname, &threads, options.memory_bytes, &keys).await;
             match opened.with_context(|| format!("cannot open {name} in {}", target.dir.display()))? {
                 OpenTarget::Mgs(opened) => {
                     server.add_target(mgs::TARGET_NAME, opened.clone(), LEASE);
@@ -227,13 +260,14 @@ impl Node {
             Some(remote) => Endpoint::Remote(remote.clone()),
             None => Endpoint::Local(Arc::clone(&server)),
         };
-        let mgs_import = import(&seams, mgs::TARGET_NAME, endpoint);
+        let mgs_import = import(&seams, mgs::TARGET_NAME, endpoint, principal(&seams, options.mgs_role(), &keys));
         let watcher = match &mgs {
             Some(mgs) => Watcher::of(mgs.subscribe()),
             None => Watcher::start(&seams, mgs_import.clone()),
         };
         let mut node = Self {
             options,
+            keys,
             cores,
             seams,
             threads,
@@ -261,8 +295,13 @@ impl Node {
     }
 
     /// A process with one client of a remote file system.
-    pub async fn connect(cores: Cores, mgs: &Address, fsname: &str) -> anyhow::Result<(Self, Arc<FileSystem>)> {
-        let node = Self::start(cores, NodeOptions::client(mgs, fsname)).await?;
+    pub async fn connect(
+        cores: Cores,
+        mgs: &Address,
+        fsname: &str,
+        keys: Keyring,
+    ) -> anyhow::Result<(Self, Arc<FileSystem>)> {
+        let node = Self::start(cores, NodeOptions::client(mgs, fsname, rpc::Role::Client, keys)).await?;
         let file_system = node.mount_client().await?;
         Ok((node, file_system))
     }
@@ -277,6 +316,16 @@ impl Node {
             std::process::abort();
         };
         self.seams.spawn.spawn("end_with_targets", Box::pin(watch));
+    }
+
+    /// The keys of this process.
+    pub fn keys(&self) -> &Keyring {
+        &self.keys
+    }
+
+    /// A new client or tool of this process.
+    pub fn principal(&self, role: rpc::Role) -> Principal {
+        principal(&self.seams, role, &self.keys)
     }
 
     /// File system of this process.
@@ -312,7 +361,7 @@ impl Node {
             self.known_map().await
         };
         reachability::tell_while(self, known, &tell).await.0?;
-        let options = MountOptions::new(self.watcher.subscribe(), self.resolver(), &client_name());
+        let options = MountOptions::new(self.watcher.subscribe(), self.resolver(), self.principal(rpc::Role::Client));
         let file_system = FileSystem::connect(self.seams.clone(), options).await?;
         let root = file_system.root_import()?;
         let deadline = self.seams.clock.now() + reachability::TIMEOUT;
@@ -384,9 +433,11 @@ impl Node {
 
     fn start_movers(&self) -> Vec<Mover> {
         let start = |mdt: &Served<Mdt>| {
-            let (maps, resolver, name) = (self.watcher.subscribe(), self.resolver(), client_name());
+            let (maps, resolver) = (self.watcher.subscribe(), self.resolver());
+            let (seams, keys) = (self.seams.clone(), self.keys.clone());
             Mover::start(&self.seams, &mdt.target, move || {
-                MountOptions::new(maps.clone(), Arc::clone(&resolver), &name)
+                let principal = principal(&seams, rpc::Role::Mover, &keys);
+                MountOptions::new(maps.clone(), Arc::clone(&resolver), principal)
             })
         };
         self.mdts.iter().map(start).collect()
@@ -540,9 +591,19 @@ fn missing_targets(map: &ClusterMap, own: &BTreeSet<TargetRole>, place: &str) ->
     lost.map(|target| target.role.target_name(&map.fsname)).collect()
 }
 
-fn import(seams: &Seams, name: &str, endpoint: Endpoint) -> Import {
-    let client = ClientId(seams.entropy.next_u64());
-    Import::new(seams.clone(), name, endpoint, client, &client_name(), ImportOptions::default(), None)
+fn import(seams: &Seams, name: &str, endpoint: Endpoint, principal: Principal) -> Import {
+    Import::new(seams.clone(), name, endpoint, principal, ImportOptions::default(), None)
+}
+
+/// A new client of this process.
+fn principal(seams: &Seams, role: rpc::Role, keys: &Keyring) -> Principal {
+    Principal::random(&*seams.entropy, role, &host_name(), &client_name(), keys.clone())
+}
+
+/// The keys of a process: those of its targets, if it has some.
+fn keys(options: &NodeOptions) -> anyhow::Result<Keyring> {
+    let of_targets = server_key::of_targets(&options.targets, &options.fsname)?;
+    Ok(of_targets.map_or_else(|| options.keys.clone(), Keyring::server))
 }
 
 /// The seams of a process that runs on `cores`.
@@ -554,8 +615,12 @@ pub fn seams(cores: &Cores) -> Seams {
 
 /// Host and process, for people.
 fn client_name() -> String {
-    let host = rustix::system::uname().nodename().to_string_lossy().into_owned();
-    format!("{host}:{}", std::process::id())
+    format!("{}:{}", host_name(), std::process::id())
+}
+
+/// Name of this host.
+fn host_name() -> String {
+    rustix::system::uname().nodename().to_string_lossy().into_owned()
 }
 
 #[cfg(test)]

@@ -8,12 +8,13 @@ use fuse::{
     Mount, MountOptions, MountSource,
     mount::{MountError, helper::HelperRequest},
 };
+use rpc::{Role, auth::KeyKind};
 use rt::real::Cores;
 
 use super::{
     Node, NodeOptions, background,
     control::{NodeControl, Presence},
-    daemon, holders, preflight,
+    daemon, holders, key_file, preflight,
     reachability::TIMEOUT,
     service_manager::ServiceManager,
     signals,
@@ -31,6 +32,9 @@ pub struct MountArgs {
     /// Mount options as for mount(8), separated by commas; see below
     #[arg(short = 'o', value_name = "OPTIONS")]
     pub options: Vec<String>,
+    /// File of the client key [default: /etc/stria/FSNAME.client.key]; the same as -o key=FILE
+    #[arg(long, value_name = "FILE")]
+    pub key: Option<PathBuf>,
     /// Ignore unknown mount options
     #[arg(short, long)]
     pub sloppy: bool,
@@ -84,8 +88,16 @@ pub fn run(arguments: &MountArgs) -> anyhow::Result<()> {
 /// Does what mount(8) asks for.
 pub fn run_as_helper(arguments: impl Iterator<Item = OsString>) -> anyhow::Result<()> {
     let HelperRequest { source, point, options, fake, sloppy } = HelperRequest::parse(arguments)?;
-    let arguments =
-        MountArgs { source, mount_point: point, options, sloppy, foreground: false, log: None, detached: false };
+    let arguments = MountArgs {
+        source,
+        mount_point: point,
+        options,
+        key: None,
+        sloppy,
+        foreground: false,
+        log: None,
+        detached: false,
+    };
     if fake {
         return self::options(&arguments).map(drop);
     }
@@ -106,6 +118,7 @@ pub fn unmount(arguments: &UmountArgs) -> anyhow::Result<()> {
 /// Options of this crate: the rest was understood by the mount.
 struct ClientOptions {
     timeout: Option<Duration>,
+    key: Option<PathBuf>,
 }
 
 fn options(arguments: &MountArgs) -> anyhow::Result<(MountOptions, ClientOptions)> {
@@ -113,7 +126,7 @@ fn options(arguments: &MountArgs) -> anyhow::Result<(MountOptions, ClientOptions
     for text in &arguments.options {
         options.add(text)?;
     }
-    let mut client = ClientOptions { timeout: None };
+    let mut client = ClientOptions { timeout: None, key: arguments.key.clone() };
     for (name, value) in &options.others {
         match (name.as_str(), value.as_deref()) {
             ("timeout", Some(value)) => {
@@ -122,6 +135,7 @@ fn options(arguments: &MountArgs) -> anyhow::Result<(MountOptions, ClientOptions
                     seconds.with_context(|| format!("mount option timeout={value}: expected seconds, 1 or more"))?;
                 client.timeout = Some(Duration::from_secs(seconds));
             }
+            ("key", Some(value)) => client.key = Some(PathBuf::from(value)),
             (name, _) if arguments.sloppy => tracing::warn!("mount option '{name}' is unknown and ignored"),
             (name, _) => bail!("unknown mount option '{name}'"),
         }
@@ -138,7 +152,9 @@ fn foreground(
     let mut stop = signals::stop_requested()?;
     let cores = Cores::start_all()?;
     let mgs = source.mgs.first().context("a source names a host")?;
-    let node = cores.block_on(Node::start(cores.clone(), NodeOptions::client(mgs, &source.fsname)))?;
+    let keys = key_file::find(client_options.key.as_deref(), &source.fsname, KeyKind::Client)?;
+    let options = NodeOptions::client(mgs, &source.fsname, Role::Client, keys);
+    let node = cores.block_on(Node::start(cores.clone(), options))?;
     let tell = |waiting: &str| say(format_args!("{waiting} (giving up after {} s)", TIMEOUT.as_secs()));
     let file_system = cores.block_on(async {
         tokio::select! {

@@ -23,6 +23,7 @@ const MEANINGS: &[(&str, &str)] = &[
     ("default_permissions", "also let the kernel check permissions and ACLs, including those of FIFOs and devices"),
     ("threads=N", "number of threads that read requests from the kernel, 1 to 1024 (default: one per core)"),
     ("timeout=SECONDS", "how long a call waits for a server that does not answer (default: 100)"),
+    ("key=FILE", "file of the client key (default: /etc/stria/FSNAME.client.key)"),
     ("remount", "change ro, rw and other flags of the existing mount"),
     ("defaults", "no effect; a placeholder in /etc/fstab"),
     (
@@ -85,7 +86,7 @@ mod tests {
         for flag in fuse::mount::options::flag_names() {
             assert!(documented.contains(&flag), "{flag} is not documented");
         }
-        let own = ["timeout"];
+        let own = ["key", "timeout"];
         for name in documented {
             let value = if name == "threads" { "=1" } else { "" };
             let mut options = fuse::MountOptions::default();

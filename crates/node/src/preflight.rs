@@ -188,7 +188,8 @@ mod tests {
         let place = tempfile::tempdir().unwrap();
         for (index, role) in [Role::Mgs, Role::Mdt, Role::Ost].into_iter().enumerate() {
             let target = target(role, &place.path().join(index.to_string()));
-            super::super::format::format_target(&target, "stria", None).unwrap();
+            super::super::format::format_target(&target, "stria", &rpc::Key::random(&rt::real::SystemEntropy), None)
+                .unwrap();
             let bytes = bytes_below(&target.dir);
             assert!((TARGET_BYTES / 10 * 9..=TARGET_BYTES).contains(&bytes), "{role}: {bytes}");
         }

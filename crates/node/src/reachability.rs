@@ -73,9 +73,8 @@ async fn watch(import: &Import, tell: &impl Fn(&str)) -> Infallible {
 mod tests {
     use std::cell::RefCell;
 
-    use rpc::{Endpoint, ImportOptions};
+    use rpc::{Endpoint, ImportOptions, Principal};
     use rt::real::Cores;
-    use types::ClientId;
 
     use super::*;
 
@@ -87,7 +86,14 @@ mod tests {
         let import = |name: &str| {
             let port = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
             let endpoint = Endpoint::Remote(rt::Address::with_port(&format!("127.0.0.1:{port}")));
-            Import::new(seams.clone(), name, endpoint, ClientId(1), "test", ImportOptions::default(), None)
+            Import::new(
+                seams.clone(),
+                name,
+                endpoint,
+                Principal::of_test(1, rpc::Role::Client),
+                ImportOptions::default(),
+                None,
+            )
         };
         let lines = cores.block_on(async {
             let imports = [import("stria-OST0000"), import("stria-OST0001")];

@@ -17,6 +17,7 @@ use kv::{FjallCold, Store, cold::fjall::FjallOptions};
 use mds::{Mdt, MdtOptions, ProcessId};
 use mgs::Mgs;
 use oss::{Ost, OstDevices, OstOptions, Throughput, directory::commit::FLUSHES_MAX};
+use rpc::Keyring;
 use rt::{
     Entropy, Seams,
     real::{Cores, Execution, IoThreads, LocalDirectory, SystemEntropy},
@@ -160,6 +161,7 @@ pub async fn open(
     fsname: &str,
     threads: &Threads,
     memory_bytes: u64,
+    keys: &Keyring,
 ) -> anyhow::Result<OpenTarget> {
     let directory = target.dir.as_path();
     expect_whole(target)?;
@@ -169,6 +171,8 @@ pub async fn open(
             let (journal, cold) = (journal(directory, threads)?, cold(directory, memory_bytes)?);
             let mut options = MdtOptions::new(fsname, MdtIndex(target.index));
             options.process = process();
+            options.keys = keys.clone();
+            options.node = crate::host_name();
             options.store = config(memory_bytes);
             OpenTarget::Mdt(Mdt::open(seams.clone(), journal, cold, options).await?)
         }

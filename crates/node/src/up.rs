@@ -12,7 +12,7 @@ use anyhow::{Context, bail};
 use clap::Args;
 use fuse::{Mount, MountOptions};
 use mds::Parameters;
-use rpc::message::mgs::ClusterMap;
+use rpc::{Keyring, message::mgs::ClusterMap};
 use rt::{Address, real::Cores};
 use types::counted;
 
@@ -22,6 +22,7 @@ use super::{
     control::{self, NodeControl, Presence},
     daemon, format,
     identity::{DirectoryLock, Identity},
+    key_file::CLIENT_KEY_FILE,
     parameter_names, preflight,
     service_manager::ServiceManager,
     signals,
@@ -119,7 +120,11 @@ fn serve(
         ));
     }
     if let Some(address) = &node.address {
-        say(format_args!("serving other hosts at {address}: stria mount {source} DIR"));
+        let key = arguments.dir.join("mgs").join(CLIENT_KEY_FILE);
+        say(format_args!(
+            "serving other hosts at {address}: copy {} there, then stria mount --key client.key {source} DIR",
+            key.display()
+        ));
     }
     match control.is_found() {
         true => say("parameters: stria ctl get_param '*'"),
@@ -176,7 +181,7 @@ async fn last_map(cores: &Cores, service: &TargetConfig, fsname: &str) -> anyhow
     Identity::expect(service, fsname)?;
     let _lock = DirectoryLock::take(&service.dir)?;
     let (seams, threads) = (super::seams(cores), Threads::start()?);
-    match target::open(&seams, service, fsname, &threads, MEMORY_BYTES).await? {
+    match target::open(&seams, service, fsname, &threads, MEMORY_BYTES, &Keyring::default()).await? {
         OpenTarget::Mgs(mgs) => {
             mgs.close().await?;
             Ok(mgs.map())
@@ -320,10 +325,15 @@ fn make_mount_point(arguments: &UpArgs) -> anyhow::Result<PathBuf> {
 
 #[cfg(test)]
 mod tests {
+    use rpc::auth::KeyKind;
+
     use super::*;
+    use crate::key_file::{self, SERVER_KEY_FILE};
 
     fn make(directory: &Path, role: Role, index: u16) {
         drop(Identity::begin(directory).unwrap());
+        let key = "5a".repeat(32).parse().unwrap();
+        key_file::write(&directory.join(SERVER_KEY_FILE), "stria", KeyKind::Server, &key).unwrap();
         Identity::new("stria", role, index, "u".into()).store(directory).unwrap();
     }
 

@@ -20,15 +20,14 @@ use types::{
 };
 
 fn connect(target: &TestOst) -> Import {
-    let server = Server::new(target.seams.clone(), ServerOptions::default());
+    let server = Server::new(target.seams.clone(), ServerOptions::new(rpc::Keyring::of_test()));
     server.add_target("stria-OST0003", target.ost.clone(), Duration::from_secs(3600));
     let options = ImportOptions::default();
     Import::new(
         target.seams.clone(),
         "stria-OST0003",
         Endpoint::Local(Arc::clone(&server)),
-        CLIENT,
-        "test",
+        rpc::Principal::of_test(1, rpc::Role::Mdt).claiming(CLIENT),
         options,
         None,
     )

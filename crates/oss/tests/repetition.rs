@@ -8,13 +8,17 @@ use std::{sync::Arc, time::Duration};
 use bytes::Bytes;
 use common::{CLIENT, KIB, MIB, TestOst, object, pattern, run};
 use rpc::{
-    Handler, Server, ServerOptions,
+    Handler, Principal, Role, Server, ServerOptions,
+    auth::Handshake,
     checksum::checksums,
-    codec::{self, opcode},
+    codec::{
+        self,
+        opcode::{self, Opcode},
+    },
     message::{
         OstReply, OstRequest, Reply, Request,
         ost::{SpaceChange, Write},
-        session::{Connect, Connected, VERSION_MAX, VERSION_MIN, frame_flag},
+        session::{Claim, Connect, Connected, VERSION_MAX, VERSION_MIN, frame_flag},
     },
 };
 use rt::{Address, Connection, Frame, FrameHeader};
@@ -44,13 +48,22 @@ impl Link {
             connection: Generation(generation),
             resume: after.is_some(),
             incarnation: after.map_or(0, |after| after.connected.incarnation),
+            role: Role::Client,
+            node: "host".to_owned(),
+            claim: Some(Claim::Key { nonce: [1; 32] }),
         };
+        let principal = Principal::of_test(1, Role::Client);
+        let handshake = Handshake::begin(&principal, connect).unwrap();
         let mut connection = target.seams.transport.connect(address).await.unwrap();
-        let header = FrameHeader { opcode: opcode::CONNECT.0, connection: generation, ..FrameHeader::default() };
-        let frame = Frame::new(header, codec::encode(&connect).unwrap(), Bytes::new()).unwrap();
-        connection.sender.send(frame).await.unwrap();
-        let answer = connection.receiver.receive().await.unwrap().unwrap();
-        assert_eq!(answer.header.flags, frame_flag::REPLY, "connected");
+        let mut ask = async |opcode: Opcode, body: Bytes| {
+            let header = FrameHeader { opcode: opcode.0, connection: generation, ..FrameHeader::default() };
+            connection.sender.send(Frame::new(header, body, Bytes::new()).unwrap()).await.unwrap();
+            let answer = connection.receiver.receive().await.unwrap().unwrap();
+            assert_eq!(answer.header.flags, frame_flag::REPLY, "no error");
+            answer
+        };
+        let challenge = ask(opcode::CONNECT, handshake.connect()).await;
+        let answer = ask(opcode::PROVE, handshake.answer(&challenge.body).unwrap()).await;
         Self { connection, connected: codec::decode(&answer.body).unwrap(), generation }
     }
 
@@ -78,7 +91,7 @@ impl Link {
 }
 
 async fn serve(target: &TestOst) -> (Arc<Server>, Address) {
-    let server = Server::new(target.seams.clone(), ServerOptions::default());
+    let server = Server::new(target.seams.clone(), ServerOptions::new(rpc::Keyring::of_test()));
     server.add_target(target.ost.name(), target.ost.clone(), LEASE);
     let address = server.listen(&Address::from("ost:0")).await.unwrap();
     (server, address)

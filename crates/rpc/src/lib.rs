@@ -1,5 +1,6 @@
 //! Remote procedure calls: messages, sessions, and the two ends of a call.
 
+pub mod auth;
 pub mod checksum;
 pub mod codec;
 pub mod handler;
@@ -11,6 +12,7 @@ pub mod service;
 pub mod session;
 pub mod stored_reply;
 
+pub use auth::{Key, Keyring, Principal, Role, Secret};
 pub use handler::{Answer, Call, Handler, SessionEvent};
 pub use histogram::Histogram;
 pub use import::{

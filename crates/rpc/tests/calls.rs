@@ -16,7 +16,7 @@ use rt::{
     memory::{self, MemoryTransport},
     real::{TcpOptions, TcpTransport},
 };
-use types::{ClientId, Credentials, FsError, InodeNumber};
+use types::{Credentials, FsError, InodeNumber};
 
 fn unlink() -> Request {
     let unlink = Unlink { parent: InodeNumber(1), name: b"x".to_vec(), directory: false };
@@ -125,7 +125,7 @@ async fn a_target_can_be_taken_out_of_its_server_and_come_back() {
     let endpoints = [Endpoint::Local(server.clone()), Endpoint::Remote(address)];
     let imports: Vec<_> = (1..3)
         .zip(endpoints)
-        .map(|(client, endpoint)| Import::new(seams.clone(), TARGET, endpoint, ClientId(client), "test", quick(), None))
+        .map(|(client, endpoint)| Import::new(seams.clone(), TARGET, endpoint, principal(client), quick(), None))
         .collect();
     for (number, import) in imports.iter().enumerate() {
         assert_eq!(call(import, effect(number as u64)).await, Ok(done()));
@@ -174,7 +174,7 @@ async fn a_reply_says_which_losses_what_it_acknowledges_has_survived() {
     let endpoints = [Endpoint::Local(server.clone()), Endpoint::Remote(address)];
     let imports: Vec<_> = (1..3)
         .zip(endpoints)
-        .map(|(client, endpoint)| Import::new(seams.clone(), TARGET, endpoint, ClientId(client), "test", quick(), None))
+        .map(|(client, endpoint)| Import::new(seams.clone(), TARGET, endpoint, principal(client), quick(), None))
         .collect();
     for era in [0, 3] {
         for import in &imports {

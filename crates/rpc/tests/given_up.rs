@@ -26,7 +26,7 @@ use rt::{
     Address, BoxFuture, Clock, Connection, Frame, FrameHeader, Instant, Listener, Seams, Sender, Transport,
     memory::{self, MemoryTransport},
 };
-use types::{ClientId, FsError, InodeNumber, ObjectId, Timestamp};
+use types::{FsError, InodeNumber, ObjectId, Timestamp};
 
 /// What happens to frames on their way to the server.
 enum Way {
@@ -125,7 +125,7 @@ impl Stage {
 
     fn other(&self) -> Import {
         let (seams, endpoint) = (self.seams.clone(), self.endpoint.clone());
-        Import::new(seams, TARGET, endpoint, ClientId(2), "other", quick(), None)
+        Import::new(seams, TARGET, endpoint, principal(2), quick(), None)
     }
 
     fn effects(&self) -> Vec<u64> {
@@ -196,7 +196,7 @@ async fn a_request_that_arrives_after_its_deadline_is_refused_for_good() {
     assert_eq!(*handler.disk.effects.lock(), [(2, 1), (3, 1)].into());
 
     let mut older = Raw::connect(&seams, &address).await;
-    older.hello(|connect| connect.client = ClientId(9)).await;
+    older.hello_as(9, |_| ()).await;
     let header = FrameHeader { deadline_ns: 1, ..older.header(1, 1, &effect(4)) };
     older.send(header, codec::encode_request(&effect(4)).unwrap()).await;
     assert_eq!(
@@ -277,7 +277,7 @@ async fn sizes_are_told_after_changes_whose_callers_may_have_given_up() {
     until(|| handler.entered.load(Ordering::SeqCst) == 1).await;
 
     let mut other = Raw::connect(&seams, &address).await;
-    other.hello(|connect| connect.client = ClientId(9)).await;
+    other.hello_as(9, |_| ()).await;
     let look = Request::Mdt(MdtRequest::ReadData(OstRequest::Glimpse(vec![object])));
     other.request(1, 1, &look).await;
     assert_eq!(other.receive().await.unwrap().header.flags, frame_flag::REPLY, "its caller waits for it");

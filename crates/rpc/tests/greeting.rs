@@ -5,9 +5,10 @@ use crate::common;
 use bytes::Bytes;
 use common::*;
 use rpc::{
-    Endpoint, ImportState,
+    Endpoint, ImportState, Keyring,
+    auth::{KeyKind, Side, Transcript},
     codec::{self, opcode},
-    message::session::{Connected, frame_flag},
+    message::session::{Challenge, Connected, Demand, frame_flag},
 };
 use rt::{
     Address, Frame, FrameHeader, Listener,
@@ -18,15 +19,25 @@ use types::ProtocolError;
 /// Answers every `Connect` that comes, and says so of as many slots.
 async fn grant(mut listener: Box<dyn Listener>, slots: u16) {
     let connected =
-        Connected { version: 1, features: 0, incarnation: 1, resumed: false, slots, lease_ms: 60_000, era: 0 };
-    let body = codec::encode(&connected).unwrap();
+        Connected { version: 2, features: 0, incarnation: 1, resumed: false, slots, lease_ms: 60_000, era: 0 };
+    let connected = codec::encode(&connected).unwrap();
+    let key = Keyring::of_test().key(KeyKind::Client).unwrap().clone();
     let mut held = Vec::new();
     while let Ok(mut connection) = listener.accept().await {
         let Ok(Some(hello)) = connection.receiver.receive().await else { continue };
         assert_eq!(hello.header.opcode, opcode::CONNECT.0);
-        let header = FrameHeader { flags: frame_flag::REPLY, ..hello.header };
-        // A client that has gone meanwhile comes again.
-        let _ = connection.sender.send(Frame::new(header, body.clone(), Bytes::new()).unwrap()).await;
+        let (version, nonce) = (2, [3; 32]);
+        let proof = Transcript::new(&hello.body, version, nonce).prove(&key, Side::Server);
+        let challenge = Challenge { version, demand: Demand::Key { nonce, proof } };
+        let reply = async |header: FrameHeader, body: Bytes| {
+            let header = FrameHeader { flags: frame_flag::REPLY, ..header };
+            // A client that has gone meanwhile comes again.
+            let _ = connection.sender.send(Frame::new(header, body, Bytes::new()).unwrap()).await;
+        };
+        reply(hello.header, codec::encode(&challenge).unwrap()).await;
+        let Ok(Some(prove)) = connection.receiver.receive().await else { continue };
+        assert_eq!(prove.header.opcode, opcode::PROVE.0);
+        reply(prove.header, connected.clone()).await;
         held.push(connection);
     }
 }

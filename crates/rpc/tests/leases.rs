@@ -109,13 +109,13 @@ async fn a_core_that_never_runs_does_not_keep_clients_that_are_gone() {
 
 #[tokio::test]
 async fn an_eviction_that_takes_long_holds_up_no_other() {
-    let others = [ClientId(2), ClientId(3)];
+    let others = [client(2), client(3)];
     let handler = Arc::new(Counter { events_gate: Some(Semaphore::new(3)), ..Counter::base(&Arc::default()) });
     let (seams, _, server, address) = serve(&handler, Duration::from_millis(50)).await;
     let mut clients = Vec::new();
-    for client in [CLIENT].into_iter().chain(others) {
+    for number in 1..4 {
         let mut raw = Raw::connect(&seams, &address).await;
-        raw.hello(|connect| connect.client = client).await;
+        raw.hello_as(number, |_| ()).await;
         clients.push(raw);
     }
     let evicted = |client: ClientId| handler.events().contains(&SessionEvent::Evicted(client));

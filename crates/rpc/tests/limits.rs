@@ -8,10 +8,11 @@ use rt::{
     Address, Seams,
     memory::{self, MemoryTransport},
 };
-use types::{ClientId, FsError, Generation};
+use types::{FsError, Generation};
 
 async fn serve(seams: &Seams, sessions_max: usize) -> (std::sync::Arc<Server>, Address) {
-    let server = Server::new(seams.clone(), ServerOptions { sessions_max, ..ServerOptions::default() });
+    let server =
+        Server::new(seams.clone(), ServerOptions { sessions_max, ..ServerOptions::new(rpc::Keyring::of_test()) });
     server.add_target(TARGET, Counter::new(&Default::default()), LONG_LEASE);
     let address = server.listen(&Address::from("mds:1")).await.unwrap();
     (server, address)
@@ -21,8 +22,8 @@ async fn serve(seams: &Seams, sessions_max: usize) -> (std::sync::Arc<Server>, A
 async fn a_newcomer_is_refused_and_those_who_are_there_go_on() {
     let seams = memory::seams(&MemoryTransport::new(), 1);
     let (server, address) = serve(&seams, 2).await;
-    let client = |number, endpoint| Import::new(seams.clone(), TARGET, endpoint, ClientId(number), "c", quick(), None);
-    let remote = |number| client(number, Endpoint::Remote(address.clone()));
+    let connect = |number, endpoint| Import::new(seams.clone(), TARGET, endpoint, principal(number), quick(), None);
+    let remote = |number| connect(number, Endpoint::Remote(address.clone()));
     let (first, second) = (remote(1), remote(2));
     for import in [&first, &second] {
         assert_eq!(call(import, effect(1)).await, Ok(done()));
@@ -35,12 +36,12 @@ async fn a_newcomer_is_refused_and_those_who_are_there_go_on() {
     for import in [&first, &second] {
         assert_eq!(call(import, effect(3)).await, Ok(done()));
     }
-    let mount = client(4, Endpoint::Local(server.clone()));
+    let mount = connect(4, Endpoint::Local(server.clone()));
     assert_eq!(call(&mount, effect(4)).await, Ok(done()), "the server's own process is no newcomer");
     // Closed first: else they would come back as newcomers.
-    for (import, client) in [(first, 1), (mount, 4)] {
+    for (import, number) in [(first, 1), (mount, 4)] {
         import.close().await;
-        server.evict(TARGET, ClientId(client)).await;
+        server.evict(TARGET, client(number)).await;
     }
     until(|| server.sessions(TARGET).len() < 2).await;
     // It asks again by itself.
@@ -55,7 +56,7 @@ async fn a_returning_client_gets_a_session() {
     let seams = memory::seams(&MemoryTransport::new(), 1);
     let (_server, address) = serve(&seams, 1).await;
     let mut newcomer = Raw::connect(&seams, &address).await;
-    assert_eq!(newcomer.hello(|connect| connect.client = ClientId(7)).await.header.flags, frame_flag::REPLY);
+    assert_eq!(newcomer.hello_as(7, |_| ()).await.header.flags, frame_flag::REPLY);
     let mut back = Raw::connect(&seams, &address).await;
     let answer = back
         .hello(|connect| {
@@ -71,7 +72,7 @@ async fn a_returning_client_gets_a_session() {
 async fn names_are_bounded_before_anything_is_kept() {
     let seams = memory::seams(&MemoryTransport::new(), 1);
     let (server, address) = serve(&seams, 10).await;
-    let long = "x".repeat(100_000);
+    let long = "x".repeat(1000);
     for (client_name, target) in [(&long[..], TARGET), ("two\nlines", TARGET), ("c", &long[..])] {
         let mut raw = Raw::connect(&seams, &address).await;
         let answer = raw
@@ -86,7 +87,7 @@ async fn names_are_bounded_before_anything_is_kept() {
         assert!(server.sessions(TARGET).is_empty());
     }
     // A host that has a long name is served under the part that fits.
-    let import = Import::new(seams, TARGET, Endpoint::Remote(address), CLIENT, &long, quick(), None);
+    let import = Import::new(seams, TARGET, Endpoint::Remote(address), principal(1).named(&long), quick(), None);
     assert_eq!(import.call(effect(1)).await.map(|answered| answered.reply), Ok(done()));
     assert_eq!(server.sessions(TARGET)[0].client_name.len(), 255);
 }

@@ -78,7 +78,7 @@ impl Handler for Panics {
 }
 
 fn serve(seams: &Seams) -> (Arc<Server>, Arc<Panics>) {
-    let (server, panics) = (Server::new(seams.clone(), ServerOptions::default()), Panics::new());
+    let (server, panics) = (Server::new(seams.clone(), ServerOptions::new(rpc::Keyring::of_test())), Panics::new());
     server.add_target(TARGET, panics.clone(), LONG_LEASE);
     server.add_target(OTHER, Panics::new(), LONG_LEASE);
     (server, panics)
@@ -87,7 +87,7 @@ fn serve(seams: &Seams) -> (Arc<Server>, Arc<Panics>) {
 fn connect(seams: &Seams, target: &str, endpoint: &Endpoint, client: u64) -> Import {
     let mut options = quick();
     options.timeout = Duration::from_millis(300);
-    Import::new(seams.clone(), target, endpoint.clone(), ClientId(client), "test", options, None)
+    Import::new(seams.clone(), target, endpoint.clone(), principal(client), options, None)
 }
 
 /// Whether this ends within a moment.

@@ -19,7 +19,7 @@ use rpc::{
     message::{
         MdtRequest, Request,
         mdt::{LockFamily, LockMode, LockRange, ReadFile, SetLock},
-        session::{Connect, frame_flag},
+        session::frame_flag,
     },
     server::BYTES_IN_WORK_MAX,
 };
@@ -29,7 +29,7 @@ use rt::{
     transport::QUEUED_BYTES_MAX,
 };
 use tokio::sync::Semaphore;
-use types::{ClientId, Credentials, FsError, FsResult, InodeNumber, limits::BULK_BYTES_MAX};
+use types::{Credentials, FsError, FsResult, InodeNumber, limits::BULK_BYTES_MAX};
 
 fn seams(network: &MemoryTransport) -> Seams {
     memory::seams(network, 1)
@@ -48,9 +48,8 @@ async fn garbage_closes_its_connection_and_no_other() {
     let import = import(&seams, Endpoint::Remote(address.clone()), quick());
     assert_eq!(call(&import, effect(1)).await, Ok(done()));
 
-    let other = |connect: &mut Connect| connect.client = ClientId(9);
     let valid = FrameHeader {
-        version: 1,
+        version: 2,
         opcode: opcode::of(&read()).0,
         slot: 1,
         xid: 1,
@@ -59,14 +58,14 @@ async fn garbage_closes_its_connection_and_no_other() {
     };
     let garbage = [
         (valid, Bytes::from_static(b"\xff\xff\xff")),
-        (FrameHeader { version: 2, ..valid }, Bytes::new()),
+        (FrameHeader { version: 1, ..valid }, Bytes::new()),
         (FrameHeader { flags: frame_flag::REPLY, ..valid }, Bytes::new()),
         (FrameHeader { slot: 9999, ..valid }, codec::encode_request(&read()).unwrap()),
         (FrameHeader { opcode: opcode::CONNECT.0, ..valid }, Bytes::from_static(b"?")),
     ];
     for (header, body) in garbage {
         let mut raw = Raw::connect(&seams, &address).await;
-        raw.hello(other).await;
+        raw.hello_as(9, |_| ()).await;
         raw.send(header, body).await;
         assert!(raw.receive().await.is_none(), "{header:?}");
     }
@@ -84,7 +83,7 @@ async fn unknown_requests_are_answered_and_known_ones_go_on() {
     let server = server(&seams, &Counter::new(&Arc::default()), LONG_LEASE);
     let mut raw = Raw::connect(&seams, &listen(&server).await).await;
     raw.hello(|_| ()).await;
-    let header = FrameHeader { version: 1, opcode: 0x01ee, slot: 1, xid: 1, connection: 1, ..FrameHeader::default() };
+    let header = FrameHeader { version: 2, opcode: 0x01ee, slot: 1, xid: 1, connection: 1, ..FrameHeader::default() };
     raw.send(header, Bytes::new()).await;
     let answer = raw.receive().await.unwrap();
     assert_eq!(answer.header.flags, frame_flag::REPLY | frame_flag::ERROR);
@@ -127,7 +126,7 @@ async fn a_version_mismatch_is_a_clear_error_at_once() {
         let import = import(&seams, endpoint, options);
         let error = call(&import, read()).await.unwrap_err();
         assert!(matches!(error, FsError::Protocol(_)), "{error:?}");
-        let expected = "protocol error: test speaks protocol versions 7 to 9, stria-MDT0000 speaks 1 to 1";
+        let expected = "protocol error: test speaks protocol versions 7 to 9, stria-MDT0000 speaks 2 to 2";
         assert_eq!(error.to_string(), expected);
     }
 }
@@ -167,13 +166,13 @@ async fn calls_to_a_server_that_accepts_and_says_nothing_time_out() {
 async fn a_full_queue_is_retried_until_there_is_space() {
     let seams = seams(&MemoryTransport::new());
     let handler = Counter::new(&Arc::default());
-    let options = ServerOptions { service_threads: 1, queue_max: 1, ..ServerOptions::default() };
+    let options = ServerOptions { service_threads: 1, queue_max: 1, ..ServerOptions::new(rpc::Keyring::of_test()) };
     let server = Server::new(seams.clone(), options);
     server.add_target(TARGET, handler.clone(), LONG_LEASE);
     let endpoints = [Endpoint::Remote(listen(&server).await), Endpoint::Local(server.clone())];
     for (number, endpoint) in endpoints.into_iter().enumerate() {
-        let client = ClientId(number as u64 + 1);
-        let import = Import::new(seams.clone(), TARGET, endpoint, client, "test", quick(), None);
+        let client = principal(number as u64 + 1);
+        let import = Import::new(seams.clone(), TARGET, endpoint, client, quick(), None);
         let calls: Vec<_> = (0..10)
             .map(|_| {
                 let import = import.clone();
@@ -231,7 +230,7 @@ async fn replies_that_nobody_reads_take_bounded_memory() {
     let server = server(&seams, &handler, LONG_LEASE);
     let address = listen(&server).await;
     let mut raw = Raw::connect(&seams, &address).await;
-    raw.hello(|connect| connect.client = ClientId(9)).await;
+    raw.hello_as(9, |_| ()).await;
     let read = ReadFile { inode: InodeNumber(1), name: None, bytes_max: BYTES as u32 };
     let request = Request::Mdt(MdtRequest::ReadFile(Credentials::root(), read));
     for slot in 0..REQUESTS {
@@ -260,7 +259,7 @@ async fn a_small_request_behind_large_ones_is_executed_when_earlier_ones_end() {
     let server = server(&seams, &handler, LONG_LEASE);
     let address = listen(&server).await;
     let mut raw = Raw::connect(&seams, &address).await;
-    raw.hello(|connect| connect.client = ClientId(9)).await;
+    raw.hello_as(9, |_| ()).await;
     // One more than there is room for, each in work until it gets a permit.
     let fit = BYTES_IN_WORK_MAX / (BULK_BYTES_MAX + 1);
     let bulk = Bytes::from(vec![0; BULK_BYTES_MAX]);
@@ -287,12 +286,12 @@ async fn a_small_request_behind_large_ones_is_executed_when_earlier_ones_end() {
 async fn a_client_that_does_not_read_stops_nobody_else() {
     let seams = seams(&MemoryTransport::new());
     let handler = Counter::new(&Arc::default());
-    let options = ServerOptions { service_threads: 1, ..ServerOptions::default() };
+    let options = ServerOptions { service_threads: 1, ..ServerOptions::new(rpc::Keyring::of_test()) };
     let server = Server::new(seams.clone(), options);
     server.add_target(TARGET, handler.clone(), LONG_LEASE);
     let address = listen(&server).await;
     let mut raw = Raw::connect(&seams, &address).await;
-    raw.hello(|connect| connect.client = ClientId(9)).await;
+    raw.hello_as(9, |_| ()).await;
     // Replies of 1 MiB of bulk each, of which the transport queues a bounded number.
     let flood = tokio::spawn({
         let sender = raw.connection.sender.clone();
@@ -301,7 +300,7 @@ async fn a_client_that_does_not_read_stops_nobody_else() {
             let body = codec::encode_request(&read()).unwrap();
             for xid in 1..1000 {
                 let opcode = opcode::of(&read()).0;
-                let header = FrameHeader { version: 1, opcode, slot: 1, xid, connection: 1, ..FrameHeader::default() };
+                let header = FrameHeader { version: 2, opcode, slot: 1, xid, connection: 1, ..FrameHeader::default() };
                 let frame = Frame::new(header, body.clone(), bulk.clone()).unwrap();
                 if sender.send(frame).await.is_err() {
                     return;
@@ -314,7 +313,7 @@ async fn a_client_that_does_not_read_stops_nobody_else() {
         assert_eq!(call(&import, effect(number)).await, Ok(done()));
     }
     assert_eq!(server.service("mdt").statistics().in_flight, 0, "no service thread waits for the reader");
-    assert!(server.evict(TARGET, ClientId(9)).await);
+    assert!(server.evict(TARGET, client(9)).await);
     flood.await.unwrap();
 }
 
@@ -354,7 +353,7 @@ async fn after_a_restart_the_hook_goes_first() {
             false => Endpoint::Remote(Address::from("mds:1")),
         };
         listen(&first).await;
-        let import = Import::new(seams.clone(), TARGET, endpoint(&first), CLIENT, "test", quick(), Some(hook.clone()));
+        let import = Import::new(seams.clone(), TARGET, endpoint(&first), principal(1), quick(), Some(hook.clone()));
         assert_eq!(call(&import, effect(1)).await, Ok(done()));
         first.stop().await;
         until(|| import.state() != ImportState::Full).await;
@@ -388,7 +387,7 @@ async fn an_eviction_ends_outstanding_calls_and_a_new_session_follows() {
         let server = server(&seams, &handler, LONG_LEASE);
         let address = listen(&server).await;
         let endpoint = if local { Endpoint::Local(server.clone()) } else { Endpoint::Remote(address) };
-        let import = Import::new(seams.clone(), TARGET, endpoint, CLIENT, "test", quick(), Some(hook.clone()));
+        let import = Import::new(seams.clone(), TARGET, endpoint, principal(1), quick(), Some(hook.clone()));
         assert_eq!(call(&import, effect(1)).await, Ok(done()));
         assert!(server.evict(TARGET, CLIENT).await);
         assert!(!server.evict(TARGET, CLIENT).await, "once");
@@ -440,7 +439,7 @@ async fn a_client_the_restarted_target_does_not_know_was_evicted() {
     let first = server(&seams, &Counter::new(&disk), LONG_LEASE);
     let address = listen(&first).await;
     let import =
-        Import::new(seams.clone(), TARGET, Endpoint::Remote(address), CLIENT, "test", quick(), Some(hook.clone()));
+        Import::new(seams.clone(), TARGET, Endpoint::Remote(address), principal(1), quick(), Some(hook.clone()));
     assert_eq!(call(&import, effect(1)).await, Ok(done()));
     first.stop().await;
     let second = server(&seams, &Arc::new(Counter { known: Some(vec![]), ..Counter::base(&disk) }), LONG_LEASE);

@@ -92,6 +92,14 @@ pub enum FrameError {
     /// The bulk data are larger than any request may carry.
     #[error("bulk data of {0} bytes exceed the limit of {BULK_BYTES_MAX}")]
     BulkTooLarge(usize),
+    /// The frame is larger than its receiver takes at this time.
+    #[error("frame of {bytes} bytes exceeds the limit of {bytes_max} before a session")]
+    OverLimit {
+        /// Bytes of body and bulk data.
+        bytes: usize,
+        /// Most bytes of both.
+        bytes_max: usize,
+    },
     /// The header's lengths are not those of body and bulk data.
     #[error("frame header announces {announced} bytes but {present} are present")]
     Lengths {
@@ -137,6 +145,12 @@ pub struct FrameHeader {
 }
 
 impl FrameHeader {
+    /// Refuses a frame whose body and bulk data together are longer.
+    pub fn check_limit(&self, bytes_max: usize) -> Result<(), FrameError> {
+        let bytes = self.body_bytes as usize + self.bulk_bytes as usize;
+        if bytes > bytes_max { Err(FrameError::OverLimit { bytes, bytes_max }) } else { Ok(()) }
+    }
+
     /// The header's 64 bytes.
     pub fn encode(&self) -> [u8; HEADER_BYTES] {
         let wire = WireHeader {

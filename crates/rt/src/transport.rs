@@ -105,6 +105,9 @@ pub trait Receiver: Send {
     /// The next frame; `None` when the peer closed the connection between frames. A frame whose
     /// header is malformed or too large is an `InvalidData` error.
     fn receive(&mut self) -> BoxFuture<'_, io::Result<Option<Frame>>>;
+    /// From the next frame on, one whose body and bulk data together are longer than this is an
+    /// `InvalidData` error, and no memory is allocated for it.
+    fn limit(&mut self, bytes_max: usize);
 }
 
 #[cfg(test)]

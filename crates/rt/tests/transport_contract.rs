@@ -293,3 +293,17 @@ fn a_body_that_does_not_match_its_checksum_is_an_error() {
         assert_eq!(there.receiver.receive().await.unwrap_err().kind(), ErrorKind::InvalidData);
     });
 }
+
+#[test]
+fn a_frame_beyond_the_receivers_limit_is_an_error_and_one_at_it_arrives() {
+    check(|transport, address| async move {
+        for (body, bulk) in [(4097, 0), (0, 4097), (2049, 2048)] {
+            let Pair { here, mut there, .. } = pair(&transport, address).await;
+            there.receiver.limit(4096);
+            here.sender.send(frame(1, &vec![1; 4096 - bulk.min(4096)], pattern(bulk.min(4096), 1))).await.unwrap();
+            assert_eq!(there.receiver.receive().await.unwrap().unwrap().header.xid, 1);
+            here.sender.send(frame(2, &vec![1; body], pattern(bulk, 2))).await.unwrap();
+            assert_eq!(there.receiver.receive().await.unwrap_err().kind(), ErrorKind::InvalidData, "{body} {bulk}");
+        }
+    });
+}

@@ -30,7 +30,6 @@ use crate::{
 /// What connections are made with.
 pub(crate) struct Connector {
     pub seams: Seams,
-    pub client_name: String,
     pub options: Mutex<ImportOptions>,
     pub resolve: Resolver,
     pub client_state: Arc<ClientState>,
@@ -78,8 +77,7 @@ impl TargetTable {
     /// The life of `client` is over: an MDT evicted it, and OSTs refuse it. Connects again to all
     /// targets, as another client. Does nothing if that has happened already.
     pub fn begin_new_incarnation(&self, client: ClientId) {
-        let successor = ClientId(self.connector.seams.entropy.next_u64());
-        if !self.connector.client_state.end_incarnation(client, successor) {
+        if !self.connector.client_state.end_incarnation(client, &*self.connector.seams.entropy) {
             return;
         }
         let by_role = self.by_role.read();
@@ -125,7 +123,8 @@ impl TargetTable {
 
     fn connect(&self, fsname: &str, entry: &MapTarget, restarts: Arc<Restarts>) -> Import {
         let connector = &self.connector;
-        let client = connector.client_state.client();
+        let principal = connector.client_state.principal();
+        let client = principal.client();
         let client_state = connector.client_state.clone();
         let recovery: Arc<dyn Recovery> = match entry.role {
             TargetRole::Mdt(mdt) => Arc::new(MdtRecovery::new(mdt, client, self.this.clone(), client_state, restarts)),
@@ -135,8 +134,7 @@ impl TargetTable {
             connector.seams.clone(),
             &target_name(fsname, entry.role),
             (connector.resolve)(entry),
-            client,
-            &connector.client_name,
+            principal,
             ImportOptions { timeout: self.timeout(entry), ..connector.options.lock().clone() },
             Some(recovery),
         )

@@ -87,7 +87,11 @@ impl Cluster {
     pub async fn mount(&self) -> Arc<FileSystem> {
         let server = self.server.clone();
         let resolve = move |_: &MapTarget| Endpoint::Local(server.lock().clone());
-        let options = MountOptions::new(self.map.subscribe(), Arc::new(resolve), "test");
+        let options = MountOptions::new(
+            self.map.subscribe(),
+            Arc::new(resolve),
+            rpc::Principal::of_test(self.next_seed(), rpc::Role::Client),
+        );
         FileSystem::mount(seams(&self.network, self.next_seed()), options).await.expect("the cluster is up")
     }
 
@@ -153,7 +157,7 @@ impl Cluster {
 }
 
 fn serve(network: &MemoryTransport, seed: u64, mdt: &Arc<FakeMdt>, osts: &[Arc<FakeOst>]) -> Arc<Server> {
-    let server = Server::new(seams(network, seed), ServerOptions::default());
+    let server = Server::new(seams(network, seed), ServerOptions::new(rpc::Keyring::of_test()));
     server.add_target("stria-MDT0000", mdt.clone(), LEASE);
     for (index, ost) in osts.iter().enumerate() {
         server.add_target(&format!("stria-OST{index:04x}"), ost.clone(), LEASE);

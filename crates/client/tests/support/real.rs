@@ -66,7 +66,7 @@ impl RealCluster {
 
     async fn with_default(default_layout: FileSystemDefault, osts: u16) -> Self {
         let network = MemoryTransport::new();
-        let ost_server = Server::new(seams(&network, 1), ServerOptions::default());
+        let ost_server = Server::new(seams(&network, 1), ServerOptions::new(rpc::Keyring::of_test()));
         let mut roles = vec![TargetRole::Mdt(MdtIndex(0))];
         let (mut running, mut devices, mut faults) = (Vec::new(), Vec::new(), Vec::new());
         for index in (0..osts).map(OstIndex) {
@@ -133,7 +133,11 @@ impl RealCluster {
             TargetRole::Mdt(_) => Endpoint::Local(mdt.lock().clone()),
             TargetRole::Ost(_) => Endpoint::Local(ost.clone()),
         };
-        let options = MountOptions::new(self.map.subscribe(), Arc::new(resolve), "test");
+        let options = MountOptions::new(
+            self.map.subscribe(),
+            Arc::new(resolve),
+            rpc::Principal::of_test(self.next_seed(), rpc::Role::Client),
+        );
         FileSystem::mount(seams(&self.network, self.next_seed()), options).await.expect("the cluster is up")
     }
 
@@ -262,7 +266,7 @@ async fn start_mdt(
     let endpoints: Vec<_> =
         (0..osts).map(|index| (OstIndex(index), Endpoint::Local(ost_server.clone()), true)).collect();
     mdt.update_map(&endpoints);
-    let server = Server::new(seams, ServerOptions::default());
+    let server = Server::new(seams, ServerOptions::new(rpc::Keyring::of_test()));
     server.add_target("stria-MDT0000", mdt.clone(), LEASE);
     (mdt, server)
 }

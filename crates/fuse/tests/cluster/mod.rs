@@ -68,7 +68,7 @@ impl Cluster {
 }
 
 async fn start(seams: Seams) -> (Arc<Server>, Arc<FileSystem>) {
-    let server = Server::new(seams.clone(), ServerOptions::default());
+    let server = Server::new(seams.clone(), ServerOptions::new(rpc::Keyring::of_test()));
     let endpoint = Endpoint::Local(server.clone());
     let osts: Vec<_> = (0..OST_COUNT).map(OstIndex).collect();
     for index in &osts {
@@ -80,7 +80,7 @@ async fn start(seams: Seams) -> (Arc<Server>, Arc<FileSystem>) {
     server.add_target(mdt.name(), mdt.clone(), LEASE);
     let mut targets = vec![(TargetRole::Mdt(MdtIndex(0)), endpoint.clone())];
     targets.extend(osts.iter().map(|index| (TargetRole::Ost(*index), endpoint.clone())));
-    let options = client::MountOptions::fixed(FSNAME, targets, "test");
+    let options = client::MountOptions::fixed(FSNAME, targets, rpc::Principal::of_test(1, rpc::Role::Client));
     let file_system = FileSystem::mount(seams, options).await.unwrap();
     (server, file_system)
 }

@@ -18,7 +18,7 @@ pub(super) async fn run(mdt: &Mdt, repair: bool) -> FsResult<Vec<Finding>> {
     for (table, pass) in check::PASSES {
         let mut after: Option<Vec<u8>> = None;
         loop {
-            let keys = mdt.transact(mdt.client, |txn| txn.page(table, after.as_deref(), PAGE)).await?;
+            let keys = mdt.transact(mdt.principal.client(), |txn| txn.page(table, after.as_deref(), PAGE)).await?;
             let Some((last, _)) = keys.last() else { break };
             after = Some(last.clone());
             for (key, _) in &keys {
@@ -32,7 +32,7 @@ pub(super) async fn run(mdt: &Mdt, repair: bool) -> FsResult<Vec<Finding>> {
 
 /// One record in one transaction: as it is now, not as the page showed it.
 async fn check_one(mdt: &Mdt, table: kv::Table, key: &[u8], pass: Pass, report: &mut CheckReport) -> FsResult<()> {
-    let checked = mdt.transact(mdt.client, |txn| check::record(txn, report, table, key, pass)).await;
+    let checked = mdt.transact(mdt.principal.client(), |txn| check::record(txn, report, table, key, pass)).await;
     match checked {
         Err(FsError::Damaged(damage)) => {
             report.damaged(key, damage.to_string());

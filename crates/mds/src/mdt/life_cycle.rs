@@ -5,12 +5,10 @@ use std::sync::Arc;
 
 use kv::{Batch, ColdStore, PowerLossEra, Store};
 use parking_lot::Mutex;
-use rpc::Endpoint;
+use rpc::{Endpoint, Principal, Role};
 use rt::{Device, Seams};
 use tokio::sync::{Notify, watch};
-use types::{
-    Accounted, Attributes, ClientId, Credentials, FileKind, FsResult, InodeNumber, MdtIndex, OstIndex, Timestamp,
-};
+use types::{Accounted, Attributes, Credentials, FileKind, FsResult, InodeNumber, MdtIndex, OstIndex, Timestamp};
 
 use super::{Mdt, ost_proxy::OstProxy, recovery, removed};
 use crate::{
@@ -90,7 +88,7 @@ impl Mdt {
         }
         let recovering = namespace.volatile.recovery.running();
         let mdt = Arc::new(Mdt {
-            client: ClientId(seams.entropy.next_u64()),
+            principal: Principal::random(&*seams.entropy, Role::Mdt, &options.node, &target, options.keys.clone()),
             parameters: Mutex::new(options.parameters),
             seams,
             options,

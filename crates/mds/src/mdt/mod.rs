@@ -22,7 +22,7 @@ use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
 use kv::{Loading, Lsn, PowerLossEra, Store};
 use parking_lot::{Mutex, MutexGuard};
-use rpc::message::mgs::Pool;
+use rpc::{Principal, message::mgs::Pool};
 use rt::{Device, Seams, clock};
 use tokio::sync::{Notify, watch};
 use types::{ClientId, FsError, FsResult, OstIndex, SpaceUsage};
@@ -61,7 +61,7 @@ pub struct Mdt {
     statistics: Statistics,
     ost_proxies: Mutex<BTreeMap<OstIndex, Arc<OstProxy>>>,
     /// This MDT as a client of OSTs.
-    pub(crate) client: ClientId,
+    pub(crate) principal: Principal,
     /// Rung when a client finished its recovery, or the map is known.
     pub(crate) recovery_wakeup: Notify,
     pub(crate) map_known: watch::Sender<bool>,

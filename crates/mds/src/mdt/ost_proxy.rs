@@ -66,7 +66,7 @@ impl OstProxy {
     pub fn start(mdt: &Arc<Mdt>, ost: OstIndex, endpoint: Endpoint, active: bool) -> Arc<Self> {
         let target = format!("{}-{ost}", mdt.options.fsname);
         let options = mdt.options.import.clone();
-        let import = Import::new(mdt.seams.clone(), &target, endpoint, mdt.client, mdt.name(), options, None);
+        let import = Import::new(mdt.seams.clone(), &target, endpoint, mdt.principal.clone(), options, None);
         let wakeup = mdt.namespace().wakeup(ost);
         let active = watch::Sender::new(Some(active));
         let (asked, answered, space_wanted) = (AtomicU64::new(0), watch::Sender::new(0), Notify::new());
@@ -134,7 +134,7 @@ impl OstProxy {
     /// The first records of this OST that fit one request, with their keys.
     async fn next_parcel(&self, mdt: &Mdt) -> FsResult<Option<(Parcel, Vec<Vec<u8>>)>> {
         let (mut objects, mut evicted, mut keys) = (Vec::new(), None, Vec::new());
-        mdt.look(mdt.client, |txn| {
+        mdt.look(mdt.principal.client(), |txn| {
             // Of an attempt that was given up.
             objects.clear();
             keys.clear();
@@ -164,7 +164,7 @@ impl OstProxy {
             Parcel::Evict(client) => (OstRequest::Evict(client), Some(client)),
         };
         self.call(request).await?;
-        mdt.transact(mdt.client, |txn| {
+        mdt.transact(mdt.principal.client(), |txn| {
             txn.release_space();
             keys.iter().for_each(|key| txn.delete(DEFERRED_LOG, key.clone()));
             Ok(())

@@ -83,7 +83,7 @@ async fn finish(mdt: &Arc<Mdt>) {
     let mut after: Option<Vec<u8>> = None;
     loop {
         let ended = mdt
-            .transact(mdt.client, |txn| {
+            .transact(mdt.principal.client(), |txn| {
                 let orphans = txn.orphans(after.as_deref(), ORPHANS_PER_BATCH)?;
                 txn.need_inodes(orphans.iter().copied())?;
                 for inode in &orphans {
@@ -151,7 +151,7 @@ pub(crate) async fn end_session_at_last(mdt: &Arc<Mdt>, client: ClientId, ending
 /// last holder. May be repeated.
 pub(crate) async fn end_session(mdt: &Arc<Mdt>, client: ClientId, ending: Ending) -> FsResult<()> {
     // Not the client's: it may have been evicted.
-    let context = mdt.context(mdt.client);
+    let context = mdt.context(mdt.principal.client());
     let forget = |namespace: &mut Namespace| {
         let is_wanted = ending != Ending::NotRecovered || namespace.volatile.recovery.is_missing(client);
         let forgotten = is_wanted.then(|| forget(namespace, &context, client, ending)).transpose();
@@ -176,7 +176,7 @@ pub(crate) async fn end_session(mdt: &Arc<Mdt>, client: ClientId, ending: Ending
         }
     }
     mdt.recovery_wakeup.notify_one();
-    while mdt.transact(mdt.client, |txn| sessions::abandon_some(txn, client)).await? {}
+    while mdt.transact(mdt.principal.client(), |txn| sessions::abandon_some(txn, client)).await? {}
     Ok(())
 }
 

@@ -42,7 +42,7 @@ async fn end_due(mdt: &Mdt) -> FsResult<()> {
         let now = mdt.seams.clock.now();
         let mut due = Vec::new();
         let ended = mdt
-            .transact(mdt.client, |txn| {
+            .transact(mdt.principal.client(), |txn| {
                 due = txn.volatile.removed.take_due(now);
                 due.iter().try_for_each(|number| txn.reap(*number).map(drop))
             })

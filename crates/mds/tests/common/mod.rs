@@ -35,6 +35,11 @@ use rt::{
 };
 use types::{ClientId, Credentials, FsResult, InodeNumber, MdtIndex, NodeKind, OstIndex, Slot, Xid};
 
+/// A client in the process of the MDT, under this id.
+pub fn principal(client: ClientId) -> rpc::Principal {
+    rpc::Principal::of_test(1, rpc::Role::Client).claiming(client)
+}
+
 pub const ROOT: InodeNumber = InodeNumber::ROOT;
 pub const READ: u32 = open_flag::READ;
 pub const WRITE: u32 = open_flag::WRITE;
@@ -100,6 +105,7 @@ impl Fixture {
         let seams = Seams { clock: Arc::new(HostClock { boot }), ..seams(network, 7) };
         let (device, cold) = (MemoryDevice::new(), MemoryCold::new());
         let mut options = MdtOptions::new("test", MdtIndex(0));
+        options.keys = rpc::Keyring::of_test();
         options.store = kv::Config::small();
         // Tests say what is durable, and when.
         options.store.commit_interval = Duration::from_secs(3600);

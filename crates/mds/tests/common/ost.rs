@@ -61,7 +61,7 @@ impl NotingOst {
     }
 
     fn server(self: &Arc<Self>, network: &MemoryTransport, index: OstIndex) -> Arc<Server> {
-        let server = Server::new(seams(network, u64::from(index.0) + 100), ServerOptions::default());
+        let server = Server::new(seams(network, u64::from(index.0) + 100), ServerOptions::new(rpc::Keyring::of_test()));
         server.add_target(&format!("test-{index}"), self.clone(), std::time::Duration::from_secs(600));
         server
     }

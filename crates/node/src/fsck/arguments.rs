@@ -1,6 +1,6 @@
 //! The command line of `stria fsck`.
 
-use std::ffi::OsString;
+use std::{ffi::OsString, path::PathBuf};
 
 use clap::Args;
 
@@ -20,6 +20,10 @@ uncompared (files with data on targets that were not asked).";
 pub struct FsckArgs {
     /// HOST[:PORT]:/FSNAME of a running file system, or the directory of a stopped `stria up`
     pub source: OsString,
+    /// File of a key of a running file system: its client key, with --repair its server key [default:
+    /// /etc/stria/FSNAME.client.key or .server.key]
+    #[arg(long, value_name = "FILE")]
+    pub key: Option<PathBuf>,
     /// Repair what can be repaired
     #[arg(long)]
     pub repair: bool,

@@ -20,7 +20,7 @@ use anyhow::{Context, bail};
 use fuse::MountSource;
 use oss::directory::host_files::StrayFile;
 use rpc::{
-    Endpoint, Import, ImportOptions,
+    Endpoint, Import, ImportOptions, Role,
     message::{
         MdtReply, MdtRequest, OstReply, OstRequest,
         mdt::{Finding, ScannedInode},
@@ -31,10 +31,10 @@ use rpc::{
 };
 use rt::{Clock, real::Cores};
 use serde::Serialize;
-use types::{ClientId, Credentials, Fid, FsError, FsResult, InodeNumber, OstIndex, counted};
+use types::{Credentials, Fid, FsError, FsResult, InodeNumber, OstIndex, counted};
 
 use crate::{
-    Node, NodeOptions,
+    Node, NodeOptions, key_file,
     reachability::{tell_while, tell_while_any},
     signals, up,
 };
@@ -166,7 +166,7 @@ struct JsonFinding<'a> {
 /// Runs `stria fsck`. Exit status 0: clean; otherwise an error that counts what is left.
 pub fn run(arguments: &FsckArgs) -> anyhow::Result<()> {
     let cores = Cores::start_all()?;
-    let options = options(&arguments.source)?;
+    let options = options(arguments)?;
     let node = cores.block_on(Node::start(cores.clone(), options))?;
     let (mut summary, mut progress) = (Summary::default(), Progress::new());
     let checked = cores.block_on(async {
@@ -184,11 +184,20 @@ pub fn run(arguments: &FsckArgs) -> anyhow::Result<()> {
     reported
 }
 
+/// A check that changes nothing needs no more than a client's key.
+fn role(arguments: &FsckArgs) -> Role {
+    if arguments.repair { Role::Repair } else { Role::Tool }
+}
+
 /// A running file system by its source, or the directory of a stopped one.
-fn options(source: &OsStr) -> anyhow::Result<NodeOptions> {
+fn options(arguments: &FsckArgs) -> anyhow::Result<NodeOptions> {
+    let source: &OsStr = &arguments.source;
     if let Some(source) = source.to_str().filter(|source| source.contains(":/")) {
         let MountSource { mgs, fsname } = source.parse()?;
-        return Ok(NodeOptions::client(mgs.first().context("a source names a host")?, &fsname));
+        let mgs = mgs.first().context("a source names a host")?;
+        let role = role(arguments);
+        let keys = key_file::find(arguments.key.as_deref(), &fsname, role.key())?;
+        return Ok(NodeOptions::client(mgs, &fsname, role, keys));
     }
     let directory = Path::new(source);
     let osts = up::existing_osts(directory)?;
@@ -319,7 +328,7 @@ async fn check(
 ) -> anyhow::Result<ObjectCheck> {
     progress.begin("connecting to all targets".to_owned(), None);
     let tell = progress.teller();
-    let (targets, _) = tell_while(node, Targets::connect(node), &tell).await;
+    let (targets, _) = tell_while(node, Targets::connect(node, role(arguments)), &tell).await;
     let targets = targets?;
     summary.deactivated.clone_from(&targets.deactivated);
     let work = check_targets(&targets, &*node.seams().clock, arguments, summary, progress);
@@ -391,17 +400,17 @@ struct Targets {
 }
 
 impl Targets {
-    async fn connect(node: &Node) -> anyhow::Result<Self> {
+    async fn connect(node: &Node, role: Role) -> anyhow::Result<Self> {
         node.registered().await?;
         let map = node.known_map().await?;
-        let client = ClientId(node.seams().entropy.next_u64());
+        let principal = node.principal(role);
         let resolve = node.resolver();
         let is_active = |target: &&MapTarget| target.state == TargetState::Active;
         let import = |target: &MapTarget| {
             let name = target.role.target_name(&map.fsname);
             let endpoint: Endpoint = resolve(target);
             let options = ImportOptions::default();
-            (target.role, Import::new(node.seams().clone(), &name, endpoint, client, "stria fsck", options, None))
+            (target.role, Import::new(node.seams().clone(), &name, endpoint, principal.clone(), options, None))
         };
         let of = |map: &ClusterMap, mdt: bool| -> Vec<_> {
             let wanted = |target: &&MapTarget| matches!(target.role, TargetRole::Mdt(_)) == mdt;

@@ -427,10 +427,17 @@ mod tests {
         let role = TargetRole::Ost(OstIndex(3));
         for verify in [false, true] {
             let found = cores.block_on(async {
-                let server = Server::new(seams.clone(), ServerOptions::default());
+                let server = Server::new(seams.clone(), ServerOptions::new(rpc::Keyring::of_test()));
                 server.add_target("stria-OST0003", Arc::new(OlderOst), Duration::from_secs(30));
                 let (endpoint, options) = (Endpoint::Local(server), ImportOptions::default());
-                let import = Import::new(seams.clone(), "stria-OST0003", endpoint, ClientId(1), "fsck", options, None);
+                let import = Import::new(
+                    seams.clone(),
+                    "stria-OST0003",
+                    endpoint,
+                    rpc::Principal::of_test(1, rpc::Role::Repair),
+                    options,
+                    None,
+                );
                 let targets = Targets { mdts: Vec::new(), osts: vec![(role, import)], deactivated: Vec::new() };
                 let mut summary = Summary::default();
                 let count = ObjectCheck::default()

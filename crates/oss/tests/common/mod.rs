@@ -24,7 +24,8 @@ use rt::{
 };
 use types::{ClientId, FsResult, InodeNumber, ObjectId, OstIndex, Slot, Xid};
 
-pub const CLIENT: ClientId = ClientId(7);
+/// That of the first client of a test ([`rpc::Principal::of_test`]).
+pub const CLIENT: ClientId = ClientId(0xa6c8_9977_db6f_261f);
 pub const INDEX: OstIndex = OstIndex(3);
 pub const KIB: u64 = 1024;
 pub const MIB: u64 = 1024 * 1024;

@@ -14,6 +14,8 @@ pub struct Opcode(pub u16);
 
 /// Opens a session; handled by this crate.
 pub const CONNECT: Opcode = Opcode(0x0001);
+/// Proves what `Connect` claimed; handled by this crate.
+pub const PROVE: Opcode = Opcode(0x0002);
 
 /// Requests by the kind of target they go to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -89,6 +91,7 @@ impl fmt::Display for Opcode {
         match self.kind() {
             Some(kind) => f.write_str(kind.row().name),
             None if *self == CONNECT => f.write_str("connect"),
+            None if *self == PROVE => f.write_str("prove"),
             None => write!(f, "{:#06x}", self.0),
         }
     }

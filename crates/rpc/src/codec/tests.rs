@@ -10,13 +10,14 @@ use types::{
 };
 
 use super::*;
+use crate::auth::Role;
 use crate::message::{
     MdtReply, MdtRequest, MgsReply, MgsRequest, OstReply, OstRequest,
     kind::RequestKind,
     mdt::*,
     mgs::*,
     ost::{Changed, Moved, ObjectAttributes, Read, ReadDone, SpaceChange, TargetCondition, Write},
-    session::{Connect, Connected},
+    session::{Claim, Connect, Connected},
 };
 
 const INODE: InodeNumber = InodeNumber(0x0001_0000_0000_0123);
@@ -392,6 +393,9 @@ fn errors_and_greetings_survive_the_wire() {
         connection: Generation(1),
         resume: true,
         incarnation: 5,
+        role: Role::Mover,
+        node: "host".to_owned(),
+        claim: Some(Claim::Key { nonce: [9; 32] }),
     };
     assert_eq!(decode(&encode(&connect).unwrap()), Ok(connect));
     let connected =

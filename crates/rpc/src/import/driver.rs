@@ -4,22 +4,27 @@
 use std::{sync::Arc, time::Duration};
 
 use bytes::Bytes;
-use rt::{Address, Connection, Frame, FrameHeader, Instant, Receiver, Sender, clock};
-use types::{FsError, Generation, ProtocolError};
+use rt::{Address, Connection, Frame, Instant, Receiver, Sender, clock};
+use types::{FsError, Generation};
 
 use super::{
     core::{Purpose, Received},
+    greeting::Greeting,
     handle::Import,
     inner::{Inner, Link},
     options::{Endpoint, ImportState},
     trouble::Cause,
 };
 use crate::{
+    auth,
     codec::{
         self,
         opcode::{self, Family},
     },
-    message::session::{Connect, Connected, SLOTS_MIN, feature, frame_flag},
+    message::{
+        bounds,
+        session::{Claim, Connect, Connected, feature},
+    },
     server::Server,
 };
 
@@ -32,7 +37,7 @@ const BACKOFF_DOUBLINGS: u32 = 16;
 
 /// Why a connection, or an attempt at one, ended.
 #[derive(Debug)]
-enum End {
+pub(super) enum End {
     /// The import is being closed.
     Closing,
     /// The target is elsewhere now.
@@ -52,7 +57,7 @@ impl From<std::io::Error> for End {
 }
 
 impl End {
-    fn lost(reason: impl Into<String>) -> Self {
+    pub(super) fn lost(reason: impl Into<String>) -> Self {
         End::Lost(Cause::Other(reason.into()))
     }
 }
@@ -156,8 +161,8 @@ async fn connect_and_serve(inner: &Arc<Inner>) -> End {
     served.unwrap_or_else(|end| end)
 }
 
-/// What a refusal of a `Connect` means.
-fn refused(error: FsError) -> End {
+/// What a refusal of a connection means.
+pub(super) fn refused(error: FsError) -> End {
     match error {
         FsError::Evicted => End::Evicted,
         FsError::Protocol(_) | FsError::Refused(_) | FsError::TooMany(_) => End::Refused(error),
@@ -192,7 +197,7 @@ async fn serve_remote(inner: &Arc<Inner>, address: &Address, connect: Connect, d
         clock::timeout_at(&*inner.seams.clock, deadline, connecting).await.ok_or(End::Lost(Cause::NoAnswer))??;
     let Connection { sender, mut receiver, peer } = connection;
     let sender = CloseOnDrop(sender);
-    let (connected, clock_ns) = greet(inner, &*sender.0, &mut *receiver, &connect, deadline).await?;
+    let (connected, clock_ns) = Greeting::new(inner, &*sender.0, deadline).greet(&mut *receiver, connect).await?;
     tracing::debug!(target = %inner.target, peer, ?connected, "connected");
     inner.attach(Link::Remote(sender.0.clone()), &connected, clock_ns)?;
     tokio::select! {
@@ -210,65 +215,6 @@ struct CloseOnDrop(Arc<dyn Sender>);
 impl Drop for CloseOnDrop {
     fn drop(&mut self) {
         self.0.close();
-    }
-}
-
-/// Sends `Connect`, repeatedly in case it gets lost, and waits for the answer; with it comes the
-/// target's clock, in nanoseconds.
-async fn greet(
-    inner: &Arc<Inner>,
-    sender: &dyn Sender,
-    receiver: &mut dyn Receiver,
-    connect: &Connect,
-    deadline: Instant,
-) -> Result<(Connected, u64), End> {
-    let header = FrameHeader {
-        opcode: opcode::CONNECT.0,
-        xid: connect.connection.0,
-        connection: connect.connection.0,
-        ..FrameHeader::default()
-    };
-    let body = codec::encode(connect).map_err(|error| End::lost(error.to_string()))?;
-    let hello = Frame::new(header, body, Bytes::new()).expect("an encoded message is within the limits");
-    let clock = &*inner.seams.clock;
-    let mut receive = receiver.receive();
-    loop {
-        let late = || End::Lost(Cause::NoAnswer);
-        clock::timeout_at(clock, deadline, sender.send(hello.clone())).await.ok_or_else(late)??;
-        let again = deadline.min(inner.now() + inner.options.resend);
-        let frame = loop {
-            match clock::timeout_at(clock, again, receive.as_mut()).await {
-                None => break None,
-                Some(received) => {
-                    let frame = received?.ok_or_else(|| End::lost("closed by the server"))?;
-                    drop(receive);
-                    receive = receiver.receive();
-                    if frame.header.opcode == opcode::CONNECT.0 && frame.header.xid == connect.connection.0 {
-                        break Some(frame);
-                    }
-                }
-            }
-        };
-        let Some(frame) = frame else {
-            if inner.now() >= deadline {
-                return Err(late());
-            }
-            continue;
-        };
-        let garbage = |error: codec::MessageDecodeError| End::lost(format!("answer to Connect: {error}"));
-        if frame.header.flags & frame_flag::ERROR != 0 {
-            return Err(refused(codec::decode(&frame.body).map_err(garbage)?));
-        }
-        let connected = accept(codec::decode(&frame.body).map_err(garbage)?)?;
-        return Ok((connected, frame.header.deadline_ns));
-    }
-}
-
-/// Refuses an answer that leaves no slot to call in: calls would wait for one forever.
-fn accept(connected: Connected) -> Result<Connected, End> {
-    match connected.slots {
-        SLOTS_MIN.. => Ok(connected),
-        granted => Err(End::Refused(ProtocolError::Slots { granted, needed: SLOTS_MIN }.into())),
     }
 }
 
@@ -376,11 +322,14 @@ impl Inner {
             version_max: self.options.version_max,
             features: self.options.features,
             target: self.target.to_string(),
-            client: self.client,
-            client_name: self.client_name.clone(),
+            client: self.principal.client,
+            client_name: bounds::client_name(&self.principal.name),
             connection: Generation(guarded.core.generation.0),
             resume: guarded.core.session.is_some(),
             incarnation: guarded.core.session.unwrap_or(0),
+            role: self.principal.role,
+            node: bounds::node_name(&self.principal.node),
+            claim: Some(Claim::Key { nonce: auth::nonce(&*self.seams.entropy) }),
         };
         (guarded.endpoint.clone(), connect)
     }
@@ -467,7 +416,7 @@ impl Inner {
 
     /// The session is gone: tells the callers, then the hook.
     fn evict(&self) {
-        tracing::warn!(target = %self.target, client = %self.client, "evicted by the server");
+        tracing::warn!(target = %self.target, client = %self.principal.client, "evicted by the server");
         let callers = self.guarded.lock().core.evicted();
         for caller in callers {
             // A caller that is gone needs no answer.

@@ -18,7 +18,7 @@ use super::{
     trouble::Cause,
     waiting::Waiting,
 };
-use crate::{codec::opcode::Family, message::bounds};
+use crate::{auth::Principal, codec::opcode::Family};
 
 /// Told by an import when the server lost its memory of this client. An implementation that holds
 /// the import should hold it weakly, since the import holds the implementation.
@@ -66,8 +66,7 @@ impl Import {
         seams: Seams,
         target: &str,
         endpoint: Endpoint,
-        client: ClientId,
-        client_name: &str,
+        principal: Principal,
         options: ImportOptions,
         recovery: Option<Arc<dyn Recovery>>,
     ) -> Import {
@@ -89,8 +88,7 @@ impl Import {
             family: Family::of_target(&target),
             seams,
             target,
-            client,
-            client_name: bounds::client_name(client_name),
+            principal,
             options,
             recovery,
             guarded: Mutex::new(guarded),
@@ -111,9 +109,9 @@ impl Import {
         &self.inner.target
     }
 
-    /// The identity of this side.
+    /// The principal of this side.
     pub fn client(&self) -> ClientId {
-        self.inner.client
+        self.inner.principal.client()
     }
 
     /// Sends a request and waits for its reply. The trace id is the caller's ([`rt::trace`]).

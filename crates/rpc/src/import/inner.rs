@@ -5,7 +5,7 @@ use std::sync::Arc;
 use parking_lot::Mutex;
 use rt::{Instant, Seams, Sender};
 use tokio::sync::{Notify, Semaphore};
-use types::{ClientId, Slot};
+use types::Slot;
 
 use super::{
     core::{Core, Purpose},
@@ -15,7 +15,7 @@ use super::{
     slots,
     waiting::Waiting,
 };
-use crate::{codec::opcode::Family, server::LocalLink};
+use crate::{auth::Principal, codec::opcode::Family, server::LocalLink};
 
 /// How calls reach the target at present.
 #[derive(Clone)]
@@ -54,8 +54,7 @@ pub(super) struct Inner {
     pub(super) seams: Seams,
     pub(super) target: Arc<str>,
     pub(super) family: Option<Family>,
-    pub(super) client: ClientId,
-    pub(super) client_name: String,
+    pub(super) principal: Principal,
     pub(super) options: ImportOptions,
     pub(super) recovery: Option<Arc<dyn Recovery>>,
     pub(super) guarded: Mutex<Guarded>,

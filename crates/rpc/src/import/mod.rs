@@ -36,6 +36,7 @@
 mod call;
 mod core;
 mod driver;
+mod greeting;
 mod handle;
 mod inner;
 mod options;

@@ -11,8 +11,8 @@ use types::{
     Credentials, DataChanges, FsError, FsResult, Refusal, Timestamp,
     limits::{
         CLIENT_NAME_BYTES_MAX, EXCLUSIVES_PER_CLIENT_MAX, FENCE_GENERATION_MAX, FENCE_OBJECTS_MAX, FILE_BLOCKS_MAX,
-        FILE_BYTES_MAX, FILE_CHANGES_MAX, GROUPS_MAX, OBJECTS_PER_REQUEST_MAX, RECLAIM_ENTRIES_MAX,
-        TARGET_NAME_BYTES_MAX,
+        FILE_BYTES_MAX, FILE_CHANGES_MAX, GROUPS_MAX, NODE_NAME_BYTES_MAX, OBJECTS_PER_REQUEST_MAX,
+        RECLAIM_ENTRIES_MAX, TARGET_NAME_BYTES_MAX,
     },
 };
 
@@ -174,8 +174,11 @@ impl SizeUpdate {
 impl Connect {
     /// Fails if its names are none that a client or a target can have.
     pub fn check(&self) -> FsResult<()> {
-        let named =
-            [("client", &self.client_name, CLIENT_NAME_BYTES_MAX), ("target", &self.target, TARGET_NAME_BYTES_MAX)];
+        let named = [
+            ("client", &self.client_name, CLIENT_NAME_BYTES_MAX),
+            ("client's host", &self.node, NODE_NAME_BYTES_MAX),
+            ("target", &self.target, TARGET_NAME_BYTES_MAX),
+        ];
         for (whose, name, bytes_max) in named {
             if name.len() > bytes_max || name.chars().any(char::is_control) {
                 return Err(Refusal::ConnectName { whose, bytes: name.len(), bytes_max }.into());
@@ -185,12 +188,22 @@ impl Connect {
     }
 }
 
-/// A client's name as it can be sent: long ones are cut, and what is not printable becomes `?`.
+/// A client's name as it can be sent.
 pub(crate) fn client_name(name: &str) -> String {
+    sendable(name, CLIENT_NAME_BYTES_MAX)
+}
+
+/// A host's name as it can be sent.
+pub(crate) fn node_name(name: &str) -> String {
+    sendable(name, NODE_NAME_BYTES_MAX)
+}
+
+/// Long names are cut, and what is not printable becomes `?`.
+fn sendable(name: &str, bytes_max: usize) -> String {
     let printable = name.chars().map(|one| if one.is_control() { '?' } else { one });
     let mut sent = String::new();
     for one in printable {
-        if sent.len() + one.len_utf8() > CLIENT_NAME_BYTES_MAX {
+        if sent.len() + one.len_utf8() > bytes_max {
             break;
         }
         sent.push(one);
@@ -203,6 +216,7 @@ mod tests {
     use types::{ClientId, Generation, InodeNumber, ObjectId};
 
     use super::*;
+    use crate::auth::Role;
     use crate::message::mdt::{RenewLayout, Settle};
 
     fn objects(count: usize) -> Vec<ObjectId> {
@@ -271,8 +285,8 @@ mod tests {
     #[test]
     fn names_of_clients_are_short_and_printable() {
         let connect = |client_name: &str, target: &str| Connect {
-            version_min: 1,
-            version_max: 1,
+            version_min: 2,
+            version_max: 2,
             features: 0,
             target: target.to_owned(),
             client: ClientId(1),
@@ -280,6 +294,9 @@ mod tests {
             connection: Generation(1),
             resume: false,
             incarnation: 0,
+            role: Role::Client,
+            node: "host".to_owned(),
+            claim: None,
         };
         let long = "ü".repeat(CLIENT_NAME_BYTES_MAX);
         assert_eq!(connect("host:1", "stria-OST0003").check(), Ok(()));

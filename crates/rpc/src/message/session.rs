@@ -4,10 +4,12 @@
 use serde::{Deserialize, Serialize};
 use types::{ClientId, Generation};
 
+use crate::auth::{Nonce, Proof, Role, Secret};
+
 /// Oldest protocol version this build speaks.
-pub const VERSION_MIN: u16 = 1;
+pub const VERSION_MIN: u16 = 2;
 /// Newest protocol version this build speaks.
-pub const VERSION_MAX: u16 = 1;
+pub const VERSION_MAX: u16 = 2;
 
 /// Fewest slots a session can have: the control slot, and one for requests.
 pub const SLOTS_MIN: u16 = 2;
@@ -39,7 +41,7 @@ pub mod feature {
     pub const ALL: u64 = DEADLINES;
 }
 
-/// First message of a connection: names the target and the client.
+/// First message of a connection: names the target and the client. The answer is a [`Challenge`].
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Connect {
     /// Oldest protocol version this side speaks.
@@ -63,9 +65,68 @@ pub struct Connect {
     /// answer to an earlier attempt cannot hide a restart or an eviction. Else 0.
     #[serde(default)]
     pub incarnation: u64,
+    /// What the client is.
+    #[serde(default)]
+    pub role: Role,
+    /// Name of the client's host.
+    #[serde(default)]
+    pub node: String,
+    /// How the client is going to prove its role; `None` in version 1, which proves nothing.
+    #[serde(default)]
+    pub claim: Option<Claim>,
 }
 
-/// Answer to [`Connect`].
+/// How a client is going to prove what it is.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Claim {
+    /// By the key of its role.
+    Key {
+        /// The client's random number of this connection.
+        nonce: Nonce,
+    },
+}
+
+/// Answer to [`Connect`]: the server proves itself and asks for the client's proof.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Challenge {
+    /// Protocol version that both sides use from here on.
+    pub version: u16,
+    /// What the client must show.
+    pub demand: Demand,
+}
+
+/// What a server asks for; of the kind that the client's [`Claim`] is.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Demand {
+    /// The proof of the role's key.
+    Key {
+        /// The server's random number of this connection.
+        nonce: Nonce,
+        /// The server's proof of the same key.
+        proof: Proof,
+    },
+}
+
+/// Second message of a connection: proves what [`Connect`] claimed. The answer is [`Connected`].
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Prove {
+    /// What the server asked for.
+    pub evidence: Evidence,
+    /// The secret whose hash is the client's id.
+    pub secret: Secret,
+}
+
+/// What a client shows; of the kind that the server's [`Demand`] is.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Evidence {
+    /// The proof of the role's key.
+    Key {
+        /// Over all that both sides said before.
+        proof: Proof,
+    },
+}
+
+/// Answer to [`Prove`].
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Connected {
     /// Protocol version both sides use from here on.

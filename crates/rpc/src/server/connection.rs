@@ -1,6 +1,7 @@
 //! One connection of a remote client: reads frames, lets the session decide, executes, replies.
 //!
-//! The first frame must be a `Connect`. Anything that is not a valid frame of this protocol ends
+//! The first frame must be a `Connect`. What a peer costs that has proved nothing yet is bounded
+//! (module `unproven`). Anything that is not a valid frame of this protocol ends
 //! this connection, with the reason in the log, but nothing else: the session stays, and its client
 //! may come back.
 //!
@@ -17,15 +18,20 @@ use std::{
 };
 
 use bytes::Bytes;
-use rt::{BoxFuture, Connection, Frame, FrameHeader, Instant, Receiver, Sender, clock::timeout_at, contain};
-use types::{FsError, Generation, Slot, Xid};
+use rt::{
+    BoxFuture, Connection, Frame, FrameHeader, Instant, Receiver, Sender, clock::timeout_at, contain,
+    frame::FRAME_BYTES_MAX,
+};
+use types::{FsError, FsResult, Generation, Slot, Xid};
 
 use super::{
     budget::{Budget, Share},
     failing::Outcome,
+    greeting::Greeting,
     overdue,
     served_target::{Bound, ServedTarget, is_disconnect, keep, keep_error},
     shared::Shared,
+    unproven,
 };
 use crate::{
     codec::{
@@ -35,7 +41,7 @@ use crate::{
     handler::{Answer, Call},
     message::{
         Request, bounds,
-        session::{Connect, Connected, feature, frame_flag},
+        session::{Connect, Connected, Prove, feature, frame_flag},
     },
     service::{Admission, Permit},
     session::{Arrival, KeptReply},
@@ -44,18 +50,29 @@ use crate::{
 /// How long a new connection may take to say what it wants.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(30);
 
+/// Most frames of a handshake, with copies of those that seemed lost.
+const HANDSHAKE_FRAMES_MAX: usize = 16;
+
 /// Serves one connection until it ends.
 pub(super) async fn serve(shared: Arc<Shared>, connection: Connection) {
     let Connection { sender, mut receiver, peer } = connection;
-    let _registered = Registered::new(&shared, sender.clone());
+    let registered = Registered::new(&shared, sender.clone());
     let budget = Budget::new(shared.options.slots);
-    let mut reader = Reader { shared, sender, budget, session: None };
+    let mut reader = Reader { shared: shared.clone(), sender, budget, registered, greeting: None, session: None };
     let end = reader.run(&mut *receiver).await;
+    let is_proven = reader.session.is_some();
     match end {
         End::Closed => tracing::debug!(peer, "connection closed"),
         End::Refused => tracing::debug!(peer, "connection refused"),
         End::Broken(error) => tracing::debug!(peer, %error, "connection broke"),
-        End::Garbage(reason) => tracing::warn!(peer, %reason, "connection closed because of invalid input"),
+        End::Garbage(reason) if is_proven => {
+            tracing::warn!(peer, %reason, "connection closed because of invalid input");
+        }
+        End::Garbage(reason) => {
+            if let Some(suppressed) = shared.unproven.may_log(shared.now()) {
+                tracing::warn!(peer, %reason, suppressed, "connection closed because of invalid input");
+            }
+        }
     }
 }
 
@@ -70,13 +87,20 @@ impl Registered {
     fn new(shared: &Arc<Shared>, sender: Arc<dyn Sender>) -> Self {
         let number = shared.connection_next.fetch_add(1, Ordering::Relaxed);
         shared.connections.lock().insert(number, sender.clone());
+        shared.unproven.begin(number, sender.clone());
         Self { shared: shared.clone(), number, sender }
+    }
+
+    /// Its peer has proved what it is.
+    fn proved(&self) {
+        self.shared.unproven.end(self.number);
     }
 }
 
 impl Drop for Registered {
     fn drop(&mut self) {
         self.sender.close();
+        self.shared.unproven.end(self.number);
         self.shared.connections.lock().remove(&self.number);
     }
 }
@@ -96,40 +120,38 @@ impl From<MessageDecodeError> for End {
     }
 }
 
+/// The next frame.
+async fn receive(receiver: &mut dyn Receiver) -> Result<Frame, End> {
+    match receiver.receive().await {
+        Ok(Some(frame)) => Ok(frame),
+        Ok(None) => Err(End::Closed),
+        Err(error) if error.kind() == std::io::ErrorKind::InvalidData => Err(End::Garbage(error.to_string())),
+        Err(error) => Err(End::Broken(error)),
+    }
+}
+
 struct Reader {
     shared: Arc<Shared>,
     sender: Arc<dyn Sender>,
     /// Of requests between their arrival and the sending of their replies.
     budget: Budget,
+    registered: Registered,
     /// Set by the first `Connect`.
+    greeting: Option<Greeting>,
+    /// Set by the first `Prove`.
     session: Option<(Bound, Connected)>,
 }
 
 impl Reader {
     async fn run(&mut self, receiver: &mut dyn Receiver) -> End {
-        let clock = self.shared.seams.clock.clone();
-        let deadline = clock.now() + CONNECT_TIMEOUT;
+        if let Err(end) = self.greet(receiver).await {
+            return end;
+        }
         loop {
             // A server that stops closes the connection, after the replies of running requests.
-            let received = match self.session {
-                Some(_) => receiver.receive().await,
-                None => match timeout_at(&*clock, deadline, receiver.receive()).await {
-                    Some(received) => received,
-                    None => return End::Garbage("no Connect request in time".to_owned()),
-                },
-            };
-            let frame = match received {
-                Ok(Some(frame)) => frame,
-                Ok(None) => return End::Closed,
-                Err(error) if error.kind() == std::io::ErrorKind::InvalidData => {
-                    return End::Garbage(error.to_string());
-                }
-                Err(error) => return End::Broken(error),
-            };
-            let handled = if frame.header.opcode == opcode::CONNECT.0 {
-                self.on_connect(frame).await
-            } else {
-                self.on_request(frame).await
+            let handled = match receive(receiver).await {
+                Ok(frame) => self.on_frame(frame).await,
+                Err(end) => return end,
             };
             if let Err(end) = handled {
                 return end;
@@ -137,47 +159,106 @@ impl Reader {
         }
     }
 
+    /// The handshake. Nobody takes longer for it than its time, whatever a peer sends or does not
+    /// read; only the opening of a session, for a client that has proved what it is, is waited for,
+    /// because no session may be left half open.
+    async fn greet(&mut self, receiver: &mut dyn Receiver) -> Result<(), End> {
+        let clock = self.shared.seams.clock.clone();
+        let deadline = clock.now() + CONNECT_TIMEOUT;
+        let late = || End::Garbage("no session in time".to_owned());
+        receiver.limit(unproven::FRAME_BYTES_MAX);
+        for _ in 0..HANDSHAKE_FRAMES_MAX {
+            let step = async {
+                let frame = receive(receiver).await?;
+                match Opcode(frame.header.opcode) {
+                    opcode::PROVE => self.check_proof(&frame).await.map(|()| Some(frame.header)),
+                    _ => self.on_frame(frame).await.map(|()| None),
+                }
+            };
+            if let Some(header) = timeout_at(&*clock, deadline, step).await.ok_or_else(late)?? {
+                self.registered.proved();
+                receiver.limit(FRAME_BYTES_MAX);
+                return self.on_proof(&header).await;
+            }
+        }
+        Err(late())
+    }
+
+    async fn on_frame(&mut self, frame: Frame) -> Result<(), End> {
+        match Opcode(frame.header.opcode) {
+            opcode::CONNECT => self.on_connect(frame).await,
+            opcode::PROVE => {
+                self.check_proof(&frame).await?;
+                self.on_proof(&frame.header).await
+            }
+            _ => self.on_request(frame).await,
+        }
+    }
+
+    /// The first message of a connection, or a copy of it: is answered by a challenge.
     async fn on_connect(&mut self, frame: Frame) -> Result<(), End> {
         let connect: Connect = codec::decode(&frame.body)?;
-        if let Some((bound, connected)) = &self.session {
-            if bound.generation != connect.connection {
-                return Err(End::Garbage("a second session on one connection".to_owned()));
-            }
-            let body = encode_connected(connected);
-            return self.send(&frame.header, KeptReply { error: false, body, bulk: Bytes::new() }).await;
+        match &self.greeting {
+            Some(greeting) if greeting.connect == connect => {}
+            Some(_) => return Err(End::Garbage("a second Connect on one connection".to_owned())),
+            None => match Greeting::begin(&self.shared, connect.clone(), &frame.body) {
+                Ok(greeting) => self.greeting = Some(greeting),
+                Err(error) => return self.refuse(&frame.header, &connect, error).await,
+            },
         }
-        let connected = match (connect.check(), self.shared.target(&connect.target)) {
-            (Ok(()), Some(target)) => target.connect(&connect, false).await,
-            (Ok(()), None) => Err(FsError::NoDevice),
-            (Err(error), _) => Err(error),
+        let body = self.greeting.as_ref().map(Greeting::challenge).unwrap_or_default();
+        self.send(&frame.header, KeptReply { error: false, body, bulk: Bytes::new() }).await
+    }
+
+    /// The client's proof, or a copy of it, which must be as good.
+    async fn check_proof(&mut self, frame: &Frame) -> Result<(), End> {
+        let prove: Prove = codec::decode(&frame.body)?;
+        let Some(greeting) = &self.greeting else {
+            return Err(End::Garbage("a proof before Connect".to_owned()));
         };
-        let attached = connected.and_then(|(bound, connected)| {
-            if bound.cell.attach(bound.generation, Some(self.sender.clone())) {
-                Ok((bound, connected))
-            } else {
-                Err(FsError::Busy)
-            }
-        });
-        match attached {
-            Ok((bound, connected)) => {
-                let body = encode_connected(&connected);
-                self.session = Some((bound, connected));
-                self.send(&frame.header, KeptReply { error: false, body, bulk: Bytes::new() }).await
-            }
-            Err(error) => {
-                let (client, name) = (connect.client, bounds::client_name(&connect.client_name));
-                let target = bounds::client_name(&connect.target);
-                tracing::info!(%target, %client, name, %error, "client refused");
-                self.send(&frame.header, keep_error(&error)).await?;
-                Err(End::Refused)
+        match greeting.admit(&prove) {
+            Ok(()) => Ok(()),
+            Err(error) => self.refuse(&frame.header, &greeting.connect, error).await,
+        }
+    }
+
+    /// A client has proved what it is: opens its session, unless it is open.
+    async fn on_proof(&mut self, header: &FrameHeader) -> Result<(), End> {
+        if let (None, Some(greeting)) = (&self.session, &self.greeting) {
+            match self.open(&greeting.connect).await {
+                Ok(session) => self.session = Some(session),
+                Err(error) => return self.refuse(header, &greeting.connect, error).await,
             }
         }
+        let body = self.session.as_ref().map(|(_, connected)| encode_connected(connected)).unwrap_or_default();
+        self.send(header, KeptReply { error: false, body, bulk: Bytes::new() }).await
+    }
+
+    /// Opens or continues the session of a client that has proved what it is.
+    async fn open(&self, connect: &Connect) -> FsResult<(Bound, Connected)> {
+        let target = self.shared.target(&connect.target).ok_or(FsError::NoDevice)?;
+        let (bound, connected) = target.connect(connect, false).await?;
+        match bound.cell.attach(bound.generation, Some(self.sender.clone())) {
+            true => Ok((bound, connected)),
+            false => Err(FsError::Busy),
+        }
+    }
+
+    /// Tells a client why it cannot connect.
+    async fn refuse(&self, request: &FrameHeader, connect: &Connect, error: FsError) -> Result<(), End> {
+        let (client, name) = (connect.client, bounds::client_name(&connect.client_name));
+        let (target, role) = (bounds::client_name(&connect.target), connect.role);
+        if let Some(suppressed) = self.shared.unproven.may_log(self.shared.now()) {
+            tracing::info!(%target, %client, name, %role, %error, suppressed, "client refused");
+        }
+        self.send(request, keep_error(&error)).await?;
+        Err(End::Refused)
     }
 
     async fn on_request(&mut self, frame: Frame) -> Result<(), End> {
         let header = frame.header;
         let Some((bound, connected)) = &self.session else {
-            return Err(End::Garbage("a request before Connect".to_owned()));
+            return Err(End::Garbage("a request before a session".to_owned()));
         };
         if header.version != connected.version || header.flags != 0 {
             return Err(End::Garbage(format!("version {} flags {:#x}", header.version, header.flags)));
@@ -310,7 +391,7 @@ async fn work(
         return;
     };
     let (disconnects, repeatable) = (is_disconnect(&call.request), call.request.row().is_repeatable());
-    let (answer, is_panic) = match bound.target.execute(call).await {
+    let (answer, is_panic) = match bound.target.execute(bound.role, call).await {
         Outcome::Answered(answer) => (answer, false),
         Outcome::Panicked => (Answer::new(Err(bound.target.panic_error(Opcode(header.opcode)))), true),
         Outcome::Unanswered => {

@@ -117,7 +117,7 @@ impl LocalLink {
         mut token: impl SlotToken,
     ) -> LocalOutcome {
         let slot = token.slot();
-        let Bound { target, cell, generation } = &self.bound;
+        let Bound { target, cell, generation, role } = &self.bound;
         match cell.arrive(now, *generation, slot, xid, None) {
             Arrival::Execute => {}
             Arrival::Gone if target.handler.stores_replies_of_sessions_that_ended() => {
@@ -142,7 +142,7 @@ impl LocalLink {
         let trace = trace::current();
         let opcode = opcode::of(&request);
         let call = Call { client: cell.client, slot, xid, trace, request, bulk };
-        let future = target.handle(call);
+        let future = target.handle(*role, call);
         let running = Running { bound: self.bound.clone(), slot, xid, permit: Some(permit), token: Some(token), now };
         let executing = Executing { shared: &self.shared, parts: Some((future, running)), trace };
         let answer = match executing.await {

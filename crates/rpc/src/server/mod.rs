@@ -17,11 +17,13 @@
 mod budget;
 mod connection;
 mod failing;
+mod greeting;
 mod local;
 mod options;
 mod overdue;
 mod served_target;
 mod shared;
+mod unproven;
 
 use std::{
     collections::BTreeMap,

@@ -1,12 +1,23 @@
 //! Settings of a server.
 
-use types::{limits::SESSION_SLOTS_MAX, limits::SESSIONS_PER_TARGET_MAX};
+use types::{
+    FsResult, ProtocolError,
+    limits::{SESSION_SLOTS_MAX, SESSIONS_PER_TARGET_MAX},
+};
 
-use crate::message::session::{VERSION_MAX, VERSION_MIN, feature};
+use crate::{
+    auth::Keyring,
+    message::{
+        bounds,
+        session::{Connect, VERSION_MAX, VERSION_MIN, feature},
+    },
+};
 
 /// Settings of a [`Server`](super::Server).
 #[derive(Clone, Debug)]
 pub struct ServerOptions {
+    /// What clients of other processes must prove, and what this server proves to them.
+    pub keys: Keyring,
     /// Slots each session gets,
     /// [`SLOTS_MIN`](crate::message::session::SLOTS_MIN)..=[`SESSION_SLOTS_MAX`].
     pub slots: u16,
@@ -31,9 +42,12 @@ pub struct ServerOptions {
     pub contain_panics: bool,
 }
 
-impl Default for ServerOptions {
-    fn default() -> Self {
+impl ServerOptions {
+    /// The usual settings, with these keys. Without keys, only clients of the same process can
+    /// connect.
+    pub fn new(keys: Keyring) -> Self {
         Self {
+            keys,
             slots: SESSION_SLOTS_MAX,
             version_min: VERSION_MIN,
             version_max: VERSION_MAX,
@@ -43,5 +57,20 @@ impl Default for ServerOptions {
             sessions_max: SESSIONS_PER_TARGET_MAX,
             contain_panics: true,
         }
+    }
+
+    /// The newest protocol version that both sides speak.
+    pub(super) fn negotiate(&self, connect: &Connect) -> FsResult<u16> {
+        let version = connect.version_max.min(self.version_max);
+        if version < connect.version_min.max(self.version_min) {
+            return Err(ProtocolError::Versions {
+                client: bounds::client_name(&connect.client_name),
+                client_versions: connect.version_min..=connect.version_max,
+                server: bounds::client_name(&connect.target),
+                server_versions: self.version_min..=self.version_max,
+            }
+            .into());
+        }
+        Ok(version)
     }
 }

@@ -18,7 +18,7 @@ use parking_lot::Mutex;
 use rt::{Beat, BoxFuture, Instant, Tick, beat::all_cores_ran_within, contain::Panicked, trace};
 use tokio::sync::watch;
 use tracing::Span;
-use types::{ClientId, FsError, Generation, ProtocolError, Slot, TooMany};
+use types::{ClientId, FsError, Generation, Slot, TooMany};
 
 use super::{
     failing::{Failure, Outcome},
@@ -26,6 +26,7 @@ use super::{
     shared::Shared,
 };
 use crate::{
+    auth::Role,
     codec::{
         self,
         opcode::{self, Opcode},
@@ -78,6 +79,8 @@ pub(super) struct Bound {
     pub(super) target: Arc<ServedTarget>,
     pub(super) cell: Arc<SessionCell>,
     pub(super) generation: Generation,
+    /// What the client at the other end of this connection has proved to be.
+    pub(super) role: Role,
 }
 
 impl ServedTarget {
@@ -119,7 +122,7 @@ impl ServedTarget {
         connect: &Connect,
         in_process: bool,
     ) -> Result<(Bound, Connected), FsError> {
-        let version = self.negotiate(connect)?;
+        let version = self.shared.options.negotiate(connect)?;
         loop {
             if self.is_stopping() {
                 return Err(FsError::NoDevice);
@@ -142,7 +145,8 @@ impl ServedTarget {
                         lease_ms: u32::try_from(self.lease.as_millis()).unwrap_or(u32::MAX),
                         era: self.handler.era(),
                     };
-                    let bound = Bound { target: self.clone(), cell, generation: connect.connection };
+                    let bound =
+                        Bound { target: self.clone(), cell, generation: connect.connection, role: connect.role };
                     return Ok((bound, connected));
                 }
                 (ConnectPlan::Wait | ConnectPlan::Replace | ConnectPlan::Ready { .. }, None) => {
@@ -150,22 +154,6 @@ impl ServedTarget {
                 }
             }
         }
-    }
-
-    fn negotiate(&self, connect: &Connect) -> Result<u16, FsError> {
-        let options = &self.shared.options;
-        let version = connect.version_max.min(options.version_max);
-        if version < connect.version_min.max(options.version_min) {
-            let error = ProtocolError::Versions {
-                client: connect.client_name.clone(),
-                client_versions: connect.version_min..=connect.version_max,
-                server: self.name.clone(),
-                server_versions: options.version_min..=options.version_max,
-            };
-            tracing::warn!(client = %connect.client, %error, "version mismatch");
-            return Err(error.into());
-        }
-        Ok(version)
     }
 
     fn plan(&self, connect: &Connect) -> (ConnectPlan, Option<Arc<SessionCell>>) {
@@ -391,14 +379,22 @@ impl ServedTarget {
     }
 
     /// Executes a request that holds its permit.
-    pub(super) async fn execute(self: &Arc<Self>, call: Call) -> Outcome {
-        self.handle(call).await
+    pub(super) async fn execute(self: &Arc<Self>, role: Role, call: Call) -> Outcome {
+        self.handle(role, call).await
     }
 
     /// The handler at work, on what it may be asked. It is dropped where it stands when the target
     /// fails.
-    pub(super) fn handle(self: &Arc<Self>, call: Call) -> BoxFuture<'static, Outcome> {
-        if let Err(error) = bounds::check(&call.request) {
+    pub(super) fn handle(self: &Arc<Self>, role: Role, call: Call) -> BoxFuture<'static, Outcome> {
+        let permitted = match call.request.row().permission.allows(role) {
+            true => bounds::check(&call.request),
+            false => {
+                let operation = opcode::of(&call.request);
+                tracing::warn!(target = %self.name, client = %call.client, %role, %operation, "request refused");
+                Err(FsError::NotPermitted)
+            }
+        };
+        if let Err(error) = permitted {
             return Box::pin(std::future::ready(Outcome::Answered(Answer::new(Err(error)))));
         }
         let (target, client, opcode, trace) = (self.clone(), call.client, opcode::of(&call.request), call.trace);

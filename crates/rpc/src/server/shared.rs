@@ -15,7 +15,7 @@ use parking_lot::Mutex;
 use rt::{Instant, Seams, Sender};
 use tokio::sync::watch;
 
-use super::{options::ServerOptions, served_target::ServedTarget};
+use super::{options::ServerOptions, served_target::ServedTarget, unproven::Unproven};
 use crate::service::Service;
 
 /// See the module documentation.
@@ -29,6 +29,7 @@ pub(super) struct Shared {
     /// Open connections, to close them at the end.
     pub(super) connections: Mutex<BTreeMap<u64, Arc<dyn Sender>>>,
     pub(super) connection_next: AtomicU64,
+    pub(super) unproven: Unproven,
     pub(super) stopping: watch::Sender<bool>,
     /// The same, for every request to look at.
     pub(super) is_stopping: AtomicBool,
@@ -48,6 +49,7 @@ impl Shared {
             targets: Mutex::default(),
             connections: Mutex::default(),
             connection_next: AtomicU64::new(0),
+            unproven: Unproven::default(),
             stopping: watch::Sender::new(false),
             is_stopping: AtomicBool::new(false),
             accepting: watch::Sender::new(0),

@@ -3,6 +3,7 @@
 use types::ClientId;
 
 use super::*;
+use crate::auth::Role;
 
 const NOW: Instant = Instant(1_000);
 const HERE: u64 = 77;
@@ -10,8 +11,8 @@ const BEFORE: u64 = 66;
 
 fn connect(generation: u64, resume: bool, incarnation: u64) -> Connect {
     Connect {
-        version_min: 1,
-        version_max: 1,
+        version_min: 2,
+        version_max: 2,
         features: 0,
         target: "stria-MDT0000".to_owned(),
         client: ClientId(1),
@@ -19,6 +20,9 @@ fn connect(generation: u64, resume: bool, incarnation: u64) -> Connect {
         connection: Generation(generation),
         resume,
         incarnation,
+        role: Role::Client,
+        node: "host".to_owned(),
+        claim: None,
     }
 }
 

@@ -15,7 +15,7 @@ use std::{
 
 use parking_lot::Mutex;
 use rpc::{
-    Answer, Call, Endpoint, Handler, Import, ImportOptions, Server, ServerOptions, SessionEvent,
+    Answer, Call, Endpoint, Handler, Import, ImportOptions, Principal, Role, Server, ServerOptions, SessionEvent,
     message::{MdtReply, MdtRequest, Reply, Request},
 };
 use rt::{BoxFuture, Seams};
@@ -25,7 +25,7 @@ use types::{ClientId, FsError, InodeNumber, Slot, Xid};
 /// Name of the target in all tests.
 pub const TARGET: &str = "stria-MDT0000";
 /// The client in all tests.
-pub const CLIENT: ClientId = ClientId(1);
+pub const CLIENT: ClientId = ClientId(0xa6c8_9977_db6f_261f);
 /// A lease that never runs out in a test.
 pub const LONG_LEASE: Duration = Duration::from_secs(3600);
 
@@ -185,7 +185,7 @@ impl Handler for Counter {
 
 /// A server of one [`Counter`].
 pub fn server(seams: &Seams, handler: &Arc<Counter>, lease: Duration) -> Arc<Server> {
-    let server = Server::new(seams.clone(), ServerOptions::default());
+    let server = Server::new(seams.clone(), ServerOptions::new(rpc::Keyring::of_test()));
     server.add_target(TARGET, handler.clone(), lease);
     server
 }
@@ -202,8 +202,18 @@ pub fn quick() -> ImportOptions {
     }
 }
 
+/// The id of the n-th client.
+pub fn client(number: u64) -> ClientId {
+    principal(number).client()
+}
+
+/// The n-th client. The id of the first is [`CLIENT`].
+pub fn principal(number: u64) -> Principal {
+    Principal::of_test(number, Role::Client)
+}
+
 pub fn import(seams: &Seams, endpoint: Endpoint, options: ImportOptions) -> Import {
-    Import::new(seams.clone(), TARGET, endpoint, CLIENT, "test", options, None)
+    Import::new(seams.clone(), TARGET, endpoint, principal(1), options, None)
 }
 
 pub async fn call(import: &Import, request: Request) -> Result<Reply, FsError> {

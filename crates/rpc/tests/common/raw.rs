@@ -2,13 +2,21 @@
 
 use bytes::Bytes;
 use rpc::{
-    codec::{self, opcode},
-    message::{Request, session::Connect},
+    Principal, Role,
+    auth::Handshake,
+    codec::{
+        self,
+        opcode::{self, Opcode},
+    },
+    message::{
+        Request,
+        session::{Claim, Connect, frame_flag},
+    },
 };
 use rt::{Address, Connection, Frame, FrameHeader, Seams};
 use types::Generation;
 
-use super::{CLIENT, TARGET};
+use super::{TARGET, principal};
 
 /// A client made by hand.
 pub struct Raw {
@@ -32,26 +40,52 @@ impl Raw {
         self.connection.receiver.receive().await.unwrap()
     }
 
+    /// Opens a session as the first client.
     pub async fn hello(&mut self, change: impl FnOnce(&mut Connect)) -> Frame {
+        self.hello_as(1, change).await
+    }
+
+    /// Opens a session as the n-th client.
+    pub async fn hello_as(&mut self, number: u64, change: impl FnOnce(&mut Connect)) -> Frame {
+        let principal = principal(number);
         let mut connect = Connect {
-            version_min: 1,
-            version_max: 1,
+            version_min: 2,
+            version_max: 2,
             features: 0,
             target: TARGET.to_owned(),
-            client: CLIENT,
+            client: principal.client(),
             client_name: "raw".to_owned(),
             connection: Generation(1),
             resume: false,
             incarnation: 0,
+            role: Role::Client,
+            node: "host".to_owned(),
+            claim: Some(Claim::Key { nonce: [1; 32] }),
         };
         change(&mut connect);
-        let header = FrameHeader { opcode: opcode::CONNECT.0, ..FrameHeader::default() };
-        self.send(header, codec::encode(&connect).unwrap()).await;
-        self.receive().await.expect("an answer to Connect")
+        self.greet(&principal, connect).await
+    }
+
+    /// Both messages of the handshake; the answer to the second, or to the first if that is an
+    /// error.
+    pub async fn greet(&mut self, principal: &Principal, connect: Connect) -> Frame {
+        let handshake = Handshake::begin(principal, connect).unwrap();
+        let answer = self.ask(opcode::CONNECT, handshake.connect()).await;
+        if answer.header.flags & frame_flag::ERROR != 0 {
+            return answer;
+        }
+        let prove = handshake.answer(&answer.body).expect("the server proves its key");
+        self.ask(opcode::PROVE, prove).await
+    }
+
+    /// Sends a message of the handshake and receives its answer.
+    pub async fn ask(&mut self, opcode: Opcode, body: Bytes) -> Frame {
+        self.send(FrameHeader { opcode: opcode.0, ..FrameHeader::default() }, body).await;
+        self.receive().await.expect("an answer of the handshake")
     }
 
     pub fn header(&self, slot: u16, xid: u64, request: &Request) -> FrameHeader {
-        FrameHeader { version: 1, opcode: opcode::of(request).0, slot, xid, connection: 1, ..FrameHeader::default() }
+        FrameHeader { version: 2, opcode: opcode::of(request).0, slot, xid, connection: 1, ..FrameHeader::default() }
     }
 
     pub async fn request(&self, slot: u16, xid: u64, request: &Request) {

@@ -323,4 +323,8 @@ impl Receiver for FaultyReceiver {
             }
         })
     }
+
+    fn limit(&mut self, bytes_max: usize) {
+        self.inner.limit(bytes_max);
+    }
 }

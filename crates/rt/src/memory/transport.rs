@@ -14,7 +14,8 @@ use parking_lot::Mutex;
 use tokio::sync::{Notify, Semaphore, mpsc};
 
 use crate::{
-    Address, BoxFuture, Connection, Frame, Listener, Receiver, Sender, Transport, transport::QUEUED_BYTES_MAX,
+    Address, BoxFuture, Connection, Frame, Listener, Receiver, Sender, Transport, frame::FRAME_BYTES_MAX,
+    transport::QUEUED_BYTES_MAX,
 };
 
 /// First port assigned to a listener on port 0 (the first of IANA's dynamic ports).
@@ -156,13 +157,17 @@ impl Drop for Side {
 
 struct MemorySender(Side);
 
-struct MemoryReceiver(Side);
+struct MemoryReceiver {
+    side: Side,
+    bytes_max: usize,
+}
 
 fn connection_pair(address: &Address, number: u64) -> (Connection, Connection) {
     let (up, down) = (Lane::new(), Lane::new());
     let connection = |outgoing: &Arc<Lane>, incoming: &Arc<Lane>, peer: String| {
         let side = || Side { outgoing: outgoing.clone(), incoming: incoming.clone() };
-        Connection { sender: Arc::new(MemorySender(side())), receiver: Box::new(MemoryReceiver(side())), peer }
+        let receiver = MemoryReceiver { side: side(), bytes_max: FRAME_BYTES_MAX };
+        Connection { sender: Arc::new(MemorySender(side())), receiver: Box::new(receiver), peer }
     };
     (connection(&up, &down, address.to_string()), connection(&down, &up, format!("connection-{number}")))
 }
@@ -194,13 +199,14 @@ impl Sender for MemorySender {
 impl Receiver for MemoryReceiver {
     fn receive(&mut self) -> BoxFuture<'_, io::Result<Option<Frame>>> {
         Box::pin(async {
-            let lane = &self.0.incoming;
+            let lane = &self.side.incoming;
             loop {
                 {
                     let mut state = lane.state.lock();
                     if let Some(frame) = state.frames.pop_front() {
                         drop(state);
                         lane.space.add_permits(frame.wire_bytes());
+                        frame.header.check_limit(self.bytes_max)?;
                         frame.check_body()?;
                         return Ok(Some(frame));
                     }
@@ -211,5 +217,9 @@ impl Receiver for MemoryReceiver {
                 lane.arrived.notified().await;
             }
         })
+    }
+
+    fn limit(&mut self, bytes_max: usize) {
+        self.bytes_max = bytes_max;
     }
 }

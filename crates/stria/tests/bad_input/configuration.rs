@@ -2,7 +2,10 @@
 
 use std::{fs, net::TcpListener, time::Duration};
 
-use crate::site::{Site, timed};
+use crate::{
+    common::keys,
+    site::{Site, timed},
+};
 
 /// Writes a configuration and gives the refusal of `stria serve`.
 fn serve_refused(site: &Site, text: &str) -> crate::site::Refusal {
@@ -99,13 +102,11 @@ fn the_wrong_management_service_and_none_at_all_are_told_apart() {
         )
     };
     let config = site.place("ost.toml").to_string_lossy().into_owned();
-    let prepare = |text: String| {
-        fs::write(&config, text).unwrap();
-        site.stria(&["format", &config]);
-    };
-    prepare(ost("other", 7, "10.77.0.1:988"));
     site.stria(&["format", &site.config()]);
     site.serve();
+    keys::rename(&site.keys(), "other");
+    fs::write(&config, ost("other", 7, "10.77.0.1:988")).unwrap();
+    site.stria(&["format", &config]);
     site.refused(&["serve", &config]).says(&["other-OST0007", "serves file system 'stria'"]);
     // An index that another target has.
     fs::write(&config, ost("stria", 0, "10.77.0.1:988")).unwrap();
@@ -128,6 +129,8 @@ fn the_wrong_management_service_and_none_at_all_are_told_apart() {
 #[test]
 fn what_keeps_a_mount_or_a_server_from_its_management_service_is_named_at_once() {
     let mut site = Site::new(1);
+    // Its keys are made with it.
+    site.stria(&["format", &site.config()]);
     let mounting = |name: &str, source: &str, cause: &str| {
         let mut daemon = site.daemon(name, &["mount", "--foreground", source, &site.name("")]);
         let (line, took) = timed(|| daemon.wait_for("waiting for"));
@@ -156,7 +159,6 @@ fn what_keeps_a_mount_or_a_server_from_its_management_service_is_named_at_once()
     let run_dir = site.place("run2").to_string_lossy().into_owned();
     site.refused(&["ctl", "--run-dir", &run_dir, "pool_new", "stria.fast"])
         .says(&["cannot reach MGS 10.77.0.1:988: connection refused"]);
-    site.stria(&["format", &site.config()]);
     site.serve();
     waiting.wait_for("registered with MGS 10.77.0.1:988");
     let log = waiting.logged();

@@ -112,7 +112,11 @@ fn with_closed_pipe(site: &Site, line: &str) -> Output {
     let pipe = site.place("pipe").display().to_string();
     let _ = fs::remove_file(&pipe);
     let line = format!("mkfifo {pipe} && exec 3<>{pipe} 4>{pipe} 3>&- && {line}");
-    Program(site.host.command("bash")).args(["-c", &line]).env("STRIA", STRIA).output()
+    Program(site.host.command("bash"))
+        .args(["-c", &line])
+        .env("STRIA", STRIA)
+        .env("STRIA_KEY_DIR", site.keys())
+        .output()
 }
 
 #[test]

@@ -8,7 +8,7 @@ use std::{
 };
 
 use crate::common::{
-    Daemon, Output, Place, Program, TIMEOUT,
+    Daemon, Output, Place, Program, TIMEOUT, keys,
     network::{Host, Network},
     programs::program,
     wait_for,
@@ -187,9 +187,15 @@ impl Site {
         });
     }
 
+    /// Directory of the keys that programs on this site find.
+    pub fn keys(&self) -> PathBuf {
+        keys::installed(&self.place, &self.place("mgs"))
+    }
+
     fn command(&self, arguments: &[&str]) -> Command {
         let mut command = self.host.command(STRIA);
         command.args(arguments).env("RUST_BACKTRACE", "0");
+        command.env("STRIA_KEY_DIR", self.keys());
         command
     }
 

@@ -10,15 +10,20 @@ use std::{
 
 use bytes::Bytes;
 use rpc::{
-    codec::{self, opcode},
+    Keyring, Principal, Role,
+    auth::Handshake,
+    codec::{
+        self,
+        opcode::{self, Opcode},
+    },
     message::{
         OstRequest, Request, ost,
-        session::{Connect, VERSION_MAX, VERSION_MIN},
+        session::{Claim, Connect, VERSION_MAX, VERSION_MIN},
     },
     server::BYTES_IN_WORK_MAX,
 };
 use rt::{Frame, FrameHeader, frame::HEADER_BYTES, transport::QUEUED_BYTES_MAX};
-use types::{ClientId, Generation, InodeNumber, ObjectId, limits};
+use types::{Generation, InodeNumber, ObjectId, limits};
 
 use crate::{
     common::{TIMEOUT, wait_for},
@@ -39,20 +44,45 @@ fn frame(header: FrameHeader, body: &[u8], bulk: &[u8]) -> Vec<u8> {
     [&frame.header.encode()[..], &frame.body, &frame.bulk].concat()
 }
 
-fn connect_frame(target: &str, client: u64) -> Vec<u8> {
-    let connect = Connect {
+/// What a client says first.
+fn connect_message(target: &str, principal: &Principal) -> Connect {
+    Connect {
         version_min: VERSION_MIN,
         version_max: VERSION_MAX,
         features: u64::MAX,
         target: target.to_owned(),
-        client: ClientId(client),
+        client: principal.client(),
         client_name: "test".to_owned(),
         connection: Generation(1),
         resume: false,
         incarnation: 0,
-    };
-    let header = FrameHeader { opcode: opcode::CONNECT.0, connection: 1, ..FrameHeader::default() };
-    frame(header, &codec::encode(&connect).unwrap(), &[])
+        role: Role::Client,
+        node: "host".to_owned(),
+        claim: Some(Claim::Key { nonce: [1; 32] }),
+    }
+}
+
+fn connect_frame(target: &str, client: u64) -> Vec<u8> {
+    let connect = connect_message(target, &Principal::of_test(client, Role::Client));
+    greeting_frame(opcode::CONNECT, &codec::encode(&connect).unwrap())
+}
+
+/// A message of the handshake.
+fn greeting_frame(opcode: Opcode, body: &[u8]) -> Vec<u8> {
+    frame(FrameHeader { opcode: opcode.0, connection: 1, ..FrameHeader::default() }, body, &[])
+}
+
+/// Opens a session with the site's key of clients.
+fn open_session(site: &Site, stream: &mut TcpStream, target: &str, client: u64) {
+    let text = fs::read_to_string(site.place("mgs").join("client.key")).unwrap();
+    let key = text.lines().find_map(|line| line.strip_prefix("stria-client-key-1 stria ")).unwrap();
+    let principal = Principal::of_test(client, Role::Client).with_keys(Keyring::client(key.parse().unwrap()));
+    let handshake = Handshake::begin(&principal, connect_message(target, &principal)).unwrap();
+    stream.write_all(&greeting_frame(opcode::CONNECT, &handshake.connect())).unwrap();
+    let (header, challenge) = receive_frame(stream).unwrap();
+    assert_eq!(header.flags, 1, "no error");
+    stream.write_all(&greeting_frame(opcode::PROVE, &handshake.answer(&challenge).unwrap())).unwrap();
+    assert_eq!(receive(stream).unwrap().flags, 1, "the session is open");
 }
 
 fn request_frame(request: &Request, slot: u16, xid: u64) -> Vec<u8> {
@@ -68,12 +98,17 @@ fn read(bytes: u32) -> Request {
 
 /// The next frame's header; its contents are skipped.
 fn receive(stream: &mut TcpStream) -> std::io::Result<FrameHeader> {
+    receive_frame(stream).map(|(header, _)| header)
+}
+
+/// The next frame's header, and all that follows it.
+fn receive_frame(stream: &mut TcpStream) -> std::io::Result<(FrameHeader, Vec<u8>)> {
     let mut header = [0; HEADER_BYTES];
     stream.read_exact(&mut header)?;
     let header = FrameHeader::decode(&header)?;
     let mut rest = vec![0; (header.body_bytes + header.bulk_bytes) as usize];
     stream.read_exact(&mut rest)?;
-    Ok(header)
+    Ok((header, rest))
 }
 
 /// Reads until the server hangs up.
@@ -100,7 +135,6 @@ fn expect_service(site: &Site, name: &str) {
 #[test]
 fn garbage_ends_its_own_connection_only() {
     let site = Site::running(1);
-    let session = |more: &[u8]| [&connect_frame("stria-OST0000", 77), more].concat();
     let mut wrong_checksum = connect_frame("MGS", 5);
     wrong_checksum[20] ^= 1;
     let mut wrong_body = connect_frame("MGS", 5);
@@ -121,20 +155,25 @@ fn garbage_ends_its_own_connection_only() {
         ("an oversized body", oversized.encode().to_vec()),
         ("oversized bulk data", oversized_bulk.encode().to_vec()),
         ("a request before Connect", request_frame(&read(1), 0, 1)),
-        ("a slot that was not granted", session(&wrong_slot)),
-        ("an opcode of another family", session(&request_frame(&opcode::Family::Mdt.ping(), 0, 1))),
+        ("a slot that was not granted", wrong_slot),
+        ("an opcode of another family", request_frame(&opcode::Family::Mdt.ping(), 0, 1)),
         (
             "nonsense as Connect",
             frame(FrameHeader { opcode: opcode::CONNECT.0, ..Default::default() }, b"\xff\xff\xff", &[]),
         ),
-        ("a target that is not here", connect_frame("stria-OST0042", 6)),
+        ("a client with another key", connect_frame("stria-OST0000", 6)),
         ("a frame cut off", connect_frame("MGS", 7)[..70].to_vec()),
-        ("an unknown request", session(&frame(unknown_opcode, &[], &[]))),
+        ("an unknown request", frame(unknown_opcode, &[], &[])),
     ] {
         let mut stream = connect(&site);
+        if ["a slot that was not granted", "an opcode of another family", "an unknown request"].contains(&what) {
+            open_session(&site, &mut stream, "stria-OST0000", 77);
+        }
         // The server may hang up before it has read everything.
         let _ = stream.write_all(&bytes);
-        if ["a frame cut off", "an unknown request", "an opcode of another family"].contains(&what) {
+        if ["a frame cut off", "an unknown request", "an opcode of another family", "a client with another key"]
+            .contains(&what)
+        {
             // These leave a connection that could continue.
             let _ = stream.shutdown(std::net::Shutdown::Write);
         }
@@ -159,8 +198,7 @@ fn a_client_that_stops_reading_holds_up_nobody_and_little_memory() {
     let mut streams = Vec::new();
     for client in 0..4 {
         let mut stream = connect(&site);
-        stream.write_all(&connect_frame("stria-OST0000", 1000 + client)).unwrap();
-        assert_eq!(receive(&mut stream).unwrap().flags, 1, "the session is open");
+        open_session(&site, &mut stream, "stria-OST0000", 1000 + client);
         // As many reads as the session has slots, without ever looking at a reply.
         let object = ObjectId { inode: InodeNumber(inode), slot: 0 };
         let request = Request::Ost(OstRequest::Read(ost::Read {
@@ -212,6 +250,6 @@ fn many_silent_connections_hold_up_nobody_and_are_closed() {
     for stream in streams {
         expect_hang_up(stream, "silence");
     }
-    assert!(site.log().contains("no Connect request in time"));
+    assert!(site.log().contains("no session in time"));
     expect_service(&site, "probe");
 }

@@ -5,7 +5,7 @@ use std::{
     process::Command,
 };
 
-use super::{Daemon, Output, Place, Port, Program};
+use super::{Daemon, Output, Place, Port, Program, keys};
 
 /// How clients and targets talk.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -101,9 +101,21 @@ impl FileSystem {
     }
 
     fn daemon_command(&self) -> Command {
-        let mut command = stria();
+        let mut command = self.command();
         command.envs(self.log.map(|filter| ("STRIA_LOG", filter)));
         command
+    }
+
+    /// The program, which finds the keys of this file system.
+    fn command(&self) -> Command {
+        let mut command = stria();
+        keys::let_find(&mut command, &self.place, &self.mgs_directory());
+        command
+    }
+
+    /// Where the management service is, if it is a process of its own.
+    fn mgs_directory(&self) -> PathBuf {
+        self.place.data("mgs0")
     }
 
     /// Mount point of a client.
@@ -212,12 +224,13 @@ impl FileSystem {
             Transport::InProcess => self.place.data("up").into_os_string(),
             Transport::Tcp => self.source().into(),
         };
-        Program(stria()).arg("fsck").arg(source).args(options).output()
+        Program(self.command()).arg("fsck").arg(source).args(options).output()
     }
 
     /// A command line with `lfs` and `stria` on PATH, and `A`, `B`, ... for the mounts.
     pub fn shell(&self, line: &str) -> Program {
         let mut program = super::programs::shell(line).env("PATH", self.place.path_variable());
+        program = program.env("STRIA_KEY_DIR", keys::installed(&self.place, &self.mgs_directory()));
         for client in &self.clients {
             program = program.env(&variable(&client.point), &client.point);
         }
@@ -253,7 +266,7 @@ impl FileSystem {
             let (config, port) = (self.place.data(&format!("{name}.toml")), Port::reserve());
             let mgs = self.servers.first().map(|server| server.port.address());
             std::fs::write(&config, self.configuration(name, &port.address(), mgs.as_deref())).expect("configuration");
-            Program(stria()).arg("format").arg(&config).succeed();
+            Program(self.command()).arg("format").arg(&config).succeed();
             self.servers.push(Server { config, name, port, daemon: None });
             self.start_server(number);
         }

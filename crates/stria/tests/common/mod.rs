@@ -11,6 +11,7 @@
 pub mod console;
 pub mod daemon;
 pub mod file_system;
+pub mod keys;
 pub mod layouts;
 pub mod load;
 pub mod network;

@@ -15,7 +15,7 @@ use std::{
 };
 
 use crate::common::{
-    Daemon, Place, Program, TIMEOUT,
+    Daemon, Place, Program, TIMEOUT, keys,
     network::{Host, Network},
     wait_for,
 };
@@ -25,8 +25,10 @@ pub const LEASE: Duration = Duration::from_secs(30);
 const FSNAME: &str = "stria";
 
 /// The program under test, on a host.
-fn stria(host: &Host) -> Command {
-    host.command(env!("CARGO_BIN_EXE_stria"))
+fn stria(host: &Host, keys: &Path) -> Command {
+    let mut command = host.command(env!("CARGO_BIN_EXE_stria"));
+    command.env("STRIA_KEY_DIR", keys);
+    command
 }
 
 /// A host that serves targets.
@@ -34,6 +36,7 @@ pub struct Server {
     /// Where.
     pub host: Host,
     config: PathBuf,
+    keys: PathBuf,
     log: PathBuf,
     daemon: Option<Daemon>,
 }
@@ -41,7 +44,7 @@ pub struct Server {
 impl Server {
     /// Serves, and waits until it says so.
     pub fn start(&mut self) {
-        let mut command = stria(&self.host);
+        let mut command = stria(&self.host, &self.keys);
         command.arg("serve").arg(&self.config);
         let mut daemon = Daemon::start(&self.host.name, command, &self.log);
         daemon.wait_for("serving ");
@@ -61,6 +64,7 @@ pub struct Client {
     /// The mount.
     pub point: PathBuf,
     options: String,
+    keys: PathBuf,
     log: PathBuf,
     daemon: Option<Daemon>,
 }
@@ -68,7 +72,7 @@ pub struct Client {
 impl Client {
     /// Mounts, and waits until the mount works.
     pub fn mount(&mut self) {
-        let mut command = stria(&self.host);
+        let mut command = stria(&self.host, &self.keys);
         command.args(["mount", "--foreground", &source(), &self.point.to_string_lossy(), "-o", &self.options]);
         let mut daemon = Daemon::start(&self.host.name, command, &self.log);
         daemon.wait_for("mounted ");
@@ -94,13 +98,13 @@ impl Client {
     /// Runs `lfs` on this client; its output.
     #[track_caller]
     pub fn lfs(&self, arguments: &[&str]) -> String {
-        Program(stria(&self.host)).arg("lfs").args(arguments).succeed()
+        Program(stria(&self.host, &self.keys)).arg("lfs").args(arguments).succeed()
     }
 
     /// Runs `lfs` on this client, which must fail; all it says.
     #[track_caller]
     pub fn lfs_failure(&self, arguments: &[&str]) -> String {
-        let output = Program(stria(&self.host)).arg("lfs").args(arguments).output();
+        let output = Program(stria(&self.host, &self.keys)).arg("lfs").args(arguments).output();
         assert_ne!(output.status, 0, "lfs {arguments:?} succeeded: {}", output.stdout);
         output.stdout + &output.stderr
     }
@@ -146,7 +150,8 @@ impl Cluster {
             let host = network.host(&format!("client{number}"));
             let point = place.mount_point(&format!("client{number}"));
             let log = place.data(&format!("client{number}.log"));
-            let mut client = Client { host, point, options: (*options).to_owned(), log, daemon: None };
+            let (options, keys) = ((*options).to_owned(), keys_of(&place));
+            let mut client = Client { host, point, options, keys, log, daemon: None };
             client.mount();
             client
         });
@@ -170,7 +175,7 @@ impl Cluster {
     /// What was said.
     #[track_caller]
     pub fn expect_clean(&self) -> String {
-        let fsck = Program(stria(&self.clients[0].host)).args(["fsck", "--data", &source()]);
+        let fsck = Program(stria(&self.clients[0].host, &self.clients[0].keys)).args(["fsck", "--data", &source()]);
         let said = fsck.succeed();
         assert!(said.contains(" 0 problems"), "{said}");
         said
@@ -179,7 +184,7 @@ impl Cluster {
     /// Begins a check from a client's host that may not end by itself; what it says on standard
     /// error is its log.
     pub fn begin_check(&self) -> Daemon {
-        let mut command = stria(&self.clients[0].host);
+        let mut command = stria(&self.clients[0].host, &self.clients[0].keys);
         command.args(["fsck", &source()]);
         Daemon::start("fsck", command, &self.place.data("fsck.log"))
     }
@@ -202,6 +207,11 @@ impl Drop for Cluster {
     }
 }
 
+/// The directory of keys, with those that exist.
+fn keys_of(place: &Place) -> PathBuf {
+    keys::installed(place, &place.data("mgs0"))
+}
+
 /// Writes the configuration of a host like those in examples/ and formats its targets.
 fn server(place: &Place, host: Host, targets: &[(&str, u16)]) -> Server {
     let mut text = format!(
@@ -218,7 +228,8 @@ fn server(place: &Place, host: Host, targets: &[(&str, u16)]) -> Server {
     }
     let config = place.data(&format!("{}.toml", host.name));
     fs::write(&config, text).expect("the place is ours");
-    Program(stria(&host)).arg("format").arg(&config).succeed();
+    let keys = keys_of(place);
+    Program(stria(&host, &keys)).arg("format").arg(&config).succeed();
     let log = place.data(&format!("{}.log", host.name));
-    Server { host, config, log, daemon: None }
+    Server { host, config, keys, log, daemon: None }
 }

@@ -10,9 +10,11 @@ fn up(namespace: &Namespace, place: &Place, listen: &str) -> (Daemon, String) {
     let line = format!("stria up --dir {} --mount $S/mnt --listen {listen}", place.data("up").display());
     let mut daemon = namespace.daemon("up", false, &line, &place.data("up.log"));
     let said = daemon.wait_for("serving other hosts at");
-    let source = said.split("stria mount ").nth(1).and_then(|rest| rest.split(' ').next());
+    assert!(said.contains("copy "), "where the key is: {said}");
+    let source = said.split("--key client.key ").nth(1).and_then(|rest| rest.split(' ').next());
     let source = source.unwrap_or_else(|| panic!("no source in '{said}'")).to_owned();
     daemon.wait_for("mounted at");
+    namespace.install_key(&place.data("up/mgs/client.key"));
     (daemon, source)
 }
 

@@ -56,7 +56,22 @@ impl Namespace {
     pub fn beside(system: &FileSystem) -> Self {
         let mut namespace = Self::new(system.place());
         namespace.set("SOURCE", system.source());
+        namespace.install_key(&system.place().data("mgs0/client.key"));
         namespace
+    }
+
+    /// Puts the key of clients where root and the ordinary user look for it, also as that of a
+    /// file system `other`.
+    pub fn install_key(&self, key: &Path) {
+        let line = format!(
+            "set -e; mkdir -p /etc/stria; mkdir -p -m 700 $S/keys; chown {NOBODY} $S/keys
+            for name in stria other; do
+                install -m 600 {0} /etc/stria/$name.client.key
+                install -m 600 -o {NOBODY} {0} $S/keys/$name.client.key
+            done",
+            key.display()
+        );
+        self.shell(&line).succeed();
     }
 
     /// From now on `/tmp` has nothing but `$S`, and what is made there no other process of the host
@@ -86,7 +101,8 @@ impl Namespace {
     pub fn as_nobody(&self, line: &str) -> Program {
         let ids = [format!("--reuid={NOBODY}"), format!("--regid={NOBODY}"), "--clear-groups".to_owned()];
         let runtime = self.root().join("runtime");
-        self.run(&["setpriv", &ids[0], &ids[1], &ids[2]], line).env("XDG_RUNTIME_DIR", runtime)
+        let program = self.run(&["setpriv", &ids[0], &ids[1], &ids[2]], line).env("XDG_RUNTIME_DIR", runtime);
+        program.env("STRIA_KEY_DIR", self.root().join("keys"))
     }
 
     /// Something that runs until it is stopped, as an ordinary user or root.

@@ -16,7 +16,8 @@ use super::{
     target::{BenchTarget, NativeTarget, PosixTarget},
     workers,
 };
-use node::{Node, NodeOptions};
+use node::{Node, NodeOptions, key_file};
+use rpc::auth::KeyKind;
 
 /// Forms of a file system under measurement.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, clap::ValueEnum)]
@@ -80,6 +81,7 @@ impl System {
                 std::fs::create_dir(&mount)?;
                 let mut command = own_command()?;
                 command.args(["mount", "--foreground", &format!("{address}:/stria")]).arg(&mount);
+                command.arg("--key").arg(place.join("mgs0").join(key_file::CLIENT_KEY_FILE));
                 let (client, _) = start(command, "mounted")?;
                 Ok(Self::mounted(kind, mount, vec![client, server], place))
             }
@@ -95,8 +97,10 @@ impl System {
             SystemKind::TcpNative => {
                 let (server, address) = serve(&place, osts)?;
                 let cores = Cores::start_all()?;
-                let (node, file_system) =
-                    cores.block_on(Node::connect(cores.clone(), &Address::from(address.as_str()), "stria"))?;
+                let keys =
+                    key_file::read(&place.join("mgs0").join(key_file::CLIENT_KEY_FILE), "stria", KeyKind::Client)?;
+                let address = Address::from(address.as_str());
+                let (node, file_system) = cores.block_on(Node::connect(cores.clone(), &address, "stria", keys))?;
                 let target = Box::new(NativeTarget::new(file_system, cores.clone()));
                 Ok(Self { kind, target, directory: None, children: vec![server], node: Some((node, cores)), place })
             }

@@ -109,4 +109,7 @@ pub enum Refusal {
     /// In the words of a server in another process.
     #[error("{0}")]
     Told(String),
+    /// A client could not prove what it is; the text says what it lacks.
+    #[error("{0}")]
+    Unproven(String),
 }

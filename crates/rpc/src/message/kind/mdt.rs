@@ -1,6 +1,6 @@
 //! The table of requests to a metadata target.
 
-use super::row::{Effect, ReplySize, RequestRow};
+use super::row::{Effect, Permission as P, ReplySize, RequestRow};
 use crate::message::MdtRequest;
 
 /// Kinds of [`MdtRequest`], in the order of its variants: the place is the number on the wire.
@@ -113,57 +113,57 @@ impl MdtKind {
     /// What is known of all requests of this kind.
     pub const fn row(self) -> RequestRow<'static> {
         use MdtKind as K;
-        let (name, effect, reply) = match self {
-            K::Lookup => ("mdt_lookup", Effect::Nothing, ReplySize::Small),
-            K::GetAttributes => ("mdt_getattr", Effect::Nothing, ReplySize::Small),
-            K::SetAttributes => ("mdt_setattr", Effect::Namespace, ReplySize::Small),
-            K::Access => ("mdt_access", Effect::Nothing, ReplySize::Small),
-            K::Create => ("mdt_create", Effect::Namespace, ReplySize::Small),
-            K::CreateUnnamed => ("mdt_create_unnamed", Effect::Namespace, ReplySize::Small),
-            K::Open => ("mdt_open", Effect::State, ReplySize::Small),
-            K::Close => ("mdt_close", Effect::State, ReplySize::Small),
-            K::Settle => ("mdt_settle", Effect::State, ReplySize::Small),
-            K::ExclusiveBegin => ("mdt_exclusive_begin", Effect::State, ReplySize::Small),
-            K::ExclusiveEnd => ("mdt_exclusive_end", Effect::State, ReplySize::Small),
-            K::ClearPrivileges => ("mdt_clear_privileges", Effect::Namespace, ReplySize::Small),
-            K::Unlink => ("mdt_unlink", Effect::Namespace, ReplySize::Small),
-            K::Rename => ("mdt_rename", Effect::Namespace, ReplySize::Small),
-            K::Link => ("mdt_link", Effect::Namespace, ReplySize::Small),
-            K::ReadLink => ("mdt_readlink", Effect::Nothing, ReplySize::Small),
-            K::ReadDirectory => ("mdt_readdir", Effect::Nothing, ReplySize::Body),
-            K::GetXattr => ("mdt_getxattr", Effect::Nothing, ReplySize::Xattr),
-            K::ListXattr => ("mdt_listxattr", Effect::Nothing, ReplySize::Xattr),
-            K::SetXattr => ("mdt_setxattr", Effect::Namespace, ReplySize::Small),
-            K::RemoveXattr => ("mdt_removexattr", Effect::Namespace, ReplySize::Small),
-            K::GetLayout => ("mdt_get_layout", Effect::Nothing, ReplySize::Small),
-            K::SetDefaultLayout => ("mdt_set_default_layout", Effect::Namespace, ReplySize::Small),
-            K::InodePaths => ("mdt_inode_paths", Effect::Nothing, ReplySize::Body),
-            K::SetLock => ("mdt_set_lock", Effect::State, ReplySize::Small),
-            K::CancelLock => ("mdt_cancel_lock", Effect::State, ReplySize::Small),
-            K::GetLock => ("mdt_get_lock", Effect::Nothing, ReplySize::Small),
-            K::StatFs => ("mdt_statfs", Effect::Nothing, ReplySize::Small),
-            K::Commit => ("mdt_commit", Effect::Nothing, ReplySize::Small),
-            K::Reclaim => ("mdt_reclaim", Effect::State, ReplySize::Small),
-            K::Ping => ("mdt_ping", Effect::Nothing, ReplySize::Small),
-            K::Check => ("mdt_check", Effect::State, ReplySize::Body),
-            K::ScanInodes => ("mdt_scan_inodes", Effect::Nothing, ReplySize::Body),
-            K::RepairSize => ("mdt_repair_size", Effect::State, ReplySize::Small),
-            K::Disconnect => ("mdt_disconnect", Effect::State, ReplySize::Small),
-            K::Instantiate => ("mdt_instantiate", Effect::State, ReplySize::Small),
-            K::ChangeData => ("mdt_change_data", Effect::Data, ReplySize::Small),
-            K::ReadData => ("mdt_read_data", Effect::Nothing, ReplySize::DATA_MAX),
-            K::CreateWithData => ("mdt_create_with_data", Effect::Namespace, ReplySize::Small),
-            K::ReadFile => ("mdt_read_file", Effect::Nothing, ReplySize::DATA_MAX),
-            K::ChangeLayout => ("mdt_change_layout", Effect::State, ReplySize::Small),
-            K::ReportFull => ("mdt_report_full", Effect::Nothing, ReplySize::Small),
-            K::PlaceElsewhere => ("mdt_place_elsewhere", Effect::State, ReplySize::Small),
-            K::DataVersion => ("mdt_data_version", Effect::State, ReplySize::Small),
-            K::SwapLayouts => ("mdt_swap_layouts", Effect::State, ReplySize::Small),
-            K::RenewLayout => ("mdt_renew_layout", Effect::State, ReplySize::Small),
-            K::LeaveOut => ("mdt_leave_out", Effect::State, ReplySize::Small),
-            K::DropPrivileges => ("mdt_drop_privileges", Effect::Namespace, ReplySize::Small),
+        let (name, effect, reply, permission) = match self {
+            K::Lookup => ("mdt_lookup", Effect::Nothing, ReplySize::Small, P::Everybody),
+            K::GetAttributes => ("mdt_getattr", Effect::Nothing, ReplySize::Small, P::Everybody),
+            K::SetAttributes => ("mdt_setattr", Effect::Namespace, ReplySize::Small, P::Everybody),
+            K::Access => ("mdt_access", Effect::Nothing, ReplySize::Small, P::Everybody),
+            K::Create => ("mdt_create", Effect::Namespace, ReplySize::Small, P::Everybody),
+            K::CreateUnnamed => ("mdt_create_unnamed", Effect::Namespace, ReplySize::Small, P::Everybody),
+            K::Open => ("mdt_open", Effect::State, ReplySize::Small, P::Everybody),
+            K::Close => ("mdt_close", Effect::State, ReplySize::Small, P::Everybody),
+            K::Settle => ("mdt_settle", Effect::State, ReplySize::Small, P::Everybody),
+            K::ExclusiveBegin => ("mdt_exclusive_begin", Effect::State, ReplySize::Small, P::Everybody),
+            K::ExclusiveEnd => ("mdt_exclusive_end", Effect::State, ReplySize::Small, P::Everybody),
+            K::ClearPrivileges => ("mdt_clear_privileges", Effect::Namespace, ReplySize::Small, P::Everybody),
+            K::Unlink => ("mdt_unlink", Effect::Namespace, ReplySize::Small, P::Everybody),
+            K::Rename => ("mdt_rename", Effect::Namespace, ReplySize::Small, P::Everybody),
+            K::Link => ("mdt_link", Effect::Namespace, ReplySize::Small, P::Everybody),
+            K::ReadLink => ("mdt_readlink", Effect::Nothing, ReplySize::Small, P::Everybody),
+            K::ReadDirectory => ("mdt_readdir", Effect::Nothing, ReplySize::Body, P::Everybody),
+            K::GetXattr => ("mdt_getxattr", Effect::Nothing, ReplySize::Xattr, P::Everybody),
+            K::ListXattr => ("mdt_listxattr", Effect::Nothing, ReplySize::Xattr, P::Everybody),
+            K::SetXattr => ("mdt_setxattr", Effect::Namespace, ReplySize::Small, P::Everybody),
+            K::RemoveXattr => ("mdt_removexattr", Effect::Namespace, ReplySize::Small, P::Everybody),
+            K::GetLayout => ("mdt_get_layout", Effect::Nothing, ReplySize::Small, P::Everybody),
+            K::SetDefaultLayout => ("mdt_set_default_layout", Effect::Namespace, ReplySize::Small, P::Everybody),
+            K::InodePaths => ("mdt_inode_paths", Effect::Nothing, ReplySize::Body, P::Everybody),
+            K::SetLock => ("mdt_set_lock", Effect::State, ReplySize::Small, P::Everybody),
+            K::CancelLock => ("mdt_cancel_lock", Effect::State, ReplySize::Small, P::Everybody),
+            K::GetLock => ("mdt_get_lock", Effect::Nothing, ReplySize::Small, P::Everybody),
+            K::StatFs => ("mdt_statfs", Effect::Nothing, ReplySize::Small, P::Everybody),
+            K::Commit => ("mdt_commit", Effect::Nothing, ReplySize::Small, P::Everybody),
+            K::Reclaim => ("mdt_reclaim", Effect::State, ReplySize::Small, P::Everybody),
+            K::Ping => ("mdt_ping", Effect::Nothing, ReplySize::Small, P::Everybody),
+            K::Check => ("mdt_check", Effect::State, ReplySize::Body, P::Tools),
+            K::ScanInodes => ("mdt_scan_inodes", Effect::Nothing, ReplySize::Body, P::Tools),
+            K::RepairSize => ("mdt_repair_size", Effect::State, ReplySize::Small, P::Repair),
+            K::Disconnect => ("mdt_disconnect", Effect::State, ReplySize::Small, P::Everybody),
+            K::Instantiate => ("mdt_instantiate", Effect::State, ReplySize::Small, P::Everybody),
+            K::ChangeData => ("mdt_change_data", Effect::Data, ReplySize::Small, P::Everybody),
+            K::ReadData => ("mdt_read_data", Effect::Nothing, ReplySize::DATA_MAX, P::Everybody),
+            K::CreateWithData => ("mdt_create_with_data", Effect::Namespace, ReplySize::Small, P::Everybody),
+            K::ReadFile => ("mdt_read_file", Effect::Nothing, ReplySize::DATA_MAX, P::Everybody),
+            K::ChangeLayout => ("mdt_change_layout", Effect::State, ReplySize::Small, P::Everybody),
+            K::ReportFull => ("mdt_report_full", Effect::Nothing, ReplySize::Small, P::Everybody),
+            K::PlaceElsewhere => ("mdt_place_elsewhere", Effect::State, ReplySize::Small, P::Everybody),
+            K::DataVersion => ("mdt_data_version", Effect::State, ReplySize::Small, P::Everybody),
+            K::SwapLayouts => ("mdt_swap_layouts", Effect::State, ReplySize::Small, P::Everybody),
+            K::RenewLayout => ("mdt_renew_layout", Effect::State, ReplySize::Small, P::Everybody),
+            K::LeaveOut => ("mdt_leave_out", Effect::State, ReplySize::Small, P::Everybody),
+            K::DropPrivileges => ("mdt_drop_privileges", Effect::Namespace, ReplySize::Small, P::Everybody),
         };
-        RequestRow::new(self as u8, name, effect, reply)
+        RequestRow::new(self as u8, name, effect, reply, permission)
     }
 }
 
@@ -204,18 +204,20 @@ impl MdtRequest {
             R::Commit => K::Commit.row(),
             R::Reclaim(..) => K::Reclaim.row(),
             R::Ping => K::Ping.row(),
-            R::Check(..) => K::Check.row(),
+            R::Check(_, true) => K::Check.row().only(P::Repair),
+            R::Check(_, false) => K::Check.row(),
             R::ScanInodes(..) => K::ScanInodes.row(),
             R::RepairSize(..) => K::RepairSize.row(),
             R::Disconnect => K::Disconnect.row(),
             R::Instantiate(..) => K::Instantiate.row(),
             R::ChangeData(change) => {
                 let change = change.row();
-                K::ChangeData.row().of_data(change.data).durable_if(change.durable)
+                K::ChangeData.row().of_data(change.data).durable_if(change.durable).only(change.permission)
             }
             R::ReadData(question) => {
                 let question = question.row();
-                K::ReadData.row().of_data(question.data.unchanging()).answered_by(question.reply)
+                let row = K::ReadData.row().of_data(question.data.unchanging());
+                row.answered_by(question.reply).only(question.permission)
             }
             R::CreateWithData(..) => K::CreateWithData.row(),
             R::ReadFile(_, read) => K::ReadFile.row().answered_by(ReplySize::Data(read.bytes_max)),

@@ -1,6 +1,6 @@
 //! The table of requests to the management service.
 
-use super::row::{Effect, ReplySize, RequestRow};
+use super::row::{Effect, Permission as P, ReplySize, RequestRow};
 use crate::message::MgsRequest;
 
 /// Kinds of [`MgsRequest`], in the order of its variants: the place is the number on the wire.
@@ -35,18 +35,18 @@ impl MgsKind {
     /// What is known of all requests of this kind.
     pub const fn row(self) -> RequestRow<'static> {
         use MgsKind as K;
-        let (name, effect, reply) = match self {
-            K::Register => ("mgs_register", Effect::State, ReplySize::Small),
-            K::GetMap => ("mgs_get_map", Effect::Nothing, ReplySize::Body),
-            K::SetParameter => ("mgs_set_parameter", Effect::State, ReplySize::Small),
-            K::SetState => ("mgs_set_state", Effect::State, ReplySize::Small),
-            K::Ping => ("mgs_ping", Effect::Nothing, ReplySize::Small),
-            K::PoolNew => ("mgs_pool_new", Effect::State, ReplySize::Small),
-            K::PoolAdd => ("mgs_pool_add", Effect::State, ReplySize::Small),
-            K::PoolRemove => ("mgs_pool_remove", Effect::State, ReplySize::Small),
-            K::PoolDestroy => ("mgs_pool_destroy", Effect::State, ReplySize::Small),
+        let (name, effect, reply, permission) = match self {
+            K::Register => ("mgs_register", Effect::State, ReplySize::Small, P::Targets),
+            K::GetMap => ("mgs_get_map", Effect::Nothing, ReplySize::Body, P::Everybody),
+            K::SetParameter => ("mgs_set_parameter", Effect::State, ReplySize::Small, P::ServerKey),
+            K::SetState => ("mgs_set_state", Effect::State, ReplySize::Small, P::ServerKey),
+            K::Ping => ("mgs_ping", Effect::Nothing, ReplySize::Small, P::Everybody),
+            K::PoolNew => ("mgs_pool_new", Effect::State, ReplySize::Small, P::ServerKey),
+            K::PoolAdd => ("mgs_pool_add", Effect::State, ReplySize::Small, P::ServerKey),
+            K::PoolRemove => ("mgs_pool_remove", Effect::State, ReplySize::Small, P::ServerKey),
+            K::PoolDestroy => ("mgs_pool_destroy", Effect::State, ReplySize::Small, P::ServerKey),
         };
-        RequestRow::new(self as u8, name, effect, reply)
+        RequestRow::new(self as u8, name, effect, reply, permission)
     }
 }
 

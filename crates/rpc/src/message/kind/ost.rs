@@ -1,6 +1,6 @@
 //! The table of requests to an object storage target.
 
-use super::row::{DataAccess, Effect, ReplySize, RequestRow};
+use super::row::{DataAccess, Effect, Permission as P, ReplySize, RequestRow};
 use crate::message::OstRequest;
 
 /// Kinds of [`OstRequest`], in the order of its variants: the place is the number on the wire.
@@ -47,24 +47,24 @@ impl OstKind {
     /// What is known of all requests of this kind.
     pub const fn row(self) -> RequestRow<'static> {
         use OstKind as K;
-        let (name, effect, reply) = match self {
-            K::Write => ("ost_write", Effect::Data, ReplySize::Small),
-            K::Read => ("ost_read", Effect::Nothing, ReplySize::DATA_MAX),
-            K::Space => ("ost_space", Effect::Data, ReplySize::Small),
-            K::Seek => ("ost_seek", Effect::Nothing, ReplySize::Small),
-            K::Glimpse => ("ost_glimpse", Effect::Nothing, ReplySize::Body),
-            K::Sync => ("ost_sync", Effect::Nothing, ReplySize::Small),
-            K::Destroy => ("ost_destroy", Effect::State, ReplySize::Small),
-            K::StatFs => ("ost_statfs", Effect::Nothing, ReplySize::Small),
-            K::ListObjects => ("ost_list_objects", Effect::Nothing, ReplySize::Body),
-            K::Verify => ("ost_verify", Effect::Nothing, ReplySize::Small),
-            K::Evict => ("ost_evict", Effect::State, ReplySize::Small),
-            K::Ping => ("ost_ping", Effect::Nothing, ReplySize::Small),
-            K::Disconnect => ("ost_disconnect", Effect::State, ReplySize::Small),
-            K::Fence => ("ost_fence", Effect::State, ReplySize::Small),
-            K::Check => ("ost_check", Effect::Nothing, ReplySize::Body),
+        let (name, effect, reply, permission) = match self {
+            K::Write => ("ost_write", Effect::Data, ReplySize::Small, P::Everybody),
+            K::Read => ("ost_read", Effect::Nothing, ReplySize::DATA_MAX, P::Everybody),
+            K::Space => ("ost_space", Effect::Data, ReplySize::Small, P::Everybody),
+            K::Seek => ("ost_seek", Effect::Nothing, ReplySize::Small, P::Everybody),
+            K::Glimpse => ("ost_glimpse", Effect::Nothing, ReplySize::Body, P::Everybody),
+            K::Sync => ("ost_sync", Effect::Nothing, ReplySize::Small, P::Everybody),
+            K::Destroy => ("ost_destroy", Effect::State, ReplySize::Small, P::MdtsAndRepair),
+            K::StatFs => ("ost_statfs", Effect::Nothing, ReplySize::Small, P::Everybody),
+            K::ListObjects => ("ost_list_objects", Effect::Nothing, ReplySize::Body, P::Tools),
+            K::Verify => ("ost_verify", Effect::Nothing, ReplySize::Small, P::Tools),
+            K::Evict => ("ost_evict", Effect::State, ReplySize::Small, P::Mdts),
+            K::Ping => ("ost_ping", Effect::Nothing, ReplySize::Small, P::Everybody),
+            K::Disconnect => ("ost_disconnect", Effect::State, ReplySize::Small, P::Everybody),
+            K::Fence => ("ost_fence", Effect::State, ReplySize::Small, P::Everybody),
+            K::Check => ("ost_check", Effect::Nothing, ReplySize::Body, P::Tools),
         };
-        RequestRow::new(self as u8, name, effect, reply)
+        RequestRow::new(self as u8, name, effect, reply, permission)
     }
 }
 

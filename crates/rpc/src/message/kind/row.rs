@@ -6,6 +6,8 @@
 
 use types::{ObjectId, limits::BULK_BYTES_MAX};
 
+use crate::auth::{KeyKind, Role};
+
 /// What a request changes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Effect {
@@ -71,6 +73,41 @@ impl DataAccess<'_> {
     }
 }
 
+/// Which roles may send a request. (What the user of a client may do is another question, which its
+/// credentials answer.)
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Permission {
+    /// All.
+    Everybody,
+    /// Whoever has the server key: servers, and tools of administrators.
+    ServerKey,
+    /// Targets may register.
+    Targets,
+    /// Only an MDT may end what a client has at an OST.
+    Mdts,
+    /// MDTs, and tools that repair, may destroy what no file refers to.
+    MdtsAndRepair,
+    /// Tools that look at a whole file system, and servers.
+    Tools,
+    /// Only a check of the whole file system justifies it.
+    Repair,
+}
+
+impl Permission {
+    /// Whether this role has it.
+    pub const fn allows(self, role: Role) -> bool {
+        match self {
+            Permission::Everybody => true,
+            Permission::ServerKey => matches!(role.key(), KeyKind::Server),
+            Permission::Targets => matches!(role, Role::Mdt | Role::Ost | Role::Mgs),
+            Permission::Mdts => matches!(role, Role::Mdt),
+            Permission::MdtsAndRepair => matches!(role, Role::Mdt | Role::Repair),
+            Permission::Tools => !matches!(role, Role::Client),
+            Permission::Repair => matches!(role, Role::Repair),
+        }
+    }
+}
+
 /// See the module documentation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RequestRow<'a> {
@@ -90,11 +127,24 @@ pub struct RequestRow<'a> {
     pub data: DataAccess<'a>,
     /// What it changes is durable when it is answered.
     pub durable: bool,
+    /// Which roles may send it.
+    pub permission: Permission,
 }
 
 impl<'a> RequestRow<'a> {
-    pub(super) const fn new(number: u8, name: &'static str, effect: Effect, reply: ReplySize) -> Self {
-        Self { number, name, effect, reply, waits: false, data: DataAccess::None, durable: false }
+    pub(super) const fn new(
+        number: u8,
+        name: &'static str,
+        effect: Effect,
+        reply: ReplySize,
+        permission: Permission,
+    ) -> Self {
+        let data = DataAccess::None;
+        Self { number, name, effect, reply, waits: false, data, durable: false, permission }
+    }
+
+    pub(super) const fn only(self, permission: Permission) -> Self {
+        Self { permission, ..self }
     }
 
     pub(super) const fn waits_if(self, waits: bool) -> Self {

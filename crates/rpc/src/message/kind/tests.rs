@@ -9,7 +9,10 @@ use serde::{
 };
 
 use super::*;
-use crate::message::{MdtRequest, MgsRequest, OstRequest};
+use crate::{
+    auth::Role,
+    message::{MdtRequest, MgsRequest, OstRequest, kind::row::Permission},
+};
 
 /// Decodes nothing: it fails with the names of the variants that it is asked for, separated by
 /// spaces.
@@ -59,4 +62,55 @@ fn every_kind_has_its_own_place_and_name() {
     names.sort_unstable();
     names.dedup();
     assert_eq!(names.len(), RequestKind::COUNT);
+}
+
+/// A request that only some may send must be added here deliberately.
+#[test]
+fn restricted_requests_are_these() {
+    let restricted: Vec<(&str, Permission)> = RequestKind::all()
+        .map(|kind| (kind.row().name, kind.row().permission))
+        .filter(|(_, permission)| *permission != Permission::Everybody)
+        .collect();
+    assert_eq!(
+        restricted,
+        [
+            ("mdt_check", Permission::Tools),
+            ("mdt_scan_inodes", Permission::Tools),
+            ("mdt_repair_size", Permission::Repair),
+            ("ost_destroy", Permission::MdtsAndRepair),
+            ("ost_list_objects", Permission::Tools),
+            ("ost_verify", Permission::Tools),
+            ("ost_evict", Permission::Mdts),
+            ("ost_check", Permission::Tools),
+            ("mgs_register", Permission::Targets),
+            ("mgs_set_parameter", Permission::ServerKey),
+            ("mgs_set_state", Permission::ServerKey),
+            ("mgs_pool_new", Permission::ServerKey),
+            ("mgs_pool_add", Permission::ServerKey),
+            ("mgs_pool_remove", Permission::ServerKey),
+            ("mgs_pool_destroy", Permission::ServerKey),
+        ]
+    );
+    for (role, permitted) in [
+        (Role::Client, &[][..]),
+        (
+            Role::Mdt,
+            &[
+                Permission::Tools,
+                Permission::ServerKey,
+                Permission::Targets,
+                Permission::Mdts,
+                Permission::MdtsAndRepair,
+            ],
+        ),
+        (Role::Ost, &[Permission::Tools, Permission::ServerKey, Permission::Targets]),
+        (Role::Mgs, &[Permission::Tools, Permission::ServerKey, Permission::Targets]),
+        (Role::Mover, &[Permission::Tools, Permission::ServerKey]),
+        (Role::Tool, &[Permission::Tools]),
+        (Role::Repair, &[Permission::Tools, Permission::ServerKey, Permission::MdtsAndRepair, Permission::Repair]),
+    ] {
+        for (name, permission) in &restricted {
+            assert_eq!(permission.allows(role), permitted.contains(permission), "{role}: {name}");
+        }
+    }
 }

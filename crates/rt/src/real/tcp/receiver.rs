@@ -21,7 +21,7 @@ use super::{sender::Queue, socket::Socket};
 use crate::{
     BoxFuture, Frame, FrameHeader, Receiver,
     buffer::{Buffer, BufferPool},
-    frame::HEADER_BYTES,
+    frame::{FRAME_BYTES_MAX, HEADER_BYTES},
 };
 
 /// Room offered to a read: hundreds of small frames, and a bounded part of large bulk data that is
@@ -40,6 +40,8 @@ pub(super) struct TcpReceiver {
     read: BytesMut,
     /// The frame whose bulk data are being read.
     partial: Option<Partial>,
+    /// Most bytes of a frame's body and bulk data.
+    bytes_max: usize,
     /// The last read filled all the room it was given: there may be more.
     eager: bool,
     /// The stream cannot be followed any further.
@@ -56,7 +58,15 @@ struct Partial {
 
 impl TcpReceiver {
     pub fn new(socket: Arc<Socket>, pool: BufferPool) -> Self {
-        Self { socket, pool, read: BytesMut::new(), partial: None, eager: false, broken: false }
+        Self {
+            socket,
+            pool,
+            read: BytesMut::new(),
+            partial: None,
+            bytes_max: FRAME_BYTES_MAX,
+            eager: false,
+            broken: false,
+        }
     }
 
     /// Cuts the next frame from what was read; `None` if it is not whole yet.
@@ -72,6 +82,7 @@ impl TcpReceiver {
             return Ok(None);
         };
         let header = FrameHeader::decode(start)?;
+        header.check_limit(self.bytes_max)?;
         let (body_bytes, bulk_bytes) = (header.body_bytes as usize, header.bulk_bytes as usize);
         let inline_bytes = if bulk_bytes < POOLED_BYTES_MIN { bulk_bytes } else { 0 };
         let wanted = HEADER_BYTES + body_bytes + inline_bytes;
@@ -95,8 +106,13 @@ impl TcpReceiver {
 
     /// Reads what is there now; the number of bytes, 0 at the end.
     fn read_now(&mut self) -> io::Result<usize> {
-        if self.read.capacity() - self.read.len() < READ_BYTES_MIN {
-            self.read.reserve(READ_BYTES);
+        let (room_min, room) = match HEADER_BYTES + self.bytes_max {
+            // A peer that is not trusted yet costs no more memory than its largest frame.
+            largest if largest < READ_BYTES_MIN => (1, largest),
+            _ => (READ_BYTES_MIN, READ_BYTES),
+        };
+        if self.read.capacity() - self.read.len() < room_min {
+            self.read.reserve(room);
         }
         let behind = self.read.spare_capacity_mut();
         let behind_bytes = behind.len();
@@ -171,6 +187,10 @@ impl Receiver for TcpReceiver {
             }
             result
         })
+    }
+
+    fn limit(&mut self, bytes_max: usize) {
+        self.bytes_max = bytes_max;
     }
 }
 
