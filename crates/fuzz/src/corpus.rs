@@ -26,7 +26,11 @@ use rpc::message::control::{ControlReply, ControlRequest};
 use rpc::{
     codec::{self, opcode},
     message::{
-        MdtReply, MdtRequest, MgsReply, MgsRequest, OstReply, OstRequest, Request,
+        ClientReply, ClientRequest, MdtReply, MdtRequest, MgsReply, MgsRequest, OstReply, OstRequest, ReplyExtension,
+        Request, RequestExtension,
+        client::{Blocking, Glimpsed},
+        extension::{Change, Chosen, InodeVersion, Sequence, SpaceReport},
+        lock::{CacheMode, Enqueue, Granted, InodeBits, Resource, inode_bit},
         mdt::{
             Close, Create, CreateUnnamed, CreateWithData, DataVersion, Finding as CheckFinding, GetLock, LeaveOut,
             Lookup, Open, OpenFlags, OpenId, PlaceElsewhere, ReadDirectory, ReadFile, Reclaim, Rename, RenameMode,
@@ -332,7 +336,7 @@ pub(crate) fn requests() -> Vec<Vec<u8>> {
     let requests = mdt_requests().into_iter().map(Request::Mdt);
     let requests = requests.chain(ost.into_iter().map(Request::Ost)).chain(mgs.into_iter().map(Request::Mgs));
     let encode = |request: Request| {
-        let body = codec::encode_request(&request).expect("small");
+        let body = codec::encode_request(&Default::default(), &request).expect("small").bytes;
         [&opcode::of(&request).0.to_le_bytes()[..], &body].concat()
     };
     requests.map(encode).collect()
@@ -379,6 +383,32 @@ pub(crate) fn replies() -> Vec<Vec<u8>> {
         .collect()
 }
 
+pub(crate) fn extensions() -> Vec<Vec<u8>> {
+    let resource = Resource::Inode(INODE, InodeBits(inode_bit::LOOKUP));
+    let wanted = Enqueue { resource, mode: CacheMode::Read, opportunistic: true };
+    let versions = vec![InodeVersion { inode: INODE, before: 1, after: 2 }];
+    let change = Change { lsn: types::Lsn(9), era: 1, versions, chosen: Chosen::default() };
+    let request = RequestExtension {
+        uid: 1000,
+        gid: 100,
+        job: "cc.1000".to_owned(),
+        lock: Some(LockHandle(1)),
+        wanted: Some(wanted),
+        cancels: vec![LockHandle(2), LockHandle(300)],
+        space: Some(SpaceReport::default()),
+        replay: Some(change.clone()),
+        sequence: Some(Sequence { source: MdtIndex(1), number: 2, era: 3 }),
+    };
+    let granted = Granted { handle: LockHandle(5), resource, mode: CacheMode::Write };
+    let reply =
+        ReplyExtension { change: Some(change), committed: types::Lsn(8), granted: vec![granted], space: 1 << 20 };
+    let blocking = ClientRequest::Blocking(Blocking { handle: LockHandle(5), resource, mode: CacheMode::Write });
+    let glimpsed = ClientReply::Glimpse(Glimpsed { size: 9, mtime: None });
+    let messages = [codec::encode(&request), codec::encode(&reply), codec::encode(&blocking), codec::encode(&glimpsed)];
+    let chosen = |(choice, bytes): (usize, Result<Bytes, _>)| [&[choice as u8][..], &bytes.expect("small")].concat();
+    messages.into_iter().enumerate().map(chosen).collect()
+}
+
 pub(crate) fn greetings() -> Vec<Vec<u8>> {
     let connect = Connect {
         version_min: 1,
@@ -394,8 +424,16 @@ pub(crate) fn greetings() -> Vec<Vec<u8>> {
         node: "host".to_owned(),
         claim: Some(Claim::Key { nonce: [9; 32] }),
     };
-    let connected =
-        Connected { version: 1, features: 0, incarnation: 9, resumed: true, slots: 256, lease_ms: 30_000, era: 0 };
+    let connected = Connected {
+        version: 1,
+        features: 0,
+        incarnation: 9,
+        resumed: true,
+        slots: 256,
+        lease_ms: 30_000,
+        era: 0,
+        urgent_slots: 1,
+    };
     let errors = [
         FsError::NotFound,
         FsError::Corrupt { object: OBJECT, ost: OstIndex(1), offset: 4096 },

@@ -2,6 +2,7 @@
 
 use std::{
     ffi::{OsStr, OsString},
+    fmt::Debug,
     os::unix::ffi::OsStrExt,
     sync::{Arc, LazyLock},
 };
@@ -42,7 +43,7 @@ use rpc::{
         opcode::{Family, Opcode},
     },
     message::{
-        bounds,
+        ClientReply, ClientRequest, ReplyExtension, RequestExtension, bounds,
         session::{Connect, Connected},
     },
 };
@@ -83,6 +84,7 @@ pub fn all() -> Vec<FuzzTarget> {
     vec![
         frames(),
         requests(),
+        extensions(),
         replies(),
         greetings(),
         journal_records(),
@@ -137,8 +139,31 @@ pub fn requests() -> FuzzTarget {
         let _ = (opcode.to_string(), opcode.kind());
         if let Ok(request) = codec::decode_request(opcode, body) {
             let _ = (bounds::check(&request), request.row());
-            let again = codec::encode_request(&request).expect("what was received can be sent");
+            let again =
+                codec::encode_request(&Default::default(), &request).expect("what was received can be sent").bytes;
             assert_eq!(codec::decode_request(opcode, &again).as_ref(), Ok(&request));
+        }
+    })
+}
+
+/// A byte that chooses the extension or the callback, then its bytes.
+pub fn extensions() -> FuzzTarget {
+    fn check<T: Serialize + DeserializeOwned + PartialEq + Debug>(bytes: &[u8]) {
+        if let Ok(value) = codec::decode::<T>(bytes) {
+            let again = codec::encode(&value).expect("what was received can be sent");
+            assert_eq!(codec::decode::<T>(&again).as_ref(), Ok(&value));
+        }
+    }
+    target("extensions", 60_000, corpus::extensions, |input| {
+        let Some((choice, bytes)) = input.split_first() else { return };
+        match choice % 4 {
+            0 => check::<RequestExtension>(bytes),
+            1 => check::<ReplyExtension>(bytes),
+            2 => check::<ClientRequest>(bytes),
+            _ => check::<ClientReply>(bytes),
+        }
+        if let Ok(extension) = codec::decode_extension(bytes) {
+            let _ = bounds::check_extension(&extension);
         }
     })
 }
@@ -149,7 +174,7 @@ pub fn replies() -> FuzzTarget {
         let Some((choice, body)) = input.split_first() else { return };
         let family = [Family::Mdt, Family::Ost, Family::Mgs][usize::from(choice % 3)];
         if let Ok(reply) = codec::decode_reply(family, body) {
-            let again = codec::encode_reply(&reply).expect("what was received can be sent");
+            let again = codec::encode_reply(&Default::default(), &reply).expect("what was received can be sent").bytes;
             assert_eq!(codec::decode_reply(family, &again).as_ref(), Ok(&reply));
         }
     })

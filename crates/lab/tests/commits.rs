@@ -55,14 +55,7 @@ fn what_a_loss_of_power_takes_does_not_grow_with_the_number_of_files() {
                 let checksums = checksums(0, &data);
                 let write = Write { object, offset: 0, checksums, sync: false, layout_generation: 0 };
                 let request = Request::Ost(OstRequest::Write(write));
-                let call = Call {
-                    client: ClientId(7),
-                    slot: Slot(0),
-                    xid: Xid(number + 1),
-                    trace: 0,
-                    request,
-                    bulk: data.into(),
-                };
+                let call = Call::plain(ClientId(7), Slot(0), Xid(number + 1), request, data.into());
                 ost.clone().handle(call).await.reply.unwrap();
                 longest_write = longest_write.max(clock.now().since(begun));
                 oldest = oldest.max(ost.undurable_age());

@@ -39,14 +39,7 @@ struct Driver {
 impl Driver {
     async fn call(&mut self, request: MdtRequest) -> MdtReply {
         self.xid += 1;
-        let call = Call {
-            client: ClientId(1),
-            slot: Slot(1),
-            xid: Xid(self.xid),
-            trace: 0,
-            request: Request::Mdt(request),
-            bulk: Bytes::new(),
-        };
+        let call = Call::plain(ClientId(1), Slot(1), Xid(self.xid), Request::Mdt(request), Bytes::new());
         match self.mdt.clone().handle(call).await.reply {
             Ok(Reply::Mdt(reply)) => reply,
             other => panic!("{other:?}"),

@@ -314,7 +314,10 @@ async fn a_scan_goes_on_however_heavy_the_layouts_are() {
     let (mut after, mut seen) = (InodeNumber(0), 0);
     loop {
         let reply = fs.call(ALICE, MdtRequest::ScanInodes(root(), after, 64)).await.unwrap();
-        let bytes = rpc::codec::encode_reply(&Reply::Mdt(reply.clone())).expect("an answer fits a message").len();
+        let bytes = rpc::codec::encode_reply(&Default::default(), &Reply::Mdt(reply.clone()))
+            .expect("an answer fits a message")
+            .bytes
+            .len();
         assert!(bytes <= BODY_BYTES_MAX);
         let MdtReply::Scanned(page) = reply else { panic!() };
         let Some(last) = page.last() else { break };
@@ -356,7 +359,10 @@ async fn messages_carry_the_heaviest_layout_that_fits_a_record() {
     ];
     for request in requests {
         let reply = fs.call(ALICE, request).await.unwrap();
-        let bytes = rpc::codec::encode_reply(&Reply::Mdt(reply)).expect("an answer fits a message").len();
+        let bytes = rpc::codec::encode_reply(&Default::default(), &Reply::Mdt(reply))
+            .expect("an answer fits a message")
+            .bytes
+            .len();
         assert!(bytes > 100_000, "{bytes} bytes: it has the layout");
     }
 }

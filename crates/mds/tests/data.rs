@@ -332,14 +332,14 @@ async fn many_writes_at_once_wait_for_checkpoints_and_none_is_refused() {
         let data = Bytes::from(vec![slot as u8; ON_MDT as usize]);
         let request = write_request(object, 0, &data, false);
         let (slot, request) = (Slot(slot), Request::Mdt(request));
-        let call = Call { client: ALICE, slot, xid: Xid(1), trace: 0, request, bulk: data };
+        let call = Call::plain(ALICE, slot, Xid(1), request, data);
         writes.push(tokio::spawn(fixture.mdt.clone().handle(call)));
     }
     for index in 0..100 {
         writes.push(tokio::spawn({
             let create = create_request(ROOT, &format!("other{index}"), NodeKind::Regular, 0o644, None);
             let request = Request::Mdt(MdtRequest::Create(root(), create));
-            let call = Call { client: BOB, slot: Slot(index), xid: Xid(1), trace: 0, request, bulk: Bytes::new() };
+            let call = Call::plain(BOB, Slot(index), Xid(1), request, Bytes::new());
             fixture.mdt.clone().handle(call)
         }));
     }

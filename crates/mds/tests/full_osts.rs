@@ -150,7 +150,7 @@ async fn many_reports_at_once_cost_two_questions() {
                 use rpc::Handler;
                 let request = rpc::message::Request::Mdt(MdtRequest::ReportFull(OstIndex(0)));
                 let (slot, xid) = (types::Slot(0), types::Xid(1));
-                let call = rpc::Call { client: BOB, slot, xid, trace: 0, request, bulk: bytes::Bytes::new() };
+                let call = rpc::Call::plain(BOB, slot, xid, request, bytes::Bytes::new());
                 mdt.handle(call).await.reply.expect("a report succeeds");
             })
         })
@@ -200,7 +200,7 @@ async fn try_create(mdt: &Arc<Mdt>, name: &str, slot: u16) -> FsResult<MdtReply>
     let create = common::create_request(ROOT, name, NodeKind::Regular, 0o644, None);
     let request = rpc::message::Request::Mdt(MdtRequest::Create(root(), create));
     let (slot, xid) = (types::Slot(slot), types::Xid(1000));
-    let call = rpc::Call { client: ALICE, slot, xid, trace: 0, request, bulk: bytes::Bytes::new() };
+    let call = rpc::Call::plain(ALICE, slot, xid, request, bytes::Bytes::new());
     match mdt.clone().handle(call).await.reply? {
         rpc::message::Reply::Mdt(reply) => Ok(reply),
         other => panic!("{other:?}"),

@@ -142,7 +142,7 @@ async fn what_waits_to_be_loaded_has_the_time_at_which_it_happens() {
         open: None,
     };
     let request = Request::Mdt(MdtRequest::Create(root(), create));
-    let call = Call { client: ALICE, slot: Slot(5), xid: Xid(1), trace: 0, request, bulk: Bytes::new() };
+    let call = Call::plain(ALICE, Slot(5), Xid(1), request, Bytes::new());
     let slow = tokio::spawn(fs.mdt.clone().handle(call));
     wait_for_a_load(&cold).await;
     assert!(!slow.is_finished(), "it waits for the cold store");
@@ -165,14 +165,7 @@ async fn a_slow_read_of_one_request_holds_up_no_other() {
     let warm = fs.file(ROOT, "warm").await;
     cold.set_open(false);
     let request = MdtRequest::Lookup(root(), Lookup { parent: directory, name: b"f2000".to_vec() });
-    let call = Call {
-        client: ALICE,
-        slot: Slot(5),
-        xid: Xid(1),
-        trace: 0,
-        request: Request::Mdt(request),
-        bulk: Bytes::new(),
-    };
+    let call = Call::plain(ALICE, Slot(5), Xid(1), Request::Mdt(request), Bytes::new());
     let slow = tokio::spawn(fs.mdt.clone().handle(call));
     wait_for_a_load(&cold).await;
     assert!(!slow.is_finished(), "it waits for the cold store");

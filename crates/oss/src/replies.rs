@@ -229,7 +229,7 @@ mod tests {
         let write =
             Write { object: OBJECT, offset: 0, checksums: checksums(0, &bulk), sync: false, layout_generation: 0 };
         let request = Request::Ost(OstRequest::Write(write));
-        let call = Call { client, slot: Slot(5), xid: Xid(9), trace: 0, request, bulk };
+        let call = Call::plain(client, Slot(5), Xid(9), request, bulk);
         test.ost.clone().handle(call).await.reply.unwrap();
     }
 

@@ -503,7 +503,7 @@ impl Handler for Ost {
     fn handle(self: Arc<Self>, call: Call) -> BoxFuture<'static, Answer> {
         Box::pin(async move {
             match self.execute(call).await {
-                Ok((reply, bulk)) => Answer { reply: Ok(Reply::Ost(reply)), bulk },
+                Ok((reply, bulk)) => Answer::with_bulk(Ok(Reply::Ost(reply)), bulk),
                 Err(error) => {
                     self.count_failure(&error);
                     Answer::new(Err(error))

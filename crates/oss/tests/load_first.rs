@@ -124,7 +124,7 @@ fn timeless(attributes: &mut ObjectAttributes) {
 
 /// An answer without times.
 fn told(answer: Answer) -> (Result<Reply, FsError>, Bytes) {
-    let Answer { mut reply, bulk } = answer;
+    let Answer { mut reply, bulk, .. } = answer;
     match &mut reply {
         Ok(Reply::Ost(OstReply::Changed(Changed { before, after }))) => [before, after].into_iter().for_each(timeless),
         Ok(Reply::Ost(OstReply::Attributes(all))) => all.iter_mut().for_each(timeless),
@@ -192,7 +192,7 @@ fn requests_for_what_is_cold_leave_what_those_for_what_is_in_memory_leave() {
 /// A request on its way.
 fn begin(target: &TestOst, slot: u16, request: OstRequest, data: &[u8]) -> JoinHandle<Answer> {
     let bulk = Bytes::copy_from_slice(data);
-    let call = Call { client: CLIENT, slot: Slot(slot), xid: Xid(1), trace: 0, request: Request::Ost(request), bulk };
+    let call = Call::plain(CLIENT, Slot(slot), Xid(1), Request::Ost(request), bulk);
     tokio::spawn(target.ost.clone().handle(call))
 }
 

@@ -77,7 +77,9 @@ impl Link {
             connection: self.generation,
             ..FrameHeader::default()
         };
-        let frame = Frame::new(header, codec::encode_request(&request).unwrap(), bulk.clone()).unwrap();
+        let frame =
+            Frame::new(header, codec::encode_request(&Default::default(), &request).unwrap().bytes, bulk.clone())
+                .unwrap();
         self.connection.sender.send(frame).await.unwrap();
         let answer = self.connection.receiver.receive().await.unwrap().unwrap();
         if answer.header.flags & frame_flag::ERROR != 0 {

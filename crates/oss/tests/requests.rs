@@ -819,14 +819,7 @@ fn requests_out_of_bounds_are_refused() {
         assert_eq!(empty.after, Default::default());
         assert_eq!(target.read(object(1), u64::MAX - 5, 100).await, b"");
         let misdirected = Request::Mgs(rpc::message::MgsRequest::Ping);
-        let call = rpc::Call {
-            client: CLIENT,
-            slot: Default::default(),
-            xid: Default::default(),
-            trace: 0,
-            request: misdirected,
-            bulk: Bytes::new(),
-        };
+        let call = rpc::Call::plain(CLIENT, Default::default(), Default::default(), misdirected, Bytes::new());
         assert!(matches!(target.ost.clone().handle(call).await.reply, Err(FsError::Protocol(_))));
     });
 }

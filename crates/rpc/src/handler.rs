@@ -5,9 +5,9 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use rt::BoxFuture;
-use types::{ClientId, FsResult, Slot, Xid};
+use types::{ClientId, FsError, FsResult, Slot, Xid};
 
-use crate::message::{Reply, Request};
+use crate::message::{ClientReply, ClientRequest, Reply, ReplyExtension, Request, RequestExtension, session::class};
 
 /// One request, admitted by its session and its service, to be executed exactly once.
 #[derive(Clone, Debug)]
@@ -20,10 +20,22 @@ pub struct Call {
     pub xid: Xid,
     /// Identifies the user's request from the mount to the last server's log; 0: none.
     pub trace: u64,
+    /// How urgent it is ([`class`](crate::message::session::class)).
+    pub class: u8,
+    /// What came beside the request.
+    pub extension: RequestExtension,
     /// What to do.
     pub request: Request,
     /// Bulk data of the request.
     pub bulk: Bytes,
+}
+
+impl Call {
+    /// A call beside whose request nothing is said.
+    pub fn plain(client: ClientId, slot: Slot, xid: Xid, request: Request, bulk: Bytes) -> Self {
+        let extension = RequestExtension::default();
+        Self { client, slot, xid, trace: 0, class: class::NORMAL, extension, request, bulk }
+    }
 }
 
 /// The outcome of a [`Call`].
@@ -33,18 +45,48 @@ pub struct Answer {
     pub reply: FsResult<Reply>,
     /// Bulk data of the reply; empty with an error.
     pub bulk: Bytes,
+    /// What goes beside the reply; nothing beside an error.
+    pub extension: ReplyExtension,
 }
 
 impl Answer {
     /// An answer without bulk data.
     pub fn new(reply: FsResult<Reply>) -> Self {
-        Self { reply, bulk: Bytes::new() }
+        Self::with_bulk(reply, Bytes::new())
+    }
+
+    /// An answer with bulk data, and nothing beside it.
+    pub fn with_bulk(reply: FsResult<Reply>, bulk: Bytes) -> Self {
+        Self { reply, bulk, extension: ReplyExtension::default() }
     }
 }
 
 impl From<FsResult<Reply>> for Answer {
     fn from(reply: FsResult<Reply>) -> Self {
         Self::new(reply)
+    }
+}
+
+/// Answers the callbacks of a target: implemented by what keeps state for its client.
+pub trait CallbackHandler: Send + Sync {
+    /// Executes one callback, once. Answers soon: what it asks for is done by other requests.
+    fn call_back(&self, request: ClientRequest) -> BoxFuture<'static, FsResult<ClientReply>>;
+}
+
+/// The answers of a client that keeps nothing.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct KeepsNothing;
+
+impl CallbackHandler for KeepsNothing {
+    fn call_back(&self, request: ClientRequest) -> BoxFuture<'static, FsResult<ClientReply>> {
+        let reply = match request {
+            ClientRequest::Ping => Ok(ClientReply::Done),
+            // A target that asks for a lock that this client has not got forgets it.
+            ClientRequest::Blocking(_) | ClientRequest::Completion(_) | ClientRequest::Glimpse(_) => {
+                Err(FsError::NotFound)
+            }
+        };
+        Box::pin(std::future::ready(reply))
     }
 }
 

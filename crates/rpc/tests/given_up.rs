@@ -188,7 +188,7 @@ async fn a_request_that_arrives_after_its_deadline_is_refused_for_good() {
     ] {
         let request = effect(xid);
         let header = FrameHeader { deadline_ns, ..raw.header(4, xid, &request) };
-        raw.send(header, codec::encode_request(&request).unwrap()).await;
+        raw.send(header, codec::encode_request(&Default::default(), &request).unwrap().bytes).await;
         let answer = raw.receive().await.unwrap().header;
         assert_eq!(answer.flags, frame_flag::REPLY | note, "{xid} {deadline_ns}");
         assert!(answer.deadline_ns >= hello.header.deadline_ns);
@@ -198,7 +198,7 @@ async fn a_request_that_arrives_after_its_deadline_is_refused_for_good() {
     let mut older = Raw::connect(&seams, &address).await;
     older.hello_as(9, |_| ()).await;
     let header = FrameHeader { deadline_ns: 1, ..older.header(1, 1, &effect(4)) };
-    older.send(header, codec::encode_request(&effect(4)).unwrap()).await;
+    older.send(header, codec::encode_request(&Default::default(), &effect(4)).unwrap().bytes).await;
     assert_eq!(
         older.receive().await.unwrap().header.flags,
         frame_flag::REPLY,
@@ -226,7 +226,7 @@ async fn a_late_repetition_after_a_restart_learns_that_it_was_executed() {
         incarnation = codec::decode::<Connected>(&hello.await.body).unwrap().incarnation;
         for deadline_ns in deadlines {
             let header = FrameHeader { deadline_ns, ..raw.header(4, 7, &effect(1)) };
-            raw.send(header, codec::encode_request(&effect(1)).unwrap()).await;
+            raw.send(header, codec::encode_request(&Default::default(), &effect(1)).unwrap().bytes).await;
             assert_eq!(raw.receive().await.unwrap().header.flags, frame_flag::REPLY, "start {seed}, {deadline_ns}");
         }
         assert_eq!(*disk.effects.lock(), [(1, 1)].into(), "start {seed}");
@@ -273,7 +273,7 @@ async fn sizes_are_told_after_changes_whose_callers_may_have_given_up() {
     let write = Request::Mdt(MdtRequest::ChangeData(OstRequest::Space(object, SpaceChange::Truncate { size: 1 }, 0)));
     let hour_ns = LONG_LEASE.as_nanos() as u64;
     let header = FrameHeader { deadline_ns: hello.header.deadline_ns + hour_ns, ..writer.header(1, 1, &write) };
-    writer.send(header, codec::encode_request(&write).unwrap()).await;
+    writer.send(header, codec::encode_request(&Default::default(), &write).unwrap().bytes).await;
     until(|| handler.entered.load(Ordering::SeqCst) == 1).await;
 
     let mut other = Raw::connect(&seams, &address).await;

@@ -18,8 +18,16 @@ use types::ProtocolError;
 
 /// Answers every `Connect` that comes, and says so of as many slots.
 async fn grant(mut listener: Box<dyn Listener>, slots: u16) {
-    let connected =
-        Connected { version: 2, features: 0, incarnation: 1, resumed: false, slots, lease_ms: 60_000, era: 0 };
+    let connected = Connected {
+        version: 2,
+        features: 0,
+        incarnation: 1,
+        resumed: false,
+        slots,
+        lease_ms: 60_000,
+        era: 0,
+        urgent_slots: 1,
+    };
     let connected = codec::encode(&connected).unwrap();
     let key = Keyring::of_test().key(KeyKind::Client).unwrap().clone();
     let mut held = Vec::new();
@@ -46,13 +54,13 @@ async fn grant(mut listener: Box<dyn Listener>, slots: u16) {
 /// slot that never came; with none at all the number of slots fell below zero.
 #[tokio::test]
 async fn a_server_that_grants_no_slot_to_call_in_is_refused_by_name() {
-    for slots in 0..2 {
+    for slots in 0..3 {
         let seams = memory::seams(&MemoryTransport::new(), 1);
         let listener = seams.transport.listen(&Address::from("mean:1")).await.unwrap();
         let granting = tokio::spawn(grant(listener, slots));
         let import = import(&seams, Endpoint::Remote(Address::from("mean:1")), quick());
         let error = call(&import, read()).await.unwrap_err();
-        assert_eq!(error, ProtocolError::Slots { granted: slots, needed: 2 }.into());
+        assert_eq!(error, ProtocolError::Slots { granted: slots, needed: 3 }.into());
         assert_ne!(import.state(), ImportState::Full);
         granting.abort();
     }

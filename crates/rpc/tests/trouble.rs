@@ -35,10 +35,6 @@ fn seams(network: &MemoryTransport) -> Seams {
     memory::seams(network, 1)
 }
 
-async fn listen(server: &Arc<Server>) -> Address {
-    server.listen(&Address::from("mds:1")).await.unwrap()
-}
-
 #[tokio::test]
 async fn garbage_closes_its_connection_and_no_other() {
     let seams = seams(&MemoryTransport::new());
@@ -60,7 +56,7 @@ async fn garbage_closes_its_connection_and_no_other() {
         (valid, Bytes::from_static(b"\xff\xff\xff")),
         (FrameHeader { version: 1, ..valid }, Bytes::new()),
         (FrameHeader { flags: frame_flag::REPLY, ..valid }, Bytes::new()),
-        (FrameHeader { slot: 9999, ..valid }, codec::encode_request(&read()).unwrap()),
+        (FrameHeader { slot: 9999, ..valid }, codec::encode_request(&Default::default(), &read()).unwrap().bytes),
         (FrameHeader { opcode: opcode::CONNECT.0, ..valid }, Bytes::from_static(b"?")),
     ];
     for (header, body) in garbage {
@@ -264,11 +260,17 @@ async fn a_small_request_behind_large_ones_is_executed_when_earlier_ones_end() {
     let fit = BYTES_IN_WORK_MAX / (BULK_BYTES_MAX + 1);
     let bulk = Bytes::from(vec![0; BULK_BYTES_MAX]);
     for slot in 0..=fit as u16 {
-        raw.send_with(raw.header(slot, 1, &gated()), codec::encode_request(&gated()).unwrap(), bulk.clone()).await;
+        raw.send_with(
+            raw.header(slot, 1, &gated()),
+            codec::encode_request(&Default::default(), &gated()).unwrap().bytes,
+            bulk.clone(),
+        )
+        .await;
     }
     let sender = raw.connection.sender.clone();
     let header = raw.header(100, 1, &effect(7));
-    let small = Frame::new(header, codec::encode_request(&effect(7)).unwrap(), Bytes::new()).unwrap();
+    let small = Frame::new(header, codec::encode_request(&Default::default(), &effect(7)).unwrap().bytes, Bytes::new())
+        .unwrap();
     let sent = tokio::spawn(async move { sender.send(small).await });
     until(|| handler.entered.load(Ordering::SeqCst) == fit).await;
     for _ in 0..100 {
@@ -297,7 +299,7 @@ async fn a_client_that_does_not_read_stops_nobody_else() {
         let sender = raw.connection.sender.clone();
         async move {
             let bulk = Bytes::from(vec![0; 1 << 20]);
-            let body = codec::encode_request(&read()).unwrap();
+            let body = codec::encode_request(&Default::default(), &read()).unwrap().bytes;
             for xid in 1..1000 {
                 let opcode = opcode::of(&read()).0;
                 let header = FrameHeader { version: 2, opcode, slot: 1, xid, connection: 1, ..FrameHeader::default() };

@@ -1,7 +1,8 @@
-//! The frame: the unit that a connection carries. A 64-byte header, a body (encoded message), and
-//! bulk data out of line.
+//! The frame: the unit that a connection carries. A 64-byte header, a body, and bulk data out of
+//! line. The body is an extension, which says more about the message than the header can and is
+//! usually empty or short, and the encoded message.
 //!
-//! Byte table of the header, version 1, little endian:
+//! Byte table of the header, version 2, little endian:
 //!
 //! | offset | bytes | field |
 //! |---|---|---|
@@ -10,14 +11,16 @@
 //! | 6 | 2 | opcode |
 //! | 8 | 2 | flags |
 //! | 10 | 2 | slot |
-//! | 12 | 4 | bytes of the body, at most [`BODY_BYTES_MAX`] |
+//! | 12 | 4 | bytes of the body: extension and message |
 //! | 16 | 4 | bytes of bulk data, at most [`BULK_BYTES_MAX`] |
 //! | 20 | 4 | CRC-32C of the body |
 //! | 24 | 8 | xid |
 //! | 32 | 8 | connection generation |
 //! | 40 | 8 | deadline, nanoseconds |
 //! | 48 | 8 | trace id |
-//! | 56 | 4 | reserved, 0 when sent, not interpreted when received |
+//! | 56 | 2 | bytes of the extension, at most [`EXTENSION_BYTES_MAX`]; the message has at most [`BODY_BYTES_MAX`] |
+//! | 58 | 1 | scheduling class |
+//! | 59 | 1 | reserved, 0 when sent, not interpreted when received |
 //! | 60 | 4 | CRC-32C of bytes 0..60 |
 //!
 //! The header's own checksum is verified before its lengths are used, so garbage on a port never
@@ -25,7 +28,7 @@
 //! costs one more pass over 60 bytes at each end (about 10 ns).
 
 use bytes::Bytes;
-use types::limits::{BODY_BYTES_MAX, BULK_BYTES_MAX};
+use types::limits::{BODY_BYTES_MAX, BULK_BYTES_MAX, EXTENSION_BYTES_MAX};
 use zerocopy::{
     FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned,
     little_endian::{U16, U32, U64},
@@ -34,7 +37,7 @@ use zerocopy::{
 /// Bytes of an encoded header.
 pub const HEADER_BYTES: usize = 64;
 /// Bytes of the largest frame.
-pub const FRAME_BYTES_MAX: usize = HEADER_BYTES + BODY_BYTES_MAX + BULK_BYTES_MAX;
+pub const FRAME_BYTES_MAX: usize = HEADER_BYTES + EXTENSION_BYTES_MAX + BODY_BYTES_MAX + BULK_BYTES_MAX;
 
 /// First bytes of every frame.
 const MAGIC: [u8; 4] = *b"STRI";
@@ -60,7 +63,9 @@ struct WireHeader {
     connection: U64,
     deadline_ns: U64,
     trace: U64,
-    reserved: U32,
+    extension_bytes: U16,
+    class: u8,
+    reserved: u8,
     header_checksum: U32,
 }
 
@@ -86,9 +91,19 @@ pub enum FrameError {
         /// The checksum of the body.
         computed: u32,
     },
-    /// The body is larger than any message may be.
-    #[error("frame body of {0} bytes exceeds the limit of {BODY_BYTES_MAX}")]
+    /// The message is larger than any may be.
+    #[error("message of {0} bytes exceeds the limit of {BODY_BYTES_MAX}")]
     BodyTooLarge(usize),
+    /// The extension is larger than any may be, or than the body that it is part of.
+    #[error(
+        "extension of {extension} bytes in a frame body of {body} bytes exceeds it, or the limit of {EXTENSION_BYTES_MAX}"
+    )]
+    ExtensionTooLarge {
+        /// Bytes of the extension.
+        extension: usize,
+        /// Bytes of the body.
+        body: usize,
+    },
     /// The bulk data are larger than any request may carry.
     #[error("bulk data of {0} bytes exceed the limit of {BULK_BYTES_MAX}")]
     BulkTooLarge(usize),
@@ -123,7 +138,7 @@ pub struct FrameHeader {
     pub version: u16,
     /// What the body is: family and message number.
     pub opcode: u16,
-    /// Bits: 1 reply, 2 body is an error.
+    /// Bits: 1 reply, 2 body is an error; `rpc` has the others.
     pub flags: u16,
     /// Slot of the session.
     pub slot: u16,
@@ -142,6 +157,10 @@ pub struct FrameHeader {
     pub trace: u64,
     /// CRC-32C of the body, set by [`Frame::new`]. (Bulk data carry their own checksums.)
     pub body_checksum: u32,
+    /// Bytes of the extension at the beginning of the body.
+    pub extension_bytes: u16,
+    /// How urgent the request is, for schedulers.
+    pub class: u8,
 }
 
 impl FrameHeader {
@@ -166,7 +185,9 @@ impl FrameHeader {
             connection: self.connection.into(),
             deadline_ns: self.deadline_ns.into(),
             trace: self.trace.into(),
-            reserved: 0.into(),
+            extension_bytes: self.extension_bytes.into(),
+            class: self.class,
+            reserved: 0,
             header_checksum: 0.into(),
         };
         let mut bytes: [u8; HEADER_BYTES] = zerocopy::transmute!(wire);
@@ -197,6 +218,8 @@ impl FrameHeader {
             deadline_ns: wire.deadline_ns.get(),
             trace: wire.trace.get(),
             body_checksum: wire.body_checksum.get(),
+            extension_bytes: wire.extension_bytes.get(),
+            class: wire.class,
         };
         header.check_limits()?;
         Ok(header)
@@ -212,8 +235,11 @@ impl FrameHeader {
     }
 
     fn check_limits(&self) -> Result<(), FrameError> {
-        if self.body_bytes as usize > BODY_BYTES_MAX {
-            return Err(FrameError::BodyTooLarge(self.body_bytes as usize));
+        let (body, extension) = (self.body_bytes as usize, usize::from(self.extension_bytes));
+        let message = body.checked_sub(extension).filter(|_| extension <= EXTENSION_BYTES_MAX);
+        let message = message.ok_or(FrameError::ExtensionTooLarge { extension, body })?;
+        if message > BODY_BYTES_MAX {
+            return Err(FrameError::BodyTooLarge(message));
         }
         if self.bulk_bytes as usize > BULK_BYTES_MAX {
             return Err(FrameError::BulkTooLarge(self.bulk_bytes as usize));
@@ -227,7 +253,7 @@ impl FrameHeader {
 pub struct Frame {
     /// Header; its lengths equal those of `body` and `bulk`.
     pub header: FrameHeader,
-    /// Encoded message.
+    /// Extension and encoded message.
     pub body: Bytes,
     /// Bulk data.
     pub bulk: Bytes,
@@ -237,16 +263,26 @@ impl Frame {
     /// A sealed frame: lengths and body checksum of `header` are filled in here, the rest is the
     /// caller's.
     pub fn new(header: FrameHeader, body: Bytes, bulk: Bytes) -> Result<Self, FrameError> {
-        if body.len() > BODY_BYTES_MAX {
-            return Err(FrameError::BodyTooLarge(body.len()));
-        }
-        if bulk.len() > BULK_BYTES_MAX {
-            return Err(FrameError::BulkTooLarge(bulk.len()));
-        }
         let body_checksum = crc_fast::crc32_iscsi(&body);
-        let header =
-            FrameHeader { body_bytes: body.len() as u32, bulk_bytes: bulk.len() as u32, body_checksum, ..header };
+        let (body_bytes, bulk_bytes) = (announced(body.len()), announced(bulk.len()));
+        let header = FrameHeader { body_bytes, bulk_bytes, body_checksum, ..header };
+        header.check_limits()?;
         Ok(Frame { header, body, bulk })
+    }
+
+    /// The first part of the body.
+    pub fn extension(&self) -> &[u8] {
+        &self.body[..self.extension_end()]
+    }
+
+    /// The rest of the body.
+    pub fn message(&self) -> &[u8] {
+        &self.body[self.extension_end()..]
+    }
+
+    /// Receivers have checked that it is within the body.
+    fn extension_end(&self) -> usize {
+        usize::from(self.header.extension_bytes).min(self.body.len())
     }
 
     /// Bytes of the whole frame on the wire.
@@ -273,6 +309,11 @@ impl Frame {
     }
 }
 
+/// A length as it stands in a header; one that does not fit is above all limits.
+fn announced(bytes: usize) -> u32 {
+    u32::try_from(bytes).unwrap_or(u32::MAX)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -290,6 +331,8 @@ mod tests {
             deadline_ns: 0x3132_3334_3536_3738,
             trace: 0x4142_4344_4546_4748,
             body_checksum: 0x5152_5354,
+            extension_bytes: 0x0102,
+            class: 0x61,
         }
     }
 
@@ -303,7 +346,7 @@ mod tests {
         assert_eq!(bytes[32], 0x28);
         assert_eq!(bytes[40], 0x38);
         assert_eq!(bytes[48], 0x48);
-        assert_eq!(&bytes[56..60], [0; 4]);
+        assert_eq!(&bytes[56..60], [2, 1, 0x61, 0]);
         assert_eq!(u32::from_le_bytes(bytes[60..].try_into().unwrap()), crc_fast::crc32_iscsi(&bytes[..60]));
         assert_eq!(FrameHeader::decode(&bytes), Ok(header()));
     }
@@ -334,6 +377,13 @@ mod tests {
     fn lengths_above_the_limits_are_refused() {
         let body = FrameHeader { body_bytes: BODY_BYTES_MAX as u32 + 1, ..Default::default() };
         assert_eq!(FrameHeader::decode(&body.encode()), Err(FrameError::BodyTooLarge(BODY_BYTES_MAX + 1)));
+        let extended = FrameHeader { body_bytes: 9, extension_bytes: 10, ..Default::default() };
+        let error = FrameError::ExtensionTooLarge { extension: 10, body: 9 };
+        assert_eq!(FrameHeader::decode(&extended.encode()), Err(error));
+        assert_eq!(Frame::new(extended, Bytes::from_static(b"nine long"), Bytes::new()), Err(error));
+        let whole = FrameHeader { body_bytes: (EXTENSION_BYTES_MAX + BODY_BYTES_MAX) as u32, ..Default::default() };
+        let whole = FrameHeader { extension_bytes: EXTENSION_BYTES_MAX as u16, ..whole };
+        assert_eq!(FrameHeader::decode(&whole.encode()), Ok(whole));
         let bulk = FrameHeader { bulk_bytes: BULK_BYTES_MAX as u32 + 1, ..Default::default() };
         assert_eq!(FrameHeader::decode(&bulk.encode()), Err(FrameError::BulkTooLarge(BULK_BYTES_MAX + 1)));
         let largest = Bytes::from(vec![0; BULK_BYTES_MAX + 1]);
@@ -343,10 +393,12 @@ mod tests {
 
     #[test]
     fn a_sealed_frame_checks_and_a_changed_one_does_not() {
+        let header = FrameHeader { extension_bytes: 1, ..header() };
         let mut frame =
-            Frame::new(header(), Bytes::from_static(b"body"), Bytes::from_static(b"bulk data")).expect("within limits");
+            Frame::new(header, Bytes::from_static(b"body"), Bytes::from_static(b"bulk data")).expect("within limits");
         assert_eq!((frame.header.body_bytes, frame.header.bulk_bytes, frame.wire_bytes()), (4, 9, 77));
         assert_eq!((frame.check_lengths(), frame.check_body()), (Ok(()), Ok(())));
+        assert_eq!((frame.extension(), frame.message()), (&b"b"[..], &b"ody"[..]));
         frame.body = Bytes::from_static(b"bodY");
         assert!(matches!(frame.check_body(), Err(FrameError::BodyChecksum { .. })));
         frame.bulk = Bytes::new();

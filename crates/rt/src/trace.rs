@@ -1,4 +1,4 @@
-//! Trace ids: for which user's request the current code is running.
+//! For which user's request the current code is running: its trace id, and the user.
 //!
 //! The entry point (a mount, a tool) wraps its future in [`scoped`]; code that sends a message for
 //! it reads [`current`]. The id is set only around every poll of that future, so it follows the
@@ -19,18 +19,41 @@ use tracing::{Instrument, Span};
 
 use crate::BoxFuture;
 
+/// Where a request comes from.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Origin {
+    /// Its trace id; 0: there is none.
+    pub trace: u64,
+    /// The user for whom it is made.
+    pub uid: u32,
+    /// The user's group.
+    pub gid: u32,
+}
+
+impl From<u64> for Origin {
+    /// A request of the file system itself, or of its administrator.
+    fn from(trace: u64) -> Self {
+        Self { trace, uid: 0, gid: 0 }
+    }
+}
+
 thread_local! {
-    static CURRENT: Cell<u64> = const { Cell::new(0) };
+    static CURRENT: Cell<Origin> = const { Cell::new(Origin { trace: 0, uid: 0, gid: 0 }) };
 }
 
 /// The id of the request being worked for; 0 if there is none.
 pub fn current() -> u64 {
+    origin().trace
+}
+
+/// Where the request comes from that is being worked for.
+pub fn origin() -> Origin {
     CURRENT.get()
 }
 
-/// Runs `future` under `trace`.
-pub fn scoped<'a, T>(trace: u64, future: BoxFuture<'a, T>) -> Traced<'a, T> {
-    Traced { trace, future }
+/// Runs `future` for the request of this origin.
+pub fn scoped<'a, T>(origin: impl Into<Origin>, future: BoxFuture<'a, T>) -> Traced<'a, T> {
+    Traced { origin: origin.into(), future }
 }
 
 /// A trace id as all logs show it.
@@ -59,9 +82,9 @@ pub async fn observed<T, I: Sub<Output = Duration>>(
     outcome
 }
 
-/// A future under a trace id.
+/// A future that works for a request.
 pub struct Traced<'a, T> {
-    trace: u64,
+    origin: Origin,
     future: BoxFuture<'a, T>,
 }
 
@@ -69,13 +92,13 @@ impl<T> Future for Traced<'_, T> {
     type Output = T;
 
     fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<T> {
-        let _restore = Restore(CURRENT.replace(self.trace));
+        let _restore = Restore(CURRENT.replace(self.origin));
         self.future.as_mut().poll(context)
     }
 }
 
-/// Puts the former id back, also when the poll panics.
-struct Restore(u64);
+/// Puts the former origin back, also when the poll panics.
+struct Restore(Origin);
 
 impl Drop for Restore {
     fn drop(&mut self) {

@@ -123,6 +123,17 @@ pub struct Slot(pub u16);
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct Xid(pub u64);
 
+/// Log sequence number: the number of the batch, in the journal of one target, that holds a change.
+/// Grows with each change; what is replayed after a loss of power is replayed in this order. 0: no
+/// change.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+pub struct Lsn(pub u64);
+
+/// Names one lock of one client at one target; chosen by the target, never reused by one start of
+/// it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+pub struct LockHandle(pub u64);
+
 /// A counter that fences what is older: of a layout, a session's connection, or a server's
 /// incarnation.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]

@@ -25,7 +25,7 @@ pub use counted::counted;
 pub use credentials::Credentials;
 pub use error::{Damage, FsError, FsResult, ProtocolError, RecordDamage, Refusal, TooMany};
 pub use fid::Fid;
-pub use id::{ClientId, Generation, InodeNumber, MdtIndex, ObjectId, OstIndex, Slot, Xid};
+pub use id::{ClientId, Generation, InodeNumber, LockHandle, Lsn, MdtIndex, ObjectId, OstIndex, Slot, Xid};
 pub use mode::{FileKind, NodeKind};
 pub use space::{DeviceId, SpaceUsage};
 pub use split_mix::SplitMix64;

@@ -23,12 +23,26 @@ pub const BLOCK_BYTES: u64 = 4096;
 pub const BULK_BYTES_MAX: usize = 4 << 20;
 /// Most bytes of an encoded message body, without bulk data.
 pub const BODY_BYTES_MAX: usize = 1 << 20;
+/// Most bytes of what travels beside a message in its frame.
+pub const EXTENSION_BYTES_MAX: usize = 4096;
+/// Most locks that one message cancels or grants beside what it is for.
+pub const LOCKS_PER_MESSAGE_MAX: usize = 256;
+/// Most bytes of a job's name (Lustre's 32, with its zero).
+pub const JOB_NAME_BYTES_MAX: usize = 31;
+/// Most inodes of which a reply says how their versions changed: a rename over an existing name
+/// changes so many.
+pub const VERSIONS_PER_CHANGE_MAX: usize = 4;
 /// Longest name of an extended attribute (Linux XATTR_NAME_MAX).
 pub const XATTR_NAME_BYTES_MAX: usize = 255;
 /// Largest value of an extended attribute, and of all names together (Linux XATTR_SIZE_MAX).
 pub const XATTR_VALUE_BYTES_MAX: usize = 65536;
 /// Requests one session may have outstanding at one target; the slots a server keeps replies for.
 pub const SESSION_SLOTS_MAX: u16 = 256;
+/// Of these, the last so many are for what others may wait for ([`Slot`](crate::Slot)s of urgent
+/// requests).
+pub const URGENT_SLOTS_MAX: u16 = 8;
+/// Callbacks that a client may owe one target an answer to.
+pub const CALLBACK_SLOTS: u16 = 32;
 /// Longest file system name (Lustre).
 pub const FSNAME_BYTES_MAX: usize = 8;
 /// Advisory locks one client may hold at one MDT.
@@ -95,6 +109,11 @@ const _: () = assert!(
     "what is said of all objects of a request fits the answer"
 );
 const _: () = assert!(FENCE_OBJECTS_MAX <= OBJECTS_PER_REQUEST_MAX, "a fence is no larger than other requests");
+const _: () = assert!(
+    LOCKS_PER_MESSAGE_MAX * NUMBER_BYTES + JOB_NAME_BYTES_MAX + (VERSIONS_PER_CHANGE_MAX + 2) * OBJECT_ATTRIBUTES_BYTES
+        < EXTENSION_BYTES_MAX,
+    "what a request says beside its message fits its extension"
+);
 const _: () = assert!(RECLAIM_ENTRIES_MAX * HELD_LOCK_BYTES < BODY_BYTES_MAX, "a batch of a claim fits a message");
 const _: () =
     assert!(EXCLUSIVES_PER_CLIENT_MAX * EXCLUSIVE_BYTES < BODY_BYTES_MAX, "exclusive locks are claimed in one message");

@@ -243,7 +243,7 @@ impl Handler for FakeOst {
             };
             self.pass(name(&request)).await;
             match self.execute(request, &call.bulk) {
-                Ok((reply, bulk)) => Answer { reply: Ok(Reply::Ost(reply)), bulk },
+                Ok((reply, bulk)) => Answer::with_bulk(Ok(Reply::Ost(reply)), bulk),
                 Err(error) => Answer::new(Err(error)),
             }
         })

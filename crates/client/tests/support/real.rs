@@ -207,7 +207,7 @@ impl RealCluster {
 
     async fn ask(&self, ost: OstIndex, request: OstRequest) -> OstReply {
         let (request, ost) = (Request::Ost(request), self.osts[usize::from(ost.0)].clone());
-        let call = Call { client: ClientId(1), slot: Slot(0), xid: Xid(1), trace: 0, request, bulk: Bytes::new() };
+        let call = Call::plain(ClientId(1), Slot(0), Xid(1), request, Bytes::new());
         match ost.handle(call).await.reply {
             Ok(Reply::Ost(reply)) => reply,
             other => panic!("an OST answered {other:?}"),

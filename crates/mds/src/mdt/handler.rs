@@ -38,7 +38,7 @@ impl Handler for Mdt {
                 return Answer::new(Err(error));
             }
             match self.serve(&call).await {
-                Ok((reply, bulk)) => Answer { reply: Ok(Reply::Mdt(reply)), bulk },
+                Ok((reply, bulk)) => Answer::with_bulk(Ok(Reply::Mdt(reply)), bulk),
                 Err(error) => Answer::new(Err(error)),
             }
         })

@@ -231,7 +231,7 @@ impl Fixture {
         request: MdtRequest,
         bulk: Bytes,
     ) -> FsResult<(MdtReply, Bytes)> {
-        let call = Call { client, slot, xid, trace: 0, request: Request::Mdt(request), bulk };
+        let call = Call::plain(client, slot, xid, Request::Mdt(request), bulk);
         let answer = self.mdt.clone().handle(call).await;
         match answer.reply? {
             Reply::Mdt(reply) => Ok((reply, answer.bulk)),

@@ -121,7 +121,7 @@ impl TestOst {
 
     pub async fn answer(&self, client: ClientId, request: OstRequest, bulk: Bytes) -> Answer {
         let request = Request::Ost(request);
-        self.ost.clone().handle(Call { client, slot: Slot(0), xid: Xid(1), trace: 0, request, bulk }).await
+        self.ost.clone().handle(Call::plain(client, Slot(0), Xid(1), request, bulk)).await
     }
 
     pub async fn ask(&self, request: OstRequest) -> FsResult<OstReply> {

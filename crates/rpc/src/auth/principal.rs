@@ -30,6 +30,11 @@ impl Principal {
         Self { client: secret.client(role), secret, role, node: name.clone(), name, keys: Keyring::of_test() }
     }
 
+    /// What it is.
+    pub fn role(&self) -> Role {
+        self.role
+    }
+
     /// The same, but claims the id of another client. Servers of the same process believe that,
     /// others do not.
     #[cfg(any(test, feature = "testing"))]

@@ -5,6 +5,7 @@ use std::fmt;
 use serde::{Deserialize, Serialize};
 
 use super::keyring::KeyKind;
+use crate::message::session::class;
 
 /// What the process at the other end of a connection claims to be. Variants are only ever appended:
 /// their order is the wire format.
@@ -33,6 +34,14 @@ impl Role {
         match self {
             Role::Client | Role::Tool => KeyKind::Client,
             Role::Mdt | Role::Ost | Role::Mgs | Role::Mover | Role::Repair => KeyKind::Server,
+        }
+    }
+
+    /// How urgent its requests are ([`class`]).
+    pub fn class(self) -> u8 {
+        match self {
+            Role::Client | Role::Tool | Role::Mdt | Role::Ost | Role::Mgs => class::NORMAL,
+            Role::Mover | Role::Repair => class::BACKGROUND,
         }
     }
 }

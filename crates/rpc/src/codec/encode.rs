@@ -6,7 +6,7 @@ use std::fmt;
 
 use bytes::Bytes;
 use serde::ser::{self, Serialize};
-use types::limits::BODY_BYTES_MAX;
+use types::limits::{BODY_BYTES_MAX, EXTENSION_BYTES_MAX};
 
 use super::EncodeError;
 
@@ -29,8 +29,14 @@ impl Encoder {
         Self { out: Vec::with_capacity(CAPACITY) }
     }
 
-    pub(super) fn finish(self) -> Result<Bytes, EncodeError> {
-        if self.out.len() > BODY_BYTES_MAX {
+    /// Bytes encoded so far.
+    pub(super) fn len(&self) -> usize {
+        self.out.len()
+    }
+
+    /// What was encoded: a message, after an extension of so many bytes.
+    pub(super) fn finish(self, extension_bytes: usize) -> Result<Bytes, EncodeError> {
+        if extension_bytes > EXTENSION_BYTES_MAX || self.out.len() - extension_bytes > BODY_BYTES_MAX {
             return Err(EncodeError::TooLarge);
         }
         Ok(self.out.into())

@@ -29,7 +29,7 @@ use bytes::Bytes;
 use serde::{Serialize, de::DeserializeOwned};
 use types::{FsError, ProtocolError, limits::BODY_BYTES_MAX};
 
-use crate::message::{Reply, Request};
+use crate::message::{Reply, ReplyExtension, Request, RequestExtension};
 use decode::Decoder;
 use encode::Encoder;
 use opcode::{Family, Opcode};
@@ -122,7 +122,43 @@ impl From<MessageDecodeError> for FsError {
 pub fn encode<T: Serialize + ?Sized>(value: &T) -> Result<Bytes, EncodeError> {
     let mut encoder = Encoder::new();
     value.serialize(&mut encoder)?;
-    encoder.finish()
+    encoder.finish(0)
+}
+
+/// The body of a frame: an extension, which may be empty, and a message.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Body {
+    /// All of it.
+    pub bytes: Bytes,
+    /// How much of it is the extension.
+    pub extension_bytes: u16,
+}
+
+impl From<Bytes> for Body {
+    /// A message alone.
+    fn from(bytes: Bytes) -> Self {
+        Self { bytes, extension_bytes: 0 }
+    }
+}
+
+/// Encodes a message with what is to travel beside it.
+fn encode_beside<E: Serialize + Default + PartialEq, T: Serialize + ?Sized>(
+    extension: &E,
+    value: &T,
+) -> Result<Body, EncodeError> {
+    let mut encoder = Encoder::new();
+    if *extension != E::default() {
+        extension.serialize(&mut encoder)?;
+    }
+    let extension_bytes = encoder.len();
+    value.serialize(&mut encoder)?;
+    let bytes = encoder.finish(extension_bytes)?;
+    Ok(Body { bytes, extension_bytes: extension_bytes as u16 })
+}
+
+/// Decodes what travels beside a message.
+pub fn decode_extension<E: DeserializeOwned + Default>(bytes: &[u8]) -> Result<E, MessageDecodeError> {
+    if bytes.is_empty() { Ok(E::default()) } else { decode(bytes) }
 }
 
 /// Decodes one value that fills `bytes`.
@@ -133,25 +169,25 @@ pub fn decode<T: DeserializeOwned>(bytes: &[u8]) -> Result<T, MessageDecodeError
     Ok(value)
 }
 
-/// Encodes a request's body; its family is in the header's opcode ([`opcode::of`]).
-pub fn encode_request(request: &Request) -> Result<Bytes, EncodeError> {
+/// Encodes a request; its family is in the header's opcode ([`opcode::of`]).
+pub fn encode_request(extension: &RequestExtension, request: &Request) -> Result<Body, EncodeError> {
     match request {
-        Request::Mdt(request) => encode(request),
-        Request::Ost(request) => encode(request),
-        Request::Mgs(request) => encode(request),
+        Request::Mdt(request) => encode_beside(extension, request),
+        Request::Ost(request) => encode_beside(extension, request),
+        Request::Mgs(request) => encode_beside(extension, request),
     }
 }
 
-/// Decodes the body of a request with this opcode.
-pub fn decode_request(opcode: Opcode, body: &[u8]) -> Result<Request, MessageDecodeError> {
+/// Decodes a request with this opcode.
+pub fn decode_request(opcode: Opcode, message: &[u8]) -> Result<Request, MessageDecodeError> {
     let unknown = MessageDecodeError::UnknownOpcode(opcode.0);
     if opcode.kind().is_none() {
         return Err(unknown);
     }
     let request = match opcode.family().ok_or(unknown)? {
-        Family::Mdt => Request::Mdt(decode(body)?),
-        Family::Ost => Request::Ost(decode(body)?),
-        Family::Mgs => Request::Mgs(decode(body)?),
+        Family::Mdt => Request::Mdt(decode(message)?),
+        Family::Ost => Request::Ost(decode(message)?),
+        Family::Mgs => Request::Mgs(decode(message)?),
     };
     let found = opcode::of(&request);
     if found != opcode {
@@ -160,21 +196,21 @@ pub fn decode_request(opcode: Opcode, body: &[u8]) -> Result<Request, MessageDec
     Ok(request)
 }
 
-/// Encodes a reply's body.
-pub fn encode_reply(reply: &Reply) -> Result<Bytes, EncodeError> {
+/// Encodes a reply.
+pub fn encode_reply(extension: &ReplyExtension, reply: &Reply) -> Result<Body, EncodeError> {
     match reply {
-        Reply::Mdt(reply) => encode(reply),
-        Reply::Ost(reply) => encode(reply),
-        Reply::Mgs(reply) => encode(reply),
+        Reply::Mdt(reply) => encode_beside(extension, reply),
+        Reply::Ost(reply) => encode_beside(extension, reply),
+        Reply::Mgs(reply) => encode_beside(extension, reply),
     }
 }
 
-/// Decodes the body of a reply to a request of this family.
-pub fn decode_reply(family: Family, body: &[u8]) -> Result<Reply, MessageDecodeError> {
+/// Decodes a reply to a request of this family.
+pub fn decode_reply(family: Family, message: &[u8]) -> Result<Reply, MessageDecodeError> {
     Ok(match family {
-        Family::Mdt => Reply::Mdt(decode(body)?),
-        Family::Ost => Reply::Ost(decode(body)?),
-        Family::Mgs => Reply::Mgs(decode(body)?),
+        Family::Mdt => Reply::Mdt(decode(message)?),
+        Family::Ost => Reply::Ost(decode(message)?),
+        Family::Mgs => Reply::Mgs(decode(message)?),
     })
 }
 

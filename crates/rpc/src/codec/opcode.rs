@@ -4,7 +4,7 @@
 use std::fmt;
 
 use crate::message::{
-    MdtRequest, MgsRequest, OstRequest, Request,
+    ClientRequest, MdtRequest, MgsRequest, OstRequest, Request,
     kind::{MdtKind, MgsKind, OstKind, RequestKind},
 };
 
@@ -16,6 +16,20 @@ pub struct Opcode(pub u16);
 pub const CONNECT: Opcode = Opcode(0x0001);
 /// Proves what `Connect` claimed; handled by this crate.
 pub const PROVE: Opcode = Opcode(0x0002);
+
+/// Callbacks: 0x04.., by the variants of [`ClientRequest`].
+const CALLBACKS: u16 = 0x0400;
+
+/// The opcode of a callback.
+pub fn of_callback(request: &ClientRequest) -> Opcode {
+    let number = match request {
+        ClientRequest::Ping => 0,
+        ClientRequest::Blocking(_) => 1,
+        ClientRequest::Completion(_) => 2,
+        ClientRequest::Glimpse(_) => 3,
+    };
+    Opcode(CALLBACKS | number)
+}
 
 /// Requests by the kind of target they go to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]

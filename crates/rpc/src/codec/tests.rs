@@ -349,7 +349,7 @@ fn every_request_survives_the_wire_under_its_own_opcode() {
     let mut seen = Vec::new();
     for request in requests() {
         let opcode = opcode::of(&request);
-        let body = encode_request(&request).unwrap();
+        let body = encode_request(&Default::default(), &request).unwrap().bytes;
         assert_eq!(u16::from(body[0]), opcode.0 & 0xff, "{opcode}: the opcode's variant is the body's");
         assert_eq!(decode_request(opcode, &body).as_ref(), Ok(&request));
         seen.push(opcode.kind().unwrap());
@@ -360,7 +360,7 @@ fn every_request_survives_the_wire_under_its_own_opcode() {
 #[test]
 fn every_reply_survives_the_wire() {
     for reply in replies() {
-        let body = encode_reply(&reply).unwrap();
+        let body = encode_reply(&Default::default(), &reply).unwrap().bytes;
         assert_eq!(decode_reply(family_of(&reply), &body), Ok(reply));
     }
 }
@@ -398,8 +398,16 @@ fn errors_and_greetings_survive_the_wire() {
         claim: Some(Claim::Key { nonce: [9; 32] }),
     };
     assert_eq!(decode(&encode(&connect).unwrap()), Ok(connect));
-    let connected =
-        Connected { version: 1, features: 0, incarnation: 2, resumed: true, slots: 256, lease_ms: 30_000, era: 3 };
+    let connected = Connected {
+        version: 1,
+        features: 0,
+        incarnation: 2,
+        resumed: true,
+        slots: 256,
+        lease_ms: 30_000,
+        era: 3,
+        urgent_slots: 1,
+    };
     assert_eq!(decode(&encode(&connected).unwrap()), Ok(connected));
 }
 
@@ -570,7 +578,7 @@ fn what_is_no_message_is_named() {
     assert!(matches!(decode::<FileKind>(&[99]), Err(MessageDecodeError::Message(_))));
     let unknown = Opcode(0x01ff);
     assert_eq!(decode_request(unknown, &[]), Err(MessageDecodeError::UnknownOpcode(0x01ff)));
-    let ping = encode_request(&Request::Mdt(MdtRequest::Ping)).unwrap();
+    let ping = encode_request(&Default::default(), &Request::Mdt(MdtRequest::Ping)).unwrap().bytes;
     let mismatch = MessageDecodeError::OpcodeMismatch { header: 0x0122, body: 0x011e };
     assert_eq!(decode_request(Opcode(0x0122), &ping), Err(mismatch));
     let too_large = vec![0u8; BODY_BYTES_MAX];
@@ -635,11 +643,11 @@ proptest! {
     ) {
         let samples = requests();
         let request = which.get(&samples);
-        let mut body = encode_request(request).unwrap().to_vec();
+        let mut body = encode_request(&Default::default(), request).unwrap().bytes.to_vec();
         let position = at.index(body.len());
         body[position] = byte;
         if let Ok(other) = decode_request(opcode::of(request), &body) {
-            prop_assert!(encode_request(&other).is_ok());
+            prop_assert!(encode_request(&Default::default(), &other).is_ok());
         }
         body.truncate(cut.index(body.len() + 1));
         let _ = decode_request(opcode::of(request), &body);

@@ -3,8 +3,11 @@
 use std::sync::Arc;
 
 use bytes::Bytes;
-use rt::{Frame, Instant, Sender, clock, trace};
-use tokio::sync::{Semaphore, SemaphorePermit, oneshot};
+use rt::{
+    Frame, Instant, Sender, clock,
+    trace::{self, Origin},
+};
+use tokio::sync::{AcquireError, OwnedSemaphorePermit, SemaphorePermit, TryAcquireError, oneshot};
 use types::{FsError, FsResult, Slot, Xid, limits::BULK_BYTES_MAX};
 
 use super::{
@@ -17,11 +20,12 @@ use super::{
 };
 use crate::{
     codec::{
-        self,
+        self, Body,
         opcode::{self, Opcode},
     },
-    message::Request,
-    server::{LocalLink, LocalOutcome, SlotToken},
+    handler::Answer,
+    message::{Request, RequestExtension},
+    server::{LocalLink, LocalOutcome, SlotToken, memory_of},
 };
 
 /// A taken slot of an in-process call. Dropped when the request no longer runs: the slot is free
@@ -29,6 +33,7 @@ use crate::{
 struct LocalSlot {
     inner: Arc<Inner>,
     slot: Slot,
+    purpose: Purpose,
     opcode: Opcode,
     started: Instant,
     executed: bool,
@@ -54,7 +59,7 @@ impl Drop for LocalSlot {
                 core.counters.answered(self.opcode, now.since(self.started));
             }
         }
-        self.inner.slot_freed(self.slot);
+        self.inner.slot_freed(self.purpose);
     }
 }
 
@@ -92,11 +97,12 @@ enum Entry {
 }
 
 impl Import {
-    /// What a call through this handle is for in a state; `None`: it waits.
-    fn purpose(&self, state: ImportState) -> Option<Purpose> {
+    /// Whether calls through this handle go out in a state, as part of a recovery or not; `None`: they
+    /// wait.
+    fn recovers(&self, state: ImportState) -> Option<bool> {
         match state {
-            ImportState::Full => Some(Purpose::Ordinary),
-            ImportState::Recover if self.recovering => Some(Purpose::Recovery),
+            ImportState::Full => Some(false),
+            ImportState::Recover if self.recovering => Some(true),
             _ => None,
         }
     }
@@ -119,25 +125,43 @@ impl Import {
             true => Some(self.permit_to_wait(started).await?),
             false => None,
         };
-        let mut body = None;
+        let (mut body, mut memory) = (None, None);
         let mut refusals = 0;
         loop {
-            let recovers = self.recovering && self.state() == ImportState::Recover;
-            let purpose = if recovers { Purpose::Recovery } else { Purpose::Ordinary };
+            let purpose = match self.recovers(self.state()) {
+                Some(true) => Purpose::Recovery,
+                _ if request.row().urgent => Purpose::Urgent,
+                _ => Purpose::Ordinary,
+            };
             let permit = self.permit(purpose, started).await?;
-            let mut entry = self.enter(started, opcode, purpose, (body.as_ref(), &bulk), late);
+            let mut entry = self.enter(started, opcode, purpose, (body.as_ref(), &bulk, &mut memory), late);
             if let Entry::Encode = entry {
-                body = Some(codec::encode_request(&request)?);
-                entry = self.enter(started, opcode, purpose, (body.as_ref(), &bulk), late);
+                let encoded = body.insert(codec::encode_request(&self.extension(), &request)?);
+                let bytes = memory_of(&request, encoded.bytes.len() + bulk.len());
+                if bytes > 0 {
+                    memory = Some(self.memory(purpose, bytes, started).await?);
+                }
+                entry = self.enter(started, opcode, purpose, (body.as_ref(), &bulk, &mut memory), late);
             }
             match entry {
                 Entry::Local(link, token, xid) => {
                     permit.forget();
-                    match link.call(started, xid, request, bulk, token).await {
+                    match link
+                        .call(
+                            started,
+                            xid,
+                            (self.inner.principal.role().class(), self.extension()),
+                            request,
+                            bulk,
+                            token,
+                        )
+                        .await
+                    {
                         LocalOutcome::Answered(answer) => {
                             self.note_error(&link, opcode, &answer.reply);
-                            let (bulk, era) = (answer.bulk, link.connected().era);
-                            return answer.reply.map(|reply| Answered { reply, bulk, era });
+                            let Answer { reply, bulk, extension } = answer;
+                            let era = link.connected().era;
+                            return reply.map(|reply| Answered { reply, bulk, extension, era });
                         }
                         LocalOutcome::Busy(request_back, bulk_back) => {
                             (request, bulk) = (request_back, bulk_back);
@@ -161,7 +185,7 @@ impl Import {
                 }
                 Entry::NoSlot => {
                     permit.forget();
-                    self.inner.permit_back(purpose);
+                    self.inner.slot_freed(purpose);
                 }
                 Entry::Failed(error) => return Err(error),
                 Entry::Wait | Entry::Encode => {
@@ -172,13 +196,19 @@ impl Import {
         }
     }
 
+    /// What is said beside a request of the present task.
+    fn extension(&self) -> RequestExtension {
+        let Origin { uid, gid, .. } = trace::origin();
+        RequestExtension { uid, gid, ..RequestExtension::default() }
+    }
+
     /// Takes a slot, if the import is in a state to call.
     fn enter(
         &self,
         started: Instant,
         opcode: Opcode,
         purpose: Purpose,
-        (body, bulk): (Option<&Bytes>, &Bytes),
+        (body, bulk, memory): (Option<&Body>, &Bytes, &mut Option<OwnedSemaphorePermit>),
         late: &mut Option<Caller>,
     ) -> Entry {
         let mut guarded = self.inner.guarded.lock();
@@ -189,7 +219,8 @@ impl Import {
         if let Some(refused) = &core.refused {
             return Entry::Failed(refused.clone());
         }
-        let (Some(link), true) = (link, self.purpose(core.state) == Some(purpose)) else { return Entry::Wait };
+        let recovers = purpose == Purpose::Recovery;
+        let (Some(link), true) = (link, self.recovers(core.state) == Some(recovers)) else { return Entry::Wait };
         let body = match (&*link, body) {
             (Link::Remote(_), None) => return Entry::Encode,
             (_, body) => body.cloned().unwrap_or_default(),
@@ -197,13 +228,14 @@ impl Import {
         let Some(slot) = core.take_slot(purpose) else { return Entry::NoSlot };
         match link {
             Link::Local(link) => {
-                let token = LocalSlot { inner: self.inner.clone(), slot: slot.0, opcode, started, executed: false };
+                let token =
+                    LocalSlot { inner: self.inner.clone(), slot: slot.0, purpose, opcode, started, executed: false };
                 Entry::Local(link.clone(), token, slot.1)
             }
             Link::Remote(sender) => {
                 let (caller, reply) = oneshot::channel();
                 let now = self.inner.now();
-                let parts = (body, bulk.clone());
+                let parts = (body, bulk.clone(), memory.take());
                 let frame = core.begin(now, started, slot, opcode, parts, trace::current(), purpose, Some(caller));
                 if let Some(late) = late.take() {
                     core.tell_late(slot.0, late);
@@ -247,22 +279,40 @@ impl Import {
     /// Waits for the right to take a slot.
     async fn permit(&self, purpose: Purpose, started: Instant) -> FsResult<SemaphorePermit<'_>> {
         let inner = &self.inner;
-        let semaphore = if purpose == Purpose::Recovery { &inner.control } else { inner.permits.semaphore() };
-        self.acquire(semaphore, started).await
+        let semaphore = match purpose {
+            Purpose::Ordinary => inner.permits.semaphore(),
+            Purpose::Urgent => inner.urgent.semaphore(),
+            Purpose::Recovery | Purpose::Ping => &inner.control,
+        };
+        self.acquire(semaphore.try_acquire(), semaphore.acquire(), started).await
+    }
+
+    /// Waits until a large request may be sent: only others that were sent before can be in its way.
+    async fn memory(&self, purpose: Purpose, bytes: u32, started: Instant) -> FsResult<OwnedSemaphorePermit> {
+        let memory = if purpose == Purpose::Urgent { &self.inner.urgent_memory } else { &self.inner.memory };
+        let now = memory.clone().try_acquire_many_owned(bytes);
+        self.acquire(now, memory.clone().acquire_many_owned(bytes), started).await
     }
 
     /// Waits for the right to send a request that waits for others.
     async fn permit_to_wait(&self, started: Instant) -> FsResult<Held<'_>> {
         let waiting = &self.inner.waiting;
-        Ok(waiting.hold(self.acquire(waiting.semaphore(), started).await?))
+        let semaphore = waiting.semaphore();
+        Ok(waiting.hold(self.acquire(semaphore.try_acquire(), semaphore.acquire(), started).await?))
     }
 
-    async fn acquire<'a>(&'a self, semaphore: &'a Semaphore, started: Instant) -> FsResult<SemaphorePermit<'a>> {
-        if let Ok(permit) = semaphore.try_acquire() {
+    /// A permit: this one, or the one that comes later.
+    async fn acquire<P>(
+        &self,
+        now: Result<P, TryAcquireError>,
+        later: impl Future<Output = Result<P, AcquireError>>,
+        started: Instant,
+    ) -> FsResult<P> {
+        if let Ok(permit) = now {
             return Ok(permit);
         }
         let _waits = Waits::begin(&self.inner);
-        let mut acquire = std::pin::pin!(semaphore.acquire());
+        let mut acquire = std::pin::pin!(later);
         loop {
             let deadline = self.inner.guarded.lock().core.deadline(started);
             match clock::timeout_at(&*self.inner.seams.clock, deadline, acquire.as_mut()).await {
@@ -290,7 +340,7 @@ impl Import {
                 if let Some(refused) = &core.refused {
                     return Err(refused.clone());
                 }
-                if self.purpose(core.state).is_some() {
+                if self.recovers(core.state).is_some() {
                     return Ok(());
                 }
                 // A recovery's calls end with its connection.

@@ -20,7 +20,11 @@ use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
 use bytes::Bytes;
 use rt::{Frame, FrameHeader, Instant};
-use types::{FsError, FsResult, Generation, Slot, Xid, limits::SESSION_SLOTS_MAX};
+use tokio::sync::OwnedSemaphorePermit;
+use types::{
+    FsError, FsResult, Generation, Slot, Xid,
+    limits::{CALLBACK_SLOTS, SESSION_SLOTS_MAX, URGENT_SLOTS_MAX},
+};
 
 use super::{
     options::{ImportOptions, ImportState},
@@ -30,11 +34,12 @@ use super::{
     trouble::Trouble,
 };
 use crate::{
-    codec::{self, MessageDecodeError, opcode::Opcode},
+    codec::{self, Body, MessageDecodeError, opcode::Opcode},
     message::{
-        Reply,
-        session::{Connected, frame_flag},
+        ClientReply, ClientRequest, Reply, ReplyExtension,
+        session::{Connected, class, frame_flag},
     },
+    session::{Arrival, KeptReply, SlotTable},
 };
 
 /// A request is repeated at least this often, so that one whose frames got lost is executed in
@@ -62,6 +67,8 @@ const PINGS_PER_LEASE: u32 = 3;
 pub(super) enum Purpose {
     /// A call of the user.
     Ordinary,
+    /// A call that others may wait for.
+    Urgent,
     /// A call of the recovery hook: lives and dies with its connection.
     Recovery,
     /// A ping: no caller waits for it.
@@ -72,7 +79,7 @@ struct Outstanding {
     xid: Xid,
     opcode: Opcode,
     trace: u64,
-    body: Bytes,
+    body: Body,
     bulk: Bytes,
     purpose: Purpose,
     started: Instant,
@@ -81,6 +88,8 @@ struct Outstanding {
     resend_at: Instant,
     resend_after: Duration,
     refusals: u32,
+    /// Its part of the memory that large requests may take at the target.
+    _memory: Option<OwnedSemaphorePermit>,
     /// `None`: no caller waits any more.
     caller: Option<Caller>,
     /// Told instead of a caller that has given up.
@@ -124,7 +133,8 @@ impl Outstanding {
 
 /// A finished call: its caller and the result.
 pub(super) struct Completion {
-    pub(super) slot: Slot,
+    /// Its slot is free.
+    pub(super) purpose: Purpose,
     pub(super) caller: Option<Caller>,
     pub(super) result: CallResult,
 }
@@ -148,7 +158,11 @@ pub(super) enum Received {
     Complete(Completion),
     /// A call is over, and so is the session.
     Evicted(Completion),
-    /// The frame is not a reply of this protocol.
+    /// The target makes a request, which is to be answered.
+    Callback(FrameHeader, ClientRequest),
+    /// The target makes a request again that was answered.
+    Answer(Frame),
+    /// The frame is not one of this protocol.
     Garbage(String),
 }
 
@@ -167,9 +181,15 @@ pub(super) struct Core {
     /// The same as of the last connection that became full.
     era_known: u64,
     version: u16,
+    /// Of all requests.
+    class: u8,
     slot_count: u16,
+    /// Of these, the last so many are for urgent requests.
+    urgent_count: u16,
     lease: Duration,
     pub(super) slots: Slots,
+    /// Callbacks of the target in this session.
+    callbacks: SlotTable,
     outstanding: BTreeMap<Slot, Outstanding>,
     /// Last sign of life for those who call: a connection whose recovery never ends is none.
     last_heard: Instant,
@@ -185,7 +205,7 @@ pub(super) struct Core {
 }
 
 impl Core {
-    pub(super) fn new(target: Arc<str>, options: &ImportOptions) -> Self {
+    pub(super) fn new(target: Arc<str>, class: u8, options: &ImportOptions) -> Self {
         Self {
             target,
             state: ImportState::New,
@@ -195,9 +215,12 @@ impl Core {
             era: 0,
             era_known: 0,
             version: 0,
+            class,
             slot_count: SESSION_SLOTS_MAX,
+            urgent_count: URGENT_SLOTS_MAX,
             lease: Duration::MAX,
             slots: Slots::new(),
+            callbacks: SlotTable::new(CALLBACK_SLOTS),
             outstanding: BTreeMap::new(),
             last_heard: Instant(0),
             last_frame: Instant(0),
@@ -225,7 +248,8 @@ impl Core {
     /// Takes a slot for a call.
     pub(super) fn take_slot(&mut self, purpose: Purpose) -> Option<(Slot, Xid)> {
         match purpose {
-            Purpose::Ordinary => self.slots.take_ordinary(self.slot_count),
+            Purpose::Ordinary => self.slots.take_ordinary(self.slot_count - self.urgent_count),
+            Purpose::Urgent => self.slots.take_within(self.slot_count - self.urgent_count, self.slot_count),
             Purpose::Recovery | Purpose::Ping => self.slots.take_control(),
         }
     }
@@ -238,7 +262,7 @@ impl Core {
         started: Instant,
         (slot, xid): (Slot, Xid),
         opcode: Opcode,
-        (body, bulk): (Bytes, Bytes),
+        (body, bulk, memory): (Body, Bytes, Option<OwnedSemaphorePermit>),
         trace: u64,
         purpose: Purpose,
         caller: Option<Caller>,
@@ -255,11 +279,12 @@ impl Core {
             resend_at: now + self.resend,
             resend_after: self.resend,
             refusals: 0,
+            _memory: memory,
             caller,
             late: None,
         };
         self.last_sent = now;
-        let frame = self.frame(slot, &outstanding);
+        let frame = self.frame(slot, &outstanding, 0);
         self.outstanding.insert(slot, outstanding);
         frame
     }
@@ -287,10 +312,13 @@ impl Core {
         }
     }
 
-    fn frame(&self, slot: Slot, request: &Outstanding) -> Frame {
+    fn frame(&self, slot: Slot, request: &Outstanding, flags: u16) -> Frame {
         let header = FrameHeader {
             version: self.version,
             opcode: request.opcode.0,
+            flags,
+            extension_bytes: request.body.extension_bytes,
+            class: if request.purpose == Purpose::Urgent { class::URGENT } else { self.class },
             slot: slot.0,
             xid: request.xid.0,
             connection: self.generation.0,
@@ -298,19 +326,22 @@ impl Core {
             trace: request.trace,
             ..FrameHeader::default()
         };
-        Frame::new(header, request.body.clone(), request.bulk.clone())
+        Frame::new(header, request.body.bytes.clone(), request.bulk.clone())
             .expect("limits were checked before a slot was taken")
     }
 
     /// A frame arrived on the present connection.
     pub(super) fn receive(&mut self, now: Instant, frame: Frame, busy_jitter: u64) -> Received {
         let header = frame.header;
-        if header.flags & frame_flag::REPLY == 0 {
-            return Received::Garbage("a request from the server".to_owned());
-        }
         self.last_frame = now;
         if self.state == ImportState::Full {
             self.last_heard = now;
+        }
+        if header.flags & !frame_flag::RESENT == frame_flag::CALLBACK {
+            return self.called_back(&frame);
+        }
+        if header.flags & frame_flag::REPLY == 0 {
+            return Received::Garbage("a request from the server".to_owned());
         }
         if self.target_clock.is_some() && header.connection == self.generation.0 {
             self.hear_clock(now, header.deadline_ns);
@@ -338,8 +369,12 @@ impl Core {
         let request = self.outstanding.remove(&slot).expect("it was just found");
         self.slots.give_back(slot);
         self.counters.answered(request.opcode, now.since(request.started));
-        let result = match decode_result(request.opcode, header.flags, &frame.body) {
-            Ok(result) => result.map(|reply| Answered { reply, bulk: frame.bulk, era: self.era }),
+        let result = match decode_result(request.opcode, &frame) {
+            Ok(Ok((reply, extension))) => {
+                self.counters.acknowledged(&extension);
+                Ok(Answered { reply, bulk: frame.bulk, extension, era: self.era })
+            }
+            Ok(Err(error)) => Err(error),
             Err(error) => {
                 tracing::warn!(target = %self.target, opcode = %request.opcode, %error, "undecodable reply");
                 Err(error.into())
@@ -349,8 +384,41 @@ impl Core {
             self.counters.failed(request.opcode);
         }
         let evicted = matches!(result, Err(FsError::Evicted));
-        let completion = Completion { slot, caller: request.caller.or(request.late), result };
+        let (purpose, caller) = (request.purpose, request.caller.or(request.late));
+        let completion = Completion { purpose, caller, result };
         if evicted { Received::Evicted(completion) } else { Received::Complete(completion) }
+    }
+
+    /// The target makes a request.
+    fn called_back(&mut self, frame: &Frame) -> Received {
+        let header = frame.header;
+        if header.connection != self.generation.0 {
+            return Received::Nothing;
+        }
+        let request: ClientRequest = match codec::decode(frame.message()) {
+            Ok(request) => request,
+            Err(error) => return Received::Garbage(format!("a callback: {error}")),
+        };
+        match self.callbacks.arrive(Slot(header.slot), Xid(header.xid), true) {
+            Arrival::Execute => Received::Callback(header, request),
+            Arrival::Repeat(kept) => Received::Answer(callback_answer(header, kept)),
+            // The answer follows.
+            Arrival::Running | Arrival::Ignore | Arrival::Expired => Received::Nothing,
+            Arrival::Violation(reason) => Received::Garbage(format!("a callback: {reason}")),
+            Arrival::Gone => unreachable!("slots do not end"),
+        }
+    }
+
+    /// A callback was executed; returns the answer to send.
+    pub(super) fn call_back_done(&mut self, header: FrameHeader, result: &FsResult<ClientReply>) -> Frame {
+        let (error, body) = match result {
+            Ok(reply) => (false, codec::encode(reply)),
+            Err(error) => (true, codec::encode(error)),
+        };
+        let body = body.expect("an answer to a callback is small").into();
+        let kept = KeptReply { error, body, bulk: Bytes::new() };
+        self.callbacks.finish(Slot(header.slot), Xid(header.xid), Some(kept.clone()));
+        callback_answer(header, kept)
     }
 
     /// A request arrived after its deadline, and never will be executed. If its caller still waits
@@ -372,7 +440,8 @@ impl Core {
             tracing::warn!(target = %self.target, opcode = %request.opcode, "requests arrive after their callers' timeouts");
         }
         let result = Err(self.unreachable(now, request.started));
-        Received::Complete(Completion { slot, caller: request.caller.or(request.late), result })
+        let (purpose, caller) = (request.purpose, request.caller.or(request.late));
+        Received::Complete(Completion { purpose, caller, result })
     }
 
     /// Whether the caller of a request with this trace id waits for its reply.
@@ -423,7 +492,7 @@ impl Core {
             self.counters.resent += 1;
             self.last_sent = now;
         }
-        due.iter().map(|slot| self.frame(*slot, &self.outstanding[slot])).collect()
+        due.iter().map(|slot| self.frame(*slot, &self.outstanding[slot], frame_flag::RESENT)).collect()
     }
 
     /// When a ping is due: to keep the lease, or because something is outstanding and nothing is
@@ -464,11 +533,15 @@ impl Core {
     }
 
     /// A `Connect` was answered: the outcome of all requests that no caller waits for is known.
-    /// Returns the slots that are free now.
-    pub(super) fn connected(&mut self, now: Instant, connected: &Connected) -> Vec<Slot> {
+    /// Returns what the slots were for that are free now.
+    pub(super) fn connected(&mut self, now: Instant, connected: &Connected) -> Vec<Purpose> {
         self.version = connected.version;
         self.era = connected.era;
         self.slot_count = connected.slots.min(SESSION_SLOTS_MAX);
+        self.urgent_count = connected.urgent_slots.min(self.slot_count - 2);
+        if self.session != Some(connected.incarnation) {
+            self.callbacks = SlotTable::new(CALLBACK_SLOTS);
+        }
         self.lease = Duration::from_millis(u64::from(connected.lease_ms));
         self.refused = None;
         self.target_clock = None;
@@ -477,11 +550,12 @@ impl Core {
         self.counters.connections += 1;
         let past: Vec<Slot> =
             self.outstanding.iter().filter(|(_, request)| !request.is_wanted()).map(|(slot, _)| *slot).collect();
-        for slot in &past {
-            self.outstanding.remove(slot);
-            self.slots.give_back(*slot);
+        let mut freed = Vec::with_capacity(past.len());
+        for slot in past {
+            freed.extend(self.outstanding.remove(&slot).map(|request| request.purpose));
+            self.slots.give_back(slot);
         }
-        past
+        freed
     }
 
     /// Whether requests are outstanding in slots that the server does not grant any more.
@@ -491,7 +565,12 @@ impl Core {
 
     /// Slots for ordinary calls that the server grants.
     pub(super) fn ordinary_slots(&self) -> u16 {
-        self.slot_count - 1
+        self.slot_count - self.urgent_count - 1
+    }
+
+    /// Slots for urgent calls that the server grants.
+    pub(super) fn urgent_slots(&self) -> u16 {
+        self.urgent_count
     }
 
     /// Losses of the target as of the last connection that became full.
@@ -516,7 +595,7 @@ impl Core {
             request.resend_at = now + self.resend;
             self.counters.resent += 1;
         }
-        self.outstanding.iter().map(|(slot, request)| self.frame(*slot, request)).collect()
+        self.outstanding.iter().map(|(slot, request)| self.frame(*slot, request, frame_flag::RESENT)).collect()
     }
 
     /// The connection is gone. Calls of the recovery end with it.
@@ -557,13 +636,21 @@ pub(super) fn busy_pause(refusals: u32, random: u64) -> Duration {
     pause / 2 + pause / 2 * (random % 1024) as u32 / 1024
 }
 
+/// The answer to a callback.
+fn callback_answer(header: FrameHeader, kept: KeptReply) -> Frame {
+    let error = if kept.error { frame_flag::ERROR } else { 0 };
+    let flags = frame_flag::CALLBACK | frame_flag::REPLY | error;
+    let header = FrameHeader { flags, extension_bytes: 0, ..header };
+    Frame::new(header, kept.body.bytes, Bytes::new()).expect("an answer to a callback is small")
+}
+
 /// The result that a reply frame carries.
-fn decode_result(opcode: Opcode, flags: u16, body: &[u8]) -> Result<FsResult<Reply>, MessageDecodeError> {
-    if flags & frame_flag::ERROR != 0 {
-        return codec::decode::<FsError>(body).map(Err);
+fn decode_result(opcode: Opcode, frame: &Frame) -> Result<FsResult<(Reply, ReplyExtension)>, MessageDecodeError> {
+    if frame.header.flags & frame_flag::ERROR != 0 {
+        return codec::decode::<FsError>(frame.message()).map(Err);
     }
     let family = opcode.family().ok_or(MessageDecodeError::UnknownOpcode(opcode.0))?;
-    codec::decode_reply(family, body).map(Ok)
+    Ok(Ok((codec::decode_reply(family, frame.message())?, codec::decode_extension(frame.extension())?)))
 }
 
 #[cfg(test)]

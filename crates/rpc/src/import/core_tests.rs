@@ -19,12 +19,21 @@ fn options() -> ImportOptions {
 }
 
 fn greeting(incarnation: u64) -> Connected {
-    Connected { version: 1, features: 0, incarnation, resumed: false, slots: 16, lease_ms: 60_000, era: 0 }
+    Connected {
+        version: 1,
+        features: 0,
+        incarnation,
+        resumed: false,
+        slots: 16,
+        lease_ms: 60_000,
+        era: 0,
+        urgent_slots: 1,
+    }
 }
 
 /// An import's core that was connected at `START`.
 fn full() -> Core {
-    let mut core = Core::new("stria-MDT0000".into(), &options());
+    let mut core = Core::new("stria-MDT0000".into(), class::NORMAL, &options());
     core.generation = Generation(1);
     assert!(core.connected(START, &greeting(7)).is_empty());
     assert!(core.full(START, 7).is_empty());
@@ -38,10 +47,10 @@ struct Sent {
 
 fn send(core: &mut Core, now: Instant, purpose: Purpose) -> Sent {
     let request = Request::Mdt(MdtRequest::StatFs);
-    let body = codec::encode_request(&request).unwrap();
+    let body = codec::encode_request(&Default::default(), &request).unwrap();
     let slot = core.take_slot(purpose).unwrap();
     let (caller, reply) = oneshot::channel();
-    let parts = (body, Bytes::new());
+    let parts = (body, Bytes::new(), None);
     let frame = core.begin(now, now, slot, opcode::of(&request), parts, 5, purpose, Some(caller));
     Sent { frame, reply }
 }
@@ -51,7 +60,7 @@ fn answer(frame: &Frame, flags: u16, body: Bytes) -> Frame {
 }
 
 fn done(frame: &Frame) -> Frame {
-    answer(frame, 0, codec::encode_reply(&Reply::Mdt(MdtReply::Done)).unwrap())
+    answer(frame, 0, codec::encode_reply(&Default::default(), &Reply::Mdt(MdtReply::Done)).unwrap().bytes)
 }
 
 fn complete(received: Received) -> Completion {
@@ -72,7 +81,8 @@ fn a_reply_ends_its_call_and_frees_its_slot() {
     assert_eq!((sent.frame.header.slot, sent.frame.header.xid, sent.frame.header.connection), (1, 1, 1));
     assert_eq!((sent.frame.header.version, sent.frame.header.trace), (1, 5));
     let completion = complete(core.receive(START, done(&sent.frame), 0));
-    assert_eq!(completion.result, Ok(Answered { reply: Reply::Mdt(MdtReply::Done), bulk: Bytes::new(), era: 0 }));
+    let answered = completion.result.unwrap();
+    assert_eq!((answered.reply, answered.extension), (Reply::Mdt(MdtReply::Done), ReplyExtension::default()));
     assert_eq!(core.slots.used(), 0);
     assert!(is_nothing(core.receive(START, done(&sent.frame), 0)), "a copy of the reply");
     let next = send(&mut core, START, Purpose::Ordinary);
@@ -166,7 +176,7 @@ fn a_dropped_call_keeps_its_slot_until_the_next_connection() {
     assert!(core.disconnected(START).is_empty());
     assert_eq!(core.slots.used(), 2);
     core.generation = Generation(2);
-    assert_eq!(core.connected(START, &greeting(7)), [Slot(1)]);
+    assert_eq!(core.connected(START, &greeting(7)), [Purpose::Ordinary]);
     let again = core.full(START, 7);
     assert_eq!(again.len(), 1);
     let (old, new) = (kept.frame.header, again[0].header);
@@ -222,7 +232,7 @@ fn an_eviction_tells_every_caller() {
     assert_eq!((core.session, core.state), (None, ImportState::Evicted));
     assert_eq!(core.slots.used(), 1);
     drop(other);
-    assert_eq!(core.connected(START, &greeting(7)), [Slot(2)]);
+    assert_eq!(core.connected(START, &greeting(7)), [Purpose::Ordinary]);
     assert!(core.full(START, 7).is_empty(), "nothing of the old session goes out in the new one");
 }
 
@@ -253,10 +263,10 @@ fn a_connection_without_answers_is_given_up() {
 #[test]
 fn slots_beyond_the_grant_are_noticed() {
     let mut core = full();
-    let _sent: Vec<_> = (0..5).map(|_| send(&mut core, START, Purpose::Ordinary)).collect();
-    core.connected(START, &Connected { slots: 6, ..greeting(8) });
+    let _sent: Vec<_> = (0..6).map(|_| send(&mut core, START, Purpose::Ordinary)).collect();
+    core.connected(START, &Connected { slots: 7, ..greeting(8) });
     assert!(!core.lost_slots());
-    core.connected(START, &Connected { slots: 5, ..greeting(8) });
+    core.connected(START, &Connected { slots: 6, ..greeting(8) });
     assert!(core.lost_slots());
     assert_eq!(core.take_slot(Purpose::Ordinary), None);
 }

@@ -4,13 +4,13 @@
 use std::{sync::Arc, time::Duration};
 
 use bytes::Bytes;
-use rt::{Address, Connection, Frame, Instant, Receiver, Sender, clock};
+use rt::{Address, Connection, Frame, FrameHeader, Instant, Receiver, Sender, clock};
 use types::{FsError, Generation};
 
 use super::{
     core::{Purpose, Received},
     greeting::Greeting,
-    handle::Import,
+    handle::{Hook, Import},
     inner::{Inner, Link},
     options::{Endpoint, ImportState},
     trouble::Cause,
@@ -21,8 +21,9 @@ use crate::{
         self,
         opcode::{self, Family},
     },
+    handler::CallbackHandler,
     message::{
-        bounds,
+        ClientRequest, RequestExtension, bounds,
         session::{Claim, Connect, Connected, feature},
     },
     server::Server,
@@ -176,10 +177,14 @@ async fn serve_local(
     connect: Connect,
     deadline: Instant,
 ) -> Result<End, End> {
-    let link = clock::timeout_at(&*inner.seams.clock, deadline, server.connect_local(&connect))
-        .await
-        .ok_or(End::Lost(Cause::NoAnswer))?
-        .map_err(refused)?;
+    let link = clock::timeout_at(
+        &*inner.seams.clock,
+        deadline,
+        server.connect_local(&connect, Arc::new(Hook(inner.recovery.clone()))),
+    )
+    .await
+    .ok_or(End::Lost(Cause::NoAnswer))?
+    .map_err(refused)?;
     let connected = link.connected().clone();
     let stopped = link.stopped();
     inner.fail_remote_requests();
@@ -202,7 +207,7 @@ async fn serve_remote(inner: &Arc<Inner>, address: &Address, connect: Connect, d
     inner.attach(Link::Remote(sender.0.clone()), &connected, clock_ns)?;
     tokio::select! {
         biased;
-        end = read(inner, &mut *receiver) => Err(end),
+        end = read(inner, &sender.0, &mut *receiver) => Err(end),
         end = establish(inner, &*sender.0, &connected) => end,
         end = repeat(inner, &*sender.0) => end,
         () = watch_silence(inner) => Err(End::Lost(Cause::NoAnswer)),
@@ -219,7 +224,7 @@ impl Drop for CloseOnDrop {
 }
 
 /// Reads replies until the connection ends.
-async fn read(inner: &Arc<Inner>, receiver: &mut dyn Receiver) -> End {
+async fn read(inner: &Arc<Inner>, sender: &Arc<dyn Sender>, receiver: &mut dyn Receiver) -> End {
     loop {
         let frame = match receiver.receive().await {
             Ok(Some(frame)) => frame,
@@ -232,16 +237,37 @@ async fn read(inner: &Arc<Inner>, receiver: &mut dyn Receiver) -> End {
             Received::Nothing => {}
             Received::Earlier => inner.resend.notify_one(),
             Received::Complete(completion) => {
-                inner.slot_freed(completion.slot);
+                inner.slot_freed(completion.purpose);
                 completion.deliver();
             }
             Received::Evicted(completion) => {
-                inner.slot_freed(completion.slot);
+                inner.slot_freed(completion.purpose);
                 completion.deliver();
                 return End::Evicted;
             }
+            Received::Callback(header, request) => {
+                let work = answer_callback(inner.clone(), sender.clone(), header, request);
+                inner.seams.spawn.spawn("callback", Box::pin(work));
+            }
+            Received::Answer(frame) => {
+                let sender = sender.clone();
+                let send = async move {
+                    // If the connection is gone, the target asks again.
+                    let _ = sender.send(frame).await;
+                };
+                inner.seams.spawn.spawn("callback", Box::pin(send));
+            }
             Received::Garbage(reason) => return End::lost(reason),
         }
+    }
+}
+
+/// Executes a callback and answers it. In a task of its own: replies are read whatever it waits for.
+async fn answer_callback(inner: Arc<Inner>, sender: Arc<dyn Sender>, header: FrameHeader, request: ClientRequest) {
+    let result = Hook(inner.recovery.clone()).call_back(request).await;
+    let answer = inner.guarded.lock().core.call_back_done(header, &result);
+    if let Err(error) = sender.send(answer).await {
+        tracing::debug!(target = %inner.target, %error, "the answer to a callback was not sent; the target asks again");
     }
 }
 
@@ -347,8 +373,8 @@ impl Inner {
             }
             (freed, core.lost_slots())
         };
-        for slot in freed {
-            self.slot_freed(slot);
+        for purpose in freed {
+            self.slot_freed(purpose);
         }
         self.adjust_permits();
         // The server grants fewer slots than before its restart, so some requests cannot be
@@ -376,11 +402,11 @@ impl Inner {
             return None;
         }
         let permit = self.control.try_acquire().ok()?;
-        let body = codec::encode_request(&family.ping()).expect("a ping is small");
+        let body = codec::encode_request(&RequestExtension::default(), &family.ping()).expect("a ping is small");
         let slot = guarded.core.take_slot(Purpose::Ping)?;
         permit.forget();
         let opcode = opcode::of(&family.ping());
-        Some(guarded.core.begin(now, now, slot, opcode, (body, Bytes::new()), 0, Purpose::Ping, None))
+        Some(guarded.core.begin(now, now, slot, opcode, (body, Bytes::new(), None), 0, Purpose::Ping, None))
     }
 
     /// The connection is gone. Returns whether calls could go out.
@@ -467,6 +493,9 @@ impl Inner {
             guarded.core.abandon_all()
         };
         self.permits.close();
+        self.urgent.close();
+        self.memory.close();
+        self.urgent_memory.close();
         self.waiting.close();
         self.control.close();
         self.changed.notify_waiters();

@@ -18,7 +18,13 @@ use super::{
     trouble::Cause,
     waiting::Waiting,
 };
-use crate::{auth::Principal, codec::opcode::Family};
+use crate::{
+    auth::Principal,
+    codec::opcode::Family,
+    handler::{CallbackHandler, KeepsNothing},
+    message::{ClientReply, ClientRequest},
+    server::{BYTES_IN_WORK_MAX, URGENT_BYTES_IN_WORK_MAX},
+};
 
 /// Told by an import when the server lost its memory of this client. An implementation that holds
 /// the import should hold it weakly, since the import holds the implementation.
@@ -38,6 +44,23 @@ pub trait Recovery: Send + Sync {
     /// The server evicted this client: everything that was open there is lost. Comes before any
     /// call of the new session.
     fn evicted(&self) {}
+
+    /// The server makes a request to this client ([`CallbackHandler`]).
+    fn call_back(&self, request: ClientRequest) -> BoxFuture<'static, FsResult<ClientReply>> {
+        KeepsNothing.call_back(request)
+    }
+}
+
+/// What answers callbacks: the recovery hook, if there is one.
+pub(super) struct Hook(pub(super) Option<Arc<dyn Recovery>>);
+
+impl CallbackHandler for Hook {
+    fn call_back(&self, request: ClientRequest) -> BoxFuture<'static, FsResult<ClientReply>> {
+        match &self.0 {
+            Some(recovery) => recovery.call_back(request),
+            None => KeepsNothing.call_back(request),
+        }
+    }
 }
 
 /// A client's view of one target. Cheap to clone; dropping the last clone closes it without a
@@ -73,7 +96,7 @@ impl Import {
         let target: Arc<str> = target.into();
         let permits = options.rpcs_in_flight_max.clamp(1, SESSION_SLOTS_MAX - 1);
         let guarded = Guarded {
-            core: Core::new(target.clone(), &options),
+            core: Core::new(target.clone(), principal.role().class(), &options),
             link: None,
             endpoint,
             readdressed: false,
@@ -94,6 +117,9 @@ impl Import {
             guarded: Mutex::new(guarded),
             permits: Permits::new(permits),
             waiting: Permits::new(waiting_max(permits)),
+            urgent: Permits::new(1),
+            memory: Arc::new(Semaphore::new(BYTES_IN_WORK_MAX)),
+            urgent_memory: Arc::new(Semaphore::new(URGENT_BYTES_IN_WORK_MAX)),
             control: Semaphore::new(1),
             changed: Notify::new(),
             wake: Notify::new(),
@@ -135,8 +161,8 @@ impl Import {
             let is_open = late.is_none() && matches!(outcome, Err(FsError::Unreachable { .. }));
             *late_outcome = is_open.then_some(LateOutcome(known));
         }
-        let Answered { reply, bulk, era } = outcome?;
-        Ok(Answered { reply: R::reply(reply)?, bulk, era })
+        let Answered { reply, bulk, extension, era } = outcome?;
+        Ok(Answered { reply: R::reply(reply)?, bulk, extension, era })
     }
 
     /// The target is served there now. Reconnects if that is another place.

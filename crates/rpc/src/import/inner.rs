@@ -5,14 +5,12 @@ use std::sync::Arc;
 use parking_lot::Mutex;
 use rt::{Instant, Seams, Sender};
 use tokio::sync::{Notify, Semaphore};
-use types::Slot;
 
 use super::{
     core::{Core, Purpose},
     handle::Recovery,
     options::{Endpoint, ImportOptions},
     permits::Permits,
-    slots,
     waiting::Waiting,
 };
 use crate::{auth::Principal, codec::opcode::Family, server::LocalLink};
@@ -62,6 +60,13 @@ pub(super) struct Inner {
     pub(super) permits: Permits,
     /// One permit per call that waits for others, besides that for its slot.
     pub(super) waiting: Permits,
+    /// One permit per urgent request that may be outstanding.
+    pub(super) urgent: Permits,
+    /// Bytes that large requests may take at the target until they are answered: it reads from a
+    /// connection only as long as they do not take more, and must always read urgent requests.
+    pub(super) memory: Arc<Semaphore>,
+    /// The same for urgent ones.
+    pub(super) urgent_memory: Arc<Semaphore>,
     /// One permit for the control slot.
     pub(super) control: Semaphore,
     /// Wakes callers that wait for another state.
@@ -85,18 +90,13 @@ impl Inner {
         self.wake.notify_one();
     }
 
-    /// A slot is free again: lets the next call have it.
-    pub(super) fn slot_freed(&self, slot: Slot) {
-        if slot == slots::CONTROL {
-            self.control.add_permits(1);
-        } else {
-            self.permits.give_back();
+    /// The slot of a request for this purpose is free again, or was not used: lets the next have it.
+    pub(super) fn slot_freed(&self, purpose: Purpose) {
+        match purpose {
+            Purpose::Ordinary => self.permits.give_back(),
+            Purpose::Urgent => self.urgent.give_back(),
+            Purpose::Recovery | Purpose::Ping => self.control.add_permits(1),
         }
-    }
-
-    /// A permit was not used.
-    pub(super) fn permit_back(&self, purpose: Purpose) {
-        self.slot_freed(if purpose == Purpose::Ordinary { slots::FIRST_ORDINARY } else { slots::CONTROL });
     }
 
     /// Makes the number of permits what is wanted and granted.
@@ -104,6 +104,7 @@ impl Inner {
         let guarded = self.guarded.lock();
         let goal = guarded.wanted.clamp(1, guarded.core.ordinary_slots().max(1));
         self.permits.resize(goal);
+        self.urgent.resize(guarded.core.urgent_slots().max(1));
         self.waiting.resize(waiting_max(goal));
     }
 }

@@ -6,7 +6,10 @@ use types::{FsError, FsResult, ProtocolError};
 
 use crate::{
     codec::opcode::Family,
-    message::{MdtReply, MdtRequest, MgsReply, MgsRequest, OstReply, OstRequest, Reply, Request, kind::RequestRow},
+    message::{
+        MdtReply, MdtRequest, MgsReply, MgsRequest, OstReply, OstRequest, Reply, ReplyExtension, Request,
+        kind::RequestRow,
+    },
 };
 
 /// A request that has replies of one type.
@@ -144,6 +147,8 @@ pub struct Answered<R = Reply> {
     pub reply: R,
     /// Bulk data that came with it.
     pub bulk: Bytes,
+    /// What came beside it.
+    pub extension: ReplyExtension,
     /// [`era`] of the connection through which it came. What the reply acknowledges survived these
     /// losses; it may not survive the next one.
     ///

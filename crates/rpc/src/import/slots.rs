@@ -9,9 +9,6 @@ use types::{Slot, Xid, limits::SESSION_SLOTS_MAX};
 /// The slot of pings and recoveries.
 pub(super) const CONTROL: Slot = Slot(0);
 
-/// The first of the others.
-pub(super) const FIRST_ORDINARY: Slot = Slot(1);
-
 const WORDS: usize = (SESSION_SLOTS_MAX as usize).div_ceil(64);
 
 /// All slots of one import.
@@ -40,8 +37,14 @@ impl Slots {
 
     /// Takes the lowest other slot below `end`, if one is free.
     pub(super) fn take_ordinary(&mut self, end: u16) -> Option<(Slot, Xid)> {
-        for (word, free) in self.free.iter().enumerate() {
-            let candidates = if word == 0 { free & !1 } else { *free };
+        self.take_within(CONTROL.0 + 1, end)
+    }
+
+    /// Takes the lowest of the slots from `start` to before `end`, if one is free.
+    pub(super) fn take_within(&mut self, start: u16, end: u16) -> Option<(Slot, Xid)> {
+        let first = usize::from(start / 64);
+        for (word, free) in self.free.iter().enumerate().skip(first) {
+            let candidates = if word == first { free & (u64::MAX << (start % 64)) } else { *free };
             if candidates != 0 {
                 let slot = Slot((word * 64) as u16 + candidates.trailing_zeros() as u16);
                 return (slot.0 < end).then(|| self.take(slot));
@@ -111,6 +114,16 @@ mod tests {
         assert_eq!(slots.take_control(), None);
         slots.give_back(CONTROL);
         assert_eq!(slots.take_control(), Some((CONTROL, Xid(2))));
+    }
+
+    #[test]
+    fn a_range_of_slots_is_apart() {
+        let mut slots = Slots::new();
+        assert_eq!(slots.take_within(62, 65), Some((Slot(62), Xid(1))));
+        assert_eq!(slots.take_within(62, 65), Some((Slot(63), Xid(1))));
+        assert_eq!(slots.take_within(62, 65), Some((Slot(64), Xid(1))));
+        assert_eq!(slots.take_within(62, 65), None);
+        assert_eq!(slots.take_ordinary(62), Some((Slot(1), Xid(1))));
     }
 
     #[test]

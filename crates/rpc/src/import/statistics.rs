@@ -2,7 +2,13 @@
 
 use std::time::Duration;
 
-use crate::{codec::opcode::Opcode, histogram::Histogram, message::kind::RequestKind};
+use types::Lsn;
+
+use crate::{
+    codec::opcode::Opcode,
+    histogram::Histogram,
+    message::{ReplyExtension, kind::RequestKind},
+};
 
 /// Figures of one kind of request.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -33,6 +39,10 @@ pub struct ImportStatistics {
     pub connections: u64,
     /// Evictions suffered.
     pub evictions: u64,
+    /// The last change that the target acknowledged: its place in the target's journal.
+    pub last_change: Lsn,
+    /// Changes up to this one survive a loss of power of the target.
+    pub committed: Lsn,
 }
 
 #[derive(Clone, Copy, Default)]
@@ -48,11 +58,28 @@ pub(super) struct Counters {
     pub(super) busy: u64,
     pub(super) connections: u64,
     pub(super) evictions: u64,
+    last_change: Lsn,
+    committed: Lsn,
 }
 
 impl Counters {
     pub(super) fn new() -> Self {
-        Self { opcodes: [const { None }; RequestKind::COUNT], resent: 0, busy: 0, connections: 0, evictions: 0 }
+        Self {
+            opcodes: [const { None }; RequestKind::COUNT],
+            resent: 0,
+            busy: 0,
+            connections: 0,
+            evictions: 0,
+            last_change: Lsn(0),
+            committed: Lsn(0),
+        }
+    }
+
+    /// Notes what the target says of its changes.
+    pub(super) fn acknowledged(&mut self, extension: &ReplyExtension) {
+        let change = extension.change.as_ref().map_or(Lsn(0), |change| change.lsn);
+        self.last_change = self.last_change.max(change);
+        self.committed = self.committed.max(extension.committed);
     }
 
     /// Counts an answered call.
@@ -82,6 +109,8 @@ impl Counters {
             busy: self.busy,
             connections: self.connections,
             evictions: self.evictions,
+            last_change: self.last_change,
+            committed: self.committed,
         }
     }
 }

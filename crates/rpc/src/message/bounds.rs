@@ -11,13 +11,13 @@ use types::{
     Credentials, DataChanges, FsError, FsResult, Refusal, Timestamp,
     limits::{
         CLIENT_NAME_BYTES_MAX, EXCLUSIVES_PER_CLIENT_MAX, FENCE_GENERATION_MAX, FENCE_OBJECTS_MAX, FILE_BLOCKS_MAX,
-        FILE_BYTES_MAX, FILE_CHANGES_MAX, GROUPS_MAX, NODE_NAME_BYTES_MAX, OBJECTS_PER_REQUEST_MAX,
-        RECLAIM_ENTRIES_MAX, TARGET_NAME_BYTES_MAX,
+        FILE_BYTES_MAX, FILE_CHANGES_MAX, GROUPS_MAX, JOB_NAME_BYTES_MAX, LOCKS_PER_MESSAGE_MAX, NODE_NAME_BYTES_MAX,
+        OBJECTS_PER_REQUEST_MAX, RECLAIM_ENTRIES_MAX, TARGET_NAME_BYTES_MAX,
     },
 };
 
 use super::{
-    MdtRequest, OstRequest, Request,
+    MdtRequest, OstRequest, Request, RequestExtension,
     mdt::{Reclaim, SizeUpdate},
     ost::CHECK_OBJECTS_MAX,
     session::Connect,
@@ -35,6 +35,22 @@ pub fn check(request: &Request) -> FsResult<()> {
         Request::Ost(request) => check_ost(request),
         // The MGS bounds what it keeps (crate mgs, `cluster`), and all of that is text.
         Request::Mgs(_) => Ok(()),
+    }
+}
+
+/// The same of what is said beside it. This build grants no locks, replays nothing and has no
+/// requests between MDTs: what refers to any of these is refused, except that locks are given up.
+pub fn check_extension(extension: &RequestExtension) -> FsResult<()> {
+    let RequestExtension { job, lock, cancels, replay, sequence, .. } = extension;
+    if cancels.len() > LOCKS_PER_MESSAGE_MAX || job.len() > JOB_NAME_BYTES_MAX {
+        return Err(FsError::TooBig);
+    }
+    if !job.bytes().all(|byte| byte.is_ascii_graphic()) {
+        return Err(FsError::Invalid);
+    }
+    match lock.is_some() || replay.is_some() || sequence.is_some() {
+        true => Err(FsError::NotSupported),
+        false => Ok(()),
     }
 }
 

@@ -5,8 +5,11 @@
 //! remove (docs/wire_protocol.md has the table).
 
 pub mod bounds;
+pub mod client;
 pub mod control;
+pub mod extension;
 pub mod kind;
+pub mod lock;
 pub mod mdt;
 pub mod mgs;
 pub mod ost;
@@ -14,6 +17,8 @@ pub mod session;
 
 use serde::{Deserialize, Serialize};
 
+pub use client::{ClientReply, ClientRequest};
+pub use extension::{ReplyExtension, RequestExtension};
 pub use mdt::{MdtReply, MdtRequest};
 pub use mgs::{MgsReply, MgsRequest};
 pub use ost::{OstReply, OstRequest};

@@ -2,7 +2,7 @@
 //! target sees them.
 
 use serde::{Deserialize, Serialize};
-use types::{ClientId, Generation};
+use types::{ClientId, Generation, limits::URGENT_SLOTS_MAX};
 
 use crate::auth::{Nonce, Proof, Role, Secret};
 
@@ -11,8 +11,13 @@ pub const VERSION_MIN: u16 = 2;
 /// Newest protocol version this build speaks.
 pub const VERSION_MAX: u16 = 2;
 
-/// Fewest slots a session can have: the control slot, and one for requests.
-pub const SLOTS_MIN: u16 = 2;
+/// Fewest slots a session can have: the control slot, one for requests, one for urgent requests.
+pub const SLOTS_MIN: u16 = 3;
+
+/// How many of so many slots are for urgent requests.
+pub fn urgent_slots(slots: u16) -> u16 {
+    (slots / 8).clamp(1, URGENT_SLOTS_MAX)
+}
 
 /// Bits of [`rt::FrameHeader::flags`].
 pub mod frame_flag {
@@ -29,6 +34,24 @@ pub mod frame_flag {
     /// With `REPLY`, without a body: the request arrived after its deadline. It was not executed
     /// and never will be; a client that still wants it sends it under the slot's next xid.
     pub const EXPIRED: u16 = 16;
+    /// A request of the target to its client ([`ClientRequest`](crate::message::ClientRequest)), or
+    /// with `REPLY`, the client's answer.
+    pub const CALLBACK: u16 = 32;
+    /// The request was sent before, and may have been executed.
+    pub const RESENT: u16 = 64;
+    /// The request was acknowledged before, by a target that has lost power since, and is made
+    /// again.
+    pub const REPLAY: u16 = 128;
+}
+
+/// Values of [`rt::FrameHeader::class`].
+pub mod class {
+    /// Somebody waits for it.
+    pub const NORMAL: u8 = 0;
+    /// Nobody does: migrations, checks.
+    pub const BACKGROUND: u8 = 1;
+    /// Others may wait for it: callbacks, what they ask for, and what gives something up.
+    pub const URGENT: u8 = 2;
 }
 
 /// Bits of [`Connect::features`].
@@ -147,4 +170,7 @@ pub struct Connected {
     /// before, it may be gone.
     #[serde(default)]
     pub era: u64,
+    /// Of the slots, the last so many are for urgent requests; at least one.
+    #[serde(default)]
+    pub urgent_slots: u16,
 }

@@ -37,8 +37,10 @@ use types::limits::{BODY_BYTES_MAX, BULK_BYTES_MAX, XATTR_VALUE_BYTES_MAX};
 
 use crate::message::{Request, kind::ReplySize};
 
-/// Memory of all large requests: eight of the largest reads.
+/// Memory of all large requests of a connection: eight of the largest reads. A client sends no more.
 pub const BYTES_MAX: usize = 32 << 20;
+/// The same of urgent requests.
+pub const URGENT_BYTES_MAX: usize = 16 << 20;
 /// Requests in work per slot of the session: one, and a copy.
 const CREDITS_PER_SLOT: usize = 2;
 /// Up to so many bytes, with its reply, a request is small.
@@ -46,7 +48,8 @@ const SMALL_BYTES: usize = 4096;
 /// Beside the data of a read: checksums of up to five bytes per block.
 const READ_BODY_BYTES: usize = 8192;
 
-const _: () = assert!(2 * (BODY_BYTES_MAX + BULK_BYTES_MAX) <= BYTES_MAX, "the largest request and reply fit");
+const _: () = assert!(2 * (BODY_BYTES_MAX + BULK_BYTES_MAX) <= URGENT_BYTES_MAX, "the largest request and reply fit");
+const _: () = assert!(URGENT_BYTES_MAX <= BYTES_MAX, "most requests are not urgent");
 
 /// See the module documentation.
 pub(super) struct Budget {
@@ -61,24 +64,27 @@ pub(super) struct Share {
 }
 
 impl Budget {
-    /// Of a connection whose session has so many slots.
-    pub fn new(slots: u16) -> Self {
+    /// Of requests in so many slots, with so much memory.
+    pub fn new(slots: u16, bytes: usize) -> Self {
         let credits = Semaphore::new(CREDITS_PER_SLOT * usize::from(slots));
-        Self { credits: Arc::new(credits), memory: Arc::new(Semaphore::new(BYTES_MAX)) }
+        Self { credits: Arc::new(credits), memory: Arc::new(Semaphore::new(bytes)) }
     }
 
-    /// Waits until there is room for a request that arrived in so many bytes.
-    pub async fn admit(&self, request: &Request, request_bytes: usize) -> Share {
+    /// Waits until there is room for a request of so many bytes ([`memory_of`]).
+    pub async fn admit(&self, bytes: u32) -> Share {
         let credit = self.credits.clone().acquire_owned().await.expect("the semaphore is never closed");
-        let bytes = request_bytes + reply_bytes_max(request);
-        let memory = match u32::try_from(bytes) {
-            Ok(bytes) if bytes as usize > SMALL_BYTES => {
-                Some(self.memory.clone().acquire_many_owned(bytes).await.expect("the semaphore is never closed"))
-            }
-            _ => None,
+        let memory = match bytes {
+            0 => None,
+            bytes => Some(self.memory.clone().acquire_many_owned(bytes).await.expect("the semaphore is never closed")),
         };
         Share { _credit: credit, memory }
     }
+}
+
+/// Memory that a request takes until it is answered, which arrives in so many bytes; 0: it is small.
+pub(crate) fn memory_of(request: &Request, request_bytes: usize) -> u32 {
+    let bytes = request_bytes + reply_bytes_max(request);
+    if bytes > SMALL_BYTES { bytes as u32 } else { 0 }
 }
 
 impl Share {
@@ -115,7 +121,7 @@ mod tests {
     use crate::{
         codec,
         message::{
-            MdtRequest, OstRequest,
+            MdtRequest, OstRequest, RequestExtension,
             mdt::{
                 CancelLock, Close, DataVersion, ExclusiveBegin, ExclusiveEnd, ExclusivePurpose, Instantiate, LeaveOut,
                 LockFamily, LockMode, LockRange, Open, OpenFlags, OpenId, RenewLayout, SetLock, SizeUpdate,
@@ -126,7 +132,7 @@ mod tests {
     };
 
     fn admit(budget: &Budget, request: &Request) -> Option<Share> {
-        let mut admission = std::pin::pin!(budget.admit(request, 100));
+        let mut admission = std::pin::pin!(budget.admit(memory_of(request, 100)));
         let mut context = std::task::Context::from_waker(std::task::Waker::noop());
         match admission.as_mut().poll(&mut context) {
             std::task::Poll::Ready(share) => Some(share),
@@ -141,7 +147,7 @@ mod tests {
 
     #[test]
     fn large_requests_wait_for_memory_and_small_ones_do_not() {
-        let budget = Budget::new(256);
+        let budget = Budget::new(256, BYTES_MAX);
         let mut held: Vec<Share> = std::iter::from_fn(|| admit(&budget, &read(u32::MAX))).collect();
         assert_eq!(held.len(), BYTES_MAX / (BULK_BYTES_MAX + READ_BODY_BYTES + 100));
         let small = Request::Mdt(MdtRequest::Ping);
@@ -195,14 +201,15 @@ mod tests {
             MdtRequest::Disconnect,
         ];
         for request in requests.map(Request::Mdt) {
-            let bytes = codec::encode_request(&request).unwrap().len() + reply_bytes_max(&request);
+            let bytes = codec::encode_request(&RequestExtension::default(), &request).unwrap().bytes.len()
+                + reply_bytes_max(&request);
             assert!(bytes <= SMALL_BYTES, "{bytes} bytes: {request:?}");
         }
     }
 
     #[test]
     fn copies_of_small_requests_are_bounded_too() {
-        let budget = Budget::new(2);
+        let budget = Budget::new(2, BYTES_MAX);
         let small = Request::Mdt(MdtRequest::Ping);
         let held: Vec<Share> = std::iter::from_fn(|| admit(&budget, &small)).collect();
         assert_eq!(held.len(), 4);

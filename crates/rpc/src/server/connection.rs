@@ -22,10 +22,10 @@ use rt::{
     BoxFuture, Connection, Frame, FrameHeader, Instant, Receiver, Sender, clock::timeout_at, contain,
     frame::FRAME_BYTES_MAX,
 };
-use types::{FsError, FsResult, Generation, Slot, Xid};
+use types::{FsError, FsResult, Generation, Slot, Xid, limits::URGENT_SLOTS_MAX};
 
 use super::{
-    budget::{Budget, Share},
+    budget::{BYTES_MAX, Budget, Share, URGENT_BYTES_MAX, memory_of},
     failing::Outcome,
     greeting::Greeting,
     overdue,
@@ -40,11 +40,11 @@ use crate::{
     },
     handler::{Answer, Call},
     message::{
-        Request, bounds,
+        Request, RequestExtension, bounds,
         session::{Connect, Connected, Prove, feature, frame_flag},
     },
     service::{Admission, Permit},
-    session::{Arrival, KeptReply},
+    session::{Arrival, CallbackPath, KeptReply, PresentConnection},
 };
 
 /// How long a new connection may take to say what it wants.
@@ -57,8 +57,10 @@ const HANDSHAKE_FRAMES_MAX: usize = 16;
 pub(super) async fn serve(shared: Arc<Shared>, connection: Connection) {
     let Connection { sender, mut receiver, peer } = connection;
     let registered = Registered::new(&shared, sender.clone());
-    let budget = Budget::new(shared.options.slots);
-    let mut reader = Reader { shared: shared.clone(), sender, budget, registered, greeting: None, session: None };
+    let (budget, urgent) =
+        (Budget::new(shared.options.slots, BYTES_MAX), Budget::new(URGENT_SLOTS_MAX, URGENT_BYTES_MAX));
+    let mut reader =
+        Reader { shared: shared.clone(), sender, budget, urgent, registered, greeting: None, session: None };
     let end = reader.run(&mut *receiver).await;
     let is_proven = reader.session.is_some();
     match end {
@@ -135,6 +137,8 @@ struct Reader {
     sender: Arc<dyn Sender>,
     /// Of requests between their arrival and the sending of their replies.
     budget: Budget,
+    /// Of urgent ones.
+    urgent: Budget,
     registered: Registered,
     /// Set by the first `Connect`.
     greeting: Option<Greeting>,
@@ -206,7 +210,7 @@ impl Reader {
                 Err(error) => return self.refuse(&frame.header, &connect, error).await,
             },
         }
-        let body = self.greeting.as_ref().map(Greeting::challenge).unwrap_or_default();
+        let body = self.greeting.as_ref().map(Greeting::challenge).unwrap_or_default().into();
         self.send(&frame.header, KeptReply { error: false, body, bulk: Bytes::new() }).await
     }
 
@@ -230,7 +234,7 @@ impl Reader {
                 Err(error) => return self.refuse(header, &greeting.connect, error).await,
             }
         }
-        let body = self.session.as_ref().map(|(_, connected)| encode_connected(connected)).unwrap_or_default();
+        let body = self.session.as_ref().map(|(_, connected)| encode_connected(connected)).unwrap_or_default().into();
         self.send(header, KeptReply { error: false, body, bulk: Bytes::new() }).await
     }
 
@@ -238,7 +242,8 @@ impl Reader {
     async fn open(&self, connect: &Connect) -> FsResult<(Bound, Connected)> {
         let target = self.shared.target(&connect.target).ok_or(FsError::NoDevice)?;
         let (bound, connected) = target.connect(connect, false).await?;
-        match bound.cell.attach(bound.generation, Some(self.sender.clone())) {
+        let present = PresentConnection { generation: bound.generation, version: connected.version };
+        match bound.cell.attach(present, CallbackPath::Remote(self.sender.clone())) {
             true => Ok((bound, connected)),
             false => Err(FsError::Busy),
         }
@@ -260,25 +265,50 @@ impl Reader {
         let Some((bound, connected)) = &self.session else {
             return Err(End::Garbage("a request before a session".to_owned()));
         };
-        if header.version != connected.version || header.flags != 0 {
+        if header.version == connected.version && header.flags & !frame_flag::ERROR == CALLBACK_REPLY {
+            return on_callback_reply(bound, &frame);
+        }
+        if header.version != connected.version || header.flags & !frame_flag::RESENT != 0 {
             return Err(End::Garbage(format!("version {} flags {:#x}", header.version, header.flags)));
         }
         let bound = bound.clone();
-        let decoded = contain::catch(None, || codec::decode_request(Opcode(header.opcode), &frame.body));
+        let decoded = contain::catch(None, || {
+            let extension: RequestExtension = codec::decode_extension(frame.extension())?;
+            Ok((extension, codec::decode_request(Opcode(header.opcode), frame.message())?))
+        });
         let decoded = decoded.map_err(|panicked| End::Garbage(format!("decoding panicked: {panicked}")))?;
-        let request = match decoded {
-            Ok(request) => request,
+        let (extension, request) = match decoded {
+            Ok(decoded) => decoded,
             Err(error @ MessageDecodeError::UnknownOpcode(_)) => {
                 return self.send(&header, keep_error(&FsError::from(error))).await;
             }
             Err(error) => return Err(error.into()),
         };
         let (slot, xid) = (Slot(header.slot), Xid(header.xid));
-        let share = self.budget.admit(&request, frame.body.len() + frame.bulk.len()).await;
+        let urgent = header.slot >= connected.slots - connected.urgent_slots;
+        let budget = if urgent { &self.urgent } else { &self.budget };
+        // A copy of a request in progress takes nothing: its client holds one part for both.
+        let bytes = match bound.cell.with(|session| session.is_running(slot, xid)) {
+            true => 0,
+            false => memory_of(&request, frame.body.len() + frame.bulk.len()),
+        };
+        let share = budget.admit(bytes).await;
         let has_deadline = connected.features & feature::DEADLINES != 0 && header.deadline_ns != 0;
         let deadline = has_deadline.then_some(Instant(header.deadline_ns));
         match bound.cell.arrive(bound.target.now(), Generation(header.connection), slot, xid, deadline) {
-            Arrival::Execute => self.execute(bound, header, deadline, (request, frame.bulk), share).await,
+            Arrival::Execute => {
+                let call = Call {
+                    client: bound.cell.client,
+                    slot,
+                    xid,
+                    trace: header.trace,
+                    class: header.class,
+                    extension,
+                    request,
+                    bulk: frame.bulk,
+                };
+                self.execute(bound, header, deadline, (call, urgent), share).await
+            }
             Arrival::Repeat(kept) => self.send(&header, kept).await,
             Arrival::Running => {
                 if let Some(deadline) = deadline {
@@ -303,17 +333,17 @@ impl Reader {
         bound: Bound,
         header: FrameHeader,
         deadline: Option<Instant>,
-        (request, bulk): (Request, Bytes),
+        (call, urgent): (Call, bool),
         share: Share,
     ) -> Result<(), End> {
-        let (slot, xid) = (Slot(header.slot), Xid(header.xid));
+        let (slot, xid) = (call.slot, call.xid);
         if bound.target.is_stopping() {
             bound.cell.withdraw(slot, xid);
             return Ok(());
         }
-        let overdue = bound.target.overdue.before(&request, bound.target.now());
+        let overdue = bound.target.overdue.before(&call.request, bound.target.now());
         let way = if overdue.is_empty() {
-            match bound.target.admit(bound.target.now(), &request) {
+            match bound.target.admit(bound.target.now(), &call.request, urgent) {
                 Ok(admission) => Way::Admitted(admission),
                 Err(_full) => {
                     bound.cell.withdraw(slot, xid);
@@ -321,9 +351,8 @@ impl Reader {
                 }
             }
         } else {
-            Way::Behind(overdue)
+            Way::Behind(overdue, urgent)
         };
-        let call = Call { client: bound.cell.client, slot, xid, trace: header.trace, request, bulk };
         let work = work(self.shared.clone(), bound, self.sender.clone(), (header, deadline), way, call, share);
         let mut work: BoxFuture<'static, ()> = Box::pin(work);
         let done = poll_fn(|context| Poll::Ready(work.as_mut().poll(context).is_ready())).await;
@@ -342,12 +371,25 @@ impl Reader {
     }
 }
 
+/// Flags of an answer to a callback.
+const CALLBACK_REPLY: u16 = frame_flag::CALLBACK | frame_flag::REPLY;
+
+/// The client answered a callback.
+fn on_callback_reply(bound: &Bound, frame: &Frame) -> Result<(), End> {
+    let result = match frame.header.flags & frame_flag::ERROR {
+        0 => Ok(codec::decode(frame.message())?),
+        _ => Err(codec::decode(frame.message())?),
+    };
+    bound.cell.callback_answered(Slot(frame.header.slot), Xid(frame.header.xid), result);
+    Ok(())
+}
+
 /// How a request comes to its execution.
 enum Way {
     /// Its service takes it.
     Admitted(Admission),
-    /// These changes must end before it asks its service.
-    Behind(Vec<overdue::Number>),
+    /// These changes must end before it asks its service; whether it is urgent.
+    Behind(Vec<overdue::Number>, bool),
 }
 
 impl Way {
@@ -358,10 +400,10 @@ impl Way {
             Way::Admitted(Admission::Queued(granted)) => {
                 Some(granted.await.expect("a service outlives the targets that use it"))
             }
-            Way::Behind(changes) => {
+            Way::Behind(changes, urgent) => {
                 let until = target.now() + overdue::WAIT_MAX;
                 timeout_at(&*shared.seams.clock, until, target.overdue.ended(&changes)).await?;
-                target.admitted(target.now(), request).await.ok()
+                target.admitted(target.now(), request, urgent).await.ok()
             }
         }
     }
@@ -402,8 +444,8 @@ async fn work(
     };
     drop(change);
     drop(permit);
-    let reply = keep(&answer.reply, answer.bulk);
-    share.shrink_to(reply.body.len() + reply.bulk.len());
+    let reply = keep(answer);
+    share.shrink_to(reply.body.bytes.len() + reply.bulk.len());
     let kept = (!repeatable).then(|| reply.clone());
     bound.cell.finish(bound.target.now(), slot, xid, kept);
     if disconnects && !is_panic {
@@ -426,16 +468,17 @@ fn note(now: Instant, request: &FrameHeader, note: u16) -> Frame {
 
 /// `now`: the time from which the client computes the deadlines of its requests.
 fn reply_header(now: Instant, request: &FrameHeader, flags: u16) -> FrameHeader {
-    FrameHeader { flags: frame_flag::REPLY | flags, deadline_ns: now.0, ..*request }
+    FrameHeader { flags: frame_flag::REPLY | flags, deadline_ns: now.0, extension_bytes: 0, ..*request }
 }
 
 /// The frame of a reply. Bulk data beyond the limit are the handler's mistake and become an error.
 fn reply_frame(now: Instant, request: &FrameHeader, kept: KeptReply) -> Frame {
     let flags = if kept.error { frame_flag::ERROR } else { 0 };
-    Frame::new(reply_header(now, request, flags), kept.body, kept.bulk).unwrap_or_else(|error| {
+    let header = FrameHeader { extension_bytes: kept.body.extension_bytes, ..reply_header(now, request, flags) };
+    Frame::new(header, kept.body.bytes, kept.bulk).unwrap_or_else(|error| {
         tracing::error!(opcode = %Opcode(request.opcode), %error, "reply too large");
         let error = keep_error(&FsError::TooBig);
-        Frame::new(reply_header(now, request, frame_flag::ERROR), error.body, Bytes::new())
+        Frame::new(reply_header(now, request, frame_flag::ERROR), error.body.bytes, Bytes::new())
             .expect("a bare error fits any frame")
     })
 }

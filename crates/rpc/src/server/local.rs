@@ -24,13 +24,13 @@ use super::{
 };
 use crate::{
     codec::opcode,
-    handler::{Answer, Call},
+    handler::{Answer, Call, CallbackHandler},
     message::{
-        Request,
+        Request, RequestExtension,
         session::{Connect, Connected},
     },
     service::Permit,
-    session::Arrival,
+    session::{Arrival, CallbackPath, PresentConnection},
 };
 
 /// A client's slot, taken for an in-process call; dropped when the request no longer runs.
@@ -67,12 +67,17 @@ pub(crate) enum LocalOutcome {
 }
 
 /// Opens an in-process session. It has no lease as long as the link exists.
-pub(super) async fn connect(shared: &Arc<Shared>, connect: &Connect) -> Result<LocalLink, FsError> {
+pub(super) async fn connect(
+    shared: &Arc<Shared>,
+    connect: &Connect,
+    callbacks: Arc<dyn CallbackHandler>,
+) -> Result<LocalLink, FsError> {
     let target = shared.target(&connect.target).ok_or(FsError::NoDevice)?;
     let connecting = connect.clone();
     let connecting = unabandoned(shared, "connect", async move { target.connect(&connecting, true).await });
     let (bound, connected) = connecting.await.map_err(|_| FsError::NoDevice)??;
-    if !bound.cell.attach(bound.generation, None) {
+    let present = PresentConnection { generation: bound.generation, version: connected.version };
+    if !bound.cell.attach(present, CallbackPath::Local(callbacks)) {
         return Err(FsError::Busy);
     }
     bound.cell.with(|session| session.pin(shared.now(), true));
@@ -106,12 +111,13 @@ impl LocalLink {
         self.bound.target.stopped()
     }
 
-    /// Executes a request that arrives at `now`. `token` is dropped when the request no longer
+    /// Executes a request that arrives at `now`, with its class and what is said beside it. `token` is dropped when the request no longer
     /// runs, also if this future is dropped before.
     pub(crate) async fn call(
         &self,
         now: Instant,
         xid: Xid,
+        beside: (u8, RequestExtension),
         request: Request,
         bulk: Bytes,
         mut token: impl SlotToken,
@@ -134,14 +140,15 @@ impl LocalLink {
         let disconnects = is_disconnect(&request);
         let overdue = target.overdue.before(&request, now);
         target.overdue.ended(&overdue).await;
-        let Ok(permit) = target.admitted(target.now(), &request).await else {
+        let Ok(permit) = target.admitted(target.now(), &request, request.row().urgent).await else {
             return LocalOutcome::Busy(request, bulk);
         };
         arrived.withdraw = false;
         token.executed();
         let trace = trace::current();
         let opcode = opcode::of(&request);
-        let call = Call { client: cell.client, slot, xid, trace, request, bulk };
+        let (class, extension) = beside;
+        let call = Call { client: cell.client, slot, xid, trace, class, extension, request, bulk };
         let future = target.handle(*role, call);
         let running = Running { bound: self.bound.clone(), slot, xid, permit: Some(permit), token: Some(token), now };
         let executing = Executing { shared: &self.shared, parts: Some((future, running)), trace };

@@ -37,11 +37,16 @@ use rt::{Address, Listener, Seams, clock};
 use types::{ClientId, FsError, limits::SESSION_SLOTS_MAX};
 
 use crate::{
-    handler::Handler,
-    message::session::SLOTS_MIN,
+    handler::{CallbackHandler, Handler},
+    message::{
+        ClientRequest,
+        session::{Connect, SLOTS_MIN},
+    },
     service::{SERVICE_THREADS_MAX, Service},
+    session::CallbackResult,
 };
-pub use budget::BYTES_MAX as BYTES_IN_WORK_MAX;
+pub(crate) use budget::memory_of;
+pub use budget::{BYTES_MAX as BYTES_IN_WORK_MAX, URGENT_BYTES_MAX as URGENT_BYTES_IN_WORK_MAX};
 pub(crate) use local::{LocalLink, LocalOutcome, SlotToken};
 pub use options::ServerOptions;
 use served_target::ServedTarget;
@@ -134,6 +139,14 @@ impl Server {
         }
     }
 
+    /// Makes a request to a client of a target, and waits for its answer, as long as its session
+    /// exists. [`FsError::Evicted`]: it has none, or it ended; [`FsError::Busy`]: the client owes too
+    /// many answers.
+    pub async fn call_back(&self, target: &str, client: ClientId, request: ClientRequest) -> CallbackResult {
+        let target = self.shared.target(target).ok_or(FsError::NoDevice)?;
+        target.call_back(client, request).await
+    }
+
     /// Ends a client's session at a target as if its lease had expired. False if there is none.
     pub async fn evict(&self, target: &str, client: ClientId) -> bool {
         match self.shared.target(target) {
@@ -162,8 +175,12 @@ impl Server {
     }
 
     /// Opens an in-process session.
-    pub(crate) async fn connect_local(&self, connect: &crate::message::session::Connect) -> Result<LocalLink, FsError> {
-        local::connect(&self.shared, connect).await
+    pub(crate) async fn connect_local(
+        &self,
+        connect: &Connect,
+        callbacks: Arc<dyn CallbackHandler>,
+    ) -> Result<LocalLink, FsError> {
+        local::connect(&self.shared, connect, callbacks).await
     }
 }
 

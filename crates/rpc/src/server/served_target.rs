@@ -33,16 +33,20 @@ use crate::{
     },
     handler::{Answer, Call, Handler, SessionEvent},
     message::{
-        Reply, Request, bounds,
-        session::{Connect, Connected},
+        ClientRequest, Request, bounds,
+        session::{Connect, Connected, urgent_slots},
     },
     service::{Admission, Permit, QueueFull},
-    session::{ConnectPlan, KeptReply, Phase, Resumable, Session, SessionCell, SlotTable, plan_connect},
+    session::{
+        CallbackResult, ConnectPlan, KeptReply, Phase, Resumable, Session, SessionCell, SlotTable, plan_connect,
+    },
 };
 
 /// Leases are checked this many times per lease; a session ends at most that fraction late.
 const LEASE_CHECKS: u32 = 8;
 const LEASE_CHECK_MIN: Duration = Duration::from_millis(1);
+/// The service of urgent requests, after Lustre's threads for lock cancels.
+const URGENT_SERVICE: &str = "ldlm_canceld";
 
 /// One session, for people.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -136,12 +140,14 @@ impl ServedTarget {
                 }
                 (ConnectPlan::Wait, Some(cell)) => cell.until(|session| self.may_go_on(session, connect)).await,
                 (ConnectPlan::Ready { resumed }, Some(cell)) => {
+                    let slots = cell.with(|session| session.slots());
                     let connected = Connected {
                         version,
                         features: connect.features & self.shared.options.features,
                         incarnation: self.incarnation,
                         resumed,
-                        slots: cell.with(|session| session.slots()),
+                        slots,
+                        urgent_slots: urgent_slots(slots),
                         lease_ms: u32::try_from(self.lease.as_millis()).unwrap_or(u32::MAX),
                         era: self.handler.era(),
                     };
@@ -199,7 +205,7 @@ impl ServedTarget {
             self.restore(connect.client, &mut slots);
         }
         let session = Session::new(self.shared.now(), connect.connection, slots, resumed);
-        let cell = SessionCell::new(connect.client, &connect.client_name, session);
+        let cell = SessionCell::new(connect.client, &connect.client_name, session, self.shared.now());
         {
             let mut sessions = self.sessions.lock();
             if sessions.contains_key(&connect.client) {
@@ -222,7 +228,7 @@ impl ServedTarget {
     fn restore(&self, client: ClientId, slots: &mut SlotTable) {
         for slot in (0..slots.len()).map(Slot) {
             if let Some((xid, reply)) = self.handler.persistent_reply(client, slot) {
-                slots.restore(slot, xid, keep(&Ok(reply), Bytes::new()));
+                slots.restore(slot, xid, keep(Answer::new(Ok(reply))));
             } else if let Some(xid) = self.handler.answers_repetition(client, slot) {
                 slots.restore_earlier(slot, xid);
             }
@@ -241,6 +247,7 @@ impl ServedTarget {
 
     /// The rest of a session whose end has begun.
     async fn conclude(&self, cell: &Arc<SessionCell>, event: SessionEvent) {
+        cell.end_callbacks();
         cell.until(|session| (session.running() == 0).then_some(())).await;
         tracing::info!(target = %self.name, ?event, name = cell.client_name, "session ended");
         self.tell(event).await;
@@ -251,6 +258,12 @@ impl ServedTarget {
         drop(sessions);
         cell.with(Session::ended);
         cell.notify();
+    }
+
+    /// Makes a request to a client.
+    pub(super) async fn call_back(&self, client: ClientId, request: ClientRequest) -> CallbackResult {
+        let cell = self.session(client).ok_or(FsError::Evicted)?;
+        cell.call_back(&*self.shared.seams.clock, request).await
     }
 
     /// Ends a client's session at once. False if there is none.
@@ -364,15 +377,17 @@ impl ServedTarget {
         }
     }
 
-    /// Asks the request's service for execution.
-    pub(super) fn admit(&self, now: Instant, request: &Request) -> Result<Admission, QueueFull> {
+    /// Asks the request's service for execution; urgent ones have one of their own, so that they
+    /// never wait for what waits for them.
+    pub(super) fn admit(&self, now: Instant, request: &Request, urgent: bool) -> Result<Admission, QueueFull> {
         let threads = self.shared.options.service_threads;
-        self.shared.service(self.handler.service(request), threads).admit(now)
+        let service = if urgent { URGENT_SERVICE } else { self.handler.service(request) };
+        self.shared.service(service, threads).admit(now)
     }
 
     /// As [`ServedTarget::admit`], and waits in the queue.
-    pub(super) async fn admitted(&self, now: Instant, request: &Request) -> Result<Permit, QueueFull> {
-        match self.admit(now, request)? {
+    pub(super) async fn admitted(&self, now: Instant, request: &Request, urgent: bool) -> Result<Permit, QueueFull> {
+        match self.admit(now, request, urgent)? {
             Admission::Now(permit) => Ok(permit),
             Admission::Queued(granted) => Ok(granted.await.expect("a service outlives the targets that use it")),
         }
@@ -387,7 +402,7 @@ impl ServedTarget {
     /// fails.
     pub(super) fn handle(self: &Arc<Self>, role: Role, call: Call) -> BoxFuture<'static, Outcome> {
         let permitted = match call.request.row().permission.allows(role) {
-            true => bounds::check(&call.request),
+            true => bounds::check_extension(&call.extension).and_then(|()| bounds::check(&call.request)),
             false => {
                 let operation = opcode::of(&call.request);
                 tracing::warn!(target = %self.name, client = %call.client, %role, %operation, "request refused");
@@ -403,7 +418,8 @@ impl ServedTarget {
             target = %self.name,
             %client,
             operation = %opcode,
-            trace = %trace::shown(trace)
+            trace = %trace::shown(trace),
+            uid = call.extension.uid,
         );
         if !self.shared.options.contain_panics {
             let work = trace::scoped(trace, self.observe(span, self.handler.clone().handle(call)));
@@ -495,10 +511,10 @@ impl ServedTarget {
     }
 }
 
-/// The reply as it goes out.
-pub(super) fn keep(reply: &Result<Reply, FsError>, bulk: Bytes) -> KeptReply {
-    let encoded = match reply {
-        Ok(reply) => codec::encode_reply(reply),
+/// The answer as it goes out.
+pub(super) fn keep(Answer { reply, bulk, extension }: Answer) -> KeptReply {
+    let encoded = match &reply {
+        Ok(reply) => codec::encode_reply(&extension, reply),
         Err(error) => return keep_error(error),
     };
     match encoded {
@@ -510,7 +526,7 @@ pub(super) fn keep(reply: &Result<Reply, FsError>, bulk: Bytes) -> KeptReply {
 /// An error as it goes out.
 pub(super) fn keep_error(error: &FsError) -> KeptReply {
     let body = codec::encode(error).or_else(|_| codec::encode(&FsError::TooBig));
-    KeptReply { error: true, body: body.expect("a bare error fits any frame"), bulk: Bytes::new() }
+    KeptReply { error: true, body: body.expect("a bare error fits any frame").into(), bulk: Bytes::new() }
 }
 
 /// Whether this request is a client's `Disconnect`.

@@ -4,11 +4,15 @@
 use std::sync::Arc;
 
 use parking_lot::Mutex;
-use rt::{Instant, Sender};
-use tokio::sync::Notify;
-use types::{ClientId, Generation, Slot, Xid};
+use rt::Instant;
+use tokio::sync::{Notify, futures::Notified, oneshot};
+use types::{ClientId, FsError, FsResult, Generation, Slot, Xid};
 
-use super::{Arrival, KeptReply, Session};
+use super::{
+    Arrival, KeptReply, Phase, Session,
+    call_back::CallbackPath,
+    callbacks::{CallbackResult, Callbacks},
+};
 
 /// One session of one target.
 pub struct SessionCell {
@@ -17,20 +21,35 @@ pub struct SessionCell {
     /// The client's host and process, for people.
     pub client_name: String,
     state: Mutex<CellState>,
-    /// Told whenever a waiting `Connect` or the session's end may continue.
+    /// Told whenever a waiting `Connect`, the session's end or a callback may continue.
     changed: Notify,
 }
 
 struct CellState {
     session: Session,
-    /// The present connection, to close it when it is superseded; `None` for in-process clients.
-    sender: Option<Arc<dyn Sender>>,
+    path: CallbackPath,
+    connection: PresentConnection,
+    callbacks: Callbacks,
+}
+
+/// The connection of a session at present.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct PresentConnection {
+    /// Its generation.
+    pub generation: Generation,
+    /// The protocol version agreed on.
+    pub version: u16,
 }
 
 impl SessionCell {
-    /// A cell around a new session.
-    pub fn new(client: ClientId, client_name: &str, session: Session) -> Arc<Self> {
-        let state = Mutex::new(CellState { session, sender: None });
+    /// A cell around a new session that begins now.
+    pub fn new(client: ClientId, client_name: &str, session: Session, now: Instant) -> Arc<Self> {
+        let state = Mutex::new(CellState {
+            session,
+            path: CallbackPath::None,
+            connection: PresentConnection::default(),
+            callbacks: Callbacks::new(Xid(now.0)),
+        });
         Arc::new(Self { client, client_name: client_name.to_owned(), state, changed: Notify::new() })
     }
 
@@ -56,27 +75,54 @@ impl SessionCell {
         }
     }
 
-    /// Makes `sender` the session's connection and closes the one before, if `generation` is still
-    /// the newest.
-    pub fn attach(&self, generation: Generation, sender: Option<Arc<dyn Sender>>) -> bool {
+    /// Makes this the session's connection and closes the one before, if it is still the newest.
+    pub fn attach(&self, connection: PresentConnection, path: CallbackPath) -> bool {
         let mut state = self.state.lock();
-        if state.session.generation() != generation {
+        if state.session.generation() != connection.generation {
             return false;
         }
-        let old = std::mem::replace(&mut state.sender, sender);
+        state.connection = connection;
+        let old = std::mem::replace(&mut state.path, path);
         drop(state);
-        if let Some(old) = old {
-            old.close();
-        }
+        old.close();
+        self.notify();
         true
     }
 
     /// Closes the session's connection, if it has one.
     pub fn detach(&self) {
-        let sender = self.state.lock().sender.take();
-        if let Some(sender) = sender {
-            sender.close();
+        let old = std::mem::replace(&mut self.state.lock().path, CallbackPath::None);
+        old.close();
+    }
+
+    /// How the client is reached at present.
+    pub(super) fn path(&self) -> (PresentConnection, CallbackPath) {
+        let state = self.state.lock();
+        (state.connection, state.path.clone())
+    }
+
+    /// Completes when another connection is attached, and now and then without a reason.
+    pub(super) fn changed(&self) -> Notified<'_> {
+        self.changed.notified()
+    }
+
+    /// A slot for a callback.
+    pub(super) fn begin_callback(&self, waiter: oneshot::Sender<CallbackResult>) -> FsResult<(Slot, Xid)> {
+        let mut state = self.state.lock();
+        match state.session.phase() {
+            Phase::Opening | Phase::Open => state.callbacks.begin(waiter).ok_or(FsError::Busy),
+            Phase::Ending | Phase::Ended => Err(FsError::Evicted),
         }
+    }
+
+    /// The client answered a callback.
+    pub fn callback_answered(&self, slot: Slot, xid: Xid, result: CallbackResult) {
+        self.state.lock().callbacks.answered(slot, xid, result);
+    }
+
+    /// The session is ending: nobody waits for the client any more.
+    pub fn end_callbacks(&self) {
+        self.state.lock().callbacks.end();
     }
 
     /// [`Session::arrive`].

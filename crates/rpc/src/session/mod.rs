@@ -34,10 +34,14 @@
 //!
 //! Downside: a request that runs for a long time delays its client's reconnection.
 
+mod call_back;
+mod callbacks;
 mod cell;
 mod slot;
 
-pub use cell::SessionCell;
+pub use call_back::CallbackPath;
+pub use callbacks::CallbackResult;
+pub use cell::{PresentConnection, SessionCell};
 pub use slot::{Arrival, KeptReply, SlotTable};
 
 use std::time::Duration;
@@ -205,6 +209,11 @@ impl Session {
     pub fn withdraw(&mut self, slot: Slot, xid: Xid) -> bool {
         self.slots.withdraw(slot, xid);
         self.running() == 0
+    }
+
+    /// Whether this request is being executed.
+    pub fn is_running(&self, slot: Slot, xid: Xid) -> bool {
+        self.slots.is_running(slot, xid)
     }
 
     /// Number of slots.

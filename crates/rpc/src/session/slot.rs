@@ -3,13 +3,15 @@
 use bytes::Bytes;
 use types::{Slot, Xid};
 
+use crate::codec::Body;
+
 /// A reply as it went out, kept for copies of its request.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct KeptReply {
     /// The body is an error.
     pub error: bool,
-    /// Encoded reply.
-    pub body: Bytes,
+    /// Encoded reply, and what goes beside it.
+    pub body: Body,
     /// Its bulk data.
     pub bulk: Bytes,
 }
@@ -81,6 +83,11 @@ impl SlotTable {
     /// Requests being executed.
     pub fn running(&self) -> usize {
         self.running
+    }
+
+    /// Whether this request is being executed.
+    pub fn is_running(&self, slot: Slot, xid: Xid) -> bool {
+        self.touched.get(usize::from(slot.0)) == Some(&State::Running { xid })
     }
 
     /// Whether no request ever arrived.
@@ -163,7 +170,7 @@ mod tests {
     const SLOT: Slot = Slot(1);
 
     fn kept(text: &'static str) -> KeptReply {
-        KeptReply { error: false, body: Bytes::from_static(text.as_bytes()), bulk: Bytes::new() }
+        KeptReply { error: false, body: Bytes::from_static(text.as_bytes()).into(), bulk: Bytes::new() }
     }
 
     fn table() -> SlotTable {

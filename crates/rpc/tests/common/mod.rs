@@ -125,7 +125,7 @@ impl Handler for Counter {
                     }
                     *self.disk.effects.lock().entry(n).or_default() += 1;
                     self.disk.replies.lock().insert((call.client, call.slot), (call.xid, done()));
-                    Answer { reply: Ok(done()), bulk: call.bulk }
+                    Answer::with_bulk(Ok(done()), call.bulk)
                 }
                 Request::Mdt(MdtRequest::GetAttributes(_) | MdtRequest::SetLock(_) | MdtRequest::ChangeData(_)) => {
                     self.gate.acquire().await.expect("never closed").forget();
@@ -134,12 +134,12 @@ impl Handler for Counter {
                 Request::Mdt(MdtRequest::Unlink(..)) => Answer::new(Err(FsError::NotFound)),
                 Request::Mdt(MdtRequest::ReadFile(_, read)) => {
                     self.reads.fetch_add(1, Ordering::SeqCst);
-                    Answer { reply: Ok(done()), bulk: vec![0; read.bytes_max as usize].into() }
+                    Answer::with_bulk(Ok(done()), vec![0; read.bytes_max as usize].into())
                 }
                 Request::Mdt(MdtRequest::Commit) => Answer::new(Err(FsError::Evicted)),
                 Request::Mdt(_) => {
                     self.reads.fetch_add(1, Ordering::SeqCst);
-                    Answer { reply: Ok(done()), bulk: call.bulk }
+                    Answer::with_bulk(Ok(done()), call.bulk)
                 }
                 _ => Answer::new(Err(FsError::NotSupported)),
             }
@@ -214,6 +214,11 @@ pub fn principal(number: u64) -> Principal {
 
 pub fn import(seams: &Seams, endpoint: Endpoint, options: ImportOptions) -> Import {
     Import::new(seams.clone(), TARGET, endpoint, principal(1), options, None)
+}
+
+/// Where a server listens from now on.
+pub async fn listen(server: &Arc<Server>) -> rt::Address {
+    server.listen(&rt::Address::from("mds:1")).await.unwrap()
 }
 
 pub async fn call(import: &Import, request: Request) -> Result<Reply, FsError> {

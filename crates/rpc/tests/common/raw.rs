@@ -89,6 +89,7 @@ impl Raw {
     }
 
     pub async fn request(&self, slot: u16, xid: u64, request: &Request) {
-        self.send(self.header(slot, xid, request), codec::encode_request(request).unwrap()).await;
+        self.send(self.header(slot, xid, request), codec::encode_request(&Default::default(), request).unwrap().bytes)
+            .await;
     }
 }

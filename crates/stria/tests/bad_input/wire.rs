@@ -88,7 +88,7 @@ fn open_session(site: &Site, stream: &mut TcpStream, target: &str, client: u64) 
 fn request_frame(request: &Request, slot: u16, xid: u64) -> Vec<u8> {
     let opcode = opcode::of(request).0;
     let header = FrameHeader { version: VERSION_MAX, opcode, slot, xid, connection: 1, ..FrameHeader::default() };
-    frame(header, &codec::encode_request(request).unwrap(), &[])
+    frame(header, &codec::encode_request(&Default::default(), request).unwrap().bytes, &[])
 }
 
 fn read(bytes: u32) -> Request {

@@ -1,7 +1,7 @@
 //! The table of requests to a metadata target.
 
 use super::row::{Effect, Permission as P, ReplySize, RequestRow};
-use crate::message::MdtRequest;
+use crate::message::{MdtRequest, mdt::LockMode};
 
 /// Kinds of [`MdtRequest`], in the order of its variants: the place is the number on the wire.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -183,7 +183,7 @@ impl MdtRequest {
             R::Close(..) => K::Close.row(),
             R::Settle(..) => K::Settle.row(),
             R::ExclusiveBegin(..) => K::ExclusiveBegin.row(),
-            R::ExclusiveEnd(..) => K::ExclusiveEnd.row(),
+            R::ExclusiveEnd(..) => K::ExclusiveEnd.row().urgent_if(true),
             R::ClearPrivileges(..) => K::ClearPrivileges.row(),
             R::Unlink(..) => K::Unlink.row(),
             R::Rename(..) => K::Rename.row(),
@@ -197,8 +197,8 @@ impl MdtRequest {
             R::GetLayout(..) => K::GetLayout.row(),
             R::SetDefaultLayout(..) => K::SetDefaultLayout.row(),
             R::InodePaths(..) => K::InodePaths.row(),
-            R::SetLock(set) => K::SetLock.row().waits_if(set.queues()),
-            R::CancelLock(..) => K::CancelLock.row(),
+            R::SetLock(set) => K::SetLock.row().waits_if(set.queues()).urgent_if(set.mode == LockMode::Unlock),
+            R::CancelLock(..) => K::CancelLock.row().urgent_if(true),
             R::GetLock(..) => K::GetLock.row(),
             R::StatFs => K::StatFs.row(),
             R::Commit => K::Commit.row(),

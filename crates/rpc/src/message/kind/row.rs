@@ -123,6 +123,8 @@ pub struct RequestRow<'a> {
     /// good as anybody's: another user's of the same client, too. The client sends it again until
     /// it gets what it asks for.
     pub waits: bool,
+    /// It gives something up that others may wait for: it must not wait for them.
+    pub urgent: bool,
     /// Data it is about.
     pub data: DataAccess<'a>,
     /// What it changes is durable when it is answered.
@@ -140,7 +142,7 @@ impl<'a> RequestRow<'a> {
         permission: Permission,
     ) -> Self {
         let data = DataAccess::None;
-        Self { number, name, effect, reply, waits: false, data, durable: false, permission }
+        Self { number, name, effect, reply, waits: false, urgent: false, data, durable: false, permission }
     }
 
     pub(super) const fn only(self, permission: Permission) -> Self {
@@ -149,6 +151,10 @@ impl<'a> RequestRow<'a> {
 
     pub(super) const fn waits_if(self, waits: bool) -> Self {
         Self { waits, ..self }
+    }
+
+    pub(super) const fn urgent_if(self, urgent: bool) -> Self {
+        Self { urgent, ..self }
     }
 
     pub(super) const fn of_data(self, data: DataAccess<'a>) -> Self {

@@ -1,0 +1,53 @@
+//! Requests of a target to a client: callbacks.
+//!
+//! They go through the connection that the client made, marked with
+//! [`frame_flag::CALLBACK`](super::session::frame_flag::CALLBACK), with slots of their own. A client
+//! answers at once; what a callback asks for (to write cached data, to give a lock back) is done by
+//! requests of the client, in its urgent slots.
+
+use serde::{Deserialize, Serialize};
+use types::{LockHandle, Timestamp};
+
+use super::lock::{CacheMode, Granted, Resource};
+
+/// A callback.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum ClientRequest {
+    /// Does the client answer? -> Done
+    Ping,
+    /// Another client wants something that this lock forbids: give it back. -> Done
+    Blocking(Blocking),
+    /// A lock that the client waits for is granted. -> Done
+    Completion(Granted),
+    /// What does the holder of this lock know of the object's data? The lock stays. -> Glimpse
+    Glimpse(LockHandle),
+}
+
+/// See [`ClientRequest::Blocking`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Blocking {
+    /// The lock.
+    pub handle: LockHandle,
+    /// What the other client wants, so that only as much as needed is given back.
+    pub resource: Resource,
+    /// How.
+    pub mode: CacheMode,
+}
+
+/// The answer to a [`ClientRequest`].
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum ClientReply {
+    /// It was understood.
+    Done,
+    /// What the client knows.
+    Glimpse(Glimpsed),
+}
+
+/// See [`ClientRequest::Glimpse`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Glimpsed {
+    /// Size of the object with what is cached.
+    pub size: u64,
+    /// Time of the last change, if something is cached.
+    pub mtime: Option<Timestamp>,
+}

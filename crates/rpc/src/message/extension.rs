@@ -1,0 +1,247 @@
+//! What travels beside a message: facts about a request or a reply that do not depend on its kind.
+//!
+//! An extension that says nothing takes no bytes. One that says something is encoded as a struct
+//! with named fields, so it grows as messages do; it is in the same frame, before the message, and
+//! under the same checksum.
+
+use serde::{Deserialize, Serialize};
+use types::{InodeNumber, LockHandle, Lsn, MdtIndex, Timestamp};
+
+use super::lock::{Enqueue, Granted};
+
+/// Beside a request.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct RequestExtension {
+    /// The user and group for whom the client asks: for schedulers and accounts, not for permission.
+    pub uid: u32,
+    /// See `uid`.
+    pub gid: u32,
+    /// Name of the job it belongs to, at most [`JOB_NAME_BYTES_MAX`] printable bytes; empty: none.
+    ///
+    /// [`JOB_NAME_BYTES_MAX`]: types::limits::JOB_NAME_BYTES_MAX
+    pub job: String,
+    /// The lock under which data are read or written.
+    #[serde(default)]
+    pub lock: Option<LockHandle>,
+    /// A lock that the client would like to have with the reply.
+    #[serde(default)]
+    pub wanted: Option<Enqueue>,
+    /// Locks that the client gives back.
+    #[serde(default)]
+    pub cancels: Vec<LockHandle>,
+    /// What the client says of space it was granted.
+    #[serde(default)]
+    pub space: Option<SpaceReport>,
+    /// A change that the target acknowledged before it lost power: it is made again, with the same
+    /// outcome. With [`frame_flag::REPLAY`](super::session::frame_flag::REPLAY).
+    #[serde(default)]
+    pub replay: Option<Change>,
+    /// The place of a request among those of one MDT to this target, so that it is applied once
+    /// across restarts of either.
+    #[serde(default)]
+    pub sequence: Option<Sequence>,
+}
+
+/// Beside a reply.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ReplyExtension {
+    /// What the request changed.
+    pub change: Option<Change>,
+    /// Every change of this target up to this one survives a loss of power.
+    pub committed: Lsn,
+    /// Locks that the client holds from now on.
+    #[serde(default)]
+    pub granted: Vec<Granted>,
+    /// Bytes of data that the client may cache and be sure to write: added to what it had.
+    #[serde(default)]
+    pub space: u64,
+}
+
+/// A change of a target, and all that is needed to make it again.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Change {
+    /// Its place in the target's journal.
+    pub lsn: Lsn,
+    /// The power-loss era of the target in which it was made.
+    pub era: u64,
+    /// Versions of the inodes it changed, at most [`VERSIONS_PER_CHANGE_MAX`].
+    ///
+    /// [`VERSIONS_PER_CHANGE_MAX`]: types::limits::VERSIONS_PER_CHANGE_MAX
+    pub versions: Vec<InodeVersion>,
+    /// What the target chose.
+    #[serde(default)]
+    pub chosen: Chosen,
+}
+
+/// How the version of an inode changed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct InodeVersion {
+    /// The inode.
+    pub inode: InodeNumber,
+    /// Before the change; 0: it did not exist.
+    pub before: u64,
+    /// After it; 0: it does not exist any more.
+    pub after: u64,
+}
+
+/// Values that a target chose in a change, and must choose again when it is replayed.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Chosen {
+    /// Number of a new inode.
+    pub inode: Option<InodeNumber>,
+    /// The time of the change.
+    pub time: Option<Timestamp>,
+    /// The first of the stripe slots that a layout got.
+    pub first_slot: Option<u32>,
+}
+
+/// What a client says of the space that an OST granted it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct SpaceReport {
+    /// Bytes that it may still cache.
+    pub held: u64,
+    /// Bytes that it has cached and not written.
+    pub dirty: u64,
+    /// Bytes that it would like to have.
+    pub wanted: u64,
+}
+
+/// See [`RequestExtension::sequence`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Sequence {
+    /// The MDT that sends it.
+    pub source: MdtIndex,
+    /// Its number among those to this target.
+    pub number: u64,
+    /// The power-loss era of the sender in which it was decided.
+    pub era: u64,
+}
+
+#[cfg(test)]
+mod tests {
+    use bytes::Bytes;
+    use types::{ObjectId, limits::EXTENSION_BYTES_MAX, limits::LOCKS_PER_MESSAGE_MAX};
+
+    use super::*;
+    use crate::{
+        codec::{self, opcode},
+        message::{
+            ClientReply, ClientRequest, MdtReply, MdtRequest, Reply, Request,
+            client::{Blocking, Glimpsed},
+            lock::{CacheMode, InodeBits, Resource, inode_bit},
+            mdt::LockRange,
+        },
+    };
+
+    fn hex(bytes: &[u8]) -> String {
+        bytes.iter().map(|byte| format!("{byte:02x}")).collect()
+    }
+
+    fn change() -> Change {
+        let versions = vec![InodeVersion { inode: InodeNumber(2), before: 3, after: 4 }];
+        let time = Some(Timestamp { seconds: 5, nanoseconds: 6 });
+        let chosen = Chosen { inode: Some(InodeNumber(7)), time, first_slot: Some(8) };
+        Change { lsn: Lsn(9), era: 1, versions, chosen }
+    }
+
+    fn wanted() -> Enqueue {
+        let resource = Resource::Inode(InodeNumber(2), InodeBits(inode_bit::LOOKUP | inode_bit::ATTRIBUTES));
+        Enqueue { resource, mode: CacheMode::Read, opportunistic: true }
+    }
+
+    fn request() -> RequestExtension {
+        RequestExtension {
+            uid: 1000,
+            gid: 100,
+            job: "cc.1000".to_owned(),
+            lock: Some(LockHandle(11)),
+            wanted: Some(wanted()),
+            cancels: vec![LockHandle(12), LockHandle(300)],
+            space: Some(SpaceReport { held: 1, dirty: 2, wanted: 3 }),
+            replay: Some(change()),
+            sequence: Some(Sequence { source: MdtIndex(4), number: 5, era: 6 }),
+        }
+    }
+
+    fn reply() -> ReplyExtension {
+        let range = LockRange { start: 0, end: 9 };
+        let resource = Resource::Object(ObjectId::default(), range);
+        let granted = vec![Granted { handle: LockHandle(13), resource, mode: CacheMode::Write }];
+        ReplyExtension { change: Some(change()), committed: Lsn(8), granted, space: 4096 }
+    }
+
+    #[test]
+    fn bytes_are_the_published_ones() {
+        let ping = Request::Mdt(MdtRequest::Ping);
+        let body = codec::encode_request(&request(), &ping).unwrap();
+        let (extension, message) = body.bytes.split_at(usize::from(body.extension_bytes));
+        assert_eq!(
+            hex(extension),
+            "34e807640763632e31303030010b01050002030001020cac02010301020301100901010302030408010701020a0601080103040506"
+        );
+        assert_eq!(hex(message), "1e");
+        assert_eq!(codec::decode_extension(extension), Ok(request()));
+        let body = codec::encode_reply(&reply(), &Reply::Mdt(MdtReply::Done)).unwrap();
+        let (extension, message) = body.bytes.split_at(usize::from(body.extension_bytes));
+        assert_eq!(hex(extension), "2001100901010302030408010701020a0601080801090d01020000020009018020");
+        assert_eq!(hex(message), "00");
+        assert_eq!(codec::decode_extension(extension), Ok(reply()));
+    }
+
+    #[test]
+    fn an_extension_that_says_nothing_takes_no_bytes() {
+        let body = codec::encode_request(&RequestExtension::default(), &Request::Mdt(MdtRequest::Ping)).unwrap();
+        assert_eq!(body, Bytes::from_static(b"\x1e").into());
+        assert_eq!(codec::decode_extension::<RequestExtension>(b""), Ok(RequestExtension::default()));
+    }
+
+    #[test]
+    fn the_largest_extension_fits_and_a_larger_one_is_an_error() {
+        let cancels = vec![LockHandle(u64::MAX); LOCKS_PER_MESSAGE_MAX];
+        let largest = RequestExtension { cancels, job: "j".repeat(31), ..request() };
+        let body = codec::encode_request(&largest, &Request::Mdt(MdtRequest::Ping)).unwrap();
+        assert!(usize::from(body.extension_bytes) <= EXTENSION_BYTES_MAX);
+        let larger = RequestExtension { job: "j".repeat(EXTENSION_BYTES_MAX), ..largest };
+        assert!(codec::encode_request(&larger, &Request::Mdt(MdtRequest::Ping)).is_err());
+    }
+
+    /// What a peer that knows fewer fields sends, and what it makes of ours.
+    #[test]
+    fn extensions_grow() {
+        #[derive(Serialize, Deserialize, PartialEq, Debug, Default)]
+        struct Older {
+            uid: u32,
+            gid: u32,
+            job: String,
+        }
+        let older = Older { uid: 1000, gid: 100, job: "cc.1000".to_owned() };
+        let received: RequestExtension = codec::decode_extension(&codec::encode(&older).unwrap()).unwrap();
+        let job = older.job.clone();
+        assert_eq!(received, RequestExtension { uid: 1000, gid: 100, job, ..RequestExtension::default() });
+        assert_eq!(codec::decode_extension(&codec::encode(&request()).unwrap()), Ok(older));
+    }
+
+    #[test]
+    fn callbacks_have_published_bytes_and_numbers() {
+        let resource = Resource::Inode(InodeNumber(2), InodeBits(inode_bit::LAYOUT));
+        let blocking = Blocking { handle: LockHandle(300), resource, mode: CacheMode::Write };
+        let granted = Granted { handle: LockHandle(13), resource, mode: CacheMode::Read };
+        let published = [
+            (ClientRequest::Ping, 0x0400, "00"),
+            (ClientRequest::Blocking(blocking), 0x0401, "0106ac0200020801"),
+            (ClientRequest::Completion(granted), 0x0402, "02050d00020800"),
+            (ClientRequest::Glimpse(LockHandle(5)), 0x0403, "0305"),
+        ];
+        for (request, opcode, bytes) in published {
+            let encoded = codec::encode(&request).unwrap();
+            assert_eq!((opcode::of_callback(&request).0, hex(&encoded)), (opcode, bytes.to_owned()));
+            assert_eq!(codec::decode(&encoded), Ok(request));
+        }
+        let glimpse = ClientReply::Glimpse(Glimpsed { size: 5, mtime: Some(Timestamp { seconds: 1, nanoseconds: 2 }) });
+        for (reply, bytes) in [(ClientReply::Done, "00"), (glimpse, "")] {
+            let encoded = codec::encode(&reply).unwrap();
+            assert_eq!(hex(&encoded), bytes);
+            assert_eq!(codec::decode(&encoded), Ok(reply));
+        }
+    }
+}

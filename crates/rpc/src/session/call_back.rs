@@ -1,0 +1,86 @@
+//! The way of one callback: from a target to its client, and the answer back.
+
+use std::{sync::Arc, time::Duration};
+
+use bytes::Bytes;
+use rt::{Clock, Frame, FrameHeader, Sender};
+use tokio::sync::oneshot;
+use types::FsError;
+
+use super::{SessionCell, callbacks::CallbackResult};
+use crate::{
+    codec::{self, opcode},
+    handler::CallbackHandler,
+    message::{
+        ClientRequest,
+        session::{class, frame_flag},
+    },
+};
+
+/// A callback without an answer for so long is sent again.
+const RESEND: Duration = Duration::from_secs(5);
+
+/// How a client is reached at present.
+#[derive(Clone)]
+pub enum CallbackPath {
+    /// It is not.
+    None,
+    /// Through its connection.
+    Remote(Arc<dyn Sender>),
+    /// In this process.
+    Local(Arc<dyn CallbackHandler>),
+}
+
+impl CallbackPath {
+    /// Ends the connection, if it is one.
+    pub(super) fn close(self) {
+        match self {
+            CallbackPath::Remote(sender) => sender.close(),
+            CallbackPath::None | CallbackPath::Local(_) => {}
+        }
+    }
+}
+
+impl SessionCell {
+    /// Makes a request to the client and waits for the answer: as long as the session exists, so the
+    /// caller decides how long it waits. [`FsError::Evicted`]: the session ended;
+    /// [`FsError::Busy`]: the client owes too many answers.
+    pub async fn call_back(&self, clock: &dyn Clock, request: ClientRequest) -> CallbackResult {
+        if let CallbackPath::Local(handler) = self.path().1 {
+            return handler.call_back(request).await;
+        }
+        let body = codec::encode(&request)?;
+        let (waiter, mut answer) = oneshot::channel();
+        let (slot, xid) = self.begin_callback(waiter)?;
+        let mut flags = frame_flag::CALLBACK;
+        loop {
+            let mut changed = std::pin::pin!(self.changed());
+            changed.as_mut().enable();
+            let (connection, path) = self.path();
+            if let CallbackPath::Remote(sender) = path {
+                let header = FrameHeader {
+                    version: connection.version,
+                    opcode: opcode::of_callback(&request).0,
+                    flags,
+                    slot: slot.0,
+                    xid: xid.0,
+                    connection: connection.generation.0,
+                    class: class::URGENT,
+                    ..FrameHeader::default()
+                };
+                let frame = Frame::new(header, body.clone(), Bytes::new()).expect("a callback is small");
+                if let Err(error) = sender.send(frame).await {
+                    tracing::debug!(client = %self.client, %error, "callback not sent; it is repeated");
+                }
+            }
+            flags |= frame_flag::RESENT;
+            tokio::select! {
+                biased;
+                answered = &mut answer => return answered.unwrap_or(Err(FsError::Evicted)),
+                // Another connection, or the end of the session.
+                () = changed => {}
+                () = rt::clock::sleep(clock, RESEND) => {}
+            }
+        }
+    }
+}
