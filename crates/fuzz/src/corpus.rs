@@ -10,7 +10,7 @@ use std::{
 use bytes::{Bytes, BytesMut};
 use fuse::protocol::Opcode as KernelOpcode;
 use kv::{
-    Batch, Checkpoint, ColdStore, Config, Lsn, MemoryCold, Operation, Store, Table,
+    Batch, Checkpoint, ColdStore, Config, Lsn, MemoryCold, Operation, Store, Table, Term,
     inspect::Finding,
     journal::format::{Record, SEGMENT_HEADER_BYTES, SegmentHeader, payload_bytes},
     superblock::STORE_FILE,
@@ -48,12 +48,12 @@ use rt::{
     real::{Execution, IoThreads, LocalDirectory},
 };
 use types::{
-    ClientId, Credentials, FsError, Generation, InodeNumber, MdtIndex, NodeKind, ObjectId, OstIndex, SetAttributes,
-    SetTime, SpaceUsage, Timestamp,
+    ClientId, Credentials, FsError, Generation, InodeNumber, MdtIndex, NodeKind, ObjectId, OstIndex, Owner,
+    SetAttributes, SetTime, SpaceUsage, Timestamp,
 };
 
 const INODE: InodeNumber = InodeNumber(0x100);
-const OBJECT: ObjectId = ObjectId { inode: INODE, slot: 1 };
+const OBJECT: ObjectId = ObjectId::new(INODE, 1);
 
 fn block_on<T>(future: impl Future<Output = T>) -> T {
     tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime").block_on(future)
@@ -172,7 +172,7 @@ pub(crate) fn journal_records() -> Vec<Vec<u8>> {
         .map(|operations| Batch { operations: operations.iter().map(|(_, operation)| operation.clone()).collect() });
     let encode = |batch: Batch| {
         let payload_bytes = payload_bytes(&batch) as u32;
-        let record = Record { lsn: Lsn(8), store: 7, sequence: 1, flushed: Lsn(5), payload_bytes };
+        let record = Record { lsn: Lsn(8), store: 7, sequence: 1, flushed: Lsn(5), term: Term(2), payload_bytes };
         let mut bytes = BytesMut::new();
         record.encode(&batch, &mut bytes);
         bytes.to_vec()
@@ -272,7 +272,7 @@ fn mdt_requests() -> Vec<MdtRequest> {
         }),
         MdtRequest::Reclaim(Reclaim { opens: vec![(INODE, open, OpenFlags(1))], done: true, ..Reclaim::default() }),
         MdtRequest::Ping,
-        MdtRequest::ChangeData(OstRequest::Space(OBJECT, ost::SpaceChange::Truncate { size: 5 }, 1)),
+        MdtRequest::ChangeData(OstRequest::Space(OBJECT, ost::SpaceChange::Truncate { size: 5 }, 1, Owner::default())),
         MdtRequest::CreateWithData(root.clone(), with_data),
         MdtRequest::ReadFile(root.clone(), ReadFile { inode: INODE, name: Some(b"n".to_vec()), bytes_max: 9 }),
         MdtRequest::RepairSize(root, INODE, update()),
@@ -318,13 +318,14 @@ pub(crate) fn requests() -> Vec<Vec<u8>> {
             checksums: vec![7; 9],
             sync: true,
             layout_generation: 1,
+            owner: Owner::default(),
         }),
         OstRequest::Read(ost::Read { object: OBJECT, offset: 4096, bytes: 1 << 20, layout_generation: 1 }),
-        OstRequest::Space(OBJECT, SpaceChange::Allocate { offset: 1, bytes: 2, extend: true }, 1),
+        OstRequest::Space(OBJECT, SpaceChange::Allocate { offset: 1, bytes: 2, extend: true }, 1, Owner::default()),
         OstRequest::Fence(vec![OBJECT], 5),
         OstRequest::Glimpse(vec![OBJECT, OBJECT]),
         OstRequest::ListObjects(Some(OBJECT), 5),
-        OstRequest::Evict(ClientId(9)),
+        OstRequest::Evict(ClientId(9), None),
     ];
     let mgs = [
         MgsRequest::Register(register()),

@@ -11,7 +11,7 @@ use bytes::Bytes;
 use fuse::{MountOptions, MountSource, mount::helper::HelperRequest};
 use host::ioctl::PendingReplies;
 use kv::{
-    Checkpoint, ColdStore, Config, Lsn, MemoryCold, Store, Table,
+    Checkpoint, ColdStore, Config, Lsn, MemoryCold, Store, Table, Term,
     inspect::{self, Schema},
     journal::format::{HeaderState, RECORD_HEADER_BYTES, Record, SegmentHeader, decode_batch},
     superblock::{STORE_FILE, Superblock},
@@ -257,7 +257,7 @@ async fn device_with(files: &[(&str, &[u8])]) -> MemoryDevice {
 /// Opens a store on what is there; if that works, the store does.
 async fn open_and_use(device: MemoryDevice, store: u64) {
     let cold = MemoryCold::new();
-    cold.commit(Checkpoint { store, lsn: Lsn(0) }).await.expect("memory takes everything");
+    cold.commit(Checkpoint { store, lsn: Lsn(0), term: Term(0) }).await.expect("memory takes everything");
     let (seams, config) = (seams(&MemoryTransport::new(), 1), Config::small());
     let opened = Store::open(seams, Arc::new(device), Arc::new(cold), config, &mut |_, _| {}).await;
     let Ok(store) = opened else { return };
@@ -292,7 +292,7 @@ pub fn stores() -> FuzzTarget {
             let small = LazyLock::force(&SMALL_STORE);
             let device = device_with(&[(STORE_FILE, &small.store_file), ("journal.0", input)]).await;
             inspect::journal(&device, &mut |_| true).await.expect("memory can be read");
-            let _ = inspect::replay(&device, small.store, Lsn(0), &mut |_, _| {}).await;
+            let _ = inspect::replay(&device, small.store, Checkpoint::default(), &mut |_, _| {}).await;
             open_and_use(device, small.store).await;
         });
     }

@@ -12,6 +12,11 @@ pub struct Table(pub u8);
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Lsn(pub u64);
 
+/// Who decided a batch: a term of the consensus between the copies of a store. 0, since there is one
+/// copy; recovery checks that it never goes back.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Term(pub u64);
+
 /// One change of one key.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Operation {

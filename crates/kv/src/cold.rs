@@ -9,15 +9,17 @@ use std::io;
 use bytes::Bytes;
 use rt::BoxFuture;
 
-use crate::batch::{Lsn, Operation, Table};
+use crate::batch::{Lsn, Operation, Table, Term};
 
 /// What a cold store records about the journal, durable together with the data to which it refers.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Checkpoint {
     /// The store these data belong to.
     pub store: u64,
     /// Every batch up to this one is contained.
     pub lsn: Lsn,
+    /// Its term.
+    pub term: Term,
 }
 
 /// An ordered map on disk that takes whole checkpoints. It is never the only copy of anything that

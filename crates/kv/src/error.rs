@@ -62,7 +62,10 @@ pub enum Error {
         reason: String,
     },
     /// Written by another version of the format.
-    #[error("{file} has format version {found}, this program understands {supported}")]
+    #[error(
+        "{file} has format version {found}, this program reads version {supported}: copy the data off with the \
+         release that made it (StriaFS 0.1 for version 1), then format again"
+    )]
     UnknownVersion {
         /// File of the device, or the cold store.
         file: String,

@@ -219,7 +219,7 @@ pub fn describe(
 pub async fn replay(
     device: &dyn Device,
     store: u64,
-    checkpoint: Lsn,
+    checkpoint: Checkpoint,
     replay: &mut (dyn FnMut(Lsn, &Batch) + Send),
 ) -> Result<Lsn> {
     let mut visit = |lsn, batch: &Batch| {

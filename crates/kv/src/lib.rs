@@ -20,7 +20,7 @@ pub mod superblock;
 mod supply;
 mod tables;
 
-pub use batch::{Batch, Lsn, Operation, Table};
+pub use batch::{Batch, Lsn, Operation, Table, Term};
 pub use cold::{Checkpoint, ColdStore, fjall::FjallCold, memory::MemoryCold};
 pub use config::{Config, KEY_BYTES_MAX, VALUE_BYTES_MAX};
 pub use era::PowerLossEra;

@@ -188,6 +188,11 @@ impl Store {
         self.shared.statistics()
     }
 
+    /// Number of the last batch that a power loss cannot take.
+    pub fn last_durable(&self) -> Lsn {
+        self.shared.last_durable()
+    }
+
     /// Makes everything durable, checkpoints, ends the background tasks, closes the cold store:
     /// afterwards the store can be opened again, and no file is touched any more, even if this
     /// handle still exists. Later calls fail. A failed checkpoint is not an error: the journal has

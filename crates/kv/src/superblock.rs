@@ -3,7 +3,7 @@
 //! | offset | bytes | content |
 //! |---|---|---|
 //! | 0 | 8 | magic `STRIAKV` and a zero |
-//! | 8 | 4 | format version, 1 |
+//! | 8 | 4 | format version, 2 |
 //! | 12 | 4 | 0 |
 //! | 16 | 8 | store id: random, never 0; every segment, record and checkpoint repeats it |
 //! | 24 | 8 | size of a journal segment |
@@ -13,7 +13,8 @@
 //!
 //! It is written at creation and with each opening, within one sector. The number of openings is
 //! the upper half of the sequence numbers of the segments started during that time, so no number is
-//! used twice, whatever was lost in between. Version history: 1, first.
+//! used twice, whatever was lost in between. Version history: 1, first; 2, terms in the journal and the
+//! checkpoint.
 
 use bytes::Bytes;
 use rt::{Device, Entropy};
@@ -30,7 +31,7 @@ use crate::{
 /// Name of the file.
 pub const STORE_FILE: &str = "store";
 /// Version of the format.
-pub const STORE_VERSION: u32 = 1;
+pub const STORE_VERSION: u32 = 2;
 /// Openings whose segments can be numbered ([`NUMBER_MAX`]).
 const OPENS_MAX: u64 = NUMBER_MAX >> 32;
 const MAGIC: &[u8; 8] = b"STRIAKV\0";

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use bytes::Bytes;
-use kv::{Checkpoint, ColdStore, FjallCold, Lsn, MemoryCold, Operation, Table, cold::fjall::FjallOptions};
+use kv::{Checkpoint, ColdStore, FjallCold, Lsn, MemoryCold, Operation, Table, Term, cold::fjall::FjallOptions};
 use rt::memory::SeededEntropy;
 
 /// A cold store that can be closed and opened again.
@@ -91,7 +91,7 @@ async fn commits_are_found_again() {
         let cold = subject.open();
         assert_eq!(cold.checkpoint().unwrap(), None);
         cold.write(vec![put(1, b"a", b"1")]).await.unwrap();
-        let checkpoint = Checkpoint { store: 7, lsn: Lsn(9) };
+        let checkpoint = Checkpoint { store: 7, lsn: Lsn(9), term: Term(0) };
         cold.commit(checkpoint).await.unwrap();
         assert_eq!(cold.checkpoint().unwrap(), Some(checkpoint));
         drop(cold);
@@ -115,7 +115,7 @@ async fn a_closed_store_can_be_opened_again_at_once() {
         assert_eq!(cold.get(Table(1), b"a").unwrap().unwrap(), "1");
         assert!(closed.get(Table(1), b"a").is_err(), "the old handle is dead");
         assert!(closed.write(vec![put(1, b"a", b"2")]).await.is_err());
-        assert!(closed.commit(Checkpoint { store: 1, lsn: Lsn(1) }).await.is_err());
+        assert!(closed.commit(Checkpoint { store: 1, lsn: Lsn(1), term: Term(0) }).await.is_err());
         drop(closed);
         assert_eq!(cold.get(Table(1), b"a").unwrap().unwrap(), "1");
         cold.close().await;
@@ -145,7 +145,7 @@ async fn many_records_stay_in_order() {
             operations.sort_by(|one, other| one.key().cmp(other.key()));
             cold.write(operations).await.unwrap();
         }
-        cold.commit(Checkpoint { store: 1, lsn: Lsn(1) }).await.unwrap();
+        cold.commit(Checkpoint { store: 1, lsn: Lsn(1), term: Term(0) }).await.unwrap();
         drop(cold);
         let cold = subject.open();
         let expected: Vec<Vec<u8>> = (0..total).map(|number| number.to_be_bytes().to_vec()).collect();
@@ -159,7 +159,7 @@ async fn power_loss_of_the_memory_store_keeps_a_prefix_behind_the_commit() {
     for seed in 0..50 {
         let cold = MemoryCold::new();
         cold.write(vec![put(1, b"a", b"1")]).await.unwrap();
-        cold.commit(Checkpoint { store: 1, lsn: Lsn(1) }).await.unwrap();
+        cold.commit(Checkpoint { store: 1, lsn: Lsn(1), term: Term(0) }).await.unwrap();
         for number in 0..4u8 {
             cold.write(vec![put(2, &[number], b"")]).await.unwrap();
         }
@@ -180,7 +180,7 @@ async fn a_copy_is_read_without_touching_the_original() {
     let options = FjallOptions { cache_bytes: 1 << 20, write_buffer_bytes: 1 << 20 };
     let cold = FjallCold::open(directory.path(), options).unwrap();
     cold.write(vec![put(1, b"a", b"1")]).await.unwrap();
-    cold.commit(Checkpoint { store: 1, lsn: Lsn(1) }).await.unwrap();
+    cold.commit(Checkpoint { store: 1, lsn: Lsn(1), term: Term(0) }).await.unwrap();
     drop(cold);
     let before = digest(directory.path());
     let copy = FjallCold::open_copy(directory.path(), scratch.path(), options).unwrap();

@@ -14,7 +14,7 @@ use std::{
 use bytes::Bytes;
 use common::{Host, contents, put, test_seams};
 use kv::{
-    Batch, Config, Error, Lsn, MemoryCold, Store, Table,
+    Batch, Checkpoint, Config, Error, Lsn, MemoryCold, Store, Table, Term,
     inspect::{self, Finding},
     journal::format::{RECORD_HEADER_BYTES, SEGMENT_HEADER_BYTES},
 };
@@ -191,17 +191,21 @@ async fn parts_of_different_stores_are_told_apart() {
 
 #[tokio::test]
 async fn other_versions_and_foreign_files_are_refused() {
-    // The first 60 bytes of a store file of version 2 with its CRC-32C, computed by the definition.
-    let host = Host::new();
-    let mut page = vec![0u8; 64];
-    page[..8].copy_from_slice(b"STRIAKV\0");
-    page[8] = 2;
-    page[16] = 5;
-    let sum = crc32c(&page[..60]);
-    page[60..].copy_from_slice(&sum.to_le_bytes());
-    host.device.write("store", 0, vec![Bytes::from(page)]).await.unwrap();
-    let error = refusal(&host).await;
-    assert!(matches!(&error, Error::UnknownVersion { found: 2, supported: 1, .. }), "{error}");
+    for version in [1, 3] {
+        // The first 60 bytes of a store file with its CRC-32C, computed by the definition.
+        let host = Host::new();
+        let mut page = vec![0u8; 64];
+        page[..8].copy_from_slice(b"STRIAKV\0");
+        page[8] = version;
+        page[16] = 5;
+        let sum = crc32c(&page[..60]);
+        page[60..].copy_from_slice(&sum.to_le_bytes());
+        host.device.write("store", 0, vec![Bytes::from(page)]).await.unwrap();
+        let error = refusal(&host).await;
+        let Error::UnknownVersion { found, supported: 2, .. } = &error else { panic!("{error}") };
+        assert_eq!(*found, u32::from(version));
+        assert!(error.to_string().contains("copy the data off"), "{error}");
+    }
 
     let host = Host::new();
     host.device.write("store", 0, vec![Bytes::from(vec![b'x'; 64])]).await.unwrap();
@@ -443,7 +447,10 @@ async fn inspection_shows_batches_and_damage_and_changes_nothing() {
     assert_eq!(line, "unknown table 9, key 6b6579");
     let mut replayed = Vec::new();
     let store = report_store(&host).await;
-    let end = inspect::replay(&host.device, store, Lsn(1), &mut |lsn, _| replayed.push(lsn.0)).await;
+    let end = inspect::replay(&host.device, store, Checkpoint { store, lsn: Lsn(1), term: Term(0) }, &mut |lsn, _| {
+        replayed.push(lsn.0)
+    })
+    .await;
     assert!(end.is_err(), "opening would refuse as well");
     assert_eq!(replayed, [2, 3]);
     let report = inspect::store(&host.device, &host.cold).await.unwrap();

@@ -116,7 +116,7 @@ impl Inspector {
 
     /// Destroys an object of an OST, as `stria fsck --repair` does.
     pub async fn destroy(&self, holder: Location, object: ObjectId) -> FsResult<()> {
-        self.ask(holder, OstRequest::Destroy(vec![object])).await.map(drop)
+        self.ask(holder, OstRequest::Destroy(vec![object], None)).await.map(drop)
     }
 
     /// An fcntl lock that is held on a file.

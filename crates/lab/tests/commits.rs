@@ -14,7 +14,7 @@ use rpc::{
     checksum::checksums,
     message::{OstRequest, Request, ost::Write},
 };
-use types::{ClientId, InodeNumber, ObjectId, OstIndex, Slot, Xid};
+use types::{ClientId, InodeNumber, ObjectId, OstIndex, Owner, Slot, Xid};
 
 const FLUSH: Duration = Duration::from_millis(20);
 /// Files written in each second: one after the other, their flushes take five times as long.
@@ -51,9 +51,10 @@ fn what_a_loss_of_power_takes_does_not_grow_with_the_number_of_files() {
             for number in 0..SECONDS * FILES_PER_SECOND {
                 let begun = clock.now();
                 let data = vec![number as u8; FILE_BYTES];
-                let object = ObjectId { inode: InodeNumber(number + 100), slot: 0 };
+                let object = ObjectId::new(InodeNumber(number + 100), 0);
                 let checksums = checksums(0, &data);
-                let write = Write { object, offset: 0, checksums, sync: false, layout_generation: 0 };
+                let write =
+                    Write { object, offset: 0, checksums, sync: false, layout_generation: 0, owner: Owner::default() };
                 let request = Request::Ost(OstRequest::Write(write));
                 let call = Call::plain(ClientId(7), Slot(0), Xid(number + 1), request, data.into());
                 ost.clone().handle(call).await.reply.unwrap();

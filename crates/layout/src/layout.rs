@@ -24,6 +24,7 @@ use types::{
 };
 
 use crate::{
+    checksum_type::ChecksumType,
     component::{Backing, Component, ComponentError, ComponentId, Extent, Location},
     limits::{COMPONENTS_MAX, END_OF_FILE},
     plain::PlainLayout,
@@ -57,6 +58,9 @@ pub struct Layout {
     /// The inode number in the names of the objects on OSTs, where that is not the file's own:
     /// after layouts were swapped (module `swap`). Slots are counted for this number.
     pub named_by: Option<InodeNumber>,
+    /// How the data are checked.
+    #[serde(default)]
+    pub checksum: ChecksumType,
 }
 
 /// Why a layout cannot be used.
@@ -124,7 +128,15 @@ impl Layout {
         let slots_next = plain.stripe_count();
         let backing = Backing::Striped { plain, first_slot: 0, spec };
         let component = Component { id: ComponentId(1), extent: Extent::WHOLE, backing, reason: None };
-        Self { generation, form: Form::Plain, components: vec![component], slots_next, ids_next: 2, named_by: None }
+        Self {
+            generation,
+            form: Form::Plain,
+            components: vec![component],
+            slots_next,
+            ids_next: 2,
+            named_by: None,
+            checksum: ChecksumType::default(),
+        }
     }
 
     /// Components as asked for, none with objects yet but data on the MDT. The request must be
@@ -137,6 +149,7 @@ impl Layout {
             slots_next: 0,
             ids_next: 1,
             named_by: None,
+            checksum: ChecksumType::default(),
         };
         asked.iter().for_each(|component| layout.append(component));
         layout.generation = Generation(layout.components.len() as u64);
@@ -275,8 +288,8 @@ impl Layout {
     /// on the MDT are always named by their file.
     pub fn object(&self, inode: InodeNumber, slot: u32) -> ObjectId {
         match self.owner(slot).0.location(slot) {
-            Location::Ost(_) => ObjectId { inode: self.namer(inode), slot },
-            Location::Mdt => ObjectId { inode, slot },
+            Location::Ost(_) => ObjectId::new(self.namer(inode), slot),
+            Location::Mdt => ObjectId::new(inode, slot),
         }
     }
 

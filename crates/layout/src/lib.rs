@@ -2,6 +2,7 @@
 //! results depend only on arguments.
 
 pub mod automatic;
+mod checksum_type;
 pub mod component;
 pub mod cost;
 pub mod extension;
@@ -20,6 +21,7 @@ pub mod striping;
 pub mod swap;
 pub mod text;
 
+pub use checksum_type::ChecksumType;
 pub use component::{Backing, Component, ComponentId, Extent, Location};
 pub use layout::{Coverage, Form, Layout, LayoutError};
 pub use limits::END_OF_FILE;

@@ -5,7 +5,7 @@ use proptest::prelude::*;
 use types::{Generation, MdtIndex};
 
 use super::*;
-use crate::{ComponentId, Extent, PlainLayout};
+use crate::{ChecksumType, ComponentId, Extent, PlainLayout};
 
 const PLAIN: &str =
     "d00bd10b0100000002000000000000000204000002000000000040000100ffff010400000300000002000000000000000000000002000000";
@@ -161,7 +161,15 @@ fn layouts() -> impl Strategy<Value = Layout> {
         let rest = Component { id: ComponentId(2), extent, backing, reason: None };
         let (slots_next, ids_next) = (1 + osts.len() as u32, 3);
         let components = vec![mdt, rest];
-        Layout { generation: Generation(2), form: Form::Composite, components, slots_next, ids_next, named_by: None }
+        Layout {
+            generation: Generation(2),
+            form: Form::Composite,
+            components,
+            slots_next,
+            ids_next,
+            named_by: None,
+            checksum: ChecksumType::default(),
+        }
     })
 }
 

@@ -52,9 +52,9 @@ mod tests {
     #[test]
     fn objects_keep_their_names_and_data_on_the_mdt_get_their_files() {
         let (first, second) = swapped((FIRST, &plain(2)), (SECOND, &on_mdt()));
-        assert_eq!(first.object(FIRST, 0), ObjectId { inode: FIRST, slot: 0 }, "on the MDT");
-        assert_eq!(first.object(FIRST, 1), ObjectId { inode: SECOND, slot: 1 });
-        assert_eq!(second.object(SECOND, 1), ObjectId { inode: FIRST, slot: 1 });
+        assert_eq!(first.object(FIRST, 0), ObjectId::new(FIRST, 0), "on the MDT");
+        assert_eq!(first.object(FIRST, 1), ObjectId::new(SECOND, 1));
+        assert_eq!(second.object(SECOND, 1), ObjectId::new(FIRST, 1));
         assert!(first.generation == second.generation && first.generation > on_mdt().generation);
         assert!(first.validate().is_ok() && second.validate().is_ok());
     }
@@ -79,7 +79,7 @@ mod tests {
             // What is on the MDT is named by its file, apart from them.
             let on_osts = layout.objects().filter(|(_, location)| matches!(location, Location::Ost(_)));
             names.extend(on_osts.map(|(slot, _)| layout.object(inode, slot)));
-            names.push(ObjectId { inode: layout.namer(inode), slot: layout.slots_next });
+            names.push(ObjectId::new(layout.namer(inode), layout.slots_next));
         }
         let count = names.len();
         names.sort();

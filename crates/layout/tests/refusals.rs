@@ -4,8 +4,8 @@
 #![allow(missing_docs)]
 
 use layout::{
-    Backing, Component, ComponentId, END_OF_FILE, Extent, Form, Layout, LayoutError, PlainLayout, SpecError,
-    StripeSpec, component::ComponentError, plain::PlainLayoutError,
+    Backing, ChecksumType, Component, ComponentId, END_OF_FILE, Extent, Form, Layout, LayoutError, PlainLayout,
+    SpecError, StripeSpec, component::ComponentError, plain::PlainLayoutError,
 };
 use types::{Generation, OstIndex};
 
@@ -33,6 +33,7 @@ fn valid() -> Layout {
         slots_next: 3,
         ids_next: 4,
         named_by: None,
+        checksum: ChecksumType::default(),
     }
 }
 

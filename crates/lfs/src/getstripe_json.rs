@@ -84,7 +84,7 @@ fn default_rows(default: Option<&LayoutSpec>) -> Vec<Row> {
 
 impl Component {
     fn new(inode: InodeNumber, row: &Row) -> Self {
-        let name = |slot| ObjectId { inode: row.named_by.unwrap_or(inode), slot }.to_string();
+        let name = |slot| ObjectId::new(row.named_by.unwrap_or(inode), slot).to_string();
         let objects = row.objects.iter().map(|(slot, ost)| Object { ost: ost.0, object: name(*slot) });
         Self {
             id: row.id.map(|id| id.0),

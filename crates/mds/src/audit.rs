@@ -14,25 +14,51 @@ use types::{FileKind, FsResult, InodeNumber, OstIndex};
 use crate::{
     ops::check::{self, CheckReport},
     tables::{
-        DATA, INODES, LINKS, ORPHANS, XATTRS,
-        codec::inode_of_key,
+        DATA, ENTRIES, INODES, LINKS, ORPHANS, XATTRS,
+        codec::{inode_of_key, split_number},
         deferred_log::DeferredOperation,
         inode::{Brief, Inode},
         orphan,
     },
-    transaction::{Changes, Transaction},
+    transaction::{Changes, Transaction, versions::InodeVersion},
 };
 
 /// What a batch touches, noted before it is applied.
 pub(crate) struct Touched {
     operations: Vec<Operation>,
     deferred_operations: Vec<(OstIndex, DeferredOperation)>,
+    versions: Vec<InodeVersion>,
 }
 
 impl Touched {
     /// By these changes.
     pub fn by(changes: &Changes) -> Self {
-        Self { operations: changes.operations.clone(), deferred_operations: changes.deferred_operations.clone() }
+        let (operations, deferred_operations) = (changes.operations.clone(), changes.deferred_operations.clone());
+        Self { operations, deferred_operations, versions: changes.versions.stored().to_vec() }
+    }
+
+    /// Asserts that the batch raises the version of each inode that it changes, by one. `stored`:
+    /// an inode as the tables have it before the batch.
+    pub fn assert_versions(&self, stored: impl Fn(InodeNumber) -> Option<Brief>) {
+        for InodeVersion { inode, before, after } in &self.versions {
+            let found = stored(*inode).map_or(0, |brief| brief.version);
+            assert_eq!(found, *before, "the version of inode {inode} before a batch");
+            assert!(*after == 0 || *after == before + 1, "inode {inode} goes from version {before} to {after}");
+        }
+        for operation in &self.operations {
+            let belongs = [INODES, ENTRIES, LINKS, XATTRS].contains(&operation.table());
+            let Some(inode) = belongs.then(|| split_number("inode", operation.key()).ok()).flatten() else { continue };
+            let inode = InodeNumber(inode.0);
+            let known = self.versions.iter().find(|version| version.inode == inode);
+            match operation {
+                Operation::Put(INODES, _, value) => {
+                    let version = Brief::of(value).expect("values are made by this program").version;
+                    let expected = known.map(|known| known.after);
+                    assert!(expected == Some(version) || expected == Some(0), "inode {inode} is stored as {version}");
+                }
+                _ => assert!(known.is_some() || stored(inode).is_none(), "inode {inode} changes, and not its version"),
+            }
+        }
     }
 
     /// Asserts that what the batch left is sound; `txn` begins after it. Where the tables cannot be

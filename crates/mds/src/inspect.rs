@@ -92,6 +92,9 @@ fn describe_key(table: Table, key: &[u8]) -> FsResult<String> {
             DataKey::Block(object, block) => format!("object {object} block {block}"),
         },
         COUNTERS if key == counter::ERA => "losses".to_owned(),
+        COUNTERS if counter::parse_delivered_key(key).is_some() => {
+            counter::parse_delivered_key(key).map_or(String::new(), |ost| format!("delivered to {ost}"))
+        }
         _ => format!("{key:02x?}"),
     })
 }
@@ -132,6 +135,9 @@ fn describe_value(table: Table, key: &[u8], value: &[u8]) -> FsResult<String> {
             let era = kv::PowerLossEra::decode(value);
             era.map_err(|error| Damage::new("era", error.to_string()))?.to_string()
         }
+        COUNTERS if counter::parse_delivered_key(key).is_some() => {
+            format!("through operation {}", counter::decode_delivered(value)?)
+        }
         _ => format!("{value:02x?}"),
     })
 }
@@ -153,7 +159,8 @@ fn describe_inode(inode: &Inode) -> String {
     let mut parts = vec![
         format!("{} {:04o}", kind(attributes.kind), attributes.mode),
         format!("links {}", attributes.links),
-        format!("uid {} gid {}", attributes.uid, attributes.gid),
+        format!("uid {} gid {} project {}", attributes.uid, attributes.gid, attributes.project),
+        format!("version {}", inode.version),
         format!("size {} blocks {}", attributes.size, attributes.blocks),
     ];
     if matches!(attributes.kind, FileKind::CharacterDevice | FileKind::BlockDevice) {
@@ -170,6 +177,8 @@ fn describe_inode(inode: &Inode) -> String {
         (inode.not_linkable, "cannot be linked"),
         (attributes.flags & file_flag::IMMUTABLE != 0, "immutable"),
         (attributes.flags & file_flag::APPEND_ONLY != 0, "append-only"),
+        (attributes.flags & file_flag::PROJECT_INHERIT != 0, "project id is inherited"),
+        (inode.map_version != 0, "striped directory"),
     ] {
         parts.extend(present.then(|| what.to_owned()));
     }
@@ -321,7 +330,10 @@ mod tests {
         let inode = sample(FileKind::Regular);
         let key = Inode::key(inode.number());
         let text = MdtSchema.value(INODES, &key, &inode.encode()).unwrap();
-        assert!(text.starts_with("file 6755, links 3, uid 1000 gid 4000000000, size 18446744073709551615"), "{text}");
+        assert!(
+            text.starts_with("file 6755, links 3, uid 1000 gid 4000000000 project 4000000001, version 7"),
+            "{text}"
+        );
         assert!(text.contains("named 'name \\xff' in [0x200000400:0x1:0x0]"), "{text}");
         assert!(text.ends_with("stripes of 1048576 on OSTs 3 0, generation 1"), "{text}");
         assert!(MdtSchema.value(INODES, &key, &inode.encode()[1..]).is_err());
@@ -332,7 +344,7 @@ mod tests {
 
     #[test]
     fn data_are_described_and_compared_with_their_checksum() {
-        let object = types::ObjectId { inode: InodeNumber(0x100), slot: 0 };
+        let object = types::ObjectId::new(InodeNumber(0x100), 0);
         let key = data::block_key(object, 3);
         assert_eq!(MdtSchema.key(DATA, &key).as_deref(), Ok("object [0x200000400:0x100:0x0]:0 block 3"));
         let mut block = [0; BLOCK];

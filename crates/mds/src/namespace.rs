@@ -11,7 +11,7 @@ use std::{collections::BTreeMap, sync::Arc};
 use kv::{Batch, Loading, Lsn, Store};
 use rpc::stored_reply;
 use tokio::sync::{Notify, futures::OwnedNotified};
-use types::{ClientId, FsError, FsResult, MdtIndex, OstIndex};
+use types::{ClientId, FsError, FsResult, InodeNumber, MdtIndex, OstIndex};
 
 use crate::{
     audit::Touched,
@@ -26,7 +26,7 @@ use crate::{
         inode::{Brief, Inode},
         session::SessionRecord,
     },
-    transaction::{Changes, Context, Transaction},
+    transaction::{Changes, Context, Transaction, versions::Change},
     volatile::{Recovery, Volatile},
 };
 
@@ -42,6 +42,7 @@ pub(crate) struct Namespace {
     wakeups: BTreeMap<OstIndex, Arc<Notify>>,
     audits: bool,
     last: Lsn,
+    change: Change,
 }
 
 /// How an attempt of an operation ended.
@@ -65,9 +66,15 @@ impl Namespace {
         let error = |error: kv::Error| store_error(&target, &error);
         let counters = Counters::found(store.get(COUNTERS, counter::COUNTERS).map_err(error)?)?;
         let mut deferred_log_next = BTreeMap::new();
+        scan(&store, &target, COUNTERS, |key, value| {
+            if let Some(ost) = counter::parse_delivered_key(key) {
+                deferred_log_next.insert(ost, counter::decode_delivered(value)?.saturating_add(1));
+            }
+            Ok(())
+        })?;
         scan(&store, &target, DEFERRED_LOG, |key, value| {
             let (ost, sequence) = deferred_log::decode_key(key)?;
-            deferred_log_next.insert(ost, sequence + 1);
+            deferred_log_next.insert(ost, sequence.saturating_add(1));
             if let DeferredOperation::Evict(client) = DeferredOperation::decode(value)? {
                 volatile.fences.raise(client, [ost]);
             }
@@ -100,6 +107,7 @@ impl Namespace {
             wakeups: BTreeMap::new(),
             audits: false,
             last,
+            change: Change::default(),
         })
     }
 
@@ -111,6 +119,16 @@ impl Namespace {
     /// The last change, which answers must wait for.
     pub fn last(&self) -> Lsn {
         self.last
+    }
+
+    /// What the last operation changed: nothing, unless it succeeded.
+    pub fn take_change(&mut self) -> Change {
+        std::mem::take(&mut self.change)
+    }
+
+    /// An inode as the tables have it.
+    fn brief(&self, inode: InodeNumber) -> Option<Brief> {
+        self.store.get(INODES, &Inode::key(inode)).ok()?.and_then(|value| Brief::of(&value).ok())
     }
 
     /// Name of this target.
@@ -169,15 +187,19 @@ impl Namespace {
         }
         let (volatile, counters) = (&mut self.volatile, self.counters);
         let mut txn = Transaction::new(volatile, *context, self.mdt, &self.store, &self.target, counters, loading);
-        let outcome = operate(&mut txn);
+        let outcome = operate(&mut txn).and_then(|value| txn.seal().map(|()| value));
         if loading.is_some_and(Loading::is_given_up) {
             debug_assert!(outcome.is_err(), "what an attempt missed is no answer");
             debug_assert!(!txn.has_touched(), "an attempt that changed something goes on");
             return Attempt::GivenUp;
         }
         let mut changes = txn.into_changes();
+        self.change = Change::default();
         let (exclusive, waiter) = (changes.exclusive.take(), changes.waiter.take());
         let touched = (self.audits && !changes.operations.is_empty()).then(|| Touched::by(&changes));
+        if let (Some(touched), Ok(_)) = (&touched, &outcome) {
+            touched.assert_versions(|inode| self.brief(inode));
+        }
         let outcome = outcome.and_then(|value| self.commit(changes).map(|()| (value, waiter)));
         if let Some(touched) = touched.filter(|_| outcome.is_ok()) {
             let (volatile, counters) = (&mut self.volatile, self.counters);
@@ -194,11 +216,10 @@ impl Namespace {
     }
 
     fn commit(&mut self, changes: Changes) -> FsResult<()> {
-        let stored = |inode| self.store.get(INODES, &Inode::key(inode)).ok()?.and_then(|value| Brief::of(&value).ok());
-        invariants::assert_batch(&changes, self.counters, &self.volatile.opens, stored);
-        let Changes { operations, counters, deferred_operations, open, removed, releases, lengthened, .. } = changes;
+        invariants::assert_batch(&changes, self.counters, &self.volatile.opens, |inode| self.brief(inode));
+        let Changes { operations, versions, counters, deferred_operations, .. } = changes;
+        let Changes { open, removed, releases, lengthened, .. } = changes;
         let mut batch = Batch { operations };
-        // A number that is skipped because the batch fails does no harm.
         for (ost, deferred_operation) in &deferred_operations {
             let sequence = self.deferred_log_next.entry(*ost).or_insert(1);
             batch.put(DEFERRED_LOG, deferred_log::key(*ost, *sequence), deferred_operation.encode());
@@ -209,7 +230,17 @@ impl Namespace {
         }
         if !batch.operations.is_empty() {
             let applied = if releases { self.store.apply_reserved(batch) } else { self.store.apply(batch) };
-            let applied = applied.map_err(|error| store_error(&self.target, &error))?;
+            let applied = match applied {
+                Ok(applied) => applied,
+                Err(error) => {
+                    // These numbers were not used: the sequence of an OST has no gaps.
+                    for (ost, _) in &deferred_operations {
+                        *self.deferred_log_next.get_mut(ost).expect("just counted up") -= 1;
+                    }
+                    return Err(store_error(&self.target, &error));
+                }
+            };
+            self.change = Change::applied(applied, versions.into_stored());
             assert!(applied > self.last, "batch {applied:?} is applied after batch {:?}", self.last);
             self.last = applied;
         }

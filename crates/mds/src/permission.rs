@@ -170,6 +170,7 @@ mod tests {
             ctime: time,
             btime: time,
             flags: 0,
+            project: 0,
         }
     }
 

@@ -48,7 +48,8 @@ pub(crate) fn check_open(attributes: &Attributes, flags: OpenFlags) -> FsResult<
 /// Changing attributes (notify_change, ext4_setattr). The flags themselves can be changed.
 pub(crate) fn check_attributes(attributes: &Attributes, changes: &SetAttributes) -> FsResult<()> {
     let set = |time: Option<SetTime>| matches!(time, Some(SetTime::To(_)));
-    let owner = changes.mode.is_some() || changes.uid.is_some() || changes.gid.is_some();
+    let owner = changes.uid.is_some() || changes.gid.is_some() || changes.project.is_some();
+    let owner = owner || changes.mode.is_some();
     let fixed = owner || set(changes.atime) || set(changes.mtime);
     let any = fixed || changes.atime.is_some() || changes.mtime.is_some();
     refuse(has(attributes, IMMUTABLE) && any || has(attributes, APPEND_ONLY) && fixed)

@@ -23,3 +23,4 @@ mod sessions;
 mod size_model;
 mod sizes;
 mod swap;
+mod versions;

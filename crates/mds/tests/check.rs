@@ -277,7 +277,7 @@ async fn data_that_no_file_has_are_found() {
     let striped = fs.file(ROOT, "striped").await;
     let record = ObjectRecord { size: 5, mtime: Timestamp::default(), blocks: 1, changes: 1 };
     for inode in [striped, InodeNumber(0x7777)] {
-        let object = ObjectId { inode, slot: 0 };
+        let object = ObjectId::new(inode, 0);
         fs.damage(|_, batch| {
             batch.put(DATA, data::object_key(object), record.encode());
             batch.put(DATA, data::block_key(object, 0), data::encode_block(0, b"stray"));

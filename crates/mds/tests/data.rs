@@ -28,7 +28,7 @@ use rpc::{
     },
 };
 use types::{
-    Credentials, Damage, FsError, FsResult, InodeNumber, MdtIndex, NodeKind, ObjectId, Slot, Xid,
+    Credentials, Damage, FsError, FsResult, InodeNumber, MdtIndex, NodeKind, ObjectId, Owner, Slot, Xid,
     limits::FILE_BYTES_MAX,
 };
 
@@ -44,7 +44,7 @@ fn on_mdt() -> LayoutSpec {
 }
 
 fn object(inode: InodeNumber) -> ObjectId {
-    ObjectId { inode, slot: 0 }
+    ObjectId::new(inode, 0)
 }
 
 /// A file with its beginning on the MDT, open for writing.
@@ -65,7 +65,14 @@ async fn file(fixture: &Fixture, name: &str) -> (ObjectId, OpenId) {
 
 fn write_request(object: ObjectId, offset: u64, data: &Bytes, sync: bool) -> MdtRequest {
     let checksums = checksums(offset, data);
-    MdtRequest::ChangeData(OstRequest::Write(Write { object, offset, checksums, sync, layout_generation: 0 }))
+    MdtRequest::ChangeData(OstRequest::Write(Write {
+        object,
+        offset,
+        checksums,
+        sync,
+        layout_generation: 0,
+        owner: Owner::default(),
+    }))
 }
 
 fn changed(reply: MdtReply) -> Changed {
@@ -83,7 +90,9 @@ async fn write(fixture: &Fixture, object: ObjectId, offset: u64, data: Vec<u8>) 
 }
 
 async fn space(fixture: &Fixture, object: ObjectId, change: SpaceChange) -> FsResult<Changed> {
-    Ok(changed(fixture.call(ALICE, MdtRequest::ChangeData(OstRequest::Space(object, change, 0))).await?))
+    Ok(changed(
+        fixture.call(ALICE, MdtRequest::ChangeData(OstRequest::Space(object, change, 0, Owner::default()))).await?,
+    ))
 }
 
 async fn ask(fixture: &Fixture, request: OstRequest) -> FsResult<(OstReply, Bytes)> {
@@ -259,7 +268,7 @@ async fn what_does_not_belong_here_is_refused_and_leaves_nothing() {
     let request = MdtRequest::ChangeData(OstRequest::Write(damaged));
     let answer = fixture.call_with(ALICE, Slot(0), fixture.next_xid(ALICE), request, data).await;
     assert_eq!(answer, Err(FsError::Transfer));
-    for foreign in [OstRequest::Destroy(vec![object]), OstRequest::StatFs, OstRequest::Sync(vec![])] {
+    for foreign in [OstRequest::Destroy(vec![object], None), OstRequest::StatFs, OstRequest::Sync(vec![])] {
         let change = fixture.call(ALICE, MdtRequest::ChangeData(foreign.clone())).await;
         assert!(matches!(change, Err(FsError::Protocol(_))), "{foreign:?}: {change:?}");
         let question = fixture.call(ALICE, MdtRequest::ReadData(foreign.clone())).await;

@@ -2,7 +2,10 @@
 
 use crate::common;
 
-use std::sync::Arc;
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    sync::Arc,
+};
 
 use common::{ost::NotingOst, *};
 use layout::{LayoutSpec, StripeCount, StripeSpec};
@@ -15,7 +18,7 @@ use rpc::{
     },
 };
 use rt::memory::MemoryTransport;
-use types::{FsError, InodeNumber, NodeKind, OstIndex};
+use types::{FsError, InodeNumber, MdtIndex, NodeKind, OstIndex};
 
 async fn with_osts(count: u16) -> (Fixture, Vec<Arc<NotingOst>>) {
     let network = MemoryTransport::new();
@@ -100,6 +103,45 @@ async fn deferred_operations_survive_a_restart_and_a_dead_ost_holds_up_nobody() 
     fs.restart_and_recover().await;
     *osts[0].refuses.lock() = false;
     eventually("the other hears it later", async || files.iter().all(|file| destroyed(&osts, *file) >= 2)).await;
+}
+
+/// An OST tells repeated operations from new ones by their numbers: those are never used twice,
+/// although the log is empty in between, and follow each other without a gap.
+#[tokio::test]
+async fn sequence_numbers_continue_after_a_restart_and_a_loss_of_power() {
+    let (mut fs, osts) = with_osts(1).await;
+    let mut removed = 0;
+    for restart in 0..3 {
+        for _ in 0..3 {
+            let (open, file) = striped(&fs, "f", 1).await;
+            fs.close(ALICE, file, open, None).await.unwrap();
+            fs.unlink(&root(), ROOT, "f").await.unwrap();
+            removed += 1;
+            eventually("its object goes", async || destroyed(&osts, file) >= 1).await;
+        }
+        fs.commit().await;
+        match restart {
+            0 => fs.restart_and_recover().await,
+            _ => {
+                fs.lose_power().await;
+                fs.recover().await;
+            }
+        }
+    }
+    let mut next = BTreeMap::new();
+    for (origin, count) in osts[0].origins.lock().iter() {
+        assert_eq!(origin.source, MdtIndex(0));
+        assert!(next.keys().all(|first| *first <= origin.first), "{origin:?} after {next:?}");
+        next.insert(origin.first, origin.first + *count as u64);
+    }
+    let mut expected = 1;
+    for (first, end) in &next {
+        assert_eq!(*first, expected, "{next:?}");
+        expected = *end;
+    }
+    assert_eq!(expected - 1, removed);
+    let eras: BTreeSet<u64> = osts[0].origins.lock().iter().map(|(origin, _)| origin.era).collect();
+    assert_eq!(eras.len(), 2, "of before the loss and after it: {eras:?}");
 }
 
 #[tokio::test]

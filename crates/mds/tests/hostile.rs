@@ -20,7 +20,7 @@ use rpc::{
     },
 };
 use types::{
-    ClientId, Credentials, FsError, FsResult, Generation, InodeNumber, NodeKind, ObjectId, OstIndex,
+    ClientId, Credentials, FsError, FsResult, Generation, InodeNumber, NodeKind, ObjectId, OstIndex, Owner,
     limits::{FILE_BYTES_MAX, GROUPS_MAX, RECLAIM_ENTRIES_MAX},
 };
 
@@ -192,13 +192,20 @@ async fn data_on_the_mdt_are_changed_by_writers_only() {
     let opens = Some((OpenId(1), OpenFlags(WRITE)));
     let create = Create { layout: Some(layout), ..create_request(ROOT, "f", NodeKind::Regular, 0o644, opens) };
     let inode = created(ask(&honest, MdtRequest::Create(root(), create)).await.unwrap()).entry.attributes.inode;
-    let object = ObjectId { inode, slot: 0 };
+    let object = ObjectId::new(inode, 0);
     let write = async |import: &Import, offset| {
         let data = Bytes::from_static(b"data");
-        let write = Write { object, offset, checksums: checksums(0, &data), sync: false, layout_generation: 0 };
+        let write = Write {
+            object,
+            offset,
+            checksums: checksums(0, &data),
+            sync: false,
+            layout_generation: 0,
+            owner: Owner::default(),
+        };
         ask_with(import, MdtRequest::ChangeData(OstRequest::Write(write)), data).await
     };
-    let space = |change| MdtRequest::ChangeData(OstRequest::Space(object, change, 0));
+    let space = |change| MdtRequest::ChangeData(OstRequest::Space(object, change, 0, Owner::default()));
     let truncate = space(SpaceChange::Truncate { size: 0 });
     write(&honest, 0).await.unwrap();
     assert_eq!(write(&hostile, 0).await, Err(FsError::BadHandle));

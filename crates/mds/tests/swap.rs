@@ -20,7 +20,7 @@ use rpc::{
     },
 };
 use rt::memory::MemoryTransport;
-use types::{Credentials, FsError, FsResult, InodeNumber, NodeKind, ObjectId, OstIndex, Slot, Timestamp};
+use types::{Credentials, FsError, FsResult, InodeNumber, NodeKind, ObjectId, OstIndex, Owner, Slot, Timestamp};
 
 const KIB: u64 = 1 << 10;
 
@@ -132,7 +132,7 @@ async fn each_file_destroys_the_objects_it_has() {
     while destroyed(&osts[1]).is_empty() {
         tokio::time::sleep(Duration::from_millis(1)).await;
     }
-    assert_eq!(destroyed(&osts[1]), [ObjectId { inode: two, slot: 0 }]);
+    assert_eq!(destroyed(&osts[1]), [ObjectId::new(two, 0)]);
     assert_eq!(destroyed(&osts[0]), []);
 }
 
@@ -158,8 +158,15 @@ async fn data_on_the_mdt_get_the_number_of_their_new_file() {
 }
 
 async fn write(fs: &Fixture, inode: InodeNumber, data: &[u8]) {
-    let object = ObjectId { inode, slot: 0 };
-    let write = Write { object, offset: 0, checksums: vec![crc32c(data)], sync: false, layout_generation: 0 };
+    let object = ObjectId::new(inode, 0);
+    let write = Write {
+        object,
+        offset: 0,
+        checksums: vec![crc32c(data)],
+        sync: false,
+        layout_generation: 0,
+        owner: Owner::default(),
+    };
     let request = MdtRequest::ChangeData(OstRequest::Write(write));
     let (open, opened) = fs.open(ALICE, &root(), inode, WRITE).await.unwrap();
     fs.call_with(ALICE, Slot(0), fs.next_xid(ALICE), request, Bytes::copy_from_slice(data)).await.unwrap();
@@ -168,7 +175,7 @@ async fn write(fs: &Fixture, inode: InodeNumber, data: &[u8]) {
 
 async fn read(fs: &Fixture, inode: InodeNumber) -> FsResult<Vec<u8>> {
     let request = MdtRequest::ReadData(OstRequest::Read(Read {
-        object: ObjectId { inode, slot: 0 },
+        object: ObjectId::new(inode, 0),
         offset: 0,
         bytes: 100,
         layout_generation: 0,

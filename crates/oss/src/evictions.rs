@@ -80,10 +80,10 @@ impl Evictions {
         Ok(Running { evictions: self, client })
     }
 
-    /// Refuses a client from now on; returns when that is durable and nothing of it is running.
-    pub async fn evict(&self, kv: &Store, client: ClientId) -> Result<(), kv::Error> {
+    /// Refuses a client from now on; returns when that is durable, with the rest of the batch, and
+    /// nothing of the client is running.
+    pub async fn evict(&self, kv: &Store, client: ClientId, mut batch: Batch) -> Result<(), kv::Error> {
         self.state.lock().evicted.insert(client);
-        let mut batch = Batch::default();
         batch.put(EVICTED, Bytes::copy_from_slice(&client_key(client)), Bytes::new());
         let lsn = kv.apply_reserved(batch)?;
         kv.durable(lsn).await?;

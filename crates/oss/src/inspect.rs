@@ -6,14 +6,15 @@ use rpc::stored_reply;
 use types::{ObjectId, counted, limits::BLOCK_BYTES, record::DecodeError};
 
 use crate::{
+    applied::AppliedRecord,
     chunk_record::{BlockState, CHUNK_BLOCKS, ChunkRecord},
-    object_record::ObjectRecord,
+    object_record::{ObjectOrigin, ObjectRecord},
     pending_record::PendingRecord,
     replies::StoredReply,
     superblock::{CLEAN_KEY, ERA_KEY, MARK_KEY, Mark, SUPERBLOCK_KEY, Superblock, TOTALS_KEY, Totals},
     tables::{
-        BACKLOG, CHUNKS, DIRTY, EVICTED, FLUSHED, INLINE, META, NAMES, OBJECTS, PENDING, REPLIES, object_key,
-        parse_client_key, parse_object_key, parse_part_key, part_key,
+        APPLIED, BACKLOG, CHUNKS, DIRTY, EVICTED, FLUSHED, INLINE, META, NAMES, OBJECTS, PENDING, REPLIES, object_key,
+        parse_client_key, parse_mdt_key, parse_object_key, parse_part_key, part_key,
     },
 };
 
@@ -33,6 +34,7 @@ impl Schema for OstSchema {
             INLINE => parse_part_key(key).map(|(object, block)| format!("{object} block {block}")),
             EVICTED => parse_client_key(key).map(|client| client.to_string()),
             PENDING => number(key).map(|number| number.to_string()),
+            APPLIED => parse_mdt_key(key).map(|mdt| mdt.to_string()),
             REPLIES => stored_reply::parse_key(key).ok().map(|(client, slot)| format!("{client} slot {}", slot.0)),
             _ => Some(format!("{key:02x?}")),
         };
@@ -50,6 +52,8 @@ impl Schema for OstSchema {
                 Some(epoch) => Ok(format!("through epoch {epoch}")),
                 None => return Err("malformed epoch".to_owned()),
             },
+            APPLIED => AppliedRecord::decode(value)
+                .map(|record| format!("through operation {} of era {}", record.sequence, record.era)),
             PENDING => PendingRecord::decode(value).map(|record| format!("{} {:?}", record.object, record.blocks)),
             REPLIES => {
                 let reply: Result<(_, StoredReply), _> = stored_reply::decode(value);
@@ -123,6 +127,13 @@ fn describe_meta(key: &[u8], value: &[u8]) -> Result<String, DecodeError> {
 
 fn describe_object(record: &ObjectRecord) -> String {
     let fence = if record.fence > 0 { format!(", fenced before generation {}", record.fence) } else { String::new() };
+    let origin = match record.origin {
+        None => String::new(),
+        Some(ObjectOrigin { layout_generation, owner }) => format!(
+            ", of generation {layout_generation}, uid {} gid {} project {}",
+            owner.uid, owner.gid, owner.project
+        ),
+    };
     let changes = if record.changes > 0 { format!(", change {}", record.changes) } else { String::new() };
     let ranges: Vec<String> = record.reserved.ranges().map(|range| format!("{}..{}", range.start, range.end)).collect();
     let reserved = match record.reserved.empty() {
@@ -130,7 +141,7 @@ fn describe_object(record: &ObjectRecord) -> String {
         empty => format!(", reserved {} ({empty} without data)", ranges.join(" ")),
     };
     format!(
-        "size {}, {} blocks of {BLOCK_BYTES}, {} of them inline, changed {}.{:09}{changes}, {} host file{reserved}{fence}",
+        "size {}, {} blocks of {BLOCK_BYTES}, {} of them inline, changed {}.{:09}{changes}, {} host file{origin}{reserved}{fence}",
         record.size,
         record.blocks,
         record.inline_blocks,
@@ -171,7 +182,7 @@ mod tests {
 
     #[test]
     fn entries_are_described_and_damage_is_named() {
-        let object = ObjectId { inode: types::InodeNumber(0x101), slot: 2 };
+        let object = ObjectId::new(types::InodeNumber(0x101), 2);
         let mut chunk = ChunkRecord::default();
         chunk.set(3, BlockState::Inline { checksum: 1 });
         chunk.set(4, BlockState::InPlace { checksum: 1, epoch: 9 });

@@ -2,11 +2,12 @@
 //!
 //! ```text
 //! offset bytes
-//!  0     1    version, 1
+//!  0     1    version, 2
 //!  1     8    object: inode
 //!  9     4    ... slot
-//! 13     8    first block
-//! 21     8    block behind the last; 2^64 - 1: to the end of the file
+//! 13     1    ... mirror
+//! 14     8    first block
+//! 22     8    block after the last; 2^64 - 1: to the end of the file
 //! ```
 //!
 //! Numbers are little endian. The record exists from the removal until the host file was punched;
@@ -19,7 +20,7 @@ use types::{
     record::{DecodeError, RecordReader},
 };
 
-const VERSION: u8 = 1;
+const VERSION: u8 = 2;
 const WHAT: &str = "pending removal";
 
 /// Space to be given back.
@@ -37,6 +38,7 @@ impl PendingRecord {
         let mut bytes = vec![VERSION];
         bytes.extend(self.object.inode.0.to_le_bytes());
         bytes.extend(self.object.slot.to_le_bytes());
+        bytes.push(self.object.mirror);
         bytes.extend(self.blocks.start.to_le_bytes());
         bytes.extend(self.blocks.end.to_le_bytes());
         bytes
@@ -45,7 +47,7 @@ impl PendingRecord {
     /// The record of these bytes.
     pub fn decode(bytes: &[u8]) -> Result<Self, DecodeError> {
         let mut reader = RecordReader::new(WHAT, bytes, VERSION)?;
-        let object = ObjectId { inode: InodeNumber(reader.u64()?), slot: reader.u32()? };
+        let object = ObjectId { inode: InodeNumber(reader.u64()?), slot: reader.u32()?, mirror: reader.u8()? };
         let blocks = reader.u64()?..reader.u64()?;
         reader.finish()?;
         if blocks.is_empty() {
@@ -61,7 +63,8 @@ mod tests {
 
     #[test]
     fn round_trips_and_refuses_damage() {
-        let record = PendingRecord { object: ObjectId { inode: InodeNumber(7), slot: 3 }, blocks: 5..u64::MAX };
+        let object = ObjectId { mirror: 1, ..ObjectId::new(InodeNumber(7), 3) };
+        let record = PendingRecord { object, blocks: 5..u64::MAX };
         let bytes = record.encode();
         assert_eq!(PendingRecord::decode(&bytes), Ok(record.clone()));
         for length in 0..bytes.len() {

@@ -140,7 +140,7 @@ mod tests {
 
     use super::*;
 
-    const OBJECT: ObjectId = ObjectId { inode: types::InodeNumber(1), slot: 0 };
+    const OBJECT: ObjectId = ObjectId::new(types::InodeNumber(1), 0);
 
     fn poll<T>(future: std::pin::Pin<&mut impl Future<Output = T>>) -> Option<T> {
         match future.poll(&mut Context::from_waker(Waker::noop())) {

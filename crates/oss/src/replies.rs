@@ -213,6 +213,8 @@ impl Replies {
 
 #[cfg(test)]
 mod tests {
+    use types::Owner;
+
     use rpc::{
         Handler,
         checksum::checksums,
@@ -226,8 +228,14 @@ mod tests {
 
     async fn write(test: &TestStore, client: ClientId) {
         let bulk = Bytes::from_static(b"data");
-        let write =
-            Write { object: OBJECT, offset: 0, checksums: checksums(0, &bulk), sync: false, layout_generation: 0 };
+        let write = Write {
+            object: OBJECT,
+            offset: 0,
+            checksums: checksums(0, &bulk),
+            sync: false,
+            layout_generation: 0,
+            owner: Owner::default(),
+        };
         let request = Request::Ost(OstRequest::Write(write));
         let call = Call::plain(client, Slot(5), Xid(9), request, bulk);
         test.ost.clone().handle(call).await.reply.unwrap();

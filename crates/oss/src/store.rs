@@ -19,7 +19,7 @@ use rpc::message::ost::{Changed, ObjectAttributes, Read, ReadDone, SpaceChange, 
 use rt::BoxFuture;
 use types::{FsResult, ObjectId, SpaceUsage};
 
-use crate::replies::Origin;
+use crate::{object_record::ObjectOrigin, replies::Origin};
 
 /// Keeps objects. The reply to a change that is made for an [`Origin`] is stored with the change.
 pub trait ObjectStore: Send + Sync + 'static {
@@ -27,12 +27,12 @@ pub trait ObjectStore: Send + Sync + 'static {
     fn write<'a>(&'a self, write: &'a Write, data: Bytes, origin: Option<Origin>) -> BoxFuture<'a, FsResult<Changed>>;
     /// Reads, with checksums per piece.
     fn read(&self, read: Read) -> BoxFuture<'_, FsResult<(ReadDone, Bytes)>>;
-    /// Truncates, allocates, punches or zeroes, under a layout of this generation.
+    /// Truncates, allocates, punches or zeroes, by the layout of a file.
     fn change_space(
         &self,
         object: ObjectId,
         change: SpaceChange,
-        layout_generation: u64,
+        file: ObjectOrigin,
         origin: Option<Origin>,
     ) -> BoxFuture<'_, FsResult<Changed>>;
     /// From now on refuses requests under layouts older than this; earlier requests are finished.

@@ -3,7 +3,7 @@
 //! ```text
 //! key "superblock"                          key "mark"                        key "totals"
 //! offset bytes                              offset bytes                      offset bytes
-//!  0  1  version, 1                          0  1  version, 1                  0  1  version, 1
+//!  0  1  version, 2                          0  1  version, 2                  0  1  version, 2
 //!  1  2  OST index                           1  8  epoch: in-place blocks      1  8  objects
 //!  3  16 identity, random at format time           written up to it were       9  8  blocks that hold data
 //! 19  1  bytes of the file system's name           flushed
@@ -32,7 +32,7 @@ pub const ERA_KEY: &[u8] = b"losses";
 /// Key of the totals.
 pub const TOTALS_KEY: &[u8] = b"totals";
 
-const VERSION: u8 = 1;
+const VERSION: u8 = 2;
 
 /// The identity of this target.
 #[derive(Clone, Debug, PartialEq, Eq)]

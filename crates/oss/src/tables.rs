@@ -15,10 +15,12 @@
 //! | [`EVICTED`] 9 | client u64 | nothing: this client is refused |
 //! | [`REPLIES`] 10 | client u64, slot u16 | the last change of the slot, see [`rpc::stored_reply`] |
 //!
-//! An object is its inode (u64) and slot (u32): 12 bytes.
+//! | [`APPLIED`] 11 | MDT u16 | [`AppliedRecord`](crate::applied::AppliedRecord): the last deferred operation of that MDT that was executed |
+//!
+//! An object is its inode (u64), slot (u32) and mirror (u8): 13 bytes.
 
 use kv::Table;
-use types::{ClientId, InodeNumber, ObjectId};
+use types::{ClientId, InodeNumber, MdtIndex, ObjectId};
 
 /// Facts about the whole target.
 pub const META: Table = Table(1);
@@ -40,9 +42,11 @@ pub const BACKLOG: Table = Table(8);
 pub const EVICTED: Table = Table(9);
 /// Replies of changes.
 pub const REPLIES: Table = Table(10);
+/// How far each MDT's deferred operations were executed.
+pub const APPLIED: Table = Table(11);
 
 /// All tables with their names, for tools.
-pub const NAMES: [(Table, &str); 10] = [
+pub const NAMES: [(Table, &str); 11] = [
     (META, "meta"),
     (OBJECTS, "objects"),
     (CHUNKS, "chunks"),
@@ -53,25 +57,28 @@ pub const NAMES: [(Table, &str); 10] = [
     (BACKLOG, "backlog"),
     (EVICTED, "evicted"),
     (REPLIES, "replies"),
+    (APPLIED, "applied"),
 ];
 
 /// Length of an object's key.
-pub const OBJECT_KEY_BYTES: usize = 12;
+pub const OBJECT_KEY_BYTES: usize = 13;
 
 /// Key of an object.
 pub fn object_key(object: ObjectId) -> [u8; OBJECT_KEY_BYTES] {
     let mut key = [0; OBJECT_KEY_BYTES];
     key[..8].copy_from_slice(&object.inode.0.to_be_bytes());
-    key[8..].copy_from_slice(&object.slot.to_be_bytes());
+    key[8..12].copy_from_slice(&object.slot.to_be_bytes());
+    key[12] = object.mirror;
     key
 }
 
 /// The object of a key, if it has the right length.
 pub fn parse_object_key(key: &[u8]) -> Option<ObjectId> {
-    let key: [u8; OBJECT_KEY_BYTES] = key.try_into().ok()?;
-    let (inode, slot) = key.split_at(8);
-    let inode = InodeNumber(u64::from_be_bytes(inode.try_into().ok()?));
-    Some(ObjectId { inode, slot: u32::from_be_bytes(slot.try_into().ok()?) })
+    let (inode, rest) = key.split_first_chunk()?;
+    let (slot, rest) = rest.split_first_chunk()?;
+    let [mirror] = rest.try_into().ok()?;
+    let inode = InodeNumber(u64::from_be_bytes(*inode));
+    Some(ObjectId { inode, slot: u32::from_be_bytes(*slot), mirror })
 }
 
 /// Key of something numbered within an object: a chunk or a block.
@@ -91,6 +98,16 @@ pub fn parse_part_key(key: &[u8]) -> Option<(ObjectId, u64)> {
     Some((parse_object_key(object)?, u64::from_be_bytes(number.try_into().ok()?)))
 }
 
+/// Key of an MDT.
+pub fn mdt_key(mdt: MdtIndex) -> [u8; 2] {
+    mdt.0.to_be_bytes()
+}
+
+/// The MDT of a key, if it has the right length.
+pub fn parse_mdt_key(key: &[u8]) -> Option<MdtIndex> {
+    Some(MdtIndex(u16::from_be_bytes(key.try_into().ok()?)))
+}
+
 /// Key of a client.
 pub fn client_key(client: ClientId) -> [u8; 8] {
     client.0.to_be_bytes()
@@ -107,8 +124,8 @@ mod tests {
 
     #[test]
     fn keys_round_trip_and_sort_like_objects() {
-        let ids: Vec<ObjectId> = [(1, 0), (1, 1), (1, 256), (2, 0), (1 << 48, 7)]
-            .map(|(inode, slot)| ObjectId { inode: InodeNumber(inode), slot })
+        let ids: Vec<ObjectId> = [(1, 0, 0), (1, 0, 3), (1, 1, 0), (1, 256, 0), (2, 0, 255), (1 << 48, 7, 0)]
+            .map(|(inode, slot, mirror)| ObjectId { inode: InodeNumber(inode), slot, mirror })
             .to_vec();
         for pair in ids.windows(2) {
             assert!(object_key(pair[0]) < object_key(pair[1]));
@@ -118,7 +135,9 @@ mod tests {
             assert_eq!(parse_object_key(&object_key(id)), Some(id));
             assert_eq!(parse_part_key(&part_key(id, 99)), Some((id, 99)));
         }
+        assert_eq!(parse_mdt_key(&mdt_key(MdtIndex(0x102))), Some(MdtIndex(0x102)));
         assert_eq!(parse_object_key(b"short"), None);
+        assert_eq!(parse_object_key(b"much too long."), None);
         assert_eq!(parse_part_key(b"short"), None);
         assert_eq!(parse_client_key(&client_key(ClientId(5))), Some(ClientId(5)));
     }

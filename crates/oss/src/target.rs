@@ -23,7 +23,7 @@ use rpc::{
     checksum::verify,
     message::{
         OstReply, OstRequest, Reply, Request,
-        ost::{CHECK_OBJECTS_MAX, Changed, TargetCondition, Write},
+        ost::{CHECK_OBJECTS_MAX, Changed, DeferredOrigin, TargetCondition, Write},
     },
 };
 use rt::{BoxFuture, Clock, Device, Seams};
@@ -34,6 +34,7 @@ use types::{
 };
 
 use crate::{
+    applied::Applied,
     directory::{
         DirectoryStore,
         host_files::StrayFile,
@@ -41,6 +42,7 @@ use crate::{
     },
     error::kv_error,
     evictions::Evictions,
+    object_record::ObjectOrigin,
     options::OstOptions,
     rate_limit::RateLimit,
     replies::{Origin, Replies},
@@ -124,6 +126,7 @@ pub struct Ost {
     /// As of this start.
     era: PowerLossEra,
     pub(crate) evictions: Evictions,
+    applied: Applied,
     replies: Replies,
     pub(crate) statistics: Statistics,
     work: Work,
@@ -193,7 +196,7 @@ impl Ost {
         if era != found {
             era.save(&kv, META, ERA_KEY).await?;
         }
-        let evictions = Evictions::load(&kv)?;
+        let (evictions, applied) = (Evictions::load(&kv)?, Applied::load(&kv)?);
         let options = Arc::new(Mutex::new(options));
         let clock = seams.clock.clone();
         // A start counts once.
@@ -218,6 +221,7 @@ impl Ost {
             options,
             era,
             evictions,
+            applied,
             replies,
             statistics: Statistics::default(),
             work: Work::new(clock.now()),
@@ -363,9 +367,12 @@ impl Ost {
         };
         // These concern no data, and an eviction waits for all others of its client.
         match request {
-            OstRequest::Evict(client) => {
+            OstRequest::Evict(client, origin) => {
                 self.evictions.check(call.client)?;
-                let evicted = self.evictions.evict(&self.kv, client).await;
+                let mut batch = Batch::default();
+                self.applied.note(origin.as_ref(), 1, &mut batch);
+                // Also if it was executed before: the answer waits for what runs of the client.
+                let evicted = self.evictions.evict(&self.kv, client, batch).await;
                 evicted.map_err(|error| kv_error(&self.name, error))?;
                 // What it asks again is refused, too.
                 self.replies.forget(client).await.map_err(|error| kv_error(&self.name, error))?;
@@ -397,10 +404,11 @@ impl Ost {
     /// Requests without bulk data.
     async fn execute_small(&self, request: OstRequest, origin: Option<Origin>) -> FsResult<OstReply> {
         match request {
-            OstRequest::Space(object, change, layout_generation) => {
+            OstRequest::Space(object, change, layout_generation, owner) => {
                 self.check_writable()?;
                 self.statistics.record(|counters| counters.space += 1);
-                self.store.change_space(object, change, layout_generation, origin).await.map(OstReply::Changed)
+                let file = ObjectOrigin { layout_generation, owner };
+                self.store.change_space(object, change, file, origin).await.map(OstReply::Changed)
             }
             OstRequest::Fence(objects, generation) => {
                 self.check_writable()?;
@@ -418,10 +426,13 @@ impl Ost {
                 self.statistics.record(|counters| counters.sync += 1);
                 self.store.sync(&objects).await.map(|()| OstReply::Done)
             }
-            OstRequest::Destroy(objects) => {
+            OstRequest::Destroy(objects, origin) => {
                 self.check_writable()?;
-                self.statistics.record(|counters| counters.destroy += objects.len() as u64);
-                self.store.destroy(&objects).await.map(|()| OstReply::Done)
+                let objects_left = &objects[self.applied.covered(origin.as_ref(), objects.len())..];
+                self.statistics.record(|counters| counters.destroy += objects_left.len() as u64);
+                self.store.destroy(objects_left).await?;
+                self.note_applied(origin.as_ref(), objects.len())?;
+                Ok(OstReply::Done)
             }
             OstRequest::StatFs => {
                 self.statistics.record(|counters| counters.statfs += 1);
@@ -439,7 +450,7 @@ impl Ost {
             OstRequest::Check(objects) => self.store.check(&objects).await.map(OstReply::Damage),
             OstRequest::Write(_)
             | OstRequest::Read(_)
-            | OstRequest::Evict(_)
+            | OstRequest::Evict(..)
             | OstRequest::Ping
             | OstRequest::Disconnect => unreachable!("answered by `execute`"),
         }
@@ -462,6 +473,15 @@ impl Ost {
         moving.moved(bytes);
         self.statistics.record_write(bytes);
         Ok(changed)
+    }
+
+    fn note_applied(&self, origin: Option<&DeferredOrigin>, count: usize) -> FsResult<()> {
+        let mut batch = Batch::default();
+        self.applied.note(origin, count, &mut batch);
+        if batch.operations.is_empty() {
+            return Ok(());
+        }
+        self.kv.apply_reserved(batch).map(drop).map_err(|error| kv_error(&self.name, error))
     }
 
     fn check_writable(&self) -> FsResult<()> {
@@ -519,11 +539,11 @@ impl Handler for Ost {
                 OstRequest::Seek(..)
                 | OstRequest::Glimpse(_)
                 | OstRequest::Sync(_)
-                | OstRequest::Destroy(_)
+                | OstRequest::Destroy(..)
                 | OstRequest::StatFs
                 | OstRequest::ListObjects(..)
                 | OstRequest::Verify(_)
-                | OstRequest::Evict(_)
+                | OstRequest::Evict(..)
                 | OstRequest::Ping
                 | OstRequest::Disconnect
                 | OstRequest::Fence(..)

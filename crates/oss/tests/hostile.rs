@@ -15,7 +15,7 @@ use rpc::{
     },
 };
 use types::{
-    FsError, FsResult, ObjectId,
+    FsError, FsResult, ObjectId, Owner,
     limits::{BULK_BYTES_MAX, FENCE_GENERATION_MAX, FENCE_OBJECTS_MAX, FILE_BYTES_MAX, OBJECTS_PER_REQUEST_MAX},
 };
 
@@ -70,7 +70,7 @@ fn lists_have_an_end() {
         for request in [
             OstRequest::Glimpse(many()),
             OstRequest::Sync(many()),
-            OstRequest::Destroy(many()),
+            OstRequest::Destroy(many(), None),
             OstRequest::Check(objects(CHECK_OBJECTS_MAX as usize + 1)),
         ] {
             assert_eq!(ask(&import, request, Bytes::new()).await, Err(FsError::TooBig));
@@ -89,7 +89,14 @@ fn no_offset_or_length_overflows() {
         for offset in [FILE_BYTES_MAX - 3, FILE_BYTES_MAX, u64::MAX - 4, u64::MAX - 3, u64::MAX] {
             let data = Bytes::from_static(b"data");
             let checksums = checksums(0, &data);
-            let write = Write { object: object(1), offset, checksums, sync: false, layout_generation: 0 };
+            let write = Write {
+                object: object(1),
+                offset,
+                checksums,
+                sync: false,
+                layout_generation: 0,
+                owner: Owner::default(),
+            };
             let refused = ask(&import, OstRequest::Write(write), data).await;
             assert!(refused.is_err(), "a write at {offset}: {refused:?}");
             let read = Read { object: object(1), offset, bytes: u32::MAX, layout_generation: 0 };
@@ -108,7 +115,8 @@ fn no_offset_or_length_overflows() {
                 SpaceChange::Zero { offset, bytes: 4096, extend: true },
                 SpaceChange::Zero { offset, bytes: 0, extend: true },
             ] {
-                let refused = ask(&import, OstRequest::Space(object(1), change, u64::MAX), Bytes::new()).await;
+                let refused =
+                    ask(&import, OstRequest::Space(object(1), change, u64::MAX, Owner::default()), Bytes::new()).await;
                 assert!(refused.is_err(), "{change:?}: {refused:?}");
             }
         }

@@ -21,7 +21,7 @@ use rpc::{
 };
 use rt::memory::MemoryDevice;
 use tokio::task::JoinHandle;
-use types::{ClientId, FsError, Slot, Timestamp, Xid};
+use types::{ClientId, FsError, Owner, Slot, Timestamp, Xid};
 
 const BLOCK: u64 = 4096;
 /// Small objects, in the tables as a whole.
@@ -67,7 +67,14 @@ async fn cold(target: TestOst) -> (TestOst, GatedCold) {
 
 fn write(number: u64, offset: u64, data: &[u8]) -> OstRequest {
     let checksums = checksums(offset, data);
-    OstRequest::Write(Write { object: object(number), offset, checksums, sync: false, layout_generation: 9 })
+    OstRequest::Write(Write {
+        object: object(number),
+        offset,
+        checksums,
+        sync: false,
+        layout_generation: 9,
+        owner: Owner::default(),
+    })
 }
 
 fn read(number: u64, offset: u64, bytes: u64) -> OstRequest {
@@ -75,7 +82,7 @@ fn read(number: u64, offset: u64, bytes: u64) -> OstRequest {
 }
 
 fn space(number: u64, change: SpaceChange) -> OstRequest {
-    OstRequest::Space(object(number), change, 9)
+    OstRequest::Space(object(number), change, 9, Owner::default())
 }
 
 /// Requests of all kinds, with the data of writes.
@@ -106,13 +113,13 @@ fn requests() -> Vec<(OstRequest, Vec<u8>)> {
         OstRequest::Seek(object(LARGE), 0, false),
         OstRequest::Seek(object(LARGE), 10_000, true),
         OstRequest::Fence(vec![object(9), object(302)], 5),
-        OstRequest::Destroy(vec![object(10), object(11), object(303)]),
+        OstRequest::Destroy(vec![object(10), object(11), object(303)], None),
         OstRequest::Check(vec![object(LARGE), object(12)]),
         OstRequest::Verify(object(13)),
         OstRequest::Verify(object(LARGE)),
         OstRequest::ListObjects(None, 100),
-        OstRequest::Destroy(vec![object(LARGE)]),
-        OstRequest::Evict(ClientId(99)),
+        OstRequest::Destroy(vec![object(LARGE)], None),
+        OstRequest::Evict(ClientId(99), None),
     ];
     requests.extend(others.map(|request| (request, Vec::new())));
     requests
@@ -214,7 +221,7 @@ fn a_slow_load_of_one_request_holds_up_no_other() {
         let slow = [
             begin(&target, 1, read(0, 0, 100), &[]),
             begin(&target, 2, write(2, 10, &[7; 10]), &[7; 10]),
-            begin(&target, 3, OstRequest::Destroy(vec![object(3)]), &[]),
+            begin(&target, 3, OstRequest::Destroy(vec![object(3)], None), &[]),
             begin(&target, 4, space(4, SpaceChange::Truncate { size: 5 }), &[]),
             begin(&target, 5, OstRequest::Glimpse(vec![object(200), object(5)]), &[]),
         ];
@@ -288,7 +295,7 @@ fn the_chunks_of_an_object_are_loaded_in_pages() {
         target.ost.work().await;
         // Batches are small, and so many, with these tables.
         expect("write-back", 100);
-        target.done(OstRequest::Destroy(vec![object(SPARSE)])).await;
+        target.done(OstRequest::Destroy(vec![object(SPARSE)], None)).await;
         expect("a removal", 10);
         target.done(OstRequest::Verify(object(SPARSE))).await;
         assert_eq!(target.attributes(object(SPARSE)).await, ObjectAttributes::default());

@@ -77,7 +77,7 @@ fn objects_survive_a_restart_and_give_their_space_back() {
         }
         let host = path.join("data").join(host_file(object(1)));
         assert!(host.exists());
-        target.done(OstRequest::Destroy(vec![object(1), object(2), object(3)])).await;
+        target.done(OstRequest::Destroy(vec![object(1), object(2), object(3)], None)).await;
         target.sync().await;
         assert!(!host.exists());
         target.ost.stop().await.unwrap();

@@ -212,7 +212,7 @@ impl World {
                 assert!(found == contents[(offset as usize).min(end)..end], "object {number} {offset}+{bytes}");
             }
             Step::Destroy { object: number } => {
-                target.done(OstRequest::Destroy(vec![object(number)])).await;
+                target.done(OstRequest::Destroy(vec![object(number)], None)).await;
                 self.models[number as usize].change(Vec::clear);
                 self.models[number as usize].reserves = false;
                 // Durable when acknowledged; everything before it is in the same journal.
@@ -312,7 +312,7 @@ async fn check_history(target: TestOst, steps: Vec<Step>) {
         tokio::task::yield_now().await;
     }
     let both = vec![object(0), object(1)];
-    world.target.done(OstRequest::Destroy(both)).await;
+    world.target.done(OstRequest::Destroy(both, None)).await;
     world.target.sync().await;
     use rt::Device;
     let space = world.target.objects.space().await.unwrap();

@@ -22,7 +22,7 @@ use rpc::{
     },
 };
 use rt::{Address, Connection, Frame, FrameHeader};
-use types::{ClientId, FsError, FsResult, Generation, ObjectId, Slot, Xid};
+use types::{ClientId, FsError, FsResult, Generation, ObjectId, Owner, Slot, Xid};
 
 const OTHER: ClientId = ClientId(8);
 const LEASE: Duration = Duration::from_secs(3600);
@@ -100,7 +100,14 @@ async fn serve(target: &TestOst) -> (Arc<Server>, Address) {
 }
 
 fn write(object: ObjectId, offset: u64, data: &[u8], sync: bool) -> (OstRequest, Bytes) {
-    let write = Write { object, offset, checksums: checksums(offset, data), sync, layout_generation: 0 };
+    let write = Write {
+        object,
+        offset,
+        checksums: checksums(offset, data),
+        sync,
+        layout_generation: 0,
+        owner: Owner::default(),
+    };
     (OstRequest::Write(write), Bytes::copy_from_slice(data))
 }
 
@@ -112,7 +119,7 @@ fn changes(object: ObjectId) -> Vec<(OstRequest, Bytes)> {
         SpaceChange::Zero { offset: 1000, bytes: 5 * MIB, extend: true },
         SpaceChange::Allocate { offset: 3 * MIB, bytes: 3 * MIB, extend: true },
     ];
-    let spaces = space.map(|change| (OstRequest::Space(object, change, 0), Bytes::new()));
+    let spaces = space.map(|change| (OstRequest::Space(object, change, 0, Owner::default()), Bytes::new()));
     let writes = [
         write(object, 100, b"inline", false),
         write(object, 8192, &pattern(3, 0, 64 * KIB), true),
@@ -138,8 +145,10 @@ fn a_repetition_after_a_restart_gets_the_lost_reply_and_undoes_nothing() {
             drop(server);
 
             let target = target.crash().await;
-            let (answer, theirs) =
-                (pattern(2, 0, 4 * MIB), OstRequest::Space(object(1), SpaceChange::Truncate { size: 4 * MIB }, 0));
+            let (answer, theirs) = (
+                pattern(2, 0, 4 * MIB),
+                OstRequest::Space(object(1), SpaceChange::Truncate { size: 4 * MIB }, 0, Owner::default()),
+            );
             target.answer(OTHER, theirs, Bytes::new()).await.reply.unwrap();
             let (theirs, data) = write(object(1), 0, &answer, true);
             target.answer(OTHER, theirs, data).await.reply.unwrap();
@@ -218,7 +227,7 @@ fn replies_end_with_their_session_and_their_client() {
         assert!(!kept(&target), "it begins anew");
 
         link.ask(Slot(1), Xid(1), &request, &bulk).await.unwrap();
-        target.answer(OTHER, OstRequest::Evict(CLIENT), Bytes::new()).await.reply.unwrap();
+        target.answer(OTHER, OstRequest::Evict(CLIENT, None), Bytes::new()).await.reply.unwrap();
         assert!(!kept(&target), "refused for good");
         assert_eq!(link.ask(Slot(1), Xid(2), &request, &bulk).await, Err(FsError::Evicted));
     });

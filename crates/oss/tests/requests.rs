@@ -6,17 +6,23 @@ use std::{sync::atomic::Ordering, time::Duration};
 
 use bytes::Bytes;
 use common::{CLIENT, INDEX, KIB, MIB, TestOst, devices, object, pattern, quiet_config, quiet_options, run};
-use oss::{OpenError, Ost, OstOptions, directory::host_file, inspect};
+use oss::{
+    OpenError, Ost, OstOptions,
+    directory::host_file,
+    inspect,
+    object_record::{ObjectOrigin, ObjectRecord},
+    tables::{OBJECTS, parse_object_key},
+};
 use rpc::{
     Handler,
     checksum::checksums,
     message::{
         OstReply, OstRequest, Reply, Request,
-        ost::{CHECK_OBJECTS_MAX, ObjectAttributes, Read, SpaceChange, Write},
+        ost::{CHECK_OBJECTS_MAX, DeferredOrigin, ObjectAttributes, Read, SpaceChange, Write},
     },
 };
 use rt::{Device, memory::MemoryDevice};
-use types::{ClientId, FsError, OstIndex};
+use types::{ClientId, FsError, MdtIndex, OstIndex, Owner};
 
 const BLOCK: u64 = 4096;
 
@@ -45,7 +51,7 @@ fn a_missing_object_is_empty_and_reading_does_not_make_it() {
         assert_eq!(target.seek(object(1), 0, true).await, None);
         assert_eq!(target.truncate(object(1), 0).await.after, Default::default());
         target.space(object(1), SpaceChange::Punch { offset: 0, bytes: MIB }).await.unwrap();
-        target.done(OstRequest::Destroy(vec![object(1)])).await;
+        target.done(OstRequest::Destroy(vec![object(1)], None)).await;
         target.done(OstRequest::Verify(object(1))).await;
         assert_eq!(target.ask(OstRequest::ListObjects(None, 10)).await, Ok(OstReply::Objects(vec![])));
     });
@@ -129,7 +135,14 @@ fn damaged_transfers_are_refused_and_change_nothing() {
         let data = pattern(2, 0, 8192);
         let mut sums = checksums(0, &data);
         sums[1] ^= 1;
-        let write = Write { object: object(1), offset: 0, checksums: sums, sync: false, layout_generation: 0 };
+        let write = Write {
+            object: object(1),
+            offset: 0,
+            checksums: sums,
+            sync: false,
+            layout_generation: 0,
+            owner: Owner::default(),
+        };
         let answer = target.answer(CLIENT, OstRequest::Write(write.clone()), data.clone().into()).await;
         assert_eq!(answer.reply.unwrap_err(), FsError::Transfer);
         let write = Write { checksums: vec![1], ..write };
@@ -200,7 +213,7 @@ fn a_full_device_refuses_writes_whole_and_takes_deletes() {
         target.truncate(object(1), MIB).await;
         target.sync().await;
         target.write(object(1), MIB, &pattern(1, MIB, 256 * KIB)).await;
-        target.done(OstRequest::Destroy(vec![object(1)])).await;
+        target.done(OstRequest::Destroy(vec![object(1)], None)).await;
         target.sync().await;
         assert_eq!(target.objects.space().await.unwrap().bytes_free, 4 * MIB);
     });
@@ -375,14 +388,14 @@ fn a_file_whose_removal_failed_or_was_lost_does_not_stay() {
                 target.write(object(number), 0, &pattern(1, 0, 64 * KIB)).await;
             }
             target.sync().await;
-            target.done(OstRequest::Destroy(vec![object(1)])).await;
+            target.done(OstRequest::Destroy(vec![object(1)], None)).await;
             target.probe.fail_removals.store(true, Ordering::Relaxed);
             target.sync().await;
             target.probe.fail_removals.store(false, Ordering::Relaxed);
             assert!(is_on_host(&target, 1), "the test means it to stay for now");
             let target = swept(target.restart().await).await;
             assert!(!is_on_host(&target, 1));
-            target.done(OstRequest::Destroy(vec![object(2)])).await;
+            target.done(OstRequest::Destroy(vec![object(2)], None)).await;
             target.ost.stop().await.unwrap();
             let target = target.power_loss(seed).await;
             assert!(!target.ost.recovery().unclean);
@@ -492,7 +505,7 @@ fn the_first_failed_flush_ends_all_changes_and_reopening_recovers() {
         let sync = target.ask(OstRequest::Sync(vec![object(2)])).await;
         assert!(matches!(sync, Err(FsError::Device { ref target, .. }) if target == "stria-OST0003"), "{sync:?}");
         target.probe.fail_flushes.store(false, Ordering::Relaxed);
-        for request in [OstRequest::Sync(vec![]), OstRequest::Destroy(vec![object(1)])] {
+        for request in [OstRequest::Sync(vec![]), OstRequest::Destroy(vec![object(1)], None)] {
             let refused = target.ask(request).await.unwrap_err();
             assert!(refused.to_string().contains("the disk is gone"), "{refused}");
         }
@@ -728,7 +741,7 @@ fn an_object_destroyed_during_write_back_stays_destroyed() {
         while !is_on_host(&target, 1) {
             tokio::task::yield_now().await;
         }
-        target.done(OstRequest::Destroy(vec![object(1)])).await;
+        target.done(OstRequest::Destroy(vec![object(1)], None)).await;
         assert!(!worker.is_finished(), "the test means to destroy what is being copied");
         worker.await.unwrap();
         target.sync().await;
@@ -744,13 +757,19 @@ fn an_evicted_client_is_refused_for_good_after_its_last_request_ended() {
         let late = ClientId(99);
         target.probe.slow.store(true, Ordering::Relaxed);
         let data = pattern(1, 0, MIB);
-        let write =
-            Write { object: object(1), offset: 0, checksums: checksums(0, &data), sync: false, layout_generation: 0 };
+        let write = Write {
+            object: object(1),
+            offset: 0,
+            checksums: checksums(0, &data),
+            sync: false,
+            layout_generation: 0,
+            owner: Owner::default(),
+        };
         let mut running = Box::pin(target.answer(late, OstRequest::Write(write.clone()), data.clone().into()));
         assert!(
             std::future::poll_fn(|context| std::task::Poll::Ready(running.as_mut().poll(context).is_pending())).await
         );
-        let mut evict = Box::pin(target.ask(OstRequest::Evict(late)));
+        let mut evict = Box::pin(target.ask(OstRequest::Evict(late, None)));
         for _ in 0..3 {
             let pending =
                 std::future::poll_fn(|context| std::task::Poll::Ready(evict.as_mut().poll(context).is_pending())).await;
@@ -855,8 +874,81 @@ fn removals_larger_than_a_batch_happen_in_parts() {
         let attributes = target.attributes(object(1)).await;
         assert_eq!((attributes.size, attributes.blocks), (10, 8));
         target.done(OstRequest::Verify(object(1))).await;
-        target.done(OstRequest::Destroy(vec![object(1)])).await;
+        target.done(OstRequest::Destroy(vec![object(1)], None)).await;
         assert_eq!(target.ask(OstRequest::ListObjects(None, 10)).await, Ok(OstReply::Objects(vec![])));
+    });
+}
+
+fn record(target: &TestOst, number: u64) -> Option<ObjectRecord> {
+    let mut found = None;
+    let scanned = target.ost.scan_table(OBJECTS, |key, value| {
+        if parse_object_key(key) == Some(object(number)) {
+            found = ObjectRecord::decode(value).ok();
+        }
+        Ok(())
+    });
+    scanned.unwrap();
+    found
+}
+
+#[test]
+fn an_object_keeps_the_layout_and_owner_of_its_first_change() {
+    run(async {
+        let target = TestOst::new(1).await;
+        let owner = |uid| Owner { uid, gid: 2, project: 3 };
+        let of_first = ObjectOrigin { layout_generation: 4, owner: owner(1) };
+        let write = |number, layout_generation, uid| {
+            let checksums = checksums(0, b"data");
+            let object = object(number);
+            OstRequest::Write(Write { object, offset: 0, checksums, sync: false, layout_generation, owner: owner(uid) })
+        };
+        let done = async |request| target.answer(CLIENT, request, Bytes::from_static(b"data")).await.reply.unwrap();
+        done(write(1, 4, 1)).await;
+        done(write(1, 5, 9)).await;
+        assert_eq!(record(&target, 1).unwrap().origin, Some(of_first));
+        target.done(OstRequest::Fence(vec![object(2)], 3)).await;
+        assert_eq!(record(&target, 2).unwrap().origin, None, "a fence is no change");
+        let changes = [
+            SpaceChange::Truncate { size: 100 },
+            SpaceChange::Allocate { offset: 0, bytes: MIB, extend: false },
+            SpaceChange::Zero { offset: 0, bytes: 5, extend: true },
+        ];
+        for (number, change) in (2..).zip(changes) {
+            done(OstRequest::Space(object(number), change, 4, owner(1))).await;
+            done(write(number, 5, 9)).await;
+            assert_eq!(record(&target, number).unwrap().origin, Some(of_first), "{change:?}");
+        }
+        let target = target.restart().await;
+        assert_eq!(record(&target, 1).unwrap().origin, Some(of_first));
+    });
+}
+
+/// An MDT repeats what it could not strike off its log.
+#[test]
+fn deferred_operations_are_executed_once_across_restarts() {
+    run(async {
+        let mut target = TestOst::new(1).await;
+        let origin = |first| Some(DeferredOrigin { source: MdtIndex(0), first, era: 1 });
+        let destroy =
+            |first, objects: &[u64]| OstRequest::Destroy(objects.iter().copied().map(object).collect(), origin(first));
+        target.write(object(1), 0, b"data").await;
+        target.done(destroy(1, &[1, 2])).await;
+        assert_eq!(target.attributes(object(1)).await.size, 0);
+        // No object comes back under its old name; here it does, to show that nothing is done.
+        target.write(object(1), 0, b"data").await;
+        target.write(object(3), 0, b"data").await;
+        for _ in 0..2 {
+            target.done(destroy(1, &[1, 2, 3])).await;
+            assert_eq!(target.attributes(object(1)).await.size, 4);
+            assert_eq!(target.attributes(object(3)).await.size, 0, "the third is new");
+            target = target.restart().await;
+        }
+        target.done(OstRequest::Evict(ClientId(9), origin(4))).await;
+        target.done(OstRequest::Evict(ClientId(9), origin(4))).await;
+        target.done(destroy(4, &[1])).await;
+        assert_eq!(target.attributes(object(1)).await.size, 4, "that number was the eviction's");
+        target.done(OstRequest::Destroy(vec![object(1)], None)).await;
+        assert_eq!(target.attributes(object(1)).await.size, 0, "from fsck");
     });
 }
 

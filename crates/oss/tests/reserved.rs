@@ -119,7 +119,7 @@ async fn step(target: TestOst, model: &mut Model, step: Step) -> TestOst {
             model.change(change);
         }
         Step::Destroy => {
-            target.done(OstRequest::Destroy(vec![object(1)])).await;
+            target.done(OstRequest::Destroy(vec![object(1)], None)).await;
             *model = Model::default();
         }
         Step::Work => target.ost.work().await,

@@ -26,7 +26,7 @@ use rt::{
     Address, BoxFuture, Clock, Connection, Frame, FrameHeader, Instant, Listener, Seams, Sender, Transport,
     memory::{self, MemoryTransport},
 };
-use types::{FsError, InodeNumber, ObjectId, Timestamp};
+use types::{FsError, InodeNumber, ObjectId, Owner, Timestamp};
 
 /// What happens to frames on their way to the server.
 enum Way {
@@ -266,11 +266,16 @@ async fn sizes_are_told_after_changes_whose_callers_may_have_given_up() {
     let handler = Counter::new(&Arc::default());
     let server = server(&Seams { clock: clock.clone(), ..seams.clone() }, &handler, 10 * LONG_LEASE);
     let address = server.listen(&Address::from("ost:1")).await.unwrap();
-    let object = ObjectId { inode: InodeNumber(1), slot: 0 };
+    let object = ObjectId::new(InodeNumber(1), 0);
 
     let mut writer = Raw::connect(&seams, &address).await;
     let hello = writer.hello(|connect| connect.features = feature::DEADLINES).await;
-    let write = Request::Mdt(MdtRequest::ChangeData(OstRequest::Space(object, SpaceChange::Truncate { size: 1 }, 0)));
+    let write = Request::Mdt(MdtRequest::ChangeData(OstRequest::Space(
+        object,
+        SpaceChange::Truncate { size: 1 },
+        0,
+        Owner::default(),
+    )));
     let hour_ns = LONG_LEASE.as_nanos() as u64;
     let header = FrameHeader { deadline_ns: hello.header.deadline_ns + hour_ns, ..writer.header(1, 1, &write) };
     writer.send(header, codec::encode_request(&Default::default(), &write).unwrap().bytes).await;

@@ -195,7 +195,7 @@ async fn a_client_may_not_evict_destroy_or_repair() {
     for (role, permitted) in [(Role::Client, false), (Role::Mdt, true)] {
         let principal = Principal::of_test(3, role);
         let import = Import::new(seams.clone(), TARGET, Endpoint::Remote(address.clone()), principal, quick(), None);
-        let evict = Request::Ost(OstRequest::Evict(CLIENT));
+        let evict = Request::Ost(OstRequest::Evict(CLIENT, None));
         let outcome = call(&import, evict).await;
         assert_eq!(outcome == Err(FsError::NotPermitted), !permitted, "{role}: {outcome:?}");
         import.close().await;

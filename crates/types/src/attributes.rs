@@ -6,12 +6,15 @@ use crate::{FileKind, InodeNumber, SeenChanges, Timestamp};
 
 /// Flags of files and directories that only root sets.
 pub mod file_flag {
+    /// Of a directory: what is made in it gets its project id, and directories this flag too
+    /// (chattr +P, `lfs project -s`).
+    pub const PROJECT_INHERIT: u32 = 4;
     /// Nothing of it can be changed (chattr +i).
     pub const IMMUTABLE: u32 = 1;
     /// It can only be appended to (chattr +a).
     pub const APPEND_ONLY: u32 = 2;
     /// All of them.
-    pub const ALL: u32 = IMMUTABLE | APPEND_ONLY;
+    pub const ALL: u32 = IMMUTABLE | APPEND_ONLY | PROJECT_INHERIT;
 }
 
 /// All that stat(2) reports of an inode.
@@ -46,6 +49,9 @@ pub struct Attributes {
     /// Bits of [`file_flag`].
     #[serde(default)]
     pub flags: u32,
+    /// Project that the space is accounted to, besides user and group; 0: none.
+    #[serde(default)]
+    pub project: u32,
 }
 
 impl Attributes {
@@ -67,8 +73,25 @@ impl Attributes {
             ctime: never,
             btime: never,
             flags: 0,
+            project: 0,
         }
     }
+
+    /// Whose space it takes.
+    pub fn owner(&self) -> Owner {
+        Owner { uid: self.uid, gid: self.gid, project: self.project }
+    }
+}
+
+/// Whom the space of a file is accounted to.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Owner {
+    /// User.
+    pub uid: u32,
+    /// Group.
+    pub gid: u32,
+    /// Project; 0: none.
+    pub project: u32,
 }
 
 /// A time to set.
@@ -100,4 +123,7 @@ pub struct SetAttributes {
     /// Bits of [`file_flag`]: these and no others.
     #[serde(default)]
     pub flags: Option<u32>,
+    /// Project id.
+    #[serde(default)]
+    pub project: Option<u32>,
 }

@@ -7,7 +7,7 @@
 //! |---|---|
 //! | target | `OST000a`, `MDT0000`; with its file system `stria-OST000a` |
 //! | inode | its FID, `[0x200000400:0x100:0x0]`, which `lfs fid2path` takes |
-//! | object | FID and stripe slot, `[0x200000400:0x100:0x0]:1` |
+//! | object | FID and stripe slot, `[0x200000400:0x100:0x0]:1`; of a mirror after the first also its index, `[0x200000400:0x100:0x0]:1.2` |
 //! | client | 16 hexadecimal digits, as in the names of its parameters (`llite.stria-...`) |
 
 use std::fmt;
@@ -84,11 +84,34 @@ pub struct ObjectId {
     /// (unless the MDT loses power and forgets that it gave it away; then the object is not the
     /// file's, and `stria fsck` removes it).
     pub slot: u32,
+    /// Which copy of the stripe's data this is. 0, the first one, is the only one today: mirrors
+    /// are reserved.
+    pub mirror: u8,
+}
+
+impl ObjectId {
+    /// The first copy of a stripe's data.
+    pub const fn new(inode: InodeNumber, slot: u32) -> Self {
+        Self { inode, slot, mirror: 0 }
+    }
+
+    /// The last possible name that sorts before this one; the first name of all is its own.
+    pub fn predecessor(self) -> Self {
+        let (of_slot, last) = (self.slot.checked_sub(1), u8::MAX);
+        let of_inode = self.inode.0.checked_sub(1).map(InodeNumber);
+        match (self.mirror.checked_sub(1), of_slot, of_inode) {
+            (Some(mirror), ..) => Self { mirror, ..self },
+            (None, Some(slot), _) => Self { slot, mirror: last, ..self },
+            (None, None, Some(inode)) => Self { inode, slot: u32::MAX, mirror: last },
+            (None, None, None) => self,
+        }
+    }
 }
 
 impl fmt::Display for ObjectId {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}:{}", self.inode, self.slot)
+        write!(f, "{}:{}", self.inode, self.slot)?;
+        if self.mirror > 0 { write!(f, ".{}", self.mirror) } else { Ok(()) }
     }
 }
 
@@ -153,15 +176,26 @@ mod tests {
     #[test]
     fn an_id_looks_the_same_wherever_it_is_shown() {
         let inode = InodeNumber::new(MdtIndex(0), 0x100);
-        let shown: [(&str, &dyn fmt::Display, &dyn fmt::Debug); 5] = [
+        let (object, copy) = (ObjectId::new(inode, 1), ObjectId { mirror: 2, ..ObjectId::new(inode, 1) });
+        let shown: [(&str, &dyn fmt::Display, &dyn fmt::Debug); 6] = [
             ("OST000a", &OstIndex(10), &OstIndex(10)),
             ("MDT0000", &MdtIndex(0), &MdtIndex(0)),
             ("[0x200000400:0x100:0x0]", &inode, &inode),
-            ("[0x200000400:0x100:0x0]:1", &ObjectId { inode, slot: 1 }, &ObjectId { inode, slot: 1 }),
+            ("[0x200000400:0x100:0x0]:1", &object, &object),
+            ("[0x200000400:0x100:0x0]:1.2", &copy, &copy),
             ("00000000000000ff", &ClientId(255), &ClientId(255)),
         ];
         for (expected, displayed, debugged) in shown {
             assert_eq!((displayed.to_string(), format!("{debugged:?}")), (expected.to_owned(), expected.to_owned()));
         }
+    }
+
+    #[test]
+    fn nothing_is_between_an_object_and_its_predecessor() {
+        let object = |inode, slot, mirror| ObjectId { inode: InodeNumber(inode), slot, mirror };
+        assert_eq!(object(5, 3, 2).predecessor(), object(5, 3, 1));
+        assert_eq!(object(5, 3, 0).predecessor(), object(5, 2, u8::MAX));
+        assert_eq!(object(5, 0, 0).predecessor(), object(4, u32::MAX, u8::MAX));
+        assert_eq!(object(0, 0, 0).predecessor(), object(0, 0, 0));
     }
 }

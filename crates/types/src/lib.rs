@@ -20,7 +20,7 @@ pub mod split_mix;
 pub mod time;
 
 pub use accounted::{Accounted, DataChanges, DataTimes, SeenChanges, SeenProof};
-pub use attributes::{Attributes, SetAttributes, SetTime};
+pub use attributes::{Attributes, Owner, SetAttributes, SetTime};
 pub use counted::counted;
 pub use credentials::Credentials;
 pub use error::{Damage, FsError, FsResult, ProtocolError, RecordDamage, Refusal, TooMany};

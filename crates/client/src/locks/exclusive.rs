@@ -34,7 +34,7 @@ use rpc::{
 };
 use rt::clock;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
-use types::{Credentials, FsError, FsResult, InodeNumber};
+use types::{Credentials, FsError, FsResult, InodeNumber, Owner};
 
 use crate::{FileSystem, Interruption, OpenFile, client_state::HeldExclusive, targets::connection::unexpected};
 
@@ -113,10 +113,16 @@ pub(crate) struct Section {
     inode: InodeNumber,
     /// The write epoch it was granted under.
     pub epoch: u64,
+    /// Owner of the file, if the MDT told it with the lock.
+    pub owner: Option<Owner>,
     /// The life of the mount in which it was asked for: the lock ends with it.
     pub incarnation: u64,
     /// Lets the next user of this client ask when dropped.
     turn: Turn,
+}
+
+fn owner_of(granted: &ExclusiveGranted) -> Option<Owner> {
+    Some(granted.entry.attributes.owner())
 }
 
 impl FileSystem {
@@ -131,7 +137,10 @@ impl FileSystem {
         let incarnation = self.client_state.opens.incarnation();
         let (turn, granted) =
             self.ask_exclusive(credentials, begin, interruption, turn).await.map_err(|(error, _)| error)?;
-        Ok((Section { inode: begin.inode, epoch: granted.epoch, incarnation, turn }, granted))
+        Ok((
+            Section { inode: begin.inode, epoch: granted.epoch, owner: owner_of(&granted), incarnation, turn },
+            granted,
+        ))
     }
 
     /// Waits for a turn; for one that is kept until the MDT answers, no longer than for that.
@@ -217,7 +226,7 @@ impl FileSystem {
                 let held = HeldExclusive { open: Some(file.id()), layout: None };
                 self.note_exclusive(inode, held);
                 if target.restarts() == restarts {
-                    return Ok(Section { inode, epoch, incarnation, turn });
+                    return Ok(Section { inode, epoch, owner: None, incarnation, turn });
                 }
                 self.give_back_exclusive(inode, None, turn).await?
             }
@@ -227,7 +236,9 @@ impl FileSystem {
         let open = file.flags().has(open_flag::WRITE).then(|| file.id());
         let begin = ExclusiveBegin { inode, open, purpose: ExclusivePurpose::Truncate(0) };
         match self.ask_exclusive(&Credentials::root(), &begin, &Interruption::default(), turn).await {
-            Ok((turn, granted)) => Ok(Section { inode, epoch: granted.epoch, incarnation, turn }),
+            Ok((turn, granted)) => {
+                Ok(Section { inode, epoch: granted.epoch, owner: owner_of(&granted), incarnation, turn })
+            }
             Err((error, turn)) => {
                 if let Some(turn) = turn {
                     self.decline_exclusive(inode, Some(turn)).await;

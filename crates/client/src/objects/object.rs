@@ -19,7 +19,7 @@ use rpc::{
         ost::{Changed, Read, ReadDone, SpaceChange, Write},
     },
 };
-use types::{FsError, FsResult, InodeNumber, ObjectId, ProtocolError, limits::BULK_BYTES_MAX};
+use types::{FsError, FsResult, InodeNumber, ObjectId, Owner, ProtocolError, limits::BULK_BYTES_MAX};
 
 use crate::{
     FileSystem,
@@ -42,6 +42,8 @@ pub(crate) struct Object<'a> {
     /// The life of the mount with which the right to this request ends, if it rests on a lock and
     /// not on an open file.
     pub incarnation: Option<u64>,
+    /// Owner of the file, if it is not the one that the open file knows.
+    pub owner: Option<Owner>,
 }
 
 impl<'a> Object<'a> {
@@ -53,12 +55,23 @@ impl<'a> Object<'a> {
         open: Option<&'a OpenInode>,
     ) -> Self {
         debug_assert_eq!(layout.location(slot), Some(location), "an object is where its layout says");
-        Self { inode, id: layout.object(inode, slot), location, open, incarnation: None }
+        Self { inode, id: layout.object(inode, slot), location, open, incarnation: None, owner: None }
     }
 
     /// Requests to it are made in this life of the mount or not at all.
     pub fn within(self, incarnation: u64) -> Self {
         Self { incarnation: Some(incarnation), ..self }
+    }
+
+    /// The file belongs to this owner.
+    pub fn owned_by(self, owner: Owner) -> Self {
+        Self { owner: Some(owner), ..self }
+    }
+
+    /// Whom a new object's space is to be accounted to.
+    fn owner(&self) -> Owner {
+        let by_open = || self.open.map_or_else(Owner::default, |open| open.state().owner);
+        self.owner.unwrap_or_else(by_open)
     }
 }
 
@@ -217,6 +230,7 @@ impl FileSystem {
                 checksums: checksums.clone(),
                 sync,
                 layout_generation: layout.generation.0,
+                owner: object.owner(),
             })
         };
         self.change_object(object, layout, &data, sync, make).await
@@ -229,7 +243,7 @@ impl FileSystem {
         layout: &Layout,
         change: SpaceChange,
     ) -> FsResult<Changed> {
-        let make = || OstRequest::Space(object.id, change, layout.generation.0);
+        let make = || OstRequest::Space(object.id, change, layout.generation.0, object.owner());
         self.change_object(object, layout, &Bytes::new(), false, make).await
     }
 

@@ -16,7 +16,7 @@ use std::{
 use layout::{Layout, Location};
 use parking_lot::{Mutex, MutexGuard};
 use rpc::message::mdt::{OpenFlags, OpenId, Opened, SizeUpdate, open_flag};
-use types::{Damage, FileKind, FsError, FsResult, Generation, InodeNumber, mode};
+use types::{Damage, FileKind, FsError, FsResult, Generation, InodeNumber, Owner, mode};
 
 use crate::open_state::{
     closed_unsynced::{self, Unsynced},
@@ -53,6 +53,8 @@ pub(crate) struct OpenState {
     pub set_id: bool,
     /// The file may have capabilities, which any write must clear.
     pub capabilities: bool,
+    /// Owner of the file when it was opened last.
+    pub owner: Owner,
 }
 
 impl OpenState {
@@ -108,6 +110,7 @@ impl OpenInode {
             layout_undone: false,
             set_id: false,
             capabilities: false,
+            owner: Owner::default(),
         };
         Self {
             inode,
@@ -129,6 +132,7 @@ impl OpenInode {
         assert!(previous.is_none(), "an open is registered once");
         state.set_id |= attributes.mode & (mode::S_ISUID | mode::S_ISGID) != 0 && attributes.kind == FileKind::Regular;
         state.capabilities |= opened.capabilities;
+        state.owner = attributes.owner();
         if flags.has(open_flag::WRITE) {
             // The MDT's record changed: only now does it say that the objects are to be asked for
             // the size.

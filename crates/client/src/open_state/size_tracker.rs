@@ -171,8 +171,9 @@ mod tests {
             ctime: at(1),
             btime: at(1),
             flags: 0,
+            project: 0,
         };
-        Entry { attributes, size_unknown: None, accounted: at(1), quiet: None, changes: 3, records: 0 }
+        Entry { attributes, size_unknown: None, accounted: at(1), quiet: None, changes: 3, records: 0, map_version: 0 }
     }
 
     /// The change of an object that changed seven times before.

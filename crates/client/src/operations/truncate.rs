@@ -145,7 +145,10 @@ impl FileSystem {
         section: &Section,
     ) -> FsResult<DataAttributes> {
         let begun = open.map_or(0, |open| open.state().tracker.begun());
-        let object = |found| Object::new(inode, layout, found, open).within(section.incarnation);
+        let object = |found| {
+            let object = Object::new(inode, layout, found, open).within(section.incarnation);
+            section.owner.map_or(object, |owner| object.owned_by(owner))
+        };
         let outcome = match self.to_truncate(inode, layout, size).await {
             Ok((kept, truncated)) => {
                 let expected = begun + truncated.len() as u64;

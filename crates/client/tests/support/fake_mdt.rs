@@ -43,7 +43,7 @@ impl Inode {
     fn entry(&self) -> Entry {
         let size_unknown = if self.size_known { None } else { self.layout.clone() };
         let Accounted { time: accounted, changes, records } = self.accounted;
-        Entry { attributes: self.attributes, size_unknown, accounted, quiet: None, changes, records }
+        Entry { attributes: self.attributes, size_unknown, accounted, quiet: None, changes, records, map_version: 0 }
     }
 
     /// A change begins; the epoch that the one who changes is given.
@@ -385,6 +385,7 @@ impl State {
             ctime: now,
             btime: now,
             flags: 0,
+            project: 0,
         };
         let accounted = Accounted::default();
         self.inodes.insert(inode, Inode { attributes, layout, size_known: true, accounted, epoch: 0 });

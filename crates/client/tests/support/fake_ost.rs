@@ -174,7 +174,7 @@ impl FakeOst {
                 let changed = state.change(write.object, |object| object.fill(write.offset, bulk))?;
                 Ok((OstReply::Changed(changed), nothing))
             }
-            OstRequest::Space(id, change, _) => {
+            OstRequest::Space(id, change, ..) => {
                 let changed = state.change(id, |object| object.change(change))?;
                 Ok((OstReply::Changed(changed), nothing))
             }

@@ -180,7 +180,7 @@ impl RealCluster {
 
     /// An OST refuses a client from now on, as if an MDT had told it; no MDT knows.
     pub async fn refuse(&self, ost: OstIndex, client: ClientId) {
-        assert_eq!(self.ask(ost, OstRequest::Evict(client)).await, OstReply::Done);
+        assert_eq!(self.ask(ost, OstRequest::Evict(client, None)).await, OstReply::Done);
     }
 
     /// Nothing more fits on an OST: the MDT does not know yet.
@@ -224,7 +224,7 @@ impl RealCluster {
 
     /// Fences an object, as a client does before it asks the MDT for another layout.
     pub async fn fence(&self, ost: OstIndex, inode: InodeNumber, slot: u32, generation: u64) {
-        let fence = OstRequest::Fence(vec![ObjectId { inode, slot }], generation);
+        let fence = OstRequest::Fence(vec![ObjectId::new(inode, slot)], generation);
         assert_eq!(self.ask(ost, fence).await, OstReply::Done);
     }
 

@@ -160,6 +160,7 @@ pub fn changes(set: &SetAttributesIn) -> SetAttributes {
         mtime: time(valid::MTIME, valid::MTIME_NOW, set.mtime, set.mtime_nanoseconds),
         seen: None,
         flags: None,
+        project: None,
     }
 }
 
@@ -224,6 +225,7 @@ mod tests {
             ctime: Timestamp::default(),
             btime: Timestamp { seconds: 9, nanoseconds: 10 },
             flags: 0,
+            project: 0,
         }
     }
 

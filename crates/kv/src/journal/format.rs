@@ -5,7 +5,7 @@
 //! | offset | bytes | content |
 //! |---|---|---|
 //! | 0 | 8 | magic `STRIAJNL` |
-//! | 8 | 4 | format version, 1 |
+//! | 8 | 4 | format version, 2 |
 //! | 12 | 4 | 0 |
 //! | 16 | 8 | store id |
 //! | 24 | 8 | sequence number of the segment: grows with each segment that is started, never reused |
@@ -18,13 +18,14 @@
 //!
 //! | offset | bytes | content |
 //! |---|---|---|
-//! | 0 | 4 | checksum of bytes 4..40 + payload |
+//! | 0 | 4 | checksum of bytes 4..48 + payload |
 //! | 4 | 4 | bytes of the payload; 0 makes it a mark |
 //! | 8 | 8 | number of the batch; of a mark: of the batch before it |
 //! | 16 | 8 | store id |
 //! | 24 | 8 | sequence number of the segment |
 //! | 32 | 8 | every batch up to this one had been flushed when the record was made |
-//! | 40 | n | payload |
+//! | 40 | 8 | term of the batch: never lower than that of the batch before it; 0 until stores are replicated |
+//! | 48 | n | payload |
 //!
 //! Payload: operations one after the other:
 //!
@@ -36,22 +37,22 @@
 //! | 4 | 4 | bytes of the value, 0 for a delete |
 //! | 8 | n | key, value |
 //!
-//! Version history: 1, first.
+//! Version history: 1, first; 2, terms.
 
 use bytes::{BufMut, Bytes, BytesMut};
 use crc_fast::{CrcAlgorithm, Digest};
 
 use crate::{
-    batch::{Batch, Lsn, Operation, Table},
+    batch::{Batch, Lsn, Operation, Table, Term},
     config::{BATCH_BYTES_MAX, KEY_BYTES_MAX, VALUE_BYTES_MAX},
 };
 
 /// Version of the journal's format.
-pub const FORMAT_VERSION: u32 = 1;
+pub const FORMAT_VERSION: u32 = 2;
 /// Space of a segment's header: a page, so that records begin on one.
 pub const SEGMENT_HEADER_BYTES: u64 = 4096;
 /// Bytes of a record in front of its payload.
-pub const RECORD_HEADER_BYTES: usize = 40;
+pub const RECORD_HEADER_BYTES: usize = 48;
 /// Records begin at multiples of this.
 pub const RECORD_ALIGNMENT: u64 = 8;
 /// Highest number of a batch or segment that can be: counting up from it never overflows.
@@ -158,6 +159,8 @@ pub struct Record {
     pub sequence: u64,
     /// What had been flushed when it was made.
     pub flushed: Lsn,
+    /// Term of the batch; of a mark: that of the batch before it.
+    pub term: Term,
     /// Bytes of the payload; 0 is a mark.
     pub payload_bytes: u32,
 }
@@ -179,6 +182,7 @@ impl Record {
             store: read_u64(header, 16),
             sequence: read_u64(header, 24),
             flushed: Lsn(read_u64(header, 32)),
+            term: Term(read_u64(header, 40)),
             payload_bytes,
         })
     }
@@ -204,6 +208,7 @@ impl Record {
         into.put_u64_le(self.store);
         into.put_u64_le(self.sequence);
         into.put_u64_le(self.flushed.0);
+        into.put_u64_le(self.term.0);
         for operation in &batch.operations {
             encode_operation(operation, into);
         }
@@ -282,6 +287,7 @@ mod tests {
             store: 0x1122_3344_5566_7788,
             sequence: 3,
             flushed: Lsn(5),
+            term: Term(6),
             payload_bytes: payload_bytes(&batch) as u32,
         };
         let mut bytes = BytesMut::new();
@@ -302,7 +308,10 @@ mod tests {
     fn the_bytes_of_a_record_are_those_of_the_table() {
         let (_, _, bytes) = sample();
         let text: String = bytes[4..RECORD_HEADER_BYTES].iter().map(|byte| format!("{byte:02x}")).collect();
-        assert_eq!(text, "1c000000070000000000000088776655443322110300000000000000".to_owned() + "0500000000000000");
+        assert_eq!(
+            text,
+            "1c000000070000000000000088776655443322110300000000000000".to_owned() + "05000000000000000600000000000000"
+        );
         assert_eq!(bytes[RECORD_HEADER_BYTES..RECORD_HEADER_BYTES + 16], *b"\x01\x01\x03\0\x05\0\0\0keyvalue");
         assert_eq!(bytes[RECORD_HEADER_BYTES + 16..RECORD_HEADER_BYTES + 28], *b"\x02\xc8\x04\0\0\0\0\0gone");
     }

@@ -29,7 +29,8 @@ use super::{
     writer::Sealed,
 };
 use crate::{
-    batch::{Batch, Lsn},
+    batch::{Batch, Lsn, Term},
+    cold::Checkpoint,
     error::{Error, Result},
 };
 
@@ -52,6 +53,8 @@ impl Found {
 pub(crate) struct Recovered {
     /// Last batch of the journal, or the checkpoint if that is later.
     pub last: Lsn,
+    /// Its term.
+    pub term: Term,
     /// Highest sequence number in use.
     pub sequence: u64,
     /// Segments with batches after the checkpoint.
@@ -93,7 +96,7 @@ pub(crate) async fn read_range(device: &dyn Device, name: &str, offset: u64, byt
 pub(crate) async fn recover(
     device: &dyn Device,
     store: u64,
-    checkpoint: Lsn,
+    checkpoint: Checkpoint,
     replay: &mut (dyn FnMut(Lsn, &Batch) -> Result<()> + Send),
 ) -> Result<Recovered> {
     let found = find_segments(device).await?;
@@ -102,7 +105,8 @@ pub(crate) async fn recover(
         device,
         store,
         checkpoint,
-        expected: Lsn(checkpoint.0 + 1),
+        term: Term(0),
+        expected: Lsn(checkpoint.lsn.0 + 1),
         sealed: VecDeque::new(),
         contents: Vec::new(),
         end: None,
@@ -118,6 +122,7 @@ pub(crate) async fn recover(
     let ahead = unread.iter().filter(|(_, header)| header.first >= reader.expected);
     Ok(Recovered {
         last: Lsn(reader.expected.0 - 1),
+        term: reader.term.max(checkpoint.term),
         sequence: live.last().map_or(0, |(_, header)| header.sequence),
         discarded: ahead.map(|(found, _)| found.slot).collect(),
         free: found
@@ -175,7 +180,9 @@ fn corrupt(found: &Found, offset: u64, reason: String) -> Error {
 struct Reader<'a> {
     device: &'a dyn Device,
     store: u64,
-    checkpoint: Lsn,
+    checkpoint: Checkpoint,
+    /// Term of the last record.
+    term: Term,
     /// Number of the next batch.
     expected: Lsn,
     sealed: VecDeque<Sealed>,
@@ -201,12 +208,12 @@ impl Reader<'_> {
             let before = self.expected;
             self.read_segment(found, header, cut, replay).await?;
             let last = Lsn(self.expected.0 - 1);
-            if self.expected > before && last > self.checkpoint {
+            if self.expected > before && last > self.checkpoint.lsn {
                 self.sealed.push_back(Sealed { slot: found.slot, last });
                 self.contents.extend(self.end.iter().map(|(_, end)| (found.slot, *end)));
             }
         }
-        self.expected = self.expected.max(Lsn(self.checkpoint.0 + 1));
+        self.expected = self.expected.max(Lsn(self.checkpoint.lsn.0 + 1));
         Ok(())
     }
 
@@ -222,11 +229,17 @@ impl Reader<'_> {
         let mut offset = SEGMENT_HEADER_BYTES;
         while self.expected < cut {
             let Some(record) = self.record_at(&content, offset, header.sequence) else { break };
+            let newest = if record.lsn > self.checkpoint.lsn { self.term.max(self.checkpoint.term) } else { self.term };
+            if record.term < newest {
+                let reason = format!("batch {} is of term {}, after term {}", record.lsn.0, record.term.0, newest.0);
+                return Err(corrupt(found, offset, reason));
+            }
+            self.term = record.term;
             if !record.is_mark() {
                 let start = offset as usize + RECORD_HEADER_BYTES;
                 let payload = content.slice(start..start + record.payload_bytes as usize);
                 let batch = decode_batch(payload).map_err(|reason| corrupt(found, offset, reason.to_owned()))?;
-                if record.lsn > self.checkpoint {
+                if record.lsn > self.checkpoint.lsn {
                     replay(record.lsn, &batch)?;
                 }
                 self.expected.0 += 1;

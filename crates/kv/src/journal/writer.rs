@@ -6,7 +6,7 @@ use std::collections::VecDeque;
 use bytes::{Bytes, BytesMut};
 
 use super::format::{Record, SEGMENT_HEADER_BYTES, SegmentHeader, payload_bytes, record_space};
-use crate::batch::{Batch, Lsn};
+use crate::batch::{Batch, Lsn, Term};
 
 /// A segment that is full, or was found at the start.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -70,6 +70,8 @@ pub(crate) struct Writer {
     /// An emptied buffer to be filled again: fresh memory costs more than the copy.
     spare: BytesMut,
     applied: Lsn,
+    /// Of the batches that are appended. No copy of a store starts another one yet.
+    term: Term,
     written: Lsn,
     flushed: Lsn,
     /// Flush position that the last record carries.
@@ -85,6 +87,8 @@ pub(crate) struct Start {
     pub store: u64,
     pub segment_bytes: u64,
     pub last: Lsn,
+    /// Its term.
+    pub term: Term,
     /// Segments are numbered from the next on. Must never have been given out, not even to a
     /// segment that was lost.
     pub sequence: u64,
@@ -112,6 +116,7 @@ impl Writer {
             pending: Vec::new(),
             spare: BytesMut::new(),
             applied: start.last,
+            term: start.term,
             written: start.last,
             flushed: start.last,
             announced: start.last,
@@ -197,6 +202,7 @@ impl Writer {
             store: self.store,
             sequence: self.sequence,
             flushed: self.flushed,
+            term: self.term,
             payload_bytes,
         };
         if self.pending.last().is_none_or(|pending| pending.slot != self.slot) {
@@ -301,6 +307,11 @@ impl Writer {
     /// Last batch accepted.
     pub fn applied(&self) -> Lsn {
         self.applied
+    }
+
+    /// Term of the last batch accepted.
+    pub fn term(&self) -> Term {
+        self.term
     }
 
     /// Last batch with the device.

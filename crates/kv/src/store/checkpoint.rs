@@ -105,10 +105,10 @@ impl Shared {
 
     async fn perform_checkpoint(&self) -> Result<Lsn> {
         self.check_space_for_step().await?;
-        let (frozen, lsn) = {
+        let (frozen, lsn, term) = {
             let mut state = self.state.lock();
             state.check_usable()?;
-            (state.tables.freeze(), state.journal.applied())
+            (state.tables.freeze(), state.journal.applied(), state.journal.term())
         };
         self.durable(lsn).await?;
         if let Some(hook) = &self.config.before_checkpoint {
@@ -123,7 +123,7 @@ impl Shared {
             yield_now().await;
             self.check_usable()?;
         }
-        let checkpoint = Checkpoint { store: self.store, lsn };
+        let checkpoint = Checkpoint { store: self.store, lsn, term };
         let committed = self.cold.commit(checkpoint).await;
         committed.map_err(|error| self.cold_failed("commit", error))?;
         let mut state = self.state.lock();

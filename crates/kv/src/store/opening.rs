@@ -17,7 +17,7 @@ use super::{
     tasks::prepare_segment,
 };
 use crate::{
-    batch::{Batch, Lsn, Table},
+    batch::{Batch, Lsn, Table, Term},
     cold::{Checkpoint, ColdStore},
     config::Config,
     error::{Error, Result},
@@ -78,7 +78,7 @@ pub(super) async fn open(
             commit_armed: false,
             device_space: None,
             preparing: false,
-            checkpoints: Progress::new(checkpoint),
+            checkpoints: Progress::new(checkpoint.lsn),
             ages: Ages::default(),
             statistics: Statistics::default(),
         }),
@@ -104,7 +104,7 @@ async fn identify(
     device: &dyn Device,
     cold: &dyn ColdStore,
     config: &Config,
-) -> Result<(Superblock, Lsn)> {
+) -> Result<(Superblock, Checkpoint)> {
     let superblock = Superblock::read(device).await?;
     let checkpoint = cold.checkpoint().map_err(|error| Error::cold("read", error))?;
     let segments = find_segments(device).await?;
@@ -132,17 +132,17 @@ async fn identify(
             let reason = format!("the cold store has batches up to {}", checkpoint.lsn.0);
             Err(Error::Missing { what: "the journal", reason })
         }
-        Some(checkpoint) => Ok((superblock, checkpoint.lsn)),
+        Some(checkpoint) => Ok((superblock, checkpoint)),
         None if journaled => Err(Error::Missing { what: "the cold store", reason: "there is a journal".to_owned() }),
         None => Ok((superblock, begin_cold(cold, superblock.store).await?)),
     }
 }
 
 /// Makes the cold store this store's.
-async fn begin_cold(cold: &dyn ColdStore, store: u64) -> Result<Lsn> {
-    let checkpoint = Checkpoint { store, lsn: Lsn(0) };
+async fn begin_cold(cold: &dyn ColdStore, store: u64) -> Result<Checkpoint> {
+    let checkpoint = Checkpoint { store, lsn: Lsn(0), term: Term(0) };
     cold.commit(checkpoint).await.map_err(|error| Error::cold("initialise", error))?;
-    Ok(checkpoint.lsn)
+    Ok(checkpoint)
 }
 
 /// Reads the cold store into memory as long as it fits.
@@ -214,6 +214,7 @@ async fn start_writer(
         store: superblock.store,
         segment_bytes: superblock.segment_bytes,
         last: recovered.last,
+        term: recovered.term,
         sequence,
         sealed: recovered.sealed,
         ready,

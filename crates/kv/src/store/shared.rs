@@ -392,6 +392,10 @@ impl Shared {
         self.changed.notify_waiters();
     }
 
+    pub(super) fn last_durable(&self) -> Lsn {
+        self.state.lock().journal.flushed()
+    }
+
     pub(super) fn statistics(&self) -> Statistics {
         let state = self.state.lock();
         Statistics {

@@ -28,6 +28,7 @@ mod sizes;
 mod slots;
 mod snapshot;
 mod space;
+mod versions;
 mod watch;
 
 pub use self::{
@@ -56,6 +57,7 @@ pub fn all() -> Vec<Box<dyn Invariant>> {
         Box::new(sizes::Sizes),
         Box::new(refusals::Refusals::default()),
         Box::new(space::Space),
+        Box::new(versions::Versions::default()),
         Box::new(maps::Maps::default()),
     ]
 }

@@ -30,7 +30,7 @@ const STRIPE_BYTES: u64 = 64 << 10;
 const STRIPE_BLOCKS: u64 = STRIPE_BYTES / BLOCK_BYTES;
 
 pub fn object(inode: InodeNumber, slot: u32) -> ObjectId {
-    ObjectId { inode, slot }
+    ObjectId::new(inode, slot)
 }
 
 /// See the module documentation.
@@ -95,8 +95,10 @@ fn regular(number: InodeNumber) -> Inode {
     let plain = PlainLayout { stripe_bytes: STRIPE_BYTES, osts: vec![FIRST, SECOND] };
     Inode {
         attributes: Attributes { mode: 0o644, links: 1, ..Attributes::zeroed(number, FileKind::Regular) },
+        version: 1,
         size_known: true,
         epoch: 0,
+        map_version: 0,
         accounted: Accounted::default(),
         access_list: false,
         default_list: false,

@@ -196,7 +196,7 @@ impl MdtState {
             layout.flat_map(move |layout| {
                 let namer = layout.namer(inode.number());
                 layout.objects().filter_map(move |(slot, location)| match location {
-                    Location::Ost(ost) => Some((ObjectId { inode: namer, slot }, ost, inode)),
+                    Location::Ost(ost) => Some((ObjectId::new(namer, slot), ost, inode)),
                     Location::Mdt => None,
                 })
             })

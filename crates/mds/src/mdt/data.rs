@@ -61,7 +61,7 @@ impl Mdt {
                     data::check_writer(txn, write.object)?;
                     data::write(txn, write.object, new)?
                 }
-                (OstRequest::Space(object, change, _), _) => {
+                (OstRequest::Space(object, change, ..), _) => {
                     data::check_writer(txn, *object)?;
                     data::space(txn, *object, *change)?
                 }

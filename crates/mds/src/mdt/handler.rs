@@ -193,10 +193,10 @@ impl Mdt {
                 if outcome.is_ok() && row.reclaims.is_some_and(|reclaim| reclaim.done) {
                     namespace.volatile.recovery.client_recovered(call.client);
                 }
-                let lsn = namespace.last();
-                Some((outcome, lsn, lacks_osts, lengthened.map(|before| before.unwrap_or(lsn))))
+                let (lsn, change) = (namespace.last(), namespace.take_change());
+                Some((outcome, lsn, change, lacks_osts, lengthened.map(|before| before.unwrap_or(lsn))))
             };
-            let (outcome, lsn, lacks_osts, lengthened) = self.load_and_run(Some(data_bytes), transact).await?;
+            let (outcome, lsn, change, lacks_osts, lengthened) = self.load_and_run(Some(data_bytes), transact).await?;
             self.written(lsn).await?;
             if matches!(outcome, Err(FsError::NoSpace)) && lacks_osts && !refreshed {
                 refreshed = true;
@@ -204,6 +204,8 @@ impl Mdt {
                 continue;
             }
             let (reply, waiter) = outcome?;
+            let durable = || self.store.last_durable();
+            tracing::trace!(batch = ?change.batch, durable = ?durable(), inodes = ?change.inodes, "executed");
             if let Some(lsn) = lengthened {
                 self.lengthened_for_good(lsn).await?;
             }

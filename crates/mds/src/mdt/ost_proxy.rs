@@ -2,8 +2,8 @@
 //! space and condition. One per OST, each with its own connection and tasks, so that an OST that is
 //! down delays nothing else.
 //!
-//! Delivery is at least once, in order: records are removed after the OST has answered. Both kinds
-//! of operations may be repeated.
+//! Delivery is at least once, in order: records are removed after the OST has answered. Requests
+//! carry the operations' sequence numbers, by which the OST leaves out what it has executed.
 //!
 //! The OST is asked for its space at an interval (module `pace`), and at once when a request needs
 //! to know: a client says that the OST is full, or no OST seems to have space (module `space`).
@@ -14,6 +14,7 @@
 
 use std::{
     convert::Infallible,
+    ops::RangeInclusive,
     sync::{
         Arc,
         atomic::{AtomicU64, Ordering},
@@ -22,7 +23,7 @@ use std::{
 
 use rpc::{
     Endpoint, Import,
-    message::{OstReply, OstRequest},
+    message::{OstReply, OstRequest, ost::DeferredOrigin},
 };
 use rt::clock;
 use tokio::sync::{Notify, watch};
@@ -32,7 +33,12 @@ use super::Mdt;
 use crate::{
     pace::Pace,
     placement::OstReport,
-    tables::{DEFERRED_LOG, codec::ost_key, deferred_log::DeferredOperation},
+    tables::{
+        COUNTERS, DEFERRED_LOG,
+        codec::ost_key,
+        counter,
+        deferred_log::{self, DeferredOperation},
+    },
 };
 
 /// Objects destroyed by one request.
@@ -55,7 +61,7 @@ pub(crate) struct OstProxy {
     space_wanted: Notify,
 }
 
-/// What the next request to the OST says, and the records it settles.
+/// What the next request to the OST says.
 enum Parcel {
     Destroy(Vec<ObjectId>),
     Evict(ClientId),
@@ -121,7 +127,7 @@ impl OstProxy {
                     self.unless_ended(self.wakeup.notified()).await;
                     continue;
                 }
-                Ok(Some((parcel, keys))) => self.unless_ended(self.hand_over(&mdt, parcel, keys)).await,
+                Ok(Some((parcel, places))) => self.unless_ended(self.hand_over(&mdt, parcel, places)).await,
                 Err(error) => Some(Err(error)),
             };
             if let Some(Err(error)) = delivered {
@@ -131,42 +137,52 @@ impl OstProxy {
         }
     }
 
-    /// The first records of this OST that fit one request, with their keys.
-    async fn next_parcel(&self, mdt: &Mdt) -> FsResult<Option<(Parcel, Vec<Vec<u8>>)>> {
-        let (mut objects, mut evicted, mut keys) = (Vec::new(), None, Vec::new());
+    /// The first records of this OST that fit one request, with their sequence numbers.
+    async fn next_parcel(&self, mdt: &Mdt) -> FsResult<Option<(Parcel, RangeInclusive<u64>)>> {
+        let (mut objects, mut evicted, mut places) = (Vec::new(), None, Vec::new());
         mdt.look(mdt.principal.client(), |txn| {
             // Of an attempt that was given up.
             objects.clear();
-            keys.clear();
+            places.clear();
             evicted = None;
             txn.scan_prefix(DEFERRED_LOG, &ost_key(self.ost), &mut |key, value| {
+                let (_, sequence) = deferred_log::decode_key(key)?;
+                // Only damage makes a gap.
+                if places.last().is_some_and(|last| sequence.checked_sub(1) != Some(*last)) {
+                    return Ok(false);
+                }
                 match DeferredOperation::decode(value)? {
                     DeferredOperation::Destroy(object) => objects.push(object),
                     DeferredOperation::Evict(client) if objects.is_empty() => evicted = Some(client),
                     DeferredOperation::Evict(_) => return Ok(false),
                 }
-                keys.push(key.to_vec());
+                places.push(sequence);
                 Ok(evicted.is_none() && objects.len() < OBJECTS_MAX)
             })
         })
         .await?;
         assert!(objects.is_empty() || evicted.is_none(), "a request to an OST is of one kind");
-        assert_eq!(keys.len(), objects.len() + usize::from(evicted.is_some()), "each deferred operation has its key");
+        let operations = objects.len() + usize::from(evicted.is_some());
+        assert_eq!(places.len(), operations, "each deferred operation has its place");
         let destroy = (!objects.is_empty()).then_some(Parcel::Destroy(objects));
-        Ok(evicted.map(Parcel::Evict).or(destroy).map(|parcel| (parcel, keys)))
+        let parcel = evicted.map(Parcel::Evict).or(destroy);
+        Ok(parcel.and_then(|parcel| Some((parcel, *places.first()?..=*places.last()?))))
     }
 
-    async fn hand_over(&self, mdt: &Mdt, parcel: Parcel, keys: Vec<Vec<u8>>) -> FsResult<()> {
+    async fn hand_over(&self, mdt: &Mdt, parcel: Parcel, places: RangeInclusive<u64>) -> FsResult<()> {
+        let (first, last) = places.clone().into_inner();
         // The names must be gone permanently before the data are: an OST does not forget with us.
         mdt.durable().await?;
+        let origin = DeferredOrigin { source: mdt.options.index, first, era: mdt.era.count() };
         let (request, evicted) = match parcel {
-            Parcel::Destroy(objects) => (OstRequest::Destroy(objects), None),
-            Parcel::Evict(client) => (OstRequest::Evict(client), Some(client)),
+            Parcel::Destroy(objects) => (OstRequest::Destroy(objects, Some(origin)), None),
+            Parcel::Evict(client) => (OstRequest::Evict(client, Some(origin)), Some(client)),
         };
         self.call(request).await?;
         mdt.transact(mdt.principal.client(), |txn| {
             txn.release_space();
-            keys.iter().for_each(|key| txn.delete(DEFERRED_LOG, key.clone()));
+            places.clone().for_each(|sequence| txn.delete(DEFERRED_LOG, deferred_log::key(self.ost, sequence)));
+            txn.put(COUNTERS, counter::delivered_key(self.ost), counter::encode_delivered(last));
             Ok(())
         })
         .await?;

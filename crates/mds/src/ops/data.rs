@@ -47,7 +47,7 @@ fn end_of(txn: &Transaction<'_>, object: ObjectId) -> FsResult<u64> {
 pub(crate) fn object_for(inode: &Inode, bytes: u64) -> Option<ObjectId> {
     let first = inode.layout()?.components.first()?;
     match first.backing {
-        Backing::Mdt { slot } if bytes <= first.extent.end => Some(ObjectId { inode: inode.number(), slot }),
+        Backing::Mdt { slot } if bytes <= first.extent.end => Some(ObjectId::new(inode.number(), slot)),
         _ => None,
     }
 }
@@ -150,9 +150,9 @@ pub(crate) fn find(txn: &Transaction<'_>, request: &OstRequest) -> FsResult<Foun
         OstRequest::Write(_)
         | OstRequest::Space(..)
         | OstRequest::Sync(_)
-        | OstRequest::Destroy(_)
+        | OstRequest::Destroy(..)
         | OstRequest::StatFs
-        | OstRequest::Evict(_)
+        | OstRequest::Evict(..)
         | OstRequest::Ping
         | OstRequest::Disconnect
         | OstRequest::Fence(..)

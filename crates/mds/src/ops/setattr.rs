@@ -27,7 +27,7 @@ pub(crate) fn run(
         return Ok(MdtReply::Entry(inode.entry()));
     }
     protection::check_attributes(&inode.attributes, changes)?;
-    check_flags(who, changes)?;
+    check_flags(who, &inode, changes)?;
     check_owner(who, &inode, changes)?;
     check_times(txn, who, &inode, changes)?;
     let mode = new_mode(who, &inode, changes)?;
@@ -48,6 +48,7 @@ pub(crate) fn run(
     }
     inode.attributes.mode = mode;
     inode.attributes.flags = changes.flags.unwrap_or(inode.attributes.flags);
+    inode.attributes.project = changes.project.unwrap_or(inode.attributes.project);
     match changes.atime {
         None => {}
         Some(SetTime::Now) => inode.attributes.atime = now,
@@ -61,13 +62,15 @@ pub(crate) fn run(
     Ok(MdtReply::Entry(inode.entry()))
 }
 
-/// Only root sets flags (CAP_LINUX_IMMUTABLE).
-fn check_flags(who: &Credentials, changes: &SetAttributes) -> FsResult<()> {
-    match changes.flags {
-        None => Ok(()),
-        Some(flags) if flags & !file_flag::ALL != 0 => Err(FsError::Invalid),
-        Some(_) if !who.is_root() => Err(FsError::NotPermitted),
-        Some(_) => Ok(()),
+/// Only root sets flags (CAP_LINUX_IMMUTABLE), and only root decides whom space is accounted to.
+/// Only directories pass their project id on.
+fn check_flags(who: &Credentials, inode: &Inode, changes: &SetAttributes) -> FsResult<()> {
+    let possible = if inode.is_directory() { file_flag::ALL } else { file_flag::ALL & !file_flag::PROJECT_INHERIT };
+    match (changes.flags, changes.project) {
+        (None, None) => Ok(()),
+        (Some(flags), _) if flags & !possible != 0 => Err(FsError::Invalid),
+        _ if !who.is_root() => Err(FsError::NotPermitted),
+        _ => Ok(()),
     }
 }
 

@@ -1,15 +1,16 @@
-//! COUNTERS: who this MDT is, and its counters. Key: which (1): 1 identity, 2 counters, 3 losses.
-//! Values, version 1:
+//! COUNTERS: who this MDT is, and its counters. Key: which (1): 1 identity, 2 counters, 3 losses, 4
+//! with an OST (2): deferred operations. Values, version 1:
 //!
 //! | key | value |
 //! |---|---|
 //! | 1 | version (1), MDT index (2), name of the file system (rest) |
 //! | 2 | version (1), counter of the next inode (8), inodes in use (8) |
 //! | 3 | how often unsynced changes may have been lost: [`kv::era`] |
+//! | 4, OST | version (1), sequence number of the last deferred operation that the OST has answered (8) |
 
 use bytes::Bytes;
 use types::{
-    Damage, FsResult, MdtIndex,
+    Damage, FsResult, MdtIndex, OstIndex,
     record::{RecordReader, RecordWriter},
 };
 
@@ -20,6 +21,35 @@ pub const IDENTITY: &[u8] = &[1];
 pub const COUNTERS: &[u8] = &[2];
 /// Key of the record of losses.
 pub const ERA: &[u8] = &[3];
+
+/// First byte of the keys of delivered operations.
+const DELIVERED: u8 = 4;
+
+/// The key of what an OST has answered.
+pub fn delivered_key(ost: OstIndex) -> Vec<u8> {
+    [&[DELIVERED][..], &ost.0.to_be_bytes()].concat()
+}
+
+/// The OST, if it is such a key.
+pub fn parse_delivered_key(key: &[u8]) -> Option<OstIndex> {
+    match key {
+        [DELIVERED, ost @ ..] => Some(OstIndex(u16::from_be_bytes(ost.try_into().ok()?))),
+        _ => None,
+    }
+}
+
+/// The value: sequence number of the last operation that the OST has answered.
+pub fn encode_delivered(sequence: u64) -> Vec<u8> {
+    RecordWriter::new(VERSION).u64(sequence).finish()
+}
+
+/// From the value.
+pub fn decode_delivered(value: &[u8]) -> FsResult<u64> {
+    let mut reader = RecordReader::new("delivered operations", value, VERSION)?;
+    let sequence = reader.u64()?;
+    reader.finish()?;
+    Ok(sequence)
+}
 
 /// What a store was formatted as.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -84,6 +114,10 @@ mod tests {
         assert_eq!(Identity::decode(&identity.encode()), Ok(identity));
         let counters = Counters { next_inode: 1 << 40, inodes: 12 };
         assert_eq!(Counters::decode(&counters.encode()), Ok(counters));
+        assert_eq!(decode_delivered(&encode_delivered(1 << 40)), Ok(1 << 40));
+        assert!(decode_delivered(&[1, 0]).is_err());
+        assert_eq!(parse_delivered_key(&delivered_key(OstIndex(513))), Some(OstIndex(513)));
+        assert_eq!([IDENTITY, COUNTERS, ERA, &[DELIVERED, 0]].map(parse_delivered_key), [None; 4]);
         assert!(Identity::decode(&[1, 0]).is_err());
         assert!(Identity::decode(&[1, 0, 0, 255]).is_err());
         assert!(Counters::decode(&[1, 0]).is_err());

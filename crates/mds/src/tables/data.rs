@@ -2,8 +2,8 @@
 //!
 //! | key | value |
 //! |---|---|
-//! | inode (8), slot (4) | the object: version (1) = 2, size in bytes (8), time of the last change (12), blocks held (8), changes so far (8; not in version 1) |
-//! | inode (8), slot (4), block (8) | a block of 4096 bytes: version (1) = 1, CRC-32C of the whole block (4), its bytes; zeros at its end are left out |
+//! | inode (8), slot (4), mirror (1) | the object: version (1) = 3, size in bytes (8), time of the last change (12), blocks held (8), changes so far (8) |
+//! | inode (8), slot (4), mirror (1), block (8) | a block of 4096 bytes: version (1) = 2, CRC-32C of the whole block (4), its bytes; zeros at its end are left out |
 //!
 //! Invariants: a block has its object; the object counts its blocks; bytes of a block beyond the
 //! object's size are zeros. A block that is absent reads as zeros.
@@ -19,8 +19,8 @@ use types::{
 
 use super::codec::split_number;
 
-const VERSION: u8 = 1;
-const OBJECT_VERSION: u8 = 2;
+const BLOCK_VERSION: u8 = 2;
+const OBJECT_VERSION: u8 = 3;
 const WHAT_OBJECT: &str = "object";
 const WHAT_BLOCK: &str = "block";
 
@@ -45,6 +45,7 @@ pub fn blocks_of(offset: u64, bytes: u64) -> Range<u64> {
 pub fn object_key(object: ObjectId) -> Vec<u8> {
     let mut key = object.inode.0.to_be_bytes().to_vec();
     key.extend_from_slice(&object.slot.to_be_bytes());
+    key.push(object.mirror);
     key
 }
 
@@ -60,7 +61,8 @@ pub fn decode_key(key: &[u8]) -> FsResult<DataKey> {
     let malformed = || Damage::new("data", "malformed key");
     let (inode, rest) = split_number("data", key)?;
     let (slot, rest) = rest.split_first_chunk::<4>().ok_or_else(malformed)?;
-    let object = ObjectId { inode: InodeNumber(inode), slot: u32::from_be_bytes(*slot) };
+    let (mirror, rest) = rest.split_first().ok_or_else(malformed)?;
+    let object = ObjectId { inode: InodeNumber(inode), slot: u32::from_be_bytes(*slot), mirror: *mirror };
     match rest {
         [] => Ok(DataKey::Object(object)),
         block => {
@@ -103,10 +105,9 @@ impl ObjectRecord {
 
     /// From the value.
     pub fn decode(value: &[u8]) -> FsResult<Self> {
-        let counted = value.first() != Some(&VERSION);
-        let mut reader = RecordReader::new(WHAT_OBJECT, value, if counted { OBJECT_VERSION } else { VERSION })?;
+        let mut reader = RecordReader::new(WHAT_OBJECT, value, OBJECT_VERSION)?;
         let (size, mtime, blocks) = (reader.u64()?, reader.time()?, reader.u64()?);
-        let record = Self { size, mtime, blocks, changes: if counted { reader.u64()? } else { 0 } };
+        let record = Self { size, mtime, blocks, changes: reader.u64()? };
         if record.blocks > u64::MAX / BLOCK_BYTES {
             return Err(reader.invalid("number of blocks out of range").into());
         }
@@ -118,12 +119,12 @@ impl ObjectRecord {
 /// The value of a block with these bytes, zeros following; `checksum` is that of the whole block.
 pub fn encode_block(checksum: u32, bytes: &[u8]) -> Vec<u8> {
     let end = bytes.iter().rposition(|byte| *byte != 0).map_or(0, |last| last + 1);
-    RecordWriter::new(VERSION).u32(checksum).rest(&bytes[..end]).finish()
+    RecordWriter::new(BLOCK_VERSION).u32(checksum).rest(&bytes[..end]).finish()
 }
 
 /// Checksum and bytes of a block; zeros follow. Not verified.
 pub fn decode_block(value: &[u8]) -> FsResult<(u32, &[u8])> {
-    let mut reader = RecordReader::new(WHAT_BLOCK, value, VERSION)?;
+    let mut reader = RecordReader::new(WHAT_BLOCK, value, BLOCK_VERSION)?;
     let checksum = reader.u32()?;
     let bytes = reader.rest();
     if bytes.len() > BLOCK { Err(reader.invalid("too long").into()) } else { Ok((checksum, bytes)) }
@@ -143,7 +144,7 @@ mod tests {
 
     use super::*;
 
-    const OBJECT: ObjectId = ObjectId { inode: InodeNumber(0x1234), slot: 7 };
+    const OBJECT: ObjectId = ObjectId::new(InodeNumber(0x1234), 7);
 
     #[test]
     fn keys_round_trip_and_blocks_follow_their_object() {
@@ -151,7 +152,7 @@ mod tests {
         assert_eq!(decode_key(&block_key(OBJECT, 1 << 40)), Ok(DataKey::Block(OBJECT, 1 << 40)));
         assert!(object_key(OBJECT) < block_key(OBJECT, 0));
         assert!(block_key(OBJECT, u64::MAX) < object_key(ObjectId { slot: 8, ..OBJECT }));
-        for length in [0, 8, 11, 13, 19, 21] {
+        for length in [0, 8, 11, 12, 14, 20, 22] {
             assert!(decode_key(&vec![0; length]).is_err(), "{length}");
         }
     }
@@ -161,8 +162,6 @@ mod tests {
         let record = ObjectRecord { size: 5, mtime: Timestamp { seconds: -1, nanoseconds: 2 }, blocks: 3, changes: 4 };
         let value = record.encode();
         assert_eq!(ObjectRecord::decode(&value), Ok(record));
-        let old = RecordWriter::new(VERSION).u64(5).time(record.mtime).u64(3).finish();
-        assert_eq!(ObjectRecord::decode(&old), Ok(ObjectRecord { changes: 0, ..record }));
         assert!(ObjectRecord::decode(&value[..value.len() - 1]).is_err());
         let absurd = ObjectRecord { blocks: u64::MAX, ..record };
         assert!(ObjectRecord::decode(&absurd.encode()).is_err());
@@ -181,7 +180,7 @@ mod tests {
         damaged[6] ^= 1;
         assert_eq!(load_block(&damaged, &mut vec![0; BLOCK]), Ok(None));
         assert_eq!(encode_block(ZERO_BLOCK, &vec![0; BLOCK]).len(), 5);
-        assert!(decode_block(&vec![VERSION; 5 + BLOCK + 1]).is_err());
-        assert!(decode_block(&[2, 0, 0, 0, 0]).is_err());
+        assert!(decode_block(&vec![BLOCK_VERSION; 5 + BLOCK + 1]).is_err());
+        assert!(decode_block(&[1, 0, 0, 0, 0]).is_err());
     }
 }

@@ -1,18 +1,23 @@
-//! INODES: one record per inode. Key: inode number (8). Value, version 2:
+//! INODES: one record per inode. Key: inode number (8). Value, version 3:
 //!
 //! | offset | bytes | field |
 //! |---|---|---|
-//! | 0 | 1 | version = 2 |
+//! | 0 | 1 | version = 3 |
 //! | 1 | 1 | kind: 1 regular, 2 directory, 3 symlink, 4 fifo, 5 socket, 6 character device, 7 block device |
-//! | 2 | 2 | flags: 1 settled, 2 has access list, 4 has default access list, 8 has other xattrs, 16 may not be linked, 32 changes are counted, 64 immutable, 128 append-only |
-//! | 4 | 20 | mode, links, uid, gid, device (4 each) |
-//! | 24 | 16 | size, blocks (8 each) |
-//! | 40 | 60 | atime, mtime, ctime, btime, accounted (12 each: seconds 8, nanoseconds 4) |
-//! | 100 | 8 | write epoch |
-//! | 108 | 8 | directory of the first link; 0: no link |
-//! | 116 | 2+n | name of the first link |
+//! | 2 | 2 | flags: 1 settled, 2 has access list, 4 has default access list, 8 has other xattrs, 16 may not be linked, 32 changes are counted, 64 immutable, 128 append-only, 256 project id is inherited |
+//! | 4 | 24 | mode, links, uid, gid, device, project id (4 each) |
+//! | 28 | 8 | version of the inode: 1 when it was made, one more with each batch that changes it |
+//! | 36 | 16 | size, blocks (8 each) |
+//! | 52 | 60 | atime, mtime, ctime, btime, accounted (12 each: seconds 8, nanoseconds 4) |
+//! | 112 | 8 | write epoch |
+//! | 120 | 8 | directory of the first link; 0: no link |
+//! | 128 | 2+n | name of the first link |
 //! | .. | 12 | if changes are counted: changes of objects accounted for (8), changes of the record since they were (4); else 0 |
+//! | .. | 8 | directory: version of its map to shards; 0, as today: it is not striped |
 //! | .. | rest | regular: layout; directory: default layout; symlink: target; else nothing |
+//!
+//! A batch changes an inode if it changes its record, names in it, its names or its extended
+//! attributes (module `transaction::versions`).
 //!
 //! Layouts and default layouts: module [`super::layout`].
 
@@ -31,7 +36,7 @@ use super::{
 };
 use crate::settlement;
 
-const VERSION: u8 = 2;
+const VERSION: u8 = 3;
 const WHAT: &str = "inode";
 const FLAG_SIZE_KNOWN: u16 = 1;
 const FLAG_ACCESS_LIST: u16 = 2;
@@ -41,9 +46,18 @@ const FLAG_NOT_LINKABLE: u16 = 16;
 const FLAG_COUNTED: u16 = 32;
 const FLAG_IMMUTABLE: u16 = 64;
 const FLAG_APPEND_ONLY: u16 = 128;
+const FLAG_PROJECT_INHERIT: u16 = 256;
+/// Flags of files, as they are stored.
+const FILE_FLAGS: [(u16, u32); 3] = [
+    (FLAG_IMMUTABLE, file_flag::IMMUTABLE),
+    (FLAG_APPEND_ONLY, file_flag::APPEND_ONLY),
+    (FLAG_PROJECT_INHERIT, file_flag::PROJECT_INHERIT),
+];
 /// More than are ever given out.
 const EPOCH_MAX: u64 = 1 << 62;
-const FLAGS_ALL: u16 = 255;
+/// Counting up from it never overflows.
+const VERSION_MAX: u64 = 1 << 62;
+const FLAGS_ALL: u16 = 511;
 
 /// A name of an inode.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -72,10 +86,14 @@ pub enum InodeData {
 pub struct Inode {
     /// What stat shows.
     pub attributes: Attributes,
+    /// Grows by one with each batch that changes the inode; 0: it was never stored.
+    pub version: u64,
     /// Size, blocks and mtime are exact (always true of anything but regular files).
     pub size_known: bool,
     /// Write epoch ([`crate::settlement`]).
     pub epoch: u64,
+    /// Version of a directory's map to shards: 0, since none is striped yet.
+    pub map_version: u64,
     /// Changes of objects that `attributes.mtime` accounts for.
     pub accounted: Accounted,
     /// XATTRS holds an access list.
@@ -102,6 +120,8 @@ pub struct Brief {
     pub size_known: bool,
     /// Names that lead to it; of a directory: 2, and its subdirectories.
     pub links: u32,
+    /// Version of the inode.
+    pub version: u64,
 }
 
 impl Brief {
@@ -111,7 +131,8 @@ impl Brief {
         let kind = kind_of(reader.u8()?)?;
         let size_known = reader.u16()? & FLAG_SIZE_KNOWN != 0;
         let (_mode, links) = (reader.u32()?, reader.u32()?);
-        Ok(Brief { kind, size_known, links })
+        let _ids_and_device = reader.take(16)?;
+        Ok(Brief { kind, size_known, links, version: reader.u64()? })
     }
 }
 
@@ -179,7 +200,8 @@ impl Inode {
     pub fn entry(&self) -> Entry {
         let size_unknown = if self.size_known { None } else { self.layout().cloned() };
         let Accounted { time: accounted, changes, records } = self.accounted;
-        Entry { attributes: self.attributes, size_unknown, accounted, quiet: None, changes, records }
+        let map_version = self.map_version;
+        Entry { attributes: self.attributes, size_unknown, accounted, quiet: None, changes, records, map_version }
     }
 
     /// Something of it changes: its ctime becomes later than anybody has seen it, also if this
@@ -206,13 +228,19 @@ impl Inode {
 
     /// The value.
     pub fn encode(&self) -> Vec<u8> {
+        self.encode_at(self.version)
+    }
+
+    /// The value that this inode has under another version.
+    pub fn encode_at(&self, version: u64) -> Vec<u8> {
         let attributes = &self.attributes;
         let mut writer = RecordWriter::new(VERSION);
         writer.u8(kind_number(attributes.kind)).u16(self.flags());
-        for field in [attributes.mode, attributes.links, attributes.uid, attributes.gid, attributes.device] {
+        let Attributes { mode, links, uid, gid, device, project, .. } = *attributes;
+        for field in [mode, links, uid, gid, device, project] {
             writer.u32(field);
         }
-        writer.u64(attributes.size).u64(attributes.blocks);
+        writer.u64(version).u64(attributes.size).u64(attributes.blocks);
         for time in [attributes.atime, attributes.mtime, attributes.ctime, attributes.btime, self.accounted.time] {
             writer.time(time);
         }
@@ -226,7 +254,10 @@ impl Inode {
         }
         match &self.data {
             InodeData::Regular(layout) => encode_layout(&mut writer, layout),
-            InodeData::Directory(spec) => encode_spec(&mut writer, spec.as_ref()),
+            InodeData::Directory(spec) => {
+                writer.u64(self.map_version);
+                encode_spec(&mut writer, spec.as_ref());
+            }
             InodeData::Symlink(target) => {
                 writer.rest(target);
             }
@@ -247,8 +278,7 @@ impl Inode {
             | bit(self.xattrs, FLAG_XATTRS)
             | bit(self.not_linkable, FLAG_NOT_LINKABLE)
             | bit(self.is_counted(), FLAG_COUNTED)
-            | bit(self.attributes.flags & file_flag::IMMUTABLE != 0, FLAG_IMMUTABLE)
-            | bit(self.attributes.flags & file_flag::APPEND_ONLY != 0, FLAG_APPEND_ONLY)
+            | FILE_FLAGS.iter().fold(0, |set, &(stored, flag)| set | bit(self.attributes.flags & flag != 0, stored))
     }
 
     /// From key and value.
@@ -259,8 +289,12 @@ impl Inode {
         if flags & !FLAGS_ALL != 0 {
             return Err(reader.invalid("unknown flags").into());
         }
-        let (mode, links, uid, gid, device) =
-            (reader.u32()?, reader.u32()?, reader.u32()?, reader.u32()?, reader.u32()?);
+        let (mode, links, uid) = (reader.u32()?, reader.u32()?, reader.u32()?);
+        let (gid, device, project) = (reader.u32()?, reader.u32()?, reader.u32()?);
+        let version = reader.u64()?;
+        if !(1..=VERSION_MAX).contains(&version) {
+            return Err(reader.out_of_range("version of the inode").into());
+        }
         let (size, blocks) = (reader.u64()?, reader.u64()?);
         let (atime, mtime, ctime, btime) = (reader.time()?, reader.time()?, reader.time()?, reader.time()?);
         let time = reader.time()?;
@@ -275,9 +309,8 @@ impl Inode {
         }
         let counted = flags & FLAG_COUNTED != 0;
         let (changes, records) = if counted { (reader.u64()?, reader.u32()?) } else { (0, 0) };
-        let of_file = [(FLAG_IMMUTABLE, file_flag::IMMUTABLE), (FLAG_APPEND_ONLY, file_flag::APPEND_ONLY)]
-            .into_iter()
-            .fold(0, |set, (stored, flag)| if flags & stored != 0 { set | flag } else { set });
+        let of_file = FILE_FLAGS.iter().filter(|(stored, _)| flags & stored != 0).fold(0, |set, (_, flag)| set | flag);
+        let map_version = if kind == FileKind::Directory { reader.u64()? } else { 0 };
         let data = match kind {
             FileKind::Regular => InodeData::Regular(decode_layout(&mut reader)?),
             FileKind::Directory => InodeData::Directory(decode_spec(&mut reader)?),
@@ -300,11 +333,14 @@ impl Inode {
             ctime,
             btime,
             flags: of_file,
+            project,
         };
         Ok(Inode {
             attributes,
+            version,
             size_known: flags & FLAG_SIZE_KNOWN != 0,
             epoch,
+            map_version,
             accounted: Accounted { time, changes, records },
             access_list: flags & FLAG_ACCESS_LIST != 0,
             default_list: flags & FLAG_DEFAULT_LIST != 0,
@@ -351,9 +387,12 @@ pub(crate) mod tests {
                 ctime: time(0),
                 btime: time(1),
                 flags: file_flag::ALL,
+                project: 4_000_000_001,
             },
+            version: 7,
             size_known: false,
             epoch: 77,
+            map_version: if kind == FileKind::Directory { 9 } else { 0 },
             accounted: Accounted { time: time(5), changes: 6, records: 7 },
             access_list: true,
             default_list: false,
@@ -383,6 +422,46 @@ pub(crate) mod tests {
         bare.first_link = None;
         bare.accounted = Accounted { time: bare.accounted.time, ..Accounted::default() };
         assert_eq!(Inode::decode(bare.number(), &bare.encode()), Ok(bare));
+    }
+
+    /// Version 3, byte by byte.
+    #[test]
+    fn golden_bytes() {
+        let inode = sample(FileKind::Symlink);
+        let time = |seconds: i64| [&seconds.to_le_bytes()[..], &999_999_999_u32.to_le_bytes()].concat();
+        let words = [0o6755_u32, 3, 1000, 4_000_000_000, 0x0800_0001, 4_000_000_001];
+        let mut golden = vec![3, 3, 0xf4, 1];
+        golden[2] = 0b1110_1010;
+        words.iter().for_each(|word| golden.extend(word.to_le_bytes()));
+        [7, u64::MAX, 12].iter().for_each(|field: &u64| golden.extend(field.to_le_bytes()));
+        [-1, i64::MAX, 0, 1, 5].iter().for_each(|seconds| golden.extend(time(*seconds)));
+        [77, 1].iter().for_each(|field: &u64| golden.extend(field.to_le_bytes()));
+        golden.extend([6, 0]);
+        golden.extend(b"name \xff");
+        golden.extend(6_u64.to_le_bytes());
+        golden.extend(7_u32.to_le_bytes());
+        golden.extend(b"../target");
+        assert_eq!(inode.encode(), golden);
+        for version in [1, 2, 4] {
+            golden[0] = version;
+            let error = Inode::decode(inode.number(), &golden).unwrap_err();
+            assert_eq!(error.to_string(), format!("damaged metadata: inode: version {version}, expected 3"));
+        }
+    }
+
+    #[test]
+    fn a_version_is_one_at_least_and_a_checksum_type_is_known() {
+        let inode = sample(FileKind::Regular);
+        for version in [0, VERSION_MAX + 1] {
+            assert!(Inode::decode(inode.number(), &inode.encode_at(version)).is_err(), "{version}");
+        }
+        let mut value = inode.encode();
+        // After the name and the counts of changes: the layout's generation, then the type.
+        let checksum_type = 128 + 2 + 6 + 12 + 8;
+        assert_eq!(value[checksum_type], 0);
+        value[checksum_type] = 7;
+        let error = Inode::decode(inode.number(), &value).unwrap_err();
+        assert!(error.to_string().contains("checksums of type 7, which this version cannot verify"), "{error}");
     }
 
     #[test]

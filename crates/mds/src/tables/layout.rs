@@ -1,7 +1,7 @@
 //! Layouts within inode records.
 //!
-//! Layout, form 1 = plain: generation (8), form (1), stripes. Layout, form 2 = composite:
-//! generation (8), form (1), next slot (4), next component number (4), count (2), components:
+//! Layout, form 1 = plain: generation (8), checksum type (1: 0 CRC-32C), form (1), stripes. Layout,
+//! form 2 = composite: generation (8), checksum type (1), form (1), next slot (4), next component number (4), count (2), components:
 //!
 //! | bytes | field |
 //! |---|---|
@@ -23,8 +23,8 @@
 //! request, step in bytes (8).
 
 use layout::{
-    Backing, BackingSpec, Component, ComponentId, ComponentSpec, Extent, Form, Layout, LayoutSpec, PlainLayout, Reason,
-    StripeCount, StripeSpec,
+    Backing, BackingSpec, ChecksumType, Component, ComponentId, ComponentSpec, Extent, Form, Layout, LayoutSpec,
+    PlainLayout, Reason, StripeCount, StripeSpec,
 };
 use types::{
     FsResult, Generation, InodeNumber, OstIndex,
@@ -53,7 +53,7 @@ const _: () = assert!(
 );
 
 pub(super) fn encode_layout(writer: &mut RecordWriter, layout: &Layout) {
-    writer.u64(layout.generation.0);
+    writer.u64(layout.generation.0).u8(layout.checksum.code());
     if let (Form::Plain, [Component { backing: Backing::Striped { plain, spec, .. }, .. }]) =
         (layout.form, layout.components.as_slice())
     {
@@ -135,6 +135,9 @@ fn encode_request(writer: &mut RecordWriter, spec: &StripeSpec) {
 
 pub(super) fn decode_layout(reader: &mut RecordReader<'_>) -> FsResult<Layout> {
     let generation = Generation(reader.u64()?);
+    let code = reader.u8()?;
+    let unknown = || reader.invalid(format!("checksums of type {code}, which this version cannot verify"));
+    let checksum = ChecksumType::from_code(code).ok_or_else(unknown)?;
     let form = reader.u8()?;
     let swapped = form > FORM_COMPOSITE;
     let named_by = if swapped { Some(InodeNumber(reader.u64()?)) } else { None };
@@ -142,13 +145,13 @@ pub(super) fn decode_layout(reader: &mut RecordReader<'_>) -> FsResult<Layout> {
         FORM_PLAIN => {
             let plain = decode_stripes(reader)?;
             plain.validate().map_err(|problem| reader.invalid(problem))?;
-            Layout { named_by, ..Layout::plain(generation, plain, decode_request(reader)?) }
+            Layout { named_by, checksum, ..Layout::plain(generation, plain, decode_request(reader)?) }
         }
         FORM_COMPOSITE => {
             let (slots_next, ids_next) = (reader.u32()?, reader.u32()?);
             let count = reader.u16()?;
             let components = (0..count).map(|_| decode_component(reader)).collect::<FsResult<Vec<_>>>()?;
-            Layout { generation, form: Form::Composite, components, slots_next, ids_next, named_by }
+            Layout { generation, form: Form::Composite, components, slots_next, ids_next, named_by, checksum }
         }
         _ => return Err(reader.invalid("unknown form of layout").into()),
     };

@@ -6,8 +6,6 @@
 //! | SESSIONS | client (8) | version 2 (1), time of opening (12), the MDT's process if the client runs in it (8), else 0 |
 //! | REPLIES | client (8), slot (2) | see [`rpc::stored_reply`] |
 //!
-//! Version 1 of a session, before 2026-11-20, says nothing of processes.
-
 use types::{
     ClientId, FsResult, Timestamp,
     record::{RecordReader, RecordWriter},
@@ -36,10 +34,8 @@ impl SessionRecord {
     /// The record of a value.
     pub fn decode(value: &[u8]) -> FsResult<Self> {
         const WHAT: &str = "session";
-        let without_process = value.first() == Some(&1);
-        let mut reader = RecordReader::new(WHAT, value, if without_process { 1 } else { SESSION_VERSION })?;
-        let opened = reader.time()?;
-        let process = if without_process { 0 } else { reader.u64()? };
+        let mut reader = RecordReader::new(WHAT, value, SESSION_VERSION)?;
+        let (opened, process) = (reader.time()?, reader.u64()?);
         reader.finish()?;
         Ok(Self { opened, process: ProcessId::new(process) })
     }
@@ -62,7 +58,6 @@ mod tests {
             assert_eq!(SessionRecord::decode(&record.encode()), Ok(record));
         }
         let old = RecordWriter::new(1).time(opened).finish();
-        assert_eq!(SessionRecord::decode(&old), Ok(SessionRecord { opened, process: None }));
-        assert!([&[][..], &[1], &old[1..], &[2]].into_iter().all(|value| SessionRecord::decode(value).is_err()));
+        assert!([&[][..], &[1], &old, &[2]].into_iter().all(|value| SessionRecord::decode(value).is_err()));
     }
 }

@@ -3,7 +3,9 @@
 
 use layout::LayoutSpec;
 use types::{
-    Accounted, Attributes, Credentials, FileKind, FsError, FsResult, InodeNumber, NodeKind, limits,
+    Accounted, Attributes, Credentials, FileKind, FsError, FsResult, InodeNumber, NodeKind,
+    attributes::file_flag,
+    limits,
     mode::{PERMISSIONS, S_ISGID, S_ISVTX},
 };
 
@@ -56,6 +58,7 @@ impl Transaction<'_> {
         };
         let data = self.new_data(directory, &new)?;
         let mut inode = self.blank_inode(&new, gid, mode, data);
+        inherit_project(directory, &mut inode);
         self.put_access_list(&mut inode, list.as_ref());
         if kind == FileKind::Directory {
             self.put_default_list(&mut inode, defaults.as_ref());
@@ -136,9 +139,12 @@ impl Transaction<'_> {
                 ctime: now,
                 btime: now,
                 flags: 0,
+                project: 0,
             },
+            version: 0,
             size_known: true,
             epoch: settlement::first_epoch(self.context.era),
+            map_version: 0,
             accounted: Accounted { time: now, ..Accounted::default() },
             access_list: false,
             default_list: false,
@@ -147,6 +153,18 @@ impl Transaction<'_> {
             first_link: new.link.clone(),
             data,
         }
+    }
+}
+
+/// What is made in a directory that passes its project id on has this id, too, and directories also
+/// pass it on (ext4_new_inode).
+fn inherit_project(directory: &Inode, inode: &mut Inode) {
+    if directory.attributes.flags & file_flag::PROJECT_INHERIT == 0 {
+        return;
+    }
+    inode.attributes.project = directory.attributes.project;
+    if inode.is_directory() {
+        inode.attributes.flags |= file_flag::PROJECT_INHERIT;
     }
 }
 

@@ -46,11 +46,6 @@ impl Transaction<'_> {
         Ok(directory)
     }
 
-    /// Stores an inode.
-    pub fn put_inode(&mut self, inode: &Inode) {
-        self.put(INODES, Inode::key(inode.number()), inode.encode());
-    }
-
     /// `who` must have these permissions, else `AccessDenied`; nobody writes to what is immutable.
     pub fn require(&self, who: &Credentials, inode: &Inode, wanted: u32) -> FsResult<()> {
         if wanted & permission::WRITE != 0 {
@@ -174,7 +169,7 @@ impl Transaction<'_> {
         assert_ne!(number, InodeNumber::ROOT, "the root is never removed");
         assert!(!self.is_open(number), "inode {number} is removed, and it is open");
         self.release_space();
-        self.delete(INODES, Inode::key(number));
+        self.remove_inode(inode);
         if inode.access_list || inode.default_list || inode.xattrs {
             self.delete_prefix(XATTRS, &number.0.to_be_bytes())?;
         }

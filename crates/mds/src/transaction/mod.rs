@@ -3,7 +3,7 @@
 //! operation that fails leaves nothing behind.
 //!
 //! Life cycle: [`crate::namespace::Namespace::transact`] begins it under the namespace's mutex,
-//! runs the operation, and commits if it succeeded. Volatile state that a success changes
+//! runs the operation, seals it (module [`versions`]), and commits if it succeeded. Volatile state that a success changes
 //! ([`Transaction::open_at_commit`]) changes at commit; direct changes of `volatile` by an
 //! operation persist whatever happens to the batch (a close closes).
 //!
@@ -16,6 +16,7 @@ pub(crate) mod entries;
 mod inodes;
 mod layouts;
 mod tracked;
+pub(crate) mod versions;
 pub(crate) mod xattrs;
 
 use std::cell::Cell;
@@ -28,6 +29,7 @@ use tokio::sync::futures::OwnedNotified;
 use types::{ClientId, FileKind, FsError, FsResult, InodeNumber, MdtIndex, OstIndex, ProtocolError, Timestamp};
 
 use tracked::Tracked;
+use versions::Versions;
 
 use crate::{
     error::store_error,
@@ -95,6 +97,8 @@ pub(crate) struct Transaction<'n> {
 pub(crate) struct Changes {
     /// Tables.
     pub operations: Vec<Operation>,
+    /// Versions of the inodes that are changed.
+    pub versions: Versions,
     /// Counters, changed or not.
     pub counters: Counters,
     /// Inodes that a name leads to from now on, and the kind that it says.
@@ -121,6 +125,7 @@ impl Changes {
     pub fn none(counters: Counters) -> Self {
         Changes {
             operations: Vec::new(),
+            versions: Versions::default(),
             counters,
             named: Vec::new(),
             deferred_operations: Vec::new(),
@@ -306,11 +311,13 @@ impl<'n> Transaction<'n> {
 
     /// Creates or replaces.
     pub fn put(&mut self, table: Table, key: Vec<u8>, value: impl Into<Bytes>) {
+        self.changes.versions.touch(table, &key);
         self.changes.operations.push(Operation::Put(table, key.into(), value.into()));
     }
 
     /// Removes.
     pub fn delete(&mut self, table: Table, key: Vec<u8>) {
+        self.changes.versions.touch(table, &key);
         self.changes.operations.push(Operation::Delete(table, key.into()));
     }
 

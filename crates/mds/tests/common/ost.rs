@@ -5,7 +5,10 @@ use std::sync::Arc;
 use parking_lot::Mutex;
 use rpc::{
     Answer, Call, Endpoint, Handler, Server, ServerOptions, SessionEvent,
-    message::{OstReply, OstRequest, Reply, Request, ost::TargetCondition},
+    message::{
+        OstReply, OstRequest, Reply, Request,
+        ost::{DeferredOrigin, TargetCondition},
+    },
 };
 use rt::{
     BoxFuture,
@@ -19,6 +22,8 @@ pub const GIB: u64 = 1 << 30;
 pub struct NotingOst {
     pub destroyed: Mutex<Vec<ObjectId>>,
     pub evicted: Mutex<Vec<ClientId>>,
+    /// Where the deferred operations came from, and how many each request had.
+    pub origins: Mutex<Vec<(DeferredOrigin, usize)>>,
     pub refuses: Mutex<bool>,
     pub refusals: Mutex<usize>,
     pub condition: Mutex<TargetCondition>,
@@ -34,6 +39,7 @@ impl Default for NotingOst {
         Self {
             destroyed: Mutex::default(),
             evicted: Mutex::default(),
+            origins: Mutex::default(),
             refuses: Mutex::default(),
             refusals: Mutex::default(),
             condition: Mutex::default(),
@@ -76,11 +82,13 @@ impl Handler for NotingOst {
                 return Answer::new(Err(FsError::NoSpace));
             }
             let reply = match request {
-                OstRequest::Destroy(objects) => {
+                OstRequest::Destroy(objects, origin) => {
+                    self.origins.lock().extend(origin.map(|origin| (origin, objects.len())));
                     self.destroyed.lock().extend(objects);
                     OstReply::Done
                 }
-                OstRequest::Evict(client) => {
+                OstRequest::Evict(client, origin) => {
+                    self.origins.lock().extend(origin.map(|origin| (origin, 1)));
                     self.evicted.lock().push(client);
                     OstReply::Done
                 }

@@ -120,7 +120,7 @@ impl ObjectCheck {
         let destroy = repair && summary.damaged == 0;
         for Suspect { object, role, attributes } in orphans(targets, clock, suspects.collect()).await? {
             if destroy {
-                targets.objects(role, OstRequest::Destroy(vec![object])).await?;
+                targets.objects(role, OstRequest::Destroy(vec![object], None)).await?;
             }
             let problem = format!("orphan object {object} on {role}: {} bytes that belong to no file", attributes.size);
             summary.findings.push(finding(object.inode, problem, destroy));
@@ -306,11 +306,7 @@ pub(super) fn holder(inode: InodeNumber, location: Location) -> TargetRole {
 }
 
 async fn still_there(targets: &Targets, object: ObjectId, role: TargetRole) -> FsResult<bool> {
-    let before = match object.slot {
-        0 => ObjectId { inode: InodeNumber(object.inode.0.saturating_sub(1)), slot: u32::MAX },
-        slot => ObjectId { slot: slot - 1, ..object },
-    };
-    match targets.objects(role, OstRequest::ListObjects(Some(before), 1)).await? {
+    match targets.objects(role, OstRequest::ListObjects(Some(object.predecessor()), 1)).await? {
         OstReply::Objects(page) => Ok(page.first().is_some_and(|(found, _)| *found == object)),
         reply => Err(unexpected(reply)),
     }
@@ -368,6 +364,7 @@ mod tests {
             quiet: None,
             changes: 0,
             records: 0,
+            map_version: 0,
         };
         ScannedInode { entry, layout, busy, damaged: false }
     }
@@ -377,7 +374,7 @@ mod tests {
     #[test]
     fn an_object_that_a_migrated_file_may_yet_claim_is_no_orphan() {
         let suspect = |slot: u32| {
-            let object = ObjectId { inode: NAMER, slot };
+            let object = ObjectId::new(NAMER, slot);
             Suspect { object, role: TargetRole::Ost(OstIndex(0)), attributes: ObjectAttributes::default() }
         };
         let among = |busy: bool| BTreeMap::from([(NAMER, migrated(busy))]);
@@ -387,7 +384,7 @@ mod tests {
         assert!(!suspect(1).is_of_none(&among(true)), "who has it may come back");
     }
 
-    const OBJECT: ObjectId = ObjectId { inode: InodeNumber(0x101), slot: 0 };
+    const OBJECT: ObjectId = ObjectId::new(InodeNumber(0x101), 0);
 
     /// An OST that was made before there was `Check`, with one object, which is damaged.
     struct OlderOst;

@@ -6,7 +6,7 @@ use std::{collections::BTreeMap, io, path::Path};
 use anyhow::Context;
 use bytes::Bytes;
 use kv::{
-    Batch, ColdStore, FjallCold, Lsn, MemoryCold, Operation, Table,
+    Batch, Checkpoint, ColdStore, FjallCold, MemoryCold, Operation, Table,
     cold::fjall::FjallOptions,
     inspect::{Schema, describe},
     superblock::Superblock,
@@ -60,12 +60,12 @@ pub async fn inspect(
                     checkpoint.store, superblock.store
                 ))?;
             }
-            checkpoint.lsn
+            checkpoint
         }
-        Ok(None) => Lsn(0),
+        Ok(None) => Checkpoint::default(),
         Err(error) => {
             report.damage(format_args!("cold store: {error}"))?;
-            Lsn(0)
+            Checkpoint::default()
         }
     };
     let overlay = match superblock {
@@ -89,7 +89,7 @@ fn is_of_the_copy(error: &io::Error) -> bool {
 async fn replay(
     directory: &Path,
     superblock: &Superblock,
-    checkpoint: Lsn,
+    checkpoint: Checkpoint,
     report: &mut InspectionReport<'_>,
 ) -> anyhow::Result<Overlay> {
     let device = ReadOnlyDirectory::new(&directory.join("journal"));

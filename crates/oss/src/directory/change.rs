@@ -20,7 +20,7 @@ use super::{
 };
 use crate::{
     chunk_record::{BlockState, ChunkRecord},
-    object_record::ObjectRecord,
+    object_record::{ObjectOrigin, ObjectRecord},
     options::IN_PLACE_BYTES_MIN,
     replies::Origin,
     tables::{CHUNKS, part_key},
@@ -34,11 +34,11 @@ const UNCHANGED: Changed = Changed { before: MISSING, after: MISSING };
 const MISSING: ObjectAttributes =
     ObjectAttributes { size: 0, blocks: 0, mtime: Timestamp { seconds: 0, nanoseconds: 0 }, changes: 0 };
 
-/// The object whose space is changed, the layout generation, and the origin of the change.
+/// The object whose space is changed, what the request says of its file, and the request.
 #[derive(Clone, Copy, Debug)]
 struct By {
     object: ObjectId,
-    layout_generation: u64,
+    file: ObjectOrigin,
     origin: Option<Origin>,
 }
 
@@ -78,10 +78,10 @@ impl DirectoryStore {
         &self,
         object: ObjectId,
         change: SpaceChange,
-        layout_generation: u64,
+        file: ObjectOrigin,
         origin: Option<Origin>,
     ) -> FsResult<Changed> {
-        let by = By { object, layout_generation, origin };
+        let by = By { object, file, origin };
         match change {
             SpaceChange::Truncate { size } => self.truncate(by, size).await,
             SpaceChange::Allocate { offset, bytes, extend } => self.allocate(by, offset, bytes, extend).await,
@@ -101,7 +101,7 @@ impl DirectoryStore {
         let gone = size.div_ceil(BLOCK_BYTES)..u64::MAX;
         let look = |records: &Records<'_>| {
             let record = records.object(object)?;
-            check_fence(record.as_ref(), by.layout_generation)?;
+            check_fence(record.as_ref(), by.file.layout_generation)?;
             let Some(record) = record else { return Ok(None) };
             // Reserved space after the object's end goes with a truncation to the size it has, too,
             // as on ext4.
@@ -129,7 +129,7 @@ impl DirectoryStore {
         let applied = self
             .update(loading, by.object, |transaction| {
                 transaction.extend_size(size);
-                transaction.change(self.seams.clock.wall());
+                transaction.change_by(by.file, self.seams.clock.wall());
                 transaction.answer(by.origin, None);
                 Ok(())
             })
@@ -147,7 +147,7 @@ impl DirectoryStore {
         let loading = &mut Loading::default();
         let look = |records: &Records<'_>| {
             let record = records.object(object)?;
-            check_fence(record.as_ref(), by.layout_generation)?;
+            check_fence(record.as_ref(), by.file.layout_generation)?;
             let Some(record) = record else { return Ok(None) };
             // What follows the object's end in its last block is zeros already: the whole block may
             // go.
@@ -259,13 +259,14 @@ impl DirectoryStore {
         // of it.
         let may_make = in_file && self.look(loading, is_missing).await?;
         let range = (object, if may_make { 0..u64::MAX } else { blocks.clone() });
-        let look = |records: &Records<'_>| check_fence(records.object(object)?.as_ref(), by.layout_generation);
+        let look = |records: &Records<'_>| check_fence(records.object(object)?.as_ref(), by.file.layout_generation);
         let (guard, ()) = self.lock_and_look(Access::Exclusive, range, loading, look).await?;
         let mut noted = None;
         if in_file {
             let made = self
                 .update(loading, object, |transaction| {
                     transaction.make(self.seams.clock.wall());
+                    transaction.originate(by.file);
                     transaction.note_host_file();
                     Ok(())
                 })
@@ -285,7 +286,7 @@ impl DirectoryStore {
                 }
                 if extend && transaction.record().size < end {
                     transaction.extend_size(end);
-                    transaction.change(self.seams.clock.wall());
+                    transaction.change_by(by.file, self.seams.clock.wall());
                 }
                 transaction.answer(by.origin, noted.as_ref());
                 Ok(())
@@ -377,9 +378,9 @@ mod tests {
             SpaceChange::Zero { offset: 0, bytes, extend: false },
             SpaceChange::Allocate { offset: 0, bytes, extend: false },
         ] {
-            store.change_object(OBJECT, punch, 0, None).await.unwrap();
+            store.change_object(OBJECT, punch, ObjectOrigin::default(), None).await.unwrap();
             assert!(!store.volatile.lock().pending.is_empty());
-            store.change_object(OBJECT, keep, 0, None).await.unwrap();
+            store.change_object(OBJECT, keep, ObjectOrigin::default(), None).await.unwrap();
             assert!(store.volatile.lock().pending.is_empty(), "{keep:?}");
         }
     }

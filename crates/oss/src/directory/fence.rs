@@ -53,7 +53,10 @@ mod tests {
     use rpc::message::ost::{Read, SpaceChange};
     use types::FsError;
 
-    use crate::directory::test_store::{OBJECT, TestStore, quiet};
+    use crate::{
+        directory::test_store::{OBJECT, TestStore, quiet},
+        object_record::ObjectOrigin,
+    };
 
     #[tokio::test]
     async fn older_layouts_are_refused_and_nothing_has_happened() {
@@ -72,7 +75,8 @@ mod tests {
         ];
         for generation in [0, 4] {
             for change in changes {
-                let refused = store.change_object(OBJECT, change, generation, None).await;
+                let file = ObjectOrigin { layout_generation: generation, ..ObjectOrigin::default() };
+                let refused = store.change_object(OBJECT, change, file, None).await;
                 assert_eq!(refused, Err(FsError::LayoutChanged), "{change:?}");
             }
             assert_eq!(test.try_write(OBJECT, 0, vec![8; 10], generation).await, Err(FsError::LayoutChanged));
@@ -82,7 +86,8 @@ mod tests {
         assert_eq!((fenced.fence, fenced.attributes()), (5, before.attributes()));
         assert_eq!(store.read_object(read(5)).await.unwrap().1, vec![7; 8192]);
         test.try_write(OBJECT, 0, vec![8; 10], 6).await.unwrap();
-        store.change_object(OBJECT, SpaceChange::Truncate { size: 10 }, 5, None).await.unwrap();
+        let file = ObjectOrigin { layout_generation: 5, ..ObjectOrigin::default() };
+        store.change_object(OBJECT, SpaceChange::Truncate { size: 10 }, file, None).await.unwrap();
     }
 
     #[tokio::test]

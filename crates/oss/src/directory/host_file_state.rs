@@ -194,7 +194,7 @@ impl HostFileState {
 mod tests {
     use super::*;
 
-    const OBJECT: ObjectId = ObjectId { inode: types::InodeNumber(9), slot: 1 };
+    const OBJECT: ObjectId = ObjectId::new(types::InodeNumber(9), 1);
 
     #[test]
     fn taints_are_lifted_by_the_commit_of_their_epoch() {

@@ -147,7 +147,7 @@ mod tests {
         let target = TestStore::new(quiet()).await;
         target.write(OBJECT, 0, vec![1; MIB as usize]).await;
         assert_eq!(target.store().stray_files().await, Ok(Vec::new()));
-        let lost = ObjectId { inode: InodeNumber(0x99), slot: 4 };
+        let lost = ObjectId::new(InodeNumber(0x99), 4);
         let foreign = ["objects/junk", "objects/99/zz", "objects/00/0000000000000099.00000004"];
         for file in foreign.iter().copied().chain([&*host_file(lost)]) {
             target.objects.write(file, 0, vec![vec![1; 10].into()]).await.unwrap();

@@ -100,7 +100,7 @@ use self::{
 };
 use crate::{
     error::kv_error,
-    object_record::ObjectRecord,
+    object_record::{ObjectOrigin, ObjectRecord},
     options::OstOptions,
     range_lock::RangeLocks,
     read_buffers::ReadBuffers,
@@ -152,15 +152,18 @@ pub struct DirectoryStore {
 
 /// Name of an object's host file. 256 directories keep each of them short.
 pub fn host_file(object: ObjectId) -> String {
-    format!("{OBJECT_DIRECTORY}{:02x}/{:016x}.{:08x}", object.inode.0 & 0xff, object.inode.0, object.slot)
+    let ObjectId { inode, slot, mirror } = object;
+    format!("{OBJECT_DIRECTORY}{:02x}/{:016x}.{slot:08x}.{mirror:02x}", inode.0 & 0xff, inode.0)
 }
 
 /// The object of a host file's name, if it is one.
 pub fn parse_host_file(name: &str) -> Option<ObjectId> {
     let (_, name) = name.strip_prefix(OBJECT_DIRECTORY)?.split_once('/')?;
-    let (inode, slot) = name.split_once('.')?;
+    let (inode, name) = name.split_once('.')?;
+    let (slot, mirror) = name.split_once('.')?;
     let inode = types::InodeNumber(u64::from_str_radix(inode, 16).ok()?);
-    Some(ObjectId { inode, slot: u32::from_str_radix(slot, 16).ok()? })
+    let slot = u32::from_str_radix(slot, 16).ok()?;
+    Some(ObjectId { inode, slot, mirror: u8::from_str_radix(mirror, 16).ok()? })
 }
 
 /// The blocks that a byte range touches.
@@ -326,10 +329,10 @@ impl ObjectStore for DirectoryStore {
         &self,
         object: ObjectId,
         change: SpaceChange,
-        layout_generation: u64,
+        file: ObjectOrigin,
         origin: Option<Origin>,
     ) -> BoxFuture<'_, FsResult<Changed>> {
-        Box::pin(self.change_object(object, change, layout_generation, origin))
+        Box::pin(self.change_object(object, change, file, origin))
     }
 
     fn fence<'a>(&'a self, objects: &'a [ObjectId], generation: u64) -> BoxFuture<'a, FsResult<()>> {
@@ -429,8 +432,9 @@ mod tests {
 
     #[test]
     fn host_files_are_named_after_their_objects() {
-        let object = ObjectId { inode: types::InodeNumber(0x1_0000_0000_01ab), slot: 7 };
-        assert_eq!(host_file(object), "objects/ab/00010000000001ab.00000007");
+        let object = ObjectId { mirror: 2, ..ObjectId::new(types::InodeNumber(0x1_0000_0000_01ab), 7) };
+        assert_eq!(host_file(object), "objects/ab/00010000000001ab.00000007.02");
+        assert_eq!(parse_host_file("objects/ab/00010000000001ab.00000007"), None, "a name of version 1");
         assert_eq!(parse_host_file(&host_file(object)), Some(object));
         assert_eq!(parse_host_file("journal.0"), None);
     }

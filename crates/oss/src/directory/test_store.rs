@@ -17,13 +17,13 @@ use rt::{
     BoxFuture, Clock, Instant,
     memory::{MemoryDevice, MemoryTransport, seams},
 };
-use types::{FsResult, InodeNumber, ObjectId, OstIndex, Timestamp};
+use types::{FsResult, InodeNumber, ObjectId, OstIndex, Owner, Timestamp};
 
 use super::DirectoryStore;
 use crate::{Ost, OstDevices, OstOptions};
 
 /// The object of most tests.
-pub const OBJECT: ObjectId = ObjectId { inode: InodeNumber(9), slot: 0 };
+pub const OBJECT: ObjectId = ObjectId::new(InodeNumber(9), 0);
 
 /// Options under which nothing happens by itself, and all changes are audited.
 pub fn quiet() -> OstOptions {
@@ -107,7 +107,7 @@ impl TestStore {
         layout_generation: u64,
     ) -> FsResult<Changed> {
         let checksums = checksums(offset, &data);
-        let write = Write { object, offset, checksums, sync: false, layout_generation };
+        let write = Write { object, offset, checksums, sync: false, layout_generation, owner: Owner::default() };
         self.store().write_object(&write, data.into(), None).await
     }
 

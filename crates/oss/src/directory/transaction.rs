@@ -41,7 +41,7 @@ use super::{
 };
 use crate::{
     chunk_record::{BlockState, CHUNK_BLOCKS, ChunkRecord},
-    object_record::ObjectRecord,
+    object_record::{ObjectOrigin, ObjectRecord},
     options::INLINE_OBJECT_BYTES_MAX,
     pending_record::PendingRecord,
     replies::Origin,
@@ -175,6 +175,17 @@ impl<'a> Transaction<'a> {
     /// The object's data or size change: to be called in each part of it.
     pub fn change(&mut self, now: Timestamp) {
         self.record.change(now);
+    }
+
+    /// As [`Transaction::change`], by a request that may be the object's first one.
+    pub fn change_by(&mut self, origin: ObjectOrigin, now: Timestamp) {
+        self.originate(origin);
+        self.change(now);
+    }
+
+    /// The object is made or changed by a request, which may be its first one.
+    pub fn originate(&mut self, origin: ObjectOrigin) {
+        self.record.originate(origin);
     }
 
     /// Gives an object that has nothing else yet a time, by which it is told from a missing one.

@@ -26,7 +26,7 @@ use super::{
     records::{Access, Edge, Records},
     transaction::Applied,
 };
-use crate::{chunk_record::BlockState, options::IN_PLACE_BYTES_MIN, replies::Origin};
+use crate::{chunk_record::BlockState, object_record::ObjectOrigin, options::IN_PLACE_BYTES_MIN, replies::Origin};
 
 /// New contents of one block.
 pub(super) struct NewBlock {
@@ -134,7 +134,8 @@ impl DirectoryStore {
         let contents = self.new_contents(write, data, before).await?;
         let bytes_without_record = BytesWithoutRecord::of(self, &contents);
         self.write_in_place(loading, object, write.offset, data, &contents).await?;
-        let recorded = self.record_write(loading, (object, end), &contents, use_reserve, origin).await?;
+        let file = ObjectOrigin { layout_generation: write.layout_generation, owner: write.owner };
+        let recorded = self.record_write(loading, (object, end), &contents, use_reserve, (file, origin)).await?;
         bytes_without_record.recorded();
         Ok(recorded)
     }
@@ -218,7 +219,7 @@ impl DirectoryStore {
         (object, end): (ObjectId, u64),
         contents: &[NewBlock],
         use_reserve: bool,
-        origin: Option<Origin>,
+        (file, origin): (ObjectOrigin, Option<Origin>),
     ) -> FsResult<Applied> {
         let mut outcome: Option<Applied> = None;
         let mut in_place = contents.iter().filter(|new| new.in_place).map(|new| new.block);
@@ -243,7 +244,7 @@ impl DirectoryStore {
                         }
                     }
                     transaction.extend_size(end.min(part_end));
-                    transaction.change(self.seams.clock.wall());
+                    transaction.change_by(file, self.seams.clock.wall());
                     if rest.is_empty() {
                         transaction.answer_write(origin, outcome.as_ref(), in_place.clone());
                     }

@@ -295,7 +295,7 @@ mod tests {
     };
 
     const CHUNK_BYTES: u64 = CHUNK_BLOCKS * BLOCK_BYTES;
-    const OTHER: ObjectId = ObjectId { inode: InodeNumber(10), slot: 3 };
+    const OTHER: ObjectId = ObjectId::new(InodeNumber(10), 3);
 
     fn copied(blocks: impl Iterator<Item = u64>) -> Vec<Copied> {
         blocks.map(|block| Copied { block, checksum: 0, data: Bytes::new() }).collect()

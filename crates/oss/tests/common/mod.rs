@@ -22,7 +22,7 @@ use rt::{
     Seams,
     memory::{HostClock, MemoryDevice, MemoryTransport, SeededEntropy, Unflushed, seams},
 };
-use types::{ClientId, FsResult, InodeNumber, ObjectId, OstIndex, Slot, Xid};
+use types::{ClientId, FsResult, InodeNumber, ObjectId, OstIndex, Owner, Slot, Xid};
 
 /// That of the first client of a test ([`rpc::Principal::of_test`]).
 pub const CLIENT: ClientId = ClientId(0xa6c8_9977_db6f_261f);
@@ -31,7 +31,7 @@ pub const KIB: u64 = 1024;
 pub const MIB: u64 = 1024 * 1024;
 
 pub fn object(number: u64) -> ObjectId {
-    ObjectId { inode: InodeNumber(0x100 + number), slot: 0 }
+    ObjectId::new(InodeNumber(0x100 + number), 0)
 }
 
 /// Nothing happens by itself; what is inline is written back whenever the test lets the target
@@ -132,7 +132,14 @@ impl TestOst {
     }
 
     pub async fn write_with(&self, object: ObjectId, offset: u64, data: &[u8], sync: bool) -> FsResult<Changed> {
-        let write = Write { object, offset, checksums: checksums(offset, data), sync, layout_generation: 0 };
+        let write = Write {
+            object,
+            offset,
+            checksums: checksums(offset, data),
+            sync,
+            layout_generation: 0,
+            owner: Owner::default(),
+        };
         let answer = self.answer(CLIENT, OstRequest::Write(write), Bytes::copy_from_slice(data)).await;
         match answer.reply? {
             Reply::Ost(OstReply::Changed(changed)) => Ok(changed),
@@ -164,7 +171,7 @@ impl TestOst {
     }
 
     pub async fn space(&self, object: ObjectId, change: SpaceChange) -> FsResult<Changed> {
-        match self.ask(OstRequest::Space(object, change, 0)).await? {
+        match self.ask(OstRequest::Space(object, change, 0, Owner::default())).await? {
             OstReply::Changed(changed) => Ok(changed),
             other => panic!("{other:?}"),
         }

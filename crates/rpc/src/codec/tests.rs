@@ -6,7 +6,7 @@ use proptest::prelude::*;
 use serde::{Deserialize, Serialize};
 use types::{
     Attributes, ClientId, Credentials, Damage, DeviceId, FileKind, Generation, InodeNumber, MdtIndex, NodeKind,
-    ObjectId, OstIndex, ProtocolError, Refusal, SetAttributes, SetTime, SpaceUsage, Timestamp, TooMany,
+    ObjectId, OstIndex, Owner, ProtocolError, Refusal, SetAttributes, SetTime, SpaceUsage, Timestamp, TooMany,
 };
 
 use super::*;
@@ -53,6 +53,7 @@ fn attributes() -> Attributes {
         ctime: TIME,
         btime: TIME,
         flags: 0,
+        project: 6,
     }
 }
 
@@ -64,6 +65,7 @@ fn entry() -> Entry {
         quiet: Some(3),
         changes: 4,
         records: 5,
+        map_version: 0,
     }
 }
 
@@ -175,9 +177,14 @@ fn mdt_requests() -> Vec<MdtRequest> {
         R::RepairSize(root(), INODE, update()),
         R::Disconnect,
         R::Instantiate(Instantiate { inode: INODE, open: OpenId(7), start: 1 << 20, end: 1 << 40 }),
-        R::ChangeData(OstRequest::Space(ObjectId { inode: INODE, slot: 0 }, SpaceChange::Truncate { size: 5 }, 7)),
+        R::ChangeData(OstRequest::Space(
+            ObjectId::new(INODE, 0),
+            SpaceChange::Truncate { size: 5 },
+            7,
+            Owner::default(),
+        )),
         R::ReadData(OstRequest::Read(Read {
-            object: ObjectId { inode: INODE, slot: 0 },
+            object: ObjectId::new(INODE, 0),
             offset: 4096,
             bytes: 4096,
             layout_generation: 7,
@@ -220,19 +227,26 @@ fn swap() -> SwapLayouts {
 
 fn ost_requests() -> Vec<OstRequest> {
     use OstRequest as R;
-    let object = ObjectId { inode: INODE, slot: 1999 };
+    let object = ObjectId::new(INODE, 1999);
     vec![
-        R::Write(Write { object, offset: 1 << 60, checksums: vec![u32::MAX; 1024], sync: true, layout_generation: 1 }),
+        R::Write(Write {
+            object,
+            offset: 1 << 60,
+            checksums: vec![u32::MAX; 1024],
+            sync: true,
+            layout_generation: 1,
+            owner: Owner::default(),
+        }),
         R::Read(Read { object, offset: 0, bytes: 4 << 20, layout_generation: u64::MAX }),
-        R::Space(object, SpaceChange::Zero { offset: 1, bytes: 2, extend: true }, 3),
+        R::Space(object, SpaceChange::Zero { offset: 1, bytes: 2, extend: true }, 3, Owner::default()),
         R::Seek(object, 4096, false),
         R::Glimpse(vec![object, object]),
         R::Sync(vec![]),
-        R::Destroy(vec![object]),
+        R::Destroy(vec![object], None),
         R::StatFs,
         R::ListObjects(Some(object), 10),
         R::Verify(object),
-        R::Evict(ClientId(u64::MAX)),
+        R::Evict(ClientId(u64::MAX), None),
         R::Ping,
         R::Disconnect,
         R::Fence(vec![object], 8),
@@ -328,8 +342,8 @@ fn replies() -> Vec<Reply> {
         OstReply::Found(Some(4)),
         OstReply::Attributes(vec![attributes; 3]),
         OstReply::Space(SpaceUsage::default(), TargetCondition::default()),
-        OstReply::Objects(vec![(ObjectId { inode: INODE, slot: 0 }, attributes)]),
-        OstReply::Damage(vec![(ObjectId { inode: INODE, slot: 0 }, "its host file is missing".to_owned())]),
+        OstReply::Objects(vec![(ObjectId::new(INODE, 0), attributes)]),
+        OstReply::Damage(vec![(ObjectId::new(INODE, 0), "its host file is missing".to_owned())]),
     ];
     let mgs = [MgsReply::Done, MgsReply::Map(map)];
     let mdt = mdt_replies().into_iter().map(Reply::Mdt);
@@ -415,17 +429,17 @@ fn errors_and_greetings_survive_the_wire() {
 #[test]
 fn bytes_of_errors_are_the_published_ones() {
     let (target, why) = (|| "T".to_owned(), || "why".to_owned());
-    let object = ObjectId { inode: InodeNumber(0x0001_0000_0000_0100), slot: 2 };
+    let object = ObjectId::new(InodeNumber(0x0001_0000_0000_0100), 2);
     let published = [
         (FsError::NotFound, "00"),
         (FsError::Device { target: target(), detail: why() }, "1f06015403776879"),
-        (FsError::Corrupt { object, ost: OstIndex(3), offset: 4096 }, "200c088082808080804002038020"),
+        (FsError::Corrupt { object, ost: OstIndex(3), offset: 4096 }, "200d09808280808080400200038020"),
         (FsError::Unreachable { target: target(), seconds: 100, cause: None }, "220401546400"),
         (FsError::Unreachable { target: target(), seconds: 100, cause: Some(why()) }, "22080154640103776879"),
         (Damage::new("data", "why").into(), "2309646174613a20776879"),
         (ProtocolError::Codec(why()).into(), "2403776879"),
         (Refusal::Told(why()).into(), "2703776879"),
-        (FsError::CorruptOnMdt { object, mdt: MdtIndex(3), offset: 4096 }, "280c088082808080804002038020"),
+        (FsError::CorruptOnMdt { object, mdt: MdtIndex(3), offset: 4096 }, "280d09808280808080400200038020"),
         (FsError::LayoutChanged, "29"),
         (TooMany::Told(why()).into(), "2a03776879"),
     ];

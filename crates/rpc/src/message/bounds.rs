@@ -124,7 +124,7 @@ fn check_mdt(request: &MdtRequest) -> FsResult<()> {
 fn check_ost(request: &OstRequest) -> FsResult<()> {
     use OstRequest as R;
     match request {
-        R::Glimpse(objects) | R::Sync(objects) | R::Destroy(objects) => {
+        R::Glimpse(objects) | R::Sync(objects) | R::Destroy(objects, _) => {
             within("objects", objects.len(), OBJECTS_PER_REQUEST_MAX)
         }
         R::Check(objects) => within("objects", objects.len(), CHECK_OBJECTS_MAX as usize),
@@ -139,7 +139,7 @@ fn check_ost(request: &OstRequest) -> FsResult<()> {
         | R::StatFs
         | R::ListObjects(..)
         | R::Verify(_)
-        | R::Evict(_)
+        | R::Evict(..)
         | R::Ping
         | R::Disconnect => Ok(()),
     }
@@ -250,7 +250,7 @@ mod tests {
         let cases: [(Asks, usize); 8] = [
             (|count| Request::Ost(OstRequest::Glimpse(objects(count))), OBJECTS_PER_REQUEST_MAX),
             (|count| Request::Ost(OstRequest::Sync(objects(count))), OBJECTS_PER_REQUEST_MAX),
-            (|count| Request::Ost(OstRequest::Destroy(objects(count))), OBJECTS_PER_REQUEST_MAX),
+            (|count| Request::Ost(OstRequest::Destroy(objects(count), None)), OBJECTS_PER_REQUEST_MAX),
             (|count| Request::Ost(OstRequest::Check(objects(count))), CHECK_OBJECTS_MAX as usize),
             (|count| Request::Ost(OstRequest::Fence(objects(count), 1)), FENCE_OBJECTS_MAX),
             (|count| Request::Mdt(MdtRequest::ReadData(OstRequest::Glimpse(objects(count)))), OBJECTS_PER_REQUEST_MAX),

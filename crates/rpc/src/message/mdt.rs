@@ -70,6 +70,9 @@ pub struct Entry {
     /// [`Accounted::records`].
     #[serde(default)]
     pub records: u32,
+    /// Of a directory: version of its map to shards; 0: it is not striped, as all are today.
+    #[serde(default)]
+    pub map_version: u64,
 }
 
 impl Entry {

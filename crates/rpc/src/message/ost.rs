@@ -5,7 +5,7 @@
 //! pieces of 96, 4096, 4096 and 1712 bytes.
 
 use serde::{Deserialize, Serialize};
-use types::{ClientId, ObjectId, SpaceUsage, Timestamp, limits::BODY_BYTES_MAX};
+use types::{ClientId, MdtIndex, ObjectId, Owner, SpaceUsage, Timestamp, limits::BODY_BYTES_MAX};
 
 /// What an OST knows about an object. A missing object is all zeros.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -34,8 +34,12 @@ pub struct Write {
     /// Reply only when the data are durable (O_SYNC, O_DSYNC).
     pub sync: bool,
     /// Generation of the layout that the client uses; `LayoutChanged` if the object was fenced at a
-    /// newer one.
+    /// newer one. A new object keeps it, with the owner.
     pub layout_generation: u64,
+    /// Of the file, as far as the client knows; an object that has none yet gets it. A later change
+    /// of the file's owner is not passed on to its objects yet.
+    #[serde(default)]
+    pub owner: Owner,
 }
 
 /// Answer to everything that changes an object. `changes` before and after differ by those of this
@@ -107,6 +111,18 @@ pub enum SpaceChange {
     },
 }
 
+/// Where deferred operations come from: their places in the log of an MDT, by which an OST tells
+/// those that it has executed from new ones, across restarts of either.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct DeferredOrigin {
+    /// The MDT whose log it is.
+    pub source: MdtIndex,
+    /// Sequence number of the first operation of the request; the others follow without a gap.
+    pub first: u64,
+    /// Power-loss era of the MDT.
+    pub era: u64,
+}
+
 /// The largest number of objects in one [`OstRequest::Check`].
 pub const CHECK_OBJECTS_MAX: u32 = 1024;
 /// The largest number of bytes about one object in [`OstReply::Damage`].
@@ -126,8 +142,8 @@ pub enum OstRequest {
     Write(Write),
     /// -> Read
     Read(Read),
-    /// The layout generation comes last, as in [`Write`]. -> Changed
-    Space(ObjectId, SpaceChange, u64),
+    /// Then the layout generation and the owner, as in [`Write`]. -> Changed
+    Space(ObjectId, SpaceChange, u64, Owner),
     /// Next data (true) or hole (false) at or after an offset; the object's end counts as a hole.
     /// -> Found
     Seek(ObjectId, u64, bool),
@@ -136,8 +152,9 @@ pub enum OstRequest {
     /// Everything acknowledged for these objects is durable when it returns; empty: for all. ->
     /// Done
     Sync(Vec<ObjectId>),
-    /// Remove objects; missing ones are fine. From MDTs. -> Done
-    Destroy(Vec<ObjectId>),
+    /// Remove objects; missing ones are fine. From MDTs, with their places in the log, one after
+    /// the other; from fsck without. -> Done
+    Destroy(Vec<ObjectId>, Option<DeferredOrigin>),
     /// -> Space
     StatFs,
     /// Objects after this one in order, at most this many. From fsck. -> Objects
@@ -145,8 +162,9 @@ pub enum OstRequest {
     /// Read everything of an object and compare checksums; answers `Corrupt` if damaged. From fsck.
     /// -> Done
     Verify(ObjectId),
-    /// Refuse this client from now on; its lease expired at an MDT. -> Done
-    Evict(ClientId),
+    /// Refuse this client from now on; its lease expired at an MDT, which has this in its log. ->
+    /// Done
+    Evict(ClientId, Option<DeferredOrigin>),
     /// Keep the session. -> Done
     Ping,
     /// End the session. -> Done

@@ -141,7 +141,7 @@ mod tests {
     }
 
     fn read(bytes: u32) -> Request {
-        let object = ObjectId { inode: InodeNumber(1), slot: 0 };
+        let object = ObjectId::new(InodeNumber(1), 0);
         Request::Ost(OstRequest::Read(Read { object, offset: 0, bytes, layout_generation: 0 }))
     }
 

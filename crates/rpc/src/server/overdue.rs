@@ -127,6 +127,8 @@ impl Overdue {
 
 #[cfg(test)]
 mod tests {
+    use types::Owner;
+
     use types::InodeNumber;
 
     use super::*;
@@ -140,11 +142,11 @@ mod tests {
     const ORIGIN: Origin = (ClientId(1), Slot(2), Xid(3));
 
     fn object(number: u64) -> ObjectId {
-        ObjectId { inode: InodeNumber(number), slot: 0 }
+        ObjectId::new(InodeNumber(number), 0)
     }
 
     fn truncation(number: u64) -> Request {
-        Request::Ost(OstRequest::Space(object(number), SpaceChange::Truncate { size: 0 }, 0))
+        Request::Ost(OstRequest::Space(object(number), SpaceChange::Truncate { size: 0 }, 0, Owner::default()))
     }
 
     fn look(numbers: &[u64]) -> Request {

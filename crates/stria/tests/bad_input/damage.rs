@@ -65,7 +65,7 @@ fn expect_damage(site: &Site, path: &Path, object: &Path, offset: usize, found: 
     assert_eq!(piece, crate::large_contents()[other..other + 4096]);
     let name = object.file_name().unwrap().to_string_lossy().into_owned();
     let inode = u64::from_str_radix(name.split('.').next().unwrap(), 16).unwrap();
-    let named = types::ObjectId { inode: types::InodeNumber(inode), slot: 0 };
+    let named = types::ObjectId::new(types::InodeNumber(inode), 0);
     let expected = format!("checksum mismatch in object {named} on OST0000");
     let log = site.mount_log();
     assert!(log.contains(&expected), "'{expected}' is missing in: {log}");

@@ -92,7 +92,7 @@ fn request_frame(request: &Request, slot: u16, xid: u64) -> Vec<u8> {
 }
 
 fn read(bytes: u32) -> Request {
-    let object = ObjectId { inode: InodeNumber(0x100), slot: 0 };
+    let object = ObjectId::new(InodeNumber(0x100), 0);
     Request::Ost(OstRequest::Read(ost::Read { object, offset: 0, bytes, layout_generation: 0 }))
 }
 
@@ -200,7 +200,7 @@ fn a_client_that_stops_reading_holds_up_nobody_and_little_memory() {
         let mut stream = connect(&site);
         open_session(&site, &mut stream, "stria-OST0000", 1000 + client);
         // As many reads as the session has slots, without ever looking at a reply.
-        let object = ObjectId { inode: InodeNumber(inode), slot: 0 };
+        let object = ObjectId::new(InodeNumber(inode), 0);
         let request = Request::Ost(OstRequest::Read(ost::Read {
             object,
             offset: 0,

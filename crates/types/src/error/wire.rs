@@ -187,7 +187,7 @@ mod tests {
     /// before the fields of a struct; its own test is `rpc::codec`.
     fn published() -> Vec<(WireError, &'static str)> {
         let target = || "T".to_owned();
-        let object = ObjectId { inode: InodeNumber(0x0001_0000_0000_0100), slot: 2 };
+        let object = ObjectId::new(InodeNumber(0x0001_0000_0000_0100), 2);
         vec![
             (WireError::NotFound, "00"),
             (WireError::Exists, "01"),
@@ -221,7 +221,7 @@ mod tests {
             (WireError::NoLocks, "1d"),
             (WireError::Overflow, "1e"),
             (WireError::Device { target: target(), detail: text() }, "1f015403776879"),
-            (WireError::Corrupt { object, ost: OstIndex(3), offset: 4096 }, "208082808080804002038020"),
+            (WireError::Corrupt { object, ost: OstIndex(3), offset: 4096 }, "20808280808080400200038020"),
             (WireError::Transfer, "21"),
             (WireError::Unreachable { target: target(), seconds: 100, cause: None }, "2201546400"),
             (WireError::Unreachable { target: target(), seconds: 100, cause: Some(text()) }, "220154640103776879"),
@@ -230,7 +230,7 @@ mod tests {
             (WireError::GroupsNeeded, "25"),
             (WireError::Evicted, "26"),
             (WireError::Refused(text()), "2703776879"),
-            (WireError::CorruptOnMdt { object, mdt: MdtIndex(3), offset: 4096 }, "288082808080804002038020"),
+            (WireError::CorruptOnMdt { object, mdt: MdtIndex(3), offset: 4096 }, "28808280808080400200038020"),
             (WireError::LayoutChanged, "29"),
             (WireError::TooMany(text()), "2a03776879"),
         ]

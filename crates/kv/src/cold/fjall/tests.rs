@@ -1,7 +1,7 @@
 use std::time::{Duration, Instant};
 
 use super::*;
-use crate::batch::Lsn;
+use crate::batch::{Lsn, Term};
 
 const T: Table = Table(1);
 const KEYS: u32 = 64;
@@ -13,7 +13,7 @@ fn key(number: u32) -> Bytes {
 async fn open(directory: &Path) -> FjallCold {
     let options = FjallOptions { cache_bytes: 1 << 20, write_buffer_bytes: 256 << 10 };
     let cold = FjallCold::open(directory, options).unwrap();
-    cold.commit(Checkpoint { store: 1, lsn: Lsn(0) }).await.unwrap();
+    cold.commit(Checkpoint { store: 1, lsn: Lsn(0), term: Term(0) }).await.unwrap();
     cold
 }
 
@@ -92,7 +92,7 @@ async fn journals_are_written_again_whenever_fjall_is_opened() {
     let directory = tempfile::tempdir().unwrap();
     let cold = open(directory.path()).await;
     cold.write((0..KEYS).map(|number| Operation::Put(T, key(number), vec![7; 1000].into())).collect()).await.unwrap();
-    cold.commit(Checkpoint { store: 1, lsn: Lsn(9) }).await.unwrap();
+    cold.commit(Checkpoint { store: 1, lsn: Lsn(9), term: Term(3) }).await.unwrap();
     let long_ago = std::time::SystemTime::UNIX_EPOCH;
     let journals = || {
         let files = std::fs::read_dir(directory.path()).unwrap().map(|entry| entry.unwrap().path());
@@ -113,5 +113,5 @@ async fn journals_are_written_again_whenever_fjall_is_opened() {
     for number in 0..KEYS {
         assert_eq!(cold.get(T, &key(number)).unwrap().unwrap(), vec![7; 1000]);
     }
-    assert_eq!(cold.checkpoint().unwrap(), Some(Checkpoint { store: 1, lsn: Lsn(9) }));
+    assert_eq!(cold.checkpoint().unwrap(), Some(Checkpoint { store: 1, lsn: Lsn(9), term: Term(3) }));
 }
