@@ -48,7 +48,7 @@ use rt::{
     real::{Execution, IoThreads, LocalDirectory},
 };
 use types::{
-    ClientId, Credentials, FsError, Generation, InodeNumber, MdtIndex, NodeKind, ObjectId, OstIndex, Owner,
+    ClientId, Credentials, FsError, Generation, InodeNumber, LockHandle, MdtIndex, NodeKind, ObjectId, OstIndex, Owner,
     SetAttributes, SetTime, SpaceUsage, Timestamp,
 };
 

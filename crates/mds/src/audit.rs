@@ -9,6 +9,7 @@
 use std::collections::BTreeSet;
 
 use kv::Operation;
+use rpc::message::extension::InodeVersion;
 use types::{FileKind, FsResult, InodeNumber, OstIndex};
 
 use crate::{
@@ -20,7 +21,7 @@ use crate::{
         inode::{Brief, Inode},
         orphan,
     },
-    transaction::{Changes, Transaction, versions::InodeVersion},
+    transaction::{Changes, Transaction},
 };
 
 /// What a batch touches, noted before it is applied.

@@ -11,7 +11,7 @@ use std::{collections::BTreeMap, sync::Arc};
 use kv::{Batch, Loading, Lsn, Store};
 use rpc::stored_reply;
 use tokio::sync::{Notify, futures::OwnedNotified};
-use types::{ClientId, FsError, FsResult, InodeNumber, MdtIndex, OstIndex};
+use types::{ClientId, FsError, FsResult, InodeNumber, MdtIndex, OstIndex, Timestamp};
 
 use crate::{
     audit::Touched,
@@ -200,7 +200,7 @@ impl Namespace {
         if let (Some(touched), Ok(_)) = (&touched, &outcome) {
             touched.assert_versions(|inode| self.brief(inode));
         }
-        let outcome = outcome.and_then(|value| self.commit(changes).map(|()| (value, waiter)));
+        let outcome = outcome.and_then(|value| self.commit(changes, context.now).map(|()| (value, waiter)));
         if let Some(touched) = touched.filter(|_| outcome.is_ok()) {
             let (volatile, counters) = (&mut self.volatile, self.counters);
             let mut txn = Transaction::new(volatile, *context, self.mdt, &self.store, &self.target, counters, None);
@@ -215,7 +215,7 @@ impl Namespace {
         Attempt::Done(outcome)
     }
 
-    fn commit(&mut self, changes: Changes) -> FsResult<()> {
+    fn commit(&mut self, changes: Changes, now: Timestamp) -> FsResult<()> {
         invariants::assert_batch(&changes, self.counters, &self.volatile.opens, |inode| self.brief(inode));
         let Changes { operations, versions, counters, deferred_operations, .. } = changes;
         let Changes { open, removed, releases, lengthened, .. } = changes;
@@ -240,7 +240,7 @@ impl Namespace {
                     return Err(store_error(&self.target, &error));
                 }
             };
-            self.change = Change::applied(applied, versions.into_stored());
+            self.change = Change::applied(applied, versions.into_stored(), now);
             assert!(applied > self.last, "batch {applied:?} is applied after batch {:?}", self.last);
             self.last = applied;
         }

@@ -3,11 +3,15 @@
 use crate::common::*;
 
 use mds::tables::{INODES, inode::Inode};
-use rpc::message::{
-    MdtRequest,
-    mdt::{RenameMode, SetXattr, XattrMode},
+use rpc::{
+    Call, Handler,
+    message::{
+        MdtRequest, Request,
+        extension::InodeVersion,
+        mdt::{RenameMode, SetXattr, Unlink, XattrMode},
+    },
 };
-use types::{FsError, FsResult, InodeNumber, NodeKind, SetAttributes, attributes::file_flag};
+use types::{FsError, FsResult, InodeNumber, NodeKind, SetAttributes, Slot, Xid, attributes::file_flag};
 
 /// The version of an inode as the MDT stores it; `None`: it does not exist.
 fn version(fs: &Fixture, inode: InodeNumber) -> Option<u64> {
@@ -101,4 +105,40 @@ async fn only_root_decides_whom_space_is_accounted_to() {
     let inherit = SetAttributes { flags: Some(file_flag::PROJECT_INHERIT), ..SetAttributes::default() };
     assert_eq!(set(&fs, file, inherit).await, Err(FsError::Invalid), "a file passes nothing on");
     assert_eq!(fs.stat(file).await.unwrap().attributes.project, 0);
+}
+
+/// What a client will need to make a change again: place, era, versions and what the MDT chose.
+#[tokio::test]
+async fn the_answer_to_a_change_tells_of_it() {
+    let fs = Fixture::new().await;
+    let removed = fs.file(ROOT, "old").await;
+    let directory = fs.stat(ROOT).await.unwrap();
+    let answer = async |xid: u64, request: MdtRequest| {
+        let call = Call::plain(ALICE, Slot(9), Xid(xid), Request::Mdt(request), bytes::Bytes::new());
+        let answer = fs.mdt.clone().handle(call).await;
+        answer.reply.unwrap();
+        answer.extension
+    };
+    let before = version(&fs, ROOT).unwrap();
+    let unlink = Unlink { parent: ROOT, name: b"old".to_vec(), directory: false };
+    let told = answer(1, MdtRequest::Unlink(root(), unlink)).await;
+    let change = told.change.expect("something changed");
+    let parent = InodeVersion { inode: ROOT, before, after: before + 1 };
+    assert!(change.versions.contains(&parent), "{change:?}");
+    let of_removed = change.versions.iter().find(|version| version.inode == removed);
+    assert_eq!(of_removed.map(|version| version.before), Some(1), "{change:?}");
+    assert!(change.chosen.time >= Some(directory.attributes.mtime));
+    assert!(told.committed < change.lsn, "nothing was flushed yet");
+    let next = answer(2, MdtRequest::Commit).await;
+    assert_eq!(next.change, None, "a commit changes nothing");
+    let made = answer(3, MdtRequest::Create(root(), create_request(ROOT, "new", NodeKind::Regular, 0o644, None)))
+        .await
+        .change
+        .expect("something changed");
+    assert!(made.lsn > change.lsn);
+    let number = fs.lookup(&root(), ROOT, "new").await.unwrap().attributes.inode;
+    assert_eq!(made.chosen.inode, Some(number));
+    assert!(made.versions.contains(&InodeVersion { inode: number, before: 0, after: 1 }), "{made:?}");
+    let read = answer(4, MdtRequest::GetAttributes(number)).await;
+    assert_eq!(read, Default::default(), "who only looks is told nothing");
 }

@@ -6,6 +6,7 @@ mod hostile;
 mod load_first;
 mod local;
 mod model;
+mod origins;
 mod repetition;
 mod requests;
 mod reserved;

@@ -10,6 +10,7 @@ mod greeting;
 mod handshake;
 mod leases;
 mod limits;
+mod moves;
 mod panic;
 mod strangers;
 mod timeouts;

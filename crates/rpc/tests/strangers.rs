@@ -78,7 +78,7 @@ async fn large_frames_and_bulk_data_need_a_proof() {
     }
     let mut proven = Raw::connect(&seams, &address).await;
     proven.hello(|_| ()).await;
-    let mut body = codec::encode_request(&read()).unwrap().to_vec();
+    let mut body = codec::encode_request(&Default::default(), &read()).unwrap().bytes.to_vec();
     body.resize(8192, 0);
     let request = proven.header(0, 1, &read());
     proven.send(request, Bytes::from(body)).await;

@@ -14,6 +14,19 @@ pub trait Spawn: Send + Sync {
         self.spawn(name, future);
     }
 
+    /// Runs `future` on the given core (modulo their number): for loops of which every core has one,
+    /// and for tasks that follow others to their core. A core that has stopped drops it.
+    fn spawn_on(&self, core: usize, name: &'static str, future: BoxFuture<'static, ()>) {
+        let _ = core;
+        self.spawn(name, future);
+    }
+
+    /// The core whose tasks the calling thread runs, or that continues with what the calling thread
+    /// begins.
+    fn here(&self) -> usize {
+        0
+    }
+
     /// Completes when every core has run since this call and has seen what had arrived for its
     /// tasks before it. Code that is about to judge the silence of others waits for this first,
     /// because a core that was held up has not yet read what others sent. It may take as long as

@@ -7,7 +7,7 @@ use crate::{FileKind, InodeNumber, SeenChanges, Timestamp};
 /// Flags of files and directories that only root sets.
 pub mod file_flag {
     /// Of a directory: what is made in it gets its project id, and directories this flag too
-    /// (chattr +P, `lfs project -s`).
+    /// (chattr +P).
     pub const PROJECT_INHERIT: u32 = 4;
     /// Nothing of it can be changed (chattr +i).
     pub const IMMUTABLE: u32 = 1;

@@ -33,7 +33,7 @@ use std::{fmt::Display, sync::Arc, time::Instant};
 
 use bytes::Bytes;
 use client::FileSystem;
-use rt::BoxFuture;
+use rt::{BoxFuture, trace::Origin};
 use rustix::mount::MountFlags;
 use types::{FsResult, InodeNumber};
 
@@ -122,9 +122,10 @@ impl Handler for Adapter {
                 let trace = self.trace_of(header.unique);
                 let span = span(incoming.opcode, trace, header.node);
                 let (caller, inode, unique) = (Caller::new(&header), InodeNumber(header.node), header.unique);
+                let origin = Origin { trace, uid: header.uid, gid: header.gid };
                 let wait = Wait { adapter: self.clone(), opcode: incoming.opcode, caller, inode, unique, trace };
                 let work = dispatch(Call { adapter: self, caller, inode, unique }, operation, data);
-                let work = attend(wait, rt::trace::scoped(trace, work));
+                let work = attend(wait, rt::trace::scoped(origin, work));
                 let error: fn(&FsResult<Answer>) -> Option<&dyn Display> = |answer| match answer {
                     Ok(_) => None,
                     Err(error) => Some(error),

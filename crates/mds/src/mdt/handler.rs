@@ -25,6 +25,7 @@ use crate::{
         row::{Answering, LOCK_SERVICE, MdtRow, SERVICE, WAIT_SERVICE, row},
     },
     tables::REPLIES,
+    transaction::versions::Change,
 };
 
 /// Service threads for requests that wait: there they take memory, as in a queue, and little else.
@@ -38,7 +39,10 @@ impl Handler for Mdt {
                 return Answer::new(Err(error));
             }
             match self.serve(&call).await {
-                Ok((reply, bulk)) => Answer::with_bulk(Ok(Reply::Mdt(reply)), bulk),
+                Ok(Served { reply, bulk, change }) => {
+                    let extension = change.told(self.era.count(), self.store.last_durable());
+                    Answer { reply: Ok(Reply::Mdt(reply)), bulk, extension }
+                }
                 Err(error) => Answer::new(Err(error)),
             }
         })
@@ -110,23 +114,44 @@ impl Handler for Mdt {
     }
 }
 
+/// What a request brought.
+pub(super) struct Served {
+    reply: MdtReply,
+    bulk: Bytes,
+    /// What it changed, as far as its client can be told.
+    change: Change,
+}
+
+impl From<MdtReply> for Served {
+    fn from(reply: MdtReply) -> Self {
+        Self::from((reply, Bytes::new()))
+    }
+}
+
+impl From<(MdtReply, Bytes)> for Served {
+    fn from((reply, bulk): (MdtReply, Bytes)) -> Self {
+        Self { reply, bulk, change: Change::default() }
+    }
+}
+
 impl Mdt {
-    async fn serve(self: &Arc<Self>, call: &Call) -> FsResult<(MdtReply, Bytes)> {
+    async fn serve(self: &Arc<Self>, call: &Call) -> FsResult<Served> {
         let Request::Mdt(request) = &call.request else {
             return Err(ProtocolError::misdirected(&self.target, "requests to metadata targets").into());
         };
         let row = row(request);
         self.statistics.count(row.counter);
         if row.places_objects && !self.map_is_known().await {
-            return Ok((MdtReply::Waiting, Bytes::new()));
+            return Ok(MdtReply::Waiting.into());
         }
+        let mut change = Change::default();
         let reply = match row.answering {
-            Answering::ReadData(question) => return self.read_data(call, question).await,
-            Answering::ReadFile(who, read) => return self.read_file(call, who, read).await,
-            Answering::Operation => self.run(call, request, &row, &NewData::default()).await?,
+            Answering::ReadData(question) => return self.read_data(call, question).await.map(Served::from),
+            Answering::ReadFile(who, read) => return self.read_file(call, who, read).await.map(Served::from),
+            Answering::Operation => self.run(call, request, &row, &NewData::default(), &mut change).await?,
             Answering::OperationWithData(create) => {
                 let new = NewData::verified(0, &call.bulk, &create.checksums)?;
-                self.run(call, request, &row, &new).await?
+                self.run(call, request, &row, &new, &mut change).await?
             }
             Answering::Space => MdtReply::Space(self.space().await?),
             Answering::Commit => {
@@ -154,7 +179,7 @@ impl Mdt {
         if row.durable {
             self.durable().await?;
         }
-        Ok((reply, Bytes::new()))
+        Ok(Served { reply, bulk: Bytes::new(), change })
     }
 
     /// Waits for the first map since this start, for up to [`WAIT_MAX`]: until then there is no OST
@@ -166,8 +191,16 @@ impl Mdt {
     }
 
     /// Runs a request in the namespace, again whenever what it waits for changes, for up to
-    /// [`WAIT_MAX`]; and once more, by fresh news, if no OST seems to have room.
-    async fn run(&self, call: &Call, request: &MdtRequest, row: &MdtRow<'_>, new: &NewData) -> FsResult<MdtReply> {
+    /// [`WAIT_MAX`]; and once more, by fresh news, if no OST seems to have room. `told`: what it
+    /// changed.
+    async fn run(
+        &self,
+        call: &Call,
+        request: &MdtRequest,
+        row: &MdtRow<'_>,
+        new: &NewData,
+        told: &mut Change,
+    ) -> FsResult<MdtReply> {
         if let Some(reply) = self.repeated(call).await? {
             return Ok(reply);
         }
@@ -204,8 +237,7 @@ impl Mdt {
                 continue;
             }
             let (reply, waiter) = outcome?;
-            let durable = || self.store.last_durable();
-            tracing::trace!(batch = ?change.batch, durable = ?durable(), inodes = ?change.inodes, "executed");
+            *told = change;
             if let Some(lsn) = lengthened {
                 self.lengthened_for_good(lsn).await?;
             }

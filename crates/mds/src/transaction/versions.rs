@@ -15,25 +15,11 @@
 //! together with the power-loss era it names one state.
 
 use kv::{Lsn, Table};
-use types::{FsError, FsResult, InodeNumber};
+use rpc::message::extension::{self, Chosen, InodeVersion, ReplyExtension};
+use types::{FsError, FsResult, InodeNumber, Timestamp, limits::VERSIONS_PER_CHANGE_MAX};
 
 use super::Transaction;
 use crate::tables::{ENTRIES, INODES, LINKS, XATTRS, codec::split_number, inode::Inode};
-
-/// Inodes that the reply to a change tells of; no operation of a client has more that matter to it
-/// (a rename: two directories, what moves, and what it replaces).
-const INODES_TOLD_MAX: usize = 4;
-
-/// An inode that a batch changes, and its versions.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct InodeVersion {
-    /// The inode.
-    pub inode: InodeNumber,
-    /// Before the batch; 0: the batch makes it.
-    pub before: u64,
-    /// After it; 0: the batch removes it.
-    pub after: u64,
-}
 
 /// What a reply can tell of a change.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -42,13 +28,26 @@ pub(crate) struct Change {
     pub batch: Option<Lsn>,
     /// The first inodes that it changed, four at most.
     pub inodes: Vec<InodeVersion>,
+    /// Its time.
+    pub time: Timestamp,
 }
 
 impl Change {
     /// The change that became this batch.
-    pub fn applied(batch: Lsn, mut inodes: Vec<InodeVersion>) -> Self {
-        inodes.truncate(INODES_TOLD_MAX);
-        Self { batch: Some(batch), inodes }
+    pub fn applied(batch: Lsn, mut inodes: Vec<InodeVersion>, time: Timestamp) -> Self {
+        inodes.truncate(VERSIONS_PER_CHANGE_MAX);
+        Self { batch: Some(batch), inodes, time }
+    }
+
+    /// As it is told to the client; `committed`: what is durable.
+    pub fn told(self, era: u64, committed: Lsn) -> ReplyExtension {
+        let Some(Lsn(batch)) = self.batch else { return ReplyExtension::default() };
+        let chosen = Chosen {
+            inode: self.inodes.iter().find(|version| version.before == 0).map(|version| version.inode),
+            time: Some(self.time),
+        };
+        let change = extension::Change { lsn: types::Lsn(batch), era, versions: self.inodes, chosen };
+        ReplyExtension { change: Some(change), committed: types::Lsn(committed.0), ..ReplyExtension::default() }
     }
 }
 
@@ -189,7 +188,7 @@ mod tests {
     #[test]
     fn a_reply_tells_of_four_inodes() {
         let changed = |inode| InodeVersion { inode: InodeNumber(inode), before: 1, after: 2 };
-        let change = Change::applied(Lsn(9), (1..=6).map(changed).collect());
+        let change = Change::applied(Lsn(9), (1..=6).map(changed).collect(), Timestamp::default());
         assert_eq!(change.batch, Some(Lsn(9)));
         assert_eq!(change.inodes, (1..=4).map(changed).collect::<Vec<_>>());
     }

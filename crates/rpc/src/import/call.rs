@@ -236,7 +236,8 @@ impl Import {
                 let (caller, reply) = oneshot::channel();
                 let now = self.inner.now();
                 let parts = (body, bulk.clone(), memory.take());
-                let frame = core.begin(now, started, slot, opcode, parts, trace::current(), purpose, Some(caller));
+                let caller = Some((self.inner.seams.spawn.here(), caller));
+                let frame = core.begin(now, started, slot, opcode, parts, trace::current(), purpose, caller);
                 if let Some(late) = late.take() {
                     core.tell_late(slot.0, late);
                 }

@@ -90,6 +90,8 @@ struct Outstanding {
     refusals: u32,
     /// Its part of the memory that large requests may take at the target.
     _memory: Option<OwnedSemaphorePermit>,
+    /// Where its caller waits; `None`: nobody ever did.
+    caller_core: Option<usize>,
     /// `None`: no caller waits any more.
     caller: Option<Caller>,
     /// Told instead of a caller that has given up.
@@ -129,6 +131,10 @@ impl Outstanding {
     fn is_wanted(&self) -> bool {
         self.caller.as_ref().is_some_and(|caller| !caller.is_closed())
     }
+
+    fn complete(self, result: CallResult) -> Completion {
+        Completion { purpose: self.purpose, caller: self.caller.or(self.late), caller_core: self.caller_core, result }
+    }
 }
 
 /// A finished call: its caller and the result.
@@ -136,6 +142,8 @@ pub(super) struct Completion {
     /// Its slot is free.
     pub(super) purpose: Purpose,
     pub(super) caller: Option<Caller>,
+    /// The core on which the caller waits, or waited.
+    pub(super) caller_core: Option<usize>,
     pub(super) result: CallResult,
 }
 
@@ -254,7 +262,8 @@ impl Core {
         }
     }
 
-    /// Registers a request in a slot just taken; returns the frame to send.
+    /// Registers a request in a slot just taken, for a caller that waits on a core; returns the frame
+    /// to send.
     #[expect(clippy::too_many_arguments, reason = "each belongs to the request")]
     pub(super) fn begin(
         &mut self,
@@ -265,8 +274,9 @@ impl Core {
         (body, bulk, memory): (Body, Bytes, Option<OwnedSemaphorePermit>),
         trace: u64,
         purpose: Purpose,
-        caller: Option<Caller>,
+        caller: Option<(usize, Caller)>,
     ) -> Frame {
+        let (caller_core, caller) = caller.unzip();
         let outstanding = Outstanding {
             xid,
             opcode,
@@ -280,6 +290,7 @@ impl Core {
             resend_after: self.resend,
             refusals: 0,
             _memory: memory,
+            caller_core,
             caller,
             late: None,
         };
@@ -384,8 +395,7 @@ impl Core {
             self.counters.failed(request.opcode);
         }
         let evicted = matches!(result, Err(FsError::Evicted));
-        let (purpose, caller) = (request.purpose, request.caller.or(request.late));
-        let completion = Completion { purpose, caller, result };
+        let completion = request.complete(result);
         if evicted { Received::Evicted(completion) } else { Received::Complete(completion) }
     }
 
@@ -440,8 +450,7 @@ impl Core {
             tracing::warn!(target = %self.target, opcode = %request.opcode, "requests arrive after their callers' timeouts");
         }
         let result = Err(self.unreachable(now, request.started));
-        let (purpose, caller) = (request.purpose, request.caller.or(request.late));
-        Received::Complete(Completion { purpose, caller, result })
+        Received::Complete(request.complete(result))
     }
 
     /// Whether the caller of a request with this trace id waits for its reply.

@@ -51,7 +51,7 @@ fn send(core: &mut Core, now: Instant, purpose: Purpose) -> Sent {
     let slot = core.take_slot(purpose).unwrap();
     let (caller, reply) = oneshot::channel();
     let parts = (body, Bytes::new(), None);
-    let frame = core.begin(now, now, slot, opcode::of(&request), parts, 5, purpose, Some(caller));
+    let frame = core.begin(now, now, slot, opcode::of(&request), parts, 5, purpose, Some((0, caller)));
     Sent { frame, reply }
 }
 

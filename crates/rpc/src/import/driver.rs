@@ -1,18 +1,19 @@
-//! The task of an import: connects, recovers, reads replies, repeats requests, pings, and ends
-//! calls that have waited too long.
+//! The task of an import: connects, recovers, repeats requests, pings, and ends calls that have
+//! waited too long. A task of its own reads the replies of a connection (`reader`).
 
 use std::{sync::Arc, time::Duration};
 
 use bytes::Bytes;
-use rt::{Address, Connection, Frame, FrameHeader, Instant, Receiver, Sender, clock};
+use rt::{Address, Connection, Frame, Instant, Sender, clock};
 use types::{FsError, Generation};
 
 use super::{
-    core::{Purpose, Received},
+    core::Purpose,
     greeting::Greeting,
     handle::{Hook, Import},
     inner::{Inner, Link},
     options::{Endpoint, ImportState},
+    reader::Reader,
     trouble::Cause,
 };
 use crate::{
@@ -21,9 +22,8 @@ use crate::{
         self,
         opcode::{self, Family},
     },
-    handler::CallbackHandler,
     message::{
-        ClientRequest, RequestExtension, bounds,
+        RequestExtension, bounds,
         session::{Claim, Connect, Connected, feature},
     },
     server::Server,
@@ -202,12 +202,14 @@ async fn serve_remote(inner: &Arc<Inner>, address: &Address, connect: Connect, d
         clock::timeout_at(&*inner.seams.clock, deadline, connecting).await.ok_or(End::Lost(Cause::NoAnswer))??;
     let Connection { sender, mut receiver, peer } = connection;
     let sender = CloseOnDrop(sender);
+    let generation = connect.connection;
     let (connected, clock_ns) = Greeting::new(inner, &*sender.0, deadline).greet(&mut *receiver, connect).await?;
     tracing::debug!(target = %inner.target, peer, ?connected, "connected");
     inner.attach(Link::Remote(sender.0.clone()), &connected, clock_ns)?;
+    let read = Reader::start(inner, &sender.0, receiver, generation);
     tokio::select! {
         biased;
-        end = read(inner, &sender.0, &mut *receiver) => Err(end),
+        end = read => Err(end.unwrap_or_else(|_| End::lost("the core that read from it stopped"))),
         end = establish(inner, &*sender.0, &connected) => end,
         end = repeat(inner, &*sender.0) => end,
         () = watch_silence(inner) => Err(End::Lost(Cause::NoAnswer)),
@@ -220,54 +222,6 @@ struct CloseOnDrop(Arc<dyn Sender>);
 impl Drop for CloseOnDrop {
     fn drop(&mut self) {
         self.0.close();
-    }
-}
-
-/// Reads replies until the connection ends.
-async fn read(inner: &Arc<Inner>, sender: &Arc<dyn Sender>, receiver: &mut dyn Receiver) -> End {
-    loop {
-        let frame = match receiver.receive().await {
-            Ok(Some(frame)) => frame,
-            Ok(None) => return End::lost("closed by the server"),
-            Err(error) => return error.into(),
-        };
-        let (now, jitter) = (inner.now(), inner.seams.entropy.next_u64());
-        let received = inner.guarded.lock().core.receive(now, frame, jitter);
-        match received {
-            Received::Nothing => {}
-            Received::Earlier => inner.resend.notify_one(),
-            Received::Complete(completion) => {
-                inner.slot_freed(completion.purpose);
-                completion.deliver();
-            }
-            Received::Evicted(completion) => {
-                inner.slot_freed(completion.purpose);
-                completion.deliver();
-                return End::Evicted;
-            }
-            Received::Callback(header, request) => {
-                let work = answer_callback(inner.clone(), sender.clone(), header, request);
-                inner.seams.spawn.spawn("callback", Box::pin(work));
-            }
-            Received::Answer(frame) => {
-                let sender = sender.clone();
-                let send = async move {
-                    // If the connection is gone, the target asks again.
-                    let _ = sender.send(frame).await;
-                };
-                inner.seams.spawn.spawn("callback", Box::pin(send));
-            }
-            Received::Garbage(reason) => return End::lost(reason),
-        }
-    }
-}
-
-/// Executes a callback and answers it. In a task of its own: replies are read whatever it waits for.
-async fn answer_callback(inner: Arc<Inner>, sender: Arc<dyn Sender>, header: FrameHeader, request: ClientRequest) {
-    let result = Hook(inner.recovery.clone()).call_back(request).await;
-    let answer = inner.guarded.lock().core.call_back_done(header, &result);
-    if let Err(error) = sender.send(answer).await {
-        tracing::debug!(target = %inner.target, %error, "the answer to a callback was not sent; the target asks again");
     }
 }
 

@@ -28,20 +28,24 @@
 //! NEW -> CONNECTING -> [RECOVER ->] FULL -> DISCONN -> CONNECTING ...      any -> EVICTED -> CONNECTING, any -> CLOSED
 //! ```
 //!
-//! One task per import connects, reads replies, repeats and pings; callers send their requests
-//! themselves. In process, a call awaits the handler itself, in the caller's task.
+//! One task per import connects, repeats and pings; callers send their requests themselves. Another
+//! task reads the replies of the present connection, on the core whose tasks wait for them
+//! (`reader`): usually a call begins, sends, receives and ends on one core. In process, a call
+//! awaits the handler itself, in the caller's task.
 //!
-//! Downside: one connection per import, so one core reads all replies of a target.
+//! Downside: one connection per import, so one core at a time reads all replies of a target.
 
 mod call;
 mod core;
 mod driver;
+mod follow;
 mod greeting;
 mod handle;
 mod inner;
 mod options;
 mod permits;
 mod question;
+mod reader;
 mod slots;
 mod statistics;
 mod trouble;

@@ -84,15 +84,14 @@ pub struct InodeVersion {
     pub after: u64,
 }
 
-/// Values that a target chose in a change, and must choose again when it is replayed.
+/// Values that a target chose in a change, and must choose again when it is replayed. Stripe slots
+/// are in the layout that the reply carries.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Chosen {
     /// Number of a new inode.
     pub inode: Option<InodeNumber>,
     /// The time of the change.
     pub time: Option<Timestamp>,
-    /// The first of the stripe slots that a layout got.
-    pub first_slot: Option<u32>,
 }
 
 /// What a client says of the space that an OST granted it.
@@ -140,7 +139,7 @@ mod tests {
     fn change() -> Change {
         let versions = vec![InodeVersion { inode: InodeNumber(2), before: 3, after: 4 }];
         let time = Some(Timestamp { seconds: 5, nanoseconds: 6 });
-        let chosen = Chosen { inode: Some(InodeNumber(7)), time, first_slot: Some(8) };
+        let chosen = Chosen { inode: Some(InodeNumber(7)), time };
         Change { lsn: Lsn(9), era: 1, versions, chosen }
     }
 

@@ -327,4 +327,8 @@ impl Receiver for FaultyReceiver {
     fn limit(&mut self, bytes_max: usize) {
         self.inner.limit(bytes_max);
     }
+
+    fn leave_core(&mut self) {
+        self.inner.leave_core();
+    }
 }

@@ -37,6 +37,7 @@ use tokio::{
     sync::{mpsc, watch},
 };
 
+use super::turn;
 use crate::{BoxFuture, Spawn};
 
 /// Most cores that can be asked for.
@@ -91,6 +92,7 @@ impl Cores {
             let mut stopped = stopped.clone();
             let thread = std::thread::Builder::new().name(format!("core-{index}")).spawn(move || {
                 PLACE.set(Some((identity, index)));
+                runtime.spawn(turn::begin());
                 // An error means that the sender is gone, and with it all code that could have
                 // spawned tasks.
                 let _ = runtime.block_on(stopped.wait_for(|stop| *stop));
@@ -136,12 +138,6 @@ impl Cores {
         self.spawn_on(index, name, future);
     }
 
-    /// Runs `future` on the given core (modulo their number): for loops that should be spread
-    /// evenly, one per core.
-    pub fn spawn_on(&self, index: usize, name: &'static str, future: BoxFuture<'static, ()>) {
-        self.shared.handles[index % self.count()].spawn(Task { name, future });
-    }
-
     /// Stops all cores and waits until their threads have ended. Tasks are dropped where they
     /// stand; what is spawned afterwards never runs. Must not be called on a core. A second call
     /// does nothing.
@@ -179,6 +175,14 @@ impl Spawn for Cores {
 
     fn spawn_spread(&self, name: &'static str, future: BoxFuture<'static, ()>) {
         self.spawn_on(self.shared.next.fetch_add(1, Ordering::Relaxed), name, future);
+    }
+
+    fn spawn_on(&self, core: usize, name: &'static str, future: BoxFuture<'static, ()>) {
+        self.shared.handles[core % self.count()].spawn(Task { name, future });
+    }
+
+    fn here(&self) -> usize {
+        self.index_for_this_thread()
     }
 
     fn all_cores_ran(&self) -> BoxFuture<'static, ()> {

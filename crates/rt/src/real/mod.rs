@@ -8,6 +8,7 @@ pub mod directory;
 pub mod entropy;
 pub mod io_threads;
 pub mod tcp;
+mod turn;
 
 use std::sync::Arc;
 

@@ -40,3 +40,21 @@ fn flags_hold_on_all_clients_and_data_may_move() {
     run("chattr -a $B/f && rm $A/f").succeed();
     system.finish();
 }
+
+/// What `lsattr -p` shows before the flags is the project id.
+#[test]
+fn project_ids_are_inherited_on_all_clients() {
+    let system = FileSystem::start(Transport::Tcp, 2);
+    let run = |line: &str| system.shell(line);
+    run("mkdir $A/d && chattr -p 77 $A/d && chattr +P $A/d").succeed();
+    run("touch $B/d/f && mkdir $B/d/e && touch $B/d/e/f $B/plain").succeed();
+    for (name, project) in [("d/f", "77"), ("d/e/f", "77"), ("plain", "0")] {
+        let shown = run(&format!("lsattr -p $A/{name}")).succeed();
+        assert_eq!(shown.split_whitespace().next(), Some(project), "{shown}");
+    }
+    assert!(run("lsattr -d $A/d/e").succeed().contains('P'));
+    let other = "setpriv --reuid 5 --regid 5 --clear-groups chattr -p 1 $A/d/f";
+    run("chown 5 $A/d/f").succeed();
+    assert_ne!(run(other).output().status, 0);
+    system.finish();
+}

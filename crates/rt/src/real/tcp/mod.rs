@@ -1,15 +1,16 @@
 //! Frames over TCP.
 //!
-//! A connection belongs to the core that first waits for it (usually the one that runs its reader):
-//! its socket is registered with that core's poller, and its writer task runs there. Until then,
-//! and from other threads, sending needs no core: frames are written directly to the socket.
+//! Sending needs no core: a frame is written by the core that sends it, at the end of its turn
+//! (module `turn`), together with what other tasks of this turn sent; other threads write at once.
+//! Receiving registers the socket with the poller of the core on which the reader waits; a reader
+//! can move to another core.
 //!
 //! Many frames per system call in both directions: see `sender.rs` and `receiver.rs`. A peer that
 //! has vanished is detected by keepalive probes when the connection is idle and by TCP_USER_TIMEOUT
 //! when data are unacknowledged.
 //!
-//! Futures must be polled within a tokio runtime. Downside: one writer task and one registered
-//! socket per connection.
+//! Futures must be polled within a tokio runtime. Downside: a connection that was ever full has a
+//! writer task and a second descriptor.
 
 mod receiver;
 mod sender;

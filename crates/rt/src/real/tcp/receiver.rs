@@ -6,16 +6,20 @@
 //! the following frames, in one system call. Smaller bulk data are copied. So bulk data may be kept
 //! at the cost of at most twice their size.
 //!
-//! A receive that is dropped half-way loses nothing: bytes that were read stay here.
+//! A receive that is dropped half-way loses nothing: bytes that were read stay here. The socket is
+//! registered with the poller of the core that waits first, until [`Receiver::leave_core`]; so a
+//! reader can move to another core.
 
 use std::{
     io::{self, ErrorKind},
     mem::MaybeUninit,
+    net::TcpStream,
     sync::Arc,
 };
 
 use bytes::{Bytes, BytesMut};
 use socket2::MaybeUninitSlice;
+use tokio::io::unix::AsyncFd;
 
 use super::{sender::Queue, socket::Socket};
 use crate::{
@@ -35,6 +39,8 @@ const POOLED_BYTES_MIN: usize = 4096;
 /// The receiving half of a connection; closes it when dropped.
 pub(super) struct TcpReceiver {
     socket: Arc<Socket>,
+    /// The socket as the poller of the reader's core sees it; `None` before the reader waits there.
+    registered: Option<Arc<AsyncFd<Arc<TcpStream>>>>,
     pool: BufferPool,
     /// Read but not cut into frames yet.
     read: BytesMut,
@@ -60,6 +66,7 @@ impl TcpReceiver {
     pub fn new(socket: Arc<Socket>, pool: BufferPool) -> Self {
         Self {
             socket,
+            registered: None,
             pool,
             read: BytesMut::new(),
             partial: None,
@@ -143,8 +150,10 @@ impl TcpReceiver {
             // A peer that sends without pause must not keep this core from its other tasks.
             tokio::task::yield_now().await;
         }
-        let socket = self.socket.clone();
-        let registered = socket.adopt()?;
+        let registered = match &self.registered {
+            Some(registered) => registered.clone(),
+            None => self.registered.insert(Arc::new(self.socket.readable()?)).clone(),
+        };
         loop {
             let mut guard = registered.readable().await?;
             match self.read_now() {
@@ -191,6 +200,10 @@ impl Receiver for TcpReceiver {
 
     fn limit(&mut self, bytes_max: usize) {
         self.bytes_max = bytes_max;
+    }
+
+    fn leave_core(&mut self) {
+        self.registered = None;
     }
 }
 

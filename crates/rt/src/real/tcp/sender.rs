@@ -1,15 +1,15 @@
-//! The sending half: a bounded queue of frames, and the thread that writes it.
+//! The sending half: a bounded queue of frames, and who writes it.
 //!
 //! ```text
-//!   send() on the connection's core:   queue -> wake the writer task, which runs behind the tasks that are ready now and
-//!                                      finds the frames of all of them: one system call
-//!   send() on any other thread:        queue -> write at once on this thread (no wake-up on the way of a request);
-//!                                      if the socket is full, the writer task continues
+//!   send() on a core:            queue -> the end of the core's turn writes the frames of all its tasks: one system call
+//!   send() on any other thread:  queue -> write at once on this thread (no wake-up on the way of a request)
+//!   the socket is full:          the writer task of the connection continues
 //! ```
 //!
 //! Invariants: at any time at most one thread writes ([`Writer`] says who); frames leave in the
-//! order they were queued; a frame's bytes count against the bound until the kernel has all of
-//! them.
+//! order they were queued, by whoever writes next; a frame's bytes count against the bound until
+//! the kernel has all of them. If frames are queued and nobody writes, the end of a core's turn is
+//! about to.
 //!
 //! Life cycle: [`Queue::close`] ends it; frames queued by then are still written, for [`LINGER`] at
 //! most. An error ends it at once.
@@ -18,50 +18,42 @@ use std::{
     collections::VecDeque,
     io::{self, ErrorKind, IoSlice},
     net::Shutdown,
-    sync::{
-        Arc,
-        atomic::{AtomicUsize, Ordering},
-    },
+    sync::Arc,
+    thread::ThreadId,
     time::Duration,
 };
 
 use bytes::Bytes;
 use parking_lot::Mutex;
 use tokio::{
-    sync::{Notify, Semaphore},
+    runtime::Handle,
+    sync::{Notify, Semaphore, SemaphorePermit},
     time::Instant,
 };
 
 use super::socket::Socket;
-use crate::{BoxFuture, Frame, Sender, frame::HEADER_BYTES, transport::QUEUED_BYTES_MAX};
+use crate::{
+    BoxFuture, Frame, Sender,
+    frame::HEADER_BYTES,
+    real::turn::{EndOfTurn, at_end},
+    transport::QUEUED_BYTES_MAX,
+};
 
 /// Pieces of memory in one system call: about forty frames. Beyond that a call's own cost no longer
 /// matters.
 const PIECES_MAX: usize = 128;
-/// Times a thread that is not the connection's core writes what others queued meanwhile, before the
-/// core takes over.
+/// Times a thread writes what others queued meanwhile, before the writer task takes over.
 const INLINE_ROUNDS: usize = 4;
 /// How long a closed connection tries to write what was queued.
 const LINGER: Duration = Duration::from_secs(2);
 
-thread_local! {
-    /// Its address identifies the thread.
-    static THREAD: u8 = const { 0 };
-}
-
-fn this_thread() -> usize {
-    THREAD.with(|place| std::ptr::from_ref(place) as usize)
-}
-
-/// Frames to send, and the thread that sends them.
+/// Frames to send, and who sends them.
 pub(super) struct Queue {
     state: Mutex<State>,
     /// Bytes that may still be queued; closed when nothing is accepted any more.
     space: Semaphore,
     /// Wakes the writer task.
     wake: Notify,
-    /// The thread of the writer task; 0 before it ran.
-    core: AtomicUsize,
 }
 
 #[derive(Default)]
@@ -69,16 +61,20 @@ struct State {
     frames: VecDeque<Outgoing>,
     writer: Writer,
     phase: Phase,
+    /// The core that was last asked to write at the end of its turn, and has not yet.
+    turn_of: Option<ThreadId>,
+    /// The writer task exists.
+    has_task: bool,
 }
 
-/// The thread that takes frames from the queue.
+/// Who takes frames from the queue.
 #[derive(Clone, Copy, Default, PartialEq, Eq)]
 enum Writer {
-    /// Nobody: the queue is empty.
+    /// Nobody at present.
     #[default]
     Idle,
-    /// A thread within `send` or `close`.
-    Caller,
+    /// A thread.
+    Thread,
     /// The writer task.
     Task,
 }
@@ -118,12 +114,7 @@ impl Outgoing {
 
 impl Default for Queue {
     fn default() -> Self {
-        Queue {
-            state: Mutex::default(),
-            space: Semaphore::new(QUEUED_BYTES_MAX),
-            wake: Notify::new(),
-            core: AtomicUsize::new(0),
-        }
+        Queue { state: Mutex::default(), space: Semaphore::new(QUEUED_BYTES_MAX), wake: Notify::new() }
     }
 }
 
@@ -135,15 +126,16 @@ impl Queue {
         if state.phase != Phase::Open {
             return;
         }
-        state.phase = Phase::Closing;
-        let idle = state.writer == Writer::Idle;
-        if idle {
-            state.phase = Phase::Ended;
-        }
+        let has_writer = state.writer != Writer::Idle;
+        let is_empty = !has_writer && state.frames.is_empty();
+        state.phase = if is_empty { Phase::Ended } else { Phase::Closing };
         drop(state);
         queue.space.close();
-        socket.shutdown(if idle { Shutdown::Both } else { Shutdown::Read });
+        socket.shutdown(if is_empty { Shutdown::Both } else { Shutdown::Read });
         queue.wake.notify_one();
+        if !has_writer && !is_empty {
+            Self::write_what_is_queued(socket);
+        }
     }
 
     /// Ends the connection; what is queued is lost.
@@ -178,13 +170,18 @@ impl Queue {
 
     /// Puts back what could not be written and makes the task the writer.
     fn hand_over(socket: &Arc<Socket>, mut rest: VecDeque<Outgoing>) -> io::Result<()> {
+        let core = Handle::try_current().map_err(io::Error::other)?;
         let mut state = socket.queue.state.lock();
         rest.append(&mut state.frames);
         state.frames = rest;
         state.writer = Writer::Task;
+        let has_task = std::mem::replace(&mut state.has_task, true);
         drop(state);
-        socket.adopt()?;
-        socket.queue.wake.notify_one();
+        if has_task {
+            socket.queue.wake.notify_one();
+        } else {
+            core.spawn(write_queue(socket.clone()));
+        }
         Ok(())
     }
 
@@ -213,6 +210,27 @@ impl Queue {
             }
         }
         Ok(())
+    }
+
+    /// Becomes the writer, unless there is one or nothing to write.
+    fn become_writer(&self) -> bool {
+        let mut state = self.state.lock();
+        state.turn_of = None;
+        let becomes = state.writer == Writer::Idle && !state.frames.is_empty() && state.phase != Phase::Ended;
+        if becomes {
+            state.writer = Writer::Thread;
+        }
+        becomes
+    }
+
+    /// Writes on the calling thread, unless another one does. An error ends the connection: later
+    /// frames are refused.
+    fn write_what_is_queued(socket: &Arc<Socket>) {
+        if socket.queue.become_writer()
+            && let Err(error) = Self::write_inline(socket)
+        {
+            tracing::debug!(%error, "a connection broke while sending");
+        }
     }
 
     /// Writes on the calling thread, which became the writer.
@@ -273,8 +291,7 @@ enum Turn {
 }
 
 /// The writer task of a connection; ends with it.
-pub(super) async fn write_queue(socket: Arc<Socket>) {
-    socket.queue.core.store(this_thread(), Ordering::Relaxed);
+async fn write_queue(socket: Arc<Socket>) {
     if let Err(error) = write_until_end(&socket).await {
         tracing::debug!(%error, "a connection broke while sending");
     }
@@ -282,7 +299,7 @@ pub(super) async fn write_queue(socket: Arc<Socket>) {
 }
 
 async fn write_until_end(socket: &Arc<Socket>) -> io::Result<()> {
-    let registered = socket.adopt()?;
+    let registered = socket.writable()?;
     let mut batch = VecDeque::new();
     let mut deadline = None;
     loop {
@@ -327,33 +344,45 @@ impl TcpSender {
     }
 }
 
+impl EndOfTurn for Socket {
+    fn end_of_turn(self: Arc<Self>) {
+        Queue::write_what_is_queued(&self);
+    }
+}
+
+impl TcpSender {
+    /// Queues a frame that has its room, and writes it or has it written.
+    fn queue(&self, frame: Frame, room: SemaphorePermit<'_>) -> io::Result<()> {
+        let queue = &self.socket.queue;
+        let thread = std::thread::current().id();
+        let has_writer = {
+            let mut state = queue.state.lock();
+            if state.phase != Phase::Open {
+                return Err(ErrorKind::BrokenPipe.into());
+            }
+            room.forget();
+            let header = frame.header.encode();
+            state.frames.push_back(Outgoing { header, body: frame.body, bulk: frame.bulk, written: 0 });
+            state.writer != Writer::Idle || state.turn_of == Some(thread)
+        };
+        if has_writer {
+            return Ok(());
+        }
+        match at_end(self.socket.clone()) {
+            Ok(()) => queue.state.lock().turn_of = Some(thread),
+            Err(socket) => Queue::write_what_is_queued(&socket),
+        }
+        Ok(())
+    }
+}
+
 impl Sender for TcpSender {
     fn send(&self, frame: Frame) -> BoxFuture<'_, io::Result<()>> {
         Box::pin(async move {
             frame.check_lengths().map_err(|error| io::Error::new(ErrorKind::InvalidInput, error))?;
-            let queue = &self.socket.queue;
             let permits = u32::try_from(frame.wire_bytes()).expect("a frame within its limits is below 4 GiB");
-            let permit = queue.space.acquire_many(permits).await.map_err(|_| ErrorKind::BrokenPipe)?;
-            let on_core = {
-                let mut state = queue.state.lock();
-                if state.phase != Phase::Open {
-                    return Err(ErrorKind::BrokenPipe.into());
-                }
-                permit.forget();
-                let header = frame.header.encode();
-                state.frames.push_back(Outgoing { header, body: frame.body, bulk: frame.bulk, written: 0 });
-                if state.writer != Writer::Idle {
-                    return Ok(());
-                }
-                let on_core = queue.core.load(Ordering::Relaxed) == this_thread();
-                state.writer = if on_core { Writer::Task } else { Writer::Caller };
-                on_core
-            };
-            if on_core {
-                queue.wake.notify_one();
-                return Ok(());
-            }
-            Queue::write_inline(&self.socket)
+            let room = self.socket.queue.space.acquire_many(permits).await.map_err(|_| ErrorKind::BrokenPipe)?;
+            self.queue(frame, room)
         })
     }
 

@@ -1,57 +1,41 @@
-//! The socket shared by the two halves of a connection, and how it is assigned to a core.
+//! The socket shared by the two halves of a connection.
 
 use std::{
     io::{self, ErrorKind, IoSlice},
     net::{Shutdown, TcpStream},
-    sync::{Arc, OnceLock},
+    sync::Arc,
 };
 
-use parking_lot::Mutex;
 use socket2::{MaybeUninitSlice, SockRef};
-use tokio::{io::unix::AsyncFd, runtime::Handle};
+use tokio::io::{Interest, unix::AsyncFd};
 
 use super::sender::Queue;
 
-/// A connected, non-blocking socket with its queue of frames to send.
-///
-/// Not registered with any poller at first; [`Socket::adopt`] registers it with the runtime it is
-/// called in, once.
+/// A connected, non-blocking socket with its queue of frames to send. It belongs to no core; the
+/// halves register it where they wait.
 pub(super) struct Socket {
     stream: Arc<TcpStream>,
-    registered: OnceLock<AsyncFd<Arc<TcpStream>>>,
-    /// Held while registering: a descriptor must not be added to a poller twice.
-    registering: Mutex<()>,
     /// Frames to send.
     pub queue: Queue,
 }
 
 impl Socket {
     pub fn new(stream: TcpStream) -> Self {
-        Self {
-            stream: Arc::new(stream),
-            registered: OnceLock::new(),
-            registering: Mutex::new(()),
-            queue: Queue::default(),
-        }
+        Self { stream: Arc::new(stream), queue: Queue::default() }
     }
 
-    /// The socket as the poller of its core sees it. The first call chooses the core: the one of
-    /// the runtime that the calling thread is in; the connection's writer task starts there.
-    pub fn adopt(self: &Arc<Self>) -> io::Result<&AsyncFd<Arc<TcpStream>>> {
-        if let Some(registered) = self.registered.get() {
-            return Ok(registered);
-        }
-        let _turn = self.registering.lock();
-        if let Some(registered) = self.registered.get() {
-            return Ok(registered);
-        }
-        let core = Handle::try_current().map_err(io::Error::other)?;
+    /// The socket as the poller of the present core sees it, for what arrives. One at a time.
+    pub fn readable(&self) -> io::Result<AsyncFd<Arc<TcpStream>>> {
         // SAFETY: the stream is open, and the reference that goes in with it keeps it so; nobody
         // changes its descriptor.
-        let descriptor = unsafe { AsyncFd::register(self.stream.clone()) }?;
-        let registered = self.registered.get_or_init(|| descriptor);
-        core.spawn(super::sender::write_queue(self.clone()));
-        Ok(registered)
+        Ok(unsafe { AsyncFd::register_with_interest(self.stream.clone(), Interest::READABLE) }?)
+    }
+
+    /// The same for room to send; by a descriptor of its own, because a poller knows each one once.
+    pub fn writable(&self) -> io::Result<AsyncFd<Arc<TcpStream>>> {
+        let stream = Arc::new(self.stream.try_clone()?);
+        // SAFETY: as above.
+        Ok(unsafe { AsyncFd::register_with_interest(stream, Interest::WRITABLE) }?)
     }
 
     /// Writes as much as fits now; `WouldBlock` if nothing does.
